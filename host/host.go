@@ -1,0 +1,218 @@
+// Package host declares what a machine offers to the node that drives it. The
+// machine may be this one (host/local) or one at the end of an SSH connection;
+// nothing above this package knows which. host/hosttest is the one suite that
+// every implementation passes.
+package host
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"time"
+)
+
+// Host is one machine. Every method has a deadline of its own where the context
+// has none, and is one round trip where the machine is far, so callers prefer
+// WriteTree to a loop of WriteFile. Methods are safe for concurrent use.
+type Host interface {
+	// Name is how logs and errors call the machine.
+	Name() string
+	// Dial opens a connection from the machine: network "unix" or "tcp".
+	Dial(ctx context.Context, network, address string) (net.Conn, error)
+	// Listen listens on the machine: network "unix" or "tcp".
+	Listen(ctx context.Context, network, address string) (net.Listener, error)
+
+	Files
+	Mounts
+	Cgroups
+
+	// Run runs one command to its end. A non-zero exit is not an error: see Result.
+	Run(ctx context.Context, cmd Command) (Result, error)
+	// Facts reads what the machine is. They change slowly; callers cache them.
+	Facts(ctx context.Context) (Facts, error)
+	// ClockOffset is the machine's clock minus ours, and how far it may be off.
+	ClockOffset(ctx context.Context) (offset, uncertainty time.Duration, err error)
+	// Lock takes an exclusive lock on the machine at path (its parent directory
+	// is made) and writes holder into the file. ErrLocked, with the present
+	// holder's bytes in a *LockedError, if another process has it. The lock goes
+	// when it is closed, or with the session of the process that took it.
+	Lock(ctx context.Context, path string, holder []byte) (Lock, error)
+	// Close ends every connection to the machine. It does not stop anything there.
+	Close() error
+}
+
+// Files are operations on the machine's file system. Paths are absolute. A
+// missing path satisfies errors.Is(err, fs.ErrNotExist).
+type Files interface {
+	// ReadFile returns at most max bytes from the start of a regular file; an
+	// error wrapping ErrTooLarge if there are more.
+	ReadFile(ctx context.Context, path string, max int64) ([]byte, error)
+	// ReadTail returns at most max bytes from the end of a regular file. The last
+	// element of path is opened without following a link and without blocking.
+	ReadTail(ctx context.Context, path string, max int64) ([]byte, error)
+	// WriteFile replaces a file atomically (temporary name, then rename), making
+	// its parents with mode 0750.
+	WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error
+	// WriteTree makes dir hold exactly tree, flipped atomically in the kubelet's
+	// AtomicWriter layout (..data link). Unchanged content writes nothing.
+	WriteTree(ctx context.Context, dir string, tree Tree) error
+	// MkdirAll makes directories; the last one gets exactly mode (no umask), and
+	// the owner if owner is not nil.
+	MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *Owner) error
+	// Symlink makes or replaces the link at path.
+	Symlink(ctx context.Context, target, path string) error
+	// Stat does not follow a link in the last element.
+	Stat(ctx context.Context, path string) (FileInfo, error)
+	// List returns a directory's entries, sorted by name.
+	List(ctx context.Context, dir string) ([]FileInfo, error)
+	// Remove removes one file or one empty directory.
+	Remove(ctx context.Context, path string) error
+	// RemoveTree removes a directory and what it holds, without following links
+	// and never crossing into a mount: ErrMountInside if there is one.
+	RemoveTree(ctx context.Context, path string) error
+	// Chown gives the tree at path to group gid with the kubelet's fsGroup rules
+	// (setgid on directories, group rw, r only where readOnly).
+	ChownGroup(ctx context.Context, path string, gid int64, readOnly bool) error
+	// Open opens a regular file for ranged reads; a log that is followed.
+	Open(ctx context.Context, path string) (File, error)
+}
+
+// Tree is the wanted content of a directory, by slash-separated relative path.
+type Tree map[string]TreeFile
+
+// TreeFile is one file of a Tree.
+type TreeFile struct {
+	Data  []byte
+	Mode  fs.FileMode // permission bits
+	Owner *Owner      // nil: root
+}
+
+// Owner is a user and a group; -1 leaves that half alone.
+type Owner struct{ UID, GID int64 }
+
+// FileInfo is what Stat and List tell.
+type FileInfo struct {
+	Name   string // base name
+	Mode   fs.FileMode
+	Size   int64
+	Target string // of a symbolic link
+	Inode  uint64 // tells a rotated file from the one before
+	Device uint64
+	Time   time.Time // modification, by the machine's clock
+}
+
+// File is an open file on the machine.
+type File interface {
+	io.ReaderAt
+	io.Closer
+	// Stat sees the open file, whatever its path names now.
+	Stat() (FileInfo, error)
+}
+
+// Mounts are the machine's mounts, in the namespace of its container runtime.
+type Mounts interface {
+	// Mount makes target a directory and mounts on it.
+	Mount(ctx context.Context, m Mount) error
+	// Unmount detaches the mount at target; no error if there is none.
+	Unmount(ctx context.Context, target string) error
+	// ListMounts returns the mount points at and below dir, deepest first.
+	ListMounts(ctx context.Context, dir string) ([]Mount, error)
+}
+
+// Mount is one mount.
+type Mount struct {
+	Source  string // device, or "tmpfs"
+	Target  string
+	Type    string // "tmpfs", "bind"
+	Options []string
+}
+
+// Cgroups are the machine's control groups, whichever version and driver.
+type Cgroups interface {
+	// EnsureCgroup makes the cgroup (a slash path such as
+	// /kubepods/burstable/pod<uid>) under every controller and sets its limits.
+	EnsureCgroup(ctx context.Context, path string, r CgroupResources) error
+	// RemoveCgroup removes it and its empty children; no error if there is none.
+	RemoveCgroup(ctx context.Context, path string) error
+	// ListCgroups returns the names of the direct children, from any controller.
+	ListCgroups(ctx context.Context, path string) ([]string, error)
+}
+
+// CgroupResources are limits; zero leaves the kernel's default.
+type CgroupResources struct {
+	CPUShares     uint64 // cgroup v1 scale; turned into cpu.weight on v2
+	CPUQuotaUS    int64  // of each CPUPeriodUS
+	CPUPeriodUS   uint64
+	MemoryBytes   int64
+	PidsMax       int64
+	HugePageBytes map[string]int64 // by page size as the kernel names it, "2MB"
+}
+
+// Command is one program run on the machine, without a shell.
+type Command struct {
+	Args    []string
+	Env     []string // added to the machine's own
+	Dir     string
+	Stdin   []byte
+	Timeout time.Duration // required
+}
+
+// Result of a command. Output beyond 1 MiB a stream is dropped.
+type Result struct {
+	Stdout, Stderr []byte
+	ExitCode       int
+}
+
+// Facts of a machine.
+type Facts struct {
+	Hostname      string
+	Addresses     []net.IP // global unicast, the one with the default route first
+	Architecture  string   // GOARCH's names
+	OS            string   // "linux"
+	KernelVersion string
+	OSImage       string // PRETTY_NAME of os-release
+	MachineID     string
+	BootID        string
+	SystemUUID    string
+	CPUs          int
+	MemoryBytes   int64
+	SwapBytes     int64
+	PidsMax       int64
+	CgroupVersion int // 1 or 2
+	HugePages     map[string]int64
+	RootDiskBytes int64  // of the file system that holds the root directory
+	RootDiskInode int64  // inodes of it
+	ResolvConf    []byte // /etc/resolv.conf
+	// CanLowerOOMScore is false without CAP_SYS_RESOURCE: a negative
+	// oom_score_adj would make every container fail.
+	CanLowerOOMScore bool
+}
+
+// Lock is a held lock.
+type Lock interface {
+	// Lost is closed when the lock may no longer be ours.
+	Lost() <-chan struct{}
+	Close() error
+}
+
+var (
+	// ErrLocked: another live process holds the lock.
+	ErrLocked = errors.New("locked by another process")
+	// ErrTooLarge: a file is larger than the caller takes.
+	ErrTooLarge = errors.New("file too large")
+	// ErrMountInside: a tree cannot be removed because something is mounted in it.
+	ErrMountInside = errors.New("something is still mounted inside")
+	// ErrUnreachable: the machine did not answer; nothing is known of its state.
+	ErrUnreachable = errors.New("host unreachable")
+)
+
+// LockedError carries what the holder of a lock wrote into it.
+type LockedError struct {
+	Path   string
+	Holder []byte
+}
+
+func (e *LockedError) Error() string { return e.Path + ": " + ErrLocked.Error() }
+func (e *LockedError) Unwrap() error { return ErrLocked }
