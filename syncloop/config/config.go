@@ -1,0 +1,220 @@
+package config
+
+import (
+	"context"
+	"sort"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// Op is what happened to a pod.
+type Op int
+
+const (
+	Add       Op = iota // a UID that no source had
+	Update              // its spec or metadata changed
+	Delete              // it is to end gracefully: deletionTimestamp set, or its grace changed
+	Remove              // no source has it any more
+	Reconcile           // only its status changed, by another's hand
+)
+
+var opNames = [...]string{"ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE"}
+
+func (o Op) String() string { return opNames[o] }
+
+// Change is one pod's change. Pod is the source's object; nobody mutates it.
+type Change struct {
+	Op     Op
+	Pod    *v1.Pod
+	Source string
+}
+
+// PodConfig merges sources. Its methods are safe for concurrent use.
+type PodConfig struct {
+	mu      sync.Mutex
+	sources map[string]*source
+	queue   []Change
+	wake    chan struct{}
+	out     chan Change
+}
+
+type source struct {
+	pods map[types.UID]*v1.Pod
+	seen bool
+}
+
+// New makes a PodConfig that expects the named sources.
+func New(sources ...string) *PodConfig {
+	c := &PodConfig{
+		sources: map[string]*source{},
+		wake:    make(chan struct{}, 1),
+		out:     make(chan Change),
+	}
+	for _, name := range sources {
+		c.sources[name] = &source{pods: map[types.UID]*v1.Pod{}}
+	}
+	return c
+}
+
+// Updates is the stream of changes, in the order in which they were found.
+func (c *PodConfig) Updates() <-chan Change { return c.out }
+
+// Run hands out changes until ctx ends. Sources never wait for the loop.
+func (c *PodConfig) Run(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		batch := c.queue
+		c.queue = nil
+		c.mu.Unlock()
+		for _, change := range batch {
+			select {
+			case c.out <- change:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if len(batch) > 0 {
+			continue
+		}
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Seen records that a source has shown all its pods once.
+func (c *PodConfig) Seen(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sources[name].seen = true
+}
+
+// AllSeen says whether every source has shown all its pods once; before that,
+// a pod that nobody has named is not an orphan.
+func (c *PodConfig) AllSeen() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sources {
+		if !s.seen {
+			return false
+		}
+	}
+	return true
+}
+
+// Set records that the source has the pod. Another pod of the same namespace and
+// name, under another UID, is removed first.
+func (c *PodConfig) Set(name string, p *v1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.sources[name]
+	old, known := s.pods[p.UID]
+	if !known {
+		for uid, other := range s.pods {
+			if other.Namespace == p.Namespace && other.Name == p.Name {
+				delete(s.pods, uid)
+				c.push(Change{Remove, other, name})
+			}
+		}
+	}
+	s.pods[p.UID] = p
+	if op, changed := compare(old, p); changed {
+		c.push(Change{op, p, name})
+	}
+}
+
+// Drop records that the source no longer has the pod of this name, whatever its UID.
+func (c *PodConfig) Drop(name, namespace, podName string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.sources[name]
+	for uid, p := range s.pods {
+		if p.Namespace == namespace && p.Name == podName {
+			delete(s.pods, uid)
+			c.push(Change{Remove, p, name})
+		}
+	}
+}
+
+// Pods returns every pod of every source, by namespace and name.
+func (c *PodConfig) Pods() []*v1.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []*v1.Pod
+	for _, s := range c.sources {
+		for _, p := range s.pods {
+			all = append(all, p)
+		}
+	}
+	sort.Slice(all, func(i, j int) bool {
+		if all[i].Namespace != all[j].Namespace {
+			return all[i].Namespace < all[j].Namespace
+		}
+		return all[i].Name < all[j].Name
+	})
+	return all
+}
+
+// Get returns the pod of this UID, or nil.
+func (c *PodConfig) Get(uid types.UID) *v1.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sources {
+		if p, ok := s.pods[uid]; ok {
+			return p
+		}
+	}
+	return nil
+}
+
+// refs is for tests and the api source's comparison.
+func (c *PodConfig) refs(name string) []pod.Ref {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var refs []pod.Ref
+	for _, p := range c.sources[name].pods {
+		refs = append(refs, pod.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID})
+	}
+	return refs
+}
+
+func (c *PodConfig) push(change Change) {
+	c.queue = append(c.queue, change)
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// compare says what turned old into p. The whole object counts, because
+// virtual-kubelet's own comparison misses pod-level resources and all of status.
+func compare(old, p *v1.Pod) (Op, bool) {
+	switch {
+	case old == nil && p.DeletionTimestamp != nil:
+		return Add, true // the loop reads the deletionTimestamp of what it adds
+	case old == nil:
+		return Add, true
+	case !sameDeletion(old, p):
+		return Delete, true
+	case !apiequality.Semantic.DeepEqual(old.Spec, p.Spec),
+		!apiequality.Semantic.DeepEqual(old.Labels, p.Labels),
+		!apiequality.Semantic.DeepEqual(old.Annotations, p.Annotations),
+		old.Generation != p.Generation:
+		return Update, true
+	case !apiequality.Semantic.DeepEqual(old.Status, p.Status):
+		return Reconcile, true
+	}
+	return 0, false
+}
+
+func sameDeletion(a, b *v1.Pod) bool {
+	return a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
+		apiequality.Semantic.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds)
+}

@@ -1,0 +1,130 @@
+package pleg
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// Cache holds the latest observation of each pod. Reads never block on the
+// runtime.
+type Cache struct {
+	seq atomic.Uint64
+
+	mu   sync.Mutex
+	pods map[types.UID]pod.Observed
+	// A pod without an entry was seen to have nothing by the last full relist.
+	allSeq   uint64
+	allAt    time.Time
+	allStale string
+	foreign  int
+}
+
+func newCache() *Cache { return &Cache{pods: map[types.UID]pod.Observed{}} }
+
+// NextSeq takes a sequence number: every look begun later has a larger one.
+func (c *Cache) NextSeq() uint64 { return c.seq.Add(1) }
+
+// Get returns the latest observation of the pod. Seq is zero before the first
+// look.
+func (c *Cache) Get(uid types.UID) pod.Observed {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.get(uid)
+}
+
+func (c *Cache) get(uid types.UID) pod.Observed {
+	if o, ok := c.pods[uid]; ok {
+		if o.Stale == "" {
+			o.Stale = c.allStale
+		}
+		return o
+	}
+	return pod.Observed{Ref: pod.Ref{UID: uid}, Seq: c.allSeq, At: c.allAt, Stale: c.allStale}
+}
+
+// Foreign is how many sandboxes on the runtime are not ours.
+func (c *Cache) Foreign() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.foreign
+}
+
+// Known returns the pods of which the runtime has anything.
+func (c *Cache) Known() []pod.Ref {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	refs := make([]pod.Ref, 0, len(c.pods))
+	for _, o := range c.pods {
+		if len(o.Sandboxes)+len(o.Containers) > 0 {
+			refs = append(refs, o.Ref)
+		}
+	}
+	return refs
+}
+
+// put keeps o unless something newer is there. It says whether it was kept, and
+// whether it ended a time in which the runtime could not be seen.
+func (c *Cache) put(o pod.Observed) (kept, seesAgain bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seesAgain = c.allStale != ""
+	c.allStale = ""
+	if old, ok := c.pods[o.Ref.UID]; ok && old.Seq > o.Seq {
+		return false, seesAgain
+	}
+	// A pod that a full relist begun later did not find stays absent.
+	if _, ok := c.pods[o.Ref.UID]; !ok && c.allSeq > o.Seq {
+		return false, seesAgain
+	}
+	c.pods[o.Ref.UID] = o
+	return true, seesAgain
+}
+
+// stale marks everything as of unknown age and says whether that is news.
+func (c *Cache) stale(why string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	news := c.allStale == ""
+	c.allStale = why
+	return news
+}
+
+// isStale says whether the last look at anything failed.
+func (c *Cache) isStale() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.allStale != ""
+}
+
+// relisted records that a full look begun at seq saw the pods in seen and no
+// others; it returns the pods that vanished. Pods looked at later stay.
+func (c *Cache) relisted(seq uint64, at time.Time, seen map[types.UID]bool, foreign int) []pod.Ref {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var gone []pod.Ref
+	for uid, o := range c.pods {
+		if !seen[uid] && o.Seq <= seq {
+			delete(c.pods, uid)
+			if len(o.Sandboxes)+len(o.Containers) > 0 {
+				gone = append(gone, o.Ref)
+			}
+		}
+	}
+	c.allSeq, c.allAt, c.allStale, c.foreign = seq, at, "", foreign
+	return gone
+}
+
+// touch makes an unchanged observation as new as the look that confirmed it.
+func (c *Cache) touch(uid types.UID, seq uint64, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o, ok := c.pods[uid]; ok && o.Seq < seq {
+		o.Seq, o.At, o.Stale = seq, at, ""
+		c.pods[uid] = o
+	}
+}

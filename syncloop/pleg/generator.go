@@ -1,0 +1,325 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// Hint is a runtime event reduced to the ID it concerns, a container's or a
+// sandbox's.
+type Hint struct{ ID string }
+
+// Config of a Generator.
+type Config struct {
+	Runtime Runtime
+	Files   Files
+	// Owner is the value of pod.LabelOwner on what is ours.
+	Owner string
+	// ClockOffset is the machine's clock minus ours.
+	ClockOffset func() time.Duration
+	// IsNotFound tells the runtime's "no such object" from other errors.
+	IsNotFound func(error) bool
+	// Hints opens the runtime's event stream; the channel closes with the stream.
+	// Nil, or an error, means that there is none for now.
+	Hints func(ctx context.Context) (<-chan Hint, error)
+	// Relist is the pause between relists without events (1 s), RelistWithEvents
+	// with them (60 s).
+	Relist, RelistWithEvents time.Duration
+}
+
+func (c *Config) validate() error {
+	if c.Runtime == nil || c.Files == nil || c.Owner == "" || c.IsNotFound == nil {
+		return errors.New("pleg: Runtime, Files, Owner and IsNotFound are required")
+	}
+	if c.ClockOffset == nil {
+		c.ClockOffset = func() time.Duration { return 0 }
+	}
+	if c.Relist == 0 {
+		c.Relist = time.Second
+	}
+	if c.RelistWithEvents == 0 {
+		c.RelistWithEvents = time.Minute
+	}
+	return nil
+}
+
+// unhealthyAfter is how long the node stays ready without a relist.
+const unhealthyAfter = 3 * time.Minute
+
+// Generator keeps the Cache true.
+type Generator struct {
+	cfg   Config
+	cache *Cache
+
+	events     atomic.Bool  // the event stream is open
+	lastRelist atomic.Int64 // unix nanoseconds of the last relist that succeeded
+	kick       chan struct{}
+
+	mu      sync.Mutex
+	byID    map[string]types.UID   // container and sandbox IDs of the cache
+	changed map[types.UID]struct{} // not yet handed out
+	notify  chan struct{}
+}
+
+// New makes a Generator; Run drives it.
+func New(c Config) (*Generator, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &Generator{
+		cfg: c, cache: newCache(),
+		kick:    make(chan struct{}, 1),
+		byID:    map[string]types.UID{},
+		changed: map[types.UID]struct{}{},
+		notify:  make(chan struct{}, 1),
+	}, nil
+}
+
+// Cache is what the generator writes.
+func (g *Generator) Cache() *Cache { return g.cache }
+
+// Notify fires when TakeChanged has something; it never fills up.
+func (g *Generator) Notify() <-chan struct{} { return g.notify }
+
+// TakeChanged returns the pods whose observation changed since the last call.
+func (g *Generator) TakeChanged() []types.UID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	uids := make([]types.UID, 0, len(g.changed))
+	for uid := range g.changed {
+		uids = append(uids, uid)
+	}
+	clear(g.changed)
+	return uids
+}
+
+// Healthy says whether a relist succeeded within the last three minutes, and
+// when the last one did.
+func (g *Generator) Healthy(now time.Time) (bool, time.Time) {
+	last := time.Unix(0, g.lastRelist.Load())
+	return now.Sub(last) < unhealthyAfter, last
+}
+
+// Kick brings the next relist forward.
+func (g *Generator) Kick() {
+	select {
+	case g.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Run relists until ctx ends. The event stream, where there is one, is reopened
+// when it closes; a relist follows each opening, because what happened between
+// two streams was not told.
+func (g *Generator) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if g.cfg.Hints != nil {
+		wg.Add(1)
+		go func() { defer wg.Done(); g.follow(ctx) }()
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-g.kick:
+		}
+		err := g.Relist(ctx)
+		pause := g.cfg.Relist
+		if err == nil && g.events.Load() {
+			pause = g.cfg.RelistWithEvents
+		}
+		timer.Reset(pause)
+	}
+}
+
+// follow turns hints into looks at single pods.
+func (g *Generator) follow(ctx context.Context) {
+	log := klog.FromContext(ctx)
+	pause := time.Second
+	for ctx.Err() == nil {
+		hints, err := g.cfg.Hints(ctx)
+		if err != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, time.Minute)
+			continue
+		}
+		pause = time.Second
+		g.events.Store(true)
+		g.Kick()
+		g.drain(ctx, hints)
+		g.events.Store(false)
+		g.Kick()
+		if ctx.Err() == nil {
+			log.V(1).Info("Runtime event stream ended; relisting each second until it is back")
+		}
+	}
+}
+
+// settle is how long hints are gathered before the pods they name are looked
+// at: a container's start and exit come as bursts of events.
+const settle = 20 * time.Millisecond
+
+func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
+	pending := map[types.UID]struct{}{}
+	var fire <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case h, open := <-hints:
+			if !open {
+				return
+			}
+			g.mu.Lock()
+			uid, known := g.byID[h.ID]
+			g.mu.Unlock()
+			if !known {
+				continue // not ours, or not seen yet: its maker looks when it is made
+			}
+			pending[uid] = struct{}{}
+			if fire == nil {
+				fire = time.After(settle)
+			}
+		case <-fire:
+			fire = nil
+			for uid := range pending {
+				// An error is in the cache as staleness, and the relist retries.
+				_, _ = g.Observe(ctx, g.cache.Get(uid).Ref)
+			}
+			clear(pending)
+		}
+	}
+}
+
+// Relist looks at everything.
+func (g *Generator) Relist(ctx context.Context) error {
+	wasStale := g.cache.isStale()
+	seq, at := g.cache.NextSeq(), time.Now()
+	byUID, foreign, err := g.list(ctx, "")
+	if err != nil {
+		return g.failed(ctx, err)
+	}
+	seen := make(map[types.UID]bool, len(byUID))
+	for uid, l := range byUID {
+		seen[uid] = true
+		old := g.cache.Get(uid)
+		if old.Stale == "" && unchanged(l, old) {
+			g.cache.touch(uid, seq, at)
+			continue
+		}
+		if err := g.look(ctx, l, old, seq, at); err != nil {
+			return g.failed(ctx, err)
+		}
+	}
+	for _, ref := range g.cache.relisted(seq, at, seen, foreign) {
+		g.forget(ref.UID)
+		g.announce(ref.UID)
+	}
+	first := g.lastRelist.Swap(at.UnixNano()) == 0
+	if wasStale || first {
+		g.announceAll()
+	}
+	return nil
+}
+
+// Observe looks at one pod now and returns what the cache then holds.
+func (g *Generator) Observe(ctx context.Context, ref pod.Ref) (pod.Observed, error) {
+	seq, at := g.cache.NextSeq(), time.Now()
+	byUID, _, err := g.list(ctx, ref.UID)
+	if err != nil {
+		return pod.Observed{}, g.failed(ctx, err)
+	}
+	l := byUID[ref.UID]
+	if l == nil {
+		l = &listed{ref: ref}
+	}
+	if err := g.look(ctx, l, g.cache.Get(ref.UID), seq, at); err != nil {
+		return pod.Observed{}, g.failed(ctx, err)
+	}
+	return g.cache.Get(ref.UID), nil
+}
+
+func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, seq uint64, at time.Time) error {
+	o, err := g.detail(ctx, l, old)
+	if err != nil {
+		return err
+	}
+	o.Seq, o.At = seq, at
+	kept, seesAgain := g.cache.put(o)
+	if seesAgain {
+		g.announceAll()
+	}
+	if !kept {
+		return nil
+	}
+	g.mu.Lock()
+	for _, s := range old.Sandboxes {
+		delete(g.byID, s.ID)
+	}
+	for _, c := range old.Containers {
+		delete(g.byID, c.ID)
+	}
+	for _, s := range o.Sandboxes {
+		g.byID[s.ID] = o.Ref.UID
+	}
+	for _, c := range o.Containers {
+		g.byID[c.ID] = o.Ref.UID
+	}
+	g.mu.Unlock()
+	g.announce(o.Ref.UID)
+	return nil
+}
+
+// failed marks the cache stale; what ctx itself cut off says nothing.
+func (g *Generator) failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if g.cache.stale(err.Error()) {
+		klog.FromContext(ctx).Info("Lost sight of the runtime; nothing is decided until it answers", "err", err)
+		g.announceAll()
+		g.Kick()
+	}
+	return err
+}
+
+func (g *Generator) forget(uid types.UID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for id, u := range g.byID {
+		if u == uid {
+			delete(g.byID, id)
+		}
+	}
+}
+
+func (g *Generator) announce(uid types.UID) {
+	g.mu.Lock()
+	g.changed[uid] = struct{}{}
+	g.mu.Unlock()
+	select {
+	case g.notify <- struct{}{}:
+	default:
+	}
+}
+
+// All stands in TakeChanged for every pod, those that the runtime lacks too.
+const All types.UID = "*"
+
+func (g *Generator) announceAll() { g.announce(All) }

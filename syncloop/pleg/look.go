@@ -1,0 +1,245 @@
+package pleg
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// Runtime is what a look asks of the container runtime.
+type Runtime interface {
+	ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
+	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
+	ListContainers(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
+}
+
+// listed is what the two list calls say of one pod.
+type listed struct {
+	ref        pod.Ref
+	sandboxes  []*runtimeapi.PodSandbox
+	containers []*runtimeapi.Container
+}
+
+// list asks for everything, or for one pod, and groups it by UID. foreign counts
+// the sandboxes that do not carry our stamp.
+func (g *Generator) list(ctx context.Context, uid types.UID) (byUID map[types.UID]*listed, foreign int, err error) {
+	var sf *runtimeapi.PodSandboxFilter
+	var cf *runtimeapi.ContainerFilter
+	if uid != "" {
+		sel := map[string]string{pod.LabelPodUID: string(uid), pod.LabelOwner: g.cfg.Owner}
+		sf = &runtimeapi.PodSandboxFilter{LabelSelector: sel}
+		cf = &runtimeapi.ContainerFilter{LabelSelector: sel}
+	}
+	sandboxes, err := g.cfg.Runtime.ListPodSandbox(ctx, sf)
+	if err != nil {
+		return nil, 0, fmt.Errorf("list sandboxes: %w", err)
+	}
+	containers, err := g.cfg.Runtime.ListContainers(ctx, cf)
+	if err != nil {
+		return nil, 0, fmt.Errorf("list containers: %w", err)
+	}
+	byUID = map[types.UID]*listed{}
+	at := func(labels map[string]string) *listed {
+		id := types.UID(labels[pod.LabelPodUID])
+		l := byUID[id]
+		if l == nil {
+			l = &listed{ref: pod.Ref{Namespace: labels[pod.LabelPodNamespace], Name: labels[pod.LabelPodName], UID: id}}
+			byUID[id] = l
+		}
+		return l
+	}
+	for _, s := range sandboxes {
+		if s.Labels[pod.LabelOwner] != g.cfg.Owner {
+			foreign++
+			continue
+		}
+		l := at(s.Labels)
+		l.sandboxes = append(l.sandboxes, s)
+	}
+	for _, c := range containers {
+		if c.Labels[pod.LabelOwner] != g.cfg.Owner {
+			continue
+		}
+		l := at(c.Labels)
+		l.containers = append(l.containers, c)
+	}
+	return byUID, foreign, nil
+}
+
+// unchanged says whether the lists show exactly what old already holds.
+func unchanged(l *listed, old pod.Observed) bool {
+	if len(l.sandboxes) != len(old.Sandboxes) || len(l.containers) != len(old.Containers) {
+		return false
+	}
+	for _, s := range l.sandboxes {
+		o := findSandbox(old.Sandboxes, s.Id)
+		if o == nil || o.Ready != (s.State == runtimeapi.PodSandboxState_SANDBOX_READY) {
+			return false
+		}
+	}
+	for _, c := range l.containers {
+		o := findContainer(old.Containers, c.Id)
+		if o == nil || o.State != stateOf(c.State) {
+			return false
+		}
+	}
+	return true
+}
+
+func findSandbox(all []pod.Sandbox, id string) *pod.Sandbox {
+	for i := range all {
+		if all[i].ID == id {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+func findContainer(all []pod.Container, id string) *pod.Container {
+	for i := range all {
+		if all[i].ID == id {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// detail fills an observation: what did not change state is taken from old, the
+// rest is asked for. An object that vanished between list and status is left out.
+func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed) (pod.Observed, error) {
+	o := pod.Observed{Ref: l.ref}
+	for _, s := range l.sandboxes {
+		ready := s.State == runtimeapi.PodSandboxState_SANDBOX_READY
+		if known := findSandbox(old.Sandboxes, s.Id); known != nil && known.Ready == ready {
+			o.Sandboxes = append(o.Sandboxes, *known)
+			continue
+		}
+		st, err := g.cfg.Runtime.PodSandboxStatus(ctx, s.Id)
+		if g.cfg.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return o, fmt.Errorf("status of sandbox %s: %w", s.Id, err)
+		}
+		o.Sandboxes = append(o.Sandboxes, g.sandbox(st))
+	}
+	for _, c := range l.containers {
+		if known := findContainer(old.Containers, c.Id); known != nil && known.State == stateOf(c.State) {
+			o.Containers = append(o.Containers, *known)
+			continue
+		}
+		st, err := g.cfg.Runtime.ContainerStatus(ctx, c.Id)
+		if g.cfg.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return o, fmt.Errorf("status of container %s: %w", c.Id, err)
+		}
+		o.Containers = append(o.Containers, g.container(ctx, st, c.PodSandboxId))
+	}
+	sort.SliceStable(o.Sandboxes, func(i, j int) bool {
+		a, b := o.Sandboxes[i], o.Sandboxes[j]
+		if a.Attempt != b.Attempt {
+			return a.Attempt > b.Attempt
+		}
+		return a.CreatedAt.After(b.CreatedAt)
+	})
+	sort.SliceStable(o.Containers, func(i, j int) bool {
+		a, b := o.Containers[i], o.Containers[j]
+		if a.Name != b.Name {
+			return a.Name < b.Name
+		}
+		if a.Attempt != b.Attempt {
+			return a.Attempt > b.Attempt
+		}
+		return a.CreatedAt.After(b.CreatedAt)
+	})
+	return o, nil
+}
+
+func (g *Generator) sandbox(st *runtimeapi.PodSandboxStatus) pod.Sandbox {
+	s := pod.Sandbox{
+		ID:             st.Id,
+		Attempt:        st.GetMetadata().GetAttempt(),
+		Ready:          st.State == runtimeapi.PodSandboxState_SANDBOX_READY,
+		CreatedAt:      g.ourTime(st.CreatedAt),
+		HostNetwork:    st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
+		RuntimeHandler: st.RuntimeHandler,
+		Annotations:    st.Annotations,
+	}
+	if ip := st.GetNetwork().GetIp(); ip != "" {
+		s.IPs = append(s.IPs, ip)
+	}
+	for _, ip := range st.GetNetwork().GetAdditionalIps() {
+		s.IPs = append(s.IPs, ip.Ip)
+	}
+	return s
+}
+
+func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatus, sandboxID string) pod.Container {
+	c := pod.Container{
+		ID:          st.Id,
+		Name:        st.Labels[pod.LabelContainerName],
+		SandboxID:   sandboxID,
+		Attempt:     attemptOf(st),
+		State:       stateOf(st.State),
+		CreatedAt:   g.ourTime(st.CreatedAt),
+		StartedAt:   g.ourTime(st.StartedAt),
+		FinishedAt:  g.ourTime(st.FinishedAt),
+		ExitCode:    st.ExitCode,
+		Reason:      st.Reason,
+		Message:     st.Message,
+		Image:       st.GetImage().GetUserSpecifiedImage(),
+		ImageRef:    st.ImageRef,
+		ImageID:     st.ImageId,
+		LogPath:     st.LogPath,
+		SpecHash:    st.Annotations[pod.AnnotationHash],
+		Annotations: st.Annotations,
+	}
+	if c.Image == "" {
+		c.Image = st.GetImage().GetImage()
+	}
+	if u := st.GetUser().GetLinux(); u != nil {
+		c.User = &pod.User{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}
+	}
+	if c.State == pod.StateExited {
+		c.Message = g.terminationMessage(ctx, st)
+	}
+	return c
+}
+
+// attemptOf prefers the annotation: containerd keeps both, other runtimes may not.
+func attemptOf(st *runtimeapi.ContainerStatus) uint32 {
+	if n, err := strconv.ParseUint(st.Annotations[pod.AnnotationRestartCount], 10, 32); err == nil {
+		return uint32(n)
+	}
+	return st.GetMetadata().GetAttempt()
+}
+
+func stateOf(s runtimeapi.ContainerState) pod.ContainerState {
+	switch s {
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		return pod.StateCreated
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return pod.StateRunning
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		return pod.StateExited
+	}
+	return pod.StateUnknown
+}
+
+// ourTime turns the host's nanoseconds into our clock's time; zero stays zero.
+func (g *Generator) ourTime(ns int64) time.Time {
+	if ns <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).Add(-g.cfg.ClockOffset())
+}
