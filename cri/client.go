@@ -1,0 +1,189 @@
+package cri
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// maxMessage bounds one message either way, in bytes; containerd's own limit.
+const maxMessage = 16 << 20
+
+// Config of a Client.
+type Config struct {
+	// Dial opens a connection to the runtime's socket. It is called again after
+	// each loss.
+	Dial func(ctx context.Context) (net.Conn, error)
+	// Hook sees every call, as "cri/<Method>"; nil runs them all.
+	Hook host.Hook
+	// Endpoint names the socket in error sentences; optional.
+	Endpoint string
+}
+
+// Client speaks CRI v1 with one runtime. Its methods are safe for concurrent
+// use, and all their errors are *Error.
+type Client struct {
+	config  Config
+	conn    *grpc.ClientConn
+	runtime runtimeapi.RuntimeServiceClient
+	images  runtimeapi.ImageServiceClient
+
+	streams sync.WaitGroup // event readers
+
+	mu      sync.Mutex
+	dialErr error // of the last dial; nil if it succeeded
+}
+
+// newClient prepares a client; nothing is dialled before the first call.
+func newClient(c Config) (*Client, error) {
+	client := &Client{config: c}
+	conn, err := grpc.NewClient("passthrough:///cri",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(client.dial),
+		grpc.WithUnaryInterceptor(client.intercept),
+		grpc.WithStreamInterceptor(client.interceptStream),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		// A fixed window: the bandwidth estimator would ping on each large list.
+		grpc.WithInitialWindowSize(1<<20),
+		grpc.WithInitialConnWindowSize(4<<20),
+		grpc.WithIdleTimeout(0),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithNoProxy(),
+	)
+	if err != nil {
+		return nil, err
+	}
+	client.conn = conn
+	client.runtime = runtimeapi.NewRuntimeServiceClient(conn)
+	client.images = runtimeapi.NewImageServiceClient(conn)
+	return client, nil
+}
+
+// Close ends the connection and every event stream.
+func (c *Client) Close() error {
+	err := c.conn.Close()
+	c.streams.Wait()
+	return err
+}
+
+// dial remembers why the socket could not be had: gRPC's own sentence buries it.
+func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
+	conn, err := c.config.Dial(ctx)
+	c.mu.Lock()
+	c.dialErr = err
+	c.mu.Unlock()
+	return conn, err
+}
+
+func (c *Client) lastDialError() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dialErr
+}
+
+// method is what the interceptor knows of one gRPC method.
+type method struct {
+	name    string
+	label   string
+	timeout time.Duration // 0: the verb sets its own
+}
+
+const (
+	quick  = 10 * time.Second // answered from the runtime's memory
+	lookup = 30 * time.Second // lists and statuses of a loaded runtime
+	action = 2 * time.Minute  // starts and ends processes, mounts and networks
+)
+
+// methods by full gRPC name. Built once, so that a call allocates no label.
+var methods = func() map[string]method {
+	m := map[string]method{}
+	add := func(service string, timeout time.Duration, names ...string) {
+		for _, n := range names {
+			m["/"+service+"/"+n] = method{n, "cri/" + n, timeout}
+		}
+	}
+	const runtime, image = "runtime.v1.RuntimeService", "runtime.v1.ImageService"
+	add(runtime, quick, "Version", "Status", "RuntimeConfig", "UpdateRuntimeConfig")
+	add(runtime, lookup, "PodSandboxStatus", "ListPodSandbox", "ContainerStatus", "ListContainers",
+		"Exec", "Attach", "PortForward", "ReopenContainerLog")
+	add(runtime, action, "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer",
+		"RemoveContainer", "UpdateContainerResources")
+	// The network plugin and a first pull of the pause image are inside.
+	add(runtime, 2*action, "RunPodSandbox")
+	add(runtime, 0, "StopContainer", "ExecSync")
+	add(image, lookup, "ImageStatus", "ListImages", "ImageFsInfo")
+	add(image, action, "RemoveImage")
+	add(image, 0, "PullImage")
+	m[containerdVersion] = method{"ContainerdVersion", "cri/ContainerdVersion", quick}
+	m[containerdSubscribe] = method{"Subscribe", "cri/Subscribe", 0}
+	return m
+}()
+
+func methodOf(full string) method {
+	if m, ok := methods[full]; ok {
+		return m
+	}
+	name := full[strings.LastIndexByte(full, '/')+1:]
+	return method{name, "cri/" + name, action}
+}
+
+// intercept gives every call its deadline, its label and the kind of its error.
+func (c *Client) intercept(ctx context.Context, full string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	m := methodOf(full)
+	if m.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, m.timeout)
+		defer cancel()
+	}
+	var err error
+	if c.config.Hook == nil {
+		err = invoke(ctx, full, req, reply, cc, opts...)
+	} else {
+		err = c.config.Hook(ctx, m.label, func(ctx context.Context) error {
+			return invoke(ctx, full, req, reply, cc, opts...)
+		})
+	}
+	if err != nil {
+		return &Error{Method: m.name, Kind: classify(ctx, m.name, err), Err: err}
+	}
+	return nil
+}
+
+// interceptStream puts the opening of a stream under the hook.
+func (c *Client) interceptStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, full string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	m := methodOf(full)
+	var stream grpc.ClientStream
+	err := c.config.Hook.Do(ctx, m.label, func(context.Context) error {
+		// The stream outlives this call, so it must not live under a context
+		// that the hook may end.
+		var err error
+		stream, err = open(ctx, desc, cc, full, opts...)
+		return err
+	})
+	if err != nil {
+		return nil, &Error{Method: m.name, Kind: classify(ctx, m.name, err), Err: err}
+	}
+	return stream, nil
+}
+
+// bounded gives ctx the deadline limit if it has none of its own.
+func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, limit)
+}

@@ -1,0 +1,159 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	apievents "github.com/containerd/containerd/api/events"
+	eventsapi "github.com/containerd/containerd/api/services/events/v1"
+	versionapi "github.com/containerd/containerd/api/services/version/v1"
+	"github.com/containerd/containerd/api/types"
+)
+
+// Full names of the two methods of containerd's own that are used.
+const (
+	containerdVersion   = "/containerd.services.version.v1.Version/Version"
+	containerdSubscribe = "/containerd.services.events.v1.Events/Subscribe"
+)
+
+// namespace is where containerd's CRI keeps its containers.
+const namespace = "k8s.io"
+
+// eventBuffer is how many events may wait for a slow reader.
+const eventBuffer = 1024
+
+// ErrNoEvents: the runtime has no event service that may be used; relist instead.
+var ErrNoEvents = errors.New("the runtime has no native event service")
+
+// EventType is what happened.
+type EventType int
+
+const (
+	EventStarted EventType = iota + 1 // a container's process was started
+	EventExited                       // a container's process ended
+	EventOOM                          // the kernel killed in the container's cgroup
+	EventDeleted                      // the container, or its task, was removed
+)
+
+var eventNames = [...]string{"Invalid", "Started", "Exited", "OOM", "Deleted"}
+
+func (t EventType) String() string {
+	if t < 0 || int(t) >= len(eventNames) {
+		return eventNames[0]
+	}
+	return eventNames[t]
+}
+
+// Event is a hint that something changed; the truth is a list or a status.
+type Event struct {
+	// ContainerID is the container, or the sandbox whose own process this is:
+	// containerd has one namespace of IDs for both, so look among both.
+	ContainerID string
+	// SandboxID is set only where the event names a sandbox as such.
+	SandboxID string
+	Type      EventType
+}
+
+// topics that are subscribed to. The exit of a command run in a container comes
+// under /tasks/exit too and is left out by its ID.
+var topics = []string{"/tasks/start", "/tasks/exit", "/tasks/oom", "/tasks/delete", "/containers/delete", "sandbox/exit"}
+
+// Events subscribes to containerd's native events of the CRI's containers. The
+// channel is closed when the stream ends, for whatever reason: the runtime or
+// the link went, ctx is over, or the reader fell so far behind that events had
+// to be dropped. Relist after every subscription; what happened while it was
+// being set up may have no event. ErrNoEvents where the runtime has no such
+// service. (The CRI's own GetContainerEvents is not used: one subscriber that
+// stalls blocks the starts of the whole machine.)
+func (c *Client) Events(ctx context.Context) (<-chan Event, error) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
+	// A subscription says nothing before its first event, so an absent service
+	// shows only at a unary call.
+	if _, err := versionapi.NewVersionClient(c.conn).Version(ctx, &emptypb.Empty{}); err != nil {
+		if IsUnimplemented(err) {
+			return nil, ErrNoEvents
+		}
+		return nil, fmt.Errorf("subscribe to the runtime's events: %w", err)
+	}
+	filters := make([]string, 0, len(topics))
+	for _, t := range topics {
+		filters = append(filters, fmt.Sprintf("namespace==%s,topic==%q", namespace, t))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stream, err := eventsapi.NewEventsClient(c.conn).Subscribe(ctx, &eventsapi.SubscribeRequest{Filters: filters})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("subscribe to the runtime's events: %w", err)
+	}
+	out := make(chan Event, eventBuffer)
+	c.streams.Add(1)
+	go func() {
+		defer c.streams.Done()
+		defer close(out)
+		defer cancel()
+		for {
+			envelope, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			e, ok := decode(envelope)
+			if !ok {
+				continue
+			}
+			select {
+			case out <- e:
+			default:
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+// decode reads the events that are hints for us; others, and malformed ones, are not.
+func decode(envelope *types.Envelope) (Event, bool) {
+	any := envelope.GetEvent()
+	name := any.GetTypeUrl()
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	switch name {
+	case "containerd.events.TaskStart":
+		var e apievents.TaskStart
+		return Event{Type: EventStarted}.with(any, &e, &e.ContainerID)
+	case "containerd.events.TaskExit":
+		var e apievents.TaskExit
+		event, ok := Event{Type: EventExited}.with(any, &e, &e.ContainerID)
+		return event, ok && (e.ID == "" || e.ID == e.ContainerID)
+	case "containerd.events.TaskOOM":
+		var e apievents.TaskOOM
+		return Event{Type: EventOOM}.with(any, &e, &e.ContainerID)
+	case "containerd.events.TaskDelete":
+		var e apievents.TaskDelete
+		event, ok := Event{Type: EventDeleted}.with(any, &e, &e.ContainerID)
+		return event, ok && (e.ID == "" || e.ID == e.ContainerID)
+	case "containerd.events.ContainerDelete":
+		var e apievents.ContainerDelete
+		return Event{Type: EventDeleted}.with(any, &e, &e.ID)
+	case "containerd.events.SandboxExit":
+		var e apievents.SandboxExit
+		event, ok := Event{Type: EventExited}.with(any, &e, &e.SandboxID)
+		event.SandboxID = event.ContainerID
+		return event, ok
+	}
+	return Event{}, false
+}
+
+// with unmarshals the payload and fills the ID from it.
+func (e Event) with(any *anypb.Any, into proto.Message, id *string) (Event, bool) {
+	if err := proto.Unmarshal(any.GetValue(), into); err != nil || *id == "" {
+		return Event{}, false
+	}
+	e.ContainerID = *id
+	return e, true
+}
