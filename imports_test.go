@@ -1,0 +1,101 @@
+package bowline
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/bowline-k8s/bowline"
+
+// rule forbids a package of ours to import something, and says why.
+type rule struct {
+	from   string   // package path below the module; a trailing /... takes its children
+	banned []string // import paths; a trailing /... takes children, "std:" is a standard package
+	why    string
+}
+
+var impure = []string{"context", "sync", "sync/atomic", "os", "os/exec", "io", "net", "net/http", "math/rand", "math/rand/v2",
+	"google.golang.org/grpc/...", "k8s.io/klog/...", "log", "log/slog", "k8s.io/client-go/..."}
+
+var rules = []rule{
+	{"syncloop/plan", impure, "a decision depends on its input alone, or it cannot be replayed"},
+	{"syncloop/status", impure, "a status is a function of what was observed"},
+	{"cri/spec", impure, "a config is a function of the pod and the machine"},
+	{"pod", append([]string{module + "/..."}, impure...), "the vocabulary is at the bottom: values only"},
+	{"host/...", []string{module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "a machine knows nothing of pods' loops"},
+	{"cri/...", []string{module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "the runtime's client serves the loop, not the other way round"},
+	{"syncloop/...", []string{module + "/provider/...", module + "/config", "github.com/virtual-kubelet/..."}, "the loop works without virtual-kubelet and is configured by values"},
+	{"provider/...", []string{module + "/config"}, "only cmd reads the configuration"},
+	{"config", []string{module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"},
+}
+
+// leaves of syncloop never import each other: each can be read alone.
+var leaves = []string{"pleg", "prober", "lifecycle", "volume", "images", "gc", "objects", "tokens", "statuswriter", "owner", "config", "plan", "status"}
+
+func TestImports(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}: {{join .Imports " "}}`, "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	checked := 0
+	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		from, imports, _ := strings.Cut(line, ": ")
+		short := strings.TrimPrefix(from, module+"/")
+		for _, imp := range strings.Fields(imports) {
+			for _, r := range rules {
+				if !matches(short, r.from) {
+					continue
+				}
+				checked++
+				for _, b := range r.banned {
+					if matches(imp, b) && imp != from {
+						t.Errorf("%s imports %s: %s", short, imp, r.why)
+					}
+				}
+			}
+			if a, b := leaf(short), leaf(strings.TrimPrefix(imp, module+"/")); a != "" && b != "" && a != b {
+				t.Errorf("%s imports %s: the parts of syncloop do not know each other", short, imp)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Fatal("no import was checked")
+	}
+}
+
+// leaf is the part of syncloop that a package belongs to, or empty.
+func leaf(short string) string {
+	rest, ok := strings.CutPrefix(short, "syncloop/")
+	if !ok {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	for _, l := range leaves {
+		if l == name {
+			return l
+		}
+	}
+	return ""
+}
+
+func matches(path, pattern string) bool {
+	if base, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return path == base || strings.HasPrefix(path, base+"/")
+	}
+	return path == pattern
+}
+
+func TestMatches(t *testing.T) {
+	for _, c := range []struct {
+		path, pattern string
+		want          bool
+	}{
+		{"cri", "cri/...", true}, {"cri/fake", "cri/...", true}, {"crisp", "cri/...", false},
+		{"net", "net", true}, {"net/netip", "net", false},
+	} {
+		if got := matches(c.path, c.pattern); got != c.want {
+			t.Errorf("matches(%q, %q) = %v", c.path, c.pattern, got)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package syncloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/images"
+	"github.com/bowline-k8s/bowline/syncloop/plan"
+)
+
+// job is one operation with all that it needs, copied from the worker when it
+// began: the worker goes on meanwhile.
+type job struct {
+	loop     *Loop
+	pod      *v1.Pod
+	op       plan.Operation
+	observed pod.Observed
+	podIPs   []string
+	absent   bool
+}
+
+// reasonError carries the waiting reason that belongs to an error.
+type reasonError struct {
+	reason string
+	err    error
+}
+
+func (e *reasonError) Error() string { return e.err.Error() }
+func (e *reasonError) Unwrap() error { return e.err }
+
+func because(reason string, err error) error { return &reasonError{reason, err} }
+
+// run carries the operation out and says how it ended; errors are handled here,
+// once: logged, told as an event, and turned into an outcome.
+func (j *job) run(ctx context.Context) plan.Outcome {
+	log := klog.FromContext(ctx)
+	log.V(2).Info("Operation begins", "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "why", j.op.Reason)
+	out := plan.Outcome{Operation: j.op}
+	var err error
+	switch j.op.Kind {
+	case plan.OpVolumes:
+		err = j.prepareVolumes(ctx)
+	case plan.OpSandbox:
+		err = j.runSandbox(ctx)
+	case plan.OpPull:
+		err = j.pull(ctx)
+	case plan.OpStart:
+		err = j.start(ctx, &out)
+	case plan.OpStop:
+		err = j.stop(ctx)
+	case plan.OpStopSandbox:
+		err = j.loop.cfg.Runtime.StopPodSandbox(ctx, j.op.ID)
+	case plan.OpRemoveContainer:
+		err = j.removeContainer(ctx)
+	case plan.OpRemoveSandbox:
+		err = j.loop.cfg.Runtime.RemovePodSandbox(ctx, j.op.ID)
+	case plan.OpRelease:
+		err = j.release(ctx)
+	default:
+		err = fmt.Errorf("operation %d is not known", j.op.Kind)
+	}
+	out.At = time.Now()
+	if err == nil {
+		return out
+	}
+	if ctx.Err() != nil || cri.IsTransport(err) || errors.Is(err, host.ErrUnreachable) {
+		out.Transport = true
+	}
+	out.Err, out.Reason = err.Error(), j.reason(err)
+	if ctx.Err() == nil {
+		log.Info("Operation failed", "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "reason", out.Reason, "err", err)
+		j.tell(out, err)
+	}
+	return out
+}
+
+// reason is the waiting reason of an error that carries none of its own.
+func (j *job) reason(err error) string {
+	var r *reasonError
+	var img *images.Error
+	switch {
+	case errors.As(err, &r):
+		return r.reason
+	case errors.As(err, &img):
+		return img.Reason
+	}
+	switch j.op.Kind {
+	case plan.OpVolumes:
+		return "ContainerCreating"
+	case plan.OpSandbox:
+		return "CreatePodSandboxError"
+	case plan.OpStart:
+		return "RunContainerError"
+	}
+	return ""
+}
+
+// tell records the event that the kubelet would; images records its own.
+func (j *job) tell(out plan.Outcome, err error) {
+	var img *images.Error
+	if errors.As(err, &img) {
+		return
+	}
+	switch j.op.Kind {
+	case plan.OpVolumes:
+		j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedMount", out.Err)
+	case plan.OpSandbox:
+		j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+out.Err)
+	case plan.OpStart:
+		if out.Reason != "PostStartHookError" { // told where the hook ran
+			j.loop.event(j.pod, j.op.Container, v1.EventTypeWarning, "Failed", "Error: "+out.Err)
+		}
+	case plan.OpStop, plan.OpStopSandbox:
+		j.loop.event(j.pod, j.op.Container, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+out.Err)
+	}
+}
+
+// machine is what the specs are made from.
+func (j *job) machine() spec.Machine { return j.loop.machine() }

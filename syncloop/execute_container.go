@@ -1,0 +1,262 @@
+package syncloop
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/images"
+	"github.com/bowline-k8s/bowline/syncloop/plan"
+)
+
+// pull makes the container's image present.
+func (j *job) pull(ctx context.Context) error {
+	c := containerOf(j.pod, j.op.Container)
+	if c == nil {
+		return fmt.Errorf("the pod has no container %q", j.op.Container)
+	}
+	_, err := j.image(ctx, c)
+	return err
+}
+
+func (j *job) image(ctx context.Context, c *v1.Container) (images.Result, error) {
+	secrets, err := j.pullSecrets(ctx)
+	if err != nil {
+		return images.Result{}, err
+	}
+	return j.loop.cfg.Images.Ensure(ctx, j.pod, c, secrets)
+}
+
+// pullSecrets are those that exist: the kubelet goes on without the others.
+func (j *job) pullSecrets(ctx context.Context) ([]v1.Secret, error) {
+	var secrets []v1.Secret
+	for _, ref := range j.pod.Spec.ImagePullSecrets {
+		if ref.Name == "" {
+			continue
+		}
+		s, err := j.loop.cfg.Objects.Secret(ctx, j.pod.Namespace, ref.Name)
+		if err != nil {
+			j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+				fmt.Sprintf("Unable to retrieve image pull secret %s; attempting to pull the image may not succeed.", ref.Name))
+			continue
+		}
+		secrets = append(secrets, *s)
+	}
+	return secrets, ctx.Err()
+}
+
+// start is the kubelet's four steps: pull, create, start, postStart.
+func (j *job) start(ctx context.Context, out *plan.Outcome) error {
+	c := containerOf(j.pod, j.op.Container)
+	if c == nil {
+		return fmt.Errorf("the pod has no container %q", j.op.Container)
+	}
+	img, err := j.image(ctx, c)
+	if err != nil {
+		return err
+	}
+	sandbox := readySandbox(j.observed)
+	if sandbox == nil {
+		return errors.New("the sandbox is gone")
+	}
+	config, err := j.containerConfig(ctx, c, img)
+	if err != nil {
+		return err
+	}
+	m := j.machine()
+	sandboxConfig, err := spec.Sandbox(j.pod, m, sandbox.Attempt)
+	if err != nil {
+		return err
+	}
+	id, err := j.loop.cfg.Runtime.CreateContainer(ctx, sandbox.ID, config, sandboxConfig)
+	if err != nil {
+		return because("CreateContainerError", err)
+	}
+	out.ContainerID = id
+	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
+	if err := j.loop.cfg.Runtime.StartContainer(ctx, id); err != nil {
+		return because("RunContainerError", err)
+	}
+	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
+	j.linkLog(ctx, m, c.Name, id)
+	return j.postStart(ctx, c, id, out)
+}
+
+// containerConfig resolves the environment and makes the files that the
+// container mounts from the pod's directory.
+func (j *job) containerConfig(ctx context.Context, c *v1.Container, img images.Result) (*runtimeapi.ContainerConfig, error) {
+	m := j.machine()
+	env, err := j.environment(ctx, c)
+	if err != nil {
+		return nil, because("CreateContainerConfigError", err)
+	}
+	mounts, err := j.mounts(ctx, c)
+	if err != nil {
+		return nil, because("CreateContainerConfigError", err)
+	}
+	in := spec.ContainerInput{
+		Attempt: j.op.Attempt, PodIPs: j.podIPs,
+		ImageRef: img.Ref, Image: img.Image, Env: env, Mounts: mounts,
+	}
+	if in.EtcHostsPath, err = j.writeHosts(ctx, m); err != nil {
+		return nil, because("CreateContainerConfigError", err)
+	}
+	// A name of its own for each instance, so that one never reads another's message.
+	in.TerminationLogPath = path.Join(spec.PodDir(m.RootDir, j.pod.UID), "containers", c.Name, randomName())
+	if err := j.loop.cfg.Host.WriteFile(ctx, in.TerminationLogPath, nil, 0o666); err != nil {
+		return nil, because("CreateContainerConfigError", fmt.Errorf("make the termination message file: %w", err))
+	}
+	if err := j.loop.cfg.Host.MkdirAll(ctx, path.Join(spec.LogDir(m, j.pod), c.Name), 0o755, nil); err != nil {
+		return nil, because("CreateContainerError", fmt.Errorf("make the container's log directory: %w", err))
+	}
+	config, err := spec.Container(j.pod, c, m, in)
+	if err != nil {
+		return nil, because("CreateContainerConfigError", err)
+	}
+	return config, nil
+}
+
+// linkLog makes the /var/log/containers link that log collectors read by; a
+// container without it runs all the same.
+func (j *job) linkLog(ctx context.Context, m spec.Machine, name, id string) {
+	target := path.Join(spec.LogDir(m, j.pod), spec.LogPath(name, j.op.Attempt))
+	link := path.Join(j.loop.cfg.ContainerLogsDir, spec.LogLinkName(j.pod, name, id))
+	if err := j.loop.cfg.Host.Symlink(ctx, target, link); err != nil && ctx.Err() == nil {
+		j.loop.event(j.pod, name, v1.EventTypeWarning, "FailedLogLink", err.Error())
+	}
+}
+
+// postStart runs the hook; a container whose hook fails is killed, as the
+// kubelet does.
+func (j *job) postStart(ctx context.Context, c *v1.Container, id string, out *plan.Outcome) error {
+	out.Hooked = true
+	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return nil
+	}
+	message, err := j.loop.cfg.Hooks.Run(ctx, j.pod, id, c, c.Lifecycle.PostStart, first(j.podIPs))
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		out.Hooked = false
+		return err
+	}
+	j.loop.event(j.pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", message)
+	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Killing", "FailedPostStartHook")
+	if stopErr := j.loop.cfg.Runtime.StopContainer(ctx, id, graceOf(j.pod)); stopErr != nil {
+		err = errors.Join(err, fmt.Errorf("stop the container after its postStart hook failed: %w", stopErr))
+	}
+	return because("PostStartHookError", err)
+}
+
+// minimumStop is what a container gets to end after its preStop hook has used
+// the grace up.
+const minimumStop = 2 * time.Second
+
+// stop ends a container: the preStop hook within the grace, then the runtime's
+// stop with what remains.
+func (j *job) stop(ctx context.Context) error {
+	grace := j.op.Grace
+	j.loop.event(j.pod, j.op.Container, v1.EventTypeNormal, "Killing", killing(j.op))
+	if j.op.PreStop && grace > 0 {
+		began := time.Now()
+		j.preStop(ctx, grace)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		grace = max(grace-time.Since(began), minimumStop)
+	}
+	if err := j.loop.cfg.Runtime.StopContainer(ctx, j.op.ID, grace); err != nil && !cri.IsNotFound(err) {
+		return fmt.Errorf("stop container %q: %w", j.op.Container, err)
+	}
+	return nil
+}
+
+func killing(op plan.Operation) string {
+	if op.Reason != "" {
+		return op.Reason
+	}
+	return "Stopping container " + op.Container
+}
+
+// preStop runs the hook for at most grace; its failure only earns an event.
+func (j *job) preStop(ctx context.Context, grace time.Duration) {
+	c := containerOf(j.pod, j.op.Container)
+	if c == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
+		return
+	}
+	hookCtx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	message, err := j.loop.cfg.Hooks.Run(hookCtx, j.pod, j.op.ID, c, c.Lifecycle.PreStop, first(j.podIPs))
+	if err != nil && ctx.Err() == nil {
+		j.loop.event(j.pod, c.Name, v1.EventTypeWarning, "FailedPreStopHook", message)
+	}
+}
+
+// removeContainer removes a dead container, its log link and its log.
+func (j *job) removeContainer(ctx context.Context) error {
+	err := j.loop.cfg.Runtime.RemoveContainer(ctx, j.op.ID)
+	if err != nil && !cri.IsNotFound(err) {
+		return fmt.Errorf("remove container %q: %w", j.op.Container, err)
+	}
+	return nil
+}
+
+func containerOf(p *v1.Pod, name string) *v1.Container {
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if p.Spec.EphemeralContainers[i].Name == name {
+			c := v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+			return &c
+		}
+	}
+	return nil
+}
+
+func readySandbox(o pod.Observed) *pod.Sandbox {
+	for i := range o.Sandboxes {
+		if o.Sandboxes[i].Ready {
+			return &o.Sandboxes[i]
+		}
+	}
+	return nil
+}
+
+func graceOf(p *v1.Pod) time.Duration {
+	if g := p.DeletionGracePeriodSeconds; g != nil {
+		return time.Duration(*g) * time.Second
+	}
+	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
+		return time.Duration(*g) * time.Second
+	}
+	return v1.DefaultTerminationGracePeriodSeconds * time.Second
+}
+
+func first(ips []string) string {
+	if len(ips) == 0 {
+		return ""
+	}
+	return ips[0]
+}
+
+func randomName() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,69 @@
+package syncloop
+
+import (
+	"context"
+	"fmt"
+	"path"
+
+	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// prepareVolumes makes the pod's directories on the host and everything that its
+// containers mount.
+func (j *job) prepareVolumes(ctx context.Context) error {
+	_, err := j.loop.cfg.Volumes.Prepare(ctx, j.pod)
+	return err
+}
+
+// runSandbox makes the log directory and the pod's cgroup, then the sandbox.
+func (j *job) runSandbox(ctx context.Context) error {
+	m := j.machine()
+	config, err := spec.Sandbox(j.pod, m, j.op.Attempt)
+	if err != nil {
+		return err
+	}
+	if err := j.loop.cfg.Host.MkdirAll(ctx, config.LogDirectory, 0o755, nil); err != nil {
+		return fmt.Errorf("make the log directory: %w", err)
+	}
+	if err := j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod), podLimits(j.pod, m)); err != nil {
+		return fmt.Errorf("make the pod's cgroup: %w", err)
+	}
+	_, err = j.loop.cfg.Runtime.RunPodSandbox(ctx, config, j.loop.handler(j.pod))
+	return err
+}
+
+// release undoes what the pod left on the host. The runtime's own remains are
+// gone by then.
+func (j *job) release(ctx context.Context) error {
+	if err := j.loop.cfg.Volumes.Release(ctx, j.pod.UID); err != nil {
+		return err
+	}
+	if err := j.loop.cfg.Host.RemoveCgroup(ctx, spec.CgroupPath(j.pod)); err != nil {
+		return fmt.Errorf("remove the pod's cgroup: %w", err)
+	}
+	j.loop.cfg.Objects.Unregister(j.pod.UID)
+	j.loop.cfg.Tokens.Forget(j.pod.UID)
+	return nil
+}
+
+// writeHosts writes the pod's /etc/hosts. It is written before every start: a
+// new sandbox has new addresses.
+func (j *job) writeHosts(ctx context.Context, m spec.Machine) (string, error) {
+	file := path.Join(spec.PodDir(m.RootDir, j.pod.UID), "etc-hosts")
+	var base []byte
+	if j.pod.Spec.HostNetwork {
+		data, err := j.loop.cfg.Host.ReadFile(ctx, "/etc/hosts", 1<<20)
+		if err != nil {
+			return "", fmt.Errorf("read the machine's /etc/hosts: %w", err)
+		}
+		base = data
+	}
+	data := spec.HostsFile(j.pod, j.podIPs, m, base)
+	if err := j.loop.cfg.Host.WriteFile(ctx, file, data, 0o644); err != nil {
+		return "", fmt.Errorf("write the pod's /etc/hosts: %w", err)
+	}
+	return file, nil
+}
+
+var _ = host.CgroupResources{}

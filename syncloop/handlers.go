@@ -1,0 +1,166 @@
+package syncloop
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/config"
+	"github.com/bowline-k8s/bowline/syncloop/plan"
+	"github.com/bowline-k8s/bowline/syncloop/pleg"
+)
+
+// handle turns one change of the sources into mail.
+func (l *Loop) handle(ctx context.Context, change config.Change) {
+	p := change.Pod
+	ref := pod.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+	klog.FromContext(ctx).V(2).Info("Pod changed", "op", change.Op, "source", change.Source,
+		"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID)
+	now := time.Now()
+	switch change.Op {
+	case config.Add:
+		l.cfg.Objects.Register(p)
+		l.adoptReadiness(p)
+		l.tell(ctx, ref, p, ending(p, now, true), false)
+	case config.Update, config.Delete:
+		l.cfg.Objects.Register(p)
+		if l.over(p) {
+			return
+		}
+		l.tell(ctx, ref, p, ending(p, now, false), false)
+	case config.Reconcile:
+		l.cfg.Status.Reconcile(p)
+		if l.over(p) {
+			return
+		}
+		l.tell(ctx, ref, p, nil, false)
+	case config.Remove:
+		end := &plan.Terminate{At: now, Grace: graceOf(p), Cause: plan.CauseDeleted}
+		l.tell(ctx, ref, p, end, true)
+	}
+}
+
+// over says whether the pod has ended, needs no more of us until it is deleted,
+// and has no worker: its containers are kept for their logs.
+func (l *Loop) over(p *v1.Pod) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.workers[p.UID] == nil && terminal(p) && p.DeletionTimestamp == nil
+}
+
+func terminal(p *v1.Pod) bool {
+	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+}
+
+// ending is the request that the API object itself carries, or nil. adopted: we
+// see the pod for the first time, so a deletion may have begun long before us.
+func ending(p *v1.Pod, now time.Time, adopted bool) *plan.Terminate {
+	switch {
+	case p.DeletionTimestamp != nil:
+		grace := graceOf(p)
+		at := now
+		if adopted {
+			// Not earlier than the request, not later than now, whatever the
+			// API server's clock says.
+			at = p.DeletionTimestamp.Add(-grace)
+			if at.After(now) {
+				at = now
+			}
+			if at.Before(now.Add(-grace)) {
+				at = now.Add(-grace)
+			}
+		}
+		return &plan.Terminate{At: at, Grace: grace, Cause: plan.CauseDeleted}
+	case terminal(p):
+		return &plan.Terminate{
+			At: now, Grace: graceOf(p), Cause: plan.CauseFinished,
+			Reason: p.Status.Reason, Message: p.Status.Message,
+		}
+	}
+	return nil
+}
+
+// tell sends the pod and, where it is to end, how.
+func (l *Loop) tell(ctx context.Context, ref pod.Ref, p *v1.Pod, end *plan.Terminate, absent bool) {
+	l.send(ctx, ref, func(m *mail) {
+		m.pod = p
+		m.terminate = sterner(m.terminate, end)
+		m.absent = m.absent || absent
+	})
+}
+
+// Terminate asks the pod of this UID to end; what virtual-kubelet's gated Delete
+// becomes.
+func (l *Loop) Terminate(uid types.UID, why string) {
+	p := l.cfg.Sources.Get(uid)
+	if p == nil || p.DeletionTimestamp == nil {
+		return // the API object says when; a request without it is virtual-kubelet's own
+	}
+	l.wake(uid)
+}
+
+func (l *Loop) handleObserved(uids []types.UID) {
+	for _, uid := range uids {
+		if uid == pleg.All {
+			l.wakeAll()
+			return
+		}
+		l.wake(uid)
+	}
+}
+
+// handleObjects makes pods look at their volumes: a configMap or secret changed.
+func (l *Loop) handleObjects(uids []types.UID) {
+	for _, uid := range uids {
+		l.mu.Lock()
+		w := l.workers[uid]
+		l.mu.Unlock()
+		if w != nil {
+			w.inbox.put(func(m *mail) { m.volumes = true })
+		}
+	}
+}
+
+// handleOrphans gives a worker to every pod that runs and that no source has:
+// what a lost deletion, or a deletion while we were away, leaves behind.
+func (l *Loop) handleOrphans(ctx context.Context) {
+	if !l.cfg.Sources.AllSeen() {
+		return
+	}
+	for _, ref := range l.cfg.PLEG.Cache().Known() {
+		l.mu.Lock()
+		w := l.workers[ref.UID]
+		l.mu.Unlock()
+		if w != nil || l.cfg.Sources.Get(ref.UID) != nil {
+			continue
+		}
+		klog.FromContext(ctx).Info("A pod of ours runs and no source has it; it is ended",
+			"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID)
+		p := describe(l.cfg.PLEG.Cache().Get(ref.UID), l.cfg.NodeName)
+		l.tell(ctx, ref, p, &plan.Terminate{At: time.Now(), Grace: graceOf(p), Cause: plan.CauseOrphan}, true)
+	}
+}
+
+// describe makes up the pod of an orphan from what runs.
+func describe(o pod.Observed, node string) *v1.Pod {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Ref.Namespace, Name: o.Ref.Name, UID: o.Ref.UID},
+		Spec:       v1.PodSpec{NodeName: node, RestartPolicy: v1.RestartPolicyNever},
+	}
+	seen := map[string]bool{}
+	for _, c := range o.Containers {
+		if !seen[c.Name] {
+			seen[c.Name] = true
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: c.Image})
+		}
+		if grace, ok := annotatedGrace(c.Annotations); ok {
+			p.Spec.TerminationGracePeriodSeconds = &grace
+		}
+	}
+	return p
+}

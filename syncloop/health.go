@@ -1,0 +1,116 @@
+package syncloop
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+)
+
+// healthPeriod is how often the runtime is asked whether it can run pods.
+const healthPeriod = 5 * time.Second
+
+// runtimeHealth is the runtime's own word on itself.
+type runtimeHealth struct {
+	mu      sync.Mutex
+	known   bool
+	runtime string // why the runtime cannot run pods, or empty
+	network string // why pods off the host network cannot start, or empty
+}
+
+// hold is why the pod may not start anything now, or empty.
+func (l *Loop) hold(p *v1.Pod) string {
+	h := &l.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !h.known:
+		return "the container runtime has not said yet whether it is ready"
+	case h.runtime != "":
+		return h.runtime
+	case h.network != "" && !p.Spec.HostNetwork:
+		return h.network
+	}
+	return ""
+}
+
+// watchRuntime asks at once and then each healthPeriod; after a failure it asks
+// again sooner, from 100 ms up.
+func (l *Loop) watchRuntime(ctx context.Context) {
+	const soon = 100 * time.Millisecond
+	backoff := soon
+	for ctx.Err() == nil {
+		pause := healthPeriod
+		if l.askRuntime(ctx) {
+			backoff = soon
+		} else {
+			pause = backoff
+			backoff = min(2*backoff, healthPeriod)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (l *Loop) askRuntime(ctx context.Context) bool {
+	runtime, network := "", ""
+	st, err := l.cfg.Runtime.Status(ctx, false)
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case err != nil:
+		runtime = fmt.Sprintf("container runtime is down: %v", err)
+	default:
+		runtime, network = conditionsOf(st.GetStatus())
+	}
+	if ok, last := l.cfg.PLEG.Healthy(time.Now()); runtime == "" && !ok {
+		runtime = "PLEG is not healthy: it has not relisted yet"
+		if last.UnixNano() > 0 {
+			runtime = fmt.Sprintf("PLEG is not healthy: pleg was last seen active %s ago", time.Since(last).Round(time.Second))
+		}
+	}
+	h := &l.health
+	h.mu.Lock()
+	changed := !h.known || h.runtime != runtime || h.network != network
+	h.known, h.runtime, h.network = true, runtime, network
+	h.mu.Unlock()
+	if !changed {
+		return runtime == "" && network == ""
+	}
+	log := klog.FromContext(ctx)
+	switch {
+	case runtime != "":
+		log.Info("The runtime cannot run pods", "why", runtime)
+		l.cfg.RuntimeChanged(false, "KubeletNotReady", runtime)
+	case network != "":
+		log.Info("The runtime's network is not ready", "why", network)
+		l.cfg.RuntimeChanged(false, "KubeletNotReady", network)
+	default:
+		log.Info("The runtime is ready")
+		l.cfg.RuntimeChanged(true, "KubeletReady", "kubelet is posting ready status")
+		l.cfg.PLEG.Kick()
+	}
+	l.wakeAll()
+	return runtime == "" && network == ""
+}
+
+func conditionsOf(st *runtimeapi.RuntimeStatus) (runtime, network string) {
+	for _, c := range st.GetConditions() {
+		if c.Status {
+			continue
+		}
+		switch c.Type {
+		case "RuntimeReady":
+			runtime = fmt.Sprintf("container runtime is not ready: %s: %s", c.Reason, c.Message)
+		case "NetworkReady":
+			network = fmt.Sprintf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.Reason, c.Message)
+		}
+	}
+	return runtime, network
+}

@@ -1,0 +1,89 @@
+package syncloop
+
+import (
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/syncloop/plan"
+)
+
+// inbox is a worker's mailbox of one: whatever is put in before the worker
+// looks is merged, the newest pod wins, a request to end is never overwritten by
+// a milder one, and no outcome is lost.
+type inbox struct {
+	mu     sync.Mutex
+	mail   mail
+	notify chan struct{}
+}
+
+// mail is everything that waits for one worker.
+type mail struct {
+	pod       *v1.Pod         // the newest, or nil
+	terminate *plan.Terminate // the sternest, or nil
+	absent    bool            // no source has the pod any more
+	volumes   bool            // a configMap or secret that the pod mounts changed
+	outcomes  []finished      // operations that ended, oldest first
+}
+
+// finished is an operation's outcome and the sequence number that an
+// observation needs to show its effect.
+type finished struct {
+	plan.Outcome
+	needSeq uint64
+	at      time.Time
+}
+
+func newInbox() *inbox { return &inbox{notify: make(chan struct{}, 1)} }
+
+// put merges into the mail and wakes the worker; it never blocks.
+func (b *inbox) put(merge func(*mail)) {
+	b.mu.Lock()
+	merge(&b.mail)
+	b.mu.Unlock()
+	b.wake()
+}
+
+// wake makes the worker decide again.
+func (b *inbox) wake() {
+	select {
+	case b.notify <- struct{}{}:
+	default:
+	}
+}
+
+// take empties the inbox.
+func (b *inbox) take() mail {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := b.mail
+	b.mail = mail{}
+	return m
+}
+
+// sterner returns the request that ends the pod sooner; of two that end it at
+// the same moment the earlier one stays, with its cause.
+func sterner(a, b *plan.Terminate) *plan.Terminate {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	case b.At.Add(b.Grace).Before(a.At.Add(a.Grace)):
+		// The cause and words of the first request stay: they are what ended it.
+		merged := *a
+		merged.At, merged.Grace = b.At, b.Grace
+		if b.Cause == plan.CauseDeleted {
+			merged.Cause = b.Cause
+		}
+		return &merged
+	}
+	if b.Cause == plan.CauseDeleted && a.Cause != plan.CauseDeleted {
+		// A finished or evicted pod that is deleted now: its remains may go too.
+		merged := *a
+		merged.Cause = b.Cause
+		return &merged
+	}
+	return a
+}

@@ -1,0 +1,234 @@
+package syncloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/config"
+	"github.com/bowline-k8s/bowline/syncloop/gc"
+	"github.com/bowline-k8s/bowline/syncloop/images"
+	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
+	"github.com/bowline-k8s/bowline/syncloop/objects"
+	"github.com/bowline-k8s/bowline/syncloop/pleg"
+	"github.com/bowline-k8s/bowline/syncloop/prober"
+	"github.com/bowline-k8s/bowline/syncloop/statuswriter"
+	"github.com/bowline-k8s/bowline/syncloop/tokens"
+	"github.com/bowline-k8s/bowline/syncloop/volume"
+)
+
+// Runtime is what the workers ask of the container runtime.
+type Runtime interface {
+	Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error)
+	RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error)
+	StopPodSandbox(ctx context.Context, id string) error
+	RemovePodSandbox(ctx context.Context, id string) error
+	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
+	StartContainer(ctx context.Context, id string) error
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+}
+
+// Config of a Loop: the parts that it drives, made by cmd.
+type Config struct {
+	Runtime  Runtime
+	Host     host.Host
+	PLEG     *pleg.Generator
+	Sources  *config.PodConfig
+	Volumes  *volume.Manager
+	Objects  *objects.Manager
+	Tokens   *tokens.Manager
+	Images   *images.Manager
+	Prober   *prober.Manager
+	Hooks    *lifecycle.Runner
+	Status   *statuswriter.Writer
+	GC       *gc.Collector
+	Services corelisters.ServiceLister
+	Recorder record.EventRecorder
+
+	// Machine is what specs are made from.
+	Machine spec.Machine
+	// NodeName, and Allocatable for resourceFieldRef of a container without limits.
+	NodeName    string
+	Allocatable v1.ResourceList
+	// RuntimeName is the scheme of container IDs in statuses, "containerd".
+	RuntimeName string
+	// ContainerLogsDir holds the links that log collectors read, /var/log/containers.
+	ContainerLogsDir string
+	// Resync is how often live volumes are looked at, 1 min by default.
+	Resync time.Duration
+	// RuntimeChanged is told whether the runtime can run pods, and why not.
+	RuntimeChanged func(ready bool, reason, message string)
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Runtime == nil, c.Host == nil, c.PLEG == nil, c.Sources == nil:
+		return errors.New("syncloop: Runtime, Host, PLEG and Sources are required")
+	case c.Volumes == nil, c.Images == nil, c.Prober == nil, c.Hooks == nil, c.Status == nil:
+		return errors.New("syncloop: Volumes, Images, Prober, Hooks and Status are required")
+	case c.Objects == nil, c.Tokens == nil, c.Services == nil, c.Recorder == nil, c.GC == nil:
+		return errors.New("syncloop: Objects, Tokens, Services, Recorder and GC are required")
+	}
+	if c.Resync == 0 {
+		c.Resync = time.Minute
+	}
+	if c.ContainerLogsDir == "" {
+		c.ContainerLogsDir = "/var/log/containers"
+	}
+	if c.RuntimeChanged == nil {
+		c.RuntimeChanged = func(bool, string, string) {}
+	}
+	return nil
+}
+
+// housekeepingPeriod is the kubelet's.
+const housekeepingPeriod = 2 * time.Second
+
+// Loop hears of every change and owns the workers.
+type Loop struct {
+	cfg    Config
+	health runtimeHealth
+	turned atomic.Int64 // unix nanoseconds of the loop's last turn
+
+	mu      sync.Mutex
+	workers map[types.UID]*worker
+	running sync.WaitGroup
+}
+
+// New makes a Loop; Run drives it.
+func New(c Config) (*Loop, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &Loop{cfg: c, workers: map[types.UID]*worker{}}, nil
+}
+
+// Run is the loop. It returns when ctx ends, after every worker has; the
+// containers live on.
+func (l *Loop) Run(ctx context.Context) error {
+	defer l.running.Wait()
+	housekeeping := time.NewTicker(housekeepingPeriod)
+	defer housekeeping.Stop()
+	healthDone := make(chan struct{})
+	go func() { defer close(healthDone); l.watchRuntime(ctx) }()
+	defer func() { <-healthDone }()
+	sweepDone := make(chan struct{})
+	go func() { defer close(sweepDone); l.sweep(ctx) }()
+	defer func() { <-sweepDone }()
+	for l.iterate(ctx, housekeeping.C) {
+	}
+	return nil
+}
+
+// iterate is one turn of the loop: the kubelet's syncLoopIteration. The 1 s sync
+// tick has no case here: each worker knows when its own answer could change.
+func (l *Loop) iterate(ctx context.Context, housekeepingCh <-chan time.Time) bool {
+	l.turned.Store(time.Now().UnixNano())
+	select {
+	case <-ctx.Done():
+		return false
+	case change := <-l.cfg.Sources.Updates():
+		l.handle(ctx, change)
+	case <-l.cfg.PLEG.Notify():
+		l.handleObserved(l.cfg.PLEG.TakeChanged())
+	case uid := <-l.cfg.Prober.Updates():
+		l.wake(uid)
+	case uids := <-l.cfg.Objects.Changed():
+		l.handleObjects(uids)
+	case <-housekeepingCh:
+		l.handleOrphans(ctx)
+	}
+	return true
+}
+
+// Turned is when the loop last turned, for /healthz/syncloop.
+func (l *Loop) Turned() time.Time { return time.Unix(0, l.turned.Load()) }
+
+// Healthy is the answer of /healthz/syncloop.
+func (l *Loop) Healthy() error {
+	if since := time.Since(l.Turned()); since > 2*time.Minute {
+		return fmt.Errorf("the sync loop has not turned for %s", since.Round(time.Second))
+	}
+	return nil
+}
+
+func (l *Loop) wake(uid types.UID) {
+	l.mu.Lock()
+	w := l.workers[uid]
+	l.mu.Unlock()
+	if w != nil {
+		w.inbox.wake()
+	}
+}
+
+func (l *Loop) wakeAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.workers {
+		w.inbox.wake()
+	}
+}
+
+// send merges mail into the inbox of the pod's worker, starting one if need be.
+// The lock is held throughout, so that no mail reaches a worker that has ended.
+func (l *Loop) send(ctx context.Context, ref pod.Ref, merge func(*mail)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.workers[ref.UID]
+	if w == nil {
+		w = newWorker(l, ref)
+		l.workers[ref.UID] = w
+		l.launch(ctx, w)
+	}
+	w.inbox.put(merge)
+}
+
+// launch runs a worker to its end; l.mu is held. Mail that came while it was
+// ending goes to a successor.
+func (l *Loop) launch(ctx context.Context, w *worker) {
+	l.running.Add(1)
+	go func() {
+		defer l.running.Done()
+		w.run(ctx)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.workers, w.ref.UID)
+		if left := w.inbox.take(); left.pod != nil && ctx.Err() == nil {
+			next := newWorker(l, w.ref)
+			next.inbox.put(func(m *mail) { *m = left })
+			l.workers[w.ref.UID] = next
+			l.launch(ctx, next)
+		}
+	}()
+}
+
+// forget drops what is kept for a pod that is gone.
+func (l *Loop) forget(ctx context.Context, w *worker) {
+	l.cfg.Prober.Forget(w.ref.UID)
+	l.cfg.Status.Forget(w.ref.UID)
+	klog.FromContext(ctx).V(1).Info("Pod worker ends")
+}
+
+func (l *Loop) machine() spec.Machine { return l.cfg.Machine }
+
+// jitter spreads back-offs.
+func (l *Loop) jitter() float64 { return rand.Float64() }
+
+func (l *Loop) resyncPeriod() time.Duration {
+	return l.cfg.Resync + time.Duration(rand.Int64N(int64(l.cfg.Resync)/2))
+}

@@ -1,0 +1,232 @@
+package syncloop
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/plan"
+)
+
+// worker owns one life of one pod: one goroutine, from the first sight of its
+// UID to Gone. All fields below the line are the goroutine's alone; others talk
+// to it through the inbox, and read what it last published.
+type worker struct {
+	loop  *Loop
+	ref   pod.Ref
+	inbox *inbox
+	done  chan struct{} // closed when the worker has ended
+
+	pub published
+
+	// ── owned by run ──
+	pod     *v1.Pod
+	phase   pod.Phase
+	term    *plan.Terminate
+	ledger  plan.Ledger
+	needSeq uint64
+	absent  bool
+	volumes plan.VolumeState
+	flights map[plan.Key]*flight
+	ended   sync.WaitGroup // the operations' goroutines
+	wakeAt  time.Time
+	resync  time.Time // when volumes are looked at again
+	hashes  map[string]string
+	hashGen *v1.Pod // the pod that hashes were made from
+	etcHost string  // sandbox ID for which /etc/hosts was written
+}
+
+// flight is one operation under way.
+type flight struct {
+	op     plan.Operation
+	since  time.Time
+	cancel context.CancelFunc
+}
+
+func newWorker(l *Loop, ref pod.Ref) *worker {
+	return &worker{
+		loop: l, ref: ref,
+		inbox:   newInbox(),
+		done:    make(chan struct{}),
+		flights: map[plan.Key]*flight{},
+	}
+}
+
+// run drives the pod until it is gone or ctx ends. When ctx ends, operations are
+// cut off and the containers live on: the next process adopts them.
+func (w *worker) run(ctx context.Context) {
+	defer close(w.done)
+	ctx, cancel := context.WithCancel(ctx)
+	defer w.ended.Wait()
+	defer cancel()
+	log := klog.FromContext(ctx).WithValues("pod", klog.KRef(w.ref.Namespace, w.ref.Name), "uid", w.ref.UID)
+	ctx = klog.NewContext(ctx, log)
+
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		w.read(w.inbox.take())
+		if w.pod == nil { // launched, and its first mail is on the way
+			if !w.wait(ctx, timer) {
+				return
+			}
+			continue
+		}
+		now := time.Now()
+		in := w.input(now)
+		p := plan.Decide(in)
+		if p.Phase != w.phase {
+			log.V(1).Info("Pod worker moves on", "from", w.phase, "to", p.Phase, "why", p.Reason)
+		}
+		w.phase, w.term, w.ledger, w.wakeAt = p.Phase, p.Terminate, p.Ledger, p.WakeAt
+		w.publish(now, in.Observed, p)
+		w.report(ctx, now, in)
+		for _, key := range p.Cancel {
+			if f := w.flights[key]; f != nil {
+				f.cancel()
+			}
+		}
+		for _, op := range p.Start {
+			w.begin(ctx, now, op, in.Observed)
+		}
+		if w.phase == pod.Gone {
+			w.loop.forget(ctx, w)
+			return
+		}
+		w.refresh(ctx, now)
+		if !w.wait(ctx, timer) {
+			return
+		}
+	}
+}
+
+// read takes the mail into the worker's own state.
+func (w *worker) read(m mail) {
+	if m.pod != nil {
+		w.pod = m.pod
+	}
+	w.absent = w.absent || m.absent
+	if m.volumes {
+		w.resync = time.Time{}
+	}
+	w.term = sterner(w.term, m.terminate)
+	for _, f := range m.outcomes {
+		if fl := w.flights[f.Operation.Key()]; fl != nil {
+			fl.cancel()
+			delete(w.flights, f.Operation.Key())
+		}
+		w.needSeq = max(w.needSeq, f.needSeq)
+		w.ledger = plan.Record(w.ledger, f.Outcome, w.pod, w.loop.jitter())
+		w.settle(f)
+	}
+}
+
+// settle keeps what an operation's end means beyond the ledger.
+func (w *worker) settle(f finished) {
+	if f.Err != "" || f.Transport {
+		if f.Operation.Kind == plan.OpRelease {
+			w.volumes = plan.VolumesNone
+		}
+		return
+	}
+	switch f.Operation.Kind {
+	case plan.OpVolumes:
+		w.volumes = plan.VolumesReady
+		w.resync = time.Now().Add(w.loop.resyncPeriod())
+	case plan.OpRelease:
+		w.volumes = plan.VolumesReleased
+	}
+}
+
+// input gathers all that the planner reads.
+func (w *worker) input(now time.Time) plan.Input {
+	observed := w.loop.cfg.PLEG.Cache().Get(w.ref.UID)
+	observed.Ref = w.ref
+	if w.hashGen != w.pod {
+		w.hashes, w.hashGen = w.loop.hashes(w.pod), w.pod
+	}
+	in := plan.Input{
+		Now: now, Pod: w.pod, Phase: w.phase, Terminate: w.term,
+		Observed: observed, NeedSeq: w.needSeq,
+		Verdicts: w.loop.cfg.Prober.Verdicts(w.ref.UID),
+		Ledger:   w.ledger, Volumes: w.volumes,
+		Reported: w.absent || w.loop.cfg.Status.Accepted(w.ref.UID),
+		Hold:     w.loop.hold(w.pod),
+		Jitter:   w.loop.jitter(),
+		Hashes:   w.hashes,
+	}
+	for _, f := range w.flights {
+		in.InFlight = append(in.InFlight, f.op)
+	}
+	return in
+}
+
+// begin runs one operation as a child. Its outcome comes back as mail, after a
+// fresh look at the pod, so that the next decision sees what it did.
+func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o pod.Observed) {
+	opCtx, cancel := context.WithCancel(ctx)
+	w.flights[op.Key()] = &flight{op: op, since: now, cancel: cancel}
+	job := job{loop: w.loop, pod: w.pod, op: op, observed: o, podIPs: w.loop.podIPs(w.pod, o), absent: w.absent}
+	w.ended.Add(1)
+	go func() {
+		defer w.ended.Done()
+		out := job.run(opCtx)
+		f := finished{Outcome: out, at: out.At}
+		if changesRuntime(op.Kind) {
+			f.needSeq = w.loop.cfg.PLEG.Cache().NextSeq()
+			// Looked at with the worker's context: a cancelled start may have
+			// made something. An error leaves the cache stale, and pleg retries.
+			_, _ = w.loop.cfg.PLEG.Observe(ctx, w.ref)
+		}
+		w.inbox.put(func(m *mail) { m.outcomes = append(m.outcomes, f) })
+	}()
+}
+
+func changesRuntime(k plan.OpKind) bool {
+	switch k {
+	case plan.OpVolumes, plan.OpPull, plan.OpRelease:
+		return false
+	}
+	return true
+}
+
+// refresh brings live volumes up to date on the kubelet's schedule.
+func (w *worker) refresh(ctx context.Context, now time.Time) {
+	if w.volumes != plan.VolumesReady || w.phase != pod.Syncing || now.Before(w.resync) {
+		return
+	}
+	w.resync = now.Add(w.loop.resyncPeriod())
+	p := w.pod
+	w.ended.Add(1)
+	go func() {
+		defer w.ended.Done()
+		if err := w.loop.cfg.Volumes.Refresh(ctx, p); err != nil && ctx.Err() == nil {
+			w.loop.event(p, "", v1.EventTypeWarning, "FailedMount", err.Error())
+		}
+	}()
+}
+
+// wait sleeps until there is mail, or the planner's or the volumes' time has
+// come. It is false when ctx has ended.
+func (w *worker) wait(ctx context.Context, timer *time.Timer) bool {
+	at := w.wakeAt
+	if w.volumes == plan.VolumesReady && w.phase == pod.Syncing && (at.IsZero() || w.resync.Before(at)) {
+		at = w.resync
+	}
+	var due <-chan time.Time
+	if !at.IsZero() {
+		timer.Reset(max(time.Until(at), 0))
+		due = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-w.inbox.notify:
+	case <-due:
+	}
+	return true
+}
