@@ -1,0 +1,177 @@
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// ContainerInput is what was found and prepared for one instance of a container.
+type ContainerInput struct {
+	Attempt uint32   // ContainerMetadata.Attempt: the restart count
+	PodIPs  []string // primary first; empty on the host network
+	// ImageRef is what the runtime calls the image (Image.Id); empty falls back
+	// on the name in the spec.
+	ImageRef  string
+	ImageUser ImageUser // of that image; see UserOf
+	Env       []EnvVar  // from Env, in order
+	// Mounts is what each volume became on the machine, by the volume's name.
+	Mounts map[string]VolumeMount
+	// SubPaths are the resolved machine paths of volume mounts with a subPath,
+	// by index into VolumeMounts; see SubPaths.
+	SubPaths           map[int]string
+	EtcHostsPath       string // on the machine; empty mounts none
+	TerminationLogPath string // on the machine; empty mounts none
+	// TargetID is the container whose processes an ephemeral container sees.
+	TargetID string
+	// SupplementalGroups come from the pod's persistent volumes.
+	SupplementalGroups []int64
+	// Devices are volumeDevices and what device plugins gave.
+	Devices    []*runtimeapi.Device
+	CDIDevices []*runtimeapi.CDIDevice
+}
+
+// Container is the ContainerConfig of one instance of c. An error means that
+// the spec asks for what cannot be had; its text is the message of a container
+// that waits with reason CreateContainerConfigError.
+func Container(p *v1.Pod, c *v1.Container, m Machine, in ContainerInput) (*runtimeapi.ContainerConfig, error) {
+	mounts, err := mounts(p, c, m, in)
+	if err != nil {
+		return nil, err
+	}
+	security, err := containerSecurity(p, c, m, in)
+	if err != nil {
+		return nil, err
+	}
+	signal, err := stopSignal(c)
+	if err != nil {
+		return nil, err
+	}
+	if users := security.NamespaceOptions.UsernsOptions; users.GetMode() == runtimeapi.NamespaceMode_POD {
+		for _, mount := range mounts {
+			mount.UidMappings, mount.GidMappings = users.Uids, users.Gids
+		}
+	}
+	image := in.ImageRef
+	if image == "" {
+		image = c.Image
+	}
+	command, args := Command(c, in.Env)
+	return &runtimeapi.ContainerConfig{
+		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: in.Attempt},
+		Image:       &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: c.Image},
+		Command:     command,
+		Args:        args,
+		WorkingDir:  c.WorkingDir,
+		Envs:        envs(in.Env),
+		Mounts:      mounts,
+		Devices:     in.Devices,
+		CDIDevices:  in.CDIDevices,
+		Labels:      containerLabels(p, c, m),
+		Annotations: containerAnnotations(p, c, in.Attempt),
+		LogPath:     LogPath(c.Name, in.Attempt),
+		Stdin:       c.Stdin,
+		StdinOnce:   c.StdinOnce,
+		Tty:         c.TTY,
+		StopSignal:  signal,
+		Linux: &runtimeapi.LinuxContainerConfig{
+			Resources:       ContainerResources(p, c, m),
+			SecurityContext: security,
+		},
+	}, nil
+}
+
+// Command expands $(VAR) in the container's command and arguments.
+func Command(c *v1.Container, env []EnvVar) (command, args []string) {
+	lookup := envLookup(env)
+	for _, s := range c.Command {
+		command = append(command, Expand(s, lookup))
+	}
+	for _, s := range c.Args {
+		args = append(args, Expand(s, lookup))
+	}
+	return command, args
+}
+
+func envs(env []EnvVar) []*runtimeapi.KeyValue {
+	var out []*runtimeapi.KeyValue
+	for _, e := range env {
+		out = append(out, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
+	}
+	return out
+}
+
+func containerLabels(p *v1.Pod, c *v1.Container, m Machine) map[string]string {
+	return map[string]string{
+		pod.LabelPodName:       p.Name,
+		pod.LabelPodNamespace:  p.Namespace,
+		pod.LabelPodUID:        string(p.UID),
+		pod.LabelContainerName: c.Name,
+		pod.LabelOwner:         m.Owner,
+	}
+}
+
+// containerAnnotations hold what a later process must know of this instance
+// after the pod object has changed or gone.
+func containerAnnotations(p *v1.Pod, c *v1.Container, attempt uint32) map[string]string {
+	out := map[string]string{
+		pod.AnnotationHash:              Hash(c),
+		pod.AnnotationRestartCount:      strconv.FormatUint(uint64(attempt), 10),
+		pod.AnnotationTerminationPath:   c.TerminationMessagePath,
+		pod.AnnotationTerminationPolicy: string(c.TerminationMessagePolicy),
+	}
+	if s := p.DeletionGracePeriodSeconds; s != nil {
+		out[pod.AnnotationPodDeletionGrace] = strconv.FormatInt(*s, 10)
+	}
+	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
+		out[pod.AnnotationPodGrace] = strconv.FormatInt(*s, 10)
+	}
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		out[pod.AnnotationPreStop] = mustJSON(c.Lifecycle.PreStop)
+	}
+	if len(c.Ports) > 0 {
+		out[pod.AnnotationPorts] = mustJSON(c.Ports)
+	}
+	return out
+}
+
+// mustJSON is for API types, which always marshal.
+func mustJSON(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("marshal %T: %v", v, err))
+	}
+	return string(b)
+}
+
+// Hash tells whether a running container still is what its spec says. It covers
+// the fields of a running pod's container that may change and that only a new
+// instance can take up: the image (resources are resized in place). The format
+// is part of what lies on machines: it must never change between versions, or
+// an upgrade would restart every container.
+func Hash(c *v1.Container) string {
+	h := fnv.New32a()
+	h.Write([]byte(c.Name + "\x00" + c.Image))
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+// stopSignal is ContainerConfig.StopSignal: "SIGRTMIN+3" is SIGNAL_SIGRTMINPLUS3.
+func stopSignal(c *v1.Container) (runtimeapi.Signal, error) {
+	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil || *c.Lifecycle.StopSignal == "" {
+		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT, nil
+	}
+	name := string(*c.Lifecycle.StopSignal)
+	key := "SIGNAL_" + strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(name)
+	signal, ok := runtimeapi.Signal_value[key]
+	if !ok {
+		return 0, fmt.Errorf("container %q has unknown stopSignal %q", c.Name, name)
+	}
+	return runtimeapi.Signal(signal), nil
+}

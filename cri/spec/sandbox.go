@@ -1,0 +1,199 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// Sandbox is the PodSandboxConfig of the pod's attempt'th sandbox. An error
+// means that the spec asks for what cannot be had; it goes into a
+// FailedCreatePodSandBox event.
+func Sandbox(p *v1.Pod, m Machine, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+	if m.Owner == "" {
+		return nil, errors.New("sandbox without an owner stamp: Machine.Owner is empty, so nobody would ever remove it")
+	}
+	dns, _, err := DNS(p, m)
+	if err != nil {
+		return nil, err
+	}
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{
+			Name:      p.Name,
+			Namespace: p.Namespace,
+			Uid:       string(p.UID),
+			Attempt:   attempt,
+		},
+		LogDirectory: LogDir(m, p),
+		DnsConfig:    dns,
+		PortMappings: portMappings(p),
+		Labels:       sandboxLabels(p, m),
+		Annotations:  maps.Clone(p.Annotations),
+	}
+	if !p.Spec.HostNetwork {
+		if config.Hostname, err = kernelHostname(p, m); err != nil {
+			return nil, err
+		}
+	}
+	security, err := sandboxSecurity(p, m)
+	if err != nil {
+		return nil, err
+	}
+	config.Linux = &runtimeapi.LinuxPodSandboxConfig{
+		CgroupParent:    CgroupParent(p, m),
+		SecurityContext: security,
+		Sysctls:         sysctls(p),
+		Resources:       sandboxResources(p, m),
+		Overhead:        overheadResources(p, m),
+	}
+	return config, nil
+}
+
+func sandboxLabels(p *v1.Pod, m Machine) map[string]string {
+	labels := make(map[string]string, len(p.Labels)+4)
+	maps.Copy(labels, p.Labels)
+	labels[pod.LabelPodName] = p.Name
+	labels[pod.LabelPodNamespace] = p.Namespace
+	labels[pod.LabelPodUID] = string(p.UID)
+	labels[pod.LabelOwner] = m.Owner // last: a pod's own label cannot pose as a stamp
+	return labels
+}
+
+func sysctls(p *v1.Pod) map[string]string {
+	if p.Spec.SecurityContext == nil || len(p.Spec.SecurityContext.Sysctls) == 0 {
+		return nil
+	}
+	out := map[string]string{}
+	for _, s := range p.Spec.SecurityContext.Sysctls {
+		out[s.Name] = s.Value
+	}
+	return out
+}
+
+// portMappings lists the ports of the normal containers. The runtime's network
+// plugin acts on those with a host port.
+func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
+	var out []*runtimeapi.PortMapping
+	for i := range p.Spec.Containers {
+		seen := map[string]bool{}
+		for _, port := range p.Spec.Containers[i].Ports {
+			// The same port may be given once for each address family.
+			key := port.Name
+			if key == "" {
+				key = fmt.Sprintf("%s-%s-%s:%d:%d", addressFamily(port.HostIP), port.Protocol, port.HostIP, port.ContainerPort, port.HostPort)
+			}
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			out = append(out, &runtimeapi.PortMapping{
+				Protocol:      protocol(port.Protocol),
+				ContainerPort: port.ContainerPort,
+				HostPort:      port.HostPort,
+				HostIp:        port.HostIP,
+			})
+		}
+	}
+	return out
+}
+
+func addressFamily(ip string) string {
+	switch {
+	case ip == "":
+		return "any"
+	case strings.Contains(ip, ":"):
+		return "v6"
+	}
+	return "v4"
+}
+
+func protocol(p v1.Protocol) runtimeapi.Protocol {
+	switch p {
+	case v1.ProtocolUDP:
+		return runtimeapi.Protocol_UDP
+	case v1.ProtocolSCTP:
+		return runtimeapi.Protocol_SCTP
+	}
+	return runtimeapi.Protocol_TCP
+}
+
+func sandboxSecurity(p *v1.Pod, m Machine) (*runtimeapi.LinuxSandboxSecurityContext, error) {
+	namespaces, err := Namespaces(p, m)
+	if err != nil {
+		return nil, err
+	}
+	out := &runtimeapi.LinuxSandboxSecurityContext{
+		NamespaceOptions: namespaces,
+		Privileged:       anyPrivileged(p),
+		// Nothing of the pod's own runs in the sandbox's process: least privilege.
+		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+	}
+	sc := p.Spec.SecurityContext
+	if sc == nil {
+		return out, nil
+	}
+	out.RunAsUser = int64Value(sc.RunAsUser)
+	out.RunAsGroup = int64Value(sc.RunAsGroup)
+	out.SelinuxOptions = selinux(sc.SELinuxOptions)
+	if out.SupplementalGroups, out.SupplementalGroupsPolicy, err = groups(sc, nil); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func anyPrivileged(p *v1.Pod) bool {
+	privileged := func(sc *v1.SecurityContext) bool { return sc != nil && sc.Privileged != nil && *sc.Privileged }
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if privileged(list[i].SecurityContext) {
+				return true
+			}
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if privileged(p.Spec.EphemeralContainers[i].SecurityContext) {
+			return true
+		}
+	}
+	return false
+}
+
+// Namespaces says which namespaces the pod's containers share, and with whom.
+func Namespaces(p *v1.Pod, m Machine) (*runtimeapi.NamespaceOption, error) {
+	out := &runtimeapi.NamespaceOption{
+		Network:       nodeOrPod(p.Spec.HostNetwork),
+		Ipc:           nodeOrPod(p.Spec.HostIPC),
+		Pid:           runtimeapi.NamespaceMode_CONTAINER,
+		UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE},
+	}
+	switch {
+	case p.Spec.HostPID:
+		out.Pid = runtimeapi.NamespaceMode_NODE
+	case p.Spec.ShareProcessNamespace != nil && *p.Spec.ShareProcessNamespace:
+		out.Pid = runtimeapi.NamespaceMode_POD
+	}
+	if p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
+		if m.UserNamespace == nil {
+			return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+		}
+		ids := []*runtimeapi.IDMapping{{HostId: m.UserNamespace.HostID, ContainerId: 0, Length: m.UserNamespace.Length}}
+		out.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}
+	}
+	return out, nil
+}
+
+func nodeOrPod(node bool) runtimeapi.NamespaceMode {
+	if node {
+		return runtimeapi.NamespaceMode_NODE
+	}
+	return runtimeapi.NamespaceMode_POD
+}
+
+// podFormat is how events name a pod: name_namespace(uid).
+func podFormat(p *v1.Pod) string { return p.Name + "_" + p.Namespace + "(" + string(p.UID) + ")" }
