@@ -219,7 +219,7 @@ func (g *Generator) Relist(ctx context.Context) error {
 	for uid, l := range byUID {
 		seen[uid] = true
 		old := g.cache.Get(uid)
-		if old.Stale == "" && unchanged(l, old) {
+		if unchanged(l, old) {
 			g.cache.touch(uid, seq, at)
 			continue
 		}

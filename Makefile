@@ -1,0 +1,42 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+.PHONY: help build lab demo demo-down test unit race machine verify bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/bowline
+	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/bowline ./cmd/bowline
+
+lab: ## build the lab's programs and install the Debian packages it needs
+	hack/build-lab.sh
+
+demo: build lab ## a whole cluster on this machine, a node made by Bowline, an application on it
+	hack/demo.sh
+
+demo-down: ## take the demo down; nothing stays behind
+	hack/demo-down.sh
+
+test: build lab ## every test: unit, race, fake runtime, real containerd, real cluster
+	hack/test.sh
+
+unit: ## the tests that need nothing but Go
+	go test ./...
+
+race: ## the same under the race detector
+	go test -race ./...
+
+machine: build lab ## the tests that need root: real containerd, real cluster
+	hack/test-machine.sh
+
+verify: ## format, vet, staticcheck, import rules, generated files
+	hack/verify.sh
+
+bench: build lab ## one table: Bowline, the kubelet and the bare CRI side by side
+	hack/bench.sh
+
+clean: ## remove what was built here
+	rm -rf bin

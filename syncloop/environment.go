@@ -1,0 +1,58 @@
+package syncloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/bowline-k8s/bowline/cri/spec"
+)
+
+// environment resolves the container's environment. What it names is fetched
+// here; cri/spec decides what follows from it.
+func (j *job) environment(ctx context.Context, c *v1.Container) ([]spec.EnvVar, error) {
+	in := spec.EnvInput{
+		ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{},
+		PodIPs: j.podIPs, HostIPs: j.loop.cfg.Machine.HostIPs,
+		NodeName: j.loop.cfg.NodeName, Allocatable: j.loop.cfg.Allocatable,
+	}
+	services, err := j.loop.cfg.Services.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list services: %w", err)
+	}
+	in.Services = services
+	configMaps, secrets := spec.EnvRefs(c)
+	for _, name := range configMaps {
+		cm, err := j.loop.cfg.Objects.ConfigMap(ctx, j.pod.Namespace, name)
+		if err = present(err); err != nil {
+			return nil, fmt.Errorf("configmap %q: %w", name, err)
+		}
+		if cm != nil {
+			in.ConfigMaps[name] = cm
+		}
+	}
+	for _, name := range secrets {
+		s, err := j.loop.cfg.Objects.Secret(ctx, j.pod.Namespace, name)
+		if err = present(err); err != nil {
+			return nil, fmt.Errorf("secret %q: %w", name, err)
+		}
+		if s != nil {
+			in.Secrets[name] = s
+		}
+	}
+	return spec.Env(j.pod, c, in)
+}
+
+// present lets "not found" pass: whether the object may be missing is for
+// cri/spec to say.
+func present(err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,283 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+var errNotFound = errors.New("not found")
+
+// world is a runtime in memory: its state is what the test last set.
+type world struct {
+	err        error
+	sandboxes  []*runtimeapi.PodSandbox
+	containers []*runtimeapi.Container
+	calls      map[string]int
+	hints      chan Hint
+	tails      map[string]string
+}
+
+func newWorld() *world { return &world{calls: map[string]int{}} }
+
+func (w *world) add(uid, container string, state runtimeapi.ContainerState) {
+	labels := map[string]string{pod.LabelPodUID: uid, pod.LabelPodNamespace: "ns", pod.LabelPodName: "p-" + uid, pod.LabelOwner: "me"}
+	w.sandboxes = append(w.sandboxes, &runtimeapi.PodSandbox{Id: "s-" + uid, Labels: labels})
+	c := map[string]string{pod.LabelContainerName: container}
+	for k, v := range labels {
+		c[k] = v
+	}
+	w.containers = append(w.containers, &runtimeapi.Container{Id: container + "-" + uid, PodSandboxId: "s-" + uid, State: state, Labels: c})
+}
+
+func (w *world) call(name string) error { w.calls[name]++; return w.err }
+
+func matches(labels map[string]string, sel map[string]string) bool {
+	for k, v := range sel {
+		if labels[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) ListPodSandbox(_ context.Context, f *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	var out []*runtimeapi.PodSandbox
+	for _, s := range w.sandboxes {
+		if matches(s.Labels, f.GetLabelSelector()) {
+			out = append(out, s)
+		}
+	}
+	return out, w.call("ListPodSandbox")
+}
+
+func (w *world) ListContainers(_ context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	var out []*runtimeapi.Container
+	for _, c := range w.containers {
+		if matches(c.Labels, f.GetLabelSelector()) {
+			out = append(out, c)
+		}
+	}
+	return out, w.call("ListContainers")
+}
+
+func (w *world) PodSandboxStatus(_ context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
+	if err := w.call("PodSandboxStatus"); err != nil {
+		return nil, err
+	}
+	for _, s := range w.sandboxes {
+		if s.Id == id {
+			return &runtimeapi.PodSandboxStatus{Id: id, State: s.State, Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.7"}}, nil
+		}
+	}
+	return nil, errNotFound
+}
+
+func (w *world) ContainerStatus(_ context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	if err := w.call("ContainerStatus"); err != nil {
+		return nil, err
+	}
+	for _, c := range w.containers {
+		if c.Id == id {
+			return &runtimeapi.ContainerStatus{Id: id, State: c.State, Labels: c.Labels, StartedAt: time.Unix(100, 0).UnixNano(),
+				Annotations: map[string]string{pod.AnnotationTerminationPath: "/dev/termination-log", pod.AnnotationTerminationPolicy: "FallbackToLogsOnError"},
+				Mounts:      []*runtimeapi.Mount{{ContainerPath: "/dev/termination-log", HostPath: "/host/" + id}}, ExitCode: 1, LogPath: "/log/" + id}, nil
+		}
+	}
+	return nil, errNotFound
+}
+
+func (w *world) ReadTail(_ context.Context, path string, max int64) ([]byte, error) {
+	if text, ok := w.tails[path]; ok {
+		return []byte(text), nil
+	}
+	return nil, fmt.Errorf("read %s: %w", path, errNotFound)
+}
+
+func (w *world) generator(t *testing.T) *Generator {
+	t.Helper()
+	c := Config{Runtime: w, Files: w, Owner: "me", IsNotFound: func(err error) bool { return errors.Is(err, errNotFound) },
+		ClockOffset: func() time.Duration { return 4 * time.Minute }}
+	if w.hints != nil {
+		c.Hints = func(context.Context) (<-chan Hint, error) { return w.hints, nil }
+	}
+	g, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestRelistSeesOursOnly(t *testing.T) {
+	w := newWorld()
+	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	w.add("2", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	w.sandboxes[1].Labels = map[string]string{pod.LabelPodUID: "2"} // a kubelet's
+	w.containers[1].Labels = w.sandboxes[1].Labels
+	g := w.generator(t)
+	if o := g.Cache().Get("1"); o.Seq != 0 {
+		t.Errorf("before the first look Seq is %d", o.Seq)
+	}
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o := g.Cache().Get("1")
+	if len(o.Containers) != 1 || o.Containers[0].State != pod.StateRunning || o.Sandboxes[0].IPs[0] != "10.0.0.7" {
+		t.Errorf("observed %+v", o)
+	}
+	if want := time.Unix(100, 0).Add(-4 * time.Minute); !o.Containers[0].StartedAt.Equal(want) {
+		t.Errorf("startedAt %v, want it on our clock: %v", o.Containers[0].StartedAt, want)
+	}
+	if got := g.Cache().Get("2"); len(got.Containers) != 0 || g.Cache().Foreign() != 1 {
+		t.Errorf("a foreign pod was observed: %+v, foreign %d", got, g.Cache().Foreign())
+	}
+	if got := g.Cache().Get("absent"); got.Seq == 0 {
+		t.Error("a full relist is an observation of pods that the runtime lacks, too")
+	}
+}
+
+// What did not change costs two list calls and nothing else, and counts as fresh.
+func TestUnchangedIsCheapAndFresh(t *testing.T) {
+	w := newWorld()
+	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	g := w.generator(t)
+	_ = g.Relist(t.Context())
+	before := g.Cache().Get("1").Seq
+	calls := w.calls["ContainerStatus"] + w.calls["PodSandboxStatus"]
+	g.TakeChanged()
+	_ = g.Relist(t.Context())
+	if got := w.calls["ContainerStatus"] + w.calls["PodSandboxStatus"]; got != calls {
+		t.Errorf("%d status calls for an unchanged pod", got-calls)
+	}
+	if g.Cache().Get("1").Seq <= before {
+		t.Error("the second look did not make the observation newer")
+	}
+	if changed := g.TakeChanged(); len(changed) != 0 {
+		t.Errorf("nothing changed, and %v were announced", changed)
+	}
+}
+
+// A transport error makes everything stale and nothing dead; the next look that
+// succeeds ends that.
+func TestStaleIsNeverDead(t *testing.T) {
+	w := newWorld()
+	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	g := w.generator(t)
+	_ = g.Relist(t.Context())
+	g.TakeChanged()
+	w.err = errors.New("connection refused")
+	if err := g.Relist(t.Context()); err == nil {
+		t.Fatal("the relist hid its error")
+	}
+	o := g.Cache().Get("1")
+	if o.Stale == "" || len(o.Containers) != 1 || o.Containers[0].State != pod.StateRunning {
+		t.Errorf("after a failed look: %+v", o)
+	}
+	if got := g.TakeChanged(); len(got) != 1 || got[0] != All {
+		t.Errorf("staleness was announced as %v", got)
+	}
+	w.err = nil
+	_ = g.Relist(t.Context())
+	if o := g.Cache().Get("1"); o.Stale != "" {
+		t.Errorf("still stale: %s", o.Stale)
+	}
+	if got := g.TakeChanged(); len(got) != 1 || got[0] != All {
+		t.Errorf("the return of sight was announced as %v", got)
+	}
+}
+
+// An observation begun before another never replaces it.
+func TestOlderLookLoses(t *testing.T) {
+	c := newCache()
+	early, late := c.NextSeq(), c.NextSeq()
+	ref := pod.Ref{UID: "1"}
+	c.put(pod.Observed{Ref: ref, Seq: late, Containers: []pod.Container{{ID: "new"}}})
+	if kept, _ := c.put(pod.Observed{Ref: ref, Seq: early, Containers: []pod.Container{{ID: "old"}}}); kept {
+		t.Error("the older look was kept")
+	}
+	if got := c.Get("1"); got.Containers[0].ID != "new" {
+		t.Errorf("the cache holds %q", got.Containers[0].ID)
+	}
+	// A relist begun before the pod was looked at does not take it away.
+	c.relisted(early, time.Now(), map[types.UID]bool{}, 0)
+	if got := c.Get("1"); len(got.Containers) != 1 {
+		t.Error("a relist begun earlier removed a pod looked at later")
+	}
+}
+
+func TestVanishedPodIsAnnounced(t *testing.T) {
+	w := newWorld()
+	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	g := w.generator(t)
+	_ = g.Relist(t.Context())
+	g.TakeChanged()
+	w.sandboxes, w.containers = nil, nil
+	_ = g.Relist(t.Context())
+	if got := g.TakeChanged(); len(got) != 1 || got[0] != "1" {
+		t.Errorf("announced %v", got)
+	}
+}
+
+// With the event stream open a change is seen without waiting for the relist;
+// when the stream ends, relists come each second again.
+func TestHintsBringLooksForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.hints = make(chan Hint)
+		w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+		g := w.generator(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = g.Run(ctx) }()
+		synctest.Wait()
+		relists := w.calls["ListPodSandbox"]
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if got := w.calls["ListPodSandbox"]; got != relists {
+			t.Errorf("%d relists in 30 s with events open", got-relists)
+		}
+		w.containers[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
+		w.hints <- Hint{ID: "c-1"}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if o := g.Cache().Get("1"); o.Containers[0].State != pod.StateExited {
+			t.Error("the hint did not bring the look forward")
+		}
+		close(w.hints)
+		cancel()
+		<-done
+	})
+}
+
+func TestTerminationMessage(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		tails map[string]string
+		want  string
+	}{
+		{"file", map[string]string{"/host/c-1": "disk full"}, "disk full"},
+		{"log when the file is empty", map[string]string{"/host/c-1": "", "/log/c-1": "cut stdout F\n2026-01-01T00:00:00Z stderr P panic: \n2026-01-01T00:00:00Z stderr F boom\n"}, "panic: boom\n"},
+		{"neither", nil, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld()
+			w.tails = tc.tails
+			w.add("1", "c", runtimeapi.ContainerState_CONTAINER_EXITED)
+			g := w.generator(t)
+			if err := g.Relist(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := g.Cache().Get("1").Containers[0].Message; got != tc.want {
+				t.Errorf("message %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
