@@ -1,0 +1,157 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// Host is what the manager needs of a machine; host.Host has it.
+type Host interface {
+	host.Files
+	host.Mounts
+}
+
+// Objects gives configMaps and secrets. A missing one is an API NotFound error;
+// any other error means that nothing is known of it.
+type Objects interface {
+	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+}
+
+// Tokens gives service account tokens that are bound to a pod.
+type Tokens interface {
+	// Token for an audience (empty: the API server) and a life in seconds (0: the
+	// API server's choice), from a cache while it is fresh.
+	Token(ctx context.Context, p *v1.Pod, audience string, expirationSeconds int64) (string, error)
+	// Forget drops the pod's tokens.
+	Forget(uid types.UID)
+}
+
+// Config of a Manager.
+type Config struct {
+	Host    Host
+	Objects Objects
+	Tokens  Tokens
+	// RootDir on the machine, "/var/lib/kubelet" by default; absolute.
+	RootDir string
+	// Allocatable of the node: stands in for limits in downward API fields, and
+	// its memory is the size of a memory-backed volume without a smaller limit.
+	Allocatable func() v1.ResourceList
+	// TmpfsNoSwap: the machine's kernel takes tmpfs' noswap option; see
+	// NoSwapSupported. Secrets are then never swapped out.
+	TmpfsNoSwap bool
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Host == nil:
+		return errors.New("volume: Host is required")
+	case c.Objects == nil:
+		return errors.New("volume: Objects is required")
+	case c.Tokens == nil:
+		return errors.New("volume: Tokens is required")
+	case len(c.RootDir) < 2 || c.RootDir[0] != '/':
+		return fmt.Errorf("volume: RootDir %q must be an absolute path below /", c.RootDir)
+	case c.Allocatable == nil:
+		return errors.New("volume: Allocatable is required")
+	}
+	return nil
+}
+
+// Mount is what a volume became on the machine, for the container's mounts.
+type Mount struct {
+	HostPath string
+	// ReadOnly: containers may only read it, whatever their volumeMount says.
+	ReadOnly bool
+	// SELinux: the runtime may relabel it; false for the machine's own paths.
+	SELinux bool
+}
+
+// Manager makes and removes volumes. Its methods are safe for concurrent use;
+// those of one pod wait for each other.
+type Manager struct {
+	cfg Config
+
+	mu   sync.Mutex
+	pods map[types.UID]*podState
+	// mounts are as the last successful Prepare made them: a container that is
+	// started again reads them without waiting for the API server.
+	mounts map[types.UID]map[string]Mount
+}
+
+// podState is what this process knows of one pod's volumes. Its fields are
+// read and written only by the holder of sem.
+type podState struct {
+	sem     chan struct{} // capacity 1: held while something works on the pod
+	refresh chan struct{} // capacity 1: held for the length of one Refresh, sem or not
+	gone    bool          // released and no longer in Manager.pods
+	made    bool          // record and directories exist
+	fresh   bool          // the pod directory is new in this process: nothing can be mounted in it
+	volumes map[string]*volumeState
+}
+
+// volumeState is what this process knows of one volume.
+type volumeState struct {
+	mount Mount
+	ready bool
+	// hash of the content last written by us; written says if there is one.
+	hash    [32]byte
+	written bool
+}
+
+// New returns a manager; it does nothing by itself.
+func New(c Config) (*Manager, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &Manager{cfg: c, pods: map[types.UID]*podState{}, mounts: map[types.UID]map[string]Mount{}}, nil
+}
+
+// lock returns the pod's state, held by the caller until unlock.
+func (m *Manager) lock(ctx context.Context, uid types.UID) (*podState, error) {
+	if err := checkUID(uid); err != nil {
+		return nil, err
+	}
+	for {
+		m.mu.Lock()
+		ps := m.pods[uid]
+		if ps == nil {
+			ps = &podState{
+				sem: make(chan struct{}, 1), refresh: make(chan struct{}, 1),
+				volumes: map[string]*volumeState{},
+			}
+			m.pods[uid] = ps
+		}
+		m.mu.Unlock()
+		select {
+		case ps.sem <- struct{}{}:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("volumes of pod %s: wait for the work before: %w", uid, ctx.Err())
+		}
+		if !ps.gone {
+			return ps, nil
+		}
+		// Released while we waited: what comes now is a new beginning.
+		<-ps.sem
+	}
+}
+
+func (*Manager) unlock(ps *podState) { <-ps.sem }
+
+// forget takes the pod's state away; the caller holds it.
+func (m *Manager) forget(uid types.UID, ps *podState) {
+	ps.gone = true
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pods[uid] == ps {
+		delete(m.pods, uid)
+		delete(m.mounts, uid)
+	}
+}

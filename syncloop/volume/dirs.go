@@ -1,0 +1,151 @@
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// The kubelet's plugin names with the slash escaped, as they stand in paths.
+const (
+	pluginConfigMap   = "kubernetes.io~configmap"
+	pluginSecret      = "kubernetes.io~secret"
+	pluginProjected   = "kubernetes.io~projected"
+	pluginDownwardAPI = "kubernetes.io~downward-api"
+	pluginEmptyDir    = "kubernetes.io~empty-dir"
+)
+
+// podDirMode is the kubelet's for everything of a pod that is not a volume.
+const podDirMode = fs.FileMode(0o750)
+
+// PodDir is the pod's directory below the root directory.
+func PodDir(root string, uid types.UID) string { return path.Join(root, "pods", string(uid)) }
+
+// RecordDir holds one file for each pod that was ever prepared here and is not
+// yet swept, named by its UID.
+func RecordDir(root string) string { return path.Join(root, "bowline", "pods") }
+
+func (m *Manager) podDir(uid types.UID) string { return PodDir(m.cfg.RootDir, uid) }
+
+func (m *Manager) volumeDir(uid types.UID, plugin, name string) string {
+	return path.Join(m.podDir(uid), "volumes", plugin, name)
+}
+
+func (m *Manager) recordPath(uid types.UID) string {
+	return path.Join(RecordDir(m.cfg.RootDir), string(uid))
+}
+
+// checkUID refuses what is no single path element: a UID becomes a directory
+// that is removed with all it holds.
+func checkUID(uid types.UID) error {
+	s := string(uid)
+	if s == "" || s == "." || s == ".." || strings.ContainsAny(s, "/\x00") {
+		return fmt.Errorf("pod UID %q cannot name a directory", s)
+	}
+	return nil
+}
+
+// checkNames refuses volume and container names that are no single path
+// element. The API server has checked them; a manifest from a file was not.
+func checkNames(p *v1.Pod) error {
+	check := func(kind, name string) error {
+		if faults := validation.IsDNS1123Label(name); len(faults) != 0 {
+			return fmt.Errorf("pod %s/%s: %s name %q: %s", p.Namespace, p.Name, kind, name, faults[0])
+		}
+		return nil
+	}
+	for i := range p.Spec.Volumes {
+		if err := check("volume", p.Spec.Volumes[i].Name); err != nil {
+			return err
+		}
+	}
+	for _, name := range containerNames(p) {
+		if err := check("container", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func containerNames(p *v1.Pod) []string {
+	var names []string
+	for i := range p.Spec.InitContainers {
+		names = append(names, p.Spec.InitContainers[i].Name)
+	}
+	for i := range p.Spec.Containers {
+		names = append(names, p.Spec.Containers[i].Name)
+	}
+	for i := range p.Spec.EphemeralContainers {
+		names = append(names, p.Spec.EphemeralContainers[i].Name)
+	}
+	return names
+}
+
+// EnsurePodDirs records the pod as ours and makes its directories, once a
+// process; Prepare does so too. Whatever else is made for a pod on the machine
+// (its cgroup, its log directory) is made after this, or a crash in between
+// leaves behind what no sweep knows to be ours.
+func (m *Manager) EnsurePodDirs(ctx context.Context, p *v1.Pod) error {
+	ps, err := m.lock(ctx, p.UID)
+	if err != nil {
+		return err
+	}
+	defer m.unlock(ps)
+	return m.ensurePodDirs(ctx, p, ps)
+}
+
+func (m *Manager) ensurePodDirs(ctx context.Context, p *v1.Pod, ps *podState) error {
+	if ps.made {
+		return nil
+	}
+	if err := checkNames(p); err != nil {
+		return err
+	}
+	dir := m.podDir(p.UID)
+	_, err := m.cfg.Host.Stat(ctx, dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		ps.fresh = true
+	case err != nil:
+		return fmt.Errorf("look for the directory of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	if err := m.writeRecord(ctx, p); err != nil {
+		return err
+	}
+	dirs := []string{path.Join(dir, "volumes"), path.Join(dir, "plugins")}
+	for _, name := range containerNames(p) {
+		dirs = append(dirs, path.Join(dir, "containers", name))
+	}
+	for _, d := range dirs {
+		if err := m.cfg.Host.MkdirAll(ctx, d, podDirMode, nil); err != nil {
+			return fmt.Errorf("make directory %s: %w", d, err)
+		}
+	}
+	ps.made = true
+	return nil
+}
+
+// record is for people and for later versions; the sweep needs the file's name only.
+type record struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+func (m *Manager) writeRecord(ctx context.Context, p *v1.Pod) error {
+	data, err := json.Marshal(record{Namespace: p.Namespace, Name: p.Name})
+	if err != nil {
+		return fmt.Errorf("record pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	if err := m.cfg.Host.WriteFile(ctx, m.recordPath(p.UID), data, 0o640); err != nil {
+		return fmt.Errorf("record pod %s/%s on the machine: %w", p.Namespace, p.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/syncloop/volume/render"
+)
+
+// Prepare makes every volume of the pod and returns them by name. It may be
+// called at any time and any number of times: for a pod that this process has
+// never seen it adopts what is there, and a mount that is there is left alone.
+//
+// An error joins one *Error for each volume that failed (see Failures); those
+// that went well stay and cost nothing the next time.
+func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) (map[string]Mount, error) {
+	ps, err := m.lock(ctx, p.UID)
+	if err != nil {
+		return nil, err
+	}
+	defer m.unlock(ps)
+
+	if err := m.ensurePodDirs(ctx, p, ps); err != nil {
+		return nil, err
+	}
+	mounted, err := m.mountPoints(ctx, p.UID, ps)
+	if err != nil {
+		return nil, err
+	}
+
+	volumes := p.Spec.Volumes
+	for i := range volumes {
+		if ps.volumes[volumes[i].Name] == nil {
+			ps.volumes[volumes[i].Name] = &volumeState{}
+		}
+	}
+	// Side by side: a token is a request to the API server, and a far machine
+	// answers several requests for the time of one.
+	faults := make([]error, len(volumes))
+	var wg sync.WaitGroup
+	for i := range volumes {
+		v, vs := &volumes[i], ps.volumes[volumes[i].Name]
+		wg.Go(func() {
+			if err := m.setUp(ctx, p, v, vs, setUpState{mounted: mounted, fresh: ps.fresh}); err != nil {
+				faults[i] = failed(v.Name, err)
+			}
+		})
+	}
+	wg.Wait()
+	ps.fresh = false
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	return m.publish(p.UID, ps), nil
+}
+
+// setUpState is what is known of the machine before a volume is set up.
+type setUpState struct {
+	mounted map[string]bool // mount points in the pod directory
+	fresh   bool            // nothing of this pod can be there yet
+}
+
+func (m *Manager) setUp(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volumeState, at setUpState) error {
+	switch {
+	case render.Is(v):
+		return m.setUpRendered(ctx, p, v, vs, at)
+	case v.EmptyDir != nil:
+		return m.setUpEmptyDir(ctx, p, v, vs, at)
+	case v.HostPath != nil:
+		return m.setUpHostPath(ctx, v, vs)
+	}
+	return &render.UnsupportedError{Type: render.TypeOf(v)}
+}
+
+// mountPoints is the truth about what is mounted for the pod. It is asked for
+// each time: the machine may have been started anew under a living process.
+func (m *Manager) mountPoints(ctx context.Context, uid types.UID, ps *podState) (map[string]bool, error) {
+	points := map[string]bool{}
+	if ps.fresh {
+		return points, nil
+	}
+	list, err := m.cfg.Host.ListMounts(ctx, m.podDir(uid))
+	if err != nil {
+		return nil, fmt.Errorf("list the mounts of pod %s: %w", uid, err)
+	}
+	for _, mount := range list {
+		points[mount.Target] = true
+	}
+	return points, nil
+}
+
+// Mounts are the pod's volumes by name, as the last successful Prepare of this
+// process made them; nil if there was none. It waits for nothing. The caller
+// changes nothing in the map.
+func (m *Manager) Mounts(uid types.UID) map[string]Mount {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mounts[uid]
+}
+
+func (m *Manager) publish(uid types.UID, ps *podState) map[string]Mount {
+	mounts := make(map[string]Mount, len(ps.volumes))
+	for name, vs := range ps.volumes {
+		mounts[name] = vs.mount
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mounts[uid] = mounts
+	return mounts
+}

@@ -1,0 +1,134 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// Release unmounts all that is mounted in the pod's directory, deepest first,
+// removes the directory and drops the pod's tokens. It needs no earlier Prepare,
+// may be called again, and is complete when it returns nil. Nothing is removed
+// through a mount: what cannot be unmounted makes it fail with the tree kept.
+//
+// The pod's record stays for the sweep of its logs and cgroup. A directory
+// without a record is ErrForeign.
+func (m *Manager) Release(ctx context.Context, uid types.UID) error {
+	ps, err := m.lock(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer m.unlock(ps)
+
+	exists, err := m.ours(ctx, uid, ps)
+	if err != nil {
+		return fmt.Errorf("release volumes of pod %s: %w", uid, err)
+	}
+	if exists {
+		if err := m.removePodDir(ctx, uid); err != nil {
+			return fmt.Errorf("release volumes of pod %s: %w", uid, err)
+		}
+	}
+	m.cfg.Tokens.Forget(uid)
+	m.forget(uid, ps)
+	return nil
+}
+
+// ours tells whether there is a pod directory to remove, and refuses a foreign one.
+func (m *Manager) ours(ctx context.Context, uid types.UID, ps *podState) (bool, error) {
+	if ps.made {
+		return true, nil
+	}
+	exists, err := m.exist(ctx, m.podDir(uid))
+	if err != nil || !exists {
+		return false, err
+	}
+	recorded, err := m.exist(ctx, m.recordPath(uid))
+	if err != nil {
+		return false, err
+	}
+	if !recorded {
+		return false, fmt.Errorf("%s: %w", m.podDir(uid), ErrForeign)
+	}
+	return true, nil
+}
+
+// removeTries is how often a mount may appear between our look and the removal
+// (a container's own mount that propagated late).
+const removeTries = 3
+
+func (m *Manager) removePodDir(ctx context.Context, uid types.UID) error {
+	dir := m.podDir(uid)
+	var err error
+	for range removeTries {
+		if err = m.unmountAll(ctx, dir); err != nil {
+			return err
+		}
+		err = m.cfg.Host.RemoveTree(ctx, dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, host.ErrMountInside) {
+			break
+		}
+	}
+	return fmt.Errorf("remove %s: %w", dir, err)
+}
+
+func (m *Manager) unmountAll(ctx context.Context, dir string) error {
+	mounts, err := m.cfg.Host.ListMounts(ctx, dir)
+	if err != nil {
+		return fmt.Errorf("list mounts in %s: %w", dir, err)
+	}
+	for _, mount := range mounts {
+		if mount.Target != dir && !strings.HasPrefix(mount.Target, dir+"/") {
+			continue
+		}
+		if err := m.cfg.Host.Unmount(ctx, mount.Target); err != nil {
+			return fmt.Errorf("unmount %s: %w", mount.Target, err)
+		}
+	}
+	return nil
+}
+
+// Orphans are the pods of ours that have a directory on the machine, whether or
+// not this process has seen them. The caller releases those that have no worker.
+func (m *Manager) Orphans(ctx context.Context) ([]types.UID, error) {
+	dirs, err := m.list(ctx, PodDir(m.cfg.RootDir, ""))
+	if err != nil || len(dirs) == 0 {
+		return nil, err
+	}
+	records, err := m.list(ctx, RecordDir(m.cfg.RootDir))
+	if err != nil {
+		return nil, err
+	}
+	ours := make(map[string]bool, len(records))
+	for _, r := range records {
+		ours[r.Name] = true
+	}
+	var uids []types.UID
+	for _, d := range dirs {
+		if d.Mode.IsDir() && ours[d.Name] {
+			uids = append(uids, types.UID(d.Name))
+		}
+	}
+	return uids, nil
+}
+
+// list is the host's List, empty where there is no directory.
+func (m *Manager) list(ctx context.Context, dir string) ([]host.FileInfo, error) {
+	infos, err := m.cfg.Host.List(ctx, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", dir, err)
+	}
+	return infos, nil
+}

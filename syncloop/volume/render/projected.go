@@ -1,0 +1,129 @@
+package render
+
+import (
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+)
+
+// fromProjected merges its sources in order; where two give one path the later
+// wins. All faults are told at once, so that they can be mended at once.
+func fromProjected(p *v1.Pod, v *v1.ProjectedVolumeSource, s Sources) (Tree, error) {
+	tree := Tree{}
+	var faults []error
+	defaultMode := mode(v.DefaultMode)
+	for i := range v.Sources {
+		var part Tree
+		var err error
+		switch source := &v.Sources[i]; {
+		case source.Secret != nil:
+			part, err = fromSecret(source.Secret.Name, source.Secret.Items, defaultMode, isTrue(source.Secret.Optional), s)
+		case source.ConfigMap != nil:
+			part, err = fromConfigMap(source.ConfigMap.Name, source.ConfigMap.Items, defaultMode, isTrue(source.ConfigMap.Optional), s)
+		case source.DownwardAPI != nil:
+			part, err = fromDownwardAPI(p, source.DownwardAPI.Items, defaultMode, s)
+		case source.ServiceAccountToken != nil:
+			part, err = fromToken(p, v, source.ServiceAccountToken, s)
+		case source.ClusterTrustBundle != nil:
+			err = &UnsupportedError{Type: "projected clusterTrustBundle"}
+		case source.PodCertificate != nil:
+			err = &UnsupportedError{Type: "projected podCertificate"}
+		default:
+			// A source with no kind projects nothing; the API server drops what
+			// it does not know.
+			continue
+		}
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		for path, f := range part {
+			tree[path] = f
+		}
+	}
+	return tree, aggregate(faults)
+}
+
+// fromToken makes a token's file. A token is private to the pod's user where
+// that is one user for all containers, or to its group by fsGroup (which makes
+// 0640 of it later); otherwise nobody can be named and the default mode holds.
+func fromToken(p *v1.Pod, v *v1.ProjectedVolumeSource, t *v1.ServiceAccountTokenProjection, s Sources) (Tree, error) {
+	answer, ok := s.Tokens[tokenKey(t)]
+	if !ok {
+		return nil, fmt.Errorf("token for audience %q was not fetched", t.Audience)
+	}
+	if answer.Err != nil {
+		return nil, answer.Err
+	}
+	f := File{Data: []byte(answer.Token), Mode: mode(v.DefaultMode), UID: -1, GID: -1}
+	user := CommonUser(p)
+	if user != nil {
+		f.UID = *user
+	}
+	if user != nil || (p.Spec.SecurityContext != nil && p.Spec.SecurityContext.FSGroup != nil) {
+		f.Mode = 0o600
+	}
+	return Tree{t.Path: f}, nil
+}
+
+// CommonUser is the one user that every container of the pod runs as, or nil if
+// one of them does not say or two differ.
+func CommonUser(p *v1.Pod) *int64 {
+	var podUser, common *int64
+	if p.Spec.SecurityContext != nil {
+		podUser = p.Spec.SecurityContext.RunAsUser
+	}
+	agree := func(sc *v1.SecurityContext) bool {
+		user := podUser
+		if sc != nil && sc.RunAsUser != nil {
+			user = sc.RunAsUser
+		}
+		if user == nil || (common != nil && *common != *user) {
+			common = nil
+			return false
+		}
+		common = user
+		return true
+	}
+	for i := range p.Spec.InitContainers {
+		if !agree(p.Spec.InitContainers[i].SecurityContext) {
+			return nil
+		}
+	}
+	for i := range p.Spec.Containers {
+		if !agree(p.Spec.Containers[i].SecurityContext) {
+			return nil
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if !agree(p.Spec.EphemeralContainers[i].SecurityContext) {
+			return nil
+		}
+	}
+	return common
+}
+
+// aggregate is nil for none, the error itself for one, and for more the
+// bracketed list that people know from the kubelet.
+func aggregate(faults []error) error {
+	if len(faults) == 1 {
+		return faults[0]
+	}
+	return asError(utilerrors.NewAggregate(faults))
+}
+
+func asError(a utilerrors.Aggregate) error {
+	if a == nil {
+		return nil
+	}
+	return a
+}
+
+// IsUnsupported tells whether a volume failed because its kind is not supported,
+// which no retry mends.
+func IsUnsupported(err error) bool {
+	var u *UnsupportedError
+	return errors.As(err, &u)
+}

@@ -1,0 +1,35 @@
+package render
+
+import (
+	"fmt"
+	"reflect"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// UnsupportedError says that a volume is of a kind that this node does not mount.
+type UnsupportedError struct {
+	Type string // the field's name in the API, "nfs", "persistentVolumeClaim"
+}
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("volumes of type %s are not supported by this node", e.Type)
+}
+
+// TypeOf is the volume's kind by its field's name in the API; "none" if no field
+// is set.
+func TypeOf(v *v1.Volume) string {
+	source := reflect.ValueOf(v.VolumeSource)
+	for i := range source.NumField() {
+		if f := source.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
+			name := source.Type().Field(i).Tag.Get("json")
+			for j := range name {
+				if name[j] == ',' {
+					return name[:j]
+				}
+			}
+			return name
+		}
+	}
+	return "none"
+}

@@ -1,0 +1,183 @@
+package volume
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/syncloop/volume/render"
+)
+
+// volumeDirMode is the kubelet's for the root of every volume that it makes.
+const volumeDirMode = 0o777
+
+// setUpRendered makes a configMap, secret, downwardAPI or projected volume. Its
+// objects are fetched first: what cannot be filled is not mounted.
+func (m *Manager) setUpRendered(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volumeState, at setUpState) error {
+	tree, err := m.render(ctx, p, v)
+	if err != nil {
+		return err
+	}
+	plugin, memory := placeOf(v)
+	dir := m.volumeDir(p.UID, plugin, v.Name)
+	vs.mount = Mount{HostPath: dir, ReadOnly: true, SELinux: true}
+
+	switch {
+	case !memory:
+		if !vs.ready {
+			if err := m.cfg.Host.MkdirAll(ctx, dir, volumeDirMode, nil); err != nil {
+				return fmt.Errorf("make directory %s: %w", dir, err)
+			}
+		}
+	case !at.mounted[dir]:
+		vs.ready, vs.written = false, false
+		if err := m.mountTmpfs(ctx, dir, m.memorySize(p, nil), ""); err != nil {
+			return err
+		}
+	}
+	if !vs.ready {
+		if err := m.makeNested(ctx, p, v, dir); err != nil {
+			return err
+		}
+	}
+	if err := m.write(ctx, p, dir, vs, tree); err != nil {
+		return err
+	}
+	vs.ready = true
+	return nil
+}
+
+// placeOf is where the kubelet keeps a rendered volume; memory says that it must
+// not lie on a disk.
+func placeOf(v *v1.Volume) (plugin string, memory bool) {
+	switch {
+	case v.Secret != nil:
+		return pluginSecret, true
+	case v.Projected != nil:
+		return pluginProjected, true
+	case v.DownwardAPI != nil:
+		return pluginDownwardAPI, true
+	}
+	return pluginConfigMap, false
+}
+
+// render fetches what the volume is made of and renders it.
+func (m *Manager) render(ctx context.Context, p *v1.Pod, v *v1.Volume) (render.Tree, error) {
+	needs := render.NeedsOf(v)
+	s := render.Sources{
+		ConfigMaps:  make(map[string]render.ConfigMap, len(needs.ConfigMaps)),
+		Secrets:     make(map[string]render.Secret, len(needs.Secrets)),
+		Tokens:      make(map[render.TokenKey]render.Token, len(needs.Tokens)),
+		Allocatable: m.cfg.Allocatable(),
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, name := range needs.ConfigMaps {
+		wg.Go(func() {
+			object, err := m.cfg.Objects.ConfigMap(ctx, p.Namespace, name)
+			mu.Lock()
+			defer mu.Unlock()
+			s.ConfigMaps[name] = render.ConfigMap{Object: object, Err: err}
+		})
+	}
+	for _, name := range needs.Secrets {
+		wg.Go(func() {
+			object, err := m.cfg.Objects.Secret(ctx, p.Namespace, name)
+			mu.Lock()
+			defer mu.Unlock()
+			s.Secrets[name] = render.Secret{Object: object, Err: err}
+		})
+	}
+	for _, key := range needs.Tokens {
+		wg.Go(func() {
+			token, err := m.cfg.Tokens.Token(ctx, p, key.Audience, key.ExpirationSeconds)
+			mu.Lock()
+			defer mu.Unlock()
+			s.Tokens[key] = render.Token{Token: token, Err: err}
+		})
+	}
+	wg.Wait()
+	return render.Render(p, v, s)
+}
+
+// write brings the content to the machine and remembers its hash.
+func (m *Manager) write(ctx context.Context, p *v1.Pod, dir string, vs *volumeState, tree render.Tree) error {
+	vs.written = false
+	if err := m.cfg.Host.WriteTree(ctx, dir, toHost(tree)); err != nil {
+		return fmt.Errorf("write %s: %w", dir, err)
+	}
+	// The files have their group already; this gives it to the directories and
+	// links that the layout added.
+	if gid := fsGroup(p); gid != nil {
+		if err := m.cfg.Host.ChownGroup(ctx, dir, *gid, true); err != nil {
+			return fmt.Errorf("give %s to group %d: %w", dir, *gid, err)
+		}
+	}
+	vs.hash, vs.written = hash(tree), true
+	return nil
+}
+
+func toHost(tree render.Tree) host.Tree {
+	t := make(host.Tree, len(tree))
+	for name, f := range tree {
+		file := host.TreeFile{Data: f.Data, Mode: f.Mode}
+		if f.UID >= 0 || f.GID >= 0 {
+			file.Owner = &host.Owner{UID: f.UID, GID: f.GID}
+		}
+		t[name] = file
+	}
+	return t
+}
+
+// hash tells two trees apart without keeping secrets in memory.
+func hash(tree render.Tree) [32]byte {
+	h := sha256.New()
+	number := func(n int64) {
+		var b [8]byte
+		binary.BigEndian.PutUint64(b[:], uint64(n))
+		h.Write(b[:])
+	}
+	for _, name := range slices.Sorted(maps.Keys(tree)) {
+		f := tree[name]
+		number(int64(len(name)))
+		h.Write([]byte(name))
+		number(int64(len(f.Data)))
+		h.Write(f.Data)
+		number(int64(f.Mode))
+		number(f.UID)
+		number(f.GID)
+	}
+	var sum [32]byte
+	copy(sum[:], h.Sum(nil))
+	return sum
+}
+
+// makeNested makes the directories on which other volumes are mounted inside
+// this one: the runtime finds this one read-only.
+func (m *Manager) makeNested(ctx context.Context, p *v1.Pod, v *v1.Volume, dir string) error {
+	nested, err := render.Nested(p, v.Name)
+	if err != nil {
+		return err
+	}
+	for _, rel := range nested {
+		if err := m.cfg.Host.MkdirAll(ctx, path.Join(dir, rel), 0o755, nil); err != nil {
+			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
+		}
+	}
+	return nil
+}
+
+func fsGroup(p *v1.Pod) *int64 {
+	if p.Spec.SecurityContext == nil {
+		return nil
+	}
+	return p.Spec.SecurityContext.FSGroup
+}

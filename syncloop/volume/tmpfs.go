@@ -1,0 +1,91 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// mountTmpfs mounts a memory file system of at most size bytes (0: the kernel's
+// half of the memory) on dir; mode is octal, or empty for the kernel's 1777.
+func (m *Manager) mountTmpfs(ctx context.Context, dir string, size int64, mode string) error {
+	mount := host.Mount{Source: "tmpfs", Target: dir, Type: "tmpfs"}
+	if size > 0 {
+		mount.Options = append(mount.Options, "size="+strconv.FormatInt(size, 10))
+	}
+	if mode != "" {
+		mount.Options = append(mount.Options, "mode="+mode)
+	}
+	if m.cfg.TmpfsNoSwap {
+		mount.Options = append(mount.Options, "noswap")
+	}
+	if err := m.cfg.Host.Mount(ctx, mount); err != nil {
+		return fmt.Errorf("mount tmpfs on %s: %w", dir, err)
+	}
+	return nil
+}
+
+// memorySize of a memory-backed volume in bytes: the smallest of the node's
+// allocatable memory, the pod's memory limit and the volume's own; 0 if none is
+// known.
+func (m *Manager) memorySize(p *v1.Pod, limit *resource.Quantity) int64 {
+	allocatable := m.cfg.Allocatable()
+	size := allocatable.Memory().Value()
+	smaller := func(n int64) {
+		if n > 0 && (size <= 0 || n < size) {
+			size = n
+		}
+	}
+	if memoryIsLimited(p) {
+		limits := resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{})
+		smaller(limits.Memory().Value())
+	}
+	if limit != nil {
+		smaller(limit.Value())
+	}
+	return size
+}
+
+// memoryIsLimited: the pod's cgroup has a memory limit, because the pod has one
+// or each of its containers has.
+func memoryIsLimited(p *v1.Pod) bool {
+	if r := p.Spec.Resources; r != nil {
+		if _, ok := r.Limits[v1.ResourceMemory]; ok {
+			return true
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		if p.Spec.InitContainers[i].Resources.Limits.Memory().IsZero() {
+			return false
+		}
+	}
+	for i := range p.Spec.Containers {
+		if p.Spec.Containers[i].Resources.Limits.Memory().IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
+// NoSwapSupported tells from a kernel's version ("6.8.0-31-generic") whether
+// tmpfs has the noswap option, which came with Linux 6.4.
+func NoSwapSupported(kernelVersion string) bool {
+	major, rest, ok := strings.Cut(kernelVersion, ".")
+	if !ok {
+		return false
+	}
+	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	if end >= 0 {
+		rest = rest[:end]
+	}
+	a, errA := strconv.Atoi(major)
+	b, errB := strconv.Atoi(rest)
+	return errA == nil && errB == nil && (a > 6 || a == 6 && b >= 4)
+}
