@@ -1,0 +1,111 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// Loop is the sync loop as virtual-kubelet's hooks and gated client see it. Both
+// methods return at once and are safe for concurrent use.
+type Loop interface {
+	// PodChanged says that something about the pod changed: read the lister.
+	PodChanged(ref pod.Ref)
+	// TerminateRequested says that virtual-kubelet wanted the API object gone. The
+	// loop stops what runs and deletes the object itself when nothing does.
+	TerminateRequested(namespace, name string, uid types.UID)
+}
+
+// Held tells which pod the loop holds under a name, whatever the API server has.
+type Held interface {
+	PodByName(namespace, name string) (*v1.Pod, bool)
+}
+
+// Server is the kubelet API of this node: *api.Server.
+type Server interface {
+	// Run serves until ctx ends.
+	Run(ctx context.Context) error
+	// Port is the port that the node object names; it is bound before Run.
+	Port() int32
+}
+
+// Config of a Node.
+type Config struct {
+	// Client acts as the node (system:node:<name>).
+	Client kubernetes.Interface
+	// LeaseClient is used for nothing but the lease, so that a burst of other
+	// requests cannot make the node look dead. Build it from LeaseREST.
+	LeaseClient kubernetes.Interface
+	// Recorder writes events with component "kubelet" and this node as host.
+	Recorder record.EventRecorder
+	Loop     Loop
+	Held     Held
+	// Server may be nil: the node then names no kubelet endpoint.
+	Server Server
+
+	Registration Registration
+	Machine      Machine
+
+	// StatusInterval is how often an unchanged status is reported; 5 min if zero.
+	StatusInterval time.Duration
+	// RepairInterval is the least time between two corrections of conditions that
+	// somebody else wrote; 10 s if zero.
+	RepairInterval time.Duration
+	// LeaseDuration in whole seconds, renewed each quarter; 40 s if zero.
+	LeaseDuration time.Duration
+}
+
+// LeaseREST is the configuration for Config.LeaseClient: a connection without
+// the rate limit that other requests share, and with the time-out of a renewal.
+func LeaseREST(c *rest.Config) *rest.Config {
+	l := rest.CopyConfig(c)
+	l.QPS = -1
+	l.Timeout = 10 * time.Second
+	return l
+}
+
+func (c *Config) setDefaults() {
+	if c.StatusInterval == 0 {
+		c.StatusInterval = 5 * time.Minute
+	}
+	if c.RepairInterval == 0 {
+		c.RepairInterval = 10 * time.Second
+	}
+	if c.LeaseDuration == 0 {
+		c.LeaseDuration = 40 * time.Second
+	}
+	if c.Registration.MaxPods == 0 {
+		c.Registration.MaxPods = 110
+	}
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	need := func(ok bool, field string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s is required", field))
+		}
+	}
+	need(c.Client != nil, "Client")
+	need(c.LeaseClient != nil, "LeaseClient")
+	need(c.Recorder != nil, "Recorder")
+	need(c.Loop != nil, "Loop")
+	need(c.Held != nil, "Held")
+	need(c.Registration.NodeName != "", "Registration.NodeName")
+	if c.LeaseDuration < 0 || c.LeaseDuration%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("LeaseDuration %s: whole seconds wanted", c.LeaseDuration))
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("provider: %w", errors.Join(errs...))
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package provider
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// PodSource is the pod informer of this node. It is one for virtual-kubelet and
+// the api source of syncloop; handlers may be added before Node.Run starts it.
+type PodSource struct {
+	informer cache.SharedIndexInformer
+	lister   corev1listers.PodLister
+}
+
+// Lister reads the pods bound to this node. What it returns must not be changed.
+func (s *PodSource) Lister() corev1listers.PodLister { return s.lister }
+
+// HasSynced: the first list has been taken in.
+func (s *PodSource) HasSynced() bool { return s.informer.HasSynced() }
+
+// AddEventHandler as cache.SharedInformer's; the handler gets no managedFields.
+func (s *PodSource) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return s.informer.AddEventHandler(h)
+}
+
+// Informer makes it a corev1 PodInformer.
+func (s *PodSource) Informer() cache.SharedIndexInformer { return s.informer }
+
+func newPodSource(c kubernetes.Interface, nodeName string) (*PodSource, error) {
+	informer := coreinformers.NewFilteredPodInformer(c, metav1.NamespaceAll, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
+		})
+	if err := informer.SetTransform(dropManagedFields); err != nil {
+		return nil, err
+	}
+	return &PodSource{informer: informer, lister: corev1listers.NewPodLister(informer.GetIndexer())}, nil
+}
+
+func newNodeInformer(c kubernetes.Interface, nodeName string) (cache.SharedIndexInformer, error) {
+	informer := coreinformers.NewFilteredNodeInformer(c, 0, cache.Indexers{},
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", nodeName).String()
+		})
+	if err := informer.SetTransform(dropManagedFields); err != nil {
+		return nil, err
+	}
+	return informer, nil
+}
+
+// dropManagedFields keeps a third of an object's bytes out of our memory. Nothing
+// here writes an object back whole.
+func dropManagedFields(obj any) (any, error) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// virtual-kubelet's constructor wants informers of configMaps, secrets and
+// services to fill in environment variables. We resolve those ourselves, object
+// by object: these are never started and always empty.
+type (
+	noConfigMaps struct{}
+	noSecrets    struct{}
+	noServices   struct{}
+)
+
+func emptyIndexer() cache.Indexer {
+	return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+}
+
+func (noConfigMaps) Informer() cache.SharedIndexInformer { return nil }
+func (noSecrets) Informer() cache.SharedIndexInformer    { return nil }
+func (noServices) Informer() cache.SharedIndexInformer   { return nil }
+
+func (noConfigMaps) Lister() corev1listers.ConfigMapLister {
+	return corev1listers.NewConfigMapLister(emptyIndexer())
+}
+func (noSecrets) Lister() corev1listers.SecretLister {
+	return corev1listers.NewSecretLister(emptyIndexer())
+}
+func (noServices) Lister() corev1listers.ServiceLister {
+	return corev1listers.NewServiceLister(emptyIndexer())
+}
+
+func nodeOf(obj any) *v1.Node {
+	n, _ := obj.(*v1.Node)
+	return n
+}

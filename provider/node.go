@@ -1,0 +1,207 @@
+package provider
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletapis "k8s.io/kubelet/pkg/apis"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// Registration is what the operator decides about the node object. Taints and
+// ProviderID count only when the object is created: the API server forbids a
+// node to change them afterwards.
+type Registration struct {
+	NodeName    string
+	Labels      map[string]string // added to, and stronger than, the kubelet's own
+	Annotations map[string]string
+	Taints      []v1.Taint
+	ProviderID  string
+	MaxPods     int64 // 110 if zero
+	// Reserved is taken from capacity to get allocatable; nil: DefaultReserved.
+	Reserved v1.ResourceList
+	// Addresses published; nil: the machine's first address, and the node's name
+	// as Hostname.
+	Addresses []v1.NodeAddress
+}
+
+// Machine is what the machine and its runtime say of themselves.
+type Machine struct {
+	Facts host.Facts
+	// RuntimeName and RuntimeVersion come from CRI Version: "containerd", "2.1.4"
+	// (a leading v is left out, as the kubelet does).
+	RuntimeName, RuntimeVersion string
+	// Handlers come from CRI Status.RuntimeHandlers.
+	Handlers []v1.NodeRuntimeHandler
+	// Features come from CRI Status.Features; nil where the runtime tells none.
+	Features *v1.NodeFeatures
+	// KubeletVersion, "v1.37.1"; see ReportedVersion.
+	KubeletVersion string
+}
+
+// Condition is one node condition without its times: the heartbeat is stamped
+// when it is sent and the transition when its status changes on the server.
+type Condition struct {
+	Type            v1.NodeConditionType
+	Status          v1.ConditionStatus
+	Reason, Message string
+}
+
+// nodeObject builds the node as a kubelet would register and report it.
+func nodeObject(r Registration, m Machine, conditions []Condition, images []v1.ContainerImage, port int32, now time.Time) *v1.Node {
+	n := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   r.NodeName,
+			Labels: nodeLabels(r, m),
+			Annotations: map[string]string{
+				// Attachable volumes are attached by the controller manager.
+				"volumes.kubernetes.io/controller-managed-attach-detach": "true",
+			},
+		},
+		Spec: v1.NodeSpec{Taints: slices.Clone(r.Taints), ProviderID: r.ProviderID},
+	}
+	maps.Copy(n.Annotations, r.Annotations)
+
+	capacity := capacityOf(m.Facts, r.MaxPods)
+	n.Status = v1.NodeStatus{
+		Capacity:        capacity,
+		Allocatable:     allocatableOf(capacity, r.Reserved),
+		Addresses:       nodeAddresses(r, m.Facts),
+		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: port}},
+		NodeInfo: v1.NodeSystemInfo{
+			MachineID:               m.Facts.MachineID,
+			SystemUUID:              m.Facts.SystemUUID,
+			BootID:                  m.Facts.BootID,
+			KernelVersion:           m.Facts.KernelVersion,
+			OSImage:                 m.Facts.OSImage,
+			ContainerRuntimeVersion: cmp.Or(m.RuntimeName, "unknown") + "://" + cmp.Or(strings.TrimPrefix(m.RuntimeVersion, "v"), "Unknown"),
+			KubeletVersion:          m.KubeletVersion,
+			OperatingSystem:         m.Facts.OS,
+			Architecture:            m.Facts.Architecture,
+		},
+		Images:          images,
+		RuntimeHandlers: m.Handlers,
+		Features:        m.Features,
+	}
+	if m.Facts.SwapBytes > 0 {
+		n.Status.NodeInfo.Swap = &v1.NodeSwapStatus{Capacity: &m.Facts.SwapBytes}
+	}
+	for _, c := range conditions {
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{
+			Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message,
+			LastHeartbeatTime:  metav1.NewTime(now),
+			LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+	return n
+}
+
+// nodeLabels are the kubelet's own; NodeRestriction lets a node set these, and
+// labels outside kubernetes.io and k8s.io.
+func nodeLabels(r Registration, m Machine) map[string]string {
+	l := map[string]string{
+		v1.LabelHostname:      r.NodeName,
+		v1.LabelOSStable:      m.Facts.OS,
+		v1.LabelArchStable:    m.Facts.Architecture,
+		kubeletapis.LabelOS:   m.Facts.OS,
+		kubeletapis.LabelArch: m.Facts.Architecture,
+	}
+	maps.Copy(l, r.Labels)
+	return l
+}
+
+func nodeAddresses(r Registration, f host.Facts) []v1.NodeAddress {
+	if r.Addresses != nil {
+		return slices.Clone(r.Addresses)
+	}
+	var a []v1.NodeAddress
+	if len(f.Addresses) > 0 {
+		a = append(a, v1.NodeAddress{Type: v1.NodeInternalIP, Address: f.Addresses[0].String()})
+	}
+	return append(a, v1.NodeAddress{Type: v1.NodeHostName, Address: r.NodeName})
+}
+
+func capacityOf(f host.Facts, maxPods int64) v1.ResourceList {
+	c := v1.ResourceList{
+		v1.ResourceCPU:              *resource.NewMilliQuantity(int64(f.CPUs)*1000, resource.DecimalSI),
+		v1.ResourceMemory:           *resource.NewQuantity(f.MemoryBytes, resource.BinarySI),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(f.RootDiskBytes, resource.BinarySI),
+		v1.ResourcePods:             *resource.NewQuantity(maxPods, resource.DecimalSI),
+	}
+	for size, bytes := range f.HugePages {
+		if name, ok := hugePageResource(size); ok {
+			c[name] = *resource.NewQuantity(bytes, resource.BinarySI)
+		}
+	}
+	return c
+}
+
+// hugePageResource turns the kernel's page size ("2MB", "2048kB") into the
+// resource's name (hugepages-2Mi).
+func hugePageResource(size string) (v1.ResourceName, bool) {
+	digits := strings.TrimRight(size, "kKMGTiB")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n <= 0 {
+		return "", false
+	}
+	switch strings.TrimSuffix(strings.TrimSuffix(size[len(digits):], "B"), "i") {
+	case "":
+	case "k", "K":
+		n <<= 10
+	case "M":
+		n <<= 20
+	case "G":
+		n <<= 30
+	default:
+		return "", false
+	}
+	return v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(n, resource.BinarySI).String()), true
+}
+
+// DefaultReserved is what a kubelet without reservations holds back: its hard
+// eviction thresholds, memory.available 100Mi and nodefs.available 10 %.
+func DefaultReserved(capacity v1.ResourceList) v1.ResourceList {
+	disk := capacity[v1.ResourceEphemeralStorage]
+	return v1.ResourceList{
+		v1.ResourceMemory:           resource.MustParse("100Mi"),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(disk.Value()/10, resource.BinarySI),
+	}
+}
+
+// allocatableOf is capacity without what is reserved, and memory also without
+// huge pages, which are memory that nothing else can have. Never below zero.
+func allocatableOf(capacity, reserved v1.ResourceList) v1.ResourceList {
+	if reserved == nil {
+		reserved = DefaultReserved(capacity)
+	}
+	a := v1.ResourceList{}
+	take := func(q *resource.Quantity, less resource.Quantity) {
+		q.Sub(less)
+		if q.Sign() < 0 {
+			q.Set(0)
+		}
+	}
+	for name, c := range capacity {
+		q := c.DeepCopy()
+		if less, ok := reserved[name]; ok {
+			take(&q, less)
+		}
+		a[name] = q
+	}
+	for name, c := range capacity {
+		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			memory := a[v1.ResourceMemory]
+			take(&memory, c)
+			a[v1.ResourceMemory] = memory
+		}
+	}
+	return a
+}

@@ -1,0 +1,195 @@
+package provider
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	vknode "github.com/virtual-kubelet/virtual-kubelet/node"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// podWorkers carry virtual-kubelet's hooks, which return at once.
+const podWorkers = 4
+
+// Node is one node of the cluster. New starts nothing; Run does.
+type Node struct {
+	cfg    Config
+	pods   *PodSource
+	self   cache.SharedIndexInformer // our own node object
+	nodes  *nodeClient
+	status *nodeStatus
+
+	controller *vknode.PodController
+
+	registered  chan struct{}
+	once        sync.Once
+	retired     atomic.Bool
+	registerLog *stateLog
+	leaseLog    *stateLog
+	onNode      func(*v1.Node)
+}
+
+// New builds a node from c.
+func New(c Config) (*Node, error) {
+	c.setDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	c.Machine.KubeletVersion = cmp.Or(c.Machine.KubeletVersion, builtVersion())
+	pods, err := newPodSource(c.Client, c.Registration.NodeName)
+	if err != nil {
+		return nil, fmt.Errorf("pod informer: %w", err)
+	}
+	self, err := newNodeInformer(c.Client, c.Registration.NodeName)
+	if err != nil {
+		return nil, fmt.Errorf("node informer: %w", err)
+	}
+	n := &Node{
+		cfg:         c,
+		pods:        pods,
+		self:        self,
+		status:      newNodeStatus(c),
+		registered:  make(chan struct{}),
+		registerLog: &stateLog{what: "register the node"},
+		leaseLog:    &stateLog{what: "renew the node's lease"},
+	}
+	n.nodes = &nodeClient{
+		NodeInterface: c.Client.CoreV1().Nodes(),
+		addresses:     n.status.addresses,
+		now:           time.Now,
+		log:           &stateLog{what: "report the node's status"},
+	}
+	n.controller, err = vknode.NewPodController(vknode.PodControllerConfig{
+		PodClient:                 &gate{PodsGetter: c.Client.CoreV1(), loop: c.Loop, lister: pods.lister},
+		PodInformer:               pods,
+		EventRecorder:             quietRecorder{c.Recorder},
+		Provider:                  &hooks{loop: c.Loop, held: c.Held, lister: pods.lister},
+		ConfigMapInformer:         noConfigMaps{},
+		SecretInformer:            noSecrets{},
+		ServiceInformer:           noServices{},
+		SkipDownwardAPIResolution: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pod controller: %w", err)
+	}
+	if _, err := self.AddEventHandler(n.selfHandler()); err != nil {
+		return nil, fmt.Errorf("node informer: %w", err)
+	}
+	return n, nil
+}
+
+// Pods is the node's pod informer, for syncloop's api source.
+func (n *Node) Pods() *PodSource { return n.pods }
+
+// Registered is closed when the node object exists and is ours to report.
+func (n *Node) Registered() <-chan struct{} { return n.registered }
+
+// OnNode sets f to be called with every version of our node object that the API
+// server shows (the podCIDR that the controller manager gave is there). f must
+// not block and must not change the object. Call it before Run.
+func (n *Node) OnNode(f func(*v1.Node)) { n.onNode = f }
+
+// SetReady sets the Ready condition. Empty reason and message mean the
+// kubelet's: KubeletReady, "kubelet is posting ready status"; or KubeletNotReady.
+func (n *Node) SetReady(ok bool, reason, message string) {
+	c := Condition{v1.NodeReady, v1.ConditionTrue, cmp.Or(reason, "KubeletReady"), cmp.Or(message, "kubelet is posting ready status")}
+	event := "NodeReady"
+	if !ok {
+		c = Condition{v1.NodeReady, v1.ConditionFalse, cmp.Or(reason, "KubeletNotReady"), cmp.Or(message, "no cause was given")}
+		event = "NodeNotReady"
+	}
+	if n.status.setCondition(c) {
+		n.cfg.Recorder.Eventf(n.reference(), v1.EventTypeNormal, event, "Node %s status is now: %s", n.cfg.Registration.NodeName, event)
+	}
+}
+
+// SetCondition sets a condition other than Ready: a pressure, or one of ours.
+func (n *Node) SetCondition(c Condition) { n.status.setCondition(c) }
+
+// SetImages sets node.status.images; see NodeImages.
+func (n *Node) SetImages(images []v1.ContainerImage) { n.status.setImages(images) }
+
+// SetMachine replaces what the machine and its runtime say; its KubeletVersion
+// is not used.
+func (n *Node) SetMachine(m Machine) { n.status.setMachine(m) }
+
+// Retire makes a deleted node object stay deleted.
+func (n *Node) Retire() { n.retired.Store(true) }
+
+// Allocatable is what the node offers to pods now (for resourceFieldRef).
+func (n *Node) Allocatable() v1.ResourceList {
+	return n.status.node(time.Now(), false).Status.Allocatable
+}
+
+// reference is how the kubelet names its node in events: the UID is the name.
+func (n *Node) reference() *v1.ObjectReference {
+	name := n.cfg.Registration.NodeName
+	return &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
+}
+
+func (n *Node) selfHandler() cache.ResourceEventHandler {
+	seen := func(obj any) {
+		node := nodeOf(obj)
+		if node == nil {
+			return
+		}
+		select {
+		case <-n.registered:
+			n.status.observe(node)
+		default: // what is there is of an older life, and about to be patched
+		}
+		if n.onNode != nil {
+			n.onNode(node)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    seen,
+		UpdateFunc: func(_, obj any) { seen(obj) },
+		DeleteFunc: func(any) {
+			if !n.retired.Load() {
+				poke(n.status.changed) // a report finds the object missing and makes it
+			}
+		},
+	}
+}
+
+// Run serves the node until ctx ends, and returns nil then; or the first error
+// that no retry can mend. Pods are asked for from its start, so the loop must
+// have adopted what runs before. Register handlers on Pods before it, too.
+func (n *Node) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx).WithValues("node", n.cfg.Registration.NodeName)
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
+	defer cancel()
+
+	n.cfg.Recorder.Event(n.reference(), v1.EventTypeNormal, "Starting", "Starting kubelet.")
+	parts := []func(context.Context) error{
+		func(ctx context.Context) error { n.pods.informer.RunWithContext(ctx); return nil },
+		func(ctx context.Context) error { n.self.RunWithContext(ctx); return nil },
+		func(ctx context.Context) error { return n.controller.Run(ctx, podWorkers) },
+		n.keepRegistered,
+	}
+	if n.cfg.Server != nil {
+		parts = append(parts, n.cfg.Server.Run)
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, len(parts))
+	for i, part := range parts {
+		wg.Go(func() {
+			defer cancel() // one that ends takes the others with it
+			if err := part(ctx); ctx.Err() == nil {
+				errs[i] = err // later ones only come of being stopped
+			}
+		})
+	}
+	<-ctx.Done()
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,93 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	vknode "github.com/virtual-kubelet/virtual-kubelet/node"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+// pingTimeout bounds a ping that returns at once; without one virtual-kubelet
+// would wait for it without end.
+const pingTimeout = 10 * time.Second
+
+// keepRegistered runs NodeControllers one after another: one that cannot
+// register (the API server is away, a credential is not yet good) gives up, and
+// would never try again.
+func (n *Node) keepRegistered(ctx context.Context) error {
+	pause := 200 * time.Millisecond
+	for {
+		began := time.Now()
+		err := n.runController(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			err = fmt.Errorf("node controller of %q ended by itself", n.cfg.Registration.NodeName)
+		}
+		n.registerLog.note(ctx, err)
+		if time.Since(began) > time.Minute {
+			pause = 200 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 7*time.Second)
+	}
+}
+
+func (n *Node) runController(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer n.status.senders.Wait()
+	defer cancel()
+
+	if v, err := n.cfg.Client.Discovery().ServerVersion(); err == nil {
+		n.status.setVersion(ReportedVersion(v.GitVersion))
+	} else {
+		return fmt.Errorf("ask the API server for its version: %w", err)
+	}
+	nodes := n.nodes
+	leases := leaseClient{n.cfg.LeaseClient.CoordinationV1().Leases(v1.NamespaceNodeLease), n.leaseLog}
+	controller, err := vknode.NewNodeController(n.status, n.status.node(time.Now(), false), nodes,
+		vknode.WithNodeEnableLeaseV1(leases, int32(n.cfg.LeaseDuration/time.Second)),
+		vknode.WithNodeStatusUpdateInterval(n.cfg.StatusInterval),
+		vknode.WithNodePingTimeout(pingTimeout),
+		vknode.WithNodeStatusUpdateErrorHandler(n.reregister),
+	)
+	if err != nil {
+		return fmt.Errorf("node controller: %w", err)
+	}
+	done := make(chan struct{})
+	defer func() { <-done }()
+	go func() {
+		defer close(done)
+		select {
+		case <-controller.Ready():
+			n.registerLog.note(ctx, nil)
+			n.once.Do(func() { close(n.registered) })
+			poke(n.status.changed) // an object that existed has an older life's status
+		case <-controller.Done():
+		}
+	}()
+	return controller.Run(ctx)
+}
+
+// reregister makes the node again when somebody deleted it, unless it is being
+// retired. Other errors are virtual-kubelet's to retry.
+func (n *Node) reregister(ctx context.Context, err error) error {
+	if !errors.IsNotFound(err) || n.retired.Load() || ctx.Err() != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("The node object was deleted; registering again", "node", n.cfg.Registration.NodeName)
+	if _, err := n.nodes.Create(ctx, n.status.node(time.Now(), false), metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("register node %q again: %w", n.cfg.Registration.NodeName, err)
+	}
+	return nil
+}
