@@ -15,15 +15,18 @@ type EnvInput struct {
 	ConfigMaps map[string]*v1.ConfigMap // of the pod's namespace, by name
 	Secrets    map[string]*v1.Secret
 	Services   []*v1.Service // at least of the pod's namespace and of default
-	FieldInput
+
+	PodIPs      []string // as in FieldInput
+	HostIPs     []string
+	NodeName    string
+	Allocatable v1.ResourceList // of the node: the limits of who has none
 }
 
-// FieldInput is what fieldRef and resourceFieldRef need beside the pod.
+// FieldInput is what a fieldRef needs beside the pod.
 type FieldInput struct {
-	PodIPs      []string // primary first
-	HostIPs     []string
-	NodeName    string          // where the pod does not say
-	Allocatable v1.ResourceList // of the node: the limits of who has none
+	PodIPs   []string // primary first
+	HostIPs  []string
+	NodeName string // where the pod does not say
 }
 
 // MissingError: an object or a key of it that the pod refers to does not exist.
@@ -142,7 +145,7 @@ func (e *environment) add(v *v1.EnvVar) error {
 	}
 	switch from := v.ValueFrom; {
 	case from.FieldRef != nil:
-		value, err := FieldValue(e.pod, from.FieldRef, e.in.FieldInput)
+		value, err := FieldValue(e.pod, from.FieldRef, FieldInput{PodIPs: e.in.PodIPs, HostIPs: e.in.HostIPs, NodeName: e.in.NodeName})
 		if err != nil {
 			return err
 		}
@@ -183,39 +186,51 @@ func (e *environment) add(v *v1.EnvVar) error {
 	return nil
 }
 
-// EnvRefs are the names of the configMaps and secrets that the environments of
-// the pod's containers refer to, sorted, each once.
-func EnvRefs(p *v1.Pod) (configMaps, secrets []string) {
-	each := func(from []v1.EnvFromSource, env []v1.EnvVar) {
-		for i := range from {
-			if ref := from[i].ConfigMapRef; ref != nil {
-				configMaps = append(configMaps, ref.Name)
-			}
-			if ref := from[i].SecretRef; ref != nil {
-				secrets = append(secrets, ref.Name)
-			}
+// EnvRefs are the names of the configMaps and secrets that a container's
+// environment refers to, sorted, each once.
+func EnvRefs(c *v1.Container) (configMaps, secrets []string) {
+	for i := range c.EnvFrom {
+		if ref := c.EnvFrom[i].ConfigMapRef; ref != nil {
+			configMaps = append(configMaps, ref.Name)
 		}
-		for i := range env {
-			if env[i].ValueFrom == nil {
-				continue
-			}
-			if ref := env[i].ValueFrom.ConfigMapKeyRef; ref != nil {
-				configMaps = append(configMaps, ref.Name)
-			}
-			if ref := env[i].ValueFrom.SecretKeyRef; ref != nil {
-				secrets = append(secrets, ref.Name)
-			}
+		if ref := c.EnvFrom[i].SecretRef; ref != nil {
+			secrets = append(secrets, ref.Name)
 		}
+	}
+	for i := range c.Env {
+		from := c.Env[i].ValueFrom
+		if from == nil {
+			continue
+		}
+		if ref := from.ConfigMapKeyRef; ref != nil {
+			configMaps = append(configMaps, ref.Name)
+		}
+		if ref := from.SecretKeyRef; ref != nil {
+			secrets = append(secrets, ref.Name)
+		}
+	}
+	return sortedOnce(configMaps), sortedOnce(secrets)
+}
+
+// PodEnvRefs are the EnvRefs of all containers of the pod.
+func PodEnvRefs(p *v1.Pod) (configMaps, secrets []string) {
+	add := func(c *v1.Container) {
+		m, s := EnvRefs(c)
+		configMaps, secrets = append(configMaps, m...), append(secrets, s...)
 	}
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
-			each(list[i].EnvFrom, list[i].Env)
+			add(&list[i])
 		}
 	}
 	for i := range p.Spec.EphemeralContainers {
-		each(p.Spec.EphemeralContainers[i].EnvFrom, p.Spec.EphemeralContainers[i].Env)
+		c := v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		add(&c)
 	}
-	slices.Sort(configMaps)
-	slices.Sort(secrets)
-	return slices.Compact(configMaps), slices.Compact(secrets)
+	return sortedOnce(configMaps), sortedOnce(secrets)
+}
+
+func sortedOnce(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
 }

@@ -19,8 +19,9 @@ const (
 )
 
 // HostsFile is the pod's /etc/hosts. base is the machine's own hosts file, which
-// a pod on the host network gets; other pods get their names at podIPs.
-func HostsFile(p *v1.Pod, m Machine, podIPs []string, base []byte) ([]byte, error) {
+// a pod on the host network gets; other pods get their names at podIPs. A pod
+// whose host name is invalid has no sandbox, so no container sees its file.
+func HostsFile(p *v1.Pod, podIPs []string, m Machine, base []byte) []byte {
 	var b strings.Builder
 	if p.Spec.HostNetwork {
 		b.WriteString(hostsHeaderHostNetwork)
@@ -28,7 +29,7 @@ func HostsFile(p *v1.Pod, m Machine, podIPs []string, base []byte) ([]byte, erro
 	} else {
 		name, domain, err := Hostname(p, m)
 		if err != nil {
-			return nil, err
+			name = p.Name
 		}
 		names := name
 		if domain != "" {
@@ -45,7 +46,7 @@ func HostsFile(p *v1.Pod, m Machine, podIPs []string, base []byte) ([]byte, erro
 			b.WriteString(alias.IP + "\t" + strings.Join(alias.Hostnames, "\t") + "\n")
 		}
 	}
-	return []byte(b.String()), nil
+	return []byte(b.String())
 }
 
 // ManagesHosts says whether the container's /etc/hosts is ours: not before the

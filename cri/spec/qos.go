@@ -98,25 +98,15 @@ func oomScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	return min(max(score, 1000+oomGuaranteed), oomBestEffort-1)
 }
 
-// spareMemoryRequest is each container's share of what the pod as a whole
-// requests beyond the sum of its containers.
+// spareMemoryRequest is each container's share of the memory that the pod as a
+// whole requests beyond the sum of its containers.
 func spareMemoryRequest(p *v1.Pod) int64 {
-	if !helper.IsPodLevelRequestsSet(p) {
+	count := int64(len(p.Spec.Containers) + len(p.Spec.InitContainers))
+	if !helper.IsPodLevelRequestsSet(p) || count == 0 {
 		return 0
 	}
-	whole := helper.PodRequests(p, helper.PodResourcesOptions{ExcludeOverhead: true})
 	parts := helper.AggregateContainerRequests(p, helper.PodResourcesOptions{})
-	count := int64(len(p.Spec.Containers))
-	for i := range p.Spec.InitContainers {
-		if alwaysRestarts(&p.Spec.InitContainers[i]) {
-			count++
-		}
-	}
-	spare := whole.Memory().Value() - parts.Memory().Value()
-	if count == 0 || spare < 0 {
-		return 0
-	}
-	return spare / count
+	return max(p.Spec.Resources.Requests.Memory().Value()-parts.Memory().Value(), 0) / count
 }
 
 func smallestMemoryRequest(p *v1.Pod) int64 {
