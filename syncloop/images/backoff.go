@@ -1,0 +1,61 @@
+package images
+
+import (
+	"strings"
+	"time"
+)
+
+// backoff counts failures by key: the wait after each doubles from base to max.
+// It is guarded by the Manager's mutex.
+type backoff struct {
+	base, max time.Duration
+	entries   map[string]backoffEntry
+}
+
+type backoffEntry struct {
+	wait    time.Duration
+	at      time.Time // of the last failure
+	message string    // of the last failure
+}
+
+func newBackoff(base, max time.Duration) backoff {
+	return backoff{base: base, max: max, entries: map[string]backoffEntry{}}
+}
+
+// expired: so long after the wait's longest that a new failure is a new story.
+func (b *backoff) expired(e backoffEntry, now time.Time) bool { return now.Sub(e.at) > 2*b.max }
+
+// fail counts a failure and returns until when to wait.
+func (b *backoff) fail(key, message string, now time.Time) time.Time {
+	for k, e := range b.entries { // the map holds only what still counts
+		if b.expired(e, now) {
+			delete(b.entries, k)
+		}
+	}
+	wait := b.base
+	if e, ok := b.entries[key]; ok {
+		wait = min(2*e.wait, b.max)
+	}
+	b.entries[key] = backoffEntry{wait: wait, at: now, message: message}
+	return now.Add(wait)
+}
+
+// state says whether key waits, until when, and for which failure.
+func (b *backoff) state(key string, now time.Time) (until time.Time, message string, waiting bool) {
+	e, ok := b.entries[key]
+	if !ok || b.expired(e, now) {
+		return time.Time{}, "", false
+	}
+	until = e.at.Add(e.wait)
+	return until, e.message, now.Before(until)
+}
+
+func (b *backoff) reset(key string) { delete(b.entries, key) }
+
+func (b *backoff) forget(prefix string) {
+	for k := range b.entries {
+		if strings.HasPrefix(k, prefix) {
+			delete(b.entries, k)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Manager makes images present. Its methods are safe for concurrent use. It has
+// no goroutine of its own: a pull's goroutine ends with the last call that
+// waits for it.
+type Manager struct {
+	cfg   Config
+	slots chan struct{} // nil without a limit
+
+	mu      sync.Mutex
+	flights map[string]*flight // by flightKey
+	backoff backoff
+}
+
+// New makes a Manager.
+func New(c Config) (*Manager, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	m := &Manager{cfg: c, flights: map[string]*flight{}, backoff: newBackoff(c.BackoffBase, c.BackoffMax)}
+	if c.MaxParallel > 0 {
+		m.slots = make(chan struct{}, c.MaxParallel)
+	}
+	return m, nil
+}
+
+// Ensure makes the image of c present as its pull policy says. An error is an
+// *Error; or the context's, or a transport error, after which nothing is known
+// and nothing is counted.
+func (m *Manager) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSecrets []v1.Secret) (Result, error) {
+	result, err := m.ensure(ctx, p, c, pullSecrets)
+	var fault *Error
+	if errors.As(err, &fault) {
+		m.event(p, c, v1.EventTypeWarning, "Failed", "Error: "+fault.Reason)
+	}
+	return result, err
+}
+
+func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSecrets []v1.Secret) (Result, error) {
+	ref, err := Parse(c.Image)
+	if err != nil {
+		message := fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err)
+		m.event(p, c, v1.EventTypeWarning, "InspectFailed", message)
+		return Result{}, &Error{Reason: ReasonInvalidName, Message: message}
+	}
+	image := &runtimeapi.ImageSpec{Image: withDefaultTag(c.Image, ref), Annotations: p.Annotations}
+	policy := policy(c, ref)
+	if policy != v1.PullAlways {
+		found, err := m.cfg.Runtime.ImageStatus(ctx, image)
+		if err != nil {
+			return Result{}, m.inspectError(ctx, p, c, err)
+		}
+		if found != nil {
+			m.event(p, c, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
+			return Result{Ref: found.Id, ID: found.Id, Image: found}, nil
+		}
+		if policy == v1.PullNever {
+			message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
+			m.event(p, c, v1.EventTypeWarning, "ErrImageNeverPull", message)
+			return Result{}, &Error{Reason: ReasonNeverPull, Message: message}
+		}
+	}
+	auths, err := credentials(pullSecrets, ref.Repository())
+	if err != nil {
+		// A broken secret is the pod's fault, as a registry that refuses it would be.
+		return Result{}, m.pullFailed(p, c, key(p, c), err)
+	}
+	return m.pull(ctx, p, c, image, auths)
+}
+
+func (m *Manager) inspectError(ctx context.Context, p *v1.Pod, c *v1.Container, err error) error {
+	if ctx.Err() != nil || m.cfg.Transport(err) {
+		return fmt.Errorf("inspect image %q: %w", c.Image, err)
+	}
+	message := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
+	m.event(p, c, v1.EventTypeWarning, "InspectFailed", message)
+	return &Error{Reason: ReasonInspect, Message: message, Err: err}
+}
+
+func (m *Manager) pull(ctx context.Context, p *v1.Pod, c *v1.Container, image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) (Result, error) {
+	backoffKey := key(p, c)
+	if until, last, waiting := m.backoffState(backoffKey); waiting {
+		message := fmt.Sprintf("Back-off pulling image %q", c.Image)
+		m.event(p, c, v1.EventTypeNormal, "BackOff", message)
+		if last != "" {
+			message += ": " + last
+		}
+		return Result{}, &Error{Reason: ReasonBackOff, Message: message, Until: until}
+	}
+	m.event(p, c, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
+	began := time.Now()
+	done, err := m.join(ctx, image, auths)
+	if err != nil {
+		if ctx.Err() != nil || m.cfg.Transport(err) {
+			return Result{}, fmt.Errorf("pull image %q: %w", c.Image, err)
+		}
+		return Result{}, m.pullFailed(p, c, backoffKey, err)
+	}
+	m.mu.Lock()
+	m.backoff.reset(backoffKey)
+	m.mu.Unlock()
+	m.event(p, c, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+		c.Image, done.took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), done.image.GetSize()))
+	result := Result{Ref: done.ref, Image: done.image, ID: done.image.GetId(), Pulled: true}
+	if result.ID != "" {
+		result.Ref = result.ID
+	}
+	return result, nil
+}
+
+// pullFailed counts a failure and gives it the kubelet's words.
+func (m *Manager) pullFailed(p *v1.Pod, c *v1.Container, backoffKey string, err error) error {
+	m.event(p, c, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", c.Image, err))
+	reason, message := classify(c.Image, err)
+	m.mu.Lock()
+	until := m.backoff.fail(backoffKey, reason+": "+message, time.Now())
+	m.mu.Unlock()
+	return &Error{Reason: reason, Message: message, Err: err, Until: until}
+}
+
+// classify tells two causes that a runtime names by the beginning of its error.
+func classify(image string, err error) (reason, message string) {
+	text := err.Error()
+	for _, known := range []struct{ reason, why string }{
+		{ReasonRegistry, "the registry is unavailable"},
+		{ReasonSignature, "the signature validation failed"},
+	} {
+		if rest, ok := strings.CutPrefix(text, known.reason); ok {
+			return known.reason, fmt.Sprintf("image pull failed for %s because %s%s", image, known.why, rest)
+		}
+	}
+	return ReasonPull, text
+}
+
+func (m *Manager) backoffState(key string) (until time.Time, last string, waiting bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.backoff.state(key, time.Now())
+}
+
+// Forget drops what is remembered of a pod that is gone.
+func (m *Manager) Forget(p *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.backoff.forget(string(p.UID) + "_")
+}
+
+func (m *Manager) event(p *v1.Pod, c *v1.Container, kind, reason, message string) {
+	if m.cfg.Events != nil {
+		m.cfg.Events.Event(p, c.Name, kind, reason, message)
+	}
+}
+
+// key of a back-off: a pod waits for its own failures of an image.
+func key(p *v1.Pod, c *v1.Container) string { return string(p.UID) + "_" + c.Image }

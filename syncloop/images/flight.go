@@ -1,0 +1,132 @@
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// flight is one pull that several calls wait for. It ends when the runtime has
+// answered, or when nobody waits for it any more.
+type flight struct {
+	waiters int // guarded by Manager.mu
+	cancel  context.CancelFunc
+	done    chan struct{} // closed after result is set
+	result  flightResult
+}
+
+type flightResult struct {
+	ref   string
+	image *runtimeapi.Image // nil if the runtime could not tell
+	took  time.Duration     // of the pull itself, without waiting for a slot
+	err   error
+}
+
+// join waits for a pull of image with these credentials, and begins it if there
+// is none. Calls with other credentials pull by themselves: a pod must not get
+// an image on another's secret, nor fail on it.
+func (m *Manager) join(ctx context.Context, image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) (flightResult, error) {
+	if err := ctx.Err(); err != nil {
+		return flightResult{}, err
+	}
+	key := flightKey(image, auths)
+	m.mu.Lock()
+	f := m.flights[key]
+	if f == nil {
+		// The first caller may leave before the others, so the pull has a
+		// cancellation of its own; logger and trace are the first caller's.
+		pullCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		f = &flight{cancel: cancel, done: make(chan struct{})}
+		m.flights[key] = f
+		go m.fly(pullCtx, key, f, image, auths)
+	}
+	f.waiters++
+	m.mu.Unlock()
+
+	select {
+	case <-f.done:
+		m.leave(key, f)
+		return f.result, f.result.err
+	case <-ctx.Done():
+		if m.leave(key, f) {
+			<-f.done // the last one waits for the goroutine to end
+		}
+		return flightResult{}, ctx.Err()
+	}
+}
+
+// leave takes one waiter off and, after the last, cancels the pull and lets the
+// next caller begin a new one. It says whether this was the last.
+func (m *Manager) leave(key string, f *flight) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f.waiters--
+	if f.waiters > 0 {
+		return false
+	}
+	if m.flights[key] == f {
+		delete(m.flights, key)
+	}
+	f.cancel()
+	return true
+}
+
+func (m *Manager) fly(ctx context.Context, key string, f *flight, image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) {
+	defer close(f.done)
+	f.result = m.attempt(ctx, image, auths)
+	m.mu.Lock()
+	if m.flights[key] == f { // who comes from now on pulls anew
+		delete(m.flights, key)
+	}
+	m.mu.Unlock()
+}
+
+// attempt takes a slot and tries the credentials in order until one works.
+func (m *Manager) attempt(ctx context.Context, image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) flightResult {
+	if m.slots != nil {
+		select {
+		case m.slots <- struct{}{}:
+			defer func() { <-m.slots }()
+		case <-ctx.Done():
+			return flightResult{err: ctx.Err()}
+		}
+	}
+	if len(auths) == 0 {
+		auths = []*runtimeapi.AuthConfig{nil}
+	}
+	began := time.Now()
+	var errs []error
+	for _, auth := range auths {
+		ref, err := m.cfg.Runtime.PullImage(ctx, image, auth, nil)
+		if err == nil {
+			out := flightResult{ref: ref, took: time.Since(began)}
+			// The image is there whether or not its status can be read now.
+			out.image, _ = m.cfg.Runtime.ImageStatus(ctx, image)
+			return out
+		}
+		if ctx.Err() != nil || m.cfg.Transport(err) {
+			return flightResult{err: err} // says nothing about the credentials
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) == 1 {
+		return flightResult{err: errs[0]}
+	}
+	return flightResult{err: errors.Join(errs...)}
+}
+
+// flightKey tells images and credentials apart without holding the latter.
+func flightKey(image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) string {
+	h := sha256.New()
+	for _, a := range auths {
+		for _, s := range []string{a.GetUsername(), a.GetPassword()} {
+			h.Write([]byte(strconv.Itoa(len(s)) + ":" + s))
+		}
+	}
+	return image.Image + "\x00" + hex.EncodeToString(h.Sum(nil))
+}

@@ -1,0 +1,175 @@
+package images
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// credentials are those of pull secrets that fit a repository, the most
+// specific first, each once. Several may fit: they are tried in order, so that
+// a rotated one takes over. The error names the secret, never its content.
+func credentials(secrets []v1.Secret, repository string) ([]*runtimeapi.AuthConfig, error) {
+	ring := map[string][]*runtimeapi.AuthConfig{}
+	for i := range secrets {
+		if err := addSecret(ring, &secrets[i]); err != nil {
+			return nil, fmt.Errorf("pull secret %s/%s: %w", secrets[i].Namespace, secrets[i].Name, err)
+		}
+	}
+	var keys []string
+	for key := range ring {
+		if fits(key, repository) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	slices.Reverse(keys) // a longer key of the same beginning sorts later: it is more specific
+	var out []*runtimeapi.AuthConfig
+	for _, key := range keys {
+		out = append(out, ring[key]...)
+	}
+	if len(out) == 0 && strings.HasPrefix(repository, "docker.io/") {
+		out = ring["index.docker.io"]
+	}
+	return distinct(out), nil
+}
+
+func distinct(list []*runtimeapi.AuthConfig) []*runtimeapi.AuthConfig {
+	var out []*runtimeapi.AuthConfig
+	for _, a := range list {
+		if !slices.ContainsFunc(out, func(b *runtimeapi.AuthConfig) bool { return a.Username == b.Username && a.Password == b.Password }) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// dockerAuth is one entry of a Docker configuration file.
+type dockerAuth struct {
+	Username string `json:"username"`
+	Password string `json:"password"`
+	Auth     string `json:"auth"` // base64 of username:password; wins
+}
+
+// addSecret reads a secret of type dockerconfigjson or dockercfg; others are
+// not for pulling.
+func addSecret(ring map[string][]*runtimeapi.AuthConfig, s *v1.Secret) error {
+	var auths map[string]dockerAuth
+	switch s.Type {
+	case v1.SecretTypeDockerConfigJson:
+		var file struct {
+			Auths map[string]dockerAuth `json:"auths"`
+		}
+		if data := s.Data[v1.DockerConfigJsonKey]; len(data) > 0 {
+			if json.Unmarshal(data, &file) != nil {
+				return fmt.Errorf("%s is not a Docker configuration in JSON", v1.DockerConfigJsonKey)
+			}
+		}
+		auths = file.Auths
+	case v1.SecretTypeDockercfg:
+		if data := s.Data[v1.DockerConfigKey]; len(data) > 0 {
+			if json.Unmarshal(data, &auths) != nil {
+				return fmt.Errorf("%s is not a Docker configuration in JSON", v1.DockerConfigKey)
+			}
+		}
+	}
+	for registry, entry := range auths {
+		auth, err := entry.config()
+		if err != nil {
+			return fmt.Errorf("entry %q: %w", registry, err)
+		}
+		key := registryKey(registry)
+		ring[key] = append(ring[key], auth)
+	}
+	return nil
+}
+
+func (d dockerAuth) config() (*runtimeapi.AuthConfig, error) {
+	out := &runtimeapi.AuthConfig{Username: d.Username, Password: d.Password}
+	if d.Auth == "" {
+		return out, nil
+	}
+	encoding := base64.RawStdEncoding
+	if strings.HasSuffix(strings.TrimSpace(d.Auth), "=") {
+		encoding = base64.StdEncoding
+	}
+	decoded, err := encoding.DecodeString(strings.TrimSpace(d.Auth))
+	if err != nil {
+		return nil, fmt.Errorf("auth is not base64")
+	}
+	user, password, ok := strings.Cut(string(decoded), ":")
+	if !ok {
+		return nil, fmt.Errorf("auth must be base64 of username:password")
+	}
+	out.Username, out.Password = user, password
+	return out, nil
+}
+
+// registryKey is host and path of a registry as it is written in a Docker
+// configuration: with or without a scheme, with or without the API version.
+func registryKey(registry string) string {
+	for _, scheme := range []string{"https://", "http://"} {
+		if rest, ok := strings.CutPrefix(registry, scheme); ok {
+			registry = rest
+			break
+		}
+	}
+	host, p, _ := strings.Cut(registry, "/")
+	if p == "" {
+		return host
+	}
+	p = "/" + p
+	for _, version := range []string{"/v1/", "/v2/"} {
+		if strings.HasPrefix(p, version) {
+			p = p[len(version)-1:]
+			break
+		}
+	}
+	if p == "/" {
+		return host
+	}
+	return host + p
+}
+
+// fits matches a key with a repository: equal ports, hosts of as many parts,
+// each of which the key's part globs, and the key's path as a prefix.
+func fits(key, repository string) bool {
+	keyHost, keyPath := cutPath(key)
+	host, rest := cutPath(repository)
+	keyHost, keyPort := cutPort(keyHost)
+	host, port := cutPort(host)
+	if keyPort != port || !strings.HasPrefix(rest, keyPath) {
+		return false
+	}
+	keyParts, parts := strings.Split(keyHost, "."), strings.Split(host, ".")
+	if len(keyParts) != len(parts) {
+		return false
+	}
+	for i := range parts {
+		if ok, err := path.Match(keyParts[i], parts[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func cutPath(s string) (host, path string) {
+	if i := strings.IndexByte(s, '/'); i >= 0 {
+		return s[:i], s[i:]
+	}
+	return s, ""
+}
+
+func cutPort(s string) (host, port string) {
+	i := strings.LastIndexByte(s, ':')
+	if i < 0 || strings.HasSuffix(s, "]") {
+		return s, ""
+	}
+	return s[:i], s[i+1:]
+}
