@@ -33,6 +33,10 @@ type Input struct {
 	Hold string
 	// Jitter in [0,1) spreads back-offs.
 	Jitter float64
+	// Hashes are the wanted spec hashes by container name (cri/spec.Hash). A
+	// running instance with another SpecHash is stopped and made anew; an empty
+	// or missing hash on either side is no difference.
+	Hashes map[string]string
 }
 
 // Terminate is a request to end the pod.
@@ -67,17 +71,36 @@ const (
 // Ledger is what the runtime cannot hold. It is a value: Decide returns a new one.
 // A new process starts from the zero Ledger and what it observes.
 type Ledger struct {
-	// Backoff by container name, and under SandboxKey for the sandbox and
-	// VolumesKey for the volumes.
+	// Backoff by container name, under SandboxKey for the sandbox, VolumesKey for
+	// the volumes, and IDKey for the end of one container or sandbox. Keys that
+	// begin with a slash are no container's.
 	Backoff map[string]Backoff
-	// Hooked holds the container IDs whose postStart hook has been run, or has
-	// failed; a container of an earlier life counts as hooked.
+	// Hooked holds, by container ID, true once the postStart hook has been run, or
+	// has failed, and false where the start's reply was lost before the hook. A
+	// container that is not in it, one of an earlier life, counts as hooked.
 	Hooked map[string]bool
 	// StopBegan holds, by container ID, when its termination began (preStop
 	// included), so that a StopContainer cut off is issued again with what remains.
 	StopBegan map[string]time.Time
+	// StopBy holds, by container ID, the time by which the stop begun last kills.
+	StopBy map[string]time.Time
+	// PreStopped holds the container IDs whose preStop hook has been run.
+	PreStopped map[string]bool
 	// Why holds, by container ID, the reason of a stop that was ours, for status.
+	// A running container that is in it is stopped, whatever the reason has become.
 	Why map[string]string
+	// Pulled holds the names of containers whose image was made present and which
+	// have not been started with it yet.
+	Pulled map[string]bool
+	// Good holds, by container name, the attempt that last ran for GoodRun: the
+	// restarts after it, and only they, lengthen the back-off.
+	Good map[string]uint32
+	// Attempts holds, by container name, the smallest attempt for the next
+	// instance, where no instance is left to count from.
+	Attempts map[string]uint32
+	// Stopped holds the sandbox IDs that were stopped with success: a sandbox that
+	// is merely not ready may still hold its network.
+	Stopped map[string]bool
 }
 
 // Keys of Ledger.Backoff that are not container names; no container may be called so.
@@ -85,6 +108,10 @@ const (
 	SandboxKey = "/sandbox"
 	VolumesKey = "/volumes"
 )
+
+// IDKey is the key of Ledger.Backoff for stopping and removing one container or
+// sandbox.
+func IDKey(id string) string { return "/id/" + id }
 
 // Backoff of one thing that failed.
 type Backoff struct {
@@ -94,6 +121,10 @@ type Backoff struct {
 	// "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff", ...
 	Reason  string
 	Message string
+	// Of is what failed. An empty Reason is a mere pause: nothing to show.
+	Of OpKind
+	// ID is the instance whose exit a CrashLoopBackOff follows.
+	ID string
 }
 
 // OpKind is what an operation does.
@@ -106,7 +137,8 @@ const (
 	OpSandbox
 	// OpPull makes a container's image present, beside the sandbox: Container.
 	OpPull
-	// OpStart creates and starts a container and runs its postStart: Container, Attempt.
+	// OpStart creates and starts a container and runs its postStart: Container,
+	// Attempt, and the sandbox's ID. Its image has been pulled (OpPull).
 	OpStart
 	// OpStop ends a container: ID, Container, Grace, Reason, PreStop.
 	OpStop
@@ -118,7 +150,30 @@ const (
 	OpRemoveSandbox
 	// OpRelease unmounts and removes volumes, cgroup and pod directory.
 	OpRelease
+	// OpHook runs the postStart hook of a container whose start's reply was lost:
+	// ID, Container.
+	OpHook
 )
+
+var opNames = [...]string{"volumes", "sandbox", "pull", "start", "stop", "stop-sandbox",
+	"remove-container", "remove-sandbox", "release", "hook"}
+
+func (k OpKind) String() string {
+	if k < 0 || int(k) >= len(opNames) {
+		return "invalid"
+	}
+	return opNames[k]
+}
+
+// Mutates reports whether an operation of this kind changes what the runtime
+// would show: after it, and whatever its outcome, only a new observation counts.
+func (k OpKind) Mutates() bool {
+	switch k {
+	case OpVolumes, OpPull, OpRelease, OpHook:
+		return false
+	}
+	return true
+}
 
 // Operation is one action, and while it runs one entry of Input.InFlight. Two
 // with equal Key are the same operation.
@@ -149,6 +204,9 @@ type Plan struct {
 	WakeAt time.Time
 	// Reason says in words why this and not more.
 	Reason string
+	// Illegal is empty, or names a phase edge that must not be; the phase was left
+	// as it was. The worker counts it.
+	Illegal string
 }
 
 // Key identifies an operation while it runs.
@@ -172,6 +230,7 @@ type Outcome struct {
 	Transport bool
 	// ContainerID of the instance that OpStart made, if it got that far.
 	ContainerID string
-	// Hooked: postStart of ContainerID ran (or failed, with Err).
+	// Hooked: the operation's hook ran (or failed, with Err): postStart of
+	// ContainerID for OpStart and OpHook, preStop for OpStop.
 	Hooked bool
 }

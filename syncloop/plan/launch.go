@@ -1,0 +1,108 @@
+package plan
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// launch drives a container that should run and does not one step on its way up:
+// back-off, pull, sandbox and volumes, its turn, start. prior is the instance
+// whose crash counts, or nil. lane is the turn that it takes: containers start
+// one after the other, and a postStart hook or a pull under way holds up those
+// behind it, but one in back-off does not.
+func (d *decision) launch(c *v1.Container, prior *pod.Container, lane *bool, why string) {
+	switch {
+	case d.flying(OpStart, c.Name):
+		*lane = true
+		d.note(c.Name + " is starting")
+		return
+	case d.occupied(c.Name):
+		d.note(c.Name + " waits for an earlier instance to go")
+		return
+	case prior != nil && prior.State == pod.StateExited && d.crashed(c, prior):
+		d.paused(c.Name)
+		d.note(d.book.Backoff[c.Name].Message)
+		return
+	case d.paused(c.Name):
+		d.note(c.Name + " is tried again later" + because(d.book.Backoff[c.Name]))
+		return
+	case d.flying(OpPull, c.Name):
+		*lane = true
+		d.note("the image of " + c.Name + " is being pulled")
+		return
+	case !d.book.Pulled[c.Name]:
+		*lane = true
+		d.begin(Operation{Kind: OpPull, Container: c.Name, Reason: "its image must be present"})
+		return
+	case d.sandbox == nil:
+		d.note(c.Name + " waits for the sandbox")
+		return
+	case d.in.Volumes != VolumesReady:
+		d.note(c.Name + " waits for the volumes")
+		return
+	case *lane:
+		d.note(c.Name + " waits for its turn")
+		return
+	}
+	*lane = true
+	d.begin(Operation{Kind: OpStart, Container: c.Name, ID: d.sandbox.ID, Attempt: d.nextAttempt(c.Name), Reason: why})
+}
+
+// prefetch pulls for a container whose turn comes later. Policy Never waits: the
+// image may be what an init container brings.
+func (d *decision) prefetch(c *v1.Container) {
+	if c.ImagePullPolicy == v1.PullNever || d.book.Pulled[c.Name] || d.here(c.Name) != nil || d.paused(c.Name) {
+		return
+	}
+	d.begin(Operation{Kind: OpPull, Container: c.Name, Reason: "its turn to start comes later"})
+}
+
+// occupied reports whether an instance of the named container is in the way of a
+// new one: it may be running, or was created and never started, or an operation
+// works on it.
+func (d *decision) occupied(name string) bool {
+	for i := range d.in.Observed.Containers {
+		if c := &d.in.Observed.Containers[i]; c.Name == name && c.State != pod.StateExited {
+			return true
+		}
+	}
+	return d.flying(OpStop, name) || d.flying(OpRemoveContainer, name) || d.flying(OpHook, name)
+}
+
+// hooked reports whether the running instance's postStart is behind it, and runs
+// it where the start's reply was lost before it.
+func (d *decision) hooked(c *pod.Container) bool {
+	if d.flying(OpStart, c.Name) || d.flyingID(OpHook, c.ID) {
+		return false
+	}
+	done, ok := d.book.Hooked[c.ID]
+	if !ok || done {
+		return true
+	}
+	if d.in.Hold == "" && !d.paused(c.Name) {
+		d.begin(Operation{Kind: OpHook, ID: c.ID, Container: c.Name, Reason: "its start was cut off before the postStart hook"})
+	}
+	return false
+}
+
+// settled clears what is remembered against a container that runs.
+func (d *decision) settled(c *pod.Container) {
+	if len(d.book.Backoff) == 0 || d.book.Why[c.ID] != "" || d.flying(OpStart, c.Name) {
+		return
+	}
+	if done, ok := d.book.Hooked[c.ID]; ok && !done {
+		return // its hook is still being tried
+	}
+	d.book.clearBackoff(c.Name)
+}
+
+func because(b Backoff) string {
+	if b.Reason == "" {
+		return ""
+	}
+	if b.Message == "" {
+		return ": " + b.Reason
+	}
+	return ": " + b.Reason + ": " + b.Message
+}

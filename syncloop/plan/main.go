@@ -1,0 +1,57 @@
+package plan
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// mains starts the main containers in order and keeps them as their restart
+// policies say.
+func (d *decision) mains() {
+	for i := range d.spec.Containers {
+		c := &d.spec.Containers[i]
+		got := d.in.Observed.Newest(c.Name)
+		switch {
+		case got != nil && got.State == pod.StateRunning && d.sandbox != nil && got.SandboxID == d.sandbox.ID:
+			d.settled(got)
+			if !d.hooked(got) {
+				d.lane = true
+				d.note(c.Name + ": its postStart hook has not ended")
+			}
+		case d.finished(c):
+		case got == nil:
+			d.launch(c, nil, &d.lane, "it does not exist")
+		default:
+			d.launch(c, got, &d.lane, "its restart policy wants it to run")
+		}
+	}
+}
+
+// prefetchMains pulls for the main containers while the pod initialises.
+func (d *decision) prefetchMains() {
+	for i := range d.spec.Containers {
+		if c := &d.spec.Containers[i]; !d.finished(c) && !d.anyLive(c.Name) {
+			d.prefetch(c)
+		}
+	}
+}
+
+// ephemerals starts each ephemeral container once, ever, and beside the others:
+// a pod that hangs in a hook must not keep its debugger out.
+func (d *decision) ephemerals() {
+	lane := false
+	for i := range d.spec.EphemeralContainers {
+		c := (*v1.Container)(&d.spec.EphemeralContainers[i].EphemeralContainerCommon)
+		if got := d.in.Observed.Newest(c.Name); got != nil && got.State != pod.StateCreated {
+			if got.State == pod.StateRunning {
+				d.settled(got)
+			}
+			continue
+		}
+		if st := d.reported(c.Name); st != nil && (st.State.Running != nil || st.State.Terminated != nil) {
+			continue
+		}
+		d.launch(c, nil, &lane, "an ephemeral container was added")
+	}
+}

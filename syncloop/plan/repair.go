@@ -1,0 +1,172 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// repair stops what must not run: containers of other sandboxes, second
+// instances, containers that failed a probe or whose spec has changed, ones that
+// the runtime lost sight of; and sandboxes that are not the current one. It goes
+// on while starting is on hold.
+func (d *decision) repair() {
+	o := &d.in.Observed
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		switch {
+		case c.State == pod.StateCreated:
+			d.removeUnstarted(c)
+		case live(c):
+			if why, grace := d.mustStop(c); why != "" {
+				d.stop(c, d.in.Now.Add(grace), why)
+			}
+		}
+	}
+	for i := range o.Sandboxes {
+		s := &o.Sandboxes[i]
+		switch {
+		case s == d.sandbox || d.flying(OpSandbox, ""):
+		case s.Ready:
+			d.stopSandbox(s, "a newer one has taken its place")
+		case d.sandbox == nil && i == 0:
+			d.stopSandbox(s, "it is not ready any more")
+		}
+	}
+}
+
+// removeUnstarted removes an instance that was created and never started, what a
+// crash or a lost reply leaves between the two. Nothing ran in it.
+func (d *decision) removeUnstarted(c *pod.Container) {
+	if d.flying(OpStart, c.Name) || d.flyingID(OpRemoveContainer, c.ID) {
+		return
+	}
+	if d.paused(IDKey(c.ID)) {
+		d.note(c.Name + ": its removal is tried again later" + because(d.book.Backoff[IDKey(c.ID)]))
+		return
+	}
+	if d.book.Attempts[c.Name] < c.Attempt {
+		d.book.attempts(c.Name, c.Attempt) // the next instance takes its number
+	}
+	d.begin(Operation{Kind: OpRemoveContainer, ID: c.ID, Container: c.Name, Attempt: c.Attempt, Reason: "it was created and never started"})
+}
+
+// mustStop says why a live container must stop while its pod runs, and the grace
+// it gets; "" if it may stay.
+func (d *decision) mustStop(c *pod.Container) (string, time.Duration) {
+	newest := d.in.Observed.Newest(c.Name) == c
+	if newest && d.flying(OpStart, c.Name) {
+		return "", 0 // it is the instance being started
+	}
+	grace := d.podGrace()
+	spec := specOf(d.spec, c.Name)
+	if why := d.book.Why[c.ID]; why != "" {
+		return why, grace // a stop that was begun is carried through
+	}
+	switch {
+	case spec == nil:
+		return "the pod's spec has no such container", grace
+	case d.sandbox == nil:
+		return "its sandbox is not ready any more", grace
+	case c.SandboxID != d.sandbox.ID:
+		return "it belongs to a sandbox that was replaced", grace
+	case !newest:
+		return "a newer instance has taken its place", grace
+	case c.State == pod.StateUnknown:
+		return "the runtime does not know its state", grace
+	}
+	at := sidecarIndex(d.spec, c.Name)
+	if at < 0 && !d.isMain(c.Name) {
+		return "", 0 // init and ephemeral containers run to their end
+	}
+	if want := d.in.Hashes[c.Name]; want != "" && c.SpecHash != "" && want != c.SpecHash {
+		return "Container " + c.Name + " definition changed", grace
+	}
+	v, ok := d.in.Verdicts[c.ID]
+	if !ok {
+		return "", 0
+	}
+	if spec.StartupProbe != nil && v.Startup == pod.VerdictFailure {
+		if s := spec.StartupProbe.TerminationGracePeriodSeconds; s != nil {
+			grace = seconds(*s)
+		}
+		return probeWords(c.Name, "startup", v.Message), grace
+	}
+	if spec.LivenessProbe != nil && v.Liveness == pod.VerdictFailure {
+		if s := spec.LivenessProbe.TerminationGracePeriodSeconds; s != nil {
+			grace = seconds(*s)
+		}
+		if s := v.LivenessGrace; s != nil {
+			grace = seconds(*s)
+		}
+		return probeWords(c.Name, "liveness", v.Message), grace
+	}
+	return "", 0
+}
+
+func probeWords(name, probe, output string) string {
+	s := "Container " + name + " failed " + probe + " probe"
+	if output != "" {
+		s += ": " + output
+	}
+	return s
+}
+
+func (d *decision) isMain(name string) bool {
+	for i := range d.spec.Containers {
+		if d.spec.Containers[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// stop ends one container, killed at the latest at by; the earliest time asked
+// for stands. A stop under way that would kill too late is cancelled, and issued
+// again with what remains once it has returned: two never run at once.
+func (d *decision) stop(c *pod.Container, by time.Time, why string) {
+	began, again := d.book.StopBegan[c.ID]
+	if old, ok := d.book.StopBy[c.ID]; ok && old.Before(by) {
+		by = old
+	}
+	if d.flyingID(OpStop, c.ID) {
+		if old := d.book.StopBy[c.ID]; again && old.Sub(by) > time.Second {
+			d.cancel = append(d.cancel, Key{OpStop, c.Name, c.ID})
+			d.note("the stop of " + c.Name + " gets a shorter grace")
+			return
+		}
+		d.note(c.Name + " is stopping")
+		return
+	}
+	if d.paused(IDKey(c.ID)) {
+		d.note("the stop of " + c.Name + " is tried again shortly" + because(d.book.Backoff[IDKey(c.ID)]))
+		return
+	}
+	if !again {
+		began = d.in.Now
+		d.book.stopBegan(c.ID, began)
+	}
+	if old, ok := d.book.StopBy[c.ID]; !ok || !old.Equal(by) {
+		d.book.stopBy(c.ID, by)
+	}
+	if d.book.Why[c.ID] == "" {
+		d.book.because(c.ID, why)
+	}
+	grace := max(by.Sub(d.in.Now), 0)
+	grace = (grace + time.Second - 1).Truncate(time.Second) // the CRI counts in seconds
+	d.begin(Operation{Kind: OpStop, ID: c.ID, Container: c.Name, Attempt: c.Attempt, Grace: grace,
+		PreStop: grace > 0 && d.preStop(c), Reason: why})
+}
+
+// preStop reports whether a hook is to be run before the container is stopped.
+// Where no source has the pod's spec any more, the container's own annotation
+// tells.
+func (d *decision) preStop(c *pod.Container) bool {
+	if c.State != pod.StateRunning || d.book.PreStopped[c.ID] {
+		return false
+	}
+	if spec := specOf(d.spec, c.Name); spec != nil {
+		return spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
+	}
+	return c.Annotations[pod.AnnotationPreStop] != ""
+}

@@ -1,0 +1,92 @@
+package plan
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// restartAll carries out the rule RestartAllContainers: when a container exited
+// with a code that asks for it, every init and main container is killed and
+// removed, the one that asked last, and the pod begins anew in its sandbox. It
+// reports whether that is under way. The evidence is the exited container
+// itself, so a new process carries on where the old one stopped.
+func (d *decision) restartAll() bool {
+	if !canRestartAll(d.spec) {
+		return false
+	}
+	var source *pod.Container
+	o := &d.in.Observed
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		if o.Newest(c.Name) == c && d.asksRestartAll(c) {
+			source = c
+			break
+		}
+	}
+	if source == nil {
+		return false
+	}
+	if d.creating() {
+		d.repair()
+		d.note("every container restarts, once the start under way has ended")
+		return true
+	}
+	if spec := specOf(d.spec, source.Name); d.crashed(spec, source) {
+		d.repair()
+		d.paused(source.Name)
+		d.note("every container restarts later: " + d.book.Backoff[source.Name].Message)
+		return true
+	}
+	why := "the exit of " + source.Name + " restarts every container"
+	running, others := false, false
+	for i := range o.Containers {
+		if c := &o.Containers[i]; d.resets(c.Name) {
+			if live(c) {
+				running = true
+				d.stop(c, d.in.Now, why)
+			}
+			others = others || !d.asksRestartAll(c)
+		}
+	}
+	if running {
+		d.note("every container restarts, once all have stopped")
+		return true
+	}
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		if !d.resets(c.Name) || others && d.asksRestartAll(c) {
+			continue
+		}
+		if d.book.Attempts[c.Name] <= c.Attempt {
+			d.book.attempts(c.Name, c.Attempt+1)
+		}
+		if !d.paused(IDKey(c.ID)) {
+			d.begin(Operation{Kind: OpRemoveContainer, ID: c.ID, Container: c.Name, Attempt: c.Attempt, Reason: why})
+		}
+	}
+	d.note("every container restarts, once the old ones are removed")
+	return true
+}
+
+// resets reports whether the named container takes part in a restart of all.
+func (d *decision) resets(name string) bool {
+	for i := range d.spec.InitContainers {
+		if d.spec.InitContainers[i].Name == name {
+			return true
+		}
+	}
+	return d.isMain(name)
+}
+
+func (d *decision) asksRestartAll(c *pod.Container) bool {
+	if c.State != pod.StateExited {
+		return false
+	}
+	spec := specOf(d.spec, c.Name)
+	if spec == nil || !d.resets(c.Name) {
+		return false
+	}
+	rule := matchingRule(spec, c.ExitCode)
+	return rule != nil && rule.Action == v1.ContainerRestartRuleActionRestartAllContainers
+}

@@ -1,0 +1,85 @@
+package plan
+
+import "github.com/bowline-k8s/bowline/pod"
+
+// volumes has the volumes prepared, beside everything else: only a container's
+// start needs them.
+func (d *decision) volumes() {
+	switch {
+	case d.in.Volumes == VolumesReady:
+	case d.flying(OpVolumes, ""):
+		d.note("the volumes are being prepared")
+	case d.paused(VolumesKey):
+		d.note("the volumes are tried again later" + because(d.book.Backoff[VolumesKey]))
+	default:
+		d.begin(Operation{Kind: OpVolumes, Reason: "the volumes are not known to be ready"})
+	}
+}
+
+// ensureSandbox has a new sandbox made where there is none that is ready. The
+// old one must be stopped first, and with it everything that ran in it: two
+// sandboxes of one pod never run containers at once.
+func (d *decision) ensureSandbox() {
+	if d.sandbox != nil {
+		return
+	}
+	o := &d.in.Observed
+	switch {
+	case d.flying(OpSandbox, ""):
+		d.note("the sandbox is being made")
+		return
+	case d.leftovers():
+		d.note("the new sandbox waits for the old one to go")
+		return
+	case d.paused(SandboxKey):
+		d.note("the sandbox is tried again later" + because(d.book.Backoff[SandboxKey]))
+		return
+	}
+	op := Operation{Kind: OpSandbox, Reason: "the pod has none"}
+	if len(o.Sandboxes) > 0 {
+		op.Attempt = o.Sandboxes[0].Attempt + 1
+		op.Reason = "the last one is not ready"
+	}
+	d.begin(op)
+}
+
+// leftovers reports whether something of an older sandbox is still there.
+func (d *decision) leftovers() bool {
+	o := &d.in.Observed
+	for i := range o.Containers {
+		if live(&o.Containers[i]) {
+			return true
+		}
+	}
+	for i := range o.Sandboxes {
+		if s := &o.Sandboxes[i]; s.Ready || d.flyingID(OpStopSandbox, s.ID) {
+			return true
+		}
+	}
+	return len(o.Sandboxes) > 0 && !d.book.Stopped[o.Sandboxes[0].ID]
+}
+
+// stopSandbox stops one sandbox, once nothing runs in it and nothing is being
+// started. It reports whether that is still to be done or under way.
+func (d *decision) stopSandbox(s *pod.Sandbox, why string) bool {
+	if !s.Ready && d.book.Stopped[s.ID] {
+		return false
+	}
+	switch {
+	case d.flyingID(OpStopSandbox, s.ID), d.flying(OpStart, ""), d.liveIn(s.ID):
+	case d.paused(IDKey(s.ID)):
+		d.note("the stop of a sandbox is tried again later" + because(d.book.Backoff[IDKey(s.ID)]))
+	default:
+		d.begin(Operation{Kind: OpStopSandbox, ID: s.ID, Attempt: s.Attempt, Reason: why})
+	}
+	return true
+}
+
+func (d *decision) liveIn(sandbox string) bool {
+	for i := range d.in.Observed.Containers {
+		if c := &d.in.Observed.Containers[i]; c.SandboxID == sandbox && live(c) {
+			return true
+		}
+	}
+	return false
+}

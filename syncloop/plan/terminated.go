@@ -1,0 +1,95 @@
+package plan
+
+import "github.com/bowline-k8s/bowline/pod"
+
+// terminated clears up in order: sandboxes, then volumes; when the API server
+// has the last status, the remains of a pod that is deleted. A finished pod
+// keeps its containers for their logs until the garbage collection.
+func (d *decision) terminated() pod.Phase {
+	d.requested()
+	if d.in.Phase == pod.Terminated {
+		d.cancelStarts()
+	}
+	switch {
+	case d.stopAll(): // a call that was given up took effect after all
+		d.note("waits for a late container to stop")
+	case d.creating():
+		d.note("waits for a start under way to end")
+	case d.stopSandboxes():
+		d.note("waits for its sandboxes to stop")
+	case d.release():
+		d.note("waits for its volumes to be released")
+	case !d.in.Reported:
+		d.note("waits for the API server to take the last status")
+	case d.remove():
+		d.note("waits for its remains to be removed")
+	case len(d.in.InFlight) > 0:
+		d.note("waits for its last operations to end")
+	default:
+		d.note("everything is stopped, released and reported")
+		return pod.Gone
+	}
+	return pod.Terminated
+}
+
+func (d *decision) stopSandboxes() bool {
+	left := false
+	for i := range d.in.Observed.Sandboxes {
+		if d.stopSandbox(&d.in.Observed.Sandboxes[i], d.terminate.words()) {
+			left = true
+		}
+	}
+	return left
+}
+
+func (d *decision) release() bool {
+	switch {
+	case d.in.Volumes == VolumesReleased:
+		return false
+	case d.flying(OpVolumes, ""), d.flying(OpRelease, ""):
+	case d.book.Backoff[VolumesKey].Of == OpRelease && d.paused(VolumesKey):
+		d.note("the release is tried again later" + because(d.book.Backoff[VolumesKey]))
+	default:
+		d.begin(Operation{Kind: OpRelease, Reason: "nothing uses the volumes any more"})
+	}
+	return true
+}
+
+// remove removes the remains of a deleted or orphaned pod, and reports whether
+// some are left. What cannot be removed does not hold the pod: the garbage
+// collection sees to it.
+func (d *decision) remove() bool {
+	if c := d.terminate.Cause; c != CauseDeleted && c != CauseOrphan {
+		return false
+	}
+	o := &d.in.Observed
+	left := false
+	for i := range o.Containers {
+		if d.failed(o.Containers[i].ID) {
+			continue
+		}
+		left = true
+		d.begin(Operation{Kind: OpRemoveContainer, ID: o.Containers[i].ID, Container: o.Containers[i].Name,
+			Attempt: o.Containers[i].Attempt, Reason: d.terminate.words()})
+	}
+	if left {
+		return true
+	}
+	for i := range o.Sandboxes {
+		if d.failed(o.Sandboxes[i].ID) {
+			continue
+		}
+		left = true
+		d.begin(Operation{Kind: OpRemoveSandbox, ID: o.Sandboxes[i].ID, Attempt: o.Sandboxes[i].Attempt, Reason: d.terminate.words()})
+	}
+	return left
+}
+
+// failed reports whether the removal of this container or sandbox failed before.
+func (d *decision) failed(id string) bool {
+	if len(d.book.Backoff) == 0 {
+		return false
+	}
+	b, ok := d.book.Backoff[IDKey(id)]
+	return ok && b.Failures > 0 && (b.Of == OpRemoveContainer || b.Of == OpRemoveSandbox)
+}
