@@ -63,7 +63,7 @@ type Event struct {
 
 // topics that are subscribed to. The exit of a command run in a container comes
 // under /tasks/exit too and is left out by its ID.
-var topics = []string{"/tasks/start", "/tasks/exit", "/tasks/oom", "/tasks/delete", "/containers/delete", "sandbox/exit"}
+var topics = []string{"/tasks/start", "/tasks/exit", "/tasks/oom", "/tasks/delete", "/containers/delete", "/sandboxes/exit"}
 
 // Events subscribes to containerd's native events of the CRI's containers. The
 // channel is closed when the stream ends, for whatever reason: the runtime or

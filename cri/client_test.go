@@ -1,0 +1,333 @@
+package cri_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/host"
+)
+
+func connect(t *testing.T, r *fake.Runtime, hook host.Hook) *cri.Client {
+	t.Helper()
+	c, err := cri.Connect(t.Context(), cri.Config{Dial: r.Dial, Hook: hook})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func sandboxConfig(name string) *runtimeapi.PodSandboxConfig {
+	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "ns", Uid: "uid-" + name}}
+}
+
+func dialUnix(path string) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}
+}
+
+// oldRuntime answers Version under whatever service name it is given.
+func serveVersion(t *testing.T, service string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	if service != "" {
+		desc := runtimeapi.RuntimeService_ServiceDesc
+		desc.ServiceName = service
+		s.RegisterService(&desc, versionOnly{})
+	}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return path
+}
+
+type versionOnly struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+}
+
+func (versionOnly) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{RuntimeName: "old"}, nil
+}
+
+func TestConnectSentences(t *testing.T) {
+	mute := filepath.Join(t.TempDir(), "mute")
+	l, err := net.Listen("unix", mute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for name, c := range map[string]struct {
+		path, want string
+		noCRI      bool
+	}{
+		"no socket":       {filepath.Join(t.TempDir(), "none"), "does not answer; is the container runtime running", false},
+		"mute socket":     {mute, "accepts connections but does not answer as a container runtime", false},
+		"only v1alpha2":   {serveVersion(t, "runtime.v1alpha2.RuntimeService"), "serves only CRI v1alpha2", true},
+		"no CRI at all":   {serveVersion(t, ""), `take "cri" out of disabled_plugins`, true},
+		"not a container": {serveVersion(t, "some.other.Service"), "does not serve CRI v1", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			_, err := cri.Connect(ctx, cri.Config{Dial: dialUnix(c.path), Endpoint: "unix://" + c.path})
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.path) {
+				t.Fatalf("error %v, want one with %q", err, c.want)
+			}
+			if errors.Is(err, cri.ErrNoCRI) != c.noCRI {
+				t.Errorf("ErrNoCRI in %v: want %v", err, c.noCRI)
+			}
+		})
+	}
+}
+
+func TestErrorKinds(t *testing.T) {
+	for _, c := range []struct {
+		injected error
+		want     cri.Kind
+	}{
+		{status.Error(codes.NotFound, "x"), cri.KindNotFound},
+		{status.Error(codes.Unavailable, "x"), cri.KindTransport},
+		{status.Error(codes.DeadlineExceeded, "x"), cri.KindTransport},
+		{status.Error(codes.Canceled, "x"), cri.KindTransport},
+		{status.Error(codes.Unknown, "x"), cri.KindFailed},
+		{status.Error(codes.Unknown, `name "a" is reserved for "b"`), cri.KindExists},
+		{status.Error(codes.AlreadyExists, "x"), cri.KindExists},
+		{status.Error(codes.Unimplemented, "x"), cri.KindUnimplemented},
+		{host.ErrUnreachable, cri.KindTransport},
+		{context.DeadlineExceeded, cri.KindTransport},
+		{io.ErrUnexpectedEOF, cri.KindFailed},
+	} {
+		// Over the wire, and from a hook, which may return anything.
+		r := fake.Run(t, fake.Config{})
+		if _, ok := status.FromError(c.injected); ok {
+			client := connect(t, r, nil)
+			r.Inject("ContainerStatus", fake.Fault{Before: c.injected})
+			_, err := client.ContainerStatus(t.Context(), "id")
+			checkKind(t, err, c.want)
+		}
+		client := connect(t, r, func(ctx context.Context, label string, call func(context.Context) error) error {
+			if label == "cri/ContainerStatus" {
+				return c.injected
+			}
+			return call(ctx)
+		})
+		_, err := client.ContainerStatus(t.Context(), "id")
+		checkKind(t, err, c.want)
+	}
+}
+
+func checkKind(t *testing.T, err error, want cri.Kind) {
+	t.Helper()
+	var e *cri.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%v is no *cri.Error", err)
+	}
+	if e.Kind != want || e.Method != "ContainerStatus" || e.Object != "id" {
+		t.Errorf("%v: kind %v of %s %q, want %v of ContainerStatus %q", err, e.Kind, e.Method, e.Object, want, "id")
+	}
+}
+
+// Every call is under the hook, labelled with its method, and has a deadline.
+func TestEveryCallHasLabelAndDeadline(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	r := fake.Run(t, fake.Config{})
+	c := connect(t, r, func(ctx context.Context, label string, call func(context.Context) error) error {
+		mu.Lock()
+		seen[label] = true
+		mu.Unlock()
+		if _, ok := ctx.Deadline(); !ok && label != "cri/Subscribe" {
+			t.Errorf("%s has no deadline", label)
+		}
+		return call(ctx)
+	})
+	ctx := t.Context()
+	id := "none"
+	image := &runtimeapi.ImageSpec{Image: "x"}
+	_, _ = c.Status(ctx, true)
+	_, _ = c.RuntimeConfig(ctx)
+	_ = c.UpdateRuntimeConfig(ctx, "10.0.0.0/24")
+	_, _ = c.RunPodSandbox(ctx, sandboxConfig("a"), "")
+	_ = c.StopPodSandbox(ctx, id)
+	_ = c.RemovePodSandbox(ctx, id)
+	_, _ = c.PodSandboxStatus(ctx, id)
+	_, _ = c.ListPodSandbox(ctx, nil)
+	_, _ = c.CreateContainer(ctx, id, &runtimeapi.ContainerConfig{}, nil)
+	_ = c.StartContainer(ctx, id)
+	_ = c.StopContainer(ctx, id, time.Second)
+	_ = c.RemoveContainer(ctx, id)
+	_, _ = c.ListContainers(ctx, nil)
+	_, _ = c.ContainerStatus(ctx, id)
+	_ = c.UpdateContainerResources(ctx, id, &runtimeapi.ContainerResources{})
+	_, _ = c.ExecSync(ctx, id, []string{"x"}, 0)
+	_, _ = c.Exec(ctx, &runtimeapi.ExecRequest{})
+	_, _ = c.Attach(ctx, &runtimeapi.AttachRequest{})
+	_, _ = c.PortForward(ctx, &runtimeapi.PortForwardRequest{})
+	_ = c.ReopenContainerLog(ctx, id)
+	_, _ = c.PullImage(ctx, image, nil, nil)
+	_, _ = c.ImageStatus(ctx, image)
+	_, _ = c.ListImages(ctx)
+	_ = c.RemoveImage(ctx, image)
+	_, _ = c.ImageFsInfo(ctx)
+	if _, err := c.Events(ctx); err != nil {
+		t.Error(err)
+	}
+	want := []string{"Version", "Status", "RuntimeConfig", "UpdateRuntimeConfig", "RunPodSandbox", "StopPodSandbox",
+		"RemovePodSandbox", "PodSandboxStatus", "ListPodSandbox", "CreateContainer", "StartContainer", "StopContainer",
+		"RemoveContainer", "ListContainers", "ContainerStatus", "UpdateContainerResources", "ExecSync", "Exec", "Attach",
+		"PortForward", "ReopenContainerLog", "PullImage", "ImageStatus", "ListImages", "RemoveImage", "ImageFsInfo",
+		"ContainerdVersion", "Subscribe"}
+	var got []string
+	for l := range seen {
+		got = append(got, strings.TrimPrefix(l, "cri/"))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("labels %v, want %v", got, want)
+	}
+	if r.PodCIDR() != "10.0.0.0/24" {
+		t.Errorf("pod CIDR %q", r.PodCIDR())
+	}
+}
+
+// An answer that is lost leaves the call done and its error a transport error.
+func TestWithheldAnswer(t *testing.T) {
+	r := fake.Run(t, fake.Config{})
+	c := connect(t, r, nil)
+	r.Inject("RunPodSandbox", fake.Fault{Withhold: true})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := c.RunPodSandbox(ctx, sandboxConfig("a"), ""); !cri.IsTransport(err) {
+		t.Fatalf("error %v, want a transport error", err)
+	}
+	if n := r.Count(fake.OpRunSandbox, ""); n != 1 {
+		t.Fatalf("%d sandboxes were run, want 1", n)
+	}
+	if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("a"), ""); !cri.IsExists(err) {
+		t.Fatalf("error %v, want the name to be taken", err)
+	}
+}
+
+// A runtime that goes and returns: transport errors meanwhile, then answers
+// without a new Connect; its containers never stopped.
+func TestReconnect(t *testing.T) {
+	r := fake.Run(t, fake.Config{})
+	c := connect(t, r, nil)
+	if _, err := c.RunPodSandbox(t.Context(), sandboxConfig("a"), ""); err != nil {
+		t.Fatal(err)
+	}
+	events, err := c.Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Stop()
+	if _, err := c.ListPodSandbox(t.Context(), nil); !cri.IsTransport(err) {
+		t.Fatalf("error %v, want a transport error", err)
+	}
+	for range events { // ends with the connection
+	}
+	if err := r.Serve(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		list, err := c.ListPodSandbox(t.Context(), nil)
+		if err == nil {
+			if len(list) != 1 {
+				t.Fatalf("%d sandboxes, want 1", len(list))
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still %v", err)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+func TestNoEvents(t *testing.T) {
+	r := fake.Run(t, fake.Config{NoEvents: true})
+	if _, err := connect(t, r, nil).Events(t.Context()); !errors.Is(err, cri.ErrNoEvents) {
+		t.Fatalf("error %v, want ErrNoEvents", err)
+	}
+}
+
+// A reader that sleeps gets its channel closed rather than a gap it cannot see.
+func TestSlowReaderLosesItsStream(t *testing.T) {
+	r := fake.Run(t, fake.Config{})
+	c := connect(t, r, nil)
+	events, err := c.Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return r.Subscribers() == 1 })
+	for i := range 700 { // three events each
+		id, err := c.RunPodSandbox(t.Context(), sandboxConfig(string(rune('a'+i%26))+time.Duration(i).String()), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.RemovePodSandbox(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, func() bool { return r.Subscribers() == 0 })
+	n := 0
+	for range events {
+		n++
+	}
+	if n != 1024 {
+		t.Errorf("%d events before the end, want the buffer's 1024", n)
+	}
+}
+
+func waitFor(t *testing.T, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !condition(); {
+		if time.Now().After(deadline) {
+			t.Fatal("the condition did not come true in 10 s")
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+func BenchmarkStatus(b *testing.B) {
+	dir := b.TempDir()
+	r, err := fake.Start(fake.Config{Dir: dir})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	c, err := cri.Connect(b.Context(), cri.Config{Dial: r.Dial})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.ListContainers(b.Context(), nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package fake
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	eventsapi "github.com/containerd/containerd/api/services/events/v1"
+	versionapi "github.com/containerd/containerd/api/services/version/v1"
+	"github.com/containerd/containerd/api/types"
+)
+
+// subscriber has a queue of its own, without a bound, as containerd gives.
+type subscriber struct {
+	filters []string
+	queue   []*types.Envelope // under Runtime.mu
+	wake    chan struct{}
+}
+
+// publish queues an event for every subscriber whose filters take it; r.mu is held.
+func (r *Runtime) publish(topic string, event proto.Message) {
+	payload, err := proto.Marshal(event)
+	if err != nil {
+		return
+	}
+	e := &types.Envelope{Timestamp: timestamppb.Now(), Namespace: "k8s.io", Topic: topic, Event: &anypb.Any{
+		// containerd's URL is the bare name.
+		TypeUrl: string(event.ProtoReflect().Descriptor().FullName()), Value: payload,
+	}}
+	for s := range r.subs {
+		if s.takes(topic) {
+			s.queue = append(s.queue, e)
+			select {
+			case s.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// takes understands the one form of filter that matters here: an exact topic.
+func (s *subscriber) takes(topic string) bool {
+	for _, f := range s.filters {
+		_, want, found := strings.Cut(f, "topic==")
+		if !found || strings.Trim(want, `"`) == topic {
+			return true
+		}
+	}
+	return len(s.filters) == 0
+}
+
+type eventServer struct {
+	eventsapi.UnimplementedEventsServer
+	r *Runtime
+}
+
+func (s *eventServer) Subscribe(req *eventsapi.SubscribeRequest, out eventsapi.Events_SubscribeServer) error {
+	sub := &subscriber{filters: req.Filters, wake: make(chan struct{}, 1)}
+	s.r.mu.Lock()
+	s.r.subs[sub] = true
+	s.r.mu.Unlock()
+	defer func() {
+		s.r.mu.Lock()
+		defer s.r.mu.Unlock()
+		delete(s.r.subs, sub)
+	}()
+	for {
+		select {
+		case <-out.Context().Done():
+			return out.Context().Err()
+		case <-s.r.life.Done():
+			return s.r.life.Err()
+		case <-sub.wake:
+		}
+		s.r.mu.Lock()
+		queue := sub.queue
+		sub.queue = nil
+		s.r.mu.Unlock()
+		for _, e := range queue {
+			if err := out.Send(e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Subscribers is how many event streams are open.
+func (r *Runtime) Subscribers() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.subs)
+}
+
+type versionServer struct {
+	versionapi.UnimplementedVersionServer
+}
+
+func (versionServer) Version(context.Context, *emptypb.Empty) (*versionapi.VersionResponse, error) {
+	return &versionapi.VersionResponse{Version: "v2.0.0-fake", Revision: "fake"}, nil
+}

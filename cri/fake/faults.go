@@ -1,0 +1,171 @@
+package fake
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Fault is what shall go wrong with calls of one method.
+type Fault struct {
+	// Before is returned without doing the call.
+	Before error
+	// Delay comes first, and ends with the caller's context.
+	Delay time.Duration
+	// Hold, if not nil, holds the call back, undone, until it is closed.
+	Hold <-chan struct{}
+	// After is returned in place of the answer, once the call is done.
+	After error
+	// Withhold does the call and then never answers; the caller's deadline ends it.
+	Withhold bool
+	// Times is how many calls it hits; 0 is one, -1 all.
+	Times int
+	// Match, if not nil, chooses the requests that it hits.
+	Match func(request any) bool
+}
+
+// Inject puts a fault on a method ("StopContainer"); faults of one method are
+// used up in the order they came.
+func (r *Runtime) Inject(method string, f Fault) { r.faults.inject(method, f) }
+
+// ClearFaults takes every fault away. Calls that are being held go on.
+func (r *Runtime) ClearFaults() { r.faults.clear() }
+
+// Calls counts the calls that have come in, by method.
+func (r *Runtime) Calls(method string) int { return r.faults.calls(method) }
+
+type faults struct {
+	mu     sync.Mutex
+	list   map[string][]*Fault
+	count  map[string]int
+	closed chan struct{}
+}
+
+func (f *faults) inject(method string, fault Fault) {
+	if fault.Times == 0 {
+		fault.Times = 1
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.list == nil {
+		f.list = map[string][]*Fault{}
+	}
+	f.list[method] = append(f.list[method], &fault)
+}
+
+func (f *faults) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.list = nil
+}
+
+func (f *faults) calls(method string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.count[method]
+}
+
+func (f *faults) done() chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed == nil {
+		f.closed = make(chan struct{})
+	}
+	return f.closed
+}
+
+// release lets every held call end, at Close.
+func (f *faults) release() {
+	c := f.done()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-c:
+	default:
+		close(c)
+	}
+}
+
+// take counts a call and uses up its fault, if it has one.
+func (f *faults) take(full string, request any) (Fault, bool) {
+	method := full[strings.LastIndexByte(full, '/')+1:]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.count == nil {
+		f.count = map[string]int{}
+	}
+	f.count[method]++
+	for i, fault := range f.list[method] {
+		if fault.Match != nil && !fault.Match(request) {
+			continue
+		}
+		if fault.Times > 0 {
+			if fault.Times--; fault.Times == 0 {
+				rest := append([]*Fault(nil), f.list[method][:i]...)
+				f.list[method] = append(rest, f.list[method][i+1:]...)
+			}
+		}
+		return *fault, true
+	}
+	return Fault{}, false
+}
+
+// before is what happens ahead of the call.
+func (f *faults) before(ctx context.Context, fault Fault) error {
+	if fault.Delay > 0 {
+		select {
+		case <-time.After(fault.Delay):
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		case <-f.done():
+			return status.Error(codes.Unavailable, "closing")
+		}
+	}
+	if fault.Hold != nil {
+		select {
+		case <-fault.Hold:
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		case <-f.done():
+			return status.Error(codes.Unavailable, "closing")
+		}
+	}
+	return fault.Before
+}
+
+func (f *faults) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	fault, ok := f.take(info.FullMethod, req)
+	if !ok {
+		return handle(ctx, req)
+	}
+	if err := f.before(ctx, fault); err != nil {
+		return nil, err
+	}
+	reply, err := handle(ctx, req)
+	if fault.Withhold {
+		select {
+		case <-ctx.Done():
+		case <-f.done():
+		}
+		return nil, status.Error(codes.Unavailable, "the answer is withheld")
+	}
+	if fault.After != nil {
+		return nil, fault.After
+	}
+	return reply, err
+}
+
+func (f *faults) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	fault, ok := f.take(info.FullMethod, nil)
+	if ok {
+		if err := f.before(ss.Context(), fault); err != nil {
+			return err
+		}
+	}
+	return handle(srv, ss)
+}

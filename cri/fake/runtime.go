@@ -1,0 +1,231 @@
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+
+	eventsapi "github.com/containerd/containerd/api/services/events/v1"
+	versionapi "github.com/containerd/containerd/api/services/version/v1"
+)
+
+// Config of a Runtime.
+type Config struct {
+	// Dir holds the socket, "cri.sock".
+	Dir string
+	// Programs chooses what a container runs; nil, or nil for a container, is
+	// DefaultProgram.
+	Programs func(*runtimeapi.ContainerConfig) Program
+	// Registry holds what can be pulled, by normalised reference
+	// ("docker.io/library/nginx:latest"). A nil Registry has every image.
+	Registry map[string]RegistryImage
+	// NoEvents leaves out containerd's own services, as CRI-O does.
+	NoEvents bool
+}
+
+// Runtime is a running fake. Its methods are safe for concurrent use.
+type Runtime struct {
+	config Config
+	Socket string // path of the unix socket
+	faults faults
+
+	// life ends at Close: every container dies with it.
+	life context.Context
+	end  context.CancelFunc
+	wg   sync.WaitGroup // container programs and streaming
+
+	streams    streaming.Server
+	streamHTTP *http.Server
+
+	serving sync.Mutex // Serve and Stop
+	server  *grpc.Server
+	served  chan struct{}
+
+	mu         sync.Mutex
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+	names      map[string]string // reserved name to ID
+	images     map[string]*image // by ID
+	lastIP     int
+	conditions map[string]*runtimeapi.RuntimeCondition
+	podCIDR    string
+	log        []Entry
+	subs       map[*subscriber]bool
+}
+
+// T is what Run needs of a test.
+type T interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+}
+
+// Run starts a fake for a test, in a directory of its own whose path is short
+// enough for a socket, and closes it at the test's end.
+func Run(t T, c Config) *Runtime {
+	t.Helper()
+	if c.Dir == "" {
+		dir, err := os.MkdirTemp("", "cri")
+		if err != nil {
+			t.Fatalf("directory for the fake runtime: %v", err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		c.Dir = dir
+	}
+	r, err := Start(c)
+	if err != nil {
+		t.Fatalf("start the fake runtime: %v", err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// Start makes a fake and serves it.
+func Start(c Config) (*Runtime, error) {
+	if c.Dir == "" {
+		return nil, errors.New("fake: Config.Dir is required")
+	}
+	r := &Runtime{
+		config:     c,
+		Socket:     filepath.Join(c.Dir, "cri.sock"),
+		sandboxes:  map[string]*sandbox{},
+		containers: map[string]*container{},
+		names:      map[string]string{},
+		images:     map[string]*image{},
+		subs:       map[*subscriber]bool{},
+		conditions: map[string]*runtimeapi.RuntimeCondition{},
+	}
+	r.life, r.end = context.WithCancel(context.Background())
+	for _, name := range []string{runtimeapi.RuntimeReady, runtimeapi.NetworkReady} {
+		r.conditions[name] = &runtimeapi.RuntimeCondition{Type: name, Status: true}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	config := streaming.DefaultConfig
+	config.Addr = listener.Addr().String()
+	if r.streams, err = streaming.NewServer(config, (*streamRuntime)(r)); err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	r.streamHTTP = &http.Server{Handler: r.streams, ReadHeaderTimeout: 10 * time.Second}
+	r.wg.Add(1)
+	go func() { defer r.wg.Done(); _ = r.streamHTTP.Serve(listener) }()
+	if err := r.Serve(); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Serve listens again after Stop; what runs has run on.
+func (r *Runtime) Serve() error {
+	r.serving.Lock()
+	defer r.serving.Unlock()
+	if r.server != nil {
+		return errors.New("fake: already serving")
+	}
+	_ = os.Remove(r.Socket)
+	l, err := net.Listen("unix", r.Socket)
+	if err != nil {
+		return fmt.Errorf("fake runtime: %w", err)
+	}
+	s := grpc.NewServer(grpc.UnaryInterceptor(r.faults.unary), grpc.StreamInterceptor(r.faults.stream),
+		grpc.MaxRecvMsgSize(16<<20), grpc.MaxSendMsgSize(16<<20))
+	runtimeapi.RegisterRuntimeServiceServer(s, &runtimeServer{r: r})
+	runtimeapi.RegisterImageServiceServer(s, &imageServer{r: r})
+	if !r.config.NoEvents {
+		eventsapi.RegisterEventsServer(s, &eventServer{r: r})
+		versionapi.RegisterVersionServer(s, &versionServer{})
+	}
+	r.server, r.served = s, make(chan struct{})
+	go func(served chan struct{}) { defer close(served); _ = s.Serve(l) }(r.served)
+	return nil
+}
+
+// Stop cuts every connection and closes the socket, as a stopped daemon does.
+// Containers run on. Serve brings it back.
+func (r *Runtime) Stop() {
+	r.serving.Lock()
+	defer r.serving.Unlock()
+	if r.server == nil {
+		return
+	}
+	r.server.Stop()
+	<-r.served
+	r.server = nil
+	_ = os.Remove(r.Socket)
+}
+
+// Close ends everything, containers included, and waits for it.
+func (r *Runtime) Close() {
+	r.end()
+	r.faults.release()
+	r.Stop()
+	_ = r.streamHTTP.Close()
+	r.wg.Wait()
+}
+
+// Dial connects to the socket: cri.Config.Dial.
+func (r *Runtime) Dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", r.Socket)
+}
+
+// SetCondition sets RuntimeReady or NetworkReady.
+func (r *Runtime) SetCondition(name string, status bool, reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conditions[name] = &runtimeapi.RuntimeCondition{Type: name, Status: status, Reason: reason, Message: message}
+}
+
+// PodCIDR is what UpdateRuntimeConfig last set.
+func (r *Runtime) PodCIDR() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.podCIDR
+}
+
+// runtimeServer is the RuntimeService.
+type runtimeServer struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	r *Runtime
+}
+
+func (s *runtimeServer) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "containerd", RuntimeVersion: "v2.0.0-fake", RuntimeApiVersion: "v1"}, nil
+}
+
+func (s *runtimeServer) Status(_ context.Context, req *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	resp := &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+		s.r.conditions[runtimeapi.RuntimeReady], s.r.conditions[runtimeapi.NetworkReady],
+	}}}
+	if req.Verbose {
+		resp.Info = map[string]string{"config": "{}"}
+	}
+	return resp, nil
+}
+
+func (s *runtimeServer) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
+}
+
+func (s *runtimeServer) UpdateRuntimeConfig(_ context.Context, req *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	s.r.podCIDR = req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr()
+	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
+}
