@@ -17,15 +17,17 @@ import (
 func (j *job) environment(ctx context.Context, c *v1.Container) ([]spec.EnvVar, error) {
 	in := spec.EnvInput{
 		ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{},
-		PodIPs: j.podIPs, HostIPs: j.loop.cfg.Machine.HostIPs,
-		NodeName: j.loop.cfg.NodeName, Allocatable: j.loop.cfg.Allocatable,
+		FieldInput: spec.FieldInput{
+			PodIPs: j.podIPs, HostIPs: j.loop.cfg.Machine.HostIPs,
+			NodeName: j.loop.cfg.NodeName, Allocatable: j.loop.cfg.Allocatable(),
+		},
 	}
 	services, err := j.loop.cfg.Services.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("list services: %w", err)
 	}
 	in.Services = services
-	configMaps, secrets := spec.EnvRefs(c)
+	configMaps, secrets := spec.EnvRefs(only(j.pod, c))
 	for _, name := range configMaps {
 		cm, err := j.loop.cfg.Objects.ConfigMap(ctx, j.pod.Namespace, name)
 		if err = present(err); err != nil {
@@ -55,4 +57,10 @@ func present(err error) error {
 		return nil
 	}
 	return err
+}
+
+// only is the pod with no container but c: what one container's environment
+// names is fetched for it alone, so that another's missing secret is not its trouble.
+func only(p *v1.Pod, c *v1.Container) *v1.Pod {
+	return &v1.Pod{ObjectMeta: p.ObjectMeta, Spec: v1.PodSpec{Containers: []v1.Container{*c}}}
 }

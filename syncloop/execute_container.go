@@ -2,8 +2,6 @@ package syncloop
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"path"
@@ -100,19 +98,18 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img images.R
 	if err != nil {
 		return nil, because("CreateContainerConfigError", err)
 	}
-	mounts, err := j.mounts(ctx, c)
-	if err != nil {
-		return nil, because("CreateContainerConfigError", err)
-	}
 	in := spec.ContainerInput{
 		Attempt: j.op.Attempt, PodIPs: j.podIPs,
-		ImageRef: img.Ref, Image: img.Image, Env: env, Mounts: mounts,
+		ImageRef: img.Ref, ImageUser: spec.UserOf(img.Image), Env: env,
+		TerminationLogPath: spec.TerminationLogPath(m.RootDir, j.pod.UID, c.Name, j.op.Attempt),
 	}
-	if in.EtcHostsPath, err = j.writeHosts(ctx, m); err != nil {
+	if in.Mounts, in.SubPaths, err = j.mounts(ctx, c, env); err != nil {
 		return nil, because("CreateContainerConfigError", err)
 	}
-	// A name of its own for each instance, so that one never reads another's message.
-	in.TerminationLogPath = path.Join(spec.PodDir(m.RootDir, j.pod.UID), "containers", c.Name, randomName())
+	if in.EtcHostsPath, err = j.writeHosts(ctx, c, m); err != nil {
+		return nil, because("CreateContainerConfigError", err)
+	}
+	// Any user of the container may write its last words.
 	if err := j.loop.cfg.Host.WriteFile(ctx, in.TerminationLogPath, nil, 0o666); err != nil {
 		return nil, because("CreateContainerConfigError", fmt.Errorf("make the termination message file: %w", err))
 	}
@@ -126,11 +123,37 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img images.R
 	return config, nil
 }
 
+// mounts are the pod's volumes on the machine, and the resolved parts of them
+// that the container mounts by subPath.
+func (j *job) mounts(ctx context.Context, c *v1.Container, env []spec.EnvVar) (map[string]spec.VolumeMount, map[int]string, error) {
+	volumes, err := j.loop.cfg.Volumes.Mounts(ctx, j.pod.UID)
+	if err != nil {
+		return nil, nil, err
+	}
+	mounts := make(map[string]spec.VolumeMount, len(volumes))
+	for name, v := range volumes {
+		mounts[name] = spec.VolumeMount{HostPath: v.HostPath, ReadOnly: v.ReadOnly, SELinux: v.SELinux}
+	}
+	parts, err := spec.SubPaths(c, env)
+	if err != nil {
+		return nil, nil, err
+	}
+	paths := make(map[int]string, len(parts))
+	for _, part := range parts {
+		p, err := j.loop.cfg.Volumes.SubPath(ctx, j.pod, c.Name, &c.VolumeMounts[part.Index], part.Path)
+		if err != nil {
+			return nil, nil, err
+		}
+		paths[part.Index] = p
+	}
+	return mounts, paths, nil
+}
+
 // linkLog makes the /var/log/containers link that log collectors read by; a
 // container without it runs all the same.
 func (j *job) linkLog(ctx context.Context, m spec.Machine, name, id string) {
 	target := path.Join(spec.LogDir(m, j.pod), spec.LogPath(name, j.op.Attempt))
-	link := path.Join(j.loop.cfg.ContainerLogsDir, spec.LogLinkName(j.pod, name, id))
+	link := path.Join(j.loop.cfg.ContainerLogsDir, spec.LogLink(j.pod, name, id))
 	if err := j.loop.cfg.Host.Symlink(ctx, target, link); err != nil && ctx.Err() == nil {
 		j.loop.event(j.pod, name, v1.EventTypeWarning, "FailedLogLink", err.Error())
 	}
@@ -253,10 +276,4 @@ func first(ips []string) string {
 		return ""
 	}
 	return ips[0]
-}
-
-func randomName() string {
-	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }

@@ -3,7 +3,8 @@ package syncloop
 import (
 	"context"
 	"fmt"
-	"path"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
@@ -26,7 +27,7 @@ func (j *job) runSandbox(ctx context.Context) error {
 	if err := j.loop.cfg.Host.MkdirAll(ctx, config.LogDirectory, 0o755, nil); err != nil {
 		return fmt.Errorf("make the log directory: %w", err)
 	}
-	if err := j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod), podLimits(j.pod, m)); err != nil {
+	if err := j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod), host.CgroupResources(spec.PodCgroup(j.pod, m))); err != nil {
 		return fmt.Errorf("make the pod's cgroup: %w", err)
 	}
 	_, err = j.loop.cfg.Runtime.RunPodSandbox(ctx, config, j.loop.handler(j.pod))
@@ -48,9 +49,12 @@ func (j *job) release(ctx context.Context) error {
 }
 
 // writeHosts writes the pod's /etc/hosts. It is written before every start: a
-// new sandbox has new addresses.
-func (j *job) writeHosts(ctx context.Context, m spec.Machine) (string, error) {
-	file := path.Join(spec.PodDir(m.RootDir, j.pod.UID), "etc-hosts")
+// new sandbox has new addresses. The path is empty where the container brings
+// its own.
+func (j *job) writeHosts(ctx context.Context, c *v1.Container, m spec.Machine) (string, error) {
+	if !spec.ManagesHosts(j.pod, c, j.podIPs) {
+		return "", nil
+	}
 	var base []byte
 	if j.pod.Spec.HostNetwork {
 		data, err := j.loop.cfg.Host.ReadFile(ctx, "/etc/hosts", 1<<20)
@@ -59,11 +63,13 @@ func (j *job) writeHosts(ctx context.Context, m spec.Machine) (string, error) {
 		}
 		base = data
 	}
-	data := spec.HostsFile(j.pod, j.podIPs, m, base)
+	data, err := spec.HostsFile(j.pod, m, j.podIPs, base)
+	if err != nil {
+		return "", err
+	}
+	file := spec.EtcHostsPath(m.RootDir, j.pod.UID)
 	if err := j.loop.cfg.Host.WriteFile(ctx, file, data, 0o644); err != nil {
 		return "", fmt.Errorf("write the pod's /etc/hosts: %w", err)
 	}
 	return file, nil
 }
-
-var _ = host.CgroupResources{}

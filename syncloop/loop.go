@@ -64,7 +64,7 @@ type Config struct {
 	Machine spec.Machine
 	// NodeName, and Allocatable for resourceFieldRef of a container without limits.
 	NodeName    string
-	Allocatable v1.ResourceList
+	Allocatable func() v1.ResourceList
 	// RuntimeName is the scheme of container IDs in statuses, "containerd".
 	RuntimeName string
 	// ContainerLogsDir holds the links that log collectors read, /var/log/containers.

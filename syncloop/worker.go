@@ -36,8 +36,8 @@ type worker struct {
 	wakeAt  time.Time
 	resync  time.Time // when volumes are looked at again
 	hashes  map[string]string
-	hashGen *v1.Pod // the pod that hashes were made from
-	etcHost string  // sandbox ID for which /etc/hosts was written
+	hashGen *v1.Pod      // the pod that hashes were made from
+	status  v1.PodStatus // last generated
 }
 
 // flight is one operation under way.
@@ -121,6 +121,7 @@ func (w *worker) read(m mail) {
 		}
 		w.needSeq = max(w.needSeq, f.needSeq)
 		w.ledger = plan.Record(w.ledger, f.Outcome, w.pod, w.loop.jitter())
+		w.record(f)
 		w.settle(f)
 	}
 }
@@ -154,7 +155,7 @@ func (w *worker) input(now time.Time) plan.Input {
 		Observed: observed, NeedSeq: w.needSeq,
 		Verdicts: w.loop.cfg.Prober.Verdicts(w.ref.UID),
 		Ledger:   w.ledger, Volumes: w.volumes,
-		Reported: w.absent || w.loop.cfg.Status.Accepted(w.ref.UID),
+		Reported: w.reported(),
 		Hold:     w.loop.hold(w.pod),
 		Jitter:   w.loop.jitter(),
 		Hashes:   w.hashes,

@@ -1,0 +1,8 @@
+//go:build !faults
+
+package main
+
+import "github.com/bowline-k8s/bowline/host"
+
+// faultHook is nil: only a program built for the kill matrix injects faults.
+func faultHook() (host.Hook, error) { return nil, nil }

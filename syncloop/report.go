@@ -1,0 +1,155 @@
+package syncloop
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/plan"
+	"github.com/bowline-k8s/bowline/syncloop/status"
+)
+
+// report makes the status of what was just decided, tells the prober what runs,
+// and asks for the API object's end when the pod's is complete.
+func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
+	l := w.loop
+	if in.Observed.Stale == "" && in.Observed.Seq > 0 {
+		if w.phase == pod.Syncing {
+			l.cfg.Prober.Sync(w.pod, in.Observed, l.podIPs(w.pod, in.Observed))
+		} else {
+			l.cfg.Prober.Stop(w.ref.UID)
+		}
+	}
+	if w.absent {
+		return // nobody holds the object that a status could be written to
+	}
+	out := status.Generate(status.Input{
+		Now: now, Pod: w.pod, Phase: w.phase, Observed: in.Observed, Old: w.status,
+		Waiting: waiting(w.ledger), Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
+		HostIPs: l.cfg.Machine.HostIPs, Terminate: termination(w.term),
+		RuntimeName: l.cfg.RuntimeName,
+	})
+	w.status = out
+	l.cfg.Status.Set(w.pod, out)
+	if w.volumes == plan.VolumesReleased && w.pod.DeletionTimestamp != nil && w.phase == pod.Terminated {
+		l.cfg.Status.Final(w.ref, func() { w.inbox.wake() })
+	}
+}
+
+// waiting turns back-offs into waiting states.
+func waiting(l plan.Ledger) map[string]status.Waiting {
+	out := make(map[string]status.Waiting, len(l.Backoff))
+	for name, b := range l.Backoff {
+		if b.Reason != "" {
+			out[name] = status.Waiting{Reason: b.Reason, Message: b.Message}
+		}
+	}
+	return out
+}
+
+func termination(t *plan.Terminate) *status.Termination {
+	if t == nil || t.Reason == "" {
+		return nil
+	}
+	return &status.Termination{Reason: t.Reason, Message: t.Message, Disruption: t.Cause == plan.CauseEvicted}
+}
+
+// podIPs are the pod's addresses, primary first: the machine's on the host
+// network, else those of the ready sandbox.
+func (l *Loop) podIPs(p *v1.Pod, o pod.Observed) []string {
+	if p.Spec.HostNetwork {
+		return l.cfg.Machine.HostIPs
+	}
+	if s := readySandbox(o); s != nil {
+		return s.IPs
+	}
+	return nil
+}
+
+// hashes are the wanted spec hashes of the containers, by name.
+func (l *Loop) hashes(p *v1.Pod) map[string]string {
+	out := map[string]string{}
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			out[list[i].Name] = spec.Hash(&list[i])
+		}
+	}
+	return out
+}
+
+// handler is the runtime handler of the pod's sandbox; empty is the default.
+func (l *Loop) handler(*v1.Pod) string { return "" }
+
+// adoptReadiness keeps what the API server last said of containers that run on
+// from a life before ours, until their probes have answered.
+func (l *Loop) adoptReadiness(p *v1.Pod) {
+	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for _, s := range list {
+			if id := bareID(s.ContainerID); id != "" && s.State.Running != nil {
+				l.cfg.Prober.Adopt(id, s.Ready)
+			}
+		}
+	}
+}
+
+// bareID takes the scheme off a container ID of a status.
+func bareID(id string) string {
+	for i := 0; i+2 < len(id); i++ {
+		if id[i:i+3] == "://" {
+			return id[i+3:]
+		}
+	}
+	return id
+}
+
+func annotatedGrace(annotations map[string]string) (int64, bool) {
+	for _, key := range []string{pod.AnnotationPodDeletionGrace, pod.AnnotationPodGrace} {
+		if n, err := strconv.ParseInt(annotations[key], 10, 64); err == nil {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// event records an event on the pod, or on one container of it.
+func (l *Loop) event(p *v1.Pod, container, kind, reason, message string) {
+	Event(l.cfg.Recorder, p, container, kind, reason, message)
+}
+
+// Event records an event as the kubelet would: on the pod, with the container's
+// field path where it is about one.
+func Event(r record.EventRecorder, p *v1.Pod, container, kind, reason, message string) {
+	ref := &v1.ObjectReference{
+		Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name,
+		UID: p.UID, ResourceVersion: p.ResourceVersion, FieldPath: fieldPath(p, container),
+	}
+	r.Event(ref, kind, reason, message)
+}
+
+func fieldPath(p *v1.Pod, container string) string {
+	if container == "" {
+		return ""
+	}
+	field := "spec.containers"
+	for i := range p.Spec.InitContainers {
+		if p.Spec.InitContainers[i].Name == container {
+			field = "spec.initContainers"
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if p.Spec.EphemeralContainers[i].Name == container {
+			field = "spec.ephemeralContainers"
+		}
+	}
+	return field + "{" + container + "}"
+}
+
+// reported says whether nothing more of the pod is owed to the API server.
+func (w *worker) reported() bool {
+	return w.absent || w.loop.cfg.Status.Accepted(w.ref.UID)
+}

@@ -1,0 +1,167 @@
+package syncloop
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/plan"
+)
+
+// published is what a worker shows to others: written by the worker, read by
+// the node's API.
+type published struct {
+	mu     sync.Mutex
+	report pod.WhyReport
+}
+
+// publish records a decision.
+func (w *worker) publish(now time.Time, o pod.Observed, p plan.Plan) {
+	r := pod.WhyReport{
+		Namespace: w.ref.Namespace, Name: w.ref.Name, UID: string(w.ref.UID), Node: w.loop.cfg.NodeName,
+		Phase: p.Phase.String(), Reason: p.Reason, Observed: whyObserved(w, o),
+	}
+	if t := p.Terminate; t != nil {
+		r.Ending = &pod.WhyEnding{Cause: t.Cause.String(), At: t.At, Seconds: int64(t.Grace / time.Second), Message: t.Message}
+	}
+	for key, b := range w.ledger.Backoff {
+		r.Backoffs = append(r.Backoffs, pod.WhyBackoff{
+			What: backoffName(key), Failures: b.Failures, Until: b.Until, Reason: b.Reason, Message: b.Message})
+	}
+	sort.Slice(r.Backoffs, func(i, j int) bool { return r.Backoffs[i].What < r.Backoffs[j].What })
+	for _, f := range w.flights {
+		r.InFlight = append(r.InFlight, pod.WhyOperation{What: what(f.op), Since: f.since, Reason: f.op.Reason})
+	}
+	decision := pod.WhyDecision{At: now, Times: 1, Phase: r.Phase, Reason: r.Reason}
+	for _, op := range p.Start {
+		r.InFlight = append(r.InFlight, pod.WhyOperation{What: what(op), Since: now, Reason: op.Reason})
+		decision.Actions = append(decision.Actions, pod.WhyAction{What: what(op)})
+	}
+	sort.Slice(r.InFlight, func(i, j int) bool { return r.InFlight[i].What < r.InFlight[j].What })
+	if !p.WakeAt.IsZero() {
+		r.Waits = &pod.WhyWait{For: p.Reason, Until: p.WakeAt}
+	}
+	w.pub.mu.Lock()
+	defer w.pub.mu.Unlock()
+	r.Decisions = pod.AppendDecision(w.pub.report.Decisions, decision)
+	w.pub.report = r
+}
+
+// record writes an operation's outcome beside the decision that began it.
+func (w *worker) record(f finished) {
+	outcome := "done"
+	if f.Err != "" {
+		outcome = f.Err
+	}
+	w.pub.mu.Lock()
+	defer w.pub.mu.Unlock()
+	pod.EndAction(w.pub.report.Decisions, what(f.Operation), outcome, f.At)
+}
+
+// Why answers for the pod of this name: the newest life of it that has a worker.
+// false: no worker drives such a pod.
+func (l *Loop) Why(namespace, name string) (pod.WhyReport, bool) {
+	l.mu.Lock()
+	var found *worker
+	for _, w := range l.workers {
+		if w.ref.Namespace != namespace || w.ref.Name != name {
+			continue
+		}
+		if found == nil || l.cfg.Sources.Get(w.ref.UID) != nil {
+			found = w
+		}
+	}
+	l.mu.Unlock()
+	if found == nil {
+		return l.whyWithout(namespace, name)
+	}
+	found.pub.mu.Lock()
+	defer found.pub.mu.Unlock()
+	r := found.pub.report
+	r.At = time.Now()
+	return r, r.Name != ""
+}
+
+// whyWithout answers for a pod that no worker drives (any more).
+func (l *Loop) whyWithout(namespace, name string) (pod.WhyReport, bool) {
+	for _, p := range l.cfg.Sources.Pods() {
+		if p.Namespace != namespace || p.Name != name {
+			continue
+		}
+		return pod.WhyReport{
+			Namespace: namespace, Name: name, UID: string(p.UID), Node: l.cfg.NodeName, At: time.Now(),
+			Phase:  pod.Gone.String(),
+			Reason: "the pod has finished; its containers are kept for their logs until it is deleted",
+		}, true
+	}
+	return pod.WhyReport{}, false
+}
+
+func whyObserved(w *worker, o pod.Observed) pod.WhyObserved {
+	out := pod.WhyObserved{At: o.At, Seq: o.Seq, Stale: o.Stale}
+	for _, s := range o.Sandboxes {
+		out.Sandboxes = append(out.Sandboxes, pod.WhySandbox{ID: s.ID, Attempt: s.Attempt, Ready: s.Ready, IPs: s.IPs})
+	}
+	for name := range w.hashes {
+		c := o.Newest(name)
+		if c == nil {
+			out.Containers = append(out.Containers, pod.WhyContainer{Name: name, State: "Absent"})
+			continue
+		}
+		wc := pod.WhyContainer{Name: name, ID: c.ID, State: c.State.String(), Since: c.StartedAt, ExitCode: c.ExitCode, Restarts: c.Attempt}
+		if c.State == pod.StateExited {
+			wc.Since = c.FinishedAt
+		}
+		wc.Detail = c.Reason
+		if c.Message != "" {
+			wc.Detail += ": " + c.Message
+		}
+		out.Containers = append(out.Containers, wc)
+	}
+	sort.Slice(out.Containers, func(i, j int) bool { return out.Containers[i].Name < out.Containers[j].Name })
+	return out
+}
+
+func backoffName(key string) string {
+	switch key {
+	case plan.SandboxKey:
+		return "sandbox"
+	case plan.VolumesKey:
+		return "volumes"
+	}
+	return key
+}
+
+// what names an operation for people.
+func what(op plan.Operation) string {
+	switch op.Kind {
+	case plan.OpVolumes:
+		return "prepare volumes"
+	case plan.OpSandbox:
+		return "run sandbox"
+	case plan.OpPull:
+		return "pull image of " + op.Container
+	case plan.OpStart:
+		return "start " + op.Container
+	case plan.OpStop:
+		return fmt.Sprintf("stop %s (grace %s)", op.Container, op.Grace.Round(time.Second))
+	case plan.OpStopSandbox:
+		return "stop sandbox " + short(op.ID)
+	case plan.OpRemoveContainer:
+		return "remove " + op.Container + " " + short(op.ID)
+	case plan.OpRemoveSandbox:
+		return "remove sandbox " + short(op.ID)
+	case plan.OpRelease:
+		return "release volumes"
+	}
+	return "unknown operation"
+}
+
+func short(id string) string {
+	if len(id) > 12 {
+		return id[:12]
+	}
+	return id
+}
