@@ -1,0 +1,344 @@
+package status
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// Reasons of container states that no runtime gives.
+const (
+	reasonCreating      = "ContainerCreating"
+	reasonInitializing  = "PodInitializing"
+	reasonUnknown       = "ContainerStatusUnknown"
+	reasonCompleted     = "Completed"
+	reasonError         = "Error"
+	exitUnknown         = 137
+	messageGoneRunning  = "The container could not be located when the pod was deleted.  The container used to be Running"
+	messageGoneFinished = "The container could not be located when the pod was terminated"
+	messageInitInferred = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
+)
+
+// kind of the list that a container stands in.
+type kind int
+
+const (
+	mainKind kind = iota
+	initKind
+	ephemeralKind
+)
+
+// containers returns the statuses of one list of containers: init containers in
+// the order of the spec, the others by name, as the kubelet has them.
+func (g *generator) containers(specs []v1.Container, previous []v1.ContainerStatus, k kind) []v1.ContainerStatus {
+	var out []v1.ContainerStatus
+	for i := range specs {
+		c := &specs[i]
+		old := find(previous, c.Name)
+		s := g.container(c, old, k)
+		if old != nil && g.mayNotLeave(c, old, k) && s.State.Terminated == nil {
+			s = *old
+		}
+		g.readiness(c, &s, old, k)
+		out = append(out, s)
+	}
+	if k != initKind {
+		slices.SortFunc(out, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return out
+}
+
+// container is the status of one container from its newest instance, the one
+// before, the old status, and the reason it waits.
+func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
+	newest, previous := g.instances(c.Name)
+	var s v1.ContainerStatus
+	if newest == nil {
+		s = g.absent(c, old, k)
+	} else {
+		s = g.present(c, newest, old)
+		if previous != nil {
+			if last := g.state(previous, nil, &v1.ContainerStatus{}); last.Terminated != nil {
+				s.LastTerminationState = last
+			}
+		}
+	}
+	if k == initKind && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0 && !sidecar(c) {
+		return s
+	}
+	w, ok := g.in.Waiting[c.Name]
+	if !ok || !g.willStart(c, newest, k) {
+		return s
+	}
+	if s.State.Terminated != nil {
+		s.LastTerminationState = s.State
+	}
+	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: w.Reason, Message: w.Message}}
+	return s
+}
+
+// instances returns the two newest instances of a container.
+func (g *generator) instances(name string) (newest, previous *pod.Container) {
+	cs := g.in.Observed.Containers
+	for i := range cs {
+		switch {
+		case cs[i].Name != name:
+		case newest == nil:
+			newest = &cs[i]
+		default:
+			return newest, &cs[i]
+		}
+	}
+	return newest, nil
+}
+
+// willStart reports whether the worker means to start the container, so that
+// its waiting reason says more than how it last ended.
+func (g *generator) willStart(c *v1.Container, newest *pod.Container, k kind) bool {
+	if g.in.Pod.DeletionTimestamp != nil || g.in.Phase != pod.Syncing {
+		return false
+	}
+	switch {
+	case newest == nil || newest.State == pod.StateUnknown || newest.State == pod.StateCreated:
+		return true
+	case newest.State == pod.StateRunning || k == ephemeralKind:
+		return false
+	}
+	return restarts(c, g.spec, newest.ExitCode)
+}
+
+// absent is the status of a container of which the runtime shows no instance.
+func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
+	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, State: g.waiting(), VolumeMounts: g.volumeMounts(c)}
+	// Main containers exist, so the init containers before them have succeeded.
+	succeeded := k == initKind && !sidecar(c) && g.mainCreated(false)
+	if old != nil {
+		if old.State.Terminated != nil && (old.State.Terminated.ExitCode == 0 || !succeeded) {
+			return *old
+		}
+		if last := old.LastTerminationState.Terminated; last != nil && last.ContainerID != "" && last.ContainerID == old.ContainerID {
+			s = *old // what was told of the instance that ended last stays, until there is a next one
+			s.State = g.waiting()
+		}
+		s.RestartCount = old.RestartCount
+		s.LastTerminationState = old.LastTerminationState
+		// It ran when we last looked, so it ended, though nobody can say how:
+		// "never ran" would let a pod that runs once run twice.
+		if old.State.Running != nil {
+			if s.LastTerminationState.Terminated == nil {
+				s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
+					Reason: reasonUnknown, Message: messageGoneRunning, ExitCode: exitUnknown, ContainerID: old.ContainerID,
+				}
+			}
+			if g.in.Pod.DeletionTimestamp == nil {
+				s.RestartCount++
+			}
+		}
+	}
+	if succeeded {
+		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: reasonCompleted, Message: messageInitInferred}}
+	}
+	return s
+}
+
+// present is the status of a container from its newest instance.
+func (g *generator) present(c *v1.Container, n *pod.Container, old *v1.ContainerStatus) v1.ContainerStatus {
+	s := v1.ContainerStatus{
+		Name:               c.Name,
+		RestartCount:       int32(n.Attempt),
+		Image:              n.Image,
+		ImageID:            n.ImageRef,
+		ContainerID:        g.id(n.ID),
+		VolumeMounts:       g.volumeMounts(c),
+		AllocatedResources: c.Resources.Requests.DeepCopy(),
+		Resources:          c.Resources.DeepCopy(),
+	}
+	if s.Image == "" {
+		s.Image = c.Image
+	}
+	if n.User != nil {
+		s.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{
+			UID: n.User.UID, GID: n.User.GID, SupplementalGroups: slices.Clone(n.User.SupplementalGroups),
+		}}
+	}
+	if old != nil {
+		if old.VolumeMounts != nil {
+			s.VolumeMounts = old.VolumeMounts // immutable once told
+		}
+		s.AllocatedResourcesStatus = old.AllocatedResourcesStatus
+		s.RestartCount = max(s.RestartCount, old.RestartCount)
+		if old.ContainerID != s.ContainerID && old.State.Terminated != nil {
+			s.LastTerminationState.Terminated = old.State.Terminated
+		} else if old.LastTerminationState.Terminated != nil {
+			s.LastTerminationState.Terminated = old.LastTerminationState.Terminated
+		}
+	}
+	s.State = g.state(n, old, &s)
+	if last := s.LastTerminationState.Terminated; s.State.Terminated != nil && last != nil && last.ContainerID == s.ContainerID {
+		s.LastTerminationState.Terminated = nil // it was told as the last while a next one was awaited
+	}
+	if s.State.Running != nil && old != nil && old.State.Terminated != nil && old.ContainerID != s.ContainerID && old.RestartCount >= int32(n.Attempt) {
+		// The runtime forgot the instances before, and with them their number.
+		s.RestartCount = old.RestartCount + 1
+	}
+	return s
+}
+
+// state is the state of one instance. old may be nil; s takes the restart count
+// of an end that only we know of.
+func (g *generator) state(n *pod.Container, old *v1.ContainerStatus, s *v1.ContainerStatus) v1.ContainerState {
+	switch n.State {
+	case pod.StateRunning:
+		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(n.StartedAt)}}
+	case pod.StateExited:
+		t := &v1.ContainerStateTerminated{
+			ExitCode: n.ExitCode, Reason: n.Reason, Message: n.Message,
+			StartedAt: metav1.NewTime(n.StartedAt), FinishedAt: metav1.NewTime(n.FinishedAt),
+			ContainerID: g.id(n.ID),
+		}
+		if t.Reason == "" {
+			t.Reason = reasonCompleted
+			if t.ExitCode != 0 {
+				t.Reason = reasonError
+			}
+		}
+		return v1.ContainerState{Terminated: t}
+	case pod.StateUnknown, pod.StateCreated:
+		if old == nil {
+			break
+		}
+		if old.State.Terminated != nil && old.ContainerID == g.id(n.ID) {
+			return old.State
+		}
+		if last := old.LastTerminationState.Terminated; last != nil && last.ContainerID == g.id(n.ID) {
+			return v1.ContainerState{Terminated: last}
+		}
+		if old.State.Running != nil && n.State == pod.StateUnknown {
+			if old.ContainerID == g.id(n.ID) {
+				s.RestartCount = old.RestartCount + 1 // as the kubelet: its restart is counted at its end
+			}
+			return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+				Reason: reasonUnknown, Message: messageGoneFinished, ExitCode: exitUnknown, ContainerID: g.id(n.ID),
+			}}
+		}
+	}
+	return g.waiting()
+}
+
+// mayNotLeave reports whether a container that has terminated stays so.
+func (g *generator) mayNotLeave(c *v1.Container, old *v1.ContainerStatus, k kind) bool {
+	if old.State.Terminated == nil || k == ephemeralKind || sidecar(c) {
+		return false
+	}
+	if g.spec.RestartPolicy == v1.RestartPolicyAlways || g.restartsAll() {
+		return false
+	}
+	code := old.State.Terminated.ExitCode
+	return !(code != 0 && g.spec.RestartPolicy == v1.RestartPolicyOnFailure) && !restarts(c, g.spec, code)
+}
+
+// restartsAll reports whether some container's end may restart all of them.
+func (g *generator) restartsAll() bool {
+	for _, list := range [][]v1.Container{g.spec.InitContainers, g.spec.Containers} {
+		for i := range list {
+			for j := range list[i].RestartPolicyRules {
+				if list[i].RestartPolicyRules[j].Action == v1.ContainerRestartRuleActionRestartAllContainers {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// readiness fills started and ready from the probes' verdicts. Without a
+// verdict nothing changes for the same instance: our own restart is no news.
+func (g *generator) readiness(c *v1.Container, s *v1.ContainerStatus, old *v1.ContainerStatus, k kind) {
+	s.Ready, s.Started = false, nil
+	if k == ephemeralKind {
+		return
+	}
+	started := false
+	defer func() { s.Started = &started }()
+	if s.State.Running == nil {
+		s.Ready = k == initKind && !sidecar(c) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+		return
+	}
+	same := old != nil && old.ContainerID == s.ContainerID && old.State.Running != nil
+	v := g.in.Verdicts[strings.TrimPrefix(s.ContainerID, g.scheme())]
+	regularInit := k == initKind && !sidecar(c)
+	started = c.StartupProbe == nil || regularInit ||
+		v.Startup == pod.VerdictSuccess ||
+		v.Startup == pod.VerdictUnknown && same && old.Started != nil && *old.Started
+	if regularInit || !started {
+		return
+	}
+	s.Ready = c.ReadinessProbe == nil ||
+		v.Readiness == pod.VerdictSuccess ||
+		v.Readiness == pod.VerdictUnknown && same && old.Ready
+}
+
+// mainCreated reports whether the runtime shows any main container: in the
+// newest sandbox only, or in any.
+func (g *generator) mainCreated(newestSandbox bool) bool {
+	o := &g.in.Observed
+	for i := range o.Containers {
+		if newestSandbox && (len(o.Sandboxes) == 0 || o.Containers[i].SandboxID != o.Sandboxes[0].ID) {
+			continue
+		}
+		for j := range g.spec.Containers {
+			if g.spec.Containers[j].Name == o.Containers[i].Name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// volumeMounts tells the mounts of the spec, for the runtime knows no volume names.
+func (g *generator) volumeMounts(c *v1.Container) []v1.VolumeMountStatus {
+	var out []v1.VolumeMountStatus
+	for _, m := range c.VolumeMounts {
+		vs := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := v1.RecursiveReadOnlyDisabled
+			if r := m.RecursiveReadOnly; r != nil && (*r == v1.RecursiveReadOnlyEnabled ||
+				*r == v1.RecursiveReadOnlyIfPossible && g.in.RecursiveReadOnly) {
+				mode = v1.RecursiveReadOnlyEnabled
+			}
+			vs.RecursiveReadOnly = &mode
+		}
+		out = append(out, vs)
+	}
+	return out
+}
+
+func (g *generator) waiting() v1.ContainerState {
+	r := reasonCreating
+	if len(g.spec.InitContainers) > 0 {
+		r = reasonInitializing
+	}
+	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: r}}
+}
+
+func (g *generator) scheme() string {
+	if g.in.RuntimeName == "" {
+		return "containerd://"
+	}
+	return g.in.RuntimeName + "://"
+}
+
+func (g *generator) id(runtimeID string) string { return g.scheme() + runtimeID }
+
+func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}

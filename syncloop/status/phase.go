@@ -1,0 +1,184 @@
+package status
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// phase is the pod's phase by its containers alone; what may not be told yet or
+// no more is decided afterwards.
+func (g *generator) phase(s *v1.PodStatus) v1.PodPhase {
+	pendingInit, initFailed := g.initProgress(s)
+	if initFailed {
+		return v1.PodFailed
+	}
+	var n tally
+	pendingSidecars := g.countSidecars(s, &n)
+	g.countMains(s, &n)
+
+	switch {
+	case pendingInit, pendingSidecars && !g.mainCreated(true), n.waiting > 0:
+		return v1.PodPending
+	case n.running > 0 && n.unknown == 0:
+		return v1.PodRunning
+	case n.running == 0 && n.stopped > 0 && n.unknown == 0:
+		switch {
+		case g.in.Phase < pod.Terminated && n.stopped > n.finished:
+			return v1.PodRunning // between two runs
+		case n.stopped == n.succeeded:
+			return v1.PodSucceeded
+		}
+		return v1.PodFailed
+	}
+	return v1.PodPending
+}
+
+// tally counts containers by what their states say of the pod.
+type tally struct {
+	unknown, running, waiting int
+	stopped                   int // ended at least once and not running
+	finished                  int // of those, never to start again
+	succeeded                 int // of those, now terminated with exit code 0
+}
+
+// ended returns how a container that is not running last ended, or nil.
+func ended(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	if s.State.Terminated != nil {
+		return s.State.Terminated
+	}
+	return s.LastTerminationState.Terminated
+}
+
+// initProgress looks at the init containers that run to their end.
+func (g *generator) initProgress(s *v1.PodStatus) (pending, failed bool) {
+	for i := range g.spec.InitContainers {
+		c := &g.spec.InitContainers[i]
+		if sidecar(c) {
+			continue
+		}
+		cs := find(s.InitContainerStatuses, c.Name)
+		if cs == nil || cs.State.Running != nil || ended(cs) == nil {
+			pending = true
+			continue
+		}
+		if code := ended(cs).ExitCode; code != 0 && !restarts(c, g.spec, code) {
+			failed = true
+		}
+	}
+	return pending, failed
+}
+
+// countSidecars counts the sidecars; one that has ended says nothing of the phase.
+func (g *generator) countSidecars(s *v1.PodStatus, n *tally) (pending bool) {
+	for i := range g.spec.InitContainers {
+		c := &g.spec.InitContainers[i]
+		if !sidecar(c) {
+			continue
+		}
+		cs := find(s.InitContainerStatuses, c.Name)
+		switch {
+		case cs == nil:
+			n.unknown++
+		case cs.State.Running != nil:
+			pending = pending || cs.Started == nil || !*cs.Started
+			n.running++
+		case ended(cs) == nil:
+			pending = true
+			n.waiting++
+		}
+	}
+	return pending
+}
+
+func (g *generator) countMains(s *v1.PodStatus, n *tally) {
+	for i := range g.spec.Containers {
+		c := &g.spec.Containers[i]
+		cs := find(s.ContainerStatuses, c.Name)
+		switch {
+		case cs == nil:
+			n.unknown++
+		case cs.State.Running != nil:
+			n.running++
+		case ended(cs) == nil:
+			n.waiting++
+		default:
+			n.stopped++
+			if !restarts(c, g.spec, ended(cs).ExitCode) {
+				n.finished++
+			}
+			if cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0 {
+				n.succeeded++
+			}
+		}
+	}
+}
+
+// finish is the last word on a pod of which nothing runs any more: a container
+// without a known end has ended badly, and the phase is terminal.
+func (g *generator) finish(s *v1.PodStatus) {
+	end := func(c *v1.ContainerStatus) {
+		if c.State.Terminated != nil {
+			return
+		}
+		no := false
+		c.Ready, c.Started = false, &no
+		if last := c.LastTerminationState.Terminated; last != nil && last.ContainerID != "" && last.ContainerID == c.ContainerID {
+			c.State, c.LastTerminationState = c.LastTerminationState, v1.ContainerState{} // it waited for a next run
+			return
+		}
+		c.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason: reasonUnknown, Message: messageGoneFinished, ExitCode: exitUnknown, ContainerID: c.ContainerID,
+		}}
+	}
+	started := func(c *v1.ContainerStatus) bool {
+		return c.State.Waiting == nil || c.LastTerminationState.Terminated != nil
+	}
+	if g.initialized(s, started) {
+		for i := range s.ContainerStatuses {
+			end(&s.ContainerStatuses[i])
+		}
+	}
+	// Init containers up to the last with any sign of a start, the first always.
+	last := 0
+	for i := range s.InitContainerStatuses {
+		if started(&s.InitContainerStatuses[i]) {
+			last = i
+		}
+	}
+	for i := range s.InitContainerStatuses {
+		if i <= last {
+			end(&s.InitContainerStatuses[i])
+		}
+	}
+	if !Terminal(s.Phase) {
+		s.Phase = v1.PodFailed
+	}
+}
+
+// initialized reports whether any main container may ever have started.
+func (g *generator) initialized(s *v1.PodStatus, started func(*v1.ContainerStatus) bool) bool {
+	n := len(g.spec.InitContainers)
+	if n == 0 {
+		return true
+	}
+	for i := range s.ContainerStatuses {
+		if started(&s.ContainerStatuses[i]) {
+			return true
+		}
+	}
+	c := &g.spec.InitContainers[n-1]
+	cs := find(s.InitContainerStatuses, c.Name)
+	switch {
+	case cs == nil:
+		return false
+	case sidecar(c):
+		return cs.State.Running != nil && cs.Started != nil && *cs.Started
+	}
+	for _, st := range []v1.ContainerState{cs.State, cs.LastTerminationState} {
+		if st.Terminated != nil && st.Terminated.ExitCode == 0 {
+			return true
+		}
+	}
+	return false
+}
