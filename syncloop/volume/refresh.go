@@ -72,6 +72,10 @@ func (m *Manager) refreshable(ctx context.Context, p *v1.Pod) (*podState, []*v1.
 		return nil, nil, err
 	}
 	defer m.unlock(ps)
+	if !ps.made {
+		m.forget(p.UID, ps)
+		return nil, nil, nil
+	}
 	var volumes []*v1.Volume
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]

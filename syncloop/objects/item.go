@@ -1,0 +1,257 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// firstGet bounds one attempt at the first answer.
+	firstGet = 10 * time.Second
+	// Between attempts at the first answer: the Node authorizer learns of a new
+	// pod a moment after us, so the first refusals mean little.
+	firstRetry, lastRetry = 50 * time.Millisecond, 5 * time.Second
+	// minWatch is how long a watch lasts at least; the default of 5 min makes
+	// needless work for an object that hardly changes.
+	minWatch = 30 * time.Minute
+)
+
+// object is a *v1.ConfigMap or a *v1.Secret.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// item is one followed object.
+type item struct {
+	key    key
+	pods   map[types.UID]bool // guarded by Manager.mu
+	cancel context.CancelFunc // guarded by Manager.mu; nil before Run
+
+	synced chan struct{} // closed at the first answer
+
+	mu      sync.Mutex
+	known   bool   // synced is closed
+	object  object // nil: there is none
+	missed  bool   // a reader gave up waiting for the first answer
+	lastErr error  // of the last attempt at it
+}
+
+func newItem(k key) *item {
+	return &item{key: k, pods: map[types.UID]bool{}, synced: make(chan struct{})}
+}
+
+// stop ends follow; the caller holds Manager.mu.
+func (it *item) stop() {
+	if it.cancel != nil {
+		it.cancel()
+	}
+}
+
+func (it *item) read() object {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	return it.object
+}
+
+// notSynced is why there is no first answer yet. The next one wakes the pods.
+func (it *item) notSynced() error {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	it.missed = true
+	err := it.lastErr
+	if err == nil {
+		err = errors.New("timed out waiting for the API server")
+	}
+	return fmt.Errorf("failed to sync %s cache: %s/%s: %w", it.key.kind, it.key.namespace, it.key.name, err)
+}
+
+// follow reads the object once, which is one fast and consistent read, and then
+// watches it until ctx ends or the object says that it never changes.
+func (it *item) follow(ctx context.Context, m *Manager) {
+	if !it.first(ctx, m) || it.immutable() {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	logger := klog.FromContext(ctx)
+	r := cache.NewReflectorWithOptions(it.listWatch(m), it.example(), &store{it: it, m: m, immutable: cancel}, cache.ReflectorOptions{
+		Logger:          &logger,
+		Name:            fmt.Sprintf("%s %s/%s", it.key.kind, it.key.namespace, it.key.name),
+		MinWatchTimeout: minWatch,
+	})
+	r.RunWithContext(ctx)
+}
+
+// first gets the first answer; false if ctx ended before.
+func (it *item) first(ctx context.Context, m *Manager) bool {
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		o, err := it.get(ctx, m)
+		if err == nil {
+			it.put(m, o)
+			return true
+		}
+		if apierrors.IsNotFound(err) {
+			it.put(m, nil)
+			return true
+		}
+		it.mu.Lock()
+		it.lastErr = err
+		it.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (it *item) get(ctx context.Context, m *Manager) (object, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstGet)
+	defer cancel()
+	if it.key.kind == kindSecret {
+		return m.client.Secrets(it.key.namespace).Get(ctx, it.key.name, metav1.GetOptions{})
+	}
+	return m.client.ConfigMaps(it.key.namespace).Get(ctx, it.key.name, metav1.GetOptions{})
+}
+
+func (it *item) example() runtime.Object {
+	if it.key.kind == kindSecret {
+		return &v1.Secret{}
+	}
+	return &v1.ConfigMap{}
+}
+
+func (it *item) listWatch(m *Manager) cache.ListerWatcher {
+	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, it.key.name).String()
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			if it.key.kind == kindSecret {
+				return m.client.Secrets(it.key.namespace).List(ctx, o)
+			}
+			return m.client.ConfigMaps(it.key.namespace).List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			if it.key.kind == kindSecret {
+				return m.client.Secrets(it.key.namespace).Watch(ctx, o)
+			}
+			return m.client.ConfigMaps(it.key.namespace).Watch(ctx, o)
+		},
+	}
+	return cache.ToListWatcherWithWatchListSemantics(lw, m.client)
+}
+
+// put takes in an answer; nil says that there is no such object.
+func (it *item) put(m *Manager, o object) {
+	if o != nil {
+		o.SetManagedFields(nil) // often larger than the data
+	}
+	it.mu.Lock()
+	first := !it.known
+	if !first && older(o, it.object) {
+		it.mu.Unlock()
+		return
+	}
+	changed := !same(o, it.object)
+	it.object = o
+	notify := changed && !first || first && it.missed
+	if first {
+		it.known, it.lastErr = true, nil
+		close(it.synced)
+	}
+	it.mu.Unlock()
+	if notify {
+		m.changed(it)
+	}
+}
+
+func (it *item) immutable() bool { return isImmutable(it.read()) }
+
+func isImmutable(o object) bool {
+	switch o := o.(type) {
+	case *v1.ConfigMap:
+		return o.Immutable != nil && *o.Immutable
+	case *v1.Secret:
+		return o.Immutable != nil && *o.Immutable
+	}
+	return false
+}
+
+func same(a, b object) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
+}
+
+// older: a says less than b of the same object, as an API server with a lagging
+// cache may.
+func older(a, b object) bool {
+	if a == nil || b == nil || a.GetUID() != b.GetUID() {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
+	return err == nil && order < 0
+}
+
+// store hands what the reflector sees to its item.
+type store struct {
+	it        *item
+	m         *Manager
+	immutable context.CancelFunc // ends the watch
+}
+
+func (s *store) set(x any) error {
+	o, ok := x.(object)
+	if !ok {
+		return fmt.Errorf("watch of %s gave a %T", s.it.key.kind, x)
+	}
+	if o.GetName() != s.it.key.name {
+		// A server that ignores the field selector: not ours to keep.
+		return nil
+	}
+	s.it.put(s.m, o)
+	if s.it.immutable() {
+		s.immutable()
+	}
+	return nil
+}
+
+func (s *store) Add(x any) error    { return s.set(x) }
+func (s *store) Update(x any) error { return s.set(x) }
+
+func (s *store) Delete(x any) error {
+	if o, ok := x.(object); ok && o.GetName() != s.it.key.name {
+		return nil
+	}
+	s.it.put(s.m, nil)
+	return nil
+}
+
+func (s *store) Replace(list []any, _ string) error {
+	for _, x := range list {
+		if o, ok := x.(object); ok && o.GetName() == s.it.key.name {
+			return s.set(o)
+		}
+	}
+	s.it.put(s.m, nil)
+	return nil
+}
+
+func (*store) Resync() error { return nil }

@@ -1,0 +1,261 @@
+// Package objects holds the configMaps and secrets that this node's pods name,
+// and nothing else: each is read and watched by its name, as the Node authorizer
+// allows, from the first pod that names it until the last is gone. Fifty pods
+// that share an object share its watch. An immutable object is read once.
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// defaultSyncTimeout is how long a reader waits for an object's first answer.
+const defaultSyncTimeout = 3 * time.Second
+
+// Client is what the manager needs of the API: clientset.CoreV1() has it.
+type Client interface {
+	corev1client.ConfigMapsGetter
+	corev1client.SecretsGetter
+}
+
+// Config of a Manager.
+type Config struct {
+	Client Client
+	// SyncTimeout is how long ConfigMap and Secret wait for an object's first
+	// answer, where their context ends no sooner; 0 means 3 s.
+	SyncTimeout time.Duration
+}
+
+// kind of an object; also the resource in errors, singular as in the kubelet's.
+type kind string
+
+const (
+	kindConfigMap kind = "configmap"
+	kindSecret    kind = "secret"
+)
+
+type key struct {
+	kind            kind
+	namespace, name string
+}
+
+// Manager keeps the objects. Its methods are safe for concurrent use.
+type Manager struct {
+	client  Client
+	timeout time.Duration
+	updates chan types.UID
+	wake    chan struct{} // capacity 1: pending is not empty
+
+	mu      sync.Mutex
+	run     context.Context // of Run; nil before
+	ended   bool
+	workers sync.WaitGroup
+	items   map[key]*item
+	pods    map[types.UID]map[key]bool
+	pending map[types.UID]bool // to be sent on updates
+}
+
+// New returns a manager; Run makes it work.
+func New(c Config) (*Manager, error) {
+	if c.Client == nil {
+		return nil, errors.New("objects: Client is required")
+	}
+	if c.SyncTimeout == 0 {
+		c.SyncTimeout = defaultSyncTimeout
+	}
+	return &Manager{
+		client:  c.Client,
+		timeout: c.SyncTimeout,
+		updates: make(chan types.UID),
+		wake:    make(chan struct{}, 1),
+		items:   map[key]*item{},
+		pods:    map[types.UID]map[key]bool{},
+		pending: map[types.UID]bool{},
+	}, nil
+}
+
+// Updates yields the UID of a pod when an object that it names changed, came or
+// went. Several changes may come as one.
+func (m *Manager) Updates() <-chan types.UID { return m.updates }
+
+// Run follows the objects until ctx ends, and returns when all that it started
+// has ended. It runs once.
+func (m *Manager) Run(ctx context.Context) error {
+	m.mu.Lock()
+	if m.run != nil {
+		m.mu.Unlock()
+		return errors.New("objects: Run was called twice")
+	}
+	m.run = ctx
+	for _, it := range m.items {
+		m.startLocked(it)
+	}
+	m.mu.Unlock()
+
+	for {
+		uid, send := m.nextPending()
+		var out chan types.UID
+		if send {
+			out = m.updates
+		}
+		select {
+		case out <- uid:
+			m.sent(uid)
+		case <-m.wake:
+		case <-ctx.Done():
+			m.mu.Lock()
+			m.ended = true
+			m.mu.Unlock()
+			m.workers.Wait()
+			return nil
+		}
+	}
+}
+
+func (m *Manager) nextPending() (types.UID, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid := range m.pending {
+		return uid, true
+	}
+	return "", false
+}
+
+func (m *Manager) sent(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pending, uid)
+}
+
+// Register says that the pod lives and names what it names; it is cheap and may
+// be called for every update of the pod.
+func (m *Manager) Register(p *v1.Pod) {
+	configMaps, secrets := References(p)
+	want := make(map[key]bool, len(configMaps)+len(secrets))
+	for _, name := range configMaps {
+		want[key{kindConfigMap, p.Namespace, name}] = true
+	}
+	for _, name := range secrets {
+		want[key{kindSecret, p.Namespace, name}] = true
+	}
+	m.set(p.UID, want)
+}
+
+// Unregister says that the pod is gone.
+func (m *Manager) Unregister(uid types.UID) { m.set(uid, nil) }
+
+func (m *Manager) set(uid types.UID, want map[key]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	have := m.pods[uid]
+	for k := range want {
+		if have[k] {
+			continue
+		}
+		it := m.items[k]
+		if it == nil {
+			it = newItem(k)
+			m.items[k] = it
+			if m.run != nil {
+				m.startLocked(it)
+			}
+		}
+		it.pods[uid] = true
+	}
+	for k := range have {
+		if want[k] {
+			continue
+		}
+		it := m.items[k]
+		delete(it.pods, uid)
+		if len(it.pods) == 0 {
+			it.stop()
+			delete(m.items, k)
+		}
+	}
+	if len(want) == 0 {
+		delete(m.pods, uid)
+		delete(m.pending, uid)
+		return
+	}
+	m.pods[uid] = want
+}
+
+// startLocked begins to follow an object.
+func (m *Manager) startLocked(it *item) {
+	if m.ended {
+		return
+	}
+	ctx, cancel := context.WithCancel(m.run)
+	it.cancel = cancel
+	m.workers.Go(func() {
+		defer cancel()
+		it.follow(ctx, m)
+	})
+}
+
+// changed notes that the item's pods must look again.
+func (m *Manager) changed(it *item) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.items[it.key] != it {
+		return
+	}
+	for uid := range it.pods {
+		m.pending[uid] = true
+	}
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// ConfigMap returns the object, which the caller must not change. A missing one
+// is an API NotFound error (configmap "x" not found). An object that no
+// registered pod names, or whose first answer is not there in time, is another
+// error: nothing is known of it.
+func (m *Manager) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	o, err := m.get(ctx, key{kindConfigMap, namespace, name})
+	if err != nil {
+		return nil, err
+	}
+	return o.(*v1.ConfigMap), nil
+}
+
+// Secret is as ConfigMap.
+func (m *Manager) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	o, err := m.get(ctx, key{kindSecret, namespace, name})
+	if err != nil {
+		return nil, err
+	}
+	return o.(*v1.Secret), nil
+}
+
+func (m *Manager) get(ctx context.Context, k key) (object, error) {
+	m.mu.Lock()
+	it := m.items[k]
+	m.mu.Unlock()
+	if it == nil {
+		return nil, fmt.Errorf("object %q/%q not registered", k.namespace, k.name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.timeout)
+	defer cancel()
+	select {
+	case <-it.synced:
+	case <-ctx.Done():
+		return nil, it.notSynced()
+	}
+	o := it.read()
+	if o == nil {
+		return nil, apierrors.NewNotFound(v1.Resource(string(k.kind)), k.name)
+	}
+	return o, nil
+}

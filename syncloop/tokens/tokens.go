@@ -1,0 +1,214 @@
+// Package tokens gets service account tokens that are bound to one pod, by the
+// TokenRequest API, and keeps them fresh: a token is asked for anew at 80 % of
+// its life or after 24 hours, a little earlier by chance so that the tokens of
+// many pods do not fall due at once. Tokens are kept in memory only, until the
+// pod is gone, and appear in no log and no error.
+package tokens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2"
+)
+
+const (
+	maxAge    = 24 * time.Hour
+	maxJitter = 10 * time.Second
+	// defaultLife is the API server's for a request that names none.
+	defaultLife = time.Hour
+	// retryAfter a refresh that failed, while the token in hand still serves.
+	retryAfter = 10 * time.Second
+	// defaultTimeout of one TokenRequest.
+	defaultTimeout = 10 * time.Second
+)
+
+// Config of a Manager.
+type Config struct {
+	Client corev1client.ServiceAccountsGetter // clientset.CoreV1() is one
+	// Timeout of one TokenRequest; 0 means 10 s.
+	Timeout time.Duration
+}
+
+// Error says that there is no valid token for a pod.
+type Error struct {
+	Namespace, ServiceAccount string
+	Pod                       string // name
+	Audience                  string // empty: the API server's
+	// Expired: there was a token, and its life ended before it could be renewed.
+	Expired bool
+	Err     error // the API's
+}
+
+func (e *Error) Error() string {
+	audience := ""
+	if e.Audience != "" {
+		audience = fmt.Sprintf(" for audience %q", e.Audience)
+	}
+	if e.Expired {
+		return fmt.Sprintf("token of service account %s/%s%s expired and refresh failed: %v", e.Namespace, e.ServiceAccount, audience, e.Err)
+	}
+	return fmt.Sprintf("failed to fetch token: service account %s/%s%s: %v", e.Namespace, e.ServiceAccount, audience, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+type key struct {
+	namespace, account, pod string
+	uid                     types.UID
+	audience                string
+	expiration              int64
+}
+
+// entry is one token. Its fields are read and written by the holder of sem.
+type entry struct {
+	sem     chan struct{} // capacity 1: one request in flight for each token
+	token   string        // empty: none yet
+	due     time.Time     // refresh from here on
+	expires time.Time
+	failing bool // the last refresh failed; said once
+}
+
+// Manager keeps tokens. Its methods are safe for concurrent use.
+type Manager struct {
+	client  corev1client.ServiceAccountsGetter
+	timeout time.Duration
+	jitter  func() time.Duration // in [0, maxJitter)
+	updates chan types.UID
+	wake    chan struct{} // capacity 1: dues changed
+
+	mu      sync.Mutex
+	entries map[key]*entry
+	dues    map[key]time.Time // when to wake a token's pod; absent once it was
+}
+
+// New returns a manager; it starts nothing.
+func New(c Config) (*Manager, error) {
+	if c.Client == nil {
+		return nil, errors.New("tokens: Client is required")
+	}
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	return &Manager{
+		client:  c.Client,
+		timeout: c.Timeout,
+		jitter:  func() time.Duration { return rand.N(maxJitter) },
+		updates: make(chan types.UID),
+		wake:    make(chan struct{}, 1),
+		entries: map[key]*entry{},
+		dues:    map[key]time.Time{},
+	}, nil
+}
+
+// Token of the pod's service account for an audience (empty: the API server)
+// with a life in seconds (0: the API server's choice). While a refresh fails and
+// the token in hand is valid, that one is returned. Errors are *Error.
+func (m *Manager) Token(ctx context.Context, p *v1.Pod, audience string, expirationSeconds int64) (string, error) {
+	account := p.Spec.ServiceAccountName
+	if account == "" {
+		account = "default"
+	}
+	k := key{p.Namespace, account, p.Name, p.UID, audience, expirationSeconds}
+	e := m.entry(k)
+	select {
+	case e.sem <- struct{}{}:
+		defer func() { <-e.sem }()
+	case <-ctx.Done():
+		return "", k.error(false, ctx.Err())
+	}
+	now := time.Now()
+	if e.token != "" && now.Before(e.due) {
+		return e.token, nil
+	}
+	err := m.refresh(ctx, k, e, now)
+	switch {
+	case err == nil:
+		m.schedule(k, e)
+		return e.token, nil
+	case e.token == "":
+		return "", k.error(false, err)
+	case !time.Now().Before(e.expires):
+		return "", k.error(true, err)
+	}
+	if !e.failing {
+		e.failing = true
+		klog.FromContext(ctx).Error(err, "Cannot refresh a service account token, the present one serves on",
+			"pod", klog.KRef(k.namespace, k.pod), "podUID", k.uid, "serviceAccount", k.account, "expires", e.expires)
+	}
+	e.due = time.Now().Add(retryAfter)
+	m.schedule(k, e)
+	return e.token, nil
+}
+
+func (m *Manager) entry(k key) *entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[k]
+	if e == nil {
+		e = &entry{sem: make(chan struct{}, 1)}
+		m.entries[k] = e
+	}
+	return e
+}
+
+// refresh asks for a token. Its times count from our clock at the request, so
+// that a clock that differs from the API server's neither delays nor hastens.
+func (m *Manager) refresh(ctx context.Context, k key, e *entry, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, m.timeout)
+	defer cancel()
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod", Name: k.pod, UID: k.uid,
+		},
+	}}
+	if k.audience != "" {
+		request.Spec.Audiences = []string{k.audience}
+	}
+	if k.expiration != 0 {
+		request.Spec.ExpirationSeconds = &k.expiration
+	}
+	answer, err := m.client.ServiceAccounts(k.namespace).CreateToken(ctx, k.account, request, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	if answer.Status.Token == "" {
+		return errors.New("the API server answered without a token")
+	}
+	life := defaultLife
+	switch {
+	case answer.Spec.ExpirationSeconds != nil:
+		life = time.Duration(*answer.Spec.ExpirationSeconds) * time.Second
+	case k.expiration != 0:
+		life = time.Duration(k.expiration) * time.Second
+	}
+	e.token, e.failing = answer.Status.Token, false
+	e.expires = now.Add(life)
+	e.due = now.Add(min(life*4/5, maxAge) - m.jitter())
+	return nil
+}
+
+func (k key) error(expired bool, err error) *Error {
+	return &Error{Namespace: k.namespace, ServiceAccount: k.account, Pod: k.pod, Audience: k.audience, Expired: expired, Err: err}
+}
+
+// Forget drops the pod's tokens.
+func (m *Manager) Forget(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k := range m.entries {
+		if k.uid == uid {
+			delete(m.entries, k)
+			delete(m.dues, k)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package tokens
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Updates yields the UID of a pod when one of its tokens has fallen due. The
+// next Token call fetches the new one; while nothing calls it, the UID is not
+// repeated.
+func (m *Manager) Updates() <-chan types.UID { return m.updates }
+
+// schedule notes when the token's pod is to be woken; the caller holds e.
+func (m *Manager) schedule(k key, e *entry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.entries[k] != e {
+		return // forgotten meanwhile
+	}
+	m.dues[k] = e.due
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run sends Updates until ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	for {
+		k, at, found := m.next()
+		var timer <-chan time.Time
+		var out chan types.UID
+		switch wait := time.Until(at); {
+		case !found:
+		case wait > 0:
+			timer = time.After(wait)
+		default:
+			out = m.updates
+		}
+		select {
+		case out <- k.uid:
+			m.sent(k, at)
+		case <-timer:
+		case <-m.wake:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// next is the token that falls due first.
+func (m *Manager) next() (k key, at time.Time, found bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for candidate, t := range m.dues {
+		if !found || t.Before(at) {
+			k, at, found = candidate, t, true
+		}
+	}
+	return k, at, found
+}
+
+// sent drops a wake-up, unless a later one has taken its place.
+func (m *Manager) sent(k key, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dues[k].Equal(at) {
+		delete(m.dues, k)
+	}
+}
