@@ -56,12 +56,14 @@ type Files interface {
 	// its parents with mode 0750.
 	WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error
 	// WriteTree makes dir hold exactly tree, flipped atomically in the kubelet's
-	// AtomicWriter layout (..data link). Unchanged content writes nothing.
+	// AtomicWriter layout (..data link). Unchanged content writes nothing; paths,
+	// bytes, modes and owners count as content. What it did not make itself stays.
 	WriteTree(ctx context.Context, dir string, tree Tree) error
 	// MkdirAll makes directories; the last one gets exactly mode (no umask), and
-	// the owner if owner is not nil.
+	// the owner if owner is not nil; setgid and sticky bits that it has stay.
+	// Missing parents get mode without the write bits of group and others.
 	MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *Owner) error
-	// Symlink makes or replaces the link at path.
+	// Symlink makes or replaces the link at path, and its parents with mode 0755.
 	Symlink(ctx context.Context, target, path string) error
 	// Stat does not follow a link in the last element.
 	Stat(ctx context.Context, path string) (FileInfo, error)
@@ -70,7 +72,8 @@ type Files interface {
 	// Remove removes one file or one empty directory.
 	Remove(ctx context.Context, path string) error
 	// RemoveTree removes a directory and what it holds, without following links
-	// and never crossing into a mount: ErrMountInside if there is one.
+	// and never crossing into a mount: ErrMountInside if there is one, before
+	// anything is removed. No error if path is missing.
 	RemoveTree(ctx context.Context, path string) error
 	// Chown gives the tree at path to group gid with the kubelet's fsGroup rules
 	// (setgid on directories, group rw, r only where readOnly).
@@ -113,9 +116,11 @@ type File interface {
 
 // Mounts are the machine's mounts, in the namespace of its container runtime.
 type Mounts interface {
-	// Mount makes target a directory and mounts on it.
+	// Mount makes target a directory and mounts on it; nothing happens where the
+	// same is mounted already. The target of a bound file is made a file.
 	Mount(ctx context.Context, m Mount) error
-	// Unmount detaches the mount at target; no error if there is none.
+	// Unmount detaches what is mounted at target, all of a stack; no error if
+	// there is nothing.
 	Unmount(ctx context.Context, target string) error
 	// ListMounts returns the mount points at and below dir, deepest first.
 	ListMounts(ctx context.Context, dir string) ([]Mount, error)
@@ -136,11 +141,13 @@ type Cgroups interface {
 	EnsureCgroup(ctx context.Context, path string, r CgroupResources) error
 	// RemoveCgroup removes it and its empty children; no error if there is none.
 	RemoveCgroup(ctx context.Context, path string) error
-	// ListCgroups returns the names of the direct children, from any controller.
+	// ListCgroups returns the names of the direct children, from any controller;
+	// none for a path that is not there.
 	ListCgroups(ctx context.Context, path string) ([]string, error)
 }
 
-// CgroupResources are limits; zero leaves the kernel's default.
+// CgroupResources are limits; zero writes nothing, which leaves the kernel's
+// default in a new cgroup, and a negative limit writes "unlimited".
 type CgroupResources struct {
 	CPUShares     uint64 // cgroup v1 scale; turned into cpu.weight on v2
 	CPUQuotaUS    int64  // of each CPUPeriodUS
@@ -181,7 +188,7 @@ type Facts struct {
 	SwapBytes     int64
 	PidsMax       int64
 	CgroupVersion int // 1 or 2
-	HugePages     map[string]int64
+	HugePages     map[string]int64 // reserved bytes by page size, "2MB"
 	RootDiskBytes int64  // of the file system that holds the root directory
 	RootDiskInode int64  // inodes of it
 	ResolvConf    []byte // /etc/resolv.conf

@@ -1,0 +1,177 @@
+// Package hosttest is the suite that every host.Host passes. It looks at the
+// machine only through the Host under test and through programs that Host.Run
+// starts there, so that a far machine is tested as a near one is.
+package hosttest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// Opener makes a Host of its own: a session, a process's view. The suite closes it.
+type Opener func(t *testing.T) host.Host
+
+// Run runs the whole suite. root is an absolute path on the machine that does
+// not exist or is empty; the suite works below it and leaves nothing there. The
+// test binary's TestMain must call Main.
+func Run(t *testing.T, open Opener, root string) {
+	m := &machine{open: open, root: root}
+	m.h = m.another(t)
+	m.isRoot = m.output(t, "id", "-u") == "0"
+	t.Cleanup(func() {
+		if err := m.h.RemoveTree(context.Background(), root); err != nil {
+			t.Errorf("the suite leaves something behind: %v", err)
+		}
+	})
+	for _, s := range []struct {
+		name string
+		f    func(*testing.T, *machine)
+	}{
+		{"Files", testFiles},
+		{"Tail", testTail},
+		{"Directories", testDirectories},
+		{"Tree", testTree},
+		{"TreeReaders", testTreeReaders},
+		{"RemoveTree", testRemoveTree},
+		{"ChownGroup", testChownGroup},
+		{"Mounts", testMounts},
+		{"Cgroups", testCgroups},
+		{"Run", testRun},
+		{"Network", testNetwork},
+		{"Facts", testFacts},
+		{"Lock", testLock},
+		{"LockProcess", testLockProcess},
+		{"Deadlines", testDeadlines},
+	} {
+		t.Run(s.name, func(t *testing.T) { s.f(t, m) })
+	}
+}
+
+// machine is the host under test and what the suite knows of it.
+type machine struct {
+	h      host.Host
+	open   Opener
+	root   string
+	isRoot bool
+}
+
+func (m *machine) another(t *testing.T) host.Host {
+	t.Helper()
+	h := m.open(t)
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Errorf("close %s: %v", h.Name(), err)
+		}
+	})
+	return h
+}
+
+// dir makes a new directory below the root.
+func (m *machine) dir(t *testing.T) string {
+	t.Helper()
+	d := path.Join(m.root, strings.ToLower(rand.Text()[:10]))
+	must(t, m.h.MkdirAll(context.Background(), d, 0o755, nil))
+	return d
+}
+
+// run starts a program on the machine and fails the test unless it exits with zero.
+func (m *machine) run(t *testing.T, args ...string) {
+	t.Helper()
+	m.output(t, args...)
+}
+
+func (m *machine) output(t *testing.T, args ...string) string {
+	t.Helper()
+	r, err := m.h.Run(context.Background(), host.Command{Args: args, Timeout: 20 * time.Second})
+	must(t, err)
+	if r.ExitCode != 0 {
+		t.Fatalf("%v: exit code %d: %s", args, r.ExitCode, r.Stderr)
+	}
+	return strings.TrimSpace(string(r.Stdout))
+}
+
+func (m *machine) write(t *testing.T, p, content string) {
+	t.Helper()
+	must(t, m.h.WriteFile(context.Background(), p, []byte(content), 0o644))
+}
+
+// wantFile fails unless p holds content.
+func (m *machine) wantFile(t *testing.T, p, content string) {
+	t.Helper()
+	got, err := m.h.ReadFile(context.Background(), p, 1<<20)
+	must(t, err)
+	if string(got) != content {
+		t.Errorf("%s holds %q, want %q", p, got, content)
+	}
+}
+
+func (m *machine) exists(t *testing.T, p string) bool {
+	t.Helper()
+	_, err := m.h.Stat(context.Background(), p)
+	if err != nil && !isNotExist(err) {
+		t.Fatalf("stat %s: %v", p, err)
+	}
+	return err == nil
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantErr fails unless err is target.
+func wantErr(t *testing.T, err, target error, is func(error, error) bool) {
+	t.Helper()
+	if !is(err, target) {
+		t.Errorf("error %v, want one that is %q", err, target)
+	}
+}
+
+// eventually polls until cond holds.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-deadline:
+			t.Fatalf("after 20 s: not yet: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+const lockEnv = "BOWLINE_HOSTTEST_LOCK"
+
+// Main runs the tests; or, in a process that the suite started for the purpose,
+// takes a lock and holds it until it is killed.
+func Main(m *testing.M, open func() (host.Host, error)) {
+	p := os.Getenv(lockEnv)
+	if p == "" {
+		os.Exit(m.Run())
+	}
+	h, err := open()
+	if err == nil {
+		_, err = h.Lock(context.Background(), p, []byte("the second process"))
+	}
+	if err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	fmt.Println("locked")
+	// Until killed, or until the parent's end closes our standard input.
+	_, _ = bytes.NewBuffer(nil).ReadFrom(os.Stdin)
+	os.Exit(0)
+}

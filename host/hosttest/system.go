@@ -1,0 +1,352 @@
+package hosttest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+const timeout = 20 * time.Second
+
+func testMounts(t *testing.T, m *machine) {
+	ctx := context.Background()
+	d := m.dir(t)
+	must(t, m.h.Unmount(ctx, d))
+	must(t, m.h.Unmount(ctx, d+"/none"))
+	if !m.isRoot {
+		t.Skip("only root mounts")
+	}
+	a := host.Mount{Source: "tmpfs", Target: d + "/with blank", Type: "tmpfs", Options: []string{"size=64k", "mode=0751", "noexec"}}
+	if err := m.h.Mount(ctx, a); err != nil {
+		t.Skipf("this machine lets us mount nothing: %v", err)
+	}
+	t.Cleanup(func() {
+		for _, p := range []string{a.Target + "/in", a.Target, d + "/bound", d + "/file"} {
+			if err := m.h.Unmount(ctx, p); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if st, err := m.h.Stat(ctx, a.Target); err != nil || st.Mode.Perm() != 0o751 {
+		t.Errorf("stat says %+v, %v", st, err)
+	}
+	m.write(t, a.Target+"/file", "x")
+	must(t, m.h.Mount(ctx, a)) // once more changes nothing
+	m.wantFile(t, a.Target+"/file", "x")
+
+	b := host.Mount{Source: "tmpfs", Target: a.Target + "/in", Type: "tmpfs"}
+	must(t, m.h.Mount(ctx, b))
+	c := host.Mount{Source: a.Target, Target: d + "/bound", Type: "bind", Options: []string{"ro"}}
+	must(t, m.h.Mount(ctx, c))
+	must(t, m.h.Mount(ctx, c))
+	m.wantFile(t, c.Target+"/file", "x")
+	if err := m.h.WriteFile(ctx, c.Target+"/file", []byte("y"), 0o644); err == nil {
+		t.Error("a read-only bind was written to")
+	}
+	m.write(t, d+"/source", "file")
+	must(t, m.h.Mount(ctx, host.Mount{Source: d + "/source", Target: d + "/file", Type: "bind"}))
+	m.wantFile(t, d+"/file", "file")
+
+	m.run(t, "ln", "-s", d, d+"-link")
+	for _, as := range []string{d, d + "-link"} {
+		list, err := m.h.ListMounts(ctx, as)
+		must(t, err)
+		var targets []string
+		for _, e := range list {
+			targets = append(targets, strings.TrimPrefix(e.Target, as))
+		}
+		if len(targets) != 4 || targets[0] != "/with blank/in" || !slices.Contains(targets, "/with blank") ||
+			!slices.Contains(targets, "/bound") || !slices.Contains(targets, "/file") {
+			t.Errorf("mounts below %s: %q", as, targets)
+		}
+	}
+	must(t, m.h.Remove(ctx, d+"-link"))
+	at, err := m.h.ListMounts(ctx, a.Target)
+	must(t, err)
+	if len(at) != 2 || at[1].Target != a.Target || at[1].Type != "tmpfs" {
+		t.Errorf("mounts at and below the target: %+v", at)
+	}
+
+	// In use, and still it goes.
+	f, err := m.h.Open(ctx, a.Target+"/file")
+	must(t, err)
+	defer f.Close()
+	must(t, m.h.Unmount(ctx, b.Target))
+	must(t, m.h.Unmount(ctx, a.Target))
+	must(t, m.h.Unmount(ctx, a.Target))
+	if m.exists(t, a.Target+"/file") {
+		t.Error("the tmpfs is still there")
+	}
+	must(t, m.h.Unmount(ctx, c.Target))
+	must(t, m.h.Unmount(ctx, d+"/file"))
+	if list, err := m.h.ListMounts(ctx, d); err != nil || len(list) != 0 {
+		t.Errorf("left: %+v, %v", list, err)
+	}
+}
+
+func testCgroups(t *testing.T, m *machine) {
+	ctx := context.Background()
+	top := "/bowline-hosttest-" + path.Base(m.dir(t))
+	for _, bad := range []string{"", "/", "relative", top + "/..", top + "//x", top + "/"} {
+		if err := m.h.EnsureCgroup(ctx, bad, host.CgroupResources{}); err == nil {
+			t.Errorf("cgroup %q was made", bad)
+		}
+		if err := m.h.RemoveCgroup(ctx, bad); err == nil {
+			t.Errorf("cgroup %q was removed", bad)
+		}
+	}
+	if !m.isRoot {
+		t.Skip("only root makes cgroups")
+	}
+	p := top + "/burstable/pod1"
+	if err := m.h.EnsureCgroup(ctx, top, host.CgroupResources{}); err != nil {
+		t.Skipf("this machine lets us make no cgroup: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := m.h.RemoveCgroup(ctx, top); err != nil {
+			t.Error(err)
+		}
+	})
+	must(t, m.h.RemoveCgroup(ctx, top+"/none"))
+	if list, err := m.h.ListCgroups(ctx, top+"/none"); err != nil || len(list) != 0 {
+		t.Errorf("children of a cgroup that is not there: %v, %v", list, err)
+	}
+	limits := host.CgroupResources{CPUShares: 512, CPUQuotaUS: 50_000, CPUPeriodUS: 100_000, MemoryBytes: 64 << 20, PidsMax: 100}
+	must(t, m.h.EnsureCgroup(ctx, p, limits))
+	must(t, m.h.EnsureCgroup(ctx, p, limits))
+	limits.CPUQuotaUS, limits.MemoryBytes = 80_000, 96<<20
+	must(t, m.h.EnsureCgroup(ctx, p, limits))
+	must(t, m.h.EnsureCgroup(ctx, top+"/burstable/pod2", host.CgroupResources{MemoryBytes: -1, CPUQuotaUS: -1, PidsMax: -1}))
+
+	for path, want := range map[string][]string{top: {"burstable"}, top + "/burstable": {"pod1", "pod2"}, p: {}} {
+		got, err := m.h.ListCgroups(ctx, path)
+		must(t, err)
+		if !slices.Equal(got, want) && len(got)+len(want) > 0 {
+			t.Errorf("children of %s are %q, want %q", path, got, want)
+		}
+	}
+	facts, err := m.h.Facts(ctx)
+	must(t, err)
+	// The limits are in the kernel, wherever the hierarchies are mounted.
+	find := func(file, want string) {
+		t.Helper()
+		got := m.output(t, "sh", "-c", `find /sys/fs/cgroup -path "*$1/$2" -exec cat {} +`, "sh", p, file)
+		if got != want {
+			t.Errorf("%s holds %q, want %q", file, got, want)
+		}
+	}
+	if facts.CgroupVersion == 2 {
+		find("memory.max", strconv.Itoa(96<<20))
+		find("cpu.max", "80000 100000")
+		find("cpu.weight", "20")
+	} else {
+		find("memory.limit_in_bytes", strconv.Itoa(96<<20))
+		find("cpu.cfs_quota_us", "80000")
+		find("cpu.shares", "512")
+	}
+	find("pids.max", "100")
+
+	// A process inside keeps it; its end lets it go.
+	stop := path.Join(m.root, "cgroup-stop")
+	m.run(t, "mkfifo", stop)
+	done := make(chan error, 1)
+	go func() {
+		_, err := m.h.Run(ctx, host.Command{Timeout: timeout, Args: []string{"sh", "-c",
+			`for f in $(find /sys/fs/cgroup -path "*$1/cgroup.procs"); do echo $$ > $f; done; read x < "$2"`, "sh", p, stop}})
+		done <- err
+	}()
+	eventually(t, "the process is in its cgroups", func() bool {
+		return m.output(t, "sh", "-c", `find /sys/fs/cgroup -path "*$1/cgroup.procs" -exec cat {} + | sort -u`, "sh", p) != ""
+	})
+	if err := m.h.RemoveCgroup(ctx, top); err == nil {
+		t.Error("a cgroup with a process was removed")
+	}
+	m.run(t, "sh", "-c", `echo > "$1"`, "sh", stop)
+	must(t, <-done)
+	must(t, m.h.RemoveCgroup(ctx, top))
+	if left := m.output(t, "find", "/sys/fs/cgroup", "-path", "*"+top); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}
+
+func testRun(t *testing.T, m *machine) {
+	ctx := context.Background()
+	r, err := m.h.Run(ctx, host.Command{Args: []string{"sh", "-c", `cat; echo "$VAR"; pwd; echo oops >&2; exit 3`},
+		Env: []string{"VAR=a b'c"}, Dir: "/", Stdin: []byte("in\x00put\n"), Timeout: timeout})
+	must(t, err)
+	if string(r.Stdout) != "in\x00put\na b'c\n/\n" || string(r.Stderr) != "oops\n" || r.ExitCode != 3 {
+		t.Errorf("result %+v", r)
+	}
+	odd := `it's "odd" $HOME * \`
+	if got := m.output(t, "printf", "%s", odd); got != odd {
+		t.Errorf("an argument arrived as %q", got)
+	}
+	if _, err := m.h.Run(ctx, host.Command{Args: []string{"true"}}); err == nil {
+		t.Error("a command without a timeout was run")
+	}
+	if _, err := m.h.Run(ctx, host.Command{Timeout: timeout}); err == nil {
+		t.Error("no command was run")
+	}
+	r, err = m.h.Run(ctx, host.Command{Args: []string{"/no/such/program"}, Timeout: timeout})
+	if err == nil && r.ExitCode != 127 {
+		t.Errorf("a missing program: %+v", r)
+	}
+	r, err = m.h.Run(ctx, host.Command{Args: []string{"sh", "-c", "kill -TERM $$"}, Timeout: timeout})
+	if err != nil || r.ExitCode != 143 {
+		t.Errorf("killed by SIGTERM: %+v, %v", r, err)
+	}
+	r, err = m.h.Run(ctx, host.Command{Args: []string{"head", "-c", "3000000", "/dev/zero"}, Timeout: timeout})
+	must(t, err)
+	if len(r.Stdout) != 1<<20 || r.ExitCode != 0 {
+		t.Errorf("%d bytes of output and exit code %d, want 1 MiB and 0", len(r.Stdout), r.ExitCode)
+	}
+	t.Run("timeout kills the whole group", func(t *testing.T) {
+		pids := path.Join(m.dir(t), "pid")
+		began := time.Now()
+		_, err := m.h.Run(ctx, host.Command{Timeout: time.Second,
+			Args: []string{"sh", "-c", `sleep 1000 & echo $! > "$1"; wait`, "sh", pids}})
+		wantErr(t, err, context.DeadlineExceeded, errors.Is)
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("took %s", took)
+		}
+		child, err := m.h.ReadFile(ctx, pids, 100)
+		must(t, err)
+		pid := strings.TrimSpace(string(child))
+		eventually(t, "the child is gone", func() bool {
+			got := m.output(t, "sh", "-c", `if [ -d /proc/$1 ]; then cut -d' ' -f3 /proc/$1/stat; else echo gone; fi`, "sh", pid)
+			return got == "gone" || got == "Z" // nobody reaps it in a bare container
+		})
+	})
+	t.Run("cancel", func(t *testing.T) {
+		started := path.Join(m.dir(t), "started")
+		ctx, cancel := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() {
+			_, err := m.h.Run(ctx, host.Command{Args: []string{"sh", "-c", `: > "$1"; sleep 1000`, "sh", started}, Timeout: time.Hour})
+			done <- err
+		}()
+		eventually(t, "the command runs", func() bool { return m.exists(t, started) })
+		cancel()
+		select {
+		case err := <-done:
+			wantErr(t, err, context.Canceled, errors.Is)
+		case <-time.After(timeout):
+			t.Fatal("a cancelled command goes on")
+		}
+	})
+}
+
+func testFacts(t *testing.T, m *machine) {
+	ctx := context.Background()
+	f, err := m.h.Facts(ctx)
+	must(t, err)
+	if want := m.output(t, "uname", "-n"); f.Hostname != want {
+		t.Errorf("host name %q, want %q", f.Hostname, want)
+	}
+	if want := m.output(t, "uname", "-r"); f.KernelVersion != want {
+		t.Errorf("kernel %q, want %q", f.KernelVersion, want)
+	}
+	if want := m.output(t, "cat", "/proc/sys/kernel/random/boot_id"); f.BootID != want {
+		t.Errorf("boot ID %q, want %q", f.BootID, want)
+	}
+	if f.OS != "linux" || f.Architecture == "" || f.OSImage == "" {
+		t.Errorf("OS %q, architecture %q, image %q", f.OS, f.Architecture, f.OSImage)
+	}
+	if f.CPUs < 1 || f.MemoryBytes < 16<<20 || f.PidsMax < 100 || f.SwapBytes < 0 {
+		t.Errorf("%d CPUs, %d bytes of memory, %d of swap, %d pids", f.CPUs, f.MemoryBytes, f.SwapBytes, f.PidsMax)
+	}
+	if f.RootDiskBytes < 1<<20 {
+		t.Errorf("the disk has %d bytes", f.RootDiskBytes)
+	}
+	for _, ip := range f.Addresses {
+		if !ip.IsGlobalUnicast() {
+			t.Errorf("address %s", ip)
+		}
+	}
+	if off, unc, err := m.h.ClockOffset(ctx); err != nil || unc < 0 || off.Abs() > 24*time.Hour {
+		t.Errorf("clock offset %s ± %s, %v", off, unc, err)
+	}
+	if m.h.Name() == "" {
+		t.Error("the machine has no name")
+	}
+}
+
+func testLock(t *testing.T, m *machine) {
+	ctx := context.Background()
+	p := m.dir(t) + "/made/owner.lock"
+	one, err := m.h.Lock(ctx, p, []byte("one, the first of all holders"))
+	must(t, err)
+	other := m.another(t)
+	for _, h := range []host.Host{m.h, other} {
+		_, err := h.Lock(ctx, p, []byte("two"))
+		wantErr(t, err, host.ErrLocked, errors.Is)
+		var locked *host.LockedError
+		if !errors.As(err, &locked) || string(locked.Holder) != "one, the first of all holders" || locked.Path != p {
+			t.Errorf("the error is %#v", err)
+		}
+	}
+	select {
+	case <-one.Lost():
+		t.Error("a held lock is lost")
+	default:
+	}
+	must(t, one.Close())
+	two, err := other.Lock(ctx, p, []byte("two"))
+	must(t, err)
+	m.wantFile(t, p, "two") // nothing of the longer one before
+	// Removing the file as its holder lets the next one make a lock of its own.
+	must(t, other.Remove(ctx, p))
+	three, err := m.h.Lock(ctx, p, []byte("three"))
+	must(t, err)
+	select {
+	case <-two.Lost():
+	case <-time.After(timeout):
+		t.Error("a lock whose file was replaced is not lost")
+	}
+	must(t, two.Close())
+	_, err = other.Lock(ctx, p, []byte("four"))
+	wantErr(t, err, host.ErrLocked, errors.Is)
+	must(t, three.Close())
+}
+
+func testLockProcess(t *testing.T, m *machine) {
+	ctx := context.Background()
+	p := m.dir(t) + "/owner.lock"
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), lockEnv+"="+p)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "locked\n" {
+		t.Fatalf("the second process says %q, %v; does TestMain call hosttest.Main?", line, err)
+	}
+	_, err = m.h.Lock(ctx, p, []byte("ours"))
+	var locked *host.LockedError
+	if !errors.As(err, &locked) || string(locked.Holder) != "the second process" {
+		t.Fatalf("while another process holds the lock: %v", err)
+	}
+	must(t, cmd.Process.Kill()) // SIGKILL: it cannot give anything back
+	cmd.Wait()
+	var l host.Lock
+	eventually(t, "the lock of a killed process is free", func() bool {
+		l, err = m.h.Lock(ctx, p, []byte("ours"))
+		return err == nil
+	})
+	must(t, l.Close())
+}

@@ -1,0 +1,228 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// hierarchies are the machine's control groups. On version 1 there may be a
+// cgroup2 beside them, with few controllers or none; containers are not driven
+// by it, but a runtime may leave empty groups there.
+type hierarchies struct {
+	version int                 // 1 or 2; 0: no control groups
+	v1      map[string]string   // controller to mount point
+	v2      string              // mount point of cgroup2, if any
+	all     []string            // every mount point, named hierarchies included
+	by      map[string][]string // mount point to controllers, v1 only
+}
+
+// findHierarchies decides as runc does: the machine is version 2 if what is
+// mounted on /sys/fs/cgroup is cgroup2. A machine that mounts elsewhere is
+// version 1 if it has a v1 hierarchy of a controller that limits pods.
+func findHierarchies(mounts []mountEntry) hierarchies {
+	h := hierarchies{v1: map[string]string{}, by: map[string][]string{}}
+	atUsual := ""
+	for _, m := range mounts {
+		if m.point == "/sys/fs/cgroup" {
+			atUsual = m.fsType
+		}
+		switch m.fsType {
+		case "cgroup2":
+			if h.v2 == "" || m.point == "/sys/fs/cgroup" {
+				h.v2 = m.point
+			}
+		case "cgroup":
+			if slices.Contains(h.all, m.point) {
+				continue
+			}
+			h.all = append(h.all, m.point)
+			for _, o := range m.superOpt {
+				if isController(o) {
+					if _, twice := h.v1[o]; !twice {
+						h.v1[o] = m.point
+						h.by[m.point] = append(h.by[m.point], o)
+					}
+				}
+			}
+		}
+	}
+	if h.v2 != "" && !slices.Contains(h.all, h.v2) {
+		h.all = append(h.all, h.v2)
+	}
+	_, cpu := h.v1["cpu"]
+	_, memory := h.v1["memory"]
+	switch {
+	case atUsual == "cgroup2":
+		h.version = 2
+	case cpu || memory:
+		h.version = 1
+	case h.v2 != "":
+		h.version = 2
+	case len(h.v1) > 0:
+		h.version = 1
+	}
+	if h.version == 2 {
+		h.all = []string{h.v2}
+	}
+	return h
+}
+
+func isController(option string) bool {
+	switch option {
+	case "cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "net_cls", "net_prio",
+		"perf_event", "hugetlb", "rdma", "misc":
+		return true
+	}
+	return false
+}
+
+// cgroupPath joins the configured root and a caller's path.
+func (h *Host) cgroupPath(path string) (string, error) {
+	if !cleanAbs(path) || path == "/" {
+		return "", fmt.Errorf("cgroup %q is not a clean absolute path below /", path)
+	}
+	if h.hier.version == 0 {
+		return "", fmt.Errorf("cgroup %s: no control groups are mounted on %s", path, h.name)
+	}
+	return filepath.Join(h.cgroupRoot, path), nil
+}
+
+// EnsureCgroup writes no file that holds the wanted value already.
+func (h *Host) EnsureCgroup(ctx context.Context, path string, r host.CgroupResources) error {
+	return run(h, ctx, "EnsureCgroup", shortDeadline, func(ctx context.Context) error {
+		full, err := h.cgroupPath(path)
+		if err != nil {
+			return err
+		}
+		if h.hier.version == 2 {
+			err = ensureV2(h.hier.v2, full, r)
+		} else {
+			err = h.hier.ensureV1(full, r)
+		}
+		if err != nil {
+			return fmt.Errorf("make cgroup %s: %w", full, err)
+		}
+		return nil
+	})
+}
+
+// RemoveCgroup waits for processes that are about to end, up to a second.
+func (h *Host) RemoveCgroup(ctx context.Context, path string) error {
+	return run(h, ctx, "RemoveCgroup", shortDeadline, func(ctx context.Context) error {
+		full, err := h.cgroupPath(path)
+		if err != nil {
+			return err
+		}
+		for wait := 5 * time.Millisecond; ; wait *= 2 {
+			var errs []error
+			for _, point := range h.hier.all {
+				errs = append(errs, removeCgroupDir(filepath.Join(point, full)))
+			}
+			err := errors.Join(errs...)
+			if !errors.Is(err, unix.EBUSY) || wait > 500*time.Millisecond {
+				return err
+			}
+			if pauseErr := pause(ctx, wait); pauseErr != nil {
+				return errors.Join(err, pauseErr)
+			}
+		}
+	})
+}
+
+func removeCgroupDir(dir string) error {
+	children, err := subdirs(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, c := range children {
+		if err := removeCgroupDir(filepath.Join(dir, c)); err != nil {
+			return err
+		}
+	}
+	err = unix.Rmdir(dir)
+	switch {
+	case err == nil, errors.Is(err, unix.ENOENT):
+		return nil
+	case errors.Is(err, unix.EBUSY):
+		procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		return fmt.Errorf("remove cgroup %s: processes %v are still in it: %w", dir, strings.Fields(string(procs)), err)
+	}
+	return &fs.PathError{Op: "remove cgroup", Path: dir, Err: err}
+}
+
+// ListCgroups of a path that is nowhere is an empty list.
+func (h *Host) ListCgroups(ctx context.Context, path string) ([]string, error) {
+	return call(h, ctx, "ListCgroups", shortDeadline, func(ctx context.Context) ([]string, error) {
+		full := h.cgroupRoot
+		if path != "/" {
+			var err error
+			if full, err = h.cgroupPath(path); err != nil {
+				return nil, err
+			}
+		}
+		var names []string
+		for _, point := range h.hier.all {
+			children, err := subdirs(filepath.Join(point, full))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+			names = append(names, children...)
+		}
+		slices.Sort(names)
+		return slices.Compact(names), nil
+	})
+}
+
+func subdirs(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// setting is one file of a cgroup and its value.
+type setting struct {
+	controller string
+	file       string
+	value      string
+	optional   bool // the machine may lack the controller
+}
+
+// write changes the file if it does not hold the value already.
+func (s setting) write(dir string) error {
+	p := filepath.Join(dir, s.file)
+	if old, err := os.ReadFile(p); err == nil && strings.Join(strings.Fields(string(old)), " ") == s.value {
+		return nil
+	}
+	// Without O_CREAT: a file that is not there is a controller that is not there.
+	f, err := os.OpenFile(p, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(s.value)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %q to %s: %w", s.value, p, err)
+	}
+	return nil
+}

@@ -1,0 +1,350 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// ReadFile follows links (/etc/resolv.conf is one) but opens without blocking,
+// so that a FIFO put in a file's place is an error and not a wait.
+func (h *Host) ReadFile(ctx context.Context, path string, max int64) ([]byte, error) {
+	return call(h, ctx, "ReadFile", shortDeadline, func(context.Context) ([]byte, error) {
+		f, err := openRegular(path, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		data, err := io.ReadAll(io.LimitReader(f, max+1))
+		if err != nil {
+			return nil, err
+		}
+		if int64(len(data)) > max {
+			return data[:max], fmt.Errorf("read %s: more than %d bytes: %w", path, max, host.ErrTooLarge)
+		}
+		return data, nil
+	})
+}
+
+func (h *Host) ReadTail(ctx context.Context, path string, max int64) ([]byte, error) {
+	return call(h, ctx, "ReadTail", shortDeadline, func(context.Context) ([]byte, error) {
+		f, err := openRegular(path, unix.O_NOFOLLOW)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		st, err := f.Stat()
+		if err != nil {
+			return nil, err
+		}
+		from := st.Size() - max
+		if from < 0 {
+			from = 0
+		}
+		// A section, not the rest: a file that grows meanwhile must not give more.
+		return io.ReadAll(io.NewSectionReader(f, from, max))
+	})
+}
+
+// openRegular opens for reading and refuses everything but a regular file.
+func openRegular(path string, flags int) (*os.File, error) {
+	if err := absolute("open", path); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0)
+	if err != nil {
+		if errors.Is(err, unix.ELOOP) && flags&unix.O_NOFOLLOW != 0 {
+			return nil, fmt.Errorf("open %s: it is a symbolic link: %w", path, err)
+		}
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		f.Close()
+		return nil, fmt.Errorf("open %s: not a regular file (%s)", path, st.Mode().Type())
+	}
+	return f, nil
+}
+
+// WriteFile survives the end of this process at any point: the path holds the
+// old content or the new. It does not sync: after a power cut a file may be
+// empty, and everything that is written here is made again at boot.
+func (h *Host) WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error {
+	return run(h, ctx, "WriteFile", shortDeadline, func(context.Context) error {
+		if err := absolute("write", path); err != nil {
+			return err
+		}
+		dir, base := filepath.Split(path)
+		if err := mkdirParents(dir, 0o750); err != nil {
+			return err
+		}
+		tmp := filepath.Join(dir, tempName(base))
+		f, err := os.OpenFile(tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, bytes.NewReader(data))
+		if err == nil {
+			err = f.Chmod(mode)
+		}
+		if closeErr := f.Close(); err == nil {
+			err = closeErr
+		}
+		if err == nil {
+			err = os.Rename(tmp, path)
+		}
+		if err != nil {
+			os.Remove(tmp)
+			return fmt.Errorf("write %s: %w", path, err)
+		}
+		return nil
+	})
+}
+
+var tempCounter atomic.Uint64
+
+// tempName begins with a dot and names our process: two writers never meet. A
+// long name is cut, so that the whole stays below the 255 bytes of a name.
+func tempName(base string) string {
+	if len(base) > 200 {
+		base = base[:200]
+	}
+	return "." + base + ".bowline-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(tempCounter.Add(1), 36)
+}
+
+// MkdirAll leaves a link to a directory in the last element as it is.
+func (h *Host) MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *host.Owner) error {
+	return run(h, ctx, "MkdirAll", shortDeadline, func(context.Context) error {
+		if err := absolute("make directory", path); err != nil {
+			return err
+		}
+		path = filepath.Clean(path)
+		// No parent is ever writable by others, whatever the last one is.
+		if err := mkdirParents(filepath.Dir(path), mode&0o755); err != nil {
+			return err
+		}
+		err := os.Mkdir(path, mode.Perm())
+		made := err == nil
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			if st, statErr := os.Stat(path); statErr == nil && st.IsDir() && !made {
+				return nil
+			}
+			return &fs.PathError{Op: "mkdir", Path: path, Err: err}
+		}
+		d := os.NewFile(uintptr(fd), path)
+		defer d.Close()
+		if owner != nil {
+			if err := d.Chown(int(owner.UID), int(owner.GID)); err != nil {
+				return err
+			}
+		}
+		st, err := d.Stat()
+		if err != nil {
+			return err
+		}
+		special := fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
+		want := mode&(fs.ModePerm|special) | st.Mode()&special
+		if st.Mode()&(fs.ModePerm|special) == want {
+			return nil
+		}
+		return d.Chmod(want)
+	})
+}
+
+// mkdirParents makes what is missing of dir with exactly mode.
+func mkdirParents(dir string, mode fs.FileMode) error {
+	st, err := os.Stat(dir)
+	if err == nil {
+		if !st.IsDir() {
+			return &fs.PathError{Op: "mkdir", Path: dir, Err: unix.ENOTDIR}
+		}
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if parent := filepath.Dir(filepath.Clean(dir)); parent != dir {
+		if err := mkdirParents(parent, mode); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, mode); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil // another maker was first
+		}
+		return err
+	}
+	return os.Chmod(dir, mode)
+}
+
+// Symlink makes missing parents with mode 0755.
+func (h *Host) Symlink(ctx context.Context, target, path string) error {
+	return run(h, ctx, "Symlink", shortDeadline, func(context.Context) error {
+		if err := absolute("link", path); err != nil {
+			return err
+		}
+		if old, err := os.Readlink(path); err == nil && old == target {
+			return nil
+		}
+		dir, base := filepath.Split(path)
+		if err := mkdirParents(dir, 0o755); err != nil {
+			return err
+		}
+		tmp := filepath.Join(dir, tempName(base))
+		if err := os.Symlink(target, tmp); err != nil {
+			return err
+		}
+		if err := os.Rename(tmp, path); err != nil {
+			os.Remove(tmp)
+			return err
+		}
+		return nil
+	})
+}
+
+func (h *Host) Stat(ctx context.Context, path string) (host.FileInfo, error) {
+	return call(h, ctx, "Stat", shortDeadline, func(context.Context) (host.FileInfo, error) {
+		if err := absolute("stat", path); err != nil {
+			return host.FileInfo{}, err
+		}
+		st, err := os.Lstat(path)
+		if err != nil {
+			return host.FileInfo{}, err
+		}
+		return fileInfo(st, path), nil
+	})
+}
+
+func (h *Host) List(ctx context.Context, dir string) ([]host.FileInfo, error) {
+	return call(h, ctx, "List", shortDeadline, func(ctx context.Context) ([]host.FileInfo, error) {
+		if err := absolute("list", dir); err != nil {
+			return nil, err
+		}
+		entries, err := os.ReadDir(dir) // sorted by name
+		if err != nil {
+			return nil, err
+		}
+		infos := make([]host.FileInfo, 0, len(entries))
+		for _, e := range entries {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			st, err := e.Info()
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // gone since it was listed
+			}
+			if err != nil {
+				return nil, err
+			}
+			infos = append(infos, fileInfo(st, filepath.Join(dir, e.Name())))
+		}
+		return infos, nil
+	})
+}
+
+func fileInfo(st fs.FileInfo, path string) host.FileInfo {
+	i := host.FileInfo{Name: st.Name(), Mode: st.Mode(), Size: st.Size(), Time: st.ModTime()}
+	if sys, ok := st.Sys().(*unixStat); ok {
+		i.Inode, i.Device = sys.Ino, uint64(sys.Dev)
+	}
+	if st.Mode()&fs.ModeSymlink != 0 {
+		// Empty where the link went between the two calls.
+		i.Target, _ = os.Readlink(path)
+	}
+	return i
+}
+
+func (h *Host) Remove(ctx context.Context, path string) error {
+	return run(h, ctx, "Remove", shortDeadline, func(context.Context) error {
+		if err := absolute("remove", path); err != nil {
+			return err
+		}
+		return os.Remove(path)
+	})
+}
+
+func (h *Host) Open(ctx context.Context, path string) (host.File, error) {
+	return call(h, ctx, "Open", shortDeadline, func(context.Context) (host.File, error) {
+		f, err := openRegular(path, unix.O_NOFOLLOW)
+		if err != nil {
+			return nil, err
+		}
+		return &file{h: h, f: f}, nil
+	})
+}
+
+// file reads under the hook, with a deadline for each read.
+type file struct {
+	h *Host
+	f *os.File
+}
+
+func (f *file) ReadAt(p []byte, off int64) (int, error) {
+	// The read goes into a buffer of its own: one that was given up must not
+	// write into p later.
+	data, err := call(f.h, context.Background(), "ReadAt", shortDeadline, func(context.Context) (readAt, error) {
+		buf := make([]byte, len(p))
+		n, err := f.f.ReadAt(buf, off)
+		if errors.Is(err, io.EOF) {
+			return readAt{buf[:n], true}, nil
+		}
+		return readAt{buf[:n], false}, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	n := copy(p, data.data)
+	if data.eof {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+type readAt struct {
+	data []byte
+	eof  bool
+}
+
+func (f *file) Stat() (host.FileInfo, error) {
+	return call(f.h, context.Background(), "StatOpen", shortDeadline, func(context.Context) (host.FileInfo, error) {
+		st, err := f.f.Stat()
+		if err != nil {
+			return host.FileInfo{}, err
+		}
+		return fileInfo(st, f.f.Name()), nil
+	})
+}
+
+func (f *file) Close() error { return f.f.Close() }
+
+// pause waits, or says that the context is over.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

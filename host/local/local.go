@@ -1,0 +1,281 @@
+// Package local is host.Host for the machine that this process runs on, by
+// system calls. The process is taken to live in the mount namespace of the
+// container runtime; it may be one of its own.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// Deadlines of the operations whose context has none.
+const (
+	shortDeadline = 10 * time.Second // one file, one cgroup, one dial
+	mountDeadline = 30 * time.Second
+	treeDeadline  = 2 * time.Minute // walks whose length the pods decide
+)
+
+// Config of a local host. The zero value is a machine as it usually is.
+type Config struct {
+	// Name is how logs and errors call the machine; "local" by default.
+	Name string
+	// Hook sees every operation, by labels such as "host/ReadFile".
+	Hook host.Hook
+	// CgroupRoot is put before every path of the Cgroups methods: a slash path
+	// below the mount points of the hierarchies. "/" by default.
+	CgroupRoot string
+	// RootDir is the directory whose file system Facts measures; need not exist.
+	// /var/lib/kubelet by default.
+	RootDir string
+	// LockCheck is how often a held lock makes sure that its file is still the
+	// one its path names; 2 s by default.
+	LockCheck time.Duration
+}
+
+func (c *Config) complete() error {
+	if c.Name == "" {
+		c.Name = "local"
+	}
+	if c.CgroupRoot == "" {
+		c.CgroupRoot = "/"
+	}
+	if c.RootDir == "" {
+		c.RootDir = "/var/lib/kubelet"
+	}
+	if c.LockCheck == 0 {
+		c.LockCheck = 2 * time.Second
+	}
+	if !cleanAbs(c.CgroupRoot) {
+		return fmt.Errorf("cgroup root %q is not a clean absolute path", c.CgroupRoot)
+	}
+	if !cleanAbs(c.RootDir) {
+		return fmt.Errorf("root directory %q is not a clean absolute path", c.RootDir)
+	}
+	if c.LockCheck < 0 {
+		return fmt.Errorf("lock check interval %s is negative", c.LockCheck)
+	}
+	return nil
+}
+
+// Host is this machine.
+type Host struct {
+	name       string
+	hook       host.Hook
+	cgroupRoot string
+	rootDir    string
+	lockCheck  time.Duration
+	asRoot     bool
+
+	trees keyedMutex // one writer a directory in WriteTree
+	hier  hierarchies
+}
+
+var _ host.Host = (*Host)(nil)
+
+// New looks at the machine's control groups and starts nothing.
+func New(c Config) (host.Host, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	mounts, err := readMountInfo()
+	if err != nil {
+		return nil, fmt.Errorf("read the mounts of this machine: %w", err)
+	}
+	return &Host{
+		name:       c.Name,
+		hook:       c.Hook,
+		cgroupRoot: c.CgroupRoot,
+		rootDir:    c.RootDir,
+		lockCheck:  c.LockCheck,
+		asRoot:     os.Geteuid() == 0,
+		hier:       findHierarchies(mounts),
+	}, nil
+}
+
+func (h *Host) Name() string { return h.name }
+
+// Close has nothing to end: there is no connection to this machine.
+func (h *Host) Close() error { return nil }
+
+// ClockOffset is zero: the machine's clock is ours.
+func (h *Host) ClockOffset(ctx context.Context) (time.Duration, time.Duration, error) {
+	return 0, 0, run(h, ctx, "ClockOffset", shortDeadline, func(context.Context) error { return nil })
+}
+
+func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return call(h, ctx, "Dial", shortDeadline, func(ctx context.Context) (net.Conn, error) {
+		switch network {
+		case "unix", "tcp":
+			var d net.Dialer
+			return d.DialContext(ctx, network, address)
+		}
+		return nil, fmt.Errorf("dial %s %q: networks are \"unix\" and \"tcp\"", network, address)
+	})
+}
+
+// Listen replaces a unix socket that nobody listens on any more.
+func (h *Host) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	return call(h, ctx, "Listen", shortDeadline, func(ctx context.Context) (net.Listener, error) {
+		var lc net.ListenConfig
+		switch network {
+		case "tcp":
+			return lc.Listen(ctx, network, address)
+		case "unix":
+			l, err := lc.Listen(ctx, network, address)
+			if !errors.Is(err, unix.EADDRINUSE) {
+				return l, err
+			}
+			var d net.Dialer
+			c, dialErr := d.DialContext(ctx, network, address)
+			if dialErr == nil {
+				c.Close()
+				return nil, err
+			}
+			st, statErr := os.Lstat(address)
+			if statErr != nil || st.Mode().Type() != fs.ModeSocket || !errors.Is(dialErr, unix.ECONNREFUSED) {
+				return nil, err
+			}
+			if err := os.Remove(address); err != nil {
+				return nil, err
+			}
+			return lc.Listen(ctx, network, address)
+		}
+		return nil, fmt.Errorf("listen on %s %q: networks are \"unix\" and \"tcp\"", network, address)
+	})
+}
+
+// call runs f under the hook and a deadline. A system call cannot be
+// interrupted (a dead NFS server holds it for ever), so f runs beside us: when
+// the time is over the caller gets the context's error, and whether f took
+// effect is not known. f looks at its context between steps, so that what was
+// given up does not go on for long.
+func call[T any](h *Host, ctx context.Context, label string, deadline time.Duration, f func(context.Context) (T, error)) (T, error) {
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, deadline)
+		defer cancel()
+	}
+	var out T
+	opened := false
+	err := h.hook.Do(ctx, "host/"+label, func(ctx context.Context) error {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("%s on %s: %w", label, h.name, err)
+		}
+		type result struct {
+			v   T
+			err error
+		}
+		done := make(chan result, 1)
+		go func() {
+			v, err := f(ctx)
+			done <- result{v, err}
+		}()
+		select {
+		case r := <-done:
+			out, opened = r.v, r.err == nil
+			return r.err
+		case <-ctx.Done():
+			// Prefer an answer that is there at the same moment; give a late one
+			// back, so that no descriptor is lost.
+			select {
+			case r := <-done:
+				out, opened = r.v, r.err == nil
+				return r.err
+			default:
+			}
+			go func() {
+				r := <-done
+				if c, ok := any(r.v).(interface{ Close() error }); ok && r.err == nil {
+					c.Close()
+				}
+			}()
+			return fmt.Errorf("%s on %s: %w", label, h.name, ctx.Err())
+		}
+	})
+	if c, ok := any(out).(interface{ Close() error }); err != nil && opened && ok {
+		// The hook withheld a success: what was opened is nobody's.
+		c.Close()
+		var zero T
+		out = zero
+	}
+	return out, err
+}
+
+// run is call for operations that return nothing.
+func run(h *Host, ctx context.Context, label string, deadline time.Duration, f func(context.Context) error) error {
+	_, err := call(h, ctx, label, deadline, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, f(ctx)
+	})
+	return err
+}
+
+// cleanAbs: absolute, without "..", "." or doubled slashes.
+func cleanAbs(p string) bool {
+	return path.IsAbs(p) && path.Clean(p) == p && !strings.Contains(p, "\x00")
+}
+
+// absolute refuses what could name something else than it seems to.
+func absolute(op, p string) error {
+	if !path.IsAbs(p) {
+		return fmt.Errorf("%s %q: the path is not absolute", op, p)
+	}
+	for e := range strings.SplitSeq(p, "/") {
+		if e == ".." {
+			return fmt.Errorf("%s %q: the path contains \"..\"", op, p)
+		}
+	}
+	return nil
+}
+
+// keyedMutex is a mutex for each key in use.
+type keyedMutex struct {
+	mu   sync.Mutex
+	keys map[string]*keyed
+}
+
+type keyed struct {
+	held  chan struct{}
+	users int
+}
+
+// lock waits for the key or the end of ctx.
+func (k *keyedMutex) lock(ctx context.Context, key string) (unlock func(), err error) {
+	k.mu.Lock()
+	if k.keys == nil {
+		k.keys = map[string]*keyed{}
+	}
+	e := k.keys[key]
+	if e == nil {
+		e = &keyed{held: make(chan struct{}, 1)}
+		k.keys[key] = e
+	}
+	e.users++
+	k.mu.Unlock()
+
+	leave := func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if e.users--; e.users == 0 {
+			delete(k.keys, key)
+		}
+	}
+	select {
+	case e.held <- struct{}{}:
+		return func() { <-e.held; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}

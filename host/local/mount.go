@@ -1,0 +1,207 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// mountFlags by option name; the second set are propagation changes, which the
+// kernel takes in a call of their own.
+var (
+	mountFlags = map[string]uintptr{
+		"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
+		"noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
+		"strictatime": unix.MS_STRICTATIME, "sync": unix.MS_SYNCHRONOUS, "dirsync": unix.MS_DIRSYNC,
+		"bind": unix.MS_BIND, "rbind": unix.MS_BIND | unix.MS_REC, "rw": 0, "defaults": 0,
+	}
+	propagationFlags = map[string]uintptr{
+		"private": unix.MS_PRIVATE, "rprivate": unix.MS_PRIVATE | unix.MS_REC,
+		"shared": unix.MS_SHARED, "rshared": unix.MS_SHARED | unix.MS_REC,
+		"slave": unix.MS_SLAVE, "rslave": unix.MS_SLAVE | unix.MS_REC,
+		"unbindable": unix.MS_UNBINDABLE, "runbindable": unix.MS_UNBINDABLE | unix.MS_REC,
+	}
+)
+
+// parseMountOptions splits options into flags, propagation and what the file
+// system itself reads.
+func parseMountOptions(options []string) (flags, propagation uintptr, data string) {
+	var rest []string
+	for _, o := range options {
+		if f, ok := mountFlags[o]; ok {
+			flags |= f
+		} else if f, ok := propagationFlags[o]; ok {
+			propagation |= f
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	return flags, propagation, strings.Join(rest, ",")
+}
+
+// Mount does nothing where the same thing is mounted already, so that it can be
+// repeated after an answer that did not arrive. The target of a bound file is a file.
+func (h *Host) Mount(ctx context.Context, m host.Mount) error {
+	return run(h, ctx, "Mount", mountDeadline, func(ctx context.Context) error {
+		if err := absolute("mount on", m.Target); err != nil {
+			return err
+		}
+		flags, propagation, data := parseMountOptions(m.Options)
+		fsType := m.Type
+		if fsType == "bind" {
+			fsType = ""
+			flags |= unix.MS_BIND
+		}
+		bind := flags&unix.MS_BIND != 0
+		if err := makeTarget(m, bind); err != nil {
+			return err
+		}
+		already, err := mounted(m, bind)
+		if err != nil || already {
+			return err
+		}
+		if err := unix.Mount(m.Source, m.Target, fsType, flags, data); err != nil {
+			return fmt.Errorf("mount %s (%s) on %s: %w", m.Source, m.Type, m.Target, err)
+		}
+		// The kernel ignores all other flags of a bind until it is mounted again.
+		if rest := flags &^ (unix.MS_BIND | unix.MS_REC); bind && rest != 0 {
+			if err := unix.Mount("", m.Target, "", unix.MS_REMOUNT|unix.MS_BIND|rest, ""); err != nil {
+				return errors.Join(fmt.Errorf("mount %s: set %v: %w", m.Target, m.Options, err), unix.Unmount(m.Target, unix.MNT_DETACH))
+			}
+		}
+		if propagation != 0 {
+			if err := unix.Mount("", m.Target, "", propagation, ""); err != nil {
+				return errors.Join(fmt.Errorf("mount %s: set propagation %v: %w", m.Target, m.Options, err), unix.Unmount(m.Target, unix.MNT_DETACH))
+			}
+		}
+		return nil
+	})
+}
+
+func makeTarget(m host.Mount, bind bool) error {
+	if bind {
+		st, err := os.Stat(m.Source)
+		if err != nil {
+			return fmt.Errorf("mount on %s: source: %w", m.Target, err)
+		}
+		if !st.IsDir() {
+			if err := mkdirParents(dirOf(m.Target), 0o750); err != nil {
+				return err
+			}
+			f, err := os.OpenFile(m.Target, unix.O_CREAT|unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o640)
+			if err != nil {
+				return err
+			}
+			return f.Close()
+		}
+	}
+	return mkdirParents(m.Target, 0o750)
+}
+
+func dirOf(p string) string { return p[:strings.LastIndexByte(p, '/')+1] }
+
+// mounted says whether what m wants is what the target's topmost mount shows.
+func mounted(m host.Mount, bind bool) (bool, error) {
+	entries, err := readMountInfo()
+	if err != nil {
+		return false, err
+	}
+	real := resolve(m.Target)
+	var top *mountEntry
+	for i := range entries {
+		if entries[i].point == real {
+			top = &entries[i]
+		}
+	}
+	if top == nil {
+		return false, nil
+	}
+	if !bind {
+		return top.fsType == m.Type && top.source == m.Source, nil
+	}
+	var a, b unix.Stat_t
+	if err := errors.Join(unix.Stat(m.Source, &a), unix.Stat(m.Target, &b)); err != nil {
+		return false, fmt.Errorf("mount on %s: %w", m.Target, err)
+	}
+	return a.Dev == b.Dev && a.Ino == b.Ino, nil
+}
+
+// Unmount takes away everything that is stacked on target. A mount that is in
+// use goes out of sight at once and for good with its last user.
+func (h *Host) Unmount(ctx context.Context, target string) error {
+	return run(h, ctx, "Unmount", mountDeadline, func(ctx context.Context) error {
+		if err := absolute("unmount", target); err != nil {
+			return err
+		}
+		for range 64 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
+			if errors.Is(err, unix.EBUSY) {
+				err = unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+			}
+			switch {
+			case err == nil:
+			case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+				return nil // not a mount point, or not there
+			case errors.Is(err, unix.EPERM):
+				// Who may not unmount gets EPERM for what is no mount as well.
+				if is, infoErr := isMountPoint(target); infoErr == nil && !is {
+					return nil
+				}
+				fallthrough
+			default:
+				return &fs.PathError{Op: "unmount", Path: target, Err: err}
+			}
+		}
+		return fmt.Errorf("unmount %s: still mounted after 64 rounds", target)
+	})
+}
+
+func isMountPoint(target string) (bool, error) {
+	entries, err := readMountInfo()
+	if err != nil {
+		return false, err
+	}
+	real := resolve(target)
+	return slices.ContainsFunc(entries, func(e mountEntry) bool { return e.point == real }), nil
+}
+
+// ListMounts names the targets below dir as the caller does, whatever links dir contains.
+func (h *Host) ListMounts(ctx context.Context, dir string) ([]host.Mount, error) {
+	return call(h, ctx, "ListMounts", mountDeadline, func(ctx context.Context) ([]host.Mount, error) {
+		if err := absolute("list mounts of", dir); err != nil {
+			return nil, err
+		}
+		entries, err := readMountInfo()
+		if err != nil {
+			return nil, err
+		}
+		real := resolve(dir)
+		var mounts []host.Mount
+		// Backwards: what was mounted last, and so on top, comes first.
+		for _, e := range slices.Backward(entries) {
+			if !below(real, e.point) {
+				continue
+			}
+			target := e.point
+			if real != "/" {
+				target = strings.TrimSuffix(dir, "/") + strings.TrimPrefix(e.point, real)
+			}
+			mounts = append(mounts, host.Mount{Source: e.source, Target: target, Type: e.fsType, Options: e.options})
+		}
+		slices.SortStableFunc(mounts, func(a, b host.Mount) int {
+			return strings.Count(b.Target, "/") - strings.Count(a.Target, "/")
+		})
+		return mounts, nil
+	})
+}
