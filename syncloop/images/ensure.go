@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -84,7 +86,7 @@ func (m *Manager) inspectError(ctx context.Context, p *v1.Pod, c *v1.Container, 
 	if ctx.Err() != nil || m.cfg.Transport(err) {
 		return fmt.Errorf("inspect image %q: %w", c.Image, err)
 	}
-	message := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
+	message := fmt.Sprintf("Failed to inspect image %q: %s", c.Image, words(err))
 	m.event(p, c, v1.EventTypeWarning, "InspectFailed", message)
 	return &Error{Reason: ReasonInspect, Message: message, Err: err}
 }
@@ -103,7 +105,7 @@ func (m *Manager) pull(ctx context.Context, p *v1.Pod, c *v1.Container, image *r
 	began := time.Now()
 	done, err := m.join(ctx, image, auths)
 	if err != nil {
-		if ctx.Err() != nil || m.cfg.Transport(err) {
+		if m.lost(ctx, err) {
 			return Result{}, fmt.Errorf("pull image %q: %w", c.Image, err)
 		}
 		return Result{}, m.pullFailed(p, c, backoffKey, err)
@@ -113,16 +115,12 @@ func (m *Manager) pull(ctx context.Context, p *v1.Pod, c *v1.Container, image *r
 	m.mu.Unlock()
 	m.event(p, c, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		c.Image, done.took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), done.image.GetSize()))
-	result := Result{Ref: done.ref, Image: done.image, ID: done.image.GetId(), Pulled: true}
-	if result.ID != "" {
-		result.Ref = result.ID
-	}
-	return result, nil
+	return Result{Ref: done.ref, Image: done.image, ID: done.image.GetId(), Pulled: true}, nil
 }
 
 // pullFailed counts a failure and gives it the kubelet's words.
 func (m *Manager) pullFailed(p *v1.Pod, c *v1.Container, backoffKey string, err error) error {
-	m.event(p, c, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", c.Image, err))
+	m.event(p, c, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", c.Image, words(err)))
 	reason, message := classify(c.Image, err)
 	m.mu.Lock()
 	until := m.backoff.fail(backoffKey, reason+": "+message, time.Now())
@@ -132,7 +130,7 @@ func (m *Manager) pullFailed(p *v1.Pod, c *v1.Container, backoffKey string, err 
 
 // classify tells two causes that a runtime names by the beginning of its error.
 func classify(image string, err error) (reason, message string) {
-	text := err.Error()
+	text := words(err)
 	for _, known := range []struct{ reason, why string }{
 		{ReasonRegistry, "the registry is unavailable"},
 		{ReasonSignature, "the signature validation failed"},
@@ -142,6 +140,29 @@ func classify(image string, err error) (reason, message string) {
 		}
 	}
 	return ReasonPull, text
+}
+
+// lost: the call's outcome is not known. A pull is the one call that may last
+// so long that the runtime itself gives up; its words for that, under codes that
+// a broken connection could have too, are an answer.
+func (m *Manager) lost(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Aborted:
+		return false
+	}
+	reason, _ := classify("", err)
+	return reason == ReasonPull && m.cfg.Transport(err)
+}
+
+// words are the runtime's own, as people know them from other nodes.
+func words(err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
 }
 
 func (m *Manager) backoffState(key string) (until time.Time, last string, waiting bool) {

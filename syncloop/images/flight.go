@@ -4,8 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -100,7 +101,7 @@ func (m *Manager) attempt(ctx context.Context, image *runtimeapi.ImageSpec, auth
 		auths = []*runtimeapi.AuthConfig{nil}
 	}
 	began := time.Now()
-	var errs []error
+	var errs refusals
 	for _, auth := range auths {
 		ref, err := m.cfg.Runtime.PullImage(ctx, image, auth, nil)
 		if err == nil {
@@ -109,7 +110,7 @@ func (m *Manager) attempt(ctx context.Context, image *runtimeapi.ImageSpec, auth
 			out.image, _ = m.cfg.Runtime.ImageStatus(ctx, image)
 			return out
 		}
-		if ctx.Err() != nil || m.cfg.Transport(err) {
+		if m.lost(ctx, err) {
 			return flightResult{err: err} // says nothing about the credentials
 		}
 		errs = append(errs, err)
@@ -117,8 +118,26 @@ func (m *Manager) attempt(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	if len(errs) == 1 {
 		return flightResult{err: errs[0]}
 	}
-	return flightResult{err: errors.Join(errs...)}
+	return flightResult{err: errs}
 }
+
+// refusals are the runtime's answers to one pull with several credentials.
+type refusals []error
+
+func (r refusals) Error() string {
+	var texts []string
+	for _, err := range r {
+		if text := words(err); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	if len(texts) == 1 {
+		return texts[0]
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}
+
+func (r refusals) Unwrap() []error { return r }
 
 // flightKey tells images and credentials apart without holding the latter.
 func flightKey(image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) string {

@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
 )
 
 // Runtime is what images asks of the container runtime; *cri.Client has it.
@@ -34,8 +36,9 @@ type Config struct {
 	MaxParallel int
 	// BackoffBase and BackoffMax: 10 s and 300 s by default.
 	BackoffBase, BackoffMax time.Duration
-	// Transport says whether an error means that the runtime was not reached, so
-	// that nothing is known: neither back-off nor an event follows. Nil: none does.
+	// Transport says whether an error of Runtime means that it was not reached, so
+	// that nothing is known: neither back-off nor an event follows. cri.IsTransport
+	// by default.
 	Transport func(error) bool
 }
 
@@ -56,14 +59,15 @@ func (c *Config) validate() error {
 		return fmt.Errorf("images: Config.BackoffMax %v is less than BackoffBase %v", c.BackoffMax, c.BackoffBase)
 	}
 	if c.Transport == nil {
-		c.Transport = func(error) bool { return false }
+		c.Transport = cri.IsTransport
 	}
 	return nil
 }
 
 // Result is an image that is present.
 type Result struct {
-	// Ref is what to create a container with: the image's ID as the runtime gives it.
+	// Ref is what to create a container with: what the runtime returned from the
+	// pull (containerd: the image's ID), or the ID of an image that was there.
 	Ref string
 	// ID is the image's ID, empty if the runtime did not tell after a pull.
 	ID     string

@@ -152,6 +152,9 @@ func fits(key, repository string) bool {
 		return false
 	}
 	for i := range parts {
+		if keyParts[i] == parts[i] { // an address in brackets is no glob
+			continue
+		}
 		if ok, err := path.Match(keyParts[i], parts[i]); err != nil || !ok {
 			return false
 		}
