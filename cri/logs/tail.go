@@ -1,0 +1,68 @@
+package logs
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+)
+
+// tailBlock is how much is read at a time backwards, in bytes: one round trip.
+const tailBlock = 32 << 10
+
+// tailStart finds where the last n lines of a file of size bytes begin. A last
+// line without its newline does not count as a line, and is included.
+func tailStart(f io.ReaderAt, size, n int64) (int64, error) {
+	if n == 0 {
+		return lineStart(f, size)
+	}
+	buf := make([]byte, tailBlock)
+	// The n lines are preceded by a newline, so n+1 are looked for.
+	for right := size; right > 0; {
+		left := max(0, right-tailBlock)
+		block := buf[:right-left]
+		if err := readFull(f, block, left); err != nil {
+			return 0, err
+		}
+		for end := len(block); ; {
+			i := bytes.LastIndexByte(block[:end], '\n')
+			if i < 0 {
+				break
+			}
+			if n--; n < 0 {
+				return left + int64(i) + 1, nil
+			}
+			end = i
+		}
+		right = left
+	}
+	return 0, nil
+}
+
+// lineStart finds the beginning of the unfinished line at the end of a file.
+func lineStart(f io.ReaderAt, size int64) (int64, error) {
+	buf := make([]byte, tailBlock)
+	for right := size; right > 0; {
+		left := max(0, right-tailBlock)
+		block := buf[:right-left]
+		if err := readFull(f, block, left); err != nil {
+			return 0, err
+		}
+		if i := bytes.LastIndexByte(block, '\n'); i >= 0 {
+			return left + int64(i) + 1, nil
+		}
+		right = left
+	}
+	return 0, nil
+}
+
+// readFull fills b from off; a file that became shorter is an error.
+func readFull(f io.ReaderAt, b []byte, off int64) error {
+	n, err := f.ReadAt(b, off)
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || err == io.EOF {
+		return fmt.Errorf("the file was cut at %d bytes while it was read", off+int64(n))
+	}
+	return err
+}
