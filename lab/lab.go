@@ -1,0 +1,200 @@
+// Package lab runs a whole Kubernetes cluster on one machine as ordinary
+// processes: a control plane, a registry, and hosts that share nothing but the
+// kernel. It needs no network and no registry elsewhere.
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bowline-k8s/bowline/lab/layout"
+	"github.com/bowline-k8s/bowline/lab/node"
+)
+
+// Config says which lab, and where its programs are.
+type Config struct {
+	Dir   string // absolute
+	Index int    // -1: that of the lab in Dir, or the lowest that is free
+	Hosts int    // 0: as many as there are, or one
+	Tools node.Tools
+	Out   io.Writer // progress, for people
+}
+
+// state is kept in Dir/lab.json. Its presence marks Dir as ours to remove.
+type state struct {
+	Index int `json:"index"`
+	Hosts int `json:"hosts"`
+	// MadeDirs are mount points that were not on the machine before.
+	MadeDirs []string `json:"madeDirs,omitempty"`
+}
+
+const stateFile = "lab.json"
+
+func readState(dir string) (state, error) {
+	var s state
+	data, err := os.ReadFile(filepath.Join(dir, stateFile))
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("%s: %w", filepath.Join(dir, stateFile), err)
+	}
+	return s, nil
+}
+
+func (s state) write(dir string) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(dir, stateFile+".tmp")
+	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(dir, stateFile))
+}
+
+// find returns the lab in dir.
+func find(dir string) (layout.Lab, state, error) {
+	s, err := readState(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return layout.Lab{}, s, fmt.Errorf("there is no lab in %s: bowline-lab up", dir)
+	}
+	return layout.Lab{Dir: dir, Index: s.Index}, s, err
+}
+
+// Find returns the lab in dir and how many hosts it has.
+func Find(dir string) (layout.Lab, int, error) {
+	lab, s, err := find(dir)
+	return lab, s.Hosts, err
+}
+
+// FindHost returns a host of the lab by its name.
+func FindHost(dir, name string) (layout.Host, error) {
+	lab, s, err := find(dir)
+	if err != nil {
+		return layout.Host{}, err
+	}
+	var names []string
+	for _, h := range lab.Hosts(s.Hosts) {
+		if h.Name() == name {
+			return h, nil
+		}
+		names = append(names, h.Name())
+	}
+	return layout.Host{}, fmt.Errorf("the lab in %s has no host %q, it has %v", dir, name, names)
+}
+
+// lock takes the machine's lock for labs, which orders everything that makes or
+// removes one. It is held until the returned function is called or the process ends.
+func lock(out io.Writer) (release func(), err error) {
+	path := filepath.Join(layout.RunDir, "lock")
+	for said := false; ; {
+		if err := os.MkdirAll(layout.RunDir, 0o755); err != nil {
+			return nil, err
+		}
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the last lab's removal took the directory
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == unix.EWOULDBLOCK {
+			if !said {
+				fmt.Fprintln(out, "waiting for another bowline-lab to finish")
+				said = true
+			}
+			err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+		}
+		if err != nil {
+			file.Close()
+			if err == unix.EINTR {
+				continue
+			}
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		// The holder before us may have removed the file that we now hold.
+		if mine, err := file.Stat(); err == nil {
+			if there, err := os.Stat(path); err == nil && os.SameFile(mine, there) {
+				return func() { file.Close() }, nil
+			}
+		}
+		file.Close()
+	}
+}
+
+// claims reads which directory's lab has which index.
+func claims() (map[int]string, error) {
+	found := map[int]string{}
+	for i := range layout.MaxIndex + 1 {
+		data, err := os.ReadFile(claimFile(i))
+		if err == nil {
+			found[i] = string(data)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func claimFile(index int) string { return filepath.Join(layout.RunDir, fmt.Sprintf("index-%d", index)) }
+
+// claim gives the lab in dir its index for this boot: the one it wants, or with
+// want -1 the lowest that is free.
+func claim(dir string, want int) (int, error) {
+	taken, err := claims()
+	if err != nil {
+		return 0, err
+	}
+	for i := range layout.MaxIndex + 1 {
+		if taken[i] == dir && (want == -1 || want == i) {
+			return i, nil
+		}
+	}
+	for i := range layout.MaxIndex + 1 {
+		if want != -1 && want != i {
+			continue
+		}
+		if other, ok := taken[i]; ok {
+			if want == i {
+				return 0, fmt.Errorf("index %d belongs to the lab in %s: take it down with \"bowline-lab --dir %s down\", or choose another --index", i, other, other)
+			}
+			continue
+		}
+		return i, os.WriteFile(claimFile(i), []byte(dir), 0o644)
+	}
+	return 0, fmt.Errorf("all %d indexes for labs are taken: take one down with bowline-lab --dir DIR down", layout.MaxIndex+1)
+}
+
+// makeTargets makes the mount points of a host's binds that the machine lacks,
+// and returns which it made, parents before children.
+func makeTargets(lab layout.Lab) ([]string, error) {
+	var made []string
+	for _, b := range lab.Hosts(1)[0].Binds() {
+		var missing []string
+		for dir := b.Target; dir != "/"; dir = filepath.Dir(dir) {
+			if _, err := os.Lstat(dir); err == nil {
+				break
+			}
+			missing = append(missing, dir)
+		}
+		slices.Reverse(missing)
+		for _, dir := range missing {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				return made, err
+			}
+			made = append(made, dir)
+		}
+	}
+	return made, nil
+}

@@ -1,0 +1,217 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bowline-k8s/bowline/lab/cgroups"
+	"github.com/bowline-k8s/bowline/lab/layout"
+)
+
+// Descriptors of the first process of a host, given by the command that starts it.
+const (
+	reportFD = 3 // one line: "ok", or what failed
+	goFD     = 4 // one byte comes when the host's link has been moved in
+)
+
+// CloneFlags are the namespaces that the first process of a host is born into.
+// The cgroup namespace follows once it has joined its cgroup.
+const CloneFlags = syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNET
+
+// Isolate is the first half of a host's first process: it joins the host's cgroup, makes
+// that the root of a cgroup namespace, moves its daemons' cgroup below it, and
+// becomes the second half.
+func Isolate(h layout.Host, second []string) error {
+	runtime.LockOSThread()
+	if err := cgroups.Join(h.Cgroup()); err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("make a cgroup namespace: %w", err)
+	}
+	if err := cgroups.Join(h.SystemCgroup()); err != nil {
+		return err
+	}
+	if err := cgroups.Delegate(h.Cgroup()); err != nil {
+		return err
+	}
+	return syscall.Exec(second[0], second, os.Environ())
+}
+
+// Setup is the second half: it makes the host's view of the file system and its
+// network, reports, and becomes keeper, a process that only waits. hosts is how
+// many hosts the lab has.
+func Setup(h layout.Host, hosts int, keeper []string) error {
+	report := os.NewFile(reportFD, "report")
+	unix.CloseOnExec(reportFD)
+	unix.CloseOnExec(goFD)
+	err := setup(h, hosts)
+	if err != nil {
+		fmt.Fprintln(report, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return err
+	}
+	fmt.Fprintln(report, "ok")
+	return syscall.Exec(keeper[0], keeper, os.Environ())
+}
+
+func setup(h layout.Host, hosts int) error {
+	if err := unix.Sethostname([]byte(h.Name())); err != nil {
+		return fmt.Errorf("set the host name: %w", err)
+	}
+	if err := mounts(h); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(os.NewFile(goFD, "go"), make([]byte, 1)); err != nil {
+		return fmt.Errorf("wait for the link: %w", err)
+	}
+	if err := sysctls(); err != nil {
+		return err
+	}
+	return network(h, hosts)
+}
+
+// mounts hides from the host what it must not share with the machine.
+func mounts(h layout.Host) error {
+	// Nothing that is mounted here reaches the machine, and within the host mounts
+	// propagate as they do on a machine that systemd has booted.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("make mounts shared: %w", err)
+	}
+	hierarchies, err := cgroups.Mounted()
+	if err != nil {
+		return err
+	}
+	for _, b := range h.Binds() {
+		if err := unix.Mount(b.Source, b.Target, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind %s over %s: %w", b.Source, b.Target, err)
+		}
+	}
+	// The resolver's file is often a link into /run, so its place is found before
+	// /run is hidden.
+	files := map[string]string{}
+	for _, name := range []string{"/etc/resolv.conf", "/etc/hosts", "/etc/machine-id"} {
+		if target, err := filepath.EvalSymlinks(name); err == nil {
+			files[name] = target
+		}
+	}
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+		return fmt.Errorf("mount /run: %w", err)
+	}
+	for _, dir := range []string{"/run/lock", "/run/netns", "/run/sshd"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for name, target := range files {
+		if err := bindFile(h.Path("root", name), target); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount /sys: %w", err)
+	}
+	return mountCgroups(hierarchies)
+}
+
+func bindFile(source, target string) error {
+	if strings.HasPrefix(target, "/run/") {
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(target, nil, 0o644); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s over %s: %w", source, target, err)
+	}
+	return nil
+}
+
+// mountCgroups mounts the hierarchies where the machine has them. In a cgroup
+// namespace a new mount shows the host's cgroup as the root.
+func mountCgroups(hierarchies []cgroups.Hierarchy) error {
+	const root, flags = "/sys/fs/cgroup", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if len(hierarchies) != 1 || hierarchies[0].Mount != root {
+		if err := unix.Mount("tmpfs", root, "tmpfs", flags, "mode=755"); err != nil {
+			return fmt.Errorf("mount %s: %w", root, err)
+		}
+	}
+	for _, c := range hierarchies {
+		if c.Mount != root && !strings.HasPrefix(c.Mount, root+"/") {
+			continue
+		}
+		if err := os.MkdirAll(c.Mount, 0o755); err != nil {
+			return err
+		}
+		kind := "cgroup"
+		if c.V2 {
+			kind = "cgroup2"
+		}
+		if err := unix.Mount(kind, c.Mount, kind, flags, strings.Join(c.Options, ",")); err != nil {
+			return fmt.Errorf("mount %s at %s: %w", kind, c.Mount, err)
+		}
+	}
+	return nil
+}
+
+// sysctls of the host's network namespace: it routes for its pods, and traffic
+// between pods on one bridge passes kube-proxy's rules.
+func sysctls() error {
+	for file, value := range map[string]string{
+		"net/ipv4/ip_forward":                 "1",
+		"net/bridge/bridge-nf-call-iptables":  "1",
+		"net/bridge/bridge-nf-call-ip6tables": "1",
+	} {
+		err := os.WriteFile("/proc/sys/"+file, []byte(value), 0)
+		// A kernel without br_netfilter has no such bridge traffic to show to iptables.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func network(h layout.Host, hosts int) error {
+	return IP(append([]string{
+		"link set lo up",
+		"link set " + h.PeerLink() + " name eth0",
+		"addr add " + h.IP().String() + "/24 dev eth0",
+		"link set eth0 up",
+		"route add default via " + h.Lab.Gateway().String(),
+	}, Routes(h, hosts)...))
+}
+
+// Routes are the ip commands that make a host reach the pods of the others.
+func Routes(h layout.Host, hosts int) []string {
+	var commands []string
+	for _, other := range h.Lab.Hosts(hosts) {
+		if other.Number != h.Number {
+			commands = append(commands, "route replace "+other.PodCIDR().String()+" via "+other.IP().String())
+		}
+	}
+	return commands
+}
+
+// IP runs commands of ip(8) in one process, in the caller's network namespace.
+func IP(commands []string) error {
+	cmd := exec.Command("ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ip: %s (of %q)", strings.TrimSpace(string(out)), commands)
+	}
+	return nil
+}

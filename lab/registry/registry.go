@@ -1,0 +1,191 @@
+// Package registry makes the lab's images out of static programs and serves them
+// as an OCI registry over plain HTTP.
+package registry
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	stdlog "log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/compression"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// BuiltIn is an image that every lab has.
+type BuiltIn struct {
+	Name    string   // with its tag, without the registry
+	Program string   // file name in the directory of built programs
+	Args    []string // the default command's arguments
+	Links   []string // further names of the program in /bin
+	Port    string   // "8080/tcp", or none
+}
+
+// BuiltIns lists the images of the demo and the tests.
+var BuiltIns = []BuiltIn{
+	{Name: "pause:lab", Program: "pause"},
+	{Name: "web:v1", Program: "web", Port: "8080/tcp"},
+	{Name: "web:v2", Program: "web", Port: "8080/tcp"},
+	{Name: "toolbox:lab", Program: "toolbox", Args: []string{"sh"}, Links: Applets},
+	{Name: "coredns:lab", Program: "bowline-coredns"},
+}
+
+// Applets are the commands that the toolbox image has in /bin. The program goes
+// by the name it is called with.
+var Applets = []string{"append", "cat", "cp", "count", "date", "dd", "df", "echo", "env", "false", "grep", "head",
+	"hostname", "http", "id", "ln", "ls", "mkdir", "mv", "nc", "nslookup", "ps", "pwd", "readlink", "rm", "seq", "serve",
+	"sh", "sleep", "stat", "sync", "tail", "tee", "test", "touch", "trap-signals", "true", "tty", "uname", "wc", "wget", "whoami", "yes"}
+
+// Build makes the image of a built-in from its program in bin.
+func (b BuiltIn) Build(bin string) (v1.Image, error) {
+	tag := b.Name[strings.LastIndexByte(b.Name, ':')+1:]
+	return FromBinary(filepath.Join(bin, b.Program), b.Args, b.Links, []string{"VERSION=" + tag}, b.Port)
+}
+
+// FromBinary makes an image that runs one static program, in /bin under its file
+// name and the names in links.
+func FromBinary(path string, args, links, env []string, port string) (v1.Image, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: build it with hack/build-lab.sh", err)
+	}
+	program := strings.TrimPrefix(filepath.Base(path), "bowline-")
+	layer, err := layer(program, data, links)
+	if err != nil {
+		return nil, err
+	}
+	image, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layer)
+	if err != nil {
+		return nil, err
+	}
+	file, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture = "linux", architecture()
+	file.Config.Env = append([]string{"PATH=/bin"}, env...)
+	file.Config.Entrypoint = []string{"/bin/" + program}
+	if len(links) > 0 && len(args) > 0 {
+		// A box of commands: any of them may be the command.
+		file.Config.Entrypoint, file.Config.Cmd = nil, args
+	} else {
+		file.Config.Cmd = args
+	}
+	if port != "" {
+		file.Config.ExposedPorts = map[string]struct{}{port: {}}
+	}
+	return mutate.ConfigFile(image, file)
+}
+
+// layer is the root file system: the program, the users root and nobody, and the
+// directories that programs expect.
+func layer(program string, data []byte, links []string) (v1.Layer, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	entry := func(h tar.Header, content []byte) error {
+		h.Size = int64(len(content))
+		h.ModTime = time.Unix(0, 0)
+		if err := w.WriteHeader(&h); err != nil {
+			return err
+		}
+		_, err := w.Write(content)
+		return err
+	}
+	var errs []error
+	for _, dir := range []string{"bin", "etc", "home", "root", "tmp", "var"} {
+		mode := int64(0o755)
+		if dir == "tmp" {
+			mode = 0o1777
+		}
+		errs = append(errs, entry(tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: mode}, nil))
+	}
+	errs = append(errs,
+		entry(tar.Header{Name: "home/user/", Typeflag: tar.TypeDir, Mode: 0o755, Uid: 1000, Gid: 1000}, nil),
+		entry(tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")),
+		entry(tar.Header{Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nuser:x:1000:\nextra:x:2000:user\nnobody:x:65534:\n")),
+		entry(tar.Header{Name: "bin/" + program, Mode: 0o755}, data))
+	for _, link := range links {
+		errs = append(errs, entry(tar.Header{Name: "bin/" + link, Typeflag: tar.TypeSymlink, Linkname: program}, nil))
+	}
+	if err := errors.Join(append(errs, w.Close())...); err != nil {
+		return nil, err
+	}
+	// Not compressed: it goes over loopback only.
+	content := b.Bytes()
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+		tarball.WithCompression(compression.None), tarball.WithMediaType(types.OCIUncompressedLayer))
+}
+
+// Push puts an image into the registry at address under a name like "web:v1".
+func Push(ctx context.Context, address, image string, img v1.Image) error {
+	ref, err := name.ParseReference(address+"/"+image, name.Insecure)
+	if err != nil {
+		return fmt.Errorf("image name %q: %w", image, err)
+	}
+	return remote.Write(ref, img, remote.WithContext(ctx), remote.WithJobs(1))
+}
+
+// Load reads an image from an archive as docker save writes it, or makes one of
+// a static program.
+func Load(path string) (v1.Image, error) {
+	if img, err := tarball.ImageFromPath(path, nil); err == nil {
+		return img, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.HasPrefix(data, []byte("\x7fELF")) {
+		return nil, fmt.Errorf("%s is neither an image archive (docker save) nor a Linux program", path)
+	}
+	return FromBinary(path, nil, nil, nil, "")
+}
+
+// Serve runs the registry at address until the context ends. It starts with the
+// built-in images and with what lies in the directory loaded (see Keep).
+func Serve(ctx context.Context, address, bin, blobs, loaded string) error {
+	if err := os.MkdirAll(blobs, 0o755); err != nil {
+		return err
+	}
+	handler := registry.New(
+		registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)),
+		registry.Logger(stdlog.New(io.Discard, "", 0)),
+	)
+	// Nobody is answered before every image is there: a pull that came too early
+	// would fail, and be tried again only after a back-off.
+	if err := fill(ctx, handler, bin, loaded); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case <-ctx.Done():
+		_ = server.Close()
+		<-served
+		return nil
+	case err := <-served:
+		return err
+	}
+}
