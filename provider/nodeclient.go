@@ -100,7 +100,7 @@ func (c *nodeClient) Patch(ctx context.Context, name string, pt types.PatchType,
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.server = out
-	if c.applyTo != out.UID {
+	if c.applied == nil || c.applyTo != out.UID {
 		c.applied, c.applyTo = map[string]string{}, out.UID
 	}
 	for k, v := range applied {

@@ -1,0 +1,68 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+)
+
+// accessReview asks the API server whether a caller may (SubjectAccessReview).
+type accessReview struct {
+	client authorizationclient.SubjectAccessReviewInterface
+	cache  *utilcache.LRUExpireCache // by the review's spec as JSON
+}
+
+// NewAuthorizer asks the API server, and remembers yes for 5 min and no for 30 s.
+func NewAuthorizer(c authorizationclient.SubjectAccessReviewInterface) authorizer.UnconditionalAuthorizer {
+	return &accessReview{client: c, cache: utilcache.NewLRUExpireCache(cacheEntries)}
+}
+
+func (a *accessReview) Authorize(ctx context.Context, at authorizer.Attributes) (authorizer.Decision, string, error) {
+	u := at.GetUser()
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User:   u.GetName(),
+		UID:    u.GetUID(),
+		Groups: u.GetGroups(),
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb:        at.GetVerb(),
+			Version:     at.GetAPIVersion(),
+			Resource:    at.GetResource(),
+			Subresource: at.GetSubresource(),
+			Name:        at.GetName(),
+		},
+	}
+	for k, v := range u.GetExtra() {
+		if spec.Extra == nil {
+			spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		spec.Extra[k] = v
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return authorizer.DecisionNoOpinion, "", fmt.Errorf("access review: %w", err)
+	}
+	key := string(data)
+	if hit, ok := a.cache.Get(key); ok {
+		return hit.(authorizer.Decision), "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	r, err := a.client.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	if err != nil {
+		return authorizer.DecisionNoOpinion, "", fmt.Errorf("ask the API server about %s: %w", u.GetName(), err)
+	}
+	decision, ttl := authorizer.DecisionNoOpinion, denyTTL
+	if r.Status.Denied {
+		decision = authorizer.DecisionDeny
+	} else if r.Status.Allowed {
+		decision, ttl = authorizer.DecisionAllow, allowTTL
+	}
+	a.cache.Add(key, decision, ttl)
+	return decision, r.Status.Reason, nil
+}

@@ -1,0 +1,58 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+var (
+	// ErrNotFound: no such pod, container or log. Answered with 404.
+	ErrNotFound = errors.New("not found")
+	// ErrBadRequest: the caller asked for what cannot be. Answered with 400.
+	ErrBadRequest = errors.New("bad request")
+	// ErrUnavailable: the machine or its runtime does not answer. Answered with 503.
+	ErrUnavailable = errors.New("unavailable")
+)
+
+// said is an error whose text is for the caller and whose kind is a sentinel.
+type said struct {
+	kind error
+	text string
+}
+
+func (e *said) Error() string { return e.text }
+func (e *said) Unwrap() error { return e.kind }
+
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, ErrBadRequest):
+		return http.StatusBadRequest
+	case errors.Is(err, ErrNotFound):
+		return http.StatusNotFound
+	case errors.Is(err, ErrUnavailable):
+		return http.StatusServiceUnavailable
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout
+	}
+	// The runtime's own words, as cri-streaming maps them.
+	var g interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &g) {
+		switch g.GRPCStatus().Code() {
+		case codes.NotFound:
+			return http.StatusNotFound
+		case codes.ResourceExhausted:
+			return http.StatusTooManyRequests
+		case codes.Unavailable:
+			return http.StatusServiceUnavailable
+		case codes.DeadlineExceeded:
+			return http.StatusGatewayTimeout
+		}
+	}
+	return http.StatusInternalServerError
+}
+
+func fail(w http.ResponseWriter, err error) { http.Error(w, err.Error(), statusOf(err)) }

@@ -1,0 +1,174 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// logOptions decodes v1.PodLogOptions. An absent option is nil, not zero:
+// tailLines=0 asks for nothing, no tailLines for everything.
+func logOptions(q url.Values) (*v1.PodLogOptions, error) {
+	o := &v1.PodLogOptions{}
+	bad := func(name, want string) error {
+		return &said{ErrBadRequest, fmt.Sprintf("%s %q: %s wanted", name, q.Get(name), want)}
+	}
+	for name, to := range map[string]*bool{"follow": &o.Follow, "previous": &o.Previous, "timestamps": &o.Timestamps} {
+		if v := q.Get(name); v != "" {
+			b, err := strconv.ParseBool(v)
+			if err != nil {
+				return nil, bad(name, "true or false")
+			}
+			*to = b
+		}
+	}
+	if tail := q.Get("tail"); tail != "" { // the old spelling; "all" is none
+		q.Del("tailLines")
+		if tail != "all" {
+			q.Set("tailLines", tail)
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		to    **int64
+		least int64
+	}{{"tailLines", &o.TailLines, 0}, {"limitBytes", &o.LimitBytes, 1}, {"sinceSeconds", &o.SinceSeconds, 1}} {
+		if v := q.Get(n.name); v != "" {
+			i, err := strconv.ParseInt(v, 10, 64)
+			if err != nil || i < n.least {
+				return nil, bad(n.name, fmt.Sprintf("a number of at least %d", n.least))
+			}
+			*n.to = &i
+		}
+	}
+	if v := q.Get("sinceTime"); v != "" {
+		at, err := time.Parse(time.RFC3339, v)
+		if err != nil {
+			return nil, bad("sinceTime", "an RFC 3339 time")
+		}
+		o.SinceTime = &metav1.Time{Time: at}
+	}
+	if o.SinceTime != nil && o.SinceSeconds != nil {
+		return nil, &said{ErrBadRequest, "at most one of sinceTime and sinceSeconds may be given"}
+	}
+	stream := v1.LogStreamAll
+	if v := q.Get("stream"); v != "" {
+		stream = v
+	}
+	switch stream {
+	case v1.LogStreamAll:
+	case v1.LogStreamStdout, v1.LogStreamStderr:
+		if o.TailLines != nil {
+			return nil, &said{ErrBadRequest, "tailLines and one stream cannot be asked for together"}
+		}
+	default:
+		return nil, bad("stream", "All, Stdout or Stderr")
+	}
+	o.Stream = &stream
+	return o, nil
+}
+
+func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
+	o, err := logOptions(r.URL.Query())
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	p, err := s.pod(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	name := r.PathValue("container")
+	if !hasContainer(p, name) {
+		fail(w, &said{ErrNotFound, fmt.Sprintf("container %q not found in pod %q", name, p.Name)})
+		return
+	}
+	c, err := s.cfg.Pods.Container(r.Context(), p.Namespace, p.Name, p.UID, name, o.Previous)
+	if err != nil {
+		fail(w, noLog(p, name, o.Previous, err))
+		return
+	}
+	out := &flushWriter{w: w}
+	var stdout, stderr io.Writer = out, out
+	switch *o.Stream {
+	case v1.LogStreamStdout:
+		stderr = nil
+	case v1.LogStreamStderr:
+		stdout = nil
+	}
+	running := func(ctx context.Context) (bool, error) {
+		if o.Previous {
+			return false, nil
+		}
+		now, err := s.cfg.Pods.Container(ctx, p.Namespace, p.Name, p.UID, name, false)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		return now.ID == c.ID && now.Running, nil
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	err = s.cfg.Logs(r.Context(), c.LogPath, o, running, stdout, stderr)
+	switch {
+	case err == nil || r.Context().Err() != nil:
+	case out.wrote:
+		fmt.Fprintln(out, err) // the status line is gone; say it where it will be read
+	default:
+		fail(w, err)
+	}
+}
+
+// noLog says in the kubelet's words why a container has no log yet.
+func noLog(p *v1.Pod, name string, previous bool, err error) error {
+	if !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if previous {
+		return &said{ErrBadRequest, fmt.Sprintf("previous terminated container %q in pod %q not found", name, p.Name)}
+	}
+	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for _, st := range list {
+			if st.Name != name || st.State.Waiting == nil {
+				continue
+			}
+			why := st.State.Waiting.Reason
+			switch why {
+			case "ErrImagePull":
+				why = "image can't be pulled"
+			case "ImagePullBackOff":
+				why = "trying and failing to pull image"
+			}
+			return &said{ErrBadRequest, fmt.Sprintf("container %q in pod %q is waiting to start: %s", name, p.Name, why)}
+		}
+	}
+	return &said{ErrBadRequest, fmt.Sprintf("container %q in pod %q is not available", name, p.Name)}
+}
+
+// flushWriter sends each write on at once: a followed log is read as it grows.
+type flushWriter struct {
+	w     http.ResponseWriter
+	wrote bool
+}
+
+func (f *flushWriter) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil // would send the status line
+	}
+	f.wrote = true
+	n, err := f.w.Write(p)
+	if fl, ok := f.w.(http.Flusher); ok && err == nil {
+		fl.Flush()
+	}
+	return n, err
+}

@@ -1,0 +1,454 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// node is a fake of everything behind the server.
+type node struct {
+	pods      []*v1.Pod
+	container Container
+	err       error
+	loopErr   error
+	sawLog    *v1.PodLogOptions
+	logOut    string
+	logErr    error
+	sawExec   *runtimeapi.ExecRequest
+	sawAttach *runtimeapi.AttachRequest
+	sawPorts  *runtimeapi.PortForwardRequest
+	sawURL    string
+	sawStream StreamOptions
+	sawCmd    []string
+
+	granted map[string]bool // subresources that "reader" may use; nil: all
+	asked   []string
+}
+
+func (n *node) PodByName(ns, name string) (*v1.Pod, bool) {
+	for _, p := range n.pods {
+		if p.Namespace == ns && p.Name == name {
+			return p, true
+		}
+	}
+	return nil, false
+}
+func (n *node) Pods() []*v1.Pod                                { return n.pods }
+func (n *node) RunningPods(context.Context) ([]*v1.Pod, error) { return n.pods, n.err }
+func (n *node) Container(_ context.Context, _, _ string, _ types.UID, _ string, _ bool) (Container, error) {
+	return n.container, n.err
+}
+func (n *node) Sandbox(context.Context, string, string, types.UID) (string, error) {
+	return "sandbox-1", n.err
+}
+func (n *node) Why(_ context.Context, ns, name string) (*pod.WhyReport, error) {
+	if _, ok := n.PodByName(ns, name); !ok {
+		return nil, fmt.Errorf("pod %s/%s: %w", ns, name, ErrNotFound)
+	}
+	return &pod.WhyReport{Namespace: ns, Name: name, Phase: "Syncing"}, nil
+}
+func (n *node) Exec(_ context.Context, r *runtimeapi.ExecRequest) (string, error) {
+	n.sawExec = r
+	return "http://cri/exec/1", nil
+}
+func (n *node) Attach(_ context.Context, r *runtimeapi.AttachRequest) (string, error) {
+	n.sawAttach = r
+	return "http://cri/attach/1", nil
+}
+func (n *node) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) (string, error) {
+	n.sawPorts = r
+	return "http://cri/portforward/1", nil
+}
+func (n *node) Proxy(w http.ResponseWriter, _ *http.Request, url string, o StreamOptions) {
+	n.sawURL, n.sawStream = url, o
+	fmt.Fprint(w, "proxied")
+}
+func (n *node) Run(_ context.Context, _ string, cmd []string) ([]byte, error) {
+	n.sawCmd = cmd
+	return []byte("output"), nil
+}
+func (n *node) logs(_ context.Context, path string, o *v1.PodLogOptions, _ func(context.Context) (bool, error), stdout, stderr io.Writer) error {
+	n.sawLog = o
+	if stdout != nil {
+		io.WriteString(stdout, n.logOut)
+	}
+	if stderr != nil && n.logOut == "" && n.logErr == nil {
+		io.WriteString(stderr, "err of "+path)
+	}
+	return n.logErr
+}
+func (n *node) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	switch r.Header.Get("Authorization") {
+	case "Bearer reader":
+		return &authenticator.Response{User: &user.DefaultInfo{Name: "reader"}}, true, nil
+	case "Bearer broken":
+		return nil, false, errors.New("webhook is away")
+	}
+	return nil, false, nil
+}
+func (n *node) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	n.asked = append(n.asked, a.GetVerb()+" "+a.GetResource()+"/"+a.GetName()+"/"+a.GetSubresource())
+	if n.granted == nil || n.granted[a.GetSubresource()] {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+func webPod() *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u1"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app"}, {Name: "shell", TTY: true, Stdin: true}},
+			EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}},
+	}
+}
+
+func testServer(t *testing.T, n *node) *Server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	cert, err := SelfSigned("n1", []net.IP{net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{NodeName: "n1", Listener: l, Certificate: cert, Authenticator: n, Authorizer: n, Pods: n, Streams: n,
+		Logs: n.logs, SyncLoop: func() error { return n.loopErr }, Configz: func() any { return map[string]int{"maxPods": 110} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func call(s *Server, method, path string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	r.Header.Set("Authorization", "Bearer reader")
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	return w
+}
+
+// Every path is asked for with the subresources that the kubelet of 1.37 asks for.
+func TestAuthorizationTable(t *testing.T) {
+	for _, c := range []struct{ method, path, want string }{
+		{"GET", "/healthz", "healthz,proxy"},
+		{"GET", "/healthz/syncloop", "healthz,proxy"},
+		{"GET", "/pods", "pods,proxy"},
+		{"GET", "/pods/", "pods,proxy"},
+		{"GET", "/runningpods/", "pods,proxy"},
+		{"GET", "/allocatedPods", "pods,proxy"},
+		{"GET", "/configz", "configz,proxy"},
+		{"GET", "/flagz", "configz"},
+		{"GET", "/statusz", "statusz"},
+		{"GET", "/metrics", "metrics"},
+		{"GET", "/metrics/cadvisor", "metrics"},
+		{"GET", "/metrics/resource", "metrics"},
+		{"GET", "/metrics/probes", "metrics"},
+		{"GET", "/stats/summary", "stats"},
+		{"GET", "/stats/", "stats"},
+		{"GET", "/logs/", "log"},
+		{"GET", "/logs/syslog", "log"},
+		{"POST", "/checkpoint/shop/web/app", "checkpoint"},
+		{"GET", "/containerLogs/shop/web/app", "proxy"},
+		{"POST", "/exec/shop/web/app", "proxy"},
+		{"GET", "/exec/shop/web/u1/app", "proxy"},
+		{"POST", "/attach/shop/web/app", "proxy"},
+		{"POST", "/portForward/shop/web", "proxy"},
+		{"POST", "/portForward/shop/web/u1", "proxy"},
+		{"POST", "/run/shop/web/app", "proxy"},
+		{"GET", "/debug/pprof/heap", "proxy"},
+		{"PUT", "/debug/flags/v", "proxy"},
+		{"GET", "/bowline/v1/why/shop/web", "proxy"},
+		{"GET", "/anything/else", "proxy"},
+	} {
+		n := &node{pods: []*v1.Pod{webPod()}, granted: map[string]bool{}}
+		w := call(testServer(t, n), c.method, c.path)
+		if w.Code != http.StatusForbidden {
+			t.Errorf("%s %s by somebody without rights: %d, want 403", c.method, c.path, w.Code)
+		}
+		var want []string
+		for sub := range strings.SplitSeq(c.want, ",") {
+			want = append(want, verbs[c.method]+" nodes/n1/"+sub)
+		}
+		if got := strings.Join(n.asked, " "); got != strings.Join(want, " ") {
+			t.Errorf("%s %s asked for %q, want %q", c.method, c.path, got, want)
+		}
+		// Any one of them is enough.
+		for sub := range strings.SplitSeq(c.want, ",") {
+			n := &node{pods: []*v1.Pod{webPod()}, granted: map[string]bool{sub: true}}
+			if w := call(testServer(t, n), c.method, c.path); w.Code == http.StatusForbidden {
+				t.Errorf("%s %s with %s: 403", c.method, c.path, sub)
+			}
+		}
+	}
+}
+
+func TestUnknownCallersGetNowhere(t *testing.T) {
+	n := &node{pods: []*v1.Pod{webPod()}}
+	s := testServer(t, n)
+	for _, token := range []string{"", "Bearer stranger", "Bearer broken"} {
+		for _, path := range []string{"/pods", "/healthz", "/exec/shop/web/app", "/nowhere"} {
+			w := call(s, "GET", path, "Authorization", token)
+			if w.Code != http.StatusUnauthorized || strings.TrimSpace(w.Body.String()) != "Unauthorized" {
+				t.Errorf("%q on %s: %d %q, want 401", token, path, w.Code, w.Body)
+			}
+		}
+	}
+	if len(n.asked) != 0 || n.sawExec != nil {
+		t.Error("an unauthenticated request went further")
+	}
+}
+
+func TestMethodsAndMissingParts(t *testing.T) {
+	s := testServer(t, &node{pods: []*v1.Pod{webPod()}})
+	for _, c := range []struct {
+		method, path string
+		code         int
+	}{
+		{"POST", "/pods", 405}, {"DELETE", "/containerLogs/shop/web/app", 405}, {"GET", "/run/shop/web/app", 405},
+		{"GET", "/stats/summary", 501}, {"GET", "/metrics/cadvisor", 501},
+		{"GET", "/nowhere", 404}, {"GET", "/healthz/nothing", 404}, {"GET", "/bowline/v1/why/shop/none", 404},
+		{"GET", "/metrics", 200}, {"GET", "/bowline/v1/why/shop/web", 200},
+	} {
+		if w := call(s, c.method, c.path); w.Code != c.code {
+			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, w.Code, w.Body, c.code)
+		}
+	}
+}
+
+func TestHealthz(t *testing.T) {
+	n := &node{}
+	s := testServer(t, n)
+	if w := call(s, "GET", "/healthz"); w.Code != 200 || w.Body.String() != "ok" {
+		t.Errorf("healthy: %d %q", w.Code, w.Body)
+	}
+	n.loopErr = errors.New("the loop has not turned for 5 min")
+	if w := call(s, "GET", "/healthz"); w.Code != 500 || !strings.Contains(w.Body.String(), "[-]syncloop failed: the loop has not turned") {
+		t.Errorf("stuck: %d %q", w.Code, w.Body)
+	}
+	if w := call(s, "GET", "/healthz/ping"); w.Code != 200 {
+		t.Errorf("ping of a stuck loop: %d", w.Code)
+	}
+	if w := call(s, "GET", "/healthz/syncloop"); w.Code != 500 {
+		t.Errorf("syncloop of a stuck loop: %d", w.Code)
+	}
+}
+
+func TestPodsAndConfigz(t *testing.T) {
+	s := testServer(t, &node{pods: []*v1.Pod{webPod()}})
+	var list v1.PodList
+	if err := json.Unmarshal(call(s, "GET", "/pods").Body.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	if list.Kind != "PodList" || list.APIVersion != "v1" || len(list.Items) != 1 || list.Items[0].Name != "web" {
+		t.Errorf("/pods: %+v", list)
+	}
+	if b := call(s, "GET", "/configz").Body.String(); b != `{"kubeletconfig":{"maxPods":110}}` {
+		t.Errorf("/configz: %s", b)
+	}
+}
+
+func TestExec(t *testing.T) {
+	n := &node{pods: []*v1.Pod{webPod()}, container: Container{ID: "c1", Running: true}}
+	s := testServer(t, n)
+	w := call(s, "POST", "/exec/shop/web/app?command=sh&command=-c&command=ls+-l&output=1&error=1&input=1&tty=1")
+	if w.Body.String() != "proxied" || n.sawURL != "http://cri/exec/1" {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if e := n.sawExec; e.ContainerId != "c1" || strings.Join(e.Cmd, "|") != "sh|-c|ls -l" || !e.Tty || !e.Stdin || !e.Stdout || e.Stderr {
+		t.Errorf("exec with a terminal: %+v; stderr must give way to it", e)
+	}
+	for path, code := range map[string]int{
+		"/exec/shop/web/app?command=ls":                     400, // no stream
+		"/exec/shop/web/app?output=1":                       400, // no command
+		"/exec/shop/web/other/app?command=ls&output=1":      404, // another uid
+		"/exec/shop/web/none?command=ls&output=1":           404,
+		"/exec/shop/none/app?command=ls&output=1":           404,
+		"/exec/shop/web/u1/debug?command=ls&output=1":       200, // ephemeral, by uid
+		"/attach/shop/web/app?":                             400,
+		"/attach/shop/web/u1/app?output=1&error=1":          200,
+		"/exec/shop/web/app?command=ls&output=1&undefined=": 200,
+	} {
+		if w := call(s, "POST", path); w.Code != code {
+			t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, code)
+		}
+	}
+	if n.sawAttach.Tty {
+		t.Error("attach gave a terminal to a container without one")
+	}
+	call(s, "POST", "/attach/shop/web/shell?output=1&error=1&input=1")
+	if !n.sawAttach.Tty || n.sawAttach.Stderr {
+		t.Errorf("attach to a container with a terminal: %+v", n.sawAttach)
+	}
+	n.container.Running = false
+	if w := call(s, "POST", "/exec/shop/web/app?command=ls&output=1"); w.Code != 404 || !strings.Contains(w.Body.String(), "is not running") {
+		t.Errorf("exec into a dead container: %d %s", w.Code, w.Body)
+	}
+	n.err = fmt.Errorf("runtime: %w", ErrUnavailable)
+	if w := call(s, "POST", "/exec/shop/web/app?command=ls&output=1"); w.Code != 503 {
+		t.Errorf("exec while the runtime is away: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestRunSplitsItsCommand(t *testing.T) {
+	n := &node{pods: []*v1.Pod{webPod()}, container: Container{ID: "c1", Running: true}}
+	w := call(testServer(t, n), "POST", "/run/shop/web/u1/app?cmd="+url.QueryEscape("ls -l /tmp"))
+	if w.Body.String() != "output" || strings.Join(n.sawCmd, "|") != "ls|-l|/tmp" {
+		t.Errorf("%d %s, ran %q", w.Code, w.Body, n.sawCmd)
+	}
+}
+
+func TestPortForward(t *testing.T) {
+	n := &node{pods: []*v1.Pod{webPod()}}
+	s := testServer(t, n)
+	if w := call(s, "POST", "/portForward/shop/web"); w.Code != 200 || n.sawPorts.PodSandboxId != "sandbox-1" || n.sawPorts.Port != nil || !n.sawStream.PortForward {
+		t.Errorf("SPDY: %d, %+v", w.Code, n.sawPorts)
+	}
+	ws := []string{"Upgrade", "websocket", "Connection", "Upgrade", "Sec-WebSocket-Protocol"}
+	if w := call(s, "GET", "/portForward/shop/web?port=80&port=443", append(ws, "v4.channel.k8s.io")...); w.Code != 200 || fmt.Sprint(n.sawPorts.Port) != "[80 443]" {
+		t.Errorf("WebSocket: %d, %v, want ports 80 and 443", w.Code, n.sawPorts.Port)
+	}
+	if w := call(s, "GET", "/portForward/shop/web", append(ws, "v4.channel.k8s.io")...); w.Code != 400 {
+		t.Errorf("WebSocket without ports: %d, want 400", w.Code)
+	}
+	if w := call(s, "GET", "/portForward/shop/web", append(ws, "SPDY/3.1+portforward.k8s.io")...); w.Code != 200 || n.sawPorts.Port != nil {
+		t.Errorf("tunnelled SPDY: %d, %v", w.Code, n.sawPorts.Port)
+	}
+}
+
+func TestLogOptions(t *testing.T) {
+	n := &node{pods: []*v1.Pod{webPod()}, container: Container{ID: "c1", LogPath: "/l"}, logOut: "hello\n"}
+	s := testServer(t, n)
+	get := func(q string) *httptest.ResponseRecorder { return call(s, "GET", "/containerLogs/shop/web/app?"+q) }
+
+	if w := get(""); w.Code != 200 || w.Body.String() != "hello\n" || n.sawLog.TailLines != nil || *n.sawLog.Stream != "All" {
+		t.Errorf("plain: %d %q %+v", w.Code, w.Body, n.sawLog)
+	}
+	if get("tailLines=0"); n.sawLog.TailLines == nil || *n.sawLog.TailLines != 0 {
+		t.Errorf("tailLines=0 was decoded as %v; it is not the same as none", n.sawLog.TailLines)
+	}
+	if get("tail=7"); n.sawLog.TailLines == nil || *n.sawLog.TailLines != 7 {
+		t.Errorf("tail=7 was decoded as %v", n.sawLog.TailLines)
+	}
+	if get("tail=all&tailLines=3"); n.sawLog.TailLines != nil {
+		t.Errorf("tail=all was decoded as %v", n.sawLog.TailLines)
+	}
+	get("follow=true&timestamps=1&previous=false&limitBytes=9&sinceSeconds=5")
+	if o := n.sawLog; !o.Follow || !o.Timestamps || o.Previous || *o.LimitBytes != 9 || *o.SinceSeconds != 5 {
+		t.Errorf("options: %+v", o)
+	}
+	if get("sinceTime=2026-03-01T12:00:00Z"); !n.sawLog.SinceTime.Time.Equal(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)) {
+		t.Errorf("sinceTime: %v", n.sawLog.SinceTime)
+	}
+	n.logOut = ""
+	if w := get("stream=Stderr"); w.Body.String() != "err of /l" {
+		t.Errorf("stream=Stderr: %q", w.Body)
+	}
+	if w := get("stream=Stdout"); w.Body.String() != "" {
+		t.Errorf("stream=Stdout shows stderr: %q", w.Body)
+	}
+	for _, q := range []string{"tailLines=x", "tailLines=-1", "limitBytes=0", "sinceSeconds=0", "sinceTime=yesterday", "follow=maybe",
+		"sinceSeconds=5&sinceTime=2026-03-01T12:00:00Z", "stream=Everything", "stream=Stdout&tailLines=3"} {
+		if w := get(q); w.Code != 400 {
+			t.Errorf("%s: %d %s, want 400", q, w.Code, w.Body)
+		}
+	}
+}
+
+func TestLogsThatAreNotThere(t *testing.T) {
+	p := webPod()
+	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "app", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}}
+	n := &node{pods: []*v1.Pod{p}, err: fmt.Errorf("app: %w", ErrNotFound)}
+	s := testServer(t, n)
+	for path, want := range map[string]string{
+		"/containerLogs/shop/web/app":                 `400 container "app" in pod "web" is waiting to start: trying and failing to pull image`,
+		"/containerLogs/shop/web/app?previous=true":   `400 previous terminated container "app" in pod "web" not found`,
+		"/containerLogs/shop/web/shell":               `400 container "shell" in pod "web" is not available`,
+		"/containerLogs/shop/web/none":                `404 container "none" not found in pod "web"`,
+		"/containerLogs/shop/none/app":                `404 pod shop/none does not exist on this node`,
+		"/containerLogs/shop/web/app?tailLines=many":  `400 tailLines "many": a number of at least 0 wanted`,
+		"/containerLogs/shop/web/app?stream=Nonsense": `400 stream "Nonsense": All, Stdout or Stderr wanted`,
+	} {
+		w := call(s, "GET", path)
+		if got := fmt.Sprintf("%d %s", w.Code, strings.TrimSpace(w.Body.String())); got != want {
+			t.Errorf("%s\n got %s\nwant %s", path, got, want)
+		}
+	}
+	n.err = nil
+	n.logErr = errors.New("the log was rotated away")
+	if w := call(s, "GET", "/containerLogs/shop/web/app"); w.Code != 500 {
+		t.Errorf("an error before the first byte: %d", w.Code)
+	}
+	n.logOut = "line\n"
+	if w := call(s, "GET", "/containerLogs/shop/web/app"); w.Code != 200 || w.Body.String() != "line\nthe log was rotated away\n" {
+		t.Errorf("an error after it: %d %q", w.Code, w.Body)
+	}
+}
+
+type panics struct{ *node }
+
+func (panics) Pods() []*v1.Pod { panic("secret detail") }
+
+func TestPanicIsAPlainError(t *testing.T) {
+	s := testServer(t, &node{})
+	s.cfg.Pods = panics{&node{}}
+	w := call(s, "GET", "/pods")
+	if w.Code != 500 || strings.TrimSpace(w.Body.String()) != "internal error" {
+		t.Errorf("%d %q, want a plain 500", w.Code, w.Body)
+	}
+}
+
+func TestServesTLSAndStops(t *testing.T) {
+	s := testServer(t, &node{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	req, _ := http.NewRequest("GET", fmt.Sprintf("https://127.0.0.1:%d/healthz", s.Port()), nil)
+	req.Header.Set("Authorization", "Bearer reader")
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if string(body) != "ok" {
+		t.Errorf("%s %q", resp.Status, body)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestConfigNamesWhatIsMissing(t *testing.T) {
+	_, err := New(Config{NodeName: "n"})
+	if err == nil || !strings.Contains(err.Error(), "Listener") || !strings.Contains(err.Error(), "Authenticator") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,191 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// streamOptions reads the kubelet's query: input, output, error and tty are "1".
+func streamOptions(r *http.Request) (StreamOptions, error) {
+	q := r.URL.Query()
+	o := StreamOptions{
+		Stdin:  q.Get("input") == "1",
+		Stdout: q.Get("output") == "1",
+		Stderr: q.Get("error") == "1",
+		TTY:    q.Get("tty") == "1",
+	}
+	if o.TTY {
+		o.Stderr = false // a terminal has one output; callers ask for both
+	}
+	if !o.Stdin && !o.Stdout && !o.Stderr {
+		return o, &said{ErrBadRequest, "you must specify at least 1 of stdin, stdout, stderr"}
+	}
+	return o, nil
+}
+
+func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
+	s.stream(w, r, func(ctx context.Context, id string, o StreamOptions) (string, error) {
+		cmd := r.URL.Query()["command"]
+		if len(cmd) == 0 {
+			return "", &said{ErrBadRequest, "you must specify a command"}
+		}
+		return s.cfg.Streams.Exec(ctx, &runtimeapi.ExecRequest{
+			ContainerId: id, Cmd: cmd, Tty: o.TTY, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
+		})
+	})
+}
+
+// attach takes the terminal from the container's spec: a process that runs
+// without one cannot be given one, nor lose it.
+func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
+	s.stream(w, r, func(ctx context.Context, id string, o StreamOptions) (string, error) {
+		if p, ok := s.cfg.Pods.PodByName(r.PathValue("namespace"), r.PathValue("pod")); ok {
+			o.TTY = wantsTTY(p, r.PathValue("container"))
+			o.Stderr = o.Stderr && !o.TTY
+		}
+		return s.cfg.Streams.Attach(ctx, &runtimeapi.AttachRequest{
+			ContainerId: id, Tty: o.TTY, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
+		})
+	})
+}
+
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(context.Context, string, StreamOptions) (string, error)) {
+	o, err := streamOptions(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	id, err := s.running(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	url, err := open(r.Context(), id, o)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	s.cfg.Streams.Proxy(w, r, url, o)
+}
+
+func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
+	p, err := s.pod(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	ports, err := forwardedPorts(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	sandbox, err := s.cfg.Pods.Sandbox(r.Context(), p.Namespace, p.Name, p.UID)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	url, err := s.cfg.Streams.PortForward(r.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	s.cfg.Streams.Proxy(w, r, url, StreamOptions{PortForward: true})
+}
+
+// forwardedPorts are in the query of a WebSocket caller that speaks the kubelet's
+// own protocol; over SPDY, tunnelled or not, each stream names its port.
+func forwardedPorts(r *http.Request) ([]int32, error) {
+	spoken := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ",")
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || strings.Contains(spoken, "SPDY/3.1") {
+		return nil, nil
+	}
+	var ports []int32
+	for _, v := range r.URL.Query()["port"] {
+		for one := range strings.SplitSeq(v, ",") {
+			n, err := strconv.ParseUint(one, 10, 16)
+			if err != nil || n == 0 {
+				return nil, &said{ErrBadRequest, fmt.Sprintf("port %q is not a port number", one)}
+			}
+			ports = append(ports, int32(n))
+		}
+	}
+	if len(ports) == 0 {
+		return nil, &said{ErrBadRequest, `query parameter "port" is required`}
+	}
+	return ports, nil
+}
+
+// run runs a command and answers with all its output; its query parameter is
+// split at blanks, as the kubelet's always was.
+func (s *Server) run(w http.ResponseWriter, r *http.Request) {
+	id, err := s.running(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	out, err := s.cfg.Streams.Run(r.Context(), id, strings.Split(r.FormValue("cmd"), " "))
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	w.Write(out) // a caller that went away needs no answer
+}
+
+// pod finds the pod that the path names; a uid there must be its own.
+func (s *Server) pod(r *http.Request) (*v1.Pod, error) {
+	namespace, name, uid := r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid"))
+	p, ok := s.cfg.Pods.PodByName(namespace, name)
+	if !ok || (uid != "" && p.UID != uid) {
+		return nil, &said{ErrNotFound, fmt.Sprintf("pod %s/%s does not exist on this node", namespace, name)}
+	}
+	return p, nil
+}
+
+// running finds the container that the path names, which must run.
+func (s *Server) running(r *http.Request) (string, error) {
+	p, err := s.pod(r)
+	if err != nil {
+		return "", err
+	}
+	name := r.PathValue("container")
+	if !hasContainer(p, name) {
+		return "", &said{ErrNotFound, fmt.Sprintf("container not found (%q)", name)}
+	}
+	c, err := s.cfg.Pods.Container(r.Context(), p.Namespace, p.Name, p.UID, name, false)
+	if err != nil {
+		return "", err
+	}
+	if !c.Running {
+		return "", &said{ErrNotFound, fmt.Sprintf("container %q of pod %s/%s is not running", name, p.Namespace, p.Name)}
+	}
+	return c.ID, nil
+}
+
+func hasContainer(p *v1.Pod, name string) bool {
+	named := func(c v1.Container) bool { return c.Name == name }
+	return slices.ContainsFunc(p.Spec.Containers, named) ||
+		slices.ContainsFunc(p.Spec.InitContainers, named) ||
+		slices.ContainsFunc(p.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return c.Name == name })
+}
+
+func wantsTTY(p *v1.Pod, name string) bool {
+	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
+		if c.Name == name {
+			return c.TTY
+		}
+	}
+	for _, c := range p.Spec.EphemeralContainers {
+		if c.Name == name {
+			return c.TTY
+		}
+	}
+	return false
+}

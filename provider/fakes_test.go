@@ -1,0 +1,21 @@
+package provider
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	ktesting "k8s.io/client-go/testing"
+)
+
+// failing fails as many calls as left says.
+func failing(mu *sync.Mutex, left *int) ktesting.ReactionFunc {
+	return func(ktesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if *left > 0 {
+			*left--
+			return true, nil, errAway
+		}
+		return false, nil, nil
+	}
+}
