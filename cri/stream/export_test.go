@@ -1,0 +1,4 @@
+package stream
+
+// NewIdleConn for tests.
+var NewIdleConn = newIdleConn
