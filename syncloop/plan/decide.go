@@ -62,6 +62,7 @@ func (d *decision) syncing() pod.Phase {
 		d.note("nothing starts: " + d.in.Hold)
 		return pod.Syncing
 	}
+	d.lane = d.turnTaken()
 	d.volumes()
 	d.ensureSandbox()
 	d.ephemerals()

@@ -49,6 +49,17 @@ func (d *decision) launch(c *v1.Container, prior *pod.Container, lane *bool, why
 	d.begin(Operation{Kind: OpStart, Container: c.Name, ID: d.sandbox.ID, Attempt: d.nextAttempt(c.Name), Reason: why})
 }
 
+// turnTaken reports whether a container is being started, or made up for its
+// hook. Ephemeral containers have a turn of their own.
+func (d *decision) turnTaken() bool {
+	for i := range d.in.InFlight {
+		if op := &d.in.InFlight[i]; (op.Kind == OpStart || op.Kind == OpHook) && d.resets(op.Container) {
+			return true
+		}
+	}
+	return false
+}
+
 // prefetch pulls for a container whose turn comes later. Policy Never waits: the
 // image may be what an init container brings.
 func (d *decision) prefetch(c *v1.Container) {
@@ -88,9 +99,10 @@ func (d *decision) hooked(c *pod.Container) bool {
 
 // settled clears what is remembered against a container that runs.
 func (d *decision) settled(c *pod.Container) {
-	if len(d.book.Backoff) == 0 || d.book.Why[c.ID] != "" || d.flying(OpStart, c.Name) {
+	if len(d.book.Backoff)+len(d.book.Pulled) == 0 || d.book.Why[c.ID] != "" || d.flying(OpStart, c.Name) {
 		return
 	}
+	d.book.notPulled(c.Name) // its next start looks anew
 	if done, ok := d.book.Hooked[c.ID]; ok && !done {
 		return // its hook is still being tried
 	}

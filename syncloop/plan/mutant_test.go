@@ -1,0 +1,290 @@
+package plan
+
+import (
+	"maps"
+	"math/rand"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// mutants are planners that are wrong in one way each, and the property that
+// must catch it. A property that lets its mutant pass proves nothing.
+var mutants = map[string]struct {
+	property string
+	decide   func(Input) Plan
+}{
+	"believes a stale observation": {"stale", func(in Input) Plan {
+		in.Observed.Stale = ""
+		return Decide(in)
+	}},
+	"believes an observation older than its last change": {"stale", func(in Input) Plan {
+		in.NeedSeq = 0
+		return Decide(in)
+	}},
+	"takes an old observation for the world, and two live": {"two-live", func(in Input) Plan {
+		in.NeedSeq, in.Observed.Stale = 0, ""
+		in.Observed.Seq = 1
+		in.Observed.Containers = only(in.Observed.Containers, func(c pod.Container) bool { return c.State == pod.StateExited })
+		return Decide(in)
+	}},
+	"takes unknown for dead": {"two-live", func(in Input) Plan {
+		in.Observed.Containers = change(in.Observed.Containers, func(c *pod.Container) {
+			if c.State == pod.StateUnknown {
+				c.State = pod.StateExited
+			}
+		})
+		return Decide(in)
+	}},
+	"starts after the end": {"start-after-end", func(in Input) Plan {
+		out := Decide(in)
+		if out.Phase == pod.Terminating {
+			again := in
+			again.Phase, again.Terminate = pod.Syncing, nil
+			if again.Pod != nil {
+				again.Pod = again.Pod.DeepCopy()
+				again.Pod.DeletionTimestamp = nil
+				out.Start = append(out.Start, Decide(again).Start...)
+			}
+		}
+		return out
+	}},
+	"forgets the init containers": {"main-before-init", func(in Input) Plan {
+		if in.Pod != nil {
+			in.Pod = in.Pod.DeepCopy()
+			in.Pod.Spec.InitContainers = nil
+		}
+		return Decide(in)
+	}},
+	"lets containers of an old sandbox vouch": {"main-before-init", func(in Input) Plan {
+		if len(in.Observed.Sandboxes) > 0 && in.Phase == pod.Syncing {
+			in.Observed.Containers = change(in.Observed.Containers, func(c *pod.Container) {
+				if c.State == pod.StateExited {
+					c.SandboxID = in.Observed.Sandboxes[0].ID
+				}
+			})
+		}
+		return Decide(in)
+	}},
+	"does not wait for a sidecar's startup probe": {"main-before-init", func(in Input) Plan {
+		if in.Pod != nil {
+			in.Pod = in.Pod.DeepCopy()
+			for i := range in.Pod.Spec.InitContainers {
+				in.Pod.Spec.InitContainers[i].StartupProbe = nil
+			}
+		}
+		return Decide(in)
+	}},
+	"goes back a phase": {"phase", func(in Input) Plan {
+		out := Decide(in)
+		if in.Phase == pod.Terminated && len(in.Observed.Containers) > 0 {
+			out.Phase = pod.Terminating
+		}
+		return out
+	}},
+	"calls a pod stopped while it runs": {"terminated-early", func(in Input) Plan {
+		if in.Terminate != nil && in.Phase == pod.Terminating {
+			in.Observed.Containers = nil
+		}
+		return Decide(in)
+	}},
+	"does not wait for a start under way": {"terminated-early", func(in Input) Plan {
+		in.InFlight = slices.DeleteFunc(slices.Clone(in.InFlight), func(op Operation) bool { return op.Kind == OpStart || op.Kind == OpSandbox })
+		return Decide(in)
+	}},
+	"repeats what is under way": {"repeat", func(in Input) Plan {
+		in.InFlight = nil
+		return Decide(in)
+	}},
+	"never makes a sandbox": {"converge", func(in Input) Plan {
+		return without(Decide(in), OpSandbox)
+	}},
+	"never releases": {"converge", func(in Input) Plan {
+		return without(Decide(in), OpRelease)
+	}},
+	"never wakes": {"converge", func(in Input) Plan {
+		out := Decide(in)
+		if len(out.Ledger.Backoff) > 0 {
+			out.Start = nil
+		}
+		out.WakeAt = time.Time{}
+		return out
+	}},
+	"forgets the back-off": {"early", func(in Input) Plan {
+		in.Observed.Containers = change(in.Observed.Containers, func(c *pod.Container) {
+			if c.State == pod.StateExited {
+				c.FinishedAt = c.StartedAt.Add(GoodRun)
+			}
+		})
+		return Decide(in)
+	}},
+	"restarts whatever the policy": {"policy", func(in Input) Plan {
+		if in.Pod != nil {
+			in.Pod = in.Pod.DeepCopy()
+			in.Pod.Spec.RestartPolicy = v1.RestartPolicyAlways
+		}
+		return Decide(in)
+	}},
+	"starts all at once": {"turn", func(in Input) Plan {
+		out := Decide(in)
+		for _, op := range out.Start {
+			if op.Kind == OpStart && in.Pod != nil && len(in.Pod.Spec.Containers) > 1 {
+				again := in
+				again.InFlight = append(slices.Clone(in.InFlight), Operation{Kind: OpStop, Container: op.Container, ID: "x"})
+				out.Start = append(out.Start, Decide(again).Start...)
+				break
+			}
+		}
+		return out
+	}},
+	"starts without volumes": {"volumes", func(in Input) Plan {
+		in.Volumes = VolumesReady
+		return Decide(in)
+	}},
+	"makes a sandbox beside a live one": {"sandbox", func(in Input) Plan {
+		in.Observed.Containers = nil
+		return Decide(in)
+	}},
+	"stops a sandbox with containers alive in it": {"sandbox-kills", func(in Input) Plan {
+		out := Decide(in)
+		if out.Phase == pod.Terminating && len(in.Observed.Sandboxes) > 0 {
+			out.Start = append(out.Start, Operation{Kind: OpStopSandbox, ID: in.Observed.Sandboxes[0].ID})
+		}
+		return out
+	}},
+	"releases volumes at once": {"release", func(in Input) Plan {
+		out := Decide(in)
+		if in.Phase == pod.Terminating {
+			out.Start = append(out.Start, Operation{Kind: OpRelease})
+		}
+		return out
+	}},
+	"removes before it has reported": {"remove", func(in Input) Plan {
+		in.Reported = true
+		return Decide(in)
+	}},
+	"gives more grace than is left": {"grace", func(in Input) Plan {
+		out := Decide(in)
+		for i := range out.Start {
+			if out.Start[i].Kind == OpStop {
+				out.Start[i].Grace += time.Minute
+			}
+		}
+		return out
+	}},
+	"stops the sidecars with the rest": {"sidecar-order", func(in Input) Plan {
+		if in.Pod != nil {
+			in.Pod = in.Pod.DeepCopy()
+			for i := range in.Pod.Spec.InitContainers {
+				in.Pod.Spec.InitContainers[i].RestartPolicy = nil
+			}
+		}
+		return Decide(in)
+	}},
+	"counts attempts anew": {"attempt", func(in Input) Plan {
+		out := Decide(in)
+		for i := range out.Start {
+			out.Start[i].Attempt = 0
+		}
+		return out
+	}},
+	"does not heed a hold": {"hold", func(in Input) Plan {
+		in.Hold = ""
+		return Decide(in)
+	}},
+	"is gone before it has reported": {"gone-early", func(in Input) Plan {
+		in.Reported, in.Volumes = true, VolumesReleased
+		return Decide(in)
+	}},
+	"says nothing": {"silent", func(in Input) Plan {
+		out := Decide(in)
+		if len(out.Start) == 0 {
+			out.Reason = ""
+		}
+		return out
+	}},
+	"wakes in the past": {"wake", func(in Input) Plan {
+		out := Decide(in)
+		out.WakeAt = in.Now
+		return out
+	}},
+	"stops what does not run": {"stop", func(in Input) Plan {
+		out := Decide(in)
+		for _, c := range in.Observed.Containers {
+			if c.State == pod.StateExited && out.Phase == pod.Syncing && in.Observed.Stale == "" && in.Observed.Seq >= in.NeedSeq {
+				out.Start = append(out.Start, Operation{Kind: OpStop, Container: c.Name, ID: c.ID})
+			}
+		}
+		return out
+	}},
+}
+
+func only(list []pod.Container, keep func(pod.Container) bool) []pod.Container {
+	return slices.DeleteFunc(slices.Clone(list), func(c pod.Container) bool { return !keep(c) })
+}
+
+func change(list []pod.Container, f func(*pod.Container)) []pod.Container {
+	list = slices.Clone(list)
+	for i := range list {
+		f(&list[i])
+	}
+	return list
+}
+
+func without(out Plan, kind OpKind) Plan {
+	out.Start = slices.DeleteFunc(out.Start, func(op Operation) bool { return op.Kind == kind })
+	return out
+}
+
+// TestMutants sees every property fail: first on walks, then on single plans.
+func TestMutants(t *testing.T) {
+	var inputs []Input
+	n := 0
+	enumerate(func(_ func() string, in Input) {
+		if n++; n%97 == 0 || n%1024 < 4 {
+			inputs = append(inputs, in)
+		}
+	})
+	for _, name := range slices.Sorted(maps.Keys(mutants)) {
+		m := mutants[name]
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			caught := func(bad []string) bool {
+				return slices.ContainsFunc(bad, func(s string) bool { return strings.HasPrefix(s, m.property+":") })
+			}
+			for seed := range 600 {
+				w := walk(rand.New(rand.NewSource(int64(seed))).Intn, m.decide, 200)
+				w.settle()
+				if caught(w.bad) {
+					return
+				}
+			}
+			for _, in := range inputs {
+				if caught(checkPlan(in, m.decide(in))) {
+					return
+				}
+			}
+			t.Errorf("property %q does not notice", m.property)
+		})
+	}
+}
+
+// TestMutantsCoverProperties keeps the list complete: a property in the checks
+// that no mutant is there for is not known to work.
+func TestMutantsCoverProperties(t *testing.T) {
+	have := map[string]bool{}
+	for _, m := range mutants {
+		have[m.property] = true
+	}
+	for _, p := range []string{"stale", "two-live", "start-after-end", "main-before-init", "phase", "terminated-early", "repeat",
+		"converge", "early", "policy", "turn", "volumes", "sandbox", "sandbox-kills", "release", "remove", "grace", "sidecar-order",
+		"attempt", "hold", "gone-early", "silent", "wake", "stop"} {
+		if !have[p] {
+			t.Errorf("no mutant for property %q", p)
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// world is a runtime, an API server and a pod worker in one place, small enough
+// to think about: plans are carried out on it, calls are lost on it, and what
+// must never happen is written down in bad.
+type world struct {
+	decide func(Input) Plan
+
+	// The machine.
+	now       time.Time
+	boxes     []pod.Sandbox    // newest first
+	cons      []*pod.Container // in order of creation
+	ids       int
+	late      []Operation // calls given up that the runtime will still carry out
+	runs      map[string]int
+	initsDone map[string]bool // sandbox ID and init name: it did its part there
+
+	// The API server: nil once the object is deleted.
+	pod *v1.Pod
+
+	// The worker.
+	seq, needSeq uint64
+	seen         pod.Observed
+	stale, hold  string
+	phase        pod.Phase
+	terminate    *Terminate
+	ledger       Ledger
+	flights      []Operation
+	volumes      VolumeState
+	reported     bool
+	verdicts     map[string]pod.Verdicts
+	hashes       map[string]string
+	ended        bool // this pod has been past Syncing, in any process
+
+	bad []string
+}
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newWorld(p *v1.Pod, decide func(Input) Plan) *world {
+	return &world{decide: decide, pod: p, now: epoch, runs: map[string]int{}, initsDone: map[string]bool{},
+		verdicts: map[string]pod.Verdicts{}, hashes: map[string]string{}}
+}
+
+func (w *world) wrong(property, format string, args ...any) {
+	w.bad = append(w.bad, property+": "+fmt.Sprintf(format, args...))
+}
+
+// observe publishes what the runtime shows now, or that it cannot be reached.
+func (w *world) observe() {
+	if w.stale != "" {
+		w.seen.Stale = w.stale
+		return
+	}
+	w.seq++
+	o := pod.Observed{Ref: pod.Ref{Namespace: "ns", Name: "web", UID: "u1"}, Seq: w.seq, At: w.now}
+	o.Sandboxes = slices.Clone(w.boxes)
+	for _, c := range w.cons {
+		o.Containers = append(o.Containers, *c)
+	}
+	sortContainers(o.Containers)
+	w.seen = o
+	for _, c := range w.cons {
+		if c.State == pod.StateExited && c.ExitCode == 0 || c.State == pod.StateRunning {
+			w.initsDone[c.SandboxID+"/"+c.Name] = true
+		}
+	}
+}
+
+func sortContainers(list []pod.Container) {
+	slices.SortStableFunc(list, func(a, b pod.Container) int {
+		if a.Name != b.Name {
+			return strings.Compare(a.Name, b.Name)
+		}
+		return int(b.Attempt) - int(a.Attempt)
+	})
+}
+
+func (w *world) input() Input {
+	return Input{Now: w.now, Pod: w.pod, Phase: w.phase, Terminate: w.terminate, Observed: w.seen, NeedSeq: w.needSeq,
+		Verdicts: w.verdicts, Ledger: w.ledger, InFlight: slices.Clone(w.flights), Volumes: w.volumes,
+		Reported: w.reported, Hold: w.hold, Hashes: w.hashes}
+}
+
+// tick is one turn of the worker: observe, decide, begin.
+func (w *world) tick() Plan {
+	w.observe()
+	in := w.input()
+	out := w.decide(in)
+	for _, s := range checkPlan(in, out) {
+		w.bad = append(w.bad, s)
+	}
+	w.phase, w.terminate, w.ledger = out.Phase, out.Terminate, out.Ledger
+	if w.phase > pod.Syncing {
+		w.ended = true
+	}
+	for _, op := range out.Start {
+		if w.ended && (op.Kind == OpStart || op.Kind == OpSandbox || op.Kind == OpPull || op.Kind == OpVolumes) {
+			w.wrong("start-after-end", "%v of %s begins in %v", op.Kind, op.Container, w.phase)
+		}
+		w.flights = append(w.flights, op)
+	}
+	w.report(in.Observed.Stale == "")
+	return out
+}
+
+// report is the status writer and the API server.
+func (w *world) report(fresh bool) {
+	if w.pod == nil {
+		w.reported = true
+		return
+	}
+	p := w.pod.DeepCopy()
+	if p.Status.StartTime == nil {
+		t := metav1.NewTime(w.now)
+		p.Status.StartTime = &t
+	}
+	if fresh {
+		p.Status.ContainerStatuses = w.statuses(p.Spec.Containers, p.Status.ContainerStatuses)
+		p.Status.InitContainerStatuses = w.statuses(p.Spec.InitContainers, p.Status.InitContainerStatuses)
+	}
+	w.pod = p
+	if w.phase < pod.Terminated || w.volumes != VolumesReleased {
+		return
+	}
+	w.reported = true
+	if p.DeletionTimestamp != nil {
+		w.pod = nil
+		return
+	}
+	p.Status.Phase = v1.PodFailed
+}
+
+func (w *world) statuses(specs []v1.Container, old []v1.ContainerStatus) []v1.ContainerStatus {
+	var out []v1.ContainerStatus
+	for i := range specs {
+		st := v1.ContainerStatus{Name: specs[i].Name}
+		for _, o := range old {
+			if o.Name == st.Name {
+				st = o
+			}
+		}
+		if c := w.seen.Newest(st.Name); c != nil {
+			st.State = v1.ContainerState{}
+			switch c.State {
+			case pod.StateRunning:
+				st.State.Running = &v1.ContainerStateRunning{}
+			case pod.StateExited:
+				st.State.Terminated = &v1.ContainerStateTerminated{ExitCode: c.ExitCode}
+			}
+			st.RestartCount = int32(c.Attempt)
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+// How an operation ends.
+type ending int
+
+const (
+	endOK      ending = iota
+	endErr            // refused, nothing done
+	endBefore         // lost before it was carried out
+	endAfter          // carried out, the reply lost
+	endHalf           // a start lost between create and start; else like endBefore
+	endLate           // given up; carried out some time later
+	endBadHook        // a start whose postStart failed
+	endings
+)
+
+// finish ends the i-th operation under way.
+func (w *world) finish(i int, how ending, reason, err string) {
+	op := w.flights[i]
+	w.flights = slices.Delete(w.flights, i, i+1)
+	out := Outcome{Operation: op, At: w.now}
+	switch how {
+	case endErr:
+		out.Err, out.Reason = err, reason
+	case endBefore:
+		out.Transport, out.Err = true, "connection lost"
+	case endHalf:
+		out.Transport, out.Err = true, "connection lost"
+		if op.Kind == OpStart {
+			w.create(op, pod.StateCreated)
+		}
+	case endLate:
+		out.Transport, out.Err = true, "deadline exceeded"
+		w.late = append(w.late, op)
+	case endAfter:
+		out.Transport, out.Err = true, "connection lost"
+		out.ContainerID, _ = w.carryOut(op)
+	default:
+		out.ContainerID, out.Err = w.carryOut(op)
+		if out.Err != "" {
+			out.Reason = "RunContainerError"
+		} else if op.Kind == OpStart || op.Kind == OpHook || op.PreStop {
+			out.Hooked = true
+			if how == endBadHook && op.Kind == OpStart {
+				out.Err, out.Reason = "hook exited with 1", "PostStartHookError"
+			}
+		}
+	}
+	if out.Err == "" {
+		switch op.Kind {
+		case OpVolumes:
+			w.volumes = VolumesReady
+		case OpRelease:
+			w.volumes = VolumesReleased
+		}
+	}
+	w.ledger = Record(w.ledger, out, w.pod, 0)
+	if op.Kind.Mutates() {
+		w.needSeq = w.seq + 1
+	}
+}
+
+// carryOut does to the machine what the operation says.
+func (w *world) carryOut(op Operation) (id, err string) {
+	switch op.Kind {
+	case OpSandbox:
+		for _, b := range w.boxes {
+			if b.Attempt == op.Attempt {
+				return "", "the sandbox's name is reserved"
+			}
+		}
+		w.ids++
+		box := pod.Sandbox{ID: fmt.Sprintf("box-%d", w.ids), Attempt: op.Attempt, Ready: true, CreatedAt: w.now}
+		w.boxes = append([]pod.Sandbox{box}, w.boxes...)
+	case OpStart:
+		return w.create(op, pod.StateRunning)
+	case OpStop:
+		for _, c := range w.cons {
+			if c.ID == op.ID && live(c) {
+				w.exit(c, 143)
+			}
+		}
+	case OpStopSandbox:
+		for i := range w.boxes {
+			if w.boxes[i].ID == op.ID {
+				w.boxes[i].Ready = false
+			}
+		}
+		for _, c := range w.cons {
+			if c.SandboxID == op.ID && live(c) {
+				w.exit(c, 137)
+			}
+		}
+	case OpRemoveContainer:
+		w.cons = slices.DeleteFunc(w.cons, func(c *pod.Container) bool { return c.ID == op.ID })
+	case OpRemoveSandbox:
+		w.boxes = slices.DeleteFunc(w.boxes, func(b pod.Sandbox) bool { return b.ID == op.ID })
+		w.cons = slices.DeleteFunc(w.cons, func(c *pod.Container) bool { return c.SandboxID == op.ID })
+	}
+	return "", ""
+}
+
+// create makes a container as a runtime does: the name and attempt are reserved,
+// the sandbox must be ready.
+func (w *world) create(op Operation, state pod.ContainerState) (id, err string) {
+	i := slices.IndexFunc(w.boxes, func(b pod.Sandbox) bool { return b.ID == op.ID && b.Ready })
+	if i < 0 {
+		return "", "the sandbox is not ready"
+	}
+	for _, c := range w.cons {
+		if c.Name == op.Container && c.Attempt == op.Attempt {
+			return "", "the container's name is reserved"
+		}
+	}
+	w.ids++
+	c := &pod.Container{ID: fmt.Sprintf("%s-%d", op.Container, w.ids), Name: op.Container, SandboxID: op.ID, Attempt: op.Attempt,
+		State: state, CreatedAt: w.now, SpecHash: w.hashes[op.Container]}
+	if state == pod.StateRunning {
+		c.StartedAt = w.now
+		w.startedOne(c)
+	}
+	w.cons = append(w.cons, c)
+	return c.ID, ""
+}
+
+// startedOne judges a start by what the machine knows.
+func (w *world) startedOne(c *pod.Container) {
+	w.runs[c.Name]++
+	for _, other := range w.cons {
+		if other.Name == c.Name && live(other) {
+			w.wrong("two-live", "%s and %s run at once", other.ID, c.ID)
+		}
+	}
+	if w.pod == nil {
+		return
+	}
+	for i := range w.pod.Spec.Containers {
+		if w.pod.Spec.Containers[i].Name != c.Name {
+			continue
+		}
+		for j := range w.pod.Spec.InitContainers {
+			if name := w.pod.Spec.InitContainers[j].Name; !w.initsDone[c.SandboxID+"/"+name] {
+				w.wrong("main-before-init", "%s starts in %s before %s was done there", c.Name, c.SandboxID, name)
+			}
+		}
+	}
+	if specOf(&w.pod.Spec, c.Name).RestartPolicy == nil && w.pod.Spec.RestartPolicy == v1.RestartPolicyNever && w.runs[c.Name] > 1 {
+		w.wrong("policy", "%s runs a second time under Never", c.Name)
+	}
+}
+
+func (w *world) exit(c *pod.Container, code int32) {
+	c.State, c.ExitCode, c.FinishedAt = pod.StateExited, code, w.now
+	delete(w.verdicts, c.ID)
+}
+
+// crash kills the worker's process and starts a new one: what it remembered is
+// lost, what it had asked for was carried out or not, as how says.
+func (w *world) crash(how func(Operation) ending) {
+	for _, op := range w.flights {
+		switch how(op) {
+		case endAfter, endOK:
+			w.carryOut(op)
+		case endHalf:
+			if op.Kind == OpStart {
+				w.create(op, pod.StateCreated)
+			}
+		case endLate:
+			w.late = append(w.late, op)
+		}
+	}
+	w.flights, w.ledger, w.terminate, w.phase = nil, Ledger{}, nil, pod.Syncing
+	w.volumes, w.reported, w.seen, w.needSeq, w.seq = VolumesNone, w.pod == nil, pod.Observed{}, 0, 0
+	w.verdicts = map[string]pod.Verdicts{}
+	if w.pod == nil {
+		w.terminate = &Terminate{At: w.now, Grace: 30 * time.Second, Cause: CauseOrphan}
+	}
+	// The end of a pod that was still to be reported is found again by observation.
+	w.ended = w.pod == nil || w.pod.DeletionTimestamp != nil || w.pod.Status.Phase == v1.PodFailed
+}
+
+// catchUp carries out the calls that were given up.
+func (w *world) catchUp() {
+	for _, op := range w.late {
+		w.carryOut(op)
+	}
+	w.late = nil
+}
+
+func (w *world) remove(grace time.Duration) {
+	if w.pod == nil {
+		return
+	}
+	p := w.pod.DeepCopy()
+	t := metav1.NewTime(w.now.Add(grace))
+	s := int64(grace / time.Second)
+	if p.DeletionTimestamp == nil {
+		p.DeletionTimestamp = &t
+	}
+	p.DeletionGracePeriodSeconds = &s
+	w.pod = p
+	if w.phase == pod.Gone { // the finished pod's worker has ended: a new one
+		w.crash(func(Operation) ending { return endBefore })
+	}
+	w.terminate = Merge(w.terminate, &Terminate{At: w.now, Grace: grace, Cause: CauseDeleted})
+}
