@@ -124,9 +124,9 @@ func (it *item) get(ctx context.Context, m *Manager) (object, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstGet)
 	defer cancel()
 	if it.key.kind == kindSecret {
-		return m.client.Secrets(it.key.namespace).Get(ctx, it.key.name, metav1.GetOptions{})
+		return m.client.CoreV1().Secrets(it.key.namespace).Get(ctx, it.key.name, metav1.GetOptions{})
 	}
-	return m.client.ConfigMaps(it.key.namespace).Get(ctx, it.key.name, metav1.GetOptions{})
+	return m.client.CoreV1().ConfigMaps(it.key.namespace).Get(ctx, it.key.name, metav1.GetOptions{})
 }
 
 func (it *item) example() runtime.Object {
@@ -142,16 +142,16 @@ func (it *item) listWatch(m *Manager) cache.ListerWatcher {
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
 			if it.key.kind == kindSecret {
-				return m.client.Secrets(it.key.namespace).List(ctx, o)
+				return m.client.CoreV1().Secrets(it.key.namespace).List(ctx, o)
 			}
-			return m.client.ConfigMaps(it.key.namespace).List(ctx, o)
+			return m.client.CoreV1().ConfigMaps(it.key.namespace).List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
 			if it.key.kind == kindSecret {
-				return m.client.Secrets(it.key.namespace).Watch(ctx, o)
+				return m.client.CoreV1().Secrets(it.key.namespace).Watch(ctx, o)
 			}
-			return m.client.ConfigMaps(it.key.namespace).Watch(ctx, o)
+			return m.client.CoreV1().ConfigMaps(it.key.namespace).Watch(ctx, o)
 		},
 	}
 	return cache.ToListWatcherWithWatchListSemantics(lw, m.client)

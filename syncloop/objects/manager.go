@@ -20,10 +20,9 @@ import (
 // defaultSyncTimeout is how long a reader waits for an object's first answer.
 const defaultSyncTimeout = 3 * time.Second
 
-// Client is what the manager needs of the API: clientset.CoreV1() has it.
+// Client is what the manager needs of the API; a clientset is one.
 type Client interface {
-	corev1client.ConfigMapsGetter
-	corev1client.SecretsGetter
+	CoreV1() corev1client.CoreV1Interface
 }
 
 // Config of a Manager.

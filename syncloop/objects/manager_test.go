@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -40,7 +41,7 @@ func newAPI(objects ...runtime.Object) *api {
 		a.look(action.(clienttesting.ListAction).GetListRestrictions().Fields.String())
 		return false, nil, nil
 	})
-	a.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watchInterface, error) {
+	a.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		a.look(action.(clienttesting.WatchAction).GetWatchRestrictions().Fields.String())
 		a.watches.Add(1)
 		return false, nil, nil
@@ -56,7 +57,7 @@ func (a *api) look(selector string) {
 
 func start(t *testing.T, a *api, timeout time.Duration) *Manager {
 	t.Helper()
-	m, err := New(Config{Client: client{a.Clientset.CoreV1()}, SyncTimeout: timeout})
+	m, err := New(Config{Client: a.Clientset, SyncTimeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +276,7 @@ func TestNoAnswerIsNotNotFound(t *testing.T) {
 }
 
 func TestAnOlderAnswerIsIgnored(t *testing.T) {
-	m, err := New(Config{Client: client{newAPI().CoreV1()}})
+	m, err := New(Config{Client: newAPI().Clientset})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,333 @@
+// Package choose is PURE: it decides what of a machine is garbage. It is given
+// everything that was seen and says what may go; it removes nothing.
+//
+// Two rules stand above all others. What is not ours is never chosen: a sandbox
+// or container without our stamp, and a directory, link or cgroup of a pod
+// without our record. What may be alive is never chosen: what runs, what
+// belongs to a pod that the loop knows (but its surplus dead containers and
+// sandboxes), and anything of an unknown pod before every source of pods has
+// been seen.
+package choose
+
+import (
+	"path"
+	"sort"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// State is a container's or a sandbox's.
+type State int
+
+const (
+	Dead    State = iota // exited, or never started; a sandbox that is not ready
+	Running              // running; a sandbox that is ready
+	Unknown              // the runtime has lost it: it may run
+)
+
+// Sandbox as the runtime lists it.
+type Sandbox struct {
+	ID        string
+	UID       types.UID // of its pod, by label
+	Owner     string    // the stamp; empty if there is none
+	State     State
+	CreatedAt time.Time // by our clock
+}
+
+// Container as the runtime lists it.
+type Container struct {
+	ID        string
+	Name      string
+	UID       types.UID
+	Owner     string
+	SandboxID string
+	State     State
+	CreatedAt time.Time // by our clock
+	LogPath   string    // on the machine, absolute; empty if not known
+}
+
+// Link is a symbolic link in /var/log/containers.
+type Link struct {
+	Name   string // <pod>_<namespace>_<container>-<container ID>.log
+	Target string // as the link says, absolute
+}
+
+// Cgroup of a pod.
+type Cgroup struct {
+	Path string // as host.Cgroups names it
+	UID  types.UID
+}
+
+// Input is everything that was seen. What lies on the host was listed first,
+// then the runtime, then Known: so nothing that a worker was just making is
+// missing from a later list.
+type Input struct {
+	Now time.Time
+	// Owner is our stamp; nothing is chosen while it is empty.
+	Owner string
+	// SourcesSeen: every source of pods has been seen once.
+	SourcesSeen bool
+	// MinAge keeps younger sandboxes and containers of unknown pods.
+	MinAge time.Duration
+	// Known are the pods that a worker, or the API, still has.
+	Known map[types.UID]bool
+	// Records are the pods that we recorded as ours on the machine.
+	Records map[types.UID]bool
+
+	Sandboxes  []Sandbox
+	Containers []Container
+	LogsRoot   string   // /var/log/pods
+	LogDirs    []string // names in it: <namespace>_<name>_<uid>
+	Links      []Link
+	PodDirs    []types.UID
+	Cgroups    []Cgroup
+}
+
+// Removals are what may go, in the order of the fields. A sandbox goes only if
+// all of Containers in it went.
+type Removals struct {
+	Containers []Container
+	Sandboxes  []Sandbox
+	PodDirs    []types.UID
+	LogDirs    []string // names in LogsRoot
+	Links      []string // names
+	Cgroups    []Cgroup
+	// Records of pods of which nothing else is left.
+	Records []types.UID
+	// Foreign counts the sandboxes and containers that are not ours.
+	Foreign int
+}
+
+// What chooses.
+func What(in Input) Removals {
+	var out Removals
+	for i := range in.Sandboxes {
+		if !in.stamped(in.Sandboxes[i].Owner) {
+			out.Foreign++
+		}
+	}
+	for i := range in.Containers {
+		if !in.stamped(in.Containers[i].Owner) {
+			out.Foreign++
+		}
+	}
+	if in.Owner == "" {
+		return out
+	}
+	out.Containers = containers(in)
+	out.Sandboxes = sandboxes(in, out.Containers)
+	onHost(in, &out)
+	return out
+}
+
+func (in *Input) stamped(owner string) bool { return in.Owner != "" && owner == in.Owner }
+
+// absent: no one has the pod, for sure.
+func (in *Input) absent(uid types.UID) bool {
+	return uid != "" && in.SourcesSeen && !in.Known[uid]
+}
+
+// aged: old enough that its pod would have become known.
+func (in *Input) aged(created time.Time) bool { return !created.After(in.Now.Add(-in.MinAge)) }
+
+// containers chooses the dead ones of absent pods, and of a known pod all but
+// the newest of each name, which holds the log and the last state.
+func containers(in Input) []Container {
+	type unit struct {
+		uid  types.UID
+		name string
+	}
+	newest := map[unit]*Container{}
+	for i := range in.Containers {
+		c := &in.Containers[i]
+		u := unit{c.UID, c.Name}
+		if have := newest[u]; have == nil || newer(c, have) {
+			newest[u] = c
+		}
+	}
+	var list []Container
+	for i := range in.Containers {
+		c := &in.Containers[i]
+		if !in.stamped(c.Owner) || c.State != Dead {
+			continue
+		}
+		switch {
+		case in.absent(c.UID):
+			if in.aged(c.CreatedAt) {
+				list = append(list, *c)
+			}
+		case newest[unit{c.UID, c.Name}] != c:
+			list = append(list, *c)
+		}
+	}
+	return list
+}
+
+// newer orders two instances of one container; the ID breaks a tie, so that the
+// same one is kept each time.
+func newer(a, b *Container) bool {
+	if !a.CreatedAt.Equal(b.CreatedAt) {
+		return a.CreatedAt.After(b.CreatedAt)
+	}
+	return a.ID > b.ID
+}
+
+// sandboxes chooses those that are not ready and hold no container that stays:
+// all of an absent pod, all but the newest of a known one.
+func sandboxes(in Input, going []Container) []Sandbox {
+	goes := make(map[string]bool, len(going))
+	for i := range going {
+		goes[going[i].ID] = true
+	}
+	holds := map[string]bool{}
+	for i := range in.Containers {
+		if c := &in.Containers[i]; !goes[c.ID] {
+			holds[c.SandboxID] = true
+		}
+	}
+	newest := map[types.UID]*Sandbox{}
+	for i := range in.Sandboxes {
+		s := &in.Sandboxes[i]
+		have := newest[s.UID]
+		if have == nil || s.CreatedAt.After(have.CreatedAt) || s.CreatedAt.Equal(have.CreatedAt) && s.ID > have.ID {
+			newest[s.UID] = s
+		}
+	}
+	var list []Sandbox
+	for i := range in.Sandboxes {
+		s := &in.Sandboxes[i]
+		if !in.stamped(s.Owner) || s.State != Dead || holds[s.ID] {
+			continue
+		}
+		switch {
+		case in.absent(s.UID):
+			if in.aged(s.CreatedAt) {
+				list = append(list, *s)
+			}
+		case newest[s.UID] != s:
+			list = append(list, *s)
+		}
+	}
+	return list
+}
+
+// onHost chooses what a pod left on the machine. A pod that has anything in the
+// runtime which stays keeps all of it.
+func onHost(in Input, out *Removals) {
+	goes := map[string]bool{}
+	for i := range out.Containers {
+		goes[out.Containers[i].ID] = true
+	}
+	for i := range out.Sandboxes {
+		goes[out.Sandboxes[i].ID] = true
+	}
+	stays := map[types.UID]bool{}  // something in the runtime does
+	inUse := map[string]bool{}     // container IDs that stay
+	traces := map[types.UID]bool{} // something was seen, so the record stays
+	for i := range in.Sandboxes {
+		s := &in.Sandboxes[i]
+		stays[s.UID] = stays[s.UID] || !goes[s.ID]
+		traces[s.UID] = true
+	}
+	for i := range in.Containers {
+		c := &in.Containers[i]
+		stays[c.UID] = stays[c.UID] || !goes[c.ID]
+		inUse[c.ID] = !goes[c.ID]
+		traces[c.UID] = true
+	}
+	garbage := func(uid types.UID) bool {
+		return in.Records[uid] && in.absent(uid) && !stays[uid]
+	}
+
+	for _, uid := range in.PodDirs {
+		traces[uid] = true
+		if garbage(uid) {
+			out.PodDirs = append(out.PodDirs, uid)
+		}
+	}
+	for _, name := range in.LogDirs {
+		uid := LogDirUID(name)
+		traces[uid] = true
+		if garbage(uid) {
+			out.LogDirs = append(out.LogDirs, name)
+		}
+	}
+	for _, l := range in.Links {
+		uid := in.linkUID(l)
+		traces[uid] = true
+		id := LinkContainerID(l.Name)
+		// A link goes with its container, of a known pod too. A missing target
+		// says nothing: rotation takes it away for a moment.
+		if id != "" && !inUse[id] && in.Records[uid] && in.SourcesSeen {
+			out.Links = append(out.Links, l.Name)
+		}
+	}
+	for _, c := range in.Cgroups {
+		traces[c.UID] = true
+		if garbage(c.UID) {
+			out.Cgroups = append(out.Cgroups, c)
+		}
+	}
+	for uid := range in.Records {
+		if in.absent(uid) && !traces[uid] {
+			out.Records = append(out.Records, uid)
+		}
+	}
+	sort.Slice(out.Records, func(i, j int) bool { return out.Records[i] < out.Records[j] })
+}
+
+// linkUID is the pod into whose log directory the link points; empty if it
+// points elsewhere.
+func (in *Input) linkUID(l Link) types.UID {
+	root := strings.TrimRight(in.LogsRoot, "/") + "/"
+	rest, ok := strings.CutPrefix(path.Clean(l.Target), root)
+	if !ok {
+		return ""
+	}
+	dir, _, _ := strings.Cut(rest, "/")
+	return LogDirUID(dir)
+}
+
+// LogDirUID is the pod's UID in the name of its log directory; empty if the name
+// is not of that form.
+func LogDirUID(name string) types.UID {
+	parts := strings.Split(name, "_")
+	if len(parts) != 3 || parts[0] == "" || parts[1] == "" {
+		return ""
+	}
+	return types.UID(parts[2])
+}
+
+// LinkContainerID is the container's ID in the name of a link in
+// /var/log/containers; empty if the name is not of that form.
+func LinkContainerID(name string) string {
+	base, ok := strings.CutSuffix(name, ".log")
+	if !ok {
+		return ""
+	}
+	i := strings.LastIndexByte(base, '-')
+	if i < 0 || strings.Count(base, "_") != 2 {
+		return ""
+	}
+	return base[i+1:]
+}
+
+// CgroupUID is the pod's UID in the name of its cgroup: pod<uid> under cgroupfs,
+// kubepods-<class>-pod<uid, underscores for dashes>.slice under systemd; empty if
+// the name is of neither form.
+func CgroupUID(name string) types.UID {
+	if base, ok := strings.CutSuffix(name, ".slice"); ok {
+		i := strings.LastIndex(base, "-pod")
+		if i < 0 || !strings.HasPrefix(base, "kubepods") {
+			return ""
+		}
+		return types.UID(strings.ReplaceAll(base[i+len("-pod"):], "_", "-"))
+	}
+	uid, ok := strings.CutPrefix(name, "pod")
+	if !ok {
+		return ""
+	}
+	return types.UID(uid)
+}

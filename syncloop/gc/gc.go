@@ -1,0 +1,176 @@
+// Package gc takes away what pods of ours left behind: dead containers (one a
+// name is kept for its log while its pod exists), sandboxes without a pod, log
+// directories and links, pod directories, cgroups. Package choose decides; this
+// package looks and acts.
+//
+// What is ours on the machine is known by the records that the volume manager
+// writes before it makes anything of a pod: a file under RecordDir named by the
+// pod's UID. A log directory or cgroup whose UID has no record is someone
+// else's. The record goes last, when a look at the machine and its runtime has
+// found nothing else of its pod.
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/syncloop/gc/choose"
+)
+
+// Host is what the sweep needs of a machine; host.Host has it.
+type Host interface {
+	List(ctx context.Context, dir string) ([]host.FileInfo, error)
+	Remove(ctx context.Context, path string) error
+	RemoveTree(ctx context.Context, path string) error
+	ListCgroups(ctx context.Context, path string) ([]string, error)
+	RemoveCgroup(ctx context.Context, path string) error
+}
+
+// Runtime lists and removes. All errors mean that nothing is known.
+type Runtime interface {
+	// Everything of the runtime, whosever it is; times by our clock.
+	List(ctx context.Context) ([]choose.Sandbox, []choose.Container, error)
+	// RemoveContainer of a dead container; none is no error.
+	RemoveContainer(ctx context.Context, id string) error
+	// RemoveSandbox stops and removes a sandbox that is not ready; none is no error.
+	RemoveSandbox(ctx context.Context, id string) error
+}
+
+// Volumes is the volume manager.
+type Volumes interface {
+	// Orphans are the pods of ours that have a directory.
+	Orphans(ctx context.Context) ([]types.UID, error)
+	Release(ctx context.Context, uid types.UID) error
+}
+
+// Pods tells what the loop knows. It is asked once for each sweep, and again
+// before each removal that concerns an unknown pod.
+type Pods interface {
+	// SourcesSeen: every source of pods has been seen once.
+	SourcesSeen() bool
+	// Known: a worker or a source has the pod.
+	Known(uid types.UID) bool
+}
+
+// Config of a Sweeper.
+type Config struct {
+	Host    Host
+	Runtime Runtime
+	Volumes Volumes
+	Pods    Pods
+	// Owner is the stamp on sandboxes and containers of ours (pod.LabelOwner).
+	Owner string
+	// RecordDir is volume.RecordDir of the root directory.
+	RecordDir string
+	// LogsRoot is "/var/log/pods", LinksDir "/var/log/containers".
+	LogsRoot, LinksDir string
+	// CgroupParents hold pods' cgroups, as host.Cgroups names them; none means
+	// DefaultCgroupParents.
+	CgroupParents []string
+	// MinAge keeps younger containers and sandboxes of unknown pods; 0 means 1 min.
+	MinAge time.Duration
+	// Period of Run; 0 means 1 min, the kubelet's.
+	Period time.Duration
+}
+
+// DefaultCgroupParents are the kubelet's, by class of service.
+var DefaultCgroupParents = []string{"/kubepods", "/kubepods/burstable", "/kubepods/besteffort"}
+
+func (c *Config) validate() error {
+	var faults []error
+	need := func(ok bool, what string) {
+		if !ok {
+			faults = append(faults, fmt.Errorf("gc: %s is required", what))
+		}
+	}
+	need(c.Host != nil, "Host")
+	need(c.Runtime != nil, "Runtime")
+	need(c.Volumes != nil, "Volumes")
+	need(c.Pods != nil, "Pods")
+	need(c.Owner != "", "Owner")
+	need(c.RecordDir != "", "RecordDir")
+	need(c.LogsRoot != "", "LogsRoot")
+	need(c.LinksDir != "", "LinksDir")
+	return errors.Join(faults...)
+}
+
+// Sweeper collects garbage.
+type Sweeper struct{ cfg Config }
+
+// New returns a sweeper; it starts nothing.
+func New(c Config) (*Sweeper, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if c.MinAge == 0 {
+		c.MinAge = time.Minute
+	}
+	if c.Period == 0 {
+		c.Period = time.Minute
+	}
+	if len(c.CgroupParents) == 0 {
+		c.CgroupParents = DefaultCgroupParents
+	}
+	return &Sweeper{cfg: c}, nil
+}
+
+// Run sweeps every Period until ctx ends. A sweep that failed is logged; the
+// next one tries again.
+func (s *Sweeper) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	tick := time.NewTicker(s.cfg.Period)
+	defer tick.Stop()
+	failing := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		result, err := s.Sweep(ctx)
+		if !result.Empty() {
+			logger.Info("Collected garbage", "containers", result.Containers, "sandboxes", result.Sandboxes,
+				"podDirs", result.PodDirs, "logDirs", result.LogDirs, "links", result.Links, "cgroups", result.Cgroups)
+		}
+		switch {
+		case err == nil || ctx.Err() != nil:
+			failing = ""
+		case err.Error() != failing:
+			failing = err.Error()
+			logger.Error(err, "Could not collect all garbage, will try again")
+		}
+	}
+}
+
+// Result counts what one sweep removed.
+type Result struct {
+	Containers, Sandboxes, PodDirs, LogDirs, Links, Cgroups, Records int
+	// Foreign counts sandboxes and containers seen that are not ours.
+	Foreign int
+}
+
+// Empty: nothing was removed, records apart.
+func (r Result) Empty() bool {
+	return r.Containers+r.Sandboxes+r.PodDirs+r.LogDirs+r.Links+r.Cgroups == 0
+}
+
+// Sweep looks once and removes what is garbage. If anything cannot be looked at
+// it removes nothing: what was not seen is not known to be gone. What cannot be
+// removed is told in the error and does not keep the rest from going.
+func (s *Sweeper) Sweep(ctx context.Context) (Result, error) {
+	in, err := s.look(ctx)
+	if err != nil {
+		return Result{}, fmt.Errorf("collect garbage: %w", err)
+	}
+	result, err := s.remove(ctx, choose.What(in))
+	if err != nil {
+		err = fmt.Errorf("collect garbage: %w", err)
+	}
+	return result, err
+}

@@ -1,0 +1,399 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/syncloop/gc/choose"
+)
+
+// machine is a host, its runtime, its volumes and the loop's knowledge at once:
+// what it holds is what a test looks at.
+type machine struct {
+	files      map[string]host.FileInfo // by path
+	cgroups    map[string]bool
+	sandboxes  []choose.Sandbox
+	containers []choose.Container
+	known      map[types.UID]bool
+	seen       bool
+	fail       map[string]error // by the label of a call
+	calls      []string
+	onRemove   func(what string)
+}
+
+const owner = "cluster/node"
+
+func newMachine() *machine {
+	return &machine{files: map[string]host.FileInfo{}, cgroups: map[string]bool{}, known: map[types.UID]bool{}, seen: true, fail: map[string]error{}}
+}
+
+func (m *machine) add(p string, mode fs.FileMode, target string) {
+	m.files[p] = host.FileInfo{Name: path.Base(p), Mode: mode, Target: target}
+}
+
+// pod leaves on the machine all that a pod leaves, recorded or not.
+func (m *machine) pod(uid string, recorded bool) {
+	if recorded {
+		m.add("/root/bowline/pods/"+uid, 0o640, "")
+	}
+	m.add("/root/pods/"+uid, fs.ModeDir, "")
+	m.add("/var/log/pods/ns_p_"+uid, fs.ModeDir, "")
+	m.add("/var/log/pods/ns_p_"+uid+"/c/0.log", 0o640, "")
+	m.add("/var/log/containers/p_ns_c-"+uid+"id.log", fs.ModeSymlink, "/var/log/pods/ns_p_"+uid+"/c/0.log")
+	m.cgroups["/kubepods/besteffort/pod"+uid] = true
+	m.sandboxes = append(m.sandboxes, choose.Sandbox{ID: uid + "box", UID: types.UID(uid), Owner: owner, CreatedAt: time.Now().Add(-time.Hour)})
+	m.containers = append(m.containers, choose.Container{
+		ID: uid + "id", Name: "c", UID: types.UID(uid), Owner: owner, SandboxID: uid + "box", CreatedAt: time.Now().Add(-time.Hour),
+		LogPath: "/var/log/pods/ns_p_" + uid + "/c/0.log",
+	})
+}
+
+func (m *machine) call(label, arg string) error {
+	m.calls = append(m.calls, label+" "+arg)
+	if strings.HasPrefix(label, "Remove") && m.onRemove != nil {
+		m.onRemove(arg)
+	}
+	return m.fail[label]
+}
+
+func (m *machine) List(_ context.Context, dir string) ([]host.FileInfo, error) {
+	if err := m.call("List", dir); err != nil {
+		return nil, err
+	}
+	var list []host.FileInfo
+	for p, f := range m.files {
+		if path.Dir(p) == dir {
+			list = append(list, f)
+		}
+	}
+	if list == nil {
+		return nil, fs.ErrNotExist
+	}
+	slices.SortFunc(list, func(a, b host.FileInfo) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+func (m *machine) Remove(_ context.Context, p string) error {
+	if err := m.call("Remove", p); err != nil {
+		return err
+	}
+	if _, ok := m.files[p]; !ok {
+		return fs.ErrNotExist
+	}
+	delete(m.files, p)
+	return nil
+}
+
+func (m *machine) RemoveTree(_ context.Context, p string) error {
+	if err := m.call("RemoveTree", p); err != nil {
+		return err
+	}
+	for f := range m.files {
+		if f == p || strings.HasPrefix(f, p+"/") {
+			delete(m.files, f)
+		}
+	}
+	return nil
+}
+
+func (m *machine) ListCgroups(_ context.Context, parent string) ([]string, error) {
+	if err := m.call("ListCgroups", parent); err != nil {
+		return nil, err
+	}
+	var names []string
+	for c := range m.cgroups {
+		if path.Dir(c) == parent {
+			names = append(names, path.Base(c))
+		}
+	}
+	return names, nil
+}
+
+func (m *machine) RemoveCgroup(_ context.Context, p string) error {
+	if err := m.call("RemoveCgroup", p); err != nil {
+		return err
+	}
+	delete(m.cgroups, p)
+	return nil
+}
+
+// cri and volumes are machine's other faces; List has two meanings.
+type cri struct{ *machine }
+
+func (c cri) List(context.Context) ([]choose.Sandbox, []choose.Container, error) {
+	err := c.call("cri/List", "")
+	return slices.Clone(c.sandboxes), slices.Clone(c.containers), err
+}
+
+func (c cri) RemoveContainer(_ context.Context, id string) error {
+	if err := c.call("RemoveContainer", id); err != nil {
+		return err
+	}
+	c.containers = slices.DeleteFunc(c.containers, func(x choose.Container) bool { return x.ID == id })
+	c.machine.containers = c.containers
+	return nil
+}
+
+func (c cri) RemoveSandbox(_ context.Context, id string) error {
+	if err := c.call("RemoveSandbox", id); err != nil {
+		return err
+	}
+	c.machine.sandboxes = slices.DeleteFunc(c.machine.sandboxes, func(x choose.Sandbox) bool { return x.ID == id })
+	return nil
+}
+
+type volumes struct{ *machine }
+
+func (v volumes) Orphans(context.Context) ([]types.UID, error) {
+	var uids []types.UID
+	for p := range v.files {
+		if _, recorded := v.files["/root/bowline/pods/"+path.Base(p)]; path.Dir(p) == "/root/pods" && recorded {
+			uids = append(uids, types.UID(path.Base(p)))
+		}
+	}
+	return uids, v.call("Orphans", "")
+}
+
+func (v volumes) Release(ctx context.Context, uid types.UID) error {
+	if err := v.call("Release", string(uid)); err != nil {
+		return err
+	}
+	return v.RemoveTree(ctx, "/root/pods/"+string(uid))
+}
+
+type pods struct{ *machine }
+
+func (p pods) SourcesSeen() bool        { return p.seen }
+func (p pods) Known(uid types.UID) bool { return p.known[uid] }
+
+func (m *machine) sweeper(t *testing.T) *Sweeper {
+	t.Helper()
+	s, err := New(Config{
+		Host: m, Runtime: cri{m}, Volumes: volumes{m}, Pods: pods{m}, Owner: owner,
+		RecordDir: "/root/bowline/pods", LogsRoot: "/var/log/pods", LinksDir: "/var/log/containers",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (m *machine) left(uid string) []string {
+	var list []string
+	for p := range m.files {
+		if strings.Contains(p, uid) {
+			list = append(list, p)
+		}
+	}
+	for c := range m.cgroups {
+		if strings.Contains(c, uid) {
+			list = append(list, c)
+		}
+	}
+	for _, c := range m.containers {
+		if string(c.UID) == uid {
+			list = append(list, c.ID)
+		}
+	}
+	for _, s := range m.sandboxes {
+		if string(s.UID) == uid {
+			list = append(list, s.ID)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func TestSweepLeavesNothingOfThePodsThatAreGone(t *testing.T) {
+	m := newMachine()
+	m.pod("gone", true)
+	m.pod("known", true)
+	m.known["known"] = true
+	m.pod("foreign", false)
+	for i := range m.sandboxes {
+		if m.sandboxes[i].UID == "foreign" {
+			m.sandboxes[i].Owner, m.containers[i].Owner = "", ""
+		}
+	}
+	known, foreign := m.left("known"), m.left("foreign")
+	s := m.sweeper(t)
+	first, err := s.Sweep(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Result{Containers: 1, Sandboxes: 1, PodDirs: 1, LogDirs: 1, Links: 1, Cgroups: 1, Foreign: 2}); first != want {
+		t.Errorf("first sweep: %+v, want %+v", first, want)
+	}
+	second, err := s.Sweep(t.Context())
+	if err != nil || second != (Result{Records: 1, Foreign: 2}) {
+		t.Errorf("second sweep: %+v, %v", second, err)
+	}
+	if left := m.left("gone"); left != nil {
+		t.Errorf("left: %v", left)
+	}
+	if got := m.left("known"); !slices.Equal(got, known) {
+		t.Errorf("of the known pod is left %v of %v", got, known)
+	}
+	if got := m.left("foreign"); !slices.Equal(got, foreign) {
+		t.Errorf("of the foreign pod is left %v of %v", got, foreign)
+	}
+	m.calls = nil
+	if third, err := s.Sweep(t.Context()); err != nil || !third.Empty() || third.Records != 0 {
+		t.Errorf("third sweep: %+v, %v", third, err)
+	}
+	for _, c := range m.calls {
+		if strings.HasPrefix(c, "Remove") {
+			t.Errorf("third sweep called %s", c)
+		}
+	}
+}
+
+func TestWhatWasNotSeenIsNotGone(t *testing.T) {
+	for _, label := range []string{"List", "ListCgroups", "cri/List", "Orphans"} {
+		m := newMachine()
+		m.pod("gone", true)
+		before := m.left("gone")
+		m.fail[label] = host.ErrUnreachable
+		if _, err := m.sweeper(t).Sweep(t.Context()); !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("%s: err = %v", label, err)
+		}
+		if got := m.left("gone"); !slices.Equal(got, before) {
+			t.Errorf("%s failed, and %v is left of %v", label, got, before)
+		}
+	}
+}
+
+func TestAContainerThatStaysKeepsItsPod(t *testing.T) {
+	m := newMachine()
+	m.pod("gone", true)
+	before := m.left("gone")
+	m.fail["RemoveContainer"] = errors.New("busy")
+	if _, err := m.sweeper(t).Sweep(t.Context()); err == nil || !strings.Contains(err.Error(), "busy") {
+		t.Fatalf("err = %v", err)
+	}
+	if got := m.left("gone"); !slices.Equal(got, before) {
+		t.Errorf("left %v of %v", got, before)
+	}
+}
+
+func TestVolumesThatStayKeepTheLogs(t *testing.T) {
+	m := newMachine()
+	m.pod("gone", true)
+	m.fail["Release"] = errors.New("still mounted")
+	if _, err := m.sweeper(t).Sweep(t.Context()); err == nil {
+		t.Fatal("no error")
+	}
+	left := m.left("gone")
+	for _, p := range []string{"/root/pods/gone", "/root/bowline/pods/gone", "/var/log/pods/ns_p_gone", "/kubepods/besteffort/podgone"} {
+		if !slices.Contains(left, p) {
+			t.Errorf("%s went", p)
+		}
+	}
+}
+
+func TestAStaticPodThatComesBackMeanwhile(t *testing.T) {
+	m := newMachine()
+	m.pod("static", true)
+	m.onRemove = func(what string) {
+		if what == "staticbox" {
+			m.known["static"] = true
+		}
+	}
+	if _, err := m.sweeper(t).Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left := m.left("static")
+	for _, p := range []string{"/root/pods/static", "/var/log/pods/ns_p_static", "/kubepods/besteffort/podstatic"} {
+		if !slices.Contains(left, p) {
+			t.Errorf("%s went", p)
+		}
+	}
+}
+
+func TestLogsOfASurplusContainerGoWithIt(t *testing.T) {
+	m := newMachine()
+	m.pod("u", true)
+	m.known["u"] = true
+	c := m.containers[0]
+	c.ID, c.CreatedAt, c.LogPath = "newer", c.CreatedAt.Add(time.Minute), "/var/log/pods/ns_p_u/c/1.log"
+	m.containers = append(m.containers, c)
+	for _, name := range []string{"0.log.20260101-000000", "0.log.20260101-000000.gz", "1.log", "1.log.20260101-000000", "10.log"} {
+		m.add("/var/log/pods/ns_p_u/c/"+name, 0o640, "")
+	}
+	if _, err := m.sweeper(t).Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for p := range m.files {
+		if path.Dir(p) == "/var/log/pods/ns_p_u/c" {
+			left = append(left, path.Base(p))
+		}
+	}
+	slices.Sort(left)
+	if want := []string{"1.log", "1.log.20260101-000000", "10.log"}; !slices.Equal(left, want) {
+		t.Errorf("logs left: %v, want %v", left, want)
+	}
+}
+
+func TestALogPathElsewhereIsNotTouched(t *testing.T) {
+	for _, p := range []string{"/etc/passwd", "/var/log/pods/ns_p_other/c/0.log", "/var/log/pods/../x/ns_p_u/0.log", ""} {
+		m := newMachine()
+		m.pod("u", true)
+		m.known["u"] = true
+		old := m.containers[0]
+		old.ID, old.CreatedAt, old.LogPath = "older", old.CreatedAt.Add(-time.Minute), p
+		m.containers = append(m.containers, old)
+		m.add(path.Clean("/"+p), 0o640, "")
+		before := len(m.files)
+		result, err := m.sweeper(t).Sweep(t.Context())
+		if err != nil || result.Containers != 1 {
+			t.Fatalf("%+v, %v", result, err)
+		}
+		if len(m.files) != before {
+			t.Errorf("%q: %d files of %d left", p, len(m.files), before)
+		}
+	}
+}
+
+func TestRunSweepsEachMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine()
+		m.pod("gone", true)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- m.sweeper(t).Run(ctx) }()
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		if m.left("gone") == nil {
+			t.Error("swept at once: the sources may not have been seen")
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if left := m.left("gone"); left != nil {
+			t.Errorf("left after three minutes: %v", left)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestConfigNamesEveryFault(t *testing.T) {
+	_, err := New(Config{})
+	for _, field := range []string{"Host", "Runtime", "Volumes", "Pods", "Owner", "RecordDir", "LogsRoot", "LinksDir"} {
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s is not named in %v", field, err)
+		}
+	}
+}

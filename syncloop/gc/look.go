@@ -1,0 +1,119 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/syncloop/gc/choose"
+)
+
+// look gathers all that choose.What needs, in the order that choose.Input
+// demands: the machine, the runtime, and the loop last.
+func (s *Sweeper) look(ctx context.Context) (choose.Input, error) {
+	in := choose.Input{
+		Owner:    s.cfg.Owner,
+		MinAge:   s.cfg.MinAge,
+		LogsRoot: s.cfg.LogsRoot,
+		Known:    map[types.UID]bool{},
+		Records:  map[types.UID]bool{},
+	}
+	var err error
+	if in.PodDirs, err = s.cfg.Volumes.Orphans(ctx); err != nil {
+		return in, err
+	}
+	logs, err := s.list(ctx, s.cfg.LogsRoot)
+	if err != nil {
+		return in, err
+	}
+	for _, f := range logs {
+		if f.Mode.IsDir() {
+			in.LogDirs = append(in.LogDirs, f.Name)
+		}
+	}
+	links, err := s.list(ctx, s.cfg.LinksDir)
+	if err != nil {
+		return in, err
+	}
+	for _, f := range links {
+		if f.Mode&fs.ModeSymlink != 0 && path.IsAbs(f.Target) {
+			in.Links = append(in.Links, choose.Link{Name: f.Name, Target: f.Target})
+		}
+	}
+	if in.Cgroups, err = s.cgroups(ctx); err != nil {
+		return in, err
+	}
+	records, err := s.list(ctx, s.cfg.RecordDir)
+	if err != nil {
+		return in, err
+	}
+	for _, f := range records {
+		// A temporary name of a write that was cut off is no UID.
+		if f.Mode.IsRegular() && !strings.HasPrefix(f.Name, ".") {
+			in.Records[types.UID(f.Name)] = true
+		}
+	}
+	if in.Sandboxes, in.Containers, err = s.cfg.Runtime.List(ctx); err != nil {
+		return in, fmt.Errorf("list what the runtime has: %w", err)
+	}
+	in.SourcesSeen = s.cfg.Pods.SourcesSeen()
+	s.know(&in)
+	in.Now = time.Now()
+	return in, nil
+}
+
+// know asks the loop about every pod that was seen.
+func (s *Sweeper) know(in *choose.Input) {
+	ask := func(uid types.UID) {
+		if _, asked := in.Known[uid]; !asked {
+			in.Known[uid] = s.cfg.Pods.Known(uid)
+		}
+	}
+	for i := range in.Sandboxes {
+		ask(in.Sandboxes[i].UID)
+	}
+	for i := range in.Containers {
+		ask(in.Containers[i].UID)
+	}
+	for uid := range in.Records {
+		ask(uid)
+	}
+}
+
+func (s *Sweeper) cgroups(ctx context.Context) ([]choose.Cgroup, error) {
+	var list []choose.Cgroup
+	for _, parent := range s.cfg.CgroupParents {
+		names, err := s.cfg.Host.ListCgroups(ctx, parent)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list cgroups in %s: %w", parent, err)
+		}
+		for _, name := range names {
+			if uid := choose.CgroupUID(name); uid != "" {
+				list = append(list, choose.Cgroup{Path: path.Join(parent, name), UID: uid})
+			}
+		}
+	}
+	return list, nil
+}
+
+// list is the host's List, empty where there is no directory.
+func (s *Sweeper) list(ctx context.Context, dir string) ([]host.FileInfo, error) {
+	infos, err := s.cfg.Host.List(ctx, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", dir, err)
+	}
+	return infos, nil
+}

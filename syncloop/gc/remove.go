@@ -1,0 +1,116 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/syncloop/gc/choose"
+)
+
+// remove takes away what was chosen, each kind after those that it may still
+// depend on. Where a pod was chosen because nobody has it, the loop is asked once
+// more at the last moment: a static pod comes back under its old UID.
+func (s *Sweeper) remove(ctx context.Context, r choose.Removals) (Result, error) {
+	result := Result{Foreign: r.Foreign}
+	var faults []error
+	// try reports whether the thing went.
+	try := func(count *int, what string, err error) bool {
+		if err != nil {
+			faults = append(faults, fmt.Errorf("remove %s: %w", what, err))
+			return false
+		}
+		*count++
+		return true
+	}
+	failed := map[types.UID]bool{} // pods of which something stayed
+	occupied := map[string]bool{}  // sandboxes in which a container stayed
+	stayed := map[string]bool{}    // container IDs
+
+	for _, c := range r.Containers {
+		if !try(&result.Containers, "container "+c.ID, s.cfg.Runtime.RemoveContainer(ctx, c.ID)) {
+			failed[c.UID], occupied[c.SandboxID], stayed[c.ID] = true, true, true
+			continue
+		}
+		if err := s.removeLog(ctx, c); err != nil {
+			faults = append(faults, fmt.Errorf("remove log of container %s: %w", c.ID, err))
+		}
+	}
+	for _, sb := range r.Sandboxes {
+		if occupied[sb.ID] || !try(&result.Sandboxes, "sandbox "+sb.ID, s.cfg.Runtime.RemoveSandbox(ctx, sb.ID)) {
+			failed[sb.UID] = true
+		}
+	}
+	came := func(uid types.UID) bool { return failed[uid] || s.cfg.Pods.Known(uid) }
+	for _, uid := range r.PodDirs {
+		if came(uid) {
+			continue
+		}
+		if !try(&result.PodDirs, "volumes of pod "+string(uid), s.cfg.Volumes.Release(ctx, uid)) {
+			failed[uid] = true
+		}
+	}
+	for _, name := range r.LogDirs {
+		if came(choose.LogDirUID(name)) || !single(name) {
+			continue
+		}
+		try(&result.LogDirs, "log directory "+name, ignoreMissing(s.cfg.Host.RemoveTree(ctx, path.Join(s.cfg.LogsRoot, name))))
+	}
+	for _, name := range r.Links {
+		if single(name) && !stayed[choose.LinkContainerID(name)] {
+			try(&result.Links, "log link "+name, ignoreMissing(s.cfg.Host.Remove(ctx, path.Join(s.cfg.LinksDir, name))))
+		}
+	}
+	for _, c := range r.Cgroups {
+		if !came(c.UID) {
+			try(&result.Cgroups, "cgroup "+c.Path, s.cfg.Host.RemoveCgroup(ctx, c.Path))
+		}
+	}
+	for _, uid := range r.Records {
+		if !came(uid) && single(string(uid)) {
+			try(&result.Records, "record of pod "+string(uid), ignoreMissing(s.cfg.Host.Remove(ctx, path.Join(s.cfg.RecordDir, string(uid)))))
+		}
+	}
+	return result, errors.Join(faults...)
+}
+
+// removeLog removes a container's log and what rotation made of it
+// (0.log, 0.log.20260102-150405, ...gz), if it lies in its own pod's directory.
+func (s *Sweeper) removeLog(ctx context.Context, c choose.Container) error {
+	rest, ok := strings.CutPrefix(path.Clean(c.LogPath), path.Clean(s.cfg.LogsRoot)+"/")
+	podDir, _, _ := strings.Cut(rest, "/")
+	if !ok || c.UID == "" || choose.LogDirUID(podDir) != c.UID {
+		return nil
+	}
+	dir, base := path.Split(path.Clean(c.LogPath))
+	files, err := s.list(ctx, path.Clean(dir))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if f.Name != base && !strings.HasPrefix(f.Name, base+".") {
+			continue
+		}
+		if err := ignoreMissing(s.cfg.Host.Remove(ctx, path.Join(dir, f.Name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// single: name is one element of a path, as every name from a listing is.
+func single(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/")
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
