@@ -1,0 +1,184 @@
+// Package handler is what probes and lifecycle hooks have in common: the
+// resolution of ports, the HTTP request that the kubelet would send, and a
+// client whose connections are opened on the machine.
+package handler
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Version is the Kubernetes release whose behaviour probes and hooks show, in
+// their User-Agent too.
+const Version = "1.37"
+
+// MaxBody is how much of a response is read, in bytes.
+const MaxBody = 10 << 10
+
+// Dialer opens connections from the machine where the pod runs (host.Host).
+type Dialer interface {
+	Dial(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Port resolves a port given by number, or by the name of one of c's ports.
+func Port(p intstr.IntOrString, c *v1.Container) (int, error) {
+	n := p.IntValue()
+	if p.Type == intstr.String {
+		n = -1
+		for _, cp := range c.Ports {
+			if cp.Name == p.StrVal {
+				n = int(cp.ContainerPort)
+				break
+			}
+		}
+		if n < 0 {
+			return 0, fmt.Errorf("port %q not found", p.StrVal)
+		}
+	}
+	if n < 1 || n > 65535 {
+		return 0, fmt.Errorf("invalid port number: %v", n)
+	}
+	return n, nil
+}
+
+// Request makes the request of an httpGet action; podIP is asked where the
+// action names no host. purpose is the middle of the User-Agent: "probe" or
+// "lifecycle".
+func Request(ctx context.Context, a *v1.HTTPGetAction, c *v1.Container, podIP, purpose string) (*http.Request, error) {
+	port, err := Port(a.Port, c)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(a.Path)
+	if err != nil {
+		u = &url.URL{Path: a.Path} // too late to refuse it: sent as it is
+	}
+	u.Scheme = strings.ToLower(string(a.Scheme))
+	if u.Scheme == "" {
+		u.Scheme = "http"
+	}
+	host := a.Host
+	if host == "" {
+		host = podIP
+	}
+	u.Host = net.JoinHostPort(host, strconv.Itoa(port))
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range a.HTTPHeaders {
+		req.Header.Add(h.Name, h.Value)
+	}
+	if _, ok := req.Header["User-Agent"]; !ok {
+		req.Header.Set("User-Agent", "kube-"+purpose+"/"+Version)
+	}
+	if v, ok := req.Header["Accept"]; !ok {
+		req.Header.Set("Accept", "*/*")
+	} else if v[0] == "" {
+		req.Header.Del("Accept") // asked for without one
+	}
+	req.Host = req.Header.Get("Host")
+	return req, nil
+}
+
+// Client sends requests over connections that dial opens. It verifies no
+// certificate, keeps no connection, knows no proxy, and follows redirects within
+// the first host name only; one to elsewhere is the response itself.
+func Client(dial Dialer, h2c bool) *http.Client {
+	t := &http.Transport{
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, // as the kubelet: a probe has no name to verify
+		TLSHandshakeTimeout: 10 * time.Second,
+		DisableKeepAlives:   true,
+		DisableCompression:  true,
+		ForceAttemptHTTP2:   true,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if o, ok := ctx.Value(opened{}).(*Opened); ok && o.address == address {
+				if conn := o.take(); conn != nil {
+					return conn, nil
+				}
+			}
+			return dial.Dial(ctx, network, address)
+		},
+	}
+	if h2c {
+		t.Protocols = new(http.Protocols)
+		t.Protocols.SetUnencryptedHTTP2(true)
+	}
+	return &http.Client{
+		Transport: t,
+		CheckRedirect: func(req *http.Request, via []*http.Request) error {
+			if req.URL.Hostname() != via[0].URL.Hostname() {
+				return http.ErrUseLastResponse
+			}
+			if len(via) >= 10 {
+				return errors.New("stopped after 10 redirects")
+			}
+			return nil
+		},
+	}
+}
+
+type opened struct{}
+
+// Opened is a connection that was opened before its request, so that the time
+// it took to open is not the request's.
+type Opened struct {
+	address string
+	conn    chan net.Conn
+}
+
+// WithOpened makes the first connection to address under the context conn. The
+// caller closes what is left of it with Close.
+func WithOpened(ctx context.Context, address string, conn net.Conn) (context.Context, *Opened) {
+	if l, ok := conn.(interface{ SetLinger(sec int) error }); ok {
+		_ = l.SetLinger(1) // a probe a second leaves no minute of TIME-WAIT behind
+	}
+	o := &Opened{address: address, conn: make(chan net.Conn, 1)}
+	o.conn <- conn
+	return context.WithValue(ctx, opened{}, o), o
+}
+
+func (o *Opened) take() net.Conn {
+	select {
+	case c := <-o.conn:
+		return c
+	default:
+		return nil
+	}
+}
+
+// Close closes the connection if no request took it.
+func (o *Opened) Close() {
+	if c := o.take(); c != nil {
+		c.Close()
+	}
+}
+
+// Body reads at most MaxBody bytes; more is cut, not an error.
+func Body(r io.Reader) (string, error) {
+	b, err := io.ReadAll(io.LimitReader(r, MaxBody))
+	return string(b), err
+}
+
+// Address is the host and port that the request's connection goes to.
+func Address(u *url.URL) string {
+	if u.Port() != "" {
+		return u.Host
+	}
+	if u.Scheme == "https" {
+		return net.JoinHostPort(u.Hostname(), "443")
+	}
+	return net.JoinHostPort(u.Hostname(), "80")
+}

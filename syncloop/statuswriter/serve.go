@@ -1,0 +1,249 @@
+package statuswriter
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// serve is one worker: it takes an entry, writes it, and says how it went.
+func (w *Writer) serve(ctx context.Context) {
+	for {
+		e := w.next()
+		if e == nil {
+			return
+		}
+		log := klog.FromContext(ctx).WithValues("pod", klog.KRef(e.ref.Namespace, e.ref.Name), "uid", e.ref.UID)
+		callCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+		err := w.write(callCtx, e)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		w.settle(log, e, err)
+	}
+}
+
+// next waits for an entry to write; nil when the writer stops.
+func (w *Writer) next() *entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		for len(w.queue) == 0 && !w.stopped {
+			w.work.Wait()
+		}
+		if w.stopped {
+			return nil
+		}
+		uid := w.queue[0]
+		w.queue = w.queue[1:]
+		if e := w.entries[uid]; e != nil && e.queued {
+			e.queued, e.busy = false, true
+			return e
+		}
+	}
+}
+
+// settle takes the result of one write and tells those who wait for it.
+func (w *Writer) settle(log klog.Logger, e *entry, err error) {
+	w.mu.Lock()
+	e.busy = false
+	var done func()
+	if e.finished && e.final != nil {
+		done, e.final = e.final, nil
+	}
+	accepted := e.accepted()
+	news := accepted && !e.told
+	e.told = accepted
+	switch {
+	case apierrors.IsForbidden(err) && e.forgotten:
+		// A pod of this name on another node: ours is no more, and nobody waits.
+		e.finished = true
+	case err != nil:
+		if e.failures == 0 {
+			log.Error(err, "Status is not written; trying again until it is")
+		}
+		delay, _ := apierrors.SuggestsClientDelay(err)
+		w.backOff(e, time.Duration(delay)*time.Second)
+	default:
+		if e.failures > 0 {
+			log.Info("Status is written again", "failures", e.failures)
+			e.failures = 0
+		}
+		if e.again {
+			e.again = false
+			w.enqueue(e)
+		}
+	}
+	w.drop(e)
+	w.mu.Unlock()
+	if done != nil {
+		done()
+	}
+	if news {
+		w.cfg.Changed(e.ref)
+	}
+}
+
+// write brings the API server to the wanted status, and to no object at all if
+// that is asked for. A nil error means that nothing of this try remains to do.
+func (w *Writer) write(ctx context.Context, e *entry) error {
+	w.mu.Lock()
+	wanted, version, api, rv, deleting, final := e.wanted, e.version, e.api, e.rv, e.deleting, e.final != nil
+	w.mu.Unlock()
+	object, ok := w.cfg.Mirror(e.ref)
+	if !ok {
+		return nil // Reconcile comes with the mirror pod
+	}
+	if object.UID != e.ref.UID {
+		w.mu.Lock()
+		e.mirror = true
+		w.mu.Unlock()
+	}
+	if rv == "" || final && !deleting {
+		p, err := w.get(ctx, e, object)
+		if err != nil || p == nil {
+			return err
+		}
+		api, deleting = p.Status, p.DeletionTimestamp != nil
+	}
+	if wanted != nil {
+		if err := w.patch(ctx, e, object, api, *wanted, version); err != nil {
+			return err
+		}
+	}
+	if !final {
+		return nil
+	}
+	w.mu.Lock()
+	finished, latest, mirror := e.finished, e.sent == e.version, e.mirror
+	w.mu.Unlock()
+	switch {
+	case finished:
+		return nil
+	case !latest:
+		w.mu.Lock()
+		e.again = true // a newer status came meanwhile: it goes first
+		w.mu.Unlock()
+		return nil
+	case mirror:
+		w.finish(e) // its own source deletes it
+		return nil
+	case !deleting:
+		return nil // nobody asked for it: Reconcile comes with the deletionTimestamp
+	}
+	return w.delete(ctx, e, object)
+}
+
+// patch sends what the wanted status changes of api's.
+func (w *Writer) patch(ctx context.Context, e *entry, object pod.Ref, api, wanted v1.PodStatus, version uint64) error {
+	body, err := statusPatch(object.UID, api, w.cfg.Merge(api, wanted))
+	if err != nil {
+		return fmt.Errorf("status patch of pod %s: %w", object, err)
+	}
+	w.mu.Lock()
+	rv := e.rv
+	if body == nil || bytes.Equal(body, e.futile) && rv == e.futileRV {
+		e.sent = max(e.sent, version)
+		w.mu.Unlock()
+		return nil
+	}
+	w.mu.Unlock()
+	p, err := w.cfg.Pods.Pods(object.Namespace).Patch(ctx, object.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	switch {
+	case err == nil && p.UID != object.UID:
+		w.finish(e) // a server that does not check the precondition
+	case err == nil:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.learn(e, p); p.ResourceVersion != "" && p.ResourceVersion == rv {
+			e.futile, e.futileRV = body, rv
+		}
+		e.sent = max(e.sent, version)
+	case apierrors.IsNotFound(err):
+		w.finish(e)
+	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
+		// Another UID under this name, or what we knew of it is too old.
+		if p, getErr := w.get(ctx, e, object); getErr != nil || p == nil {
+			return getErr
+		}
+		fallthrough
+	default:
+		return fmt.Errorf("patch status of pod %s: %w", object, err)
+	}
+	return nil
+}
+
+// delete takes the object away; the UID keeps it from hitting a successor.
+func (w *Writer) delete(ctx context.Context, e *entry, object pod.Ref) error {
+	now := int64(0)
+	err := w.cfg.Pods.Pods(object.Namespace).Delete(ctx, object.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(object.UID)),
+	})
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		w.finish(e)
+		return nil
+	case apierrors.IsConflict(err):
+		if p, getErr := w.get(ctx, e, object); getErr != nil || p == nil {
+			return getErr
+		}
+	}
+	return fmt.Errorf("delete pod %s: %w", object, err)
+}
+
+// get reads the object anew. It returns nil without an error, and finishes the
+// entry, if the object is absent or another's.
+func (w *Writer) get(ctx context.Context, e *entry, object pod.Ref) (*v1.Pod, error) {
+	p, err := w.cfg.Pods.Pods(object.Namespace).Get(ctx, object.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && p.UID != object.UID {
+		w.finish(e)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get pod %s: %w", object, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.learn(e, p)
+	return p, nil
+}
+
+// finish marks that there is no object to write to any more.
+func (w *Writer) finish(e *entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.finished = true
+}
+
+// statusPatch is the strategic merge patch from one status to another with the
+// UID as precondition, or nil if there is nothing to change.
+func statusPatch(uid types.UID, from, to v1.PodStatus) ([]byte, error) {
+	old, err := json.Marshal(v1.Pod{Status: from})
+	if err != nil {
+		return nil, err
+	}
+	next, err := json.Marshal(v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}, Status: to})
+	if err != nil {
+		return nil, err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(old, next, v1.Pod{})
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Equal(patch, fmt.Appendf(nil, `{"metadata":{"uid":%q}}`, uid)) {
+		return nil, nil
+	}
+	return patch, nil
+}

@@ -1,0 +1,490 @@
+package statuswriter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// api is an API server of one pod, as far as this package can tell the
+// difference: resource versions, UID preconditions, strategic patches, and
+// faults on request.
+type api struct {
+	mu    sync.Mutex
+	pod   *v1.Pod // nil: absent
+	rv    int
+	calls []string // "patch", "get", "delete"
+	// fail, if set, is asked before each call.
+	fail func(verb string) error
+	// ignore makes a patch change nothing, as a server does with fields it drops.
+	ignore bool
+	bodies []string
+}
+
+var gr = schema.GroupResource{Resource: "pods"}
+
+func (a *api) client() kubernetes.Interface {
+	c := &fake.Clientset{}
+	c.AddReactor("*", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.calls = append(a.calls, action.GetVerb())
+		if a.fail != nil {
+			if err := a.fail(action.GetVerb()); err != nil {
+				return true, nil, err
+			}
+		}
+		p, err := a.do(action)
+		return true, p, err
+	})
+	return c
+}
+
+func (a *api) do(action clienttesting.Action) (*v1.Pod, error) {
+	if a.pod == nil {
+		return nil, apierrors.NewNotFound(gr, "p")
+	}
+	switch act := action.(type) {
+	case clienttesting.PatchActionImpl:
+		if act.GetSubresource() != "status" || act.GetPatchType() != types.StrategicMergePatchType {
+			return nil, errors.New("not a strategic merge patch of the status")
+		}
+		a.bodies = append(a.bodies, string(act.GetPatch()))
+		var head v1.Pod
+		if err := json.Unmarshal(act.GetPatch(), &head); err != nil {
+			return nil, err
+		}
+		if head.UID != a.pod.UID {
+			return nil, apierrors.NewConflict(gr, "p", errors.New("the UID in the precondition does not match"))
+		}
+		if a.ignore {
+			return a.pod.DeepCopy(), nil
+		}
+		old, _ := json.Marshal(a.pod)
+		next, err := strategicpatch.StrategicMergePatch(old, act.GetPatch(), v1.Pod{})
+		if err != nil {
+			return nil, err
+		}
+		var p v1.Pod
+		if err := json.Unmarshal(next, &p); err != nil {
+			return nil, err
+		}
+		a.store(&p)
+	case clienttesting.DeleteActionImpl:
+		if u := act.DeleteOptions.Preconditions.UID; u == nil || *u != a.pod.UID {
+			return nil, apierrors.NewConflict(gr, "p", errors.New("the UID in the precondition does not match"))
+		}
+		if *act.DeleteOptions.GracePeriodSeconds != 0 {
+			return nil, errors.New("a graceful deletion")
+		}
+		a.pod = nil
+		return nil, nil
+	}
+	return a.pod.DeepCopy(), nil
+}
+
+func (a *api) store(p *v1.Pod) {
+	a.rv++
+	p.ResourceVersion = strconv.Itoa(a.rv)
+	a.pod = p
+}
+
+// edit changes the pod as another client would, and returns it as a watch shows it.
+func (a *api) edit(f func(*v1.Pod)) *v1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.pod.DeepCopy()
+	f(p)
+	a.store(p)
+	return p.DeepCopy()
+}
+
+func (a *api) count(verb string) (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.calls {
+		if c == verb {
+			n++
+		}
+	}
+	return n
+}
+
+// merge keeps the conditions of others, whose types have a slash.
+func merge(api, wanted v1.PodStatus) v1.PodStatus {
+	out := *wanted.DeepCopy()
+	out.Conditions = nil
+	for _, c := range api.Conditions {
+		if strings.Contains(string(c.Type), "/") {
+			out.Conditions = append(out.Conditions, c)
+		}
+	}
+	out.Conditions = append(out.Conditions, wanted.Conditions...)
+	return out
+}
+
+func running(ready v1.ConditionStatus) v1.PodStatus {
+	return v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: ready}}}
+}
+
+func start(t *testing.T, a *api, tune func(*Config)) (*Writer, *v1.Pod) {
+	t.Helper()
+	a.store(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid"}, Status: v1.PodStatus{Phase: v1.PodPending}})
+	c := Config{Pods: a.client().CoreV1(), Merge: merge}
+	if tune != nil {
+		tune(&c)
+	}
+	w, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = w.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return w, a.pod.DeepCopy()
+}
+
+func TestPatchesOnlyWhatChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		w, p := start(t, a, nil)
+		p = a.edit(func(p *v1.Pod) {
+			p.Status.Conditions = []v1.PodCondition{{Type: "ex/gate", Status: v1.ConditionTrue}}
+		})
+		st := running(v1.ConditionFalse)
+		st.PodIP = "10.0.0.5"
+		w.Set(p, st)
+		synctest.Wait()
+		st.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+		w.Set(p, st) // p is the older one: the writer knows better
+		w.Set(p, st)
+		synctest.Wait()
+		if n := a.count("patch"); n != 2 {
+			t.Fatalf("%d patches for two statuses", n)
+		}
+		if b := a.bodies[1]; strings.Contains(b, "podIP") || !strings.Contains(b, `"uid":"uid"`) || !strings.Contains(b, `"status":"True"`) {
+			t.Errorf("second patch %s", b)
+		}
+		if got := a.pod.Status; got.PodIP != "10.0.0.5" || len(got.Conditions) != 2 || a.count("get") != 0 {
+			t.Errorf("status %+v, calls %v", got, a.calls)
+		}
+	})
+}
+
+func TestCoalescesWhileAWriteIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		hold := make(chan struct{})
+		w, p := start(t, a, nil)
+		a.fail = func(string) error {
+			a.mu.Unlock()
+			<-hold
+			a.mu.Lock()
+			return nil
+		}
+		for i := range 50 {
+			st := running(v1.ConditionFalse)
+			st.Message = strconv.Itoa(i)
+			w.Set(p, st)
+			synctest.Wait()
+		}
+		close(hold)
+		synctest.Wait()
+		if n := a.count("patch"); n != 2 || a.pod.Status.Message != "49" {
+			t.Errorf("%d patches, last message %q; want the first and the last", n, a.pod.Status.Message)
+		}
+	})
+}
+
+func TestRetriesUntilTheAPIIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		w, p := start(t, a, nil)
+		a.fail = func(string) error { return errors.New("connection refused") }
+		w.Set(p, running(v1.ConditionFalse))
+		time.Sleep(5 * time.Minute)
+		n := a.count("patch")
+		if n < 25 || n > 50 {
+			t.Errorf("%d tries in 5 minutes", n)
+		}
+		w.Set(p, running(v1.ConditionTrue)) // the newest is what gets written
+		a.mu.Lock()
+		a.fail = nil
+		a.mu.Unlock()
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if a.pod.Status.Conditions[0].Status != v1.ConditionTrue || a.count("patch") != n+1 {
+			t.Errorf("status %+v after %d patches", a.pod.Status, a.count("patch"))
+		}
+	})
+}
+
+func TestReconcilePutsRightWhatAnotherWrote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		w, p := start(t, a, nil)
+		w.Set(p, running(v1.ConditionTrue))
+		synctest.Wait()
+		w.Reconcile(a.edit(func(*v1.Pod) {})) // an event that changes nothing of ours
+		synctest.Wait()
+		if n := a.count("patch"); n != 1 {
+			t.Fatalf("%d patches", n)
+		}
+		w.Reconcile(a.edit(func(p *v1.Pod) {
+			p.Status.Conditions[0].Status = v1.ConditionFalse // the node controller
+			p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: "ex/gate", Status: v1.ConditionTrue})
+		}))
+		synctest.Wait()
+		got := a.pod.Status.Conditions
+		if len(got) != 2 || !slices.ContainsFunc(got, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue }) {
+			t.Errorf("conditions %+v", got)
+		}
+	})
+}
+
+func TestAPatchThatChangesNothingIsNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{ignore: true}
+		w, p := start(t, a, nil)
+		for range 5 {
+			w.Set(p, running(v1.ConditionTrue))
+			synctest.Wait()
+		}
+		if n := a.count("patch"); n != 1 {
+			t.Errorf("%d patches", n)
+		}
+	})
+}
+
+func TestFinalComesAfterTheLastStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		var changed []pod.Ref
+		w, _ := start(t, a, func(c *Config) { c.Changed = func(r pod.Ref) { changed = append(changed, r) } })
+		p := a.edit(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+		down := true
+		a.fail = func(string) error {
+			if down {
+				return apierrors.NewServiceUnavailable("later")
+			}
+			return nil
+		}
+		w.Set(p, v1.PodStatus{Phase: v1.PodFailed})
+		done := 0
+		w.Final(refOf(p), func() { done++ })
+		w.Final(refOf(p), func() { done += 100 }) // asked for already
+		w.Forget(p.UID)                           // what is owed is still done
+		time.Sleep(time.Second)
+		if w.Accepted(p.UID) || done != 0 {
+			t.Fatal("accepted while the API server is away")
+		}
+		a.mu.Lock()
+		down, a.calls = false, nil
+		a.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		if !slices.Equal(a.calls, []string{"patch", "delete"}) || a.pod != nil || done != 1 {
+			t.Errorf("calls %v, done %d", a.calls, done)
+		}
+		if len(changed) != 1 {
+			t.Errorf("Changed called for %v", changed)
+		}
+		if w.mu.Lock(); len(w.entries) != 0 {
+			t.Error("the entry stays for ever")
+		}
+		w.mu.Unlock()
+	})
+}
+
+func TestFinalLeavesAloneWhatNobodyDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		w, p := start(t, a, nil)
+		w.Set(p, v1.PodStatus{Phase: v1.PodSucceeded})
+		done := false
+		w.Final(refOf(p), func() { done = true })
+		time.Sleep(time.Minute)
+		if a.pod == nil || done {
+			t.Fatal("a pod that nobody deleted is deleted")
+		}
+		if !w.Accepted(p.UID) {
+			t.Error("its terminal status is not accepted")
+		}
+		w.Reconcile(a.edit(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} }))
+		synctest.Wait()
+		if a.pod != nil || !done {
+			t.Error("not deleted once it was asked for")
+		}
+	})
+}
+
+func TestAnotherUIDIsNeverTouched(t *testing.T) {
+	for name, present := range map[string]bool{"recreated": true, "absent": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &api{}
+				w, p := start(t, a, nil)
+				a.edit(func(p *v1.Pod) { p.UID = "other" })
+				if !present {
+					a.pod = nil
+				}
+				p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+				w.Set(p, v1.PodStatus{Phase: v1.PodFailed})
+				done := false
+				w.Final(refOf(p), func() { done = true })
+				time.Sleep(time.Minute)
+				if !w.Accepted("uid") || !done {
+					t.Error("still waiting for an object that is absent")
+				}
+				if present && (a.pod == nil || a.pod.Status.Phase != v1.PodPending) {
+					t.Error("the successor was touched")
+				}
+				if n := len(a.calls); n > 2 {
+					t.Errorf("calls %v", a.calls)
+				}
+			})
+		})
+	}
+}
+
+func TestAcceptedAfterOurRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		w, _ := start(t, a, nil)
+		p := a.edit(func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded })
+		if w.Accepted(p.UID) {
+			t.Error("accepted without having been set")
+		}
+		w.Set(p, p.Status)
+		synctest.Wait()
+		if !w.Accepted(p.UID) || len(a.calls) != 0 {
+			t.Errorf("accepted %v, calls %v", w.Accepted(p.UID), a.calls)
+		}
+		w.Set(p, running(v1.ConditionTrue)) // not terminal: not accepted as such
+		synctest.Wait()
+		if w.Accepted(p.UID) {
+			t.Error("a running pod counts as reported")
+		}
+	})
+}
+
+func TestAbsentAndForbiddenEndTheRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		w, p := start(t, a, nil)
+		a.fail = func(string) error { return apierrors.NewForbidden(gr, "p", errors.New("another node's")) }
+		w.Set(p, running(v1.ConditionTrue))
+		time.Sleep(time.Second)
+		w.Forget(p.UID)
+		time.Sleep(time.Minute)
+		n := len(a.calls)
+		time.Sleep(time.Hour)
+		if len(a.calls) != n {
+			t.Error("a forgotten pod is tried for ever")
+		}
+		w.Set(p, running(v1.ConditionFalse))
+		w.Absent(p.UID)
+		if !w.Accepted(p.UID) {
+			t.Error("absent, and not accepted")
+		}
+	})
+}
+
+func TestMirrorPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		object := pod.Ref{Namespace: "ns", Name: "p", UID: "uid"}
+		exists := false
+		w, _ := start(t, a, func(c *Config) { c.Mirror = func(pod.Ref) (pod.Ref, bool) { return object, exists } })
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "static"}}
+		w.Set(static, running(v1.ConditionTrue))
+		synctest.Wait()
+		if len(a.calls) != 0 {
+			t.Fatalf("calls %v without a mirror pod", a.calls)
+		}
+		exists = true
+		done := false
+		w.Set(static, v1.PodStatus{Phase: v1.PodFailed})
+		w.Final(refOf(static), func() { done = true })
+		synctest.Wait()
+		if a.pod == nil || a.pod.Status.Phase != v1.PodFailed || !done {
+			t.Errorf("mirror pod %+v, done %v", a.pod, done)
+		}
+	})
+}
+
+// TestOnTheWire pins what a real client sends.
+func TestOnTheWire(t *testing.T) {
+	type request struct{ method, path, contentType, body string }
+	got := make(chan request, 10)
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		got <- request{r.Method, r.URL.Path, r.Header.Get("Content-Type"), string(b)}
+		rw.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(rw).Encode(&v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
+			ObjectMeta: metav1.ObjectMeta{UID: "uid", ResourceVersion: "9"}, Status: v1.PodStatus{Phase: v1.PodFailed}})
+	}))
+	defer srv.Close()
+	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: srv.URL})
+	w, err := New(Config{Pods: client.CoreV1(), Merge: merge})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid", ResourceVersion: "8",
+		DeletionTimestamp: &metav1.Time{Time: time.Now()}}, Status: v1.PodStatus{Phase: v1.PodRunning, HostIP: "192.0.2.1"}}
+	w.Set(p, v1.PodStatus{Phase: v1.PodFailed, HostIP: "192.0.2.1"})
+	w.Final(refOf(p), nil)
+	patch, del := <-got, <-got
+	if patch.method != "PATCH" || patch.path != "/api/v1/namespaces/ns/pods/p/status" ||
+		patch.contentType != "application/strategic-merge-patch+json" ||
+		patch.body != `{"metadata":{"uid":"uid"},"status":{"phase":"Failed"}}` {
+		t.Errorf("patch %+v", patch)
+	}
+	var opts metav1.DeleteOptions
+	if err := json.Unmarshal([]byte(del.body), &opts); err != nil {
+		t.Errorf("delete options (%s): %v", del.contentType, err)
+	} else if opts.GracePeriodSeconds == nil || *opts.GracePeriodSeconds != 0 || opts.Preconditions == nil || *opts.Preconditions.UID != "uid" {
+		t.Errorf("delete options %s", del.body)
+	}
+	if del.method != "DELETE" || del.path != "/api/v1/namespaces/ns/pods/p" {
+		t.Errorf("delete %+v", del)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run returned %v", err)
+	}
+}
+
+func TestConfigIsValidated(t *testing.T) {
+	if _, err := New(Config{}); err == nil {
+		t.Error("a writer without an API server")
+	}
+}
