@@ -450,7 +450,7 @@ func TestOnTheWire(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{UID: "uid", ResourceVersion: "9"}, Status: v1.PodStatus{Phase: v1.PodFailed}})
 	}))
 	defer srv.Close()
-	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: srv.URL})
+	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: srv.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	w, err := New(Config{Pods: client.CoreV1(), Merge: merge})
 	if err != nil {
 		t.Fatal(err)
