@@ -69,7 +69,9 @@ func parse(image string) (Reference, error) {
 	}
 	r.Path = name
 	switch {
-	case !domainForm.MatchString(r.Domain):
+	case !domainForm.MatchString(r.Domain) && !pathForm.MatchString(r.Domain):
+		// A host with an underscore is no domain name; as a path it passes, and
+		// runtimes do pull from there.
 		return r, fmt.Errorf("registry %q is not valid", r.Domain)
 	case strings.ToLower(name) != name:
 		return r, fmt.Errorf("repository name (%s) must be lowercase", name)

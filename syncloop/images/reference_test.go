@@ -15,6 +15,7 @@ func TestParse(t *testing.T) {
 		"team/app":                              {"docker.io", "team/app", "latest", ""},
 		"docker.io/app":                         {"docker.io", "library/app", "latest", ""},
 		"index.docker.io/app:2":                 {"docker.io", "library/app", "2", ""},
+		"my_host.local/app":                     {"my_host.local", "app", "latest", ""},
 		"localhost/app":                         {"localhost", "app", "latest", ""},
 		"localhost:5000/app":                    {"localhost:5000", "app", "latest", ""},
 		"registry.k8s.io/a/b/c:v1.2-rc.3":       {"registry.k8s.io", "a/b/c", "v1.2-rc.3", ""},
