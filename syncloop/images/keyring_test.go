@@ -41,6 +41,7 @@ func TestCredentials(t *testing.T) {
 		{"address with a port", "[fd00::1]:5000/a", []v1.Secret{secret("[fd00::1]:5000", "six")}, []string{"six"}},
 		{"Docker Hub by its old name", "docker.io/library/a", []v1.Secret{secret("https://index.docker.io/v1/", "hub")}, []string{"hub"}},
 		{"Docker Hub by its name wins", "docker.io/library/a", []v1.Secret{secret("https://index.docker.io/v1/", "old", "docker.io", "new")}, []string{"new"}},
+		{"Docker Hub's go nowhere else", "localhost/a", []v1.Secret{secret("https://index.docker.io/v1/", "hub")}, nil},
 		{"two secrets, in order", "r.example/a", []v1.Secret{secret("r.example", "first"), secret("r.example", "second")}, []string{"first", "second"}},
 		{"the same twice", "r.example/a", []v1.Secret{secret("r.example", "u"), secret("r.example", "u")}, []string{"u"}},
 		{"old form", "r.example/a", []v1.Secret{{Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(`{"r.example":{"username":"old","password":"x"}}`)}}}, []string{"old"}},
