@@ -186,7 +186,7 @@ func checkStart(in Input, op Operation, wrong func(string, string, ...any)) {
 	if newest != nil && newest.State == pod.StateExited {
 		spec := specOf(&in.Pod.Spec, op.Container)
 		once := in.Pod.Spec.RestartPolicy == v1.RestartPolicyNever || in.Pod.Spec.RestartPolicy == v1.RestartPolicyOnFailure && newest.ExitCode == 0
-		if main && spec.RestartPolicy == nil && once {
+		if main && spec.RestartPolicy == nil && once && !in.Ledger.Again[newest.ID] {
 			wrong("policy", "%s exited with %d and starts again under %s", op.Container, newest.ExitCode, in.Pod.Spec.RestartPolicy)
 		}
 		if !good && (main || newest.SandboxID == box) {

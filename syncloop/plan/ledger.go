@@ -22,6 +22,7 @@ const (
 	ofStopBy
 	ofPreStopped
 	ofWhy
+	ofAgain
 	ofPulled
 	ofGood
 	ofAttempts
@@ -63,6 +64,7 @@ func (b *book) stopBegan(id string, t time.Time) { set(b, ofStopBegan, &b.StopBe
 func (b *book) stopBy(id string, t time.Time)    { set(b, ofStopBy, &b.StopBy, id, t) }
 func (b *book) preStopped(id string)             { set(b, ofPreStopped, &b.PreStopped, id, true) }
 func (b *book) because(id, why string)           { set(b, ofWhy, &b.Why, id, why) }
+func (b *book) again(id string)                  { set(b, ofAgain, &b.Again, id, true) }
 func (b *book) pulled(name string)               { set(b, ofPulled, &b.Pulled, name, true) }
 func (b *book) notPulled(name string)            { drop(b, ofPulled, &b.Pulled, name) }
 func (b *book) good(name string, attempt uint32) { set(b, ofGood, &b.Good, name, attempt) }
@@ -78,13 +80,26 @@ func (b *book) prune(o *pod.Observed) {
 	pruneIDs(b, ofStopBy, &b.StopBy, o)
 	pruneIDs(b, ofPreStopped, &b.PreStopped, o)
 	pruneIDs(b, ofWhy, &b.Why, o)
+	pruneIDs(b, ofAgain, &b.Again, o)
 	pruneIDs(b, ofStopped, &b.Stopped, o)
 	prefix := IDKey("")
-	for k := range b.Backoff {
-		if len(k) > len(prefix) && k[:len(prefix)] == prefix && !known(o, k[len(prefix):]) {
+	for k, v := range b.Backoff {
+		if len(k) <= len(prefix) || k[:len(prefix)] != prefix {
+			continue
+		}
+		if id := k[len(prefix):]; !known(o, id) || v.Of == OpStop && !liveID(o, id) {
 			b.clearBackoff(k)
 		}
 	}
+}
+
+func liveID(o *pod.Observed, id string) bool {
+	for i := range o.Containers {
+		if o.Containers[i].ID == id {
+			return live(&o.Containers[i])
+		}
+	}
+	return false
 }
 
 func pruneIDs[V any](b *book, i int, m *map[string]V, o *pod.Observed) {

@@ -3,6 +3,8 @@ package plan
 import (
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -18,8 +20,11 @@ func (d *decision) repair() {
 		case c.State == pod.StateCreated:
 			d.removeUnstarted(c)
 		case live(c):
-			if why, grace := d.mustStop(c); why != "" {
-				d.stop(c, d.in.Now.Add(grace), why)
+			if s := d.mustStop(c); s.why != "" {
+				if s.again && !d.book.Again[c.ID] {
+					d.book.again(c.ID)
+				}
+				d.stop(c, d.in.Now.Add(s.grace), s.why)
 			}
 		}
 	}
@@ -51,46 +56,52 @@ func (d *decision) removeUnstarted(c *pod.Container) {
 	d.begin(Operation{Kind: OpRemoveContainer, ID: c.ID, Container: c.Name, Attempt: c.Attempt, Reason: "it was created and never started"})
 }
 
-// mustStop says why a live container must stop while its pod runs, and the grace
-// it gets; "" if it may stay.
-func (d *decision) mustStop(c *pod.Container) (string, time.Duration) {
+// halt is why a live container must stop while its pod runs ("" if it may stay),
+// the grace it gets, and whether it is started again whatever its exit code.
+type halt struct {
+	why   string
+	grace time.Duration
+	again bool
+}
+
+func (d *decision) mustStop(c *pod.Container) halt {
 	newest := d.in.Observed.Newest(c.Name) == c
 	if newest && d.flying(OpStart, c.Name) {
-		return "", 0 // it is the instance being started
+		return halt{} // it is the instance being started
 	}
 	grace := d.podGrace()
 	spec := specOf(d.spec, c.Name)
 	if why := d.book.Why[c.ID]; why != "" {
-		return why, grace // a stop that was begun is carried through
+		return halt{why: why, grace: grace} // a stop that was begun is carried through
 	}
 	switch {
 	case spec == nil:
-		return "the pod's spec has no such container", grace
+		return halt{why: "the pod's spec has no such container", grace: grace}
 	case d.sandbox == nil:
-		return "its sandbox is not ready any more", grace
+		return halt{why: "its sandbox is not ready any more", grace: grace, again: newest && !d.never(spec)}
 	case c.SandboxID != d.sandbox.ID:
-		return "it belongs to a sandbox that was replaced", grace
+		return halt{why: "it belongs to a sandbox that was replaced", grace: grace, again: newest && !d.never(spec)}
 	case !newest:
-		return "a newer instance has taken its place", grace
+		return halt{why: "a newer instance has taken its place", grace: grace}
 	case c.State == pod.StateUnknown:
-		return "the runtime does not know its state", grace
+		return halt{why: "the runtime does not know its state", grace: grace}
 	}
 	at := sidecarIndex(d.spec, c.Name)
 	if at < 0 && !d.isMain(c.Name) {
-		return "", 0 // init and ephemeral containers run to their end
+		return halt{} // init and ephemeral containers run to their end
 	}
 	if want := d.in.Hashes[c.Name]; want != "" && c.SpecHash != "" && want != c.SpecHash {
-		return "Container " + c.Name + " definition changed", grace
+		return halt{why: "Container " + c.Name + " definition changed", grace: grace, again: true}
 	}
 	v, ok := d.in.Verdicts[c.ID]
 	if !ok {
-		return "", 0
+		return halt{}
 	}
 	if spec.StartupProbe != nil && v.Startup == pod.VerdictFailure {
 		if s := spec.StartupProbe.TerminationGracePeriodSeconds; s != nil {
 			grace = seconds(*s)
 		}
-		return probeWords(c.Name, "startup", v.Message), grace
+		return halt{why: probeWords(c.Name, "startup", v.Message), grace: grace, again: !d.never(spec)}
 	}
 	if spec.LivenessProbe != nil && v.Liveness == pod.VerdictFailure {
 		if s := spec.LivenessProbe.TerminationGracePeriodSeconds; s != nil {
@@ -99,9 +110,18 @@ func (d *decision) mustStop(c *pod.Container) (string, time.Duration) {
 		if s := v.LivenessGrace; s != nil {
 			grace = seconds(*s)
 		}
-		return probeWords(c.Name, "liveness", v.Message), grace
+		return halt{why: probeWords(c.Name, "liveness", v.Message), grace: grace, again: !d.never(spec)}
 	}
-	return "", 0
+	return halt{}
+}
+
+// never reports whether the container's policy, rules aside, is Never: with no
+// exit code of its own there is nothing for a rule to match.
+func (d *decision) never(c *v1.Container) bool {
+	if c.RestartPolicy != nil {
+		return *c.RestartPolicy == v1.ContainerRestartPolicyNever
+	}
+	return d.spec.RestartPolicy == v1.RestartPolicyNever
 }
 
 func probeWords(name, probe, output string) string {

@@ -85,7 +85,7 @@ func (d *decision) finished(c *v1.Container) bool {
 		return false
 	}
 	if newest := d.in.Observed.Newest(c.Name); newest != nil {
-		return newest.State == pod.StateExited && !d.anyLive(c.Name) && !restarts(d.spec, c, newest.ExitCode)
+		return !d.book.Again[newest.ID] && newest.State == pod.StateExited && !d.anyLive(c.Name) && !restarts(d.spec, c, newest.ExitCode)
 	}
 	st := d.reported(c.Name)
 	if st == nil || canRestartAll(d.spec) {

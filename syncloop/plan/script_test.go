@@ -127,28 +127,33 @@ func command(w *world, line string) (string, error) {
 		return "", err
 	case "step": // one decision
 		return show(w, w.tick()), nil
-	case "run": // decide and carry out until nothing more begins
+	case "run": // decide and carry out, a line for each round, until nothing more begins
 		var b strings.Builder
 		for range 30 {
+			was := w.reported
 			out := w.tick()
-			if len(w.flights) == 0 {
+			if len(w.flights) == 0 && w.reported == was {
 				b.WriteString(show(w, out))
 				return b.String(), nil
 			}
+			var ops []string
 			for _, op := range w.flights {
-				fmt.Fprintf(&b, "  %s\n", showOp(op))
+				ops = append(ops, showOp(op))
 			}
+			if len(ops) == 0 {
+				ops = []string{out.Reason}
+			}
+			fmt.Fprintf(&b, "%v: %s\n", out.Phase, strings.Join(ops, ", "))
 			for len(w.flights) > 0 {
 				w.finish(0, endOK, "", "")
 			}
-			b.WriteString("  --\n")
 		}
 		return b.String(), fmt.Errorf("does not come to rest")
 	case "done", "fail", "lose", "give-up", "half", "lost-reply", "bad-hook":
 		how := map[string]ending{"done": endOK, "fail": endErr, "lose": endBefore, "give-up": endLate, "half": endHalf, "lost-reply": endAfter, "bad-hook": endBadHook}[f[0]]
 		n := 0
 		for i := len(w.flights) - 1; i >= 0; i-- {
-			if op := w.flights[i]; (arg(1) == "" || arg(1) == op.Kind.String()) && (arg(2) == "" || arg(2) == op.Container) {
+			if op := w.flights[i]; (arg(1) == "" || arg(1) == op.Kind.String()) && (arg(2) == "" || arg(2) == "-" || arg(2) == op.Container) {
 				w.finish(i, how, arg(3), strings.Join(f[min(4, len(f)):], " "))
 				n++
 			}

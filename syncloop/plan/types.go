@@ -89,6 +89,9 @@ type Ledger struct {
 	// Why holds, by container ID, the reason of a stop that was ours, for status.
 	// A running container that is in it is stopped, whatever the reason has become.
 	Why map[string]string
+	// Again holds the container IDs that we stopped in order to start them again,
+	// so that a clean exit on our signal does not count as the work's end.
+	Again map[string]bool
 	// Pulled holds the names of containers whose image was made present and which
 	// have not been started with it yet.
 	Pulled map[string]bool
