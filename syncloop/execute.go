@@ -25,7 +25,8 @@ type job struct {
 	op       plan.Operation
 	observed pod.Observed
 	podIPs   []string
-	absent   bool
+	// image is what OpPull found, for the OpStart that follows it; OpPull sets it.
+	image *images.Result
 }
 
 // reasonError carries the waiting reason that belongs to an error.
@@ -53,10 +54,12 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 		err = j.runSandbox(ctx)
 	case plan.OpPull:
 		err = j.pull(ctx)
+	case plan.OpHook:
+		err = j.hook(ctx, &out)
 	case plan.OpStart:
 		err = j.start(ctx, &out)
 	case plan.OpStop:
-		err = j.stop(ctx)
+		err = j.stop(ctx, &out)
 	case plan.OpStopSandbox:
 		err = j.loop.cfg.Runtime.StopPodSandbox(ctx, j.op.ID)
 	case plan.OpRemoveContainer:
@@ -98,7 +101,7 @@ func (j *job) reason(err error) string {
 		return "ContainerCreating"
 	case plan.OpSandbox:
 		return "CreatePodSandboxError"
-	case plan.OpStart:
+	case plan.OpStart, plan.OpHook:
 		return "RunContainerError"
 	}
 	return ""

@@ -23,16 +23,16 @@ func (j *job) pull(ctx context.Context) error {
 	if c == nil {
 		return fmt.Errorf("the pod has no container %q", j.op.Container)
 	}
-	_, err := j.image(ctx, c)
-	return err
-}
-
-func (j *job) image(ctx context.Context, c *v1.Container) (images.Result, error) {
 	secrets, err := j.pullSecrets(ctx)
 	if err != nil {
-		return images.Result{}, err
+		return err
 	}
-	return j.loop.cfg.Images.Ensure(ctx, j.pod, c, secrets)
+	found, err := j.loop.cfg.Images.Ensure(ctx, j.pod, c, secrets)
+	if err != nil {
+		return err
+	}
+	j.image = &found
+	return nil
 }
 
 // pullSecrets are those that exist: the kubelet goes on without the others.
@@ -53,21 +53,18 @@ func (j *job) pullSecrets(ctx context.Context) ([]v1.Secret, error) {
 	return secrets, ctx.Err()
 }
 
-// start is the kubelet's four steps: pull, create, start, postStart.
+// start creates the container, starts it and runs its postStart hook; its image
+// is there.
 func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	c := containerOf(j.pod, j.op.Container)
 	if c == nil {
 		return fmt.Errorf("the pod has no container %q", j.op.Container)
 	}
-	img, err := j.image(ctx, c)
-	if err != nil {
-		return err
+	sandbox := sandboxOf(j.observed, j.op.ID)
+	if sandbox == nil || j.image == nil {
+		return errors.New("the sandbox or the image that it was to start with is gone")
 	}
-	sandbox := readySandbox(j.observed)
-	if sandbox == nil {
-		return errors.New("the sandbox is gone")
-	}
-	config, err := j.containerConfig(ctx, c, img)
+	config, err := j.containerConfig(ctx, c, *j.image)
 	if err != nil {
 		return err
 	}
@@ -159,26 +156,33 @@ func (j *job) linkLog(ctx context.Context, m spec.Machine, name, id string) {
 	}
 }
 
-// postStart runs the hook; a container whose hook fails is killed, as the
-// kubelet does.
+// hook makes up for a postStart hook that was cut off.
+func (j *job) hook(ctx context.Context, out *plan.Outcome) error {
+	c := containerOf(j.pod, j.op.Container)
+	if c == nil {
+		return fmt.Errorf("the pod has no container %q", j.op.Container)
+	}
+	out.ContainerID = j.op.ID
+	return j.postStart(ctx, c, j.op.ID, out)
+}
+
+// postStart runs the hook. A container whose hook fails must not stay: the
+// planner stops it, as the kubelet does.
 func (j *job) postStart(ctx context.Context, c *v1.Container, id string, out *plan.Outcome) error {
-	out.Hooked = true
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		out.Hooked = true
 		return nil
 	}
 	message, err := j.loop.cfg.Hooks.Run(ctx, j.pod, id, c, c.Lifecycle.PostStart, first(j.podIPs))
 	if err == nil {
+		out.Hooked = true
 		return nil
 	}
-	if ctx.Err() != nil {
-		out.Hooked = false
+	if ctx.Err() != nil || cri.IsTransport(err) {
 		return err
 	}
+	out.Hooked = true
 	j.loop.event(j.pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", message)
-	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Killing", "FailedPostStartHook")
-	if stopErr := j.loop.cfg.Runtime.StopContainer(ctx, id, graceOf(j.pod)); stopErr != nil {
-		err = errors.Join(err, fmt.Errorf("stop the container after its postStart hook failed: %w", stopErr))
-	}
 	return because("PostStartHookError", err)
 }
 
@@ -188,7 +192,7 @@ const minimumStop = 2 * time.Second
 
 // stop ends a container: the preStop hook within the grace, then the runtime's
 // stop with what remains.
-func (j *job) stop(ctx context.Context) error {
+func (j *job) stop(ctx context.Context, out *plan.Outcome) error {
 	grace := j.op.Grace
 	j.loop.event(j.pod, j.op.Container, v1.EventTypeNormal, "Killing", killing(j.op))
 	if j.op.PreStop && grace > 0 {
@@ -197,6 +201,7 @@ func (j *job) stop(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		out.Hooked = true
 		grace = max(grace-time.Since(began), minimumStop)
 	}
 	if err := j.loop.cfg.Runtime.StopContainer(ctx, j.op.ID, grace); err != nil && !cri.IsNotFound(err) {
@@ -247,6 +252,15 @@ func containerOf(p *v1.Pod, name string) *v1.Container {
 		if p.Spec.EphemeralContainers[i].Name == name {
 			c := v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 			return &c
+		}
+	}
+	return nil
+}
+
+func sandboxOf(o pod.Observed, id string) *pod.Sandbox {
+	for i := range o.Sandboxes {
+		if o.Sandboxes[i].ID == id {
+			return &o.Sandboxes[i]
 		}
 	}
 	return nil

@@ -94,16 +94,6 @@ func (l *Loop) tell(ctx context.Context, ref pod.Ref, p *v1.Pod, end *plan.Termi
 	})
 }
 
-// Terminate asks the pod of this UID to end; what virtual-kubelet's gated Delete
-// becomes.
-func (l *Loop) Terminate(uid types.UID, why string) {
-	p := l.cfg.Sources.Get(uid)
-	if p == nil || p.DeletionTimestamp == nil {
-		return // the API object says when; a request without it is virtual-kubelet's own
-	}
-	l.wake(uid)
-}
-
 func (l *Loop) handleObserved(uids []types.UID) {
 	for _, uid := range uids {
 		if uid == pleg.All {
@@ -114,15 +104,13 @@ func (l *Loop) handleObserved(uids []types.UID) {
 	}
 }
 
-// handleObjects makes pods look at their volumes: a configMap or secret changed.
-func (l *Loop) handleObjects(uids []types.UID) {
-	for _, uid := range uids {
-		l.mu.Lock()
-		w := l.workers[uid]
-		l.mu.Unlock()
-		if w != nil {
-			w.inbox.put(func(m *mail) { m.volumes = true })
-		}
+// handleContent makes a pod look at its volumes: a configMap, secret or token
+// that it mounts has changed, or now exists.
+func (l *Loop) handleContent(uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.workers[uid]; w != nil {
+		w.inbox.put(func(m *mail) { m.volumes = true })
 	}
 }
 

@@ -2,10 +2,10 @@ package syncloop
 
 import (
 	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
@@ -32,7 +32,7 @@ type mail struct {
 type finished struct {
 	plan.Outcome
 	needSeq uint64
-	at      time.Time
+	image   *images.Result // what OpPull found
 }
 
 func newInbox() *inbox { return &inbox{notify: make(chan struct{}, 1)} }

@@ -20,7 +20,6 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/config"
-	"github.com/bowline-k8s/bowline/syncloop/gc"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
 	"github.com/bowline-k8s/bowline/syncloop/objects"
@@ -56,7 +55,6 @@ type Config struct {
 	Prober   *prober.Manager
 	Hooks    *lifecycle.Runner
 	Status   *statuswriter.Writer
-	GC       *gc.Collector
 	Services corelisters.ServiceLister
 	Recorder record.EventRecorder
 
@@ -81,8 +79,8 @@ func (c *Config) validate() error {
 		return errors.New("syncloop: Runtime, Host, PLEG and Sources are required")
 	case c.Volumes == nil, c.Images == nil, c.Prober == nil, c.Hooks == nil, c.Status == nil:
 		return errors.New("syncloop: Volumes, Images, Prober, Hooks and Status are required")
-	case c.Objects == nil, c.Tokens == nil, c.Services == nil, c.Recorder == nil, c.GC == nil:
-		return errors.New("syncloop: Objects, Tokens, Services, Recorder and GC are required")
+	case c.Objects == nil, c.Tokens == nil, c.Services == nil, c.Recorder == nil:
+		return errors.New("syncloop: Objects, Tokens, Services and Recorder are required")
 	}
 	if c.Resync == 0 {
 		c.Resync = time.Minute
@@ -127,9 +125,6 @@ func (l *Loop) Run(ctx context.Context) error {
 	healthDone := make(chan struct{})
 	go func() { defer close(healthDone); l.watchRuntime(ctx) }()
 	defer func() { <-healthDone }()
-	sweepDone := make(chan struct{})
-	go func() { defer close(sweepDone); l.sweep(ctx) }()
-	defer func() { <-sweepDone }()
 	for l.iterate(ctx, housekeeping.C) {
 	}
 	return nil
@@ -148,8 +143,10 @@ func (l *Loop) iterate(ctx context.Context, housekeepingCh <-chan time.Time) boo
 		l.handleObserved(l.cfg.PLEG.TakeChanged())
 	case uid := <-l.cfg.Prober.Updates():
 		l.wake(uid)
-	case uids := <-l.cfg.Objects.Changed():
-		l.handleObjects(uids)
+	case uid := <-l.cfg.Objects.Updates():
+		l.handleContent(uid)
+	case uid := <-l.cfg.Tokens.Updates():
+		l.handleContent(uid)
 	case <-housekeepingCh:
 		l.handleOrphans(ctx)
 	}
@@ -166,6 +163,9 @@ func (l *Loop) Healthy() error {
 	}
 	return nil
 }
+
+// Wake makes the pod's worker decide again.
+func (l *Loop) Wake(uid types.UID) { l.wake(uid) }
 
 func (l *Loop) wake(uid types.UID) {
 	l.mu.Lock()

@@ -35,6 +35,9 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 		RuntimeName: l.cfg.RuntimeName,
 	})
 	w.status = out
+	w.pub.mu.Lock()
+	w.pub.status = &out
+	w.pub.mu.Unlock()
 	l.cfg.Status.Set(w.pod, out)
 	if w.volumes == plan.VolumesReleased && w.pod.DeletionTimestamp != nil && w.phase == pod.Terminated {
 		l.cfg.Status.Final(w.ref, func() { w.inbox.wake() })

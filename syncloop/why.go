@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
@@ -15,6 +17,7 @@ import (
 type published struct {
 	mu     sync.Mutex
 	report pod.WhyReport
+	status *v1.PodStatus // last generated; replaced, never changed
 }
 
 // publish records a decision.
@@ -24,7 +27,7 @@ func (w *worker) publish(now time.Time, o pod.Observed, p plan.Plan) {
 		Phase: p.Phase.String(), Reason: p.Reason, Observed: whyObserved(w, o),
 	}
 	if t := p.Terminate; t != nil {
-		r.Ending = &pod.WhyEnding{Cause: t.Cause.String(), At: t.At, Seconds: int64(t.Grace / time.Second), Message: t.Message}
+		r.Ending = &pod.WhyEnding{Cause: causeNames[t.Cause], At: t.At, Seconds: int64(t.Grace / time.Second), Message: t.Message}
 	}
 	for key, b := range w.ledger.Backoff {
 		r.Backoffs = append(r.Backoffs, pod.WhyBackoff{
@@ -122,6 +125,11 @@ func whyObserved(w *worker, o pod.Observed) pod.WhyObserved {
 	}
 	sort.Slice(out.Containers, func(i, j int) bool { return out.Containers[i].Name < out.Containers[j].Name })
 	return out
+}
+
+var causeNames = map[plan.Cause]string{
+	plan.CauseDeleted: "deleted", plan.CauseOrphan: "orphan", plan.CauseEvicted: "evicted",
+	plan.CauseDeadline: "deadline", plan.CauseFinished: "finished",
 }
 
 func backoffName(key string) string {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
@@ -34,7 +35,8 @@ type worker struct {
 	flights map[plan.Key]*flight
 	ended   sync.WaitGroup // the operations' goroutines
 	wakeAt  time.Time
-	resync  time.Time // when volumes are looked at again
+	images  map[string]*images.Result // by container name, from its OpPull
+	resync  time.Time                 // when volumes are looked at again
 	hashes  map[string]string
 	hashGen *v1.Pod      // the pod that hashes were made from
 	status  v1.PodStatus // last generated
@@ -53,6 +55,7 @@ func newWorker(l *Loop, ref pod.Ref) *worker {
 		inbox:   newInbox(),
 		done:    make(chan struct{}),
 		flights: map[plan.Key]*flight{},
+		images:  map[string]*images.Result{},
 	}
 }
 
@@ -81,6 +84,10 @@ func (w *worker) run(ctx context.Context) {
 		p := plan.Decide(in)
 		if p.Phase != w.phase {
 			log.V(1).Info("Pod worker moves on", "from", w.phase, "to", p.Phase, "why", p.Reason)
+		}
+		if p.Illegal != "" {
+			log.Error(nil, "The planner asked for a phase that cannot follow; the phase stays", "edge", p.Illegal)
+			illegalEdges.Inc()
 		}
 		w.phase, w.term, w.ledger, w.wakeAt = p.Phase, p.Terminate, p.Ledger, p.WakeAt
 		w.publish(now, in.Observed, p)
@@ -112,6 +119,7 @@ func (w *worker) read(m mail) {
 	w.absent = w.absent || m.absent
 	if m.volumes {
 		w.resync = time.Time{}
+		w.ledger = hurried(w.ledger)
 	}
 	w.term = sterner(w.term, m.terminate)
 	for _, f := range m.outcomes {
@@ -126,6 +134,19 @@ func (w *worker) read(m mail) {
 	}
 }
 
+// hurried drops the pauses that wait for a configMap or secret: one has changed.
+func hurried(l plan.Ledger) plan.Ledger {
+	backoff := make(map[string]plan.Backoff, len(l.Backoff))
+	for key, b := range l.Backoff {
+		if key == plan.VolumesKey || b.Reason == "CreateContainerConfigError" {
+			b.Until = time.Time{}
+		}
+		backoff[key] = b
+	}
+	l.Backoff = backoff
+	return l
+}
+
 // settle keeps what an operation's end means beyond the ledger.
 func (w *worker) settle(f finished) {
 	if f.Err != "" || f.Transport {
@@ -138,6 +159,8 @@ func (w *worker) settle(f finished) {
 	case plan.OpVolumes:
 		w.volumes = plan.VolumesReady
 		w.resync = time.Now().Add(w.loop.resyncPeriod())
+	case plan.OpPull:
+		w.images[f.Operation.Container] = f.image
 	case plan.OpRelease:
 		w.volumes = plan.VolumesReleased
 	}
@@ -171,13 +194,13 @@ func (w *worker) input(now time.Time) plan.Input {
 func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o pod.Observed) {
 	opCtx, cancel := context.WithCancel(ctx)
 	w.flights[op.Key()] = &flight{op: op, since: now, cancel: cancel}
-	job := job{loop: w.loop, pod: w.pod, op: op, observed: o, podIPs: w.loop.podIPs(w.pod, o), absent: w.absent}
+	job := job{loop: w.loop, pod: w.pod, op: op, observed: o, podIPs: w.loop.podIPs(w.pod, o), image: w.images[op.Container]}
 	w.ended.Add(1)
 	go func() {
 		defer w.ended.Done()
 		out := job.run(opCtx)
-		f := finished{Outcome: out, at: out.At}
-		if changesRuntime(op.Kind) {
+		f := finished{Outcome: out, image: job.image}
+		if op.Kind.Mutates() {
 			f.needSeq = w.loop.cfg.PLEG.Cache().NextSeq()
 			// Looked at with the worker's context: a cancelled start may have
 			// made something. An error leaves the cache stale, and pleg retries.
@@ -185,14 +208,6 @@ func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o 
 		}
 		w.inbox.put(func(m *mail) { m.outcomes = append(m.outcomes, f) })
 	}()
-}
-
-func changesRuntime(k plan.OpKind) bool {
-	switch k {
-	case plan.OpVolumes, plan.OpPull, plan.OpRelease:
-		return false
-	}
-	return true
 }
 
 // refresh brings live volumes up to date on the kubelet's schedule.

@@ -3,9 +3,10 @@ package render
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
 // fromProjected merges its sources in order; where two give one path the later
@@ -105,21 +106,36 @@ func CommonUser(p *v1.Pod) *int64 {
 	return common
 }
 
-// aggregate is nil for none, the error itself for one, and for more the
-// bracketed list that people know from the kubelet.
-func aggregate(faults []error) error {
-	if len(faults) == 1 {
-		return faults[0]
+// aggregate is nil for none, the error itself for one, and Faults for more.
+func aggregate(list []error) error {
+	switch len(list) {
+	case 0:
+		return nil
+	case 1:
+		return list[0]
 	}
-	return asError(utilerrors.NewAggregate(faults))
+	return Faults(list)
 }
 
-func asError(a utilerrors.Aggregate) error {
-	if a == nil {
-		return nil
+// Faults are several errors of one volume.
+type Faults []error
+
+// Error is the bracketed list that people know from the kubelet.
+func (f Faults) Error() string {
+	var said []string
+	for _, err := range f {
+		if text := err.Error(); !slices.Contains(said, text) {
+			said = append(said, text)
+		}
 	}
-	return a
+	if len(said) == 1 {
+		return said[0]
+	}
+	return "[" + strings.Join(said, ", ") + "]"
 }
+
+// Unwrap lets errors.As find the kinds within.
+func (f Faults) Unwrap() []error { return f }
 
 // IsUnsupported tells whether a volume failed because its kind is not supported,
 // which no retry mends.

@@ -20,11 +20,8 @@ type Tree map[string]File
 type File struct {
 	Data []byte
 	Mode fs.FileMode // permission bits
-	// UID owns the file; -1 leaves root. The group is never set here: fsGroup
-	// is applied by ApplyFSGroup.
-	UID int64
-	// GID is the file's group; -1 leaves root's.
-	GID int64
+	UID  int64       // owner; -1: root
+	GID  int64       // group, of fsGroup; -1: root's
 }
 
 // TokenKey names one service account token of a volume.

@@ -1,0 +1,339 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/informers"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/logs"
+	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/provider"
+	"github.com/bowline-k8s/bowline/provider/api"
+	"github.com/bowline-k8s/bowline/syncloop"
+	podconfig "github.com/bowline-k8s/bowline/syncloop/config"
+	"github.com/bowline-k8s/bowline/syncloop/gc"
+	"github.com/bowline-k8s/bowline/syncloop/images"
+	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
+	"github.com/bowline-k8s/bowline/syncloop/objects"
+	"github.com/bowline-k8s/bowline/syncloop/pleg"
+	"github.com/bowline-k8s/bowline/syncloop/prober"
+	"github.com/bowline-k8s/bowline/syncloop/status"
+	"github.com/bowline-k8s/bowline/syncloop/statuswriter"
+	"github.com/bowline-k8s/bowline/syncloop/tokens"
+	"github.com/bowline-k8s/bowline/syncloop/volume"
+)
+
+// parts are the managers that the loop drives.
+type parts struct {
+	objects *objects.Manager
+	tokens  *tokens.Manager
+	volumes *volume.Manager
+	images  *images.Manager
+	prober  *prober.Manager
+	hooks   *lifecycle.Runner
+	status  *statuswriter.Writer
+	sweeper *gc.Sweeper
+}
+
+// containerLogsDir is where log collectors look.
+const containerLogsDir = "/var/log/containers"
+
+// build makes every part and joins them; nothing runs yet.
+func (n *node) build(ctx context.Context) error {
+	version, err := n.runtime.Version(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the runtime for its version: %w", err)
+	}
+	runtimeStatus, err := n.runtime.Status(ctx, false)
+	if err != nil {
+		return fmt.Errorf("ask the runtime for its status: %w", err)
+	}
+	machine, err := n.machine(ctx)
+	if err != nil {
+		return err
+	}
+	n.events, n.recorder = newRecorder(n.name)
+	n.services = informers.NewSharedInformerFactory(n.cluster.client, 0)
+	services := n.services.Core().V1().Services()
+	_ = services.Informer() // asked for before the factory starts
+
+	n.sources = podconfig.New(podconfig.SourceAPI)
+	if err := n.buildParts(machine); err != nil {
+		return err
+	}
+	if n.pleg, err = pleg.New(pleg.Config{
+		Runtime: n.runtime, Files: n.host, Owner: n.claim.Stamp(), ClockOffset: n.clockOffset,
+		IsNotFound: cri.IsNotFound, Hints: hints(n.runtime),
+	}); err != nil {
+		return err
+	}
+	reserved, err := n.reserved()
+	if err != nil {
+		return err
+	}
+	// The node and the loop know each other: the loop is given first, as hooks
+	// that are filled in below.
+	loop := &loopHooks{}
+	server, err := n.server(loop)
+	if err != nil {
+		return err
+	}
+	leases, err := leaseClient(n.cluster.rest)
+	if err != nil {
+		return err
+	}
+	n.node, err = provider.New(provider.Config{
+		Client: n.cluster.client, LeaseClient: leases, Recorder: n.recorder,
+		Loop: loop, Held: loop, Server: server,
+		Registration: provider.Registration{
+			NodeName: n.name, Labels: n.cfg.Labels, Taints: n.cfg.Taints,
+			MaxPods: int64(n.cfg.MaxPods), Reserved: reserved, Addresses: n.addresses(machine.HostIPs),
+		},
+		Machine: provider.Machine{
+			Facts: n.facts, RuntimeName: version.RuntimeName, RuntimeVersion: version.RuntimeVersion,
+			KubeletVersion: provider.ReportedVersion(n.cluster.gitVersion), Handlers: handlers(runtimeStatus),
+		},
+		StatusInterval: n.cfg.NodeStatusReportFrequency.Duration,
+		LeaseDuration:  time.Duration(n.cfg.NodeLeaseDurationSeconds) * time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	n.node.SetReady(false, "", "the container runtime has not said yet whether it is ready")
+	n.node.OnNode(n.podCIDR(ctx))
+	n.api = podconfig.NewAPI(n.sources, n.node.Pods().Lister(), n.node.Pods().HasSynced)
+	n.loop, err = syncloop.New(syncloop.Config{
+		Runtime: n.runtime, Host: n.host, PLEG: n.pleg, Sources: n.sources,
+		Volumes: n.parts.volumes, Objects: n.parts.objects, Tokens: n.parts.tokens, Images: n.parts.images,
+		Prober: n.parts.prober, Hooks: n.parts.hooks, Status: n.parts.status,
+		Services: services.Lister(), Recorder: n.recorder,
+		Machine: machine, NodeName: n.name, Allocatable: n.node.Allocatable,
+		RuntimeName: version.RuntimeName, ContainerLogsDir: containerLogsDir,
+		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.node.SetReady,
+	})
+	if err != nil {
+		return err
+	}
+	loop.source, loop.loop = n.api, n.loop
+	n.parts.sweeper, err = gc.New(gc.Config{
+		Host: n.host, Runtime: sweepRuntime{n.runtime, n.host, n.clockOffset}, Volumes: n.parts.volumes, Pods: n.loop,
+		Owner: n.claim.Stamp(), RecordDir: volume.RecordDir(n.cfg.RootDirectory),
+		LogsRoot: machine.PodLogsDir, LinksDir: containerLogsDir,
+	})
+	return err
+}
+
+// buildParts makes the managers.
+func (n *node) buildParts(m spec.Machine) (err error) {
+	core := n.cluster.client.CoreV1()
+	if n.parts.objects, err = objects.New(objects.Config{Client: core}); err != nil {
+		return err
+	}
+	if n.parts.tokens, err = tokens.New(tokens.Config{Client: core}); err != nil {
+		return err
+	}
+	if n.parts.volumes, err = volume.New(volume.Config{
+		Host: n.host, Objects: n.parts.objects, Tokens: n.parts.tokens, RootDir: m.RootDir,
+		Allocatable: func() v1.ResourceList { return n.node.Allocatable() },
+		TmpfsNoSwap: volume.NoSwapSupported(n.facts.KernelVersion),
+	}); err != nil {
+		return err
+	}
+	parallel := 0
+	if n.cfg.MaxParallelImagePulls != nil {
+		parallel = int(*n.cfg.MaxParallelImagePulls)
+	}
+	if n.cfg.SerializeImagePulls != nil && *n.cfg.SerializeImagePulls {
+		parallel = 1
+	}
+	if n.parts.images, err = images.New(images.Config{
+		Runtime: n.runtime, Events: podEvents{n.recorder}, MaxParallel: parallel, Transport: cri.IsTransport,
+	}); err != nil {
+		return err
+	}
+	if n.parts.prober, err = prober.New(prober.Config{
+		Exec: n.runtime, Dial: n.host, Events: podEvents{n.recorder},
+	}); err != nil {
+		return err
+	}
+	n.parts.hooks = &lifecycle.Runner{Exec: n.runtime, Dial: n.host}
+	n.parts.status, err = statuswriter.New(statuswriter.Config{Pods: core, Merge: status.Merge})
+	return err
+}
+
+// machine gathers what the pods' specs are made from.
+func (n *node) machine(ctx context.Context) (spec.Machine, error) {
+	m := spec.Machine{
+		RootDir: n.cfg.RootDirectory, PodLogsDir: n.cfg.PodLogsDirectory,
+		CgroupDriver: n.cfg.CgroupDriver, CgroupVersion: n.facts.CgroupVersion,
+		Owner: n.claim.Stamp(), Hostname: n.facts.Hostname,
+		MemoryBytes: n.facts.MemoryBytes, CPUs: n.facts.CPUs,
+		// containerd clamps what it may not lower; other runtimes are not asked to.
+		CanLowerOOMScore: n.facts.CanLowerOOMScore,
+		ClusterDomain:    n.cfg.ClusterDomain, ClusterDNS: n.cfg.ClusterDNS,
+		CPUCFSQuota: n.cfg.CPUCFSQuota == nil || *n.cfg.CPUCFSQuota,
+	}
+	if n.cfg.CgroupRoot != "/" {
+		m.CgroupRoot = n.cfg.CgroupRoot
+	}
+	if n.cfg.PodPidsLimit != nil && *n.cfg.PodPidsLimit > 0 {
+		m.PodPidsLimit = *n.cfg.PodPidsLimit
+	}
+	if m.CgroupDriver == "" {
+		m.CgroupDriver = cgroupDriver(ctx, n.runtime)
+	}
+	for _, ip := range strings.Split(n.cfg.NodeIP, ",") {
+		if ip = strings.TrimSpace(ip); ip != "" {
+			m.HostIPs = append(m.HostIPs, ip)
+		}
+	}
+	if len(m.HostIPs) == 0 {
+		if len(n.facts.Addresses) == 0 {
+			return m, errors.New("the machine has no address that others could reach; set nodeIP")
+		}
+		m.HostIPs = []string{n.facts.Addresses[0].String()}
+	}
+	if file := n.cfg.ResolvConf; file == nil || *file != "" {
+		name := "/etc/resolv.conf"
+		if file != nil {
+			name = *file
+		}
+		data, err := n.host.ReadFile(ctx, name, 1<<20)
+		if err != nil {
+			return m, fmt.Errorf("read the machine's resolvConf: %w", err)
+		}
+		m.HostResolv = data
+	}
+	return m, nil
+}
+
+// cgroupDriver is what the runtime reports; runtimes too old to say so use cgroupfs.
+func cgroupDriver(ctx context.Context, client *cri.Client) string {
+	reply, err := client.RuntimeConfig(ctx)
+	if err == nil && reply.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
+		return "systemd"
+	}
+	return "cgroupfs"
+}
+
+func (n *node) addresses(ips []string) []v1.NodeAddress {
+	var out []v1.NodeAddress
+	for _, ip := range ips {
+		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+	}
+	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.facts.Hostname})
+}
+
+// reserved sums what the configuration takes from the node's capacity; nil
+// leaves the default.
+func (n *node) reserved() (v1.ResourceList, error) {
+	if len(n.cfg.SystemReserved)+len(n.cfg.KubeReserved) == 0 {
+		return nil, nil
+	}
+	sum := v1.ResourceList{}
+	for _, list := range []map[string]string{n.cfg.SystemReserved, n.cfg.KubeReserved} {
+		for _, name := range slices.Sorted(maps.Keys(list)) {
+			q, err := resource.ParseQuantity(list[name])
+			if err != nil {
+				return nil, fmt.Errorf("reserved %s %q: %w", name, list[name], err)
+			}
+			total := sum[v1.ResourceName(name)]
+			total.Add(q)
+			sum[v1.ResourceName(name)] = total
+		}
+	}
+	return sum, nil
+}
+
+// server is the node's HTTPS endpoint, its port bound already.
+func (n *node) server(loop *loopHooks) (*api.Server, error) {
+	s := n.cfg.Server
+	address := net.JoinHostPort(s.Address, strconv.Itoa(int(s.Port)))
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s for the node's API: %w", address, err)
+	}
+	server, err := n.serverOn(listener, loop)
+	if err != nil {
+		_ = listener.Close()
+	}
+	return server, err
+}
+
+func (n *node) serverOn(listener net.Listener, loop *loopHooks) (*api.Server, error) {
+	certificate, err := n.certificate()
+	if err != nil {
+		return nil, err
+	}
+	authenticator, err := api.NewAuthenticator(n.cfg.Authentication.X509.ClientCAFile, n.cluster.client.AuthenticationV1().TokenReviews())
+	if err != nil {
+		return nil, err
+	}
+	return api.New(api.Config{
+		NodeName: n.name, Listener: listener, Certificate: certificate,
+		Authenticator: authenticator,
+		Authorizer:    api.NewAuthorizer(n.cluster.client.AuthorizationV1().SubjectAccessReviews()),
+		Pods:          apiPods{loop}, Streams: streams{n.runtime, n.host.Dial}, Logs: n.readLog,
+		SyncLoop: func() error { return n.loop.Healthy() },
+		Configz:  func() any { return n.cfg },
+	})
+}
+
+func (n *node) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if n.cfg.Server.TLSCertFile != "" {
+		return api.CertFiles(n.cfg.Server.TLSCertFile, n.cfg.Server.TLSPrivateKeyFile)
+	}
+	return api.SelfSigned(n.name, n.facts.Addresses)
+}
+
+func (n *node) readLog(ctx context.Context, path string, opts *v1.PodLogOptions,
+	running func(context.Context) (bool, error), stdout, stderr io.Writer) error {
+	return logs.Read(ctx, n.host, path, opts, running, stdout, stderr)
+}
+
+// podCIDR hands the node's pod network to the runtime when the cluster gives it.
+func (n *node) podCIDR(ctx context.Context) func(*v1.Node) {
+	var mu sync.Mutex
+	last := ""
+	return func(node *v1.Node) {
+		mu.Lock()
+		defer mu.Unlock()
+		if node.Spec.PodCIDR == "" || node.Spec.PodCIDR == last {
+			return
+		}
+		last = node.Spec.PodCIDR
+		cidr := strings.Join(node.Spec.PodCIDRs, ",")
+		go func() { // the informer must not wait for the runtime
+			if err := n.runtime.UpdateRuntimeConfig(ctx, cidr); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Info("The runtime did not take the node's pod network", "podCIDR", cidr, "err", err)
+			}
+		}()
+	}
+}
+
+func handlers(st *runtimeapi.StatusResponse) []v1.NodeRuntimeHandler {
+	var out []v1.NodeRuntimeHandler
+	for _, h := range st.GetRuntimeHandlers() {
+		features := h.GetFeatures()
+		recursive, users := features.GetRecursiveReadOnlyMounts(), features.GetUserNamespaces()
+		out = append(out, v1.NodeRuntimeHandler{Name: h.Name, Features: &v1.NodeRuntimeHandlerFeatures{
+			RecursiveReadOnlyMounts: &recursive, UserNamespaces: &users}})
+	}
+	return out
+}

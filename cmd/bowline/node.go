@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/provider"
+	"github.com/bowline-k8s/bowline/syncloop"
+	podconfig "github.com/bowline-k8s/bowline/syncloop/config"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+	"github.com/bowline-k8s/bowline/syncloop/pleg"
+)
+
+// runNode drives one host as one node: connect, claim, adopt, serve.
+func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
+	machine, err := local.New(local.Config{Name: cfg.Name, Hook: hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory})
+	if err != nil {
+		return err
+	}
+	defer machine.Close()
+	facts, err := machine.Facts(ctx)
+	if err != nil {
+		return fmt.Errorf("read what the machine is: %w", err)
+	}
+	nodeName := cfg.NodeName
+	if nodeName == "" {
+		nodeName = strings.ToLower(facts.Hostname)
+	}
+	cl, err := connectCluster(ctx, cfg.Kubeconfig, nodeName)
+	if err != nil {
+		return err
+	}
+	client, err := connectRuntime(ctx, cfg, machine, hook)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	claim, err := claimRuntime(ctx, cfg, machine, client, cl.uid, nodeName)
+	if err != nil {
+		return err
+	}
+	defer claim.Close()
+
+	n := &node{
+		cfg: cfg, name: nodeName, host: machine, facts: facts, cluster: cl, runtime: client,
+		claim: claim, hook: hook,
+	}
+	if err := n.build(ctx); err != nil {
+		return err
+	}
+	return n.run(ctx)
+}
+
+// connectRuntime opens the CRI socket through the host.
+func connectRuntime(ctx context.Context, cfg *config.Host, machine host.Host, hook host.Hook) (*cri.Client, error) {
+	socket := strings.TrimPrefix(cfg.Endpoint, "unix://")
+	return cri.Connect(ctx, cri.Config{
+		Endpoint: cfg.Endpoint, Hook: hook,
+		Dial: func(ctx context.Context) (net.Conn, error) { return machine.Dial(ctx, "unix", socket) },
+	})
+}
+
+func claimRuntime(ctx context.Context, cfg *config.Host, machine host.Host, client *cri.Client, clusterUID, nodeName string) (*owner.Claim, error) {
+	hostname, _ := os.Hostname() // only words for people
+	return owner.New(ctx, owner.Config{
+		Host: machine, Runtime: client, RootDir: cfg.RootDirectory,
+		Identity:     owner.Identity{ClusterUID: clusterUID, NodeName: nodeName, Instance: hostname},
+		AllowForeign: cfg.AllowForeignPods, Version: version,
+	})
+}
+
+// node is one node while it runs, and all its parts.
+type node struct {
+	cfg     *config.Host
+	name    string
+	host    host.Host
+	facts   host.Facts
+	cluster *cluster
+	runtime *cri.Client
+	claim   *owner.Claim
+	hook    host.Hook
+
+	offset   atomic.Int64 // the machine's clock minus ours, nanoseconds
+	events   record.EventBroadcaster
+	recorder record.EventRecorder
+	services informers.SharedInformerFactory
+	sources  *podconfig.PodConfig
+	api      *podconfig.API
+	pleg     *pleg.Generator
+	parts    parts
+	loop     *syncloop.Loop
+	node     *provider.Node
+}
+
+func (n *node) clockOffset() time.Duration { return time.Duration(n.offset.Load()) }
+
+// run adopts what runs, then serves until ctx ends or the machine is no longer ours.
+func (n *node) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	log := klog.FromContext(ctx)
+
+	n.events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: n.cluster.client.CoreV1().Events("")})
+	defer n.events.Shutdown()
+	n.services.Start(ctx.Done())
+	defer n.services.Shutdown()
+	if err := n.pleg.Relist(ctx); err != nil {
+		return fmt.Errorf("look at what runs already: %w", err)
+	}
+	log.Info("Drives the machine", "node", n.name, "pods", len(n.pleg.Cache().Known()), "foreignSandboxes", n.pleg.Cache().Foreign())
+
+	var all sync.WaitGroup
+	part := func(name string, run func(context.Context) error) {
+		all.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("%s: %w", name, err))
+			}
+		})
+	}
+	part("runtime observation", n.pleg.Run)
+	part("pod sources", n.sources.Run)
+	part("configMaps and secrets", n.parts.objects.Run)
+	part("tokens", n.parts.tokens.Run)
+	part("probes", n.parts.prober.Run)
+	part("status writer", n.parts.status.Run)
+	part("clock", n.watchClock)
+	part("sync loop", n.loop.Run)
+	part("garbage collection", n.parts.sweeper.Run)
+	part("api source", func(ctx context.Context) error {
+		n.services.WaitForCacheSync(ctx.Done())
+		if _, err := n.node.Pods().AddEventHandler(n.api.Handler(ctx)); err != nil {
+			return err
+		}
+		if err := n.api.Run(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+		return nil
+	})
+	part("node", n.node.Run)
+	part("ownership", func(ctx context.Context) error {
+		select {
+		case <-n.claim.Lost():
+			return errors.New("the machine is no longer ours: another process may hold its lock; nothing more is driven from here")
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	all.Wait()
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// clockPeriod is how often the machine's clock is compared with ours.
+const clockPeriod = 5 * time.Minute
+
+func (n *node) watchClock(ctx context.Context) error {
+	tick := time.NewTicker(clockPeriod)
+	defer tick.Stop()
+	for {
+		// An error leaves the offset as it was: clocks do not drift far in minutes.
+		if offset, _, err := n.host.ClockOffset(ctx); err == nil {
+			n.offset.Store(int64(offset))
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// newRecorder makes the recorder of events, with the kubelet's component name.
+func newRecorder(nodeName string) (record.EventBroadcaster, record.EventRecorder) {
+	b := record.NewBroadcaster()
+	return b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: nodeName})
+}
+
+// leaseClient is a client for the lease alone.
+func leaseClient(c *rest.Config) (kubernetes.Interface, error) {
+	return kubernetes.NewForConfig(provider.LeaseREST(c))
+}

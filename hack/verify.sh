@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Everything that can be said of the tree without running it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+modules=(. lab lab/kube lab/containerd lab/coredns)
+step() { printf '\033[1m== %s\033[0m\n' "$*"; }
+
+step "format"
+unformatted=$(gofmt -l $(git ls-files '*.go'))
+if [ -n "$unformatted" ]; then
+	echo "not formatted (gofmt -w mends it):" >&2
+	echo "$unformatted" >&2
+	exit 1
+fi
+
+step "modules are tidy"
+for m in "${modules[@]}"; do
+	(cd "$m" && go mod tidy -diff) || { echo "go mod tidy in $m mends it" >&2; exit 1; }
+done
+
+step "vet"
+go vet ./...
+go vet -tags faults ./cmd/...
+(cd lab && go vet ./...)
+
+step "staticcheck"
+# Built once for this Go; its own dependencies stay out of go.mod.
+go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+(cd lab && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...)
+
+step "import rules"
+go test -count=1 -run 'TestImports|TestMatches' .
+
+step "shell scripts parse"
+for f in hack/*.sh .ci/run; do bash -n "$f"; done
