@@ -1,0 +1,300 @@
+package volume
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// memHost is a machine in memory: directories, files, links, mounts and trees
+// that behave, and a count of what was asked of it.
+type memHost struct {
+	Host  // what is not below is not used
+	mu    sync.Mutex
+	nodes map[string]*node
+	// mounts by target; what lay below is hidden until the unmount.
+	mounts map[string]*mounted
+	calls  []string
+	fail   map[string]error // by method
+	busy   map[string]bool  // targets that cannot be unmounted
+	// before is called, without the lock, ahead of each call.
+	before func(method, path string)
+}
+
+type node struct {
+	mode   fs.FileMode
+	data   []byte
+	target string
+	tree   host.Tree
+	gid    int64
+	ro     bool
+}
+
+type mounted struct {
+	host.Mount
+	hidden map[string]*node
+}
+
+func newMemHost() *memHost {
+	h := &memHost{nodes: map[string]*node{}, mounts: map[string]*mounted{}, fail: map[string]error{}, busy: map[string]bool{}}
+	h.nodes["/"] = &node{mode: fs.ModeDir | 0o755}
+	return h
+}
+
+// enter begins a call; the caller unlocks.
+func (h *memHost) enter(method, p string) error {
+	if h.before != nil {
+		h.before(method, p)
+	}
+	h.mu.Lock()
+	h.calls = append(h.calls, method+" "+p)
+	return h.fail[method]
+}
+
+// put is for tests: a node with its parents.
+func (h *memHost) put(p string, n node) {
+	if dir := path.Dir(p); h.nodes[dir] == nil {
+		h.mkdirs(dir, 0o755)
+	}
+	h.nodes[p] = &n
+}
+
+func (h *memHost) mkdirs(p string, mode fs.FileMode) {
+	for d := p; d != "/" && h.nodes[d] == nil; d = path.Dir(d) {
+		h.nodes[d] = &node{mode: fs.ModeDir | 0o750}
+	}
+	if n := h.nodes[p]; n.mode.IsDir() {
+		n.mode = fs.ModeDir | mode
+	}
+}
+
+func (h *memHost) Stat(_ context.Context, p string) (host.FileInfo, error) {
+	err := h.enter("Stat", p)
+	defer h.mu.Unlock()
+	if err != nil {
+		return host.FileInfo{}, err
+	}
+	n := h.nodes[path.Clean(p)]
+	if n == nil {
+		return host.FileInfo{}, &fs.PathError{Op: "stat", Path: p, Err: fs.ErrNotExist}
+	}
+	return host.FileInfo{Name: path.Base(p), Mode: n.mode, Target: n.target}, nil
+}
+
+func (h *memHost) List(_ context.Context, dir string) ([]host.FileInfo, error) {
+	err := h.enter("List", dir)
+	defer h.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if h.nodes[dir] == nil {
+		return nil, &fs.PathError{Op: "list", Path: dir, Err: fs.ErrNotExist}
+	}
+	var list []host.FileInfo
+	for p, n := range h.nodes {
+		if p != "/" && path.Dir(p) == dir {
+			list = append(list, host.FileInfo{Name: path.Base(p), Mode: n.mode, Target: n.target})
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	return list, nil
+}
+
+func (h *memHost) MkdirAll(_ context.Context, p string, mode fs.FileMode, _ *host.Owner) error {
+	err := h.enter("MkdirAll", p)
+	defer h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	h.mkdirs(p, mode)
+	return nil
+}
+
+func (h *memHost) WriteFile(_ context.Context, p string, data []byte, mode fs.FileMode) error {
+	err := h.enter("WriteFile", p)
+	defer h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	h.mkdirs(path.Dir(p), 0o750)
+	h.nodes[p] = &node{mode: mode, data: data}
+	return nil
+}
+
+func (h *memHost) WriteTree(_ context.Context, dir string, tree host.Tree) error {
+	err := h.enter("WriteTree", dir)
+	defer h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if h.nodes[dir] == nil {
+		h.mkdirs(dir, 0o755)
+	}
+	h.nodes[dir].tree = maps.Clone(tree)
+	return nil
+}
+
+func (h *memHost) ChownGroup(_ context.Context, p string, gid int64, readOnly bool) error {
+	err := h.enter("ChownGroup", p)
+	defer h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	n := h.nodes[p]
+	n.gid, n.ro = gid, readOnly
+	n.mode |= fs.ModeSetgid
+	return nil
+}
+
+func (h *memHost) Mount(_ context.Context, m host.Mount) error {
+	err := h.enter("Mount", m.Target)
+	defer h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if h.mounts[m.Target] != nil {
+		return errors.New("mounted twice: " + m.Target)
+	}
+	h.mkdirs(m.Target, 0o755)
+	hidden := map[string]*node{}
+	for p, n := range h.nodes {
+		if p == m.Target || strings.HasPrefix(p, m.Target+"/") {
+			hidden[p] = n
+			delete(h.nodes, p)
+		}
+	}
+	h.nodes[m.Target] = &node{mode: fs.ModeDir | fs.ModeSticky | 0o777}
+	h.mounts[m.Target] = &mounted{Mount: m, hidden: hidden}
+	return nil
+}
+
+func (h *memHost) Unmount(_ context.Context, target string) error {
+	err := h.enter("Unmount", target)
+	defer h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if h.busy[target] {
+		return errors.New("device or resource busy")
+	}
+	h.drop(target)
+	return nil
+}
+
+func (h *memHost) drop(target string) {
+	m := h.mounts[target]
+	if m == nil {
+		return
+	}
+	for p := range h.nodes {
+		if p == target || strings.HasPrefix(p, target+"/") {
+			delete(h.nodes, p)
+		}
+	}
+	maps.Copy(h.nodes, m.hidden)
+	delete(h.mounts, target)
+}
+
+// reboot loses what is in memory.
+func (h *memHost) reboot() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, target := range h.targets("/") {
+		h.drop(target)
+	}
+}
+
+// targets are the mount points at and below dir, deepest first; locked.
+func (h *memHost) targets(dir string) []string {
+	var list []string
+	for t := range h.mounts {
+		if dir == "/" || t == dir || strings.HasPrefix(t, dir+"/") {
+			list = append(list, t)
+		}
+	}
+	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
+	return list
+}
+
+func (h *memHost) ListMounts(_ context.Context, dir string) ([]host.Mount, error) {
+	err := h.enter("ListMounts", dir)
+	defer h.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	var list []host.Mount
+	for _, t := range h.targets(dir) {
+		list = append(list, h.mounts[t].Mount)
+	}
+	return list, nil
+}
+
+func (h *memHost) RemoveTree(_ context.Context, p string) error {
+	err := h.enter("RemoveTree", p)
+	defer h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if len(h.targets(p)) > 0 {
+		return host.ErrMountInside
+	}
+	for q := range h.nodes {
+		if q == p || strings.HasPrefix(q, p+"/") {
+			delete(h.nodes, q)
+		}
+	}
+	return nil
+}
+
+// count of the calls of a method.
+func (h *memHost) count(method string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, c := range h.calls {
+		if strings.HasPrefix(c, method+" ") {
+			n++
+		}
+	}
+	return n
+}
+
+func (h *memHost) forgetCalls() { h.mu.Lock(); h.calls = nil; h.mu.Unlock() }
+
+// onDisk is where the bytes lie on the machine, mounts apart.
+func (h *memHost) onDisk(secret string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var found []string
+	look := func(p string, n *node) {
+		if bytes.Contains(n.data, []byte(secret)) {
+			found = append(found, p)
+		}
+		for name, f := range n.tree {
+			if bytes.Contains(f.Data, []byte(secret)) {
+				found = append(found, path.Join(p, name))
+			}
+		}
+	}
+	for p, n := range h.nodes {
+		inMount := slices.ContainsFunc(h.targets("/"), func(t string) bool { return p == t || strings.HasPrefix(p, t+"/") })
+		if !inMount {
+			look(p, n)
+		}
+	}
+	for _, m := range h.mounts {
+		for p, n := range m.hidden {
+			look(p, n)
+		}
+	}
+	return found
+}

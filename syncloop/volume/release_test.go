@@ -1,0 +1,211 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+func TestReleaseInThisAndInANewProcess(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprintf("new process %v", again), func(t *testing.T) {
+			h, c := newMemHost(), newCluster()
+			m := newManager(t, h, c)
+			mounts := prepare(t, m, full())
+			// A container mounted something within an emptyDir, and it propagated.
+			inner := mounts["scratchmemory"].HostPath + "/inner"
+			if err := h.Mount(t.Context(), host.Mount{Target: inner}); err != nil {
+				t.Fatal(err)
+			}
+			if again {
+				m = newManager(t, h, c)
+			}
+			for range 2 {
+				if err := m.Release(t.Context(), "u"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for p := range h.nodes {
+				if strings.HasPrefix(p, "/root/pods/u") {
+					t.Errorf("left: %s", p)
+				}
+			}
+			if left := h.targets("/"); left != nil {
+				t.Errorf("mounted: %v", left)
+			}
+			if !slices.Contains(c.forgotten, "u") {
+				t.Error("the tokens are kept")
+			}
+			if h.nodes["/root/bowline/pods/u"] == nil {
+				t.Error("the record went before the sweep of the pod's logs")
+			}
+			if m.Mounts("u") != nil {
+				t.Error("mounts of a released pod")
+			}
+		})
+	}
+}
+
+func TestReleaseNeverRemovesThroughAMount(t *testing.T) {
+	h := newMemHost()
+	m := newManager(t, h, newCluster())
+	mounts := prepare(t, m, full())
+	h.busy[mounts["sec"].HostPath] = true
+	if err := m.Release(t.Context(), "u"); err == nil || !strings.Contains(err.Error(), "busy") {
+		t.Fatalf("err = %v", err)
+	}
+	if h.count("RemoveTree") != 0 {
+		t.Error("removed with a mount inside")
+	}
+	// A mount that appears between the look and the removal is met by a new look.
+	delete(h.busy, mounts["sec"].HostPath)
+	late := 0
+	h.before = func(method, p string) {
+		if method == "RemoveTree" && late < 1 {
+			late++
+			h.before = nil
+			if err := h.Mount(t.Context(), host.Mount{Target: p + "/late"}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := m.Release(t.Context(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	if late != 1 || h.nodes["/root/pods/u"] != nil {
+		t.Error("the pod directory is left")
+	}
+}
+
+func TestReleaseRefusesTheForeign(t *testing.T) {
+	h, c := newMemHost(), newCluster()
+	h.put("/root/pods/theirs/volumes/x", node{mode: 0o600})
+	m := newManager(t, h, c)
+	if err := m.Release(t.Context(), "theirs"); !errors.Is(err, ErrForeign) {
+		t.Fatalf("err = %v", err)
+	}
+	if h.nodes["/root/pods/theirs/volumes/x"] == nil {
+		t.Error("it was removed")
+	}
+	if err := m.Release(t.Context(), "never-was"); err != nil {
+		t.Errorf("a pod that never was: %v", err)
+	}
+}
+
+func TestReleaseWhenTheMachineIsSilent(t *testing.T) {
+	for _, method := range []string{"ListMounts", "Unmount", "RemoveTree", "Stat"} {
+		h, c := newMemHost(), newCluster()
+		prepare(t, newManager(t, h, c), full())
+		m := newManager(t, h, c)
+		h.fail[method] = host.ErrUnreachable
+		if err := m.Release(t.Context(), "u"); !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("%s: %v", method, err)
+		}
+		delete(h.fail, method)
+		if err := m.Release(t.Context(), "u"); err != nil || h.nodes["/root/pods/u"] != nil {
+			t.Errorf("%s, then not: %v", method, err)
+		}
+	}
+}
+
+func TestOrphans(t *testing.T) {
+	h, c := newMemHost(), newCluster()
+	m := newManager(t, h, c)
+	if got, err := m.Orphans(t.Context()); err != nil || got != nil {
+		t.Fatalf("%v, %v", got, err)
+	}
+	for _, uid := range []types.UID{"b", "a"} {
+		p := testPod()
+		p.UID = uid
+		prepare(t, m, p)
+	}
+	h.put("/root/pods/theirs", node{mode: fs.ModeDir})
+	h.put("/root/pods/file", node{})
+	h.put("/root/bowline/pods/file", node{})
+	h.put("/root/bowline/pods/released", node{})
+	if got, err := newManager(t, h, c).Orphans(t.Context()); err != nil || !slices.Equal(got, []types.UID{"a", "b"}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	h.fail["List"] = host.ErrUnreachable
+	if _, err := m.Orphans(t.Context()); !errors.Is(err, host.ErrUnreachable) {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestSubPath(t *testing.T) {
+	h := newMemHost()
+	p := testPod(emptyDir("", ""), named("data", v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/h/data-link"}}))
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(7))}
+	h.put("/h/data-link", node{mode: fs.ModeSymlink, target: "data"})
+	h.put("/h/data", node{mode: fs.ModeDir | 0o700})
+	m := newManager(t, h, newCluster())
+	root := prepare(t, m, p)["scratch"].HostPath
+	h.put(root+"/..2026/app.conf", node{mode: 0o644})
+	h.put(root+"/..data", node{mode: fs.ModeSymlink, target: "..2026"})
+	h.put(root+"/app.conf", node{mode: fs.ModeSymlink, target: "..data/app.conf"})
+	h.put(root+"/dir/file", node{mode: 0o644})
+	h.put(root+"/dir/up", node{mode: fs.ModeSymlink, target: "../dir/file"})
+	h.put(root+"/etc", node{mode: fs.ModeSymlink, target: "/etc"})
+	h.put(root+"/out", node{mode: fs.ModeSymlink, target: "../../../../../../etc"})
+	h.put(root+"/dir/sly", node{mode: fs.ModeSymlink, target: "../../scratch2"})
+	h.put(root+"/nowhere", node{mode: fs.ModeSymlink, target: "absent"})
+	h.put(root+"/loop", node{mode: fs.ModeSymlink, target: "loop"})
+
+	failedToPrepare := `failed to prepare subPath for volumeMount "scratch" of container "c"`
+	failedToMake := `failed to create subPath directory for volumeMount "scratch" of container "c"`
+	for sub, want := range map[string]string{
+		"":                 root,
+		"dir":              root + "/dir",
+		"dir//./file":      root + "/dir/file",
+		"app.conf":         root + "/..2026/app.conf",
+		"dir/up":           root + "/dir/file",
+		"new/deep":         root + "/new/deep",
+		"etc":              failedToPrepare,
+		"etc/passwd":       failedToPrepare,
+		"out":              failedToPrepare,
+		"dir/sly":          failedToPrepare,
+		"nowhere":          failedToPrepare,
+		"loop":             failedToPrepare,
+		"dir/file/below":   failedToMake,
+		"app.conf/x":       failedToMake,
+		"../x":             "unable to provision SubPath `../x`: must not contain '..'",
+		"dir/../../escape": "unable to provision SubPath `dir/../../escape`: must not contain '..'",
+		"/etc":             "error SubPath `/etc` must not be an absolute path",
+	} {
+		got, err := m.SubPath(t.Context(), p, "c", &v1.VolumeMount{Name: "scratch"}, sub)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: %s\nwant %s", sub, got, want)
+		}
+	}
+	for _, dir := range []string{"/new", "/new/deep"} {
+		if n := h.nodes[root+dir]; n == nil || n.mode != fs.ModeDir|fs.ModeSetgid|0o777 {
+			t.Errorf("%s = %+v", dir, n)
+		}
+	}
+	if h.nodes["/root/pods/u/volumes/kubernetes.io~empty-dir/scratch2"] != nil || h.nodes[root+"/absent"] != nil {
+		t.Error("a link made something")
+	}
+	// The volume itself may be a link of the machine's owner.
+	if got, err := m.SubPath(t.Context(), p, "c", &v1.VolumeMount{Name: "data"}, "x"); err != nil || got != "/h/data/x" {
+		t.Errorf("%s, %v", got, err)
+	}
+	if _, err := m.SubPath(t.Context(), p, "c", &v1.VolumeMount{Name: "zz"}, "x"); err == nil || err.Error() != `cannot find volume "zz" to mount into container "c"` {
+		t.Errorf("err = %v", err)
+	}
+	// That the machine is silent is told as such: nothing is known of the path.
+	h.fail["Stat"] = host.ErrUnreachable
+	if _, err := m.SubPath(t.Context(), p, "c", &v1.VolumeMount{Name: "scratch"}, "dir"); !errors.Is(err, host.ErrUnreachable) {
+		t.Errorf("err = %v", err)
+	}
+}
