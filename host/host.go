@@ -187,11 +187,11 @@ type Facts struct {
 	MemoryBytes   int64
 	SwapBytes     int64
 	PidsMax       int64
-	CgroupVersion int // 1 or 2
+	CgroupVersion int              // 1 or 2
 	HugePages     map[string]int64 // reserved bytes by page size, "2MB"
-	RootDiskBytes int64  // of the file system that holds the root directory
-	RootDiskInode int64  // inodes of it
-	ResolvConf    []byte // /etc/resolv.conf
+	RootDiskBytes int64            // of the file system that holds the root directory
+	RootDiskInode int64            // inodes of it
+	ResolvConf    []byte           // /etc/resolv.conf
 	// CanLowerOOMScore is false without CAP_SYS_RESOURCE: a negative
 	// oom_score_adj would make every container fail.
 	CanLowerOOMScore bool

@@ -1,0 +1,105 @@
+package config
+
+import (
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const defaultEndpoint = "unix:///run/containerd/containerd.sock"
+
+func setDefaults(c *BowlineConfiguration) {
+	orDefault(&c.Identity.Mode, IdentityKubeconfig)
+	setNodeDefaults(&c.NodeSettings)
+	for i := range c.Hosts {
+		h := &c.Hosts[i]
+		orDefault(&h.Name, h.NodeName)
+		orDefault(&h.Name, "local")
+		orDefault(&h.Endpoint, defaultEndpoint)
+		if path.IsAbs(h.Endpoint) {
+			h.Endpoint = "unix://" + h.Endpoint
+		}
+		orDefault(&h.Kubeconfig, c.Kubeconfig)
+		orDefault(&h.RootDirectory, "/var/lib/kubelet")
+		orDefault(&h.Server.Address, "0.0.0.0")
+		orDefault(&h.Server.Port, 10250)
+		setNodeDefaults(&h.NodeSettings)
+	}
+}
+
+func setNodeDefaults(n *NodeSettings) {
+	orDefault(&n.PodLogsDirectory, "/var/log/pods")
+	orDefault(&n.MaxPods, 110)
+	orPointer(&n.PodPidsLimit, -1)
+	orPointer(&n.CPUCFSQuota, true)
+	orDefault(&n.CgroupRoot, "/")
+	orDefault(&n.ClusterDomain, "cluster.local")
+	orPointer(&n.ResolvConf, "/etc/resolv.conf")
+	orDuration(&n.SyncFrequency, time.Minute)
+	orDuration(&n.NodeStatusUpdateFrequency, 10*time.Second)
+	orDuration(&n.NodeStatusReportFrequency, 5*time.Minute)
+	orDefault(&n.NodeLeaseDurationSeconds, 40)
+	orPointer(&n.SerializeImagePulls, false)
+	orPointer(&n.Authentication.Webhook.Enabled, true)
+	orDuration(&n.Authentication.Webhook.CacheTTL, 2*time.Minute)
+	orPointer(&n.Authentication.Anonymous.Enabled, false)
+	orDefault(&n.Authorization.Mode, AuthorizationWebhook)
+	orDuration(&n.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
+	orDuration(&n.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
+}
+
+func orDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func orPointer[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}
+
+func orDuration(field *metav1.Duration, value time.Duration) { orDefault(&field.Duration, value) }
+
+// resolvePaths is for files of this process; paths on a machine are absolute.
+func (c *BowlineConfiguration) resolvePaths(dir string) {
+	abs := func(p *string) {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+	abs(&c.Kubeconfig)
+	abs(&c.Authentication.X509.ClientCAFile)
+	for i := range c.Hosts {
+		h := &c.Hosts[i]
+		abs(&h.Kubeconfig)
+		abs(&h.Server.TLSCertFile)
+		abs(&h.Server.TLSPrivateKeyFile)
+		abs(&h.Authentication.X509.ClientCAFile)
+	}
+}
+
+// mergeTaints puts the host's after the configuration's; of one key and effect
+// the host's stands.
+func mergeTaints(all, own []v1.Taint) []v1.Taint {
+	var out []v1.Taint
+	for _, a := range all {
+		replaced := false
+		for _, o := range own {
+			replaced = replaced || o.MatchTaint(&a)
+		}
+		if !replaced {
+			out = append(out, a)
+		}
+	}
+	return append(out, own...)
+}
+
+// SocketPath is the endpoint's path on the machine.
+func (h *Host) SocketPath() string { return strings.TrimPrefix(h.Endpoint, "unix://") }

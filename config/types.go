@@ -1,0 +1,184 @@
+// Package config reads a BowlineConfiguration: strictly, with defaults, and with
+// every mistake listed at once. Only cmd imports it.
+package config
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The one version and kind that there is.
+const (
+	APIVersion = "bowline.io/v1alpha1"
+	Kind       = "BowlineConfiguration"
+)
+
+// BowlineConfiguration is one process: the hosts it drives and how their nodes
+// behave. Fields that have the kubelet's meaning have the kubelet's name and
+// default (KubeletConfiguration v1beta1), but where the comment says otherwise.
+type BowlineConfiguration struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Kubeconfig is the file with the node's credential, for hosts that name none
+	// of their own. A relative path is relative to the configuration file.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// Identity is how a node comes to its credential.
+	Identity Identity `json:"identity,omitempty"`
+	// RegisterWithTaints are set on every new node, beside the host's own taints.
+	RegisterWithTaints []v1.Taint `json:"registerWithTaints,omitempty"`
+
+	// NodeSettings are for all hosts; a host's own value replaces the whole field.
+	NodeSettings `json:",inline"`
+
+	// Hosts are the machines, one node each.
+	Hosts []Host `json:"hosts,omitempty"`
+}
+
+// Identity of the nodes towards the API server.
+type Identity struct {
+	// Mode is "kubeconfig": each node uses a credential that somebody issued.
+	Mode string `json:"mode,omitempty"`
+}
+
+// IdentityKubeconfig is the value of Identity.Mode.
+const IdentityKubeconfig = "kubeconfig"
+
+// Host is one machine and the node that it becomes. After Load its NodeSettings
+// are complete: the host's value, else the configuration's, else the default.
+type Host struct {
+	// Name is how logs and messages call the host; NodeName, else "local", by default.
+	Name string `json:"name,omitempty"`
+	// Endpoint is the CRI socket: unix:///path or a bare absolute path;
+	// unix:///run/containerd/containerd.sock by default. Load makes it a URL.
+	Endpoint string `json:"endpoint,omitempty"`
+	// NodeName is the name of the Node; the machine's host name in lower case if empty.
+	NodeName string `json:"nodeName,omitempty"`
+	// Kubeconfig replaces the configuration's.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// Labels are set on the Node when it registers.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Taints are set on the Node when it registers. After Load they include
+	// RegisterWithTaints; of two with one key and effect the host's stands.
+	Taints []v1.Taint `json:"taints,omitempty"`
+	// NodeIP is the node's address, or an IPv4 and an IPv6 address with a comma
+	// between; found on the machine if empty.
+	NodeIP string `json:"nodeIP,omitempty"`
+	// RootDirectory holds pods' volumes on the machine; /var/lib/kubelet by default.
+	RootDirectory string `json:"rootDirectory,omitempty"`
+	// AllowForeignPods lets Bowline drive a runtime that has pods of another
+	// driver. They are never touched, and not accounted for in the node's capacity.
+	AllowForeignPods bool `json:"allowForeignPods,omitempty"`
+	// Server is the node's own HTTPS endpoint.
+	Server Server `json:"server,omitempty"`
+
+	NodeSettings `json:",inline"`
+}
+
+// Server is where the API server reaches the node.
+type Server struct {
+	// Address to listen on; 0.0.0.0 by default.
+	Address string `json:"address,omitempty"`
+	// Port to listen on; 10250 by default.
+	Port int32 `json:"port,omitempty"`
+	// TLSCertFile and TLSPrivateKeyFile are given together; a certificate of its
+	// own signing serves where neither is.
+	TLSCertFile       string `json:"tlsCertFile,omitempty"`
+	TLSPrivateKeyFile string `json:"tlsPrivateKeyFile,omitempty"`
+}
+
+// NodeSettings are what a configuration says for all hosts or a host for itself.
+type NodeSettings struct {
+	// PodLogsDirectory on the machine; /var/log/pods by default.
+	PodLogsDirectory string `json:"podLogsDirectory,omitempty"`
+	// MaxPods that the node takes; 110 by default.
+	MaxPods int32 `json:"maxPods,omitempty"`
+	// PodPidsLimit of each pod; -1, no limit, by default.
+	PodPidsLimit *int64 `json:"podPidsLimit,omitempty"`
+	// CPUCFSQuota enforces CPU limits; true by default.
+	CPUCFSQuota *bool `json:"cpuCFSQuota,omitempty"`
+	// CgroupDriver is cgroupfs or systemd; what the runtime reports if empty.
+	CgroupDriver string `json:"cgroupDriver,omitempty"`
+	// CgroupRoot is the cgroup above the pods' ones; "/" by default.
+	CgroupRoot string `json:"cgroupRoot,omitempty"`
+
+	// ClusterDNS are the addresses of the cluster's DNS servers.
+	ClusterDNS []string `json:"clusterDNS,omitempty"`
+	// ClusterDomain is searched by pods; cluster.local by default (the kubelet's is empty).
+	ClusterDomain string `json:"clusterDomain,omitempty"`
+	// ResolvConf on the machine is what pods' resolv.conf begins with;
+	// /etc/resolv.conf by default, nothing if it is set to "".
+	ResolvConf *string `json:"resolvConf,omitempty"`
+
+	// SyncFrequency is the longest time between two looks at a pod; 1m by default.
+	SyncFrequency metav1.Duration `json:"syncFrequency,omitempty"`
+	// NodeStatusUpdateFrequency is how often the status is computed; 10s by default.
+	NodeStatusUpdateFrequency metav1.Duration `json:"nodeStatusUpdateFrequency,omitempty"`
+	// NodeStatusReportFrequency is how often an unchanged status is sent; 5m by default.
+	NodeStatusReportFrequency metav1.Duration `json:"nodeStatusReportFrequency,omitempty"`
+	// NodeLeaseDurationSeconds is what the lease promises, renewed at a quarter of
+	// it; 40 by default.
+	NodeLeaseDurationSeconds int32 `json:"nodeLeaseDurationSeconds,omitempty"`
+
+	// SerializeImagePulls pulls one image at a time; false by default (the
+	// kubelet's is true).
+	SerializeImagePulls *bool `json:"serializeImagePulls,omitempty"`
+	// MaxParallelImagePulls limits pulls at a time; no limit by default.
+	MaxParallelImagePulls *int32 `json:"maxParallelImagePulls,omitempty"`
+
+	// SystemReserved and KubeReserved are taken from the node's capacity, by cpu,
+	// memory, ephemeral-storage, pid.
+	SystemReserved map[string]string `json:"systemReserved,omitempty"`
+	KubeReserved   map[string]string `json:"kubeReserved,omitempty"`
+
+	// StaticPodPath is a file or a directory of pods on the machine.
+	StaticPodPath string `json:"staticPodPath,omitempty"`
+	// StaticPodURL is where pods are fetched from.
+	StaticPodURL string `json:"staticPodURL,omitempty"`
+
+	// Authentication and Authorization of requests to the node's endpoint.
+	Authentication Authentication `json:"authentication,omitempty"`
+	Authorization  Authorization  `json:"authorization,omitempty"`
+}
+
+// Authentication of who calls the node.
+type Authentication struct {
+	X509      X509Authentication      `json:"x509,omitempty"`
+	Webhook   WebhookAuthentication   `json:"webhook,omitempty"`
+	Anonymous AnonymousAuthentication `json:"anonymous,omitempty"`
+}
+
+// X509Authentication takes client certificates.
+type X509Authentication struct {
+	// ClientCAFile is the authority of clients; none by default, which takes no certificate.
+	ClientCAFile string `json:"clientCAFile,omitempty"`
+}
+
+// WebhookAuthentication asks the API server by TokenReview.
+type WebhookAuthentication struct {
+	Enabled  *bool           `json:"enabled,omitempty"`  // true by default
+	CacheTTL metav1.Duration `json:"cacheTTL,omitempty"` // 2m by default
+}
+
+// AnonymousAuthentication takes requests without a credential.
+type AnonymousAuthentication struct {
+	Enabled *bool `json:"enabled,omitempty"` // false by default
+}
+
+// Authorization of what a caller may do.
+type Authorization struct {
+	// Mode is Webhook (SubjectAccessReview), the default, or AlwaysAllow.
+	Mode    string               `json:"mode,omitempty"`
+	Webhook WebhookAuthorization `json:"webhook,omitempty"`
+}
+
+// Modes of Authorization.
+const (
+	AuthorizationWebhook     = "Webhook"
+	AuthorizationAlwaysAllow = "AlwaysAllow"
+)
+
+// WebhookAuthorization caches answers.
+type WebhookAuthorization struct {
+	CacheAuthorizedTTL   metav1.Duration `json:"cacheAuthorizedTTL,omitempty"`   // 5m by default
+	CacheUnauthorizedTTL metav1.Duration `json:"cacheUnauthorizedTTL,omitempty"` // 30s by default
+}

@@ -1,0 +1,295 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validate lists every mistake of a configuration with its defaults set.
+func validate(c *BowlineConfiguration) field.ErrorList {
+	errs := oneOf(field.NewPath("apiVersion"), c.APIVersion, APIVersion)
+	errs = append(errs, oneOf(field.NewPath("kind"), c.Kind, Kind)...)
+	errs = append(errs, oneOf(field.NewPath("identity", "mode"), c.Identity.Mode, IdentityKubeconfig)...)
+	errs = append(errs, validateTaints(field.NewPath("registerWithTaints"), c.RegisterWithTaints)...)
+	errs = append(errs, validateSettings(nil, &c.NodeSettings)...)
+	hosts := field.NewPath("hosts")
+	if len(c.Hosts) == 0 {
+		errs = append(errs, field.Required(hosts, "there is no host to drive"))
+	}
+	for i := range c.Hosts {
+		p := hosts.Index(i)
+		errs = append(errs, validateHost(p, &c.Hosts[i])...)
+		// A mistake in what a host inherits is listed where it was written.
+		for _, e := range validateSettings(p, &c.Hosts[i].NodeSettings) {
+			above := strings.TrimPrefix(e.Field, p.String()+".")
+			if !slices.ContainsFunc(errs, func(o *field.Error) bool { return o.Field == above && o.Detail == e.Detail }) {
+				errs = append(errs, e)
+			}
+		}
+	}
+	return append(errs, validateDistinct(hosts, c.Hosts)...)
+}
+
+func validateHost(p *field.Path, h *Host) field.ErrorList {
+	errs := validateEndpoint(p.Child("endpoint"), h.Endpoint)
+	if h.NodeName != "" {
+		errs = append(errs, sayings(p.Child("nodeName"), h.NodeName, validation.IsDNS1123Subdomain(h.NodeName))...)
+	}
+	if strings.ContainsAny(h.Name, "\n\t ") {
+		errs = append(errs, field.Invalid(p.Child("name"), h.Name, "a name has no blanks"))
+	}
+	if h.Kubeconfig == "" {
+		errs = append(errs, field.Required(p.Child("kubeconfig"), "name a kubeconfig here or at the top: the node's credential"))
+	}
+	errs = append(errs, validateLabels(p.Child("labels"), h.Labels)...)
+	errs = append(errs, validateTaints(p.Child("taints"), h.Taints)...)
+	errs = append(errs, validateNodeIP(p.Child("nodeIP"), h.NodeIP)...)
+	errs = append(errs, machinePath(p.Child("rootDirectory"), h.RootDirectory)...)
+	if h.RootDirectory == "/" {
+		errs = append(errs, field.Invalid(p.Child("rootDirectory"), h.RootDirectory, "a directory of its own"))
+	}
+	s := p.Child("server")
+	if _, err := netip.ParseAddr(h.Server.Address); err != nil {
+		errs = append(errs, field.Invalid(s.Child("address"), h.Server.Address, "not an IP address"))
+	}
+	for _, msg := range validation.IsValidPortNum(int(h.Server.Port)) {
+		errs = append(errs, field.Invalid(s.Child("port"), h.Server.Port, msg))
+	}
+	switch {
+	case h.Server.TLSCertFile != "" && h.Server.TLSPrivateKeyFile == "":
+		errs = append(errs, field.Required(s.Child("tlsPrivateKeyFile"), "tlsCertFile is set"))
+	case h.Server.TLSCertFile == "" && h.Server.TLSPrivateKeyFile != "":
+		errs = append(errs, field.Required(s.Child("tlsCertFile"), "tlsPrivateKeyFile is set"))
+	}
+	return errs
+}
+
+// validateEndpoint takes unix sockets: the one scheme that names a CRI runtime.
+func validateEndpoint(p *field.Path, endpoint string) field.ErrorList {
+	const want = "schemes are: unix; write unix:///run/containerd/containerd.sock or the bare path"
+	u, err := url.Parse(endpoint)
+	switch {
+	case err != nil:
+		return field.ErrorList{field.Invalid(p, endpoint, "not a URL; "+want)}
+	case u.Scheme == "":
+		return field.ErrorList{field.Invalid(p, endpoint, "neither a URL nor an absolute path; "+want)}
+	case u.Scheme != "unix":
+		return field.ErrorList{field.Invalid(p, endpoint, fmt.Sprintf("the scheme is %q; %s", u.Scheme, want))}
+	case u.Host != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.ContainsAny(endpoint, "%?#"):
+		return field.ErrorList{field.Invalid(p, endpoint, "only a path follows unix://, so with three slashes; "+want)}
+	case len(u.Path) > 107:
+		return field.ErrorList{field.Invalid(p, endpoint, "a unix socket's path has at most 107 bytes")}
+	}
+	return machinePath(p, u.Path)
+}
+
+func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
+	at := func(names ...string) *field.Path {
+		if p == nil {
+			return field.NewPath(names[0], names[1:]...)
+		}
+		return p.Child(names[0], names[1:]...)
+	}
+	errs := machinePath(at("podLogsDirectory"), n.PodLogsDirectory)
+	errs = append(errs, atLeast(at("maxPods"), int64(n.MaxPods), 1)...)
+	if *n.PodPidsLimit < -1 || *n.PodPidsLimit == 0 {
+		errs = append(errs, field.Invalid(at("podPidsLimit"), *n.PodPidsLimit, "a positive number, or -1 for no limit"))
+	}
+	if n.CgroupDriver != "" {
+		errs = append(errs, oneOf(at("cgroupDriver"), n.CgroupDriver, "cgroupfs", "systemd")...)
+	}
+	errs = append(errs, machinePath(at("cgroupRoot"), n.CgroupRoot)...)
+	for i, s := range n.ClusterDNS {
+		if _, err := netip.ParseAddr(s); err != nil {
+			errs = append(errs, field.Invalid(at("clusterDNS").Index(i), s, "not an IP address"))
+		}
+	}
+	errs = append(errs, sayings(at("clusterDomain"), n.ClusterDomain, validation.IsDNS1123Subdomain(n.ClusterDomain))...)
+	if *n.ResolvConf != "" {
+		errs = append(errs, machinePath(at("resolvConf"), *n.ResolvConf)...)
+	}
+	for _, d := range []struct {
+		path  *field.Path
+		value metav1.Duration
+	}{
+		{at("syncFrequency"), n.SyncFrequency},
+		{at("nodeStatusUpdateFrequency"), n.NodeStatusUpdateFrequency},
+		{at("nodeStatusReportFrequency"), n.NodeStatusReportFrequency},
+		{at("authentication", "webhook", "cacheTTL"), n.Authentication.Webhook.CacheTTL},
+		{at("authorization", "webhook", "cacheAuthorizedTTL"), n.Authorization.Webhook.CacheAuthorizedTTL},
+		{at("authorization", "webhook", "cacheUnauthorizedTTL"), n.Authorization.Webhook.CacheUnauthorizedTTL},
+	} {
+		if d.value.Duration < time.Second {
+			errs = append(errs, field.Invalid(d.path, d.value.Duration.String(), "at least 1s"))
+		}
+	}
+	errs = append(errs, atLeast(at("nodeLeaseDurationSeconds"), int64(n.NodeLeaseDurationSeconds), 4)...)
+	if m := n.MaxParallelImagePulls; m != nil {
+		errs = append(errs, atLeast(at("maxParallelImagePulls"), int64(*m), 1)...)
+		if *m > 1 && *n.SerializeImagePulls {
+			errs = append(errs, field.Invalid(at("maxParallelImagePulls"), *m, "serializeImagePulls is true: one pull at a time"))
+		}
+	}
+	errs = append(errs, validateReserved(at("systemReserved"), n.SystemReserved)...)
+	errs = append(errs, validateReserved(at("kubeReserved"), n.KubeReserved)...)
+	if n.StaticPodPath != "" {
+		errs = append(errs, machinePath(at("staticPodPath"), n.StaticPodPath)...)
+	}
+	if n.StaticPodURL != "" {
+		if u, err := url.Parse(n.StaticPodURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			errs = append(errs, field.Invalid(at("staticPodURL"), n.StaticPodURL, "not an http or https URL"))
+		}
+	}
+	if strings.ContainsRune(n.Authentication.X509.ClientCAFile, 0) {
+		errs = append(errs, field.Invalid(at("authentication", "x509", "clientCAFile"), n.Authentication.X509.ClientCAFile, "a path has no zero byte"))
+	}
+	return append(errs, oneOf(at("authorization", "mode"), n.Authorization.Mode, AuthorizationWebhook, AuthorizationAlwaysAllow)...)
+}
+
+// validateDistinct: two hosts that are one machine, or one node, would fight.
+func validateDistinct(p *field.Path, hosts []Host) field.ErrorList {
+	var errs field.ErrorList
+	for name, value := range map[string]func(*Host) string{
+		"name":          func(h *Host) string { return h.Name },
+		"endpoint":      func(h *Host) string { return h.Endpoint },
+		"nodeName":      func(h *Host) string { return h.NodeName },
+		"rootDirectory": func(h *Host) string { return h.RootDirectory },
+		"server.port":   func(h *Host) string { return fmt.Sprintf("%s:%d", h.Server.Address, h.Server.Port) },
+	} {
+		seen := map[string]bool{}
+		for i := range hosts {
+			v := value(&hosts[i])
+			if seen[v] {
+				at := p.Index(i)
+				for n := range strings.SplitSeq(name, ".") {
+					at = at.Child(n)
+				}
+				errs = append(errs, field.Duplicate(at, v))
+			}
+			seen[v] = true
+		}
+	}
+	slices.SortFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
+	return errs
+}
+
+func validateLabels(p *field.Path, labels map[string]string) field.ErrorList {
+	var errs field.ErrorList
+	for _, k := range sortedKeys(labels) {
+		errs = append(errs, sayings(p, k, validation.IsQualifiedName(k))...)
+		errs = append(errs, sayings(p.Key(k), labels[k], validation.IsValidLabelValue(labels[k]))...)
+		// What NodeRestriction lets a node say of itself (kubelet's own rule).
+		prefix, _, ok := strings.Cut(k, "/")
+		if ok && (within(prefix, "kubernetes.io") || within(prefix, "k8s.io")) && !nodeMaySet(prefix, k) {
+			errs = append(errs, field.Forbidden(p.Key(k), "a node may not set this label; use node.kubernetes.io/, kubelet.kubernetes.io/ or a prefix of your own, or set it with kubectl"))
+		}
+	}
+	return errs
+}
+
+func within(domain, parent string) bool {
+	return domain == parent || strings.HasSuffix(domain, "."+parent)
+}
+
+func nodeMaySet(prefix, key string) bool {
+	if within(prefix, "kubelet.kubernetes.io") || within(prefix, "node.kubernetes.io") {
+		return true
+	}
+	return slices.Contains([]string{v1.LabelHostname, v1.LabelArchStable, v1.LabelOSStable, v1.LabelTopologyZone, v1.LabelTopologyRegion,
+		v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelInstanceType, v1.LabelInstanceTypeStable,
+		"beta.kubernetes.io/os", "beta.kubernetes.io/arch"}, key)
+}
+
+func validateTaints(p *field.Path, taints []v1.Taint) field.ErrorList {
+	var errs field.ErrorList
+	for i := range taints {
+		t, at := &taints[i], p.Index(i)
+		errs = append(errs, sayings(at.Child("key"), t.Key, validation.IsQualifiedName(t.Key))...)
+		errs = append(errs, sayings(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
+		errs = append(errs, oneOf(at.Child("effect"), string(t.Effect), "NoSchedule", "PreferNoSchedule", "NoExecute")...)
+		for j := range i {
+			if taints[j].MatchTaint(t) {
+				errs = append(errs, field.Duplicate(at, t.Key+":"+string(t.Effect)))
+			}
+		}
+	}
+	return errs
+}
+
+func validateNodeIP(p *field.Path, value string) field.ErrorList {
+	if value == "" {
+		return nil
+	}
+	var errs field.ErrorList
+	var ips []netip.Addr
+	for part := range strings.SplitSeq(value, ",") {
+		ip, err := netip.ParseAddr(part)
+		switch {
+		case err != nil || ip.Zone() != "":
+			errs = append(errs, field.Invalid(p, value, fmt.Sprintf("%q is not an IP address", part)))
+		case ip.IsMulticast() || ip.IsUnspecified():
+			errs = append(errs, field.Invalid(p, value, fmt.Sprintf("%s is no address of a machine", part)))
+		}
+		ips = append(ips, ip)
+	}
+	if len(errs) == 0 && (len(ips) > 2 || len(ips) == 2 && ips[0].Is4() == ips[1].Is4()) {
+		errs = append(errs, field.Invalid(p, value, "one address, or one of IPv4 and one of IPv6"))
+	}
+	return errs
+}
+
+func validateReserved(p *field.Path, reserved map[string]string) field.ErrorList {
+	var errs field.ErrorList
+	for _, k := range sortedKeys(reserved) {
+		errs = append(errs, oneOf(p.Key(k), k, "cpu", "memory", "ephemeral-storage", "pid")...)
+		if q, err := resource.ParseQuantity(reserved[k]); err != nil || q.Sign() < 0 {
+			errs = append(errs, field.Invalid(p.Key(k), reserved[k], "not a positive quantity such as 100m or 1Gi"))
+		}
+	}
+	return errs
+}
+
+// machinePath: paths on a machine cannot be relative to anything of ours.
+func machinePath(p *field.Path, value string) field.ErrorList {
+	if !path.IsAbs(value) || path.Clean(value) != value || strings.ContainsRune(value, 0) {
+		return field.ErrorList{field.Invalid(p, value, "not an absolute path, or not in its simplest form")}
+	}
+	return nil
+}
+
+func atLeast(p *field.Path, value, least int64) field.ErrorList {
+	if value < least {
+		return field.ErrorList{field.Invalid(p, value, fmt.Sprintf("at least %d", least))}
+	}
+	return nil
+}
+
+func oneOf(p *field.Path, value string, known ...string) field.ErrorList {
+	switch {
+	case value == "":
+		return field.ErrorList{field.Required(p, "write "+strings.Join(known, " or "))}
+	case !slices.Contains(known, value):
+		return field.ErrorList{field.NotSupported(p, value, known)}
+	}
+	return nil
+}
+
+// sayings turns messages about one value into mistakes.
+func sayings(p *field.Path, value string, messages []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, msg := range messages {
+		errs = append(errs, field.Invalid(p, value, msg))
+	}
+	return errs
+}
