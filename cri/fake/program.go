@@ -42,11 +42,7 @@ const TestImage = "bowline-test"
 // its form; every other image waits for SIGTERM and exits 0, and every other
 // command succeeds without output.
 func DefaultProgram(ctx context.Context, p *Process) int {
-	image := p.Config.GetImage().GetUserSpecifiedImage()
-	if image == "" {
-		image = p.Config.GetImage().GetImage()
-	}
-	if strings.Contains(image, TestImage) || len(p.Args) > 0 && p.Args[0] == "/"+TestImage {
+	if isTestImage(p.Config) || len(p.Args) > 0 && p.Args[0] == "/"+TestImage {
 		return program.Run(ctx, p.world())
 	}
 	if p.Exec {
@@ -58,6 +54,10 @@ func DefaultProgram(ctx context.Context, p *Process) int {
 	case <-ctx.Done():
 		return 137
 	}
+}
+
+func isTestImage(c *runtimeapi.ContainerConfig) bool {
+	return strings.Contains(c.GetImage().GetUserSpecifiedImage()+" "+c.GetImage().GetImage(), TestImage)
 }
 
 func (p *Process) world() program.World {

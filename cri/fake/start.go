@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -42,6 +43,9 @@ func (r *Runtime) start(c *container) error {
 		if p := r.config.Programs(c.config); p != nil {
 			run = p
 		}
+	}
+	if args := arguments(c.config); len(args) > 0 && isTestImage(c.config) && args[0] != "/"+TestImage {
+		return fmt.Errorf("exec: %q: stat %s: no such file or directory", args[0], args[0])
 	}
 	log, err := openLog(c.logPath, c.config.Tty)
 	if err != nil {

@@ -12,7 +12,9 @@
 //	read FILE           a file to stdout; exit 1 if it cannot be read
 //	sleep DURATION      as time.ParseDuration
 //	wait                for ever
-//	echo PORT           accept TCP connections and send back what comes, for ever
+//	each DURATION TEXT  a line "TEXT <i>" to stdout each DURATION, for ever
+//	echo PORT           write "listening" and accept TCP connections, sending back
+//	                    what comes, for ever
 //	on-term CODE        from now on SIGTERM ends the program with CODE
 //	ignore-term         from now on SIGTERM does nothing but write "TERM" to stdout
 //	exit CODE
@@ -163,6 +165,21 @@ func (r *run) step(ctx context.Context, step string) (code int, done bool) {
 		case <-ctx.Done():
 		case <-time.After(d):
 		}
+	case "each":
+		d, err := time.ParseDuration(first)
+		if err != nil || d <= 0 {
+			return r.usage(step)
+		}
+		tick := time.NewTicker(d)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			fmt.Fprintf(r.Stdout, "%s %d\n", second, i)
+			select {
+			case <-ctx.Done():
+				return 0, false
+			case <-tick.C:
+			}
+		}
 	case "wait":
 		<-ctx.Done()
 	case "echo":
@@ -215,6 +232,7 @@ func (r *run) echo(ctx context.Context, port int) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
+	fmt.Fprintln(r.Stdout, "listening")
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	for {

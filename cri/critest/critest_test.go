@@ -1,0 +1,149 @@
+package critest_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/critest"
+	"github.com/bowline-k8s/bowline/cri/critest/testmachine"
+	"github.com/bowline-k8s/bowline/cri/fake"
+)
+
+func TestMain(m *testing.M) {
+	testmachine.Main()
+	os.Exit(m.Run())
+}
+
+func connect(t *testing.T, socket string) *cri.Client {
+	t.Helper()
+	c, err := cri.Connect(t.Context(), cri.Config{Endpoint: "unix://" + socket, Dial: func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestFake(t *testing.T) {
+	const image = "registry.test/bowline-test:1"
+	for name, config := range map[string]fake.Config{"with events": {}, "without": {NoEvents: true}} {
+		t.Run(name, func(t *testing.T) {
+			config.Registry = map[string]fake.RegistryImage{image: {}}
+			r := fake.Run(t, config)
+			var d net.Dialer
+			critest.Run(t, critest.Target{Client: connect(t, r.Socket), Image: image, Missing: "registry.test/missing:1",
+				Dir: t.TempDir(), Dial: d.DialContext, NoEvents: config.NoEvents})
+		})
+	}
+}
+
+// TestContainerd runs the suite on containerds that it starts itself:
+// BOWLINE_TEST_CONTAINERD names directories, as name=/dir separated by commas,
+// each with a binary containerd (or bowline-containerd) and
+// containerd-shim-runc-v2. Needs root, runc and CNI plugins.
+func TestContainerd(t *testing.T) {
+	env := os.Getenv("BOWLINE_TEST_CONTAINERD")
+	if env == "" {
+		t.Skip("BOWLINE_TEST_CONTAINERD is not set")
+	}
+	image := buildImage(t)
+	for _, entry := range strings.Split(env, ",") {
+		name, dir, ok := strings.Cut(entry, "=")
+		if !ok {
+			t.Fatalf("BOWLINE_TEST_CONTAINERD: %q is not name=/dir", entry)
+		}
+		t.Run(name, func(t *testing.T) {
+			work, err := os.MkdirTemp("", "cri")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			m, err := testmachine.Start(ctx, testmachine.Config{Dir: work, Containerd: binary(t, dir), ShimDir: dir,
+				CNIDir: cniDir(t), Image: image})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if t.Failed() {
+					log, _ := os.ReadFile(filepath.Join(work, "containerd.log"))
+					t.Logf("containerd's log ends:\n%s", log[max(0, len(log)-8000):])
+				}
+				if err := m.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			critest.Run(t, critest.Target{Client: connect(t, m.Socket), Image: m.Image, Missing: strings.Replace(m.Image, "test:", "missing:", 1),
+				Dir: t.TempDir(), Dial: m.Dial, CgroupParent: m.CgroupParent()})
+		})
+	}
+}
+
+// TestEndpoints runs the suite on runtimes that run already, in this network
+// and mount namespace: BOWLINE_CRI_ENDPOINTS=name=unix:///socket;image=REFERENCE
+// separated by commas. The image holds the test program as /bowline-test.
+func TestEndpoints(t *testing.T) {
+	env := os.Getenv("BOWLINE_CRI_ENDPOINTS")
+	if env == "" {
+		t.Skip("BOWLINE_CRI_ENDPOINTS is not set")
+	}
+	for _, entry := range strings.Split(env, ",") {
+		name, rest, _ := strings.Cut(entry, "=unix://")
+		socket, image, ok := strings.Cut(rest, ";image=")
+		if !ok {
+			t.Fatalf("BOWLINE_CRI_ENDPOINTS: %q is not name=unix:///socket;image=REFERENCE", entry)
+		}
+		t.Run(name, func(t *testing.T) {
+			var d net.Dialer
+			critest.Run(t, critest.Target{Client: connect(t, socket), Image: image, Missing: image + "-missing", Dir: t.TempDir(), Dial: d.DialContext})
+		})
+	}
+}
+
+func binary(t *testing.T, dir string) string {
+	t.Helper()
+	for _, name := range []string{"containerd", "bowline-containerd"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return filepath.Join(dir, name)
+		}
+	}
+	t.Fatalf("no containerd in %s", dir)
+	return ""
+}
+
+func cniDir(t *testing.T) string {
+	t.Helper()
+	for _, dir := range []string{"/usr/lib/cni", "/opt/cni/bin"} {
+		if _, err := os.Stat(filepath.Join(dir, "host-local")); err == nil {
+			return dir
+		}
+	}
+	t.Fatal("no CNI plugins: apt-get install containernetworking-plugins")
+	return ""
+}
+
+// buildImage builds the test program as a static binary.
+func buildImage(t *testing.T) []byte {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "image")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "./testmachine/testprogram")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the test program: %v\n%s", err, text)
+	}
+	data, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
