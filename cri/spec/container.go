@@ -19,11 +19,9 @@ type ContainerInput struct {
 	PodIPs  []string // primary first; empty on the host network
 	// ImageRef is what the runtime calls the image (Image.Id); empty falls back
 	// on the name in the spec.
-	ImageRef string
-	// Image is that image (ImageStatus): who its process runs as. Nil where it is
-	// not known, which a container with runAsNonRoot does not start on.
-	Image *runtimeapi.Image
-	Env   []EnvVar // from Env, in order
+	ImageRef  string
+	ImageUser ImageUser // of that image: UserOf(ImageStatus)
+	Env       []EnvVar  // from Env, in order
 	// Mounts is what each volume became on the machine, by the volume's name.
 	Mounts map[string]VolumeMount
 	// SubPaths are the resolved machine paths of volume mounts with a subPath,

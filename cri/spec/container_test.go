@@ -41,34 +41,56 @@ func TestHashCoversWhatNeedsARestart(t *testing.T) {
 
 func TestRunAsNonRoot(t *testing.T) {
 	yes, zero, uid := true, int64(0), int64(7)
-	numeric := func(v int64) *runtimeapi.Image { return &runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: v}} }
+	numeric := func(v int64) spec.ImageUser { return spec.ImageUser{UID: &v} }
 	for _, c := range []struct {
 		name    string
 		pod     *v1.PodSecurityContext
 		c       *v1.SecurityContext
-		image   *runtimeapi.Image
+		image   spec.ImageUser
 		refused string // part of the error; empty: allowed
 	}{
 		{"a numeric user", nil, &v1.SecurityContext{RunAsNonRoot: &yes}, numeric(5), ""},
 		{"root by number", nil, &v1.SecurityContext{RunAsNonRoot: &yes}, numeric(0), "image will run as root"},
-		{"no user", nil, &v1.SecurityContext{RunAsNonRoot: &yes}, &runtimeapi.Image{}, "image will run as root"},
-		{"nothing known", nil, &v1.SecurityContext{RunAsNonRoot: &yes}, nil, "image will run as root"},
-		{"a name", nil, &v1.SecurityContext{RunAsNonRoot: &yes}, &runtimeapi.Image{Username: "web"}, "non-numeric user (web)"},
-		{"a name, but the spec has a number", nil, &v1.SecurityContext{RunAsNonRoot: &yes, RunAsUser: &uid}, &runtimeapi.Image{Username: "web"}, ""},
+		{"no user", nil, &v1.SecurityContext{RunAsNonRoot: &yes}, spec.UserOf(&runtimeapi.Image{}), "image will run as root"},
+		{"nothing known", nil, &v1.SecurityContext{RunAsNonRoot: &yes}, spec.UserOf(nil), "image will run as root"},
+		{"a name", nil, &v1.SecurityContext{RunAsNonRoot: &yes}, spec.ImageUser{Name: "web"}, "non-numeric user (web)"},
+		{"a name, but the spec has a number", nil, &v1.SecurityContext{RunAsNonRoot: &yes, RunAsUser: &uid}, spec.ImageUser{Name: "web"}, ""},
 		{"root by the spec", nil, &v1.SecurityContext{RunAsNonRoot: &yes, RunAsUser: &zero}, numeric(5), "breaks non-root policy"},
 		{"root by the pod", &v1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &zero}, nil, numeric(5), "breaks non-root policy"},
 		{"the container overrides the pod", &v1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &zero}, &v1.SecurityContext{RunAsUser: &uid}, numeric(0), ""},
 		{"too large a number", nil, &v1.SecurityContext{RunAsNonRoot: &yes}, numeric(1 << 40), "invalid user id"},
-		{"not asked", nil, nil, nil, ""},
+		{"not asked", nil, nil, spec.UserOf(nil), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := &v1.Pod{Spec: v1.PodSpec{SecurityContext: c.pod}}
 			container := &v1.Container{Name: "app", SecurityContext: c.c}
-			_, err := spec.Container(p, container, spec.Machine{Owner: "o"}, spec.ContainerInput{Image: c.image})
+			_, err := spec.Container(p, container, spec.Machine{Owner: "o"}, spec.ContainerInput{ImageUser: c.image})
 			if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
 				t.Errorf("got %v, want %q", err, c.refused)
 			}
 		})
+	}
+}
+
+func TestUserOf(t *testing.T) {
+	run := func(u spec.ImageUser) *runtimeapi.LinuxContainerSecurityContext {
+		config, err := spec.Container(&v1.Pod{}, &v1.Container{}, spec.Machine{}, spec.ContainerInput{ImageUser: u})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config.Linux.SecurityContext
+	}
+	if sc := run(spec.UserOf(nil)); sc.RunAsUser != nil || sc.RunAsUsername != "" {
+		t.Errorf("an unknown image must keep its own user, not run as %v %q", sc.RunAsUser, sc.RunAsUsername)
+	}
+	if sc := run(spec.UserOf(&runtimeapi.Image{})); sc.RunAsUser == nil || sc.RunAsUser.Value != 0 {
+		t.Errorf("an image without a user runs as %v, want root", sc.RunAsUser)
+	}
+	if sc := run(spec.UserOf(&runtimeapi.Image{Username: "web"})); sc.RunAsUser != nil || sc.RunAsUsername != "web" {
+		t.Errorf("got %v %q", sc.RunAsUser, sc.RunAsUsername)
+	}
+	if sc := run(spec.UserOf(&runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 7}})); sc.RunAsUser.GetValue() != 7 {
+		t.Errorf("got %v", sc.RunAsUser)
 	}
 }
 
@@ -196,13 +218,13 @@ func TestSandboxNeedsAnOwner(t *testing.T) {
 	}
 }
 
-func TestLogLinkName(t *testing.T) {
+func TestLogLink(t *testing.T) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: strings.Repeat("p", 253)}}
-	if got := spec.LogLinkName(p, "app", "id"); len(got) != 255 || !strings.HasSuffix(got, ".log") {
+	if got := spec.LogLink(p, "app", "id"); len(got) != 255 || !strings.HasSuffix(got, ".log") {
 		t.Errorf("%d characters: %s", len(got), got)
 	}
 	p.Name = "web"
-	if got := spec.LogLinkName(p, "app", "id"); got != "web_ns_app-id.log" {
+	if got := spec.LogLink(p, "app", "id"); got != "web_ns_app-id.log" {
 		t.Error(got)
 	}
 }

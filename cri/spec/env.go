@@ -16,13 +16,10 @@ type EnvInput struct {
 	Secrets    map[string]*v1.Secret
 	Services   []*v1.Service // at least of the pod's namespace and of default
 
-	PodIPs      []string // as in FieldInput
-	HostIPs     []string
-	NodeName    string
-	Allocatable v1.ResourceList // of the node: the limits of who has none
+	FieldInput
 }
 
-// FieldInput is what a fieldRef needs beside the pod.
+// FieldInput is what fieldRef and resourceFieldRef need beside the pod.
 type FieldInput struct {
 	PodIPs   []string // primary first
 	HostIPs  []string
@@ -145,7 +142,7 @@ func (e *environment) add(v *v1.EnvVar) error {
 	}
 	switch from := v.ValueFrom; {
 	case from.FieldRef != nil:
-		value, err := FieldValue(e.pod, from.FieldRef, FieldInput{PodIPs: e.in.PodIPs, HostIPs: e.in.HostIPs, NodeName: e.in.NodeName})
+		value, err := FieldValue(e.pod, from.FieldRef, e.in.FieldInput)
 		if err != nil {
 			return err
 		}
@@ -186,9 +183,9 @@ func (e *environment) add(v *v1.EnvVar) error {
 	return nil
 }
 
-// EnvRefs are the names of the configMaps and secrets that a container's
+// ContainerEnvRefs are the names of the configMaps and secrets that a container's
 // environment refers to, sorted, each once.
-func EnvRefs(c *v1.Container) (configMaps, secrets []string) {
+func ContainerEnvRefs(c *v1.Container) (configMaps, secrets []string) {
 	for i := range c.EnvFrom {
 		if ref := c.EnvFrom[i].ConfigMapRef; ref != nil {
 			configMaps = append(configMaps, ref.Name)
@@ -212,10 +209,10 @@ func EnvRefs(c *v1.Container) (configMaps, secrets []string) {
 	return sortedOnce(configMaps), sortedOnce(secrets)
 }
 
-// PodEnvRefs are the EnvRefs of all containers of the pod.
-func PodEnvRefs(p *v1.Pod) (configMaps, secrets []string) {
+// EnvRefs are the ContainerEnvRefs of all containers of the pod.
+func EnvRefs(p *v1.Pod) (configMaps, secrets []string) {
 	add := func(c *v1.Container) {
-		m, s := EnvRefs(c)
+		m, s := ContainerEnvRefs(c)
 		configMaps, secrets = append(configMaps, m...), append(secrets, s...)
 	}
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {

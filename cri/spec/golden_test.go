@@ -41,8 +41,10 @@ func world() (spec.Machine, spec.EnvInput) {
 			service("shop", "headless", "None", v1.ServicePort{Port: 80}),
 			service("other", "unseen", "10.96.9.9", v1.ServicePort{Port: 80}),
 		},
-		PodIPs: []string{"10.244.1.5", "fd00::5"}, HostIPs: m.HostIPs, NodeName: "node-1",
-		Allocatable: list("cpu", "4", "memory", "7Gi", "ephemeral-storage", "100Gi"),
+		FieldInput: spec.FieldInput{
+			PodIPs: []string{"10.244.1.5", "fd00::5"}, HostIPs: m.HostIPs, NodeName: "node-1",
+			Allocatable: list("cpu", "4", "memory", "7Gi", "ephemeral-storage", "100Gi"),
+		},
 	}
 	return m, env
 }
@@ -104,7 +106,11 @@ func render(t *testing.T, p *v1.Pod) []byte {
 	} else {
 		out["sandbox"] = plain(t, config)
 	}
-	out["hosts"] = strings.Split(string(spec.HostsFile(p, envIn.PodIPs, m, []byte("127.0.0.1 base\n"))), "\n")
+	hosts, err := spec.HostsFile(p, m, envIn.PodIPs, []byte("127.0.0.1 base\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out["hosts"] = strings.Split(string(hosts), "\n")
 	out["podCgroup"] = spec.PodCgroup(p, m)
 	if _, warnings, err := spec.DNS(p, m); err == nil && len(warnings) > 0 {
 		out["dnsWarnings"] = warnings
@@ -143,9 +149,9 @@ func renderContainer(t *testing.T, p *v1.Pod, c *v1.Container, m spec.Machine, e
 		return map[string]any{"error": err.Error()}
 	}
 	in.Env, in.PodIPs = env, envIn.PodIPs
-	in.Image = &runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 65532}}
+	in.ImageUser = spec.UserOf(&runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 65532}})
 	if strings.Contains(c.Image, "root") {
-		in.Image = &runtimeapi.Image{}
+		in.ImageUser = spec.UserOf(&runtimeapi.Image{})
 	}
 	in.ImageRef = "sha256:feed"
 	in.EtcHostsPath = spec.EtcHostsPath(m.RootDir, p.UID)

@@ -19,9 +19,9 @@ const (
 )
 
 // HostsFile is the pod's /etc/hosts. base is the machine's own hosts file, which
-// a pod on the host network gets; other pods get their names at podIPs. A pod
-// whose host name is invalid has no sandbox, so no container sees its file.
-func HostsFile(p *v1.Pod, podIPs []string, m Machine, base []byte) []byte {
+// a pod on the host network gets; other pods get their names at podIPs. An
+// error if the spec's host name is none.
+func HostsFile(p *v1.Pod, m Machine, podIPs []string, base []byte) ([]byte, error) {
 	var b strings.Builder
 	if p.Spec.HostNetwork {
 		b.WriteString(hostsHeaderHostNetwork)
@@ -29,7 +29,7 @@ func HostsFile(p *v1.Pod, podIPs []string, m Machine, base []byte) []byte {
 	} else {
 		name, domain, err := Hostname(p, m)
 		if err != nil {
-			name = p.Name
+			return nil, err
 		}
 		names := name
 		if domain != "" {
@@ -46,7 +46,7 @@ func HostsFile(p *v1.Pod, podIPs []string, m Machine, base []byte) []byte {
 			b.WriteString(alias.IP + "\t" + strings.Join(alias.Hostnames, "\t") + "\n")
 		}
 	}
-	return []byte(b.String())
+	return []byte(b.String()), nil
 }
 
 // ManagesHosts says whether the container's /etc/hosts is ours: not before the

@@ -41,9 +41,9 @@ func LogPath(container string, attempt uint32) string {
 	return join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
 }
 
-// LogLinkName is the name of the link in /var/log/containers for one container
+// LogLink is the name of the link in /var/log/containers for one container
 // instance, as log collectors expect it. A file name has at most 255 bytes.
-func LogLinkName(p *v1.Pod, container, id string) string {
+func LogLink(p *v1.Pod, container, id string) string {
 	const longest = 255 - len(".log")
 	name := p.Name + "_" + p.Namespace + "_" + container + "-" + id
 	if len(name) > longest {

@@ -11,18 +11,26 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imageUser is the user that an image says its process runs as: one of both. An
-// image that names none runs as root; nothing is known of a nil one.
-func imageUser(image *runtimeapi.Image) (uid *int64, name string) {
+// ImageUser is the user that an image says its process runs as: one of both.
+// The zero value is not known: the runtime uses the image's own, and a container
+// with runAsNonRoot is refused.
+type ImageUser struct {
+	UID  *int64
+	Name string
+}
+
+// UserOf reads the user of an image (Image.Uid, Image.Username). An image that
+// names none runs as root; nothing is known of a nil one.
+func UserOf(image *runtimeapi.Image) ImageUser {
 	switch {
 	case image == nil:
-		return nil, ""
+		return ImageUser{}
 	case image.Uid != nil:
-		return &image.Uid.Value, ""
+		return ImageUser{UID: &image.Uid.Value}
 	case image.Username != "":
-		return nil, image.Username
+		return ImageUser{Name: image.Username}
 	}
-	return new(int64), ""
+	return ImageUser{UID: new(int64)}
 }
 
 // effective is the container's security context with the pod's as the default
@@ -52,8 +60,7 @@ func effective(p *v1.Pod, c *v1.Container) v1.SecurityContext {
 // containerSecurity is LinuxContainerConfig.SecurityContext.
 func containerSecurity(p *v1.Pod, c *v1.Container, m Machine, in ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	sc := effective(p, c)
-	uid, username := imageUser(in.Image)
-	if err := verifyNonRoot(p, c, sc, uid, username); err != nil {
+	if err := verifyNonRoot(p, c, sc, in.ImageUser); err != nil {
 		return nil, err
 	}
 	out := &runtimeapi.LinuxContainerSecurityContext{
@@ -66,8 +73,8 @@ func containerSecurity(p *v1.Pod, c *v1.Container, m Machine, in ContainerInput)
 		NoNewPrivs:     sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 	}
 	if out.RunAsUser == nil {
-		out.RunAsUser = int64Value(uid)
-		out.RunAsUsername = username
+		out.RunAsUser = int64Value(in.ImageUser.UID)
+		out.RunAsUsername = in.ImageUser.Name
 	}
 	out.MaskedPaths, out.ReadonlyPaths = procPaths(sc.ProcMount, m)
 	var err error
@@ -88,7 +95,7 @@ func containerSecurity(p *v1.Pod, c *v1.Container, m Machine, in ContainerInput)
 	return out, err
 }
 
-func verifyNonRoot(p *v1.Pod, c *v1.Container, sc v1.SecurityContext, uid *int64, username string) error {
+func verifyNonRoot(p *v1.Pod, c *v1.Container, sc v1.SecurityContext, image ImageUser) error {
 	if sc.RunAsNonRoot == nil || !*sc.RunAsNonRoot {
 		return nil
 	}
@@ -98,15 +105,15 @@ func verifyNonRoot(p *v1.Pod, c *v1.Container, sc v1.SecurityContext, uid *int64
 		return fmt.Errorf("container's runAsUser breaks non-root policy %s", who)
 	case sc.RunAsUser != nil:
 		return nil
-	case uid == nil && username != "":
-		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", username, who)
-	case uid == nil:
+	case image.UID == nil && image.Name != "":
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", image.Name, who)
+	case image.UID == nil:
 		// Nothing is known of the image's user, so it is not known to be another than root.
 		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
-	case *uid == 0:
+	case *image.UID == 0:
 		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
-	case *uid < 0 || *uid > math.MaxInt32:
-		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d). (Must be 1-(%d)) %s", *uid, math.MaxInt32, who)
+	case *image.UID < 0 || *image.UID > math.MaxInt32:
+		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d). (Must be 1-(%d)) %s", *image.UID, math.MaxInt32, who)
 	}
 	return nil
 }

@@ -251,6 +251,16 @@ func TestOthersSecretsAreNotShared(t *testing.T) {
 		if with != nil || without == nil {
 			t.Errorf("with the secret %v, without %v", with, without)
 		}
+		wg.Go(func() {
+			_, with = m.Ensure(t.Context(), aPod("3"), container("r.example/b:1", v1.PullAlways), []v1.Secret{secret("r.example", "bob")})
+		})
+		wg.Go(func() {
+			_, without = m.Ensure(t.Context(), aPod("4"), container("r.example/b:1", v1.PullAlways), []v1.Secret{secret("r.example", "ann")})
+		})
+		wg.Wait()
+		if with == nil || without != nil {
+			t.Errorf("with a secret that is refused %v, with one that is not %v", with, without)
+		}
 	})
 }
 
