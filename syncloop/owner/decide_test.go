@@ -1,0 +1,165 @@
+package owner
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	self      = Identity{"c1", "n1"}
+	elsewhere = Identity{"c2", "n1"}
+	neighbour = Identity{"c1", "n2"}
+)
+
+func record(i Identity) *Record {
+	return &Record{Identity: i, Instance: "i", PID: 7, StartedAt: time.Unix(0, 0), Version: "v"}
+}
+
+// TestDecideEverything enumerates locks × owner files × sets of sandboxes ×
+// permission, and compares with rules that are written down one by one.
+func TestDecideEverything(t *testing.T) {
+	locks := []*Locked{nil, {Path: "/l"}, {Path: "/l", Holder: record(self)}, {Path: "/l", Holder: record(elsewhere)}}
+	type file struct {
+		record *Record
+		err    error
+	}
+	files := []file{{}, {record: record(self)}, {record: record(elsewhere)}, {record: record(neighbour)},
+		{record: record(Identity{"c2", "n2"})}, {err: errors.New("garbage")}}
+	kinds := []Sandbox{
+		{ID: "0", Pod: "a/ours", Stamp: self.Stamp(), Kubelet: true, Ready: true},
+		{ID: "1", Pod: "a/ours-dead", Stamp: self.Stamp(), Kubelet: true},
+		{ID: "2", Pod: "a/cluster", Stamp: elsewhere.Stamp(), Kubelet: true, Ready: true},
+		{ID: "3", Pod: "a/cluster-dead", Stamp: elsewhere.Stamp(), Kubelet: true},
+		{ID: "4", Pod: "a/node", Stamp: neighbour.Stamp(), Kubelet: true, Ready: true},
+		{ID: "5", Pod: "a/odd", Stamp: "odd", Ready: true},
+		{ID: "6", Pod: "a/kubelet", Kubelet: true, Ready: true},
+		{ID: "7", Pod: "a/kubelet-dead", Kubelet: true},
+		{ID: "8", Pod: "a/plain", Ready: true},
+		{ID: "9", Pod: "a/plain-dead"},
+	}
+	count := map[Kind]int{}
+	for _, l := range locks {
+		for _, f := range files {
+			for set := range 1 << len(kinds) {
+				for _, allow := range []bool{false, true} {
+					e := Evidence{Self: self, AllowForeign: allow, Locked: l, FilePath: "/f", File: f.record, FileErr: f.err}
+					has := func(ids ...int) bool {
+						for _, id := range ids {
+							if set&(1<<id) != 0 {
+								return true
+							}
+						}
+						return false
+					}
+					ours, foreign := 0, 0
+					for i, s := range kinds {
+						if has(i) {
+							e.Sandboxes = append(e.Sandboxes, s)
+							if i < 2 {
+								ours++
+							} else {
+								foreign++
+							}
+						}
+					}
+					want := Accepted
+					if has(6) && !allow {
+						want = KubeletDrives
+					}
+					if has(2, 3, 4, 5) {
+						want = OtherSandbox
+					}
+					if f.record != nil && f.record.NodeName == "n2" {
+						want = OtherNode
+					}
+					if f.record != nil && f.record.ClusterUID == "c2" {
+						want = OtherCluster
+					}
+					if f.err != nil {
+						want = FileUnclear
+					}
+					if l != nil {
+						want = HeldByOther
+					}
+					d := Decide(e)
+					count[d.Kind]++
+					if d.Kind != want || d.Ours != ours || d.Foreign != foreign {
+						t.Fatalf("%+v\ndecided %+v, want %s, %d ours, %d foreign", e, d, want, ours, foreign)
+					}
+					if (d.Sentence == "") != (want == Accepted) || strings.Contains(d.Sentence, "\n") {
+						t.Fatalf("the sentence of %s is %q", d.Kind, d.Sentence)
+					}
+					// The order of the runtime's list does not matter.
+					for i, j := 0, len(e.Sandboxes)-1; i < j; i, j = i+1, j-1 {
+						e.Sandboxes[i], e.Sandboxes[j] = e.Sandboxes[j], e.Sandboxes[i]
+					}
+					if again := Decide(e); again != d {
+						t.Fatalf("in another order: %+v, not %+v", again, d)
+					}
+				}
+			}
+		}
+	}
+	for k := range kindNames {
+		if count[Kind(k)] == 0 {
+			t.Errorf("%s never occurred", Kind(k))
+		}
+	}
+}
+
+// TestSentences: each says who, and what to do.
+func TestSentences(t *testing.T) {
+	kubelet := Sandbox{ID: "1", Pod: "kube-system/dns", Kubelet: true, Ready: true}
+	other := Sandbox{ID: "2", Pod: "default/web", Stamp: elsewhere.Stamp(), Kubelet: true}
+	for _, c := range []struct {
+		e    Evidence
+		want string
+	}{
+		{Evidence{Locked: &Locked{Path: "/r/owner.lock", Holder: record(elsewhere)}},
+			`another Bowline drives this machine (/r/owner.lock): node "n1" of cluster c2, instance i, pid 7, running since 1970-01-01T00:00:00Z; stop it, or give this one a machine of its own`},
+		{Evidence{Locked: &Locked{Path: "/l"}},
+			`another process drives this machine: it holds the lock /l and does not say who it is; find it with "fuser /l" and stop it`},
+		{Evidence{FileErr: errors.New("bad")},
+			`the owner file /f cannot be understood (bad); if no other Bowline uses this machine, remove it`},
+		{Evidence{File: record(elsewhere)},
+			`this machine is node "n1" of cluster c2 (owner file /f), and the kubeconfig is of cluster c1; use that cluster's kubeconfig, or remove the file if that cluster has given the machine up`},
+		{Evidence{File: record(neighbour)},
+			`this machine is node "n2" of cluster c1 (owner file /f), not node "n1"; use that nodeName, or remove the file once that node's pods are gone`},
+		{Evidence{Sandboxes: []Sandbox{other}},
+			`the runtime has 1 pod (default/web) of node "n1" of cluster c2; start Bowline as that node, or remove them`},
+		{Evidence{Sandboxes: []Sandbox{kubelet, {ID: "3", Pod: "default/a", Kubelet: true, Ready: true}}},
+			`the runtime has 2 pods (such as default/a) that run and are not Bowline's: a kubelet drives it; drain that node and stop its kubelet, or set allowForeignPods to leave them alone beside Bowline's`},
+	} {
+		c.e.Self, c.e.FilePath = self, "/f"
+		if got := Decide(c.e).Sentence; got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
+		}
+	}
+	if got := parseStamp("odd"); got != `owner "odd"` {
+		t.Errorf("an odd stamp is called %s", got)
+	}
+}
+
+func TestRecord(t *testing.T) {
+	want := *record(self)
+	got, err := parseRecord(want.bytes())
+	if err != nil || !got.StartedAt.Equal(want.StartedAt) || got.Identity != self || got.PID != 7 || got.Version != "v" || got.Instance != "i" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, empty := range []string{"", " \n"} {
+		if r, err := parseRecord([]byte(empty)); r != nil || err != nil {
+			t.Errorf("%q: %v, %v", empty, r, err)
+		}
+	}
+	for _, bad := range []string{"x", "{}", `{"clusterUID":"a"}`, "[]", "null"} {
+		if r, err := parseRecord([]byte(bad)); err == nil {
+			t.Errorf("%q was taken as %+v", bad, r)
+		}
+	}
+	if fmt.Sprint(Accepted, KubeletDrives, Kind(99)) != "Accepted KubeletDrives Invalid" {
+		t.Error("names of kinds")
+	}
+}
