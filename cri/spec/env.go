@@ -24,6 +24,8 @@ type FieldInput struct {
 	PodIPs   []string // primary first
 	HostIPs  []string
 	NodeName string // where the pod does not say
+	// Allocatable of the node: the limits of who has none.
+	Allocatable v1.ResourceList
 }
 
 // MissingError: an object or a key of it that the pod refers to does not exist.
