@@ -33,4 +33,18 @@
 // neither repeated nor waited behind, except where order is the point. Nothing
 // is remembered that can be derived from the runtime, so that a new process with
 // an empty Ledger decides the same, or more cautiously.
+//
+// What the caller owes:
+//
+//   - It keeps Plan.Phase, Plan.Terminate and Plan.Ledger and hands them back; it
+//     merges a new request into the one in force with Merge.
+//   - It cancels the keys in Plan.Cancel before it begins Plan.Start. A cancelled
+//     operation stays in InFlight until it has returned; cancelling it again is
+//     harmless, and happens.
+//   - When an operation returns it takes it out of InFlight, passes its Outcome to
+//     Record, and, if its kind Mutates, sets NeedSeq to a sequence number taken
+//     then, whatever the outcome: no observation begun earlier counts.
+//   - An outcome that was cancelled, timed out or cut off is Transport, not Err.
+//   - After any phase but Gone it asks again at WakeAt, on a new observation, a
+//     verdict, an outcome, a change of the pod, of Hold or of Reported.
 package plan
