@@ -79,8 +79,12 @@ type Config struct {
 	Period time.Duration
 }
 
-// DefaultCgroupParents are the kubelet's, by class of service.
-var DefaultCgroupParents = []string{"/kubepods", "/kubepods/burstable", "/kubepods/besteffort"}
+// DefaultCgroupParents are the kubelet's, by class of service, under either
+// cgroup driver; those that do not exist hold nothing.
+var DefaultCgroupParents = []string{
+	"/kubepods", "/kubepods/burstable", "/kubepods/besteffort",
+	"/kubepods.slice", "/kubepods.slice/kubepods-burstable.slice", "/kubepods.slice/kubepods-besteffort.slice",
+}
 
 func (c *Config) validate() error {
 	var faults []error

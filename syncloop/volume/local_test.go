@@ -1,0 +1,186 @@
+package volume
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/local"
+)
+
+// realHost is this machine, below a directory of the test's.
+func realHost(t *testing.T) (host.Host, string) {
+	t.Helper()
+	h, err := local.New(local.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h, t.TempDir()
+}
+
+func realManager(t *testing.T, h host.Host, c *cluster, root string) *Manager {
+	t.Helper()
+	m, err := New(Config{Host: h, Objects: c, Tokens: c, RootDir: root, Allocatable: func() v1.ResourceList { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func read(t *testing.T, p string) string {
+	t.Helper()
+	data, err := os.ReadFile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestARealFileSystem runs a pod's life on this machine; what needs mounts comes
+// along where they are allowed.
+func TestARealFileSystem(t *testing.T) {
+	h, root := realHost(t)
+	c := newCluster()
+	p := testPod(configMapVolume("cfg"), emptyDir("", ""))
+	probe := filepath.Join(root, "probe")
+	mountErr := h.Mount(t.Context(), host.Mount{Source: "tmpfs", Target: probe, Type: "tmpfs"})
+	mountable := mountErr == nil
+	if mountable {
+		if err := h.Unmount(t.Context(), probe); err != nil {
+			t.Fatal(err)
+		}
+		p = testPod(configMapVolume("cfg"), emptyDir("", ""), secretVolume("sec"), tokenVolume(), labelsVolume(), emptyDir(v1.StorageMediumMemory, "1Mi"))
+	} else if !errors.Is(mountErr, fs.ErrPermission) {
+		t.Fatal(mountErr)
+	}
+	t.Logf("with mounts: %v", mountable)
+	// Nothing of this test outlives it, whatever fails.
+	t.Cleanup(func() { _ = realManager(t, h, c, root).Release(t.Context(), p.UID) })
+
+	gid := int64(os.Getgid())
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "cfg", MountPath: "/a"}, {Name: "scratch", MountPath: "/a/nested"}}
+
+	m := realManager(t, h, c, root)
+	mounts := prepare(t, m, p)
+	if got := read(t, mounts["cfg"].HostPath+"/k"); got != "v" {
+		t.Errorf("k = %q", got)
+	}
+	if st, err := os.Stat(mounts["cfg"].HostPath + "/nested"); err != nil || !st.IsDir() {
+		t.Errorf("nested mount point: %v", err)
+	}
+	st, err := os.Stat(mounts["scratch"].HostPath)
+	if err != nil || st.Mode() != fs.ModeDir|fs.ModeSetgid|0o777 {
+		t.Errorf("emptyDir: %v %v", st.Mode(), err)
+	}
+	if mountable {
+		var disk, memory syscall.Stat_t
+		if err := errors.Join(syscall.Stat(root, &disk), syscall.Stat(mounts["sec"].HostPath, &memory)); err != nil || disk.Dev == memory.Dev {
+			t.Errorf("the secret lies on the disk: %v", err)
+		}
+		if got := read(t, mounts["token"].HostPath+"/token"); got != "SECRET-token/u/" {
+			t.Errorf("token = %q", got)
+		}
+		if st, err := os.Stat(mounts["token"].HostPath + "/token"); err != nil || st.Mode() != 0o640 {
+			t.Errorf("token: %v %v", st.Mode(), err)
+		}
+	}
+
+	// The container works; then another process adopts the pod.
+	if err := os.WriteFile(mounts["scratch"].HostPath+"/work", []byte("done"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(mounts["scratch"].HostPath, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	version, err := os.Readlink(mounts["cfg"].HostPath + "/..data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m = realManager(t, h, c, root)
+	prepare(t, m, p)
+	prepare(t, m, p)
+	if got := read(t, mounts["scratch"].HostPath+"/work"); got != "done" {
+		t.Errorf("work = %q", got)
+	}
+	if st, err := os.Stat(mounts["scratch"].HostPath); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the container's mode is lost: %v %v", st.Mode(), err)
+	}
+	if again, err := os.Readlink(mounts["cfg"].HostPath + "/..data"); err != nil || again != version {
+		t.Errorf("unchanged content was written anew: %s, %s, %v", version, again, err)
+	}
+
+	c.setConfigMap("cfg", "k", "new")
+	if err := m.Refresh(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, mounts["cfg"].HostPath+"/k"); got != "new" {
+		t.Errorf("k = %q", got)
+	}
+
+	// subPath: into a file of the configMap, a new directory, and not outside.
+	sub := func(volume, at string) (string, error) {
+		return m.SubPath(t.Context(), p, "c", &v1.VolumeMount{Name: volume}, at)
+	}
+	if at, err := sub("cfg", "k"); err != nil || read(t, at) != "new" {
+		t.Errorf("subPath k: %s, %v", at, err)
+	}
+	if at, err := sub("scratch", "x/y"); err != nil {
+		t.Error(err)
+	} else if st, err := os.Stat(at); err != nil || !st.IsDir() {
+		t.Errorf("subPath x/y: %v", err)
+	}
+	if err := os.Symlink("/etc", mounts["scratch"].HostPath+"/etc"); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := sub("scratch", "etc/passwd"); err == nil {
+		t.Errorf("subPath leaves the volume: %s", at)
+	}
+
+	if uids, err := realManager(t, h, c, root).Orphans(t.Context()); err != nil || len(uids) != 1 || uids[0] != "u" {
+		t.Errorf("orphans = %v, %v", uids, err)
+	}
+	if err := realManager(t, h, c, root).Release(t.Context(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(PodDir(root, "u")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("pod directory: %v", err)
+	}
+	if left, err := h.ListMounts(t.Context(), root); err != nil || len(left) != 0 {
+		t.Errorf("mounted: %v, %v", left, err)
+	}
+}
+
+// BenchmarkPrepare is an ordinary pod with a token, up and down.
+func BenchmarkPrepare(b *testing.B) {
+	h, err := local.New(local.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer h.Close()
+	root, c := b.TempDir(), newCluster()
+	m, err := New(Config{Host: h, Objects: c, Tokens: c, RootDir: root, Allocatable: func() v1.ResourceList { return nil }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := testPod(tokenVolume())
+	for b.Loop() {
+		if _, err := m.Prepare(b.Context(), p); err != nil {
+			b.Skipf("mounts are not allowed: %v", err)
+		}
+		if err := m.Release(b.Context(), p.UID); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
