@@ -115,12 +115,11 @@ func classify(ctx context.Context, method string, err error) Kind {
 		return KindTransport
 	case codes.Unavailable, codes.Canceled, codes.Aborted:
 		return KindTransport
-	case codes.Unknown:
-		// containerd has no code for a name that is taken; this is the one
-		// place that reads its words.
-		if strings.Contains(s.Message(), "is reserved for") {
-			return KindExists
-		}
+	}
+	// containerd 1.6 has no code for a name that is taken, and 2 several; this
+	// is the one place that reads its words.
+	if strings.Contains(s.Message(), "is reserved for") {
+		return KindExists
 	}
 	return KindFailed
 }

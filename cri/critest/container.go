@@ -141,7 +141,10 @@ func testExitCodes(s *suite, t *testing.T) {
 			t.Fatal(err)
 		}
 		st := s.exited(t, id)
-		if st.ExitCode != c.code || st.Reason != c.reason || st.FinishedAt < st.StartedAt || st.StartedAt == 0 {
+		// containerd takes the start's time after the fact: a container that ends
+		// at once can have ended a little before it started.
+		lasted := time.Duration(st.FinishedAt - st.StartedAt)
+		if st.ExitCode != c.code || st.Reason != c.reason || lasted < -time.Second || st.StartedAt == 0 {
 			t.Errorf("%s: %v", name, st)
 		}
 	}
