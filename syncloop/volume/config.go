@@ -92,8 +92,9 @@ type podState struct {
 	sem     chan struct{} // capacity 1: held while something works on the pod
 	refresh chan struct{} // capacity 1: held for the length of one Refresh, sem or not
 	gone    bool          // released and no longer in Manager.pods
-	made    bool          // record and directories exist
-	fresh   bool          // the pod directory is new in this process: nothing can be mounted in it
+	made    bool          // the record exists
+	dirs    map[string]bool
+	fresh   bool // the pod directory is new in this process: nothing can be mounted in it
 	volumes map[string]*volumeState
 }
 
@@ -125,7 +126,7 @@ func (m *Manager) lock(ctx context.Context, uid types.UID) (*podState, error) {
 		if ps == nil {
 			ps = &podState{
 				sem: make(chan struct{}, 1), refresh: make(chan struct{}, 1),
-				volumes: map[string]*volumeState{},
+				dirs: map[string]bool{}, volumes: map[string]*volumeState{},
 			}
 			m.pods[uid] = ps
 		}

@@ -89,10 +89,11 @@ func containerNames(p *v1.Pod) []string {
 	return names
 }
 
-// EnsurePodDirs records the pod as ours and makes its directories, once a
+// EnsurePodDirs records the pod as ours and makes its directories, each once a
 // process; Prepare does so too. Whatever else is made for a pod on the machine
 // (its cgroup, its log directory) is made after this, or a crash in between
-// leaves behind what no sweep knows to be ours.
+// leaves behind what no sweep knows to be ours. Call it again for an ephemeral
+// container that was added.
 func (m *Manager) EnsurePodDirs(ctx context.Context, p *v1.Pod) error {
 	ps, err := m.lock(ctx, p.UID)
 	if err != nil {
@@ -103,33 +104,36 @@ func (m *Manager) EnsurePodDirs(ctx context.Context, p *v1.Pod) error {
 }
 
 func (m *Manager) ensurePodDirs(ctx context.Context, p *v1.Pod, ps *podState) error {
-	if ps.made {
-		return nil
-	}
 	if err := checkNames(p); err != nil {
 		return err
 	}
 	dir := m.podDir(p.UID)
-	_, err := m.cfg.Host.Stat(ctx, dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		ps.fresh = true
-	case err != nil:
-		return fmt.Errorf("look for the directory of pod %s/%s: %w", p.Namespace, p.Name, err)
-	}
-	if err := m.writeRecord(ctx, p); err != nil {
-		return err
+	if !ps.made {
+		_, err := m.cfg.Host.Stat(ctx, dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			ps.fresh = true
+		case err != nil:
+			return fmt.Errorf("look for the directory of pod %s/%s: %w", p.Namespace, p.Name, err)
+		}
+		if err := m.writeRecord(ctx, p); err != nil {
+			return err
+		}
+		ps.made = true
 	}
 	dirs := []string{path.Join(dir, "volumes"), path.Join(dir, "plugins")}
 	for _, name := range containerNames(p) {
 		dirs = append(dirs, path.Join(dir, "containers", name))
 	}
 	for _, d := range dirs {
+		if ps.dirs[d] {
+			continue
+		}
 		if err := m.cfg.Host.MkdirAll(ctx, d, podDirMode, nil); err != nil {
 			return fmt.Errorf("make directory %s: %w", d, err)
 		}
+		ps.dirs[d] = true
 	}
-	ps.made = true
 	return nil
 }
 
