@@ -1,0 +1,303 @@
+// Package prober asks running containers whether they have started, live and
+// are ready. It measures the container, not the link: a probe's clock starts
+// when its connection is open, and a fault of the transport is no result.
+//
+// One goroutine holds a heap of due times; a run is a goroutine that lives as
+// long as the run. Nothing else waits, so a hundred idle probes cost a timer.
+//
+//	Sync ──► targets, one a running container ──► heap ──► Run ──► one run
+//	                                                ▲                 │
+//	Verdicts ◄── tally (reduce.go, pure) ◄──────────┴─────────────────┘
+package prober
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/handler"
+)
+
+// Exec runs commands in containers (cri.Client).
+type Exec interface {
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (cri.ExecResult, error)
+}
+
+// Dialer opens connections from the machine (host.Host). An error that wraps
+// host.ErrUnreachable is the link's, any other is the container's.
+type Dialer interface {
+	Dial(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Config of a Manager.
+type Config struct {
+	Exec   Exec
+	Dialer Dialer
+	// Event records an event about a container; nil: none are recorded.
+	Event func(p *v1.Pod, container, eventType, reason, message string)
+	// Late reports whether the link answers late just now, so that a time-out is
+	// not the container's; nil: it never does.
+	Late func() bool
+	// DialSlack is what opening a connection may take beyond the probe's own
+	// time-out: the round trip to a far machine. 0 for this machine.
+	DialSlack time.Duration
+	// Random in [0,1) spreads first runs; math/rand if nil.
+	Random func() float64
+}
+
+func (c *Config) validate() error {
+	if c.Exec == nil || c.Dialer == nil {
+		return errors.New("prober: Exec and Dialer are required")
+	}
+	if c.Event == nil {
+		c.Event = func(*v1.Pod, string, string, string, string) {}
+	}
+	if c.Late == nil {
+		c.Late = func() bool { return false }
+	}
+	if c.Random == nil {
+		c.Random = rand.Float64
+	}
+	return nil
+}
+
+// Manager owns the probes of every pod. Its methods do not block on probes.
+type Manager struct {
+	cfg     Config
+	client  *http.Client // HTTP/1.1, and HTTP/2 over TLS
+	h2c     *http.Client
+	kick    chan struct{} // the heap's head has changed
+	updates chan types.UID
+
+	mu      sync.Mutex
+	began   time.Time // what started before is adopted
+	pods    map[types.UID]map[string]*target
+	heap    dueHeap
+	adopted map[string]bool // readiness by container ID, until its first Sync
+	changed []types.UID     // to be sent on updates, each once
+	runs    sync.WaitGroup
+}
+
+// target is one running container instance. Its fields are the mutex's.
+type target struct {
+	pod       *v1.Pod
+	container *v1.Container
+	id        string
+	ip        string // the pod's primary address
+	startedAt time.Time
+	probes    [3]*probe // by Kind; nil where the container declares none
+	stopped   bool      // the pod ends: readiness alone goes on
+	removed   bool
+}
+
+// probe is one probe of a target.
+type probe struct {
+	target  *target
+	kind    Kind
+	spec    *v1.Probe
+	tally   Tally
+	message string // of the last failure
+	// begins is the end of the initial delay; zero until armed.
+	begins time.Time
+	early  time.Duration // wait before the next early run
+	due    time.Time
+	index  int  // in the heap; -1: not in it
+	active bool // a run is under way
+	cancel context.CancelFunc
+}
+
+// New makes a Manager; Run probes.
+func New(c Config) (*Manager, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &Manager{
+		cfg:     c,
+		client:  handler.Client(c.Dialer, false),
+		h2c:     handler.Client(c.Dialer, true),
+		kick:    make(chan struct{}, 1),
+		updates: make(chan types.UID),
+		began:   time.Now(),
+		pods:    map[types.UID]map[string]*target{},
+		adopted: map[string]bool{},
+	}, nil
+}
+
+// Updates gives the UID of each pod of which a verdict has changed, once however
+// often it has. It is never closed.
+func (m *Manager) Updates() <-chan types.UID { return m.updates }
+
+// Adopt says that a container was ready, or not, when a life before ours last
+// told the API server; to be called before its first Sync.
+func (m *Manager) Adopt(containerID string, ready bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.adopted[containerID] = ready
+}
+
+// Sync brings the probes of a pod to what was observed: a probe begins with its
+// container instance and ends with it. A stale observation changes nothing.
+func (m *Manager) Sync(p *v1.Pod, o pod.Observed, podIPs []string) {
+	if o.Stale != "" || o.Seq == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	have := m.pods[p.UID]
+	seen := make(map[string]bool, len(have))
+	ip := ""
+	if len(podIPs) > 0 {
+		ip = podIPs[0]
+	}
+	for i, list := range [2][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for j := range list {
+			c := &list[j]
+			n := o.Newest(c.Name)
+			if n == nil || n.State != pod.StateRunning {
+				continue
+			}
+			seen[n.ID] = true
+			t := have[n.ID]
+			if t == nil {
+				t = &target{id: n.ID, startedAt: n.StartedAt}
+				if have == nil {
+					have = map[string]*target{}
+					m.pods[p.UID] = have
+				}
+				have[n.ID] = t
+				t.pod, t.container, t.ip = p, c, ip
+				m.declare(t, i == 0)
+				continue
+			}
+			t.pod, t.container, t.ip = p, c, ip
+		}
+	}
+	for id, t := range have {
+		if !seen[id] {
+			m.remove(t)
+			delete(have, id)
+		}
+	}
+	if p.DeletionTimestamp != nil {
+		m.stop(p.UID)
+	}
+}
+
+// declare makes the probes of a new target and arms the first of them.
+func (m *Manager) declare(t *target, isInit bool) {
+	c := t.container
+	if isInit && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways) {
+		return // it runs to its end and is never probed
+	}
+	for k, spec := range [3]*v1.Probe{Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe} {
+		if spec != nil {
+			t.probes[k] = &probe{target: t, kind: Kind(k), spec: spec, tally: First(Kind(k)), index: -1}
+		}
+	}
+	started, ready := m.known(t)
+	if p := t.probes[Startup]; p != nil && started {
+		p.tally = Tally{Verdict: pod.VerdictSuccess, Hold: true}
+	}
+	if p := t.probes[Readiness]; p != nil && ready {
+		p.tally.Verdict = pod.VerdictSuccess
+	}
+	if p := t.probes[Startup]; p != nil && !p.tally.Hold {
+		m.arm(p)
+		return
+	}
+	m.armStarted(t)
+}
+
+// known is what was told of this very instance before: by Adopt, or by the pod's
+// status at the API server.
+func (m *Manager) known(t *target) (started, ready bool) {
+	ready = m.adopted[t.id]
+	started = ready
+	delete(m.adopted, t.id)
+	for _, list := range [][]v1.ContainerStatus{t.pod.Status.InitContainerStatuses, t.pod.Status.ContainerStatuses} {
+		for i := range list {
+			if s := &list[i]; s.State.Running != nil && strings.HasSuffix(s.ContainerID, "://"+t.id) {
+				ready = ready || s.Ready
+				started = started || s.Ready || s.Started != nil && *s.Started
+			}
+		}
+	}
+	return started, ready
+}
+
+// Stop ends the liveness and startup probes of a pod that is being terminated.
+// Readiness goes on, without events, until the containers have gone.
+func (m *Manager) Stop(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stop(uid)
+}
+
+func (m *Manager) stop(uid types.UID) {
+	for _, t := range m.pods[uid] {
+		t.stopped = true
+		for _, p := range t.probes {
+			if p != nil && p.kind != Readiness {
+				m.halt(p)
+			}
+		}
+	}
+}
+
+// Forget ends every probe of a pod and drops its verdicts.
+func (m *Manager) Forget(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.pods[uid] {
+		m.remove(t)
+	}
+	delete(m.pods, uid)
+}
+
+func (m *Manager) remove(t *target) {
+	t.removed = true
+	for _, p := range t.probes {
+		if p != nil {
+			m.halt(p)
+		}
+	}
+}
+
+// Verdicts returns what is known of a pod's running containers, by container ID.
+func (m *Manager) Verdicts(uid types.UID) map[string]pod.Verdicts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make(map[string]pod.Verdicts, len(m.pods[uid]))
+	for id, t := range m.pods[uid] {
+		v := pod.Verdicts{Startup: pod.VerdictSuccess, Liveness: pod.VerdictSuccess, Readiness: pod.VerdictSuccess}
+		for _, p := range t.probes {
+			if p == nil {
+				continue
+			}
+			switch p.kind {
+			case Startup:
+				v.Startup = p.tally.Verdict
+			case Liveness:
+				v.Liveness = p.tally.Verdict
+			case Readiness:
+				v.Readiness = p.tally.Verdict
+				continue
+			}
+			if p.tally.Verdict == pod.VerdictFailure {
+				v.LivenessGrace, v.Message = p.spec.TerminationGracePeriodSeconds, p.message
+			}
+		}
+		out[id] = v
+	}
+	return out
+}

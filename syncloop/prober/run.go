@@ -1,0 +1,184 @@
+package prober
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/syncloop/handler"
+)
+
+// run is what one run of a probe needs to know; it shares nothing that changes.
+type run struct {
+	kind      Kind
+	spec      *v1.Probe
+	container *v1.Container
+	id, ip    string
+}
+
+// outcome of one run.
+type outcome struct {
+	result  Result
+	message string
+	warning bool   // a success that is worth an event
+	errored error  // the probe could not be made: no result, but an event
+	state   string // the kubelet's word for it then: "unknown", "failure"
+}
+
+// maxTries of a probe that cannot be made, within one run, as the kubelet does.
+const maxTries = 3
+
+// probe runs a probe once.
+func (m *Manager) probe(ctx context.Context, r run) outcome {
+	var o outcome
+	for range maxTries {
+		if o = m.try(ctx, r); o.errored == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return o
+}
+
+func (m *Manager) try(ctx context.Context, r run) outcome {
+	switch h := &r.spec.ProbeHandler; {
+	case h.Exec != nil:
+		return m.exec(ctx, r, h.Exec)
+	case r.ip == "" && (h.GRPC != nil || h.HTTPGet != nil && h.HTTPGet.Host == "" || h.TCPSocket != nil && h.TCPSocket.Host == ""):
+		return outcome{} // the pod has no address yet
+	case h.HTTPGet != nil:
+		return m.http(ctx, r, h.HTTPGet)
+	case h.TCPSocket != nil:
+		return m.tcp(ctx, r, h.TCPSocket)
+	case h.GRPC != nil:
+		return m.grpc(ctx, r, h.GRPC)
+	}
+	return broken(errors.New("missing probe handler"))
+}
+
+func broken(err error) outcome { return outcome{errored: err, state: "unknown"} }
+
+// failed is a failure with a message, unless the error is the link's.
+func (m *Manager) failed(err error, message string) outcome {
+	var ne net.Error
+	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &ne) && ne.Timeout()
+	switch {
+	case errors.Is(err, host.ErrUnreachable), errors.Is(err, context.Canceled):
+		return outcome{}
+	case late && m.cfg.Late():
+		return outcome{}
+	}
+	return outcome{result: Failure, message: message}
+}
+
+// exec runs a command; the runtime keeps its time.
+func (m *Manager) exec(ctx context.Context, r run, a *v1.ExecAction) outcome {
+	command := make([]string, len(a.Command))
+	for i, s := range a.Command {
+		command[i] = spec.Expand(s, func(name string) (string, bool) {
+			// The kubelet's probes know the values written in the spec, no others.
+			for j := range r.container.Env {
+				if r.container.Env[j].Name == name {
+					return r.container.Env[j].Value, true
+				}
+			}
+			return "", false
+		})
+	}
+	limit := timeout(r.spec)
+	res, err := m.cfg.Exec.ExecSync(ctx, r.id, command, limit)
+	switch {
+	case err == nil:
+	case cri.IsTimeout(err):
+		return outcome{result: Failure, message: fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), limit)}
+	case cri.IsTransport(err), cri.IsNotFound(err):
+		return outcome{} // nobody knows, or the container is gone: the next observation tells
+	default:
+		return broken(err)
+	}
+	out := append(res.Stdout[:len(res.Stdout):len(res.Stdout)], res.Stderr...)
+	o := outcome{result: Success, message: string(out[:min(len(out), handler.MaxBody)])}
+	if res.ExitCode != 0 {
+		o.result = Failure
+	}
+	return o
+}
+
+// open opens the probe's connection. The probe's own clock starts afterwards.
+func (m *Manager) open(ctx context.Context, r run, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout(r.spec)+m.cfg.DialSlack)
+	defer cancel()
+	conn, err := m.cfg.Dialer.Dial(ctx, "tcp", address)
+	if err == nil {
+		return conn, nil
+	}
+	if op := (*net.OpError)(nil); errors.As(err, &op) && !errors.Is(err, host.ErrUnreachable) {
+		return nil, op // the machine's own words, as the kubelet's events have them
+	}
+	return nil, err
+}
+
+func (m *Manager) http(ctx context.Context, r run, a *v1.HTTPGetAction) outcome {
+	req, err := handler.Request(ctx, a, r.container, r.ip, "probe")
+	if err != nil {
+		return broken(err)
+	}
+	address := handler.Address(req.URL)
+	conn, err := m.open(ctx, r, address)
+	if err != nil {
+		return m.failed(err, fmt.Sprintf("Get %q: %v", req.URL, err))
+	}
+	ctx, opened := handler.WithOpened(ctx, address, conn)
+	defer opened.Close()
+	client := *m.client
+	if a.Protocol != nil && *a.Protocol == v1.HTTPProtocolHTTP2 {
+		client = *m.h2c
+	}
+	client.Timeout = timeout(r.spec)
+	resp, err := client.Do(req.WithContext(ctx))
+	if err != nil {
+		return m.failed(err, err.Error())
+	}
+	defer resp.Body.Close()
+	body, err := handler.Body(resp.Body)
+	switch {
+	case errors.Is(err, host.ErrUnreachable):
+		return outcome{}
+	case err != nil:
+		return outcome{errored: err, state: "failure"}
+	case resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusBadRequest:
+		return outcome{result: Failure, message: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)}
+	case resp.StatusCode >= http.StatusMultipleChoices:
+		return outcome{result: Success, warning: true, message: "Probe terminated redirects, Response body: " + body}
+	}
+	return outcome{result: Success, message: body}
+}
+
+func (m *Manager) tcp(ctx context.Context, r run, a *v1.TCPSocketAction) outcome {
+	port, err := handler.Port(a.Port, r.container)
+	if err != nil {
+		return broken(err)
+	}
+	to := a.Host
+	if to == "" {
+		to = r.ip
+	}
+	conn, err := m.open(ctx, r, net.JoinHostPort(to, strconv.Itoa(port)))
+	if err != nil {
+		return m.failed(err, err.Error())
+	}
+	if l, ok := conn.(interface{ SetLinger(sec int) error }); ok {
+		_ = l.SetLinger(1)
+	}
+	_ = conn.Close()
+	return outcome{result: Success}
+}

@@ -1,0 +1,237 @@
+package prober
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// firstEarly is the wait after the first early run; it doubles.
+const firstEarly = 500 * time.Millisecond
+
+// Run starts probes when they are due, until ctx ends and every run has ended.
+func (m *Manager) Run(ctx context.Context) error {
+	defer m.runs.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		m.mu.Lock()
+		now := time.Now()
+		for len(m.heap) > 0 && !m.heap[0].due.After(now) {
+			m.launch(ctx, heap.Pop(&m.heap).(*probe))
+		}
+		wait := time.Hour
+		if len(m.heap) > 0 {
+			wait = m.heap[0].due.Sub(now)
+		}
+		var updates chan types.UID
+		var uid types.UID
+		if len(m.changed) > 0 {
+			updates, uid = m.updates, m.changed[0]
+		}
+		m.mu.Unlock()
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		case <-m.kick:
+		case updates <- uid:
+			m.mu.Lock()
+			m.changed = slices.DeleteFunc(m.changed, func(u types.UID) bool { return u == uid })
+			m.mu.Unlock()
+		}
+	}
+}
+
+// arm schedules the first run of a probe. What ran before this process did, and
+// liveness probes always, begin at a random part of their period, so that they
+// do not all run at once; the others begin as soon as the delay is over.
+func (m *Manager) arm(p *probe) {
+	now := time.Now()
+	p.begins = p.target.startedAt.Add(time.Duration(p.spec.InitialDelaySeconds) * time.Second)
+	if p.begins.Before(now) {
+		p.begins = now
+	}
+	p.early = firstEarly
+	at := p.begins
+	if p.kind == Liveness || p.target.startedAt.Before(m.began) {
+		at = at.Add(time.Duration(m.cfg.Random() * float64(period(p.spec))))
+	}
+	m.schedule(p, at)
+}
+
+// armStarted arms the probes that waited for the container to start.
+func (m *Manager) armStarted(t *target) {
+	for _, p := range t.probes {
+		if p != nil && p.kind != Startup && p.index < 0 && !p.active && (p.kind == Readiness || !t.stopped) {
+			m.arm(p)
+		}
+	}
+}
+
+func (m *Manager) schedule(p *probe, at time.Time) {
+	p.due = at
+	heap.Push(&m.heap, p)
+	if p.index == 0 {
+		m.wake()
+	}
+}
+
+func (m *Manager) wake() {
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// halt ends a probe: it is due no more, and a run under way is cut off.
+func (m *Manager) halt(p *probe) {
+	if p.index >= 0 {
+		heap.Remove(&m.heap, p.index)
+	}
+	if p.cancel != nil {
+		p.cancel()
+	}
+}
+
+// launch starts one run.
+func (m *Manager) launch(ctx context.Context, p *probe) {
+	t := p.target
+	runCtx, cancel := context.WithCancel(ctx)
+	p.active, p.cancel = true, cancel
+	r := run{kind: p.kind, spec: p.spec, container: t.container, id: t.id, ip: t.ip}
+	m.runs.Go(func() {
+		defer cancel()
+		o := m.probe(runCtx, r)
+		if runCtx.Err() != nil {
+			o = outcome{} // cut off: it says nothing
+		}
+		m.finish(ctx, p, o)
+	})
+}
+
+// finish takes the outcome of one run and schedules the next.
+func (m *Manager) finish(ctx context.Context, p *probe, o outcome) {
+	t := p.target
+	m.mu.Lock()
+	p.active, p.cancel = false, nil
+	if t.removed || t.stopped && p.kind != Readiness || ctx.Err() != nil {
+		m.mu.Unlock()
+		return
+	}
+	early := m.isEarly(p)
+	before := p.tally
+	if early && o.result == Failure {
+		// It had no time yet to come up: asked again soon, and not counted.
+	} else {
+		if o.result == Failure {
+			p.message = o.message
+		}
+		p.tally = p.tally.Add(p.kind, thresholds(p.spec), o.result)
+	}
+	m.next(p, early && o.result != Success)
+	if before.Verdict != p.tally.Verdict {
+		if !slices.Contains(m.changed, t.pod.UID) {
+			m.changed = append(m.changed, t.pod.UID)
+		}
+		m.wake()
+		klog.FromContext(ctx).V(1).Info("Probe verdict changed", "pod", klog.KObj(t.pod), "uid", t.pod.UID, "container", t.container.Name,
+			"probe", p.kind.String(), "verdict", p.tally.Verdict.String(), "output", o.message)
+	}
+	if p.kind == Startup && p.tally.Verdict == pod.VerdictSuccess {
+		m.armStarted(t)
+	}
+	owner, name, quiet := t.pod, t.container.Name, early || t.stopped
+	m.mu.Unlock()
+	if text, reason := o.event(p.kind); text != "" && !quiet {
+		m.cfg.Event(owner, name, v1.EventTypeWarning, reason, text)
+	}
+}
+
+// next schedules a probe's next run: a period after the last was due, or sooner
+// while the container has had less than one period to come up.
+func (m *Manager) next(p *probe, again bool) {
+	if p.tally.Hold {
+		return
+	}
+	now := time.Now()
+	at := p.due.Add(period(p.spec))
+	if at.Before(now) {
+		at = now
+	}
+	if again {
+		first := p.begins.Add(period(p.spec))
+		at = now.Add(p.early)
+		p.early *= 2
+		if at.After(first) {
+			at = first
+		}
+	}
+	m.schedule(p, at)
+}
+
+// isEarly reports whether a run of a probe that never succeeded falls within the
+// first period after the initial delay. A kubelet's worker looks at no fixed
+// time in this period, and looks anew whenever it makes the pod's status;
+// looking several times without counting what fails is sooner in finding a
+// container up, and never sooner in giving it up.
+func (m *Manager) isEarly(p *probe) bool {
+	return p.kind != Liveness && p.tally.run == 0 && p.tally.Verdict != pod.VerdictSuccess &&
+		p.due.Before(p.begins.Add(period(p.spec)))
+}
+
+func period(s *v1.Probe) time.Duration { return time.Duration(max(s.PeriodSeconds, 1)) * time.Second }
+
+func timeout(s *v1.Probe) time.Duration { return time.Duration(max(s.TimeoutSeconds, 1)) * time.Second }
+
+func thresholds(s *v1.Probe) Thresholds {
+	return Thresholds{Success: max(int(s.SuccessThreshold), 1), Failure: max(int(s.FailureThreshold), 1)}
+}
+
+// event is the text and the reason of the event that an outcome earns, in the
+// kubelet's words; empty for none.
+func (o outcome) event(k Kind) (text, reason string) {
+	switch {
+	case o.errored != nil:
+		return fmt.Sprintf("%s probe errored and resulted in %s state: %v", k, o.state, o.errored), "Unhealthy"
+	case o.warning:
+		return fmt.Sprintf("%s probe warning: %s", k, o.message), "ProbeWarning"
+	case o.result == Failure:
+		return fmt.Sprintf("%s probe failed: %s", k, o.message), "Unhealthy"
+	}
+	return "", ""
+}
+
+// dueHeap orders probes by when they are due.
+type dueHeap []*probe
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h dueHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *dueHeap) Push(x any) {
+	p := x.(*probe)
+	p.index = len(*h)
+	*h = append(*h, p)
+}
+
+func (h *dueHeap) Pop() any {
+	old := *h
+	p := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	p.index = -1
+	return p
+}
