@@ -1,0 +1,255 @@
+package vktest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/syncloop/config"
+)
+
+// A pod with an init container that runs, and main containers that do not yet,
+// counts as "not running": its object is deleted at once, and DeletePod is called
+// only because the object is gone.
+func TestDeletionOfAPodThatIsOnlyStarting(t *testing.T) {
+	t.Parallel()
+	starting := func(s *v1.PodStatus) {
+		s.InitContainerStatuses = []v1.ContainerStatus{{Name: "setup", Image: "x", ImageID: "x", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
+		s.ContainerStatuses = []v1.ContainerStatus{{Name: "main", Image: "x", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "PodInitializing"}}}}
+	}
+	withInit := func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{{Name: "setup", Image: "x"}} }
+
+	t.Run("alone", func(t *testing.T) {
+		w := newWorld(t)
+		w.bareNode()
+		w.pod("web-0", withInit)
+		s := newScript()
+		there := make(chan bool, 10) // was the object still there when DeletePod came
+		s.onDelete = func(p *v1.Pod) { there <- w.getPod(p.Name) != nil }
+		w.alone(s)
+		w.until("created", func() bool { return s.saw("create web-0") })
+		w.setStatus("web-0", starting)
+		w.deletePod("web-0", 600)
+		w.until("the API object gone, 10 min too soon", func() bool { return w.getPod("web-0") == nil })
+		select {
+		case early := <-there:
+			if early {
+				t.Error("DeletePod came before the object went; virtual-kubelet has mended this")
+			}
+		case <-time.After(5 * time.Second): // never: worse still
+		}
+	})
+	t.Run("behind", func(t *testing.T) {
+		w := newWorld(t)
+		o := w.behind()
+		p := w.pod("web-0", withInit)
+		w.until("added", func() bool { return o.told(config.Add, p) })
+		w.setStatus("web-0", starting)
+		w.deletePod("web-0", 600)
+		w.until("the loop asked to end it", func() bool { return o.saw("terminate web-0") })
+		w.until("the source says DELETE", func() bool { return o.told(config.Delete, p) })
+		w.stays(time.Second, "the API object", func() bool { return w.getPod("web-0") != nil })
+	})
+}
+
+// DeletePod was called and returned; the object goes when the grace period is
+// over, whatever runs.
+func TestDeletionAfterGraceWhateverRuns(t *testing.T) {
+	t.Parallel()
+	t.Run("alone", func(t *testing.T) {
+		w := newWorld(t)
+		w.bareNode()
+		w.pod("db-0")
+		s := newScript()
+		w.alone(s)
+		w.until("created", func() bool { return s.saw("create db-0") })
+		w.setStatus("db-0", runningStatus)
+		w.deletePod("db-0", 2)
+		w.until("DeletePod", func() bool { return s.saw("delete db-0") })
+		w.until("the API object gone", func() bool { return w.getPod("db-0") == nil })
+		if s.held("db-0") == nil {
+			t.Error("the script ended by itself; the test shows nothing")
+		}
+	})
+	t.Run("behind", func(t *testing.T) {
+		w := newWorld(t)
+		o := w.behind()
+		p := w.pod("db-0")
+		w.until("added", func() bool { return o.told(config.Add, p) })
+		w.setStatus("db-0", runningStatus)
+		w.deletePod("db-0", 2)
+		w.until("the loop asked to end it, after the grace", func() bool { return o.saw("terminate db-0") })
+		w.stays(2*time.Second, "the API object", func() bool { return w.getPod("db-0") != nil })
+	})
+}
+
+// A delete that the watch missed comes as a tombstone, which is dropped.
+func TestMissedDelete(t *testing.T) {
+	t.Parallel()
+	t.Run("alone", func(t *testing.T) {
+		w := newWorld(t)
+		w.bareNode()
+		w.pod("lost")
+		s := newScript()
+		w.alone(s)
+		w.until("created", func() bool { return s.saw("create lost") })
+		w.wire.lose()
+		w.deletePod("lost", 0)
+		w.pod("later")
+		w.wire.restore()
+		w.until("the wire works again", func() bool { return s.saw("create later") })
+		w.stays(2*time.Second, "its containers, unknown to the cluster", func() bool { return !s.saw("delete lost") && s.held("lost") != nil })
+	})
+	t.Run("behind", func(t *testing.T) {
+		w := newWorld(t)
+		o := w.behind()
+		p := w.pod("lost")
+		w.until("added", func() bool { return o.told(config.Add, p) })
+		w.wire.lose()
+		w.deletePod("lost", 0)
+		later := w.pod("later")
+		w.wire.restore()
+		w.until("the wire works again", func() bool { return o.told(config.Add, later) })
+		w.until("REMOVE", func() bool { return o.told(config.Remove, p) })
+		if _, err := o.node.Pods().Lister().Pods(w.ns).Get("lost"); err == nil {
+			t.Error("the lister holds a pod that is gone; housekeeping would keep it")
+		}
+	})
+}
+
+// A pod deleted and made again under its name while the watch was away arrives
+// as an update, or, when its spec is the same, not at all.
+func TestRecreatedUnderItsName(t *testing.T) {
+	t.Parallel()
+	t.Run("alone", func(t *testing.T) {
+		w := newWorld(t)
+		w.bareNode()
+		old := w.pod("web-0")
+		s := newScript()
+		w.alone(s)
+		w.until("created", func() bool { return s.saw("create web-0") })
+		w.wire.lose()
+		w.deletePod("web-0", 0)
+		w.pod("web-0")
+		w.pod("later")
+		w.wire.restore()
+		w.until("the wire works again", func() bool { return s.saw("create later") })
+		w.stays(2*time.Second, "the old one runs on in the new one's place", func() bool {
+			return s.held("web-0").UID == old.UID && !s.saw("delete web-0") && s.count("create web-0") == 1
+		})
+	})
+	t.Run("behind", func(t *testing.T) {
+		w := newWorld(t)
+		o := w.behind()
+		old := w.pod("web-0")
+		w.until("added", func() bool { return o.told(config.Add, old) })
+		w.wire.lose()
+		w.deletePod("web-0", 0)
+		fresh := w.pod("web-0")
+		w.wire.restore()
+		w.until("the new one added", func() bool { return o.told(config.Add, fresh) })
+		got := strings.Join(o.source("web-0"), ", ")
+		want := fmt.Sprintf("ADD %s, REMOVE %s, ADD %s", old.UID, old.UID, fresh.UID)
+		if got != want {
+			t.Errorf("the source said %s\nwant            %s", got, want)
+		}
+	})
+}
+
+// What the provider holds and the API server lacks is deleted at the start:
+// static pods die with each restart.
+func TestStaticPodsAtStart(t *testing.T) {
+	t.Parallel()
+	static := func(w *world) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "static", UID: "file-1"}}
+	}
+	t.Run("alone", func(t *testing.T) {
+		w := newWorld(t)
+		w.bareNode()
+		s := newScript()
+		s.pods[w.ns+"/static"] = static(w)
+		w.alone(s)
+		w.until("the static pod deleted", func() bool { return s.saw("delete static") })
+	})
+	t.Run("behind", func(t *testing.T) {
+		w := newWorld(t)
+		o := w.build()
+		o.held[w.ns+"/static"] = static(w)
+		w.start(o)
+		p := w.pod("marker")
+		w.until("the controllers work", func() bool { return o.saw("changed marker") && o.told(config.Add, p) })
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		for _, h := range o.hooks {
+			if strings.HasSuffix(h, " static") {
+				t.Errorf("the loop was told %q", h)
+			}
+		}
+	})
+}
+
+// After a restart the provider knows nothing yet, and is told to create every
+// pod that the API server calls unfinished: what ran to its end runs again.
+func TestRestartRunsNothingTwice(t *testing.T) {
+	t.Parallel()
+	once := func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }
+	t.Run("alone", func(t *testing.T) {
+		w := newWorld(t)
+		w.bareNode()
+		w.pod("job", once)
+		w.setStatus("job", runningStatus) // its end was not reported before we died
+		s := newScript()
+		executions := 1 // in the life before
+		s.create = func(*v1.Pod) error { executions++; return nil }
+		w.alone(s)
+		w.until("created", func() bool { return s.saw("create job") })
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if executions != 2 {
+			t.Errorf("executed %d times; virtual-kubelet has mended this", executions)
+		}
+	})
+	t.Run("behind", func(t *testing.T) {
+		w := newWorld(t)
+		o := w.build()
+		p := w.pod("job", once)
+		w.setStatus("job", runningStatus)
+		// Adoption has its time here: before Run nothing asks for pods.
+		if o.node.Pods().HasSynced() || len(o.source("job")) > 0 {
+			t.Fatal("pods arrive before Run")
+		}
+		w.start(o)
+		w.until("the loop is only told to look", func() bool { return o.saw("changed job") && o.told(config.Add, p) })
+	})
+}
+
+// A pod that somebody else made terminal (an eviction) never reaches the
+// provider: its containers run on.
+func TestTerminalPodsAreSeen(t *testing.T) {
+	t.Parallel()
+	evict := func(s *v1.PodStatus) { s.Phase, s.Reason = v1.PodFailed, "Evicted" }
+	t.Run("alone", func(t *testing.T) {
+		w := newWorld(t)
+		w.bareNode()
+		w.pod("evicted")
+		s := newScript()
+		w.alone(s)
+		w.until("created", func() bool { return s.saw("create evicted") })
+		w.setStatus("evicted", evict)
+		w.pod("marker")
+		w.until("the controller works", func() bool { return s.saw("create marker") })
+		w.stays(2*time.Second, "it is left running", func() bool { return !s.saw("delete evicted") && !s.saw("update evicted") })
+	})
+	t.Run("behind", func(t *testing.T) {
+		w := newWorld(t)
+		o := w.behind()
+		p := w.pod("evicted")
+		w.until("added", func() bool { return o.told(config.Add, p) })
+		w.setStatus("evicted", evict)
+		w.until("RECONCILE", func() bool { return o.told(config.Reconcile, p) })
+	})
+}
