@@ -20,6 +20,7 @@ import (
 	"github.com/bowline-k8s/bowline/lab/layout"
 	"github.com/bowline-k8s/bowline/lab/node"
 	"github.com/bowline-k8s/bowline/lab/proc"
+	"github.com/bowline-k8s/bowline/lab/registry"
 )
 
 // patience is how long one process may take to answer after its start.
@@ -213,9 +214,16 @@ func (u *up) podNetworks(ctx context.Context) error {
 	})
 }
 
-// registry starts the registry and waits until it has its images.
+// registry starts the registry and waits until it has its images. One that was
+// started before its images' programs were built anew is started again.
 func (u *up) registry(ctx context.Context) error {
-	if err := u.daemon(registryDaemon(u.lab, u.Tools)); err != nil {
+	d := registryDaemon(u.lab, u.Tools)
+	if r, ok := d.Running(); ok && registry.Newer(u.Tools.Bin, r.Started) {
+		if err := r.Stop(ctx, 5*time.Second); err != nil {
+			return err
+		}
+	}
+	if err := u.daemon(d); err != nil {
 		return err
 	}
 	return u.answers(ctx, "registry", http.DefaultClient, "http://"+u.lab.RegistryAddress()+"/v2/")

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -33,6 +34,16 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp := w.Result()
 	resp.Request = r
 	return resp, nil
+}
+
+// Newer says whether a program of a built-in image was built after t.
+func Newer(bin string, t time.Time) bool {
+	for _, b := range BuiltIns {
+		if info, err := os.Stat(filepath.Join(bin, b.Program)); err == nil && info.ModTime().After(t) {
+			return true
+		}
+	}
+	return false
 }
 
 // fill pushes the built-in images, and those that were loaded earlier.

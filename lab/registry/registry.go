@@ -17,15 +17,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/compression"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/bowline-k8s/bowline/lab/images/applets"
 )
 
 // BuiltIn is an image that every lab has.
@@ -42,15 +44,9 @@ var BuiltIns = []BuiltIn{
 	{Name: "pause:lab", Program: "pause"},
 	{Name: "web:v1", Program: "web", Port: "8080/tcp"},
 	{Name: "web:v2", Program: "web", Port: "8080/tcp"},
-	{Name: "toolbox:lab", Program: "toolbox", Args: []string{"sh"}, Links: Applets},
+	{Name: "toolbox:lab", Program: "toolbox", Args: []string{"sh"}, Links: applets.Names},
 	{Name: "coredns:lab", Program: "bowline-coredns"},
 }
-
-// Applets are the commands that the toolbox image has in /bin. The program goes
-// by the name it is called with.
-var Applets = []string{"append", "cat", "cp", "count", "date", "dd", "df", "echo", "env", "false", "grep", "head",
-	"hostname", "http", "id", "ln", "ls", "mkdir", "mv", "nc", "nslookup", "ps", "pwd", "readlink", "rm", "seq", "serve",
-	"sh", "sleep", "stat", "sync", "tail", "tee", "test", "touch", "trap-signals", "true", "tty", "uname", "wc", "wget", "whoami", "yes"}
 
 // Build makes the image of a built-in from its program in bin.
 func (b BuiltIn) Build(bin string) (v1.Image, error) {
@@ -128,9 +124,7 @@ func layer(program string, data []byte, links []string) (v1.Layer, error) {
 		return nil, err
 	}
 	// Not compressed: it goes over loopback only.
-	content := b.Bytes()
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
-		tarball.WithCompression(compression.None), tarball.WithMediaType(types.OCIUncompressedLayer))
+	return static.NewLayer(b.Bytes(), types.OCIUncompressedLayer), nil
 }
 
 // Push puts an image into the registry at address under a name like "web:v1".

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Builds what the lab runs, each program only if its sources or the Go version
+# have changed since, and installs the Debian packages that it needs.
+#
+#   hack/build-lab.sh [--no-packages] [PROGRAM...]
+#
+# Programs go to $BOWLINE_CACHE/bin (root: /var/cache/bowline/bin).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=yes
+[ "${1:-}" = --no-packages ] && { packages=no; shift; }
+if [ "$(id -u)" = 0 ]; then default_cache=/var/cache/bowline; else default_cache=${XDG_CACHE_HOME:-$HOME/.cache}/bowline; fi
+cache=${BOWLINE_CACHE:-$default_cache}
+bin=$cache/bin
+stamps=$cache/stamps
+mkdir -p "$bin" "$stamps"
+
+# The default linker flags leave out what only debuggers read.
+export CGO_ENABLED=0
+
+# program  module directory  package  what the sources are (below lab/)
+table() {
+  cat <<'T'
+bowline-lab             lab            ./cmd/bowline-lab  .
+pause                   lab            ./images/pause     images/pause
+web                     lab            ./images/web       images/web
+toolbox                 lab            ./images/toolbox   images/toolbox images/applets
+containerd-shim-runc-v2 lab/containerd ./shim             shim
+bowline-containerd      lab/containerd .                  .
+bowline-coredns         lab/coredns    .                  .
+bowline-kube            lab/kube       .                  .
+bowline-kubelet         lab/kube       ./kubelet          kubelet
+T
+}
+
+# Hashes the module files and the Go files that a program is made of. Nested
+# modules are not part of the one that holds them.
+stamp_of() {
+  local module=$1; shift
+  (
+    cd "$module"
+    go env GOVERSION GOARCH
+    cat go.mod go.sum
+    for dir in "$@"; do
+      find "$dir" -name testdata -prune -o \
+        \( -path ./kube -o -path ./containerd -o -path ./coredns \) -prune -o \
+        -type f \( -name '*.go' -o -name '*.yaml' \) ! -name '*_test.go' -print
+    done | LC_ALL=C sort -u | while read -r file; do echo "$file"; cat "$file"; done
+  ) | sha256sum | cut -d' ' -f1
+}
+
+# Shows how many packages a build has compiled, each few seconds, since a cold
+# build of Kubernetes takes minutes.
+build() {
+  local module=$1 package=$2 out=$3 log start pid
+  log=$(mktemp)
+  start=$SECONDS
+  (cd "$module" && exec go build -v -trimpath -ldflags '-s -w' -o "$out.new" "$package") >"$log" 2>&1 &
+  pid=$!
+  trap 'kill $pid 2>/dev/null; exit 130' INT TERM
+  while kill -0 "$pid" 2>/dev/null; do
+    sleep 0.2
+    if (((SECONDS - start) % 5 == 4)); then
+      printf '  %4d s, %4d packages compiled, now %s\n' $((SECONDS - start)) "$(wc -l <"$log")" "$(tail -n 1 "$log")"
+      sleep 1
+    fi
+  done
+  if ! wait "$pid"; then
+    grep -v '^[a-z0-9./_-]*$' "$log" >&2 || cat "$log" >&2
+    rm -f "$log"
+    return 1
+  fi
+  trap - INT TERM
+  rm -f "$log"
+  mv -f "$out.new" "$out"
+}
+
+install_packages() {
+  local missing=() pkg
+  for pkg in runc containernetworking-plugins iptables conntrack ipset iproute2 openssh-server openssh-client; do
+    dpkg-query -W -f '${Status}' "$pkg" 2>/dev/null | grep -q 'ok installed' || missing+=("$pkg")
+  done
+  [ ${#missing[@]} = 0 ] && return
+  if [ "$(id -u)" != 0 ]; then
+    echo "programs are missing: sudo apt-get install -y ${missing[*]}" >&2
+    return
+  fi
+  echo "installing ${missing[*]}"
+  apt-get update -qq
+  # No service starts: the lab runs its own.
+  DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}"
+}
+
+if [ $packages = yes ] && command -v apt-get >/dev/null; then install_packages; fi
+command -v go >/dev/null || { echo "Go is missing: https://go.dev/dl, or apt-get install -y golang" >&2; exit 1; }
+
+table | while read -r program module package sources; do
+  [ $# = 0 ] || [[ " $* " == *" $program "* ]] || continue
+  # shellcheck disable=SC2086
+  stamp=$(stamp_of "$module" $sources)
+  if [ -x "$bin/$program" ] && [ "$(cat "$stamps/$program" 2>/dev/null)" = "$stamp" ]; then
+    continue
+  fi
+  echo "building $program"
+  build "$module" "$package" "$bin/$program" </dev/null
+  echo "$stamp" >"$stamps/$program"
+done
+echo "the lab's programs are in $bin"
