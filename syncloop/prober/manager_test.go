@@ -319,7 +319,7 @@ func TestStopLeavesReadinessAlone(t *testing.T) {
 		b.set("l", good)
 		b.pod.Spec.Containers = []v1.Container{{Name: "c", ReadinessProbe: probeOf("r", nil), LivenessProbe: probeOf("l", nil)}}
 		b.running("1", time.Now())
-		time.Sleep(15 * time.Second)
+		time.Sleep(16 * time.Second)
 		b.Stop("uid")
 		b.set("r", bad)
 		b.set("l", bad)

@@ -124,6 +124,34 @@ func (a *api) edit(f func(*v1.Pod)) *v1.Pod {
 	return p.DeepCopy()
 }
 
+// setFail changes what fails from now on.
+func (a *api) setFail(f func(verb string) error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fail = f
+}
+
+// asked returns the calls so far.
+func (a *api) asked() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.calls)
+}
+
+// drop removes the pod.
+func (a *api) drop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pod = nil
+}
+
+// present returns the pod as it is stored, or nil.
+func (a *api) present() *v1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pod
+}
+
 func (a *api) count(verb string) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,7 +195,7 @@ func start(t *testing.T, a *api, tune func(*Config)) (*Writer, *v1.Pod) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	return w, a.pod.DeepCopy()
+	return w, a.present().DeepCopy()
 }
 
 func TestPatchesOnlyWhatChanged(t *testing.T) {
@@ -191,8 +219,8 @@ func TestPatchesOnlyWhatChanged(t *testing.T) {
 		if b := a.bodies[1]; strings.Contains(b, "podIP") || !strings.Contains(b, `"uid":"uid"`) || !strings.Contains(b, `"status":"True"`) {
 			t.Errorf("second patch %s", b)
 		}
-		if got := a.pod.Status; got.PodIP != "10.0.0.5" || len(got.Conditions) != 2 || a.count("get") != 0 {
-			t.Errorf("status %+v, calls %v", got, a.calls)
+		if got := a.present().Status; got.PodIP != "10.0.0.5" || len(got.Conditions) != 2 || a.count("get") != 0 {
+			t.Errorf("status %+v, calls %v", got, a.asked())
 		}
 	})
 }
@@ -202,12 +230,12 @@ func TestCoalescesWhileAWriteIsUnderWay(t *testing.T) {
 		a := &api{}
 		hold := make(chan struct{})
 		w, p := start(t, a, nil)
-		a.fail = func(string) error {
+		a.setFail(func(string) error {
 			a.mu.Unlock()
 			<-hold
 			a.mu.Lock()
 			return nil
-		}
+		})
 		for i := range 50 {
 			st := running(v1.ConditionFalse)
 			st.Message = strconv.Itoa(i)
@@ -216,8 +244,8 @@ func TestCoalescesWhileAWriteIsUnderWay(t *testing.T) {
 		}
 		close(hold)
 		synctest.Wait()
-		if n := a.count("patch"); n != 2 || a.pod.Status.Message != "49" {
-			t.Errorf("%d patches, last message %q; want the first and the last", n, a.pod.Status.Message)
+		if n := a.count("patch"); n != 2 || a.present().Status.Message != "49" {
+			t.Errorf("%d patches, last message %q; want the first and the last", n, a.present().Status.Message)
 		}
 	})
 }
@@ -226,21 +254,20 @@ func TestRetriesUntilTheAPIIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
 		w, p := start(t, a, nil)
-		a.fail = func(string) error { return errors.New("connection refused") }
+		a.setFail(func(string) error { return errors.New("connection refused") })
 		w.Set(p, running(v1.ConditionFalse))
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		n := a.count("patch")
 		if n < 25 || n > 50 {
 			t.Errorf("%d tries in 5 minutes", n)
 		}
 		w.Set(p, running(v1.ConditionTrue)) // the newest is what gets written
-		a.mu.Lock()
-		a.fail = nil
-		a.mu.Unlock()
+		a.setFail(nil)
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
-		if a.pod.Status.Conditions[0].Status != v1.ConditionTrue || a.count("patch") != n+1 {
-			t.Errorf("status %+v after %d patches", a.pod.Status, a.count("patch"))
+		if a.present().Status.Conditions[0].Status != v1.ConditionTrue || a.count("patch") != n+1 {
+			t.Errorf("status %+v after %d patches", a.present().Status, a.count("patch"))
 		}
 	})
 }
@@ -261,7 +288,7 @@ func TestReconcilePutsRightWhatAnotherWrote(t *testing.T) {
 			p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: "ex/gate", Status: v1.ConditionTrue})
 		}))
 		synctest.Wait()
-		got := a.pod.Status.Conditions
+		got := a.present().Status.Conditions
 		if len(got) != 2 || !slices.ContainsFunc(got, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue }) {
 			t.Errorf("conditions %+v", got)
 		}
@@ -289,18 +316,19 @@ func TestFinalComesAfterTheLastStatus(t *testing.T) {
 		w, _ := start(t, a, func(c *Config) { c.Changed = func(r pod.Ref) { changed = append(changed, r) } })
 		p := a.edit(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
 		down := true
-		a.fail = func(string) error {
+		a.setFail(func(string) error {
 			if down {
 				return apierrors.NewServiceUnavailable("later")
 			}
 			return nil
-		}
+		})
 		w.Set(p, v1.PodStatus{Phase: v1.PodFailed})
 		done := 0
 		w.Final(refOf(p), func() { done++ })
 		w.Final(refOf(p), func() { done += 100 }) // asked for already
 		w.Forget(p.UID)                           // what is owed is still done
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if w.Accepted(p.UID) || done != 0 {
 			t.Fatal("accepted while the API server is away")
 		}
@@ -308,12 +336,14 @@ func TestFinalComesAfterTheLastStatus(t *testing.T) {
 		down, a.calls = false, nil
 		a.mu.Unlock()
 		time.Sleep(20 * time.Second)
-		if !slices.Equal(a.calls, []string{"patch", "delete"}) || a.pod != nil || done != 1 {
+		synctest.Wait()
+		if !slices.Equal(a.asked(), []string{"patch", "delete"}) || a.present() != nil || done != 1 {
 			t.Errorf("calls %v, done %d", a.calls, done)
 		}
 		if len(changed) != 1 {
 			t.Errorf("Changed called for %v", changed)
 		}
+		synctest.Wait()
 		if w.mu.Lock(); len(w.entries) != 0 {
 			t.Error("the entry stays for ever")
 		}
@@ -329,7 +359,8 @@ func TestFinalLeavesAloneWhatNobodyDeleted(t *testing.T) {
 		done := false
 		w.Final(refOf(p), func() { done = true })
 		time.Sleep(time.Minute)
-		if a.pod == nil || done {
+		synctest.Wait()
+		if a.present() == nil || done {
 			t.Fatal("a pod that nobody deleted is deleted")
 		}
 		if !w.Accepted(p.UID) {
@@ -337,7 +368,7 @@ func TestFinalLeavesAloneWhatNobodyDeleted(t *testing.T) {
 		}
 		w.Reconcile(a.edit(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} }))
 		synctest.Wait()
-		if a.pod != nil || !done {
+		if a.present() != nil || !done {
 			t.Error("not deleted once it was asked for")
 		}
 	})
@@ -351,21 +382,22 @@ func TestAnotherUIDIsNeverTouched(t *testing.T) {
 				w, p := start(t, a, nil)
 				a.edit(func(p *v1.Pod) { p.UID = "other" })
 				if !present {
-					a.pod = nil
+					a.drop()
 				}
 				p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 				w.Set(p, v1.PodStatus{Phase: v1.PodFailed})
 				done := false
 				w.Final(refOf(p), func() { done = true })
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				if !w.Accepted("uid") || !done {
 					t.Error("still waiting for an object that is absent")
 				}
-				if present && (a.pod == nil || a.pod.Status.Phase != v1.PodPending) {
+				if present && (a.present() == nil || a.present().Status.Phase != v1.PodPending) {
 					t.Error("the successor was touched")
 				}
-				if n := len(a.calls); n > 2 {
-					t.Errorf("calls %v", a.calls)
+				if n := len(a.asked()); n > 2 {
+					t.Errorf("calls %v", a.asked())
 				}
 			})
 		})
@@ -382,8 +414,8 @@ func TestAcceptedAfterOurRestart(t *testing.T) {
 		}
 		w.Set(p, p.Status)
 		synctest.Wait()
-		if !w.Accepted(p.UID) || len(a.calls) != 0 {
-			t.Errorf("accepted %v, calls %v", w.Accepted(p.UID), a.calls)
+		if !w.Accepted(p.UID) || len(a.asked()) != 0 {
+			t.Errorf("accepted %v, calls %v", w.Accepted(p.UID), a.asked())
 		}
 		w.Set(p, running(v1.ConditionTrue)) // not terminal: not accepted as such
 		synctest.Wait()
@@ -397,14 +429,17 @@ func TestAbsentAndForbiddenEndTheRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
 		w, p := start(t, a, nil)
-		a.fail = func(string) error { return apierrors.NewForbidden(gr, "p", errors.New("another node's")) }
+		a.setFail(func(string) error { return apierrors.NewForbidden(gr, "p", errors.New("another node's")) })
 		w.Set(p, running(v1.ConditionTrue))
 		time.Sleep(time.Second)
+		synctest.Wait()
 		w.Forget(p.UID)
 		time.Sleep(time.Minute)
-		n := len(a.calls)
+		synctest.Wait()
+		n := len(a.asked())
 		time.Sleep(time.Hour)
-		if len(a.calls) != n {
+		synctest.Wait()
+		if len(a.asked()) != n {
 			t.Error("a forgotten pod is tried for ever")
 		}
 		w.Set(p, running(v1.ConditionFalse))
@@ -424,16 +459,16 @@ func TestMirrorPods(t *testing.T) {
 		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "static"}}
 		w.Set(static, running(v1.ConditionTrue))
 		synctest.Wait()
-		if len(a.calls) != 0 {
-			t.Fatalf("calls %v without a mirror pod", a.calls)
+		if len(a.asked()) != 0 {
+			t.Fatalf("calls %v without a mirror pod", a.asked())
 		}
 		exists = true
 		done := false
 		w.Set(static, v1.PodStatus{Phase: v1.PodFailed})
 		w.Final(refOf(static), func() { done = true })
 		synctest.Wait()
-		if a.pod == nil || a.pod.Status.Phase != v1.PodFailed || !done {
-			t.Errorf("mirror pod %+v, done %v", a.pod, done)
+		if a.present() == nil || a.present().Status.Phase != v1.PodFailed || !done {
+			t.Errorf("mirror pod %+v, done %v", a.present(), done)
 		}
 	})
 }

@@ -1,0 +1,61 @@
+package handler
+
+import (
+	"net"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func TestPort(t *testing.T) {
+	c := &v1.Container{Ports: []v1.ContainerPort{{Name: "web", ContainerPort: 8080}, {Name: "zero"}}}
+	for _, ok := range []struct {
+		in   intstr.IntOrString
+		want int
+	}{{intstr.FromInt32(80), 80}, {intstr.FromString("web"), 8080}} {
+		if got, err := Port(ok.in, c); err != nil || got != ok.want {
+			t.Errorf("%v: %d, %v", ok.in, got, err)
+		}
+	}
+	for in, want := range map[intstr.IntOrString]string{
+		intstr.FromString("none"): `port "none" not found`,
+		intstr.FromString("zero"): "invalid port number: 0",
+		intstr.FromString("80"):   `port "80" not found`, // a name, however it looks
+		intstr.FromInt32(65536):   "invalid port number: 65536",
+	} {
+		if got, err := Port(in, c); err == nil || err.Error() != want {
+			t.Errorf("%v: %d, %v", in, got, err)
+		}
+	}
+}
+
+func TestRequestURLs(t *testing.T) {
+	for _, c := range []struct {
+		a       v1.HTTPGetAction
+		ip      string
+		url     string
+		address string
+	}{
+		{v1.HTTPGetAction{Path: "/a?b=c#d"}, "10.0.0.5", "http://10.0.0.5:80/a?b=c#d", "10.0.0.5:80"},
+		{v1.HTTPGetAction{}, "2001:db8::5", "http://[2001:db8::5]:80", "[2001:db8::5]:80"},
+		{v1.HTTPGetAction{Host: "example.com", Scheme: "HTTPS", Path: "a"}, "10.0.0.5", "https://example.com:80/a", "example.com:80"},
+		{v1.HTTPGetAction{Path: "/%zz"}, "10.0.0.5", "http://10.0.0.5:80/%25zz", "10.0.0.5:80"},
+	} {
+		c.a.Port = intstr.FromInt32(80)
+		req, err := Request(t.Context(), &c.a, &v1.Container{}, c.ip, "probe")
+		if err != nil || req.URL.String() != c.url || Address(req.URL) != c.address {
+			t.Errorf("%+v: %v, %v", c.a, req, err)
+		}
+	}
+}
+
+func TestAnOpenedConnectionThatNobodyTookIsClosed(t *testing.T) {
+	a, b := net.Pipe()
+	_, o := WithOpened(t.Context(), "x:1", a)
+	o.Close()
+	o.Close()
+	if _, err := b.Read(make([]byte, 1)); err == nil {
+		t.Error("still open")
+	}
+}
