@@ -3,9 +3,11 @@ package critest_test
 import (
 	"context"
 	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +40,7 @@ func TestFake(t *testing.T) {
 	const image = "registry.test/bowline-test:1"
 	for name, config := range map[string]fake.Config{"with events": {}, "without": {NoEvents: true}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			config.Registry = map[string]fake.RegistryImage{image: {}}
 			r := fake.Run(t, config)
 			var d net.Dialer
@@ -63,6 +66,7 @@ func TestContainerd(t *testing.T) {
 			t.Fatalf("BOWLINE_TEST_CONTAINERD: %q is not name=/dir", entry)
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			work, err := os.MkdirTemp("", "cri")
 			if err != nil {
 				t.Fatal(err)
@@ -90,22 +94,30 @@ func TestContainerd(t *testing.T) {
 }
 
 // TestEndpoints runs the suite on runtimes that run already, in this network
-// and mount namespace: BOWLINE_CRI_ENDPOINTS=name=unix:///socket;image=REFERENCE
-// separated by commas. The image holds the test program as /bowline-test.
+// and mount namespace: BOWLINE_CRI_ENDPOINTS=name=unix:///socket, separated by
+// commas. They pull the test image from a registry that the test serves on
+// loopback.
 func TestEndpoints(t *testing.T) {
 	env := os.Getenv("BOWLINE_CRI_ENDPOINTS")
 	if env == "" {
 		t.Skip("BOWLINE_CRI_ENDPOINTS is not set")
 	}
+	registry, err := testmachine.Registry(buildImage(t), runtime.GOARCH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(registry)
+	defer server.Close()
+	image := strings.TrimPrefix(server.URL, "http://") + "/" + testmachine.ImageName
 	for _, entry := range strings.Split(env, ",") {
-		name, rest, _ := strings.Cut(entry, "=unix://")
-		socket, image, ok := strings.Cut(rest, ";image=")
+		name, socket, ok := strings.Cut(entry, "=unix://")
 		if !ok {
-			t.Fatalf("BOWLINE_CRI_ENDPOINTS: %q is not name=unix:///socket;image=REFERENCE", entry)
+			t.Fatalf("BOWLINE_CRI_ENDPOINTS: %q is not name=unix:///socket", entry)
 		}
 		t.Run(name, func(t *testing.T) {
 			var d net.Dialer
-			critest.Run(t, critest.Target{Client: connect(t, socket), Image: image, Missing: image + "-missing", Dir: t.TempDir(), Dial: d.DialContext})
+			critest.Run(t, critest.Target{Client: connect(t, socket), Image: image, Missing: strings.Replace(image, "test:", "missing:", 1),
+				Dir: t.TempDir(), Dial: d.DialContext})
 		})
 	}
 }

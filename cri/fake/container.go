@@ -21,6 +21,7 @@ type container struct {
 	sandbox *sandbox
 	config  *runtimeapi.ContainerConfig
 	imageID string
+	program bool // the image is the test image
 	logPath string
 
 	// Below under Runtime.mu.
@@ -109,6 +110,7 @@ func (s *runtimeServer) CreateContainer(_ context.Context, req *runtimeapi.Creat
 		return nil, status.Errorf(codes.NotFound, "failed to resolve image %q: not found", c.config.GetImage().GetImage())
 	}
 	c.imageID = img.id
+	c.program = img.holdsTestProgram()
 	if sb.config.LogDirectory != "" && c.config.LogPath != "" {
 		c.logPath = filepath.Join(sb.config.LogDirectory, c.config.LogPath)
 	}

@@ -55,7 +55,7 @@ func (r *Runtime) exec(ctx context.Context, c *container, cmd []string, stdin io
 	stopLife := context.AfterFunc(r.life, cancel)
 	defer stopLife()
 	p := &Process{Config: c.config, Sandbox: c.sandbox.config, ContainerID: c.id, Exec: true, Args: cmd,
-		Env: environment(c.config), Stdin: stdin, Stdout: stdout, Stderr: stderr, r: r, sandbox: c.sandbox}
+		Env: environment(c.config), Stdin: stdin, Stdout: stdout, Stderr: stderr, r: r, sandbox: c.sandbox, program: c.program}
 	r.mu.Lock()
 	e := c.entry(OpExec)
 	e.Detail = strings.Join(cmd, " ")

@@ -43,6 +43,11 @@ func (i *image) message() *runtimeapi.Image {
 	return m
 }
 
+// holdsTestProgram: a reference that it was pulled by names the test image.
+func (i *image) holdsTestProgram() bool {
+	return strings.Contains(strings.Join(append(slices.Clone(i.tags), i.digests...), " "), TestImage)
+}
+
 // Normalize gives a reference its registry, its library and its tag.
 func Normalize(ref string) string {
 	first, _, found := strings.Cut(ref, "/")

@@ -32,17 +32,18 @@ type Process struct {
 
 	r       *Runtime
 	sandbox *sandbox
+	program bool
 }
 
-// TestImage is the name part of images whose program is package program's; they
-// can be recognised in any registry by their path's end.
+// TestImage is part of the reference of images whose program is package
+// program's, in any registry.
 const TestImage = "bowline-test"
 
 // DefaultProgram is package program's for the test image, and for commands of
 // its form; every other image waits for SIGTERM and exits 0, and every other
 // command succeeds without output.
 func DefaultProgram(ctx context.Context, p *Process) int {
-	if isTestImage(p.Config) || len(p.Args) > 0 && p.Args[0] == "/"+TestImage {
+	if p.program || len(p.Args) > 0 && p.Args[0] == "/"+TestImage {
 		return program.Run(ctx, p.world())
 	}
 	if p.Exec {
@@ -54,10 +55,6 @@ func DefaultProgram(ctx context.Context, p *Process) int {
 	case <-ctx.Done():
 		return 137
 	}
-}
-
-func isTestImage(c *runtimeapi.ContainerConfig) bool {
-	return strings.Contains(c.GetImage().GetUserSpecifiedImage()+" "+c.GetImage().GetImage(), TestImage)
 }
 
 func (p *Process) world() program.World {

@@ -44,7 +44,7 @@ func (r *Runtime) start(c *container) error {
 			run = p
 		}
 	}
-	if args := arguments(c.config); len(args) > 0 && isTestImage(c.config) && args[0] != "/"+TestImage {
+	if args := arguments(c.config); len(args) > 0 && c.program && args[0] != "/"+TestImage {
 		return fmt.Errorf("exec: %q: stat %s: no such file or directory", args[0], args[0])
 	}
 	log, err := openLog(c.logPath, c.config.Tty)
@@ -59,7 +59,7 @@ func (r *Runtime) start(c *container) error {
 		Args: arguments(c.config), Env: environment(c.config),
 		Stdout: writers{log.stream("stdout"), c.out.stream("stdout")},
 		Stderr: writers{log.stream("stderr"), c.out.stream("stderr")},
-		r:      r, sandbox: c.sandbox,
+		r:      r, sandbox: c.sandbox, program: c.program,
 	}
 	if c.config.Tty {
 		p.Stderr = p.Stdout
