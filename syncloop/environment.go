@@ -27,7 +27,7 @@ func (j *job) environment(ctx context.Context, c *v1.Container) ([]spec.EnvVar, 
 		return nil, fmt.Errorf("list services: %w", err)
 	}
 	in.Services = services
-	configMaps, secrets := spec.EnvRefs(only(j.pod, c))
+	configMaps, secrets := spec.ContainerEnvRefs(c)
 	for _, name := range configMaps {
 		cm, err := j.loop.cfg.Objects.ConfigMap(ctx, j.pod.Namespace, name)
 		if err = present(err); err != nil {
@@ -57,10 +57,4 @@ func present(err error) error {
 		return nil
 	}
 	return err
-}
-
-// only is the pod with no container but c: what one container's environment
-// names is fetched for it alone, so that another's missing secret is not its trouble.
-func only(p *v1.Pod, c *v1.Container) *v1.Pod {
-	return &v1.Pod{ObjectMeta: p.ObjectMeta, Spec: v1.PodSpec{Containers: []v1.Container{*c}}}
 }

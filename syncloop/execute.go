@@ -75,7 +75,8 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 	if err == nil {
 		return out
 	}
-	if ctx.Err() != nil || cri.IsTransport(err) || errors.Is(err, host.ErrUnreachable) {
+	var img *images.Error // it may wrap what looks like a lost connection to the runtime
+	if ctx.Err() != nil || !errors.As(err, &img) && cri.IsTransport(err) || errors.Is(err, host.ErrUnreachable) {
 		out.Transport = true
 	}
 	out.Err, out.Reason = err.Error(), j.reason(err)

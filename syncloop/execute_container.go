@@ -123,10 +123,7 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img images.R
 // mounts are the pod's volumes on the machine, and the resolved parts of them
 // that the container mounts by subPath.
 func (j *job) mounts(ctx context.Context, c *v1.Container, env []spec.EnvVar) (map[string]spec.VolumeMount, map[int]string, error) {
-	volumes, err := j.loop.cfg.Volumes.Mounts(ctx, j.pod.UID)
-	if err != nil {
-		return nil, nil, err
-	}
+	volumes := j.loop.cfg.Volumes.Mounts(j.pod.UID)
 	mounts := make(map[string]spec.VolumeMount, len(volumes))
 	for name, v := range volumes {
 		mounts[name] = spec.VolumeMount{HostPath: v.HostPath, ReadOnly: v.ReadOnly, SELinux: v.SELinux}

@@ -24,6 +24,12 @@ func (j *job) runSandbox(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Sandbox has made the same settings; what was cut is told here.
+	if _, warnings, err := spec.DNS(j.pod, m); err == nil {
+		for _, w := range warnings {
+			j.loop.event(j.pod, "", v1.EventTypeWarning, w.Reason, w.Message)
+		}
+	}
 	if err := j.loop.cfg.Host.MkdirAll(ctx, config.LogDirectory, 0o755, nil); err != nil {
 		return fmt.Errorf("make the log directory: %w", err)
 	}
@@ -43,6 +49,7 @@ func (j *job) release(ctx context.Context) error {
 	if err := j.loop.cfg.Host.RemoveCgroup(ctx, spec.CgroupPath(j.pod)); err != nil {
 		return fmt.Errorf("remove the pod's cgroup: %w", err)
 	}
+	j.loop.cfg.Images.Forget(j.pod)
 	j.loop.cfg.Objects.Unregister(j.pod.UID)
 	j.loop.cfg.Tokens.Forget(j.pod.UID)
 	return nil

@@ -89,7 +89,7 @@ func ending(p *v1.Pod, now time.Time, adopted bool) *plan.Terminate {
 func (l *Loop) tell(ctx context.Context, ref pod.Ref, p *v1.Pod, end *plan.Terminate, absent bool) {
 	l.send(ctx, ref, func(m *mail) {
 		m.pod = p
-		m.terminate = sterner(m.terminate, end)
+		m.terminate = plan.Merge(m.terminate, end)
 		m.absent = m.absent || absent
 	})
 }

@@ -61,29 +61,3 @@ func (b *inbox) take() mail {
 	b.mail = mail{}
 	return m
 }
-
-// sterner returns the request that ends the pod sooner; of two that end it at
-// the same moment the earlier one stays, with its cause.
-func sterner(a, b *plan.Terminate) *plan.Terminate {
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
-		return a
-	case b.At.Add(b.Grace).Before(a.At.Add(a.Grace)):
-		// The cause and words of the first request stay: they are what ended it.
-		merged := *a
-		merged.At, merged.Grace = b.At, b.Grace
-		if b.Cause == plan.CauseDeleted {
-			merged.Cause = b.Cause
-		}
-		return &merged
-	}
-	if b.Cause == plan.CauseDeleted && a.Cause != plan.CauseDeleted {
-		// A finished or evicted pod that is deleted now: its remains may go too.
-		merged := *a
-		merged.Cause = b.Cause
-		return &merged
-	}
-	return a
-}

@@ -48,7 +48,7 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 func waiting(l plan.Ledger) map[string]status.Waiting {
 	out := make(map[string]status.Waiting, len(l.Backoff))
 	for name, b := range l.Backoff {
-		if b.Reason != "" {
+		if b.Reason != "" && name[0] != '/' {
 			out[name] = status.Waiting{Reason: b.Reason, Message: b.Message}
 		}
 	}

@@ -121,7 +121,7 @@ func (w *worker) read(m mail) {
 		w.resync = time.Time{}
 		w.ledger = hurried(w.ledger)
 	}
-	w.term = sterner(w.term, m.terminate)
+	w.term = plan.Merge(w.term, m.terminate)
 	for _, f := range m.outcomes {
 		if fl := w.flights[f.Operation.Key()]; fl != nil {
 			fl.cancel()

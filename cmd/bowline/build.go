@@ -142,7 +142,7 @@ func (n *node) build(ctx context.Context) error {
 // buildParts makes the managers.
 func (n *node) buildParts(m spec.Machine) (err error) {
 	core := n.cluster.client.CoreV1()
-	if n.parts.objects, err = objects.New(objects.Config{Client: core}); err != nil {
+	if n.parts.objects, err = objects.New(objects.Config{Client: n.cluster.client}); err != nil {
 		return err
 	}
 	if n.parts.tokens, err = tokens.New(tokens.Config{Client: core}); err != nil {
@@ -168,7 +168,7 @@ func (n *node) buildParts(m spec.Machine) (err error) {
 		return err
 	}
 	if n.parts.prober, err = prober.New(prober.Config{
-		Exec: n.runtime, Dial: n.host, Events: podEvents{n.recorder},
+		Exec: n.runtime, Dialer: n.host, Event: podEvents{n.recorder}.Event,
 	}); err != nil {
 		return err
 	}

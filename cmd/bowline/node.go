@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -59,7 +60,7 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 	if err != nil {
 		return err
 	}
-	defer claim.Close()
+	defer letGo(ctx, claim)
 
 	n := &node{
 		cfg: cfg, name: nodeName, host: machine, facts: facts, cluster: cl, runtime: client,
@@ -81,12 +82,23 @@ func connectRuntime(ctx context.Context, cfg *config.Host, machine host.Host, ho
 }
 
 func claimRuntime(ctx context.Context, cfg *config.Host, machine host.Host, client *cri.Client, clusterUID, nodeName string) (*owner.Claim, error) {
-	hostname, _ := os.Hostname() // only words for people
-	return owner.New(ctx, owner.Config{
+	return owner.Take(ctx, owner.Config{
 		Host: machine, Runtime: client, RootDir: cfg.RootDirectory,
-		Identity:     owner.Identity{ClusterUID: clusterUID, NodeName: nodeName, Instance: hostname},
-		AllowForeign: cfg.AllowForeignPods, Version: version,
+		ClusterUID: clusterUID, NodeName: nodeName, Instance: string(uuid.NewUUID()),
+		Version: version, PID: os.Getpid(), StartedAt: time.Now(),
+		Endpoint: strings.TrimPrefix(cfg.Endpoint, "unix://"), AllowForeignPods: cfg.AllowForeignPods,
 	})
+}
+
+// letGo gives the machine back: the lock always, the owner file where nothing of
+// ours is left. A late error has nobody to go to but the log.
+func letGo(ctx context.Context, claim *owner.Claim) {
+	log := klog.FromContext(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := claim.Release(ctx); err != nil {
+		log.Info("The machine was not given back in full; the next run takes it over", "err", err)
+	}
 }
 
 // node is one node while it runs, and all its parts.

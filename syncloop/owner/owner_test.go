@@ -237,6 +237,30 @@ func TestRefusalLeavesNoTrace(t *testing.T) {
 	}
 }
 
+// readOnly is a host that cannot be written to.
+type readOnly struct {
+	Host
+	t *testing.T
+}
+
+func (r readOnly) WriteFile(context.Context, string, []byte, fs.FileMode) error {
+	r.t.Error("a file was written")
+	return errors.ErrUnsupported
+}
+
+func (r readOnly) Lock(context.Context, string, []byte) (host.Lock, error) {
+	r.t.Error("a lock was taken")
+	return nil, errors.ErrUnsupported
+}
+
+// TestLooksFirst: where no Bowline ever was, nothing is written before the
+// runtime has been looked at, not even for a moment.
+func TestLooksFirst(t *testing.T) {
+	c := configIn(t.TempDir(), readOnly{newHost(t), t}, &listed{sandboxes: []*runtimeapi.PodSandbox{kubelets}})
+	_, err := Take(context.Background(), c)
+	wantRefused(t, err, KubeletDrives)
+}
+
 func TestAllowForeignPods(t *testing.T) {
 	dir := t.TempDir()
 	r := &listed{sandboxes: []*runtimeapi.PodSandbox{kubelets, ours}}
