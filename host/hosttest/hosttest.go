@@ -4,13 +4,16 @@
 package hosttest
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,6 +44,7 @@ func Run(t *testing.T, open Opener, root string) {
 		{"Directories", testDirectories},
 		{"Tree", testTree},
 		{"TreeReaders", testTreeReaders},
+		{"TreeKilled", testTreeKilled},
 		{"RemoveTree", testRemoveTree},
 		{"ChownGroup", testChownGroup},
 		{"Mounts", testMounts},
@@ -153,25 +157,69 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-const lockEnv = "BOWLINE_HOSTTEST_LOCK"
+// What the second process is told to do, and the path to do it with.
+const (
+	doEnv   = "BOWLINE_HOSTTEST_DO"
+	pathEnv = "BOWLINE_HOSTTEST_PATH"
+)
 
 // Main runs the tests; or, in a process that the suite started for the purpose,
-// takes a lock and holds it until it is killed.
+// takes a lock or writes trees until it is killed.
 func Main(m *testing.M, open func() (host.Host, error)) {
-	p := os.Getenv(lockEnv)
-	if p == "" {
+	do, p := os.Getenv(doEnv), os.Getenv(pathEnv)
+	if do == "" {
 		os.Exit(m.Run())
 	}
+	ctx := context.Background()
 	h, err := open()
+	if err == nil && do == "lock" {
+		_, err = h.Lock(ctx, p, []byte("the second process"))
+	}
 	if err == nil {
-		_, err = h.Lock(context.Background(), p, []byte("the second process"))
+		fmt.Println("ready")
+	}
+	if err == nil && do == "write" {
+		go func() {
+			for n := 0; ; n++ {
+				if err := h.WriteTree(ctx, p, versionTree(n)); err != nil {
+					fmt.Println("error:", err)
+					os.Exit(1)
+				}
+			}
+		}()
 	}
 	if err != nil {
 		fmt.Println("error:", err)
 		os.Exit(1)
 	}
-	fmt.Println("locked")
 	// Until killed, or until the parent's end closes our standard input.
-	_, _ = bytes.NewBuffer(nil).ReadFrom(os.Stdin)
+	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
+}
+
+// second starts this test binary again; kill ends it by SIGKILL and waits.
+func second(t *testing.T, do, path string) (kill func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), doEnv+"="+do, pathEnv+"="+path)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	var once sync.Once
+	kill = func() {
+		once.Do(func() {
+			cmd.Process.Kill()
+			cmd.Wait()
+			in.Close()
+		})
+	}
+	t.Cleanup(kill)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "ready\n" {
+		t.Fatalf("the second process says %q, %v; does TestMain call hosttest.Main?", line, err)
+	}
+	return kill
 }

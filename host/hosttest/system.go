@@ -1,11 +1,8 @@
 package hosttest
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"os"
-	"os/exec"
 	"path"
 	"slices"
 	"strconv"
@@ -153,6 +150,10 @@ func testCgroups(t *testing.T, m *machine) {
 		find("memory.limit_in_bytes", strconv.Itoa(96<<20))
 		find("cpu.cfs_quota_us", "80000")
 		find("cpu.shares", "512")
+		// No process can enter a cpuset that has no processors.
+		if sets := m.output(t, "sh", "-c", `find /sys/fs/cgroup -path "*$1/cpuset.[cm][pe][um]s" -exec sh -c '[ -n "$(cat "$0")" ] || echo "$0"' {} \;`, "sh", p); sets != "" {
+			t.Errorf("empty: %s", sets)
+		}
 	}
 	find("pids.max", "100")
 
@@ -322,31 +323,18 @@ func testLock(t *testing.T, m *machine) {
 func testLockProcess(t *testing.T, m *machine) {
 	ctx := context.Background()
 	p := m.dir(t) + "/owner.lock"
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), lockEnv+"="+p)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	must(t, err)
-	defer in.Close()
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil || line != "locked\n" {
-		t.Fatalf("the second process says %q, %v; does TestMain call hosttest.Main?", line, err)
-	}
-	_, err = m.h.Lock(ctx, p, []byte("ours"))
+	kill := second(t, "lock", p)
+	_, err := m.h.Lock(ctx, p, []byte("ours"))
 	var locked *host.LockedError
 	if !errors.As(err, &locked) || string(locked.Holder) != "the second process" {
 		t.Fatalf("while another process holds the lock: %v", err)
 	}
-	must(t, cmd.Process.Kill()) // SIGKILL: it cannot give anything back
-	cmd.Wait()
+	kill() // by SIGKILL: it cannot give anything back
 	var l host.Lock
 	eventually(t, "the lock of a killed process is free", func() bool {
 		l, err = m.h.Lock(ctx, p, []byte("ours"))
 		return err == nil
 	})
+	m.wantFile(t, p, "ours") // and nothing of the longer name that was killed
 	must(t, l.Close())
 }

@@ -99,6 +99,8 @@ func testTree(t *testing.T, m *machine) {
 	modes["a"] = host.TreeFile{Data: []byte("1"), Mode: 0o400}
 	modes["b"] = host.TreeFile{Data: []byte("2"), Mode: 0o666}
 	write(modes)
+	modes["a"] = host.TreeFile{Data: []byte("1"), Mode: 0o440}
+	write(modes)
 	write(host.Tree{})
 	write(tree("large", strings.Repeat("x", 1<<20)))
 
@@ -184,15 +186,7 @@ func testTree(t *testing.T, m *machine) {
 func testTreeReaders(t *testing.T, m *machine) {
 	ctx := context.Background()
 	dir := m.dir(t)
-	const files = 4
-	version := func(n int) host.Tree {
-		w := host.Tree{}
-		for f := range files {
-			w[fmt.Sprintf("d/f%d", f)] = host.TreeFile{Data: fmt.Appendf(nil, "version %d", n), Mode: 0o644}
-		}
-		return w
-	}
-	must(t, m.h.WriteTree(ctx, dir, version(0)))
+	must(t, m.h.WriteTree(ctx, dir, versionTree(0)))
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -211,7 +205,7 @@ func testTreeReaders(t *testing.T, m *machine) {
 					return
 				}
 				contents := map[string]bool{}
-				for f := range files {
+				for f := range versionFiles {
 					got, err := m.h.ReadFile(ctx, fmt.Sprintf("%s/%s/d/f%d", dir, st.Target, f), 100)
 					if errors.Is(err, fs.ErrNotExist) {
 						contents = nil // the version was superseded while we read
@@ -240,7 +234,7 @@ func testTreeReaders(t *testing.T, m *machine) {
 		})
 	}
 	for n := 1; n <= 60; n++ {
-		must(t, m.h.WriteTree(ctx, dir, version(n)))
+		must(t, m.h.WriteTree(ctx, dir, versionTree(n)))
 	}
 	eventually(t, "a reader has seen a whole version", func() bool { mu.Lock(); defer mu.Unlock(); return whole > 0 })
 	close(stop)
@@ -250,7 +244,7 @@ func testTreeReaders(t *testing.T, m *machine) {
 	// Writers of one directory exclude each other.
 	for n := range 8 {
 		wg.Go(func() {
-			if err := m.h.WriteTree(ctx, dir, version(100+n)); err != nil {
+			if err := m.h.WriteTree(ctx, dir, versionTree(100+n)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -262,7 +256,54 @@ func testTreeReaders(t *testing.T, m *machine) {
 	if _, err := fmt.Sscanf(string(got), "version %d", &last); err != nil {
 		t.Fatal(err)
 	}
-	m.wantTree(t, dir, version(last))
+	m.wantTree(t, dir, versionTree(last))
+}
+
+// versionTree is a tree whose files all say the same.
+func versionTree(n int) host.Tree {
+	w := host.Tree{}
+	for f := range versionFiles {
+		w[fmt.Sprintf("d/f%d", f)] = host.TreeFile{Data: fmt.Appendf(nil, "version %d", n), Mode: 0o644}
+	}
+	return w
+}
+
+const versionFiles = 4
+
+// testTreeKilled: a writer killed at any moment leaves one whole version, or
+// none yet, and the next writer takes the rest away.
+func testTreeKilled(t *testing.T, m *machine) {
+	ctx := context.Background()
+	dir := m.dir(t) + "/volume"
+	for round := range 8 {
+		kill := second(t, "write", dir)
+		if round > 0 {
+			// Some way into its work: a version that is not the last round's.
+			before, err := m.h.Stat(ctx, dir+"/..data")
+			must(t, err)
+			eventually(t, "the second process writes", func() bool {
+				now, err := m.h.Stat(ctx, dir+"/..data")
+				return err == nil && now.Target != before.Target
+			})
+		} else {
+			eventually(t, "the second process writes", func() bool { return m.exists(t, dir+"/..data") })
+		}
+		kill()
+		st, err := m.h.Stat(ctx, dir+"/..data")
+		must(t, err)
+		contents := map[string]bool{}
+		for f := range versionFiles {
+			got, err := m.h.ReadFile(ctx, fmt.Sprintf("%s/%s/d/f%d", dir, st.Target, f), 100)
+			must(t, err)
+			contents[string(got)] = true
+		}
+		if len(contents) != 1 {
+			t.Errorf("a killed writer leaves %v", contents)
+		}
+		w := tree("after", fmt.Sprint(round), "d/f0", "x")
+		must(t, m.h.WriteTree(ctx, dir, w))
+		m.wantTree(t, dir, w)
+	}
 }
 
 func testRemoveTree(t *testing.T, m *machine) {

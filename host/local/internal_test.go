@@ -245,10 +245,11 @@ func TestFactParsers(t *testing.T) {
 	}
 }
 
-// TestOldKernel: without openat2 the walk refuses links as well.
-func TestOldKernel(t *testing.T) {
+// TestOpenDirAt: by openat2 and without it, the walk refuses links and leaves
+// what is missing missing.
+func TestOpenDirAt(t *testing.T) {
 	dir := t.TempDir()
-	if err := errors.Join(os.Mkdir(dir+"/d", 0o755), os.Symlink("d", dir+"/l")); err != nil {
+	if err := errors.Join(os.Mkdir(dir+"/d", 0o755), os.Symlink("d", dir+"/l"), os.Symlink("/etc", dir+"/out")); err != nil {
 		t.Fatal(err)
 	}
 	parent, err := os.Open(dir)
@@ -256,16 +257,62 @@ func TestOldKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer parent.Close()
-	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := openDirAtOld(int(parent.Fd()), "d", flags)
+	for how, open := range map[string]func(name string) (*os.File, error){
+		"new": func(name string) (*os.File, error) { return openDirAt(int(parent.Fd()), name, name) },
+		"old": func(name string) (*os.File, error) {
+			fd, err := openDirAtOld(int(parent.Fd()), name, openDirFlags)
+			return os.NewFile(uintptr(fd), name), err
+		},
+	} {
+		f, err := open("d")
+		if err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		f.Close()
+		for _, link := range []string{"l", "out"} {
+			if _, err := open(link); err == nil {
+				t.Errorf("%s: the link %s was followed", how, link)
+			}
+		}
+		if _, err := open("none"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: missing: %v", how, err)
+		}
+	}
+	proc, err := os.Open("/")
 	if err != nil {
 		t.Fatal(err)
 	}
-	os.NewFile(uintptr(fd), "d").Close()
-	if _, err := openDirAtOld(int(parent.Fd()), "l", flags); err == nil {
-		t.Error("a link was followed")
+	defer proc.Close()
+	if _, err := openDirAt(int(proc.Fd()), "proc", "/proc"); !errors.Is(err, host.ErrMountInside) {
+		t.Errorf("a mount was entered: %v", err)
 	}
-	if _, err := openDirAtOld(int(parent.Fd()), "none", flags); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("missing: %v", err)
+	if _, err := openDirAtOld(int(proc.Fd()), "proc", openDirFlags); !errors.Is(err, unix.EXDEV) {
+		t.Errorf("a mount was entered: %v", err)
+	}
+}
+
+// TestLockOfRemovedFile: a lock on a file that its path does not name any more
+// would exclude nobody, so it is not taken.
+func TestLockOfRemovedFile(t *testing.T) {
+	h := &Host{name: "test", lockCheck: time.Hour}
+	p := filepath.Join(t.TempDir(), "lock")
+	f, err := os.Create(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := os.Rename(p, p+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	for _, replaced := range []bool{false, true} {
+		if replaced {
+			if err := os.WriteFile(p, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l, again, err := h.take(context.Background(), f, p, nil)
+		if l != nil || !again || err != nil {
+			t.Errorf("replaced %v: %v, %v, %v", replaced, l, again, err)
+		}
 	}
 }

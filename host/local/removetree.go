@@ -111,16 +111,17 @@ func unlinkAt(parent int, name, path string, flags int) error {
 	return &fs.PathError{Op: "remove", Path: path, Err: err}
 }
 
+const openDirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+
 // openDirAt opens a directory without following a link and without entering a mount.
 func openDirAt(parent int, name, path string) (*os.File, error) {
-	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat2(parent, name, &unix.OpenHow{
-		Flags:   uint64(flags),
+		Flags:   openDirFlags,
 		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH,
 	})
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		// Linux before 5.6, or a seccomp filter that does not know the call.
-		fd, err = openDirAtOld(parent, name, flags)
+		fd, err = openDirAtOld(parent, name, openDirFlags)
 	}
 	switch {
 	case err == nil:
