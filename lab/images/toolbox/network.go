@@ -33,6 +33,8 @@ func wget(c *call) int {
 	if err != nil {
 		return c.fail(err)
 	}
+	// A connection of its own, so that a loop over a Service sees all its pods.
+	request.Close = true
 	resp, err := (&http.Client{Timeout: timeout}).Do(request)
 	if err != nil {
 		return c.fail(err)

@@ -1,0 +1,112 @@
+package proc
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestParseStat(t *testing.T) {
+	state, start, err := parseStat("7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 2 3")
+	if err != nil || state != "S" || start != 4711 {
+		t.Errorf("%q %d %v", state, start, err)
+	}
+	for _, bad := range []string{"", "7 (a) S 1", "7 a S 1 2 3"} {
+		if _, _, err := parseStat(bad); err == nil {
+			t.Errorf("%q is taken for a stat file", bad)
+		}
+	}
+}
+
+// A pid that the kernel has given to another process must never get a signal.
+func TestRecycledPidIsNotOurs(t *testing.T) {
+	other := exec.Command("sleep", "60")
+	if err := other.Start(); err != nil {
+		t.Skip(err)
+	}
+	defer other.Wait()
+	defer other.Process.Kill()
+	id, err := Identify(other.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, stale := range map[string]ID{
+		"another start": {PID: id.PID, Start: id.Start - 1, Boot: id.Boot},
+		"another boot":  {PID: id.PID, Start: id.Start, Boot: "before"},
+	} {
+		if stale.Alive() || stale.Signal(syscall.SIGKILL) {
+			t.Errorf("%s: taken for the same process", name)
+		}
+		if err := stale.Stop(context.Background(), time.Second); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if !id.Alive() {
+		t.Error("the other process is dead")
+	}
+}
+
+func TestDaemonStartsOnceAndStops(t *testing.T) {
+	dir := t.TempDir()
+	d := Daemon{Name: "d", Args: []string{"sh", "-c", "echo up; exec sleep 60"},
+		RunDir: filepath.Join(dir, "run"), LogDir: filepath.Join(dir, "logs")}
+	if started, err := d.Ensure(); err != nil || !started {
+		t.Fatalf("first: %t %v", started, err)
+	}
+	first, ok := d.Running()
+	if !ok {
+		t.Fatal("it does not run")
+	}
+	defer first.Signal(syscall.SIGKILL)
+	if started, err := d.Ensure(); err != nil || started {
+		t.Errorf("second: %t %v", started, err)
+	}
+	if again, _ := d.Running(); again.ID != first.ID {
+		t.Errorf("two of them: %+v, %+v", first.ID, again.ID)
+	}
+	if err := first.Stop(context.Background(), 5*time.Second); err != nil {
+		t.Error(err)
+	}
+	if _, ok := d.Running(); ok {
+		t.Error("it runs after it was stopped")
+	}
+	if started, err := d.Ensure(); err != nil || !started {
+		t.Errorf("after its end: %t %v", started, err)
+	}
+	last, _ := d.Running()
+	last.Signal(syscall.SIGKILL)
+}
+
+func TestDaemonThatIgnoresTermIsKilled(t *testing.T) {
+	dir := t.TempDir()
+	d := Daemon{Name: "d", Args: []string{"sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"}, RunDir: dir, LogDir: dir}
+	if _, err := d.Ensure(); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := d.Running()
+	for deadline := time.Now().Add(10 * time.Second); Tail(filepath.Join(dir, "d.log"), 1) != "ready"; {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not get ready")
+		}
+	}
+	if err := r.Stop(context.Background(), 100*time.Millisecond); err != nil {
+		t.Error(err)
+	}
+	if r.Alive() {
+		t.Error("it is alive")
+	}
+}
+
+func TestTail(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, []byte("1\n2\n3\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := Tail(path, 2); got != "2\n3" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,107 @@
+package registry
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+func TestKeptNamesComeBack(t *testing.T) {
+	for _, image := range []string{"app:v1", "team/app:v1", "odd%2Fname:1"} {
+		if got, ok := keptName(keptFile(image)); !ok || got != image {
+			t.Errorf("%q becomes %q", image, got)
+		}
+	}
+	if _, ok := keptName("app%3Av1.tar.tmp"); ok {
+		t.Error("a file that was not finished is taken for an image")
+	}
+}
+
+// What is pushed is there again after a restart, beside the built-in images.
+func TestServe(t *testing.T) {
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range BuiltIns {
+		if err := os.WriteFile(filepath.Join(bin, b.Program), []byte("\x7fELF"+b.Program), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	img, err := Load(filepath.Join(bin, "web"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := serve(t, bin, dir)
+	if err := Push(context.Background(), address, "team/app:v1", img); err != nil {
+		t.Fatal(err)
+	}
+	if err := Keep(filepath.Join(dir, "images"), "team/app:v1", img); err != nil {
+		t.Fatal(err)
+	}
+	again := serve(t, bin, dir)
+	want, err := img.ConfigName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pull(t, again, "team/app:v1"); got != want {
+		t.Errorf("the image comes back as %s, was %s", got, want)
+	}
+	for _, b := range BuiltIns {
+		pull(t, again, b.Name)
+	}
+}
+
+func serve(t *testing.T, bin, dir string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, address, bin, filepath.Join(dir, "blobs"), filepath.Join(dir, "images")) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if resp, err := http.Get("http://" + address + "/v2/"); err == nil {
+			resp.Body.Close()
+			return address
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the registry does not answer")
+		}
+	}
+}
+
+func pull(t *testing.T, address, image string) v1.Hash {
+	t.Helper()
+	ref, err := name.ParseReference(address+"/"+image, name.Insecure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := remote.Image(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, err := img.ConfigName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hash
+}
