@@ -22,6 +22,8 @@ var rules = []rule{
 	{"syncloop/plan", impure, "a decision depends on its input alone, or it cannot be replayed"},
 	{"syncloop/status", impure, "a status is a function of what was observed"},
 	{"cri/spec", impure, "a config is a function of the pod and the machine"},
+	{"syncloop/volume/render", impure, "a volume's content is a function of the objects it shows"},
+	{"syncloop/gc/choose", impure, "what may be removed is decided on what was seen, and nothing else"},
 	{"pod", append([]string{module + "/..."}, impure...), "the vocabulary is at the bottom: values only"},
 	{"host/...", []string{module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "a machine knows nothing of pods' loops"},
 	{"cri/...", []string{module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "the runtime's client serves the loop, not the other way round"},

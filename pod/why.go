@@ -7,7 +7,7 @@ import (
 
 // WhyReport answers "why is my pod not running?": what the pod's worker knows,
 // what it decided and what it waits for. It is served as JSON on
-// /bowline/v1/why/{namespace}/{pod} and read by people through WriteText.
+// /bowline/v1/why/{namespace}/{pod} and read by people through Text.
 type WhyReport struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -39,7 +39,7 @@ type WhyEnding struct {
 
 // WhyWait is one thing waited for.
 type WhyWait struct {
-	For   string    `json:"for"`             // "the back-off of container app"
+	For   string    `json:"for"`            // "the back-off of container app"
 	Until time.Time `json:"until,omitzero"` // zero: until something happens
 }
 
@@ -65,7 +65,7 @@ type WhySandbox struct {
 type WhyContainer struct {
 	Name     string    `json:"name"`
 	ID       string    `json:"id,omitempty"`
-	State    string    `json:"state"`           // Running, Exited, Created, Unknown, or Absent
+	State    string    `json:"state"`          // Running, Exited, Created, Unknown, or Absent
 	Since    time.Time `json:"since,omitzero"` // started, or finished if it exited
 	ExitCode int32     `json:"exitCode,omitempty"`
 	Restarts uint32    `json:"restarts"`
@@ -92,7 +92,7 @@ type WhyBackoff struct {
 // WhyDecision is one decision, or several equal ones in a row.
 type WhyDecision struct {
 	At      time.Time   `json:"at"`
-	Last    time.Time   `json:"last,omitzero"`  // of the newest equal one
+	Last    time.Time   `json:"last,omitzero"`   // of the newest equal one
 	Times   int         `json:"times,omitempty"` // 1 if it stands alone
 	Phase   string      `json:"phase"`
 	Reason  string      `json:"reason"`

@@ -63,11 +63,7 @@ DECISIONS (newest first)
 `
 
 func TestWhyText(t *testing.T) {
-	var b strings.Builder
-	if err := report().WriteText(&b, noon); err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(reportText, b.String()); d != "" {
+	if d := cmp.Diff(reportText, report().Text(noon)); d != "" {
 		t.Error(d)
 	}
 }
@@ -76,13 +72,10 @@ func TestWhyTextOfStaleEnding(t *testing.T) {
 	r := &WhyReport{Namespace: "a", Name: "b", Phase: "Terminating",
 		Ending:   &WhyEnding{Cause: "deleted", At: noon.Add(-2 * time.Hour), Seconds: 30},
 		Observed: WhyObserved{At: noon.Add(-time.Minute), Stale: "the runtime does not answer"}}
-	var b strings.Builder
-	if err := r.WriteText(&b, noon); err != nil {
-		t.Fatal(err)
-	}
+	text := r.Text(noon)
 	for _, want := range []string{"ending     deleted 2 h ago, grace 30 s\n", "waits for  the next change\n", "observed   1 min ago, STALE: the runtime does not answer\n"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("%q is not in:\n%s", want, b.String())
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in:\n%s", want, text)
 		}
 	}
 }

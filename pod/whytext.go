@@ -3,15 +3,14 @@ package pod
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
 )
 
-// WriteText writes the report for people. Ages are reckoned from now, which is
-// the reader's clock; a report read at once has r.At for it.
-func (r *WhyReport) WriteText(w io.Writer, now time.Time) error {
+// Text is the report for people. Ages are reckoned from now, which is the
+// reader's clock; a report read at once has r.At for it.
+func (r *WhyReport) Text(now time.Time) string {
 	t := &whyText{now: now}
 	t.line("%s/%s  %s", r.Namespace, r.Name, r.Phase)
 	t.line("  %s", cmp.Or(r.Reason, "nothing has been decided yet"))
@@ -28,8 +27,7 @@ func (r *WhyReport) WriteText(w io.Writer, now time.Time) error {
 	t.state(r.Observed)
 	t.operations(r)
 	t.decisions(r.Decisions)
-	_, err := io.WriteString(w, t.b.String())
-	return err
+	return t.b.String()
 }
 
 type whyText struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/images"
+	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
@@ -175,7 +176,9 @@ func (j *job) postStart(ctx context.Context, c *v1.Container, id string, out *pl
 		out.Hooked = true
 		return nil
 	}
-	if ctx.Err() != nil || cri.IsTransport(err) {
+	var failure *lifecycle.Error
+	if ctx.Err() != nil || errors.As(err, &failure) && failure.Transport {
+		out.Transport = true // nobody knows whether it ran; it is run again
 		return err
 	}
 	out.Hooked = true

@@ -19,10 +19,9 @@ import (
 func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	l := w.loop
 	if in.Observed.Stale == "" && in.Observed.Seq > 0 {
-		if w.phase == pod.Syncing {
-			l.cfg.Prober.Sync(w.pod, in.Observed, l.podIPs(w.pod, in.Observed))
-		} else {
-			l.cfg.Prober.Stop(w.ref.UID)
+		l.cfg.Prober.Sync(w.pod, in.Observed, l.podIPs(w.pod, in.Observed))
+		if w.phase != pod.Syncing {
+			l.cfg.Prober.Stop(w.ref.UID) // readiness goes on until its container ends
 		}
 	}
 	if w.absent {

@@ -116,7 +116,10 @@ func (w *worker) read(m mail) {
 	if m.pod != nil {
 		w.pod = m.pod
 	}
-	w.absent = w.absent || m.absent
+	if m.absent && !w.absent {
+		w.absent = true
+		w.loop.cfg.Status.Absent(w.ref.UID) // nobody holds what a status could be written to
+	}
 	if m.volumes {
 		w.resync = time.Time{}
 		w.ledger = hurried(w.ledger)

@@ -43,7 +43,8 @@ func whyCommand() *cobra.Command {
 				encoder.SetIndent("", "  ")
 				return encoder.Encode(report)
 			}
-			return report.WriteText(c.OutOrStdout(), time.Now())
+			_, err = fmt.Fprint(c.OutOrStdout(), report.Text(time.Now()))
+			return err
 		},
 	}
 	podCmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig to use (default: $KUBECONFIG, ~/.kube/config)")
