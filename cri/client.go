@@ -150,17 +150,34 @@ func (c *Client) intercept(ctx context.Context, full string, req, reply any, cc 
 		defer cancel()
 	}
 	var err error
+	var cut bool // the call's own context, which the hook may have made, was over
 	if c.config.Hook == nil {
 		err = invoke(ctx, full, req, reply, cc, opts...)
 	} else {
 		err = c.config.Hook(ctx, m.label, func(ctx context.Context) error {
-			return invoke(ctx, full, req, reply, cc, opts...)
+			err := invoke(ctx, full, req, reply, cc, opts...)
+			cut = err != nil && over(ctx)
+			return err
 		})
 	}
-	if err != nil {
-		return &Error{Method: m.name, Kind: classify(ctx, m.name, err), Err: err}
+	if err == nil {
+		return nil
 	}
-	return nil
+	kind := KindTransport
+	if !cut && !over(ctx) {
+		kind = classify(m.name, err)
+	}
+	return &Error{Method: m.name, Kind: kind, Err: err}
+}
+
+// over tells whether a context has ended. The server keeps the same deadline
+// and may be the first to act on it, so its time counts even before it says so.
+func over(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
 }
 
 // interceptStream puts the opening of a stream under the hook.
@@ -174,10 +191,14 @@ func (c *Client) interceptStream(ctx context.Context, desc *grpc.StreamDesc, cc 
 		stream, err = open(ctx, desc, cc, full, opts...)
 		return err
 	})
-	if err != nil {
-		return nil, &Error{Method: m.name, Kind: classify(ctx, m.name, err), Err: err}
+	if err == nil {
+		return stream, nil
 	}
-	return stream, nil
+	kind := KindTransport
+	if !over(ctx) {
+		kind = classify(m.name, err)
+	}
+	return nil, &Error{Method: m.name, Kind: kind, Err: err}
 }
 
 // bounded gives ctx the deadline limit if it has none of its own.

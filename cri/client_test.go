@@ -230,6 +230,37 @@ func TestWithheldAnswer(t *testing.T) {
 	}
 }
 
+// A time-out is the command's only if the runtime says so in time: a deadline of
+// ours, or of the hook's, leaves the outcome unknown. The server keeps the same
+// deadline and often answers first, so it is tried many times.
+func TestExecTimeoutOrCut(t *testing.T) {
+	r := fake.Run(t, fake.Config{})
+	for _, hook := range []host.Hook{nil, func(ctx context.Context, label string, call func(context.Context) error) error {
+		if label == "cri/ExecSync" {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, time.Millisecond)
+			defer cancel()
+		}
+		return call(ctx)
+	}} {
+		c := connect(t, r, hook)
+		r.Inject("ExecSync", fake.Fault{Withhold: true, Times: -1})
+		for range 200 {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+			_, err := c.ExecSync(ctx, "none", []string{"x"}, time.Minute)
+			cancel()
+			if !cri.IsTransport(err) {
+				t.Fatalf("cut: %v, want a transport error", err)
+			}
+		}
+		r.ClearFaults()
+	}
+	r.Inject("ExecSync", fake.Fault{Before: status.Error(codes.DeadlineExceeded, "timeout 1s exceeded")})
+	if _, err := connect(t, r, nil).ExecSync(t.Context(), "none", []string{"x"}, time.Second); !cri.IsTimeout(err) {
+		t.Fatalf("timed out: %v, want a time-out", err)
+	}
+}
+
 // A runtime that goes and returns: transport errors meanwhile, then answers
 // without a new Connect; its containers never stopped.
 func TestReconnect(t *testing.T) {

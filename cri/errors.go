@@ -87,11 +87,11 @@ func hasKind(err error, k Kind) bool {
 	return errors.As(err, &e) && e.Kind == k
 }
 
-// classify tells the kind of an error that a call under ctx ended with.
-func classify(ctx context.Context, method string, err error) Kind {
-	// Once our own context is over, whatever the runtime still says is about
-	// the cut, not about the object.
-	if ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, host.ErrUnreachable) {
+// classify tells the kind of an error that a call ended with whose context was
+// not over. (Once it is, whatever the runtime still says is about the cut, not
+// about the object: KindTransport.)
+func classify(method string, err error) Kind {
+	if errors.Is(err, context.Canceled) || errors.Is(err, host.ErrUnreachable) {
 		return KindTransport
 	}
 	s, ok := status.FromError(err)

@@ -29,6 +29,8 @@ type disk struct {
 	files map[string]*file
 	next  uint64
 	err   error // of Stat, if not nil
+	// onStat runs before each Stat.
+	onStat func()
 }
 
 type file struct {
@@ -76,6 +78,9 @@ func (d *disk) Open(_ context.Context, path string) (host.File, error) {
 }
 
 func (d *disk) Stat(_ context.Context, path string) (host.FileInfo, error) {
+	if d.onStat != nil {
+		d.onStat()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err != nil {
@@ -314,6 +319,30 @@ func TestFollow(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What the runtime writes to the old file between our last look at it and its
+// going over to the new one is not lost.
+func TestRotationBetweenReadAndStat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		d.write("/log", logLine(0, "stdout", "F", "a"))
+		var once sync.Once
+		d.onStat = func() {
+			once.Do(func() {
+				d.write("/log", logLine(1, "stdout", "F", "b"))
+				d.rename("/log", "/log.1")
+				d.write("/log", logLine(2, "stdout", "F", "c"))
+			})
+		}
+		got := followed(t, d, v1.PodLogOptions{}, func(stop func(error)) {
+			time.Sleep(5 * time.Second)
+			stop(nil)
+		})
+		if got != "a\nb\nc\n" {
+			t.Errorf("%q", got)
+		}
+	})
 }
 
 // A follower of a quiet log must cost next to nothing.
