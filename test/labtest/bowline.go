@@ -1,0 +1,185 @@
+package labtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Bowline is a Bowline process in a lab host.
+type Bowline struct {
+	Lab  *Lab
+	Host string
+	// Program to run; BuiltBowline() if empty.
+	Program string
+	// Config is the file with the BowlineConfiguration; Start writes Lab.Config
+	// to it if it is empty.
+	Config string
+	// Args follow "run --config FILE", Env is added to the test's own.
+	Args, Env []string
+	// LogPath is where its output goes, appended; in the lab's directory if empty.
+	LogPath string
+
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended
+	log  *os.File
+}
+
+// BuiltBowline is $BOWLINE_BIN, or bin/bowline at the root of the module.
+func BuiltBowline() (string, error) {
+	if path := os.Getenv("BOWLINE_BIN"); path != "" {
+		return path, nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		path := filepath.Join(dir, "bin", "bowline")
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("bowline is not built: run make build, or set BOWLINE_BIN")
+}
+
+// ConfigYAML is a BowlineConfiguration for a host of the lab. extra are lines of
+// the host's own, such as "allowForeignPods: true".
+func (l *Lab) ConfigYAML(host string, extra ...string) string {
+	h := l.Host(host)
+	lines := []string{
+		"apiVersion: bowline.io/v1alpha1",
+		"kind: BowlineConfiguration",
+		"clusterDNS: [" + l.Status.Cluster.DNSIP + "]",
+		"hosts:",
+		"- nodeName: " + h.Name,
+		"  kubeconfig: " + h.NodeKubeconfig,
+		"  nodeIP: " + h.IP,
+		"  server:",
+		"    tlsCertFile: " + h.Serving.Cert,
+		"    tlsPrivateKeyFile: " + h.Serving.Key,
+		"  authentication:",
+		"    x509: {clientCAFile: " + h.ClientCA + "}",
+	}
+	for _, line := range extra {
+		lines = append(lines, "  "+line)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// WriteConfig writes ConfigYAML to the lab's directory and returns its path.
+func (l *Lab) WriteConfig(host string, extra ...string) (string, error) {
+	path := filepath.Join(l.Dir, "bowline-"+host+".yaml")
+	return path, os.WriteFile(path, []byte(l.ConfigYAML(host, extra...)), 0o644)
+}
+
+// Start starts the process; it does not wait for the node.
+func (b *Bowline) Start() error {
+	if b.Running() {
+		return errors.New("bowline runs already")
+	}
+	program, config := b.Program, b.Config
+	var err error
+	if program == "" {
+		if program, err = BuiltBowline(); err != nil {
+			return err
+		}
+	}
+	if config == "" {
+		if config, err = b.Lab.WriteConfig(b.Host); err != nil {
+			return err
+		}
+	}
+	if b.LogPath == "" {
+		b.LogPath = filepath.Join(b.Lab.Dir, "bowline-"+b.Host+".log")
+	}
+	if b.log, err = os.OpenFile(b.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
+		return err
+	}
+	// The process outlives no test: the lab ends what runs in its hosts.
+	b.cmd = b.Lab.Exec(context.Background(), b.Host, append([]string{program, "run", "--config", config}, b.Args...)...)
+	b.cmd.Env = append(os.Environ(), b.Env...)
+	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
+	if err := b.cmd.Start(); err != nil {
+		_ = b.log.Close()
+		return err
+	}
+	done := make(chan struct{})
+	b.done = done
+	cmd, log := b.cmd, b.log
+	go func() {
+		_ = cmd.Wait() // how it ended is in cmd.ProcessState
+		_ = log.Close()
+		close(done)
+	}()
+	return nil
+}
+
+// PID of the process, which is Bowline's own.
+func (b *Bowline) PID() int { return b.cmd.Process.Pid }
+
+// Running: it was started and has not ended.
+func (b *Bowline) Running() bool {
+	if b.done == nil {
+		return false
+	}
+	select {
+	case <-b.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Wait returns the exit code once the process has ended by itself; -1 for a signal.
+func (b *Bowline) Wait(ctx context.Context) (int, error) {
+	select {
+	case <-b.done:
+		return b.cmd.ProcessState.ExitCode(), nil
+	case <-ctx.Done():
+		return 0, fmt.Errorf("bowline has not ended: %w", ctx.Err())
+	}
+}
+
+// Kill ends it at once with SIGKILL.
+func (b *Bowline) Kill() { b.end(syscall.SIGKILL) }
+
+// Stop asks it to end with SIGTERM and waits; SIGKILL follows after 15 s, and an error.
+func (b *Bowline) Stop() error {
+	if !b.Running() {
+		return nil
+	}
+	_ = b.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-b.done:
+		return nil
+	case <-time.After(15 * time.Second):
+		b.Kill()
+		return errors.New("bowline did not end on SIGTERM within 15 s")
+	}
+}
+
+func (b *Bowline) end(s syscall.Signal) {
+	if b.Running() {
+		_ = b.cmd.Process.Signal(s)
+		<-b.done
+	}
+}
+
+// Ended is closed when the process has ended.
+func (b *Bowline) Ended() <-chan struct{} { return b.done }
+
+// LogTail is the end of its output, for a failed test.
+func (b *Bowline) LogTail(bytes int) string {
+	data, err := os.ReadFile(b.LogPath)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-bytes):])
+}

@@ -1,0 +1,207 @@
+// Package labtest is what the tests that need a whole cluster share: a lab of
+// their own, Bowline in one of its hosts, waiting for conditions, and a snapshot
+// of everything that pods leave on a machine. It drives the programs that
+// hack/build-lab.sh builds and needs root.
+package labtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/bowline-k8s/bowline/cri"
+)
+
+// Lab is a running lab of the caller's own.
+type Lab struct {
+	Dir    string
+	Status Status // as it was when the lab came up
+	REST   *rest.Config
+	Client kubernetes.Interface // as the cluster's admin
+}
+
+// Status is what "bowline-lab status -o json" says, as far as tests need it.
+type Status struct {
+	Index   int `json:"index"`
+	Cluster struct {
+		APIURL          string  `json:"apiURL"`
+		AdminKubeconfig string  `json:"adminKubeconfig"`
+		UID             string  `json:"uid"`
+		Domain          string  `json:"domain"`
+		DNSIP           string  `json:"dnsIP"`
+		PodCIDR         string  `json:"podCIDR"`
+		ServiceCIDR     string  `json:"serviceCIDR"`
+		ClientCA        string  `json:"clientCA"`
+		KubeletClient   KeyPair `json:"kubeletClient"`
+		Registry        string  `json:"registry"`
+	} `json:"cluster"`
+	Hosts []Host `json:"hosts"`
+}
+
+// KeyPair names two PEM files.
+type KeyPair struct {
+	Cert string `json:"cert"`
+	Key  string `json:"key"`
+}
+
+// Host is one lab host.
+type Host struct {
+	Name             string  `json:"name"` // also the node's
+	IP               string  `json:"ip"`
+	PodCIDR          string  `json:"podCIDR"`
+	PID              int     `json:"pid"`              // in all of its namespaces
+	Cgroup           string  `json:"cgroup"`           // seen from outside
+	ContainerdSocket string  `json:"containerdSocket"` // as the host sees it
+	OutsideSocket    string  `json:"outsideSocket"`    // the same from outside
+	Root             string  `json:"root"`             // holds the host's own directories
+	NodeKubeconfig   string  `json:"nodeKubeconfig"`
+	Serving          KeyPair `json:"serving"`
+	ClientCA         string  `json:"clientCA"`
+}
+
+// Cache is the directory of the lab's programs: $BOWLINE_CACHE, as hack/build-lab.sh has it.
+func Cache() string {
+	if dir := os.Getenv("BOWLINE_CACHE"); dir != "" {
+		return dir
+	}
+	return "/var/cache/bowline"
+}
+
+// Program is the path of one of the lab's programs.
+func Program(name string) string { return filepath.Join(Cache(), "bin", name) }
+
+// Start brings up a lab with its files below dir; Down takes it away.
+func Start(ctx context.Context, dir string, hosts int) (*Lab, error) {
+	l := &Lab{Dir: dir}
+	if out, err := l.Command(ctx, "up", "--hosts", fmt.Sprint(hosts)).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("bring the lab up: %w\n%s", err, out)
+	}
+	if err := l.connect(ctx); err != nil {
+		_ = l.Down(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Lab) connect(ctx context.Context) error {
+	out, err := l.Command(ctx, "status", "-o", "json").Output()
+	if err != nil {
+		return fmt.Errorf("ask the lab for its status: %w", err)
+	}
+	if err := json.Unmarshal(out, &l.Status); err != nil {
+		return fmt.Errorf("the lab's status: %w", err)
+	}
+	if l.REST, err = clientcmd.BuildConfigFromFlags("", l.Status.Cluster.AdminKubeconfig); err != nil {
+		return err
+	}
+	l.REST.QPS, l.REST.Burst = 1000, 1000
+	l.Client, err = kubernetes.NewForConfig(l.REST)
+	return err
+}
+
+// Down removes the lab and all that it made.
+func (l *Lab) Down(ctx context.Context) error {
+	if out, err := l.Command(ctx, "down").CombinedOutput(); err != nil {
+		return fmt.Errorf("take the lab down: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Command is bowline-lab with args, for this lab.
+func (l *Lab) Command(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, Program("bowline-lab"), append([]string{"--dir", l.Dir}, args...)...)
+}
+
+// Exec is a command inside a host. Its pid and its exit code are the command's own.
+func (l *Lab) Exec(ctx context.Context, host string, argv ...string) *exec.Cmd {
+	return l.Command(ctx, append([]string{"exec", host, "--"}, argv...)...)
+}
+
+// StopProcess stops one process: ("", "etcd") or ("host1", "containerd").
+func (l *Lab) StopProcess(ctx context.Context, host, process string) error {
+	return l.process(ctx, "stop", host, process)
+}
+
+// StartProcess starts what StopProcess stopped.
+func (l *Lab) StartProcess(ctx context.Context, host, process string) error {
+	return l.process(ctx, "start", host, process)
+}
+
+func (l *Lab) process(ctx context.Context, verb, host, process string) error {
+	args := []string{verb}
+	if host != "" {
+		args = append(args, host)
+	}
+	if out, err := l.Command(ctx, append(args, process)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s %s: %w\n%s", verb, host, process, err, out)
+	}
+	return nil
+}
+
+// Host by its name.
+func (l *Lab) Host(name string) *Host {
+	for i := range l.Status.Hosts {
+		if l.Status.Hosts[i].Name == name {
+			return &l.Status.Hosts[i]
+		}
+	}
+	return nil
+}
+
+// Output of a command that was run to its end.
+type Output struct {
+	Stdout, Stderr string
+	Code           int           // exit code; -1 if it did not end by itself
+	Took           time.Duration // from start to end
+}
+
+// Capture runs cmd to its end. The error is that it could not be run; an exit
+// code other than 0 is none.
+func Capture(cmd *exec.Cmd) (Output, error) {
+	var stdout, stderr bytes.Buffer
+	if cmd.Stdout == nil {
+		cmd.Stdout = &stdout
+	}
+	cmd.Stderr = &stderr
+	begin := time.Now()
+	err := cmd.Run()
+	out := Output{Stdout: stdout.String(), Stderr: stderr.String(), Code: -1, Took: time.Since(begin)}
+	if cmd.ProcessState != nil {
+		out.Code = cmd.ProcessState.ExitCode()
+		err = nil
+	}
+	return out, err
+}
+
+// Kubectl runs kubectl as the admin.
+func (l *Lab) Kubectl(ctx context.Context, args ...string) (Output, error) {
+	return Capture(l.Command(ctx, append([]string{"kubectl"}, args...)...))
+}
+
+// KubectlIn runs kubectl with an input.
+func (l *Lab) KubectlIn(ctx context.Context, stdin string, args ...string) (Output, error) {
+	cmd := l.Command(ctx, append([]string{"kubectl"}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	return Capture(cmd)
+}
+
+// CRI is a client of a host's containerd, from outside the host and beside
+// whatever drives it.
+func (l *Lab) CRI(ctx context.Context, host string) (*cri.Client, error) {
+	socket := l.Host(host).OutsideSocket
+	return cri.Connect(ctx, cri.Config{Endpoint: "unix://" + socket, Dial: func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}})
+}

@@ -1,0 +1,200 @@
+package labtest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bowline-k8s/bowline/cri"
+)
+
+// Snapshot is all that pods make on a machine: kind -> sorted names.
+type Snapshot map[string][]string
+
+// kubeletRoot is Bowline's root directory as the host sees it.
+const kubeletRoot = "/var/lib/kubelet"
+
+// Snapshot looks at a host from outside.
+func (l *Lab) Snapshot(ctx context.Context, runtime *cri.Client, host string) (Snapshot, error) {
+	h := l.Host(host)
+	s := Snapshot{}
+	sandboxes, err := runtime.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, sandbox := range sandboxes {
+		s.add("sandboxes", fmt.Sprintf("%s %s/%s", sandbox.Id, sandbox.Metadata.GetNamespace(), sandbox.Metadata.GetName()))
+	}
+	containers, err := runtime.ListContainers(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range containers {
+		s.add("containers", fmt.Sprintf("%s %s in %s", c.Id, c.Metadata.GetName(), c.PodSandboxId))
+	}
+	look := &looker{s: s, root: fmt.Sprintf("/proc/%d/root", h.PID), pid: h.PID}
+	look.mounts()
+	look.list("network namespaces", "/run/netns")
+	look.list("pod directories", kubeletRoot+"/pods")
+	look.list("pod records", kubeletRoot+"/bowline/pods")
+	look.list("log directories", "/var/log/pods")
+	look.list("log links", "/var/log/containers")
+	look.list("addresses", "/var/lib/cni/networks/*")
+	look.list("shims", "/run/containerd/io.containerd.runtime.v2.task/k8s.io")
+	look.interfaces()
+	look.cgroups()
+	if look.err != nil {
+		return nil, look.err
+	}
+	for _, names := range s {
+		slices.Sort(names)
+	}
+	return s, nil
+}
+
+func (s Snapshot) add(kind, name string) { s[kind] = append(s[kind], name) }
+
+// looker reads a host's files and keeps the first error.
+type looker struct {
+	s    Snapshot
+	root string
+	pid  int
+	err  error
+}
+
+func (l *looker) fail(err error) {
+	if l.err == nil && err != nil {
+		l.err = fmt.Errorf("look at the machine: %w", err)
+	}
+}
+
+// list names what lies in the directories that match pattern.
+func (l *looker) list(kind, pattern string) {
+	dirs, err := filepath.Glob(l.root + pattern)
+	l.fail(err)
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		l.fail(err)
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), "last_reserved_ip") || e.Name() == "lock" {
+				continue // host-local's own
+			}
+			l.s.add(kind, strings.TrimPrefix(filepath.Join(dir, e.Name()), l.root))
+		}
+	}
+}
+
+// mounts by their place; containerd's and pods' alike.
+func (l *looker) mounts() {
+	f, err := os.Open("/proc/" + strconv.Itoa(l.pid) + "/mountinfo")
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if fields := strings.Fields(lines.Text()); len(fields) > 4 {
+			l.s.add("mounts", fields[4])
+		}
+	}
+	l.fail(lines.Err())
+}
+
+func (l *looker) interfaces() {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(l.pid) + "/net/dev")
+	l.fail(err)
+	for _, line := range strings.Split(string(data), "\n") {
+		name, _, ok := strings.Cut(strings.TrimSpace(line), ":")
+		// The bridge comes with the first pod and stays, as it does with a kubelet.
+		if ok && strings.HasPrefix(name, "veth") {
+			l.s.add("interfaces", name)
+		}
+	}
+}
+
+// cgroups of pods, in every hierarchy.
+func (l *looker) cgroups() {
+	base := l.root + "/sys/fs/cgroup"
+	for _, pattern := range []string{"/kubepods*", "/*/kubepods*", "/k8s.io", "/*/k8s.io"} {
+		roots, err := filepath.Glob(base + pattern)
+		l.fail(err)
+		for _, root := range roots {
+			if resolved, err := filepath.EvalSymlinks(filepath.Dir(root)); err != nil || resolved != filepath.Dir(root) {
+				continue // cpu is another name of cpu,cpuacct
+			}
+			l.fail(filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+				switch {
+				case errors.Is(err, fs.ErrNotExist):
+					return nil // it went meanwhile
+				case err != nil:
+					return err
+				case e.IsDir() && !qosCgroup(e.Name()):
+					l.s.add("cgroups", strings.TrimPrefix(path, l.root))
+				}
+				return nil
+			}))
+		}
+	}
+}
+
+// qosCgroup: the cgroups of the classes of service stay, as they do with a kubelet.
+func qosCgroup(name string) bool {
+	switch strings.TrimSuffix(name, ".slice") {
+	case "kubepods", "burstable", "besteffort", "kubepods-burstable", "kubepods-besteffort", "k8s.io":
+		return true
+	}
+	return false
+}
+
+// Diff lists what is in after and not in before with a plus, and the reverse
+// with a minus. Empty: nothing has changed.
+func Diff(before, after Snapshot) []string {
+	var lines []string
+	kinds := map[string]bool{}
+	for kind := range before {
+		kinds[kind] = true
+	}
+	for kind := range after {
+		kinds[kind] = true
+	}
+	for kind := range kinds {
+		counts := map[string]int{}
+		for _, name := range after[kind] {
+			counts[name]++
+		}
+		for _, name := range before[kind] {
+			counts[name]--
+		}
+		for name, n := range counts {
+			switch {
+			case n > 0:
+				lines = append(lines, "+ "+kind+": "+name)
+			case n < 0:
+				lines = append(lines, "- "+kind+": "+name)
+			}
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// Counts of each kind, for a log line.
+func (s Snapshot) Counts() string {
+	var kinds []string
+	for kind := range s {
+		kinds = append(kinds, fmt.Sprintf("%s %d", kind, len(s[kind])))
+	}
+	slices.Sort(kinds)
+	return strings.Join(kinds, ", ")
+}
