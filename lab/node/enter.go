@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/lab/cgroups"
+	"github.com/bowline-k8s/bowline/lab/proc"
 )
 
 // namespaces are those that make a lab host, in the order in which they are
@@ -20,10 +21,16 @@ var namespaces = []string{"cgroup", "uts", "net", "mnt"}
 // Enter moves the calling process into a cgroup, if one is named, and into the
 // namespaces of process pid, if it is not 0, and becomes the command there. It
 // returns only if that fails. The working directory is kept where it exists.
-func Enter(cgroup string, pid int, argv, env []string) error {
+// A daemon outlives the process that started it from here on.
+func Enter(cgroup string, pid int, daemon bool, argv, env []string) error {
 	runtime.LockOSThread()
 	if cgroup != "" {
 		if err := cgroups.Join(cgroup); err != nil {
+			return err
+		}
+	}
+	if daemon {
+		if err := proc.Outlive(); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/lab/cgroups"
 	"github.com/bowline-k8s/bowline/lab/layout"
+	"github.com/bowline-k8s/bowline/lab/proc"
 )
 
 // Descriptors of the first process of a host, given by the command that starts it.
@@ -34,6 +35,9 @@ const CloneFlags = syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NE
 func Isolate(h layout.Host, second []string) error {
 	runtime.LockOSThread()
 	if err := cgroups.Join(h.Cgroup()); err != nil {
+		return err
+	}
+	if err := proc.Outlive(); err != nil {
 		return err
 	}
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {

@@ -116,7 +116,8 @@ type Daemon struct {
 	Args []string // with the program's path first
 	Env  []string // added to a minimal environment
 	// Enter is put before Args: the lab's own command that joins cgroups and
-	// namespaces and then becomes the daemon. The pid stays the same.
+	// namespaces and then becomes the daemon. The pid stays the same. It dies with
+	// its parent until it calls Outlive.
 	Enter  []string
 	RunDir string // pid files
 	LogDir string
@@ -201,6 +202,10 @@ func (d Daemon) Ensure() (started bool, err error) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setsid = true
+	if len(d.Enter) > 0 {
+		// Until it has joined its cgroup, nothing but its parent knows of it.
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
 	if err := cmd.Start(); err != nil {
 		return false, fmt.Errorf("start %s: %w", d.Name, err)
 	}
@@ -216,6 +221,10 @@ func (d Daemon) Ensure() (started bool, err error) {
 	}
 	return true, writeFile(d.pidFile(), data)
 }
+
+// Outlive makes the calling process live on when the one that started it ends. It
+// must run on the process's first thread.
+func Outlive() error { return unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0) }
 
 // writeFile replaces a file in one step, so that a reader never sees half of it.
 func writeFile(path string, data []byte) error {

@@ -33,7 +33,7 @@ func execCommand(o *options) *cobra.Command {
 			if len(argv) > 0 && argv[0] == "--" {
 				argv = argv[1:]
 			}
-			return node.Enter(h.SystemCgroup(), pid, argv, os.Environ())
+			return node.Enter(h.SystemCgroup(), pid, false, argv, os.Environ())
 		},
 	}
 	c.Flags().SetInterspersed(false)

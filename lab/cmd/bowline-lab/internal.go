@@ -24,7 +24,7 @@ func enterCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "_enter --cgroup PATH [--pid PID] -- COMMAND...", Hidden: true, Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return node.Enter(cgroup, pid, args, os.Environ())
+			return node.Enter(cgroup, pid, true, args, os.Environ())
 		},
 	}
 	c.Flags().StringVar(&cgroup, "cgroup", "", "")

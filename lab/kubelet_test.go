@@ -1,0 +1,98 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestKubelet proves the lab with the real kubelet: pods on two hosts, a Service
+// between them, names by the cluster's DNS, logs and exec.
+func TestKubelet(t *testing.T) {
+	c, out := labTest(t, 14)
+	c.Hosts = 2
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	t.Cleanup(func() {
+		if err := Down(context.Background(), c); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := Up(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"host1", "host2"} {
+		if err := Start(ctx, c, host, "kubelet"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubectl := func(args ...string) string {
+		t.Helper()
+		argv := append([]string{"--dir", c.Dir, "kubectl"}, args...)
+		out, err := exec.CommandContext(ctx, c.Tools.Self, argv...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("kubectl %q: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	if err := poll(ctx, time.Minute, func() error {
+		if got := kubectl("get", "nodes", "-o", "jsonpath={range .items[*]}{.metadata.name} {.spec.podCIDR} {end}"); got != "host1 10.78.1.0/24 host2 10.78.2.0/24" {
+			return fmt.Errorf("nodes are %q", got)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=60s")
+	kubectl("create", "deployment", "web", "--image", "registry.lab/web:v1", "--replicas", "4")
+	kubectl("expose", "deployment", "web", "--port", "80", "--target-port", "8080")
+	kubectl("run", "box", "--image", "registry.lab/toolbox:lab", "--command", "--", "sh", "-c", "echo started; sleep inf")
+	kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+	kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=60s")
+	kubectl("wait", "--for=condition=Ready", "pod/box", "--timeout=60s")
+
+	hosts := map[string]bool{}
+	for pod := range strings.Lines(kubectl("get", "pods", "-l", "app=web", "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName}{"\n"}{end}`)) {
+		hosts[strings.Fields(pod)[1]] = true
+	}
+	if len(hosts) != 2 {
+		t.Errorf("the pods are all on %v", hosts)
+	}
+	answers := map[string]bool{}
+	if err := poll(ctx, 30*time.Second, func() error {
+		for line := range strings.Lines(kubectl("exec", "box", "--", "sh", "-c", "for i in $(seq 10); do wget -q -O - http://web.default | head -n 1; done")) {
+			answers[strings.TrimSpace(line)] = true
+		}
+		if len(answers) < 4 {
+			return fmt.Errorf("only %d of the Service's 4 pods answer", len(answers))
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if got := kubectl("exec", "box", "--", "nslookup", "kubernetes.default"); got != "10.94.0.1" {
+		t.Errorf("kubernetes.default is %s", got)
+	}
+	if got := kubectl("logs", "box"); got != "started" {
+		t.Errorf("the log says %q", got)
+	}
+
+	for _, host := range []string{"host1", "host2"} {
+		if err := Stop(ctx, c, host, "kubelet"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := Reset(ctx, c, "host1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := kubectl("get", "nodes", "-o", "name"); got != "node/host2" {
+		t.Errorf("after the reset of host1 there are %q", got)
+	}
+	if got, code := inHost(c, "host1", "ls", "/var/lib/kubelet"); code != 0 || got != "" {
+		t.Errorf("after the reset host1 has %q", got)
+	}
+	t.Log(out.take())
+}
