@@ -126,12 +126,15 @@ func hints(client *cri.Client) func(context.Context) (<-chan pleg.Hint, error) {
 		go func() {
 			defer close(out)
 			for e := range events {
-				id := e.ContainerID
-				if id == "" {
-					id = e.SandboxID
+				h := pleg.Hint{ID: e.ContainerID, Expect: pleg.Ended}
+				switch e.Type {
+				case cri.EventStarted:
+					h.Expect = pleg.Started
+				case cri.EventOOM:
+					continue // if it ended the container, an exit follows
 				}
 				select {
-				case out <- pleg.Hint{ID: id}:
+				case out <- h:
 				case <-ctx.Done():
 					return
 				}

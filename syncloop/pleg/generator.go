@@ -13,9 +13,20 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Hint is a runtime event reduced to the ID it concerns, a container's or a
-// sandbox's.
-type Hint struct{ ID string }
+// Hint is a runtime event reduced to what it says of one container or sandbox.
+type Hint struct {
+	ID string // of a container or a sandbox
+	// Expect is what a look should show once the runtime has handled the event.
+	Expect Expect
+}
+
+// Expect is what becomes of the container or sandbox that a Hint names.
+type Expect int
+
+const (
+	Started Expect = iota // it is running
+	Ended                 // it is not running
+)
 
 // Config of a Generator.
 type Config struct {
@@ -172,39 +183,108 @@ func (g *Generator) follow(ctx context.Context) {
 }
 
 // settle is how long hints are gathered before the pods they name are looked
-// at: a container's start and exit come as bursts of events.
-const settle = 20 * time.Millisecond
+// at: a container's start and exit come as bursts of events. The runtime tells
+// of an exit before its own lists show it, so a look that does not show what the
+// hint promised is repeated, each time after twice the pause.
+const (
+	settle      = 20 * time.Millisecond
+	settleLimit = 5 * time.Second
+)
+
+// promise is a hint that no look has confirmed yet.
+type promise struct {
+	Hint
+	pause time.Duration // to the next look
+	due   time.Time
+}
 
 func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
-	pending := map[types.UID]struct{}{}
-	var fire <-chan time.Time
+	open := map[Hint]*promise{}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case h, open := <-hints:
-			if !open {
+		case h, more := <-hints:
+			if !more {
 				return
 			}
-			g.mu.Lock()
-			uid, known := g.byID[h.ID]
-			g.mu.Unlock()
-			if !known {
-				continue // not ours, or not seen yet: its maker looks when it is made
+			// Not ours, not seen yet (its maker looks when it is made), or known.
+			if g.confirmed(h) {
+				continue
 			}
-			pending[uid] = struct{}{}
-			if fire == nil {
-				fire = time.After(settle)
-			}
-		case <-fire:
-			fire = nil
-			for uid := range pending {
-				// An error is in the cache as staleness, and the relist retries.
-				_, _ = g.Observe(ctx, g.cache.Get(uid).Ref)
-			}
-			clear(pending)
+			open[h] = &promise{Hint: h, pause: settle, due: time.Now().Add(settle)}
+		case now := <-timer.C:
+			g.lookAgain(ctx, open, now)
+		}
+		if next := earliest(open); !next.IsZero() {
+			timer.Reset(max(time.Until(next), 0))
 		}
 	}
+}
+
+// lookAgain looks at the pods whose hints are due, once each, and puts off what
+// the look did not confirm.
+func (g *Generator) lookAgain(ctx context.Context, open map[Hint]*promise, now time.Time) {
+	looked := map[types.UID]bool{}
+	for h, p := range open {
+		if p.due.After(now) {
+			continue
+		}
+		if uid := g.uidOf(h.ID); uid != "" && !looked[uid] && !g.confirmed(h) {
+			looked[uid] = true
+			// An error is in the cache as staleness, and the relist retries.
+			_, _ = g.Observe(ctx, g.cache.Get(uid).Ref)
+		}
+		if p.pause *= 2; g.confirmed(h) || p.pause > settleLimit {
+			delete(open, h)
+			continue
+		}
+		p.due = time.Now().Add(p.pause)
+	}
+}
+
+func earliest(open map[Hint]*promise) time.Time {
+	var first time.Time
+	for _, p := range open {
+		if first.IsZero() || p.due.Before(first) {
+			first = p.due
+		}
+	}
+	return first
+}
+
+func (g *Generator) uidOf(id string) types.UID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.byID[id]
+}
+
+// confirmed says whether what is cached shows what the hint promised, or cannot
+// show it, because the object is not one of ours.
+func (g *Generator) confirmed(h Hint) bool {
+	uid := g.uidOf(h.ID)
+	if uid == "" {
+		return true
+	}
+	o := g.cache.Get(uid)
+	running, present := false, false
+	if c := findContainer(o.Containers, h.ID); c != nil {
+		running, present = c.State == pod.StateRunning, true
+		if c.State == pod.StateExited && h.Expect == Started {
+			return true // it has ended since
+		}
+	} else if s := findSandbox(o.Sandboxes, h.ID); s != nil {
+		running, present = s.Ready, true
+		if h.Expect == Started {
+			return true
+		}
+	}
+	if h.Expect == Started {
+		return running || !present
+	}
+	return !running
 }
 
 // Relist looks at everything.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ var errNotFound = errors.New("not found")
 
 // world is a runtime in memory: its state is what the test last set.
 type world struct {
+	mu         sync.Mutex
 	err        error
 	sandboxes  []*runtimeapi.PodSandbox
 	containers []*runtimeapi.Container
@@ -60,10 +62,12 @@ func (w *world) ListPodSandbox(_ context.Context, f *runtimeapi.PodSandboxFilter
 }
 
 func (w *world) ListContainers(_ context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	var out []*runtimeapi.Container
 	for _, c := range w.containers {
 		if matches(c.Labels, f.GetLabelSelector()) {
-			out = append(out, c)
+			out = append(out, &runtimeapi.Container{Id: c.Id, PodSandboxId: c.PodSandboxId, State: c.State, Labels: c.Labels})
 		}
 	}
 	return out, w.call("ListContainers")
@@ -85,6 +89,8 @@ func (w *world) ContainerStatus(_ context.Context, id string) (*runtimeapi.Conta
 	if err := w.call("ContainerStatus"); err != nil {
 		return nil, err
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, c := range w.containers {
 		if c.Id == id {
 			return &runtimeapi.ContainerStatus{Id: id, State: c.State, Labels: c.Labels, StartedAt: time.Unix(100, 0).UnixNano(),
@@ -244,12 +250,25 @@ func TestHintsBringLooksForward(t *testing.T) {
 		if got := w.calls["ListPodSandbox"]; got != relists {
 			t.Errorf("%d relists in 30 s with events open", got-relists)
 		}
-		w.containers[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
-		w.hints <- Hint{ID: "c-1"}
+		// The runtime tells of the exit before its lists show it.
+		time.AfterFunc(300*time.Millisecond, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.containers[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
+		})
+		w.hints <- Hint{ID: "c-1", Expect: Ended}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if o := g.Cache().Get("1"); o.Containers[0].State != pod.StateExited {
 			t.Error("the hint did not bring the look forward")
+		}
+		looks := w.calls["ListPodSandbox"]
+		w.hints <- Hint{ID: "c-1", Expect: Ended}
+		w.hints <- Hint{ID: "unknown", Expect: Ended}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := w.calls["ListPodSandbox"]; got != looks {
+			t.Errorf("%d looks for hints that say nothing new", got-looks)
 		}
 		close(w.hints)
 		cancel()
