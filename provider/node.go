@@ -43,6 +43,10 @@ type Machine struct {
 	Handlers []v1.NodeRuntimeHandler
 	// Features come from CRI Status.Features; nil where the runtime tells none.
 	Features *v1.NodeFeatures
+	// DeclaredFeatures, sorted, are gates of Kubernetes features that this node
+	// honours and that the scheduler and admission ask a node for
+	// (k8s.io/component-helpers/nodedeclaredfeatures).
+	DeclaredFeatures []string
 	// KubeletVersion, "v1.37.1"; see ReportedVersion.
 	KubeletVersion string
 }
@@ -87,9 +91,10 @@ func nodeObject(r Registration, m Machine, conditions []Condition, images []v1.C
 			OperatingSystem:         m.Facts.OS,
 			Architecture:            m.Facts.Architecture,
 		},
-		Images:          images,
-		RuntimeHandlers: m.Handlers,
-		Features:        m.Features,
+		Images:           images,
+		RuntimeHandlers:  m.Handlers,
+		Features:         m.Features,
+		DeclaredFeatures: m.DeclaredFeatures,
 	}
 	if m.Facts.SwapBytes > 0 {
 		n.Status.NodeInfo.Swap = &v1.NodeSwapStatus{Capacity: &m.Facts.SwapBytes}

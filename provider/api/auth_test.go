@@ -87,7 +87,7 @@ func TestClientCertificatesAndReload(t *testing.T) {
 		}
 	}
 	write(first.pem, time.Now().Add(-time.Hour))
-	auth, err := NewAuthenticator(path, nil)
+	auth, err := NewAuthenticator(Authentication{ClientCAs: path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,10 +116,10 @@ func TestClientCertificatesAndReload(t *testing.T) {
 	if got := knows(good); got != "" {
 		t.Errorf("the old CA is still good: %q", got)
 	}
-	if _, err := NewAuthenticator(filepath.Join(t.TempDir(), "none"), nil); err == nil {
+	if _, err := NewAuthenticator(Authentication{ClientCAs: filepath.Join(t.TempDir(), "none")}); err == nil {
 		t.Error("a missing CA file is not refused")
 	}
-	if _, err := NewAuthenticator("", nil); err == nil {
+	if _, err := NewAuthenticator(Authentication{}); err == nil {
 		t.Error("no way to authenticate is not refused")
 	}
 }
@@ -136,7 +136,7 @@ func TestTokensAreReviewedOnce(t *testing.T) {
 		}
 		return true, r, fail
 	})
-	auth, err := NewAuthenticator("", client.AuthenticationV1().TokenReviews())
+	auth, err := NewAuthenticator(Authentication{Tokens: client.AuthenticationV1().TokenReviews()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestAccessIsReviewedAndRemembered(t *testing.T) {
 		r.Status.Allowed = r.Spec.ResourceAttributes.Subresource == "metrics"
 		return true, r, nil
 	})
-	z := NewAuthorizer(client.AuthorizationV1().SubjectAccessReviews())
+	z := NewAuthorizer(Authorization{Reviews: client.AuthorizationV1().SubjectAccessReviews()})
 	ask := func(sub string) authorizer.Decision {
 		d, _, err := z.Authorize(context.Background(), authorizer.AttributesRecord{
 			User: &user.DefaultInfo{Name: "p", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}},
@@ -209,6 +209,73 @@ func TestAccessIsReviewedAndRemembered(t *testing.T) {
 	s := saw[0].Spec
 	if s.User != "p" || s.Groups[0] != "g" || s.Extra["k"][0] != "v" || s.ResourceAttributes.Name != "n1" || s.ResourceAttributes.Verb != "get" || s.ResourceAttributes.Resource != "nodes" {
 		t.Errorf("the question was %+v", s)
+	}
+}
+
+// A caller without a credential is let in where the configuration says so; one
+// with a wrong credential is not.
+func TestAnonymous(t *testing.T) {
+	client := fake.NewSimpleClientset()
+	client.PrependReactor("create", "tokenreviews", func(a ktesting.Action) (bool, runtime.Object, error) {
+		return true, a.(ktesting.CreateAction).GetObject(), nil // not authenticated
+	})
+	auth, err := NewAuthenticator(Authentication{Tokens: client.AuthenticationV1().TokenReviews(), Anonymous: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest("GET", "/pods", nil)
+	resp, ok, err := auth.AuthenticateRequest(r)
+	if err != nil || !ok || resp.User.GetName() != "system:anonymous" || strings.Join(resp.User.GetGroups(), ",") != "system:unauthenticated" {
+		t.Errorf("without a credential: %+v %v %v", resp, ok, err)
+	}
+	r.Header.Set("Authorization", "Bearer wrong")
+	if resp, ok, _ := auth.AuthenticateRequest(r); ok {
+		t.Errorf("with a wrong token: %+v", resp)
+	}
+}
+
+// The times that answers are good for are the configured ones: with a
+// nanosecond nothing is remembered.
+func TestCacheTimes(t *testing.T) {
+	client := fake.NewSimpleClientset()
+	calls := map[string]int{}
+	client.PrependReactor("create", "*", func(a ktesting.Action) (bool, runtime.Object, error) {
+		calls[a.GetResource().Resource]++
+		o := a.(ktesting.CreateAction).GetObject()
+		switch r := o.(type) {
+		case *authenticationv1.TokenReview:
+			r.Status.Authenticated = r.Spec.Token == "good"
+		case *authorizationv1.SubjectAccessReview:
+			r.Status.Allowed = r.Spec.ResourceAttributes.Subresource == "metrics"
+		}
+		return true, o, nil
+	})
+	auth, err := NewAuthenticator(Authentication{Tokens: client.AuthenticationV1().TokenReviews(), TokenTTL: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := NewAuthorizer(Authorization{Reviews: client.AuthorizationV1().SubjectAccessReviews(), AllowTTL: 1, DenyTTL: 1})
+	for range 2 {
+		for _, token := range []string{"good", "bad"} {
+			r := httptest.NewRequest("GET", "/pods", nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			_, _, _ = auth.AuthenticateRequest(r)
+		}
+		for _, sub := range []string{"metrics", "proxy"} {
+			if _, _, err := z.Authorize(context.Background(), authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "p"}, Subresource: sub}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if calls["tokenreviews"] != 4 || calls["subjectaccessreviews"] != 4 {
+		t.Errorf("asked %v, want every question asked twice", calls)
+	}
+}
+
+func TestAlwaysAllow(t *testing.T) {
+	d, _, err := NewAuthorizer(Authorization{}).Authorize(context.Background(), authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "p"}, Verb: "create"})
+	if d != authorizer.DecisionAllow || err != nil {
+		t.Error(d, err)
 	}
 }
 

@@ -1,11 +1,13 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -32,13 +34,25 @@ const (
 	cacheEntries  = 1024
 )
 
-// NewAuthenticator takes a client certificate that an authority in clientCAs
-// signed (the file is read again when it changes), or a bearer token that the
-// API server vouches for. An empty clientCAs means tokens only.
-func NewAuthenticator(clientCAs string, tokens authenticationclient.TokenReviewInterface) (authenticator.Request, error) {
+// Authentication is by what a caller may be known.
+type Authentication struct {
+	// ClientCAs is a PEM file of the authorities of client certificates, read
+	// again when it changes; empty: no certificate is taken.
+	ClientCAs string
+	// Tokens vouches for bearer tokens; nil: no token is taken.
+	Tokens authenticationclient.TokenReviewInterface
+	// TokenTTL is how long an answer about a token is good; 2 min if zero.
+	TokenTTL time.Duration
+	// Anonymous takes a caller without any credential as system:anonymous. One
+	// with a wrong credential is refused all the same.
+	Anonymous bool
+}
+
+// NewAuthenticator knows callers by the ways of a.
+func NewAuthenticator(a Authentication) (authenticator.Request, error) {
 	var ways []authenticator.Request
-	if clientCAs != "" {
-		pool := &file[*x509.CertPool]{paths: []string{clientCAs}, parse: parsePool}
+	if a.ClientCAs != "" {
+		pool := &file[*x509.CertPool]{paths: []string{a.ClientCAs}, parse: parsePool}
 		if _, err := pool.get(); err != nil {
 			return nil, fmt.Errorf("client CA: %w", err)
 		}
@@ -49,14 +63,22 @@ func NewAuthenticator(clientCAs string, tokens authenticationclient.TokenReviewI
 			return o, err == nil
 		}, requestx509.CommonNameUserConversion))
 	}
-	if tokens != nil {
-		review := &tokenReview{client: tokens, cache: utilcache.NewLRUExpireCache(cacheEntries)}
+	if a.Tokens != nil {
+		review := &tokenReview{client: a.Tokens, ttl: cmp.Or(a.TokenTTL, tokenTTL), cache: utilcache.NewLRUExpireCache(cacheEntries)}
 		ways = append(ways, bearertoken.New(review), websocket.NewProtocolAuthenticator(review))
 	}
-	if len(ways) == 0 {
+	known := group.NewAuthenticatedGroupAdder(union.New(ways...))
+	switch {
+	case a.Anonymous:
+		return union.NewFailOnError(known, authenticator.RequestFunc(anonymous)), nil
+	case len(ways) == 0:
 		return nil, errors.New("kubelet API: neither a client CA nor token review is configured, so nobody could call it")
 	}
-	return group.NewAuthenticatedGroupAdder(union.New(ways...)), nil
+	return known, nil
+}
+
+func anonymous(*http.Request) (*authenticator.Response, bool, error) {
+	return &authenticator.Response{User: &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}}, true, nil
 }
 
 func parsePool(files [][]byte) (*x509.CertPool, error) {
@@ -70,6 +92,7 @@ func parsePool(files [][]byte) (*x509.CertPool, error) {
 // tokenReview asks the API server whose token it is.
 type tokenReview struct {
 	client authenticationclient.TokenReviewInterface
+	ttl    time.Duration
 	cache  *utilcache.LRUExpireCache // by hash of the token; a refused one has nil
 }
 
@@ -89,13 +112,13 @@ func (t *tokenReview) AuthenticateToken(ctx context.Context, token string) (*aut
 		return nil, false, fmt.Errorf("ask the API server about a token: %w", err)
 	}
 	if !r.Status.Authenticated {
-		t.cache.Add(key, struct{}{}, tokenTTL)
+		t.cache.Add(key, struct{}{}, t.ttl)
 		return nil, false, nil
 	}
 	u := &user.DefaultInfo{Name: r.Status.User.Username, UID: r.Status.User.UID, Groups: r.Status.User.Groups, Extra: map[string][]string{}}
 	for k, v := range r.Status.User.Extra {
 		u.Extra[k] = v
 	}
-	t.cache.Add(key, user.Info(u), tokenTTL)
+	t.cache.Add(key, user.Info(u), t.ttl)
 	return &authenticator.Response{User: u}, true, nil
 }

@@ -1,9 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,12 +17,33 @@ import (
 // accessReview asks the API server whether a caller may (SubjectAccessReview).
 type accessReview struct {
 	client authorizationclient.SubjectAccessReviewInterface
+	allow  time.Duration // how long a yes is good
+	deny   time.Duration // and anything else
 	cache  *utilcache.LRUExpireCache // by the review's spec as JSON
 }
 
-// NewAuthorizer asks the API server, and remembers yes for 5 min and no for 30 s.
-func NewAuthorizer(c authorizationclient.SubjectAccessReviewInterface) authorizer.UnconditionalAuthorizer {
-	return &accessReview{client: c, cache: utilcache.NewLRUExpireCache(cacheEntries)}
+// Authorization is who says what a caller may do, and for how long that is good.
+type Authorization struct {
+	// Reviews asks the API server; nil: every known caller may do everything.
+	Reviews authorizationclient.SubjectAccessReviewInterface
+	// AllowTTL of a yes, 5 min if zero; DenyTTL of a no, 30 s if zero.
+	AllowTTL, DenyTTL time.Duration
+}
+
+// NewAuthorizer decides as a says.
+func NewAuthorizer(a Authorization) authorizer.UnconditionalAuthorizer {
+	if a.Reviews == nil {
+		return alwaysAllow{}
+	}
+	return &accessReview{client: a.Reviews, allow: cmp.Or(a.AllowTTL, allowTTL), deny: cmp.Or(a.DenyTTL, denyTTL),
+		cache: utilcache.NewLRUExpireCache(cacheEntries)}
+}
+
+// alwaysAllow is the kubelet's authorization mode AlwaysAllow.
+type alwaysAllow struct{}
+
+func (alwaysAllow) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.DecisionAllow, "", nil
 }
 
 func (a *accessReview) Authorize(ctx context.Context, at authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -57,11 +80,11 @@ func (a *accessReview) Authorize(ctx context.Context, at authorizer.Attributes) 
 	if err != nil {
 		return authorizer.DecisionNoOpinion, "", fmt.Errorf("ask the API server about %s: %w", u.GetName(), err)
 	}
-	decision, ttl := authorizer.DecisionNoOpinion, denyTTL
+	decision, ttl := authorizer.DecisionNoOpinion, a.deny
 	if r.Status.Denied {
 		decision = authorizer.DecisionDeny
 	} else if r.Status.Allowed {
-		decision, ttl = authorizer.DecisionAllow, allowTTL
+		decision, ttl = authorizer.DecisionAllow, a.allow
 	}
 	a.cache.Add(key, decision, ttl)
 	return decision, r.Status.Reason, nil

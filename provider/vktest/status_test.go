@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/syncloop/config"
 )
 
@@ -209,9 +210,18 @@ func TestPodLevelResizeIsSeen(t *testing.T) {
 		}
 	}
 	level := func(p *v1.Pod) { p.Spec.Resources = cpu("100m") }
+	const feature = "InPlacePodLevelResourcesVerticalScaling"
 	t.Run("alone", func(t *testing.T) {
 		w := newWorld(t)
 		w.bareNode()
+		w.until("the node declares the feature", func() bool {
+			n := w.getNode()
+			n.Status.DeclaredFeatures = []string{feature}
+			n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourcePods: resource.MustParse("110")}
+			n.Status.Capacity = n.Status.Allocatable
+			_, err := w.admin.CoreV1().Nodes().UpdateStatus(w.ctx, n, metav1.UpdateOptions{})
+			return err == nil
+		})
 		if w.pod("big", level).Spec.Resources == nil {
 			t.Skip("this API server has no resources of pods as a whole")
 		}
@@ -225,7 +235,7 @@ func TestPodLevelResizeIsSeen(t *testing.T) {
 	})
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
-		o := w.behind()
+		o := w.behind(func(c *provider.Config) { c.Machine.DeclaredFeatures = []string{feature} })
 		p := w.pod("big", level)
 		if p.Spec.Resources == nil {
 			t.Skip("this API server has no resources of pods as a whole")
