@@ -135,6 +135,7 @@ func (n *node) build(ctx context.Context) error {
 		Host: n.host, Runtime: sweepRuntime{n.runtime, n.host, n.clockOffset}, Volumes: n.parts.volumes, Pods: n.loop,
 		Owner: n.claim.Stamp(), RecordDir: volume.RecordDir(n.cfg.RootDirectory),
 		LogsRoot: machine.PodLogsDir, LinksDir: containerLogsDir,
+		Period: sweepPeriod(), MinAge: sweepPeriod(),
 	})
 	return err
 }

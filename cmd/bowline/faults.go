@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,24 +22,38 @@ import (
 
 // fault is one fault at one call, read from BOWLINE_FAULT:
 //
-//	label=cri/CreateContainer,nth=1,point=before,action=kill
+//	label=cri/CreateContainer,site=syncloop.(*job).start,nth=2,point=before,action=kill
 //
-// point is before (the request is not sent), withheld (it is carried out, its
-// reply never seen) or after (the reply is seen, and shortly after it the fault
-// strikes; with kill only). action is kill (SIGKILL of this process) or error (a
-// transport error). BOWLINE_FAULT_LOG names a file to which the label of every
-// call is appended, so that a call nobody thought of is found.
+// or from the file of BOWLINE_FAULT=@FILE, looked at before every call: what is
+// written there arms a process that runs already, and counting begins anew.
+//
+// site is the caller (see caller); without it any caller counts. point is
+// before (the request is not sent), during (it has been sent, delay= later the
+// fault strikes), withheld (it is carried out, its reply never seen) or after
+// (the reply is seen, and delay= after it the fault strikes; with kill only).
+// action is kill (SIGKILL of this process) or error (a transport error).
+//
+// BOWLINE_FAULT_LOG names a file to which a line is appended for every call,
+// "call LABEL SITE", so that a call nobody thought of is found; "arm SPEC" when
+// a fault is armed, and "strike LABEL SITE" when it strikes.
 type fault struct {
-	label, point, action string
-	nth                  int
+	file string
+	log  *os.File
 
 	mu   sync.Mutex
+	text string
+	spec faultSpec
 	seen int
-	log  *os.File
+}
+
+type faultSpec struct {
+	label, site, point, action string
+	nth                        int
+	delay                      time.Duration
 }
 
 func faultHook() (host.Hook, error) {
-	f := &fault{nth: 1}
+	f := &fault{}
 	if path := os.Getenv("BOWLINE_FAULT_LOG"); path != "" {
 		log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
@@ -45,65 +61,113 @@ func faultHook() (host.Hook, error) {
 		}
 		f.log = log
 	}
-	for _, field := range strings.FieldsFunc(os.Getenv("BOWLINE_FAULT"), func(r rune) bool { return r == ',' }) {
+	text := os.Getenv("BOWLINE_FAULT")
+	if file, ok := strings.CutPrefix(text, "@"); ok {
+		f.file = file
+		return f.hook, nil
+	}
+	return f.hook, f.arm(text)
+}
+
+// sweepPeriod is BOWLINE_SWEEP, so that a test sees sweeps, and faults in them,
+// within the seconds that a pod of its lives.
+func sweepPeriod() time.Duration {
+	d, _ := time.ParseDuration(os.Getenv("BOWLINE_SWEEP"))
+	return d
+}
+
+func (f *fault) arm(text string) error {
+	spec, err := parseFault(text)
+	if err != nil {
+		return err
+	}
+	f.text, f.spec, f.seen = text, spec, 0
+	f.write("arm " + text)
+	return nil
+}
+
+func parseFault(text string) (faultSpec, error) {
+	s := faultSpec{nth: 1, delay: 5 * time.Millisecond}
+	for _, field := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
 		key, value, _ := strings.Cut(field, "=")
+		var err error
 		switch key {
 		case "label":
-			f.label = value
+			s.label = value
+		case "site":
+			s.site = value
 		case "point":
-			f.point = value
+			s.point = value
 		case "action":
-			f.action = value
+			s.action = value
 		case "nth":
-			n, err := strconv.Atoi(value)
-			if err != nil {
-				return nil, fmt.Errorf("BOWLINE_FAULT: nth=%q is no number", value)
-			}
-			f.nth = n
+			s.nth, err = strconv.Atoi(value)
+		case "delay":
+			s.delay, err = time.ParseDuration(value)
+		case "id": // tells a fault from an equal one before it
 		default:
-			return nil, fmt.Errorf("BOWLINE_FAULT: unknown field %q", key)
+			err = fmt.Errorf("no such field")
+		}
+		if err != nil {
+			return s, fmt.Errorf("BOWLINE_FAULT: %s: %w", field, err)
 		}
 	}
-	return f.hook, nil
+	return s, nil
 }
 
 func (f *fault) hook(ctx context.Context, label string, call func(context.Context) error) error {
-	if !f.strikes(label) {
+	site := caller()
+	spec, struck := f.strikes(label, site)
+	if !struck {
 		return call(ctx)
 	}
-	switch f.point {
+	act := func() error { return f.act(spec, label, site) }
+	switch spec.point {
 	case "before":
-		return f.act(label)
+		return act()
+	case "during":
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = call(ctx)
+		}()
+		select {
+		case <-time.After(spec.delay):
+		case <-done:
+		}
+		return act()
 	case "withheld":
 		_ = call(ctx)
-		return f.act(label)
+		return act()
 	default: // after
 		err := call(ctx)
-		// Long enough for the reply to be used, short enough that the next step
-		// is under way.
-		time.AfterFunc(20*time.Millisecond, func() { _ = f.act(label) })
+		// The caller goes on with the reply meanwhile.
+		time.AfterFunc(spec.delay, func() { _ = act() })
 		return err
 	}
 }
 
-func (f *fault) strikes(label string) bool {
+func (f *fault) strikes(label, site string) (faultSpec, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.log != nil {
-		fmt.Fprintln(f.log, label)
+	if f.file != "" {
+		if data, err := os.ReadFile(f.file); err == nil && string(data) != f.text {
+			if err := f.arm(string(data)); err != nil {
+				panic(err)
+			}
+		}
 	}
-	if label != f.label {
-		return false
+	f.write("call " + label + " " + site)
+	if label != f.spec.label || f.spec.site != "" && site != f.spec.site {
+		return f.spec, false
 	}
 	f.seen++
-	return f.seen == f.nth
+	return f.spec, f.seen == f.spec.nth
 }
 
-func (f *fault) act(label string) error {
-	if f.log != nil {
-		fmt.Fprintln(f.log, "FAULT "+f.point+" "+f.action+" "+label)
-	}
-	if f.action == "kill" {
+func (f *fault) act(s faultSpec, label, site string) error {
+	f.write("strike " + label + " " + site)
+	if s.action == "kill" {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // no step further
 	}
@@ -111,4 +175,34 @@ func (f *fault) act(label string) error {
 		return fmt.Errorf("injected at %s: %w", label, host.ErrUnreachable)
 	}
 	return grpcstatus.Error(codes.Unavailable, "injected at "+label)
+}
+
+// write appends one line in one call: lines of threads do not mix.
+func (f *fault) write(line string) {
+	if f.log != nil {
+		_, _ = f.log.WriteString(line + "\n")
+	}
+}
+
+// closure is the end of a function literal's name.
+var closure = regexp.MustCompile(`(\.func\d+|\.gowrap\d+|\.\d+)+$|\[\.\.\.\]`)
+
+// caller names the function that asked for the call: the nearest one of ours
+// above the packages that carry calls out, without the module's path.
+func caller() string {
+	const module = "github.com/bowline-k8s/bowline/"
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for {
+		frame, more := frames.Next()
+		name, ours := strings.CutPrefix(frame.Function, module)
+		carries := strings.HasPrefix(name, "host") || strings.HasPrefix(name, "cri.") ||
+			strings.HasPrefix(name, "cmd/") || strings.HasPrefix(frame.Function, "main.")
+		if ours && !carries {
+			return closure.ReplaceAllString(name, "")
+		}
+		if !more {
+			return "start" // cmd itself: while the program starts
+		}
+	}
 }
