@@ -28,10 +28,10 @@ func (l *Loop) handle(ctx context.Context, change config.Change) {
 		l.adoptReadiness(p)
 		l.tell(ctx, ref, p, ending(p, now, true), false)
 	case config.Update, config.Delete:
-		l.cfg.Objects.Register(p)
 		if l.over(p) {
 			return
 		}
+		l.cfg.Objects.Register(p)
 		l.tell(ctx, ref, p, ending(p, now, false), false)
 	case config.Reconcile:
 		l.cfg.Status.Reconcile(p)

@@ -221,6 +221,8 @@ func (l *Loop) launch(ctx context.Context, w *worker) {
 func (l *Loop) forget(ctx context.Context, w *worker) {
 	l.cfg.Prober.Forget(w.ref.UID)
 	l.cfg.Status.Forget(w.ref.UID)
+	// Updates that came after the release have named its objects again.
+	l.cfg.Objects.Unregister(w.ref.UID)
 	klog.FromContext(ctx).V(1).Info("Pod worker ends")
 }
 
