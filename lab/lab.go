@@ -94,7 +94,9 @@ func FindHost(dir, name string) (layout.Host, error) {
 }
 
 // lock takes the machine's lock for labs, which orders everything that makes or
-// removes one. It is held until the returned function is called or the process ends.
+// removes one. It is held until the returned function is called or the process
+// ends, and the processes that it has started have ended or become daemons: what
+// a killed command had begun is over before the next one looks.
 func lock(out io.Writer) (release func(), err error) {
 	path := filepath.Join(layout.RunDir, "lock")
 	for said := false; ; {
@@ -126,6 +128,11 @@ func lock(out io.Writer) (release func(), err error) {
 		// The holder before us may have removed the file that we now hold.
 		if mine, err := file.Stat(); err == nil {
 			if there, err := os.Stat(path); err == nil && os.SameFile(mine, there) {
+				// Children inherit the descriptor, and with it the lock.
+				if _, err := unix.FcntlInt(file.Fd(), unix.F_SETFD, 0); err != nil {
+					file.Close()
+					return nil, err
+				}
 				return func() { file.Close() }, nil
 			}
 		}

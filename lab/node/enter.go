@@ -21,7 +21,7 @@ var namespaces = []string{"cgroup", "uts", "net", "mnt"}
 // Enter moves the calling process into a cgroup, if one is named, and into the
 // namespaces of process pid, if it is not 0, and becomes the command there. It
 // returns only if that fails. The working directory is kept where it exists.
-// A daemon outlives the process that started it from here on.
+// A daemon keeps no descriptors but the first three.
 func Enter(cgroup string, pid int, daemon bool, argv, env []string) error {
 	runtime.LockOSThread()
 	if cgroup != "" {
@@ -30,7 +30,7 @@ func Enter(cgroup string, pid int, daemon bool, argv, env []string) error {
 		}
 	}
 	if daemon {
-		if err := proc.Outlive(); err != nil {
+		if err := proc.KeepNothing(); err != nil {
 			return err
 		}
 	}

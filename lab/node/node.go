@@ -110,7 +110,7 @@ func create(ctx context.Context, t Tools, h layout.Host, hosts int, keeper proc.
 
 	keeper.Args = []string{t.Self, "_host", h.Lab.Dir, strconv.Itoa(h.Lab.Index),
 		strconv.Itoa(h.Number), strconv.Itoa(hosts), t.Bin + "/pause"}
-	keeper.Attr = &syscall.SysProcAttr{Cloneflags: CloneFlags, Pdeathsig: syscall.SIGKILL}
+	keeper.Attr = &syscall.SysProcAttr{Cloneflags: CloneFlags}
 	keeper.Files = []*os.File{reportW, goR}
 	_, err = keeper.Ensure()
 	reportW.Close()

@@ -37,9 +37,6 @@ func Isolate(h layout.Host, second []string) error {
 	if err := cgroups.Join(h.Cgroup()); err != nil {
 		return err
 	}
-	if err := proc.Outlive(); err != nil {
-		return err
-	}
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("make a cgroup namespace: %w", err)
 	}
@@ -57,9 +54,7 @@ func Isolate(h layout.Host, second []string) error {
 // many hosts the lab has.
 func Setup(h layout.Host, hosts int, keeper []string) error {
 	report := os.NewFile(reportFD, "report")
-	unix.CloseOnExec(reportFD)
-	unix.CloseOnExec(goFD)
-	err := setup(h, hosts)
+	err := errors.Join(setup(h, hosts), proc.KeepNothing())
 	if err != nil {
 		fmt.Fprintln(report, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return err

@@ -116,8 +116,7 @@ type Daemon struct {
 	Args []string // with the program's path first
 	Env  []string // added to a minimal environment
 	// Enter is put before Args: the lab's own command that joins cgroups and
-	// namespaces and then becomes the daemon. The pid stays the same. It dies with
-	// its parent until it calls Outlive.
+	// namespaces and then becomes the daemon. The pid stays the same.
 	Enter  []string
 	RunDir string // pid files
 	LogDir string
@@ -202,10 +201,6 @@ func (d Daemon) Ensure() (started bool, err error) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setsid = true
-	if len(d.Enter) > 0 {
-		// Until it has joined its cgroup, nothing but its parent knows of it.
-		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	}
 	if err := cmd.Start(); err != nil {
 		return false, fmt.Errorf("start %s: %w", d.Name, err)
 	}
@@ -222,9 +217,22 @@ func (d Daemon) Ensure() (started bool, err error) {
 	return true, writeFile(d.pidFile(), data)
 }
 
-// Outlive makes the calling process live on when the one that started it ends. It
-// must run on the process's first thread.
-func Outlive() error { return unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0) }
+// KeepNothing lets go, on the next exec, of every descriptor but the first three.
+// A process of the lab calls it before it becomes a daemon: until then it holds
+// the lock of the command that started it, so that nobody takes a lab down while
+// a process of it is on its way into its cgroup.
+func KeepNothing() error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
 
 // writeFile replaces a file in one step, so that a reader never sees half of it.
 func writeFile(path string, data []byte) error {

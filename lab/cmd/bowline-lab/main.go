@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 
@@ -20,10 +19,6 @@ import (
 	"github.com/bowline-k8s/bowline/lab/layout"
 	"github.com/bowline-k8s/bowline/lab/node"
 )
-
-// The first goroutine keeps the first thread: what a process says about its parent's
-// death it says for one thread.
-func init() { runtime.LockOSThread() }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
