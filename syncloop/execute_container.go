@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -44,6 +45,9 @@ func (j *job) pullSecrets(ctx context.Context) ([]v1.Secret, error) {
 			continue
 		}
 		s, err := j.loop.cfg.Objects.Secret(ctx, j.pod.Namespace, ref.Name)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		if err != nil {
 			j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 				fmt.Sprintf("Unable to retrieve image pull secret %s; attempting to pull the image may not succeed.", ref.Name))
@@ -51,7 +55,7 @@ func (j *job) pullSecrets(ctx context.Context) ([]v1.Secret, error) {
 		}
 		secrets = append(secrets, *s)
 	}
-	return secrets, ctx.Err()
+	return secrets, nil
 }
 
 // start creates the container, starts it and runs its postStart hook; its image
@@ -101,6 +105,9 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img images.R
 		ImageRef: img.Ref, ImageUser: spec.UserOf(img.Image), Env: env,
 		TerminationLogPath: spec.TerminationLogPath(m.RootDir, j.pod.UID, c.Name, j.op.Attempt),
 	}
+	if in.TargetID, err = j.target(c.Name); err != nil {
+		return nil, because("CreateContainerConfigError", err)
+	}
 	if in.Mounts, in.SubPaths, err = j.mounts(ctx, c, env); err != nil {
 		return nil, because("CreateContainerConfigError", err)
 	}
@@ -119,6 +126,22 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img images.R
 		return nil, because("CreateContainerConfigError", err)
 	}
 	return config, nil
+}
+
+// target is the ID of the container whose processes an ephemeral container is to
+// see, or empty.
+func (j *job) target(name string) (string, error) {
+	for i := range j.pod.Spec.EphemeralContainers {
+		e := &j.pod.Spec.EphemeralContainers[i]
+		if e.Name != name || e.TargetContainerName == "" {
+			continue
+		}
+		if c := j.observed.Newest(e.TargetContainerName); c != nil {
+			return c.ID, nil
+		}
+		return "", fmt.Errorf("unable to find target container %q", e.TargetContainerName)
+	}
+	return "", nil
 }
 
 // mounts are the pod's volumes on the machine, and the resolved parts of them
@@ -194,7 +217,7 @@ const minimumStop = 2 * time.Second
 // stop with what remains.
 func (j *job) stop(ctx context.Context, out *plan.Outcome) error {
 	grace := j.op.Grace
-	j.loop.event(j.pod, j.op.Container, v1.EventTypeNormal, "Killing", killing(j.op))
+	j.loop.event(j.pod, j.op.Container, v1.EventTypeNormal, "Killing", killing(j.pod, j.op))
 	if j.op.PreStop && grace > 0 {
 		began := time.Now()
 		j.preStop(ctx, grace)
@@ -210,11 +233,23 @@ func (j *job) stop(ctx context.Context, out *plan.Outcome) error {
 	return nil
 }
 
-func killing(op plan.Operation) string {
-	if op.Reason != "" {
-		return op.Reason
+// killing is the kubelet's word for a stop: what the container did wrong, without
+// a probe's output, or that it is being stopped.
+func killing(p *v1.Pod, op plan.Operation) string {
+	about := "Container " + op.Container + " "
+	if !strings.HasPrefix(op.Reason, about) {
+		return "Stopping container " + op.Container
 	}
-	return "Stopping container " + op.Container
+	why, _, _ := strings.Cut(op.Reason, ": ")
+	c := containerOf(p, op.Container)
+	policy := v1.ContainerRestartPolicy(p.Spec.RestartPolicy)
+	if c != nil && c.RestartPolicy != nil {
+		policy = *c.RestartPolicy
+	}
+	if policy != v1.ContainerRestartPolicyNever {
+		why += ", will be restarted"
+	}
+	return why
 }
 
 // preStop runs the hook for at most grace; its failure only earns an event.
@@ -231,7 +266,8 @@ func (j *job) preStop(ctx context.Context, grace time.Duration) {
 	}
 }
 
-// removeContainer removes a dead container, its log link and its log.
+// removeContainer removes a dead container. Its log and the link to it stay for
+// the garbage collection.
 func (j *job) removeContainer(ctx context.Context) error {
 	err := j.loop.cfg.Runtime.RemoveContainer(ctx, j.op.ID)
 	if err != nil && !cri.IsNotFound(err) {
@@ -275,14 +311,16 @@ func readySandbox(o pod.Observed) *pod.Sandbox {
 	return nil
 }
 
+// graceOf is what the pod gets to end in: at least a second, as the kubelet
+// gives, even where the API says zero.
 func graceOf(p *v1.Pod) time.Duration {
+	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
 	if g := p.DeletionGracePeriodSeconds; g != nil {
-		return time.Duration(*g) * time.Second
+		seconds = *g
+	} else if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
+		seconds = *g
 	}
-	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
-		return time.Duration(*g) * time.Second
-	}
-	return v1.DefaultTerminationGracePeriodSeconds * time.Second
+	return time.Duration(max(seconds, 1)) * time.Second
 }
 
 func first(ips []string) string {

@@ -30,15 +30,24 @@ func (j *job) runSandbox(ctx context.Context) error {
 			j.loop.event(j.pod, "", v1.EventTypeWarning, w.Reason, w.Message)
 		}
 	}
+	if j.op.Attempt > 0 {
+		j.loop.event(j.pod, "", v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
 	if err := j.loop.cfg.Host.MkdirAll(ctx, config.LogDirectory, 0o755, nil); err != nil {
 		return fmt.Errorf("make the log directory: %w", err)
 	}
-	if err := j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod), host.CgroupResources(spec.PodCgroup(j.pod, m))); err != nil {
-		return fmt.Errorf("make the pod's cgroup: %w", err)
+	if ownsCgroups(m) {
+		if err := j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod), host.CgroupResources(spec.PodCgroup(j.pod, m))); err != nil {
+			return fmt.Errorf("make the pod's cgroup: %w", err)
+		}
 	}
 	_, err = j.loop.cfg.Runtime.RunPodSandbox(ctx, config, j.loop.handler(j.pod))
 	return err
 }
+
+// ownsCgroups tells whether pods' cgroups are made and removed here. Those of the
+// systemd driver are slices, which systemd makes for the runtime and removes.
+func ownsCgroups(m spec.Machine) bool { return m.CgroupDriver != "systemd" }
 
 // release undoes what the pod left on the host. The runtime's own remains are
 // gone by then.
@@ -46,8 +55,10 @@ func (j *job) release(ctx context.Context) error {
 	if err := j.loop.cfg.Volumes.Release(ctx, j.pod.UID); err != nil {
 		return err
 	}
-	if err := j.loop.cfg.Host.RemoveCgroup(ctx, spec.CgroupPath(j.pod)); err != nil {
-		return fmt.Errorf("remove the pod's cgroup: %w", err)
+	if ownsCgroups(j.machine()) {
+		if err := j.loop.cfg.Host.RemoveCgroup(ctx, spec.CgroupPath(j.pod)); err != nil {
+			return fmt.Errorf("remove the pod's cgroup: %w", err)
+		}
 	}
 	j.loop.cfg.Images.Forget(j.pod)
 	j.loop.cfg.Objects.Unregister(j.pod.UID)

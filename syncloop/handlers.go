@@ -144,7 +144,7 @@ func describe(o pod.Observed, node string) *v1.Pod {
 	for _, c := range o.Containers {
 		if !seen[c.Name] {
 			seen[c.Name] = true
-			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: c.Image})
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: c.Image, Lifecycle: annotatedPreStop(c.Annotations)})
 		}
 		if grace, ok := annotatedGrace(c.Annotations); ok {
 			p.Spec.TerminationGracePeriodSeconds = &grace

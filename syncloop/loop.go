@@ -88,6 +88,9 @@ func (c *Config) validate() error {
 	if c.ContainerLogsDir == "" {
 		c.ContainerLogsDir = "/var/log/containers"
 	}
+	if c.Allocatable == nil {
+		c.Allocatable = func() v1.ResourceList { return nil }
+	}
 	if c.RuntimeChanged == nil {
 		c.RuntimeChanged = func(bool, string, string) {}
 	}

@@ -91,12 +91,12 @@ func (l *Loop) Instance(_ context.Context, namespace, name string, uid types.UID
 	}
 	o := l.cfg.PLEG.Cache().Get(p.UID)
 	skip := 0
-	if previous {
+	if previous && !isWaiting(p, container) {
 		skip = 1
 	}
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		if c.Name != container {
+		if c.Name != container || c.State == pod.StateCreated {
 			continue
 		}
 		if skip > 0 {
@@ -113,6 +113,20 @@ func (l *Loop) Instance(_ context.Context, namespace, name string, uid types.UID
 		return Instance{}, fmt.Errorf("previous terminated container %q in pod %q: %w", container, name, ErrNotFound)
 	}
 	return Instance{}, fmt.Errorf("container %q in pod %q is waiting to start: %w", container, name, ErrNotFound)
+}
+
+// isWaiting: the container is between two instances, so that the newest there is
+// counts as the previous one.
+func isWaiting(p *v1.Pod, container string) bool {
+	st := &p.Status
+	for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].Name == container {
+				return list[i].State.Waiting != nil
+			}
+		}
+	}
+	return false
 }
 
 // Sandbox returns the ID of the pod's ready sandbox.

@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"context"
+	"encoding/json"
 	"strconv"
 	"time"
 
@@ -38,7 +39,9 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	w.pub.status = &out
 	w.pub.mu.Unlock()
 	l.cfg.Status.Set(w.pod, out)
-	if w.volumes == plan.VolumesReleased && w.pod.DeletionTimestamp != nil && w.phase == pod.Terminated {
+	// A pod that left nothing behind is Gone in the decision that finds its
+	// volumes released.
+	if w.volumes == plan.VolumesReleased && w.pod.DeletionTimestamp != nil && w.phase >= pod.Terminated {
 		l.cfg.Status.Final(w.ref, func() { w.inbox.wake() })
 	}
 }
@@ -116,6 +119,20 @@ func annotatedGrace(annotations map[string]string) (int64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// annotatedPreStop is the preStop hook that the container's annotation keeps, so
+// that it is run even where nobody has the pod's spec any more.
+func annotatedPreStop(annotations map[string]string) *v1.Lifecycle {
+	text, ok := annotations[pod.AnnotationPreStop]
+	if !ok {
+		return nil
+	}
+	hook := &v1.LifecycleHandler{}
+	if err := json.Unmarshal([]byte(text), hook); err != nil {
+		return nil // not the kubelet's form: as good as no hook
+	}
+	return &v1.Lifecycle{PreStop: hook}
 }
 
 // event records an event on the pod, or on one container of it.

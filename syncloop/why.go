@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -80,11 +81,24 @@ func (l *Loop) Why(namespace, name string) (pod.WhyReport, bool) {
 	if found == nil {
 		return l.whyWithout(namespace, name)
 	}
-	found.pub.mu.Lock()
-	defer found.pub.mu.Unlock()
-	r := found.pub.report
+	return found.why(), true
+}
+
+// why copies what the worker last published: it goes on writing to its own.
+func (w *worker) why() pod.WhyReport {
+	w.pub.mu.Lock()
+	defer w.pub.mu.Unlock()
+	r := w.pub.report
 	r.At = time.Now()
-	return r, r.Name != ""
+	if r.Name == "" {
+		r.Namespace, r.Name, r.UID, r.Node = w.ref.Namespace, w.ref.Name, string(w.ref.UID), w.loop.cfg.NodeName
+		r.Phase, r.Reason = pod.Syncing.String(), "the pod's worker is about to decide for the first time"
+	}
+	r.Decisions = slices.Clone(r.Decisions)
+	for i := range r.Decisions {
+		r.Decisions[i].Actions = slices.Clone(r.Decisions[i].Actions)
+	}
+	return r
 }
 
 // whyWithout answers for a pod that no worker drives (any more).
@@ -107,7 +121,7 @@ func whyObserved(w *worker, o pod.Observed) pod.WhyObserved {
 	for _, s := range o.Sandboxes {
 		out.Sandboxes = append(out.Sandboxes, pod.WhySandbox{ID: s.ID, Attempt: s.Attempt, Ready: s.Ready, IPs: s.IPs})
 	}
-	for name := range w.hashes {
+	for _, name := range containerNames(w.pod) {
 		c := o.Newest(name)
 		if c == nil {
 			out.Containers = append(out.Containers, pod.WhyContainer{Name: name, State: "Absent"})
@@ -125,6 +139,19 @@ func whyObserved(w *worker, o pod.Observed) pod.WhyObserved {
 	}
 	sort.Slice(out.Containers, func(i, j int) bool { return out.Containers[i].Name < out.Containers[j].Name })
 	return out
+}
+
+func containerNames(p *v1.Pod) []string {
+	var names []string
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			names = append(names, list[i].Name)
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		names = append(names, p.Spec.EphemeralContainers[i].Name)
+	}
+	return names
 }
 
 var causeNames = map[plan.Cause]string{
@@ -163,6 +190,8 @@ func what(op plan.Operation) string {
 		return "remove sandbox " + short(op.ID)
 	case plan.OpRelease:
 		return "release volumes"
+	case plan.OpHook:
+		return "run postStart hook of " + op.Container
 	}
 	return "unknown operation"
 }

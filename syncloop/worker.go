@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -89,7 +90,9 @@ func (w *worker) run(ctx context.Context) {
 			log.Error(nil, "The planner asked for a phase that cannot follow; the phase stays", "edge", p.Illegal)
 			illegalEdges.Inc()
 		}
+		w.tellBackoffs(p.Ledger)
 		w.phase, w.term, w.ledger, w.wakeAt = p.Phase, p.Terminate, p.Ledger, p.WakeAt
+		w.awaitSight(now, in.Observed)
 		w.publish(now, in.Observed, p)
 		w.report(ctx, now, in)
 		for _, key := range p.Cancel {
@@ -107,6 +110,27 @@ func (w *worker) run(ctx context.Context) {
 		w.refresh(ctx, now)
 		if !w.wait(ctx, timer) {
 			return
+		}
+	}
+}
+
+// awaitSight sees that a worker that waits for a newer observation gets one. The
+// look that each operation ends with may have failed while another look, begun
+// before it, succeeded: then nobody else announces what the next relist confirms.
+func (w *worker) awaitSight(now time.Time, o pod.Observed) {
+	if o.Stale == "" && o.Seq < w.needSeq {
+		w.loop.cfg.PLEG.Kick()
+		w.wakeAt = now.Add(time.Second)
+	}
+}
+
+// tellBackoffs records the kubelet's event for each container that has crashed
+// and now waits; next is the ledger that is about to replace the worker's.
+func (w *worker) tellBackoffs(next plan.Ledger) {
+	for name, b := range next.Backoff {
+		if b.Reason == "CrashLoopBackOff" && b.ID != "" && w.ledger.Backoff[name].ID != b.ID {
+			w.loop.event(w.pod, name, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)",
+				name, w.ref.Name, w.ref.Namespace, w.ref.UID))
 		}
 	}
 }
@@ -195,6 +219,12 @@ func (w *worker) input(now time.Time) plan.Input {
 // begin runs one operation as a child. Its outcome comes back as mail, after a
 // fresh look at the pod, so that the next decision sees what it did.
 func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o pod.Observed) {
+	if op.Kind == plan.OpSandbox && w.volumes == plan.VolumesReady {
+		// The machine may have been started anew and have lost what was mounted:
+		// the volumes are looked at again, beside the new sandbox.
+		w.volumes = plan.VolumesNone
+		w.inbox.wake()
+	}
 	opCtx, cancel := context.WithCancel(ctx)
 	w.flights[op.Key()] = &flight{op: op, since: now, cancel: cancel}
 	job := job{loop: w.loop, pod: w.pod, op: op, observed: o, podIPs: w.loop.podIPs(w.pod, o), image: w.images[op.Container]}
