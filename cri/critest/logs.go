@@ -28,6 +28,11 @@ func testLogs(s *suite, t *testing.T) {
 	if want := "first\n" + long + "\nn 0\nn 1\nn 2\n"; out.String() != want || errs.String() != "second\n" {
 		t.Errorf("stdout of %d bytes, want %d; stderr %q", out.Len(), len(want), errs.String())
 	}
+	// The order of lines of different streams is the runtime's business, so the
+	// tail is taken of one stream alone.
+	id, _, sandbox = s.start(t, s.script("c", "lines 3 n"))
+	s.exited(t, id)
+	path = filepath.Join(sandbox.LogDirectory, "c.log")
 	out.Reset()
 	tail := int64(2)
 	if err := logs.Read(t.Context(), files{}, path, &v1.PodLogOptions{TailLines: &tail, Timestamps: true}, nil, &out, &out); err != nil {
