@@ -129,9 +129,9 @@ func TestDefaults(t *testing.T) {
 	h := c.Hosts[0]
 	got := map[string]any{
 		"name": h.Name, "endpoint": h.Endpoint, "socket": h.SocketPath(), "kubeconfig": h.Kubeconfig, "root": h.RootDirectory, "logs": h.PodLogsDirectory,
-		"address": h.Server.Address, "port": h.Server.Port, "mode": c.Identity.Mode, "maxPods": h.MaxPods, "pids": *h.PodPidsLimit,
+		"address": h.Server.Address, "port": h.Server.Port, "maxPods": h.MaxPods, "pids": *h.PodPidsLimit,
 		"quota": *h.CPUCFSQuota, "driver": h.CgroupDriver, "cgroup": h.CgroupRoot, "domain": h.ClusterDomain, "resolv": *h.ResolvConf,
-		"sync": h.SyncFrequency.Duration, "update": h.NodeStatusUpdateFrequency.Duration, "report": h.NodeStatusReportFrequency.Duration,
+		"sync": h.SyncFrequency.Duration, "report": h.NodeStatusReportFrequency.Duration,
 		"lease": h.NodeLeaseDurationSeconds, "serialize": *h.SerializeImagePulls, "parallel": h.MaxParallelImagePulls == nil,
 		"anonymous": *h.Authentication.Anonymous.Enabled, "webhook": *h.Authentication.Webhook.Enabled,
 		"ttl": h.Authentication.Webhook.CacheTTL.Duration, "authorization": h.Authorization.Mode,
@@ -140,9 +140,9 @@ func TestDefaults(t *testing.T) {
 	want := map[string]any{
 		"name": "local", "endpoint": "unix:///run/containerd/containerd.sock", "socket": "/run/containerd/containerd.sock", "kubeconfig": "/k",
 		"root": "/var/lib/kubelet", "logs": "/var/log/pods",
-		"address": "0.0.0.0", "port": int32(10250), "mode": "kubeconfig", "maxPods": int32(110), "pids": int64(-1),
+		"address": "0.0.0.0", "port": int32(10250), "maxPods": int32(110), "pids": int64(-1),
 		"quota": true, "driver": "", "cgroup": "/", "domain": "cluster.local", "resolv": "/etc/resolv.conf",
-		"sync": time.Minute, "update": 10 * time.Second, "report": 5 * time.Minute,
+		"sync": time.Minute, "report": 5 * time.Minute,
 		"lease": int32(40), "serialize": false, "parallel": true,
 		"anonymous": false, "webhook": true, "ttl": 2 * time.Minute, "authorization": "Webhook",
 		"yes": 5 * time.Minute, "no": 30 * time.Second,

@@ -22,8 +22,6 @@ type BowlineConfiguration struct {
 	// Kubeconfig is the file with the node's credential, for hosts that name none
 	// of their own. A relative path is relative to the configuration file.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// Identity is how a node comes to its credential.
-	Identity Identity `json:"identity,omitempty"`
 	// RegisterWithTaints are set on every new node, beside the host's own taints.
 	RegisterWithTaints []v1.Taint `json:"registerWithTaints,omitempty"`
 
@@ -33,15 +31,6 @@ type BowlineConfiguration struct {
 	// Hosts are the machines, one node each.
 	Hosts []Host `json:"hosts,omitempty"`
 }
-
-// Identity of the nodes towards the API server.
-type Identity struct {
-	// Mode is "kubeconfig": each node uses a credential that somebody issued.
-	Mode string `json:"mode,omitempty"`
-}
-
-// IdentityKubeconfig is the value of Identity.Mode.
-const IdentityKubeconfig = "kubeconfig"
 
 // Host is one machine and the node that it becomes. After Load its NodeSettings
 // are complete: the host's value, else the configuration's, else the default.
@@ -109,10 +98,10 @@ type NodeSettings struct {
 	// /etc/resolv.conf by default, nothing if it is set to "".
 	ResolvConf *string `json:"resolvConf,omitempty"`
 
-	// SyncFrequency is the longest time between two looks at a pod; 1m by default.
+	// SyncFrequency is how often a pod's configMaps, secrets and tokens are looked
+	// at again even if no change was heard of (up to half as long again is added,
+	// so that pods spread); 1m by default.
 	SyncFrequency metav1.Duration `json:"syncFrequency,omitempty"`
-	// NodeStatusUpdateFrequency is how often the status is computed; 10s by default.
-	NodeStatusUpdateFrequency metav1.Duration `json:"nodeStatusUpdateFrequency,omitempty"`
 	// NodeStatusReportFrequency is how often an unchanged status is sent; 5m by default.
 	NodeStatusReportFrequency metav1.Duration `json:"nodeStatusReportFrequency,omitempty"`
 	// NodeLeaseDurationSeconds is what the lease promises, renewed at a quarter of
@@ -126,14 +115,10 @@ type NodeSettings struct {
 	MaxParallelImagePulls *int32 `json:"maxParallelImagePulls,omitempty"`
 
 	// SystemReserved and KubeReserved are taken from the node's capacity, by cpu,
-	// memory, ephemeral-storage, pid.
+	// memory, ephemeral-storage; beside them go 100Mi of memory and a tenth of the
+	// disk, the kubelet's default eviction thresholds.
 	SystemReserved map[string]string `json:"systemReserved,omitempty"`
 	KubeReserved   map[string]string `json:"kubeReserved,omitempty"`
-
-	// StaticPodPath is a file or a directory of pods on the machine.
-	StaticPodPath string `json:"staticPodPath,omitempty"`
-	// StaticPodURL is where pods are fetched from.
-	StaticPodURL string `json:"staticPodURL,omitempty"`
 
 	// Authentication and Authorization of requests to the node's endpoint.
 	Authentication Authentication `json:"authentication,omitempty"`

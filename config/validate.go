@@ -20,7 +20,6 @@ import (
 func validate(c *BowlineConfiguration) field.ErrorList {
 	errs := oneOf(field.NewPath("apiVersion"), c.APIVersion, APIVersion)
 	errs = append(errs, oneOf(field.NewPath("kind"), c.Kind, Kind)...)
-	errs = append(errs, oneOf(field.NewPath("identity", "mode"), c.Identity.Mode, IdentityKubeconfig)...)
 	errs = append(errs, validateTaints(field.NewPath("registerWithTaints"), c.RegisterWithTaints)...)
 	errs = append(errs, validateSettings(nil, &c.NodeSettings)...)
 	hosts := field.NewPath("hosts")
@@ -124,7 +123,6 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 		value metav1.Duration
 	}{
 		{at("syncFrequency"), n.SyncFrequency},
-		{at("nodeStatusUpdateFrequency"), n.NodeStatusUpdateFrequency},
 		{at("nodeStatusReportFrequency"), n.NodeStatusReportFrequency},
 		{at("authentication", "webhook", "cacheTTL"), n.Authentication.Webhook.CacheTTL},
 		{at("authorization", "webhook", "cacheAuthorizedTTL"), n.Authorization.Webhook.CacheAuthorizedTTL},
@@ -143,14 +141,6 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 	}
 	errs = append(errs, validateReserved(at("systemReserved"), n.SystemReserved)...)
 	errs = append(errs, validateReserved(at("kubeReserved"), n.KubeReserved)...)
-	if n.StaticPodPath != "" {
-		errs = append(errs, machinePath(at("staticPodPath"), n.StaticPodPath)...)
-	}
-	if n.StaticPodURL != "" {
-		if u, err := url.Parse(n.StaticPodURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			errs = append(errs, field.Invalid(at("staticPodURL"), n.StaticPodURL, "not an http or https URL"))
-		}
-	}
 	if strings.ContainsRune(n.Authentication.X509.ClientCAFile, 0) {
 		errs = append(errs, field.Invalid(at("authentication", "x509", "clientCAFile"), n.Authentication.X509.ClientCAFile, "a path has no zero byte"))
 	}
@@ -252,7 +242,7 @@ func validateNodeIP(p *field.Path, value string) field.ErrorList {
 func validateReserved(p *field.Path, reserved map[string]string) field.ErrorList {
 	var errs field.ErrorList
 	for _, k := range sortedKeys(reserved) {
-		errs = append(errs, oneOf(p.Key(k), k, "cpu", "memory", "ephemeral-storage", "pid")...)
+		errs = append(errs, oneOf(p.Key(k), k, "cpu", "memory", "ephemeral-storage")...)
 		if q, err := resource.ParseQuantity(reserved[k]); err != nil || q.Sign() < 0 {
 			errs = append(errs, field.Invalid(p.Key(k), reserved[k], "not a positive quantity such as 100m or 1Gi"))
 		}

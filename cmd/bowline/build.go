@@ -2,29 +2,19 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"net"
-	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/informers"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/cri"
-	"github.com/bowline-k8s/bowline/cri/logs"
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/provider"
-	"github.com/bowline-k8s/bowline/provider/api"
 	"github.com/bowline-k8s/bowline/syncloop"
 	podconfig "github.com/bowline-k8s/bowline/syncloop/config"
 	"github.com/bowline-k8s/bowline/syncloop/gc"
@@ -90,7 +80,7 @@ func (n *node) build(ctx context.Context) error {
 	// The node and the loop know each other: the loop is given first, as hooks
 	// that are filled in below.
 	loop := &loopHooks{}
-	server, err := n.server(loop)
+	server, err := n.server(ctx, loop, machine.HostIPs)
 	if err != nil {
 		return err
 	}
@@ -116,7 +106,7 @@ func (n *node) build(ctx context.Context) error {
 		return err
 	}
 	n.node.SetReady(false, "", "the container runtime has not said yet whether it is ready")
-	n.node.OnNode(n.podCIDR(ctx))
+	n.node.OnNode(n.podNetwork.offer)
 	n.api = podconfig.NewAPI(n.sources, n.node.Pods().Lister(), n.node.Pods().HasSynced)
 	n.loop, err = syncloop.New(syncloop.Config{
 		Runtime: n.runtime, Host: n.host, PLEG: n.pleg, Sources: n.sources,
@@ -160,11 +150,11 @@ func (n *node) buildParts(m spec.Machine) (err error) {
 	if n.cfg.MaxParallelImagePulls != nil {
 		parallel = int(*n.cfg.MaxParallelImagePulls)
 	}
-	if n.cfg.SerializeImagePulls != nil && *n.cfg.SerializeImagePulls {
+	if *n.cfg.SerializeImagePulls {
 		parallel = 1
 	}
 	if n.parts.images, err = images.New(images.Config{
-		Runtime: n.runtime, Events: podEvents{n.recorder}, MaxParallel: parallel, Transport: cri.IsTransport,
+		Runtime: n.runtime, Events: imageEvents{podEvents{n.recorder}, n.pulled}, MaxParallel: parallel, Transport: cri.IsTransport,
 	}); err != nil {
 		return err
 	}
@@ -188,12 +178,12 @@ func (n *node) machine(ctx context.Context) (spec.Machine, error) {
 		// containerd clamps what it may not lower; other runtimes are not asked to.
 		CanLowerOOMScore: n.facts.CanLowerOOMScore,
 		ClusterDomain:    n.cfg.ClusterDomain, ClusterDNS: n.cfg.ClusterDNS,
-		CPUCFSQuota: n.cfg.CPUCFSQuota == nil || *n.cfg.CPUCFSQuota,
+		CPUCFSQuota: *n.cfg.CPUCFSQuota,
 	}
-	if n.cfg.CgroupRoot != "/" {
+	if n.cfg.CgroupRoot != "/" { // which spec writes as nothing
 		m.CgroupRoot = n.cfg.CgroupRoot
 	}
-	if n.cfg.PodPidsLimit != nil && *n.cfg.PodPidsLimit > 0 {
+	if *n.cfg.PodPidsLimit > 0 {
 		m.PodPidsLimit = *n.cfg.PodPidsLimit
 	}
 	if m.CgroupDriver == "" {
@@ -210,11 +200,7 @@ func (n *node) machine(ctx context.Context) (spec.Machine, error) {
 		}
 		m.HostIPs = []string{n.facts.Addresses[0].String()}
 	}
-	if file := n.cfg.ResolvConf; file == nil || *file != "" {
-		name := "/etc/resolv.conf"
-		if file != nil {
-			name = *file
-		}
+	if name := *n.cfg.ResolvConf; name != "" {
 		data, err := n.host.ReadFile(ctx, name, 1<<20)
 		if err != nil {
 			return m, fmt.Errorf("read the machine's resolvConf: %w", err)
@@ -241,18 +227,17 @@ func (n *node) addresses(ips []string) []v1.NodeAddress {
 	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.facts.Hostname})
 }
 
-// reserved sums what the configuration takes from the node's capacity; nil
-// leaves the default.
+// reserved is what pods do not get of the machine: what the configuration names,
+// beside what a kubelet's default eviction thresholds hold back.
 func (n *node) reserved() (v1.ResourceList, error) {
-	if len(n.cfg.SystemReserved)+len(n.cfg.KubeReserved) == 0 {
-		return nil, nil
-	}
-	sum := v1.ResourceList{}
+	sum := provider.DefaultReserved(v1.ResourceList{
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(n.facts.RootDiskBytes, resource.BinarySI),
+	})
 	for _, list := range []map[string]string{n.cfg.SystemReserved, n.cfg.KubeReserved} {
-		for _, name := range slices.Sorted(maps.Keys(list)) {
-			q, err := resource.ParseQuantity(list[name])
+		for name, amount := range list {
+			q, err := resource.ParseQuantity(amount)
 			if err != nil {
-				return nil, fmt.Errorf("reserved %s %q: %w", name, list[name], err)
+				return nil, fmt.Errorf("reserved %s %q: %w", name, amount, err)
 			}
 			total := sum[v1.ResourceName(name)]
 			total.Add(q)
@@ -260,72 +245,6 @@ func (n *node) reserved() (v1.ResourceList, error) {
 		}
 	}
 	return sum, nil
-}
-
-// server is the node's HTTPS endpoint, its port bound already.
-func (n *node) server(loop *loopHooks) (*api.Server, error) {
-	s := n.cfg.Server
-	address := net.JoinHostPort(s.Address, strconv.Itoa(int(s.Port)))
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s for the node's API: %w", address, err)
-	}
-	server, err := n.serverOn(listener, loop)
-	if err != nil {
-		_ = listener.Close()
-	}
-	return server, err
-}
-
-func (n *node) serverOn(listener net.Listener, loop *loopHooks) (*api.Server, error) {
-	certificate, err := n.certificate()
-	if err != nil {
-		return nil, err
-	}
-	authenticator, err := api.NewAuthenticator(n.cfg.Authentication.X509.ClientCAFile, n.cluster.client.AuthenticationV1().TokenReviews())
-	if err != nil {
-		return nil, err
-	}
-	return api.New(api.Config{
-		NodeName: n.name, Listener: listener, Certificate: certificate,
-		Authenticator: authenticator,
-		Authorizer:    api.NewAuthorizer(n.cluster.client.AuthorizationV1().SubjectAccessReviews()),
-		Pods:          apiPods{loop}, Streams: streams{n.runtime, n.host.Dial}, Logs: n.readLog,
-		SyncLoop: func() error { return n.loop.Healthy() },
-		Configz:  func() any { return n.cfg },
-	})
-}
-
-func (n *node) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
-	if n.cfg.Server.TLSCertFile != "" {
-		return api.CertFiles(n.cfg.Server.TLSCertFile, n.cfg.Server.TLSPrivateKeyFile)
-	}
-	return api.SelfSigned(n.name, n.facts.Addresses)
-}
-
-func (n *node) readLog(ctx context.Context, path string, opts *v1.PodLogOptions,
-	running func(context.Context) (bool, error), stdout, stderr io.Writer) error {
-	return logs.Read(ctx, n.host, path, opts, running, stdout, stderr)
-}
-
-// podCIDR hands the node's pod network to the runtime when the cluster gives it.
-func (n *node) podCIDR(ctx context.Context) func(*v1.Node) {
-	var mu sync.Mutex
-	last := ""
-	return func(node *v1.Node) {
-		mu.Lock()
-		defer mu.Unlock()
-		if node.Spec.PodCIDR == "" || node.Spec.PodCIDR == last {
-			return
-		}
-		last = node.Spec.PodCIDR
-		cidr := strings.Join(node.Spec.PodCIDRs, ",")
-		go func() { // the informer must not wait for the runtime
-			if err := n.runtime.UpdateRuntimeConfig(ctx, cidr); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Info("The runtime did not take the node's pod network", "podCIDR", cidr, "err", err)
-			}
-		}()
-	}
 }
 
 func handlers(st *runtimeapi.StatusResponse) []v1.NodeRuntimeHandler {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -11,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -54,15 +58,22 @@ func connectCluster(ctx context.Context, kubeconfig, nodeName string) (*cluster,
 
 // introduce asks who we are and what cluster this is.
 func (c *cluster) introduce(ctx context.Context, nodeName string) error {
-	server, err := c.client.Discovery().ServerVersion()
+	want := "system:node:" + nodeName
+	var untrusted *tls.CertificateVerificationError
+	data, err := c.client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the API server at %s does not accept this credential; issue a new one for system:node:%s", c.rest.Host, nodeName)
+		return fmt.Errorf("the API server at %s does not accept this credential; issue a new one for %s", c.rest.Host, want)
+	case errors.As(err, &untrusted):
+		return fmt.Errorf("the certificate of the API server at %s is not to be trusted: %w", c.rest.Host, untrusted.Err)
 	case err != nil:
 		return fmt.Errorf("the API server at %s does not answer: %w", c.rest.Host, err)
 	}
+	var server apiversion.Info
+	if err := json.Unmarshal(data, &server); err != nil || server.GitVersion == "" {
+		return fmt.Errorf("what answers at %s is no API server: it does not tell its version", c.rest.Host)
+	}
 	c.gitVersion = server.GitVersion
-	want := "system:node:" + nodeName
 	review, err := c.client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsUnauthorized(err):

@@ -20,6 +20,7 @@ var version = "dev"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends at once
 	err := run(ctx, os.Args[1:])
 	if err == nil {
 		return
@@ -28,8 +29,18 @@ func main() {
 	if errors.As(err, &exit) {
 		os.Exit(int(exit))
 	}
-	fmt.Fprintln(os.Stderr, "bowline: "+err.Error())
+	for _, one := range each(err) {
+		fmt.Fprintln(os.Stderr, "bowline: "+one.Error())
+	}
 	os.Exit(1)
+}
+
+// each splits an error that was joined of several.
+func each(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
 }
 
 // exitError is the exit status of a program that was run for the user; it has
@@ -40,12 +51,18 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 
 func run(ctx context.Context, args []string) error {
 	root := &cobra.Command{
-		Use:           "bowline",
-		Short:         "Tie any machine with a container runtime to a Kubernetes cluster",
+		Use:   "bowline",
+		Short: "Tie any machine with a container runtime to a Kubernetes cluster",
+		Long: `Bowline ties machines with a container runtime (a CRI socket) to a Kubernetes
+cluster as nodes, without a kubelet.`,
+		Example: `  bowline run --config bowline.yaml     be the node
+  bowline why pod default/web-0         ask it why a pod does what it does
+  bowline lab up                        a whole cluster on this machine, to try it on`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version,
 	}
+	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(runCommand(), whyCommand(), labCommand())
 	root.SetArgs(args)
 	return root.ExecuteContext(ctx)

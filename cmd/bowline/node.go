@@ -39,6 +39,9 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 		return err
 	}
 	defer machine.Close()
+	if cfg, err = onMachine(ctx, machine, cfg); err != nil {
+		return err
+	}
 	facts, err := machine.Facts(ctx)
 	if err != nil {
 		return fmt.Errorf("read what the machine is: %w", err)
@@ -64,20 +67,34 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 
 	n := &node{
 		cfg: cfg, name: nodeName, host: machine, facts: facts, cluster: cl, runtime: client,
-		claim: claim, hook: hook,
+		claim: claim, podNetwork: make(podNetwork, 1), pulled: make(chan struct{}, 1),
 	}
+	defer n.closeListener()
 	if err := n.build(ctx); err != nil {
 		return err
 	}
 	return n.run(ctx)
 }
 
+// onMachine is cfg with the machine's real paths.
+func onMachine(ctx context.Context, machine host.Host, cfg *config.Host) (*config.Host, error) {
+	real := *cfg
+	socket, err := realPath(ctx, machine, cfg.SocketPath())
+	if err != nil {
+		return nil, fmt.Errorf("endpoint: %w", err)
+	}
+	real.Endpoint = "unix://" + socket
+	if real.RootDirectory, err = realPath(ctx, machine, cfg.RootDirectory); err != nil {
+		return nil, fmt.Errorf("rootDirectory: %w", err)
+	}
+	return &real, nil
+}
+
 // connectRuntime opens the CRI socket through the host.
 func connectRuntime(ctx context.Context, cfg *config.Host, machine host.Host, hook host.Hook) (*cri.Client, error) {
-	socket := strings.TrimPrefix(cfg.Endpoint, "unix://")
 	return cri.Connect(ctx, cri.Config{
 		Endpoint: cfg.Endpoint, Hook: hook,
-		Dial: func(ctx context.Context) (net.Conn, error) { return machine.Dial(ctx, "unix", socket) },
+		Dial: func(ctx context.Context) (net.Conn, error) { return machine.Dial(ctx, "unix", cfg.SocketPath()) },
 	})
 }
 
@@ -86,7 +103,7 @@ func claimRuntime(ctx context.Context, cfg *config.Host, machine host.Host, clie
 		Host: machine, Runtime: client, RootDir: cfg.RootDirectory,
 		ClusterUID: clusterUID, NodeName: nodeName, Instance: string(uuid.NewUUID()),
 		Version: version, PID: os.Getpid(), StartedAt: time.Now(),
-		Endpoint: strings.TrimPrefix(cfg.Endpoint, "unix://"), AllowForeignPods: cfg.AllowForeignPods,
+		Endpoint: cfg.SocketPath(), AllowForeignPods: cfg.AllowForeignPods,
 	})
 }
 
@@ -110,9 +127,12 @@ type node struct {
 	cluster *cluster
 	runtime *cri.Client
 	claim   *owner.Claim
-	hook    host.Hook
+
+	podNetwork podNetwork
+	pulled     chan struct{} // an image has been pulled
 
 	offset   atomic.Int64 // the machine's clock minus ours, nanoseconds
+	listener net.Listener // of the node's API
 	events   record.EventBroadcaster
 	recorder record.EventRecorder
 	services informers.SharedInformerFactory
@@ -122,6 +142,13 @@ type node struct {
 	parts    parts
 	loop     *syncloop.Loop
 	node     *provider.Node
+}
+
+// closeListener is for a node that did not come to serve; a served one is closed.
+func (n *node) closeListener() {
+	if n.listener != nil {
+		_ = n.listener.Close()
+	}
 }
 
 func (n *node) clockOffset() time.Duration { return time.Duration(n.offset.Load()) }
@@ -144,8 +171,13 @@ func (n *node) run(ctx context.Context) error {
 	var all sync.WaitGroup
 	part := func(name string, run func(context.Context) error) {
 		all.Go(func() {
-			if err := run(ctx); err != nil && ctx.Err() == nil {
+			err := run(ctx)
+			switch {
+			case ctx.Err() != nil: // what comes of being stopped is no news
+			case err != nil:
 				cancel(fmt.Errorf("%s: %w", name, err))
+			default:
+				cancel(fmt.Errorf("%s: ended by itself", name))
 			}
 		})
 	}
@@ -156,6 +188,10 @@ func (n *node) run(ctx context.Context) error {
 	part("probes", n.parts.prober.Run)
 	part("status writer", n.parts.status.Run)
 	part("clock", n.watchClock)
+	part("pod network", func(ctx context.Context) error { return n.podNetwork.deliver(ctx, n.runtime.UpdateRuntimeConfig) })
+	part("node images", func(ctx context.Context) error {
+		return watchImages(ctx, n.pulled, n.runtime.ListImages, n.node.SetImages)
+	})
 	part("sync loop", n.loop.Run)
 	part("garbage collection", n.parts.sweeper.Run)
 	part("api source", func(ctx context.Context) error {

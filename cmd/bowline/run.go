@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
-	"sync"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -21,14 +18,28 @@ func runCommand() *cobra.Command {
 		Long: `Drive the configured hosts as nodes of their cluster, until told to stop.
 
 Stopping, by a signal or a crash, leaves every container running; the next run
-adopts them.`,
-		Args: cobra.NoArgs,
+adopts them.
+
+A host that cannot be driven (its runtime or its API server does not answer, its
+credential is not accepted, it is somebody else's) is told in one sentence. With
+other hosts driven it is tried again, after 5 seconds and then ever later up to
+each minute; when no host is left the command ends with status 1, and whoever
+started it starts it again ("Restart=always" in a systemd unit). Once a host is
+driven, a runtime or an API server that is away is waited for.`,
+		Example: `  bowline run --config /etc/bowline/config.yaml`,
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := config.Load(file)
 			if err != nil {
 				return err
 			}
-			return runNodes(c.Context(), cfg)
+			hook, err := faultHook()
+			if err != nil {
+				return err
+			}
+			return driveAll(c.Context(), cfg.Hosts, func(ctx context.Context, h *config.Host) error {
+				return runNode(ctx, h, hook)
+			})
 		},
 	}
 	c.Flags().StringVar(&file, "config", "/etc/bowline/config.yaml", "the BowlineConfiguration")
@@ -38,28 +49,4 @@ adopts them.`,
 		c.Flags().AddGoFlag(v)
 	}
 	return c
-}
-
-// runNodes drives every host until ctx ends, or the first one cannot go on.
-func runNodes(ctx context.Context, cfg *config.BowlineConfiguration) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	hook, err := faultHook()
-	if err != nil {
-		return err
-	}
-	var all sync.WaitGroup
-	errs := make([]error, len(cfg.Hosts))
-	for i := range cfg.Hosts {
-		all.Go(func() {
-			defer cancel()
-			h := &cfg.Hosts[i]
-			logger := klog.FromContext(ctx).WithValues("host", h.Name)
-			if err := runNode(klog.NewContext(ctx, logger), h, hook); err != nil {
-				errs[i] = fmt.Errorf("host %s: %w", h.Name, err)
-			}
-		})
-	}
-	all.Wait()
-	return errors.Join(errs...)
 }

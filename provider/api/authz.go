@@ -17,8 +17,8 @@ import (
 // accessReview asks the API server whether a caller may (SubjectAccessReview).
 type accessReview struct {
 	client authorizationclient.SubjectAccessReviewInterface
-	allow  time.Duration // how long a yes is good
-	deny   time.Duration // and anything else
+	allow  time.Duration             // how long a yes is good
+	deny   time.Duration             // and anything else
 	cache  *utilcache.LRUExpireCache // by the review's spec as JSON
 }
 

@@ -41,10 +41,13 @@ type Runtime interface {
 
 // Config of a claim.
 type Config struct {
-	Host       Host
-	Runtime    Runtime
-	RootDir    string // on the machine, such as /var/lib/kubelet
-	ClusterUID string // UID of the namespace kube-system
+	Host    Host
+	Runtime Runtime
+	RootDir string // on the machine, such as /var/lib/kubelet
+	// ClusterUID tells clusters apart: the UID of an object that is made with the
+	// cluster and that its nodes may read (service default/kubernetes; nodes may
+	// not read namespaces).
+	ClusterUID string
 	NodeName   string
 	Instance   string // of this process; new with each start
 	Version    string // of Bowline

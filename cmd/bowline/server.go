@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/cri/logs"
+	"github.com/bowline-k8s/bowline/provider/api"
+)
+
+// server is the node's HTTPS endpoint, its port bound already, so that the node
+// object names a port that answers. ips go into a certificate of our own.
+func (n *node) server(ctx context.Context, loop *loopHooks, ips []string) (*api.Server, error) {
+	certificate, err := n.certificate(ips)
+	if err != nil {
+		return nil, err
+	}
+	authenticator, err := api.NewAuthenticator(n.authentication(ctx))
+	if err != nil {
+		return nil, err
+	}
+	address := net.JoinHostPort(n.cfg.Server.Address, strconv.Itoa(int(n.cfg.Server.Port)))
+	if n.listener, err = net.Listen("tcp", address); err != nil {
+		return nil, fmt.Errorf("the node's API needs %s: %w; is a kubelet or another Bowline there? server.port chooses another", address, err)
+	}
+	return api.New(api.Config{
+		NodeName: n.name, Listener: n.listener, Certificate: certificate,
+		Authenticator: authenticator, Authorizer: api.NewAuthorizer(n.authorization()),
+		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.Dial}, Logs: n.readLog,
+		SyncLoop: func() error { return n.loop.Healthy() },
+		Configz:  func() any { return n.cfg },
+	})
+}
+
+// authentication is who may call the node.
+func (n *node) authentication(ctx context.Context) api.Authentication {
+	a := api.Authentication{
+		ClientCAs: n.cfg.Authentication.X509.ClientCAFile,
+		TokenTTL:  n.cfg.Authentication.Webhook.CacheTTL.Duration,
+		Anonymous: *n.cfg.Authentication.Anonymous.Enabled,
+	}
+	if *n.cfg.Authentication.Webhook.Enabled {
+		a.Tokens = n.cluster.client.AuthenticationV1().TokenReviews()
+	}
+	if a.ClientCAs == "" {
+		klog.FromContext(ctx).Info("The API server comes with a client certificate; without authentication.x509.clientCAFile it is not taken, and kubectl logs and exec are refused")
+	}
+	return a
+}
+
+// authorization is what a caller may do.
+func (n *node) authorization() api.Authorization {
+	a := api.Authorization{
+		AllowTTL: n.cfg.Authorization.Webhook.CacheAuthorizedTTL.Duration,
+		DenyTTL:  n.cfg.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
+	}
+	if n.cfg.Authorization.Mode != config.AuthorizationAlwaysAllow {
+		a.Reviews = n.cluster.client.AuthorizationV1().SubjectAccessReviews()
+	}
+	return a
+}
+
+func (n *node) certificate(ips []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if n.cfg.Server.TLSCertFile != "" {
+		return api.CertFiles(n.cfg.Server.TLSCertFile, n.cfg.Server.TLSPrivateKeyFile)
+	}
+	var names []net.IP
+	for _, ip := range ips {
+		names = append(names, net.ParseIP(ip))
+	}
+	return api.SelfSigned(n.name, names)
+}
+
+func (n *node) readLog(ctx context.Context, path string, opts *v1.PodLogOptions,
+	running func(context.Context) (bool, error), stdout, stderr io.Writer) error {
+	return logs.Read(ctx, n.host, path, opts, running, stdout, stderr)
+}
