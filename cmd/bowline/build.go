@@ -14,6 +14,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/syncloop"
 	podconfig "github.com/bowline-k8s/bowline/syncloop/config"
@@ -164,7 +165,11 @@ func (n *node) buildParts(m spec.Machine) (err error) {
 		return err
 	}
 	n.parts.hooks = &lifecycle.Runner{Exec: n.runtime, Dial: n.host}
-	n.parts.status, err = statuswriter.New(statuswriter.Config{Pods: core, Merge: status.Merge})
+	n.parts.status, err = statuswriter.New(statuswriter.Config{
+		Pods: core, Merge: status.Merge,
+		// An accepted status may have no echo from the API server to wake by.
+		Changed: func(r pod.Ref) { n.loop.Wake(r.UID) },
+	})
 	return err
 }
 

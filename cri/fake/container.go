@@ -31,7 +31,6 @@ type container struct {
 	reason, message            string
 	resources                  *runtimeapi.LinuxContainerResources
 	termed                     bool // the stop signal was sent; it is sent once
-	removing                   bool
 
 	kill     context.CancelFunc // SIGKILL; nil until started
 	killOnce sync.Once

@@ -81,6 +81,8 @@ func containerSecurity(p *v1.Pod, c *v1.Container, m Machine, in ContainerInput)
 	if out.Seccomp, err = seccomp(p, c, m); err != nil {
 		return nil, err
 	}
+	// containerd before 1.7 reads only the old field.
+	//lint:ignore SA1019 the kubelet still fills both
 	if out.Apparmor, out.ApparmorProfile, err = apparmor(p, c); err != nil {
 		return nil, err
 	}

@@ -145,7 +145,7 @@ func (d *decision) isMain(name string) bool {
 // for stands. A stop under way that would kill too late is cancelled, and issued
 // again with what remains once it has returned: two never run at once.
 func (d *decision) stop(c *pod.Container, by time.Time, why string) {
-	began, again := d.book.StopBegan[c.ID]
+	_, again := d.book.StopBegan[c.ID]
 	if old, ok := d.book.StopBy[c.ID]; ok && old.Before(by) {
 		by = old
 	}
@@ -163,8 +163,7 @@ func (d *decision) stop(c *pod.Container, by time.Time, why string) {
 		return
 	}
 	if !again {
-		began = d.in.Now
-		d.book.stopBegan(c.ID, began)
+		d.book.stopBegan(c.ID, d.in.Now)
 	}
 	if old, ok := d.book.StopBy[c.ID]; !ok || !old.Equal(by) {
 		d.book.stopBy(c.ID, by)

@@ -99,9 +99,7 @@ func (w *world) tick() Plan {
 	w.observe()
 	in := w.input()
 	out := w.decide(in)
-	for _, s := range checkPlan(in, out) {
-		w.bad = append(w.bad, s)
-	}
+	w.bad = append(w.bad, checkPlan(in, out)...)
 	w.phase, w.terminate, w.ledger = out.Phase, out.Terminate, out.Ledger
 	if w.phase > pod.Syncing {
 		w.ended = true

@@ -201,8 +201,8 @@ func start(t *testing.T, a *api, tune func(*Config)) (*Writer, *v1.Pod) {
 func TestPatchesOnlyWhatChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
-		w, p := start(t, a, nil)
-		p = a.edit(func(p *v1.Pod) {
+		w, _ := start(t, a, nil)
+		p := a.edit(func(p *v1.Pod) {
 			p.Status.Conditions = []v1.PodCondition{{Type: "ex/gate", Status: v1.ConditionTrue}}
 		})
 		st := running(v1.ConditionFalse)
