@@ -13,7 +13,6 @@ import (
 const defaultEndpoint = "unix:///run/containerd/containerd.sock"
 
 func setDefaults(c *BowlineConfiguration) {
-	orDefault(&c.Identity.Mode, IdentityKubeconfig)
 	setNodeDefaults(&c.NodeSettings)
 	for i := range c.Hosts {
 		h := &c.Hosts[i]
@@ -40,7 +39,6 @@ func setNodeDefaults(n *NodeSettings) {
 	orDefault(&n.ClusterDomain, "cluster.local")
 	orPointer(&n.ResolvConf, "/etc/resolv.conf")
 	orDuration(&n.SyncFrequency, time.Minute)
-	orDuration(&n.NodeStatusUpdateFrequency, 10*time.Second)
 	orDuration(&n.NodeStatusReportFrequency, 5*time.Minute)
 	orDefault(&n.NodeLeaseDurationSeconds, 40)
 	orPointer(&n.SerializeImagePulls, false)
