@@ -13,29 +13,36 @@ import (
 // pollPeriod of conditions that nothing announces.
 const pollPeriod = 50 * time.Millisecond
 
+// askTimeout bounds one question of a condition, so that the answer is the
+// condition's own and not that the time was up.
+const askTimeout = 10 * time.Second
+
 // Until asks condition until it returns nil, or returns its last error once
 // timeout has passed or ctx has ended.
 func Until(ctx context.Context, timeout time.Duration, what string, condition func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+	end := time.NewTimer(timeout)
+	defer end.Stop()
 	tick := time.NewTicker(pollPeriod)
 	defer tick.Stop()
-	begin := time.Now()
-	var last error
 	for {
-		err := condition(ctx)
-		if err == nil {
+		last := ask(ctx, condition)
+		if last == nil {
 			return nil
-		}
-		if ctx.Err() == nil || last == nil {
-			last = err // not that the time was up
 		}
 		select {
 		case <-tick.C:
+		case <-end.C:
+			return fmt.Errorf("%s: not within %s: %w", what, timeout, last)
 		case <-ctx.Done():
-			return fmt.Errorf("%s: not within %s: %w", what, time.Since(begin).Round(time.Second), last)
+			return fmt.Errorf("%s: %w; last: %w", what, ctx.Err(), last)
 		}
 	}
+}
+
+func ask(ctx context.Context, condition func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return condition(ctx)
 }
 
 // Holds asks condition for the whole time and returns its first error.
@@ -45,7 +52,7 @@ func Holds(ctx context.Context, d time.Duration, what string, condition func(con
 	tick := time.NewTicker(pollPeriod)
 	defer tick.Stop()
 	for {
-		if err := condition(ctx); err != nil {
+		if err := ask(ctx, condition); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		select {
