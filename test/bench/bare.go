@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
+)
+
+// bareCommand makes this program the bare CRI's driver, inside the host.
+const bareCommand = "_bare"
+
+// bareJob is what the driver is told at its start.
+type bareJob struct {
+	Kubeconfig     string
+	HostIP, DNS    string
+	Domain         string
+	Concurrency    int
+	PatchesUp      int
+	EventsUp       int
+	PatchesDown    int
+	EventsDown     int
+	Tokens         int
+	ContainerdSock string
+}
+
+// order is one line of the driver's standard input.
+type order struct {
+	Create *v1.Pod `json:",omitempty"`
+	Delete string  `json:",omitempty"` // a pod's name
+}
+
+// pullImages makes the images of the waves present.
+func pullImages(ctx context.Context, socket string) error {
+	client, err := dialRuntime(ctx, socket)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for _, name := range []string{pauseImage, webImage} {
+		if _, err := client.PullImage(ctx, &runtimeapi.ImageSpec{Image: name}, nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func dialRuntime(ctx context.Context, socket string) (*cri.Client, error) {
+	return cri.Connect(ctx, cri.Config{Endpoint: socket, Dial: func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}})
+}
+
+// bareAt measures the bare CRI with up and down requests at a time.
+func (b *bench) bareAt(ctx context.Context, up, down int) (r result, err error) {
+	client, err := b.fresh(ctx)
+	if err != nil {
+		return r, err
+	}
+	containerd, err := b.lab.pid(ctx, "containerd")
+	if err != nil {
+		return r, err
+	}
+	h := b.lab.Hosts[0]
+	job := bareJob{
+		Kubeconfig: h.NodeKubeconfig, HostIP: h.IP, DNS: b.lab.Cluster.DNSIP, Domain: b.lab.Cluster.Domain,
+		Concurrency: up, Tokens: 1, PatchesUp: 2, EventsUp: 3, PatchesDown: 1, EventsDown: 1,
+		ContainerdSock: "/run/containerd/containerd.sock",
+	}
+	if b.counted {
+		job.PatchesUp, job.EventsUp, job.Tokens = b.wroteUp.patches, b.wroteUp.events, b.wroteUp.tokens
+		job.PatchesDown, job.EventsDown = b.wroteDown.patches, b.wroteDown.events
+	}
+	driver, err := b.startDriver(ctx, job)
+	if err != nil {
+		return r, err
+	}
+	settle(ctx)
+	work := meter{agent: driver.pid, containerd: containerd}
+	if err := work.start(); err != nil {
+		return r, err
+	}
+	w := wave{client: client, n: b.pods}
+	w.created = func(p *v1.Pod) { _ = driver.tell(order{Create: p}) } // a driver that died makes the wave fail
+	w.deleted = func(name string) error { return driver.tell(order{Delete: name}) }
+	if r.up, err = w.up(ctx); err != nil {
+		return r, errors.Join(err, driver.stop())
+	}
+	if err := driver.tell(order{Delete: "*" + strconv.Itoa(down)}); err != nil {
+		return r, err
+	}
+	settle(ctx)
+	if r.down, err = w.down(ctx); err != nil {
+		return r, errors.Join(err, driver.stop())
+	}
+	used, err := work.stop()
+	r.agentWork, r.crdWork = used.agent, used.containerd
+	return r, errors.Join(err, driver.stop())
+}
+
+// driver is the bare CRI's driver as its parent sees it.
+type driver struct {
+	pid  int
+	stop func() error
+
+	mu sync.Mutex
+	in io.WriteCloser
+}
+
+func (d *driver) tell(o order) error {
+	line, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, err = d.in.Write(append(line, '\n'))
+	return err
+}
+
+func (b *bench) startDriver(ctx context.Context, job bareJob) (*driver, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	cmd := b.lab.inHost(ctx, self, bareCommand, string(text))
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &driver{pid: cmd.Process.Pid, in: in, stop: func() error {
+		return errors.Join(in.Close(), cmd.Wait())
+	}}, nil
+}
+
+// runBare is the driver: it carries out each order at once, as many at a time
+// as it may.
+func runBare(ctx context.Context, args []string) error {
+	var job bareJob
+	if len(args) != 2 {
+		return errors.New("the driver takes one argument")
+	}
+	if err := json.Unmarshal([]byte(args[1]), &job); err != nil {
+		return err
+	}
+	f, err := newFloor(ctx, job)
+	if err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	slots := make(chan struct{}, job.Concurrency)
+	made := map[string]*floorPod{}
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var o order
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			return err
+		}
+		var p *floorPod
+		var do func(context.Context, *floorPod) error
+		switch {
+		case o.Create != nil:
+			p, do = &floorPod{pod: o.Create}, f.up
+			made[o.Create.Name] = p
+		case o.Delete != "" && o.Delete[0] == '*': // between the waves: another number at a time
+			n, err := strconv.Atoi(o.Delete[1:])
+			if err != nil {
+				return err
+			}
+			all.Wait()
+			slots = make(chan struct{}, n)
+			continue
+		default:
+			if p, do = made[o.Delete], f.down; p == nil {
+				return fmt.Errorf("pod %s was never made", o.Delete)
+			}
+		}
+		slots := slots
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			if err := do(ctx, p); err != nil {
+				fmt.Fprintf(os.Stderr, "bench: bare CRI: pod %s: %v\n", path.Join(p.pod.Namespace, p.pod.Name), err)
+			}
+		})
+	}
+	all.Wait()
+	f.late.Wait()
+	return lines.Err()
+}

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// namespace of the measured pods.
+const namespace = "bench"
+
+const (
+	pauseImage = "registry.lab/pause:lab"
+	webImage   = "registry.lab/web:v1"
+)
+
+// waveLimit bounds one wave: beyond it something is broken, not slow.
+const waveLimit = 5 * time.Minute
+
+// newClient makes a client without a rate limit of its own.
+func newClient(kubeconfig string) (kubernetes.Interface, error) {
+	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	c.QPS = -1
+	c.UserAgent = "bowline-bench"
+	return kubernetes.NewForConfig(c)
+}
+
+// until polls for a condition of the API.
+func until(ctx context.Context, what string, done func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, waveLimit)
+	defer cancel()
+	for {
+		ok, err := done(ctx)
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: did not happen: %w (last: %v)", what, ctx.Err(), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// makeNamespace makes the pods' namespace and waits for what pods need of it.
+func makeNamespace(ctx context.Context, c kubernetes.Interface) error {
+	_, err := c.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return until(ctx, "the namespace's service account and its CA", func(ctx context.Context) (bool, error) {
+		if _, err := c.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return false, err
+		}
+		_, err := c.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return err == nil, err
+	})
+}
+
+// nodeReady waits for the node to take pods.
+func nodeReady(ctx context.Context, c kubernetes.Interface) error {
+	return until(ctx, "node "+theHost+" is ready", func(ctx context.Context) (bool, error) {
+		n, err := c.CoreV1().Nodes().Get(ctx, theHost, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, t := range n.Spec.Taints {
+			if t.Key == v1.TaintNodeNotReady {
+				return false, nil
+			}
+		}
+		for _, cond := range n.Status.Conditions {
+			if cond.Type == v1.NodeReady {
+				return cond.Status == v1.ConditionTrue, nil
+			}
+		}
+		return false, nil
+	})
+}
+
+// podSpec is one pod of a wave: it only waits, or it serves and is probed.
+func podSpec(i int, probed bool) *v1.Pod {
+	c := v1.Container{Name: "main", Image: pauseImage, ImagePullPolicy: v1.PullIfNotPresent}
+	if probed {
+		c.Image = webImage
+		c.ReadinessProbe = &v1.Probe{
+			ProbeHandler:  v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}},
+			PeriodSeconds: 10,
+		}
+	}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("p%03d", i), Labels: map[string]string{"bench": "wave"}},
+		// Bound from the start: what a scheduler does is not what is measured.
+		Spec: v1.PodSpec{NodeName: theHost, Containers: []v1.Container{c}},
+	}
+}
+
+// wave is pods that are made together, watched, and deleted together.
+type wave struct {
+	client  kubernetes.Interface
+	n       int
+	probed  bool
+	created func(*v1.Pod)      // told of each pod that was made; nil: nobody
+	deleted func(string) error // told of each deletion that was accepted; nil: nobody
+}
+
+// up makes the pods and waits until all are Ready; the time is from the first
+// request to the event that shows the last one Ready.
+func (w wave) up(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, waveLimit)
+	defer cancel()
+	seen, err := w.watch(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer seen.Stop()
+	began := time.Now()
+	failed := w.each(func(i int) error {
+		p, err := w.client.CoreV1().Pods(namespace).Create(ctx, podSpec(i, w.probed), metav1.CreateOptions{})
+		if err == nil && w.created != nil {
+			w.created(p)
+		}
+		return err
+	})
+	ready := map[string]bool{}
+	for len(ready) < w.n {
+		select {
+		case err := <-failed:
+			return 0, fmt.Errorf("create pods: %w", err)
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%d of %d pods are ready: %w", len(ready), w.n, ctx.Err())
+		case e, open := <-seen.ResultChan():
+			if !open {
+				return 0, fmt.Errorf("the watch of pods ended")
+			}
+			if p, ok := e.Object.(*v1.Pod); ok && isReady(p) {
+				ready[p.Name] = true
+			}
+		}
+	}
+	return time.Since(began), nil
+}
+
+// down deletes the pods and waits until all are gone.
+func (w wave) down(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, waveLimit)
+	defer cancel()
+	seen, err := w.watch(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer seen.Stop()
+	began := time.Now()
+	failed := w.each(func(i int) error {
+		name := podSpec(i, w.probed).Name
+		err := w.client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		if err == nil && w.deleted != nil {
+			err = w.deleted(name)
+		}
+		return err
+	})
+	gone := map[string]bool{}
+	for len(gone) < w.n {
+		select {
+		case err := <-failed:
+			return 0, fmt.Errorf("delete pods: %w", err)
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%d of %d pods are gone: %w", len(gone), w.n, ctx.Err())
+		case e, open := <-seen.ResultChan():
+			if !open {
+				return 0, fmt.Errorf("the watch of pods ended")
+			}
+			if p, ok := e.Object.(*v1.Pod); ok && e.Type == watch.Deleted {
+				gone[p.Name] = true
+			}
+		}
+	}
+	return time.Since(began), nil
+}
+
+// watch starts before the wave does.
+func (w wave) watch(ctx context.Context) (watch.Interface, error) {
+	list, err := w.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	return w.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+}
+
+// each runs f for every pod, eight at a time; errors come by the channel.
+func (w wave) each(f func(i int) error) <-chan error {
+	failed := make(chan error, w.n)
+	var mu sync.Mutex
+	next := 0
+	for range min(8, w.n) {
+		go func() {
+			for {
+				mu.Lock()
+				i := next
+				next++
+				mu.Unlock()
+				if i >= w.n {
+					return
+				}
+				if err := f(i); err != nil {
+					failed <- err
+				}
+			}
+		}()
+	}
+	return failed
+}
+
+func isReady(p *v1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// writes counts the requests that a node makes for its pods.
+type writes struct{ patches, events, tokens int }
+
+func (w writes) minus(o writes) writes {
+	return writes{w.patches - o.patches, w.events - o.events, w.tokens - o.tokens}
+}
+
+func (w writes) per(n int) writes {
+	near := func(x int) int { return (x + n/2) / n }
+	return writes{near(w.patches), near(w.events), near(w.tokens)}
+}
+
+var requestTotal = regexp.MustCompile(`^apiserver_request_total\{(.*)\} (\S+)$`)
+var label = regexp.MustCompile(`(\w+)="([^"]*)"`)
+
+// countWrites reads what the API server has counted so far.
+func countWrites(ctx context.Context, c kubernetes.Interface) (writes, error) {
+	data, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return writes{}, fmt.Errorf("the API server's metrics: %w", err)
+	}
+	var w writes
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		m := requestTotal.FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		n, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			continue
+		}
+		l := map[string]string{}
+		for _, pair := range label.FindAllStringSubmatch(m[1], -1) {
+			l[pair[1]] = pair[2]
+		}
+		switch {
+		case l["resource"] == "pods" && l["subresource"] == "status" && l["verb"] == "PATCH":
+			w.patches += int(n)
+		case l["resource"] == "events" && (l["verb"] == "POST" || l["verb"] == "PATCH"):
+			w.events += int(n)
+		case l["resource"] == "serviceaccounts" && l["subresource"] == "token":
+			w.tokens += int(n)
+		}
+	}
+	return w, lines.Err()
+}

@@ -1,0 +1,108 @@
+// Command bench measures Bowline, the kubelet of the lab's Kubernetes and the
+// bare CRI side by side, and prints one table. Each repetition gives every system
+// a fresh lab host with the images present, in turn, so that what the machine
+// does meanwhile meets all three alike.
+//
+//	bench -bowline bin/bowline [-out docs/bench.md]
+//
+// BOWLINE_BENCH_RUNS (5), BOWLINE_BENCH_IDLE (60s; 0 leaves the idle rows out),
+// BOWLINE_BENCH_PODS (50) and BOWLINE_BENCH_LAB (a directory of a lab to use and
+// keep; a lab of its own is made and removed otherwise).
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	klog.LogToStderr(true)
+	run := run
+	if len(os.Args) > 1 && os.Args[1] == bareCommand {
+		run = runBare
+	}
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// options of one run.
+type options struct {
+	bowline string        // the program
+	out     string        // Markdown file; empty: only standard output
+	labDir  string        // empty: a lab of its own
+	only    string        // one system alone, for work on it
+	pods    int           // a wave
+	runs    int           // repetitions
+	idle    time.Duration // of each idle measurement
+}
+
+func parse(args []string) (options, error) {
+	o := options{pods: 50, runs: 5, idle: time.Minute, labDir: os.Getenv("BOWLINE_BENCH_LAB")}
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.StringVar(&o.bowline, "bowline", "bin/bowline", "the program to measure")
+	f.StringVar(&o.out, "out", "", "write the table to this Markdown file too")
+	f.StringVar(&o.only, "only", "", "measure one system alone: bowline, kubelet or bare")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	for name, to := range map[string]*int{"BOWLINE_BENCH_RUNS": &o.runs, "BOWLINE_BENCH_PODS": &o.pods} {
+		if text := os.Getenv(name); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 {
+				return o, fmt.Errorf("%s=%q: want a number above zero", name, text)
+			}
+			*to = n
+		}
+	}
+	if text := os.Getenv("BOWLINE_BENCH_IDLE"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			if d, err = time.ParseDuration(text + "s"); err != nil {
+				return o, fmt.Errorf("BOWLINE_BENCH_IDLE=%q: want a duration", text)
+			}
+		}
+		o.idle = d
+	}
+	var err error
+	o.bowline, err = filepath.Abs(o.bowline)
+	return o, err
+}
+
+func run(ctx context.Context, args []string) (err error) {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	b := &bench{options: o, results: map[string][]result{}}
+	if b.lab, err = openLab(ctx, o.labDir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.lab.close()) }()
+	for i := range o.runs {
+		if err := b.repetition(ctx, i); err != nil {
+			return err
+		}
+	}
+	var text bytes.Buffer
+	writeTable(&text, b)
+	fmt.Print(text.String())
+	if o.out == "" {
+		return nil
+	}
+	return os.WriteFile(o.out, document(b, text.Bytes()), 0o644)
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// median of what f reads from the repetitions; ok is false without any.
+func median[T ~int64 | ~float64](rs []result, f func(result) T) (m T, ok bool) {
+	if len(rs) == 0 {
+		return 0, false
+	}
+	all := make([]T, len(rs))
+	for i, r := range rs {
+		all[i] = f(r)
+	}
+	slices.Sort(all)
+	n := len(all)
+	if n%2 == 1 {
+		return all[n/2], true
+	}
+	return (all[n/2-1] + all[n/2]) / 2, true
+}
+
+func mib(bytes int64) string {
+	if bytes == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.2f %%", share*100) }
+
+// row is one line of the table.
+type row struct {
+	name string
+	read func(result) float64
+	show func(float64) string
+	bare bool // the bare CRI has it too
+	idle bool // needs the idle measurements
+	// aims; zero: none
+	ofKubelet, ofBare, atMost float64
+	aim                       string
+}
+
+func rows(pods int) []row {
+	seconds := func(s float64) string { return fmt.Sprintf("%.2f s", s) }
+	memory := func(n float64) string { return mib(int64(n)) }
+	return []row{
+		{name: fmt.Sprintf("%d pods to all Ready", pods), read: func(r result) float64 { return r.up.Seconds() }, show: seconds,
+			bare: true, ofKubelet: 0.85, ofBare: 1.15, aim: "≤ 0.85 × kubelet, ≤ 1.15 × bare"},
+		{name: fmt.Sprintf("%d pods to all gone", pods), read: func(r result) float64 { return r.down.Seconds() }, show: seconds,
+			bare: true, ofKubelet: 0.85, ofBare: 1.15, aim: "≤ 0.85 × kubelet, ≤ 1.15 × bare"},
+		{name: "CPU of the agent for both", read: func(r result) float64 { return r.agentWork.Seconds() }, show: seconds, bare: true},
+		{name: "CPU of containerd for both", read: func(r result) float64 { return r.crdWork.Seconds() }, show: seconds,
+			bare: true, ofKubelet: 1, aim: "≤ kubelet"},
+		{name: "peak memory of the agent (VmHWM)", read: func(r result) float64 { return float64(r.memory) }, show: memory, atMost: 60 << 20, aim: "≤ 60 MiB"},
+		{name: "idle CPU of the agent", read: func(r result) float64 { return r.idle.agent }, show: percent, idle: true, atMost: 0.01, aim: "≤ 1 % of a core"},
+		{name: "idle CPU of containerd", read: func(r result) float64 { return r.idle.containerd }, show: percent, idle: true, ofKubelet: 1, aim: "≤ kubelet"},
+		{name: "idle CPU of the agent, pods with a probe", read: func(r result) float64 { return r.idleProbed.agent }, show: percent, idle: true, atMost: 0.01, aim: "≤ 1 % of a core"},
+		{name: "idle CPU of containerd, pods with a probe", read: func(r result) float64 { return r.idleProbed.containerd }, show: percent, idle: true, ofKubelet: 1, aim: "≤ kubelet"},
+	}
+}
+
+// cells are a row's texts; measured is false where nothing was.
+func (r row) cells(b *bench) (cells []string, measured bool) {
+	value := func(system string) (float64, bool) {
+		if r.idle && b.options.idle == 0 || system == sysBare && !r.bare {
+			return 0, false
+		}
+		return median(b.results[system], r.read)
+	}
+	show := func(v float64, ok bool) string {
+		if !ok {
+			return "-"
+		}
+		return r.show(v)
+	}
+	ratio := func(v, of float64, ok bool) string {
+		if !ok || of == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.2f", v/of)
+	}
+	ours, okOurs := value(sysBowline)
+	kubelet, okKubelet := value(sysKubelet)
+	bare, okBare := value(sysBare)
+	verdict := ""
+	if r.aim != "" && okOurs {
+		met := (r.atMost == 0 || ours <= r.atMost) &&
+			(r.ofKubelet == 0 || !okKubelet || ours <= r.ofKubelet*kubelet) &&
+			(r.ofBare == 0 || !okBare || ours <= r.ofBare*bare)
+		verdict = r.aim + ": missed"
+		if met {
+			verdict = r.aim + ": met"
+		}
+	}
+	return []string{r.name, show(ours, okOurs), show(kubelet, okKubelet), show(bare, okBare),
+		ratio(ours, kubelet, okOurs && okKubelet), ratio(ours, bare, okOurs && okBare), verdict}, okOurs || okKubelet || okBare
+}
+
+// writeTable writes the medians as a Markdown table, aligned to be read as it is.
+func writeTable(w io.Writer, b *bench) {
+	table := [][]string{{"", "Bowline", "kubelet", "bare CRI", "Bowline/kubelet", "Bowline/bare", "aim"}}
+	for _, r := range rows(b.pods) {
+		if cells, measured := r.cells(b); measured {
+			table = append(table, cells)
+		}
+	}
+	width := make([]int, len(table[0]))
+	for _, line := range table {
+		for i, cell := range line {
+			width[i] = max(width[i], len([]rune(cell)))
+		}
+	}
+	write := func(line []string) {
+		for i, cell := range line {
+			fmt.Fprintf(w, "| %s%s ", cell, strings.Repeat(" ", width[i]-len([]rune(cell))))
+		}
+		fmt.Fprintln(w, "|")
+	}
+	write(table[0])
+	rule := make([]string, len(width))
+	for i, n := range width {
+		rule[i] = strings.Repeat("-", n)
+	}
+	write(rule)
+	for _, line := range table[1:] {
+		write(line)
+	}
+}
+
+// document is the table with what is needed to read it, for docs/bench.md.
+func document(b *bench, table []byte) []byte {
+	var d strings.Builder
+	fmt.Fprintf(&d, "# Benchmark\n\nWritten by `make bench`; the last run was on %s.\n\n%s\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), table)
+	fmt.Fprintf(&d, "Medians of %d repetitions in one run, the systems in turn, each on a fresh lab host with the images present.\n\n", b.runs)
+	fmt.Fprintf(&d, "    BOWLINE_BENCH_RUNS=%d BOWLINE_BENCH_IDLE=%s BOWLINE_BENCH_PODS=%d make bench\n\n", b.runs, b.options.idle, b.pods)
+	fmt.Fprintf(&d, `- The machine: %d CPUs, %s; load average at the end %s.
+- Each pod has one container that only waits, a service account token, /etc/hosts and a termination log. The pods are bound when they are created; the time is from the first request to the watch event that shows the last pod Ready, or gone.
+- The kubelet is of the lab's Kubernetes, with parallel pulls and its defaults otherwise (110 pods, kubeAPIQPS 50, burst 100), as Bowline has.
+- The bare CRI gets the same requests, mounts and cgroups from a program that decides nothing, at the best of %v at a time (%d up, %d down), beside as many writes to the API server as Bowline was counted to make: for each pod %d status patches and %d events on the way up, %d and %d on the way down, %d token.
+- Idle is measured over %s with all pods running, from /proc; with a probe means an HTTP readiness probe every 10 s in each pod.
+`, runtime.NumCPU(), machineName(), load(), concurrencies, b.bestUp, b.bestDown,
+		b.wroteUp.patches, b.wroteUp.events, b.wroteDown.patches, b.wroteDown.events, b.wroteUp.tokens, b.options.idle)
+	return []byte(d.String())
+}
+
+// machineName is the processor's model.
+func machineName() string {
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "unknown"
+	}
+	for line := range strings.Lines(string(data)) {
+		if name, ok := strings.CutPrefix(line, "model name"); ok {
+			return strings.TrimSpace(strings.TrimLeft(name, "\t: "))
+		}
+	}
+	return runtime.GOARCH
+}
