@@ -1,0 +1,288 @@
+package syncloop_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/bowline-k8s/bowline/syncloop/config"
+)
+
+var podResource = schema.GroupResource{Resource: "pods"}
+
+// api is an API server as far as this package can tell the difference: pods with
+// resource versions, UID preconditions, graceful deletion and status patches;
+// the rest is the fake clientset's. Each change is shown to the source of the
+// node that is up, as an informer would.
+type api struct {
+	t      testing.TB
+	client *fake.Clientset
+
+	mu      sync.Mutex
+	rv      int
+	uids    int
+	pods    map[string]*v1.Pod // by name; all in namespace "ns"
+	deleted []types.UID        // UIDs whose object has gone, in order
+	source  *config.PodConfig  // nil while no node is up
+	down    bool               // every call on pods fails
+}
+
+const namespace = "ns"
+
+func newAPI(t testing.TB) *api {
+	a := &api{t: t, client: fake.NewClientset(), pods: map[string]*v1.Pod{}}
+	a.client.PrependReactor("*", "pods", a.react)
+	return a
+}
+
+func (a *api) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.down {
+		return true, nil, apierrors.NewServiceUnavailable("down for the test")
+	}
+	switch act := action.(type) {
+	case clienttesting.GetActionImpl:
+		p := a.pods[act.GetName()]
+		if p == nil {
+			return true, nil, apierrors.NewNotFound(podResource, act.GetName())
+		}
+		return true, p.DeepCopy(), nil
+	case clienttesting.PatchActionImpl:
+		p, err := a.patch(act)
+		return true, p, err
+	case clienttesting.DeleteActionImpl:
+		return true, nil, a.finalDelete(act)
+	}
+	return true, nil, fmt.Errorf("unexpected %s of pods", action.GetVerb())
+}
+
+func (a *api) patch(act clienttesting.PatchActionImpl) (*v1.Pod, error) {
+	p := a.pods[act.GetName()]
+	if p == nil {
+		return nil, apierrors.NewNotFound(podResource, act.GetName())
+	}
+	if act.GetSubresource() != "status" || act.GetPatchType() != types.StrategicMergePatchType {
+		return nil, errors.New("not a strategic merge patch of the status")
+	}
+	var head v1.Pod
+	if err := json.Unmarshal(act.GetPatch(), &head); err != nil {
+		return nil, err
+	}
+	if head.UID != p.UID {
+		return nil, apierrors.NewConflict(podResource, act.GetName(), errors.New("the UID in the precondition does not match"))
+	}
+	old, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	data, err := strategicpatch.StrategicMergePatch(old, act.GetPatch(), v1.Pod{})
+	if err != nil {
+		return nil, err
+	}
+	next := &v1.Pod{}
+	if err := json.Unmarshal(data, next); err != nil {
+		return nil, err
+	}
+	a.noBackwards(p, next)
+	a.store(next)
+	return next.DeepCopy(), nil
+}
+
+// noBackwards: a terminal phase stays, and restart counts only grow.
+func (a *api) noBackwards(old, next *v1.Pod) {
+	if done(old) && next.Status.Phase != old.Status.Phase {
+		a.t.Errorf("pod %s (%s) went from %s to %s", old.Name, old.UID, old.Status.Phase, next.Status.Phase)
+	}
+	for _, was := range old.Status.ContainerStatuses {
+		for _, is := range next.Status.ContainerStatuses {
+			if is.Name == was.Name && is.RestartCount < was.RestartCount {
+				a.t.Errorf("restart count of %s/%s fell from %d to %d", old.Name, is.Name, was.RestartCount, is.RestartCount)
+			}
+		}
+	}
+}
+
+func done(p *v1.Pod) bool {
+	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+}
+
+func (a *api) finalDelete(act clienttesting.DeleteActionImpl) error {
+	p := a.pods[act.GetName()]
+	if p == nil {
+		return apierrors.NewNotFound(podResource, act.GetName())
+	}
+	if u := act.DeleteOptions.Preconditions.UID; u == nil || *u != p.UID {
+		return apierrors.NewConflict(podResource, act.GetName(), errors.New("the UID in the precondition does not match"))
+	}
+	if *act.DeleteOptions.GracePeriodSeconds != 0 || p.DeletionTimestamp == nil {
+		return errors.New("a node ends only what somebody asked to delete, with grace 0")
+	}
+	a.remove(p)
+	return nil
+}
+
+// store keeps p under a new resource version and shows it; a.mu is held.
+func (a *api) store(p *v1.Pod) {
+	a.rv++
+	p.ResourceVersion = strconv.Itoa(a.rv)
+	a.pods[p.Name] = p
+	if a.source != nil {
+		a.source.Set(config.SourceAPI, p)
+	}
+}
+
+// remove takes p away and shows it; a.mu is held.
+func (a *api) remove(p *v1.Pod) {
+	delete(a.pods, p.Name)
+	a.deleted = append(a.deleted, p.UID)
+	if a.source != nil {
+		a.source.Drop(config.SourceAPI, p.Namespace, p.Name)
+	}
+}
+
+// show makes the node that has come up see all that is there.
+func (a *api) show(source *config.PodConfig) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.source = source
+	for _, p := range a.pods {
+		source.Set(config.SourceAPI, p)
+	}
+	source.Seen(config.SourceAPI)
+}
+
+// hide ends what show began.
+func (a *api) hide() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.source = nil
+}
+
+func (a *api) setDown(down bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.down = down
+}
+
+// create makes the pod, under a new UID.
+func (a *api) create(p *v1.Pod) *v1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pods[p.Name] != nil {
+		a.t.Errorf("pod %s exists", p.Name)
+	}
+	p = p.DeepCopy()
+	a.uids++
+	p.Namespace, p.UID = namespace, types.UID(fmt.Sprintf("uid-%s-%d", p.Name, a.uids))
+	p.CreationTimestamp = metav1.Now()
+	p.Status.Phase = v1.PodPending
+	a.store(p)
+	return p
+}
+
+// recreate replaces a pod by another of its name in one step, as a watch shows a
+// deletion and a creation that it missed the middle of.
+func (a *api) recreate(p *v1.Pod) *v1.Pod {
+	a.mu.Lock()
+	if old := a.pods[p.Name]; old != nil {
+		delete(a.pods, p.Name)
+		a.deleted = append(a.deleted, old.UID)
+	}
+	a.mu.Unlock()
+	return a.create(p)
+}
+
+// update changes the pod.
+func (a *api) update(name string, change func(*v1.Pod)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.pods[name]; p != nil {
+		p = p.DeepCopy()
+		change(p)
+		a.store(p)
+	}
+}
+
+// delete asks for the pod's end within grace seconds; 0 takes the object away at
+// once, as a forced deletion does.
+func (a *api) delete(name string, grace int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.pods[name]
+	switch {
+	case p == nil:
+	case grace == 0:
+		a.remove(p)
+	case p.DeletionTimestamp == nil || *p.DeletionGracePeriodSeconds > grace:
+		p = p.DeepCopy()
+		at := metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second))
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, &grace
+		a.store(p)
+	}
+}
+
+// pod is the pod of this name now, or nil. It is not to be changed.
+func (a *api) pod(name string) *v1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pods[name]
+}
+
+func (a *api) names() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var names []string
+	for name := range a.pods {
+		names = append(names, name)
+	}
+	return names
+}
+
+func ready(p *v1.Pod) bool {
+	if p == nil {
+		return false
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// container is the status of one container, or an empty one.
+func container(p *v1.Pod, name string) v1.ContainerStatus {
+	if p == nil {
+		return v1.ContainerStatus{}
+	}
+	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for _, c := range list {
+			if c.Name == name {
+				return c
+			}
+		}
+	}
+	return v1.ContainerStatus{}
+}
+
+func waitingReason(p *v1.Pod, name string) string {
+	if w := container(p, name).State.Waiting; w != nil {
+		return w.Reason
+	}
+	return ""
+}

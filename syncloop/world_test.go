@@ -1,0 +1,457 @@
+package syncloop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop"
+	"github.com/bowline-k8s/bowline/syncloop/config"
+	"github.com/bowline-k8s/bowline/syncloop/images"
+	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
+	"github.com/bowline-k8s/bowline/syncloop/objects"
+	"github.com/bowline-k8s/bowline/syncloop/pleg"
+	"github.com/bowline-k8s/bowline/syncloop/prober"
+	"github.com/bowline-k8s/bowline/syncloop/status"
+	"github.com/bowline-k8s/bowline/syncloop/statuswriter"
+	"github.com/bowline-k8s/bowline/syncloop/tokens"
+	"github.com/bowline-k8s/bowline/syncloop/volume"
+)
+
+const owner = "us"
+
+// world is a machine with a runtime, an API server, and the node between them,
+// which may go and come back.
+type world struct {
+	t    testing.TB
+	rt   *fake.Runtime
+	api  *api
+	dir  string
+	host *machine
+
+	mu     sync.Mutex
+	events []string
+	hook   host.Hook // of cri calls; nil: none
+
+	node *node
+}
+
+// machine is this one below a temporary directory, with mounts and control
+// groups in memory: tests need not be root.
+type machine struct {
+	host.Host
+	mu      sync.Mutex
+	mounts  []host.Mount
+	cgroups map[string]bool
+	listed  int // ListMounts calls
+}
+
+func (m *machine) Mount(_ context.Context, mount host.Mount) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mounts = append(m.mounts, mount)
+	return nil
+}
+
+func (m *machine) Unmount(_ context.Context, target string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mounts = slices.DeleteFunc(m.mounts, func(x host.Mount) bool { return x.Target == target })
+	return nil
+}
+
+func (m *machine) ListMounts(_ context.Context, dir string) ([]host.Mount, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listed++
+	var out []host.Mount
+	for _, x := range m.mounts {
+		if x.Target == dir || strings.HasPrefix(x.Target, dir+"/") {
+			out = append(out, x)
+		}
+	}
+	return out, nil
+}
+
+func (m *machine) EnsureCgroup(_ context.Context, path string, _ host.CgroupResources) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cgroups[path] = true
+	return nil
+}
+
+func (m *machine) RemoveCgroup(_ context.Context, path string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.cgroups, path)
+	return nil
+}
+
+func (m *machine) cgroupCount() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.cgroups)
+}
+
+// newWorld makes a world whose node is down; up brings it up.
+func newWorld(t testing.TB, c fake.Config) *world {
+	t.Helper()
+	h, err := local.New(local.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, rt: fake.Run(t, c), api: newAPI(t), dir: t.TempDir(),
+		host: &machine{Host: h, cgroups: map[string]bool{}}}
+	t.Cleanup(func() {
+		w.down()
+		w.checkLog()
+		if t.Failed() {
+			w.dump()
+		}
+	})
+	return w
+}
+
+// up is newWorld with the node up.
+func up(t testing.TB) *world {
+	t.Helper()
+	w := newWorld(t, fake.Config{})
+	w.up()
+	return w
+}
+
+// node is one life of the process.
+type node struct {
+	loop   *syncloop.Loop
+	pleg   *pleg.Generator
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+	client *cri.Client
+}
+
+// recorder gathers events as "TYPE REASON MESSAGE".
+type recorder struct{ w *world }
+
+func (r recorder) Event(_ runtime.Object, kind, reason, message string) {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.w.events = append(r.w.events, kind+" "+reason+" "+message)
+}
+
+func (r recorder) Eventf(o runtime.Object, kind, reason, format string, args ...any) {
+	r.Event(o, kind, reason, fmt.Sprintf(format, args...))
+}
+
+func (r recorder) AnnotatedEventf(o runtime.Object, _ map[string]string, kind, reason, format string, args ...any) {
+	r.Event(o, kind, reason, fmt.Sprintf(format, args...))
+}
+
+type podEvents struct{ recorder }
+
+func (e podEvents) Event(p *v1.Pod, container, kind, reason, message string) {
+	syncloop.Event(e.recorder, p, container, kind, reason, message)
+}
+
+// event says whether an event with this beginning was recorded.
+func (w *world) event(prefix string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.events, func(e string) bool { return strings.HasPrefix(e, prefix) })
+}
+
+// criHook is the hook of every cri call, which a test may change at any time.
+func (w *world) criHook(ctx context.Context, label string, call func(context.Context) error) error {
+	w.mu.Lock()
+	h := w.hook
+	w.mu.Unlock()
+	return h.Do(ctx, label, call)
+}
+
+func (w *world) setHook(h host.Hook) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hook = h
+}
+
+// up starts a node over what is there: the first, or the next life of one.
+func (w *world) up() {
+	w.t.Helper()
+	n, err := w.build()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.node = n
+}
+
+func (w *world) build() (*node, error) {
+	log := ktesting.NewLogger(w.t, ktesting.NewConfig(ktesting.Verbosity(0), ktesting.BufferLogs(true)))
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), log))
+	n := &node{cancel: cancel}
+	client, err := cri.Connect(ctx, cri.Config{Dial: w.rt.Dial, Hook: w.criHook})
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	n.client = client
+	core := w.api.client.CoreV1()
+	c := syncloop.Config{
+		Runtime: client, Host: w.host, Sources: config.New(config.SourceAPI), Recorder: recorder{w},
+		Hooks:    &lifecycle.Runner{Exec: client, Dial: w.host},
+		Services: corelisters.NewServiceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})),
+		Machine: spec.Machine{RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs"), CgroupDriver: "cgroupfs",
+			CgroupVersion: 2, Owner: owner, Hostname: "machine", MemoryBytes: 1 << 30, CPUs: 2, HostIPs: []string{"192.0.2.1"}},
+		NodeName: "node", RuntimeName: "containerd", ContainerLogsDir: filepath.Join(w.dir, "links"),
+	}
+	if c.PLEG, err = pleg.New(pleg.Config{Runtime: client, Files: w.host, Owner: owner, IsNotFound: cri.IsNotFound,
+		Hints: hints(client), Relist: 100 * time.Millisecond}); err != nil {
+		return nil, err
+	}
+	n.pleg = c.PLEG
+	if c.Objects, err = objects.New(objects.Config{Client: w.api.client}); err != nil {
+		return nil, err
+	}
+	if c.Tokens, err = tokens.New(tokens.Config{Client: core}); err != nil {
+		return nil, err
+	}
+	if c.Volumes, err = volume.New(volume.Config{Host: w.host, Objects: c.Objects, Tokens: c.Tokens, RootDir: c.Machine.RootDir,
+		Allocatable: func() v1.ResourceList { return nil }}); err != nil {
+		return nil, err
+	}
+	if c.Images, err = images.New(images.Config{Runtime: client, Events: podEvents{recorder{w}}, Transport: cri.IsTransport}); err != nil {
+		return nil, err
+	}
+	if c.Prober, err = prober.New(prober.Config{Exec: client, Dialer: w.host, Event: podEvents{recorder{w}}.Event}); err != nil {
+		return nil, err
+	}
+	if c.Status, err = statuswriter.New(statuswriter.Config{Pods: core, Merge: status.Merge,
+		Changed: func(ref pod.Ref) { n.loop.Wake(ref.UID) }, MinBackoff: 20 * time.Millisecond, MaxBackoff: 200 * time.Millisecond}); err != nil {
+		return nil, err
+	}
+	if n.loop, err = syncloop.New(c); err != nil {
+		return nil, err
+	}
+	for _, run := range []func(context.Context) error{c.PLEG.Run, c.Sources.Run, c.Objects.Run, c.Tokens.Run, c.Prober.Run, c.Status.Run, n.loop.Run} {
+		n.ended.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				w.t.Errorf("a part ended: %v", err)
+			}
+		})
+	}
+	w.api.show(c.Sources)
+	return n, nil
+}
+
+// down ends the node, as a restart of the process does, and waits for it.
+func (w *world) down() {
+	if w.node == nil {
+		return
+	}
+	w.api.hide()
+	w.node.cancel()
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.node.ended.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		buf := make([]byte, 1<<20)
+		w.t.Errorf("the node did not end:\n%s", buf[:goruntime.Stack(buf, true)])
+	}
+	_ = w.node.client.Close()
+	w.node = nil
+}
+
+// hints is the runtime's event stream as pleg wants it.
+func hints(client *cri.Client) func(context.Context) (<-chan pleg.Hint, error) {
+	return func(ctx context.Context) (<-chan pleg.Hint, error) {
+		events, err := client.Events(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out := make(chan pleg.Hint)
+		go func() {
+			defer close(out)
+			for e := range events {
+				h := pleg.Hint{ID: e.ContainerID, Expect: pleg.Ended}
+				if e.Type == cri.EventStarted {
+					h.Expect = pleg.Started
+				}
+				select {
+				case out <- h:
+				case <-ctx.Done():
+				}
+			}
+		}()
+		return out, nil
+	}
+}
+
+// until waits for a condition; it looks every few milliseconds.
+func (w *world) until(what string, cond func() bool) {
+	w.t.Helper()
+	w.within(20*time.Second, what, cond)
+}
+
+func (w *world) within(limit time.Duration, what string, cond func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(limit)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-late:
+			w.t.Fatalf("not within %s: %s", limit, what)
+		}
+	}
+}
+
+func (w *world) untilReady(name string) *v1.Pod {
+	w.t.Helper()
+	w.until("pod "+name+" is ready", func() bool { return ready(w.api.pod(name)) })
+	return w.api.pod(name)
+}
+
+// untilGone waits for the end of every pod: no object, nothing in the runtime,
+// no control group, no worker.
+func (w *world) untilGone() {
+	w.t.Helper()
+	w.until("every pod has gone, object and remains", func() bool {
+		return len(w.api.names()) == 0 && len(w.left()) == 0 && w.host.cgroupCount() == 0
+	})
+}
+
+// left is what the runtime still has of ours.
+func (w *world) left() []string {
+	ids := map[string]string{}
+	for _, e := range w.rt.Log() {
+		switch e.Op {
+		case fake.OpRunSandbox:
+			ids[e.ID] = "sandbox of " + e.Pod
+		case fake.OpCreate:
+			ids[e.ID] = "container " + e.Name + " of " + e.Pod
+		case fake.OpRemove, fake.OpRemoveSandbox:
+			delete(ids, e.ID)
+		}
+	}
+	var out []string
+	for id, what := range ids {
+		if !strings.Contains(what, "foreign") {
+			out = append(out, what+" "+id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// checkLog looks for what must never be, whatever went wrong: two live instances
+// of one container, two live sandboxes of one pod, one attempt started twice.
+func (w *world) checkLog() {
+	live, sandbox := map[string]string{}, map[string]string{}
+	attempts := map[string]bool{}
+	for _, e := range w.rt.Log() {
+		key := e.Pod + " " + e.Name
+		switch e.Op {
+		case fake.OpRunSandbox:
+			if other := sandbox[e.Pod]; other != "" {
+				w.t.Errorf("pod %s got sandbox %.12s while %.12s was ready", e.Pod, e.ID, other)
+			}
+			sandbox[e.Pod] = e.ID
+		case fake.OpStopSandbox:
+			if sandbox[e.Pod] == e.ID {
+				delete(sandbox, e.Pod)
+			}
+		case fake.OpStart:
+			if other := live[key]; other != "" {
+				w.t.Errorf("container %s was started as %.12s while %.12s was running", key, e.ID, other)
+			}
+			live[key] = e.ID
+			if a := fmt.Sprintf("%s %d", key, e.Attempt); attempts[a] {
+				w.t.Errorf("container %s: attempt %d was started twice", key, e.Attempt)
+			} else {
+				attempts[a] = true
+			}
+		case fake.OpExit:
+			if live[key] == e.ID {
+				delete(live, key)
+			}
+		}
+	}
+}
+
+// dump tells what happened, for a test that failed.
+func (w *world) dump() {
+	for _, e := range w.rt.Log() {
+		w.t.Logf("%s %-12s %s %s/%d %.12s %d %s", e.Time.Format("05.000"), e.Op, e.Pod, e.Name, e.Attempt, e.ID, e.Code, e.Detail)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.events {
+		w.t.Log("event: ", e)
+	}
+}
+
+// why is the pod's own answer, for a test's failure.
+func (w *world) why(name string) string {
+	if w.node == nil {
+		return ""
+	}
+	r, _ := w.node.loop.Why(namespace, name)
+	return r.Phase + ": " + r.Reason
+}
+
+// instance is the ID of the container's newest instance in the API's status.
+func (w *world) instance(name, containerName string) string {
+	return strings.TrimPrefix(container(w.api.pod(name), containerName).ContainerID, "containerd://")
+}
+
+// newPod is a pod whose container "app" runs the script: see package
+// cri/fake/program.
+func newPod(name string, script ...string) *v1.Pod {
+	grace := int64(5)
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PodSpec{
+			NodeName: "node", RestartPolicy: v1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace,
+			Containers: []v1.Container{newContainer("app", script...)},
+		},
+	}
+}
+
+func newContainer(name string, script ...string) v1.Container {
+	if len(script) == 0 {
+		script = []string{"on-term 0", "wait"}
+	}
+	return v1.Container{
+		Name: name, Image: "registry.example/bowline-test:1", ImagePullPolicy: v1.PullIfNotPresent,
+		Command: []string{"/" + fake.TestImage}, Args: script,
+		TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: v1.TerminationMessageReadFile,
+	}
+}
+
+func with(p *v1.Pod, change func(*v1.Pod)) *v1.Pod {
+	change(p)
+	return p
+}
+
+var errLost = errors.New("connection lost for the test")
