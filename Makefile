@@ -14,11 +14,11 @@ build: ## build bin/bowline
 lab: ## build the lab's programs and install the Debian packages it needs
 	hack/build-lab.sh
 
-demo: build lab ## a whole cluster on this machine, a node made by Bowline, an application on it
-	hack/demo.sh
+demo: ## a whole cluster on this machine, a node made by Bowline, an application on it
+	@hack/demo.sh
 
 demo-down: ## take the demo down; nothing stays behind
-	hack/demo-down.sh
+	@hack/demo-down.sh
 
 test: build lab ## every test: unit, race, fake runtime, real containerd, real cluster
 	hack/test.sh

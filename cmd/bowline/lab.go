@@ -1,11 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -16,22 +16,16 @@ const labProgram = "bowline-lab"
 
 func labCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:                "lab up|down|status|kubectl|kubeconfig|load-image",
+		Use:                "lab up|down|status|kubectl|kubeconfig|load-image|exec",
 		Short:              "A whole Kubernetes cluster on this machine, to try Bowline on",
 		DisableFlagParsing: true,
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
 			program, err := findLab()
 			if err != nil {
 				return err
 			}
-			cmd := exec.Command(program, args...)
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-			err = cmd.Run()
-			var exit *exec.ExitError
-			if errors.As(err, &exit) {
-				return exitError(exit.ExitCode())
-			}
-			return err
+			// It takes this process over: signals, terminal and status are its own.
+			return fmt.Errorf("run %s: %w", program, syscall.Exec(program, append([]string{program}, args...), os.Environ()))
 		},
 	}
 }
@@ -44,6 +38,9 @@ func findLab() (string, error) {
 	}
 	if cache := os.Getenv("BOWLINE_CACHE"); cache != "" {
 		places = append(places, filepath.Join(cache, "bin"))
+	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		places = append(places, filepath.Join(cache, "bowline", "bin"))
 	}
 	places = append(places, "/var/cache/bowline/bin")
 	for _, dir := range places {

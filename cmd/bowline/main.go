@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -25,10 +24,6 @@ func main() {
 	if err == nil {
 		return
 	}
-	var exit exitError
-	if errors.As(err, &exit) {
-		os.Exit(int(exit))
-	}
 	for _, one := range each(err) {
 		fmt.Fprintln(os.Stderr, "bowline: "+one.Error())
 	}
@@ -42,12 +37,6 @@ func each(err error) []error {
 	}
 	return []error{err}
 }
-
-// exitError is the exit status of a program that was run for the user; it has
-// said by itself what was wrong.
-type exitError int
-
-func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 func run(ctx context.Context, args []string) error {
 	root := &cobra.Command{

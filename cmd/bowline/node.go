@@ -199,9 +199,10 @@ func (n *node) run(ctx context.Context) error {
 		if _, err := n.node.Pods().AddEventHandler(n.api.Handler(ctx)); err != nil {
 			return err
 		}
-		if err := n.api.Run(ctx); err != nil && ctx.Err() == nil {
+		if err := n.api.Run(ctx); err != nil {
 			return err
 		}
+		<-ctx.Done() // its handler and the hooks bring the changes from now on
 		return nil
 	})
 	part("node", n.node.Run)

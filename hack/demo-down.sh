@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Takes the demo down: Bowline, the cluster, and all that they made. It needs
+# nothing of it to be intact.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. hack/demo-lib.sh
+
+if [ ! -e "$dir" ]; then
+  echo "there is no demo in $dir"
+  exit 0
+fi
+if running; then
+  stop_bowline
+  echo "Bowline (process $pid) has ended"
+fi
+# The pods' containers are in the host's cgroup, and end with it.
+if [ -x "$bowline" ]; then lab down; else "${BOWLINE_CACHE:-/var/cache/bowline}/bin/bowline-lab" --dir "$dir" down; fi

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# A whole cluster on this machine, a node of it made by Bowline, an application on
+# the node. What runs already is left as it is. hack/demo-down.sh removes it all.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. hack/demo-lib.sh
+
+began=$SECONDS
+trap 'failed $?' EXIT
+failed() {
+  [ "$1" = 0 ] && return
+  printf '\n%sThe demo did not come up.%s' "$bold" "$plain"
+  if [ -s "$own/log" ]; then printf ' The end of Bowline'\''s log, %s:\n' "$own/log"; tail -n 8 "$own/log" | cut -c 1-200; else echo; fi
+  echo "make demo goes on from where it is; make demo-down takes away what there is."
+}
+
+# show COMMAND...: the command as a user would type it, then what it says.
+show() {
+  printf '%s$ %s%s\n' "$dim" "$*" "$plain"
+  "$@" | sed 's/^/  /'
+}
+kubectl() { lab kubectl "$@"; }
+bowline() { KUBECONFIG=$dir/kubeconfig/admin.kubeconfig "$bowline" "$@"; }
+curl() { # a machine without it asks from a pod
+  if type -P curl >/dev/null; then command curl -sS --max-time 10 "$@"; else kubectl exec shell -- wget -q -O - "$@"; fi
+}
+# until_true SECONDS WHAT COMMAND...
+until_true() {
+  local limit=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@" >/dev/null 2>&1; do
+    if ((SECONDS > limit)); then echo "$what: not in time" >&2; return 1; fi
+    sleep 0.2
+  done
+}
+# awaits COMMAND...: in silence, for as long as Bowline runs.
+awaits() {
+  "$@" >/dev/null &
+  while kill -0 $! 2>/dev/null; do
+    running || { kill $!; echo "Bowline has ended" >&2; return 1; }
+    sleep 0.1
+  done
+  wait $!
+}
+
+step "Building (nothing to do where nothing has changed; Kubernetes takes some minutes the first time)"
+hack/build-lab.sh | sed 's/^/  /'
+make --no-print-directory -s build
+echo "  Bowline is $bowline, $(du -h --apparent-size "$bowline" | cut -f1)"
+
+step "A cluster on this machine, with one host that is no node yet"
+lab up --hosts 1 2>&1 | sed 's/^/  /'
+
+mkdir -p "$own"
+# Of a JSON document with one key a line.
+field() { lab status -o json | grep -m 1 "\"$1\":" | cut -d'"' -f4; }
+node_ip=$(lab status -o json | sed -n '/"hosts"/,$ s/.*"ip": "\([^"]*\)".*/\1/p' | head -n 1)
+cat >"$own/config.yaml.new" <<Y
+apiVersion: bowline.io/v1alpha1
+kind: BowlineConfiguration
+clusterDNS: ["$(field dnsIP)"]
+hosts:
+- nodeName: host1
+  endpoint: unix:///run/containerd/containerd.sock
+  kubeconfig: $dir/kubeconfig/host1.kubeconfig
+  nodeIP: $node_ip
+  server:
+    tlsCertFile: $dir/pki/host1-serving.crt
+    tlsPrivateKeyFile: $dir/pki/host1-serving.key
+  authentication:
+    x509: {clientCAFile: $dir/pki/ca.crt}
+Y
+
+step "Bowline makes a node of the host's containerd"
+if running && cmp -s "$bowline" "$own/program" && cmp -s "$own/config.yaml" "$own/config.yaml.new"; then
+  rm "$own/config.yaml.new"
+  echo "  it runs already, process $pid"
+else
+  if running; then
+    echo "  it has changed: process $pid ends, its containers live on and are adopted"
+    stop_bowline
+  fi
+  mv "$own/config.yaml.new" "$own/config.yaml"
+  cp "$bowline" "$own/program.new" && mv "$own/program.new" "$own/program"
+  # The process keeps its ID on its way into the host: each step is an exec.
+  setsid "$bowline" lab --dir "$dir" exec host1 -- "$own/program" run --config "$own/config.yaml" \
+    </dev/null >>"$own/log" 2>&1 &
+  echo "$! $(born $!)" >"$own/process"
+  running
+  echo "  process $pid, log $own/log"
+fi
+node_ready() {
+  running || { echo "Bowline has ended" >&2; exit 1; }
+  [ "$(kubectl get node host1 -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}')" = True ]
+}
+until_true 60 "the node's readiness" node_ready
+show kubectl get nodes
+
+step "A web application: three replicas behind a Service"
+show kubectl apply -f hack/demo/web.yaml
+awaits kubectl -n kube-system rollout status deployment/coredns --timeout=90s
+awaits kubectl rollout status deployment/web --timeout=90s
+awaits kubectl wait --for=condition=Ready pod/shell --timeout=90s
+show kubectl get pods -A
+
+step "Requests through the Service: from this machine by the node's port, from a pod by name"
+until_true 30 "the Service" curl "http://$node_ip:30080/"
+show curl "http://$node_ip:30080/"
+show kubectl exec shell -- wget -q -O - http://web/
+
+step "Its log, and why a pod is as it is"
+pod=$(kubectl get pods -l app=web -o 'jsonpath={.items[0].metadata.name}')
+show kubectl logs -l app=web --prefix --tail=2
+show bowline why pod "default/$pod"
+
+step "Up after $((SECONDS - began)) s, and left running. Go on with"
+cat <<T
+  alias kubectl='$bowline lab --dir $dir kubectl'
+  kubectl scale deployment web --replicas=20; kubectl get pods -w
+  kubectl set image deployment/web web=registry.lab/web:v2
+  kubectl exec -it shell -- sh
+  kill -9 $pid; kubectl get pods     ${dim}# Bowline is gone, the pods are not; make demo brings it back, and it adopts them${plain}
+  make demo-down                     ${dim}# leaves nothing behind${plain}
+T
