@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -38,6 +39,7 @@ type api struct {
 	pods    map[string]*v1.Pod // by name; all in namespace "ns"
 	deleted []types.UID        // UIDs whose object has gone, in order
 	source  *config.PodConfig  // nil while no node is up
+	unready []string           // pods, not being deleted, that a status made unready
 	down    bool               // every call on pods fails
 }
 
@@ -99,6 +101,9 @@ func (a *api) patch(act clienttesting.PatchActionImpl) (*v1.Pod, error) {
 		return nil, err
 	}
 	a.noBackwards(p, next)
+	if ready(p) && !ready(next) && p.DeletionTimestamp == nil {
+		a.unready = append(a.unready, p.Name)
+	}
 	a.store(next)
 	return next.DeepCopy(), nil
 }
@@ -251,6 +256,13 @@ func (a *api) names() []string {
 		names = append(names, name)
 	}
 	return names
+}
+
+// everUnready are the pods that went from ready to unready.
+func (a *api) everUnready() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.unready)
 }
 
 func ready(p *v1.Pod) bool {

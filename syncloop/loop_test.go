@@ -1,9 +1,17 @@
 package syncloop_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clienttesting "k8s.io/client-go/testing"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
 )
@@ -33,5 +41,303 @@ func TestPodRunsAndIsDeleted(t *testing.T) {
 	}
 	if !w.event("Normal Killing Stopping container app") {
 		t.Error("no Killing event")
+	}
+}
+
+func TestRestartPolicies(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		policy v1.RestartPolicy
+		script []string
+		phase  v1.PodPhase // "" : it goes on, in back-off
+	}{
+		{"always-fail", v1.RestartPolicyAlways, []string{"exit 1"}, ""},
+		{"always-done", v1.RestartPolicyAlways, []string{"exit 0"}, ""},
+		{"onfailure-fail", v1.RestartPolicyOnFailure, []string{"exit 1"}, ""},
+		{"onfailure-done", v1.RestartPolicyOnFailure, []string{"exit 0"}, v1.PodSucceeded},
+		{"never-fail", v1.RestartPolicyNever, []string{"exit 3"}, v1.PodFailed},
+		{"never-done", v1.RestartPolicyNever, []string{"exit 0"}, v1.PodSucceeded},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := up(t)
+			w.api.create(with(newPod(tc.name, tc.script...), func(p *v1.Pod) { p.Spec.RestartPolicy = tc.policy }))
+			if tc.phase == "" {
+				w.until("it waits in back-off after one restart", func() bool {
+					p := w.api.pod(tc.name)
+					return waitingReason(p, "app") == "CrashLoopBackOff" && container(p, "app").RestartCount == 1
+				})
+				if n := w.rt.Count(fake.OpStart, "app"); n != 2 {
+					t.Errorf("%d starts", n)
+				}
+				if container(w.api.pod(tc.name), "app").LastTerminationState.Terminated == nil {
+					t.Error("no last termination state")
+				}
+				if !w.event("Warning BackOff Back-off restarting failed container app") {
+					t.Error("no BackOff event")
+				}
+				in, err := w.node.loop.Instance(t.Context(), namespace, tc.name, "", "app", true)
+				if err != nil || in.ID != w.rt.Log()[w.at(fake.OpStart, "app", 1)].ID {
+					t.Errorf("between two instances the previous one is %+v, %v", in, err)
+				}
+			} else {
+				w.until("it ends", func() bool { return w.api.pod(tc.name).Status.Phase == tc.phase })
+				w.until("its sandbox is stopped and its worker ends", func() bool {
+					r, ok := w.node.loop.Why(namespace, tc.name)
+					return w.rt.Count(fake.OpStopSandbox, "") == 1 && ok && r.Phase == "Gone"
+				})
+				if n := w.rt.Count(fake.OpRemove, ""); n != 0 {
+					t.Errorf("%d containers were removed: their logs are still wanted", n)
+				}
+			}
+			w.api.delete(tc.name, 5)
+			w.untilGone()
+		})
+	}
+}
+
+func TestInitContainersAndSidecars(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	always := v1.ContainerRestartPolicyAlways
+	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+		side := newContainer("side")
+		side.RestartPolicy = &always
+		p.Spec.InitContainers = []v1.Container{newContainer("first", "exit 0"), side, newContainer("second", "exit 0")}
+	}))
+	w.untilReady("web")
+	w.api.delete("web", 5)
+	w.untilGone()
+	order := []int{w.at(fake.OpExit, "first", 0), w.at(fake.OpStart, "side", 0), w.at(fake.OpStart, "second", 0),
+		w.at(fake.OpExit, "second", 0), w.at(fake.OpStart, "app", 0), w.at(fake.OpExit, "app", 0), w.at(fake.OpTerm, "side", 0)}
+	for i := range order {
+		if order[i] < 0 || i > 0 && order[i] < order[i-1] {
+			t.Fatalf("first, side, second, app, and back: at %v in the log", order)
+		}
+	}
+}
+
+func TestInitContainerThatFailsIsRunAgain(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+		p.Spec.InitContainers = []v1.Container{newContainer("setup", "exit 1")}
+	}))
+	w.until("back-off", func() bool { return waitingReason(w.api.pod("web"), "setup") == "CrashLoopBackOff" })
+	if n := w.rt.Count(fake.OpStart, "app"); n != 0 {
+		t.Errorf("the main container was started %d times", n)
+	}
+	w.api.delete("web", 1)
+	w.untilGone()
+}
+
+func TestImageThatFailsAtFirst(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.rt.Inject("PullImage", fake.Fault{Before: status.Error(codes.Unknown, "no such image")})
+	w.api.create(newPod("web"))
+	w.until("the status says why", func() bool { return waitingReason(w.api.pod("web"), "app") == "ErrImagePull" })
+	if !w.event("Warning Failed Failed to pull image") {
+		t.Error("no event of the failed pull")
+	}
+	w.within(30*time.Second, "it runs after the back-off", func() bool { return ready(w.api.pod("web")) })
+	w.api.delete("web", 1)
+	w.untilGone()
+}
+
+func TestConfigMapThatComesLate(t *testing.T) {
+	t.Parallel()
+	fromEnv := func(p *v1.Pod) {
+		p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "KEY", ValueFrom: &v1.EnvVarSource{
+			ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "late"}, Key: "key"}}}}
+	}
+	fromVolume := func(p *v1.Pod) {
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
+			ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "late"}}}}}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	}
+	for name, tc := range map[string]struct {
+		change func(*v1.Pod)
+		reason string
+		event  string
+	}{
+		"environment": {fromEnv, "CreateContainerConfigError", `Warning Failed Error: configmap "late" not found`},
+		"volume":      {fromVolume, "ContainerCreating", "Warning FailedMount "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := up(t)
+			w.api.create(with(newPod("web"), tc.change))
+			w.until("the status and an event say why", func() bool {
+				return waitingReason(w.api.pod("web"), "app") == tc.reason && w.event(tc.event)
+			})
+			w.until("the object is watched", func() bool {
+				return slices.ContainsFunc(w.api.client.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() == "watch" })
+			})
+			cm := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "late", ResourceVersion: "1"}, Data: map[string]string{"key": "value"}}
+			if _, err := w.api.client.CoreV1().ConfigMaps(namespace).Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w.untilReady("web")
+			w.api.delete("web", 1)
+			w.untilGone()
+		})
+	}
+}
+
+func execOf(steps ...string) v1.ProbeHandler {
+	return v1.ProbeHandler{Exec: &v1.ExecAction{Command: append([]string{"/" + fake.TestImage}, steps...)}}
+}
+
+func TestLivenessProbeRestarts(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+		p.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: execOf("out broken", "exit 1"), PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1}
+	}))
+	w.until("it is restarted", func() bool { return container(w.api.pod("web"), "app").RestartCount >= 1 })
+	if !w.event("Normal Killing Container app failed liveness probe, will be restarted") {
+		t.Error("no Killing event")
+	}
+	w.api.delete("web", 1)
+	w.untilGone()
+}
+
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	hook := func(step string) *v1.LifecycleHandler {
+		return &v1.LifecycleHandler{Exec: execOf(step).Exec}
+	}
+	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: hook("out started"), PreStop: hook("out stopping")}
+		p.Spec.Containers = append(p.Spec.Containers, newContainer("later"))
+	}))
+	w.untilReady("web")
+	w.api.delete("web", 5)
+	w.untilGone()
+	if a, b := w.at(fake.OpExec, "app", 0), w.at(fake.OpStart, "later", 0); a < 0 || b < a {
+		t.Errorf("postStart at %d, the next container at %d", a, b)
+	}
+	if a, b := w.at(fake.OpExec, "app", 1), w.at(fake.OpTerm, "app", 0); a < 0 || b < a {
+		t.Errorf("preStop at %d, SIGTERM at %d", a, b)
+	}
+	if n := w.rt.Count(fake.OpExec, ""); n != 2 {
+		t.Errorf("%d hooks were run", n)
+	}
+}
+
+func TestPostStartThatFailsEndsTheContainer(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+		p.Spec.RestartPolicy = v1.RestartPolicyNever
+		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: execOf("exit 1").Exec}}
+	}))
+	w.until("the container is stopped and the pod over", func() bool { return done(w.api.pod("web")) })
+	if !w.event("Warning FailedPostStartHook") {
+		t.Error("no event")
+	}
+	w.api.delete("web", 1)
+	w.untilGone()
+}
+
+func TestContainerThatIgnoresTermIsKilled(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.api.create(newPod("web", "ignore-term", "wait"))
+	w.untilReady("web")
+	w.api.delete("web", 1)
+	w.untilGone()
+	if w.rt.Count(fake.OpTerm, "app") != 1 || w.rt.Count(fake.OpKill, "app") != 1 {
+		t.Errorf("%d SIGTERM, %d SIGKILL", w.rt.Count(fake.OpTerm, "app"), w.rt.Count(fake.OpKill, "app"))
+	}
+}
+
+// A pod that is deleted before anything of it was made leaves nothing behind.
+func TestDeletionBeforeTheBeginning(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fake.Config{})
+	w.api.create(newPod("web"))
+	w.api.delete("web", 30)
+	w.up()
+	w.untilGone()
+	if n := w.rt.Count(fake.OpRunSandbox, ""); n != 0 {
+		t.Errorf("%d sandboxes were made", n)
+	}
+}
+
+func TestEphemeralContainerSeesItsTarget(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.api.create(newPod("web"))
+	w.untilReady("web")
+	target := make(chan string, 1)
+	w.rt.Inject("CreateContainer", fake.Fault{Times: -1, Match: func(req any) bool {
+		select {
+		case target <- req.(*runtimeapi.CreateContainerRequest).GetConfig().GetLinux().GetSecurityContext().GetNamespaceOptions().GetTargetId():
+		default:
+		}
+		return false
+	}})
+	w.api.update("web", func(p *v1.Pod) {
+		c := newContainer("debug", "exit 0")
+		p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon(c), TargetContainerName: "app"}}
+	})
+	if got, want := <-target, w.instance("web", "app"); got != want {
+		t.Errorf("target %q, want %q", got, want)
+	}
+	w.until("it has run", func() bool { return container(w.api.pod("web"), "debug").State.Terminated != nil })
+	w.api.delete("web", 1)
+	w.untilGone()
+	if n := w.rt.Count(fake.OpStart, "debug"); n != 1 {
+		t.Errorf("it was started %d times", n)
+	}
+}
+
+// A pod of the same name under another UID is another pod: its beginning does
+// not wait for the end of the first, and neither writes the other's status.
+func TestRecreatedPod(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.api.create(newPod("web", "ignore-term", "wait"))
+	first := w.untilReady("web")
+	second := w.api.recreate(newPod("web"))
+	w.until("the second is ready", func() bool { p := w.api.pod("web"); return p.UID == second.UID && ready(p) })
+	if exit := w.at(fake.OpExit, "app", 0); exit >= 0 && exit < w.at(fake.OpStart, "app", 1) {
+		t.Error("the second waited for the end of the first")
+	}
+	w.until("the first is gone", func() bool { return len(w.left()) == 2 })
+	for _, what := range w.left() {
+		if strings.Contains(what, string(first.UID)) {
+			t.Errorf("left of the first: %s", what)
+		}
+	}
+	if !ready(w.api.pod("web")) {
+		t.Error("the second is not ready any more")
+	}
+	w.api.delete("web", 1)
+	w.untilGone()
+}
+
+func TestForcedDeletionInMidStart(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{"PullImage", "RunPodSandbox", "CreateContainer", "StartContainer"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			w := up(t)
+			hold := make(chan struct{})
+			w.rt.Inject(method, fake.Fault{Hold: hold})
+			w.api.create(newPod("web"))
+			w.until("the call is under way", func() bool { return w.rt.Calls(method) > 0 })
+			w.api.delete("web", 0)
+			w.until("the worker ends the pod", func() bool {
+				r, _ := w.node.loop.Why(namespace, "web")
+				return r.Phase != "Syncing"
+			})
+			close(hold)
+			w.untilGone()
+		})
 	}
 }

@@ -2,7 +2,6 @@ package syncloop_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	goruntime "runtime"
@@ -148,6 +147,18 @@ type node struct {
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 	client *cri.Client
+	log    klog.Logger
+}
+
+// errorLogs are the errors that this life has logged.
+func (n *node) errorLogs() []string {
+	var out []string
+	for _, e := range n.log.GetSink().(ktesting.Underlier).GetBuffer().Data() {
+		if e.Type == ktesting.LogError {
+			out = append(out, e.Message)
+		}
+	}
+	return out
 }
 
 // recorder gathers events as "TYPE REASON MESSAGE".
@@ -171,6 +182,13 @@ type podEvents struct{ recorder }
 
 func (e podEvents) Event(p *v1.Pod, container, kind, reason, message string) {
 	syncloop.Event(e.recorder, p, container, kind, reason, message)
+}
+
+// warnings are the events of type Warning.
+func (w *world) warnings() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(w.events), func(e string) bool { return !strings.HasPrefix(e, "Warning ") })
 }
 
 // event says whether an event with this beginning was recorded.
@@ -207,7 +225,7 @@ func (w *world) up() {
 func (w *world) build() (*node, error) {
 	log := ktesting.NewLogger(w.t, ktesting.NewConfig(ktesting.Verbosity(0), ktesting.BufferLogs(true)))
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), log))
-	n := &node{cancel: cancel}
+	n := &node{cancel: cancel, log: log}
 	client, err := cri.Connect(ctx, cri.Config{Dial: w.rt.Dial, Hook: w.criHook})
 	if err != nil {
 		cancel()
@@ -420,6 +438,29 @@ func (w *world) why(name string) string {
 	return r.Phase + ": " + r.Reason
 }
 
+// untilSettled waits until the pod's worker says that nothing is to be done.
+func (w *world) untilSettled(name string) {
+	w.t.Helper()
+	w.until("pod "+name+" is settled", func() bool {
+		r, ok := w.node.loop.Why(namespace, name)
+		return ok && len(r.InFlight) == 0 && r.Reason == "every container is as it should be"
+	})
+}
+
+// at is the place in the runtime's log of the n-th entry, from 0, of this
+// operation on this container; -1 if there is none.
+func (w *world) at(op fake.Op, name string, n int) int {
+	for i, e := range w.rt.Log() {
+		if e.Op == op && e.Name == name {
+			if n == 0 {
+				return i
+			}
+			n--
+		}
+	}
+	return -1
+}
+
 // instance is the ID of the container's newest instance in the API's status.
 func (w *world) instance(name, containerName string) string {
 	return strings.TrimPrefix(container(w.api.pod(name), containerName).ContainerID, "containerd://")
@@ -453,5 +494,3 @@ func with(p *v1.Pod, change func(*v1.Pod)) *v1.Pod {
 	change(p)
 	return p
 }
-
-var errLost = errors.New("connection lost for the test")
