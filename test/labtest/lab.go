@@ -85,6 +85,7 @@ func Program(name string) string { return filepath.Join(Cache(), "bin", name) }
 func Start(ctx context.Context, dir string, hosts int) (*Lab, error) {
 	l := &Lab{Dir: dir}
 	if out, err := l.Command(ctx, "up", "--hosts", fmt.Sprint(hosts)).CombinedOutput(); err != nil {
+		_ = l.Down(context.WithoutCancel(ctx)) // what of it came up
 		return nil, fmt.Errorf("bring the lab up: %w\n%s", err, out)
 	}
 	if err := l.connect(ctx); err != nil {
