@@ -171,10 +171,10 @@ func (w *Writer) patch(ctx context.Context, e *entry, object pod.Ref, api, wante
 			e.futile, e.futileRV = body, rv
 		}
 		e.sent = max(e.sent, version)
-	case apierrors.IsNotFound(err):
-		w.finish(e)
-	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
-		// Another UID under this name, or what we knew of it is too old.
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err):
+		// No object, or another UID under this name, or what we knew of it is too
+		// old. A read decides: NodeRestriction says "not found" of a pod that the
+		// API server has stored and not yet shown to its own caches.
 		if p, getErr := w.get(ctx, e, object); getErr != nil || p == nil {
 			return getErr
 		}
@@ -192,10 +192,10 @@ func (w *Writer) delete(ctx context.Context, e *entry, object pod.Ref) error {
 		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(object.UID)),
 	})
 	switch {
-	case err == nil, apierrors.IsNotFound(err):
+	case err == nil:
 		w.finish(e)
 		return nil
-	case apierrors.IsConflict(err):
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		if p, getErr := w.get(ctx, e, object); getErr != nil || p == nil {
 			return getErr
 		}

@@ -450,6 +450,36 @@ func TestAbsentAndForbiddenEndTheRetries(t *testing.T) {
 	})
 }
 
+// TestNotFoundIsReadAgain: NodeRestriction answers "not found" for a pod that
+// its own cache does not show yet. The object is there, and is written.
+func TestNotFoundIsReadAgain(t *testing.T) {
+	for _, verb := range []string{"patch", "delete"} {
+		t.Run(verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &api{}
+				w, _ := start(t, a, nil)
+				p := a.edit(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+				lagging := 2
+				a.setFail(func(v string) error {
+					if v == verb && lagging > 0 {
+						lagging--
+						return apierrors.NewNotFound(gr, "p")
+					}
+					return nil
+				})
+				w.Set(p, running(v1.ConditionTrue))
+				done := false
+				w.Final(refOf(p), func() { done = true })
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				if !done || len(a.bodies) != 1 || a.present() != nil {
+					t.Errorf("done %t, %d patches taken, object %v; want it written and deleted", done, len(a.bodies), a.present())
+				}
+			})
+		})
+	}
+}
+
 func TestMirrorPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}

@@ -15,6 +15,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -178,6 +179,14 @@ func (m *Manager) refresh(ctx context.Context, k key, e *entry, now time.Time) e
 		request.Spec.ExpirationSeconds = &k.expiration
 	}
 	answer, err := m.client.ServiceAccounts(k.namespace).CreateToken(ctx, k.account, request, metav1.CreateOptions{})
+	for pause := firstLag; err != nil && e.token == "" && lags(err, k) && pause <= lastLag; pause *= 2 {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+		answer, err = m.client.ServiceAccounts(k.namespace).CreateToken(ctx, k.account, request, metav1.CreateOptions{})
+	}
 	if err != nil {
 		return err
 	}
@@ -195,6 +204,28 @@ func (m *Manager) refresh(ctx context.Context, k key, e *entry, now time.Time) e
 	e.expires = now.Add(life)
 	e.due = now.Add(min(life*4/5, maxAge) - m.jitter())
 	return nil
+}
+
+// The API server may show us a pod before it shows it to its own admission and
+// its node authorizer. The pauses of a request that meets this double from the
+// first to the last; a back-off of the volume would cost the pod's start more.
+const (
+	firstLag = 20 * time.Millisecond
+	lastLag  = 320 * time.Millisecond
+)
+
+// lags reports whether the API server denies what it may soon know: the pod, or
+// that the pod is this node's.
+func lags(err error, k key) bool {
+	var status apierrors.APIStatus
+	if apierrors.IsForbidden(err) {
+		return true
+	}
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	d := status.Status().Details
+	return d != nil && d.Kind == "pods" && d.Name == k.pod
 }
 
 func (k key) error(expired bool, err error) *Error {

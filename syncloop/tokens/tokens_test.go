@@ -200,6 +200,34 @@ func TestFirstFetchFails(t *testing.T) {
 	}
 }
 
+// TestAPodThatTheServerKnowsLate: its admission or its node authorizer may lag
+// behind the watch that showed us the pod.
+func TestAPodThatTheServerKnowsLate(t *testing.T) {
+	for name, late := range map[string]error{
+		"admission":  apierrors.NewNotFound(v1.Resource("pods"), "p"),
+		"authorizer": apierrors.NewForbidden(v1.Resource("serviceaccounts"), "robot", errors.New("no relationship found")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				i := &issuer{err: late}
+				m := manager(t, i)
+				time.AfterFunc(100*time.Millisecond, func() { i.fail(nil) })
+				began := time.Now()
+				if _, err := m.Token(t.Context(), testPod("u"), "", 0); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took > 200*time.Millisecond {
+					t.Errorf("took %s", took)
+				}
+				i.fail(late)
+				if _, err := m.Token(t.Context(), testPod("v"), "", 0); err == nil {
+					t.Error("a pod that stays unknown got a token")
+				}
+			})
+		})
+	}
+}
+
 func TestSilentServerHasADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manager(t, &issuer{delay: time.Hour})
