@@ -71,7 +71,15 @@ func (b *bench) repetition(ctx context.Context, i int) error {
 
 // fresh gives a host without a trace of the system before, the images pulled.
 func (b *bench) fresh(ctx context.Context) (kubernetes.Interface, error) {
-	if _, err := b.lab.do(ctx, "reset", theHost); err != nil {
+	// A machine that is busy with something else may make the host late.
+	_, err := b.lab.do(ctx, "reset", theHost)
+	for range 3 {
+		if err == nil {
+			break
+		}
+		_, err = b.lab.do(ctx, "reset", theHost)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := b.lab.read(ctx); err != nil {
