@@ -2,9 +2,7 @@ module github.com/bowline-k8s/bowline/lab/coredns
 
 go 1.26.0
 
-require (
-	github.com/coredns/coredns v1.15.0
-)
+require github.com/coredns/coredns v1.15.0
 
 require (
 	github.com/apparentlymart/go-cidr v1.1.1 // indirect
