@@ -40,6 +40,7 @@ type api struct {
 	deleted []types.UID        // UIDs whose object has gone, in order
 	source  *config.PodConfig  // nil while no node is up
 	unready []string           // pods, not being deleted, that a status made unready
+	blind   bool               // show does nothing
 	down    bool               // every call on pods fails
 }
 
@@ -164,6 +165,9 @@ func (a *api) remove(p *v1.Pod) {
 func (a *api) show(source *config.PodConfig) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.blind {
+		return
+	}
 	a.source = source
 	for _, p := range a.pods {
 		source.Set(config.SourceAPI, p)

@@ -142,12 +142,13 @@ func up(t testing.TB) *world {
 
 // node is one life of the process.
 type node struct {
-	loop   *syncloop.Loop
-	pleg   *pleg.Generator
-	cancel context.CancelFunc
-	ended  sync.WaitGroup
-	client *cri.Client
-	log    klog.Logger
+	loop    *syncloop.Loop
+	pleg    *pleg.Generator
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
+	client  *cri.Client
+	log     klog.Logger
+	sources *config.PodConfig
 }
 
 // errorLogs are the errors that this life has logged.
@@ -238,14 +239,15 @@ func (w *world) build() (*node, error) {
 		Hooks:    &lifecycle.Runner{Exec: client, Dial: w.host},
 		Services: corelisters.NewServiceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})),
 		Machine: spec.Machine{RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs"), CgroupDriver: "cgroupfs",
-			CgroupVersion: 2, Owner: owner, Hostname: "machine", MemoryBytes: 1 << 30, CPUs: 2, HostIPs: []string{"192.0.2.1"}},
+			CgroupVersion: 2, Owner: owner, Hostname: "machine", MemoryBytes: 1 << 30, CPUs: 2, HostIPs: []string{"192.0.2.1"},
+			ClusterDNS: []string{"198.51.100.53"}, ClusterDomain: "cluster.local"},
 		NodeName: "node", RuntimeName: "containerd", ContainerLogsDir: filepath.Join(w.dir, "links"),
 	}
 	if c.PLEG, err = pleg.New(pleg.Config{Runtime: client, Files: w.host, Owner: owner, IsNotFound: cri.IsNotFound,
 		Hints: hints(client), Relist: 100 * time.Millisecond}); err != nil {
 		return nil, err
 	}
-	n.pleg = c.PLEG
+	n.pleg, n.sources = c.PLEG, c.Sources
 	if c.Objects, err = objects.New(objects.Config{Client: w.api.client}); err != nil {
 		return nil, err
 	}
@@ -268,6 +270,9 @@ func (w *world) build() (*node, error) {
 	}
 	if n.loop, err = syncloop.New(c); err != nil {
 		return nil, err
+	}
+	if err := c.PLEG.Relist(ctx); err != nil {
+		log.V(1).Info("The first look failed", "err", err) // the loop has to live with it
 	}
 	for _, run := range []func(context.Context) error{c.PLEG.Run, c.Sources.Run, c.Objects.Run, c.Tokens.Run, c.Prober.Run, c.Status.Run, n.loop.Run} {
 		n.ended.Go(func() {

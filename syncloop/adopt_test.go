@@ -1,0 +1,390 @@
+package syncloop_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// mutations are the calls that change the runtime.
+var mutations = []string{"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer"}
+
+func (w *world) mutations() []int {
+	var n []int
+	for _, m := range mutations {
+		n = append(n, w.rt.Calls(m))
+	}
+	return n
+}
+
+// A new process finds everything as it was, touches nothing, and no status goes
+// backwards, readiness included.
+func TestAdoption(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	always := v1.ContainerRestartPolicyAlways
+	probe := &v1.Probe{ProbeHandler: execOf("exit 0"), PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3, SuccessThreshold: 1}
+	w.api.create(with(newPod("full"), func(p *v1.Pod) {
+		side := newContainer("side")
+		side.RestartPolicy, side.StartupProbe = &always, probe
+		p.Spec.InitContainers = []v1.Container{newContainer("setup", "exit 0"), side}
+		p.Spec.Containers[0].ReadinessProbe = probe
+		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: execOf("out hooked").Exec}}
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	}))
+	w.api.create(newPod("plain"))
+	w.untilReady("full")
+	w.untilReady("plain")
+	if err := w.rt.Exit(w.instance("plain", "app"), 7); err != nil {
+		t.Fatal(err)
+	}
+	w.until("plain runs again", func() bool { p := w.api.pod("plain"); return container(p, "app").RestartCount == 1 && ready(p) })
+	w.api.create(with(newPod("over", "exit 0"), func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }))
+	w.until("over has ended", func() bool { return done(w.api.pod("over")) && w.rt.Count(fake.OpStopSandbox, "") == 1 })
+	w.untilSettled("full")
+	w.untilSettled("plain")
+
+	before, starts := w.mutations(), []string{w.instance("full", "app"), w.instance("plain", "app")}
+	unready := len(w.api.everUnready())
+	for range 3 {
+		w.down()
+		w.up()
+		w.untilSettled("full")
+		w.untilSettled("plain")
+		w.until("the worker of the pod that is over ends", func() bool {
+			r, _ := w.node.loop.Why(namespace, "over")
+			return r.Phase == "Gone"
+		})
+	}
+	after := w.mutations()
+	before[1], after[1] = 0, 0
+	if !slices.Equal(before, after) {
+		t.Errorf("calls of %v: %v before, %v after", mutations, before, after)
+	}
+	// Stopping a sandbox is how its network is known to be released, after a
+	// restart too; nothing else may be called, and it may stop nothing.
+	if n := w.rt.Count(fake.OpStopSandbox, ""); n != 1 {
+		t.Errorf("%d sandboxes were stopped", n)
+	}
+	if got := []string{w.instance("full", "app"), w.instance("plain", "app")}; !slices.Equal(got, starts) {
+		t.Errorf("instances %v, want %v", got, starts)
+	}
+	if n := len(w.api.everUnready()); n != unready {
+		t.Errorf("pods became unready: %v", w.api.everUnready())
+	}
+	hooks := 0
+	for _, e := range w.rt.Log() {
+		if e.Op == fake.OpExec && strings.Contains(e.Detail, "hooked") {
+			hooks++
+		}
+	}
+	if hooks != 1 {
+		t.Errorf("the postStart hook was run %d times", hooks)
+	}
+	for _, name := range []string{"full", "plain", "over"} {
+		w.api.delete(name, 5)
+	}
+	w.untilGone()
+}
+
+// foreign makes a sandbox with a container of another owner.
+func (w *world) foreign() (sandboxID, containerID string) {
+	w.t.Helper()
+	ctx := context.Background()
+	client, err := cri.Connect(ctx, cri.Config{Dial: w.rt.Dial})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer client.Close()
+	labels := map[string]string{pod.LabelPodUID: "foreign-uid", pod.LabelPodName: "foreign", pod.LabelPodNamespace: namespace, pod.LabelContainerName: "foreign"}
+	sb := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "foreign", Namespace: namespace, Uid: "foreign-uid"}, Labels: labels}
+	if sandboxID, err = client.RunPodSandbox(ctx, sb, ""); err != nil {
+		w.t.Fatal(err)
+	}
+	image := &runtimeapi.ImageSpec{Image: "registry.example/other:1"}
+	if _, err := client.PullImage(ctx, image, nil, nil); err != nil {
+		w.t.Fatal(err)
+	}
+	c := &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "foreign"}, Image: image, Labels: labels}
+	if containerID, err = client.CreateContainer(ctx, sandboxID, c, sb); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := client.StartContainer(ctx, containerID); err != nil {
+		w.t.Fatal(err)
+	}
+	return sandboxID, containerID
+}
+
+// What runs with our stamp and has no pod any more is ended, its preStop hook
+// included; what carries another's stamp, or none, is not touched.
+func TestOrphansAndForeigners(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.foreign()
+	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: execOf("out stopping").Exec}}
+	}))
+	w.untilReady("web")
+	w.down()
+	w.api.delete("web", 0)
+	w.up()
+	w.untilGone()
+	if w.rt.Count(fake.OpExec, "app") != 1 {
+		t.Error("the preStop hook was not run")
+	}
+	for _, e := range w.rt.Log() {
+		if !strings.Contains(e.Pod, "foreign") {
+			continue
+		}
+		switch e.Op {
+		case fake.OpTerm, fake.OpKill, fake.OpExit, fake.OpRemove, fake.OpStopSandbox, fake.OpRemoveSandbox:
+			t.Errorf("a foreign container met %s", e.Op)
+		}
+	}
+}
+
+// Nothing is an orphan before the sources have shown their pods.
+func TestNoOrphansBeforeTheSourcesAreSeen(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.api.create(newPod("web"))
+	w.untilReady("web")
+	w.down()
+	w.api.mu.Lock()
+	w.api.blind = true
+	w.api.mu.Unlock()
+	w.up()
+	// Longer than the housekeeping period, which is what would collect it.
+	turns := time.After(3 * time.Second)
+	w.until("housekeeping has come by", func() bool {
+		select {
+		case <-turns:
+			return true
+		default:
+			return false
+		}
+	})
+	if n := w.rt.Count(fake.OpTerm, ""); n != 0 {
+		t.Fatal("a pod was ended that no source had had the time to show")
+	}
+	w.api.mu.Lock()
+	w.api.blind = false
+	w.api.mu.Unlock()
+	w.api.show(w.node.sources)
+	w.untilSettled("web")
+	w.api.delete("web", 1)
+	w.untilGone()
+	if n := w.rt.Count(fake.OpStart, "app"); n != 1 {
+		t.Errorf("%d starts", n)
+	}
+}
+
+// A process that ends in the middle of anything logs no error and tells no
+// failure, and the next one brings the pod up with nothing made twice.
+func TestShutdownInMidOperation(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{"PullImage", "ImageStatus", "RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync", "StopContainer", "StopPodSandbox", "RemovePodSandbox"} {
+		for _, done := range []bool{false, true} {
+			t.Run(method+map[bool]string{false: "/undone", true: "/done"}[done], func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, fake.Config{})
+				fault := fake.Fault{Withhold: true}
+				if !done {
+					fault = fake.Fault{Hold: make(chan struct{})}
+				}
+				w.rt.Inject(method, fault)
+				w.up()
+				w.api.create(with(newPod("web"), func(p *v1.Pod) {
+					p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: execOf("exit 0").Exec}}
+				}))
+				if strings.HasPrefix(method, "Stop") || strings.HasPrefix(method, "Remove") {
+					w.untilReady("web")
+					w.api.delete("web", 5)
+				}
+				w.until("the call is under way", func() bool { return w.rt.Calls(method) > 0 })
+				first := w.node
+				w.down()
+				if logs := first.errorLogs(); len(logs) != 0 {
+					t.Errorf("errors in the log: %q", logs)
+				}
+				if warnings := w.warnings(); len(warnings) != 0 {
+					t.Errorf("warnings: %q", warnings)
+				}
+				w.up()
+				if p := w.api.pod("web"); p != nil && p.DeletionTimestamp == nil {
+					w.untilReady("web")
+					w.api.delete("web", 5)
+				}
+				w.untilGone()
+				if n := w.rt.Count(fake.OpStart, "app"); n != 1 {
+					t.Errorf("the container was started %d times", n)
+				}
+				if n := w.rt.Count(fake.OpRunSandbox, ""); n != 1 {
+					t.Errorf("%d sandboxes were made", n)
+				}
+			})
+		}
+	}
+}
+
+// Lost sight of the runtime changes nothing: no restart, no status, no orphan.
+func TestStaleIsNeverDead(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	p := w.api.create(newPod("web"))
+	w.untilReady("web")
+	w.untilSettled("web")
+	rv := w.api.pod("web").ResourceVersion
+	w.rt.Stop()
+	w.until("the loop is blind", func() bool { return w.node.pleg.Cache().Get(p.UID).Stale != "" })
+	w.until("the worker says so", func() bool { return strings.Contains(w.why("web"), "stale") })
+	if now := w.api.pod("web").ResourceVersion; now != rv {
+		t.Error("the status was written while nothing could be seen")
+	}
+	if err := w.rt.Serve(); err != nil {
+		t.Fatal(err)
+	}
+	w.untilSettled("web")
+	if n := w.rt.Count(fake.OpStart, ""); n != 1 {
+		t.Errorf("%d starts", n)
+	}
+	w.api.delete("web", 1)
+	w.untilGone()
+}
+
+// A machine that was started anew while the process lived on has lost what was
+// mounted; it is mounted before anything runs in the new sandbox.
+func TestNewSandboxFindsItsVolumes(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}}}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	}))
+	w.untilReady("web")
+	sandbox := w.rt.Log()[w.at(fake.OpStart, "app", 0)].SandboxID
+	mounted := func() int {
+		w.host.mu.Lock()
+		defer w.host.mu.Unlock()
+		return len(w.host.mounts)
+	}
+	if mounted() != 1 {
+		t.Fatalf("%d mounts", mounted())
+	}
+	w.host.mu.Lock()
+	w.host.mounts = nil
+	w.host.mu.Unlock()
+	atStart := make(chan int, 1)
+	w.rt.Inject("StartContainer", fake.Fault{Times: -1, Match: func(any) bool {
+		select {
+		case atStart <- mounted():
+		default:
+		}
+		return false
+	}})
+	if err := w.rt.FailSandbox(sandbox); err != nil {
+		t.Fatal(err)
+	}
+	w.until("it runs in a new sandbox", func() bool { return w.rt.Count(fake.OpStart, "app") == 2 })
+	if n := <-atStart; n != 1 {
+		t.Errorf("%d mounts when the container was started again", n)
+	}
+	if !w.event("Normal SandboxChanged") {
+		t.Error("no SandboxChanged event")
+	}
+	w.untilReady("web")
+	w.api.delete("web", 1)
+	w.untilGone()
+}
+
+// The runtime's own report holds starts back, and lets them go.
+func TestNetworkThatIsNotReady(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fake.Config{})
+	w.rt.SetCondition(runtimeapi.NetworkReady, false, "NetworkPluginNotReady", "cni plugin not initialized")
+	w.up()
+	w.api.create(newPod("web"))
+	w.api.create(with(newPod("host"), func(p *v1.Pod) { p.Spec.HostNetwork = true }))
+	w.untilReady("host")
+	if !strings.Contains(w.why("web"), "cni plugin not initialized") {
+		t.Errorf("why: %s", w.why("web"))
+	}
+	w.rt.SetCondition(runtimeapi.NetworkReady, true, "", "")
+	w.untilReady("web")
+	w.api.delete("web", 1)
+	w.api.delete("host", 1)
+	w.untilGone()
+}
+
+// Each call, with each way to go wrong: whatever happens, the pod comes up, goes
+// away, and no container is started twice on a mere doubt.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	lost := status.Error(codes.Unavailable, "connection lost for the test")
+	failed := status.Error(codes.Unknown, "failed for the test")
+	faults := []struct {
+		name  string
+		fault fake.Fault
+		doubt bool // the call's outcome is not known to the caller
+	}{
+		{"not sent", fake.Fault{Before: lost}, true},
+		{"reply lost", fake.Fault{After: lost}, true},
+		{"no reply", fake.Fault{Withhold: true}, true},
+		{"refused", fake.Fault{Before: failed}, false},
+		{"done and failed", fake.Fault{After: failed}, false},
+	}
+	methods := append([]string{"PullImage", "ImageStatus", "ListPodSandbox", "ListContainers", "PodSandboxStatus", "ContainerStatus", "Status"}, mutations...)
+	for _, method := range methods {
+		for _, f := range faults {
+			if method == "PullImage" && !f.doubt {
+				continue // the back-off of 10 s is tested elsewhere
+			}
+			t.Run(method+"/"+f.name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, fake.Config{})
+				w.setHook(impatient("cri/" + method))
+				w.rt.Inject(method, f.fault)
+				w.up()
+				w.api.create(with(newPod("web"), func(p *v1.Pod) {
+					p.Spec.InitContainers = []v1.Container{newContainer("setup", "exit 0")}
+				}))
+				w.untilReady("web")
+				w.api.delete("web", 5)
+				w.untilGone()
+				most := 1
+				if !f.doubt && method == "StartContainer" {
+					most = 2 // a start that failed is made anew
+				}
+				if n := w.rt.Count(fake.OpStart, "app"); n > most {
+					t.Errorf("the container was started %d times", n)
+				}
+			})
+		}
+	}
+}
+
+// impatient gives the calls of this label, but for those that may last, half a
+// second: no test waits for a real deadline.
+func impatient(label string) host.Hook {
+	return func(ctx context.Context, at string, call func(context.Context) error) error {
+		if at == label {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, 500*time.Millisecond)
+			defer cancel()
+		}
+		return call(ctx)
+	}
+}

@@ -1,0 +1,183 @@
+package syncloop_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri/fake"
+)
+
+// Everything at once, at random: pods come and go, containers crash, sandboxes
+// die, calls fail, the runtime, the API server and the process itself go and come
+// back. The runtime's log must show none of what must never be (checkLog), no
+// status may go backwards (api.noBackwards), and when it is over everything must
+// go away. BOWLINE_STORM_SEED plays one again, as far as goroutines allow.
+func TestStorm(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	if s := os.Getenv("BOWLINE_STORM_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed = n
+	}
+	t.Logf("BOWLINE_STORM_SEED=%d", seed)
+	s := &storm{world: newWorld(t, fake.Config{}), rnd: rand.New(rand.NewPCG(seed, 1))}
+	s.setHook(impatient("cri/" + s.method())) // its withheld replies are given up
+	s.up()
+	tick := time.NewTicker(15 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(8 * time.Second); ; {
+		select {
+		case <-end:
+			s.calm()
+			return
+		case <-tick.C:
+			s.step()
+		}
+	}
+}
+
+type storm struct {
+	*world
+	rnd     *rand.Rand
+	stopped bool // the runtime
+}
+
+func (s *storm) name() string { return fmt.Sprintf("p%d", s.rnd.IntN(6)) }
+
+func (s *storm) method() string {
+	all := append([]string{"ListPodSandbox", "ListContainers", "PodSandboxStatus", "ContainerStatus", "Status", "ImageStatus"}, mutations...)
+	return all[s.rnd.IntN(len(all))]
+}
+
+func (s *storm) step() {
+	name := s.name()
+	switch s.rnd.IntN(20) {
+	case 0, 1, 2, 3, 4, 5:
+		if s.api.pod(name) == nil {
+			s.api.create(s.randomPod(name))
+		}
+	case 6, 7, 8:
+		s.api.delete(name, 1+s.rnd.Int64N(3))
+	case 9:
+		s.api.delete(name, 0)
+	case 10:
+		if s.api.pod(name) != nil {
+			s.api.recreate(s.randomPod(name))
+		}
+	case 11, 12:
+		if id := s.instance(name, "app"); id != "" {
+			_ = s.rt.Exit(id, int32(s.rnd.IntN(3))) // it may have ended
+		}
+	case 13:
+		s.failSomeSandbox()
+	case 14, 15, 16:
+		s.rt.Inject(s.method(), s.fault())
+	case 17:
+		if s.stopped {
+			s.serve()
+		} else if s.rnd.IntN(3) == 0 {
+			s.rt.Stop()
+			s.stopped = true
+		}
+	case 18:
+		if s.rnd.IntN(4) == 0 && !s.stopped {
+			s.down()
+			s.comeBack()
+		}
+	case 19:
+		s.api.setDown(s.rnd.IntN(3) == 0)
+		s.rt.SetCondition(runtimeapi.NetworkReady, s.rnd.IntN(3) > 0, "Storm", "not ready for the test")
+	}
+}
+
+// comeBack starts the next life; it may take some tries while calls fail.
+func (s *storm) comeBack() {
+	s.until("the node comes back", func() bool {
+		n, err := s.build()
+		s.node = n
+		return err == nil
+	})
+}
+
+func (s *storm) serve() {
+	if err := s.rt.Serve(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.stopped = false
+}
+
+func (s *storm) fault() fake.Fault {
+	lost, failed := status.Error(codes.Unavailable, "lost for the test"), status.Error(codes.Unknown, "failed for the test")
+	return []fake.Fault{{Before: lost}, {After: lost}, {Before: failed}, {After: failed}, {Delay: 50 * time.Millisecond}}[s.rnd.IntN(5)]
+}
+
+func (s *storm) failSomeSandbox() {
+	var ids []string
+	for _, e := range s.rt.Log() {
+		if e.Op == fake.OpRunSandbox {
+			ids = append(ids, e.ID)
+		}
+	}
+	if len(ids) > 0 {
+		_ = s.rt.FailSandbox(ids[s.rnd.IntN(len(ids))]) // it may have gone
+	}
+}
+
+func (s *storm) randomPod(name string) *v1.Pod {
+	scripts := [][]string{nil, nil, {"exit 0"}, {"exit 1"}, {"sleep 100ms", "exit 1"}, {"ignore-term", "wait"}}
+	p := newPod(name, scripts[s.rnd.IntN(len(scripts))]...)
+	p.Spec.RestartPolicy = []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}[s.rnd.IntN(3)]
+	*p.Spec.TerminationGracePeriodSeconds = 1 + s.rnd.Int64N(2)
+	if s.rnd.IntN(2) == 0 {
+		p.Spec.InitContainers = append(p.Spec.InitContainers, newContainer("setup", "exit 0"))
+	}
+	if s.rnd.IntN(3) == 0 {
+		always := v1.ContainerRestartPolicyAlways
+		side := newContainer("side")
+		side.RestartPolicy = &always
+		p.Spec.InitContainers = append(p.Spec.InitContainers, side)
+	}
+	if s.rnd.IntN(3) == 0 {
+		p.Spec.Containers = append(p.Spec.Containers, newContainer("second"))
+	}
+	if s.rnd.IntN(3) == 0 {
+		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: execOf("exit 0").Exec}, PreStop: &v1.LifecycleHandler{Exec: execOf("exit 0").Exec}}
+	}
+	return p
+}
+
+// calm ends the storm and waits until all has gone away.
+func (s *storm) calm() {
+	if s.stopped {
+		s.serve()
+	}
+	s.rt.ClearFaults()
+	s.api.setDown(false)
+	s.rt.SetCondition(runtimeapi.NetworkReady, true, "", "")
+	for _, name := range s.api.names() {
+		s.api.delete(name, 1)
+	}
+	defer func() {
+		for _, name := range s.api.names() {
+			s.t.Logf("left: %s: %s", name, s.why(name))
+		}
+		for _, what := range s.left() {
+			s.t.Log("left: ", what)
+		}
+	}()
+	s.within(30*time.Second, "everything goes away", func() bool {
+		return len(s.api.names()) == 0 && len(s.left()) == 0 && s.host.cgroupCount() == 0
+	})
+}
