@@ -34,8 +34,9 @@ import (
 // action is kill (SIGKILL of this process) or error (a transport error).
 //
 // BOWLINE_FAULT_LOG names a file to which a line is appended for every call,
-// "call LABEL SITE", so that a call nobody thought of is found; "arm SPEC" when
-// a fault is armed, and "strike LABEL SITE" when it strikes.
+// "call LABEL SITE", so that a call nobody thought of is found; "begin" when a
+// process begins, "arm SPEC" when a fault is armed, and "strike LABEL SITE" when
+// it strikes.
 type fault struct {
 	file string
 	log  *os.File
@@ -60,6 +61,7 @@ func faultHook() (host.Hook, error) {
 			return nil, err
 		}
 		f.log = log
+		f.write("begin")
 	}
 	text := os.Getenv("BOWLINE_FAULT")
 	if file, ok := strings.CutPrefix(text, "@"); ok {

@@ -1,0 +1,384 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// arena is the lab with a Bowline on each host, and what has been struck so far.
+type arena struct {
+	lab   *labtest.Lab
+	dir   string
+	nodes []*node
+	quick bool
+	rand  *rand.Rand
+	only  *regexp.Regexp
+
+	mu     sync.Mutex
+	struck map[string]map[string]bool // label -> point/action
+	cases  int
+	failed int
+}
+
+func TestChaos(t *testing.T) {
+	if os.Getenv("BOWLINE_E2E") != "1" {
+		t.Skip("needs root and the lab: BOWLINE_E2E=1 runs it")
+	}
+	a := newArena(t)
+	began := time.Now()
+	t.Run("life", a.testLife)
+	t.Run("adoption", a.testAdoption)
+	t.Run("job", a.testJob)
+	t.Run("statefulset", a.testStatefulSet)
+	t.Run("every label was struck", a.testStruck)
+	t.Logf("%d labels, %d cases, %d failed, %v", len(a.struck), a.cases, a.failed, time.Since(began).Round(time.Second))
+}
+
+func newArena(t *testing.T) *arena {
+	t.Helper()
+	ctx := t.Context()
+	a := &arena{struck: map[string]map[string]bool{}, quick: os.Getenv("BOWLINE_CHAOS") == "quick"}
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("BOWLINE_CHAOS_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatalf("BOWLINE_CHAOS_SEED: %v", err)
+		}
+		seed = n
+	}
+	a.rand = rand.New(rand.NewPCG(seed, 0))
+	t.Logf("BOWLINE_CHAOS_SEED=%d", seed)
+	a.only = regexp.MustCompile(os.Getenv("BOWLINE_CHAOS_ONLY"))
+	hosts := 4
+	if s := os.Getenv("BOWLINE_CHAOS_HOSTS"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 2 {
+			t.Fatalf("BOWLINE_CHAOS_HOSTS=%q: a number, at least 2", s)
+		}
+		hosts = n
+	}
+	var err error
+	// Not t.TempDir: a failed test leaves its evidence.
+	if a.dir, err = os.MkdirTemp("", "bowline-chaos"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(a.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the processes' logs and calls are in %s", a.dir)
+		} else if err := os.RemoveAll(a.dir); err != nil {
+			t.Error(err)
+		}
+	})
+	program := filepath.Join(a.dir, "bowline")
+	build := exec.CommandContext(ctx, "go", "build", "-tags", "faults", "-o", program, "github.com/bowline-k8s/bowline/cmd/bowline")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build bowline with faults: %v\n%s", err, out)
+	}
+	if dir := os.Getenv("BOWLINE_CHAOS_LAB"); dir != "" {
+		if a.lab, err = labtest.Start(ctx, dir, hosts); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		if a.lab, err = startLab(t, filepath.Join(a.dir, "lab"), hosts); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := a.lab.Down(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	a.prepare(t)
+	for i := range a.lab.Status.Hosts {
+		n, err := startNode(ctx, a.lab, a.lab.Status.Hosts[i].Name, program, a.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { n.stop(t) })
+		a.nodes = append(a.nodes, n)
+	}
+	for _, n := range a.nodes {
+		if _, err := a.lab.NodeReady(ctx, n.name, v1.ConditionTrue, patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.warmUp(t)
+	return a
+}
+
+// startLab tries three times: a busy machine may take too long for a host to come up.
+func startLab(t *testing.T, dir string, hosts int) (*labtest.Lab, error) {
+	t.Helper()
+	for attempt := 1; ; attempt++ {
+		lab, err := labtest.Start(t.Context(), dir, hosts)
+		if err == nil || attempt == 3 {
+			return lab, err
+		}
+		t.Logf("attempt %d: %v", attempt, err)
+		if err := (&labtest.Lab{Dir: dir}).Down(t.Context()); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// prepare makes what the pods need, and takes away the cluster's own: one pod at
+// a time lives on a host, so that a call is that pod's.
+func (a *arena) prepare(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	core := a.lab.Client.CoreV1()
+	if out, err := a.lab.Kubectl(ctx, "-n", "kube-system", "scale", "deployment", "coredns", "--replicas=0"); err != nil || out.Code != 0 {
+		t.Fatalf("scale coredns: %v %s", err, out.Stderr)
+	}
+	ns, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "chaos-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace = ns.Name
+	t.Cleanup(func() {
+		if err := core.Namespaces().Delete(context.Background(), namespace, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := core.ConfigMaps(namespace).Create(ctx, &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: configMap}, Data: map[string]string{"text": "hello"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := labtest.Until(ctx, patience, "the namespace's service account and root certificate", func(ctx context.Context) error {
+		if _, err := core.ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		_, err := core.ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// warmUp takes a pod through its life on each node and remembers what the
+// machine then looks like. What the first pod of a machine leaves for good (the
+// network's bridge, the cgroups of the classes) is no leak.
+func (a *arena) warmUp(t *testing.T) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, n := range a.nodes {
+		all.Go(func() {
+			var err error
+			if n.before, err = a.lab.Snapshot(t.Context(), n.runtime, n.name); err != nil {
+				t.Error(err)
+				return
+			}
+			if bad := n.life(t.Context(), "warm-up-"+n.name, nil); len(bad) > 0 {
+				t.Errorf("without a fault, on %s: %s", n.name, strings.Join(bad, "\n\t"))
+			}
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// testCase is one case, to be run on any node.
+type testCase struct {
+	name  string
+	fault fault
+}
+
+// spread runs the cases side by side, one at a time on a node.
+func (a *arena) spread(t *testing.T, cases []testCase, run func(ctx context.Context, n *node, index int, c testCase) []string) {
+	t.Helper()
+	type item struct {
+		index int
+		c     testCase
+	}
+	queue := make(chan item)
+	go func() {
+		defer close(queue)
+		for i, c := range cases {
+			if a.only.MatchString(c.name) {
+				queue <- item{i, c}
+			}
+		}
+	}()
+	began := time.Now()
+	var slow time.Duration
+	var slowest string
+	ran := 0
+	var all sync.WaitGroup
+	for _, n := range a.nodes {
+		all.Go(func() {
+			for i := range queue {
+				start := time.Now()
+				mark := n.calls.mark()
+				bad := run(t.Context(), n, i.index, i.c)
+				took := time.Since(start)
+				hit := struck(n.calls.since(mark))
+				a.mu.Lock()
+				a.cases++
+				ran++
+				if took > slow {
+					slow, slowest = took, i.c.name
+				}
+				if hit {
+					a.note(i.c.fault)
+				}
+				if len(bad) > 0 {
+					a.failed++
+				}
+				a.mu.Unlock()
+				if len(bad) > 0 {
+					t.Errorf("%s on %s, %v to %v:\n\t%s", i.c.name, n.name, start.Format("15:04:05.000"),
+						time.Now().Format("15:04:05.000"), strings.Join(bad, "\n\t"))
+				}
+				if took > 10*time.Second {
+					t.Logf("%s took %v", i.c.name, took.Round(time.Millisecond))
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d cases in %v; the slowest took %v: %s", ran, time.Since(began).Round(time.Second), slow.Round(time.Millisecond), slowest)
+}
+
+// note that a fault has struck; a.mu is held.
+func (a *arena) note(f fault) {
+	if a.struck[f.label] == nil {
+		a.struck[f.label] = map[string]bool{}
+	}
+	a.struck[f.label][f.point+"/"+f.action] = true
+}
+
+// matrix is every call times every point. seen are the calls of runs without a
+// fault, one map a run: a call counts as often as in the run with the fewest, so
+// that it comes for sure.
+func (a *arena) matrix(prefix string, seen []map[call]int, often func(label string) bool) []testCase {
+	least := map[call]int{}
+	for i, run := range seen {
+		for c, n := range run {
+			if have, ok := least[c]; i == 0 || ok && n < have {
+				least[c] = n
+			}
+		}
+		for c := range least {
+			if run[c] == 0 {
+				delete(least, c)
+			}
+		}
+	}
+	var cases []testCase
+	for _, c := range slices.SortedFunc(maps.Keys(least), func(x, y call) int { return strings.Compare(x.String(), y.String()) }) {
+		times := 1
+		if often(c.label) {
+			times = least[c]
+		}
+		for n := 1; n <= times; n++ {
+			for _, p := range points {
+				f := fault{call{c.label, c.site, n}, p[0], p[1]}
+				cases = append(cases, testCase{prefix + f.String(), f})
+			}
+		}
+	}
+	return cases
+}
+
+// sample keeps, in a quick run, all cases of calls that change something, and of
+// those that only read one in four and each label's every point once.
+func (a *arena) sample(cases []testCase) []testCase {
+	if !a.quick {
+		return cases
+	}
+	order := slices.Clone(cases)
+	a.rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	have := map[string]bool{}
+	for _, c := range order {
+		have[c.fault.label+c.fault.point+c.fault.action] = have[c.fault.label+c.fault.point+c.fault.action] || !reads[c.fault.label]
+	}
+	var kept []testCase
+	for _, c := range order {
+		key := c.fault.label + c.fault.point + c.fault.action
+		if !reads[c.fault.label] || !have[key] || a.rand.IntN(4) == 0 {
+			have[key] = true
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// testLife is the kill matrix of a pod's whole life.
+func (a *arena) testLife(t *testing.T) {
+	// Twice on each node, as not every run makes every call equally often.
+	seen := make([]map[call]int, 2*len(a.nodes))
+	var all sync.WaitGroup
+	for i, n := range a.nodes {
+		all.Go(func() {
+			for round := range 2 {
+				if bad := n.life(t.Context(), fmt.Sprintf("find-%s-%d", n.name, round), nil); len(bad) > 0 {
+					t.Errorf("without a fault, on %s: %s", n.name, strings.Join(bad, "\n\t"))
+				}
+				seen[2*i+round] = counts(n.since())
+			}
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		return
+	}
+	cases := a.sample(a.matrix("life/", seen, func(label string) bool { return !reads[label] }))
+	report(t, cases)
+	a.spread(t, cases, func(ctx context.Context, n *node, i int, c testCase) []string {
+		return n.life(ctx, fmt.Sprintf("life-%d", i), &c.fault)
+	})
+}
+
+// report tells which calls the matrix has.
+func report(t *testing.T, cases []testCase) {
+	t.Helper()
+	labels, calls := map[string]bool{}, map[call]bool{}
+	for _, c := range cases {
+		labels[c.fault.label] = true
+		calls[c.fault.call] = true
+	}
+	t.Logf("%d labels, %d calls, %d cases: %s", len(labels), len(calls), len(cases), strings.Join(slices.Sorted(maps.Keys(labels)), " "))
+}
+
+// testStruck: a label that was seen in any run was struck at every point.
+func (a *arena) testStruck(t *testing.T) {
+	if os.Getenv("BOWLINE_CHAOS_ONLY") != "" {
+		t.Skip("not all cases were run")
+	}
+	seen := map[string]int{}
+	for _, n := range a.nodes {
+		for c, times := range counts(n.calls.since(0)) {
+			seen[c.label] += times
+		}
+	}
+	for _, label := range slices.Sorted(maps.Keys(seen)) {
+		for _, p := range points {
+			if point := p[0] + "/" + p[1]; !a.struck[label][point] {
+				t.Errorf("%s was called %d times, and never struck %s", label, seen[label], point)
+			}
+		}
+	}
+}

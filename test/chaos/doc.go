@@ -1,0 +1,55 @@
+// Package chaos kills Bowline at every call it makes. On a lab of its own, with
+// real containerds, a Bowline built with -tags faults drives each host; pods go
+// through their whole life again and again, and each time one fault strikes at
+// one call.
+//
+// The calls are found, not listed: the hook that every call to the machine and
+// to the runtime passes writes down its label and its caller while pods live
+// without a fault (see cmd/bowline/faults.go). The matrix is these calls times
+//
+//	before    kill   the request was not sent
+//	withheld  kill   it was carried out, the reply never seen
+//	after     kill   the reply was seen, and used for some milliseconds
+//	before    error  a lost connection, the request not sent
+//	withheld  error  a lost connection, the request carried out
+//
+// where kill is SIGKILL of the process, which is started again at once, as a
+// service manager would. A call that changes something is struck each time that
+// it comes in a life, one that only reads at its first; if a label is seen
+// anywhere that was not struck at every point, the test fails.
+//
+// # What must hold, at every point
+//
+// None of the points loses a container: what was carried out is found and
+// adopted, what was not is done by the next process. So the rules know no
+// exception by point, but for hooks:
+//
+//   - The init container starts exactly once and ends before main starts; main
+//     starts exactly once. The containers count themselves, by lines in a file on
+//     the host, and containerd's own events say the same: three tasks are started
+//     in a life (sandbox, init, main), no fourth.
+//   - Never more than four containers are created: an instance whose process was
+//     never started may be replaced, because a create without its reply, or a
+//     start that was not sent, cannot be told from one whose file set-up is stale.
+//   - Main gets its signal and its grace, whatever struck: it writes a line as it
+//     leaves.
+//   - The pod gets Ready. Phase, container states, restart counts (0), container
+//     IDs, start times, addresses and readiness never go backwards while it lives.
+//   - When the API object goes, containers and sandbox have ended, main has left,
+//     and none of the pod's volumes is mounted.
+//   - postStart runs once. If the process dies around it, it may not have run
+//     (the kubelet's rule: at most once over restarts); if only the reply is lost,
+//     it is run again.
+//   - preStop runs once; it runs again where the process died during the stop;
+//     where its exec could not be sent at all, the pod ends without it.
+//   - Within seconds of the end the machine is as it was before: sandboxes,
+//     containers, shims, mounts, network namespaces and links, addresses, cgroups,
+//     pod and log directories, records.
+//
+// Environment: BOWLINE_E2E=1 runs it (root, and the lab's programs, needed).
+// BOWLINE_CHAOS=quick strikes calls that only read at a sample of their points,
+// by a seed that is printed (BOWLINE_CHAOS_SEED repeats it); full, the default,
+// at all. BOWLINE_CHAOS_HOSTS is the number of hosts that work side by side.
+// BOWLINE_CHAOS_LAB is the directory of a lab to use and to leave running.
+// BOWLINE_CHAOS_ONLY is a regular expression of case names.
+package chaos

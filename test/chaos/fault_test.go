@@ -1,0 +1,114 @@
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// call is one call of a pod's life: the nth by this caller under this label.
+type call struct {
+	label, site string
+	nth         int
+}
+
+func (c call) String() string { return fmt.Sprintf("%s@%s#%d", c.label, c.site, c.nth) }
+
+// fault is one fault at one call.
+type fault struct {
+	call
+	point, action string
+}
+
+func (f fault) String() string { return f.call.String() + "/" + f.point + "/" + f.action }
+
+func (f fault) kills() bool { return f.action == "kill" }
+
+// lifecycleExec: the call is that of a hook.
+func (f fault) lifecycleExec() bool {
+	return f.label == "cri/ExecSync" && strings.HasPrefix(f.site, "syncloop/lifecycle.")
+}
+
+// spec is what a Bowline with faults reads; id tells it from an equal one.
+func (f fault) spec(id int64) string {
+	return fmt.Sprintf("id=%d,label=%s,site=%s,nth=%d,point=%s,action=%s", id, f.label, f.site, f.nth, f.point, f.action)
+}
+
+// points of the matrix, with their actions.
+var points = [][2]string{
+	{"before", "kill"}, {"withheld", "kill"}, {"after", "kill"},
+	{"before", "error"}, {"withheld", "error"},
+}
+
+// reads are the labels that change nothing on the machine. It is only how often
+// a call is struck that depends on it: a label that is missing here is struck at
+// each of its calls.
+var reads = map[string]bool{
+	"cri/Version": true, "cri/Status": true, "cri/RuntimeConfig": true, "cri/ContainerdVersion": true, "cri/Subscribe": true,
+	"cri/ListPodSandbox": true, "cri/PodSandboxStatus": true, "cri/ListContainers": true, "cri/ContainerStatus": true,
+	"cri/ImageStatus": true, "cri/ListImages": true, "cri/ImageFsInfo": true,
+	"host/ReadFile": true, "host/ReadTail": true, "host/Stat": true, "host/List": true, "host/ListMounts": true,
+	"host/ListCgroups": true, "host/Facts": true, "host/ClockOffset": true, "host/Open": true,
+}
+
+// callLog is the file to which a Bowline with faults writes its calls. It is
+// read on from a mark.
+type callLog struct{ path string }
+
+// mark is the end of the log now.
+func (l callLog) mark() int64 {
+	info, err := os.Stat(l.path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// entry is one line of the log.
+type entry struct{ what, label, site string }
+
+// since are the lines after a mark.
+func (l callLog) since(mark int64) []entry {
+	data, err := os.ReadFile(l.path)
+	if err != nil || int64(len(data)) <= mark {
+		return nil
+	}
+	return parseCalls(string(data[mark:]))
+}
+
+func parseCalls(text string) []entry {
+	var list []entry
+	for _, line := range strings.Split(text, "\n") {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		e := entry{what: fields[0]}
+		if len(fields) > 2 {
+			e.label, e.site = fields[1], fields[2]
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// struck: a fault has struck.
+func struck(entries []entry) bool {
+	for _, e := range entries {
+		if e.what == "strike" {
+			return true
+		}
+	}
+	return false
+}
+
+// counts how often each caller made each call.
+func counts(entries []entry) map[call]int {
+	n := map[call]int{}
+	for _, e := range entries {
+		if e.what == "call" {
+			n[call{label: e.label, site: e.site}]++
+		}
+	}
+	return n
+}

@@ -1,0 +1,228 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// node is one lab host, and the Bowline that drives it: whenever the process
+// ends it is started again, as a service manager would.
+type node struct {
+	lab     *labtest.Lab
+	name    string
+	dir     string // of this test, on the machine and on every host alike
+	runtime *cri.Client
+	tasks   *tasks
+	calls   callLog
+	before  labtest.Snapshot // of the machine with no pod on it
+
+	mu      sync.Mutex
+	bowline *labtest.Bowline
+	mark    int64 // of the log when the fault in force was armed
+	held    bool  // not to be started again until released
+	closed  bool
+	exits   []int // exit codes since they were last taken; -1 is a signal
+	giveUp  context.CancelCauseFunc // ends the case under way
+	free    chan struct{}
+	done    chan struct{}
+}
+
+// maxExits in one case: more, and the program does not work at all.
+const maxExits = 5
+
+// sweep is how often garbage is collected here, and how old it must be.
+const sweep = "400ms"
+
+var faultID atomic.Int64
+
+func startNode(ctx context.Context, lab *labtest.Lab, name, program, dir string) (*node, error) {
+	n := &node{lab: lab, name: name, dir: dir, done: make(chan struct{}), free: make(chan struct{}, 1)}
+	n.calls = callLog{filepath.Join(dir, name+".calls")}
+	var err error
+	if n.runtime, err = lab.CRI(ctx, name); err != nil {
+		return nil, err
+	}
+	if n.tasks, err = watchTasks(ctx, lab.Host(name).OutsideSocket); err != nil {
+		return nil, err
+	}
+	n.bowline = &labtest.Bowline{
+		Lab: lab, Host: name, Program: program, Args: []string{"-v=2"},
+		LogPath: filepath.Join(dir, name+".log"),
+		Env: []string{"BOWLINE_FAULT=@" + n.faultFile(), "BOWLINE_FAULT_LOG=" + n.calls.path,
+			"BOWLINE_SWEEP=" + sweep},
+	}
+	if err := n.write(""); err != nil {
+		return nil, err
+	}
+	if err := n.bowline.Start(); err != nil {
+		return nil, err
+	}
+	go n.supervise()
+	return n, nil
+}
+
+func (n *node) faultFile() string { return filepath.Join(n.dir, n.name+".fault") }
+
+func (n *node) write(spec string) error {
+	tmp := n.faultFile() + ".new"
+	if err := os.WriteFile(tmp, []byte(spec), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, n.faultFile())
+}
+
+// supervise starts the process again whenever it ends. A fault that has struck
+// is taken away first; one that has not awaits the next process.
+func (n *node) supervise() {
+	defer close(n.done)
+	for {
+		<-n.bowline.Ended()
+		code, _ := n.bowline.Wait(context.Background())
+		n.mu.Lock()
+		n.exits = append(n.exits, code)
+		held := n.held
+		if len(n.exits) > maxExits && n.giveUp != nil {
+			n.giveUp(fmt.Errorf("bowline ended %d times: %s", len(n.exits), n.bowline.LogTail(300)))
+		}
+		n.mu.Unlock()
+		if held {
+			<-n.free
+		}
+		n.mu.Lock()
+		if n.closed {
+			n.mu.Unlock()
+			return
+		}
+		if struck(n.calls.since(n.mark)) {
+			_ = n.write("")
+		}
+		err := n.bowline.Start()
+		n.mu.Unlock()
+		if err != nil {
+			panic("start bowline again: " + err.Error())
+		}
+	}
+}
+
+// arm sets a fault for the process that runs, or the next one.
+func (n *node) arm(f *fault) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mark = n.calls.mark()
+	n.exits = nil
+	if f == nil {
+		return n.write("")
+	}
+	return n.write(f.spec(faultID.Add(1)))
+}
+
+// oneCase is a context for a case on this node: it ends when the program does
+// not stay up.
+func (n *node) oneCase(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.giveUp = cancel
+	return ctx, cancel
+}
+
+// since are the calls since the fault was armed.
+func (n *node) since() []entry {
+	n.mu.Lock()
+	mark := n.mark
+	n.mu.Unlock()
+	return n.calls.since(mark)
+}
+
+// hold keeps the next end of the process from being followed by a start.
+func (n *node) hold() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.held = true
+}
+
+// release lets a held process start.
+func (n *node) release() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.held {
+		n.held = false
+		n.free <- struct{}{}
+	}
+}
+
+// kill ends the process; the supervisor starts the next.
+func (n *node) kill() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p, err := os.FindProcess(n.bowline.PID()); err == nil {
+		_ = p.Kill()
+	}
+}
+
+// tookExits are the exit codes since the fault was armed.
+func (n *node) tookExits() []int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]int(nil), n.exits...)
+}
+
+// awaitStrike waits until the armed fault has struck, and then until a killed
+// process has a successor that makes calls.
+func (n *node) awaitStrike(ctx context.Context, f *fault) error {
+	return labtest.Until(ctx, 15*time.Second, "the fault "+f.String(), func(context.Context) error {
+		seen, again := false, false
+		for _, e := range n.since() {
+			switch {
+			case e.what == "strike":
+				seen = true
+			case e.what == "begin" && seen:
+				again = true
+			}
+		}
+		if !seen {
+			return fmt.Errorf("has not struck")
+		}
+		if f.kills() && !again {
+			return fmt.Errorf("has no successor")
+		}
+		return nil
+	})
+}
+
+// clean waits until the machine is as it was before any pod.
+func (n *node) clean(ctx context.Context, timeout time.Duration) error {
+	return labtest.Until(ctx, timeout, n.name+" as it was before", func(ctx context.Context) error {
+		now, err := n.lab.Snapshot(ctx, n.runtime, n.name)
+		if err != nil {
+			return err
+		}
+		if diff := labtest.Diff(n.before, now); len(diff) > 0 {
+			return fmt.Errorf("left on the machine: %q", diff)
+		}
+		return nil
+	})
+}
+
+func (n *node) stop(t *testing.T) {
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	if err := n.bowline.Stop(); err != nil {
+		t.Error(err)
+	}
+	<-n.done
+	n.tasks.stop()
+	if err := n.runtime.Close(); err != nil {
+		t.Error(err)
+	}
+}
