@@ -1,0 +1,262 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, ns, `
+metadata: {name: talks}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "for i in 1 2 3 4 5; do echo early $i; done; echo to-stderr >&2; sleep 4; echo late; sleep inf"]
+  - {name: other, image: $TOOLBOX, command: [sh, -c, "echo other; sleep inf"]}
+`)
+	ready(t, ns, "talks")
+	until(t, "the late line", func(context.Context) error {
+		if all := logs(t, ns, "talks", "-c", "main"); !strings.Contains(all, "late") {
+			return fmt.Errorf("only %q", all)
+		}
+		return nil
+	})
+	all := logs(t, ns, "talks", "-c", "main")
+	for _, line := range []string{"early 1\n", "early 5\n", "to-stderr\n", "late\n"} {
+		if strings.Count(all, line) != 1 {
+			t.Errorf("%q is not once in %q", line, all)
+		}
+	}
+	if got := logs(t, ns, "talks", "-c", "main", "--tail=1"); got != "late\n" {
+		t.Errorf("the last line is %q", got)
+	}
+	if got := logs(t, ns, "talks", "-c", "main", "--since=2s"); strings.Contains(got, "early") {
+		t.Errorf("since 2 s: %q", got)
+	}
+	if got := logs(t, ns, "talks", "-c", "main", "--limit-bytes=7"); got != "early 1" {
+		t.Errorf("7 bytes: %q", got)
+	}
+	if got := logs(t, ns, "talks", "-c", "main", "--tail=1", "--timestamps"); !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\S+Z late\n$`).MatchString(got) {
+		t.Errorf("with a time: %q", got)
+	}
+	if got := logs(t, ns, "talks", "-c", "other"); got != "other\n" {
+		t.Errorf("the other container's: %q", got)
+	}
+}
+
+func TestLogsFollowAndPrevious(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, ns, `
+metadata: {name: counts}
+spec:
+  restartPolicy: Never
+  containers: [{name: main, image: $TOOLBOX, command: [count, -i, "0.3", -n, "10", line]}]
+`)
+	until(t, "a log", func(ctx context.Context) error {
+		out, err := lab.Kubectl(ctx, "logs", "-n", ns, "counts")
+		if err == nil && (out.Code != 0 || out.Stdout == "") {
+			err = fmt.Errorf("none: %s", out.Stderr)
+		}
+		return err
+	})
+	// It ends by itself, with the container, and has missed nothing.
+	if got := logs(t, ns, "counts", "-f"); strings.Count(got, "\n") != 10 || !strings.Contains(got, "10") {
+		t.Errorf("followed: %q", got)
+	}
+	create(t, ns, `
+metadata: {name: again}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "test -f /scratch/was && echo second && sleep inf; echo first; touch /scratch/was; exit 1"]
+    volumeMounts: [{name: scratch, mountPath: /scratch}]
+  volumes: [{name: scratch, emptyDir: {}}]
+`)
+	until(t, "the second run", func(ctx context.Context) error {
+		out, err := lab.Kubectl(ctx, "logs", "-n", ns, "again")
+		if err == nil && out.Stdout != "second\n" {
+			err = fmt.Errorf("%q %s", out.Stdout, out.Stderr)
+		}
+		return err
+	})
+	if got := logs(t, ns, "again", "--previous"); got != "first\n" {
+		t.Errorf("the run before: %q", got)
+	}
+}
+
+func TestExecAttachPortForward(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, ns, `
+metadata: {name: works}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: main, image: $TOOLBOX, command: [sleep, inf]}
+  - {name: web, image: $WEB}
+`)
+	create(t, ns, `
+metadata: {name: listens}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: $TOOLBOX, stdin: true, stdinOnce: true, command: [sh, -c, "cat | while read line; do echo heard $line; done"]}]
+  restartPolicy: Never
+`)
+	ready(t, ns, "works")
+
+	t.Run("exec", func(t *testing.T) {
+		out, err := lab.Kubectl(t.Context(), "exec", "-n", ns, "works", "-c", "main", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+		must(t, err)
+		if out.Stdout != "out\n" || !strings.HasPrefix(out.Stderr, "err\n") || out.Code != 7 {
+			t.Errorf("stdout %q, stderr %q, exit code %d", out.Stdout, out.Stderr, out.Code)
+		}
+	})
+	t.Run("exec with stdin", func(t *testing.T) {
+		input := strings.Repeat("0123456789abcdef\n", 20000) // more than any buffer on the way
+		out, err := lab.KubectlIn(t.Context(), input, "exec", "-i", "-n", ns, "works", "-c", "main", "--", "cat")
+		must(t, err)
+		if out.Stdout != input || out.Code != 0 {
+			t.Errorf("%d bytes went, %d came; exit code %d: %s", len(input), len(out.Stdout), out.Code, out.Stderr)
+		}
+	})
+	t.Run("exec of what is not there", func(t *testing.T) {
+		out, err := lab.Kubectl(t.Context(), "exec", "-n", ns, "works", "-c", "main", "--", "/no/such/program")
+		must(t, err)
+		if out.Code == 0 || !strings.Contains(out.Stderr, "/no/such/program") {
+			t.Errorf("exit code %d: %s", out.Code, out.Stderr)
+		}
+	})
+	t.Run("attach", func(t *testing.T) {
+		ready(t, ns, "listens")
+		out, err := lab.KubectlIn(t.Context(), "one\ntwo\n", "attach", "-i", "-n", ns, "listens")
+		must(t, err)
+		if !strings.Contains(out.Stdout, "heard one\n") || !strings.Contains(out.Stdout, "heard two\n") {
+			t.Errorf("stdout %q, stderr %q, exit code %d", out.Stdout, out.Stderr, out.Code)
+		}
+	})
+	t.Run("port-forward", func(t *testing.T) {
+		for i := range 2 { // the second one shows that the first has let go
+			if got := forwarded(t, ns, "works"); !strings.Contains(got, "works\nversion v1") {
+				t.Errorf("%d: %q", i, got)
+			}
+		}
+	})
+}
+
+// forwarded asks the pod's port 8080 through kubectl port-forward.
+func forwarded(t *testing.T, ns, pod string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := lab.Command(ctx, "kubectl", "port-forward", "-n", ns, pod, ":8080")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	defer func() { cancel(); _ = cmd.Wait() }()
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("kubectl port-forward: %v: %s", err, &stderr)
+	}
+	port := regexp.MustCompile(`127\.0\.0\.1:(\d+)`).FindStringSubmatch(line)
+	if port == nil {
+		t.Fatalf("kubectl port-forward says %q", line)
+	}
+	return get(t, ctx, http.DefaultClient, "http://127.0.0.1:"+port[1]+"/", "", http.StatusOK)
+}
+
+// get asks url and expects the code; token, if any, is the bearer's.
+func get(t *testing.T, ctx context.Context, client *http.Client, url, token string, code int) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	must(t, err)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Errorf("%s: %v", url, err)
+		return ""
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != code {
+		t.Errorf("%s: %d, not %d: %s (%v)", url, response.StatusCode, code, body, err)
+	}
+	return string(body)
+}
+
+// The node's port lets in only who may.
+func TestNodePortAuthorization(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, ns, `
+metadata: {name: secret}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: $TOOLBOX, command: [sh, -c, "echo told; sleep inf"]}]
+`)
+	ready(t, ns, "secret")
+	base := "https://" + lab.Host(host).IP + ":10250"
+	client := func(pair *labtest.KeyPair) *http.Client {
+		// Who the node is is not what this test is about.
+		config := &tls.Config{InsecureSkipVerify: true}
+		if pair != nil {
+			cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+			must(t, err)
+			config.Certificates = []tls.Certificate{cert}
+		}
+		return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	}
+	token, err := lab.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, err)
+	paths := []string{"/pods", "/containerLogs/" + ns + "/secret/main", "/exec/" + ns + "/secret/main?command=id&output=1",
+		"/run/" + ns + "/secret/main?cmd=id", "/configz", "/metrics", "/bowline/v1/why/" + ns + "/secret"}
+	for _, path := range paths {
+		get(t, t.Context(), client(nil), base+path, "", http.StatusUnauthorized)
+		get(t, t.Context(), client(nil), base+path, "no-token-of-anybody", http.StatusUnauthorized)
+		// Somebody, but nobody who may.
+		get(t, t.Context(), client(nil), base+path, token.Status.Token, http.StatusForbidden)
+	}
+	// The API server itself may, by its certificate.
+	api := client(&lab.Status.Cluster.KubeletClient)
+	if got := get(t, t.Context(), api, base+"/containerLogs/"+ns+"/secret/main", "", http.StatusOK); got != "told\n" {
+		t.Errorf("the log is %q", got)
+	}
+	if got := get(t, t.Context(), api, base+"/pods", "", http.StatusOK); !strings.Contains(got, `"secret"`) {
+		t.Errorf("the pods are %q", got)
+	}
+	// And so may a service account that was allowed to.
+	kubectl(t, "create", "clusterrole", ns, "--verb=get", "--resource=nodes/proxy,nodes/log,nodes/metrics,nodes/pods")
+	kubectl(t, "create", "clusterrolebinding", ns, "--clusterrole="+ns, "--serviceaccount="+ns+":allowed")
+	kubectl(t, "create", "serviceaccount", "-n", ns, "allowed")
+	t.Cleanup(func() {
+		_ = lab.Client.RbacV1().ClusterRoles().Delete(context.Background(), ns, metav1.DeleteOptions{})
+		_ = lab.Client.RbacV1().ClusterRoleBindings().Delete(context.Background(), ns, metav1.DeleteOptions{})
+	})
+	allowed, err := lab.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "allowed", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, err)
+	get(t, t.Context(), client(nil), base+"/pods", allowed.Status.Token, http.StatusOK)
+}

@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Five mistakes are five lines, in one answer.
+func TestFiveMistakes(t *testing.T) {
+	out := attempt(t, `apiVersion: bowline.io/v1alpha1
+kind: BowlineConfiguration
+maxPods: many
+clusterDNS: [10.80.0.300]
+unknownField: 1
+hosts:
+- nodeName: Not_A_Name
+  endpoint: tcp://1.2.3.4:5
+`)
+	if out.Code <= 0 {
+		t.Errorf("exit code %d", out.Code)
+	}
+	lines := strings.Split(strings.TrimSpace(out.Stderr), "\n")
+	if !strings.Contains(lines[0], "5 mistakes") || len(lines) != 6 {
+		t.Errorf("not five mistakes in five lines:\n%s", out.Stderr)
+	}
+	for _, field := range []string{"maxPods", "clusterDNS[0]", "unknownField", "hosts[0].nodeName", "hosts[0].endpoint"} {
+		if n := strings.Count(out.Stderr, "- "+field); n != 1 {
+			t.Errorf("%s is told %d times", field, n)
+		}
+	}
+	t.Log(out.Stderr)
+}
+
+func TestBadInput(t *testing.T) {
+	dir := hostDir(t)
+	good := lab.ConfigYAML(host)
+	endpoint := func(socket string) string { return good + "  endpoint: unix://" + socket + "\n" }
+	kubeconfig := func(path string) string {
+		return strings.Replace(good, lab.Host(host).NodeKubeconfig, path, 1)
+	}
+
+	t.Run("no configuration", func(t *testing.T) {
+		// The mistake of an empty file is one, in the form of a list.
+		if out := attempt(t, ""); out.Code <= 0 || !strings.Contains(out.Stderr, "the document is empty") {
+			t.Errorf("exit code %d: %s", out.Code, out.Stderr)
+		}
+	})
+	t.Run("no socket", func(t *testing.T) {
+		refused(t, attempt(t, endpoint(dir+"/none.sock")), dir+"/none.sock", "does not answer")
+	})
+	t.Run("dead socket", func(t *testing.T) {
+		socket := dir + "/dead.sock"
+		l, err := net.Listen("unix", socket)
+		must(t, err)
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		must(t, l.Close())
+		refused(t, attempt(t, endpoint(socket)), socket, "does not answer")
+	})
+	t.Run("silent socket", func(t *testing.T) {
+		socket := dir + "/silent.sock"
+		l, err := net.Listen("unix", socket) // the kernel accepts, nobody answers
+		must(t, err)
+		defer l.Close()
+		refused(t, attempt(t, endpoint(socket)), socket, "does not answer")
+	})
+	t.Run("runtime without CRI v1", func(t *testing.T) {
+		socket := dir + "/nocri.sock"
+		l, err := net.Listen("unix", socket)
+		must(t, err)
+		server := grpc.NewServer() // it serves nothing, as containerd without its CRI plugin
+		done := make(chan struct{})
+		go func() { defer close(done); _ = server.Serve(l) }()
+		defer func() { server.Stop(); <-done }()
+		refused(t, attempt(t, endpoint(socket)), socket, "CRI v1")
+	})
+	t.Run("kubeconfig that is not there", func(t *testing.T) {
+		refused(t, attempt(t, kubeconfig(dir+"/none.kubeconfig")), dir+"/none.kubeconfig")
+	})
+	t.Run("broken kubeconfig", func(t *testing.T) {
+		path := dir + "/broken.kubeconfig"
+		must(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nclusters: {this is no list\n"), 0o600))
+		refused(t, attempt(t, kubeconfig(path)), path)
+	})
+	t.Run("kubeconfig of nobody's server", func(t *testing.T) {
+		path := changedKubeconfig(t, dir, "elsewhere", func(c *kubeconfigParts) { c.server = "https://127.0.0.1:1" })
+		refused(t, attempt(t, kubeconfig(path)), path, "127.0.0.1:1", "does not answer")
+	})
+	t.Run("kubeconfig of somebody else", func(t *testing.T) {
+		path := lab.Status.Cluster.AdminKubeconfig
+		refused(t, attempt(t, kubeconfig(path)), path, "system:node:"+host)
+	})
+	t.Run("expired certificate", func(t *testing.T) {
+		path := changedKubeconfig(t, dir, "expired", func(c *kubeconfigParts) {
+			c.cert, c.key = selfSigned(t, time.Now().Add(-48*time.Hour), time.Now().Add(-24*time.Hour))
+		})
+		refused(t, attempt(t, kubeconfig(path)), path, "expired on", "issue a new one")
+	})
+	t.Run("certificate of an unknown authority", func(t *testing.T) {
+		path := changedKubeconfig(t, dir, "unknown", func(c *kubeconfigParts) {
+			c.cert, c.key = selfSigned(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+		})
+		refused(t, attempt(t, kubeconfig(path)), path, "does not accept this credential")
+	})
+}
+
+type kubeconfigParts struct {
+	server    string
+	cert, key []byte // PEM; nil leaves the node's own
+}
+
+// changedKubeconfig writes the node's kubeconfig with some parts of it replaced.
+func changedKubeconfig(t *testing.T, dir, name string, change func(*kubeconfigParts)) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(lab.Host(host).NodeKubeconfig)
+	must(t, err)
+	var parts kubeconfigParts
+	change(&parts)
+	for _, c := range config.Clusters {
+		if parts.server != "" {
+			c.Server = parts.server
+		}
+	}
+	for _, a := range config.AuthInfos {
+		if parts.cert != nil {
+			a.ClientCertificate, a.ClientKey = "", ""
+			a.ClientCertificateData, a.ClientKeyData = parts.cert, parts.key
+		}
+	}
+	path := filepath.Join(dir, name+".kubeconfig")
+	must(t, clientcmd.WriteToFile(*config, path))
+	return path
+}
+
+// selfSigned is a client certificate of the node, signed by nobody else.
+func selfSigned(t *testing.T, from, to time.Time) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: from, NotAfter: to,
+		Subject:  pkix.Name{CommonName: "system:node:" + host, Organization: []string{"system:nodes"}},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	must(t, err)
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	must(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+}

@@ -1,0 +1,301 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// host is the lab host that all tests use, and its node.
+const host = "host1"
+
+const (
+	toolbox = "registry.lab/toolbox:lab"
+	webV1   = "registry.lab/web:v1"
+	webV2   = "registry.lab/web:v2"
+)
+
+// What TestMain brings up for all tests.
+var (
+	lab     *labtest.Lab
+	bowline *labtest.Bowline
+	runtime *cri.Client // beside Bowline's, from outside the host
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("BOWLINE_E2E") != "1" {
+		fmt.Println("skipped: set BOWLINE_E2E=1 to run these tests in a lab (root)")
+		return
+	}
+	code, err := runAll(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runAll(m *testing.M) (code int, err error) {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "bowline-e2e")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	if lab, err = labtest.Start(ctx, filepath.Join(dir, "lab"), 1); err != nil {
+		return 1, err
+	}
+	defer func() {
+		if os.Getenv("BOWLINE_E2E_KEEP") != "" {
+			fmt.Println("the lab stays in", lab.Dir)
+			dir = "" // nothing to remove
+			return
+		}
+		if downErr := lab.Down(ctx); downErr != nil && err == nil {
+			err = downErr
+		}
+	}()
+	if runtime, err = lab.CRI(ctx, host); err != nil {
+		return 1, err
+	}
+	defer runtime.Close()
+	bowline = &labtest.Bowline{Lab: lab, Host: host, Args: []string{"-v=2"}}
+	if err := bowline.Start(); err != nil {
+		return 1, err
+	}
+	defer func() {
+		if stopErr := bowline.Stop(); stopErr != nil && err == nil {
+			err = stopErr
+		}
+		if code != 0 {
+			fmt.Printf("Bowline's log ends:\n%s\n", bowline.LogTail(20000))
+		}
+	}()
+	if _, err := lab.NodeReady(ctx, host, v1.ConditionTrue, 30*time.Second); err != nil {
+		return 1, fmt.Errorf("%w\n%s", err, bowline.LogTail(8000))
+	}
+	if _, err := lab.ReadyPods(ctx, "kube-system", "k8s-app=kube-dns", 1, 60*time.Second); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// namespace makes a namespace for the test. It goes when the test ends, without
+// anybody waiting for it.
+func namespace(t *testing.T) string {
+	t.Helper()
+	ns, err := lab.Client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() && os.Getenv("BOWLINE_E2E_KEEP") != "" {
+			return
+		}
+		_ = lab.Client.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{})
+	})
+	must(t, labtest.Until(t.Context(), 20*time.Second, "the default service account", func(ctx context.Context) error {
+		_, err := lab.Client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	}))
+	must(t, labtest.Until(t.Context(), 20*time.Second, "the cluster's CA for pods", func(ctx context.Context) error {
+		_, err := lab.Client.CoreV1().ConfigMaps(ns.Name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return err
+	}))
+	return ns.Name
+}
+
+// manifest reads one object strictly. $NS, $TOOLBOX, $WEB and $DIR (when dir is
+// given) stand for the namespace, the images and a directory on the host.
+func manifest[T any](t *testing.T, ns, text string) *T {
+	t.Helper()
+	text = strings.NewReplacer("$NS", ns, "$TOOLBOX", toolbox, "$WEB", webV1).Replace(text)
+	object := new(T)
+	if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
+		t.Fatalf("manifest: %v\n%s", err, text)
+	}
+	return object
+}
+
+// create makes a pod from YAML of its metadata and spec.
+func create(t *testing.T, ns, text string) *v1.Pod {
+	t.Helper()
+	p, err := lab.Client.CoreV1().Pods(ns).Create(t.Context(), manifest[v1.Pod](t, ns, text), metav1.CreateOptions{})
+	must(t, err)
+	return p
+}
+
+// ready waits for a pod to be Ready.
+func ready(t *testing.T, ns, name string) *v1.Pod {
+	t.Helper()
+	p, err := lab.PodReady(t.Context(), ns, name, time.Minute)
+	must(t, err)
+	return p
+}
+
+// ended waits for a pod's last phase.
+func ended(t *testing.T, ns, name string, phase v1.PodPhase) *v1.Pod {
+	t.Helper()
+	p, err := lab.Pod(t.Context(), ns, name, time.Minute, string(phase), func(p *v1.Pod) error {
+		if p.Status.Phase != phase {
+			return fmt.Errorf("it is %s", p.Status.Phase)
+		}
+		return nil
+	})
+	must(t, err)
+	return p
+}
+
+// until polls for a condition for a minute.
+func until(t *testing.T, what string, condition func(context.Context) error) {
+	t.Helper()
+	must(t, labtest.Until(t.Context(), time.Minute, what, condition))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kubectl runs kubectl and fails the test if it fails.
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := lab.Kubectl(t.Context(), args...)
+	must(t, err)
+	if out.Code != 0 {
+		t.Fatalf("kubectl %s: exit code %d: %s%s", strings.Join(args, " "), out.Code, out.Stdout, out.Stderr)
+	}
+	return out.Stdout
+}
+
+// inPod runs a script in a container and returns what it prints.
+func inPod(t *testing.T, ns, pod, script string) string {
+	t.Helper()
+	return strings.TrimSpace(kubectl(t, "exec", "-n", ns, pod, "--", "sh", "-c", script))
+}
+
+// logs of a container that has ended, or until now.
+func logs(t *testing.T, ns, pod string, flags ...string) string {
+	t.Helper()
+	return kubectl(t, append([]string{"logs", "-n", ns, pod}, flags...)...)
+}
+
+// hostDir is a directory that tests, the host and pods by hostPath share.
+func hostDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(lab.Dir, "shared")
+	must(t, err)
+	must(t, os.Chmod(dir, 0o777))
+	return dir
+}
+
+// starts counts the lines of a file in a shared directory: containers append one
+// each time they start.
+func starts(t *testing.T, dir, name string) int {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if os.IsNotExist(err) {
+		return 0
+	}
+	must(t, err)
+	return strings.Count(string(data), "\n")
+}
+
+// event waits for an event about a pod with this reason and returns its message.
+func event(t *testing.T, ns, pod, reason string) string {
+	t.Helper()
+	var message string
+	until(t, "event "+reason+" of "+pod, func(ctx context.Context) error {
+		list, err := lab.Client.CoreV1().Events(ns).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		var seen []string
+		for _, e := range list.Items {
+			if e.InvolvedObject.Name != pod {
+				continue
+			}
+			if e.Reason == reason {
+				message = e.Message
+				return nil
+			}
+			seen = append(seen, e.Reason)
+		}
+		return fmt.Errorf("there are only %q", seen)
+	})
+	return message
+}
+
+// waiting waits until a container waits for one of the reasons.
+func waiting(t *testing.T, ns, pod, container string, reasons ...string) *v1.ContainerStateWaiting {
+	t.Helper()
+	var w *v1.ContainerStateWaiting
+	_, err := lab.Pod(t.Context(), ns, pod, time.Minute, container+" waits for "+strings.Join(reasons, " or "), func(p *v1.Pod) error {
+		if c := labtest.Container(p, container); c != nil && c.State.Waiting != nil {
+			for _, reason := range reasons {
+				if c.State.Waiting.Reason == reason {
+					w = c.State.Waiting
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("it does not")
+	})
+	must(t, err)
+	return w
+}
+
+// withBowline stops Bowline for what f does and starts it again as it was.
+func withoutBowline(t *testing.T, f func()) {
+	t.Helper()
+	must(t, bowline.Stop())
+	defer func() {
+		if !bowline.Running() {
+			startBowline(t)
+		}
+	}()
+	f()
+}
+
+// startBowline starts Bowline and waits until it has proven to act: it answers
+// on the node's port.
+func startBowline(t *testing.T) {
+	t.Helper()
+	must(t, bowline.Start())
+	answers(t)
+}
+
+func answers(t *testing.T) {
+	t.Helper()
+	if err := labtest.Until(context.Background(), 30*time.Second, "the node answers", func(ctx context.Context) error {
+		if !bowline.Running() {
+			return fmt.Errorf("bowline has ended: %s", bowline.LogTail(2000))
+		}
+		return lab.Client.CoreV1().RESTClient().Get().Resource("nodes").Name(host).SubResource("proxy").Suffix("healthz").Do(ctx).Error()
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// answer is the condition that a script in a pod prints want.
+func answer(ns, pod, script, want string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		out, err := lab.Kubectl(ctx, "exec", "-n", ns, pod, "--", "sh", "-c", script)
+		if err == nil && !strings.Contains(out.Stdout, want) {
+			err = fmt.Errorf("exit code %d: %s%s", out.Code, out.Stdout, out.Stderr)
+		}
+		return err
+	}
+}

@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// counted is a Deployment whose containers note each start under their pod's
+// name in dir and have every kind of probe.
+func counted(t *testing.T, ns, name, dir string, n int) {
+	t.Helper()
+	d := manifest[appsv1.Deployment](t, ns, fmt.Sprintf(`
+metadata: {name: %s}
+spec:
+  replicas: %d
+  selector: {matchLabels: {app: %s}}
+  template:
+    metadata: {labels: {app: %s}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: main
+        image: $TOOLBOX
+        env: [{name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+        command: [sh, -c, "append /starts/$(POD_NAME) start; exec nc -l 8080"]
+        startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 30}
+        readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 3}
+        livenessProbe: {exec: {command: ["true"]}, periodSeconds: 2, failureThreshold: 3}
+        volumeMounts: [{name: starts, mountPath: /starts}]
+      volumes: [{name: starts, hostPath: {path: %s}}]
+`, name, n, name, name, dir))
+	_, err := lab.Client.AppsV1().Deployments(ns).Create(t.Context(), d, metav1.CreateOptions{})
+	must(t, err)
+}
+
+func scale(t *testing.T, ns, name string, n int) {
+	t.Helper()
+	_, err := lab.Client.AppsV1().Deployments(ns).Patch(t.Context(), name, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n), metav1.PatchOptions{})
+	must(t, err)
+}
+
+// containerd goes away under load: what ran goes on running, what was starting starts.
+func TestContainerdRestartsUnderLoad(t *testing.T) {
+	ns := namespace(t)
+	dir := hostDir(t)
+	history := lab.Watch(ns)
+	defer history.Stop()
+	counted(t, ns, "load", dir, 10)
+	before, err := lab.ReadyPods(t.Context(), ns, "app=load", 10, 2*time.Minute)
+	must(t, err)
+	// Ten more begin, and containerd goes while they do.
+	scale(t, ns, "load", 20)
+	until(t, "pods that start", func(ctx context.Context) error {
+		list, err := runtime.ListPodSandbox(ctx, nil)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, s := range list {
+			if s.Metadata.GetNamespace() == ns {
+				n++
+			}
+		}
+		if n < 12 {
+			return fmt.Errorf("%d sandboxes", n)
+		}
+		return nil
+	})
+	must(t, lab.StopProcess(t.Context(), host, "containerd"))
+	// Long enough that every probe would have failed its threshold.
+	must(t, labtest.Holds(t.Context(), 8*time.Second, "bowline runs", func(context.Context) error {
+		if !bowline.Running() {
+			return fmt.Errorf("it has ended: %s", bowline.LogTail(2000))
+		}
+		return nil
+	}))
+	must(t, lab.StartProcess(t.Context(), host, "containerd"))
+	begin := time.Now()
+	after, err := lab.ReadyPods(t.Context(), ns, "app=load", 20, 2*time.Minute)
+	must(t, err)
+	t.Logf("20 pods Ready %s after containerd came back", time.Since(begin).Round(time.Millisecond))
+	for i := range after {
+		if n := starts(t, dir, after[i].Name); n != int(labtest.Restarts(&after[i]))+1 {
+			t.Errorf("%s has started %d times and tells %d restarts", after[i].Name, n, labtest.Restarts(&after[i]))
+		}
+		for j := range before {
+			if before[j].Name == after[i].Name {
+				same(t, &before[j], &after[i])
+				if n := starts(t, dir, after[i].Name); n != 1 {
+					t.Errorf("%s has started %d times", after[i].Name, n)
+				}
+			}
+		}
+	}
+	for _, bad := range history.Backwards() {
+		t.Error(bad)
+	}
+}
+
+// The API server is away for a minute: what is healthy runs on, what exits is
+// restarted as its policy says, and the statuses catch up.
+func TestAPIServerAway(t *testing.T) {
+	ns := namespace(t)
+	dir := hostDir(t)
+	counted(t, ns, "steady", dir, 5)
+	steady, err := lab.ReadyPods(t.Context(), ns, "app=steady", 5, time.Minute)
+	must(t, err)
+	create(t, ns, `
+metadata: {name: exits}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "append /starts/exits start; sleep 25; exit 3"]
+    volumeMounts: [{name: starts, mountPath: /starts}]
+  volumes: [{name: starts, hostPath: {path: `+dir+`}}]
+`)
+	create(t, ns, `
+metadata: {name: finishes}
+spec:
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "append /starts/finishes start; sleep 25"]
+    volumeMounts: [{name: starts, mountPath: /starts}]
+  volumes: [{name: starts, hostPath: {path: `+dir+`}}]
+`)
+	ready(t, ns, "exits")
+	ready(t, ns, "finishes")
+	history := lab.Watch(ns)
+	defer history.Stop()
+
+	must(t, lab.StopProcess(t.Context(), "", "kube-apiserver"))
+	back := false
+	defer func() {
+		if !back {
+			_ = lab.StartProcess(context.Background(), "", "kube-apiserver")
+		}
+	}()
+	if _, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{}); err == nil {
+		t.Fatal("the API server still answers")
+	}
+	must(t, labtest.Holds(t.Context(), time.Minute, "bowline runs", func(context.Context) error {
+		if !bowline.Running() {
+			return fmt.Errorf("it has ended: %s", bowline.LogTail(2000))
+		}
+		return nil
+	}))
+	// Nobody has told the restart yet: it was Bowline's own doing.
+	if n := starts(t, dir, "exits"); n < 2 {
+		t.Errorf("the container that exited has started %d times while the API server was away", n)
+	}
+	must(t, lab.StartProcess(t.Context(), "", "kube-apiserver"))
+	back = true
+	begin := time.Now()
+	_, err = lab.Pod(t.Context(), ns, "exits", time.Minute, "told to have restarted", func(p *v1.Pod) error {
+		if labtest.Restarts(p) < 1 {
+			return fmt.Errorf("it has not")
+		}
+		if last := labtest.Container(p, "main").LastTerminationState.Terminated; last == nil || last.ExitCode != 3 {
+			return fmt.Errorf("its last end is told as %v", last)
+		}
+		return nil
+	})
+	must(t, err)
+	ended(t, ns, "finishes", v1.PodSucceeded)
+	t.Logf("statuses caught up %s after the API server was started", time.Since(begin).Round(time.Millisecond))
+	_, err = lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute)
+	must(t, err)
+	now, err := lab.ReadyPods(t.Context(), ns, "app=steady", 5, time.Minute)
+	must(t, err)
+	for i := range now {
+		for j := range steady {
+			if now[i].Name == steady[j].Name {
+				same(t, &steady[j], &now[i])
+			}
+		}
+		if n := starts(t, dir, now[i].Name); n != 1 {
+			t.Errorf("%s has started %d times", now[i].Name, n)
+		}
+	}
+	if n := starts(t, dir, "finishes"); n != 1 {
+		t.Errorf("the pod that finished has started %d times", n)
+	}
+	// The watches live again: a new pod starts, an old one ends.
+	create(t, ns, probed("later", dir))
+	ready(t, ns, "later")
+	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "later", metav1.DeleteOptions{}))
+	must(t, lab.PodGone(t.Context(), ns, "later", time.Minute))
+	for _, bad := range history.Backwards() {
+		t.Error(bad)
+	}
+}

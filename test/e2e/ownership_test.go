@@ -1,0 +1,246 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// attempt runs "bowline run" with a configuration in the host until it ends.
+func attempt(t *testing.T, config string) labtest.Output {
+	t.Helper()
+	program, err := labtest.BuiltBowline()
+	must(t, err)
+	file := filepath.Join(hostDir(t), "config.yaml")
+	must(t, os.WriteFile(file, []byte(config), 0o644))
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	out, err := labtest.Capture(lab.Exec(ctx, host, program, "run", "--config", file))
+	must(t, err)
+	return out
+}
+
+// refused: the attempt ended with one sentence that has the words, and a code
+// that says so.
+func refused(t *testing.T, out labtest.Output, words ...string) {
+	t.Helper()
+	sentence := oneSentence(t, out)
+	for _, word := range words {
+		if !strings.Contains(sentence, word) {
+			t.Errorf("%q is not in: %s", word, sentence)
+		}
+	}
+	t.Logf("after %s: %s", out.Took.Round(10*time.Millisecond), sentence)
+}
+
+func oneSentence(t *testing.T, out labtest.Output) string {
+	t.Helper()
+	if out.Code <= 0 {
+		t.Errorf("exit code %d: it is to end by itself, and not with 0", out.Code)
+	}
+	if out.Stdout != "" {
+		t.Errorf("on stdout: %q", out.Stdout)
+	}
+	for _, trace := range []string{"goroutine ", "panic:", ".go:", "runtime error"} {
+		if strings.Contains(out.Stderr, trace) {
+			t.Errorf("there is a stack trace:\n%s", out.Stderr)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(out.Stderr), "\n")
+	if len(lines) != 1 || !strings.HasPrefix(lines[0], "bowline: ") {
+		t.Errorf("not one sentence, but:\n%s", out.Stderr)
+	}
+	return lines[len(lines)-1]
+}
+
+// A second Bowline on the machine is refused, whatever port it takes.
+func TestSecondBowlineRefused(t *testing.T) {
+	config := strings.Replace(lab.ConfigYAML(host), "  server:\n", "  server:\n    port: 10260\n", 1)
+	refused(t, attempt(t, config), "another Bowline", host, fmt.Sprint(bowline.PID()))
+	// Another root on the same runtime is another Bowline all the same.
+	refused(t, attempt(t, config+"  rootDirectory: "+hostDir(t)+"\n"), "another Bowline", host)
+	if !bowline.Running() {
+		t.Error("the first one has ended")
+	}
+}
+
+// The machine is another cluster's, or another node's: refused, and the owner
+// file stays as it was.
+func TestOtherOwnerRefused(t *testing.T) {
+	file := filepath.Join(lab.Host(host).Root, "/var/lib/kubelet/bowline/owner")
+	withoutBowline(t, func() {
+		// A Bowline that leaves nothing of its own takes its owner file away, but
+		// the cluster's DNS runs here.
+		ours, err := os.ReadFile(file)
+		must(t, err)
+		defer func() { must(t, os.WriteFile(file, ours, 0o600)) }()
+		for field, other := range map[string]string{
+			"clusterUID": "00000000-1111-2222-3333-444444444444",
+			"nodeName":   "somebody",
+		} {
+			record := map[string]any{}
+			must(t, json.Unmarshal(ours, &record))
+			record[field] = other
+			data, err := json.Marshal(record)
+			must(t, err)
+			must(t, os.WriteFile(file, data, 0o600))
+			refused(t, attempt(t, lab.ConfigYAML(host)), other, "owner file")
+			after, err := os.ReadFile(file)
+			must(t, err)
+			if !bytes.Equal(after, data) {
+				t.Errorf("the owner file was changed: %s", after)
+			}
+		}
+	})
+}
+
+// canary is a pod as a kubelet makes it, by hand over the CRI.
+type canary struct {
+	sandbox, container, image string
+	logs, dir                 string // on the machine, from outside the host
+}
+
+func newCanary(t *testing.T) canary {
+	t.Helper()
+	const uid = "ca9a4100-0000-4000-8000-000000000001"
+	ctx := t.Context()
+	labels := map[string]string{"io.kubernetes.pod.name": "canary", "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.uid": uid}
+	logs := "/var/log/pods/default_canary_" + uid
+	root := lab.Host(host).Root
+	c := canary{logs: filepath.Join(root, logs), dir: filepath.Join(root, "/var/lib/kubelet/pods", uid)}
+	must(t, os.MkdirAll(filepath.Join(c.logs, "main"), 0o755))
+	must(t, os.MkdirAll(filepath.Join(c.dir, "volumes/kubernetes.io~empty-dir/scratch"), 0o755))
+	must(t, os.WriteFile(filepath.Join(c.dir, "volumes/kubernetes.io~empty-dir/scratch/file"), []byte("kept"), 0o644))
+	must(t, os.MkdirAll(filepath.Join(root, "/var/log/containers"), 0o755))
+	sandbox := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "canary", Namespace: "default", Uid: uid},
+		LogDirectory: logs, Labels: labels,
+		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/kubepods/besteffort/pod" + uid,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}}},
+	}
+	// An image that nothing else here uses.
+	c.image = webV2
+	ref, err := runtime.PullImage(ctx, &runtimeapi.ImageSpec{Image: c.image}, nil, sandbox)
+	must(t, err)
+	c.sandbox, err = runtime.RunPodSandbox(ctx, sandbox, "")
+	must(t, err)
+	containerLabels := map[string]string{"io.kubernetes.container.name": "main"}
+	for k, v := range labels {
+		containerLabels[k] = v
+	}
+	c.container, err = runtime.CreateContainer(ctx, c.sandbox, &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: ref},
+		LogPath: "main/0.log", Labels: containerLabels,
+		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+			NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}}},
+	}, sandbox)
+	must(t, err)
+	must(t, runtime.StartContainer(ctx, c.container))
+	must(t, os.Symlink(logs+"/main/0.log", filepath.Join(root, "/var/log/containers", "canary_default_main-"+c.container+".log")))
+	return c
+}
+
+// unharmed: all of the canary is as it was made.
+func (c canary) unharmed(t *testing.T, when string) {
+	t.Helper()
+	ctx := t.Context()
+	if s, err := runtime.PodSandboxStatus(ctx, c.sandbox); err != nil || s.State != runtimeapi.PodSandboxState_SANDBOX_READY {
+		t.Errorf("%s: the canary's sandbox: %v, %v", when, s, err)
+	}
+	if s, err := runtime.ContainerStatus(ctx, c.container); err != nil || s.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("%s: the canary's container: %v, %v", when, s, err)
+	}
+	if image, err := runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: c.image}); err != nil || image == nil {
+		t.Errorf("%s: the canary's image: %v, %v", when, image, err)
+	}
+	if data, err := os.ReadFile(filepath.Join(c.logs, "main/0.log")); err != nil || len(data) == 0 {
+		t.Errorf("%s: the canary's log: %q, %v", when, data, err)
+	}
+	if data, err := os.ReadFile(filepath.Join(c.dir, "volumes/kubernetes.io~empty-dir/scratch/file")); err != nil || string(data) != "kept" {
+		t.Errorf("%s: the canary's volume: %q, %v", when, data, err)
+	}
+	link := filepath.Join(lab.Host(host).Root, "/var/log/containers", "canary_default_main-"+c.container+".log")
+	if _, err := os.Lstat(link); err != nil {
+		t.Errorf("%s: the canary's link: %v", when, err)
+	}
+}
+
+func (c canary) remove(t *testing.T) {
+	t.Helper()
+	ctx := context.Background()
+	_ = runtime.StopPodSandbox(ctx, c.sandbox)
+	if err := runtime.RemovePodSandbox(ctx, c.sandbox); err != nil {
+		t.Error(err)
+	}
+	_ = os.RemoveAll(c.logs)
+	_ = os.RemoveAll(c.dir)
+	_ = os.Remove(filepath.Join(lab.Host(host).Root, "/var/log/containers", "canary_default_main-"+c.container+".log"))
+}
+
+// A kubelet's pods on the runtime: refused, unless the configuration allows them
+// to be there; and not one thing of theirs is touched, whatever we do.
+func TestForeignPods(t *testing.T) {
+	ns := namespace(t)
+	withoutBowline(t, func() {
+		c := newCanary(t)
+		defer c.remove(t)
+		until(t, "the canary has written a log", func(context.Context) error {
+			_, err := os.Stat(filepath.Join(c.logs, "main/0.log"))
+			return err
+		})
+		c.unharmed(t, "at first")
+		refused(t, attempt(t, lab.ConfigYAML(host)), "default/canary", "kubelet", "allowForeignPods")
+		c.unharmed(t, "after the refusal")
+
+		config, err := lab.WriteConfig(host, "allowForeignPods: true")
+		must(t, err)
+		beside := &labtest.Bowline{Lab: lab, Host: host, Config: config, Args: []string{"-v=2"}, LogPath: bowline.LogPath}
+		must(t, beside.Start())
+		defer func() { must(t, beside.Stop()) }()
+		deployment(t, ns, "beside", 3)
+		_, err = lab.ReadyPods(t.Context(), ns, "app=beside", 3, time.Minute)
+		must(t, err)
+		c.unharmed(t, "beside our pods")
+		// The kill leaves pods to adopt; among them the canary is none.
+		beside.Kill()
+		must(t, beside.Start())
+		_, err = lab.NodeReady(t.Context(), host, v1.ConditionTrue, 30*time.Second)
+		must(t, err)
+		deleteDeployment(t, ns, "beside")
+		until(t, "our pods are collected", func(ctx context.Context) error {
+			list, err := runtime.ListPodSandbox(ctx, nil)
+			if err != nil {
+				return err
+			}
+			for _, s := range list {
+				if s.Metadata.GetNamespace() == ns {
+					return fmt.Errorf("sandbox of %s is there", s.Metadata.GetName())
+				}
+			}
+			return nil
+		})
+		// Two sweeps come within this time, and one has something of ours to collect.
+		must(t, labtest.Holds(t.Context(), 65*time.Second, "bowline runs", func(context.Context) error {
+			if !beside.Running() {
+				return fmt.Errorf("it has ended: %s", beside.LogTail(2000))
+			}
+			return nil
+		}))
+		c.unharmed(t, "after our pods have gone and a sweep has come")
+		if _, err := lab.Client.CoreV1().Pods("default").Get(t.Context(), "canary", metav1.GetOptions{}); err == nil {
+			t.Error("the canary has become a pod of the cluster")
+		}
+	})
+}

@@ -1,0 +1,300 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// Every handler at every place, on what answers it: nothing restarts, all is Ready.
+func TestProbesThatSucceed(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	handlers := map[string]string{
+		"exec": `exec: {command: ["true"]}`,
+		"http": `httpGet: {path: /healthz, port: web, httpHeaders: [{name: X-Asked-By, value: probe}]}`,
+		"tcp":  `tcpSocket: {port: 8080}`,
+	}
+	for name, handler := range handlers {
+		command, image := "", "$WEB"
+		if name == "exec" {
+			image, command = "$TOOLBOX", "command: [sleep, inf]"
+		}
+		create(t, ns, `
+metadata: {name: `+name+`}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: `+image+`
+    `+command+`
+    ports: [{name: web, containerPort: 8080}]
+    startupProbe: {`+handler+`, periodSeconds: 1, failureThreshold: 30}
+    readinessProbe: {`+handler+`, periodSeconds: 1}
+    livenessProbe: {`+handler+`, periodSeconds: 1, failureThreshold: 2}
+`)
+	}
+	for name := range handlers {
+		if p := ready(t, ns, name); labtest.Restarts(p) != 0 {
+			t.Errorf("%s has restarted", name)
+		}
+	}
+	// etcd speaks the gRPC health protocol, but not in a pod of ours: the handler
+	// is shown to ask, by a server that does not speak it.
+	create(t, ns, `
+metadata: {name: grpc}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: main, image: $WEB, readinessProbe: {grpc: {port: 8080}, periodSeconds: 1}}
+`)
+	if m := event(t, ns, "grpc", "Unhealthy"); !strings.Contains(m, "Readiness probe") {
+		t.Errorf("the event says %q", m)
+	}
+	p, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), "grpc", metav1.GetOptions{})
+	must(t, err)
+	if labtest.IsReady(p) {
+		t.Error("a gRPC probe of a plain web server has succeeded")
+	}
+}
+
+// A failing liveness probe of each kind restarts its container, and says so.
+func TestLivenessRestarts(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	for name, handler := range map[string]string{
+		"exec": `exec: {command: [sh, -c, "echo unwell; exit 1"]}`,
+		"http": `httpGet: {path: /none, port: 8080}`,
+		"tcp":  `tcpSocket: {port: 9}`,
+		"grpc": `grpc: {port: 9}`,
+	} {
+		image, command := "$WEB", ""
+		if name == "exec" {
+			image, command = "$TOOLBOX", "command: [sleep, inf]"
+		}
+		create(t, ns, `
+metadata: {name: `+name+`}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: `+image+`
+    `+command+`
+    livenessProbe: {`+handler+`, periodSeconds: 1, failureThreshold: 2}
+`)
+	}
+	for _, name := range []string{"exec", "http", "tcp", "grpc"} {
+		_, err := lab.Pod(t.Context(), ns, name, time.Minute, "has restarted", func(p *v1.Pod) error {
+			if labtest.Restarts(p) == 0 {
+				return fmt.Errorf("it has not")
+			}
+			return nil
+		})
+		must(t, err)
+		if m := event(t, ns, name, "Unhealthy"); !strings.Contains(m, "Liveness probe failed") {
+			t.Errorf("%s: the event says %q", name, m)
+		}
+		event(t, ns, name, "Killing")
+	}
+}
+
+// Readiness follows the probe both ways and restarts nothing.
+func TestReadinessFollows(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	dir := hostDir(t)
+	create(t, ns, `
+metadata: {name: moody}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sleep, inf]
+    readinessProbe: {exec: {command: [cat, /d/well]}, periodSeconds: 1, failureThreshold: 1}
+    volumeMounts: [{name: d, mountPath: /d}]
+  volumes: [{name: d, hostPath: {path: `+dir+`}}]
+`)
+	event(t, ns, "moody", "Unhealthy")
+	well := filepath.Join(dir, "well")
+	must(t, os.WriteFile(well, nil, 0o644))
+	before := ready(t, ns, "moody")
+	must(t, os.Remove(well))
+	_, err := lab.Pod(t.Context(), ns, "moody", 20*time.Second, "not Ready", func(p *v1.Pod) error {
+		if labtest.IsReady(p) {
+			return fmt.Errorf("it is")
+		}
+		if c := labtest.Condition(p, v1.ContainersReady); c.Status != v1.ConditionFalse || c.Reason != "ContainersNotReady" {
+			return fmt.Errorf("ContainersReady is %v", c)
+		}
+		return nil
+	})
+	must(t, err)
+	must(t, os.WriteFile(well, nil, 0o644))
+	same(t, before, ready(t, ns, "moody"))
+}
+
+// A startup probe holds the others back, and its failure restarts.
+func TestStartupProbe(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	dir := hostDir(t)
+	create(t, ns, `
+metadata: {name: slow}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "sleep 5; append /d/up up; sleep inf"]
+    startupProbe: {exec: {command: [cat, /d/up]}, periodSeconds: 1, failureThreshold: 60}
+    # It would kill the container in its second second, were it not held back.
+    livenessProbe: {exec: {command: [cat, /d/up]}, periodSeconds: 1, failureThreshold: 1}
+    volumeMounts: [{name: d, mountPath: /d}]
+  volumes: [{name: d, hostPath: {path: `+dir+`}}]
+`)
+	create(t, ns, `
+metadata: {name: stuck}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: main, image: $TOOLBOX, command: [sleep, inf], startupProbe: {tcpSocket: {port: 9}, periodSeconds: 1, failureThreshold: 2}}
+`)
+	if p := ready(t, ns, "slow"); labtest.Restarts(p) != 0 || starts(t, dir, "up") != 1 {
+		t.Errorf("the slow one has restarted %d times", labtest.Restarts(p))
+	}
+	_, err := lab.Pod(t.Context(), ns, "stuck", time.Minute, "has restarted", func(p *v1.Pod) error {
+		if labtest.Restarts(p) == 0 {
+			return fmt.Errorf("it has not")
+		}
+		return nil
+	})
+	must(t, err)
+	if m := event(t, ns, "stuck", "Unhealthy"); !strings.Contains(m, "Startup probe failed") {
+		t.Errorf("the event says %q", m)
+	}
+}
+
+// postStart comes before Ready, preStop before TERM, and both of every kind.
+func TestLifecycleHooks(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	dir := hostDir(t)
+	create(t, ns, `
+metadata: {name: hooked}
+spec:
+  terminationGracePeriodSeconds: 20
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "trap 'append /d/log term; exit 0' TERM; nc -l 8080"]
+    lifecycle:
+      postStart: {exec: {command: [sh, -c, "sleep 1; append /d/log post-start"]}}
+      preStop: {exec: {command: [sh, -c, "append /d/log pre-stop; sleep 1"]}}
+    volumeMounts: [{name: d, mountPath: /d}]
+  volumes: [{name: d, hostPath: {path: `+dir+`}}]
+`)
+	create(t, ns, `
+metadata: {name: sleeps}
+spec:
+  terminationGracePeriodSeconds: 20
+  containers:
+  - name: main
+    image: $WEB
+    lifecycle:
+      postStart: {httpGet: {path: "/echo?m=hello", port: 8080}}
+      preStop: {sleep: {seconds: 3}}
+    readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}
+`)
+	create(t, ns, `
+metadata: {name: fails}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: main, image: $TOOLBOX, command: [sleep, inf], lifecycle: {postStart: {exec: {command: ["false"]}}}}
+`)
+	ready(t, ns, "hooked")
+	if n := starts(t, dir, "log"); n != 1 {
+		t.Errorf("%d hooks have run before Ready", n)
+	}
+	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "hooked", metav1.DeleteOptions{}))
+	must(t, lab.PodGone(t.Context(), ns, "hooked", 30*time.Second))
+	data, err := os.ReadFile(filepath.Join(dir, "log"))
+	must(t, err)
+	if string(data) != "post-start\npre-stop\nterm\n" {
+		t.Errorf("the order was\n%s", data)
+	}
+	ready(t, ns, "sleeps")
+	begin := time.Now()
+	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "sleeps", metav1.DeleteOptions{}))
+	must(t, lab.PodGone(t.Context(), ns, "sleeps", 30*time.Second))
+	if took := time.Since(begin); took < 3*time.Second || took > 15*time.Second {
+		t.Errorf("with 3 s of preStop it was gone after %s", took)
+	}
+	event(t, ns, "fails", "FailedPostStartHook")
+}
+
+// TERM is ignored: KILL comes when the grace is over, and not before.
+func TestGrace(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	dir := hostDir(t)
+	text := `
+metadata: {name: NAME}
+spec:
+  terminationGracePeriodSeconds: 5
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "trap 'append /d/NAME term' TERM; count -i 1"]
+    volumeMounts: [{name: d, mountPath: /d}]
+  volumes: [{name: d, hostPath: {path: ` + dir + `}}]
+`
+	for _, name := range []string{"stubborn", "forced", "shorter"} {
+		create(t, ns, strings.ReplaceAll(text, "NAME", name))
+	}
+	for _, name := range []string{"stubborn", "forced", "shorter"} {
+		ready(t, ns, name)
+	}
+	history := lab.Watch(ns)
+	defer history.Stop()
+	gone := func(name string, o metav1.DeleteOptions) time.Duration {
+		begin := time.Now()
+		must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), name, o))
+		must(t, lab.PodGone(t.Context(), ns, name, 30*time.Second))
+		return time.Since(begin)
+	}
+	if took := gone("stubborn", metav1.DeleteOptions{}); took < 4900*time.Millisecond || took > 15*time.Second {
+		t.Errorf("5 s of grace took %s", took)
+	}
+	if n := starts(t, dir, "stubborn"); n != 1 {
+		t.Errorf("TERM has come %d times", n)
+	}
+	one := int64(1)
+	if took := gone("shorter", metav1.DeleteOptions{GracePeriodSeconds: &one}); took > 4900*time.Millisecond {
+		t.Errorf("1 s of grace took %s", took)
+	}
+	zero := int64(0)
+	forced, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), "forced", metav1.GetOptions{})
+	must(t, err)
+	gone("forced", metav1.DeleteOptions{GracePeriodSeconds: &zero})
+	// The API has forgotten it; the machine is to follow.
+	until(t, "the forced pod's containers stop", noContainers(string(forced.UID)))
+	for _, uid := range history.Pods() {
+		versions := history.Of(uid)
+		last := versions[len(versions)-1]
+		if last.Name == "stubborn" {
+			if s := labtest.Container(last, "main").State.Terminated; s == nil || s.ExitCode != 137 {
+				t.Errorf("the stubborn one's last status is %s", labtest.Describe(last))
+			}
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestSecurityContext(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, ns, `
+metadata: {name: careful}
+spec:
+  terminationGracePeriodSeconds: 1
+  securityContext: {runAsUser: 1234, runAsGroup: 2345, supplementalGroups: [3456], fsGroup: 4567}
+  hostname: named
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sleep, inf]
+    securityContext:
+      runAsNonRoot: true
+      readOnlyRootFilesystem: true
+      allowPrivilegeEscalation: false
+      capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]}
+    volumeMounts: [{name: scratch, mountPath: /scratch}]
+  - name: other
+    image: $TOOLBOX
+    command: [sleep, inf]
+    securityContext: {runAsUser: 0, capabilities: {add: [NET_ADMIN], drop: [CHOWN]}}
+  volumes: [{name: scratch, emptyDir: {}}]
+`)
+	create(t, ns, `
+metadata: {name: rooted}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], securityContext: {runAsNonRoot: true, runAsUser: 0}}]
+`)
+	ready(t, ns, "careful")
+	got := inPod(t, ns, "careful", "id; hostname; touch /file 2>&1 || echo no-write; touch /scratch/file && echo write; stat -c %g /scratch/file; cat /proc/self/status | grep Cap; cat /proc/self/status | grep NoNewPrivs")
+	for _, want := range []string{"uid=1234", "gid=2345", "3456", "4567", "named", "no-write", "\nwrite", "CapBnd:\t0000000000000400", "NoNewPrivs:\t1"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in %q", want, got)
+		}
+	}
+	// NET_ADMIN is bit 12, CHOWN bit 0.
+	bounds := kubectl(t, "exec", "-n", ns, "careful", "-c", "other", "--", "sh", "-c", "grep CapEff /proc/self/status; id")
+	if !strings.Contains(bounds, "00000000a80435fa") && !strings.Contains(bounds, "00000000a80635fa") && !strings.Contains(bounds, "35fa") {
+		t.Errorf("with NET_ADMIN and without CHOWN: %q", bounds)
+	}
+	if w := waiting(t, ns, "rooted", "main", "CreateContainerConfigError"); !strings.Contains(w.Message, "root") {
+		t.Errorf("rooted: %s", w.Message)
+	}
+}
+
+// Names resolve in a pod, and a Service's address leads to its pods.
+func TestServicesAndNames(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, ns, `
+metadata: {name: served, labels: {app: served}}
+spec:
+  terminationGracePeriodSeconds: 1
+  hostname: served
+  subdomain: web
+  containers: [{name: web, image: $WEB, readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}}]
+`)
+	create(t, ns, `
+metadata: {name: asks}
+spec:
+  terminationGracePeriodSeconds: 1
+  hostAliases: [{ip: 10.1.2.3, hostnames: [alias.test]}]
+  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]
+`)
+	create(t, ns, `
+metadata: {name: on-host}
+spec:
+  terminationGracePeriodSeconds: 1
+  hostNetwork: true
+  dnsPolicy: ClusterFirstWithHostNet
+  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]
+`)
+	create(t, ns, `
+metadata: {name: own-dns}
+spec:
+  terminationGracePeriodSeconds: 1
+  dnsPolicy: None
+  dnsConfig: {nameservers: [10.9.9.9], searches: [example.test], options: [{name: ndots, value: "3"}]}
+  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]
+`)
+	_, err := lab.Client.CoreV1().Services(ns).Create(t.Context(), manifest[v1.Service](t, ns, `
+metadata: {name: web}
+spec: {selector: {app: served}, ports: [{port: 80, targetPort: 8080}]}
+`), metav1.CreateOptions{})
+	must(t, err)
+	served := ready(t, ns, "served")
+	asks := ready(t, ns, "asks")
+	for _, name := range []string{"web", "web." + ns, "web." + ns + ".svc.cluster.local"} {
+		until(t, name, answer(ns, "asks", "wget -q -T 2 -O - http://"+name+"/", "served\nversion v1"))
+	}
+	until(t, "the pod's own name", answer(ns, "asks", "wget -q -T 2 -O - http://served.web:8080/", "version v1"))
+	onHost := ready(t, ns, "on-host")
+	until(t, "the Service from the host's network", answer(ns, "on-host", "wget -q -T 2 -O - http://web."+ns+"/", "version v1"))
+	if onHost.Status.PodIP != lab.Host(host).IP || onHost.Status.HostIP != lab.Host(host).IP {
+		t.Errorf("on the host's network the pod is %s on %s", onHost.Status.PodIP, onHost.Status.HostIP)
+	}
+	if got := inPod(t, ns, "asks", "cat /etc/resolv.conf"); !strings.Contains(got, "nameserver "+lab.Status.Cluster.DNSIP) ||
+		!strings.Contains(got, "search "+ns+".svc.cluster.local svc.cluster.local cluster.local") || !strings.Contains(got, "ndots:5") {
+		t.Errorf("resolv.conf: %q", got)
+	}
+	if got := inPod(t, ns, "asks", "cat /etc/hosts"); !strings.Contains(got, "10.1.2.3\talias.test") || !strings.Contains(got, asks.Status.PodIP+"\tasks") {
+		t.Errorf("/etc/hosts: %q", got)
+	}
+	if got := inPod(t, ns, "served", "cat /etc/hosts"); !strings.Contains(got, served.Status.PodIP+"\tserved.web."+ns+".svc.cluster.local\tserved") {
+		t.Errorf("/etc/hosts of one with a subdomain: %q", got)
+	}
+	ready(t, ns, "own-dns")
+	if got := inPod(t, ns, "own-dns", "cat /etc/resolv.conf"); got != "search example.test\nnameserver 10.9.9.9\noptions ndots:3" {
+		t.Errorf("resolv.conf of its own: %q", got)
+	}
+	if !strings.HasPrefix(served.Status.PodIP, "10.") || len(served.Status.PodIPs) != 1 || served.Status.HostIP != lab.Host(host).IP {
+		t.Errorf("pod %v on %s", served.Status.PodIPs, served.Status.HostIP)
+	}
+}
+
+// Each class of service has its cgroup, and each limit its file.
+func TestCgroups(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	one := func(name, resources string) {
+		create(t, ns, "metadata: {name: "+name+"}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], resources: {"+resources+"}}]\n")
+	}
+	one("guaranteed", "limits: {cpu: 200m, memory: 64Mi}")
+	one("burstable", "requests: {cpu: 100m, memory: 16Mi}, limits: {memory: 32Mi}")
+	one("besteffort", "")
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		t.Skip("the files named here are of cgroup v1")
+	}
+	base := func(controller string) string { return "/sys/fs/cgroup/" + controller + "/" + lab.Host(host).Cgroup }
+	for _, c := range []struct {
+		name, parent, controller, file, want string
+		container                            bool
+	}{
+		{"guaranteed", "kubepods", "cpu", "cpu.shares", "204", false},
+		{"guaranteed", "kubepods", "cpu", "cpu.cfs_quota_us", "20000", false},
+		{"guaranteed", "kubepods", "memory", "memory.limit_in_bytes", "67108864", false},
+		{"guaranteed", "kubepods", "memory", "memory.limit_in_bytes", "67108864", true},
+		{"burstable", "kubepods/burstable", "cpu", "cpu.shares", "102", false},
+		{"burstable", "kubepods/burstable", "cpu", "cpu.shares", "102", true},
+		{"burstable", "kubepods/burstable", "cpu", "cpu.cfs_quota_us", "-1", true},
+		{"burstable", "kubepods/burstable", "memory", "memory.limit_in_bytes", "33554432", true},
+		{"besteffort", "kubepods/besteffort", "cpu", "cpu.shares", "2", false},
+		{"besteffort", "kubepods/besteffort", "cpu", "cpu.shares", "2", true},
+	} {
+		p := ready(t, ns, c.name)
+		path := filepath.Join(base(c.controller), c.parent, "pod"+string(p.UID))
+		if c.container {
+			path = filepath.Join(path, strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://"))
+		}
+		data, err := os.ReadFile(filepath.Join(path, c.file))
+		if got := strings.TrimSpace(string(data)); err != nil || got != c.want {
+			t.Errorf("%s: %s of %s is %q, not %s (%v)", c.name, c.file, path, got, c.want, err)
+		}
+		if want := map[string]v1.PodQOSClass{"guaranteed": v1.PodQOSGuaranteed, "burstable": v1.PodQOSBurstable, "besteffort": v1.PodQOSBestEffort}[c.name]; p.Status.QOSClass != want {
+			t.Errorf("%s is %s", c.name, p.Status.QOSClass)
+		}
+	}
+	// More than the limit is the end, with the reason that people look for.
+	create(t, ns, `
+metadata: {name: greedy}
+spec:
+  restartPolicy: Never
+  containers: [{name: main, image: $TOOLBOX, command: [alloc, 200M, "30"], resources: {limits: {memory: 32Mi}}}]
+`)
+	p := ended(t, ns, "greedy", v1.PodFailed)
+	if s := p.Status.ContainerStatuses[0].State.Terminated; s.Reason != "OOMKilled" || s.ExitCode != 137 {
+		t.Errorf("it ended as %v", s)
+	}
+}
+
+// A pod's time is over: it fails with the reason.
+func TestActiveDeadline(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, ns, `
+metadata: {name: timed}
+spec:
+  activeDeadlineSeconds: 4
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]
+`)
+	begin := time.Now()
+	p := ended(t, ns, "timed", v1.PodFailed)
+	if p.Status.Reason != "DeadlineExceeded" {
+		t.Errorf("the reason is %q", p.Status.Reason)
+	}
+	if took := time.Since(begin); took > 15*time.Second {
+		t.Errorf("a deadline of 4 s took %s", took)
+	}
+}

@@ -1,0 +1,259 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// noContainers: none of a pod's containers runs.
+func noContainers(uid string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		list, err := runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{
+			LabelSelector: map[string]string{pod.LabelPodUID: uid},
+			State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}})
+		if err == nil && len(list) > 0 {
+			err = fmt.Errorf("%d run", len(list))
+		}
+		return err
+	}
+}
+
+// The token that every pod has is bound to it, and the API server takes it.
+func TestServiceAccountToken(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	kubectl(t, "create", "rolebinding", "-n", ns, "reads", "--clusterrole=view", "--serviceaccount="+ns+":default")
+	create(t, ns, `
+metadata: {name: asks}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sleep, inf]
+    volumeMounts: [{name: mine, mountPath: /mine}]
+  volumes:
+  - name: mine
+    projected:
+      sources:
+      - {serviceAccountToken: {path: token, audience: elsewhere, expirationSeconds: 600}}
+      - {configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: deep/ca.pem}]}}
+      - {downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}
+`)
+	p := ready(t, ns, "asks")
+	const at = "/var/run/secrets/kubernetes.io/serviceaccount"
+	if got := inPod(t, ns, "asks", "cat "+at+"/namespace; ls "+at); !strings.HasPrefix(got, ns) || !strings.Contains(got, "ca.crt") {
+		t.Errorf("the mount holds %q", got)
+	}
+	token := inPod(t, ns, "asks", "cat "+at+"/token")
+	review := kubectlIn(t, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+token+`"}}`, "create", "-f", "-", "-o", "json")
+	for _, want := range []string{`"authenticated": true`, "system:serviceaccount:" + ns + ":default", string(p.UID)} {
+		if !strings.Contains(review, want) {
+			t.Errorf("%s is not in the review of the token", want)
+		}
+	}
+	if mine := inPod(t, ns, "asks", "cat /mine/token"); mine == token || strings.Count(mine, ".") != 2 {
+		t.Error("the token for another audience is none of its own")
+	}
+	if got := inPod(t, ns, "asks", "cat /mine/name; grep -c BEGIN /mine/deep/ca.pem"); got != "asks1" && got != "asks\n1" {
+		t.Errorf("the projected volume holds %q", got)
+	}
+	// From inside: the API server by its Service, with the pod's own token and CA.
+	out := inPod(t, ns, "asks", `wget --help 2>&1 | head -n 3; nc -z kubernetes.default.svc 443 && echo reached`)
+	if !strings.Contains(out, "reached") {
+		t.Errorf("the API server's Service is not reached: %s", out)
+	}
+}
+
+func kubectlIn(t *testing.T, input string, args ...string) string {
+	t.Helper()
+	out, err := lab.KubectlIn(t.Context(), input, args...)
+	must(t, err)
+	if out.Code != 0 {
+		t.Fatalf("kubectl %s: exit code %d: %s", strings.Join(args, " "), out.Code, out.Stderr)
+	}
+	return out.Stdout
+}
+
+// configMaps, secrets and labels in volumes: content, modes, and live updates.
+func TestLiveVolumes(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	configMap(t, ns, "page", map[string]string{"index": "one", "other": "same"})
+	secret(t, ns, "key", map[string]string{"key": "k1"})
+	create(t, ns, `
+metadata: {name: reads, labels: {colour: red}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sleep, inf]
+    volumeMounts:
+    - {name: page, mountPath: /page}
+    - {name: key, mountPath: /key}
+    - {name: down, mountPath: /down}
+    - {name: page, mountPath: /sub, subPath: index}
+  volumes:
+  - {name: page, configMap: {name: page}}
+  - {name: key, secret: {secretName: key, defaultMode: 0400}}
+  - {name: down, downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}
+`)
+	ready(t, ns, "reads")
+	if got := inPod(t, ns, "reads", "cat /page/index /page/other /key/key /sub; cat /down/labels; stat -c %a /key/..data/key"); !strings.HasPrefix(got, "onesamek1one") || !strings.Contains(got, `colour="red"`) {
+		t.Errorf("the volumes hold %q", got)
+	}
+	if got := inPod(t, ns, "reads", "touch /page/new 2>&1 || echo read-only"); !strings.Contains(got, "read-only") {
+		t.Errorf("a configMap's volume can be written: %q", got)
+	}
+	patch := func(kind, name, body string) {
+		kubectl(t, "patch", kind, "-n", ns, name, "--type=merge", "-p", body)
+	}
+	begin := time.Now()
+	patch("configmap", "page", `{"data":{"index":"two"}}`)
+	patch("secret", "key", `{"stringData":{"key":"k2"}}`)
+	_, err := lab.Client.CoreV1().Pods(ns).Patch(t.Context(), "reads", types.MergePatchType, []byte(`{"metadata":{"labels":{"colour":"blue"}}}`), metav1.PatchOptions{})
+	must(t, err)
+	until(t, "the volumes show the new", func(ctx context.Context) error {
+		out, err := lab.Kubectl(ctx, "exec", "-n", ns, "reads", "--", "sh", "-c", "cat /page/index /page/other /key/key /down/labels")
+		if err == nil && (!strings.HasPrefix(out.Stdout, "twosamek2") || !strings.Contains(out.Stdout, `colour="blue"`)) {
+			err = fmt.Errorf("%q", out.Stdout)
+		}
+		return err
+	})
+	t.Logf("live after %s", time.Since(begin).Round(10*time.Millisecond))
+	if got := inPod(t, ns, "reads", "cat /sub"); got != "one" {
+		t.Errorf("a subPath has followed: %q", got)
+	}
+	// A volume whose configMap is not there holds the pod, with the kubelet's word.
+	create(t, ns, `
+metadata: {name: waits}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], volumeMounts: [{name: late, mountPath: /late}]}]
+  volumes: [{name: late, configMap: {name: late}}]
+`)
+	if m := event(t, ns, "waits", "FailedMount"); !strings.Contains(m, "late") {
+		t.Errorf("the event says %q", m)
+	}
+	waiting(t, ns, "waits", "main", "ContainerCreating")
+	configMap(t, ns, "late", map[string]string{"x": "y"})
+	ready(t, ns, "waits")
+}
+
+func TestEmptyDirs(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	create(t, ns, `
+metadata: {name: scratch}
+spec:
+  terminationGracePeriodSeconds: 1
+  securityContext: {fsGroup: 4321}
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "append /disk/starts x; sleep inf"]
+    volumeMounts: [{name: disk, mountPath: /disk}, {name: memory, mountPath: /memory}]
+  - name: other
+    image: $TOOLBOX
+    command: [sleep, inf]
+    volumeMounts: [{name: disk, mountPath: /shared}]
+  volumes:
+  - {name: disk, emptyDir: {}}
+  - {name: memory, emptyDir: {medium: Memory, sizeLimit: 8Mi}}
+`)
+	p := ready(t, ns, "scratch")
+	if got := inPod(t, ns, "scratch", "mount | grep /memory"); !strings.Contains(got, "tmpfs") {
+		t.Errorf("the memory volume is %q", got)
+	}
+	if got := inPod(t, ns, "scratch", "dd if=/dev/zero of=/memory/big bs=1M count=20 2>&1 || echo full"); !strings.Contains(got, "full") {
+		t.Errorf("20 MiB fit into 8: %q", got)
+	}
+	if got := kubectl(t, "exec", "-n", ns, "scratch", "-c", "other", "--", "cat", "/shared/starts"); got != "x\n" {
+		t.Errorf("the containers do not share it: %q", got)
+	}
+	dir := filepath.Join(lab.Host(host).Root, "/var/lib/kubelet/pods", string(p.UID), "volumes/kubernetes.io~empty-dir/disk")
+	if info, err := os.Stat(dir); err != nil || info.Mode()&os.ModeSetgid == 0 || info.Mode().Perm() != 0o777 {
+		t.Errorf("%s: %v %v", dir, info, err)
+	}
+	// It outlives its containers.
+	kubectl(t, "exec", "-n", ns, "scratch", "--", "kill", "1")
+	until(t, "the second start", func(ctx context.Context) error {
+		out, err := lab.Kubectl(ctx, "exec", "-n", ns, "scratch", "-c", "other", "--", "cat", "/shared/starts")
+		if err == nil && out.Stdout != "x\nx\n" {
+			err = fmt.Errorf("%q", out.Stdout)
+		}
+		return err
+	})
+}
+
+func TestHostPaths(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	dir := hostDir(t)
+	must(t, os.Mkdir(filepath.Join(dir, "dir"), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o644))
+	volume := func(name, path, kind string) string {
+		return fmt.Sprintf("  - {name: %s, hostPath: {path: %s, type: %s}}\n", name, filepath.Join(dir, path), kind)
+	}
+	create(t, ns, `
+metadata: {name: mounts}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sleep, inf]
+    volumeMounts:
+    - {name: dir, mountPath: /dir}
+    - {name: file, mountPath: /file, readOnly: true}
+    - {name: newdir, mountPath: /newdir}
+    - {name: newfile, mountPath: /newfile}
+    - {name: any, mountPath: /any}
+    - {name: null, mountPath: /null}
+  volumes:
+`+volume("dir", "dir", "Directory")+volume("file", "file", "File")+volume("newdir", "new/dir", "DirectoryOrCreate")+
+		volume("newfile", "newfile", "FileOrCreate")+volume("any", "dir", `""`)+
+		`  - {name: "null", hostPath: {path: /dev/null, type: CharDevice}}
+`)
+	ready(t, ns, "mounts")
+	got := inPod(t, ns, "mounts", "cat /file; echo made > /dir/made; echo made > /newdir/made; echo made > /newfile; cat /any/made; (echo x > /file) 2>/dev/null || echo read-only")
+	if got != "contentmade\nread-only" {
+		t.Errorf("in the pod: %q", got)
+	}
+	for _, name := range []string{"dir/made", "new/dir/made", "newfile"} {
+		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(data) != "made\n" {
+			t.Errorf("%s: %q %v", name, data, err)
+		}
+	}
+	for name, v := range map[string]string{
+		"absent": volume("v", "absent", "Directory"), "a-file": volume("v", "file", "Directory"), "no-socket": volume("v", "file", "Socket"),
+	} {
+		create(t, ns, `
+metadata: {name: `+name+`}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], volumeMounts: [{name: v, mountPath: /v}]}]
+  volumes:
+`+v)
+		if m := event(t, ns, name, "FailedMount"); !strings.Contains(m, "hostPath type check failed") {
+			t.Errorf("%s: the event says %q", name, m)
+		}
+		waiting(t, ns, name, "main", "ContainerCreating")
+	}
+	// What was missing comes, and the pod goes on by itself.
+	must(t, os.Mkdir(filepath.Join(dir, "absent"), 0o755))
+	_, err := lab.PodReady(t.Context(), ns, "absent", 2*time.Minute+30*time.Second)
+	must(t, err)
+}
