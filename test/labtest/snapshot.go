@@ -47,6 +47,8 @@ func (l *Lab) Snapshot(ctx context.Context, runtime *cri.Client, host string) (S
 	look.list("log directories", "/var/log/pods")
 	look.list("log links", "/var/log/containers")
 	look.list("addresses", "/var/lib/cni/networks/*")
+	look.list("addresses", "/run/cni/*")
+	look.list("network results", "/var/lib/cni/results")
 	look.list("shims", "/run/containerd/io.containerd.runtime.v2.task/k8s.io")
 	look.interfaces()
 	look.cgroups()
