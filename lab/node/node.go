@@ -118,7 +118,10 @@ func create(ctx context.Context, t Tools, h layout.Host, hosts int, keeper proc.
 	if err != nil {
 		return err
 	}
-	record, _ := keeper.Running()
+	record, err := proc.Read(keeper.RunDir, keeper.Name)
+	if err != nil {
+		return err
+	}
 	if err := join(ctx, h, record.PID, goW, reportR); err != nil {
 		record.Signal(syscall.SIGKILL)
 		return fmt.Errorf("make %s: %w", h.Name(), err)

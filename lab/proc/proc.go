@@ -37,7 +37,9 @@ func Identify(pid int) (ID, error) {
 	if err != nil {
 		return ID{}, fmt.Errorf("process %d: %w", pid, err)
 	}
-	if state == "Z" || state == "X" {
+	// While a thread other than the first replaces the program (execve), the first
+	// is a zombie for a moment, and the process as alive as ever.
+	if (state == "Z" || state == "X") && exited(pid) {
 		return ID{}, fmt.Errorf("process %d is dead", pid)
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -45,6 +47,17 @@ func Identify(pid int) (ID, error) {
 		return ID{}, err
 	}
 	return ID{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}, nil
+}
+
+// exited says whether all threads of a process have ended.
+func exited(pid int) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(fd)
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return err == nil && n > 0
 }
 
 // parseStat reads the state and the start time out of a /proc/PID/stat file. The

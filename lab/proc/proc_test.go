@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -98,6 +100,63 @@ func TestDaemonThatIgnoresTermIsKilled(t *testing.T) {
 	}
 	if r.Alive() {
 		t.Error("it is alive")
+	}
+}
+
+// A process that changes its program from a thread of its own is alive throughout.
+func TestExecOfAThreadIsNotDeath(t *testing.T) {
+	if os.Getenv("EXEC_FROM_THREAD") != "" {
+		n, _ := strconv.Atoi(os.Getenv("EXEC_FROM_THREAD"))
+		if n == 0 {
+			os.Exit(0)
+		}
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread()
+			os.Setenv("EXEC_FROM_THREAD", strconv.Itoa(n-1))
+			done <- syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+		}()
+		t.Fatal(<-done)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestExecOfAThreadIsNotDeath$")
+	cmd.Env = append(os.Environ(), "EXEC_FROM_THREAD=200")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	id, err := Identify(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for looks := 0; ; looks++ {
+		alive := id.Alive()
+		select {
+		case err := <-ended:
+			if err != nil || looks == 0 {
+				t.Errorf("%v after %d looks", err, looks)
+			}
+			return
+		default:
+		}
+		if alive {
+			continue
+		}
+		// It has ended, unless it is alive again.
+		for {
+			if id.Alive() {
+				t.Fatalf("it was taken for dead at look %d and is alive", looks)
+			}
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			default:
+			}
+		}
 	}
 }
 

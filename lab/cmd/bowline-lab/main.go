@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -19,6 +20,11 @@ import (
 	"github.com/bowline-k8s/bowline/lab/layout"
 	"github.com/bowline-k8s/bowline/lab/node"
 )
+
+// The first goroutine keeps the first thread, since the commands that become
+// another program do it from there: a process whose first thread is not the one
+// that calls execve looks dead to others for a moment.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
