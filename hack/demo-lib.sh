@@ -17,8 +17,13 @@ step() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 lab() { "$bowline" lab --dir "$dir" "$@"; }
 
 # born PID: when the process started, in clock ticks since the boot; a process ID
-# alone may have gone to somebody else.
-born() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+# alone may have gone to somebody else. Nothing for one that has ended and waits
+# for its parent to notice.
+born() {
+  local stat
+  stat=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) || return 0
+  case $stat in Z* | X*) ;; *) cut -d' ' -f20 <<<"$stat" ;; esac
+}
 
 # running: the process that hack/demo.sh started still runs. Sets pid.
 running() {

@@ -61,5 +61,9 @@ func watchImages(ctx context.Context, pulled <-chan struct{},
 			return nil
 		case <-time.After(imagesPause):
 		}
+		select { // pulls until now are in the list that follows
+		case <-pulled:
+		default:
+		}
 	}
 }

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// apiServer answers as an API server does; code refuses every request with it.
+func apiServer(t *testing.T, user string, code int, version string) *httptest.Server {
+	t.Helper()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if code != 0 {
+			w.WriteHeader(code)
+			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q}`, code, strings.ReplaceAll(http.StatusText(code), " ", ""))
+			return
+		}
+		switch {
+		case r.URL.Path == "/version":
+			fmt.Fprint(w, version)
+		case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
+			fmt.Fprintf(w, `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":%q}}}`, user)
+		case r.URL.Path == "/api/v1/namespaces/default/services/kubernetes":
+			fmt.Fprint(w, `{"kind":"Service","apiVersion":"v1","metadata":{"name":"kubernetes","uid":"u1"}}`)
+		default:
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // a client that does not trust it is one of the cases
+	t.Cleanup(s.Close)
+	return s
+}
+
+// kubeconfig writes one for the server; trusted leaves its CA in.
+func kubeconfig(t *testing.T, server string, ca *x509.Certificate, clientCert, clientKey []byte) string {
+	t.Helper()
+	cluster, user := map[string]any{"server": server}, map[string]any{"token": "t"}
+	if ca != nil {
+		cluster["certificate-authority-data"] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})
+	}
+	if clientCert != nil {
+		user = map[string]any{"client-certificate-data": clientCert, "client-key-data": clientKey}
+	}
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Config", "current-context": "x",
+		"clusters": []any{map[string]any{"name": "x", "cluster": cluster}},
+		"users":    []any{map[string]any{"name": "x", "user": user}},
+		"contexts": []any{map[string]any{"name": "x", "context": map[string]any{"cluster": "x", "user": "x"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// clientCertificate is one of system:node:n1, good between two times.
+func clientCertificate(t *testing.T, from, to time.Time) (cert, key []byte) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "system:node:n1"}, NotBefore: from, NotAfter: to}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+}
+
+const goodVersion = `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`
+
+func TestConnectCluster(t *testing.T) {
+	s := apiServer(t, "system:node:n1", 0, goodVersion)
+	c, err := connectCluster(t.Context(), kubeconfig(t, s.URL, s.Certificate(), nil, nil), "n1")
+	if err != nil || c.uid != "u1" || c.gitVersion != "v1.37.1" {
+		t.Errorf("%+v %v", c, err)
+	}
+}
+
+// Each way a first answer can fail is one sentence that names the file and says
+// what is wrong.
+func TestConnectClusterSentences(t *testing.T) {
+	good := apiServer(t, "system:node:n1", 0, goodVersion)
+	dead := httptest.NewTLSServer(http.NotFoundHandler())
+	deadURL, deadCA := dead.URL, dead.Certificate()
+	dead.Close()
+	now := time.Now()
+	expiredCert, expiredKey := clientCertificate(t, now.Add(-2*time.Hour), now.Add(-time.Hour))
+	futureCert, futureKey := clientCertificate(t, now.Add(time.Hour), now.Add(2*time.Hour))
+	other := apiServer(t, "system:node:n2", 0, goodVersion)
+	refuses := apiServer(t, "", http.StatusUnauthorized, "")
+	noServer := apiServer(t, "", 0, `{"hello": "world"}`)
+	for name, c := range map[string]struct{ file, want string }{
+		"no file":       {"/nowhere/kubeconfig", "no such file"},
+		"dead server":   {kubeconfig(t, deadURL, deadCA, nil, nil), "does not answer"},
+		"refused":       {kubeconfig(t, refuses.URL, refuses.Certificate(), nil, nil), "does not accept this credential; issue a new one for system:node:n1"},
+		"other's":       {kubeconfig(t, other.URL, other.Certificate(), nil, nil), `the credential is of "system:node:n2"`},
+		"expired":       {kubeconfig(t, good.URL, good.Certificate(), expiredCert, expiredKey), "expired on"},
+		"not yet valid": {kubeconfig(t, good.URL, good.Certificate(), futureCert, futureKey), "is this machine's clock right?"},
+		"untrusted":     {kubeconfig(t, good.URL, nil, nil, nil), "is not to be trusted"},
+		"no API server": {kubeconfig(t, noServer.URL, noServer.Certificate(), nil, nil), "is no API server"},
+	} {
+		_, err := connectCluster(t.Context(), c.file, "n1")
+		if err == nil {
+			t.Errorf("%s: connected", name)
+			continue
+		}
+		got := err.Error()
+		if !strings.Contains(got, c.want) || !strings.HasPrefix(got, "kubeconfig "+c.file+": ") || strings.Contains(got, "\n") {
+			t.Errorf("%s: %q, want one line with %q", name, got, c.want)
+		}
+	}
+}
+
+// A server that takes the connection and says nothing is not waited for for ever,
+// and a process that is told to stop does not wait at all.
+func TestConnectClusterStops(t *testing.T) {
+	released := make(chan struct{})
+	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-released }))
+	defer s.Close()
+	defer close(released)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	file := kubeconfig(t, s.URL, s.Certificate(), nil, nil)
+	go func() {
+		_, err := connectCluster(ctx, file, "n1")
+		done <- err
+	}()
+	cancel()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("connected")
+		}
+	case <-time.After(firstAnswer / 2):
+		t.Error("it goes on waiting")
+	}
+}
