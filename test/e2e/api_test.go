@@ -51,8 +51,8 @@ spec:
 	if got := logs(t, ns, "talks", "-c", "main", "--since=2s"); strings.Contains(got, "early") {
 		t.Errorf("since 2 s: %q", got)
 	}
-	if got := logs(t, ns, "talks", "-c", "main", "--limit-bytes=7"); got != "early 1" {
-		t.Errorf("7 bytes: %q", got)
+	if got := logs(t, ns, "talks", "-c", "other", "--limit-bytes=3"); got != "oth" {
+		t.Errorf("3 bytes: %q", got)
 	}
 	if got := logs(t, ns, "talks", "-c", "main", "--tail=1", "--timestamps"); !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\S+Z late\n$`).MatchString(got) {
 		t.Errorf("with a time: %q", got)

@@ -23,6 +23,7 @@ import (
 func TestFiveMistakes(t *testing.T) {
 	out := attempt(t, `apiVersion: bowline.io/v1alpha1
 kind: BowlineConfiguration
+kubeconfig: /etc/bowline/kubeconfig
 maxPods: many
 clusterDNS: [10.80.0.300]
 unknownField: 1

@@ -42,7 +42,7 @@ spec:
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, 'env; echo "args=$0 $1 $2"', "$(EXPANDED)", "$$(EXPANDED)", "$(UNKNOWN)"]
+    command: [sh, -c, 'env; echo "args=$1 $2 $3"', sh, "$(EXPANDED)", "$$(EXPANDED)", "$(UNKNOWN)"]
     resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: 300m, memory: 32Mi}}
     envFrom:
     - {prefix: C_, configMapRef: {name: colours}}

@@ -79,7 +79,7 @@ func runAll(m *testing.M) (code int, err error) {
 			err = stopErr
 		}
 		if code != 0 {
-			fmt.Printf("Bowline's log ends:\n%s\n", bowline.LogTail(20000))
+			keepLog()
 		}
 	}()
 	if _, err := lab.NodeReady(ctx, host, v1.ConditionTrue, 30*time.Second); err != nil {
@@ -91,6 +91,21 @@ func runAll(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
+// keepLog saves Bowline's log from the lab's end, for a failed run.
+func keepLog() {
+	data, err := os.ReadFile(bowline.LogPath)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	path := filepath.Join(os.TempDir(), "bowline-e2e.log")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("Bowline's log is kept in %s; it ends:\n%s\n", path, data[max(0, len(data)-4000):])
+}
+
 // namespace makes a namespace for the test. It goes when the test ends, without
 // anybody waiting for it.
 func namespace(t *testing.T) string {
@@ -99,6 +114,9 @@ func namespace(t *testing.T) string {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
 	must(t, err)
 	t.Cleanup(func() {
+		if t.Failed() {
+			tell(t, ns.Name)
+		}
 		if t.Failed() && os.Getenv("BOWLINE_E2E_KEEP") != "" {
 			return
 		}
@@ -115,8 +133,27 @@ func namespace(t *testing.T) string {
 	return ns.Name
 }
 
-// manifest reads one object strictly. $NS, $TOOLBOX, $WEB and $DIR (when dir is
-// given) stand for the namespace, the images and a directory on the host.
+// tell logs what happened in a namespace, for a failed test.
+func tell(t *testing.T, ns string) {
+	t.Helper()
+	ctx := context.Background()
+	if events, err := lab.Client.CoreV1().Events(ns).List(ctx, metav1.ListOptions{}); err == nil {
+		for _, e := range events.Items {
+			if e.Type == v1.EventTypeWarning || e.Reason == "Killing" {
+				t.Logf("%s to %s, %d times, %s: %s: %s", e.FirstTimestamp.Format(time.TimeOnly), e.LastTimestamp.Format(time.TimeOnly),
+					e.Count, e.InvolvedObject.Name, e.Reason, e.Message)
+			}
+		}
+	}
+	if pods, err := lab.Client.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{}); err == nil {
+		for i := range pods.Items {
+			t.Log(labtest.Describe(&pods.Items[i]))
+		}
+	}
+}
+
+// manifest reads one object strictly. $NS, $TOOLBOX and $WEB stand for the
+// namespace and the images.
 func manifest[T any](t *testing.T, ns, text string) *T {
 	t.Helper()
 	text = strings.NewReplacer("$NS", ns, "$TOOLBOX", toolbox, "$WEB", webV1).Replace(text)

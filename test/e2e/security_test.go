@@ -43,8 +43,8 @@ spec:
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], securityContext: {runAsNonRoot: true, runAsUser: 0}}]
 `)
 	ready(t, ns, "careful")
-	got := inPod(t, ns, "careful", "id; hostname; touch /file 2>&1 || echo no-write; touch /scratch/file && echo write; stat -c %g /scratch/file; cat /proc/self/status | grep Cap; cat /proc/self/status | grep NoNewPrivs")
-	for _, want := range []string{"uid=1234", "gid=2345", "3456", "4567", "named", "no-write", "\nwrite", "CapBnd:\t0000000000000400", "NoNewPrivs:\t1"} {
+	got := inPod(t, ns, "careful", "id; hostname; touch /file 2>&1 || echo no-write; touch /scratch/file && echo write; stat /scratch/file; cat /proc/self/status | grep Cap; cat /proc/self/status | grep NoNewPrivs")
+	for _, want := range []string{"uid=1234", "gid=2345", "3456", "4567", "named", "no-write", "\nwrite", "1234 4567 ", "CapBnd:\t0000000000000400", "NoNewPrivs:\t1"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in %q", want, got)
 		}

@@ -111,7 +111,7 @@ spec:
   - {name: down, downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}
 `)
 	ready(t, ns, "reads")
-	if got := inPod(t, ns, "reads", "cat /page/index /page/other /key/key /sub; cat /down/labels; stat -c %a /key/..data/key"); !strings.HasPrefix(got, "onesamek1one") || !strings.Contains(got, `colour="red"`) {
+	if got := inPod(t, ns, "reads", "cat /page/index /page/other /key/key /sub; cat /down/labels; stat /key/..data/key"); !strings.HasPrefix(got, "onesamek1one") || !strings.Contains(got, "0400 ") || !strings.Contains(got, `colour="red"`) {
 		t.Errorf("the volumes hold %q", got)
 	}
 	if got := inPod(t, ns, "reads", "touch /page/new 2>&1 || echo read-only"); !strings.Contains(got, "read-only") {
@@ -221,11 +221,11 @@ spec:
     - {name: newdir, mountPath: /newdir}
     - {name: newfile, mountPath: /newfile}
     - {name: any, mountPath: /any}
-    - {name: null, mountPath: /null}
+    - {name: device, mountPath: /null}
   volumes:
 `+volume("dir", "dir", "Directory")+volume("file", "file", "File")+volume("newdir", "new/dir", "DirectoryOrCreate")+
 		volume("newfile", "newfile", "FileOrCreate")+volume("any", "dir", `""`)+
-		`  - {name: "null", hostPath: {path: /dev/null, type: CharDevice}}
+		`  - {name: device, hostPath: {path: /dev/null, type: CharDevice}}
 `)
 	ready(t, ns, "mounts")
 	got := inPod(t, ns, "mounts", "cat /file; echo made > /dir/made; echo made > /newdir/made; echo made > /newfile; cat /any/made; (echo x > /file) 2>/dev/null || echo read-only")
