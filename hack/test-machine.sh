@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# The tests that need root: the runtimes' suite on real containerds, virtual-
+# kubelet's ways against a real API server, whole nodes in a real cluster, and the
+# kill matrix. Each brings up a lab of its own and takes it away. Needs nothing
+# but Go, root and, for what is not yet installed, Debian packages.
+#
+#   hack/test-machine.sh [STEP...]     all steps, or: lab critest vktest e2e chaos
+set -uo pipefail
+cd "$(dirname "$0")/.."
+[ "$(id -u)" = 0 ] || { echo "hack/test-machine.sh: run it as root: it makes namespaces, mounts and cgroups" >&2; exit 1; }
+hack/build-lab.sh || exit 1
+cache=${BOWLINE_CACHE:-/var/cache/bowline}
+CGO_ENABLED=0 go build -o bin/bowline ./cmd/bowline || exit 1
+
+work=$(mktemp -d)
+summary=$work/summary
+failed=0
+lab=
+cleanup() {
+  [ -z "$lab" ] || "$cache/bin/bowline-lab" --dir "$lab" down
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+# step NAME COMMAND...: runs it if it is among the wanted ones, and notes how it
+# went; the steps after a failed one still run.
+wanted=" $* "
+step() {
+  local name=$1 start=$SECONDS how=ok
+  shift
+  [ "$wanted" = "  " ] || [[ $wanted == *" $name "* ]] || return 0
+  printf '\033[1m== %s\033[0m\n' "$name"
+  "$@" || { how=FAILED; failed=1; }
+  printf '%-8s %-6s %4d s\n' "$name" "$how" $((SECONDS - start)) >>"$summary"
+}
+
+# containerd 2 as the lab has it, and Debian's 1.6, each in namespaces of its own.
+critest() {
+  local debian
+  debian=$(sh cri/critest/testmachine/debian-containerd.sh "$cache/debian-containerd") || return 1
+  BOWLINE_TEST_CONTAINERD="v2=$cache/bin,debian=$debian" go test -count=1 -timeout 10m -run TestContainerd ./cri/critest/
+}
+
+vktest() {
+  lab=$work/lab
+  "$cache/bin/bowline-lab" --dir "$lab" up --hosts 1 || return 1
+  local config status=0
+  config=$("$cache/bin/bowline-lab" --dir "$lab" kubeconfig --path) || return 1
+  BOWLINE_LAB_KUBECONFIG=$config go test -count=1 -timeout 15m ./provider/vktest/ || status=1
+  (cd provider/vktest/http && BOWLINE_LAB_KUBECONFIG=$config go test -count=1 -timeout 10m ./...) || status=1
+  "$cache/bin/bowline-lab" --dir "$lab" down && lab=
+  return $status
+}
+
+# Tests that run beside each other mostly wait.
+e2e() {
+  BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 30m -parallel 6 ./test/e2e/
+}
+
+chaos() {
+  BOWLINE_E2E=1 BOWLINE_CHAOS=${BOWLINE_CHAOS:-quick} go test -count=1 -timeout 60m ./test/chaos/
+}
+
+step lab hack/test-lab.sh
+step critest critest
+step vktest vktest
+step e2e e2e
+step chaos chaos
+echo
+cat "$summary"
+exit $failed
