@@ -206,8 +206,19 @@ type testCase struct {
 	fault fault
 }
 
-// spread runs the cases side by side, one at a time on a node.
-func (a *arena) spread(t *testing.T, cases []testCase, run func(ctx context.Context, n *node, index int, c testCase) []string) {
+// teams are the nodes in groups of size.
+func (a *arena) teams(size int) [][]*node {
+	var teams [][]*node
+	for chunk := range slices.Chunk(a.nodes, size) {
+		if len(chunk) == size {
+			teams = append(teams, chunk)
+		}
+	}
+	return teams
+}
+
+// spread runs the cases side by side, one at a time in each team of nodes.
+func (a *arena) spread(t *testing.T, teams [][]*node, cases []testCase, run func(ctx context.Context, team []*node, index int, c testCase) []string) {
 	t.Helper()
 	type item struct {
 		index int
@@ -227,14 +238,20 @@ func (a *arena) spread(t *testing.T, cases []testCase, run func(ctx context.Cont
 	var slowest string
 	ran := 0
 	var all sync.WaitGroup
-	for _, n := range a.nodes {
+	for _, team := range teams {
 		all.Go(func() {
 			for i := range queue {
 				start := time.Now()
-				mark := n.calls.mark()
-				bad := run(t.Context(), n, i.index, i.c)
+				marks := make([]int64, len(team))
+				for k, n := range team {
+					marks[k] = n.calls.mark()
+				}
+				bad := run(t.Context(), team, i.index, i.c)
 				took := time.Since(start)
-				hit := struck(n.calls.since(mark))
+				hit := false
+				for k, n := range team {
+					hit = hit || struck(n.calls.since(marks[k]))
+				}
 				a.mu.Lock()
 				a.cases++
 				ran++
@@ -249,7 +266,7 @@ func (a *arena) spread(t *testing.T, cases []testCase, run func(ctx context.Cont
 				}
 				a.mu.Unlock()
 				if len(bad) > 0 {
-					t.Errorf("%s on %s, %v to %v:\n\t%s", i.c.name, n.name, start.Format("15:04:05.000"),
+					t.Errorf("%s on %s, %v to %v:\n\t%s", i.c.name, team[0].name, start.Format("15:04:05.000"),
 						time.Now().Format("15:04:05.000"), strings.Join(bad, "\n\t"))
 				}
 				if took > 10*time.Second {
@@ -347,8 +364,8 @@ func (a *arena) testLife(t *testing.T) {
 	}
 	cases := a.sample(a.matrix("life/", seen, func(label string) bool { return !reads[label] }))
 	report(t, cases)
-	a.spread(t, cases, func(ctx context.Context, n *node, i int, c testCase) []string {
-		return n.life(ctx, fmt.Sprintf("life-%d", i), &c.fault)
+	a.spread(t, a.teams(1), cases, func(ctx context.Context, team []*node, i int, c testCase) []string {
+		return team[0].life(ctx, fmt.Sprintf("life-%d", i), &c.fault)
 	})
 }
 

@@ -45,7 +45,7 @@ func container(name, body string) v1.Container {
 	}
 	return v1.Container{
 		Name: name, Image: toolbox, ImagePullPolicy: v1.PullIfNotPresent, Command: script(name, body),
-		Env: []v1.EnvVar{{Name: "POD_UID", ValueFrom: field("metadata.uid")}, {Name: "NODE", ValueFrom: field("spec.nodeName")}},
+		Env:          []v1.EnvVar{{Name: "POD_UID", ValueFrom: field("metadata.uid")}, {Name: "NODE", ValueFrom: field("spec.nodeName")}},
 		VolumeMounts: []v1.VolumeMount{{Name: "w", MountPath: "/w"}},
 	}
 }

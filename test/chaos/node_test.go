@@ -30,7 +30,7 @@ type node struct {
 	mark    int64 // of the log when the fault in force was armed
 	held    bool  // not to be started again until released
 	closed  bool
-	exits   []int // exit codes since they were last taken; -1 is a signal
+	exits   []int                   // exit codes since they were last taken; -1 is a signal
 	giveUp  context.CancelCauseFunc // ends the case under way
 	free    chan struct{}
 	done    chan struct{}
