@@ -177,7 +177,7 @@ func (s *storm) calm() {
 			s.t.Log("left: ", what)
 		}
 	}()
-	s.within(30*time.Second, "everything goes away", func() bool {
+	s.within(time.Minute, "everything goes away", func() bool {
 		return len(s.api.names()) == 0 && len(s.left()) == 0 && s.host.cgroupCount() == 0
 	})
 }

@@ -70,7 +70,7 @@ func (n *node) build(ctx context.Context) error {
 	}
 	if n.pleg, err = pleg.New(pleg.Config{
 		Runtime: n.runtime, Files: n.host, Owner: n.claim.Stamp(), ClockOffset: n.clockOffset,
-		IsNotFound: cri.IsNotFound, Hints: hints(n.runtime),
+		IsNotFound: cri.IsNotFound, IsTransport: cri.IsTransport, Hints: hints(n.runtime),
 	}); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,10 @@ type API struct {
 	config *PodConfig
 	lister corelisters.PodLister
 	synced func() bool
+
+	// mu holds reading the lister and telling the config together: of two looks at
+	// once, the one that read earlier must not tell last.
+	mu sync.Mutex
 }
 
 // NewAPI makes the api source over the pod informer that virtual-kubelet shares.
@@ -46,6 +51,12 @@ func (a *API) Run(ctx context.Context) error {
 
 // Look compares one pod with the lister.
 func (a *API) Look(namespace, name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.look(namespace, name)
+}
+
+func (a *API) look(namespace, name string) {
 	p, err := a.lister.Pods(namespace).Get(name)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -60,6 +71,8 @@ func (a *API) LookAll() error {
 	if !a.synced() {
 		return errors.New("the pod lister has not seen the API server yet")
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	pods, err := a.lister.List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("list this node's pods: %w", err)
@@ -71,7 +84,7 @@ func (a *API) LookAll() error {
 	}
 	for _, ref := range a.config.refs(SourceAPI) {
 		if !have[pod.Ref{Namespace: ref.Namespace, Name: ref.Name}] {
-			a.Look(ref.Namespace, ref.Name)
+			a.look(ref.Namespace, ref.Name)
 		}
 	}
 	return nil

@@ -119,12 +119,44 @@ func (c *Cache) relisted(seq uint64, at time.Time, seen map[types.UID]bool, fore
 	return gone
 }
 
-// touch makes an unchanged observation as new as the look that confirmed it.
-func (c *Cache) touch(uid types.UID, seq uint64, at time.Time) {
+// staleOne marks one pod's observation, or its absence, as of unknown age, unless
+// a newer look has succeeded, and says whether that is news.
+func (c *Cache) staleOne(ref pod.Ref, seq uint64, why string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o, ok := c.pods[uid]; ok && o.Seq < seq {
-		o.Seq, o.At, o.Stale = seq, at, ""
+	o, ok := c.pods[ref.UID]
+	if !ok {
+		o = pod.Observed{Ref: ref, Seq: seq}
+	}
+	if o.Seq > seq {
+		return false
+	}
+	news := o.Stale == ""
+	o.Stale = why
+	c.pods[ref.UID] = o
+	return news
+}
+
+// staleAlone says whether the pod's own last look failed.
+func (c *Cache) staleAlone(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pods[uid].Stale != ""
+}
+
+// touch makes an unchanged observation as new as the look that confirmed it. was
+// is the Seq of the observation that was compared: another that has taken its
+// place meanwhile has been confirmed by nobody, and false is returned.
+func (c *Cache) touch(uid types.UID, was, seq uint64, at time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o, ok := c.pods[uid]
+	if !ok || o.Seq != was {
+		return false
+	}
+	if o.Seq < seq {
+		o.Seq, o.At = seq, at
 		c.pods[uid] = o
 	}
+	return true
 }

@@ -38,6 +38,10 @@ type Config struct {
 	ClockOffset func() time.Duration
 	// IsNotFound tells the runtime's "no such object" from other errors.
 	IsNotFound func(error) bool
+	// IsTransport tells "the runtime was not reached" from an answer. An answer
+	// that fails concerns one pod alone, whose observation becomes stale; without
+	// IsTransport every error counts as blindness.
+	IsTransport func(error) bool
 	// Hints opens the runtime's event stream; the channel closes with the stream.
 	// Nil, or an error, means that there is none for now.
 	Hints func(ctx context.Context) (<-chan Hint, error)
@@ -52,6 +56,9 @@ func (c *Config) validate() error {
 	}
 	if c.ClockOffset == nil {
 		c.ClockOffset = func() time.Duration { return 0 }
+	}
+	if c.IsTransport == nil {
+		c.IsTransport = func(error) bool { return true }
 	}
 	if c.Relist == 0 {
 		c.Relist = time.Second
@@ -71,6 +78,7 @@ type Generator struct {
 	cache *Cache
 
 	events     atomic.Bool  // the event stream is open
+	partial    atomic.Bool  // the last relist could not look at some pod
 	lastRelist atomic.Int64 // unix nanoseconds of the last relist that succeeded
 	kick       chan struct{}
 
@@ -148,7 +156,7 @@ func (g *Generator) Run(ctx context.Context) error {
 		}
 		err := g.Relist(ctx)
 		pause := g.cfg.Relist
-		if err == nil && g.events.Load() {
+		if err == nil && g.events.Load() && !g.partial.Load() {
 			pause = g.cfg.RelistWithEvents
 		}
 		timer.Reset(pause)
@@ -210,8 +218,9 @@ func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
 			if !more {
 				return
 			}
-			// Not ours, not seen yet (its maker looks when it is made), or known.
-			if g.confirmed(h) {
+			// An ID that is not known may be foreign, or of a look that is under
+			// way and saw less than the event tells: it is kept for a while.
+			if g.uidOf(h.ID) != "" && g.confirmed(h) {
 				continue
 			}
 			open[h] = &promise{Hint: h, pause: settle, due: time.Now().Add(settle)}
@@ -232,12 +241,13 @@ func (g *Generator) lookAgain(ctx context.Context, open map[Hint]*promise, now t
 		if p.due.After(now) {
 			continue
 		}
-		if uid := g.uidOf(h.ID); uid != "" && !looked[uid] && !g.confirmed(h) {
+		uid := g.uidOf(h.ID)
+		if uid != "" && !looked[uid] && !g.confirmed(h) {
 			looked[uid] = true
 			// An error is in the cache as staleness, and the relist retries.
 			_, _ = g.Observe(ctx, g.cache.Get(uid).Ref)
 		}
-		if p.pause *= 2; g.confirmed(h) || p.pause > settleLimit {
+		if p.pause *= 2; uid != "" && g.confirmed(h) || p.pause > settleLimit {
 			delete(open, h)
 			continue
 		}
@@ -295,18 +305,22 @@ func (g *Generator) Relist(ctx context.Context) error {
 	if err != nil {
 		return g.failed(ctx, err)
 	}
-	seen := make(map[types.UID]bool, len(byUID))
+	seen, partial := make(map[types.UID]bool, len(byUID)), false
 	for uid, l := range byUID {
 		seen[uid] = true
 		old := g.cache.Get(uid)
-		if unchanged(l, old) {
-			g.cache.touch(uid, seq, at)
+		if !g.cache.staleAlone(uid) && unchanged(l, old) && g.cache.touch(uid, old.Seq, seq, at) {
 			continue
 		}
 		if err := g.look(ctx, l, old, seq, at); err != nil {
-			return g.failed(ctx, err)
+			if g.blind(ctx, err) {
+				return g.failed(ctx, err)
+			}
+			g.failedOne(ctx, l.ref, seq, err)
+			partial = true
 		}
 	}
+	g.partial.Store(partial)
 	for _, ref := range g.cache.relisted(seq, at, seen, foreign) {
 		g.forget(ref.UID)
 		g.announce(ref.UID)
@@ -330,7 +344,11 @@ func (g *Generator) Observe(ctx context.Context, ref pod.Ref) (pod.Observed, err
 		l = &listed{ref: ref}
 	}
 	if err := g.look(ctx, l, g.cache.Get(ref.UID), seq, at); err != nil {
-		return pod.Observed{}, g.failed(ctx, err)
+		if g.blind(ctx, err) {
+			return pod.Observed{}, g.failed(ctx, err)
+		}
+		g.failedOne(ctx, ref, seq, err)
+		return pod.Observed{}, err
 	}
 	return g.cache.Get(ref.UID), nil
 }
@@ -364,6 +382,23 @@ func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, seq u
 	g.mu.Unlock()
 	g.announce(o.Ref.UID)
 	return nil
+}
+
+// blind: the error says nothing about the pod that was looked at.
+func (g *Generator) blind(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || g.cfg.IsTransport(err)
+}
+
+// failedOne marks one pod's observation stale: the runtime answers, but not about
+// this pod. The others go on.
+func (g *Generator) failedOne(ctx context.Context, ref pod.Ref, seq uint64, err error) {
+	if !g.cache.staleOne(ref, seq, err.Error()) {
+		return
+	}
+	klog.FromContext(ctx).Info("The runtime does not tell the state of a pod; nothing is decided for it until it does",
+		"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID, "err", err)
+	g.announce(ref.UID)
+	g.Kick()
 }
 
 // failed marks the cache stale; what ctx itself cut off says nothing.

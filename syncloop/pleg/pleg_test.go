@@ -24,6 +24,8 @@ type world struct {
 	sandboxes  []*runtimeapi.PodSandbox
 	containers []*runtimeapi.Container
 	calls      map[string]int
+	broken     string // a container whose status fails
+	asked      func() // after a container's status was read
 	hints      chan Hint
 	tails      map[string]string
 }
@@ -85,9 +87,20 @@ func (w *world) PodSandboxStatus(_ context.Context, id string) (*runtimeapi.PodS
 	return nil, errNotFound
 }
 
-func (w *world) ContainerStatus(_ context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+func (w *world) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	st, err := w.containerStatus(ctx, id)
+	if w.asked != nil {
+		w.asked()
+	}
+	return st, err
+}
+
+func (w *world) containerStatus(_ context.Context, id string) (*runtimeapi.ContainerStatus, error) {
 	if err := w.call("ContainerStatus"); err != nil {
 		return nil, err
+	}
+	if id == w.broken {
+		return nil, errors.New("the runtime does not tell")
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -298,5 +311,91 @@ func TestTerminationMessage(t *testing.T) {
 				t.Errorf("message %q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// A runtime that answers, but not about one pod, blinds us for that pod alone.
+func TestOnePodThatCannotBeLookedAt(t *testing.T) {
+	w := newWorld()
+	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	w.add("2", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	g := w.generator(t)
+	g.cfg.IsTransport = func(error) bool { return false }
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.TakeChanged()
+	for _, c := range w.containers {
+		c.State = runtimeapi.ContainerState_CONTAINER_EXITED
+	}
+	w.broken = "c-1"
+	for range 2 { // the second must not take the unchanged list for sight
+		if err := g.Relist(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if o := g.Cache().Get("1"); o.Stale == "" || o.Containers[0].State != pod.StateRunning {
+			t.Errorf("the pod that could not be looked at: %+v", o)
+		}
+		if o := g.Cache().Get("2"); o.Stale != "" || o.Containers[0].State != pod.StateExited {
+			t.Errorf("the other pod: %+v", o)
+		}
+	}
+	if ok, _ := g.Healthy(time.Now()); !ok {
+		t.Error("one pod made the node unhealthy")
+	}
+	w.broken = ""
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if o := g.Cache().Get("1"); o.Stale != "" || o.Containers[0].State != pod.StateExited {
+		t.Errorf("after it could be looked at: %+v", o)
+	}
+}
+
+// An event that comes while the look that first sees its container is under way
+// is not lost.
+func TestHintBeforeItsContainerIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.hints = make(chan Hint)
+		g := w.generator(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = g.Run(ctx) }()
+		synctest.Wait()
+		w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+		w.asked = func() { // between what is asked of the container and its entry in the cache
+			w.asked = nil
+			w.containers[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
+			w.hints <- Hint{ID: "c-1", Expect: Ended}
+			synctest.Wait()
+		}
+		if _, err := g.Observe(ctx, pod.Ref{Namespace: "ns", Name: "p-1", UID: "1"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if o := g.Cache().Get("1"); o.Containers[0].State != pod.StateExited {
+			t.Error("the exit was not seen")
+		}
+		close(w.hints)
+		cancel()
+		<-done
+	})
+}
+
+// A look that confirms an observation does not vouch for another that took its
+// place.
+func TestTouchWhatWasCompared(t *testing.T) {
+	c := newCache()
+	old, other, relist := c.NextSeq(), c.NextSeq(), c.NextSeq()
+	ref := pod.Ref{UID: "1"}
+	c.put(pod.Observed{Ref: ref, Seq: old})
+	c.put(pod.Observed{Ref: ref, Seq: other})
+	if c.touch("1", old, relist, time.Now()) || c.Get("1").Seq != other {
+		t.Error("what nobody compared was made fresh")
+	}
+	if !c.touch("1", other, relist, time.Now()) || c.Get("1").Seq != relist {
+		t.Error("what was compared was not made fresh")
 	}
 }
