@@ -20,17 +20,17 @@ demo: ## a whole cluster on this machine, a node made by Bowline, an application
 demo-down: ## take the demo down; nothing stays behind
 	@hack/demo-down.sh
 
-test: build lab ## every test: unit, race, fake runtime, real containerd, real cluster
-	hack/test.sh
+test: ## every test: unit, race, fake runtime, real containerd, real cluster
+	@hack/test.sh
 
 unit: ## the tests that need nothing but Go
-	go test ./...
+	@hack/test.sh unit
 
-race: ## the same under the race detector
-	go test -race ./...
+race: ## what runs at once, under the race detector
+	@hack/test.sh race
 
-machine: build lab ## the tests that need root: real containerd, real cluster
-	hack/test-machine.sh
+machine: ## the tests that need root: real containerd, real cluster
+	@hack/test.sh machine
 
 verify: ## format, vet, staticcheck, import rules, generated files
 	hack/verify.sh

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Every test: the ones that need nothing but Go, the same under the race detector
+# where anything runs at once, and those on real containerds and real clusters.
+#
+#   hack/test.sh [unit|race|machine]...     all three by default
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# sudo leaves out where Go usually is.
+command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
+
+bold= plain=
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
+# step WHAT: says how long the one before took. The last one ends with the words
+# of go test itself.
+step() {
+  if [ -n "${began:-}" ]; then printf '%s-- %d s%s\n' "$bold" $((SECONDS - began)) "$plain"; fi
+  printf '\n%s== %s%s\n' "$bold" "$*" "$plain"
+  began=$SECONDS
+}
+
+unit() {
+  step "unit: what needs nothing but Go"
+  local module
+  for module in lab provider/vktest/http .; do (cd "$module" && go test ./...); done
+}
+
+race() {
+  # What decides purely starts no goroutine, and its enumerations are long; the
+  # packages below test/ drive other processes.
+  local packages
+  packages=$(go list ./... | grep -vE '/bowline$|/syncloop/(plan|status|volume/render|gc/choose)$|/cri/(spec|critest.*)$|/config$|/pod$|/bowline/test/')
+  # The detector is C; its programs are linked by gcc.
+  if ! command -v gcc >/dev/null; then
+    step "race: gcc is missing"
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+      echo "install it: sudo apt-get install -y gcc libc6-dev" >&2
+      return 1
+    fi
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev
+  fi
+  step "race: what runs at once, under the race detector"
+  # shellcheck disable=SC2086
+  CGO_ENABLED=1 go test -race $packages
+}
+
+machine() {
+  step "machine: what the real ones need (Kubernetes takes some minutes to build the first time)"
+  hack/build-lab.sh
+  make --no-print-directory -s build
+  step "machine: real containerds, real clusters"
+  hack/test-machine.sh
+}
+
+for part in "${@:-unit race machine}"; do
+  for name in $part; do
+    case $name in
+    unit | race | machine) "$name" ;;
+    *) echo "hack/test.sh [unit|race|machine]..." >&2; exit 2 ;;
+    esac
+  done
+done
