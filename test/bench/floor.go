@@ -42,7 +42,6 @@ type floor struct {
 type floorPod struct {
 	pod                *v1.Pod
 	sandbox, container string
-	hosts              string
 	written            sync.WaitGroup
 }
 
