@@ -30,12 +30,13 @@ import (
 // site is the caller (see caller); without it any caller counts. point is
 // before (the request is not sent), during (it has been sent, delay= later the
 // fault strikes), withheld (it is carried out, its reply never seen) or after
-// (the reply is seen, and delay= after it the fault strikes; with kill only).
-// action is kill (SIGKILL of this process) or error (a transport error).
+// (the reply is seen, and used until the next call, whose request is not sent;
+// with kill only). action is kill (SIGKILL of this process) or error (a
+// transport error).
 //
 // BOWLINE_FAULT_LOG names a file to which a line is appended for every call,
-// "call LABEL SITE", so that a call nobody thought of is found; "begin" when a
-// process begins, "arm SPEC" when a fault is armed, and "strike LABEL SITE" when
+// "call LABEL SITE", so that a call nobody thought of is found, and "done LABEL
+// SITE" when it has returned; "begin" when a process begins, "arm SPEC" when a fault is armed, and "strike LABEL SITE" when
 // it strikes.
 type fault struct {
 	file string
@@ -45,7 +46,11 @@ type fault struct {
 	text string
 	spec faultSpec
 	seen int
+	due  func() error // strikes at the next call
 }
+
+// idle is how long a fault that is due at the next call waits for one.
+const idle = 50 * time.Millisecond
 
 type faultSpec struct {
 	label, site, point, action string
@@ -117,8 +122,12 @@ func parseFault(text string) (faultSpec, error) {
 	return s, nil
 }
 
-func (f *fault) hook(ctx context.Context, label string, call func(context.Context) error) error {
+func (f *fault) hook(ctx context.Context, label string, carry func(context.Context) error) error {
 	site := caller()
+	call := func(ctx context.Context) error {
+		defer f.write("done " + label + " " + site)
+		return carry(ctx)
+	}
 	spec, struck := f.strikes(label, site)
 	if !struck {
 		return call(ctx)
@@ -143,8 +152,10 @@ func (f *fault) hook(ctx context.Context, label string, call func(context.Contex
 		return act()
 	default: // after
 		err := call(ctx)
-		// The caller goes on with the reply meanwhile.
-		time.AfterFunc(spec.delay, func() { _ = act() })
+		f.mu.Lock()
+		f.due = act
+		f.mu.Unlock()
+		time.AfterFunc(idle, func() { _ = act() })
 		return err
 	}
 }
@@ -152,6 +163,9 @@ func (f *fault) hook(ctx context.Context, label string, call func(context.Contex
 func (f *fault) strikes(label, site string) (faultSpec, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.due != nil {
+		_ = f.due()
+	}
 	if f.file != "" {
 		if data, err := os.ReadFile(f.file); err == nil && string(data) != f.text {
 			if err := f.arm(string(data)); err != nil {

@@ -97,7 +97,7 @@ func (r *resident) restart(ctx context.Context, f *fault) []string {
 // judge says what must not have been up to now, and forgets it.
 func (r *resident) judge() []string {
 	versions, bad := r.witness.seen()
-	bad = append(bad, backwards(versions)...)
+	bad = append(bad, backwards(versions, 0)...)
 	creates, starts, err := r.node.tasks.counts()
 	if err != nil {
 		bad = append(bad, err.Error())

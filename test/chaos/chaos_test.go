@@ -312,7 +312,12 @@ func (a *arena) matrix(prefix string, seen []map[call]int, often func(label stri
 		}
 		for n := 1; n <= times; n++ {
 			for _, p := range points {
-				f := fault{call{c.label, c.site, n}, p[0], p[1]}
+				f := fault{call: call{c.label, c.site, n}, point: p[0], action: p[1]}
+				cases = append(cases, testCase{prefix + f.String(), f})
+			}
+			if strings.HasPrefix(c.label, "cri/") && !reads[c.label] {
+				f := fault{call: call{c.label, c.site, n}, point: "during", action: "kill",
+					delay: time.Duration(1+a.rand.IntN(40)) * time.Millisecond}
 				cases = append(cases, testCase{prefix + f.String(), f})
 			}
 		}

@@ -9,20 +9,24 @@
 //
 //	before    kill   the request was not sent
 //	withheld  kill   it was carried out, the reply never seen
-//	after     kill   the reply was seen, and used for some milliseconds
+//	after     kill   the reply was seen, and used until the next call
 //	before    error  a lost connection, the request not sent
 //	withheld  error  a lost connection, the request carried out
 //
 // where kill is SIGKILL of the process, which is started again at once, as a
-// service manager would. A call that changes something is struck each time that
+// service manager would. Calls that change something in the runtime are killed
+// once more, some milliseconds (by the seed) after the request was sent. A call that changes something is struck each time that
 // it comes in a life, one that only reads at its first; if a label is seen
 // anywhere that was not struck at every point, the test fails.
 //
 // # What must hold, at every point
 //
-// None of the points loses a container: what was carried out is found and
-// adopted, what was not is done by the next process. So the rules know no
-// exception by point, but for hooks:
+// What was carried out is found and adopted, what was not is done by the next
+// process, so the rules know no exception by point, but for hooks, and for one
+// kind of loss that is the runtime's: a start that was sent and not answered when
+// its sender died is given up by containerd (exit code 128, StartError). The call
+// log tells where that was so; there one container may be started a second time,
+// and a Job, which may not try twice, may fail, but its work is never begun twice.
 //
 //   - The init container starts exactly once and ends before main starts; main
 //     starts exactly once. The containers count themselves, by lines in a file on
@@ -38,8 +42,9 @@
 //   - When the API object goes, containers and sandbox have ended, main has left,
 //     and none of the pod's volumes is mounted.
 //   - postStart runs once. If the process dies around it, it may not have run
-//     (the kubelet's rule: at most once over restarts); if only the reply is lost,
-//     it is run again.
+//     (the kubelet's rule: at most once over restarts); if its exec could not be
+//     sent, or its reply is lost, it is run again after a pause, which a pod that
+//     is deleted meanwhile does not see.
 //   - preStop runs once; it runs again where the process died during the stop;
 //     where its exec could not be sent at all, the pod ends without it.
 //   - Within seconds of the end the machine is as it was before: sandboxes,

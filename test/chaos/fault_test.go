@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 )
 
 // call is one call of a pod's life: the nth by this caller under this label.
@@ -18,9 +19,16 @@ func (c call) String() string { return fmt.Sprintf("%s@%s#%d", c.label, c.site, 
 type fault struct {
 	call
 	point, action string
+	delay         time.Duration // of point during
 }
 
-func (f fault) String() string { return f.call.String() + "/" + f.point + "/" + f.action }
+func (f fault) String() string {
+	s := f.call.String() + "/" + f.point + "/" + f.action
+	if f.delay > 0 {
+		s += "/" + f.delay.String()
+	}
+	return s
+}
 
 func (f fault) kills() bool { return f.action == "kill" }
 
@@ -31,7 +39,33 @@ func (f fault) lifecycleExec() bool {
 
 // spec is what a Bowline with faults reads; id tells it from an equal one.
 func (f fault) spec(id int64) string {
-	return fmt.Sprintf("id=%d,label=%s,site=%s,nth=%d,point=%s,action=%s", id, f.label, f.site, f.nth, f.point, f.action)
+	return fmt.Sprintf("id=%d,label=%s,site=%s,nth=%d,point=%s,action=%s,delay=%s",
+		id, f.label, f.site, f.nth, f.point, f.action, max(f.delay, time.Millisecond))
+}
+
+// cutStart: a container's start had been sent and not answered when the process
+// was killed. The runtime gives such a start up, so it may lose the container.
+func cutStart(entries []entry) bool {
+	const start = "cri/StartContainer"
+	flying, point := 0, ""
+	for _, e := range entries {
+		switch {
+		case e.what == "begin":
+			flying = 0
+		case e.what == "arm":
+			point = e.label
+		case e.what == "call" && e.label == start:
+			flying++
+		case e.what == "done" && e.label == start:
+			flying--
+		case e.what == "strike":
+			if e.label == start && strings.Contains(point, "point=before") {
+				flying-- // it was not sent
+			}
+			return flying > 0
+		}
+	}
+	return false
 }
 
 // points of the matrix, with their actions.
@@ -84,8 +118,11 @@ func parseCalls(text string) []entry {
 			continue
 		}
 		e := entry{what: fields[0]}
+		if len(fields) > 1 {
+			e.label = fields[1]
+		}
 		if len(fields) > 2 {
-			e.label, e.site = fields[1], fields[2]
+			e.site = fields[2]
 		}
 		list = append(list, e)
 	}
