@@ -145,7 +145,7 @@ func handOver(dir string, made []string) error {
 	}
 	for _, other := range taken {
 		if other != dir {
-			return os.WriteFile(list, []byte(strings.Join(made, "\n")+"\n"), 0o644)
+			return writeFile(list, []byte(strings.Join(made, "\n")+"\n"))
 		}
 	}
 	slices.SortFunc(made, func(a, b string) int { return len(b) - len(a) })
@@ -164,6 +164,9 @@ func cleanRunDir() error {
 	taken, err := claims()
 	if err != nil || len(taken) > 0 {
 		return err
+	}
+	for i := range layout.MaxIndex + 1 {
+		_ = os.Remove(claimFile(i) + ".tmp") // of a command that was killed
 	}
 	if err := os.Remove(filepath.Join(layout.RunDir, "lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bowline-k8s/bowline/lab/proc"
 )
 
 // TestKubelet proves the lab with the real kubelet: pods on two hosts, a Service
@@ -17,6 +20,11 @@ func TestKubelet(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	t.Cleanup(func() {
+		if t.Failed() {
+			for _, process := range []string{"host1-kubelet", "host2-kubelet", "host1-kube-proxy", "host2-kube-proxy", "kube-apiserver", "kube-controller-manager"} {
+				t.Logf("%s:\n%s", process, proc.Tail(filepath.Join(c.Dir, "logs", process+".log"), 12))
+			}
+		}
 		if err := Down(context.Background(), c); err != nil {
 			t.Error(err)
 		}
@@ -62,7 +70,7 @@ func TestKubelet(t *testing.T) {
 		t.Errorf("the pods are all on %v", hosts)
 	}
 	answers := map[string]bool{}
-	if err := poll(ctx, 30*time.Second, func() error {
+	if err := poll(ctx, time.Minute, func() error {
 		for line := range strings.Lines(kubectl("exec", "box", "--", "sh", "-c", "for i in $(seq 10); do wget -q -O - http://web.default | head -n 1; done")) {
 			answers[strings.TrimSpace(line)] = true
 		}

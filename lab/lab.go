@@ -55,11 +55,16 @@ func (s state) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(dir, stateFile+".tmp")
+	return writeFile(filepath.Join(dir, stateFile), data)
+}
+
+// writeFile replaces a file in one step: a kill leaves the old one or the new.
+func writeFile(path string, data []byte) error {
+	tmp := path + ".tmp"
 	if err := os.WriteFile(tmp, data, 0o644); err != nil {
 		return err
 	}
-	return os.Rename(tmp, filepath.Join(dir, stateFile))
+	return os.Rename(tmp, path)
 }
 
 // find returns the lab in dir.
@@ -178,7 +183,7 @@ func claim(dir string, want int) (int, error) {
 			}
 			continue
 		}
-		return i, os.WriteFile(claimFile(i), []byte(dir), 0o644)
+		return i, writeFile(claimFile(i), []byte(dir))
 	}
 	return 0, fmt.Errorf("all %d indexes for labs are taken: take one down with bowline-lab --dir DIR down", layout.MaxIndex+1)
 }

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bowline-k8s/bowline/lab/cgroups"
 	"github.com/bowline-k8s/bowline/lab/cluster"
 	"github.com/bowline-k8s/bowline/lab/layout"
 	"github.com/bowline-k8s/bowline/lab/node"
@@ -25,6 +26,9 @@ import (
 
 // patience is how long one process may take to answer after its start.
 const patience = 90 * time.Second
+
+// labWeight is for how many processes the lab counts where processors are short.
+const labWeight = 32
 
 // up is one run of Up.
 type up struct {
@@ -57,6 +61,11 @@ func Up(ctx context.Context, c Config) error {
 		return err
 	}
 	if err := u.bridge(); err != nil {
+		return err
+	}
+	// A cgroup beside the processes of a v1 root weighs as much as one of these: the
+	// whole lab would starve beside one compiler.
+	if err := errors.Join(cgroups.Make(u.lab.Name()), cgroups.Weigh(u.lab.Name(), labWeight)); err != nil {
 		return err
 	}
 	files := make([]node.Files, u.hosts)

@@ -174,6 +174,34 @@ func Delegate(path string) error {
 	return nil
 }
 
+// Weigh makes the cgroup count for factor ordinary ones where processors are short.
+func Weigh(path string, factor int) error {
+	all, err := Mounted()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		file, normal := "cpu.shares", 1024
+		if h.V2 {
+			file, normal = "cpu.weight", 100
+		} else if !h.Has("cpu") {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(h.Mount, path, file), os.O_WRONLY, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a v2 hierarchy beside v1 ones has no controllers
+		}
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(strconv.Itoa(factor * normal))
+		if err = errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("weigh cgroup %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
 // Processes lists the processes in the cgroup and below it, in any hierarchy.
 func Processes(path string) ([]int, error) {
 	all, err := Mounted()

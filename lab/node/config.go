@@ -62,6 +62,9 @@ func Configure(h layout.Host, hosts int, ca *pki.Authority) (Files, error) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return f, err
 		}
+		if old, err := os.ReadFile(path); err == nil && string(old) == content {
+			continue
+		}
 		// In place, not by rename: some of these are bound over the machine's files.
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			return f, err
@@ -227,5 +230,9 @@ func sshKeys(h layout.Host) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(h.Lab.Path("ssh", "authorized_keys"), public, 0o644)
+	authorized := h.Lab.Path("ssh", "authorized_keys")
+	if old, err := os.ReadFile(authorized); err == nil && string(old) == string(public) {
+		return nil
+	}
+	return os.WriteFile(authorized, public, 0o644)
 }

@@ -189,7 +189,15 @@ current-context: lab
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(path, []byte(config), 0o600)
+	// Who reads it meanwhile must not find half of it.
+	if old, err := os.ReadFile(path); err == nil && string(old) == config {
+		return nil
+	}
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, []byte(config), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
 }
 
 func serial() *big.Int {
