@@ -161,7 +161,7 @@ func Decide(e Evidence) Decision {
 	case len(others) > 0:
 		return refuse(OtherSandbox, "the runtime has %s of %s; start Bowline as that node, or remove them", example(others), parseStamp(first(others).Stamp))
 	case len(kubelets) > 0 && !e.AllowForeign:
-		return refuse(KubeletDrives, "the runtime has %s that run and are not Bowline's: a kubelet drives it; drain that node and stop its kubelet, or set allowForeignPods to leave them alone beside Bowline's", example(kubelets))
+		return refuse(KubeletDrives, "the runtime runs %s of somebody else: a kubelet drives it; drain that node and stop its kubelet, or set allowForeignPods to leave them alone beside Bowline's", example(kubelets))
 	}
 	return d
 }

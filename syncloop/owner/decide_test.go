@@ -131,7 +131,7 @@ func TestSentences(t *testing.T) {
 		{Evidence{Sandboxes: []Sandbox{other}},
 			`the runtime has 1 pod (default/web) of node "n1" of cluster c2; start Bowline as that node, or remove them`},
 		{Evidence{Sandboxes: []Sandbox{kubelet, {ID: "3", Pod: "default/a", Kubelet: true, Ready: true}}},
-			`the runtime has 2 pods (such as default/a) that run and are not Bowline's: a kubelet drives it; drain that node and stop its kubelet, or set allowForeignPods to leave them alone beside Bowline's`},
+			`the runtime runs 2 pods (such as default/a) of somebody else: a kubelet drives it; drain that node and stop its kubelet, or set allowForeignPods to leave them alone beside Bowline's`},
 	} {
 		c.e.Self, c.e.FilePath = self, "/f"
 		if got := Decide(c.e).Sentence; got != c.want {
