@@ -69,7 +69,9 @@ spec:
   terminationGracePeriodSeconds: 1
   hostname: served
   subdomain: web
-  containers: [{name: web, image: $WEB, readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}}]
+  containers:
+  - {name: box, image: $TOOLBOX, command: [sleep, inf]}
+  - {name: web, image: $WEB, readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}}
 `)
 	create(t, ns, `
 metadata: {name: asks}
