@@ -125,7 +125,7 @@ func tempName(base string) string {
 	if len(base) > 200 {
 		base = base[:200]
 	}
-	return "." + base + ".bowline-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(tempCounter.Add(1), 36)
+	return "." + base + host.TemporaryMark + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(tempCounter.Add(1), 36)
 }
 
 // MkdirAll leaves a link to a directory in the last element as it is.

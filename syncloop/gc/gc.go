@@ -104,8 +104,11 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// Sweeper collects garbage.
-type Sweeper struct{ cfg Config }
+// Sweeper collects garbage. It sweeps once at a time.
+type Sweeper struct {
+	cfg Config
+	cut map[string]bool // temporary names that the last sweep saw
+}
 
 // New returns a sweeper; it starts nothing.
 func New(c Config) (*Sweeper, error) {
@@ -155,6 +158,8 @@ func (s *Sweeper) Run(ctx context.Context) error {
 // Result counts what one sweep removed.
 type Result struct {
 	Containers, Sandboxes, PodDirs, LogDirs, Links, Cgroups, Records int
+	// CutOff counts the temporary files and links of writes that were cut off.
+	CutOff int
 	// Foreign counts sandboxes and containers seen that are not ours.
 	Foreign int
 }
@@ -173,6 +178,9 @@ func (s *Sweeper) Sweep(ctx context.Context) (Result, error) {
 		return Result{}, fmt.Errorf("collect garbage: %w", err)
 	}
 	result, err := s.remove(ctx, choose.What(in))
+	var cutErr error
+	result.CutOff, cutErr = s.cutOff(ctx)
+	err = errors.Join(err, cutErr)
 	if err != nil {
 		err = fmt.Errorf("collect garbage: %w", err)
 	}

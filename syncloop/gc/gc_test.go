@@ -258,6 +258,34 @@ func TestSweepLeavesNothingOfThePodsThatAreGone(t *testing.T) {
 	}
 }
 
+// A process that is killed between the making of a file and its renaming leaves
+// the temporary name, which no later write takes away.
+func TestWhatACutOffWriteLeft(t *testing.T) {
+	m := newMachine()
+	m.pod("known", true)
+	m.known["known"] = true
+	record, link := "/root/bowline/pods/.u.bowline-7-1", "/var/log/containers/.c.log.bowline-7-2"
+	m.add(record, 0o640, "")
+	m.add(link, fs.ModeSymlink, "/var/log/pods/ns_p_u/c/0.log")
+	m.add("/var/log/containers/.someone-elses", 0o640, "")
+	s := m.sweeper(t)
+	if first, err := s.Sweep(t.Context()); err != nil || first.CutOff != 0 {
+		t.Errorf("it may be a write under way, and the first sweep took %d: %v", first.CutOff, err)
+	}
+	m.add("/root/bowline/.owner.bowline-7-3", 0o640, "")
+	if second, err := s.Sweep(t.Context()); err != nil || second.CutOff != 2 {
+		t.Errorf("the second sweep took %d, want 2: %v", second.CutOff, err)
+	}
+	if third, err := s.Sweep(t.Context()); err != nil || third.CutOff != 1 {
+		t.Errorf("the third sweep took %d, want 1: %v", third.CutOff, err)
+	}
+	for _, file := range []string{"/var/log/containers/.someone-elses", "/root/bowline/pods/known"} {
+		if _, ok := m.files[file]; !ok {
+			t.Errorf("%s is gone", file)
+		}
+	}
+}
+
 func TestWhatWasNotSeenIsNotGone(t *testing.T) {
 	for _, label := range []string{"List", "ListCgroups", "cri/List", "Orphans"} {
 		m := newMachine()
