@@ -24,6 +24,10 @@ func (j *job) runSandbox(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	handler, err := j.loop.handler(ctx, j.pod)
+	if err != nil {
+		return err
+	}
 	// Sandbox has made the same settings; what was cut is told here.
 	if _, warnings, err := spec.DNS(j.pod, m); err == nil {
 		for _, w := range warnings {
@@ -41,7 +45,7 @@ func (j *job) runSandbox(ctx context.Context) error {
 			return fmt.Errorf("make the pod's cgroup: %w", err)
 		}
 	}
-	_, err = j.loop.cfg.Runtime.RunPodSandbox(ctx, config, j.loop.handler(j.pod))
+	_, err = j.loop.cfg.Runtime.RunPodSandbox(ctx, config, handler)
 	return err
 }
 

@@ -63,6 +63,9 @@ type Config struct {
 	// NodeName, and Allocatable for resourceFieldRef of a container without limits.
 	NodeName    string
 	Allocatable func() v1.ResourceList
+	// RuntimeHandler looks a RuntimeClass up by name. Nil: the node runs no pod
+	// that names one.
+	RuntimeHandler func(ctx context.Context, class string) (string, error)
 	// RuntimeName is the scheme of container IDs in statuses, "containerd".
 	RuntimeName string
 	// ContainerLogsDir holds the links that log collectors read, /var/log/containers.
@@ -90,6 +93,11 @@ func (c *Config) validate() error {
 	}
 	if c.Allocatable == nil {
 		c.Allocatable = func() v1.ResourceList { return nil }
+	}
+	if c.RuntimeHandler == nil {
+		c.RuntimeHandler = func(context.Context, string) (string, error) {
+			return "", errors.New("this node does not know runtime classes")
+		}
 	}
 	if c.RuntimeChanged == nil {
 		c.RuntimeChanged = func(bool, string, string) {}

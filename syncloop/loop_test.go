@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clienttesting "k8s.io/client-go/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -340,4 +341,34 @@ func TestForcedDeletionInMidStart(t *testing.T) {
 			w.untilGone()
 		})
 	}
+}
+
+func TestRuntimeClass(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	class := "small"
+	handler := make(chan string, 1)
+	w.rt.Inject("RunPodSandbox", fake.Fault{Times: -1, Match: func(req any) bool {
+		select {
+		case handler <- req.(*runtimeapi.RunPodSandboxRequest).GetRuntimeHandler():
+		default:
+		}
+		return false
+	}})
+	w.api.create(with(newPod("web"), func(p *v1.Pod) { p.Spec.RuntimeClassName = &class }))
+	w.until("an event tells that there is no such class", func() bool {
+		return w.event(`Warning FailedCreatePodSandBox Failed to create pod sandbox: find the pod's runtime class: runtimeclasses.node.k8s.io "small" not found`)
+	})
+	if n := w.rt.Calls("RunPodSandbox"); n != 0 {
+		t.Errorf("%d sandboxes were asked for", n)
+	}
+	if _, err := w.api.client.NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Handler: "vm"}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.untilReady("web")
+	if got := <-handler; got != "vm" {
+		t.Errorf("handler %q", got)
+	}
+	w.api.delete("web", 1)
+	w.untilGone()
 }

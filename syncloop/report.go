@@ -3,6 +3,7 @@ package syncloop
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -87,8 +88,20 @@ func (l *Loop) hashes(p *v1.Pod) map[string]string {
 	return out
 }
 
-// handler is the runtime handler of the pod's sandbox; empty is the default.
-func (l *Loop) handler(*v1.Pod) string { return "" }
+// handler is the runtime handler that the pod's runtime class names; empty is the
+// runtime's default. A pod whose class is not known does not run: the class may
+// be what isolates it.
+func (l *Loop) handler(ctx context.Context, p *v1.Pod) (string, error) {
+	name := p.Spec.RuntimeClassName
+	if name == nil || *name == "" {
+		return "", nil
+	}
+	handler, err := l.cfg.RuntimeHandler(ctx, *name)
+	if err != nil {
+		return "", fmt.Errorf("find the pod's runtime class: %w", err)
+	}
+	return handler, nil
+}
 
 // adoptReadiness keeps what the API server last said of containers that run on
 // from a life before ours, until their probes have answered.

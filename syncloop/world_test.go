@@ -43,12 +43,11 @@ const owner = "us"
 // world is a machine with a runtime, an API server, and the node between them,
 // which may go and come back.
 type world struct {
-	t    testing.TB
-	rt   *fake.Runtime
-	api  *api
-	dir  string
-	host *machine
-
+	t      testing.TB
+	rt     *fake.Runtime
+	api    *api
+	dir    string
+	host   *machine
 	mu     sync.Mutex
 	events []string
 	hook   host.Hook // of cri calls; nil: none
@@ -241,6 +240,13 @@ func (w *world) build() (*node, error) {
 		Machine: spec.Machine{RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs"), CgroupDriver: "cgroupfs",
 			CgroupVersion: 2, Owner: owner, Hostname: "machine", MemoryBytes: 1 << 30, CPUs: 2, HostIPs: []string{"192.0.2.1"},
 			ClusterDNS: []string{"198.51.100.53"}, ClusterDomain: "cluster.local"},
+		RuntimeHandler: func(ctx context.Context, class string) (string, error) {
+			c, err := w.api.client.NodeV1().RuntimeClasses().Get(ctx, class, metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			return c.Handler, nil
+		},
 		NodeName: "node", RuntimeName: "containerd", ContainerLogsDir: filepath.Join(w.dir, "links"),
 	}
 	if c.PLEG, err = pleg.New(pleg.Config{Runtime: client, Files: w.host, Owner: owner, IsNotFound: cri.IsNotFound, IsTransport: cri.IsTransport,
