@@ -3,6 +3,7 @@ package syncloop
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -138,6 +139,10 @@ func (w *worker) tellBackoffs(next plan.Ledger) {
 // read takes the mail into the worker's own state.
 func (w *worker) read(m mail) {
 	if m.pod != nil {
+		// downwardAPI volumes show labels and annotations.
+		if w.pod != nil && (!maps.Equal(w.pod.Labels, m.pod.Labels) || !maps.Equal(w.pod.Annotations, m.pod.Annotations)) {
+			w.resync = time.Time{}
+		}
 		w.pod = m.pod
 	}
 	if m.absent && !w.absent {
