@@ -29,7 +29,9 @@ step() {
   local name=$1 start=$SECONDS how=ok
   shift
   [ "$wanted" = "  " ] || [[ $wanted == *" $name "* ]] || return 0
-  printf '\033[1m== %s\033[0m\n' "$name"
+  printf '\n\033[1m== %s\033[0m' "$name"
+  [ ! -s "$summary" ] || printf '   (before: %s)' "$(tail -n 1 "$summary" | tr -s ' ')"
+  echo
   "$@" || { how=FAILED; failed=1; }
   printf '%-8s %-6s %4d s\n' "$name" "$how" $((SECONDS - start)) >>"$summary"
 }
@@ -66,6 +68,11 @@ step critest critest
 step vktest vktest
 step e2e e2e
 step chaos chaos
-echo
-cat "$summary"
+# All well, the last words are go test's own; else which parts failed, and the
+# word that it ends with.
+if [ $failed != 0 ]; then
+  echo
+  cat "$summary"
+  echo FAIL
+fi
 exit $failed

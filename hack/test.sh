@@ -28,7 +28,7 @@ race() {
   # What decides purely starts no goroutine, and its enumerations are long; the
   # packages below test/ drive other processes.
   local packages
-  packages=$(go list ./... | grep -vE '/bowline$|/syncloop/(plan|status|volume/render|gc/choose)$|/cri/(spec|critest.*)$|/config$|/pod$|/bowline/test/')
+  packages=$(go list ./... | grep -vE '^github.com/bowline-k8s/bowline(/config|/pod)?$|/syncloop/(plan|status|volume/render|gc/choose)$|/cri/(spec|critest.*)$|/bowline/test/')
   # The detector is C; its programs are linked by gcc.
   if ! command -v gcc >/dev/null; then
     step "race: gcc is missing"
