@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
 // noContainers: none of a pod's containers runs.
@@ -125,13 +126,14 @@ spec:
 	patch("secret", "key", `{"stringData":{"key":"k2"}}`)
 	_, err := lab.Client.CoreV1().Pods(ns).Patch(t.Context(), "reads", types.MergePatchType, []byte(`{"metadata":{"labels":{"colour":"blue"}}}`), metav1.PatchOptions{})
 	must(t, err)
-	until(t, "the volumes show the new", func(ctx context.Context) error {
+	// Before volumes are looked at again on schedule, which is after a minute.
+	must(t, labtest.Until(t.Context(), 45*time.Second, "the volumes show the new", func(ctx context.Context) error {
 		out, err := lab.Kubectl(ctx, "exec", "-n", ns, "reads", "--", "sh", "-c", "cat /page/index /page/other /key/key /down/labels")
 		if err == nil && (!strings.HasPrefix(out.Stdout, "twosamek2") || !strings.Contains(out.Stdout, `colour="blue"`)) {
 			err = fmt.Errorf("%q", out.Stdout)
 		}
 		return err
-	})
+	}))
 	t.Logf("live after %s", time.Since(begin).Round(10*time.Millisecond))
 	if got := inPod(t, ns, "reads", "cat /sub"); got != "one" {
 		t.Errorf("a subPath has followed: %q", got)
