@@ -9,7 +9,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/bowline
-	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/bowline ./cmd/bowline
+	CGO_ENABLED=0 go build -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/bowline ./cmd/bowline
 
 lab: ## build the lab's programs and install the Debian packages it needs
 	hack/build-lab.sh

@@ -56,13 +56,13 @@ build() {
   local module=$1 package=$2 out=$3 log start pid
   log=$(mktemp)
   start=$SECONDS
-  (cd "$module" && exec go build -v -trimpath -ldflags '-s -w' -o "$out.new" "$package") >"$log" 2>&1 &
+  (cd "$module" && exec go build -v -trimpath -buildvcs=false -ldflags '-s -w' -o "$out.new" "$package") >"$log" 2>&1 &
   pid=$!
   trap 'kill $pid 2>/dev/null; exit 130' INT TERM
   while kill -0 "$pid" 2>/dev/null; do
     sleep 0.2
     if (((SECONDS - start) % 5 == 4)); then
-      printf '  %4d s, %4d packages compiled, now %s\n' $((SECONDS - start)) "$(wc -l <"$log")" "$(tail -n 1 "$log")"
+      printf '  %4d s, %4d packages compiled, now %s\n' $((SECONDS - start)) "$(wc -l <"$log")" "$(tail -n 1 "$log" | grep . || echo linking)"
       sleep 1
     fi
   done
