@@ -170,9 +170,9 @@ spec:
   - name: main
     image: $TOOLBOX
     command: [sh, -c, "append /starts/` + name + ` start; exec nc -l 8080"]
-    startupProbe: {exec: {command: ["true"]}, periodSeconds: 1, failureThreshold: 30}
-    readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}
-    livenessProbe: {exec: {command: ["true"]}, periodSeconds: 1, failureThreshold: 3}
+    startupProbe: {exec: {command: ["true"]}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 30}
+    readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 10}
+    livenessProbe: {exec: {command: ["true"]}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 2}
     volumeMounts: [{name: starts, mountPath: /starts}]
   volumes:
   - {name: starts, hostPath: {path: ` + dir + `}}

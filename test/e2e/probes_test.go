@@ -37,9 +37,9 @@ spec:
     image: `+image+`
     `+command+`
     ports: [{name: web, containerPort: 8080}]
-    startupProbe: {`+handler+`, periodSeconds: 1, failureThreshold: 30}
-    readinessProbe: {`+handler+`, periodSeconds: 1}
-    livenessProbe: {`+handler+`, periodSeconds: 1, failureThreshold: 2}
+    startupProbe: {`+handler+`, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 30}
+    readinessProbe: {`+handler+`, periodSeconds: 1, timeoutSeconds: 10}
+    livenessProbe: {`+handler+`, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 2}
 `)
 	}
 	for name := range handlers {
