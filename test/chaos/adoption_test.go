@@ -36,7 +36,7 @@ func (n *node) settle(ctx context.Context, name string) (*resident, error) {
 	if _, err := n.lab.Client.CoreV1().Pods(namespace).Create(ctx, lifePod(name, n.name, dir), metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
-	return r, r.witness.lives(ctx)
+	return r, r.witness.lives(ctx, true)
 }
 
 // driven waits until a process that began after the mark has probed the pod: it

@@ -44,6 +44,7 @@ func TestChaos(t *testing.T) {
 	a := newArena(t)
 	began := time.Now()
 	t.Run("life", a.testLife)
+	t.Run("any moment", a.testAnyMoment)
 	t.Run("adoption", a.testAdoption)
 	t.Run("job", a.testJob)
 	t.Run("statefulset", a.testStatefulSet)
@@ -350,17 +351,15 @@ func (a *arena) sample(cases []testCase) []testCase {
 
 // testLife is the kill matrix of a pod's whole life.
 func (a *arena) testLife(t *testing.T) {
-	// Twice on each node, as not every run makes every call equally often.
-	seen := make([]map[call]int, 2*len(a.nodes))
+	// Once on each node, as not every run makes every call equally often.
+	seen := make([]map[call]int, len(a.nodes))
 	var all sync.WaitGroup
 	for i, n := range a.nodes {
 		all.Go(func() {
-			for round := range 2 {
-				if bad := n.life(t.Context(), fmt.Sprintf("find-%s-%d", n.name, round), nil); len(bad) > 0 {
-					t.Errorf("without a fault, on %s: %s", n.name, strings.Join(bad, "\n\t"))
-				}
-				seen[2*i+round] = counts(n.since())
+			if bad := n.life(t.Context(), "find-"+n.name, nil); len(bad) > 0 {
+				t.Errorf("without a fault, on %s: %s", n.name, strings.Join(bad, "\n\t"))
 			}
+			seen[i] = counts(n.since())
 		})
 	}
 	all.Wait()
@@ -371,6 +370,25 @@ func (a *arena) testLife(t *testing.T) {
 	report(t, cases)
 	a.spread(t, a.teams(1), cases, func(ctx context.Context, team []*node, i int, c testCase) []string {
 		return team[0].life(ctx, fmt.Sprintf("life-%d", i), &c.fault)
+	})
+}
+
+// testAnyMoment kills the process at moments that no call to the machine marks:
+// while it speaks with the API server, or thinks.
+func (a *arena) testAnyMoment(t *testing.T) {
+	n := 40
+	if a.quick {
+		n = 16
+	}
+	var cases []testCase
+	for i := range n {
+		// A life takes some 2 s; spread over it, and a little at random.
+		delay := time.Duration((float64(i) + a.rand.Float64()) * 2.4 / float64(n) * float64(time.Second)).Round(time.Millisecond)
+		f := atRandom(delay)
+		cases = append(cases, testCase{"any moment/" + f.String(), f})
+	}
+	a.spread(t, a.teams(1), cases, func(ctx context.Context, team []*node, i int, c testCase) []string {
+		return team[0].life(ctx, fmt.Sprintf("moment-%d", i), &c.fault)
 	})
 }
 

@@ -19,6 +19,11 @@
 // it comes in a life, one that only reads at its first; if a label is seen
 // anywhere that was not struck at every point, the test fails.
 //
+// The same is done to a process that takes over a pod that is Ready, at each call
+// from its first to its first probe; to a Job, which may not run twice; to a
+// StatefulSet's pod on its way from one node to another; and, without a call to
+// mark the moment, at times spread over a life by the seed.
+//
 // # What must hold, at every point
 //
 // What was carried out is found and adopted, what was not is done by the next
@@ -42,9 +47,9 @@
 //   - When the API object goes, containers and sandbox have ended, main has left,
 //     and none of the pod's volumes is mounted.
 //   - postStart runs once. If the process dies around it, it may not have run
-//     (the kubelet's rule: at most once over restarts); if its exec could not be
-//     sent, or its reply is lost, it is run again after a pause, which a pod that
-//     is deleted meanwhile does not see.
+//     (the kubelet's rule: at most once over restarts); if the start's reply was
+//     lost before it, or its exec could not be sent, it is made up for, and if only
+//     its own reply is lost it is run again.
 //   - preStop runs once; it runs again where the process died during the stop;
 //     where its exec could not be sent at all, the pod ends without it.
 //   - Within seconds of the end the machine is as it was before: sandboxes,

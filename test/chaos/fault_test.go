@@ -23,6 +23,9 @@ type fault struct {
 }
 
 func (f fault) String() string {
+	if f.random() {
+		return "after " + f.delay.String()
+	}
 	s := f.call.String() + "/" + f.point + "/" + f.action
 	if f.delay > 0 {
 		s += "/" + f.delay.String()
@@ -43,15 +46,22 @@ func (f fault) spec(id int64) string {
 		id, f.label, f.site, f.nth, f.point, f.action, max(f.delay, time.Millisecond))
 }
 
-// cutStart: a container's start had been sent and not answered when the process
+// atRandom is a kill at a moment that no call marks.
+func atRandom(delay time.Duration) fault {
+	return fault{point: "at", action: "kill", delay: delay}
+}
+
+func (f fault) random() bool { return f.point == "at" }
+
+// cutStart: a container's start had been sent and not answered when a process
 // was killed. The runtime gives such a start up, so it may lose the container.
 func cutStart(entries []entry) bool {
 	const start = "cri/StartContainer"
 	flying, point := 0, ""
 	for _, e := range entries {
 		switch {
-		case e.what == "begin":
-			flying = 0
+		case e.what == "begin" && flying > 0:
+			return true
 		case e.what == "arm":
 			point = e.label
 		case e.what == "call" && e.label == start:

@@ -103,12 +103,13 @@ func TestCutStart(t *testing.T) {
 		log  string
 		want bool
 	}{
-		"in flight":        {begin + "call host/List b\nstrike host/List b\n", true},
-		"answered":         {begin + "done cri/StartContainer a\ncall host/List b\nstrike host/List b\n", false},
-		"not sent":         {begin + "strike cri/StartContainer a\n", false},
-		"of an older life": {begin + "begin\ncall host/List b\nstrike host/List b\n", false},
-		"during":           {"begin\narm id=1,point=during\ncall cri/StartContainer a\nstrike cri/StartContainer a\n", true},
-		"no strike":        {begin, false},
+		"in flight":       {begin + "call host/List b\nstrike host/List b\n", true},
+		"answered":        {begin + "done cri/StartContainer a\ncall host/List b\nstrike host/List b\n", false},
+		"not sent":        {begin + "strike cri/StartContainer a\n", false},
+		"killed unawares": {begin + "begin\ncall host/List b\n", true},
+		"ended in peace":  {begin + "done cri/StartContainer a\nbegin\ncall host/List b\n", false},
+		"during":          {"begin\narm id=1,point=during\ncall cri/StartContainer a\nstrike cri/StartContainer a\n", true},
+		"no strike":       {begin, false},
 	} {
 		if got := cutStart(parseCalls(c.log)); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

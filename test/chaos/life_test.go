@@ -121,7 +121,11 @@ func (n *node) life(ctx context.Context, name string, f *fault) []string {
 	if err != nil {
 		return fail(err, nil)
 	}
-	if err := n.arm(f); err != nil {
+	armed := f
+	if f != nil && f.random() {
+		armed = nil
+	}
+	if err := n.arm(armed); err != nil {
 		return fail(err, nil)
 	}
 	w, err := watchPod(ctx, n, namespace, name, filepath.Join(dir, "log"))
@@ -133,7 +137,10 @@ func (n *node) life(ctx context.Context, name string, f *fault) []string {
 	if _, err := pods.Create(ctx, lifePod(name, n.name, dir), metav1.CreateOptions{}); err != nil {
 		return fail(err, w)
 	}
-	if err := w.lives(ctx); err != nil {
+	if f != nil && f.random() {
+		defer time.AfterFunc(f.delay, n.kill).Stop()
+	}
+	if err := w.lives(ctx, f == nil || !f.kills()); err != nil {
 		_ = n.forceAway(ctx, name)
 		return fail(err, w)
 	}
@@ -182,19 +189,23 @@ func (n *node) badExits(f *fault) []string {
 	return nil
 }
 
-// lives waits until the pod is Ready and both of its probes have been run.
-func (w *witness) lives(ctx context.Context) error {
+// lives waits until the pod is Ready and both of its probes have been run; hooked:
+// and its postStart, which may be made up for after a pause.
+func (w *witness) lives(ctx context.Context, hooked bool) error {
 	return labtest.Until(ctx, patience, "the pod Ready and probed", func(context.Context) error {
 		p := w.last()
 		if p == nil || !labtest.IsReady(p) {
 			return fmt.Errorf("it is not Ready")
 		}
-		probed := map[string]bool{}
+		ran := map[string]bool{}
 		for _, l := range w.lines() {
-			probed[l[0]] = true
+			ran[l[0]] = true
 		}
-		if !probed["readiness"] || !probed["liveness"] {
+		if !ran["readiness"] || !ran["liveness"] {
 			return fmt.Errorf("its probes have not run")
+		}
+		if hooked && !ran["postStart"] {
+			return fmt.Errorf("its postStart has not run")
 		}
 		return nil
 	})

@@ -185,8 +185,8 @@ func (n *node) awaitStrike(ctx context.Context, f *fault) error {
 			switch {
 			case e.what == "strike":
 				seen = true
-			case e.what == "begin" && seen:
-				again = true
+			case e.what == "begin" && (seen || f.random()):
+				seen, again = true, true
 			}
 		}
 		if !seen {

@@ -97,7 +97,7 @@ func (e evidence) hooks() []string {
 		case f.lifecycleExec() && f.point == "withheld":
 			postMax, preMax = 2, 2
 		case f.lifecycleExec():
-			postMin, preMin = 0, 0
+			preMin = 0
 		}
 	}
 	var bad []string
