@@ -14,13 +14,13 @@ import (
 // Kubectl is the command line and the environment of kubectl for the lab's admin.
 func Kubectl(t node.Tools, lab layout.Lab, args []string) (argv, env []string) {
 	return append([]string{t.Bin + "/bowline-kube", "kubectl"}, args...),
-		[]string{"KUBECONFIG=" + lab.Kubeconfig("admin")}
+		[]string{"KUBECONFIG=" + lab.Kubeconfig("admin"), "KUBECACHEDIR=" + lab.Path("kubectl-cache")}
 }
 
 func (u *up) kubectl(ctx context.Context, input string, args ...string) (string, error) {
 	argv, env := Kubectl(u.Tools, u.lab, args)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = append(env, "PATH=/usr/bin:/bin", "HOME=/root")
+	cmd.Env = append(env, "PATH=/usr/bin:/bin", "HOME="+u.Dir)
 	cmd.Stdin = strings.NewReader(input)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

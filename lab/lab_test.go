@@ -94,7 +94,8 @@ func machine(t *testing.T, index int) []string {
 		return strings.Split(strings.TrimSpace(string(out)), "\n")
 	}
 	for _, line := range command("cat", "/proc/self/mountinfo") {
-		if fields := strings.Fields(line); len(fields) > 5 {
+		// Other tests mount in directories of their own.
+		if fields := strings.Fields(line); len(fields) > 5 && !strings.HasPrefix(fields[4], os.TempDir()) {
 			add("mount", strings.Join(fields[3:], " "))
 		}
 	}
@@ -137,11 +138,20 @@ func machine(t *testing.T, index int) []string {
 	return all
 }
 
-// leftovers are processes that name dir, and network namespaces of those given
+// leftovers are processes and mounts that name dir, and network namespaces of those given
 // that somebody is still in.
 func leftovers(t *testing.T, dir string, netns []string) []string {
 	t.Helper()
 	var found []string
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, dir) {
+			found = append(found, "mount "+line)
+		}
+	}
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		t.Fatal(err)

@@ -207,7 +207,7 @@ func (d Daemon) Ensure() (started bool, err error) {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append([]string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOME=/root",
+		"HOME=/",
 	}, d.Env...)
 	cmd.ExtraFiles = d.Files
 	if cmd.SysProcAttr = d.Attr; d.Attr == nil {
