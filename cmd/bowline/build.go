@@ -9,7 +9,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/client-go/informers"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
@@ -60,9 +63,11 @@ func (n *node) build(ctx context.Context) error {
 		return err
 	}
 	n.events, n.recorder = newRecorder(n.name)
-	n.services = informers.NewSharedInformerFactory(n.cluster.client, 0)
-	services := n.services.Core().V1().Services()
-	_ = services.Informer() // asked for before the factory starts
+	n.services = coreinformers.NewServiceInformer(n.cluster.client, metav1.NamespaceAll, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	if err := n.services.SetTransform(withoutManagedFields); err != nil {
+		return err
+	}
 
 	n.sources = podconfig.New(podconfig.SourceAPI)
 	if err := n.buildParts(machine); err != nil {
@@ -113,7 +118,7 @@ func (n *node) build(ctx context.Context) error {
 		Runtime: n.runtime, Host: n.host, PLEG: n.pleg, Sources: n.sources,
 		Volumes: n.parts.volumes, Objects: n.parts.objects, Tokens: n.parts.tokens, Images: n.parts.images,
 		Prober: n.parts.prober, Hooks: n.parts.hooks, Status: n.parts.status,
-		Services: services.Lister(), Recorder: n.recorder,
+		Services: corelisters.NewServiceLister(n.services.GetIndexer()), Recorder: n.recorder,
 		Machine: machine, NodeName: n.name, Allocatable: n.node.Allocatable,
 		RuntimeName: version.RuntimeName, ContainerLogsDir: containerLogsDir,
 		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.node.SetReady,

@@ -13,11 +13,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -135,7 +135,7 @@ type node struct {
 	listener net.Listener // of the node's API
 	events   record.EventBroadcaster
 	recorder record.EventRecorder
-	services informers.SharedInformerFactory
+	services cache.SharedIndexInformer
 	sources  *podconfig.PodConfig
 	api      *podconfig.API
 	pleg     *pleg.Generator
@@ -159,10 +159,12 @@ func (n *node) run(ctx context.Context) error {
 	defer cancel(nil)
 	log := klog.FromContext(ctx)
 
-	n.events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: n.cluster.client.CoreV1().Events("")})
+	events, err := eventClient(n.cluster.rest)
+	if err != nil {
+		return err
+	}
+	n.events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: events.Events("")})
 	defer n.events.Shutdown()
-	n.services.Start(ctx.Done())
-	defer n.services.Shutdown()
 	if err := n.pleg.Relist(ctx); err != nil {
 		return fmt.Errorf("look at what runs already: %w", err)
 	}
@@ -181,6 +183,7 @@ func (n *node) run(ctx context.Context) error {
 			}
 		})
 	}
+	part("services", func(ctx context.Context) error { n.services.RunWithContext(ctx); return nil })
 	part("runtime observation", n.pleg.Run)
 	part("pod sources", n.sources.Run)
 	part("configMaps and secrets", n.parts.objects.Run)
@@ -195,7 +198,7 @@ func (n *node) run(ctx context.Context) error {
 	part("sync loop", n.loop.Run)
 	part("garbage collection", n.parts.sweeper.Run)
 	part("api source", func(ctx context.Context) error {
-		n.services.WaitForCacheSync(ctx.Done())
+		cache.WaitForCacheSync(ctx.Done(), n.services.HasSynced)
 		if _, err := n.node.Pods().AddEventHandler(n.api.Handler(ctx)); err != nil {
 			return err
 		}
@@ -246,7 +249,15 @@ func newRecorder(nodeName string) (record.EventBroadcaster, record.EventRecorder
 	return b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: nodeName})
 }
 
+// eventClient is a client for events alone, with the kubelet's eventRecordQPS and
+// eventBurst: many events must not hold up the statuses of the same pods.
+func eventClient(c *rest.Config) (*typedcore.CoreV1Client, error) {
+	c = rest.CopyConfig(c)
+	c.QPS, c.Burst = 50, 100
+	return typedcore.NewForConfig(c)
+}
+
 // leaseClient is a client for the lease alone.
 func leaseClient(c *rest.Config) (kubernetes.Interface, error) {
-	return kubernetes.NewForConfig(provider.LeaseREST(c))
+	return newClientset(provider.LeaseREST(c))
 }

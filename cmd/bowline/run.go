@@ -37,6 +37,7 @@ driven, a runtime or an API server that is away is waited for.`,
 			if err != nil {
 				return err
 			}
+			saveMemory()
 			return driveAll(c.Context(), cfg.Hosts, func(ctx context.Context, h *config.Host) error {
 				return runNode(ctx, h, hook)
 			})

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bowline-k8s/bowline/pod"
@@ -63,7 +62,7 @@ func askWhy(c *cobra.Command, kubeconfig, namespace, name string) (*pod.WhyRepor
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	config.Timeout = 30 * time.Second
-	client, err := kubernetes.NewForConfig(config)
+	client, err := newClientset(config)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// clientset has the clients that a node needs. client-go's own has those of every
+// API group, and with them 10 MB of program that would be resident. A method
+// that is not here must not be called: the embedded interface is nil.
+type clientset struct {
+	kubernetes.Interface
+	core           *corev1.CoreV1Client
+	coordination   *coordinationv1.CoordinationV1Client
+	authentication *authenticationv1.AuthenticationV1Client
+	authorization  *authorizationv1.AuthorizationV1Client
+	discovery      *discovery.DiscoveryClient
+}
+
+func (c *clientset) CoreV1() corev1.CoreV1Interface                         { return c.core }
+func (c *clientset) CoordinationV1() coordinationv1.CoordinationV1Interface { return c.coordination }
+func (c *clientset) AuthenticationV1() authenticationv1.AuthenticationV1Interface {
+	return c.authentication
+}
+func (c *clientset) AuthorizationV1() authorizationv1.AuthorizationV1Interface {
+	return c.authorization
+}
+func (c *clientset) Discovery() discovery.DiscoveryInterfaces { return c.discovery }
+
+// newClientset makes the clients; they share one connection and one rate limit.
+func newClientset(config *rest.Config) (_ *clientset, err error) {
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	shared := rest.CopyConfig(config)
+	if shared.RateLimiter == nil && shared.QPS > 0 && shared.Burst > 0 {
+		shared.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(shared.QPS, shared.Burst)
+	}
+	c := &clientset{}
+	if c.core, err = corev1.NewForConfigAndClient(shared, httpClient); err != nil {
+		return nil, err
+	}
+	if c.coordination, err = coordinationv1.NewForConfigAndClient(shared, httpClient); err != nil {
+		return nil, err
+	}
+	if c.authentication, err = authenticationv1.NewForConfigAndClient(shared, httpClient); err != nil {
+		return nil, err
+	}
+	if c.authorization, err = authorizationv1.NewForConfigAndClient(shared, httpClient); err != nil {
+		return nil, err
+	}
+	c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(shared, httpClient)
+	return c, err
+}
+
+// withoutManagedFields keeps a third of an object's bytes out of our memory.
+func withoutManagedFields(obj any) (any, error) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}
