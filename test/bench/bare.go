@@ -15,6 +15,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
@@ -84,6 +85,10 @@ func (b *bench) bareAt(ctx context.Context, up, down int) (r result, err error) 
 	if b.counted {
 		job.PatchesUp, job.EventsUp, job.Tokens = b.wroteUp.patches, b.wroteUp.events, b.wroteUp.tokens
 		job.PatchesDown, job.EventsDown = b.wroteDown.patches, b.wroteDown.events
+	}
+	// Pods of a node that is not there are collected.
+	if _, err := client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Name}}, metav1.CreateOptions{}); err != nil {
+		return r, err
 	}
 	driver, err := b.startDriver(ctx, job)
 	if err != nil {
