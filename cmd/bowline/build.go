@@ -122,6 +122,7 @@ func (n *node) build(ctx context.Context) error {
 		Machine: machine, NodeName: n.name, Allocatable: n.node.Allocatable,
 		RuntimeName: version.RuntimeName, ContainerLogsDir: containerLogsDir,
 		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.node.SetReady,
+		RuntimeHandler: n.runtimeHandler,
 	})
 	if err != nil {
 		return err
@@ -266,4 +267,14 @@ func handlers(st *runtimeapi.StatusResponse) []v1.NodeRuntimeHandler {
 			RecursiveReadOnlyMounts: &recursive, UserNamespaces: &users}})
 	}
 	return out
+}
+
+// runtimeHandler looks a RuntimeClass up. Few pods name one, so that asking each
+// time costs less than a watch.
+func (n *node) runtimeHandler(ctx context.Context, class string) (string, error) {
+	c, err := n.cluster.client.NodeV1().RuntimeClasses().Get(ctx, class, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return c.Handler, nil
 }

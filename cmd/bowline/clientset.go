@@ -8,6 +8,7 @@ import (
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	nodev1 "k8s.io/client-go/kubernetes/typed/node/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 )
@@ -21,6 +22,7 @@ type clientset struct {
 	coordination   *coordinationv1.CoordinationV1Client
 	authentication *authenticationv1.AuthenticationV1Client
 	authorization  *authorizationv1.AuthorizationV1Client
+	node           *nodev1.NodeV1Client // runtime classes
 	discovery      *discovery.DiscoveryClient
 }
 
@@ -32,6 +34,7 @@ func (c *clientset) AuthenticationV1() authenticationv1.AuthenticationV1Interfac
 func (c *clientset) AuthorizationV1() authorizationv1.AuthorizationV1Interface {
 	return c.authorization
 }
+func (c *clientset) NodeV1() nodev1.NodeV1Interface           { return c.node }
 func (c *clientset) Discovery() discovery.DiscoveryInterfaces { return c.discovery }
 
 // newClientset makes the clients; they share one connection and one rate limit.
@@ -55,6 +58,9 @@ func newClientset(config *rest.Config) (_ *clientset, err error) {
 		return nil, err
 	}
 	if c.authorization, err = authorizationv1.NewForConfigAndClient(shared, httpClient); err != nil {
+		return nil, err
+	}
+	if c.node, err = nodev1.NewForConfigAndClient(shared, httpClient); err != nil {
 		return nil, err
 	}
 	c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(shared, httpClient)
