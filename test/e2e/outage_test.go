@@ -197,9 +197,11 @@ spec:
 	if n := starts(t, dir, "finishes"); n != 1 {
 		t.Errorf("the pod that finished has started %d times", n)
 	}
-	// The watches live again: a new pod starts, an old one ends.
+	// The watches live again: a new pod starts, an old one ends. client-go tries
+	// a lost watch again after up to a minute, in a kubelet as here.
 	create(t, ns, probed("later", dir))
-	ready(t, ns, "later")
+	_, err = lab.PodReady(t.Context(), ns, "later", 2*time.Minute)
+	must(t, err)
 	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "later", metav1.DeleteOptions{}))
 	must(t, lab.PodGone(t.Context(), ns, "later", time.Minute))
 	for _, bad := range history.Backwards() {
