@@ -166,7 +166,8 @@ func (n *node) run(ctx context.Context) error {
 	n.events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: events.Events("")})
 	defer n.events.Shutdown()
 	if err := n.pleg.Relist(ctx); err != nil {
-		return fmt.Errorf("look at what runs already: %w", err)
+		// Nothing is decided before the first look; the generator tries again.
+		log.Info("What runs already could not be seen yet", "err", err)
 	}
 	log.Info("Drives the machine", "node", n.name, "pods", len(n.pleg.Cache().Known()), "foreignSandboxes", n.pleg.Cache().Foreign())
 
