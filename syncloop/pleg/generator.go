@@ -78,6 +78,7 @@ type Generator struct {
 	cache *Cache
 
 	events     atomic.Bool  // the event stream is open
+	opened     atomic.Int64 // unix nanoseconds of its opening
 	partial    atomic.Bool  // the last relist could not look at some pod
 	lastRelist atomic.Int64 // unix nanoseconds of the last relist that succeeded
 	kick       chan struct{}
@@ -136,8 +137,8 @@ func (g *Generator) Kick() {
 }
 
 // Run relists until ctx ends. The event stream, where there is one, is reopened
-// when it closes; a relist follows each opening, because what happened between
-// two streams was not told.
+// when it closes; relists follow each opening for a while, because what happened
+// between two streams was not told.
 func (g *Generator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -156,7 +157,10 @@ func (g *Generator) Run(ctx context.Context) error {
 		}
 		err := g.Relist(ctx)
 		pause := g.cfg.Relist
-		if err == nil && g.events.Load() && !g.partial.Load() {
+		// An exit that was told before the stream was open may show in the lists
+		// only after the relist that follows the opening.
+		settled := time.Since(time.Unix(0, g.opened.Load())) > settleLimit
+		if err == nil && g.events.Load() && settled && !g.partial.Load() {
 			pause = g.cfg.RelistWithEvents
 		}
 		timer.Reset(pause)
@@ -179,6 +183,7 @@ func (g *Generator) follow(ctx context.Context) {
 			continue
 		}
 		pause = time.Second
+		g.opened.Store(time.Now().UnixNano())
 		g.events.Store(true)
 		g.Kick()
 		g.drain(ctx, hints)

@@ -256,6 +256,7 @@ func TestHintsBringLooksForward(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = g.Run(ctx) }()
+		time.Sleep(settleLimit + 2*time.Second) // what precedes the stream comes to light
 		synctest.Wait()
 		relists := w.calls["ListPodSandbox"]
 		time.Sleep(30 * time.Second)
@@ -282,6 +283,33 @@ func TestHintsBringLooksForward(t *testing.T) {
 		synctest.Wait()
 		if got := w.calls["ListPodSandbox"]; got != looks {
 			t.Errorf("%d looks for hints that say nothing new", got-looks)
+		}
+		close(w.hints)
+		cancel()
+		<-done
+	})
+}
+
+// A container ends before the event stream is open, and the lists show it a
+// moment after the relist that follows the opening: no hint will tell of it.
+func TestAnExitBeforeTheStreamIsSeenSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.hints = make(chan Hint)
+		w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+		g := w.generator(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = g.Run(ctx) }()
+		synctest.Wait()
+		time.Sleep(500 * time.Millisecond)
+		w.mu.Lock()
+		w.containers[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
+		w.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if o := g.Cache().Get("1"); o.Containers[0].State != pod.StateExited {
+			t.Error("the exit waits for the relist of the next minute")
 		}
 		close(w.hints)
 		cancel()
