@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -98,12 +99,16 @@ func keepLog() {
 		fmt.Println(err)
 		return
 	}
-	path := filepath.Join(os.TempDir(), "bowline-e2e.log")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	kept, err := os.CreateTemp("", "bowline-e2e-*.log")
+	if err == nil {
+		_, err = kept.Write(data)
+		err = errors.Join(err, kept.Close())
+	}
+	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("Bowline's log is kept in %s; it ends:\n%s\n", path, data[max(0, len(data)-4000):])
+	fmt.Printf("Bowline's log is kept in %s; it ends:\n%s\n", kept.Name(), data[max(0, len(data)-4000):])
 }
 
 // namespace makes a namespace for the test. It goes when the test ends, without
