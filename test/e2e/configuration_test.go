@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// everyField sets what is not the default of any field that shows outside; a
+// second host's runtime is not there, which must not trouble the first.
+const everyField = `apiVersion: bowline.io/v1alpha1
+kind: BowlineConfiguration
+kubeconfig: KUBECONFIG
+registerWithTaints: [{key: example.com/lent, effect: PreferNoSchedule}]
+podPidsLimit: 77
+maxPods: 13
+cpuCFSQuota: false
+cgroupRoot: /mine
+clusterDNS: [10.9.8.7]
+clusterDomain: dom.example
+systemReserved: {cpu: 250m, memory: 1Gi}
+kubeReserved: {cpu: 250m}
+nodeLeaseDurationSeconds: 20
+podLogsDirectory: /var/log/pods/own
+authentication:
+  anonymous: {enabled: true}
+  webhook: {enabled: false}
+  x509: {clientCAFile: CLIENTCA}
+authorization: {mode: AlwaysAllow}
+hosts:
+- nodeName: host1
+  nodeIP: NODEIP
+  labels: {example.com/rack: r1}
+  taints: [{key: a, value: b, effect: PreferNoSchedule}]
+  rootDirectory: /var/lib/kubelet/link
+  server: {port: 10777, tlsCertFile: CERT, tlsPrivateKeyFile: KEY}
+- nodeName: host2
+  endpoint: /run/no-runtime.sock
+  rootDirectory: /var/lib/kubelet/host2
+  server: {port: 10778}
+`
+
+// What the configuration says takes effect on the node, the pod and the endpoint.
+func TestConfigurationTakesEffect(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	// Sockets are below the directory: its path must be short.
+	dir, err := os.MkdirTemp("", "bowline-e2e")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	own, err := labtest.Start(ctx, filepath.Join(dir, "lab"), 1)
+	must(t, err)
+	t.Cleanup(func() { must(t, own.Down(context.Background())) })
+	h := own.Host(host)
+	// The root directory is a link: mounts are known by what it leads to.
+	must(t, os.MkdirAll(filepath.Join(h.Root, "var/lib/kubelet/real"), 0o755))
+	must(t, os.Symlink("real", filepath.Join(h.Root, "var/lib/kubelet/link")))
+	file := filepath.Join(own.Dir, "every-field.yaml")
+	must(t, os.WriteFile(file, []byte(strings.NewReplacer("KUBECONFIG", h.NodeKubeconfig, "CLIENTCA", h.ClientCA, "NODEIP", h.IP,
+		"CERT", h.Serving.Cert, "KEY", h.Serving.Key).Replace(everyField)), 0o644))
+	b := &labtest.Bowline{Lab: own, Host: host, Config: file}
+	must(t, b.Start())
+	t.Cleanup(b.Kill)
+	if _, err := own.NodeReady(ctx, host, v1.ConditionTrue, 30*time.Second); err != nil {
+		t.Fatalf("%v\n%s", err, b.LogTail(4000))
+	}
+
+	n, err := own.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
+	must(t, err)
+	var taints []string
+	for _, taint := range n.Spec.Taints {
+		taints = append(taints, taint.ToString())
+	}
+	slices.Sort(taints)
+	reserved := n.Status.Capacity.Memory().Value() - n.Status.Allocatable.Memory().Value()
+	for what, c := range map[string][2]any{
+		"taints":      {strings.Join(taints, " "), "a=b:PreferNoSchedule example.com/lent:PreferNoSchedule"},
+		"label":       {n.Labels["example.com/rack"], "r1"},
+		"pods":        {n.Status.Capacity.Pods().Value(), int64(13)},
+		"cpu less by": {n.Status.Capacity.Cpu().MilliValue() - n.Status.Allocatable.Cpu().MilliValue(), int64(500)},
+		"memory by":   {reserved, int64(1124) << 20},
+		"port":        {n.Status.DaemonEndpoints.KubeletEndpoint.Port, int32(10777)},
+	} {
+		if c[0] != c[1] {
+			t.Errorf("%s: %v, want %v", what, c[0], c[1])
+		}
+	}
+	lease, err := own.Client.CoordinationV1().Leases("kube-node-lease").Get(ctx, host, metav1.GetOptions{})
+	must(t, err)
+	if *lease.Spec.LeaseDurationSeconds != 20 {
+		t.Errorf("the lease lasts %d s, want 20", *lease.Spec.LeaseDurationSeconds)
+	}
+
+	p := &v1.Pod{}
+	must(t, yaml.Unmarshal([]byte(`
+metadata: {name: p}
+spec:
+  containers:
+  - {name: c, image: registry.lab/toolbox:lab, command: [sleep, infinity], resources: {limits: {cpu: 100m, memory: 32Mi}}}
+`), p))
+	_, err = own.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+	must(t, err)
+	p, err = own.PodReady(ctx, "default", "p", 60*time.Second)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, b.LogTail(4000))
+	}
+	out, err := own.Kubectl(ctx, "exec", "p", "--", "cat", "/etc/resolv.conf")
+	if err != nil || !strings.Contains(out.Stdout, "nameserver 10.9.8.7\n") || !strings.Contains(out.Stdout, "search default.svc.dom.example ") {
+		t.Errorf("resolv.conf: %v\n%s%s", err, out.Stdout, out.Stderr)
+	}
+	pods, err := filepath.Glob(filepath.Join(h.Root, "var/log/pods/own/default_p_*/c/0.log"))
+	if err != nil || len(pods) != 1 {
+		t.Errorf("logs: %v %v", pods, err)
+	}
+	if _, err := os.Stat(filepath.Join(h.Root, "var/lib/kubelet/real/pods", string(p.UID))); err != nil {
+		t.Errorf("volumes: %v", err)
+	}
+	// A guaranteed pod's cgroup is right below kubepods, in either version's tree.
+	cgroup := filepath.Join(h.Cgroup, "mine/kubepods/pod"+string(p.UID))
+	for name, want := range map[string]string{"pids/%s/pids.max": "77", "cpu/%s/cpu.cfs_quota_us": "-1"} {
+		path := filepath.Join("/sys/fs/cgroup", fmt.Sprintf(name, cgroup))
+		unified := filepath.Join("/sys/fs/cgroup", cgroup, filepath.Base(name))
+		data, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) && want == "77" {
+			data, err = os.ReadFile(unified)
+		}
+		if got := strings.TrimSpace(string(data)); err == nil && got != want || err != nil && want == "77" {
+			t.Errorf("%s: %q %v, want %s", path, got, err, want)
+		}
+	}
+
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer client.CloseIdleConnections()
+	reply, err := client.Get(fmt.Sprintf("https://%s:10777/pods", h.IP))
+	must(t, err)
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	must(t, err)
+	if reply.StatusCode != http.StatusOK || !strings.Contains(string(body), string(p.UID)) {
+		t.Errorf("without a credential the endpoint says %d %.200s", reply.StatusCode, body)
+	}
+
+	log, err := os.ReadFile(b.LogPath)
+	must(t, err)
+	if !strings.Contains(string(log), `"The host cannot be driven; it is tried again" host="host2"`) {
+		t.Errorf("the host without a runtime is not told of:\n%s", log)
+	}
+	must(t, own.Client.CoreV1().Pods("default").Delete(ctx, "p", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	must(t, own.PodGone(ctx, "default", "p", 30*time.Second))
+	must(t, b.Stop())
+	log, err = os.ReadFile(b.LogPath)
+	must(t, err)
+	for line := range strings.Lines(string(log)) {
+		if !strings.HasPrefix(line, "I") {
+			t.Errorf("its log has %q", line)
+		}
+	}
+}
