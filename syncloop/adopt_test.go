@@ -364,6 +364,11 @@ func TestFaults(t *testing.T) {
 				w.untilReady("web")
 				w.api.delete("web", 5)
 				w.untilGone()
+				for _, reason := range []string{"CreatePodSandboxError", "CreateContainerError", "RunContainerError"} {
+					if f.doubt && w.api.showed(reason) {
+						t.Errorf("the status said %s of a call whose outcome nobody knew", reason)
+					}
+				}
 				most := 1
 				if !f.doubt && method == "StartContainer" {
 					most = 2 // a start that failed is made anew

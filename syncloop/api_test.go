@@ -40,6 +40,7 @@ type api struct {
 	deleted []types.UID        // UIDs whose object has gone, in order
 	source  *config.PodConfig  // nil while no node is up
 	unready []string           // pods, not being deleted, that a status made unready
+	reasons map[string]bool    // waiting reasons that statuses have shown
 	blind   bool               // show does nothing
 	down    bool               // every call on pods fails
 }
@@ -47,7 +48,7 @@ type api struct {
 const namespace = "ns"
 
 func newAPI(t testing.TB) *api {
-	a := &api{t: t, client: fake.NewClientset(), pods: map[string]*v1.Pod{}}
+	a := &api{t: t, client: fake.NewClientset(), pods: map[string]*v1.Pod{}, reasons: map[string]bool{}}
 	a.client.PrependReactor("*", "pods", a.react)
 	return a
 }
@@ -102,6 +103,11 @@ func (a *api) patch(act clienttesting.PatchActionImpl) (*v1.Pod, error) {
 		return nil, err
 	}
 	a.noBackwards(p, next)
+	for _, c := range slices.Concat(next.Status.InitContainerStatuses, next.Status.ContainerStatuses) {
+		if c.State.Waiting != nil {
+			a.reasons[c.State.Waiting.Reason] = true
+		}
+	}
 	if ready(p) && !ready(next) && p.DeletionTimestamp == nil {
 		a.unready = append(a.unready, p.Name)
 	}
@@ -260,6 +266,13 @@ func (a *api) names() []string {
 		names = append(names, name)
 	}
 	return names
+}
+
+// showed says whether a status has ever given this waiting reason.
+func (a *api) showed(reason string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reasons[reason]
 }
 
 // everUnready are the pods that went from ready to unready.

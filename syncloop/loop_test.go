@@ -256,13 +256,17 @@ func TestContainerThatIgnoresTermIsKilled(t *testing.T) {
 	}
 }
 
-// A pod that is deleted before anything of it was made leaves nothing behind.
+// A pod that is deleted before anything of it was made leaves nothing behind,
+// though its last status is accepted before its volumes are known to be released.
 func TestDeletionBeforeTheBeginning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
+	w.host.hold = make(chan struct{})
 	w.api.create(newPod("web"))
 	w.api.delete("web", 30)
 	w.up()
+	w.until("the last status is accepted", func() bool { return done(w.api.pod("web")) })
+	close(w.host.hold)
 	w.untilGone()
 	if n := w.rt.Count(fake.OpRunSandbox, ""); n != 0 {
 		t.Errorf("%d sandboxes were made", n)

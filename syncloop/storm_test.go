@@ -1,6 +1,7 @@
 package syncloop_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -63,6 +64,7 @@ func (s *storm) method() string {
 
 func (s *storm) step() {
 	name := s.name()
+	s.ask(name)
 	switch s.rnd.IntN(20) {
 	case 0, 1, 2, 3, 4, 5:
 		if s.api.pod(name) == nil {
@@ -99,6 +101,20 @@ func (s *storm) step() {
 	case 19:
 		s.api.setDown(s.rnd.IntN(3) == 0)
 		s.rt.SetCondition(runtimeapi.NetworkReady, s.rnd.IntN(3) > 0, "Storm", "not ready for the test")
+	}
+}
+
+// ask reads what the node's API reads, while the workers write.
+func (s *storm) ask(name string) {
+	if s.node == nil {
+		return
+	}
+	report, _ := s.node.loop.Why(namespace, name)
+	if _, err := json.Marshal(report); err != nil {
+		s.t.Error(err)
+	}
+	if _, err := json.Marshal(s.node.loop.Pods()); err != nil {
+		s.t.Error(err)
 	}
 }
 

@@ -62,7 +62,8 @@ type machine struct {
 	mu      sync.Mutex
 	mounts  []host.Mount
 	cgroups map[string]bool
-	listed  int // ListMounts calls
+	// hold, if not nil, holds RemoveCgroup back, the last step of a pod's release.
+	hold chan struct{}
 }
 
 func (m *machine) Mount(_ context.Context, mount host.Mount) error {
@@ -82,7 +83,6 @@ func (m *machine) Unmount(_ context.Context, target string) error {
 func (m *machine) ListMounts(_ context.Context, dir string) ([]host.Mount, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.listed++
 	var out []host.Mount
 	for _, x := range m.mounts {
 		if x.Target == dir || strings.HasPrefix(x.Target, dir+"/") {
@@ -99,7 +99,14 @@ func (m *machine) EnsureCgroup(_ context.Context, path string, _ host.CgroupReso
 	return nil
 }
 
-func (m *machine) RemoveCgroup(_ context.Context, path string) error {
+func (m *machine) RemoveCgroup(ctx context.Context, path string) error {
+	if m.hold != nil {
+		select {
+		case <-m.hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.cgroups, path)
