@@ -15,3 +15,4 @@ if running; then
 fi
 # The pods' containers are in the host's cgroup, and end with it.
 if [ -x "$bowline" ]; then lab down; else "${BOWLINE_CACHE:-/var/cache/bowline}/bin/bowline-lab" --dir "$dir" down; fi
+echo "what was built stays for the next time, in ${BOWLINE_CACHE:-/var/cache/bowline} and bin"
