@@ -142,7 +142,7 @@ func (r *resident) leave(ctx context.Context) []string {
 	if err := r.node.clean(ctx, patience); err != nil {
 		bad = append(bad, err.Error())
 	}
-	e := evidence{lines: r.witness.lines()}
+	e := evidence{lines: r.witness.lines(), inside: r.witness.unleft()}
 	var err error
 	if e.creates, e.starts, err = r.node.tasks.counts(); err != nil {
 		return append(bad, err.Error())

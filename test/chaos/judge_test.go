@@ -66,6 +66,7 @@ func TestJudge(t *testing.T) {
 			e.fault = kill
 			e.lines = parseLines("init enter a\ninit leave a\nmain enter b\npostStart\nmain leave b")
 		}, "preStop ran 0 times"},
+		"gone too soon":     {func(e *evidence) { e.inside = 1 }, "before 1 containers had left"},
 		"another task":      {func(e *evidence) { e.starts = 4 }, "started 4 tasks"},
 		"too many made":     {func(e *evidence) { e.creates = 5 }, "created 5 containers"},
 		"phase":             {then(told(v1.PodPending)), `phase "Pending" after "Running"`},

@@ -164,7 +164,7 @@ func (n *node) life(ctx context.Context, name string, f *fault) []string {
 	if err := n.clean(ctx, patience); err != nil {
 		bad = append(bad, err.Error())
 	}
-	e := evidence{fault: f, lines: w.lines(), cut: f != nil && cutStart(n.since())}
+	e := evidence{fault: f, lines: w.lines(), inside: w.unleft(), cut: f != nil && cutStart(n.since())}
 	var seen []string
 	e.versions, seen = w.seen()
 	nowCreates, nowStarts, err := n.tasks.counts()

@@ -15,6 +15,8 @@ type evidence struct {
 	lines    [][]string
 	// creates and starts that containerd told.
 	creates, starts int
+	// inside: containers that had entered and not left when the API object went.
+	inside int
 	// cut: a start was in flight when the process was killed, and the runtime may
 	// have given it up.
 	cut bool
@@ -29,6 +31,9 @@ func (e evidence) judge() []string {
 	}
 	bad = append(bad, runs(e.lines, again)...)
 	bad = append(bad, e.hooks()...)
+	if e.inside > again {
+		bad = append(bad, fmt.Sprintf("the API object went before %d containers had left", e.inside))
+	}
 	if e.starts < 3 || e.starts > 3+again {
 		bad = append(bad, fmt.Sprintf("containerd started %d tasks, want 3: sandbox, init and main", e.starts))
 	}

@@ -27,6 +27,7 @@ type witness struct {
 	mu       sync.Mutex
 	versions []*v1.Pod // as the API server told them
 	faults   []string  // what must not be, seen while it was
+	inside   int       // containers that had not left when the API object went
 }
 
 // watchPod begins before the pod is created.
@@ -96,12 +97,10 @@ func (w *witness) atEnd(ctx context.Context, p *v1.Pod) {
 	} else if strings.Contains(string(mounts), "/pods/"+string(p.UID)+"/") {
 		w.fault("the API object went while a volume was mounted")
 	}
-	for _, line := range w.lines() {
-		// Written within the grace: an end that came before it would lack it.
-		if line[0] == "main" && line[1] == "enter" && !w.left(line[2]) {
-			w.fault("the API object went before main %s had left", line[2])
-		}
-	}
+	inside := count(w.lines(), "enter") - count(w.lines(), "leave")
+	w.mu.Lock()
+	w.inside = inside
+	w.mu.Unlock()
 	running, ready, err := w.runs(ctx, string(p.UID))
 	if err != nil {
 		w.fault("%v", err)
@@ -109,15 +108,6 @@ func (w *witness) atEnd(ctx context.Context, p *v1.Pod) {
 	if len(running)+len(ready) > 0 {
 		w.fault("the API object went while containers %q ran, sandboxes %q were ready", running, ready)
 	}
-}
-
-func (w *witness) left(instance string) bool {
-	for _, line := range w.lines() {
-		if line[0] == "main" && line[1] == "leave" && line[2] == instance {
-			return true
-		}
-	}
-	return false
 }
 
 // runs lists the names of running containers and the IDs of ready sandboxes.
@@ -210,6 +200,14 @@ func (w *witness) last() *v1.Pod {
 		return nil
 	}
 	return w.versions[len(w.versions)-1]
+}
+
+// unleft is how many containers had told their entry and not their leave when
+// the API object went.
+func (w *witness) unleft() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.inside
 }
 
 // seen are all versions, and what was wrong while it was.
