@@ -244,8 +244,8 @@ func (b *bench) bare(ctx context.Context) (best result, err error) {
 		}
 		if b.bestDown == 0 || r.down < best.down {
 			best.down, b.bestDown = r.down, n
+			best.agentWork, best.crdWork = r.agentWork, r.crdWork
 		}
-		best.crdWork = r.crdWork
 	}
 	return best, nil
 }

@@ -60,7 +60,7 @@ func openLab(ctx context.Context, dir string) (*lab, error) {
 		return nil, errors.Join(err, l.close())
 	}
 	// The cluster's DNS would be 2 more pods on whichever node comes first.
-	if _, err := l.do(ctx, "kubectl", "--", "-n", "kube-system", "delete", "deployment", "--all", "--ignore-not-found"); err != nil {
+	if _, err := l.do(ctx, "kubectl", "-n", "kube-system", "delete", "deployment", "--all", "--wait"); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
 	return l, l.read(ctx)

@@ -139,7 +139,7 @@ func writeTable(w io.Writer, b *bench) {
 func document(b *bench, table []byte) []byte {
 	var d strings.Builder
 	fmt.Fprintf(&d, "# Benchmark\n\nWritten by `make bench`; the last run was on %s.\n\n%s\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), table)
-	fmt.Fprintf(&d, "Medians of %d repetitions in one run, the systems in turn, each on a fresh lab host with the images present.\n\n", b.runs)
+	fmt.Fprintf(&d, "Medians of %d in one run, the systems in turn, each on a fresh lab host with the images present.\n\n", b.runs)
 	fmt.Fprintf(&d, "    BOWLINE_BENCH_RUNS=%d BOWLINE_BENCH_IDLE=%s BOWLINE_BENCH_PODS=%d make bench\n\n", b.runs, b.options.idle, b.pods)
 	fmt.Fprintf(&d, `- The machine: %d CPUs, %s; load average at the end %s.
 - Each pod has one container that only waits, a service account token, /etc/hosts and a termination log. The pods are bound when they are created; the time is from the first request to the watch event that shows the last pod Ready, or gone.
