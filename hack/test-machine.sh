@@ -14,6 +14,7 @@ CGO_ENABLED=0 go build -o bin/bowline ./cmd/bowline || exit 1
 
 work=$(mktemp -d)
 summary=$work/summary
+: >"$summary"
 failed=0
 lab=
 cleanup() {
