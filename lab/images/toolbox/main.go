@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 )
@@ -46,15 +45,6 @@ func (c *call) fail(err error) int {
 func (c *call) usage(text string) int {
 	fmt.Fprintf(c.stderr, "usage: %s %s\n", c.name, text)
 	return 2
-}
-
-func (c *call) getenv(key string) string {
-	for i := len(c.env) - 1; i >= 0; i-- {
-		if v, ok := strings.CutPrefix(c.env[i], key+"="); ok {
-			return v
-		}
-	}
-	return ""
 }
 
 // applets is filled by init, since the shell among them runs the others.
