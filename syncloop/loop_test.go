@@ -180,7 +180,21 @@ func TestConfigMapThatComesLate(t *testing.T) {
 			if _, err := w.api.client.CoreV1().ConfigMaps(namespace).Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			w.untilReady("web")
+			// The fake clientset counts a watch a moment before it is served: should
+			// the creation have fallen between, a change tells of the object.
+			again := time.After(5 * time.Second)
+			w.until("pod web is ready", func() bool {
+				select {
+				case <-again:
+					cm = cm.DeepCopy()
+					cm.ResourceVersion = "2"
+					if _, err := w.api.client.CoreV1().ConfigMaps(namespace).Update(t.Context(), cm, metav1.UpdateOptions{}); err != nil {
+						t.Error(err)
+					}
+				default:
+				}
+				return ready(w.api.pod("web"))
+			})
 			w.api.delete("web", 1)
 			w.untilGone()
 		})
