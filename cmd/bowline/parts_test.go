@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,28 +69,40 @@ func TestPodNetwork(t *testing.T) {
 		c.offer(nodeWith("10.0.0.0/24"))
 		c.offer(nodeWith("10.0.1.0/24", "fd00::/64"))
 		ctx, cancel := context.WithCancel(t.Context())
-		fail := errors.New("the runtime is away")
+		var away atomic.Bool
+		away.Store(true)
+		var mu sync.Mutex
 		var calls []string
+		told := func() []string {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(calls)
+		}
 		done := make(chan error)
 		go func() {
 			done <- c.deliver(ctx, func(_ context.Context, cidr string) error {
+				mu.Lock()
 				calls = append(calls, cidr)
-				return fail
+				mu.Unlock()
+				if away.Load() {
+					return errors.New("the runtime is away")
+				}
+				return nil
 			})
 		}()
 		synctest.Wait()
 		time.Sleep(2*networkRetry + 1)
 		synctest.Wait()
-		if len(calls) != 3 || calls[0] != "10.0.1.0/24,fd00::/64" {
-			t.Fatalf("refused, the runtime was told %v, want the newest three times", calls)
+		if got := told(); len(got) != 3 || got[0] != "10.0.1.0/24,fd00::/64" {
+			t.Fatalf("refused, the runtime was told %v, want the newest three times", got)
 		}
-		fail = nil
+		away.Store(false)
 		time.Sleep(time.Hour)
 		c.offer(nodeWith("10.0.1.0/24", "fd00::/64"))
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(calls) != 4 {
-			t.Errorf("taken, the network was told again: %v", calls)
+		if got := told(); len(got) != 4 {
+			t.Errorf("taken, the network was told again: %v", got)
 		}
 		cancel()
 		if err := <-done; err != nil {
@@ -102,27 +117,30 @@ func TestWatchImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		pulled := make(chan struct{}, 1)
-		lists, sets := 0, 0
-		var fail error
+		var lists, sets atomic.Int32
+		var away atomic.Bool
 		done := make(chan error)
 		go func() {
 			done <- watchImages(ctx, pulled,
 				func(context.Context) ([]*runtimeapi.Image, error) {
-					lists++
-					return []*runtimeapi.Image{{RepoTags: []string{"a:1"}, Size: 1}}, fail
+					lists.Add(1)
+					if away.Load() {
+						return nil, errors.New("away")
+					}
+					return []*runtimeapi.Image{{RepoTags: []string{"a:1"}, Size: 1}}, nil
 				},
 				func(images []v1.ContainerImage) {
-					sets++
+					sets.Add(1)
 					if len(images) != 1 || images[0].Names[0] != "a:1" {
 						t.Errorf("the node shows %v", images)
 					}
 				})
 		}()
-		check := func(when string, wantLists, wantSets int) {
+		check := func(when string, wantLists, wantSets int32) {
 			t.Helper()
 			synctest.Wait()
-			if lists != wantLists || sets != wantSets {
-				t.Errorf("%s: %d lists and %d shown, want %d and %d", when, lists, sets, wantLists, wantSets)
+			if l, s := lists.Load(), sets.Load(); l != wantLists || s != wantSets {
+				t.Errorf("%s: %d lists and %d shown, want %d and %d", when, l, s, wantLists, wantSets)
 			}
 		}
 		check("at the start", 1, 1)
@@ -136,7 +154,7 @@ func TestWatchImages(t *testing.T) {
 		}
 		time.Sleep(2 * imagesPause)
 		check("after three pulls at once", 2, 2)
-		fail = errors.New("away")
+		away.Store(true)
 		time.Sleep(imagesPeriod)
 		check("with the runtime away", 3, 2)
 		cancel()
