@@ -43,8 +43,10 @@ func newAPI(objects ...runtime.Object) *api {
 	})
 	a.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		a.look(action.(clienttesting.WatchAction).GetWatchRestrictions().Fields.String())
+		// Counted once it is open: what a test does next is sure to be seen by it.
+		w, err := a.Tracker().Watch(action.GetResource(), action.GetNamespace())
 		a.watches.Add(1)
-		return false, nil, nil
+		return true, w, err
 	})
 	return a
 }
