@@ -24,6 +24,7 @@ type nodeStatus struct {
 
 	changed chan struct{} // something above changed, or the object is gone
 	wrong   chan struct{} // the server shows a condition that we did not write
+	again   chan struct{} // the server answers again after it did not
 	senders sync.WaitGroup
 }
 
@@ -34,6 +35,7 @@ func newNodeStatus(c Config) *nodeStatus {
 		repairEvery:  c.RepairInterval,
 		changed:      make(chan struct{}, 1),
 		wrong:        make(chan struct{}, 1),
+		again:        make(chan struct{}, 1),
 		conditions: []Condition{
 			{v1.NodeMemoryPressure, v1.ConditionFalse, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
 			{v1.NodeDiskPressure, v1.ConditionFalse, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
@@ -57,9 +59,18 @@ func (s *nodeStatus) NotifyNodeStatus(ctx context.Context, notify func(*v1.Node)
 	s.senders.Go(func() { s.send(ctx, notify) })
 }
 
+// After an outage the node controller has called the node Unknown, or is about
+// to, and the watch that would show it may still be in client-go's back-off, of
+// up to a minute. So the status is reported without being asked for, for so long.
+const (
+	reportsAfterOutage = 7
+	reportAfterOutage  = 10 * time.Second
+)
+
 func (s *nodeStatus) send(ctx context.Context, notify func(*v1.Node)) {
 	var lastRepair time.Time
-	var due <-chan time.Time
+	var due, report <-chan time.Time
+	reports := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -76,6 +87,14 @@ func (s *nodeStatus) send(ctx context.Context, notify func(*v1.Node)) {
 			lastRepair = time.Now()
 		case <-due:
 			due, lastRepair = nil, time.Now()
+		case <-s.again:
+			reports, report = reportsAfterOutage, time.After(0)
+			continue
+		case <-report:
+			report = nil
+			if reports--; reports > 0 {
+				report = time.After(reportAfterOutage)
+			}
 		}
 		// The controller takes one node at a time and keeps the newest for us in
 		// its channel. It stops taking when ctx ends, with no way to be told so.

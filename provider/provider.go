@@ -61,6 +61,7 @@ func New(c Config) (*Node, error) {
 		registerLog: &stateLog{what: "register the node"},
 		leaseLog:    &stateLog{what: "renew the node's lease"},
 	}
+	n.leaseLog.again = func() { poke(n.status.again) }
 	n.nodes = &nodeClient{
 		NodeInterface: c.Client.CoreV1().Nodes(),
 		addresses:     n.status.addresses,

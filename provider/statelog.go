@@ -10,7 +10,8 @@ import (
 // stateLog logs when something starts to fail, fails otherwise, or works again,
 // and nothing in between.
 type stateLog struct {
-	what string // "report the node's status"
+	what  string // "report the node's status"
+	again func() // called when it works again; may be nil, must not block
 
 	mu   sync.Mutex
 	last string
@@ -34,5 +35,8 @@ func (s *stateLog) note(ctx context.Context, err error) {
 		klog.FromContext(ctx).Error(err, "Cannot "+s.what+"; retrying")
 	default:
 		klog.FromContext(ctx).Info("Can " + s.what + " again")
+		if s.again != nil {
+			s.again()
+		}
 	}
 }
