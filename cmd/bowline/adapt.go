@@ -36,10 +36,10 @@ func (h *loopHooks) PodByName(namespace, name string) (*v1.Pod, bool) {
 	return h.loop.PodByName(namespace, name)
 }
 
-func (h *loopHooks) PodChanged(ref pod.Ref) { h.source.Look(ref.Namespace, ref.Name) }
+func (h *loopHooks) PodChanged(ref pod.Ref) { h.source.Hint(ref.Namespace, ref.Name) }
 
 func (h *loopHooks) TerminateRequested(namespace, name string, uid types.UID) {
-	h.source.Look(namespace, name)
+	h.source.Hint(namespace, name)
 	h.loop.Wake(uid)
 }
 

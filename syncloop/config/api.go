@@ -66,6 +66,14 @@ func (a *API) look(namespace, name string) {
 	}
 }
 
+// Hint compares one pod with the lister if the lister has it. A deletion is left
+// to Handler, which is told of every one and sees the pod's last version.
+func (a *API) Hint(namespace, name string) {
+	if _, err := a.lister.Pods(namespace).Get(name); err == nil {
+		a.Look(namespace, name)
+	}
+}
+
 // LookAll compares every pod, those that the lister lacks included.
 func (a *API) LookAll() error {
 	if !a.synced() {
@@ -107,6 +115,11 @@ func (a *API) Handler(ctx context.Context) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    look,
 		UpdateFunc: func(_, obj any) { look(obj) },
-		DeleteFunc: look,
+		DeleteFunc: func(obj any) {
+			if p, ok := obj.(*v1.Pod); ok { // not a tombstone
+				a.config.Last(SourceAPI, p)
+			}
+			look(obj)
+		},
 	}
 }

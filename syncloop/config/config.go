@@ -130,6 +130,16 @@ func (c *PodConfig) Set(name string, p *v1.Pod) {
 	}
 }
 
+// Last replaces what is known of a pod by the last version that the source had of
+// it, before it is dropped: a forced deletion shows its grace there alone.
+func (c *PodConfig) Last(name string, p *v1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.sources[name].pods[p.UID]; known {
+		c.sources[name].pods[p.UID] = p
+	}
+}
+
 // Drop records that the source no longer has the pod of this name, whatever its UID.
 func (c *PodConfig) Drop(name, namespace, podName string) {
 	c.mu.Lock()

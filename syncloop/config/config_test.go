@@ -133,6 +133,19 @@ func TestMissedDeletion(t *testing.T) {
 	}
 }
 
+// A forced deletion is seen in the deleted object alone: its grace goes with the REMOVE.
+func TestForcedDeletionKeepsItsGrace(t *testing.T) {
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	c := New(SourceAPI)
+	api := NewAPI(c, corelisters.NewPodLister(indexer), func() bool { return true })
+	c.Set(SourceAPI, newPod("a", "1"))
+	api.Handler(t.Context()).OnDelete(newPod("a", "1", deleted(0)))
+	last := c.queue[len(c.queue)-1]
+	if last.Op != Remove || last.Pod.DeletionGracePeriodSeconds == nil || *last.Pod.DeletionGracePeriodSeconds != 0 {
+		t.Errorf("%s with grace %v", last.Op, last.Pod.DeletionGracePeriodSeconds)
+	}
+}
+
 // Whatever a source shows, the changes it caused, replayed, end in what it shows:
 // every UID is added once before anything else and removed once after all.
 func TestReplay(t *testing.T) {

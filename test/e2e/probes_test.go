@@ -202,6 +202,16 @@ spec:
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: `+dir+`}}]
 `)
+	// Its hook asks a server that is up already: its own may not listen yet.
+	create(t, ns, `
+metadata: {name: server}
+spec:
+  containers:
+  - {name: main, image: $WEB, readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}}
+`)
+	ready(t, ns, "server")
+	server, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), "server", metav1.GetOptions{})
+	must(t, err)
 	create(t, ns, `
 metadata: {name: sleeps}
 spec:
@@ -210,7 +220,7 @@ spec:
   - name: main
     image: $WEB
     lifecycle:
-      postStart: {httpGet: {path: "/echo?m=hello", port: 8080}}
+      postStart: {httpGet: {path: "/echo?m=hello", port: 8080, host: "`+server.Status.PodIP+`"}}
       preStop: {sleep: {seconds: 3}}
     readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}
 `)
