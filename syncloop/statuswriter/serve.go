@@ -72,7 +72,7 @@ func (w *Writer) settle(log klog.Logger, e *entry, err error) {
 		e.finished = true
 	case err != nil:
 		if e.failures == 0 {
-			log.Error(err, "Status is not written; trying again until it is")
+			log.Info("Status is not written; trying again until it is", "err", err)
 		}
 		delay, _ := apierrors.SuggestsClientDelay(err)
 		w.backOff(e, time.Duration(delay)*time.Second)

@@ -102,11 +102,13 @@ func TestConfigurationTakesEffect(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, c[0], c[1])
 		}
 	}
-	lease, err := own.Client.CoordinationV1().Leases("kube-node-lease").Get(ctx, host, metav1.GetOptions{})
-	must(t, err)
-	if *lease.Spec.LeaseDurationSeconds != 20 {
-		t.Errorf("the lease lasts %d s, want 20", *lease.Spec.LeaseDurationSeconds)
-	}
+	until(t, "a lease of 20 s", func(ctx context.Context) error {
+		lease, err := own.Client.CoordinationV1().Leases("kube-node-lease").Get(ctx, host, metav1.GetOptions{})
+		if err == nil && *lease.Spec.LeaseDurationSeconds != 20 {
+			err = fmt.Errorf("it lasts %d s", *lease.Spec.LeaseDurationSeconds)
+		}
+		return err
+	})
 
 	p := &v1.Pod{}
 	must(t, yaml.Unmarshal([]byte(`
