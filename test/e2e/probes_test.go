@@ -268,7 +268,7 @@ spec:
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: ` + dir + `}}]
 `
-	for name, grace := range map[string]string{"stubborn": "5", "forced": "90", "shorter": "90"} {
+	for name, grace := range map[string]string{"stubborn": "5", "forced": "10", "shorter": "90"} {
 		create(t, ns, strings.NewReplacer("NAME", name, "GRACE", grace).Replace(text))
 	}
 	for _, name := range []string{"stubborn", "forced", "shorter"} {
@@ -296,7 +296,8 @@ spec:
 	forced, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), "forced", metav1.GetOptions{})
 	must(t, err)
 	gone("forced", metav1.DeleteOptions{GracePeriodSeconds: &zero})
-	// The API has forgotten it; the machine is to follow.
+	// The API has forgotten it, and with it the grace of the request; the machine follows
+	// with the grace of the spec, as under a kubelet.
 	until(t, "the forced pod's containers stop", noContainers(string(forced.UID)))
 	for _, uid := range history.Pods() {
 		versions := history.Of(uid)
