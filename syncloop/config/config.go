@@ -131,7 +131,7 @@ func (c *PodConfig) Set(name string, p *v1.Pod) {
 }
 
 // Last replaces what is known of a pod by the last version that the source had of
-// it, before it is dropped: a forced deletion shows its grace there alone.
+// it, before it is dropped: a grace that was shortened last may show there alone.
 func (c *PodConfig) Last(name string, p *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

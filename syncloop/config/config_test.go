@@ -133,8 +133,8 @@ func TestMissedDeletion(t *testing.T) {
 	}
 }
 
-// A forced deletion is seen in the deleted object alone: its grace goes with the REMOVE.
-func TestForcedDeletionKeepsItsGrace(t *testing.T) {
+// What the deleted object alone shows of its grace goes with the REMOVE.
+func TestRemoveHasTheLastGrace(t *testing.T) {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	c := New(SourceAPI)
 	api := NewAPI(c, corelisters.NewPodLister(indexer), func() bool { return true })
