@@ -94,29 +94,25 @@ func (c *Cache) stale(why string) bool {
 	return news
 }
 
-// isStale says whether the last look at anything failed.
-func (c *Cache) isStale() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.allStale != ""
-}
-
 // relisted records that a full look begun at seq saw the pods in seen and no
-// others; it returns the pods that vanished. Pods looked at later stay.
-func (c *Cache) relisted(seq uint64, at time.Time, seen map[types.UID]bool, foreign int) []pod.Ref {
+// others; it returns the pods that vanished, those of doubtful state too, and
+// whether it ended a time in which the runtime could not be seen. Pods looked at
+// later stay.
+func (c *Cache) relisted(seq uint64, at time.Time, seen map[types.UID]bool, foreign int) (gone []pod.Ref, seesAgain bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var gone []pod.Ref
 	for uid, o := range c.pods {
 		if !seen[uid] && o.Seq <= seq {
 			delete(c.pods, uid)
-			if len(o.Sandboxes)+len(o.Containers) > 0 {
+			if len(o.Sandboxes)+len(o.Containers) > 0 || o.Stale != "" {
 				gone = append(gone, o.Ref)
 			}
 		}
 	}
+	// Not what was stale when the relist began: another look may have failed since.
+	seesAgain = c.allStale != ""
 	c.allSeq, c.allAt, c.allStale, c.foreign = seq, at, "", foreign
-	return gone
+	return gone, seesAgain
 }
 
 // staleOne marks one pod's observation, or its absence, as of unknown age, unless

@@ -304,7 +304,6 @@ func (g *Generator) confirmed(h Hint) bool {
 
 // Relist looks at everything.
 func (g *Generator) Relist(ctx context.Context) error {
-	wasStale := g.cache.isStale()
 	seq, at := g.cache.NextSeq(), time.Now()
 	byUID, foreign, err := g.list(ctx, "")
 	if err != nil {
@@ -326,12 +325,13 @@ func (g *Generator) Relist(ctx context.Context) error {
 		}
 	}
 	g.partial.Store(partial)
-	for _, ref := range g.cache.relisted(seq, at, seen, foreign) {
+	gone, seesAgain := g.cache.relisted(seq, at, seen, foreign)
+	for _, ref := range gone {
 		g.forget(ref.UID)
 		g.announce(ref.UID)
 	}
 	first := g.lastRelist.Swap(at.UnixNano()) == 0
-	if wasStale || first {
+	if seesAgain || first {
 		g.announceAll()
 	}
 	return nil

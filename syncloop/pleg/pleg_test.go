@@ -26,6 +26,7 @@ type world struct {
 	calls      map[string]int
 	broken     string // a container whose status fails
 	asked      func() // after a container's status was read
+	listed     func() // after the containers were listed
 	hints      chan Hint
 	tails      map[string]string
 }
@@ -64,6 +65,9 @@ func (w *world) ListPodSandbox(_ context.Context, f *runtimeapi.PodSandboxFilter
 }
 
 func (w *world) ListContainers(_ context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	if w.listed != nil {
+		w.listed()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []*runtimeapi.Container
@@ -425,5 +429,54 @@ func TestTouchWhatWasCompared(t *testing.T) {
 	}
 	if !c.touch("1", other, relist, time.Now()) || c.Get("1").Seq != relist {
 		t.Error("what was compared was not made fresh")
+	}
+}
+
+// A look that fails while a relist is under way marks everything stale, and that
+// relist then ends it: whoever was told of the first is told of the second.
+func TestARelistTellsThatItEndedBlindness(t *testing.T) {
+	w := newWorld()
+	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	g := w.generator(t)
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.TakeChanged()
+	// Nothing to look at in this relist: only its end can tell.
+	w.listed = func() {
+		w.listed = nil
+		_ = g.failed(t.Context(), errors.New("another look failed"))
+		g.TakeChanged()
+	}
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if o := g.cache.Get("1"); o.Stale != "" {
+		t.Fatalf("still stale after a relist that succeeded: %s", o.Stale)
+	}
+	if got := g.TakeChanged(); len(got) != 1 || got[0] != All {
+		t.Errorf("told %v; the relist ended the blindness, and every worker must hear of it", got)
+	}
+}
+
+// A pod that the runtime could not tell about, and then has nothing of, waits
+// for that to be said.
+func TestAPodInDoubtThatIsNotThereIsAnnounced(t *testing.T) {
+	w := newWorld()
+	g := w.generator(t)
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ref := pod.Ref{Namespace: "ns", Name: "p-1", UID: "1"}
+	g.failedOne(t.Context(), ref, g.cache.NextSeq(), errors.New("the runtime does not tell"))
+	g.TakeChanged()
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if o := g.cache.Get("1"); o.Stale != "" {
+		t.Fatalf("still in doubt: %s", o.Stale)
+	}
+	if got := g.TakeChanged(); len(got) != 1 || got[0] != "1" {
+		t.Errorf("told %v, want the pod whose doubt ended", got)
 	}
 }
