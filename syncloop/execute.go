@@ -65,7 +65,7 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 	case plan.OpRemoveContainer:
 		err = j.removeContainer(ctx)
 	case plan.OpRemoveSandbox:
-		err = j.loop.cfg.Runtime.RemovePodSandbox(ctx, j.op.ID)
+		err = j.removeSandbox(ctx)
 	case plan.OpRelease:
 		err = j.release(ctx)
 	default:

@@ -78,6 +78,11 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	if err != nil {
 		return err
 	}
+	done, err := j.loop.starts.Take(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer done()
 	id, err := j.loop.cfg.Runtime.CreateContainer(ctx, sandbox.ID, config, sandboxConfig)
 	if err != nil {
 		return because("CreateContainerError", err)
@@ -87,6 +92,7 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	if err := j.loop.cfg.Runtime.StartContainer(ctx, id); err != nil {
 		return because("RunContainerError", err)
 	}
+	done() // a hook may last
 	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
 	j.linkLog(ctx, m, c.Name, id)
 	return j.postStart(ctx, c, id, out)
@@ -269,7 +275,12 @@ func (j *job) preStop(ctx context.Context, grace time.Duration) {
 // removeContainer removes a dead container. Its log and the link to it stay for
 // the garbage collection.
 func (j *job) removeContainer(ctx context.Context) error {
-	err := j.loop.cfg.Runtime.RemoveContainer(ctx, j.op.ID)
+	done, err := j.loop.removals.Take(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer done()
+	err = j.loop.cfg.Runtime.RemoveContainer(ctx, j.op.ID)
 	if err != nil && !cri.IsNotFound(err) {
 		return fmt.Errorf("remove container %q: %w", j.op.Container, err)
 	}

@@ -45,8 +45,22 @@ func (j *job) runSandbox(ctx context.Context) error {
 			return fmt.Errorf("make the pod's cgroup: %w", err)
 		}
 	}
+	done, err := j.loop.starts.Take(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer done()
 	_, err = j.loop.cfg.Runtime.RunPodSandbox(ctx, config, handler)
 	return err
+}
+
+func (j *job) removeSandbox(ctx context.Context) error {
+	done, err := j.loop.removals.Take(ctx, true) // the last of a pod: it is done with
+	if err != nil {
+		return err
+	}
+	defer done()
+	return j.loop.cfg.Runtime.RemovePodSandbox(ctx, j.op.ID)
 }
 
 // ownsCgroups tells whether pods' cgroups are made and removed here. Those of the

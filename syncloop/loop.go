@@ -23,6 +23,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
 	"github.com/bowline-k8s/bowline/syncloop/objects"
+	"github.com/bowline-k8s/bowline/syncloop/pace"
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
 	"github.com/bowline-k8s/bowline/syncloop/prober"
 	"github.com/bowline-k8s/bowline/syncloop/statuswriter"
@@ -114,6 +115,9 @@ type Loop struct {
 	health runtimeHealth
 	turned atomic.Int64 // unix nanoseconds of the loop's last turn
 
+	starts   *pace.Pacer // of sandboxes, and before them of containers
+	removals *pace.Pacer // of what is left of dead pods
+
 	mu      sync.Mutex
 	workers map[types.UID]*worker
 	running sync.WaitGroup
@@ -124,8 +128,24 @@ func New(c Config) (*Loop, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return &Loop{cfg: c, workers: map[types.UID]*worker{}}, nil
+	return &Loop{
+		cfg: c, workers: map[types.UID]*worker{},
+		starts:   pace.New(max(startsPerCPU*c.Machine.CPUs, leastStarts), paceLease),
+		removals: pace.New(c.Machine.CPUs/2, paceLease),
+	}, nil
 }
+
+// A machine starts a few containers per CPU at once, and removes what dead pods
+// left while it has nothing better to do with the other CPUs. A call that takes
+// longer than paceLease holds nobody up.
+const (
+	startsPerCPU = 3
+	leastStarts  = 4
+	paceLease    = 3 * time.Second
+)
+
+// Quiet returns a channel that is closed while nothing is being started.
+func (l *Loop) Quiet() <-chan struct{} { return l.starts.Quiet() }
 
 // Run is the loop. It returns when ctx ends, after every worker has; the
 // containers live on.

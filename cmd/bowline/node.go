@@ -11,10 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -163,7 +161,10 @@ func (n *node) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: events.Events("")})
+	n.events.StartRecordingToSink(&patientSink{
+		EventSink: &typedcore.EventSinkImpl{Interface: events.Events("")},
+		ctx:       ctx, quiet: n.loop.Quiet,
+	})
 	defer n.events.Shutdown()
 	if err := n.pleg.Relist(ctx); err != nil {
 		// Nothing is decided before the first look; the generator tries again.
@@ -242,20 +243,6 @@ func (n *node) watchClock(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// newRecorder makes the recorder of events, with the kubelet's component name.
-func newRecorder(nodeName string) (record.EventBroadcaster, record.EventRecorder) {
-	b := record.NewBroadcaster()
-	return b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: nodeName})
-}
-
-// eventClient is a client for events alone, with the kubelet's eventRecordQPS and
-// eventBurst: many events must not hold up the statuses of the same pods.
-func eventClient(c *rest.Config) (*typedcore.CoreV1Client, error) {
-	c = rest.CopyConfig(c)
-	c.QPS, c.Burst = 50, 100
-	return typedcore.NewForConfig(c)
 }
 
 // leaseClient is a client for the lease alone.

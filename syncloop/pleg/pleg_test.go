@@ -23,6 +23,7 @@ type world struct {
 	err        error
 	sandboxes  []*runtimeapi.PodSandbox
 	containers []*runtimeapi.Container
+	counting   sync.Mutex
 	calls      map[string]int
 	broken     string // a container whose status fails
 	asked      func() // after a container's status was read
@@ -43,7 +44,12 @@ func (w *world) add(uid, container string, state runtimeapi.ContainerState) {
 	w.containers = append(w.containers, &runtimeapi.Container{Id: container + "-" + uid, PodSandboxId: "s-" + uid, State: state, Labels: c})
 }
 
-func (w *world) call(name string) error { w.calls[name]++; return w.err }
+func (w *world) call(name string) error {
+	w.counting.Lock()
+	defer w.counting.Unlock()
+	w.calls[name]++
+	return w.err
+}
 
 func matches(labels map[string]string, sel map[string]string) bool {
 	for k, v := range sel {

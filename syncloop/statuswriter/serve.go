@@ -83,7 +83,7 @@ func (w *Writer) settle(log klog.Logger, e *entry, err error) {
 		}
 		if e.again {
 			e.again = false
-			w.enqueue(e)
+			w.submit(e)
 		}
 	}
 	w.drop(e)

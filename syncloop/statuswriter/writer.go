@@ -36,6 +36,9 @@ type Config struct {
 	Timeout time.Duration
 	// MinBackoff doubles up to MaxBackoff after each failure; 200 ms and 10 s if zero.
 	MinBackoff, MaxBackoff time.Duration
+	// Hold is how long a change waits that nobody acts on, for a weightier one to
+	// go with; 1 s if zero, not at all if negative.
+	Hold time.Duration
 	// Changed is called, from a worker, when Accepted of a pod turns true; nil: not.
 	Changed func(pod.Ref)
 	// Mirror gives the API object that stands for a pod of another source; ok
@@ -55,6 +58,9 @@ func (c *Config) validate() error {
 	setDefault(&c.Timeout, 10*time.Second)
 	setDefault(&c.MinBackoff, 200*time.Millisecond)
 	setDefault(&c.MaxBackoff, 10*time.Second)
+	if c.Hold == 0 {
+		c.Hold = time.Second
+	}
 	if c.Workers <= 0 {
 		c.Workers = 8
 	}
@@ -105,6 +111,7 @@ type entry struct {
 	queued, busy, again bool
 	failures            int
 	retry               *time.Timer // set while backing off
+	hold                *time.Timer // set while a minor change waits for company
 }
 
 // New makes a Writer; Run writes.
@@ -135,9 +142,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.entries {
-		if e.retry != nil {
-			e.retry.Stop()
-		}
+		e.stopTimers()
 	}
 	return ctx.Err()
 }
@@ -155,7 +160,7 @@ func (w *Writer) Set(p *v1.Pod, st v1.PodStatus) {
 		e.version++
 	}
 	if e.sent != e.version || w.differs(e) {
-		w.enqueue(e)
+		w.submit(e)
 	}
 }
 
@@ -170,7 +175,7 @@ func (w *Writer) Reconcile(p *v1.Pod) {
 		return
 	}
 	if w.learn(e, p); w.differs(e) || e.final != nil {
-		w.enqueue(e)
+		w.submit(e)
 	}
 }
 
@@ -231,10 +236,16 @@ func (w *Writer) Forget(uid types.UID) {
 func (w *Writer) drop(e *entry) {
 	owes := !e.finished && (e.final != nil || e.sent != e.version)
 	if e.forgotten && !owes && !e.busy {
-		if e.retry != nil {
-			e.retry.Stop()
-		}
+		e.stopTimers()
 		delete(w.entries, e.ref.UID)
+	}
+}
+
+func (e *entry) stopTimers() {
+	for _, t := range []*time.Timer{e.retry, e.hold} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 }
 
@@ -272,6 +283,10 @@ func (w *Writer) differs(e *entry) bool {
 
 // enqueue gives the entry to a worker, unless one has it or it backs off.
 func (w *Writer) enqueue(e *entry) {
+	if e.hold != nil {
+		e.hold.Stop()
+		e.hold = nil
+	}
 	switch {
 	case e.finished, e.queued, e.retry != nil:
 	case e.busy:

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+type sunk struct{ at []time.Time }
+
+func (s *sunk) Create(e *v1.Event) (*v1.Event, error) {
+	s.at = append(s.at, time.Now())
+	return e, nil
+}
+func (s *sunk) Update(e *v1.Event) (*v1.Event, error)          { return s.Create(e) }
+func (s *sunk) Patch(e *v1.Event, _ []byte) (*v1.Event, error) { return s.Create(e) }
+
+func TestEventsYieldToStartsForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := make(chan struct{})
+		to := &sunk{}
+		s := &patientSink{EventSink: to, ctx: t.Context(), quiet: func() <-chan struct{} { return busy }}
+		began := time.Now()
+		event := func() *v1.Event { return &v1.Event{LastTimestamp: metav1.NewTime(began)} }
+
+		// Several that happened together wait together, not one after the other.
+		for range 3 {
+			_, _ = s.Create(event())
+		}
+		_, _ = s.Patch(event(), nil)
+		for i, at := range to.at {
+			if waited := at.Sub(began); waited != eventPatience {
+				t.Errorf("event %d went after %s", i, waited)
+			}
+		}
+
+		began = time.Now()
+		time.AfterFunc(time.Second, func() { close(busy) })
+		to.at = nil
+		_, _ = s.Create(event())
+		if waited := to.at[0].Sub(began); waited != time.Second {
+			t.Errorf("the event went %s after it happened, the machine was quiet after 1s", waited)
+		}
+	})
+}

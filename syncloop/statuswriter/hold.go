@@ -1,0 +1,50 @@
+package statuswriter
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// submit gives the entry to a worker at once, or after a while if all that it
+// would change is minor.
+func (w *Writer) submit(e *entry) {
+	if w.cfg.Hold < 0 || !w.minor(e) {
+		w.enqueue(e)
+		return
+	}
+	if e.hold == nil && !e.queued && e.retry == nil && !e.finished {
+		e.hold = time.AfterFunc(w.cfg.Hold, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			e.hold = nil
+			w.enqueue(e)
+		})
+	}
+}
+
+// minor reports whether the wanted status changes nothing of the API's but what
+// nobody acts on while the pod starts or ends: its addresses and its sandbox,
+// which matter with the containers, and the generation that was seen.
+func (w *Writer) minor(e *entry) bool {
+	if e.wanted == nil || e.rv == "" || e.final != nil {
+		return false
+	}
+	merged := w.cfg.Merge(e.api, *e.wanted)
+	return !equality.Semantic.DeepEqual(merged, e.api) && equality.Semantic.DeepEqual(weighty(merged), weighty(e.api))
+}
+
+// weighty is a status without its minor parts.
+func weighty(st v1.PodStatus) v1.PodStatus {
+	st.PodIP, st.PodIPs, st.ObservedGeneration = "", nil, 0
+	conditions := make([]v1.PodCondition, 0, len(st.Conditions))
+	for _, c := range st.Conditions {
+		if c.Type != v1.PodReadyToStartContainers {
+			c.ObservedGeneration = 0
+			conditions = append(conditions, c)
+		}
+	}
+	st.Conditions = conditions
+	return st
+}
