@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/syncloop/pace"
 )
 
 // bareCommand makes this program the bare CRI's driver, inside the host.
@@ -26,16 +28,16 @@ const bareCommand = "_bare"
 
 // bareJob is what the driver is told at its start.
 type bareJob struct {
-	Kubeconfig     string
-	HostIP, DNS    string
-	Domain         string
-	Concurrency    int
-	PatchesUp      int
-	EventsUp       int
-	PatchesDown    int
-	EventsDown     int
-	Tokens         int
-	ContainerdSock string
+	Kubeconfig  string
+	HostIP, DNS string
+	Domain      string
+	Concurrency int
+	PatchesUp   int
+	EventsUp    int
+	PatchesDown int
+	EventsDown  int
+	Tokens      int
+	Tape        string // file
 }
 
 // order is one line of the driver's standard input.
@@ -79,12 +81,16 @@ func (b *bench) bareAt(ctx context.Context, up, down int) (r result, err error) 
 	h := b.lab.Hosts[0]
 	job := bareJob{
 		Kubeconfig: h.NodeKubeconfig, HostIP: h.IP, DNS: b.lab.Cluster.DNSIP, Domain: b.lab.Cluster.Domain,
-		Concurrency: up, Tokens: 1, PatchesUp: 2, EventsUp: 3, PatchesDown: 1, EventsDown: 1,
-		ContainerdSock: "/run/containerd/containerd.sock",
+		Concurrency: up, Tokens: b.wroteUp.tokens, Tape: filepath.Join(b.lab.dir, "bench-tape.json"),
+		PatchesUp: b.wroteUp.patches, EventsUp: b.wroteUp.events,
+		PatchesDown: b.wroteDown.patches, EventsDown: b.wroteDown.events,
 	}
-	if b.counted {
-		job.PatchesUp, job.EventsUp, job.Tokens = b.wroteUp.patches, b.wroteUp.events, b.wroteUp.tokens
-		job.PatchesDown, job.EventsDown = b.wroteDown.patches, b.wroteDown.events
+	text, err := json.Marshal(b.tape)
+	if err != nil {
+		return r, err
+	}
+	if err := os.WriteFile(job.Tape, text, 0o600); err != nil {
+		return r, err
 	}
 	// Pods of a node that is not there are collected.
 	if _, err := client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Name}}, metav1.CreateOptions{}); err != nil {
@@ -138,15 +144,11 @@ func (d *driver) tell(o order) error {
 }
 
 func (b *bench) startDriver(ctx context.Context, job bareJob) (*driver, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	text, err := json.Marshal(job)
 	if err != nil {
 		return nil, err
 	}
-	cmd := b.lab.inHost(ctx, self, bareCommand, string(text))
+	cmd := b.lab.inHost(ctx, b.self, bareCommand, string(text))
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -175,7 +177,7 @@ func runBare(ctx context.Context, args []string) error {
 		return err
 	}
 	var all sync.WaitGroup
-	slots := make(chan struct{}, job.Concurrency)
+	slots := f.starts
 	made := map[string]*floorPod{}
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<20)
@@ -196,7 +198,7 @@ func runBare(ctx context.Context, args []string) error {
 				return err
 			}
 			all.Wait()
-			slots = make(chan struct{}, n)
+			slots = pace.New(n, time.Minute)
 			continue
 		default:
 			if p, do = made[o.Delete], f.down; p == nil {
@@ -205,11 +207,14 @@ func runBare(ctx context.Context, args []string) error {
 		}
 		slots := slots
 		all.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			ctx, cancel := context.WithTimeout(ctx, waveLimit)
 			defer cancel()
-			if err := do(ctx, p); err != nil {
+			done, err := slots.Take(ctx, false)
+			if err == nil {
+				err = do(ctx, p)
+				done()
+			}
+			if err != nil {
 				fmt.Fprintf(os.Stderr, "bench: bare CRI: pod %s: %v\n", path.Join(p.pod.Namespace, p.pod.Name), err)
 			}
 		})

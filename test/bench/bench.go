@@ -36,10 +36,11 @@ type bench struct {
 	options
 	lab     *lab
 	results map[string][]result
-	// what Bowline wrote to the API server for one pod, up and down; the bare
-	// CRI writes as much
+	self    string // this program
+	// what Bowline asked of the runtime, and how often it wrote to the API server
+	// for one pod, up and down; the bare CRI does the same
+	tape               tape
 	wroteUp, wroteDown writes
-	counted            bool
 	bestUp, bestDown   int // concurrency of the bare CRI
 }
 
@@ -103,7 +104,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	}
 	start := b.startKubelet
 	if system == sysBowline {
-		start = b.startBowline
+		start = func(ctx context.Context) (int, func() error, error) { return b.startBowline(ctx, containerdSocket) }
 	}
 	pid, stop, err := start(ctx)
 	if err != nil {
@@ -120,12 +121,6 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	settle(ctx)
 	work := meter{agent: pid, containerd: containerd}
 	w := wave{client: client, n: b.pods}
-	count := func() writes {
-		n, countErr := countWrites(ctx, client)
-		err = errors.Join(err, countErr)
-		return n
-	}
-	before := count()
 	if err := work.start(); err != nil {
 		return r, err
 	}
@@ -137,7 +132,6 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 		return r, err
 	}
 	settle(ctx)
-	made := count()
 	if b.idle > 0 {
 		if r.idle, err = work.idle(ctx, b.idle); err != nil {
 			return r, err
@@ -155,9 +149,6 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	}
 	r.agentWork, r.crdWork = busy.agent+busyDown.agent, busy.containerd+busyDown.containerd
 	settle(ctx)
-	if system == sysBowline && !b.counted {
-		b.wroteUp, b.wroteDown, b.counted = made.minus(before).per(b.pods), count().minus(made).per(b.pods), true
-	}
 	if b.idle > 0 {
 		probed := wave{client: client, n: b.pods, probed: true}
 		if _, err := probed.up(ctx); err != nil {
@@ -250,8 +241,9 @@ func (b *bench) bare(ctx context.Context) (best result, err error) {
 	return best, nil
 }
 
-// startBowline starts the program under test inside the host.
-func (b *bench) startBowline(ctx context.Context) (pid int, stop func() error, err error) {
+// startBowline starts the program under test inside the host; socket is the
+// runtime's.
+func (b *bench) startBowline(ctx context.Context, socket string) (pid int, stop func() error, err error) {
 	h := b.lab.Hosts[0]
 	config := fmt.Sprintf(`apiVersion: bowline.io/v1alpha1
 kind: BowlineConfiguration
@@ -259,6 +251,7 @@ clusterDNS: [%s]
 clusterDomain: %s
 hosts:
 - nodeName: %s
+  endpoint: unix://%s
   kubeconfig: %s
   nodeIP: %s
   server:
@@ -266,7 +259,7 @@ hosts:
     tlsPrivateKeyFile: %s
   authentication:
     x509: {clientCAFile: %s}
-`, b.lab.Cluster.DNSIP, b.lab.Cluster.Domain, h.Name, h.NodeKubeconfig, h.IP, h.Serving.Cert, h.Serving.Key, b.lab.Cluster.ClientCA)
+`, b.lab.Cluster.DNSIP, b.lab.Cluster.Domain, h.Name, socket, h.NodeKubeconfig, h.IP, h.Serving.Cert, h.Serving.Key, b.lab.Cluster.ClientCA)
 	file := filepath.Join(b.lab.dir, "bench-bowline.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return 0, nil, err

@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,31 +21,36 @@ import (
 	"k8s.io/client-go/kubernetes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/syncloop/pace"
 )
 
-// floor gives a pod to the runtime with the requests that a node makes, and
-// nothing else: no watch, no look at what came of them, no back-off. Its writes
-// to the API server are as many as a node's, and go beside the runtime's work
-// wherever nothing depends on them.
+// floor gives a pod to the runtime with the requests that were recorded for the
+// pod of the same name, and nothing else: no watch, no decision, no back-off. Its
+// writes to the API server are as many as a node's, and go beside the runtime's
+// work wherever nothing depends on them.
 type floor struct {
 	job     bareJob
+	tape    tape
 	machine spec.Machine
 	host    host.Host
-	runtime *cri.Client
+	runtime *grpc.ClientConn
 	client  kubernetes.Interface
-	image   string
 	ca      []byte
-	late    sync.WaitGroup // writes that nobody waits for
+	starts  *pace.Pacer
+	// removals go one at a time beside the stops, as Bowline's do
+	removals *pace.Pacer
+	late     sync.WaitGroup // writes that nobody waits for
 }
 
 // floorPod is a pod and what was made of it.
 type floorPod struct {
 	pod                *v1.Pod
 	sandbox, container string
+	ip                 string
+	status             []byte // the container's last status, as the runtime told it
 	written            sync.WaitGroup
 }
 
@@ -54,26 +63,25 @@ func newFloor(ctx context.Context, job bareJob) (*floor, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &floor{job: job, host: h, machine: spec.Machine{
+	f := &floor{job: job, host: h, starts: pace.New(job.Concurrency, time.Minute), removals: pace.New(facts.CPUs/2, time.Minute), machine: spec.Machine{
 		RootDir: "/var/lib/kubelet", PodLogsDir: "/var/log/pods", CgroupDriver: "cgroupfs",
 		CgroupVersion: facts.CgroupVersion, Owner: "bench", Hostname: facts.Hostname, HostIPs: []string{job.HostIP},
 		MemoryBytes: facts.MemoryBytes, CPUs: facts.CPUs, CanLowerOOMScore: facts.CanLowerOOMScore,
 		ClusterDomain: job.Domain, ClusterDNS: []string{job.DNS}, HostResolv: facts.ResolvConf, CPUCFSQuota: true,
 	}}
-	if f.client, err = newClient(job.Kubeconfig); err != nil {
-		return nil, err
-	}
-	if f.runtime, err = dialRuntime(ctx, job.ContainerdSock); err != nil {
-		return nil, err
-	}
-	img, err := f.runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: pauseImage})
+	text, err := os.ReadFile(job.Tape)
 	if err != nil {
 		return nil, err
 	}
-	if img == nil {
-		return nil, fmt.Errorf("%s is not there", pauseImage)
+	if err := json.Unmarshal(text, &f.tape); err != nil {
+		return nil, err
 	}
-	f.image = img.Id
+	if f.client, err = newClient(job.Kubeconfig); err != nil {
+		return nil, err
+	}
+	if f.runtime, err = dialRaw(containerdSocket); err != nil {
+		return nil, err
+	}
 	ca, err := f.client.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 	if err != nil {
 		// A node's own credential may read it only for a pod of its own.
@@ -84,60 +92,114 @@ func newFloor(ctx context.Context, job bareJob) (*floor, error) {
 	return f, nil
 }
 
-// volumeDir is where the pod's projected service account volume is made.
-func (f *floor) volumeDir(p *v1.Pod) (name, dir string) {
-	for _, v := range p.Spec.Volumes {
-		if v.Projected != nil {
-			return v.Name, spec.VolumeDir(f.machine.RootDir, p.UID, "kubernetes.io~projected", v.Name)
+// play sends recorded requests one after the other, under the names of fp's pod.
+func (f *floor) play(ctx context.Context, fp *floorPod, calls []recorded) error {
+	p := f.tape[fp.pod.Name]
+	for _, c := range calls {
+		method := path.Base(c.Method)
+		if method == "CreateContainer" {
+			if err := f.files(ctx, fp); err != nil {
+				return err
+			}
+		}
+		request, err := p.names(c.Request, fp)
+		if err != nil {
+			return err
+		}
+		var reply []byte
+		if err := f.runtime.Invoke(ctx, c.Method, &request, &reply); err != nil {
+			return fmt.Errorf("%s: %w", method, err)
+		}
+		if err := fp.learn(method, reply); err != nil {
+			return fmt.Errorf("reply of %s: %w", method, err)
 		}
 	}
-	return "", ""
+	return nil
 }
 
-// up makes the pod run and says that it is Ready.
+// learn keeps what later requests, files and statuses need of a reply.
+func (fp *floorPod) learn(method string, reply []byte) error {
+	switch method {
+	case "RunPodSandbox":
+		var r runtimeapi.RunPodSandboxResponse
+		err := proto.Unmarshal(reply, &r)
+		fp.sandbox = r.PodSandboxId
+		return err
+	case "PodSandboxStatus":
+		var r runtimeapi.PodSandboxStatusResponse
+		err := proto.Unmarshal(reply, &r)
+		fp.ip = r.GetStatus().GetNetwork().GetIp()
+		return err
+	case "CreateContainer":
+		var r runtimeapi.CreateContainerResponse
+		err := proto.Unmarshal(reply, &r)
+		fp.container = r.ContainerId
+		return err
+	case "ContainerStatus":
+		fp.status = reply
+	}
+	return nil
+}
+
+func volumeOf(p *v1.Pod) (name string, ok bool) {
+	for _, v := range p.Spec.Volumes {
+		if v.Projected != nil {
+			return v.Name, true
+		}
+	}
+	return "", false
+}
+
+// volumeDir is where the pod's projected service account volume is made.
+func (f *floor) volumeDir(p *v1.Pod) (dir string, ok bool) {
+	name, ok := volumeOf(p)
+	return spec.VolumeDir(f.machine.RootDir, p.UID, "kubernetes.io~projected", name), ok
+}
+
+// up makes the pod run and says that it is Ready. The volume is made beside the
+// sandbox, as a node does.
 func (f *floor) up(ctx context.Context, fp *floorPod) error {
 	p := fp.pod
 	for range f.job.PatchesUp - 1 {
 		f.beside(ctx, fp, func(ctx context.Context) error { return f.patch(ctx, p, pendingStatus(p)) })
 	}
-	var mounts map[string]spec.VolumeMount
+	calls := f.tape[p.Name]
+	if calls == nil {
+		return errors.New("nothing was recorded for it")
+	}
+	first := slices.IndexFunc(calls.Up, func(c recorded) bool { return path.Base(c.Method) == "RunPodSandbox" }) + 1
 	volume := make(chan error, 1)
-	go func() {
-		var err error
-		mounts, err = f.volumes(ctx, p)
-		volume <- err
-	}()
-	err := f.makeSandbox(ctx, fp)
+	go func() { volume <- f.volumes(ctx, p) }()
+	err := f.sandboxFiles(ctx, p)
+	if err == nil {
+		err = f.play(ctx, fp, calls.Up[:first])
+	}
 	if err = errors.Join(err, <-volume); err != nil {
 		return err
 	}
-	st, err := f.runtime.PodSandboxStatus(ctx, fp.sandbox)
-	if err != nil {
+	if err := f.play(ctx, fp, calls.Up[first:]); err != nil {
 		return err
 	}
-	if err := f.startContainer(ctx, fp, st.GetNetwork().GetIp(), mounts); err != nil {
-		return err
-	}
-	cs, err := f.runtime.ContainerStatus(ctx, fp.container)
-	if err != nil {
+	var cs runtimeapi.ContainerStatusResponse
+	if err := proto.Unmarshal(fp.status, &cs); err != nil {
 		return err
 	}
 	for i := range f.job.EventsUp {
 		f.event(ctx, p, fmt.Sprintf("up%d", i))
 	}
-	return f.patch(ctx, p, readyStatus(p, cs, st.GetNetwork().GetIp(), f.job.HostIP))
+	return f.patch(ctx, p, readyStatus(p, cs.GetStatus(), fp.ip, f.job.HostIP))
 }
 
-// volumes makes the pod's directory and its token volume.
-func (f *floor) volumes(ctx context.Context, p *v1.Pod) (map[string]spec.VolumeMount, error) {
-	name, dir := f.volumeDir(p)
+// volumes makes the pod's directories and its token volume.
+func (f *floor) volumes(ctx context.Context, p *v1.Pod) error {
 	for _, d := range []string{spec.PodDir(f.machine.RootDir, p.UID), spec.ContainerDir(f.machine.RootDir, p.UID, "main")} {
 		if err := f.host.MkdirAll(ctx, d, 0o750, nil); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if name == "" {
-		return nil, nil
+	dir, ok := f.volumeDir(p)
+	if !ok {
+		return nil
 	}
 	var token string
 	for range f.job.Tokens {
@@ -153,95 +215,56 @@ func (f *floor) volumes(ctx context.Context, p *v1.Pod) (map[string]spec.VolumeM
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := f.host.Mount(ctx, host.Mount{Source: "tmpfs", Target: dir, Type: "tmpfs", Options: []string{"size=64M"}}); err != nil {
-		return nil, err
+		return err
 	}
-	err := f.host.WriteTree(ctx, dir, host.Tree{
+	return f.host.WriteTree(ctx, dir, host.Tree{
 		"token": {Data: []byte(token), Mode: 0o644}, "ca.crt": {Data: f.ca, Mode: 0o644},
 		"namespace": {Data: []byte(p.Namespace), Mode: 0o644},
 	})
-	return map[string]spec.VolumeMount{name: {HostPath: dir}}, err
 }
 
-func (f *floor) makeSandbox(ctx context.Context, fp *floorPod) error {
+// sandboxFiles are what a sandbox needs before it is made.
+func (f *floor) sandboxFiles(ctx context.Context, p *v1.Pod) error {
+	if err := f.host.MkdirAll(ctx, spec.LogDir(f.machine, p), 0o755, nil); err != nil {
+		return err
+	}
+	return f.host.EnsureCgroup(ctx, spec.CgroupPath(p), host.CgroupResources(spec.PodCgroup(p, f.machine)))
+}
+
+// files are what the container's mounts name, and its log directory.
+func (f *floor) files(ctx context.Context, fp *floorPod) error {
 	p := fp.pod
-	config, err := spec.Sandbox(p, f.machine, 0)
+	hosts, err := spec.HostsFile(p, f.machine, []string{fp.ip}, nil)
 	if err != nil {
 		return err
 	}
-	if err := f.host.MkdirAll(ctx, config.LogDirectory, 0o755, nil); err != nil {
+	if err := f.host.WriteFile(ctx, spec.EtcHostsPath(f.machine.RootDir, p.UID), hosts, 0o644); err != nil {
 		return err
 	}
-	if err := f.host.EnsureCgroup(ctx, spec.CgroupPath(p), host.CgroupResources(spec.PodCgroup(p, f.machine))); err != nil {
+	if err := f.host.WriteFile(ctx, spec.TerminationLogPath(f.machine.RootDir, p.UID, "main", 0), nil, 0o666); err != nil {
 		return err
 	}
-	fp.sandbox, err = f.runtime.RunPodSandbox(ctx, config, "")
-	return err
+	return f.host.MkdirAll(ctx, path.Join(spec.LogDir(f.machine, p), "main"), 0o755, nil)
 }
 
-func (f *floor) startContainer(ctx context.Context, fp *floorPod, ip string, mounts map[string]spec.VolumeMount) error {
-	p, c := fp.pod, &fp.pod.Spec.Containers[0]
-	in := spec.ContainerInput{
-		PodIPs: []string{ip}, ImageRef: f.image, Mounts: mounts,
-		EtcHostsPath:       spec.EtcHostsPath(f.machine.RootDir, p.UID),
-		TerminationLogPath: spec.TerminationLogPath(f.machine.RootDir, p.UID, c.Name, 0),
-	}
-	hosts, err := spec.HostsFile(p, f.machine, in.PodIPs, nil)
-	if err != nil {
-		return err
-	}
-	if err := f.host.WriteFile(ctx, in.EtcHostsPath, hosts, 0o644); err != nil {
-		return err
-	}
-	if err := f.host.WriteFile(ctx, in.TerminationLogPath, nil, 0o666); err != nil {
-		return err
-	}
-	if err := f.host.MkdirAll(ctx, path.Join(spec.LogDir(f.machine, p), c.Name), 0o755, nil); err != nil {
-		return err
-	}
-	if in.Env, err = spec.Env(p, c, spec.EnvInput{}); err != nil {
-		return err
-	}
-	config, err := spec.Container(p, c, f.machine, in)
-	if err != nil {
-		return err
-	}
-	sandbox, err := spec.Sandbox(p, f.machine, 0)
-	if err != nil {
-		return err
-	}
-	if fp.container, err = f.runtime.CreateContainer(ctx, fp.sandbox, config, sandbox); err != nil {
-		return err
-	}
-	return f.runtime.StartContainer(ctx, fp.container)
-}
-
-// down ends the pod and takes its object away.
+// down ends the pod, takes its object away, and then removes what is left of it.
 func (f *floor) down(ctx context.Context, fp *floorPod) error {
-	p := fp.pod
+	p, calls := fp.pod, f.tape[fp.pod.Name]
 	fp.written.Wait()
 	for i := range f.job.EventsDown {
 		f.event(ctx, p, fmt.Sprintf("down%d", i))
 	}
-	if err := f.runtime.StopContainer(ctx, fp.container, 30*time.Second); err != nil {
-		return err
-	}
 	for range f.job.PatchesDown {
 		f.beside(ctx, fp, func(ctx context.Context) error { return f.patch(ctx, p, pendingStatus(p)) })
 	}
-	if err := f.runtime.StopPodSandbox(ctx, fp.sandbox); err != nil {
+	if err := f.play(ctx, fp, calls.Down); err != nil {
 		return err
 	}
-	if err := f.runtime.RemoveContainer(ctx, fp.container); err != nil {
-		return err
-	}
-	if err := f.runtime.RemovePodSandbox(ctx, fp.sandbox); err != nil {
-		return err
-	}
-	if _, dir := f.volumeDir(p); dir != "" {
+	if dir, ok := f.volumeDir(p); ok {
 		if err := f.host.Unmount(ctx, dir); err != nil {
 			return err
 		}
@@ -254,8 +277,23 @@ func (f *floor) down(ctx context.Context, fp *floorPod) error {
 	}
 	fp.written.Wait()
 	now := int64(0)
-	return f.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+	err := f.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+	if err != nil {
+		return err
+	}
+	f.late.Go(func() {
+		ctx := context.WithoutCancel(ctx)
+		done, err := f.removals.Take(ctx, false)
+		if err == nil {
+			err = f.play(ctx, fp, calls.After)
+			done()
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "bench: bare CRI: %s: %v\n", p.Name, err)
+		}
+	})
+	return nil
 }
 
 // beside makes a write that the pod's next step does not wait for.
@@ -270,8 +308,12 @@ func (f *floor) beside(ctx context.Context, fp *floorPod, do func(context.Contex
 
 func (f *floor) event(ctx context.Context, p *v1.Pod, suffix string) {
 	ctx = context.WithoutCancel(ctx)
+	now := metav1.Now()
 	f.late.Go(func() {
-		now := metav1.Now()
+		select { // as Bowline's events yield to starts
+		case <-f.starts.Quiet():
+		case <-time.After(5 * time.Second):
+		}
 		_, _ = f.client.CoreV1().Events(p.Namespace).Create(ctx, &v1.Event{
 			ObjectMeta:     metav1.ObjectMeta{Name: string(p.UID) + "." + suffix, Namespace: p.Namespace},
 			InvolvedObject: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID},

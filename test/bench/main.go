@@ -5,7 +5,7 @@
 //
 //	bench -bowline bin/bowline [-out docs/bench.md]
 //
-// BOWLINE_BENCH_RUNS (5), BOWLINE_BENCH_IDLE (60s; 0 leaves the idle rows out),
+// BOWLINE_BENCH_RUNS (5), BOWLINE_BENCH_IDLE (30s; 0 leaves the idle rows out),
 // BOWLINE_BENCH_PODS (50) and BOWLINE_BENCH_LAB (a directory of a lab to use and
 // keep; a lab of its own is made and removed otherwise).
 package main
@@ -33,6 +33,8 @@ func main() {
 	run := run
 	if len(os.Args) > 1 && os.Args[1] == bareCommand {
 		run = runBare
+	} else if len(os.Args) > 1 && os.Args[1] == recordCommand {
+		run = runRecorder
 	}
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -52,7 +54,7 @@ type options struct {
 }
 
 func parse(args []string) (options, error) {
-	o := options{pods: 50, runs: 5, idle: time.Minute, labDir: os.Getenv("BOWLINE_BENCH_LAB")}
+	o := options{pods: 50, runs: 5, idle: 30 * time.Second, labDir: os.Getenv("BOWLINE_BENCH_LAB")}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&o.bowline, "bowline", "bin/bowline", "the program to measure")
 	f.StringVar(&o.out, "out", "", "write the table to this Markdown file too")
@@ -89,10 +91,18 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	b := &bench{options: o, results: map[string][]result{}}
+	if b.self, err = os.Executable(); err != nil {
+		return err
+	}
 	if b.lab, err = openLab(ctx, o.labDir); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.lab.close()) }()
+	if b.wants(sysBare) {
+		if err := b.record(ctx); err != nil {
+			return err
+		}
+	}
 	for i := range o.runs {
 		if err := b.repetition(ctx, i); err != nil {
 			return err

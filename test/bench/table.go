@@ -138,15 +138,16 @@ func writeTable(w io.Writer, b *bench) {
 // document is the table with what is needed to read it, for docs/bench.md.
 func document(b *bench, table []byte) []byte {
 	var d strings.Builder
+	asksUp, asksDown := b.tape.perPod()
 	fmt.Fprintf(&d, "# Benchmark\n\nWritten by `make bench`; the last run was on %s.\n\n%s\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), table)
 	fmt.Fprintf(&d, "Medians of %d in one run, the systems in turn, each on a fresh lab host with the images present.\n\n", b.runs)
 	fmt.Fprintf(&d, "    BOWLINE_BENCH_RUNS=%d BOWLINE_BENCH_IDLE=%s BOWLINE_BENCH_PODS=%d make bench\n\n", b.runs, b.options.idle, b.pods)
 	fmt.Fprintf(&d, `- The machine: %d CPUs, %s; load average at the end %s.
 - Each pod has one container that only waits, a service account token, /etc/hosts and a termination log. The pods are bound when they are created; the time is from the first request to the watch event that shows the last pod Ready, or gone.
 - The kubelet is of the lab's Kubernetes, with parallel pulls and its defaults otherwise (110 pods, kubeAPIQPS 50, burst 100), as Bowline has.
-- The bare CRI gets the same requests, mounts and cgroups from a program that decides nothing, at the best of %v at a time (%d up, %d down), beside as many writes to the API server as Bowline was counted to make: for each pod %d status patches and %d events on the way up, %d and %d on the way down, %d token.
+- The bare CRI is given, by a program that decides nothing, the requests that a proxy on the socket recorded of Bowline's own wave for each pod (%d up, %d down, in their order, with this run's names put in), the same mounts and cgroups, at the best of %v pods at a time (%d up, %d down), beside as many writes to the API server as Bowline was counted to make: for each pod %d status patches and %d events on the way up, %d and %d on the way down, %d token. Its events yield to starts and its removals follow the deletion of the object, as Bowline's do.
 - Idle is measured over %s with all pods running, from /proc; with a probe means an HTTP readiness probe every 10 s in each pod.
-`, runtime.NumCPU(), machineName(), load(), concurrencies, b.bestUp, b.bestDown,
+`, runtime.NumCPU(), machineName(), load(), asksUp, asksDown, concurrencies, b.bestUp, b.bestDown,
 		b.wroteUp.patches, b.wroteUp.events, b.wroteDown.patches, b.wroteDown.events, b.wroteUp.tokens, b.options.idle)
 	return []byte(d.String())
 }
