@@ -22,6 +22,7 @@ func TestProbesThatSucceed(t *testing.T) {
 		"exec": `exec: {command: ["true"]}`,
 		"http": `httpGet: {path: /healthz, port: web, httpHeaders: [{name: X-Asked-By, value: probe}]}`,
 		"tcp":  `tcpSocket: {port: 8080}`,
+		"grpc": `grpc: {port: 9090, service: web}`,
 	}
 	for name, handler := range handlers {
 		command, image := "", "$WEB"
@@ -37,6 +38,7 @@ spec:
     image: `+image+`
     `+command+`
     ports: [{name: web, containerPort: 8080}]
+    env: [{name: GRPC_PORT, value: "9090"}]
     startupProbe: {`+handler+`, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 30}
     readinessProbe: {`+handler+`, periodSeconds: 1, timeoutSeconds: 10}
     livenessProbe: {`+handler+`, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 2}
@@ -47,22 +49,33 @@ spec:
 			t.Errorf("%s has restarted", name)
 		}
 	}
-	// etcd speaks the gRPC health protocol, but not in a pod of ours: the handler
-	// is shown to ask, by a server that does not speak it.
+	// What does not speak the protocol is not well, and neither is another service.
 	create(t, ns, `
-metadata: {name: grpc}
+metadata: {name: plain}
 spec:
   terminationGracePeriodSeconds: 1
   containers:
   - {name: main, image: $WEB, readinessProbe: {grpc: {port: 8080}, periodSeconds: 1}}
 `)
-	if m := event(t, ns, "grpc", "Unhealthy"); !strings.Contains(m, "Readiness probe") {
-		t.Errorf("the event says %q", m)
-	}
-	p, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), "grpc", metav1.GetOptions{})
-	must(t, err)
-	if labtest.IsReady(p) {
-		t.Error("a gRPC probe of a plain web server has succeeded")
+	create(t, ns, `
+metadata: {name: other}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $WEB
+    env: [{name: GRPC_PORT, value: "9090"}]
+    readinessProbe: {grpc: {port: 9090, service: other}, periodSeconds: 1}
+`)
+	for _, name := range []string{"plain", "other"} {
+		if m := event(t, ns, name, "Unhealthy"); !strings.Contains(m, "Readiness probe") {
+			t.Errorf("%s: the event says %q", name, m)
+		}
+		p, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), name, metav1.GetOptions{})
+		must(t, err)
+		if labtest.IsReady(p) {
+			t.Errorf("%s: a gRPC probe has succeeded", name)
+		}
 	}
 }
 

@@ -11,7 +11,9 @@
 //	/exit?code=n ends the process
 //	/sleep?d=5s  answers after d
 //
-// Environment: PORT (8080), POD_NAME (the host name), VERSION, GREETING,
+// GRPC_PORT, where set, serves the gRPC health protocol: it says what /healthz says.
+//
+// Environment: PORT (8080), GRPC_PORT, POD_NAME (the host name), VERSION, GREETING,
 // READY_AFTER, SHUTDOWN_DELAY (how long requests are still served after SIGTERM).
 package main
 
@@ -49,8 +51,14 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 
-	server := &http.Server{Addr: ":" + env("PORT", "8080"), Handler: handler(time.Now().Add(readyAfter))}
-	served := make(chan error, 1)
+	var unhealthy atomic.Bool
+	server := &http.Server{Addr: ":" + env("PORT", "8080"), Handler: handler(time.Now().Add(readyAfter), &unhealthy)}
+	served := make(chan error, 2)
+	if port := os.Getenv("GRPC_PORT"); port != "" {
+		health := grpcServer(":"+port, func() bool { return !unhealthy.Load() })
+		defer health.Close()
+		go func() { served <- health.ListenAndServe() }()
+	}
 	go func() { served <- server.ListenAndServe() }()
 	fmt.Printf("%s serves version %s on %s\n", podName(), env("VERSION", "dev"), server.Addr)
 
@@ -69,8 +77,7 @@ func run() error {
 	return nil
 }
 
-func handler(readyAt time.Time) http.Handler {
-	var unhealthy atomic.Bool
+func handler(readyAt time.Time, unhealthy *atomic.Bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s\nversion %s\n", podName(), env("VERSION", "dev"))
