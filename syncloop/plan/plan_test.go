@@ -179,6 +179,31 @@ func TestAttemptsGoOn(t *testing.T) {
 	}
 }
 
+// A container that was made and whose start nobody answered for may have run:
+// what takes its place counts as a restart, as it does with a kubelet. One whose
+// creation alone was lost cannot have.
+func TestAStartInDoubtCounts(t *testing.T) {
+	p, err := parsePod("main=app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for made, want := range map[string]uint32{"c": 3, "": 2} {
+		out := Outcome{Operation: Operation{Kind: OpStart, Container: "app", Attempt: 2}, ContainerID: made, Transport: true, Err: "lost", At: epoch}
+		ledger := Record(Ledger{Pulled: map[string]bool{"app": true}}, out, p, 0)
+		in := Input{Now: epoch.Add(time.Hour), Pod: p, Volumes: VolumesReady, Ledger: ledger,
+			Observed: pod.Observed{Seq: 1, Sandboxes: []pod.Sandbox{{ID: "b", Ready: true}}, Containers: []pod.Container{
+				{ID: "c", Name: "app", SandboxID: "b", Attempt: 2, State: pod.StateCreated}}}}
+		first := Decide(in)
+		if len(first.Start) != 1 || first.Start[0].Kind != OpRemoveContainer {
+			t.Fatalf("%+v", first.Start)
+		}
+		in.Ledger, in.Observed.Containers = first.Ledger, nil
+		if then := Decide(in); len(then.Start) != 1 || then.Start[0].Kind != OpStart || then.Start[0].Attempt != want {
+			t.Errorf("made %q: %+v, want attempt %d", made, then.Start, want)
+		}
+	}
+}
+
 func TestRecord(t *testing.T) {
 	p, err := parsePod("main=app poststart=app prestop=app")
 	if err != nil {
@@ -204,7 +229,9 @@ func TestRecord(t *testing.T) {
 		"a start that failed thrice": {Ledger{Backoff: map[string]Backoff{"app": {Failures: 2, Of: OpStart}}, Pulled: map[string]bool{"app": true}}, Outcome{Operation: op(OpStart), Err: "no key", Reason: "CreateContainerConfigError"},
 			Ledger{Backoff: map[string]Backoff{"app": {Failures: 3, Until: in(4 * time.Second), Reason: "CreateContainerConfigError", Message: "no key", Of: OpStart}}, Pulled: map[string]bool{}}},
 		"a start lost before the hook": {Ledger{}, Outcome{Operation: op(OpStart), ContainerID: "c", Transport: true, Err: "lost"},
-			Ledger{Backoff: map[string]Backoff{"app": {Until: in(time.Second), Of: OpStart}}, Hooked: map[string]bool{"c": false}}},
+			Ledger{Backoff: map[string]Backoff{"app": {Until: in(time.Second), Of: OpStart}}, Hooked: map[string]bool{"c": false}, Attempts: map[string]uint32{"app": 1}}},
+		"a creation that was lost": {Ledger{}, Outcome{Operation: op(OpStart), Transport: true, Err: "lost"},
+			Ledger{Backoff: map[string]Backoff{"app": {Until: in(time.Second), Of: OpStart}}}},
 		"a hook that failed": {Ledger{}, Outcome{Operation: op(OpStart), ContainerID: "c", Hooked: true, Err: "exit 1", Reason: "PostStartHookError"},
 			Ledger{Backoff: map[string]Backoff{"app": {Failures: 1, Until: in(time.Second), Reason: "PostStartHookError", Message: "exit 1", Of: OpStart}}, Hooked: map[string]bool{"c": true},
 				Why: map[string]string{"c": "PostStartHookError: exit 1"}}},

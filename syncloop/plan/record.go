@@ -117,6 +117,10 @@ func (r *recorder) start() {
 		}
 		if !r.out.Transport {
 			r.book.notPulled(name)
+		} else if n := r.out.Operation.Attempt + 1; id != "" && r.out.Operation.Kind == OpStart && r.book.Attempts[name] < n {
+			// Made, and perhaps started: should the runtime show it as never started,
+			// because it went down meanwhile, the next instance counts as a restart.
+			r.book.attempts(name, n)
 		}
 		r.pause(name)
 	}
