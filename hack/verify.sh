@@ -32,5 +32,12 @@ for m in lab provider/vktest/http; do (cd "$m" && go run honnef.co/go/tools/cmd/
 step "import rules"
 go test -count=1 -run 'TestImports|TestMatches' .
 
+step "generated files are up to date"
+# The scripts of the planner and of the statuses, with what they say to them, and
+# the CRI requests of the sample pods.
+for golden in "Scripts ./syncloop/plan" "Scripts ./syncloop/status" "Golden ./cri/spec"; do
+	go test -count=1 -run "^Test${golden% *}$" "${golden#* }" || { echo "go test -run ${golden% *} ${golden#* } -update mends it" >&2; exit 1; }
+done
+
 step "shell scripts parse"
 for f in hack/*.sh .ci/run; do bash -n "$f"; done
