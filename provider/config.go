@@ -57,6 +57,10 @@ type Config struct {
 
 	// StatusInterval is how often an unchanged status is reported; 5 min if zero.
 	StatusInterval time.Duration
+	// Back is called some times in the minute after an outage of the API server:
+	// the watches may not show yet what was changed meanwhile. It must not block;
+	// nil: nobody is told.
+	Back func()
 	// RepairInterval is the least time between two corrections of conditions that
 	// somebody else wrote; 10 s if zero.
 	RepairInterval time.Duration

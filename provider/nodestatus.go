@@ -16,6 +16,7 @@ type nodeStatus struct {
 	registration Registration
 	port         int32
 	repairEvery  time.Duration
+	back         func() // told of each report after an outage; may be nil
 
 	mu         sync.Mutex
 	machine    Machine
@@ -33,6 +34,7 @@ func newNodeStatus(c Config) *nodeStatus {
 		registration: c.Registration,
 		machine:      c.Machine,
 		repairEvery:  c.RepairInterval,
+		back:         c.Back,
 		changed:      make(chan struct{}, 1),
 		wrong:        make(chan struct{}, 1),
 		again:        make(chan struct{}, 1),
@@ -94,6 +96,9 @@ func (s *nodeStatus) send(ctx context.Context, notify func(*v1.Node)) {
 			report = nil
 			if reports--; reports > 0 {
 				report = time.After(reportAfterOutage)
+			}
+			if s.back != nil {
+				s.back()
 			}
 		}
 		// The controller takes one node at a time and keeps the newest for us in

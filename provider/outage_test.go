@@ -14,7 +14,8 @@ import (
 // while, whatever the watch of the node shows meanwhile; then silence.
 func TestReportsAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newNodeStatus(Config{RepairInterval: 10 * time.Second})
+		told := 0
+		s := newNodeStatus(Config{RepairInterval: 10 * time.Second, Back: func() { told++ }})
 		log := &stateLog{what: "renew the node's lease", again: func() { poke(s.again) }}
 		ctx, cancel := context.WithCancel(t.Context())
 		var sent []time.Duration
@@ -32,6 +33,9 @@ func TestReportsAfterOutage(t *testing.T) {
 		synctest.Wait()
 		if len(sent) != reportsAfterOutage || sent[0] != time.Minute || sent[len(sent)-1] != 2*time.Minute {
 			t.Errorf("reports at %v", sent)
+		}
+		if told != reportsAfterOutage {
+			t.Errorf("told of the server's return %d times", told)
 		}
 		cancel()
 		s.senders.Wait()

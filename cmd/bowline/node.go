@@ -65,7 +65,7 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 
 	n := &node{
 		cfg: cfg, name: nodeName, host: machine, facts: facts, cluster: cl, runtime: client,
-		claim: claim, podNetwork: make(podNetwork, 1), pulled: make(chan struct{}, 1),
+		claim: claim, podNetwork: make(podNetwork, 1), pulled: make(chan struct{}, 1), catchUp: make(catchUp, 1),
 	}
 	defer n.closeListener()
 	if err := n.build(ctx); err != nil {
@@ -128,6 +128,7 @@ type node struct {
 
 	podNetwork podNetwork
 	pulled     chan struct{} // an image has been pulled
+	catchUp    catchUp       // the API server answers again
 
 	offset   atomic.Int64 // the machine's clock minus ours, nanoseconds
 	listener net.Listener // of the node's API
@@ -193,6 +194,9 @@ func (n *node) run(ctx context.Context) error {
 	part("probes", n.parts.prober.Run)
 	part("status writer", n.parts.status.Run)
 	part("clock", n.watchClock)
+	part("statuses after an outage", func(ctx context.Context) error {
+		return n.catchUp.run(ctx, n.cluster.client.CoreV1(), n.name, n.parts.status.Reconcile)
+	})
 	part("pod network", func(ctx context.Context) error { return n.podNetwork.deliver(ctx, n.runtime.UpdateRuntimeConfig) })
 	part("node images", func(ctx context.Context) error {
 		return watchImages(ctx, n.pulled, n.runtime.ListImages, n.node.SetImages)
