@@ -151,10 +151,12 @@ func (c *Client) intercept(ctx context.Context, full string, req, reply any, cc 
 	}
 	var err error
 	var cut bool // the call's own context, which the hook may have made, was over
+	sent := c.config.Hook == nil
 	if c.config.Hook == nil {
 		err = invoke(ctx, full, req, reply, cc, opts...)
 	} else {
 		err = c.config.Hook(ctx, m.label, func(ctx context.Context) error {
+			sent = true
 			err := invoke(ctx, full, req, reply, cc, opts...)
 			cut = err != nil && over(ctx)
 			return err
@@ -167,7 +169,7 @@ func (c *Client) intercept(ctx context.Context, full string, req, reply any, cc 
 	if !cut && !over(ctx) {
 		kind = classify(m.name, err)
 	}
-	return &Error{Method: m.name, Kind: kind, Err: err}
+	return &Error{Method: m.name, Kind: kind, Unsent: !sent, Err: err}
 }
 
 // over tells whether a context has ended. The server keeps the same deadline

@@ -362,3 +362,33 @@ func BenchmarkStatus(b *testing.B) {
 		}
 	}
 }
+
+// What the hook did not let begin has not happened; of everything else that got
+// no answer nobody knows.
+func TestUnsent(t *testing.T) {
+	r := fake.Run(t, fake.Config{})
+	lost := status.Error(codes.Unavailable, "connection lost for the test")
+	refuse := connect(t, r, func(ctx context.Context, label string, call func(context.Context) error) error {
+		if label == "cri/StartContainer" {
+			return lost
+		}
+		return call(ctx)
+	})
+	if err := refuse.StartContainer(t.Context(), "c"); !cri.IsTransport(err) || !cri.IsUnsent(err) {
+		t.Errorf("refused by the hook: %v, transport %v, unsent %v", err, cri.IsTransport(err), cri.IsUnsent(err))
+	}
+	r.Inject("StartContainer", fake.Fault{After: lost})
+	if err := connect(t, r, nil).StartContainer(t.Context(), "c"); cri.IsUnsent(err) {
+		t.Errorf("sent, and called unsent: %v", err)
+	}
+	after := connect(t, r, func(ctx context.Context, label string, call func(context.Context) error) error {
+		err := call(ctx)
+		if label == "cri/StartContainer" {
+			return lost
+		}
+		return err
+	})
+	if err := after.StartContainer(t.Context(), "c"); !cri.IsTransport(err) || cri.IsUnsent(err) {
+		t.Errorf("withheld by the hook: %v, transport %v, unsent %v", err, cri.IsTransport(err), cri.IsUnsent(err))
+	}
+}

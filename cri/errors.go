@@ -46,6 +46,7 @@ type Error struct {
 	Method string // CRI method, "StopContainer"
 	Object string // what it was asked of: an ID, a name, an image; may be empty
 	Kind   Kind
+	Unsent bool  // the hook did not let the call begin: it has certainly not happened
 	Err    error // a gRPC status, a context's error, or what the hook returned
 }
 
@@ -71,6 +72,12 @@ func IsNotFound(err error) bool { return hasKind(err, KindNotFound) }
 // IsTransport: the runtime did not answer (unreachable, deadline, cancelled,
 // connection lost), so the call may or may not have happened.
 func IsTransport(err error) bool { return hasKind(err, KindTransport) }
+
+// IsUnsent: the call has certainly not happened, although it is also IsTransport.
+func IsUnsent(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Unsent
+}
 
 // IsTimeout: the command of an ExecSync ran out of its time. A deadline of the
 // caller's own is IsTransport.

@@ -140,7 +140,8 @@ type Cgroups interface {
 	// /kubepods/burstable/pod<uid>) under every controller and sets its limits.
 	EnsureCgroup(ctx context.Context, path string, r CgroupResources) error
 	// RemoveCgroup removes it and its empty children; no error if there is none.
-	RemoveCgroup(ctx context.Context, path string) error
+	// With kill, what still runs in them after a second is killed first.
+	RemoveCgroup(ctx context.Context, path string, kill bool) error
 	// ListCgroups returns the names of the direct children, from any controller;
 	// none for a path that is not there.
 	ListCgroups(ctx context.Context, path string) ([]string, error)

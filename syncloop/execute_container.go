@@ -90,6 +90,9 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	out.ContainerID = id
 	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
 	if err := j.loop.cfg.Runtime.StartContainer(ctx, id); err != nil {
+		if cri.IsUnsent(err) {
+			out.ContainerID = "" // it was made, and has certainly not run
+		}
 		return because("RunContainerError", err)
 	}
 	done() // a hook may last

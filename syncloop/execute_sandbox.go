@@ -74,7 +74,9 @@ func (j *job) release(ctx context.Context) error {
 		return err
 	}
 	if ownsCgroups(j.machine()) {
-		if err := j.loop.cfg.Host.RemoveCgroup(ctx, spec.CgroupPath(j.pod)); err != nil {
+		// Everything of the pod has stopped. What runs in there is unknown to the
+		// runtime: it leaves a process behind when a start of its own is cut off.
+		if err := j.loop.cfg.Host.RemoveCgroup(ctx, spec.CgroupPath(j.pod), true); err != nil {
 			return fmt.Errorf("remove the pod's cgroup: %w", err)
 		}
 	}

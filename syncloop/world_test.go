@@ -99,7 +99,7 @@ func (m *machine) EnsureCgroup(_ context.Context, path string, _ host.CgroupReso
 	return nil
 }
 
-func (m *machine) RemoveCgroup(ctx context.Context, path string) error {
+func (m *machine) RemoveCgroup(ctx context.Context, path string, _ bool) error {
 	if m.hold != nil {
 		select {
 		case <-m.hold:

@@ -98,7 +98,7 @@ func testCgroups(t *testing.T, m *machine) {
 		if err := m.h.EnsureCgroup(ctx, bad, host.CgroupResources{}); err == nil {
 			t.Errorf("cgroup %q was made", bad)
 		}
-		if err := m.h.RemoveCgroup(ctx, bad); err == nil {
+		if err := m.h.RemoveCgroup(ctx, bad, true); err == nil {
 			t.Errorf("cgroup %q was removed", bad)
 		}
 	}
@@ -110,11 +110,11 @@ func testCgroups(t *testing.T, m *machine) {
 		t.Skipf("this machine lets us make no cgroup: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := m.h.RemoveCgroup(ctx, top); err != nil {
+		if err := m.h.RemoveCgroup(ctx, top, false); err != nil {
 			t.Error(err)
 		}
 	})
-	must(t, m.h.RemoveCgroup(ctx, top+"/none"))
+	must(t, m.h.RemoveCgroup(ctx, top+"/none", true))
 	if list, err := m.h.ListCgroups(ctx, top+"/none"); err != nil || len(list) != 0 {
 		t.Errorf("children of a cgroup that is not there: %v, %v", list, err)
 	}
@@ -157,24 +157,33 @@ func testCgroups(t *testing.T, m *machine) {
 	}
 	find("pids.max", "100")
 
-	// A process inside keeps it; its end lets it go.
+	// A process inside keeps it, unless it is to be killed; its end lets it go.
 	stop := path.Join(m.root, "cgroup-stop")
 	m.run(t, "mkfifo", stop)
 	done := make(chan error, 1)
-	go func() {
+	begin := func() {
 		_, err := m.h.Run(ctx, host.Command{Timeout: timeout, Args: []string{"sh", "-c",
 			`for f in $(find /sys/fs/cgroup -path "*$1/cgroup.procs"); do echo $$ > $f; done; read x < "$2"`, "sh", p, stop}})
 		done <- err
-	}()
-	eventually(t, "the process is in its cgroups", func() bool {
-		return m.output(t, "sh", "-c", `find /sys/fs/cgroup -path "*$1/cgroup.procs" -exec cat {} + | sort -u`, "sh", p) != ""
-	})
-	if err := m.h.RemoveCgroup(ctx, top); err == nil {
+	}
+	inside := func() {
+		eventually(t, "the process is in its cgroups", func() bool {
+			return m.output(t, "sh", "-c", `find /sys/fs/cgroup -path "*$1/cgroup.procs" -exec cat {} + | sort -u`, "sh", p) != ""
+		})
+	}
+	go begin()
+	inside()
+	if err := m.h.RemoveCgroup(ctx, top, false); err == nil {
 		t.Error("a cgroup with a process was removed")
 	}
 	m.run(t, "sh", "-c", `echo > "$1"`, "sh", stop)
 	must(t, <-done)
-	must(t, m.h.RemoveCgroup(ctx, top))
+	must(t, m.h.RemoveCgroup(ctx, top, false))
+	must(t, m.h.EnsureCgroup(ctx, p, limits))
+	go begin()
+	inside()
+	must(t, m.h.RemoveCgroup(ctx, top, true))
+	<-done // killed: how Run tells it does not matter here
 	if left := m.output(t, "find", "/sys/fs/cgroup", "-path", "*"+top); left != "" {
 		t.Errorf("left: %s", left)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -118,7 +119,7 @@ func (h *Host) EnsureCgroup(ctx context.Context, path string, r host.CgroupResou
 }
 
 // RemoveCgroup waits for processes that are about to end, up to a second.
-func (h *Host) RemoveCgroup(ctx context.Context, path string) error {
+func (h *Host) RemoveCgroup(ctx context.Context, path string, kill bool) error {
 	return run(h, ctx, "RemoveCgroup", shortDeadline, func(ctx context.Context) error {
 		full, err := h.cgroupPath(path)
 		if err != nil {
@@ -130,14 +131,44 @@ func (h *Host) RemoveCgroup(ctx context.Context, path string) error {
 				errs = append(errs, removeCgroupDir(filepath.Join(point, full)))
 			}
 			err := errors.Join(errs...)
-			if !errors.Is(err, unix.EBUSY) || wait > 500*time.Millisecond {
+			switch {
+			case !errors.Is(err, unix.EBUSY):
 				return err
+			case wait > 500*time.Millisecond && !kill:
+				return err
+			case wait > 500*time.Millisecond:
+				for _, point := range h.hier.all {
+					killCgroupDir(filepath.Join(point, full))
+				}
+				kill, wait = false, 5*time.Millisecond // and once more from the start
 			}
 			if pauseErr := pause(ctx, wait); pauseErr != nil {
 				return errors.Join(err, pauseErr)
 			}
 		}
 	})
+}
+
+// killCgroupDir kills what is in a cgroup and below it. What it cannot read or
+// kill, the removal that follows complains of.
+func killCgroupDir(dir string) {
+	children, err := subdirs(dir)
+	if err != nil {
+		return
+	}
+	for _, c := range children {
+		killCgroupDir(filepath.Join(dir, c))
+	}
+	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for _, field := range strings.Fields(string(procs)) {
+		// 0 is a process of another PID namespace, and to kill would mean ourselves.
+		if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
 }
 
 func removeCgroupDir(dir string) error {

@@ -39,7 +39,7 @@ func TestSuiteBelowACgroupRoot(t *testing.T) {
 	c.CgroupRoot = "/bowline-local-test/root"
 	h := open(t, c)
 	t.Cleanup(func() {
-		if err := open(t, config()).RemoveCgroup(context.Background(), "/bowline-local-test"); err != nil {
+		if err := open(t, config()).RemoveCgroup(context.Background(), "/bowline-local-test", false); err != nil {
 			t.Error(err)
 		}
 	})
@@ -109,7 +109,7 @@ func TestHook(t *testing.T) {
 		"Unmount":      func() error { return h.Unmount(ctx, dir+"/d") },
 		"ListMounts":   func() error { _, err := h.ListMounts(ctx, dir); return err },
 		"EnsureCgroup": func() error { return unprivileged(h.EnsureCgroup(ctx, "/", host.CgroupResources{})) },
-		"RemoveCgroup": func() error { return unprivileged(h.RemoveCgroup(ctx, "/")) },
+		"RemoveCgroup": func() error { return unprivileged(h.RemoveCgroup(ctx, "/", true)) },
 		"ListCgroups":  func() error { _, err := h.ListCgroups(ctx, "/none-of-bowline"); return unprivileged(err) },
 		"Run": func() error {
 			_, err := h.Run(ctx, host.Command{Args: []string{"true"}, Timeout: time.Minute})

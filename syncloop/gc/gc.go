@@ -29,7 +29,7 @@ type Host interface {
 	Remove(ctx context.Context, path string) error
 	RemoveTree(ctx context.Context, path string) error
 	ListCgroups(ctx context.Context, path string) ([]string, error)
-	RemoveCgroup(ctx context.Context, path string) error
+	RemoveCgroup(ctx context.Context, path string, kill bool) error
 }
 
 // Runtime lists and removes. All errors mean that nothing is known.

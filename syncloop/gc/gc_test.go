@@ -119,7 +119,7 @@ func (m *machine) ListCgroups(_ context.Context, parent string) ([]string, error
 	return names, nil
 }
 
-func (m *machine) RemoveCgroup(_ context.Context, p string) error {
+func (m *machine) RemoveCgroup(_ context.Context, p string, _ bool) error {
 	if err := m.call("RemoveCgroup", p); err != nil {
 		return err
 	}

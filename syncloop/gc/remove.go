@@ -68,7 +68,7 @@ func (s *Sweeper) remove(ctx context.Context, r choose.Removals) (Result, error)
 	}
 	for _, c := range r.Cgroups {
 		if !came(c.UID) {
-			try(&result.Cgroups, "cgroup "+c.Path, s.cfg.Host.RemoveCgroup(ctx, c.Path))
+			try(&result.Cgroups, "cgroup "+c.Path, s.cfg.Host.RemoveCgroup(ctx, c.Path, false))
 		}
 	}
 	for _, uid := range r.Records {

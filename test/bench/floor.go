@@ -272,7 +272,7 @@ func (f *floor) down(ctx context.Context, fp *floorPod) error {
 	if err := f.host.RemoveTree(ctx, spec.PodDir(f.machine.RootDir, p.UID)); err != nil {
 		return err
 	}
-	if err := f.host.RemoveCgroup(ctx, spec.CgroupPath(p)); err != nil {
+	if err := f.host.RemoveCgroup(ctx, spec.CgroupPath(p), false); err != nil {
 		return err
 	}
 	fp.written.Wait()
