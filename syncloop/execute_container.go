@@ -278,7 +278,7 @@ func (j *job) preStop(ctx context.Context, grace time.Duration) {
 // removeContainer removes a dead container. Its log and the link to it stay for
 // the garbage collection.
 func (j *job) removeContainer(ctx context.Context) error {
-	done, err := j.loop.removals.Take(ctx, false)
+	done, err := j.loop.removals.Take(ctx, j.pod.DeletionTimestamp == nil) // a pod that lives waits for it
 	if err != nil {
 		return err
 	}

@@ -231,7 +231,8 @@ type Outcome struct {
 	// Transport: the call may or may not have happened; nothing is counted as a
 	// failure, the next observation tells.
 	Transport bool
-	// ContainerID of the instance that OpStart made, if it got that far.
+	// ContainerID of the instance that OpStart made, if it got as far as its start:
+	// it may have run, whatever came of the call.
 	ContainerID string
 	// Hooked: the operation's hook ran (or failed, with Err): postStart of
 	// ContainerID for OpStart and OpHook, preStop for OpStop.

@@ -1,0 +1,127 @@
+package pleg
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// A transport error makes everything stale and nothing dead; the next look that
+// succeeds ends that.
+func TestStaleIsNeverDead(t *testing.T) {
+	w := newWorld()
+	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	g := w.generator(t)
+	_ = g.Relist(t.Context())
+	g.TakeChanged()
+	w.err = errors.New("connection refused")
+	if err := g.Relist(t.Context()); err == nil {
+		t.Fatal("the relist hid its error")
+	}
+	o := g.Cache().Get("1")
+	if o.Stale == "" || len(o.Containers) != 1 || o.Containers[0].State != pod.StateRunning {
+		t.Errorf("after a failed look: %+v", o)
+	}
+	if got := g.TakeChanged(); len(got) != 1 || got[0] != All {
+		t.Errorf("staleness was announced as %v", got)
+	}
+	w.err = nil
+	_ = g.Relist(t.Context())
+	if o := g.Cache().Get("1"); o.Stale != "" {
+		t.Errorf("still stale: %s", o.Stale)
+	}
+	if got := g.TakeChanged(); len(got) != 1 || got[0] != All {
+		t.Errorf("the return of sight was announced as %v", got)
+	}
+}
+
+// A look that fails while a relist is under way marks everything stale, and that
+// relist then ends it: whoever was told of the first is told of the second.
+func TestARelistTellsThatItEndedBlindness(t *testing.T) {
+	w := newWorld()
+	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	g := w.generator(t)
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.TakeChanged()
+	// Nothing to look at in this relist: only its end can tell.
+	w.listed = func() {
+		w.listed = nil
+		_ = g.failed(t.Context(), errors.New("another look failed"))
+		g.TakeChanged()
+	}
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if o := g.cache.Get("1"); o.Stale != "" {
+		t.Fatalf("still stale after a relist that succeeded: %s", o.Stale)
+	}
+	if got := g.TakeChanged(); len(got) != 1 || got[0] != All {
+		t.Errorf("told %v; the relist ended the blindness, and every worker must hear of it", got)
+	}
+}
+
+// A pod that the runtime could not tell about, and then has nothing of, waits
+// for that to be said.
+func TestAPodInDoubtThatIsNotThereIsAnnounced(t *testing.T) {
+	w := newWorld()
+	g := w.generator(t)
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ref := pod.Ref{Namespace: "ns", Name: "p-1", UID: "1"}
+	g.failedOne(t.Context(), ref, g.cache.NextSeq(), errors.New("the runtime does not tell"))
+	g.TakeChanged()
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if o := g.cache.Get("1"); o.Stale != "" {
+		t.Fatalf("still in doubt: %s", o.Stale)
+	}
+	if got := g.TakeChanged(); len(got) != 1 || got[0] != "1" {
+		t.Errorf("told %v, want the pod whose doubt ended", got)
+	}
+}
+
+// A runtime that answers, but not about one pod, blinds us for that pod alone.
+func TestOnePodThatCannotBeLookedAt(t *testing.T) {
+	w := newWorld()
+	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	w.add("2", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	g := w.generator(t)
+	g.cfg.IsTransport = func(error) bool { return false }
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.TakeChanged()
+	for _, c := range w.containers {
+		c.State = runtimeapi.ContainerState_CONTAINER_EXITED
+	}
+	w.broken = "c-1"
+	for range 2 { // the second must not take the unchanged list for sight
+		if err := g.Relist(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if o := g.Cache().Get("1"); o.Stale == "" || o.Containers[0].State != pod.StateRunning {
+			t.Errorf("the pod that could not be looked at: %+v", o)
+		}
+		if o := g.Cache().Get("2"); o.Stale != "" || o.Containers[0].State != pod.StateExited {
+			t.Errorf("the other pod: %+v", o)
+		}
+	}
+	if ok, _ := g.Healthy(time.Now()); !ok {
+		t.Error("one pod made the node unhealthy")
+	}
+	w.broken = ""
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if o := g.Cache().Get("1"); o.Stale != "" || o.Containers[0].State != pod.StateExited {
+		t.Errorf("after it could be looked at: %+v", o)
+	}
+}

@@ -1,0 +1,72 @@
+package statuswriter
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// What nobody acts on waits for company, for a while; what somebody acts on does
+// not wait, and takes what waits with it.
+func TestMinorChangesWaitForCompany(t *testing.T) {
+	sandbox := func(st v1.PodStatus, ip string) v1.PodStatus {
+		st.PodIP, st.PodIPs = ip, []v1.PodIP{{IP: ip}}
+		st.Conditions = append(st.Conditions, v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionTrue})
+		return st
+	}
+	pending := v1.PodStatus{Phase: v1.PodPending}
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		w, p := start(t, a, nil)
+		w.Set(p, sandbox(pending, "10.0.0.5"))
+		synctest.Wait()
+		if n := len(a.asked()); n != 0 {
+			t.Errorf("written at once: %v", a.asked())
+		}
+		// Seen again, and changed again, it waits no longer than it would have.
+		time.Sleep(600 * time.Millisecond)
+		w.Reconcile(p)
+		w.Set(p, sandbox(pending, "10.0.0.6"))
+		time.Sleep(400*time.Millisecond - time.Nanosecond)
+		synctest.Wait()
+		if n := len(a.asked()); n != 0 {
+			t.Errorf("written before its time: %v", a.asked())
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if got := a.present().Status.PodIP; got != "10.0.0.6" || len(a.asked()) != 1 {
+			t.Errorf("address %q after the hold, calls %v", got, a.asked())
+		}
+
+		w.Set(p, sandbox(pending, "10.0.0.7"))
+		w.Set(p, sandbox(running(v1.ConditionTrue), "10.0.0.7"))
+		synctest.Wait()
+		if st := a.present().Status; st.PodIP != "10.0.0.7" || st.Phase != v1.PodRunning || len(a.asked()) != 2 {
+			t.Errorf("status %v, calls %v: the weighty change takes the minor one with it, at once", st, a.asked())
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(a.asked()); n != 2 {
+			t.Errorf("the held change was written once more: %v", a.asked())
+		}
+
+		// The end of the pod waits for nothing.
+		p = a.edit(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+		w.Set(p, sandbox(running(v1.ConditionTrue), "10.0.0.8"))
+		gone := false
+		w.Final(pod.Ref{Namespace: "ns", Name: "p", UID: p.UID}, func() { gone = true })
+		synctest.Wait()
+		if !gone || a.present() != nil {
+			t.Errorf("a held change kept the pod: calls %v", a.asked())
+		}
+		if !strings.Contains(a.bodies[len(a.bodies)-1], "10.0.0.8") {
+			t.Errorf("the held change was lost: %s", a.bodies[len(a.bodies)-1])
+		}
+	})
+}
