@@ -128,8 +128,17 @@ var methods = func() map[string]method {
 	add(image, lookup, "ImageStatus", "ListImages", "ImageFsInfo")
 	add(image, action, "RemoveImage")
 	add(image, 0, "PullImage")
-	m[containerdVersion] = method{"ContainerdVersion", "cri/ContainerdVersion", quick}
-	m[containerdSubscribe] = method{"Subscribe", "cri/Subscribe", 0}
+	// containerd's own services, where they are used beside the CRI.
+	own := func(full, name string, timeout time.Duration) {
+		m["/containerd.services."+full] = method{name, "cri/" + name, timeout}
+	}
+	own("version.v1.Version/Version", "ContainerdVersion", quick)
+	own("events.v1.Events/Subscribe", "Subscribe", 0)
+	own("containers.v1.Containers/List", "ContainerdList", lookup)
+	own("containers.v1.Containers/Delete", "ContainerdDelete", lookup)
+	own("tasks.v1.Tasks/Kill", "ContainerdKill", lookup)
+	own("tasks.v1.Tasks/Wait", "ContainerdWait", lookup)
+	own("tasks.v1.Tasks/Delete", "ContainerdDeleteTask", action)
 	return m
 }()
 

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -49,8 +50,24 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 // RemoveContainer removes the container, killing it first if it runs. It
 // succeeds where the container does not exist.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
-	_, err := c.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
-	return unlessNotFound(about(err, id))
+	remove := func() error {
+		_, err := c.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+		return unlessNotFound(about(err, id))
+	}
+	err := remove()
+	if !hasKind(err, KindFailed) {
+		return err
+	}
+	// containerd's CRI refuses while there is a task, and cannot end one that it
+	// takes for ended.
+	ended, endErr := c.endTask(containerdContext(ctx), id)
+	switch {
+	case ended:
+		return remove()
+	case IsUnimplemented(endErr):
+		return err
+	}
+	return errors.Join(err, endErr)
 }
 
 // ListContainers lists the containers that match filter; nil matches all.

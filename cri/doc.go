@@ -3,6 +3,7 @@
 // ("cri/RunPodSandbox") and errors whose kind can be asked for. It speaks to the
 // socket through a dial function, so the machine may be this one or a far one.
 //
-// The one thing that it adds to the CRI is Events: hints from containerd's own
-// events service on the same socket.
+// It adds two things to the CRI, from containerd's own services on the same
+// socket: Events, which are hints, and the removal of what containerd's CRI has
+// lost sight of (RemoveRemnants).
 package cri

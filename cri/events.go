@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -15,12 +14,6 @@ import (
 	eventsapi "github.com/containerd/containerd/api/services/events/v1"
 	versionapi "github.com/containerd/containerd/api/services/version/v1"
 	"github.com/containerd/containerd/api/types"
-)
-
-// Full names of the two methods of containerd's own that are used.
-const (
-	containerdVersion   = "/containerd.services.version.v1.Version/Version"
-	containerdSubscribe = "/containerd.services.events.v1.Events/Subscribe"
 )
 
 // namespace is where containerd's CRI keeps its containers.
@@ -73,7 +66,7 @@ var topics = []string{"/tasks/start", "/tasks/exit", "/tasks/oom", "/tasks/delet
 // service. (The CRI's own GetContainerEvents is not used: one subscriber that
 // stalls blocks the starts of the whole machine.)
 func (c *Client) Events(ctx context.Context) (<-chan Event, error) {
-	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
+	ctx = containerdContext(ctx)
 	// A subscription says nothing before its first event, so an absent service
 	// shows only at a unary call.
 	if _, err := versionapi.NewVersionClient(c.conn).Version(ctx, &emptypb.Empty{}); err != nil {

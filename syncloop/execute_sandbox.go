@@ -70,12 +70,15 @@ func ownsCgroups(m spec.Machine) bool { return m.CgroupDriver != "systemd" }
 // release undoes what the pod left on the host. The runtime's own remains are
 // gone by then.
 func (j *job) release(ctx context.Context) error {
+	if err := j.loop.cfg.Runtime.RemoveRemnants(ctx, j.pod.UID); err != nil {
+		return err
+	}
 	if err := j.loop.cfg.Volumes.Release(ctx, j.pod.UID); err != nil {
 		return err
 	}
 	if ownsCgroups(j.machine()) {
-		// Everything of the pod has stopped. What runs in there is unknown to the
-		// runtime: it leaves a process behind when a start of its own is cut off.
+		// Everything of the pod has stopped. What runs in there still is unknown to
+		// the runtime: a start that was cut off can leave such a process.
 		if err := j.loop.cfg.Host.RemoveCgroup(ctx, spec.CgroupPath(j.pod), true); err != nil {
 			return fmt.Errorf("remove the pod's cgroup: %w", err)
 		}

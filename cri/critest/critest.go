@@ -36,6 +36,8 @@ type Target struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// NoEvents: the runtime has no native event service.
 	NoEvents bool
+	// Planter of what a cut-off start leaves; nil where the runtime is not containerd.
+	Planter Planter
 	// CgroupParent of the sandboxes; may be empty.
 	CgroupParent string
 }
@@ -73,6 +75,8 @@ func Run(t *testing.T, target Target) {
 		{"StreamPortForward", testStreamPortForward},
 		{"Events", testEvents},
 		{"Images", testImages},
+		{"ForgottenTask", testForgottenTask},
+		{"Remnants", testRemnants},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(s, t) })
 	}

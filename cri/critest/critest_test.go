@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/critest"
 	"github.com/bowline-k8s/bowline/cri/critest/testmachine"
@@ -44,8 +47,12 @@ func TestFake(t *testing.T) {
 			config.Registry = map[string]fake.RegistryImage{image: {}}
 			r := fake.Run(t, config)
 			var d net.Dialer
-			critest.Run(t, critest.Target{Client: connect(t, r.Socket), Image: image, Missing: "registry.test/missing:1",
-				Dir: t.TempDir(), Dial: d.DialContext, NoEvents: config.NoEvents})
+			target := critest.Target{Client: connect(t, r.Socket), Image: image, Missing: "registry.test/missing:1",
+				Dir: t.TempDir(), Dial: d.DialContext, NoEvents: config.NoEvents}
+			if !config.NoEvents {
+				target.Planter = r.Planter()
+			}
+			critest.Run(t, target)
 		})
 	}
 }
@@ -88,7 +95,7 @@ func TestContainerd(t *testing.T) {
 				}
 			})
 			critest.Run(t, critest.Target{Client: connect(t, m.Socket), Image: m.Image, Missing: strings.Replace(m.Image, "test:", "missing:", 1),
-				Dir: t.TempDir(), Dial: m.Dial, CgroupParent: m.CgroupParent()})
+				Dir: t.TempDir(), Dial: m.Dial, CgroupParent: m.CgroupParent(), Planter: plant(t, m.Socket)})
 		})
 	}
 }
@@ -120,6 +127,17 @@ func TestEndpoints(t *testing.T) {
 				Dir: t.TempDir(), Dial: d.DialContext})
 		})
 	}
+}
+
+// plant connects to containerd's own services.
+func plant(t *testing.T, socket string) critest.Planter {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return critest.ContainerdPlanter(conn)
 }
 
 func binary(t *testing.T, dir string) string {

@@ -136,6 +136,9 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	if r.containers[c.id] == nil {
 		return nil
 	}
+	if f := r.forgotten[c.id]; f != nil && f.task {
+		return status.Errorf(codes.Unknown, "failed to delete containerd container %q: cannot delete running task %v", c.id, c.id)
+	}
 	delete(r.containers, c.id)
 	delete(r.names, c.name())
 	r.note(c.entry(OpRemove))

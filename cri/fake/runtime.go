@@ -15,7 +15,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
 
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	eventsapi "github.com/containerd/containerd/api/services/events/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	versionapi "github.com/containerd/containerd/api/services/version/v1"
 )
 
@@ -54,6 +56,7 @@ type Runtime struct {
 	mu         sync.Mutex
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
+	forgotten  map[string]*forgotten
 	names      map[string]string // reserved name to ID
 	images     map[string]*image // by ID
 	lastIP     int
@@ -100,6 +103,7 @@ func Start(c Config) (*Runtime, error) {
 		Socket:     filepath.Join(c.Dir, "cri.sock"),
 		sandboxes:  map[string]*sandbox{},
 		containers: map[string]*container{},
+		forgotten:  map[string]*forgotten{},
 		names:      map[string]string{},
 		images:     map[string]*image{},
 		subs:       map[*subscriber]bool{},
@@ -148,6 +152,8 @@ func (r *Runtime) Serve() error {
 	if !r.config.NoEvents {
 		eventsapi.RegisterEventsServer(s, &eventServer{r: r})
 		versionapi.RegisterVersionServer(s, &versionServer{})
+		containersapi.RegisterContainersServer(s, &containerServer{r: r})
+		tasksapi.RegisterTasksServer(s, &taskServer{r: r})
 	}
 	r.server, r.served = s, make(chan struct{})
 	go func(served chan struct{}) { defer close(served); _ = s.Serve(l) }(r.served)

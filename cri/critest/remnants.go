@@ -1,0 +1,164 @@
+package critest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"k8s.io/apimachinery/pkg/types"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+)
+
+// Planter makes what a start that was cut off at the wrong moment leaves in
+// containerd; that moment is too short to be hit at will.
+type Planter interface {
+	// Task makes a task for a container that its CRI has created and not started.
+	Task(ctx context.Context, containerID string) error
+	// Container makes a container like that of containerID, with a task, that the
+	// CRI knows nothing of, and returns its ID.
+	Container(ctx context.Context, containerID string) (string, error)
+	// Left tells whether containerd has a container, or a task, of this ID.
+	Left(ctx context.Context, id string) (bool, error)
+}
+
+// ContainerdPlanter plants over a connection to containerd's socket.
+func ContainerdPlanter(conn grpc.ClientConnInterface) Planter { return planter{conn} }
+
+type planter struct{ conn grpc.ClientConnInterface }
+
+func namespaced(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
+}
+
+func (p planter) record(ctx context.Context, id string) (*containersapi.Container, error) {
+	r, err := containersapi.NewContainersClient(p.conn).Get(ctx, &containersapi.GetContainerRequest{ID: id})
+	return r.GetContainer(), err
+}
+
+func (p planter) Task(ctx context.Context, id string) error {
+	ctx = namespaced(ctx)
+	c, err := p.record(ctx, id)
+	if err != nil {
+		return err
+	}
+	root, err := snapshotsapi.NewSnapshotsClient(p.conn).Mounts(ctx, &snapshotsapi.MountsRequest{Snapshotter: c.Snapshotter, Key: c.SnapshotKey})
+	if err != nil {
+		return err
+	}
+	_, err = tasksapi.NewTasksClient(p.conn).Create(ctx, &tasksapi.CreateTaskRequest{ContainerID: id, Rootfs: root.Mounts})
+	return err
+}
+
+func (p planter) Container(ctx context.Context, like string) (string, error) {
+	own := namespaced(ctx)
+	c, err := p.record(own, like)
+	if err != nil {
+		return "", err
+	}
+	snapshots := snapshotsapi.NewSnapshotsClient(p.conn)
+	info, err := snapshots.Stat(own, &snapshotsapi.StatSnapshotRequest{Snapshotter: c.Snapshotter, Key: c.SnapshotKey})
+	if err != nil {
+		return "", err
+	}
+	c.ID = fmt.Sprintf("planted-%d", time.Now().UnixNano())
+	c.SnapshotKey = c.ID
+	if _, err := snapshots.Prepare(own, &snapshotsapi.PrepareSnapshotRequest{
+		Snapshotter: c.Snapshotter, Key: c.ID, Parent: info.Info.Parent}); err != nil {
+		return "", err
+	}
+	if _, err := containersapi.NewContainersClient(p.conn).Create(own, &containersapi.CreateContainerRequest{Container: c}); err != nil {
+		return "", err
+	}
+	return c.ID, p.Task(ctx, c.ID)
+}
+
+func (p planter) Left(ctx context.Context, id string) (bool, error) {
+	ctx = namespaced(ctx)
+	records, err := containersapi.NewContainersClient(p.conn).List(ctx, &containersapi.ListContainersRequest{Filters: []string{"id==" + id}})
+	if err != nil {
+		return false, err
+	}
+	tasks, err := tasksapi.NewTasksClient(p.conn).List(ctx, &tasksapi.ListTasksRequest{})
+	if err != nil {
+		return false, err
+	}
+	for _, task := range tasks.Tasks {
+		if task.ID == id {
+			return true, nil
+		}
+	}
+	return len(records.Containers) > 0, nil
+}
+
+// testForgottenTask: a container whose task the runtime's CRI does not know of
+// can be removed.
+func testForgottenTask(s *suite, t *testing.T) {
+	if s.Planter == nil {
+		t.Skip("the runtime is not containerd")
+	}
+	ctx, sandbox := t.Context(), s.sandboxConfig(t)
+	sandboxID := s.runSandbox(t, sandbox)
+	id := s.create(t, sandboxID, sandbox, s.script("c", "wait"))
+	if err := s.Planter.Task(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Client.RemoveContainer(ctx, id); err != nil {
+		t.Error(err)
+	}
+	s.notLeft(t, id)
+}
+
+// testRemnants: what containerd has of a pod and its CRI has not goes, and
+// nothing of another pod does.
+func testRemnants(s *suite, t *testing.T) {
+	if s.Planter == nil {
+		if err := s.Client.RemoveRemnants(t.Context(), "some-uid"); err != nil {
+			t.Errorf("where there can be none: %v", err)
+		}
+		return
+	}
+	ctx := t.Context()
+	var planted, sandboxes []string
+	var uids []types.UID
+	for _, name := range []string{"one", "two"} {
+		sandbox := s.sandboxConfig(t)
+		uid := types.UID(sandbox.Metadata.Uid)
+		sandbox.Labels[kubelettypes.KubernetesPodUIDLabel] = string(uid)
+		sandboxID := s.runSandbox(t, sandbox)
+		c := s.script(name, "wait")
+		c.Labels[kubelettypes.KubernetesPodUIDLabel] = string(uid)
+		id, err := s.Planter.Container(ctx, s.create(t, sandboxID, sandbox, c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		planted, sandboxes, uids = append(planted, id), append(sandboxes, sandboxID), append(uids, uid)
+	}
+	for i, uid := range uids {
+		if left, err := s.Planter.Left(ctx, planted[i]); err != nil || !left {
+			t.Fatalf("before: left %v, %v", left, err)
+		}
+		if err := s.Client.RemovePodSandbox(ctx, sandboxes[i]); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := s.Client.RemoveRemnants(ctx, uid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.notLeft(t, planted[i])
+	}
+}
+
+func (s *suite) notLeft(t *testing.T, id string) {
+	t.Helper()
+	if left, err := s.Planter.Left(t.Context(), id); err != nil || left {
+		t.Errorf("%s is left in the runtime: %v, %v", id, left, err)
+	}
+}

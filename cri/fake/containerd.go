@@ -1,0 +1,141 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+)
+
+// forgotten is what containerd has and its CRI does not know of: a task of a
+// container that is created only, or a whole container.
+type forgotten struct {
+	labels map[string]string // of a container; nil: only its task is forgotten
+	task   bool
+}
+
+// Planter plants what is forgotten, as critest asks for it.
+func (r *Runtime) Planter() *Planter { return &Planter{r} }
+
+// Planter is a critest.Planter.
+type Planter struct{ r *Runtime }
+
+// Task makes a task that the CRI does not know of.
+func (p *Planter) Task(_ context.Context, id string) error {
+	p.r.mu.Lock()
+	defer p.r.mu.Unlock()
+	p.r.forgotten[id] = &forgotten{task: true}
+	return nil
+}
+
+// Container makes a container, with its task, that the CRI does not know of.
+func (p *Planter) Container(_ context.Context, like string) (string, error) {
+	p.r.mu.Lock()
+	defer p.r.mu.Unlock()
+	c, ok := p.r.containers[like]
+	if !ok {
+		return "", noContainer(like)
+	}
+	id := newID()
+	p.r.forgotten[id] = &forgotten{labels: c.config.Labels, task: true}
+	return id, nil
+}
+
+// Left tells whether there is one of this ID.
+func (p *Planter) Left(_ context.Context, id string) (bool, error) {
+	p.r.mu.Lock()
+	defer p.r.mu.Unlock()
+	return p.r.forgotten[id] != nil || p.r.containers[id] != nil, nil
+}
+
+type containerServer struct {
+	containersapi.UnimplementedContainersServer
+	r *Runtime
+}
+
+// List understands the one form of filter that matters here: labels."key"=="value".
+func (s *containerServer) List(_ context.Context, req *containersapi.ListContainersRequest) (*containersapi.ListContainersResponse, error) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	resp := &containersapi.ListContainersResponse{}
+	all := map[string]map[string]string{}
+	for id, c := range s.r.containers {
+		all[id] = c.config.Labels
+	}
+	for id, sb := range s.r.sandboxes {
+		all[id] = sb.config.Labels
+	}
+	for id, f := range s.r.forgotten {
+		if f.labels != nil {
+			all[id] = f.labels
+		}
+	}
+	for id, labels := range all {
+		for _, f := range req.Filters {
+			key, value, _ := strings.Cut(strings.TrimPrefix(f, "labels."), "==")
+			if fmt.Sprintf("%q", labels[strings.Trim(key, `"`)]) == value {
+				resp.Containers = append(resp.Containers, &containersapi.Container{ID: id, Labels: labels})
+			}
+		}
+	}
+	return resp, nil
+}
+
+func (s *containerServer) Delete(_ context.Context, req *containersapi.DeleteContainerRequest) (*emptypb.Empty, error) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	switch f := s.r.forgotten[req.ID]; {
+	case f == nil:
+		return nil, status.Errorf(codes.NotFound, "container %q: not found", req.ID)
+	case f.task:
+		return nil, status.Errorf(codes.FailedPrecondition, "cannot delete running task %v", req.ID)
+	}
+	delete(s.r.forgotten, req.ID)
+	return &emptypb.Empty{}, nil
+}
+
+type taskServer struct {
+	tasksapi.UnimplementedTasksServer
+	r *Runtime
+}
+
+// task is the task of this ID; r.mu is held.
+func (s *taskServer) task(id string) (*forgotten, error) {
+	if f := s.r.forgotten[id]; f != nil && f.task {
+		return f, nil
+	}
+	return nil, status.Errorf(codes.NotFound, "task %s: not found", id)
+}
+
+func (s *taskServer) Kill(_ context.Context, req *tasksapi.KillRequest) (*emptypb.Empty, error) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	_, err := s.task(req.ContainerID)
+	return &emptypb.Empty{}, err
+}
+
+func (s *taskServer) Wait(_ context.Context, req *tasksapi.WaitRequest) (*tasksapi.WaitResponse, error) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	_, err := s.task(req.ContainerID)
+	return &tasksapi.WaitResponse{ExitStatus: 137}, err
+}
+
+func (s *taskServer) Delete(_ context.Context, req *tasksapi.DeleteTaskRequest) (*tasksapi.DeleteResponse, error) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	f, err := s.task(req.ContainerID)
+	if err != nil {
+		return nil, err
+	}
+	if f.task = false; f.labels == nil {
+		delete(s.r.forgotten, req.ContainerID)
+	}
+	return &tasksapi.DeleteResponse{ID: req.ContainerID, ExitStatus: 137}, nil
+}

@@ -1,0 +1,78 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+)
+
+// A start whose caller goes away is given up by containerd's CRI wherever it
+// stands, and what it had made by then may stay: a task that the CRI takes for
+// ended (so that it refuses to remove the container), or a whole sandbox that it
+// has forgotten. containerd itself knows them still; its own services end them.
+
+// RemoveRemnants ends and removes what containerd still has of a pod after its
+// CRI has told that nothing of it is left. Call it only then: it asks no more
+// questions and kills. Nothing happens on a runtime that is not containerd.
+func (c *Client) RemoveRemnants(ctx context.Context, pod types.UID) error {
+	ctx = containerdContext(ctx)
+	records := containersapi.NewContainersClient(c.conn)
+	list, err := records.List(ctx, &containersapi.ListContainersRequest{
+		Filters: []string{fmt.Sprintf("labels.%q==%q", kubelettypes.KubernetesPodUIDLabel, string(pod))},
+	})
+	if IsUnimplemented(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask containerd what it has of the pod: %w", about(err, string(pod)))
+	}
+	var faults []error
+	for _, r := range list.Containers {
+		_, err := c.endTask(ctx, r.ID)
+		if err == nil {
+			// Its snapshot is garbage then, which containerd collects.
+			_, err = records.Delete(ctx, &containersapi.DeleteContainerRequest{ID: r.ID})
+			err = unlessNotFound(about(err, r.ID))
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("remove what containerd's CRI has forgotten: %w", err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// endTask kills the processes of a container and takes its task away; ended
+// tells whether there was one. ctx names containerd's namespace.
+func (c *Client) endTask(ctx context.Context, id string) (ended bool, err error) {
+	tasks := tasksapi.NewTasksClient(c.conn)
+	_, err = tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(syscall.SIGKILL), All: true})
+	// "Not found" and "failed precondition" are said of a process that has ended, too.
+	if err != nil && !IsNotFound(err) && !isPrecondition(err) {
+		return false, about(err, id)
+	}
+	if _, err := tasks.Wait(ctx, &tasksapi.WaitRequest{ContainerID: id}); err != nil && !IsNotFound(err) {
+		return false, about(err, id)
+	}
+	_, err = tasks.Delete(ctx, &tasksapi.DeleteTaskRequest{ContainerID: id})
+	return err == nil, unlessNotFound(about(err, id))
+}
+
+// containerdContext is for calls of containerd's own services.
+func containerdContext(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
+}
+
+func isPrecondition(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && status.Code(e.Err) == codes.FailedPrecondition
+}
