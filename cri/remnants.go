@@ -76,3 +76,17 @@ func isPrecondition(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && status.Code(e.Err) == codes.FailedPrecondition
 }
+
+// HasRecord tells whether containerd has a container of this ID, whatever its
+// CRI knows; true where the runtime is not containerd, and nobody can tell.
+func (c *Client) HasRecord(ctx context.Context, id string) (bool, error) {
+	list, err := containersapi.NewContainersClient(c.conn).List(containerdContext(ctx),
+		&containersapi.ListContainersRequest{Filters: []string{fmt.Sprintf("id==%q", id)}})
+	if IsUnimplemented(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, about(err, id)
+	}
+	return len(list.Containers) > 0, nil
+}

@@ -107,7 +107,7 @@ func (n *node) build(ctx context.Context) error {
 		},
 		StatusInterval: n.cfg.NodeStatusReportFrequency.Duration,
 		LeaseDuration:  time.Duration(n.cfg.NodeLeaseDurationSeconds) * time.Second,
-		Back:           n.catchUp.poke,
+		Back:           n.apiBack.poke,
 	})
 	if err != nil {
 		return err

@@ -11,30 +11,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// catchUp has room for one word that the API server answers again.
-//
-// After an outage the node controller has called every pod of the node not Ready,
-// or is about to, and the watch that would show it may stay in client-go's
-// back-off for up to a minute. So the pods are read once at each such word, and
-// their statuses put right.
-type catchUp chan struct{}
-
-func (c catchUp) poke() {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // catchUpTimeout bounds one reading.
 const catchUpTimeout = 10 * time.Second
 
-func (c catchUp) run(ctx context.Context, client typedcore.PodsGetter, node string, reconcile func(*v1.Pod)) error {
+// catchUp reads the pods at each word that the API server answers again, and puts
+// their statuses right. After an outage the node controller has called every pod
+// of the node not Ready, or is about to, and the watch that would show it may stay
+// in client-go's back-off for up to a minute.
+func catchUp(ctx context.Context, apiBack nudge, client typedcore.PodsGetter, node string, reconcile func(*v1.Pod)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c:
+		case <-apiBack:
 		}
 		callCtx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 		list, err := client.Pods(metav1.NamespaceAll).List(callCtx, metav1.ListOptions{

@@ -27,10 +27,10 @@ func TestCatchUp(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var seen []string
-		c := make(catchUp, 1)
+		c := make(nudge, 1)
 		done := make(chan error, 1)
 		go func() {
-			done <- c.run(ctx, client.CoreV1(), "box-1", func(p *v1.Pod) { seen = append(seen, p.Name) })
+			done <- catchUp(ctx, c, client.CoreV1(), "box-1", func(p *v1.Pod) { seen = append(seen, p.Name) })
 		}()
 		c.poke()
 		synctest.Wait()

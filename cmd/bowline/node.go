@@ -21,6 +21,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/shims"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/provider"
@@ -52,7 +53,8 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 	if err != nil {
 		return err
 	}
-	client, err := connectRuntime(ctx, cfg, machine, hook)
+	dialled := make(nudge, 1)
+	client, err := connectRuntime(ctx, cfg, machine, hook, dialled)
 	if err != nil {
 		return err
 	}
@@ -65,7 +67,8 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 
 	n := &node{
 		cfg: cfg, name: nodeName, host: machine, facts: facts, cluster: cl, runtime: client,
-		claim: claim, podNetwork: make(podNetwork, 1), pulled: make(chan struct{}, 1), catchUp: make(catchUp, 1),
+		claim: claim, podNetwork: make(podNetwork, 1), pulled: make(nudge, 1), apiBack: make(nudge, 1),
+		strays: strayShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
 	}
 	defer n.closeListener()
 	if err := n.build(ctx); err != nil {
@@ -88,11 +91,17 @@ func onMachine(ctx context.Context, machine host.Host, cfg *config.Host) (*confi
 	return &real, nil
 }
 
-// connectRuntime opens the CRI socket through the host.
-func connectRuntime(ctx context.Context, cfg *config.Host, machine host.Host, hook host.Hook) (*cri.Client, error) {
+// connectRuntime opens the CRI socket through the host; dialled hears of each time.
+func connectRuntime(ctx context.Context, cfg *config.Host, machine host.Host, hook host.Hook, dialled nudge) (*cri.Client, error) {
 	return cri.Connect(ctx, cri.Config{
 		Endpoint: cfg.Endpoint, Hook: hook,
-		Dial: func(ctx context.Context) (net.Conn, error) { return machine.Dial(ctx, "unix", cfg.SocketPath()) },
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			conn, err := machine.Dial(ctx, "unix", cfg.SocketPath())
+			if err == nil {
+				dialled.poke()
+			}
+			return conn, err
+		},
 	})
 }
 
@@ -127,8 +136,9 @@ type node struct {
 	claim   *owner.Claim
 
 	podNetwork podNetwork
-	pulled     chan struct{} // an image has been pulled
-	catchUp    catchUp       // the API server answers again
+	pulled     nudge // an image has been pulled
+	apiBack    nudge // the API server answers again
+	strays     strayShims
 
 	offset   atomic.Int64 // the machine's clock minus ours, nanoseconds
 	listener net.Listener // of the node's API
@@ -195,7 +205,7 @@ func (n *node) run(ctx context.Context) error {
 	part("status writer", n.parts.status.Run)
 	part("clock", n.watchClock)
 	part("statuses after an outage", func(ctx context.Context) error {
-		return n.catchUp.run(ctx, n.cluster.client.CoreV1(), n.name, n.parts.status.Reconcile)
+		return catchUp(ctx, n.apiBack, n.cluster.client.CoreV1(), n.name, n.parts.status.Reconcile)
 	})
 	part("pod network", func(ctx context.Context) error { return n.podNetwork.deliver(ctx, n.runtime.UpdateRuntimeConfig) })
 	part("node images", func(ctx context.Context) error {
@@ -203,6 +213,7 @@ func (n *node) run(ctx context.Context) error {
 	})
 	part("sync loop", n.loop.Run)
 	part("garbage collection", n.parts.sweeper.Run)
+	part("stray shims", n.strays.run)
 	part("api source", func(ctx context.Context) error {
 		cache.WaitForCacheSync(ctx.Done(), n.services.HasSynced)
 		if _, err := n.node.Pods().AddEventHandler(n.api.Handler(ctx)); err != nil {

@@ -22,22 +22,19 @@ const (
 // imageEvents hears of pulls by the events that are recorded of them.
 type imageEvents struct {
 	podEvents
-	pulled chan struct{} // of one
+	pulled nudge
 }
 
 func (e imageEvents) Event(p *v1.Pod, container, kind, reason, message string) {
 	e.podEvents.Event(p, container, kind, reason, message)
 	if reason == "Pulled" {
-		select {
-		case e.pulled <- struct{}{}:
-		default:
-		}
+		e.pulled.poke()
 	}
 }
 
 // watchImages keeps node.status.images, by which the scheduler prefers nodes that
 // have an image.
-func watchImages(ctx context.Context, pulled <-chan struct{},
+func watchImages(ctx context.Context, pulled nudge,
 	list func(context.Context) ([]*runtimeapi.Image, error), set func([]v1.ContainerImage)) error {
 	for {
 		images, err := list(ctx)

@@ -116,7 +116,7 @@ func TestPodNetwork(t *testing.T) {
 func TestWatchImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		pulled := make(chan struct{}, 1)
+		pulled := make(nudge, 1)
 		var lists, sets atomic.Int32
 		var away atomic.Bool
 		done := make(chan error)
