@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -21,23 +22,28 @@ import (
 // ended (so that it refuses to remove the container), or a whole sandbox that it
 // has forgotten. containerd itself knows them still; its own services end them.
 
-// RemoveRemnants ends and removes what containerd still has of a pod after its
-// CRI has told that nothing of it is left. Call it only then: it asks no more
-// questions and kills. Nothing happens on a runtime that is not containerd.
-func (c *Client) RemoveRemnants(ctx context.Context, pod types.UID) error {
+// RemoveRemnants ends and removes what containerd still has of a pod of which its
+// CRI lists nothing any more. Call it only then: it kills. What was made after
+// before, by the machine's clock, is counted and stays: it may be about to be
+// listed. Nothing happens on a runtime that is not containerd.
+func (c *Client) RemoveRemnants(ctx context.Context, pod types.UID, before time.Time) (younger int, err error) {
 	ctx = containerdContext(ctx)
 	records := containersapi.NewContainersClient(c.conn)
 	list, err := records.List(ctx, &containersapi.ListContainersRequest{
 		Filters: []string{fmt.Sprintf("labels.%q==%q", kubelettypes.KubernetesPodUIDLabel, string(pod))},
 	})
 	if IsUnimplemented(err) {
-		return nil
+		return 0, nil
 	}
 	if err != nil {
-		return fmt.Errorf("ask containerd what it has of the pod: %w", about(err, string(pod)))
+		return 0, fmt.Errorf("ask containerd what it has of the pod: %w", about(err, string(pod)))
 	}
 	var faults []error
 	for _, r := range list.Containers {
+		if r.CreatedAt.AsTime().After(before) {
+			younger++
+			continue
+		}
 		_, err := c.endTask(ctx, r.ID)
 		if err == nil {
 			// Its snapshot is garbage then, which containerd collects.
@@ -48,7 +54,7 @@ func (c *Client) RemoveRemnants(ctx context.Context, pod types.UID) error {
 			faults = append(faults, fmt.Errorf("remove what containerd's CRI has forgotten: %w", err))
 		}
 	}
-	return errors.Join(faults...)
+	return younger, errors.Join(faults...)
 }
 
 // endTask kills the processes of a container and takes its task away; ended

@@ -67,12 +67,9 @@ func (j *job) removeSandbox(ctx context.Context) error {
 // systemd driver are slices, which systemd makes for the runtime and removes.
 func ownsCgroups(m spec.Machine) bool { return m.CgroupDriver != "systemd" }
 
-// release undoes what the pod left on the host. The runtime's own remains are
-// gone by then.
+// release undoes what the pod left on the host. Its containers and sandboxes have
+// stopped by then.
 func (j *job) release(ctx context.Context) error {
-	if err := j.loop.cfg.Runtime.RemoveRemnants(ctx, j.pod.UID); err != nil {
-		return err
-	}
 	if err := j.loop.cfg.Volumes.Release(ctx, j.pod.UID); err != nil {
 		return err
 	}

@@ -41,8 +41,6 @@ type Runtime interface {
 	StartContainer(ctx context.Context, id string) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
-	// RemoveRemnants ends what the runtime has of a pod beyond what it lists.
-	RemoveRemnants(ctx context.Context, pod types.UID) error
 }
 
 // Config of a Loop: the parts that it drives, made by cmd.

@@ -192,6 +192,11 @@ func (r sweepRuntime) RemoveContainer(ctx context.Context, id string) error {
 	return nil
 }
 
+func (r sweepRuntime) RemoveRemnants(ctx context.Context, uid types.UID, minAge time.Duration) (bool, error) {
+	younger, err := r.client.RemoveRemnants(ctx, uid, time.Now().Add(r.offset()-minAge))
+	return younger > 0, err
+}
+
 func (r sweepRuntime) RemoveSandbox(ctx context.Context, id string) error {
 	if err := r.client.StopPodSandbox(ctx, id); err != nil && !cri.IsNotFound(err) {
 		return err

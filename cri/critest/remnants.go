@@ -119,8 +119,8 @@ func testForgottenTask(s *suite, t *testing.T) {
 // nothing of another pod does.
 func testRemnants(s *suite, t *testing.T) {
 	if s.Planter == nil {
-		if err := s.Client.RemoveRemnants(t.Context(), "some-uid"); err != nil {
-			t.Errorf("where there can be none: %v", err)
+		if younger, err := s.Client.RemoveRemnants(t.Context(), "some-uid", time.Now()); err != nil || younger != 0 {
+			t.Errorf("where there can be none: %d, %v", younger, err)
 		}
 		return
 	}
@@ -147,9 +147,15 @@ func testRemnants(s *suite, t *testing.T) {
 		if err := s.Client.RemovePodSandbox(ctx, sandboxes[i]); err != nil {
 			t.Fatal(err)
 		}
+		if younger, err := s.Client.RemoveRemnants(ctx, uid, time.Now().Add(-time.Hour)); err != nil || younger != 1 {
+			t.Errorf("of what is made since an hour: %d younger, %v", younger, err)
+		}
+		if left, err := s.Planter.Left(ctx, planted[i]); err != nil || !left {
+			t.Errorf("what is too young: left %v, %v", left, err)
+		}
 		for range 2 {
-			if err := s.Client.RemoveRemnants(ctx, uid); err != nil {
-				t.Fatal(err)
+			if younger, err := s.Client.RemoveRemnants(ctx, uid, time.Now()); err != nil || younger != 0 {
+				t.Fatalf("%d younger, %v", younger, err)
 			}
 		}
 		s.notLeft(t, planted[i])

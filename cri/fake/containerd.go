@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
@@ -16,6 +18,7 @@ import (
 // forgotten is what containerd has and its CRI does not know of: a task of a
 // container that is created only, or a whole container.
 type forgotten struct {
+	since  time.Time
 	labels map[string]string // of a container; nil: only its task is forgotten
 	task   bool
 }
@@ -30,7 +33,7 @@ type Planter struct{ r *Runtime }
 func (p *Planter) Task(_ context.Context, id string) error {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
-	p.r.forgotten[id] = &forgotten{task: true}
+	p.r.forgotten[id] = &forgotten{since: time.Now(), task: true}
 	return nil
 }
 
@@ -43,7 +46,7 @@ func (p *Planter) Container(_ context.Context, like string) (string, error) {
 		return "", noContainer(like)
 	}
 	id := newID()
-	p.r.forgotten[id] = &forgotten{labels: c.config.Labels, task: true}
+	p.r.forgotten[id] = &forgotten{since: time.Now(), labels: c.config.Labels, task: true}
 	return id, nil
 }
 
@@ -59,29 +62,30 @@ type containerServer struct {
 	r *Runtime
 }
 
-// List understands the one form of filter that matters here: labels."key"=="value".
+// List understands the two forms of filter that matter here: labels."key"=="value"
+// and id=="value".
 func (s *containerServer) List(_ context.Context, req *containersapi.ListContainersRequest) (*containersapi.ListContainersResponse, error) {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	resp := &containersapi.ListContainersResponse{}
-	all := map[string]map[string]string{}
+	add := func(id string, labels map[string]string, since time.Time) {
+		for _, f := range req.Filters {
+			key, value, _ := strings.Cut(f, "==")
+			name, isLabel := strings.CutPrefix(key, "labels.")
+			if isLabel && fmt.Sprintf("%q", labels[strings.Trim(name, `"`)]) == value || key == "id" && strings.Trim(value, `"`) == id {
+				resp.Containers = append(resp.Containers, &containersapi.Container{ID: id, Labels: labels, CreatedAt: timestamppb.New(since)})
+			}
+		}
+	}
 	for id, c := range s.r.containers {
-		all[id] = c.config.Labels
+		add(id, c.config.Labels, c.created)
 	}
 	for id, sb := range s.r.sandboxes {
-		all[id] = sb.config.Labels
+		add(id, sb.config.Labels, sb.created)
 	}
 	for id, f := range s.r.forgotten {
 		if f.labels != nil {
-			all[id] = f.labels
-		}
-	}
-	for id, labels := range all {
-		for _, f := range req.Filters {
-			key, value, _ := strings.Cut(strings.TrimPrefix(f, "labels."), "==")
-			if fmt.Sprintf("%q", labels[strings.Trim(key, `"`)]) == value {
-				resp.Containers = append(resp.Containers, &containersapi.Container{ID: id, Labels: labels})
-			}
+			add(id, f.labels, f.since)
 		}
 	}
 	return resp, nil

@@ -40,6 +40,10 @@ type Runtime interface {
 	RemoveContainer(ctx context.Context, id string) error
 	// RemoveSandbox stops and removes a sandbox that is not ready; none is no error.
 	RemoveSandbox(ctx context.Context, id string) error
+	// RemoveRemnants ends what the runtime has of a pod beyond what it lists, where
+	// it lists nothing any more. It tells whether something younger than minAge
+	// stays, which may be about to be listed.
+	RemoveRemnants(ctx context.Context, uid types.UID, minAge time.Duration) (left bool, err error)
 }
 
 // Volumes is the volume manager.

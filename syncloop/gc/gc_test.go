@@ -3,6 +3,7 @@ package gc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -29,6 +30,7 @@ type machine struct {
 	fail       map[string]error // by the label of a call
 	calls      []string
 	onRemove   func(what string)
+	young      map[types.UID]bool // has remnants that are too young
 }
 
 const owner = "cluster/node"
@@ -150,6 +152,13 @@ func (c cri) RemoveSandbox(_ context.Context, id string) error {
 	}
 	c.machine.sandboxes = slices.DeleteFunc(c.machine.sandboxes, func(x choose.Sandbox) bool { return x.ID == id })
 	return nil
+}
+
+func (c cri) RemoveRemnants(_ context.Context, uid types.UID, minAge time.Duration) (bool, error) {
+	if minAge != time.Minute {
+		return false, fmt.Errorf("asked for those older than %v", minAge)
+	}
+	return c.young[uid], c.call("RemoveRemnants", string(uid))
 }
 
 type volumes struct{ *machine }
@@ -311,6 +320,42 @@ func TestAContainerThatStaysKeepsItsPod(t *testing.T) {
 	}
 	if got := m.left("gone"); !slices.Equal(got, before) {
 		t.Errorf("left %v of %v", got, before)
+	}
+}
+
+// What the runtime has of a pod beyond what it lists goes last but for the record,
+// which stays until it has gone.
+func TestRemnantsKeepTheRecord(t *testing.T) {
+	const record = "/root/bowline/pods/gone"
+	m := newMachine()
+	m.pod("gone", true)
+	m.young = map[types.UID]bool{"gone": true}
+	s := m.sweeper(t)
+	sweep := func(wantErr string) {
+		t.Helper()
+		m.calls = nil
+		_, err := s.Sweep(t.Context())
+		if (err == nil) != (wantErr == "") || err != nil && !strings.Contains(err.Error(), wantErr) {
+			t.Errorf("err = %v, want %q", err, wantErr)
+		}
+	}
+	sweep("")
+	if slices.Contains(m.calls, "RemoveRemnants gone") {
+		t.Error("asked for while the runtime listed some of the pod")
+	}
+	sweep("")
+	if got := m.left("gone"); !slices.Equal(got, []string{record}) {
+		t.Errorf("too young: %v is left", got)
+	}
+	m.young, m.fail["RemoveRemnants"] = nil, errors.New("busy")
+	sweep("remove what is left of pod gone in the runtime: busy")
+	if got := m.left("gone"); !slices.Equal(got, []string{record}) {
+		t.Errorf("it failed: %v is left", got)
+	}
+	delete(m.fail, "RemoveRemnants")
+	sweep("")
+	if got := m.left("gone"); len(got) != 0 {
+		t.Errorf("%v is left", got)
 	}
 }
 

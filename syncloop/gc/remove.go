@@ -72,9 +72,17 @@ func (s *Sweeper) remove(ctx context.Context, r choose.Removals) (Result, error)
 		}
 	}
 	for _, uid := range r.Records {
-		if !came(uid) && single(string(uid)) {
-			try(&result.Records, "record of pod "+string(uid), ignoreMissing(s.cfg.Host.Remove(ctx, path.Join(s.cfg.RecordDir, string(uid)))))
+		if came(uid) || !single(string(uid)) {
+			continue
 		}
+		left, err := s.cfg.Runtime.RemoveRemnants(ctx, uid, s.cfg.MinAge)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("remove what is left of pod %s in the runtime: %w", uid, err))
+		}
+		if left || err != nil {
+			continue
+		}
+		try(&result.Records, "record of pod "+string(uid), ignoreMissing(s.cfg.Host.Remove(ctx, path.Join(s.cfg.RecordDir, string(uid)))))
 	}
 	return result, errors.Join(faults...)
 }

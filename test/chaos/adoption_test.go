@@ -131,6 +131,12 @@ func (r *resident) leave(ctx context.Context) []string {
 	if err := r.node.arm(nil); err != nil {
 		return []string{err.Error()}
 	}
+	return r.end(ctx, nil)
+}
+
+// end deletes the pod, under a fault that may have struck before, and judges its
+// whole life.
+func (r *resident) end(ctx context.Context, f *fault) []string {
 	if err := r.node.lab.Client.CoreV1().Pods(namespace).Delete(ctx, r.name, metav1.DeleteOptions{}); err != nil {
 		return []string{err.Error()}
 	}
@@ -139,10 +145,15 @@ func (r *resident) leave(ctx context.Context) []string {
 	}
 	<-r.witness.gone
 	var bad []string
+	if f != nil {
+		if err := r.node.awaitStrike(ctx, f); err != nil {
+			bad = append(bad, err.Error())
+		}
+	}
 	if err := r.node.clean(ctx, patience); err != nil {
 		bad = append(bad, err.Error())
 	}
-	e := evidence{lines: r.witness.lines(), inside: r.witness.unleft()}
+	e := evidence{fault: f, lines: r.witness.lines(), inside: r.witness.unleft()}
 	var err error
 	if e.creates, e.starts, err = r.node.tasks.counts(); err != nil {
 		return append(bad, err.Error())

@@ -46,6 +46,7 @@ func TestChaos(t *testing.T) {
 	t.Run("life", a.testLife)
 	t.Run("any moment", a.testAnyMoment)
 	t.Run("adoption", a.testAdoption)
+	t.Run("remnants", a.testRemnants)
 	t.Run("job", a.testJob)
 	t.Run("statefulset", a.testStatefulSet)
 	t.Run("every label was struck", a.testStruck)
@@ -316,14 +317,30 @@ func (a *arena) matrix(prefix string, seen []map[call]int, often func(label stri
 				f := fault{call: call{c.label, c.site, n}, point: p[0], action: p[1]}
 				cases = append(cases, testCase{prefix + f.String(), f})
 			}
-			if strings.HasPrefix(c.label, "cri/") && !reads[c.label] {
+			if !strings.HasPrefix(c.label, "cri/") || reads[c.label] {
+				continue
+			}
+			for _, most := range a.during(c.label) {
 				f := fault{call: call{c.label, c.site, n}, point: "during", action: "kill",
-					delay: time.Duration(1+a.rand.IntN(40)) * time.Millisecond}
+					delay: time.Duration(1+a.rand.IntN(most)) * time.Millisecond}
 				cases = append(cases, testCase{prefix + f.String(), f})
 			}
 		}
 	}
 	return cases
+}
+
+// during says how often a call is killed while it is under way, and how late at
+// most, in milliseconds: the starts, which containerd cuts off in many ways, all
+// along the time they take here.
+func (a *arena) during(label string) []int {
+	switch {
+	case label != "cri/RunPodSandbox" && label != "cri/StartContainer":
+		return []int{40}
+	case a.quick:
+		return []int{40, 300}
+	}
+	return []int{40, 100, 200, 300, 300, 500}
 }
 
 // sample keeps, in a quick run, all cases of calls that change something, and of

@@ -12,6 +12,12 @@ import (
 	"strconv"
 	"strings"
 
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
 	"github.com/bowline-k8s/bowline/cri"
 )
 
@@ -52,6 +58,8 @@ func (l *Lab) Snapshot(ctx context.Context, runtime *cri.Client, host string) (S
 	look.list("shims", "/run/containerd/io.containerd.runtime.v2.task/k8s.io")
 	look.interfaces()
 	look.cgroups()
+	look.shims()
+	look.containerd(ctx, h.OutsideSocket)
 	if look.err != nil {
 		return nil, look.err
 	}
@@ -122,6 +130,53 @@ func (l *looker) interfaces() {
 		if ok && strings.HasPrefix(name, "veth") {
 			l.s.add("interfaces", name)
 		}
+	}
+}
+
+// shims are the processes of the host's mount namespace, known to containerd or not.
+func (l *looker) shims() {
+	namespace := func(pid string) string {
+		link, _ := os.Readlink("/proc/" + pid + "/ns/mnt")
+		return link
+	}
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	l.fail(err)
+	for _, file := range lines {
+		line, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		words := strings.Split(string(line), "\x00")
+		if !strings.HasPrefix(filepath.Base(words[0]), "containerd-shim") || slices.Contains(words, "start") || slices.Contains(words, "delete") {
+			continue
+		}
+		if namespace(filepath.Base(filepath.Dir(file))) != namespace(strconv.Itoa(l.pid)) {
+			continue
+		}
+		if i := slices.Index(words, "-id"); i > 0 && i+1 < len(words) {
+			l.s.add("shim processes", words[i+1])
+		}
+	}
+}
+
+// containerd lists what containerd itself has, beside its CRI.
+func (l *looker) containerd(ctx context.Context, socket string) {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	defer conn.Close()
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
+	containers, err := containersapi.NewContainersClient(conn).List(ctx, &containersapi.ListContainersRequest{})
+	l.fail(err)
+	for _, c := range containers.GetContainers() {
+		l.s.add("containerd's containers", c.ID)
+	}
+	tasks, err := tasksapi.NewTasksClient(conn).List(ctx, &tasksapi.ListTasksRequest{})
+	l.fail(err)
+	for _, t := range tasks.GetTasks() {
+		l.s.add("containerd's tasks", t.ID)
 	}
 }
 
