@@ -15,14 +15,17 @@
 //
 // where kill is SIGKILL of the process, which is started again at once, as a
 // service manager would. Calls that change something in the runtime are killed
-// once more, some milliseconds (by the seed) after the request was sent. A call that changes something is struck each time that
-// it comes in a life, one that only reads at its first; if a label is seen
-// anywhere that was not struck at every point, the test fails.
+// once more, some milliseconds (by the seed) after the request was sent; starts more
+// often, all along the time that they take. A call that changes something is struck
+// each time that it comes in a life, one that only reads at its first; if a label
+// is seen anywhere that was not struck at every point, the test fails.
 //
 // The same is done to a process that takes over a pod that is Ready, at each call
 // from its first to its first probe; to a Job, which may not run twice; to a
 // StatefulSet's pod on its way from one node to another; and, without a call to
-// mark the moment, at times spread over a life by the seed.
+// mark the moment, at times spread over a life by the seed. And to the calls that
+// end what containerd loses when a start is cut off at the wrong millisecond, which
+// is planted for the purpose.
 //
 // # What must hold, at every point
 //
@@ -53,7 +56,8 @@
 //   - preStop runs once; it runs again where the process died during the stop;
 //     where its exec could not be sent at all, the pod ends without it.
 //   - Within seconds of the end the machine is as it was before: sandboxes,
-//     containers, shims, mounts, network namespaces and links, addresses, cgroups,
+//     containers, containerd's own records and tasks, shims (their processes too),
+//     mounts, network namespaces and links, addresses, cgroups,
 //     pod and log directories, records.
 //
 // Environment: BOWLINE_E2E=1 runs it (root, and the lab's programs, needed).
