@@ -149,6 +149,8 @@ type sweepRuntime struct {
 	client *cri.Client
 	files  host.Host
 	offset func() time.Duration
+
+	lookForShims nudge
 }
 
 func (r sweepRuntime) List(ctx context.Context) ([]choose.Sandbox, []choose.Container, error) {
@@ -194,6 +196,9 @@ func (r sweepRuntime) RemoveContainer(ctx context.Context, id string) error {
 
 func (r sweepRuntime) RemoveRemnants(ctx context.Context, uid types.UID, minAge time.Duration) (bool, error) {
 	younger, err := r.client.RemoveRemnants(ctx, uid, time.Now().Add(r.offset()-minAge))
+	// A shim that was told to end while it still had something of a start that was
+	// cut off has stayed.
+	r.lookForShims.poke()
 	return younger > 0, err
 }
 

@@ -130,7 +130,7 @@ func (n *node) build(ctx context.Context) error {
 	}
 	loop.source, loop.loop = n.api, n.loop
 	n.parts.sweeper, err = gc.New(gc.Config{
-		Host: n.host, Runtime: sweepRuntime{n.runtime, n.host, n.clockOffset}, Volumes: n.parts.volumes, Pods: n.loop,
+		Host: n.host, Runtime: sweepRuntime{n.runtime, n.host, n.clockOffset, n.strays.due}, Volumes: n.parts.volumes, Pods: n.loop,
 		Owner: n.claim.Stamp(), RecordDir: volume.RecordDir(n.cfg.RootDirectory),
 		LogsRoot: machine.PodLogsDir, LinksDir: containerLogsDir,
 		Period: sweepPeriod(), MinAge: sweepPeriod(),

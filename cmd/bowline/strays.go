@@ -9,17 +9,18 @@ import (
 	"github.com/bowline-k8s/bowline/cri/shims"
 )
 
-// strayShims ends, each time that the runtime's socket has been dialled, the shims
-// that containerd forgot when the connection before it went.
+// strayShims ends the shims that containerd forgot when a start was cut off: each
+// time that the runtime's socket has been dialled, as the connection before it has
+// gone, and when the last of a pod goes from the machine.
 type strayShims struct {
-	dialled nudge
-	reaper  *shims.Reaper
+	due    nudge
+	reaper *shims.Reaper
 }
 
 const (
 	// strayPause is the time between two looks while shims come and go.
 	strayPause = 5 * time.Second
-	// strayLooks after one dial: containerd takes up to a minute over what a call
+	// strayLooks after one word: containerd takes up to a minute over what a call
 	// that was cut off has left.
 	strayLooks = 15
 )
@@ -32,7 +33,7 @@ func (s strayShims) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.dialled:
+		case <-s.due:
 			looks = strayLooks
 		case <-again:
 		}

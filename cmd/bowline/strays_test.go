@@ -33,7 +33,7 @@ func (l *looked) ListPodSandbox(context.Context, *runtimeapi.PodSandboxFilter) (
 	return nil, nil
 }
 
-// Shims are looked at after each dial, again while that fails, and not for ever.
+// Shims are looked at after each word, again while that fails, and not for ever.
 func TestStrayShims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -49,11 +49,11 @@ func TestStrayShims(t *testing.T) {
 			}
 			m.looks = 0
 		}
-		check("before a dial", 0)
-		s.dialled.poke()
-		check("after a dial", 1)
+		check("before a word", 0)
+		s.due.poke()
+		check("after a word", 1)
 		m.err = errors.New("not now")
-		s.dialled.poke()
+		s.due.poke()
 		check("while it fails", strayLooks)
 		cancel()
 		if err := <-done; err != nil {

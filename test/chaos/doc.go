@@ -39,7 +39,8 @@
 //   - The init container starts exactly once and ends before main starts; main
 //     starts exactly once. The containers count themselves, by lines in a file on
 //     the host, and containerd's own events say the same: three tasks are started
-//     in a life (sandbox, init, main), no fourth.
+//     in a life (sandbox, init, main), no fourth, but for a sandbox whose own start
+//     was cut off.
 //   - Never more than four containers are created: an instance whose process was
 //     never started may be replaced, because a create without its reply, or a
 //     start that was not sent, cannot be told from one whose file set-up is stale.

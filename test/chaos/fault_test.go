@@ -53,10 +53,15 @@ func atRandom(delay time.Duration) fault {
 
 func (f fault) random() bool { return f.point == "at" }
 
-// cutStart: a container's start had been sent and not answered when a process
-// was killed. The runtime gives such a start up, so it may lose the container.
-func cutStart(entries []entry) bool {
-	const start = "cri/StartContainer"
+// The two calls that start a task.
+const (
+	startContainer = "cri/StartContainer"
+	runSandbox     = "cri/RunPodSandbox"
+)
+
+// cutStart: a call that starts a task had been sent and not answered when a
+// process was killed. The runtime gives such a start up, so it may lose the task.
+func cutStart(entries []entry, start string) bool {
 	flying, point := 0, ""
 	for _, e := range entries {
 		switch {

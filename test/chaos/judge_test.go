@@ -112,7 +112,7 @@ func TestCutStart(t *testing.T) {
 		"during":          {"begin\narm id=1,point=during\ncall cri/StartContainer a\nstrike cri/StartContainer a\n", true},
 		"no strike":       {begin, false},
 	} {
-		if got := cutStart(parseCalls(c.log)); got != c.want {
+		if got := cutStart(parseCalls(c.log), startContainer); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

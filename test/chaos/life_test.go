@@ -164,7 +164,8 @@ func (n *node) life(ctx context.Context, name string, f *fault) []string {
 	if err := n.clean(ctx, patience); err != nil {
 		bad = append(bad, err.Error())
 	}
-	e := evidence{fault: f, lines: w.lines(), inside: w.unleft(), cut: f != nil && cutStart(n.since())}
+	e := evidence{fault: f, lines: w.lines(), inside: w.unleft(), cut: f != nil && cutStart(n.since(), startContainer),
+		cutSandbox: f != nil && cutStart(n.since(), runSandbox)}
 	var seen []string
 	e.versions, seen = w.seen()
 	nowCreates, nowStarts, err := n.tasks.counts()

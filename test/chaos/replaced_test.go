@@ -58,7 +58,7 @@ func (n *node) job(ctx context.Context, name string, f *fault) []string {
 		return fmt.Errorf("active %d, succeeded %d, failed %d", end.Status.Active, end.Status.Succeeded, end.Status.Failed)
 	}); err != nil {
 		bad = append(bad, err.Error())
-	} else if cut = cutStart(n.since()); !cut && (end.Status.Succeeded != 1 || end.Status.Failed != 0) {
+	} else if cut = cutStart(n.since(), startContainer); !cut && (end.Status.Succeeded != 1 || end.Status.Failed != 0) {
 		bad = append(bad, fmt.Sprintf("the Job ended with %d succeeded, %d failed, want 1 and 0", end.Status.Succeeded, end.Status.Failed))
 	}
 	policy := metav1.DeletePropagationForeground
