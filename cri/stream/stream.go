@@ -61,6 +61,7 @@ func Proxy(w http.ResponseWriter, req *http.Request, rawURL string, dial Dial, o
 		return
 	}
 	req = withoutCredentials(req)
+	req = req.WithContext(withEnds(req.Context()))
 	transport := newTransport(dial, opts.Idle)
 	// Nothing is pooled in it: each connection is taken over by its stream.
 	upgrade := proxy.NewUpgradeAwareHandler(location, transport, false, true, responder{})
