@@ -136,6 +136,7 @@ var methods = func() map[string]method {
 	own("events.v1.Events/Subscribe", "Subscribe", 0)
 	own("containers.v1.Containers/List", "ContainerdList", lookup)
 	own("containers.v1.Containers/Delete", "ContainerdDelete", lookup)
+	own("sandbox.v1.Store/List", "ContainerdSandboxes", lookup)
 	own("tasks.v1.Tasks/Kill", "ContainerdKill", lookup)
 	own("tasks.v1.Tasks/Wait", "ContainerdWait", lookup)
 	own("tasks.v1.Tasks/Delete", "ContainerdDeleteTask", action)

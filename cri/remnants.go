@@ -14,6 +14,7 @@ import (
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 )
 
@@ -83,16 +84,28 @@ func isPrecondition(err error) bool {
 	return errors.As(err, &e) && status.Code(e.Err) == codes.FailedPrecondition
 }
 
-// HasRecord tells whether containerd has a container of this ID, whatever its
-// CRI knows; true where the runtime is not containerd, and nobody can tell.
+// HasRecord tells whether containerd has a container or a sandbox of this ID,
+// whatever its CRI knows; true where the runtime is not containerd, and nobody can
+// tell. (A sandbox that its shim makes by itself has no container.)
 func (c *Client) HasRecord(ctx context.Context, id string) (bool, error) {
-	list, err := containersapi.NewContainersClient(c.conn).List(containerdContext(ctx),
-		&containersapi.ListContainersRequest{Filters: []string{fmt.Sprintf("id==%q", id)}})
+	ctx = containerdContext(ctx)
+	filters := []string{fmt.Sprintf("id==%q", id)}
+	list, err := containersapi.NewContainersClient(c.conn).List(ctx, &containersapi.ListContainersRequest{Filters: filters})
 	if IsUnimplemented(err) {
 		return true, nil
 	}
 	if err != nil {
 		return false, about(err, id)
 	}
-	return len(list.Containers) > 0, nil
+	if len(list.Containers) > 0 {
+		return true, nil
+	}
+	sandboxes, err := sandboxapi.NewStoreClient(c.conn).List(ctx, &sandboxapi.StoreListRequest{Filters: filters})
+	if IsUnimplemented(err) { // containerd 1
+		return false, nil
+	}
+	if err != nil {
+		return false, about(err, id)
+	}
+	return len(sandboxes.List) > 0, nil
 }

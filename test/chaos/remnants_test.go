@@ -21,7 +21,7 @@ import (
 // ends are the calls that end what a start that was cut off left. Where the cut
 // has to fall for that is a matter of a millisecond, so what it leaves is planted.
 var ends = map[string]bool{
-	"cri/ContainerdList": true, "cri/ContainerdKill": true, "cri/ContainerdWait": true,
+	"cri/ContainerdList": true, "cri/ContainerdSandboxes": true, "cri/ContainerdKill": true, "cri/ContainerdWait": true,
 	"cri/ContainerdDeleteTask": true, "cri/ContainerdDelete": true,
 	"host/Run": true,
 }
