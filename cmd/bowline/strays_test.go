@@ -44,6 +44,7 @@ func TestStrayShims(t *testing.T) {
 		check := func(what string, want int) {
 			t.Helper()
 			time.Sleep(time.Hour)
+			synctest.Wait()
 			if m.looks != want {
 				t.Errorf("%s: %d looks, want %d", what, m.looks, want)
 			}

@@ -13,17 +13,28 @@ import (
 // withEnds gives the context a logger to which the end of a stream is no error:
 // the proxy cannot tell whether the side that went had said all that it had to.
 func withEnds(ctx context.Context) context.Context {
-	logger := klog.FromContext(ctx)
-	if logger.GetSink() == nil {
+	sink := klog.FromContext(ctx).GetSink()
+	if sink == nil {
 		return ctx
 	}
-	return klog.NewContext(ctx, klog.New(endsSink{logger.GetSink()}))
+	if deep, ok := sink.(callDepthSink); ok {
+		sink = deep.WithCallDepth(1) // the line of the caller, not ours
+	}
+	return klog.NewContext(ctx, klog.New(endsSink{sink}))
+}
+
+// callDepthSink is logr.CallDepthLogSink.
+type callDepthSink interface {
+	WithCallDepth(depth int) klog.LogSink
 }
 
 // endsLevel is the verbosity at which ends are told.
 const endsLevel = 4
 
 type endsSink struct{ klog.LogSink }
+
+// Init leaves the sink below as it is: it has been set up, and others log to it.
+func (s endsSink) Init(klog.RuntimeInfo) {}
 
 func (s endsSink) Error(err error, msg string, values ...any) {
 	if !isEnd(err) {
@@ -37,6 +48,13 @@ func (s endsSink) Error(err error, msg string, values ...any) {
 
 func (s endsSink) WithValues(values ...any) klog.LogSink {
 	return endsSink{s.LogSink.WithValues(values...)}
+}
+
+func (s endsSink) WithCallDepth(depth int) klog.LogSink {
+	if deep, ok := s.LogSink.(callDepthSink); ok {
+		return endsSink{deep.WithCallDepth(depth)}
+	}
+	return s
 }
 
 func (s endsSink) WithName(name string) klog.LogSink { return endsSink{s.LogSink.WithName(name)} }
