@@ -1,0 +1,291 @@
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// settings are the keywords of ssh_config that are honoured, for one alias; the
+// rest of the file is passed over. As in OpenSSH the first value found counts.
+type settings struct {
+	hostName, user, port, hostKeyAlias   string
+	proxyJump, proxyCommand              string
+	identitiesOnly, identityAgent        string
+	identityFiles, certificateFiles      []string
+	userKnownHosts                       []string
+	proxyDecided                         bool // ProxyJump or ProxyCommand, whichever comes first
+	identityFilesNone, userKnownHostsSet bool
+}
+
+// maxIncludes is how deep Include goes, as in OpenSSH.
+const maxIncludes = 16
+
+// readConfig reads what file says of alias; home is what ~ stands for. The parser
+// is our own: it must refuse Match wherever it stands, in an included file too,
+// instead of guessing.
+func readConfig(file, alias, home string) (*settings, error) {
+	s := new(settings)
+	if err := s.read(file, alias, home, true, 0); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *settings) read(file, alias, home string, parent bool, depth int) error {
+	if depth > maxIncludes {
+		return fmt.Errorf("ssh_config %s: Include goes deeper than %d files: it may include itself", file, maxIncludes)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("ssh_config: %w", err)
+	}
+	active := parent
+	for i, line := range strings.Split(string(data), "\n") {
+		keyword, args, err := splitLine(line)
+		if err == nil && keyword != "" {
+			switch keyword {
+			case "host":
+				active = parent && matchHost(args, alias)
+			case "match":
+				if len(args) != 1 || !strings.EqualFold(args[0], "all") {
+					err = errors.New("Match is not understood here: write what this machine needs into a Host block, or into an ssh_config of its own")
+				}
+				active = parent
+			case "include":
+				err = s.include(args, alias, home, active, depth)
+			default:
+				if active {
+					err = s.set(keyword, args)
+				}
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("ssh_config %s line %d: %w", file, i+1, err)
+		}
+	}
+	return nil
+}
+
+func (s *settings) include(args []string, alias, home string, active bool, depth int) error {
+	if len(args) == 0 {
+		return errors.New("Include names no file")
+	}
+	for _, pattern := range args {
+		pattern, err := expandHome(pattern, home)
+		if err != nil {
+			return err
+		}
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(home, ".ssh", pattern)
+		}
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return fmt.Errorf("Include %s: %w", pattern, err)
+		}
+		for _, f := range files {
+			if err := s.read(f, alias, home, active, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// set takes one line of a block that is meant for the alias.
+func (s *settings) set(keyword string, args []string) error {
+	one := func(to *string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s takes one value, not %d", keyword, len(args))
+		}
+		if *to == "" {
+			*to = args[0]
+		}
+		return nil
+	}
+	switch keyword {
+	case "hostname":
+		return one(&s.hostName)
+	case "user":
+		return one(&s.user)
+	case "port":
+		return one(&s.port)
+	case "hostkeyalias":
+		return one(&s.hostKeyAlias)
+	case "identityagent":
+		return one(&s.identityAgent)
+	case "identitiesonly":
+		if err := one(&s.identitiesOnly); err != nil {
+			return err
+		}
+		if v := strings.ToLower(args[0]); v != "yes" && v != "no" && v != "true" && v != "false" {
+			return fmt.Errorf("IdentitiesOnly is %q: it takes yes or no", args[0])
+		}
+	case "proxyjump", "proxycommand":
+		if s.proxyDecided {
+			return nil
+		}
+		s.proxyDecided = true
+		if keyword == "proxycommand" {
+			s.proxyCommand = strings.Join(args, " ")
+			return nil
+		}
+		return one(&s.proxyJump)
+	case "identityfile", "certificatefile":
+		if len(args) != 1 {
+			return fmt.Errorf("%s takes one value, not %d", keyword, len(args))
+		}
+		switch {
+		case keyword == "certificatefile":
+			s.certificateFiles = append(s.certificateFiles, args[0])
+		case strings.EqualFold(args[0], "none"):
+			s.identityFilesNone = true
+		default:
+			s.identityFiles = append(s.identityFiles, args[0])
+		}
+	case "userknownhostsfile":
+		if !s.userKnownHostsSet {
+			s.userKnownHostsSet, s.userKnownHosts = true, args
+		}
+	}
+	return nil
+}
+
+// splitLine is a line's keyword in lower case and its arguments; no keyword for a
+// line that says nothing. Quotes as in OpenSSH: "…" and '…', and \ before a quote,
+// a backslash or, outside quotes, a space.
+func splitLine(line string) (keyword string, args []string, err error) {
+	line = strings.Trim(line, " \t\r\f")
+	if line == "" || line[0] == '#' {
+		return "", nil, nil
+	}
+	end := strings.IndexAny(line, " \t=\"")
+	if end < 0 {
+		end = len(line)
+	}
+	keyword = strings.ToLower(line[:end])
+	rest := strings.TrimLeft(line[end:], " \t")
+	if r, ok := strings.CutPrefix(rest, "="); ok {
+		rest = strings.TrimLeft(r, " \t")
+	}
+	if keyword == "proxycommand" { // a command line keeps its quotes
+		return keyword, []string{rest}, nil
+	}
+	for rest != "" && rest[0] != '#' {
+		var word strings.Builder
+		var quote byte
+		i := 0
+		for ; i < len(rest); i++ {
+			c := rest[i]
+			switch {
+			case c == '\\' && i+1 < len(rest) && (strings.IndexByte(`"'\`, rest[i+1]) >= 0 || quote == 0 && rest[i+1] == ' '):
+				i++
+				word.WriteByte(rest[i])
+				continue
+			case quote != 0 && c == quote:
+				quote = 0
+				continue
+			case quote == 0 && (c == '"' || c == '\''):
+				quote = c
+				continue
+			}
+			if quote == 0 && (c == ' ' || c == '\t') {
+				break
+			}
+			word.WriteByte(c)
+		}
+		if quote != 0 {
+			return "", nil, fmt.Errorf("%s: a quote is not closed", keyword)
+		}
+		args = append(args, word.String())
+		rest = strings.TrimLeft(rest[i:], " \t")
+	}
+	if len(args) == 0 {
+		return "", nil, fmt.Errorf("%s has no value", keyword)
+	}
+	return keyword, args, nil
+}
+
+// matchHost is the rule of a Host line: one pattern matches and no negated one.
+func matchHost(patterns []string, alias string) bool {
+	matched := false
+	for _, p := range patterns {
+		negated := strings.HasPrefix(p, "!")
+		if !wildcard(strings.ToLower(strings.TrimPrefix(p, "!")), strings.ToLower(alias)) {
+			continue
+		}
+		if negated {
+			return false
+		}
+		matched = true
+	}
+	return matched
+}
+
+// wildcard matches * and ?, in time linear in len(pattern)*len(s).
+func wildcard(pattern, s string) bool {
+	p, i, star, mark := 0, 0, -1, 0
+	for i < len(s) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, mark = p, i
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
+			p++
+			i++
+		case star >= 0:
+			mark++
+			p, i = star+1, mark
+		default:
+			return false
+		}
+	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
+}
+
+// expandHome replaces a leading ~/ by home.
+func expandHome(p, home string) (string, error) {
+	rest, ok := strings.CutPrefix(p, "~")
+	if !ok {
+		return p, nil
+	}
+	if rest != "" && rest[0] != '/' {
+		return "", fmt.Errorf("%s: the home of another user is not looked up, write the path", p)
+	}
+	if home == "" {
+		return "", fmt.Errorf("%s: there is no home directory here, write the path", p)
+	}
+	return filepath.Join(home, rest), nil
+}
+
+// expand replaces the tokens of OpenSSH (%h, %d, …) that tokens knows.
+func expand(value string, tokens map[byte]string) (string, error) {
+	var out strings.Builder
+	for i := 0; i < len(value); i++ {
+		if value[i] != '%' {
+			out.WriteByte(value[i])
+			continue
+		}
+		i++
+		if i == len(value) {
+			return "", fmt.Errorf("%q ends in a lone %%", value)
+		}
+		by, ok := tokens[value[i]]
+		if !ok {
+			return "", fmt.Errorf("%q: %%%c is not known here, write the value", value, value[i])
+		}
+		out.WriteString(by)
+	}
+	return out.String(), nil
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return !errors.Is(err, fs.ErrNotExist)
+}

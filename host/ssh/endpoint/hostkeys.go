@@ -1,0 +1,256 @@
+package endpoint
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+)
+
+// HostKeyError says that the machine's host key is not one that is pinned. Nothing
+// was sent to the machine but the key exchange.
+type HostKeyError struct {
+	Host        string // as it was looked up, "host:port"
+	Type        string // of the presented key, "ssh-ed25519"; empty if none was presented
+	Fingerprint string // of the presented key, "SHA256:…"; empty if none was presented
+	// Known is what is pinned, such as "ssh-ed25519 SHA256:… (known_hosts:3)";
+	// empty for a machine that nothing is pinned of.
+	Known []string
+	// Problem is "unknown", "changed", "revoked" or "certificate".
+	Problem string
+	Scan    string // the command that shows the keys of the machine
+	Err     error  // of a certificate
+}
+
+func (e *HostKeyError) Error() string {
+	presented := "no host key of a pinned type"
+	if e.Type != "" {
+		presented = "the host key " + e.Type + " " + e.Fingerprint
+	}
+	switch e.Problem {
+	case "unknown":
+		return fmt.Sprintf("%s presents %s and none is pinned for it: compare with the machine's own (ssh-keygen -lf /etc/ssh/ssh_host_…_key.pub there), then pin it: %s", e.Host, presented, e.Scan)
+	case "revoked":
+		return fmt.Sprintf("%s presents %s, which %s revokes: do not trust this machine until it has a new key, then pin that: %s", e.Host, presented, strings.Join(e.Known, ", "), e.Scan)
+	case "certificate":
+		return fmt.Sprintf("%s presents a host certificate that does not hold (%v): sign a new one, or pin the machine's key: %s", e.Host, e.Err, e.Scan)
+	}
+	return fmt.Sprintf("%s presents %s but pinned is %s: it was installed anew, or someone is in between; if the change is known, pin the new key: %s", e.Host, presented, strings.Join(e.Known, ", "), e.Scan)
+}
+
+func (e *HostKeyError) Unwrap() error { return e.Err }
+
+// pin is one inline host key: the whole key or its fingerprint.
+type pin struct {
+	key         ssh.PublicKey
+	fingerprint string
+}
+
+// parsePin reads "ssh-ed25519 AAAA… [comment]" or "SHA256:…".
+func parsePin(line string) (pin, error) {
+	line = strings.TrimSpace(line)
+	if digest, ok := strings.CutPrefix(line, "SHA256:"); ok {
+		sum, err := base64.RawStdEncoding.Strict().DecodeString(digest)
+		if err != nil || len(sum) != sha256.Size {
+			return pin{}, fmt.Errorf("host key %q is not a fingerprint: SHA256: and 43 characters, as ssh-keygen -lf prints it", line)
+		}
+		return pin{fingerprint: line}, nil
+	}
+	fields := strings.Fields(line)
+	if len(fields) < 2 {
+		return pin{}, fmt.Errorf("host key %q is neither \"ssh-ed25519 AAAA…\" nor \"SHA256:…\": take a line that bowline host scan prints", line)
+	}
+	wire, err := base64.StdEncoding.DecodeString(fields[1])
+	if err != nil {
+		return pin{}, fmt.Errorf("host key %q: what follows %s is not base64: take a line that bowline host scan prints", line, fields[0])
+	}
+	key, err := ssh.ParsePublicKey(wire)
+	if err != nil {
+		return pin{}, fmt.Errorf("host key %q: %w", line, err)
+	}
+	if key.Type() != fields[0] {
+		return pin{}, fmt.Errorf("host key %q says %s and holds a key of type %s", line, fields[0], key.Type())
+	}
+	if _, ok := key.(*ssh.Certificate); ok || len(algorithmsOf(key.Type())) == 0 {
+		return pin{}, fmt.Errorf("host key %q: a key of type %s cannot be pinned: take ssh-ed25519, ecdsa or rsa", line, key.Type())
+	}
+	return pin{key: key, fingerprint: ssh.FingerprintSHA256(key)}, nil
+}
+
+// keyTypes are the types of host keys taken, the preferred first.
+var keyTypes = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSA}
+
+// algorithmsOf are the signatures taken of a type of key; none of SHA-1.
+func algorithmsOf(keyType string) []string {
+	switch keyType {
+	case ssh.KeyAlgoRSA:
+		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
+	case ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521:
+		return []string{keyType}
+	}
+	return nil
+}
+
+var certificateAlgorithms = []string{ssh.CertAlgoED25519v01, ssh.CertAlgoECDSA256v01, ssh.CertAlgoECDSA384v01,
+	ssh.CertAlgoECDSA521v01, ssh.CertAlgoRSASHA512v01, ssh.CertAlgoRSASHA256v01}
+
+// pins are all that is pinned of one machine.
+type pins struct {
+	host   string // HostKeyName
+	scan   string
+	inline []pin
+	files  ssh.HostKeyCallback // nil without known_hosts files
+	// algorithms are those of the pinned keys, so that a server with several keys
+	// presents the one that is pinned.
+	algorithms []string
+	known      []string // names of what is pinned, for errors
+}
+
+// pins reads what is pinned of t. The types in without are left out: those of keys
+// that a server presented where fingerprints are pinned, whose type nobody knows.
+func (t *Target) pins(without []string) (*pins, error) {
+	p := &pins{host: t.HostKeyName, scan: t.scanCommand()}
+	types := map[string]bool{}
+	authority := false
+	for _, line := range t.HostKeys {
+		one, err := parsePin(line)
+		if err != nil {
+			return nil, err
+		}
+		p.inline = append(p.inline, one)
+		if one.key != nil {
+			types[one.key.Type()] = true
+			p.known = append(p.known, one.key.Type()+" "+one.fingerprint)
+			continue
+		}
+		p.known = append(p.known, one.fingerprint)
+		for _, k := range keyTypes {
+			types[k] = types[k] || !slices.Contains(without, k)
+		}
+	}
+	known, err := p.readKnownHosts(t.KnownHosts)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range known {
+		if k.authority {
+			authority = true
+			p.known = append(p.known, "the authority "+k.name())
+			continue
+		}
+		types[k.Key.Type()] = true
+		p.known = append(p.known, k.name())
+	}
+	if authority {
+		p.algorithms = append(p.algorithms, certificateAlgorithms...)
+	}
+	for _, k := range keyTypes {
+		if types[k] {
+			p.algorithms = append(p.algorithms, algorithmsOf(k)...)
+		}
+	}
+	if len(p.algorithms) == 0 {
+		// Nothing is pinned: let the server present any, so that the error can name it.
+		for _, k := range keyTypes {
+			p.algorithms = append(p.algorithms, algorithmsOf(k)...)
+		}
+	}
+	return p, nil
+}
+
+// knownKey is a line of known_hosts that is meant for the machine.
+type knownKey struct {
+	knownhosts.KnownKey
+	authority bool
+}
+
+func (k knownKey) name() string {
+	return fmt.Sprintf("%s %s (%s:%d)", k.Key.Type(), ssh.FingerprintSHA256(k.Key), k.Filename, k.Line)
+}
+
+// readKnownHosts sets p.files and returns the lines for the machine.
+func (p *pins) readKnownHosts(files []string) ([]knownKey, error) {
+	var present []string
+	for _, f := range files {
+		if exists(f) {
+			present = append(present, f)
+		}
+	}
+	if len(present) == 0 {
+		return nil, nil
+	}
+	check, err := knownhosts.New(present...)
+	if err != nil {
+		return nil, fmt.Errorf("known_hosts: %w: correct the line, or name another file", err)
+	}
+	p.files = check
+	// A key that nobody has makes the package tell which ones it wants.
+	nobody, err := ssh.NewPublicKey(ed25519.PublicKey(make([]byte, ed25519.PublicKeySize)))
+	if err != nil {
+		return nil, err
+	}
+	var wants *knownhosts.KeyError
+	if !errors.As(check(p.host, nowhere, nobody), &wants) {
+		return nil, nil
+	}
+	var known []knownKey
+	for _, k := range wants.Want {
+		data, err := readFile(k.Filename)
+		if err != nil {
+			return nil, fmt.Errorf("known_hosts: %w", err)
+		}
+		lines := bytes.Split(data, []byte("\n"))
+		known = append(known, knownKey{k, k.Line <= len(lines) && bytes.HasPrefix(bytes.TrimLeft(lines[k.Line-1], " \t"), []byte("@cert-authority"))})
+	}
+	return known, nil
+}
+
+// nowhere stands for the remote address, which is not looked at: a machine is known
+// by its name, whichever jump it is behind.
+var nowhere = &net.TCPAddr{IP: net.IPv4zero}
+
+// check is the ssh.HostKeyCallback. There is no way around it.
+func (p *pins) check(_ string, _ net.Addr, key ssh.PublicKey) error {
+	fail := &HostKeyError{Host: p.host, Type: key.Type(), Fingerprint: ssh.FingerprintSHA256(key), Known: p.known, Problem: "changed", Scan: p.scan}
+	var err error
+	if p.files != nil {
+		err = p.files(p.host, nowhere, key)
+		var revoked *knownhosts.RevokedError
+		if errors.As(err, &revoked) {
+			fail.Problem, fail.Known = "revoked", []string{fmt.Sprintf("%s:%d", revoked.Revoked.Filename, revoked.Revoked.Line)}
+			return fail
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	for _, one := range p.inline {
+		if _, ok := key.(*ssh.Certificate); !ok && one.fingerprint == fail.Fingerprint {
+			return nil
+		}
+	}
+	if _, ok := key.(*ssh.Certificate); ok {
+		fail.Problem, fail.Err = "certificate", err
+		if err == nil {
+			fail.Err = errors.New("no authority is pinned")
+		}
+		return fail
+	}
+	if len(p.known) == 0 {
+		fail.Problem = "unknown"
+	}
+	return fail
+}
+
+// scanCommand is what to type to see the machine's keys.
+func (t *Target) scanCommand() string {
+	return "bowline host scan " + strings.TrimSuffix(t.Address, ":22")
+}

@@ -1,0 +1,257 @@
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Target is one machine to log in to. Its files are read anew for each connection,
+// so a key or a known_hosts file may change under a running process.
+type Target struct {
+	// Name is the host as the user wrote it: an alias, a name or an address.
+	Name string
+	// Address is what is dialled, "host:port"; the last jump resolves the name.
+	Address string
+	// HostKeyName is the "host:port" by which known_hosts files know the machine.
+	HostKeyName string
+	User        string
+	// Socket is the endpoint's socket, an absolute path on the machine; empty for a jump.
+	Socket string
+
+	Credentials
+	// IdentityFiles are private keys (or the .pub of a key in the agent), tried in
+	// this order; a missing one is passed over.
+	IdentityFiles []string
+	// CertificateFiles are OpenSSH user certificates, put to the keys they are of;
+	// key-cert.pub next to a key is found by itself.
+	CertificateFiles []string
+	// IdentitiesOnly offers no key of the agent but those that a file names.
+	IdentitiesOnly bool
+
+	// KnownHosts are known_hosts files; a missing one is passed over.
+	KnownHosts []string
+	// HostKeys pin the machine's host keys: "ssh-ed25519 AAAA…" or "SHA256:…".
+	// With KnownHosts, a key that either knows is taken.
+	HostKeys []string
+
+	// Jumps are the machines on the way, the first to be dialled first. They have
+	// no jumps themselves.
+	Jumps []Target
+}
+
+// String is user@host:port, for logs and errors.
+func (t *Target) String() string { return t.User + "@" + t.Address }
+
+// Credentials log in at every machine on the way. The zero value has none.
+type Credentials struct {
+	Key            Secret // a private key, OpenSSH or PEM
+	KeyFile        string // or the file of one; it must be there
+	Passphrase     Secret // of encrypted keys
+	PassphraseFile string // or the file of one, whose last newline is dropped
+	Certificate    []byte // an OpenSSH user certificate for one of the keys
+	AgentSocket    string // path of an ssh-agent's socket
+}
+
+// Secret is never printed: fmt and encoding/json show a placeholder.
+type Secret []byte
+
+func (Secret) String() string               { return "(secret)" }
+func (Secret) GoString() string             { return "(secret)" }
+func (Secret) MarshalText() ([]byte, error) { return []byte("(secret)"), nil }
+
+// Options are what the URL does not say. The zero value reads no files.
+type Options struct {
+	// ConfigFile is an ssh_config; none by default. It is asked for HostName, User,
+	// Port, IdentityFile, CertificateFile, IdentitiesOnly, IdentityAgent, ProxyJump,
+	// UserKnownHostsFile and HostKeyAlias of the URL's host and of the jumps. As
+	// with ssh itself, ~/.ssh/id_* and the usual known_hosts files count where it
+	// names none and Credentials are empty.
+	ConfigFile string
+	// Home is what ~ stands for in ConfigFile; that of the process by default.
+	Home string
+	// Credentials come before the keys that ConfigFile names.
+	Credentials Credentials
+	// KnownHosts are known_hosts files for the machine and the jumps; they replace
+	// UserKnownHostsFile.
+	KnownHosts []string
+	// HostKeys pin the machine, not the jumps: "ssh-ed25519 AAAA…" or "SHA256:…".
+	HostKeys []string
+	// ProxyJump replaces that of ConfigFile: [user@]host[:port],…, or "none".
+	ProxyJump string
+}
+
+// Resolve parses an ssh:// URL and completes it. Errors are one sentence that says
+// what to write; keys and host keys are looked at by Target.Client, not here.
+func Resolve(raw string, o Options) (*Target, error) {
+	u, err := Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	if o.Home == "" {
+		o.Home, _ = os.UserHomeDir()
+	}
+	t, err := o.resolve(u, o.ProxyJump, nil)
+	if err != nil {
+		return nil, err
+	}
+	t.Socket, t.HostKeys = u.Socket, o.HostKeys
+	for _, line := range o.HostKeys {
+		if _, err := parsePin(line); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// resolve completes one machine and the jumps to it. jump overrides ConfigFile's
+// ProxyJump; via are the aliases that brought us here.
+func (o Options) resolve(u URL, jump string, via []string) (*Target, error) {
+	if slices.Contains(via, u.Host) {
+		return nil, fmt.Errorf("ProxyJump goes in a circle: %s: give %s the line \"ProxyJump none\"",
+			strings.Join(append(via, u.Host), " by "), u.Host)
+	}
+	s := new(settings)
+	if o.ConfigFile != "" {
+		var err error
+		if s, err = readConfig(o.ConfigFile, u.Host, o.Home); err != nil {
+			return nil, err
+		}
+	}
+	t := &Target{Name: u.Host, User: u.User, Credentials: o.Credentials}
+	if err := o.fill(t, u, s); err != nil {
+		return nil, fmt.Errorf("%s: %w", u.Host, err)
+	}
+	if jump == "" {
+		if s.proxyCommand != "" && !strings.EqualFold(s.proxyCommand, "none") {
+			return nil, fmt.Errorf("%s: ProxyCommand is not run: write a ProxyJump before it in %s, or in the configuration of the host", u.Host, o.ConfigFile)
+		}
+		jump = s.proxyJump
+	}
+	if jump == "" {
+		return t, nil
+	}
+	jumps, err := parseJumps(jump)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", u.Host, err)
+	}
+	for i, j := range jumps {
+		// The first one is reached as ssh_config says, each other through the one before.
+		of, seen := "none", []string(nil)
+		if i == 0 {
+			of, seen = "", append(slices.Clone(via), u.Host)
+		}
+		hop, err := o.resolve(j, of, seen)
+		if err != nil {
+			return nil, err
+		}
+		t.Jumps = append(append(t.Jumps, hop.Jumps...), *hop)
+		t.Jumps[len(t.Jumps)-1].Jumps = nil
+	}
+	return t, nil
+}
+
+// fill sets all of t but the jumps.
+func (o Options) fill(t *Target, u URL, s *settings) error {
+	host, port := u.Host, u.Port
+	var err error
+	if s.hostName != "" {
+		if host, err = expand(s.hostName, map[byte]string{'h': u.Host, '%': "%"}); err != nil {
+			return fmt.Errorf("HostName: %w", err)
+		}
+	}
+	if port == 0 && s.port != "" {
+		if port, err = parsePort(s.port); err != nil {
+			return err
+		}
+	}
+	if port == 0 {
+		port = 22
+	}
+	if t.User == "" {
+		t.User = s.user
+	}
+	if t.User == "" {
+		return errors.New("no user is given: write ssh://user@host/…, or a User line in an ssh_config that the configuration names")
+	}
+	t.Address = net.JoinHostPort(host, strconv.Itoa(port))
+	t.HostKeyName = t.Address
+	if s.hostKeyAlias != "" {
+		t.HostKeyName = net.JoinHostPort(s.hostKeyAlias, "22")
+	}
+	t.IdentitiesOnly = strings.EqualFold(s.identitiesOnly, "yes") || strings.EqualFold(s.identitiesOnly, "true")
+
+	tokens := map[byte]string{'%': "%", 'd': o.Home, 'h': host, 'n': u.Host, 'p': strconv.Itoa(port), 'r': t.User}
+	if me, err := user.Current(); err == nil {
+		tokens['u'], tokens['i'] = me.Username, me.Uid
+	}
+	files := func(keyword string, values []string) ([]string, error) {
+		var out []string
+		for _, v := range values {
+			if v, err = expand(v, tokens); err == nil {
+				v, err = expandHome(v, o.Home)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", keyword, err)
+			}
+			out = append(out, v)
+		}
+		return out, nil
+	}
+	if t.IdentityFiles, err = files("IdentityFile", s.identityFiles); err != nil {
+		return err
+	}
+	if t.CertificateFiles, err = files("CertificateFile", s.certificateFiles); err != nil {
+		return err
+	}
+	if agent := s.identityAgent; agent != "" && t.AgentSocket == "" {
+		switch {
+		case strings.EqualFold(agent, "none"):
+		case agent == "SSH_AUTH_SOCK":
+			t.AgentSocket = os.Getenv("SSH_AUTH_SOCK")
+		default:
+			one, err := files("IdentityAgent", []string{agent})
+			if err != nil {
+				return err
+			}
+			t.AgentSocket = one[0]
+		}
+	}
+	return o.fillDefaults(t, s, files)
+}
+
+// fillDefaults adds the known_hosts files, and what ssh itself takes where an
+// ssh_config says nothing.
+func (o Options) fillDefaults(t *Target, s *settings, files func(string, []string) ([]string, error)) error {
+	var err error
+	switch {
+	case len(o.KnownHosts) > 0:
+		t.KnownHosts = o.KnownHosts
+	case s.userKnownHostsSet:
+		var named []string
+		for _, f := range s.userKnownHosts {
+			if !strings.EqualFold(f, "none") {
+				named = append(named, f)
+			}
+		}
+		if t.KnownHosts, err = files("UserKnownHostsFile", named); err != nil {
+			return err
+		}
+	case o.ConfigFile != "" && o.Home != "":
+		t.KnownHosts = []string{filepath.Join(o.Home, ".ssh/known_hosts"), filepath.Join(o.Home, ".ssh/known_hosts2"), "/etc/ssh/ssh_known_hosts"}
+	}
+	if o.ConfigFile != "" && o.Home != "" && len(t.IdentityFiles) == 0 && !s.identityFilesNone && len(t.Key) == 0 && t.KeyFile == "" {
+		for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
+			if f := filepath.Join(o.Home, ".ssh", name); exists(f) {
+				t.IdentityFiles = append(t.IdentityFiles, f)
+			}
+		}
+	}
+	return nil
+}

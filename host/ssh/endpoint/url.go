@@ -1,0 +1,198 @@
+// Package endpoint turns ssh://user@host[:port]/path, with an ssh_config where one
+// is named, into a Target: who to dial, as whom, with which keys, by which jumps,
+// pinned to which host keys. It reads files and asks an agent; it dials no machine,
+// except for Scan.
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// URL is a parsed endpoint, nothing looked up yet.
+type URL struct {
+	User   string // empty where the URL has none
+	Host   string // a name, an alias of ssh_config or an address without brackets
+	Port   int    // 0 where the URL has none
+	Socket string // absolute path on the machine
+}
+
+// String is the URL as Parse takes it.
+func (u URL) String() string {
+	host := u.Host
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if u.User != "" {
+		host = u.User + "@" + host
+	}
+	if u.Port != 0 {
+		host += ":" + strconv.Itoa(u.Port)
+	}
+	return "ssh://" + host + u.Socket
+}
+
+// maxSocket is what sun_path of Linux holds, without its final zero.
+const maxSocket = 107
+
+// Parse reads ssh://[user@]host[:port]/absolute/socket/path. It never repeats what
+// may be a password in its errors.
+func Parse(raw string) (URL, error) {
+	rest, err := cutScheme(raw)
+	if err != nil {
+		return URL{}, err
+	}
+	authority, socket := rest, ""
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		authority, socket = rest[:i], rest[i:]
+	}
+	u, err := parseAuthority(authority)
+	if err != nil {
+		return URL{}, err
+	}
+	if err := checkSocket(socket, u.Host); err != nil {
+		return URL{}, err
+	}
+	u.Socket = socket
+	return u, nil
+}
+
+func cutScheme(raw string) (string, error) {
+	scheme, rest, found := strings.Cut(raw, "://")
+	if !found {
+		return "", errors.New("the endpoint has no scheme: write ssh://user@host/path/of/the.sock")
+	}
+	if scheme != "ssh" {
+		// What is before :// may be anything, a password too, if it is no scheme.
+		if !plain(scheme, "+") {
+			scheme = "what stands there"
+		}
+		return "", fmt.Errorf("the endpoint's scheme is %s: this kind of machine is reached by ssh://", scheme)
+	}
+	return rest, nil
+}
+
+// parseAuthority reads [user@]host[:port], as of a URL or of ProxyJump.
+func parseAuthority(s string) (URL, error) {
+	var u URL
+	host := s
+	if i := strings.LastIndexByte(s, '@'); i >= 0 {
+		u.User, host = s[:i], s[i+1:]
+		if strings.Contains(u.User, ":") {
+			return URL{}, errors.New("the endpoint has a password in it: take it out and log in by a key")
+		}
+		if err := checkUser(u.User); err != nil {
+			return URL{}, err
+		}
+	}
+	var port string
+	var hasPort bool
+	if bracketed, ok := strings.CutPrefix(host, "["); ok {
+		inside, after, found := strings.Cut(bracketed, "]")
+		if a, err := netip.ParseAddr(inside); !found || err != nil || !a.Is6() {
+			return URL{}, errors.New("the endpoint's host starts with [ but is no IPv6 address in brackets, such as [fd00::7]")
+		}
+		host = inside
+		if after != "" {
+			if port, hasPort = strings.CutPrefix(after, ":"); !hasPort {
+				return URL{}, fmt.Errorf("the endpoint has something other than :port after [%s]", inside)
+			}
+		}
+	} else {
+		if host, port, hasPort = strings.Cut(host, ":"); strings.Contains(port, ":") {
+			return URL{}, errors.New("the endpoint's host has several colons: put an IPv6 address in brackets, such as [fd00::7]")
+		}
+		if host == "" {
+			return URL{}, errors.New("the endpoint has no host: write ssh://user@host/path/of/the.sock")
+		}
+		if !plain(host, "_-") || host[0] == '-' {
+			return URL{}, fmt.Errorf("the endpoint's host %q is neither a name nor an address", host)
+		}
+	}
+	u.Host = host
+	if hasPort {
+		n, err := parsePort(port)
+		if err != nil {
+			return URL{}, fmt.Errorf("the endpoint of %s: %w", host, err)
+		}
+		u.Port = n
+	}
+	return u, nil
+}
+
+func parsePort(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil || n < 1 || n > 65535 || s[0] == '0' {
+		return 0, fmt.Errorf("port %q is not a number from 1 to 65535", s)
+	}
+	return int(n), nil
+}
+
+// checkUser refuses what no account is called, and what a URL would escape.
+func checkUser(user string) error {
+	if user == "" {
+		return errors.New("the endpoint has an @ but no user before it")
+	}
+	for _, r := range user {
+		if r <= ' ' || r == 0x7f || strings.ContainsRune(`%?#"'\/`+"`", r) {
+			return fmt.Errorf("the endpoint's user has the character %q in it, which is not taken", r)
+		}
+	}
+	if user[0] == '-' {
+		return errors.New("the endpoint's user starts with a dash, which is not taken")
+	}
+	return nil
+}
+
+func checkSocket(socket, host string) error {
+	switch {
+	case socket == "" || socket == "/":
+		return fmt.Errorf("the endpoint of %s names no socket: write its absolute path after the host, such as ssh://user@%s/run/containerd/containerd.sock", host, host)
+	case strings.ContainsAny(socket, "%?#\x00\n\r"):
+		return fmt.Errorf("the endpoint of %s has one of %%, ? and # in the path of the socket: the path is taken as it stands, without escapes and queries", host)
+	case path.Clean(socket) != socket:
+		return fmt.Errorf("the endpoint of %s has the path %q: write it as %q", host, socket, path.Clean(socket))
+	case len(socket) > maxSocket:
+		return fmt.Errorf("the endpoint of %s has a path of %d bytes: a socket's is at most %d", host, len(socket), maxSocket)
+	}
+	return nil
+}
+
+// plain is true of letters, digits, dots and what else lists.
+func plain(s, also string) bool {
+	for _, r := range s {
+		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || strings.ContainsRune(also, r)) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// parseJumps reads the value of ProxyJump: [user@]host[:port] or ssh://…, comma
+// separated, the first to be dialled first; none for "none".
+func parseJumps(s string) ([]URL, error) {
+	if strings.EqualFold(s, "none") {
+		return nil, nil
+	}
+	var jumps []URL
+	for _, one := range strings.Split(s, ",") {
+		one = strings.TrimSpace(one)
+		if strings.Contains(one, "://") {
+			rest, err := cutScheme(one)
+			if err != nil {
+				return nil, fmt.Errorf("jump: %w", err)
+			}
+			one = strings.TrimSuffix(rest, "/")
+		}
+		u, err := parseAuthority(one)
+		if err != nil {
+			return nil, fmt.Errorf("jump: %w", err)
+		}
+		jumps = append(jumps, u)
+	}
+	return jumps, nil
+}
