@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
 const defaultEndpoint = "unix:///run/containerd/containerd.sock"
@@ -17,6 +19,9 @@ func setDefaults(c *BowlineConfiguration) {
 	for i := range c.Hosts {
 		h := &c.Hosts[i]
 		orDefault(&h.Name, h.NodeName)
+		if u, err := endpoint.Parse(h.Endpoint); err == nil && h.Far() {
+			orDefault(&h.Name, u.Host)
+		}
 		orDefault(&h.Name, "local")
 		orDefault(&h.Endpoint, defaultEndpoint)
 		if path.IsAbs(h.Endpoint) {
@@ -25,7 +30,10 @@ func setDefaults(c *BowlineConfiguration) {
 		orDefault(&h.Kubeconfig, c.Kubeconfig)
 		orDefault(&h.RootDirectory, "/var/lib/kubelet")
 		orDefault(&h.Server.Address, "0.0.0.0")
-		orDefault(&h.Server.Port, 10250)
+		if !h.Far() {
+			orDefault(&h.Server.Port, 10250)
+		}
+		orDuration(&h.LinkGrace, 40*time.Second)
 		setNodeDefaults(&h.NodeSettings)
 	}
 }
@@ -79,6 +87,12 @@ func (c *BowlineConfiguration) resolvePaths(dir string) {
 		abs(&h.Kubeconfig)
 		abs(&h.Server.TLSCertFile)
 		abs(&h.Server.TLSPrivateKeyFile)
+		for _, file := range []*string{&h.SSH.IdentityFile, &h.SSH.CertificateFile, &h.SSH.PassphraseFile, &h.SSH.AgentSocket, &h.SSH.ConfigFile} {
+			abs(file)
+		}
+		for j := range h.SSH.KnownHosts {
+			abs(&h.SSH.KnownHosts[j])
+		}
 		abs(&h.Authentication.X509.ClientCAFile)
 	}
 }
@@ -99,5 +113,13 @@ func mergeTaints(all, own []v1.Taint) []v1.Taint {
 	return append(out, own...)
 }
 
+// Far tells whether the machine is another than this one.
+func (h *Host) Far() bool { return strings.HasPrefix(h.Endpoint, "ssh://") }
+
 // SocketPath is the endpoint's path on the machine.
-func (h *Host) SocketPath() string { return strings.TrimPrefix(h.Endpoint, "unix://") }
+func (h *Host) SocketPath() string {
+	if u, err := endpoint.Parse(h.Endpoint); err == nil && h.Far() {
+		return u.Socket
+	}
+	return strings.TrimPrefix(h.Endpoint, "unix://")
+}

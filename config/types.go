@@ -35,11 +35,19 @@ type BowlineConfiguration struct {
 // Host is one machine and the node that it becomes. After Load its NodeSettings
 // are complete: the host's value, else the configuration's, else the default.
 type Host struct {
-	// Name is how logs and messages call the host; NodeName, else "local", by default.
+	// Name is how logs and messages call the host; NodeName, else the host that
+	// Endpoint names, else "local", by default.
 	Name string `json:"name,omitempty"`
-	// Endpoint is the CRI socket: unix:///path or a bare absolute path;
+	// Endpoint is the CRI socket: unix:///path or a bare absolute path on this
+	// machine, ssh://user@host[:port]/path on a far one;
 	// unix:///run/containerd/containerd.sock by default. Load makes it a URL.
 	Endpoint string `json:"endpoint,omitempty"`
+	// SSH is how to log in where Endpoint is ssh://.
+	SSH SSH `json:"ssh,omitempty"`
+	// LinkGrace is how long the link to a far machine may be down before its node
+	// turns NotReady; 40s by default, as a kubelet's silence would. While the link
+	// is down the node takes no new pods.
+	LinkGrace metav1.Duration `json:"linkGrace,omitempty"`
 	// NodeName is the name of the Node; the machine's host name in lower case if empty.
 	NodeName string `json:"nodeName,omitempty"`
 	// Kubeconfig replaces the configuration's.
@@ -49,8 +57,9 @@ type Host struct {
 	// Taints are set on the Node when it registers. After Load they include
 	// RegisterWithTaints; of two with one key and effect the host's stands.
 	Taints []v1.Taint `json:"taints,omitempty"`
-	// NodeIP is the node's address, or an IPv4 and an IPv6 address with a comma
-	// between; found on the machine if empty.
+	// NodeIP is the machine's address, or an IPv4 and an IPv6 address with a comma
+	// between; found on the machine if empty. It is hostIP and the address of pods on
+	// the host's network, and of the node itself where the machine is not far.
 	NodeIP string `json:"nodeIP,omitempty"`
 	// RootDirectory holds pods' volumes on the machine; /var/lib/kubelet by default.
 	RootDirectory string `json:"rootDirectory,omitempty"`
@@ -63,12 +72,38 @@ type Host struct {
 	NodeSettings `json:",inline"`
 }
 
+// SSH logs in to a far machine. Paths are of files of this process; they are read
+// anew for each connection.
+type SSH struct {
+	// IdentityFile is a private key; CertificateFile an OpenSSH user certificate for
+	// it, IdentityFile-cert.pub by default; PassphraseFile what decrypts it.
+	IdentityFile    string `json:"identityFile,omitempty"`
+	CertificateFile string `json:"certificateFile,omitempty"`
+	PassphraseFile  string `json:"passphraseFile,omitempty"`
+	// AgentSocket is the socket of an ssh-agent, whose keys are offered as well.
+	AgentSocket string `json:"agentSocket,omitempty"`
+	// HostKeys pin the machine's host keys, "ssh-ed25519 AAAA…" or "SHA256:…";
+	// KnownHosts are known_hosts files. A key that either knows is taken, no other.
+	HostKeys   []string `json:"hostKeys,omitempty"`
+	KnownHosts []string `json:"knownHosts,omitempty"`
+	// ConfigFile is an ssh_config, of which HostName, User, Port, IdentityFile,
+	// CertificateFile, ProxyJump and the like are honoured; none by default.
+	ConfigFile string `json:"configFile,omitempty"`
+	// ProxyJump is the way to the machine, [user@]host[:port] with commas between.
+	ProxyJump string `json:"proxyJump,omitempty"`
+}
+
 // Server is where the API server reaches the node.
 type Server struct {
 	// Address to listen on; 0.0.0.0 by default.
 	Address string `json:"address,omitempty"`
-	// Port to listen on; 10250 by default.
+	// Port to listen on; 10250 by default, and any free one where the machine is far:
+	// many far machines have one process.
 	Port int32 `json:"port,omitempty"`
+	// PublishedAddress is the address by which the API server reaches this process,
+	// where the machine is far; Address, or else the one with this machine's default
+	// route, by default.
+	PublishedAddress string `json:"publishedAddress,omitempty"`
 	// TLSCertFile and TLSPrivateKeyFile are given together; a certificate of its
 	// own signing serves where neither is.
 	TLSCertFile       string `json:"tlsCertFile,omitempty"`

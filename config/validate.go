@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
 // validate lists every mistake of a configuration with its defaults set.
@@ -42,6 +45,7 @@ func validate(c *BowlineConfiguration) field.ErrorList {
 
 func validateHost(p *field.Path, h *Host) field.ErrorList {
 	errs := validateEndpoint(p.Child("endpoint"), h.Endpoint)
+	errs = append(errs, validateSSH(p, h)...)
 	if h.NodeName != "" {
 		errs = append(errs, sayings(p.Child("nodeName"), h.NodeName, validation.IsDNS1123Subdomain(h.NodeName))...)
 	}
@@ -62,8 +66,10 @@ func validateHost(p *field.Path, h *Host) field.ErrorList {
 	if _, err := netip.ParseAddr(h.Server.Address); err != nil {
 		errs = append(errs, field.Invalid(s.Child("address"), h.Server.Address, "not an IP address"))
 	}
-	for _, msg := range validation.IsValidPortNum(int(h.Server.Port)) {
-		errs = append(errs, field.Invalid(s.Child("port"), h.Server.Port, msg))
+	if h.Server.Port != 0 || !h.Far() {
+		for _, msg := range validation.IsValidPortNum(int(h.Server.Port)) {
+			errs = append(errs, field.Invalid(s.Child("port"), h.Server.Port, msg))
+		}
 	}
 	switch {
 	case h.Server.TLSCertFile != "" && h.Server.TLSPrivateKeyFile == "":
@@ -74,21 +80,65 @@ func validateHost(p *field.Path, h *Host) field.ErrorList {
 	return errs
 }
 
-// validateEndpoint takes unix sockets: the one scheme that names a CRI runtime.
-func validateEndpoint(p *field.Path, endpoint string) field.ErrorList {
-	const want = "schemes are: unix; write unix:///run/containerd/containerd.sock or the bare path"
-	u, err := url.Parse(endpoint)
+// validateSSH: what is said of a far machine is said of none that is not far.
+func validateSSH(p *field.Path, h *Host) field.ErrorList {
+	var errs field.ErrorList
+	if h.LinkGrace.Duration < time.Second {
+		errs = append(errs, field.Invalid(p.Child("linkGrace"), h.LinkGrace.Duration.String(), "at least 1s"))
+	}
+	published := p.Child("server", "publishedAddress")
+	if a := h.Server.PublishedAddress; a != "" {
+		if ip, err := netip.ParseAddr(a); err != nil || ip.IsUnspecified() || ip.IsMulticast() {
+			errs = append(errs, field.Invalid(published, a, "not an IP address that others could reach"))
+		}
+	}
+	if h.Far() {
+		return append(errs, validateHostKeys(p.Child("ssh"), &h.SSH)...)
+	}
+	if !reflect.DeepEqual(h.SSH, SSH{}) {
+		errs = append(errs, field.Forbidden(p.Child("ssh"), "the endpoint is not ssh://"))
+	}
+	if h.Server.PublishedAddress != "" {
+		errs = append(errs, field.Forbidden(published, "the machine is not far: nodeIP is the node's address"))
+	}
+	return errs
+}
+
+func validateHostKeys(p *field.Path, s *SSH) field.ErrorList {
+	if len(s.HostKeys) == 0 && len(s.KnownHosts) == 0 && s.ConfigFile == "" {
+		return field.ErrorList{field.Required(p.Child("hostKeys"), "pin the machine's host keys here, or name knownHosts; \"bowline host scan\" prints what to pin")}
+	}
+	var errs field.ErrorList
+	for i, key := range s.HostKeys {
+		if err := endpoint.CheckHostKey(key); err != nil {
+			errs = append(errs, field.Invalid(p.Child("hostKeys").Index(i), key, err.Error()))
+		}
+	}
+	return errs
+}
+
+// validateEndpoint takes unix sockets, of this machine or of one over SSH.
+func validateEndpoint(p *field.Path, raw string) field.ErrorList {
+	const want = "schemes are: unix, ssh; write unix:///run/containerd/containerd.sock, the bare path, or ssh://root@worker/run/containerd/containerd.sock"
+	if strings.HasPrefix(raw, "ssh://") {
+		u, err := endpoint.Parse(raw)
+		if err != nil {
+			return field.ErrorList{field.Invalid(p, raw, err.Error())}
+		}
+		return machinePath(p, u.Socket)
+	}
+	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
-		return field.ErrorList{field.Invalid(p, endpoint, "not a URL; "+want)}
+		return field.ErrorList{field.Invalid(p, raw, "not a URL; "+want)}
 	case u.Scheme == "":
-		return field.ErrorList{field.Invalid(p, endpoint, "neither a URL nor an absolute path; "+want)}
+		return field.ErrorList{field.Invalid(p, raw, "neither a URL nor an absolute path; "+want)}
 	case u.Scheme != "unix":
-		return field.ErrorList{field.Invalid(p, endpoint, fmt.Sprintf("the scheme is %q; %s", u.Scheme, want))}
-	case u.Host != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.ContainsAny(endpoint, "%?#"):
-		return field.ErrorList{field.Invalid(p, endpoint, "only a path follows unix://, so with three slashes; "+want)}
+		return field.ErrorList{field.Invalid(p, raw, fmt.Sprintf("the scheme is %q; %s", u.Scheme, want))}
+	case u.Host != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.ContainsAny(raw, "%?#"):
+		return field.ErrorList{field.Invalid(p, raw, "only a path follows unix://, so with three slashes; "+want)}
 	case len(u.Path) > 107:
-		return field.ErrorList{field.Invalid(p, endpoint, "a unix socket's path has at most 107 bytes")}
+		return field.ErrorList{field.Invalid(p, raw, "a unix socket's path has at most 107 bytes")}
 	}
 	return machinePath(p, u.Path)
 }
@@ -150,16 +200,26 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 // validateDistinct: two hosts that are one machine, or one node, would fight.
 func validateDistinct(p *field.Path, hosts []Host) field.ErrorList {
 	var errs field.ErrorList
-	for name, value := range map[string]func(*Host) string{
-		"name":          func(h *Host) string { return h.Name },
-		"endpoint":      func(h *Host) string { return h.Endpoint },
-		"nodeName":      func(h *Host) string { return h.NodeName },
-		"rootDirectory": func(h *Host) string { return h.RootDirectory },
-		"server.port":   func(h *Host) string { return fmt.Sprintf("%s:%d", h.Server.Address, h.Server.Port) },
+	always := func(value func(*Host) string) func(*Host) (string, bool) {
+		return func(h *Host) (string, bool) { return value(h), true }
+	}
+	// The values, and whether they may not be another host's as well.
+	for name, value := range map[string]func(*Host) (string, bool){
+		"name":     always(func(h *Host) string { return h.Name }),
+		"endpoint": always(func(h *Host) string { return h.Endpoint }),
+		// A far machine has a host name and a root directory of its own.
+		"nodeName":      func(h *Host) (string, bool) { return h.NodeName, !h.Far() || h.NodeName != "" },
+		"rootDirectory": func(h *Host) (string, bool) { return h.RootDirectory, !h.Far() },
+		"server.port": func(h *Host) (string, bool) {
+			return fmt.Sprintf("%s:%d", h.Server.Address, h.Server.Port), h.Server.Port != 0
+		},
 	} {
 		seen := map[string]bool{}
 		for i := range hosts {
-			v := value(&hosts[i])
+			v, counts := value(&hosts[i])
+			if !counts {
+				continue
+			}
 			if seen[v] {
 				at := p.Index(i)
 				for n := range strings.SplitSeq(name, ".") {
