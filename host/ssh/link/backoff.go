@@ -1,0 +1,72 @@
+package link
+
+import (
+	"errors"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+)
+
+const (
+	minDelay   = time.Second
+	maxDelay   = 30 * time.Second
+	earlyDelay = 5 * time.Second // at most, for as long as the outage is an early one
+	early      = time.Minute
+
+	// A login that is refused is not tried often: sshd since 9.8 shuts out a source
+	// whose logins fail (PerSourcePenalties), our good ones included.
+	minAuthDelay = 10 * time.Second
+	maxAuthDelay = 5 * time.Minute
+
+	// stable is how long a connection must have been up to clear the failures
+	// before it: one that ends at once, again and again, is a failure too.
+	stable = 10 * time.Second
+)
+
+// backoff decides when to try next. It is a value without a clock.
+type backoff struct {
+	began    time.Time // of the outage; zero while there is none
+	failures int       // of the network since then
+	refused  int       // logins refused since then
+}
+
+// fail counts an attempt, or a connection that did not last, and returns how long
+// to wait before the next one. random is in [0,1).
+func (b *backoff) fail(now time.Time, err error, random float64) time.Duration {
+	if b.began.IsZero() {
+		b.began = now
+	}
+	var auth *endpoint.AuthError
+	var key *endpoint.HostKeyError
+	delay := time.Duration(0)
+	if errors.As(err, &auth) || errors.As(err, &key) {
+		b.refused++
+		delay = double(minAuthDelay, b.refused, maxAuthDelay)
+	} else {
+		b.failures++
+		delay = double(minDelay, b.failures, maxDelay)
+		if now.Sub(b.began) < early {
+			delay = min(delay, earlyDelay)
+		}
+	}
+	// Up to a fifth less, so that nodes behind one jump do not come at once.
+	return max(delay-time.Duration(random*float64(delay)/5), minDelay)
+}
+
+// lost counts the end of a connection that was up for so long, and returns how
+// long to wait before the next attempt.
+func (b *backoff) lost(now time.Time, up time.Duration, err error, random float64) time.Duration {
+	if up < stable {
+		return b.fail(now, err, random)
+	}
+	*b = backoff{began: now}
+	return time.Duration(random * float64(minDelay) / 2)
+}
+
+// double is first, doubled n-1 times, at most limit.
+func double(first time.Duration, n int, limit time.Duration) time.Duration {
+	for ; n > 1 && first < limit; n-- {
+		first *= 2
+	}
+	return min(first, limit)
+}

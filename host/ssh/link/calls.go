@@ -1,0 +1,173 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+var errCut = errors.New("the connection was cut")
+
+// Start starts a command line of the login shell, on the control connection.
+func (l *Link) Start(ctx context.Context, command string) (Session, error) {
+	return l.session(ctx, l.control, "ssh/Start", "exec", command)
+}
+
+// Subsystem starts a subsystem of sshd ("sftp"), on the bulk connection.
+func (l *Link) Subsystem(ctx context.Context, name string) (Session, error) {
+	return l.session(ctx, l.bulk, "ssh/Subsystem", "subsystem", name)
+}
+
+// Dial opens a connection from the machine, on the control connection: network
+// "unix" or "tcp". It has deadlines, and half-close by CloseWrite. What the machine
+// answers satisfies errors.Is with syscall.ECONNREFUSED and the like where sshd
+// tells; of a socket it never does.
+func (l *Link) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return l.dialOn(ctx, l.control, network, address)
+}
+
+// DialBulk is Dial on the bulk connection.
+func (l *Link) DialBulk(ctx context.Context, network, address string) (net.Conn, error) {
+	return l.dialOn(ctx, l.bulk, network, address)
+}
+
+func (l *Link) dialOn(ctx context.Context, n *lane, network, address string) (net.Conn, error) {
+	if err := checkAddress(network, address); err != nil {
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	object := fmt.Sprintf("dial %s %s at %s", network, address, l.target.Address)
+	return call(ctx, n, "ssh/Dial", network, object, func(ctx context.Context, c *connection) (net.Conn, error) {
+		raw, err := waitFor(ctx, func() (net.Conn, error) { return c.client.Dial(network, address) }, drop[net.Conn])
+		if err != nil {
+			return nil, err
+		}
+		return newConn(raw, c.readEnded, c.writeEnded), nil
+	})
+}
+
+// Listen listens on the machine by a reverse forward: network "unix" or "tcp". The
+// listener ends with the control connection: Accept then returns an error that
+// wraps host.ErrUnreachable. After Close it is net.ErrClosed.
+func (l *Link) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	if err := checkAddress(network, address); err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	object := fmt.Sprintf("listen on %s %s at %s", network, address, l.target.Address)
+	return call(ctx, l.control, "ssh/Listen", network, object, func(ctx context.Context, c *connection) (net.Listener, error) {
+		raw, err := request(ctx, c, func() (net.Listener, error) { return c.client.Listen(network, address) },
+			func(ln net.Listener) { c.closeListener(ln) })
+		if err != nil {
+			return nil, err
+		}
+		return newListener(c, raw), nil
+	})
+}
+
+func drop[T io.Closer](c T) { c.Close() }
+
+// call gets the connection and makes a call on it, under the hook, with a deadline
+// where ctx has none. Its errors say what was called, and whether it was answered.
+func call[T io.Closer](ctx context.Context, n *lane, label, what, object string, do func(context.Context, *connection) (T, error)) (T, error) {
+	var value, none T
+	made := false
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, n.link.limits.call)
+		defer cancel()
+	}
+	err := n.link.hook.Do(ctx, label, func(ctx context.Context) error {
+		c, err := n.get(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", object, err)
+		}
+		v, err := do(ctx, c)
+		if err == nil {
+			value, made = v, true
+			return nil
+		}
+		return c.explain(ctx, what, object, err)
+	})
+	if err == nil && !made {
+		err = fmt.Errorf("%s: no call was made: %w", object, host.ErrUnreachable)
+	}
+	if err != nil {
+		if made { // the hook's own error
+			value.Close()
+		}
+		return none, err
+	}
+	return value, nil
+}
+
+// explain tells answers of the machine from the failures of the link.
+func (c *connection) explain(ctx context.Context, what, object string, err error) error {
+	var refused *ssh.OpenChannelError
+	var answer *answerError
+	switch {
+	case errors.As(err, &refused):
+		return refusal(what, object, refused)
+	case errors.As(err, &answer):
+		return fmt.Errorf("%s: %w", object, answer)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", object, unanswered(ctx, c.address))
+	case c.isBroken() || errors.Is(err, io.EOF):
+		return fmt.Errorf("%s: %w", object, &DownError{Address: c.address, Cause: errCut})
+	}
+	if hint := forwardHints[err.Error()]; hint != "" {
+		return &answerError{text: object + ": " + hint, channel: err}
+	}
+	return &answerError{text: object + ": " + err.Error(), channel: err}
+}
+
+// forwardHints are what a refused reverse forward may mean; sshd says nothing more.
+var forwardHints = map[string]string{
+	"ssh: tcpip-forward request denied by peer":                   "refused: the port is taken, or sshd_config has neither AllowTcpForwarding yes nor, for an address other than loopback, GatewayPorts clientspecified",
+	"ssh: streamlocal-forward@openssh.com request denied by peer": "refused: the file exists already, its directory does not, or sshd_config has no AllowStreamLocalForwarding yes",
+}
+
+func (c *connection) isBroken() bool { return c.top.broken.Load() || closedNow(c.ended) }
+
+// readEnded is the error of a read that ended: an end of the link is no end of a
+// stream. The socket has failed by then, but for a DISCONNECT message of sshd,
+// which may come a moment before its end.
+func (c *connection) readEnded(err error) error {
+	if c.isBroken() {
+		return &DownError{Address: c.address, Cause: errCut}
+	}
+	return err
+}
+
+// writeEnded is the error of a write: x/crypto/ssh says EOF where the other side
+// has closed the channel.
+func (c *connection) writeEnded(err error) error {
+	if c.isBroken() {
+		return &DownError{Address: c.address, Cause: errCut}
+	}
+	if errors.Is(err, io.EOF) {
+		return syscall.EPIPE
+	}
+	return err
+}
+
+func checkAddress(network, address string) error {
+	switch network {
+	case "unix":
+		if len(address) == 0 || address[0] != '/' {
+			return fmt.Errorf("unix address %q is not an absolute path", address)
+		}
+	case "tcp":
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return fmt.Errorf("tcp address: %w", err)
+		}
+	default:
+		return fmt.Errorf("network %q is neither unix nor tcp", network)
+	}
+	return nil
+}

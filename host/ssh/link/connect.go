@@ -1,0 +1,259 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+)
+
+// connection is one SSH connection to the machine, jumps included.
+type connection struct {
+	client  *ssh.Client
+	top     *socket // of the machine itself
+	hops    []*hop  // all that must be closed, the first dialled first
+	limits  *limits
+	address string
+
+	// globals holds one token: global requests go one after the other, and waiting
+	// for the turn is given up with the context, which a mutex would not.
+	globals chan struct{}
+	ended   chan struct{} // closed once the connection is over
+}
+
+type hop struct {
+	socket *socket
+	client *ssh.Client
+}
+
+// connect makes a connection: through each jump, then to the machine. It returns
+// within the timeouts of l for each hop, and at once when ctx ends.
+func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, memory map[string][]string) (_ *connection, err error) {
+	c := &connection{limits: l, address: t.Address, globals: make(chan struct{}, 1), ended: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			c.closeHops()
+		}
+	}()
+	for i := range t.Jumps {
+		jump := &t.Jumps[i]
+		if err := c.addHop(ctx, jump, dial, memory); err != nil {
+			return nil, fmt.Errorf("jump %s: %w", jump.Address, err)
+		}
+		through := c.hops[i].client
+		dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			raw, err := waitFor(ctx, func() (net.Conn, error) { return through.Dial(network, address) }, func(c net.Conn) { c.Close() })
+			var refused *ssh.OpenChannelError
+			if errors.As(err, &refused) {
+				return nil, refusal("tcp", "dial "+address+" from there", refused)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("dial %s from there: %w", address, err)
+			}
+			same := func(err error) error { return err }
+			return newConn(raw, same, same), nil
+		}
+	}
+	if err := c.addHop(ctx, t, dial, memory); err != nil {
+		return nil, err
+	}
+	last := c.hops[len(c.hops)-1]
+	c.client, c.top = last.client, last.socket
+	go func() {
+		c.client.Wait()
+		// What is still up below it is of no use any more.
+		c.closeHops()
+		for _, h := range c.hops {
+			h.client.Wait()
+		}
+		close(c.ended)
+	}()
+	return c, nil
+}
+
+// addHop dials and logs in to t. memory keeps, by address, which types of host keys
+// not to ask for, so that finding that out costs no connections the next time.
+func (c *connection) addHop(ctx context.Context, t *endpoint.Target, dial dialFunc, memory map[string][]string) error {
+	for {
+		err := c.login(ctx, t, dial, memory)
+		var again *otherTypes
+		if !errors.As(err, &again) {
+			return err
+		}
+		memory[t.Address] = again.without
+	}
+}
+
+// otherTypes asks for another try, without some types of host keys.
+type otherTypes struct{ without []string }
+
+func (*otherTypes) Error() string { return "another type of host key is pinned" }
+
+func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFunc, memory map[string][]string) error {
+	without := memory[t.Address]
+	auth, err := t.Client(ctx, without...)
+	if err != nil {
+		return err
+	}
+	defer auth.Close()
+	dialCtx, cancel := context.WithTimeout(ctx, c.limits.dial)
+	raw, err := dial(dialCtx, "tcp", t.Address)
+	cancel()
+	if err != nil {
+		if ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)) {
+			err = fmt.Errorf("dial %s: no answer within %d s: %w", t.Address, c.limits.dial/time.Second, os.ErrDeadlineExceeded)
+		}
+		return err
+	}
+	s := newSocket(raw, c.limits.write)
+	// The deadline is the socket's own: a write of the handshake sets another.
+	timeout := time.AfterFunc(c.limits.handshake, func() { s.Close() })
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	conn, channels, requests, err := ssh.NewClientConn(s, t.HostKeyName, auth.Config)
+	inTime, wanted := timeout.Stop(), stop()
+	if err == nil && inTime && wanted {
+		c.hops = append(c.hops, &hop{s, ssh.NewClient(conn, channels, requests)})
+		return nil
+	}
+	s.Close()
+	switch {
+	case err == nil:
+		conn.Close()
+		err = errors.New("the login was given up")
+	case !wanted:
+	default:
+		explained := auth.Explain(err)
+		if types := auth.HostKeyTypes(explained, without); types != nil {
+			return &otherTypes{types}
+		}
+		delete(memory, t.Address)
+		if err = explained; errors.Is(err, io.EOF) {
+			err = fmt.Errorf("%s ended the connection before the login (sshd does so to a source that failed often, and above MaxStartups): %w", t.Address, io.EOF)
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if !inTime {
+		return fmt.Errorf("login to %s: no answer within %d s: %w", t.Address, c.limits.handshake/time.Second, os.ErrDeadlineExceeded)
+	}
+	return err
+}
+
+// closeHops closes the machine's socket, then those that carry it. It does not wait.
+func (c *connection) closeHops() {
+	for i := len(c.hops) - 1; i >= 0; i-- {
+		c.hops[i].socket.Close()
+	}
+}
+
+// waitFor runs a call that knows no context. When ctx ends first, the call goes on
+// until its connection does, and what it still brings is dropped.
+func waitFor[T any](ctx context.Context, call func() (T, error), drop func(T)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	var none T
+	done := make(chan result)
+	go func() {
+		v, err := call()
+		select {
+		case done <- result{v, err}:
+		case <-ctx.Done():
+			if err == nil {
+				drop(v)
+			}
+		}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	}
+}
+
+// request sends a global request when it is its turn, and waits for the answer.
+func request[T any](ctx context.Context, c *connection, call func() (T, error), drop func(T)) (T, error) {
+	var none T
+	select {
+	case c.globals <- struct{}{}:
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	case <-c.ended:
+		return none, io.EOF
+	}
+	return waitFor(ctx, func() (T, error) {
+		defer func() { <-c.globals }()
+		return call()
+	}, drop)
+}
+
+// watch sends keepalives until the connection ends or nothing has come from the
+// machine for long enough, whatever it was: a busy link is a live one. pinged gets
+// the round trip of each keepalive. It returns why the connection ended, which is
+// closed then and over.
+func (c *connection) watch(ctx context.Context, ping func(context.Context, func(context.Context) error) error, pinged func(time.Duration)) error {
+	tick := time.NewTicker(c.limits.interval)
+	defer tick.Stop()
+	judge := time.NewTimer(c.limits.silence)
+	defer judge.Stop()
+	pings, cancel := context.WithCancel(ctx)
+	answered := make(chan struct{}, 1)
+	pending := false
+	var err error
+	for err == nil {
+		select {
+		case <-tick.C:
+			if pending {
+				continue
+			}
+			pending = true
+			go func() {
+				defer func() { answered <- struct{}{} }()
+				began := time.Now()
+				if err := ping(pings, func(ctx context.Context) error {
+					_, err := request(ctx, c, func() (bool, error) {
+						// Any answer will do; OpenSSH says no to it.
+						_, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil)
+						return true, err
+					}, func(bool) {})
+					return err
+				}); err == nil {
+					pinged(time.Since(began))
+				}
+			}()
+		case <-answered:
+			pending = false
+		case <-judge.C:
+			quiet := c.top.silence(time.Now())
+			if quiet >= c.limits.silence {
+				err = &silentError{quiet}
+				break
+			}
+			judge.Reset(c.limits.silence - quiet)
+		case <-c.ended:
+			err = c.client.Wait()
+			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+				err = errCut
+			}
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	c.closeHops()
+	cancel()
+	if pending {
+		<-answered
+	}
+	<-c.ended
+	return err
+}

@@ -1,0 +1,139 @@
+package link
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// program is a Session: a channel of type session with a program behind it.
+type program struct {
+	channel        ssh.Channel
+	stdin          *writer
+	stdout, stderr *reader
+	closed         chan struct{}
+	once           sync.Once
+
+	done chan struct{} // closed when the channel is over; code and err are set
+	code int
+	err  error
+}
+
+// session opens a channel and asks for kind ("exec", "subsystem") of name.
+func (l *Link) session(ctx context.Context, n *lane, label, kind, name string) (Session, error) {
+	object := fmt.Sprintf("%s at %s", kind, l.target.Address)
+	if kind == "subsystem" {
+		object = fmt.Sprintf("subsystem %s at %s", name, l.target.Address)
+	}
+	return call(ctx, n, label, "session", object, func(ctx context.Context, c *connection) (Session, error) {
+		return waitFor(ctx, func() (Session, error) {
+			channel, requests, err := c.client.OpenChannel("session", nil)
+			if err != nil {
+				return nil, err
+			}
+			p := c.newProgram(channel)
+			go p.serve(c, requests)
+			ok, err := channel.SendRequest(kind, true, ssh.Marshal(struct{ Name string }{name}))
+			if err != nil || !ok {
+				p.Close()
+			}
+			if err == nil && !ok {
+				err = &answerError{text: "sshd refuses it: look for ForceCommand, Subsystem and the shell of the login user"}
+			}
+			if err != nil {
+				return nil, err
+			}
+			return p, nil
+		}, drop[Session])
+	})
+}
+
+func (c *connection) newProgram(channel ssh.Channel) *program {
+	closed := make(chan struct{})
+	return &program{
+		channel: channel,
+		stdin:   newWriter(channel, channel.CloseWrite, closed, c.writeEnded),
+		stdout:  newReader(channel, closed, c.readEnded),
+		stderr:  newReader(channel.Stderr(), closed, c.readEnded),
+		closed:  closed,
+		done:    make(chan struct{}),
+	}
+}
+
+// serve waits for the exit status; it ends with the channel.
+func (p *program) serve(c *connection, requests <-chan *ssh.Request) {
+	p.code = -1
+	known := false
+	for r := range requests {
+		switch r.Type {
+		case "exit-status":
+			if len(r.Payload) >= 4 {
+				p.code, known = int(binary.BigEndian.Uint32(r.Payload)), true
+			}
+		case "exit-signal":
+			var signal struct {
+				Name string
+				Rest []byte `ssh:"rest"`
+			}
+			if ssh.Unmarshal(r.Payload, &signal) == nil {
+				p.code, known = 128+signalNumbers[signal.Name], true
+			}
+		}
+		if r.WantReply {
+			r.Reply(false, nil)
+		}
+	}
+	switch {
+	case known:
+	case c.isBroken():
+		p.err = &DownError{Address: c.address, Cause: errCut}
+	default:
+		p.err = fmt.Errorf("program at %s: it ended without an exit status: %w", c.address, host.ErrUnreachable)
+	}
+	close(p.done)
+}
+
+// signalNumbers are Linux's; a shell tells of them as 128+n.
+var signalNumbers = map[string]int{"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL": 9,
+	"USR1": 10, "SEGV": 11, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15}
+
+type stdin struct{ *writer }
+
+func (s stdin) Close() error { return s.CloseWrite() }
+
+func (p *program) Stdin() io.WriteCloser { return stdin{p.stdin} }
+func (p *program) Stdout() io.Reader     { return p.stdout }
+func (p *program) Stderr() io.Reader     { return p.stderr }
+
+// Wait returns when the program has ended and its output has come, which it does
+// only while that is read. A signal is 128 and its number. After Close the error is
+// net.ErrClosed.
+func (p *program) Wait() (int, error) {
+	select {
+	case <-p.done:
+	default:
+		select {
+		case <-p.done:
+		case <-p.closed:
+			return -1, net.ErrClosed
+		}
+	}
+	return p.code, p.err
+}
+
+func (p *program) Close() error {
+	err := error(net.ErrClosed)
+	p.once.Do(func() {
+		close(p.closed)
+		err = nil
+		go p.channel.Close() // see conn.Close
+	})
+	return err
+}

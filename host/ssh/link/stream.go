@@ -1,0 +1,250 @@
+package link
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// chunk is what a stream holds between the channel and its user: a packet of SSH.
+const chunk = 32 << 10
+
+// reader reads a channel with deadlines, which the channels of x/crypto/ssh do not
+// have. One goroutine reads the channel from the first Read on; it ends with the
+// channel, which is with the connection at the latest.
+type reader struct {
+	src      io.Reader
+	ended    func(error) error // the error to return for that of src
+	deadline *deadline
+	closed   chan struct{}
+
+	start sync.Once
+	data  chan []byte   // from the goroutine
+	taken chan struct{} // its buffer may be used again
+	end   chan struct{} // closed by the goroutine, after err is set
+	err   error
+
+	mu   sync.Mutex // one Read after the other
+	rest []byte
+}
+
+func newReader(src io.Reader, closed chan struct{}, ended func(error) error) *reader {
+	return &reader{src: src, ended: ended, deadline: newDeadline(), closed: closed,
+		data: make(chan []byte), taken: make(chan struct{}), end: make(chan struct{})}
+}
+
+func (r *reader) pump() {
+	buf := make([]byte, chunk)
+	for {
+		n, err := r.src.Read(buf)
+		if n > 0 {
+			select {
+			case r.data <- buf[:n]:
+			case <-r.closed:
+				return
+			}
+			select {
+			case <-r.taken:
+			case <-r.closed:
+				return
+			}
+		}
+		if err != nil {
+			r.err = r.ended(err)
+			close(r.end)
+			return
+		}
+	}
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	past := r.deadline.passed()
+	switch {
+	case closedNow(r.closed):
+		return 0, net.ErrClosed
+	case closedNow(past):
+		return 0, os.ErrDeadlineExceeded
+	case len(p) == 0:
+		return 0, nil
+	}
+	if len(r.rest) == 0 {
+		r.start.Do(func() { go r.pump() })
+		select {
+		case r.rest = <-r.data:
+		case <-r.end:
+			return 0, r.err
+		case <-r.closed:
+			return 0, net.ErrClosed
+		case <-past:
+			return 0, os.ErrDeadlineExceeded
+		}
+	}
+	n := copy(p, r.rest)
+	if r.rest = r.rest[n:]; len(r.rest) == 0 {
+		select {
+		case r.taken <- struct{}{}:
+		case <-r.closed:
+		}
+	}
+	return n, nil
+}
+
+// writer writes to a channel with deadlines. A goroutine writes from the first
+// Write on, out of a copy: it may still be at it when Write has given up. As with
+// TLS, a deadline that passes in the middle of a write ends the writing for good,
+// since nobody knows how much of it the other side sees.
+type writer struct {
+	dst      io.Writer
+	finish   func() error      // says that no more is written
+	ended    func(error) error // the error to return for that of dst
+	deadline *deadline
+	closed   chan struct{}
+
+	start sync.Once
+	work  chan []byte
+	done  chan error
+
+	mu     sync.Mutex // one Write after the other
+	buf    []byte
+	failed error
+}
+
+func newWriter(dst io.Writer, finish func() error, closed chan struct{}, ended func(error) error) *writer {
+	return &writer{dst: dst, finish: finish, ended: ended, deadline: newDeadline(), closed: closed,
+		work: make(chan []byte), done: make(chan error, 1)}
+}
+
+func (w *writer) pump() {
+	for {
+		select {
+		case data := <-w.work:
+			_, err := w.dst.Write(data)
+			w.done <- err
+			if err != nil {
+				return
+			}
+		case <-w.closed:
+			return
+		}
+	}
+}
+
+func (w *writer) Write(p []byte) (n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		past := w.deadline.passed()
+		switch {
+		case w.failed != nil:
+			return n, w.failed
+		case closedNow(w.closed):
+			return n, net.ErrClosed
+		case closedNow(past):
+			return n, os.ErrDeadlineExceeded
+		case n == len(p):
+			return n, nil
+		}
+		w.start.Do(func() { go w.pump() })
+		w.buf = append(w.buf[:0], p[n:min(len(p), n+chunk)]...)
+		select {
+		case w.work <- w.buf:
+		case <-w.closed:
+			return n, net.ErrClosed
+		}
+		// The deadline may be moved while this waits.
+		for waiting := true; waiting; {
+			select {
+			case err := <-w.done:
+				if err != nil {
+					w.failed = w.ended(err)
+					return n, w.failed
+				}
+				n += len(w.buf)
+				waiting = false
+			case <-w.closed:
+				return n, net.ErrClosed
+			case <-past:
+				if past = w.deadline.passed(); closedNow(past) {
+					w.failed = os.ErrDeadlineExceeded
+					return n, w.failed
+				}
+			}
+		}
+	}
+}
+
+// CloseWrite says that no more is written; the other direction goes on.
+func (w *writer) CloseWrite() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failed != nil {
+		return w.failed
+	}
+	if closedNow(w.closed) {
+		return net.ErrClosed
+	}
+	w.failed = io.ErrClosedPipe
+	return w.finish()
+}
+
+// conn is a net.Conn over a channel, with deadlines and half-close.
+type conn struct {
+	*reader
+	*writer
+	raw    net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+// newConn wraps a channel; the functions turn its errors into those of the link.
+func newConn(raw net.Conn, readEnded, writeEnded func(error) error) *conn {
+	closed := make(chan struct{})
+	c := &conn{raw: raw, closed: closed, reader: newReader(raw, closed, readEnded)}
+	finish := func() error { return nil }
+	if half, ok := raw.(interface{ CloseWrite() error }); ok {
+		finish = half.CloseWrite
+	}
+	c.writer = newWriter(raw, finish, closed, writeEnded)
+	return c
+}
+
+// Close does not wait for the other side.
+func (c *conn) Close() error {
+	err := error(net.ErrClosed)
+	c.once.Do(func() {
+		close(c.closed)
+		err = nil
+		c.reader.deadline.set(time.Time{})
+		c.writer.deadline.set(time.Time{})
+		go c.raw.Close() // it may wait for a write that hangs, until the link is judged
+	})
+	return err
+}
+
+func (c *conn) LocalAddr() net.Addr  { return c.raw.LocalAddr() }
+func (c *conn) RemoteAddr() net.Addr { return c.raw.RemoteAddr() }
+
+func (c *conn) SetDeadline(t time.Time) error {
+	c.SetReadDeadline(t)
+	return c.SetWriteDeadline(t)
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	if closedNow(c.closed) {
+		return net.ErrClosed
+	}
+	c.reader.deadline.set(t)
+	return nil
+}
+
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	if closedNow(c.closed) {
+		return net.ErrClosed
+	}
+	c.writer.deadline.set(t)
+	return nil
+}
