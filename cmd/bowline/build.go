@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -74,7 +75,7 @@ func (n *node) build(ctx context.Context) error {
 		return err
 	}
 	if n.pleg, err = pleg.New(pleg.Config{
-		Runtime: n.runtime, Files: n.host, Owner: n.claim.Stamp(), ClockOffset: n.clockOffset,
+		Runtime: n.runtime, Files: n.host, Owner: n.stamp, ClockOffset: n.clockOffset,
 		IsNotFound: cri.IsNotFound, IsTransport: cri.IsTransport, Hints: hints(n.runtime),
 	}); err != nil {
 		return err
@@ -86,7 +87,11 @@ func (n *node) build(ctx context.Context) error {
 	// The node and the loop know each other: the loop is given first, as hooks
 	// that are filled in below.
 	loop := &loopHooks{}
-	server, err := n.server(ctx, loop, machine.HostIPs)
+	ips, err := n.nodeIPs(machine.HostIPs)
+	if err != nil {
+		return err
+	}
+	server, err := n.server(ctx, loop, ips)
 	if err != nil {
 		return err
 	}
@@ -99,7 +104,7 @@ func (n *node) build(ctx context.Context) error {
 		Loop: loop, Held: loop, Server: server,
 		Registration: provider.Registration{
 			NodeName: n.name, Labels: n.cfg.Labels, Taints: n.cfg.Taints,
-			MaxPods: int64(n.cfg.MaxPods), Reserved: reserved, Addresses: n.addresses(machine.HostIPs),
+			MaxPods: int64(n.cfg.MaxPods), Reserved: reserved, Addresses: n.addresses(ips),
 		},
 		Machine: provider.Machine{
 			Facts: n.facts, RuntimeName: version.RuntimeName, RuntimeVersion: version.RuntimeVersion,
@@ -113,6 +118,11 @@ func (n *node) build(ctx context.Context) error {
 		return err
 	}
 	n.node.SetReady(false, "", "the container runtime has not said yet whether it is ready")
+	n.ready.set = n.node.SetReady
+	if n.host.link != nil {
+		n.ready.delay = linkVerdict
+	}
+	n.held.back = n.pleg.Kick
 	n.node.OnNode(n.podNetwork.offer)
 	n.api = podconfig.NewAPI(n.sources, n.node.Pods().Lister(), n.node.Pods().HasSynced)
 	n.loop, err = syncloop.New(syncloop.Config{
@@ -122,7 +132,7 @@ func (n *node) build(ctx context.Context) error {
 		Services: corelisters.NewServiceLister(n.services.GetIndexer()), Recorder: n.recorder,
 		Machine: machine, NodeName: n.name, Allocatable: n.node.Allocatable,
 		RuntimeName: version.RuntimeName, ContainerLogsDir: containerLogsDir,
-		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.node.SetReady,
+		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.ready.word,
 		RuntimeHandler: n.runtimeHandler,
 	})
 	if err != nil {
@@ -131,7 +141,7 @@ func (n *node) build(ctx context.Context) error {
 	loop.source, loop.loop = n.api, n.loop
 	n.parts.sweeper, err = gc.New(gc.Config{
 		Host: n.host, Runtime: sweepRuntime{n.runtime, n.host, n.clockOffset, n.strays.due}, Volumes: n.parts.volumes, Pods: n.loop,
-		Owner: n.claim.Stamp(), RecordDir: volume.RecordDir(n.cfg.RootDirectory),
+		Owner: n.stamp, RecordDir: volume.RecordDir(n.cfg.RootDirectory),
 		LogsRoot: machine.PodLogsDir, LinksDir: containerLogsDir,
 		Period: sweepPeriod(), MinAge: sweepPeriod(),
 	})
@@ -168,6 +178,7 @@ func (n *node) buildParts(m spec.Machine) (err error) {
 	}
 	if n.parts.prober, err = prober.New(prober.Config{
 		Exec: n.runtime, Dialer: n.host, Event: podEvents{n.recorder}.Event,
+		Late: n.host.late, DialSlack: n.host.dialSlack(),
 	}); err != nil {
 		return err
 	}
@@ -185,7 +196,7 @@ func (n *node) machine(ctx context.Context) (spec.Machine, error) {
 	m := spec.Machine{
 		RootDir: n.cfg.RootDirectory, PodLogsDir: n.cfg.PodLogsDirectory,
 		CgroupDriver: n.cfg.CgroupDriver, CgroupVersion: n.facts.CgroupVersion,
-		Owner: n.claim.Stamp(), Hostname: n.facts.Hostname,
+		Owner: n.stamp, Hostname: n.facts.Hostname,
 		MemoryBytes: n.facts.MemoryBytes, CPUs: n.facts.CPUs,
 		// containerd clamps what it may not lower; other runtimes are not asked to.
 		CanLowerOOMScore: n.facts.CanLowerOOMScore,
@@ -229,6 +240,20 @@ func cgroupDriver(ctx context.Context, client *cri.Client) string {
 		return "systemd"
 	}
 	return "cgroupfs"
+}
+
+// nodeIPs are the addresses of the node: those of the machine, or of this process
+// where the machine is far.
+func (n *node) nodeIPs(machine []string) ([]string, error) {
+	if n.host.link == nil {
+		return machine, nil
+	}
+	server, _, err := rest.DefaultServerUrlFor(n.cluster.rest)
+	if err != nil {
+		return nil, err
+	}
+	ip, err := published(n.cfg, server)
+	return []string{ip}, err
 }
 
 func (n *node) addresses(ips []string) []v1.NodeAddress {

@@ -23,7 +23,6 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/shims"
 	"github.com/bowline-k8s/bowline/host"
-	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/syncloop"
 	podconfig "github.com/bowline-k8s/bowline/syncloop/config"
@@ -33,11 +32,12 @@ import (
 
 // runNode drives one host as one node: connect, claim, adopt, serve.
 func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
-	machine, err := local.New(local.Config{Name: cfg.Name, Hook: hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory})
+	machine, err := openMachine(ctx, cfg, hook)
 	if err != nil {
 		return err
 	}
 	defer machine.Close()
+	hook = machine.hook
 	if cfg, err = onMachine(ctx, machine, cfg); err != nil {
 		return err
 	}
@@ -59,15 +59,17 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 		return err
 	}
 	defer client.Close()
-	claim, err := claimRuntime(ctx, cfg, machine, client, cl.uid, nodeName)
-	if err != nil {
+	held := &holding{fence: machine.fence, take: func(ctx context.Context) (*owner.Claim, error) {
+		return claimRuntime(ctx, cfg, machine, client, cl.uid, nodeName)
+	}}
+	if err := held.hold(ctx); err != nil {
 		return err
 	}
-	defer letGo(ctx, claim)
+	defer func() { letGo(ctx, held.claim) }()
 
 	n := &node{
 		cfg: cfg, name: nodeName, host: machine, facts: facts, cluster: cl, runtime: client,
-		claim: claim, podNetwork: make(podNetwork, 1), pulled: make(nudge, 1), apiBack: make(nudge, 1),
+		held: held, stamp: held.claim.Stamp(), podNetwork: make(podNetwork, 1), pulled: make(nudge, 1), apiBack: make(nudge, 1),
 		strays: strayShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
 	}
 	defer n.closeListener()
@@ -84,7 +86,7 @@ func onMachine(ctx context.Context, machine host.Host, cfg *config.Host) (*confi
 	if err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)
 	}
-	real.Endpoint = "unix://" + socket
+	real.Endpoint = strings.TrimSuffix(cfg.Endpoint, cfg.SocketPath()) + socket
 	if real.RootDirectory, err = realPath(ctx, machine, cfg.RootDirectory); err != nil {
 		return nil, fmt.Errorf("rootDirectory: %w", err)
 	}
@@ -96,7 +98,8 @@ func connectRuntime(ctx context.Context, cfg *config.Host, machine host.Host, ho
 	return cri.Connect(ctx, cri.Config{
 		Endpoint: cfg.Endpoint, Hook: hook,
 		Dial: func(ctx context.Context) (net.Conn, error) {
-			conn, err := machine.Dial(ctx, "unix", cfg.SocketPath())
+			// The calls that go over it stop at the fence, each by itself.
+			conn, err := machine.Dial(pass(ctx), "unix", cfg.SocketPath())
 			if err == nil {
 				dialled.poke()
 			}
@@ -129,11 +132,13 @@ func letGo(ctx context.Context, claim *owner.Claim) {
 type node struct {
 	cfg     *config.Host
 	name    string
-	host    host.Host
+	host    *machine
 	facts   host.Facts
 	cluster *cluster
 	runtime *cri.Client
-	claim   *owner.Claim
+	held    *holding
+	stamp   string // of the claim; the same each time that it is taken
+	ready   readiness
 
 	podNetwork podNetwork
 	pulled     nudge // an image has been pulled
@@ -226,14 +231,12 @@ func (n *node) run(ctx context.Context) error {
 		return nil
 	})
 	part("node", n.node.Run)
-	part("ownership", func(ctx context.Context) error {
-		select {
-		case <-n.claim.Lost():
-			return errors.New("the machine is no longer ours: another process may hold its lock; nothing more is driven from here")
-		case <-ctx.Done():
-			return nil
-		}
-	})
+	part("ownership", n.held.keep)
+	if n.host.link != nil {
+		part("link", func(ctx context.Context) error {
+			return watchLink(ctx, n.host.link, n.cfg.LinkGrace.Duration, &n.ready, n.node)
+		})
+	}
 	all.Wait()
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err

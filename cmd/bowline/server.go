@@ -34,7 +34,7 @@ func (n *node) server(ctx context.Context, loop *loopHooks, ips []string) (*api.
 	return api.New(api.Config{
 		NodeName: n.name, Listener: n.listener, Certificate: certificate,
 		Authenticator: authenticator, Authorizer: api.NewAuthorizer(n.authorization()),
-		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.Dial}, Logs: n.readLog,
+		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.streams}, Logs: n.readLog,
 		SyncLoop: func() error { return n.loop.Healthy() },
 		Configz:  func() any { return n.cfg },
 	})

@@ -73,11 +73,12 @@ func Configure(h layout.Host, hosts int, ca *pki.Authority) (Files, error) {
 	return f, sshKeys(h)
 }
 
-// ServingLeaf is the certificate of the kubelet's API on the host.
+// ServingLeaf is the certificate of the kubelet's API of the host's node: on the
+// host, or on the machine, for a process that drives the host over SSH.
 func ServingLeaf(h layout.Host) pki.Leaf {
 	return pki.Leaf{Name: h.Name() + "-serving", CommonName: "system:node:" + h.Name(),
 		Organization: []string{"system:nodes"}, DNS: []string{h.Name(), "localhost"},
-		IPs: append(loopback(), h.IP()), Server: true}
+		IPs: append(loopback(), h.IP(), h.Lab.Gateway()), Server: true}
 }
 
 // canLowerOOMScore says whether a process of ours may lower oom_score_adj.

@@ -12,10 +12,13 @@ import (
 	"time"
 )
 
-// Bowline is a Bowline process in a lab host.
+// Bowline is a Bowline process in a lab host, or beside it.
 type Bowline struct {
 	Lab  *Lab
 	Host string
+	// Far runs the process on the machine itself, outside of every host, and drives
+	// Host over SSH.
+	Far bool
 	// Program to run; BuiltBowline() if empty.
 	Program string
 	// Config is the file with the BowlineConfiguration; Start writes Lab.Config
@@ -73,6 +76,21 @@ func (l *Lab) ConfigYAML(host string, extra ...string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
+// SSHLines are lines of ConfigYAML for a host that is driven over SSH.
+func (l *Lab) SSHLines(host string) ([]string, error) {
+	h := l.Host(host)
+	key, err := os.ReadFile(h.SSH.HostKey)
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		fmt.Sprintf("endpoint: ssh://%s@%s%s", h.SSH.User, strings.TrimSuffix(h.SSH.Address, ":22"), h.ContainerdSocket),
+		"ssh:",
+		"  identityFile: " + h.SSH.Key,
+		fmt.Sprintf("  hostKeys: [%q]", strings.TrimSpace(string(key))),
+	}, nil
+}
+
 // WriteConfig writes ConfigYAML to the lab's directory and returns its path.
 func (l *Lab) WriteConfig(host string, extra ...string) (string, error) {
 	path := filepath.Join(l.Dir, "bowline-"+host+".yaml")
@@ -92,7 +110,13 @@ func (b *Bowline) Start() error {
 		}
 	}
 	if config == "" {
-		if config, err = b.Lab.WriteConfig(b.Host); err != nil {
+		var extra []string
+		if b.Far {
+			if extra, err = b.Lab.SSHLines(b.Host); err != nil {
+				return err
+			}
+		}
+		if config, err = b.Lab.WriteConfig(b.Host, extra...); err != nil {
 			return err
 		}
 	}
@@ -103,7 +127,13 @@ func (b *Bowline) Start() error {
 		return err
 	}
 	// The process outlives no test: the lab ends what runs in its hosts.
-	b.cmd = b.Lab.Exec(context.Background(), b.Host, append([]string{program, "run", "--config", config}, b.Args...)...)
+	argv := append([]string{program, "run", "--config", config}, b.Args...)
+	if b.Far {
+		b.cmd = exec.Command(argv[0], argv[1:]...)
+		b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	} else {
+		b.cmd = b.Lab.Exec(context.Background(), b.Host, argv...)
+	}
 	b.cmd.Env = append(os.Environ(), b.Env...)
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
 	if err := b.cmd.Start(); err != nil {

@@ -67,7 +67,16 @@ type Host struct {
 	Root             string  `json:"root"`             // holds the host's own directories
 	NodeKubeconfig   string  `json:"nodeKubeconfig"`
 	Serving          KeyPair `json:"serving"`
+	SSH              SSH     `json:"ssh"`
 	ClientCA         string  `json:"clientCA"`
+}
+
+// SSH is how to log in to a lab host.
+type SSH struct {
+	Address string `json:"address"` // host:port
+	User    string `json:"user"`
+	Key     string `json:"key"`     // file of the private key
+	HostKey string `json:"hostKey"` // file of the host's public key
 }
 
 // Cache is the directory of the lab's programs: $BOWLINE_CACHE, as hack/build-lab.sh has it.

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+)
+
+// holding is the claim of a machine while it is driven. That of a far machine is
+// lost with its link, and taken anew before anything more is driven.
+type holding struct {
+	take  func(ctx context.Context) (*owner.Claim, error)
+	fence *fence // nil: the machine is near, and a lost claim is lost for good
+	back  func() // called when a claim has been taken anew; may be nil
+	claim *owner.Claim
+}
+
+const (
+	// The far end gives a lock back 15 s after it last heard of who held it, and may
+	// find only then that a link has gone. So long a lock that is held by another is
+	// asked for again before that is believed.
+	lockPatience = 25 * time.Second
+	lockPause    = time.Second
+)
+
+// hold takes the machine for the first time.
+func (h *holding) hold(ctx context.Context) (err error) {
+	h.claim, err = h.patiently(ctx, false)
+	return err
+}
+
+// keep holds the machine until ctx ends or it is another's.
+func (h *holding) keep(ctx context.Context) error {
+	log := klog.FromContext(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-h.claim.Lost():
+		}
+		if h.fence == nil {
+			return errors.New("the machine is no longer ours: another process may hold its lock; nothing more is driven from here")
+		}
+		h.fence.shut.Store(true)
+		log.Info("The lock of the machine went with the link; nothing is driven before it is held again")
+		if err := h.claim.Release(pass(ctx)); err != nil {
+			log.V(1).Info("The lost lock could not be given back", "err", err)
+		}
+		claim, err := h.patiently(ctx, true)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		h.claim = claim
+		h.fence.shut.Store(false)
+		log.Info("The lock of the machine is held again")
+		if h.back != nil {
+			h.back()
+		}
+	}
+}
+
+// patiently takes the claim: it believes a far machine's lock to be another's only
+// after a while, and waits for its link for ever where it was ours before.
+func (h *holding) patiently(ctx context.Context, before bool) (*owner.Claim, error) {
+	var held time.Time // since when another has been seen to hold it
+	for {
+		claim, err := h.take(pass(ctx))
+		if err == nil || h.fence == nil {
+			return claim, err
+		}
+		var refused *owner.RefusedError
+		switch {
+		case ctx.Err() != nil:
+			return nil, err
+		case errors.As(err, &refused) && refused.Decision.Kind == owner.HeldByOther:
+			if held.IsZero() {
+				held = time.Now()
+			}
+			if time.Since(held) > lockPatience {
+				return nil, err
+			}
+		case refused != nil || !before:
+			return nil, err
+		default:
+			held = time.Time{}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(lockPause):
+		}
+	}
+}

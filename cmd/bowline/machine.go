@@ -1,0 +1,147 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/cri/stream"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/host/ssh"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/host/ssh/link"
+)
+
+// machine is what an endpoint names: this machine, or a far one and the link to it.
+type machine struct {
+	host.Host
+	// streams opens connections that may carry much, apart from those of probes.
+	streams stream.Dial
+	link    *link.Link // nil: it is this machine
+	hook    host.Hook  // of every call to the machine and to its runtime
+	fence   *fence     // nil as link is
+}
+
+// firstLink is how long a far machine may take to answer for the first time.
+const firstLink = 30 * time.Second
+
+func openMachine(ctx context.Context, cfg *config.Host, hook host.Hook) (*machine, error) {
+	if !cfg.Far() {
+		h, err := local.New(local.Config{Name: cfg.Name, Hook: hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory})
+		if err != nil {
+			return nil, err
+		}
+		return &machine{Host: h, streams: h.Dial, hook: hook}, nil
+	}
+	target, err := endpoint.Resolve(cfg.Endpoint, endpoint.Options{
+		ConfigFile: cfg.SSH.ConfigFile, KnownHosts: cfg.SSH.KnownHosts, HostKeys: cfg.SSH.HostKeys, ProxyJump: cfg.SSH.ProxyJump,
+		Credentials: endpoint.Credentials{
+			KeyFile: cfg.SSH.IdentityFile, PassphraseFile: cfg.SSH.PassphraseFile, AgentSocket: cfg.SSH.AgentSocket,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("endpoint: %w", err)
+	}
+	if cfg.SSH.CertificateFile != "" {
+		target.CertificateFiles = append(target.CertificateFiles, cfg.SSH.CertificateFile)
+	}
+	l, err := link.New(link.Config{Target: target, Hook: hook})
+	if err != nil {
+		return nil, err
+	}
+	go func() { _ = l.Run(ctx) }() // Close waits for its end
+	m := &machine{link: l, fence: newFence(hook)}
+	m.hook = m.fence.hook
+	if err := awaitLink(ctx, l); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	h, err := ssh.New(ctx, ssh.Config{Name: cfg.Name, Hook: m.hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory, Transport: l})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	m.Host, m.streams = h, h.DialBulk
+	return m, nil
+}
+
+// awaitLink waits for the link to be up; not for a machine that refuses us, which
+// an operator has to mend.
+func awaitLink(ctx context.Context, l *link.Link) error {
+	ctx, cancel := context.WithTimeout(ctx, firstLink)
+	defer cancel()
+	told := false
+	for {
+		changed := l.Changed()
+		state := l.State()
+		var key *endpoint.HostKeyError
+		var login *endpoint.AuthError
+		switch {
+		case state.Up:
+			return nil
+		case errors.As(state.Err, &key), errors.As(state.Err, &login):
+			return state.Err
+		case state.Err != nil && !told:
+			klog.FromContext(ctx).Info("The machine does not answer yet", "err", state.Err)
+			told = true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if state.Err != nil {
+				return state.Err
+			}
+			return fmt.Errorf("ssh: no answer from %s within %s", l, firstLink)
+		}
+	}
+}
+
+const (
+	// lateLink: a probe that runs out of time while the link answers as late as this
+	// says nothing of the container.
+	lateLink = 500 * time.Millisecond
+	// farDial is what opening a channel to a far machine may take beside a probe's
+	// own time.
+	farDial = 10 * time.Second
+)
+
+// late tells whether the link does not answer in time just now.
+func (m *machine) late() bool {
+	if m.link == nil {
+		return false
+	}
+	state := m.link.State()
+	return !state.Up || state.RTT > lateLink
+}
+
+func (m *machine) dialSlack() time.Duration {
+	if m.link == nil {
+		return 0
+	}
+	return farDial
+}
+
+// published is the address by which the API server reaches this process: where
+// the configuration names none, the one from which it is reached itself.
+func published(cfg *config.Host, apiServer *url.URL) (string, error) {
+	if cfg.Server.PublishedAddress != "" {
+		return cfg.Server.PublishedAddress, nil
+	}
+	if ip := net.ParseIP(cfg.Server.Address); !ip.IsUnspecified() {
+		return cfg.Server.Address, nil
+	}
+	// UDP: nothing is sent, the kernel says which address it would send from.
+	port := cmp.Or(apiServer.Port(), "443")
+	c, err := net.Dial("udp", net.JoinHostPort(apiServer.Hostname(), port))
+	if err != nil {
+		return "", fmt.Errorf("find the address by which the API server reaches this process: %w; set server.publishedAddress", err)
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).IP.String(), nil
+}
