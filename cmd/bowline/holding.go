@@ -13,10 +13,17 @@ import (
 // holding is the claim of a machine while it is driven. That of a far machine is
 // lost with its link, and taken anew before anything more is driven.
 type holding struct {
-	take  func(ctx context.Context) (*owner.Claim, error)
+	take  func(ctx context.Context) (claim, error)
 	fence *fence // nil: the machine is near, and a lost claim is lost for good
 	back  func() // called when a claim has been taken anew; may be nil
-	claim *owner.Claim
+	claim claim
+}
+
+// claim is what is needed of an owner.Claim.
+type claim interface {
+	Lost() <-chan struct{}
+	Release(ctx context.Context) error
+	Stamp() string
 }
 
 const (
@@ -68,7 +75,7 @@ func (h *holding) keep(ctx context.Context) error {
 
 // patiently takes the claim: it believes a far machine's lock to be another's only
 // after a while, and waits for its link for ever where it was ours before.
-func (h *holding) patiently(ctx context.Context, before bool) (*owner.Claim, error) {
+func (h *holding) patiently(ctx context.Context, before bool) (claim, error) {
 	var held time.Time // since when another has been seen to hold it
 	for {
 		claim, err := h.take(pass(ctx))

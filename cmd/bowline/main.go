@@ -46,13 +46,14 @@ func run(ctx context.Context, args []string) error {
 cluster as nodes, without a kubelet.`,
 		Example: `  bowline run --config bowline.yaml     be the node
   bowline why pod default/web-0         ask it why a pod does what it does
+  bowline host scan 10.0.0.7            see the host keys of a far machine
   bowline lab up                        a whole cluster on this machine, to try it on`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(runCommand(), whyCommand(), labCommand())
+	root.AddCommand(runCommand(), whyCommand(), hostCommand(), labCommand())
 	root.SetArgs(args)
 	return root.ExecuteContext(ctx)
 }

@@ -59,7 +59,7 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 		return err
 	}
 	defer client.Close()
-	held := &holding{fence: machine.fence, take: func(ctx context.Context) (*owner.Claim, error) {
+	held := &holding{fence: machine.fence, take: func(ctx context.Context) (claim, error) {
 		return claimRuntime(ctx, cfg, machine, client, cl.uid, nodeName)
 	}}
 	if err := held.hold(ctx); err != nil {
@@ -119,7 +119,7 @@ func claimRuntime(ctx context.Context, cfg *config.Host, machine host.Host, clie
 
 // letGo gives the machine back: the lock always, the owner file where nothing of
 // ours is left. A late error has nobody to go to but the log.
-func letGo(ctx context.Context, claim *owner.Claim) {
+func letGo(ctx context.Context, claim claim) {
 	log := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()

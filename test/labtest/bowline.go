@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -136,18 +137,25 @@ func (b *Bowline) Start() error {
 	}
 	b.cmd.Env = append(os.Environ(), b.Env...)
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
-	if err := b.cmd.Start(); err != nil {
-		_ = b.log.Close()
-		return err
-	}
-	done := make(chan struct{})
-	b.done = done
+	done, started := make(chan struct{}), make(chan error, 1)
 	cmd, log := b.cmd, b.log
 	go func() {
-		_ = cmd.Wait() // how it ended is in cmd.ProcessState
+		// The kernel ends a far process with the thread that started it: the test
+		// may be killed.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in cmd.ProcessState
+		}
 		_ = log.Close()
 		close(done)
 	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	b.done = done
 	return nil
 }
 

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+)
+
+// testClaim is a claim that is lost when it is told to be.
+type testClaim struct {
+	lost     chan struct{}
+	released bool
+}
+
+func (c *testClaim) Lost() <-chan struct{}         { return c.lost }
+func (c *testClaim) Release(context.Context) error { c.released = true; return nil }
+func (c *testClaim) Stamp() string                 { return "ours" }
+
+// claims are what a machine answers to those who take it, in turn; the last
+// answer stands.
+type claims struct {
+	mu      sync.Mutex
+	answers []error
+	given   []*testClaim
+	asked   int
+	fenced  int // asked by a context that a shut fence would stop
+}
+
+func (c *claims) take(ctx context.Context) (claim, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	if ctx.Value(passKey{}) == nil {
+		c.fenced++
+	}
+	if len(c.answers) > 0 {
+		err := c.answers[0]
+		if len(c.answers) > 1 || err == nil {
+			c.answers = c.answers[1:]
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	given := &testClaim{lost: make(chan struct{})}
+	c.given = append(c.given, given)
+	return given, nil
+}
+
+func (c *claims) answer(errs ...error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers = errs
+}
+
+func (c *claims) newest() *testClaim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.given[len(c.given)-1]
+}
+
+var (
+	errHeld  = &owner.RefusedError{Decision: owner.Decision{Kind: owner.HeldByOther, Sentence: "another drives it"}}
+	errOther = &owner.RefusedError{Decision: owner.Decision{Kind: owner.OtherNode, Sentence: "it is another node"}}
+	errGone  = fmt.Errorf("claim a machine: %w", host.ErrUnreachable)
+)
+
+func TestNearMachineIsLostForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &claims{}
+		h := &holding{take: c.take}
+		if err := h.hold(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		close(c.newest().lost)
+		if err := h.keep(t.Context()); err == nil || c.asked != 1 {
+			t.Errorf("%v, asked %d times", err, c.asked)
+		}
+	})
+}
+
+// A far machine is fenced from the loss of its lock until it is held again.
+func TestFarMachineIsHeldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c, f := &claims{}, newFence(nil)
+		back := 0
+		h := &holding{take: c.take, fence: f, back: func() { back++ }}
+		if err := h.hold(ctx); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- h.keep(ctx) }()
+		allowed := func(what string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			ran := false
+			err := f.hook(ctx, "cri/Any", func(context.Context) error { ran = true; return nil })
+			if ran != want || (err == nil) != want || err != nil && !errors.Is(err, host.ErrUnreachable) {
+				t.Errorf("%s: ran %v, %v", what, ran, err)
+			}
+		}
+		allowed("while it is held", true)
+		c.answer(errGone)
+		first := c.newest()
+		close(first.lost)
+		allowed("when it is lost", false)
+		time.Sleep(time.Hour)
+		allowed("an hour later, the link still down", false)
+		// Our own last session holds the lock for a while.
+		c.answer(errHeld, errHeld, errHeld, nil)
+		time.Sleep(time.Minute)
+		allowed("held again", true)
+		if back != 1 || !first.released || c.fenced != 0 {
+			t.Errorf("told %d times, released %v, %d tries without a pass", back, first.released, c.fenced)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFarMachineOfAnother(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer error
+		least  time.Duration
+		most   time.Duration
+	}{
+		"a lock that another holds is believed after a while": {errHeld, lockPatience, lockPatience + 3*lockPause},
+		"an owner file of another is believed at once":        {errOther, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, f := &claims{}, newFence(nil)
+				h := &holding{take: c.take, fence: f}
+				if err := h.hold(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				c.answer(tc.answer)
+				close(c.newest().lost)
+				began := time.Now()
+				err := h.keep(t.Context())
+				if took := time.Since(began); !errors.Is(err, tc.answer) || took < tc.least || took > tc.most {
+					t.Errorf("%v after %s", err, took)
+				}
+				if !f.shut.Load() {
+					t.Error("the fence is open")
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A runtime that cannot be asked is not one that is down.
+func TestReadiness(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		steps func(r *readiness)
+		want  []string
+	}{
+		{"a near runtime is believed at once", func(r *readiness) {
+			r.delay = 0
+			r.word(true, "", "")
+			r.word(false, "down", "")
+		}, []string{"0s ready", "0s down"}},
+		{"a far one when the link has not gone either", func(r *readiness) {
+			r.word(true, "", "")
+			r.word(false, "down", "")
+			time.Sleep(time.Hour)
+		}, []string{"0s ready", "12s down"}},
+		{"it is back before that", func(r *readiness) {
+			r.word(true, "", "")
+			r.word(false, "down", "")
+			time.Sleep(5 * time.Second)
+			r.word(true, "", "")
+			time.Sleep(time.Hour)
+		}, []string{"0s ready", "5s ready"}},
+		{"the link goes, and comes back in time", func(r *readiness) {
+			r.word(true, "", "")
+			r.word(false, "no answer", "")
+			time.Sleep(9 * time.Second)
+			r.link(false, false, "")
+			r.word(false, "no answer still", "")
+			time.Sleep(20 * time.Second)
+			r.link(true, false, "")
+			r.word(true, "", "")
+			time.Sleep(time.Hour)
+		}, []string{"0s ready", "29s ready"}},
+		{"the link stays away", func(r *readiness) {
+			r.word(true, "", "")
+			r.link(false, false, "")
+			time.Sleep(40 * time.Second)
+			r.link(false, true, "gone")
+			r.word(false, "no answer", "")
+			time.Sleep(time.Minute)
+			r.link(true, false, "")
+			time.Sleep(time.Second)
+			r.word(true, "", "")
+		}, []string{"0s ready", "40s LinkDown", "1m41s ready"}},
+		{"the runtime did not survive the link", func(r *readiness) {
+			r.word(true, "", "")
+			r.link(false, false, "")
+			r.word(false, "no answer", "")
+			time.Sleep(20 * time.Second)
+			r.link(true, false, "")
+			r.word(false, "refused", "")
+			time.Sleep(time.Minute)
+		}, []string{"0s ready", "32s refused"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var got []string
+				r := &readiness{delay: linkVerdict, set: func(ok bool, reason, _ string) {
+					if ok {
+						reason = "ready"
+					}
+					got = append(got, fmt.Sprint(time.Since(began), " ", reason))
+				}}
+				tc.steps(r)
+				synctest.Wait()
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("want - and got +:\n%s", diff)
+				}
+			})
+		})
+	}
+}
