@@ -52,10 +52,10 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 			raw, err := waitFor(ctx, func() (net.Conn, error) { return through.Dial(network, address) }, func(c net.Conn) { c.Close() })
 			var refused *ssh.OpenChannelError
 			if errors.As(err, &refused) {
-				return nil, refusal("tcp", "dial "+address+" from there", refused)
+				return nil, refusal("tcp", "dial "+address+" from the jump "+jump.Address, refused)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("dial %s from there: %w", address, err)
+				return nil, fmt.Errorf("dial %s from the jump %s: %w", address, jump.Address, err)
 			}
 			same := func(err error) error { return err }
 			return newConn(raw, same, same), nil
