@@ -81,23 +81,37 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 // addHop dials and logs in to t. memory keeps, by address, which types of host keys
 // not to ask for, so that finding that out costs no connections the next time.
 func (c *connection) addHop(ctx context.Context, t *endpoint.Target, dial dialFunc, memory map[string][]string) error {
+	var first error
 	for {
-		err := c.login(ctx, t, dial, memory)
+		err := c.login(ctx, t, dial, memory[t.Address])
 		var again *otherTypes
-		if !errors.As(err, &again) {
-			return err
+		var key *endpoint.HostKeyError
+		switch {
+		case errors.As(err, &again):
+			memory[t.Address] = again.without
+			if first == nil {
+				first = again.err
+			}
+			continue
+		case errors.As(err, &key):
+			delete(memory, t.Address)
+			if first != nil {
+				return first // it names the key that the server prefers
+			}
 		}
-		memory[t.Address] = again.without
+		return err
 	}
 }
 
 // otherTypes asks for another try, without some types of host keys.
-type otherTypes struct{ without []string }
+type otherTypes struct {
+	without []string
+	err     error
+}
 
-func (*otherTypes) Error() string { return "another type of host key is pinned" }
+func (e *otherTypes) Error() string { return e.err.Error() }
 
-func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFunc, memory map[string][]string) error {
-	without := memory[t.Address]
+func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFunc, without []string) error {
 	auth, err := t.Client(ctx, without...)
 	if err != nil {
 		return err
@@ -131,9 +145,8 @@ func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFun
 	default:
 		explained := auth.Explain(err)
 		if types := auth.HostKeyTypes(explained, without); types != nil {
-			return &otherTypes{types}
+			return &otherTypes{types, explained}
 		}
-		delete(memory, t.Address)
 		if err = explained; errors.Is(err, io.EOF) {
 			err = fmt.Errorf("%s ended the connection before the login (sshd does so to a source that failed often, and above MaxStartups): %w", t.Address, io.EOF)
 		}
