@@ -24,8 +24,9 @@ type connection struct {
 
 	// globals holds one token: global requests go one after the other, and waiting
 	// for the turn is given up with the context, which a mutex would not.
-	globals chan struct{}
-	ended   chan struct{} // closed once the connection is over
+	globals  chan struct{}
+	forwards forwards
+	ended    chan struct{} // closed once the connection is over
 }
 
 type hop struct {

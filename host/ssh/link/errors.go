@@ -104,7 +104,7 @@ func refusal(what, object string, err *ssh.OpenChannelError) error {
 type answerError struct {
 	text    string
 	kind    error // what errors.Is finds, or nil
-	channel error
+	channel error // what x/crypto/ssh said, or nil
 }
 
 func (e *answerError) Error() string { return e.text }

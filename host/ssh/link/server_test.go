@@ -262,7 +262,7 @@ func (b *lab) open(c ssh.NewChannel) {
 	case "/pipe":
 		go ssh.DiscardRequests(requests)
 		same := func(err error) error { return err }
-		b.pipes <- newConn(&bare{Channel: channel}, same, same)
+		b.pipes <- newConn(&channelConn{channel, &net.UnixAddr{}, &net.UnixAddr{}}, same, same)
 		return
 	case "/sink": // takes nothing
 	default:
@@ -275,15 +275,3 @@ func (b *lab) open(c ssh.NewChannel) {
 		r.Reply(r.Type == "exec", nil)
 	}
 }
-
-// bare is a channel as x/crypto/ssh's net.Conn: without deadlines.
-type bare struct {
-	ssh.Channel
-	net.Conn
-}
-
-func (b *bare) Read(p []byte) (int, error)  { return b.Channel.Read(p) }
-func (b *bare) Write(p []byte) (int, error) { return b.Channel.Write(p) }
-func (b *bare) Close() error                { return b.Channel.Close() }
-func (b *bare) LocalAddr() net.Addr         { return &net.UnixAddr{Name: "@", Net: "unix"} }
-func (b *bare) RemoteAddr() net.Addr        { return &net.UnixAddr{Name: "@", Net: "unix"} }

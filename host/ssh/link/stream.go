@@ -206,13 +206,20 @@ func (w *writer) CloseWrite() error {
 type conn struct {
 	*reader
 	*writer
-	raw    net.Conn
+	raw    rawConn
 	closed chan struct{}
 	once   sync.Once
 }
 
+// rawConn is a net.Conn without deadlines.
+type rawConn interface {
+	io.ReadWriteCloser
+	LocalAddr() net.Addr
+	RemoteAddr() net.Addr
+}
+
 // newConn wraps a channel; the functions turn its errors into those of the link.
-func newConn(raw net.Conn, readEnded, writeEnded func(error) error) *conn {
+func newConn(raw rawConn, readEnded, writeEnded func(error) error) *conn {
 	closed := make(chan struct{})
 	c := &conn{raw: raw, closed: closed, reader: newReader(raw, closed, readEnded)}
 	finish := func() error { return nil }
