@@ -62,19 +62,15 @@ func (t *Target) Client(ctx context.Context, without ...string) (*Client, error)
 func (c *Client) Close() { c.ring.close() }
 
 // HostKeyTypes are what to pass to Target.Client for the next try after err: the
-// types that the server presented in vain where a fingerprint is pinned, whose type
-// is not known. Nil where another try makes no difference.
+// types of keys that the server presented in vain, while a key of another type may
+// be the pinned one. That is so with fingerprints, whose type is not known, and
+// where one of several pinned keys was replaced. Nil where no other type is left.
 func (c *Client) HostKeyTypes(err error, before []string) []string {
 	var he *HostKeyError
-	if !errors.As(err, &he) || he.Problem != "changed" || he.Type == "" || slices.Contains(before, he.Type) {
+	if !errors.As(err, &he) || he.Problem != "changed" || !slices.Contains(c.pins.types, he.Type) || len(c.pins.types) == 1 {
 		return nil
 	}
-	for _, one := range c.pins.inline {
-		if one.key == nil {
-			return append(slices.Clone(before), he.Type)
-		}
-	}
-	return nil
+	return append(slices.Clone(before), he.Type)
 }
 
 // Explain turns the error of ssh.NewClientConn into a *HostKeyError or an

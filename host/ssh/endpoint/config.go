@@ -209,12 +209,13 @@ func splitLine(line string) (keyword string, args []string, err error) {
 	return keyword, args, nil
 }
 
-// matchHost is the rule of a Host line: one pattern matches and no negated one.
+// matchHost is the rule of a Host line: one pattern matches and no negated one. As
+// in OpenSSH the case of letters counts.
 func matchHost(patterns []string, alias string) bool {
 	matched := false
 	for _, p := range patterns {
 		negated := strings.HasPrefix(p, "!")
-		if !wildcard(strings.ToLower(strings.TrimPrefix(p, "!")), strings.ToLower(alias)) {
+		if !wildcard(strings.TrimPrefix(p, "!"), alias) {
 			continue
 		}
 		if negated {

@@ -41,7 +41,7 @@ func (e *HostKeyError) Error() string {
 	case "revoked":
 		return fmt.Sprintf("%s presents %s, which %s revokes: do not trust this machine until it has a new key, then pin that: %s", e.Host, presented, strings.Join(e.Known, ", "), e.Scan)
 	case "certificate":
-		return fmt.Sprintf("%s presents a host certificate that does not hold (%v): sign a new one, or pin the machine's key: %s", e.Host, e.Err, e.Scan)
+		return fmt.Sprintf("%s presents a certificate of the host key %s that does not hold (%v): sign a new one, or pin the machine's key: %s", e.Host, e.Fingerprint, e.Err, e.Scan)
 	}
 	return fmt.Sprintf("%s presents %s but pinned is %s: it was installed anew, or someone is in between; if the change is known, pin the new key: %s", e.Host, presented, strings.Join(e.Known, ", "), e.Scan)
 }
@@ -111,11 +111,12 @@ type pins struct {
 	// algorithms are those of the pinned keys, so that a server with several keys
 	// presents the one that is pinned.
 	algorithms []string
+	types      []string // of keys, without those of certificates
 	known      []string // names of what is pinned, for errors
 }
 
-// pins reads what is pinned of t. The types in without are left out: those of keys
-// that a server presented where fingerprints are pinned, whose type nobody knows.
+// pins reads what is pinned of t. The types in without are left out: see
+// Client.HostKeyTypes.
 func (t *Target) pins(without []string) (*pins, error) {
 	p := &pins{host: t.HostKeyName, scan: t.scanCommand()}
 	types := map[string]bool{}
@@ -132,8 +133,8 @@ func (t *Target) pins(without []string) (*pins, error) {
 			continue
 		}
 		p.known = append(p.known, one.fingerprint)
-		for _, k := range keyTypes {
-			types[k] = types[k] || !slices.Contains(without, k)
+		for _, k := range keyTypes { // whichever it is of
+			types[k] = true
 		}
 	}
 	known, err := p.readKnownHosts(t.KnownHosts)
@@ -141,19 +142,22 @@ func (t *Target) pins(without []string) (*pins, error) {
 		return nil, err
 	}
 	for _, k := range known {
-		if k.authority {
-			authority = true
-			p.known = append(p.known, "the authority "+k.name())
-			continue
+		name := k.name()
+		if authority = authority || k.authority; k.authority {
+			name = "the authority " + name
+		} else {
+			types[k.Key.Type()] = true
 		}
-		types[k.Key.Type()] = true
-		p.known = append(p.known, k.name())
+		if !k.portless {
+			p.known = append(p.known, name)
+		}
 	}
 	if authority {
 		p.algorithms = append(p.algorithms, certificateAlgorithms...)
 	}
 	for _, k := range keyTypes {
-		if types[k] {
+		if types[k] && !slices.Contains(without, k) {
+			p.types = append(p.types, k)
 			p.algorithms = append(p.algorithms, algorithmsOf(k)...)
 		}
 	}
@@ -170,10 +174,22 @@ func (t *Target) pins(without []string) (*pins, error) {
 type knownKey struct {
 	knownhosts.KnownKey
 	authority bool
+	portless  bool // a line for the machine's name with no port, which is another's
 }
 
 func (k knownKey) name() string {
 	return fmt.Sprintf("%s %s (%s:%d)", k.Key.Type(), ssh.FingerprintSHA256(k.Key), k.Filename, k.Line)
+}
+
+// names are those by which the files are asked: where the port is not 22 and
+// nothing is known of it, the name alone, as ssh does. "@cert-authority *" means
+// all ports by that.
+func (p *pins) names() []string {
+	names := []string{p.host}
+	if host, port, err := net.SplitHostPort(p.host); err == nil && port != "22" {
+		names = append(names, net.JoinHostPort(host, "22"))
+	}
+	return names
 }
 
 // readKnownHosts sets p.files and returns the lines for the machine.
@@ -197,18 +213,24 @@ func (p *pins) readKnownHosts(files []string) ([]knownKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	var wants *knownhosts.KeyError
-	if !errors.As(check(p.host, nowhere, nobody), &wants) {
-		return nil, nil
-	}
 	var known []knownKey
-	for _, k := range wants.Want {
-		data, err := readFile(k.Filename)
-		if err != nil {
-			return nil, fmt.Errorf("known_hosts: %w", err)
+	for i, name := range p.names() {
+		var wants *knownhosts.KeyError
+		if !errors.As(check(name, nowhere, nobody), &wants) {
+			continue
 		}
-		lines := bytes.Split(data, []byte("\n"))
-		known = append(known, knownKey{k, k.Line <= len(lines) && bytes.HasPrefix(bytes.TrimLeft(lines[k.Line-1], " \t"), []byte("@cert-authority"))})
+		for _, k := range wants.Want {
+			data, err := readFile(k.Filename)
+			if err != nil {
+				return nil, fmt.Errorf("known_hosts: %w", err)
+			}
+			lines := bytes.Split(data, []byte("\n"))
+			authority := k.Line <= len(lines) && bytes.HasPrefix(bytes.TrimLeft(lines[k.Line-1], " \t"), []byte("@cert-authority"))
+			known = append(known, knownKey{k, authority, i > 0})
+		}
+		if len(known) > 0 {
+			break
+		}
 	}
 	return known, nil
 }
@@ -222,14 +244,19 @@ func (p *pins) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	fail := &HostKeyError{Host: p.host, Type: key.Type(), Fingerprint: ssh.FingerprintSHA256(key), Known: p.known, Problem: "changed", Scan: p.scan}
 	var err error
 	if p.files != nil {
-		err = p.files(p.host, nowhere, key)
-		var revoked *knownhosts.RevokedError
-		if errors.As(err, &revoked) {
-			fail.Problem, fail.Known = "revoked", []string{fmt.Sprintf("%s:%d", revoked.Revoked.Filename, revoked.Revoked.Line)}
-			return fail
-		}
-		if err == nil {
-			return nil
+		for _, name := range p.names() {
+			err = p.files(name, nowhere, key)
+			var revoked *knownhosts.RevokedError
+			if errors.As(err, &revoked) {
+				fail.Problem, fail.Known = "revoked", []string{fmt.Sprintf("%s:%d", revoked.Revoked.Filename, revoked.Revoked.Line)}
+				return fail
+			}
+			if err == nil {
+				return nil
+			}
+			if len(p.known) > 0 {
+				break
+			}
 		}
 	}
 	for _, one := range p.inline {
@@ -237,8 +264,8 @@ func (p *pins) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 			return nil
 		}
 	}
-	if _, ok := key.(*ssh.Certificate); ok {
-		fail.Problem, fail.Err = "certificate", err
+	if c, ok := key.(*ssh.Certificate); ok {
+		fail.Problem, fail.Fingerprint, fail.Err = "certificate", ssh.FingerprintSHA256(c.Key), err
 		if err == nil {
 			fail.Err = errors.New("no authority is pinned")
 		}

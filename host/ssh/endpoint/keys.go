@@ -73,8 +73,8 @@ func (k *keyring) add(s ssh.Signer) {
 
 // keyring gathers the target's keys: the configured one, those of the identity
 // files, then the rest of the agent. Each is offered as a certificate first, if there is one.
-func (t *Target) keyring(ctx context.Context) (k *keyring, err error) {
-	k = &keyring{offered: map[string]bool{}, agentKey: map[string]ssh.Signer{}}
+func (t *Target) keyring(ctx context.Context) (_ *keyring, err error) {
+	k := &keyring{offered: map[string]bool{}, agentKey: map[string]ssh.Signer{}}
 	defer func() {
 		if err != nil {
 			k.close()
@@ -116,6 +116,9 @@ func (t *Target) keyring(ctx context.Context) (k *keyring, err error) {
 
 	if len(t.Key) > 0 {
 		s, err := k.parse(t.Key, "the configured key", passphrase)
+		if err == nil && s == nil {
+			err = errors.New("the configured key is a public key that no ssh-agent here has: give the private one")
+		}
 		if err != nil {
 			return nil, err
 		}

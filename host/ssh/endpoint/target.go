@@ -3,6 +3,7 @@ package endpoint
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/user"
@@ -63,7 +64,7 @@ type Credentials struct {
 type Secret []byte
 
 func (Secret) String() string               { return "(secret)" }
-func (Secret) GoString() string             { return "(secret)" }
+func (Secret) Format(f fmt.State, _ rune)   { io.WriteString(f, "(secret)") }
 func (Secret) MarshalText() ([]byte, error) { return []byte("(secret)"), nil }
 
 // Options are what the URL does not say. The zero value reads no files.
@@ -181,7 +182,7 @@ func (o Options) fill(t *Target, u URL, s *settings) error {
 		return errors.New("no user is given: write ssh://user@host/…, or a User line in an ssh_config that the configuration names")
 	}
 	t.Address = net.JoinHostPort(host, strconv.Itoa(port))
-	t.HostKeyName = t.Address
+	t.HostKeyName = strings.ToLower(t.Address) // as ssh writes names to known_hosts
 	if s.hostKeyAlias != "" {
 		t.HostKeyName = net.JoinHostPort(s.hostKeyAlias, "22")
 	}

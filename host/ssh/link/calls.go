@@ -61,12 +61,7 @@ func (l *Link) Listen(ctx context.Context, network, address string) (net.Listene
 	}
 	object := fmt.Sprintf("listen on %s %s at %s", network, address, l.target.Address)
 	return call(ctx, l.control, "ssh/Listen", network, object, func(ctx context.Context, c *connection) (net.Listener, error) {
-		raw, err := request(ctx, c, func() (net.Listener, error) { return c.client.Listen(network, address) },
-			func(ln net.Listener) { c.closeListener(ln) })
-		if err != nil {
-			return nil, err
-		}
-		return newListener(c, raw), nil
+		return c.listen(ctx, network, address)
 	})
 }
 
@@ -120,16 +115,7 @@ func (c *connection) explain(ctx context.Context, what, object string, err error
 	case c.isBroken() || errors.Is(err, io.EOF):
 		return fmt.Errorf("%s: %w", object, &DownError{Address: c.address, Cause: errCut})
 	}
-	if hint := forwardHints[err.Error()]; hint != "" {
-		return &answerError{text: object + ": " + hint, channel: err}
-	}
-	return &answerError{text: object + ": " + err.Error(), channel: err}
-}
-
-// forwardHints are what a refused reverse forward may mean; sshd says nothing more.
-var forwardHints = map[string]string{
-	"ssh: tcpip-forward request denied by peer":                   "refused: the port is taken, or sshd_config has neither AllowTcpForwarding yes nor, for an address other than loopback, GatewayPorts clientspecified",
-	"ssh: streamlocal-forward@openssh.com request denied by peer": "refused: the file exists already, its directory does not, or sshd_config has no AllowStreamLocalForwarding yes",
+	return &answerError{text: object + ": " + err.Error(), kind: err}
 }
 
 func (c *connection) isBroken() bool { return c.top.broken.Load() || closedNow(c.ended) }

@@ -24,8 +24,9 @@ type connection struct {
 
 	// globals holds one token: global requests go one after the other, and waiting
 	// for the turn is given up with the context, which a mutex would not.
-	globals chan struct{}
-	ended   chan struct{} // closed once the connection is over
+	globals  chan struct{}
+	forwards forwards
+	ended    chan struct{} // closed once the connection is over
 }
 
 type hop struct {
@@ -52,10 +53,10 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 			raw, err := waitFor(ctx, func() (net.Conn, error) { return through.Dial(network, address) }, func(c net.Conn) { c.Close() })
 			var refused *ssh.OpenChannelError
 			if errors.As(err, &refused) {
-				return nil, refusal("tcp", "dial "+address+" from there", refused)
+				return nil, refusal("tcp", "dial "+address+" from the jump "+jump.Address, refused)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("dial %s from there: %w", address, err)
+				return nil, fmt.Errorf("dial %s from the jump %s: %w", address, jump.Address, err)
 			}
 			same := func(err error) error { return err }
 			return newConn(raw, same, same), nil
@@ -81,23 +82,37 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 // addHop dials and logs in to t. memory keeps, by address, which types of host keys
 // not to ask for, so that finding that out costs no connections the next time.
 func (c *connection) addHop(ctx context.Context, t *endpoint.Target, dial dialFunc, memory map[string][]string) error {
+	var first error
 	for {
-		err := c.login(ctx, t, dial, memory)
+		err := c.login(ctx, t, dial, memory[t.Address])
 		var again *otherTypes
-		if !errors.As(err, &again) {
-			return err
+		var key *endpoint.HostKeyError
+		switch {
+		case errors.As(err, &again):
+			memory[t.Address] = again.without
+			if first == nil {
+				first = again.err
+			}
+			continue
+		case errors.As(err, &key):
+			delete(memory, t.Address)
+			if first != nil {
+				return first // it names the key that the server prefers
+			}
 		}
-		memory[t.Address] = again.without
+		return err
 	}
 }
 
 // otherTypes asks for another try, without some types of host keys.
-type otherTypes struct{ without []string }
+type otherTypes struct {
+	without []string
+	err     error
+}
 
-func (*otherTypes) Error() string { return "another type of host key is pinned" }
+func (e *otherTypes) Error() string { return e.err.Error() }
 
-func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFunc, memory map[string][]string) error {
-	without := memory[t.Address]
+func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFunc, without []string) error {
 	auth, err := t.Client(ctx, without...)
 	if err != nil {
 		return err
@@ -131,9 +146,8 @@ func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFun
 	default:
 		explained := auth.Explain(err)
 		if types := auth.HostKeyTypes(explained, without); types != nil {
-			return &otherTypes{types}
+			return &otherTypes{types, explained}
 		}
-		delete(memory, t.Address)
 		if err = explained; errors.Is(err, io.EOF) {
 			err = fmt.Errorf("%s ended the connection before the login (sshd does so to a source that failed often, and above MaxStartups): %w", t.Address, io.EOF)
 		}

@@ -95,7 +95,7 @@ func refusal(what, object string, err *ssh.OpenChannelError) error {
 	case what == "unix" && err.Reason != ssh.ConnectionFailed:
 		hint = ": sshd forbids it, set AllowStreamLocalForwarding yes in its sshd_config"
 	case what == "tcp" && err.Reason == ssh.Prohibited:
-		hint = ": sshd forbids it, set AllowTcpForwarding yes in its sshd_config and look for PermitOpen"
+		hint = ": sshd forbids it, set AllowTcpForwarding yes in its sshd_config and look for PermitOpen (a certificate of the login needs permit-port-forwarding)"
 	}
 	return &answerError{text: object + ": " + text + hint, kind: kind, channel: err}
 }
@@ -104,7 +104,7 @@ func refusal(what, object string, err *ssh.OpenChannelError) error {
 type answerError struct {
 	text    string
 	kind    error // what errors.Is finds, or nil
-	channel error
+	channel error // what x/crypto/ssh said, or nil
 }
 
 func (e *answerError) Error() string { return e.text }

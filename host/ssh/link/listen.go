@@ -1,45 +1,178 @@
 package link
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"net"
+	"net/netip"
+	"strconv"
 	"sync"
+
+	"golang.org/x/crypto/ssh"
 )
 
 // backlog is how many connections wait for Accept; more are closed.
 const backlog = 128
 
-// listener takes connections from the machine as they come: one that nobody takes
-// would stop all that is read on the SSH connection.
+// forwards are the listeners of a connection, by what the machine calls them. Those
+// of x/crypto/ssh would not do: when a channel cannot be accepted, the ones behind
+// it are stuck, and with them the connection, even a closed one.
+type forwards struct {
+	once sync.Once
+	mu   sync.Mutex
+	by   map[string]*listener
+}
+
+// listener is a reverse forward. RFC 4254 section 7.1, PROTOCOL of OpenSSH section 2.4.
 type listener struct {
-	raw    net.Listener
-	c      *connection
-	conns  chan net.Conn
-	closed chan struct{}
-	ended  chan struct{} // serve has ended
-	once   sync.Once
+	c       *connection
+	network string
+	host    string // tcp
+	port    uint32 // tcp; 0 until the machine chose one
+	path    string // unix
+	conns   chan net.Conn
+	closed  chan struct{}
+	once    sync.Once
 }
 
-func newListener(c *connection, raw net.Listener) *listener {
-	l := &listener{raw: raw, c: c, conns: make(chan net.Conn, backlog), closed: make(chan struct{}), ended: make(chan struct{})}
-	go l.serve()
-	return l
-}
-
-func (l *listener) serve() {
-	for {
-		raw, err := l.raw.Accept()
+// listen asks the machine to listen at an address that checkAddress has passed.
+func (c *connection) listen(ctx context.Context, network, address string) (net.Listener, error) {
+	l := &listener{c: c, network: network, path: address, conns: make(chan net.Conn, backlog), closed: make(chan struct{})}
+	if network == "tcp" {
+		host, text, _ := net.SplitHostPort(address)
+		port, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
-			break
+			return nil, &answerError{text: fmt.Sprintf("port %q is not a number from 0 to 65535", text)}
 		}
-		conn := newConn(raw, l.c.readEnded, l.c.writeEnded)
-		select {
-		case l.conns <- conn:
-		default:
-			conn.Close()
+		l.host, l.port = host, uint32(port)
+	}
+	c.forwards.once.Do(func() {
+		go c.takeForwards("tcp", c.client.HandleChannelOpen("forwarded-tcpip"))
+		go c.takeForwards("unix", c.client.HandleChannelOpen("forwarded-streamlocal@openssh.com"))
+	})
+	return request(ctx, c, func() (net.Listener, error) { return l, l.begin() }, func(ln net.Listener) { ln.Close() })
+}
+
+// begin sends the request. Connections may come before its answer does, but not to a
+// port that the machine has yet to choose.
+func (l *listener) begin() error {
+	choose := l.network == "tcp" && l.port == 0
+	if !choose {
+		l.c.forwards.set(l.name(), l)
+	}
+	ok, reply, err := l.request("")
+	if err == nil && !ok {
+		err = &answerError{text: "refused: the file exists already, its directory does not, or sshd_config has no AllowStreamLocalForwarding yes"}
+		if l.network == "tcp" {
+			err = &answerError{text: "refused: the port is taken, or sshd_config has neither AllowTcpForwarding yes nor, for an address other than loopback, GatewayPorts clientspecified"}
 		}
 	}
-	close(l.ended)
-	l.drain()
+	if err == nil && choose {
+		var chosen struct{ Port uint32 }
+		if err = ssh.Unmarshal(reply, &chosen); err == nil {
+			l.port = chosen.Port
+			l.c.forwards.set(l.name(), l)
+		}
+	}
+	if err != nil {
+		l.c.forwards.set(l.name(), nil)
+	}
+	return err
+}
+
+// request sends what begins the forward or, with "cancel-", ends it.
+func (l *listener) request(prefix string) (bool, []byte, error) {
+	if l.network == "unix" {
+		return l.c.client.SendRequest(prefix+"streamlocal-forward@openssh.com", true, ssh.Marshal(struct{ Path string }{l.path}))
+	}
+	return l.c.client.SendRequest(prefix+"tcpip-forward", true, ssh.Marshal(struct {
+		Addr string
+		Port uint32
+	}{l.host, l.port}))
+}
+
+// name is how the machine tells whose a connection is.
+func (l *listener) name() string {
+	if l.network == "unix" {
+		return l.path
+	}
+	return tcpName(l.host, l.port)
+}
+
+func tcpName(host string, port uint32) string {
+	return net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
+}
+
+// set says whose the connections to name are; nil for nobody.
+func (f *forwards) set(name string, l *listener) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.by == nil {
+		f.by = map[string]*listener{}
+	}
+	if l == nil {
+		delete(f.by, name)
+	} else {
+		f.by[name] = l
+	}
+}
+
+func (f *forwards) get(name string) *listener {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.by[name]
+}
+
+// takeForwards takes connections as they come, to the end of c: one that nobody
+// takes would stop all that is read on the SSH connection.
+func (c *connection) takeForwards(network string, in <-chan ssh.NewChannel) {
+	for open := range in {
+		var tcp struct {
+			Addr       string
+			Port       uint32
+			OriginAddr string
+			OriginPort uint32
+		}
+		var unix struct{ Path, Reserved string }
+		name, remote := "", net.Addr(&net.UnixAddr{Name: "@", Net: "unix"})
+		if network == "unix" && ssh.Unmarshal(open.ExtraData(), &unix) == nil {
+			name = unix.Path
+		} else if network == "tcp" && ssh.Unmarshal(open.ExtraData(), &tcp) == nil {
+			name, remote = tcpName(tcp.Addr, tcp.Port), tcpAddr(tcp.OriginAddr, tcp.OriginPort)
+		}
+		l := c.forwards.get(name)
+		if l == nil || l.network != network {
+			open.Reject(ssh.Prohibited, "nobody listens there")
+			continue
+		}
+		channel, requests, err := open.Accept()
+		if err != nil {
+			continue // the connection is over; what is behind this one must be taken all the same
+		}
+		go ssh.DiscardRequests(requests)
+		l.offer(newConn(&channelConn{channel, l.Addr(), remote}, c.readEnded, c.writeEnded))
+	}
+}
+
+// channelConn gives a channel its addresses.
+type channelConn struct {
+	ssh.Channel
+	local, remote net.Addr
+}
+
+func (c *channelConn) LocalAddr() net.Addr  { return c.local }
+func (c *channelConn) RemoteAddr() net.Addr { return c.remote }
+
+func (l *listener) offer(conn net.Conn) {
+	select {
+	case l.conns <- conn:
+	default:
+		conn.Close()
+	}
+	if closedNow(l.closed) {
+		l.drain()
+	}
 }
 
 // drain closes what nobody will accept any more.
@@ -63,10 +196,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		return conn, nil
 	case <-l.closed:
 		return nil, net.ErrClosed
-	case <-l.ended:
-		if closedNow(l.closed) {
-			return nil, net.ErrClosed
-		}
+	case <-l.c.ended:
 		return nil, &DownError{Address: l.c.address, Cause: errCut}
 	}
 }
@@ -76,25 +206,43 @@ func (l *listener) Close() error {
 	err := error(net.ErrClosed)
 	l.once.Do(func() {
 		close(l.closed)
-		err = l.c.closeListener(l.raw)
-		<-l.ended
+		l.c.forwards.set(l.name(), nil)
 		l.drain()
+		err = l.end()
 	})
 	return err
 }
 
-func (l *listener) Addr() net.Addr { return l.raw.Addr() }
-
-// closeListener cancels a forward. A forward is over with its connection.
-func (c *connection) closeListener(ln net.Listener) error {
+// end cancels the forward, which is over with its connection anyway.
+func (l *listener) end() error {
 	select {
-	case c.globals <- struct{}{}:
-		defer func() { <-c.globals }()
-	case <-c.ended:
-	}
-	err := ln.Close()
-	if c.isBroken() {
+	case l.c.globals <- struct{}{}:
+		defer func() { <-l.c.globals }()
+	case <-l.c.ended:
 		return nil
 	}
+	ok, _, err := l.request("cancel-")
+	switch {
+	case l.c.isBroken() || err == io.EOF:
+		return nil
+	case err == nil && !ok:
+		return fmt.Errorf("close the listener on %s at %s: sshd knows of none", l.name(), l.c.address)
+	}
 	return err
+}
+
+// Addr is the address on the machine; the IP of a host name is zero.
+func (l *listener) Addr() net.Addr {
+	if l.network == "unix" {
+		return &net.UnixAddr{Name: l.path, Net: "unix"}
+	}
+	return tcpAddr(l.host, l.port)
+}
+
+func tcpAddr(host string, port uint32) *net.TCPAddr {
+	ip := net.IPv4zero
+	if parsed, err := netip.ParseAddr(host); err == nil {
+		ip = parsed.AsSlice()
+	}
+	return &net.TCPAddr{IP: ip, Port: int(port)}
 }

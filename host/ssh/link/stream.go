@@ -94,9 +94,8 @@ func (r *reader) Read(p []byte) (int, error) {
 }
 
 // writer writes to a channel with deadlines. A goroutine writes from the first
-// Write on, out of a copy: it may still be at it when Write has given up. As with
-// TLS, a deadline that passes in the middle of a write ends the writing for good,
-// since nobody knows how much of it the other side sees.
+// Write on, out of a copy: it may still be at it when Write has given up. What it
+// has taken counts as written, as if it were in the buffer of a socket.
 type writer struct {
 	dst      io.Writer
 	finish   func() error      // says that no more is written
@@ -109,7 +108,8 @@ type writer struct {
 	done  chan error
 
 	mu     sync.Mutex // one Write after the other
-	buf    []byte
+	buf    []byte     // belongs to the goroutine while busy
+	busy   bool
 	failed error
 }
 
@@ -137,13 +137,13 @@ func (w *writer) Write(p []byte) (n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
-		past := w.deadline.passed()
+		if err := w.settle(); err != nil {
+			return n, err
+		}
 		switch {
-		case w.failed != nil:
-			return n, w.failed
 		case closedNow(w.closed):
 			return n, net.ErrClosed
-		case closedNow(past):
+		case closedNow(w.deadline.passed()):
 			return n, os.ErrDeadlineExceeded
 		case n == len(p):
 			return n, nil
@@ -155,34 +155,45 @@ func (w *writer) Write(p []byte) (n int, err error) {
 		case <-w.closed:
 			return n, net.ErrClosed
 		}
-		// The deadline may be moved while this waits.
-		for waiting := true; waiting; {
-			select {
-			case err := <-w.done:
-				if err != nil {
-					w.failed = w.ended(err)
-					return n, w.failed
-				}
-				n += len(w.buf)
-				waiting = false
-			case <-w.closed:
-				return n, net.ErrClosed
-			case <-past:
-				if past = w.deadline.passed(); closedNow(past) {
-					w.failed = os.ErrDeadlineExceeded
-					return n, w.failed
-				}
-			}
+		w.busy = true
+		n += len(w.buf)
+		switch err := w.settle(); {
+		case err != nil && w.failed != nil:
+			return n - len(w.buf), err
+		case n == len(p):
+			return n, nil
+		case err != nil:
+			return n, err
 		}
 	}
+}
+
+// settle waits until the goroutine has written what it took.
+func (w *writer) settle() error {
+	for w.busy {
+		past := w.deadline.passed()
+		if closedNow(past) {
+			return os.ErrDeadlineExceeded
+		}
+		select {
+		case err := <-w.done:
+			if w.busy = false; err != nil {
+				w.failed = w.ended(err)
+			}
+		case <-w.closed:
+			return net.ErrClosed
+		case <-past: // unless it was moved meanwhile
+		}
+	}
+	return w.failed
 }
 
 // CloseWrite says that no more is written; the other direction goes on.
 func (w *writer) CloseWrite() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.failed != nil {
-		return w.failed
+	if err := w.settle(); err != nil {
+		return err
 	}
 	if closedNow(w.closed) {
 		return net.ErrClosed
@@ -195,13 +206,20 @@ func (w *writer) CloseWrite() error {
 type conn struct {
 	*reader
 	*writer
-	raw    net.Conn
+	raw    rawConn
 	closed chan struct{}
 	once   sync.Once
 }
 
+// rawConn is a net.Conn without deadlines.
+type rawConn interface {
+	io.ReadWriteCloser
+	LocalAddr() net.Addr
+	RemoteAddr() net.Addr
+}
+
 // newConn wraps a channel; the functions turn its errors into those of the link.
-func newConn(raw net.Conn, readEnded, writeEnded func(error) error) *conn {
+func newConn(raw rawConn, readEnded, writeEnded func(error) error) *conn {
 	closed := make(chan struct{})
 	c := &conn{raw: raw, closed: closed, reader: newReader(raw, closed, readEnded)}
 	finish := func() error { return nil }

@@ -1,0 +1,253 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// lane is one of the two connections. Its run owns it.
+type lane struct {
+	link *Link
+	name string
+	rtt  atomic.Int64 // of the last keepalive, nanoseconds
+	want chan struct{}
+
+	mu      sync.Mutex
+	conn    *connection // nil while down
+	since   time.Time
+	cause   error // of the last failure, while down
+	over    bool  // run has ended
+	changed chan struct{}
+}
+
+func newLane(l *Link, name string) *lane {
+	return &lane{link: l, name: name, want: make(chan struct{}, 1), since: time.Now(), changed: make(chan struct{})}
+}
+
+func (n *lane) run(ctx context.Context) {
+	defer n.shut()
+	logger := klog.FromContext(ctx).WithValues("address", n.link.target.Address, "connection", n.name)
+	for ctx.Err() == nil {
+		if n == n.link.bulk && !n.wanted(ctx) {
+			return
+		}
+		c, err := n.link.attempt(ctx, n)
+		if ctx.Err() != nil {
+			if c != nil {
+				c.closeHops()
+				<-c.ended
+			}
+			return
+		}
+		if err != nil {
+			if n.set(nil, err) {
+				logger.Error(err, "No SSH connection")
+			}
+			continue
+		}
+		began := time.Now()
+		n.set(c, nil)
+		logger.Info("SSH connection is up")
+		err = c.watch(ctx, func(ctx context.Context, call func(context.Context) error) error {
+			return n.link.hook.Do(ctx, "ssh/Keepalive", call)
+		}, func(rtt time.Duration) { n.rtt.Store(int64(rtt)) })
+		if ctx.Err() != nil {
+			return
+		}
+		n.link.lost(n, time.Since(began), err)
+		n.set(nil, err)
+		logger.Error(err, "SSH connection went down")
+	}
+}
+
+// wanted waits until someone uses the bulk connection and the control connection is
+// up: without that an attempt would only stand in its way.
+func (n *lane) wanted(ctx context.Context) bool {
+	select {
+	case <-n.want:
+	case <-ctx.Done():
+		return false
+	}
+	for {
+		changed := n.link.Changed()
+		if n.link.State().Up {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// set is the only place where the state of a lane changes; false if nothing did.
+func (n *lane) set(c *connection, cause error) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	flipped := (c != nil) != (n.conn != nil)
+	if !flipped && n.cause != nil && cause != nil && n.cause.Error() == cause.Error() {
+		return false
+	}
+	if flipped {
+		n.since = time.Now()
+	}
+	n.conn, n.cause = c, cause
+	n.announce()
+	return true
+}
+
+// shut ends the lane for good.
+func (n *lane) shut() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.over {
+		return
+	}
+	if n.conn != nil {
+		n.since = time.Now()
+	}
+	n.over, n.conn, n.cause = true, nil, errClosed
+	n.announce()
+}
+
+func (n *lane) announce() {
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+// get waits for the connection. The error wraps host.ErrUnreachable.
+func (n *lane) get(ctx context.Context) (*connection, error) {
+	until := time.Now().Add(n.link.limits.wait)
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	for {
+		n.mu.Lock()
+		c, changed, over := n.conn, n.changed, n.over
+		n.mu.Unlock()
+		if c != nil && !c.isBroken() {
+			return c, nil
+		}
+		if over {
+			return nil, n.down()
+		}
+		select {
+		case n.want <- struct{}{}:
+		default:
+		}
+		// After a refused login the next attempt may be minutes away.
+		if c == nil && n.link.nextTry().After(until) {
+			return nil, n.down()
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return nil, n.down()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", n.down(), context.Cause(ctx))
+		}
+	}
+}
+
+// down is why n has no connection. The bulk connection is made when it is wanted:
+// how long it has been down says something only while the control connection is too.
+func (n *lane) down() *DownError {
+	down := &DownError{Address: n.link.target.Address}
+	n.mu.Lock()
+	if down.Cause = n.cause; n.conn != nil {
+		down.Cause = errCut // it just went, and run has not said so yet
+	} else {
+		down.For = time.Since(n.since)
+	}
+	n.mu.Unlock()
+	if n != n.link.bulk {
+		return down
+	}
+	if control := n.link.control.down(); !n.link.State().Up {
+		return control
+	}
+	down.For = 0
+	return down
+}
+
+// attempt makes one connection when it is time to. Its failure has been counted.
+func (l *Link) attempt(ctx context.Context, n *lane) (*connection, error) {
+	for {
+		if err := sleepUntil(ctx, l.nextTry()); err != nil {
+			return nil, err
+		}
+		select {
+		case l.slot <- struct{}{}:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if time.Now().Before(l.nextTry()) {
+			<-l.slot // the other one failed meanwhile
+			continue
+		}
+		if n == l.bulk && !l.State().Up {
+			<-l.slot // it would only stand in the way
+			return nil, errors.New("the control connection went down")
+		}
+		break
+	}
+	defer func() { <-l.slot }()
+	var c *connection
+	err := l.hook.Do(ctx, "ssh/Connect", func(ctx context.Context) error {
+		var err error
+		c, err = connect(ctx, l.target, l.dial, &l.limits, l.memory)
+		return err
+	})
+	if err != nil && c != nil { // the hook's own error
+		c.closeHops()
+		<-c.ended
+		c = nil
+	}
+	if err == nil && c == nil {
+		err = errors.New("no attempt was made")
+	}
+	if err != nil {
+		l.mu.Lock()
+		l.next = time.Now().Add(l.backoff.fail(time.Now(), err, rand.Float64()))
+		l.mu.Unlock()
+	}
+	return c, err
+}
+
+// lost counts a connection that is over.
+func (l *Link) lost(n *lane, up time.Duration, err error) {
+	controlUp := l.State().Up
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	switch {
+	case n == l.control || up < stable:
+		l.next = now.Add(l.backoff.lost(now, up, err, rand.Float64()))
+	case controlUp:
+		l.backoff = backoff{}
+	}
+}
+
+func (l *Link) nextTry() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.next
+}
+
+func sleepUntil(ctx context.Context, t time.Time) error {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,248 @@
+package link
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+	"golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+)
+
+func TestSSHD(t *testing.T) {
+	m := newMachine(t)
+	echo(t, "unix", m.path("echo.sock"))
+	tcp := echo(t, "tcp", "127.0.0.1:0").Addr().String()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	l := run(t, m.url, endpoint.Options{
+		Credentials: endpoint.Credentials{KeyFile: m.path("key")},
+		HostKeys:    []string{m.hostKey(t, "rsa")},
+	})
+
+	t.Run("dial", func(t *testing.T) {
+		for _, dial := range []func(context.Context, string, string) (net.Conn, error){l.Dial, l.DialBulk} {
+			for _, a := range [][2]string{{"unix", m.path("echo.sock")}, {"tcp", tcp}} {
+				c, err := dial(ctx, a[0], a[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				says(t, c, strings.Repeat("knots ", 50000))
+				if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+					t.Error(err)
+				}
+				if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+					t.Errorf("%v: after the half-close: %d, %v", a, n, err)
+				}
+				c.Close()
+			}
+		}
+	})
+	t.Run("start", func(t *testing.T) {
+		p, err := l.Start(ctx, "cat; echo bad >&2; exit 7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		io.WriteString(p.Stdin(), "good")
+		p.Stdin().Close()
+		out, err1 := io.ReadAll(p.Stdout())
+		errs, err2 := io.ReadAll(p.Stderr())
+		code, err3 := p.Wait()
+		if string(out) != "good" || string(errs) != "bad\n" || code != 7 || err1 != nil || err2 != nil || err3 != nil {
+			t.Errorf("got %q, %q, %d, %v, %v, %v", out, errs, code, err1, err2, err3)
+		}
+		if p, err = l.Start(ctx, "kill -TERM $$"); err != nil {
+			t.Fatal(err)
+		}
+		if code, err := p.Wait(); code != 143 || err != nil {
+			t.Errorf("a program that SIGTERM ended: %d, %v", code, err)
+		}
+	})
+	t.Run("close", func(t *testing.T) {
+		p, err := l.Start(ctx, "trap '' HUP PIPE; exec sleep 2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Close()
+		if _, err := p.Wait(); err != net.ErrClosed {
+			t.Errorf("Wait after Close: %v", err)
+		}
+		if _, err := p.Stdout().Read(make([]byte, 1)); err != net.ErrClosed {
+			t.Errorf("Read after Close: %v", err)
+		}
+	})
+	t.Run("sftp", func(t *testing.T) {
+		p, err := l.Subsystem(ctx, "sftp")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		// SSH_FXP_INIT of version 3 is answered by SSH_FXP_VERSION, type 2.
+		p.Stdin().Write([]byte{0, 0, 0, 5, 1, 0, 0, 0, 3})
+		got := make([]byte, 9)
+		if _, err := io.ReadFull(p.Stdout(), got); err != nil || got[4] != 2 || got[8] != 3 {
+			t.Errorf("got %v, %v", got, err)
+		}
+		if _, err := l.Subsystem(ctx, "gopher"); err == nil || strings.Contains(err.Error(), "no answer") {
+			t.Errorf("an unknown subsystem: %v", err)
+		}
+	})
+	t.Run("listen", func(t *testing.T) {
+		for _, a := range [][2]string{{"tcp", "127.0.0.1:0"}, {"unix", m.path("reverse.sock")}} {
+			ln, err := l.Listen(ctx, a[0], a[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := net.Dial(a[0], ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			far, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			go io.Copy(far, far)
+			says(t, c, "hello")
+			c.Close()
+			far.Close()
+			if err := ln.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, err := ln.Accept(); err != net.ErrClosed {
+				t.Errorf("Accept after Close: %v", err)
+			}
+			if _, err := net.Dial(a[0], ln.Addr().String()); err == nil {
+				t.Errorf("%v is still listened on", a)
+			}
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		for _, a := range [][2]string{{"unix", m.path("no.sock")}, {"tcp", "127.0.0.1:1"}} {
+			_, err := l.Dial(ctx, a[0], a[1])
+			t.Log(err)
+			if err == nil {
+				t.Errorf("%v answered", a)
+			}
+		}
+		_, err := l.Listen(ctx, "tcp", tcp)
+		t.Log(err)
+		if err == nil {
+			t.Error("a port that is taken was listened on")
+		}
+	})
+	if s := l.State(); !s.Up || s.Err != nil {
+		t.Errorf("the state is %+v", s)
+	}
+}
+
+// TestSSHDLogins logs in by each kind of credential and pin.
+func TestSSHDLogins(t *testing.T) {
+	m := newMachine(t)
+	socket := m.path("agent.sock")
+	keys := agent.NewKeyring()
+	if err := keys.Add(agent.AddedKey{PrivateKey: m.key}); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { agent.ServeAgent(keys, c); c.Close() }()
+		}
+	}()
+
+	// A key that only a certificate lets in.
+	certified := newKey(t)
+	cert := &ssh.Certificate{Key: signer(t, certified).PublicKey(), CertType: ssh.UserCert, KeyId: "test",
+		ValidPrincipals: []string{"root"}, ValidBefore: ssh.CertTimeInfinity,
+		Permissions: ssh.Permissions{Extensions: map[string]string{"permit-port-forwarding": ""}}}
+	if err := cert.SignCert(rand.Reader, m.ca); err != nil {
+		t.Fatal(err)
+	}
+	m.write(t, "certified", privateKey(t, certified))
+	m.write(t, "certified-cert.pub", ssh.MarshalAuthorizedKey(cert))
+
+	host, port, _ := net.SplitHostPort(m.address)
+	pub, _, _, _, err := ssh.ParseAuthorizedKey([]byte(m.hostKey(t, "ecdsa")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.write(t, "known_hosts", []byte(knownhosts.Line([]string{knownhosts.HashHostname(knownhosts.Normalize(m.address))}, pub)+"\n"))
+	m.write(t, "config", fmt.Appendf(nil, `
+Host far
+  HostName %s
+  Port %s
+  User root
+  IdentityFile %s
+  ProxyJump near
+Host near
+  HostName %s
+  Port %s
+  User root
+  IdentityFile %s
+Host *
+  UserKnownHostsFile %s
+`, host, port, m.path("key"), host, port, m.path("certified"), m.path("known_hosts")))
+
+	rsa, err := exec.Command("ssh-keygen", "-lf", m.path("host_rsa.pub")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := endpoint.Credentials{KeyFile: m.path("key")}
+	for name, c := range map[string]struct {
+		url string
+		o   endpoint.Options
+	}{
+		"key bytes":   {m.url, endpoint.Options{Credentials: endpoint.Credentials{Key: privateKey(t, m.key)}, HostKeys: []string{m.hostKey(t, "ed25519")}}},
+		"certificate": {m.url, endpoint.Options{Credentials: endpoint.Credentials{KeyFile: m.path("certified")}, KnownHosts: []string{m.path("known_hosts")}}},
+		"agent":       {m.url, endpoint.Options{Credentials: endpoint.Credentials{AgentSocket: socket}, HostKeys: []string{m.hostKey(t, "rsa")}}},
+		"fingerprint": {m.url, endpoint.Options{Credentials: key, HostKeys: []string{strings.Fields(string(rsa))[1]}}},
+		"jump":        {"ssh://far" + m.path("echo.sock"), endpoint.Options{ConfigFile: m.path("config"), Home: m.dir}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			l := run(t, c.url, c.o)
+			p, err := l.Start(ctx, "exit 3")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code, err := p.Wait(); code != 3 || err != nil {
+				t.Errorf("got %d, %v", code, err)
+			}
+		})
+	}
+
+	t.Run("scan", func(t *testing.T) {
+		found, err := endpoint.Scan(t.Context(), m.address, new(net.Dialer).DialContext)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, k := range found {
+			got = append(got, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k))))
+		}
+		for i, kind := range []string{"ed25519", "ecdsa", "rsa"} {
+			if len(got) != 3 || !strings.HasPrefix(m.hostKey(t, kind), got[i]) {
+				t.Errorf("scan found %q", got)
+			}
+		}
+	})
+}

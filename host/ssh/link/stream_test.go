@@ -1,0 +1,260 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/nettest"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// TestConn is the suite of net.Conn: what gRPC and net/http expect of one.
+func TestConn(t *testing.T) {
+	b := newLab(t)
+	l := b.link(t)
+	start(t, l)
+	nettest.TestConn(t, func() (near, far net.Conn, stop func(), err error) {
+		if near, err = l.Dial(context.Background(), "unix", "/pipe"); err != nil {
+			return nil, nil, nil, err
+		}
+		far = <-b.pipes
+		return near, far, func() { near.Close(); far.Close() }, nil
+	})
+}
+
+func TestDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLab(t)
+		l := b.link(t)
+		start(t, l)
+		c, err := l.Dial(t.Context(), "unix", "/echo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetReadDeadline(time.Now().Add(time.Second))
+		began := time.Now()
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		// What comes after a read that gave up is not lost.
+		io.WriteString(c, "kept")
+		synctest.Wait()
+		c.SetReadDeadline(time.Time{})
+		got := make([]byte, 4)
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != "kept" {
+			t.Errorf("got %q, %v", got, err)
+		}
+
+		sink, err := l.Dial(t.Context(), "unix", "/sink")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sink.SetWriteDeadline(time.Now().Add(time.Minute))
+		began = time.Now()
+		n, err := sink.Write(make([]byte, 16<<20)) // more than a window
+		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Minute || n == 0 || n >= 16<<20 {
+			t.Errorf("after %s: %d, %v", time.Since(began), n, err)
+		}
+		sink.SetWriteDeadline(time.Now().Add(time.Second))
+		if n, err := sink.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) || n != 0 {
+			t.Errorf("a write behind one that hangs: %d, %v", n, err)
+		}
+		if !l.State().Up {
+			t.Error("a sink took the link down")
+		}
+		// A write that hangs ends with Close.
+		other, err := l.Dial(t.Context(), "unix", "/sink")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, func() { other.Close() })
+		if _, err := other.Write(make([]byte, 16<<20)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a write that Close ended: %v", err)
+		}
+		sink.Close()
+	})
+}
+
+// stuck is a TCP connection whose far end takes nothing more: writes block, with
+// the deadlines of a real socket.
+func TestHalfOpenWrites(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	b := newLab(t)
+	stop := make(chan struct{})
+	near := make(chan net.Conn, 5)
+	// In between, a relay that stops to read: the kernel's buffers fill.
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := b.dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		far, err := ln.Accept()
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { far.Close() })
+		near <- c
+		go io.Copy(far, conn)
+		go func() {
+			buf := make([]byte, 4096)
+			for {
+				n, err := far.Read(buf)
+				if err != nil || closedNow(stop) {
+					return
+				}
+				conn.Write(buf[:n])
+			}
+		}()
+		return c, nil
+	}
+	l, err := New(Config{Target: b.target, Dial: dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.limits.write, l.limits.silence = 300*time.Millisecond, time.Hour // the write alone must find it
+	start(t, l)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var conns []net.Conn
+	for range 8 { // windows enough to fill the buffers
+		c, err := l.Dial(ctx, "unix", "/sink")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	(<-near).(*net.TCPConn).SetWriteBuffer(1)
+	close(stop)
+	b.down.Store(true)
+	var writers sync.WaitGroup
+	for _, c := range conns {
+		writers.Go(func() {
+			for {
+				if _, err := c.Write(make([]byte, 1<<20)); err != nil {
+					if !errors.Is(err, host.ErrUnreachable) {
+						t.Errorf("a write that hung gave %v", err)
+					}
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	until(t, l, false)
+}
+
+func TestHook(t *testing.T) {
+	b := newLab(t)
+	var mu sync.Mutex
+	var seen []string
+	fault := errors.New("a fault")
+	faults := map[string]bool{} // label: before the call, or after it
+	l, err := New(Config{Target: b.target, Dial: b.dial, Hook: func(ctx context.Context, label string, call func(context.Context) error) error {
+		mu.Lock()
+		if !slices.Contains(seen, label) {
+			seen = append(seen, label)
+		}
+		after, faulty := faults[label]
+		mu.Unlock()
+		if faulty && !after {
+			return fault
+		}
+		err := call(ctx)
+		if faulty && err == nil {
+			return fault
+		}
+		return err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.limits.interval = time.Millisecond
+	start(t, l)
+	calls := map[string]func() (io.Closer, error){
+		"ssh/Start":     func() (io.Closer, error) { return l.Start(t.Context(), "true") },
+		"ssh/Subsystem": func() (io.Closer, error) { return l.Subsystem(t.Context(), "sftp") },
+		"ssh/Dial":      func() (io.Closer, error) { return l.Dial(t.Context(), "unix", "/echo") },
+		"ssh/Listen":    func() (io.Closer, error) { return l.Listen(t.Context(), "tcp", "127.0.0.1:0") },
+	}
+	for label, call := range calls {
+		c, err := call()
+		if err == nil {
+			c.Close()
+		} else if label != "ssh/Subsystem" {
+			t.Errorf("%s: %v", label, err)
+		}
+		for _, after := range []bool{false, true} {
+			mu.Lock()
+			faults[label] = after
+			mu.Unlock()
+			if _, err := call(); label != "ssh/Subsystem" && err != fault {
+				t.Errorf("%s with a fault gave %v", label, err)
+			}
+		}
+	}
+	// The keepalive may come last.
+	for range 10000 {
+		mu.Lock()
+		n := len(seen)
+		mu.Unlock()
+		if n == 6 {
+			break
+		}
+		c, err := net.Pipe() // some work between the looks
+		c.Close()
+		err.Close()
+		runtime.Gosched()
+	}
+	slices.Sort(seen)
+	if got := strings.Join(seen, " "); got != "ssh/Connect ssh/Dial ssh/Keepalive ssh/Listen ssh/Start ssh/Subsystem" {
+		t.Errorf("the hook saw %s", got)
+	}
+}
+
+// TestReaderBytes compares what comes through a reader, by pieces of any size, with
+// what went in.
+func TestReaderBytes(t *testing.T) {
+	want := make([]byte, 300<<10)
+	for i := range want {
+		want[i] = byte(i * 31)
+	}
+	src := bytes.NewReader(want)
+	r := newReader(src, make(chan struct{}), func(err error) error { return err })
+	var got []byte
+	for i := 1; ; i++ {
+		p := make([]byte, i*37%4099+1)
+		n, err := r.Read(p)
+		got = append(got, p[:n]...)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%d bytes came out of %d", len(got), len(want))
+	}
+}
