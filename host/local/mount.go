@@ -187,22 +187,6 @@ func (h *Host) ListMounts(ctx context.Context, dir string) ([]host.Mount, error)
 		if err != nil {
 			return nil, err
 		}
-		real := resolve(dir)
-		var mounts []host.Mount
-		// Backwards: what was mounted last, and so on top, comes first.
-		for _, e := range slices.Backward(entries) {
-			if !machine.Below(real, e.Point) {
-				continue
-			}
-			target := e.Point
-			if real != "/" {
-				target = strings.TrimSuffix(dir, "/") + strings.TrimPrefix(e.Point, real)
-			}
-			mounts = append(mounts, host.Mount{Source: e.Source, Target: target, Type: e.FSType, Options: e.Options})
-		}
-		slices.SortStableFunc(mounts, func(a, b host.Mount) int {
-			return strings.Count(b.Target, "/") - strings.Count(a.Target, "/")
-		})
-		return mounts, nil
+		return machine.MountsBelow(dir, resolve(dir), entries), nil
 	})
 }

@@ -5,7 +5,10 @@ package machine
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/bowline-k8s/bowline/host"
 )
 
 // MountEntry is one line of proc_pid_mountinfo(5).
@@ -72,4 +75,26 @@ func isOctal(s string) bool { return strings.Trim(s, "01234567") == "" && s[0] <
 // Below says whether p is dir or inside it.
 func Below(dir, p string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+}
+
+// MountsBelow are the mounts at and below dir, deepest first, what is on top
+// before what it covers. real is dir without links, which mountinfo knows none of;
+// the targets are named by dir.
+func MountsBelow(dir, real string, entries []MountEntry) []host.Mount {
+	var mounts []host.Mount
+	// Backwards: what was mounted last, and so on top, comes first.
+	for _, e := range slices.Backward(entries) {
+		if !Below(real, e.Point) {
+			continue
+		}
+		target := e.Point
+		if real != "/" {
+			target = strings.TrimSuffix(dir, "/") + strings.TrimPrefix(e.Point, real)
+		}
+		mounts = append(mounts, host.Mount{Source: e.Source, Target: target, Type: e.FSType, Options: e.Options})
+	}
+	slices.SortStableFunc(mounts, func(a, b host.Mount) int {
+		return strings.Count(b.Target, "/") - strings.Count(a.Target, "/")
+	})
+	return mounts
 }

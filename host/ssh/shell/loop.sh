@@ -11,7 +11,7 @@
 # and NONCEx CODE\n on standard output when the script has ended. The nonce is a
 # variable of this shell only: no script can imitate a mark.
 
-unset nonce how limit stdin id len args script text code pid group ENV CDPATH IFS
+unset tool nonce how limit stdin id len args script text code pid group ENV CDPATH IFS
 PATH=$path LC_ALL=C
 export PATH LC_ALL
 unset LANGUAGE
@@ -19,6 +19,12 @@ umask 022
 cd /
 nl='
 '
+for tool in cat dd timeout; do
+	command -v "$tool" >/dev/null || {
+		echo "$tool is not to be found in PATH=$PATH" >&2
+		exit 127
+	}
+done
 exec 5>&1 6>&2 >/dev/null 2>/dev/null
 
 # The timeout of coreutils makes a process group of its own and kills all of it;

@@ -121,5 +121,5 @@ func Command(sh string, sudo bool, length int) string {
 	if sudo {
 		c += "sudo -n "
 	}
-	return c + sh + ` -c 'eval "$(dd bs=` + strconv.Itoa(length) + ` count=1 iflag=fullblock 2>/dev/null)"'`
+	return c + sh + ` -c 'eval "$(dd bs=` + strconv.Itoa(length) + ` count=1 iflag=fullblock)"'`
 }
