@@ -15,85 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
-
-// hierarchies are the machine's control groups. On version 1 there may be a
-// cgroup2 beside them, with few controllers or none; containers are not driven
-// by it, but a runtime may leave empty groups there.
-type hierarchies struct {
-	version int                 // 1 or 2; 0: no control groups
-	v1      map[string]string   // controller to mount point
-	v2      string              // mount point of cgroup2, if any
-	all     []string            // every mount point, named hierarchies included
-	by      map[string][]string // mount point to controllers, v1 only
-}
-
-// findHierarchies decides as runc does: the machine is version 2 if what is
-// mounted on /sys/fs/cgroup is cgroup2. A machine that mounts elsewhere is
-// version 1 if it has a v1 hierarchy of a controller that limits pods.
-func findHierarchies(mounts []mountEntry) hierarchies {
-	h := hierarchies{v1: map[string]string{}, by: map[string][]string{}}
-	atUsual := ""
-	for _, m := range mounts {
-		if m.point == "/sys/fs/cgroup" {
-			atUsual = m.fsType
-		}
-		switch m.fsType {
-		case "cgroup2":
-			if h.v2 == "" || m.point == "/sys/fs/cgroup" {
-				h.v2 = m.point
-			}
-		case "cgroup":
-			if slices.Contains(h.all, m.point) {
-				continue
-			}
-			h.all = append(h.all, m.point)
-			for _, o := range m.superOpt {
-				if isController(o) {
-					if _, twice := h.v1[o]; !twice {
-						h.v1[o] = m.point
-						h.by[m.point] = append(h.by[m.point], o)
-					}
-				}
-			}
-		}
-	}
-	if h.v2 != "" && !slices.Contains(h.all, h.v2) {
-		h.all = append(h.all, h.v2)
-	}
-	_, cpu := h.v1["cpu"]
-	_, memory := h.v1["memory"]
-	switch {
-	case atUsual == "cgroup2":
-		h.version = 2
-	case cpu || memory:
-		h.version = 1
-	case h.v2 != "":
-		h.version = 2
-	case len(h.v1) > 0:
-		h.version = 1
-	}
-	if h.version == 2 {
-		h.all = []string{h.v2}
-	}
-	return h
-}
-
-func isController(option string) bool {
-	switch option {
-	case "cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "net_cls", "net_prio",
-		"perf_event", "hugetlb", "rdma", "misc":
-		return true
-	}
-	return false
-}
 
 // cgroupPath joins the configured root and a caller's path.
 func (h *Host) cgroupPath(path string) (string, error) {
-	if !cleanAbs(path) || path == "/" {
+	if !machine.CleanAbs(path) || path == "/" {
 		return "", fmt.Errorf("cgroup %q is not a clean absolute path below /", path)
 	}
-	if h.hier.version == 0 {
+	if h.hier.Version == 0 {
 		return "", fmt.Errorf("cgroup %s: no control groups are mounted on %s", path, h.name)
 	}
 	return filepath.Join(h.cgroupRoot, path), nil
@@ -106,10 +36,10 @@ func (h *Host) EnsureCgroup(ctx context.Context, path string, r host.CgroupResou
 		if err != nil {
 			return err
 		}
-		if h.hier.version == 2 {
-			err = ensureV2(h.hier.v2, full, r)
+		if h.hier.Version == 2 {
+			err = ensureV2(h.hier.V2, full, r)
 		} else {
-			err = h.hier.ensureV1(full, r)
+			err = ensureV1(h.hier, full, r)
 		}
 		if err != nil {
 			return fmt.Errorf("make cgroup %s: %w", full, err)
@@ -127,7 +57,7 @@ func (h *Host) RemoveCgroup(ctx context.Context, path string, kill bool) error {
 		}
 		for wait := 5 * time.Millisecond; ; wait *= 2 {
 			var errs []error
-			for _, point := range h.hier.all {
+			for _, point := range h.hier.All {
 				errs = append(errs, removeCgroupDir(filepath.Join(point, full)))
 			}
 			err := errors.Join(errs...)
@@ -137,7 +67,7 @@ func (h *Host) RemoveCgroup(ctx context.Context, path string, kill bool) error {
 			case wait > 500*time.Millisecond && !kill:
 				return err
 			case wait > 500*time.Millisecond:
-				for _, point := range h.hier.all {
+				for _, point := range h.hier.All {
 					killCgroupDir(filepath.Join(point, full))
 				}
 				kill, wait = false, 5*time.Millisecond // and once more from the start
@@ -206,7 +136,7 @@ func (h *Host) ListCgroups(ctx context.Context, path string) ([]string, error) {
 			}
 		}
 		var names []string
-		for _, point := range h.hier.all {
+		for _, point := range h.hier.All {
 			children, err := subdirs(filepath.Join(point, full))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
@@ -232,18 +162,10 @@ func subdirs(dir string) ([]string, error) {
 	return names, nil
 }
 
-// setting is one file of a cgroup and its value.
-type setting struct {
-	controller string
-	file       string
-	value      string
-	optional   bool // the machine may lack the controller
-}
-
 // write changes the file if it does not hold the value already.
-func (s setting) write(dir string) error {
-	p := filepath.Join(dir, s.file)
-	if old, err := os.ReadFile(p); err == nil && strings.Join(strings.Fields(string(old)), " ") == s.value {
+func writeSetting(s machine.Setting, dir string) error {
+	p := filepath.Join(dir, s.File)
+	if old, err := os.ReadFile(p); err == nil && strings.Join(strings.Fields(string(old)), " ") == s.Value {
 		return nil
 	}
 	// Without O_CREAT: a file that is not there is a controller that is not there.
@@ -251,9 +173,9 @@ func (s setting) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(s.value)
+	_, err = f.WriteString(s.Value)
 	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %q to %s: %w", s.value, p, err)
+		return fmt.Errorf("write %q to %s: %w", s.Value, p, err)
 	}
 	return nil
 }

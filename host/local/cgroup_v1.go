@@ -8,34 +8,34 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
 // ensureV1 makes the cgroup in every hierarchy that has a controller.
-func (h hierarchies) ensureV1(full string, r host.CgroupResources) error {
-	points := make([]string, 0, len(h.by))
-	for point := range h.by {
+func ensureV1(h machine.Hierarchies, full string, r host.CgroupResources) error {
+	points := make([]string, 0, len(h.By))
+	for point := range h.By {
 		points = append(points, point)
 	}
 	slices.Sort(points)
 	for _, point := range points {
-		if err := makeV1(point, full, slices.Contains(h.by[point], "cpuset")); err != nil {
+		if err := makeV1(point, full, slices.Contains(h.By[point], "cpuset")); err != nil {
 			return err
 		}
 	}
-	for _, s := range settingsV1(r) {
-		point, ok := h.v1[s.controller]
+	for _, s := range machine.SettingsV1(r) {
+		point, ok := h.V1[s.Controller]
 		if !ok {
-			if s.optional {
+			if s.Optional {
 				continue
 			}
-			return fmt.Errorf("the %s controller is not mounted", s.controller)
+			return fmt.Errorf("the %s controller is not mounted", s.Controller)
 		}
-		if err := s.write(filepath.Join(point, full)); err != nil {
-			if s.optional && errors.Is(err, fs.ErrNotExist) {
+		if err := writeSetting(s, filepath.Join(point, full)); err != nil {
+			if s.Optional && errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
 			return err
@@ -75,45 +75,4 @@ func makeV1(point, full string, cpuset bool) error {
 		}
 	}
 	return nil
-}
-
-// settingsV1 in the order of writing: a quota needs its period first.
-func settingsV1(r host.CgroupResources) []setting {
-	var s []setting
-	if r.CPUShares != 0 {
-		s = append(s, setting{controller: "cpu", file: "cpu.shares", value: strconv.FormatUint(min(max(r.CPUShares, 2), 262144), 10)})
-	}
-	if r.CPUPeriodUS != 0 {
-		s = append(s, setting{controller: "cpu", file: "cpu.cfs_period_us", value: strconv.FormatUint(r.CPUPeriodUS, 10)})
-	}
-	if r.CPUQuotaUS != 0 {
-		s = append(s, setting{controller: "cpu", file: "cpu.cfs_quota_us", value: strconv.FormatInt(max(r.CPUQuotaUS, -1), 10)})
-	}
-	if r.MemoryBytes != 0 {
-		s = append(s, setting{controller: "memory", file: "memory.limit_in_bytes", value: strconv.FormatInt(max(r.MemoryBytes, -1), 10)})
-	}
-	if r.PidsMax != 0 {
-		s = append(s, setting{controller: "pids", file: "pids.max", value: orMax(r.PidsMax), optional: true})
-	}
-	for _, size := range sortedSizes(r.HugePageBytes) {
-		s = append(s, setting{controller: "hugetlb", file: "hugetlb." + size + ".limit_in_bytes",
-			value: strconv.FormatInt(r.HugePageBytes[size], 10), optional: true})
-	}
-	return s
-}
-
-func orMax(n int64) string {
-	if n < 0 {
-		return "max"
-	}
-	return strconv.FormatInt(n, 10)
-}
-
-func sortedSizes(m map[string]int64) []string {
-	sizes := make([]string, 0, len(m))
-	for size := range m {
-		sizes = append(sizes, size)
-	}
-	slices.Sort(sizes)
-	return sizes
 }

@@ -7,16 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
-
-// podControllers are handed down to the pods' cgroups where the machine has them.
-var podControllers = []string{"cpu", "cpuset", "hugetlb", "io", "memory", "pids"}
 
 // ensureV2 makes the cgroup and opens the controllers on the way down to it.
 func ensureV2(point, full string, r host.CgroupResources) error {
@@ -34,15 +31,15 @@ func ensureV2(point, full string, r host.CgroupResources) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range settingsV2(r) {
-		if !slices.Contains(have, s.controller) {
-			if s.optional {
+	for _, s := range machine.SettingsV2(r) {
+		if !slices.Contains(have, s.Controller) {
+			if s.Optional {
 				continue
 			}
-			return fmt.Errorf("the %s controller is not available in %s", s.controller, dir)
+			return fmt.Errorf("the %s controller is not available in %s", s.Controller, dir)
 		}
-		if err := s.write(dir); err != nil {
-			if s.optional && errors.Is(err, fs.ErrNotExist) {
+		if err := writeSetting(s, dir); err != nil {
+			if s.Optional && errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
 			return err
@@ -62,7 +59,7 @@ func openControllers(dir string) error {
 		return err
 	}
 	var add []string
-	for _, c := range podControllers {
+	for _, c := range machine.PodControllers {
 		if slices.Contains(have, c) && !slices.Contains(open, c) {
 			add = append(add, "+"+c)
 		}
@@ -80,39 +77,4 @@ func openControllers(dir string) error {
 func words(file string) ([]string, error) {
 	data, err := os.ReadFile(file)
 	return strings.Fields(string(data)), err
-}
-
-func settingsV2(r host.CgroupResources) []setting {
-	var s []setting
-	if r.CPUShares != 0 {
-		s = append(s, setting{controller: "cpu", file: "cpu.weight", value: strconv.FormatUint(sharesToWeight(r.CPUShares), 10)})
-	}
-	if r.CPUQuotaUS != 0 || r.CPUPeriodUS != 0 {
-		quota, period := "max", r.CPUPeriodUS
-		if r.CPUQuotaUS > 0 {
-			quota = strconv.FormatInt(r.CPUQuotaUS, 10)
-		}
-		if period == 0 {
-			period = 100_000
-		}
-		s = append(s, setting{controller: "cpu", file: "cpu.max", value: quota + " " + strconv.FormatUint(period, 10)})
-	}
-	if r.MemoryBytes != 0 {
-		s = append(s, setting{controller: "memory", file: "memory.max", value: orMax(r.MemoryBytes)})
-	}
-	if r.PidsMax != 0 {
-		s = append(s, setting{controller: "pids", file: "pids.max", value: orMax(r.PidsMax), optional: true})
-	}
-	for _, size := range sortedSizes(r.HugePageBytes) {
-		s = append(s, setting{controller: "hugetlb", file: "hugetlb." + size + ".max",
-			value: strconv.FormatInt(r.HugePageBytes[size], 10), optional: true})
-	}
-	return s
-}
-
-// sharesToWeight maps [2, 262144] to [1, 10000] in a straight line, as the
-// kubelet does for its pods' cgroups.
-func sharesToWeight(shares uint64) uint64 {
-	shares = min(max(shares, 2), 262144)
-	return 1 + (shares-2)*9999/262142
 }

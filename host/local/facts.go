@@ -3,7 +3,6 @@ package local
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
 // Facts fails only where a node could not be made of the rest; what a machine
@@ -33,16 +33,16 @@ func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 			KernelVersion: unix.ByteSliceToString(u.Release[:]),
 			Architecture:  runtime.GOARCH,
 			OS:            runtime.GOOS,
-			OSImage:       firstOf(osImage("/etc/os-release"), osImage("/usr/lib/os-release")),
-			MachineID:     firstOf(oneLine("/etc/machine-id"), oneLine("/var/lib/dbus/machine-id")),
+			OSImage:       machine.FirstOf(osImage("/etc/os-release"), osImage("/usr/lib/os-release")),
+			MachineID:     machine.FirstOf(oneLine("/etc/machine-id"), oneLine("/var/lib/dbus/machine-id")),
 			BootID:        oneLine("/proc/sys/kernel/random/boot_id"),
 			CPUs:          cpus(),
-			PidsMax:       smaller(number("/proc/sys/kernel/pid_max"), number("/proc/sys/kernel/threads-max")),
-			CgroupVersion: h.hier.version,
+			PidsMax:       machine.Smaller(number("/proc/sys/kernel/pid_max"), number("/proc/sys/kernel/threads-max")),
+			CgroupVersion: h.hier.Version,
 			HugePages:     hugePages("/sys/kernel/mm/hugepages"),
 		}
 		// As the kubelet reports it: the firmware's, the hypervisor's, the file's.
-		f.SystemUUID = firstOf(strings.ToLower(oneLine("/sys/class/dmi/id/product_uuid")),
+		f.SystemUUID = machine.FirstOf(strings.ToLower(oneLine("/sys/class/dmi/id/product_uuid")),
 			strings.Trim(oneLine("/proc/device-tree/vm,uuid"), "\x00"), f.MachineID)
 		var err error
 		if f.Addresses, err = addresses(); err != nil {
@@ -52,7 +52,7 @@ func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 		if err != nil {
 			return host.Facts{}, fmt.Errorf("facts of %s: %w", h.name, err)
 		}
-		f.MemoryBytes, f.SwapBytes = meminfo(mem, "MemTotal"), meminfo(mem, "SwapTotal")
+		f.MemoryBytes, f.SwapBytes = machine.Meminfo(mem, "MemTotal"), machine.Meminfo(mem, "SwapTotal")
 		if f.RootDiskBytes, f.RootDiskInode, err = disk(h.rootDir); err != nil {
 			return host.Facts{}, fmt.Errorf("facts of %s: disk of %s: %w", h.name, h.rootDir, err)
 		}
@@ -63,26 +63,9 @@ func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 		if err != nil {
 			return host.Facts{}, fmt.Errorf("facts of %s: %w", h.name, err)
 		}
-		f.CanLowerOOMScore = hasCapability(status, unix.CAP_SYS_RESOURCE)
+		f.CanLowerOOMScore = machine.HasCapability(status, unix.CAP_SYS_RESOURCE)
 		return f, nil
 	})
-}
-
-func firstOf(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
-// smaller of two numbers of which zero means not known.
-func smaller(a, b int64) int64 {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }
 
 func oneLine(path string) string {
@@ -98,67 +81,15 @@ func number(path string) int64 {
 
 func osImage(path string) string {
 	data, _ := os.ReadFile(path)
-	return prettyName(data)
-}
-
-// prettyName reads os-release(5): PRETTY_NAME, else NAME; the last line wins.
-func prettyName(data []byte) string {
-	values := map[string]string{}
-	for line := range bytes.Lines(data) {
-		key, value, ok := strings.Cut(strings.TrimSpace(string(line)), "=")
-		if !ok || strings.HasPrefix(key, "#") {
-			continue
-		}
-		if len(value) >= 2 && (value[0] == '"' || value[0] == '\'') && value[len(value)-1] == value[0] {
-			quoted := value[0] == '"'
-			value = value[1 : len(value)-1]
-			if quoted {
-				value = strings.NewReplacer(`\"`, `"`, `\$`, `$`, `\\`, `\`, "\\`", "`").Replace(value)
-			}
-		}
-		values[key] = value
-	}
-	return firstOf(values["PRETTY_NAME"], values["NAME"])
+	return machine.PrettyName(data)
 }
 
 // cpus counts what the machine has, not what this process may use.
 func cpus() int {
-	if n := countList(oneLine("/sys/devices/system/cpu/online")); n > 0 {
+	if n := machine.CountList(oneLine("/sys/devices/system/cpu/online")); n > 0 {
 		return n
 	}
 	return runtime.NumCPU()
-}
-
-// countList counts the members of a list such as "0-3,8".
-func countList(list string) int {
-	n := 0
-	for part := range strings.SplitSeq(list, ",") {
-		lo, hi, isRange := strings.Cut(part, "-")
-		a, err := strconv.Atoi(lo)
-		if err != nil {
-			return 0
-		}
-		b := a
-		if isRange {
-			if b, err = strconv.Atoi(hi); err != nil || b < a {
-				return 0
-			}
-		}
-		n += b - a + 1
-	}
-	return n
-}
-
-// meminfo returns one value of /proc/meminfo in bytes.
-func meminfo(data []byte, key string) int64 {
-	for line := range bytes.Lines(data) {
-		fields := strings.Fields(string(line))
-		if len(fields) >= 2 && fields[0] == key+":" {
-			n, _ := strconv.ParseInt(fields[1], 10, 64)
-			return n * 1024
-		}
-	}
-	return 0
 }
 
 // hugePages returns the reserved bytes by page size.
@@ -170,20 +101,9 @@ func hugePages(dir string) map[string]int64 {
 		if err != nil {
 			continue
 		}
-		pages[pageSizeName(kb)] = number(filepath.Join(dir, e.Name(), "nr_hugepages")) * kb * 1024
+		pages[machine.PageSizeName(kb)] = number(filepath.Join(dir, e.Name(), "nr_hugepages")) * kb * 1024
 	}
 	return pages
-}
-
-// pageSizeName is the kernel's own short form in file names, "2MB".
-func pageSizeName(kb int64) string {
-	switch {
-	case kb >= 1<<20:
-		return strconv.FormatInt(kb>>20, 10) + "GB"
-	case kb >= 1<<10:
-		return strconv.FormatInt(kb>>10, 10) + "MB"
-	}
-	return strconv.FormatInt(kb, 10) + "KB"
 }
 
 // disk measures the file system of dir, or of its nearest parent that exists.
@@ -201,22 +121,6 @@ func disk(dir string) (size, inodes int64, err error) {
 	}
 }
 
-// hasCapability reads the bounding set: it is what a runtime beside us can give.
-func hasCapability(status []byte, capability uint) bool {
-	for line := range bytes.Lines(status) {
-		value, ok := strings.CutPrefix(string(line), "CapBnd:")
-		if !ok {
-			continue
-		}
-		set, err := hex.DecodeString(strings.TrimSpace(value))
-		if err != nil || int(capability/8) >= len(set) {
-			return false
-		}
-		return set[len(set)-1-int(capability/8)]&(1<<(capability%8)) != 0
-	}
-	return false
-}
-
 // addresses are the global unicast ones of interfaces that are up: first those
 // of the interface with the default route, IPv4 before IPv6.
 func addresses() ([]net.IP, error) {
@@ -225,7 +129,7 @@ func addresses() ([]net.IP, error) {
 		return nil, err
 	}
 	route, _ := os.ReadFile("/proc/net/route")
-	preferred := defaultInterface(route)
+	preferred := machine.DefaultInterface(route)
 	type ranked struct {
 		ip   net.IP
 		rank int
@@ -260,21 +164,4 @@ func addresses() ([]net.IP, error) {
 		ips = append(ips, r.ip)
 	}
 	return ips, nil
-}
-
-// defaultInterface reads /proc/net/route: the default route of least metric.
-func defaultInterface(table []byte) string {
-	best, bestMetric := "", uint64(0)
-	for line := range bytes.Lines(table) {
-		// Iface Destination Gateway Flags RefCnt Use Metric Mask ...
-		f := strings.Fields(string(line))
-		if len(f) < 8 || f[1] != "00000000" || f[7] != "00000000" {
-			continue
-		}
-		metric, err := strconv.ParseUint(f[6], 10, 32)
-		if err == nil && (best == "" || metric < bestMetric) {
-			best, bestMetric = f[0], metric
-		}
-	}
-	return best
 }

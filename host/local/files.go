@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
 // ReadFile follows links (/etc/resolv.conf is one) but opens without blocking,
@@ -60,7 +61,7 @@ func (h *Host) ReadTail(ctx context.Context, path string, max int64) ([]byte, er
 
 // openRegular opens for reading and refuses everything but a regular file.
 func openRegular(path string, flags int) (*os.File, error) {
-	if err := absolute("open", path); err != nil {
+	if err := machine.Absolute("open", path); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0)
@@ -87,7 +88,7 @@ func openRegular(path string, flags int) (*os.File, error) {
 // empty, and everything that is written here is made again at boot.
 func (h *Host) WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error {
 	return run(h, ctx, "WriteFile", shortDeadline, func(context.Context) error {
-		if err := absolute("write", path); err != nil {
+		if err := machine.Absolute("write", path); err != nil {
 			return err
 		}
 		dir, base := filepath.Split(path)
@@ -131,7 +132,7 @@ func tempName(base string) string {
 // MkdirAll leaves a link to a directory in the last element as it is.
 func (h *Host) MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *host.Owner) error {
 	return run(h, ctx, "MkdirAll", shortDeadline, func(context.Context) error {
-		if err := absolute("make directory", path); err != nil {
+		if err := machine.Absolute("make directory", path); err != nil {
 			return err
 		}
 		path = filepath.Clean(path)
@@ -200,7 +201,7 @@ func mkdirParents(dir string, mode fs.FileMode) error {
 // Symlink makes missing parents with mode 0755.
 func (h *Host) Symlink(ctx context.Context, target, path string) error {
 	return run(h, ctx, "Symlink", shortDeadline, func(context.Context) error {
-		if err := absolute("link", path); err != nil {
+		if err := machine.Absolute("link", path); err != nil {
 			return err
 		}
 		if old, err := os.Readlink(path); err == nil && old == target {
@@ -224,7 +225,7 @@ func (h *Host) Symlink(ctx context.Context, target, path string) error {
 
 func (h *Host) Stat(ctx context.Context, path string) (host.FileInfo, error) {
 	return call(h, ctx, "Stat", shortDeadline, func(context.Context) (host.FileInfo, error) {
-		if err := absolute("stat", path); err != nil {
+		if err := machine.Absolute("stat", path); err != nil {
 			return host.FileInfo{}, err
 		}
 		st, err := os.Lstat(path)
@@ -237,7 +238,7 @@ func (h *Host) Stat(ctx context.Context, path string) (host.FileInfo, error) {
 
 func (h *Host) List(ctx context.Context, dir string) ([]host.FileInfo, error) {
 	return call(h, ctx, "List", shortDeadline, func(ctx context.Context) ([]host.FileInfo, error) {
-		if err := absolute("list", dir); err != nil {
+		if err := machine.Absolute("list", dir); err != nil {
 			return nil, err
 		}
 		entries, err := os.ReadDir(dir) // sorted by name
@@ -276,7 +277,7 @@ func fileInfo(st fs.FileInfo, path string) host.FileInfo {
 
 func (h *Host) Remove(ctx context.Context, path string) error {
 	return run(h, ctx, "Remove", shortDeadline, func(context.Context) error {
-		if err := absolute("remove", path); err != nil {
+		if err := machine.Absolute("remove", path); err != nil {
 			return err
 		}
 		return os.Remove(path)

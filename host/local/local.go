@@ -10,14 +10,12 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path"
-	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
 // Deadlines of the operations whose context has none.
@@ -57,10 +55,10 @@ func (c *Config) complete() error {
 	if c.LockCheck == 0 {
 		c.LockCheck = 2 * time.Second
 	}
-	if !cleanAbs(c.CgroupRoot) {
+	if !machine.CleanAbs(c.CgroupRoot) {
 		return fmt.Errorf("cgroup root %q is not a clean absolute path", c.CgroupRoot)
 	}
-	if !cleanAbs(c.RootDir) {
+	if !machine.CleanAbs(c.RootDir) {
 		return fmt.Errorf("root directory %q is not a clean absolute path", c.RootDir)
 	}
 	if c.LockCheck < 0 {
@@ -78,8 +76,8 @@ type Host struct {
 	lockCheck  time.Duration
 	asRoot     bool
 
-	trees keyedMutex // one writer a directory in WriteTree
-	hier  hierarchies
+	trees machine.KeyedMutex // one writer a directory in WriteTree
+	hier  machine.Hierarchies
 }
 
 var _ host.Host = (*Host)(nil)
@@ -100,7 +98,7 @@ func New(c Config) (host.Host, error) {
 		rootDir:    c.RootDir,
 		lockCheck:  c.LockCheck,
 		asRoot:     os.Geteuid() == 0,
-		hier:       findHierarchies(mounts),
+		hier:       machine.FindHierarchies(mounts),
 	}, nil
 }
 
@@ -219,63 +217,4 @@ func run(h *Host, ctx context.Context, label string, deadline time.Duration, f f
 		return struct{}{}, f(ctx)
 	})
 	return err
-}
-
-// cleanAbs: absolute, without "..", "." or doubled slashes.
-func cleanAbs(p string) bool {
-	return path.IsAbs(p) && path.Clean(p) == p && !strings.Contains(p, "\x00")
-}
-
-// absolute refuses what could name something else than it seems to.
-func absolute(op, p string) error {
-	if !path.IsAbs(p) {
-		return fmt.Errorf("%s %q: the path is not absolute", op, p)
-	}
-	for e := range strings.SplitSeq(p, "/") {
-		if e == ".." {
-			return fmt.Errorf("%s %q: the path contains \"..\"", op, p)
-		}
-	}
-	return nil
-}
-
-// keyedMutex is a mutex for each key in use.
-type keyedMutex struct {
-	mu   sync.Mutex
-	keys map[string]*keyed
-}
-
-type keyed struct {
-	held  chan struct{}
-	users int
-}
-
-// lock waits for the key or the end of ctx.
-func (k *keyedMutex) lock(ctx context.Context, key string) (unlock func(), err error) {
-	k.mu.Lock()
-	if k.keys == nil {
-		k.keys = map[string]*keyed{}
-	}
-	e := k.keys[key]
-	if e == nil {
-		e = &keyed{held: make(chan struct{}, 1)}
-		k.keys[key] = e
-	}
-	e.users++
-	k.mu.Unlock()
-
-	leave := func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if e.users--; e.users == 0 {
-			delete(k.keys, key)
-		}
-	}
-	select {
-	case e.held <- struct{}{}:
-		return func() { <-e.held; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
 }

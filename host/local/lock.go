@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
 const maxHolder = 64 << 10
@@ -22,7 +23,7 @@ const maxHolder = 64 << 10
 // number, and gives it back however the process ends.
 func (h *Host) Lock(ctx context.Context, path string, holder []byte) (host.Lock, error) {
 	return call(h, ctx, "Lock", shortDeadline, func(ctx context.Context) (host.Lock, error) {
-		if err := absolute("lock", path); err != nil {
+		if err := machine.Absolute("lock", path); err != nil {
 			return nil, err
 		}
 		for {

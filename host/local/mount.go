@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
 // mountFlags by option name; the second set are propagation changes, which the
@@ -51,7 +52,7 @@ func parseMountOptions(options []string) (flags, propagation uintptr, data strin
 // repeated after an answer that did not arrive. The target of a bound file is a file.
 func (h *Host) Mount(ctx context.Context, m host.Mount) error {
 	return run(h, ctx, "Mount", mountDeadline, func(ctx context.Context) error {
-		if err := absolute("mount on", m.Target); err != nil {
+		if err := machine.Absolute("mount on", m.Target); err != nil {
 			return err
 		}
 		flags, propagation, data := parseMountOptions(m.Options)
@@ -115,9 +116,9 @@ func mounted(m host.Mount, bind bool) (bool, error) {
 		return false, err
 	}
 	real := resolve(m.Target)
-	var top *mountEntry
+	var top *machine.MountEntry
 	for i := range entries {
-		if entries[i].point == real {
+		if entries[i].Point == real {
 			top = &entries[i]
 		}
 	}
@@ -125,7 +126,7 @@ func mounted(m host.Mount, bind bool) (bool, error) {
 		return false, nil
 	}
 	if !bind {
-		return top.fsType == m.Type && top.source == m.Source, nil
+		return top.FSType == m.Type && top.Source == m.Source, nil
 	}
 	var a, b unix.Stat_t
 	if err := errors.Join(unix.Stat(m.Source, &a), unix.Stat(m.Target, &b)); err != nil {
@@ -138,7 +139,7 @@ func mounted(m host.Mount, bind bool) (bool, error) {
 // use goes out of sight at once and for good with its last user.
 func (h *Host) Unmount(ctx context.Context, target string) error {
 	return run(h, ctx, "Unmount", mountDeadline, func(ctx context.Context) error {
-		if err := absolute("unmount", target); err != nil {
+		if err := machine.Absolute("unmount", target); err != nil {
 			return err
 		}
 		for range 64 {
@@ -173,35 +174,19 @@ func isMountPoint(target string) (bool, error) {
 		return false, err
 	}
 	real := resolve(target)
-	return slices.ContainsFunc(entries, func(e mountEntry) bool { return e.point == real }), nil
+	return slices.ContainsFunc(entries, func(e machine.MountEntry) bool { return e.Point == real }), nil
 }
 
 // ListMounts names the targets below dir as the caller does, whatever links dir contains.
 func (h *Host) ListMounts(ctx context.Context, dir string) ([]host.Mount, error) {
 	return call(h, ctx, "ListMounts", mountDeadline, func(ctx context.Context) ([]host.Mount, error) {
-		if err := absolute("list mounts of", dir); err != nil {
+		if err := machine.Absolute("list mounts of", dir); err != nil {
 			return nil, err
 		}
 		entries, err := readMountInfo()
 		if err != nil {
 			return nil, err
 		}
-		real := resolve(dir)
-		var mounts []host.Mount
-		// Backwards: what was mounted last, and so on top, comes first.
-		for _, e := range slices.Backward(entries) {
-			if !below(real, e.point) {
-				continue
-			}
-			target := e.point
-			if real != "/" {
-				target = strings.TrimSuffix(dir, "/") + strings.TrimPrefix(e.point, real)
-			}
-			mounts = append(mounts, host.Mount{Source: e.source, Target: target, Type: e.fsType, Options: e.options})
-		}
-		slices.SortStableFunc(mounts, func(a, b host.Mount) int {
-			return strings.Count(b.Target, "/") - strings.Count(a.Target, "/")
-		})
-		return mounts, nil
+		return machine.MountsBelow(dir, resolve(dir), entries), nil
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
 // RemoveTree looks for mounts before it touches anything, and again at every
@@ -19,7 +20,7 @@ import (
 // of each directory that it is in, so no link swapped in for one leads it out.
 func (h *Host) RemoveTree(ctx context.Context, path string) error {
 	return run(h, ctx, "RemoveTree", treeDeadline, func(ctx context.Context) error {
-		if err := absolute("remove tree", path); err != nil {
+		if err := machine.Absolute("remove tree", path); err != nil {
 			return err
 		}
 		path = filepath.Clean(path)
@@ -43,8 +44,8 @@ func (h *Host) RemoveTree(ctx context.Context, path string) error {
 		}
 		real := filepath.Join(resolve(dir), base)
 		for _, m := range mounts {
-			if below(real, m.point) {
-				return fmt.Errorf("remove tree %s: %s on %s: %w", path, m.fsType, m.point, host.ErrMountInside)
+			if machine.Below(real, m.Point) {
+				return fmt.Errorf("remove tree %s: %s on %s: %w", path, m.FSType, m.Point, host.ErrMountInside)
 			}
 		}
 		parent, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -161,7 +162,7 @@ func gone(err error) error {
 // on after a failure, so that one odd file does not hide the others.
 func (h *Host) ChownGroup(ctx context.Context, path string, gid int64, readOnly bool) error {
 	return run(h, ctx, "ChownGroup", treeDeadline, func(ctx context.Context) error {
-		if err := absolute("change group of", path); err != nil {
+		if err := machine.Absolute("change group of", path); err != nil {
 			return err
 		}
 		dir, base := filepath.Split(filepath.Clean(path))

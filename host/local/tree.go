@@ -9,25 +9,16 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
 type unixStat = syscall.Stat_t
-
-const (
-	dataLink    = "..data"
-	dataLinkTmp = "..data_tmp"
-	// A version's directory is named by this and six digits of chance, as the
-	// kubelet's are, so that a kubelet and we understand each other's trees.
-	versionLayout = "..2006_01_02_15_04_05."
-)
 
 // WriteTree keeps the layout of the kubelet's atomic writer:
 //
@@ -39,13 +30,13 @@ const (
 // left (a version that was never shown, a half-made link) goes with the next call.
 func (h *Host) WriteTree(ctx context.Context, dir string, tree host.Tree) error {
 	return run(h, ctx, "WriteTree", shortDeadline, func(ctx context.Context) error {
-		if err := absolute("write tree", dir); err != nil {
+		if err := machine.Absolute("write tree", dir); err != nil {
 			return err
 		}
-		if err := checkTree(tree); err != nil {
+		if err := machine.CheckTree(tree); err != nil {
 			return fmt.Errorf("write tree %s: %w", dir, err)
 		}
-		unlock, err := h.trees.lock(ctx, path.Clean(dir))
+		unlock, err := h.trees.Lock(ctx, path.Clean(dir))
 		if err != nil {
 			return err
 		}
@@ -95,56 +86,17 @@ func (h *Host) writeTree(ctx context.Context, root *os.Root, tree host.Tree) err
 	return sweep(root, current, tree)
 }
 
-// checkTree refuses paths that would leave the directory, hide behind our own
-// names, or be a file and a directory at once.
-func checkTree(tree host.Tree) error {
-	for p := range tree {
-		switch {
-		case p == "":
-			return errors.New("an empty path")
-		case path.IsAbs(p):
-			return fmt.Errorf("path %q is absolute", p)
-		case strings.Contains(p, "\x00"):
-			return fmt.Errorf("path %q contains a zero byte", p)
-		case len(p) > 4095:
-			return fmt.Errorf("path %q... is longer than 4095 bytes", p[:64])
-		}
-		elems := strings.Split(p, "/")
-		for _, e := range elems {
-			switch {
-			case e == "" || e == ".":
-				return fmt.Errorf("path %q has an empty element", p)
-			case e == "..":
-				return fmt.Errorf("path %q contains \"..\"", p)
-			case len(e) > 255:
-				return fmt.Errorf("path %q has an element longer than 255 bytes", p)
-			}
-		}
-		if strings.HasPrefix(elems[0], "..") {
-			return fmt.Errorf("path %q begins with \"..\", which is kept for versions", p)
-		}
-		for i := 1; i < len(elems); i++ {
-			if above := strings.Join(elems[:i], "/"); has(tree, above) {
-				return fmt.Errorf("path %q is a file and a directory", above)
-			}
-		}
-	}
-	return nil
-}
-
-func has(tree host.Tree, p string) bool { _, ok := tree[p]; return ok }
-
 // currentVersion is the directory that ..data names, or "" where there is none
 // that we could have made.
 func currentVersion(root *os.Root) (string, error) {
-	target, err := root.Readlink(dataLink)
+	target, err := root.Readlink(machine.DataLink)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	if !isVersion(target) {
+	if !machine.IsVersion(target) {
 		return "", nil
 	}
 	st, err := root.Lstat(target)
@@ -152,11 +104,6 @@ func currentVersion(root *os.Root) (string, error) {
 		return "", nil
 	}
 	return target, err
-}
-
-// isVersion: "..", then a digit, and no further element.
-func isVersion(name string) bool {
-	return len(name) > 2 && strings.HasPrefix(name, "..") && name[2] >= '0' && name[2] <= '9' && !strings.Contains(name, "/")
 }
 
 // versionHolds says whether the version is exactly the tree: paths, bytes, modes, owners.
@@ -173,7 +120,7 @@ func (h *Host) versionHolds(root *os.Root, version string, tree host.Tree) (bool
 			return err
 		}
 		if d.IsDir() {
-			if p != "." && !isDirOf(tree, p) {
+			if p != "." && !machine.IsDirOf(tree, p) {
 				return differs
 			}
 			return nil
@@ -203,15 +150,6 @@ func (h *Host) versionHolds(root *os.Root, version string, tree host.Tree) (bool
 		return false, nil
 	}
 	return err == nil && seen == len(tree), err
-}
-
-func isDirOf(tree host.Tree, dir string) bool {
-	for p := range tree {
-		if strings.HasPrefix(p, dir+"/") {
-			return true
-		}
-	}
-	return false
 }
 
 // wantOwner turns nil into root, where we could give a file to root at all.
@@ -247,7 +185,7 @@ func (h *Host) writeVersion(ctx context.Context, root *os.Root, tree host.Tree) 
 		if err := sub.Chmod(".", 0o755); err != nil {
 			return err
 		}
-		for _, p := range sortedPaths(tree) {
+		for _, p := range machine.SortedPaths(tree) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -267,7 +205,7 @@ func (h *Host) writeVersion(ctx context.Context, root *os.Root, tree host.Tree) 
 }
 
 func makeVersion(root *os.Root) (string, error) {
-	prefix := time.Now().UTC().Format(versionLayout)
+	prefix := time.Now().UTC().Format(machine.VersionLayout)
 	for range 100 {
 		name := fmt.Sprintf("%s%06d", prefix, (uint64(time.Now().UnixNano())+tempCounter.Add(7919))%1_000_000)
 		err := root.Mkdir(name, 0o700)
@@ -310,13 +248,13 @@ func (h *Host) writeIn(root *os.Root, p string, want host.TreeFile) error {
 }
 
 func flip(root *os.Root, version string) error {
-	if err := root.Remove(dataLinkTmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := root.Remove(machine.DataLinkTmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := root.Symlink(version, dataLinkTmp); err != nil {
+	if err := root.Symlink(version, machine.DataLinkTmp); err != nil {
 		return err
 	}
-	return root.Rename(dataLinkTmp, dataLink)
+	return root.Rename(machine.DataLinkTmp, machine.DataLink)
 }
 
 // setLinks makes dir/<first element> -> ..data/<first element> for all files.
@@ -324,8 +262,8 @@ func flip(root *os.Root, version string) error {
 // is most likely where a runtime mounts another volume inside this one, and
 // removing it would take the mount away from a running container.
 func setLinks(root *os.Root, tree host.Tree) error {
-	for name := range firstElements(tree) {
-		want := dataLink + "/" + name
+	for name := range machine.FirstElements(tree) {
+		want := machine.DataLink + "/" + name
 		got, err := root.Readlink(name)
 		if err == nil && got == want {
 			continue
@@ -342,15 +280,6 @@ func setLinks(root *os.Root, tree host.Tree) error {
 	return nil
 }
 
-func firstElements(tree host.Tree) map[string]bool {
-	names := map[string]bool{}
-	for p := range tree {
-		name, _, _ := strings.Cut(p, "/")
-		names[name] = true
-	}
-	return names
-}
-
 // sweep removes links of files that are gone and versions that are not shown;
 // nothing that WriteTree did not make.
 func sweep(root *os.Root, current string, tree host.Tree) error {
@@ -362,29 +291,20 @@ func sweep(root *os.Root, current string, tree host.Tree) error {
 	if err := errors.Join(err, d.Close()); err != nil {
 		return err
 	}
-	keep := firstElements(tree)
+	keep := machine.FirstElements(tree)
 	var errs []error
 	for _, name := range names {
 		switch {
-		case name == current || name == dataLink || keep[name]:
-		case isVersion(name):
+		case name == current || name == machine.DataLink || keep[name]:
+		case machine.IsVersion(name):
 			// RemoveAll of a Root follows no link.
 			errs = append(errs, root.RemoveAll(name))
 		default:
 			target, err := root.Readlink(name)
-			if err == nil && (name == dataLinkTmp || target == dataLink+"/"+name) {
+			if err == nil && (name == machine.DataLinkTmp || target == machine.DataLink+"/"+name) {
 				errs = append(errs, root.Remove(name))
 			}
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func sortedPaths(tree host.Tree) []string {
-	paths := make([]string, 0, len(tree))
-	for p := range tree {
-		paths = append(paths, p)
-	}
-	slices.Sort(paths)
-	return paths
 }

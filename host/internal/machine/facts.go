@@ -1,0 +1,121 @@
+package machine
+
+import (
+	"bytes"
+	"encoding/hex"
+	"strconv"
+	"strings"
+)
+
+func FirstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// Smaller of two numbers of which zero means not known.
+func Smaller(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// PrettyName reads os-release(5): PRETTY_NAME, else NAME; the last line wins.
+func PrettyName(data []byte) string {
+	values := map[string]string{}
+	for line := range bytes.Lines(data) {
+		key, value, ok := strings.Cut(strings.TrimSpace(string(line)), "=")
+		if !ok || strings.HasPrefix(key, "#") {
+			continue
+		}
+		if len(value) >= 2 && (value[0] == '"' || value[0] == '\'') && value[len(value)-1] == value[0] {
+			quoted := value[0] == '"'
+			value = value[1 : len(value)-1]
+			if quoted {
+				value = strings.NewReplacer(`\"`, `"`, `\$`, `$`, `\\`, `\`, "\\`", "`").Replace(value)
+			}
+		}
+		values[key] = value
+	}
+	return FirstOf(values["PRETTY_NAME"], values["NAME"])
+}
+
+// CountList counts the members of a list such as "0-3,8".
+func CountList(list string) int {
+	n := 0
+	for part := range strings.SplitSeq(list, ",") {
+		lo, hi, isRange := strings.Cut(part, "-")
+		a, err := strconv.Atoi(lo)
+		if err != nil {
+			return 0
+		}
+		b := a
+		if isRange {
+			if b, err = strconv.Atoi(hi); err != nil || b < a {
+				return 0
+			}
+		}
+		n += b - a + 1
+	}
+	return n
+}
+
+// Meminfo returns one value of /proc/meminfo in bytes.
+func Meminfo(data []byte, key string) int64 {
+	for line := range bytes.Lines(data) {
+		fields := strings.Fields(string(line))
+		if len(fields) >= 2 && fields[0] == key+":" {
+			n, _ := strconv.ParseInt(fields[1], 10, 64)
+			return n * 1024
+		}
+	}
+	return 0
+}
+
+// PageSizeName is the kernel's own short form in file names, "2MB".
+func PageSizeName(kb int64) string {
+	switch {
+	case kb >= 1<<20:
+		return strconv.FormatInt(kb>>20, 10) + "GB"
+	case kb >= 1<<10:
+		return strconv.FormatInt(kb>>10, 10) + "MB"
+	}
+	return strconv.FormatInt(kb, 10) + "KB"
+}
+
+// HasCapability reads the bounding set: it is what a runtime beside us can give.
+func HasCapability(status []byte, capability uint) bool {
+	for line := range bytes.Lines(status) {
+		value, ok := strings.CutPrefix(string(line), "CapBnd:")
+		if !ok {
+			continue
+		}
+		set, err := hex.DecodeString(strings.TrimSpace(value))
+		if err != nil || int(capability/8) >= len(set) {
+			return false
+		}
+		return set[len(set)-1-int(capability/8)]&(1<<(capability%8)) != 0
+	}
+	return false
+}
+
+// DefaultInterface reads /proc/net/route: the default route of least metric.
+func DefaultInterface(table []byte) string {
+	best, bestMetric := "", uint64(0)
+	for line := range bytes.Lines(table) {
+		// Iface Destination Gateway Flags RefCnt Use Metric Mask ...
+		f := strings.Fields(string(line))
+		if len(f) < 8 || f[1] != "00000000" || f[7] != "00000000" {
+			continue
+		}
+		metric, err := strconv.ParseUint(f[6], 10, 32)
+		if err == nil && (best == "" || metric < bestMetric) {
+			best, bestMetric = f[0], metric
+		}
+	}
+	return best
+}

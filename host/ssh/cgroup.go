@@ -1,0 +1,147 @@
+package ssh
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
+)
+
+// cgroupPath joins the configured root and a caller's path.
+func (h *Host) cgroupPath(p string) (string, error) {
+	if !machine.CleanAbs(p) || p == "/" || strings.ContainsAny(p, "\n|") {
+		return "", fmt.Errorf("cgroup %q is not a clean absolute path below /", p)
+	}
+	if h.found.hier.Version == 0 {
+		return "", fmt.Errorf("cgroup %s: no control groups are mounted on %s", p, h.name)
+	}
+	return path.Join(h.cgroupRoot, p), nil
+}
+
+// EnsureCgroup writes no file that holds the wanted value already.
+func (h *Host) EnsureCgroup(ctx context.Context, p string, r host.CgroupResources) error {
+	return run(h, ctx, "EnsureCgroup", shortDeadline, func(ctx context.Context) error {
+		full, err := h.cgroupPath(p)
+		if err != nil {
+			return err
+		}
+		script, args := scriptEnsureV2, []string(nil)
+		if h.found.hier.Version == 2 {
+			args = ensureV2Args(h.found.hier, full, r)
+		} else {
+			script = scriptEnsureV1
+			if args, err = ensureV1Args(h.found.hier, full, r); err != nil {
+				return fmt.Errorf("make cgroup %s: %w", full, err)
+			}
+		}
+		_, err = h.script(ctx, "make cgroup", full, script, args, nil)
+		return err
+	})
+}
+
+func ensureV1Args(hier machine.Hierarchies, full string, r host.CgroupResources) ([]string, error) {
+	points := make([]string, 0, len(hier.By))
+	for point := range hier.By {
+		points = append(points, point)
+	}
+	slices.Sort(points)
+	var have []string
+	for c := range hier.V1 {
+		have = append(have, c)
+	}
+	slices.Sort(have)
+	var lines []string
+	for _, s := range machine.SettingsV1(r) {
+		point, ok := hier.V1[s.Controller]
+		if !ok && s.Optional {
+			continue
+		}
+		if !ok {
+			return nil, fmt.Errorf("the %s controller is not mounted", s.Controller)
+		}
+		lines = append(lines, settingLine(s, point, full))
+	}
+	cpuset := ""
+	if point, ok := hier.V1["cpuset"]; ok {
+		cpuset = point
+	}
+	args := []string{full, cpuset, strings.Join(have, " "), strings.Join(lines, "\n")}
+	for _, point := range points {
+		args = append(args, path.Join(point, full))
+	}
+	return args, nil
+}
+
+func ensureV2Args(hier machine.Hierarchies, full string, r host.CgroupResources) []string {
+	var lines []string
+	for _, s := range machine.SettingsV2(r) {
+		lines = append(lines, settingLine(s, hier.V2, full))
+	}
+	return []string{full, hier.V2, strings.Join(machine.PodControllers, " "), strings.Join(lines, "\n")}
+}
+
+// settingLine is a setting as scripts/cgroup.sh reads it.
+func settingLine(s machine.Setting, point, full string) string {
+	optional := "no"
+	if s.Optional {
+		optional = "yes"
+	}
+	return strings.Join([]string{s.Controller, optional, s.Value, path.Join(point, full, s.File)}, "|")
+}
+
+// RemoveCgroup waits for processes that are about to end, up to a second.
+func (h *Host) RemoveCgroup(ctx context.Context, p string, kill bool) error {
+	return run(h, ctx, "RemoveCgroup", shortDeadline, func(ctx context.Context) error {
+		full, err := h.cgroupPath(p)
+		if err != nil {
+			return err
+		}
+		args := []string{"no"}
+		if kill {
+			args[0] = "yes"
+		}
+		_, err = h.script(ctx, "remove cgroup", full, scriptRemoveCgroup, append(args, h.cgroupDirs(full)...), nil)
+		return err
+	})
+}
+
+func (h *Host) cgroupDirs(full string) []string {
+	dirs := make([]string, len(h.found.hier.All))
+	for i, point := range h.found.hier.All {
+		dirs[i] = path.Join(point, full)
+	}
+	return dirs
+}
+
+// ListCgroups of a path that is nowhere is an empty list.
+func (h *Host) ListCgroups(ctx context.Context, p string) ([]string, error) {
+	return call(h, ctx, "ListCgroups", shortDeadline, func(ctx context.Context) ([]string, error) {
+		full := h.cgroupRoot
+		if p != "/" {
+			var err error
+			if full, err = h.cgroupPath(p); err != nil {
+				return nil, err
+			}
+		}
+		res, err := h.script(ctx, "list cgroups in", full, scriptListCgroups, h.cgroupDirs(full), nil)
+		if err != nil {
+			return nil, err
+		}
+		return parseNames(res.Stdout), nil
+	})
+}
+
+// parseNames are strings that each end with a NUL; sorted, each once.
+func parseNames(data []byte) []string {
+	text := strings.TrimSuffix(string(data), "\x00")
+	if text == "" {
+		return nil
+	}
+	names := strings.Split(text, "\x00")
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,61 @@
+package ssh
+
+import (
+	"crypto/rand"
+	"strings"
+	"syscall"
+)
+
+// messages is what a script said on standard error, in one line and bounded.
+func messages(stderr []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(stderr)), "\n")
+	if len(lines) > 10 {
+		lines = append(lines[:10], "...")
+	}
+	said := strings.Join(lines, "; ")
+	if len(said) > 2000 {
+		said = said[:2000] + "..."
+	}
+	return strings.ToValidUTF8(said, "?")
+}
+
+// strerrors are those of strerror(3) in the C locale, and dash's own.
+var strerrors = []struct {
+	text  string
+	errno syscall.Errno
+}{
+	{"No such file or directory", syscall.ENOENT},
+	{"No such file", syscall.ENOENT},
+	{"nonexistent directory", syscall.ENOENT},
+	{"Directory nonexistent", syscall.ENOENT},
+	{"File exists", syscall.EEXIST},
+	{"Not a directory", syscall.ENOTDIR},
+	{"Is a directory", syscall.EISDIR},
+	{"Directory not empty", syscall.ENOTEMPTY},
+	{"Permission denied", syscall.EACCES},
+	{"Operation not permitted", syscall.EPERM},
+	{"Read-only file system", syscall.EROFS},
+	{"No space left on device", syscall.ENOSPC},
+	{"Disk quota exceeded", syscall.EDQUOT},
+	{"Device or resource busy", syscall.EBUSY},
+	{"Resource busy", syscall.EBUSY},
+	{"Too many levels of symbolic links", syscall.ELOOP},
+	{"File name too long", syscall.ENAMETOOLONG},
+	{"Invalid argument", syscall.EINVAL},
+	{"Input/output error", syscall.EIO},
+	{"Stale file handle", syscall.ESTALE},
+}
+
+// errnoOf finds the error in the end of a message; nil if it tells none.
+func errnoOf(said string) error {
+	said = strings.TrimRight(said, ".; \n")
+	for _, w := range strerrors {
+		if strings.HasSuffix(said, w.text) {
+			return w.errno
+		}
+	}
+	return nil
+}
+
+// newSuffix makes a name that nobody else makes.
+func newSuffix() string { return strings.ToLower(rand.Text()[:16]) }

@@ -1,0 +1,104 @@
+package ssh
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+const (
+	maxFacts       = 8 << 20
+	capSysResource = 24
+)
+
+// Facts fails only where a node could not be made of the rest; what a machine
+// may lack (DMI, swap, huge pages) stays zero.
+func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
+	return call(h, ctx, "Facts", shortDeadline, func(ctx context.Context) (host.Facts, error) {
+		res, err := h.request(ctx, "read", "the facts", shell.Request{Script: scriptFacts, Args: []string{h.rootDir}, MaxStdout: maxFacts})
+		if err != nil {
+			return host.Facts{}, err
+		}
+		f, err := parseFacts(res.Stdout)
+		if err != nil {
+			return host.Facts{}, fmt.Errorf("facts of %s: %w", h.name, err)
+		}
+		f.CgroupVersion = h.found.hier.Version
+		return f, nil
+	})
+}
+
+// parseFacts reads what scripts/facts.sh prints.
+func parseFacts(data []byte) (host.Facts, error) {
+	fields := strings.Split(string(data), "\x00")
+	v := map[string]string{}
+	for i := 0; i+1 < len(fields); i += 2 {
+		v[fields[i]] = fields[i+1]
+	}
+	f := host.Facts{
+		Hostname:      v["hostname"],
+		KernelVersion: v["kernel"],
+		Architecture:  goarch(v["machine"]),
+		OS:            "linux",
+		OSImage:       machine.FirstOf(machine.PrettyName([]byte(v["os-release"])), machine.PrettyName([]byte(v["usr-os-release"]))),
+		MachineID:     machine.FirstOf(v["machine-id"], v["dbus-machine-id"]),
+		BootID:        v["boot-id"],
+		CPUs:          machine.CountList(v["cpus"]),
+		MemoryBytes:   machine.Meminfo([]byte(v["meminfo"]), "MemTotal"),
+		SwapBytes:     machine.Meminfo([]byte(v["meminfo"]), "SwapTotal"),
+		PidsMax:       machine.Smaller(number(v["pid-max"]), number(v["threads-max"])),
+		HugePages:     map[string]int64{},
+		Addresses:     machine.Addresses(v["addresses"], v["route"], v["if-inet6"], v["fib-trie"]),
+	}
+	// As the kubelet reports it: the firmware's, the hypervisor's, the file's.
+	f.SystemUUID = machine.FirstOf(strings.ToLower(v["product-uuid"]), strings.TrimSpace(v["vm-uuid"]), f.MachineID)
+	if r, ok := v["resolv.conf"]; ok {
+		f.ResolvConf = []byte(r)
+	}
+	f.CanLowerOOMScore = machine.HasCapability([]byte(v["status"]), capSysResource)
+	for key, value := range v {
+		size, ok := strings.CutPrefix(key, "hugepages-")
+		if kb := number(strings.TrimSuffix(size, "kB")); ok && kb > 0 {
+			f.HugePages[machine.PageSizeName(kb)] = number(value) * kb * 1024
+		}
+	}
+	disk := strings.Fields(v["disk"])
+	if len(disk) != 3 {
+		return host.Facts{}, fmt.Errorf("the disk's size is %q", v["disk"])
+	}
+	f.RootDiskBytes, f.RootDiskInode = number(disk[0])*number(disk[1]), number(disk[2])
+	if f.MemoryBytes == 0 || f.CPUs == 0 || f.BootID == "" {
+		return host.Facts{}, fmt.Errorf("%d bytes of memory, %d processors, boot ID %q: is /proc mounted?", f.MemoryBytes, f.CPUs, f.BootID)
+	}
+	return f, nil
+}
+
+func number(s string) int64 {
+	n, _ := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+	return n
+}
+
+// goarch is Go's name of what uname -m says.
+func goarch(m string) string {
+	switch m {
+	case "x86_64":
+		return "amd64"
+	case "i386", "i486", "i586", "i686":
+		return "386"
+	case "aarch64", "arm64":
+		return "arm64"
+	case "loongarch64":
+		return "loong64"
+	case "mips64":
+		return "mips64"
+	}
+	if strings.HasPrefix(m, "arm") {
+		return "arm"
+	}
+	return m // riscv64, ppc64le, s390x
+}

@@ -1,0 +1,185 @@
+package ssh
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+// tailLimit bounds ReadTail on the machine: a pod that puts a FIFO in a file's
+// place at the right moment makes the opening wait, and gains this long.
+const tailLimit = 3 * time.Second
+
+// ReadFile follows links (/etc/resolv.conf is one). A FIFO is an error.
+func (h *Host) ReadFile(ctx context.Context, path string, max int64) ([]byte, error) {
+	return call(h, ctx, "ReadFile", shortDeadline, func(ctx context.Context) ([]byte, error) {
+		if err := machine.Absolute("open", path); err != nil {
+			return nil, err
+		}
+		res, err := h.request(ctx, "open", path, shell.Request{Script: scriptReadFile, Args: []string{path, itoa(max + 1)}, MaxStdout: int(max + 1)})
+		if err != nil {
+			return nil, err
+		}
+		if int64(len(res.Stdout)) > max {
+			return res.Stdout[:max], fmt.Errorf("read %s: more than %d bytes: %w", path, max, host.ErrTooLarge)
+		}
+		return nonNil(res.Stdout), nil
+	})
+}
+
+func (h *Host) ReadTail(ctx context.Context, path string, max int64) ([]byte, error) {
+	return call(h, ctx, "ReadTail", shortDeadline, func(ctx context.Context) ([]byte, error) {
+		if err := machine.Absolute("open", path); err != nil {
+			return nil, err
+		}
+		res, err := h.request(ctx, "open", path, shell.Request{Script: scriptReadTail, Args: []string{path, itoa(max)},
+			MaxStdout: int(max) + 1, Limit: tailLimit})
+		if err != nil {
+			return nil, err
+		}
+		return nonNil(res.Stdout), nil
+	})
+}
+
+func nonNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// WriteFile survives the end of the link at any point: the path holds the old
+// content or the new. It does not sync; see host/local.
+func (h *Host) WriteFile(ctx context.Context, p string, data []byte, mode fs.FileMode) error {
+	return run(h, ctx, "WriteFile", shortDeadline, func(ctx context.Context) error {
+		if err := machine.Absolute("write", p); err != nil {
+			return err
+		}
+		p = path.Clean(p)
+		_, err := h.script(ctx, "write", p, scriptWriteFile,
+			[]string{p, path.Dir(p), temporary(p), octal(mode), itoa(int64(len(data)))}, data)
+		return err
+	})
+}
+
+// octal is mode as chmod takes it.
+func octal(mode fs.FileMode) string {
+	bits := uint64(mode.Perm())
+	for special, bit := range map[fs.FileMode]uint64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+		if mode&special != 0 {
+			bits |= bit
+		}
+	}
+	return fmt.Sprintf("%04o", bits)
+}
+
+// MkdirAll leaves a link to a directory in the last element as it is.
+func (h *Host) MkdirAll(ctx context.Context, p string, mode fs.FileMode, owner *host.Owner) error {
+	return run(h, ctx, "MkdirAll", shortDeadline, func(ctx context.Context) error {
+		if err := machine.Absolute("make directory", p); err != nil {
+			return err
+		}
+		p = path.Clean(p)
+		// No parent is ever writable by others, whatever the last one is.
+		mask := 0o777 &^ (mode & 0o755)
+		_, err := h.script(ctx, "mkdir", p, scriptMkdirAll, []string{p, path.Dir(p), octal(mask), octal(mode), ownerWord(owner)}, nil)
+		return err
+	})
+}
+
+// ownerWord is an owner as chown takes it; empty where nothing is to be changed.
+func ownerWord(o *host.Owner) string {
+	switch {
+	case o == nil || o.UID < 0 && o.GID < 0:
+		return ""
+	case o.GID < 0:
+		return itoa(o.UID)
+	case o.UID < 0:
+		return ":" + itoa(o.GID)
+	}
+	return itoa(o.UID) + ":" + itoa(o.GID)
+}
+
+// Symlink makes missing parents with mode 0755.
+func (h *Host) Symlink(ctx context.Context, target, p string) error {
+	return run(h, ctx, "Symlink", shortDeadline, func(ctx context.Context) error {
+		if err := machine.Absolute("link", p); err != nil {
+			return err
+		}
+		p = path.Clean(p)
+		_, err := h.script(ctx, "symlink", p, scriptSymlink, []string{target, p, path.Dir(p), temporary(p)}, nil)
+		return err
+	})
+}
+
+func (h *Host) Stat(ctx context.Context, p string) (host.FileInfo, error) {
+	return call(h, ctx, "Stat", shortDeadline, func(ctx context.Context) (host.FileInfo, error) {
+		if err := machine.Absolute("stat", p); err != nil {
+			return host.FileInfo{}, err
+		}
+		return h.stat(ctx, path.Clean(p))
+	})
+}
+
+func (h *Host) stat(ctx context.Context, p string) (host.FileInfo, error) {
+	script := scriptStatPlain
+	if h.found.findPrintf {
+		script = scriptStatGNU
+	}
+	res, err := h.script(ctx, "stat", p, script, []string{p}, nil)
+	if err != nil {
+		return host.FileInfo{}, err
+	}
+	infos, err := parseInfos(res.Stdout)
+	if err != nil || len(infos) != 1 {
+		return host.FileInfo{}, fmt.Errorf("stat %s: %d records: %w", p, len(infos), err)
+	}
+	infos[0].Name = path.Base(p)
+	return infos[0], nil
+}
+
+// maxList bounds the answer of List: some hundred thousand entries.
+const maxList = 32 << 20
+
+func (h *Host) List(ctx context.Context, dir string) ([]host.FileInfo, error) {
+	return call(h, ctx, "List", shortDeadline, func(ctx context.Context) ([]host.FileInfo, error) {
+		if err := machine.Absolute("list", dir); err != nil {
+			return nil, err
+		}
+		script := scriptListPlain
+		if h.found.findPrintf {
+			script = scriptListGNU
+		}
+		res, err := h.request(ctx, "open", dir, shell.Request{Script: script, Args: []string{dir}, MaxStdout: maxList})
+		if err != nil {
+			return nil, err
+		}
+		if len(res.Stdout) == maxList {
+			return nil, fmt.Errorf("list %s: the directory is too large: %w", dir, host.ErrTooLarge)
+		}
+		infos, err := parseInfos(res.Stdout)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", dir, err)
+		}
+		return infos, nil
+	})
+}
+
+func (h *Host) Remove(ctx context.Context, p string) error {
+	return run(h, ctx, "Remove", shortDeadline, func(ctx context.Context) error {
+		if err := machine.Absolute("remove", p); err != nil {
+			return err
+		}
+		_, err := h.script(ctx, "remove", p, scriptRemove, []string{path.Clean(p)}, nil)
+		return err
+	})
+}

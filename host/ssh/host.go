@@ -1,0 +1,249 @@
+package ssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+// Deadlines of the operations whose context has none.
+const (
+	shortDeadline = 10 * time.Second // one file, one cgroup, one dial
+	mountDeadline = 30 * time.Second
+	treeDeadline  = 2 * time.Minute // walks whose length the pods decide, and trees
+)
+
+// Config of a machine at the end of a Transport.
+type Config struct {
+	// Name is how logs and errors call the machine. Required.
+	Name string
+	// Hook sees every operation, by labels such as "host/ReadFile".
+	Hook host.Hook
+	// CgroupRoot is put before every path of the Cgroups methods; "/" by default.
+	CgroupRoot string
+	// RootDir is the directory whose file system Facts measures; need not exist.
+	// /var/lib/kubelet by default.
+	RootDir string
+	// Transport is the way to the machine. The Host closes it. Required.
+	Transport Transport
+	// Sudo runs the commands by "sudo -n", for a login user who is not root. Files
+	// are then read by commands as well, and never by SFTP.
+	Sudo bool
+	// Shell is the path of a POSIX shell on the machine; /bin/sh by default.
+	Shell string
+	// Path is the PATH of the commands; shell.DefaultPath by default.
+	Path string
+}
+
+func (c *Config) complete() error {
+	if c.Name == "" {
+		return errors.New("a machine without a name")
+	}
+	if c.Transport == nil {
+		return fmt.Errorf("%s: no transport", c.Name)
+	}
+	if c.CgroupRoot == "" {
+		c.CgroupRoot = "/"
+	}
+	if c.RootDir == "" {
+		c.RootDir = "/var/lib/kubelet"
+	}
+	if !machine.CleanAbs(c.CgroupRoot) {
+		return fmt.Errorf("%s: cgroup root %q is not a clean absolute path", c.Name, c.CgroupRoot)
+	}
+	if !machine.CleanAbs(c.RootDir) {
+		return fmt.Errorf("%s: root directory %q is not a clean absolute path", c.Name, c.RootDir)
+	}
+	if c.Shell == "" {
+		c.Shell = "/bin/sh"
+	}
+	if c.Path == "" {
+		c.Path = shell.DefaultPath
+	}
+	return nil
+}
+
+// Host is a machine that is reached through a Transport.
+type Host struct {
+	name       string
+	hook       host.Hook
+	cgroupRoot string
+	rootDir    string
+	transport  Transport
+	sudo       bool
+	shellPath  string
+	path       string
+
+	shells *shell.Pool
+	found  found
+	trees  machine.KeyedMutex // one writer a directory in WriteTree
+	clock  clock
+	files  sftpClient
+}
+
+var _ host.Host = (*Host)(nil)
+
+// New asks the machine, in one round trip, which tools and control groups it has;
+// one error lists every tool that is missing.
+func New(ctx context.Context, c Config) (*Host, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	h := &Host{
+		name:       c.Name,
+		hook:       c.Hook,
+		cgroupRoot: c.CgroupRoot,
+		rootDir:    c.RootDir,
+		transport:  c.Transport,
+		sudo:       c.Sudo,
+		shellPath:  c.Shell,
+		path:       c.Path,
+		shells:     shell.NewPool(shell.Config{Start: c.Transport.Start, Sudo: c.Sudo, Shell: c.Shell, Path: c.Path}),
+	}
+	err := run(h, ctx, "Probe", mountDeadline, func(ctx context.Context) (err error) {
+		h.found, err = h.probe(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, h.shells.Close())
+	}
+	return h, nil
+}
+
+func (h *Host) Name() string { return h.name }
+
+func (h *Host) Close() error {
+	return errors.Join(h.files.close(), h.shells.Close(), h.transport.Close())
+}
+
+func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return call(h, ctx, "Dial", shortDeadline, func(ctx context.Context) (net.Conn, error) {
+		switch network {
+		case "unix", "tcp":
+			return h.transport.Dial(ctx, network, address)
+		}
+		return nil, fmt.Errorf("dial %s %q: networks are \"unix\" and \"tcp\"", network, address)
+	})
+}
+
+// Listen replaces a unix socket that nobody listens on any more.
+func (h *Host) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	return call(h, ctx, "Listen", shortDeadline, func(ctx context.Context) (net.Listener, error) {
+		if network != "unix" && network != "tcp" {
+			return nil, fmt.Errorf("listen on %s %q: networks are \"unix\" and \"tcp\"", network, address)
+		}
+		l, err := h.transport.Listen(ctx, network, address)
+		if err == nil || network != "unix" || errors.Is(err, host.ErrUnreachable) || ctx.Err() != nil {
+			return l, err
+		}
+		if _, goneErr := h.script(ctx, "listen on", address, scriptUnlisten, []string{address}, nil); goneErr != nil {
+			return nil, err
+		}
+		return h.transport.Listen(ctx, network, address)
+	})
+}
+
+// call runs f under the hook and a deadline. f gives up with its context.
+func call[T any](h *Host, ctx context.Context, label string, deadline time.Duration, f func(context.Context) (T, error)) (T, error) {
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, deadline)
+		defer cancel()
+	}
+	var out T
+	opened := false
+	err := h.hook.Do(ctx, "host/"+label, func(ctx context.Context) error {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("%s on %s: %w", label, h.name, err)
+		}
+		v, err := f(ctx)
+		out, opened = v, err == nil
+		if err != nil && !strings.Contains(err.Error(), h.name) {
+			err = fmt.Errorf("%s: %w", h.name, err)
+		}
+		return err
+	})
+	if c, ok := any(out).(interface{ Close() error }); err != nil && opened && ok {
+		// The hook withheld a success: what was opened is nobody's.
+		c.Close()
+		var zero T
+		out = zero
+	}
+	return out, err
+}
+
+// run is call for operations that return nothing.
+func run(h *Host, ctx context.Context, label string, deadline time.Duration, f func(context.Context) error) error {
+	_, err := call(h, ctx, label, deadline, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, f(ctx)
+	})
+	return err
+}
+
+// script runs one of our scripts to its end. An exit code that is not zero is an
+// error of op on object; the result is there all the same.
+func (h *Host) script(ctx context.Context, op, object, text string, args []string, stdin []byte) (shell.Result, error) {
+	return h.request(ctx, op, object, shell.Request{Script: text, Args: args, Stdin: stdin})
+}
+
+// request is script with all that a request may have but its limit, which is what
+// ctx leaves and a second, so that it is we who give up first.
+func (h *Host) request(ctx context.Context, op, object string, r shell.Request) (shell.Result, error) {
+	if r.Limit == 0 {
+		r.Limit = remaining(ctx) + time.Second
+	}
+	res, err := h.shells.Do(ctx, r)
+	if err != nil {
+		return res, fmt.Errorf("%s %s on %s: %w", op, object, h.name, err)
+	}
+	if res.Code != 0 {
+		return res, h.failure(op, object, res)
+	}
+	return res, nil
+}
+
+func remaining(ctx context.Context) time.Duration {
+	if d, has := ctx.Deadline(); has {
+		return max(time.Until(d), time.Second)
+	}
+	return treeDeadline
+}
+
+// failure makes an error of what a script wrote.
+func (h *Host) failure(op, object string, res shell.Result) error {
+	if res.Code == 128+9 {
+		return fmt.Errorf("%s: %s %s: killed at its time limit: %w", h.name, op, object, context.DeadlineExceeded)
+	}
+	said := messages(res.Stderr)
+	if errno := errnoOf(said); errno != nil {
+		return fmt.Errorf("%s: %w", h.name, &failed{&fs.PathError{Op: op, Path: object, Err: errno}, said})
+	}
+	return fmt.Errorf("%s: %s %s: exit code %d: %s", h.name, op, object, res.Code, said)
+}
+
+// failed is an error that a tool told by the words of strerror(3).
+type failed struct {
+	err  *fs.PathError
+	said string
+}
+
+func (f *failed) Error() string { return f.err.Error() + " (" + f.said + ")" }
+func (f *failed) Unwrap() error { return f.err }
+
+// base is the last element of a path, cut so that a temporary name fits.
+func temporary(p string) string {
+	dir, base := path.Split(p)
+	if len(base) > 200 {
+		base = base[:200]
+	}
+	return path.Join(dir, "."+base+host.TemporaryMark+newSuffix())
+}

@@ -1,0 +1,67 @@
+package ssh_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/hosttest"
+	"github.com/bowline-k8s/bowline/host/ssh"
+	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+)
+
+// Of the second process that the suite starts: how it opens its host.
+const (
+	pathEnv  = "BOWLINE_SSH_TEST_PATH"
+	shellEnv = "BOWLINE_SSH_TEST_SHELL"
+)
+
+func TestMain(m *testing.M) {
+	hosttest.Main(m, func() (host.Host, error) {
+		return ssh.New(context.Background(), ssh.Config{Name: "second", Transport: &shtest.Transport{},
+			Path: os.Getenv(pathEnv), Shell: os.Getenv(shellEnv)})
+	})
+}
+
+func open(t testing.TB, c ssh.Config) *ssh.Host {
+	t.Helper()
+	if c.Name == "" {
+		c.Name = "far.example"
+	}
+	if c.Transport == nil {
+		c.Transport = &shtest.Transport{}
+	}
+	h, err := ssh.New(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func suite(t *testing.T, config func() ssh.Config) {
+	t.Setenv(pathEnv, config().Path)
+	t.Setenv(shellEnv, config().Shell)
+	hosttest.Run(t, func(t *testing.T) host.Host { return open(t, config()) }, filepath.Join(t.TempDir(), "host"))
+}
+
+func TestSuite(t *testing.T) { suite(t, func() ssh.Config { return ssh.Config{} }) }
+
+func TestSuiteBash(t *testing.T) {
+	suite(t, func() ssh.Config { return ssh.Config{Shell: "/bin/bash"} })
+}
+
+// TestSuiteWithoutSFTP: ranged reads by commands.
+func TestSuiteWithoutSFTP(t *testing.T) {
+	suite(t, func() ssh.Config { return ssh.Config{Transport: &shtest.Transport{NoSFTP: true}} })
+}
+
+// TestSuiteBusybox: busybox's sh, and its applets first in PATH.
+func TestSuiteBusybox(t *testing.T) {
+	dir, sh := shtest.Busybox(t)
+	if dir == "" {
+		t.Skip("there is no busybox on this machine")
+	}
+	suite(t, func() ssh.Config { return ssh.Config{Shell: sh, Path: dir + ":/usr/sbin:/usr/bin:/sbin:/bin"} })
+}

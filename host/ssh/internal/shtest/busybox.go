@@ -1,0 +1,31 @@
+package shtest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Busybox makes a directory of busybox's applets, and the path of its sh; empty
+// where there is no busybox.
+func Busybox(t testing.TB) (dir, sh string) {
+	t.Helper()
+	bin, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Logf("not with busybox: %v", err)
+		return "", ""
+	}
+	list, err := exec.Command(bin, "--list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	for _, applet := range strings.Fields(string(list)) {
+		if err := os.Symlink(bin, filepath.Join(dir, applet)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, filepath.Join(dir, "sh")
+}

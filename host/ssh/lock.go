@@ -1,0 +1,261 @@
+package ssh
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
+	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+const (
+	maxHolder = 64 << 10
+	// beatEvery is how often we show that we are there.
+	beatEvery = 2 * time.Second
+	// lostAfter is how long we take the lock for ours after a beat that was
+	// answered. The machine lets it go 15 s after the last beat that it got, which
+	// it got after we sent it: so we stop before another can start.
+	lostAfter = 10 * time.Second
+)
+
+// Lock is flock(1) in a session of its own, whose life is the lock (see
+// scripts/lock.sh): the machine gives it back when the session ends, when sshd does,
+// and when nothing was heard of us for 15 s. Beside the file lies path.session,
+// which names that session's process for Takeover.
+func (h *Host) Lock(ctx context.Context, p string, holder []byte) (host.Lock, error) {
+	return call(h, ctx, "Lock", shortDeadline, func(ctx context.Context) (host.Lock, error) {
+		if err := machine.Absolute("lock", p); err != nil {
+			return nil, err
+		}
+		if len(holder) > maxHolder {
+			return nil, fmt.Errorf("lock %s: a holder of %d bytes; at most %d", p, len(holder), maxHolder)
+		}
+		l, err := h.lock(ctx, path.Clean(p), holder)
+		if err != nil {
+			return nil, err
+		}
+		return l, nil
+	})
+}
+
+func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error) {
+	nonce := newSuffix()
+	text := fmt.Sprintf("PATH=%s\nLC_ALL=C\nexport PATH LC_ALL\npath=%s\ndir=%s\nbytes=%d\nnonce=%s\n", shell.Quote(h.path),
+		shell.Quote(p), shell.Quote(path.Dir(p)), len(holder), nonce) + scriptLock
+	began := time.Now()
+	session, err := h.transport.Start(ctx, shell.Command(h.shellPath, h.sudo, len(text)))
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", p, err)
+	}
+	var stderr said
+	go func() { _, _ = io.Copy(&stderr, session.Stderr()) }()
+	go func() { _, _ = session.Stdin().Write(append([]byte(text), holder...)) }() // its failure is the end of the answer
+	type answer struct {
+		word string
+		rest []byte
+		err  error
+	}
+	out := bufio.NewReader(session.Stdout())
+	answers := make(chan answer, 1)
+	go func() {
+		var a answer
+		if a.word, a.err = nextWord(out, nonce); a.err == nil && a.word == "locked" {
+			a.rest, _ = io.ReadAll(io.LimitReader(out, maxHolder))
+		}
+		answers <- a
+	}()
+	select {
+	case a := <-answers:
+		switch {
+		case a.err == nil && a.word == "held":
+			l := &lock{session: session, out: out, nonce: nonce, answered: began,
+				lost: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
+			go l.watch()
+			return l, nil
+		case a.err == nil && a.word == "locked":
+			session.Close()
+			return nil, &host.LockedError{Path: p, Holder: a.rest}
+		}
+		code := waitCode(ctx, session)
+		session.Close()
+		if code < 0 {
+			return nil, fmt.Errorf("lock %s: the session ended: %w", p, host.ErrUnreachable)
+		}
+		return nil, h.failure("lock", p, shell.Result{Stderr: stderr.bytes(), Code: code})
+	case <-ctx.Done():
+		session.Close() // and the script ends at its first reading
+		return nil, fmt.Errorf("lock %s: %w", p, ctx.Err())
+	}
+}
+
+// waitCode is the exit code of a session that has closed its output; -1 if there is none.
+func waitCode(ctx context.Context, s link.Session) int {
+	code := make(chan int, 1)
+	go func() {
+		c, err := s.Wait()
+		if err != nil {
+			c = -1
+		}
+		code <- c
+	}()
+	select {
+	case c := <-code:
+		return c
+	case <-ctx.Done():
+		return -1
+	}
+}
+
+// nextWord reads up to the next line of ours: nonce, a blank, a word. What a login
+// shell says before is no line of ours.
+func nextWord(r *bufio.Reader, nonce string) (string, error) {
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return "", err
+		}
+		if at := strings.LastIndex(line, nonce+" "); at >= 0 {
+			return strings.TrimSuffix(line[at+len(nonce)+1:], "\n"), nil
+		}
+	}
+}
+
+// lock is a held lock.
+type lock struct {
+	session  link.Session
+	out      *bufio.Reader
+	nonce    string
+	answered time.Time // when the last beat that was answered was sent
+
+	lost, stop, done chan struct{}
+	once             sync.Once
+	err              error
+}
+
+// watch sends beats until one is not answered in time, or Close.
+func (l *lock) watch() {
+	defer close(l.done)
+	answers := make(chan struct{}, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			if w, err := nextWord(l.out, l.nonce); err != nil || w != "beat" {
+				return
+			}
+			select {
+			case answers <- struct{}{}:
+			default: // an answer to no beat
+			}
+		}
+	}()
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	sent := time.Time{} // of the beat on its way
+	for {
+		// The wall clock as well: the other one stands while a laptop sleeps.
+		late := time.NewTimer(min(time.Until(l.answered.Add(lostAfter)), time.Until(l.answered.Round(0).Add(lostAfter))))
+		select {
+		case <-tick.C:
+			if sent.IsZero() && time.Since(l.answered.Round(0)) < lostAfter {
+				sent = time.Now()
+				go func() { _, _ = l.session.Stdin().Write([]byte("beat\n")) }()
+			}
+		case <-answers:
+			if !sent.IsZero() && time.Since(sent.Round(0)) < lostAfter {
+				l.answered, sent = sent, time.Time{}
+			}
+		case <-late.C:
+			l.lose()
+			return
+		case <-ended:
+			l.lose()
+			return
+		case <-l.stop:
+			late.Stop()
+			return
+		}
+		late.Stop()
+	}
+}
+
+func (l *lock) lose() {
+	close(l.lost)
+	l.session.Close()
+}
+
+func (l *lock) Lost() <-chan struct{} { return l.lost }
+
+// Close gives the lock back and empties the file; it waits a little for the machine
+// to say so. A lock that is lost has nothing to give back.
+func (l *lock) Close() error {
+	l.once.Do(func() {
+		close(l.stop)
+		<-l.done
+		select {
+		case <-l.lost:
+			return
+		default:
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = l.session.Stdin().Write([]byte("close\n"))
+			_, _ = l.session.Wait()
+		}()
+		t := time.NewTimer(shortDeadline)
+		defer t.Stop()
+		select {
+		case <-ended:
+		case <-t.C:
+			l.err = fmt.Errorf("close a lock: no answer: %w", host.ErrUnreachable)
+		}
+		l.session.Close()
+	})
+	return l.err
+}
+
+// Takeover frees the lock at path: it ends the session that Lock recorded beside it,
+// if that still runs, is the very process, and holds the lock. For a driver that
+// knows the holder for its own former self, or was told to by an operator; the former
+// driver sees its lock as lost within 10 s. No error if nobody holds the lock; an
+// error where another kind of process does (host/local's).
+func (h *Host) Takeover(ctx context.Context, p string) error {
+	return run(h, ctx, "Takeover", shortDeadline, func(ctx context.Context) error {
+		if err := machine.Absolute("take over", p); err != nil {
+			return err
+		}
+		_, err := h.script(ctx, "take over", path.Clean(p), scriptTakeover, []string{path.Clean(p)}, nil)
+		return err
+	})
+}
+
+// said keeps the beginning of what is written.
+type said struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (t *said) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.buf.Len() < 4<<10 {
+		t.buf.Write(p)
+	}
+	return len(p), nil
+}
+
+func (t *said) bytes() []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]byte(nil), t.buf.Bytes()...)
+}

@@ -1,0 +1,297 @@
+package ssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pkg/sftp"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
+	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+// Open reads by SFTP, whose server does one thing after another: so nothing but a
+// regular file is opened by it, and the name is looked at before and after. Where
+// there is no SFTP, or it would run as another user than the commands, each read is
+// a command that finds the file by its inode, in the directory it was opened in.
+func (h *Host) Open(ctx context.Context, p string) (host.File, error) {
+	return call(h, ctx, "Open", shortDeadline, func(ctx context.Context) (host.File, error) {
+		if err := machine.Absolute("open", p); err != nil {
+			return nil, err
+		}
+		p = path.Clean(p)
+		before, err := h.openable(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		client, err := h.sftp(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", p, err)
+		}
+		if client == nil {
+			return &rangeFile{h: h, info: before, path: p}, nil
+		}
+		for range 3 {
+			f, err := bounded(ctx, client, func() (*sftp.File, error) { return client.c.Open(p) })
+			if err != nil {
+				return nil, fmt.Errorf("open %s: %w", p, err)
+			}
+			after, err := h.openable(ctx, p)
+			if err == nil && after.Inode == before.Inode && after.Device == before.Device {
+				return &sftpFile{h: h, client: client, f: f, info: after}, nil
+			}
+			f.Close()
+			if err != nil {
+				return nil, err
+			}
+			before = after // rotated between the looks
+		}
+		return nil, fmt.Errorf("open %s: it is replaced again and again", p)
+	})
+}
+
+// openable is what p names, which is a regular file.
+func (h *Host) openable(ctx context.Context, p string) (host.FileInfo, error) {
+	info, err := h.stat(ctx, p)
+	if err == nil && !info.Mode.IsRegular() {
+		err = fmt.Errorf("open %s: not a regular file (%s)", p, info.Mode.Type())
+	}
+	return info, err
+}
+
+// noSFTP is how long a machine that refused the subsystem is not asked again.
+const noSFTP = time.Minute
+
+// sftpClient is the machine's one SFTP session; made at need, and again when it broke.
+type sftpClient struct {
+	mu      sync.Mutex
+	now     *sftpSession
+	refused time.Time
+	closed  bool
+}
+
+type sftpSession struct {
+	c       *sftp.Client
+	session link.Session
+	ended   chan struct{}
+}
+
+func (s *sftpSession) close() {
+	s.session.Close()
+	s.c.Close()
+}
+
+func (c *sftpClient) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.now != nil {
+		c.now.close()
+		c.now = nil
+	}
+	return nil
+}
+
+// sftp returns nil without an error where commands have to do.
+func (h *Host) sftp(ctx context.Context) (*sftpSession, error) {
+	c := &h.files
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, fmt.Errorf("the host is closed: %w", host.ErrUnreachable)
+	}
+	if c.now != nil {
+		select {
+		case <-c.now.ended:
+			c.now = nil
+		default:
+			return c.now, nil
+		}
+	}
+	if h.sudo || time.Since(c.refused) < noSFTP {
+		return nil, nil
+	}
+	session, err := h.transport.Subsystem(ctx, "sftp")
+	if err != nil {
+		if errors.Is(err, host.ErrUnreachable) || ctx.Err() != nil {
+			return nil, err
+		}
+		c.refused = time.Now()
+		return nil, nil
+	}
+	go func() { _, _ = io.Copy(io.Discard, session.Stderr()) }()
+	type made struct {
+		c   *sftp.Client
+		err error
+	}
+	done := make(chan made, 1)
+	go func() {
+		client, err := sftp.NewClientPipe(session.Stdout(), session.Stdin())
+		done <- made{client, err}
+	}()
+	select {
+	case m := <-done:
+		if m.err != nil {
+			// The subsystem's program is missing, or is no SFTP server.
+			session.Close()
+			c.refused = time.Now()
+			return nil, nil
+		}
+		c.now = &sftpSession{c: m.c, session: session, ended: make(chan struct{})}
+		go func(s *sftpSession) {
+			_ = s.c.Wait()
+			close(s.ended)
+		}(c.now)
+		return c.now, nil
+	case <-ctx.Done():
+		session.Close()
+		return nil, ctx.Err()
+	}
+}
+
+// bounded runs f beside us. One that outlives ctx holds the server, and so every
+// other file: the session is closed.
+func bounded[T any](ctx context.Context, s *sftpSession, f func() (T, error)) (T, error) {
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		if errors.Is(r.err, sftp.ErrSSHFxConnectionLost) || errors.Is(r.err, io.ErrUnexpectedEOF) || errors.Is(r.err, io.ErrClosedPipe) {
+			r.err = fmt.Errorf("%w: %w", host.ErrUnreachable, r.err)
+		}
+		return r.v, r.err
+	case <-ctx.Done():
+		s.session.Close()
+		var zero T
+		return zero, ctx.Err()
+	}
+}
+
+// sftpFile reads under the hook, with a deadline for each read.
+type sftpFile struct {
+	h      *Host
+	client *sftpSession
+	f      *sftp.File
+	info   host.FileInfo
+}
+
+// readAt is what one read gave.
+type readAt struct {
+	data []byte
+	eof  bool
+}
+
+func (f *sftpFile) ReadAt(p []byte, off int64) (int, error) {
+	r, err := call(f.h, context.Background(), "ReadAt", shortDeadline, func(ctx context.Context) (readAt, error) {
+		// Into a buffer of its own: a read that was given up must not write into p later.
+		return bounded(ctx, f.client, func() (readAt, error) {
+			buf := make([]byte, len(p))
+			n, err := f.f.ReadAt(buf, off)
+			if errors.Is(err, io.EOF) {
+				return readAt{buf[:n], true}, nil
+			}
+			return readAt{buf[:n], false}, err
+		})
+	})
+	return r.copyTo(p, err)
+}
+
+func (r readAt) copyTo(p []byte, err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	n := copy(p, r.data)
+	if r.eof {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (f *sftpFile) Stat() (host.FileInfo, error) {
+	return call(f.h, context.Background(), "StatOpen", shortDeadline, func(ctx context.Context) (host.FileInfo, error) {
+		st, err := bounded(ctx, f.client, f.f.Stat)
+		if err != nil {
+			return host.FileInfo{}, err
+		}
+		i := f.info // an open file has one inode for ever
+		i.Mode, i.Size, i.Time = st.Mode(), st.Size(), st.ModTime()
+		return i, nil
+	})
+}
+
+func (f *sftpFile) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), shortDeadline)
+	defer cancel()
+	_, err := bounded(ctx, f.client, func() (struct{}, error) { return struct{}{}, f.f.Close() })
+	return err
+}
+
+// rangeFile reads by commands.
+type rangeFile struct {
+	h    *Host
+	info host.FileInfo
+	path string
+
+	mu     sync.Mutex
+	closed bool
+}
+
+func (f *rangeFile) args(more ...string) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, &fs.PathError{Op: "read", Path: f.path, Err: fs.ErrClosed}
+	}
+	return append([]string{f.path, fmt.Sprint(f.info.Device), fmt.Sprint(f.info.Inode)}, more...), nil
+}
+
+func (f *rangeFile) ReadAt(p []byte, off int64) (int, error) {
+	r, err := call(f.h, context.Background(), "ReadAt", shortDeadline, func(ctx context.Context) (readAt, error) {
+		args, err := f.args(itoa(off), itoa(int64(len(p))))
+		if err != nil || len(p) == 0 {
+			return readAt{}, err
+		}
+		res, err := f.h.request(ctx, "read", f.path, shell.Request{Script: scriptReadRange, Args: args, MaxStdout: len(p)})
+		return readAt{res.Stdout, len(res.Stdout) < len(p)}, err
+	})
+	return r.copyTo(p, err)
+}
+
+func (f *rangeFile) Stat() (host.FileInfo, error) {
+	return call(f.h, context.Background(), "StatOpen", shortDeadline, func(ctx context.Context) (host.FileInfo, error) {
+		args, err := f.args()
+		if err != nil {
+			return host.FileInfo{}, err
+		}
+		res, err := f.h.script(ctx, "stat", f.path, scriptStatOpen, args, nil)
+		if err != nil {
+			return host.FileInfo{}, err
+		}
+		i, err := parseState(strings.TrimSuffix(string(res.Stdout), "\n"))
+		i.Name = f.info.Name
+		return i, err
+	})
+}
+
+func (f *rangeFile) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	return nil
+}

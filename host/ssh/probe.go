@@ -1,0 +1,69 @@
+package ssh
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/bowline-k8s/bowline/host/internal/machine"
+)
+
+// tools that the scripts use. Those of coreutils and util-linux, or busybox.
+var tools = []string{"cat", "chgrp", "chmod", "chown", "cut", "date", "dd", "find", "flock", "grep", "head", "id", "ln", "mkdir", "mount",
+	"mv", "readlink", "rm", "rmdir", "sed", "setsid", "sha256sum", "sleep", "stat", "tail", "timeout", "tr", "umount", "uname", "wc", "xargs"}
+
+// found is what the machine has.
+type found struct {
+	findPrintf  bool // GNU find: one process for any number of entries
+	oneFS       bool // rm --one-file-system
+	nanoseconds bool // date +%N
+	asRoot      bool
+	hier        machine.Hierarchies
+}
+
+func (h *Host) probe(ctx context.Context) (found, error) {
+	res, err := h.script(ctx, "look at", "the tools", scriptProbe, tools, nil)
+	if err != nil {
+		return found{}, err
+	}
+	f, err := parseProbe(res.Stdout)
+	if err != nil {
+		return found{}, fmt.Errorf("%s (PATH=%s): %w", h.name, h.path, err)
+	}
+	return f, nil
+}
+
+func parseProbe(data []byte) (found, error) {
+	var f found
+	var missing []string
+	head, mounts, ok := bytes.Cut(data, []byte("mounts\n"))
+	if !ok {
+		return f, fmt.Errorf("the machine answered the first request with %.200q", data)
+	}
+	for line := range strings.Lines(string(head)) {
+		line = strings.TrimSuffix(line, "\n")
+		if tool, ok := strings.CutPrefix(line, "missing "); ok {
+			missing = append(missing, tool)
+		}
+		switch line {
+		case "can find-printf":
+			f.findPrintf = true
+		case "can rm-one-file-system":
+			f.oneFS = true
+		case "can date-nanoseconds":
+			f.nanoseconds = true
+		case "uid 0":
+			f.asRoot = true
+		}
+	}
+	if len(missing) > 0 {
+		return f, fmt.Errorf("the machine lacks %s: install coreutils, findutils and util-linux, or busybox with these applets", strings.Join(missing, ", "))
+	}
+	entries, err := machine.ParseMountInfo(mounts)
+	if err != nil {
+		return f, err
+	}
+	f.hier = machine.FindHierarchies(entries)
+	return f, nil
+}

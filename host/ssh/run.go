@@ -1,0 +1,94 @@
+package ssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+// Run gives the command a process group of its own, which is killed when the time
+// is over or the command has ended. Its environment and standard input are in no
+// process's arguments; Args are, as those of any command.
+func (h *Host) Run(ctx context.Context, c host.Command) (host.Result, error) {
+	if len(c.Args) == 0 {
+		return host.Result{}, errors.New("run: no command")
+	}
+	if c.Timeout <= 0 {
+		return host.Result{}, fmt.Errorf("run %s: no timeout", c.Args[0])
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	var out host.Result
+	err := h.hook.Do(ctx, "host/Run", func(ctx context.Context) (err error) {
+		out, err = h.runCommand(ctx, c)
+		return err
+	})
+	if err != nil {
+		return host.Result{}, err
+	}
+	return out, nil
+}
+
+func (h *Host) runCommand(ctx context.Context, c host.Command) (host.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return host.Result{}, fmt.Errorf("run %s on %s: %w", c.Args[0], h.name, err)
+	}
+	env, err := exports(c.Env)
+	if err != nil {
+		return host.Result{}, fmt.Errorf("run %s: %w", c.Args[0], err)
+	}
+	res, err := h.shells.Do(ctx, shell.Request{
+		Script:  scriptRun,
+		Args:    append([]string{c.Dir, strconv.Itoa(len(env))}, c.Args...),
+		Stdin:   append([]byte(env), c.Stdin...),
+		Limit:   c.Timeout,
+		Foreign: true,
+	})
+	if err == nil && ctx.Err() != nil {
+		err = ctx.Err() // killed by the far end a moment before we gave up
+	}
+	if err != nil {
+		return host.Result{}, fmt.Errorf("run %s on %s: %w", c.Args[0], h.name, err)
+	}
+	if said, ok := strings.CutPrefix(string(res.Stderr), "bowline: no "); ok && (res.Code == 127 || res.Code == 126) {
+		what := c.Args[0]
+		if res.Code == 126 {
+			what = c.Dir
+		}
+		return host.Result{}, fmt.Errorf("run %s on %s: no %s: %w", c.Args[0], h.name, firstWord(said), &fs.PathError{Op: "exec", Path: what, Err: syscall.ENOENT})
+	}
+	return host.Result{Stdout: res.Stdout, Stderr: res.Stderr, ExitCode: res.Code}, nil
+}
+
+func firstWord(s string) string { w, _, _ := strings.Cut(s, " "); return w }
+
+// exports is the environment as shell text.
+func exports(env []string) (string, error) {
+	var b strings.Builder
+	for _, e := range env {
+		name, value, ok := strings.Cut(e, "=")
+		if !ok || !isName(name) || strings.Contains(value, "\x00") {
+			return "", fmt.Errorf("the environment entry %q cannot be set by a shell", name)
+		}
+		b.WriteString("export " + name + "=" + shell.Quote(value) + "\n")
+	}
+	return b.String(), nil
+}
+
+// isName: letters, digits and underscores, no digit first.
+func isName(s string) bool {
+	for i, c := range []byte(s) {
+		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,60 @@
+package ssh
+
+import (
+	"embed"
+	"strings"
+)
+
+//go:embed scripts/*.sh
+var scriptFiles embed.FS
+
+// load joins scripts behind the prelude, without the comments that stand alone:
+// the text is in the arguments of a process on the machine.
+func load(names ...string) string {
+	var b strings.Builder
+	for _, n := range append([]string{"prelude"}, names...) {
+		data, err := scriptFiles.ReadFile("scripts/" + n + ".sh")
+		if err != nil {
+			panic(err) // a name that is misspelt here
+		}
+		for line := range strings.Lines(string(data)) {
+			if t := strings.TrimSpace(line); t != "" && !strings.HasPrefix(t, "#") {
+				b.WriteString(line)
+			}
+		}
+	}
+	return b.String()
+}
+
+const scriptClock = "date +%s.%N"
+
+var (
+	scriptProbe        = load("probe")
+	scriptUnlisten     = load("unlisten")
+	scriptReadFile     = load("readfile")
+	scriptReadTail     = load("readtail")
+	scriptWriteFile    = load("writefile")
+	scriptMkdirAll     = load("mkdirall")
+	scriptSymlink      = load("symlink")
+	scriptRemove       = load("remove")
+	scriptStatGNU      = load("stat_gnu")
+	scriptListGNU      = load("list_gnu")
+	scriptStatPlain    = load("stat_plain") + "info \"$1\"\n"
+	scriptListPlain    = load("stat_plain", "list_plain")
+	scriptRun          = load("run")
+	scriptRemoveTree   = load("removetree")
+	scriptChownGroup   = load("chowngroup")
+	scriptWriteTree    = load("writetree")
+	scriptMount        = load("mount")
+	scriptUnmount      = load("unmount")
+	scriptListMounts   = load("listmounts")
+	scriptEnsureV1     = load("cgroup", "ensure_v1")
+	scriptEnsureV2     = load("cgroup", "ensure_v2")
+	scriptRemoveCgroup = load("removecgroup")
+	scriptListCgroups  = load("listcgroups")
+	scriptFacts        = load("facts")
+	scriptLock         = load("lock")
+	scriptTakeover     = load("takeover")
+	scriptReadRange    = load("opened", "readrange")
+	scriptStatOpen     = load("opened", "statopen")
+)

@@ -1,0 +1,52 @@
+# mount SOURCE TARGET DIR TYPE OPTIONS REMOUNT PROPAGATION: TYPE is bind or rbind
+# for those, whose OPTIONS are set by a second call: the kernel takes none before.
+source=$1 target=$2 type=$4 options=$5 again=$6 propagation=$7
+set -f
+case $type in
+bind | rbind)
+	[ -e "$source" ] || stat -L -- "$source" >/dev/null
+	if [ ! -d "$source" ]; then
+		parents "$3" 027
+		if [ ! -e "$target" ]; then
+			(umask 027 && : >"$target")
+		fi
+	else
+		parents "$target" 027
+	fi
+	;;
+*) parents "$target" 027 ;;
+esac
+
+# The same thing on top already: an answer that did not arrive is asked for again.
+real "$target"
+escaped
+if grep -qF -e " $escaped " /proc/self/mountinfo; then
+	top=
+	while IFS= read -r line; do
+		before=${line%% - *} after=${line#* - }
+		set -- $before
+		[ "$5" != "$escaped" ] || top=$after
+	done <<EOF
+$(grep -F -e " $escaped " /proc/self/mountinfo)
+EOF
+	if [ -n "$top" ]; then
+		case $type in
+		bind | rbind) [ ! "$source" -ef "$target" ] || exit 0 ;;
+		*)
+			set -- $top
+			[ "$1" != "$type" ] || [ "$2" != "$source" ] || exit 0
+			;;
+		esac
+	fi
+fi
+case $type in
+bind) mount --bind -- "$source" "$target" ;;
+rbind) mount --rbind -- "$source" "$target" ;;
+*) mount -t "$type" ${options:+-o "$options"} -- "$source" "$target" ;;
+esac
+trap 'umount -l -- "$target"' EXIT
+[ -z "$again" ] || mount -o "remount,bind,$again" -- "$target"
+for flag in $propagation; do
+	mount "--make-$flag" -- "$target"
+done
+trap - EXIT

@@ -1,0 +1,44 @@
+set -eu
+
+# fail TEXT...: ends with a message. Texts that end as strerror(3) does are
+# understood as that error.
+fail() {
+	printf '%s\n' "$*" >&2
+	exit 1
+}
+
+# parents DIR UMASK: makes what is missing of DIR.
+parents() {
+	[ -d "$1" ] || (umask "$2" && mkdir -p -- "$1")
+}
+
+# refuse PATH: says why PATH is no regular file.
+refuse() {
+	stat -L -c '' -- "$1" >/dev/null
+	fail "not a regular file: $(stat -L -c %F -- "$1")"
+}
+
+# real PATH: sets $real to PATH with the links of all that exists resolved, as
+# mountinfo has it.
+real() {
+	real=$1 rest=
+	until dir=$(cd -P -- "$real" 2>/dev/null && pwd -P && echo x); do
+		rest=/${real##*/}$rest real=${real%/*}
+		real=${real:-/}
+	done
+	dir=${dir%?x}
+	real=${dir%/}$rest
+	real=${real:-/}
+}
+
+# escaped: sets $escaped to $real as mountinfo writes it.
+escaped() {
+	case $real in
+	*[\\[:space:]]*)
+		escaped=$(printf %sx "$real" | sed -e ':a' -e '$!{N;ba' -e '}' \
+			-e 's/\\/\\134/g' -e 's/ /\\040/g' -e 's/	/\\011/g' -e 's/\n/\\012/g')
+		escaped=${escaped%x}
+		;;
+	*) escaped=$real ;;
+	esac
+}

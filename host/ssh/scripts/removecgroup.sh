@@ -1,0 +1,28 @@
+# removecgroup KILL DIR...: with what is below them; waits a second for processes
+# that are about to end, and once more after they are killed, if KILL is yes.
+kill=$1
+shift
+rounds=0
+while :; do
+	left=
+	for dir; do
+		[ ! -d "$dir" ] || left=$dir
+	done
+	[ -n "$left" ] || exit 0
+	find "$@" -depth -type d -exec rmdir -- {} + 2>/dev/null || :
+	[ -d "$left" ] || continue
+	rounds=$((rounds + 1))
+	if [ "$rounds" -gt 10 ]; then
+		pids=$(find "$@" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u | tr '\n' ' ') || :
+		[ "$kill" = yes ] || {
+			[ -z "${pids% }" ] || fail "remove cgroup $left: processes ${pids% } are still in it: Device or resource busy"
+			exec rmdir -- "$left"
+		}
+		# 0 is a process of another PID namespace, and to kill would mean ourselves.
+		for pid in $pids; do
+			[ "$pid" -le 1 ] || kill -KILL "$pid" 2>/dev/null || :
+		done
+		kill=no rounds=0
+	fi
+	sleep 0.1 2>/dev/null || sleep 1
+done

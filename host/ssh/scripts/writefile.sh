@@ -1,0 +1,12 @@
+# writefile PATH DIR TEMPORARY MODE BYTES, content on standard input.
+path=$1 tmp=$3
+parents "$2" 027
+umask 077
+set -C
+trap 'rm -f -- "$tmp"' EXIT
+cat >"$tmp"
+# A link that fails under us looks like the end of the content.
+[ "$(wc -c <"$tmp")" -eq "$5" ] || fail "the content was cut off"
+chmod "$4" "$tmp"
+mv -fT -- "$tmp" "$path"
+trap - EXIT

@@ -1,0 +1,134 @@
+# writetree DIR VERSION ABOUT CONTENT WAIT: standard input is ABOUT bytes of shell
+# text that says what is wanted (see treeAbout), then CONTENT bytes of shell text
+# that writes it all into the current directory (treeContent).
+dir=$1 next=$2
+
+# section BYTES: sets $section, which ends with a mark: a link that fails under us
+# looks like the end of the text.
+section() {
+	section=$(dd bs="$1" count=1 iflag=fullblock 2>/dev/null)
+	case $section in
+	*'#end') ;;
+	*) fail "the tree was cut off" ;;
+	esac
+}
+
+# holds VERSION: whether it is exactly what is wanted: paths, modes, owners, bytes.
+holds() {
+	cd "$1" || return 1
+	[ "$(find . -print0 | tr -dc '\0' | wc -c)" -eq "$entries" ] &&
+		[ "$(states 2>/dev/null)" = "$states" ] &&
+		[ "$(files printf '%s\0' | xargs -0 cat -- | sha256sum)" = "$digest" ]
+}
+
+# target LINK: sets $target.
+target() {
+	target=$(readlink -- "$1" && echo x)
+	target=${target%?x}
+}
+
+# linked: whether every wanted link is there.
+linked() {
+	[ "$count" -eq 0 ] || [ "$(names printf '%s\0' | xargs -0 $each readlink -- 2>/dev/null)" = "$links" ]
+}
+
+# missing NAME...: the links that are to be made, each with a NUL.
+missing() {
+	for name; do
+		[ -L "$name" ] || [ -e "$name" ] || printf '..data/%s\0' "$name"
+	done
+}
+
+# clear NAME...: takes away links to elsewhere. What is there and is no link stays,
+# and is an error: most likely a runtime mounts another volume there.
+clear() {
+	for name; do
+		if [ -L "$name" ]; then
+			target "$name"
+			[ "$target" = "..data/$name" ] || rm -- "$name"
+		elif [ -e "$name" ]; then
+			fail "$name is there and is no link: File exists"
+		fi
+	done
+}
+
+# count ENTRY...: sets $counted to how many of them are there.
+count() {
+	counted=0
+	for entry; do
+		[ -L "$entry" ] || [ -e "$entry" ] || continue
+		counted=$((counted + 1))
+	done
+}
+
+# sweep ENTRY...: removes links of files that are gone and versions that are not
+# shown; nothing that we did not make.
+sweep() {
+	keep=/$(names printf '%s/')
+	for entry; do
+		case $entry in
+		"$current" | ..data) continue ;;
+		esac
+		case $keep in
+		*"/$entry/"*) continue ;;
+		esac
+		case $entry in
+		..[0-9]*) rm -rf -- "$entry" ;;
+		*)
+			[ -L "$entry" ] || continue
+			target "$entry"
+			if [ "$entry" = ..data_tmp ] || [ "$target" = "..data/$entry" ]; then
+				rm -- "$entry"
+			fi
+			;;
+		esac
+	done
+}
+
+section "$3"
+eval "$section"
+parents "$dir" 022
+cd -P -- "$dir"
+exec 9<.
+flock -w "$5" 9 || fail "another writer is in the directory"
+
+current=
+if [ -L ..data ]; then
+	target ..data
+	case $target in
+	*/*) ;;
+	..[0-9]*)
+		if [ -d "$target" ] && [ ! -L "$target" ]; then
+			current=$target
+		fi
+		;;
+	esac
+fi
+if [ -z "$current" ] || ! (holds "$current"); then
+	trap 'rm -rf -- "$next"' EXIT
+	mkdir -- "$next"
+	section "$4"
+	(
+		cd -- "$next"
+		umask 077
+		eval "$section"
+	)
+	# A directory with setgid hands it down; versions have plain modes.
+	[ ! -g "$next" ] || find "$next" -type d -exec chmod g-s -- {} +
+	rm -f -- ..data_tmp
+	ln -s -- "$next" ..data_tmp
+	mv -fT -- ..data_tmp ..data
+	trap - EXIT
+	current=$next
+fi
+# The visible links come after the flip, so that none dangles; those of removed
+# files go after it, for the same reason.
+if ! linked; then
+	names missing | xargs -0 -r sh -c 'ln -s -- "$@" .' sh
+	if ! linked; then
+		names clear
+		names missing | xargs -0 -r sh -c 'ln -s -- "$@" .' sh
+	fi
+fi
+count * .[!.]* ..?*
+[ "$counted" -eq $((count + 2)) ] || sweep * .[!.]* ..?*

@@ -1,0 +1,86 @@
+# The loop at the far end of a Shell: one request after another from standard
+# input. It reads exactly the bytes that are its own, so that what follows stays
+# in the pipe: the shell's read takes one byte at a time, and dd with fullblock no
+# more than it is told (busybox's head -c reads ahead).
+#
+# A request is one line
+#	NONCE HOW SECONDS STDIN ID LENGTH 'ARG' 'ARG'...
+# then LENGTH bytes of script text, to be known as ID from now on (0: it is
+# known), then STDIN bytes for the script. An answer is, on both streams,
+#	NONCEb\n output NONCEe\n
+# and NONCEx CODE\n on standard output when the script has ended. The nonce is a
+# variable of this shell only: no script can imitate a mark.
+
+unset tool nonce how limit stdin id len args script text code pid group ENV CDPATH IFS
+PATH=$path LC_ALL=C
+export PATH LC_ALL
+unset LANGUAGE
+umask 022
+cd /
+nl='
+'
+for tool in cat dd timeout; do
+	command -v "$tool" >/dev/null || {
+		echo "$tool is not to be found in PATH=$PATH" >&2
+		exit 127
+	}
+done
+exec 5>&1 6>&2 >/dev/null 2>/dev/null
+
+# The timeout of coreutils makes a process group of its own and kills all of it;
+# busybox's kills one process, so the group is made here and killed below.
+case $(timeout --help 2>&1) in
+*BusyBox*) group=setsid ;;
+*) group= ;;
+esac
+
+# take N copies the next N bytes of standard input.
+take() {
+	if [ "$1" -gt 1048576 ]; then
+		dd bs=1048576 count=$(($1 / 1048576)) iflag=fullblock
+		set -- $(($1 % 1048576))
+		[ "$1" -gt 0 ] || return 0
+	fi
+	dd bs="$1" count=1 iflag=fullblock
+}
+
+# child runs the script: its streams are 4, 8 and 7. It sees none of ours.
+child() {
+	$group timeout -s KILL "$limit" "$sh" -c "$script" sh "$@" <&4 >&8 2>&7 4<&- 5>&- 6>&- 7>&- 8>&- &
+	pid=$!
+	wait "$pid"
+	code=$?
+	kill -KILL "-$pid"
+	printf '%sx%s\n' "$nonce" "$code" >&5
+}
+
+# fed gives the script its standard input, and takes what it left unread.
+fed() {
+	if [ "$stdin" -eq 0 ]; then
+		child "$@" 4</dev/null
+	else
+		take "$stdin" | {
+			child "$@" 4<&0
+			cat >/dev/null
+		}
+	fi
+}
+
+while IFS=' ' read -r nonce how limit stdin id len args; do
+	if [ "$len" -gt 0 ]; then
+		text=$(take "$len")
+		eval "s$id=\$text"
+	fi
+	eval "script=\$s$id"
+	eval "set -- $args"
+	printf '%sb\n' "$nonce" >&5
+	printf '%sb\n' "$nonce" >&6
+	if [ "$how" = direct ]; then
+		fed "$@" 8>&5 7>&6
+	else
+		# A process that the script leaves behind holds these pipes, not ours.
+		{ { fed "$@" 8>&1 | cat >&5 7>&-; } 7>&1 | cat >&6; }
+	fi
+	printf '%se\n' "$nonce" >&5
+	printf '%se\n' "$nonce" >&6
+done

@@ -1,0 +1,133 @@
+package shell
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+)
+
+// The kinds of marks, after the nonce.
+const (
+	markBegin = 'b'
+	markExit  = 'x' // followed by the exit code
+	markEnd   = 'e'
+)
+
+// maxMark bounds what follows a nonce: a kind, a number and the newline.
+const maxMark = 16
+
+// maxNoise bounds what is kept of the bytes before a begin mark, for messages.
+const maxNoise = 4 << 10
+
+// collector takes one stream of an answer apart. What is before the begin mark
+// belongs to nobody (a login shell's greeting). Marks may stand anywhere within
+// the output: a relay of the far end writes to the same pipe.
+type collector struct {
+	nonce []byte
+	max   int
+	// onExit is told the exit code, once.
+	onExit func(code int)
+
+	mu      sync.Mutex
+	data    []byte
+	noise   []byte
+	pending []byte
+	begun   bool
+	ended   bool
+}
+
+// read feeds the collector until the end mark.
+func (c *collector) read(r io.Reader) error {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		done, feedErr := c.feed(buf[:n])
+		if done || feedErr != nil {
+			return feedErr
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// feed takes the next bytes; done when the end mark was among them.
+func (c *collector) feed(p []byte) (done bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = append(c.pending, p...)
+	for {
+		at := bytes.Index(c.pending, c.nonce)
+		if at < 0 {
+			// The last bytes may be the beginning of a nonce.
+			c.keep(len(c.pending) - len(c.nonce) + 1)
+			return false, nil
+		}
+		c.keep(at)
+		rest := c.pending[len(c.nonce):]
+		end := bytes.IndexByte(rest, '\n')
+		if end < 0 {
+			if len(rest) > maxMark {
+				return false, errors.New("shell: a mark without an end")
+			}
+			return false, nil
+		}
+		if err := c.mark(string(rest[:end])); err != nil {
+			return false, err
+		}
+		c.pending = rest[end+1:]
+		if c.ended {
+			if len(c.pending) > 0 {
+				return false, fmt.Errorf("shell: %d bytes after the end of an answer", len(c.pending))
+			}
+			return true, nil
+		}
+	}
+}
+
+// keep moves n bytes from pending to the output.
+func (c *collector) keep(n int) {
+	if n <= 0 {
+		return
+	}
+	p := c.pending[:n]
+	c.pending = c.pending[n:]
+	if c.begun {
+		c.data = append(c.data, p[:min(n, c.max-len(c.data))]...)
+	} else {
+		c.noise = append(c.noise, p[:min(n, maxNoise-len(c.noise))]...)
+	}
+}
+
+func (c *collector) mark(m string) error {
+	switch {
+	case m == string(markBegin) && !c.begun:
+		c.begun = true
+		return nil
+	case m == string(markEnd) && c.begun:
+		c.ended = true
+		return nil
+	case len(m) > 1 && m[0] == markExit && c.begun && c.onExit != nil:
+		code, err := strconv.ParseUint(m[1:], 10, 8)
+		if err != nil {
+			return fmt.Errorf("shell: the exit code %q is no number of a byte", m[1:])
+		}
+		c.onExit(int(code))
+		c.onExit = nil
+		return nil
+	}
+	return fmt.Errorf("shell: the mark %q is out of place", m)
+}
+
+// output is what there is so far.
+func (c *collector) output() (data []byte, begun bool, noise []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.begun {
+		return nil, false, append(append([]byte(nil), c.noise...), c.pending...)
+	}
+	return c.data, true, c.noise
+}

@@ -1,0 +1,96 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// MaxShells of a Pool: sshd gives a connection ten sessions by default, and locks
+// and file transfers want some.
+const MaxShells = 4
+
+// Pool is up to MaxShells shells of one machine. Callers beyond that wait.
+type Pool struct {
+	config Config
+	slots  chan struct{}
+
+	mu     sync.Mutex
+	idle   []*Shell
+	all    map[*Shell]bool
+	closed bool
+}
+
+// NewPool starts nothing.
+func NewPool(c Config) *Pool {
+	return &Pool{config: c, slots: make(chan struct{}, MaxShells), all: map[*Shell]bool{}}
+}
+
+// Do runs one request on a shell that is free, or on a new one. Errors are those
+// of Shell.Do and Config.Start; a broken shell is replaced by the next request.
+func (p *Pool) Do(ctx context.Context, r Request) (Result, error) {
+	select {
+	case p.slots <- struct{}{}:
+	case <-ctx.Done():
+		return Result{}, ctx.Err()
+	}
+	defer func() { <-p.slots }()
+	s, err := p.get(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	defer p.put(s)
+	return s.Do(ctx, r)
+}
+
+func (p *Pool) get(ctx context.Context) (*Shell, error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, errClosed
+	}
+	if n := len(p.idle); n > 0 {
+		s := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		p.mu.Unlock()
+		return s, nil
+	}
+	p.mu.Unlock()
+	s, err := Open(ctx, p.config)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		s.Close()
+		return nil, errClosed
+	}
+	p.all[s] = true
+	return s, nil
+}
+
+var errClosed = unreachable(errors.New("shell: the pool is closed"))
+
+func (p *Pool) put(s *Shell) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.Broken() != nil || p.closed {
+		delete(p.all, s)
+		return
+	}
+	p.idle = append(p.idle, s)
+}
+
+// Close closes every shell; requests under way end with host.ErrUnreachable.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	var errs []error
+	for s := range p.all {
+		errs = append(errs, s.Close())
+	}
+	p.idle, p.all = nil, nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,267 @@
+package shell
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/ssh/link"
+)
+
+// DefaultPath is the PATH of the scripts: the usual places, and those of NixOS.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/wrappers/bin:/run/current-system/sw/bin"
+
+// straggler is how long we wait for output that a process holds open after its
+// script has ended.
+const straggler = time.Second
+
+// Config says how a shell is started.
+type Config struct {
+	// Start starts a command line of the login shell. Its errors that are no
+	// answer of the machine wrap host.ErrUnreachable.
+	Start func(ctx context.Context, command string) (link.Session, error)
+	// Sudo runs the shell as root by "sudo -n".
+	Sudo bool
+	// Shell is the path of a POSIX shell there; /bin/sh by default.
+	Shell string
+	// Path is the PATH of the scripts; DefaultPath by default.
+	Path string
+}
+
+// Shell is one sh of the machine. It serves one request at a time.
+type Shell struct {
+	session link.Session
+	known   map[string]int // scripts that it was sent
+	used    bool           // it has answered once
+	ended   chan struct{}  // closed when the program has ended
+	code    int            // its exit code, after ended; -1 where the link went first
+
+	mu     sync.Mutex
+	broken error
+}
+
+// Open starts a shell; the first request shows whether it runs.
+func Open(ctx context.Context, c Config) (*Shell, error) {
+	if c.Shell == "" {
+		c.Shell = "/bin/sh"
+	}
+	if c.Path == "" {
+		c.Path = DefaultPath
+	}
+	text := "sh=" + Quote(c.Shell) + "\npath=" + Quote(c.Path) + "\n" + loop
+	session, err := c.Start(ctx, Command(c.Shell, c.Sudo, len(text)))
+	if err != nil {
+		return nil, err
+	}
+	s := &Shell{session: session, known: map[string]int{}, ended: make(chan struct{})}
+	// Seen at once, so that nobody takes a shell from a pool that went while idle.
+	go func() {
+		defer close(s.ended)
+		var err error
+		if s.code, err = session.Wait(); err != nil {
+			s.code = -1
+		}
+		s.fail(fmt.Errorf("shell: it has ended (exit code %d)", s.code))
+	}()
+	// The text goes ahead of the first request; nobody needs to wait for it.
+	if err := write(ctx, session, []byte(text)); err != nil {
+		session.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// write gives up with ctx, by closing the session.
+func write(ctx context.Context, session link.Session, p []byte) error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := session.Stdin().Write(p)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return unreachable(fmt.Errorf("write to the shell: %w", err))
+		}
+		return nil
+	case <-ctx.Done():
+		session.Close()
+		return ctx.Err()
+	}
+}
+
+// Close ends the session. What the shell runs ends with its time limit.
+func (s *Shell) Close() error {
+	s.fail(errors.New("shell: closed"))
+	return s.session.Close()
+}
+
+func (s *Shell) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken == nil {
+		s.broken = err
+	}
+}
+
+// Broken says why the shell takes no more requests; nil if it does.
+func (s *Shell) Broken() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
+}
+
+// Do runs one request. After any error of its own the shell is broken and closed.
+// If ctx ends first the caller is let go at once, and whether the script runs on
+// to its limit is not known. A shell that went away is host.ErrUnreachable.
+func (s *Shell) Do(ctx context.Context, r Request) (Result, error) {
+	if err := r.complete(); err != nil {
+		return Result{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Result{}, err
+	}
+	// One that ended before its first request may have left a message.
+	if err := s.Broken(); err != nil && s.used {
+		return Result{}, unreachable(err)
+	}
+	res, err := s.do(ctx, &r)
+	if err != nil {
+		s.fail(err)
+	}
+	if s.Broken() != nil {
+		s.session.Close()
+	}
+	return res, err
+}
+
+func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
+	nonce := newNonce()
+	exit := make(chan int, 1)
+	stdout := &collector{nonce: []byte(nonce), max: r.MaxStdout, onExit: func(code int) { exit <- code }}
+	stderr := &collector{nonce: []byte(nonce), max: r.MaxStderr}
+	streams := make(chan error, 2)
+	go func() { streams <- stdout.read(s.session.Stdout()) }()
+	go func() { streams <- stderr.read(s.session.Stderr()) }()
+	written := make(chan error, 1)
+	go func() { written <- s.send(r, nonce) }()
+
+	result := Result{Code: -1}
+	fill := func() Result {
+		result.Stdout, _, _ = stdout.output()
+		result.Stderr, _, _ = stderr.output()
+		return result
+	}
+	var late <-chan time.Time
+	open := 2
+	for open > 0 {
+		select {
+		case result.Code = <-exit:
+			t := time.NewTimer(straggler)
+			defer t.Stop()
+			if r.Foreign {
+				late = t.C
+			}
+		case err := <-written:
+			if err != nil {
+				return Result{}, s.gone(err, streams, open, stdout, stderr)
+			}
+			written = nil
+		case err := <-streams:
+			open--
+			if err != nil {
+				return Result{}, s.gone(err, streams, open, stdout, stderr)
+			}
+		case <-late:
+			// A process that the script left behind holds its output. The script
+			// has ended, so there is an answer; the shell cannot go on.
+			s.fail(errors.New("shell: a process left behind holds the output"))
+			return fill(), nil
+		case <-ctx.Done():
+			return Result{}, ctx.Err()
+		}
+	}
+	select {
+	case result.Code = <-exit:
+	default:
+	}
+	if result.Code < 0 {
+		return Result{}, unreachable(errors.New("shell: an answer without an exit code"))
+	}
+	if written != nil {
+		// The far end has read everything, or it could not have answered.
+		if err := <-written; err != nil {
+			return Result{}, s.gone(err, streams, open, stdout, stderr)
+		}
+	}
+	s.used = true
+	return fill(), nil
+}
+
+// send writes the request; the script only where this shell has not got it yet.
+func (s *Shell) send(r *Request, nonce string) error {
+	var b bytes.Buffer
+	id, known := s.known[r.Script]
+	if !known {
+		id = len(s.known) + 1
+		s.known[r.Script] = id
+		b.WriteString(r.header(nonce, id, len(r.Script)))
+		b.WriteString(r.Script)
+	} else {
+		b.WriteString(r.header(nonce, id, 0))
+	}
+	// Small requests go in one packet.
+	if len(r.Stdin) <= 16<<10 {
+		b.Write(r.Stdin)
+		_, err := s.session.Stdin().Write(b.Bytes())
+		return err
+	}
+	if _, err := s.session.Stdin().Write(b.Bytes()); err != nil {
+		return err
+	}
+	_, err := s.session.Stdin().Write(r.Stdin)
+	return err
+}
+
+// gone explains why a stream ended. A shell that never answered and left an exit
+// code is an answer of the machine ("sudo: a password is required"); all else
+// leaves open what became of the request.
+func (s *Shell) gone(err error, streams <-chan error, open int, stdout, stderr *collector) error {
+	// What it said may still be on the way.
+	ended, late := -1, time.After(straggler)
+	for hasEnded := s.ended; hasEnded != nil || open > 0; {
+		select {
+		case <-hasEnded:
+			ended, hasEnded = s.code, nil
+			continue
+		case <-streams:
+			open--
+			continue
+		case <-late:
+		}
+		break
+	}
+	_, begun, out := stdout.output()
+	_, begunErr, errOut := stderr.output()
+	if !s.used && !begun && !begunErr && ended >= 0 {
+		said := strings.TrimSpace(string(errOut) + "\n" + string(out))
+		return fmt.Errorf("the machine's shell did not start: exit code %d: %s", ended, said)
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return unreachable(fmt.Errorf("the shell went away during a request (exit code %d): %w", ended, err))
+}
+
+func unreachable(err error) error {
+	if errors.Is(err, host.ErrUnreachable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", host.ErrUnreachable, err)
+}

@@ -1,0 +1,401 @@
+package shell_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+const patience = 20 * time.Second
+
+// flavours are the shells that every test runs with, and their PATH.
+func flavours(t testing.TB) map[string]shell.Config {
+	f := map[string]shell.Config{"sh": {}}
+	for _, name := range []string{"dash", "bash"} {
+		if p, err := exec.LookPath(name); err == nil {
+			f[name] = shell.Config{Shell: p}
+		} else {
+			t.Logf("not with %s: %v", name, err)
+		}
+	}
+	if dir, sh := shtest.Busybox(t); dir != "" {
+		f["busybox"] = shell.Config{Shell: sh, Path: dir + ":" + shell.DefaultPath}
+	}
+	return f
+}
+
+func each(t *testing.T, f func(t *testing.T, p *shell.Pool, tr *shtest.Transport)) {
+	for name, c := range flavours(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, tr := open(t, c)
+			f(t, p, tr)
+		})
+	}
+}
+
+func open(t testing.TB, c shell.Config) (*shell.Pool, *shtest.Transport) {
+	tr := &shtest.Transport{}
+	c.Start = tr.Start
+	p := shell.NewPool(c)
+	t.Cleanup(func() {
+		if err := errors.Join(p.Close(), tr.Close()); err != nil {
+			t.Error(err)
+		}
+		for _, s := range tr.Sessions() {
+			select {
+			case <-s.Done():
+			case <-time.After(patience):
+				t.Error("a shell does not end with its session")
+			}
+		}
+	})
+	return p, tr
+}
+
+func do(t testing.TB, p *shell.Pool, r shell.Request) shell.Result {
+	t.Helper()
+	if r.Limit == 0 {
+		r.Limit = patience
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	res, err := p.Do(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func want(t testing.TB, r shell.Result, stdout, stderr string, code int) {
+	t.Helper()
+	if string(r.Stdout) != stdout || string(r.Stderr) != stderr || r.Code != code {
+		t.Fatalf("stdout %.300q, stderr %.300q, code %d; want %.300q, %.300q, %d", r.Stdout, r.Stderr, r.Code, stdout, stderr, code)
+	}
+}
+
+func TestRequests(t *testing.T) {
+	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
+		for _, foreign := range []bool{false, true} {
+			r := func(script string, args ...string) shell.Request {
+				return shell.Request{Script: script, Args: args, Foreign: foreign}
+			}
+			with := func(r shell.Request, stdin string) shell.Request { r.Stdin = []byte(stdin); return r }
+			want(t, do(t, p, r(`echo out; echo err >&2; exit 7`)), "out\n", "err\n", 7)
+			want(t, do(t, p, r(`printf %s "$#:$1:$2:$3"`, "", "a'b\nc ", "\n")), "3::a'b\nc :\n", "", 0)
+			want(t, do(t, p, with(r(`cat`), "in\x00\xff\n\n")), "in\x00\xff\n\n", "", 0)
+			want(t, do(t, p, with(r(`:`), strings.Repeat("unread\n", 100_000))), "", "", 0)
+			want(t, do(t, p, with(r(`head -c 3`), strings.Repeat("y", 300_000))), "yyy", "", 0)
+			want(t, do(t, p, r(`cat`)), "", "", 0)
+			want(t, do(t, p, r(`kill -TERM $$`)), "", "", 143)
+			want(t, do(t, p, r(`set -u; $nowhere`)), "", string(do(t, p, r(`set -u; $nowhere`)).Stderr), 2|do(t, p, r(`set -u; $nowhere`)).Code)
+			want(t, do(t, p, r(`umask; pwd; echo "$LC_ALL"`)), "0022\n/\nC\n", "", 0)
+			// The whole standard input arrives, whatever its size.
+			for _, n := range []int{1, 1 << 20, 1<<20 + 1, 5<<20 - 7} {
+				want(t, do(t, p, with(r(`wc -c | tr -d ' '`), strings.Repeat("z", n))), fmt.Sprintln(n), "", 0)
+			}
+			// No variable and no descriptor of the loop is seen.
+			got := do(t, p, r(`env | grep -E '^(nonce|script|args|line|id)=' ; for d in 3 4 5 6 7 8; do [ ! -e /proc/self/fd/$d ] || ls -l /proc/self/fd/$d; done`))
+			want(t, got, "", "", 0)
+		}
+		if n := len(tr.Sessions()); n != 1 {
+			t.Errorf("%d shells were started for one request after another", n)
+		}
+	})
+}
+
+func TestOutputBeyondTheLimit(t *testing.T) {
+	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
+		for _, foreign := range []bool{false, true} {
+			res := do(t, p, shell.Request{Script: `head -c 3000000 /dev/zero; head -c 2000000 /dev/zero >&2`, Foreign: foreign, MaxStderr: 10})
+			if len(res.Stdout) != shell.DefaultOutput || len(res.Stderr) != 10 || res.Code != 0 {
+				t.Errorf("%d and %d bytes, code %d", len(res.Stdout), len(res.Stderr), res.Code)
+			}
+			want(t, do(t, p, shell.Request{Script: `echo on`}), "on\n", "", 0)
+		}
+	})
+}
+
+// TestFrames: any bytes pass in both directions, though they look like frames, and
+// nothing of one request is seen in the next.
+func TestFrames(t *testing.T) {
+	for name, c := range flavours(t) {
+		t.Run(name, func(t *testing.T) {
+			p, _ := open(t, c)
+			piece := rapid.OneOf(
+				rapid.SliceOfN(rapid.Byte(), 0, 200),
+				rapid.Map(rapid.StringMatching(`[0-9a-f]{32}[bxe][0-9]{0,3}\n`), func(s string) []byte { return []byte(s) }),
+				rapid.SampledFrom([][]byte{{0}, []byte("\n"), []byte("'"), bytes.Repeat([]byte("\x00\n"), 40_000), []byte("EOF\n"), []byte("exit\n")}),
+			)
+			text := rapid.Map(rapid.SliceOfN(piece, 0, 4), func(p [][]byte) []byte { return bytes.Join(p, nil) })
+			rapid.Check(t, func(t *rapid.T) {
+				in, args := text.Draw(t, "stdin"), rapid.SliceOfN(rapid.Map(text, func(b []byte) string {
+					return strings.ReplaceAll(string(b[:min(len(b), 5000)]), "\x00", "")
+				}), 0, 3).Draw(t, "args")
+				code := rapid.IntRange(0, 125).Draw(t, "code")
+				unread := rapid.Bool().Draw(t, "unread")
+				script, out := `code=$1; shift; cat; for a; do printf '%s|' "$a"; done >&2; exit $code`, string(in)
+				if unread {
+					script, out = `code=$1; shift; for a; do printf '%s|' "$a"; done >&2; exit $code`, ""
+				}
+				errs := ""
+				for _, a := range args {
+					errs += a + "|"
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				defer cancel()
+				res, err := p.Do(ctx, shell.Request{Script: script, Args: append([]string{fmt.Sprint(code)}, args...), Stdin: in,
+					Limit: patience, Foreign: rapid.Bool().Draw(t, "foreign")})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if string(res.Stdout) != out || string(res.Stderr) != errs || res.Code != code {
+					t.Fatalf("stdout %.200q, stderr %.200q, code %d; want %.200q, %.200q, %d", res.Stdout, res.Stderr, res.Code, out, errs, code)
+				}
+			})
+		})
+	}
+}
+
+// TestTimeLimit: a script that outlives its limit is killed with its whole group.
+func TestTimeLimit(t *testing.T) {
+	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
+		for _, foreign := range []bool{false, true} {
+			file := filepath.Join(t.TempDir(), "pid")
+			began := time.Now()
+			res := do(t, p, shell.Request{Script: `sleep 1000 & echo $! >"$1"; wait`, Args: []string{file}, Limit: time.Second, Foreign: foreign})
+			if took := time.Since(began); res.Code != 137 || took > 6*time.Second {
+				t.Errorf("code %d after %s", res.Code, took)
+			}
+			pid, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantGone(t, strings.TrimSpace(string(pid)))
+			want(t, do(t, p, shell.Request{Script: `echo on`}), "on\n", "", 0)
+		}
+		if n := len(tr.Sessions()); n != 1 {
+			t.Errorf("%d shells: a time limit costs none", n)
+		}
+	})
+}
+
+// wantGone waits until a process has ended; nobody may reap it in a bare container.
+func wantGone(t *testing.T, pid string) {
+	t.Helper()
+	deadline, tick := time.After(patience), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for {
+		stat, err := os.ReadFile("/proc/" + pid + "/stat")
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("process %s still runs: %s", pid, stat)
+		case <-tick.C:
+		}
+	}
+}
+
+// TestStragglers: what a script leaves in its group is killed when it ends; what
+// has left the group and holds the output costs the shell, not the answer.
+func TestStragglers(t *testing.T) {
+	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
+		file := filepath.Join(t.TempDir(), "pid")
+		for _, foreign := range []bool{false, true} {
+			want(t, do(t, p, shell.Request{Script: `sleep 1000 & echo $! >"$1"; echo done`, Args: []string{file}, Foreign: foreign}), "done\n", "", 0)
+			pid, _ := os.ReadFile(file)
+			wantGone(t, strings.TrimSpace(string(pid)))
+		}
+		if n := len(tr.Sessions()); n != 1 {
+			t.Errorf("%d shells", n)
+		}
+		res := do(t, p, shell.Request{Script: `setsid sh -c 'echo $$ >"$1"; exec sleep 1000' sh "$1.away" & until [ -s "$1.away" ]; do :; done; echo done; exit 5`,
+			Args: []string{file}, Foreign: true})
+		pid, _ := os.ReadFile(file + ".away")
+		defer exec.Command("kill", "-KILL", strings.TrimSpace(string(pid))).Run()
+		want(t, res, "done\n", "", 5)
+		want(t, do(t, p, shell.Request{Script: `echo next`, Foreign: true}), "next\n", "", 0)
+		if n := len(tr.Sessions()); n != 2 {
+			t.Errorf("%d shells, want a second one", n)
+		}
+	})
+}
+
+// TestCancelled: the caller is let go at once and the next request is served.
+func TestCancelled(t *testing.T) {
+	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
+		started := filepath.Join(t.TempDir(), "started")
+		for _, stdin := range []int{0, 10 << 20} {
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan error, 1)
+			go func() {
+				_, err := p.Do(ctx, shell.Request{Script: `: >"$1"; sleep 1000`, Args: []string{started}, Limit: 3 * time.Second, Stdin: make([]byte, stdin)})
+				done <- err
+			}()
+			waitFile(t, started)
+			began := time.Now()
+			cancel()
+			if err := <-done; !errors.Is(err, context.Canceled) || errors.Is(err, host.ErrUnreachable) {
+				t.Errorf("error %v", err)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("let go after %s", took)
+			}
+			want(t, do(t, p, shell.Request{Script: `echo next`}), "next\n", "", 0)
+			os.Remove(started)
+		}
+	})
+}
+
+func waitFile(t *testing.T, path string) {
+	t.Helper()
+	deadline, tick := time.After(patience), time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%s does not appear", path)
+		case <-tick.C:
+		}
+	}
+}
+
+// TestShellDies: in the middle of a request the error says that nothing is known;
+// idle, nobody notices.
+func TestShellDies(t *testing.T) {
+	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
+		started := filepath.Join(t.TempDir(), "started")
+		done := make(chan error, 1)
+		go func() {
+			_, err := p.Do(context.Background(), shell.Request{Script: `: >"$1"; sleep 2`, Args: []string{started}, Limit: 3 * time.Second})
+			done <- err
+		}()
+		waitFile(t, started)
+		tr.Sessions()[0].Process.Kill()
+		if err := <-done; !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("error %v", err)
+		}
+		want(t, do(t, p, shell.Request{Script: `echo next`}), "next\n", "", 0)
+		idle := tr.Sessions()[1]
+		idle.Process.Kill()
+		<-idle.Done()
+		// The pool learns of it from the same event as we do, so not always first.
+		for range 2 {
+			res, err := p.Do(context.Background(), shell.Request{Script: `echo again`, Limit: patience})
+			if err == nil {
+				want(t, res, "again\n", "", 0)
+			} else if !errors.Is(err, host.ErrUnreachable) {
+				t.Error(err)
+			}
+		}
+		want(t, do(t, p, shell.Request{Script: `echo again`}), "again\n", "", 0)
+	})
+}
+
+func TestConcurrentRequests(t *testing.T) {
+	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
+		var wg sync.WaitGroup
+		for n := range 24 {
+			wg.Go(func() {
+				res, err := p.Do(context.Background(), shell.Request{Script: `cat; echo "$1" >&2`, Args: []string{fmt.Sprint(n)}, Stdin: []byte(fmt.Sprint(n)), Limit: patience})
+				if err != nil || string(res.Stdout) != fmt.Sprint(n) || string(res.Stderr) != fmt.Sprintln(n) {
+					t.Errorf("%d: %+v, %v", n, res, err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := len(tr.Sessions()); n > shell.MaxShells {
+			t.Errorf("%d shells", n)
+		}
+	})
+}
+
+// TestStart: a greeting of the login shell harms nothing; a shell that does not
+// start says why, and that is an answer of the machine.
+func TestStart(t *testing.T) {
+	ctx := context.Background()
+	request := shell.Request{Script: `echo hello`, Limit: patience}
+	start := func(before string) shell.Config {
+		tr := &shtest.Transport{}
+		t.Cleanup(func() { tr.Close() })
+		return shell.Config{Start: func(ctx context.Context, command string) (link.Session, error) {
+			return tr.Start(ctx, before+command)
+		}}
+	}
+	p := shell.NewPool(start("echo Welcome to the machine; echo motd >&2; "))
+	defer p.Close()
+	want(t, do(t, p, request), "hello\n", "", 0)
+
+	refused := shell.NewPool(start("echo sudo: a password is required >&2; exit 1; "))
+	defer refused.Close()
+	if _, err := refused.Do(ctx, request); err == nil || errors.Is(err, host.ErrUnreachable) || !strings.Contains(err.Error(), "a password is required") {
+		t.Errorf("error %v", err)
+	}
+	failing := fmt.Errorf("dial: %w", host.ErrUnreachable)
+	away := shell.NewPool(shell.Config{Start: func(context.Context, string) (link.Session, error) { return nil, failing }})
+	defer away.Close()
+	if _, err := away.Do(ctx, request); !errors.Is(err, failing) {
+		t.Errorf("error %v", err)
+	}
+	must(t, p.Close())
+	if _, err := p.Do(ctx, request); !errors.Is(err, host.ErrUnreachable) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	p, tr := open(t, shell.Config{})
+	for _, r := range []shell.Request{
+		{Limit: patience}, {Script: ":"}, {Script: ":\x00", Limit: patience}, {Script: ":", Limit: patience, Args: []string{"\x00"}},
+		{Script: ":", Limit: patience, Stdin: make([]byte, shell.MaxStdin+1)},
+		{Script: ":", Limit: patience, Args: []string{strings.Repeat("x", 2<<20)}},
+	} {
+		if _, err := p.Do(context.Background(), r); err == nil || errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("%.60v: %v", r, err)
+		}
+	}
+	want(t, do(t, p, shell.Request{Script: `echo on`}), "on\n", "", 0)
+	if n := len(tr.Sessions()); n != 1 {
+		t.Errorf("%d shells", n)
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	for name, c := range flavours(b) {
+		for _, foreign := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/foreign=%v", name, foreign), func(b *testing.B) {
+				p, _ := open(b, c)
+				for b.Loop() {
+					do(b, p, shell.Request{Script: `:`, Foreign: foreign})
+				}
+			})
+		}
+	}
+}
