@@ -219,7 +219,7 @@ spec:
   containers: [{name: main, image: $TOOLBOX, command: [sh, -c, "echo told; sleep inf"]}]
 `)
 	ready(t, ns, "secret")
-	base := "https://" + lab.Host(host).IP + ":10250"
+	base := "https://" + nodeAddress(t)
 	client := func(pair *labtest.KeyPair) *http.Client {
 		// Who the node is is not what this test is about.
 		config := &tls.Config{InsecureSkipVerify: true}

@@ -18,7 +18,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// host is the lab host that all tests use, and its node.
+// host is the lab host that all tests use, and its node's name.
 const host = "host1"
 
 const (
@@ -26,6 +26,9 @@ const (
 	webV1   = "registry.lab/web:v1"
 	webV2   = "registry.lab/web:v2"
 )
+
+// far runs the suite with a Bowline beside the host, which drives it over SSH.
+var far = os.Getenv("BOWLINE_E2E_HOST") == "ssh"
 
 // What TestMain brings up for all tests.
 var (
@@ -71,7 +74,7 @@ func runAll(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer runtime.Close()
-	bowline = &labtest.Bowline{Lab: lab, Host: host, Args: []string{"-v=2"}}
+	bowline = &labtest.Bowline{Lab: lab, Host: host, Far: far, Args: []string{"-v=2"}}
 	if err := bowline.Start(); err != nil {
 		return 1, err
 	}

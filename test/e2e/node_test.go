@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -66,10 +67,14 @@ func TestNodeRegisters(t *testing.T) {
 	for _, a := range node.Status.Addresses {
 		addresses[a.Type] = a.Address
 	}
-	if addresses[v1.NodeInternalIP] != lab.Host(host).IP || addresses[v1.NodeHostName] != host {
+	want := lab.Host(host).IP
+	if far { // the process is on this machine, which is the lab's gateway
+		want = netip.MustParsePrefix(want + "/24").Masked().Addr().Next().String()
+	}
+	if addresses[v1.NodeInternalIP] != want || addresses[v1.NodeHostName] != host {
 		t.Errorf("addresses are %v", node.Status.Addresses)
 	}
-	if port := node.Status.DaemonEndpoints.KubeletEndpoint.Port; port != 10250 {
+	if port := node.Status.DaemonEndpoints.KubeletEndpoint.Port; !far && port != 10250 || port == 0 {
 		t.Errorf("the node's port is %d", port)
 	}
 	if len(node.Status.Images) == 0 {
@@ -191,4 +196,18 @@ func same(t *testing.T, before, after *v1.Pod) {
 			t.Errorf("%s: container %s was %s (%d restarts), is now %v", after.Name, b.Name, b.ContainerID, b.RestartCount, a)
 		}
 	}
+}
+
+// nodeAddress is where the node's API is, as the API server finds it.
+func nodeAddress(t *testing.T) string {
+	t.Helper()
+	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
+	must(t, err)
+	for _, a := range node.Status.Addresses {
+		if a.Type == v1.NodeInternalIP {
+			return fmt.Sprintf("%s:%d", a.Address, node.Status.DaemonEndpoints.KubeletEndpoint.Port)
+		}
+	}
+	t.Fatalf("node %s has no address", host)
+	return ""
 }
