@@ -34,6 +34,7 @@ var far = os.Getenv("BOWLINE_E2E_HOST") == "ssh"
 var (
 	lab     *labtest.Lab
 	bowline *labtest.Bowline
+	wire    *labtest.Wire // to a far host's sshd; nil: the host is not far
 	runtime *cri.Client // beside Bowline's, from outside the host
 )
 
@@ -74,7 +75,13 @@ func runAll(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer runtime.Close()
-	bowline = &labtest.Bowline{Lab: lab, Host: host, Far: far, Args: []string{"-v=2"}}
+	if far {
+		if wire, err = labtest.NewWire(lab.Host(host).SSH.Address); err != nil {
+			return 1, err
+		}
+		defer wire.Close()
+	}
+	bowline = &labtest.Bowline{Lab: lab, Host: host, Wire: wire, Args: []string{"-v=2"}}
 	if err := bowline.Start(); err != nil {
 		return 1, err
 	}

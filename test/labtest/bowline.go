@@ -17,9 +17,9 @@ import (
 type Bowline struct {
 	Lab  *Lab
 	Host string
-	// Far runs the process on the machine itself, outside of every host, and drives
-	// Host over SSH.
-	Far bool
+	// Wire, if it is not nil, goes to Host's sshd: the process runs on the machine
+	// itself, outside of every host, and drives Host over it.
+	Wire *Wire
 	// Program to run; BuiltBowline() if empty.
 	Program string
 	// Config is the file with the BowlineConfiguration; Start writes Lab.Config
@@ -77,15 +77,15 @@ func (l *Lab) ConfigYAML(host string, extra ...string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// SSHLines are lines of ConfigYAML for a host that is driven over SSH.
-func (l *Lab) SSHLines(host string) ([]string, error) {
+// SSHLines are lines of ConfigYAML for a host whose sshd is found at address.
+func (l *Lab) SSHLines(host, address string) ([]string, error) {
 	h := l.Host(host)
 	key, err := os.ReadFile(h.SSH.HostKey)
 	if err != nil {
 		return nil, err
 	}
 	return []string{
-		fmt.Sprintf("endpoint: ssh://%s@%s%s", h.SSH.User, strings.TrimSuffix(h.SSH.Address, ":22"), h.ContainerdSocket),
+		fmt.Sprintf("endpoint: ssh://%s@%s%s", h.SSH.User, address, h.ContainerdSocket),
 		"ssh:",
 		"  identityFile: " + h.SSH.Key,
 		fmt.Sprintf("  hostKeys: [%q]", strings.TrimSpace(string(key))),
@@ -112,8 +112,8 @@ func (b *Bowline) Start() error {
 	}
 	if config == "" {
 		var extra []string
-		if b.Far {
-			if extra, err = b.Lab.SSHLines(b.Host); err != nil {
+		if b.Wire != nil {
+			if extra, err = b.Lab.SSHLines(b.Host, b.Wire.Address()); err != nil {
 				return err
 			}
 		}
@@ -129,7 +129,7 @@ func (b *Bowline) Start() error {
 	}
 	// The process outlives no test: the lab ends what runs in its hosts.
 	argv := append([]string{program, "run", "--config", config}, b.Args...)
-	if b.Far {
+	if b.Wire != nil {
 		b.cmd = exec.Command(argv[0], argv[1:]...)
 		b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	} else {

@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// nodeCondition of the host's node.
+func nodeCondition(ctx context.Context, kind v1.NodeConditionType) (v1.NodeCondition, error) {
+	node, err := lab.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
+	if err != nil {
+		return v1.NodeCondition{}, err
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == kind {
+			return c, nil
+		}
+	}
+	return v1.NodeCondition{}, fmt.Errorf("node %s has no condition %s", host, kind)
+}
+
+func wantCondition(kind v1.NodeConditionType, status v1.ConditionStatus, words ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		c, err := nodeCondition(ctx, kind)
+		if err != nil {
+			return err
+		}
+		if c.Status != status {
+			return fmt.Errorf("%s is %s: %s: %s", kind, c.Status, c.Reason, c.Message)
+		}
+		for _, w := range words {
+			if !strings.Contains(c.Message, w) {
+				return fmt.Errorf("%s says %q, not %q", kind, c.Message, w)
+			}
+		}
+		return nil
+	}
+}
+
+// The link to a far machine fails, in each of the ways in which links fail, for
+// longer than every probe's threshold: no container is restarted or started twice,
+// the node stays Ready and says what is wrong, what ends meanwhile is told
+// truthfully, and a deletion that was asked for is done when the link is back.
+func TestLinkFails(t *testing.T) {
+	if !far {
+		t.Skip("the machine is not far")
+	}
+	for _, fault := range []struct {
+		name  string
+		begin func()
+		end   func()
+		down  bool // the node can tell
+	}{
+		{"cut", wire.Cut, wire.Mend, true},
+		{"half open", wire.Swallow, wire.Mend, true},
+		{"slow", func() { wire.Delay(400 * time.Millisecond) }, wire.Mend, false},
+		{"paused process", func() { signal(t, syscall.SIGSTOP) }, func() { signal(t, syscall.SIGCONT) }, false},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			ns := namespace(t)
+			dir := hostDir(t)
+			history := lab.Watch(ns)
+			defer history.Stop()
+			counted(t, ns, "lives", dir, 5)
+			before, err := lab.ReadyPods(t.Context(), ns, "app=lives", 5, 2*time.Minute)
+			must(t, err)
+			create(t, ns, `
+metadata: {name: ends}
+spec:
+  restartPolicy: Never
+  containers: [{name: main, image: $TOOLBOX, command: [sh, -c, "sleep 12; exit 7"]}]
+`)
+			ready(t, ns, "ends")
+			create(t, ns, `
+metadata: {name: goes}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: $TOOLBOX, command: [sleep, infinity]}]
+`)
+			ready(t, ns, "goes")
+
+			fault.begin()
+			defer fault.end() // where the test ends before its time
+			began := time.Now()
+			must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "goes", metav1.DeleteOptions{}))
+			if fault.down {
+				until(t, "LinkUp is False", wantCondition("LinkUp", v1.ConditionFalse, "ssh"))
+				t.Logf("the node says so after %s", time.Since(began).Round(time.Millisecond))
+				until(t, "the node takes no new pods", wantCondition(v1.NodeNetworkUnavailable, v1.ConditionTrue))
+			}
+			must(t, labtest.Holds(t.Context(), 22*time.Second-time.Since(began), "the node is Ready", wantCondition(v1.NodeReady, v1.ConditionTrue)))
+			if fault.down {
+				if _, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), "goes", metav1.GetOptions{}); err != nil {
+					t.Errorf("the object of a pod that still runs is gone: %v", err)
+				}
+			}
+			fault.end()
+			back := time.Now()
+			until(t, "LinkUp is True", wantCondition("LinkUp", v1.ConditionTrue))
+			until(t, "pods are welcome", wantCondition(v1.NodeNetworkUnavailable, v1.ConditionFalse))
+			until(t, "the deleted pod is gone", func(ctx context.Context) error {
+				_, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "goes", metav1.GetOptions{})
+				if apierrors.IsNotFound(err) {
+					return nil
+				}
+				return fmt.Errorf("it is there: %v", err)
+			})
+			p := ended(t, ns, "ends", v1.PodFailed)
+			t.Logf("all is told %s after the link came back", time.Since(back).Round(time.Millisecond))
+			end := p.Status.ContainerStatuses[0].State.Terminated
+			if took := end.FinishedAt.Sub(end.StartedAt.Time); end.ExitCode != 7 || took < 11*time.Second || took > 14*time.Second {
+				t.Errorf("the pod that ended is told as %+v", end)
+			}
+			after, err := lab.ReadyPods(t.Context(), ns, "app=lives", 5, time.Minute)
+			must(t, err)
+			for i := range after {
+				same(t, &before[i], &after[i])
+				if n := starts(t, dir, after[i].Name); n != 1 {
+					t.Errorf("%s has started %d times", after[i].Name, n)
+				}
+			}
+			for _, bad := range history.Backwards() {
+				t.Error(bad)
+			}
+			must(t, wantCondition(v1.NodeReady, v1.ConditionTrue)(t.Context()))
+		})
+	}
+}
+
+func signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	must(t, syscall.Kill(bowline.PID(), s))
+}
