@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/provider"
 )
 
@@ -77,15 +75,15 @@ func (r *readiness) link(up, over bool, message string) {
 // watchLink shows the link's state in the node's conditions: LinkUp at once, and
 // NetworkUnavailable, for which the controller manager keeps new pods away; Ready
 // only when the link has been down for longer than grace.
-func watchLink(ctx context.Context, l *link.Link, grace time.Duration, ready *readiness, node *provider.Node) error {
+func watchLink(ctx context.Context, m *machine, grace time.Duration, ready *readiness, node *provider.Node) error {
 	log := klog.FromContext(ctx)
 	for {
-		changed := l.Changed()
-		state := l.State()
+		changed := m.link.Changed()
+		state := m.link.State()
 		var over <-chan time.Time
 		if state.Up {
 			ready.link(true, false, "")
-			node.SetCondition(provider.Condition{Type: linkUp, Status: v1.ConditionTrue, Reason: "LinkUp", Message: fmt.Sprintf("ssh: connected to %s", l)})
+			node.SetCondition(provider.Condition{Type: linkUp, Status: v1.ConditionTrue, Reason: "LinkUp", Message: "ssh: connected to " + m.address})
 			node.SetCondition(provider.Condition{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse, Reason: "LinkUp", Message: "the machine can be reached"})
 		} else {
 			message := "ssh: not connected yet"

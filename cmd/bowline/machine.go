@@ -26,6 +26,7 @@ type machine struct {
 	// streams opens connections that may carry much, apart from those of probes.
 	streams stream.Dial
 	link    *link.Link // nil: it is this machine
+	address string     // "host:port" that link goes to
 	hook    host.Hook  // of every call to the machine and to its runtime
 	fence   *fence     // nil as link is
 }
@@ -60,20 +61,33 @@ func openMachine(ctx context.Context, cfg *config.Host, hook host.Hook) (*machin
 	go func() { _ = l.Run(ctx) }() // Close waits for its end
 	m := &machine{link: l, fence: newFence(hook)}
 	m.hook = m.fence.hook
-	if err := awaitLink(ctx, l); err != nil {
+	if err := awaitLink(ctx, l, target.Address); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	h, err := ssh.New(ctx, ssh.Config{Name: cfg.Name, Hook: m.hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory, Transport: l})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	m.Host, m.streams = h, h.DialBulk
+	// Under the label of every other connection.
+	m.Host, m.address = h, target.Address
+	m.streams = func(ctx context.Context, network, address string) (net.Conn, error) {
+		var c net.Conn
+		err := m.hook.Do(ctx, "host/DialBulk", func(ctx context.Context) (err error) {
+			c, err = l.DialBulk(ctx, network, address)
+			return err
+		})
+		if err != nil && c != nil { // the hook withheld it
+			c.Close()
+			c = nil
+		}
+		return c, err
+	}
 	return m, nil
 }
 
 // awaitLink waits for the link to be up; not for a machine that refuses us, which
 // an operator has to mend.
-func awaitLink(ctx context.Context, l *link.Link) error {
+func awaitLink(ctx context.Context, l *link.Link, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, firstLink)
 	defer cancel()
 	told := false
@@ -97,7 +111,7 @@ func awaitLink(ctx context.Context, l *link.Link) error {
 			if state.Err != nil {
 				return state.Err
 			}
-			return fmt.Errorf("ssh: no answer from %s within %s", l, firstLink)
+			return fmt.Errorf("ssh: no answer from %s within %s", address, firstLink)
 		}
 	}
 }

@@ -234,7 +234,7 @@ func (n *node) run(ctx context.Context) error {
 	part("ownership", n.held.keep)
 	if n.host.link != nil {
 		part("link", func(ctx context.Context) error {
-			return watchLink(ctx, n.host.link, n.cfg.LinkGrace.Duration, &n.ready, n.node)
+			return watchLink(ctx, n.host, n.cfg.LinkGrace.Duration, &n.ready, n.node)
 		})
 	}
 	all.Wait()

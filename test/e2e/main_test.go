@@ -35,7 +35,7 @@ var (
 	lab     *labtest.Lab
 	bowline *labtest.Bowline
 	wire    *labtest.Wire // to a far host's sshd; nil: the host is not far
-	runtime *cri.Client // beside Bowline's, from outside the host
+	runtime *cri.Client   // beside Bowline's, from outside the host
 )
 
 func TestMain(m *testing.M) {
