@@ -2,6 +2,10 @@
 # follow on standard input, then lines "beat", and "close" at the end. The life of
 # this shell is the lock: it ends when no line came for 15 s, or at the end of its
 # input. Nothing that it starts inherits descriptor 9 for long.
+#
+# A driver that was silent may only have been stopped, with requests on their way
+# to the runtime over the connection that this session came by. So that connection
+# ends first, and the lock is free only when nothing can come over it any more.
 parents "$dir" 027
 umask 027
 while :; do
@@ -22,14 +26,50 @@ done
 : >/proc/self/fd/9
 [ "$bytes" -eq 0 ] || dd bs="$bytes" count=1 iflag=fullblock 2>/dev/null >&9
 [ "$(wc -c <"$path")" -eq "$bytes" ] || fail "the holder was cut off"
-# Who fences us off finds us by this: our number, and when we began.
-read -r stat </proc/$$/stat
-set -- ${stat##*) }
-shift 19
-printf '%s %s\n' "$$" "$1" >"$path.session"
+# began PID: sets $began, by which a process is told from a later one of its number,
+# and $parent.
+began() {
+	began=0 parent=0
+	read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
+	set -- ${stat##*) }
+	parent=$2
+	shift 19
+	began=$1
+}
+
+# The sshd that carries this connection: the nearest one above us.
+sshd=0 since=0 pid=$$
+while [ "$pid" -gt 1 ]; do
+	began "$pid"
+	read -r comm 2>/dev/null <"/proc/$pid/comm" || comm=
+	case $comm in
+	sshd | sshd-session | dropbear)
+		sshd=$pid since=$began
+		break
+		;;
+	esac
+	pid=$parent
+done
+
+# disconnect ends the connection, and us with it, but for the moment that it takes.
+disconnect() {
+	trap '' HUP PIPE TERM
+	began "$sshd"
+	[ "$sshd" -gt 1 ] && [ "$began" = "$since" ] || return 0
+	kill -KILL "$sshd"
+	while began "$sshd" && [ "$began" = "$since" ]; do
+		sleep 0.05 2>/dev/null 9>&- || sleep 1 9>&-
+	done
+}
+
+# Who fences us off finds us by this: our number and when we began, and the same of
+# the connection.
+began $$
+printf '%s %s %s %s\n' "$$" "$began" "$sshd" "$since" >"$path.session"
 printf '%s held\n' "$nonce"
 while :; do
-	line=$(timeout 15 dd bs=64 count=1 2>/dev/null 9>&-) || :
+	code=0
+	line=$(timeout 15 dd bs=64 count=1 2>/dev/null 9>&-) || code=$?
 	case $line in
 	*close*)
 		if [ /proc/self/fd/9 -ef "$path" ]; then
@@ -39,7 +79,11 @@ while :; do
 		exit 0
 		;;
 	*beat*) ;;
-	*) exit 0 ;;
+	*)
+		# 124 is coreutils', 143 busybox's: the time was up. Else the input has ended.
+		[ "$code" -eq 0 ] || disconnect
+		exit 0
+		;;
 	esac
 	[ /proc/self/fd/9 -ef "$path" ] || exit 0
 	printf '%s beat\n' "$nonce"

@@ -6,8 +6,8 @@ if flock -n 8; then
 	exit 0
 fi
 [ -f "$1.session" ] || fail "the lock's holder is no session of ours: it recorded none"
-read -r pid start <"$1.session"
-case $pid$start in
+read -r pid start sshd since <"$1.session"
+case $pid$start$sshd$since in
 *[!0-9]* | '') fail "$1.session does not name a process" ;;
 esac
 if read -r stat 2>/dev/null <"/proc/$pid/stat"; then
@@ -15,7 +15,13 @@ if read -r stat 2>/dev/null <"/proc/$pid/stat"; then
 	path=$1
 	shift 20
 	if [ "$1" = "$start" ] && [ "/proc/$pid/fd/9" -ef "$path" ]; then
-		kill -KILL "$pid"
+		# The connection that it came by first: requests may be on their way over it.
+		if [ "$sshd" -gt 1 ] && read -r stat 2>/dev/null <"/proc/$sshd/stat"; then
+			set -- "$path" ${stat##*) }
+			shift 20
+			[ "$1" != "$since" ] || kill -KILL "$sshd"
+		fi
+		kill -KILL "$pid" 2>/dev/null || :
 	fi
 fi
 flock -w 5 8 || fail "the lock is still held, and not by the session that is recorded"
