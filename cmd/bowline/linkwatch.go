@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/provider"
 )
 
@@ -86,10 +87,8 @@ func watchLink(ctx context.Context, m *machine, grace time.Duration, ready *read
 			node.SetCondition(provider.Condition{Type: linkUp, Status: v1.ConditionTrue, Reason: "LinkUp", Message: "ssh: connected to " + m.address})
 			node.SetCondition(provider.Condition{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse, Reason: "LinkUp", Message: "the machine can be reached"})
 		} else {
-			message := "ssh: not connected yet"
-			if state.Err != nil {
-				message = state.Err.Error()
-			}
+			down := &link.DownError{Address: m.address, For: time.Since(state.Since), Cause: state.Err}
+			message := down.Error()
 			ready.link(false, false, "")
 			node.SetCondition(provider.Condition{Type: linkUp, Status: v1.ConditionFalse, Reason: "LinkDown", Message: message})
 			node.SetCondition(provider.Condition{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionTrue, Reason: "LinkDown", Message: message})

@@ -58,7 +58,8 @@ func openMachine(ctx context.Context, cfg *config.Host, hook host.Hook) (*machin
 	if err != nil {
 		return nil, err
 	}
-	go func() { _ = l.Run(ctx) }() // Close waits for its end
+	// It ends with Close and not with ctx: the machine is given back over it.
+	go func() { _ = l.Run(context.WithoutCancel(ctx)) }()
 	m := &machine{link: l, fence: newFence(hook)}
 	m.hook = m.fence.hook
 	if err := awaitLink(ctx, l, target.Address); err != nil {
