@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
@@ -148,6 +151,59 @@ func TestSSHD(t *testing.T) {
 	})
 	if s := l.State(); !s.Up || s.Err != nil {
 		t.Errorf("the state is %+v", s)
+	}
+}
+
+// TestSSHDGoes is an sshd process that is killed, and one that is stopped: the kernel
+// takes what is sent to that, and nobody answers.
+func TestSSHDGoes(t *testing.T) {
+	m := newMachine(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	target, err := endpoint.Resolve(m.url, endpoint.Options{Credentials: endpoint.Credentials{KeyFile: m.path("key")}, HostKeys: []string{m.hostKey(t, "ed25519")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := New(Config{Target: target})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.limits.interval, l.limits.silence = 200*time.Millisecond, time.Second
+	start(t, l)
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		up(t, l)
+		p, err := l.Start(ctx, "echo $PPID; exec cat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		var sshd int
+		if _, err := fmt.Fscan(p.Stdout(), &sshd); err != nil || sshd < 2 {
+			t.Fatalf("the process of the connection is %d, %v", sshd, err)
+		}
+		began := time.Now()
+		if err := syscall.Kill(sshd, signal); err != nil {
+			t.Fatal(err)
+		}
+		code, err := p.Wait()
+		if code != -1 || !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("%s: the program ended with %d, %v", signal, code, err)
+		}
+		if _, err := p.Stdout().Read(make([]byte, 1)); !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("%s: a read gave %v", signal, err)
+		}
+		if p, err = l.Start(ctx, "exit 5"); err != nil {
+			t.Fatal(err)
+		}
+		if code, err := p.Wait(); code != 5 || err != nil {
+			t.Errorf("%s: the next program ended with %d, %v", signal, code, err)
+		}
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("%s: it took %s", signal, took)
+		}
+		if signal == syscall.SIGSTOP {
+			syscall.Kill(sshd, syscall.SIGKILL)
+		}
 	}
 }
 
