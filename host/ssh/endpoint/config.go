@@ -52,7 +52,7 @@ func (s *settings) read(file, alias, home string, parent bool, depth int) error 
 				active = parent && matchHost(args, alias)
 			case "match":
 				if len(args) != 1 || !strings.EqualFold(args[0], "all") {
-					err = errors.New("Match is not understood here: write what this machine needs into a Host block, or into an ssh_config of its own")
+					err = errors.New("the keyword Match is not understood here: write what this machine needs into a Host block, or into an ssh_config of its own")
 				}
 				active = parent
 			case "include":
@@ -72,7 +72,7 @@ func (s *settings) read(file, alias, home string, parent bool, depth int) error 
 
 func (s *settings) include(args []string, alias, home string, active bool, depth int) error {
 	if len(args) == 0 {
-		return errors.New("Include names no file")
+		return errors.New("an Include names no file")
 	}
 	for _, pattern := range args {
 		pattern, err := expandHome(pattern, home)
@@ -84,7 +84,7 @@ func (s *settings) include(args []string, alias, home string, active bool, depth
 		}
 		files, err := filepath.Glob(pattern)
 		if err != nil {
-			return fmt.Errorf("Include %s: %w", pattern, err)
+			return fmt.Errorf("the pattern %s of Include: %w", pattern, err)
 		}
 		for _, f := range files {
 			if err := s.read(f, alias, home, active, depth+1); err != nil {
@@ -284,6 +284,25 @@ func expand(value string, tokens map[byte]string) (string, error) {
 		out.WriteString(by)
 	}
 	return out.String(), nil
+}
+
+// expandEnv replaces ${NAME}, which must be set.
+func expandEnv(value string) (string, error) {
+	var out strings.Builder
+	for {
+		before, after, found := strings.Cut(value, "${")
+		out.WriteString(before)
+		if !found {
+			return out.String(), nil
+		}
+		name, rest, closed := strings.Cut(after, "}")
+		by, set := os.LookupEnv(name)
+		if !closed || !set {
+			return "", fmt.Errorf("${%s} is not set in this environment, write the value", name)
+		}
+		out.WriteString(by)
+		value = rest
+	}
 }
 
 func exists(file string) bool {

@@ -160,6 +160,11 @@ func TestResolve(t *testing.T) {
 	if got, err = Resolve("ssh://twice/a", o); err != nil || got.HostKeyName != "known:22" || got.Address != "first:1" {
 		t.Errorf("got %+v, %v", got, err)
 	}
+	t.Setenv("BOWLINE_TEST", "/of/env")
+	env := home(t, map[string]string{"config": "User u\nIdentityFile ${BOWLINE_TEST}/%%k\nIdentityAgent $BOWLINE_TEST\n"})
+	if got, err = Resolve("ssh://x/a", Options{ConfigFile: env + "/config", Home: env}); err != nil || got.IdentityFiles[0] != "/of/env/%k" || got.AgentSocket != "/of/env" {
+		t.Errorf("got %+v, %v", got, err)
+	}
 	// Without a file nothing is looked up.
 	if got, err = Resolve("ssh://root@edge/a", Options{Home: dir, ProxyJump: "j@a"}); err != nil || got.Address != "edge:22" || got.KnownHosts != nil || len(got.Jumps) != 1 || got.Jumps[0].Address != "a:22" {
 		t.Errorf("got %+v, %v", got, err)
@@ -190,22 +195,23 @@ func TestJumpsOfJumps(t *testing.T) {
 
 func TestConfigMistakes(t *testing.T) {
 	for text, says := range map[string]string{
-		"Host x\nMatch host y\n User u\n":   "line 2: Match is not understood",
-		"Match exec \"rm -rf /\"\n":         "Match is not understood",
-		"Include circle\n":                  "line 1: ",
-		"Include config-missing-is-fine\n":  "no user is given",
-		"User\n":                            "line 1: user has no value",
-		"User \"a\n":                        "quote is not closed",
-		"User a b\n":                        "takes one value",
-		"User u\nPort 99999\n":              `port "99999"`,
-		"User u\nIdentitiesOnly maybe\n":    "yes or no",
-		"User u\nProxyCommand nc %h %p\n":   "ProxyCommand is not run",
-		"User u\nProxyJump a,,b\n":          "no host",
-		"User u\nIdentityFile ~bob/key\n":   "home of another user",
-		"User u\nIdentityFile ~/%Z\n":       "%Z is not known",
-		"User u\nHostName %\n":              "lone %",
-		"Host other\n User u\n":             "no user is given",
-		"User u\nUserKnownHostsFile ~bob\n": "home of another user",
+		"Host x\nMatch host y\n User u\n":     "line 2: the keyword Match is not understood",
+		"Match exec \"rm -rf /\"\n":           "Match is not understood",
+		"Include circle\n":                    "line 1: ",
+		"Include config-missing-is-fine\n":    "no user is given",
+		"User\n":                              "line 1: user has no value",
+		"User \"a\n":                          "quote is not closed",
+		"User a b\n":                          "takes one value",
+		"User u\nPort 99999\n":                `port "99999"`,
+		"User u\nIdentitiesOnly maybe\n":      "yes or no",
+		"User u\nProxyCommand nc %h %p\n":     "ProxyCommand is not run",
+		"User u\nProxyJump a,,b\n":            "no host",
+		"User u\nIdentityFile ~bob/key\n":     "home of another user",
+		"User u\nIdentityFile ~/%Z\n":         "%Z is not known",
+		"User u\nHostName %\n":                "lone %",
+		"User u\nIdentityFile ${NO_SUCH}/k\n": "${NO_SUCH} is not set",
+		"Host other\n User u\n":               "no user is given",
+		"User u\nUserKnownHostsFile ~bob\n":   "home of another user",
 	} {
 		dir := home(t, map[string]string{"config": text, ".ssh/circle": "Include circle\n"})
 		_, err := Resolve("ssh://x/a", Options{ConfigFile: filepath.Join(dir, "config"), Home: dir})

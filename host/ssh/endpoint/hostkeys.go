@@ -26,8 +26,9 @@ type HostKeyError struct {
 	Known []string
 	// Problem is "unknown", "changed", "revoked" or "certificate".
 	Problem string
-	Scan    string // the command that shows the keys of the machine
-	Err     error  // of a certificate
+	Files   []string // the known_hosts files, with a word where one is missing
+	Scan    string   // the command that shows the keys of the machine
+	Err     error    // of a certificate
 }
 
 func (e *HostKeyError) Error() string {
@@ -37,7 +38,11 @@ func (e *HostKeyError) Error() string {
 	}
 	switch e.Problem {
 	case "unknown":
-		return fmt.Sprintf("%s presents %s and none is pinned for it: compare with the machine's own (ssh-keygen -lf /etc/ssh/ssh_host_…_key.pub there), then pin it: %s", e.Host, presented, e.Scan)
+		in := ""
+		if len(e.Files) > 0 {
+			in = " in " + strings.Join(e.Files, ", ")
+		}
+		return fmt.Sprintf("%s presents %s and none is pinned for it%s: compare with the machine's own (ssh-keygen -lf /etc/ssh/ssh_host_…_key.pub there), then pin it: %s", e.Host, presented, in, e.Scan)
 	case "revoked":
 		return fmt.Sprintf("%s presents %s, which %s revokes: do not trust this machine until it has a new key, then pin that: %s", e.Host, presented, strings.Join(e.Known, ", "), e.Scan)
 	case "certificate":
@@ -113,6 +118,7 @@ type pins struct {
 	algorithms []string
 	types      []string // of keys, without those of certificates
 	known      []string // names of what is pinned, for errors
+	looked     []string // names of the files, for errors
 }
 
 // pins reads what is pinned of t. The types in without are left out: see
@@ -198,6 +204,9 @@ func (p *pins) readKnownHosts(files []string) ([]knownKey, error) {
 	for _, f := range files {
 		if exists(f) {
 			present = append(present, f)
+			p.looked = append(p.looked, f)
+		} else {
+			p.looked = append(p.looked, f+" (missing)")
 		}
 	}
 	if len(present) == 0 {
@@ -241,7 +250,7 @@ var nowhere = &net.TCPAddr{IP: net.IPv4zero}
 
 // check is the ssh.HostKeyCallback. There is no way around it.
 func (p *pins) check(_ string, _ net.Addr, key ssh.PublicKey) error {
-	fail := &HostKeyError{Host: p.host, Type: key.Type(), Fingerprint: ssh.FingerprintSHA256(key), Known: p.known, Problem: "changed", Scan: p.scan}
+	fail := &HostKeyError{Host: p.host, Type: key.Type(), Fingerprint: ssh.FingerprintSHA256(key), Known: p.known, Problem: "changed", Files: p.looked, Scan: p.scan}
 	var err error
 	if p.files != nil {
 		for _, name := range p.names() {

@@ -195,7 +195,10 @@ func (o Options) fill(t *Target, u URL, s *settings) error {
 	files := func(keyword string, values []string) ([]string, error) {
 		var out []string
 		for _, v := range values {
-			if v, err = expand(v, tokens); err == nil {
+			if v, err = expandEnv(v); err == nil {
+				v, err = expand(v, tokens)
+			}
+			if err == nil {
 				v, err = expandHome(v, o.Home)
 			}
 			if err != nil {
@@ -215,7 +218,9 @@ func (o Options) fill(t *Target, u URL, s *settings) error {
 		switch {
 		case strings.EqualFold(agent, "none"):
 		case agent == "SSH_AUTH_SOCK":
-			t.AgentSocket = os.Getenv("SSH_AUTH_SOCK")
+			t.AgentSocket = os.Getenv(agent)
+		case agent[0] == '$' && !strings.HasPrefix(agent, "${"):
+			t.AgentSocket = os.Getenv(agent[1:])
 		default:
 			one, err := files("IdentityAgent", []string{agent})
 			if err != nil {

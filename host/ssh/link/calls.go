@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/crypto/ssh"
@@ -111,11 +112,10 @@ func (c *connection) explain(ctx context.Context, what, object string, err error
 	case errors.As(err, &answer):
 		return fmt.Errorf("%s: %w", object, answer)
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: %w", object, unanswered(ctx, c.address))
-	case c.isBroken() || errors.Is(err, io.EOF):
-		return fmt.Errorf("%s: %w", object, &DownError{Address: c.address, Cause: errCut})
+		return fmt.Errorf("%s: %w", object, &UnansweredError{c.address, c.top.silence(), context.Cause(ctx)})
 	}
-	return &answerError{text: object + ": " + err.Error(), kind: err}
+	// What is left is the end of the connection, in one of several wordings.
+	return fmt.Errorf("%s: %w", object, &DownError{Address: c.address, Cause: errCut})
 }
 
 func (c *connection) isBroken() bool { return c.top.broken.Load() || closedNow(c.ended) }
@@ -149,8 +149,12 @@ func checkAddress(network, address string) error {
 			return fmt.Errorf("unix address %q is not an absolute path", address)
 		}
 	case "tcp":
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			return fmt.Errorf("tcp address: %w", err)
+		_, port, err := net.SplitHostPort(address)
+		if err == nil {
+			_, err = strconv.ParseUint(port, 10, 16)
+		}
+		if err != nil {
+			return fmt.Errorf("tcp address %q is not host:port with a number: %w", address, err)
 		}
 	default:
 		return fmt.Errorf("network %q is neither unix nor tcp", network)

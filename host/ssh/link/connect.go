@@ -140,7 +140,7 @@ func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFun
 	s.Close()
 	switch {
 	case err == nil:
-		conn.Close()
+		ssh.NewClient(conn, channels, requests).Close() // which ends what it has begun
 		err = errors.New("the login was given up")
 	case !wanted:
 	default:
@@ -248,7 +248,7 @@ func (c *connection) watch(ctx context.Context, ping func(context.Context, func(
 		case <-answered:
 			pending = false
 		case <-judge.C:
-			quiet := c.top.silence(time.Now())
+			quiet := c.top.silence()
 			if quiet >= c.limits.silence {
 				err = &silentError{quiet}
 				break

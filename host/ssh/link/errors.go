@@ -1,7 +1,6 @@
 package link
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -56,10 +55,22 @@ func (e *silentError) Error() string { return fmt.Sprintf("no answer for %d s", 
 // errClosed is the cause after Close.
 var errClosed = errors.New("the link is closed")
 
-// unanswered is the error of a call that the caller gave up: nothing is known.
-func unanswered(ctx context.Context, address string) error {
-	return fmt.Errorf("no answer from %s: %w: %w", address, context.Cause(ctx), host.ErrUnreachable)
+// UnansweredError says that a call ended with its context before the machine had
+// answered. It wraps host.ErrUnreachable and the context's error.
+type UnansweredError struct {
+	Address string // "host:port" of the machine
+	// Silence is how long nothing at all had come from the machine. Where it is
+	// short (a keepalive is sent every 3 s) the link is not what is slow: a dial
+	// waits for an address that drops packets, a program for a busy machine.
+	Silence time.Duration
+	Cause   error
 }
+
+func (e *UnansweredError) Error() string {
+	return fmt.Sprintf("no answer from %s, last heard %.1f s ago: %v", e.Address, e.Silence.Seconds(), e.Cause)
+}
+
+func (e *UnansweredError) Unwrap() []error { return []error{host.ErrUnreachable, e.Cause} }
 
 // refusal explains a channel that the machine did not open. It is an answer, and
 // never wraps host.ErrUnreachable. what is "unix", "tcp" or "session".

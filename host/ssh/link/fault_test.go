@@ -63,7 +63,7 @@ func TestSilentMachine(t *testing.T) {
 		}
 		says(t, c, "hello")
 		time.Sleep(time.Minute) // keepalives keep it up
-		if s := l.State(); !s.Up || s.RTT < 0 || len(b.attempts()) != 1 {
+		if s := l.State(); !s.Up || s.RTT < 0 || time.Since(s.Heard) > 3*time.Second || len(b.attempts()) != 1 {
 			t.Fatalf("after a quiet minute: %+v, %d attempts", s, len(b.attempts()))
 		}
 
@@ -241,6 +241,10 @@ func TestGivenUpCalls(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		_, err := l.Dial(ctx, "unix", "/slow")
+		var late *UnansweredError
+		if !errors.As(err, &late) || late.Silence > 3*time.Second {
+			t.Errorf("the error is %v", err)
+		}
 		if time.Since(began) != 2*time.Second || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, host.ErrUnreachable) {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
@@ -287,7 +291,7 @@ func TestAnswers(t *testing.T) {
 		if _, err := l.Subsystem(t.Context(), "sftp"); err == nil || errors.Is(err, host.ErrUnreachable) || !strings.Contains(err.Error(), "Subsystem") {
 			t.Errorf("a refused subsystem: %v", err)
 		}
-		for _, a := range [][2]string{{"udp", "1.1.1.1:1"}, {"unix", "x"}, {"tcp", "nowhere"}} {
+		for _, a := range [][2]string{{"udp", "1.1.1.1:1"}, {"unix", "x"}, {"tcp", "nowhere"}, {"tcp", "a:http"}, {"tcp", "a:65536"}} {
 			if _, err := l.Dial(t.Context(), a[0], a[1]); err == nil || errors.Is(err, host.ErrUnreachable) {
 				t.Errorf("%v: %v", a, err)
 			}

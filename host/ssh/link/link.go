@@ -72,6 +72,8 @@ type State struct {
 	Err error
 	// RTT is the round trip of the last keepalive; 0 before the first.
 	RTT time.Duration
+	// Heard is when the machine last sent anything; zero while not Up.
+	Heard time.Time
 }
 
 // Link is the way to one machine. It is safe for concurrent use.
@@ -158,7 +160,11 @@ func (l *Link) State() State {
 	n := l.control
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return State{Up: n.conn != nil, Since: n.since, Err: n.cause, RTT: time.Duration(n.rtt.Load())}
+	s := State{Up: n.conn != nil, Since: n.since, Err: n.cause, RTT: time.Duration(n.rtt.Load())}
+	if s.Up {
+		s.Heard = time.Now().Add(-n.conn.top.silence())
+	}
+	return s
 }
 
 // Changed is closed at the next change of Up or Err. Take it before State, so that

@@ -41,10 +41,7 @@ func (c *connection) listen(ctx context.Context, network, address string) (net.L
 	l := &listener{c: c, network: network, path: address, conns: make(chan net.Conn, backlog), closed: make(chan struct{})}
 	if network == "tcp" {
 		host, text, _ := net.SplitHostPort(address)
-		port, err := strconv.ParseUint(text, 10, 16)
-		if err != nil {
-			return nil, &answerError{text: fmt.Sprintf("port %q is not a number from 0 to 65535", text)}
-		}
+		port, _ := strconv.ParseUint(text, 10, 16)
 		l.host, l.port = host, uint32(port)
 	}
 	c.forwards.once.Do(func() {

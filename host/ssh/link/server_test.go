@@ -128,6 +128,7 @@ type lab struct {
 	release chan struct{} // lets /slow be opened
 	opened  chan ssh.Channel
 	pipes   chan net.Conn // the far ends of /pipe
+	behind  *lab          // the machine that this one is a jump to
 
 	mu    sync.Mutex
 	wires []*wire     // near ends, in the order they were made
@@ -252,8 +253,26 @@ func (b *lab) open(c ssh.NewChannel) {
 		c.Reject(ssh.Prohibited, "open failed")
 		return
 	}
+	var next net.Conn
+	if c.ChannelType() == "direct-tcpip" {
+		var err error
+		if b.behind == nil {
+			c.Reject(ssh.Prohibited, "open failed")
+			return
+		} else if next, err = b.behind.dial(context.Background(), "tcp", ""); err != nil {
+			c.Reject(ssh.ConnectionFailed, "Connection refused")
+			return
+		}
+	}
 	channel, requests, err := c.Accept()
 	if err != nil {
+		return
+	}
+	if next != nil {
+		go ssh.DiscardRequests(requests)
+		go func() { io.Copy(next, channel); next.Close() }()
+		io.Copy(channel, next)
+		channel.Close()
 		return
 	}
 	switch to.Path {

@@ -13,22 +13,21 @@ import (
 type socket struct {
 	net.Conn
 	writeTimeout time.Duration
-	heard        atomic.Int64 // Unix nanoseconds of the last bytes received
+	born         time.Time
+	heard        atomic.Int64 // of the last bytes received: nanoseconds since born, by the monotonic clock
 	broken       atomic.Bool  // the socket has failed or is closed
 	once         sync.Once
 	closeErr     error
 }
 
 func newSocket(c net.Conn, writeTimeout time.Duration) *socket {
-	s := &socket{Conn: c, writeTimeout: writeTimeout}
-	s.heard.Store(time.Now().UnixNano())
-	return s
+	return &socket{Conn: c, writeTimeout: writeTimeout, born: time.Now()}
 }
 
 func (s *socket) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
 	if n > 0 {
-		s.heard.Store(time.Now().UnixNano())
+		s.heard.Store(int64(time.Since(s.born)))
 	}
 	if err != nil {
 		// Before the channels see their end: they tell the link's from their own by it.
@@ -55,6 +54,6 @@ func (s *socket) Close() error {
 }
 
 // silence is how long nothing came.
-func (s *socket) silence(now time.Time) time.Duration {
-	return now.Sub(time.Unix(0, s.heard.Load()))
+func (s *socket) silence() time.Duration {
+	return time.Since(s.born) - time.Duration(s.heard.Load())
 }

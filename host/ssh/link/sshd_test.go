@@ -1,20 +1,29 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 	"golang.org/x/crypto/ssh/knownhosts"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
@@ -142,6 +151,112 @@ func TestSSHD(t *testing.T) {
 	})
 	if s := l.State(); !s.Up || s.Err != nil {
 		t.Errorf("the state is %+v", s)
+	}
+}
+
+// TestSSHDGoes is an sshd process that is killed, and one that is stopped: the kernel
+// takes what is sent to that, and nobody answers.
+func TestSSHDGoes(t *testing.T) {
+	m := newMachine(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	target, err := endpoint.Resolve(m.url, endpoint.Options{Credentials: endpoint.Credentials{KeyFile: m.path("key")}, HostKeys: []string{m.hostKey(t, "ed25519")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := New(Config{Target: target})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.limits.interval, l.limits.silence = 200*time.Millisecond, time.Second
+	start(t, l)
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		up(t, l)
+		p, err := l.Start(ctx, "echo $PPID; exec cat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		var sshd int
+		if _, err := fmt.Fscan(p.Stdout(), &sshd); err != nil || sshd < 2 {
+			t.Fatalf("the process of the connection is %d, %v", sshd, err)
+		}
+		began := time.Now()
+		if err := syscall.Kill(sshd, signal); err != nil {
+			t.Fatal(err)
+		}
+		code, err := p.Wait()
+		if code != -1 || !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("%s: the program ended with %d, %v", signal, code, err)
+		}
+		if _, err := p.Stdout().Read(make([]byte, 1)); !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("%s: a read gave %v", signal, err)
+		}
+		if p, err = l.Start(ctx, "exit 5"); err != nil {
+			t.Fatal(err)
+		}
+		if code, err := p.Wait(); code != 5 || err != nil {
+			t.Errorf("%s: the next program ended with %d, %v", signal, code, err)
+		}
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("%s: it took %s", signal, took)
+		}
+		if signal == syscall.SIGSTOP {
+			syscall.Kill(sshd, syscall.SIGKILL)
+		}
+	}
+}
+
+// TestSSHDCarries has gRPC, as the CRI speaks it, and HTTP, as probes do, go over the link.
+func TestSSHDCarries(t *testing.T) {
+	m := newMachine(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	listen := func(name string) net.Listener {
+		ln, err := net.Listen("unix", m.path(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln
+	}
+	g := grpc.NewServer()
+	healthpb.RegisterHealthServer(g, health.NewServer())
+	go g.Serve(listen("grpc.sock"))
+	defer g.Stop()
+	h := &http.Server{ReadTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Write(body)
+	})}
+	go h.Serve(listen("http.sock"))
+	defer h.Close()
+
+	l := run(t, m.url, endpoint.Options{Credentials: endpoint.Credentials{KeyFile: m.path("key")}, HostKeys: []string{m.hostKey(t, "ed25519")}})
+	cc, err := grpc.NewClient("passthrough:///machine", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.Dial(ctx, "unix", m.path("grpc.sock")) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	for range 100 {
+		if r, err := healthpb.NewHealthClient(cc).Check(ctx, &healthpb.HealthCheckRequest{}); err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
+			t.Fatalf("got %v, %v", r, err)
+		}
+	}
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return l.DialBulk(ctx, "unix", m.path("http.sock"))
+	}}}
+	defer client.CloseIdleConnections()
+	for _, size := range []int{0, 1, 100 << 10, 5 << 20} {
+		body := bytes.Repeat([]byte("x"), size)
+		r, err := client.Post("http://machine/", "text/plain", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil || !bytes.Equal(got, body) {
+			t.Errorf("%d bytes came back as %d, %v", size, len(got), err)
+		}
 	}
 }
 
