@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A whole cluster on this machine, a node of it made by Bowline, an application on
-# the node. What runs already is left as it is. hack/demo-down.sh removes it all.
+# A whole cluster on this machine, two nodes of it made by one Bowline (one by its
+# socket, one over SSH), an application on them, and the SSH link cut for a while.
+# What runs already is left as it is. hack/demo-down.sh removes it all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . hack/demo-lib.sh
@@ -8,6 +9,7 @@ cd "$(dirname "$0")/.."
 began=$SECONDS
 trap 'failed $?' EXIT
 failed() {
+  mend_link
   [ "$1" = 0 ] && return
   printf '\n%sThe demo did not come up.%s' "$bold" "$plain"
   if [ -s "$own/log" ]; then printf ' The end of Bowline'\''s log, %s:\n' "$own/log"; tail -n 8 "$own/log" | cut -c 1-200; else echo; fi
@@ -48,13 +50,16 @@ hack/build-lab.sh | sed 's/^/  /'
 make --no-print-directory -s build
 echo "  Bowline is $bowline, $(du -h --apparent-size "$bowline" | cut -f1)"
 
-step "A cluster on this machine, with one host that is no node yet"
-lab up --hosts 1 2>&1 | sed 's/^/  /'
+step "A cluster on this machine, with two hosts that are no nodes yet"
+lab up --hosts 2 2>&1 | sed 's/^/  /'
 
 mkdir -p "$own"
 # Of a JSON document with one key a line.
 field() { lab status -o json | grep -m 1 "\"$1\":" | cut -d'"' -f4; }
-node_ip=$(lab status -o json | sed -n '/"hosts"/,$ s/.*"ip": "\([^"]*\)".*/\1/p' | head -n 1)
+# Of host N.
+host_field() { lab status -o json | sed -n "/\"hosts\"/,\$ s/.*\"$1\": \"\([^\"]*\)\".*/\1/p" | sed -n "$2p"; }
+node_ip=$(host_field ip 1)
+far_ip=$(host_field ip 2)
 cat >"$own/config.yaml.new" <<Y
 apiVersion: bowline.io/v1alpha1
 kind: BowlineConfiguration
@@ -69,9 +74,26 @@ hosts:
     tlsPrivateKeyFile: $dir/pki/host1-serving.key
   authentication:
     x509: {clientCAFile: $dir/pki/ca.crt}
+- nodeName: host2
+  endpoint: ssh://root@$far_ip/run/containerd/containerd.sock
+  ssh:
+    identityFile: $(host_field key 2)
+    hostKeys: ["$(cat "$(host_field hostKey 2)")"]
+  kubeconfig: $dir/kubeconfig/host2.kubeconfig
+  server:                       # the API server finds this node's logs at this process, too
+    tlsCertFile: $dir/pki/host1-serving.crt
+    tlsPrivateKeyFile: $dir/pki/host1-serving.key
+  authentication:
+    x509: {clientCAFile: $dir/pki/ca.crt}
 Y
 
-step "Bowline makes a node of the host's containerd"
+# The link to the far host: what comes to its sshd is dropped, in silence.
+link_rule() { lab exec host2 -- iptables -w "$1" INPUT -p tcp --dport 22 -j DROP; }
+link_is_cut=
+cut_link() { link_is_cut=yes; link_rule -I; }
+mend_link() { [ -z "$link_is_cut" ] || { link_rule -D || true; link_is_cut=; }; }
+
+step "Bowline makes nodes of both: of one by its containerd's socket, of the other over SSH"
 if running && cmp -s "$bowline" "$own/program" && cmp -s "$own/config.yaml" "$own/config.yaml.new"; then
   rm "$own/config.yaml.new"
   echo "  it runs already, process $pid"
@@ -91,17 +113,17 @@ else
 fi
 node_ready() {
   running || { echo "Bowline has ended" >&2; exit 1; }
-  [ "$(kubectl get node host1 -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}')" = True ]
+  [ "$(kubectl get node host1 host2 -o 'jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}')" = "True True" ]
 }
-until_true 60 "the node's readiness" node_ready
+until_true 60 "the nodes' readiness" node_ready
 show kubectl get nodes
 
 step "A web application: three replicas behind a Service"
 show kubectl apply -f hack/demo/web.yaml
 awaits kubectl -n kube-system rollout status deployment/coredns --timeout=90s
 awaits kubectl rollout status deployment/web --timeout=90s
-awaits kubectl wait --for=condition=Ready pod/shell --timeout=90s
-show kubectl get pods -A
+awaits kubectl wait --for=condition=Ready pod/shell pod/counter --timeout=90s
+show kubectl get pods -A -o wide
 
 step "Requests through the Service: from this machine by the node's port, from a pod by name"
 until_true 30 "the Service" curl "http://$node_ip:30080/"
@@ -113,12 +135,29 @@ pod=$(kubectl get pods -l app=web -o 'jsonpath={.items[0].metadata.name}')
 show kubectl logs -l app=web --prefix --tail=2
 show bowline why pod "default/$pod"
 
-step "Up after $((SECONDS - began)) s, and left running. Go on with"
+step "The link to host2 is cut for 20 s, while a pod there counts the seconds"
+up_after=$((SECONDS - began))
+link_up() { [ "$(kubectl get node host2 -o 'jsonpath={.status.conditions[?(@.type=="LinkUp")].status}')" = "$1" ]; }
+show kubectl logs counter --tail=1
+cut_link
+cut_at=$SECONDS
+until_true 30 "the node's word on its link" link_up False
+show kubectl get node host2 -o 'custom-columns=NODE:.metadata.name,READY:.status.conditions[?(@.type=="Ready")].status,LINK:.status.conditions[?(@.type=="LinkUp")].message'
+sleep $((20 - (SECONDS - cut_at) > 0 ? 20 - (SECONDS - cut_at) : 0))
+mend_link
+until_true 60 "the link" link_up True
+echo "  the link is back"
+until_true 30 "the pod's log" kubectl logs counter --tail=1
+show kubectl logs counter --tail=1
+show kubectl get pod counter
+
+step "Up after $up_after s, and left running. Go on with"
 cat <<T
   alias kubectl='$bowline lab --dir $dir kubectl'
   kubectl scale deployment web --replicas=20; kubectl get pods -w
   kubectl set image deployment/web web=registry.lab/web:v2
   kubectl exec -it shell -- sh
   kill -9 $pid; kubectl get pods     ${dim}# Bowline is gone, the pods are not; make demo brings it back, and it adopts them${plain}
+  kubectl get node host2 -o yaml | grep -A6 LinkUp
   make demo-down                     ${dim}# leaves nothing behind${plain}
 T
