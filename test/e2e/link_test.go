@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -89,6 +91,7 @@ spec:
 `)
 			ready(t, ns, "goes")
 
+			connection := lockSession(t)
 			fault.begin()
 			defer fault.end() // where the test ends before its time
 			began := time.Now()
@@ -103,6 +106,19 @@ spec:
 				if _, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), "goes", metav1.GetOptions{}); err != nil {
 					t.Errorf("the object of a pod that still runs is gone: %v", err)
 				}
+			}
+			if fault.name == "paused process" {
+				// Requests may be on its way over the connection, and another driver may
+				// have the lock: so the connection goes before the lock does.
+				until(t, "its connection is ended", func(context.Context) error {
+					if connection.alive() {
+						return fmt.Errorf("process %s lives", connection.pid)
+					}
+					return nil
+				})
+				until(t, "its lock is free", func(ctx context.Context) error {
+					return lab.Exec(ctx, host, "flock", "-n", ownerLock, "true").Run()
+				})
 			}
 			fault.end()
 			back := time.Now()
@@ -135,6 +151,38 @@ spec:
 			must(t, wantCondition(v1.NodeReady, v1.ConditionTrue)(t.Context()))
 		})
 	}
+}
+
+const ownerLock = "/var/lib/kubelet/bowline/owner.lock"
+
+// process is one that is told from a later one of its number.
+type process struct{ pid, began string }
+
+// lockSession is the sshd that carries the connection by which the machine's lock
+// is held.
+func lockSession(t *testing.T) process {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(lab.Host(host).Root, ownerLock+".session"))
+	must(t, err)
+	words := strings.Fields(string(data))
+	if len(words) != 4 || words[2] == "0" {
+		t.Fatalf("the lock's session is recorded as %q", data)
+	}
+	p := process{words[2], words[3]}
+	if !p.alive() {
+		t.Fatalf("sshd process %s does not live", p.pid)
+	}
+	return p
+}
+
+func (p process) alive() bool {
+	stat, err := os.ReadFile("/proc/" + p.pid + "/stat")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	words := strings.Fields(rest)
+	return len(words) > 19 && words[19] == p.began && words[0] != "Z"
 }
 
 func signal(t *testing.T, s syscall.Signal) {
