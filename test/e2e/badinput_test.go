@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/ssh"
 	"google.golang.org/grpc"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -115,6 +117,39 @@ func TestBadInput(t *testing.T) {
 			c.cert, c.key = selfSigned(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 		})
 		refused(t, attempt(t, kubeconfig(path)), path, "does not accept this credential")
+	})
+}
+
+// What an operator gets wrong about a far machine.
+func TestBadSSH(t *testing.T) {
+	dir := hostDir(t)
+	h := lab.Host(host)
+	lines, err := lab.SSHLines(host, h.SSH.Address)
+	must(t, err)
+	good := lab.ConfigYAML(host, lines...)
+	pinned, err := os.ReadFile(h.SSH.HostKey)
+	must(t, err)
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	other, err := ssh.NewPublicKey(public)
+	must(t, err)
+
+	t.Run("host key of another machine", func(t *testing.T) {
+		config := strings.Replace(good, strings.TrimSpace(string(pinned)), strings.TrimSpace(string(ssh.MarshalAuthorizedKey(other))), 1)
+		refused(t, attempt(t, config), h.IP, "bowline host scan "+h.IP)
+	})
+	t.Run("key that the machine does not take", func(t *testing.T) {
+		block, err := ssh.MarshalPrivateKey(private, "")
+		must(t, err)
+		file := dir + "/id_other"
+		must(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+		refused(t, attempt(t, strings.Replace(good, h.SSH.Key, file, 1)), h.IP, "root", file)
+	})
+	t.Run("key that is not there", func(t *testing.T) {
+		refused(t, attempt(t, strings.Replace(good, h.SSH.Key, dir+"/none", 1)), dir+"/none")
+	})
+	t.Run("no socket", func(t *testing.T) {
+		refused(t, attempt(t, strings.Replace(good, h.ContainerdSocket, "/run/none.sock", 1)), "/run/none.sock", "does not answer")
 	})
 }
 
