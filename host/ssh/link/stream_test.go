@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,6 +75,17 @@ func TestDeadlines(t *testing.T) {
 		if !l.State().Up {
 			t.Error("a sink took the link down")
 		}
+		brief, err := l.Dial(t.Context(), "unix", "/brief")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := brief.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("a read of what the other side closed: %v", err)
+		}
+		if _, err := brief.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("a write to what the other side closed: %v", err)
+		}
+		brief.Close()
 		// A write that hangs ends with Close.
 		other, err := l.Dial(t.Context(), "unix", "/sink")
 		if err != nil {
@@ -87,8 +99,8 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// stuck is a TCP connection whose far end takes nothing more: writes block, with
-// the deadlines of a real socket.
+// TestHalfOpenWrites: a TCP connection whose far end takes nothing more, so that
+// writes block, with the deadlines of a real socket.
 func TestHalfOpenWrites(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -217,6 +229,14 @@ func TestHook(t *testing.T) {
 			}
 		}
 	}
+	// What was opened for a call whose hook then failed is closed.
+	close(b.release)
+	if _, err := l.Dial(t.Context(), "unix", "/slow"); err != fault {
+		t.Errorf("a dial with a fault gave %v", err)
+	}
+	if n, err := (<-b.opened).Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("its channel gave %d, %v", n, err)
+	}
 	select {
 	case <-kept:
 	case <-time.After(20 * time.Second):
@@ -253,5 +273,27 @@ func TestReaderBytes(t *testing.T) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("%d bytes came out of %d", len(got), len(want))
+	}
+}
+
+// TestSocket: who reads the end of a stream must find the socket broken by then, and
+// that is a matter of moments in any other test.
+func TestSocket(t *testing.T) {
+	for name, use := range map[string]func(*socket) error{
+		"read":  func(s *socket) error { _, err := s.Read(make([]byte, 1)); return err },
+		"write": func(s *socket) error { _, err := s.Write([]byte("x")); return err },
+	} {
+		near, far := newWire()
+		s := newSocket(near, time.Second)
+		far.Write([]byte("x"))
+		if err := use(s); err != nil || s.broken.Load() {
+			t.Errorf("%s: %v, and broken is %v", name, err, s.broken.Load())
+		}
+		far.cut()
+		s.Read(make([]byte, 1)) // what came before the cut
+		s.broken.Store(false)
+		if err := use(s); err == nil || !s.broken.Load() {
+			t.Errorf("%s after the cut: %v, and broken is %v", name, err, s.broken.Load())
+		}
 	}
 }
