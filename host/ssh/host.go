@@ -239,7 +239,7 @@ type failed struct {
 func (f *failed) Error() string { return f.err.Error() + " (" + f.said + ")" }
 func (f *failed) Unwrap() error { return f.err }
 
-// base is the last element of a path, cut so that a temporary name fits.
+// temporary is a name beside p for what will be renamed to it; a long name is cut.
 func temporary(p string) string {
 	dir, base := path.Split(p)
 	if len(base) > 200 {

@@ -8,7 +8,8 @@
 # then LENGTH bytes of script text, to be known as ID from now on (0: it is
 # known), then STDIN bytes for the script. An answer is, on both streams,
 #	NONCEb\n output NONCEe\n
-# and NONCEx CODE\n on standard output when the script has ended. The nonce is a
+# and on standard output NONCEpGROUP\n when the script has begun, NONCExCODE\n when
+# it has ended. The nonce is a
 # variable of this shell only: no script can imitate a mark.
 
 unset tool nonce how limit stdin id len args script text code pid group ENV CDPATH IFS
@@ -48,6 +49,7 @@ take() {
 child() {
 	$group timeout -s KILL "$limit" "$sh" -c "$script" sh "$@" <&4 >&8 2>&7 4<&- 5>&- 6>&- 7>&- 8>&- &
 	pid=$!
+	printf '%sp%s\n' "$nonce" "$pid" >&5
 	wait "$pid"
 	code=$?
 	kill -KILL "-$pid"

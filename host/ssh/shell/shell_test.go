@@ -241,12 +241,12 @@ func TestStragglers(t *testing.T) {
 // TestCancelled: the caller is let go at once and the next request is served.
 func TestCancelled(t *testing.T) {
 	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
-		started := filepath.Join(t.TempDir(), "started")
-		for _, stdin := range []int{0, 10 << 20} {
+		for i, stdin := range []int{0, 10 << 20} {
+			started := filepath.Join(t.TempDir(), fmt.Sprint("started", i))
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan error, 1)
 			go func() {
-				_, err := p.Do(ctx, shell.Request{Script: `: >"$1"; sleep 1000`, Args: []string{started}, Limit: 3 * time.Second, Stdin: make([]byte, stdin)})
+				_, err := p.Do(ctx, shell.Request{Script: `echo $$ >"$1.part"; mv "$1.part" "$1"; sleep 1000`, Args: []string{started}, Limit: time.Hour, Stdin: make([]byte, stdin)})
 				done <- err
 			}()
 			waitFile(t, started)
@@ -259,7 +259,9 @@ func TestCancelled(t *testing.T) {
 				t.Errorf("let go after %s", took)
 			}
 			want(t, do(t, p, shell.Request{Script: `echo next`}), "next\n", "", 0)
-			os.Remove(started)
+			pid, err := os.ReadFile(started)
+			must(t, err)
+			wantGone(t, strings.TrimSpace(string(pid)))
 		}
 	})
 }
