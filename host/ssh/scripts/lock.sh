@@ -23,10 +23,11 @@ done
 [ "$bytes" -eq 0 ] || dd bs="$bytes" count=1 iflag=fullblock 2>/dev/null >&9
 [ "$(wc -c <"$path")" -eq "$bytes" ] || fail "the holder was cut off"
 # Who fences us off finds us by this: our number, and when we began.
-read -r stat </proc/$$/stat
-set -- ${stat##*) }
-shift 19
-printf '%s %s\n' "$$" "$1" >"$path.session"
+read -r stat </proc/self/stat
+set -- ${stat%% *} ${stat##*) }
+pid=$1
+shift 20
+printf '%s %s\n' "$pid" "$1" >"$path.session"
 printf '%s held\n' "$nonce"
 while :; do
 	line=$(timeout 15 dd bs=64 count=1 2>/dev/null 9>&-) || :

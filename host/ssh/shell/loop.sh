@@ -56,14 +56,15 @@ child() {
 	printf '%sx%s\n' "$nonce" "$code" >&5
 }
 
-# fed gives the script its standard input, and takes what it left unread.
+# fed gives the script its standard input, and takes what it left unread: up to a
+# MiB take has read all before it writes any.
 fed() {
 	if [ "$stdin" -eq 0 ]; then
 		child "$@" 4</dev/null
 	else
 		take "$stdin" | {
 			child "$@" 4<&0
-			cat >/dev/null
+			[ "$stdin" -le 1048576 ] || cat >/dev/null
 		}
 	fi
 }
