@@ -2,8 +2,10 @@ package ssh
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
+	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 )
 
 func TestParseInfos(t *testing.T) {
@@ -165,6 +168,58 @@ func TestEnsureArgs(t *testing.T) {
 	want = []string{"/k/p", "/c", "cpu cpuset hugetlb io memory pids", "cpu|no|5 100000|/c/k/p/cpu.max\npids|yes|3|/c/k/p/pids.max"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestEnsureV2 on a directory that looks like a cgroup2 mount as far as files go.
+func TestEnsureV2(t *testing.T) {
+	ctx := context.Background()
+	h, err := New(ctx, Config{Name: "far.example", Transport: &shtest.Transport{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	root := t.TempDir()
+	for _, d := range []string{"", "/kubepods", "/kubepods/pod1"} {
+		if err := os.MkdirAll(root+d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for file, content := range map[string]string{"cgroup.controllers": "cpu io memory pids misc\n", "cgroup.subtree_control": "",
+			"cpu.weight": "100\n", "cpu.max": "max 100000\n", "memory.max": "max\n", "pids.max": "7\n"} {
+			if err := os.WriteFile(root+d+"/"+file, []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	h.found.hier = machine.Hierarchies{Version: 2, V2: root, All: []string{root}}
+	before, err := os.Stat(root + "/kubepods/pod1/pids.max")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := host.CgroupResources{CPUShares: 1024, CPUQuotaUS: 20_000, MemoryBytes: 1 << 20, PidsMax: 7, HugePageBytes: map[string]int64{"2MB": 1}}
+	if err := h.EnsureCgroup(ctx, "/kubepods/pod1", r); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		"cgroup.subtree_control": "+cpu +io +memory +pids\n", "kubepods/cgroup.subtree_control": "+cpu +io +memory +pids\n",
+		"kubepods/pod1/cgroup.subtree_control": "", "kubepods/pod1/cpu.weight": "39\n", "kubepods/pod1/cpu.max": "20000 100000\n",
+		"kubepods/pod1/memory.max": "1048576\n", "kubepods/pod1/pids.max": "7\n", "kubepods/memory.max": "max\n",
+	} {
+		if got, err := os.ReadFile(root + "/" + file); err != nil || string(got) != want {
+			t.Errorf("%s holds %q, %v; want %q", file, got, err, want)
+		}
+	}
+	if after, err := os.Stat(root + "/kubepods/pod1/pids.max"); err != nil || !after.ModTime().Equal(before.ModTime()) {
+		t.Error("a file that held the value was written")
+	}
+	if got, err := h.ListCgroups(ctx, "/kubepods"); err != nil || len(got) != 1 || got[0] != "pod1" {
+		t.Errorf("listed %v, %v", got, err)
+	}
+	if err := os.WriteFile(root+"/kubepods/pod1/cgroup.controllers", []byte("pids"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.EnsureCgroup(ctx, "/kubepods/pod1", r); err == nil || !strings.Contains(err.Error(), "cpu controller") {
+		t.Errorf("without the cpu controller: %v", err)
 	}
 }
 
