@@ -20,6 +20,14 @@ umask 022
 cd /
 nl='
 '
+# A program of that name may be procps 4.0.2's, which kills everybody instead of a group.
+case $(command -v kill) in
+kill) ;;
+*)
+	echo "the shell has no kill of its own" >&2
+	exit 127
+	;;
+esac
 for tool in cat dd timeout; do
 	command -v "$tool" >/dev/null || {
 		echo "$tool is not to be found in PATH=$PATH" >&2

@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -229,7 +231,11 @@ func TestStragglers(t *testing.T) {
 		res := do(t, p, shell.Request{Script: `setsid sh -c 'echo $$ >"$1"; exec sleep 1000' sh "$1.away" & until [ -s "$1.away" ]; do :; done; echo done; exit 5`,
 			Args: []string{file}, Foreign: true})
 		pid, _ := os.ReadFile(file + ".away")
-		defer exec.Command("kill", "-KILL", strings.TrimSpace(string(pid))).Run()
+		away, err := strconv.Atoi(strings.TrimSpace(string(pid)))
+		if err != nil || away < 2 {
+			t.Fatalf("process %q, %v", pid, err)
+		}
+		defer syscall.Kill(away, syscall.SIGKILL)
 		want(t, res, "done\n", "", 5)
 		want(t, do(t, p, shell.Request{Script: `echo next`, Foreign: true}), "next\n", "", 0)
 		if n := len(tr.Sessions()); n != 2 {
