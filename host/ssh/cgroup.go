@@ -17,7 +17,7 @@ func (h *Host) cgroupPath(p string) (string, error) {
 		return "", fmt.Errorf("cgroup %q is not a clean absolute path below /", p)
 	}
 	if h.found.hier.Version == 0 {
-		return "", fmt.Errorf("cgroup %s: no control groups are mounted on %s", p, h.name)
+		return "", fmt.Errorf("cgroup %s: no control groups are mounted", p)
 	}
 	return path.Join(h.cgroupRoot, p), nil
 }

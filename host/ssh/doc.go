@@ -18,6 +18,12 @@
 // the script prints. What it needs of a Link is the interface Transport, so that
 // the whole of it is tested over a shell of this machine as well.
 //
+// Files are read whole and written by the shell; ranged reads go by SFTP. A lock is a
+// session of its own (see Host.Lock). A request carries all that it needs and is
+// answered once, so a request that was sent takes effect even if whoever sent it dies
+// before the answer: it is bounded by its time limit, WriteTree by flock(1) on the
+// directory as well.
+//
 // An error of the link wraps host.ErrUnreachable: nothing is known of the machine
 // then, and whether the operation took effect is not known either. Every operation
 // can therefore be repeated.

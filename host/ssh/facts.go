@@ -26,7 +26,7 @@ func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 		}
 		f, err := parseFacts(res.Stdout)
 		if err != nil {
-			return host.Facts{}, fmt.Errorf("facts of %s: %w", h.name, err)
+			return host.Facts{}, fmt.Errorf("facts: %w", err)
 		}
 		f.CgroupVersion = h.found.hier.Version
 		return f, nil

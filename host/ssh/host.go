@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net"
 	"path"
-	"strings"
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
@@ -163,14 +162,14 @@ func call[T any](h *Host, ctx context.Context, label string, deadline time.Durat
 	opened := false
 	err := h.hook.Do(ctx, "host/"+label, func(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("%s on %s: %w", label, h.name, err)
+			return fmt.Errorf("%s: %s: %w", h.name, label, err)
 		}
 		v, err := f(ctx)
 		out, opened = v, err == nil
-		if err != nil && !strings.Contains(err.Error(), h.name) {
-			err = fmt.Errorf("%s: %w", h.name, err)
+		if err != nil {
+			return fmt.Errorf("%s: %w", h.name, err)
 		}
-		return err
+		return nil
 	})
 	if c, ok := any(out).(interface{ Close() error }); err != nil && opened && ok {
 		// The hook withheld a success: what was opened is nobody's.
@@ -203,10 +202,10 @@ func (h *Host) request(ctx context.Context, op, object string, r shell.Request) 
 	}
 	res, err := h.shells.Do(ctx, r)
 	if err != nil {
-		return res, fmt.Errorf("%s %s on %s: %w", op, object, h.name, err)
+		return res, fmt.Errorf("%s %s: %w", op, object, err)
 	}
 	if res.Code != 0 {
-		return res, h.failure(op, object, res)
+		return res, failure(op, object, res)
 	}
 	return res, nil
 }
@@ -219,15 +218,15 @@ func remaining(ctx context.Context) time.Duration {
 }
 
 // failure makes an error of what a script wrote.
-func (h *Host) failure(op, object string, res shell.Result) error {
+func failure(op, object string, res shell.Result) error {
 	if res.Code == 128+9 {
-		return fmt.Errorf("%s: %s %s: killed at its time limit: %w", h.name, op, object, context.DeadlineExceeded)
+		return fmt.Errorf("%s %s: killed at its time limit: %w", op, object, context.DeadlineExceeded)
 	}
 	said := messages(res.Stderr)
 	if errno := errnoOf(said); errno != nil {
-		return fmt.Errorf("%s: %w", h.name, &failed{&fs.PathError{Op: op, Path: object, Err: errno}, said})
+		return &failed{&fs.PathError{Op: op, Path: object, Err: errno}, said}
 	}
-	return fmt.Errorf("%s: %s %s: exit code %d: %s", h.name, op, object, res.Code, said)
+	return fmt.Errorf("%s %s: exit code %d: %s", op, object, res.Code, said)
 }
 
 // failed is an error that a tool told by the words of strerror(3).
@@ -239,7 +238,7 @@ type failed struct {
 func (f *failed) Error() string { return f.err.Error() + " (" + f.said + ")" }
 func (f *failed) Unwrap() error { return f.err }
 
-// base is the last element of a path, cut so that a temporary name fits.
+// temporary is a name beside p for what will be renamed to it; a long name is cut.
 func temporary(p string) string {
 	dir, base := path.Split(p)
 	if len(base) > 200 {

@@ -20,7 +20,7 @@ const (
 
 func TestMain(m *testing.M) {
 	hosttest.Main(m, func() (host.Host, error) {
-		return ssh.New(context.Background(), ssh.Config{Name: "second", Transport: &shtest.Transport{},
+		return ssh.New(context.Background(), ssh.Config{Name: "second", Transport: &shtest.Transport{DieWithUs: true},
 			Path: os.Getenv(pathEnv), Shell: os.Getenv(shellEnv)})
 	})
 }

@@ -90,7 +90,7 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 		if code < 0 {
 			return nil, fmt.Errorf("lock %s: the session ended: %w", p, host.ErrUnreachable)
 		}
-		return nil, h.failure("lock", p, shell.Result{Stderr: stderr.bytes(), Code: code})
+		return nil, failure("lock", p, shell.Result{Stderr: stderr.bytes(), Code: code})
 	case <-ctx.Done():
 		session.Close() // and the script ends at its first reading
 		return nil, fmt.Errorf("lock %s: %w", p, ctx.Err())

@@ -29,7 +29,7 @@ func (h *Host) probe(ctx context.Context) (found, error) {
 	}
 	f, err := parseProbe(res.Stdout)
 	if err != nil {
-		return found{}, fmt.Errorf("%s (PATH=%s): %w", h.name, h.path, err)
+		return found{}, fmt.Errorf("PATH=%s: %w", h.path, err)
 	}
 	return f, nil
 }

@@ -36,7 +36,7 @@ func (h *Host) RemoveTree(ctx context.Context, p string) error {
 		res, err := h.script(ctx, "remove tree", p, scriptRemoveTree, []string{p, path.Dir(p), path.Base(p), flag}, nil)
 		switch {
 		case res.Code == exitMount:
-			return fmt.Errorf("remove tree %s on %s: %s: %w", p, h.name, messages(res.Stderr), host.ErrMountInside)
+			return fmt.Errorf("remove tree %s: %s: %w", p, messages(res.Stderr), host.ErrMountInside)
 		case errors.Is(err, syscall.EBUSY), err != nil && strings.Contains(string(res.Stderr), "different device"):
 			return fmt.Errorf("%w: %w", err, host.ErrMountInside)
 		}

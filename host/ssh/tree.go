@@ -66,23 +66,27 @@ func (h *Host) wantOwner(o *host.Owner) host.Owner {
 
 // treeAbout is shell text that defines
 //
-//	files COMMAND...   runs COMMAND with the paths of all files
 //	names COMMAND...   runs COMMAND with the first elements of the paths
+//	dirs COMMAND...    runs COMMAND with the version's directories, itself first
 //	states             prints modes, owners and sizes of the files
-//	$states $digest    what states and sha256sum of all content shall print
-//	$entries           files and directories, with the version's own
-//	$links $count      what readlink shall print of names, and how many they are
+//	contents           prints the bytes of all files
+//	targets            prints the targets of the visible links
+//	$states $digest    what states and sha256sum of contents shall print
+//	$entries           files and directories in the version
+//	$links $count      what targets shall print, and how many names there are
 func (h *Host) treeAbout(tree host.Tree) string {
 	paths := machine.SortedPaths(tree)
-	dirs, sum := map[string]bool{}, sha256.New()
+	isDir, sum := map[string]bool{}, sha256.New()
+	dirs := []string{"."}
 	// stat prints a group of files for each kind of owner that is asked for.
 	formats := [4]string{"%f - - %s", "%f %u - %s", "%f - %g %s", "%f %u %g %s"}
 	var groups, states [4][]string
 	for _, p := range paths {
 		f := tree[p]
 		sum.Write(f.Data)
-		for d := path.Dir(p); d != "." && !dirs[d]; d = path.Dir(d) {
-			dirs[d] = true
+		for d := path.Dir(p); d != "." && !isDir[d]; d = path.Dir(d) {
+			isDir[d] = true
+			dirs = append(dirs, d)
 		}
 		kind, uid, gid := 0, "-", "-"
 		o := h.wantOwner(f.Owner)
@@ -95,31 +99,48 @@ func (h *Host) treeAbout(tree host.Tree) string {
 		groups[kind] = append(groups[kind], p)
 		states[kind] = append(states[kind], fmt.Sprintf("%x %s %s %d", 0o100000|uint32(f.Mode.Perm()), uid, gid, len(f.Data)))
 	}
-	names := machine.FirstElements(tree)
-	sorted := make([]string, 0, len(names))
-	for n := range names {
-		sorted = append(sorted, n)
+	names := make([]string, 0, len(tree))
+	for n := range machine.FirstElements(tree) {
+		names = append(names, n)
 	}
-	slices.Sort(sorted)
-	links := make([]string, len(sorted))
-	for i, n := range sorted {
+	slices.Sort(names)
+	links := make([]string, len(names))
+	for i, n := range names {
 		links[i] = machine.DataLink + "/" + n
 	}
 	var b strings.Builder
-	b.WriteString("files() {\n\"$@\"" + words(paths) + "\n}\nnames() {\n\"$@\"" + words(sorted) + "\n}\nstates() {\n:\n")
+	b.WriteString("names() {\n\"$@\"" + words(names) + "\n}\ndirs() {\n\"$@\"" + words(dirs) + "\n}\nstates() {\n:\n")
 	for kind, group := range groups {
-		if len(group) > 0 {
-			b.WriteString("printf '%s\\0'" + words(group) + " | xargs -0 stat -c '" + formats[kind] + "' --\n")
+		b.WriteString(batch("stat -c '"+formats[kind]+"' --", group))
+	}
+	b.WriteString("}\ncontents() {\n:\n" + batch("cat --", paths) + "}\ntargets() {\n:\n")
+	if h.found.findPrintf {
+		b.WriteString(batch("readlink --", names))
+	} else {
+		for _, n := range names { // busybox's takes one
+			b.WriteString("readlink -- " + shell.Quote(n) + "\n")
 		}
 	}
-	each := "-n 1" // busybox's readlink takes one
-	if h.found.findPrintf {
-		each = ""
-	}
-	fmt.Fprintf(&b, "}\nstates=%s\ndigest='%s  -'\nentries=%d\nlinks=%s\ncount=%d\neach='%s'\n"+endMark,
+	fmt.Fprintf(&b, "}\nstates=%s\ndigest='%s  -'\nentries=%d\nlinks=%s\ncount=%d\n"+endMark,
 		shell.Quote(strings.Join(slices.Concat(states[:]...), "\n")), hex.EncodeToString(sum.Sum(nil)),
-		len(paths)+len(dirs)+1, shell.Quote(strings.Join(links, "\n")), len(sorted), each)
+		len(paths)+len(dirs)-1, shell.Quote(strings.Join(links, "\n")), len(names))
 	return b.String()
+}
+
+// maxWords is what a command surely takes of arguments, in bytes.
+const maxWords = 32 << 10
+
+// batch is a line that runs command with the words of list: by itself where they
+// are few, or as often as xargs finds it necessary. Nothing where there are none.
+func batch(command string, list []string) string {
+	w := words(list)
+	switch {
+	case w == "":
+		return ""
+	case len(w) < maxWords:
+		return command + w + "\n"
+	}
+	return "printf '%s\\0'" + w + " | xargs -0 " + command + "\n"
 }
 
 // words are arguments of a command, each behind a blank.
@@ -132,7 +153,7 @@ func words(list []string) string {
 }
 
 // treeContent is shell text that writes the tree into the current directory, which
-// is empty; the umask is 077.
+// is empty.
 func (h *Host) treeContent(tree host.Tree) string {
 	paths := machine.SortedPaths(tree)
 	var b strings.Builder
@@ -149,22 +170,28 @@ func (h *Host) treeContent(tree host.Tree) string {
 		mode := octal(tree[p].Mode)
 		modes[mode] = append(modes[mode], p)
 	}
-	batch := func(list []string, command string) {
-		b.WriteString("printf '%s\\0'" + words(list) + " | xargs -0 " + command + " --\n")
-	}
-	b.WriteString("umask 022\nchmod 0755 .\n")
-	if len(dirs) > 0 {
-		batch(dirs, "mkdir -p")
-	}
-	b.WriteString("umask 077\n")
+	b.WriteString("umask 022\n" + batch("mkdir -p --", dirs))
+	mask := ""
 	for _, p := range paths {
+		// A new file gets the mode at once; one that can be run, below.
+		if m := octal(0o777 &^ tree[p].Mode.Perm()); m != mask {
+			mask = m
+			b.WriteString("umask " + mask + "\n")
+		}
 		writeFileText(&b, p, tree[p].Data)
 	}
 	for _, o := range sortedKeys(owners) {
-		batch(owners[o], "chown -h "+o)
+		if o == "0:0" && h.found.asRoot {
+			// They are root's already, unless the directory hands its group down.
+			b.WriteString("[ ! -g . ] || {\n" + batch("chown -h "+o+" --", owners[o]) + "}\n")
+			continue
+		}
+		b.WriteString(batch("chown -h "+o+" --", owners[o]))
 	}
 	for _, m := range sortedKeys(modes) { // after chown, which drops bits
-		batch(modes[m], "chmod "+m)
+		if strings.ContainsAny(m, "1357") {
+			b.WriteString(batch("chmod "+m+" --", modes[m]))
+		}
 	}
 	b.WriteString(endMark)
 	return b.String()

@@ -37,8 +37,12 @@ began() {
 	began=$1
 }
 
+# Our own number, also where /proc is of another PID namespace than ours.
+read -r stat </proc/self/stat
+self=${stat%% *}
+
 # The sshd that carries this connection: the nearest one above us.
-sshd=0 since=0 pid=$$
+sshd=0 since=0 pid=$self
 while [ "$pid" -gt 1 ]; do
 	began "$pid"
 	read -r comm 2>/dev/null <"/proc/$pid/comm" || comm=
@@ -64,8 +68,8 @@ disconnect() {
 
 # Who fences us off finds us by this: our number and when we began, and the same of
 # the connection.
-began $$
-printf '%s %s %s %s\n' "$$" "$began" "$sshd" "$since" >"$path.session"
+began "$self"
+printf '%s %s %s %s\n' "$self" "$began" "$sshd" "$since" >"$path.session"
 printf '%s held\n' "$nonce"
 while :; do
 	code=0

@@ -9,7 +9,14 @@ fail() {
 
 # parents DIR UMASK: makes what is missing of DIR.
 parents() {
-	[ -d "$1" ] || (umask "$2" && mkdir -p -- "$1")
+	[ -d "$1" ] || (umask "$2" && mkdir -p -- "$1") || {
+		up=$1
+		until [ -e "$up" ] || [ -z "$up" ]; do
+			up=${up%/*}
+		done
+		[ -z "$up" ] || [ -d "$up" ] || fail "$up: Not a directory"
+		exit 1
+	}
 }
 
 # refuse PATH: says why PATH is no regular file.

@@ -8,7 +8,7 @@ case $(command -v printf) in
 esac
 find / -maxdepth 0 -printf '' 2>/dev/null && echo "can find-printf"
 rm --help 2>&1 | grep -q one-file-system && echo "can rm-one-file-system"
-mv --help 2>&1 | grep -q -e ' -T' || echo "missing mv -T"
+mv --help 2>&1 | grep -q -e '-[a-z]*T' || echo "missing mv -T"
 case $(date +%N) in
 [0-9]*) echo "can date-nanoseconds" ;;
 esac

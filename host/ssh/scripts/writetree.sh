@@ -16,9 +16,11 @@ section() {
 # holds VERSION: whether it is exactly what is wanted: paths, modes, owners, bytes.
 holds() {
 	cd "$1" || return 1
-	[ "$(find . -print0 | tr -dc '\0' | wc -c)" -eq "$entries" ] &&
+	total=0
+	dirs entries_of
+	[ "$total" -eq "$entries" ] &&
 		[ "$(states 2>/dev/null)" = "$states" ] &&
-		[ "$(files printf '%s\0' | xargs -0 cat -- | sha256sum)" = "$digest" ]
+		[ "$(contents | sha256sum)" = "$digest" ]
 }
 
 # target LINK: sets $target.
@@ -29,7 +31,7 @@ target() {
 
 # linked: whether every wanted link is there.
 linked() {
-	[ "$count" -eq 0 ] || [ "$(names printf '%s\0' | xargs -0 $each readlink -- 2>/dev/null)" = "$links" ]
+	[ "$count" -eq 0 ] || [ "$(targets 2>/dev/null)" = "$links" ]
 }
 
 # missing NAME...: the links that are to be made, each with a NUL.
@@ -37,6 +39,10 @@ missing() {
 	for name; do
 		[ -L "$name" ] || [ -e "$name" ] || printf '..data/%s\0' "$name"
 	done
+}
+
+make_links() {
+	names missing | xargs -0 -r sh -c 'ln -s -- "$@" .' sh
 }
 
 # clear NAME...: takes away links to elsewhere. What is there and is no link stays,
@@ -58,6 +64,14 @@ count() {
 	for entry; do
 		[ -L "$entry" ] || [ -e "$entry" ] || continue
 		counted=$((counted + 1))
+	done
+}
+
+# entries_of DIR...: adds what is in them to $total.
+entries_of() {
+	for sub; do
+		count "$sub"/* "$sub"/.[!.]* "$sub"/..?*
+		total=$((total + counted))
 	done
 }
 
@@ -110,12 +124,11 @@ if [ -z "$current" ] || ! (holds "$current"); then
 	section "$4"
 	(
 		cd -- "$next"
-		umask 077
 		eval "$section"
 	)
 	# A directory with setgid hands it down; versions have plain modes.
 	[ ! -g "$next" ] || find "$next" -type d -exec chmod g-s -- {} +
-	rm -f -- ..data_tmp
+	[ ! -L ..data_tmp ] || rm -- ..data_tmp
 	ln -s -- "$next" ..data_tmp
 	mv -fT -- ..data_tmp ..data
 	trap - EXIT
@@ -124,10 +137,10 @@ fi
 # The visible links come after the flip, so that none dangles; those of removed
 # files go after it, for the same reason.
 if ! linked; then
-	names missing | xargs -0 -r sh -c 'ln -s -- "$@" .' sh
+	make_links
 	if ! linked; then
 		names clear
-		names missing | xargs -0 -r sh -c 'ln -s -- "$@" .' sh
+		make_links
 	fi
 fi
 count * .[!.]* ..?*

@@ -11,5 +11,5 @@
 //
 // What a script leaves behind of its process group is killed when it ends. Each
 // script runs under timeout(1); a request whose context ends first costs its
-// shell, which is closed and replaced.
+// shell, which is closed and replaced, and the script is killed by another shell.
 package shell

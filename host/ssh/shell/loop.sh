@@ -8,7 +8,8 @@
 # then LENGTH bytes of script text, to be known as ID from now on (0: it is
 # known), then STDIN bytes for the script. An answer is, on both streams,
 #	NONCEb\n output NONCEe\n
-# and NONCEx CODE\n on standard output when the script has ended. The nonce is a
+# and on standard output NONCEpGROUP\n when the script has begun, NONCExCODE\n when
+# it has ended. The nonce is a
 # variable of this shell only: no script can imitate a mark.
 
 unset tool nonce how limit stdin id len args script text code pid group ENV CDPATH IFS
@@ -19,6 +20,14 @@ umask 022
 cd /
 nl='
 '
+# A program of that name may be procps 4.0.2's, which kills everybody instead of a group.
+case $(command -v kill) in
+kill) ;;
+*)
+	echo "the shell has no kill of its own" >&2
+	exit 127
+	;;
+esac
 for tool in cat dd timeout; do
 	command -v "$tool" >/dev/null || {
 		echo "$tool is not to be found in PATH=$PATH" >&2
@@ -48,20 +57,22 @@ take() {
 child() {
 	$group timeout -s KILL "$limit" "$sh" -c "$script" sh "$@" <&4 >&8 2>&7 4<&- 5>&- 6>&- 7>&- 8>&- &
 	pid=$!
+	printf '%sp%s\n' "$nonce" "$pid" >&5
 	wait "$pid"
 	code=$?
 	kill -KILL "-$pid"
 	printf '%sx%s\n' "$nonce" "$code" >&5
 }
 
-# fed gives the script its standard input, and takes what it left unread.
+# fed gives the script its standard input, and takes what it left unread: up to a
+# MiB take has read all before it writes any.
 fed() {
 	if [ "$stdin" -eq 0 ]; then
 		child "$@" 4</dev/null
 	else
 		take "$stdin" | {
 			child "$@" 4<&0
-			cat >/dev/null
+			[ "$stdin" -le 1048576 ] || cat >/dev/null
 		}
 	fi
 }

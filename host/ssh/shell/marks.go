@@ -12,6 +12,7 @@ import (
 // The kinds of marks, after the nonce.
 const (
 	markBegin = 'b'
+	markGroup = 'p' // followed by the script's process group
 	markExit  = 'x' // followed by the exit code
 	markEnd   = 'e'
 )
@@ -35,6 +36,7 @@ type collector struct {
 	data    []byte
 	noise   []byte
 	pending []byte
+	group   int // the script's process group; 0 while it is not known
 	begun   bool
 	ended   bool
 }
@@ -109,6 +111,13 @@ func (c *collector) mark(m string) error {
 		return nil
 	case m == string(markEnd) && c.begun:
 		c.ended = true
+		return nil
+	case len(m) > 1 && m[0] == markGroup && c.begun && c.group == 0:
+		group, err := strconv.ParseUint(m[1:], 10, 31)
+		if err != nil || group < 2 {
+			return fmt.Errorf("shell: the process group %q is none", m[1:])
+		}
+		c.group = int(group)
 		return nil
 	case len(m) > 1 && m[0] == markExit && c.begun && c.onExit != nil:
 		code, err := strconv.ParseUint(m[1:], 10, 8)

@@ -3,7 +3,9 @@ package shell
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
+	"time"
 )
 
 // MaxShells of a Pool: sshd gives a connection ten sessions by default, and locks
@@ -19,6 +21,7 @@ type Pool struct {
 	idle   []*Shell
 	all    map[*Shell]bool
 	closed bool
+	ending sync.WaitGroup // of scripts that were given up
 }
 
 // NewPool starts nothing.
@@ -39,9 +42,19 @@ func (p *Pool) Do(ctx context.Context, r Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	defer p.put(s)
-	return s.Do(ctx, r)
+	res, err := s.Do(ctx, r)
+	p.put(s)
+	return res, err
 }
+
+// end kills what a script that was given up has begun; it would go on to its limit.
+// The number is that of a group leader, or it has been given to something else.
+const end = `read -r stat 2>/dev/null </proc/$1/stat || exit 0
+set -- "$1" ${stat##*) }
+[ "$4" != "$1" ] || kill -KILL "-$1"`
+
+// endLimit is how long we try; the script's own limit stands.
+const endLimit = 5 * time.Second
 
 func (p *Pool) get(ctx context.Context) (*Shell, error) {
 	p.mu.Lock()
@@ -77,6 +90,13 @@ func (p *Pool) put(s *Shell) {
 	defer p.mu.Unlock()
 	if s.Broken() != nil || p.closed {
 		delete(p.all, s)
+		if s.left > 0 && !p.closed {
+			p.ending.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), endLimit)
+				defer cancel()
+				_, _ = p.Do(ctx, Request{Script: end, Args: []string{strconv.Itoa(s.left)}, Limit: endLimit})
+			})
+		}
 		return
 	}
 	p.idle = append(p.idle, s)
@@ -84,6 +104,7 @@ func (p *Pool) put(s *Shell) {
 
 // Close closes every shell; requests under way end with host.ErrUnreachable.
 func (p *Pool) Close() error {
+	defer p.ending.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true

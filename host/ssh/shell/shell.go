@@ -39,6 +39,7 @@ type Shell struct {
 	session link.Session
 	known   map[string]int // scripts that it was sent
 	used    bool           // it has answered once
+	left    int            // process group of a script that was given up; 0: none
 	ended   chan struct{}  // closed when the program has ended
 	code    int            // its exit code, after ended; -1 where the link went first
 
@@ -69,30 +70,19 @@ func Open(ctx context.Context, c Config) (*Shell, error) {
 		}
 		s.fail(fmt.Errorf("shell: it has ended (exit code %d)", s.code))
 	}()
-	// The text goes ahead of the first request; nobody needs to wait for it.
-	if err := write(ctx, session, []byte(text)); err != nil {
-		session.Close()
-		return nil, err
-	}
-	return s, nil
-}
-
-// write gives up with ctx, by closing the session.
-func write(ctx context.Context, session link.Session, p []byte) error {
-	done := make(chan error, 1)
+	// The text goes ahead of the first request, which also finds out why it may not
+	// have arrived. A link that takes nothing must not hold us.
+	written := make(chan struct{})
 	go func() {
-		_, err := session.Stdin().Write(p)
-		done <- err
+		defer close(written)
+		_, _ = session.Stdin().Write([]byte(text))
 	}()
 	select {
-	case err := <-done:
-		if err != nil {
-			return unreachable(fmt.Errorf("write to the shell: %w", err))
-		}
-		return nil
+	case <-written:
+		return s, nil
 	case <-ctx.Done():
 		session.Close()
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
@@ -184,6 +174,9 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 			s.fail(errors.New("shell: a process left behind holds the output"))
 			return fill(), nil
 		case <-ctx.Done():
+			stdout.mu.Lock()
+			s.left = stdout.group
+			stdout.mu.Unlock()
 			return Result{}, ctx.Err()
 		}
 	}

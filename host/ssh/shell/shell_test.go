@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -229,7 +231,11 @@ func TestStragglers(t *testing.T) {
 		res := do(t, p, shell.Request{Script: `setsid sh -c 'echo $$ >"$1"; exec sleep 1000' sh "$1.away" & until [ -s "$1.away" ]; do :; done; echo done; exit 5`,
 			Args: []string{file}, Foreign: true})
 		pid, _ := os.ReadFile(file + ".away")
-		defer exec.Command("kill", "-KILL", strings.TrimSpace(string(pid))).Run()
+		away, err := strconv.Atoi(strings.TrimSpace(string(pid)))
+		if err != nil || away < 2 {
+			t.Fatalf("process %q, %v", pid, err)
+		}
+		defer syscall.Kill(away, syscall.SIGKILL)
 		want(t, res, "done\n", "", 5)
 		want(t, do(t, p, shell.Request{Script: `echo next`, Foreign: true}), "next\n", "", 0)
 		if n := len(tr.Sessions()); n != 2 {
@@ -241,12 +247,12 @@ func TestStragglers(t *testing.T) {
 // TestCancelled: the caller is let go at once and the next request is served.
 func TestCancelled(t *testing.T) {
 	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
-		started := filepath.Join(t.TempDir(), "started")
-		for _, stdin := range []int{0, 10 << 20} {
+		for i, stdin := range []int{0, 10 << 20} {
+			started := filepath.Join(t.TempDir(), fmt.Sprint("started", i))
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan error, 1)
 			go func() {
-				_, err := p.Do(ctx, shell.Request{Script: `: >"$1"; sleep 1000`, Args: []string{started}, Limit: 3 * time.Second, Stdin: make([]byte, stdin)})
+				_, err := p.Do(ctx, shell.Request{Script: `echo $$ >"$1.part"; mv "$1.part" "$1"; sleep 1000`, Args: []string{started}, Limit: time.Hour, Stdin: make([]byte, stdin)})
 				done <- err
 			}()
 			waitFile(t, started)
@@ -259,7 +265,9 @@ func TestCancelled(t *testing.T) {
 				t.Errorf("let go after %s", took)
 			}
 			want(t, do(t, p, shell.Request{Script: `echo next`}), "next\n", "", 0)
-			os.Remove(started)
+			pid, err := os.ReadFile(started)
+			must(t, err)
+			wantGone(t, strings.TrimSpace(string(pid)))
 		}
 	})
 }

@@ -10,7 +10,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
+	"syscall"
 
 	"github.com/pkg/sftp"
 
@@ -26,6 +28,10 @@ type Transport struct {
 	Shell []string
 	// NoSFTP refuses the subsystem, as an sshd without one does.
 	NoSFTP bool
+	// DieWithUs kills all that the sessions run when this process is killed, for a
+	// test that wants to see a script killed. Over SSH a request that was sent runs
+	// on. Root only; without root nothing is killed.
+	DieWithUs bool
 
 	mu       sync.Mutex
 	sessions []*Session
@@ -68,7 +74,14 @@ func (t *Transport) start(ctx context.Context, argv ...string) (*Session, error)
 		}
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs[0], theirs[1], theirs[2]
-	err := cmd.Start()
+	var err error
+	if t.DieWithUs && os.Geteuid() == 0 {
+		// The init of a PID namespace, whose end is the end of everything in it.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+		err = startForever(cmd)
+	} else {
+		err = cmd.Start()
+	}
 	for _, f := range theirs {
 		f.Close()
 	}
@@ -91,6 +104,18 @@ func (t *Transport) start(ctx context.Context, argv ...string) (*Session, error)
 	defer t.mu.Unlock()
 	t.sessions = append(t.sessions, s)
 	return s, nil
+}
+
+// startForever starts cmd from a thread that ends with this process: the signal of
+// Pdeathsig comes at the end of the thread.
+func startForever(cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		started <- cmd.Start()
+		select {}
+	}()
+	return <-started
 }
 
 // Sessions are all that were started, the ended ones as well.

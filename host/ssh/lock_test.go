@@ -1,0 +1,160 @@
+package ssh_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/host/ssh"
+	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+)
+
+// TestLockSessionDies: the lock is lost at once when its process goes, and free.
+func TestLockSessionDies(t *testing.T) {
+	ctx := context.Background()
+	tr := &shtest.Transport{}
+	h := open(t, ssh.Config{Transport: tr})
+	closeHost(t, h)
+	p := t.TempDir() + "/lock"
+	l, err := h.Lock(ctx, p, []byte("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sessions := tr.Sessions()
+	sessions[len(sessions)-1].Process.Kill()
+	select {
+	case <-l.Lost():
+	case <-time.After(patience):
+		t.Fatal("the lock is not lost")
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	again, err := h.Lock(ctx, p, []byte("two"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(p + ".session"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the record of the session stays: %v", err)
+	}
+}
+
+// TestTakeover ends the session of another driver and nothing else.
+func TestTakeover(t *testing.T) {
+	ctx := context.Background()
+	one, two := open(t, ssh.Config{}), open(t, ssh.Config{})
+	closeHost(t, one)
+	closeHost(t, two)
+	p := t.TempDir() + "/lock"
+	if err := two.Takeover(ctx, p); err != nil {
+		t.Errorf("of no lock: %v", err)
+	}
+	l, err := one.Lock(ctx, p, []byte("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := two.Lock(ctx, p, []byte("two")); !errors.Is(err, host.ErrLocked) {
+		t.Fatalf("error %v", err)
+	}
+	if err := two.Takeover(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-l.Lost():
+	case <-time.After(patience):
+		t.Error("the former driver keeps its lock")
+	}
+	l2, err := two.Lock(ctx, p, []byte("two"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A record that names another process kills nobody.
+	victim := exec.Command("sleep", "1000")
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { victim.Process.Kill(); victim.Wait() }()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", victim.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	if err := os.WriteFile(p+".session", fmt.Appendf(nil, "%d %s\n", victim.Process.Pid, strings.Fields(rest)[19]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Takeover(ctx, p); err == nil {
+		t.Error("a lock was taken over from an unknown process")
+	}
+	if err := victim.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the victim: %v", err)
+	}
+	if err := l2.Close(); err != nil {
+		t.Error(err)
+	}
+	near, err := local.New(local.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l3, err := near.Lock(ctx, p, []byte("near"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l3.Close()
+	os.Remove(p + ".session")
+	if err := one.Takeover(ctx, p); err == nil {
+		t.Error("a lock of host/local was taken over")
+	}
+}
+
+// TestLockPaused: a driver whose beats do not arrive loses the lock on its own side
+// before the machine gives it away.
+func TestLockPaused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 15 s")
+	}
+	t.Parallel()
+	ctx := context.Background()
+	tr := &shtest.Transport{}
+	one, two := open(t, ssh.Config{Transport: tr}), open(t, ssh.Config{})
+	closeHost(t, one)
+	closeHost(t, two)
+	p := t.TempDir() + "/lock"
+	l, err := one.Lock(ctx, p, []byte("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sessions := tr.Sessions()
+	sessions[len(sessions)-1].Process.Signal(syscall.SIGSTOP) // no answers any more
+	began := time.Now()
+	select {
+	case <-l.Lost():
+	case <-time.After(patience):
+		t.Fatal("the lock is not lost")
+	}
+	if took := time.Since(began); took < 5*time.Second || took > 12*time.Second {
+		t.Errorf("lost after %s", took)
+	}
+	sessions[len(sessions)-1].Process.Signal(syscall.SIGCONT)
+	eventually(t, "the lock is free", func() bool {
+		l2, err := two.Lock(ctx, p, []byte("two"))
+		if err == nil {
+			err = l2.Close()
+		}
+		return err == nil
+	})
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,138 @@
+package ssh_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/ssh"
+	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+)
+
+// TestTreeShellKilled: the writer's shell is killed at random moments; ..data always
+// shows one whole version, and the next writer takes the rest away.
+func TestTreeShellKilled(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir() + "/volume"
+	version := func(n int) host.Tree {
+		w := host.Tree{}
+		for f := range 20 {
+			w[fmt.Sprintf("d%d/f", f)] = host.TreeFile{Data: []byte(strings.Repeat(fmt.Sprintln("version", n), 500)), Mode: 0o644}
+		}
+		return w
+	}
+	whole := func() {
+		t.Helper()
+		contents := map[string]bool{}
+		for f := range 20 {
+			got, err := os.ReadFile(fmt.Sprintf("%s/..data/d%d/f", dir, f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			contents[string(got)] = true
+		}
+		if len(contents) != 1 {
+			t.Fatalf("%d versions are mixed", len(contents))
+		}
+	}
+	survivor := open(t, ssh.Config{})
+	closeHost(t, survivor)
+	if err := survivor.WriteTree(ctx, dir, version(0)); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := survivor.WriteTree(ctx, dir, version(1)); err != nil {
+		t.Fatal(err)
+	}
+	usual := time.Since(began)
+	killed := 0
+	for n := range 30 {
+		tr := &shtest.Transport{}
+		h := open(t, ssh.Config{Transport: tr})
+		timer := time.AfterFunc(time.Duration(rand.Int64N(int64(usual))), func() {
+			// The loop's children lead groups of their own: the script, too, dies.
+			// Never by kill(1): procps 4.0.2 takes -KILL -12345 for everybody.
+			s := tr.Sessions()[0]
+			children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", s.Process.Pid, s.Process.Pid))
+			s.Process.Kill()
+			for _, field := range strings.Fields(string(children)) {
+				pid, err := strconv.Atoi(field)
+				if group, groupErr := syscall.Getpgid(pid); err == nil && groupErr == nil && pid > 1 && group == pid {
+					syscall.Kill(-pid, syscall.SIGKILL)
+				}
+			}
+		})
+		if err := h.WriteTree(ctx, dir, version(2+n)); err != nil {
+			if !errors.Is(err, host.ErrUnreachable) && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("error %v", err)
+			}
+			killed++
+		}
+		timer.Stop()
+		h.Close()
+		whole()
+	}
+	t.Logf("%d of 30 writers were killed", killed)
+	if err := survivor.WriteTree(ctx, dir, version(100)); err != nil {
+		t.Fatal(err)
+	}
+	whole()
+	left, err := filepath.Glob(dir + "/..2*")
+	if err != nil || len(left) != 1 {
+		t.Errorf("versions left: %v, %v", left, err)
+	}
+}
+
+// TestTreeBytes: all bytes in content and odd names.
+func TestTreeBytes(t *testing.T) {
+	ctx := context.Background()
+	h := open(t, ssh.Config{})
+	closeHost(t, h)
+	dir := t.TempDir()
+	all := make([]byte, 0, 70_000)
+	for i := range 70_000 {
+		all = append(all, byte(i*7))
+	}
+	tree := host.Tree{"-n": {Data: []byte("-n"), Mode: 0o640}, "a\nb/it's %s\\": {Data: all, Mode: 0o600}, "ü $(x) `y`": {Data: []byte("%d\\n'#end"), Mode: 0o644},
+		"#end": {Mode: 0o644}}
+	for range 2 {
+		if err := h.WriteTree(ctx, dir, tree); err != nil {
+			t.Fatal(err)
+		}
+		for p, f := range tree {
+			if got, err := os.ReadFile(filepath.Join(dir, p)); err != nil || !slices.Equal(got, f.Data) {
+				t.Errorf("%q: %d bytes, %v; want %d", p, len(got), err, len(f.Data))
+			}
+		}
+	}
+}
+
+// TestChownGroupKeepsSetuid, as the kubelet does.
+func TestChownGroupKeepsSetuid(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	h := open(t, ssh.Config{})
+	closeHost(t, h)
+	p := t.TempDir() + "/tool"
+	if err := errors.Join(os.WriteFile(p, nil, 0o755), os.Chmod(p, 0o755|fs.ModeSetuid)); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.ChownGroup(context.Background(), p, 4321, false); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(p); err != nil || st.Mode() != 0o775|fs.ModeSetuid {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+}
