@@ -83,6 +83,7 @@ func watchLink(ctx context.Context, m *machine, grace time.Duration, ready *read
 		state := m.link.State()
 		var over <-chan time.Time
 		if state.Up {
+			log.Info("The link to the machine is up", "address", m.address)
 			ready.link(true, false, "")
 			node.SetCondition(provider.Condition{Type: linkUp, Status: v1.ConditionTrue, Reason: "LinkUp", Message: "ssh: connected to " + m.address})
 			node.SetCondition(provider.Condition{Type: v1.NodeNetworkUnavailable, Status: v1.ConditionFalse, Reason: "LinkUp", Message: "the machine can be reached"})

@@ -33,6 +33,7 @@ func newLane(l *Link, name string) *lane {
 
 func (n *lane) run(ctx context.Context) {
 	defer n.shut()
+	// What it means is told by who watches State.
 	logger := klog.FromContext(ctx).WithValues("address", n.link.target.Address, "connection", n.name)
 	for ctx.Err() == nil {
 		if n == n.link.bulk && !n.wanted(ctx) {
@@ -48,13 +49,13 @@ func (n *lane) run(ctx context.Context) {
 		}
 		if err != nil {
 			if n.set(nil, err) {
-				logger.Error(err, "No SSH connection")
+				logger.V(2).Info("No SSH connection", "err", err)
 			}
 			continue
 		}
 		began := time.Now()
 		n.set(c, nil)
-		logger.Info("SSH connection is up")
+		logger.V(2).Info("SSH connection is up")
 		err = c.watch(ctx, func(ctx context.Context, call func(context.Context) error) error {
 			return n.link.hook.Do(ctx, "ssh/Keepalive", call)
 		}, func(rtt time.Duration) { n.rtt.Store(int64(rtt)) })
@@ -63,7 +64,7 @@ func (n *lane) run(ctx context.Context) {
 		}
 		n.link.lost(n, time.Since(began), err)
 		n.set(nil, err)
-		logger.Error(err, "SSH connection went down")
+		logger.V(2).Info("SSH connection went down", "err", err)
 	}
 }
 
