@@ -143,7 +143,7 @@ func TestBadSSH(t *testing.T) {
 		must(t, err)
 		file := dir + "/id_other"
 		must(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
-		refused(t, attempt(t, strings.Replace(good, h.SSH.Key, file, 1)), h.IP, "root", file)
+		refused(t, attempt(t, strings.Replace(good, h.SSH.Key, file, 1)), h.IP, "root", ssh.FingerprintSHA256(other), "authorized_keys")
 	})
 	t.Run("key that is not there", func(t *testing.T) {
 		refused(t, attempt(t, strings.Replace(good, h.SSH.Key, dir+"/none", 1)), dir+"/none")
