@@ -65,7 +65,13 @@ func openMachine(ctx context.Context, cfg *config.Host, hook host.Hook) (*machin
 	if err := awaitLink(ctx, l, target.Address); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	h, err := ssh.New(ctx, ssh.Config{Name: cfg.Name, Hook: m.hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory, Transport: l})
+	sudo, err := ssh.Rights(ctx, l, target.User, cfg.SocketPath())
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	h, err := ssh.New(ctx, ssh.Config{
+		Name: cfg.Name, Hook: m.hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory, Transport: l, Sudo: sudo,
+	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
