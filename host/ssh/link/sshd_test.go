@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -181,6 +182,9 @@ func TestSSHDGoes(t *testing.T) {
 		if _, err := fmt.Fscan(p.Stdout(), &sshd); err != nil || sshd < 2 {
 			t.Fatalf("the process of the connection is %d, %v", sshd, err)
 		}
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", sshd)); err != nil || !strings.HasPrefix(string(comm), "sshd") {
+			t.Fatalf("process %d is %q, %v", sshd, comm, err)
+		}
 		began := time.Now()
 		if err := syscall.Kill(sshd, signal); err != nil {
 			t.Fatal(err)
@@ -268,20 +272,7 @@ func TestSSHDLogins(t *testing.T) {
 	if err := keys.Add(agent.AddedKey{PrivateKey: m.key}); err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() { agent.ServeAgent(keys, c); c.Close() }()
-		}
-	}()
+	serveAgent(t, keys, socket)
 
 	// A key that only a certificate lets in.
 	certified := newKey(t)
@@ -345,6 +336,28 @@ Host *
 		})
 	}
 
+	t.Run("too many keys", func(t *testing.T) {
+		many := agent.NewKeyring()
+		for range 8 { // sshd looks at six
+			if err := many.Add(agent.AddedKey{PrivateKey: newKey(t)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		serveAgent(t, many, m.path("many.sock"))
+		l := run(t, m.url, endpoint.Options{Credentials: endpoint.Credentials{AgentSocket: m.path("many.sock")}, HostKeys: []string{m.hostKey(t, "rsa")}})
+		until := time.After(20 * time.Second)
+		for changed := l.Changed(); l.State().Err == nil; changed = l.Changed() {
+			select {
+			case <-changed:
+			case <-until:
+				t.Fatal("no attempt has ended")
+			}
+		}
+		var auth *endpoint.AuthError
+		if err := l.State().Err; !errors.As(err, &auth) || !strings.Contains(err.Error(), "Too many authentication failures") {
+			t.Errorf("got %v", err)
+		}
+	})
 	t.Run("scan", func(t *testing.T) {
 		found, err := endpoint.Scan(t.Context(), m.address, new(net.Dialer).DialContext)
 		if err != nil {
@@ -360,4 +373,23 @@ Host *
 			}
 		}
 	})
+}
+
+// serveAgent is ssh-agent.
+func serveAgent(t *testing.T, keys agent.Agent, socket string) {
+	t.Helper()
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { agent.ServeAgent(keys, c); c.Close() }()
+		}
+	}()
 }
