@@ -86,9 +86,11 @@ func (c *Client) Explain(err error) error {
 	if errors.As(err, &negotiation) && strings.Contains(negotiation.What, "host key") {
 		return &HostKeyError{Host: c.pins.host, Known: c.pins.known, Problem: "changed", Scan: c.pins.scan}
 	}
-	// The package has no kinds for these two. Both come after the host key.
+	// The package has no kinds for these. They come after the host key; 2 is what
+	// sshd says after too many keys, 14 that no other method is left.
 	text := err.Error()
-	if c.accepted && (strings.Contains(text, "unable to authenticate") || strings.Contains(text, "ssh: disconnect, reason")) {
+	if c.accepted && (strings.Contains(text, "unable to authenticate") || strings.Contains(text, "ssh: disconnect, reason 2:") ||
+		strings.Contains(text, "ssh: disconnect, reason 14:")) {
 		return &AuthError{fmt.Sprintf("%s refuses the login with %s: add one of them to its authorized_keys, or configure the key that is there (%s)",
 			c.target, strings.Join(c.ring.names(), ", "), strings.TrimPrefix(text, "ssh: handshake failed: "))}
 	}

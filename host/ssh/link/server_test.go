@@ -129,6 +129,7 @@ type lab struct {
 	opened  chan ssh.Channel
 	pipes   chan net.Conn // the far ends of /pipe
 	behind  *lab          // the machine that this one is a jump to
+	conns   chan *ssh.ServerConn
 
 	mu    sync.Mutex
 	wires []*wire     // near ends, in the order they were made
@@ -138,7 +139,7 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	b := &lab{hostKey: newKey(t), userKey: newKey(t), release: make(chan struct{}), opened: make(chan ssh.Channel, 10), pipes: make(chan net.Conn, 10)}
+	b := &lab{hostKey: newKey(t), userKey: newKey(t), release: make(chan struct{}), opened: make(chan ssh.Channel, 10), pipes: make(chan net.Conn, 10), conns: make(chan *ssh.ServerConn, 100)}
 	b.server = &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, k ssh.PublicKey) (*ssh.Permissions, error) {
 		if string(k.Marshal()) == string(signer(t, b.userKey).PublicKey().Marshal()) {
 			return nil, nil
@@ -218,9 +219,13 @@ func (b *lab) link(t *testing.T) *Link {
 // serve is sshd.
 func (b *lab) serve(raw net.Conn) {
 	defer raw.Close()
-	_, channels, requests, err := ssh.NewServerConn(raw, b.server)
+	conn, channels, requests, err := ssh.NewServerConn(raw, b.server)
 	if err != nil || b.brief.Load() {
 		return
+	}
+	select {
+	case b.conns <- conn:
+	default:
 	}
 	go func() {
 		for r := range requests {

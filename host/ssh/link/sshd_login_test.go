@@ -1,0 +1,149 @@
+package link
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+	"golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+)
+
+// TestSSHDLogins logs in by each kind of credential and pin.
+func TestSSHDLogins(t *testing.T) {
+	m := newMachine(t)
+	socket := m.path("agent.sock")
+	keys := agent.NewKeyring()
+	if err := keys.Add(agent.AddedKey{PrivateKey: m.key}); err != nil {
+		t.Fatal(err)
+	}
+	serveAgent(t, keys, socket)
+
+	// A key that only a certificate lets in.
+	certified := newKey(t)
+	cert := &ssh.Certificate{Key: signer(t, certified).PublicKey(), CertType: ssh.UserCert, KeyId: "test",
+		ValidPrincipals: []string{"root"}, ValidBefore: ssh.CertTimeInfinity,
+		Permissions: ssh.Permissions{Extensions: map[string]string{"permit-port-forwarding": ""}}}
+	if err := cert.SignCert(rand.Reader, m.ca); err != nil {
+		t.Fatal(err)
+	}
+	m.write(t, "certified", privateKey(t, certified))
+	m.write(t, "certified-cert.pub", ssh.MarshalAuthorizedKey(cert))
+
+	host, port, _ := net.SplitHostPort(m.address)
+	pub, _, _, _, err := ssh.ParseAuthorizedKey([]byte(m.hostKey(t, "ecdsa")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.write(t, "known_hosts", []byte(knownhosts.Line([]string{knownhosts.HashHostname(knownhosts.Normalize(m.address))}, pub)+"\n"))
+	m.write(t, "config", fmt.Appendf(nil, `
+Host far
+  HostName %s
+  Port %s
+  User root
+  IdentityFile %s
+  ProxyJump near
+Host near
+  HostName %s
+  Port %s
+  User root
+  IdentityFile %s
+Host *
+  UserKnownHostsFile %s
+`, host, port, m.path("key"), host, port, m.path("certified"), m.path("known_hosts")))
+
+	rsa, err := exec.Command("ssh-keygen", "-lf", m.path("host_rsa.pub")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := endpoint.Credentials{KeyFile: m.path("key")}
+	for name, c := range map[string]struct {
+		url string
+		o   endpoint.Options
+	}{
+		"key bytes":   {m.url, endpoint.Options{Credentials: endpoint.Credentials{Key: privateKey(t, m.key)}, HostKeys: []string{m.hostKey(t, "ed25519")}}},
+		"certificate": {m.url, endpoint.Options{Credentials: endpoint.Credentials{KeyFile: m.path("certified")}, KnownHosts: []string{m.path("known_hosts")}}},
+		"agent":       {m.url, endpoint.Options{Credentials: endpoint.Credentials{AgentSocket: socket}, HostKeys: []string{m.hostKey(t, "rsa")}}},
+		"fingerprint": {m.url, endpoint.Options{Credentials: key, HostKeys: []string{strings.Fields(string(rsa))[1]}}},
+		"jump":        {"ssh://far" + m.path("echo.sock"), endpoint.Options{ConfigFile: m.path("config"), Home: m.dir}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			l := run(t, c.url, c.o)
+			p, err := l.Start(ctx, "exit 3")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code, err := p.Wait(); code != 3 || err != nil {
+				t.Errorf("got %d, %v", code, err)
+			}
+		})
+	}
+
+	t.Run("too many keys", func(t *testing.T) {
+		many := agent.NewKeyring()
+		for range 8 { // sshd looks at six
+			if err := many.Add(agent.AddedKey{PrivateKey: newKey(t)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		serveAgent(t, many, m.path("many.sock"))
+		l := run(t, m.url, endpoint.Options{Credentials: endpoint.Credentials{AgentSocket: m.path("many.sock")}, HostKeys: []string{m.hostKey(t, "rsa")}})
+		until := time.After(20 * time.Second)
+		for changed := l.Changed(); l.State().Err == nil; changed = l.Changed() {
+			select {
+			case <-changed:
+			case <-until:
+				t.Fatal("no attempt has ended")
+			}
+		}
+		var auth *endpoint.AuthError
+		if err := l.State().Err; !errors.As(err, &auth) || !strings.Contains(err.Error(), "Too many authentication failures") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("scan", func(t *testing.T) {
+		found, err := endpoint.Scan(t.Context(), m.address, new(net.Dialer).DialContext)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, k := range found {
+			got = append(got, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k))))
+		}
+		for i, kind := range []string{"ed25519", "ecdsa", "rsa"} {
+			if len(got) != 3 || !strings.HasPrefix(m.hostKey(t, kind), got[i]) {
+				t.Errorf("scan found %q", got)
+			}
+		}
+	})
+}
+
+// serveAgent is ssh-agent.
+func serveAgent(t *testing.T, keys agent.Agent, socket string) {
+	t.Helper()
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { agent.ServeAgent(keys, c); c.Close() }()
+		}
+	}()
+}
