@@ -127,6 +127,8 @@ const (
 	// lateLink: a probe that runs out of time while the link answers as late as this
 	// says nothing of the container.
 	lateLink = 500 * time.Millisecond
+	// keepalive is how often a link that is idle is heard of.
+	keepalive = 3 * time.Second
 	// farDial is what opening a channel to a far machine may take beside a probe's
 	// own time.
 	farDial = 10 * time.Second
@@ -138,7 +140,7 @@ func (m *machine) late() bool {
 		return false
 	}
 	state := m.link.State()
-	return !state.Up || state.RTT > lateLink
+	return !state.Up || state.RTT > lateLink || time.Since(state.Heard) > keepalive+lateLink
 }
 
 func (m *machine) dialSlack() time.Duration {
