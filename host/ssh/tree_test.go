@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -135,4 +136,47 @@ func TestChownGroupKeepsSetuid(t *testing.T) {
 	if st, err := os.Stat(p); err != nil || st.Mode() != 0o775|fs.ModeSetuid {
 		t.Errorf("mode %v, %v", st.Mode(), err)
 	}
+}
+
+// TestReadTailSwapped: a pod swaps its file for a link to a secret, and back, as
+// fast as it can. Nobody reads the secret for it.
+func TestReadTailSwapped(t *testing.T) {
+	ctx := context.Background()
+	h := open(t, ssh.Config{})
+	closeHost(t, h)
+	d := t.TempDir()
+	if err := errors.Join(os.WriteFile(d+"/secret", []byte("secret"), 0o600), os.WriteFile(d+"/a", []byte("mine"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if n%2 == 0 {
+				os.Symlink("secret", d+"/next")
+			} else {
+				os.WriteFile(d+"/next", []byte("mine"), 0o644)
+			}
+			os.Rename(d+"/next", d+"/a")
+		}
+	})
+	read := 0
+	for range 300 {
+		got, err := h.ReadTail(ctx, d+"/a", 100)
+		if err != nil {
+			continue
+		}
+		read++
+		if s := string(got); s != "mine" && s != "" {
+			t.Errorf("read %q", s)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	t.Logf("%d of 300 reads found the file", read)
 }

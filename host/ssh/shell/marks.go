@@ -31,6 +31,9 @@ type collector struct {
 	max   int
 	// onExit is told the exit code, once.
 	onExit func(code int)
+	// grouped is closed when the script's process group is known; nil for a stream
+	// that does not tell it.
+	grouped chan struct{}
 
 	mu      sync.Mutex
 	data    []byte
@@ -118,6 +121,9 @@ func (c *collector) mark(m string) error {
 			return fmt.Errorf("shell: the process group %q is none", m[1:])
 		}
 		c.group = int(group)
+		if c.grouped != nil {
+			close(c.grouped)
+		}
 		return nil
 	case len(m) > 1 && m[0] == markExit && c.begun && c.onExit != nil:
 		code, err := strconv.ParseUint(m[1:], 10, 8)

@@ -90,8 +90,12 @@ func (p *Pool) put(s *Shell) {
 	defer p.mu.Unlock()
 	if s.Broken() != nil || p.closed {
 		delete(p.all, s)
-		if s.left > 0 && !p.closed {
+		if s.given != nil && !p.closed {
 			p.ending.Go(func() {
+				<-s.given
+				if s.left == 0 {
+					return
+				}
 				ctx, cancel := context.WithTimeout(context.Background(), endLimit)
 				defer cancel()
 				_, _ = p.Do(ctx, Request{Script: end, Args: []string{strconv.Itoa(s.left)}, Limit: endLimit})

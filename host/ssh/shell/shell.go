@@ -39,7 +39,8 @@ type Shell struct {
 	session link.Session
 	known   map[string]int // scripts that it was sent
 	used    bool           // it has answered once
-	left    int            // process group of a script that was given up; 0: none
+	given   chan struct{}  // where a script was given up: closed when left is known
+	left    int            // process group of that script; 0: not known
 	ended   chan struct{}  // closed when the program has ended
 	code    int            // its exit code, after ended; -1 where the link went first
 
@@ -125,16 +126,36 @@ func (s *Shell) Do(ctx context.Context, r Request) (Result, error) {
 	if err != nil {
 		s.fail(err)
 	}
-	if s.Broken() != nil {
+	if s.Broken() != nil && s.given == nil {
 		s.session.Close()
 	}
 	return res, err
 }
 
+// giveUp closes the session as soon as it is known which process group the script
+// has, or after a while; the caller has gone by then.
+func (s *Shell) giveUp(stdout *collector) {
+	s.given = make(chan struct{})
+	go func() {
+		defer close(s.given)
+		t := time.NewTimer(2 * straggler)
+		defer t.Stop()
+		select {
+		case <-stdout.grouped:
+		case <-s.ended:
+		case <-t.C:
+		}
+		stdout.mu.Lock()
+		s.left = stdout.group
+		stdout.mu.Unlock()
+		s.session.Close()
+	}()
+}
+
 func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 	nonce := newNonce()
 	exit := make(chan int, 1)
-	stdout := &collector{nonce: []byte(nonce), max: r.MaxStdout, onExit: func(code int) { exit <- code }}
+	stdout := &collector{nonce: []byte(nonce), max: r.MaxStdout, onExit: func(code int) { exit <- code }, grouped: make(chan struct{})}
 	stderr := &collector{nonce: []byte(nonce), max: r.MaxStderr}
 	streams := make(chan error, 2)
 	go func() { streams <- stdout.read(s.session.Stdout()) }()
@@ -174,9 +195,7 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 			s.fail(errors.New("shell: a process left behind holds the output"))
 			return fill(), nil
 		case <-ctx.Done():
-			stdout.mu.Lock()
-			s.left = stdout.group
-			stdout.mu.Unlock()
+			s.giveUp(stdout)
 			return Result{}, ctx.Err()
 		}
 	}
