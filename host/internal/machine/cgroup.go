@@ -78,7 +78,7 @@ func isController(option string) bool {
 	return false
 }
 
-// Setting is one file of a cgroup and its value.
+// Setting is one file of a cgroup, its base name, and its value.
 type Setting struct {
 	Controller string
 	File       string
@@ -130,6 +130,7 @@ func sortedSizes(m map[string]int64) []string {
 // PodControllers are handed down to the pods' cgroups where the machine has them.
 var PodControllers = []string{"cpu", "cpuset", "hugetlb", "io", "memory", "pids"}
 
+// SettingsV2 are the files of cgroup v2 and their values.
 func SettingsV2(r host.CgroupResources) []Setting {
 	var s []Setting
 	if r.CPUShares != 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 )
 
+// FirstOf is the first value that is not empty.
 func FirstOf(values ...string) string {
 	for _, v := range values {
 		if v != "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
+// Names in a directory that WriteTree keeps.
 const (
 	DataLink    = "..data"
 	DataLinkTmp = "..data_tmp"
@@ -62,6 +63,7 @@ func IsVersion(name string) bool {
 	return len(name) > 2 && strings.HasPrefix(name, "..") && name[2] >= '0' && name[2] <= '9' && !strings.Contains(name, "/")
 }
 
+// IsDirOf reports whether dir is a directory of the tree.
 func IsDirOf(tree host.Tree, dir string) bool {
 	for p := range tree {
 		if strings.HasPrefix(p, dir+"/") {
@@ -71,6 +73,7 @@ func IsDirOf(tree host.Tree, dir string) bool {
 	return false
 }
 
+// FirstElements are the names that are seen in the directory itself.
 func FirstElements(tree host.Tree) map[string]bool {
 	names := map[string]bool{}
 	for p := range tree {
@@ -80,6 +83,7 @@ func FirstElements(tree host.Tree) map[string]bool {
 	return names
 }
 
+// SortedPaths are the paths of all files.
 func SortedPaths(tree host.Tree) []string {
 	paths := make([]string, 0, len(tree))
 	for p := range tree {
