@@ -137,11 +137,13 @@ func namespace(t *testing.T) string {
 		}
 		_ = lab.Client.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{})
 	})
-	must(t, labtest.Until(t.Context(), 20*time.Second, "the default service account", func(ctx context.Context) error {
+	// After an outage of the API server the controller manager's watches may be in
+	// back-off for as long as this.
+	must(t, labtest.Until(t.Context(), 90*time.Second, "the default service account", func(ctx context.Context) error {
 		_, err := lab.Client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}))
-	must(t, labtest.Until(t.Context(), 20*time.Second, "the cluster's CA for pods", func(ctx context.Context) error {
+	must(t, labtest.Until(t.Context(), 90*time.Second, "the cluster's CA for pods", func(ctx context.Context) error {
 		_, err := lab.Client.CoreV1().ConfigMaps(ns.Name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	}))
