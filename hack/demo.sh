@@ -158,6 +158,6 @@ cat <<T
   kubectl set image deployment/web web=registry.lab/web:v2
   kubectl exec -it shell -- sh
   kill -9 $pid; kubectl get pods     ${dim}# Bowline is gone, the pods are not; make demo brings it back, and it adopts them${plain}
-  kubectl get node host2 -o yaml | grep -A6 LinkUp
+  kubectl get node host2 -o yaml | grep -B5 LinkUp
   make demo-down                     ${dim}# leaves nothing behind${plain}
 T
