@@ -27,11 +27,12 @@ done
 [ "$bytes" -eq 0 ] || dd bs="$bytes" count=1 iflag=fullblock 2>/dev/null >&9
 [ "$(wc -c <"$path")" -eq "$bytes" ] || fail "the holder was cut off"
 # began PID: sets $began, by which a process is told from a later one of its number,
-# and $parent.
+# and $parent; 0 for one that has ended.
 began() {
 	began=0 parent=0
 	read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
 	set -- ${stat##*) }
+	[ "$1" != Z ] || return 0
 	parent=$2
 	shift 19
 	began=$1
@@ -41,7 +42,8 @@ began() {
 read -r stat </proc/self/stat
 self=${stat%% *}
 
-# The sshd that carries this connection: the nearest one above us.
+# The sshd that carries this connection: the one above us, with nothing but shells
+# and sudo between.
 sshd=0 since=0 pid=$self
 while [ "$pid" -gt 1 ]; do
 	began "$pid"
@@ -51,6 +53,8 @@ while [ "$pid" -gt 1 ]; do
 		sshd=$pid since=$began
 		break
 		;;
+	sh | *ash | *csh | ksh* | zsh | fish | busybox | sudo | su) ;;
+	*) break ;;
 	esac
 	pid=$parent
 done
