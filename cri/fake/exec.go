@@ -139,6 +139,15 @@ func (s *streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out
 	}
 	stop := drainResize(ctx, resize)
 	defer stop()
+	me := &client{gone: make(chan struct{})}
+	if out != nil {
+		me.stdout = out
+	}
+	if errs != nil {
+		me.stderr = errs
+	}
+	defer c.out.add(me)()
+	// After the output is listened to: what is typed may be answered at once.
 	if in != nil && c.stdin != nil {
 		r.wg.Add(1)
 		go func() {
@@ -149,14 +158,6 @@ func (s *streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out
 			}
 		}()
 	}
-	me := &client{gone: make(chan struct{})}
-	if out != nil {
-		me.stdout = out
-	}
-	if errs != nil {
-		me.stderr = errs
-	}
-	defer c.out.add(me)()
 	select {
 	case <-me.gone:
 		return nil
