@@ -58,10 +58,10 @@ func (u usage) free() int {
 
 // judgeDisk: what is for example "below /var/lib/kubelet"; inodes nil if not known.
 func judgeDisk(what string, space usage, inodes *usage, mend string) Line {
-	found := fmt.Sprintf("%s (on %s): %d %% free, %s of %s", what, space.mount, space.free(), kibibytes(space.avail), kibibytes(space.size))
+	found := fmt.Sprintf("%s (on %s): free are %d %% (%s of %s)", what, space.mount, space.free(), kibibytes(space.avail), kibibytes(space.size))
 	worst := space.free()
 	if inodes != nil && inodes.size > 0 {
-		found += fmt.Sprintf("; %d %% of the inodes", inodes.free())
+		found += fmt.Sprintf(" and %d %% of the inodes", inodes.free())
 		worst = min(worst, inodes.free())
 	}
 	switch {

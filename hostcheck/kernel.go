@@ -11,6 +11,9 @@ import (
 const maxOffset = 2 * time.Second
 
 func judgeClock(offset, uncertainty time.Duration) Line {
+	if offset.Abs() < uncertainty {
+		offset = 0
+	}
 	found := fmt.Sprintf("%s, within %s", ahead(offset), uncertainty.Round(100*time.Microsecond))
 	if offset.Abs()-uncertainty > maxOffset {
 		return Line{Warning, Clock, found, "have both machines keep time:\ntimedatectl set-ntp true"}
