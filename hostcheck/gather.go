@@ -24,9 +24,10 @@ type examination struct {
 	report *Report
 	gone   error // why the machine answers no more
 
-	machine Machine // nil where it has not the tools
-	rights  *rights // nil if not known
-	runtime *cri.Client
+	machine Machine     // nil where it has not the tools
+	rights  *rights     // nil if not known
+	runtime *cri.Client // nil where none answers
+	config  string      // that it shows; JSON of containerd
 }
 
 // all gathers in the order that things depend on each other; the report sorts.
@@ -41,6 +42,7 @@ func (e *examination) all(ctx context.Context) {
 		e.runtimeAnswers(ctx)
 	}
 	if e.machine != nil {
+		e.cgroups(ctx)
 		e.clock(ctx)
 		e.disks(ctx)
 		e.kernel(ctx)
@@ -76,7 +78,7 @@ func (e *examination) tools(ctx context.Context) {
 		e.add(Line{Failure, Tools, err.Error(), "on Debian or Ubuntu:\napt-get install coreutils findutils grep sed util-linux"})
 		return
 	}
-	e.add(ok(Tools, "a shell, coreutils, findutils and util-linux, or busybox, as far as they are used"))
+	e.add(ok(Tools, "a shell, and every tool that is used on the machine"))
 }
 
 // run is the output of a command; an exit code is an error.
@@ -183,9 +185,7 @@ func (e *examination) runtimeAnswers(ctx context.Context) {
 	}
 	e.add(judgeRuntime(version, status.GetStatus()))
 	e.add(judgeNetwork(status.GetStatus(), e.cni(ctx, status)))
-	if e.machine != nil {
-		e.cgroups(ctx, status.GetInfo()["config"])
-	}
+	e.config = status.GetInfo()["config"]
 }
 
 // cni looks for what is missing, where the network is not ready.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -17,7 +18,7 @@ import (
 // judgeHop are the lines of one machine on the way, up to its failure.
 func judgeHop(name string, t *endpoint.Target, a hop) []Line {
 	if !a.dialed {
-		return []Line{{Failure, Reachability, name + ": " + a.err.Error(), dialMend(a.err)}}
+		return []Line{{Failure, Reachability, name + " does not answer: " + undialed(a.err), dialMend(a.err)}}
 	}
 	var key *endpoint.HostKeyError
 	var refused *endpoint.AuthError
@@ -54,6 +55,19 @@ func judgeHostKey(name string, e *endpoint.HostKeyError) Line {
 			compare + "and only if it is the machine's, pin a line that this prints:\n" + e.Scan}
 	}
 	return Line{Failure, HostKey, e.Error(), e.Scan}
+}
+
+// undialed is what a dial says without the address, which the line begins with.
+func undialed(err error) string {
+	var op *net.OpError
+	var call *os.SyscallError
+	switch {
+	case errors.As(err, &call):
+		return call.Err.Error()
+	case errors.As(err, &op) && op.Err != nil:
+		return op.Err.Error()
+	}
+	return err.Error()
 }
 
 func dialMend(err error) string {

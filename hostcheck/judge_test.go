@@ -111,7 +111,7 @@ func TestJudgeRuntime(t *testing.T) {
 	none := fmt.Errorf("the runtime does not serve CRI v1: %w", cri.ErrNoCRI)
 	docker := "# see\n#disabled_plugins = []\ndisabled_plugins = [\"cri\"]\n"
 	expect(t, "docker", judgeNoRuntime(none, []byte(docker)), Failure, "Docker", "disabled_plugins = []", "systemctl restart containerd")
-	expect(t, "no file", judgeNoRuntime(none, nil), Failure, "containerd config default")
+	expect(t, "no file", judgeNoRuntime(none, nil), Failure, "containerd config dump | grep")
 	expect(t, "silent", judgeNoRuntime(errors.New("no answer"), []byte(docker)), Failure, "no answer", "journalctl")
 	for config, want := range map[string]string{
 		"disabled_plugins = [\n  'io.containerd.grpc.v1.cri',\n  \"aufs\"\n]": `disabled_plugins = ["aufs"]`,
@@ -162,6 +162,7 @@ func TestJudgeKernel(t *testing.T) {
 	expect(t, "v2", judgeCgroups(2, all, "systemd", true), OK, "version 2", "systemd")
 	expect(t, "too old to tell", judgeCgroups(2, all, "systemd", false), Warning, "cgroupDriver: systemd")
 	expect(t, "v1", judgeCgroups(1, all, "cgroupfs", false), OK)
+	expect(t, "no runtime", judgeCgroups(2, all, "", false), OK, "controllers")
 	expect(t, "none", judgeCgroups(0, nil, "cgroupfs", true), Failure)
 	expect(t, "no memory", judgeCgroups(2, []string{"cpu", "pids"}, "cgroupfs", true), Failure, "cgroup_enable=memory")
 	expect(t, "nothing", judgeCgroups(1, nil, "cgroupfs", true), Failure, "cpu, memory, pids")

@@ -18,6 +18,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/crypto/ssh"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
@@ -176,6 +178,14 @@ func halfWrong(t *testing.T) *fakeWay {
 	return w
 }
 
+// docker is a machine as Docker's package leaves it.
+func docker(t *testing.T) *fakeWay {
+	w := allWell(t)
+	w.machine.files[containerdConfig] = "disabled_plugins = [\"cri\"]\n#root = \"/var/lib/containerd\"\n"
+	w.runtime.Inject("Version", fake.Fault{Before: status.Error(codes.Unimplemented, "unknown service"), Times: -1})
+	return w
+}
+
 func TestRun(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -183,6 +193,7 @@ func TestRun(t *testing.T) {
 	}{
 		{"well", allWell(t)},
 		{"half-wrong", halfWrong(t)},
+		{"docker", docker(t)},
 		{"unreachable", &fakeWay{hop: hop{err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

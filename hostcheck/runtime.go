@@ -24,9 +24,9 @@ func judgeNoRuntime(err error, config []byte) Line {
 	}
 	mend := "see that the socket is the container runtime's, and what that logs:\njournalctl -u containerd"
 	if errors.Is(err, cri.ErrNoCRI) {
-		mend = "if it is containerd:\ncontainerd config default >" + containerdConfig + "\nsystemctl restart containerd"
+		mend = "see what containerd disables, and enable its CRI plugin:\ncontainerd config dump | grep -A3 disabled_plugins\nsystemctl restart containerd"
 	}
-	return Line{Failure, Runtime, err.Error(), mend}
+	return Line{Failure, Runtime, strings.TrimSuffix(err.Error(), ": "+cri.ErrNoCRI.Error()), mend}
 }
 
 var (
@@ -44,7 +44,7 @@ func withoutCRI(config []byte) (line string, disabled bool) {
 	var rest []string
 	for _, p := range quoted.FindAllString(string(m[1]), -1) {
 		switch strings.Trim(p, `"'`) {
-		case "cri", "io.containerd.grpc.v1.cri":
+		case "cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images":
 			disabled = true
 		default:
 			rest = append(rest, p)
@@ -97,7 +97,7 @@ func parseVersion(s string) (major, minor int, known bool) {
 var systemdInConfig = regexp.MustCompile(`"[sS]ystemdCgroup"\s*:\s*true`)
 
 // judgeCgroups: which version, who manages them, and the controllers that limits need.
-// reported tells that the driver is the runtime's own word, and not what its
+// driver is empty without a runtime; reported tells that it is the runtime's own word, and not what its
 // configuration looks like.
 func judgeCgroups(version int, controllers []string, driver string, reported bool) Line {
 	if version == 0 {
@@ -119,6 +119,9 @@ func judgeCgroups(version int, controllers []string, driver string, reported boo
 	if driver == "systemd" && !reported {
 		return Line{Warning, Cgroups, fmt.Sprintf("version %d; the runtime is set to the driver systemd and is too old to tell that to a node", version),
 			"in the node's configuration write\ncgroupDriver: systemd"}
+	}
+	if driver == "" {
+		return ok(Cgroups, "version %d, controllers cpu, memory, pids; the driver is the runtime's to tell", version)
 	}
 	return ok(Cgroups, "version %d, driver %s, controllers cpu, memory, pids", version, driver)
 }

@@ -22,7 +22,7 @@ func (e *examination) facts(ctx context.Context) (f host.Facts, err error) {
 	return f, err
 }
 
-func (e *examination) cgroups(ctx context.Context, config string) {
+func (e *examination) cgroups(ctx context.Context) {
 	facts, err := e.facts(ctx)
 	if err != nil {
 		e.add(unknown(Cgroups, err))
@@ -37,21 +37,27 @@ func (e *examination) cgroups(ctx context.Context, config string) {
 		e.add(unknown(Cgroups, err))
 		return
 	}
-	driver, reported := "cgroupfs", false
-	_ = e.ask(ctx, func(ctx context.Context) error {
-		reply, err := e.runtime.RuntimeConfig(ctx)
-		switch {
-		case err == nil:
-			reported = true
-			if reply.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
-				driver = "systemd"
-			}
-		case systemdInConfig.MatchString(config):
-			driver = "systemd"
-		}
-		return err // a runtime too old to tell
-	})
+	driver, reported := e.cgroupDriver(ctx)
 	e.add(judgeCgroups(facts.CgroupVersion, parseControllers(facts.CgroupVersion, string(data)), driver, reported))
+}
+
+// cgroupDriver is what the runtime reports, or what its configuration looks like.
+func (e *examination) cgroupDriver(ctx context.Context) (driver string, reported bool) {
+	if e.runtime == nil {
+		return "", false
+	}
+	var reply *runtimeapi.RuntimeConfigResponse
+	err := e.ask(ctx, func(ctx context.Context) (err error) {
+		reply, err = e.runtime.RuntimeConfig(ctx)
+		return err
+	})
+	switch {
+	case err == nil && reply.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:
+		return "systemd", true
+	case err != nil && systemdInConfig.MatchString(e.config): // too old to tell
+		return "systemd", false
+	}
+	return "cgroupfs", err == nil
 }
 
 func (e *examination) clock(ctx context.Context) {
