@@ -61,7 +61,10 @@ func judgeHostKey(name string, e *endpoint.HostKeyError) Line {
 func undialed(err error) string {
 	var op *net.OpError
 	var call *os.SyscallError
+	var refused *ssh.OpenChannelError
 	switch {
+	case errors.As(err, &refused) && refused.Message != "":
+		return "its jump says: " + refused.Message
 	case errors.As(err, &call):
 		return call.Err.Error()
 	case errors.As(err, &op) && op.Err != nil:
@@ -81,6 +84,8 @@ func dialMend(err error) string {
 		return "start sshd there, or name its port (ssh://user@host:PORT/…):\nsystemctl enable --now ssh"
 	case errors.As(err, &refused) && refused.Reason == ssh.Prohibited:
 		return "let the jump forward, in its /etc/ssh/sshd_config:\nAllowTcpForwarding yes"
+	case errors.As(err, &refused):
+		return "see that the machine is up, and that its sshd can be reached from the jump"
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		return "see that the machine is up, and that no firewall drops what goes to this port"
 	}

@@ -286,6 +286,7 @@ func TestJudgeHop(t *testing.T) {
 		{"refused", hop{err: syscall.ECONNREFUSED}, Failure, Reachability, []string{"systemctl enable --now ssh"}},
 		{"silent", hop{err: context.DeadlineExceeded}, Failure, Reachability, []string{"firewall"}},
 		{"jump forbids", hop{err: &ssh.OpenChannelError{Reason: ssh.Prohibited}}, Failure, Reachability, []string{"AllowTcpForwarding yes"}},
+		{"not from the jump", hop{err: &ssh.OpenChannelError{Reason: ssh.ConnectionFailed, Message: "Connection refused"}}, Failure, Reachability, []string{"its jump says: Connection refused"}},
 		{"no SSH", hop{dialed: true, err: errors.New("EOF")}, Failure, Reachability, []string{"EOF"}},
 		{"unknown key", hop{dialed: true, err: unknownKey}, Failure, HostKey, []string{"bowline host scan 10.0.0.7", "--host-key"}},
 		{"changed key", hop{dialed: true, err: changed}, Failure, HostKey, []string{"has changed", "SHA256:y", "bowline host scan 10.0.0.7"}},

@@ -1,6 +1,9 @@
 package hostcheck
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Level is how a line is meant.
 type Level string
@@ -56,23 +59,17 @@ var (
 
 func (r *Report) add(lines ...Line) { r.Lines = append(r.Lines, lines...) }
 
-// finish puts the lines in order and says what has none.
+// finish puts the lines in order and says what has none. Those of the way there stay
+// as they came, which is one machine after the other.
 func (r *Report) finish(subjects []string) {
-	lines := make([]Line, 0, len(r.Lines))
-	r.Fit, r.NotLookedAt = true, nil
+	rank := func(l Line) int { return max(slices.Index(subjects, l.Subject), slices.Index(subjects, Login)) }
+	slices.SortStableFunc(r.Lines, func(a, b Line) int { return rank(a) - rank(b) })
+	r.Fit = r.count(Failure) == 0
 	for _, s := range subjects {
-		seen := false
-		for _, l := range r.Lines {
-			if l.Subject == s {
-				lines, seen = append(lines, l), true
-				r.Fit = r.Fit && l.Level != Failure
-			}
-		}
-		if !seen {
+		if !slices.ContainsFunc(r.Lines, func(l Line) bool { return l.Subject == s }) {
 			r.NotLookedAt = append(r.NotLookedAt, s)
 		}
 	}
-	r.Lines = lines
 }
 
 func (r *Report) count(level Level) int {

@@ -220,7 +220,12 @@ func TestSSHD(t *testing.T) {
 		}
 		r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{Credentials: login, KnownHosts: []string{known}, ProxyJump: "root@localhost:" + port}))
 		expect(t, Runtime, line(t, r, Runtime), OK)
-		if got := r.Lines[0]; !strings.HasPrefix(got.Found, "jump localhost:"+port) {
+		var order []string
+		for _, l := range r.Lines[:7] {
+			order = append(order, l.Subject)
+		}
+		if !strings.HasPrefix(r.Lines[0].Found, "jump localhost:"+port) ||
+			strings.Join(order, " ") != "reachability host key login reachability host key login rights" {
 			t.Errorf("got\n%s", r.Text(false))
 		}
 	})

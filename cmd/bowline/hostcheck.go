@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path"
 	"strings"
@@ -47,8 +48,7 @@ The status is 0 when there is no failure, and 1 otherwise.`,
 				return err
 			}
 			cfg.RootDir = rootDir
-			klog.LogToStderr(false) // what gRPC and the link log is in the report
-			klog.SetOutput(io.Discard)
+			klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what the link would log is in the report
 			report := hostcheck.Run(c.Context(), *cfg)
 			if err := printReport(c.OutOrStdout(), report, output); err != nil {
 				return err
