@@ -30,6 +30,7 @@ type drivers struct {
 	file      []byte            // the owner file; nil if there is none
 	filePath  string
 	sandboxes []owner.Sandbox
+	blind     bool // it was not looked at as root: what was not seen may be there
 }
 
 // scriptDrivers prints "kubelet PID" and, for each lock of "$@" that is held, "held
@@ -128,6 +129,8 @@ func judgeDrivers(d drivers, locks []string) []Line {
 	}
 	switch {
 	case len(lines) > 0:
+	case d.blind:
+		lines = append(lines, Line{Warning, Driver, "who holds the machine can be seen by root only", "mend the rights, and check again"})
 	case e.File != nil:
 		lines = append(lines, Line{Warning, Driver,
 			fmt.Sprintf("nobody drives it now; it is %s (owner file %s), which has %s here", e.File.Identity, d.filePath, plural(decision.Ours, "pod")),

@@ -67,7 +67,7 @@ func (w *farWay) walk(ctx context.Context, r *Report) bool {
 	dial := dialer(new(net.Dialer).DialContext)
 	for i := range w.target.Jumps {
 		jump := &w.target.Jumps[i]
-		client := login(ctx, r, jump, dial, "jump "+jump.Address)
+		client := login(ctx, r, jump, dial, jumpName+jump.Address)
 		if client == nil {
 			return false
 		}

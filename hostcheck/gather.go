@@ -26,6 +26,7 @@ type examination struct {
 
 	machine Machine     // nil where it has not the tools
 	rights  *rights     // nil if not known
+	root    bool        // machine is asked as root
 	runtime *cri.Client // nil where none answers
 	config  string      // that it shows; JSON of containerd
 }
@@ -74,11 +75,14 @@ func (e *examination) tools(ctx context.Context) {
 		}
 		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil && e.near:
+		e.add(Line{Failure, Cgroups, err.Error(), "see that /proc and /sys/fs/cgroup are mounted"})
+	case err != nil:
 		e.add(Line{Failure, Tools, err.Error(), "on Debian or Ubuntu:\napt-get install coreutils findutils grep sed util-linux"})
-		return
+	case !e.near: // which needs none
+		e.add(ok(Tools, "a shell, and every tool that is used on the machine"))
 	}
-	e.add(ok(Tools, "a shell, and every tool that is used on the machine"))
 }
 
 // run is the output of a command; an exit code is an error.
@@ -124,7 +128,8 @@ func (e *examination) mayDo(ctx context.Context) {
 	}
 	r.near, e.rights = e.near, &r
 	e.add(judgeRights(r))
-	if r.uid == 0 || !r.sudo || e.near {
+	e.root = r.uid == 0
+	if e.root || !r.sudo || e.near {
 		return
 	}
 	// As root there is more to be seen.
@@ -132,7 +137,7 @@ func (e *examination) mayDo(ctx context.Context) {
 		m, err := e.way.open(ctx, true)
 		if err == nil {
 			_ = e.machine.Close()
-			e.machine = m
+			e.machine, e.root = m, true
 		}
 		return err
 	})

@@ -15,6 +15,9 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
+// jumpName begins the name of a machine that is only passed through.
+const jumpName = "jump "
+
 // judgeHop are the lines of one machine on the way, up to its failure.
 func judgeHop(name string, t *endpoint.Target, a hop) []Line {
 	if !a.dialed {
@@ -46,13 +49,16 @@ func judgeHostKey(name string, e *endpoint.HostKeyError) Line {
 		presents = name + " presents no key of a pinned type"
 	}
 	compare := "compare it with the machine's own, on its console:\nssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n"
+	pin := "pin (--host-key, ssh.hostKeys) a line that this prints:\n"
+	if strings.HasPrefix(name, jumpName) { // --host-key is of the machine alone
+		pin = "write into a known_hosts file (--known-hosts, ssh.knownHosts) the jump's name and a line that this prints:\n"
+	}
 	switch e.Problem {
 	case "unknown":
-		return Line{Failure, HostKey, presents + ", and none is pinned",
-			compare + "then pin (--host-key, ssh.hostKeys) a line that this prints:\n" + e.Scan}
+		return Line{Failure, HostKey, presents + ", and none is pinned", compare + "then " + pin + e.Scan}
 	case "changed":
 		return Line{Failure, HostKey, presents + ", and pinned is " + strings.Join(e.Known, ", ") + ": the key has changed, as the machine was installed anew or someone is in between",
-			compare + "and only if it is the machine's, pin a line that this prints:\n" + e.Scan}
+			compare + "and only if it is the machine's, " + pin + e.Scan}
 	}
 	return Line{Failure, HostKey, e.Error(), e.Scan}
 }

@@ -239,6 +239,8 @@ func TestJudgeDrivers(t *testing.T) {
 		words []string
 	}{
 		{"nobody", drivers{}, OK, nil},
+		{"not as root", drivers{blind: true}, Warning, []string{"root only"}},
+		{"not as root, and seen", drivers{blind: true, kubelet: 7}, Failure, []string{"pid 7"}},
 		{"records", drivers{sandboxes: []owner.Sandbox{{ID: "1"}}}, OK, []string{"1 sandbox record"}},
 		{"kubelet's pods", drivers{sandboxes: kubelets}, Failure, []string{"ns/p", "drain"}},
 		{"kubelet", drivers{kubelet: 7}, Failure, []string{"pid 7", "systemctl disable --now kubelet"}},
@@ -298,6 +300,15 @@ func TestJudgeHop(t *testing.T) {
 		if got.Subject != c.subject {
 			t.Errorf("%s: the subject is %s", c.name, got.Subject)
 		}
+	}
+}
+
+func TestJudgeHostKeyOfJump(t *testing.T) {
+	e := &endpoint.HostKeyError{Problem: "unknown", Type: "ssh-ed25519", Fingerprint: "SHA256:x", Scan: "bowline host scan 10.0.0.1"}
+	got := judgeHostKey(jumpName+"10.0.0.1:22", e)
+	expect(t, "jump", got, Failure, "--known-hosts", "bowline host scan 10.0.0.1")
+	if strings.Contains(got.Mend, "--host-key") {
+		t.Errorf("a flag that jumps do not hear: %q", got.Mend)
 	}
 }
 

@@ -75,7 +75,7 @@ func judgeRights(r rights) Line {
 const scriptID = `id -un 2>/dev/null || id -u
 id -u
 id -Gn 2>/dev/null || id -G
-if sudo -n true </dev/null >/dev/null 2>&1; then echo sudo; else echo; fi
+if [ "$(id -u)" != 0 ] && sudo -n true </dev/null >/dev/null 2>&1; then echo sudo; else echo; fi
 stat -L -c '%U %G %a' "$1" 2>/dev/null || true`
 
 // parseID reads the output of scriptID: user, uid, groups, "sudo" or nothing; then

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -55,6 +56,11 @@ func TestNear(t *testing.T) {
 	r := Run(t.Context(), cfg)
 	if len(r.NotLookedAt) > 0 {
 		t.Errorf("not looked at: %v", r.NotLookedAt)
+	}
+	for _, l := range r.Lines {
+		if !slices.Contains(nearSubjects, l.Subject) {
+			t.Errorf("of this machine: %+v", l)
+		}
 	}
 	for _, subject := range []string{Socket, Runtime, Network} {
 		expect(t, subject, line(t, r, subject), OK)

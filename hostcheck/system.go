@@ -151,7 +151,7 @@ func (e *examination) kernel(ctx context.Context) {
 
 func (e *examination) drivers(ctx context.Context) {
 	locks := lockPaths(e.RootDir, e.Socket)
-	d := drivers{filePath: ownerFile(e.RootDir), holders: map[string][]byte{}}
+	d := drivers{blind: !e.root, filePath: ownerFile(e.RootDir), holders: map[string][]byte{}}
 	out, err := e.run(ctx, append([]string{"sh", "-c", scriptDrivers, "sh"}, locks...)...)
 	if err != nil {
 		e.add(unknown(Driver, err))

@@ -50,6 +50,9 @@ The status is 0 when there is no failure, and 1 otherwise.`,
 			cfg.RootDir = rootDir
 			klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what the link would log is in the report
 			report := hostcheck.Run(c.Context(), *cfg)
+			if c.Context().Err() != nil {
+				return errors.New("interrupted")
+			}
 			if err := printReport(c.OutOrStdout(), report, output); err != nil {
 				return err
 			}
