@@ -45,7 +45,7 @@ func (w *farWay) come(ctx context.Context, r *Report) bool {
 		defer close(w.ended)
 		_ = l.Run(context.WithoutCancel(ctx)) // until close
 	}()
-	ctx, cancel := context.WithTimeout(ctx, linkTime)
+	soon, cancel := context.WithTimeout(ctx, linkTime)
 	defer cancel()
 	for {
 		changed := l.Changed()
@@ -54,7 +54,7 @@ func (w *farWay) come(ctx context.Context, r *Report) bool {
 		}
 		select {
 		case <-changed:
-		case <-ctx.Done():
+		case <-soon.Done():
 			r.add(Line{Failure, Login, fmt.Sprintf("a first connection to %s was made, and a second not: %v", w.target.Address, l.State().Err),
 				"see what sshd logs there (MaxStartups, MaxSessions):\njournalctl -u ssh"})
 			return false
