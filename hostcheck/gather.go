@@ -189,15 +189,14 @@ func (e *examination) runtimeAnswers(ctx context.Context) {
 		return
 	}
 	e.add(judgeRuntime(version, status.GetStatus()))
-	e.add(judgeNetwork(status.GetStatus(), e.cni(ctx, status)))
 	e.config = status.GetInfo()["config"]
+	e.add(judgeNetwork(status.GetStatus(), e.cni(ctx)))
 }
 
-// cni looks for what is missing, where the network is not ready.
-func (e *examination) cni(ctx context.Context, status *runtimeapi.StatusResponse) cni {
-	var c cni
-	c.confDir, c.binDir = cniDirs(status.GetInfo()["config"])
-	if e.machine == nil || condition(status.GetStatus(), runtimeapi.NetworkReady).GetStatus() {
+// cni looks for what the network is configured by, and for what that calls.
+func (e *examination) cni(ctx context.Context) cni {
+	c := parseCNI(e.config)
+	if e.machine == nil {
 		return c
 	}
 	list := func(dir string) (names []string) {
@@ -215,7 +214,9 @@ func (e *examination) cni(ctx context.Context, status *runtimeapi.StatusResponse
 			c.configs = append(c.configs, name)
 		}
 	}
-	c.bins = list(c.binDir)
+	for _, dir := range c.binDirs {
+		c.bins = append(c.bins, list(dir)...)
+	}
 	if len(c.configs) > 0 {
 		if data, err := e.read(ctx, path.Join(c.confDir, c.configs[0])); err == nil {
 			c.plugins, _ = parsePlugins(data) // what cannot be parsed is the runtime's to tell

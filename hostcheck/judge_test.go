@@ -129,13 +129,17 @@ func TestJudgeNetwork(t *testing.T) {
 	status := func(ready bool) *runtimeapi.RuntimeStatus {
 		return &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.NetworkReady, Status: ready, Reason: "NotReady"}}}
 	}
-	dirs := cni{confDir: "/c", binDir: "/b"}
+	dirs := cni{confDir: "/c", binDirs: []string{"/b"}}
 	expect(t, "ready", judgeNetwork(status(true), dirs), OK)
 	expect(t, "silent", judgeNetwork(nil, dirs), Warning)
 	expect(t, "empty", judgeNetwork(status(false), dirs), Failure, "NotReady", "*.conflist in /c")
 	dirs.configs, dirs.plugins = []string{"1.conflist"}, []string{"bridge", "portmap"}
 	expect(t, "none of two", judgeNetwork(status(false), dirs), Failure, "1.conflist", "/b", "bridge, portmap")
+	expect(t, "called ready, by a guess", judgeNetwork(status(true), dirs), OK)
+	dirs.told = true
+	expect(t, "called ready", judgeNetwork(status(true), dirs), Failure, "will fail", "/b", "bridge, portmap")
 	dirs.bins = []string{"bridge", "portmap"}
+	expect(t, "ready and all there", judgeNetwork(status(true), dirs), OK)
 	expect(t, "all there", judgeNetwork(status(false), dirs), Failure, "/c/1.conflist")
 
 	got, err := parsePlugins([]byte(`{"name": "n", "plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap"}, {"type": "bridge"}]}`))
@@ -145,14 +149,14 @@ func TestJudgeNetwork(t *testing.T) {
 	if got, err = parsePlugins([]byte(`{"type": "macvlan", "ipam": {}}`)); err != nil || !slices.Equal(got, []string{"macvlan"}) {
 		t.Errorf("got %v, %v", got, err)
 	}
-	for config, want := range map[string][2]string{
-		``:                        {"/etc/cni/net.d", "/opt/cni/bin"},
-		`{"cni": {"confDir": 7}}`: {"/etc/cni/net.d", "/opt/cni/bin"},
-		`{"cni": {"binDir": "/x", "confDir": "/y"}}`:     {"/y", "/x"},
-		`{"cni": {"binDirs": ["/z"], "confDir": "../"}}`: {"/etc/cni/net.d", "/z"},
+	for config, want := range map[string]string{
+		``:                        "/etc/cni/net.d [/opt/cni/bin] false",
+		`{"cni": {"confDir": 7}}`: "/etc/cni/net.d [/opt/cni/bin] false",
+		`{"cni": {"binDir": "/x", "confDir": "/y"}}`:           "/y [/x] true",
+		`{"cni": {"binDirs": ["/z", "/w"], "confDir": "../"}}`: "/etc/cni/net.d [/z /w] true",
 	} {
-		if c, b := cniDirs(config); c != want[0] || b != want[1] {
-			t.Errorf("%s: %s, %s", config, c, b)
+		if c := parseCNI(config); fmt.Sprint(c.confDir, " ", c.binDirs, " ", c.told) != want {
+			t.Errorf("%s: %+v", config, c)
 		}
 	}
 }
@@ -359,6 +363,6 @@ func FuzzParse(f *testing.F) {
 		parseVersion(s)
 		parseControllers(1, s)
 		listenedOn(s, "/x")
-		cniDirs(s)
+		parseCNI(s)
 	})
 }

@@ -3,6 +3,7 @@ package hostcheck
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -11,34 +12,38 @@ import (
 
 // cni is what lies on the machine for its pods' network.
 type cni struct {
-	confDir, binDir string
-	configs         []string // files that configure a network, by name
-	plugins         []string // programs that the first of them calls
-	bins            []string // what is in binDir
+	confDir string
+	binDirs []string
+	told    bool     // binDirs are the runtime's own word, and not the usual ones
+	configs []string // files that configure a network, by name
+	plugins []string // programs that the first of them calls
+	bins    []string // what is in binDirs
 }
 
-// cniDirs are the directories that containerd shows in its configuration; the usual
-// ones where it does not.
-func cniDirs(config string) (confDir, binDir string) {
+// parseCNI reads where containerd, by the configuration that it shows, has its
+// network; the usual directories where it does not say.
+func parseCNI(config string) cni {
 	var c struct {
 		CNI struct {
 			ConfDir string   `json:"confDir"`
-			BinDir  string   `json:"binDir"`
-			BinDirs []string `json:"binDirs"`
+			BinDir  string   `json:"binDir"`  // containerd 1
+			BinDirs []string `json:"binDirs"` // containerd 2
 		} `json:"cni"`
 	}
 	_ = json.Unmarshal([]byte(config), &c) // of another shape: the usual ones
-	confDir, binDir = "/etc/cni/net.d", "/opt/cni/bin"
-	if strings.HasPrefix(c.CNI.ConfDir, "/") {
-		confDir = c.CNI.ConfDir
+	out := cni{confDir: "/etc/cni/net.d"}
+	if path.IsAbs(c.CNI.ConfDir) {
+		out.confDir = c.CNI.ConfDir
 	}
-	if len(c.CNI.BinDirs) > 0 {
-		c.CNI.BinDir = c.CNI.BinDirs[0]
+	for _, dir := range append(c.CNI.BinDirs, c.CNI.BinDir) {
+		if path.IsAbs(dir) {
+			out.binDirs, out.told = append(out.binDirs, dir), true
+		}
 	}
-	if strings.HasPrefix(c.CNI.BinDir, "/") {
-		binDir = c.CNI.BinDir
+	if !out.told {
+		out.binDirs = []string{"/opt/cni/bin"}
 	}
-	return confDir, binDir
+	return out
 }
 
 // isNetworkConfig is the rule of libcni's loader.
@@ -78,22 +83,24 @@ func judgeNetwork(status *runtimeapi.RuntimeStatus, c cni) Line {
 	if cond == nil {
 		return Line{Warning, Network, "the runtime does not say whether its network is ready", "look at it by hand"}
 	}
-	if cond.GetStatus() {
-		return ok(Network, "ready")
-	}
-	found := "not ready: " + said(cond)
-	if len(c.configs) == 0 {
-		return Line{Failure, Network, found, fmt.Sprintf("there is no *.conflist in %s: put the one of the cluster's network there (an add-on that runs on each node brings its own, once the node is there)", c.confDir)}
-	}
 	var missing []string
 	for _, p := range c.plugins {
 		if !slices.Contains(c.bins, p) {
 			missing = append(missing, p)
 		}
 	}
-	if len(missing) > 0 {
-		return Line{Failure, Network, found, fmt.Sprintf("%s calls what is not in %s: %s; put it there, from\nhttps://github.com/containernetworking/plugins/releases",
-			c.configs[0], c.binDir, strings.Join(missing, ", "))}
+	found := "not ready: " + said(cond)
+	switch {
+	case cond.GetStatus() && c.told && len(missing) > 0:
+		// containerd reads the configuration, and looks for the programs with the first pod.
+		found = "called ready, and a pod's network will fail"
+	case cond.GetStatus():
+		return ok(Network, "ready")
+	case len(c.configs) == 0:
+		return Line{Failure, Network, found, fmt.Sprintf("there is no *.conflist in %s: put the one of the cluster's network there (an add-on that runs on each node brings its own, once the node is there)", c.confDir)}
+	case len(missing) == 0:
+		return Line{Failure, Network, found, "see what the runtime says of " + c.confDir + "/" + c.configs[0] + ":\njournalctl -u containerd | grep -i cni"}
 	}
-	return Line{Failure, Network, found, "see what the runtime says of " + c.confDir + "/" + c.configs[0] + ":\njournalctl -u containerd | grep -i cni"}
+	return Line{Failure, Network, found, fmt.Sprintf("%s calls what is not in %s: %s; put it there, from\nhttps://github.com/containernetworking/plugins/releases",
+		c.configs[0], strings.Join(c.binDirs, ", "), strings.Join(missing, ", "))}
 }
