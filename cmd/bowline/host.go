@@ -13,7 +13,7 @@ import (
 
 func hostCommand() *cobra.Command {
 	c := &cobra.Command{Use: "host", Short: "Look at a machine before it becomes a node"}
-	c.AddCommand(hostScanCommand())
+	c.AddCommand(hostScanCommand(), hostCheckCommand())
 	return c
 }
 

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -23,6 +24,9 @@ func main() {
 	err := run(ctx, os.Args[1:])
 	if err == nil {
 		return
+	}
+	if errors.Is(err, errSaid) {
+		os.Exit(1)
 	}
 	for _, one := range each(err) {
 		fmt.Fprintln(os.Stderr, "bowline: "+one.Error())
@@ -47,6 +51,7 @@ cluster as nodes, without a kubelet.`,
 		Example: `  bowline run --config bowline.yaml     be the node
   bowline why pod default/web-0         ask it why a pod does what it does
   bowline host scan 10.0.0.7            see the host keys of a far machine
+  bowline host check ssh://root@…       see whether a node can be made of a machine
   bowline lab up                        a whole cluster on this machine, to try it on`,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/hostcheck"
+)
+
+// errSaid ends with status 1 and without a word: all was said.
+var errSaid = errors.New("said")
+
+func hostCheckCommand() *cobra.Command {
+	var o endpoint.Options
+	var certificate, rootDir, output string
+	c := &cobra.Command{
+		Use:   "check ENDPOINT",
+		Short: "See whether a node can be made of a machine, and mend what is missing",
+		Long: `Look at a machine before it becomes a node: the way there, rights, the container
+runtime and its network, cgroups, disks, settings of the kernel, and who else drives
+it. Each line says what was found and, where something is amiss, how to mend it.
+Nothing is changed on the machine.
+
+The status is 0 when there is no failure, and 1 otherwise.`,
+		Example: `  bowline host check unix:///run/containerd/containerd.sock
+  bowline host check --identity-file ~/.ssh/id_ed25519 --host-key SHA256:… \
+    ssh://root@10.0.0.7/run/containerd/containerd.sock`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return fmt.Errorf("--output %q: text or json", output)
+			}
+			if !path.IsAbs(rootDir) || path.Clean(rootDir) != rootDir {
+				return fmt.Errorf("--root-directory %q is not a clean absolute path", rootDir)
+			}
+			cfg, err := checkConfig(args[0], o, certificate, sshFlags(c))
+			if err != nil {
+				return err
+			}
+			cfg.RootDir = rootDir
+			klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what the link would log is in the report
+			report := hostcheck.Run(c.Context(), *cfg)
+			if c.Context().Err() != nil {
+				return errors.New("interrupted")
+			}
+			if err := printReport(c.OutOrStdout(), report, output); err != nil {
+				return err
+			}
+			if !report.Fit {
+				return errSaid
+			}
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.Credentials.KeyFile, "identity-file", "", "a private key to log in with")
+	f.StringVar(&certificate, "certificate-file", "", "an OpenSSH user certificate for it (default: KEY-cert.pub, if there)")
+	f.StringVar(&o.Credentials.PassphraseFile, "passphrase-file", "", "the file of the passphrase of keys")
+	f.StringVar(&o.Credentials.AgentSocket, "agent-socket", "", "the socket of an ssh-agent")
+	f.StringArrayVar(&o.KnownHosts, "known-hosts", nil, "a known_hosts file; may be repeated")
+	f.StringArrayVar(&o.HostKeys, "host-key", nil, "a pinned host key, \"ssh-ed25519 AAAA…\" or SHA256:…; may be repeated")
+	f.StringVar(&o.ConfigFile, "ssh-config", "", "an ssh_config to honour")
+	f.StringVar(&o.ProxyJump, "jump", "", "the way to the machine, [user@]host[:port] with commas between")
+	f.StringVar(&rootDir, "root-directory", "/var/lib/kubelet", "the node's rootDirectory on the machine")
+	f.StringVarP(&output, "output", "o", "text", "text, or json for programs")
+	return c
+}
+
+// sshFlags are those given that mean nothing to a socket of this machine.
+func sshFlags(c *cobra.Command) []string {
+	var given []string
+	for _, name := range []string{"identity-file", "certificate-file", "passphrase-file", "agent-socket", "known-hosts", "host-key", "ssh-config", "jump"} {
+		if c.Flags().Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	return given
+}
+
+// checkConfig is the machine that an endpoint names, without its root directory.
+func checkConfig(raw string, o endpoint.Options, certificate string, given []string) (*hostcheck.Config, error) {
+	cfg := &hostcheck.Config{Endpoint: raw}
+	if !strings.HasPrefix(raw, "ssh://") {
+		cfg.Socket = strings.TrimPrefix(raw, "unix://")
+		if !path.IsAbs(cfg.Socket) || path.Clean(cfg.Socket) != cfg.Socket {
+			return nil, fmt.Errorf("endpoint %q: write unix:///path/of/the.sock, or ssh://user@host/path/of/the.sock", raw)
+		}
+		cfg.Endpoint = "unix://" + cfg.Socket
+		if len(given) > 0 {
+			return nil, fmt.Errorf("%s: of use to ssh:// endpoints only", strings.Join(given, ", "))
+		}
+		return cfg, nil
+	}
+	for _, line := range o.HostKeys {
+		if err := endpoint.CheckHostKey(line); err != nil {
+			return nil, fmt.Errorf("--host-key: %w", err)
+		}
+	}
+	target, err := endpoint.Resolve(raw, o)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint: %w", err)
+	}
+	if certificate != "" {
+		target.CertificateFiles = append(target.CertificateFiles, certificate)
+	}
+	cfg.Target, cfg.Socket = target, target.Socket
+	return cfg, nil
+}
+
+func printReport(out io.Writer, report *hostcheck.Report, format string) error {
+	if format == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(report)
+	}
+	_, err := io.WriteString(out, report.Text(colourful(out)))
+	return err
+}
+
+// colourful: a terminal, and nobody who asks for none (no-color.org).
+func colourful(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,106 @@
+// Package hostcheck looks at a machine before it becomes a node, and says of each
+// thing that a node needs whether it is there and, if not, how to mend it. It changes
+// nothing on the machine.
+//
+// The judge functions are pure: what was found to a Line. The gathering (far.go,
+// gather.go, system.go) decides nothing.
+package hostcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+)
+
+// Config of a check.
+type Config struct {
+	Endpoint string           // as it was written, for the report
+	Target   *endpoint.Target // nil: it is this machine
+	Socket   string           // of the runtime, a path on the machine
+	RootDir  string           // of pods' volumes, a path on the machine
+}
+
+// Machine is the part of host.Host that a check uses.
+type Machine interface {
+	ReadFile(ctx context.Context, path string, max int64) ([]byte, error)
+	List(ctx context.Context, dir string) ([]host.FileInfo, error)
+	Run(ctx context.Context, cmd host.Command) (host.Result, error)
+	Facts(ctx context.Context) (host.Facts, error)
+	ClockOffset(ctx context.Context) (offset, uncertainty time.Duration, err error)
+	Close() error
+}
+
+// way is how a machine is come to.
+type way interface {
+	// come adds the lines of the way; false if the machine cannot be asked.
+	come(ctx context.Context, r *Report) bool
+	// open fails where the machine lacks the tools to be driven by.
+	open(ctx context.Context, sudo bool) (Machine, error)
+	dial(ctx context.Context, socket string) (net.Conn, error)
+	close()
+}
+
+// Run looks at everything that can be asked. A machine that is dead, or dies
+// meanwhile, is told within some 15 s.
+func Run(ctx context.Context, c Config) *Report {
+	if c.Target == nil {
+		return run(ctx, c, nearWay{c.RootDir}, true)
+	}
+	return run(ctx, c, &farWay{target: c.Target, rootDir: c.RootDir}, false)
+}
+
+func run(ctx context.Context, c Config, w way, near bool) *Report {
+	defer w.close()
+	r := &Report{Endpoint: c.Endpoint}
+	subjects, first := farSubjects, Reachability
+	if near {
+		subjects, first = nearSubjects, Rights
+	}
+	if w.come(ctx, r) {
+		e := &examination{Config: c, way: w, near: near, report: r}
+		e.all(ctx)
+		if e.gone != nil {
+			r.add(Line{Failure, first, fmt.Sprintf("the machine answered at first and does no more: %v", e.gone), "check again when it answers"})
+		}
+	}
+	r.finish(subjects)
+	return r
+}
+
+// nearWay is this machine.
+type nearWay struct{ rootDir string }
+
+func (nearWay) come(context.Context, *Report) bool { return true }
+func (nearWay) close()                             {}
+
+func (w nearWay) open(context.Context, bool) (Machine, error) {
+	return local.New(local.Config{RootDir: w.rootDir})
+}
+
+func (nearWay) dial(ctx context.Context, socket string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", socket)
+}
+
+// askTime bounds one question to a machine that has answered before.
+const askTime = 10 * time.Second
+
+// ask asks one thing under a time limit; nothing is asked any more once the machine
+// has gone.
+func (e *examination) ask(ctx context.Context, f func(ctx context.Context) error) error {
+	if e.gone != nil {
+		return e.gone
+	}
+	limited, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	err := f(limited)
+	if err != nil && (errors.Is(err, host.ErrUnreachable) || ctx.Err() != nil) {
+		e.gone = err
+	}
+	return err
+}

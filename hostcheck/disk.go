@@ -1,0 +1,89 @@
+package hostcheck
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Shares that are free, in percent.
+const (
+	littleFree = 15 // a kubelet evicts pods at this, of the file system of images
+	leastFree  = 5
+)
+
+// usage is one line of df -P: blocks of 1 KiB, or inodes.
+type usage struct {
+	device      string
+	size, avail int64
+	mount       string
+}
+
+// parseDF reads df -P -k or df -P -i of one path. Device and mount point may have
+// spaces; what stands between them are numbers.
+func parseDF(out string) (usage, error) {
+	bad := fmt.Errorf("df said %.200q", out)
+	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
+	if len(lines) != 2 {
+		return usage{}, bad
+	}
+	f := strings.Fields(lines[1])
+	for i := 1; i+4 < len(f); i++ {
+		size, err1 := column(f[i])
+		_, err2 := column(f[i+1])
+		avail, err3 := column(f[i+2])
+		if err1 != nil || err2 != nil || err3 != nil || f[i+3] != "-" && !strings.HasSuffix(f[i+3], "%") {
+			continue
+		}
+		return usage{strings.Join(f[:i], " "), size, avail, strings.Join(f[i+4:], " ")}, nil
+	}
+	return usage{}, bad
+}
+
+// column is a number of df; "-" where the file system counts none.
+func column(s string) (int64, error) {
+	if s == "-" {
+		return 0, nil
+	}
+	return strconv.ParseInt(s, 10, 64)
+}
+
+// free is the share that is free, in percent; 100 of what is not counted.
+func (u usage) free() int {
+	if u.size <= 0 {
+		return 100
+	}
+	return int(float64(u.avail) * 100 / float64(u.size))
+}
+
+// judgeDisk: what is for example "below /var/lib/kubelet"; inodes nil if not known.
+func judgeDisk(what string, space usage, inodes *usage, mend string) Line {
+	found := fmt.Sprintf("%s (on %s): free are %d %% (%s of %s)", what, space.mount, space.free(), kibibytes(space.avail), kibibytes(space.size))
+	worst := space.free()
+	if inodes != nil && inodes.size > 0 {
+		found += fmt.Sprintf(" and %d %% of the inodes", inodes.free())
+		worst = min(worst, inodes.free())
+	}
+	switch {
+	case worst < leastFree:
+		return Line{Failure, Disk, found, mend}
+	case worst < littleFree:
+		return Line{Warning, Disk, found, mend}
+	}
+	return ok(Disk, "%s", found)
+}
+
+func kibibytes(n int64) string { return size(n << 10) }
+
+// size is bytes for people.
+func size(bytes int64) string {
+	for _, unit := range []struct {
+		name  string
+		shift uint
+	}{{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}} {
+		if v := float64(bytes) / float64(int64(1)<<unit.shift); v >= 1 {
+			return fmt.Sprintf("%.1f %s", v, unit.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", bytes)
+}

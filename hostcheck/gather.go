@@ -1,0 +1,226 @@
+package hostcheck
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// maxRead bounds a file that is read from the machine, in bytes.
+const maxRead = 1 << 20
+
+// examination is one look at one machine.
+type examination struct {
+	Config
+	way    way
+	near   bool
+	report *Report
+	gone   error // why the machine answers no more
+
+	machine Machine     // nil where it has not the tools
+	rights  *rights     // nil if not known
+	root    bool        // machine is asked as root
+	runtime *cri.Client // nil where none answers
+	config  string      // that it shows; JSON of containerd
+}
+
+// all gathers in the order that things depend on each other; the report sorts.
+func (e *examination) all(ctx context.Context) {
+	defer e.close()
+	e.tools(ctx)
+	if e.machine != nil {
+		e.mayDo(ctx)
+		e.Socket, e.RootDir = e.realPath(ctx, e.Socket), e.realPath(ctx, e.RootDir)
+	}
+	if e.socketOpens(ctx) {
+		e.runtimeAnswers(ctx)
+	}
+	if e.machine != nil {
+		e.cgroups(ctx)
+		e.clock(ctx)
+		e.disks(ctx)
+		e.kernel(ctx)
+		e.drivers(ctx)
+	}
+}
+
+func (e *examination) close() {
+	if e.runtime != nil {
+		_ = e.runtime.Close()
+	}
+	if e.machine != nil {
+		_ = e.machine.Close()
+	}
+}
+
+// add keeps out what only the end of the connection says.
+func (e *examination) add(lines ...Line) {
+	if e.gone == nil {
+		e.report.add(lines...)
+	}
+}
+
+func (e *examination) tools(ctx context.Context) {
+	err := e.ask(ctx, func(ctx context.Context) error {
+		m, err := e.way.open(ctx, false)
+		if err == nil {
+			e.machine = m
+		}
+		return err
+	})
+	switch {
+	case err != nil && e.near:
+		e.add(Line{Failure, Cgroups, err.Error(), "see that /proc and /sys/fs/cgroup are mounted"})
+	case err != nil:
+		e.add(Line{Failure, Tools, err.Error(), "on Debian or Ubuntu:\napt-get install coreutils findutils grep sed util-linux"})
+	case !e.near: // which needs none
+		e.add(ok(Tools, "a shell, and every tool that is used on the machine"))
+	}
+}
+
+// run is the output of a command; an exit code is an error.
+func (e *examination) run(ctx context.Context, args ...string) (string, error) {
+	var out string
+	err := e.ask(ctx, func(ctx context.Context) error {
+		res, err := e.machine.Run(ctx, host.Command{Args: args, Timeout: askTime})
+		if err == nil && res.ExitCode != 0 {
+			err = fmt.Errorf("%s ended with %d: %s", args[0], res.ExitCode, strings.TrimSpace(string(res.Stderr)))
+		}
+		out = string(res.Stdout)
+		return err
+	})
+	return out, err
+}
+
+func (e *examination) read(ctx context.Context, file string) (data []byte, err error) {
+	err = e.ask(ctx, func(ctx context.Context) (err error) {
+		data, err = e.machine.ReadFile(ctx, file, maxRead)
+		return err
+	})
+	return data, err
+}
+
+// realPath is the path with its links followed, as a node takes it.
+func (e *examination) realPath(ctx context.Context, p string) string {
+	out, err := e.run(ctx, "readlink", "-f", p)
+	if real := strings.TrimSuffix(out, "\n"); err == nil && path.IsAbs(real) {
+		return real
+	}
+	return p // its directory is not there yet
+}
+
+func (e *examination) mayDo(ctx context.Context) {
+	out, err := e.run(ctx, "sh", "-c", scriptID, "sh", e.Socket)
+	var r rights
+	if err == nil {
+		r, err = parseID(out, e.Socket)
+	}
+	if err != nil {
+		e.add(unknown(Rights, err))
+		return
+	}
+	r.near, e.rights = e.near, &r
+	e.add(judgeRights(r))
+	e.root = r.uid == 0
+	if e.root || !r.sudo || e.near {
+		return
+	}
+	// As root there is more to be seen.
+	_ = e.ask(ctx, func(ctx context.Context) error {
+		m, err := e.way.open(ctx, true)
+		if err == nil {
+			_ = e.machine.Close()
+			e.machine, e.root = m, true
+		}
+		return err
+	})
+}
+
+func (e *examination) socketOpens(ctx context.Context) bool {
+	s := socketState{near: e.near, path: e.Socket, mayOpen: e.rights == nil || e.rights.opens()}
+	s.err = e.ask(ctx, func(ctx context.Context) error {
+		c, err := e.way.dial(ctx, e.Socket)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	})
+	if s.err != nil && e.machine != nil {
+		_, err := e.run(ctx, "test", "-S", e.Socket)
+		s.missing = err != nil
+		if table, err := e.run(ctx, "cat", "/proc/net/unix"); err == nil {
+			s.listened = listenedOn(table, e.Socket)
+		}
+	}
+	e.add(judgeSocket(s))
+	return s.err == nil
+}
+
+func (e *examination) runtimeAnswers(ctx context.Context) {
+	var version *runtimeapi.VersionResponse
+	var status *runtimeapi.StatusResponse
+	err := e.ask(ctx, func(ctx context.Context) error {
+		client, err := cri.Connect(ctx, cri.Config{Endpoint: e.Socket, Dial: func(ctx context.Context) (net.Conn, error) {
+			return e.way.dial(ctx, e.Socket)
+		}})
+		if err != nil {
+			return err
+		}
+		e.runtime = client
+		if version, err = client.Version(ctx); err != nil {
+			return err
+		}
+		status, err = client.Status(ctx, true)
+		return err
+	})
+	if err != nil {
+		var config []byte
+		if e.machine != nil {
+			config, _ = e.read(ctx, containerdConfig) // another runtime has none
+		}
+		e.add(judgeNoRuntime(err, config))
+		return
+	}
+	e.add(judgeRuntime(version, status.GetStatus()))
+	e.config = status.GetInfo()["config"]
+	e.add(judgeNetwork(status.GetStatus(), e.cni(ctx)))
+}
+
+// cni looks for what the network is configured by, and for what that calls.
+func (e *examination) cni(ctx context.Context) cni {
+	c := parseCNI(e.config)
+	if e.machine == nil {
+		return c
+	}
+	list := func(dir string) (names []string) {
+		_ = e.ask(ctx, func(ctx context.Context) error {
+			infos, err := e.machine.List(ctx, dir)
+			for _, i := range infos {
+				names = append(names, i.Name)
+			}
+			return err // a directory that is not there has nothing in it
+		})
+		return names
+	}
+	for _, name := range list(c.confDir) {
+		if isNetworkConfig(name) {
+			c.configs = append(c.configs, name)
+		}
+	}
+	for _, dir := range c.binDirs {
+		c.bins = append(c.bins, list(dir)...)
+	}
+	if len(c.configs) > 0 {
+		if data, err := e.read(ctx, path.Join(c.confDir, c.configs[0])); err == nil {
+			c.plugins, _ = parsePlugins(data) // what cannot be parsed is the runtime's to tell
+		}
+	}
+	return c
+}

@@ -1,0 +1,87 @@
+package hostcheck
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// maxOffset is how far the machine's clock may be off without a word. More is no
+// failure: times of the machine are corrected by it.
+const maxOffset = 2 * time.Second
+
+func judgeClock(offset, uncertainty time.Duration) Line {
+	if offset.Abs() < uncertainty {
+		offset = 0
+	}
+	found := fmt.Sprintf("%s, within %s", ahead(offset), uncertainty.Round(100*time.Microsecond))
+	if offset.Abs()-uncertainty > maxOffset {
+		return Line{Warning, Clock, found, "have both machines keep time:\ntimedatectl set-ntp true"}
+	}
+	return ok(Clock, "%s", found)
+}
+
+func ahead(offset time.Duration) string {
+	switch d := offset.Abs().Round(time.Millisecond); {
+	case d == 0:
+		return "the same as here"
+	case offset > 0:
+		return d.String() + " ahead of here"
+	default:
+		return d.String() + " behind here"
+	}
+}
+
+// sysctl is one setting of the kernel and what it should be.
+type sysctl struct {
+	name, want string
+	level      Level
+	why        string
+}
+
+// The last four are what a kubelet sets, or with protectKernelDefaults demands.
+var sysctls = []sysctl{
+	{"net.ipv4.ip_forward", "1", Failure, "no packet goes from one pod to another"},
+	{"net.bridge.bridge-nf-call-iptables", "1", Warning, "Services do not see what goes over a bridge"},
+	{"vm.overcommit_memory", "1", Warning, "a kubelet sets it"},
+	{"vm.panic_on_oom", "0", Warning, "a kubelet sets it"},
+	{"kernel.panic", "10", Warning, "a kubelet sets it"},
+	{"kernel.panic_on_oops", "1", Warning, "a kubelet sets it"},
+}
+
+func (s sysctl) path() string { return "/proc/sys/" + strings.ReplaceAll(s.name, ".", "/") }
+
+// judgeSysctls: values by name; one that is missing is one that this kernel does not
+// have, as those of bridges where br_netfilter is not loaded.
+func judgeSysctls(values map[string]string) []Line {
+	var lines []Line
+	var well []string
+	for _, level := range []Level{Failure, Warning} {
+		var wrong, mend []string
+		for _, s := range sysctls {
+			switch v, has := values[s.name]; {
+			case s.level != level || !has:
+			case v == s.want:
+				well = append(well, s.name+"="+v)
+			default:
+				wrong = append(wrong, fmt.Sprintf("%s=%s (%s)", s.name, v, s.why))
+				mend = append(mend, fmt.Sprintf("echo %s=%s >>/etc/sysctl.d/90-bowline.conf", s.name, s.want))
+			}
+		}
+		if len(wrong) > 0 {
+			lines = append(lines, Line{level, Sysctls, strings.Join(wrong, ", "), strings.Join(append(mend, "sysctl --system"), "\n")})
+		}
+	}
+	if len(well) > 0 {
+		lines = append(lines, ok(Sysctls, "%s", strings.Join(well, ", ")))
+	}
+	return lines
+}
+
+func judgeSwap(bytes int64) Line {
+	if bytes == 0 {
+		return ok(Swap, "off")
+	}
+	return Line{Warning, Swap, size(bytes) + " are on: memory limits do not count what is swapped out",
+		"swapoff -a\nsed -i.bak '/[[:space:]]swap[[:space:]]/s/^/#/' /etc/fstab"}
+}

@@ -1,0 +1,103 @@
+package hostcheck
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// rights are what a login may do on the machine.
+type rights struct {
+	near   bool // it is this process
+	user   string
+	uid    int
+	groups []string // names, or numbers without one
+	sudo   bool     // "sudo -n" works
+	socket *socketFile
+}
+
+// socketFile is who may open the runtime's socket; nil where it is not there or
+// cannot be seen.
+type socketFile struct {
+	path        string
+	owner       string
+	group       string
+	permissions fs.FileMode
+}
+
+// opens tells whether the login itself may connect: sshd dials a forwarded socket as
+// the login user, and sudo does not help there.
+func (r rights) opens() bool {
+	s := r.socket
+	switch {
+	case r.uid == 0 || s == nil:
+		return true // or not known: the dial tells
+	case s.owner == r.user:
+		return s.permissions&0o200 != 0
+	case slices.Contains(r.groups, s.group):
+		return s.permissions&0o020 != 0
+	}
+	return s.permissions&0o002 != 0
+}
+
+// judgeRights: mounts and cgroups need root, and the socket must open.
+func judgeRights(r rights) Line {
+	who := fmt.Sprintf("%s (uid %d)", r.user, r.uid)
+	if r.uid == 0 {
+		return ok(Rights, "%s", who)
+	}
+	if r.near {
+		return Line{Failure, Rights, "this process is of " + who + ", and mounts and cgroups are root's", "run it as root:\nsudo bowline …"}
+	}
+	var lacks, mend []string
+	if !r.sudo {
+		lacks = append(lacks, "may not use sudo without a password, and mounts and cgroups are root's")
+		mend = append(mend, fmt.Sprintf("echo '%s ALL=(root) NOPASSWD: ALL' >/etc/sudoers.d/bowline", r.user))
+	}
+	if !r.opens() {
+		lacks = append(lacks, fmt.Sprintf("may not open %s (of %s:%s, mode %04o)", r.socket.path, r.socket.owner, r.socket.group, r.socket.permissions))
+		if r.socket.permissions&0o020 == 0 {
+			mend = append(mend, "chmod g+rw "+r.socket.path)
+		}
+		mend = append(mend, fmt.Sprintf("usermod -aG %s %s", r.socket.group, r.user))
+	}
+	if len(lacks) > 0 {
+		return Line{Failure, Rights, who + " " + strings.Join(lacks, "; and "),
+			"as root on the machine:\n" + strings.Join(mend, "\n") + "\nor log in as root: ssh://root@…"}
+	}
+	// host/ssh could drive the machine so, and bowline run does not wire it.
+	return Line{Warning, Rights, who + " may use sudo and open the socket, and bowline run does not use sudo", "log in as root: ssh://root@…"}
+}
+
+// scriptID prints what parseID reads; $1 is the socket.
+const scriptID = `id -un 2>/dev/null || id -u
+id -u
+id -Gn 2>/dev/null || id -G
+if [ "$(id -u)" != 0 ] && sudo -n true </dev/null >/dev/null 2>&1; then echo sudo; else echo; fi
+stat -L -c '%U %G %a' "$1" 2>/dev/null || true`
+
+// parseID reads the output of scriptID: user, uid, groups, "sudo" or nothing; then
+// owner, group and octal mode of the socket where it can be seen.
+func parseID(out, socket string) (rights, error) {
+	lines := strings.Split(out, "\n")
+	if len(lines) < 4 {
+		return rights{}, fmt.Errorf("id said %.200q", out)
+	}
+	r := rights{user: lines[0], groups: strings.Fields(lines[2]), sudo: lines[3] == "sudo"}
+	var err error
+	if r.uid, err = strconv.Atoi(lines[1]); err != nil || r.user == "" || r.uid < 0 {
+		return rights{}, fmt.Errorf("id said %.200q", out)
+	}
+	if len(lines) > 4 {
+		if f := strings.Fields(lines[4]); len(f) == 3 {
+			mode, err := strconv.ParseUint(f[2], 8, 32)
+			if err != nil {
+				return rights{}, fmt.Errorf("stat said %.200q", lines[4])
+			}
+			r.socket = &socketFile{socket, f[0], f[1], fs.FileMode(mode) & fs.ModePerm}
+		}
+	}
+	return r, nil
+}

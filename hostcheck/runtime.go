@@ -1,0 +1,143 @@
+package hostcheck
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
+)
+
+const containerdConfig = "/etc/containerd/config.toml"
+
+// judgeNoRuntime is a socket that opens and does not speak CRI v1. config is
+// containerd's, if it could be read.
+func judgeNoRuntime(err error, config []byte) Line {
+	if line, disabled := withoutCRI(config); disabled && errors.Is(err, cri.ErrNoCRI) {
+		return Line{Failure, Runtime, "containerd runs with its CRI plugin disabled, as Docker's package sets it up",
+			"in " + containerdConfig + " write\n" + line + "\nthen\nsystemctl restart containerd"}
+	}
+	mend := "see that the socket is the container runtime's, and what that logs:\njournalctl -u containerd"
+	if errors.Is(err, cri.ErrNoCRI) {
+		mend = "see what containerd disables, and enable its CRI plugin:\ncontainerd config dump | grep -A3 disabled_plugins\nsystemctl restart containerd"
+	}
+	return Line{Failure, Runtime, strings.TrimSuffix(err.Error(), ": "+cri.ErrNoCRI.Error()), mend}
+}
+
+var (
+	disabledPlugins = regexp.MustCompile(`(?ms)^[ \t]*disabled_plugins[ \t]*=[ \t]*\[(.*?)\]`)
+	quoted          = regexp.MustCompile(`"[^"\n]*"|'[^'\n]*'`)
+)
+
+// withoutCRI finds the CRI plugin among containerd's disabled plugins; line is the
+// setting without it.
+func withoutCRI(config []byte) (line string, disabled bool) {
+	m := disabledPlugins.FindSubmatch(config)
+	if m == nil {
+		return "", false
+	}
+	var rest []string
+	for _, p := range quoted.FindAllString(string(m[1]), -1) {
+		switch strings.Trim(p, `"'`) {
+		case "cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images":
+			disabled = true
+		default:
+			rest = append(rest, p)
+		}
+	}
+	return "disabled_plugins = [" + strings.Join(rest, ", ") + "]", disabled
+}
+
+// judgeRuntime is a runtime that answers: its name, its version, its condition.
+func judgeRuntime(v *runtimeapi.VersionResponse, status *runtimeapi.RuntimeStatus) Line {
+	name := v.GetRuntimeName() + " " + v.GetRuntimeVersion()
+	if major, minor, known := parseVersion(v.GetRuntimeVersion()); v.GetRuntimeName() == "containerd" && known && (major < 1 || major == 1 && minor < 6) {
+		return Line{Failure, Runtime, name + " is older than 1.6", "install containerd 1.6 or later"}
+	}
+	if c := condition(status, runtimeapi.RuntimeReady); c != nil && !c.GetStatus() {
+		return Line{Failure, Runtime, name + " is not ready: " + said(c), "see what it logs:\njournalctl -u " + v.GetRuntimeName()}
+	}
+	return ok(Runtime, "%s, CRI v1, ready", name)
+}
+
+func condition(s *runtimeapi.RuntimeStatus, kind string) *runtimeapi.RuntimeCondition {
+	for _, c := range s.GetConditions() {
+		if c.GetType() == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+func said(c *runtimeapi.RuntimeCondition) string {
+	if c.GetMessage() == "" {
+		return c.GetReason()
+	}
+	return c.GetMessage()
+}
+
+// parseVersion reads "v1.6.20~ds1", "2.1.4".
+func parseVersion(s string) (major, minor int, known bool) {
+	a, b, _ := strings.Cut(strings.TrimPrefix(s, "v"), ".")
+	if i := strings.IndexFunc(b, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
+		b = b[:i]
+	}
+	major, err1 := strconv.Atoi(a)
+	minor, err2 := strconv.Atoi(b)
+	return major, minor, err1 == nil && err2 == nil && major >= 0
+}
+
+// systemdInConfig finds the cgroup driver in the configuration that containerd 1
+// shows, which cannot tell it otherwise.
+var systemdInConfig = regexp.MustCompile(`"[sS]ystemdCgroup"\s*:\s*true`)
+
+// judgeCgroups: which version, who manages them, and the controllers that limits need.
+// driver is empty without a runtime; reported tells that it is the runtime's own word, and not what its
+// configuration looks like.
+func judgeCgroups(version int, controllers []string, driver string, reported bool) Line {
+	if version == 0 {
+		return Line{Failure, Cgroups, "no control groups are mounted", "mount -t cgroup2 none /sys/fs/cgroup"}
+	}
+	var missing []string
+	for _, want := range []string{"cpu", "memory", "pids"} {
+		if !slices.Contains(controllers, want) {
+			missing = append(missing, want)
+		}
+	}
+	if len(missing) > 0 {
+		mend := "enable them in the kernel's command line, and reboot"
+		if slices.Equal(missing, []string{"memory"}) {
+			mend = "add to the kernel's command line, and reboot:\ncgroup_enable=memory cgroup_memory=1"
+		}
+		return Line{Failure, Cgroups, fmt.Sprintf("version %d without controllers for %s", version, strings.Join(missing, ", ")), mend}
+	}
+	if driver == "systemd" && !reported {
+		return Line{Warning, Cgroups, fmt.Sprintf("version %d; the runtime is set to the driver systemd and is too old to tell that to a node", version),
+			"in the node's configuration write\ncgroupDriver: systemd"}
+	}
+	if driver == "" {
+		return ok(Cgroups, "version %d, controllers cpu, memory, pids; the driver is the runtime's to tell", version)
+	}
+	return ok(Cgroups, "version %d, driver %s, controllers cpu, memory, pids", version, driver)
+}
+
+// parseControllers reads /proc/cgroups (version 1: what is mounted) or
+// cgroup.controllers (version 2).
+func parseControllers(version int, data string) []string {
+	if version == 2 {
+		return strings.Fields(data)
+	}
+	var names []string
+	for line := range strings.Lines(data) {
+		f := strings.Fields(line)
+		if len(f) == 4 && !strings.HasPrefix(f[0], "#") && f[1] != "0" && f[3] == "1" {
+			names = append(names, f[0])
+		}
+	}
+	return names
+}

@@ -1,0 +1,308 @@
+package hostcheck
+
+import (
+	"bufio"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+// line is the worst line of a subject, which must have one.
+func line(t *testing.T, r *Report, subject string) Line {
+	t.Helper()
+	var worst Line
+	for _, l := range r.Lines {
+		if l.Subject == subject && (worst.Level == "" || worst.Level == OK || l.Level == Failure) {
+			worst = l
+		}
+	}
+	if worst.Level == "" {
+		t.Errorf("nothing is said of %s:\n%s", subject, r.Text(false))
+	}
+	return worst
+}
+
+// TestNear looks at this very machine, with a fake runtime on a real socket. What the
+// machine is like is its own affair; what the test makes is looked for.
+func TestNear(t *testing.T) {
+	rt := fake.Run(t, fake.Config{})
+	cfg := Config{Endpoint: "unix://" + rt.Socket, Socket: rt.Socket, RootDir: filepath.Join(t.TempDir(), "kubelet")}
+	r := Run(t.Context(), cfg)
+	if len(r.NotLookedAt) > 0 {
+		t.Errorf("not looked at: %v", r.NotLookedAt)
+	}
+	for _, l := range r.Lines {
+		if !slices.Contains(nearSubjects, l.Subject) {
+			t.Errorf("of this machine: %+v", l)
+		}
+	}
+	for _, subject := range []string{Socket, Runtime, Network} {
+		expect(t, subject, line(t, r, subject), OK)
+	}
+	if _, err := os.Stat(cfg.RootDir); err == nil {
+		t.Error("the root directory was made")
+	}
+
+	if os.Getuid() != 0 {
+		return // whose locks are held is root's to see
+	}
+	machine, err := local.New(local.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer machine.Close()
+	lock, err := machine.Lock(t.Context(), lockPaths(cfg.RootDir, rt.Socket)[0], []byte(record))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := line(t, Run(t.Context(), cfg), Driver); got.Level != Failure || !strings.Contains(got.Found, "another Bowline") || !strings.Contains(got.Found, "n-1") {
+		t.Errorf("while the lock is held: %+v", got)
+	}
+	select {
+	case <-lock.Lost():
+		t.Error("the check took the lock")
+	default:
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := line(t, Run(t.Context(), cfg), Driver); strings.Contains(got.Found, "another Bowline") {
+		t.Errorf("when it is free: %+v", got)
+	}
+
+	rt.Close()
+	expect(t, "nobody listens", line(t, Run(t.Context(), cfg), Socket), Failure)
+}
+
+// sshd starts an sshd of this machine with more lines of configuration, and returns
+// its address; dir gets a key, "key", and the host key, "host_key.pub".
+func sshd(t *testing.T, dir string, more ...string) string {
+	t.Helper()
+	const program = "/usr/sbin/sshd"
+	if _, err := os.Stat(program); err != nil {
+		t.Skip("there is no " + program + " here")
+	}
+	if os.Getuid() != 0 {
+		t.Skip("sshd lets no one log in unless root runs it")
+	}
+	if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
+		t.Skipf("sshd needs /run/sshd: %v", err)
+	}
+	path := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"host_key", "key"} {
+		_ = os.Remove(path(name))
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path(name)).CombinedOutput(); err != nil {
+			t.Skipf("ssh-keygen: %v: %s", err, out)
+		}
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	_, port, _ := net.SplitHostPort(address)
+	config := append([]string{"ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
+		"PasswordAuthentication no", "PermitRootLogin yes", "AuthorizedKeysFile " + path("key.pub"),
+		"Subsystem sftp internal-sftp", "HostKey " + path("host_key")}, more...)
+	if err := os.WriteFile(path("sshd_config"), []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-D", "-e", "-f", path("sshd_config"))
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	up, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for s := bufio.NewScanner(stderr); s.Scan(); {
+			if strings.HasPrefix(s.Text(), "Server listening") {
+				close(up)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	select {
+	case <-up:
+	case <-ended:
+		t.Fatal("sshd ended at once")
+	case <-time.After(10 * time.Second):
+		t.Fatal("sshd does not listen")
+	}
+	return address
+}
+
+func far(t *testing.T, address, socket string, o endpoint.Options) Config {
+	t.Helper()
+	raw := "ssh://root@" + address + socket
+	target, err := endpoint.Resolve(raw, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{Endpoint: raw, Target: target, Socket: target.Socket, RootDir: "/var/lib/kubelet"}
+}
+
+func TestSSHD(t *testing.T) {
+	dir := t.TempDir()
+	address := sshd(t, dir)
+	rt := fake.Run(t, fake.Config{})
+	pin, err := os.ReadFile(filepath.Join(dir, "host_key.pub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	login := endpoint.Credentials{KeyFile: filepath.Join(dir, "key")}
+	pins := []string{strings.TrimSpace(string(pin))}
+
+	t.Run("whole", func(t *testing.T) {
+		r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{Credentials: login, HostKeys: pins}))
+		if len(r.NotLookedAt) > 0 {
+			t.Errorf("not looked at: %v", r.NotLookedAt)
+		}
+		for _, subject := range []string{Reachability, HostKey, Login, Rights, Forwarding, Runtime, Network, Clock, Tools} {
+			expect(t, subject, line(t, r, subject), OK)
+		}
+	})
+	t.Run("not pinned", func(t *testing.T) {
+		r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{Credentials: login}))
+		expect(t, HostKey, line(t, r, HostKey), Failure, "bowline host scan "+address)
+		if r.Fit || len(r.NotLookedAt) != len(farSubjects)-2 {
+			t.Errorf("got\n%s", r.Text(false))
+		}
+	})
+	t.Run("changed", func(t *testing.T) {
+		other, err := os.ReadFile(filepath.Join(dir, "key.pub"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{Credentials: login, HostKeys: []string{strings.TrimSpace(string(other))}}))
+		expect(t, HostKey, line(t, r, HostKey), Failure, "has changed")
+	})
+	t.Run("refused login", func(t *testing.T) {
+		r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{Credentials: endpoint.Credentials{Key: newKey(t)}, HostKeys: pins}))
+		expect(t, Login, line(t, r, Login), Failure, "refuses the login")
+	})
+	t.Run("no socket", func(t *testing.T) {
+		r := Run(t.Context(), far(t, address, rt.Socket+".not", endpoint.Options{Credentials: login, HostKeys: pins}))
+		expect(t, Forwarding, line(t, r, Forwarding), Failure, "there is no socket")
+	})
+	t.Run("jump", func(t *testing.T) {
+		known := filepath.Join(dir, "known_hosts")
+		name, port, _ := net.SplitHostPort(address)
+		if err := os.WriteFile(known, []byte("["+name+"]:"+port+",[localhost]:"+port+" "+string(pin)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{Credentials: login, KnownHosts: []string{known}, ProxyJump: "root@localhost:" + port}))
+		expect(t, Runtime, line(t, r, Runtime), OK)
+		var order []string
+		for _, l := range r.Lines[:7] {
+			order = append(order, l.Subject)
+		}
+		if !strings.HasPrefix(r.Lines[0].Found, "jump localhost:"+port) ||
+			strings.Join(order, " ") != "reachability host key login reachability host key login rights" {
+			t.Errorf("got\n%s", r.Text(false))
+		}
+	})
+}
+
+func TestSSHDForbids(t *testing.T) {
+	dir := t.TempDir()
+	address := sshd(t, dir, "AllowStreamLocalForwarding no")
+	rt := fake.Run(t, fake.Config{})
+	pin, err := os.ReadFile(filepath.Join(dir, "host_key.pub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{
+		Credentials: endpoint.Credentials{KeyFile: filepath.Join(dir, "key")}, HostKeys: []string{strings.TrimSpace(string(pin))}}))
+	expect(t, Forwarding, line(t, r, Forwarding), Failure, "AllowStreamLocalForwarding yes")
+	if strings.Join(r.NotLookedAt, " ") != "runtime network" {
+		t.Errorf("got\n%s", r.Text(false))
+	}
+}
+
+func newKey(t *testing.T) []byte {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(key, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(block)
+}
+
+// TestDead are machines of which nothing comes: the end is soon.
+func TestDead(t *testing.T) {
+	silent := func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, far) }()
+		return near, nil
+	}
+	dropped := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: ctx.Err()}
+	}
+	for name, dial := range map[string]dialer{"silent": silent, "dropped": dropped} {
+		t.Run(name, func(t *testing.T) {
+			target, err := endpoint.Resolve("ssh://root@10.0.0.7/run/c.sock", endpoint.Options{Credentials: endpoint.Credentials{Key: newKey(t)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				r := &Report{}
+				if c := login(t.Context(), r, target, dial, target.Address); c != nil || len(r.Lines) != 1 {
+					t.Fatalf("got %v, %+v", c, r)
+				}
+				expect(t, name, r.Lines[0], Failure)
+				if r.Lines[0].Subject != Reachability || time.Since(began) > 15*time.Second {
+					t.Errorf("after %s: %+v", time.Since(began), r.Lines[0])
+				}
+			})
+		})
+	}
+	r := Run(t.Context(), far(t, "127.0.0.1:1", "/run/c.sock", endpoint.Options{Credentials: endpoint.Credentials{Key: newKey(t)}}))
+	if got := line(t, r, Reachability); got.Level != Failure || !strings.Contains(got.Found, syscall.ECONNREFUSED.Error()) {
+		t.Errorf("got %+v", got)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	if r := Run(ctx, far(t, "127.0.0.1:1", "/run/c.sock", endpoint.Options{})); r.Fit {
+		t.Errorf("got\n%s", r.Text(false))
+	}
+}
