@@ -179,7 +179,12 @@ func (h *Host) Remove(ctx context.Context, p string) error {
 		if err := machine.Absolute("remove", p); err != nil {
 			return err
 		}
-		_, err := h.script(ctx, "remove", p, scriptRemove, []string{path.Clean(p)}, nil)
+		args := []string{path.Clean(p)}
+		if _, held := h.held.LoadAndDelete(args[0]); held {
+			// What Lock put beside it goes with it: the directory may be removed next.
+			args = append(args, args[0]+sessionSuffix)
+		}
+		_, err := h.script(ctx, "remove", p, scriptRemove, args, nil)
 		return err
 	})
 }

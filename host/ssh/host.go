@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"path"
+	"sync"
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
@@ -87,6 +88,7 @@ type Host struct {
 	trees  machine.KeyedMutex // one writer a directory in WriteTree
 	clock  clock
 	files  sftpClient
+	held   sync.Map // paths of locks that were taken
 }
 
 var _ host.Host = (*Host)(nil)

@@ -17,6 +17,9 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
+// sessionSuffix of the file beside a lock that names its session.
+const sessionSuffix = ".session"
+
 const (
 	maxHolder = 64 << 10
 	// beatEvery is how often we show that we are there.
@@ -43,6 +46,7 @@ func (h *Host) Lock(ctx context.Context, p string, holder []byte) (host.Lock, er
 		if err != nil {
 			return nil, err
 		}
+		h.held.Store(path.Clean(p), true)
 		return l, nil
 	})
 }

@@ -158,3 +158,26 @@ func TestLockPaused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A lock that is removed while it is held leaves nothing beside it.
+func TestLockRemoved(t *testing.T) {
+	ctx := context.Background()
+	h := open(t, ssh.Config{})
+	closeHost(t, h)
+	dir := t.TempDir() + "/own"
+	l, err := h.Lock(ctx, dir+"/lock", []byte("us"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{dir + "/lock", dir} {
+		if err := h.Remove(ctx, p); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("something stays: %v", err)
+	}
+}

@@ -1,4 +1,6 @@
-# remove PATH: one file or one empty directory.
+# remove PATH [BESIDE]: one file or one empty directory; with BESIDE, a file that
+# goes with it.
+[ -z "${2-}" ] || rm -f -- "$2"
 if [ -d "$1" ] && [ ! -L "$1" ]; then
 	exec rmdir -- "$1"
 fi
