@@ -77,6 +77,7 @@ func Run(t *testing.T, target Target) {
 		{"Images", testImages},
 		{"ForgottenTask", testForgottenTask},
 		{"Remnants", testRemnants},
+		{"Records", testRecords},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(s, t) })
 	}

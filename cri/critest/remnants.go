@@ -7,13 +7,17 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
 	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	containerdtypes "github.com/containerd/containerd/api/types"
 )
 
 // Planter makes what a start that was cut off at the wrong moment leaves in
@@ -24,6 +28,10 @@ type Planter interface {
 	// Container makes a container like that of containerID, with a task, that the
 	// CRI knows nothing of, and returns its ID.
 	Container(ctx context.Context, containerID string) (string, error)
+	// Sandbox makes the record of a sandbox that has no container, as one that its
+	// shim makes by itself, and returns its ID and what takes it away again;
+	// Unimplemented on containerd 1, which has no such records.
+	Sandbox(ctx context.Context) (id string, remove func() error, err error)
 	// Left tells whether containerd has a container, or a task, of this ID.
 	Left(ctx context.Context, id string) (bool, error)
 }
@@ -77,6 +85,18 @@ func (p planter) Container(ctx context.Context, like string) (string, error) {
 		return "", err
 	}
 	return c.ID, p.Task(ctx, c.ID)
+}
+
+func (p planter) Sandbox(ctx context.Context) (string, func() error, error) {
+	ctx = namespaced(ctx)
+	id := fmt.Sprintf("planted-%d", time.Now().UnixNano())
+	store := sandboxapi.NewStoreClient(p.conn)
+	_, err := store.Create(ctx, &sandboxapi.StoreCreateRequest{
+		Sandbox: &containerdtypes.Sandbox{SandboxID: id, Runtime: &containerdtypes.Sandbox_Runtime{Name: "io.containerd.runc.v2"}}})
+	return id, func() error {
+		_, err := store.Delete(ctx, &sandboxapi.StoreDeleteRequest{SandboxID: id})
+		return err
+	}, err
 }
 
 func (p planter) Left(ctx context.Context, id string) (bool, error) {
@@ -160,6 +180,39 @@ func testRemnants(s *suite, t *testing.T) {
 		}
 		s.notLeft(t, planted[i])
 	}
+}
+
+// testRecords: what containerd has a record of is told from what it has not.
+func testRecords(s *suite, t *testing.T) {
+	has := func(what, id string, want bool) {
+		t.Helper()
+		if got, err := s.Client.HasRecord(t.Context(), id); err != nil || got != want {
+			t.Errorf("%s: has a record: %v, %v", what, got, err)
+		}
+	}
+	if s.Planter == nil {
+		has("where nobody can tell", "some-id", true)
+		return
+	}
+	has("what never was", "some-id", false)
+	sandbox := s.runSandbox(t, s.sandboxConfig(t))
+	has("a sandbox", sandbox, true)
+	if err := s.Client.RemovePodSandbox(t.Context(), sandbox); err != nil {
+		t.Fatal(err)
+	}
+	has("a sandbox that was removed", sandbox, false)
+	id, remove, err := s.Planter.Sandbox(t.Context())
+	if status.Code(err) == codes.Unimplemented {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	has("a sandbox without a container", id, true)
+	if err := remove(); err != nil {
+		t.Fatal(err)
+	}
+	has("the same, removed", id, false)
 }
 
 func (s *suite) notLeft(t *testing.T, id string) {

@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,15 +13,18 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	containerdtypes "github.com/containerd/containerd/api/types"
 )
 
 // forgotten is what containerd has and its CRI does not know of: a task of a
-// container that is created only, or a whole container.
+// container that is created only, a whole container, or a sandbox.
 type forgotten struct {
-	since  time.Time
-	labels map[string]string // of a container; nil: only its task is forgotten
-	task   bool
+	since   time.Time
+	labels  map[string]string // of a container; nil: only its task is forgotten
+	task    bool
+	sandbox bool // the record of one, without a container
 }
 
 // Planter plants what is forgotten, as critest asks for it.
@@ -48,6 +52,20 @@ func (p *Planter) Container(_ context.Context, like string) (string, error) {
 	id := newID()
 	p.r.forgotten[id] = &forgotten{since: time.Now(), labels: c.config.Labels, task: true}
 	return id, nil
+}
+
+// Sandbox makes a record of a sandbox that has no container.
+func (p *Planter) Sandbox(context.Context) (string, func() error, error) {
+	p.r.mu.Lock()
+	defer p.r.mu.Unlock()
+	id := newID()
+	p.r.forgotten[id] = &forgotten{since: time.Now(), sandbox: true}
+	return id, func() error {
+		p.r.mu.Lock()
+		defer p.r.mu.Unlock()
+		delete(p.r.forgotten, id)
+		return nil
+	}, nil
 }
 
 // Left tells whether there is one of this ID.
@@ -102,6 +120,24 @@ func (s *containerServer) Delete(_ context.Context, req *containersapi.DeleteCon
 	}
 	delete(s.r.forgotten, req.ID)
 	return &emptypb.Empty{}, nil
+}
+
+type sandboxServer struct {
+	sandboxapi.UnimplementedStoreServer
+	r *Runtime
+}
+
+// List understands id=="value" only.
+func (s *sandboxServer) List(_ context.Context, req *sandboxapi.StoreListRequest) (*sandboxapi.StoreListResponse, error) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	resp := &sandboxapi.StoreListResponse{}
+	for id, f := range s.r.forgotten {
+		if f.sandbox && slices.Contains(req.Filters, fmt.Sprintf("id==%q", id)) {
+			resp.List = append(resp.List, &containerdtypes.Sandbox{SandboxID: id, CreatedAt: timestamppb.New(f.since)})
+		}
+	}
+	return resp, nil
 }
 
 type taskServer struct {

@@ -17,6 +17,7 @@ import (
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	eventsapi "github.com/containerd/containerd/api/services/events/v1"
+	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	versionapi "github.com/containerd/containerd/api/services/version/v1"
 )
@@ -154,6 +155,7 @@ func (r *Runtime) Serve() error {
 		versionapi.RegisterVersionServer(s, &versionServer{})
 		containersapi.RegisterContainersServer(s, &containerServer{r: r})
 		tasksapi.RegisterTasksServer(s, &taskServer{r: r})
+		sandboxapi.RegisterStoreServer(s, &sandboxServer{r: r})
 	}
 	r.server, r.served = s, make(chan struct{})
 	go func(served chan struct{}) { defer close(served); _ = s.Serve(l) }(r.served)

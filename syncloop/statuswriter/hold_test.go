@@ -70,3 +70,30 @@ func TestMinorChangesWaitForCompany(t *testing.T) {
 		}
 	})
 }
+
+// Who saw that a status is not accepted any more, as a minor change of it waits,
+// hears when it is accepted again.
+func TestAcceptedAgainAfterTheHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		told := 0
+		w, p := start(t, a, func(c *Config) { c.Changed = func(pod.Ref) { told++ } })
+		done := v1.PodStatus{Phase: v1.PodSucceeded}
+		w.Set(p, done)
+		synctest.Wait()
+		if told != 1 || !w.Accepted(p.UID) {
+			t.Fatalf("told %d times, accepted %v", told, w.Accepted(p.UID))
+		}
+		done.Conditions = []v1.PodCondition{{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse}}
+		w.Set(p, done)
+		synctest.Wait()
+		if told != 1 || w.Accepted(p.UID) {
+			t.Fatalf("while it waits: told %d times, accepted %v", told, w.Accepted(p.UID))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if told != 2 || !w.Accepted(p.UID) {
+			t.Errorf("after the hold: told %d times, accepted %v", told, w.Accepted(p.UID))
+		}
+	})
+}

@@ -158,6 +158,7 @@ func (w *Writer) Set(p *v1.Pod, st v1.PodStatus) {
 	if e.wanted == nil || !equality.Semantic.DeepEqual(*e.wanted, st) {
 		e.wanted = st.DeepCopy()
 		e.version++
+		e.told = false // Accepted has turned false until this one is
 	}
 	if e.sent != e.version || w.differs(e) {
 		w.submit(e)
