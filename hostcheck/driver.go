@@ -1,26 +1,12 @@
 package hostcheck
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"path"
 	"strconv"
 	"strings"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
-
-// lockPaths are those of package owner: of the root directory, of the socket.
-func lockPaths(rootDir, socket string) []string {
-	name := strings.ReplaceAll(strings.Trim(path.Clean(socket), "/"), "/", "-")
-	return []string{path.Join(rootDir, "bowline/owner.lock"), path.Join("/run/bowline", name+".lock")}
-}
-
-func ownerFile(rootDir string) string { return path.Join(rootDir, "bowline/owner") }
 
 // drivers is who else may drive the machine.
 type drivers struct {
@@ -70,45 +56,17 @@ func parseDrivers(out string) (kubelet int, held map[string]int) {
 	return kubelet, held
 }
 
-// parseRecord reads an owner file or the content of a lock; nil where it is empty.
-func parseRecord(data []byte) (*owner.Record, error) {
-	if len(strings.TrimSpace(string(data))) == 0 {
-		return nil, nil
-	}
-	r := &owner.Record{}
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, err
-	}
-	if r.ClusterUID == "" || r.NodeName == "" {
-		return nil, errors.New("it names no cluster or no node")
-	}
-	return r, nil
-}
-
-func sandboxes(all []*runtimeapi.PodSandbox) []owner.Sandbox {
-	out := make([]owner.Sandbox, 0, len(all))
-	for _, s := range all {
-		_, kubelet := s.GetLabels()[pod.LabelPodUID]
-		out = append(out, owner.Sandbox{
-			ID: s.GetId(), Pod: s.GetMetadata().GetNamespace() + "/" + s.GetMetadata().GetName(),
-			Stamp: s.GetLabels()[pod.LabelOwner], Kubelet: kubelet,
-			Ready: s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
-		})
-	}
-	return out
-}
-
 // judgeDrivers asks the decision that a node itself begins with. Which node this
 // machine is to be is not known here, so what an earlier one left is a warning.
 func judgeDrivers(d drivers, locks []string) []Line {
 	e := owner.Evidence{FilePath: d.filePath, Sandboxes: d.sandboxes}
-	e.File, e.FileErr = parseRecord(d.file)
+	e.File, e.FileErr = owner.ParseRecord(d.file)
 	if e.File != nil {
 		e.Self = e.File.Identity // as if it were that node that comes back
 	}
 	for _, p := range locks {
 		if d.held[p] != 0 {
-			holder, _ := parseRecord(d.holders[p]) // nil if it is not in our words
+			holder, _ := owner.ParseRecord(d.holders[p]) // nil if it is not in our words
 			e.Locked = &owner.Locked{Path: p, Holder: holder}
 			break
 		}

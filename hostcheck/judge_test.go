@@ -230,7 +230,7 @@ func TestJudgeDisk(t *testing.T) {
 }
 
 func TestJudgeDrivers(t *testing.T) {
-	locks := lockPaths("/var/lib/kubelet", "/run/containerd/containerd.sock")
+	locks := owner.LockPaths("/var/lib/kubelet", owner.RunDir, "/run/containerd/containerd.sock")
 	if locks[0] != "/var/lib/kubelet/bowline/owner.lock" || locks[1] != "/run/bowline/run-containerd-containerd.sock.lock" {
 		t.Fatalf("locks are %q", locks)
 	}
@@ -356,7 +356,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%q still disables the CRI", line)
 			}
 		}
-		if r, err := parseRecord([]byte(s)); err == nil && r != nil && (r.NodeName == "" || r.ClusterUID == "") {
+		if r, err := owner.ParseRecord([]byte(s)); err == nil && r != nil && (r.NodeName == "" || r.ClusterUID == "") {
 			t.Errorf("record: %+v", r)
 		}
 		_, _ = parsePlugins([]byte(s))

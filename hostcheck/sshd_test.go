@@ -26,6 +26,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
 func TestMain(m *testing.M) {
@@ -77,7 +78,7 @@ func TestNear(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer machine.Close()
-	lock, err := machine.Lock(t.Context(), lockPaths(cfg.RootDir, rt.Socket)[0], []byte(record))
+	lock, err := machine.Lock(t.Context(), owner.LockPaths(cfg.RootDir, owner.RunDir, rt.Socket)[0], []byte(record))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
 func (e *examination) facts(ctx context.Context) (f host.Facts, err error) {
@@ -150,8 +151,8 @@ func (e *examination) kernel(ctx context.Context) {
 }
 
 func (e *examination) drivers(ctx context.Context) {
-	locks := lockPaths(e.RootDir, e.Socket)
-	d := drivers{blind: !e.root, filePath: ownerFile(e.RootDir), holders: map[string][]byte{}}
+	locks := owner.LockPaths(e.RootDir, owner.RunDir, e.Socket)
+	d := drivers{blind: !e.root, filePath: owner.FilePath(e.RootDir), holders: map[string][]byte{}}
 	out, err := e.run(ctx, append([]string{"sh", "-c", scriptDrivers, "sh"}, locks...)...)
 	if err != nil {
 		e.add(unknown(Driver, err))
@@ -168,7 +169,7 @@ func (e *examination) drivers(ctx context.Context) {
 	if e.runtime != nil {
 		err := e.ask(ctx, func(ctx context.Context) error {
 			all, err := e.runtime.ListPodSandbox(ctx, nil)
-			d.sandboxes = sandboxes(all)
+			d.sandboxes = owner.Sandboxes(all)
 			return err
 		})
 		if err != nil {

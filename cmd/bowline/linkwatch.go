@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/provider"
 )
 
-// LinkUp is the node's condition that tells of the link to a far machine.
+// linkUp is the node's condition that tells of the link to a far machine.
 const linkUp v1.NodeConditionType = "LinkUp"
 
 // readiness joins what the runtime says of itself with the state of the link: a

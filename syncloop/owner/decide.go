@@ -53,9 +53,9 @@ func (r Record) bytes() []byte {
 	return append(data, '\n')
 }
 
-// parseRecord: nil without an error for no content (an empty file is what a
-// power cut leaves of a new one).
-func parseRecord(data []byte) (*Record, error) {
+// ParseRecord reads an owner file, or what a lock says of its holder: nil without an
+// error for no content (an empty file is what a power cut leaves of a new one).
+func ParseRecord(data []byte) (*Record, error) {
 	if len(strings.TrimSpace(string(data))) == 0 {
 		return nil, nil
 	}

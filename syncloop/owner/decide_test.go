@@ -145,17 +145,17 @@ func TestSentences(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	want := *record(self)
-	got, err := parseRecord(want.bytes())
+	got, err := ParseRecord(want.bytes())
 	if err != nil || !got.StartedAt.Equal(want.StartedAt) || got.Identity != self || got.PID != 7 || got.Version != "v" || got.Instance != "i" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, empty := range []string{"", " \n"} {
-		if r, err := parseRecord([]byte(empty)); r != nil || err != nil {
+		if r, err := ParseRecord([]byte(empty)); r != nil || err != nil {
 			t.Errorf("%q: %v, %v", empty, r, err)
 		}
 	}
 	for _, bad := range []string{"x", "{}", `{"clusterUID":"a"}`, "[]", "null"} {
-		if r, err := parseRecord([]byte(bad)); err == nil {
+		if r, err := ParseRecord([]byte(bad)); err == nil {
 			t.Errorf("%q was taken as %+v", bad, r)
 		}
 	}

@@ -55,7 +55,7 @@ type Config struct {
 	StartedAt  time.Time
 	// Endpoint is the path of the runtime's socket; empty leaves its lock out.
 	Endpoint string
-	// RunDir holds the lock of the endpoint; /run/bowline by default.
+	// RunDir holds the lock of the endpoint; the constant by default.
 	RunDir string
 	// AllowForeignPods drives a runtime with pods of a kubelet, which are never touched.
 	AllowForeignPods bool
@@ -63,7 +63,7 @@ type Config struct {
 
 func (c *Config) validate() error {
 	if c.RunDir == "" {
-		c.RunDir = "/run/bowline"
+		c.RunDir = RunDir
 	}
 	switch {
 	case c.Host == nil || c.Runtime == nil:
@@ -80,14 +80,24 @@ func (c *Config) validate() error {
 	return nil
 }
 
-func (c *Config) self() Identity   { return Identity{c.ClusterUID, c.NodeName} }
-func (c *Config) dir() string      { return path.Join(c.RootDir, "bowline") }
-func (c *Config) filePath() string { return path.Join(c.dir(), "owner") }
-func (c *Config) lockPaths() []string {
-	paths := []string{path.Join(c.dir(), "owner.lock")}
-	if c.Endpoint != "" {
-		name := strings.ReplaceAll(strings.Trim(path.Clean(c.Endpoint), "/"), "/", "-")
-		paths = append(paths, path.Join(c.RunDir, name+".lock"))
+func (c *Config) self() Identity      { return Identity{c.ClusterUID, c.NodeName} }
+func (c *Config) dir() string         { return path.Join(c.RootDir, "bowline") }
+func (c *Config) filePath() string    { return FilePath(c.RootDir) }
+func (c *Config) lockPaths() []string { return LockPaths(c.RootDir, c.RunDir, c.Endpoint) }
+
+// RunDir is where locks of endpoints are, by default.
+const RunDir = "/run/bowline"
+
+// FilePath is the path of the owner file of a root directory.
+func FilePath(rootDir string) string { return path.Join(rootDir, "bowline", "owner") }
+
+// LockPaths are the locks of a machine, in the order in which they are taken: of the
+// root directory, and of the runtime's socket unless that is empty.
+func LockPaths(rootDir, runDir, socket string) []string {
+	paths := []string{FilePath(rootDir) + ".lock"}
+	if socket != "" {
+		name := strings.ReplaceAll(strings.Trim(path.Clean(socket), "/"), "/", "-")
+		paths = append(paths, path.Join(runDir, name+".lock"))
 	}
 	return paths
 }
@@ -167,7 +177,7 @@ func look(ctx context.Context, c *Config, locked *Locked) (Decision, error) {
 		case err != nil:
 			return Decision{}, fmt.Errorf("claim a machine: read the owner file: %w", err)
 		default:
-			e.File, e.FileErr = parseRecord(data)
+			e.File, e.FileErr = ParseRecord(data)
 		}
 		if e.Sandboxes, err = list(ctx, c.Runtime); err != nil {
 			return Decision{}, fmt.Errorf("claim a machine: %w", err)
@@ -185,6 +195,11 @@ func list(ctx context.Context, r Runtime) ([]Sandbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the runtime's sandboxes: %w", err)
 	}
+	return Sandboxes(all), nil
+}
+
+// Sandboxes is what a decision knows of those that the runtime lists.
+func Sandboxes(all []*runtimeapi.PodSandbox) []Sandbox {
 	sandboxes := make([]Sandbox, 0, len(all))
 	for _, s := range all {
 		_, kubelet := s.GetLabels()[pod.LabelPodUID]
@@ -196,7 +211,7 @@ func list(ctx context.Context, r Runtime) ([]Sandbox, error) {
 			Ready:   s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		})
 	}
-	return sandboxes, nil
+	return sandboxes
 }
 
 // Claim is a machine that is ours until Release, or until Lost.
@@ -230,7 +245,7 @@ func (c *Claim) lock(ctx context.Context, p string, holder []byte) error {
 	l, err := c.c.Host.Lock(ctx, p, holder)
 	var locked *host.LockedError
 	if errors.As(err, &locked) {
-		record, _ := parseRecord(locked.Holder) // nil if it is not in our words
+		record, _ := ParseRecord(locked.Holder) // nil if it is not in our words
 		_, err = look(ctx, &c.c, &Locked{Path: p, Holder: record})
 		return err
 	}

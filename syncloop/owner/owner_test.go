@@ -155,7 +155,7 @@ func TestLifeOfAClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rec, err := parseRecord(data); err != nil || rec.Identity != self || rec.Instance != "parent" || rec.PID != 42 {
+	if rec, err := ParseRecord(data); err != nil || rec.Identity != self || rec.Instance != "parent" || rec.PID != 42 {
 		t.Errorf("the owner file is %s", data)
 	}
 	_, err = Take(ctx, c)
