@@ -19,10 +19,10 @@ type Undoing struct {
 
 // Undo brings back what was before the mends, the last one first: those that a
 // runtime needs to be seen by (restarts false), or those that restart it. A file that
-// somebody has changed since is left, and so is the network while anybody uses it.
-func Undo(ctx context.Context, m Machine, r *Record, restarts bool) (Undoing, error) {
+// somebody has changed since is left, and so is the network while anybody uses it. What
+// failed is kept too; done again, Undo goes on.
+func Undo(ctx context.Context, m Machine, r *Record, restarts bool) Undoing {
 	var u Undoing
-	var faults []error
 	for _, mend := range slices.Backward(r.Mends) {
 		if mend.Restart != restarts {
 			continue
@@ -33,11 +33,10 @@ func Undo(ctx context.Context, m Machine, r *Record, restarts bool) (Undoing, er
 			continue
 		}
 		if err := u.mend(ctx, m, mend); err != nil {
-			faults = append(faults, fmt.Errorf("undo %s: %w", mend.Name, err))
 			u.Kept = append(u.Kept, mend.Name+": "+err.Error())
 		}
 	}
-	return u, errors.Join(faults...)
+	return u
 }
 
 // used tells whether anything hangs on a bridge of ours.
