@@ -87,8 +87,8 @@ type Plan struct {
 }
 
 const (
-	sysctlFile  = "/etc/sysctl.d/90-bowline.conf"
-	moduleFile  = "/etc/modules-load.d/bowline.conf"
+	sysctlFile  = "/etc/sysctl.d/90-bowline-prepare.conf"
+	moduleFile  = "/etc/modules-load.d/bowline-prepare.conf"
 	networkName = "bowline"
 	bridgeName  = "bowline0"
 	// Where host-local keeps which addresses are taken.

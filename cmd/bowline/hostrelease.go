@@ -116,26 +116,13 @@ func (r *release) run(ctx context.Context) (err error) {
 	if err := r.claim(ctx); err != nil {
 		return err
 	}
-	ctx, stop := r.whileOurs(ctx)
-	defer stop()
-	seen, err := handover.See(ctx, r.client)
+	ours, left, err := r.empty(ctx, before)
 	if err != nil {
-		return r.notReleased(ctx, err)
+		return err
 	}
-	seen.AddTo(before)
-	ours, err := seen.Ours(ctx, r.machine, r.id.Stamp(), r.cfg.RootDirectory)
-	if err != nil {
-		return r.notReleased(ctx, err)
-	}
-	if err := r.pods(ctx); err != nil {
-		return r.notReleased(ctx, err)
-	}
-	left, err := handover.See(ctx, r.client)
-	if err != nil {
-		return r.notReleased(ctx, err)
-	}
-	stop()
-	kept, err := r.giveBack(context.WithoutCancel(ctx), record)
+	// From here on it is quickly done, and half done it would be worse.
+	ctx = context.WithoutCancel(ctx)
+	kept, err := r.giveBack(ctx, record)
 	if err != nil {
 		return err
 	}
@@ -146,6 +133,32 @@ func (r *release) run(ctx context.Context) (err error) {
 	left.AddTo(after)
 	ours.Paths, ours.Bridges = r.ourPaths(record)
 	return r.tell(before, after, ours, kept)
+}
+
+// empty ends what is ours in the runtime, adds to before what that had, and returns
+// what was ours and what the runtime has left.
+func (r *release) empty(ctx context.Context, before handover.Listing) (ours handover.Ours, left handover.Seen, err error) {
+	ctx, stop := r.whileOurs(ctx)
+	defer stop()
+	err = func() error {
+		seen, err := handover.See(ctx, r.client)
+		if err != nil {
+			return err
+		}
+		seen.AddTo(before)
+		if ours, err = seen.Ours(ctx, r.machine, r.id.Stamp(), r.cfg.RootDirectory); err != nil {
+			return err
+		}
+		if err := r.pods(ctx); err != nil {
+			return err
+		}
+		left, err = handover.See(ctx, r.client)
+		return err
+	}()
+	if err != nil {
+		err = r.notReleased(ctx, err)
+	}
+	return ours, left, err
 }
 
 // claim takes the machine, as a node does, in the name of the node that it is.
