@@ -151,7 +151,7 @@ func Stays(l Listing, ours Ours) []string {
 
 func (o Ours) has(kind, name string) bool {
 	contains := func(parts []string) bool {
-		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(name, p) })
+		return slices.ContainsFunc(parts, func(p string) bool { return p != "" && strings.Contains(name, p) })
 	}
 	switch kind {
 	case KindLinks:
