@@ -92,8 +92,9 @@ func (nearWay) dial(ctx context.Context, socket string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", socket)
 }
 
-// askTime bounds one question to a machine that has answered before.
-const askTime = 10 * time.Second
+// askTime bounds one question to a machine that has answered before. One that is gone
+// is told earlier, by its link; this is for one under load.
+const askTime = 30 * time.Second
 
 // ask asks one thing under a time limit; nothing is asked any more once the machine
 // has gone.
