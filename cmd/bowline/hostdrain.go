@@ -28,7 +28,8 @@ type drain struct {
 const drainPause = 2 * time.Second
 
 // newDrain finds the node in the cluster; nil where there is none, or no credential.
-func newDrain(ctx context.Context, kubeconfig string, id owner.Identity, say func(string, ...any)) (*drain, error) {
+// The node of a machine that is nobody's any more is called name.
+func newDrain(ctx context.Context, kubeconfig string, id owner.Identity, name string, say func(string, ...any)) (*drain, error) {
 	if kubeconfig == "" {
 		return nil, nil
 	}
@@ -44,6 +45,9 @@ func newDrain(ctx context.Context, kubeconfig string, id owner.Identity, say fun
 	service, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: the service default/kubernetes, by whose UID clusters are told apart: %w", kubeconfig, err)
+	}
+	if id == nobody {
+		id = owner.Identity{ClusterUID: string(service.UID), NodeName: name}
 	}
 	if uid := string(service.UID); uid != id.ClusterUID {
 		return nil, fmt.Errorf("kubeconfig %s is of cluster %s, and the machine is %s; use that cluster's kubeconfig", kubeconfig, uid, id)

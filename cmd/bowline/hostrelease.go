@@ -55,6 +55,9 @@ is 0 when nothing of Bowline's stays, and 1 otherwise.`,
 			if r.maxGrace < 0 || r.drainTime <= 0 {
 				return errors.New("--max-grace and --drain-timeout are to be positive")
 			}
+			if r.nodeName != "" && r.kubeconfig == "" {
+				return errors.New("--node-name: of use with --kubeconfig only")
+			}
 			checked, err := flags.check(c, args[0])
 			if err != nil {
 				return err
@@ -67,6 +70,7 @@ is 0 when nothing of Bowline's stays, and 1 otherwise.`,
 	flags.register(c)
 	f := c.Flags()
 	f.StringVar(&r.kubeconfig, "kubeconfig", "", "drain the node with this credential, and delete it")
+	f.StringVar(&r.nodeName, "node-name", "", "the node to drain and delete; the machine knows it as long as it has pods of it")
 	f.DurationVar(&r.drainTime, "drain-timeout", 5*time.Minute, "how long evictions may be refused")
 	f.DurationVar(&r.maxGrace, "max-grace", 0, "cut the pods' graces short")
 	f.BoolVar(&r.keep, "keep-preparation", false, "leave what host prepare did")
@@ -78,6 +82,7 @@ type release struct {
 	check      *hostcheck.Config
 	cfg        *config.Host
 	kubeconfig string
+	nodeName   string
 	drainTime  time.Duration
 	maxGrace   time.Duration
 	keep       bool
@@ -86,8 +91,8 @@ type release struct {
 	machine *machine
 	client  *cri.Client
 	hold    *holding
-	id      owner.Identity
-	offset  time.Duration // the machine's clock minus ours
+	id      owner.Identity // nobody, where the machine is no node
+	offset  time.Duration  // the machine's clock minus ours
 }
 
 func (r *release) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
@@ -161,6 +166,9 @@ func (r *release) empty(ctx context.Context, before handover.Listing) (ours hand
 	return ours, left, err
 }
 
+// nobody is whose a machine is that is no node.
+var nobody = owner.Identity{ClusterUID: "none", NodeName: "none"}
+
 // claim takes the machine, as a node does, in the name of the node that it is.
 func (r *release) claim(ctx context.Context) error {
 	data, err := r.machine.ReadFile(ctx, owner.FilePath(r.cfg.RootDirectory), 1<<20)
@@ -173,9 +181,14 @@ func (r *release) claim(ctx context.Context) error {
 		return fmt.Errorf("list the runtime's sandboxes: %w", err)
 	}
 	id, known := handover.Whose(file, owner.Sandboxes(sandboxes))
-	if !known {
+	switch {
+	case known && r.nodeName != "" && r.nodeName != id.NodeName:
+		return fmt.Errorf("this machine is %s, and not %q (--node-name)", id, r.nodeName)
+	case !known && r.kubeconfig != "" && r.nodeName == "":
+		return errors.New("the machine has nothing of a node, and does not tell which one it was: name it by --node-name, or leave --kubeconfig out")
+	case !known:
 		// Nobody's: the lock is taken all the same, against one who begins just now.
-		id = owner.Identity{ClusterUID: "none", NodeName: "none"}
+		id = nobody
 	}
 	r.id = id
 	r.cfg.AllowForeignPods = true
@@ -225,7 +238,7 @@ func (r *release) notReleased(ctx context.Context, err error) error {
 
 // pods ends all pods and removes what they left, on the machine and in the cluster.
 func (r *release) pods(ctx context.Context) error {
-	drain, err := newDrain(ctx, r.kubeconfig, r.id, r.say)
+	drain, err := newDrain(ctx, r.kubeconfig, r.id, r.nodeName, r.say)
 	if err != nil {
 		return err
 	}
