@@ -86,28 +86,20 @@ func (j *job) release(ctx context.Context) error {
 	return nil
 }
 
-// writeHosts writes the pod's /etc/hosts. It is written before every start: a
-// new sandbox has new addresses. The path is empty where the container brings
-// its own.
-func (j *job) writeHosts(ctx context.Context, c *v1.Container, m spec.Machine) (string, error) {
+// hosts is the pod's /etc/hosts; ok is false where the container brings its own. It
+// is written before every start: a new sandbox has new addresses.
+func (j *job) hosts(ctx context.Context, c *v1.Container, m spec.Machine) (file host.Thing, ok bool, err error) {
 	if !spec.ManagesHosts(j.pod, c, j.podIPs) {
-		return "", nil
+		return file, false, nil
 	}
 	var base []byte
 	if j.pod.Spec.HostNetwork {
 		data, err := j.loop.cfg.Host.ReadFile(ctx, "/etc/hosts", 1<<20)
 		if err != nil {
-			return "", fmt.Errorf("read the machine's /etc/hosts: %w", err)
+			return file, false, fmt.Errorf("read the machine's /etc/hosts: %w", err)
 		}
 		base = data
 	}
 	data, err := spec.HostsFile(j.pod, m, j.podIPs, base)
-	if err != nil {
-		return "", err
-	}
-	file := spec.EtcHostsPath(m.RootDir, j.pod.UID)
-	if err := j.loop.cfg.Host.WriteFile(ctx, file, data, 0o644); err != nil {
-		return "", fmt.Errorf("write the pod's /etc/hosts: %w", err)
-	}
-	return file, nil
+	return host.Thing{Path: spec.EtcHostsPath(m.RootDir, j.pod.UID), Mode: 0o644, Data: data}, err == nil, err
 }
