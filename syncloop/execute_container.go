@@ -91,7 +91,14 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	}
 	out.ContainerID = id
 	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
-	if err := j.loop.cfg.Runtime.StartContainer(ctx, id); err != nil {
+	linked := make(chan struct{}) // beside the start: it is a round trip
+	go func() {
+		defer close(linked)
+		j.linkLog(ctx, m, c.Name, id)
+	}()
+	err = j.loop.cfg.Runtime.StartContainer(ctx, id)
+	<-linked
+	if err != nil {
 		if cri.IsUnsent(err) {
 			out.ContainerID = "" // it was made, and has certainly not run
 		}
@@ -99,7 +106,6 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	}
 	done() // a hook may last
 	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
-	j.linkLog(ctx, m, c.Name, id)
 	return j.postStart(ctx, c, id, out)
 }
 

@@ -37,20 +37,24 @@ func (j *job) runSandbox(ctx context.Context) error {
 	if j.op.Attempt > 0 {
 		j.loop.event(j.pod, "", v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
-	if err := j.loop.cfg.Host.MkdirAll(ctx, config.LogDirectory, 0o755, nil); err != nil {
-		return fmt.Errorf("make the log directory: %w", err)
-	}
+	// Side by side, as each is a round trip.
+	logs := make(chan error, 1)
+	go func() { logs <- j.loop.cfg.Host.MkdirAll(ctx, config.LogDirectory, 0o755, nil) }()
 	if ownsCgroups(m) {
-		if err := j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod), host.CgroupResources(spec.PodCgroup(j.pod, m))); err != nil {
-			return fmt.Errorf("make the pod's cgroup: %w", err)
-		}
+		err = j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod), host.CgroupResources(spec.PodCgroup(j.pod, m)))
+	}
+	if errLogs := <-logs; errLogs != nil {
+		return fmt.Errorf("make the log directory: %w", errLogs)
+	}
+	if err != nil {
+		return fmt.Errorf("make the pod's cgroup: %w", err)
 	}
 	done, err := j.loop.starts.Take(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer done()
-	_, err = j.loop.cfg.Runtime.RunPodSandbox(ctx, config, handler)
+	j.sandbox, err = j.loop.cfg.Runtime.RunPodSandbox(ctx, config, handler)
 	return err
 }
 
