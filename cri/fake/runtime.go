@@ -32,6 +32,9 @@ type Config struct {
 	// Registry holds what can be pulled, by normalised reference
 	// ("docker.io/library/nginx:latest"). A nil Registry has every image.
 	Registry map[string]RegistryImage
+	// Root, if not empty, is where the file system of the machine is seen that the
+	// runtime is on: paths of logs and mounts are below it.
+	Root string
 	// NoEvents leaves out containerd's own services, as CRI-O does.
 	NoEvents bool
 }

@@ -47,7 +47,11 @@ func (r *Runtime) start(c *container) error {
 	if args := arguments(c.config); len(args) > 0 && c.program && args[0] != "/"+TestImage {
 		return fmt.Errorf("exec: %q: stat %s: no such file or directory", args[0], args[0])
 	}
-	log, err := openLog(c.logPath, c.config.Tty)
+	path := c.logPath
+	if path != "" {
+		path = r.config.Root + path
+	}
+	log, err := openLog(path, c.config.Tty)
 	if err != nil {
 		return err
 	}
