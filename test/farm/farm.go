@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/test/labtest"
@@ -30,15 +31,22 @@ type Machine struct {
 }
 
 // Start brings up a cluster with n machines, its files below dir; Close takes it
-// away.
-func Start(ctx context.Context, dir string, n int) (*Farm, error) {
+// away. The clocks of the first machines are ahead of ours by clocks.
+func Start(ctx context.Context, dir string, n int, clocks ...time.Duration) (*Farm, error) {
 	lab, err := labtest.Start(ctx, dir, n, "--bare")
 	if err != nil {
 		return nil, err
 	}
 	f := &Farm{Lab: lab}
 	for i := range lab.Status.Hosts {
-		m, err := newMachine(&lab.Status.Hosts[i])
+		clock := time.Duration(0)
+		if i < len(clocks) {
+			clock = clocks[i]
+		}
+		m, err := newMachine(&lab.Status.Hosts[i], clock)
+		if err == nil && clock != 0 {
+			err = f.setDate(ctx, m, clock)
+		}
 		if err != nil {
 			return nil, errors.Join(err, f.Close(context.WithoutCancel(ctx)))
 		}
@@ -47,7 +55,7 @@ func Start(ctx context.Context, dir string, n int) (*Farm, error) {
 	return f, nil
 }
 
-func newMachine(h *labtest.Host) (*Machine, error) {
+func newMachine(h *labtest.Host, clock time.Duration) (*Machine, error) {
 	m := &Machine{Host: h}
 	// The socket has the name that the fake gives it; the machine knows it by the
 	// runtime's.
@@ -56,7 +64,7 @@ func newMachine(h *labtest.Host) (*Machine, error) {
 		return nil, err
 	}
 	var err error
-	if m.Runtime, err = fake.Start(fake.Config{Dir: filepath.Dir(socket), Root: m.Path("/")}); err != nil {
+	if m.Runtime, err = fake.Start(fake.Config{Dir: filepath.Dir(socket), Root: m.Path("/"), Clock: clock}); err != nil {
 		return nil, fmt.Errorf("runtime of %s: %w", h.Name, err)
 	}
 	if err := os.Symlink(filepath.Base(m.Runtime.Socket), socket); err != nil {
@@ -68,6 +76,32 @@ func newMachine(h *labtest.Host) (*Machine, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// setDate makes date on the machine tell the time by its clock. No namespace of Linux
+// has a wall clock of its own, so the program there is one that adds the difference.
+func (f *Farm) setDate(ctx context.Context, m *Machine, clock time.Duration) error {
+	const date = "/usr/bin/date"
+	data, err := os.ReadFile(date)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(f.Lab.Dir, "date-"+m.Name)
+	real, ours := filepath.Join(dir, "real"), filepath.Join(dir, "date")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(real, data, 0o755); err != nil {
+		return err
+	}
+	script := fmt.Sprintf("#!/bin/sh\nexec %s -d '%d seconds' \"$@\"\n", real, int(clock.Seconds()))
+	if err := os.WriteFile(ours, []byte(script), 0o755); err != nil {
+		return err
+	}
+	if out, err := f.Lab.Exec(ctx, m.Name, "mount", "--bind", ours, date).CombinedOutput(); err != nil {
+		return fmt.Errorf("set the date of %s: %w: %s", m.Name, err, out)
+	}
+	return nil
 }
 
 // Path is where a path of the machine is seen from outside.

@@ -199,6 +199,9 @@ func (b *Bowline) Wait(ctx context.Context) (int, error) {
 // Kill ends it at once with SIGKILL.
 func (b *Bowline) Kill() { b.end(syscall.SIGKILL) }
 
+// Dump ends it with what each of its goroutines does, in its log.
+func (b *Bowline) Dump() { b.end(syscall.SIGQUIT) }
+
 // Stop asks it to end with SIGTERM and waits; SIGKILL follows after 15 s, and an error.
 func (b *Bowline) Stop() error {
 	if !b.Running() {

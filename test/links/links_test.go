@@ -78,7 +78,7 @@ func TestLinks(t *testing.T) {
 		a.seed = n
 	}
 	t.Logf("BOWLINE_LINKS_SEED=%d", a.seed)
-	a.bringUp(t, hosts)
+	a.bringUp(t, hosts, nil)
 	began := time.Now()
 	cases := makeCases(rounds, a.seed)
 	a.storm(t, cases)
@@ -99,7 +99,7 @@ func TestLinks(t *testing.T) {
 }
 
 // bringUp makes the machines, the process, and a resident pod on each.
-func (a *arena) bringUp(t *testing.T, hosts int) {
+func (a *arena) bringUp(t *testing.T, hosts int, clocks []time.Duration) {
 	t.Helper()
 	ctx := t.Context()
 	// Not t.TempDir: a failed test leaves its evidence.
@@ -114,7 +114,7 @@ func (a *arena) bringUp(t *testing.T, hosts int) {
 			t.Error(err)
 		}
 	})
-	if a.farm, err = farm.Start(ctx, filepath.Join(dir, "lab"), hosts); err != nil {
+	if a.farm, err = farm.Start(ctx, filepath.Join(dir, "lab"), hosts, clocks...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -138,6 +138,9 @@ func (a *arena) bringUp(t *testing.T, hosts int) {
 	t.Cleanup(func() {
 		if !a.bowline.Running() {
 			t.Errorf("bowline has ended by itself: %s", a.bowline.LogTail(3000))
+		}
+		if t.Failed() {
+			a.bowline.Dump() // what every goroutine does goes to its log
 		}
 		a.bowline.Kill() // the cluster goes with it
 	})
