@@ -59,12 +59,23 @@ func BuiltBowline() (string, error) {
 // ConfigYAML is a BowlineConfiguration for a host of the lab. extra are lines of
 // the host's own, such as "allowForeignPods: true".
 func (l *Lab) ConfigYAML(host string, extra ...string) string {
-	h := l.Host(host)
-	lines := []string{
+	return l.ConfigHead() + l.ConfigHost(host, extra...)
+}
+
+// ConfigHead is what a BowlineConfiguration of hosts of the lab begins with.
+func (l *Lab) ConfigHead() string {
+	return strings.Join([]string{
 		"apiVersion: bowline.io/v1alpha1",
 		"kind: BowlineConfiguration",
 		"clusterDNS: [" + l.Status.Cluster.DNSIP + "]",
 		"hosts:",
+	}, "\n") + "\n"
+}
+
+// ConfigHost are the lines of one host after ConfigHead.
+func (l *Lab) ConfigHost(host string, extra ...string) string {
+	h := l.Host(host)
+	lines := []string{
 		"- nodeName: " + h.Name,
 		"  kubeconfig: " + h.NodeKubeconfig,
 		"  nodeIP: " + h.IP,
@@ -211,6 +222,9 @@ func (b *Bowline) Wait(ctx context.Context) (int, error) {
 
 // Kill ends it at once with SIGKILL.
 func (b *Bowline) Kill() { b.end(syscall.SIGKILL) }
+
+// Dump ends it with what each of its goroutines does, in its log.
+func (b *Bowline) Dump() { b.end(syscall.SIGQUIT) }
 
 // Stop asks it to end with SIGTERM and waits; SIGKILL follows after 15 s, and an error.
 func (b *Bowline) Stop() error {
