@@ -8,9 +8,9 @@
 # then LENGTH bytes of script text, to be known as ID from now on (0: it is
 # known), then STDIN bytes for the script. An answer is, on both streams,
 #	NONCEb\n output NONCEe\n
-# and on standard output NONCEpGROUP\n when the script has begun, NONCExCODE\n when
-# it has ended. The nonce is a
-# variable of this shell only: no script can imitate a mark.
+# between them NONCExCODE\n behind all that the script wrote itself, and on standard
+# output NONCEpGROUP\n when the script has begun. The nonce is a variable of this
+# shell only: no script can imitate a mark.
 
 unset tool nonce how limit stdin id len args script text code pid group ENV CDPATH IFS
 PATH=$path LC_ALL=C
@@ -61,7 +61,9 @@ child() {
 	wait "$pid"
 	code=$?
 	kill -KILL "-$pid"
-	printf '%sx%s\n' "$nonce" "$code" >&5
+	# By the way of the output, and so behind all of it.
+	printf '%sx%s\n' "$nonce" "$code" >&8
+	printf '%sx%s\n' "$nonce" "$code" >&7
 }
 
 # fed gives the script its standard input, and takes what it left unread: up to a
