@@ -1,4 +1,4 @@
-# The loop at the far end of a Shell: one request after another from standard
+# loop SHELL PATH: the far end of a Shell: one request after another from standard
 # input. It reads exactly the bytes that are its own, so that what follows stays
 # in the pipe: the shell's read takes one byte at a time, and dd with fullblock no
 # more than it is told (busybox's head -c reads ahead).
@@ -12,6 +12,7 @@
 # output NONCEpGROUP\n when the script has begun. The nonce is a variable of this
 # shell only: no script can imitate a mark.
 
+sh=$1 path=$2
 unset tool nonce how limit stdin id len args script text code pid group ENV CDPATH IFS
 PATH=$path LC_ALL=C
 export PATH LC_ALL

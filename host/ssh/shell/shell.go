@@ -56,7 +56,10 @@ func Open(ctx context.Context, c Config) (*Shell, error) {
 	if c.Path == "" {
 		c.Path = DefaultPath
 	}
-	text := "sh=" + Quote(c.Shell) + "\npath=" + Quote(c.Path) + "\n" + loop
+	// The connection's name is in the environment of the loop and of all that it runs,
+	// by which the next holder of a machine's lock finds what is left of ours.
+	text := Connection + "export BOWLINE_CONNECTION=$sshd.$since.\nexec " + Quote(c.Shell) + " -c " + Quote(loop) +
+		" sh " + Quote(c.Shell) + " " + Quote(c.Path) + "\n"
 	session, err := c.Start(ctx, Command(c.Shell, c.Sudo, len(text)))
 	if err != nil {
 		return nil, err
