@@ -54,13 +54,20 @@ func openMachine(ctx context.Context, cfg *config.Host, hook host.Hook) (*machin
 	if cfg.SSH.CertificateFile != "" {
 		target.CertificateFiles = append(target.CertificateFiles, cfg.SSH.CertificateFile)
 	}
-	l, err := link.New(link.Config{Target: target, Hook: hook})
+	return openFar(ctx, cfg, hook, link.Config{Target: target})
+}
+
+// openFar opens a far machine over a link, which it makes.
+func openFar(ctx context.Context, cfg *config.Host, hook host.Hook, over link.Config) (*machine, error) {
+	over.Hook = hook
+	target := over.Target
+	l, err := link.New(over)
 	if err != nil {
 		return nil, err
 	}
 	// It ends with Close and not with ctx: the machine is given back over it.
 	go func() { _ = l.Run(context.WithoutCancel(ctx)) }()
-	m := &machine{link: l, fence: newFence(hook)}
+	m := &machine{link: l, fence: newFence(hook, func() int { return l.State().Connection })}
 	m.hook = m.fence.hook
 	if err := awaitLink(ctx, l, target.Address); err != nil {
 		return nil, errors.Join(err, l.Close())

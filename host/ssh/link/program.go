@@ -21,6 +21,8 @@ type program struct {
 	closed         chan struct{}
 	once           sync.Once
 
+	connection int // the number of the one that it came by
+
 	done chan struct{} // closed when the channel is over; code and err are set
 	code int
 	err  error
@@ -63,7 +65,10 @@ func (c *connection) newProgram(channel ssh.Channel) *program {
 		stdout:  newReader(channel, closed, c.readEnded),
 		stderr:  newReader(channel.Stderr(), closed, c.readEnded),
 		closed:  closed,
-		done:    make(chan struct{}),
+
+		connection: c.number,
+
+		done: make(chan struct{}),
 	}
 }
 

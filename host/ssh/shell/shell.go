@@ -121,6 +121,9 @@ func (s *Shell) Do(ctx context.Context, r Request) (Result, error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, err
 	}
+	if err := link.Allows(ctx, s.session); err != nil {
+		return Result{}, err
+	}
 	// One that ended before its first request may have left a message.
 	if err := s.Broken(); err != nil && s.used {
 		return Result{}, unreachable(err)

@@ -79,7 +79,8 @@ func (s *Server) serve(t testing.TB, program string, more []string) (string, boo
 	s.Address = free.Addr().String()
 	free.Close()
 	_, port, _ := net.SplitHostPort(s.Address)
-	config := append([]string{"ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
+	// What the login shell of this machine's root reads at its start is no part of a test.
+	config := append([]string{"SetEnv HOME=" + s.Dir, "ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
 		"PasswordAuthentication no", "PermitRootLogin yes", "AuthorizedKeysFile " + s.path("key.pub"),
 		"Subsystem sftp internal-sftp", "MaxStartups 100", "HostKey " + s.path("host_key")}, more...)
 	if err := os.WriteFile(s.path("sshd_config"), []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {
