@@ -72,12 +72,12 @@ func openFar(ctx context.Context, cfg *config.Host, hook host.Hook, over link.Co
 	if err := awaitLink(ctx, l, target.Address); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	sudo, err := ssh.Rights(ctx, l, target.User, cfg.SocketPath())
+	access, err := ssh.Rights(ctx, l, target.User, cfg.SocketPath())
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	h, err := ssh.New(ctx, ssh.Config{
-		Name: cfg.Name, Hook: m.hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory, Transport: l, Sudo: sudo,
+		Name: cfg.Name, Hook: m.hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory, Transport: l, Sudo: access.Sudo, Relay: access.Relay,
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -85,6 +85,9 @@ func openFar(ctx context.Context, cfg *config.Host, hook host.Hook, over link.Co
 	// Under the label of every other connection.
 	m.Host, m.address = h, target.Address
 	m.streams = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if network == "unix" && access.Relay != "" {
+			return h.Dial(ctx, network, address)
+		}
 		var c net.Conn
 		err := m.hook.Do(ctx, "host/DialBulk", func(ctx context.Context) (err error) {
 			c, err = l.DialBulk(ctx, network, address)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -113,8 +114,14 @@ type stdin struct{ *writer }
 
 func (s stdin) Close() error { return s.CloseWrite() }
 
+func (s stdin) SetWriteDeadline(t time.Time) error { return s.writer.setDeadline(t) }
+
+type stdout struct{ *reader }
+
+func (s stdout) SetReadDeadline(t time.Time) error { return s.reader.setDeadline(t) }
+
 func (p *program) Stdin() io.WriteCloser { return stdin{p.stdin} }
-func (p *program) Stdout() io.Reader     { return p.stdout }
+func (p *program) Stdout() io.Reader     { return stdout{p.stdout} }
 func (p *program) Stderr() io.Reader     { return p.stderr }
 
 // Wait returns when the program has ended and its output has come, which it does
@@ -138,6 +145,8 @@ func (p *program) Close() error {
 	p.once.Do(func() {
 		close(p.closed)
 		err = nil
+		p.stdin.deadline.set(time.Time{})
+		p.stdout.deadline.set(time.Time{})
 		go p.channel.Close() // see conn.Close
 	})
 	return err
