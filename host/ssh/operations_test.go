@@ -20,7 +20,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 )
 
-const patience = 20 * time.Second
+// patience is for a machine that is very busy.
+const patience = time.Minute
 
 // eventually polls until cond holds.
 func eventually(t testing.TB, what string, cond func() bool) {
