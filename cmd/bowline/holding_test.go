@@ -90,7 +90,7 @@ func TestNearMachineIsLostForGood(t *testing.T) {
 func TestFarMachineIsHeldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		c, f := &claims{}, newFence(nil)
+		c, f := &claims{}, newFence(nil, func() int { return 1 })
 		back := 0
 		h := &holding{take: c.take, fence: f, back: func() { back++ }}
 		if err := h.hold(ctx); err != nil {
@@ -139,7 +139,7 @@ func TestFarMachineOfAnother(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, f := &claims{}, newFence(nil)
+				c, f := &claims{}, newFence(nil, func() int { return 1 })
 				h := &holding{take: c.take, fence: f}
 				if err := h.hold(t.Context()); err != nil {
 					t.Fatal(err)

@@ -161,6 +161,9 @@ func (h Host) Binds() []Bind {
 	var binds []Bind
 	for _, target := range []string{
 		"/etc/cni",
+		"/etc/containerd",
+		"/etc/modules-load.d",
+		"/etc/sysctl.d",
 		"/var/lib/cni",
 		"/var/lib/containerd",
 		"/var/lib/kubelet",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,8 @@ type Bowline struct {
 	// Wire, if it is not nil, goes to Host's sshd: the process runs on the machine
 	// itself, outside of every host, and drives Host over it.
 	Wire *Wire
+	// Apart, if it is not nil, sets the process that drives Host over Wire apart.
+	Apart *Apart
 	// Program to run; BuiltBowline() if empty.
 	Program string
 	// Config is the file with the BowlineConfiguration; Start writes Lab.Config
@@ -140,13 +143,28 @@ func (b *Bowline) Start() error {
 	}
 	// The process outlives no test: the lab ends what runs in its hosts.
 	argv := append([]string{program, "run", "--config", config}, b.Args...)
-	if b.Wire != nil {
+	env := append(os.Environ(), b.Env...)
+	var begin io.WriteCloser
+	if b.Apart != nil {
+		if argv[0], err = b.Apart.program(b.Lab, program); err != nil {
+			return err
+		}
+		if err := b.Apart.grant(config, 2); err != nil {
+			return err
+		}
+		b.cmd = b.Apart.command(context.Background(), env, argv...)
+		if begin, err = b.cmd.StdinPipe(); err != nil {
+			return err
+		}
+	} else if b.Wire != nil {
 		b.cmd = exec.Command(argv[0], argv[1:]...)
 		b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	} else {
 		b.cmd = b.Lab.Exec(context.Background(), b.Host, argv...)
 	}
-	b.cmd.Env = append(os.Environ(), b.Env...)
+	if b.Apart == nil {
+		b.cmd.Env = env
+	}
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
 	done, started := make(chan struct{}), make(chan error, 1)
 	cmd, log := b.cmd, b.log
@@ -167,6 +185,12 @@ func (b *Bowline) Start() error {
 		return err
 	}
 	b.done = done
+	if b.Apart != nil {
+		if err := b.Apart.connect(b.Lab, b.Wire, b.PID(), begin); err != nil {
+			b.Kill()
+			return err
+		}
+	}
 	return nil
 }
 

@@ -4,12 +4,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Wire carries TCP connections from a port of loopback to an address, fails as
+// Wire carries TCP connections from a port of its own to an address, fails as
 // links do, when it is told to, and counts what it carries.
 type Wire struct {
 	to       string
@@ -44,9 +45,21 @@ type pair struct {
 	gone      chan struct{}
 }
 
-// NewWire begins to carry; Close ends it.
-func NewWire(to string) (*Wire, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// NewWire begins to carry from a port of loopback; Close ends it.
+func NewWire(to string) (*Wire, error) { return newWire("127.0.0.1", to) }
+
+// NewWire begins to carry from a port of the lab's bridge, which a process that is
+// set apart can reach, to host's sshd.
+func (l *Lab) NewWire(host string) (*Wire, error) {
+	api, err := url.Parse(l.Status.Cluster.APIURL)
+	if err != nil {
+		return nil, err
+	}
+	return newWire(api.Hostname(), l.Host(host).SSH.Address)
+}
+
+func newWire(address, to string) (*Wire, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return nil, err
 	}
