@@ -150,19 +150,17 @@ func farNodes(t *testing.T, hosts int) []*farNode {
 		t.Cleanup(func() { _ = n.runtime.Close() })
 		n.bowline = &labtest.Bowline{Lab: a.lab, Host: n.name, Wire: n.wire, Program: program, Args: []string{"-v=2"},
 			LogPath: filepath.Join(a.dir, n.name+".log"), Env: []string{"BOWLINE_FAULT_LOG=" + n.calls.path}}
-		if err := n.bowline.Start(); err != nil {
+		end, err := n.bowline.Keep(func(code int) {
+			t.Errorf("bowline of %s has ended with %d: %s", n.name, code, n.bowline.LogTail(2000))
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if !n.bowline.Running() {
-				t.Errorf("bowline of %s has ended by itself: %s", n.name, n.bowline.LogTail(2000))
-			}
-			n.bowline.Kill() // the host goes with it
-		})
+		t.Cleanup(func() { end(t.Failed()) })
 		nodes = append(nodes, n)
 	}
 	for _, n := range nodes {
-		if _, err := a.lab.NodeReady(ctx, n.name, v1.ConditionTrue, linkPatience); err != nil {
+		if _, err := a.lab.NodeReady(ctx, n.name, v1.ConditionTrue, 2*linkPatience); err != nil {
 			t.Fatalf("%v: %s", err, n.bowline.LogTail(2000))
 		}
 		if err := n.create(ctx, n.resident, false); err != nil {
