@@ -150,19 +150,17 @@ func farNodes(t *testing.T, hosts int) []*farNode {
 		t.Cleanup(func() { _ = n.runtime.Close() })
 		n.bowline = &labtest.Bowline{Lab: a.lab, Host: n.name, Wire: n.wire, Program: program, Args: []string{"-v=2"},
 			LogPath: filepath.Join(a.dir, n.name+".log"), Env: []string{"BOWLINE_FAULT_LOG=" + n.calls.path}}
-		if err := n.bowline.Start(); err != nil {
+		end, err := n.bowline.Keep(func(code int) {
+			t.Errorf("bowline of %s has ended with %d: %s", n.name, code, n.bowline.LogTail(2000))
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if !n.bowline.Running() {
-				t.Errorf("bowline of %s has ended by itself: %s", n.name, n.bowline.LogTail(2000))
-			}
-			n.bowline.Kill() // the host goes with it
-		})
+		t.Cleanup(func() { end(t.Failed()) })
 		nodes = append(nodes, n)
 	}
 	for _, n := range nodes {
-		if _, err := a.lab.NodeReady(ctx, n.name, v1.ConditionTrue, linkPatience); err != nil {
+		if _, err := a.lab.NodeReady(ctx, n.name, v1.ConditionTrue, 2*linkPatience); err != nil {
 			t.Fatalf("%v: %s", err, n.bowline.LogTail(2000))
 		}
 		if err := n.create(ctx, n.resident, false); err != nil {
@@ -220,11 +218,28 @@ func (n *farNode) told(pod string) (entered, left int) {
 }
 
 // lives: the pod's container has been started once, and has not been told to end.
-func (n *farNode) lives(pod string) error {
-	if entered, left := n.told(pod); entered != 1 || left != 0 {
-		return fmt.Errorf("the container of %s entered %d times and left %d times, want 1 and 0", pod, entered, left)
+func (n *farNode) lives(pod string) error { return n.counted(pod, 0, 0) }
+
+// counted: the pod's container has entered once, and has left so often; it may have
+// entered lost times more, of which it never came to leave.
+func (n *farNode) counted(pod string, lost, left int) error {
+	if in, out := n.told(pod); in < 1 || in > 1+lost || out != left {
+		return fmt.Errorf("the container of %s entered %d times and left %d times, want 1 (and at most %d that the runtime gave up) and %d", pod, in, out, lost, left)
 	}
 	return nil
+}
+
+// lostStart is 1 where the runtime gave a start up whose caller was cut off from it,
+// which is the runtime's loss (see doc.go), and tells of any other restart.
+func lostStart(p *v1.Pod) (int, error) {
+	restarts := int(labtest.Restarts(p))
+	if restarts == 0 {
+		return 0, nil
+	}
+	if c := labtest.Container(p, "main"); restarts == 1 && c != nil && c.LastTerminationState.Terminated != nil && c.LastTerminationState.Terminated.ExitCode == 128 {
+		return 1, nil
+	}
+	return 0, fmt.Errorf("%s has restarts: %s", p.Name, labtest.Describe(p))
 }
 
 // failLink is one fault: it strikes when the call is on its way. It tells whether the
@@ -243,7 +258,7 @@ func (n *farNode) failLink(ctx context.Context, pod string, class labtest.LinkFa
 	if probes {
 		pod = n.resident
 	}
-	var gone <-chan error
+	var gone <-chan int
 	if !probes {
 		watching, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -289,15 +304,16 @@ func (n *farNode) failLink(ctx context.Context, pod string, class labtest.LinkFa
 		return hit, err
 	}
 	n.wire.Mend()
+	lost := 0
 	if !stops {
 		p, err := n.lab.PodReady(ctx, namespace, pod, linkPatience)
 		if err != nil {
 			return hit, err
 		}
-		if restarts := labtest.Restarts(p); restarts != 0 {
-			return hit, fmt.Errorf("%s is told to have %d restarts", pod, restarts)
+		if lost, err = lostStart(p); err != nil {
+			return hit, err
 		}
-		if err := n.lives(pod); err != nil {
+		if err := n.counted(pod, lost, 0); err != nil {
 			return hit, err
 		}
 	}
@@ -310,15 +326,15 @@ func (n *farNode) failLink(ctx context.Context, pod string, class labtest.LinkFa
 		}
 	}
 	select {
-	case err := <-gone:
-		if err != nil {
-			return hit, err
+	case left := <-gone:
+		if left != 1 {
+			return hit, fmt.Errorf("the API object of %s went when its container had left %d times", pod, left)
 		}
 	case <-time.After(linkPatience):
 		return hit, fmt.Errorf("the deleted pod %s is not gone within %s", pod, linkPatience)
 	}
-	if entered, left := n.told(pod); entered != 1 || left != 1 {
-		return hit, fmt.Errorf("the container of %s entered %d times and left %d times in its whole life, want 1 and 1", pod, entered, left)
+	if err := n.counted(pod, lost, 1); err != nil {
+		return hit, fmt.Errorf("in its whole life: %w", err)
 	}
 	return hit, n.lives(n.resident)
 }
@@ -342,29 +358,27 @@ func done(entries []entry, label string) (n int) {
 	return n
 }
 
-// awaitGone tells when the pod's API object goes, with an error if its container had
-// not left by then.
-func (n *farNode) awaitGone(ctx context.Context, pod string) (<-chan error, error) {
+// awaitGone tells, when the pod's API object goes, how often its container had left
+// by then.
+func (n *farNode) awaitGone(ctx context.Context, pod string) (<-chan int, error) {
 	stream, err := n.lab.Client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod})
 	if err != nil {
 		return nil, err
 	}
-	gone := make(chan error, 1)
+	gone := make(chan int, 1)
 	go func() {
 		defer stream.Stop()
 		for e := range stream.ResultChan() {
-			if e.Type != watch.Deleted {
-				continue
+			if e.Type == watch.Deleted {
+				_, left := n.told(pod)
+				gone <- left
+				return
 			}
-			if entered, left := n.told(pod); entered != left {
-				gone <- fmt.Errorf("the API object of %s went when its container had entered %d times and left %d times", pod, entered, left)
-			} else {
-				gone <- nil
-			}
-			return
 		}
-		if ctx.Err() == nil {
-			gone <- n.lab.PodGone(ctx, namespace, pod, linkPatience) // the API server ended the watch
+		// The API server ended the watch: the moment is not known as well.
+		if n.lab.PodGone(ctx, namespace, pod, linkPatience) == nil {
+			_, left := n.told(pod)
+			gone <- left
 		}
 	}()
 	return gone, nil

@@ -223,8 +223,44 @@ func (b *Bowline) Wait(ctx context.Context) (int, error) {
 // Kill ends it at once with SIGKILL.
 func (b *Bowline) Kill() { b.end(syscall.SIGKILL) }
 
-// Dump ends it with what each of its goroutines does, in its log.
-func (b *Bowline) Dump() { b.end(syscall.SIGQUIT) }
+// Keep starts the process, and again whenever it has no host left to drive (exit code
+// 1), as a service manager would: a machine without time to spare may not answer in
+// time. Another end is a fault. End ends it for good: with a dump of what each
+// goroutine does in its log, or without one.
+func (b *Bowline) Keep(fault func(code int)) (end func(dump bool), err error) {
+	if err := b.Start(); err != nil {
+		return nil, err
+	}
+	stop, kept := make(chan bool), make(chan struct{})
+	go func() {
+		defer close(kept)
+		for {
+			select {
+			case dump := <-stop:
+				if dump {
+					b.end(syscall.SIGQUIT)
+				}
+				b.Kill()
+				return
+			case <-b.Ended():
+			}
+			if code := b.cmd.ProcessState.ExitCode(); code != 1 {
+				fault(code)
+				<-stop
+				return
+			}
+			if err := b.Start(); err != nil {
+				fault(-1)
+				<-stop
+				return
+			}
+		}
+	}()
+	return func(dump bool) {
+		stop <- dump
+		<-kept
+	}, nil
+}
 
 // Stop asks it to end with SIGTERM and waits; SIGKILL follows after 15 s, and an error.
 func (b *Bowline) Stop() error {

@@ -92,8 +92,8 @@ const counters = "/run/counters"
 func (n *node) create(ctx context.Context, name string, volume bool) error {
 	probe := func() *v1.Probe {
 		return &v1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1,
-			// Where the test has no processor for seconds a command is late in earnest;
-			// once it is lost, the third one in a row is not.
+			// Where the machine has no time to spare a command may be late in earnest, but
+			// not so many in a row.
 			FailureThreshold: 6,
 			ProbeHandler:     v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/" + fake.TestImage, "out alive"}}}}
 	}

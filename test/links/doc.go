@@ -27,6 +27,9 @@
 //   - a volume is whole;
 //   - in the end every pod is Ready and has no restarts.
 //
+// TestClockIsWrong has machines whose clocks are four minutes off: a pod that ends
+// while the link is down is told with its true times.
+//
 // Nothing else is a fault. A machine without time to spare makes it slow, and no more:
 // what has to come is waited for many times as long as it takes.
 //

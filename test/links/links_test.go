@@ -132,20 +132,15 @@ func (a *arena) bringUp(t *testing.T, hosts int, clocks []time.Duration) {
 	}
 	a.bowline = &labtest.Bowline{Lab: a.farm.Lab, Host: a.nodes[0].Name, Wire: a.nodes[0].Wire, Config: config,
 		LogPath: filepath.Join(dir, "bowline.log"), Args: []string{"-v=2"}}
-	if err := a.bowline.Start(); err != nil {
+	end, err := a.bowline.Keep(func(code int) {
+		t.Errorf("bowline has ended with %d: %s", code, a.bowline.LogTail(3000))
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if !a.bowline.Running() {
-			t.Errorf("bowline has ended by itself: %s", a.bowline.LogTail(3000))
-		}
-		if t.Failed() {
-			a.bowline.Dump() // what every goroutine does goes to its log
-		}
-		a.bowline.Kill() // the cluster goes with it
-	})
+	t.Cleanup(func() { end(t.Failed()) })
 	a.each(t, func(n *node) error {
-		if _, err := a.farm.Lab.NodeReady(ctx, n.Name, v1.ConditionTrue, patience); err != nil {
+		if _, err := a.farm.Lab.NodeReady(ctx, n.Name, v1.ConditionTrue, 2*patience); err != nil {
 			return err
 		}
 		if err := n.create(ctx, residentOf(n), false); err != nil {
