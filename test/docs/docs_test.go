@@ -139,7 +139,7 @@ func (r *reader) run(t *testing.T, name string, commands []Command) []string {
 	names := strings.NewReplacer("10.0.0.7", h.IP, "10.0.0.2", gateway(t, lab), "box-1", host,
 		"/root/.ssh/authorized_keys", filepath.Join(lab.Dir, "ssh/authorized_keys"), "/etc/sudoers.d", r.path("sudoers.d"))
 	var script strings.Builder
-	script.WriteString("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || :; wait || :' EXIT\n")
+	script.WriteString("set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || :; wait || :' EXIT\n")
 	for i, c := range commands {
 		text := names.Replace(c.Text)
 		if c.Machine {

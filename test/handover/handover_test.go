@@ -15,6 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/test/labtest"
@@ -130,6 +132,7 @@ func handOver(t *testing.T, name string, far bool) {
 	runtime, err := lab.CRI(ctx, name)
 	must(t, err)
 	defer runtime.Close()
+	serves(t, runtime)
 	foreign := newCanary(t, runtime)
 	b.in(t, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/ip_forward")
 	pods, err := lab.Snapshot(ctx, runtime, name)
@@ -182,6 +185,7 @@ func handOver(t *testing.T, name string, far bool) {
 
 	// Seen by way of its CRI, the machine is as it was too.
 	b.setCRI(t, true)
+	serves(t, runtime)
 	foreign.unharmed(t, "after release")
 	must(t, labtest.Until(ctx, time.Minute, "the machine is as it was", func(ctx context.Context) error {
 		after, err := lab.Snapshot(ctx, runtime, name)
@@ -260,7 +264,32 @@ spec:
 	if _, err := lab.PodReady(ctx, "default", name, 2*time.Minute); err != nil {
 		t.Fatalf("%v\n%s", err, driver.LogTail(4000))
 	}
+	if w.far {
+		noCredential(t, w.box)
+	}
 	// A machine that is driven is not released.
 	wants(t, w.host(t, "release"), 1, "another Bowline drives this machine", fmt.Sprint(driver.PID()))
 	must(t, driver.Stop())
+}
+
+// noCredential: the key of the node's credential is nowhere on the machine, where a
+// pod's volumes are.
+func noCredential(t *testing.T, b *box) {
+	t.Helper()
+	c, err := clientcmd.BuildConfigFromFlags("", b.lab.Host(b.name).NodeKubeconfig)
+	must(t, err)
+	must(t, rest.LoadTLSFiles(c))
+	lines := strings.Split(strings.TrimSpace(string(c.KeyData)), "\n")
+	if len(lines) < 3 || len(lines[1]) < 40 {
+		t.Fatalf("the node's key has %d lines", len(lines))
+	}
+	look := func(what string) string {
+		return b.in(t, "sh", "-c", `grep -rlsF -e "$1" /etc /var/lib/kubelet /var/log/pods || true`, "sh", what)
+	}
+	if found := look(lines[1]); found != "" {
+		t.Errorf("the node's key is on the machine: %s", found)
+	}
+	if !strings.Contains(look(`"nodeName"`), "/var/lib/kubelet/bowline/owner") {
+		t.Error("the search would not find it")
+	}
 }

@@ -146,6 +146,15 @@ func (b *box) setCRI(t *testing.T, on bool) {
 	must(t, b.restart(t.Context()))
 }
 
+// serves waits until the CRI serves: its socket opens before that.
+func serves(t *testing.T, runtime *cri.Client) {
+	t.Helper()
+	must(t, labtest.Until(t.Context(), 2*time.Minute, "the CRI serves", func(ctx context.Context) error {
+		_, err := runtime.ListContainers(ctx, nil)
+		return err
+	}))
+}
+
 // in runs a command in the host and returns what it prints.
 func (b *box) in(t *testing.T, argv ...string) string {
 	t.Helper()
