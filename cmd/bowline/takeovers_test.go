@@ -133,7 +133,8 @@ func drive(as []string) error {
 				if i%2 == 0 {
 					_ = runtime.UpdateRuntimeConfig(ctx, tag)
 				} else {
-					_, _ = m.Run(ctx, host.Command{Args: []string{"sh", "-c", `sleep 0.1; echo "$1" >>"$2"`, "sh", tag, dir + "/done"}, Timeout: 10 * time.Second})
+					// What goes on to take effect for a while.
+					_, _ = m.Run(ctx, host.Command{Args: []string{"sh", "-c", `for n in 1 2 3 4 5 6 7 8; do echo "$1" >>"$2"; sleep 0.1; done`, "sh", tag, dir + "/done"}, Timeout: 10 * time.Second})
 				}
 				cancel()
 				<-time.After(5 * time.Millisecond) // what the fence refuses comes back at once
