@@ -42,11 +42,13 @@ func openMachine(ctx context.Context, cfg *config.Host, hook host.Hook) (*machin
 		}
 		return &machine{Host: h, streams: h.Dial, hook: hook}, nil
 	}
+	login, err := credentials(cfg)
+	if err != nil {
+		return nil, err
+	}
 	target, err := endpoint.Resolve(cfg.Endpoint, endpoint.Options{
 		ConfigFile: cfg.SSH.ConfigFile, KnownHosts: cfg.SSH.KnownHosts, HostKeys: cfg.SSH.HostKeys, ProxyJump: cfg.SSH.ProxyJump,
-		Credentials: endpoint.Credentials{
-			KeyFile: cfg.SSH.IdentityFile, PassphraseFile: cfg.SSH.PassphraseFile, AgentSocket: cfg.SSH.AgentSocket,
-		},
+		Credentials: login,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)

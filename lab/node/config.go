@@ -197,6 +197,8 @@ func etcHosts(lab layout.Lab, hosts int) string {
 	return b.String()
 }
 
+// sshdConfig: HOME is not root's on the machine, whose shell may read files there that
+// are no part of a host.
 func sshdConfig(h layout.Host) string {
 	return fmt.Sprintf(`Port 22
 ListenAddress %s
@@ -206,6 +208,7 @@ PidFile none
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
+SetEnv HOME=/
 StrictModes no
 UsePAM no
 Subsystem sftp internal-sftp

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/bowline-k8s/bowline/test/labtest"
@@ -75,7 +76,11 @@ func (r *recorder) pass(_ any, in grpc.ServerStream) error {
 		r.calls = append(r.calls, recorded{who.Addr.String(), method})
 		r.mu.Unlock()
 	}
-	out, err := r.client.NewStream(in.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, full)
+	ctx := in.Context()
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		ctx = metadata.NewOutgoingContext(ctx, md) // containerd's namespace is there
+	}
+	out, err := r.client.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, full)
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,12 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
@@ -190,4 +194,88 @@ func attemptHere(t *testing.T, file string) labtest.Output {
 	out, err := labtest.Capture(exec.CommandContext(t.Context(), program, "run", "--config", file))
 	must(t, err)
 	return out
+}
+
+// TestKeyFromSecret: the key of the login, with its passphrase, is in a Secret that an
+// account may read which may read nothing else. While the API server is away a link
+// that was cut comes back by the key of before.
+func TestKeyFromSecret(t *testing.T) {
+	if !far {
+		t.Skip("the machine is not far")
+	}
+	ns := namespace(t)
+	d := openDoor(t, nil, "", "")
+	encrypted := filepath.Join(d.dir, "encrypted")
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "open sesame", "-f", encrypted).CombinedOutput(); err != nil {
+		t.Fatalf("ssh-keygen: %v: %s", err, out)
+	}
+	private, err := os.ReadFile(encrypted)
+	must(t, err)
+	public, err := os.ReadFile(encrypted + ".pub")
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(d.dir, "key.pub"), public, 0o644))
+	must(t, os.Remove(encrypted))
+	must(t, os.Remove(d.key))
+
+	_, err = lab.Client.CoreV1().Secrets(ns).Create(t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "machine"}, Type: v1.SecretTypeSSHAuth,
+		Data: map[string][]byte{v1.SSHAuthPrivateKey: private, "passphrase": []byte("open sesame")}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = lab.Client.CoreV1().ServiceAccounts(ns).Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "keys"}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = lab.Client.RbacV1().Roles(ns).Create(t.Context(), manifest[rbacv1.Role](t, ns, `
+metadata: {name: keys}
+rules: [{apiGroups: [""], resources: [secrets], resourceNames: [machine], verbs: [get]}]
+`), metav1.CreateOptions{})
+	must(t, err)
+	_, err = lab.Client.RbacV1().RoleBindings(ns).Create(t.Context(), manifest[rbacv1.RoleBinding](t, ns, `
+metadata: {name: keys}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: keys}
+subjects: [{kind: ServiceAccount, name: keys, namespace: $NS}]
+`), metav1.CreateOptions{})
+	must(t, err)
+	token, err := lab.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "keys", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, err)
+	account := clientcmdapi.NewConfig()
+	account.Clusters["lab"] = &clientcmdapi.Cluster{Server: lab.REST.Host, CertificateAuthority: lab.REST.CAFile, CertificateAuthorityData: lab.REST.CAData}
+	account.AuthInfos["keys"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	account.Contexts["keys"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "keys"}
+	account.CurrentContext = "keys"
+	must(t, clientcmd.WriteToFile(*account, filepath.Join(d.dir, "keys.kubeconfig")))
+
+	through, err := labtest.NewWire(d.address)
+	must(t, err)
+	defer through.Close()
+	d.address = through.Address()
+	// The kubeconfig's path is relative to the configuration's.
+	config := d.config(t, "root", fmt.Sprintf("  secret: {namespace: %s, name: machine, kubeconfig: keys.kubeconfig}", ns))
+	withoutBowline(t, func() {
+		serves(t, ns, "by-secret", config)
+		b := &labtest.Bowline{Lab: lab, Host: host, Wire: through, Config: config, Args: []string{"-v=2"}, LogPath: bowline.LogPath}
+		must(t, b.Start())
+		defer func() { must(t, b.Stop()) }()
+		until(t, "the link is up", wantCondition("LinkUp", v1.ConditionTrue))
+		create(t, ns, "metadata: {name: lives}\nspec:\n  containers: [{name: main, image: $TOOLBOX, command: [sleep, infinity]}]\n")
+		before := ready(t, ns, "lives")
+		must(t, lab.StopProcess(t.Context(), "", "kube-apiserver"))
+		connection := lockSession(t)
+		through.Cut()
+		through.Mend()
+		until(t, "another connection holds the machine, by the key of before", func(context.Context) error {
+			data, err := os.ReadFile(filepath.Join(lab.Host(host).Root, ownerLock+".session"))
+			if err == nil && (strings.Contains(string(data), " "+connection.pid+" ") || len(strings.Fields(string(data))) != 4) {
+				err = fmt.Errorf("the session is recorded as %q", data)
+			}
+			return err
+		})
+		must(t, lab.StartProcess(t.Context(), "", "kube-apiserver"))
+		until(t, "the API server is back", func(ctx context.Context) error {
+			_, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "lives", metav1.GetOptions{})
+			return err
+		})
+		same(t, before, ready(t, ns, "lives"))
+	})
+	// The account may read nothing else.
+	if out, err := lab.Kubectl(t.Context(), "--as=system:serviceaccount:"+ns+":keys", "auth", "can-i", "list", "secrets", "-n", ns); err != nil || out.Code == 0 {
+		t.Errorf("the account may list secrets: %s, %v", out.Stdout, err)
+	}
 }

@@ -110,6 +110,16 @@ func (n *lane) set(c *connection, cause error) bool {
 	return true
 }
 
+// alive is the number of the connection, if it is up.
+func (n *lane) alive() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.conn == nil || n.conn.isBroken() {
+		return 0
+	}
+	return n.number
+}
+
 // shut ends the lane for good.
 func (n *lane) shut() {
 	n.mu.Lock()
@@ -141,7 +151,7 @@ func (n *lane) get(ctx context.Context) (*connection, error) {
 		if c != nil && !c.isBroken() {
 			number := c.number
 			if n == n.link.bulk {
-				number = n.link.State().Connection
+				number = n.link.control.alive()
 			}
 			if err := allows(ctx, number); err != nil {
 				return nil, err
