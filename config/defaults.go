@@ -28,6 +28,9 @@ func setDefaults(c *BowlineConfiguration) {
 			h.Endpoint = "unix://" + h.Endpoint
 		}
 		orDefault(&h.Kubeconfig, c.Kubeconfig)
+		if h.SSH.Secret != nil {
+			orDefault(&h.SSH.Secret.Kubeconfig, h.Kubeconfig)
+		}
 		orDefault(&h.RootDirectory, "/var/lib/kubelet")
 		orDefault(&h.Server.Address, "0.0.0.0")
 		if !h.Far() {
@@ -89,6 +92,9 @@ func (c *BowlineConfiguration) resolvePaths(dir string) {
 		abs(&h.Server.TLSPrivateKeyFile)
 		for _, file := range []*string{&h.SSH.IdentityFile, &h.SSH.CertificateFile, &h.SSH.PassphraseFile, &h.SSH.AgentSocket, &h.SSH.ConfigFile} {
 			abs(file)
+		}
+		if h.SSH.Secret != nil {
+			abs(&h.SSH.Secret.Kubeconfig)
 		}
 		for j := range h.SSH.KnownHosts {
 			abs(&h.SSH.KnownHosts[j])

@@ -80,6 +80,8 @@ type SSH struct {
 	IdentityFile    string `json:"identityFile,omitempty"`
 	CertificateFile string `json:"certificateFile,omitempty"`
 	PassphraseFile  string `json:"passphraseFile,omitempty"`
+	// Secret holds the key, in place of a file and an agent.
+	Secret *SSHSecret `json:"secret,omitempty"`
 	// AgentSocket is the socket of an ssh-agent, whose keys are offered as well.
 	AgentSocket string `json:"agentSocket,omitempty"`
 	// HostKeys pin the machine's host keys, "ssh-ed25519 AAAA…" or "SHA256:…";
@@ -91,6 +93,18 @@ type SSH struct {
 	ConfigFile string `json:"configFile,omitempty"`
 	// ProxyJump is the way to the machine, [user@]host[:port] with commas between.
 	ProxyJump string `json:"proxyJump,omitempty"`
+}
+
+// SSHSecret names a Secret of type kubernetes.io/ssh-auth: its key ssh-privatekey is
+// the private key, passphrase what decrypts it, and ssh-publickey-cert an OpenSSH user
+// certificate for it; the last two may be missing. It is read at each connection; while
+// the API server does not answer, what was read before serves.
+type SSHSecret struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	// Kubeconfig is of an account that may get the Secret, which a node may not; the
+	// host's own by default.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
 }
 
 // Server is where the API server reaches the node.

@@ -93,6 +93,7 @@ func validateSSH(p *field.Path, h *Host) field.ErrorList {
 		}
 	}
 	if h.Far() {
+		errs = append(errs, validateSecret(p.Child("ssh"), &h.SSH)...)
 		return append(errs, validateHostKeys(p.Child("ssh"), &h.SSH)...)
 	}
 	if !reflect.DeepEqual(h.SSH, SSH{}) {
@@ -100,6 +101,34 @@ func validateSSH(p *field.Path, h *Host) field.ErrorList {
 	}
 	if h.Server.PublishedAddress != "" {
 		errs = append(errs, field.Forbidden(published, "the machine is not far: nodeIP is the node's address"))
+	}
+	return errs
+}
+
+func validateSecret(p *field.Path, s *SSH) field.ErrorList {
+	if s.Secret == nil {
+		return nil
+	}
+	at := p.Child("secret")
+	var errs field.ErrorList
+	for _, f := range []struct {
+		name, value string
+		sayings     func(string) []string
+	}{
+		{"namespace", s.Secret.Namespace, validation.IsDNS1123Label},
+		{"name", s.Secret.Name, validation.IsDNS1123Subdomain},
+	} {
+		if f.value == "" {
+			errs = append(errs, field.Required(at.Child(f.name), "it names the Secret with the key"))
+			continue
+		}
+		errs = append(errs, sayings(at.Child(f.name), f.value, f.sayings(f.value))...)
+	}
+	for _, f := range []struct{ name, value string }{{"identityFile", s.IdentityFile}, {"certificateFile", s.CertificateFile},
+		{"passphraseFile", s.PassphraseFile}, {"agentSocket", s.AgentSocket}} {
+		if f.value != "" {
+			errs = append(errs, field.Forbidden(p.Child(f.name), "the key, its passphrase and its certificate are in the secret"))
+		}
 	}
 	return errs
 }

@@ -46,6 +46,12 @@ type way interface {
 	close()
 }
 
+// relayer is a way that opens the socket by sudo where the login may not open it.
+type relayer interface {
+	// relay names the program that does, from now on for dial as well.
+	relay(ctx context.Context, user, socket string) (string, error)
+}
+
 // Run looks at everything that can be asked. A machine that is dead, or dies
 // meanwhile, is told within some 15 s.
 func Run(ctx context.Context, c Config) *Report {

@@ -27,6 +27,7 @@ type farWay struct {
 	rootDir string
 	link    *link.Link
 	ended   chan struct{} // of link.Run
+	by      *farhost.Host // opens sockets by a relay; nil: sshd does
 }
 
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
@@ -174,11 +175,29 @@ func (w *farWay) open(ctx context.Context, sudo bool) (Machine, error) {
 	return h, nil
 }
 
+func (w *farWay) relay(ctx context.Context, user, socket string) (string, error) {
+	access, err := farhost.Rights(ctx, w.link, user, socket)
+	if err != nil || access.Relay == "" {
+		return "", err
+	}
+	w.by, err = farhost.New(ctx, farhost.Config{Name: w.target.Name, RootDir: w.rootDir, Transport: shared{w.link}, Sudo: true, Relay: access.Relay})
+	if err != nil {
+		return "", err
+	}
+	return access.Relay, nil
+}
+
 func (w *farWay) dial(ctx context.Context, socket string) (net.Conn, error) {
+	if w.by != nil {
+		return w.by.Dial(ctx, "unix", socket)
+	}
 	return w.link.Dial(ctx, "unix", socket)
 }
 
 func (w *farWay) close() {
+	if w.by != nil {
+		_ = w.by.Close()
+	}
 	if w.link != nil {
 		_ = w.link.Close()
 		<-w.ended

@@ -131,6 +131,12 @@ func (e *examination) mayDo(ctx context.Context) {
 		return
 	}
 	r.near, e.rights = e.near, &r
+	if w, ok := e.way.(relayer); ok && r.uid != 0 && r.sudo && !r.opens() {
+		_ = e.ask(ctx, func(ctx context.Context) (err error) {
+			r.relay, err = w.relay(ctx, r.user, e.Socket)
+			return err
+		})
+	}
 	e.add(judgeRights(r))
 	e.root = r.uid == 0
 	if e.root || !r.sudo || e.near {

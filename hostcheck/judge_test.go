@@ -51,6 +51,7 @@ func TestJudgeRights(t *testing.T) {
 		{"sudo and member", rights{user: "alice", uid: 1000, groups: []string{"alice", "ctr"}, sudo: true, socket: sock("root", "ctr", 0o660)}, OK, []string{"sudo without a password"}},
 		{"sudo and no member", rights{user: "alice", uid: 1000, groups: []string{"alice"}, sudo: true, socket: sock("root", "ctr", 0o660)}, Failure, []string{"usermod -aG ctr alice"}},
 		{"sudo, member, mode", rights{user: "alice", uid: 1000, groups: []string{"ctr"}, sudo: true, socket: sock("root", "ctr", 0o600)}, Failure, []string{"chmod g+rw /run/c.sock"}},
+		{"sudo and a relay", rights{user: "alice", uid: 1000, groups: []string{"alice"}, sudo: true, socket: sock("root", "root", 0o660), relay: "perl"}, OK, []string{"through perl"}},
 		{"owner", rights{user: "alice", uid: 1000, sudo: true, socket: sock("alice", "root", 0o600)}, OK, nil},
 		{"everybody", rights{user: "alice", uid: 1000, sudo: true, socket: sock("root", "root", 0o666)}, OK, nil},
 		{"member and no sudo", rights{user: "alice", uid: 1000, groups: []string{"ctr"}, socket: sock("root", "ctr", 0o660)}, Failure, []string{"echo 'alice ALL=(root) NOPASSWD: ALL' >/etc/sudoers.d/bowline"}},

@@ -16,6 +16,7 @@ type rights struct {
 	groups []string // names, or numbers without one
 	sudo   bool     // "sudo -n" works
 	socket *socketFile
+	relay  string // what opens the socket by sudo, where the login may not; empty: nothing
 }
 
 // socketFile is who may open the runtime's socket; nil where it is not there or
@@ -28,7 +29,7 @@ type socketFile struct {
 }
 
 // opens tells whether the login itself may connect: sshd dials a forwarded socket as
-// the login user, and sudo does not help there.
+// the login user, and sudo helps there by a relay only.
 func (r rights) opens() bool {
 	s := r.socket
 	switch {
@@ -56,7 +57,7 @@ func judgeRights(r rights) Line {
 		lacks = append(lacks, "may not use sudo without a password, and mounts and cgroups are root's")
 		mend = append(mend, fmt.Sprintf("echo '%s ALL=(root) NOPASSWD: ALL' >/etc/sudoers.d/bowline", r.user))
 	}
-	if !r.opens() {
+	if !r.opens() && r.relay == "" {
 		lacks = append(lacks, fmt.Sprintf("may not open %s (of %s:%s, mode %04o)", r.socket.path, r.socket.owner, r.socket.group, r.socket.permissions))
 		if r.socket.permissions&0o020 == 0 {
 			mend = append(mend, "chmod g+rw "+r.socket.path)
@@ -66,6 +67,9 @@ func judgeRights(r rights) Line {
 	if len(lacks) > 0 {
 		return Line{Failure, Rights, who + " " + strings.Join(lacks, "; and "),
 			"as root on the machine:\n" + strings.Join(mend, "\n") + "\nor log in as root: ssh://root@…"}
+	}
+	if r.relay != "" {
+		return ok(Rights, "%s may use sudo without a password, which opens the socket through %s", who, r.relay)
 	}
 	return ok(Rights, "%s may use sudo without a password, and open the socket", who)
 }

@@ -129,7 +129,7 @@ func sshd(t *testing.T, dir string, more ...string) string {
 	address := free.Addr().String()
 	free.Close()
 	_, port, _ := net.SplitHostPort(address)
-	config := append([]string{"ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
+	config := append([]string{"SetEnv HOME=/", "ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
 		"PasswordAuthentication no", "PermitRootLogin yes", "AuthorizedKeysFile " + path("key.pub"),
 		"Subsystem sftp internal-sftp", "HostKey " + path("host_key")}, more...)
 	if err := os.WriteFile(path("sshd_config"), []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {

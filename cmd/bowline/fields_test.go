@@ -44,6 +44,9 @@ func leaves(typ reflect.Type, prefix string) []string {
 	var all []string
 	for i := range typ.NumField() {
 		f := typ.Field(i)
+		if f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct && f.Type.Elem().PkgPath() == typ.PkgPath() {
+			f.Type = f.Type.Elem()
+		}
 		switch {
 		case f.Anonymous:
 			all = append(all, leaves(f.Type, prefix)...)

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
@@ -14,8 +16,9 @@ import (
 // lost with its link, and taken anew before anything more is driven.
 type holding struct {
 	take  func(ctx context.Context) (claim, error)
-	fence *fence // nil: the machine is near, and a lost claim is lost for good
-	back  func() // called when a claim has been taken anew; may be nil
+	fence *fence        // nil: the machine is near, and a lost claim is lost for good
+	back  func()        // called when a claim has been taken anew; may be nil
+	pause time.Duration // between tries; lockPause by default
 	claim claim
 }
 
@@ -65,7 +68,6 @@ func (h *holding) keep(ctx context.Context) error {
 			return err
 		}
 		h.claim = claim
-		h.fence.shut.Store(false)
 		log.Info("The lock of the machine is held again")
 		if h.back != nil {
 			h.back()
@@ -78,12 +80,22 @@ func (h *holding) keep(ctx context.Context) error {
 func (h *holding) patiently(ctx context.Context, before bool) (claim, error) {
 	var held time.Time // since when another has been seen to hold it
 	for {
+		connection := 0
+		if h.fence != nil {
+			connection = h.fence.connection()
+		}
 		claim, err := h.take(pass(ctx))
-		if err == nil || h.fence == nil {
+		if h.fence == nil || err == nil && h.fence.open(connection) {
 			return claim, err
 		}
 		var refused *owner.RefusedError
 		switch {
+		case err == nil:
+			// The connection changed meanwhile: the locks may be of two, of which one is over.
+			if err = claim.Release(pass(ctx)); err != nil {
+				klog.FromContext(ctx).V(1).Info("A claim of two connections could not be given back", "err", err)
+			}
+			err = host.ErrUnreachable
 		case ctx.Err() != nil:
 			return nil, err
 		case errors.As(err, &refused) && refused.Decision.Kind == owner.HeldByOther:
@@ -101,7 +113,7 @@ func (h *holding) patiently(ctx context.Context, before bool) (claim, error) {
 		select {
 		case <-ctx.Done():
 			return nil, err
-		case <-time.After(lockPause):
+		case <-time.After(cmp.Or(h.pause, lockPause)):
 		}
 	}
 }

@@ -90,7 +90,7 @@ func TestNearMachineIsLostForGood(t *testing.T) {
 func TestFarMachineIsHeldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		c, f := &claims{}, newFence(nil)
+		c, f := &claims{}, newFence(nil, func() int { return 1 })
 		back := 0
 		h := &holding{take: c.take, fence: f, back: func() { back++ }}
 		if err := h.hold(ctx); err != nil {
@@ -128,6 +128,32 @@ func TestFarMachineIsHeldAgain(t *testing.T) {
 	})
 }
 
+// What was taken while the connection changed may be half lost: it is given back, and
+// taken again.
+func TestFarMachineTakenOverTwoConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &claims{}
+		number := 1
+		f := newFence(nil, func() int { return number })
+		h := &holding{fence: f, take: func(ctx context.Context) (claim, error) {
+			if c.asked == 0 {
+				number++
+			}
+			return c.take(ctx)
+		}}
+		if err := h.hold(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if c.asked != 2 || !c.given[0].released || c.given[1].released {
+			t.Errorf("asked %d times, the first released: %v", c.asked, c.given[0].released)
+		}
+		// The calls are bound to the connection that holds the lock.
+		if f.held.Load() != 2 {
+			t.Errorf("held by the connection %d", f.held.Load())
+		}
+	})
+}
+
 func TestFarMachineOfAnother(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer error
@@ -139,7 +165,7 @@ func TestFarMachineOfAnother(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, f := &claims{}, newFence(nil)
+				c, f := &claims{}, newFence(nil, func() int { return 1 })
 				h := &holding{take: c.take, fence: f}
 				if err := h.hold(t.Context()); err != nil {
 					t.Fatal(err)

@@ -42,11 +42,13 @@ func openMachine(ctx context.Context, cfg *config.Host, hook host.Hook) (*machin
 		}
 		return &machine{Host: h, streams: h.Dial, hook: hook}, nil
 	}
+	login, err := credentials(cfg)
+	if err != nil {
+		return nil, err
+	}
 	target, err := endpoint.Resolve(cfg.Endpoint, endpoint.Options{
 		ConfigFile: cfg.SSH.ConfigFile, KnownHosts: cfg.SSH.KnownHosts, HostKeys: cfg.SSH.HostKeys, ProxyJump: cfg.SSH.ProxyJump,
-		Credentials: endpoint.Credentials{
-			KeyFile: cfg.SSH.IdentityFile, PassphraseFile: cfg.SSH.PassphraseFile, AgentSocket: cfg.SSH.AgentSocket,
-		},
+		Credentials: login,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)
@@ -54,23 +56,30 @@ func openMachine(ctx context.Context, cfg *config.Host, hook host.Hook) (*machin
 	if cfg.SSH.CertificateFile != "" {
 		target.CertificateFiles = append(target.CertificateFiles, cfg.SSH.CertificateFile)
 	}
-	l, err := link.New(link.Config{Target: target, Hook: hook})
+	return openFar(ctx, cfg, hook, link.Config{Target: target})
+}
+
+// openFar opens a far machine over a link, which it makes.
+func openFar(ctx context.Context, cfg *config.Host, hook host.Hook, over link.Config) (*machine, error) {
+	over.Hook = hook
+	target := over.Target
+	l, err := link.New(over)
 	if err != nil {
 		return nil, err
 	}
 	// It ends with Close and not with ctx: the machine is given back over it.
 	go func() { _ = l.Run(context.WithoutCancel(ctx)) }()
-	m := &machine{link: l, fence: newFence(hook)}
+	m := &machine{link: l, fence: newFence(hook, func() int { return l.State().Connection })}
 	m.hook = m.fence.hook
 	if err := awaitLink(ctx, l, target.Address); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	sudo, err := ssh.Rights(ctx, l, target.User, cfg.SocketPath())
+	access, err := ssh.Rights(ctx, l, target.User, cfg.SocketPath())
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	h, err := ssh.New(ctx, ssh.Config{
-		Name: cfg.Name, Hook: m.hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory, Transport: l, Sudo: sudo,
+		Name: cfg.Name, Hook: m.hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory, Transport: l, Sudo: access.Sudo, Relay: access.Relay,
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -78,6 +87,9 @@ func openMachine(ctx context.Context, cfg *config.Host, hook host.Hook) (*machin
 	// Under the label of every other connection.
 	m.Host, m.address = h, target.Address
 	m.streams = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if network == "unix" && access.Relay != "" {
+			return h.Dial(ctx, network, address)
+		}
 		var c net.Conn
 		err := m.hook.Do(ctx, "host/DialBulk", func(ctx context.Context) (err error) {
 			c, err = l.DialBulk(ctx, network, address)

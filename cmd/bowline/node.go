@@ -32,7 +32,7 @@ import (
 
 // runNode drives one host as one node: connect, claim, adopt, serve.
 func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
-	machine, err := openMachine(ctx, cfg, hook)
+	machine, err := openMachine(ctx, cfg, traced(ctx, hook))
 	if err != nil {
 		return err
 	}
@@ -59,8 +59,16 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 		return err
 	}
 	defer client.Close()
+	claims := client
+	if machine.fence != nil {
+		// By a connection of its own, which is made while the fence is shut as well.
+		if claims, err = connectRuntime(pass(ctx), cfg, machine, hook, make(nudge, 1)); err != nil {
+			return err
+		}
+		defer claims.Close()
+	}
 	held := &holding{fence: machine.fence, take: func(ctx context.Context) (claim, error) {
-		return claimRuntime(ctx, cfg, machine, client, cl.uid, nodeName)
+		return claimRuntime(ctx, cfg, machine, claims, cl.uid, nodeName)
 	}}
 	if err := held.hold(ctx); err != nil {
 		return err
@@ -94,12 +102,17 @@ func onMachine(ctx context.Context, machine host.Host, cfg *config.Host) (*confi
 }
 
 // connectRuntime opens the CRI socket through the host; dialled hears of each time.
+// Where ctx has a pass, every dial has.
 func connectRuntime(ctx context.Context, cfg *config.Host, machine host.Host, hook host.Hook, dialled nudge) (*cri.Client, error) {
+	passes := ctx.Value(passKey{}) != nil
 	return cri.Connect(ctx, cri.Config{
 		Endpoint: cfg.Endpoint, Hook: hook,
 		Dial: func(ctx context.Context) (net.Conn, error) {
-			// The calls that go over it stop at the fence, each by itself.
-			conn, err := machine.Dial(pass(ctx), "unix", cfg.SocketPath())
+			if passes {
+				ctx = pass(ctx)
+			}
+			// A call that passed the fence may wait for this: so it stops there as well.
+			conn, err := machine.Dial(ctx, "unix", cfg.SocketPath())
 			if err == nil {
 				dialled.poke()
 			}

@@ -38,6 +38,9 @@ type Config struct {
 	// Sudo runs the commands by "sudo -n", for a login user who is not root. Files
 	// are then read by commands as well, and never by SFTP.
 	Sudo bool
+	// Relay names the program by which unix sockets are opened with sudo, for a login
+	// user who may not open them; see Rights. None by default.
+	Relay string
 	// Shell is the path of a POSIX shell on the machine; /bin/sh by default.
 	Shell string
 	// Path is the PATH of the commands; shell.DefaultPath by default.
@@ -50,6 +53,9 @@ func (c *Config) complete() error {
 	}
 	if c.Transport == nil {
 		return fmt.Errorf("%s: no transport", c.Name)
+	}
+	if _, ok := relayOf(c.Relay); c.Relay != "" && !ok {
+		return fmt.Errorf("%s: there is no relay %q", c.Name, c.Relay)
 	}
 	if c.CgroupRoot == "" {
 		c.CgroupRoot = "/"
@@ -80,6 +86,7 @@ type Host struct {
 	rootDir    string
 	transport  Transport
 	sudo       bool
+	relay      string // for unix sockets; may be empty
 	shellPath  string
 	path       string
 
@@ -106,6 +113,7 @@ func New(ctx context.Context, c Config) (*Host, error) {
 		rootDir:    c.RootDir,
 		transport:  c.Transport,
 		sudo:       c.Sudo,
+		relay:      c.Relay,
 		shellPath:  c.Shell,
 		path:       c.Path,
 		shells:     shell.NewPool(shell.Config{Start: c.Transport.Start, Sudo: c.Sudo, Shell: c.Shell, Path: c.Path}),
@@ -129,7 +137,12 @@ func (h *Host) Close() error {
 func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return call(h, ctx, "Dial", shortDeadline, func(ctx context.Context) (net.Conn, error) {
 		switch network {
-		case "unix", "tcp":
+		case "unix":
+			if r, ok := relayOf(h.relay); ok {
+				return relayed(ctx, h.transport, r, h.sudo, address)
+			}
+			fallthrough
+		case "tcp":
 			return h.transport.Dial(ctx, network, address)
 		}
 		return nil, fmt.Errorf("dial %s %q: networks are \"unix\" and \"tcp\"", network, address)

@@ -33,7 +33,8 @@ const (
 // Lock is flock(1) in a session of its own, whose life is the lock (see
 // scripts/lock.sh): the machine gives it back when the session ends, when sshd does,
 // and when nothing was heard of us for 15 s. Beside the file lies path.session,
-// which names that session's process for Takeover.
+// which names that session's process and its connection: for Takeover, and for the next
+// holder, who ends what is still running of it.
 func (h *Host) Lock(ctx context.Context, p string, holder []byte) (host.Lock, error) {
 	return call(h, ctx, "Lock", shortDeadline, func(ctx context.Context) (host.Lock, error) {
 		if err := machine.Absolute("lock", p); err != nil {
@@ -54,7 +55,7 @@ func (h *Host) Lock(ctx context.Context, p string, holder []byte) (host.Lock, er
 func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error) {
 	nonce := newSuffix()
 	text := fmt.Sprintf("PATH=%s\nLC_ALL=C\nexport PATH LC_ALL\npath=%s\ndir=%s\nbytes=%d\nnonce=%s\n", shell.Quote(h.path),
-		shell.Quote(p), shell.Quote(path.Dir(p)), len(holder), nonce) + scriptLock
+		shell.Quote(p), shell.Quote(path.Dir(p)), len(holder), nonce) + shell.Connection + scriptLock
 	began := time.Now()
 	session, err := h.transport.Start(ctx, shell.Command(h.shellPath, h.sudo, len(text)))
 	if err != nil {
@@ -229,7 +230,8 @@ func (l *lock) Close() error {
 }
 
 // Takeover frees the lock at path: it ends the session that Lock recorded beside it,
-// if that still runs, is the very process, and holds the lock. For a driver that
+// if that still runs, is the very process, and holds the lock; with its connection,
+// and every request that was begun over that. For a driver that
 // knows the holder for its own former self, or was told to by an operator; the former
 // driver sees its lock as lost within 10 s. No error if nobody holds the lock; an
 // error where another kind of process does (host/local's).

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
@@ -14,20 +15,53 @@ import (
 // scriptRights tells who the login user is, and what that user may do.
 const scriptRights = `export LC_ALL=C
 printf 'uid %s\n' "$(id -u)"
-if sudo -n true 2>/dev/null; then echo sudo; fi
+if sudo -n true </dev/null >/dev/null 2>&1; then
+	echo sudo
+	if sudo -n test -S "$1" </dev/null >/dev/null 2>&1; then echo hidden; fi
+fi
 if [ -e "$1" ]; then echo there; fi
 if [ -r "$1" ] && [ -w "$1" ]; then echo opens; fi
 printf 'group %s\n' "$(stat -c %G -- "$1" 2>/dev/null)"
 `
 
+// Access is how a login user drives a machine; the zero value is root's.
+type Access struct {
+	Sudo  bool   // the commands run by "sudo -n"
+	Relay string // the program that opens the runtime's socket by sudo; see Config
+}
+
+// rightsDeadline bounds the questions, and the tries of relays.
+const rightsDeadline = time.Minute
+
 // Rights asks whether the login user of t may drive the machine whose runtime
-// listens at socket: sudo says that the commands are to run by "sudo -n". An error
-// that is not host.ErrUnreachable says in one sentence what is missing, and the line
-// that mends it.
-func Rights(ctx context.Context, t Transport, user, socket string) (sudo bool, err error) {
+// listens at socket, and how. An error that is not host.ErrUnreachable says in one
+// sentence what is missing, and the line that mends it.
+func Rights(ctx context.Context, t Transport, user, socket string) (Access, error) {
+	ctx, cancel := context.WithTimeout(ctx, rightsDeadline)
+	defer cancel()
+	r, err := askRights(ctx, t, user, socket)
+	if err != nil {
+		return Access{}, err
+	}
+	if !r.wantsRelay() {
+		sudo, err := r.decide(user, socket)
+		return Access{Sudo: sudo}, err
+	}
+	name, err := findRelay(ctx, t, socket)
+	if err == nil {
+		return Access{Sudo: true, Relay: name}, nil
+	}
+	if errors.Is(err, host.ErrUnreachable) {
+		return Access{}, fmt.Errorf("look for what opens %s for %s: %w", socket, user, err)
+	}
+	_, refused := r.decide(user, socket)
+	return Access{}, fmt.Errorf("%w; or install python3, perl or socat there, one of which would open it by sudo (tried: %s)", refused, messages([]byte(err.Error())))
+}
+
+func askRights(ctx context.Context, t Transport, user, socket string) (rights, error) {
 	s, err := t.Start(ctx, "exec /bin/sh -c "+shell.Quote(scriptRights)+" sh "+shell.Quote(socket))
 	if err != nil {
-		return false, fmt.Errorf("ask what %s may do: %w", user, err)
+		return rights{}, fmt.Errorf("ask what %s may do: %w", user, err)
 	}
 	defer s.Close()
 	type answer struct {
@@ -42,26 +76,30 @@ func Rights(ctx context.Context, t Transport, user, socket string) (sudo bool, e
 	select {
 	case a := <-read:
 		if a.err != nil {
-			return false, fmt.Errorf("ask what %s may do: %w", user, errors.Join(host.ErrUnreachable, a.err))
+			return rights{}, fmt.Errorf("ask what %s may do: %w", user, errors.Join(host.ErrUnreachable, a.err))
 		}
 		r, err := parseRights(a.data)
 		if err != nil {
-			return false, fmt.Errorf("ask what %s may do: %w", user, err)
+			return rights{}, fmt.Errorf("ask what %s may do: %w", user, err)
 		}
-		return r.decide(user, socket)
+		return r, nil
 	case <-ctx.Done():
-		return false, fmt.Errorf("ask what %s may do: %w: %w", user, host.ErrUnreachable, ctx.Err())
+		return rights{}, fmt.Errorf("ask what %s may do: %w: %w", user, host.ErrUnreachable, ctx.Err())
 	}
 }
 
 // rights of a login user.
 type rights struct {
-	root  bool
-	sudo  bool   // without a password
-	there bool   // the socket is, as far as the user sees
-	opens bool   // may open it
-	group string // of the socket; empty where the user may not look
+	root   bool
+	sudo   bool   // without a password
+	there  bool   // the socket is, as far as the user sees
+	opens  bool   // may open it
+	hidden bool   // a socket is there, as root sees by sudo
+	group  string // of the socket; empty where the user may not look
 }
+
+// wantsRelay: root could open the socket, and sshd does not let us.
+func (r rights) wantsRelay() bool { return !r.root && r.sudo && r.hidden && !r.opens }
 
 func parseRights(data []byte) (rights, error) {
 	var r rights
@@ -80,6 +118,8 @@ func parseRights(data []byte) (rights, error) {
 			r.there = true
 		case word == "opens":
 			r.opens = true
+		case word == "hidden":
+			r.hidden = true
 		}
 	}
 	if !known {
@@ -88,6 +128,7 @@ func parseRights(data []byte) (rights, error) {
 	return r, nil
 }
 
+// decide is for who opens the socket as the login user, or not at all.
 func (r rights) decide(user, socket string) (sudo bool, err error) {
 	sudoers := fmt.Sprintf("%s ALL=(root) NOPASSWD: ALL", user)
 	switch {

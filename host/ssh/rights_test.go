@@ -17,6 +17,7 @@ func TestRights(t *testing.T) {
 		{"sudo, member of the group", "uid 1000\nsudo\nthere\nopens\ngroup containerd\n", true, ""},
 		{"sudo, the socket is out of sight", "uid 1000\nsudo\ngroup \n", true, ""},
 		{"sudo, not a member", "uid 1000\nsudo\nthere\ngroup containerd\n", false, `"usermod -aG containerd pi"`},
+		{"sudo, which sees it too", "uid 1000\nsudo\nhidden\nthere\nopens\ngroup containerd\n", true, ""},
 		{"sudo, the socket is root's", "uid 1000\nsudo\nthere\ngroup root\n", false, `"gid" under [grpc]`},
 		{"member without sudo", "uid 1000\nthere\nopens\ngroup containerd\n", false, `"pi ALL=(root) NOPASSWD: ALL"`},
 		{"nobody", "uid 65534\nthere\ngroup root\n", false, "log in as root"},

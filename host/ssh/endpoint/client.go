@@ -29,13 +29,26 @@ type AuthError struct{ msg string }
 
 func (e *AuthError) Error() string { return e.msg }
 
+// NewAuthError is for a Credentials' Source that knows no login.
+func NewAuthError(msg string) *AuthError { return &AuthError{msg} }
+
 // Client reads the keys and the pinned host keys of t, as they are now. Close must
 // be called when the login is over. The types of host keys in without are not asked
-// for; see HostKeyTypes. Its errors are *AuthError, but for a host key that cannot be read.
+// for; see HostKeyTypes. Its errors are *AuthError, but for a host key that
+// cannot be read, and those of Source.
 func (t *Target) Client(ctx context.Context, without ...string) (*Client, error) {
 	p, err := t.pins(without)
 	if err != nil {
 		return nil, err
+	}
+	if t.Source != nil {
+		given, err := t.Source(ctx)
+		if err != nil {
+			return nil, err
+		}
+		with := *t
+		with.Source, with.Key, with.Passphrase, with.Certificate = nil, given.Key, given.Passphrase, given.Certificate
+		t = &with
 	}
 	ring, err := t.keyring(ctx)
 	if err != nil {

@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -58,6 +59,17 @@ type Credentials struct {
 	PassphraseFile string // or the file of one, whose last newline is dropped
 	Certificate    []byte // an OpenSSH user certificate for one of the keys
 	AgentSocket    string // path of an ssh-agent's socket
+	// Source, if it is not nil, gives Key, Passphrase and Certificate anew at each
+	// login, in place of those here. Its error is an *AuthError where it is of no use
+	// to try again soon.
+	Source func(context.Context) (Login, error) `json:"-"`
+}
+
+// Login is what a Credentials' Source gives.
+type Login struct {
+	Key         Secret // a private key, OpenSSH or PEM
+	Passphrase  Secret // of it, where it is encrypted
+	Certificate []byte // an OpenSSH user certificate for it; may be empty
 }
 
 // Secret is never printed: fmt and encoding/json show a placeholder.
@@ -252,7 +264,7 @@ func (o Options) fillDefaults(t *Target, s *settings, files func(string, []strin
 	case o.ConfigFile != "" && o.Home != "":
 		t.KnownHosts = []string{filepath.Join(o.Home, ".ssh/known_hosts"), filepath.Join(o.Home, ".ssh/known_hosts2"), "/etc/ssh/ssh_known_hosts"}
 	}
-	if o.ConfigFile != "" && o.Home != "" && len(t.IdentityFiles) == 0 && !s.identityFilesNone && len(t.Key) == 0 && t.KeyFile == "" {
+	if o.ConfigFile != "" && o.Home != "" && len(t.IdentityFiles) == 0 && !s.identityFilesNone && len(t.Key) == 0 && t.KeyFile == "" && t.Source == nil {
 		for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
 			if f := filepath.Join(o.Home, ".ssh", name); exists(f) {
 				t.IdentityFiles = append(t.IdentityFiles, f)

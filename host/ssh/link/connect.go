@@ -21,6 +21,7 @@ type connection struct {
 	hops    []*hop  // all that must be closed, the first dialled first
 	limits  *limits
 	address string
+	number  int // of its lane; set before anybody has it
 
 	// globals holds one token: global requests go one after the other, and waiting
 	// for the turn is given up with the context, which a mutex would not.

@@ -24,6 +24,7 @@ type lane struct {
 	since   time.Time
 	cause   error // of the last failure, while down
 	over    bool  // run has ended
+	number  int   // of conn or of the last one; the first is 1
 	changed chan struct{}
 }
 
@@ -101,8 +102,22 @@ func (n *lane) set(c *connection, cause error) bool {
 		n.since = time.Now()
 	}
 	n.conn, n.cause = c, cause
+	if c != nil {
+		n.number++
+		c.number = n.number
+	}
 	n.announce()
 	return true
+}
+
+// alive is the number of the connection, if it is up.
+func (n *lane) alive() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.conn == nil || n.conn.isBroken() {
+		return 0
+	}
+	return n.number
 }
 
 // shut ends the lane for good.
@@ -134,10 +149,17 @@ func (n *lane) get(ctx context.Context) (*connection, error) {
 		c, changed, over := n.conn, n.changed, n.over
 		n.mu.Unlock()
 		if c != nil && !c.isBroken() {
+			number := c.number
+			if n == n.link.bulk {
+				number = n.link.control.alive()
+			}
+			if err := allows(ctx, number); err != nil {
+				return nil, err
+			}
 			return c, nil
 		}
-		if over {
-			return nil, n.down()
+		if over || n == n.link.control && allows(ctx, 0) != nil {
+			return nil, n.down() // or the next one would be of no use
 		}
 		select {
 		case n.want <- struct{}{}:
@@ -216,7 +238,7 @@ func (l *Link) attempt(ctx context.Context, n *lane) (*connection, error) {
 	}
 	if err != nil {
 		l.mu.Lock()
-		l.next = time.Now().Add(l.backoff.fail(time.Now(), err, rand.Float64()))
+		l.next = time.Now().Add(min(l.backoff.fail(time.Now(), err, rand.Float64()), l.limits.delay))
 		l.mu.Unlock()
 	}
 	return c, err
@@ -230,7 +252,7 @@ func (l *Link) lost(n *lane, up time.Duration, err error) {
 	now := time.Now()
 	switch {
 	case n == l.control || up < stable:
-		l.next = now.Add(l.backoff.lost(now, up, err, rand.Float64()))
+		l.next = now.Add(min(l.backoff.lost(now, up, err, rand.Float64()), l.limits.delay))
 	case controlUp:
 		l.backoff = backoff{}
 	}

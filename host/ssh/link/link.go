@@ -40,6 +40,9 @@ type Config struct {
 	// Wait is how long a call waits for a link that is down, where its context
 	// does not end first; 10 s by default.
 	Wait time.Duration
+	// MaxDelay bounds the wait between two attempts to connect; by default it grows to
+	// 30 s, and to 5 min where the login is refused.
+	MaxDelay time.Duration
 }
 
 // limits are the times of a link.
@@ -51,6 +54,7 @@ type limits struct {
 	write     time.Duration // of one write to the socket
 	interval  time.Duration // between keepalives
 	silence   time.Duration // after which the link is dead
+	delay     time.Duration // between attempts, at most
 }
 
 var defaultLimits = limits{
@@ -61,6 +65,7 @@ var defaultLimits = limits{
 	write:     15 * time.Second,
 	interval:  3 * time.Second,
 	silence:   9 * time.Second,
+	delay:     maxAuthDelay,
 }
 
 // State is what is known of the link, as told by the control connection.
@@ -74,6 +79,9 @@ type State struct {
 	RTT time.Duration
 	// Heard is when the machine last sent anything; zero while not Up.
 	Heard time.Time
+	// Connection counts the control connections: the number of the one that is, or of
+	// the last one. See Only.
+	Connection int
 }
 
 // Link is the way to one machine. It is safe for concurrent use.
@@ -108,6 +116,9 @@ func New(cfg Config) (*Link, error) {
 	}
 	if cfg.Wait > 0 {
 		l.limits.wait = cfg.Wait
+	}
+	if cfg.MaxDelay > 0 {
+		l.limits.delay = cfg.MaxDelay
 	}
 	l.control, l.bulk = newLane(l, "control"), newLane(l, "bulk")
 	return l, nil
@@ -160,7 +171,7 @@ func (l *Link) State() State {
 	n := l.control
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := State{Up: n.conn != nil, Since: n.since, Err: n.cause, RTT: time.Duration(n.rtt.Load())}
+	s := State{Up: n.conn != nil, Since: n.since, Err: n.cause, RTT: time.Duration(n.rtt.Load()), Connection: n.number}
 	if s.Up {
 		s.Heard = time.Now().Add(-n.conn.top.silence())
 	}

@@ -73,7 +73,7 @@ func newMachine(t *testing.T, more ...string) *machine {
 	m.address = free.Addr().String()
 	free.Close()
 	_, port, _ := net.SplitHostPort(m.address)
-	config := append([]string{"ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
+	config := append([]string{"SetEnv HOME=/", "ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
 		"PasswordAuthentication no", "PermitRootLogin yes", "AuthorizedKeysFile " + m.path("authorized_keys"),
 		"TrustedUserCAKeys " + m.path("ca.pub"), "Subsystem sftp internal-sftp", "MaxStartups 100"}, more...)
 	for _, kind := range hostKeys {

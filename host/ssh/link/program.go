@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -20,6 +21,8 @@ type program struct {
 	stdout, stderr *reader
 	closed         chan struct{}
 	once           sync.Once
+
+	connection int // the number of the one that it came by
 
 	done chan struct{} // closed when the channel is over; code and err are set
 	code int
@@ -63,7 +66,10 @@ func (c *connection) newProgram(channel ssh.Channel) *program {
 		stdout:  newReader(channel, closed, c.readEnded),
 		stderr:  newReader(channel.Stderr(), closed, c.readEnded),
 		closed:  closed,
-		done:    make(chan struct{}),
+
+		connection: c.number,
+
+		done: make(chan struct{}),
 	}
 }
 
@@ -108,8 +114,14 @@ type stdin struct{ *writer }
 
 func (s stdin) Close() error { return s.CloseWrite() }
 
+func (s stdin) SetWriteDeadline(t time.Time) error { return s.writer.setDeadline(t) }
+
+type stdout struct{ *reader }
+
+func (s stdout) SetReadDeadline(t time.Time) error { return s.reader.setDeadline(t) }
+
 func (p *program) Stdin() io.WriteCloser { return stdin{p.stdin} }
-func (p *program) Stdout() io.Reader     { return p.stdout }
+func (p *program) Stdout() io.Reader     { return stdout{p.stdout} }
 func (p *program) Stderr() io.Reader     { return p.stderr }
 
 // Wait returns when the program has ended and its output has come, which it does
@@ -133,6 +145,8 @@ func (p *program) Close() error {
 	p.once.Do(func() {
 		close(p.closed)
 		err = nil
+		p.stdin.deadline.set(time.Time{})
+		p.stdout.deadline.set(time.Time{})
 		go p.channel.Close() // see conn.Close
 	})
 	return err

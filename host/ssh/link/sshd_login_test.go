@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"crypto/rand"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -90,6 +91,34 @@ Host *
 		})
 	}
 
+	t.Run("source", func(t *testing.T) {
+		// With a passphrase, and anew for each connection.
+		block, err := ssh.MarshalPrivateKeyWithPassphrase(m.key, "", []byte("word"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan struct{}, 10)
+		l := run(t, m.url, endpoint.Options{HostKeys: []string{m.hostKey(t, "rsa")}, Credentials: endpoint.Credentials{
+			Source: func(context.Context) (endpoint.Login, error) {
+				asked <- struct{}{}
+				return endpoint.Login{Key: pem.EncodeToMemory(block), Passphrase: endpoint.Secret("word")}, nil
+			}}})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if p, err := l.Start(ctx, "exit 3"); err != nil {
+			t.Fatal(err)
+		} else if code, err := p.Wait(); code != 3 || err != nil {
+			t.Errorf("got %d, %v", code, err)
+		}
+		if p, err := l.Subsystem(ctx, "sftp"); err != nil { // by the other connection
+			t.Error(err)
+		} else {
+			p.Close()
+		}
+		if len(asked) != 2 {
+			t.Errorf("asked %d times for two connections", len(asked))
+		}
+	})
 	t.Run("too many keys", func(t *testing.T) {
 		many := agent.NewKeyring()
 		for range 8 { // sshd looks at six

@@ -206,6 +206,70 @@ func TestSSHDGoes(t *testing.T) {
 	}
 }
 
+// TestOnly: a call that is for one connection goes by no other, neither as one that has
+// waited nor on a session of before.
+func TestOnly(t *testing.T) {
+	m := newMachine(t)
+	echo(t, "unix", m.path("echo.sock"))
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	target, err := endpoint.Resolve(m.url, endpoint.Options{Credentials: endpoint.Credentials{KeyFile: m.path("key")}, HostKeys: []string{m.hostKey(t, "ed25519")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := New(Config{Target: target, Wait: time.Minute, MaxDelay: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, l)
+	up(t, l)
+	first := l.State().Connection
+	calls := func(what string, ctx context.Context, allowed bool) {
+		t.Helper()
+		for name, call := range map[string]func() (io.Closer, error){
+			"dial":     func() (io.Closer, error) { return l.Dial(ctx, "unix", m.path("echo.sock")) },
+			"bulk":     func() (io.Closer, error) { return l.DialBulk(ctx, "unix", m.path("echo.sock")) },
+			"start":    func() (io.Closer, error) { return l.Start(ctx, "exit 0") },
+			"listener": func() (io.Closer, error) { return l.Listen(ctx, "tcp", "127.0.0.1:0") },
+		} {
+			c, err := call()
+			if (err == nil) != allowed || err != nil && !errors.Is(err, host.ErrUnreachable) {
+				t.Errorf("%s, %s: %v", what, name, err)
+			}
+			if err == nil {
+				c.Close()
+			}
+		}
+	}
+	calls("the connection", Only(ctx, first), true)
+	p, err := l.Start(ctx, "echo $PPID; exec cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := errors.Join(Allows(ctx, p), Allows(Only(ctx, first), p)); err != nil {
+		t.Error(err)
+	}
+	if err := Allows(Only(ctx, first+1), p); !errors.Is(err, host.ErrUnreachable) {
+		t.Errorf("a session of another connection: %v", err)
+	}
+	var sshd int
+	if _, err := fmt.Fscan(p.Stdout(), &sshd); err != nil || sshd < 2 {
+		t.Fatalf("the process of the connection is %d, %v", sshd, err)
+	}
+	if err := syscall.Kill(sshd, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.Wait()
+	calls("when it has gone", Only(ctx, first), false)
+	calls("any", ctx, true)
+	if now := l.State().Connection; now <= first {
+		t.Errorf("the connection after %d is %d", first, now)
+	}
+	calls("when there is another", Only(ctx, first), false)
+	calls("that one", Only(ctx, l.State().Connection), true)
+}
+
 // TestSSHDCarries has gRPC, as the CRI speaks it, and HTTP, as probes do, go over the link.
 func TestSSHDCarries(t *testing.T) {
 	m := newMachine(t)

@@ -93,6 +93,14 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+func (r *reader) setDeadline(t time.Time) error {
+	if closedNow(r.closed) {
+		return net.ErrClosed
+	}
+	r.deadline.set(t)
+	return nil
+}
+
 // writer writes to a channel with deadlines. A goroutine writes from the first
 // Write on, out of a copy: it may still be at it when Write has given up. What it
 // has taken counts as written, as if it were in the buffer of a socket.
@@ -188,6 +196,14 @@ func (w *writer) settle() error {
 	return w.failed
 }
 
+func (w *writer) setDeadline(t time.Time) error {
+	if closedNow(w.closed) {
+		return net.ErrClosed
+	}
+	w.deadline.set(t)
+	return nil
+}
+
 // CloseWrite says that no more is written; the other direction goes on.
 func (w *writer) CloseWrite() error {
 	w.mu.Lock()
@@ -252,17 +268,9 @@ func (c *conn) SetDeadline(t time.Time) error {
 }
 
 func (c *conn) SetReadDeadline(t time.Time) error {
-	if closedNow(c.closed) {
-		return net.ErrClosed
-	}
-	c.reader.deadline.set(t)
-	return nil
+	return c.reader.setDeadline(t)
 }
 
 func (c *conn) SetWriteDeadline(t time.Time) error {
-	if closedNow(c.closed) {
-		return net.ErrClosed
-	}
-	c.writer.deadline.set(t)
-	return nil
+	return c.writer.setDeadline(t)
 }

@@ -1,11 +1,13 @@
-# lock: $path, $dir, $bytes and $nonce are set before this text; the holder's BYTES
+# lock: $path, $dir, $bytes and $nonce are set before this text, and $self, $sshd and
+# $since by shell/connection.sh; the holder's BYTES
 # follow on standard input, then lines "beat", and "close" at the end. The life of
 # this shell is the lock: it ends when no line came for 15 s, or at the end of its
 # input. Nothing that it starts inherits descriptor 9 for long.
 #
 # A driver that was silent may only have been stopped, with requests on their way
-# to the runtime over the connection that this session came by. So that connection
-# ends first, and the lock is free only when nothing can come over it any more.
+# to the runtime over the connection that this session came by, or running. So that
+# connection and all that was begun over it end first, and the lock is free only when
+# nothing can come of it any more.
 parents "$dir" 027
 umask 027
 while :; do
@@ -26,49 +28,15 @@ done
 : >/proc/self/fd/9
 [ "$bytes" -eq 0 ] || dd bs="$bytes" count=1 iflag=fullblock 2>/dev/null >&9
 [ "$(wc -c <"$path")" -eq "$bytes" ] || fail "the holder was cut off"
-# began PID: sets $began, by which a process is told from a later one of its number,
-# and $parent; 0 for one that has ended.
-began() {
-	began=0 parent=0
-	read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
-	set -- ${stat##*) }
-	[ "$1" != Z ] || return 0
-	parent=$2
-	shift 19
-	began=$1
-}
-
-# Our own number, also where /proc is of another PID namespace than ours.
-read -r stat </proc/self/stat
-self=${stat%% *}
-
-# The sshd that carries this connection: the one above us, with nothing but shells
-# and sudo between.
-sshd=0 since=0 pid=$self
-while [ "$pid" -gt 1 ]; do
-	began "$pid"
-	read -r comm 2>/dev/null <"/proc/$pid/comm" || comm=
-	case $comm in
-	sshd | sshd-session | dropbear)
-		sshd=$pid since=$began
-		break
-		;;
-	sh | *ash | *csh | ksh* | zsh | fish | busybox | sudo | su) ;;
-	*) break ;;
+# The last driver may have gone without a word, with requests still running: they end
+# before we begin.
+if [ -s "$path.session" ]; then
+	read -r pid start old oldsince <"$path.session" || :
+	case $old$oldsince in
+	'' | *[!0-9]*) ;;
+	*) [ "$old $oldsince" = "$sshd $since" ] || fence "$old" "$oldsince" ;;
 	esac
-	pid=$parent
-done
-
-# disconnect ends the connection, and us with it, but for the moment that it takes.
-disconnect() {
-	trap '' HUP PIPE TERM
-	began "$sshd"
-	[ "$sshd" -gt 1 ] && [ "$began" = "$since" ] || return 0
-	kill -KILL "$sshd"
-	while began "$sshd" && [ "$began" = "$since" ]; do
-		sleep 0.05 2>/dev/null 9>&- || sleep 1 9>&-
-	done
-}
+fi
 
 # Who fences us off finds us by this: our number and when we began, and the same of
 # the connection.
@@ -89,7 +57,9 @@ while :; do
 	*beat*) ;;
 	*)
 		# 124 is coreutils', 143 busybox's: the time was up. Else the input has ended.
-		[ "$code" -eq 0 ] || disconnect
+		[ "$code" -ne 0 ] || exit 0
+		trap '' HUP PIPE TERM
+		fence "$sshd" "$since"
 		exit 0
 		;;
 	esac

@@ -1,4 +1,4 @@
-# The loop at the far end of a Shell: one request after another from standard
+# loop SHELL PATH: the far end of a Shell: one request after another from standard
 # input. It reads exactly the bytes that are its own, so that what follows stays
 # in the pipe: the shell's read takes one byte at a time, and dd with fullblock no
 # more than it is told (busybox's head -c reads ahead).
@@ -8,10 +8,11 @@
 # then LENGTH bytes of script text, to be known as ID from now on (0: it is
 # known), then STDIN bytes for the script. An answer is, on both streams,
 #	NONCEb\n output NONCEe\n
-# and on standard output NONCEpGROUP\n when the script has begun, NONCExCODE\n when
-# it has ended. The nonce is a
-# variable of this shell only: no script can imitate a mark.
+# between them NONCExCODE\n behind all that the script wrote itself, and on standard
+# output NONCEpGROUP\n when the script has begun. The nonce is a variable of this
+# shell only: no script can imitate a mark.
 
+sh=$1 path=$2
 unset tool nonce how limit stdin id len args script text code pid group ENV CDPATH IFS
 PATH=$path LC_ALL=C
 export PATH LC_ALL
@@ -61,7 +62,9 @@ child() {
 	wait "$pid"
 	code=$?
 	kill -KILL "-$pid"
-	printf '%sx%s\n' "$nonce" "$code" >&5
+	# By the way of the output, and so behind all of it.
+	printf '%sx%s\n' "$nonce" "$code" >&8
+	printf '%sx%s\n' "$nonce" "$code" >&7
 }
 
 # fed gives the script its standard input, and takes what it left unread: up to a

@@ -29,7 +29,8 @@ const maxNoise = 4 << 10
 type collector struct {
 	nonce []byte
 	max   int
-	// onExit is told the exit code, once.
+	// onExit is told the exit code, once: all that the script itself wrote to this
+	// stream is in data by then.
 	onExit func(code int)
 	// grouped is closed when the script's process group is known; nil for a stream
 	// that does not tell it.

@@ -14,6 +14,11 @@ import (
 //go:embed loop.sh
 var loop string
 
+// Connection is a script that finds the sshd above it: $self, $sshd and $since.
+//
+//go:embed connection.sh
+var Connection string
+
 // Defaults of a Request, and its bounds.
 const (
 	DefaultOutput = 1 << 20  // bytes of each stream that are kept

@@ -56,7 +56,10 @@ func Open(ctx context.Context, c Config) (*Shell, error) {
 	if c.Path == "" {
 		c.Path = DefaultPath
 	}
-	text := "sh=" + Quote(c.Shell) + "\npath=" + Quote(c.Path) + "\n" + loop
+	// The connection's name is in the environment of the loop and of all that it runs,
+	// by which the next holder of a machine's lock finds what is left of ours.
+	text := Connection + "export BOWLINE_CONNECTION=$sshd.$since.\nexec " + Quote(c.Shell) + " -c " + Quote(loop) +
+		" sh " + Quote(c.Shell) + " " + Quote(c.Path) + "\n"
 	session, err := c.Start(ctx, Command(c.Shell, c.Sudo, len(text)))
 	if err != nil {
 		return nil, err
@@ -118,6 +121,9 @@ func (s *Shell) Do(ctx context.Context, r Request) (Result, error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, err
 	}
+	if err := link.Allows(ctx, s.session); err != nil {
+		return Result{}, err
+	}
 	// One that ended before its first request may have left a message.
 	if err := s.Broken(); err != nil && s.used {
 		return Result{}, unreachable(err)
@@ -154,9 +160,10 @@ func (s *Shell) giveUp(stdout *collector) {
 
 func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 	nonce := newNonce()
-	exit := make(chan int, 1)
-	stdout := &collector{nonce: []byte(nonce), max: r.MaxStdout, onExit: func(code int) { exit <- code }, grouped: make(chan struct{})}
-	stderr := &collector{nonce: []byte(nonce), max: r.MaxStderr}
+	exit := make(chan int, 2) // told by each stream
+	onExit := func(code int) { exit <- code }
+	stdout := &collector{nonce: []byte(nonce), max: r.MaxStdout, onExit: onExit, grouped: make(chan struct{})}
+	stderr := &collector{nonce: []byte(nonce), max: r.MaxStderr, onExit: onExit}
 	streams := make(chan error, 2)
 	go func() { streams <- stdout.read(s.session.Stdout()) }()
 	go func() { streams <- stderr.read(s.session.Stderr()) }()
@@ -170,15 +177,16 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 		return result
 	}
 	var late <-chan time.Time
-	open := 2
+	open, told := 2, 0
 	for open > 0 {
 		select {
 		case result.Code = <-exit:
+			if told++; told < 2 || !r.Foreign {
+				continue
+			}
 			t := time.NewTimer(straggler)
 			defer t.Stop()
-			if r.Foreign {
-				late = t.C
-			}
+			late = t.C
 		case err := <-written:
 			if err != nil {
 				return Result{}, s.gone(err, streams, open, stdout, stderr)
@@ -190,8 +198,8 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 				return Result{}, s.gone(err, streams, open, stdout, stderr)
 			}
 		case <-late:
-			// A process that the script left behind holds its output. The script
-			// has ended, so there is an answer; the shell cannot go on.
+			// A process that the script left behind holds its output. All that the
+			// script itself wrote has come, so there is an answer; the shell cannot go on.
 			s.fail(errors.New("shell: a process left behind holds the output"))
 			return fill(), nil
 		case <-ctx.Done():
@@ -199,11 +207,15 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 			return Result{}, ctx.Err()
 		}
 	}
-	select {
-	case result.Code = <-exit:
-	default:
+	for drained := false; !drained; {
+		select {
+		case result.Code = <-exit:
+			told++
+		default:
+			drained = true
+		}
 	}
-	if result.Code < 0 {
+	if told < 2 {
 		return Result{}, unreachable(errors.New("shell: an answer without an exit code"))
 	}
 	if written != nil {

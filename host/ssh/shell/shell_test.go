@@ -244,6 +244,32 @@ func TestStragglers(t *testing.T) {
 	})
 }
 
+// TestStragglersOutput: an answer that is given up for a straggler has all that the
+// script wrote, however late the machine passes it on.
+func TestStragglersOutput(t *testing.T) {
+	dir := t.TempDir()
+	gate, file := filepath.Join(dir, "gate"), filepath.Join(dir, "away")
+	cat, err := exec.LookPath("cat")
+	must(t, err)
+	must(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
+	// What passes a foreign program's output on waits for the gate.
+	must(t, os.WriteFile(filepath.Join(dir, "bin/cat"), []byte("#!/bin/sh\nuntil [ -e "+gate+" ]; do sleep 0.05; done\nexec "+cat+"\n"), 0o755))
+	p, _ := open(t, shell.Config{Path: filepath.Join(dir, "bin") + ":" + shell.DefaultPath})
+	// Longer than a straggler is waited for after the script has ended.
+	opened := make(chan error, 1)
+	time.AfterFunc(2*time.Second, func() { opened <- os.WriteFile(gate, nil, 0o644) })
+	res := do(t, p, shell.Request{Script: `setsid sh -c 'echo $$ >"$1"; exec sleep 1000' sh "$1" & until [ -s "$1" ]; do :; done; echo done; echo bad >&2; exit 5`,
+		Args: []string{file}, Foreign: true})
+	pid, _ := os.ReadFile(file)
+	away, err := strconv.Atoi(strings.TrimSpace(string(pid)))
+	if err != nil || away < 2 {
+		t.Fatalf("process %q, %v", pid, err)
+	}
+	defer syscall.Kill(away, syscall.SIGKILL)
+	must(t, <-opened)
+	want(t, res, "done\n", "bad\n", 5)
+}
+
 // TestCancelled: the caller is let go at once and the next request is served.
 func TestCancelled(t *testing.T) {
 	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {

@@ -1,0 +1,194 @@
+package ssh_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/ssh"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+)
+
+// login is a host over an sshd, with a link of its own.
+func login(t *testing.T, s *sshtest.Server) *ssh.Host {
+	t.Helper()
+	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := link.New(link.Config{Target: target, Wait: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- l.Run(context.Background()) }()
+	t.Cleanup(func() {
+		if err := errors.Join(l.Close(), <-done); err != nil {
+			t.Error(err)
+		}
+	})
+	h := open(t, ssh.Config{Transport: l})
+	closeHost(t, h)
+	return h
+}
+
+// forked is a request of h that runs on and on, as the shell of a command that leaves
+// no trace of us in its environment, and a child of it. It waits until both run.
+func forked(t *testing.T, h *ssh.Host, dir string) (pids []int, ended chan error) {
+	t.Helper()
+	file := filepath.Join(dir, "pids")
+	ended = make(chan error, 1)
+	go func() {
+		_, err := h.Run(context.Background(), host.Command{Timeout: time.Hour, Args: []string{"env", "-i", "/bin/sh", "-c",
+			`setsid sleep 1000 & echo $$ $! >"$1.part"; mv "$1.part" "$1"; wait`, "sh", file}})
+		ended <- err
+	}()
+	eventually(t, "the request runs", func() bool { _, err := os.Stat(file); return err == nil })
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range strings.Fields(string(data)) {
+		pid, err := strconv.Atoi(word)
+		if err != nil || pid < 2 || !runs(pid) {
+			t.Fatalf("process %q, %v", word, err)
+		}
+		pids = append(pids, pid)
+		t.Cleanup(func() {
+			if t.Failed() { // or it has been seen to end
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		})
+	}
+	_ = os.Remove(file)
+	return pids, ended
+}
+
+func runs(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+func wantDead(t *testing.T, when string, pids []int, ended chan error) {
+	t.Helper()
+	for _, pid := range pids {
+		if runs(pid) {
+			t.Errorf("%s: process %d of a former request runs", when, pid)
+		}
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("%s: the request ended with %v", when, err)
+		}
+	case <-time.After(patience):
+		t.Errorf("%s: the request does not end", when)
+	}
+}
+
+// TestFenceEndsRequests: when a lock has changed hands, nothing runs any more that was
+// begun over the connection of the one before, whichever way it went.
+func TestFenceEndsRequests(t *testing.T) {
+	server := sshtest.Run(t)
+	ctx := t.Context()
+	t.Run("taken over", func(t *testing.T) {
+		one, two := login(t, server), login(t, server)
+		p := t.TempDir() + "/lock"
+		l, err := one.Lock(ctx, p, []byte("one"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids, ended := forked(t, one, t.TempDir())
+		others, _ := forked(t, two, t.TempDir())
+		if err := two.Takeover(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+		wantDead(t, "after the takeover", pids, ended)
+		for _, pid := range others {
+			if !runs(pid) {
+				t.Errorf("process %d of the new driver was ended", pid)
+			}
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		l2, err := two.Lock(ctx, p, []byte("two"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-l.Lost():
+		case <-time.After(patience):
+			t.Error("the former driver has its lock")
+		}
+		if err := l2.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("its connection went", func(t *testing.T) {
+		one, two := login(t, server), login(t, server)
+		p := t.TempDir() + "/lock"
+		l, err := one.Lock(ctx, p, []byte("one"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids, ended := forked(t, one, t.TempDir())
+		// The sshd of the connection goes, and with it the lock; what it ran goes on.
+		data, err := os.ReadFile(p + ".session")
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := strings.Fields(string(data))
+		sshd, err := strconv.Atoi(words[2])
+		if err != nil || sshd < 2 {
+			t.Fatalf("the session is recorded as %q", data)
+		}
+		if err := syscall.Kill(sshd, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-l.Lost()
+		var l2 host.Lock
+		eventually(t, "the lock is taken", func() bool { l2, err = two.Lock(ctx, p, []byte("two")); return err == nil })
+		wantDead(t, "when the next has the lock", pids, ended)
+		if err := l2.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("silent", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("takes 15 s")
+		}
+		one := login(t, server)
+		p := t.TempDir() + "/lock"
+		l, err := one.Lock(ctx, p, []byte("one"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids, ended := forked(t, one, t.TempDir())
+		data, err := os.ReadFile(p + ".session")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Who is stopped takes no beats; the shell that holds the lock misses them.
+		sshd, _ := strconv.Atoi(strings.Fields(string(data))[2])
+		if err := syscall.Kill(sshd, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the silent one's connection is ended", func() bool { return !runs(sshd) })
+		two := login(t, server)
+		var l2 host.Lock
+		eventually(t, "the lock is taken", func() bool { l2, err = two.Lock(ctx, p, []byte("two")); return err == nil })
+		wantDead(t, "when the next has the lock", pids, ended)
+		<-l.Lost()
+		if err := l2.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

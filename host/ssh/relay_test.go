@@ -1,0 +1,241 @@
+package ssh
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/nettest"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+)
+
+const relayPatience = time.Minute
+
+// haveRelays are those that this machine has.
+func haveRelays(t *testing.T) []relay {
+	t.Helper()
+	var have []relay
+	for _, r := range relays {
+		if _, err := exec.LookPath(r.name); err == nil {
+			have = append(have, r)
+		} else {
+			t.Logf("not with %s: %v", r.name, err)
+		}
+	}
+	if len(have) == 0 {
+		t.Skip("this machine has no relay")
+	}
+	return have
+}
+
+// listenUnix serves each connection by f.
+func listenUnix(t *testing.T, f func(*net.UnixConn)) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "relay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "it's a.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				f(c.(*net.UnixConn))
+			}()
+		}
+	}()
+	return socket
+}
+
+func overSSHD(t *testing.T) Transport {
+	t.Helper()
+	s := sshtest.Run(t)
+	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := link.New(link.Config{Target: target, Wait: relayPatience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- l.Run(context.Background()) }()
+	t.Cleanup(func() {
+		if err := errors.Join(l.Close(), <-done); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// TestRelays: what goes in comes out at the other end, with half-close, over a real
+// sshd and a local shell.
+func TestRelays(t *testing.T) {
+	have := haveRelays(t)
+	body := bytes.Repeat([]byte("knots\x00\n"), 100_000)
+	socket := listenUnix(t, func(c *net.UnixConn) { io.Copy(c, c) })
+	for name, tr := range map[string]Transport{"sshd": overSSHD(t), "sh": &shtest.Transport{}} {
+		for _, r := range have {
+			if strings.Contains(socket, "'") && r.name != "python3" && r.name != "perl" {
+				continue // their own words for an address
+			}
+			t.Run(name+"/"+r.name, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), relayPatience)
+				defer cancel()
+				c, err := relayed(ctx, tr, r, false, socket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				if err := c.SetDeadline(time.Now().Add(relayPatience)); err != nil {
+					t.Fatal(err)
+				}
+				wrote := make(chan error, 1)
+				go func() {
+					_, err := c.Write(body)
+					wrote <- errors.Join(err, c.(*relayConn).CloseWrite())
+				}()
+				got, err := io.ReadAll(c)
+				if err != nil || !bytes.Equal(got, body) {
+					t.Errorf("%d bytes came back as %d, %v", len(body), len(got), err)
+				}
+				if err := <-wrote; err != nil {
+					t.Error(err)
+				}
+				if err := c.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				c2, err := relayed(ctx, tr, r, false, socket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c2.Close()
+				if err := c2.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c2.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("a read past its deadline: %v", err)
+				}
+				_, err = relayed(ctx, tr, r, false, socket+".not")
+				if !errors.Is(err, os.ErrNotExist) || errors.Is(err, host.ErrUnreachable) {
+					t.Errorf("a socket that is not there: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestRelayConn: a relay gives what a net.Conn promises.
+func TestRelayConn(t *testing.T) {
+	tr := overSSHD(t)
+	for _, r := range haveRelays(t) {
+		if r.name != "python3" && r.name != "perl" {
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) {
+			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+				far := make(chan *net.UnixConn, 1)
+				ended := make(chan struct{})
+				socket := listenUnix(t, func(c *net.UnixConn) { far <- c; <-ended })
+				ctx, cancel := context.WithTimeout(t.Context(), relayPatience)
+				defer cancel()
+				if c1, err = relayed(ctx, tr, r, false, socket); err != nil {
+					return nil, nil, nil, err
+				}
+				c2 = <-far
+				return c1, c2, func() { c1.Close(); c2.Close(); close(ended) }, nil
+			})
+		})
+	}
+}
+
+// TestRelayIsTried: what greets as gRPC does and ends is taken, all else is not.
+func TestRelayIsTried(t *testing.T) {
+	r := haveRelays(t)[0]
+	tr := &shtest.Transport{}
+	settings := []byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	good := func(c *net.UnixConn) { c.Write(settings); io.Copy(io.Discard, c) }
+	for name, tc := range map[string]struct {
+		serve func(*net.UnixConn)
+		relay relay
+		fails string
+	}{
+		"gRPC":                {good, r, ""},
+		"another server":      {func(c *net.UnixConn) { io.WriteString(c, "220 smtp.example ESMTP\r\n"); io.Copy(io.Discard, c) }, r, "no HTTP/2"},
+		"closed at once":      {func(c *net.UnixConn) {}, r, r.name},
+		"no such program":     {good, relay{"gone", greet + "exec /no/such/program"}, "gone"},
+		"a program that ends": {good, relay{"true", greet + "exec true"}, "true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tryRelay(t.Context(), tr, tc.relay, false, listenUnix(t, tc.serve))
+			if (err != nil) != (tc.fails != "") || err != nil && !strings.Contains(err.Error(), tc.fails) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestRightsByRelay: a login with sudo that may not open the socket, in words that a
+// stand-in for the machine says.
+func TestRightsByRelay(t *testing.T) {
+	r := haveRelays(t)[0]
+	socket := listenUnix(t, func(c *net.UnixConn) {
+		c.Write([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
+		io.Copy(io.Discard, c)
+	})
+	tr := &standIn{says: "uid 1000\nsudo\nhidden\nthere\ngroup root\n"}
+	a, err := Rights(t.Context(), tr, "pi", socket)
+	if err != nil || !a.Sudo || a.Relay != r.name {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	tr.none = true
+	a, err = Rights(t.Context(), tr, "pi", socket)
+	if err == nil || errors.Is(err, host.ErrUnreachable) || !strings.Contains(err.Error(), "install python3, perl or socat") || !strings.Contains(err.Error(), `"gid" under [grpc]`) || a != (Access{}) {
+		t.Errorf("without a relay: %+v, %v", a, err)
+	}
+	tr.says, tr.none = "uid 1000\nsudo\nhidden\nthere\nopens\ngroup pi\n", false
+	if a, err = Rights(t.Context(), tr, "pi", socket); err != nil || a != (Access{Sudo: true}) {
+		t.Errorf("who may open it: %+v, %v", a, err)
+	}
+}
+
+// standIn answers the question of rights itself, and knows no sudo but as a word.
+type standIn struct {
+	shtest.Transport
+	says string
+	none bool // there is no relay
+}
+
+func (s *standIn) Start(ctx context.Context, command string) (link.Session, error) {
+	if strings.Contains(command, "id -u") {
+		return s.Transport.Start(ctx, fmt.Sprintf("printf '%s'", strings.ReplaceAll(s.says, "\n", `\n`)))
+	}
+	if s.none {
+		return s.Transport.Start(ctx, "echo it is not here >&2; exit 127")
+	}
+	return s.Transport.Start(ctx, strings.Replace(command, "exec sudo -n ", "exec ", 1))
+}

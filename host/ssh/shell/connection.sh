@@ -1,0 +1,38 @@
+# Finds the sshd that carries this connection: the one above us, with nothing but
+# shells and sudo between. Sets $self, and $sshd and $since, the number and the start
+# of that process; both are 0 where another program than sshd started us.
+
+# began PID: sets $began, by which a process is told from a later one of its number,
+# and $parent; 0 for one that has ended.
+began() {
+	began=0 parent=0
+	read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
+	set -- ${stat##*) }
+	[ "$1" != Z ] || return 0
+	parent=$2
+	shift 19
+	began=$1
+}
+
+# Our own number, also where /proc is of another PID namespace than ours.
+read -r stat </proc/self/stat
+self=${stat%% *}
+sshd=0 since=0 pid=$self
+while [ "$pid" -gt 1 ]; do
+	began "$pid"
+	read -r comm 2>/dev/null <"/proc/$pid/comm" || comm=
+	case $comm in
+	sshd | sshd-session | dropbear)
+		sshd=$pid since=$began
+		break
+		;;
+	sh | *ash | *csh | ksh* | zsh | fish | busybox | sudo | su) ;;
+	*) break ;;
+	esac
+	pid=$parent
+done
+# Who has lost its parents was left behind by a connection that is over.
+[ "$pid" -gt 1 ] || {
+	echo "the connection is over" >&2
+	exit 1
+}

@@ -1,0 +1,144 @@
+// Package sshtest is a real sshd of this machine on a port of loopback, for tests
+// that want what only OpenSSH does.
+package sshtest
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+)
+
+// Server is an sshd that lets root log in.
+type Server struct {
+	Address string // 127.0.0.1:port
+	Dir     string // of its files and the key; ends with the test
+	KeyFile string
+	HostKey string // line of the public key
+}
+
+// start bounds the start of an sshd on a busy machine.
+const start = time.Minute
+
+// Run starts an sshd with more lines of configuration, until the test ends. The
+// test is skipped where there is none, or where it could not log in.
+func Run(t testing.TB, more ...string) *Server {
+	t.Helper()
+	const program = "/usr/sbin/sshd"
+	if _, err := os.Stat(program); err != nil {
+		t.Skip("there is no " + program + " here")
+	}
+	if os.Getuid() != 0 {
+		t.Skip("sshd lets no one log in unless root runs it")
+	}
+	if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
+		t.Skipf("sshd needs /run/sshd: %v", err)
+	}
+	s := &Server{Dir: t.TempDir()}
+	s.KeyFile = s.path("key")
+	for _, name := range []string{"host_key", "key"} {
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", s.path(name)).CombinedOutput(); err != nil {
+			t.Skipf("ssh-keygen: %v: %s", err, out)
+		}
+	}
+	pin, err := os.ReadFile(s.path("host_key.pub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.HostKey = strings.TrimSpace(string(pin))
+	// Another program may take the port between our look and sshd's: then again.
+	for try := 1; ; try++ {
+		said, ok := s.serve(t, program, more)
+		if ok {
+			return s
+		}
+		if try == 5 {
+			t.Fatalf("sshd does not listen: %s", said)
+		}
+	}
+}
+
+func (s *Server) path(name string) string { return filepath.Join(s.Dir, name) }
+
+func (s *Server) serve(t testing.TB, program string, more []string) (string, bool) {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Address = free.Addr().String()
+	free.Close()
+	_, port, _ := net.SplitHostPort(s.Address)
+	// What the login shell of this machine's root reads at its start is no part of a test.
+	config := append([]string{"SetEnv HOME=" + s.Dir, "ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
+		"PasswordAuthentication no", "PermitRootLogin yes", "AuthorizedKeysFile " + s.path("key.pub"),
+		"Subsystem sftp internal-sftp", "MaxStartups 100", "HostKey " + s.path("host_key")}, more...)
+	if err := os.WriteFile(s.path("sshd_config"), []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-D", "-e", "-f", s.path("sshd_config"))
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var lines bytes.Buffer
+	said := func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return lines.String()
+	}
+	up, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for l := bufio.NewScanner(stderr); l.Scan(); {
+			mu.Lock()
+			fmt.Fprintln(&lines, l.Text())
+			mu.Unlock()
+			if strings.HasPrefix(l.Text(), "Server listening") {
+				close(up)
+			}
+		}
+	}()
+	stop := func() {
+		_ = cmd.Process.Signal(syscall.SIGKILL)
+		_ = cmd.Wait()
+	}
+	select {
+	case <-up:
+	case <-ended:
+		stop()
+		return said(), false
+	case <-time.After(start):
+		stop()
+		return said(), false
+	}
+	t.Cleanup(func() {
+		stop()
+		if t.Failed() {
+			t.Logf("sshd:\n%s", said())
+		}
+	})
+	return "", true
+}
+
+// URL of a socket of the machine, for root.
+func (s *Server) URL(socket string) string { return "ssh://root@" + s.Address + socket }
+
+// Options log in with the key, and know the host key.
+func (s *Server) Options() endpoint.Options {
+	return endpoint.Options{Credentials: endpoint.Credentials{KeyFile: s.KeyFile}, HostKeys: []string{s.HostKey}}
+}

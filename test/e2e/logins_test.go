@@ -1,0 +1,281 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// door is a second sshd in the host, with users of its own.
+type door struct {
+	address string
+	dir     string // of its files, for every user to read
+	key     string
+	hostKey string
+}
+
+// openDoor starts the sshd. Users and sudoers are the host's alone: files are
+// mounted over those that it shares with the machine.
+func openDoor(t *testing.T, users []string, group, sudoers string) *door {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bowline-door")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	must(t, os.Chmod(dir, 0o755))
+	d := &door{dir: dir, key: filepath.Join(dir, "key")}
+	for _, name := range []string{"host_key", "key"} {
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, name)).CombinedOutput(); err != nil {
+			t.Fatalf("ssh-keygen: %v: %s", err, out)
+		}
+	}
+	pin, err := os.ReadFile(filepath.Join(dir, "host_key.pub"))
+	must(t, err)
+	d.hostKey = strings.TrimSpace(string(pin))
+	passwd, shadow, groups := "", "", "doorkeepers:x:64200:"+group+"\n"
+	for i, user := range users {
+		id := 64201 + i
+		passwd += fmt.Sprintf("%s:x:%d:%d::%s:/bin/sh\n", user, id, id, dir)
+		shadow += user + ":*:20000:0:99999:7:::\n"
+		groups += fmt.Sprintf("%s:x:%d:\n", user, id)
+	}
+	for file, text := range map[string]string{"/etc/passwd": passwd, "/etc/shadow": shadow, "/etc/group": groups, "/etc/sudoers": sudoers} {
+		old := []byte("Defaults env_reset\nDefaults secure_path=\"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\"\nroot ALL=(ALL:ALL) ALL\n")
+		mode := os.FileMode(0o440)
+		if file != "/etc/sudoers" {
+			old, err = os.ReadFile(file)
+			must(t, err)
+			info, err := os.Stat(file)
+			must(t, err)
+			mode = info.Mode()
+		}
+		own := filepath.Join(dir, filepath.Base(file))
+		must(t, os.WriteFile(own, append(old, text...), mode))
+		inHost(t, "mount", "--bind", own, file)
+		t.Cleanup(func() {
+			if out, err := labtest.Capture(lab.Exec(context.Background(), host, "umount", file)); err != nil || out.Code != 0 {
+				t.Errorf("umount %s: %v: %s", file, err, out.Stderr)
+			}
+		})
+	}
+	// The port is free: nothing but an sshd on 22 listens in the host beside its daemons.
+	d.address = net.JoinHostPort(lab.Host(host).IP, "2222")
+	config := fmt.Sprintf("Port 2222\nListenAddress %s\nHostKey %s\nAuthorizedKeysFile %s\nPidFile none\nPasswordAuthentication no\n"+
+		"PermitRootLogin yes\nStrictModes no\nUsePAM no\nSubsystem sftp internal-sftp\n",
+		lab.Host(host).IP, filepath.Join(dir, "host_key"), filepath.Join(dir, "key.pub"))
+	must(t, os.WriteFile(filepath.Join(dir, "sshd_config"), []byte(config), 0o644))
+	cmd := lab.Exec(context.Background(), host, "/usr/sbin/sshd", "-D", "-e", "-f", filepath.Join(dir, "sshd_config"))
+	stderr, err := cmd.StderrPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	up, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for l := bufio.NewScanner(stderr); l.Scan(); {
+			if strings.HasPrefix(l.Text(), "Server listening") {
+				close(up)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+		_ = cmd.Wait()
+	})
+	select {
+	case <-up:
+	case <-ended:
+		t.Fatal("the host's second sshd has ended at once")
+	case <-time.After(time.Minute):
+		t.Fatal("the host's second sshd does not listen")
+	}
+	return d
+}
+
+// config drives the host as a user; more are lines of the configuration's ssh.
+func (d *door) config(t *testing.T, user string, more ...string) string {
+	t.Helper()
+	file := filepath.Join(d.dir, user+".yaml")
+	lines := append([]string{fmt.Sprintf("endpoint: ssh://%s@%s%s", user, d.address, lab.Host(host).ContainerdSocket),
+		"ssh:", fmt.Sprintf("  hostKeys: [%q]", d.hostKey)}, more...)
+	must(t, os.WriteFile(file, []byte(lab.ConfigYAML(host, lines...)), 0o644))
+	return file
+}
+
+// inHost runs a command in the host.
+func inHost(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := labtest.Capture(lab.Exec(t.Context(), host, argv...))
+	must(t, err)
+	if out.Code != 0 {
+		t.Fatalf("%q in the host: exit code %d: %s%s", argv, out.Code, out.Stdout, out.Stderr)
+	}
+	return out.Stdout
+}
+
+// serves starts a Bowline beside the host and has it do what takes files, mounts and
+// the runtime.
+func serves(t *testing.T, ns, name, config string) {
+	t.Helper()
+	b := &labtest.Bowline{Lab: lab, Host: host, Wire: wire, Config: config, Args: []string{"-v=2"}, LogPath: bowline.LogPath}
+	must(t, b.Start())
+	defer func() { must(t, b.Stop()) }()
+	create(t, ns, fmt.Sprintf(`
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "echo from %s; exec sleep infinity"]
+    volumeMounts: [{name: memory, mountPath: /memory}]
+  volumes: [{name: memory, emptyDir: {medium: Memory}}]
+`, name, name))
+	_, err := lab.PodReady(t.Context(), ns, name, 2*time.Minute)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, b.LogTail(3000))
+	}
+	until(t, "its log and its shell answer", answer(ns, name, "echo answers", "answers"))
+	if got := logs(t, ns, name); !strings.Contains(got, "from "+name) {
+		t.Errorf("its log is %q", got)
+	}
+	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	must(t, lab.PodGone(t.Context(), ns, name, time.Minute))
+}
+
+// TestLogins: root, who may open the socket and use sudo, who may use sudo alone and
+// opens it through a relay; and who may not, in one sentence with what mends it.
+func TestLogins(t *testing.T) {
+	if !far {
+		t.Skip("the machine is not far")
+	}
+	if _, err := exec.LookPath("sudo"); err != nil {
+		t.Skip("there is no sudo here: apt-get install sudo")
+	}
+	ns := namespace(t)
+	d := openDoor(t, []string{"member", "sudoer", "nobody2"}, "member", "member ALL=(root) NOPASSWD: ALL\nsudoer ALL=(root) NOPASSWD: ALL\n")
+	socket := lab.Host(host).ContainerdSocket
+	withoutBowline(t, func() {
+		key := "  identityFile: " + d.key
+		t.Run("root", func(t *testing.T) { serves(t, ns, "by-root", d.config(t, "root", key)) })
+		t.Run("sudo by a relay", func(t *testing.T) { serves(t, ns, "by-sudo", d.config(t, "sudoer", key)) })
+		inHost(t, "chgrp", "64200", socket)
+		defer inHost(t, "chgrp", "0", socket)
+		t.Run("member of the group", func(t *testing.T) { serves(t, ns, "by-member", d.config(t, "member", key)) })
+		t.Run("neither", func(t *testing.T) {
+			refused(t, attemptHere(t, d.config(t, "nobody2", key)), "nobody2 ALL=(root) NOPASSWD: ALL", "/etc/sudoers.d/bowline")
+		})
+	})
+	if _, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute); err != nil {
+		t.Error(err)
+	}
+}
+
+// attemptHere runs "bowline run" beside the host until it ends.
+func attemptHere(t *testing.T, file string) labtest.Output {
+	t.Helper()
+	program, err := labtest.BuiltBowline()
+	must(t, err)
+	out, err := labtest.Capture(exec.CommandContext(t.Context(), program, "run", "--config", file))
+	must(t, err)
+	return out
+}
+
+// TestKeyFromSecret: the key of the login, with its passphrase, is in a Secret that an
+// account may read which may read nothing else. While the API server is away a link
+// that was cut comes back by the key of before.
+func TestKeyFromSecret(t *testing.T) {
+	if !far {
+		t.Skip("the machine is not far")
+	}
+	ns := namespace(t)
+	d := openDoor(t, nil, "", "")
+	encrypted := filepath.Join(d.dir, "encrypted")
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "open sesame", "-f", encrypted).CombinedOutput(); err != nil {
+		t.Fatalf("ssh-keygen: %v: %s", err, out)
+	}
+	private, err := os.ReadFile(encrypted)
+	must(t, err)
+	public, err := os.ReadFile(encrypted + ".pub")
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(d.dir, "key.pub"), public, 0o644))
+	must(t, os.Remove(encrypted))
+	must(t, os.Remove(d.key))
+
+	_, err = lab.Client.CoreV1().Secrets(ns).Create(t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "machine"}, Type: v1.SecretTypeSSHAuth,
+		Data: map[string][]byte{v1.SSHAuthPrivateKey: private, "passphrase": []byte("open sesame")}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = lab.Client.CoreV1().ServiceAccounts(ns).Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "keys"}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = lab.Client.RbacV1().Roles(ns).Create(t.Context(), manifest[rbacv1.Role](t, ns, `
+metadata: {name: keys}
+rules: [{apiGroups: [""], resources: [secrets], resourceNames: [machine], verbs: [get]}]
+`), metav1.CreateOptions{})
+	must(t, err)
+	_, err = lab.Client.RbacV1().RoleBindings(ns).Create(t.Context(), manifest[rbacv1.RoleBinding](t, ns, `
+metadata: {name: keys}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: keys}
+subjects: [{kind: ServiceAccount, name: keys, namespace: $NS}]
+`), metav1.CreateOptions{})
+	must(t, err)
+	token, err := lab.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "keys", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, err)
+	account := clientcmdapi.NewConfig()
+	account.Clusters["lab"] = &clientcmdapi.Cluster{Server: lab.REST.Host, CertificateAuthority: lab.REST.CAFile, CertificateAuthorityData: lab.REST.CAData}
+	account.AuthInfos["keys"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	account.Contexts["keys"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "keys"}
+	account.CurrentContext = "keys"
+	must(t, clientcmd.WriteToFile(*account, filepath.Join(d.dir, "keys.kubeconfig")))
+
+	through, err := labtest.NewWire(d.address)
+	must(t, err)
+	defer through.Close()
+	d.address = through.Address()
+	// The kubeconfig's path is relative to the configuration's.
+	config := d.config(t, "root", fmt.Sprintf("  secret: {namespace: %s, name: machine, kubeconfig: keys.kubeconfig}", ns))
+	withoutBowline(t, func() {
+		serves(t, ns, "by-secret", config)
+		b := &labtest.Bowline{Lab: lab, Host: host, Wire: through, Config: config, Args: []string{"-v=2"}, LogPath: bowline.LogPath}
+		must(t, b.Start())
+		defer func() { must(t, b.Stop()) }()
+		until(t, "the link is up", wantCondition("LinkUp", v1.ConditionTrue))
+		create(t, ns, "metadata: {name: lives}\nspec:\n  containers: [{name: main, image: $TOOLBOX, command: [sleep, infinity]}]\n")
+		before := ready(t, ns, "lives")
+		must(t, lab.StopProcess(t.Context(), "", "kube-apiserver"))
+		connection := lockSession(t)
+		through.Cut()
+		through.Mend()
+		until(t, "another connection holds the machine, by the key of before", func(context.Context) error {
+			data, err := os.ReadFile(filepath.Join(lab.Host(host).Root, ownerLock+".session"))
+			if err == nil && (strings.Contains(string(data), " "+connection.pid+" ") || len(strings.Fields(string(data))) != 4) {
+				err = fmt.Errorf("the session is recorded as %q", data)
+			}
+			return err
+		})
+		must(t, lab.StartProcess(t.Context(), "", "kube-apiserver"))
+		until(t, "the API server is back", func(ctx context.Context) error {
+			_, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "lives", metav1.GetOptions{})
+			return err
+		})
+		same(t, before, ready(t, ns, "lives"))
+	})
+	// The account may read nothing else.
+	if out, err := lab.Kubectl(t.Context(), "--as=system:serviceaccount:"+ns+":keys", "auth", "can-i", "list", "secrets", "-n", ns); err != nil || out.Code == 0 {
+		t.Errorf("the account may list secrets: %s, %v", out.Stdout, err)
+	}
+}
