@@ -4,7 +4,7 @@
 # kill matrix. Each brings up a lab of its own and takes it away. Needs nothing
 # but Go, root and, for what is not yet installed, Debian packages.
 #
-#   hack/test-machine.sh [STEP...]     all steps, or: lab critest vktest e2e ssh chaos
+#   hack/test-machine.sh [STEP...]     all steps, or: lab critest vktest e2e ssh links handover docs chaos
 set -uo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "hack/test-machine.sh: run it as root: it makes namespaces, mounts and cgroups" >&2; exit 1; }
@@ -63,15 +63,29 @@ e2e() {
 # The same on a far machine.
 e2e_ssh() { BOWLINE_E2E_HOST=ssh e2e; }
 
+# Links that fail while calls are in flight, to machines whose runtimes are fakes.
+links() {
+  BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 60m ./test/links/
+}
+
 chaos() {
   BOWLINE_E2E=1 BOWLINE_CHAOS=${BOWLINE_CHAOS:-quick} go test -count=1 -timeout 60m ./test/chaos/
 }
+
+# A machine is prepared, has pods, and is handed back; near and far.
+handover() { BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 30m ./test/handover/; }
+
+# Every command of the documents that speak of machines.
+docs() { BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 20m ./test/docs/; }
 
 step lab hack/test-lab.sh
 step critest critest
 step vktest vktest
 step e2e e2e
 step ssh e2e_ssh
+step links links
+step handover handover
+step docs docs
 step chaos chaos
 # All well, the last words are go test's own; else which parts failed, and the
 # word that it ends with.

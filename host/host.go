@@ -15,7 +15,7 @@ import (
 
 // Host is one machine. Every method has a deadline of its own where the context
 // has none, and is one round trip where the machine is far, so callers prefer
-// WriteTree to a loop of WriteFile. Methods are safe for concurrent use.
+// WriteTree and Make to a loop of WriteFile and MkdirAll. Methods are safe for concurrent use.
 type Host interface {
 	// Name is how logs and errors call the machine.
 	Name() string
@@ -63,6 +63,10 @@ type Files interface {
 	// the owner if owner is not nil; setgid and sticky bits that it has stay.
 	// Missing parents get mode without the write bits of group and others.
 	MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *Owner) error
+	// Make makes directories and files in order, each as MkdirAll and WriteFile make
+	// one, in one round trip; after an error any of them may be there. made tells,
+	// for each, whether nothing was at its path before.
+	Make(ctx context.Context, things ...Thing) (made []bool, err error)
 	// Symlink makes or replaces the link at path, and its parents with mode 0755.
 	Symlink(ctx context.Context, target, path string) error
 	// Stat does not follow a link in the last element.
@@ -90,6 +94,13 @@ type TreeFile struct {
 	Data  []byte
 	Mode  fs.FileMode // permission bits
 	Owner *Owner      // nil: root
+}
+
+// Thing is what Make makes: a directory where Mode has fs.ModeDir, else a file.
+type Thing struct {
+	Path string
+	Mode fs.FileMode
+	Data []byte // of a file
 }
 
 // Owner is a user and a group; -1 leaves that half alone.

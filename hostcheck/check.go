@@ -55,28 +55,33 @@ type relayer interface {
 // Run looks at everything that can be asked. A machine that is dead, or dies
 // meanwhile, is told within some 15 s.
 func Run(ctx context.Context, c Config) *Report {
-	if c.Target == nil {
-		return run(ctx, c, nearWay{c.RootDir}, true)
-	}
-	return run(ctx, c, &farWay{target: c.Target, rootDir: c.RootDir}, false)
+	r, _ := Look(ctx, c)
+	return r
 }
 
 func run(ctx context.Context, c Config, w way, near bool) *Report {
+	r, _ := look(ctx, c, w, near)
+	return r
+}
+
+func look(ctx context.Context, c Config, w way, near bool) (*Report, Found) {
 	defer w.close()
 	r := &Report{Endpoint: c.Endpoint}
 	subjects, first := farSubjects, Reachability
 	if near {
 		subjects, first = nearSubjects, Rights
 	}
+	var found Found
 	if w.come(ctx, r) {
 		e := &examination{Config: c, way: w, near: near, report: r}
 		e.all(ctx)
 		if e.gone != nil {
 			r.add(Line{Failure, first, fmt.Sprintf("the machine answered at first and does no more: %v", e.gone), "check again when it answers"})
 		}
+		found = e.found()
 	}
 	r.finish(subjects)
-	return r
+	return r, found
 }
 
 // nearWay is this machine.
@@ -93,8 +98,9 @@ func (nearWay) dial(ctx context.Context, socket string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", socket)
 }
 
-// askTime bounds one question to a machine that has answered before.
-const askTime = 10 * time.Second
+// askTime bounds one question to a machine that has answered before. One that is gone
+// is told earlier, by its link; this is for one under load.
+const askTime = 30 * time.Second
 
 // ask asks one thing under a time limit; nothing is asked any more once the machine
 // has gone.

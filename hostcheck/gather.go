@@ -24,11 +24,15 @@ type examination struct {
 	report *Report
 	gone   error // why the machine answers no more
 
-	machine Machine     // nil where it has not the tools
-	rights  *rights     // nil if not known
-	root    bool        // machine is asked as root
-	runtime *cri.Client // nil where none answers
-	config  string      // that it shows; JSON of containerd
+	machine Machine                   // nil where it has not the tools
+	rights  *rights                   // nil if not known
+	root    bool                      // machine is asked as root
+	runtime *cri.Client               // nil where none answers
+	config  string                    // that it shows; JSON of containerd
+	status  *runtimeapi.RuntimeStatus // nil where none answers
+	file    []byte                    // containerd's configuration, where none answers
+	network cni
+	sysctls map[string]string
 }
 
 // all gathers in the order that things depend on each other; the report sorts.
@@ -190,13 +194,15 @@ func (e *examination) runtimeAnswers(ctx context.Context) {
 		var config []byte
 		if e.machine != nil {
 			config, _ = e.read(ctx, containerdConfig) // another runtime has none
+			e.file = config
 		}
 		e.add(judgeNoRuntime(err, config))
 		return
 	}
 	e.add(judgeRuntime(version, status.GetStatus()))
-	e.config = status.GetInfo()["config"]
-	e.add(judgeNetwork(status.GetStatus(), e.cni(ctx)))
+	e.config, e.status = status.GetInfo()["config"], status.GetStatus()
+	e.network = e.cni(ctx)
+	e.add(judgeNetwork(status.GetStatus(), e.network))
 }
 
 // cni looks for what the network is configured by, and for what that calls.

@@ -77,6 +77,11 @@ func parsePlugins(data []byte) ([]string, error) {
 	return names, nil
 }
 
+// ready tells whether a runtime that answers calls its network ready.
+func ready(status *runtimeapi.RuntimeStatus) bool {
+	return condition(status, runtimeapi.NetworkReady).GetStatus()
+}
+
 // judgeNetwork: whether pods can have a network, and what is missing for it.
 func judgeNetwork(status *runtimeapi.RuntimeStatus, c cni) Line {
 	cond := condition(status, runtimeapi.NetworkReady)

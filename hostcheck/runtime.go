@@ -53,6 +53,17 @@ func withoutCRI(config []byte) (line string, disabled bool) {
 	return "disabled_plugins = [" + strings.Join(rest, ", ") + "]", disabled
 }
 
+// EnableCRI is containerd's configuration with its CRI plugin taken out of those that
+// are disabled; false where it is not among them.
+func EnableCRI(config []byte) (mended []byte, disabled bool) {
+	line, disabled := withoutCRI(config)
+	if !disabled {
+		return config, false
+	}
+	at := disabledPlugins.FindIndex(config)
+	return slices.Concat(config[:at[0]], []byte(line), config[at[1]:]), true
+}
+
 // judgeRuntime is a runtime that answers: its name, its version, its condition.
 func judgeRuntime(v *runtimeapi.VersionResponse, status *runtimeapi.RuntimeStatus) Line {
 	name := v.GetRuntimeName() + " " + v.GetRuntimeVersion()

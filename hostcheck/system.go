@@ -141,6 +141,7 @@ func (e *examination) kernel(ctx context.Context) {
 			e.add(unknown(Sysctls, err))
 		}
 	}
+	e.sysctls = values
 	e.add(judgeSysctls(values)...)
 	facts, err := e.facts(ctx)
 	if err != nil {

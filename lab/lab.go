@@ -24,14 +24,16 @@ type Config struct {
 	Dir   string // absolute
 	Index int    // -1: that of the lab in Dir, or the lowest that is free
 	Hosts int    // 0: as many as there are, or one
+	Bare  bool   // a new lab's hosts have an sshd and nothing else: what drives pods there is the caller's
 	Tools node.Tools
 	Out   io.Writer // progress, for people
 }
 
 // state is kept in Dir/lab.json. Its presence marks Dir as ours to remove.
 type state struct {
-	Index int `json:"index"`
-	Hosts int `json:"hosts"`
+	Index int  `json:"index"`
+	Hosts int  `json:"hosts"`
+	Bare  bool `json:"bare,omitempty"`
 	// MadeDirs are mount points that were not on the machine before.
 	MadeDirs []string `json:"madeDirs,omitempty"`
 }

@@ -117,7 +117,7 @@ func wipe(ctx context.Context, c Config, h layout.Host) error {
 	if err := cgroups.Remove(ctx, h.Cgroup()); err != nil {
 		return err
 	}
-	for _, component := range append([]string{node.Keeper, "kubelet"}, node.Components...) {
+	for _, component := range append([]string{node.Keeper, "kubelet"}, node.Components(false)...) {
 		proc.Forget(h.Lab.Path("run"), h.Process(component))
 	}
 	return os.RemoveAll(h.Path("root"))

@@ -140,7 +140,7 @@ func GetStatus(ctx context.Context, c Config) (*Status, error) {
 		if pid, ok := node.Pid(h); ok {
 			hs.PID, hs.OutsideSocket = pid, Socket(pid)
 		}
-		for _, component := range append([]string{node.Keeper}, node.Components...) {
+		for _, component := range append([]string{node.Keeper}, node.Components(s.Bare)...) {
 			hs.Processes = append(hs.Processes, process(h.Process(component)))
 		}
 		if _, err := proc.Read(lab.Path("run"), h.Process("kubelet")); err == nil {

@@ -35,6 +35,7 @@ type up struct {
 	Config
 	lab   layout.Lab
 	hosts int
+	bare  bool
 	keys  cluster.Keys
 	start time.Time
 
@@ -103,7 +104,9 @@ func (u *up) settle() error {
 		if entries, err := os.ReadDir(u.Dir); err == nil && len(entries) > 0 {
 			return fmt.Errorf("%s is not empty and holds no lab: choose another --dir", u.Dir)
 		}
-		s.Index = u.Index
+		s.Index, s.Bare = u.Index, u.Bare
+	} else if u.Bare && !s.Bare {
+		return fmt.Errorf("the lab in %s has hosts with a runtime: take it down first with \"bowline-lab --dir %s down\"", u.Dir, u.Dir)
 	} else if u.Index != -1 && u.Index != s.Index {
 		return fmt.Errorf("the lab in %s has index %d: take it down first with \"bowline-lab --dir %s down\"", u.Dir, s.Index, u.Dir)
 	}
@@ -117,7 +120,7 @@ func (u *up) settle() error {
 	if s.Index, err = claim(u.Dir, s.Index); err != nil {
 		return err
 	}
-	u.lab, u.hosts = layout.Lab{Dir: u.Dir, Index: s.Index}, s.Hosts
+	u.lab, u.hosts, u.bare = layout.Lab{Dir: u.Dir, Index: s.Index}, s.Hosts, s.Bare
 	if err := checkRoutes(u.lab); err != nil {
 		if fresh {
 			_ = os.Remove(claimFile(s.Index))
@@ -264,7 +267,7 @@ func (u *up) host(ctx context.Context, h layout.Host, f node.Files) error {
 	} else if err := u.routes(h, pid); err != nil {
 		return err
 	}
-	for _, component := range node.Components {
+	for _, component := range node.Components(u.bare) {
 		d, err := node.Daemon(u.Tools, h, f, pid, component)
 		if err != nil {
 			return err
@@ -272,6 +275,9 @@ func (u *up) host(ctx context.Context, h layout.Host, f node.Files) error {
 		if err := u.daemon(d); err != nil {
 			return err
 		}
+	}
+	if u.bare {
+		return nil
 	}
 	if err := poll(ctx, patience, func() error { return ready(ctx, pid) }); err != nil {
 		return fmt.Errorf("containerd of %s: %w, see %s", h.Name(), err, u.lab.Log(h.Process("containerd")))

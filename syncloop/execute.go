@@ -15,6 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
+	"github.com/bowline-k8s/bowline/syncloop/pleg"
 )
 
 // job is one operation with all that it needs, copied from the worker when it
@@ -27,6 +28,23 @@ type job struct {
 	podIPs   []string
 	// image is what OpPull found, for the OpStart that follows it; OpPull sets it.
 	image *images.Result
+	// sandbox is the ID of what OpSandbox made.
+	sandbox string
+}
+
+// changed is what the operation has changed, for the look that follows it.
+func (j *job) changed(out plan.Outcome) pleg.Changed {
+	switch j.op.Kind {
+	case plan.OpSandbox:
+		return pleg.Changed{Sandbox: j.sandbox}
+	case plan.OpStart:
+		return pleg.Changed{Container: out.ContainerID}
+	case plan.OpStop:
+		return pleg.Changed{Container: j.op.ID}
+	case plan.OpStopSandbox:
+		return pleg.Changed{Sandbox: j.op.ID}
+	}
+	return pleg.Changed{}
 }
 
 // reasonError carries the waiting reason that belongs to an error.

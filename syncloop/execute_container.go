@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
@@ -89,7 +91,14 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	}
 	out.ContainerID = id
 	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
-	if err := j.loop.cfg.Runtime.StartContainer(ctx, id); err != nil {
+	linked := make(chan struct{}) // beside the start: it is a round trip
+	go func() {
+		defer close(linked)
+		j.linkLog(ctx, m, c.Name, id)
+	}()
+	err = j.loop.cfg.Runtime.StartContainer(ctx, id)
+	<-linked
+	if err != nil {
 		if cri.IsUnsent(err) {
 			out.ContainerID = "" // it was made, and has certainly not run
 		}
@@ -97,7 +106,6 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	}
 	done() // a hook may last
 	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
-	j.linkLog(ctx, m, c.Name, id)
 	return j.postStart(ctx, c, id, out)
 }
 
@@ -120,15 +128,18 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img images.R
 	if in.Mounts, in.SubPaths, err = j.mounts(ctx, c, env); err != nil {
 		return nil, because("CreateContainerConfigError", err)
 	}
-	if in.EtcHostsPath, err = j.writeHosts(ctx, c, m); err != nil {
+	things := []host.Thing{
+		{Path: path.Join(spec.LogDir(m, j.pod), c.Name), Mode: fs.ModeDir | 0o755},
+		{Path: in.TerminationLogPath, Mode: 0o666}, // any user of the container may write its last words
+	}
+	if hosts, ok, err := j.hosts(ctx, c, m); err != nil {
 		return nil, because("CreateContainerConfigError", err)
+	} else if ok {
+		in.EtcHostsPath = hosts.Path
+		things = append(things, hosts)
 	}
-	// Any user of the container may write its last words.
-	if err := j.loop.cfg.Host.WriteFile(ctx, in.TerminationLogPath, nil, 0o666); err != nil {
-		return nil, because("CreateContainerConfigError", fmt.Errorf("make the termination message file: %w", err))
-	}
-	if err := j.loop.cfg.Host.MkdirAll(ctx, path.Join(spec.LogDir(m, j.pod), c.Name), 0o755, nil); err != nil {
-		return nil, because("CreateContainerError", fmt.Errorf("make the container's log directory: %w", err))
+	if _, err := j.loop.cfg.Host.Make(ctx, things...); err != nil {
+		return nil, because("CreateContainerConfigError", fmt.Errorf("make the container's log directory, its termination message file and its /etc/hosts: %w", err))
 	}
 	config, err := spec.Container(j.pod, c, m, in)
 	if err != nil {

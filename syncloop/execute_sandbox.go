@@ -37,20 +37,24 @@ func (j *job) runSandbox(ctx context.Context) error {
 	if j.op.Attempt > 0 {
 		j.loop.event(j.pod, "", v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
-	if err := j.loop.cfg.Host.MkdirAll(ctx, config.LogDirectory, 0o755, nil); err != nil {
-		return fmt.Errorf("make the log directory: %w", err)
-	}
+	// Side by side, as each is a round trip.
+	logs := make(chan error, 1)
+	go func() { logs <- j.loop.cfg.Host.MkdirAll(ctx, config.LogDirectory, 0o755, nil) }()
 	if ownsCgroups(m) {
-		if err := j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod), host.CgroupResources(spec.PodCgroup(j.pod, m))); err != nil {
-			return fmt.Errorf("make the pod's cgroup: %w", err)
-		}
+		err = j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod), host.CgroupResources(spec.PodCgroup(j.pod, m)))
+	}
+	if errLogs := <-logs; errLogs != nil {
+		return fmt.Errorf("make the log directory: %w", errLogs)
+	}
+	if err != nil {
+		return fmt.Errorf("make the pod's cgroup: %w", err)
 	}
 	done, err := j.loop.starts.Take(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer done()
-	_, err = j.loop.cfg.Runtime.RunPodSandbox(ctx, config, handler)
+	j.sandbox, err = j.loop.cfg.Runtime.RunPodSandbox(ctx, config, handler)
 	return err
 }
 
@@ -86,28 +90,20 @@ func (j *job) release(ctx context.Context) error {
 	return nil
 }
 
-// writeHosts writes the pod's /etc/hosts. It is written before every start: a
-// new sandbox has new addresses. The path is empty where the container brings
-// its own.
-func (j *job) writeHosts(ctx context.Context, c *v1.Container, m spec.Machine) (string, error) {
+// hosts is the pod's /etc/hosts; ok is false where the container brings its own. It
+// is written before every start: a new sandbox has new addresses.
+func (j *job) hosts(ctx context.Context, c *v1.Container, m spec.Machine) (file host.Thing, ok bool, err error) {
 	if !spec.ManagesHosts(j.pod, c, j.podIPs) {
-		return "", nil
+		return file, false, nil
 	}
 	var base []byte
 	if j.pod.Spec.HostNetwork {
 		data, err := j.loop.cfg.Host.ReadFile(ctx, "/etc/hosts", 1<<20)
 		if err != nil {
-			return "", fmt.Errorf("read the machine's /etc/hosts: %w", err)
+			return file, false, fmt.Errorf("read the machine's /etc/hosts: %w", err)
 		}
 		base = data
 	}
 	data, err := spec.HostsFile(j.pod, m, j.podIPs, base)
-	if err != nil {
-		return "", err
-	}
-	file := spec.EtcHostsPath(m.RootDir, j.pod.UID)
-	if err := j.loop.cfg.Host.WriteFile(ctx, file, data, 0o644); err != nil {
-		return "", fmt.Errorf("write the pod's /etc/hosts: %w", err)
-	}
-	return file, nil
+	return host.Thing{Path: spec.EtcHostsPath(m.RootDir, j.pod.UID), Mode: 0o644, Data: data}, err == nil, err
 }

@@ -1,7 +1,9 @@
 package syncloop_test
 
 import (
+	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -216,6 +218,51 @@ func TestLivenessProbeRestarts(t *testing.T) {
 		t.Error("no Killing event")
 	}
 	w.api.delete("web", 1)
+	w.untilGone()
+}
+
+// A container is not told as running, nor Ready, before its postStart hook has
+// ended, whatever makes the node look at the pod meanwhile.
+func TestNotReadyBeforePostStart(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	release := make(chan struct{})
+	hooking := make(chan struct{}, 1)
+	w.setHook(func(ctx context.Context, label string, call func(context.Context) error) error {
+		if label == "cri/ExecSync" {
+			select {
+			case hooking <- struct{}{}:
+			default:
+			}
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+		}
+		return call(ctx)
+	})
+	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: execOf("out started").Exec}}
+	}))
+	select {
+	case <-hooking:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the hook was not run")
+	}
+	look := 0
+	w.until("the node has decided with the container running", func() bool {
+		look++
+		w.api.update("web", func(p *v1.Pod) { p.Labels = map[string]string{"look": strconv.Itoa(look)} })
+		r, ok := w.node.loop.Why(namespace, "web")
+		return ok && strings.Contains(r.Reason, "postStart")
+	})
+	w.until("its status is told", func() bool { return len(w.api.pod("web").Status.ContainerStatuses) == 1 })
+	if s := container(w.api.pod("web"), "app"); s.State.Running != nil || s.Ready {
+		t.Errorf("told before the hook has ended: %+v", s)
+	}
+	close(release)
+	w.untilReady("web")
+	w.api.delete("web", 5)
 	w.untilGone()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 // and asks for the API object's end when the pod's is complete.
 func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	l := w.loop
+	in.Observed = unhooked(w.pod, in.Observed, w.ledger, in.InFlight, &w.status)
 	if in.Observed.Stale == "" && in.Observed.Seq > 0 {
 		l.cfg.Prober.Sync(w.pod, in.Observed, l.podIPs(w.pod, in.Observed))
 		if w.phase != pod.Syncing {
@@ -45,6 +47,43 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	if w.volumes == plan.VolumesReleased && w.pod.DeletionTimestamp != nil && w.phase >= pod.Terminated {
 		l.cfg.Status.Final(w.ref, func() { w.inbox.wake() })
 	}
+}
+
+// unhooked is what was observed, with each container whose postStart hook has not
+// ended shown as made and not as running: until then it is not told as started,
+// and its probes do not begin. One that was told as running stays so.
+func unhooked(p *v1.Pod, o pod.Observed, l plan.Ledger, flying []plan.Operation, told *v1.PodStatus) pod.Observed {
+	copied := false
+	hold := func(c *v1.Container, told []v1.ContainerStatus) {
+		if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+			return
+		}
+		i := slices.IndexFunc(o.Containers, func(n pod.Container) bool { return n.Name == c.Name })
+		if i < 0 || o.Containers[i].State != pod.StateRunning {
+			return
+		}
+		id := o.Containers[i].ID
+		done, known := l.Hooked[id]
+		pending := known && !done || slices.ContainsFunc(flying, func(op plan.Operation) bool {
+			return op.Kind == plan.OpStart && op.Container == c.Name || op.Kind == plan.OpHook && op.ID == id
+		})
+		if !pending || slices.ContainsFunc(told, func(s v1.ContainerStatus) bool {
+			return s.State.Running != nil && bareID(s.ContainerID) == id
+		}) {
+			return
+		}
+		if !copied {
+			o.Containers, copied = slices.Clone(o.Containers), true
+		}
+		o.Containers[i].State = pod.StateCreated
+	}
+	for i := range p.Spec.InitContainers {
+		hold(&p.Spec.InitContainers[i], told.InitContainerStatuses)
+	}
+	for i := range p.Spec.Containers {
+		hold(&p.Spec.Containers[i], told.ContainerStatuses)
+	}
+	return o
 }
 
 // waiting turns back-offs into waiting states.

@@ -242,7 +242,7 @@ func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o 
 			f.needSeq = w.loop.cfg.PLEG.Cache().NextSeq()
 			// Looked at with the worker's context: a cancelled start may have
 			// made something. An error leaves the cache stale, and pleg retries.
-			_, _ = w.loop.cfg.PLEG.Observe(ctx, w.ref)
+			_, _ = w.loop.cfg.PLEG.Observe(ctx, w.ref, job.changed(out))
 		}
 		w.inbox.put(func(m *mail) { m.outcomes = append(m.outcomes, f) })
 	}()

@@ -12,8 +12,8 @@ import (
 )
 
 func hostCommand() *cobra.Command {
-	c := &cobra.Command{Use: "host", Short: "Look at a machine before it becomes a node"}
-	c.AddCommand(hostScanCommand(), hostCheckCommand())
+	c := &cobra.Command{Use: "host", Short: "Look at a machine, prepare it to be a node, and hand it back"}
+	c.AddCommand(hostScanCommand(), hostCheckCommand(), hostPrepareCommand(), hostReleaseCommand())
 	return c
 }
 

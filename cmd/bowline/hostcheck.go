@@ -21,8 +21,8 @@ import (
 var errSaid = errors.New("said")
 
 func hostCheckCommand() *cobra.Command {
-	var o endpoint.Options
-	var certificate, rootDir, output string
+	var flags hostFlags
+	var output string
 	c := &cobra.Command{
 		Use:   "check ENDPOINT",
 		Short: "See whether a node can be made of a machine, and mend what is missing",
@@ -40,14 +40,10 @@ The status is 0 when there is no failure, and 1 otherwise.`,
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output %q: text or json", output)
 			}
-			if !path.IsAbs(rootDir) || path.Clean(rootDir) != rootDir {
-				return fmt.Errorf("--root-directory %q is not a clean absolute path", rootDir)
-			}
-			cfg, err := checkConfig(args[0], o, certificate, sshFlags(c))
+			cfg, err := flags.check(c, args[0])
 			if err != nil {
 				return err
 			}
-			cfg.RootDir = rootDir
 			klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what the link would log is in the report
 			report := hostcheck.Run(c.Context(), *cfg)
 			if c.Context().Err() != nil {
@@ -62,17 +58,8 @@ The status is 0 when there is no failure, and 1 otherwise.`,
 			return nil
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&o.Credentials.KeyFile, "identity-file", "", "a private key to log in with")
-	f.StringVar(&certificate, "certificate-file", "", "an OpenSSH user certificate for it (default: KEY-cert.pub, if there)")
-	f.StringVar(&o.Credentials.PassphraseFile, "passphrase-file", "", "the file of the passphrase of keys")
-	f.StringVar(&o.Credentials.AgentSocket, "agent-socket", "", "the socket of an ssh-agent")
-	f.StringArrayVar(&o.KnownHosts, "known-hosts", nil, "a known_hosts file; may be repeated")
-	f.StringArrayVar(&o.HostKeys, "host-key", nil, "a pinned host key, \"ssh-ed25519 AAAA…\" or SHA256:…; may be repeated")
-	f.StringVar(&o.ConfigFile, "ssh-config", "", "an ssh_config to honour")
-	f.StringVar(&o.ProxyJump, "jump", "", "the way to the machine, [user@]host[:port] with commas between")
-	f.StringVar(&rootDir, "root-directory", "/var/lib/kubelet", "the node's rootDirectory on the machine")
-	f.StringVarP(&output, "output", "o", "text", "text, or json for programs")
+	flags.register(c)
+	c.Flags().StringVarP(&output, "output", "o", "text", "text, or json for programs")
 	return c
 }
 

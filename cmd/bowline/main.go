@@ -50,15 +50,17 @@ func run(ctx context.Context, args []string) error {
 cluster as nodes, without a kubelet.`,
 		Example: `  bowline run --config bowline.yaml     be the node
   bowline why pod default/web-0         ask it why a pod does what it does
-  bowline host scan 10.0.0.7            see the host keys of a far machine
+  bowline configure --ssh root@…        write the configuration of a far machine
   bowline host check ssh://root@…       see whether a node can be made of a machine
+  bowline host prepare ssh://root@…     mend what is safe to mend for that
+  bowline host release ssh://root@…     hand the machine back as it was
   bowline lab up                        a whole cluster on this machine, to try it on`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(runCommand(), whyCommand(), hostCommand(), labCommand())
+	root.AddCommand(runCommand(), configureCommand(), whyCommand(), hostCommand(), labCommand())
 	root.SetArgs(args)
 	return root.ExecuteContext(ctx)
 }

@@ -32,7 +32,7 @@ import (
 
 // runNode drives one host as one node: connect, claim, adopt, serve.
 func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
-	machine, err := openMachine(ctx, cfg, hook)
+	machine, err := openMachine(ctx, cfg, traced(ctx, hook))
 	if err != nil {
 		return err
 	}

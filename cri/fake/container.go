@@ -94,7 +94,7 @@ func (s *runtimeServer) CreateContainer(_ context.Context, req *runtimeapi.Creat
 		return nil, status.Error(codes.InvalidArgument, "container config must include metadata")
 	}
 	c := &container{
-		id: newID(), sandbox: sb, config: req.Config, created: time.Now(), state: runtimeapi.ContainerState_CONTAINER_CREATED,
+		id: newID(), sandbox: sb, config: req.Config, created: r.now(), state: runtimeapi.ContainerState_CONTAINER_CREATED,
 		resources: req.Config.GetLinux().GetResources(),
 		term:      make(chan struct{}, 8), forced: make(chan int32, 1), exited: make(chan struct{}), out: &fanOut{},
 	}

@@ -37,7 +37,7 @@ type Planter struct{ r *Runtime }
 func (p *Planter) Task(_ context.Context, id string) error {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
-	p.r.forgotten[id] = &forgotten{since: time.Now(), task: true}
+	p.r.forgotten[id] = &forgotten{since: p.r.now(), task: true}
 	return nil
 }
 
@@ -50,7 +50,7 @@ func (p *Planter) Container(_ context.Context, like string) (string, error) {
 		return "", noContainer(like)
 	}
 	id := newID()
-	p.r.forgotten[id] = &forgotten{since: time.Now(), labels: c.config.Labels, task: true}
+	p.r.forgotten[id] = &forgotten{since: p.r.now(), labels: c.config.Labels, task: true}
 	return id, nil
 }
 
@@ -59,7 +59,7 @@ func (p *Planter) Sandbox(context.Context) (string, func() error, error) {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
 	id := newID()
-	p.r.forgotten[id] = &forgotten{since: time.Now(), sandbox: true}
+	p.r.forgotten[id] = &forgotten{since: p.r.now(), sandbox: true}
 	return id, func() error {
 		p.r.mu.Lock()
 		defer p.r.mu.Unlock()

@@ -27,7 +27,7 @@ func (r *Runtime) publish(topic string, event proto.Message) {
 	if err != nil {
 		return
 	}
-	e := &types.Envelope{Timestamp: timestamppb.Now(), Namespace: "k8s.io", Topic: topic, Event: &anypb.Any{
+	e := &types.Envelope{Timestamp: timestamppb.New(r.now()), Namespace: "k8s.io", Topic: topic, Event: &anypb.Any{
 		// containerd's URL is the bare name.
 		TypeUrl: string(event.ProtoReflect().Descriptor().FullName()), Value: payload,
 	}}

@@ -92,6 +92,26 @@ func TestFaults(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("hold the answer: the call is done", func(t *testing.T) {
+		r := fake.Run(t, fake.Config{})
+		c := client(t, r)
+		_, id := running(t, r, c)
+		hold := make(chan struct{})
+		r.Inject("StopContainer", fake.Fault{HoldAnswer: hold})
+		done := make(chan error, 1)
+		go func() { done <- c.StopContainer(t.Context(), id, time.Minute) }()
+		for r.Count(fake.OpExit, "c") == 0 {
+			select {
+			case err := <-done:
+				t.Fatalf("the answer was not held: %v", err)
+			case <-time.After(time.Millisecond):
+			}
+		}
+		close(hold)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("only what matches, until cleared", func(t *testing.T) {
 		r := fake.Run(t, fake.Config{})
 		c := client(t, r)

@@ -19,6 +19,9 @@ type Fault struct {
 	Delay time.Duration
 	// Hold, if not nil, holds the call back, undone, until it is closed.
 	Hold <-chan struct{}
+	// HoldAnswer, if not nil, holds the answer of a call that is done back until it
+	// is closed.
+	HoldAnswer <-chan struct{}
 	// After is returned in place of the answer, once the call is done.
 	After error
 	// Withhold does the call and then never answers; the caller's deadline ends it.
@@ -126,16 +129,25 @@ func (f *faults) before(ctx context.Context, fault Fault) error {
 			return status.Error(codes.Unavailable, "closing")
 		}
 	}
-	if fault.Hold != nil {
-		select {
-		case <-fault.Hold:
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
-		case <-f.done():
-			return status.Error(codes.Unavailable, "closing")
-		}
+	if err := f.await(ctx, fault.Hold); err != nil {
+		return err
 	}
 	return fault.Before
+}
+
+// await waits until hold is closed, if it is not nil.
+func (f *faults) await(ctx context.Context, hold <-chan struct{}) error {
+	if hold == nil {
+		return nil
+	}
+	select {
+	case <-hold:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	case <-f.done():
+		return status.Error(codes.Unavailable, "closing")
+	}
 }
 
 func (f *faults) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -153,6 +165,9 @@ func (f *faults) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		case <-f.done():
 		}
 		return nil, status.Error(codes.Unavailable, "the answer is withheld")
+	}
+	if err := f.await(ctx, fault.HoldAnswer); err != nil {
+		return nil, err
 	}
 	if fault.After != nil {
 		return nil, fault.After

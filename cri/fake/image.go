@@ -101,7 +101,7 @@ func (r *Runtime) addImage(full string, from RegistryImage) *image {
 		repo = repo[:i]
 	}
 	img := &image{id: digestOf("config " + full), digests: []string{repo + "@" + digestOf(full)}, size: from.Size,
-		uid: from.UID, username: from.Username, pulled: time.Now()}
+		uid: from.UID, username: from.Username, pulled: r.now()}
 	if strings.Contains(full, "@") {
 		img.digests = []string{full}
 	} else {
@@ -188,7 +188,7 @@ func (s *imageServer) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoReques
 		used += i.size
 	}
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
-		Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.r.config.Dir},
+		Timestamp: s.r.now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.r.config.Dir},
 		UsedBytes: &runtimeapi.UInt64Value{Value: used}, InodesUsed: &runtimeapi.UInt64Value{Value: uint64(len(s.r.images))},
 	}}}, nil
 }

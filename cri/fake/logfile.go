@@ -17,13 +17,14 @@ const logLine = 16 << 10
 type logFile struct {
 	mu   sync.Mutex
 	path string
+	now  func() time.Time
 	f    *os.File
 	rest map[string][]byte // an unfinished line, by stream
 }
 
 // openLog opens the file for appending; with no path all is dropped.
-func openLog(path string, _ bool) (*logFile, error) {
-	l := &logFile{path: path, rest: map[string][]byte{}}
+func openLog(path string, now func() time.Time) (*logFile, error) {
+	l := &logFile{path: path, now: now, rest: map[string][]byte{}}
 	if path == "" {
 		return l, nil
 	}
@@ -81,7 +82,7 @@ func (s logStream) Write(b []byte) (int, error) {
 
 func (l *logFile) write(stream, tag string, content []byte) {
 	if l.f != nil {
-		_, _ = fmt.Fprintf(l.f, "%s %s %s %s\n", time.Now().UTC().Format(time.RFC3339Nano), stream, tag, content)
+		_, _ = fmt.Fprintf(l.f, "%s %s %s %s\n", l.now().UTC().Format(time.RFC3339Nano), stream, tag, content)
 	}
 }
 

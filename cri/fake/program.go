@@ -81,7 +81,7 @@ func (p *Process) Path(inside string) string {
 	if best == "" {
 		return "/nonexistent" + inside
 	}
-	return host + strings.TrimPrefix(inside, best)
+	return p.r.config.Root + host + strings.TrimPrefix(inside, best)
 }
 
 // listen takes a port of the sandbox's network: a loopback port that

@@ -32,6 +32,12 @@ type Config struct {
 	// Registry holds what can be pulled, by normalised reference
 	// ("docker.io/library/nginx:latest"). A nil Registry has every image.
 	Registry map[string]RegistryImage
+	// Root, if not empty, is where the file system of the machine is seen that the
+	// runtime is on: paths of logs and mounts are below it.
+	Root string
+	// Clock is how far the machine's clock is ahead of ours: all times that the
+	// runtime tells are by it. The task log is by ours.
+	Clock time.Duration
 	// NoEvents leaves out containerd's own services, as CRI-O does.
 	NoEvents bool
 }
@@ -184,6 +190,9 @@ func (r *Runtime) Close() {
 	_ = r.streamHTTP.Close()
 	r.wg.Wait()
 }
+
+// now is the time by the machine's clock.
+func (r *Runtime) now() time.Time { return time.Now().Add(r.config.Clock) }
 
 // Dial connects to the socket: cri.Config.Dial.
 func (r *Runtime) Dial(ctx context.Context) (net.Conn, error) {

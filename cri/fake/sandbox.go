@@ -58,7 +58,7 @@ func (s *runtimeServer) RunPodSandbox(_ context.Context, req *runtimeapi.RunPodS
 	r := s.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sb := &sandbox{id: newID(), config: req.Config, handler: req.RuntimeHandler, ready: true, created: time.Now(), listeners: map[int]net.Listener{}}
+	sb := &sandbox{id: newID(), config: req.Config, handler: req.RuntimeHandler, ready: true, created: r.now(), listeners: map[int]net.Listener{}}
 	if holder, taken := r.names[sb.name()]; taken {
 		return nil, status.Errorf(codes.Unknown, "failed to reserve sandbox name %q: name %q is reserved for %q", sb.name(), sb.name(), holder)
 	}

@@ -27,7 +27,7 @@ func (s *runtimeServer) StartContainer(_ context.Context, req *runtimeapi.StartC
 		return nil, status.Errorf(codes.Unknown, "sandbox container %q is not running", c.sandbox.id)
 	}
 	if err := r.start(c); err != nil {
-		now := time.Now()
+		now := r.now()
 		c.state, c.code, c.reason, c.message = runtimeapi.ContainerState_CONTAINER_EXITED, 128, "StartError", err.Error()
 		c.started, c.finished = time.Unix(0, 0), now
 		close(c.exited)
@@ -47,7 +47,11 @@ func (r *Runtime) start(c *container) error {
 	if args := arguments(c.config); len(args) > 0 && c.program && args[0] != "/"+TestImage {
 		return fmt.Errorf("exec: %q: stat %s: no such file or directory", args[0], args[0])
 	}
-	log, err := openLog(c.logPath, c.config.Tty)
+	path := c.logPath
+	if path != "" {
+		path = r.config.Root + path
+	}
+	log, err := openLog(path, r.now)
 	if err != nil {
 		return err
 	}
@@ -67,7 +71,7 @@ func (r *Runtime) start(c *container) error {
 	if c.stdin != nil {
 		p.Stdin = c.stdin
 	}
-	c.state, c.started = runtimeapi.ContainerState_CONTAINER_RUNNING, time.Now()
+	c.state, c.started = runtimeapi.ContainerState_CONTAINER_RUNNING, r.now()
 	r.note(c.entry(OpStart))
 	r.publish("/tasks/start", &apievents.TaskStart{ContainerID: c.id, Pid: 1})
 	r.wg.Add(1)
@@ -101,7 +105,7 @@ func (r *Runtime) exit(c *container, code int32) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.state, c.code, c.finished = runtimeapi.ContainerState_CONTAINER_EXITED, code, time.Now()
+	c.state, c.code, c.finished = runtimeapi.ContainerState_CONTAINER_EXITED, code, r.now()
 	switch {
 	case c.oom:
 		c.reason = "OOMKilled"

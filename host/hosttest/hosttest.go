@@ -42,6 +42,7 @@ func Run(t *testing.T, open Opener, root string) {
 		{"Files", testFiles},
 		{"Tail", testTail},
 		{"Directories", testDirectories},
+		{"Make", testMake},
 		{"Tree", testTree},
 		{"TreeReaders", testTreeReaders},
 		{"TreeKilled", testTreeKilled},

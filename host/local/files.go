@@ -87,35 +87,37 @@ func openRegular(path string, flags int) (*os.File, error) {
 // old content or the new. It does not sync: after a power cut a file may be
 // empty, and everything that is written here is made again at boot.
 func (h *Host) WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error {
-	return run(h, ctx, "WriteFile", shortDeadline, func(context.Context) error {
-		if err := machine.Absolute("write", path); err != nil {
-			return err
-		}
-		dir, base := filepath.Split(path)
-		if err := mkdirParents(dir, 0o750); err != nil {
-			return err
-		}
-		tmp := filepath.Join(dir, tempName(base))
-		f, err := os.OpenFile(tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(f, bytes.NewReader(data))
-		if err == nil {
-			err = f.Chmod(mode)
-		}
-		if closeErr := f.Close(); err == nil {
-			err = closeErr
-		}
-		if err == nil {
-			err = os.Rename(tmp, path)
-		}
-		if err != nil {
-			os.Remove(tmp)
-			return fmt.Errorf("write %s: %w", path, err)
-		}
-		return nil
-	})
+	return run(h, ctx, "WriteFile", shortDeadline, func(context.Context) error { return writeFile(path, data, mode) })
+}
+
+func writeFile(path string, data []byte, mode fs.FileMode) error {
+	if err := machine.Absolute("write", path); err != nil {
+		return err
+	}
+	dir, base := filepath.Split(path)
+	if err := mkdirParents(dir, 0o750); err != nil {
+		return err
+	}
+	tmp := filepath.Join(dir, tempName(base))
+	f, err := os.OpenFile(tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, bytes.NewReader(data))
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
 }
 
 var tempCounter atomic.Uint64
@@ -131,44 +133,69 @@ func tempName(base string) string {
 
 // MkdirAll leaves a link to a directory in the last element as it is.
 func (h *Host) MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *host.Owner) error {
-	return run(h, ctx, "MkdirAll", shortDeadline, func(context.Context) error {
-		if err := machine.Absolute("make directory", path); err != nil {
-			return err
-		}
-		path = filepath.Clean(path)
-		// No parent is ever writable by others, whatever the last one is.
-		if err := mkdirParents(filepath.Dir(path), mode&0o755); err != nil {
-			return err
-		}
-		err := os.Mkdir(path, mode.Perm())
-		made := err == nil
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if err != nil {
-			if st, statErr := os.Stat(path); statErr == nil && st.IsDir() && !made {
-				return nil
-			}
-			return &fs.PathError{Op: "mkdir", Path: path, Err: err}
-		}
-		d := os.NewFile(uintptr(fd), path)
-		defer d.Close()
-		if owner != nil {
-			if err := d.Chown(int(owner.UID), int(owner.GID)); err != nil {
-				return err
-			}
-		}
-		st, err := d.Stat()
-		if err != nil {
-			return err
-		}
-		special := fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
-		want := mode&(fs.ModePerm|special) | st.Mode()&special
-		if st.Mode()&(fs.ModePerm|special) == want {
+	return run(h, ctx, "MkdirAll", shortDeadline, func(context.Context) error { return mkdirAll(path, mode, owner) })
+}
+
+func mkdirAll(path string, mode fs.FileMode, owner *host.Owner) error {
+	if err := machine.Absolute("make directory", path); err != nil {
+		return err
+	}
+	path = filepath.Clean(path)
+	// No parent is ever writable by others, whatever the last one is.
+	if err := mkdirParents(filepath.Dir(path), mode&0o755); err != nil {
+		return err
+	}
+	err := os.Mkdir(path, mode.Perm())
+	made := err == nil
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		if st, statErr := os.Stat(path); statErr == nil && st.IsDir() && !made {
 			return nil
 		}
-		return d.Chmod(want)
+		return &fs.PathError{Op: "mkdir", Path: path, Err: err}
+	}
+	d := os.NewFile(uintptr(fd), path)
+	defer d.Close()
+	if owner != nil {
+		if err := d.Chown(int(owner.UID), int(owner.GID)); err != nil {
+			return err
+		}
+	}
+	st, err := d.Stat()
+	if err != nil {
+		return err
+	}
+	special := fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
+	want := mode&(fs.ModePerm|special) | st.Mode()&special
+	if st.Mode()&(fs.ModePerm|special) == want {
+		return nil
+	}
+	return d.Chmod(want)
+}
+
+// Make does nothing at once that its parts do one by one: this machine is near.
+func (h *Host) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
+	return call(h, ctx, "Make", shortDeadline, func(ctx context.Context) ([]bool, error) {
+		made := make([]bool, len(things))
+		for i, t := range things {
+			if err := ctx.Err(); err != nil {
+				return nil, fmt.Errorf("make %s: %w", t.Path, err)
+			}
+			_, err := os.Lstat(t.Path)
+			made[i] = errors.Is(err, fs.ErrNotExist)
+			if t.Mode.IsDir() {
+				err = mkdirAll(t.Path, t.Mode&^fs.ModeDir, nil)
+			} else {
+				err = writeFile(t.Path, t.Data, t.Mode)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return made, nil
 	})
 }
 

@@ -3,6 +3,7 @@ package local_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,11 +92,15 @@ func TestHook(t *testing.T) {
 	}})
 	file := dir + "/file"
 	ops := map[string]func() error{
-		"WriteFile":  func() error { return h.WriteFile(ctx, file, []byte("x"), 0o644) },
-		"ReadFile":   func() error { _, err := h.ReadFile(ctx, file, 10); return err },
-		"ReadTail":   func() error { _, err := h.ReadTail(ctx, file, 10); return err },
-		"WriteTree":  func() error { return h.WriteTree(ctx, dir+"/tree", host.Tree{"a": {Mode: 0o644}}) },
-		"MkdirAll":   func() error { return h.MkdirAll(ctx, dir+"/d", 0o755, nil) },
+		"WriteFile": func() error { return h.WriteFile(ctx, file, []byte("x"), 0o644) },
+		"ReadFile":  func() error { _, err := h.ReadFile(ctx, file, 10); return err },
+		"ReadTail":  func() error { _, err := h.ReadTail(ctx, file, 10); return err },
+		"WriteTree": func() error { return h.WriteTree(ctx, dir+"/tree", host.Tree{"a": {Mode: 0o644}}) },
+		"MkdirAll":  func() error { return h.MkdirAll(ctx, dir+"/d", 0o755, nil) },
+		"Make": func() error {
+			_, err := h.Make(ctx, host.Thing{Path: dir + "/made", Mode: fs.ModeDir | 0o755})
+			return err
+		},
 		"Symlink":    func() error { return h.Symlink(ctx, "x", dir+"/l") },
 		"Stat":       func() error { _, err := h.Stat(ctx, file); return err },
 		"List":       func() error { _, err := h.List(ctx, dir); return err },
@@ -120,7 +125,7 @@ func TestHook(t *testing.T) {
 		"Lock":        func() error { l, err := h.Lock(ctx, dir+"/lock", nil); closeAll(l); return err },
 		"Listen":      func() error { l, err := h.Listen(ctx, "unix", dir+"/s"); closeAll(l); return err },
 	}
-	order := []string{"WriteFile", "ReadFile", "ReadTail", "WriteTree", "MkdirAll", "Symlink", "Stat", "List", "Remove", "RemoveTree",
+	order := []string{"WriteFile", "ReadFile", "ReadTail", "WriteTree", "MkdirAll", "Make", "Symlink", "Stat", "List", "Remove", "RemoveTree",
 		"ChownGroup", "Open", "Mount", "Unmount", "ListMounts", "EnsureCgroup", "RemoveCgroup", "ListCgroups", "Run", "Facts",
 		"ClockOffset", "Lock", "Listen"}
 	if len(order) != len(ops) {

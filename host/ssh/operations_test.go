@@ -111,11 +111,15 @@ func TestHook(t *testing.T) {
 	inject = true
 	file := dir + "/file"
 	for name, op := range map[string]func() error{
-		"WriteFile":    func() error { return h.WriteFile(ctx, file, []byte("x"), 0o644) },
-		"ReadFile":     func() error { _, err := h.ReadFile(ctx, file, 10); return err },
-		"ReadTail":     func() error { _, err := h.ReadTail(ctx, file, 10); return err },
-		"WriteTree":    func() error { return h.WriteTree(ctx, dir+"/t", host.Tree{}) },
-		"MkdirAll":     func() error { return h.MkdirAll(ctx, dir+"/d", 0o755, nil) },
+		"WriteFile": func() error { return h.WriteFile(ctx, file, []byte("x"), 0o644) },
+		"ReadFile":  func() error { _, err := h.ReadFile(ctx, file, 10); return err },
+		"ReadTail":  func() error { _, err := h.ReadTail(ctx, file, 10); return err },
+		"WriteTree": func() error { return h.WriteTree(ctx, dir+"/t", host.Tree{}) },
+		"MkdirAll":  func() error { return h.MkdirAll(ctx, dir+"/d", 0o755, nil) },
+		"Make": func() error {
+			_, err := h.Make(ctx, host.Thing{Path: dir + "/made", Mode: fs.ModeDir | 0o755})
+			return err
+		},
 		"Symlink":      func() error { return h.Symlink(ctx, "x", dir+"/l") },
 		"Stat":         func() error { _, err := h.Stat(ctx, file); return err },
 		"List":         func() error { _, err := h.List(ctx, dir); return err },

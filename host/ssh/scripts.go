@@ -34,6 +34,7 @@ var (
 	scriptReadFile     = load("readfile")
 	scriptReadTail     = load("readtail")
 	scriptWriteFile    = load("writefile")
+	scriptMake         = load("make")
 	scriptMkdirAll     = load("mkdirall")
 	scriptSymlink      = load("symlink")
 	scriptRemove       = load("remove")

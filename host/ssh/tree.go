@@ -215,12 +215,17 @@ func writeFileText(b *strings.Builder, p string, data []byte) {
 		return
 	}
 	b.WriteString("{\n")
+	printText(b, data)
+	b.WriteString("} >" + shell.Quote(p) + "\n")
+}
+
+// printText writes lines of shell that print data.
+func printText(b *strings.Builder, data []byte) {
 	for part := range slices.Chunk(data, chunk) {
 		b.WriteString("printf '")
 		escape(b, part)
 		b.WriteString("'\n")
 	}
-	b.WriteString("} >" + shell.Quote(p) + "\n")
 }
 
 // escape writes data as a format of printf between single quotes.

@@ -45,6 +45,17 @@ func (l Lab) Bridge() string { return fmt.Sprintf("bowlab%d", l.Index) }
 // registry listen there.
 func (l Lab) Gateway() netip.Addr { return netip.AddrFrom4([4]byte{172, 29, byte(l.Index), 1}) }
 
+// Beside are addresses of the bridge's network that the lab gives to nobody: for
+// processes that stand beside its hosts. The hosts' serving certificates hold for
+// them.
+func (l Lab) Beside() []netip.Addr {
+	var all []netip.Addr
+	for last := byte(200); last < 250; last++ {
+		all = append(all, netip.AddrFrom4([4]byte{172, 29, byte(l.Index), last}))
+	}
+	return all
+}
+
 // NodeNet is the network of the bridge.
 func (l Lab) NodeNet() netip.Prefix { return netip.PrefixFrom(l.Gateway(), 24) }
 
@@ -160,7 +171,7 @@ type Bind struct {
 func (h Host) Binds() []Bind {
 	var binds []Bind
 	for _, target := range []string{
-		"/etc/cni",
+		"/etc",
 		"/var/lib/cni",
 		"/var/lib/containerd",
 		"/var/lib/kubelet",

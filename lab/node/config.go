@@ -74,11 +74,11 @@ func Configure(h layout.Host, hosts int, ca *pki.Authority) (Files, error) {
 }
 
 // ServingLeaf is the certificate of the kubelet's API of the host's node: on the
-// host, or on the machine, for a process that drives the host over SSH.
+// host, or on the machine or beside it, for a process that drives the host over SSH.
 func ServingLeaf(h layout.Host) pki.Leaf {
 	return pki.Leaf{Name: h.Name() + "-serving", CommonName: "system:node:" + h.Name(),
 		Organization: []string{"system:nodes"}, DNS: []string{h.Name(), "localhost"},
-		IPs: append(loopback(), h.IP(), h.Lab.Gateway()), Server: true}
+		IPs: append(append(loopback(), h.IP(), h.Lab.Gateway()), h.Lab.Beside()...), Server: true}
 }
 
 // canLowerOOMScore says whether a process of ours may lower oom_score_adj.

@@ -10,11 +10,17 @@ import (
 
 func loopback() []netip.Addr { return []netip.Addr{netip.MustParseAddr("127.0.0.1")} }
 
-// Components are the daemons of a host, in the order in which they start.
-var Components = []string{"containerd", "sshd", "kube-proxy"}
+// Components are the daemons of a host, in the order in which they start; of a bare
+// host, which somebody else gives a runtime.
+func Components(bare bool) []string {
+	if bare {
+		return []string{"sshd"}
+	}
+	return []string{"containerd", "sshd", "kube-proxy"}
+}
 
 // Daemon describes one daemon of the host; pid is a process inside it. Besides
-// the Components there is "kubelet", which runs only when asked for.
+// those of Components there is "kubelet", which runs only when asked for.
 func Daemon(t Tools, h layout.Host, f Files, pid int, component string) (proc.Daemon, error) {
 	d := proc.Daemon{
 		Name:   h.Process(component),
@@ -37,7 +43,7 @@ func Daemon(t Tools, h layout.Host, f Files, pid int, component string) (proc.Da
 		d.Args = []string{t.Bin + "/bowline-kubelet", "--config", f.Kubelet, "--kubeconfig", f.NodeKubeconfig,
 			"--hostname-override", h.Name(), "--node-ip", h.IP().String()}
 	default:
-		return d, fmt.Errorf("%s has no %q: it is one of %v or kubelet", h.Name(), component, Components)
+		return d, fmt.Errorf("%s has no %q: it is one of %v or kubelet", h.Name(), component, Components(false))
 	}
 	return d, nil
 }

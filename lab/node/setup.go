@@ -93,17 +93,13 @@ func mounts(h layout.Host) error {
 	if err != nil {
 		return err
 	}
+	// What is behind links into /run is copied before /run is hidden.
+	if err := ownEtc(h.Path("root", "etc")); err != nil {
+		return err
+	}
 	for _, b := range h.Binds() {
 		if err := unix.Mount(b.Source, b.Target, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("bind %s over %s: %w", b.Source, b.Target, err)
-		}
-	}
-	// The resolver's file is often a link into /run, so its place is found before
-	// /run is hidden.
-	files := map[string]string{}
-	for _, name := range []string{"/etc/resolv.conf", "/etc/hosts", "/etc/machine-id"} {
-		if target, err := filepath.EvalSymlinks(name); err == nil {
-			files[name] = target
 		}
 	}
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
@@ -114,28 +110,33 @@ func mounts(h layout.Host) error {
 			return err
 		}
 	}
-	for name, target := range files {
-		if err := bindFile(h.Path("root", name), target); err != nil {
-			return err
-		}
-	}
 	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /sys: %w", err)
 	}
 	return mountCgroups(hierarchies)
 }
 
-func bindFile(source, target string) error {
-	if strings.HasPrefix(target, "/run/") {
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(target, nil, 0o644); err != nil {
+// ownEtc gives the host an /etc of its own: the machine's, but for what dir holds
+// already and for what makes a node of the machine.
+func ownEtc(dir string) error {
+	for _, name := range []string{"cni", "containerd", "modules-load.d", "sysctl.d"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			return err
 		}
 	}
-	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("bind %s over %s: %w", source, target, err)
+	entries, err := os.ReadDir("/etc")
+	if err != nil {
+		return err
+	}
+	args := []string{"-a", "-t", dir, "--"}
+	for _, e := range entries {
+		if _, err := os.Lstat(filepath.Join(dir, e.Name())); err == nil || e.Name() == "kubernetes" || e.Name() == "bowline" {
+			continue
+		}
+		args = append(args, "/etc/"+e.Name())
+	}
+	if out, err := exec.Command("cp", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy /etc: %w: %s", err, out)
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ const (
 	ofHooked
 	ofStopBegan
 	ofStopBy
+	ofStops
 	ofPreStopped
 	ofWhy
 	ofAgain
@@ -62,6 +63,7 @@ func (b *book) clearBackoff(key string)          { drop(b, ofBackoff, &b.Backoff
 func (b *book) hooked(id string, done bool)      { set(b, ofHooked, &b.Hooked, id, done) }
 func (b *book) stopBegan(id string, t time.Time) { set(b, ofStopBegan, &b.StopBegan, id, t) }
 func (b *book) stopBy(id string, t time.Time)    { set(b, ofStopBy, &b.StopBy, id, t) }
+func (b *book) stops(id string)                  { set(b, ofStops, &b.Stops, id, b.Stops[id]+1) }
 func (b *book) preStopped(id string)             { set(b, ofPreStopped, &b.PreStopped, id, true) }
 func (b *book) because(id, why string)           { set(b, ofWhy, &b.Why, id, why) }
 func (b *book) again(id string)                  { set(b, ofAgain, &b.Again, id, true) }
@@ -78,6 +80,7 @@ func (b *book) prune(o *pod.Observed) {
 	pruneIDs(b, ofHooked, &b.Hooked, o)
 	pruneIDs(b, ofStopBegan, &b.StopBegan, o)
 	pruneIDs(b, ofStopBy, &b.StopBy, o)
+	pruneIDs(b, ofStops, &b.Stops, o)
 	pruneIDs(b, ofPreStopped, &b.PreStopped, o)
 	pruneIDs(b, ofWhy, &b.Why, o)
 	pruneIDs(b, ofAgain, &b.Again, o)

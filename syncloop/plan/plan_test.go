@@ -291,3 +291,38 @@ func BenchmarkDecideSteady(b *testing.B) {
 		Decide(in)
 	}
 }
+
+// Stops that are cut off until the grace is long over, as by a link that fails
+// again and again, still ask with SIGTERM first; a container whose stops are never
+// answered is killed in the end, and one that is to be killed at once is.
+func TestStopsThatComeLate(t *testing.T) {
+	p, err := parsePod("main=app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decide := func(grace time.Duration, stops int) Plan {
+		return Decide(Input{Now: epoch.Add(time.Hour), Pod: p, Phase: pod.Terminating, Volumes: VolumesReady,
+			Terminate: &Terminate{At: epoch, Grace: grace, Cause: CauseDeleted},
+			Ledger: Ledger{Stops: map[string]int{"c": stops},
+				StopBegan: map[string]time.Time{"c": epoch}, StopBy: map[string]time.Time{"c": epoch.Add(grace)}},
+			Observed: pod.Observed{Seq: 1, Sandboxes: []pod.Sandbox{{ID: "b", Ready: true}}, Containers: []pod.Container{
+				{ID: "c", Name: "app", SandboxID: "b", State: pod.StateRunning}}}})
+	}
+	for _, tc := range []struct {
+		grace time.Duration
+		stops int
+		want  time.Duration
+	}{
+		{5 * time.Second, 1, leastGrace},
+		{5 * time.Second, stopsCutOff - 1, leastGrace},
+		{5 * time.Second, stopsCutOff, 0},
+		{0, 1, 0},
+	} {
+		out := decide(tc.grace, tc.stops)
+		if len(out.Start) != 1 || out.Start[0].Kind != OpStop || out.Start[0].Grace != tc.want {
+			t.Errorf("grace %v, %d stops before: %+v, want a stop with %v", tc.grace, tc.stops, out.Start, tc.want)
+		} else if n := out.Ledger.Stops["c"]; n != tc.stops+1 {
+			t.Errorf("%d stops counted after %d", n, tc.stops)
+		}
+	}
+}

@@ -172,6 +172,14 @@ func (d *decision) stop(c *pod.Container, by time.Time, why string) {
 		d.book.because(c.ID, why)
 	}
 	grace := max(by.Sub(d.in.Now), 0)
+	// Whether a stop that was cut off, or lost on its way, ever sent SIGTERM nobody
+	// knows: the next one does, and waits a moment for it. A container whose stops
+	// are cut off again and again is killed in the end.
+	forced := d.terminate != nil && d.terminate.Grace == 0
+	if grace == 0 && !forced && by.After(d.book.StopBegan[c.ID]) && d.book.Stops[c.ID] < stopsCutOff {
+		grace = leastGrace
+	}
+	d.book.stops(c.ID)
 	grace = (grace + time.Second - 1).Truncate(time.Second) // the CRI counts in seconds
 	d.begin(Operation{Kind: OpStop, ID: c.ID, Container: c.Name, Attempt: c.Attempt, Grace: grace,
 		PreStop: grace > 0 && d.preStop(c), Reason: why})

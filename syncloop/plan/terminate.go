@@ -10,6 +10,10 @@ import (
 // grace was over.
 const leastGrace = 2 * time.Second
 
+// stopsCutOff is how many stops of one container may be cut off, each with a grace
+// of its own, before the next one has none.
+const stopsCutOff = 10
+
 // terminating stops what runs. Main containers, init containers and ephemeral
 // ones stop at once and together; then the sidecars in reverse order, each when
 // those behind it have gone, or all of them when the grace is over.

@@ -84,6 +84,8 @@ type Ledger struct {
 	StopBegan map[string]time.Time
 	// StopBy holds, by container ID, the time by which the stop begun last kills.
 	StopBy map[string]time.Time
+	// Stops counts, by container ID, the stops that were asked for.
+	Stops map[string]int
 	// PreStopped holds the container IDs whose preStop hook has been run.
 	PreStopped map[string]bool
 	// Why holds, by container ID, the reason of a stop that was ours, for status.

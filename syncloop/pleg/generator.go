@@ -250,7 +250,7 @@ func (g *Generator) lookAgain(ctx context.Context, open map[Hint]*promise, now t
 		if uid != "" && !looked[uid] && !g.confirmed(h) {
 			looked[uid] = true
 			// An error is in the cache as staleness, and the relist retries.
-			_, _ = g.Observe(ctx, g.cache.Get(uid).Ref)
+			_, _ = g.Observe(ctx, g.cache.Get(uid).Ref, g.changedBy(h))
 		}
 		if p.pause *= 2; uid != "" && g.confirmed(h) || p.pause > settleLimit {
 			delete(open, h)
@@ -258,6 +258,14 @@ func (g *Generator) lookAgain(ctx context.Context, open map[Hint]*promise, now t
 		}
 		p.due = time.Now().Add(p.pause)
 	}
+}
+
+// changedBy is what a hint tells of; its ID is one of the cache's.
+func (g *Generator) changedBy(h Hint) Changed {
+	if findSandbox(g.cache.Get(g.uidOf(h.ID)).Sandboxes, h.ID) != nil {
+		return Changed{Sandbox: h.ID}
+	}
+	return Changed{Container: h.ID}
 }
 
 func earliest(open map[Hint]*promise) time.Time {
@@ -316,7 +324,7 @@ func (g *Generator) Relist(ctx context.Context) error {
 		if !g.cache.staleAlone(uid) && unchanged(l, old) && g.cache.touch(uid, old.Seq, seq, at) {
 			continue
 		}
-		if err := g.look(ctx, l, old, seq, at); err != nil {
+		if err := g.look(ctx, l, old, foretold{}, seq, at); err != nil {
 			if g.blind(ctx, err) {
 				return g.failed(ctx, err)
 			}
@@ -337,10 +345,17 @@ func (g *Generator) Relist(ctx context.Context) error {
 	return nil
 }
 
+// Changed names what was just changed of a pod, where that is known: its status is
+// asked for beside the lists instead of after them.
+type Changed struct{ Sandbox, Container string }
+
 // Observe looks at one pod now and returns what the cache then holds.
-func (g *Generator) Observe(ctx context.Context, ref pod.Ref) (pod.Observed, error) {
+func (g *Generator) Observe(ctx context.Context, ref pod.Ref, changed Changed) (pod.Observed, error) {
 	seq, at := g.cache.NextSeq(), time.Now()
+	told := make(chan foretold, 1)
+	go func() { told <- g.foretell(ctx, changed) }()
 	byUID, _, err := g.list(ctx, ref.UID)
+	statuses := <-told
 	if err != nil {
 		return pod.Observed{}, g.failed(ctx, err)
 	}
@@ -348,7 +363,7 @@ func (g *Generator) Observe(ctx context.Context, ref pod.Ref) (pod.Observed, err
 	if l == nil {
 		l = &listed{ref: ref}
 	}
-	if err := g.look(ctx, l, g.cache.Get(ref.UID), seq, at); err != nil {
+	if err := g.look(ctx, l, g.cache.Get(ref.UID), statuses, seq, at); err != nil {
 		if g.blind(ctx, err) {
 			return pod.Observed{}, g.failed(ctx, err)
 		}
@@ -358,8 +373,8 @@ func (g *Generator) Observe(ctx context.Context, ref pod.Ref) (pod.Observed, err
 	return g.cache.Get(ref.UID), nil
 }
 
-func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, seq uint64, at time.Time) error {
-	o, err := g.detail(ctx, l, old)
+func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, told foretold, seq uint64, at time.Time) error {
+	o, err := g.detail(ctx, l, old, told)
 	if err != nil {
 		return err
 	}

@@ -38,13 +38,21 @@ func (g *Generator) list(ctx context.Context, uid types.UID) (byUID map[types.UI
 		sf = &runtimeapi.PodSandboxFilter{LabelSelector: sel}
 		cf = &runtimeapi.ContainerFilter{LabelSelector: sel}
 	}
+	// Side by side: on a far machine a look lasts as long as its round trips.
+	var containers []*runtimeapi.Container
+	asked := make(chan error, 1)
+	go func() {
+		var err error
+		containers, err = g.cfg.Runtime.ListContainers(ctx, cf)
+		asked <- err
+	}()
 	sandboxes, err := g.cfg.Runtime.ListPodSandbox(ctx, sf)
+	errContainers := <-asked
 	if err != nil {
 		return nil, 0, fmt.Errorf("list sandboxes: %w", err)
 	}
-	containers, err := g.cfg.Runtime.ListContainers(ctx, cf)
-	if err != nil {
-		return nil, 0, fmt.Errorf("list containers: %w", err)
+	if errContainers != nil {
+		return nil, 0, fmt.Errorf("list containers: %w", errContainers)
 	}
 	byUID = map[types.UID]*listed{}
 	at := func(labels map[string]string) *listed {
@@ -112,14 +120,41 @@ func findContainer(all []pod.Container, id string) *pod.Container {
 	return nil
 }
 
+// foretold are statuses that were asked for beside the lists, of what is known to
+// have changed. One is believed where the lists show the same state.
+type foretold struct {
+	sandboxes  map[string]*runtimeapi.PodSandboxStatus
+	containers map[string]*runtimeapi.ContainerStatus
+}
+
+// foretell asks for the statuses of what was changed; an error is none of its own,
+// as what is missing is asked for again.
+func (g *Generator) foretell(ctx context.Context, changed Changed) (f foretold) {
+	if changed.Sandbox != "" {
+		if st, err := g.cfg.Runtime.PodSandboxStatus(ctx, changed.Sandbox); err == nil {
+			f.sandboxes = map[string]*runtimeapi.PodSandboxStatus{changed.Sandbox: st}
+		}
+	}
+	if changed.Container != "" {
+		if st, err := g.cfg.Runtime.ContainerStatus(ctx, changed.Container); err == nil {
+			f.containers = map[string]*runtimeapi.ContainerStatus{changed.Container: st}
+		}
+	}
+	return f
+}
+
 // detail fills an observation: what did not change state is taken from old, the
 // rest is asked for. An object that vanished between list and status is left out.
-func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed) (pod.Observed, error) {
+func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed, told foretold) (pod.Observed, error) {
 	o := pod.Observed{Ref: l.ref}
 	for _, s := range l.sandboxes {
 		ready := s.State == runtimeapi.PodSandboxState_SANDBOX_READY
 		if known := findSandbox(old.Sandboxes, s.Id); known != nil && known.Ready == ready {
 			o.Sandboxes = append(o.Sandboxes, *known)
+			continue
+		}
+		if st := told.sandboxes[s.Id]; st != nil && st.State == s.State {
+			o.Sandboxes = append(o.Sandboxes, g.sandbox(st))
 			continue
 		}
 		st, err := g.cfg.Runtime.PodSandboxStatus(ctx, s.Id)
@@ -134,6 +169,10 @@ func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed) (po
 	for _, c := range l.containers {
 		if known := findContainer(old.Containers, c.Id); known != nil && known.State == stateOf(c.State) {
 			o.Containers = append(o.Containers, *known)
+			continue
+		}
+		if st := told.containers[c.Id]; st != nil && st.State == c.State {
+			o.Containers = append(o.Containers, g.container(ctx, st, c.PodSandboxId))
 			continue
 		}
 		st, err := g.cfg.Runtime.ContainerStatus(ctx, c.Id)

@@ -341,7 +341,7 @@ func TestHintBeforeItsContainerIsKnown(t *testing.T) {
 			w.hints <- Hint{ID: "c-1", Expect: Ended}
 			synctest.Wait()
 		}
-		if _, err := g.Observe(ctx, pod.Ref{Namespace: "ns", Name: "p-1", UID: "1"}); err != nil {
+		if _, err := g.Observe(ctx, pod.Ref{Namespace: "ns", Name: "p-1", UID: "1"}, Changed{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

@@ -181,11 +181,19 @@ func (g *generator) present(c *v1.Container, n *pod.Container, old *v1.Container
 	if last := s.LastTerminationState.Terminated; s.State.Terminated != nil && last != nil && last.ContainerID == s.ContainerID {
 		s.LastTerminationState.Terminated = nil // it was told as the last while a next one was awaited
 	}
-	if s.State.Running != nil && old != nil && old.State.Terminated != nil && old.ContainerID != s.ContainerID && old.RestartCount >= int32(n.Attempt) {
+	if s.State.Running != nil && old != nil && old.State.Terminated != nil && !countedAtEnd(old) &&
+		old.ContainerID != s.ContainerID && old.RestartCount >= int32(n.Attempt) {
 		// The runtime forgot the instances before, and with them their number.
 		s.RestartCount = old.RestartCount + 1
 	}
 	return s
+}
+
+// countedAtEnd reports whether the restart after the end that old tells of is in
+// its count already, as that of an end which nobody can say the code of.
+func countedAtEnd(old *v1.ContainerStatus) bool {
+	t := old.State.Terminated
+	return t.Reason == reasonUnknown && t.Message == messageGoneFinished && t.ContainerID == old.ContainerID
 }
 
 // state is the state of one instance. old may be nil; s takes the restart count

@@ -3,15 +3,17 @@ package volume
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/bowline-k8s/bowline/host"
 )
 
 // The kubelet's plugin names with the slash escaped, as they stand in paths.
@@ -108,30 +110,33 @@ func (m *Manager) ensurePodDirs(ctx context.Context, p *v1.Pod, ps *podState) er
 		return err
 	}
 	dir := m.podDir(p.UID)
+	var things []host.Thing
 	if !ps.made {
-		_, err := m.cfg.Host.Stat(ctx, dir)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			ps.fresh = true
-		case err != nil:
-			return fmt.Errorf("look for the directory of pod %s/%s: %w", p.Namespace, p.Name, err)
-		}
-		if err := m.writeRecord(ctx, p); err != nil {
+		record, err := m.record(p)
+		if err != nil {
 			return err
 		}
-		ps.made = true
+		things = append(things, record, host.Thing{Path: dir, Mode: fs.ModeDir | podDirMode})
 	}
 	dirs := []string{path.Join(dir, "volumes"), path.Join(dir, "plugins")}
 	for _, name := range containerNames(p) {
 		dirs = append(dirs, path.Join(dir, "containers", name))
 	}
+	dirs = slices.DeleteFunc(dirs, func(d string) bool { return ps.dirs[d] })
 	for _, d := range dirs {
-		if ps.dirs[d] {
-			continue
-		}
-		if err := m.cfg.Host.MkdirAll(ctx, d, podDirMode, nil); err != nil {
-			return fmt.Errorf("make directory %s: %w", d, err)
-		}
+		things = append(things, host.Thing{Path: d, Mode: fs.ModeDir | podDirMode})
+	}
+	if len(things) == 0 {
+		return nil
+	}
+	made, err := m.cfg.Host.Make(ctx, things...)
+	if err != nil {
+		return fmt.Errorf("make the directories of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	if !ps.made {
+		ps.made, ps.fresh = true, made[1]
+	}
+	for _, d := range dirs {
 		ps.dirs[d] = true
 	}
 	return nil
@@ -143,13 +148,11 @@ type record struct {
 	Name      string `json:"name"`
 }
 
-func (m *Manager) writeRecord(ctx context.Context, p *v1.Pod) error {
+// record is the file that is on the machine before anything else of the pod.
+func (m *Manager) record(p *v1.Pod) (host.Thing, error) {
 	data, err := json.Marshal(record{Namespace: p.Namespace, Name: p.Name})
 	if err != nil {
-		return fmt.Errorf("record pod %s/%s: %w", p.Namespace, p.Name, err)
+		return host.Thing{}, fmt.Errorf("record pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	if err := m.cfg.Host.WriteFile(ctx, m.recordPath(p.UID), data, 0o640); err != nil {
-		return fmt.Errorf("record pod %s/%s on the machine: %w", p.Namespace, p.Name, err)
-	}
-	return nil
+	return host.Thing{Path: m.recordPath(p.UID), Mode: 0o640, Data: data}, nil
 }

@@ -130,6 +130,29 @@ func (h *memHost) WriteFile(_ context.Context, p string, data []byte, mode fs.Fi
 	return nil
 }
 
+func (h *memHost) Make(_ context.Context, things ...host.Thing) ([]bool, error) {
+	words := make([]string, len(things))
+	for i, t := range things {
+		words[i] = t.Path
+	}
+	err := h.enter("Make", strings.Join(words, " "))
+	defer h.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	made := make([]bool, len(things))
+	for i, t := range things {
+		made[i] = h.nodes[t.Path] == nil
+		if t.Mode.IsDir() {
+			h.mkdirs(t.Path, t.Mode.Perm())
+			continue
+		}
+		h.mkdirs(path.Dir(t.Path), 0o750)
+		h.nodes[t.Path] = &node{mode: t.Mode, data: t.Data}
+	}
+	return made, nil
+}
+
 func (h *memHost) WriteTree(_ context.Context, dir string, tree host.Tree) error {
 	err := h.enter("WriteTree", dir)
 	defer h.mu.Unlock()

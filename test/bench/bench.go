@@ -5,18 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// The systems under test.
+// The systems under test. Bowline drives the host by its socket, or over SSH with
+// so many milliseconds of delay in each direction.
 const (
 	sysBowline = "bowline"
 	sysKubelet = "kubelet"
 	sysBare    = "bare"
+	sysSSH     = "ssh"
+	sysSSH10   = "ssh10"
+	sysSSH50   = "ssh50"
 )
+
+// farDelay of the systems that drive the host over SSH.
+var farDelay = map[string]time.Duration{sysSSH: 0, sysSSH10: 10 * time.Millisecond, sysSSH50: 50 * time.Millisecond}
 
 // concurrencies that the bare CRI is tried with in the first repetition.
 var concurrencies = []int{2, 4, 8, 16}
@@ -27,6 +37,8 @@ type result struct {
 	agentWork, crdWork time.Duration // CPU time of agent and containerd, up and down together
 	memory             int64         // peak of the agent, bytes
 	idle, idleProbed   idle
+	one                time.Duration // a pod with a token, a configMap and two containers to Ready
+	link               linkCost
 }
 
 // idle is what two processes use while nothing changes, as a share of one core.
@@ -44,11 +56,15 @@ type bench struct {
 	bestUp, bestDown   int // concurrency of the bare CRI
 }
 
-func (b *bench) wants(system string) bool { return b.only == "" || b.only == system }
+func (b *bench) wants(system string) bool {
+	_, far := farDelay[system]
+	return b.only == "" || b.only == system || b.only == onlyFar && (far || system == sysBowline)
+}
 
 // repetition measures each system once, each on a fresh host.
 func (b *bench) repetition(ctx context.Context, i int) error {
-	for _, system := range []string{sysBowline, sysKubelet, sysBare} {
+	// The pairs that are compared stand beside each other.
+	for _, system := range []string{sysSSH50, sysSSH10, sysSSH, sysBowline, sysKubelet, sysBare} {
 		if !b.wants(system) {
 			continue
 		}
@@ -103,7 +119,16 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 		return r, err
 	}
 	start := b.startKubelet
-	if system == sysBowline {
+	var wire *labtest.Wire
+	delay, far := farDelay[system]
+	if far {
+		if wire, err = labtest.NewWire(b.lab.Hosts[0].SSH.Address); err != nil {
+			return r, err
+		}
+		defer wire.Close()
+		wire.Delay(delay)
+		start = func(ctx context.Context) (int, func() error, error) { return b.startFar(ctx, wire) }
+	} else if system == sysBowline {
 		start = func(ctx context.Context) (int, func() error, error) { return b.startBowline(ctx, containerdSocket) }
 	}
 	pid, stop, err := start(ctx)
@@ -119,6 +144,12 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 		return r, err
 	}
 	settle(ctx)
+	if system != sysKubelet {
+		if r.one, err = onePod(ctx, client); err != nil {
+			return r, err
+		}
+		settle(ctx)
+	}
 	work := meter{agent: pid, containerd: containerd}
 	w := wave{client: client, n: b.pods}
 	if err := work.start(); err != nil {
@@ -132,7 +163,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 		return r, err
 	}
 	settle(ctx)
-	if b.idle > 0 {
+	if b.idle > 0 && delay == 0 {
 		if r.idle, err = work.idle(ctx, b.idle); err != nil {
 			return r, err
 		}
@@ -149,7 +180,13 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	}
 	r.agentWork, r.crdWork = busy.agent+busyDown.agent, busy.containerd+busyDown.containerd
 	settle(ctx)
-	if b.idle > 0 {
+	if far {
+		if b.idle > 0 && delay == 0 {
+			if r.link, err = b.linkCost(ctx, client, wire); err != nil {
+				return r, err
+			}
+		}
+	} else if b.idle > 0 {
 		probed := wave{client: client, n: b.pods, probed: true}
 		if _, err := probed.up(ctx); err != nil {
 			return r, err
@@ -245,30 +282,41 @@ func (b *bench) bare(ctx context.Context) (best result, err error) {
 // runtime's.
 func (b *bench) startBowline(ctx context.Context, socket string) (pid int, stop func() error, err error) {
 	h := b.lab.Hosts[0]
-	config := fmt.Sprintf(`apiVersion: bowline.io/v1alpha1
+	file, err := b.config("endpoint: unix://" + socket + "\n  nodeIP: " + h.IP)
+	if err != nil {
+		return 0, nil, err
+	}
+	return b.drive(b.lab.inHost(ctx, b.bowline, "run", "--config", file))
+}
+
+// config writes a BowlineConfiguration for the host; endpoint are the lines that
+// say how it is reached.
+func (b *bench) config(endpoint string) (file string, err error) {
+	h := b.lab.Hosts[0]
+	text := fmt.Sprintf(`apiVersion: bowline.io/v1alpha1
 kind: BowlineConfiguration
 clusterDNS: [%s]
 clusterDomain: %s
 hosts:
 - nodeName: %s
-  endpoint: unix://%s
+  %s
   kubeconfig: %s
-  nodeIP: %s
   server:
     tlsCertFile: %s
     tlsPrivateKeyFile: %s
   authentication:
     x509: {clientCAFile: %s}
-`, b.lab.Cluster.DNSIP, b.lab.Cluster.Domain, h.Name, socket, h.NodeKubeconfig, h.IP, h.Serving.Cert, h.Serving.Key, b.lab.Cluster.ClientCA)
-	file := filepath.Join(b.lab.dir, "bench-bowline.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		return 0, nil, err
-	}
+`, b.lab.Cluster.DNSIP, b.lab.Cluster.Domain, h.Name, endpoint, h.NodeKubeconfig, h.Serving.Cert, h.Serving.Key, b.lab.Cluster.ClientCA)
+	file = filepath.Join(b.lab.dir, "bench-bowline.yaml")
+	return file, os.WriteFile(file, []byte(text), 0o600)
+}
+
+// drive starts a command line of Bowline's.
+func (b *bench) drive(cmd *exec.Cmd) (pid int, stop func() error, err error) {
 	log, err := os.Create(filepath.Join(b.lab.dir, "bench-bowline.log"))
 	if err != nil {
 		return 0, nil, err
 	}
-	cmd := b.lab.inHost(ctx, b.bowline, "run", "--config", file)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return 0, nil, errors.Join(err, log.Close())

@@ -94,6 +94,9 @@ func nodeReady(ctx context.Context, c kubernetes.Interface) error {
 	})
 }
 
+// probePeriod of the pods that are probed.
+const probePeriod = 10 * time.Second
+
 // podSpec is one pod of a wave: it only waits, or it serves and is probed.
 func podSpec(i int, probed bool) *v1.Pod {
 	c := v1.Container{Name: "main", Image: pauseImage, ImagePullPolicy: v1.PullIfNotPresent}
@@ -101,7 +104,7 @@ func podSpec(i int, probed bool) *v1.Pod {
 		c.Image = webImage
 		c.ReadinessProbe = &v1.Probe{
 			ProbeHandler:  v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}},
-			PeriodSeconds: 10,
+			PeriodSeconds: int32(probePeriod.Seconds()),
 		}
 	}
 	return &v1.Pod{

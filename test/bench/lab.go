@@ -33,7 +33,13 @@ type lab struct {
 		IP             string `json:"ip"`
 		OutsideSocket  string `json:"outsideSocket"`
 		NodeKubeconfig string `json:"nodeKubeconfig"`
-		Serving        struct {
+		SSH            struct {
+			Address string `json:"address"`
+			User    string `json:"user"`
+			Key     string `json:"key"`
+			HostKey string `json:"hostKey"`
+		} `json:"ssh"`
+		Serving struct {
 			Cert string `json:"cert"`
 			Key  string `json:"key"`
 		} `json:"serving"`

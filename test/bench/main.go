@@ -53,12 +53,15 @@ type options struct {
 	idle    time.Duration // of each idle measurement
 }
 
+// onlyFar measures the local socket beside SSH, and no more.
+const onlyFar = "far"
+
 func parse(args []string) (options, error) {
 	o := options{pods: 50, runs: 5, idle: 30 * time.Second, labDir: os.Getenv("BOWLINE_BENCH_LAB")}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&o.bowline, "bowline", "bin/bowline", "the program to measure")
 	f.StringVar(&o.out, "out", "", "write the table to this Markdown file too")
-	f.StringVar(&o.only, "only", "", "measure one system alone: bowline, kubelet or bare")
+	f.StringVar(&o.only, "only", "", "measure one system alone: bowline, kubelet, bare, ssh, ssh10, ssh50; or far: bowline and what goes over SSH")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

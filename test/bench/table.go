@@ -104,7 +104,7 @@ func (r row) cells(b *bench) (cells []string, measured bool) {
 		ratio(ours, kubelet, okOurs && okKubelet), ratio(ours, bare, okOurs && okBare), verdict}, okOurs || okKubelet || okBare
 }
 
-// writeTable writes the medians as a Markdown table, aligned to be read as it is.
+// writeTable writes the medians as Markdown tables.
 func writeTable(w io.Writer, b *bench) {
 	table := [][]string{{"", "Bowline", "kubelet", "bare CRI", "Bowline/kubelet", "Bowline/bare", "aim"}}
 	for _, r := range rows(b.pods) {
@@ -112,6 +112,17 @@ func writeTable(w io.Writer, b *bench) {
 			table = append(table, cells)
 		}
 	}
+	if len(table) > 1 {
+		align(w, table)
+	}
+	if far := farTable(b); far != nil {
+		fmt.Fprintln(w)
+		align(w, far)
+	}
+}
+
+// align writes a Markdown table that can be read as it is.
+func align(w io.Writer, table [][]string) {
 	width := make([]int, len(table[0]))
 	for _, line := range table {
 		for i, cell := range line {
@@ -146,9 +157,10 @@ func document(b *bench, table []byte) []byte {
 - Each pod has one container that only waits, a service account token, /etc/hosts and a termination log. The pods are bound when they are created; the time is from the first request to the watch event that shows the last pod Ready, or gone.
 - The kubelet is of the lab's Kubernetes, with parallel pulls and its defaults otherwise (110 pods, kubeAPIQPS 50, burst 100), as Bowline has.
 - The bare CRI is given, by a program that decides nothing, the requests that a proxy on the socket recorded of Bowline's own wave for each pod (%d up, %d down, in their order, with this run's names put in), the same mounts and cgroups, at the best of %v pods at a time (%d up, %d down), beside as many writes to the API server as Bowline was counted to make: for each pod %d status patches and %d events on the way up, %d and %d on the way down, %d token. Its events yield to starts and its removals follow the deletion of the object, as Bowline's do.
+- Over SSH: Bowline runs beside the host, and a proxy on loopback carries the connections to the host's sshd, holds back what is sent by so many milliseconds in each direction, and counts the bytes of both. The idle link is measured over %s.
 - Idle is measured over %s with all pods running, from /proc; with a probe means an HTTP readiness probe every 10 s in each pod.
 `, runtime.NumCPU(), machineName(), load(), asksUp, asksDown, concurrencies, b.bestUp, b.bestDown,
-		b.wroteUp.patches, b.wroteUp.events, b.wroteDown.patches, b.wroteDown.events, b.wroteUp.tokens, b.options.idle)
+		b.wroteUp.patches, b.wroteUp.events, b.wroteDown.patches, b.wroteDown.events, b.wroteUp.tokens, linkTime, b.options.idle)
 	return []byte(d.String())
 }
 

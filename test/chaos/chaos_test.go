@@ -91,12 +91,7 @@ func newArena(t *testing.T) *arena {
 			t.Error(err)
 		}
 	})
-	program := filepath.Join(a.dir, "bowline")
-	build := exec.CommandContext(ctx, "go", "build", "-tags", "faults", "-o", program, "github.com/bowline-k8s/bowline/cmd/bowline")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build bowline with faults: %v\n%s", err, out)
-	}
+	program := buildWithFaults(t, a.dir)
 	if dir := os.Getenv("BOWLINE_CHAOS_LAB"); dir != "" {
 		if a.lab, err = labtest.Start(ctx, dir, hosts); err != nil {
 			t.Fatal(err)
@@ -127,6 +122,18 @@ func newArena(t *testing.T) *arena {
 	}
 	a.warmUp(t)
 	return a
+}
+
+// buildWithFaults builds Bowline as these tests need it.
+func buildWithFaults(t *testing.T, dir string) string {
+	t.Helper()
+	program := filepath.Join(dir, "bowline")
+	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "faults", "-o", program, "github.com/bowline-k8s/bowline/cmd/bowline")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build bowline with faults: %v\n%s", err, out)
+	}
+	return program
 }
 
 // startLab tries three times: a busy machine may take too long for a host to come up.

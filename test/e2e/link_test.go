@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
@@ -62,11 +63,14 @@ func TestLinkFails(t *testing.T) {
 		begin func()
 		end   func()
 		down  bool // the node can tell
+		stall bool // whoever sends to us is not read
 	}{
-		{"cut", wire.Cut, wire.Mend, true},
-		{"half open", wire.Swallow, wire.Mend, true},
-		{"slow", func() { wire.Delay(400 * time.Millisecond) }, wire.Mend, false},
-		{"paused process", func() { signal(t, syscall.SIGSTOP) }, func() { signal(t, syscall.SIGCONT) }, false},
+		{"cut", wire.Cut, wire.Mend, true, false},
+		{"half open", wire.Swallow, wire.Mend, true, true},
+		{"corrupt", wire.Corrupt, wire.Mend, true, false},
+		{"slow", func() { wire.Delay(400 * time.Millisecond) }, wire.Mend, false, false},
+		{"narrow", func() { wire.Throttle(6000) }, wire.Mend, false, false},
+		{"paused process", func() { signal(t, syscall.SIGSTOP) }, func() { signal(t, syscall.SIGCONT) }, false, true},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			ns := namespace(t)
@@ -101,7 +105,18 @@ spec:
 				t.Logf("the node says so after %s", time.Since(began).Round(time.Millisecond))
 				until(t, "the node takes no new pods", wantCondition(v1.NodeNetworkUnavailable, v1.ConditionTrue))
 			}
+			others := make(chan error, 1)
+			go func() {
+				if fault.stall {
+					others <- startBeside(t.Context(), dir)
+				} else {
+					others <- nil
+				}
+			}()
 			must(t, labtest.Holds(t.Context(), 22*time.Second-time.Since(began), "the node is Ready", wantCondition(v1.NodeReady, v1.ConditionTrue)))
+			if err := <-others; err != nil {
+				t.Errorf("another's pod on the same runtime: %v", err)
+			}
 			if fault.down {
 				if _, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), "goes", metav1.GetOptions{}); err != nil {
 					t.Errorf("the object of a pod that still runs is gone: %v", err)
@@ -148,9 +163,49 @@ spec:
 			for _, bad := range history.Backwards() {
 				t.Error(bad)
 			}
-			must(t, wantCondition(v1.NodeReady, v1.ConditionTrue)(t.Context()))
+			until(t, "the node is Ready", wantCondition(v1.NodeReady, v1.ConditionTrue))
 		})
 	}
+}
+
+// startBeside starts a pod of somebody else's on the runtime and takes it away. Its
+// containers make more events than a queue holds that a runtime has for those who
+// do not read: 6 each, and 100.
+func startBeside(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	sandbox := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "beside", Namespace: "others", Uid: filepath.Base(dir)},
+		LogDirectory: dir, Hostname: "beside",
+	}
+	id, err := runtime.RunPodSandbox(ctx, sandbox, "")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = runtime.RemovePodSandbox(context.WithoutCancel(ctx), id) }()
+	for i := range 20 {
+		container, err := runtime.CreateContainer(ctx, id, &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "main", Attempt: uint32(i)},
+			Image:    &runtimeapi.ImageSpec{Image: toolbox}, Command: []string{"sleep", "infinity"},
+		}, sandbox)
+		if err != nil {
+			return err
+		}
+		if err := runtime.StartContainer(ctx, container); err != nil {
+			return err
+		}
+		s, err := runtime.ContainerStatus(ctx, container)
+		if err != nil {
+			return err
+		}
+		if s.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+			return fmt.Errorf("container %d is %s", i, s.State)
+		}
+		if err := runtime.RemoveContainer(ctx, container); err != nil {
+			return err
+		}
+	}
+	return runtime.StopPodSandbox(ctx, id)
 }
 
 const ownerLock = "/var/lib/kubelet/bowline/owner.lock"

@@ -76,16 +76,24 @@ func runAll(m *testing.M) (code int, err error) {
 	}
 	defer runtime.Close()
 	if far {
-		if wire, err = labtest.NewWire(lab.Host(host).SSH.Address); err != nil {
+		if wire, err = lab.NewWire(host); err != nil {
 			return 1, err
 		}
 		defer wire.Close()
 	}
 	bowline = &labtest.Bowline{Lab: lab, Host: host, Wire: wire, Args: []string{"-v=2"}}
+	if far {
+		bowline.Apart = &labtest.Apart{}
+	}
 	if err := bowline.Start(); err != nil {
 		return 1, err
 	}
 	defer func() {
+		if far && bowline.Running() {
+			if canaryErr := labtest.CheckCanaries(bowline.PID()); canaryErr != nil && err == nil {
+				err = canaryErr
+			}
+		}
 		if stopErr := bowline.Stop(); stopErr != nil && err == nil {
 			err = stopErr
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,8 @@ type Bowline struct {
 	// Wire, if it is not nil, goes to Host's sshd: the process runs on the machine
 	// itself, outside of every host, and drives Host over it.
 	Wire *Wire
+	// Apart, if it is not nil, sets the process that drives Host over Wire apart.
+	Apart *Apart
 	// Program to run; BuiltBowline() if empty.
 	Program string
 	// Config is the file with the BowlineConfiguration; Start writes Lab.Config
@@ -56,12 +59,23 @@ func BuiltBowline() (string, error) {
 // ConfigYAML is a BowlineConfiguration for a host of the lab. extra are lines of
 // the host's own, such as "allowForeignPods: true".
 func (l *Lab) ConfigYAML(host string, extra ...string) string {
-	h := l.Host(host)
-	lines := []string{
+	return l.ConfigHead() + l.ConfigHost(host, extra...)
+}
+
+// ConfigHead is what a BowlineConfiguration of hosts of the lab begins with.
+func (l *Lab) ConfigHead() string {
+	return strings.Join([]string{
 		"apiVersion: bowline.io/v1alpha1",
 		"kind: BowlineConfiguration",
 		"clusterDNS: [" + l.Status.Cluster.DNSIP + "]",
 		"hosts:",
+	}, "\n") + "\n"
+}
+
+// ConfigHost are the lines of one host after ConfigHead.
+func (l *Lab) ConfigHost(host string, extra ...string) string {
+	h := l.Host(host)
+	lines := []string{
 		"- nodeName: " + h.Name,
 		"  kubeconfig: " + h.NodeKubeconfig,
 		"  nodeIP: " + h.IP,
@@ -129,13 +143,28 @@ func (b *Bowline) Start() error {
 	}
 	// The process outlives no test: the lab ends what runs in its hosts.
 	argv := append([]string{program, "run", "--config", config}, b.Args...)
-	if b.Wire != nil {
+	env := append(os.Environ(), b.Env...)
+	var begin io.WriteCloser
+	if b.Apart != nil {
+		if argv[0], err = b.Apart.program(b.Lab, program); err != nil {
+			return err
+		}
+		if err := b.Apart.grant(config, 2); err != nil {
+			return err
+		}
+		b.cmd = b.Apart.command(context.Background(), env, argv...)
+		if begin, err = b.cmd.StdinPipe(); err != nil {
+			return err
+		}
+	} else if b.Wire != nil {
 		b.cmd = exec.Command(argv[0], argv[1:]...)
 		b.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	} else {
 		b.cmd = b.Lab.Exec(context.Background(), b.Host, argv...)
 	}
-	b.cmd.Env = append(os.Environ(), b.Env...)
+	if b.Apart == nil {
+		b.cmd.Env = env
+	}
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
 	done, started := make(chan struct{}), make(chan error, 1)
 	cmd, log := b.cmd, b.log
@@ -156,6 +185,12 @@ func (b *Bowline) Start() error {
 		return err
 	}
 	b.done = done
+	if b.Apart != nil {
+		if err := b.Apart.connect(b.Lab, b.Wire, b.PID(), begin); err != nil {
+			b.Kill()
+			return err
+		}
+	}
 	return nil
 }
 
@@ -187,6 +222,45 @@ func (b *Bowline) Wait(ctx context.Context) (int, error) {
 
 // Kill ends it at once with SIGKILL.
 func (b *Bowline) Kill() { b.end(syscall.SIGKILL) }
+
+// Keep starts the process, and again whenever it has no host left to drive (exit code
+// 1), as a service manager would: a machine without time to spare may not answer in
+// time. Another end is a fault. End ends it for good: with a dump of what each
+// goroutine does in its log, or without one.
+func (b *Bowline) Keep(fault func(code int)) (end func(dump bool), err error) {
+	if err := b.Start(); err != nil {
+		return nil, err
+	}
+	stop, kept := make(chan bool), make(chan struct{})
+	go func() {
+		defer close(kept)
+		for {
+			select {
+			case dump := <-stop:
+				if dump {
+					b.end(syscall.SIGQUIT)
+				}
+				b.Kill()
+				return
+			case <-b.Ended():
+			}
+			if code := b.cmd.ProcessState.ExitCode(); code != 1 {
+				fault(code)
+				<-stop
+				return
+			}
+			if err := b.Start(); err != nil {
+				fault(-1)
+				<-stop
+				return
+			}
+		}
+	}()
+	return func(dump bool) {
+		stop <- dump
+		<-kept
+	}, nil
+}
 
 // Stop asks it to end with SIGTERM and waits; SIGKILL follows after 15 s, and an error.
 func (b *Bowline) Stop() error {

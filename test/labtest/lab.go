@@ -90,10 +90,11 @@ func Cache() string {
 // Program is the path of one of the lab's programs.
 func Program(name string) string { return filepath.Join(Cache(), "bin", name) }
 
-// Start brings up a lab with its files below dir; Down takes it away.
-func Start(ctx context.Context, dir string, hosts int) (*Lab, error) {
+// Start brings up a lab with its files below dir; Down takes it away. more are
+// flags of "bowline-lab up".
+func Start(ctx context.Context, dir string, hosts int, more ...string) (*Lab, error) {
 	l := &Lab{Dir: dir}
-	if out, err := l.Command(ctx, "up", "--hosts", fmt.Sprint(hosts)).CombinedOutput(); err != nil {
+	if out, err := l.Command(ctx, append([]string{"up", "--hosts", fmt.Sprint(hosts)}, more...)...).CombinedOutput(); err != nil {
 		_ = l.Down(context.WithoutCancel(ctx)) // what of it came up
 		return nil, fmt.Errorf("bring the lab up: %w\n%s", err, out)
 	}

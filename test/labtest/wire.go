@@ -2,19 +2,25 @@ package labtest
 
 import (
 	"io"
+	"math/rand/v2"
 	"net"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Wire carries TCP connections from a port of loopback to an address, and fails as
-// links do, when it is told to.
+// Wire carries TCP connections from a port of its own to an address, fails as
+// links do, when it is told to, and counts what it carries.
 type Wire struct {
 	to       string
 	listener net.Listener
-	delay    atomic.Int64 // of every read, nanoseconds
+	delay    atomic.Int64 // of what is read, nanoseconds
+	rate     atomic.Int64 // bytes a second, of all connections together, in each direction; 0: no limit
 	swallow  atomic.Bool
+	corrupt  atomic.Bool
+	forth    lane // to the address
+	back     lane
 
 	mu    sync.Mutex
 	cut   bool
@@ -22,11 +28,38 @@ type Wire struct {
 	all   sync.WaitGroup
 }
 
-type pair struct{ near, far net.Conn }
+// lane is one direction of a wire.
+type lane struct {
+	carried atomic.Int64 // bytes
 
-// NewWire begins to carry; Close ends it.
-func NewWire(to string) (*Wire, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	mu   sync.Mutex
+	free time.Time // when the bytes that have been sent so far are through
+	left int64     // bytes before at is called
+	at   func()
+}
+
+// pair is one connection and its other half.
+type pair struct {
+	near, far net.Conn
+	once      sync.Once
+	gone      chan struct{}
+}
+
+// NewWire begins to carry from a port of loopback; Close ends it.
+func NewWire(to string) (*Wire, error) { return newWire("127.0.0.1", to) }
+
+// NewWire begins to carry from a port of the lab's bridge, which a process that is
+// set apart can reach, to host's sshd.
+func (l *Lab) NewWire(host string) (*Wire, error) {
+	api, err := url.Parse(l.Status.Cluster.APIURL)
+	if err != nil {
+		return nil, err
+	}
+	return newWire(api.Hostname(), l.Host(host).SSH.Address)
+}
+
+func newWire(address, to string) (*Wire, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +70,17 @@ func NewWire(to string) (*Wire, error) {
 
 // Address to dial.
 func (w *Wire) Address() string { return w.listener.Addr().String() }
+
+// Carried is how many bytes have come through, to the address and from it.
+func (w *Wire) Carried() (forth, back int64) { return w.forth.carried.Load(), w.back.carried.Load() }
+
+// After calls f once, when n more bytes have been carried to the address and
+// before the next one is: a fault that f begins strikes in the middle of them.
+func (w *Wire) After(n int64, f func()) {
+	w.forth.mu.Lock()
+	defer w.forth.mu.Unlock()
+	w.forth.left, w.forth.at = n, f
+}
 
 // Cut closes every connection, and each new one at once, until Mend.
 func (w *Wire) Cut() {
@@ -52,8 +96,15 @@ func (w *Wire) Cut() {
 // connections as on new ones, until Mend. Nothing is closed.
 func (w *Wire) Swallow() { w.swallow.Store(true) }
 
+// Corrupt turns one bit of every piece that is carried, in either direction, until
+// Mend. Nothing is closed: whoever receives it has to find out.
+func (w *Wire) Corrupt() { w.corrupt.Store(true) }
+
 // Delay holds back everything that is sent, by d in each direction.
 func (w *Wire) Delay(d time.Duration) { w.delay.Store(int64(d)) }
+
+// Throttle lets through so many bytes a second in each direction.
+func (w *Wire) Throttle(rate int) { w.rate.Store(int64(rate)) }
 
 // Mend carries again. What was swallowed is lost, so connections of that time are
 // closed: no link can lose the middle of a stream and go on.
@@ -67,7 +118,9 @@ func (w *Wire) Mend() {
 	}
 	w.cut = false
 	w.swallow.Store(false)
+	w.corrupt.Store(false)
 	w.delay.Store(0)
+	w.rate.Store(0)
 }
 
 // Close ends everything.
@@ -78,8 +131,11 @@ func (w *Wire) Close() {
 }
 
 func (p *pair) close() {
-	p.near.Close()
-	p.far.Close()
+	p.once.Do(func() {
+		close(p.gone)
+		p.near.Close()
+		p.far.Close()
+	})
 }
 
 func (w *Wire) accept() {
@@ -98,8 +154,8 @@ func (w *Wire) carry(near net.Conn) {
 	if err != nil {
 		return
 	}
-	defer far.Close()
-	p := &pair{near, far}
+	p := &pair{near: near, far: far, gone: make(chan struct{})}
+	defer p.close()
 	w.mu.Lock()
 	if w.cut {
 		w.mu.Unlock()
@@ -113,25 +169,115 @@ func (w *Wire) carry(near net.Conn) {
 		delete(w.pairs, p)
 	}()
 	var both sync.WaitGroup
-	both.Go(func() { w.pass(far, near); p.close() })
-	both.Go(func() { w.pass(near, far); p.close() })
+	both.Go(func() { w.pass(p, &w.forth, far, near) })
+	both.Go(func() { w.pass(p, &w.back, near, far) })
 	both.Wait()
 }
 
-func (w *Wire) pass(to io.Writer, from io.Reader) {
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buf)
-		if d := time.Duration(w.delay.Load()); d > 0 {
-			<-time.After(d)
-		}
-		if n > 0 && !w.swallow.Load() {
-			if _, err := to.Write(buf[:n]); err != nil {
+// piece of a stream, on its way.
+type piece struct {
+	data []byte
+	due  time.Time // when it arrives
+}
+
+// pass carries one direction of a pair until either end is closed. What is read
+// queues up before it is written, so that a delay holds back a byte and not the
+// bytes behind it.
+func (w *Wire) pass(p *pair, l *lane, to io.Writer, from io.Reader) {
+	queue := make(chan piece, 64)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		defer close(queue)
+		buf := make([]byte, 64<<10)
+		for {
+			size := len(buf)
+			if rate := w.rate.Load(); rate > 0 {
+				size = int(min(max(rate/50, 1), int64(size)))
+			}
+			n, err := from.Read(buf[:size])
+			if n > 0 {
+				next := piece{append([]byte(nil), buf[:n]...), time.Now().Add(time.Duration(w.delay.Load()))}
+				select {
+				case queue <- next:
+				case <-p.gone:
+					return
+				}
+			}
+			if err != nil {
 				return
 			}
 		}
-		if err != nil {
+	})
+	defer reader.Wait()
+	defer p.close()
+	for next := range queue {
+		if !p.wait(next.due) || !p.wait(l.through(len(next.data), w.rate.Load())) {
 			return
 		}
+		for len(next.data) > 0 {
+			n, at := l.take(len(next.data))
+			if err := w.write(l, to, next.data[:n]); err != nil {
+				return
+			}
+			next.data = next.data[n:]
+			if at != nil {
+				at()
+			}
+		}
 	}
+}
+
+// wait tells whether the pair is still there at a time.
+func (p *pair) wait(until time.Time) bool {
+	d := time.Until(until)
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-p.gone:
+		return false
+	}
+}
+
+// through is when n more bytes are through, at a rate.
+func (l *lane) through(n int, rate int64) time.Time {
+	if rate <= 0 {
+		return time.Time{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); l.free.Before(now) {
+		l.free = now
+	}
+	l.free = l.free.Add(time.Duration(int64(n) * int64(time.Second) / rate))
+	return l.free
+}
+
+// take says how many of n bytes may be carried before at is called.
+func (l *lane) take(n int) (int, func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at == nil || int64(n) < l.left {
+		l.left -= int64(n)
+		return n, nil
+	}
+	n, at := int(l.left), l.at
+	l.at = nil
+	return n, at
+}
+
+func (w *Wire) write(l *lane, to io.Writer, data []byte) error {
+	if w.swallow.Load() || len(data) == 0 {
+		return nil
+	}
+	if w.corrupt.Load() {
+		data[rand.IntN(len(data))] ^= 1 << rand.IntN(8)
+	}
+	n, err := to.Write(data)
+	l.carried.Add(int64(n))
+	return err
 }

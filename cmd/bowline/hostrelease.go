@@ -1,0 +1,409 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/shims"
+	"github.com/bowline-k8s/bowline/handover"
+	"github.com/bowline-k8s/bowline/hostcheck"
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/gc"
+	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+	"github.com/bowline-k8s/bowline/syncloop/volume"
+)
+
+func hostReleaseCommand() *cobra.Command {
+	r := &release{}
+	var flags hostFlags
+	c := &cobra.Command{
+		Use:   "release ENDPOINT",
+		Short: "Hand a machine back: stop the node's pods, and leave nothing of it behind",
+		Long: `Stop every pod that Bowline runs on a machine, each with its own grace, and remove
+all that it left there: sandboxes, containers, volumes, logs, cgroups, the owner file;
+then undo what "bowline host prepare" did. Pods of others on the same runtime are not
+touched, and images stay.
+
+With --kubeconfig (of somebody who may do so) the node is drained first: cordoned, its
+pods evicted as their disruption budgets allow, and its object is deleted at the end.
+
+Stop the Bowline that drives the machine first: while it lives it is refused, and it is
+said who it is. A release that was cut off is gone on with by another one. The status
+is 0 when nothing of Bowline's stays, and 1 otherwise.`,
+		Example: `  bowline host release unix:///run/containerd/containerd.sock
+  bowline host release --kubeconfig ~/.kube/config --identity-file ~/.ssh/id_ed25519 \
+    --host-key SHA256:… ssh://root@10.0.0.7/run/containerd/containerd.sock`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if r.maxGrace < 0 || r.drainTime <= 0 {
+				return errors.New("--max-grace and --drain-timeout are to be positive")
+			}
+			if r.nodeName != "" && r.kubeconfig == "" {
+				return errors.New("--node-name: of use with --kubeconfig only")
+			}
+			checked, err := flags.check(c, args[0])
+			if err != nil {
+				return err
+			}
+			r.check, r.cfg, r.out = checked, flags.host(checked), c.OutOrStdout()
+			klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what the link would log comes back as errors
+			return r.run(c.Context())
+		},
+	}
+	flags.register(c)
+	f := c.Flags()
+	f.StringVar(&r.kubeconfig, "kubeconfig", "", "drain the node with this credential, and delete it")
+	f.StringVar(&r.nodeName, "node-name", "", "the node to drain and delete; the machine knows it as long as it has pods of it")
+	f.DurationVar(&r.drainTime, "drain-timeout", 5*time.Minute, "how long evictions may be refused")
+	f.DurationVar(&r.maxGrace, "max-grace", 0, "cut the pods' graces short")
+	f.BoolVar(&r.keep, "keep-preparation", false, "leave what host prepare did")
+	return c
+}
+
+// release is one run of the command.
+type release struct {
+	check      *hostcheck.Config
+	cfg        *config.Host
+	kubeconfig string
+	nodeName   string
+	drainTime  time.Duration
+	maxGrace   time.Duration
+	keep       bool
+	out        io.Writer
+
+	machine *machine
+	client  *cri.Client
+	hold    *holding
+	id      owner.Identity // nobody, where the machine is no node
+	offset  time.Duration  // the machine's clock minus ours
+}
+
+func (r *release) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
+
+func (r *release) run(ctx context.Context) (err error) {
+	if r.machine, err = openMachine(ctx, r.cfg, nil); err != nil {
+		return err
+	}
+	defer r.machine.Close()
+	if r.cfg, err = onMachine(ctx, r.machine, r.cfg); err != nil {
+		return err
+	}
+	if r.client, err = connectRuntime(ctx, r.cfg, r.machine, r.machine.hook, make(nudge, 1)); err != nil {
+		return fmt.Errorf("%w; a machine is released by way of its runtime: start it, and release again", err)
+	}
+	defer r.client.Close()
+	record, err := handover.ReadRecord(ctx, r.machine, r.cfg.RootDirectory)
+	if err != nil {
+		return err
+	}
+	// Before the lock, which is on the machine too.
+	before, err := handover.List(ctx, r.machine, r.cfg.RootDirectory)
+	if err != nil {
+		return err
+	}
+	if err := r.claim(ctx); err != nil {
+		return err
+	}
+	ours, left, err := r.empty(ctx, before)
+	if err != nil {
+		return err
+	}
+	// From here on it is quickly done, and half done it would be worse.
+	ctx = context.WithoutCancel(ctx)
+	kept, err := r.giveBack(ctx, record)
+	if err != nil {
+		return err
+	}
+	after, err := handover.List(ctx, r.machine, r.cfg.RootDirectory)
+	if err != nil {
+		return err
+	}
+	left.AddTo(after)
+	ours.Paths, ours.Bridges = r.ourPaths(record)
+	return r.tell(before, after, ours, kept)
+}
+
+// empty ends what is ours in the runtime, adds to before what that had, and returns
+// what was ours and what the runtime has left.
+func (r *release) empty(ctx context.Context, before handover.Listing) (ours handover.Ours, left handover.Seen, err error) {
+	ctx, stop := r.whileOurs(ctx)
+	defer stop()
+	err = func() error {
+		seen, err := handover.See(ctx, r.client)
+		if err != nil {
+			return err
+		}
+		seen.AddTo(before)
+		if ours, err = seen.Ours(ctx, r.machine, r.id.Stamp(), r.cfg.RootDirectory); err != nil {
+			return err
+		}
+		if err := r.pods(ctx); err != nil {
+			return err
+		}
+		left, err = handover.See(ctx, r.client)
+		return err
+	}()
+	if err != nil {
+		err = r.notReleased(ctx, err)
+	}
+	return ours, left, err
+}
+
+// nobody is whose a machine is that is no node.
+var nobody = owner.Identity{ClusterUID: "none", NodeName: "none"}
+
+// claim takes the machine, as a node does, in the name of the node that it is.
+func (r *release) claim(ctx context.Context) error {
+	data, err := r.machine.ReadFile(ctx, owner.FilePath(r.cfg.RootDirectory), 1<<20)
+	if err != nil && !isMissing(err) {
+		return fmt.Errorf("read the owner file: %w", err)
+	}
+	file, _ := owner.ParseRecord(data) // the claim refuses one that is not ours, in words
+	sandboxes, err := r.client.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("list the runtime's sandboxes: %w", err)
+	}
+	id, known := handover.Whose(file, owner.Sandboxes(sandboxes))
+	switch {
+	case known && r.nodeName != "" && r.nodeName != id.NodeName:
+		return fmt.Errorf("this machine is %s, and not %q (--node-name)", id, r.nodeName)
+	case !known && r.kubeconfig != "" && r.nodeName == "":
+		return errors.New("the machine has nothing of a node, and does not tell which one it was: name it by --node-name, or leave --kubeconfig out")
+	case !known:
+		// Nobody's: the lock is taken all the same, against one who begins just now.
+		id = nobody
+	}
+	r.id = id
+	r.cfg.AllowForeignPods = true
+	r.hold = &holding{fence: r.machine.fence, take: func(ctx context.Context) (claim, error) {
+		return claimRuntime(ctx, r.cfg, r.machine, r.client, id.ClusterUID, id.NodeName)
+	}}
+	if err := r.hold.hold(ctx); err != nil {
+		return err
+	}
+	if known {
+		r.say("This machine is %s.", id)
+	} else {
+		r.say("No node of Bowline's is on this machine.")
+	}
+	r.offset, _, err = r.machine.ClockOffset(ctx)
+	return err
+}
+
+// whileOurs ends with the claim: what is lost is not driven any more.
+func (r *release) whileOurs(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-r.hold.claim.Lost():
+			if f := r.machine.fence; f != nil {
+				f.shut.Store(true)
+			}
+			cancel(errors.New("the lock of the machine was lost, with the link or to another process: nothing more is done; release it again"))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil); <-done }
+}
+
+// notReleased lets go of the machine; what is left of ours keeps its owner file.
+func (r *release) notReleased(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	} else if ctx.Err() != nil {
+		err = errors.New("interrupted; release the machine again to go on")
+	}
+	letGo(ctx, r.hold.claim)
+	return err
+}
+
+// pods ends all pods and removes what they left, on the machine and in the cluster.
+func (r *release) pods(ctx context.Context) error {
+	drain, err := newDrain(ctx, r.kubeconfig, r.id, r.nodeName, r.say)
+	if err != nil {
+		return err
+	}
+	if drain != nil {
+		if err := drain.evict(ctx, r.drainTime); err != nil {
+			return err
+		}
+	}
+	hooks := &lifecycle.Runner{Exec: r.client, Dial: r.machine}
+	stopper := &handover.Stopper{
+		Runtime: r.client, Stamp: r.id.Stamp(), MaxGrace: r.maxGrace, Log: r.say,
+		Hook: func(ctx context.Context, sb *runtimeapi.PodSandbox, c *runtimeapi.Container) {
+			r.preStop(ctx, hooks, sb, c)
+		},
+	}
+	seen, err := handover.See(ctx, r.client)
+	if err != nil {
+		return err
+	}
+	if err := stopper.Stop(ctx, seen); err != nil {
+		return err
+	}
+	if err := r.sweep(ctx); err != nil {
+		return err
+	}
+	if drain != nil {
+		return drain.forget(ctx)
+	}
+	return nil
+}
+
+// preStop runs a hook that the container's annotation names.
+func (r *release) preStop(ctx context.Context, hooks *lifecycle.Runner, sb *runtimeapi.PodSandbox, c *runtimeapi.Container) {
+	h := &v1.LifecycleHandler{}
+	if err := json.Unmarshal([]byte(c.GetAnnotations()[pod.AnnotationPreStop]), h); err != nil {
+		return // not in words of ours
+	}
+	ip := ""
+	if st, err := r.client.PodSandboxStatus(ctx, sb.GetId()); err == nil {
+		ip = st.GetNetwork().GetIp()
+	}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: sb.GetMetadata().GetNamespace(), Name: sb.GetMetadata().GetName(), UID: types.UID(sb.GetMetadata().GetUid())}}
+	container := &v1.Container{Name: c.GetMetadata().GetName()}
+	_ = json.Unmarshal([]byte(c.GetAnnotations()[pod.AnnotationPorts]), &container.Ports) // for a port that has a name
+	if _, err := hooks.Run(ctx, p, c.GetId(), container, h, ip); err != nil {
+		r.say("preStop of %s in %s/%s failed", container.Name, p.Namespace, p.Name)
+	}
+}
+
+const (
+	sweepTime  = 3 * time.Minute
+	sweepPause = 500 * time.Millisecond
+	// quietSweeps in a row find nothing more: a write that was cut off is removed by
+	// the second that sees it.
+	quietSweeps = 2
+)
+
+// sweep removes what the pods left, by the node's own garbage collection; no pod is
+// known to it.
+func (r *release) sweep(ctx context.Context) error {
+	volumes, err := volume.New(volume.Config{
+		Host: r.machine, Objects: noObjects{}, Tokens: noTokens{}, RootDir: r.cfg.RootDirectory,
+		Allocatable: func() v1.ResourceList { return nil },
+	})
+	if err != nil {
+		return err
+	}
+	records := volume.RecordDir(r.cfg.RootDirectory)
+	sweeper, err := gc.New(gc.Config{
+		Host: r.machine, Runtime: sweepRuntime{r.client, r.machine, func() time.Duration { return r.offset }, make(nudge, 1)},
+		Volumes: volumes, Pods: noPods{}, Owner: r.id.Stamp(), RecordDir: records,
+		LogsRoot: r.cfg.PodLogsDirectory, LinksDir: containerLogsDir, MinAge: time.Nanosecond,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
+	for quiet := 0; quiet < quietSweeps; {
+		result, err := sweeper.Sweep(ctx)
+		left, leftErr := r.machine.List(ctx, records)
+		switch {
+		case err == nil && result.Empty() && result.Records+result.CutOff == 0 && (len(left) == 0 || isMissing(leftErr)):
+			quiet++
+			continue
+		default:
+			quiet = 0
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("what pods left could not be removed within %s, %d of them have a record still", sweepTime, len(left)), err)
+		case <-time.After(sweepPause):
+		}
+	}
+	// A shim that its runtime has forgotten would outlive all of this.
+	reaper := &shims.Reaper{Machine: r.machine, Runtime: r.client, Address: r.cfg.SocketPath()}
+	if _, err := reaper.Reap(ctx); err != nil {
+		return err
+	}
+	if err := r.machine.Remove(ctx, records); err != nil && !isMissing(err) {
+		return fmt.Errorf("remove %s: %w", records, err)
+	}
+	return handover.RemoveCgroups(ctx, r.machine)
+}
+
+// giveBack undoes what was prepared, and gives the lock back between what needs the
+// runtime's CRI and what takes that away. kept is what could not be brought back.
+func (r *release) giveBack(ctx context.Context, record *handover.Record) (kept []string, err error) {
+	undo := func(restarts bool) {
+		if record == nil || r.keep {
+			return
+		}
+		u := handover.Undo(ctx, r.machine, record, restarts)
+		for _, line := range u.Done {
+			r.say("%s", line)
+		}
+		kept = append(kept, u.Kept...)
+	}
+	undo(false)
+	letGo, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := r.hold.claim.Release(letGo); err != nil {
+		return kept, err
+	}
+	undo(true)
+	if r.keep || len(kept) > 0 {
+		return kept, nil // the record stays, for another try
+	}
+	if record == nil {
+		record = &handover.Record{}
+	}
+	return nil, handover.Forget(ctx, r.machine, record, r.cfg.RootDirectory)
+}
+
+// ourPaths are files and links that are ours whoever's pods there are.
+func (r *release) ourPaths(record *handover.Record) (paths, bridges []string) {
+	root := r.cfg.RootDirectory
+	paths = append(owner.LockPaths(root, owner.RunDir, r.cfg.SocketPath()), owner.FilePath(root), volume.RecordDir(root))
+	if r.keep {
+		return paths, nil
+	}
+	paths = append(paths, path.Join(root, "bowline"))
+	if record != nil {
+		for _, m := range record.Mends {
+			for _, e := range m.Edits {
+				if e.Old == nil {
+					paths = append(paths, e.Path)
+				}
+			}
+			if m.Bridge != "" {
+				bridges = append(bridges, m.Bridge)
+			}
+		}
+	}
+	return paths, bridges
+}
+
+// tell is the listing, and whether anything of ours is in it still.
+func (r *release) tell(before, after handover.Listing, ours handover.Ours, kept []string) error {
+	r.say("\n%s", handover.Text(handover.Compare(before, after)))
+	stays := append(kept, handover.Stays(after, ours)...)
+	if len(stays) > 0 {
+		r.say("This stays of Bowline's:\n  %s", strings.Join(stays, "\n  "))
+		return errSaid
+	}
+	r.say("Nothing of Bowline's stays. Images that were pulled are left to the runtime (crictl rmi --prune).")
+	return nil
+}

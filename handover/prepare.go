@@ -1,0 +1,224 @@
+package handover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/hostcheck"
+)
+
+// Machine is what of a host.Host is needed here.
+type Machine interface {
+	ReadFile(ctx context.Context, path string, max int64) ([]byte, error)
+	WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error
+	MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *host.Owner) error
+	Stat(ctx context.Context, path string) (host.FileInfo, error)
+	List(ctx context.Context, dir string) ([]host.FileInfo, error)
+	Remove(ctx context.Context, path string) error
+	RemoveTree(ctx context.Context, path string) error
+	ListCgroups(ctx context.Context, path string) ([]string, error)
+	RemoveCgroup(ctx context.Context, path string, kill bool) error
+	Run(ctx context.Context, cmd host.Command) (host.Result, error)
+}
+
+const (
+	maxFile  = 1 << 20
+	runTime  = 30 * time.Second // of one command
+	restarts = 2 * time.Minute  // of containerd, on a loaded machine
+)
+
+var restartContainerd = []string{"systemctl", "restart", "containerd"}
+
+// Record is what Prepare did to a machine.
+type Record struct {
+	At    time.Time `json:"at"`
+	Mends []Mend    `json:"mends"`
+	// Absent are the directories of nodes that were not there before.
+	Absent []string `json:"absent,omitempty"`
+}
+
+// RecordPath is the path of the record of a root directory.
+func RecordPath(rootDir string) string { return path.Join(rootDir, "bowline", "prepared.json") }
+
+// ReadRecord is what was done to the machine; nil if nothing was.
+func ReadRecord(ctx context.Context, m Machine, rootDir string) (*Record, error) {
+	file := RecordPath(rootDir)
+	data, err := m.ReadFile(ctx, file, maxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what was prepared: %w", err)
+	}
+	r := &Record{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("%s, which says what was prepared, cannot be understood: %w", file, err)
+	}
+	return r, nil
+}
+
+func (r *Record) write(ctx context.Context, m Machine, rootDir string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("record what is prepared: %w", err)
+	}
+	if err := m.WriteFile(ctx, RecordPath(rootDir), append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("record what is prepared: %w", err)
+	}
+	return nil
+}
+
+// Survey gathers what Decide depends on beside what a check found.
+func Survey(ctx context.Context, m Machine, found hostcheck.Found) (Site, error) {
+	s := Site{}
+	config, err := m.Run(ctx, host.Command{Args: []string{"readlink", "-f", hostcheck.ContainerdConfig}, Timeout: runTime})
+	if err != nil {
+		return s, fmt.Errorf("look at the machine: %w", err)
+	}
+	real := strings.TrimSpace(string(config.Stdout))
+	if config.ExitCode != 0 || !path.IsAbs(real) {
+		real = hostcheck.ContainerdConfig
+	}
+	files := map[string]*File{real: &s.Config, sysctlFile: &s.SysctlFile, moduleFile: &s.ModuleFile}
+	if found.ConfDir != "" {
+		files[NetworkPath(found.ConfDir)] = &s.NetworkFile
+	}
+	for p, f := range files {
+		if *f, err = survey(ctx, m, p); err != nil {
+			return s, fmt.Errorf("look at the machine: %w", err)
+		}
+	}
+	routes, err := m.ReadFile(ctx, "/proc/net/route", maxFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s, fmt.Errorf("look at the machine: %w", err)
+	}
+	s.Routes = parseRoutes(string(routes))
+	try, err := m.Run(ctx, host.Command{Args: []string{"sh", "-c", "modprobe -n -q br_netfilter 2>/dev/null"}, Timeout: runTime})
+	if err != nil {
+		return s, fmt.Errorf("look at the machine: %w", err)
+	}
+	s.Loadable = try.ExitCode == 0
+	return s, nil
+}
+
+func survey(ctx context.Context, m Machine, p string) (File, error) {
+	f := File{Path: p}
+	info, err := m.Stat(ctx, p)
+	if err == nil {
+		data, err := m.ReadFile(ctx, p, maxFile)
+		text := string(data)
+		f.Data, f.Mode = &text, info.Mode.Perm()
+		return f, err
+	}
+	for dir := p; errors.Is(err, fs.ErrNotExist) && dir != "/"; {
+		dir = path.Dir(dir)
+		if _, err = m.Stat(ctx, dir); errors.Is(err, fs.ErrNotExist) {
+			f.Dirs = append(f.Dirs, dir)
+		}
+	}
+	slices.Reverse(f.Dirs)
+	return f, err
+}
+
+// Apply does the mends in their order. Each is recorded before it is begun, so that
+// Undo knows of what was cut off.
+func Apply(ctx context.Context, m Machine, rootDir string, mends []Mend) error {
+	r, err := ReadRecord(ctx, m, rootDir)
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		r = &Record{}
+		if r.Absent, err = absent(ctx, m, rootDir); err != nil {
+			return err
+		}
+	}
+	r.At = time.Now().UTC().Truncate(time.Second)
+	for _, mend := range mends {
+		r.Mends = append(r.Mends, mend)
+		if err := r.write(ctx, m, rootDir); err != nil {
+			return err
+		}
+		if err := apply(ctx, m, mend); err != nil {
+			return fmt.Errorf("%s: %w", mend.Name, err)
+		}
+	}
+	return nil
+}
+
+// nodeDirs are directories that a node makes, the deepest first.
+func nodeDirs(rootDir string) []string {
+	return []string{path.Join(rootDir, "pods"), rootDir, "/var/log/pods", "/var/log/containers", "/var/lib/cni/networks", "/var/lib/cni/results", "/var/lib/cni"}
+}
+
+func absent(ctx context.Context, m Machine, rootDir string) ([]string, error) {
+	var dirs []string
+	for _, dir := range nodeDirs(rootDir) {
+		_, err := m.Stat(ctx, dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			dirs = append(dirs, dir)
+		case err != nil:
+			return nil, fmt.Errorf("look at the machine: %w", err)
+		}
+	}
+	return dirs, nil
+}
+
+func apply(ctx context.Context, m Machine, mend Mend) error {
+	if mend.Module != "" {
+		if err := run(ctx, m, runTime, "modprobe", mend.Module); err != nil {
+			return err
+		}
+	}
+	for _, e := range mend.Edits {
+		for _, dir := range e.Dirs {
+			if err := m.MkdirAll(ctx, dir, 0o755, nil); err != nil {
+				return fmt.Errorf("make %s: %w", dir, err)
+			}
+		}
+		if err := m.WriteFile(ctx, e.Path, []byte(e.New), e.Mode); err != nil {
+			return fmt.Errorf("write %s: %w", e.Path, err)
+		}
+	}
+	for _, s := range mend.Kernel {
+		if err := set(ctx, m, s.path(), s.New); err != nil {
+			return err
+		}
+	}
+	if mend.Restart {
+		return restart(ctx, m)
+	}
+	return nil
+}
+
+func restart(ctx context.Context, m Machine) error {
+	if err := run(ctx, m, restarts, restartContainerd...); err != nil {
+		return fmt.Errorf("%w; its configuration is written: restart containerd by hand", err)
+	}
+	return nil
+}
+
+func set(ctx context.Context, m Machine, file, value string) error {
+	return run(ctx, m, runTime, "sh", "-c", `printf '%s\n' "$2" >"$1"`, "sh", file, value)
+}
+
+// run is a command that has to end well.
+func run(ctx context.Context, m Machine, timeout time.Duration, args ...string) error {
+	res, err := m.Run(ctx, host.Command{Args: args, Timeout: timeout})
+	if err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
+	if res.ExitCode != 0 {
+		return fmt.Errorf("%s ended with %d: %s", strings.Join(args, " "), res.ExitCode, strings.TrimSpace(string(res.Stderr)))
+	}
+	return nil
+}

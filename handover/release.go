@@ -1,0 +1,206 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+)
+
+// Runtime is what of a cri.Client is needed here.
+type Runtime interface {
+	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
+	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	StopPodSandbox(ctx context.Context, id string) error
+}
+
+// Whose is PURE: whose the machine is by its owner file or, without one, by the
+// stamps of its sandboxes; false if nobody's, or if there are several.
+func Whose(file *owner.Record, sandboxes []owner.Sandbox) (owner.Identity, bool) {
+	if file != nil {
+		return file.Identity, true
+	}
+	var id owner.Identity
+	for _, s := range sandboxes {
+		cluster, node, ok := strings.Cut(s.Stamp, "/")
+		switch this := (owner.Identity{ClusterUID: cluster, NodeName: node}); {
+		case !ok || this == id:
+		case id != owner.Identity{}:
+			return owner.Identity{}, false
+		default:
+			id = this
+		}
+	}
+	return id, id != owner.Identity{}
+}
+
+// Seen is what a runtime has.
+type Seen struct {
+	Sandboxes  []*runtimeapi.PodSandbox
+	Containers []*runtimeapi.Container
+}
+
+// See lists what the runtime has, whosever it is.
+func See(ctx context.Context, r Runtime) (s Seen, err error) {
+	if s.Sandboxes, err = r.ListPodSandbox(ctx, nil); err != nil {
+		return s, fmt.Errorf("list the runtime's sandboxes: %w", err)
+	}
+	if s.Containers, err = r.ListContainers(ctx, nil); err != nil {
+		return s, fmt.Errorf("list the runtime's containers: %w", err)
+	}
+	return s, nil
+}
+
+// AddTo puts it into a listing.
+func (s Seen) AddTo(l Listing) {
+	for _, sb := range s.Sandboxes {
+		l[KindSandboxes] = append(l[KindSandboxes], fmt.Sprintf("%s %s", podName(sb), sb.GetId()))
+	}
+	for _, c := range s.Containers {
+		l[KindContainers] = append(l[KindContainers], fmt.Sprintf("%s %s", c.GetMetadata().GetName(), c.GetId()))
+	}
+}
+
+func podName(sb *runtimeapi.PodSandbox) string {
+	return sb.GetMetadata().GetNamespace() + "/" + sb.GetMetadata().GetName()
+}
+
+// Ours is what of it bears the stamp, and the pods that are recorded below rootDir.
+func (s Seen) Ours(ctx context.Context, m Machine, stamp, rootDir string) (Ours, error) {
+	var o Ours
+	for _, sb := range s.Sandboxes {
+		if sb.GetLabels()[pod.LabelOwner] == stamp {
+			o.IDs = append(o.IDs, sb.GetId())
+			o.Pods = append(o.Pods, sb.GetLabels()[pod.LabelPodUID])
+		}
+	}
+	for _, c := range s.Containers {
+		if c.GetLabels()[pod.LabelOwner] == stamp {
+			o.IDs = append(o.IDs, c.GetId())
+		}
+	}
+	records, err := m.List(ctx, path.Join(rootDir, "bowline", "pods"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return o, fmt.Errorf("list the records of pods: %w", err)
+	}
+	for _, r := range records {
+		if r.Mode.IsRegular() && !host.IsTemporary(r.Name) {
+			o.Pods = append(o.Pods, r.Name)
+		}
+	}
+	return o, nil
+}
+
+// Stopper ends the pods of one owner.
+type Stopper struct {
+	Runtime Runtime
+	Stamp   string
+	// MaxGrace cuts graces short; 0 leaves them.
+	MaxGrace time.Duration
+	// Hook runs a container's preStop handler; it ends with its context, which is the
+	// grace. What comes of it changes nothing, as with a kubelet.
+	Hook func(ctx context.Context, sb *runtimeapi.PodSandbox, c *runtimeapi.Container)
+	Log  func(format string, args ...any)
+}
+
+// Stop stops every pod that bears the stamp, each with its own grace, all at once.
+func (s *Stopper) Stop(ctx context.Context, seen Seen) error {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var faults []error
+	for _, sb := range seen.Sandboxes {
+		if sb.GetLabels()[pod.LabelOwner] != s.Stamp {
+			continue
+		}
+		all.Go(func() {
+			if err := s.stopPod(ctx, sb, seen.Containers); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				faults = append(faults, fmt.Errorf("stop pod %s: %w", podName(sb), err))
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(faults...)
+}
+
+func (s *Stopper) stopPod(ctx context.Context, sb *runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
+	if sb.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+		s.Log("stopping %s", podName(sb))
+	}
+	var all sync.WaitGroup
+	errs := make([]error, len(containers))
+	for i, c := range containers {
+		if c.GetPodSandboxId() != sb.GetId() || c.GetLabels()[pod.LabelOwner] != s.Stamp || c.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+			continue
+		}
+		all.Go(func() { errs[i] = s.stopContainer(ctx, sb, c) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return s.Runtime.StopPodSandbox(ctx, sb.GetId())
+}
+
+// leastGrace is what a container has after a hook that took all of its grace.
+const leastGrace = 2 * time.Second
+
+func (s *Stopper) stopContainer(ctx context.Context, sb *runtimeapi.PodSandbox, c *runtimeapi.Container) error {
+	grace := Grace(c.GetAnnotations())
+	if s.MaxGrace > 0 {
+		grace = min(grace, s.MaxGrace)
+	}
+	if c.GetAnnotations()[pod.AnnotationPreStop] != "" && grace > 0 {
+		began := time.Now()
+		hooked, cancel := context.WithTimeout(ctx, grace)
+		s.Hook(hooked, sb, c)
+		cancel()
+		grace = max(grace-time.Since(began), leastGrace)
+	}
+	return s.Runtime.StopContainer(ctx, c.GetId(), grace)
+}
+
+// defaultGrace is the API's.
+const defaultGrace = 30 * time.Second
+
+// Grace is PURE: how long a container may take to end, by the annotations that it
+// was made with.
+func Grace(annotations map[string]string) time.Duration {
+	for _, key := range []string{pod.AnnotationPodDeletionGrace, pod.AnnotationPodGrace} {
+		if n, err := strconv.ParseInt(annotations[key], 10, 64); err == nil && n >= 0 {
+			return time.Duration(n) * time.Second
+		}
+	}
+	return defaultGrace
+}
+
+// RemoveCgroups removes the cgroups of the classes of service that hold nothing any
+// more. systemd removes slices by itself.
+func RemoveCgroups(ctx context.Context, m Machine) error {
+	for _, p := range []string{"/kubepods/burstable", "/kubepods/besteffort", "/kubepods"} {
+		children, err := m.ListCgroups(ctx, p)
+		if err != nil {
+			return fmt.Errorf("list cgroups in %s: %w", p, err)
+		}
+		if len(children) > 0 {
+			continue // of somebody else's pods
+		}
+		if err := m.RemoveCgroup(ctx, p, false); err != nil {
+			return fmt.Errorf("remove cgroup %s: %w", p, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package ssh
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+// Make is one script with few processes: each costs the machine more than what it
+// does.
+func (h *Host) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
+	return call(h, ctx, "Make", shortDeadline, func(ctx context.Context) ([]bool, error) {
+		if len(things) == 0 {
+			return nil, nil
+		}
+		for _, t := range things {
+			if err := machine.Absolute("make", t.Path); err != nil {
+				return nil, err
+			}
+		}
+		res, err := h.script(ctx, "make", things[0].Path, scriptMake, nil, []byte(makeText(things)))
+		if err != nil {
+			return nil, err
+		}
+		made := make([]bool, len(things))
+		for line := range strings.Lines(string(res.Stdout)) {
+			i, err := strconv.Atoi(strings.TrimSuffix(line, "\n"))
+			if err != nil || i < 0 || i >= len(made) {
+				return nil, fmt.Errorf("make %s: the machine answered %.100q", things[0].Path, line)
+			}
+			made[i] = true
+		}
+		return made, nil
+	})
+}
+
+// makeText is what scripts/make.sh reads: calls of its functions. Directories that
+// follow each other and have one mode are made by one call.
+func makeText(things []host.Thing) string {
+	var b strings.Builder
+	open := fs.FileMode(0)
+	for i, t := range things {
+		p := path.Clean(t.Path)
+		if !t.Mode.IsDir() {
+			if open != 0 {
+				b.WriteString("\n")
+				open = 0
+			}
+			call := "empty"
+			if len(t.Data) > 0 {
+				call = "full"
+				b.WriteString("content() {\n")
+				printText(&b, t.Data)
+				b.WriteString("}\n")
+			}
+			special := ""
+			if m := octal(t.Mode); strings.ContainsAny(m, "1357") || m[0] != '0' {
+				special = m
+			}
+			b.WriteString(call + " " + strconv.Itoa(i) + words([]string{octal(0o777 &^ t.Mode.Perm()), special, p, path.Dir(p), temporary(p)}) + "\n")
+			continue
+		}
+		if open != t.Mode {
+			if open != 0 {
+				b.WriteString("\n")
+			}
+			open = t.Mode
+			mode := t.Mode &^ fs.ModeDir
+			b.WriteString("dirs" + words([]string{octal(0o777 &^ (mode & 0o755)), octal(mode)}))
+		}
+		b.WriteString(" " + shell.Quote(strconv.Itoa(i)+":"+p))
+	}
+	if open != 0 {
+		b.WriteString("\n")
+	}
+	b.WriteString(endMark)
+	return b.String()
+}

@@ -1,0 +1,74 @@
+# make: standard input is shell text that calls what is below (see makeText). The
+# numbers of the things at whose paths nothing was are printed.
+
+# dirs MASK MODE NUMBER:PATH...: MASK is for the parents that are missing.
+dirs() {
+	mask=$1 mode=$2
+	shift 2
+	for word; do
+		shift
+		path=${word#*:}
+		if [ -d "$path" ]; then
+			[ -L "$path" ] || settle
+		elif [ -e "$path" ] || [ -L "$path" ]; then
+			fail "$path: Not a directory"
+		else
+			printf '%s\n' "${word%%:*}"
+			set -- "$@" "$path"
+		fi
+	done
+	[ $# -gt 0 ] || return 0
+	umask "$mask"
+	mkdir -p -m "$mode" -- "$@"
+}
+
+# settle: gives $path, a directory, $mode and the special bits that it has.
+settle() {
+	now=$(stat -c %a -- "$path")
+	want=$(printf %o $((0$mode | 0$now & 07000)))
+	[ "$now" = "$want" ] || chmod "0$want" -- "$path"
+}
+
+# full NUMBER MASK MODE PATH DIR TEMPORARY: what content prints becomes the file.
+# MODE is empty where MASK gives it.
+full() {
+	seen "$1" "$4"
+	parents "$5" 027
+	umask "$2"
+	tmp=$6
+	content >"$tmp"
+	place "$3" "$4"
+}
+
+# empty: as full. Where nothing is there is nothing to replace.
+empty() {
+	seen "$1" "$4"
+	parents "$5" 027
+	umask "$2"
+	if [ -n "$3" ] || [ -e "$4" ] || ! { true >"$4"; } 2>/dev/null; then
+		tmp=$6
+		: >"$tmp"
+		place "$3" "$4"
+	fi
+}
+
+seen() {
+	[ -e "$2" ] || [ -L "$2" ] || printf '%s\n' "$1"
+}
+
+place() {
+	[ -z "$1" ] || chmod "$1" "$tmp"
+	mv -fT -- "$tmp" "$2"
+	tmp=
+}
+
+set -C
+tmp=
+trap '[ -z "$tmp" ] || rm -f -- "$tmp"' EXIT
+text=$(cat)
+# A link that fails under us looks like the end of the text.
+case $text in
+*'#end') ;;
+*) fail "the list was cut off" ;;
+esac
+eval "$text"

@@ -1,0 +1,231 @@
+package handover
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// box is a lab host made like a machine of somebody's own: its containerd reads
+// /etc/containerd/config.toml, and is restarted by systemctl.
+type box struct {
+	lab  *labtest.Lab
+	name string
+
+	mu         sync.Mutex
+	containerd *exec.Cmd
+	restarts   int
+}
+
+// file of the host, from outside; only of directories that are the host's own.
+func (b *box) file(path string) string { return filepath.Join(b.lab.Host(b.name).Root, path) }
+
+const containerdConfig = "/etc/containerd/config.toml"
+
+// newBox takes the lab's containerd away and starts one as a machine has it.
+func newBox(t *testing.T, lab *labtest.Lab, name string) *box {
+	t.Helper()
+	b := &box{lab: lab, name: name}
+	must(t, lab.StopProcess(t.Context(), name, "containerd"))
+	config, err := os.ReadFile(filepath.Join(lab.Dir, "hosts", name, "containerd.toml"))
+	must(t, err)
+	must(t, os.WriteFile(b.file(containerdConfig), config, 0o640))
+	// The lab's own network is none of this machine's.
+	must(t, os.Remove(b.file("/etc/cni/net.d/10-lab.conflist")))
+	b.systemctl(t)
+	must(t, b.restart(t.Context()))
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		_ = b.stop()
+	})
+	return b
+}
+
+// systemctl puts a program of this name into the host, which asks the test.
+func (b *box) systemctl(t *testing.T) {
+	t.Helper()
+	dir := filepath.Join(b.lab.Dir, b.name+"-sbin")
+	request, reply := filepath.Join(dir, "request"), filepath.Join(dir, "reply")
+	must(t, os.Mkdir(dir, 0o755))
+	must(t, syscall.Mkfifo(request, 0o600))
+	must(t, syscall.Mkfifo(reply, 0o600))
+	script := fmt.Sprintf("#!/bin/sh\nset -e\n[ \"$*\" = 'restart containerd' ]\necho restart >%s\nread -r r <%s\n[ \"$r\" = ok ] || { echo \"$r\" >&2; exit 1; }\n", request, reply)
+	must(t, os.WriteFile(filepath.Join(dir, "systemctl"), []byte(script), 0o755))
+	b.in(t, "mount", "--bind", dir, "/usr/local/sbin")
+	// Opened both ways, neither open waits for the other end.
+	asked, err := os.OpenFile(request, os.O_RDWR, 0)
+	must(t, err)
+	answer, err := os.OpenFile(reply, os.O_RDWR, 0)
+	must(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lines := bufio.NewScanner(asked)
+		for lines.Scan() {
+			b.mu.Lock()
+			b.restarts++
+			b.mu.Unlock()
+			word := "ok"
+			if err := b.restart(context.Background()); err != nil {
+				word = strings.ReplaceAll(err.Error(), "\n", " ")
+			}
+			fmt.Fprintln(answer, word)
+		}
+	}()
+	t.Cleanup(func() { _ = asked.Close(); <-done; _ = answer.Close() })
+}
+
+// restart returns when containerd answers, as systemctl does.
+func (b *box) restart(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.stop(); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(filepath.Join(b.lab.Dir, b.name+"-containerd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	// What runs in a host ends with the lab.
+	cmd := b.lab.Exec(context.Background(), b.name, labtest.Program("bowline-containerd"), "--config", containerdConfig)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(labtest.Program("x"))+":"+defaultPath)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	b.containerd = cmd
+	return labtest.Until(ctx, 2*time.Minute, "containerd answers", func(context.Context) error {
+		c, err := net.Dial("unix", b.lab.Host(b.name).OutsideSocket)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+}
+
+func (b *box) stop() error {
+	if b.containerd == nil {
+		return nil
+	}
+	if err := b.containerd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	_ = b.containerd.Wait()
+	b.containerd = nil
+	return nil
+}
+
+// setCRI writes the configuration with or without the CRI plugin, and restarts.
+func (b *box) setCRI(t *testing.T, on bool) {
+	t.Helper()
+	const disabled = "disabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n"
+	data, err := os.ReadFile(b.file(containerdConfig))
+	must(t, err)
+	text := strings.Replace(string(data), disabled, "", 1)
+	if !on {
+		text = strings.Replace(text, "version = 3\n", "version = 3\n"+disabled, 1)
+	}
+	must(t, os.WriteFile(b.file(containerdConfig), []byte(text), 0o640))
+	must(t, b.restart(t.Context()))
+}
+
+// serves waits until the CRI serves: its socket opens before that.
+func serves(t *testing.T, runtime *cri.Client) {
+	t.Helper()
+	must(t, labtest.Until(t.Context(), 2*time.Minute, "the CRI serves", func(ctx context.Context) error {
+		_, err := runtime.ListContainers(ctx, nil)
+		return err
+	}))
+}
+
+// in runs a command in the host and returns what it prints.
+func (b *box) in(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := labtest.Capture(b.lab.Exec(t.Context(), b.name, argv...))
+	must(t, err)
+	if out.Code != 0 {
+		t.Fatalf("%q in %s: exit code %d: %s%s", argv, b.name, out.Code, out.Stdout, out.Stderr)
+	}
+	return out.Stdout
+}
+
+// state is what a machine has that a node, or its preparation, may change and that
+// no list of pods shows: files with their content, links, settings, rules.
+func (b *box) state(t *testing.T) string {
+	t.Helper()
+	return b.in(t, "sh", "-c", `
+find /etc/containerd /etc/cni /etc/sysctl.d /etc/modules-load.d /var/lib/kubelet /var/lib/cni /var/log/pods /var/log/containers /run/bowline 2>/dev/null |
+	grep -v -e /canary -e /default_canary -e ca9a4100 | LC_ALL=C sort | while read -r f; do
+	stat -c '%n %A %U' "$f"
+	[ ! -f "$f" ] || sha256sum <"$f"
+done
+ls /sys/class/net
+cat /proc/sys/net/ipv4/ip_forward
+[ ! -e /proc/sys/net/bridge/bridge-nf-call-iptables ] || cat /proc/sys/net/bridge/bridge-nf-call-iptables
+iptables-save | grep -i -e cni- -e bowline || true`)
+}
+
+// canary is somebody else's pod, as crictl makes them, on the machine's own
+// network.
+type canary struct {
+	runtime   *cri.Client
+	container string
+	started   int64
+}
+
+const image = "registry.lab/toolbox:lab"
+
+func newCanary(t *testing.T, runtime *cri.Client) *canary {
+	t.Helper()
+	const uid = "ca9a4100-0000-4000-8000-000000000001"
+	ctx := t.Context()
+	options := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_CONTAINER}
+	sandbox := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "canary", Namespace: "default", Uid: uid},
+		LogDirectory: "/var/log/pods/default_canary_" + uid,
+		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/kubepods/besteffort/pod" + uid,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: options}},
+	}
+	ref, err := runtime.PullImage(ctx, &runtimeapi.ImageSpec{Image: image}, nil, sandbox)
+	must(t, err)
+	id, err := runtime.RunPodSandbox(ctx, sandbox, "")
+	must(t, err)
+	c := &canary{runtime: runtime}
+	c.container, err = runtime.CreateContainer(ctx, id, &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: ref},
+		Command: []string{"sleep", "36000"}, LogPath: "main.log",
+		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: options}},
+	}, sandbox)
+	must(t, err)
+	must(t, runtime.StartContainer(ctx, c.container))
+	st, err := runtime.ContainerStatus(ctx, c.container)
+	must(t, err)
+	c.started = st.StartedAt
+	return c
+}
+
+// unharmed: it runs, and has run all the time.
+func (c *canary) unharmed(t *testing.T, when string) {
+	t.Helper()
+	st, err := c.runtime.ContainerStatus(t.Context(), c.container)
+	if err != nil || st.State != runtimeapi.ContainerState_CONTAINER_RUNNING || st.StartedAt != c.started {
+		t.Errorf("%s: somebody else's pod: %v, %v", when, st, err)
+	}
+}

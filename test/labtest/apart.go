@@ -1,0 +1,198 @@
+package labtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+)
+
+// Apart sets a Bowline that drives a far host apart from this machine: an ordinary
+// user's, without any capability, in mount, UTS and network namespaces of its own.
+// It reaches the API server and the wire and nothing else. At the paths that it
+// uses on its host lies, here, a canary tree that it could write.
+type Apart struct {
+	address string // of the process; the API server reaches it there
+}
+
+// apartUser is the ordinary user.
+const apartUser = 64738
+
+// canaries are files at paths that belong to the far host.
+var canaries = []string{
+	"/var/lib/kubelet/canary", "/var/lib/kubelet/pods/0/volumes/canary", "/var/lib/kubelet/bowline/canary",
+	"/var/log/pods/canary", "/var/log/containers/canary",
+	"/run/containerd/containerd.sock", "/run/bowline/canary", "/etc/cni/net.d/canary", "/etc/bowline/canary",
+}
+
+const canaryText = "this machine is not the far one\n"
+
+// apartScript prepares the namespaces, and runs the command when it is told to on
+// its standard input. $1: the user; $2: what there is of canaries; then the command.
+const apartScript = `set -e
+user=$1 canaries=$2
+shift 2
+mount --make-rprivate /
+hostname apart
+mkdir -p /tmp/.apart
+mount -t tmpfs -o mode=755 tmpfs /tmp/.apart
+mkdir /tmp/.apart/etc
+for file in passwd group nsswitch.conf hosts resolv.conf localtime; do
+	[ ! -e /etc/$file ] || cp -L /etc/$file /tmp/.apart/etc
+done
+for dir in /var/lib /var/log /run; do mount -t tmpfs -o mode=755 tmpfs $dir; done
+mount --bind /tmp/.apart/etc /etc
+umount -l /tmp/.apart
+for file in $canaries; do
+	mkdir -p "${file%/*}"
+	printf 'this machine is not the far one\n' >"$file"
+done
+chown -R "$user:$user" /var/lib /var/log /run /etc
+ip link set lo up
+read -r go
+exec 0</dev/null setpriv --pdeathsig KILL --reuid "$user" --regid "$user" --clear-groups --no-new-privs \
+	--bounding-set=-all --inh-caps=-all -- "$@"
+`
+
+// command is the process before it has its network; connect gives it that.
+func (a *Apart) command(ctx context.Context, env []string, argv ...string) *exec.Cmd {
+	args := append([]string{"-c", apartScript, "sh", strconv.Itoa(apartUser), strings.Join(canaries, " ")}, argv...)
+	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
+	cmd.Env = append(env, "HOME=/nonexistent")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	return cmd
+}
+
+// apartAddress counts the processes of all labs of this one.
+var apartAddress atomic.Int32
+
+// connect gives the process pid an address on the lab's bridge, lets it reach the
+// API server and the wire, and tells it to begin. All of it goes with the process.
+func (a *Apart) connect(l *Lab, wire *Wire, pid int, begin io.WriteCloser) error {
+	defer begin.Close()
+	api, err := url.Parse(l.Status.Cluster.APIURL)
+	if err != nil {
+		return err
+	}
+	gateway := api.Hostname()
+	number := 200 + int(apartAddress.Add(1)-1)%50
+	a.address = gateway[:strings.LastIndexByte(gateway, '.')+1] + strconv.Itoa(number)
+	link := fmt.Sprintf("bowlab%da%d", l.Status.Index, number)
+	_, port, _ := strings.Cut(wire.Address(), ":")
+	inside := []string{"nsenter", "-t", strconv.Itoa(pid), "-n", "--"}
+	in := func(line string) []string { return append(inside[:len(inside):len(inside)], strings.Fields(line)...) }
+	for _, command := range [][]string{
+		strings.Fields(fmt.Sprintf("ip link add %s type veth peer name eth0 netns %d", link, pid)),
+		strings.Fields(fmt.Sprintf("ip link set %s master bowlab%d up", link, l.Status.Index)),
+		in("ip addr add " + a.address + "/24 dev eth0"),
+		in("ip link set eth0 up"),
+		in("iptables -w -A OUTPUT -o lo -j ACCEPT"),
+		in("iptables -w -A OUTPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT"),
+		in("iptables -w -A OUTPUT -p tcp -d " + gateway + " --dport " + api.Port() + " -j ACCEPT"),
+		in("iptables -w -A OUTPUT -p tcp -d " + gateway + " --dport " + port + " -j ACCEPT"),
+		in("iptables -w -A OUTPUT -j REJECT"),
+	} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("set a process apart: %s: %w\n%s", strings.Join(command, " "), err, out)
+		}
+	}
+	_, err = io.WriteString(begin, "go\n")
+	return err
+}
+
+// CheckCanaries says what the process pid has changed of the canary tree.
+func CheckCanaries(pid int) error {
+	root := fmt.Sprintf("/proc/%d/root", pid)
+	want := map[string]bool{}
+	var wrong []error
+	for _, c := range canaries {
+		want[c] = true
+		if text, err := os.ReadFile(root + c); err != nil || string(text) != canaryText {
+			wrong = append(wrong, fmt.Errorf("the canary %s is %q, %v", c, text, err))
+		}
+	}
+	for _, dir := range []string{"/var/lib", "/var/log", "/run", "/etc/cni", "/etc/bowline"} {
+		err := filepath.WalkDir(root+dir, func(path string, d fs.DirEntry, err error) error {
+			if p := strings.TrimPrefix(path, root); err == nil && !d.IsDir() && !want[p] {
+				wrong = append(wrong, fmt.Errorf("%s has come to be beside the canaries", p))
+			}
+			return err
+		})
+		wrong = append(wrong, err)
+	}
+	return errors.Join(wrong...)
+}
+
+var pathWord = regexp.MustCompile(`/[^\s"'{},\[\]]+`)
+
+// grant lets the ordinary user read file and, where it is a text, the files that it
+// names: a configuration and what belongs to it. Only files below the temporary
+// directory are changed, those of labs and of tests.
+func (a *Apart) grant(file string, depth int) error {
+	temporary := filepath.Clean(os.TempDir())
+	if !strings.HasPrefix(file, temporary+"/") {
+		return nil
+	}
+	info, err := os.Lstat(file)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil // a word that looked like a path
+	}
+	if err := os.Chown(file, apartUser, apartUser); err != nil {
+		return err
+	}
+	for dir := filepath.Dir(file); len(dir) > len(temporary); dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if err := os.Chmod(dir, info.Mode().Perm()|0o011); err != nil {
+			return err
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || depth == 0 || len(text) > 1<<20 || bytes.IndexByte(text, 0) >= 0 {
+		return err
+	}
+	for _, word := range pathWord.FindAllString(string(text), -1) {
+		if err := a.grant(word, depth-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// program puts a copy of the program where everybody may run it.
+func (a *Apart) program(l *Lab, path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(l.Dir, "apart")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	// A new file each time: the one before may be running.
+	f, err := os.CreateTemp(dir, "bowline-")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Chmod(0o755), f.Close()); err != nil {
+		return "", err
+	}
+	return f.Name(), a.grant(f.Name(), 0)
+}

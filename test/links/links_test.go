@@ -1,0 +1,278 @@
+package links
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/bowline-k8s/bowline/test/farm"
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// patience with what has to come: many times what it takes, as the machine may be
+// busy with anything.
+const patience = 5 * time.Minute
+
+// arena is the cluster, its machines and the process that drives them.
+type arena struct {
+	farm      *farm.Farm
+	namespace string
+	seed      uint64
+	nodes     []*node
+	bowline   *labtest.Bowline
+
+	mu   sync.Mutex
+	hits map[string]int // op and class -> faults that struck in flight
+}
+
+// node is one machine and what the test asked of its pods.
+type node struct {
+	*farm.Machine
+	arena *arena
+
+	mu      sync.Mutex
+	deleted map[string]time.Time // pod, as the runtime's log calls it -> when its deletion was asked for
+	early   []string             // API objects that went before their containers
+}
+
+func number(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%q: a number, at least 1", name, text)
+	}
+	return n
+}
+
+func TestLinks(t *testing.T) {
+	if os.Getenv("BOWLINE_E2E") != "1" {
+		t.Skip("needs root and the lab: BOWLINE_E2E=1 runs it")
+	}
+	hosts, rounds := 6, 1
+	if os.Getenv("BOWLINE_LINKS") == "full" {
+		hosts, rounds = 20, 20
+	}
+	hosts, rounds = number(t, "BOWLINE_LINKS_HOSTS", hosts), number(t, "BOWLINE_LINKS_ROUNDS", rounds)
+	a := &arena{seed: uint64(time.Now().UnixNano()), hits: map[string]int{}}
+	if s := os.Getenv("BOWLINE_LINKS_SEED"); s != "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatalf("BOWLINE_LINKS_SEED: %v", err)
+		}
+		a.seed = n
+	}
+	t.Logf("BOWLINE_LINKS_SEED=%d", a.seed)
+	a.bringUp(t, hosts, nil)
+	began := time.Now()
+	cases := makeCases(rounds, a.seed)
+	a.storm(t, cases)
+	a.settled(t)
+	forth, back := int64(0), int64(0)
+	for _, n := range a.nodes {
+		f, b := n.Wire.Carried()
+		forth, back = forth+f, back+b
+	}
+	t.Logf("%d faults on %d links in %s, %d KiB there and %d KiB back", len(cases), hosts, time.Since(began).Round(time.Second), forth>>10, back>>10)
+	for _, op := range ops {
+		for _, class := range labtest.LinkFaults {
+			if n := a.hits[op.name+", "+class.Name]; n != rounds {
+				t.Errorf("%s, %s: struck in flight %d times, want %d", op.name, class.Name, n, rounds)
+			}
+		}
+	}
+}
+
+// bringUp makes the machines, the process, and a resident pod on each.
+func (a *arena) bringUp(t *testing.T, hosts int, clocks []time.Duration) {
+	t.Helper()
+	ctx := t.Context()
+	// Not t.TempDir: a failed test leaves its evidence.
+	dir, err := os.MkdirTemp("", "bowline-links")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the process's log is %s", filepath.Join(dir, "bowline.log"))
+		} else if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if a.farm, err = farm.Start(ctx, filepath.Join(dir, "lab"), hosts, clocks...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.farm.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, m := range a.farm.Machines {
+		a.nodes = append(a.nodes, &node{Machine: m, arena: a, deleted: map[string]time.Time{}})
+	}
+	a.prepare(t)
+	config, err := a.farm.WriteConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.bowline = &labtest.Bowline{Lab: a.farm.Lab, Host: a.nodes[0].Name, Wire: a.nodes[0].Wire, Config: config,
+		LogPath: filepath.Join(dir, "bowline.log"), Args: []string{"-v=2"}}
+	end, err := a.bowline.Keep(func(code int) {
+		t.Errorf("bowline has ended with %d: %s", code, a.bowline.LogTail(3000))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end(t.Failed()) })
+	a.each(t, func(n *node) error {
+		if _, err := a.farm.Lab.NodeReady(ctx, n.Name, v1.ConditionTrue, 2*patience); err != nil {
+			return err
+		}
+		if err := n.create(ctx, residentOf(n), false); err != nil {
+			return err
+		}
+		_, err := a.farm.Lab.PodReady(ctx, a.namespace, residentOf(n), patience)
+		return err
+	})
+}
+
+// each does something with every node at once, and ends the test if it fails.
+func (a *arena) each(t *testing.T, do func(n *node) error) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, n := range a.nodes {
+		all.Go(func() {
+			if err := do(n); err != nil {
+				t.Errorf("%s: %v", n.Name, err)
+			}
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.Fatalf("bowline: %s", a.bowline.LogTail(3000))
+	}
+}
+
+// prepare makes what the pods need, and takes away the cluster's own: fake machines
+// cannot run them.
+func (a *arena) prepare(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	lab := a.farm.Lab
+	if out, err := lab.Kubectl(ctx, "-n", "kube-system", "scale", "deployment", "coredns", "--replicas=0"); err != nil || out.Code != 0 {
+		t.Fatalf("scale coredns: %v %s", err, out.Stderr)
+	}
+	core := lab.Client.CoreV1()
+	ns, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "links-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.namespace = ns.Name
+	if _, err := core.ConfigMaps(a.namespace).Create(ctx, &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "big"}, BinaryData: map[string][]byte{"data": big()}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := labtest.Until(ctx, patience, "the namespace's service account and root certificate", func(ctx context.Context) error {
+		if _, err := core.ServiceAccounts(a.namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		_, err := core.ConfigMaps(a.namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]*node{}
+	for _, n := range a.nodes {
+		byName[n.Name] = n
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(lab.Client, 0, informers.WithNamespace(a.namespace))
+	if _, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) {
+		if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = last.Obj
+		}
+		if p, ok := o.(*v1.Pod); ok {
+			byName[p.Spec.NodeName].gone(p)
+		}
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	factory.StartWithContext(ctx)
+	factory.WaitForCacheSyncWithContext(ctx)
+}
+
+// storm runs the cases, one at a time on each machine.
+func (a *arena) storm(t *testing.T, cases []testCase) {
+	t.Helper()
+	queue := make(chan testCase)
+	go func() {
+		defer close(queue)
+		for _, c := range cases {
+			queue <- c
+		}
+	}()
+	var all sync.WaitGroup
+	for _, n := range a.nodes {
+		all.Go(func() {
+			for c := range queue {
+				began := time.Now()
+				bad := n.run(t.Context(), c)
+				if len(bad) > 0 {
+					t.Errorf("%s on %s, %s to %s:\n\t%s", c, n.Name, began.Format("15:04:05.000"), time.Now().Format("15:04:05.000"), strings.Join(bad, "\n\t"))
+				} else if testing.Verbose() {
+					t.Logf("%s on %s: %s", c, n.Name, time.Since(began).Round(time.Millisecond))
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// settled: in the end every pod that is left is Ready, without a restart, and the
+// machines hold nothing else.
+func (a *arena) settled(t *testing.T) {
+	t.Helper()
+	a.each(t, func(n *node) error {
+		p, err := a.farm.Lab.PodReady(t.Context(), a.namespace, residentOf(n), patience)
+		if err != nil {
+			return err
+		}
+		if r := labtest.Restarts(p); r != 0 {
+			return fmt.Errorf("the resident is told to have %d restarts", r)
+		}
+		return labtest.Until(t.Context(), patience, "nothing but the resident runs on "+n.Name, func(context.Context) error {
+			lives, bad := n.judge()
+			if len(bad) > 0 {
+				return fmt.Errorf("%s", strings.Join(bad, "; "))
+			}
+			for pod, l := range lives {
+				if want := strings.Contains(pod, "/"+residentOf(n)+" "); want != (len(l.running) > 0) || want != (len(l.ready) > 0) {
+					return fmt.Errorf("of %s run %d containers in %d sandboxes", pod, len(l.running), len(l.ready))
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// big is the content of a volume that takes many packets, the same each time.
+func big() []byte {
+	data := make([]byte, 600<<10)
+	r := rand.NewChaCha8([32]byte{1})
+	_, _ = r.Read(data)
+	return data
+}
