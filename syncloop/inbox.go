@@ -24,6 +24,7 @@ type mail struct {
 	terminate *plan.Terminate // the sternest, or nil
 	absent    bool            // no source has the pod any more
 	volumes   bool            // a configMap or secret that the pod mounts changed
+	unwritten bool            // an update of the volumes did not reach the machine
 	outcomes  []finished      // operations that ended, oldest first
 }
 

@@ -2,6 +2,8 @@ package syncloop_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,6 +203,35 @@ func TestConfigMapThatComesLate(t *testing.T) {
 			w.untilGone()
 		})
 	}
+}
+
+// A change of a volume that a failing link kept from the machine is there soon after
+// the link is, and not at the next turn of the schedule; the link's failure is no
+// event of the pod's.
+func TestUpdateThatALinkKeptBack(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+		p.Labels = map[string]string{"turn": "first"}
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
+			Items: []v1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}}}}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	}))
+	p := w.untilReady("web")
+	w.host.unreachable.Store(true)
+	w.api.update("web", func(p *v1.Pod) { p.Labels = map[string]string{"turn": "second"} })
+	w.until("the update has failed", func() bool { return w.host.unwritten.Load() >= 1 })
+	w.host.unreachable.Store(false)
+	file := filepath.Join(w.dir, "root", "pods", string(p.UID), "volumes/kubernetes.io~downward-api/v/labels")
+	w.within(30*time.Second, "the update is there", func() bool {
+		data, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(data), "second")
+	})
+	if w.event("Warning FailedMount") {
+		t.Error("an event tells of the link as of the volume")
+	}
+	w.api.delete("web", 1)
+	w.untilGone()
 }
 
 func execOf(steps ...string) v1.ProbeHandler {

@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
@@ -153,6 +155,9 @@ func (w *worker) read(m mail) {
 		w.resync = time.Time{}
 		w.ledger = hurried(w.ledger)
 	}
+	if m.unwritten {
+		w.resync = time.Now().Add(unwrittenPause)
+	}
 	w.term = plan.Merge(w.term, m.terminate)
 	for _, f := range m.outcomes {
 		if fl := w.flights[f.Operation.Key()]; fl != nil {
@@ -248,6 +253,10 @@ func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o 
 	}()
 }
 
+// unwrittenPause is the time to the next try of an update of volumes that found no
+// machine.
+const unwrittenPause = 2 * time.Second
+
 // refresh brings live volumes up to date on the kubelet's schedule.
 func (w *worker) refresh(ctx context.Context, now time.Time) {
 	if w.volumes != plan.VolumesReady || w.phase != pod.Syncing || now.Before(w.resync) {
@@ -258,7 +267,13 @@ func (w *worker) refresh(ctx context.Context, now time.Time) {
 	w.ended.Add(1)
 	go func() {
 		defer w.ended.Done()
-		if err := w.loop.cfg.Volumes.Refresh(ctx, p); err != nil && ctx.Err() == nil {
+		err := w.loop.cfg.Volumes.Refresh(ctx, p)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, host.ErrUnreachable):
+			// The link's failure, not the volume's: as soon as the link is back.
+			w.inbox.put(func(m *mail) { m.unwritten = true })
+		default:
 			w.loop.event(p, "", v1.EventTypeWarning, "FailedMount", err.Error())
 		}
 	}()

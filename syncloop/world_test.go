@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,11 +60,23 @@ type world struct {
 // groups in memory: tests need not be root.
 type machine struct {
 	host.Host
-	mu      sync.Mutex
-	mounts  []host.Mount
-	cgroups map[string]bool
+	mu     sync.Mutex
+	mounts []host.Mount
+
+	unreachable atomic.Bool
+	unwritten   atomic.Int32
+	cgroups     map[string]bool
 	// hold, if not nil, holds RemoveCgroup back, the last step of a pod's release.
 	hold chan struct{}
+}
+
+// WriteTree finds no machine while unreachable is set, and counts that.
+func (m *machine) WriteTree(ctx context.Context, dir string, tree host.Tree) error {
+	if m.unreachable.Load() {
+		m.unwritten.Add(1)
+		return fmt.Errorf("write %s: %w", dir, host.ErrUnreachable)
+	}
+	return m.Host.WriteTree(ctx, dir, tree)
 }
 
 func (m *machine) Mount(_ context.Context, mount host.Mount) error {
