@@ -195,7 +195,7 @@ func (c *relayConn) SetWriteDeadline(t time.Time) error {
 }
 
 // relayTry bounds one try of a relay.
-const relayTry = 10 * time.Second
+const relayTry = 20 * time.Second
 
 // findRelay is the first relay that carries what a CRI socket is asked and answers, and
 // that ends when it should.

@@ -20,17 +20,18 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 )
 
 const relayPatience = time.Minute
 
-// haveRelays are those that this machine has.
+// haveRelays are those that this machine has where they are looked for.
 func haveRelays(t *testing.T) []relay {
 	t.Helper()
 	var have []relay
 	for _, r := range relays {
-		if _, err := exec.LookPath(r.name); err == nil {
+		if err := exec.Command("/bin/sh", "-c", "PATH="+shell.DefaultPath+`; command -v "$1"`, "sh", r.name).Run(); err == nil {
 			have = append(have, r)
 		} else {
 			t.Logf("not with %s: %v", r.name, err)

