@@ -12,6 +12,11 @@ hack/build-lab.sh || exit 1
 cache=${BOWLINE_CACHE:-/var/cache/bowline}
 CGO_ENABLED=0 go build -o bin/bowline ./cmd/bowline || exit 1
 
+# Logins by sudo are tested with sudo.
+if ! command -v sudo >/dev/null && command -v apt-get >/dev/null; then
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends sudo || exit 1
+fi
+
 work=$(mktemp -d)
 summary=$work/summary
 : >"$summary"

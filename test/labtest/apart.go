@@ -23,8 +23,12 @@ import (
 // It reaches the API server and the wire and nothing else. At the paths that it
 // uses on its host lies, here, a canary tree that it could write.
 type Apart struct {
-	address string // of the process; the API server reaches it there
+	address string
 }
+
+// Address is that of the process that was started last; the API server reaches it
+// there.
+func (a *Apart) Address() string { return a.address }
 
 // apartUser is the ordinary user.
 const apartUser = 64738
