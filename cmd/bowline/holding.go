@@ -35,6 +35,8 @@ const (
 	// asked for again before that is believed.
 	lockPatience = 25 * time.Second
 	lockPause    = time.Second
+	// tellAgain is how often the log says why a machine is not held.
+	tellAgain = 30 * time.Second
 )
 
 // hold takes the machine for the first time.
@@ -79,6 +81,7 @@ func (h *holding) keep(ctx context.Context) error {
 // after a while, and waits for its link for ever where it was ours before.
 func (h *holding) patiently(ctx context.Context, before bool) (claim, error) {
 	var held time.Time // since when another has been seen to hold it
+	var told time.Time
 	for {
 		connection := 0
 		if h.fence != nil {
@@ -109,6 +112,10 @@ func (h *holding) patiently(ctx context.Context, before bool) (claim, error) {
 			return nil, err
 		default:
 			held = time.Time{}
+		}
+		if time.Since(told) > tellAgain {
+			klog.FromContext(ctx).Info("The machine cannot be taken yet; it is tried again each second", "err", err)
+			told = time.Now()
 		}
 		select {
 		case <-ctx.Done():

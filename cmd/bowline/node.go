@@ -257,20 +257,36 @@ func (n *node) run(ctx context.Context) error {
 	return nil
 }
 
-// clockPeriod is how often the machine's clock is compared with ours.
-const clockPeriod = 5 * time.Minute
+const (
+	// clockPeriod is how often the machine's clock is compared with ours.
+	clockPeriod = 5 * time.Minute
+	// clockRetry follows a comparison that failed.
+	clockRetry = 10 * time.Second
+)
 
+// watchClock keeps the offset of the machine's clock. It is measured anew when the
+// link changes as well: who was away may have set it.
 func (n *node) watchClock(ctx context.Context) error {
-	tick := time.NewTicker(clockPeriod)
-	defer tick.Stop()
 	for {
+		pause := clockPeriod
+		var changed <-chan struct{}
+		if n.host.link != nil {
+			changed = n.host.link.Changed()
+		}
 		// An error leaves the offset as it was: clocks do not drift far in minutes.
 		if offset, _, err := n.host.ClockOffset(ctx); err == nil {
 			n.offset.Store(int64(offset))
+		} else {
+			pause = clockRetry
 		}
+		timer := time.NewTimer(pause)
 		select {
-		case <-tick.C:
+		case <-timer.C:
+		case <-changed:
 		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
 			return nil
 		}
 	}

@@ -29,6 +29,7 @@ import (
 type recorder struct {
 	server *grpc.Server
 	client *grpc.ClientConn
+	answer func(method string, message []byte) ([]byte, error) // what a caller is told; nil: the runtime's words
 
 	mu    sync.Mutex
 	calls []recorded
@@ -42,9 +43,9 @@ var changes = []string{"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "C
 	"RemoveContainer", "UpdateContainerResources", "UpdateRuntimeConfig", "PullImage", "RemoveImage", "ExecSync", "ReopenContainerLog"}
 
 // newRecorder listens at a path for the runtime at another, both seen from here.
-func newRecorder(t *testing.T, path, runtime string) *recorder {
+func newRecorder(t *testing.T, path, runtime string, answer func(string, []byte) ([]byte, error)) *recorder {
 	t.Helper()
-	r := &recorder{}
+	r := &recorder{answer: answer}
 	var err error
 	r.client, err = grpc.NewClient("passthrough:///runtime", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{}), grpc.MaxCallRecvMsgSize(16<<20), grpc.MaxCallSendMsgSize(16<<20)),
@@ -100,6 +101,10 @@ func (r *recorder) pass(_ any, in grpc.ServerStream) error {
 			return nil
 		case err != nil:
 			return err
+		case r.answer != nil:
+			if message, err = r.answer(method, message); err != nil {
+				return err
+			}
 		}
 		if err := in.SendMsg(&message); err != nil {
 			return err
@@ -169,7 +174,7 @@ func TestTwoDrivers(t *testing.T) {
 	dir := hostDir(t)
 	const socket = "/run/recorded.sock"
 	h := lab.Host(host)
-	rec := newRecorder(t, fmt.Sprintf("/proc/%d/root%s", h.PID, socket), h.OutsideSocket)
+	rec := newRecorder(t, fmt.Sprintf("/proc/%d/root%s", h.PID, socket), h.OutsideSocket, nil)
 	withoutBowline(t, func() {
 		type driver struct {
 			*labtest.Bowline

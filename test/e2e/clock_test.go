@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// shifted gives what a runtime says of times as one says it whose clock is off.
+func shifted(by time.Duration) func(method string, message []byte) ([]byte, error) {
+	shift := func(times ...*int64) {
+		for _, t := range times {
+			if *t > 0 {
+				*t += int64(by)
+			}
+		}
+	}
+	return func(method string, message []byte) ([]byte, error) {
+		var answer proto.Message
+		var change func()
+		switch method {
+		case "ListPodSandbox":
+			a := &runtimeapi.ListPodSandboxResponse{}
+			answer, change = a, func() {
+				for _, s := range a.Items {
+					shift(&s.CreatedAt)
+				}
+			}
+		case "PodSandboxStatus":
+			a := &runtimeapi.PodSandboxStatusResponse{}
+			answer, change = a, func() { shift(&a.Status.CreatedAt) }
+		case "ListContainers":
+			a := &runtimeapi.ListContainersResponse{}
+			answer, change = a, func() {
+				for _, c := range a.Containers {
+					shift(&c.CreatedAt)
+				}
+			}
+		case "ContainerStatus":
+			a := &runtimeapi.ContainerStatusResponse{}
+			answer, change = a, func() { shift(&a.Status.CreatedAt, &a.Status.StartedAt, &a.Status.FinishedAt) }
+		default:
+			return message, nil
+		}
+		if err := proto.Unmarshal(message, answer); err != nil {
+			return nil, err
+		}
+		change()
+		return proto.Marshal(answer)
+	}
+}
+
+// setClock lets the machine's date, which a driver reads its clock by, be off; the
+// kernel's clock is everybody's.
+func setClock(t *testing.T, by time.Duration) {
+	t.Helper()
+	run := func(ctx context.Context, script string) {
+		t.Helper()
+		if out, err := lab.Exec(ctx, host, "sh", "-c", script).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	run(t.Context(), fmt.Sprintf(`set -e
+cp /usr/bin/date /run/date.true
+cat >/run/date.off <<'EOT'
+#!/bin/sh
+exec /run/date.true -d "%+d seconds" "$@"
+EOT
+chmod 755 /run/date.off
+mount --bind /run/date.off /usr/bin/date`, int(by.Seconds())))
+	t.Cleanup(func() { run(context.Background(), "umount /usr/bin/date && rm /run/date.true /run/date.off") })
+}
+
+// A pod that ends while the link is down, on a machine whose clock is four minutes
+// off, is told with its true exit code and its true times.
+func TestClockIsWrong(t *testing.T) {
+	if !far {
+		t.Skip("the machine is not far")
+	}
+	for _, by := range []time.Duration{4 * time.Minute, -4 * time.Minute} {
+		t.Run(by.String(), func(t *testing.T) {
+			const socket = "/run/shifted.sock"
+			ns, dir, h := namespace(t), hostDir(t), lab.Host(host)
+			setClock(t, by)
+			newRecorder(t, fmt.Sprintf("/proc/%d/root%s", h.PID, socket), h.OutsideSocket, shifted(by))
+			withoutBowline(t, func() {
+				w, err := labtest.NewWire(h.SSH.Address)
+				must(t, err)
+				defer w.Close()
+				lines, err := lab.SSHLines(host, w.Address())
+				must(t, err)
+				lines[0] = fmt.Sprintf("endpoint: ssh://%s@%s%s", h.SSH.User, w.Address(), socket)
+				file := filepath.Join(dir, "bowline.yaml")
+				must(t, os.WriteFile(file, []byte(lab.ConfigYAML(host, lines...)), 0o644))
+				b := &labtest.Bowline{Lab: lab, Host: host, Wire: w, Config: file, Args: []string{"-v=2"}, LogPath: bowline.LogPath}
+				must(t, b.Start())
+				defer func() { must(t, b.Stop()) }()
+				create(t, ns, `
+metadata: {name: ends}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "until test -e /d/end; do sleep 0.2; done; exit 7"]
+    volumeMounts: [{name: d, mountPath: /d}]
+  volumes: [{name: d, hostPath: {path: `+dir+`}}]
+`)
+				_, err = lab.PodReady(t.Context(), ns, "ends", 3*time.Minute)
+				must(t, err)
+				w.Cut()
+				must(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o644))
+				truth := &runtimeapi.ContainerStatus{}
+				must(t, labtest.Until(t.Context(), time.Minute, "the container ends", func(ctx context.Context) error {
+					list, err := runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: map[string]string{"io.kubernetes.pod.namespace": ns}})
+					if err != nil || len(list) != 1 {
+						return fmt.Errorf("%d containers: %w", len(list), err)
+					}
+					if truth, err = runtime.ContainerStatus(ctx, list[0].Id); err == nil && truth.FinishedAt == 0 {
+						err = fmt.Errorf("it is %s", truth.State)
+					}
+					return err
+				}))
+				w.Mend()
+				p, err := lab.Pod(t.Context(), ns, "ends", 3*time.Minute, "Failed", func(p *v1.Pod) error {
+					if p.Status.Phase != v1.PodFailed {
+						return fmt.Errorf("it is %s", p.Status.Phase)
+					}
+					return nil
+				})
+				must(t, err)
+				told := labtest.Container(p, "main").State.Terminated
+				if told == nil || told.ExitCode != 7 {
+					t.Fatalf("it is told to have ended so: %+v", told)
+				}
+				for what, pair := range map[string][2]time.Time{
+					"started":  {told.StartedAt.Time, time.Unix(0, truth.StartedAt)},
+					"finished": {told.FinishedAt.Time, time.Unix(0, truth.FinishedAt)},
+				} {
+					// A wrong clock is off by four minutes.
+					if off := pair[0].Sub(pair[1]); off.Abs() > time.Minute {
+						t.Errorf("it is told to have %s at %s, and did at %s", what, pair[0].UTC(), pair[1].UTC())
+					}
+				}
+			})
+		})
+	}
+}
