@@ -18,17 +18,23 @@ step() {
   began=$SECONDS
 }
 
+# Not under the race detector: what decides purely starts no goroutine, and its
+# enumerations are long; the packages below test/ drive other processes.
+alone='^github.com/bowline-k8s/bowline(/config|/pod)?$|/syncloop/(plan|status|volume/render|gc/choose)$|/cri/(spec|critest.*)$|/bowline/test/'
+
 unit() {
   step "unit: what needs nothing but Go"
-  local module
-  for module in lab provider/vktest/http .; do (cd "$module" && go test ./...); done
+  local module packages=./...
+  for module in lab provider/vktest/http; do (cd "$module" && go test ./...); done
+  # The same tests under the race detector follow.
+  [[ " $* " != *" race "* ]] || packages=$(go list ./... | grep -E "$alone")
+  # shellcheck disable=SC2086
+  go test $packages
 }
 
 race() {
-  # What decides purely starts no goroutine, and its enumerations are long; the
-  # packages below test/ drive other processes.
   local packages
-  packages=$(go list ./... | grep -vE '^github.com/bowline-k8s/bowline(/config|/pod)?$|/syncloop/(plan|status|volume/render|gc/choose)$|/cri/(spec|critest.*)$|/bowline/test/')
+  packages=$(go list ./... | grep -vE "$alone")
   # The detector is C; its programs are linked by gcc.
   if ! command -v gcc >/dev/null; then
     step "race: gcc is missing"
@@ -52,11 +58,10 @@ machine() {
   hack/test-machine.sh
 }
 
-for part in "${@:-unit race machine}"; do
-  for name in $part; do
-    case $name in
-    unit | race | machine) "$name" ;;
-    *) echo "hack/test.sh [unit|race|machine]..." >&2; exit 2 ;;
-    esac
-  done
+[ $# -gt 0 ] || set -- unit race machine
+for name; do
+  case $name in
+  unit | race | machine) "$name" "$@" ;;
+  *) echo "hack/test.sh [unit|race|machine]..." >&2; exit 2 ;;
+  esac
 done
