@@ -116,9 +116,20 @@ func mounts(h layout.Host) error {
 	return mountCgroups(hierarchies)
 }
 
-// ownEtc gives the host an /etc of its own: the machine's, but for what dir holds
-// already and for what makes a node of the machine.
+// notCopied is what a host's /etc does not take over: what the host has of its own,
+// and what makes a node of a machine.
+var notCopied = map[string]bool{
+	"hosts": true, "resolv.conf": true, "machine-id": true, // config.go writes them
+	"cni": true, "containerd": true, "modules-load.d": true, "sysctl.d": true,
+	"kubernetes": true, "bowline": true,
+}
+
+// ownEtc gives the host an /etc of its own, once: a copy of the machine's.
 func ownEtc(dir string) error {
+	whole := dir + ".copied" // there when the copy is
+	if _, err := os.Stat(whole); err == nil {
+		return nil
+	}
 	for _, name := range []string{"cni", "containerd", "modules-load.d", "sysctl.d"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			return err
@@ -130,15 +141,14 @@ func ownEtc(dir string) error {
 	}
 	args := []string{"-a", "-t", dir, "--"}
 	for _, e := range entries {
-		if _, err := os.Lstat(filepath.Join(dir, e.Name())); err == nil || e.Name() == "kubernetes" || e.Name() == "bowline" {
-			continue
+		if !notCopied[e.Name()] {
+			args = append(args, "/etc/"+e.Name())
 		}
-		args = append(args, "/etc/"+e.Name())
 	}
 	if out, err := exec.Command("cp", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy /etc: %w: %s", err, out)
 	}
-	return nil
+	return os.WriteFile(whole, nil, 0o644)
 }
 
 // mountCgroups mounts the hierarchies where the machine has them. In a cgroup
