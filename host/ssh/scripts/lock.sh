@@ -5,7 +5,7 @@
 # input. Nothing that it starts inherits descriptor 9 for long.
 #
 # A driver that was silent may only have been stopped, with requests on their way
-# to the runtime over the connection that this session came by, or running. So that
+# to the runtime over the connection that it came by, or running. So that
 # connection and all that was begun over it end first, and the lock is free only when
 # nothing can come of it any more.
 parents "$dir" 027
