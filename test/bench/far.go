@@ -226,7 +226,12 @@ func farTable(b *bench) [][]string {
 		idle, _ := median(b.results[sysSSH], func(r result) float64 { return r.link.idle })
 		probe, _ := median(b.results[sysSSH], func(r result) float64 { return r.link.probe })
 		scrape, _ := median(b.results[sysSSH], func(r result) float64 { return r.link.scrape })
-		bytes := func(n float64) string { return fmt.Sprintf("%.0f B", n) }
+		bytes := func(n float64) string {
+			if n <= 0 { // less than the idle link varies by
+				return "-"
+			}
+			return fmt.Sprintf("%.0f B", n)
+		}
 		table = append(table,
 			[]string{fmt.Sprintf("the idle link with %d pods, a second", linkPods), "", bytes(idle), "", "", "", verdict("< 2048 B", idle < 2048)},
 			[]string{"an HTTP probe", "", bytes(probe), "", "", "", ""},
