@@ -93,7 +93,6 @@ type Host struct {
 	shells *shell.Pool
 	found  found
 	trees  machine.KeyedMutex // one writer a directory in WriteTree
-	clock  clock
 	files  sftpClient
 	held   sync.Map // paths of locks that were taken
 }

@@ -36,6 +36,9 @@ type Config struct {
 	Owner string
 	// ClockOffset is the machine's clock minus ours.
 	ClockOffset func() time.Duration
+	// ClockDoubt hears that the runtime told a time that cannot be true by ClockOffset;
+	// it must not block.
+	ClockDoubt func()
 	// IsNotFound tells the runtime's "no such object" from other errors.
 	IsNotFound func(error) bool
 	// IsTransport tells "the runtime was not reached" from an answer. An answer
@@ -56,6 +59,9 @@ func (c *Config) validate() error {
 	}
 	if c.ClockOffset == nil {
 		c.ClockOffset = func() time.Duration { return 0 }
+	}
+	if c.ClockDoubt == nil {
+		c.ClockDoubt = func() {}
 	}
 	if c.IsTransport == nil {
 		c.IsTransport = func(error) bool { return true }
