@@ -186,6 +186,7 @@ spec:
 `)
 			p, err := lab.PodReady(t.Context(), ns, "web", 2*time.Minute)
 			must(t, err)
+			t.Logf("Ready after %s", time.Since(begin).Round(time.Millisecond))
 			// A wrong clock is off by four minutes.
 			started := labtest.Container(p, "web").State.Running.StartedAt.Time
 			if started.Before(begin.Add(-30*time.Second)) || started.After(time.Now().Add(30*time.Second)) {
