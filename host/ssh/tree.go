@@ -35,10 +35,9 @@ func (h *Host) WriteTree(ctx context.Context, dir string, tree host.Tree) error 
 			return err
 		}
 		defer unlock()
-		about, content := h.treeAbout(tree), h.treeContent(tree)
 		wait := int64(remaining(ctx) / time.Second)
-		_, err = h.script(ctx, "write tree", dir, scriptWriteTree,
-			[]string{dir, versionName(), itoa(int64(len(about))), itoa(int64(len(content))), itoa(wait)}, []byte(about+content))
+		_, err = h.script(ctx, "write tree", dir, scriptWriteTree, []string{dir, versionName(), itoa(wait)},
+			[]byte(h.treeAbout(tree)+"content() {\n"+h.treeContent(tree)+"}\n"+endMark))
 		return err
 	})
 }
@@ -50,7 +49,7 @@ func versionName() string {
 	return fmt.Sprintf("%s%06d", time.Now().UTC().Format(machine.VersionLayout), binary.BigEndian.Uint32(b[:])%1_000_000)
 }
 
-// endMark ends a section of the request.
+// endMark ends a request that is a text.
 const endMark = "#end"
 
 // wantOwner turns nil into root, where we could give a file to root at all.
@@ -121,7 +120,7 @@ func (h *Host) treeAbout(tree host.Tree) string {
 			b.WriteString("readlink -- " + shell.Quote(n) + "\n")
 		}
 	}
-	fmt.Fprintf(&b, "}\nstates=%s\ndigest='%s  -'\nentries=%d\nlinks=%s\ncount=%d\n"+endMark,
+	fmt.Fprintf(&b, "}\nstates=%s\ndigest='%s  -'\nentries=%d\nlinks=%s\ncount=%d\n",
 		shell.Quote(strings.Join(slices.Concat(states[:]...), "\n")), hex.EncodeToString(sum.Sum(nil)),
 		len(paths)+len(dirs)-1, shell.Quote(strings.Join(links, "\n")), len(names))
 	return b.String()
@@ -193,7 +192,6 @@ func (h *Host) treeContent(tree host.Tree) string {
 			b.WriteString(batch("chmod "+m+" --", modes[m]))
 		}
 	}
-	b.WriteString(endMark)
 	return b.String()
 }
 

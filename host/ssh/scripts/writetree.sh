@@ -1,17 +1,6 @@
-# writetree DIR VERSION ABOUT CONTENT WAIT: standard input is ABOUT bytes of shell
-# text that says what is wanted (see treeAbout), then CONTENT bytes of shell text
-# that writes it all into the current directory (treeContent).
+# writetree DIR VERSION WAIT: $input is shell text that says what is wanted, and has
+# a function that writes it all into the current directory (see treeText).
 dir=$1 next=$2
-
-# section BYTES: sets $section, which ends with a mark: a link that fails under us
-# looks like the end of the text.
-section() {
-	section=$(dd bs="$1" count=1 iflag=fullblock 2>/dev/null)
-	case $section in
-	*'#end') ;;
-	*) fail "the tree was cut off" ;;
-	esac
-}
 
 # holds VERSION: whether it is exactly what is wanted: paths, modes, owners, bytes.
 holds() {
@@ -99,12 +88,16 @@ sweep() {
 	done
 }
 
-section "$3"
-eval "$section"
+# A link that fails under us looks like the end of the text.
+case $input in
+*'#end') ;;
+*) fail "the tree was cut off" ;;
+esac
+eval "$input"
 parents "$dir" 022
 cd -P -- "$dir"
 exec 9<.
-flock -w "$5" 9 || fail "another writer is in the directory"
+flock -w "$3" 9 || fail "another writer is in the directory"
 
 current=
 if [ -L ..data ]; then
@@ -121,10 +114,9 @@ fi
 if [ -z "$current" ] || ! (holds "$current"); then
 	trap 'rm -rf -- "$next"' EXIT
 	mkdir -- "$next"
-	section "$4"
 	(
 		cd -- "$next"
-		eval "$section"
+		content
 	)
 	# A directory with setgid hands it down; versions have plain modes.
 	[ ! -g "$next" ] || find "$next" -type d -exec chmod g-s -- {} +
