@@ -70,6 +70,7 @@ func (h *Host) wantOwner(o *host.Owner) host.Owner {
 //	states             prints modes, owners and sizes of the files
 //	contents           prints the bytes of all files
 //	targets            prints the targets of the visible links
+//	link_all           makes the visible links, where there is none
 //	$states $digest    what states and sha256sum of contents shall print
 //	$entries           files and directories in the version
 //	$links $count      what targets shall print, and how many names there are
@@ -120,7 +121,8 @@ func (h *Host) treeAbout(tree host.Tree) string {
 			b.WriteString("readlink -- " + shell.Quote(n) + "\n")
 		}
 	}
-	fmt.Fprintf(&b, "}\nstates=%s\ndigest='%s  -'\nentries=%d\nlinks=%s\ncount=%d\n",
+	b.WriteString("}\nlink_all() {\n" + batchInto("ln -s --", links, ".") + "}\n")
+	fmt.Fprintf(&b, "states=%s\ndigest='%s  -'\nentries=%d\nlinks=%s\ncount=%d\n",
 		shell.Quote(strings.Join(slices.Concat(states[:]...), "\n")), hex.EncodeToString(sum.Sum(nil)),
 		len(paths)+len(dirs)-1, shell.Quote(strings.Join(links, "\n")), len(names))
 	return b.String()
@@ -140,6 +142,18 @@ func batch(command string, list []string) string {
 		return command + w + "\n"
 	}
 	return "printf '%s\\0'" + w + " | xargs -0 " + command + "\n"
+}
+
+// batchInto is batch for a command whose last argument is a directory.
+func batchInto(command string, list []string, dir string) string {
+	w := words(list)
+	switch {
+	case w == "":
+		return ":\n"
+	case len(w) < maxWords:
+		return command + w + " " + dir + "\n"
+	}
+	return "printf '%s\\0'" + w + " | xargs -0 sh -c '" + command + " \"$@\" " + dir + "' sh\n"
 }
 
 // words are arguments of a command, each behind a blank.

@@ -99,6 +99,9 @@ cd -P -- "$dir"
 exec 9<.
 flock -w "$3" 9 || fail "another writer is in the directory"
 
+count * .[!.]* ..?*
+fresh=
+[ "$counted" -gt 0 ] || fresh=yes
 current=
 if [ -L ..data ]; then
 	target ..data
@@ -120,20 +123,27 @@ if [ -z "$current" ] || ! (holds "$current"); then
 	)
 	# A directory with setgid hands it down; versions have plain modes.
 	[ ! -g "$next" ] || find "$next" -type d -exec chmod g-s -- {} +
-	[ ! -L ..data_tmp ] || rm -- ..data_tmp
-	ln -s -- "$next" ..data_tmp
-	mv -fT -- ..data_tmp ..data
+	if [ -n "$fresh" ]; then
+		ln -s -- "$next" ..data
+	else
+		[ ! -L ..data_tmp ] || rm -- ..data_tmp
+		ln -s -- "$next" ..data_tmp
+		mv -fT -- ..data_tmp ..data
+	fi
 	trap - EXIT
 	current=$next
 fi
 # The visible links come after the flip, so that none dangles; those of removed
 # files go after it, for the same reason.
-if ! linked; then
+if [ -n "$fresh" ]; then
+	link_all
+elif ! linked; then
 	make_links
 	if ! linked; then
 		names clear
 		make_links
 	fi
 fi
+[ -z "$fresh" ] || exit 0
 count * .[!.]* ..?*
 [ "$counted" -eq $((count + 2)) ] || sweep * .[!.]* ..?*

@@ -18,7 +18,7 @@
 # that of this shell.
 
 sh=$1 path=$2
-unset tool nonce how limit stdin id len args script text input code pid group home stat ENV CDPATH IFS
+unset tool nonce how limit stdin id len args script text input code pid group home stat ENV CDPATH
 PATH=$path LC_ALL=C
 export PATH LC_ALL
 unset LANGUAGE
@@ -26,6 +26,7 @@ umask 022
 cd /
 nl='
 '
+IFS=' 	'$nl
 # A program of that name may be procps 4.0.2's, which kills everybody instead of a group.
 case $(command -v kill) in
 kill) ;;
@@ -49,11 +50,15 @@ case $(timeout --help 2>&1) in
 *) group= ;;
 esac
 
-# The process group of all that runs inside.
-home=0
+# The process group of all that runs inside. It is ours, or sudo's that started us;
+# any other is not for us to end.
+home=
 if read -r stat </proc/$$/stat; then
 	set -- ${stat##*) }
-	home=$3
+	case $3 in
+	0) ;; # of another PID namespace
+	"$$" | "$2") home=$3 ;;
+	esac
 fi
 
 # take N copies the next N bytes of standard input.
@@ -102,7 +107,11 @@ inside() {
 	0) input= ;;
 	*) input=$(take "$stdin") ;;
 	esac
-	printf '%sb\n%sp%s\n' "$nonce" "$nonce" "$home" >&5
+	if [ -n "$home" ]; then
+		printf '%sb\n%sp%s\n' "$nonce" "$nonce" "$home" >&5
+	else
+		printf '%sb\n' "$nonce" >&5
+	fi
 	printf '%sb\n' "$nonce" >&6
 	(
 		unset nonce
