@@ -28,9 +28,17 @@ type listed struct {
 	containers []*runtimeapi.Container
 }
 
-// list asks for everything, or for one pod, and groups it by UID. foreign counts
-// the sandboxes that do not carry our stamp.
-func (g *Generator) list(ctx context.Context, uid types.UID) (byUID map[types.UID]*listed, foreign int, err error) {
+// lists is what the runtime has: as it says, and what is ours by pod. foreign
+// counts the sandboxes that do not carry our stamp.
+type lists struct {
+	sandboxes  []*runtimeapi.PodSandbox
+	containers []*runtimeapi.Container
+	byUID      map[types.UID]*listed
+	foreign    int
+}
+
+// list asks for everything, or for one pod.
+func (g *Generator) list(ctx context.Context, uid types.UID) (lists, error) {
 	var sf *runtimeapi.PodSandboxFilter
 	var cf *runtimeapi.ContainerFilter
 	if uid != "" {
@@ -49,12 +57,12 @@ func (g *Generator) list(ctx context.Context, uid types.UID) (byUID map[types.UI
 	sandboxes, err := g.cfg.Runtime.ListPodSandbox(ctx, sf)
 	errContainers := <-asked
 	if err != nil {
-		return nil, 0, fmt.Errorf("list sandboxes: %w", err)
+		return lists{}, fmt.Errorf("list sandboxes: %w", err)
 	}
 	if errContainers != nil {
-		return nil, 0, fmt.Errorf("list containers: %w", errContainers)
+		return lists{}, fmt.Errorf("list containers: %w", errContainers)
 	}
-	byUID = map[types.UID]*listed{}
+	byUID, foreign := map[types.UID]*listed{}, 0
 	at := func(labels map[string]string) *listed {
 		id := types.UID(labels[pod.LabelPodUID])
 		l := byUID[id]
@@ -79,7 +87,7 @@ func (g *Generator) list(ctx context.Context, uid types.UID) (byUID map[types.UI
 		l := at(c.Labels)
 		l.containers = append(l.containers, c)
 	}
-	return byUID, foreign, nil
+	return lists{sandboxes, containers, byUID, foreign}, nil
 }
 
 // unchanged says whether the lists show exactly what old already holds.

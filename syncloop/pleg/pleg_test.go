@@ -421,3 +421,46 @@ func TestTimesLieBetweenTheLooks(t *testing.T) {
 		})
 	}
 }
+
+// One who asks for everything each minute spares the relists, and is answered with
+// what is not ours as well; a relist comes when nobody asks any more.
+func TestListIsARelist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.hints = make(chan Hint)
+		w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+		w.add("2", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+		w.sandboxes[1].Labels[pod.LabelOwner] = "somebody"
+		g := w.generator(t)
+		g.cfg.RelistWithEvents = 70 * time.Second
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- g.Run(ctx) }()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		lists := w.calls["ListPodSandbox"]
+		for range 10 {
+			time.Sleep(time.Minute)
+			sandboxes, containers, err := g.List(ctx)
+			if err != nil || len(sandboxes) != 2 || len(containers) != 2 {
+				t.Fatalf("%d sandboxes, %d containers, %v", len(sandboxes), len(containers), err)
+			}
+		}
+		if n := w.calls["ListPodSandbox"] - lists; n != 10 {
+			t.Errorf("%d lists for 10 that were asked for", n)
+		}
+		time.Sleep(71 * time.Second)
+		synctest.Wait()
+		if n := w.calls["ListPodSandbox"] - lists; n != 11 {
+			t.Errorf("%d lists when nobody has asked for a while, want one more than 10", n)
+		}
+		w.err = errors.New("not now")
+		if _, _, err := g.List(ctx); err == nil || g.Cache().Get("1").Stale == "" {
+			t.Errorf("a list that failed: %v, %+v", err, g.Cache().Get("1"))
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
