@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -63,7 +64,7 @@ func (j *judge) set(p *Pool, hosts map[string]*config.Host) {
 	j.mu.Lock()
 	for name := range conductsOfNames {
 		a, b := j.wanted[name], hosts[name]
-		if (a == nil) != (b == nil) || a != nil && b != nil && !same(a, b) {
+		if (a == nil) != (b == nil) || a != nil && b != nil && !reflect.DeepEqual(a, b) {
 			j.changes[name] = time.Now()
 		}
 	}
@@ -148,7 +149,7 @@ func (j *judge) settled(p *Pool) {
 		}
 	}
 	for run := range j.live {
-		if w := j.wanted[run.Name]; w != nil && !same(w, run) {
+		if w := j.wanted[run.Name]; w != nil && !reflect.DeepEqual(w, run) {
 			j.blame("%s is driven as it was wanted before", run.Name)
 		}
 	}
