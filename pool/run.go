@@ -182,6 +182,7 @@ func (p *Pool) note(ctx context.Context, e ending) (failed bool) {
 		delete(p.holders, c)
 	}
 	if m.state.Phase == Ending {
+		klog.FromContext(ctx).Info("The host's driver has ended", "host", m.name)
 		p.forget(m) // the step that follows makes a new one of what is wanted
 		return false
 	}
