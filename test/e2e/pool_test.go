@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -207,6 +208,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 
 	ended := p.lines("The host's driver has ended", `host="host2"`)
 	p.edit(first)
+	must(t, syscall.Kill(pid, syscall.SIGHUP))
 	must(t, labtest.Until(t.Context(), time.Minute, "host2's driver ends", func(ctx context.Context) error {
 		if n := p.lines("The host's driver has ended", `host="host2"`); n == ended {
 			return fmt.Errorf("it has not ended: %s", p.bowline.LogTail(1000))
