@@ -31,7 +31,7 @@ import (
 )
 
 // runNode drives one host as one node: connect, claim, adopt, serve.
-func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
+func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, nodes *nodeNames) error {
 	machine, err := openMachine(ctx, cfg, traced(ctx, hook))
 	if err != nil {
 		return err
@@ -53,6 +53,11 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 	if err != nil {
 		return err
 	}
+	giveBack, err := nodes.take(cl.uid, nodeName, cfg.Name)
+	if err != nil {
+		return err
+	}
+	defer giveBack()
 	dialled := make(nudge, 1)
 	client, err := connectRuntime(ctx, cfg, machine, hook, dialled)
 	if err != nil {

@@ -47,8 +47,9 @@ driven, a runtime or an API server that is away is waited for.`,
 			if err != nil {
 				return err
 			}
+			nodes := &nodeNames{}
 			hosts := pool.New(func(ctx context.Context, h *config.Host) error {
-				return runNode(ctx, h, hook)
+				return runNode(ctx, h, hook, nodes)
 			}, pool.Options{EndWhenAllFail: true})
 			configuration, err := openConfig(file, func(c *config.BowlineConfiguration) { hosts.Set(byName(c)) })
 			if err != nil {
