@@ -117,10 +117,10 @@ func (f *configFile) take(log klog.Logger) {
 }
 
 // byName are the configuration's hosts.
-func byName(c *config.BowlineConfiguration) map[string]*config.Host {
-	hosts := make(map[string]*config.Host, len(c.Hosts))
-	for i := range c.Hosts {
-		hosts[c.Hosts[i].Name] = &c.Hosts[i]
+func byName(cfg *config.BowlineConfiguration) map[string]*config.Host {
+	hosts := make(map[string]*config.Host, len(cfg.Hosts))
+	for i := range cfg.Hosts {
+		hosts[cfg.Hosts[i].Name] = &cfg.Hosts[i]
 	}
 	return hosts
 }
