@@ -31,7 +31,7 @@ import (
 )
 
 // runNode drives one host as one node: connect, claim, adopt, serve.
-func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, nodes *nodeNames) error {
+func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 	machine, err := openMachine(ctx, cfg, traced(ctx, hook))
 	if err != nil {
 		return err
@@ -53,11 +53,6 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, nodes *nodeN
 	if err != nil {
 		return err
 	}
-	giveBack, err := nodes.take(cl.uid, nodeName, cfg.Name)
-	if err != nil {
-		return err
-	}
-	defer giveBack()
 	dialled := make(nudge, 1)
 	client, err := connectRuntime(ctx, cfg, machine, hook, dialled)
 	if err != nil {
@@ -72,6 +67,11 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, nodes *nodeN
 		}
 		defer claims.Close()
 	}
+	giveBack, err := drivenNodes.take(cl.uid, nodeName, cfg.Name)
+	if err != nil {
+		return err
+	}
+	defer giveBack()
 	held := &holding{fence: machine.fence, take: func(ctx context.Context) (claim, error) {
 		return claimRuntime(ctx, cfg, machine, claims, cl.uid, nodeName)
 	}}

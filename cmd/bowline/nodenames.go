@@ -13,6 +13,9 @@ type nodeNames struct {
 	hosts map[string]string // by cluster UID and node name
 }
 
+// drivenNodes are those of this process.
+var drivenNodes nodeNames
+
 // take makes a host the node of a cluster, until it is given back.
 func (n *nodeNames) take(clusterUID, node, host string) (giveBack func(), err error) {
 	n.mu.Lock()

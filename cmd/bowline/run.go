@@ -47,9 +47,8 @@ driven, a runtime or an API server that is away is waited for.`,
 			if err != nil {
 				return err
 			}
-			nodes := &nodeNames{}
 			hosts := pool.New(func(ctx context.Context, h *config.Host) error {
-				return runNode(ctx, h, hook, nodes)
+				return runNode(ctx, h, hook)
 			}, pool.Options{EndWhenAllFail: true})
 			configuration, err := openConfig(file, func(c *config.BowlineConfiguration) { hosts.Set(byName(c)) })
 			if err != nil {
