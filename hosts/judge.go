@@ -78,7 +78,7 @@ func made(node *v1.Node, h *v1alpha1.Host) bool {
 func (s *Source) node(ctx context.Context, name string) (*v1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
-	node, err := s.cfg.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
+	node, err := s.cfg.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil

@@ -74,7 +74,7 @@ func (s *Source) take(ctx context.Context, due step, h *v1alpha1.Host, node *v1.
 	defer cancel()
 	switch due {
 	case stepCordon:
-		_, err := s.cfg.Core.Nodes().Patch(ctx, node.Name, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+		_, err := s.cfg.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 		if ignoreGone(err) != nil {
 			return nil, fmt.Errorf("cordon node %q: %w", node.Name, err)
 		}
@@ -131,7 +131,7 @@ func (s *Source) evict(ctx context.Context, h *v1alpha1.Host, pods []v1.Pod) (*v
 			ending = append(ending, name)
 			continue
 		}
-		err := s.cfg.Core.Pods(p.Namespace).EvictV1(ctx, &policyv1.Eviction{
+		err := s.cfg.Client.CoreV1().Pods(p.Namespace).EvictV1(ctx, &policyv1.Eviction{
 			ObjectMeta:    metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
 			DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))},
 		})
@@ -188,7 +188,7 @@ func endable(p *v1.Pod) bool {
 func (s *Source) pods(ctx context.Context, node string) ([]v1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
-	list, err := s.cfg.Core.Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	list, err := s.cfg.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
 		return nil, fmt.Errorf("list the pods of node %q: %w", node, err)
 	}
@@ -198,7 +198,7 @@ func (s *Source) pods(ctx context.Context, node string) ([]v1.Pod, error) {
 // forget deletes the node, and, where nothing of them runs, its pods. The node goes
 // first, or a DaemonSet would put its pods back.
 func (s *Source) forget(ctx context.Context, node *v1.Node, pods []v1.Pod, running bool) error {
-	err := s.cfg.Core.Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))})
+	err := s.cfg.Client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))})
 	if ignoreGone(err) != nil {
 		return fmt.Errorf("delete node %q: %w", node.Name, err)
 	}
@@ -207,7 +207,7 @@ func (s *Source) forget(ctx context.Context, node *v1.Node, pods []v1.Pod, runni
 	}
 	var faults []error
 	for i := range pods {
-		err := s.cfg.Core.Pods(pods[i].Namespace).Delete(ctx, pods[i].Name, metav1.DeleteOptions{
+		err := s.cfg.Client.CoreV1().Pods(pods[i].Namespace).Delete(ctx, pods[i].Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(pods[i].UID)),
 		})
 		if ignoreGone(err) != nil && !apierrors.IsConflict(err) {

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
 
 // secrets follows the Secrets that Hosts name, each by its name: the account may be
 // one that may read no other. What is in them is not kept.
 type secrets struct {
-	client    typedcore.SecretInterface
+	client    kubernetes.Interface
 	namespace string
 	changed   func(host string)
 
@@ -38,7 +38,7 @@ type followed struct {
 	err      error // of the last attempt to list or watch; nil once it has been seen
 }
 
-func newSecrets(client typedcore.SecretInterface, namespace string, changed func(string)) *secrets {
+func newSecrets(client kubernetes.Interface, namespace string, changed func(string)) *secrets {
 	return &secrets{client: client, namespace: namespace, changed: changed, byHost: map[string]*followed{}, byName: map[string]*followed{}}
 }
 
@@ -79,18 +79,19 @@ func (s *secrets) start(name string) *followed {
 		return o
 	}
 	f := &followed{name: name, hosts: map[string]bool{}, stop: cancel}
-	f.informer = cache.NewSharedIndexInformer(&cache.ListWatch{
+	client := s.client.CoreV1().Secrets(s.namespace)
+	f.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := s.client.List(ctx, only(o))
+			list, err := client.List(ctx, only(o))
 			s.note(f, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := s.client.Watch(ctx, only(o))
+			w, err := client.Watch(ctx, only(o))
 			s.note(f, err)
 			return w, err
 		},
-	}, &v1.Secret{}, 0, cache.Indexers{})
+	}, s.client), &v1.Secret{}, 0, cache.Indexers{})
 	// The errors of these are of a program that is wrong: it has not been started.
 	_ = f.informer.SetTransform(withoutValues)
 	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{

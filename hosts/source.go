@@ -5,16 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -31,8 +31,8 @@ type Sink interface {
 
 // Config of a Source.
 type Config struct {
-	API  API
-	Core typedcore.CoreV1Interface // nodes, pods and evictions; Secrets of Namespace
+	API    API
+	Client kubernetes.Interface // nodes, pods and evictions; Secrets of Namespace
 	// Namespace is where the Secrets are that Hosts name.
 	Namespace string
 	// Kubeconfig is of the account that may get them, as a driver reads them.
@@ -53,7 +53,7 @@ func (c *Config) validate() error {
 	for _, f := range []struct {
 		field string
 		set   bool
-	}{{"API", c.API != nil}, {"Core", c.Core != nil}, {"Namespace", c.Namespace != ""}, {"Template", c.Template != nil},
+	}{{"API", c.API != nil}, {"Client", c.Client != nil}, {"Namespace", c.Namespace != ""}, {"Template", c.Template != nil},
 		{"Sink", c.Sink != nil}, {"Driven", c.Driven != nil}, {"Release", c.Release != nil}} {
 		if !f.set {
 			errs = append(errs, fmt.Errorf("%s is required", f.field))
@@ -95,7 +95,7 @@ func New(c Config) (*Source, error) {
 		cfg: c, wanted: map[string]*config.Host{}, reports: map[string]Report{}, written: map[string]time.Time{}, releases: map[string]*release{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)),
 	}
-	s.secrets = newSecrets(c.Core.Secrets(c.Namespace), c.Namespace, s.queue.Add)
+	s.secrets = newSecrets(c.Client, c.Namespace, s.queue.Add)
 	s.hosts = cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.API.List(ctx, o) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -250,7 +250,7 @@ func ignoreGone(err error) error {
 func (s *Source) want(ctx context.Context, name string, cfg *config.Host) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if reflect.DeepEqual(s.wanted[name], cfg) {
+	if equality.Semantic.DeepEqual(s.wanted[name], cfg) {
 		return
 	}
 	klog.FromContext(ctx).Info("The host is to be driven", "node", cfg.NodeName, "endpoint", cfg.Endpoint)

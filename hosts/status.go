@@ -2,7 +2,6 @@ package hosts
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
@@ -60,7 +59,7 @@ func statusOf(h *v1alpha1.Host, v *verdict, wanted *config.Host, r *Report, now 
 		ready.Reason, ready.Message = v.reason, v.message
 	case r == nil:
 		ready.Reason, ready.Message = ReasonStarting, "the machine is being taken"
-	case wanted == nil || !reflect.DeepEqual(r.Config, wanted):
+	case wanted == nil || !equality.Semantic.DeepEqual(r.Config, wanted):
 		ready.Reason, ready.Message = ReasonChanged, "the Host was changed: its driver is begun anew; what runs on the machine runs on"
 	case r.Err != nil:
 		ready.Reason, ready.Message = ReasonFailed, r.Err.Error()
