@@ -25,6 +25,7 @@ var rules = []rule{
 	{"syncloop/volume/render", impure, "a volume's content is a function of the objects it shows"},
 	{"syncloop/gc/choose", impure, "what may be removed is decided on what was seen, and nothing else"},
 	{"pod", append([]string{module + "/..."}, impure...), "the vocabulary is at the bottom: values only"},
+	{"pool", []string{module + "/cri/...", module + "/host/...", module + "/syncloop/...", module + "/provider/...", "k8s.io/client-go/...", "os", "net", "google.golang.org/grpc/..."}, "what a host is, and how it is driven, is nothing to who drives many"},
 	{"host/...", []string{module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "a machine knows nothing of pods' loops"},
 	{"host/local", []string{module + "/host/ssh/..."}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"},
 	{"host/ssh/...", []string{module + "/host/local"}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"},
@@ -37,9 +38,7 @@ var rules = []rule{
 	{"handover", []string{module + "/provider/...", module + "/config", module + "/syncloop", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "a machine is handed over by what it is, whatever the way to it"},
 	{"api/...", []string{module + "/config", module + "/hosts", module + "/host/...", "k8s.io/client-go/...", "k8s.io/klog/..."}, "who reads or makes a Host needs its types alone"},
 	{"hosts", []string{module + "/syncloop/...", module + "/provider/...", module + "/cri/...", module + "/host/...", module + "/handover", module + "/pool"}, "a Host object becomes a host, whoever drives it and however"},
-	{"config", []string{module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"},
-	{"pool", []string{module + "/cri/...", module + "/host/...", module + "/syncloop/...", module + "/provider/...", "k8s.io/client-go/...", "os", "net", "google.golang.org/grpc/..."}, "what a host is, and how it is driven, is nothing to who drives many"},
-	{"config", []string{module + "/pool", module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"},
+	{"config", []string{module + "/pool", module + "/hosts", module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"},
 }
 
 // leaves of syncloop never import each other: each can be read alone.

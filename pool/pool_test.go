@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/bowline-k8s/bowline/config"
 )
@@ -278,7 +282,13 @@ func TestAllHostsFail(t *testing.T) {
 			return errors.New("no " + h.Name + " runtime")
 		}, Options{EndWhenAllFail: true}))
 		p.Set(of(at("good"), at("bad")))
-		err := p.Run(t.Context())
+		var log bytes.Buffer
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+		err := p.Run(ctx)
+		// The failure that ends it is not told twice.
+		if n := strings.Count(log.String(), "cannot be driven"); n != 2 || strings.Contains(log.String(), `"good"`) {
+			t.Errorf("the log tells of %d failures: %s", n, log.String())
+		}
 		if want := "host bad: no bad runtime\nhost good: no good runtime"; err == nil || err.Error() != want {
 			t.Errorf("the end is %v, want %s", err, want)
 		}

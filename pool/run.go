@@ -63,9 +63,14 @@ func (p *Pool) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			if err := p.allFailed(); failed && p.options.EndWhenAllFail && err != nil {
-				return err
+			if !failed {
+				continue
 			}
+			if err := p.allFailed(); p.options.EndWhenAllFail && err != nil {
+				return err // which is told by who is given it, and by nobody else
+			}
+			klog.FromContext(ctx).Info("The host cannot be driven; it is tried again", "host", e.m.name, "err", e.m.state.Err,
+				"in", time.Until(e.m.due).Round(100*time.Millisecond))
 		}
 	}
 }
@@ -200,7 +205,6 @@ func (p *Pool) note(ctx context.Context, e ending) (failed bool) {
 	m.due = now.Add(pause)
 	p.phase(m, Failed, "")
 	m.state.Err, m.state.FailedAt, m.state.NextTry = e.err, now, m.due
-	klog.FromContext(ctx).Info("The host cannot be driven; it is tried again", "host", m.name, "err", e.err, "in", pause.Round(100*time.Millisecond))
 	return true
 }
 

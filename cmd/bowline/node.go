@@ -69,6 +69,11 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, show func(*n
 		}
 		defer claims.Close()
 	}
+	giveBack, err := drivenNodes.take(cl.uid, nodeName, cfg.Name)
+	if err != nil {
+		return err
+	}
+	defer giveBack()
 	held := &holding{fence: machine.fence, take: func(ctx context.Context) (claim, error) {
 		return claimRuntime(ctx, cfg, machine, claims, cl.uid, nodeName)
 	}}
