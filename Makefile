@@ -3,7 +3,7 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: help build lab demo demo-down test unit race machine verify bench clean
+.PHONY: help build lab demo demo-down test unit race machine generate verify bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ race: ## what runs at once, under the race detector
 
 machine: ## the tests that need root: real containerd, real cluster
 	@hack/test.sh machine
+
+generate: ## the deepcopy functions and the CRD of api/
+	hack/generate.sh
 
 verify: ## format, vet, staticcheck, import rules, generated files
 	hack/verify.sh

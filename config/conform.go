@@ -188,9 +188,17 @@ func expected(t reflect.Type) string {
 	return "a " + t.Name()
 }
 
-// inherit writes the configuration's settings into the hosts that lack them.
+// inherit writes the configuration's settings into the hosts, and the template of those
+// that come of objects, that lack them.
 func inherit(tree map[string]any) {
-	hosts, _ := tree["hosts"].([]any)
+	listed, _ := tree["hosts"].([]any)
+	hosts := slices.Clone(listed)
+	if objects, ok := tree["hostObjects"].(map[string]any); ok {
+		if objects["template"] == nil {
+			objects["template"] = map[string]any{}
+		}
+		hosts = append(hosts, objects["template"])
+	}
 	for name := range jsonFields(reflect.TypeFor[NodeSettings]()) {
 		v, ok := tree[name]
 		if !ok {

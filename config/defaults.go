@@ -16,6 +16,9 @@ const defaultEndpoint = "unix:///run/containerd/containerd.sock"
 
 func setDefaults(c *BowlineConfiguration) {
 	setNodeDefaults(&c.NodeSettings)
+	if c.HostObjects != nil {
+		orDefault(&c.HostObjects.Template.Kubeconfig, c.Kubeconfig)
+	}
 	for i := range c.Hosts {
 		h := &c.Hosts[i]
 		orDefault(&h.Name, h.NodeName)

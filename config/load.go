@@ -43,6 +43,7 @@ func ParseFile(path string, data []byte) (*BowlineConfiguration, error) {
 		return nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	c.resolvePaths(dir)
+	c.HostObjects.resolvePaths(dir)
 	return c, nil
 }
 
@@ -77,6 +78,9 @@ func Parse(data []byte) (*BowlineConfiguration, error) {
 	}
 	for i := range c.Hosts {
 		c.Hosts[i].Taints = mergeTaints(c.RegisterWithTaints, c.Hosts[i].Taints)
+	}
+	if o := c.HostObjects; o != nil {
+		o.Template.Taints = mergeTaints(c.RegisterWithTaints, o.Template.Taints)
 	}
 	return c, nil
 }

@@ -30,6 +30,21 @@ type BowlineConfiguration struct {
 
 	// Hosts are the machines, one node each.
 	Hosts []Host `json:"hosts,omitempty"`
+	// HostObjects adds the machines that the cluster's Host objects name
+	// (docs/hosts.md); none are looked for by default.
+	HostObjects *HostObjects `json:"hostObjects,omitempty"`
+}
+
+// HostObjects are Host objects of a cluster as a source of hosts.
+type HostObjects struct {
+	// Namespace is Bowline's own, where the Secrets are that the objects name.
+	Namespace string `json:"namespace,omitempty"`
+	// Kubeconfig is of the account that follows the objects, reads those Secrets and
+	// drains nodes; that of the pod which this process runs in by default.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// Template has what a Host object does not say of its host. {nodeName} stands for the
+	// node's name in kubeconfig, server.tlsCertFile and server.tlsPrivateKeyFile.
+	Template Host `json:"template,omitempty"`
 }
 
 // Host is one machine and the node that it becomes. After Load its NodeSettings
@@ -68,6 +83,9 @@ type Host struct {
 	AllowForeignPods bool `json:"allowForeignPods,omitempty"`
 	// Server is the node's own HTTPS endpoint.
 	Server Server `json:"server,omitempty"`
+	// HostObject is the name of the Host object that this was made of; of a file's
+	// hosts it is empty.
+	HostObject string `json:"-"`
 
 	NodeSettings `json:",inline"`
 }

@@ -26,21 +26,31 @@ func validate(c *BowlineConfiguration) field.ErrorList {
 	errs = append(errs, validateTaints(field.NewPath("registerWithTaints"), c.RegisterWithTaints)...)
 	errs = append(errs, validateSettings(nil, &c.NodeSettings)...)
 	hosts := field.NewPath("hosts")
-	if len(c.Hosts) == 0 {
-		errs = append(errs, field.Required(hosts, "there is no host to drive"))
+	if len(c.Hosts) == 0 && c.HostObjects == nil {
+		errs = append(errs, field.Required(hosts, "there is no host to drive; or set hostObjects"))
 	}
 	for i := range c.Hosts {
 		p := hosts.Index(i)
 		errs = append(errs, validateHost(p, &c.Hosts[i])...)
-		// A mistake in what a host inherits is listed where it was written.
-		for _, e := range validateSettings(p, &c.Hosts[i].NodeSettings) {
-			above := strings.TrimPrefix(e.Field, p.String()+".")
-			if !slices.ContainsFunc(errs, func(o *field.Error) bool { return o.Field == above && o.Detail == e.Detail }) {
-				errs = append(errs, e)
-			}
-		}
+		errs = addUnlessAbove(errs, p, validateSettings(p, &c.Hosts[i].NodeSettings))
+	}
+	if c.HostObjects != nil {
+		p := field.NewPath("hostObjects")
+		errs = addUnlessAbove(errs, p.Child("template"), validateHostObjects(p, c.HostObjects))
 	}
 	return append(errs, validateDistinct(hosts, c.Hosts)...)
+}
+
+// addUnlessAbove adds mistakes of what is below p: one in what it inherits is listed
+// where it was written.
+func addUnlessAbove(errs field.ErrorList, p *field.Path, more field.ErrorList) field.ErrorList {
+	for _, e := range more {
+		above := strings.TrimPrefix(e.Field, p.String()+".")
+		if !slices.ContainsFunc(errs, func(o *field.Error) bool { return o.Field == above && o.Detail == e.Detail }) {
+			errs = append(errs, e)
+		}
+	}
+	return errs
 }
 
 func validateHost(p *field.Path, h *Host) field.ErrorList {

@@ -39,5 +39,7 @@ for golden in "Scripts ./syncloop/plan" "Scripts ./syncloop/status" "Golden ./cr
 	go test -count=1 -run "^Test${golden% *}$" "${golden#* }" || { echo "go test -run ${golden% *} ${golden#* } -update mends it" >&2; exit 1; }
 done
 
+hack/generate.sh --check
+
 step "shell scripts parse"
 for f in hack/*.sh .ci/run; do bash -n "$f"; done

@@ -55,6 +55,7 @@ func (n *node) build(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask the runtime for its version: %w", err)
 	}
+	n.runtimeVersion = version
 	runtimeStatus, err := n.runtime.Status(ctx, false)
 	if err != nil {
 		return fmt.Errorf("ask the runtime for its status: %w", err)
@@ -105,7 +106,7 @@ func (n *node) build(ctx context.Context) error {
 		Client: n.cluster.client, LeaseClient: leases, Recorder: n.recorder,
 		Loop: loop, Held: loop, Server: server,
 		Registration: provider.Registration{
-			NodeName: n.name, Labels: n.cfg.Labels, Taints: n.cfg.Taints,
+			NodeName: n.name, Labels: n.cfg.Labels, Taints: n.cfg.Taints, Annotations: madeOf(n.cfg),
 			MaxPods: int64(n.cfg.MaxPods), Reserved: reserved, Addresses: n.addresses(ips),
 		},
 		Machine: provider.Machine{
@@ -120,7 +121,10 @@ func (n *node) build(ctx context.Context) error {
 		return err
 	}
 	n.node.SetReady(false, "", "the container runtime has not said yet whether it is ready")
-	n.ready.set = n.node.SetReady
+	n.ready.set = func(ok bool, reason, message string) {
+		n.said.Store(&word{ok, reason, message})
+		n.node.SetReady(ok, reason, message)
+	}
 	if n.host.link != nil {
 		n.ready.delay = linkVerdict
 	}

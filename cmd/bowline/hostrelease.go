@@ -76,6 +76,7 @@ type release struct {
 	cfg        *config.Host
 	kubeconfig string
 	nodeName   string
+	clusterUID string // of the cluster whose node it is; any, if empty
 	drainTime  time.Duration
 	maxGrace   time.Duration
 	keep       bool
@@ -177,6 +178,8 @@ func (r *release) claim(ctx context.Context) error {
 	switch {
 	case known && r.nodeName != "" && r.nodeName != id.NodeName:
 		return fmt.Errorf("this machine is %s, and not %q (--node-name)", id, r.nodeName)
+	case known && r.clusterUID != "" && r.clusterUID != id.ClusterUID:
+		return fmt.Errorf("this machine is %s, and not of the cluster %s", id, r.clusterUID)
 	case !known && r.kubeconfig != "" && r.nodeName == "":
 		return errors.New("the machine has nothing of a node, and does not tell which one it was: name it by --node-name, or leave --kubeconfig out")
 	case !known:

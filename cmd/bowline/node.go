@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
@@ -29,8 +31,9 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
 )
 
-// runNode drives one host as one node: connect, claim, adopt, serve.
-func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
+// runNode drives one host as one node: connect, claim, adopt, serve. The node is shown
+// when it is about to serve.
+func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, show func(*node)) error {
 	machine, err := openMachine(ctx, cfg, traced(ctx, hook))
 	if err != nil {
 		return err
@@ -89,6 +92,7 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 	if err := n.build(ctx); err != nil {
 		return err
 	}
+	show(n)
 	return n.run(ctx)
 }
 
@@ -157,6 +161,9 @@ type node struct {
 	held    *holding
 	stamp   string // of the claim; the same each time that it is taken
 	ready   readiness
+	said    atomic.Pointer[word] // the last one on Ready; nil before the first
+
+	runtimeVersion *runtimeapi.VersionResponse
 
 	podNetwork podNetwork
 	pulled     nudge // an image has been pulled

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
@@ -30,6 +31,9 @@ anew or left alone within seconds, and the others never notice. A file that is
 wrong, or away, is told in the log and changes nothing. SIGHUP has it read at once.
 The containers of a host that is gone from the file run on, as after a stop.
 
+With hostObjects in it, the cluster's Host objects are hosts as well: they come and
+go by kubectl (docs/hosts.md), and the command does not end when none is left.
+
 A host that cannot be driven (its runtime or its API server does not answer, its
 credential is not accepted, it is somebody else's) is told in one sentence. With
 other hosts driven it is tried again, after 5 seconds and then ever later up to
@@ -39,6 +43,7 @@ driven, a runtime or an API server that is away is waited for.`,
 		Example: `  bowline run --config /etc/bowline/config.yaml`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			ctx := c.Context()
 			// Before anything else: untaken, the signal would end the process.
 			reload := make(chan os.Signal, 1)
 			signal.Notify(reload, syscall.SIGHUP)
@@ -47,15 +52,34 @@ driven, a runtime or an API server that is away is waited for.`,
 			if err != nil {
 				return err
 			}
-			hosts := pool.New(func(ctx context.Context, h *config.Host) error {
-				return runNode(ctx, h, hook)
-			}, pool.Options{EndWhenAllFail: true})
-			configuration, err := openConfig(file, func(c *config.BowlineConfiguration) { hosts.Set(byName(c)) })
+			// The configuration as it was at the start has what is not applied later.
+			var cfg *config.BowlineConfiguration
+			all, known := &joined{}, &drivers{byName: map[string]*driver{}}
+			configuration, err := openConfig(file, func(c *config.BowlineConfiguration) {
+				if cfg == nil {
+					cfg = c
+				} else if !equality.Semantic.DeepEqual(cfg.HostObjects, c.HostObjects) {
+					klog.FromContext(ctx).Info("hostObjects has changed: it takes effect when bowline is started again", "file", file)
+				}
+				all.fromFile(byName(c))
+			})
 			if err != nil {
 				return err
 			}
+			hosts := pool.New(func(ctx context.Context, h *config.Host) error {
+				return known.drive(ctx, h, hook)
+			}, pool.Options{EndWhenAllFail: cfg.HostObjects == nil}) // objects may come at any time
+			all.begin(hosts.Set)
+			sources := []func(context.Context){func(ctx context.Context) { configuration.watch(ctx, reload) }}
+			if cfg.HostObjects != nil {
+				objects, err := openHostObjects(cfg.HostObjects, all, known, hosts)
+				if err != nil {
+					return err
+				}
+				sources = append(sources, objects.run)
+			}
 			saveMemory()
-			return runHosts(c.Context(), hosts, func(ctx context.Context) { configuration.watch(ctx, reload) })
+			return runHosts(ctx, hosts, sources...)
 		},
 	}
 	c.Flags().StringVar(&file, "config", "/etc/bowline/config.yaml", "the BowlineConfiguration")
@@ -69,11 +93,13 @@ driven, a runtime or an API server that is away is waited for.`,
 
 // runHosts drives the pool beside what says which hosts there are to be, until ctx
 // ends or no host is left.
-func runHosts(ctx context.Context, hosts *pool.Pool, source func(context.Context)) error {
+func runHosts(ctx context.Context, hosts *pool.Pool, sources ...func(context.Context)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
-	beside.Go(func() { source(ctx) })
+	for _, source := range sources {
+		beside.Go(func() { source(ctx) })
+	}
 	return hosts.Run(ctx)
 }

@@ -1,0 +1,243 @@
+package v1alpha1
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Host is a machine with a CRI runtime, of which Bowline makes a node.
+//
+// It is cluster-scoped, as the node is that it becomes: who may make a Host may have
+// pods run on a machine of their choice, under a node's name of their choice, and that
+// is no right of a namespace.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=bowline
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`,description="the node that the machine is"
+// +kubebuilder:printcolumn:name="Link",type=string,JSONPath=`.status.link.state`,description="Up, Down, or Local: there is none"
+// +kubebuilder:printcolumn:name="RTT",type=string,JSONPath=`.status.link.roundTrip`,description="the link's round trip, about"
+// +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`,description="pods that Bowline holds on the machine"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="why the host is Ready, or is not"
+type Host struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is the machine, and the node that it shall be.
+	Spec HostSpec `json:"spec"`
+	// Status is what Bowline says of it.
+	// +optional
+	Status HostStatus `json:"status,omitempty"`
+}
+
+// HostList is a list of Hosts.
+//
+// +kubebuilder:object:root=true
+type HostList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Host `json:"items"`
+}
+
+// HostSpec is the machine, and the node that it shall be. What it has in common with a
+// host of a BowlineConfiguration means the same there.
+//
+// +kubebuilder:validation:XValidation:rule="!self.endpoint.startsWith('ssh://') || (has(self.hostKeys) && size(self.hostKeys) > 0)",message="hostKeys: pin the machine's host keys, or somebody between could be the machine; bowline host scan prints them"
+// +kubebuilder:validation:XValidation:rule="self.endpoint.startsWith('ssh://') || !has(self.hostKeys) || size(self.hostKeys) == 0",message="hostKeys: the endpoint is not ssh://, leave them out"
+// +kubebuilder:validation:XValidation:rule="self.endpoint.startsWith('ssh://') || !has(self.credentialsSecretRef)",message="credentialsSecretRef: the endpoint is not ssh://, leave it out"
+// +kubebuilder:validation:XValidation:rule="self.endpoint.startsWith('ssh://') || !has(self.linkGrace)",message="linkGrace: the endpoint is not ssh://, there is no link"
+// +kubebuilder:validation:XValidation:rule="has(self.nodeName) == has(oldSelf.nodeName) && (!has(self.nodeName) || self.nodeName == oldSelf.nodeName)",message="nodeName: a node cannot be renamed; delete the Host, which drains the node, and make another"
+type HostSpec struct {
+	// Endpoint is the CRI socket: ssh://user@host[:port]/path on a far machine;
+	// unix:///path or a bare absolute path on the one that Bowline runs on.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('ssh://') || self.startsWith('unix:///') || self.startsWith('/')",message="write ssh://user@host/run/containerd/containerd.sock, or unix:///path of a socket beside Bowline"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('ssh://') || self.matches('^ssh://[^/]+/.+')",message="after ssh://user@host comes the socket's path on the machine, such as /run/containerd/containerd.sock"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('ssh://') || !self.matches('^ssh://[^/@]*:[^/@]*@')",message="there is a password in the endpoint: take it out, and name a Secret with a key in credentialsSecretRef"
+	Endpoint string `json:"endpoint"`
+
+	// CredentialsSecretRef names the Secret with the key to log in with, in Bowline's own
+	// namespace: of the type kubernetes.io/ssh-auth, with ssh-privatekey, and where they
+	// are needed passphrase and ssh-publickey-cert. It is read at each connection.
+	// +optional
+	CredentialsSecretRef *SecretRef `json:"credentialsSecretRef,omitempty"`
+
+	// HostKeys pin the machine's host keys: "ssh-ed25519 AAAA..." or "SHA256:...". No other
+	// key is taken. Required for ssh.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=4096
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^(SHA256:[A-Za-z0-9+/]{43}|[a-z0-9@.-]+ [A-Za-z0-9+/]+=*( .*)?)$')",message="a host key is \"ssh-ed25519 AAAA...\" or \"SHA256:...\", as bowline host scan prints it"
+	HostKeys []string `json:"hostKeys,omitempty"`
+
+	// NodeName is the name of the Node; the Host's own by default. It cannot be changed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="a node's name has lower case letters, digits, '-' and '.', such as box-1"
+	NodeName string `json:"nodeName,omitempty"`
+
+	// Labels are set on the Node when it registers.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// Taints are set on the Node when it registers, beside those of Bowline's configuration.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(t, t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a taint's effect is NoSchedule, PreferNoSchedule or NoExecute"
+	Taints []v1.Taint `json:"taints,omitempty"`
+
+	// MaxPods that the node takes; that of Bowline's configuration, else 110, by default.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10000
+	MaxPods *int32 `json:"maxPods,omitempty"`
+
+	// Reserved is taken from the node's capacity and given to no pod, by cpu, memory and
+	// ephemeral-storage: systemReserved of a BowlineConfiguration.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=3
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage'])",message="what can be reserved: cpu, memory, ephemeral-storage"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].matches('^[0-9]+([.][0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$'))",message="an amount is such as 100m or 1Gi"
+	Reserved map[string]Amount `json:"reserved,omitempty"`
+
+	// LinkGrace is how long the link to the machine may be down before its node turns
+	// NotReady, at least 1s; 40s by default.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) >= duration('1s')",message="a duration of at least 1s, such as 40s or 2h"
+	LinkGrace *metav1.Duration `json:"linkGrace,omitempty"`
+
+	// KubeletExposure is where the API server finds the node's logs and exec. process: at
+	// an address and a port of Bowline's.
+	// +optional
+	// +kubebuilder:default=process
+	// +kubebuilder:validation:Enum=process
+	KubeletExposure KubeletExposure `json:"kubeletExposure,omitempty"`
+
+	// Policy is what the machine's owner allows. A pod beyond it is rejected, with the reason.
+	// +optional
+	Policy *Policy `json:"policy,omitempty"`
+
+	// DeletionPolicy is what deleting the Host does with the node's pods. drain: they are
+	// evicted, and nothing stays on the machine. detach: they run on there, by themselves.
+	// +optional
+	// +kubebuilder:default=drain
+	// +kubebuilder:validation:Enum=drain;detach
+	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+}
+
+// Amount of a resource, as a Quantity is written.
+//
+// +kubebuilder:validation:MaxLength=32
+type Amount string
+
+// SecretRef names a Secret in Bowline's own namespace.
+type SecretRef struct {
+	// Name of the Secret.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// KubeletExposure is where the API server finds the node's logs and exec.
+type KubeletExposure string
+
+// The ways that there are.
+const ExposureProcess KubeletExposure = "process"
+
+// DeletionPolicy is what deleting a Host does.
+type DeletionPolicy string
+
+// Policies of deletion.
+const (
+	DeletionDrain  DeletionPolicy = "drain"
+	DeletionDetach DeletionPolicy = "detach"
+)
+
+// Policy is what the machine's owner allows; what is left out is allowed.
+type Policy struct {
+	// AllowPrivileged containers; true by default.
+	// +optional
+	AllowPrivileged *bool `json:"allowPrivileged,omitempty"`
+	// AllowHostPath volumes; true by default.
+	// +optional
+	AllowHostPath *bool `json:"allowHostPath,omitempty"`
+	// AllowHostNetwork, and the machine's other namespaces; true by default.
+	// +optional
+	AllowHostNetwork *bool `json:"allowHostNetwork,omitempty"`
+}
+
+// HostStatus is what Bowline says of a machine and its node.
+type HostStatus struct {
+	// ObservedGeneration is the generation of the spec that this is the status of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions: Ready, and LinkUp of a far machine.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// NodeName is the Node that the machine is; empty before it was one.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+	// Link to the machine.
+	// +optional
+	Link *LinkStatus `json:"link,omitempty"`
+	// Runtime of the machine.
+	// +optional
+	Runtime *RuntimeStatus `json:"runtime,omitempty"`
+	// Pods that Bowline holds on the machine.
+	// +optional
+	Pods *int32 `json:"pods,omitempty"`
+	// LastError is why the machine could last not be driven; empty while it is.
+	// +optional
+	LastError string `json:"lastError,omitempty"`
+}
+
+// LinkState says how the link is.
+type LinkState string
+
+// States of the link.
+const (
+	LinkUp    LinkState = "Up"
+	LinkDown  LinkState = "Down"
+	LinkLocal LinkState = "Local" // the machine is Bowline's own: there is none
+)
+
+// LinkStatus is the link to a machine.
+type LinkStatus struct {
+	// State: Up, Down, or Local.
+	State LinkState `json:"state"`
+	// RoundTrip of the link about, such as 20ms; it is told anew when it has doubled or
+	// halved.
+	// +optional
+	RoundTrip string `json:"roundTrip,omitempty"`
+}
+
+// RuntimeStatus is a machine's CRI runtime.
+type RuntimeStatus struct {
+	// Name, such as containerd.
+	Name string `json:"name"`
+	// Version, as the runtime says it.
+	Version string `json:"version"`
+}
+
+// Types of a Host's conditions.
+const (
+	ConditionReady  = "Ready"
+	ConditionLinkUp = "LinkUp"
+)
+
+// What Bowline writes to objects.
+const (
+	// Finalizer is on a Host that is, or has been, a node.
+	Finalizer = "bowline.io/node"
+	// HostAnnotation of a Node is the name of the Host that it was made of.
+	HostAnnotation = "bowline.io/host"
+)

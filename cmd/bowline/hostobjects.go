@@ -1,0 +1,226 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/pool"
+)
+
+// joined are the hosts of the file and those of the cluster's Host objects, together.
+type joined struct {
+	mu      sync.Mutex
+	set     func(map[string]*config.Host) // nil: begin has not been called
+	file    map[string]*config.Host
+	objects map[string]*config.Host
+}
+
+// begin gives what there is to set, and what there will be.
+func (j *joined) begin(set func(map[string]*config.Host)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.set = set
+	j.apply()
+}
+
+func (j *joined) fromFile(all map[string]*config.Host) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.file = all
+	j.apply()
+}
+
+// Set implements hosts.Sink.
+func (j *joined) Set(all map[string]*config.Host) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.objects = all
+	j.apply()
+}
+
+// apply gives all to set; a name that both have is the file's. mu is held.
+func (j *joined) apply() {
+	if j.set == nil {
+		return
+	}
+	all := map[string]*config.Host{}
+	maps.Copy(all, j.objects)
+	maps.Copy(all, j.file)
+	j.set(all)
+}
+
+// taken tells whether the file has a host of that name, or one that is that node or
+// that machine.
+func (j *joined) taken(h *config.Host) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.file[h.Name] != nil {
+		return true
+	}
+	claims := h.Claims()
+	for _, f := range j.file {
+		if slices.ContainsFunc(f.Claims(), func(c config.Claim) bool { return slices.Contains(claims, c) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// drivers knows of each host that comes of an object how it is driven.
+type drivers struct {
+	mu     sync.Mutex
+	byName map[string]*driver
+}
+
+type driver struct {
+	cfg  *config.Host
+	node atomic.Pointer[node] // nil: there is none yet, or no more
+}
+
+// drive drives a host, and knows of it meanwhile.
+func (d *drivers) drive(ctx context.Context, cfg *config.Host, hook host.Hook) error {
+	if cfg.HostObject == "" {
+		return runNode(ctx, cfg, hook, func(*node) {})
+	}
+	this := &driver{cfg: cfg}
+	d.mu.Lock()
+	d.byName[cfg.Name] = this
+	d.mu.Unlock()
+	defer this.node.Store(nil)
+	return runNode(ctx, cfg, hook, func(n *node) { this.node.Store(n) })
+}
+
+// report is what is known of a host that the pool has; false: it has not been begun.
+func (d *drivers) report(name string, state pool.State) (hosts.Report, bool) {
+	d.mu.Lock()
+	this := d.byName[name]
+	d.mu.Unlock()
+	if this == nil {
+		return hosts.Report{}, false
+	}
+	if n := this.node.Load(); n != nil {
+		return n.report(this.cfg), true
+	}
+	return hosts.Report{Config: this.cfg, Err: state.Err}, true
+}
+
+// keep forgets the drivers of all hosts but those that the pool has.
+func (d *drivers) keep(states map[string]pool.State) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.byName, func(name string, _ *driver) bool { _, ok := states[name]; return !ok })
+}
+
+// reportPeriod is how often it is looked at what nothing announces: links, pods.
+const reportPeriod = 2 * time.Second
+
+// hostObjects are the Host objects of a cluster as a source of hosts.
+type hostObjects struct {
+	source  *hosts.Source
+	drivers *drivers
+	pool    *pool.Pool
+}
+
+// openHostObjects makes the source that cfg names. Nothing is read yet.
+func openHostObjects(cfg *config.HostObjects, all *joined, d *drivers, p *pool.Pool) (*hostObjects, error) {
+	fail := func(err error) error { return fmt.Errorf("hostObjects: kubeconfig %s: %w", cfg.Kubeconfig, err) }
+	rest, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
+	if err != nil {
+		return nil, fail(err)
+	}
+	rest.UserAgent = "bowline/" + version
+	rest.QPS, rest.Burst = 50, 100
+	client, err := newClientset(rest)
+	if err != nil {
+		return nil, fail(err)
+	}
+	api, err := hosts.NewClient(rest)
+	if err != nil {
+		return nil, fail(err)
+	}
+	o := &hostObjects{drivers: d, pool: p}
+	o.source, err = hosts.New(hosts.Config{
+		API: api, Client: client, Namespace: cfg.Namespace, Kubeconfig: cfg.Kubeconfig, Template: &cfg.Template,
+		Sink: all, Taken: all.taken,
+		Driven:  func(name string) bool { _, ok := p.States()[name]; return ok },
+		Release: func(ctx context.Context, h *config.Host) error { return releaseMachine(ctx, h, client) },
+	})
+	return o, err
+}
+
+// run follows the objects, and tells them of their drivers, until ctx ends.
+func (o *hostObjects) run(ctx context.Context) {
+	var all sync.WaitGroup
+	all.Go(func() { _ = o.source.Run(ctx) }) // it ends with ctx alone
+	defer all.Wait()
+	ticker := time.NewTicker(reportPeriod)
+	defer ticker.Stop()
+	for {
+		changed := o.pool.Changed()
+		states := o.pool.States()
+		o.drivers.keep(states)
+		for name, state := range states {
+			if r, ok := o.drivers.report(name, state); ok {
+				o.source.Report(name, r)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-ticker.C:
+		}
+	}
+}
+
+// releaseMachine empties a machine of what is its node's, as "bowline host release"
+// does; what was prepared there for nodes stays so.
+func releaseMachine(ctx context.Context, cfg *config.Host, client kubernetes.Interface) error {
+	service, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("the service default/kubernetes, by whose UID clusters are told apart: %w", err)
+	}
+	var said sayings
+	r := &release{cfg: cfg, nodeName: cfg.NodeName, clusterUID: string(service.UID), keep: true, out: &said}
+	err = r.run(ctx)
+	klog.FromContext(ctx).V(2).Info("The machine was released", "host", cfg.Name, "err", err, "said", said.String())
+	if errors.Is(err, errSaid) {
+		_, stays, _ := strings.Cut(said.String(), "This stays of Bowline's:")
+		return fmt.Errorf("this stays of Bowline's: %s", strings.Join(strings.Fields(stays), " "))
+	}
+	return err
+}
+
+// sayings is what a release says, by more than one goroutine.
+type sayings struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *sayings) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *sayings) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}

@@ -1,0 +1,69 @@
+package config
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// nodeNameSign stands for a node's name in the template's files.
+const nodeNameSign = "{nodeName}"
+
+// Complete sets the defaults of a host that was made of the template and of what an
+// object says (name, endpoint, node, login), and lists its mistakes below at.
+func Complete(at *field.Path, h *Host) field.ErrorList {
+	for _, file := range []*string{&h.Kubeconfig, &h.Server.TLSCertFile, &h.Server.TLSPrivateKeyFile} {
+		*file = strings.ReplaceAll(*file, nodeNameSign, h.NodeName)
+	}
+	c := BowlineConfiguration{Hosts: []Host{*h}}
+	setDefaults(&c)
+	*h = c.Hosts[0]
+	return append(validateHost(at, h), validateSettings(at, &h.NodeSettings)...)
+}
+
+// AddTaints puts more beside the host's taints; of one key and effect the last stands.
+func (h *Host) AddTaints(more []v1.Taint) { h.Taints = mergeTaints(h.Taints, more) }
+
+func validateHostObjects(p *field.Path, o *HostObjects) field.ErrorList {
+	var errs field.ErrorList
+	if o.Namespace == "" {
+		errs = append(errs, field.Required(p.Child("namespace"), "it is where the Secrets are that Host objects name"))
+	} else {
+		errs = append(errs, sayings(p.Child("namespace"), o.Namespace, validation.IsDNS1123Label(o.Namespace))...)
+	}
+	t := p.Child("template")
+	for _, f := range []struct {
+		path *field.Path
+		set  bool
+	}{
+		{t.Child("name"), o.Template.Name != ""},
+		{t.Child("endpoint"), o.Template.Endpoint != ""},
+		{t.Child("nodeName"), o.Template.NodeName != ""},
+		{t.Child("nodeIP"), o.Template.NodeIP != ""},
+		{t.Child("ssh", "hostKeys"), len(o.Template.SSH.HostKeys) > 0},
+		{t.Child("ssh", "secret"), o.Template.SSH.Secret != nil},
+	} {
+		if f.set {
+			errs = append(errs, field.Forbidden(f.path, "each Host object has its own"))
+		}
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	// What is wrong for some machine is wrong in the template.
+	some := o.Template
+	some.Name, some.NodeName, some.Endpoint = "some", "some", "ssh://root@some/run/containerd/containerd.sock"
+	some.SSH.HostKeys = []string{"SHA256:" + strings.Repeat("A", 43)}
+	return Complete(t, &some)
+}
+
+func (o *HostObjects) resolvePaths(dir string) {
+	if o == nil {
+		return
+	}
+	c := BowlineConfiguration{Kubeconfig: o.Kubeconfig, Hosts: []Host{o.Template}}
+	c.resolvePaths(dir)
+	o.Kubeconfig, o.Template = c.Kubeconfig, c.Hosts[0]
+}

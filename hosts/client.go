@@ -1,0 +1,97 @@
+package hosts
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+)
+
+// API is what of the API server is needed for Hosts: *Client.
+type API interface {
+	List(ctx context.Context, opts metav1.ListOptions) (*v1alpha1.HostList, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	// SetFinalizers replaces h's; a conflict if h is not the newest.
+	SetFinalizers(ctx context.Context, h *v1alpha1.Host, finalizers []string) error
+	// ApplyStatus makes status all that this process says of h.
+	ApplyStatus(ctx context.Context, h *v1alpha1.Host, status *v1alpha1.HostStatus) error
+}
+
+const (
+	resource = "hosts"
+	// manager owns the fields of the status.
+	manager = "bowline"
+	// answer bounds one request.
+	answer = 20 * time.Second
+)
+
+// Client is a typed client of Host objects.
+type Client struct {
+	rest  rest.Interface
+	codec runtime.ParameterCodec
+}
+
+// NewClient makes a Client.
+func NewClient(config *rest.Config) (*Client, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	c := rest.CopyConfig(config)
+	c.APIPath, c.GroupVersion = "/apis", &v1alpha1.GroupVersion
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("client of Host objects: %w", err)
+	}
+	return &Client{rest: client, codec: runtime.NewParameterCodec(scheme)}, nil
+}
+
+// List implements API.
+func (c *Client) List(ctx context.Context, opts metav1.ListOptions) (*v1alpha1.HostList, error) {
+	list := &v1alpha1.HostList{}
+	err := c.rest.Get().Resource(resource).VersionedParams(&opts, c.codec).Do(ctx).Into(list)
+	return list, err
+}
+
+// Watch implements API.
+func (c *Client) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	opts.Watch = true
+	return c.rest.Get().Resource(resource).VersionedParams(&opts, c.codec).Watch(ctx)
+}
+
+// SetFinalizers implements API.
+func (c *Client) SetFinalizers(ctx context.Context, h *v1alpha1.Host, finalizers []string) error {
+	if finalizers == nil {
+		finalizers = []string{}
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": h.ResourceVersion, "finalizers": finalizers}})
+	if err != nil {
+		return err
+	}
+	return c.rest.Patch(types.MergePatchType).Resource(resource).Name(h.Name).Timeout(answer).Body(body).Do(ctx).Error()
+}
+
+// ApplyStatus implements API.
+func (c *Client) ApplyStatus(ctx context.Context, h *v1alpha1.Host, status *v1alpha1.HostStatus) error {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "Host",
+		// The UID is a precondition: a Host of the same name may have come since.
+		"metadata": map[string]any{"name": h.Name, "uid": h.UID}, "status": status,
+	})
+	if err != nil {
+		return err
+	}
+	return c.rest.Patch(types.ApplyPatchType).Resource(resource).Name(h.Name).SubResource("status").
+		Param("fieldManager", manager).Param("force", "true").Timeout(answer).Body(body).Do(ctx).Error()
+}

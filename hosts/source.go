@@ -1,0 +1,305 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/config"
+)
+
+// Sink takes the hosts that are wanted, all of them, each time that one changes. The
+// map and the hosts are not changed afterwards.
+type Sink interface {
+	Set(hosts map[string]*config.Host)
+}
+
+// Config of a Source.
+type Config struct {
+	API    API
+	Client kubernetes.Interface // nodes, pods and evictions; Secrets of Namespace
+	// Namespace is where the Secrets are that Hosts name.
+	Namespace string
+	// Kubeconfig is of the account that may get them, as a driver reads them.
+	Kubeconfig string
+	// Template has what a Host does not say.
+	Template *config.Host
+	Sink     Sink
+	// Driven tells whether a driver is at the host of that name, or is being ended.
+	Driven func(name string) bool
+	// Release empties a machine that nobody drives of what is its node's.
+	Release func(ctx context.Context, h *config.Host) error
+	// Taken tells whether a host is one that comes of elsewhere; nil: none does.
+	Taken func(h *config.Host) bool
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	for _, f := range []struct {
+		field string
+		set   bool
+	}{{"API", c.API != nil}, {"Client", c.Client != nil}, {"Namespace", c.Namespace != ""}, {"Template", c.Template != nil},
+		{"Sink", c.Sink != nil}, {"Driven", c.Driven != nil}, {"Release", c.Release != nil}} {
+		if !f.set {
+			errs = append(errs, fmt.Errorf("%s is required", f.field))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	workers = 4
+	// retryRefused: what a Host was refused for may be mended elsewhere.
+	retryRefused = 15 * time.Second
+	// Between two writes of a Host's status, and of one on which nobody acts.
+	writePause, minorPause = time.Second, 20 * time.Second
+)
+
+// Source follows the Host objects of a cluster.
+type Source struct {
+	cfg     Config
+	hosts   cache.SharedIndexInformer
+	queue   workqueue.TypedRateLimitingInterface[string]
+	secrets *secrets
+
+	mu       sync.Mutex
+	wanted   map[string]*config.Host
+	reports  map[string]Report
+	written  map[string]time.Time // the last write of a status
+	releases map[string]*release
+	ctx      context.Context // of Run
+	running  sync.WaitGroup  // of releases
+}
+
+// New makes a Source.
+func New(c Config) (*Source, error) {
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("hosts: %w", err)
+	}
+	s := &Source{
+		cfg: c, wanted: map[string]*config.Host{}, reports: map[string]Report{}, written: map[string]time.Time{}, releases: map[string]*release{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)),
+	}
+	s.secrets = newSecrets(c.Client, c.Namespace, s.queue.Add)
+	s.hosts = cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.API.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return c.API.Watch(ctx, o)
+		},
+	}, &v1alpha1.Host{}, 0, cache.Indexers{})
+	if err := s.hosts.SetTransform(withoutManagedFields); err != nil {
+		return nil, err
+	}
+	_, err := s.hosts.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    s.enqueue,
+		UpdateFunc: func(_, obj any) { s.enqueue(obj) },
+		DeleteFunc: s.enqueue,
+	})
+	return s, err
+}
+
+func withoutManagedFields(obj any) (any, error) {
+	if h, ok := obj.(*v1alpha1.Host); ok {
+		h.ManagedFields = nil
+	}
+	return obj, nil
+}
+
+func (s *Source) enqueue(obj any) {
+	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+		s.queue.Add(key)
+	}
+}
+
+// Run follows Hosts until ctx ends. Hosts that are driven stay so.
+func (s *Source) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	s.ctx, s.secrets.ctx = ctx, ctx
+	var all sync.WaitGroup
+	defer func() {
+		cancel()
+		s.queue.ShutDown()
+		all.Wait()
+		s.running.Wait()
+		s.secrets.running.Wait()
+	}()
+	all.Go(func() { s.hosts.RunWithContext(ctx) })
+	if !cache.WaitForCacheSync(ctx.Done(), s.hosts.HasSynced) {
+		return nil
+	}
+	for range workers {
+		all.Go(func() { s.work(ctx) })
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (s *Source) work(ctx context.Context) {
+	for {
+		name, down := s.queue.Get()
+		if down {
+			return
+		}
+		logger := klog.FromContext(ctx).WithValues("host", name)
+		again, err := s.reconcile(klog.NewContext(ctx, logger), name)
+		switch {
+		case ctx.Err() != nil:
+		case apierrors.IsConflict(err): // the newer one is on its way to us
+			s.queue.AddRateLimited(name)
+		case err != nil:
+			logger.Info("The Host could not be seen to; it is tried again", "err", err)
+			s.queue.AddRateLimited(name)
+		default:
+			s.queue.Forget(name)
+			if again > 0 {
+				s.queue.AddAfter(name, again)
+			}
+		}
+		s.queue.Done(name)
+	}
+}
+
+// reconcile does what is due for one Host; again is when to look once more though
+// nothing happens.
+func (s *Source) reconcile(ctx context.Context, name string) (again time.Duration, err error) {
+	h := s.get(name)
+	if h == nil {
+		s.gone(name)
+		return 0, nil
+	}
+	s.secrets.follow(name, secretName(h))
+	if h.DeletionTimestamp != nil {
+		return s.remove(ctx, h)
+	}
+	cfg, refusal, err := s.judge(ctx, h)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case refusal != nil:
+		again = retryRefused
+	case cfg == nil:
+		return 0, nil // the Secret's first answer brings us back
+	case !slices.Contains(h.Finalizers, v1alpha1.Finalizer):
+		// Before it is a node: a Host that is deleted has to be taken back.
+		return 0, ignoreGone(s.cfg.API.SetFinalizers(ctx, h, append(slices.Clone(h.Finalizers), v1alpha1.Finalizer)))
+	default:
+		s.want(ctx, name, cfg)
+	}
+	wait, err := s.tell(ctx, h, refusal)
+	if again == 0 || wait > 0 && wait < again {
+		again = wait
+	}
+	return again, err
+}
+
+// tell writes the status, unless it is as it shall be, or was written just now.
+func (s *Source) tell(ctx context.Context, h *v1alpha1.Host, v *verdict) (again time.Duration, err error) {
+	now := time.Now()
+	s.mu.Lock()
+	var r *Report
+	if last, ok := s.reports[h.Name]; ok {
+		r = &last
+	}
+	status := statusOf(h, v, s.wanted[h.Name], r, now)
+	since := now.Sub(s.written[h.Name])
+	s.mu.Unlock()
+	differs, minor := difference(&h.Status, status)
+	pause := writePause
+	if minor {
+		pause = minorPause
+	}
+	switch {
+	case !differs:
+		return 0, nil
+	case since < pause:
+		return pause - since, nil
+	}
+	if err := s.cfg.API.ApplyStatus(ctx, h, status); err != nil {
+		return 0, ignoreGone(err)
+	}
+	s.mu.Lock()
+	s.written[h.Name] = now
+	s.mu.Unlock()
+	return 0, nil
+}
+
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// want has a host driven as cfg says.
+func (s *Source) want(ctx context.Context, name string, cfg *config.Host) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if equality.Semantic.DeepEqual(s.wanted[name], cfg) {
+		return
+	}
+	klog.FromContext(ctx).Info("The host is to be driven", "node", cfg.NodeName, "endpoint", cfg.Endpoint)
+	s.wanted[name] = cfg
+	s.cfg.Sink.Set(maps.Clone(s.wanted))
+}
+
+// unwant has a host's driver end.
+func (s *Source) unwant(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wanted[name] == nil {
+		return
+	}
+	delete(s.wanted, name)
+	delete(s.reports, name)
+	s.cfg.Sink.Set(maps.Clone(s.wanted))
+}
+
+func (s *Source) wants(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wanted[name] != nil
+}
+
+// gone forgets a Host that is no more. One whose finalizer was taken away by somebody
+// is let go of like one that is detached, but for its node.
+func (s *Source) gone(name string) {
+	s.unwant(name)
+	s.secrets.follow(name, "")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.reports, name)
+	delete(s.written, name)
+	delete(s.releases, name)
+}
+
+func (s *Source) get(name string) *v1alpha1.Host {
+	obj, found, err := s.hosts.GetStore().GetByKey(name)
+	if err != nil || !found {
+		return nil
+	}
+	return obj.(*v1alpha1.Host)
+}
+
+func (s *Source) all() []*v1alpha1.Host {
+	var all []*v1alpha1.Host
+	for _, obj := range s.hosts.GetStore().List() {
+		all = append(all, obj.(*v1alpha1.Host))
+	}
+	return all
+}

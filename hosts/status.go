@@ -1,0 +1,144 @@
+package hosts
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/config"
+)
+
+// Reasons of a Host's condition Ready, beside those of the node's own while it is not
+// Ready.
+const (
+	ReasonNodeReady   = "NodeReady"   // True: driven, and the node is Ready
+	ReasonLinkGrace   = "LinkGrace"   // True: the link is down, and its grace is not over
+	ReasonStarting    = "Starting"    // to be driven, and nothing known yet
+	ReasonChanged     = "Changed"     // the Host was changed; the driver of before is being ended
+	ReasonFailed      = "Failed"      // cannot be driven just now; tried again
+	ReasonInvalid     = "Invalid"     // a mistake of the Host's
+	ReasonCredentials = "Credentials" // the Secret is missing, or has no key
+	ReasonNodeTaken   = "NodeTaken"   // the node's name is somebody else's
+	ReasonHostTaken   = "HostTaken"   // another Host is this node, or this machine
+	ReasonDraining    = "Draining"    // deleted: pods are being evicted
+	ReasonReleasing   = "Releasing"   // deleted: the machine is being emptied
+	ReasonDetaching   = "Detaching"   // deleted: the driver is being ended
+	ReasonBlocked     = "Blocked"     // deleted: a step cannot be done; the message says what to do
+)
+
+// verdict is what is to be said of a Host before its driver is asked.
+type verdict struct {
+	reason, message string // empty: it is driven, and its driver says
+}
+
+func refused(reason, format string, args ...any) *verdict {
+	return &verdict{reason, fmt.Sprintf(format, args...)}
+}
+
+// longest message of a condition: the API server takes 32768 bytes, a person fewer.
+const longest = 2000
+
+// statusOf is the status that h shall have. wanted is the host as it is to be driven,
+// nil where it is not; r is the last report on it, which may be of before a change.
+func statusOf(h *v1alpha1.Host, v *verdict, wanted *config.Host, r *Report, now time.Time) *v1alpha1.HostStatus {
+	st := &v1alpha1.HostStatus{ObservedGeneration: h.Generation, NodeName: h.Status.NodeName}
+	for i := range h.Status.Conditions {
+		st.Conditions = append(st.Conditions, *h.Status.Conditions[i].DeepCopy())
+	}
+	if r != nil {
+		observed(st, h, r, now)
+	}
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse}
+	switch {
+	case v != nil:
+		ready.Reason, ready.Message = v.reason, v.message
+	case r == nil:
+		ready.Reason, ready.Message = ReasonStarting, "the machine is being taken"
+	case wanted == nil || !equality.Semantic.DeepEqual(r.Config, wanted):
+		ready.Reason, ready.Message = ReasonChanged, "the Host was changed: its driver is begun anew; what runs on the machine runs on"
+	case r.Err != nil:
+		ready.Reason, ready.Message = ReasonFailed, r.Err.Error()
+	case r.NodeName == "":
+		ready.Reason, ready.Message = ReasonStarting, "the machine is being taken"
+	case !r.Ready:
+		ready.Reason, ready.Message = r.Reason, r.Message
+	case r.Link != nil && !r.Link.Up:
+		ready.Status, ready.Reason = metav1.ConditionTrue, ReasonLinkGrace
+		ready.Message = "the link is down, and the node not yet NotReady (linkGrace): " + r.Link.Message
+	default:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, ReasonNodeReady, "the node "+r.NodeName+" is Ready"
+	}
+	if ready.Reason == "" {
+		ready.Reason = "NotReady"
+	}
+	set(st, ready, h.Generation, now)
+	return st
+}
+
+// observed puts in what a driver has seen; of what it has not seen yet, the status keeps
+// what the driver of before saw, but for what is only true of the moment.
+func observed(st *v1alpha1.HostStatus, h *v1alpha1.Host, r *Report, now time.Time) {
+	if r.Err != nil {
+		st.LastError = short(r.Err.Error())
+	}
+	st.Runtime = h.Status.Runtime
+	if r.RuntimeName != "" {
+		st.Runtime = &v1alpha1.RuntimeStatus{Name: r.RuntimeName, Version: r.RuntimeVersion}
+	}
+	if r.NodeName == "" {
+		meta.RemoveStatusCondition(&st.Conditions, v1alpha1.ConditionLinkUp)
+		return
+	}
+	st.NodeName = r.NodeName
+	pods := int32(r.Pods)
+	st.Pods = &pods
+	if r.Link == nil {
+		st.Link = &v1alpha1.LinkStatus{State: v1alpha1.LinkLocal}
+		meta.RemoveStatusCondition(&st.Conditions, v1alpha1.ConditionLinkUp)
+		return
+	}
+	before := ""
+	if h.Status.Link != nil {
+		before = h.Status.Link.RoundTrip
+	}
+	up := metav1.Condition{Type: v1alpha1.ConditionLinkUp, Status: metav1.ConditionTrue, Reason: "LinkUp", Message: r.Link.Message}
+	if r.Link.Up {
+		st.Link = &v1alpha1.LinkStatus{State: v1alpha1.LinkUp, RoundTrip: coarse(before, r.Link.RTT)}
+	} else {
+		st.Link = &v1alpha1.LinkStatus{State: v1alpha1.LinkDown}
+		up.Status, up.Reason = metav1.ConditionFalse, "LinkDown"
+	}
+	set(st, up, h.Generation, now)
+}
+
+func set(st *v1alpha1.HostStatus, c metav1.Condition, generation int64, now time.Time) {
+	c.ObservedGeneration, c.LastTransitionTime, c.Message = generation, metav1.NewTime(now.Truncate(time.Second)), short(c.Message)
+	meta.SetStatusCondition(&st.Conditions, c)
+}
+
+func short(message string) string {
+	message = strings.ToValidUTF8(message, "?")
+	if len(message) <= longest {
+		return message
+	}
+	return strings.ToValidUTF8(message[:longest], "") + "…"
+}
+
+// difference says whether a status differs from another, and whether that can wait:
+// nobody acts on a round trip or on a number of pods.
+func difference(have, want *v1alpha1.HostStatus) (differs, minor bool) {
+	if equality.Semantic.DeepEqual(have, want) {
+		return false, false
+	}
+	rest := want.DeepCopy()
+	rest.Pods = have.Pods
+	if rest.Link != nil && have.Link != nil {
+		rest.Link.RoundTrip = have.Link.RoundTrip
+	}
+	return true, equality.Semantic.DeepEqual(have, rest)
+}

@@ -1,0 +1,266 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// TestHostObjects: a machine becomes a node by kubectl, over SSH, with the key of a
+// Secret; and is taken out again, drained, and then detached. The account has the
+// rights that docs/hosts.md gives it, and no others. A host of the file never notices.
+func TestHostObjects(t *testing.T) {
+	if far {
+		t.Skip("its hosts are far in any case")
+	}
+	p := newPooled(t, "host1", "host2")
+	define(t, p.lab)
+	account := p.account("bowline", "host2-key")
+	p.objects(account, p.host("host1"))
+	must(t, p.bowline.Start())
+	t.Cleanup(p.bowline.Kill)
+	p.ready("host1", 110)
+	p.pod("stays", "host1")
+
+	p.apply(p.object("host2", "host2"))
+	p.reason("host2", "Credentials", "there is no Secret bowline/host2-key")
+	key, err := os.ReadFile(p.lab.Host("host2").SSH.Key)
+	must(t, err)
+	_, err = p.lab.Client.CoreV1().Secrets("bowline").Create(t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "host2-key"},
+		Type: v1.SecretTypeSSHAuth, Data: map[string][]byte{v1.SSHAuthPrivateKey: key}}, metav1.CreateOptions{})
+	must(t, err)
+	p.reason("host2", "NodeReady", "")
+	p.ready("host2", 110)
+	p.pod("drained", "host2")
+
+	// Names that are not theirs to take.
+	_, err = p.lab.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}, metav1.CreateOptions{})
+	must(t, err)
+	p.apply(strings.Replace(p.object("thief", "foreign"), "root@", "root@another.", 1))
+	p.reason("thief", "NodeTaken", "a node foreign that was not made of this Host")
+	p.apply(strings.Replace(p.object("twin", "host1"), "root@", "root@twin.", 1))
+	p.reason("twin", "HostTaken", "Bowline's configuration")
+	p.kubectl("delete", "host", "thief", "twin", "--timeout=90s")
+
+	p.kubectl("patch", "host", "host2", "--type=merge", "-p", `{"spec":{"maxPods":13}}`)
+	p.ready("host2", 13)
+	p.reason("host2", "NodeReady", "")
+	must(t, labtest.Until(t.Context(), 90*time.Second, "kubectl shows the host", func(context.Context) error {
+		lines := strings.Split(strings.TrimSpace(p.kubectl("get", "hosts")), "\n")
+		fields := strings.Fields(lines[len(lines)-1])
+		if strings.Join(strings.Fields(lines[0]), " ") != "NAME NODE LINK RTT PODS AGE REASON" || len(fields) != 7 ||
+			fields[1] != "host2" || fields[2] != "Up" || !strings.HasSuffix(fields[3], "s") || fields[4] == "0" || fields[6] != "NodeReady" {
+			return fmt.Errorf("it shows\n%s", strings.Join(lines, "\n"))
+		}
+		return nil
+	}))
+	if v := p.kubectl("get", "host", "host2", "-o", "jsonpath={.status.runtime.name}"); v != "containerd" {
+		t.Errorf("the runtime is %q", v)
+	}
+
+	p.kubectl("delete", "host", "host2", "--timeout=4m")
+	p.nodeIsGone("host2")
+	if _, err := p.lab.Client.CoreV1().Pods(v1.NamespaceDefault).Get(t.Context(), "drained", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the pod of a drained host: %v", err)
+	}
+	if n := p.containers("host2"); n != 0 {
+		t.Errorf("%d containers are left on a machine that was drained", n)
+	}
+	if left, err := os.ReadDir(filepath.Dir(p.ownerFile("host2"))); err == nil || !os.IsNotExist(err) {
+		t.Errorf("of its owner file and its lock there are %v: %v", left, err)
+	}
+
+	p.apply(p.object("host2", "host2"))
+	p.reason("host2", "NodeReady", "")
+	p.ready("host2", 110)
+	p.pod("detached", "host2")
+	p.kubectl("patch", "host", "host2", "--type=merge", "-p", `{"spec":{"deletionPolicy":"detach"}}`)
+	p.kubectl("delete", "host", "host2", "--timeout=2m")
+	p.nodeIsGone("host2")
+	if n := p.containers("host2"); n == 0 {
+		t.Error("a detach has ended the containers")
+	}
+	if _, err := os.Stat(p.ownerFile("host2")); err != nil {
+		t.Errorf("its owner file: %v", err)
+	}
+	p.lockIsFree("host2")
+
+	p.pod("at-the-end", "host1")
+	if n := p.lines("Drives the machine", `host="host1"`); n != 1 {
+		t.Errorf("host1, of the file, was taken %d times", n)
+	}
+}
+
+// account makes a service account with the rights of docs/hosts.md, and to the Secret;
+// and a kubeconfig for it.
+func (p *pooled) account(namespace, secret string) string {
+	t, ctx, client := p.t, p.t.Context(), p.lab.Client
+	docs, err := os.ReadFile("../../docs/hosts.md")
+	must(t, err)
+	var role string
+	for _, block := range strings.Split(string(docs), "```yaml\n")[1:] {
+		if block, _, _ = strings.Cut(block, "```"); strings.Contains(block, "kind: ClusterRole") {
+			role = block
+		}
+	}
+	p.apply(role + fmt.Sprintf(`---
+apiVersion: v1
+kind: Namespace
+metadata: {name: %[1]s}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: bowline, namespace: %[1]s}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: bowline-hosts}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: bowline-hosts}
+subjects: [{kind: ServiceAccount, name: bowline, namespace: %[1]s}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: keys, namespace: %[1]s}
+rules: [{apiGroups: [""], resources: [secrets], resourceNames: [%[2]s], verbs: [get, list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: keys, namespace: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: keys}
+subjects: [{kind: ServiceAccount, name: bowline, namespace: %[1]s}]
+`, namespace, secret))
+	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bowline", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, err)
+	c := clientcmdapi.NewConfig()
+	c.Clusters["lab"] = &clientcmdapi.Cluster{Server: p.lab.REST.Host, CertificateAuthority: p.lab.REST.CAFile, CertificateAuthorityData: p.lab.REST.CAData}
+	c.AuthInfos["bowline"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	c.Contexts["lab"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "bowline"}
+	c.CurrentContext = "lab"
+	file := filepath.Join(p.lab.Dir, "account.kubeconfig")
+	must(t, clientcmd.WriteToFile(*c, file))
+	return file
+}
+
+// objects writes the configuration: hosts of its own, and those that are objects.
+func (p *pooled) objects(account string, hosts ...string) {
+	p.t.Helper()
+	files := filepath.Join(p.lab.Dir, "nodes")
+	must(p.t, os.Mkdir(files, 0o700))
+	for _, h := range p.lab.Status.Hosts {
+		for suffix, file := range map[string]string{"kubeconfig": h.NodeKubeconfig, "crt": h.Serving.Cert, "key": h.Serving.Key} {
+			data, err := os.ReadFile(file)
+			must(p.t, err)
+			must(p.t, os.WriteFile(filepath.Join(files, h.Name+"."+suffix), data, 0o600))
+		}
+	}
+	objects := fmt.Sprintf(`hostObjects:
+  namespace: bowline
+  kubeconfig: %s
+  template:
+    kubeconfig: nodes/{nodeName}.kubeconfig
+    server: {tlsCertFile: "nodes/{nodeName}.crt", tlsPrivateKeyFile: "nodes/{nodeName}.key"}
+    authentication: {x509: {clientCAFile: %s}}
+`, account, p.lab.Status.Cluster.ClientCA)
+	p.edit(append(hosts, objects)...)
+}
+
+// object is a Host of the second machine.
+func (p *pooled) object(name, node string) string {
+	p.t.Helper()
+	h := p.lab.Host("host2")
+	key, err := os.ReadFile(h.SSH.HostKey)
+	must(p.t, err)
+	return fmt.Sprintf(`
+apiVersion: bowline.io/v1alpha1
+kind: Host
+metadata: {name: %s}
+spec:
+  endpoint: ssh://%s@%s%s
+  credentialsSecretRef: {name: host2-key}
+  hostKeys: [%q]
+  nodeName: %s
+`, name, h.SSH.User, p.wires["host2"].Address(), h.ContainerdSocket, strings.TrimSpace(string(key)), node)
+}
+
+func (p *pooled) apply(text string) {
+	p.t.Helper()
+	out, err := p.lab.KubectlIn(p.t.Context(), text, "apply", "-f", "-")
+	must(p.t, err)
+	if out.Code != 0 {
+		p.t.Fatalf("kubectl apply: %s\n%s", out.Stderr, text)
+	}
+}
+
+func (p *pooled) kubectl(args ...string) string {
+	p.t.Helper()
+	out, err := p.lab.Kubectl(p.t.Context(), args...)
+	must(p.t, err)
+	if out.Code != 0 {
+		state, _ := p.lab.Kubectl(p.t.Context(), "get", "hosts", "-o", "yaml")
+		p.t.Fatalf("kubectl %s: exit code %d: %s%s\n%s\n%s", strings.Join(args, " "), out.Code, out.Stdout, out.Stderr, state.Stdout, p.bowline.LogTail(4000))
+	}
+	return out.Stdout
+}
+
+// reason waits for a Host's condition Ready to have a reason, and words in its message,
+// of its newest generation.
+func (p *pooled) reason(host, reason, words string) {
+	p.t.Helper()
+	const path = `jsonpath={.metadata.generation} {.status.conditions[?(@.type=="Ready")].observedGeneration} {.status.conditions[?(@.type=="Ready")].reason} {.status.conditions[?(@.type=="Ready")].message}`
+	err := labtest.Until(p.t.Context(), 3*time.Minute, "Host "+host+" is "+reason, func(context.Context) error {
+		got := p.kubectl("get", "host", host, "-o", path)
+		fields := strings.SplitN(got, " ", 4)
+		if len(fields) != 4 || fields[0] != fields[1] || fields[2] != reason || !strings.Contains(fields[3], words) {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+	if err != nil {
+		p.t.Fatalf("%v\n%s", err, p.bowline.LogTail(6000))
+	}
+}
+
+func (p *pooled) nodeIsGone(name string) {
+	p.t.Helper()
+	if _, err := p.lab.Client.CoreV1().Nodes().Get(p.t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		p.t.Errorf("the node %s: %v", name, err)
+	}
+}
+
+// containers that run on a host.
+func (p *pooled) containers(host string) int {
+	p.t.Helper()
+	runtime, err := p.lab.CRI(p.t.Context(), host)
+	must(p.t, err)
+	defer runtime.Close()
+	list, err := runtime.ListContainers(p.t.Context(), &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}})
+	must(p.t, err)
+	return len(list)
+}
+
+func (p *pooled) ownerFile(host string) string {
+	return filepath.Join(p.lab.Host(host).Root, owner.FilePath("/var/lib/kubelet"))
+}
+
+func (p *pooled) lockIsFree(host string) {
+	p.t.Helper()
+	must(p.t, labtest.Until(p.t.Context(), time.Minute, "the lock of "+host+" is free", func(ctx context.Context) error {
+		return p.lab.Exec(ctx, host, "flock", "-n", ownerLock, "true").Run()
+	}))
+}
