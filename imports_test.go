@@ -20,6 +20,7 @@ var impure = []string{"context", "sync", "sync/atomic", "os", "os/exec", "io", "
 
 var rules = []rule{
 	{"syncloop/plan", impure, "a decision depends on its input alone, or it cannot be replayed"},
+	{"syncloop/admit", append([]string{module + "/...", "time"}, impure...), "what an owner allows is a function of the pod and the policy"},
 	{"syncloop/status", impure, "a status is a function of what was observed"},
 	{"cri/spec", impure, "a config is a function of the pod and the machine"},
 	{"syncloop/volume/render", impure, "a volume's content is a function of the objects it shows"},
@@ -39,7 +40,7 @@ var rules = []rule{
 }
 
 // leaves of syncloop never import each other: each can be read alone.
-var leaves = []string{"pleg", "prober", "lifecycle", "volume", "images", "gc", "objects", "tokens", "statuswriter", "owner", "config", "plan", "status"}
+var leaves = []string{"pleg", "prober", "lifecycle", "volume", "images", "gc", "objects", "tokens", "statuswriter", "owner", "config", "plan", "status", "admit"}
 
 func TestImports(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}: {{join .Imports " "}}`, "./...").Output()

@@ -37,6 +37,9 @@ func setDefaults(c *BowlineConfiguration) {
 			orDefault(&h.Server.Port, 10250)
 		}
 		orDuration(&h.LinkGrace, 40*time.Second)
+		orPointer(&h.Policy.AllowPrivileged, true)
+		orPointer(&h.Policy.AllowHostPath, true)
+		orPointer(&h.Policy.AllowHostNetwork, true)
 		setNodeDefaults(&h.NodeSettings)
 	}
 }

@@ -68,6 +68,8 @@ type Host struct {
 	AllowForeignPods bool `json:"allowForeignPods,omitempty"`
 	// Server is the node's own HTTPS endpoint.
 	Server Server `json:"server,omitempty"`
+	// Policy is what the machine's owner allows.
+	Policy Policy `json:"policy,omitempty"`
 
 	NodeSettings `json:",inline"`
 }
@@ -122,6 +124,20 @@ type Server struct {
 	// own signing serves where neither is.
 	TLSCertFile       string `json:"tlsCertFile,omitempty"`
 	TLSPrivateKeyFile string `json:"tlsPrivateKeyFile,omitempty"`
+}
+
+// Policy of the machine's owner. A pod beyond it is rejected: it fails with the
+// reason, and nothing of it is started. Pods that run when a policy becomes stricter
+// go on until they end.
+type Policy struct {
+	// AllowPrivileged containers, and what amounts to it: capabilities beyond a
+	// runtime's default ones, hostPID, hostIPC, an unmasked /proc, AppArmor or SELinux
+	// taken away; true by default.
+	AllowPrivileged *bool `json:"allowPrivileged,omitempty"`
+	// AllowHostPath volumes; true by default.
+	AllowHostPath *bool `json:"allowHostPath,omitempty"`
+	// AllowHostNetwork, and ports of the machine (hostPort); true by default.
+	AllowHostNetwork *bool `json:"allowHostNetwork,omitempty"`
 }
 
 // NodeSettings are what a configuration says for all hosts or a host for itself.
