@@ -185,10 +185,43 @@ type NodeSettings struct {
 	SystemReserved map[string]string `json:"systemReserved,omitempty"`
 	KubeReserved   map[string]string `json:"kubeReserved,omitempty"`
 
+	// Identity is how the node comes by its credential.
+	Identity Identity `json:"identity,omitempty"`
+	// ServerTLSBootstrap asks the cluster to sign the node's serving certificate
+	// (kubernetes.io/kubelet-serving), and renews it; false by default. Until the
+	// request is approved a certificate of the node's own signing serves.
+	ServerTLSBootstrap *bool `json:"serverTLSBootstrap,omitempty"`
+
 	// Authentication and Authorization of requests to the node's endpoint.
 	Authentication Authentication `json:"authentication,omitempty"`
 	Authorization  Authorization  `json:"authorization,omitempty"`
 }
+
+// Identity of the node to the API server: system:node:NAME in system:nodes.
+type Identity struct {
+	// Mode is one of the four below; Kubeconfig by default.
+	Mode string `json:"mode,omitempty"`
+	// BootstrapKubeconfig, with mode Bootstrap, is the file with the credential that
+	// may ask for a node's first certificate.
+	BootstrapKubeconfig string `json:"bootstrapKubeconfig,omitempty"`
+	// CertificateDirectory keeps certificates that were asked for, with their keys;
+	// /var/lib/bowline/pki by default. It is on the machine of this process.
+	CertificateDirectory string `json:"certificateDirectory,omitempty"`
+}
+
+// Modes of Identity.
+const (
+	// IdentityKubeconfig: the credential in Kubeconfig is the node's own.
+	IdentityKubeconfig = "Kubeconfig"
+	// IdentityImpersonate: the account in Kubeconfig, or the pod's service account
+	// where there is none, impersonates the node.
+	IdentityImpersonate = "Impersonate"
+	// IdentityBootstrap: BootstrapKubeconfig asks for a certificate, which renews itself.
+	IdentityBootstrap = "Bootstrap"
+	// IdentityCSR: the account in Kubeconfig, or the pod's service account where there
+	// is none, asks for certificates and approves them itself.
+	IdentityCSR = "CSR"
+)
 
 // Authentication of who calls the node.
 type Authentication struct {
