@@ -11,18 +11,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	typed "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	"k8s.io/client-go/kubernetes/typed/certificates/v1beta1"
 	"k8s.io/client-go/rest"
 )
 
 // clientset is what the certificate manager needs of one: a method that is not here
-// must not be called. It asks v1beta1 only where v1 is not there, and v1 is in every
-// cluster since 1.19.
+// must not be called. Where v1 fails it tries v1beta1, which no cluster of today has.
 type clientset struct {
 	kubernetes.Interface
-	requests certificates
+	v1      certificates
+	v1beta1 *v1beta1.CertificatesV1beta1Client
 }
 
-func (c clientset) CertificatesV1() typed.CertificatesV1Interface { return c.requests }
+func (c clientset) CertificatesV1() typed.CertificatesV1Interface             { return c.v1 }
+func (c clientset) CertificatesV1beta1() v1beta1.CertificatesV1beta1Interface { return c.v1beta1 }
 
 type certificates struct {
 	typed.CertificatesV1Interface
@@ -65,7 +67,11 @@ func newClientset(c *rest.Config, approve typed.CertificateSigningRequestInterfa
 	if err != nil {
 		return nil, err
 	}
-	return clientset{requests: certificates{client, requests{client.CertificateSigningRequests(), approve, last}}}, nil
+	old, err := v1beta1.NewForConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	return clientset{v1: certificates{client, requests{client.CertificateSigningRequests(), approve, last}}, v1beta1: old}, nil
 }
 
 // refusal is err in words of who may not do what, or nil if another try may succeed.
