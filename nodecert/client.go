@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -37,6 +38,7 @@ type Client struct {
 	manager certificate.Manager
 	rest    *rest.Config
 	last    lastRequest
+	waits   atomic.Bool // for the first certificate: Wait tells what goes wrong
 }
 
 // NewClient reads what is kept from before. It starts nothing.
@@ -45,6 +47,7 @@ func NewClient(ctx context.Context, c Config) (*Client, error) {
 		return nil, errors.New("nodecert: NodeName, Directory and Asker are required")
 	}
 	out := &Client{config: c}
+	out.waits.Store(true)
 	store, err := newStore(ctx, c.Directory, c.NodeName+"-client")
 	if err != nil {
 		return nil, err
@@ -58,7 +61,7 @@ func NewClient(ctx context.Context, c Config) (*Client, error) {
 		approve = client.CertificateSigningRequests()
 	}
 	out.manager, err = certificate.NewManager(&certificate.Config{
-		Ctx: quiet(ctx), Name: "node certificate",
+		Ctx: quiet(ctx, &out.waits), Name: "node certificate",
 		SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		GetUsages:  certificate.DefaultKubeletClientGetUsages,
 		Template: &x509.CertificateRequest{Subject: pkix.Name{
@@ -149,24 +152,19 @@ func (c *Client) Wait(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+	c.waits.Store(false)
 	return nil
 }
 
-// quiet carries the logger and no end: a manager ends with Run, and one that was never
-// run has nothing to end.
-func quiet(ctx context.Context) *context.Context {
-	ctx = context.WithoutCancel(ctx)
-	return &ctx
-}
-
 // newStore is the manager's file store in a directory of the process's user alone.
-func newStore(ctx context.Context, directory, prefix string) (certificate.FileStore, error) {
+func newStore(ctx context.Context, directory, prefix string) (certificate.Store, error) {
 	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return nil, fmt.Errorf("certificateDirectory: %w", err)
 	}
-	store, err := certificate.NewFileStoreWithLogger(klog.FromContext(ctx).V(3), prefix, directory, directory, "", "")
+	log := klog.FromContext(ctx)
+	files, err := certificate.NewFileStoreWithLogger(log.V(3), prefix, directory, directory, "", "")
 	if err != nil {
 		return nil, fmt.Errorf("certificateDirectory %s: %w", directory, err)
 	}
-	return store, nil
+	return store{files, log, prefix}, nil
 }

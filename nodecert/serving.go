@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/client-go/kubernetes"
@@ -57,7 +58,7 @@ func NewServing(ctx context.Context, c ServingConfig) (*Serving, error) {
 		approve = client.CertificateSigningRequests()
 	}
 	out.manager, err = certificate.NewManager(&certificate.Config{
-		Ctx: quiet(ctx), Name: "serving certificate",
+		Ctx: quiet(ctx, new(atomic.Bool)), Name: "serving certificate",
 		SignerName: certificatesv1.KubeletServingSignerName,
 		GetUsages:  certificate.DefaultKubeletServingGetUsages,
 		// An address that the kept certificate does not have makes a new request.
