@@ -36,6 +36,7 @@ var rules = []rule{
 	{"provider/...", []string{module + "/config"}, "only cmd reads the configuration"},
 	{"hostcheck", []string{module + "/provider/...", module + "/config", module + "/syncloop", "k8s.io/client-go/..."}, "a look at a machine needs no cluster and no loop"},
 	{"handover", []string{module + "/provider/...", module + "/config", module + "/syncloop", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "a machine is handed over by what it is, whatever the way to it"},
+	{"nodecert", []string{module + "/..."}, "a node's certificates concern the API server, and no machine and no pod"},
 	{"config", []string{module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"},
 }
 
