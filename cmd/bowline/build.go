@@ -297,9 +297,10 @@ func handlers(st *runtimeapi.StatusResponse) []v1.NodeRuntimeHandler {
 	return out
 }
 
-// policy is what the machine's owner forbids.
+// policy is what the machine's owner forbids: what is not said is allowed.
 func policy(p config.Policy) admit.Policy {
-	return admit.Policy{NoPrivileged: !*p.AllowPrivileged, NoHostPath: !*p.AllowHostPath, NoHostNetwork: !*p.AllowHostNetwork}
+	forbids := func(allow *bool) bool { return allow != nil && !*allow }
+	return admit.Policy{NoPrivileged: forbids(p.AllowPrivileged), NoHostPath: forbids(p.AllowHostPath), NoHostNetwork: forbids(p.AllowHostNetwork)}
 }
 
 // runtimeHandler looks a RuntimeClass up. Few pods name one, so that asking each

@@ -80,7 +80,9 @@ func processAccount(cfg *config.Host) (*rest.Config, error) {
 	var err error
 	switch file := credentialFile(cfg); file {
 	case "":
-		base, err = rest.InClusterConfig()
+		if base, err = rest.InClusterConfig(); err != nil {
+			err = fmt.Errorf("%w; outside of a pod, kubeconfig names the account", err)
+		}
 	default:
 		base, err = clientcmd.BuildConfigFromFlags("", file)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/provider"
+	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
 // impersonating is a server that knows an account which may impersonate those whom
@@ -123,4 +124,23 @@ func TestForeignNodeIsRefused(t *testing.T) {
 		t.Fatalf("its own is refused: %v", err)
 	}
 	c.close()
+}
+
+// What the owner does not forbid is allowed, field by field.
+func TestPolicyOfTheConfiguration(t *testing.T) {
+	yes, no := true, false
+	for _, c := range []struct {
+		is   config.Policy
+		want admit.Policy
+	}{
+		{config.Policy{}, admit.Policy{}},
+		{config.Policy{AllowPrivileged: &yes, AllowHostPath: &yes, AllowHostNetwork: &yes}, admit.Policy{}},
+		{config.Policy{AllowPrivileged: &no}, admit.Policy{NoPrivileged: true}},
+		{config.Policy{AllowHostPath: &no}, admit.Policy{NoHostPath: true}},
+		{config.Policy{AllowHostNetwork: &no}, admit.Policy{NoHostNetwork: true}},
+	} {
+		if got := policy(c.is); got != c.want {
+			t.Errorf("%+v, want %+v", got, c.want)
+		}
+	}
 }

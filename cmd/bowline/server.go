@@ -79,7 +79,7 @@ func (n *node) certificate(ctx context.Context, ips []string) (func(*tls.ClientH
 		addresses = append(addresses, net.ParseIP(ip))
 	}
 	self, err := api.SelfSigned(n.name, addresses)
-	if err != nil || !*n.cfg.ServerTLSBootstrap {
+	if signed := n.cfg.ServerTLSBootstrap; err != nil || signed == nil || !*signed {
 		return self, err
 	}
 	n.serving, err = nodecert.NewServing(ctx, nodecert.ServingConfig{
