@@ -57,6 +57,8 @@ type Host struct {
 	// Taints are set on the Node when it registers. After Load they include
 	// RegisterWithTaints; of two with one key and effect the host's stands.
 	Taints []v1.Taint `json:"taints,omitempty"`
+	// Policy is what the machine's owner allows.
+	Policy Policy `json:"policy,omitempty"`
 	// NodeIP is the machine's address, or an IPv4 and an IPv6 address with a comma
 	// between; found on the machine if empty. It is hostIP and the address of pods on
 	// the host's network, and of the node itself where the machine is not far.
@@ -68,8 +70,6 @@ type Host struct {
 	AllowForeignPods bool `json:"allowForeignPods,omitempty"`
 	// Server is the node's own HTTPS endpoint.
 	Server Server `json:"server,omitempty"`
-	// Policy is what the machine's owner allows.
-	Policy Policy `json:"policy,omitempty"`
 
 	NodeSettings `json:",inline"`
 }
