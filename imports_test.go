@@ -26,6 +26,7 @@ var rules = []rule{
 	{"syncloop/volume/render", impure, "a volume's content is a function of the objects it shows"},
 	{"syncloop/gc/choose", impure, "what may be removed is decided on what was seen, and nothing else"},
 	{"pod", append([]string{module + "/..."}, impure...), "the vocabulary is at the bottom: values only"},
+	{"pool", []string{module + "/cri/...", module + "/host/...", module + "/syncloop/...", module + "/provider/...", "k8s.io/client-go/...", "os", "net", "google.golang.org/grpc/..."}, "what a host is, and how it is driven, is nothing to who drives many"},
 	{"host/...", []string{module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "a machine knows nothing of pods' loops"},
 	{"host/local", []string{module + "/host/ssh/..."}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"},
 	{"host/ssh/...", []string{module + "/host/local"}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"},

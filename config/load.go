@@ -25,6 +25,11 @@ func Load(path string) (*BowlineConfiguration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
+	return ParseFile(path, data)
+}
+
+// ParseFile is Load of a file that was read already.
+func ParseFile(path string, data []byte) (*BowlineConfiguration, error) {
 	c, err := Parse(data)
 	if err != nil {
 		var invalid *InvalidError
@@ -148,6 +153,23 @@ type InvalidError struct {
 	Errors field.ErrorList
 }
 
+// Sentence is all of them in one line, each with its field.
+func (e *InvalidError) Sentence() string {
+	var mistakes []string
+	for _, err := range e.Errors {
+		mistakes = append(mistakes, mistake(err))
+	}
+	return oneLine(strings.Join(mistakes, "; "))
+}
+
+// mistake names its field, unless it is one of the document as a whole.
+func mistake(err *field.Error) string {
+	if err.Field == "" {
+		return err.Detail
+	}
+	return err.Error()
+}
+
 // Error has a first line that counts, then a line for each mistake.
 func (e *InvalidError) Error() string {
 	var b strings.Builder
@@ -161,12 +183,7 @@ func (e *InvalidError) Error() string {
 		fmt.Fprintf(&b, " has %d mistakes:", n)
 	}
 	for _, err := range e.Errors {
-		b.WriteString("\n  - ")
-		if err.Field == "" {
-			b.WriteString(err.Detail)
-		} else {
-			b.WriteString(err.Error())
-		}
+		b.WriteString("\n  - " + mistake(err))
 	}
 	return b.String()
 }

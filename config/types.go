@@ -1,5 +1,5 @@
 // Package config reads a BowlineConfiguration: strictly, with defaults, and with
-// every mistake listed at once. Only cmd imports it.
+// every mistake listed at once. Only cmd, and what gives it hosts to drive, imports it.
 package config
 
 import (

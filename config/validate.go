@@ -247,38 +247,41 @@ func validateIdentity(p *field.Path, i Identity) field.ErrorList {
 // validateDistinct: two hosts that are one machine, or one node, would fight.
 func validateDistinct(p *field.Path, hosts []Host) field.ErrorList {
 	var errs field.ErrorList
-	always := func(value func(*Host) string) func(*Host) (string, bool) {
-		return func(h *Host) (string, bool) { return value(h), true }
-	}
-	// The values, and whether they may not be another host's as well.
-	for name, value := range map[string]func(*Host) (string, bool){
-		"name":     always(func(h *Host) string { return h.Name }),
-		"endpoint": always(func(h *Host) string { return h.Endpoint }),
-		// A far machine has a host name and a root directory of its own.
-		"nodeName":      func(h *Host) (string, bool) { return h.NodeName, !h.Far() || h.NodeName != "" },
-		"rootDirectory": func(h *Host) (string, bool) { return h.RootDirectory, !h.Far() },
-		"server.port": func(h *Host) (string, bool) {
-			return fmt.Sprintf("%s:%d", h.Server.Address, h.Server.Port), h.Server.Port != 0
-		},
-	} {
-		seen := map[string]bool{}
-		for i := range hosts {
-			v, counts := value(&hosts[i])
-			if !counts {
-				continue
-			}
-			if seen[v] {
+	seen := map[Claim]bool{}
+	for i := range hosts {
+		for _, c := range append(hosts[i].Claims(), Claim{"name", hosts[i].Name}) {
+			if seen[c] {
 				at := p.Index(i)
-				for n := range strings.SplitSeq(name, ".") {
+				for n := range strings.SplitSeq(c.Field, ".") {
 					at = at.Child(n)
 				}
-				errs = append(errs, field.Duplicate(at, v))
+				errs = append(errs, field.Duplicate(at, c.Value))
 			}
-			seen[v] = true
+			seen[c] = true
 		}
 	}
 	slices.SortFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
 	return errs
+}
+
+// Claim is what one host of a process has and no other one may have as well: a field
+// of Host, "server.port" for one, and its value.
+type Claim struct{ Field, Value string }
+
+// Claims of a host with its defaults set, beside its name.
+func (h *Host) Claims() []Claim {
+	claims := []Claim{{"endpoint", h.Endpoint}}
+	// A far machine has a host name and a root directory of its own.
+	if !h.Far() || h.NodeName != "" {
+		claims = append(claims, Claim{"nodeName", h.NodeName})
+	}
+	if !h.Far() {
+		claims = append(claims, Claim{"rootDirectory", h.RootDirectory})
+	}
+	if h.Server.Port != 0 {
+		claims = append(claims, Claim{"server.port", fmt.Sprintf("%s:%d", h.Server.Address, h.Server.Port)})
+	}
+	return claims
 }
 
 func validateLabels(p *field.Path, labels map[string]string) field.ErrorList {

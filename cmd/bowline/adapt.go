@@ -151,14 +151,13 @@ type sweepRuntime struct {
 	offset func() time.Duration
 
 	lookForShims nudge
+
+	// list gives everything that the runtime has.
+	list func(context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error)
 }
 
 func (r sweepRuntime) List(ctx context.Context) ([]choose.Sandbox, []choose.Container, error) {
-	sandboxes, err := r.client.ListPodSandbox(ctx, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	containers, err := r.client.ListContainers(ctx, nil)
+	sandboxes, containers, err := r.list(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

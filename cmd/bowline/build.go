@@ -77,8 +77,10 @@ func (n *node) build(ctx context.Context) error {
 		return err
 	}
 	if n.pleg, err = pleg.New(pleg.Config{
-		Runtime: n.runtime, Files: n.host, Owner: n.stamp, ClockOffset: n.clockOffset,
+		Runtime: n.runtime, Files: n.host, Owner: n.stamp, ClockOffset: n.clock.Offset, ClockDoubt: n.clock.doubt.poke,
 		IsNotFound: cri.IsNotFound, IsTransport: cri.IsTransport, Hints: hints(n.runtime),
+		// Each sweep looks at everything too: a look of its own is for when none comes.
+		RelistWithEvents: gc.Period + 10*time.Second,
 	}); err != nil {
 		return err
 	}
@@ -142,7 +144,7 @@ func (n *node) build(ctx context.Context) error {
 	}
 	loop.source, loop.loop = n.api, n.loop
 	n.parts.sweeper, err = gc.New(gc.Config{
-		Host: n.host, Runtime: sweepRuntime{n.runtime, n.host, n.clockOffset, n.strays.due}, Volumes: n.parts.volumes, Pods: n.loop,
+		Host: n.host, Runtime: sweepRuntime{n.runtime, n.host, n.clock.Offset, n.strays.due, n.pleg.List}, Volumes: n.parts.volumes, Pods: n.loop,
 		Owner: n.stamp, RecordDir: volume.RecordDir(n.cfg.RootDirectory),
 		LogsRoot: machine.PodLogsDir, LinksDir: containerLogsDir,
 		Period: sweepPeriod(), MinAge: sweepPeriod(),

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -84,6 +83,7 @@ type signer struct {
 	conflicts int
 	deny      bool
 	certs     []byte
+	unsigned  func() // told that an approved request is asked for which has no certificate
 }
 
 func (s *signer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -113,6 +113,9 @@ func (s *signer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.request.Status.Certificate = s.certs
 		answer(http.StatusOK, s.request)
 	case strings.HasPrefix(r.URL.Path, path):
+		if c := s.request.Status.Conditions; s.unsigned != nil && len(c) > 0 && len(s.request.Status.Certificate) == 0 {
+			s.unsigned()
+		}
 		answer(http.StatusOK, s.request)
 	case strings.HasSuffix(r.URL.Path, "/configmaps/extension-apiserver-authentication"):
 		answer(http.StatusOK, v1.ConfigMap{Data: map[string]string{"client-ca-file": "CA\n"}})
@@ -168,8 +171,15 @@ func TestIssueNodeFails(t *testing.T) {
 		t.Errorf("denied: %v", err)
 	}
 	s.deny = false // and nobody signs
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	// Patience ends while the approved request is looked at for the second time.
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	looks := 0
+	s.unsigned = func() {
+		if looks++; looks == 2 {
+			cancel()
+		}
+	}
 	if _, err := issueNode(ctx, asJSON(server.URL), "box-1"); err == nil || !strings.Contains(err.Error(), "nobody signs it") {
 		t.Errorf("not signed: %v", err)
 	}

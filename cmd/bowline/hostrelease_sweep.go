@@ -46,6 +46,16 @@ const (
 	quietSweeps = 2
 )
 
+// list gives everything that the runtime has.
+func (r *release) list(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+	sandboxes, err := r.client.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	containers, err := r.client.ListContainers(ctx, nil)
+	return sandboxes, containers, err
+}
+
 // sweep removes what the pods left, by the node's own garbage collection; no pod is
 // known to it.
 func (r *release) sweep(ctx context.Context) error {
@@ -58,7 +68,7 @@ func (r *release) sweep(ctx context.Context) error {
 	}
 	records := volume.RecordDir(r.cfg.RootDirectory)
 	sweeper, err := gc.New(gc.Config{
-		Host: r.machine, Runtime: sweepRuntime{r.client, r.machine, func() time.Duration { return r.offset }, make(nudge, 1)},
+		Host: r.machine, Runtime: sweepRuntime{r.client, r.machine, func() time.Duration { return r.offset }, make(nudge, 1), r.list},
 		Volumes: volumes, Pods: noPods{}, Owner: r.id.Stamp(), RecordDir: records,
 		LogsRoot: r.cfg.PodLogsDirectory, LinksDir: containerLogsDir, MinAge: time.Nanosecond,
 	})

@@ -142,11 +142,16 @@ func sign(ctx context.Context, requests certificates.CertificateSigningRequestIn
 		default:
 			select {
 			case <-ctx.Done():
-				return nil, fmt.Errorf("request %s is approved, and nobody signs it: does the controller manager run with a signing key?", r.Name)
 			case <-time.After(issuePause):
 			}
 		}
-		if r, err = requests.Get(ctx, r.Name, metav1.GetOptions{}); err != nil {
+		next, err := requests.Get(ctx, r.Name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			r = next
+		case approved && ctx.Err() != nil:
+			return nil, fmt.Errorf("request %s is approved, and nobody signs it: does the controller manager run with a signing key?", r.Name)
+		default:
 			return nil, err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -69,6 +68,11 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 		}
 		defer claims.Close()
 	}
+	giveBack, err := drivenNodes.take(cl.uid, nodeName, cfg.Name)
+	if err != nil {
+		return err
+	}
+	defer giveBack()
 	held := &holding{fence: machine.fence, take: func(ctx context.Context) (claim, error) {
 		return claimRuntime(ctx, cfg, machine, claims, cl.uid, nodeName)
 	}}
@@ -80,6 +84,7 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook) error {
 	n := &node{
 		cfg: cfg, name: nodeName, host: machine, facts: facts, cluster: cl, runtime: client,
 		held: held, stamp: held.claim.Stamp(), podNetwork: make(podNetwork, 1), pulled: make(nudge, 1), apiBack: make(nudge, 1),
+		clock:  newClock(machine),
 		strays: strayShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
 	}
 	defer n.closeListener()
@@ -160,7 +165,7 @@ type node struct {
 	apiBack    nudge // the API server answers again
 	strays     strayShims
 
-	offset   atomic.Int64      // the machine's clock minus ours, nanoseconds
+	clock    clock
 	listener net.Listener      // of the node's API
 	serving  *nodecert.Serving // nil: its certificate is a file, or of its own signing
 	events   record.EventBroadcaster
@@ -181,8 +186,6 @@ func (n *node) closeListener() {
 	}
 }
 
-func (n *node) clockOffset() time.Duration { return time.Duration(n.offset.Load()) }
-
 // run adopts what runs, then serves until ctx ends or the machine is no longer ours.
 func (n *node) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -198,6 +201,7 @@ func (n *node) run(ctx context.Context) error {
 		ctx:       ctx, quiet: n.loop.Quiet,
 	})
 	defer n.events.Shutdown()
+	_ = n.clock.measure(ctx) // before the first look; it is tried again
 	if err := n.pleg.Relist(ctx); err != nil {
 		// Nothing is decided before the first look; the generator tries again.
 		log.Info("What runs already could not be seen yet", "err", err)
@@ -224,7 +228,7 @@ func (n *node) run(ctx context.Context) error {
 	part("tokens", n.parts.tokens.Run)
 	part("probes", n.parts.prober.Run)
 	part("status writer", n.parts.status.Run)
-	part("clock", n.watchClock)
+	part("clock", n.clock.watch)
 	part("statuses after an outage", func(ctx context.Context) error {
 		return catchUp(ctx, n.apiBack, n.cluster.client.CoreV1(), n.name, n.parts.status.Reconcile)
 	})
@@ -261,41 +265,6 @@ func (n *node) run(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-const (
-	// clockPeriod is how often the machine's clock is compared with ours.
-	clockPeriod = 5 * time.Minute
-	// clockRetry follows a comparison that failed.
-	clockRetry = 10 * time.Second
-)
-
-// watchClock keeps the offset of the machine's clock. It is measured anew when the
-// link changes as well: who was away may have set it.
-func (n *node) watchClock(ctx context.Context) error {
-	for {
-		pause := clockPeriod
-		var changed <-chan struct{}
-		if n.host.link != nil {
-			changed = n.host.link.Changed()
-		}
-		// An error leaves the offset as it was: clocks do not drift far in minutes.
-		if offset, _, err := n.host.ClockOffset(ctx); err == nil {
-			n.offset.Store(int64(offset))
-		} else {
-			pause = clockRetry
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-changed:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return nil
-		}
-	}
 }
 
 // leaseClient is a client for the lease alone.

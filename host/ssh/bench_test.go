@@ -3,6 +3,8 @@ package ssh_test
 import (
 	"context"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +68,7 @@ func BenchmarkOperations(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer f.Close()
-	cgroup := "/bowline-bench"
+	cgroup, n := "/bowline-bench", 0
 	defer h.RemoveCgroup(ctx, cgroup, true)
 	for name, op := range map[string]func() error{
 		"Stat":       func() error { _, err := h.Stat(ctx, p); return err },
@@ -81,6 +83,35 @@ func BenchmarkOperations(b *testing.B) {
 		"Unmount":    func() error { return h.Unmount(ctx, d) },
 		"Ensure": func() error {
 			return h.EnsureCgroup(ctx, cgroup, host.CgroupResources{CPUShares: 100, MemoryBytes: 1 << 30})
+		},
+		"MakeDirs": func() error {
+			n++
+			_, err := h.Make(ctx, host.Thing{Path: fmt.Sprintf("%s/d%d/a", d, n), Mode: fs.ModeDir | 0o755}, host.Thing{Path: fmt.Sprintf("%s/d%d/b", d, n), Mode: fs.ModeDir | 0o750})
+			return err
+		},
+		"MakeFiles": func() error {
+			n++
+			_, err := h.Make(ctx, host.Thing{Path: fmt.Sprintf("%s/f%d/hosts", d, n), Mode: 0o644, Data: []byte("127.0.0.1 localhost\n")}, host.Thing{Path: fmt.Sprintf("%s/f%d/log", d, n), Mode: 0o666})
+			return err
+		},
+		"MkdirAllNew": func() error { n++; return h.MkdirAll(ctx, fmt.Sprintf("%s/m%d/y", d, n), 0o777, nil) },
+		"SymlinkNew":  func() error { n++; return h.Symlink(ctx, "x", fmt.Sprintf("%s/l%d", d, n)) },
+		"EnsureNew": func() error {
+			n++
+			return h.EnsureCgroup(ctx, fmt.Sprintf("%s/p%d", cgroup, n), host.CgroupResources{CPUShares: 100, MemoryBytes: 1 << 30})
+		},
+		"RemoveTreeNew": func() error {
+			n++
+			if _, err := h.Make(ctx, host.Thing{Path: fmt.Sprintf("%s/r%d/b", d, n), Mode: fs.ModeDir | 0o750}); err != nil {
+				return err
+			}
+			return h.RemoveTree(ctx, fmt.Sprintf("%s/r%d", d, n))
+		},
+		"WriteTreeToken": func() error {
+			n++
+			return h.WriteTree(ctx, fmt.Sprintf("%s/t%d", d, n), host.Tree{
+				"token": {Data: []byte(strings.Repeat("t", 1000)), Mode: 0o644}, "ca.crt": {Data: []byte(strings.Repeat("c", 1100)), Mode: 0o644},
+				"namespace": {Data: []byte("default"), Mode: 0o644}})
 		},
 		"Facts": func() error { _, err := h.Facts(ctx); return err },
 		"Run": func() error {
@@ -97,11 +128,27 @@ func BenchmarkOperations(b *testing.B) {
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
+			before := processes(b)
 			for b.Loop() {
 				if err := op(); err != nil {
 					b.Fatal(err)
 				}
 			}
+			b.ReportMetric(float64(processes(b)-before)/float64(b.N), "processes/op")
 		})
 	}
+}
+
+// processes is how many the kernel has started, of everybody's.
+func processes(b *testing.B) (n int64) {
+	b.Helper()
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(stat), "\nprocesses ")
+	if _, err := fmt.Sscan(after, &n); err != nil {
+		b.Fatal(err)
+	}
+	return n
 }

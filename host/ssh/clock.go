@@ -5,56 +5,37 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
-// clockLife is how long a measurement is taken for the present offset: clocks that
-// are not steered drift some milliseconds in it.
-const clockLife = time.Minute
+// goodClock is an uncertainty that no second measurement needs to better.
+const goodClock = 10 * time.Millisecond
 
-// clock is the last measurement.
-type clock struct {
-	mu                  sync.Mutex
-	at                  time.Time
-	offset, uncertainty time.Duration
-}
-
-// ClockOffset is measured over the shell, the best of three, and kept for a minute.
-// The uncertainty is half the round trip.
+// ClockOffset is measured over the shell, the best of up to three. The uncertainty
+// is half the round trip.
 func (h *Host) ClockOffset(ctx context.Context) (offset, uncertainty time.Duration, err error) {
 	err = run(h, ctx, "ClockOffset", shortDeadline, func(ctx context.Context) error {
-		h.clock.mu.Lock()
-		defer h.clock.mu.Unlock()
-		if h.clock.at.IsZero() || time.Since(h.clock.at) > clockLife {
-			if err := h.measure(ctx); err != nil {
+		for i := range 3 {
+			sent := time.Now()
+			res, err := h.script(ctx, "read", "the clock", scriptClock, nil, nil)
+			if err != nil {
 				return err
 			}
+			trip := time.Since(sent)
+			there, coarse, err := parseClock(string(res.Stdout))
+			if err != nil {
+				return err
+			}
+			if unc := trip/2 + coarse; i == 0 || unc < uncertainty {
+				offset, uncertainty = there.Sub(sent.Add(trip/2)), unc
+			}
+			if uncertainty <= goodClock {
+				break
+			}
 		}
-		offset, uncertainty = h.clock.offset, h.clock.uncertainty
 		return nil
 	})
 	return offset, uncertainty, err
-}
-
-func (h *Host) measure(ctx context.Context) error {
-	for i := range 3 {
-		sent := time.Now()
-		res, err := h.script(ctx, "read", "the clock", scriptClock, nil, nil)
-		if err != nil {
-			return err
-		}
-		trip := time.Since(sent)
-		there, coarse, err := parseClock(string(res.Stdout))
-		if err != nil {
-			return err
-		}
-		if unc := trip/2 + coarse; i == 0 || unc < h.clock.uncertainty {
-			h.clock.offset, h.clock.uncertainty = there.Sub(sent.Add(trip/2)), unc
-		}
-	}
-	h.clock.at = time.Now()
-	return nil
 }
 
 // parseClock reads date +%s.%N; coarse is what it may be off where date knows no %N.

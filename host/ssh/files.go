@@ -65,8 +65,8 @@ func (h *Host) WriteFile(ctx context.Context, p string, data []byte, mode fs.Fil
 			return err
 		}
 		p = path.Clean(p)
-		_, err := h.script(ctx, "write", p, scriptWriteFile,
-			[]string{p, path.Dir(p), temporary(p), octal(mode), itoa(int64(len(data)))}, data)
+		_, err := h.request(ctx, "write", p, shell.Request{Script: scriptWriteFile,
+			Args: []string{p, path.Dir(p), temporary(p), octal(mode), itoa(int64(len(data)))}, Stdin: data})
 		return err
 	})
 }

@@ -93,7 +93,6 @@ type Host struct {
 	shells *shell.Pool
 	found  found
 	trees  machine.KeyedMutex // one writer a directory in WriteTree
-	clock  clock
 	files  sftpClient
 	held   sync.Map // paths of locks that were taken
 }
@@ -206,7 +205,7 @@ func run(h *Host, ctx context.Context, label string, deadline time.Duration, f f
 // script runs one of our scripts to its end. An exit code that is not zero is an
 // error of op on object; the result is there all the same.
 func (h *Host) script(ctx context.Context, op, object, text string, args []string, stdin []byte) (shell.Result, error) {
-	return h.request(ctx, op, object, shell.Request{Script: text, Args: args, Stdin: stdin})
+	return h.request(ctx, op, object, shell.Request{Script: text, Args: args, Stdin: stdin, Inside: true})
 }
 
 // request is script with all that a request may have but its limit, which is what

@@ -35,10 +35,9 @@ func (h *Host) WriteTree(ctx context.Context, dir string, tree host.Tree) error 
 			return err
 		}
 		defer unlock()
-		about, content := h.treeAbout(tree), h.treeContent(tree)
 		wait := int64(remaining(ctx) / time.Second)
-		_, err = h.script(ctx, "write tree", dir, scriptWriteTree,
-			[]string{dir, versionName(), itoa(int64(len(about))), itoa(int64(len(content))), itoa(wait)}, []byte(about+content))
+		_, err = h.script(ctx, "write tree", dir, scriptWriteTree, []string{dir, versionName(), itoa(wait)},
+			[]byte(h.treeAbout(tree)+"content() {\n"+h.treeContent(tree)+"}\n"+endMark))
 		return err
 	})
 }
@@ -50,7 +49,7 @@ func versionName() string {
 	return fmt.Sprintf("%s%06d", time.Now().UTC().Format(machine.VersionLayout), binary.BigEndian.Uint32(b[:])%1_000_000)
 }
 
-// endMark ends a section of the request.
+// endMark ends a request that is a text.
 const endMark = "#end"
 
 // wantOwner turns nil into root, where we could give a file to root at all.
@@ -71,6 +70,7 @@ func (h *Host) wantOwner(o *host.Owner) host.Owner {
 //	states             prints modes, owners and sizes of the files
 //	contents           prints the bytes of all files
 //	targets            prints the targets of the visible links
+//	link_all           makes the visible links, where there is none
 //	$states $digest    what states and sha256sum of contents shall print
 //	$entries           files and directories in the version
 //	$links $count      what targets shall print, and how many names there are
@@ -121,7 +121,8 @@ func (h *Host) treeAbout(tree host.Tree) string {
 			b.WriteString("readlink -- " + shell.Quote(n) + "\n")
 		}
 	}
-	fmt.Fprintf(&b, "}\nstates=%s\ndigest='%s  -'\nentries=%d\nlinks=%s\ncount=%d\n"+endMark,
+	b.WriteString("}\nlink_all() {\n" + batchInto("ln -s --", links, ".") + "}\n")
+	fmt.Fprintf(&b, "states=%s\ndigest='%s  -'\nentries=%d\nlinks=%s\ncount=%d\n",
 		shell.Quote(strings.Join(slices.Concat(states[:]...), "\n")), hex.EncodeToString(sum.Sum(nil)),
 		len(paths)+len(dirs)-1, shell.Quote(strings.Join(links, "\n")), len(names))
 	return b.String()
@@ -141,6 +142,18 @@ func batch(command string, list []string) string {
 		return command + w + "\n"
 	}
 	return "printf '%s\\0'" + w + " | xargs -0 " + command + "\n"
+}
+
+// batchInto is batch for a command whose last argument is a directory.
+func batchInto(command string, list []string, dir string) string {
+	w := words(list)
+	switch {
+	case w == "":
+		return ":\n"
+	case len(w) < maxWords:
+		return command + w + " " + dir + "\n"
+	}
+	return "printf '%s\\0'" + w + " | xargs -0 sh -c '" + command + " \"$@\" " + dir + "' sh\n"
 }
 
 // words are arguments of a command, each behind a blank.
@@ -193,7 +206,6 @@ func (h *Host) treeContent(tree host.Tree) string {
 			b.WriteString(batch("chmod "+m+" --", modes[m]))
 		}
 	}
-	b.WriteString(endMark)
 	return b.String()
 }
 

@@ -79,9 +79,12 @@ type Config struct {
 	CgroupParents []string
 	// MinAge keeps younger containers and sandboxes of unknown pods; 0 means 1 min.
 	MinAge time.Duration
-	// Period of Run; 0 means 1 min, the kubelet's.
+	// Period of Run; 0 means the package's.
 	Period time.Duration
 }
+
+// Period is the kubelet's between two sweeps.
+const Period = time.Minute
 
 // DefaultCgroupParents are the kubelet's, by class of service, under either
 // cgroup driver; those that do not exist hold nothing.
@@ -123,7 +126,7 @@ func New(c Config) (*Sweeper, error) {
 		c.MinAge = time.Minute
 	}
 	if c.Period == 0 {
-		c.Period = time.Minute
+		c.Period = Period
 	}
 	if len(c.CgroupParents) == 0 {
 		c.CgroupParents = DefaultCgroupParents

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/pod"
@@ -36,6 +37,9 @@ type Config struct {
 	Owner string
 	// ClockOffset is the machine's clock minus ours.
 	ClockOffset func() time.Duration
+	// ClockDoubt hears that the runtime told a time that cannot be true by ClockOffset;
+	// it must not block.
+	ClockDoubt func()
 	// IsNotFound tells the runtime's "no such object" from other errors.
 	IsNotFound func(error) bool
 	// IsTransport tells "the runtime was not reached" from an answer. An answer
@@ -56,6 +60,9 @@ func (c *Config) validate() error {
 	}
 	if c.ClockOffset == nil {
 		c.ClockOffset = func() time.Duration { return 0 }
+	}
+	if c.ClockDoubt == nil {
+		c.ClockDoubt = func() {}
 	}
 	if c.IsTransport == nil {
 		c.IsTransport = func(error) bool { return true }
@@ -148,15 +155,21 @@ func (g *Generator) Run(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	pause := time.Duration(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
+			// Somebody's List may have been one since.
+			if left := time.Until(time.Unix(0, g.lastRelist.Load()).Add(pause)); left > 0 {
+				timer.Reset(left)
+				continue
+			}
 		case <-g.kick:
 		}
 		err := g.Relist(ctx)
-		pause := g.cfg.Relist
+		pause = g.cfg.Relist
 		// An exit that was told before the stream was open may show in the lists
 		// only after the relist that follows the opening.
 		settled := time.Since(time.Unix(0, g.opened.Load())) > settleLimit
@@ -312,13 +325,30 @@ func (g *Generator) confirmed(h Hint) bool {
 
 // Relist looks at everything.
 func (g *Generator) Relist(ctx context.Context) error {
+	_, _, err := g.List(ctx)
+	return err
+}
+
+// List is a relist that gives what the runtime has, whosever it is, to one who would
+// ask the same; the next relist comes that much later.
+func (g *Generator) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	seq, at := g.cache.NextSeq(), time.Now()
-	byUID, foreign, err := g.list(ctx, "")
-	if err != nil {
-		return g.failed(ctx, err)
+	all, err := g.list(ctx, "")
+	if err == nil {
+		err = g.relisted(ctx, all, seq, at)
+	} else {
+		err = g.failed(ctx, err)
 	}
-	seen, partial := make(map[types.UID]bool, len(byUID)), false
-	for uid, l := range byUID {
+	if err != nil {
+		return nil, nil, err
+	}
+	return all.sandboxes, all.containers, nil
+}
+
+// relisted brings the cache to what a look at everything, begun at seq, has shown.
+func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time.Time) error {
+	seen, partial := make(map[types.UID]bool, len(all.byUID)), false
+	for uid, l := range all.byUID {
 		seen[uid] = true
 		old := g.cache.Get(uid)
 		if !g.cache.staleAlone(uid) && unchanged(l, old) && g.cache.touch(uid, old.Seq, seq, at) {
@@ -333,7 +363,7 @@ func (g *Generator) Relist(ctx context.Context) error {
 		}
 	}
 	g.partial.Store(partial)
-	gone, seesAgain := g.cache.relisted(seq, at, seen, foreign)
+	gone, seesAgain := g.cache.relisted(seq, at, seen, all.foreign)
 	for _, ref := range gone {
 		g.forget(ref.UID)
 		g.announce(ref.UID)
@@ -354,12 +384,12 @@ func (g *Generator) Observe(ctx context.Context, ref pod.Ref, changed Changed) (
 	seq, at := g.cache.NextSeq(), time.Now()
 	told := make(chan foretold, 1)
 	go func() { told <- g.foretell(ctx, changed) }()
-	byUID, _, err := g.list(ctx, ref.UID)
+	all, err := g.list(ctx, ref.UID)
 	statuses := <-told
 	if err != nil {
 		return pod.Observed{}, g.failed(ctx, err)
 	}
-	l := byUID[ref.UID]
+	l := all.byUID[ref.UID]
 	if l == nil {
 		l = &listed{ref: ref}
 	}

@@ -28,9 +28,17 @@ type listed struct {
 	containers []*runtimeapi.Container
 }
 
-// list asks for everything, or for one pod, and groups it by UID. foreign counts
-// the sandboxes that do not carry our stamp.
-func (g *Generator) list(ctx context.Context, uid types.UID) (byUID map[types.UID]*listed, foreign int, err error) {
+// lists is what the runtime has: as it says, and what is ours by pod. foreign
+// counts the sandboxes that do not carry our stamp.
+type lists struct {
+	sandboxes  []*runtimeapi.PodSandbox
+	containers []*runtimeapi.Container
+	byUID      map[types.UID]*listed
+	foreign    int
+}
+
+// list asks for everything, or for one pod.
+func (g *Generator) list(ctx context.Context, uid types.UID) (lists, error) {
 	var sf *runtimeapi.PodSandboxFilter
 	var cf *runtimeapi.ContainerFilter
 	if uid != "" {
@@ -49,12 +57,12 @@ func (g *Generator) list(ctx context.Context, uid types.UID) (byUID map[types.UI
 	sandboxes, err := g.cfg.Runtime.ListPodSandbox(ctx, sf)
 	errContainers := <-asked
 	if err != nil {
-		return nil, 0, fmt.Errorf("list sandboxes: %w", err)
+		return lists{}, fmt.Errorf("list sandboxes: %w", err)
 	}
 	if errContainers != nil {
-		return nil, 0, fmt.Errorf("list containers: %w", errContainers)
+		return lists{}, fmt.Errorf("list containers: %w", errContainers)
 	}
-	byUID = map[types.UID]*listed{}
+	byUID, foreign := map[types.UID]*listed{}, 0
 	at := func(labels map[string]string) *listed {
 		id := types.UID(labels[pod.LabelPodUID])
 		l := byUID[id]
@@ -79,7 +87,7 @@ func (g *Generator) list(ctx context.Context, uid types.UID) (byUID map[types.UI
 		l := at(c.Labels)
 		l.containers = append(l.containers, c)
 	}
-	return byUID, foreign, nil
+	return lists{sandboxes, containers, byUID, foreign}, nil
 }
 
 // unchanged says whether the lists show exactly what old already holds.
@@ -154,7 +162,7 @@ func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed, tol
 			continue
 		}
 		if st := told.sandboxes[s.Id]; st != nil && st.State == s.State {
-			o.Sandboxes = append(o.Sandboxes, g.sandbox(st))
+			o.Sandboxes = append(o.Sandboxes, g.sandbox(st, old))
 			continue
 		}
 		st, err := g.cfg.Runtime.PodSandboxStatus(ctx, s.Id)
@@ -164,7 +172,7 @@ func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed, tol
 		if err != nil {
 			return o, fmt.Errorf("status of sandbox %s: %w", s.Id, err)
 		}
-		o.Sandboxes = append(o.Sandboxes, g.sandbox(st))
+		o.Sandboxes = append(o.Sandboxes, g.sandbox(st, old))
 	}
 	for _, c := range l.containers {
 		if known := findContainer(old.Containers, c.Id); known != nil && known.State == stateOf(c.State) {
@@ -172,7 +180,7 @@ func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed, tol
 			continue
 		}
 		if st := told.containers[c.Id]; st != nil && st.State == c.State {
-			o.Containers = append(o.Containers, g.container(ctx, st, c.PodSandboxId))
+			o.Containers = append(o.Containers, g.container(ctx, st, c.PodSandboxId, old))
 			continue
 		}
 		st, err := g.cfg.Runtime.ContainerStatus(ctx, c.Id)
@@ -182,7 +190,7 @@ func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed, tol
 		if err != nil {
 			return o, fmt.Errorf("status of container %s: %w", c.Id, err)
 		}
-		o.Containers = append(o.Containers, g.container(ctx, st, c.PodSandboxId))
+		o.Containers = append(o.Containers, g.container(ctx, st, c.PodSandboxId, old))
 	}
 	sort.SliceStable(o.Sandboxes, func(i, j int) bool {
 		a, b := o.Sandboxes[i], o.Sandboxes[j]
@@ -204,12 +212,16 @@ func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed, tol
 	return o, nil
 }
 
-func (g *Generator) sandbox(st *runtimeapi.PodSandboxStatus) pod.Sandbox {
+func (g *Generator) sandbox(st *runtimeapi.PodSandboxStatus, old pod.Observed) pod.Sandbox {
+	known := findSandbox(old.Sandboxes, st.Id)
+	if known == nil {
+		known = &pod.Sandbox{}
+	}
 	s := pod.Sandbox{
 		ID:             st.Id,
 		Attempt:        st.GetMetadata().GetAttempt(),
 		Ready:          st.State == runtimeapi.PodSandboxState_SANDBOX_READY,
-		CreatedAt:      g.ourTime(st.CreatedAt),
+		CreatedAt:      g.ourTime(st.CreatedAt, known.CreatedAt, old.At),
 		HostNetwork:    st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
 		RuntimeHandler: st.RuntimeHandler,
 		Annotations:    st.Annotations,
@@ -223,16 +235,20 @@ func (g *Generator) sandbox(st *runtimeapi.PodSandboxStatus) pod.Sandbox {
 	return s
 }
 
-func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatus, sandboxID string) pod.Container {
+func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatus, sandboxID string, old pod.Observed) pod.Container {
+	known := findContainer(old.Containers, st.Id)
+	if known == nil {
+		known = &pod.Container{}
+	}
 	c := pod.Container{
 		ID:          st.Id,
 		Name:        st.Labels[pod.LabelContainerName],
 		SandboxID:   sandboxID,
 		Attempt:     attemptOf(st),
 		State:       stateOf(st.State),
-		CreatedAt:   g.ourTime(st.CreatedAt),
-		StartedAt:   g.ourTime(st.StartedAt),
-		FinishedAt:  g.ourTime(st.FinishedAt),
+		CreatedAt:   g.ourTime(st.CreatedAt, known.CreatedAt, old.At),
+		StartedAt:   g.ourTime(st.StartedAt, known.StartedAt, old.At),
+		FinishedAt:  g.ourTime(st.FinishedAt, known.FinishedAt, old.At),
 		ExitCode:    st.ExitCode,
 		Reason:      st.Reason,
 		Message:     st.Message,
@@ -275,10 +291,34 @@ func stateOf(s runtimeapi.ContainerState) pod.ContainerState {
 	return pod.StateUnknown
 }
 
-// ourTime turns the host's nanoseconds into our clock's time; zero stays zero.
-func (g *Generator) ourTime(ns int64) time.Time {
+// Bounds of what a runtime says of times.
+const (
+	// lateShow is how long after an exit the runtime's lists may show it.
+	lateShow = 10 * time.Second
+	// clockSlack is how far a time may be off before the offset is in doubt.
+	clockSlack = 2 * time.Second
+)
+
+// ourTime turns the host's nanoseconds into our clock's time; zero stays zero. What
+// is known already stays: the host's clock may have been set since. What was not
+// there when the pod was last looked at, at after by our clock, has come since then;
+// where the host's clock says otherwise it has been set, and the offset is in doubt.
+func (g *Generator) ourTime(ns int64, known, after time.Time) time.Time {
 	if ns <= 0 {
 		return time.Time{}
 	}
-	return time.Unix(0, ns).Add(-g.cfg.ClockOffset())
+	if !known.IsZero() {
+		return known
+	}
+	t, now := time.Unix(0, ns).Add(-g.cfg.ClockOffset()), time.Now()
+	if t.After(now.Add(clockSlack)) || t.Before(after.Add(-lateShow)) {
+		g.cfg.ClockDoubt()
+	}
+	switch {
+	case t.After(now):
+		return now
+	case t.Before(after.Add(-lateShow)):
+		return after
+	}
+	return t
 }

@@ -30,9 +30,10 @@ type world struct {
 	listed     func() // after the containers were listed
 	hints      chan Hint
 	tails      map[string]string
+	startedAt  time.Time // of every container
 }
 
-func newWorld() *world { return &world{calls: map[string]int{}} }
+func newWorld() *world { return &world{calls: map[string]int{}, startedAt: time.Unix(100, 0)} }
 
 func (w *world) add(uid, container string, state runtimeapi.ContainerState) {
 	labels := map[string]string{pod.LabelPodUID: uid, pod.LabelPodNamespace: "ns", pod.LabelPodName: "p-" + uid, pod.LabelOwner: "me"}
@@ -116,7 +117,7 @@ func (w *world) containerStatus(_ context.Context, id string) (*runtimeapi.Conta
 	defer w.mu.Unlock()
 	for _, c := range w.containers {
 		if c.Id == id {
-			return &runtimeapi.ContainerStatus{Id: id, State: c.State, Labels: c.Labels, StartedAt: time.Unix(100, 0).UnixNano(),
+			return &runtimeapi.ContainerStatus{Id: id, State: c.State, Labels: c.Labels, StartedAt: w.startedAt.UnixNano(),
 				Annotations: map[string]string{pod.AnnotationTerminationPath: "/dev/termination-log", pod.AnnotationTerminationPolicy: "FallbackToLogsOnError"},
 				Mounts:      []*runtimeapi.Mount{{ContainerPath: "/dev/termination-log", HostPath: "/host/" + id}}, ExitCode: 1, LogPath: "/log/" + id}, nil
 		}
@@ -369,4 +370,97 @@ func TestTouchWhatWasCompared(t *testing.T) {
 	if !c.touch("1", other, relist, time.Now()) || c.Get("1").Seq != relist {
 		t.Error("what was compared was not made fresh")
 	}
+}
+
+// A machine's clock may be set while a container starts: what its runtime tells of
+// times stays between the looks that show the change, and the offset is in doubt.
+func TestTimesLieBetweenTheLooks(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		started time.Duration // by the machine's clock, from the second look on
+		want    func(first, second time.Time) time.Time
+		doubts  int
+	}{
+		{"as it was", -time.Second, func(_, second time.Time) time.Time { return second.Add(-time.Second) }, 0},
+		{"shown late", -time.Minute - 5*time.Second, func(first, _ time.Time) time.Time { return first.Add(-5 * time.Second) }, 0},
+		{"a little ahead", time.Second, func(_, second time.Time) time.Time { return second }, 0},
+		{"set ahead", 4 * time.Minute, func(_, second time.Time) time.Time { return second }, 1},
+		{"set back", -4 * time.Minute, func(first, _ time.Time) time.Time { return first }, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, doubts := newWorld(), 0
+				g := w.generator(t)
+				g.cfg.ClockOffset, g.cfg.ClockDoubt = func() time.Duration { return 0 }, func() { doubts++ }
+				first := time.Now()
+				if err := g.Relist(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				second := time.Now()
+				w.startedAt = second.Add(c.started)
+				w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+				if err := g.Relist(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				got := g.Cache().Get("1").Containers[0].StartedAt
+				if want := c.want(first, second); !got.Equal(want) || doubts != c.doubts {
+					t.Errorf("started %s after the first look, %d doubts; want %s and %d", got.Sub(first), doubts, want.Sub(first), c.doubts)
+				}
+				// Set right meanwhile; what was known stays when the container ends.
+				w.startedAt = second
+				time.Sleep(time.Minute)
+				w.containers[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
+				if err := g.Relist(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if now := g.Cache().Get("1").Containers[0]; now.State != pod.StateExited || !now.StartedAt.Equal(got) {
+					t.Errorf("ended: %s, started %s after the first look, before %s", now.State, now.StartedAt.Sub(first), got.Sub(first))
+				}
+			})
+		})
+	}
+}
+
+// One who asks for everything each minute spares the relists, and is answered with
+// what is not ours as well; a relist comes when nobody asks any more.
+func TestListIsARelist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.hints = make(chan Hint)
+		w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+		w.add("2", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+		w.sandboxes[1].Labels[pod.LabelOwner] = "somebody"
+		g := w.generator(t)
+		g.cfg.RelistWithEvents = 70 * time.Second
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- g.Run(ctx) }()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		lists := w.calls["ListPodSandbox"]
+		for range 10 {
+			time.Sleep(time.Minute)
+			sandboxes, containers, err := g.List(ctx)
+			if err != nil || len(sandboxes) != 2 || len(containers) != 2 {
+				t.Fatalf("%d sandboxes, %d containers, %v", len(sandboxes), len(containers), err)
+			}
+		}
+		if n := w.calls["ListPodSandbox"] - lists; n != 10 {
+			t.Errorf("%d lists for 10 that were asked for", n)
+		}
+		time.Sleep(71 * time.Second)
+		synctest.Wait()
+		if n := w.calls["ListPodSandbox"] - lists; n != 11 {
+			t.Errorf("%d lists when nobody has asked for a while, want one more than 10", n)
+		}
+		w.err = errors.New("not now")
+		if _, _, err := g.List(ctx); err == nil || g.Cache().Get("1").Stale == "" {
+			t.Errorf("a list that failed: %v, %+v", err, g.Cache().Get("1"))
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -25,7 +25,9 @@ const (
 	// linkTime holds two listings of the pods, which come each 60 s.
 	linkTime = 2 * time.Minute
 	scrapes  = 10
-	onePods  = 7 // tries of the single pod, of which the median counts
+	// recordDir holds a file for each pod of which something is on the machine.
+	recordDir = "/var/lib/kubelet/bowline/pods"
+	onePods   = 7 // tries of the single pod, of which the median counts
 )
 
 // linkCost is what a link carries, both directions together, in bytes.
@@ -139,11 +141,21 @@ func (b *bench) linkCost(ctx context.Context, client kubernetes.Interface, wire 
 		}
 		return (carried() - from) / time.Since(began).Seconds(), nil
 	}
+	// What the pods before left is collected by two sweeps, a minute apart.
+	collected := func() error {
+		defer settle(ctx)
+		return until(ctx, "the garbage is collected", func(ctx context.Context) (bool, error) {
+			out, err := b.lab.inHost(ctx, "ls", recordDir).Output()
+			return strings.Count(string(out), "\n") <= linkPods, err
+		})
+	}
 	quiet := wave{client: client, n: linkPods}
 	if _, err := quiet.up(ctx); err != nil {
 		return c, err
 	}
-	settle(ctx)
+	if err := collected(); err != nil {
+		return c, err
+	}
 	if c.idle, err = measure(linkTime); err != nil {
 		return c, err
 	}
@@ -157,12 +169,13 @@ func (b *bench) linkCost(ctx context.Context, client kubernetes.Interface, wire 
 	if _, err := quiet.down(ctx); err != nil {
 		return c, err
 	}
-	settle(ctx)
 	probed := wave{client: client, n: linkPods, probed: true}
 	if _, err := probed.up(ctx); err != nil {
 		return c, err
 	}
-	settle(ctx)
+	if err := collected(); err != nil {
+		return c, err
+	}
 	rate, err := measure(linkTime)
 	if err != nil {
 		return c, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,8 +61,8 @@ func shifted(by time.Duration) func(method string, message []byte) ([]byte, erro
 }
 
 // setClock lets the machine's date, which a driver reads its clock by, be off; the
-// kernel's clock is everybody's.
-func setClock(t *testing.T, by time.Duration) {
+// kernel's clock is everybody's. right sets it right again.
+func setClock(t *testing.T, by time.Duration) (right func()) {
 	t.Helper()
 	run := func(ctx context.Context, script string) {
 		t.Helper()
@@ -77,7 +78,9 @@ exec /run/date.true -d "%+d seconds" "$@"
 EOT
 chmod 755 /run/date.off
 mount --bind /run/date.off /usr/bin/date`, int(by.Seconds())))
-	t.Cleanup(func() { run(context.Background(), "umount /usr/bin/date && rm /run/date.true /run/date.off") })
+	right = sync.OnceFunc(func() { run(context.Background(), "umount /usr/bin/date && rm /run/date.true /run/date.off") })
+	t.Cleanup(right)
+	return right
 }
 
 // A pod that ends while the link is down, on a machine whose clock is four minutes
@@ -90,9 +93,10 @@ func TestClockIsWrong(t *testing.T) {
 		t.Run(by.String(), func(t *testing.T) {
 			const socket = "/run/shifted.sock"
 			ns, dir, h := namespace(t), hostDir(t), lab.Host(host)
-			setClock(t, by)
+			right := setClock(t, by)
 			newRecorder(t, fmt.Sprintf("/proc/%d/root%s", h.PID, socket), h.OutsideSocket, shifted(by))
 			withoutBowline(t, func() {
+				defer right() // before the driver that all tests share looks at it
 				w, err := labtest.NewWire(h.SSH.Address)
 				must(t, err)
 				defer w.Close()
@@ -153,6 +157,41 @@ spec:
 					}
 				}
 			})
+		})
+	}
+}
+
+// A machine's clock is set right while it is driven, as one without a clock of its
+// own does some time after its start: probes come when they would, and what is told
+// of the start is true.
+func TestClockIsSet(t *testing.T) {
+	if !far {
+		t.Skip("the machine is not far")
+	}
+	for _, by := range []time.Duration{4 * time.Minute, -4 * time.Minute} {
+		t.Run(by.String(), func(t *testing.T) {
+			ns, right := namespace(t), setClock(t, by)
+			withoutBowline(t, func() {}) // the one that starts measures the wrong clock
+			defer withoutBowline(t, right)
+			right()
+			begin := time.Now()
+			create(t, ns, `
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: web
+    image: $WEB
+    readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}
+`)
+			p, err := lab.PodReady(t.Context(), ns, "web", 2*time.Minute)
+			must(t, err)
+			t.Logf("Ready after %s", time.Since(begin).Round(time.Millisecond))
+			// A wrong clock is off by four minutes.
+			started := labtest.Container(p, "web").State.Running.StartedAt.Time
+			if started.Before(begin.Add(-30*time.Second)) || started.After(time.Now().Add(30*time.Second)) {
+				t.Errorf("it is told to have started at %s, and was asked for at %s", started.UTC(), begin.UTC())
+			}
 		})
 	}
 }

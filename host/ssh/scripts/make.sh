@@ -1,4 +1,4 @@
-# make: standard input is shell text that calls what is below (see makeText). The
+# make: $input is shell text that calls what is below (see makeText). The
 # numbers of the things at whose paths nothing was are printed.
 
 # dirs MASK MODE NUMBER:PATH...: MASK is for the parents that are missing.
@@ -65,10 +65,9 @@ place() {
 set -C
 tmp=
 trap '[ -z "$tmp" ] || rm -f -- "$tmp"' EXIT
-text=$(cat)
 # A link that fails under us looks like the end of the text.
-case $text in
+case $input in
 *'#end') ;;
 *) fail "the list was cut off" ;;
 esac
-eval "$text"
+eval "$input"

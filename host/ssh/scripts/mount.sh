@@ -2,6 +2,8 @@
 # for those, whose OPTIONS are set by a second call: the kernel takes none before.
 source=$1 target=$2 type=$4 options=$5 again=$6 propagation=$7
 set -f
+new=
+[ -e "$target" ] || [ -L "$target" ] || new=yes # so nothing is mounted there
 case $type in
 bind | rbind)
 	[ -e "$source" ] || stat -L -- "$source" >/dev/null
@@ -18,9 +20,11 @@ bind | rbind)
 esac
 
 # The same thing on top already: an answer that did not arrive is asked for again.
-real "$target"
-escaped
-if grep -qF -e " $escaped " /proc/self/mountinfo; then
+[ -n "$new" ] || {
+	real "$target"
+	escaped
+}
+if [ -z "$new" ] && grep -qF -e " $escaped " /proc/self/mountinfo; then
 	top=
 	while IFS= read -r line; do
 		before=${line%% - *} after=${line#* - }

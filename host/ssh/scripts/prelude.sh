@@ -7,9 +7,12 @@ fail() {
 	exit 1
 }
 
-# parents DIR UMASK: makes what is missing of DIR.
+# parents DIR UMASK: makes what is missing of DIR; the umask is the loop's afterwards.
 parents() {
-	[ -d "$1" ] || (umask "$2" && mkdir -p -- "$1") || {
+	[ -d "$1" ] || {
+		umask "$2"
+		mkdir -p -- "$1" && umask 022
+	} || {
 		up=$1
 		until [ -e "$up" ] || [ -z "$up" ]; do
 			up=${up%/*}

@@ -1,17 +1,6 @@
-# writetree DIR VERSION ABOUT CONTENT WAIT: standard input is ABOUT bytes of shell
-# text that says what is wanted (see treeAbout), then CONTENT bytes of shell text
-# that writes it all into the current directory (treeContent).
+# writetree DIR VERSION WAIT: $input is shell text that says what is wanted, and has
+# a function that writes it all into the current directory (see treeText).
 dir=$1 next=$2
-
-# section BYTES: sets $section, which ends with a mark: a link that fails under us
-# looks like the end of the text.
-section() {
-	section=$(dd bs="$1" count=1 iflag=fullblock 2>/dev/null)
-	case $section in
-	*'#end') ;;
-	*) fail "the tree was cut off" ;;
-	esac
-}
 
 # holds VERSION: whether it is exactly what is wanted: paths, modes, owners, bytes.
 holds() {
@@ -99,13 +88,20 @@ sweep() {
 	done
 }
 
-section "$3"
-eval "$section"
+# A link that fails under us looks like the end of the text.
+case $input in
+*'#end') ;;
+*) fail "the tree was cut off" ;;
+esac
+eval "$input"
 parents "$dir" 022
 cd -P -- "$dir"
 exec 9<.
-flock -w "$5" 9 || fail "another writer is in the directory"
+flock -w "$3" 9 || fail "another writer is in the directory"
 
+count * .[!.]* ..?*
+fresh=
+[ "$counted" -gt 0 ] || fresh=yes
 current=
 if [ -L ..data ]; then
 	target ..data
@@ -121,27 +117,33 @@ fi
 if [ -z "$current" ] || ! (holds "$current"); then
 	trap 'rm -rf -- "$next"' EXIT
 	mkdir -- "$next"
-	section "$4"
 	(
 		cd -- "$next"
-		eval "$section"
+		content
 	)
 	# A directory with setgid hands it down; versions have plain modes.
 	[ ! -g "$next" ] || find "$next" -type d -exec chmod g-s -- {} +
-	[ ! -L ..data_tmp ] || rm -- ..data_tmp
-	ln -s -- "$next" ..data_tmp
-	mv -fT -- ..data_tmp ..data
+	if [ -n "$fresh" ]; then
+		ln -s -- "$next" ..data
+	else
+		[ ! -L ..data_tmp ] || rm -- ..data_tmp
+		ln -s -- "$next" ..data_tmp
+		mv -fT -- ..data_tmp ..data
+	fi
 	trap - EXIT
 	current=$next
 fi
 # The visible links come after the flip, so that none dangles; those of removed
 # files go after it, for the same reason.
-if ! linked; then
+if [ -n "$fresh" ]; then
+	link_all
+elif ! linked; then
 	make_links
 	if ! linked; then
 		names clear
 		make_links
 	fi
 fi
+[ -z "$fresh" ] || exit 0
 count * .[!.]* ..?*
 [ "$counted" -eq $((count + 2)) ] || sweep * .[!.]* ..?*

@@ -10,10 +10,15 @@
 #	NONCEb\n output NONCEe\n
 # between them NONCExCODE\n behind all that the script wrote itself, and on standard
 # output NONCEpGROUP\n when the script has begun. The nonce is a variable of this
-# shell only: no script can imitate a mark.
+# shell only: no script can imitate a mark. (One that runs inside loses it first.)
+#
+# HOW is foreign, direct or inside. Inside, the script is no process of its own but a
+# subshell, which costs the machine a tenth; its input is in $input, and STDIN is
+# "-" where that is the first argument. Nothing here ends it at its limit: GROUP is
+# that of this shell.
 
 sh=$1 path=$2
-unset tool nonce how limit stdin id len args script text code pid group ENV CDPATH IFS
+unset tool nonce how limit stdin id len args script text input code pid group home stat ENV CDPATH
 PATH=$path LC_ALL=C
 export PATH LC_ALL
 unset LANGUAGE
@@ -21,6 +26,7 @@ umask 022
 cd /
 nl='
 '
+IFS=' 	'$nl
 # A program of that name may be procps 4.0.2's, which kills everybody instead of a group.
 case $(command -v kill) in
 kill) ;;
@@ -43,6 +49,17 @@ case $(timeout --help 2>&1) in
 *BusyBox*) group=setsid ;;
 *) group= ;;
 esac
+
+# The process group of all that runs inside. It is ours, or sudo's that started us;
+# any other is not for us to end.
+home=
+if read -r stat </proc/$$/stat; then
+	set -- ${stat##*) }
+	case $3 in
+	0) ;; # of another PID namespace
+	"$$" | "$2") home=$3 ;;
+	esac
+fi
 
 # take N copies the next N bytes of standard input.
 take() {
@@ -80,6 +97,31 @@ fed() {
 	fi
 }
 
+# inside runs the script in a subshell.
+inside() {
+	case $stdin in
+	-)
+		input=$1
+		shift
+		;;
+	0) input= ;;
+	*) input=$(take "$stdin") ;;
+	esac
+	if [ -n "$home" ]; then
+		printf '%sb\n%sp%s\n' "$nonce" "$nonce" "$home" >&5
+	else
+		printf '%sb\n' "$nonce" >&5
+	fi
+	printf '%sb\n' "$nonce" >&6
+	(
+		unset nonce
+		eval "$script"
+	) </dev/null >&5 2>&6 5>&- 6>&-
+	code=$?
+	printf '%sx%s\n%se\n' "$nonce" "$code" "$nonce" >&5
+	printf '%sx%s\n%se\n' "$nonce" "$code" "$nonce" >&6
+}
+
 while IFS=' ' read -r nonce how limit stdin id len args; do
 	if [ "$len" -gt 0 ]; then
 		text=$(take "$len")
@@ -87,6 +129,10 @@ while IFS=' ' read -r nonce how limit stdin id len args; do
 	fi
 	eval "script=\$s$id"
 	eval "set -- $args"
+	if [ "$how" = inside ]; then
+		inside "$@"
+		continue
+	fi
 	printf '%sb\n' "$nonce" >&5
 	printf '%sb\n' "$nonce" >&6
 	if [ "$how" = direct ]; then

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"bytes"
 	"crypto/rand"
 	_ "embed"
 	"encoding/hex"
@@ -46,7 +47,17 @@ type Request struct {
 	// behind that hold their output: their streams go through pipes of their own,
 	// which costs two more processes.
 	Foreign bool
+	// Inside is for scripts of ours that leave nothing behind and cannot wait for
+	// anybody: they run in the shell itself, which starts no process for them, so
+	// that neither their text nor Args are in the arguments of a process. Stdin is
+	// in $input, and is text that ends in no newline. The limit is kept from here,
+	// and costs the shell; where the link goes first the script runs to its end.
+	Inside bool
 }
+
+// inHeader is how much of an input travels among the arguments, which the far end
+// reads byte by byte; for more it starts a program.
+const inHeader = 2 << 10
 
 // Result is how a script ended.
 type Result struct {
@@ -65,6 +76,9 @@ func (r *Request) complete() error {
 	}
 	if r.Limit <= 0 {
 		return errors.New("shell: a request without a time limit")
+	}
+	if r.Inside && (r.Foreign || bytes.IndexByte(r.Stdin, 0) >= 0 || bytes.HasSuffix(r.Stdin, []byte("\n"))) {
+		return errors.New("shell: what runs inside is ours, and its input is text that ends in no newline")
 	}
 	if len(r.Stdin) > MaxStdin {
 		return fmt.Errorf("shell: %d bytes of standard input; at most %d", len(r.Stdin), MaxStdin)
@@ -91,20 +105,29 @@ func (r *Request) complete() error {
 // header is the line that loop.sh reads; length is that of the script text that
 // follows, or 0 where the shell knows the script.
 func (r *Request) header(nonce string, id, length int) string {
-	how := "direct"
-	if r.Foreign {
+	how, stdin, args := "direct", strconv.Itoa(len(r.Stdin)), r.Args
+	switch {
+	case r.Foreign:
 		how = "foreign"
+	case r.Inside:
+		how = "inside"
+		if r.embedded() {
+			stdin, args = "-", append([]string{string(r.Stdin)}, args...)
+		}
 	}
 	seconds := int64((r.Limit + time.Second - 1) / time.Second)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %d %d %d %d", nonce, how, seconds, len(r.Stdin), id, length)
-	for _, a := range r.Args {
+	fmt.Fprintf(&b, "%s %s %d %s %d %d", nonce, how, seconds, stdin, id, length)
+	for _, a := range args {
 		b.WriteByte(' ')
 		b.WriteString(quoteLine(a))
 	}
 	b.WriteByte('\n')
 	return b.String()
 }
+
+// embedded says whether the input is in the header.
+func (r *Request) embedded() bool { return r.Inside && len(r.Stdin) > 0 && len(r.Stdin) <= inHeader }
 
 // Quote makes one word of any string without NUL, for any POSIX shell.
 func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

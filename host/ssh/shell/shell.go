@@ -128,6 +128,11 @@ func (s *Shell) Do(ctx context.Context, r Request) (Result, error) {
 	if err := s.Broken(); err != nil && s.used {
 		return Result{}, unreachable(err)
 	}
+	if r.Inside {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.Limit)
+		defer cancel()
+	}
 	res, err := s.do(ctx, &r)
 	if err != nil {
 		s.fail(err)
@@ -239,6 +244,10 @@ func (s *Shell) send(r *Request, nonce string) error {
 		b.WriteString(r.Script)
 	} else {
 		b.WriteString(r.header(nonce, id, 0))
+	}
+	if r.embedded() {
+		_, err := s.session.Stdin().Write(b.Bytes())
+		return err
 	}
 	// Small requests go in one packet.
 	if len(r.Stdin) <= 16<<10 {

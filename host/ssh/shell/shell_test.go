@@ -434,3 +434,64 @@ func BenchmarkRequest(b *testing.B) {
 		}
 	}
 }
+
+// TestInside: a script inside the shell is answered as any other, and leaves
+// nothing of itself in the shell.
+func TestInside(t *testing.T) {
+	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
+		r := func(script, input string, args ...string) shell.Request {
+			return shell.Request{Script: script, Stdin: []byte(input), Args: args, Inside: true}
+		}
+		want(t, do(t, p, r(`echo out; echo err >&2; exit 7`, "")), "out\n", "err\n", 7)
+		want(t, do(t, p, r(`printf %s "$#:$1:$2:$input"`, "a'b\n\\c", "", "x\ny")), "2::x\ny:a'b\n\\c", "", 0)
+		for _, n := range []int{1, 2 << 10, 2<<10 + 1, 1 << 20, 3<<20 + 1} {
+			want(t, do(t, p, r(`printf %s "$input" | wc -c | tr -d ' '`, strings.Repeat("z", n))), fmt.Sprintln(n), "", 0)
+		}
+		want(t, do(t, p, r(`set -eu; trap 'echo end' EXIT; false; echo no`, "")), "end\n", "", 1)
+		want(t, do(t, p, r(`cat; exec printf done`, "unread")), "done", "", 0)
+		want(t, do(t, p, r(`echo() { :; }; PATH= IFS=x; umask 077; cd /proc; set -fC; left=here`, "")), "", "", 0)
+		want(t, do(t, p, r(`umask; pwd; echo "${left-}$LC_ALL${nonce-}"; ls -d /pro*`, "")), "0022\n/\nC\n/proc\n", "", 0)
+		want(t, do(t, p, r(`for d in 3 4 5 6 7 8; do [ ! -e /proc/self/fd/$d ] || ls -l /proc/self/fd/$d; done`, "")), "", "", 0)
+		if n := len(tr.Sessions()); n != 1 {
+			t.Errorf("%d shells were started for one request after another", n)
+		}
+		for _, input := range []string{"line\n", "a\x00b"} {
+			if _, err := p.Do(t.Context(), r(`:`, input)); err == nil {
+				t.Errorf("the input %q was taken", input)
+			}
+		}
+	})
+}
+
+// TestInsideIsEnded: who gives up on a script inside, or its limit does, ends the
+// shell with all that the script has begun; the next request is served by another.
+func TestInsideIsEnded(t *testing.T) {
+	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
+		for _, by := range []string{"caller", "limit"} {
+			started := filepath.Join(t.TempDir(), by)
+			ctx, cancel := context.WithCancel(t.Context())
+			r := shell.Request{Script: `sleep 1000 & echo $! >"$1.part"; mv "$1.part" "$1"; wait`, Args: []string{started}, Inside: true, Limit: time.Hour}
+			wanted := context.Canceled
+			if by == "limit" {
+				r.Limit, wanted = time.Second, context.DeadlineExceeded
+			}
+			done := make(chan error, 1)
+			go func() {
+				_, err := p.Do(ctx, r)
+				done <- err
+			}()
+			waitFile(t, started)
+			if by == "caller" {
+				cancel()
+			}
+			if err := <-done; !errors.Is(err, wanted) {
+				t.Errorf("%s: error %v", by, err)
+			}
+			cancel()
+			want(t, do(t, p, shell.Request{Script: `echo next`, Inside: true}), "next\n", "", 0)
+			pid, err := os.ReadFile(started)
+			must(t, err)
+			wantGone(t, strings.TrimSpace(string(pid)))
+		}
+	})
+}

@@ -77,9 +77,10 @@ func (t *Transport) start(ctx context.Context, argv ...string) (*Session, error)
 	var err error
 	if t.DieWithUs && os.Geteuid() == 0 {
 		// The init of a PID namespace, whose end is the end of everything in it.
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL, Setsid: true}
 		err = startForever(cmd)
 	} else {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as sshd does
 		err = cmd.Start()
 	}
 	for _, f := range theirs {

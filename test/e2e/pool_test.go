@@ -1,0 +1,255 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// pooled is a lab of two far hosts and the one process that drives them, by a file
+// that the test edits.
+type pooled struct {
+	t       *testing.T
+	lab     *labtest.Lab
+	bowline *labtest.Bowline
+	wires   map[string]*labtest.Wire
+	file    string
+}
+
+func newPooled(t *testing.T, hosts ...string) *pooled {
+	// Sockets are below the directory: its path must be short.
+	dir, err := os.MkdirTemp("", "bowline-e2e")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	p := &pooled{t: t, wires: map[string]*labtest.Wire{}}
+	p.lab, err = labtest.Start(t.Context(), filepath.Join(dir, "lab"), len(hosts))
+	must(t, err)
+	t.Cleanup(func() { must(t, p.lab.Down(context.Background())) })
+	for _, name := range hosts {
+		p.wires[name], err = p.lab.NewWire(name)
+		must(t, err)
+		t.Cleanup(p.wires[name].Close)
+	}
+	p.file = filepath.Join(p.lab.Dir, "pool.yaml")
+	p.bowline = &labtest.Bowline{Lab: p.lab, Host: hosts[0], Wire: p.wires[hosts[0]], Config: p.file, Args: []string{"-v=2"}}
+	return p
+}
+
+// host is one host's part of the file.
+func (p *pooled) host(name string, more ...string) string {
+	p.t.Helper()
+	lines, err := p.lab.SSHLines(name, p.wires[name].Address())
+	must(p.t, err)
+	return p.lab.ConfigHost(name, append(lines, more...)...)
+}
+
+// edit replaces the file as an editor does.
+func (p *pooled) edit(hosts ...string) {
+	p.t.Helper()
+	must(p.t, os.WriteFile(p.file+".new", []byte(p.lab.ConfigHead()+strings.Join(hosts, "")), 0o600))
+	must(p.t, os.Rename(p.file+".new", p.file))
+}
+
+// ready waits for the node to take pods of a host that is driven with room for
+// so many.
+func (p *pooled) ready(node string, maxPods int64) *v1.Node {
+	p.t.Helper()
+	var n *v1.Node
+	err := labtest.Until(p.t.Context(), 3*time.Minute, node+" is Ready", func(ctx context.Context) (err error) {
+		if n, err = p.lab.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		for _, want := range []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}, {Type: "LinkUp", Status: v1.ConditionTrue}} {
+			if c := conditionOf(n, want.Type); c.Status != want.Status {
+				return fmt.Errorf("%s is %q: %s", want.Type, c.Status, c.Message)
+			}
+		}
+		if got := n.Status.Capacity.Pods().Value(); got != maxPods {
+			return fmt.Errorf("it takes %d pods, not %d", got, maxPods)
+		}
+		return nil
+	})
+	if err != nil {
+		p.t.Fatalf("%v\n%s", err, p.bowline.LogTail(6000))
+	}
+	return n
+}
+
+func conditionOf(n *v1.Node, t v1.NodeConditionType) v1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return v1.NodeCondition{}
+}
+
+// pod starts a pod on a node and returns it when it is Ready.
+func (p *pooled) pod(name, node string) *v1.Pod {
+	p.t.Helper()
+	ctx, began := p.t.Context(), time.Now()
+	spec := &v1.Pod{}
+	must(p.t, yaml.UnmarshalStrict([]byte(fmt.Sprintf(`
+metadata: {name: %s}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 0
+  tolerations: [{operator: Exists}]
+  containers: [{name: main, image: %s, command: [sleep, infinity]}]
+`, name, node, toolbox)), spec))
+	must(p.t, labtest.Until(ctx, time.Minute, "create "+name, func(ctx context.Context) error {
+		// The service account is the controller manager's to make.
+		_, err := p.lab.Client.CoreV1().Pods(v1.NamespaceDefault).Create(ctx, spec, metav1.CreateOptions{})
+		return err
+	}))
+	made, err := p.lab.PodReady(ctx, v1.NamespaceDefault, name, 2*time.Minute)
+	if err != nil {
+		p.t.Fatalf("%v\n%s", err, p.bowline.LogTail(6000))
+	}
+	p.t.Logf("%s is Ready on %s after %s", name, node, time.Since(began).Round(time.Millisecond))
+	return made
+}
+
+// says waits for a line of the log with all the words.
+func (p *pooled) says(words ...string) {
+	p.t.Helper()
+	must(p.t, labtest.Until(p.t.Context(), time.Minute, "the log says "+strings.Join(words, ", "), func(context.Context) error {
+		if p.lines(words...) == 0 {
+			return fmt.Errorf("it does not; it ends: %s", p.bowline.LogTail(1000))
+		}
+		return nil
+	}))
+}
+
+// lines of the log with all the words.
+func (p *pooled) lines(words ...string) (n int) {
+	p.t.Helper()
+	log, err := os.ReadFile(p.bowline.LogPath)
+	must(p.t, err)
+lines:
+	for line := range strings.Lines(string(log)) {
+		for _, w := range words {
+			if !strings.Contains(line, w) {
+				continue lines
+			}
+		}
+		n++
+	}
+	return n
+}
+
+// instance is the driver that the host's owner file names.
+func (p *pooled) instance(host string) string {
+	p.t.Helper()
+	data, err := os.ReadFile(filepath.Join(p.lab.Host(host).Root, owner.FilePath("/var/lib/kubelet")))
+	must(p.t, err)
+	record, err := owner.ParseRecord(data)
+	must(p.t, err)
+	return record.Instance
+}
+
+// One process has many hosts, by a file that is edited while it runs. One comes, dies,
+// is changed while it is dead, comes back, goes, and comes again; the other one's
+// driver, node and pods are never touched.
+func TestOneProcessManyHosts(t *testing.T) {
+	if far {
+		t.Skip("its hosts are far in any case")
+	}
+	const room, other = 110, 13
+	p := newPooled(t, "host1", "host2")
+	first, second := p.host("host1"), p.host("host2")
+	p.edit(first)
+	must(t, p.bowline.Start())
+	t.Cleanup(p.bowline.Kill)
+	node := p.ready("host1", room)
+	stays := p.pod("stays", "host1")
+	driver, pid := p.instance("host1"), p.bowline.PID()
+
+	p.edit(first, second)
+	p.ready("host2", room)
+	beside := p.pod("beside", "host2")
+
+	// What is sent to it is swallowed, and then it is wanted otherwise: its driver
+	// cannot even give the machine back.
+	p.wires["host2"].Swallow()
+	p.pod("while-the-other-is-silent", "host1")
+	changed := p.host("host2", fmt.Sprintf("maxPods: %d", other))
+	p.edit(first, changed)
+	p.says("The host's driver is ended", `host="host2"`)
+	p.pod("while-the-other-is-changed", "host1")
+	p.wires["host2"].Mend()
+	p.ready("host2", other)
+
+	taken := p.lines("Drives the machine", `host="host2"`)
+	p.edit(first, strings.Replace(changed, "maxPods: 13", "maxPods: many", 1))
+	p.says("is wrong and changes nothing", p.file, "hosts[1].maxPods")
+	p.edit(first, changed, strings.Replace(changed, "nodeName: host2", "nodeName: host3", 1))
+	p.says("is wrong and changes nothing", p.file, "hosts[2].endpoint: Duplicate value")
+	must(t, os.Remove(p.file))
+	p.says("cannot be read; the hosts are driven as they were", p.file)
+	p.pod("by-a-wrong-file", "host2")
+	if n := p.lines("Drives the machine", `host="host2"`); n != taken {
+		t.Errorf("host2 was taken %d times, %d before the wrong files", n, taken)
+	}
+
+	ended := p.lines("The host's driver has ended", `host="host2"`)
+	p.edit(first)
+	must(t, syscall.Kill(pid, syscall.SIGHUP))
+	must(t, labtest.Until(t.Context(), time.Minute, "host2's driver ends", func(ctx context.Context) error {
+		if n := p.lines("The host's driver has ended", `host="host2"`); n == ended {
+			return fmt.Errorf("it has not ended: %s", p.bowline.LogTail(1000))
+		}
+		return p.lab.Exec(ctx, "host2", "flock", "-n", ownerLock, "true").Run()
+	}))
+	runtime, err := p.lab.CRI(t.Context(), "host2")
+	must(t, err)
+	defer runtime.Close()
+	list, err := runtime.ListContainers(t.Context(), &runtimeapi.ContainerFilter{
+		LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(beside.UID)},
+		State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}})
+	must(t, err)
+	if len(list) != 1 {
+		t.Errorf("of the pod on the machine that is not driven any more %d containers run", len(list))
+	}
+	if _, err := p.lab.Client.CoreV1().Nodes().Get(t.Context(), "host2", metav1.GetOptions{}); err != nil {
+		t.Errorf("its node: %v", err)
+	}
+
+	p.edit(first, second)
+	p.ready("host2", room)
+	p.pod("after-all", "host2")
+	for _, before := range []*v1.Pod{stays, beside} {
+		now, err := p.lab.PodReady(t.Context(), v1.NamespaceDefault, before.Name, time.Minute)
+		must(t, err)
+		same(t, before, now)
+	}
+	if !p.bowline.Running() || p.bowline.PID() != pid {
+		t.Error("the process has changed")
+	}
+	if n := p.lines("Drives the machine", `host="host1"`); n != 1 {
+		t.Errorf("host1 was taken %d times", n)
+	}
+	// A claim is taken anew with the link, which a machine without time to spare may lose.
+	if p.lines("The link to the machine is down", `host="host1"`) > 0 {
+		t.Log("host1's link was down for a while")
+	} else if now := p.instance("host1"); now != driver {
+		t.Errorf("host1's driver was touched: it is instance %s, %s before", now, driver)
+	}
+	now := p.ready("host1", room)
+	if was, is := conditionOf(node, v1.NodeReady), conditionOf(now, v1.NodeReady); !was.LastTransitionTime.Equal(&is.LastTransitionTime) {
+		t.Errorf("host1 was not Ready for a while: since %s, before since %s", is.LastTransitionTime, was.LastTransitionTime)
+	}
+}
