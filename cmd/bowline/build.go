@@ -137,7 +137,7 @@ func (n *node) build(ctx context.Context) error {
 		Machine: machine, NodeName: n.name, Allocatable: n.node.Allocatable,
 		RuntimeName: version.RuntimeName, ContainerLogsDir: containerLogsDir,
 		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.ready.word,
-		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg.Policy),
+		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg),
 	})
 	if err != nil {
 		return err
@@ -300,9 +300,13 @@ func handlers(st *runtimeapi.StatusResponse) []v1.NodeRuntimeHandler {
 }
 
 // policy is what the machine's owner forbids: what is not said is allowed.
-func policy(p config.Policy) admit.Policy {
+func policy(cfg *config.Host) admit.Policy {
 	forbids := func(allow *bool) bool { return allow != nil && !*allow }
-	return admit.Policy{NoPrivileged: forbids(p.AllowPrivileged), NoHostPath: forbids(p.AllowHostPath), NoHostNetwork: forbids(p.AllowHostNetwork)}
+	return admit.Policy{
+		NoPrivileged:  forbids(cfg.Policy.AllowPrivileged),
+		NoHostPath:    forbids(cfg.Policy.AllowHostPath),
+		NoHostNetwork: forbids(cfg.Policy.AllowHostNetwork),
+	}
 }
 
 // runtimeHandler looks a RuntimeClass up. Few pods name one, so that asking each

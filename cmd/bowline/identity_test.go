@@ -139,7 +139,7 @@ func TestPolicyOfTheConfiguration(t *testing.T) {
 		{config.Policy{AllowHostPath: &no}, admit.Policy{NoHostPath: true}},
 		{config.Policy{AllowHostNetwork: &no}, admit.Policy{NoHostNetwork: true}},
 	} {
-		if got := policy(c.is); got != c.want {
+		if got := policy(&config.Host{Policy: c.is}); got != c.want {
 			t.Errorf("%+v, want %+v", got, c.want)
 		}
 	}
