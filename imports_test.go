@@ -20,6 +20,7 @@ var impure = []string{"context", "sync", "sync/atomic", "os", "os/exec", "io", "
 
 var rules = []rule{
 	{"syncloop/plan", impure, "a decision depends on its input alone, or it cannot be replayed"},
+	{"syncloop/admit", append([]string{module + "/...", "time"}, impure...), "what an owner allows is a function of the pod and the policy"},
 	{"syncloop/status", impure, "a status is a function of what was observed"},
 	{"cri/spec", impure, "a config is a function of the pod and the machine"},
 	{"syncloop/volume/render", impure, "a volume's content is a function of the objects it shows"},
@@ -31,6 +32,7 @@ var rules = []rule{
 	{"host/ssh/...", []string{module + "/host/local"}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"},
 	{"host/internal/machine", []string{"os", "os/exec", "io", "net/http", "golang.org/x/sys/..."}, "what is known of machines is the same however they are reached"},
 	{"host/ssh/endpoint", []string{module + "/host", module + "/host/ssh/link", module + "/host/ssh/shell"}, "an endpoint is read, and knows no machine"},
+	{"nodecert", []string{module + "/..."}, "a node's certificates concern the API server, and no machine and no pod"},
 	{"cri/...", []string{module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "the runtime's client serves the loop, not the other way round"},
 	{"syncloop/...", []string{module + "/provider/...", module + "/config", "github.com/virtual-kubelet/..."}, "the loop works without virtual-kubelet and is configured by values"},
 	{"provider/...", []string{module + "/config"}, "only cmd reads the configuration"},
@@ -42,7 +44,7 @@ var rules = []rule{
 }
 
 // leaves of syncloop never import each other: each can be read alone.
-var leaves = []string{"pleg", "prober", "lifecycle", "volume", "images", "gc", "objects", "tokens", "statuswriter", "owner", "config", "plan", "status"}
+var leaves = []string{"pleg", "prober", "lifecycle", "volume", "images", "gc", "objects", "tokens", "statuswriter", "owner", "config", "plan", "status", "admit"}
 
 func TestImports(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}: {{join .Imports " "}}`, "./...").Output()

@@ -276,7 +276,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("loaded %+v", c)
 		}
 		for _, h := range c.Hosts {
-			if h.MaxPods < 1 || h.SyncFrequency.Duration <= 0 || h.Kubeconfig == "" || !strings.HasPrefix(h.SocketPath(), "/") {
+			if h.MaxPods < 1 || h.SyncFrequency.Duration <= 0 || (h.Kubeconfig == "" && h.Identity.Mode == IdentityKubeconfig) || !strings.HasPrefix(h.SocketPath(), "/") {
 				t.Fatalf("loaded %+v", h)
 			}
 		}

@@ -40,6 +40,9 @@ func setDefaults(c *BowlineConfiguration) {
 			orDefault(&h.Server.Port, 10250)
 		}
 		orDuration(&h.LinkGrace, 40*time.Second)
+		orPointer(&h.Policy.AllowPrivileged, true)
+		orPointer(&h.Policy.AllowHostPath, true)
+		orPointer(&h.Policy.AllowHostNetwork, true)
 		setNodeDefaults(&h.NodeSettings)
 	}
 }
@@ -59,6 +62,9 @@ func setNodeDefaults(n *NodeSettings) {
 	orPointer(&n.Authentication.Webhook.Enabled, true)
 	orDuration(&n.Authentication.Webhook.CacheTTL, 2*time.Minute)
 	orPointer(&n.Authentication.Anonymous.Enabled, false)
+	orDefault(&n.Identity.Mode, IdentityKubeconfig)
+	orDefault(&n.Identity.CertificateDirectory, "/var/lib/bowline/pki")
+	orPointer(&n.ServerTLSBootstrap, false)
 	orDefault(&n.Authorization.Mode, AuthorizationWebhook)
 	orDuration(&n.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
 	orDuration(&n.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
@@ -87,7 +93,7 @@ func (c *BowlineConfiguration) resolvePaths(dir string) {
 		}
 	}
 	abs(&c.Kubeconfig)
-	abs(&c.Authentication.X509.ClientCAFile)
+	c.NodeSettings.resolvePaths(abs)
 	for i := range c.Hosts {
 		h := &c.Hosts[i]
 		abs(&h.Kubeconfig)
@@ -102,8 +108,20 @@ func (c *BowlineConfiguration) resolvePaths(dir string) {
 		for j := range h.SSH.KnownHosts {
 			abs(&h.SSH.KnownHosts[j])
 		}
-		abs(&h.Authentication.X509.ClientCAFile)
+		h.NodeSettings.resolvePaths(abs)
 	}
+}
+
+func (n *NodeSettings) resolvePaths(abs func(*string)) {
+	abs(&n.Authentication.X509.ClientCAFile)
+	abs(&n.Identity.BootstrapKubeconfig)
+	abs(&n.Identity.CertificateDirectory)
+}
+
+// OwnAccount tells whether the account of the process is not the node's own, so that
+// it is the pod's service account where no kubeconfig names another.
+func (i Identity) OwnAccount() bool {
+	return i.Mode == IdentityImpersonate || i.Mode == IdentityCSR
 }
 
 // mergeTaints puts the host's after the configuration's; of one key and effect

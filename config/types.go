@@ -72,6 +72,8 @@ type Host struct {
 	// Taints are set on the Node when it registers. After Load they include
 	// RegisterWithTaints; of two with one key and effect the host's stands.
 	Taints []v1.Taint `json:"taints,omitempty"`
+	// Policy is what the machine's owner allows.
+	Policy Policy `json:"policy,omitempty"`
 	// NodeIP is the machine's address, or an IPv4 and an IPv6 address with a comma
 	// between; found on the machine if empty. It is hostIP and the address of pods on
 	// the host's network, and of the node itself where the machine is not far.
@@ -142,6 +144,20 @@ type Server struct {
 	TLSPrivateKeyFile string `json:"tlsPrivateKeyFile,omitempty"`
 }
 
+// Policy of the machine's owner. A pod beyond it is rejected: it fails with the
+// reason, and nothing of it is started. Pods that run when a policy becomes stricter
+// go on until they end.
+type Policy struct {
+	// AllowPrivileged containers, and what amounts to it: capabilities beyond a
+	// runtime's default ones, hostPID, hostIPC, an unmasked /proc, AppArmor or SELinux
+	// taken away; true by default.
+	AllowPrivileged *bool `json:"allowPrivileged,omitempty"`
+	// AllowHostPath volumes; true by default.
+	AllowHostPath *bool `json:"allowHostPath,omitempty"`
+	// AllowHostNetwork, and ports of the machine (hostPort); true by default.
+	AllowHostNetwork *bool `json:"allowHostNetwork,omitempty"`
+}
+
 // NodeSettings are what a configuration says for all hosts or a host for itself.
 type NodeSettings struct {
 	// PodLogsDirectory on the machine; /var/log/pods by default.
@@ -187,10 +203,43 @@ type NodeSettings struct {
 	SystemReserved map[string]string `json:"systemReserved,omitempty"`
 	KubeReserved   map[string]string `json:"kubeReserved,omitempty"`
 
+	// Identity is how the node comes by its credential.
+	Identity Identity `json:"identity,omitempty"`
+	// ServerTLSBootstrap asks the cluster to sign the node's serving certificate
+	// (kubernetes.io/kubelet-serving), and renews it; false by default. Until the
+	// request is approved a certificate of the node's own signing serves.
+	ServerTLSBootstrap *bool `json:"serverTLSBootstrap,omitempty"`
+
 	// Authentication and Authorization of requests to the node's endpoint.
 	Authentication Authentication `json:"authentication,omitempty"`
 	Authorization  Authorization  `json:"authorization,omitempty"`
 }
+
+// Identity of the node to the API server: system:node:NAME in system:nodes.
+type Identity struct {
+	// Mode is one of the four below; Kubeconfig by default.
+	Mode string `json:"mode,omitempty"`
+	// BootstrapKubeconfig, with mode Bootstrap, is the file with the credential that
+	// may ask for a node's first certificate.
+	BootstrapKubeconfig string `json:"bootstrapKubeconfig,omitempty"`
+	// CertificateDirectory keeps certificates that were asked for, with their keys;
+	// /var/lib/bowline/pki by default. It is on the machine of this process.
+	CertificateDirectory string `json:"certificateDirectory,omitempty"`
+}
+
+// Modes of Identity.
+const (
+	// IdentityKubeconfig: the credential in Kubeconfig is the node's own.
+	IdentityKubeconfig = "Kubeconfig"
+	// IdentityImpersonate: the account in Kubeconfig, or the pod's service account
+	// where there is none, impersonates the node.
+	IdentityImpersonate = "Impersonate"
+	// IdentityBootstrap: BootstrapKubeconfig asks for a certificate, which renews itself.
+	IdentityBootstrap = "Bootstrap"
+	// IdentityCSR: the account in Kubeconfig, or the pod's service account where there
+	// is none, asks for certificates and approves them itself.
+	IdentityCSR = "CSR"
+)
 
 // Authentication of who calls the node.
 type Authentication struct {

@@ -62,7 +62,7 @@ func validateHost(p *field.Path, h *Host) field.ErrorList {
 	if strings.ContainsAny(h.Name, "\n\t ") {
 		errs = append(errs, field.Invalid(p.Child("name"), h.Name, "a name has no blanks"))
 	}
-	if h.Kubeconfig == "" {
+	if h.Kubeconfig == "" && h.Identity.Mode == IdentityKubeconfig {
 		errs = append(errs, field.Required(p.Child("kubeconfig"), "name a kubeconfig here or at the top: the node's credential"))
 	}
 	errs = append(errs, validateLabels(p.Child("labels"), h.Labels)...)
@@ -86,6 +86,8 @@ func validateHost(p *field.Path, h *Host) field.ErrorList {
 		errs = append(errs, field.Required(s.Child("tlsPrivateKeyFile"), "tlsCertFile is set"))
 	case h.Server.TLSCertFile == "" && h.Server.TLSPrivateKeyFile != "":
 		errs = append(errs, field.Required(s.Child("tlsCertFile"), "tlsPrivateKeyFile is set"))
+	case h.Server.TLSCertFile != "" && *h.ServerTLSBootstrap:
+		errs = append(errs, field.Forbidden(s.Child("tlsCertFile"), "serverTLSBootstrap is true: the cluster signs the certificate"))
 	}
 	return errs
 }
@@ -228,12 +230,28 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 			errs = append(errs, field.Invalid(at("maxParallelImagePulls"), *m, "serializeImagePulls is true: one pull at a time"))
 		}
 	}
+	errs = append(errs, validateIdentity(at("identity"), n.Identity)...)
 	errs = append(errs, validateReserved(at("systemReserved"), n.SystemReserved)...)
 	errs = append(errs, validateReserved(at("kubeReserved"), n.KubeReserved)...)
 	if strings.ContainsRune(n.Authentication.X509.ClientCAFile, 0) {
 		errs = append(errs, field.Invalid(at("authentication", "x509", "clientCAFile"), n.Authentication.X509.ClientCAFile, "a path has no zero byte"))
 	}
 	return append(errs, oneOf(at("authorization", "mode"), n.Authorization.Mode, AuthorizationWebhook, AuthorizationAlwaysAllow)...)
+}
+
+func validateIdentity(p *field.Path, i Identity) field.ErrorList {
+	errs := oneOf(p.Child("mode"), i.Mode, IdentityKubeconfig, IdentityImpersonate, IdentityBootstrap, IdentityCSR)
+	at := p.Child("bootstrapKubeconfig")
+	switch {
+	case i.Mode == IdentityBootstrap && i.BootstrapKubeconfig == "":
+		errs = append(errs, field.Required(at, "name the kubeconfig of who may ask for a node's first certificate"))
+	case i.Mode != IdentityBootstrap && i.BootstrapKubeconfig != "":
+		errs = append(errs, field.Forbidden(at, "the mode is "+i.Mode+", not "+IdentityBootstrap))
+	}
+	if strings.ContainsRune(i.CertificateDirectory, 0) {
+		errs = append(errs, field.Invalid(p.Child("certificateDirectory"), i.CertificateDirectory, "a path has no zero byte"))
+	}
+	return errs
 }
 
 // validateDistinct: two hosts that are one machine, or one node, would fight.

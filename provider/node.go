@@ -66,6 +66,7 @@ func nodeObject(r Registration, m Machine, conditions []Condition, images []v1.C
 			Name:   r.NodeName,
 			Labels: nodeLabels(r, m),
 			Annotations: map[string]string{
+				AnnotationDriver: driverName,
 				// Attachable volumes are attached by the controller manager.
 				"volumes.kubernetes.io/controller-managed-attach-detach": "true",
 			},

@@ -33,6 +33,8 @@ const (
 //     server's, and left alone if not, whoever wrote the server's.
 //   - the last-applied annotations are kept in memory instead of on the object:
 //     answered to virtual-kubelet on Get, taken out of every Patch.
+//
+// And a node object that is not ours (CheckOwn) cannot be read, and so not be changed.
 type nodeClient struct {
 	corev1client.NodeInterface
 	addresses func() []v1.NodeAddress
@@ -52,6 +54,10 @@ func (c *nodeClient) Get(ctx context.Context, name string, o metav1.GetOptions) 
 			c.log.note(ctx, err)
 		}
 		return nil, err
+	}
+	if err := CheckOwn(n); err != nil {
+		c.log.note(ctx, err)
+		return nil, err // before every patch
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

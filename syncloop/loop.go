@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/admit"
 	"github.com/bowline-k8s/bowline/syncloop/config"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
@@ -59,6 +60,8 @@ type Config struct {
 	Services corelisters.ServiceLister
 	Recorder record.EventRecorder
 
+	// Policy is what the machine's owner forbids; the zero one forbids nothing.
+	Policy admit.Policy
 	// Machine is what specs are made from.
 	Machine spec.Machine
 	// NodeName, and Allocatable for resourceFieldRef of a container without limits.

@@ -33,7 +33,7 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	}
 	out := status.Generate(status.Input{
 		Now: now, Pod: w.pod, Phase: w.phase, Observed: in.Observed, Old: w.status,
-		Waiting: waiting(w.ledger), Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
+		Waiting: w.waiting(), Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
 		HostIPs: l.cfg.Machine.HostIPs, Terminate: termination(w.term),
 		RuntimeName: l.cfg.RuntimeName,
 	})
@@ -86,10 +86,13 @@ func unhooked(p *v1.Pod, o pod.Observed, l plan.Ledger, flying []plan.Operation,
 	return o
 }
 
-// waiting turns back-offs into waiting states.
-func waiting(l plan.Ledger) map[string]status.Waiting {
-	out := make(map[string]status.Waiting, len(l.Backoff))
-	for name, b := range l.Backoff {
+// waiting turns back-offs, and what the policy refuses, into waiting states.
+func (w *worker) waiting() map[string]status.Waiting {
+	out := make(map[string]status.Waiting, len(w.ledger.Backoff)+len(w.refused))
+	for name, r := range w.refused {
+		out[name] = status.Waiting{Reason: r.Reason, Message: r.Message}
+	}
+	for name, b := range w.ledger.Backoff {
 		if b.Reason != "" && name[0] != '/' {
 			out[name] = status.Waiting{Reason: b.Reason, Message: b.Message}
 		}
@@ -101,7 +104,7 @@ func termination(t *plan.Terminate) *status.Termination {
 	if t == nil || t.Reason == "" {
 		return nil
 	}
-	return &status.Termination{Reason: t.Reason, Message: t.Message, Disruption: t.Cause == plan.CauseEvicted}
+	return &status.Termination{Reason: t.Reason, Message: t.Message, Disruption: t.Cause == plan.CauseEvicted, Rejected: t.Cause == plan.CauseRejected}
 }
 
 // podIPs are the pod's addresses, primary first: the machine's on the host

@@ -156,7 +156,7 @@ func containerNames(p *v1.Pod) []string {
 
 var causeNames = map[plan.Cause]string{
 	plan.CauseDeleted: "deleted", plan.CauseOrphan: "orphan", plan.CauseEvicted: "evicted",
-	plan.CauseDeadline: "deadline", plan.CauseFinished: "finished",
+	plan.CauseDeadline: "deadline", plan.CauseFinished: "finished", plan.CauseRejected: "rejected",
 }
 
 func backoffName(key string) string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/admit"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
@@ -44,6 +45,8 @@ type worker struct {
 	hashes  map[string]string
 	hashGen *v1.Pod      // the pod that hashes were made from
 	status  v1.PodStatus // last generated
+	judged  bool         // by the owner's policy: once, at the first sight of the machine
+	refused map[string]admit.Rejection
 }
 
 // flight is one operation under way.
@@ -85,6 +88,7 @@ func (w *worker) run(ctx context.Context) {
 		}
 		now := time.Now()
 		in := w.input(now)
+		w.admit(&in)
 		p := plan.Decide(in)
 		if p.Phase != w.phase {
 			log.V(1).Info("Pod worker moves on", "from", w.phase, "to", p.Phase, "why", p.Reason)
@@ -237,7 +241,7 @@ func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o 
 	}
 	opCtx, cancel := context.WithCancel(ctx)
 	w.flights[op.Key()] = &flight{op: op, since: now, cancel: cancel}
-	job := job{loop: w.loop, pod: w.pod, op: op, observed: o, podIPs: w.loop.podIPs(w.pod, o), image: w.images[op.Container]}
+	job := job{loop: w.loop, pod: w.allowed(), op: op, observed: o, podIPs: w.loop.podIPs(w.pod, o), image: w.images[op.Container]}
 	w.ended.Add(1)
 	go func() {
 		defer w.ended.Done()

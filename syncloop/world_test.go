@@ -27,6 +27,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop"
+	"github.com/bowline-k8s/bowline/syncloop/admit"
 	"github.com/bowline-k8s/bowline/syncloop/config"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
@@ -52,6 +53,7 @@ type world struct {
 	mu     sync.Mutex
 	events []string
 	hook   host.Hook // of cri calls; nil: none
+	policy admit.Policy
 
 	node *node
 }
@@ -267,7 +269,7 @@ func (w *world) build() (*node, error) {
 			}
 			return c.Handler, nil
 		},
-		NodeName: "node", RuntimeName: "containerd", ContainerLogsDir: filepath.Join(w.dir, "links"),
+		NodeName: "node", Policy: w.policy, RuntimeName: "containerd", ContainerLogsDir: filepath.Join(w.dir, "links"),
 	}
 	if c.PLEG, err = pleg.New(pleg.Config{Runtime: client, Files: w.host, Owner: owner, IsNotFound: cri.IsNotFound, IsTransport: cri.IsTransport,
 		Hints: hints(client), Relist: 100 * time.Millisecond}); err != nil {

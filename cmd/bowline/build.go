@@ -16,11 +16,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/syncloop"
+	"github.com/bowline-k8s/bowline/syncloop/admit"
 	podconfig "github.com/bowline-k8s/bowline/syncloop/config"
 	"github.com/bowline-k8s/bowline/syncloop/gc"
 	"github.com/bowline-k8s/bowline/syncloop/images"
@@ -139,7 +141,7 @@ func (n *node) build(ctx context.Context) error {
 		Machine: machine, NodeName: n.name, Allocatable: n.node.Allocatable,
 		RuntimeName: version.RuntimeName, ContainerLogsDir: containerLogsDir,
 		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.ready.word,
-		RuntimeHandler: n.runtimeHandler,
+		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg),
 	})
 	if err != nil {
 		return err
@@ -299,6 +301,16 @@ func handlers(st *runtimeapi.StatusResponse) []v1.NodeRuntimeHandler {
 			RecursiveReadOnlyMounts: &recursive, UserNamespaces: &users}})
 	}
 	return out
+}
+
+// policy is what the machine's owner forbids: what is not said is allowed.
+func policy(cfg *config.Host) admit.Policy {
+	forbids := func(allow *bool) bool { return allow != nil && !*allow }
+	return admit.Policy{
+		NoPrivileged:  forbids(cfg.Policy.AllowPrivileged),
+		NoHostPath:    forbids(cfg.Policy.AllowHostPath),
+		NoHostNetwork: forbids(cfg.Policy.AllowHostNetwork),
+	}
 }
 
 // runtimeHandler looks a RuntimeClass up. Few pods name one, so that asking each

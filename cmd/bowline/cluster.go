@@ -18,13 +18,16 @@ import (
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/provider"
 )
 
 // cluster is the API server as one node sees it.
 type cluster struct {
-	rest       *rest.Config
+	rest       *rest.Config // as the node
 	client     kubernetes.Interface
+	identity   *identity
 	uid        string // what tells this cluster from others
 	gitVersion string // the API server's
 }
@@ -34,30 +37,31 @@ const firstAnswer = 15 * time.Second
 
 // connectCluster makes the node's client and proves that it works: a broken
 // credential is told now, in one sentence, and not by a node that never comes.
-func connectCluster(ctx context.Context, kubeconfig, nodeName string) (*cluster, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+func connectCluster(ctx context.Context, cfg *config.Host, nodeName string) (_ *cluster, err error) {
+	id, err := newIdentity(ctx, cfg, nodeName)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+		return nil, fmt.Errorf("%s: %w", credentialOf(cfg), err)
 	}
-	if err := checkCertificate(config, time.Now()); err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
-	}
-	config.UserAgent = "bowline/" + version
-	config.QPS, config.Burst = 50, 100 // the kubelet's kubeAPIQPS and kubeAPIBurst
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	client, err := newClientset(config)
+	defer func() {
+		if err != nil {
+			id.close()
+			err = fmt.Errorf("%s: %w", credentialOf(cfg), err)
+		}
+	}()
+	node := rest.CopyConfig(id.node)
+	node.ContentType = runtime.ContentTypeProtobuf
+	node.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := newClientset(node)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()
-	c := &cluster{rest: config, client: client}
-	if err := c.introduce(ctx, nodeName); err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
-	}
-	return c, nil
+	c := &cluster{rest: node, client: client, identity: id}
+	return c, c.introduce(ctx, nodeName)
 }
+
+func (c *cluster) close() { c.identity.close() }
 
 // introduce asks who we are and what cluster this is.
 func (c *cluster) introduce(ctx context.Context, nodeName string) error {
@@ -66,7 +70,13 @@ func (c *cluster) introduce(ctx context.Context, nodeName string) error {
 	data, err := c.client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the API server at %s does not accept this credential; issue a new one for %s", c.rest.Host, want)
+		return c.identity.unaccepted(c.rest.Host, nodeName)
+	case apierrors.IsForbidden(err):
+		// The answer to this request has no words; that to a review has.
+		if _, said := c.client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); said != nil {
+			err = said
+		}
+		return c.identity.forbidden(err, nodeName)
 	case errors.As(err, &untrusted):
 		return fmt.Errorf("the certificate of the API server at %s is not to be trusted: %w", c.rest.Host, untrusted.Err)
 	case err != nil:
@@ -80,7 +90,7 @@ func (c *cluster) introduce(ctx context.Context, nodeName string) error {
 	review, err := c.client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the API server at %s does not accept this credential; issue a new one for %s", c.rest.Host, want)
+		return c.identity.unaccepted(c.rest.Host, nodeName)
 	case err != nil:
 		return fmt.Errorf("the API server at %s does not say who we are: %w", c.rest.Host, err)
 	case review.Status.UserInfo.Username != want:
@@ -93,7 +103,15 @@ func (c *cluster) introduce(ctx context.Context, nodeName string) error {
 		return fmt.Errorf("the API server at %s does not show the service default/kubernetes, by whose UID clusters are told apart: %w", c.rest.Host, err)
 	}
 	c.uid = string(service.UID)
-	return nil
+	// Told before anything is done to the machine; the registration looks again.
+	node, err := c.client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("the API server at %s does not show the node %q: %w", c.rest.Host, nodeName, err)
+	}
+	return provider.CheckOwn(node)
 }
 
 // checkCertificate finds a client certificate that has expired, which the API

@@ -20,6 +20,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bowline-k8s/bowline/config"
 )
 
 // apiServer answers as an API server does; code refuses every request with it.
@@ -39,6 +41,9 @@ func apiServer(t *testing.T, user string, code int, version string) *httptest.Se
 			fmt.Fprintf(w, `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":%q}}}`, user)
 		case r.URL.Path == "/api/v1/namespaces/default/services/kubernetes":
 			fmt.Fprint(w, `{"kind":"Service","apiVersion":"v1","metadata":{"name":"kubernetes","uid":"u1"}}`)
+		case r.URL.Path == "/api/v1/nodes/n1":
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound"}`)
 		default:
 			t.Errorf("asked for %s", r.URL.Path)
 		}
@@ -93,11 +98,16 @@ func clientCertificate(t *testing.T, from, to time.Time) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }
 
+// hostWith is a host whose credential is in the file.
+func hostWith(file string) *config.Host {
+	return &config.Host{Kubeconfig: file, NodeSettings: config.NodeSettings{Identity: config.Identity{Mode: config.IdentityKubeconfig}}}
+}
+
 const goodVersion = `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`
 
 func TestConnectCluster(t *testing.T) {
 	s := apiServer(t, "system:node:n1", 0, goodVersion)
-	c, err := connectCluster(t.Context(), kubeconfig(t, s.URL, s.Certificate(), nil, nil), "n1")
+	c, err := connectCluster(t.Context(), hostWith(kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1")
 	if err != nil || c.uid != "u1" || c.gitVersion != "v1.37.1" {
 		t.Errorf("%+v %v", c, err)
 	}
@@ -126,7 +136,7 @@ func TestConnectClusterSentences(t *testing.T) {
 		"untrusted":     {kubeconfig(t, good.URL, nil, nil, nil), "is not to be trusted"},
 		"no API server": {kubeconfig(t, noServer.URL, noServer.Certificate(), nil, nil), "is no API server"},
 	} {
-		_, err := connectCluster(t.Context(), c.file, "n1")
+		_, err := connectCluster(t.Context(), hostWith(c.file), "n1")
 		if err == nil {
 			t.Errorf("%s: connected", name)
 			continue
@@ -149,7 +159,7 @@ func TestConnectClusterStops(t *testing.T) {
 	done := make(chan error, 1)
 	file := kubeconfig(t, s.URL, s.Certificate(), nil, nil)
 	go func() {
-		_, err := connectCluster(ctx, file, "n1")
+		_, err := connectCluster(ctx, hostWith(file), "n1")
 		done <- err
 	}()
 	cancel()

@@ -24,6 +24,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/shims"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/nodecert"
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/syncloop"
 	podconfig "github.com/bowline-k8s/bowline/syncloop/config"
@@ -51,10 +52,11 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, show func(*n
 	if nodeName == "" {
 		nodeName = strings.ToLower(facts.Hostname)
 	}
-	cl, err := connectCluster(ctx, cfg.Kubeconfig, nodeName)
+	cl, err := connectCluster(ctx, cfg, nodeName)
 	if err != nil {
 		return err
 	}
+	defer cl.close()
 	dialled := make(nudge, 1)
 	client, err := connectRuntime(ctx, cfg, machine, hook, dialled)
 	if err != nil {
@@ -171,7 +173,8 @@ type node struct {
 	strays     strayShims
 
 	clock    clock
-	listener net.Listener // of the node's API
+	listener net.Listener      // of the node's API
+	serving  *nodecert.Serving // nil: its certificate is a file, or of its own signing
 	events   record.EventBroadcaster
 	recorder record.EventRecorder
 	services cache.SharedIndexInformer
@@ -256,6 +259,9 @@ func (n *node) run(ctx context.Context) error {
 	})
 	part("node", n.node.Run)
 	part("ownership", n.held.keep)
+	if n.serving != nil {
+		part("serving certificate", n.serving.Run)
+	}
 	if n.host.link != nil {
 		part("link", func(ctx context.Context) error {
 			return watchLink(ctx, n.host, n.cfg.LinkGrace.Duration, &n.ready, n.node)

@@ -13,13 +13,14 @@ import (
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri/logs"
+	"github.com/bowline-k8s/bowline/nodecert"
 	"github.com/bowline-k8s/bowline/provider/api"
 )
 
 // server is the node's HTTPS endpoint, its port bound already, so that the node
 // object names a port that answers. ips go into a certificate of our own.
 func (n *node) server(ctx context.Context, loop *loopHooks, ips []string) (*api.Server, error) {
-	certificate, err := n.certificate(ips)
+	certificate, err := n.certificate(ctx, ips)
 	if err != nil {
 		return nil, err
 	}
@@ -68,15 +69,27 @@ func (n *node) authorization() api.Authorization {
 	return a
 }
 
-func (n *node) certificate(ips []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+// certificate is what the node shows: a file's, the cluster's, or one of its own signing.
+func (n *node) certificate(ctx context.Context, ips []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if n.cfg.Server.TLSCertFile != "" {
 		return api.CertFiles(n.cfg.Server.TLSCertFile, n.cfg.Server.TLSPrivateKeyFile)
 	}
-	var names []net.IP
+	var addresses []net.IP
 	for _, ip := range ips {
-		names = append(names, net.ParseIP(ip))
+		addresses = append(addresses, net.ParseIP(ip))
 	}
-	return api.SelfSigned(n.name, names)
+	self, err := api.SelfSigned(n.name, addresses)
+	if signed := n.cfg.ServerTLSBootstrap; err != nil || signed == nil || !*signed {
+		return self, err
+	}
+	n.serving, err = nodecert.NewServing(ctx, nodecert.ServingConfig{
+		NodeName: n.name, Directory: n.cfg.Identity.CertificateDirectory, IPs: addresses,
+		Node: n.cluster.rest, Approver: n.cluster.identity.approver, Until: self,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return n.serving.Get, nil
 }
 
 func (n *node) readLog(ctx context.Context, path string, opts *v1.PodLogOptions,

@@ -511,3 +511,18 @@ func TestUnknownIsPutRight(t *testing.T) {
 		t.Error("a condition of somebody else is gone")
 	}
 }
+
+// A node object that was made before its machine came is taken, by the node's own
+// rights, and bears our mark from the first report on.
+func TestNodeMadeBeforeItsMachine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.bareNode()
+	o := w.behind(func(c *provider.Config) { c.Client, c.LeaseClient = w.asNode(), w.asNode() })
+	o.node.SetReady(true, "", "")
+	w.until("Ready", func() bool { return w.condition(v1.NodeReady).Status == v1.ConditionTrue })
+	n := w.getNode()
+	if n.Annotations[provider.AnnotationDriver] == "" || n.Status.NodeInfo.KubeletVersion == "" || provider.CheckOwn(n) != nil {
+		t.Errorf("it bears %v, and is %s", n.Annotations, n.Status.NodeInfo.KubeletVersion)
+	}
+}

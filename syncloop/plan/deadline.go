@@ -152,6 +152,8 @@ func (t *Terminate) words() string {
 		return "the pod is evicted"
 	case CauseDeadline:
 		return "the pod's active deadline has passed"
+	case CauseRejected:
+		return "the node does not take the pod: " + t.Message
 	}
 	if t.Message != "" {
 		return "the pod is finished: " + t.Message

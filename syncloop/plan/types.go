@@ -57,6 +57,7 @@ const (
 	CauseEvicted
 	CauseDeadline // activeDeadlineSeconds; Decide finds it by itself
 	CauseFinished // every container has finished for good; Decide finds it by itself
+	CauseRejected // the node does not take the pod; nothing of it has run
 )
 
 // VolumeState is the state of the pod's volumes on the host.

@@ -57,6 +57,8 @@ type Termination struct {
 	// Disruption: the pod also gets the condition DisruptionTarget with reason
 	// TerminationByKubelet (eviction under node pressure, node shutdown).
 	Disruption bool
+	// Rejected: the node has never taken the pod, so that no container has a status.
+	Rejected bool
 }
 
 // Generate returns the status. A stale or missing observation says nothing of
@@ -86,9 +88,11 @@ func Generate(in Input) v1.PodStatus {
 	s.HostIPs, s.HostIP = g.hostIPs()
 	g.resources(&s)
 
-	s.InitContainerStatuses = g.containers(g.spec.InitContainers, old.InitContainerStatuses, initKind)
-	s.ContainerStatuses = g.containers(g.spec.Containers, old.ContainerStatuses, mainKind)
-	s.EphemeralContainerStatuses = g.containers(ephemeral(g.spec), old.EphemeralContainerStatuses, ephemeralKind)
+	if !g.rejected() {
+		s.InitContainerStatuses = g.containers(g.spec.InitContainers, old.InitContainerStatuses, initKind)
+		s.ContainerStatuses = g.containers(g.spec.Containers, old.ContainerStatuses, mainKind)
+		s.EphemeralContainerStatuses = g.containers(ephemeral(g.spec), old.EphemeralContainerStatuses, ephemeralKind)
+	}
 
 	s.Phase = g.phase(&s)
 	g.reason(&s)
@@ -132,6 +136,18 @@ func (g *generator) reason(s *v1.PodStatus) {
 	if t := g.in.Terminate; t != nil && t.Reason != "" && !Terminal(g.old.Phase) && !Terminal(api.Phase) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, t.Reason, t.Message
 	}
+}
+
+// rejected reports whether the node did not take the pod: now, or in a life of ours
+// before this one, which left it failed without a word of any container.
+func (g *generator) rejected() bool {
+	if len(g.in.Observed.Containers) > 0 {
+		return false
+	}
+	if g.in.Terminate != nil && g.in.Terminate.Rejected {
+		return true
+	}
+	return g.old.Phase == v1.PodFailed && len(g.old.InitContainerStatuses)+len(g.old.ContainerStatuses)+len(g.old.EphemeralContainerStatuses) == 0
 }
 
 // holdTerminal keeps the old phase until the worker has seen nothing running:

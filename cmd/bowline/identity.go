@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/nodecert"
+)
+
+// identity is how one node shows the API server who it is.
+type identity struct {
+	mode config.Identity
+	node *rest.Config // acts as the node
+	// approver is the account of the process that approves the node's requests for
+	// certificates; nil: others do.
+	approver *rest.Config
+	stop     func() // ends what renews the certificate
+}
+
+// newIdentity makes the node's credential by the mode that the configuration names. It
+// waits for a certificate that has to be signed first.
+func newIdentity(ctx context.Context, cfg *config.Host, nodeName string) (*identity, error) {
+	i := &identity{mode: cfg.Identity, stop: func() {}}
+	base, err := processAccount(cfg)
+	if err != nil {
+		return nil, err
+	}
+	switch cfg.Identity.Mode {
+	case config.IdentityImpersonate:
+		i.node = rest.CopyConfig(base)
+		i.node.Impersonate = rest.ImpersonationConfig{UserName: nodecert.UserName(nodeName), Groups: []string{nodecert.Group}}
+	case config.IdentityBootstrap:
+		err = i.certify(ctx, nodecert.Config{NodeName: nodeName, Directory: cfg.Identity.CertificateDirectory, Asker: base})
+	case config.IdentityCSR:
+		klog.FromContext(ctx).Info("WARNING: identity.mode is CSR: the account of this process approves its own requests for certificates, and by that right can become any node of the cluster",
+			"credential", credentialOf(cfg), "node", nodeName)
+		i.approver = base
+		err = i.certify(ctx, nodecert.Config{NodeName: nodeName, Directory: cfg.Identity.CertificateDirectory, Asker: base, Approve: true})
+	default:
+		i.node = base
+	}
+	if err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// certify keeps a certificate for the node from now on.
+func (i *identity) certify(ctx context.Context, c nodecert.Config) error {
+	client, err := nodecert.NewClient(ctx, c)
+	if err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = client.Run(running) }() // it fails by its certificates' absence alone
+	i.stop = func() { cancel(); <-ended }
+	i.node = client.REST()
+	if err := client.Wait(ctx); err != nil {
+		i.stop()
+		return fmt.Errorf("a certificate for node %q: %w; %s", c.NodeName, err, certifyRights(i.mode.Mode))
+	}
+	return nil
+}
+
+// close stops what renews the certificate; twice is no harm.
+func (i *identity) close() { i.stop() }
+
+// processAccount is the credential that the configuration gives this process: the
+// node's own, or what the node's is made by.
+func processAccount(cfg *config.Host) (*rest.Config, error) {
+	var base *rest.Config
+	var err error
+	switch file := credentialFile(cfg); file {
+	case "":
+		if base, err = rest.InClusterConfig(); err != nil {
+			err = fmt.Errorf("%w; outside of a pod, kubeconfig names the account", err)
+		}
+	default:
+		base, err = clientcmd.BuildConfigFromFlags("", file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := checkCertificate(base, time.Now()); err != nil {
+		return nil, err
+	}
+	base.UserAgent = "bowline/" + version
+	base.QPS, base.Burst = 50, 100 // the kubelet's kubeAPIQPS and kubeAPIBurst
+	return base, nil
+}
+
+// credentialFile is the kubeconfig of processAccount; empty: the pod's service account.
+func credentialFile(cfg *config.Host) string {
+	if cfg.Identity.Mode == config.IdentityBootstrap {
+		return cfg.Identity.BootstrapKubeconfig
+	}
+	return cfg.Kubeconfig
+}
+
+// credentialOf names the credential in a sentence.
+func credentialOf(cfg *config.Host) string {
+	if file := credentialFile(cfg); file != "" {
+		return "kubeconfig " + file
+	}
+	return "the pod's service account"
+}
+
+// unaccepted is the sentence for a credential that the API server does not know.
+func (i *identity) unaccepted(server, nodeName string) error {
+	mend := "issue a new one for " + nodecert.UserName(nodeName)
+	switch i.mode.Mode {
+	case config.IdentityImpersonate:
+		mend = "issue a new one for the account that impersonates " + nodecert.UserName(nodeName)
+	case config.IdentityBootstrap, config.IdentityCSR:
+		mend = "remove " + filepath.Join(i.mode.CertificateDirectory, nodeName+"-client-current.pem") + ", and a new one is asked for"
+	}
+	return fmt.Errorf("the API server at %s does not accept this credential; %s", server, mend)
+}
+
+// forbidden is the sentence for an account that may not be the node.
+func (i *identity) forbidden(err error, nodeName string) error {
+	if i.mode.Mode != config.IdentityImpersonate {
+		return fmt.Errorf("the API server refuses its first answer: %w", err)
+	}
+	return fmt.Errorf("this account may not impersonate the node; give it a ClusterRole with the rules %s (%w)", impersonateRules(nodeName), err)
+}
+
+// impersonateRules are all that mode Impersonate needs, in one line of YAML.
+func impersonateRules(nodeName string) string {
+	return fmt.Sprintf("[{apiGroups: [\"\"], resources: [users], verbs: [impersonate], resourceNames: [%q]}, "+
+		"{apiGroups: [\"\"], resources: [groups], verbs: [impersonate], resourceNames: [%q]}]", nodecert.UserName(nodeName), nodecert.Group)
+}
+
+// certifyRights say what an account needs to ask for certificates.
+func certifyRights(mode string) string {
+	if mode == config.IdentityCSR {
+		return `who asks and approves needs a ClusterRole with the rules [{apiGroups: [certificates.k8s.io], resources: [certificatesigningrequests], verbs: [create, get, list, watch]}, ` +
+			`{apiGroups: [certificates.k8s.io], resources: [certificatesigningrequests/approval], verbs: [update]}, ` +
+			`{apiGroups: [certificates.k8s.io], resources: [signers], verbs: [approve], resourceNames: ["kubernetes.io/kube-apiserver-client-kubelet"]}]`
+	}
+	return "who asks needs the ClusterRole system:node-bootstrapper, and a token that has not expired"
+}

@@ -1,0 +1,56 @@
+package nodecert
+
+import (
+	"context"
+	"crypto/tls"
+	"sync/atomic"
+
+	"k8s.io/client-go/util/certificate"
+	"k8s.io/klog/v2"
+)
+
+// quiet carries a logger for a manager, and no end: a manager ends with Run, and one
+// that was never run has nothing to end. Its errors are not logged while hush is set:
+// whoever waits for the first certificate tells them, once.
+func quiet(ctx context.Context, hush *atomic.Bool) *context.Context {
+	log := klog.FromContext(ctx)
+	if sink := log.GetSink(); sink != nil {
+		log = klog.New(hushed{sink, hush})
+	}
+	ctx = klog.NewContext(context.WithoutCancel(ctx), log)
+	return &ctx
+}
+
+type hushed struct {
+	klog.LogSink
+	hush *atomic.Bool
+}
+
+func (h hushed) Error(err error, msg string, keysAndValues ...any) {
+	if !h.hush.Load() {
+		h.LogSink.Error(err, msg, keysAndValues...)
+	}
+}
+
+func (h hushed) WithValues(keysAndValues ...any) klog.LogSink {
+	return hushed{h.LogSink.WithValues(keysAndValues...), h.hush}
+}
+
+func (h hushed) WithName(name string) klog.LogSink {
+	return hushed{h.LogSink.WithName(name), h.hush}
+}
+
+// store tells of each new certificate.
+type store struct {
+	certificate.FileStore
+	log  klog.Logger
+	what string
+}
+
+func (s store) Update(cert, key []byte) (*tls.Certificate, error) {
+	out, err := s.FileStore.Update(cert, key)
+	if err == nil {
+		s.log.Info("The cluster has signed a certificate", "what", s.what, "until", out.Leaf.NotAfter)
+	}
+	return out, err
+}

@@ -1,0 +1,269 @@
+package nodecert
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+func client(t *testing.T, c Config) *Client {
+	t.Helper()
+	out, err := NewClient(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, out.Run)
+	return out
+}
+
+// get asks the API server as the node and returns the answer.
+func get(t *testing.T, c *Client, path string) string {
+	t.Helper()
+	answer, err := begin(t, c, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer()
+}
+
+// begin asks, and returns when the answer has begun.
+func begin(t *testing.T, c *Client, path string) (func() string, error) {
+	t.Helper()
+	h, err := rest.HTTPClientFor(c.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := h.Get(c.REST().Host + path)
+	if err != nil {
+		return nil, err
+	}
+	return func() string {
+		defer r.Body.Close()
+		data, err := io.ReadAll(r.Body)
+		if err != nil || r.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s %s %v", path, r.Status, data, err)
+		}
+		return string(data)
+	}, nil
+}
+
+// serial of the certificate that the last GET /version came with.
+func (c *cluster) lastSeen() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.seen) == 0 {
+		return ""
+	}
+	return c.seen[len(c.seen)-1]
+}
+
+// A bootstrap token gets the first certificate, which is kept for this user alone; a
+// later process uses it and needs the token no more.
+func TestBootstrap(t *testing.T) {
+	s := newCluster(t)
+	dir := filepath.Join(t.TempDir(), "pki")
+	c := client(t, Config{NodeName: "n1", Directory: dir, Asker: s.asker("first")})
+	if err := c.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	get(t, c, "/version")
+	if got := s.lastSeen(); got != "system:node:n1 101" {
+		t.Errorf("it comes as %q", got)
+	}
+	if got := s.asked(); !slices.Equal(got, []string{"system:bootstrap:first kube-apiserver-client-kubelet"}) {
+		t.Errorf("requests: %q", got)
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		info, statErr := os.Stat(path)
+		if err != nil || statErr != nil {
+			t.Errorf("%v %v", err, statErr)
+		} else if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %s", path, info.Mode())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+
+	s.mu.Lock()
+	s.tokens = nil // it has expired
+	s.mu.Unlock()
+	again := client(t, Config{NodeName: "n1", Directory: dir, Asker: s.asker("first")})
+	if err := again.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	get(t, again, "/version")
+	if got := s.lastSeen(); got != "system:node:n1 101" || len(s.asked()) != 1 {
+		t.Errorf("the next process comes as %q, after %q", got, s.asked())
+	}
+}
+
+// A certificate that is near its end renews itself. What is under way by the old one
+// is not cut off, and what begins afterwards goes by the new one.
+func TestRenewalHasNoPause(t *testing.T) {
+	s := newCluster(t)
+	dir := t.TempDir()
+	now := time.Now()
+	s.keep(dir, "client", 7, now.Add(-50*time.Hour), now.Add(time.Hour))
+	s.mu.Lock()
+	s.tokens, s.auto = nil, false // by the old certificate alone, and not at once
+	s.mu.Unlock()
+	c, err := NewClient(t.Context(), Config{NodeName: "n1", Directory: dir, Asker: s.asker("first")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	get(t, c, "/version")
+	if got := s.lastSeen(); got != "system:node:n1 7" {
+		t.Fatalf("it comes as %q", got)
+	}
+	watch, err := begin(t, c, "/hold")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-s.holds
+	s.mu.Lock()
+	s.auto = true
+	s.mu.Unlock()
+	run(t, c.Run)
+	until(t, "requests go by the new certificate", func() bool {
+		get(t, c, "/version")
+		return s.lastSeen() == "system:node:n1 101"
+	})
+	if got := s.asked(); !slices.Equal(got, []string{"system:node:n1 kube-apiserver-client-kubelet"}) {
+		t.Errorf("requests: %q", got)
+	}
+	close(s.release)
+	if got := watch(); got != "whole" {
+		t.Errorf("what was under way ended with %q", got)
+	}
+}
+
+// Without the right to ask, or to see the answer, the reason is told.
+func TestRefused(t *testing.T) {
+	for name, tc := range map[string]struct{ token, forbid, want string }{
+		"a token that is not known": {"other", "", "ask for a certificate: Unauthorized"},
+		"no right to ask":           {"first", "create", `ask for a certificate: User "system:bootstrap:first" cannot create`},
+		"no right to see":           {"first", "list", "see what became of request csr-0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newCluster(t)
+			s.forbid = tc.forbid
+			c := client(t, Config{NodeName: "n1", Directory: t.TempDir(), Asker: s.asker(tc.token)})
+			if err := c.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+			if c.Current() != nil {
+				t.Error("there is a certificate")
+			}
+		})
+	}
+}
+
+// A request that nobody approves is waited for, and used when somebody does.
+func TestApprovedLater(t *testing.T) {
+	s := newCluster(t)
+	s.auto = false
+	c := client(t, Config{NodeName: "n1", Directory: t.TempDir(), Asker: s.asker("first")})
+	until(t, "the request is there", func() bool { return len(s.asked()) == 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Wait(ctx); err != context.Canceled {
+		t.Errorf("it does not wait: %v", err)
+	}
+	if _, err := begin(t, c, "/version"); err == nil {
+		t.Error("it goes to the API server without a certificate")
+	}
+	s.mu.Lock()
+	s.sign(s.requests[0]) // a person has approved it
+	s.mu.Unlock()
+	if err := c.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	get(t, c, "/version")
+	if got := s.lastSeen(); got != "system:node:n1 101" {
+		t.Errorf("it comes as %q", got)
+	}
+}
+
+// Where the process approves, it does so for the first request and for renewals.
+func TestApprovesItself(t *testing.T) {
+	s := newCluster(t)
+	s.auto = false
+	s.tokens = map[string]string{"sa": "system:serviceaccount:bowline:bowline"}
+	dir := t.TempDir()
+	now := time.Now()
+	s.keep(dir, "client", 7, now.Add(-50*time.Hour), now.Add(time.Hour))
+	c := client(t, Config{NodeName: "n1", Directory: dir, Asker: s.asker("sa"), Approve: true})
+	until(t, "the certificate is renewed", func() bool { return c.Current().Leaf.SerialNumber.Int64() == 101 })
+	if got := s.asked(); !slices.Equal(got, []string{"system:serviceaccount:bowline:bowline kube-apiserver-client-kubelet"}) {
+		t.Errorf("requests: %q", got)
+	}
+	if !slices.Equal(s.approved, []string{"system:serviceaccount:bowline:bowline"}) {
+		t.Errorf("approved by %q", s.approved)
+	}
+	s = newCluster(t)
+	s.auto, s.forbid = false, "approve"
+	c = client(t, Config{NodeName: "n1", Directory: t.TempDir(), Asker: s.asker("first"), Approve: true})
+	if err := c.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "approve request csr-0 for signer kubernetes.io/kube-apiserver-client-kubelet: ") {
+		t.Errorf("without the right to approve: %v", err)
+	}
+}
+
+// The node shows its own certificate until the cluster's is there, and a renewed one
+// from then on, without a new listener.
+func TestServing(t *testing.T) {
+	s := newCluster(t)
+	s.auto = false
+	dir := t.TempDir()
+	now := time.Now()
+	s.keep(dir, "client", 7, now.Add(-time.Hour), now.Add(50*time.Hour))
+	node := client(t, Config{NodeName: "n1", Directory: dir, Asker: s.asker("first")})
+	own := &tls.Certificate{}
+	serving, err := NewServing(t.Context(), ServingConfig{NodeName: "n1", Directory: dir, IPs: []net.IP{net.ParseIP("192.0.2.7")}, Node: node.REST(),
+		Until: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, serving.Run)
+	until(t, "the request is there", func() bool { return len(s.asked()) == 1 })
+	if got, err := serving.Get(nil); got != own || err != nil {
+		t.Errorf("before it is approved it shows %v, %v", got, err)
+	}
+	if got := s.asked(); !slices.Equal(got, []string{"system:node:n1 kubelet-serving"}) {
+		t.Errorf("requests: %q", got)
+	}
+
+	// The next process, with one that is near its end and has not all addresses.
+	other := t.TempDir()
+	s.keep(other, "serving", 8, now.Add(-50*time.Hour), now.Add(time.Hour))
+	approver := s.asker("first")
+	serving, err = NewServing(t.Context(), ServingConfig{NodeName: "n1", Directory: other, IPs: []net.IP{net.ParseIP("192.0.2.7")}, Node: node.REST(), Approver: approver,
+		Until: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := serving.Get(nil); got == own || got.Leaf.SerialNumber.Int64() != 8 {
+		t.Error("what was kept is not shown")
+	}
+	run(t, serving.Run)
+	until(t, "the renewed one is shown", func() bool { got, _ := serving.Get(nil); return got.Leaf.SerialNumber.Int64() > 100 })
+	got, _ := serving.Get(nil)
+	if err := got.Leaf.VerifyHostname("192.0.2.7"); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(s.approved, []string{"system:bootstrap:first"}) {
+		t.Errorf("approved by %q", s.approved)
+	}
+}

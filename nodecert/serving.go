@@ -1,0 +1,96 @@
+package nodecert
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/kubernetes"
+	typed "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/certificate"
+)
+
+// ServingConfig of a Serving.
+type ServingConfig struct {
+	NodeName  string
+	Directory string // as in Config
+	// IPs by which the API server reaches the node.
+	IPs []net.IP
+	// Node goes to the API server as the node: the signer wants the request to be its.
+	Node *rest.Config
+	// Approver approves each request; nil: a person or a controller does. The
+	// controller manager does not.
+	Approver *rest.Config
+	// Until serves while there is no signed certificate.
+	Until func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+}
+
+// Serving keeps the serving certificate of a node.
+type Serving struct {
+	config  ServingConfig
+	manager certificate.Manager
+	last    lastRequest
+}
+
+// NewServing reads what is kept from before. It starts nothing.
+func NewServing(ctx context.Context, c ServingConfig) (*Serving, error) {
+	if c.NodeName == "" || c.Directory == "" || c.Node == nil || c.Until == nil {
+		return nil, errors.New("nodecert: NodeName, Directory, Node and Until are required")
+	}
+	store, err := newStore(ctx, c.Directory, c.NodeName+"-serving")
+	if err != nil {
+		return nil, err
+	}
+	out := &Serving{config: c}
+	var approve typed.CertificateSigningRequestInterface
+	if c.Approver != nil {
+		client, err := typed.NewForConfig(c.Approver)
+		if err != nil {
+			return nil, err
+		}
+		approve = client.CertificateSigningRequests()
+	}
+	out.manager, err = certificate.NewManager(&certificate.Config{
+		Ctx: quiet(ctx, new(atomic.Bool)), Name: "serving certificate",
+		SignerName: certificatesv1.KubeletServingSignerName,
+		GetUsages:  certificate.DefaultKubeletServingGetUsages,
+		// An address that the kept certificate does not have makes a new request.
+		Template: &x509.CertificateRequest{
+			Subject:     pkix.Name{CommonName: UserName(c.NodeName), Organization: []string{Group}},
+			DNSNames:    []string{c.NodeName},
+			IPAddresses: c.IPs,
+		},
+		CertificateStore: store,
+		ClientsetFn: func(*tls.Certificate) (kubernetes.Interface, error) {
+			return newClientset(c.Node, approve, &out.last)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("serving certificate in %s: %w", c.Directory, err)
+	}
+	return out, nil
+}
+
+// Run asks for certificates until ctx ends.
+func (s *Serving) Run(ctx context.Context) error {
+	s.manager.Start()
+	defer s.manager.Stop()
+	<-ctx.Done()
+	return nil
+}
+
+// Get is a tls.Config's GetCertificate: a renewed certificate is shown from the next
+// connection on.
+func (s *Serving) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if c := s.manager.Current(); c != nil {
+		return c, nil
+	}
+	return s.config.Until(hello)
+}

@@ -1,0 +1,117 @@
+package syncloop_test
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/syncloop/admit"
+)
+
+func privileged(p *v1.Pod) {
+	yes := true
+	p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{Privileged: &yes}
+}
+
+// A pod beyond the policy fails as a kubelet's admission fails one, nothing of it is
+// ever made, and a pod inside the policy beside it runs.
+func TestPodBeyondThePolicy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fake.Config{})
+	w.policy = admit.Policy{NoPrivileged: true}
+	w.up()
+	w.api.create(with(newPod("bad"), privileged))
+	w.api.create(newPod("good"))
+	w.untilReady("good")
+	w.until("the pod fails", func() bool { return w.api.pod("bad").Status.Phase == v1.PodFailed })
+	check := func() {
+		t.Helper()
+		st := w.api.pod("bad").Status
+		const field = "spec.containers[app].securityContext.privileged is true"
+		if st.Phase != v1.PodFailed || st.Reason != admit.ReasonPrivileged || !strings.HasPrefix(st.Message, "Pod was rejected: ") ||
+			!strings.Contains(st.Message, field) || len(st.ContainerStatuses) != 0 {
+			t.Errorf("the status is %+v", st)
+		}
+		for _, e := range w.rt.Log() {
+			if strings.Contains(e.Pod, "bad") {
+				t.Errorf("the runtime was asked for %s %s", e.Op, e.Name)
+			}
+		}
+	}
+	check()
+	if !w.event("Warning PrivilegedForbidden the owner of this machine does not allow it") {
+		t.Error("no event tells why")
+	}
+	w.down()
+	w.up() // a new process says the same
+	w.until("the new process has seen the pods", func() bool { _, ok := w.node.loop.Why(namespace, "good"); return ok })
+	w.untilSettled("good")
+	check()
+	w.api.delete("bad", 5)
+	w.api.delete("good", 5)
+	w.untilGone()
+}
+
+// A policy that becomes stricter ends nothing that runs, and lets nothing new in.
+func TestPolicyBecomesStricter(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.api.create(with(newPod("old"), privileged))
+	id := w.untilReady("old").Status.ContainerStatuses[0].ContainerID
+	w.down()
+	w.policy = admit.Policy{NoPrivileged: true}
+	w.up()
+	w.api.create(with(newPod("new"), privileged))
+	w.until("the new pod is rejected", func() bool { return w.api.pod("new").Status.Phase == v1.PodFailed })
+	w.untilSettled("old")
+	if p := w.api.pod("old"); !ready(p) || p.Status.ContainerStatuses[0].ContainerID != id {
+		t.Errorf("what ran is now %+v", p.Status)
+	}
+	w.rt.Exit(strings.TrimPrefix(id, "containerd://"), 1)
+	w.until("its container is started again", func() bool { return w.rt.Count(fake.OpStart, "app") == 2 })
+	w.api.delete("old", 5)
+	w.api.delete("new", 5)
+	w.untilGone()
+}
+
+// An ephemeral container beyond the policy is never started and says why; one inside
+// it is, and the pod goes on.
+func TestEphemeralContainerBeyondThePolicy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fake.Config{})
+	w.policy = admit.Policy{NoPrivileged: true}
+	w.up()
+	w.api.create(newPod("web"))
+	w.untilReady("web")
+	w.api.update("web", func(p *v1.Pod) {
+		for _, name := range []string{"bad", "good"} {
+			c := v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon(newContainer(name))}
+			if name == "bad" {
+				c.SecurityContext = &v1.SecurityContext{Capabilities: &v1.Capabilities{Add: []v1.Capability{"SYS_ADMIN"}}}
+			}
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, c)
+		}
+	})
+	state := func(name string) v1.ContainerState {
+		for _, s := range w.api.pod("web").Status.EphemeralContainerStatuses {
+			if s.Name == name {
+				return s.State
+			}
+		}
+		return v1.ContainerState{}
+	}
+	w.until("the one inside the policy runs", func() bool { return state("good").Running != nil })
+	if s := state("bad").Waiting; s == nil || s.Reason != admit.ReasonPrivileged || !strings.Contains(s.Message, "spec.ephemeralContainers[bad].securityContext.capabilities.add has SYS_ADMIN") {
+		t.Errorf("the one beyond it is %+v", state("bad"))
+	}
+	if n := w.rt.Count(fake.OpCreate, "bad"); n != 0 {
+		t.Errorf("%d containers were made of it", n)
+	}
+	if !w.event("Warning PrivilegedForbidden") || !ready(w.api.pod("web")) {
+		t.Errorf("events %v, the pod is %+v", w.warnings(), w.api.pod("web").Status.Conditions)
+	}
+	w.api.delete("web", 5)
+	w.untilGone()
+}

@@ -1,0 +1,197 @@
+package admit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Policy is what the machine's owner forbids. The zero Policy forbids nothing.
+type Policy struct {
+	NoPrivileged  bool
+	NoHostPath    bool
+	NoHostNetwork bool
+}
+
+// Rejection is why a pod, or one container of it, may not run on this machine.
+type Rejection struct {
+	Reason  string // of the first thing found: for status.reason and the event
+	Message string // names every field and container that is beyond the policy
+}
+
+// Reasons of a Rejection, one for each field of the policy.
+const (
+	ReasonPrivileged  = "PrivilegedForbidden"
+	ReasonHostPath    = "HostPathForbidden"
+	ReasonHostNetwork = "HostNetworkForbidden"
+)
+
+// Pod judges the pod without its ephemeral containers; nil admits it.
+func Pod(p *v1.Pod, policy Policy) *Rejection {
+	var f findings
+	spec := &p.Spec
+	if policy.NoPrivileged {
+		f.privilegedPod(spec)
+	}
+	for _, list := range []struct {
+		field      string
+		containers []v1.Container
+	}{{"spec.initContainers", spec.InitContainers}, {"spec.containers", spec.Containers}} {
+		for i := range list.containers {
+			c := &list.containers[i]
+			f.container(list.field+"["+c.Name+"]", p, c, policy)
+		}
+	}
+	if policy.NoHostPath {
+		for i := range spec.Volumes {
+			if h := spec.Volumes[i].HostPath; h != nil {
+				f.add(ReasonHostPath, "spec.volumes[%s].hostPath is %s", spec.Volumes[i].Name, h.Path)
+			}
+		}
+	}
+	if policy.NoHostNetwork && spec.HostNetwork {
+		f.add(ReasonHostNetwork, "spec.hostNetwork is true")
+	}
+	return f.rejection()
+}
+
+// Ephemeral judges the ephemeral container of this name alone; nil admits it, and
+// also a name that the pod does not have.
+func Ephemeral(p *v1.Pod, name string, policy Policy) *Rejection {
+	var f findings
+	for i := range p.Spec.EphemeralContainers {
+		if c := (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon); c.Name == name {
+			f.container("spec.ephemeralContainers["+name+"]", p, c, policy)
+		}
+	}
+	return f.rejection()
+}
+
+// findings are what is beyond the policy, in the order of the search.
+type findings []struct{ reason, what string }
+
+func (f *findings) add(reason, format string, args ...any) {
+	*f = append(*f, struct{ reason, what string }{reason, fmt.Sprintf(format, args...)})
+}
+
+// rejection tells all findings in one sentence for each field of the policy.
+func (f findings) rejection() *Rejection {
+	if len(f) == 0 {
+		return nil
+	}
+	var sentences []string
+	for _, field := range []struct{ reason, name string }{
+		{ReasonPrivileged, "allowPrivileged"}, {ReasonHostPath, "allowHostPath"}, {ReasonHostNetwork, "allowHostNetwork"},
+	} {
+		var what []string
+		for _, one := range f {
+			if one.reason == field.reason {
+				what = append(what, one.what)
+			}
+		}
+		if len(what) > 0 {
+			sentences = append(sentences, fmt.Sprintf("the owner of this machine does not allow it (policy.%s is false): %s", field.name, strings.Join(what, ", ")))
+		}
+	}
+	return &Rejection{Reason: f[0].reason, Message: strings.Join(sentences, "; ")}
+}
+
+// privilegedPod finds what of a pod, apart from its containers, is the machine's.
+func (f *findings) privilegedPod(spec *v1.PodSpec) {
+	if spec.HostPID {
+		f.add(ReasonPrivileged, "spec.hostPID is true")
+	}
+	if spec.HostIPC {
+		f.add(ReasonPrivileged, "spec.hostIPC is true")
+	}
+	sc := spec.SecurityContext
+	if sc == nil {
+		return
+	}
+	const at = "spec.securityContext"
+	f.selinux(at, sc.SELinuxOptions)
+	f.apparmor(at, sc.AppArmorProfile)
+	f.hostProcess(at, sc.WindowsOptions)
+}
+
+// container finds what one container asks for; at is its place in the pod.
+func (f *findings) container(at string, p *v1.Pod, c *v1.Container, policy Policy) {
+	if policy.NoPrivileged {
+		f.privileged(at+".securityContext", c.SecurityContext)
+		key := v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
+		if p.Annotations[key] == v1.DeprecatedAppArmorBetaProfileNameUnconfined {
+			f.add(ReasonPrivileged, "metadata.annotations[%s] is %s", key, v1.DeprecatedAppArmorBetaProfileNameUnconfined)
+		}
+	}
+	if policy.NoHostNetwork {
+		for _, port := range c.Ports {
+			if port.HostPort != 0 {
+				f.add(ReasonHostNetwork, "%s.ports has the hostPort %d", at, port.HostPort)
+			}
+		}
+	}
+}
+
+func (f *findings) privileged(at string, sc *v1.SecurityContext) {
+	if sc == nil {
+		return
+	}
+	if sc.Privileged != nil && *sc.Privileged {
+		f.add(ReasonPrivileged, "%s.privileged is true", at)
+	}
+	if sc.Capabilities != nil {
+		for _, c := range sc.Capabilities.Add {
+			if !plain(c) {
+				f.add(ReasonPrivileged, "%s.capabilities.add has %s", at, c)
+			}
+		}
+	}
+	if sc.ProcMount != nil && *sc.ProcMount != v1.DefaultProcMount {
+		f.add(ReasonPrivileged, "%s.procMount is %s", at, *sc.ProcMount)
+	}
+	f.selinux(at, sc.SELinuxOptions)
+	f.apparmor(at, sc.AppArmorProfile)
+	f.hostProcess(at, sc.WindowsOptions)
+}
+
+// plainCapabilities are those that a container has unless it drops them: the
+// defaults of containerd and CRI-O together.
+var plainCapabilities = []string{"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD",
+	"NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
+
+// plain takes a name as runtimes do: in any case, with or without CAP_.
+func plain(c v1.Capability) bool {
+	return slices.Contains(plainCapabilities, strings.TrimPrefix(strings.ToUpper(string(c)), "CAP_"))
+}
+
+// plainSELinuxTypes are those of containers that are confined.
+var plainSELinuxTypes = []string{"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"}
+
+func (f *findings) selinux(at string, o *v1.SELinuxOptions) {
+	if o == nil {
+		return
+	}
+	if !slices.Contains(plainSELinuxTypes, o.Type) {
+		f.add(ReasonPrivileged, "%s.seLinuxOptions.type is %s", at, o.Type)
+	}
+	if o.User != "" {
+		f.add(ReasonPrivileged, "%s.seLinuxOptions.user is %s", at, o.User)
+	}
+	if o.Role != "" {
+		f.add(ReasonPrivileged, "%s.seLinuxOptions.role is %s", at, o.Role)
+	}
+}
+
+func (f *findings) apparmor(at string, profile *v1.AppArmorProfile) {
+	if profile != nil && profile.Type == v1.AppArmorProfileTypeUnconfined {
+		f.add(ReasonPrivileged, "%s.appArmorProfile.type is %s", at, profile.Type)
+	}
+}
+
+func (f *findings) hostProcess(at string, o *v1.WindowsSecurityContextOptions) {
+	if o != nil && o.HostProcess != nil && *o.HostProcess {
+		f.add(ReasonPrivileged, "%s.windowsOptions.hostProcess is true", at)
+	}
+}

@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// configured runs f while Bowline drives the host by another configuration: the
+// host's own with extra lines, or with what change makes of it.
+func configured(t *testing.T, change func(yaml string) string, f func(), extra ...string) {
+	t.Helper()
+	if far {
+		lines, err := lab.SSHLines(host, wire.Address())
+		must(t, err)
+		extra = append(lines, extra...)
+	}
+	text := lab.ConfigYAML(host, extra...)
+	if change != nil {
+		text = change(text)
+	}
+	file := filepath.Join(hostDir(t), "bowline.yaml")
+	must(t, os.WriteFile(file, []byte(text), 0o644))
+	withoutBowline(t, func() {
+		was := bowline.Config
+		bowline.Config = file
+		defer func() {
+			must(t, bowline.Stop())
+			bowline.Config = was
+		}()
+		startBowline(t)
+		if !t.Failed() {
+			f()
+		}
+	})
+}
+
+// Where the machine's owner forbids it, a pod beyond the policy fails with the reason
+// and was never started; one inside runs, and so does what ran before.
+func TestPolicy(t *testing.T) {
+	if far {
+		t.Skip("a pod is judged before the machine is asked for anything")
+	}
+	ns := namespace(t)
+	const plain = `
+metadata: {name: NAME}
+spec:
+  terminationGracePeriodSeconds: 1
+  MORE
+  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], CONTAINER}]
+`
+	pod := func(name, more, container string) {
+		create(t, ns, strings.NewReplacer("NAME", name, "MORE", more, "CONTAINER", container).Replace(plain))
+	}
+	pod("before", "", "securityContext: {privileged: true}")
+	before := ready(t, ns, "before")
+	configured(t, nil, func() {
+		pod("inside", "", "securityContext: {capabilities: {add: [NET_BIND_SERVICE], drop: [ALL]}}")
+		for _, c := range []struct{ name, more, container, reason, field string }{
+			{"privileged", "", "securityContext: {privileged: true}", "PrivilegedForbidden", "spec.containers[main].securityContext.privileged"},
+			{"sys-admin", "", "securityContext: {capabilities: {add: [SYS_ADMIN]}}", "PrivilegedForbidden", "capabilities.add has SYS_ADMIN"},
+			{"host-pid", "hostPID: true", "", "PrivilegedForbidden", "spec.hostPID"},
+			{"host-path", "volumes: [{name: etc, hostPath: {path: /etc}}]", "volumeMounts: [{name: etc, mountPath: /mnt}]", "HostPathForbidden", "spec.volumes[etc].hostPath is /etc"},
+			{"host-network", "hostNetwork: true", "", "HostNetworkForbidden", "spec.hostNetwork"},
+			{"host-port", "", "ports: [{containerPort: 80, hostPort: 8099}]", "HostNetworkForbidden", "the hostPort 8099"},
+		} {
+			pod(c.name, c.more, c.container)
+			p := ended(t, ns, c.name, v1.PodFailed)
+			if p.Status.Reason != c.reason || !strings.Contains(p.Status.Message, c.field) || !strings.HasPrefix(p.Status.Message, "Pod was rejected: ") ||
+				len(p.Status.ContainerStatuses) > 0 {
+				t.Errorf("%s: %s: %s, %d container statuses", c.name, p.Status.Reason, p.Status.Message, len(p.Status.ContainerStatuses))
+			}
+		}
+		ready(t, ns, "inside")
+		if message := event(t, ns, "host-path", "HostPathForbidden"); !strings.Contains(message, "policy.allowHostPath is false") {
+			t.Errorf("the event says %q", message)
+		}
+		now := ready(t, ns, "before")
+		if now.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID {
+			t.Error("what ran before was started anew")
+		}
+	}, "policy: {allowPrivileged: false, allowHostPath: false, allowHostNetwork: false}")
+}
