@@ -77,7 +77,6 @@ func TestTranslate(t *testing.T) {
 
 // A mistake is told by the fields of the object, and with what to do.
 func TestTranslateRefuses(t *testing.T) {
-	forbidden := false
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.Host)
 		want   string
@@ -89,13 +88,26 @@ func TestTranslateRefuses(t *testing.T) {
 		"secret's name": {func(h *v1alpha1.Host) { h.Spec.CredentialsSecretRef.Name = "No" }, "spec.credentialsSecretRef.name: Invalid value"},
 		"label":         {func(h *v1alpha1.Host) { h.Spec.Labels = map[string]string{"kubernetes.io/role": "x"} }, "a node may not set this label"},
 		"reserved":      {func(h *v1alpha1.Host) { h.Spec.Reserved = map[string]v1alpha1.Amount{"cpu": "much"} }, "spec.reserved[cpu]: Invalid value"},
-		"policy":        {func(h *v1alpha1.Host) { h.Spec.Policy = &v1alpha1.Policy{AllowHostPath: &forbidden} }, "spec.policy.allowHostPath: Forbidden"},
 	} {
 		h := farHost("box")
 		c.change(h)
 		if cfg, err := Translate(h, template(t), "ours", ""); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, %v; want %s", name, cfg, err, c.want)
 		}
+	}
+}
+
+// TestPolicy: what either of the Host and the template forbids is forbidden.
+func TestPolicy(t *testing.T) {
+	no, yes := false, true
+	h := farHost("box")
+	h.Spec.Policy = &v1alpha1.Policy{AllowPrivileged: &yes, AllowHostPath: &no}
+	cfg, err := Translate(h, template(t, "    policy: {allowPrivileged: false}"), "ours", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := cfg.Policy; *p.AllowPrivileged || *p.AllowHostPath || !*p.AllowHostNetwork {
+		t.Errorf("the policy allows: privileged %v, hostPath %v, hostNetwork %v", *p.AllowPrivileged, *p.AllowHostPath, *p.AllowHostNetwork)
 	}
 }
 

@@ -53,6 +53,13 @@ func Translate(h *v1alpha1.Host, template *config.Host, namespace, kubeconfig st
 	if h.Spec.LinkGrace != nil {
 		cfg.LinkGrace = *h.Spec.LinkGrace
 	}
+	if p := h.Spec.Policy; p != nil {
+		cfg.Policy = config.Policy{
+			AllowPrivileged:  stricter(template.Policy.AllowPrivileged, p.AllowPrivileged),
+			AllowHostPath:    stricter(template.Policy.AllowHostPath, p.AllowHostPath),
+			AllowHostNetwork: stricter(template.Policy.AllowHostNetwork, p.AllowHostNetwork),
+		}
+	}
 	login(&cfg, h, namespace)
 	errs := config.Complete(field.NewPath("spec"), &cfg)
 	if cfg.SSH.Secret != nil {
@@ -62,7 +69,6 @@ func Translate(h *v1alpha1.Host, template *config.Host, namespace, kubeconfig st
 		errs = append(errs, field.Required(field.NewPath("spec", "credentialsSecretRef"), fmt.Sprintf(
 			"name a Secret of the namespace %s with the key of the login: kubectl create secret generic NAME -n %s --type=kubernetes.io/ssh-auth --from-file=ssh-privatekey=FILE", namespace, namespace)))
 	}
-	errs = append(errs, policy(&cfg, h.Spec.Policy)...)
 	if len(errs) > 0 {
 		return nil, inFieldsOfHost(errs)
 	}
@@ -81,23 +87,12 @@ func login(cfg *config.Host, h *v1alpha1.Host, namespace string) {
 	}
 }
 
-// policy refuses what would not be kept: who forbids must not be made to believe that
-// it is forbidden.
-func policy(_ *config.Host, p *v1alpha1.Policy) field.ErrorList {
-	if p == nil {
-		return nil
+// stricter of two words on whether something is allowed; who says nothing allows it.
+func stricter(a, b *bool) *bool {
+	if a != nil && !*a {
+		return a
 	}
-	var errs field.ErrorList
-	at := field.NewPath("spec", "policy")
-	for _, f := range []struct {
-		name  string
-		allow *bool
-	}{{"allowPrivileged", p.AllowPrivileged}, {"allowHostPath", p.AllowHostPath}, {"allowHostNetwork", p.AllowHostNetwork}} {
-		if f.allow != nil && !*f.allow {
-			errs = append(errs, field.Forbidden(at.Child(f.name), "this version of Bowline does not keep pods from it; leave it out to drive the machine all the same"))
-		}
-	}
-	return errs
+	return b
 }
 
 // inFieldsOfHost has the fields of a Host object where they are called otherwise.
