@@ -148,7 +148,9 @@ func (u *up) settle() error {
 func (u *up) bridge() error {
 	name, address := u.lab.Bridge(), u.lab.Gateway().String()+"/24"
 	if _, err := os.Stat("/sys/class/net/" + name); err != nil {
-		if err := node.IP([]string{"link add " + name + " type bridge"}); err != nil {
+		// An address of its own: else it is the lowest of its ports', and changes as these
+		// come and go, and for a while the hosts send to the one of before.
+		if err := node.IP([]string{"link add " + name + " address " + u.lab.BridgeMAC() + " type bridge"}); err != nil {
 			return fmt.Errorf("make a bridge (the kernel needs the bridge and veth drivers): %w", err)
 		}
 		u.did("bridge %s", name)

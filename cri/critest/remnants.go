@@ -77,11 +77,12 @@ func (p planter) Container(ctx context.Context, like string) (string, error) {
 	}
 	c.ID = fmt.Sprintf("planted-%d", time.Now().UnixNano())
 	c.SnapshotKey = c.ID
-	if _, err := snapshots.Prepare(own, &snapshotsapi.PrepareSnapshotRequest{
-		Snapshotter: c.Snapshotter, Key: c.ID, Parent: info.Info.Parent}); err != nil {
+	// The record first: containerd collects a snapshot that no record names.
+	if _, err := containersapi.NewContainersClient(p.conn).Create(own, &containersapi.CreateContainerRequest{Container: c}); err != nil {
 		return "", err
 	}
-	if _, err := containersapi.NewContainersClient(p.conn).Create(own, &containersapi.CreateContainerRequest{Container: c}); err != nil {
+	if _, err := snapshots.Prepare(own, &snapshotsapi.PrepareSnapshotRequest{
+		Snapshotter: c.Snapshotter, Key: c.ID, Parent: info.Info.Parent}); err != nil {
 		return "", err
 	}
 	return c.ID, p.Task(ctx, c.ID)

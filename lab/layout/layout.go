@@ -41,6 +41,9 @@ func (l Lab) Name() string { return fmt.Sprintf("bowline-lab-%d", l.Index) }
 // namespace.
 func (l Lab) Bridge() string { return fmt.Sprintf("bowlab%d", l.Index) }
 
+// BridgeMAC is the link address of the bridge, one that nobody has been given.
+func (l Lab) BridgeMAC() string { return fmt.Sprintf("02:6c:61:62:00:%02x", l.Index) }
+
 // Gateway is the machine's address on the bridge. The API server and the
 // registry listen there.
 func (l Lab) Gateway() netip.Addr { return netip.AddrFrom4([4]byte{172, 29, byte(l.Index), 1}) }
