@@ -150,8 +150,6 @@ type sweepRuntime struct {
 	files  host.Host
 	offset func() time.Duration
 
-	lookForShims nudge
-
 	// list gives everything that the runtime has.
 	list func(context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error)
 }
@@ -195,9 +193,6 @@ func (r sweepRuntime) RemoveContainer(ctx context.Context, id string) error {
 
 func (r sweepRuntime) RemoveRemnants(ctx context.Context, uid types.UID, minAge time.Duration) (bool, error) {
 	younger, err := r.client.RemoveRemnants(ctx, uid, time.Now().Add(r.offset()-minAge))
-	// A shim that was told to end while it still had something of a start that was
-	// cut off has stayed.
-	r.lookForShims.poke()
 	return younger > 0, err
 }
 

@@ -148,10 +148,13 @@ func (n *node) build(ctx context.Context) error {
 	}
 	loop.source, loop.loop = n.api, n.loop
 	n.parts.sweeper, err = gc.New(gc.Config{
-		Host: n.host, Runtime: sweepRuntime{n.runtime, n.host, n.clock.Offset, n.strays.due, n.pleg.List}, Volumes: n.parts.volumes, Pods: n.loop,
+		Host: n.host, Runtime: sweepRuntime{n.runtime, n.host, n.clock.Offset, n.pleg.List}, Volumes: n.parts.volumes, Pods: n.loop,
 		Owner: n.stamp, RecordDir: volume.RecordDir(n.cfg.RootDirectory),
 		LogsRoot: machine.PodLogsDir, LinksDir: containerLogsDir,
 		Period: sweepPeriod(), MinAge: sweepPeriod(),
+		// A shim that was told to end while it still had something of a start that was
+		// cut off has stayed.
+		AfterRemnants: n.strays.due.poke,
 	})
 	return err
 }

@@ -29,22 +29,15 @@ func (s strayShims) run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	looks := 0
 	var again <-chan time.Time
-	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.due:
 			looks = strayLooks
-			// Words come in crowds, as pods go.
-			if rest := strayPause - time.Since(last); rest > 0 {
-				again = time.After(rest)
-				continue
-			}
 		case <-again:
 		}
 		again = nil
-		last = time.Now()
 		result, err := s.reaper.Reap(ctx)
 		if len(result.Ended) > 0 {
 			log.Info("Ended shims that the runtime had forgotten", "ids", result.Ended)

@@ -79,6 +79,9 @@ type Config struct {
 	CgroupParents []string
 	// MinAge keeps younger containers and sandboxes of unknown pods; 0 means 1 min.
 	MinAge time.Duration
+	// AfterRemnants is called once after a sweep has asked for remnants to be removed,
+	// of however many pods; nil does nothing.
+	AfterRemnants func()
 	// Period of Run; 0 means the package's.
 	Period time.Duration
 }
@@ -124,6 +127,9 @@ func New(c Config) (*Sweeper, error) {
 	}
 	if c.MinAge == 0 {
 		c.MinAge = time.Minute
+	}
+	if c.AfterRemnants == nil {
+		c.AfterRemnants = func() {}
 	}
 	if c.Period == 0 {
 		c.Period = Period

@@ -329,31 +329,39 @@ func TestRemnantsKeepTheRecord(t *testing.T) {
 	const record = "/root/bowline/pods/gone"
 	m := newMachine()
 	m.pod("gone", true)
+	m.pod("lost", true)
 	m.young = map[types.UID]bool{"gone": true}
 	s := m.sweeper(t)
-	sweep := func(wantErr string) {
+	after := 0
+	s.cfg.AfterRemnants = func() { after++ }
+	sweep := func(wantErr string, wantAfter int) {
 		t.Helper()
-		m.calls = nil
+		m.calls, after = nil, 0
+		defer func() {
+			if after != wantAfter {
+				t.Errorf("told %d times that remnants were asked for, want %d", after, wantAfter)
+			}
+		}()
 		_, err := s.Sweep(t.Context())
 		if (err == nil) != (wantErr == "") || err != nil && !strings.Contains(err.Error(), wantErr) {
 			t.Errorf("err = %v, want %q", err, wantErr)
 		}
 	}
-	sweep("")
+	sweep("", 0)
 	if slices.Contains(m.calls, "RemoveRemnants gone") {
 		t.Error("asked for while the runtime listed some of the pod")
 	}
-	sweep("")
+	sweep("", 1)
 	if got := m.left("gone"); !slices.Equal(got, []string{record}) {
 		t.Errorf("too young: %v is left", got)
 	}
 	m.young, m.fail["RemoveRemnants"] = nil, errors.New("busy")
-	sweep("remove what is left of pod gone in the runtime: busy")
+	sweep("remove what is left of pod gone in the runtime: busy", 1)
 	if got := m.left("gone"); !slices.Equal(got, []string{record}) {
 		t.Errorf("it failed: %v is left", got)
 	}
 	delete(m.fail, "RemoveRemnants")
-	sweep("")
+	sweep("", 1)
 	if got := m.left("gone"); len(got) != 0 {
 		t.Errorf("%v is left", got)
 	}

@@ -71,10 +71,12 @@ func (s *Sweeper) remove(ctx context.Context, r choose.Removals) (Result, error)
 			try(&result.Cgroups, "cgroup "+c.Path, s.cfg.Host.RemoveCgroup(ctx, c.Path, false))
 		}
 	}
+	asked := false
 	for _, uid := range r.Records {
 		if came(uid) || !single(string(uid)) {
 			continue
 		}
+		asked = true
 		left, err := s.cfg.Runtime.RemoveRemnants(ctx, uid, s.cfg.MinAge)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("remove what is left of pod %s in the runtime: %w", uid, err))
@@ -83,6 +85,9 @@ func (s *Sweeper) remove(ctx context.Context, r choose.Removals) (Result, error)
 			continue
 		}
 		try(&result.Records, "record of pod "+string(uid), ignoreMissing(s.cfg.Host.Remove(ctx, path.Join(s.cfg.RecordDir, string(uid)))))
+	}
+	if asked {
+		s.cfg.AfterRemnants()
 	}
 	return result, errors.Join(faults...)
 }
