@@ -438,7 +438,13 @@ func TestListIsARelist(t *testing.T) {
 		go func() { done <- g.Run(ctx) }()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		lists := w.calls["ListPodSandbox"]
+		looks := func() int {
+			synctest.Wait()
+			w.counting.Lock()
+			defer w.counting.Unlock()
+			return w.calls["ListPodSandbox"]
+		}
+		lists := looks()
 		for range 10 {
 			time.Sleep(time.Minute)
 			sandboxes, containers, err := g.List(ctx)
@@ -446,15 +452,17 @@ func TestListIsARelist(t *testing.T) {
 				t.Fatalf("%d sandboxes, %d containers, %v", len(sandboxes), len(containers), err)
 			}
 		}
-		if n := w.calls["ListPodSandbox"] - lists; n != 10 {
+		if n := looks() - lists; n != 10 {
 			t.Errorf("%d lists for 10 that were asked for", n)
 		}
 		time.Sleep(71 * time.Second)
 		synctest.Wait()
-		if n := w.calls["ListPodSandbox"] - lists; n != 11 {
+		if n := looks() - lists; n != 11 {
 			t.Errorf("%d lists when nobody has asked for a while, want one more than 10", n)
 		}
+		w.counting.Lock()
 		w.err = errors.New("not now")
+		w.counting.Unlock()
 		if _, _, err := g.List(ctx); err == nil || g.Cache().Get("1").Stale == "" {
 			t.Errorf("a list that failed: %v, %+v", err, g.Cache().Get("1"))
 		}
