@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -197,7 +198,10 @@ func TestForeignPods(t *testing.T) {
 		c := newCanary(t)
 		defer c.remove(t)
 		until(t, "the canary has written a log", func(context.Context) error {
-			_, err := os.Stat(filepath.Join(c.logs, "main/0.log"))
+			data, err := os.ReadFile(filepath.Join(c.logs, "main/0.log"))
+			if err == nil && len(data) == 0 {
+				err = errors.New("it is empty")
+			}
 			return err
 		})
 		c.unharmed(t, "at first")
