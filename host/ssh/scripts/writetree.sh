@@ -1,5 +1,5 @@
 # writetree DIR VERSION WAIT: $input is shell text that says what is wanted, and has
-# a function that writes it all into the current directory (see treeText).
+# a function that writes it all into the current directory (see treeAbout, treeContent).
 dir=$1 next=$2
 
 # holds VERSION: whether it is exactly what is wanted: paths, modes, owners, bytes.
