@@ -230,14 +230,22 @@ func (n *farNode) counted(pod string, lost, left int) error {
 }
 
 // lostStart is 1 where the runtime gave a start up whose caller was cut off from it,
-// which is the runtime's loss (see doc.go), and tells of any other restart.
+// which is the runtime's loss (see doc.go), and tells of any other restart. An instance
+// that the runtime shows as never started after its start's reply was lost is replaced,
+// and the number of the next one counts as a restart, as it does on a kubelet: it has
+// no end to tell of, and the container is still to have entered once and no more.
 func lostStart(p *v1.Pod) (int, error) {
 	restarts := int(labtest.Restarts(p))
 	if restarts == 0 {
 		return 0, nil
 	}
-	if c := labtest.Container(p, "main"); restarts == 1 && c != nil && c.LastTerminationState.Terminated != nil && c.LastTerminationState.Terminated.ExitCode == 128 {
-		return 1, nil
+	if c := labtest.Container(p, "main"); restarts == 1 && c != nil {
+		switch last := c.LastTerminationState.Terminated; {
+		case last == nil:
+			return 0, nil
+		case last.ExitCode == 128:
+			return 1, nil
+		}
 	}
 	return 0, fmt.Errorf("%s has restarts: %s", p.Name, labtest.Describe(p))
 }
