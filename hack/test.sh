@@ -25,7 +25,7 @@ alone='^github.com/bowline-k8s/bowline(/config|/pod)?$|/syncloop/(plan|status|vo
 unit() {
   step "unit: what needs nothing but Go"
   local module packages=./...
-  for module in lab provider/vktest/http; do (cd "$module" && go test ./...); done
+  for module in hack/image lab provider/vktest/http; do (cd "$module" && go test ./...); done
   # The same tests under the race detector follow.
   [[ " $* " != *" race "* ]] || packages=$(go list ./... | grep -E "$alone")
   # shellcheck disable=SC2086
