@@ -35,8 +35,9 @@ race: ## what runs at once, under the race detector
 machine: ## the tests that need root: real containerd, real cluster
 	@hack/test.sh machine
 
-generate: ## the deepcopy functions and the CRD of api/
+generate: ## what is made of api/ (deepcopy functions, the CRD) and of the chart (deploy/kubernetes)
 	hack/generate.sh
+	hack/manifests.sh
 
 verify: ## format, vet, staticcheck, import rules, generated files
 	hack/verify.sh

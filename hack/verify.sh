@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-modules=(. hack/image lab lab/kube lab/containerd lab/coredns provider/vktest/http)
+modules=(. hack/image lab lab/kube lab/containerd lab/coredns lab/helm provider/vktest/http)
 step() { printf '\033[1m== %s\033[0m\n' "$*"; }
 
 step "format"
@@ -40,6 +40,7 @@ for golden in "Scripts ./syncloop/plan" "Scripts ./syncloop/status" "Golden ./cr
 done
 
 hack/generate.sh --check
+hack/manifests.sh --check
 
 step "shell scripts parse"
 for f in hack/*.sh .ci/run; do bash -n "$f"; done
