@@ -34,6 +34,15 @@ func write(dir string, ref name.Tag, images []v1.Image) (v1.Hash, error) {
 	if err := path.AppendIndex(all, annotation); err != nil {
 		return v1.Hash{}, err
 	}
+	old, err := filepath.Glob(filepath.Join(dir, "bowline-*.tar"))
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	for _, archive := range old {
+		if err := os.Remove(archive); err != nil {
+			return v1.Hash{}, err
+		}
+	}
 	for _, img := range images {
 		config, err := img.ConfigFile()
 		if err != nil {
