@@ -91,6 +91,8 @@ func TestChart(t *testing.T) {
 	c.upgrade("--set-json", "hosts=[]")
 	c.nothingIsLeft()
 	step("upgraded without the host, which is drained")
+	c.byHand()
+	step("made by kubectl, with the rights that docs/helm.md gives, and deleted")
 	c.run(c.helm, "rollback", "bowline", "1", "-n", namespace, "--wait", "--timeout", patience)
 	c.hostIs("NodeReady")
 	step("rolled back, and Ready again")
@@ -328,6 +330,31 @@ func (c *cluster) mayBeNoOtherNode() {
 	if _, err := as("").CoreV1().Secrets(namespace).Get(c.t.Context(), "another", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
 		c.t.Errorf("the account reads a Secret that no Host names: %v", err)
 	}
+}
+
+// byHand makes the node of a Host that is not the chart's, and takes it out again.
+func (c *cluster) byHand() {
+	c.t.Helper()
+	docs, err := os.ReadFile("../../docs/helm.md")
+	must(c.t, err)
+	_, rights, found := strings.Cut(string(docs), "### A Host that is not of the chart")
+	_, rights, _ = strings.Cut(rights, "```yaml\n")
+	rights, _, closed := strings.Cut(rights, "```")
+	if !found || !closed {
+		c.t.Fatal("docs/helm.md does not say what a Host beside the chart needs")
+	}
+	values, err := os.ReadFile(c.values)
+	must(c.t, err)
+	_, spec, _ := strings.Cut(string(values), "  endpoint:")
+	host := fmt.Sprintf("apiVersion: bowline.io/v1alpha1\nkind: Host\nmetadata: {name: %s}\nspec:\n  credentialsSecretRef: {name: %s}\n  endpoint:%s", far, far, spec)
+	c.kubectl("apply", "-f", c.file("host.yaml", host))
+	c.hostIs("Credentials") // which the account may not read yet
+	file := c.file("rights.yaml", strings.ReplaceAll(rights, "box-2", far))
+	c.kubectl("apply", "-f", file)
+	c.hostIs("NodeReady")
+	c.kubectl("delete", "host", far, "--timeout=4m")
+	c.kubectl("delete", "-f", file)
+	c.nothingIsLeft()
 }
 
 // signServing approves what the far node asked for to serve with: the lab's API server
