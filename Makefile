@@ -3,13 +3,16 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: help build lab demo demo-down test unit race machine generate verify bench bench-api bench-pool clean
+.PHONY: help build image lab demo demo-down test unit race machine generate verify bench bench-api bench-pool clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/bowline
 	CGO_ENABLED=0 go build -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/bowline ./cmd/bowline
+
+image: ## bin/image: an OCI image from scratch for amd64 and arm64, without Docker (PUSH=registry/name:tag pushes it)
+	go -C hack/image run . -root $(CURDIR) -out $(CURDIR)/bin/image -version '$(VERSION)' $(if $(PUSH),-push '$(PUSH)')
 
 lab: ## build the lab's programs and install the Debian packages it needs
 	hack/build-lab.sh
@@ -32,8 +35,9 @@ race: ## what runs at once, under the race detector
 machine: ## the tests that need root: real containerd, real cluster
 	@hack/test.sh machine
 
-generate: ## the deepcopy functions and the CRD of api/
+generate: ## what is made of api/ (deepcopy functions, the CRD) and of the chart (deploy/kubernetes)
 	hack/generate.sh
+	hack/manifests.sh
 
 verify: ## format, vet, staticcheck, import rules, generated files
 	hack/verify.sh

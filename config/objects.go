@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// nodeNameSign stands for a node's name in the template's files.
+// nodeNameSign stands for a node's name in the template's files and its providerID.
 const nodeNameSign = "{nodeName}"
 
 // Complete sets the defaults of a host that was made of the template and of what an
 // object says (name, endpoint, node, login), and lists its mistakes below at.
 func Complete(at *field.Path, h *Host) field.ErrorList {
-	for _, file := range []*string{&h.Kubeconfig, &h.Server.TLSCertFile, &h.Server.TLSPrivateKeyFile} {
+	for _, file := range []*string{&h.Kubeconfig, &h.ProviderID, &h.Server.TLSCertFile, &h.Server.TLSPrivateKeyFile} {
 		*file = strings.ReplaceAll(*file, nodeNameSign, h.NodeName)
 	}
 	c := BowlineConfiguration{Hosts: []Host{*h}}

@@ -43,7 +43,7 @@ type HostObjects struct {
 	// drains nodes; that of the pod which this process runs in by default.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	// Template has what a Host object does not say of its host. {nodeName} stands for the
-	// node's name in kubeconfig, server.tlsCertFile and server.tlsPrivateKeyFile.
+	// node's name in kubeconfig, providerID, server.tlsCertFile and server.tlsPrivateKeyFile.
 	Template Host `json:"template,omitempty"`
 }
 
@@ -72,6 +72,11 @@ type Host struct {
 	// Taints are set on the Node when it registers. After Load they include
 	// RegisterWithTaints; of two with one key and effect the host's stands.
 	Taints []v1.Taint `json:"taints,omitempty"`
+	// ProviderID is set on the Node when it registers, such as bowline://box-1; none by
+	// default. A cloud controller looks by it for the node among its own machines, and
+	// leaves alone what bears another's; a node that has none it looks for by its name,
+	// and deletes.
+	ProviderID string `json:"providerID,omitempty"`
 	// Policy is what the machine's owner allows.
 	Policy Policy `json:"policy,omitempty"`
 	// NodeIP is the machine's address, or an IPv4 and an IPv6 address with a comma

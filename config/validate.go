@@ -59,6 +59,9 @@ func validateHost(p *field.Path, h *Host) field.ErrorList {
 	if h.NodeName != "" {
 		errs = append(errs, sayings(p.Child("nodeName"), h.NodeName, validation.IsDNS1123Subdomain(h.NodeName))...)
 	}
+	if scheme, rest, ok := strings.Cut(h.ProviderID, "://"); h.ProviderID != "" && (!ok || scheme == "" || rest == "" || strings.ContainsAny(h.ProviderID, " \t\n{}")) {
+		errs = append(errs, field.Invalid(p.Child("providerID"), h.ProviderID, "it is such as bowline://box-1"))
+	}
 	if strings.ContainsAny(h.Name, "\n\t ") {
 		errs = append(errs, field.Invalid(p.Child("name"), h.Name, "a name has no blanks"))
 	}

@@ -5,6 +5,9 @@
 # but Go, root and, for what is not yet installed, Debian packages.
 #
 #   hack/test-machine.sh [STEP...]     all steps, or: lab critest vktest e2e ssh links handover docs chaos
+#
+# The step helm, which installs the chart, is run where it is named alone: it builds helm
+# and the image.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "hack/test-machine.sh: run it as root: it makes namespaces, mounts and cgroups" >&2; exit 1; }
@@ -83,6 +86,16 @@ handover() { BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeou
 # Every command of the documents that speak of machines.
 docs() { BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 20m ./test/docs/; }
 
+# The chart in a lab, with the image that it is for.
+helm() {
+  local arch
+  arch=$(go env GOARCH)
+  hack/helm.sh version --short || return 1
+  go -C hack/image run . -root "$PWD" -out "$PWD/bin/image" -architectures "$arch" -version test || return 1
+  BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline BOWLINE_HELM=$PWD/bin/helm BOWLINE_IMAGE=$PWD/bin/image/bowline-$arch.tar \
+    go test -count=1 -timeout 30m ./test/helm/
+}
+
 step lab hack/test-lab.sh
 step critest critest
 step vktest vktest
@@ -92,6 +105,7 @@ step links links
 step handover handover
 step docs docs
 step chaos chaos
+[[ $wanted != *" helm "* ]] || step helm helm
 # All well, the last words are go test's own; else which parts failed, and the
 # word that it ends with.
 if [ $failed != 0 ]; then

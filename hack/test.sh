@@ -20,12 +20,12 @@ step() {
 
 # Not under the race detector: what decides purely starts no goroutine, and its
 # enumerations are long; the packages below test/ drive other processes.
-alone='^github.com/bowline-k8s/bowline(/config|/pod)?$|/syncloop/(plan|status|volume/render|gc/choose)$|/cri/(spec|critest.*)$|/bowline/test/'
+alone='^github.com/bowline-k8s/bowline(/charts|/config|/pod)?$|/syncloop/(plan|status|volume/render|gc/choose)$|/cri/(spec|critest.*)$|/bowline/test/'
 
 unit() {
   step "unit: what needs nothing but Go"
   local module packages=./...
-  for module in lab provider/vktest/http; do (cd "$module" && go test ./...); done
+  for module in hack/image lab provider/vktest/http; do (cd "$module" && go test ./...); done
   # The same tests under the race detector follow.
   [[ " $* " != *" race "* ]] || packages=$(go list ./... | grep -E "$alone")
   # shellcheck disable=SC2086

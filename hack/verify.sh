@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-modules=(. lab lab/kube lab/containerd lab/coredns provider/vktest/http)
+modules=(. hack/image lab lab/kube lab/containerd lab/coredns lab/helm provider/vktest/http)
 step() { printf '\033[1m== %s\033[0m\n' "$*"; }
 
 step "format"
@@ -22,12 +22,12 @@ done
 step "vet"
 go vet ./...
 go vet -tags faults ./cmd/...
-for m in lab provider/vktest/http; do (cd "$m" && go vet ./...); done
+for m in hack/image lab provider/vktest/http; do (cd "$m" && go vet ./...); done
 
 step "staticcheck"
 # Built once for this Go; its own dependencies stay out of go.mod.
 go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
-for m in lab provider/vktest/http; do (cd "$m" && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...); done
+for m in hack/image lab provider/vktest/http; do (cd "$m" && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...); done
 
 step "import rules"
 go test -count=1 -run 'TestImports|TestMatches' .
@@ -40,6 +40,7 @@ for golden in "Scripts ./syncloop/plan" "Scripts ./syncloop/status" "Golden ./cr
 done
 
 hack/generate.sh --check
+hack/manifests.sh --check
 
 step "shell scripts parse"
 for f in hack/*.sh .ci/run; do bash -n "$f"; done

@@ -109,7 +109,7 @@ func (n *node) build(ctx context.Context) error {
 		Client: n.cluster.client, LeaseClient: leases, Recorder: n.recorder,
 		Loop: loop, Held: loop, Server: server,
 		Registration: provider.Registration{
-			NodeName: n.name, Labels: n.cfg.Labels, Taints: n.cfg.Taints, Annotations: madeOf(n.cfg),
+			NodeName: n.name, Labels: n.cfg.Labels, Taints: n.cfg.Taints, Annotations: madeOf(n.cfg), ProviderID: n.cfg.ProviderID,
 			MaxPods: int64(n.cfg.MaxPods), Reserved: reserved, Addresses: n.addresses(ips),
 		},
 		Machine: provider.Machine{

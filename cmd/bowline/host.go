@@ -13,7 +13,7 @@ import (
 
 func hostCommand() *cobra.Command {
 	c := &cobra.Command{Use: "host", Short: "Look at a machine, prepare it to be a node, and hand it back"}
-	c.AddCommand(hostScanCommand(), hostCheckCommand(), hostPrepareCommand(), hostReleaseCommand())
+	c.AddCommand(hostScanCommand(), hostCheckCommand(), hostPrepareCommand(), hostReleaseCommand(), hostClearCommand())
 	return c
 }
 

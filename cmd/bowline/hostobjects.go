@@ -164,6 +164,14 @@ func openHostObjects(cfg *config.HostObjects, all *joined, d *drivers, p *pool.P
 	return o, err
 }
 
+// ready: the objects that there are have been read.
+func (o *hostObjects) ready() error {
+	if !o.source.Synced() {
+		return errHostsUnread
+	}
+	return nil
+}
+
 // run follows the objects, and tells them of their drivers, until ctx ends.
 func (o *hostObjects) run(ctx context.Context) {
 	var all sync.WaitGroup

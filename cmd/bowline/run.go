@@ -17,7 +17,7 @@ import (
 )
 
 func runCommand() *cobra.Command {
-	var file string
+	var file, healthAddress string
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Drive the configured hosts as nodes of their cluster, until told to stop",
@@ -70,6 +70,7 @@ driven, a runtime or an API server that is away is waited for.`,
 				return known.drive(ctx, h, hook)
 			}, pool.Options{EndWhenAllFail: cfg.HostObjects == nil}) // objects may come at any time
 			all.begin(hosts.Set)
+			ready := func() error { return nil } // the file has been read
 			sources := []func(context.Context){func(ctx context.Context) { configuration.watch(ctx, reload) }}
 			if cfg.HostObjects != nil {
 				objects, err := openHostObjects(cfg.HostObjects, all, known, hosts)
@@ -77,12 +78,21 @@ driven, a runtime or an API server that is away is waited for.`,
 					return err
 				}
 				sources = append(sources, objects.run)
+				ready = objects.ready
+			}
+			if healthAddress != "" {
+				health, err := listenHealth(healthAddress, ready)
+				if err != nil {
+					return err
+				}
+				sources = append(sources, health.run)
 			}
 			saveMemory()
 			return runHosts(ctx, hosts, sources...)
 		},
 	}
 	c.Flags().StringVar(&file, "config", "/etc/bowline/config.yaml", "the BowlineConfiguration")
+	c.Flags().StringVar(&healthAddress, "health-address", "", "where /livez and /readyz of the process are answered over HTTP, such as 0.0.0.0:8080; nowhere by default")
 	verbosity := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	if v := verbosity.Lookup("v"); v != nil {

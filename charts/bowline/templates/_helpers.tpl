@@ -1,0 +1,100 @@
+{{/* The name of all that there is one of. It is also in the labels that rights are joined by. */}}
+{{- define "bowline.name" -}}
+{{- if contains "bowline" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-bowline" (.Release.Name | trunc 32 | trimSuffix "-") }}{{ end -}}
+{{- end -}}
+
+{{- define "bowline.selector" -}}
+app.kubernetes.io/name: bowline
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "bowline.labels" -}}
+{{ include "bowline.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "bowline.image" -}}
+{{- with .Values.image -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The names of all nodes that the account may be, as a JSON list. */}}
+{{- define "bowline.nodes" -}}
+{{- $nodes := .Values.nodes -}}
+{{- range .Values.hosts }}{{ $nodes = append $nodes (.nodeName | default .name) }}{{ end -}}
+{{- $nodes | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
+{{/* The name of a host's Secret. */}}
+{{- define "bowline.secret" -}}
+{{- if .credentialsSecretRef }}{{ .credentialsSecretRef.name }}{{ else }}{{ .name }}{{ end -}}
+{{- end -}}
+
+{{/* The names of all Secrets that the account may read, as a JSON list. */}}
+{{- define "bowline.secrets" -}}
+{{- $secrets := .Values.secrets -}}
+{{- range .Values.hosts }}{{ $secrets = append $secrets (include "bowline.secret" .) }}{{ end -}}
+{{- $secrets | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
+{{/* What is true of all pods here: they may do nothing on the machine that they run on,
+     and do not run on one that Bowline drives. */}}
+{{- define "bowline.pod" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{ toJson . }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{ toJson . }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{ toJson . }}
+{{- end }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+      - matchExpressions: [{key: bowline.io/node, operator: DoesNotExist}]
+{{- end -}}
+
+{{- define "bowline.container" -}}
+image: {{ include "bowline.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "bowline.configuration" -}}
+{{- $c := deepCopy .Values.config -}}
+{{- $_ := set $c "apiVersion" "bowline.io/v1alpha1" -}}
+{{- $_ := set $c "kind" "BowlineConfiguration" -}}
+{{- $dns := .Values.clusterDNS -}}
+{{- if not $dns }}
+{{- $service := lookup "v1" "Service" "kube-system" "kube-dns" -}}
+{{- if $service }}{{ $dns = $service.spec.clusterIPs }}{{ end }}
+{{- end -}}
+{{- if $dns }}{{ $_ := set $c "clusterDNS" $dns }}{{ end -}}
+{{- $_ := set $c "clusterDomain" .Values.clusterDomain -}}
+{{- $_ := set $c "serverTLSBootstrap" .Values.serverTLSBootstrap -}}
+{{- $identity := dict "mode" .Values.identity.mode -}}
+{{- if eq .Values.identity.mode "Bootstrap" }}{{ $_ := set $identity "bootstrapKubeconfig" "/etc/bowline-bootstrap/kubeconfig" }}{{ end -}}
+{{- $_ := set $c "identity" $identity -}}
+{{- $ca := ternary "/etc/bowline/client-ca.crt" "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" (not (empty (trim .Values.clientCA))) -}}
+{{- $authentication := dict "x509" (dict "clientCAFile" $ca) -}}
+{{- $_ := set $c "authentication" (mergeOverwrite $authentication (default dict $c.authentication)) -}}
+{{- $_ := set $c "hostObjects" (dict "namespace" .Release.Namespace "template" .Values.template) -}}
+{{- toYaml $c -}}
+{{- end -}}

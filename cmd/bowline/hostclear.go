@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hosts"
+)
+
+func hostClearCommand() *cobra.Command {
+	var kubeconfig string
+	var timeout time.Duration
+	clearing := clearing{pause: time.Second}
+	c := &cobra.Command{
+		Use:   "clear",
+		Short: "Delete the cluster's Host objects and wait until none of their nodes is left",
+		Long: `Delete the cluster's Host objects and wait until none of their nodes is left: each
+is drained, or detached where its deletionPolicy or --detach says so. It is what the
+chart's hooks run before it is uninstalled, upgraded or rolled back: a Bowline must
+still run then, which does the work.
+
+Cut off, the Hosts go on being removed; the command may be run again.`,
+		Example: `  bowline host clear --kubeconfig admin.kubeconfig
+  bowline host clear --detach                    the pods run on, on the machines
+  bowline host clear -l rack=r1 --except box-1`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+			if err != nil {
+				return fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+			}
+			rest.UserAgent = "bowline/" + version
+			if clearing.hosts, err = hosts.NewClient(rest); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), timeout)
+			defer cancel()
+			clearing.out = c.OutOrStdout()
+			return clearing.run(ctx)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&kubeconfig, "kubeconfig", "", "of an account that may list, patch and delete Hosts; the pod's own by default")
+	f.StringVarP(&clearing.selector, "selector", "l", "", "only Hosts with these labels")
+	f.StringArrayVar(&clearing.except, "except", nil, "the name of a Host that stays; may be repeated")
+	f.BoolVar(&clearing.detach, "detach", false, "whatever their deletionPolicy: let their pods run on, on the machines")
+	f.DurationVar(&timeout, "timeout", 10*time.Minute, "how long it is waited")
+	return c
+}
+
+// clearing is the removal of many Hosts.
+type clearing struct {
+	hosts interface {
+		List(ctx context.Context, opts metav1.ListOptions) (*v1alpha1.HostList, error)
+		Patch(ctx context.Context, name string, body []byte) error
+		Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	}
+	selector string
+	except   []string
+	detach   bool
+	pause    time.Duration // between two looks
+	out      io.Writer
+}
+
+// run deletes what is to go and waits for its end. What goes wrong on the way is tried
+// again until ctx ends: a hook has no second try.
+func (c *clearing) run(ctx context.Context) error {
+	said := map[string]string{}
+	for {
+		left, err := c.look(ctx, said)
+		if err == nil && len(left) == 0 {
+			fmt.Fprintln(c.out, "No Host is left that was to go.")
+			return nil
+		}
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return err
+		}
+		if err != nil && ctx.Err() == nil && said[""] != err.Error() {
+			said[""] = err.Error()
+			fmt.Fprintf(c.out, "It is tried again: %v\n", err)
+		}
+		select {
+		case <-time.After(c.pause):
+			continue
+		case <-ctx.Done():
+		}
+		if err != nil && len(left) == 0 {
+			return fmt.Errorf("the Hosts could not be removed in time: %w", err)
+		}
+		var faults []error
+		for _, h := range left {
+			faults = append(faults, fmt.Errorf("the Host %s is not gone: %s", h, said[h]))
+		}
+		return errors.Join(append(faults, errors.New("the removal goes on as long as Bowline runs; --detach lets go of machines as they are"))...)
+	}
+}
+
+// look does for each Host what is due, says what is new of it, and returns the names of
+// those that are still there.
+func (c *clearing) look(ctx context.Context, said map[string]string) ([]string, error) {
+	list, err := c.hosts.List(ctx, metav1.ListOptions{LabelSelector: c.selector})
+	if err != nil {
+		return nil, fmt.Errorf("list the Hosts: %w", err)
+	}
+	var left []string
+	var faults []error
+	for i := range list.Items {
+		h := &list.Items[i]
+		if slices.Contains(c.except, h.Name) {
+			continue
+		}
+		left = append(left, h.Name)
+		if err := c.end(ctx, h); err != nil {
+			faults = append(faults, fmt.Errorf("the Host %s: %w", h.Name, err))
+			continue
+		}
+		if now := removalOf(h); now != said[h.Name] {
+			said[h.Name] = now
+			fmt.Fprintf(c.out, "%s: %s\n", h.Name, now)
+		}
+	}
+	return left, errors.Join(faults...)
+}
+
+func (c *clearing) end(ctx context.Context, h *v1alpha1.Host) error {
+	if c.detach && h.Spec.DeletionPolicy != v1alpha1.DeletionDetach {
+		body, err := json.Marshal(map[string]any{"spec": map[string]any{"deletionPolicy": v1alpha1.DeletionDetach}})
+		if err != nil {
+			return err
+		}
+		if err := c.hosts.Patch(ctx, h.Name, body); err != nil {
+			return unlessGone(err)
+		}
+	}
+	if h.DeletionTimestamp != nil {
+		return nil
+	}
+	return unlessGone(c.hosts.Delete(ctx, h.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(h.UID))}))
+}
+
+func unlessGone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// removalOf is how far a Host's end is. A word of before it says nothing of it.
+func removalOf(h *v1alpha1.Host) string {
+	ready := meta.FindStatusCondition(h.Status.Conditions, v1alpha1.ConditionReady)
+	if h.DeletionTimestamp == nil || ready == nil || ready.Status == metav1.ConditionTrue ||
+		!slices.Contains([]string{hosts.ReasonDraining, hosts.ReasonReleasing, hosts.ReasonDetaching, hosts.ReasonBlocked}, ready.Reason) {
+		return "it is being deleted; Bowline has not said yet how far that is"
+	}
+	return ready.Reason + ": " + ready.Message
+}

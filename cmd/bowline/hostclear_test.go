@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+)
+
+// someHosts behaves as the API server with a Bowline: a deleted Host has a step of its
+// removal told with each list, and goes at the third; one that is stuck only by a detach.
+type someHosts struct {
+	items   []v1alpha1.Host
+	looks   map[string]int
+	stuck   string
+	fault   error // of the next list
+	patched []string
+	deleted []string
+}
+
+func (s *someHosts) List(_ context.Context, opts metav1.ListOptions) (*v1alpha1.HostList, error) {
+	if err := s.fault; err != nil {
+		s.fault = nil
+		return nil, err
+	}
+	list := &v1alpha1.HostList{}
+	s.items = slices.DeleteFunc(s.items, func(h v1alpha1.Host) bool {
+		return s.looks[h.Name] >= 3 && (h.Name != s.stuck || h.Spec.DeletionPolicy == v1alpha1.DeletionDetach)
+	})
+	for i := range s.items {
+		h := &s.items[i]
+		if h.DeletionTimestamp != nil {
+			s.looks[h.Name]++
+			reason, message := "Draining", "2 pods are ending"
+			if h.Name == s.stuck {
+				reason, message = "Blocked", "the machine cannot be driven"
+			}
+			h.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}}
+		}
+		if opts.LabelSelector == "" || h.Labels["of"] == strings.TrimPrefix(opts.LabelSelector, "of=") {
+			list.Items = append(list.Items, *h.DeepCopy())
+		}
+	}
+	return list, nil
+}
+
+func (s *someHosts) Patch(_ context.Context, name string, body []byte) error {
+	s.patched = append(s.patched, name)
+	for i := range s.items {
+		if s.items[i].Name == name {
+			return json.Unmarshal(body, &s.items[i])
+		}
+	}
+	return errors.New("no such Host")
+}
+
+func (s *someHosts) Delete(_ context.Context, name string, opts metav1.DeleteOptions) error {
+	s.deleted = append(s.deleted, name)
+	for i := range s.items {
+		if h := &s.items[i]; h.Name == name && h.UID == *opts.Preconditions.UID {
+			h.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("hosts").GroupResource(), name)
+}
+
+func newSomeHosts(names ...string) *someHosts {
+	s := &someHosts{looks: map[string]int{}}
+	for _, name := range names {
+		h := v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"of": "chart"}}}
+		h.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "NodeReady"}}
+		s.items = append(s.items, h)
+	}
+	return s
+}
+
+func TestHostClear(t *testing.T) {
+	clear := func(t *testing.T, s *someHosts, c clearing, limit time.Duration) (string, error) {
+		t.Helper()
+		var out bytes.Buffer
+		c.hosts, c.out, c.pause = s, &out, time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		err := c.run(ctx)
+		return out.String(), err
+	}
+	t.Run("all go", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSomeHosts("a", "b")
+			s.fault = errors.New("the API server is away")
+			out, err := clear(t, s, clearing{}, time.Minute)
+			if err != nil || len(s.items) != 0 || !slices.Equal(s.deleted, []string{"a", "b"}) || s.patched != nil {
+				t.Fatalf("err %v, left %d, deleted %v, patched %v", err, len(s.items), s.deleted, s.patched)
+			}
+			if !strings.Contains(out, "It is tried again: list the Hosts: the API server is away") || strings.Count(out, "b: Draining: 2 pods are ending\n") != 1 {
+				t.Errorf("it said\n%s", out)
+			}
+		})
+	})
+	t.Run("some stay", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSomeHosts("a", "b", "c")
+			s.items[2].Labels["of"] = "somebody"
+			if _, err := clear(t, s, clearing{selector: "of=chart", except: []string{"a"}}, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(s.deleted, []string{"b"}) {
+				t.Errorf("deleted %v", s.deleted)
+			}
+		})
+	})
+	t.Run("one is stuck", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSomeHosts("a", "b")
+			s.stuck = "b"
+			_, err := clear(t, s, clearing{}, time.Minute)
+			if err == nil || !strings.Contains(err.Error(), "the Host b is not gone: Blocked: the machine cannot be driven") || strings.Contains(err.Error(), "Host a") {
+				t.Fatalf("err = %v", err)
+			}
+			// The way out that the error names, of what is being removed already.
+			if _, err := clear(t, s, clearing{detach: true}, time.Minute); err != nil || !slices.Equal(s.patched, []string{"b"}) {
+				t.Errorf("err %v, patched %v", err, s.patched)
+			}
+		})
+	})
+	t.Run("no right", func(t *testing.T) {
+		s := newSomeHosts("a")
+		s.fault = apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("hosts").GroupResource(), "", errors.New("no rule"))
+		if _, err := clear(t, s, clearing{}, time.Minute); !apierrors.IsForbidden(err) {
+			t.Errorf("err = %v: it is told at once", err)
+		}
+	})
+}

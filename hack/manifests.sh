@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Makes what is made of the chart: deploy/kubernetes, for whoever has no helm, and an
+# example with everything in it, which charts/chart_test.go judges.
+#
+#   hack/manifests.sh [--check]
+#
+# With --check nothing is written; what is not in step is shown, and is an error.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+hack/helm.sh lint --quiet charts/bowline
+# One document after another, without helm's words on where each comes from.
+tidy() { grep -v '^# Source: ' | awk '!/^$/ && !(/^---$/ && last ~ /^---$/); !/^$/ {last = $0}'; }
+
+{
+	echo "# Made of charts/bowline by hack/manifests.sh, with the values of values.yaml."
+	cat deploy/kubernetes/namespace.yaml
+	# What only helm uses is left out: its hooks, and its word on who installed it.
+	hack/helm.sh template bowline charts/bowline --namespace bowline --values deploy/kubernetes/values.yaml --include-crds --no-hooks |
+		grep -vE '^ +(app.kubernetes.io/managed-by|helm.sh/chart): '
+} | tidy >"$out/bowline.yaml"
+hack/helm.sh template example charts/bowline --namespace machines --values charts/testdata/example-values.yaml | tidy >"$out/example.yaml"
+
+in_step=yes
+put() { # FILE DESTINATION
+	if [ "${check:-}" = yes ]; then
+		diff -u "$2" "$1" || in_step=no
+	else
+		cmp -s "$1" "$2" || { cp "$1" "$2"; echo "wrote $2"; }
+	fi
+}
+[ "${1:-}" = --check ] && check=yes
+put "$out/bowline.yaml" deploy/kubernetes/bowline.yaml
+put "$out/example.yaml" charts/testdata/example.yaml
+[ $in_step = yes ] || { echo "hack/manifests.sh mends it" >&2; exit 1; }
