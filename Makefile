@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
-.PHONY: help build lab demo demo-down test unit race machine generate verify bench clean
+.PHONY: help build lab demo demo-down test unit race machine generate verify bench bench-api bench-pool clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,13 @@ verify: ## format, vet, staticcheck, import rules, generated files
 
 bench: build lab ## one table: Bowline, the kubelet and the bare CRI side by side
 	hack/bench.sh
+
+bench-api: build lab ## what a node asks of the API server, beside the kubelet
+	BOWLINE_BENCH_OUT=docs/bench-api.md hack/bench.sh -only api
+
+bench-pool: build lab ## what one process costs that drives 200 hosts (about half an hour)
+	CGO_ENABLED=0 go build -o bin/crowd ./test/crowd
+	PATH="$$PATH:$${BOWLINE_CACHE:-/var/cache/bowline}/bin" bin/crowd -bowline bin/bowline -out docs/bench-pool.md
 
 clean: ## remove what was built here
 	rm -rf bin

@@ -55,6 +55,12 @@ type Config struct {
 	Registration Registration
 	Machine      Machine
 
+	// Instance names this process's drive of the machine, new with each; the node
+	// object says it, as AnnotationInstance. Drives says whether the machine is held
+	// now; nil: always. See Node.Silent.
+	Instance string
+	Drives   func() bool
+
 	// StatusInterval is how often an unchanged status is reported; 5 min if zero.
 	StatusInterval time.Duration
 	// Back is called some times in the minute after an outage of the API server:
@@ -86,6 +92,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.LeaseDuration == 0 {
 		c.LeaseDuration = 40 * time.Second
+	}
+	if c.Drives == nil {
+		c.Drives = func() bool { return true }
 	}
 	if c.Registration.MaxPods == 0 {
 		c.Registration.MaxPods = 110

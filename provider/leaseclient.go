@@ -13,7 +13,8 @@ import (
 // again; virtual-kubelet would try in silence.
 type leaseClient struct {
 	coordclient.LeaseInterface
-	log *stateLog
+	log     *stateLog
+	silence *silence
 }
 
 func (c leaseClient) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
@@ -31,6 +32,9 @@ func (c leaseClient) Create(ctx context.Context, l *coordinationv1.Lease, o meta
 }
 
 func (c leaseClient) Update(ctx context.Context, l *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if c.silence.holds() {
+		return l, nil // another process renews it
+	}
 	l, err := c.LeaseInterface.Update(ctx, l, o)
 	if !errors.IsConflict(err) && !errors.IsNotFound(err) { // both are mended by the next call
 		c.log.note(ctx, err)

@@ -31,6 +31,8 @@ type Registration struct {
 	// Addresses published; nil: the machine's first address, and the node's name
 	// as Hostname.
 	Addresses []v1.NodeAddress
+
+	instance string // Config.Instance
 }
 
 // Machine is what the machine and its runtime say of themselves.
@@ -72,6 +74,9 @@ func nodeObject(r Registration, m Machine, conditions []Condition, images []v1.C
 			},
 		},
 		Spec: v1.NodeSpec{Taints: slices.Clone(r.Taints), ProviderID: r.ProviderID},
+	}
+	if r.instance != "" {
+		n.Annotations[AnnotationInstance] = r.instance
 	}
 	maps.Copy(n.Annotations, r.Annotations)
 

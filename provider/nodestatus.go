@@ -45,6 +45,7 @@ func newNodeStatus(c Config) *nodeStatus {
 			{v1.NodeReady, v1.ConditionFalse, "KubeletNotReady", "container runtime status check may not have completed yet"},
 		},
 	}
+	s.registration.instance = c.Instance
 	if c.Server != nil {
 		s.port = c.Server.Port()
 	}

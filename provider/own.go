@@ -6,10 +6,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// AnnotationDriver marks the node objects that Bowline reports.
+// AnnotationDriver marks the node objects that Bowline reports; AnnotationInstance
+// says which process's drive of the machine was the last to begin.
 const (
-	AnnotationDriver = "bowline.io/driver"
-	driverName       = "bowline"
+	AnnotationDriver   = "bowline.io/driver"
+	AnnotationInstance = "bowline.io/instance"
+	driverName         = "bowline"
 )
 
 // CheckOwn refuses a node object that another agent reports: to take it would tear a

@@ -29,6 +29,7 @@ type Node struct {
 
 	controller *vknode.PodController
 
+	silence     silence
 	registered  chan struct{}
 	once        sync.Once
 	retired     atomic.Bool
@@ -60,6 +61,7 @@ func New(c Config) (*Node, error) {
 		registered:  make(chan struct{}),
 		registerLog: &stateLog{what: "register the node"},
 		leaseLog:    &stateLog{what: "renew the node's lease"},
+		silence:     silence{instance: c.Instance, drives: c.Drives},
 	}
 	n.leaseLog.again = func() { poke(n.status.again) }
 	n.nodes = &nodeClient{
@@ -67,6 +69,7 @@ func New(c Config) (*Node, error) {
 		addresses:     n.status.addresses,
 		now:           time.Now,
 		log:           &stateLog{what: "report the node's status"},
+		silence:       &n.silence,
 	}
 	n.controller, err = vknode.NewPodController(vknode.PodControllerConfig{
 		PodClient:                 &gate{PodsGetter: c.Client.CoreV1(), loop: c.Loop, lister: pods.lister},
@@ -122,6 +125,14 @@ func (n *Node) SetImages(images []v1.ContainerImage) { n.status.setImages(images
 // is not used.
 func (n *Node) SetMachine(m Machine) { n.status.setMachine(m) }
 
+// Silent says that another process has begun to drive the machine since this one
+// lost it, and speaks for the node and its pods: two that told what each believes
+// would undo each other's words without end. Nothing is reported then.
+func (n *Node) Silent() bool { return n.silence.holds() }
+
+// Resume reports the node anew, as this process drives the machine again.
+func (n *Node) Resume() { poke(n.status.changed) }
+
 // Retire makes a deleted node object stay deleted.
 func (n *Node) Retire() { n.retired.Store(true) }
 
@@ -142,6 +153,7 @@ func (n *Node) selfHandler() cache.ResourceEventHandler {
 		if node == nil {
 			return
 		}
+		n.silence.see(node)
 		select {
 		case <-n.registered:
 			n.status.observe(node)

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
@@ -118,6 +119,8 @@ func (n *node) build(ctx context.Context) error {
 		StatusInterval: n.cfg.NodeStatusReportFrequency.Duration,
 		LeaseDuration:  time.Duration(n.cfg.NodeLeaseDurationSeconds) * time.Second,
 		Back:           n.apiBack.poke,
+		Instance:       string(uuid.NewUUID()),
+		Drives:         n.held.drives,
 	})
 	if err != nil {
 		return err
@@ -130,7 +133,11 @@ func (n *node) build(ctx context.Context) error {
 	if n.host.link != nil {
 		n.ready.delay = linkVerdict
 	}
-	n.held.back = n.pleg.Kick
+	n.held.back = func() {
+		n.pleg.Kick()
+		n.node.Resume()
+		n.apiBack.poke() // the pods' statuses are read, and put right
+	}
 	n.node.OnNode(n.podNetwork.offer)
 	n.api = podconfig.NewAPI(n.sources, n.node.Pods().Lister(), n.node.Pods().HasSynced)
 	n.loop, err = syncloop.New(syncloop.Config{
@@ -195,7 +202,7 @@ func (n *node) buildParts(m spec.Machine) (err error) {
 	}
 	n.parts.hooks = &lifecycle.Runner{Exec: n.runtime, Dial: n.host}
 	n.parts.status, err = statuswriter.New(statuswriter.Config{
-		Pods: core, Merge: status.Merge,
+		Pods: core, Merge: status.Merge, Silent: func() bool { return n.node.Silent() },
 		// An accepted status may have no echo from the API server to wake by.
 		Changed: func(r pod.Ref) { n.loop.Wake(r.UID) },
 	})

@@ -45,6 +45,9 @@ func (h *holding) hold(ctx context.Context) (err error) {
 	return err
 }
 
+// drives says whether the machine is held now, as far as this process knows.
+func (h *holding) drives() bool { return h.fence == nil || !h.fence.shut.Load() }
+
 // keep holds the machine until ctx ends or it is another's.
 func (h *holding) keep(ctx context.Context) error {
 	log := klog.FromContext(ctx)

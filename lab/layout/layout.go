@@ -13,7 +13,7 @@ const (
 	// MaxIndex is the largest index of a lab: sixteen labs share 10.64.0.0/11.
 	MaxIndex = 15
 	// MaxHosts is the largest number of hosts in one lab.
-	MaxHosts = 100
+	MaxHosts = 200
 	// Domain is the cluster's DNS domain.
 	Domain = "cluster.local"
 	// Registry is the registry's name in image references. Each host's containerd
@@ -53,7 +53,7 @@ func (l Lab) Gateway() netip.Addr { return netip.AddrFrom4([4]byte{172, 29, byte
 // them.
 func (l Lab) Beside() []netip.Addr {
 	var all []netip.Addr
-	for last := byte(200); last < 250; last++ {
+	for last := byte(203); last < 253; last++ {
 		all = append(all, netip.AddrFrom4([4]byte{172, 29, byte(l.Index), last}))
 	}
 	return all
@@ -135,7 +135,7 @@ func (h Host) Name() string { return fmt.Sprintf("host%d", h.Number) }
 
 // IP is the host's address on the bridge.
 func (h Host) IP() netip.Addr {
-	return netip.AddrFrom4([4]byte{172, 29, byte(h.Lab.Index), byte(10 + h.Number)})
+	return netip.AddrFrom4([4]byte{172, 29, byte(h.Lab.Index), byte(2 + h.Number)})
 }
 
 // PodCIDR is the network of the host's pods.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_requests_total, as a kubelet's
 )
 
 // route is one line of the kubelet's API.

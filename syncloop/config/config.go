@@ -20,7 +20,7 @@ const (
 	Update              // its spec or metadata changed
 	Delete              // it is to end gracefully: deletionTimestamp set, or its grace changed
 	Remove              // no source has it any more
-	Reconcile           // only its status changed, by another's hand
+	Reconcile           // its status may have changed, by another's hand
 )
 
 var opNames = [...]string{"ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE"}
@@ -218,7 +218,10 @@ func compare(old, p *v1.Pod) (Op, bool) {
 		!apiequality.Semantic.DeepEqual(old.Annotations, p.Annotations),
 		old.Generation != p.Generation:
 		return Update, true
-	case !apiequality.Semantic.DeepEqual(old.Status, p.Status):
+	case old.ResourceVersion != p.ResourceVersion,
+		!apiequality.Semantic.DeepEqual(old.Status, p.Status):
+		// Equal statuses of two versions hide what stood between them: our own, which the
+		// status writer believes to stand, and which another has undone.
 		return Reconcile, true
 	}
 	return 0, false

@@ -34,6 +34,9 @@ func deleted(grace int64) func(*v1.Pod) {
 func labelled(p *v1.Pod)  { p.Labels = map[string]string{"a": "b"} }
 func podLimits(p *v1.Pod) { p.Spec.Resources = &v1.ResourceRequirements{} }
 func ready(p *v1.Pod)     { p.Status.Phase = v1.PodRunning }
+func version(rv string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.ResourceVersion = rv }
+}
 
 // changes runs the PodConfig until it has nothing more to hand out.
 func changes(t *testing.T, c *PodConfig, act func()) []string {
@@ -74,6 +77,8 @@ func TestMerge(t *testing.T) {
 		{"labels", []*v1.Pod{newPod("a", "1"), newPod("a", "1", labelled)}, []string{"ADD a/1", "UPDATE a/1"}},
 		{"pod-level resources", []*v1.Pod{newPod("a", "1"), newPod("a", "1", podLimits)}, []string{"ADD a/1", "UPDATE a/1"}},
 		{"status alone", []*v1.Pod{newPod("a", "1"), newPod("a", "1", ready)}, []string{"ADD a/1", "RECONCILE a/1"}},
+		{"a status that went and came back unseen", []*v1.Pod{newPod("a", "1", ready, version("7")), newPod("a", "1", ready, version("9"))}, []string{"ADD a/1", "RECONCILE a/1"}},
+		{"the same version", []*v1.Pod{newPod("a", "1", ready, version("7")), newPod("a", "1", ready, version("7"))}, []string{"ADD a/1"}},
 		{"graceful deletion", []*v1.Pod{newPod("a", "1"), newPod("a", "1", deleted(30))}, []string{"ADD a/1", "DELETE a/1"}},
 		{"shorter grace", []*v1.Pod{newPod("a", "1", deleted(30)), newPod("a", "1", deleted(1))}, []string{"ADD a/1", "DELETE a/1"}},
 		{"recreated in one update", []*v1.Pod{newPod("a", "1"), newPod("a", "2")}, []string{"ADD a/1", "REMOVE a/1", "ADD a/2"}},

@@ -99,6 +99,9 @@ func (w *Writer) settle(log klog.Logger, e *entry, err error) {
 // write brings the API server to the wanted status, and to no object at all if
 // that is asked for. A nil error means that nothing of this try remains to do.
 func (w *Writer) write(ctx context.Context, e *entry) error {
+	if w.cfg.Silent() {
+		return nil // Reconcile comes when it is our turn again
+	}
 	w.mu.Lock()
 	wanted, version, api, rv, deleting, final := e.wanted, e.version, e.api, e.rv, e.deleting, e.final != nil
 	w.mu.Unlock()

@@ -41,6 +41,9 @@ type Config struct {
 	Hold time.Duration
 	// Changed is called, from a worker, when Accepted of a pod turns true; nil: not.
 	Changed func(pod.Ref)
+	// Silent says that another process speaks for the pods now: nothing is written, nor
+	// counted as written, until a Reconcile after it has turned false. Nil: never.
+	Silent func() bool
 	// Mirror gives the API object that stands for a pod of another source; ok
 	// is false until there is one. Nil: every pod is its own object.
 	Mirror func(pod.Ref) (object pod.Ref, ok bool)
@@ -66,6 +69,9 @@ func (c *Config) validate() error {
 	}
 	if c.Changed == nil {
 		c.Changed = func(pod.Ref) {}
+	}
+	if c.Silent == nil {
+		c.Silent = func() bool { return false }
 	}
 	if c.Mirror == nil {
 		c.Mirror = func(r pod.Ref) (pod.Ref, bool) { return r, true }
@@ -175,7 +181,7 @@ func (w *Writer) Reconcile(p *v1.Pod) {
 	if e == nil {
 		return
 	}
-	if w.learn(e, p); w.differs(e) || e.final != nil {
+	if w.learn(e, p); w.differs(e) || e.final != nil || e.sent != e.version {
 		w.submit(e)
 	}
 }

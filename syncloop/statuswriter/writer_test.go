@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -291,6 +292,37 @@ func TestReconcilePutsRightWhatAnotherWrote(t *testing.T) {
 		got := a.present().Status.Conditions
 		if len(got) != 2 || !slices.ContainsFunc(got, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue }) {
 			t.Errorf("conditions %+v", got)
+		}
+	})
+}
+
+// While another process speaks for the pod nothing is written over its words, and
+// nothing counts as written; afterwards all is.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		var silent atomic.Bool
+		w, p := start(t, a, func(c *Config) { c.Silent = silent.Load })
+		w.Set(p, running(v1.ConditionFalse))
+		synctest.Wait()
+		silent.Store(true)
+		theirs := a.edit(func(p *v1.Pod) { p.Status.Conditions[0].Status = v1.ConditionTrue })
+		w.Reconcile(theirs)
+		done := running(v1.ConditionFalse)
+		done.Phase = v1.PodSucceeded
+		w.Set(theirs, done)
+		synctest.Wait()
+		if n := a.count("patch"); n != 1 || a.present().Status.Phase != v1.PodRunning {
+			t.Errorf("%d patches, and the phase is %s", n, a.present().Status.Phase)
+		}
+		if w.Accepted(p.UID) {
+			t.Error("what was not sent is accepted")
+		}
+		silent.Store(false)
+		w.Reconcile(a.present().DeepCopy())
+		synctest.Wait()
+		if n := a.count("patch"); n != 2 || a.present().Status.Phase != v1.PodSucceeded || !w.Accepted(p.UID) {
+			t.Errorf("%d patches, the phase is %s, accepted %t", n, a.present().Status.Phase, w.Accepted(p.UID))
 		}
 	})
 }

@@ -81,7 +81,7 @@ func (b *bench) repetition(ctx context.Context, i int) error {
 		b.results[system] = append(b.results[system], r)
 		fmt.Fprintf(os.Stderr, "%d/%d %-8s ready %6.2f s  gone %6.2f s  memory %s  agent %.2f s  containerd %.2f s  idle %s/%s  probed %s/%s  load %s\n",
 			i+1, b.runs, system, r.up.Seconds(), r.down.Seconds(), mib(r.memory), r.agentWork.Seconds(), r.crdWork.Seconds(),
-			percent(r.idle.agent), percent(r.idle.containerd), percent(r.idleProbed.agent), percent(r.idleProbed.containerd), load())
+			percent(r.idle.agent), percent(r.idle.containerd), percent(r.idleProbed.agent), percent(r.idleProbed.containerd), labtest.Load())
 	}
 	return nil
 }
@@ -112,30 +112,56 @@ func (b *bench) fresh(ctx context.Context) (kubernetes.Interface, error) {
 	return client, pullImages(ctx, b.lab.Hosts[0].OutsideSocket)
 }
 
-// agent measures Bowline or the kubelet.
-func (b *bench) agent(ctx context.Context, system string) (r result, err error) {
-	client, err := b.fresh(ctx)
-	if err != nil {
+// running is an agent that drives a fresh host.
+type running struct {
+	client kubernetes.Interface
+	wire   *labtest.Wire // to a far host, else nil
+	pid    int
+	stop   func() error
+}
+
+// begin starts an agent on a fresh host.
+func (b *bench) begin(ctx context.Context, system string) (r running, err error) {
+	if r.client, err = b.fresh(ctx); err != nil {
 		return r, err
 	}
 	start := b.startKubelet
-	var wire *labtest.Wire
 	delay, far := farDelay[system]
 	if far {
-		if wire, err = labtest.NewWire(b.lab.Hosts[0].SSH.Address); err != nil {
+		if r.wire, err = labtest.NewWire(b.lab.Hosts[0].SSH.Address); err != nil {
 			return r, err
 		}
-		defer wire.Close()
-		wire.Delay(delay)
-		start = func(ctx context.Context) (int, func() error, error) { return b.startFar(ctx, wire) }
+		r.wire.Delay(delay)
+		start = func(ctx context.Context) (int, func() error, error) { return b.startFar(ctx, r.wire) }
 	} else if system == sysBowline {
 		start = func(ctx context.Context) (int, func() error, error) { return b.startBowline(ctx, containerdSocket) }
 	}
 	pid, stop, err := start(ctx)
 	if err != nil {
+		if far {
+			r.wire.Close()
+		}
 		return r, err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
+	r.pid, r.stop = pid, func() error {
+		err := stop()
+		if far {
+			r.wire.Close()
+		}
+		return err
+	}
+	return r, nil
+}
+
+// agent measures Bowline or the kubelet.
+func (b *bench) agent(ctx context.Context, system string) (r result, err error) {
+	delay, far := farDelay[system]
+	begun, err := b.begin(ctx, system)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, begun.stop()) }()
+	client, wire, pid := begun.client, begun.wire, begun.pid
 	if err := nodeReady(ctx, client); err != nil {
 		return r, err
 	}
@@ -199,7 +225,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 			return r, err
 		}
 	}
-	r.memory, err = peakMemory(pid)
+	r.memory, err = labtest.Memory(pid, "VmHWM")
 	return r, err
 }
 
@@ -222,10 +248,10 @@ type meter struct {
 type busy struct{ agent, containerd time.Duration }
 
 func (m *meter) read() (b busy, err error) {
-	if b.agent, err = cpuTime(m.agent); err != nil {
+	if b.agent, err = labtest.CPUTime(m.agent); err != nil {
 		return b, err
 	}
-	b.containerd, err = cpuTime(m.containerd)
+	b.containerd, err = labtest.CPUTime(m.containerd)
 	return b, err
 }
 

@@ -4,10 +4,11 @@
 // does meanwhile meets all three alike.
 //
 //	bench -bowline bin/bowline [-out docs/bench.md]
+//	bench -bowline bin/bowline -only api [-out docs/bench-api.md]
 //
-// BOWLINE_BENCH_RUNS (5), BOWLINE_BENCH_IDLE (30s; 0 leaves the idle rows out),
-// BOWLINE_BENCH_PODS (50) and BOWLINE_BENCH_LAB (a directory of a lab to use and
-// keep; a lab of its own is made and removed otherwise).
+// BOWLINE_BENCH_RUNS (5), BOWLINE_BENCH_IDLE (1m, which holds one sweep of each kind;
+// 0 leaves the idle rows out), BOWLINE_BENCH_PODS (50) and BOWLINE_BENCH_LAB (a
+// directory of a lab to use and keep; a lab of its own is made and removed otherwise).
 package main
 
 import (
@@ -57,11 +58,11 @@ type options struct {
 const onlyFar = "far"
 
 func parse(args []string) (options, error) {
-	o := options{pods: 50, runs: 5, idle: 30 * time.Second, labDir: os.Getenv("BOWLINE_BENCH_LAB")}
+	o := options{pods: 50, runs: 5, idle: time.Minute, labDir: os.Getenv("BOWLINE_BENCH_LAB")}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&o.bowline, "bowline", "bin/bowline", "the program to measure")
 	f.StringVar(&o.out, "out", "", "write the table to this Markdown file too")
-	f.StringVar(&o.only, "only", "", "measure one system alone: bowline, kubelet, bare, ssh, ssh10, ssh50; or far: bowline and what goes over SSH")
+	f.StringVar(&o.only, "only", "", "measure one system alone: bowline, kubelet, bare, ssh, ssh10, ssh50; or far: bowline and what goes over SSH; or api: what is asked of the API server")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -101,6 +102,9 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.lab.close()) }()
+	if o.only == onlyAPI {
+		return b.api(ctx)
+	}
 	if b.wants(sysBare) {
 		if err := b.record(ctx); err != nil {
 			return err

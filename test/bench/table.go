@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
 // median of what f reads from the repetitions; ok is false without any.
@@ -113,36 +115,11 @@ func writeTable(w io.Writer, b *bench) {
 		}
 	}
 	if len(table) > 1 {
-		align(w, table)
+		labtest.Table(w, table)
 	}
 	if far := farTable(b); far != nil {
 		fmt.Fprintln(w)
-		align(w, far)
-	}
-}
-
-// align writes a Markdown table that can be read as it is.
-func align(w io.Writer, table [][]string) {
-	width := make([]int, len(table[0]))
-	for _, line := range table {
-		for i, cell := range line {
-			width[i] = max(width[i], len([]rune(cell)))
-		}
-	}
-	write := func(line []string) {
-		for i, cell := range line {
-			fmt.Fprintf(w, "| %s%s ", cell, strings.Repeat(" ", width[i]-len([]rune(cell))))
-		}
-		fmt.Fprintln(w, "|")
-	}
-	write(table[0])
-	rule := make([]string, len(width))
-	for i, n := range width {
-		rule[i] = strings.Repeat("-", n)
-	}
-	write(rule)
-	for _, line := range table[1:] {
-		write(line)
+		labtest.Table(w, far)
 	}
 }
 
@@ -159,7 +136,7 @@ func document(b *bench, table []byte) []byte {
 - The bare CRI is given, by a program that decides nothing, the requests that a proxy on the socket recorded of Bowline's own wave for each pod (%d up, %d down, in their order, with this run's names put in), the same mounts and cgroups, at the best of %v pods at a time (%d up, %d down), beside as many writes to the API server as Bowline was counted to make: for each pod %d status patches and %d events on the way up, %d and %d on the way down, %d token. Its events yield to starts and its removals follow the deletion of the object, as Bowline's do.
 - Over SSH: Bowline runs beside the host, and a proxy on loopback carries the connections to the host's sshd, holds back what is sent by so many milliseconds in each direction, and counts the bytes of both. The link's bytes are measured once, when what the pods before left has been collected, over %s each.
 - Idle is measured over %s with all pods running, from /proc; with a probe means an HTTP readiness probe every 10 s in each pod.
-`, runtime.NumCPU(), machineName(), load(), asksUp, asksDown, concurrencies, b.bestUp, b.bestDown,
+`, runtime.NumCPU(), machineName(), labtest.Load(), asksUp, asksDown, concurrencies, b.bestUp, b.bestDown,
 		b.wroteUp.patches, b.wroteUp.events, b.wroteDown.patches, b.wroteDown.events, b.wroteUp.tokens, linkTime, b.options.idle)
 	return []byte(d.String())
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
@@ -229,6 +230,9 @@ func TestTwoDrivers(t *testing.T) {
 			}
 			now = start(round)
 			drives(round)
+			// The former one takes its link for down, and may reach the API server all the
+			// same: the node's words are those of who drives it.
+			until(t, "the node's link is up", wantCondition("LinkUp", v1.ConditionTrue))
 			// The former one comes back, finds itself out, and gives up.
 			if round%2 == 1 {
 				must(t, syscall.Kill(former.PID(), syscall.SIGCONT))

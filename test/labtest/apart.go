@@ -93,7 +93,7 @@ func (a *Apart) connect(l *Lab, wire *Wire, pid int, begin io.WriteCloser) error
 		return err
 	}
 	gateway := api.Hostname()
-	number := 200 + int(apartAddress.Add(1)-1)%50
+	number := 203 + int(apartAddress.Add(1)-1)%50
 	a.address = gateway[:strings.LastIndexByte(gateway, '.')+1] + strconv.Itoa(number)
 	link := fmt.Sprintf("bowlab%da%d", l.Status.Index, number)
 	_, port, _ := strings.Cut(wire.Address(), ":")

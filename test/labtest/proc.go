@@ -1,4 +1,4 @@
-package main
+package labtest
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 // that Go supports.
 const tick = 10 * time.Millisecond
 
-// cpuTime is what a process has used, user and system.
-func cpuTime(pid int) (time.Duration, error) {
+// CPUTime is what a process has used, user and system.
+func CPUTime(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
@@ -32,23 +32,24 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * tick, err
 }
 
-// peakMemory is the most that was resident at any time, in bytes (VmHWM).
-func peakMemory(pid int) (int64, error) {
+// Memory is a line of /proc/PID/status in bytes: VmRSS, what is resident now, or
+// VmHWM, the most that ever was.
+func Memory(pid int, line string) (int64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+	for l := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(l, line+":"); ok {
 			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
 			return kb << 10, err
 		}
 	}
-	return 0, fmt.Errorf("/proc/%d/status has no VmHWM", pid)
+	return 0, fmt.Errorf("/proc/%d/status has no %s", pid, line)
 }
 
-// load is the machine's load average of the last minute.
-func load() string {
+// Load is the machine's load average of the last minute.
+func Load() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return "unknown"

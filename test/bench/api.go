@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// onlyAPI measures what nodes ask of the API server, and no more.
+const onlyAPI = "api"
+
+// apiSystems are the agents whose requests are counted.
+var apiSystems = []string{sysBowline, sysSSH, sysKubelet}
+
+// requests counts by HTTP method. Beginning a watch is one GET.
+type requests map[string]float64
+
+func (r requests) total() (sum float64) {
+	for _, n := range r {
+		sum += n
+	}
+	return sum
+}
+
+// minus is what came beyond o; never less than nothing.
+func (r requests) minus(o requests) requests {
+	d := requests{}
+	for method, n := range r {
+		if n -= o[method]; n > 0 {
+			d[method] = n
+		}
+	}
+	return d
+}
+
+func (r requests) times(f float64) requests {
+	p := requests{}
+	for method, n := range r {
+		p[method] = n * f
+	}
+	return p
+}
+
+// String has the methods in the order of what they cost the API server.
+func (r requests) String() string {
+	var parts []string
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "GET"} {
+		if n := r[method]; n >= 0.005 {
+			parts = append(parts, fmt.Sprintf("%s %.2f", method, n))
+		}
+	}
+	if parts == nil {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// apiCost is what one agent asked for.
+type apiCost struct {
+	idle       requests // a second, with all pods running
+	start, end requests // for one pod
+}
+
+// restRequests is client-go's own count, which the kubelet shows as well.
+var restRequests = regexp.MustCompile(`^rest_client_requests_total\{(.*)\} (\S+)$`)
+
+// countRequests reads the agent's count of its requests so far.
+func countRequests(ctx context.Context, c kubernetes.Interface) (requests, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	data, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes", theHost, "proxy/metrics").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the metrics of %s: %w", theHost, err)
+	}
+	r := requests{}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		m := restRequests.FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		n, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			return nil, fmt.Errorf("the metrics of %s: %q: %w", theHost, lines.Text(), err)
+		}
+		for _, pair := range label.FindAllStringSubmatch(m[1], -1) {
+			if pair[1] == "method" {
+				r[pair[2]] += n
+			}
+		}
+	}
+	if len(r) == 0 {
+		return nil, fmt.Errorf("%s does not count its requests", theHost)
+	}
+	return r, lines.Err()
+}
+
+// costOf counts one agent's requests on a fresh host: while it is idle, and beyond
+// that, what a wave adds.
+func (b *bench) costOf(ctx context.Context, system string) (cost apiCost, err error) {
+	agent, err := b.begin(ctx, system)
+	if err != nil {
+		return cost, err
+	}
+	defer func() { err = errors.Join(err, agent.stop()) }()
+	client := agent.client
+	if err := nodeReady(ctx, client); err != nil {
+		return cost, err
+	}
+	w := wave{client: client, n: b.pods}
+	if _, err := countRequests(ctx, client); err != nil { // who may ask is asked of the API server once
+		return cost, err
+	}
+	settle(ctx)
+	// during returns what was asked for while f ran and what trailed behind it.
+	during := func(f func() error) (r requests, seconds float64, err error) {
+		before, err := countRequests(ctx, client)
+		if err != nil {
+			return nil, 0, err
+		}
+		began := time.Now()
+		if err := f(); err != nil {
+			return nil, 0, err
+		}
+		after, err := countRequests(ctx, client)
+		return after.minus(before), time.Since(began).Seconds(), err
+	}
+	waved := func(move func(context.Context) (time.Duration, error)) func() error {
+		return func() error {
+			_, err := move(ctx)
+			settle(ctx)
+			settle(ctx) // events wait for up to 5 s while pods start
+			return err
+		}
+	}
+	up, upTime, err := during(waved(w.up))
+	if err != nil {
+		return cost, err
+	}
+	idle, idleTime, err := during(func() error {
+		select {
+		case <-ctx.Done():
+		case <-time.After(b.options.idle):
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return cost, err
+	}
+	down, downTime, err := during(waved(w.down))
+	if err != nil {
+		return cost, err
+	}
+	cost.idle = idle.times(1 / idleTime)
+	cost.start = up.minus(cost.idle.times(upTime)).times(1 / float64(b.pods))
+	cost.end = down.minus(cost.idle.times(downTime)).times(1 / float64(b.pods))
+	return cost, nil
+}
+
+// api prints what the agents ask of the API server, and writes it where it is asked to.
+func (b *bench) api(ctx context.Context) error {
+	costs := map[string]apiCost{}
+	for _, system := range apiSystems {
+		cost, err := b.costOf(ctx, system)
+		if err != nil {
+			return fmt.Errorf("%s: %w", system, err)
+		}
+		costs[system] = cost
+		fmt.Fprintf(os.Stderr, "%-8s idle %.3f/s (%v)  start %.2f (%v)  end %.2f (%v)  load %s\n", system,
+			cost.idle.total(), cost.idle, cost.start.total(), cost.start, cost.end.total(), cost.end, labtest.Load())
+	}
+	table := [][]string{{"requests to the API server", "Bowline", "Bowline over SSH", "kubelet", "Bowline/kubelet", "aim"}}
+	missed := false
+	add := func(name, unit string, of func(apiCost) requests, judged bool) {
+		line := []string{name}
+		for _, system := range apiSystems {
+			r := of(costs[system])
+			line = append(line, fmt.Sprintf(unit+" (%v)", r.total(), r))
+		}
+		ours, theirs := of(costs[sysBowline]).total(), of(costs[sysKubelet]).total()
+		worst := max(ours, of(costs[sysSSH]).total())
+		verdict := ""
+		if judged {
+			verdict = "≤ kubelet: met"
+			if worst > theirs {
+				verdict, missed = "≤ kubelet: missed", true
+			}
+		}
+		table = append(table, append(line, fmt.Sprintf("%.2f", ours/theirs), verdict))
+	}
+	add(fmt.Sprintf("an idle node with %d pods, a second", b.pods), "%.3f", func(c apiCost) requests { return c.idle }, true)
+	add("a pod's start", "%.2f", func(c apiCost) requests { return c.start }, true)
+	add("a pod's end", "%.2f", func(c apiCost) requests { return c.end }, false)
+	var text bytes.Buffer
+	labtest.Table(&text, table)
+	fmt.Print(text.String())
+	if b.out != "" {
+		if err := os.WriteFile(b.out, b.apiDocument(text.Bytes()), 0o644); err != nil {
+			return err
+		}
+	}
+	if missed {
+		return errors.New("more is asked of the API server than a kubelet asks")
+	}
+	return nil
+}
+
+func (b *bench) apiDocument(table []byte) []byte {
+	return fmt.Appendf(nil, `# What a node costs the API server
+
+Written by `+"`make bench-api`"+`; the last run was on %s.
+
+%s
+    BOWLINE_BENCH_IDLE=%s BOWLINE_BENCH_PODS=%d make bench-api
+
+- Each agent drives a fresh lab host, and counts its own requests: client-go's `+"`rest_client_requests_total`"+`, read at the node's /metrics before and after. Beginning a watch is one GET.
+- %d pods are made at once, each with a service account token, and deleted at once. What the idle node would have asked for in the same time is taken off.
+- The kubelet is of the lab's Kubernetes with its defaults.
+`, time.Now().UTC().Format("2006-01-02 15:04 MST"), table, b.options.idle, b.pods, b.pods)
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/test/farm"
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// patience with what has to come: many times what it takes.
+const patience = 15 * time.Minute
+
+// settleTime lets what trails behind a change, events mostly, come to its end.
+const settleTime = 20 * time.Second
+
+// crowd is the cluster, its machines, and the process that drives them.
+type crowd struct {
+	options
+	dir       string
+	farm      *farm.Farm
+	bowline   *labtest.Bowline
+	namespace string
+	watch     *readyWatch
+	driven    int
+	empty     int64 // bytes resident with no host but the first
+	steps     []step
+	rounds    []round
+	made      int // pods whose start was timed
+}
+
+// step is what the process uses with so many hosts, and their pods.
+type step struct {
+	hosts, pods int
+	bare, full  usage // before and after the last hosts got their pods
+	up, filled  time.Duration
+}
+
+// usage is what the process uses while nothing changes.
+type usage struct {
+	memory int64   // resident, bytes
+	cpu    float64 // of one core
+}
+
+func (s step) String() string {
+	return fmt.Sprintf("%3d hosts: %s %.3f cores; with %d pods: %s %.3f cores; nodes Ready after %s, pods after %s; load %s", s.hosts,
+		mib(s.bare.memory), s.bare.cpu, s.pods, mib(s.full.memory), s.full.cpu, s.up.Round(time.Second), s.filled.Round(time.Second), labtest.Load())
+}
+
+// begin brings up all machines, and the process with the first of them.
+func begin(ctx context.Context, o options) (c *crowd, err error) {
+	c = &crowd{options: o}
+	if c.dir, err = os.MkdirTemp("", "bowline-crowd"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.end())
+		}
+	}()
+	began := time.Now()
+	if c.farm, err = farm.Start(ctx, filepath.Join(c.dir, "lab"), o.hosts[len(o.hosts)-1]); err != nil {
+		return c, err
+	}
+	fmt.Fprintf(os.Stderr, "%d machines are up after %s\n", len(c.farm.Machines), time.Since(began).Round(time.Second))
+	if err := c.prepare(ctx); err != nil {
+		return c, err
+	}
+	if c.watch, err = watchPods(ctx, c.farm.Lab.Client, c.namespace); err != nil {
+		return c, err
+	}
+	if err := c.configure(1); err != nil {
+		return c, err
+	}
+	first := c.farm.Machines[0]
+	c.bowline = &labtest.Bowline{Lab: c.farm.Lab, Host: first.Name, Wire: first.Wire, Program: o.bowline,
+		Config: c.config(), LogPath: filepath.Join(c.dir, "bowline.log")}
+	if err := c.bowline.Start(); err != nil {
+		return c, err
+	}
+	if _, err := c.farm.Lab.NodeReady(ctx, first.Name, v1.ConditionTrue, patience); err != nil {
+		return c, fmt.Errorf("%w\n%s", err, c.bowline.LogTail(2000))
+	}
+	u, err := c.usage(ctx)
+	c.empty, c.driven = u.memory, 1
+	return c, err
+}
+
+// end takes everything away; the log stays where the process went wrong.
+func (c *crowd) end() error {
+	var errs []error
+	if c.bowline != nil {
+		errs = append(errs, c.bowline.Stop())
+	}
+	if c.farm != nil {
+		errs = append(errs, c.farm.Close(context.Background()))
+	}
+	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
+}
+
+// prepare takes away the cluster's own pods, which fake machines cannot run, and
+// makes a namespace.
+func (c *crowd) prepare(ctx context.Context) error {
+	lab := c.farm.Lab
+	if out, err := lab.Kubectl(ctx, "-n", "kube-system", "delete", "deployment", "--all"); err != nil || out.Code != 0 {
+		return fmt.Errorf("remove the cluster's own pods: %w %s", err, out.Stderr)
+	}
+	core := lab.Client.CoreV1()
+	ns, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "crowd-"}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	c.namespace = ns.Name
+	return labtest.Until(ctx, patience, "the namespace's service account and root certificate", func(ctx context.Context) error {
+		if _, err := core.ServiceAccounts(c.namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		_, err := core.ConfigMaps(c.namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return err
+	})
+}
+
+func (c *crowd) config() string { return filepath.Join(c.dir, "bowline.yaml") }
+
+// configure writes the configuration of the first n hosts; the process watches it.
+func (c *crowd) configure(n int) error {
+	text := c.farm.Lab.ConfigHead()
+	for _, m := range c.farm.Machines[:n] {
+		lines, err := c.farm.Lab.SSHLines(m.Name, m.Wire.Address())
+		if err != nil {
+			return err
+		}
+		text += c.farm.Lab.ConfigHost(m.Name, lines...)
+	}
+	next := c.config() + ".next"
+	return errors.Join(os.WriteFile(next, []byte(text), 0o600), os.Rename(next, c.config()))
+}
+
+// step adds hosts until there are n, and fills them with pods.
+func (c *crowd) step(ctx context.Context, n int) (s step, err error) {
+	s = step{hosts: n, pods: n * c.pods}
+	fresh := c.farm.Machines[c.driven:n]
+	if c.driven == 1 {
+		fresh = c.farm.Machines[:n] // the first has no pods yet
+	}
+	began := time.Now()
+	if err := c.configure(n); err != nil {
+		return s, err
+	}
+	for _, m := range fresh {
+		if _, err := c.farm.Lab.NodeReady(ctx, m.Name, v1.ConditionTrue, patience); err != nil {
+			return s, fmt.Errorf("%w\n%s", err, c.bowline.LogTail(2000))
+		}
+	}
+	s.up, c.driven = time.Since(began), n
+	if s.bare, err = c.usage(ctx); err != nil {
+		return s, err
+	}
+	began = time.Now()
+	if err := c.fill(ctx, fresh); err != nil {
+		return s, err
+	}
+	s.filled = time.Since(began)
+	s.full, err = c.usage(ctx)
+	return s, err
+}
+
+// fill makes the pods of each machine, and waits until they are Ready.
+func (c *crowd) fill(ctx context.Context, machines []*farm.Machine) error {
+	names := make(chan [2]string)
+	failed := make(chan error, 1)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for n := range names {
+				if err := c.create(ctx, n[0], n[1]); err != nil {
+					select {
+					case failed <- err:
+					default:
+					}
+				}
+			}
+		})
+	}
+	var wanted []string
+	for i := range c.pods {
+		for _, m := range machines {
+			name := fmt.Sprintf("%s-%d", m.Name, i)
+			names <- [2]string{name, m.Name}
+			wanted = append(wanted, name)
+		}
+	}
+	close(names)
+	all.Wait()
+	select {
+	case err := <-failed:
+		return err
+	default:
+	}
+	for _, name := range wanted {
+		if _, err := c.watch.ready(ctx, name, patience); err != nil {
+			return fmt.Errorf("%w\n%s", err, c.bowline.LogTail(2000))
+		}
+	}
+	return nil
+}
+
+// create makes a pod that only waits; it has a service account's token.
+func (c *crowd) create(ctx context.Context, name, node string) error {
+	grace := int64(1)
+	_, err := c.farm.Lab.Client.CoreV1().Pods(c.namespace).Create(ctx, &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PodSpec{
+			NodeName: node, TerminationGracePeriodSeconds: &grace,
+			Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}},
+			Containers: []v1.Container{{
+				Name: "main", Image: "registry.lab/" + fake.TestImage + ":crowd", ImagePullPolicy: v1.PullIfNotPresent,
+				Command: []string{"/" + fake.TestImage, "wait"},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// usage waits until what was begun has ended, and then sees what idling costs.
+func (c *crowd) usage(ctx context.Context) (u usage, err error) {
+	if err := pause(ctx, settleTime); err != nil {
+		return u, err
+	}
+	pid := c.bowline.PID()
+	before, err := labtest.CPUTime(pid)
+	if err != nil {
+		return u, err
+	}
+	began := time.Now()
+	if err := pause(ctx, c.idle); err != nil {
+		return u, err
+	}
+	after, err := labtest.CPUTime(pid)
+	if err != nil {
+		return u, err
+	}
+	u.cpu = (after - before).Seconds() / time.Since(began).Seconds()
+	u.memory, err = labtest.Memory(pid, "VmRSS")
+	return u, err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

@@ -1,0 +1,118 @@
+// Command crowd measures one Bowline process that drives many far machines. Each
+// machine is a bare lab host with a real sshd, and a fake container runtime that
+// lives in this program; the API server is real.
+//
+//	crowd -bowline bin/bowline [-hosts 10,50,100,200] [-pods 30] [-out docs/bench-pool.md]
+//
+// At each number of hosts it prints what the process uses while nothing changes,
+// without pods on the hosts that came last and with them, and so what a host and a
+// pod cost. At the last one, some hosts are then made to swallow everything, and the
+// time to Ready of pods on the others is compared with what it was.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	klog.LogToStderr(true)
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "crowd:", err)
+		os.Exit(1)
+	}
+}
+
+// options of one run.
+type options struct {
+	bowline string        // the program
+	out     string        // Markdown file; empty: only standard output
+	hosts   []int         // growing
+	pods    int           // on each host
+	idle    time.Duration // of each idle measurement
+	starts  int           // pods whose start is timed, with and without half-open hosts
+	silent  int           // half-open hosts
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	var hosts string
+	f := flag.NewFlagSet("crowd", flag.ContinueOnError)
+	f.StringVar(&o.bowline, "bowline", "bin/bowline", "the program to measure")
+	f.StringVar(&o.out, "out", "", "write the tables to this Markdown file too")
+	f.StringVar(&hosts, "hosts", "10,50,100,200", "numbers of hosts to measure with, growing")
+	f.IntVar(&o.pods, "pods", 30, "pods on each host")
+	f.DurationVar(&o.idle, "idle", time.Minute, "time of each idle measurement")
+	f.IntVar(&o.starts, "starts", 400, "pods whose start is timed, in each of four rounds")
+	f.IntVar(&o.silent, "half-open", 10, "hosts that are made half-open")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	for _, text := range strings.Split(hosts, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || len(o.hosts) > 0 && n <= o.hosts[len(o.hosts)-1] {
+			return o, fmt.Errorf("-hosts %q: want growing numbers above zero", hosts)
+		}
+		o.hosts = append(o.hosts, n)
+	}
+	switch {
+	case o.pods < 1:
+		return o, fmt.Errorf("-pods %d: want one at least", o.pods)
+	case o.silent < 0 || o.silent >= o.hosts[len(o.hosts)-1]:
+		return o, fmt.Errorf("-half-open %d: want fewer than there are hosts", o.silent)
+	}
+	var err error
+	o.bowline, err = filepath.Abs(o.bowline)
+	return o, err
+}
+
+func run(ctx context.Context, args []string) (err error) {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	c, err := begin(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.end()) }()
+	for _, n := range o.hosts {
+		s, err := c.step(ctx, n)
+		if err != nil {
+			return fmt.Errorf("%d hosts: %w", n, err)
+		}
+		c.steps = append(c.steps, s)
+		fmt.Fprintf(os.Stderr, "%s\n", s)
+	}
+	if o.silent > 0 {
+		if err := c.compare(ctx); err != nil {
+			return err
+		}
+	}
+	var text bytes.Buffer
+	missed := c.tables(&text)
+	fmt.Print(text.String())
+	if o.out != "" {
+		if err := os.WriteFile(o.out, c.document(text.Bytes()), 0o644); err != nil {
+			return err
+		}
+	}
+	if missed {
+		return errors.New("an aim is missed")
+	}
+	return nil
+}

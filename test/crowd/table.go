@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// The aims, at the largest number of hosts.
+const (
+	memoryAim = int64(3) << 29 // 1.5 GiB
+	cpuAim    = 1.5            // cores
+	slowerAim = 1.1            // p99 with half-open hosts, of that without
+	// linearAim is how much more a host with its pods may cost in the last step than
+	// in the one that cost least.
+	linearAim = 1.25
+)
+
+func verdict(met bool) string {
+	if met {
+		return "met"
+	}
+	return "missed"
+}
+
+func kib(bytes float64) string { return fmt.Sprintf("%.0f KiB", bytes/(1<<10)) }
+
+// cost is what each host, with its pods, has added in a step.
+type cost struct {
+	host, pod float64 // bytes
+	cpu       float64 // of one core, for a host with its pods
+}
+
+// costs are those of each step beyond the one before; the first is beyond a process
+// that drives one host without pods.
+func (c *crowd) costs() []cost {
+	var all []cost
+	before, cpu, hosts := c.empty, 0.0, 1
+	for _, s := range c.steps {
+		added := float64(s.hosts - hosts)
+		filled := added
+		if hosts == 1 {
+			filled = float64(s.hosts) // the first host gets its pods with the others
+		}
+		all = append(all, cost{
+			host: float64(s.bare.memory-before) / max(added, 1),
+			pod:  float64(s.full.memory-s.bare.memory) / (filled * float64(c.pods)),
+			cpu:  (s.full.cpu - cpu) / filled,
+		})
+		before, cpu, hosts = s.full.memory, s.full.cpu, s.hosts
+	}
+	return all
+}
+
+// tables prints what was measured, and whether an aim is missed.
+func (c *crowd) tables(w io.Writer) (missed bool) {
+	table := [][]string{{"hosts", "pods", "memory without the last hosts' pods", "memory", "idle CPU, cores", "a host more costs", "a pod more costs", "a host more with its pods costs"}}
+	costs := c.costs()
+	for i, s := range c.steps {
+		each := costs[i]
+		table = append(table, []string{fmt.Sprint(s.hosts), fmt.Sprint(s.pods), mib(s.bare.memory), mib(s.full.memory), fmt.Sprintf("%.3f", s.full.cpu),
+			kib(each.host), kib(each.pod), fmt.Sprintf("%s, %.2f %% of a core", kib(each.host+each.pod*float64(c.pods)), 100*each.cpu)})
+	}
+	labtest.Table(w, table)
+	last := c.steps[len(c.steps)-1]
+	aims := [][]string{{"aim", "measured", ""}}
+	aim := func(what, measured string, met bool) {
+		missed = missed || !met
+		aims = append(aims, []string{what, measured, verdict(met)})
+	}
+	of := fmt.Sprintf("%d hosts of %d pods", last.hosts, c.pods)
+	aim(of+" in 1.5 GiB", mib(last.full.memory), last.full.memory < memoryAim)
+	aim(of+" idle in 1.5 cores", fmt.Sprintf("%.2f cores", last.full.cpu), last.full.cpu < cpuAim)
+	if len(costs) > 1 {
+		whole := func(c1 cost) float64 { return c1.host + c1.pod*float64(c.pods) }
+		least := whole(costs[0])
+		for _, each := range costs {
+			least = min(least, whole(each))
+		}
+		ratio := whole(costs[len(costs)-1]) / least
+		aim(fmt.Sprintf("linear: the last hosts cost at most %.2f × the cheapest", linearAim), fmt.Sprintf("%.2f ×", ratio), ratio <= linearAim)
+	}
+	if with, without := c.joined(true), c.joined(false); len(with) > 0 {
+		ratio := float64(percentile(with, 0.99)) / float64(percentile(without, 0.99))
+		aim(fmt.Sprintf("with %d hosts half-open, p99 of a pod's start on the others at most %.1f × that with none", c.silent, slowerAim),
+			fmt.Sprintf("%s and %s: %.2f × (p50 %s and %s)", ms(percentile(with, 0.99)), ms(percentile(without, 0.99)), ratio,
+				ms(percentile(with, 0.5)), ms(percentile(without, 0.5))), ratio <= slowerAim)
+	}
+	fmt.Fprintln(w)
+	labtest.Table(w, aims)
+	return missed
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
+
+// document is the tables with what is needed to read them, for docs/bench-pool.md.
+func (c *crowd) document(tables []byte) []byte {
+	return fmt.Appendf(nil, `# One process, many hosts
+
+Written by `+"`make bench-pool`"+`; the last run was on %s.
+
+%s
+- The machine: %d CPUs, which the API server, etcd, the fakes, two sshd of each host and the measured process share.
+- Each host is a bare machine of the lab with namespaces and an sshd of its own, reached over loopback SSH; its container runtime is a fake in another process than Bowline. Each pod has one container that only waits and a service account's token.
+- Memory is what is resident (VmRSS) %s after the last change, idle CPU is from /proc over %s then. What a host costs is what the step's hosts added before they had pods; what a pod costs is what their pods added.
+- Starts are timed %d at once, from the request to the event that shows the pod Ready, in four rounds of %d: all links good, then %d links that swallow everything from the round's beginning on, and both again.
+`, time.Now().UTC().Format("2006-01-02 15:04 MST"), tables, runtime.NumCPU(), settleTime, c.idle, atOnce, c.starts, c.silent)
+}
