@@ -87,6 +87,13 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 	if err != nil {
 		return err
 	}
+	if secret != nil && len(secret.OwnerReferences) > 0 {
+		// Of a Host that has gone: the API server is about to delete it.
+		if err := e.dropSecret(ctx, secret); err != nil {
+			return err
+		}
+		secret = nil
+	}
 	machine := e.Machine(u.String())
 	pins, err := e.hostKeys(ctx, machine, &r, u)
 	if err != nil {

@@ -128,7 +128,7 @@ func testAddIsGoneOnWith(t *testing.T, w *world) {
 	w.hosts.script = nil
 	short, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	w.fails(w.Add(short, r), "not Ready in time", "no Bowline has looked at it", "run the command again")
+	w.fails(w.Add(short, r), "not Ready in time", "no Bowline has looked at the Host", "run the command again")
 	if !strings.Contains(w.said.String(), "Nobody has looked at the Host yet") {
 		t.Errorf("it does not tell that nobody looks:\n%s", w.said.String())
 	}
@@ -145,6 +145,21 @@ func testAddIsGoneOnWith(t *testing.T, w *world) {
 	}
 	if len(s.OwnerReferences) != 1 {
 		t.Error("the Secret does not go with its Host")
+	}
+}
+
+// The Secret of a Host that has gone goes as well: nothing is built on it.
+func TestAddAfterRemoval(t *testing.T) { inWorld(t, testAddAfterRemoval) }
+
+func testAddAfterRemoval(t *testing.T, w *world) {
+	w.added()
+	key := string(w.theSecret().Data[v1.SSHAuthPrivateKey])
+	delete(w.hosts.byName, "box-1")
+	must(t, w.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("nodes"), "", "box-1"))
+	w.added()
+	s := w.theSecret()
+	if string(s.Data[v1.SSHAuthPrivateKey]) == key || s.OwnerReferences[0].UID != w.hosts.byName["box-1"].UID {
+		t.Errorf("the Secret is that of before: %+v", s.ObjectMeta)
 	}
 }
 
@@ -175,6 +190,17 @@ func testAddWithAKey(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	w.machine.trusts = func(ssh.PublicKey) bool { return true }
+	w.machine.unfit = true
+	w.answers = []bool{true}
+	w.fails(w.Add(w.ctx(), r), "no node can be made")
+	other := r
+	if other.Key, err = newKey("another"); err != nil {
+		t.Fatal(err)
+	}
+	w.answers = []bool{true}
+	w.fails(w.Add(w.ctx(), other), "another key, of a first try", "kubectl delete secret -n bowline box-1")
+	w.machine.unfit = false
+
 	w.answers = []bool{true}
 	if err := w.Add(w.ctx(), r); err != nil {
 		t.Fatal(err)
@@ -185,13 +211,6 @@ func testAddWithAKey(t *testing.T, w *world) {
 	if w.machine.authorized != "" {
 		t.Error("a key that is taken was put there again")
 	}
-
-	delete(w.hosts.byName, "box-1")
-	if r.Key, err = newKey("another"); err != nil {
-		t.Fatal(err)
-	}
-	w.answers = []bool{true}
-	w.fails(w.Add(w.ctx(), r), "another key, of a first try", "kubectl delete secret -n bowline box-1")
 }
 
 func TestAddRefuses(t *testing.T) {

@@ -135,9 +135,10 @@ func (e *Enroller) late(ctx context.Context, h *v1alpha1.Host) error {
 		return fmt.Errorf("interrupted; the Host %s is there, and becomes a node all the same: run the command again to watch, or %s host remove %s", h.Name, e.Command, h.Name)
 	}
 	c := current(h, v1alpha1.ConditionReady)
-	what := "no Bowline has looked at it: is one running here with hostObjects in its configuration, and may it read Hosts (docs/hosts.md)?"
+	var what string
 	switch {
 	case c == nil:
+		return fmt.Errorf("the node %s is not Ready in time, as no Bowline has looked at the Host: see that one runs in this cluster with hostObjects in its configuration and may read Hosts (docs/hosts.md), and run the command again to wait on", nodeName(h))
 	case c.Status == metav1.ConditionTrue:
 		what = "the Host is Ready, and its node is not seen to be: kubectl describe node " + nodeName(h)
 	default:
