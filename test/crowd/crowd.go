@@ -31,6 +31,7 @@ type crowd struct {
 	bowline   *labtest.Bowline
 	namespace string
 	watch     *readyWatch
+	unwatch   context.CancelFunc
 	driven    int
 	empty     int64 // bytes resident with no host but the first
 	steps     []step
@@ -75,7 +76,9 @@ func begin(ctx context.Context, o options) (c *crowd, err error) {
 	if err := c.prepare(ctx); err != nil {
 		return c, err
 	}
-	if c.watch, err = watchPods(ctx, c.farm.Lab.Client, c.namespace); err != nil {
+	watched, unwatch := context.WithCancel(ctx)
+	c.unwatch = unwatch
+	if c.watch, err = watchPods(watched, c.farm.Lab.Client, c.namespace); err != nil {
 		return c, err
 	}
 	if err := c.configure(1); err != nil {
@@ -100,6 +103,9 @@ func (c *crowd) end() error {
 	var errs []error
 	if c.bowline != nil {
 		errs = append(errs, c.bowline.Stop())
+	}
+	if c.unwatch != nil {
+		c.unwatch()
 	}
 	if c.farm != nil {
 		errs = append(errs, c.farm.Close(context.Background()))
