@@ -40,6 +40,7 @@ var rules = []rule{
 	{"handover", []string{module + "/provider/...", module + "/config", module + "/syncloop", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "a machine is handed over by what it is, whatever the way to it"},
 	{"api/...", []string{module + "/config", module + "/hosts", module + "/host/...", "k8s.io/client-go/...", "k8s.io/klog/..."}, "who reads or makes a Host needs its types alone"},
 	{"hosts", []string{module + "/syncloop/...", module + "/provider/...", module + "/cri/...", module + "/host/...", module + "/handover", module + "/pool"}, "a Host object becomes a host, whoever drives it and however"},
+	{"enroll", []string{module + "/config", module + "/pool", module + "/provider/...", module + "/cri/...", module + "/handover", "github.com/spf13/cobra", "os", "os/exec"}, "a person is asked and told by who calls it; it drives nothing"},
 	{"config", []string{module + "/pool", module + "/hosts", module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"},
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
 // Config of a check.
@@ -24,6 +25,9 @@ type Config struct {
 	Target   *endpoint.Target // nil: it is this machine
 	Socket   string           // of the runtime, a path on the machine
 	RootDir  string           // of pods' volumes, a path on the machine
+	// Driven is the node that is driven on the machine now, and may be; the zero value:
+	// there is none.
+	Driven owner.Identity
 }
 
 // Machine is the part of host.Host that a check uses.

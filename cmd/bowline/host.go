@@ -12,8 +12,8 @@ import (
 )
 
 func hostCommand() *cobra.Command {
-	c := &cobra.Command{Use: "host", Short: "Look at a machine, prepare it to be a node, and hand it back"}
-	c.AddCommand(hostScanCommand(), hostCheckCommand(), hostPrepareCommand(), hostReleaseCommand(), hostClearCommand())
+	c := &cobra.Command{Use: "host", Short: "Make a node of a machine, look at it, prepare it, and hand it back"}
+	c.AddCommand(hostAddCommand(), hostListCommand(), hostRemoveCommand(), hostScanCommand(), hostCheckCommand(), hostPrepareCommand(), hostReleaseCommand(), hostClearCommand())
 	return c
 }
 

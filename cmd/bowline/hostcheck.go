@@ -22,17 +22,22 @@ var errSaid = errors.New("said")
 
 func hostCheckCommand() *cobra.Command {
 	var flags hostFlags
-	var output string
+	var way access
+	var output, namespace string
 	c := &cobra.Command{
-		Use:   "check ENDPOINT",
+		Use:   "check ENDPOINT|NAME",
 		Short: "See whether a node can be made of a machine, and mend what is missing",
 		Long: `Look at a machine before it becomes a node: the way there, rights, the container
 runtime and its network, cgroups, disks, settings of the kernel, and who else drives
 it. Each line says what was found and, where something is amiss, how to mend it.
 Nothing is changed on the machine.
 
+NAME is a Host object: its machine is looked at with its host keys and the key of its
+Secret, from here.
+
 The status is 0 when there is no failure, and 1 otherwise.`,
 		Example: `  bowline host check unix:///run/containerd/containerd.sock
+  bowline host check box-1
   bowline host check --identity-file ~/.ssh/id_ed25519 --host-key SHA256:… \
     ssh://root@10.0.0.7/run/containerd/containerd.sock`,
 		Args: cobra.ExactArgs(1),
@@ -40,7 +45,15 @@ The status is 0 when there is no failure, and 1 otherwise.`,
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output %q: text or json", output)
 			}
-			cfg, err := flags.check(c, args[0])
+			cfg, err := func() (*hostcheck.Config, error) {
+				if strings.ContainsAny(args[0], "/:") {
+					return flags.check(c, args[0])
+				}
+				if given := sshFlags(c); len(given) > 0 {
+					return nil, fmt.Errorf("%s: of use to ssh:// endpoints only; a Host has its own", strings.Join(given, ", "))
+				}
+				return way.check(c.Context(), namespace, args[0], flags.rootDir)
+			}()
 			if err != nil {
 				return err
 			}
@@ -59,6 +72,8 @@ The status is 0 when there is no failure, and 1 otherwise.`,
 		},
 	}
 	flags.register(c)
+	way.register(c)
+	namespaceFlag(c, &namespace)
 	c.Flags().StringVarP(&output, "output", "o", "text", "text, or json for programs")
 	return c
 }

@@ -29,7 +29,7 @@ func main() {
 		os.Exit(1)
 	}
 	for _, one := range each(err) {
-		fmt.Fprintln(os.Stderr, "bowline: "+one.Error())
+		fmt.Fprintln(os.Stderr, calledAs(os.Args[0])+": "+one.Error())
 	}
 	os.Exit(1)
 }
@@ -43,6 +43,13 @@ func each(err error) []error {
 }
 
 func run(ctx context.Context, args []string) error {
+	root := rootCommand(calledAs(os.Args[0]))
+	root.SetArgs(args)
+	return root.ExecuteContext(ctx)
+}
+
+// rootCommand is the whole program, called as the user has called it.
+func rootCommand(as string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "bowline",
 		Short: "Tie any machine with a container runtime to a Kubernetes cluster",
@@ -50,6 +57,8 @@ func run(ctx context.Context, args []string) error {
 cluster as nodes, without a kubelet.`,
 		Example: `  bowline run --config bowline.yaml     be the node
   bowline why pod default/web-0         ask it why a pod does what it does
+  bowline host add box-1 --ssh root@…   make a node of a far machine, in a cluster with Bowline
+  bowline top                           hosts and their pods, live
   bowline configure --ssh root@…        write the configuration of a far machine
   bowline host check ssh://root@…       see whether a node can be made of a machine
   bowline host prepare ssh://root@…     mend what is safe to mend for that
@@ -60,7 +69,7 @@ cluster as nodes, without a kubelet.`,
 		Version:       version,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(runCommand(), configureCommand(), whyCommand(), hostCommand(), labCommand())
-	root.SetArgs(args)
-	return root.ExecuteContext(ctx)
+	root.AddCommand(runCommand(), configureCommand(), whyCommand(), topCommand(), hostCommand(), labCommand(), versionCommand())
+	name(root, as)
+	return root
 }

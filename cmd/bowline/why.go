@@ -10,14 +10,14 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bowline-k8s/bowline/pod"
 )
 
 func whyCommand() *cobra.Command {
 	why := &cobra.Command{Use: "why", Short: "Ask a node why it does what it does"}
-	var kubeconfig, output string
+	var way access
+	var output string
 	podCmd := &cobra.Command{
 		Use:   "pod NAMESPACE/NAME",
 		Short: "Why a pod runs, or does not: what was seen, decided and awaited",
@@ -33,7 +33,7 @@ func whyCommand() *cobra.Command {
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output %q: text or json", output)
 			}
-			report, err := askWhy(c, kubeconfig, namespace, name)
+			report, err := askWhy(c, &way, namespace, name)
 			if err != nil {
 				return err
 			}
@@ -46,7 +46,7 @@ func whyCommand() *cobra.Command {
 			return err
 		},
 	}
-	podCmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the kubeconfig to use (default: $KUBECONFIG, ~/.kube/config)")
+	way.register(podCmd)
 	podCmd.Flags().StringVarP(&output, "output", "o", "text", "text, or json for programs")
 	why.AddCommand(podCmd)
 	return why
@@ -54,17 +54,10 @@ func whyCommand() *cobra.Command {
 
 // askWhy reaches the pod's node through the API server's proxy: the answer is
 // behind the node's authenticated endpoint, wherever the caller is.
-func askWhy(c *cobra.Command, kubeconfig, namespace, name string) (*pod.WhyReport, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+func askWhy(c *cobra.Command, way *access, namespace, name string) (*pod.WhyReport, error) {
+	_, client, err := way.clients()
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	config.Timeout = 30 * time.Second
-	client, err := newClientset(config)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+		return nil, err
 	}
 	p, err := client.CoreV1().Pods(namespace).Get(c.Context(), name, metav1.GetOptions{})
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// Server is an sshd that lets root log in.
+// Server is an sshd that lets root log in, by the key and by those of .ssh/authorized_keys
+// below Dir, which is the login's home.
 type Server struct {
 	Address string // 127.0.0.1:port
 	Dir     string // of its files and the key; ends with the test
@@ -81,7 +82,7 @@ func (s *Server) serve(t testing.TB, program string, more []string) (string, boo
 	_, port, _ := net.SplitHostPort(s.Address)
 	// What the login shell of this machine's root reads at its start is no part of a test.
 	config := append([]string{"SetEnv HOME=" + s.Dir, "ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
-		"PasswordAuthentication no", "PermitRootLogin yes", "AuthorizedKeysFile " + s.path("key.pub"),
+		"PasswordAuthentication no", "PermitRootLogin yes", "AuthorizedKeysFile " + s.path("key.pub") + " " + s.path(".ssh/authorized_keys"),
 		"Subsystem sftp internal-sftp", "MaxStartups 100", "HostKey " + s.path("host_key")}, more...)
 	if err := os.WriteFile(s.path("sshd_config"), []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,311 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/enroll"
+	"github.com/bowline-k8s/bowline/hosts"
+)
+
+// hostAPI is as much of an API server as the commands on Hosts ask.
+type hostAPI struct {
+	mu    sync.Mutex
+	hosts map[string]*v1alpha1.Host
+	asked []string
+}
+
+func (a *hostAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = append(a.asked, r.Method+" "+r.URL.Path)
+	answer := func(code int, object any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(object)
+	}
+	missing := func() {
+		answer(http.StatusNotFound, metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
+	}
+	typed := func(h *v1alpha1.Host) *v1alpha1.Host {
+		h.APIVersion, h.Kind = v1alpha1.GroupVersion.String(), "Host"
+		return h
+	}
+	const all = "/apis/bowline.io/v1alpha1/hosts"
+	name := strings.TrimPrefix(r.URL.Path, all+"/")
+	body, _ := io.ReadAll(r.Body)
+	switch {
+	case r.URL.Path == all && r.Method == http.MethodGet:
+		list := &v1alpha1.HostList{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "HostList"}}
+		for _, h := range a.hosts {
+			list.Items = append(list.Items, *typed(h))
+		}
+		answer(http.StatusOK, list)
+	case r.URL.Path == all && r.Method == http.MethodPost:
+		h := &v1alpha1.Host{}
+		if err := json.Unmarshal(body, h); err != nil || h.Kind != "Host" {
+			answer(http.StatusBadRequest, metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest, Message: string(body)})
+			return
+		}
+		h.UID = "made"
+		a.hosts[h.Name] = h
+		answer(http.StatusCreated, typed(h))
+	case strings.HasPrefix(r.URL.Path, all+"/"):
+		h := a.hosts[name]
+		if h == nil {
+			missing()
+			return
+		}
+		switch r.Method {
+		case http.MethodPatch:
+			_ = json.Unmarshal(body, h)
+		case http.MethodDelete:
+			delete(a.hosts, name)
+		}
+		answer(http.StatusOK, typed(h))
+	case r.URL.Path == "/api/v1/nodes" && r.Method == http.MethodGet:
+		answer(http.StatusOK, v1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}})
+	default:
+		missing()
+	}
+}
+
+// serve starts the API server, and returns the arguments that name it.
+func (a *hostAPI) serve(t *testing.T) []string {
+	t.Helper()
+	s := httptest.NewServer(a)
+	t.Cleanup(s.Close)
+	c := clientcmdapi.NewConfig()
+	c.Clusters["here"] = &clientcmdapi.Cluster{Server: s.URL}
+	c.Contexts["here"] = &clientcmdapi.Context{Cluster: "here"}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*c, file); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--kubeconfig", file, "--context", "here"}
+}
+
+// command runs the whole program, and returns what it printed.
+func command(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	root := rootCommand("bowline")
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetIn(strings.NewReader(""))
+	root.SetArgs(args)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestHostCommands(t *testing.T) {
+	a := &hostAPI{hosts: map[string]*v1alpha1.Host{}}
+	way := a.serve(t)
+	with := func(args ...string) []string { return append(args, way...) }
+
+	access := access{kubeconfig: way[1], context: way[3]}
+	objects, _, err := access.clients()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var _ enroll.Hosts = (*hosts.Client)(nil)
+	h := &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "box-1"}}
+	h.Spec.Endpoint = "unix:///run/c.sock"
+	if made, err := objects.Create(t.Context(), h); err != nil || made.UID != "made" || made.Spec.Endpoint != h.Spec.Endpoint {
+		t.Fatalf("%+v, %v", made, err)
+	}
+
+	out, err := command(t, with("host", "list")...)
+	if err != nil || !strings.HasPrefix(out, "NAME    ENDPOINT             NODE   LINK   RTT   PODS   AGE") || !strings.Contains(out, "\nbox-1   unix:///run/c.sock   -      -") {
+		t.Errorf("list: %q, %v", out, err)
+	}
+	var list v1alpha1.HostList
+	out, err = command(t, with("host", "list", "-o", "json")...)
+	if bad := json.Unmarshal([]byte(out), &list); bad != nil || err != nil || len(list.Items) != 1 || list.Items[0].Name != "box-1" {
+		t.Errorf("list -o json: %q, %v", out, err)
+	}
+	out, err = command(t, with("top", "--once")...)
+	if err != nil || !strings.HasPrefix(out, "HOST ") || !strings.Contains(out, "\nbox-1   -") || strings.Contains(out, "\x1b") {
+		t.Errorf("top: %q, %v", out, err)
+	}
+	if _, err = command(t, with("host", "check", "box-1")...); err == nil || !strings.Contains(err.Error(), "bowline host check unix:///run/c.sock, there") {
+		t.Errorf("check: %v", err)
+	}
+	out, err = command(t, with("host", "remove", "box-1", "--detach")...)
+	if err != nil || !strings.Contains(out, "The Host box-1 and its node are gone.") {
+		t.Errorf("remove: %q, %v", out, err)
+	}
+	if asked := strings.Join(a.asked, "\n"); !strings.Contains(asked, "PATCH /apis/bowline.io/v1alpha1/hosts/box-1\nDELETE /apis/bowline.io/v1alpha1/hosts/box-1") {
+		t.Errorf("the API server was asked\n%s", asked)
+	}
+	if _, err = command(t, with("host", "remove", "box-1")...); err == nil || !strings.Contains(err.Error(), "there is no Host box-1") {
+		t.Errorf("remove again: %v", err)
+	}
+}
+
+// What is wrong with what a person wrote is told before the cluster is asked.
+func TestHostCommandsRefuse(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"host", "add", "box-1"}, `"ssh" not set`},
+		{[]string{"host", "add", "--ssh", "root@h"}, "accepts 1 arg"},
+		{[]string{"host", "add", "Box", "--ssh", "root@h"}, `NAME "Box"`},
+		{[]string{"host", "add", "box-1", "--ssh", "h"}, "root@h"},
+		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--label", "x"}, "KEY=VALUE"},
+		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--taint", "x"}, "KEY=VALUE:EFFECT"},
+		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--key", none}, "--key"},
+		{[]string{"host", "add", "box-1", "--ssh", "root@h", "-i", none}, "--identity-file"},
+		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--kubeconfig", none}, "kubeconfig"},
+		{[]string{"host", "list", "-o", "yaml"}, "text or json"},
+		{[]string{"host", "remove"}, "accepts 1 arg"},
+		{[]string{"host", "check", "box-1", "--jump", "x"}, "a Host has its own"},
+		{[]string{"top", "--interval", "1ms"}, "at least 1s"},
+		{[]string{"version", "-o", "yaml"}, "text or json"},
+	} {
+		out, err := command(t, c.args...)
+		if err == nil || !strings.Contains(err.Error(), c.want) || out != "" {
+			t.Errorf("%v: %q, %v", c.args, out, err)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	out, err := command(t, "version")
+	if err != nil || !strings.HasPrefix(out, "bowline dev") || !strings.Contains(out, runtime.Version()) {
+		t.Errorf("%q, %v", out, err)
+	}
+	var b build
+	out, err = command(t, "version", "-o", "json")
+	if bad := json.Unmarshal([]byte(out), &b); bad != nil || err != nil || b.Version != "dev" || b.Go != runtime.Version() || b.Platform == "" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+func TestPlugin(t *testing.T) {
+	for argv0, want := range map[string]string{"bowline": "bowline", "/usr/local/bin/kubectl-bowline": "kubectl bowline", "bin/bowline": "bowline"} {
+		if got := calledAs(argv0); got != want {
+			t.Errorf("%s is %q", argv0, got)
+		}
+	}
+	root := rootCommand("kubectl bowline")
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetArgs([]string{"host", "add", "--help"})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\n  kubectl bowline host add NAME --ssh", "\n  kubectl bowline host add box-1 --ssh root@10.0.0.7\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the help does not say %q:\n%s", want, out.String())
+		}
+	}
+	if root.DisplayName() != "kubectl bowline" || rootCommand("bowline").DisplayName() != "bowline" {
+		t.Error("it is called otherwise")
+	}
+}
+
+// A person is asked at a terminal alone; --yes answers for whoever is not there.
+func TestPerson(t *testing.T) {
+	var out bytes.Buffer
+	if _, err := newPerson(strings.NewReader("y\n"), &out, false).Confirm(t.Context(), "Well?"); !errors.Is(err, enroll.ErrNobody) {
+		t.Errorf("a pipe was asked: %v", err)
+	}
+	if yes, err := newPerson(strings.NewReader(""), &out, true).Confirm(t.Context(), "Well?"); !yes || err != nil || out.String() != "Well? yes (--yes)\n" {
+		t.Errorf("%v, %v: %q", yes, err, out.String())
+	}
+	for answer, want := range map[string]bool{"y\n": true, "Yes\n": true, "n\n": false, "\n": false, "": false} {
+		p := newPerson(strings.NewReader(""), &out, false)
+		p.answers(strings.NewReader(answer))
+		if yes, err := p.Confirm(t.Context(), "Well?"); yes != want || err != nil {
+			t.Errorf("%q is %v, %v", answer, yes, err)
+		}
+	}
+	r, w := io.Pipe()
+	defer w.Close()
+	p := newPerson(r, &out, false)
+	p.answers(r)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := p.Confirm(ended, "Well?"); !errors.Is(err, context.Canceled) {
+		t.Errorf("nobody waits any more: %v", err)
+	}
+}
+
+// A look that fails is told above what was seen last; the screen is given back.
+func TestLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		var out bytes.Buffer
+		looks := 0
+		look := func(context.Context) (string, error) {
+			switch looks++; looks {
+			case 2:
+				return "", errors.New("connection refused")
+			case 4:
+				end()
+				return "", ctx.Err()
+			}
+			return strings.Repeat("HOST\n", looks), nil
+		}
+		if err := live(ctx, &out, 2*time.Second, func() (int, int) { return 4, 80 }, look); err != nil {
+			t.Fatal(err)
+		}
+		got := out.String()
+		if !strings.HasPrefix(got, screenOn) || !strings.HasSuffix(got, screenOff) || strings.Count(got, screenTop) != 3 ||
+			!strings.Contains(got, "connection refused"+lineEnd+"\n"+lineEnd+"\nHOST") || !strings.Contains(got, "… 2 more lines") {
+			t.Errorf("got %q", got)
+		}
+		failed := func(context.Context) (string, error) { return "", errors.New("no") }
+		out.Reset()
+		if err := live(t.Context(), &out, time.Second, nil, failed); err == nil || out.Len() > 0 {
+			t.Errorf("a first look that fails: %v, %q", err, out.String())
+		}
+	})
+}
+
+// Whose login puts the line there.
+func TestOwnAccess(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("SSH_AUTH_SOCK", "")
+	if m := ownAccess("ssh://root@h/s", ""); m.Own() != "" {
+		t.Errorf("nothing is %q", m.Own())
+	}
+	if err := os.Mkdir(filepath.Join(home, ".ssh"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, ".ssh/id_rsa"), []byte("-----BEGIN OPENSSH PRIVATE KEY-----\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if m := ownAccess("ssh://root@h/s", ""); m.Own() != "" {
+		t.Errorf("a key that cannot be read is %q", m.Own())
+	}
+	t.Setenv("SSH_AUTH_SOCK", "/run/agent")
+	if m := ownAccess("ssh://root@h/s", ""); m.Own() != "your ssh-agent" || m.Access.AgentSocket != "/run/agent" {
+		t.Errorf("an agent is %q", m.Own())
+	}
+	if m := ownAccess("ssh://root@h/s", "/mine"); m.Own() != "the key /mine" || m.Access.KeyFile != "/mine" {
+		t.Errorf("a key is %q", m.Own())
+	}
+}

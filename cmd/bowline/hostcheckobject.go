@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/hostcheck"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+)
+
+// check is the machine of a Host object, as Bowline comes to it.
+func (a *access) check(ctx context.Context, namespace, name, rootDir string) (*hostcheck.Config, error) {
+	objects, client, err := a.clients()
+	if err != nil {
+		return nil, err
+	}
+	h, err := objects.Get(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("read the Host %s: %w", name, err)
+	}
+	if !strings.HasPrefix(h.Spec.Endpoint, "ssh://") {
+		return nil, fmt.Errorf("the Host %s is on Bowline's own machine: bowline host check %s, there", name, h.Spec.Endpoint)
+	}
+	var given endpoint.Credentials
+	if ref := h.Spec.CredentialsSecretRef; ref != nil {
+		secret, err := client.CoreV1().Secrets(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("read the key of the Host %s: %w", name, err)
+		}
+		given.Key, given.Passphrase, given.Certificate = secret.Data[v1.SSHAuthPrivateKey], bytes.TrimRight(secret.Data[secretPassphrase], "\r\n"), secret.Data[secretCertificate]
+	}
+	target, err := endpoint.Resolve(h.Spec.Endpoint, endpoint.Options{Credentials: given, HostKeys: h.Spec.HostKeys})
+	if err != nil {
+		return nil, fmt.Errorf("the Host %s: %w", name, err)
+	}
+	cfg := &hostcheck.Config{Endpoint: h.Spec.Endpoint, Target: target, Socket: target.Socket, RootDir: rootDir}
+	if h.Status.NodeName != "" {
+		service, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("the service default/kubernetes, by whose UID clusters are told apart: %w", err)
+		}
+		cfg.Driven = owner.Identity{ClusterUID: string(service.UID), NodeName: h.Status.NodeName}
+	}
+	return cfg, nil
+}

@@ -1,0 +1,54 @@
+package enroll
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// comment ends the key's line in authorized_keys, by which it is found again.
+func comment(name string) string { return "bowline:" + name }
+
+// newKey makes the key of a host, in OpenSSH's format.
+func newKey(name string) ([]byte, error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, comment(name))
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	return pem.EncodeToMemory(block), nil
+}
+
+// publicKey is the public half of a private key that is not encrypted.
+func publicKey(private []byte) (ssh.PublicKey, error) {
+	signer, err := ssh.ParsePrivateKey(private)
+	var encrypted *ssh.PassphraseMissingError
+	switch {
+	case errors.As(err, &encrypted):
+		return nil, errors.New("the key has a passphrase; Bowline logs in while nobody is there to type it: leave --key out, and one is made for this machine alone")
+	case err != nil:
+		return nil, fmt.Errorf("it is no private key: %w", err)
+	}
+	return signer.PublicKey(), nil
+}
+
+// authorizedKey is the line of authorized_keys that lets a key do what Bowline needs
+// and no more (docs/trust.md): restrict takes all away, port-forwarding gives sockets
+// and addresses back. permitopen would let no probe through, and holds no socket back; a
+// forced command would let no shell through.
+func authorizedKey(key ssh.PublicKey, name, from string) string {
+	options := "restrict,port-forwarding"
+	if from != "" {
+		options += `,from="` + from + `"`
+	}
+	return options + " " + strings.TrimSpace(string(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key)))) + " " + comment(name)
+}

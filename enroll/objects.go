@@ -1,0 +1,96 @@
+package enroll
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+)
+
+// Hosts is what of the API server is needed for Hosts: *hosts.Client.
+type Hosts interface {
+	Get(ctx context.Context, name string) (*v1alpha1.Host, error)
+	List(ctx context.Context, opts metav1.ListOptions) (*v1alpha1.HostList, error)
+	Create(ctx context.Context, h *v1alpha1.Host) (*v1alpha1.Host, error)
+	Patch(ctx context.Context, name string, body []byte) error
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
+
+// LabelHost is on the Secrets that "host add" made: the Host's name.
+const LabelHost = "bowline.io/host"
+
+// host is the object that r asks for.
+func (r *Request) host(endpoint string, hostKeys []string) *v1alpha1.Host {
+	h := &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: r.Name}}
+	h.APIVersion, h.Kind = v1alpha1.GroupVersion.String(), "Host"
+	h.Spec = v1alpha1.HostSpec{
+		Endpoint: endpoint, CredentialsSecretRef: &v1alpha1.SecretRef{Name: r.Name}, HostKeys: hostKeys,
+		Labels: r.Labels, Taints: r.Taints,
+	}
+	if r.nodeName() != r.Name {
+		h.Spec.NodeName = r.NodeName
+	}
+	return h
+}
+
+// nodeName is the name of the node that a Host is.
+func nodeName(h *v1alpha1.Host) string {
+	if h.Spec.NodeName != "" {
+		return h.Spec.NodeName
+	}
+	return h.Name
+}
+
+// secret is the Host's, with its key; nil: there is none. One that somebody else made is
+// an error.
+func (e *Enroller) secret(ctx context.Context, r *Request) (*v1.Secret, error) {
+	s, err := e.Client.CoreV1().Secrets(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the Secret %s/%s: %w", r.Namespace, r.Name, err)
+	case s.Labels[LabelHost] != r.Name:
+		return nil, fmt.Errorf("there is a Secret %s/%s that was not made by this command; choose another name for the host, or make the Host by hand with that Secret (docs/hosts.md)", r.Namespace, r.Name)
+	case len(s.Data[v1.SSHAuthPrivateKey]) == 0:
+		return nil, fmt.Errorf("the Secret %s/%s has no %s: kubectl delete secret -n %s %s, and run the command again", r.Namespace, r.Name, v1.SSHAuthPrivateKey, r.Namespace, r.Name)
+	}
+	return s, nil
+}
+
+// makeSecret keeps a key before it is of any use, so that a second try has the same one.
+func (e *Enroller) makeSecret(ctx context.Context, r *Request, key []byte) (*v1.Secret, error) {
+	s, err := e.Client.CoreV1().Secrets(r.Namespace).Create(ctx, &v1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: r.Name, Namespace: r.Namespace, Labels: map[string]string{LabelHost: r.Name}},
+		Type:       v1.SecretTypeSSHAuth, Data: map[string][]byte{v1.SSHAuthPrivateKey: key},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("make the Secret %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	return s, nil
+}
+
+// own makes a Secret go with its Host, however that is deleted: not before, as the
+// machine is emptied by that login.
+func (e *Enroller) own(ctx context.Context, s *v1.Secret, h *v1alpha1.Host) error {
+	for _, o := range s.OwnerReferences {
+		if o.UID == h.UID {
+			return nil
+		}
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": s.UID, "ownerReferences": []metav1.OwnerReference{
+		{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Host", Name: h.Name, UID: h.UID}}}})
+	if err != nil {
+		return err
+	}
+	if _, err := e.Client.CoreV1().Secrets(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("have the Secret %s/%s go with its Host: %w", s.Namespace, s.Name, err)
+	}
+	return nil
+}

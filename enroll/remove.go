@@ -1,0 +1,162 @@
+package enroll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/hosts"
+)
+
+// Removal is how a Host is to end.
+type Removal struct {
+	Name      string
+	Namespace string // Bowline's own, where the Secret is
+	Detach    bool   // its pods run on; otherwise its own policy stands
+	Wait      bool   // until it has gone
+}
+
+// Remove deletes a Host, and with it the Secret that Add made. With Wait it tells what
+// the end waits for, until ctx ends. It may be called again to wait on.
+func (e *Enroller) Remove(ctx context.Context, r Removal) error {
+	h, err := e.Hosts.Get(ctx, r.Name)
+	if apierrors.IsNotFound(err) {
+		return e.nothing(ctx, r)
+	}
+	if err != nil {
+		return fmt.Errorf("read the Host %s: %w", r.Name, err)
+	}
+	secret, err := e.madeSecret(ctx, r.Namespace, r.Name)
+	if err != nil {
+		return err
+	}
+	if r.Detach && h.Spec.DeletionPolicy != v1alpha1.DeletionDetach {
+		if err := e.Hosts.Patch(ctx, r.Name, []byte(`{"spec":{"deletionPolicy":"detach"}}`)); err != nil {
+			return fmt.Errorf("have the Host %s detached: %w", r.Name, err)
+		}
+		h.Spec.DeletionPolicy = v1alpha1.DeletionDetach
+	}
+	if h.DeletionTimestamp == nil {
+		err := e.Hosts.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(h.UID))})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete the Host %s: %w", r.Name, err)
+		}
+	}
+	if h.Spec.DeletionPolicy == v1alpha1.DeletionDetach {
+		e.step("The Host %s is being detached: its pods run on, on the machine.", r.Name)
+	} else {
+		e.step("The Host %s is being drained.", r.Name)
+	}
+	if !r.Wait {
+		e.step("Nobody waits for the end of it; %s host list shows how far it is.", e.Command)
+		return nil
+	}
+	if err := e.gone(ctx, h); err != nil {
+		return err
+	}
+	e.step("The Host %s and its node are gone.", r.Name)
+	if secret == nil {
+		return nil
+	}
+	if err := e.dropSecret(ctx, secret); err != nil {
+		return err
+	}
+	u, err := endpoint.Parse(h.Spec.Endpoint)
+	if err != nil {
+		return nil // not over ssh
+	}
+	port := ""
+	if u.Port != 0 {
+		port = fmt.Sprintf("-p %d ", u.Port)
+	}
+	e.Reporter.Show(fmt.Sprintf("\nWhere the key was let in on the machine, it still is:\n  ssh %s%s@%s \"sed -i '/ %s\\$/d' ~/.ssh/authorized_keys\"\n", port, u.User, u.Host, comment(r.Name)))
+	return nil
+}
+
+// nothing is a Host that is not there: what a first try has left goes.
+func (e *Enroller) nothing(ctx context.Context, r Removal) error {
+	secret, err := e.madeSecret(ctx, r.Namespace, r.Name)
+	if err != nil {
+		return err
+	}
+	if secret == nil {
+		return fmt.Errorf("there is no Host %s: %s host list shows those there are", r.Name, e.Command)
+	}
+	e.step("There is no Host %s any more.", r.Name)
+	return e.dropSecret(ctx, secret)
+}
+
+// madeSecret is the Secret that Add made for a Host; nil: there is none.
+func (e *Enroller) madeSecret(ctx context.Context, namespace, host string) (*v1.Secret, error) {
+	s, err := e.Client.CoreV1().Secrets(namespace).Get(ctx, host, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("look for the Secret %s/%s: %w", namespace, host, err)
+	case s.Labels[LabelHost] != host || s.Type != v1.SecretTypeSSHAuth:
+		return nil, nil
+	}
+	return s, nil
+}
+
+// dropSecret deletes a Secret, unless the API server has done so with its Host.
+func (e *Enroller) dropSecret(ctx context.Context, s *v1.Secret) error {
+	err := e.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete the Secret %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	e.step("The Secret %s/%s with its key is deleted.", s.Namespace, s.Name)
+	return nil
+}
+
+// gone waits for the finalizer, and tells what it waits for.
+func (e *Enroller) gone(ctx context.Context, h *v1alpha1.Host) error {
+	said := ""
+	for {
+		now, err := e.Hosts.Get(ctx, h.Name)
+		switch {
+		case ctx.Err() != nil:
+		case apierrors.IsNotFound(err) || err == nil && now.UID != h.UID:
+			return nil
+		case err != nil:
+			if text := fmt.Sprintf("The Host cannot be read just now: %v", err); text != said {
+				said = text
+				e.step("%s", text)
+			}
+		default:
+			if text := awaited(now); text != said {
+				said = text
+				e.step("%s", text)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			why := "not gone in time"
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				why = "interrupted"
+			}
+			return fmt.Errorf("the Host %s: %s; %s; the removal goes on by itself: run the command again to watch, with --detach if the machine is gone for good", h.Name, why, said)
+		case <-time.After(e.Poll):
+		}
+	}
+}
+
+// awaited is what a deleted Host's status says. A reason of before the deletion says
+// nothing of it.
+func awaited(h *v1alpha1.Host) string {
+	c := meta.FindStatusCondition(h.Status.Conditions, v1alpha1.ConditionReady)
+	if c != nil && slices.Contains([]string{hosts.ReasonDraining, hosts.ReasonReleasing, hosts.ReasonDetaching, hosts.ReasonBlocked}, c.Reason) {
+		return c.Reason + ": " + c.Message
+	}
+	return "Deleted: it waits for Bowline to let it go"
+}

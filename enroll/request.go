@@ -1,0 +1,144 @@
+package enroll
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+)
+
+// Request is what a person asks for.
+type Request struct {
+	Name      string // of the Host, and of its Secret
+	Namespace string // Bowline's own, where the Secret goes
+	Login     string // user@host[:port]
+	Socket    string // of the runtime, a path on the machine
+	NodeName  string // the Host's name if empty
+	Labels    map[string]string
+	Taints    []v1.Taint
+	// HostKeys are pins that were given; only presented keys among them are taken, and
+	// nobody is asked. Empty: whoever asks is shown the keys.
+	HostKeys []string
+	// Key is a private key that is there already; nil: one is made.
+	Key []byte
+	// From restricts the key to an address or a pattern of sshd's; empty: it may be
+	// used from anywhere.
+	From string
+	// ByHand: the line is shown, and not installed.
+	ByHand bool
+}
+
+// endpoint is the Host's, written in one way only: two Hosts of one machine are told
+// apart by it.
+func (r *Request) endpoint() (endpoint.URL, error) {
+	if r.Login == "" {
+		return endpoint.URL{}, errors.New("--ssh: say user@host[:port] of the machine")
+	}
+	if strings.Contains(r.Login, "/") {
+		return endpoint.URL{}, fmt.Errorf("--ssh %q: user@host[:port], without a path; the socket's is --socket", withoutPassword(r.Login))
+	}
+	u, err := endpoint.Parse("ssh://" + r.Login + r.Socket)
+	if err != nil {
+		return endpoint.URL{}, fmt.Errorf("--ssh or --socket: %w", err)
+	}
+	if u.User == "" {
+		return endpoint.URL{}, fmt.Errorf("--ssh %q: say as whom to log in, root@%s", r.Login, r.Login)
+	}
+	if u.Port == 22 {
+		u.Port = 0
+	}
+	u.Host = strings.ToLower(u.Host)
+	return u, nil
+}
+
+// withoutPassword keeps what may be one out of an error.
+func withoutPassword(login string) string {
+	if i := strings.LastIndexByte(login, '@'); i >= 0 && strings.Contains(login[:i], ":") {
+		return "…" + login[i:]
+	}
+	return login
+}
+
+func (r *Request) nodeName() string { return cmp.Or(r.NodeName, r.Name) }
+
+// Check says everything that is wrong.
+func (r *Request) Check() error {
+	_, err := r.check()
+	return err
+}
+
+func (r *Request) check() (endpoint.URL, error) {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if f := validation.IsDNS1123Label(r.Name); len(f) > 0 {
+		fault("NAME %q: lower case letters, digits and '-', such as box-1", r.Name)
+	} else if f := validation.IsDNS1123Subdomain(r.nodeName()); len(f) > 0 {
+		fault("--node-name %q: lower case letters, digits, '-' and '.', such as box-1", r.NodeName)
+	}
+	if f := validation.IsDNS1123Label(r.Namespace); len(f) > 0 {
+		fault("--namespace %q: %s", r.Namespace, f[0])
+	}
+	u, err := r.endpoint()
+	if err != nil {
+		faults = append(faults, err)
+	}
+	for _, k := range slices.Sorted(maps.Keys(r.Labels)) {
+		for _, f := range append(validation.IsQualifiedName(k), validation.IsValidLabelValue(r.Labels[k])...) {
+			fault("--label %s=%s: %s", k, r.Labels[k], f)
+		}
+	}
+	for _, k := range r.HostKeys {
+		if err := endpoint.CheckHostKey(k); err != nil {
+			fault("--host-key: %w", err)
+		}
+	}
+	if strings.ContainsAny(r.From, "\"\\\n\r") {
+		fault("--from %q: an address, or a pattern as sshd's from= takes it, without quotes", r.From)
+	}
+	if len(r.Key) > 0 {
+		if _, err := publicKey(r.Key); err != nil {
+			fault("--key: %w", err)
+		}
+	}
+	return u, errors.Join(faults...)
+}
+
+// ParseLabels reads KEY=VALUE, each.
+func ParseLabels(given []string) (map[string]string, error) {
+	labels := map[string]string{}
+	for _, one := range given {
+		k, v, ok := strings.Cut(one, "=")
+		if !ok || k == "" {
+			return nil, fmt.Errorf("--label %q: KEY=VALUE", one)
+		}
+		if _, twice := labels[k]; twice {
+			return nil, fmt.Errorf("--label: %s is given twice", k)
+		}
+		labels[k] = v
+	}
+	return labels, nil
+}
+
+// ParseTaint reads KEY[=VALUE]:EFFECT, as kubectl writes it.
+func ParseTaint(s string) (v1.Taint, error) {
+	head, effect, ok := strings.Cut(s, ":")
+	key, value, _ := strings.Cut(head, "=")
+	t := v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)}
+	switch {
+	case !ok || key == "":
+		return v1.Taint{}, fmt.Errorf("--taint %q: KEY=VALUE:EFFECT, or KEY:EFFECT", s)
+	case !slices.Contains([]v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute}, t.Effect):
+		return v1.Taint{}, fmt.Errorf("--taint %q: the effect is NoSchedule, PreferNoSchedule or NoExecute", s)
+	}
+	for _, f := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
+		return v1.Taint{}, fmt.Errorf("--taint %q: %s", s, f)
+	}
+	return t, nil
+}

@@ -1,0 +1,182 @@
+package enroll
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/hostcheck"
+)
+
+// TestAddToSSHD goes the whole way with a real sshd and a real login: the scan, a key
+// that is refused, its line put there by the person's own key, a login by the new one
+// under its restrictions, and the preflight through it.
+func TestAddToSSHD(t *testing.T) {
+	server, rt := sshtest.Run(t), fake.Run(t, fake.Config{})
+	mine, err := os.ReadFile(server.KeyFile + ".pub")
+	must(t, err)
+
+	w := newWorld(t)
+	w.Poll = time.Millisecond // this one is in real time
+	var report *hostcheck.Report
+	w.Reporter = &catching{Reporter: w, report: &report}
+	w.Machine = func(raw string) Machine {
+		return &SSH{Endpoint: raw, Access: endpoint.Credentials{KeyFile: server.KeyFile}}
+	}
+	r := request()
+	r.Login, r.Socket = "root@"+server.Address, rt.Socket
+	// What else this machine is like is its own affair: only the way is looked at.
+	way := func() (faults []error) {
+		for _, l := range report.Lines {
+			switch l.Subject {
+			case hostcheck.Reachability, hostcheck.HostKey, hostcheck.Login, hostcheck.Forwarding, hostcheck.Runtime:
+				if l.Level != hostcheck.OK {
+					faults = append(faults, fmt.Errorf("by the key with its restrictions: %+v", l))
+				}
+			}
+		}
+		return faults
+	}
+	patient(t, func() error {
+		w.answers = []bool{true, true}
+		if err = w.Add(w.ctx(), r); report == nil {
+			return err
+		}
+		return errors.Join(way()...)
+	})
+	if report.Fit {
+		must(t, err)
+		if w.hosts.byName["box-1"] == nil {
+			t.Error("there is no Host")
+		}
+	}
+	if said := w.said.String(); !strings.Contains(said, "Put it there now, by the key "+server.KeyFile) || !strings.Contains(said, "The line is in ~/.ssh/authorized_keys of root.") {
+		t.Errorf("it was not told, or not asked:\n%s", said)
+	}
+	file := filepath.Join(server.Dir, ".ssh/authorized_keys")
+	lines := func() string {
+		data, err := os.ReadFile(file)
+		must(t, err)
+		return string(data)
+	}
+	if n := strings.Count(lines(), "restrict,port-forwarding ssh-ed25519 "); n != 1 || !strings.HasSuffix(lines(), " bowline:box-1\n") {
+		t.Errorf("authorized_keys is\n%s", lines())
+	}
+	for path, mode := range map[string]os.FileMode{filepath.Dir(file): 0o700, file: 0o600} {
+		info, err := os.Stat(path)
+		must(t, err)
+		if info.Mode().Perm() != mode {
+			t.Errorf("%s has the mode %s", path, info.Mode())
+		}
+	}
+
+	// Once more: the line is not put there twice.
+	m := &SSH{Endpoint: "ssh://root@" + server.Address + rt.Socket, Access: endpoint.Credentials{KeyFile: server.KeyFile}}
+	before := lines()
+	added := true
+	patient(t, func() (err error) {
+		added, err = m.Install(t.Context(), strings.TrimSpace(before), []string{server.HostKey})
+		return err
+	})
+	if added || lines() != before {
+		t.Errorf("added %v:\n%s", added, lines())
+	}
+	if _, err := m.Install(t.Context(), "x", []string{strings.TrimSpace(string(mine))}); err == nil {
+		t.Error("a machine with another host key was given a line")
+	}
+	key := w.theSecret().Data[v1.SSHAuthPrivateKey]
+	patient(t, func() error { return m.Try(t.Context(), key, []string{server.HostKey}) })
+	other, err := newKey("other")
+	must(t, err)
+	patient(t, func() error {
+		var refused *endpoint.AuthError
+		if err := m.Try(t.Context(), other, []string{server.HostKey}); !errors.As(err, &refused) {
+			return fmt.Errorf("another key: %w", err)
+		}
+		return nil
+	})
+}
+
+// patient tries again what fails on a machine without time to spare.
+func patient(t *testing.T, try func() error) {
+	t.Helper()
+	for left := 5; ; left-- {
+		err := try()
+		if err == nil {
+			return
+		}
+		slow := false
+		for _, words := range []string{"no answer", "no end within", "timeout", "deadline", "does no more"} {
+			slow = slow || strings.Contains(err.Error(), words)
+		}
+		if !slow || left == 1 {
+			t.Fatal(err)
+		}
+		t.Logf("again: %v", err)
+	}
+}
+
+// catching keeps the report.
+type catching struct {
+	Reporter
+	report **hostcheck.Report
+}
+
+func (c *catching) Report(r *hostcheck.Report) {
+	*c.report = r
+	c.Reporter.Report(r)
+}
+
+// TestInstallScript: what is in the file stays as it is, whatever it is.
+func TestInstallScript(t *testing.T) {
+	line := `restrict,port-forwarding,from="10.0.0.*" ssh-ed25519 AAAAnew bowline:box-1`
+	for name, c := range map[string]struct{ before, after, said string }{
+		"nothing":        {"", line + "\n", "added"},
+		"others":         {"ssh-rsa AAAAold a\n", "ssh-rsa AAAAold a\n" + line + "\n", "added"},
+		"no newline":     {"ssh-rsa AAAAold a", "ssh-rsa AAAAold a\n" + line + "\n", "added"},
+		"there":          {"x\n" + line + "\ny\n", "x\n" + line + "\ny\n", "there"},
+		"other options":  {"ssh-ed25519 AAAAnew mine\n", "ssh-ed25519 AAAAnew mine\n", "there"},
+		"commented out":  {"# ssh-ed25519 AAAAnew mine\n", "# ssh-ed25519 AAAAnew mine\n" + line + "\n", "added"},
+		"a key like it":  {"ssh-ed25519 AAAA a\n", "ssh-ed25519 AAAA a\n" + line + "\n", "added"},
+		"another's mode": {"a\n", "a\n" + line + "\n", "added"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := t.TempDir()
+			file := filepath.Join(home, ".ssh/authorized_keys")
+			if c.before != "" {
+				must(t, os.Mkdir(filepath.Dir(file), 0o775))
+				must(t, os.WriteFile(file, []byte(c.before), 0o664))
+				must(t, os.Chmod(file, 0o664))
+				must(t, os.Chmod(filepath.Dir(file), 0o775))
+			}
+			cmd := exec.Command("sh", "-c", installScript)
+			cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+			cmd.Dir = "/" // where the pattern of from= would find files
+			cmd.Stdin = strings.NewReader(line + "\n")
+			out, err := cmd.CombinedOutput()
+			if err != nil || string(out) != "bowline: "+c.said+"\n" {
+				t.Fatalf("%v: %s", err, out)
+			}
+			got, err := os.ReadFile(file)
+			must(t, err)
+			if string(got) != c.after {
+				t.Errorf("the file is\n%s", got)
+			}
+			info, err := os.Stat(file)
+			must(t, err)
+			if info.Mode().Perm()&0o022 != 0 {
+				t.Errorf("its mode is %s, which sshd does not take", info.Mode())
+			}
+		})
+	}
+}

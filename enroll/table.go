@@ -1,0 +1,176 @@
+package enroll
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+)
+
+// table is rows of cells, the first of which are the headings.
+type table [][]string
+
+func (t table) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	for _, row := range t {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	_ = w.Flush() // a strings.Builder takes everything
+	lines := strings.Split(b.String(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func age(t metav1.Time, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return duration.HumanDuration(now.Sub(t.Time))
+}
+
+// HostTable is "host list".
+func HostTable(list *v1alpha1.HostList, now time.Time) string {
+	if len(list.Items) == 0 {
+		return "There is no Host.\n"
+	}
+	t := table{{"NAME", "ENDPOINT", "NODE", "LINK", "RTT", "PODS", "AGE", "REASON"}}
+	for _, item := range slices.SortedFunc(slices.Values(list.Items), func(a, b v1alpha1.Host) int { return strings.Compare(a.Name, b.Name) }) {
+		h := HostView{Host: &item}
+		pods := "-"
+		if p := h.Host.Status.Pods; p != nil {
+			pods = strconv.Itoa(int(*p))
+		}
+		t = append(t, []string{h.Host.Name, h.Host.Spec.Endpoint, cmp.Or(h.Host.Status.NodeName, "-"), h.link(), h.rtt(), pods,
+			age(h.Host.CreationTimestamp, now), h.reason()})
+	}
+	return t.String()
+}
+
+func (h *HostView) rtt() string {
+	if h.Host == nil || h.Host.Status.Link == nil {
+		return "-"
+	}
+	return cmp.Or(h.Host.Status.Link.RoundTrip, "-")
+}
+
+// counts of the pods of a node.
+type counts struct{ pods, ready, restarts int }
+
+// Text is "top": the hosts, then their pods.
+func (v *View) Text(now time.Time) string {
+	onNode := map[string]*counts{}
+	pods := table{{"NAMESPACE", "POD", "NODE", "READY", "STATUS", "RESTARTS", "AGE", "IP"}}
+	for i := range v.Pods {
+		p := &v.Pods[i]
+		n := onNode[p.Spec.NodeName]
+		if n == nil {
+			n = &counts{}
+			onNode[p.Spec.NodeName] = n
+		}
+		ready, restarts, last := 0, 0, time.Time{}
+		for _, c := range p.Status.ContainerStatuses {
+			if c.Ready {
+				ready++
+			}
+			restarts += int(c.RestartCount)
+			if s := c.LastTerminationState.Terminated; s != nil && s.FinishedAt.After(last) {
+				last = s.FinishedAt.Time
+			}
+		}
+		n.pods++
+		n.restarts += restarts
+		if podReady(p) {
+			n.ready++
+		}
+		times := strconv.Itoa(restarts)
+		if restarts > 0 && !last.IsZero() {
+			times += " (" + duration.HumanDuration(now.Sub(last)) + " ago)"
+		}
+		pods = append(pods, []string{p.Namespace, p.Name, p.Spec.NodeName, fmt.Sprintf("%d/%d", ready, len(p.Spec.Containers)), podState(p),
+			times, age(p.CreationTimestamp, now), cmp.Or(p.Status.PodIP, "-")})
+	}
+	hosts := table{{"HOST", "NODE", "READY", "LINK", "RTT", "PODS", "RESTARTS", "RUNTIME", "AGE", "REASON"}}
+	for i := range v.Hosts {
+		h := &v.Hosts[i]
+		row := []string{h.Name, "-", "-", h.link(), h.rtt(), "-", "-", "-", "-", h.reason()}
+		if h.Host != nil {
+			row[8] = age(h.Host.CreationTimestamp, now)
+		}
+		if h.Node != nil {
+			n := cmp.Or(onNode[h.Node.Name], &counts{})
+			row[1] = h.Node.Name
+			if c := condition(h.Node, v1.NodeReady); c != nil {
+				row[2] = string(c.Status)
+			}
+			row[5], row[6] = fmt.Sprintf("%d/%d", n.ready, n.pods), strconv.Itoa(n.restarts)
+			row[7] = cmp.Or(h.Node.Status.NodeInfo.ContainerRuntimeVersion, "-")
+			if h.Host == nil {
+				row[8] = age(h.Node.CreationTimestamp, now)
+			}
+		}
+		hosts = append(hosts, row)
+	}
+	if len(v.Hosts) == 0 {
+		return "There is no host.\n"
+	}
+	if len(v.Pods) == 0 {
+		return hosts.String() + "\nThere is no pod on them.\n"
+	}
+	return hosts.String() + "\n" + pods.String()
+}
+
+func podReady(p *v1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// podState is one word on a pod: what the worst of its containers waits for, or its
+// phase.
+func podState(p *v1.Pod) string {
+	state := cmp.Or(p.Status.Reason, string(p.Status.Phase))
+	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for _, c := range list {
+			if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" {
+				state = w.Reason
+			}
+		}
+	}
+	if p.DeletionTimestamp != nil {
+		state = "Terminating"
+	}
+	return state
+}
+
+// Clip keeps as many lines of a text as fit into rows, and says how many do not; and of
+// each line what fits into columns.
+func Clip(w io.Writer, text string, rows, columns int) error {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	if rows > 1 && len(lines) > rows {
+		more := len(lines) - (rows - 1)
+		lines = append(lines[:rows-1:rows-1], fmt.Sprintf("… %d more lines", more))
+	}
+	for i, l := range lines {
+		if r := []rune(l); columns > 1 && len(r) > columns {
+			lines[i] = string(r[:columns-1]) + "…"
+		}
+	}
+	_, err := io.WriteString(w, strings.Join(lines, "\n"))
+	return err
+}

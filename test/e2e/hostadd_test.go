@@ -1,0 +1,189 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// TestHostAdd: a machine becomes a node by "host add" alone, by a key that was made for
+// it, with the restrictions of its line; is looked at; and goes by "host remove".
+func TestHostAdd(t *testing.T) {
+	if far {
+		t.Skip("its host is far in any case")
+	}
+	p := newPooled(t, "host1")
+	define(t, p.lab)
+	p.objects(p.account("bowline", "host1"))
+	must(t, p.bowline.Start())
+	t.Cleanup(p.bowline.Kill)
+	c := p.cli()
+	h := p.lab.Host("host1")
+	hostKey, err := os.ReadFile(h.SSH.HostKey)
+	must(t, err)
+	add := []string{"host", "add", "host1", "--ssh", h.SSH.User + "@" + p.wires["host1"].Address(), "--socket", h.ContainerdSocket,
+		"--label", "example.com/lent=true", "--by-hand"}
+
+	c.fails("the host key has to be confirmed", add...)
+	add = append(add, "--host-key", strings.TrimSpace(string(hostKey)))
+	said := c.fails("does not take the key yet", add...)
+	line := ""
+	for l := range strings.Lines(said) {
+		if strings.HasPrefix(l, "restrict,port-forwarding ssh-ed25519 ") {
+			line = l
+		}
+	}
+	// The lab's hosts share one file, which goes with the lab.
+	authorized, err := os.OpenFile(filepath.Join(p.lab.Dir, "ssh/authorized_keys"), os.O_APPEND|os.O_WRONLY, 0)
+	must(t, err)
+	_, err = authorized.WriteString(line)
+	must(t, err)
+	must(t, authorized.Close())
+
+	said = c.runs(add...)
+	t.Log(said)
+	for _, step := range []string{"of a first try", "takes the key", "a node can be made of this machine", "The Host host1 is made.", "The link is up.",
+		"The runtime is containerd ", "The node host1 is Ready: "} {
+		if !strings.Contains(said, step) {
+			t.Errorf("it does not tell %q:\n%s", step, said)
+		}
+	}
+	node := p.ready("host1", 110)
+	if node.Labels["example.com/lent"] != "true" {
+		t.Errorf("the node's labels are %v", node.Labels)
+	}
+	p.pod("on-it", "host1")
+
+	if said := c.runs(add...); !strings.Contains(said, "is there already, of this machine") || strings.Contains(said, "is made") {
+		t.Errorf("once more:\n%s", said)
+	}
+	c.fails("there is a Host host1 already", "host", "add", "host1", "--ssh", "root@192.0.2.1")
+	if said := c.runs("host", "check", "host1"); !strings.Contains(said, "Bowline, as it shall") {
+		t.Errorf("the machine of a Host that is driven:\n%s", said)
+	}
+	// The link may be down for a moment on a machine without time to spare.
+	must(t, labtest.Until(t.Context(), 90*time.Second, "the tables show it", func(context.Context) error {
+		list, top := c.run("host", "list").Stdout, c.run("top", "--once").Stdout
+		_, row, _ := strings.Cut(list, "\n")
+		row = strings.Join(strings.Fields(row), " ")
+		if !strings.HasPrefix(row, "host1 ssh://") || !strings.Contains(row, " host1 Up ") || !strings.HasSuffix(row, " NodeReady") ||
+			!strings.Contains(top, " on-it ") || !strings.Contains(top, "containerd://") {
+			return fmt.Errorf("they show\n%s%s", list, top)
+		}
+		return nil
+	}))
+
+	if said := c.plugin("host", "remove", "--help"); !strings.Contains(said, "\n  kubectl bowline host remove NAME") {
+		t.Errorf("as a plugin:\n%s", said)
+	}
+	if said := c.plugin("host", "list"); !strings.Contains(said, "\nhost1 ") {
+		t.Errorf("as a plugin:\n%s", said)
+	}
+
+	said = c.runs("host", "remove", "host1")
+	for _, step := range []string{"is being drained", "The Host host1 and its node are gone.", "The Secret bowline/host1 with its key is deleted.", "authorized_keys"} {
+		if !strings.Contains(said, step) {
+			t.Errorf("it does not tell %q:\n%s", step, said)
+		}
+	}
+	p.nodeIsGone("host1")
+	if n := p.containers("host1"); n != 0 {
+		t.Errorf("%d containers are left", n)
+	}
+	if _, err := p.lab.Client.CoreV1().Secrets("bowline").Get(t.Context(), "host1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Secret: %v", err)
+	}
+	if _, err := p.lab.Client.CoreV1().Pods(v1.NamespaceDefault).Get(t.Context(), "on-it", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("its pod: %v", err)
+	}
+	c.fails("there is no Host host1", "host", "remove", "host1")
+}
+
+// cli is a person's Bowline, with a home of their own and nobody at the terminal.
+type cli struct {
+	p       *pooled
+	program string
+}
+
+func (p *pooled) cli() *cli {
+	p.t.Helper()
+	program, err := labtest.BuiltBowline()
+	must(p.t, err)
+	return &cli{p, program}
+}
+
+// run gives a command; again where the machine was too slow for it: what it says then is
+// to run it again.
+func (c *cli) run(args ...string) (out labtest.Output) {
+	c.p.t.Helper()
+	for range 5 {
+		cmd := exec.CommandContext(c.p.t.Context(), c.program, args...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+c.p.lab.Status.Cluster.AdminKubeconfig, "HOME="+c.p.lab.Dir, "SSH_AUTH_SOCK=")
+		var err error
+		out, err = labtest.Capture(cmd)
+		must(c.p.t, err)
+		slow := false
+		for _, words := range []string{"deadline exceeded", "no answer", "unreachable", "does no more", "in time", "handshake timeout"} {
+			slow = slow || strings.Contains(out.Stdout+out.Stderr, words)
+		}
+		if out.Code == 0 || !slow {
+			break
+		}
+		c.p.t.Logf("bowline %s: too slow: %s%s", strings.Join(args, " "), out.Stdout, out.Stderr)
+	}
+	return out
+}
+
+// plugin gives a command to kubectl.
+func (c *cli) plugin(args ...string) string {
+	c.p.t.Helper()
+	dir := filepath.Join(c.p.lab.Dir, "plugin")
+	must(c.p.t, os.MkdirAll(dir, 0o755))
+	program, err := filepath.Abs(c.program)
+	must(c.p.t, err)
+	if err := os.Symlink(program, filepath.Join(dir, "kubectl-bowline")); !os.IsExist(err) {
+		must(c.p.t, err)
+	}
+	cmd := c.p.lab.Command(c.p.t.Context(), append([]string{"kubectl", "bowline"}, args...)...)
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	out, err := labtest.Capture(cmd)
+	must(c.p.t, err)
+	if out.Code != 0 {
+		c.p.t.Fatalf("kubectl bowline %s: exit code %d: %s%s", strings.Join(args, " "), out.Code, out.Stdout, out.Stderr)
+	}
+	return out.Stdout
+}
+
+// runs a command, which succeeds, and returns what it prints.
+func (c *cli) runs(args ...string) string {
+	c.p.t.Helper()
+	began := time.Now()
+	out := c.run(args...)
+	if out.Code != 0 {
+		c.p.t.Fatalf("bowline %s: exit code %d: %s%s\n%s", strings.Join(args, " "), out.Code, out.Stdout, out.Stderr, c.p.bowline.LogTail(4000))
+	}
+	c.p.t.Logf("bowline %s: %s", strings.Join(args[:2], " "), time.Since(began).Round(time.Millisecond))
+	return out.Stdout
+}
+
+// fails: a command does not succeed, and says so in these words; returned is what it
+// prints before.
+func (c *cli) fails(words string, args ...string) string {
+	c.p.t.Helper()
+	out := c.run(args...)
+	if out.Code != 1 || !strings.Contains(out.Stderr, words) {
+		c.p.t.Fatalf("bowline %s: exit code %d: %s%s", strings.Join(args, " "), out.Code, out.Stdout, out.Stderr)
+	}
+	return out.Stdout
+}
