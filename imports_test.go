@@ -40,6 +40,8 @@ var rules = []rule{
 	{"handover", []string{module + "/provider/...", module + "/config", module + "/syncloop", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "a machine is handed over by what it is, whatever the way to it"},
 	{"api/...", []string{module + "/config", module + "/hosts", module + "/host/...", "k8s.io/client-go/...", "k8s.io/klog/..."}, "who reads or makes a Host needs its types alone"},
 	{"hosts", []string{module + "/syncloop/...", module + "/provider/...", module + "/cri/...", module + "/host/...", module + "/handover", module + "/pool"}, "a Host object becomes a host, whoever drives it and however"},
+	{"hosts/shard", append([]string{module + "/..."}, impure...), "every replica decides the same of the same that it sees"},
+	{"hosts/replica", []string{module + "/hosts", module + "/pool", module + "/host/...", module + "/cri/...", module + "/syncloop/...", module + "/provider/..."}, "whose a host is concerns neither what it is made of nor how it is driven"},
 	{"config", []string{module + "/pool", module + "/hosts", module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"},
 }
 
