@@ -1,0 +1,385 @@
+package replica
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// bubble is a test in virtual time.
+func bubble(t *testing.T, hosts int, test func(*testing.T, *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, hosts)
+		defer w.end()
+		test(t, w)
+	})
+}
+
+// TestSecondReplica: the first has all at once; the second gets half of them, after it
+// has been there for a while and one by one.
+func TestSecondReplica(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, w *world) {
+		w.start("a")
+		w.after(time.Second)
+		w.want("a:10")
+		w.fresh()
+		w.start("b")
+		w.after(29 * time.Second)
+		w.want("a:10 b:0")
+		if n := w.moves(); n != 0 {
+			t.Errorf("%d hosts moved at once", n)
+		}
+		w.after(time.Minute)
+		w.want("a:5 b:5")
+		t.Logf("the longest that a host was not driven is %s, %d at most at once", w.worst, w.most)
+		if n := w.moves(); n != 5 || w.most != 1 || w.worst > 2*time.Second || len(w.both) > 0 {
+			t.Errorf("%d moves, %d hosts at once, for %s at most, both had %v", n, w.most, w.worst, w.both)
+		}
+	})
+}
+
+// TestKilled: the hosts of a replica that is killed are with others within 20 s, and
+// nobody else's moves; also where its machine dies with it, and the locks are free later.
+func TestKilled(t *testing.T) {
+	for what, locks := range map[string]time.Duration{"process": 0, "machine": 15 * time.Second} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, 30, func(t *testing.T, w *world) {
+				w.start("a")
+				b := w.start("b")
+				w.start("c")
+				w.after(2 * time.Minute)
+				w.want("a:10 b:10 c:10")
+				w.fresh()
+				b.kill(locks)
+				w.after(20 * time.Second)
+				w.want("a:15 b:0 c:15")
+				t.Logf("the longest that a host was not driven is %s", w.worst)
+				if n := w.moves(); n != 10 || w.worst > 20*time.Second || w.worst < 5*time.Second || len(w.both) > 0 {
+					t.Errorf("%d moves, not driven for %s at most, both had %v", n, w.worst, w.both)
+				}
+				w.start("d")
+				w.after(2 * time.Minute)
+				w.want("a:10 b:0 c:10 d:10")
+			})
+		})
+	}
+}
+
+// TestComesBack: a process that is killed and started again under its name within the
+// 10 s goes on with what it had.
+func TestComesBack(t *testing.T) {
+	bubble(t, 6, func(t *testing.T, w *world) {
+		a := w.start("a")
+		w.start("b")
+		w.after(time.Minute)
+		w.want("a:3 b:3")
+		w.fresh()
+		a.kill(0)
+		w.after(4 * time.Second)
+		w.start("a")
+		w.after(time.Minute)
+		w.want("a:0 b:3 a:3")
+		if n := w.moves(); n != 3 || w.worst > 5*time.Second {
+			t.Errorf("%d were taken anew, and not driven for %s", n, w.worst)
+		}
+	})
+}
+
+// TestAPIServerAway: while it is, and when it comes back to one before the other, nobody
+// moves, and no driver ends.
+func TestAPIServerAway(t *testing.T) {
+	for what, how := range map[string]condition{"refusing": refusing, "silent": swallowed} {
+		for _, away := range []time.Duration{5 * time.Second, 7 * time.Second, 9 * time.Second, 12 * time.Second, time.Minute, time.Hour} {
+			t.Run(what+" for "+away.String(), func(t *testing.T) {
+				bubble(t, 9, func(t *testing.T, w *world) {
+					a, b, c := w.start("a"), w.start("b"), w.start("c")
+					w.after(time.Minute)
+					w.want("a:3 b:3 c:3")
+					for range 4 {
+						w.after(1700 * time.Millisecond) // at another moment of the renewals each time
+						w.fresh()
+						for _, m := range []*member{a, b, c} {
+							m.wire.turn(how)
+						}
+						w.after(away)
+						for _, m := range []*member{b, a, c} {
+							m.wire.turn(whole)
+							w.after(300 * time.Millisecond)
+						}
+						w.after(3 * time.Minute)
+						w.want("a:3 b:3 c:3")
+						if n := w.moves(); n != 0 || w.most != 0 {
+							t.Errorf("%d moves, %d hosts not driven", n, w.most)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestLeaves: a replica that is told to end gives its hosts away one by one, and then
+// deletes its Lease; the only one lets go of all, and the next one has them at once.
+func TestLeaves(t *testing.T) {
+	bubble(t, 9, func(t *testing.T, w *world) {
+		a := w.start("a")
+		b, c := w.start("b"), w.start("c")
+		w.after(time.Minute)
+		w.want("a:3 b:3 c:3")
+		w.fresh()
+		leave := func(m *member, within time.Duration) {
+			t.Helper()
+			began := time.Now()
+			m.cancel()
+			for len(m.ended) == 0 && time.Since(began) < within {
+				w.after(100 * time.Millisecond)
+			}
+			if len(m.ended) == 0 {
+				t.Fatalf("it has not ended after %s", within)
+			}
+			if err := <-m.ended; err != nil {
+				t.Error(err)
+			}
+			t.Logf("it has left after %s", time.Since(began))
+			if l := w.server.leases[replicaPrefix+m.name]; l != nil {
+				t.Errorf("its Lease is there: %v", l)
+			}
+		}
+		leave(a, 5*time.Second)
+		w.after(time.Second)
+		w.want("a:0 b:5 c:4")
+		if n := w.moves(); n != 3 || w.most != 1 || w.worst > time.Second || len(w.both) > 0 {
+			t.Errorf("%d moves, %d hosts at once, for %s at most, both had %v", n, w.most, w.worst, w.both)
+		}
+
+		// More than there is time for: the others take the rest at once.
+		c.lingers = 4 * time.Second
+		leave(c, c.r.cfg.Patience+dropTime+time.Second)
+		w.after(time.Second)
+		w.want("a:0 b:9 c:0")
+
+		leave(b, 2*time.Second)
+		w.fresh()
+		w.start("d")
+		w.after(time.Second)
+		w.want("a:0 b:0 c:0 d:9")
+	})
+}
+
+// TestRollingUpgrade: each host moves once, to who is new, and never two of one
+// replica's at a time.
+func TestRollingUpgrade(t *testing.T) {
+	bubble(t, 12, func(t *testing.T, w *world) {
+		a, b, c := w.start("a1"), w.start("b1"), w.start("c1")
+		w.after(2 * time.Minute)
+		w.want("a1:4 b1:4 c1:4")
+		w.fresh()
+		for _, step := range []struct {
+			next string
+			old  *member
+		}{{"a2", a}, {"b2", b}, {"c2", c}} {
+			w.start(step.next)
+			w.after(5 * time.Second) // it is ready
+			step.old.cancel()
+			w.after(10 * time.Second)
+		}
+		w.after(3 * time.Minute)
+		w.want("a1:0 b1:0 c1:0 a2:4 b2:4 c2:4")
+		t.Logf("the longest that a host was not driven is %s, %d at most at once", w.worst, w.most)
+		if n := w.moves(); n != 12 || w.most != 1 || w.worst > 2*time.Second || len(w.both) > 0 {
+			t.Errorf("%d moves, %d hosts at once, for %s at most, both had %v", n, w.most, w.worst, w.both)
+		}
+	})
+}
+
+// TestCutOff: a replica that alone loses the API server goes on driving what it drives,
+// by the machines' locks, though the others have taken its Leases; when it hears of that
+// it lets go, and they drive.
+func TestCutOff(t *testing.T) {
+	for what, how := range map[string]condition{"refusing": refusing, "silent": swallowed} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, 6, func(t *testing.T, w *world) {
+				a := w.start("a")
+				b := w.start("b")
+				w.after(time.Minute)
+				w.want("a:3 b:3")
+				w.fresh()
+				a.wire.turn(how)
+				w.after(2 * time.Minute)
+				if got := w.counts(); got != "a:3 b:3" || w.most != 0 {
+					t.Errorf("the machines are driven by %q, %d were not", got, w.most)
+				}
+				held := 0
+				for h := range w.hosts {
+					if b.r.Holds(h) {
+						held++
+					}
+				}
+				if held != 6 || len(w.both) != 3 {
+					t.Errorf("the other one has %d, both have %v", held, w.both)
+				}
+				// Its links are cut as well: the machines give its locks back.
+				w.mu.Lock()
+				a.apart = true
+				for h, by := range w.locks {
+					if by == a {
+						delete(w.locks, h)
+					}
+				}
+				w.mu.Unlock()
+				w.after(time.Second)
+				w.mu.Lock()
+				for h, by := range w.locks {
+					if by != b {
+						t.Errorf("%s is driven by %s", h, by.name)
+					}
+				}
+				clear(w.both)
+				a.apart = false
+				w.mu.Unlock()
+				a.wire.turn(whole)
+				// A watch that failed for long is tried again at client-go's own pace.
+				w.after(90 * time.Second)
+				for h, d := range w.both {
+					if d > 65*time.Second {
+						t.Errorf("both have had %s for %s since they could see", h, d)
+					}
+				}
+				w.mu.Lock()
+				clear(w.both)
+				w.mu.Unlock()
+				w.after(2 * time.Minute)
+				w.want("a:3 b:3")
+				if len(w.both) > 0 {
+					t.Errorf("both have %v", w.both)
+				}
+			})
+		})
+	}
+}
+
+// TestNotHeardTakesNothing: who cannot renew takes no new host, and goes on as soon as
+// it can.
+func TestNotHeardTakesNothing(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, w *world) {
+		a := w.start("a")
+		w.after(time.Second)
+		w.want("a:2")
+		a.wire.mu.Lock()
+		a.wire.denied = replicaPrefix
+		a.wire.mu.Unlock()
+		w.after(10 * time.Second)
+		more := map[string]bool{"h00": true, "h01": true, "new": true}
+		a.r.Hosts([]string{"h00", "h01", "new"})
+		w.after(time.Minute)
+		w.want("a:2")
+		if a.r.Holds("new") || w.server.leases[leaseName("new")] != nil {
+			t.Error("it has taken a host")
+		}
+		a.wire.mu.Lock()
+		a.wire.denied = ""
+		a.wire.mu.Unlock()
+		w.after(3 * time.Second)
+		for h := range more {
+			if !a.r.Holds(h) {
+				t.Errorf("it has not taken %s", h)
+			}
+		}
+	})
+}
+
+// TestHostLeaseDenied: whose Lease cannot be written is driven by nobody, and is as soon
+// as it can be.
+func TestHostLeaseDenied(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, w *world) {
+		a := w.start("a")
+		a.wire.mu.Lock()
+		a.wire.denied = leaseName("h01")
+		a.wire.mu.Unlock()
+		w.after(time.Minute)
+		if got := w.counts(); got != "a:1" {
+			t.Errorf("the hosts are with %q", got)
+		}
+		a.wire.mu.Lock()
+		a.wire.denied = ""
+		a.wire.mu.Unlock()
+		w.after(2 * time.Second)
+		w.want("a:2")
+	})
+}
+
+// TestOneName: of two processes of one name the one that was started last goes on; the
+// other one ends, and says why.
+func TestOneName(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		first := w.start("a")
+		w.after(20 * time.Second)
+		w.start("a")
+		w.after(20 * time.Second)
+		select {
+		case err := <-first.ended:
+			if err == nil || !strings.Contains(err.Error(), "give each one a name of its own") {
+				t.Errorf("it ended with %v", err)
+			}
+		default:
+			t.Error("the first one has not ended")
+		}
+		w.want("a:0 a:3")
+	})
+}
+
+// TestTidy: a Host that is no more has no Lease, and neither has a replica that has been
+// dead for long.
+func TestTidy(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, w *world) {
+		a, b := w.start("a"), w.start("b")
+		w.after(time.Minute)
+		w.want("a:1 b:1")
+		for _, m := range []*member{a, b} {
+			m.r.Hosts([]string{"h00"})
+		}
+		delete(w.hosts, "h01")
+		w.after(time.Second)
+		if a.r.Holds("h01") || b.r.Holds("h01") {
+			t.Error("a host that is no more is held")
+		}
+		w.after(40 * time.Second)
+		if l := w.server.leases[leaseName("h01")]; l != nil {
+			t.Errorf("its Lease is %v", l)
+		}
+		b.kill(0)
+		w.after(time.Minute)
+		w.want("a:1 b:0")
+		if w.server.leases[replicaPrefix+"b"] == nil {
+			t.Error("the Lease of who died just now is gone")
+		}
+		w.after(forgotten)
+		if l := w.server.leases[replicaPrefix+"b"]; l != nil {
+			t.Errorf("the Lease of who died long ago is %v", l)
+		}
+	})
+}
+
+func TestLeaseName(t *testing.T) {
+	if got := leaseName("box-1.lan"); got != "bowline-host-box-1.lan" {
+		t.Error(got)
+	}
+	a, b := leaseName(strings.Repeat("a", 253)), leaseName(strings.Repeat("a", 252)+"b")
+	if a == b || len(a) > 253 || len(b) > 253 {
+		t.Errorf("long names: %s, %s", a, b)
+	}
+}
+
+func TestNewWantsAll(t *testing.T) {
+	_, err := New(Config{})
+	for _, field := range []string{"Name", "Leases", "Sink", "Driven"} {
+		if err == nil || !strings.Contains(err.Error(), field+" is required") {
+			t.Errorf("without %s: %v", field, err)
+		}
+	}
+	if _, err := New(Config{Name: "Not a name"}); err == nil || !strings.Contains(err.Error(), `"Not a name"`) {
+		t.Errorf("of a wrong name: %v", err)
+	}
+}
