@@ -223,11 +223,7 @@ func TestCutOff(t *testing.T) {
 				// Its links are cut as well: the machines give its locks back.
 				w.mu.Lock()
 				a.apart = true
-				for h, by := range w.locks {
-					if by == a {
-						delete(w.locks, h)
-					}
-				}
+				w.free(func(_ string, by *member) bool { return by == a })
 				w.mu.Unlock()
 				w.after(time.Second)
 				w.mu.Lock()

@@ -231,9 +231,10 @@ type world struct {
 	mu      sync.Mutex
 	hosts   map[string]*config.Host
 	locks   map[string]*member // of machines
+	freed   chan struct{}      // closed when one of them is
 	began   map[string]int     // how often a machine was taken
 	members []*member
-	// What was seen, each 100 ms.
+	// What was seen by after.
 	idle  map[string]time.Duration // of a host: not driven just now, and for how long
 	worst time.Duration            // the longest of these since it was set to 0
 	most  int                      // of hosts that were idle at once, since it was set to 0
@@ -243,7 +244,7 @@ type world struct {
 func newWorld(t *testing.T, hosts int) *world {
 	s := &server{leases: map[string]*coordinationv1.Lease{}}
 	s.cond = sync.NewCond(&s.mu)
-	w := &world{t: t, server: s, hosts: map[string]*config.Host{}, locks: map[string]*member{}, began: map[string]int{},
+	w := &world{t: t, server: s, hosts: map[string]*config.Host{}, locks: map[string]*member{}, freed: make(chan struct{}), began: map[string]int{},
 		idle: map[string]time.Duration{}, both: map[string]time.Duration{}}
 	for i := range hosts {
 		name := fmt.Sprintf("h%02d", i)
@@ -315,7 +316,7 @@ func (m *member) kill(locks time.Duration) {
 	free := func() {
 		m.w.mu.Lock()
 		defer m.w.mu.Unlock()
-		maps.DeleteFunc(m.w.locks, func(_ string, by *member) bool { return by == m })
+		m.w.free(func(_ string, by *member) bool { return by == m })
 	}
 	if locks == 0 {
 		free()
@@ -368,10 +369,9 @@ func (m *member) drive() {
 		m.drivers[name] = cancel
 		go func() {
 			for ctx.Err() == nil {
-				m.take(name) // also anew, when it was lost
-				select {
+				select { // also anew, when it was lost
 				case <-ctx.Done():
-				case <-time.After(100 * time.Millisecond):
+				case <-m.take(name):
 				}
 			}
 			m.w.mu.Lock()
@@ -383,28 +383,36 @@ func (m *member) drive() {
 			time.Sleep(m.lingers)
 			m.w.mu.Lock()
 			defer m.w.mu.Unlock()
-			if m.w.locks[name] == m {
-				delete(m.w.locks, name)
-			}
+			m.w.free(func(host string, by *member) bool { return host == name && by == m })
 			delete(m.drivers, name)
 			m.drive()
 		}()
 	}
 }
 
-// take takes a machine's lock, unless another has it.
-func (m *member) take(name string) {
+// take takes a machine's lock, unless another has it; what is returned is closed when a
+// lock is free again.
+func (m *member) take(name string) <-chan struct{} {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
 	if m.w.locks[name] == nil && !m.gone && !m.apart && m.set[name] != nil {
 		m.w.locks[name] = m
 		m.w.began[name]++
 	}
+	return m.w.freed
 }
 
-// after lets time pass, and looks at everything meanwhile.
+// free gives locks back; mu is held.
+func (w *world) free(which func(host string, by *member) bool) {
+	maps.DeleteFunc(w.locks, which)
+	close(w.freed)
+	w.freed = make(chan struct{})
+}
+
+// after lets time pass, and looks at everything meanwhile, each 100 ms or
+// 1200 times.
 func (w *world) after(d time.Duration) {
-	const step = 100 * time.Millisecond
+	step := max(100*time.Millisecond, d/1200)
 	for ; d > 0; d -= step {
 		time.Sleep(min(d, step))
 		synctest.Wait()

@@ -3,8 +3,10 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -55,30 +57,46 @@ func TestReplicas(t *testing.T) {
 		return b
 	}
 	leases := p.lab.Client.CoordinationV1().Leases("bowline")
-	// holds waits for the machines to be with replicas, as their Leases say, and to be
-	// driven by them: the API server finds each node at the one process's address.
-	holds := func(want map[string]string) {
+	// driver says which replica has a machine, as its Lease says, and drives it.
+	driver := func(ctx context.Context, machine string) (string, error) {
+		l, err := leases.Get(ctx, "bowline-host-"+machine, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		who := ptr.Deref(l.Spec.HolderIdentity, "")
+		log, err := os.ReadFile(filepath.Join(p.lab.Dir, "replica-"+who+".log"))
+		if err != nil || !drives(string(log), machine) {
+			return "", fmt.Errorf("%s is with %q, who does not drive it yet: %v", machine, who, err)
+		}
+		return who, nil
+	}
+	// with waits for every machine to be driven by one of the replicas, and for each of
+	// these to have one, and says which.
+	with := func(replicas ...string) map[string]string {
 		t.Helper()
-		must(t, labtest.Until(t.Context(), patience, fmt.Sprintf("the machines are with %v", want), func(ctx context.Context) error {
-			for m, who := range want {
-				l, err := leases.Get(ctx, "bowline-host-"+m, metav1.GetOptions{})
+		has := map[string]string{}
+		err := labtest.Until(t.Context(), patience, fmt.Sprintf("the machines are with %q", replicas), func(ctx context.Context) error {
+			clear(has)
+			for _, m := range machines {
+				who, err := driver(ctx, m)
 				if err != nil {
 					return err
 				}
-				if got := ptr.Deref(l.Spec.HolderIdentity, ""); got != who {
-					return fmt.Errorf("%s is with %q", m, got)
-				}
-				log, err := os.ReadFile(filepath.Join(p.lab.Dir, "replica-"+who+".log"))
-				if err != nil || !drives(string(log), m) {
-					return fmt.Errorf("%s does not drive %s yet: %v", who, m, err)
-				}
+				has[who] = m
+			}
+			if got := slices.Sorted(maps.Keys(has)); !slices.Equal(got, replicas) {
+				return fmt.Errorf("they are with %q", got)
 			}
 			return nil
-		}))
+		})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, p.bowline.LogTail(6000))
+		}
+		return has
 	}
 
 	one := start("one")
-	holds(map[string]string{"host1": "one", "host2": "one"})
+	with("one")
 	pods := map[string]*v1.Pod{}
 	for _, m := range machines {
 		p.ready(m, 110)
@@ -97,15 +115,15 @@ func TestReplicas(t *testing.T) {
 
 	began := time.Now()
 	two := start("two")
-	holds(map[string]string{"host1": "two", "host2": "one"})
+	orphan := with("one", "two")["one"]
 	t.Logf("a second replica has its share after %s, 30 s of which it waits", time.Since(began).Round(time.Millisecond))
 	unharmed("after a move for the balance")
 
 	one.Kill()
 	began = time.Now()
-	holds(map[string]string{"host1": "two", "host2": "two"})
+	with("two")
 	t.Logf("the machine of a replica that was killed is driven %s later", time.Since(began).Round(time.Millisecond))
-	p.pod("after-the-kill", "host2")
+	p.pod("after-the-kill", orphan)
 	t.Logf("a new pod on it was Ready %s after the kill", time.Since(began).Round(time.Millisecond))
 	unharmed("after the kill")
 
@@ -126,7 +144,7 @@ func TestReplicas(t *testing.T) {
 	if _, err := leases.Get(t.Context(), "bowline-replica-two", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("its Lease: %v", err)
 	}
-	holds(map[string]string{"host1": "three", "host2": "three"})
+	with("three")
 	t.Logf("its machines are driven by another %s after it was told to", time.Since(began).Round(time.Millisecond))
 	for _, m := range machines {
 		p.pod("at-the-end-on-"+m, m)
