@@ -1,10 +1,18 @@
 package replica
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/bowline-k8s/bowline/hosts/shard"
 )
 
 // bubble is a test in virtual time.
@@ -267,18 +275,26 @@ func TestNotHeardTakesNothing(t *testing.T) {
 		a.wire.denied = replicaPrefix
 		a.wire.mu.Unlock()
 		w.after(10 * time.Second)
-		more := map[string]bool{"h00": true, "h01": true, "new": true}
-		a.r.Hosts([]string{"h00", "h01", "new"})
+		more := []string{"h00", "h01", "new", "given"}
+		a.r.Hosts(more)
 		w.after(time.Minute)
 		w.want("a:2")
-		if a.r.Holds("new") || w.server.leases[leaseName("new")] != nil {
+		// Another one gives it a host, as it may before it has missed it.
+		given := &wire{server: w.server, by: a}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leaseName("given"), Labels: map[string]string{kindLabel: "host"}}}
+		lease.Spec.HolderIdentity = &a.name
+		if _, err := given.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.after(time.Minute)
+		if a.r.Holds("given") || a.r.Holds("new") || w.server.leases[leaseName("new")] != nil {
 			t.Error("it has taken a host")
 		}
 		a.wire.mu.Lock()
 		a.wire.denied = ""
 		a.wire.mu.Unlock()
 		w.after(3 * time.Second)
-		for h := range more {
+		for _, h := range more {
 			if !a.r.Holds(h) {
 				t.Errorf("it has not taken %s", h)
 			}
@@ -377,5 +393,57 @@ func TestNewWantsAll(t *testing.T) {
 	}
 	if _, err := New(Config{Name: "Not a name"}); err == nil || !strings.Contains(err.Error(), `"Not a name"`) {
 		t.Errorf("of a wrong name: %v", err)
+	}
+}
+
+// TestSilence: for how long others may be silent, by when they and we are seen.
+func TestSilence(t *testing.T) {
+	const ours, other = "a", "b"
+	for _, c := range []struct {
+		what        string
+		ours, other []float64 // seconds when a renewal is seen
+		at          float64
+		heard       bool
+		lives       bool
+	}{
+		{"both renew", []float64{0, 4, 8, 12}, []float64{1, 5, 9, 13}, 13, true, true},
+		{"the other is silent", []float64{0, 4, 8}, []float64{1}, 10.9, true, true},
+		{"the other is silent for 10 s", []float64{0, 4, 8}, []float64{1}, 11, true, false},
+		{"we have not been seen for long", []float64{0, 4}, []float64{1}, 9.9, true, true},
+		{"we have not been seen for 6 s", []float64{0, 4}, []float64{1}, 10, false, true},
+		{"nobody was seen for 7 s: all begin anew", []float64{0, 4, 11}, []float64{0}, 15.9, true, true},
+		{"and end", []float64{0, 4, 11, 15, 19}, []float64{0}, 21, true, false},
+		{"we were late by 1.5 s, which does not count", []float64{0, 5.5, 9.5}, []float64{0}, 11.4, true, true},
+		{"and no more than that", []float64{0, 5.5, 9.5}, []float64{0}, 11.5, true, false},
+		{"late by 1 s twice", []float64{0, 5, 10}, []float64{0}, 11.9, true, true},
+		{"one that was there when we came", []float64{3, 7, 11}, []float64{0}, 12.9, true, true},
+		{"has its 10 s", []float64{3, 7, 11}, []float64{0}, 13, true, false},
+	} {
+		v := &view{replicas: map[string]seen{}, holders: map[string]string{}}
+		begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+		var times []float64
+		times = append(append(append(times, c.ours...), c.other...), c.at)
+		slices.Sort(times)
+		var s snapshot
+		for _, now := range times {
+			var all []*coordinationv1.Lease
+			for who, renewed := range map[string][]float64{ours: c.ours, other: c.other} {
+				n := 0
+				for _, r := range renewed {
+					if r <= now {
+						n++
+					}
+				}
+				if n > 0 {
+					l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: replicaPrefix + who, ResourceVersion: fmt.Sprint(n)}}
+					l.Spec.HolderIdentity = ptr.To(who + "_x")
+					all = append(all, l)
+				}
+			}
+			s = v.see(all, ours+"_x", ours, begin.Add(time.Duration(now*float64(time.Second))))
+		}
+		if lives := slices.Contains(s.others, shard.Replica{Name: other}); s.heard != c.heard || lives != c.lives {
+			t.Errorf("%s: heard is %v, the other lives is %v", c.what, s.heard, lives)
+		}
 	}
 }

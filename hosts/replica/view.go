@@ -101,14 +101,21 @@ func (v *view) run(ctx context.Context) {
 // look takes note of what has changed since the last look. me is this process, which is
 // the replica called name.
 func (v *view) look(me, name string, now time.Time) snapshot {
-	s := snapshot{synced: v.leases.HasSynced(), leases: map[string]*coordinationv1.Lease{}}
-	if !s.synced {
-		return s
+	if !v.leases.HasSynced() {
+		return snapshot{}
 	}
+	var all []*coordinationv1.Lease
+	for _, obj := range v.leases.GetStore().List() {
+		all = append(all, obj.(*coordinationv1.Lease))
+	}
+	return v.see(all, me, name, now)
+}
+
+func (v *view) see(all []*coordinationv1.Lease, me, name string, now time.Time) snapshot {
+	s := snapshot{synced: true, leases: map[string]*coordinationv1.Lease{}}
 	replicas := map[string]*coordinationv1.Lease{}
 	holders := map[string]string{}
-	for _, obj := range v.leases.GetStore().List() {
-		l := obj.(*coordinationv1.Lease)
+	for _, l := range all {
 		if who, ok := strings.CutPrefix(l.Name, replicaPrefix); ok {
 			replicas[who] = l
 		} else if strings.HasPrefix(l.Name, hostPrefix) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"maps"
 	"os"
@@ -74,6 +75,7 @@ type wire struct {
 	*server
 	is     condition
 	denied string // writes of Leases whose names begin so are forbidden
+	by     *member
 }
 
 var _ Leases = (*wire)(nil)
@@ -122,7 +124,15 @@ func (w *wire) Get(ctx context.Context, name string, _ metav1.GetOptions) (*coor
 	return w.there(ctx, name, nil)
 }
 
+// late lets a write take its time, another one with each Lease.
+func late(name string) {
+	h := fnv.New32()
+	_, _ = h.Write([]byte(name))
+	time.Sleep(time.Duration(h.Sum32()%5) * 20 * time.Millisecond)
+}
+
 func (w *wire) Create(ctx context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	late(l.Name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, err := w.there(ctx, l.Name, l)
@@ -139,10 +149,15 @@ func (w *wire) Create(ctx context.Context, l *coordinationv1.Lease, _ metav1.Cre
 }
 
 func (w *wire) Update(ctx context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	late(l.Name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, err := w.there(ctx, l.Name, l); err != nil {
+	was, err := w.there(ctx, l.Name, l)
+	if err != nil {
 		return nil, err
+	}
+	if host, ok := strings.CutPrefix(l.Name, hostPrefix); ok && holder(was) == w.by.name && (w.by.driven(host) || w.by.At(host)) {
+		w.by.w.t.Errorf("%s gives %s to %s, and is at it still", w.by.name, host, holder(l))
 	}
 	return w.put(watch.Modified, l), nil
 }
@@ -275,8 +290,9 @@ type member struct {
 // start starts a replica.
 func (w *world) start(name string) *member {
 	w.t.Helper()
-	m := &member{w: w, name: name, wire: &wire{server: w.server}, ended: make(chan error, 1), lingers: 300 * time.Millisecond, finishes: 100 * time.Millisecond,
+	m := &member{w: w, name: name, wire: &wire{server: w.server}, ended: make(chan error, 1), lingers: 300 * time.Millisecond, finishes: 500 * time.Millisecond,
 		drivers: map[string]context.CancelFunc{}, busy: map[string]time.Time{}}
+	m.wire.by = m
 	var err error
 	m.r, err = New(Config{Name: name, Leases: m.wire, Sink: m, Driven: m.driven})
 	if err != nil {
