@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/hosts/shard"
 )
 
@@ -173,6 +175,33 @@ func TestLeaves(t *testing.T) {
 		w.start("d")
 		w.after(time.Second)
 		w.want("a:0 b:0 c:0 d:9")
+	})
+}
+
+// TestLeavingTakesNothing: a host that comes while a replica leaves goes to another.
+func TestLeavingTakesNothing(t *testing.T) {
+	bubble(t, 6, func(t *testing.T, w *world) {
+		a, b := w.start("a"), w.start("b")
+		w.after(time.Minute)
+		w.want("a:3 b:3")
+		a.lingers = 10 * time.Second
+		a.cancel()
+		w.after(time.Second)
+		for _, h := range []string{"new-1", "new-2", "new-3"} {
+			w.hosts[h] = &config.Host{Name: h}
+		}
+		for _, m := range []*member{a, b} {
+			m.r.Set(maps.Clone(w.hosts))
+			m.r.Hosts(slices.Collect(maps.Keys(w.hosts)))
+		}
+		w.after(time.Second)
+		for _, h := range []string{"new-1", "new-2", "new-3"} {
+			if a.r.Holds(h) || !b.r.Holds(h) {
+				t.Errorf("%s is with who leaves: %v, with the other: %v", h, a.r.Holds(h), b.r.Holds(h))
+			}
+		}
+		w.after(30 * time.Second)
+		w.want("a:0 b:9")
 	})
 }
 

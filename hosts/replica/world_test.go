@@ -124,15 +124,15 @@ func (w *wire) Get(ctx context.Context, name string, _ metav1.GetOptions) (*coor
 	return w.there(ctx, name, nil)
 }
 
-// late lets a write take its time, another one with each Lease.
-func late(name string) {
+// late lets a write take its time, another one with each Lease and each who writes.
+func (w *wire) late(name string) {
 	h := fnv.New32()
-	_, _ = h.Write([]byte(name))
+	_, _ = h.Write([]byte(w.by.name + name))
 	time.Sleep(time.Duration(h.Sum32()%5) * 20 * time.Millisecond)
 }
 
 func (w *wire) Create(ctx context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
-	late(l.Name)
+	w.late(l.Name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, err := w.there(ctx, l.Name, l)
@@ -149,7 +149,7 @@ func (w *wire) Create(ctx context.Context, l *coordinationv1.Lease, _ metav1.Cre
 }
 
 func (w *wire) Update(ctx context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	late(l.Name)
+	w.late(l.Name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	was, err := w.there(ctx, l.Name, l)
