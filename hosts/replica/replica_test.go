@@ -205,6 +205,24 @@ func TestLeavingTakesNothing(t *testing.T) {
 	})
 }
 
+// TestTakenBack: a host that was to be another's, who dies before it is, is driven again
+// where it was.
+func TestTakenBack(t *testing.T) {
+	bubble(t, 4, func(t *testing.T, w *world) {
+		a := w.start("a")
+		w.after(time.Second)
+		a.finishes = time.Minute // so that the other waits for it
+		b := w.start("b")
+		w.after(45 * time.Second)
+		if got := w.counts(); got != "a:3 b:0" {
+			t.Fatalf("the hosts are with %q", got)
+		}
+		b.kill(0)
+		w.after(15 * time.Second)
+		w.want("a:4 b:0")
+	})
+}
+
 // TestRollingUpgrade: each host moves once, to who is new, and never two of one
 // replica's at a time.
 func TestRollingUpgrade(t *testing.T) {
@@ -400,6 +418,28 @@ func TestTidy(t *testing.T) {
 		if l := w.server.leases[replicaPrefix+"b"]; l != nil {
 			t.Errorf("the Lease of who died long ago is %v", l)
 		}
+	})
+}
+
+// TestUnknownToOne: a Host that one replica does not know yet stays with who does.
+func TestUnknownToOne(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, w *world) {
+		a, b := w.start("a"), w.start("b")
+		w.after(time.Minute)
+		w.want("a:1 b:1")
+		its := "h00"
+		if !b.r.Holds(its) {
+			its = "h01"
+		}
+		before := w.server.leases[leaseName(its)]
+		a.r.Hosts(nil)
+		w.after(5 * time.Minute)
+		if now := w.server.leases[leaseName(its)]; now == nil || now.UID != before.UID || now.ResourceVersion != before.ResourceVersion {
+			t.Errorf("the Lease of %s was %v, and is %v", its, before, now)
+		}
+		a.r.Hosts(slices.Collect(maps.Keys(w.hosts)))
+		w.after(time.Minute)
+		w.want("a:1 b:1")
 	})
 }
 
