@@ -153,7 +153,7 @@ func TestLeaves(t *testing.T) {
 				t.Error(err)
 			}
 			t.Logf("it has left after %s", time.Since(began))
-			if l := w.server.leases[replicaPrefix+m.name]; l != nil {
+			if l := w.lease(replicaPrefix + m.name); l != nil {
 				t.Errorf("its Lease is there: %v", l)
 			}
 		}
@@ -165,7 +165,7 @@ func TestLeaves(t *testing.T) {
 		}
 
 		// More than there is time for: the others take the rest at once.
-		c.lingers = 4 * time.Second
+		c.slow(4*time.Second, 0)
 		leave(c, c.r.cfg.Patience+dropTime+time.Second)
 		w.after(time.Second)
 		w.want("a:0 b:9 c:0")
@@ -184,7 +184,7 @@ func TestLeavingTakesNothing(t *testing.T) {
 		a, b := w.start("a"), w.start("b")
 		w.after(time.Minute)
 		w.want("a:3 b:3")
-		a.lingers = 10 * time.Second
+		a.slow(10*time.Second, 0)
 		a.cancel()
 		w.after(time.Second)
 		for _, h := range []string{"new-1", "new-2", "new-3"} {
@@ -211,7 +211,7 @@ func TestTakenBack(t *testing.T) {
 	bubble(t, 4, func(t *testing.T, w *world) {
 		a := w.start("a")
 		w.after(time.Second)
-		a.finishes = time.Minute // so that the other waits for it
+		a.slow(0, time.Minute) // so that the other waits for it
 		b := w.start("b")
 		w.after(45 * time.Second)
 		if got := w.counts(); got != "a:3 b:0" {
@@ -334,7 +334,7 @@ func TestNotHeardTakesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.after(time.Minute)
-		if a.r.Holds("given") || a.r.Holds("new") || w.server.leases[leaseName("new")] != nil {
+		if a.r.Holds("given") || a.r.Holds("new") || w.lease(leaseName("new")) != nil {
 			t.Error("it has taken a host")
 		}
 		a.wire.mu.Lock()
@@ -405,17 +405,17 @@ func TestTidy(t *testing.T) {
 			t.Error("a host that is no more is held")
 		}
 		w.after(40 * time.Second)
-		if l := w.server.leases[leaseName("h01")]; l != nil {
+		if l := w.lease(leaseName("h01")); l != nil {
 			t.Errorf("its Lease is %v", l)
 		}
 		b.kill(0)
 		w.after(time.Minute)
 		w.want("a:1 b:0")
-		if w.server.leases[replicaPrefix+"b"] == nil {
+		if w.lease(replicaPrefix+"b") == nil {
 			t.Error("the Lease of who died just now is gone")
 		}
 		w.after(forgotten)
-		if l := w.server.leases[replicaPrefix+"b"]; l != nil {
+		if l := w.lease(replicaPrefix + "b"); l != nil {
 			t.Errorf("the Lease of who died long ago is %v", l)
 		}
 	})
@@ -431,10 +431,10 @@ func TestUnknownToOne(t *testing.T) {
 		if !b.r.Holds(its) {
 			its = "h01"
 		}
-		before := w.server.leases[leaseName(its)]
+		before := w.lease(leaseName(its))
 		a.r.Hosts(nil)
 		w.after(5 * time.Minute)
-		if now := w.server.leases[leaseName(its)]; now == nil || now.UID != before.UID || now.ResourceVersion != before.ResourceVersion {
+		if now := w.lease(leaseName(its)); now == nil || now.UID != before.UID || now.ResourceVersion != before.ResourceVersion {
 			t.Errorf("the Lease of %s was %v, and is %v", its, before, now)
 		}
 		a.r.Hosts(slices.Collect(maps.Keys(w.hosts)))

@@ -270,21 +270,21 @@ func newWorld(t *testing.T, hosts int) *world {
 
 // member is a replica's process: what shares, what drives, and what sees to objects.
 type member struct {
-	w        *world
-	name     string
-	r        *Replica
-	wire     *wire
-	cancel   context.CancelFunc
-	ended    chan error
-	lingers  time.Duration // of drivers, at their end
-	finishes time.Duration // of what sees to objects
+	w      *world
+	name   string
+	r      *Replica
+	wire   *wire
+	cancel context.CancelFunc
+	ended  chan error
 
 	// w.mu
-	apart   bool // it does not reach the machines
-	gone    bool // killed: nothing of it does anything any more
-	set     map[string]*config.Host
-	drivers map[string]context.CancelFunc
-	busy    map[string]time.Time
+	lingers  time.Duration // of drivers, at their end
+	finishes time.Duration // of what sees to objects
+	apart    bool          // it does not reach the machines
+	gone     bool          // killed: nothing of it does anything any more
+	set      map[string]*config.Host
+	drivers  map[string]context.CancelFunc
+	busy     map[string]time.Time
 }
 
 // start starts a replica.
@@ -341,6 +341,13 @@ func (m *member) kill(locks time.Duration) {
 	}
 }
 
+// slow sets what drivers, and what sees to objects, take to end.
+func (m *member) slow(lingers, finishes time.Duration) {
+	m.w.mu.Lock()
+	defer m.w.mu.Unlock()
+	m.lingers, m.finishes = lingers, finishes
+}
+
 func (m *member) Look(name string) {
 	mine := m.r.Holds(name)
 	m.w.mu.Lock()
@@ -391,12 +398,12 @@ func (m *member) drive() {
 				}
 			}
 			m.w.mu.Lock()
-			gone := m.gone
+			gone, lingers := m.gone, m.lingers
 			m.w.mu.Unlock()
 			if gone {
 				return
 			}
-			time.Sleep(m.lingers)
+			time.Sleep(lingers)
 			m.w.mu.Lock()
 			defer m.w.mu.Unlock()
 			m.w.free(func(host string, by *member) bool { return host == name && by == m })
@@ -500,6 +507,13 @@ func (w *world) fresh() {
 	for h := range w.locks {
 		w.began[h] = 1
 	}
+}
+
+// lease is a Lease as it is; nil: there is none.
+func (w *world) lease(name string) *coordinationv1.Lease {
+	w.server.mu.Lock()
+	defer w.server.mu.Unlock()
+	return w.server.leases[name]
 }
 
 // want wants so many hosts with each, all driven, and each by who its Lease names.
