@@ -2,7 +2,6 @@ package replica
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -59,16 +58,23 @@ func (r *Replica) drop(ctx context.Context) {
 }
 
 // erase deletes our Lease, so that nobody waits for its being over.
-func (r *Replica) erase(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answer)
+func (r *Replica) erase(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, dropTime)
 	defer cancel()
 	name := replicaPrefix + r.cfg.Name
-	l, err := r.cfg.Leases.Get(ctx, name, metav1.GetOptions{})
-	if err == nil && ptr.Deref(l.Spec.HolderIdentity, "") == r.identity {
-		err = r.cfg.Leases.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}})
+	err := r.eraseOnce(ctx, name)
+	for apierrors.IsConflict(err) && ctx.Err() == nil {
+		err = r.eraseOnce(ctx, name) // a renewal that was cut off has come yet
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete the Lease %s, which the others wait for to be over: %w", name, err)
+		klog.FromContext(ctx).Info("This replica's Lease cannot be deleted; the others wait until it is over", "lease", name, "err", err)
 	}
-	return nil
+}
+
+func (r *Replica) eraseOnce(ctx context.Context, name string) error {
+	l, err := r.cfg.Leases.Get(ctx, name, metav1.GetOptions{})
+	if err != nil || ptr.Deref(l.Spec.HolderIdentity, "") != r.identity {
+		return err
+	}
+	return r.cfg.Leases.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}})
 }

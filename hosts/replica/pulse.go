@@ -39,7 +39,7 @@ func (r *Replica) renew(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, errTaken):
-			return fmt.Errorf("Lease %s: %w", replicaPrefix+r.cfg.Name, err)
+			return fmt.Errorf("the Lease %s: %w", replicaPrefix+r.cfg.Name, err)
 		case err != nil:
 			if !failing {
 				klog.FromContext(ctx).Info("This replica's Lease cannot be renewed; it is tried again each second", "lease", replicaPrefix+r.cfg.Name, "err", err)

@@ -84,7 +84,7 @@ func (c *Config) validate() error {
 	}
 	if c.Name != "" {
 		for _, fault := range validation.IsDNS1123Subdomain(replicaPrefix + c.Name) {
-			errs = append(errs, fmt.Errorf("Name %q: %s", c.Name, fault))
+			errs = append(errs, fmt.Errorf("name %q: %s", c.Name, fault))
 		}
 	}
 	return errors.Join(errs...)
@@ -227,7 +227,8 @@ func (r *Replica) Run(ctx context.Context, objects Objects) error {
 	if err := <-failed; err != nil {
 		return err
 	}
-	return r.erase(inner)
+	r.erase(inner)
+	return nil
 }
 
 // step looks, decides and acts, and says when to look again if nothing happens.

@@ -30,6 +30,13 @@ type Replica struct {
 	Leaving bool
 }
 
+func (r Replica) String() string {
+	if r.Leaving {
+		return r.Name + " (leaving)"
+	}
+	return r.Name
+}
+
 // Input is what is seen of replicas and hosts.
 type Input struct {
 	Replicas []Replica         // that live, each once, in any order
