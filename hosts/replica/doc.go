@@ -2,7 +2,8 @@
 // namespace. Which replica is to have which host decides hosts/shard, purely; here it is
 // seen who lives, and hosts are taken and given away.
 //
-//	replica.go  one loop: look at the Leases, decide, take, give
+//	replica.go  one loop, from the start to the end
+//	step.go     its step: look at the Leases, decide, take, give
 //	view.go     what the Leases say, and for how long they have said it
 //	pulse.go    this replica's own Lease, renewed
 //	hand.go     the Leases of hosts, written on moves alone
