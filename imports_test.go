@@ -41,6 +41,8 @@ var rules = []rule{
 	{"api/...", []string{module + "/config", module + "/hosts", module + "/host/...", "k8s.io/client-go/...", "k8s.io/klog/..."}, "who reads or makes a Host needs its types alone"},
 	{"hosts", []string{module + "/syncloop/...", module + "/provider/...", module + "/cri/...", module + "/host/...", module + "/handover", module + "/pool"}, "a Host object becomes a host, whoever drives it and however"},
 	{"enroll", []string{module + "/config", module + "/pool", module + "/provider/...", module + "/cri/...", module + "/handover", "github.com/spf13/cobra", "os", "os/exec"}, "a person is asked and told by who calls it; it drives nothing"},
+	{"hosts/shard", append([]string{module + "/..."}, impure...), "every replica decides the same of the same that it sees"},
+	{"hosts/replica", []string{module + "/hosts", module + "/pool", module + "/host/...", module + "/cri/...", module + "/syncloop/...", module + "/provider/..."}, "whose a host is concerns neither what it is made of nor how it is driven"},
 	{"config", []string{module + "/pool", module + "/hosts", module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"},
 }
 

@@ -33,6 +33,9 @@ func validateHostObjects(p *field.Path, o *HostObjects) field.ErrorList {
 	} else {
 		errs = append(errs, sayings(p.Child("namespace"), o.Namespace, validation.IsDNS1123Label(o.Namespace))...)
 	}
+	if r := o.Replicas; r != nil && r.Name != "" {
+		errs = append(errs, sayings(p.Child("replicas", "name"), r.Name, validation.IsDNS1123Subdomain(r.Name))...)
+	}
 	t := p.Child("template")
 	for _, f := range []struct {
 		path *field.Path

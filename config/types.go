@@ -45,6 +45,16 @@ type HostObjects struct {
 	// Template has what a Host object does not say of its host. {nodeName} stands for the
 	// node's name in kubeconfig, providerID, server.tlsCertFile and server.tlsPrivateKeyFile.
 	Template Host `json:"template,omitempty"`
+	// Replicas shares the objects out among all processes that have this set and follow
+	// the same objects, by Leases in Namespace; one process has them all by default.
+	Replicas *Replicas `json:"replicas,omitempty"`
+}
+
+// Replicas are the processes that share the Host objects of a cluster.
+type Replicas struct {
+	// Name tells this process from the others; $POD_NAME, else this machine's host name
+	// by default.
+	Name string `json:"name,omitempty"`
 }
 
 // Host is one machine and the node that it becomes. After Load its NodeSettings

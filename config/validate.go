@@ -37,6 +37,9 @@ func validate(c *BowlineConfiguration) field.ErrorList {
 	if c.HostObjects != nil {
 		p := field.NewPath("hostObjects")
 		errs = addUnlessAbove(errs, p.Child("template"), validateHostObjects(p, c.HostObjects))
+		if c.HostObjects.Replicas != nil && len(c.Hosts) > 0 {
+			errs = append(errs, field.Forbidden(hosts, "with hostObjects.replicas each replica would drive the file's hosts; make Host objects of them"))
+		}
 	}
 	return append(errs, validateDistinct(hosts, c.Hosts)...)
 }

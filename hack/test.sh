@@ -20,7 +20,7 @@ step() {
 
 # Not under the race detector: what decides purely starts no goroutine, and its
 # enumerations are long; the packages below test/ drive other processes.
-alone='^github.com/bowline-k8s/bowline(/charts|/config|/pod)?$|/syncloop/(plan|status|volume/render|gc/choose)$|/cri/(spec|critest.*)$|/bowline/test/'
+alone='^github.com/bowline-k8s/bowline(/charts|/config|/pod)?$|/syncloop/(plan|status|volume/render|gc/choose)$|/cri/(spec|critest.*)$|/hosts/shard$|/bowline/test/'
 
 unit() {
   step "unit: what needs nothing but Go"

@@ -4,6 +4,7 @@
 //	translate.go   PURE: a Host object and the process's template become a config.Host
 //	judge.go       whether a Host may be driven: its mistakes, other Hosts, the node, the Secret
 //	source.go      one Host at a time, level-triggered: judge, finalizer, sink, status
+//	share.go       where other processes have some of the Hosts: those are left alone
 //	secrets.go     the Secrets that Hosts name, each followed by its name
 //	report.go      what drivers report; round trips made coarse
 //	status.go      PURE: what the status shall be

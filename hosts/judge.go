@@ -19,6 +19,9 @@ func (s *Source) judge(ctx context.Context, h *v1alpha1.Host) (*config.Host, *ve
 	if err != nil {
 		return nil, refused(ReasonInvalid, "%v", err), nil
 	}
+	if s.cfg.Shard != nil && !far(h) {
+		return nil, refused(ReasonInvalid, "spec.endpoint: %s is of the machine that a replica of Bowline runs on, which is another one with each replica; give it an ssh:// endpoint, or take hostObjects.replicas out of the configuration", h.Spec.Endpoint), nil
+	}
 	if v := among(h, s.all()); v != nil {
 		return nil, v, nil
 	}

@@ -220,6 +220,7 @@ func (s *Source) forget(ctx context.Context, node *v1.Node, pods []v1.Pod, runni
 // release is the last try to empty a machine.
 type release struct {
 	running bool
+	cancel  context.CancelFunc
 	done    bool // nothing of ours is there
 	err     error
 	ended   time.Time
@@ -245,8 +246,9 @@ func (s *Source) release(name string, cfg *config.Host) error {
 		return r.err
 	}
 	r.running = true
+	ctx, cancel := context.WithTimeout(s.ctx, releaseTime)
+	r.cancel = cancel
 	s.running.Go(func() {
-		ctx, cancel := context.WithTimeout(s.ctx, releaseTime)
 		defer cancel()
 		err := s.cfg.Release(ctx, cfg)
 		s.mu.Lock()

@@ -29,6 +29,16 @@ type Sink interface {
 	Set(hosts map[string]*config.Host)
 }
 
+// Shard says which Hosts are this process's, where others have the rest (hosts/replica).
+type Shard interface {
+	// Hosts is told of all Hosts that there are, once they have been read and each time
+	// that one comes or goes.
+	Hosts(names []string)
+	// Holds tells whether a Host is this process's to judge, to drive, to tell of and to
+	// remove. When that changes, Look is to be called.
+	Holds(name string) bool
+}
+
 // Config of a Source.
 type Config struct {
 	API    API
@@ -46,6 +56,8 @@ type Config struct {
 	Release func(ctx context.Context, h *config.Host) error
 	// Taken tells whether a host is one that comes of elsewhere; nil: none does.
 	Taken func(h *config.Host) bool
+	// Shard has a part of the Hosts seen to; nil: all are.
+	Shard Shard
 }
 
 func (c *Config) validate() error {
@@ -76,12 +88,14 @@ type Source struct {
 	hosts   cache.SharedIndexInformer
 	queue   workqueue.TypedRateLimitingInterface[string]
 	secrets *secrets
+	names   chan struct{} // of one: a Host has come or gone
 
 	mu       sync.Mutex
 	wanted   map[string]*config.Host
 	reports  map[string]Report
 	written  map[string]time.Time // the last write of a status
 	releases map[string]*release
+	at       map[string]bool // Hosts that something is done about; of a Shard's only
 	ctx      context.Context // of Run
 	running  sync.WaitGroup  // of releases
 }
@@ -93,6 +107,7 @@ func New(c Config) (*Source, error) {
 	}
 	s := &Source{
 		cfg: c, wanted: map[string]*config.Host{}, reports: map[string]Report{}, written: map[string]time.Time{}, releases: map[string]*release{},
+		at: map[string]bool{}, names: make(chan struct{}, 1),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)),
 	}
 	s.secrets = newSecrets(c.Client, c.Namespace, s.queue.Add)
@@ -106,9 +121,9 @@ func New(c Config) (*Source, error) {
 		return nil, err
 	}
 	_, err := s.hosts.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    s.enqueue,
+		AddFunc:    func(obj any) { s.enqueue(obj); s.count() },
 		UpdateFunc: func(_, obj any) { s.enqueue(obj) },
-		DeleteFunc: s.enqueue,
+		DeleteFunc: func(obj any) { s.enqueue(obj); s.count() },
 	})
 	return s, err
 }
@@ -141,6 +156,10 @@ func (s *Source) Run(ctx context.Context) error {
 	all.Go(func() { s.hosts.RunWithContext(ctx) })
 	if !cache.WaitForCacheSync(ctx.Done(), s.hosts.HasSynced) {
 		return nil
+	}
+	if s.cfg.Shard != nil {
+		s.count()
+		all.Go(func() { s.counts(ctx) })
 	}
 	for range workers {
 		all.Go(func() { s.work(ctx) })
@@ -177,6 +196,10 @@ func (s *Source) work(ctx context.Context) {
 // reconcile does what is due for one Host; again is when to look once more though
 // nothing happens.
 func (s *Source) reconcile(ctx context.Context, name string) (again time.Duration, err error) {
+	if !s.enter(name) {
+		s.leave(ctx, name)
+		return 0, nil
+	}
 	h := s.get(name)
 	if h == nil {
 		s.gone(name)
@@ -286,6 +309,7 @@ func (s *Source) gone(name string) {
 	delete(s.reports, name)
 	delete(s.written, name)
 	delete(s.releases, name)
+	delete(s.at, name)
 }
 
 func (s *Source) get(name string) *v1alpha1.Host {

@@ -159,16 +159,22 @@ type world struct {
 	set       map[string]*config.Host
 	ending    map[string]bool // drivers that are slow to end
 	released  []string
-	release   error // what a release comes to
-	budget    error // what an eviction is answered
+	release   error         // what a release comes to
+	emptying  time.Duration // what a release takes
+	budget    error         // what an eviction is answered
 	evictions []string
 }
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
+	return newWorldOf(t, nil, objects...)
+}
+
+// newWorldOf is of a process that may have a part of the Hosts only.
+func newWorldOf(t *testing.T, shard Shard, objects ...runtime.Object) *world {
 	w := &world{t: t, api: newFakeAPI(), client: fake.NewClientset(objects...), ending: map[string]bool{}}
 	w.client.PrependReactor("create", "pods", w.evict)
 	var err error
-	w.source, err = New(Config{API: w.api, Client: w.client, Namespace: "ours", Template: template(t), Sink: w, Driven: w.driven, Release: w.empty})
+	w.source, err = New(Config{API: w.api, Client: w.client, Namespace: "ours", Template: template(t), Sink: w, Driven: w.driven, Release: w.empty, Shard: shard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +206,14 @@ func (w *world) driven(name string) bool {
 	return w.set[name] != nil || w.ending[name]
 }
 
-func (w *world) empty(_ context.Context, h *config.Host) error {
+func (w *world) empty(ctx context.Context, h *config.Host) error {
+	if w.emptying > 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(w.emptying): // of the bubble's own time
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.release == nil {

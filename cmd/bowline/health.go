@@ -28,7 +28,7 @@ func listenHealth(address string, ready func() error) (*health, error) {
 }
 
 // run answers until ctx ends.
-func (h *health) run(ctx context.Context) {
+func (h *health) run(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -40,7 +40,10 @@ func (h *health) run(ctx context.Context) {
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 13}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	_ = server.Serve(h.listener) // it ends by Close
+	if err := server.Serve(h.listener); ctx.Err() == nil {
+		return fmt.Errorf("--health-address: %w", err)
+	}
+	return nil // it was closed
 }
 
 var errHostsUnread = errors.New("the cluster's Host objects have not been read yet")

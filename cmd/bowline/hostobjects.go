@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/hosts/replica"
 	"github.com/bowline-k8s/bowline/pool"
 )
 
@@ -133,8 +136,10 @@ const reportPeriod = 2 * time.Second
 // hostObjects are the Host objects of a cluster as a source of hosts.
 type hostObjects struct {
 	source  *hosts.Source
+	replica *replica.Replica // nil: no other process has some of them
 	drivers *drivers
 	pool    *pool.Pool
+	left    chan struct{} // closed when run does nothing about drivers any more
 }
 
 // openHostObjects makes the source that cfg names. Nothing is read yet.
@@ -154,13 +159,27 @@ func openHostObjects(cfg *config.HostObjects, all *joined, d *drivers, p *pool.P
 	if err != nil {
 		return nil, fail(err)
 	}
-	o := &hostObjects{drivers: d, pool: p}
-	o.source, err = hosts.New(hosts.Config{
+	o := &hostObjects{drivers: d, pool: p, left: make(chan struct{})}
+	sources := hosts.Config{
 		API: api, Client: client, Namespace: cfg.Namespace, Kubeconfig: cfg.Kubeconfig, Template: &cfg.Template,
 		Sink: all, Taken: all.taken,
 		Driven:  func(name string) bool { _, ok := p.States()[name]; return ok },
 		Release: func(ctx context.Context, h *config.Host) error { return releaseMachine(ctx, h, client) },
-	})
+	}
+	if cfg.Replicas != nil {
+		name, err := replicaName(cfg.Replicas)
+		if err != nil {
+			return nil, err
+		}
+		o.replica, err = replica.New(replica.Config{
+			Name: name, Leases: client.CoordinationV1().Leases(cfg.Namespace), Sink: all, Driven: sources.Driven,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("hostObjects.replicas: %w", err)
+		}
+		sources.Sink, sources.Shard = o.replica, o.replica
+	}
+	o.source, err = hosts.New(sources)
 	return o, err
 }
 
@@ -172,11 +191,39 @@ func (o *hostObjects) ready() error {
 	return nil
 }
 
-// run follows the objects, and tells them of their drivers, until ctx ends.
-func (o *hostObjects) run(ctx context.Context) {
+// replicaName tells this process from those that share the objects with it.
+func replicaName(cfg *config.Replicas) (string, error) {
+	if name := cmp.Or(cfg.Name, os.Getenv("POD_NAME")); name != "" {
+		return name, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("hostObjects.replicas.name is not set, and this machine's name is not known: %w", err)
+	}
+	return strings.ToLower(name), nil
+}
+
+// run follows the objects, and tells them of their drivers, until ctx ends. A replica
+// then gives its hosts away, which takes a while.
+func (o *hostObjects) run(ctx context.Context) error {
+	var err error
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
-	all.Go(func() { _ = o.source.Run(ctx) }) // it ends with ctx alone
-	defer all.Wait()
+	all.Go(func() { _ = o.source.Run(inner) }) // it ends with inner alone
+	all.Go(func() { o.tell(inner) })
+	if o.replica != nil {
+		err = o.replica.Run(ctx, o.source)
+	} else {
+		<-ctx.Done()
+	}
+	close(o.left)
+	cancel()
+	all.Wait()
+	return err
+}
+
+// tell tells the objects of their drivers until ctx ends.
+func (o *hostObjects) tell(ctx context.Context) {
 	ticker := time.NewTicker(reportPeriod)
 	defer ticker.Stop()
 	for {

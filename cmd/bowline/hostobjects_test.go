@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,6 +94,72 @@ func TestReleaseOfAnother(t *testing.T) {
 		}
 		if _, err := os.Stat(path); err != nil {
 			t.Errorf("%s: the owner file: %v", file, err)
+		}
+	}
+}
+
+// TestDriversEndLast: drivers run until nothing is done about them any more, however
+// long after the word to end that is; a source that cannot go on ends all, and says why.
+func TestDriversEndLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var driven atomic.Bool
+		newPool := func() *pool.Pool {
+			p := pool.New(func(ctx context.Context, _ *config.Host) error {
+				driven.Store(true)
+				<-ctx.Done()
+				driven.Store(false)
+				return nil
+			}, pool.Options{})
+			p.Set(map[string]*config.Host{"box": {Name: "box"}})
+			return p
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		left, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- runHosts(ctx, newPool(), left, func(ctx context.Context) error {
+				<-ctx.Done()
+				time.Sleep(5 * time.Second) // of the bubble's own time
+				close(left)
+				return nil
+			})
+		}()
+		time.Sleep(time.Second)
+		cancel()
+		time.Sleep(4 * time.Second)
+		if !driven.Load() {
+			t.Error("the driver ended before the hosts were given away")
+		}
+		time.Sleep(2 * time.Second)
+		if err := <-done; err != nil || driven.Load() {
+			t.Errorf("it ended with %v, driven is %v", err, driven.Load())
+		}
+
+		left = make(chan struct{})
+		close(left)
+		taken := errors.New("the name is another's")
+		if err := runHosts(t.Context(), newPool(), left, func(context.Context) error { return taken }); !errors.Is(err, taken) {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
+// TestReplicaName: the configuration's, else the pod's, else the machine's.
+func TestReplicaName(t *testing.T) {
+	t.Setenv("POD_NAME", "")
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, want := range []string{strings.ToLower(machine), "pod", "own"} {
+		cfg := &config.Replicas{}
+		switch want {
+		case "pod":
+			t.Setenv("POD_NAME", "pod")
+		case "own":
+			cfg.Name = "own"
+		}
+		if got, err := replicaName(cfg); got != want || err != nil {
+			t.Errorf("it is %q, %v, and not %q", got, err, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"os"
 	"os/signal"
@@ -24,7 +25,7 @@ func runCommand() *cobra.Command {
 		Long: `Drive the configured hosts as nodes of their cluster, until told to stop.
 
 Stopping, by a signal or a crash, leaves every container running; the next run
-adopts them.
+adopts them. With hostObjects.replicas, the other replicas do (docs/hosts.md).
 
 The file is watched: hosts that are new in it, changed or gone are driven, driven
 anew or left alone within seconds, and the others never notice. A file that is
@@ -71,14 +72,16 @@ driven, a runtime or an API server that is away is waited for.`,
 			}, pool.Options{EndWhenAllFail: cfg.HostObjects == nil}) // objects may come at any time
 			all.begin(hosts.Set)
 			ready := func() error { return nil } // the file has been read
-			sources := []func(context.Context){func(ctx context.Context) { configuration.watch(ctx, reload) }}
+			sources := []func(context.Context) error{func(ctx context.Context) error { configuration.watch(ctx, reload); return nil }}
+			left := make(chan struct{})
 			if cfg.HostObjects != nil {
 				objects, err := openHostObjects(cfg.HostObjects, all, known, hosts)
 				if err != nil {
 					return err
 				}
-				sources = append(sources, objects.run)
-				ready = objects.ready
+				sources, left, ready = append(sources, objects.run), objects.left, objects.ready
+			} else {
+				close(left)
 			}
 			if healthAddress != "" {
 				health, err := listenHealth(healthAddress, ready)
@@ -88,7 +91,7 @@ driven, a runtime or an API server that is away is waited for.`,
 				sources = append(sources, health.run)
 			}
 			saveMemory()
-			return runHosts(ctx, hosts, sources...)
+			return runHosts(ctx, hosts, left, sources...)
 		},
 	}
 	c.Flags().StringVar(&file, "config", "/etc/bowline/config.yaml", "the BowlineConfiguration")
@@ -102,14 +105,31 @@ driven, a runtime or an API server that is away is waited for.`,
 }
 
 // runHosts drives the pool beside what says which hosts there are to be, until ctx
-// ends or no host is left.
-func runHosts(ctx context.Context, hosts *pool.Pool, sources ...func(context.Context)) error {
+// ends, no host is left, or one of them cannot go on. The drivers end when left is
+// closed: a replica's hosts are given away before.
+func runHosts(ctx context.Context, hosts *pool.Pool, left <-chan struct{}, sources ...func(context.Context) error) error {
+	driving, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
 	ctx, cancel := context.WithCancel(ctx)
+	faults := make([]error, len(sources))
 	var beside sync.WaitGroup
-	defer beside.Wait()
-	defer cancel()
-	for _, source := range sources {
-		beside.Go(func() { source(ctx) })
+	for i, source := range sources {
+		beside.Go(func() {
+			if faults[i] = source(ctx); faults[i] != nil {
+				cancel()
+			}
+		})
 	}
-	return hosts.Run(ctx)
+	beside.Go(func() {
+		<-ctx.Done()
+		<-left
+		end()
+	})
+	err := hosts.Run(driving)
+	cancel()
+	beside.Wait()
+	if fault := errors.Join(faults...); fault != nil {
+		return fault // for which the drivers were ended
+	}
+	return err
 }

@@ -39,17 +39,13 @@ func TestHostObjects(t *testing.T) {
 
 	p.apply(p.object("host2", "host2"))
 	p.reason("host2", "Credentials", "there is no Secret bowline/host2-key")
-	key, err := os.ReadFile(p.lab.Host("host2").SSH.Key)
-	must(t, err)
-	_, err = p.lab.Client.CoreV1().Secrets("bowline").Create(t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "host2-key"},
-		Type: v1.SecretTypeSSHAuth, Data: map[string][]byte{v1.SSHAuthPrivateKey: key}}, metav1.CreateOptions{})
-	must(t, err)
+	p.key("host2")
 	p.reason("host2", "NodeReady", "")
 	p.ready("host2", 110)
 	p.pod("drained", "host2")
 
 	// Names that are not theirs to take.
-	_, err = p.lab.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}, metav1.CreateOptions{})
+	_, err := p.lab.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}, metav1.CreateOptions{})
 	must(t, err)
 	p.apply(strings.Replace(p.object("thief", "foreign"), "root@", "root@another.", 1))
 	p.reason("thief", "NodeTaken", "a node foreign that was not made of this Host")
@@ -106,23 +102,23 @@ func TestHostObjects(t *testing.T) {
 	}
 }
 
-// account makes a service account with the rights of docs/hosts.md, and to the Secret;
-// and a kubeconfig for it.
+// account makes a service account with the rights of docs/hosts.md, and to the Secrets,
+// whose names have commas between; and a kubeconfig for it.
 func (p *pooled) account(namespace, secret string) string {
 	t, ctx, client := p.t, p.t.Context(), p.lab.Client
 	docs, err := os.ReadFile("../../docs/hosts.md")
 	must(t, err)
-	var role string
+	var roles string
 	for _, block := range strings.Split(string(docs), "```yaml\n")[1:] {
-		if block, _, _ = strings.Cut(block, "```"); strings.Contains(block, "kind: ClusterRole") {
-			role = block
+		if block, _, _ = strings.Cut(block, "```"); strings.Contains(block, "kind: ClusterRole") || strings.Contains(block, "kind: Role") {
+			roles += "---\n" + block
 		}
 	}
-	p.apply(role + fmt.Sprintf(`---
+	p.apply(fmt.Sprintf(`
 apiVersion: v1
 kind: Namespace
-metadata: {name: %[1]s}
----
+metadata: {name: %s}
+`, namespace) + roles + fmt.Sprintf(`---
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: bowline, namespace: %[1]s}
@@ -143,6 +139,12 @@ kind: RoleBinding
 metadata: {name: keys, namespace: %[1]s}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: keys}
 subjects: [{kind: ServiceAccount, name: bowline, namespace: %[1]s}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: bowline-replicas, namespace: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: bowline-replicas}
+subjects: [{kind: ServiceAccount, name: bowline, namespace: %[1]s}]
 `, namespace, secret))
 	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bowline", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	must(t, err)
@@ -156,8 +158,24 @@ subjects: [{kind: ServiceAccount, name: bowline, namespace: %[1]s}]
 	return file
 }
 
+// key puts the key of a machine's login into its Secret.
+func (p *pooled) key(machine string) {
+	p.t.Helper()
+	key, err := os.ReadFile(p.lab.Host(machine).SSH.Key)
+	must(p.t, err)
+	_, err = p.lab.Client.CoreV1().Secrets("bowline").Create(p.t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: machine + "-key"},
+		Type: v1.SecretTypeSSHAuth, Data: map[string][]byte{v1.SSHAuthPrivateKey: key}}, metav1.CreateOptions{})
+	must(p.t, err)
+}
+
 // objects writes the configuration: hosts of its own, and those that are objects.
 func (p *pooled) objects(account string, hosts ...string) {
+	p.t.Helper()
+	p.edit(append(hosts, p.objectsOf(account))...)
+}
+
+// objectsOf is what a configuration says of objects; the nodes' files are made.
+func (p *pooled) objectsOf(account string) string {
 	p.t.Helper()
 	files := filepath.Join(p.lab.Dir, "nodes")
 	must(p.t, os.Mkdir(files, 0o700))
@@ -168,7 +186,7 @@ func (p *pooled) objects(account string, hosts ...string) {
 			must(p.t, os.WriteFile(filepath.Join(files, h.Name+"."+suffix), data, 0o600))
 		}
 	}
-	objects := fmt.Sprintf(`hostObjects:
+	return fmt.Sprintf(`hostObjects:
   namespace: bowline
   kubeconfig: %s
   template:
@@ -176,13 +194,18 @@ func (p *pooled) objects(account string, hosts ...string) {
     server: {tlsCertFile: "nodes/{nodeName}.crt", tlsPrivateKeyFile: "nodes/{nodeName}.key"}
     authentication: {x509: {clientCAFile: %s}}
 `, account, p.lab.Status.Cluster.ClientCA)
-	p.edit(append(hosts, objects)...)
 }
 
 // object is a Host of the second machine.
 func (p *pooled) object(name, node string) string {
 	p.t.Helper()
-	h := p.lab.Host("host2")
+	return p.objectOf("host2", p.lab.Host("host2").ContainerdSocket, name, node)
+}
+
+// objectOf is a Host of a machine, whose key is in a Secret of its own.
+func (p *pooled) objectOf(machine, socket, name, node string) string {
+	p.t.Helper()
+	h := p.lab.Host(machine)
 	key, err := os.ReadFile(h.SSH.HostKey)
 	must(p.t, err)
 	return fmt.Sprintf(`
@@ -191,10 +214,10 @@ kind: Host
 metadata: {name: %s}
 spec:
   endpoint: ssh://%s@%s%s
-  credentialsSecretRef: {name: host2-key}
+  credentialsSecretRef: {name: %s-key}
   hostKeys: [%q]
   nodeName: %s
-`, name, h.SSH.User, p.wires["host2"].Address(), h.ContainerdSocket, strings.TrimSpace(string(key)), node)
+`, name, h.SSH.User, p.wires[machine].Address(), socket, machine, strings.TrimSpace(string(key)), node)
 }
 
 func (p *pooled) apply(text string) {

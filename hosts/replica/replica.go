@@ -1,0 +1,231 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/hosts/shard"
+)
+
+const (
+	// renewPeriod is between two renewals, renewAgain before one that failed is tried
+	// again, answer bounds each request.
+	renewPeriod = 4 * time.Second
+	renewAgain  = time.Second
+	answer      = 3 * time.Second
+	// doubt: whose own renewals were not seen for so long moves no hosts. A replica
+	// whose Lease was not seen to change for dead has none any more.
+	doubt = 6 * time.Second
+	dead  = 10 * time.Second
+	// forgotten: then the Lease of a dead replica is deleted.
+	forgotten = 5 * time.Minute
+	// lookAgain at what nothing announces: drivers that end.
+	lookAgain = 200 * time.Millisecond
+)
+
+// Leases are those of Bowline's own namespace.
+type Leases interface {
+	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
+	List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+// Sink drives hosts: all that it is to drive, each time that one changes.
+type Sink interface {
+	Set(hosts map[string]*config.Host)
+}
+
+// Objects see to what is ours (hosts.Source).
+type Objects interface {
+	// Look is called when a host has become ours, or is not any more.
+	Look(name string)
+	// At tells whether anything is still done about one that is not ours.
+	At(name string) bool
+}
+
+// Config of a Replica.
+type Config struct {
+	// Name tells it from all other replicas.
+	Name   string
+	Leases Leases
+	Sink   Sink
+	// Driven tells whether a driver is at the host of that name, or is being ended.
+	Driven func(name string) bool
+	// Patience is how long it gives hosts away one by one at its end; 15 s by default.
+	Patience time.Duration
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	for _, f := range []struct {
+		field string
+		set   bool
+	}{{"Name", c.Name != ""}, {"Leases", c.Leases != nil}, {"Sink", c.Sink != nil}, {"Driven", c.Driven != nil}} {
+		if !f.set {
+			errs = append(errs, fmt.Errorf("%s is required", f.field))
+		}
+	}
+	if c.Name != "" {
+		for _, fault := range validation.IsDNS1123Subdomain(replicaPrefix + c.Name) {
+			errs = append(errs, fmt.Errorf("name %q: %s", c.Name, fault))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Replica is one of those that share the hosts. It stands between the source of hosts
+// (hosts.Shard, hosts.Sink) and who drives them.
+type Replica struct {
+	cfg      Config
+	identity string // tells two processes of one name apart
+	view     *view
+	wake     chan struct{} // of one: look now
+	beat     chan struct{} // of one: renew now
+	wrote    chan written
+
+	mu      sync.Mutex
+	hosts   []string // that there are
+	known   bool     // hosts has been told
+	wanted  map[string]*config.Host
+	held    map[string]bool
+	given   map[string]bool // held, and let go of: its driver ends
+	leaving bool
+
+	// Run's own.
+	objects Objects
+	living  []shard.Replica
+	heard   bool
+	changed time.Time            // when living did
+	writing map[string]*writing  // by host, or by Lease
+	strays  map[string]time.Time // Leases of no host, and since when they have been seen
+	writers sync.WaitGroup
+}
+
+// New makes a Replica.
+func New(c Config) (*Replica, error) {
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("replica: %w", err)
+	}
+	c.Patience = cmp.Or(c.Patience, 15*time.Second)
+	r := &Replica{
+		cfg: c, identity: c.Name + "_" + rand.String(10),
+		wake: make(chan struct{}, 1), beat: make(chan struct{}, 1), wrote: make(chan written),
+		held: map[string]bool{}, given: map[string]bool{}, writing: map[string]*writing{}, strays: map[string]time.Time{},
+	}
+	var err error
+	r.view, err = newView(c.Leases, r.poke)
+	return r, err
+}
+
+func (r *Replica) poke() { poke(r.wake) }
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Hosts implements hosts.Shard.
+func (r *Replica) Hosts(names []string) {
+	r.mu.Lock()
+	r.hosts, r.known = slices.Clone(names), true
+	r.mu.Unlock()
+	r.poke()
+}
+
+// Holds implements hosts.Shard.
+func (r *Replica) Holds(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held[name] && !r.given[name]
+}
+
+// Set implements hosts.Sink: those that are ours are passed on.
+func (r *Replica) Set(all map[string]*config.Host) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wanted = all
+	r.pass()
+}
+
+// pass has what is ours driven; mu is held.
+func (r *Replica) pass() {
+	ours := map[string]*config.Host{}
+	for name, h := range r.wanted {
+		if r.held[name] && !r.given[name] {
+			ours[name] = h
+		}
+	}
+	r.cfg.Sink.Set(ours)
+}
+
+// Run shares until ctx ends, and then leaves: it gives away what it has. The error is
+// of a replica that cannot be one. Objects are to see to hosts until it returns.
+func (r *Replica) Run(ctx context.Context, objects Objects) error {
+	r.objects = objects
+	// What is begun when ctx ends is what the end consists of.
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer cancel()
+	beside.Go(func() { r.view.run(inner) })
+	pulse, still := context.WithCancel(inner)
+	defer still()
+	failed := make(chan error, 1)
+	beside.Go(func() { failed <- r.renew(pulse) })
+	defer r.writers.Wait()
+	defer cancel()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	done := ctx.Done()
+	var end <-chan time.Time
+	for over := false; !over; {
+		next := r.step(inner, time.Now())
+		if end != nil && r.left() {
+			break
+		}
+		timer.Stop()
+		if !next.IsZero() {
+			timer.Reset(time.Until(next))
+		}
+		select {
+		case <-done:
+			done, end = nil, time.After(r.cfg.Patience)
+			r.leave(inner)
+		case <-end:
+			klog.FromContext(ctx).Info("Not every host could be given away in time; the others take the rest", "patience", r.cfg.Patience)
+			over = true
+		case err := <-failed:
+			r.drop(inner)
+			return err
+		case w := <-r.wrote:
+			r.note(inner, w, time.Now())
+		case <-r.wake:
+		case <-timer.C:
+		}
+	}
+	r.drop(inner)
+	still()
+	if err := <-failed; err != nil {
+		return err
+	}
+	r.erase(inner)
+	return nil
+}

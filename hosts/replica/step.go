@@ -1,0 +1,152 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/hosts/shard"
+)
+
+// step looks, decides and acts, and says when to look again if nothing happens.
+func (r *Replica) step(ctx context.Context, now time.Time) (next time.Time) {
+	seen := r.view.look(r.identity, r.cfg.Name, now)
+	if !seen.synced {
+		return time.Time{}
+	}
+	log := klog.FromContext(ctx)
+	if seen.heard != r.heard {
+		r.heard = seen.heard
+		if r.heard {
+			log.Info("This replica is heard", "replica", r.cfg.Name)
+		} else {
+			log.Info("This replica's own renewals are not seen; it drives what it drives, and moves no hosts", "replica", r.cfg.Name)
+		}
+	}
+	r.mu.Lock()
+	hosts, known, leaving := r.hosts, r.known, r.leaving
+	r.mu.Unlock()
+	next = seen.wake
+	if living := append(seen.others, shard.Replica{Name: r.cfg.Name, Leaving: leaving}); !same(living, r.living) {
+		r.living, r.changed = living, now
+		log.Info("The replicas that live", "replicas", fmt.Sprint(living))
+	}
+	if !known {
+		return next
+	}
+	holders := map[string]string{}
+	for _, h := range hosts {
+		if l := seen.leases[leaseName(h)]; l != nil {
+			holders[h] = holder(l)
+		}
+	}
+	r.hold(ctx, holders)
+	var plan shard.Plan
+	if r.heard {
+		plan = shard.Decide(shard.Input{Replicas: r.living, Hosts: hosts, Holders: holders, Changed: r.changed, Moved: seen.moved, Now: now})
+		next = sooner(next, plan.WakeAt)
+	}
+	targets := map[string]shard.Move{}
+	for _, m := range plan.Moves {
+		switch {
+		case m.From == r.cfg.Name:
+			targets[m.Host] = m
+		// One after another, in the plan's order: so whoever sees a part of it done comes to
+		// the same for the rest.
+		case m.Reason == shard.Unheld && m.To == r.cfg.Name && !r.takes():
+			next = sooner(next, r.write(ctx, m, seen.leases[leaseName(m.Host)], now))
+		}
+	}
+	next = sooner(next, r.give(ctx, targets, seen, now))
+	if r.heard {
+		next = sooner(next, r.tidy(ctx, hosts, seen, now))
+	}
+	return next
+}
+
+// hold makes ours what the Leases say is. What is new is taken only while we are heard;
+// what is not ours any more is let go of at once.
+func (r *Replica) hold(ctx context.Context, holders map[string]string) {
+	var look []string
+	r.mu.Lock()
+	for h, who := range holders {
+		if who == r.cfg.Name && !r.held[h] && r.heard && !r.leaving {
+			klog.FromContext(ctx).Info("The host is this replica's", "host", h)
+			r.held[h] = true
+			look = append(look, h)
+		}
+	}
+	for h := range r.held {
+		if who := holders[h]; who != r.cfg.Name {
+			klog.FromContext(ctx).Info("The host is not this replica's any more", "host", h, "holder", who)
+			delete(r.held, h)
+			delete(r.given, h)
+			look = append(look, h)
+		}
+	}
+	if len(look) > 0 {
+		r.pass()
+	}
+	r.mu.Unlock()
+	for _, h := range look {
+		r.objects.Look(h)
+	}
+}
+
+// give lets go of hosts that others are to have, and tells whose they are as soon as
+// nothing is done about them here. One that nobody is to have any more is taken back.
+func (r *Replica) give(ctx context.Context, targets map[string]shard.Move, seen snapshot, now time.Time) (next time.Time) {
+	var look []string
+	r.mu.Lock()
+	for h, m := range targets {
+		if r.held[h] && !r.given[h] {
+			klog.FromContext(ctx).Info("The host is given away", "host", h, "to", m.To, "reason", m.Reason)
+			r.given[h] = true
+			look = append(look, h)
+		}
+	}
+	for h := range r.given {
+		if _, ok := targets[h]; !ok && !r.writing[h].underWay(version(seen.leases[leaseName(h)]), now) {
+			klog.FromContext(ctx).Info("The host is not given away after all", "host", h)
+			delete(r.given, h)
+			look = append(look, h)
+		}
+	}
+	if len(look) > 0 {
+		r.pass()
+	}
+	given := slices.Collect(maps.Keys(r.given))
+	r.mu.Unlock()
+	for _, h := range look {
+		r.objects.Look(h)
+	}
+	for _, h := range given {
+		m, ok := targets[h]
+		switch {
+		case !ok: // it is being written
+		case r.cfg.Driven(h) || r.objects.At(h):
+			next = sooner(next, now.Add(lookAgain))
+		default:
+			next = sooner(next, r.write(ctx, m, seen.leases[leaseName(h)], now))
+		}
+	}
+	return next
+}
+
+func same(a, b []shard.Replica) bool {
+	byName := func(a, b shard.Replica) int { return cmp.Compare(a.Name, b.Name) }
+	return slices.Equal(slices.SortedFunc(slices.Values(a), byName), slices.SortedFunc(slices.Values(b), byName))
+}
+
+// sooner of two times, where zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
