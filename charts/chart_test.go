@@ -267,8 +267,8 @@ func TestPodsAreRestricted(t *testing.T) {
 			for name, p := range of[v1.Pod](t, all, "Pod") {
 				pods[name] = p.Spec
 			}
-			if len(pods) != 6 {
-				t.Errorf("there are %d pods: one that runs, two hooks and three tests are expected", len(pods))
+			if len(pods) != 7 {
+				t.Errorf("there are %d pods: one that runs, three hooks and three tests are expected", len(pods))
 			}
 		}
 		for name, p := range pods {
@@ -303,6 +303,7 @@ func TestHooks(t *testing.T) {
 	jobs := of[batchv1.Job](t, documents(t, example), "Job")
 	for name, want := range map[string]struct{ hook, args string }{
 		"example-bowline-uninstall": {"pre-delete", "host clear --timeout=4m30s --detach"},
+		"example-bowline-leases":    {"post-delete", "host clear --timeout=4m30s --leases=machines"},
 		"example-bowline-change": {"pre-upgrade,pre-rollback",
 			"host clear --timeout=4m30s --selector=app.kubernetes.io/instance=example,app.kubernetes.io/managed-by=Helm --except=box-1 --except=box-2"},
 	} {

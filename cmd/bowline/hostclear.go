@@ -13,14 +13,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/hosts/replica"
 )
 
 func hostClearCommand() *cobra.Command {
-	var kubeconfig string
+	var kubeconfig, leases string
 	var timeout time.Duration
 	clearing := clearing{pause: time.Second}
 	c := &cobra.Command{
@@ -48,7 +50,14 @@ Cut off, the Hosts go on being removed; the command may be run again.`,
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
 			clearing.out = c.OutOrStdout()
-			return clearing.run(ctx)
+			if err := clearing.run(ctx); err != nil || leases == "" {
+				return err
+			}
+			client, err := newClientset(rest)
+			if err != nil {
+				return err
+			}
+			return dropLeases(ctx, client.CoordinationV1().Leases(leases), c.OutOrStdout())
 		},
 	}
 	f := c.Flags()
@@ -56,6 +65,7 @@ Cut off, the Hosts go on being removed; the command may be run again.`,
 	f.StringVarP(&clearing.selector, "selector", "l", "", "only Hosts with these labels")
 	f.StringArrayVar(&clearing.except, "except", nil, "the name of a Host that stays; may be repeated")
 	f.BoolVar(&clearing.detach, "detach", false, "whatever their deletionPolicy: let their pods run on, on the machines")
+	f.StringVar(&leases, "leases", "", "then delete the Leases by which replicas shared the Hosts, in this namespace; no Bowline may run there any more")
 	f.DurationVar(&timeout, "timeout", 10*time.Minute, "how long it is waited")
 	return c
 }
@@ -165,4 +175,23 @@ func removalOf(h *v1alpha1.Host) string {
 		return "it is being deleted; Bowline has not said yet how far that is"
 	}
 	return ready.Reason + ": " + ready.Message
+}
+
+// dropLeases deletes what replicas that have ended could not: the chart's rights go with
+// the chart.
+func dropLeases(ctx context.Context, leases coordinationv1client.LeaseInterface, out io.Writer) error {
+	list, err := leases.List(ctx, metav1.ListOptions{LabelSelector: replica.KindLabel})
+	if err != nil {
+		return fmt.Errorf("list the Leases: %w", err)
+	}
+	var faults []error
+	for i := range list.Items {
+		name := list.Items[i].Name
+		if err := unlessGone(leases.Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
+			faults = append(faults, fmt.Errorf("delete the Lease %s: %w", name, err))
+			continue
+		}
+		fmt.Fprintf(out, "The Lease %s is deleted.\n", name)
+	}
+	return errors.Join(faults...)
 }

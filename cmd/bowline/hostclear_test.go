@@ -11,11 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/hosts/replica"
 )
 
 // someHosts behaves as the API server with a Bowline: a deleted Host has a step of its
@@ -142,4 +145,24 @@ func TestHostClear(t *testing.T) {
 			t.Errorf("err = %v: it is told at once", err)
 		}
 	})
+}
+
+func TestDropLeases(t *testing.T) {
+	client := fake.NewClientset()
+	for name, labels := range map[string]map[string]string{
+		"bowline-host-box-1": {replica.KindLabel: "host"}, "bowline-replica-one": {replica.KindLabel: "replica"}, "another": nil,
+	} {
+		_, err := client.CoordinationV1().Leases("bowline").Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if err := dropLeases(t.Context(), client.CoordinationV1().Leases("bowline"), &out); err != nil {
+		t.Fatal(err)
+	}
+	left, err := client.CoordinationV1().Leases("bowline").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(left.Items) != 1 || left.Items[0].Name != "another" || strings.Count(out.String(), "is deleted") != 2 {
+		t.Errorf("left %v, %v; said %q", left.Items, err, out.String())
+	}
 }

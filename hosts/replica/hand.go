@@ -63,7 +63,7 @@ func (r *Replica) write(ctx context.Context, m shard.Move, seen *coordinationv1.
 		at := metav1.NowMicro()
 		if seen == nil {
 			_, err := r.cfg.Leases.Create(ctx, &coordinationv1.Lease{
-				ObjectMeta: metav1.ObjectMeta{Name: leaseName(m.Host), Labels: map[string]string{kindLabel: "host"}},
+				ObjectMeta: metav1.ObjectMeta{Name: leaseName(m.Host), Labels: map[string]string{KindLabel: "host"}},
 				Spec:       coordinationv1.LeaseSpec{HolderIdentity: &m.To, AcquireTime: &at, LeaseTransitions: new(int32)},
 			}, metav1.CreateOptions{})
 			return err

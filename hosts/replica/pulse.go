@@ -16,8 +16,8 @@ import (
 
 const (
 	replicaPrefix = "bowline-replica-"
-	// kindLabel is on all Leases of this package, and tells what they are of.
-	kindLabel = "bowline.io/lease"
+	// KindLabel is on all Leases of this package, and tells what they are of.
+	KindLabel = "bowline.io/lease"
 	// leavingAnnotation is on the Lease of a replica that gives its hosts away.
 	leavingAnnotation = "bowline.io/leaving"
 )
@@ -91,7 +91,7 @@ func (r *Replica) renewed(l *coordinationv1.Lease) *coordinationv1.Lease {
 	}
 	l.Spec.HolderIdentity, l.Spec.RenewTime = &r.identity, &now
 	l.Spec.LeaseDurationSeconds = ptr.To(int32(dead / time.Second))
-	l.Labels = with(l.Labels, kindLabel, "replica")
+	l.Labels = with(l.Labels, KindLabel, "replica")
 	r.mu.Lock()
 	leaving := r.leaving
 	r.mu.Unlock()

@@ -332,7 +332,7 @@ func TestNotHeardTakesNothing(t *testing.T) {
 		w.want("a:2")
 		// Another one gives it a host, as it may before it has missed it.
 		given := &wire{server: w.server, by: a}
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leaseName("given"), Labels: map[string]string{kindLabel: "host"}}}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leaseName("given"), Labels: map[string]string{KindLabel: "host"}}}
 		lease.Spec.HolderIdentity = &a.name
 		if _, err := given.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -54,7 +54,7 @@ type snapshot struct {
 }
 
 func newView(leases Leases, changed func()) (*view, error) {
-	only := func(o metav1.ListOptions) metav1.ListOptions { o.LabelSelector = kindLabel; return o }
+	only := func(o metav1.ListOptions) metav1.ListOptions { o.LabelSelector = KindLabel; return o }
 	v := &view{replicas: map[string]seen{}, holders: map[string]string{}, changed: changed}
 	v.leases = cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

@@ -179,7 +179,7 @@ func (w *wire) List(ctx context.Context, o metav1.ListOptions) (*coordinationv1.
 	if err := w.through(ctx); err != nil {
 		return nil, err
 	}
-	if o.LabelSelector != kindLabel {
+	if o.LabelSelector != KindLabel {
 		return nil, fmt.Errorf("the selector is %q", o.LabelSelector)
 	}
 	list := &coordinationv1.LeaseList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(len(w.log))}}

@@ -66,18 +66,14 @@ func TestChart(t *testing.T) {
 	c.kubectl("apply", "-f", c.file("pod.yaml", pod))
 	must(t, c.podRuns("app"))
 	step("a pod runs on it")
-	c.signServing()
-	must(t, labtest.Until(t.Context(), 2*time.Minute, "the API server reaches the pod by the chart's process", func(ctx context.Context) error {
-		out, err := c.lab.Kubectl(ctx, "exec", "app", "--", "hostname")
-		if err == nil && (out.Code != 0 || strings.TrimSpace(out.Stdout) != "app") {
-			err = fmt.Errorf("kubectl exec: %q %q", out.Stdout, out.Stderr)
-		}
-		return err
-	}))
+	c.execReaches("app")
 	step("exec reaches it")
 
 	c.run(c.helm, "test", "bowline", "-n", namespace, "--timeout", patience)
 	step("helm test passes")
+	c.replicaEnds("app")
+	step("a replica has ended, and the other drives the node")
+
 	c.link(false)
 	if out, err := c.command(c.helm, "test", "bowline", "-n", namespace, "--timeout", "15s"); err == nil {
 		t.Errorf("helm test passes while the machine cannot be reached:\n%s", out)
@@ -104,7 +100,8 @@ func TestChart(t *testing.T) {
 	c.nothingIsLeft()
 	must(t, labtest.Until(t.Context(), 2*time.Minute, "nothing of the chart is left", func(ctx context.Context) error {
 		left := c.kubectl("get", "clusterroles,clusterrolebindings,all,configmaps,roles,rolebindings,serviceaccounts,hosts", "-A", "-l", "app.kubernetes.io/instance=bowline", "-o", "name") +
-			c.kubectl("get", "secrets", "-n", namespace, "-l", "owner=helm", "-o", "name")
+			c.kubectl("get", "secrets", "-n", namespace, "-l", "owner=helm", "-o", "name") +
+			c.kubectl("get", "leases", "-n", namespace, "-o", "name")
 		if left != "" {
 			return errors.New(left)
 		}
@@ -161,6 +158,7 @@ func newCluster(t *testing.T) *cluster {
 	must(t, err)
 	c.values = c.file("values.yaml", fmt.Sprintf(`
 image: {repository: registry.lab/bowline, tag: test}
+replicas: 2
 serverTLSBootstrap: true
 verbosity: 2
 hosts:
@@ -252,6 +250,41 @@ func (c *cluster) hostIs(reason string) {
 	if err != nil {
 		c.t.Fatalf("%v\n%s", err, c.state())
 	}
+}
+
+// replicaEnds deletes the pod of the chart that drives the far machine: the other takes it
+// over, and nothing of what runs there is started again.
+func (c *cluster) replicaEnds(pod string) {
+	c.t.Helper()
+	holder := func() string {
+		c.t.Helper()
+		lease, err := c.lab.Client.CoordinationV1().Leases(namespace).Get(c.t.Context(), "bowline-host-"+far, metav1.GetOptions{})
+		must(c.t, err)
+		if lease.Spec.HolderIdentity == nil {
+			return ""
+		}
+		name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+		return name
+	}
+	container := func() string {
+		c.t.Helper()
+		p, err := c.lab.PodReady(c.t.Context(), v1.NamespaceDefault, pod, 2*time.Minute)
+		must(c.t, err)
+		return p.Status.ContainerStatuses[0].ContainerID
+	}
+	first, before := holder(), container()
+	c.kubectl("delete", "pod", "-n", namespace, first, "--timeout=2m")
+	must(c.t, labtest.Until(c.t.Context(), 2*time.Minute, "another replica has the machine", func(context.Context) error {
+		if now := holder(); now == first || now == "" {
+			return fmt.Errorf("it is %q that has it", now)
+		}
+		return nil
+	}))
+	c.hostIs("NodeReady")
+	if now := container(); now != before {
+		c.t.Errorf("the container was %s and is %s", before, now)
+	}
+	c.execReaches(pod)
 }
 
 // link cuts the way to the far machine, in silence, or mends it, and waits until the node
@@ -357,26 +390,31 @@ func (c *cluster) byHand() {
 	c.nothingIsLeft()
 }
 
-// signServing approves what the far node asked for to serve with: the lab's API server
-// checks it.
-func (c *cluster) signServing() {
+// execReaches waits for the API server to reach a pod by the process that drives its node.
+// What that asked for to serve with is approved meanwhile: the lab's API server checks it.
+func (c *cluster) execReaches(pod string) {
 	c.t.Helper()
-	err := labtest.Until(c.t.Context(), 2*time.Minute, "the node asks for a serving certificate", func(ctx context.Context) error {
+	err := labtest.Until(c.t.Context(), 3*time.Minute, "the API server reaches the pod by the chart's process", func(ctx context.Context) error {
 		out, err := c.lab.Kubectl(ctx, "get", "csr", "-o", `jsonpath={range .items[?(@.spec.username=="system:node:`+far+`")]}{.metadata.name} {end}`)
 		if err != nil {
 			return err
 		}
 		names := strings.Fields(out.Stdout)
 		if len(names) == 0 {
-			return errors.New("it has not yet")
+			return errors.New("the node has not asked for a serving certificate yet")
 		}
-		out, err = c.lab.Kubectl(ctx, append([]string{"certificate", "approve"}, names...)...)
-		if err == nil && out.Code != 0 {
-			err = errors.New(out.Stderr)
+		if out, err = c.lab.Kubectl(ctx, append([]string{"certificate", "approve"}, names...)...); err != nil || out.Code != 0 {
+			return fmt.Errorf("approve %v: %v %s", names, err, out.Stderr)
+		}
+		out, err = c.lab.Kubectl(ctx, "exec", pod, "--", "hostname")
+		if err == nil && (out.Code != 0 || strings.TrimSpace(out.Stdout) != pod) {
+			err = fmt.Errorf("kubectl exec: %q %q", out.Stdout, out.Stderr)
 		}
 		return err
 	})
-	must(c.t, err)
+	if err != nil {
+		c.t.Fatalf("%v\n%s", err, c.state())
+	}
 }
 
 // nothingIsLeft of the far node, in the cluster and on the machine.

@@ -95,6 +95,6 @@ securityContext:
 {{- $ca := ternary "/etc/bowline/client-ca.crt" "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" (not (empty (trim .Values.clientCA))) -}}
 {{- $authentication := dict "x509" (dict "clientCAFile" $ca) -}}
 {{- $_ := set $c "authentication" (mergeOverwrite $authentication (default dict $c.authentication)) -}}
-{{- $_ := set $c "hostObjects" (dict "namespace" .Release.Namespace "template" .Values.template) -}}
+{{- $_ := set $c "hostObjects" (dict "namespace" .Release.Namespace "template" .Values.template "replicas" dict) -}}
 {{- toYaml $c -}}
 {{- end -}}
