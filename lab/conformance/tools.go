@@ -1,0 +1,13 @@
+//go:build tools
+
+package conformance
+
+import (
+	_ "github.com/onsi/ginkgo/v2/ginkgo"
+	_ "k8s.io/kubernetes/test/e2e"
+	_ "k8s.io/kubernetes/test/images/agnhost"
+	_ "k8s.io/kubernetes/test/images/nonewprivs"
+	_ "k8s.io/kubernetes/test/images/regression-issue-74839"
+	_ "k8s.io/kubernetes/test/images/resource-consumer"
+	_ "k8s.io/kubernetes/test/images/resource-consumer/consume-cpu"
+)

@@ -1,0 +1,47 @@
+package main
+
+import "path"
+
+// set is a selection of the suite's specs whose results are kept. Its list is committed,
+// so that a spec that goes missing is seen.
+type set struct {
+	Name  string
+	Title string // of its part of the document
+	Focus string
+	Skip  string
+}
+
+// never are the specs that no set has: that disturb others, that are known to be flaky,
+// and those of features that Kubernetes has off.
+const never = `\[(Serial|Disruptive|Flaky)\]|\[Feature:OffByDefault\]`
+
+var sets = []set{
+	{
+		Name: "nodeconformance", Title: "NodeConformance",
+		Focus: `\[sig-(node|storage)\].*\[NodeConformance\]`,
+		Skip:  `\[(Serial|Disruptive|Flaky|Slow)\]|\[Feature:`,
+	},
+	{
+		Name: "slow", Title: "NodeConformance, the slow ones",
+		Focus: `\[sig-(node|storage)\].*(\[NodeConformance\].*\[Slow\]|\[Slow\].*\[NodeConformance\])`,
+		Skip:  never,
+	},
+	{
+		// The groups of what a node needs; those of features that are not Bowline's yet
+		// (dynamic resources, CSI, the node's log query) are not among them.
+		Name: "features", Title: "Features",
+		Focus: `\[sig-(node|storage)\].*\[Feature:(InPlacePodVerticalScaling|EnvFiles|UserNamespacesSupport|` +
+			`SupplementalGroupsPolicy|PodLevelResources|RuntimeHandler|KubeletCredentialProviders|HostAccess|Example)\]`,
+		Skip: never,
+	},
+}
+
+// file is the committed list of a set's specs, one name a line.
+func (s set) file() string { return path.Join("test/conformance", s.Name+".txt") }
+
+func setNames() (names []string) {
+	for _, s := range sets {
+		names = append(names, s.Name)
+	}
+	return names
+}
