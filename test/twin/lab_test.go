@@ -1,0 +1,162 @@
+package twin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// node of the lab, whoever drives it.
+type node struct {
+	name, ip  string
+	namespace string
+	manifests string // directory of static pods, seen from outside of the host
+}
+
+// Images of most scenarios.
+const (
+	toolbox = "registry.lab/toolbox:lab"
+	web     = "registry.lab/web:v1"
+)
+
+// nodeNames: two of kubelets, and ours.
+var nodeNames = []string{"host1", "host2", "host3"}
+
+// staticPath is that directory inside the host.
+const staticPath = "/var/lib/kubelet/manifests"
+
+// stage is a lab with two kubelets and one Bowline.
+type stage struct {
+	lab      *labtest.Lab
+	kubelets [2]*node
+	ours     *node
+}
+
+func (s *stage) nodes() []*node { return []*node{s.kubelets[0], s.kubelets[1], s.ours} }
+
+// setUp makes the lab for the test; out is where logs go.
+func setUp(t *testing.T, out string, far bool) *stage {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context()) // what goes with the test's end, cleanups end
+	dir, err := os.MkdirTemp("", "bowline-twin")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	lab, err := labtest.Start(ctx, filepath.Join(dir, "lab"), 3)
+	must(t, err)
+	t.Cleanup(func() { must(t, lab.Down(ctx)) })
+	s := &stage{lab: lab}
+	// The cluster's DNS would be on whichever node comes first.
+	must(t, lab.Client.AppsV1().Deployments("kube-system").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	for i, name := range nodeNames {
+		h := lab.Host(name)
+		n := &node{name: name, ip: h.IP, namespace: "twin-" + string(rune('a'+i)), manifests: filepath.Join(h.Root, staticPath)}
+		must(t, os.MkdirAll(n.manifests, 0o755))
+		if i < 2 {
+			s.kubelets[i] = n
+			startKubelet(t, lab, n, filepath.Join(out, "kubelet-"+name+".log"))
+			continue
+		}
+		s.ours = n
+		startBowline(t, lab, n, filepath.Join(out, "bowline.log"), far)
+	}
+	for _, n := range s.nodes() {
+		_, err := lab.NodeReady(ctx, n.name, v1.ConditionTrue, 2*time.Minute)
+		must(t, err)
+		must(t, makeNamespace(ctx, lab, n.namespace))
+		must(t, warm(ctx, lab, n))
+	}
+	return s
+}
+
+// startKubelet starts the real kubelet, as bowline-lab kubelet does, and with static pods.
+func startKubelet(t *testing.T, lab *labtest.Lab, n *node, logPath string) {
+	t.Helper()
+	h := lab.Host(n.name)
+	config, err := os.ReadFile(filepath.Join(filepath.Dir(h.Root), "kubelet.yaml"))
+	must(t, err)
+	path := filepath.Join(lab.Dir, "twin-"+n.name+".yaml")
+	must(t, os.WriteFile(path, fmt.Appendf(config, "staticPodPath: %s\nfileCheckFrequency: 1s\n", staticPath), 0o644))
+	log, err := os.Create(logPath)
+	must(t, err)
+	cmd := lab.Exec(context.Background(), n.name, labtest.Program("bowline-kubelet"), "--config", path, "--kubeconfig", h.NodeKubeconfig,
+		"--hostname-override", n.name, "--node-ip", h.IP, "-v=2")
+	cmd.Stdout, cmd.Stderr = log, log
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGKILL) // what it made goes with the lab
+		var exit *exec.ExitError
+		if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+			t.Error(err)
+		}
+		must(t, log.Close())
+	})
+}
+
+func startBowline(t *testing.T, lab *labtest.Lab, n *node, logPath string, far bool) {
+	t.Helper()
+	if err := os.Remove(logPath); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	b := &labtest.Bowline{Lab: lab, Host: n.name, Args: []string{"-v=2"}, LogPath: logPath,
+		Extra: []string{"staticPodPath: " + staticPath, "fileCheckFrequency: 1s"}}
+	if far {
+		wire, err := lab.NewWire(n.name)
+		must(t, err)
+		t.Cleanup(func() { wire.Close() })
+		b.Wire, b.Apart = wire, &labtest.Apart{}
+	}
+	must(t, b.Start())
+	t.Cleanup(func() { must(t, b.Stop()) })
+}
+
+// warm brings the images to a node that most scenarios use: else the first of them would
+// pull them, whichever that is.
+func warm(ctx context.Context, lab *labtest.Lab, n *node) error {
+	pods := lab.Client.CoreV1().Pods(n.namespace)
+	_, err := pods.Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "warm"}, Spec: v1.PodSpec{NodeName: n.name, TerminationGracePeriodSeconds: new(int64(1)),
+		Containers: []v1.Container{{Name: "toolbox", Image: toolbox, Command: []string{"sleep", "1000"}}, {Name: "web", Image: web}}}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	if _, err := lab.PodReady(ctx, n.namespace, "warm", 2*time.Minute); err != nil {
+		return err
+	}
+	if err := pods.Delete(ctx, "warm", metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	return lab.PodGone(ctx, n.namespace, "warm", time.Minute)
+}
+
+// makeNamespace makes a namespace and waits for what pods need of it.
+func makeNamespace(ctx context.Context, lab *labtest.Lab, name string) error {
+	_, err := lab.Client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return labtest.Until(ctx, time.Minute, "what pods of "+name+" need", func(ctx context.Context) error {
+		if _, err := lab.Client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		_, err := lab.Client.CoreV1().ConfigMaps(name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return err
+	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,136 @@
+package twin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Results by how Bowline's node was reached: "local" or "ssh".
+type Results map[string]Column
+
+// Column is one run.
+type Column struct {
+	Date        string       `json:"date"` // of its start, 2006-01-02
+	Took        string       `json:"took"`
+	Scenarios   []string     `json:"scenarios"`
+	Differences []Difference `json:"differences"` // between both kubelets and Bowline
+	Noise       []Difference `json:"noise"`       // between the kubelets
+}
+
+func (c *Column) sort() {
+	slices.Sort(c.Scenarios)
+	by := func(a, b Difference) int {
+		return strings.Compare(a.Scenario+"\x00"+a.Where+"\x00"+a.Kubelet+"\x00"+a.Other, b.Scenario+"\x00"+b.Where+"\x00"+b.Kubelet+"\x00"+b.Other)
+	}
+	slices.SortFunc(c.Differences, by)
+	slices.SortFunc(c.Noise, by)
+}
+
+// Both are the differences to one kubelet, of a place in which there is one to the other
+// kubelet too.
+func Both(one, two []Difference) []Difference {
+	return slices.DeleteFunc(slices.Clone(one), func(d Difference) bool {
+		return !slices.ContainsFunc(two, func(o Difference) bool { return o.Where == d.Where })
+	})
+}
+
+// ReadResults reads what Keep wrote; there may be nothing.
+func ReadResults(path string) (Results, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Results{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var r Results
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
+
+// Keep replaces a column of the results.
+func Keep(path, column string, c Column) error {
+	r, err := ReadResults(path)
+	if err != nil {
+		return err
+	}
+	r[column] = c
+	data, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
+}
+
+// Cause of differences: why Bowline does otherwise, or what makes two kubelets differ. All
+// that is given of it must match; scenario and where are regular expressions of the whole.
+type Cause struct {
+	Scenario string `json:"scenario,omitempty"`
+	Where    string `json:"where,omitempty"`
+	Kubelet  string `json:"kubelet,omitempty"` // part of what the kubelet says; "nothing": it says nothing
+	Other    string `json:"other,omitempty"`   // the same of the other
+	Noise    bool   `json:"noise,omitempty"`   // it is a cause of two kubelets' differences alone
+	Why      string `json:"why"`
+
+	scenario, where *regexp.Regexp
+}
+
+// ReadCauses reads them, in the order in which they are tried.
+func ReadCauses(path string) ([]Cause, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var causes []Cause
+	if err := yaml.UnmarshalStrict(data, &causes); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	whole := func(s string) (*regexp.Regexp, error) {
+		if s == "" {
+			s = ".*"
+		}
+		return regexp.Compile("^(?s:" + s + ")$")
+	}
+	for i := range causes {
+		c := &causes[i]
+		if c.Why == "" || c.Where == "" {
+			return nil, fmt.Errorf("%s: cause %d says not where or why", path, i)
+		}
+		var errScenario, errWhere error
+		c.scenario, errScenario = whole(c.Scenario)
+		c.where, errWhere = whole(c.Where)
+		if err := errors.Join(errScenario, errWhere); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return causes, nil
+}
+
+// Explain is why there is this difference, of two kubelets if it is noise; empty: nobody
+// knows.
+func Explain(causes []Cause, d Difference, noise bool) string {
+	for _, c := range causes {
+		if (noise || !c.Noise) && c.scenario.MatchString(d.Scenario) && c.where.MatchString(d.Where) &&
+			says(d.Kubelet, c.Kubelet) && says(d.Other, c.Other) {
+			return c.Why
+		}
+	}
+	return ""
+}
+
+func says(text, part string) bool {
+	if part == "nothing" {
+		return text == ""
+	}
+	return strings.Contains(text, part)
+}

@@ -1,0 +1,96 @@
+package twin
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// writeCauses makes a file of causes.
+func writeCauses(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "causes.yaml")
+	must(t, os.WriteFile(path, []byte(text), 0o644))
+	return path
+}
+
+func TestCauses(t *testing.T) {
+	causes, err := ReadCauses(writeCauses(t, `
+- {where: events of .*, scenario: a|b, other: twice, why: one}
+- {where: phase, kubelet: nothing, why: two}
+- {where: ".*", noise: true, why: three}
+`))
+	must(t, err)
+	for _, test := range []struct {
+		d     Difference
+		noise bool
+		want  string
+	}{
+		{Difference{Scenario: "a", Where: "events of the pod", Other: "told twice"}, false, "one"},
+		{Difference{Scenario: "ab", Where: "events of the pod", Other: "told twice"}, false, ""},
+		{Difference{Scenario: "a", Where: "status, events of the pod", Other: "told twice"}, false, ""},
+		{Difference{Scenario: "a", Where: "events of the pod", Other: "told once"}, false, ""},
+		{Difference{Scenario: "c", Where: "phase", Other: "Failed"}, false, "two"},
+		{Difference{Scenario: "c", Where: "phase", Kubelet: "Running"}, false, ""},
+		{Difference{Scenario: "c", Where: "phase", Kubelet: "Running"}, true, "three"},
+	} {
+		if got := Explain(causes, test.d, test.noise); got != test.want {
+			t.Errorf("%v, noise %t: %q, not %q", test.d, test.noise, got, test.want)
+		}
+	}
+	for name, bad := range map[string]string{
+		"a cause without a why": "- {where: x}", "one without a place": "- {why: x}", "no regular expression": `- {where: "(", why: x}`, "an unknown field": "- {where: x, why: y, wehre: z}",
+	} {
+		if _, err := ReadCauses(writeCauses(t, bad)); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+func TestResultsAreKeptByColumn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "twin.json")
+	must(t, Keep(path, "local", Column{Date: "2026-01-02", Took: "1m", Scenarios: []string{"a", "b"},
+		Differences: []Difference{{Scenario: "a", Where: "phase", Kubelet: "x`y", Other: ""}, {Scenario: "b", Where: "order"}},
+		Noise:       []Difference{{Scenario: "b", Where: "phase"}}}))
+	must(t, Keep(path, "ssh", Column{Date: "2026-01-03", Took: "2m", Scenarios: []string{"a"}}))
+	r, err := ReadResults(path)
+	must(t, err)
+	causes, err := ReadCauses(writeCauses(t, "- {where: phase, why: By design.}"))
+	must(t, err)
+	var b strings.Builder
+	WriteSection(&b, r, causes)
+	for _, want := range []string{
+		"| Bowline, local socket | 2026-01-02 | 1m | 2 | 2 | 1 | 1 |\n| Bowline, over SSH | 2026-01-03 | 2m | 1 | 0 | 0 | 0 |\n",
+		"By design. In a.\n\n- for one, phase of a. The kubelet: `x'y`. Bowline: `(nothing)`.",
+		"No reason is known. In b.",
+		"### Noise of that run",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the section lacks %q:\n%s", want, b.String())
+		}
+	}
+}
+
+// The committed causes can be read, and explain every difference of the committed results.
+func TestEveryDifferenceHasACause(t *testing.T) {
+	causes, err := ReadCauses("causes.yaml")
+	must(t, err)
+	r, err := ReadResults(filepath.Join(root, "docs/twin.json"))
+	must(t, err)
+	for column, c := range r {
+		if len(c.Scenarios) < 40 {
+			t.Errorf("%s has only %d scenarios", column, len(c.Scenarios))
+		}
+		for _, d := range c.Differences {
+			if Explain(causes, d, false) == "" {
+				t.Errorf("%s: no cause is known: %s", column, d)
+			}
+		}
+		for _, d := range c.Noise {
+			if Explain(causes, d, true) == "" {
+				t.Errorf("%s: the noise has no name: %s", column, d)
+			}
+		}
+	}
+}
