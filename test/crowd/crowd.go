@@ -180,44 +180,41 @@ func (c *crowd) step(ctx context.Context, n int) (s step, err error) {
 	return s, err
 }
 
+// fillAtOnce is how many pods are being started at any time while machines are filled.
+// All machines share the processors of this one: with all their pods at once, none of them
+// would answer in time.
+const fillAtOnce = 48
+
 // fill makes the pods of each machine, and waits until they are Ready.
 func (c *crowd) fill(ctx context.Context, machines []*farm.Machine) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	names := make(chan [2]string)
-	failed := make(chan error, 1)
 	var all sync.WaitGroup
-	for range 8 {
+	for range fillAtOnce {
 		all.Go(func() {
 			for n := range names {
-				if err := c.create(ctx, n[0], n[1]); err != nil {
-					select {
-					case failed <- err:
-					default:
-					}
+				err := c.create(ctx, n[0], n[1])
+				if err == nil {
+					_, err = c.watch.ready(ctx, n[0], patience)
+				}
+				if err != nil {
+					cancel(fmt.Errorf("%w\n%s", err, c.bowline.LogTail(2000)))
 				}
 			}
 		})
 	}
-	var wanted []string
 	for i := range c.pods {
 		for _, m := range machines {
-			name := fmt.Sprintf("%s-%d", m.Name, i)
-			names <- [2]string{name, m.Name}
-			wanted = append(wanted, name)
+			select {
+			case names <- [2]string{fmt.Sprintf("%s-%d", m.Name, i), m.Name}:
+			case <-ctx.Done():
+			}
 		}
 	}
 	close(names)
 	all.Wait()
-	select {
-	case err := <-failed:
-		return err
-	default:
-	}
-	for _, name := range wanted {
-		if _, err := c.watch.ready(ctx, name, patience); err != nil {
-			return fmt.Errorf("%w\n%s", err, c.bowline.LogTail(2000))
-		}
-	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // create makes a pod that only waits; it has a service account's token.

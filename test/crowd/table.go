@@ -104,8 +104,9 @@ Written by `+"`make bench-pool`"+`; the last run was on %s.
 
 %s
 - The machine: %d CPUs, which the API server, etcd, the fakes, two sshd of each host and the measured process share.
+- Pods are made %d at once, and the next ones as these are Ready.
 - Each host is a bare machine of the lab with namespaces and an sshd of its own, reached over loopback SSH; its container runtime is a fake in another process than Bowline. Each pod has one container that only waits and a service account's token.
 - Memory is what is resident (VmRSS) %s after the last change, idle CPU is from /proc over %s then. What a host costs is what the step's hosts added before they had pods; what a pod costs is what their pods added.
 - Starts are timed %d at once, from the request to the event that shows the pod Ready, in four rounds of %d: all links good, then %d links that swallow everything from the round's beginning on, and both again.
-`, time.Now().UTC().Format("2006-01-02 15:04 MST"), tables, runtime.NumCPU(), settleTime, c.idle, atOnce, c.starts, c.silent)
+`, time.Now().UTC().Format("2006-01-02 15:04 MST"), tables, runtime.NumCPU(), fillAtOnce, settleTime, c.idle, atOnce, c.starts, c.silent)
 }

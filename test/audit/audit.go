@@ -1,0 +1,292 @@
+// Package audit judges what an API server has logged of a Bowline in the cluster: of its
+// service account, and of the nodes that it is by impersonation. The log is that of a lab
+// that was started with --audit.
+package audit
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+const (
+	nodePrefix  = "system:node:"
+	nodesGroup  = "system:nodes"
+	tokens      = "serviceaccounts/token"
+	leases      = "leases"
+	nodeLeases  = "kube-node-lease" // the namespace
+	hostLease   = "bowline-host-"
+	replicaName = "bowline-replica-"
+)
+
+// Cluster is what there was while the log was written: what it is held against.
+type Cluster struct {
+	Namespace string   // Bowline's own
+	Account   string   // its service account there
+	Hooks     string   // that of the chart's hooks
+	Nodes     []string // that it may be
+	Hosts     []string // whose Leases it may hold
+	Secrets   []string // of its namespace, that Hosts name
+	Pods      []*v1.Pod
+	// Tries is the user agent of requests that a test makes as the account, to be refused.
+	Tries string
+	// Provoked is what a test had refused by taking rights away.
+	Provoked []Provoked
+}
+
+// Provoked is a time in which the account itself may be refused something.
+type Provoked struct {
+	From, To time.Time
+	Name     string // what concerns this Host, its node and its Secret
+	Resource string // all objects of this resource, if there is no name
+}
+
+func (p Provoked) covers(e *auditv1.Event) bool {
+	at := e.RequestReceivedTimestamp.Time
+	if at.Before(p.From) || at.After(p.To) || e.ResponseStatus == nil {
+		return false
+	}
+	if p.Name == "" {
+		return e.ObjectRef != nil && e.ObjectRef.Resource == p.Resource
+	}
+	// Who may not be somebody is told whom, and the request is of whatever it would have
+	// been for.
+	said := e.ResponseStatus.Message
+	return strings.Contains(said, `"`+p.Name+`"`) || strings.Contains(said, `"`+nodePrefix+p.Name+`"`)
+}
+
+// IsTry tells whether a request is one of the test's own.
+func (c *Cluster) IsTry(e auditv1.Event) bool { return c.Tries != "" && e.UserAgent == c.Tries }
+
+// Finding is a request that should not have been made.
+type Finding struct {
+	Event *auditv1.Event // nil: something is not in the log that should be
+	Why   string
+}
+
+func (f Finding) String() string {
+	e := f.Event
+	if e == nil {
+		return f.Why
+	}
+	who := e.User.Username
+	if e.ImpersonatedUser != nil {
+		who += " as " + e.ImpersonatedUser.Username
+	}
+	return fmt.Sprintf("%s: %s: %s %s: %d, by %s, %s", f.Why, who, e.Verb, e.RequestURI, code(e), e.UserAgent, e.RequestReceivedTimestamp.Format("15:04:05.000"))
+}
+
+// Read reads a log: an event a line. What is being written while it is read, a last line
+// without an end, is left out.
+func Read(r io.Reader) ([]auditv1.Event, error) {
+	var all []auditv1.Event
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var e auditv1.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("line %d of the audit log: %w", len(all)+1, err)
+		}
+		all = append(all, e)
+	}
+}
+
+// Judge finds what the account and its nodes should not have asked for. A log in which one
+// of them has asked for nothing says nothing of it, and that is a finding too.
+func (c *Cluster) Judge(events []auditv1.Event) []Finding {
+	j := judge{Cluster: c, seen: map[string]bool{}}
+	j.named, j.moments = c.named()
+	for i := range events {
+		e := &events[i]
+		if c.IsTry(*e) {
+			continue
+		}
+		if why := j.wrong(e); why != "" {
+			j.findings = append(j.findings, Finding{Event: e, Why: why})
+		}
+	}
+	for _, n := range c.Nodes {
+		if !j.seen[nodePrefix+n] {
+			j.findings = append(j.findings, Finding{Why: "the log has no request of the node " + n})
+		}
+	}
+	if !j.seen[c.user(c.Account)] {
+		j.findings = append(j.findings, Finding{Why: "the log has no request of the service account"})
+	}
+	return j.findings
+}
+
+func (c *Cluster) user(account string) string {
+	return "system:serviceaccount:" + c.Namespace + ":" + account
+}
+
+type judge struct {
+	*Cluster
+	named    map[reference]bool
+	moments  map[reference][]span // when pods that name it came to their node, and went
+	seen     map[string]bool      // users
+	findings []Finding
+}
+
+// wrong says what is wrong with a request; nothing, where it is nobody's of ours.
+func (j *judge) wrong(e *auditv1.Event) string {
+	account := e.User.Username == j.user(j.Account)
+	hooks := j.Hooks != "" && e.User.Username == j.user(j.Hooks)
+	acting := &e.User
+	if e.ImpersonatedUser != nil {
+		acting = e.ImpersonatedUser
+	}
+	node, isNode := strings.CutPrefix(acting.Username, nodePrefix)
+	if !account && !hooks && !(isNode && slices.Contains(j.Nodes, node)) {
+		return ""
+	}
+	j.seen[acting.Username] = true
+	if e.ImpersonatedUser != nil {
+		switch {
+		case !account:
+			return "somebody else is the node"
+		case !isNode || !slices.Contains(j.Nodes, node):
+			return "the account is somebody that it may not be"
+		case slices.ContainsFunc(acting.Groups, func(g string) bool { return g != nodesGroup && g != "system:authenticated" }):
+			return "the account has given itself another group"
+		}
+	}
+	switch c := code(e); {
+	case c == http.StatusForbidden || c == http.StatusUnauthorized:
+		if isNode && j.unsettled(node, e) {
+			return ""
+		}
+		if account && e.ImpersonatedUser == nil && slices.ContainsFunc(j.Provoked, func(p Provoked) bool { return p.covers(e) }) {
+			return ""
+		}
+		return "forbidden"
+	case e.ObjectRef == nil:
+		return ""
+	case isNode:
+		return j.node(node, e)
+	case account:
+		return j.account(e)
+	default:
+		return j.hooks(e)
+	}
+}
+
+// behind is how long the API server may take to know what a node may read, of a pod that it
+// has been given, and a node that a pod is gone: the authorizer hears of pods as the node
+// does, a moment before or after it.
+const behind = 10 * time.Second
+
+// span is a time in which an API server and a node may think otherwise of a pod.
+type span struct{ from, to time.Time }
+
+// unsettled tells whether a node was refused for that reason alone.
+func (j *judge) unsettled(node string, e *auditv1.Event) bool {
+	ref := e.ObjectRef
+	if ref == nil || ref.Name == "" || j.node(node, e) != "" {
+		return false
+	}
+	object := reference{node, resourceOf(ref), types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}}
+	at := e.RequestReceivedTimestamp.Time
+	return slices.ContainsFunc(j.moments[object], func(s span) bool { return !at.Before(s.from) && at.Before(s.to) })
+}
+
+// node is what a node may not ask for.
+func (j *judge) node(node string, e *auditv1.Event) string {
+	ref := e.ObjectRef
+	object := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	switch resource := resourceOf(ref); resource {
+	case "secrets", "configmaps", tokens:
+		if !j.named[reference{node, resource, object}] {
+			return "no pod of the node names it"
+		}
+		if reads := slices.Contains([]string{"get", "list", "watch"}, e.Verb); reads == (resource == tokens) {
+			return "a node does no more than read objects, and ask for tokens"
+		}
+	case "nodes", "nodes/status":
+		if ref.Name != node {
+			return "another node's"
+		}
+	case leases:
+		if object != (types.NamespacedName{Namespace: nodeLeases, Name: node}) {
+			return "another's Lease"
+		}
+	case "pods", "pods/status":
+		if ref.Name != "" && !j.named[reference{node, "pods", object}] {
+			return "another node's pod"
+		}
+	}
+	return ""
+}
+
+// account is what the service account may not ask for as itself.
+func (j *judge) account(e *auditv1.Event) string {
+	ref := e.ObjectRef
+	reads := slices.Contains([]string{"get", "list", "watch"}, e.Verb)
+	switch resourceOf(ref) {
+	case "secrets":
+		if !reads || ref.Namespace != j.Namespace || !slices.Contains(j.Secrets, ref.Name) {
+			return "no Host names it"
+		}
+	case "configmaps", tokens:
+		return "the account has no business with it"
+	case "nodes", "nodes/status":
+		if !reads && !slices.Contains(j.Nodes, ref.Name) {
+			return "not one of its nodes"
+		}
+	case "pods", "pods/eviction":
+		if !reads && !slices.ContainsFunc(j.Nodes, func(n string) bool {
+			return j.named[reference{n, "pods", types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}}]
+		}) {
+			return "a pod of a node that is not its own"
+		}
+	case leases:
+		host, isHost := strings.CutPrefix(ref.Name, hostLease)
+		own := isHost && slices.Contains(j.Hosts, host) || strings.HasPrefix(ref.Name, replicaName) || ref.Name == "" && reads
+		if ref.Namespace != j.Namespace || !own {
+			return "another's Lease"
+		}
+	}
+	return ""
+}
+
+// hooks is what the account of the chart's hooks may not ask for: it knows Hosts, and the
+// Leases that replicas leave.
+func (j *judge) hooks(e *auditv1.Event) string {
+	switch ref := e.ObjectRef; {
+	case ref.Resource == "hosts":
+		return ""
+	case ref.Resource == leases && ref.Namespace == j.Namespace:
+		return ""
+	}
+	return "the hooks have no business with it"
+}
+
+func code(e *auditv1.Event) int32 {
+	if e.ResponseStatus == nil {
+		return 0
+	}
+	return e.ResponseStatus.Code
+}
+
+func resourceOf(ref *auditv1.ObjectReference) string {
+	if ref.Subresource != "" {
+		return ref.Resource + "/" + ref.Subresource
+	}
+	return ref.Resource
+}

@@ -1,0 +1,231 @@
+package storm
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+var dawn = time.Date(2026, 3, 1, 6, 0, 0, 0, time.UTC)
+
+func second(n int) time.Time { return dawn.Add(time.Duration(n) * time.Second) }
+
+// ran is an instance of main of the pod u, by seconds; 0: that has not happened.
+func ran(id string, attempt, created, started, exited, code int) labtest.Instance {
+	i := labtest.Instance{ID: id, UID: "u", Pod: "p", Container: "main", Attempt: attempt, Created: second(created), Code: code}
+	if started > 0 {
+		i.Started = second(started)
+	}
+	if exited > 0 {
+		i.Exited = second(exited)
+	}
+	return i
+}
+
+// version of the pod u, as it was seen at a second.
+func version(at int, change ...func(*v1.Pod)) labtest.Version {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Annotations: map[string]string{annotationEnds: "main=5"}},
+		Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "main"}},
+			InitContainers: []v1.Container{{Name: "init"}, {Name: "side", RestartPolicy: ptr.To(v1.ContainerRestartPolicyAlways)}}},
+		Status: v1.PodStatus{
+			Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}},
+			ContainerStatuses: []v1.ContainerStatus{{Name: "main", ContainerID: "containerd://a", Ready: true,
+				State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(second(2))}}}},
+		},
+	}
+	for _, c := range change {
+		c(p)
+	}
+	return labtest.Version{Pod: p, At: second(at)}
+}
+
+func main0(p *v1.Pod) *v1.ContainerStatus { return &p.Status.ContainerStatuses[0] }
+
+func unready(p *v1.Pod) {
+	p.Status.Conditions[0].Status = v1.ConditionFalse
+	main0(p).Ready = false
+}
+
+func another(p *v1.Pod) { main0(p).ContainerID, main0(p).RestartCount = "containerd://b", 1 }
+
+func asked(p *v1.Pod) { // at second 50
+	p.DeletionTimestamp = ptr.To(metav1.NewTime(second(60)))
+	p.DeletionGracePeriodSeconds = ptr.To(int64(10))
+}
+
+func policy(r v1.RestartPolicy) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.RestartPolicy = r } }
+
+// struckTwice is a pod whose container was struck once, ran on as another, and was
+// deleted.
+func struckTwice() *evidence {
+	return &evidence{
+		instances: []labtest.Instance{ran("a", 0, 1, 2, 20, 137), ran("b", 1, 21, 22, 55, 0)},
+		lives: map[string]life{"u": {gone: second(58), versions: []labtest.Version{
+			version(5), version(20, unready),
+			version(25, another), version(50, another, asked),
+		}}},
+		strikes: []strike{{strikeKill, "u", "a", second(19)}},
+	}
+}
+
+func TestJudge(t *testing.T) {
+	if bad := struckTwice().judge(); len(bad) > 0 {
+		t.Errorf("a life without fault: %q", bad)
+	}
+	last := func(e *evidence, n int) *labtest.Instance { return &e.instances[n] }
+	for name, c := range map[string]struct {
+		change func(*evidence)
+		want   string // empty: nothing is wrong
+	}{
+		"not struck":             {func(e *evidence) { e.strikes = nil }, "nobody knows why"},
+		"another was struck":     {func(e *evidence) { e.strikes[0].id = "x" }, "nobody knows why"},
+		"struck afterwards":      {func(e *evidence) { e.strikes[0].at = second(30) }, "nobody knows why"},
+		"with its sandbox":       {func(e *evidence) { e.strikes[0] = strike{strikeSandbox, "u", "s", second(19)} }, ""},
+		"by itself":              {func(e *evidence) { e.strikes = nil; last(e, 0).Code = 5 }, ""},
+		"with another code":      {func(e *evidence) { e.strikes = nil; last(e, 0).Code = 6 }, "nobody knows why"},
+		"before it was asked to": {func(e *evidence) { last(e, 1).Exited = second(40) }, "nobody knows why"},
+		"at the kill":            {func(e *evidence) { e.strikes = nil; e.kills = []time.Time{second(19)} }, "nobody knows why"},
+		"start cut off": {func(e *evidence) {
+			e.strikes, e.kills = nil, []time.Time{second(3)}
+			last(e, 0).Exited = second(4)
+		}, ""},
+		"two at once":     {func(e *evidence) { last(e, 1).Created = second(19) }, "the first had not ended"},
+		"never ended":     {func(e *evidence) { last(e, 0).Exited = time.Time{} }, "the first has not ended"},
+		"never started":   {func(e *evidence) { last(e, 0).Started, last(e, 0).Exited = time.Time{}, time.Time{} }, "never started"},
+		"the same number": {func(e *evidence) { last(e, 1).Attempt = 0 }, "no higher attempt"},
+		"restarted, though never to be": {func(e *evidence) {
+			for n := range e.lives["u"].versions {
+				policy(v1.RestartPolicyNever)(e.lives["u"].versions[n].Pod)
+			}
+		}, "there was to be none"},
+		"restarted, though it succeeded": {func(e *evidence) {
+			for n := range e.lives["u"].versions {
+				policy(v1.RestartPolicyOnFailure)(e.lives["u"].versions[n].Pod)
+			}
+			last(e, 0).Code = 0
+		}, "there was to be none"},
+		"a blip": {func(e *evidence) {
+			l := e.lives["u"]
+			l.versions = append(l.versions[:1:1], version(10, unready), version(11), l.versions[1], l.versions[2], l.versions[3])
+			e.lives["u"] = l
+		}, "when no container of it had ended"},
+		"a container's blip": {func(e *evidence) {
+			l := e.lives["u"]
+			l.versions = append(l.versions[:1:1], version(10, func(p *v1.Pod) { main0(p).Ready = false }), version(11), l.versions[1], l.versions[2], l.versions[3])
+			e.lives["u"] = l
+		}, "and ran on"},
+		"a restart too many": {func(e *evidence) { main0(e.lives["u"].versions[2].Pod).RestartCount = 2 }, "has 2 restarts"},
+		"gone too soon":      {func(e *evidence) { last(e, 1).Exited = second(59) }, "the API object had gone"},
+		"gone, and it runs":  {func(e *evidence) { last(e, 1).Exited = time.Time{} }, "the API object had gone"},
+		"a sandbox on its way out": {func(e *evidence) {
+			s := ran("s", 0, 1, 1, 59, 137)
+			s.Sandbox, s.Container = true, ""
+			e.instances = append(e.instances, s)
+		}, "the API object had gone"},
+		"a sandbox on its way out, of a pod that was done": {func(e *evidence) {
+			s := ran("s", 0, 1, 1, 59, 137)
+			s.Sandbox, s.Container = true, ""
+			e.instances = append(e.instances, s)
+			e.lives["u"].versions[2].Status.Phase, e.lives["u"].versions[3].Status.Phase = v1.PodSucceeded, v1.PodSucceeded
+		}, ""},
+		"Pending again": {func(e *evidence) {
+			e.lives["u"].versions[1].Status.Phase = v1.PodRunning
+			e.lives["u"].versions[2].Status.Phase = v1.PodPending
+		}, "phase Pending after Running"},
+		"initialised again": {func(e *evidence) {
+			e.strikes = []strike{{strikeSandbox, "u", "s", second(19)}}
+			e.lives["u"].versions[1].Status.Phase = v1.PodRunning
+			e.lives["u"].versions[2].Status.Phase = v1.PodPending
+			e.lives["u"].versions[3].Status.Phase = v1.PodPending
+		}, ""},
+		"forced": {func(e *evidence) {
+			last(e, 1).Exited = second(70)
+			e.strikes = append(e.strikes, strike{strikeForce, "u", "", second(50)})
+		}, ""},
+		"two of a name": {func(e *evidence) {
+			other := ran("c", 0, 54, 54, 0, 0)
+			other.UID = "v"
+			e.instances = append(e.instances, other)
+		}, "in two places at once"},
+		"one after the other": {func(e *evidence) {
+			other := ran("c", 0, 56, 57, 0, 0)
+			other.UID = "v"
+			e.instances = append(e.instances, other)
+		}, ""},
+		"init again": {func(e *evidence) {
+			first, again := ran("i", 0, 1, 1, 1, 0), ran("j", 1, 30, 30, 31, 0)
+			first.Container, again.Container = "init", "init"
+			e.instances = append(e.instances, first, again)
+		}, "ran again in the same sandbox"},
+		"a sidecar that left early": {func(e *evidence) {
+			side := ran("s", 0, 1, 1, 15, 0)
+			side.Container = "side"
+			e.instances = append(e.instances, side)
+		}, "nobody knows why"},
+		"a sandbox that ended": {func(e *evidence) {
+			s := ran("s", 0, 1, 1, 15, 0)
+			s.Sandbox, s.Container = true, ""
+			e.instances = append(e.instances, s)
+		}, "the sandbox of p"},
+	} {
+		e := struckTwice()
+		c.change(e)
+		bad := strings.Join(e.judge(), "; ")
+		if c.want == "" && bad != "" || !strings.Contains(bad, c.want) {
+			t.Errorf("%s: got %q, want one with %q", name, bad, c.want)
+		}
+	}
+}
+
+func TestTruth(t *testing.T) {
+	good := func() (*evidence, *v1.Pod) {
+		e := &evidence{instances: []labtest.Instance{ran("a", 0, 1, 2, 20, 137), ran("b", 1, 21, 22, 0, 0)}}
+		p := version(30, func(p *v1.Pod) {
+			c := main0(p)
+			c.ContainerID, c.RestartCount = "containerd://b", 1
+			c.State.Running.StartedAt = metav1.NewTime(second(22))
+			c.LastTerminationState.Terminated = &v1.ContainerStateTerminated{ContainerID: "containerd://a", ExitCode: 137, FinishedAt: metav1.NewTime(second(20))}
+		}).Pod
+		p.UID = types.UID("u")
+		return e, p
+	}
+	for name, c := range map[string]struct {
+		change func(e *evidence, c *v1.ContainerStatus)
+		want   string
+	}{
+		"true":             {func(*evidence, *v1.ContainerStatus) {}, ""},
+		"another instance": {func(_ *evidence, c *v1.ContainerStatus) { c.ContainerID = "containerd://a" }, "its instance is told to be"},
+		"other restarts":   {func(_ *evidence, c *v1.ContainerStatus) { c.RestartCount = 2 }, "2 restarts are told"},
+		"another start":    {func(_ *evidence, c *v1.ContainerStatus) { c.State.Running.StartedAt = metav1.NewTime(second(2)) }, "it started at"},
+		"no end before":    {func(_ *evidence, c *v1.ContainerStatus) { c.LastTerminationState.Terminated = nil }, "its end is not told"},
+		"another code":     {func(_ *evidence, c *v1.ContainerStatus) { c.LastTerminationState.Terminated.ExitCode = 1 }, "the end told is"},
+		"another end": {func(_ *evidence, c *v1.ContainerStatus) {
+			c.LastTerminationState.Terminated.FinishedAt = metav1.NewTime(second(9))
+		}, "it ended at"},
+		"it has ended": {func(e *evidence, _ *v1.ContainerStatus) { e.instances[1].Exited = second(25) }, "the end told is"},
+		"it waits": {func(_ *evidence, c *v1.ContainerStatus) {
+			c.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
+		}, "it runs, and its status"},
+		"never created": {func(e *evidence, _ *v1.ContainerStatus) { e.instances = nil }, "never created"},
+		"an end of one that never began": {func(e *evidence, c *v1.ContainerStatus) {
+			c.LastTerminationState.Terminated = nil
+			e.instances[0].Started, e.instances[0].Exited, e.kills = time.Time{}, time.Time{}, []time.Time{second(2)}
+		}, ""},
+		"an end of none": {func(e *evidence, _ *v1.ContainerStatus) { e.instances = e.instances[1:] }, "never ended"},
+	} {
+		e, p := good()
+		c.change(e, main0(p))
+		bad := strings.Join(e.truth(p), "; ")
+		if c.want == "" && bad != "" || !strings.Contains(bad, c.want) {
+			t.Errorf("%s: got %q, want one with %q", name, bad, c.want)
+		}
+	}
+}
