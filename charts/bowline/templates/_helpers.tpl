@@ -24,6 +24,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The names of all nodes that the account may be, as a JSON list. */}}
 {{- define "bowline.nodes" -}}
 {{- $nodes := .Values.nodes -}}
+{{- if .Values.localSocket.enabled }}{{ $nodes = list .Values.localSocket.nodeName }}{{ end -}}
 {{- range .Values.hosts }}{{ $nodes = append $nodes (.nodeName | default .name) }}{{ end -}}
 {{- $nodes | uniq | sortAlpha | toJson -}}
 {{- end -}}
@@ -95,6 +96,19 @@ securityContext:
 {{- $ca := ternary "/etc/bowline/client-ca.crt" "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" (not (empty (trim .Values.clientCA))) -}}
 {{- $authentication := dict "x509" (dict "clientCAFile" $ca) -}}
 {{- $_ := set $c "authentication" (mergeOverwrite $authentication (default dict $c.authentication)) -}}
+{{- if .Values.localSocket.enabled }}
+{{- $_ := set $identity "certificateDirectory" "/proc/self/fd/100/var/lib/bowline/pki" -}}
+{{- $_ := set $authentication.x509 "clientCAFile" (printf "/proc/self/fd/100%s" $ca) -}}
+{{- $_ := set $c "authentication" (mergeOverwrite $authentication (default dict .Values.config.authentication)) -}}
+{{- $_ := set $c "hosts" (list (include "bowline.localHost" . | fromJson)) -}}
+{{- else }}
 {{- $_ := set $c "hostObjects" (dict "namespace" .Release.Namespace "template" .Values.template "replicas" dict) -}}
+{{- end -}}
 {{- toYaml $c -}}
+{{- end -}}
+
+{{- define "bowline.hook" -}}
+"helm.sh/hook": {{ .hooks }}
+"helm.sh/hook-weight": {{ .weight | quote }}
+"helm.sh/hook-delete-policy": before-hook-creation,hook-succeeded
 {{- end -}}

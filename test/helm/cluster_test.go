@@ -1,0 +1,169 @@
+package helm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/test/audit"
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// cluster is a lab whose first host is a node already, and whose API server logs.
+type cluster struct {
+	t        *testing.T
+	lab      *labtest.Lab
+	bowline  *labtest.Bowline
+	pods     *labtest.History // all that there ever were
+	helm     string           // the program
+	program  string           // a person's Bowline
+	values   string           // the file
+	provoked []audit.Provoked // what the test has had refused
+}
+
+func newCluster(t *testing.T) *cluster {
+	for _, key := range []string{"BOWLINE_HELM", "BOWLINE_IMAGE"} {
+		if os.Getenv(key) == "" {
+			t.Fatalf("%s is not set", key)
+		}
+	}
+	program, err := labtest.BuiltBowline()
+	must(t, err)
+	// Sockets are below the directory: its path must be short.
+	dir, err := os.MkdirTemp("", "bowline-helm")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	c := &cluster{t: t, helm: os.Getenv("BOWLINE_HELM"), program: program}
+	c.lab, err = labtest.Start(t.Context(), filepath.Join(dir, "lab"), 1+len(machines), "--audit")
+	must(t, err)
+	t.Cleanup(func() { must(t, c.lab.Down(context.Background())) })
+	c.pods = c.lab.Watch(v1.NamespaceAll)
+	t.Cleanup(c.pods.Stop)
+	out, err := c.lab.Command(t.Context(), "load-image", "bowline:test", os.Getenv("BOWLINE_IMAGE")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("load the image: %v\n%s", err, out)
+	}
+
+	c.bowline = &labtest.Bowline{Lab: c.lab, Host: near}
+	end, err := c.bowline.Keep(func(code int) { t.Errorf("%s's Bowline ended with %d\n%s", near, code, c.bowline.LogTail(4000)) })
+	must(t, err)
+	t.Cleanup(func() { end(false) })
+	if _, err := c.lab.NodeReady(t.Context(), near, v1.ConditionTrue, 3*time.Minute); err != nil {
+		t.Fatalf("%v\n%s", err, c.bowline.LogTail(4000))
+	}
+
+	c.kubectl("create", "namespace", namespace)
+	c.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+	var hosts strings.Builder
+	for _, m := range machines {
+		c.kubectl("create", "secret", "generic", m.name, "-n", namespace, "--type=kubernetes.io/ssh-auth", "--from-file=ssh-privatekey="+c.lab.Host(m.name).SSH.Key)
+		fmt.Fprintf(&hosts, "- name: %s\n%s", m.name, c.spec(m, "  "))
+	}
+	c.values = c.file("values.yaml", `
+image: {repository: registry.lab/bowline, tag: test}
+replicas: 2
+serverTLSBootstrap: true
+verbosity: 2
+hosts:
+`+hosts.String())
+	return c
+}
+
+// spec is what a Host says of a machine.
+func (c *cluster) spec(m machine, indent string) string {
+	h := c.lab.Host(m.name)
+	return fmt.Sprintf("%[1]sendpoint: ssh://%[2]s@%[3]s%[4]s\n%[1]shostKeys: [%[5]q]\n%[1]skubeletExposure: %[6]s\n",
+		indent, h.SSH.User, h.SSH.Address, h.ContainerdSocket, c.hostKey(m), m.exposure)
+}
+
+func (c *cluster) hostKey(m machine) string {
+	c.t.Helper()
+	key, err := os.ReadFile(c.lab.Host(m.name).SSH.HostKey)
+	must(c.t, err)
+	return strings.TrimSpace(string(key))
+}
+
+func (c *cluster) chart() string {
+	path, err := filepath.Abs("../../charts/bowline")
+	must(c.t, err)
+	return path
+}
+
+func (c *cluster) install() {
+	c.t.Helper()
+	c.run(c.helm, "install", "bowline", c.chart(), "-n", namespace, "-f", c.values, "--wait", "--timeout", patience)
+}
+
+func (c *cluster) upgrade(more ...string) {
+	c.t.Helper()
+	c.run(append([]string{c.helm, "upgrade", "bowline", c.chart(), "-n", namespace, "-f", c.values, "--wait", "--timeout", patience}, more...)...)
+}
+
+func (c *cluster) command(argv ...string) (string, error) {
+	cmd := exec.CommandContext(c.t.Context(), argv[0], argv[1:]...)
+	home := filepath.Join(c.lab.Dir, "home")
+	cmd.Env = append(os.Environ(), "HOME="+home, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
+		"KUBECONFIG="+c.lab.Status.Cluster.AdminKubeconfig, "SSH_AUTH_SOCK=")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}
+
+// run is a command that has to succeed.
+func (c *cluster) run(argv ...string) string {
+	c.t.Helper()
+	out, err := c.command(argv...)
+	if err != nil {
+		c.t.Fatalf("%s: %v\n%s\n%s", strings.Join(argv, " "), err, out, c.state())
+	}
+	return out
+}
+
+func (c *cluster) kubectl(args ...string) string {
+	c.t.Helper()
+	out, err := c.lab.Kubectl(c.t.Context(), args...)
+	must(c.t, err)
+	if out.Code != 0 {
+		c.t.Fatalf("kubectl %s: %s%s\n%s", strings.Join(args, " "), out.Stdout, out.Stderr, c.state())
+	}
+	return out.Stdout
+}
+
+// until waits for a condition, and shows the cluster where it does not come.
+func (c *cluster) until(what string, condition func(ctx context.Context) error) {
+	c.t.Helper()
+	if err := labtest.Until(c.t.Context(), 4*time.Minute, what, condition); err != nil {
+		c.t.Fatalf("%v\n%s", err, c.state())
+	}
+}
+
+// state is what there is to see of the chart, for a test that has failed.
+func (c *cluster) state() string {
+	var b strings.Builder
+	for _, args := range [][]string{
+		{"get", "hosts", "-o", "yaml"}, {"get", "nodes", "-o", "wide"}, {"get", "pods", "-A", "-o", "wide"}, {"get", "events", "-n", namespace},
+		{"logs", "-n", namespace, "-l", "app.kubernetes.io/name in (bowline,bowline-hook)", "--tail=60"},
+	} {
+		out, err := c.lab.Kubectl(context.WithoutCancel(c.t.Context()), args...)
+		fmt.Fprintf(&b, "$ kubectl %s\n%s%s", strings.Join(args, " "), out.Stdout, out.Stderr)
+		if err != nil {
+			fmt.Fprintln(&b, err)
+		}
+	}
+	return b.String()
+}
+
+func (c *cluster) file(name, content string) string {
+	path := filepath.Join(c.lab.Dir, name)
+	must(c.t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
