@@ -43,7 +43,7 @@ type Reporter interface {
 // Enroller makes nodes of machines, and ends that.
 type Enroller struct {
 	Hosts    Hosts
-	Client   kubernetes.Interface // core/v1
+	Client   kubernetes.Interface // core/v1, rbac/v1, authorization/v1
 	Asker    Asker
 	Reporter Reporter
 	// Machine is the way to an endpoint; *SSH.
@@ -72,6 +72,9 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 		if !maps.Equal(r.Labels, have.Spec.Labels) || !slices.Equal(r.Taints, have.Spec.Taints) {
 			e.step("Its labels and taints stay as they are; kubectl edit host %s changes them.", r.Name)
 		}
+		if r.Exposure != "" && r.Exposure != have.Spec.KubeletExposure {
+			e.step("Its kubeletExposure stays %s; kubectl edit host %s changes it.", have.Spec.KubeletExposure, r.Name)
+		}
 		secret, err := e.madeSecret(ctx, r.Namespace, r.Name)
 		if err != nil {
 			return err
@@ -80,6 +83,9 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 			if err := e.own(ctx, secret, have); err != nil {
 				return err
 			}
+		}
+		if err := e.ownRights(ctx, &r, have); err != nil {
+			return err
 		}
 		return e.wait(ctx, have)
 	}
@@ -117,12 +123,15 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 	if !report.Fit {
 		return fmt.Errorf("no node can be made of %s yet: mend what is a failure above (%s host prepare mends some of it), and run the command again", u.Host, e.Command)
 	}
+	if err := e.rights(ctx, &r); err != nil {
+		return err
+	}
 	made, err := e.Hosts.Create(ctx, r.host(u.String(), pins))
 	if err != nil {
 		return fmt.Errorf("make the Host %s: %w", r.Name, err)
 	}
 	e.step("The Host %s is made.", r.Name)
-	if err := e.own(ctx, secret, made); err != nil {
+	if err := errors.Join(e.own(ctx, secret, made), e.ownRights(ctx, &r, made)); err != nil {
 		return err
 	}
 	return e.wait(ctx, made)
@@ -284,7 +293,7 @@ func (e *Enroller) login(ctx context.Context, m Machine, r *Request, u endpoint.
 	if !errors.As(err, &refused) {
 		return fmt.Errorf("log in to %s: %w", u.Host, err)
 	}
-	line := authorizedKey(public, r.Name, r.From)
+	line := authorizedKey(public, r.Name, r.From, ExposedPort(r.Exposure))
 	e.Reporter.Show(fmt.Sprintf("The line for ~/.ssh/authorized_keys of %s on %s:\n\n%s\n\n", u.User, u.Host, line))
 	byHand := fmt.Errorf("%s does not take the key yet: add the line above to ~/.ssh/authorized_keys of %s there, and run the command again", u.Host, u.User)
 	own := m.Own()

@@ -83,6 +83,34 @@ func testAdd(t *testing.T, w *world) {
 	}
 }
 
+// A machine that is to listen for its node: the key is for that port, the Host says so; and
+// what there is is not changed by a second time.
+func TestAddExposed(t *testing.T) { inWorld(t, testAddExposed) }
+
+func testAddExposed(t *testing.T, w *world) {
+	w.answers = []bool{true, true}
+	r := request()
+	r.Exposure = "machine"
+	if err := w.Add(w.ctx(), r); err == nil || !strings.Contains(err.Error(), "--kubelet-exposure \"machine\": process or host") {
+		t.Errorf("an exposure that is none: %v", err)
+	}
+	r.Exposure = v1alpha1.ExposureHost
+	if err := w.Add(w.ctx(), r); err != nil {
+		t.Fatalf("%v\n%s", err, w.said.String())
+	}
+	if e := w.hosts.byName["box-1"].Spec.KubeletExposure; e != v1alpha1.ExposureHost {
+		t.Errorf("the Host has %q", e)
+	}
+	if !strings.HasPrefix(w.machine.authorized, `restrict,port-forwarding,permitlisten="10250" ssh-ed25519 `) {
+		t.Errorf("the line is %s", w.machine.authorized)
+	}
+	w.said.Reset()
+	r.Exposure = v1alpha1.ExposureProcess
+	if err := w.Add(w.ctx(), r); err != nil || !strings.Contains(w.said.String(), "Its kubeletExposure stays host; kubectl edit host box-1 changes it.") {
+		t.Errorf("with another: %v\n%s", err, w.said.String())
+	}
+}
+
 // Each step that fails leaves what the next try goes on from: the key above all.
 func TestAddIsGoneOnWith(t *testing.T) { inWorld(t, testAddIsGoneOnWith) }
 

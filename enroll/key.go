@@ -7,10 +7,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
 )
+
+// KubeletPort is the port of a machine that listens for its node, as of a kubelet.
+const KubeletPort = 10250
 
 // comment ends the key's line in authorized_keys, by which it is found again.
 func comment(name string) string { return "bowline:" + name }
@@ -44,9 +48,13 @@ func publicKey(private []byte) (ssh.PublicKey, error) {
 // authorizedKey is the line of authorized_keys that lets a key do what Bowline needs
 // and no more (docs/trust.md): restrict takes all away, port-forwarding gives sockets
 // and addresses back. permitopen would let no probe through, and holds no socket back; a
-// forced command would let no shell through.
-func authorizedKey(key ssh.PublicKey, name, from string) string {
+// forced command would let no shell through. listens is the one port of the machine on
+// which it may listen; 0: sshd's configuration says where.
+func authorizedKey(key ssh.PublicKey, name, from string, listens int) string {
 	options := "restrict,port-forwarding"
+	if listens != 0 {
+		options += `,permitlisten="` + strconv.Itoa(listens) + `"`
+	}
 	if from != "" {
 		options += `,from="` + from + `"`
 	}

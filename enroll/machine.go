@@ -36,6 +36,8 @@ type SSH struct {
 	Endpoint string
 	// Access is the person's own: an agent, or keys. The zero value is none.
 	Access endpoint.Credentials
+	// Expose is the port of the machine at which the node is to be found; 0: elsewhere.
+	Expose int
 	// Keys of the person's beside Access; a missing file is passed over.
 	Keys []string
 }
@@ -122,7 +124,7 @@ func (m *SSH) Check(ctx context.Context, key []byte, hostKeys []string) (*hostch
 	if err != nil {
 		return nil, err
 	}
-	return hostcheck.Run(ctx, hostcheck.Config{Endpoint: m.Endpoint, Target: target, Socket: target.Socket, RootDir: rootDir}), nil
+	return hostcheck.Run(ctx, hostcheck.Config{Endpoint: m.Endpoint, Target: target, Socket: target.Socket, RootDir: rootDir, Expose: m.Expose}), nil
 }
 
 func (m *SSH) login(ctx context.Context, o endpoint.Options, keys []string) (*ssh.Client, error) {

@@ -2,7 +2,6 @@ package enroll
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,7 +21,7 @@ type Hosts interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// LabelHost is on the Secrets that "host add" made: the Host's name.
+// LabelHost is on the Secrets and the rights that "host add" made: the Host's name.
 const LabelHost = "bowline.io/host"
 
 // host is the object that r asks for.
@@ -31,7 +30,7 @@ func (r *Request) host(endpoint string, hostKeys []string) *v1alpha1.Host {
 	h.APIVersion, h.Kind = v1alpha1.GroupVersion.String(), "Host"
 	h.Spec = v1alpha1.HostSpec{
 		Endpoint: endpoint, CredentialsSecretRef: &v1alpha1.SecretRef{Name: r.Name}, HostKeys: hostKeys,
-		Labels: r.Labels, Taints: r.Taints,
+		Labels: r.Labels, Taints: r.Taints, KubeletExposure: r.Exposure,
 	}
 	if r.nodeName() != r.Name {
 		h.Spec.NodeName = r.NodeName
@@ -84,8 +83,7 @@ func (e *Enroller) own(ctx context.Context, s *v1.Secret, h *v1alpha1.Host) erro
 			return nil
 		}
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": s.UID, "ownerReferences": []metav1.OwnerReference{
-		{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Host", Name: h.Name, UID: h.UID}}}})
+	body, err := ownedBy(h, s.UID)
 	if err != nil {
 		return err
 	}

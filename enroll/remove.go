@@ -25,7 +25,7 @@ type Removal struct {
 	Wait      bool   // until it has gone
 }
 
-// Remove deletes a Host, and with it the Secret that Add made. With Wait it tells what
+// Remove deletes a Host, and with it the Secret and the rights that Add made. With Wait it tells what
 // the end waits for, until ctx ends. It may be called again to wait on.
 func (e *Enroller) Remove(ctx context.Context, r Removal) error {
 	h, err := e.Hosts.Get(ctx, r.Name)
@@ -36,6 +36,10 @@ func (e *Enroller) Remove(ctx context.Context, r Removal) error {
 		return fmt.Errorf("read the Host %s: %w", r.Name, err)
 	}
 	secret, err := e.madeSecret(ctx, r.Namespace, r.Name)
+	if err != nil {
+		return err
+	}
+	rights, err := e.madeRights(ctx, r.Namespace, r.Name)
 	if err != nil {
 		return err
 	}
@@ -64,6 +68,9 @@ func (e *Enroller) Remove(ctx context.Context, r Removal) error {
 		return err
 	}
 	e.step("The Host %s and its node are gone.", r.Name)
+	if err := e.dropRights(ctx, rights); err != nil {
+		return err
+	}
 	if secret == nil {
 		return nil
 	}
@@ -88,10 +95,17 @@ func (e *Enroller) nothing(ctx context.Context, r Removal) error {
 	if err != nil {
 		return err
 	}
-	if secret == nil {
+	rights, err := e.madeRights(ctx, r.Namespace, r.Name)
+	if err != nil {
+		return err
+	}
+	if secret == nil && len(rights) == 0 {
 		return fmt.Errorf("there is no Host %s: %s host list shows those there are", r.Name, e.Command)
 	}
 	e.step("There is no Host %s any more.", r.Name)
+	if err := e.dropRights(ctx, rights); secret == nil || err != nil {
+		return err
+	}
 	return e.dropSecret(ctx, secret)
 }
 

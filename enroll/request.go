@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
@@ -23,6 +24,8 @@ type Request struct {
 	NodeName  string // the Host's name if empty
 	Labels    map[string]string
 	Taints    []v1.Taint
+	// Exposure is the Host's kubeletExposure; empty is process.
+	Exposure v1alpha1.KubeletExposure
 	// HostKeys are pins that were given; only presented keys among them are taken, and
 	// nobody is asked. Empty: whoever asks is shown the keys.
 	HostKeys []string
@@ -31,6 +34,8 @@ type Request struct {
 	// From restricts the key to an address or a pattern of sshd's; empty: it may be
 	// used from anywhere.
 	From string
+	// ServiceAccount is Bowline's, NAMESPACE/NAME; empty: the chart's, in Namespace.
+	ServiceAccount string
 	// ByHand: the line is shown, and not installed.
 	ByHand bool
 }
@@ -85,6 +90,10 @@ func (r *Request) check() (endpoint.URL, error) {
 	if f := validation.IsDNS1123Label(r.Namespace); len(f) > 0 {
 		fault("--namespace %q: %s", r.Namespace, f[0])
 	}
+	if namespace, name, ok := strings.Cut(r.ServiceAccount, "/"); r.ServiceAccount != "" &&
+		(!ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0) {
+		fault("--service-account %q: NAMESPACE/NAME, such as bowline/bowline", r.ServiceAccount)
+	}
 	u, err := r.endpoint()
 	if err != nil {
 		faults = append(faults, err)
@@ -99,6 +108,9 @@ func (r *Request) check() (endpoint.URL, error) {
 			fault("--host-key: %w", err)
 		}
 	}
+	if err := CheckExposure(r.Exposure); err != nil {
+		faults = append(faults, err)
+	}
 	if strings.ContainsAny(r.From, "\"\\\n\r") {
 		fault("--from %q: an address, or a pattern as sshd's from= takes it, without quotes", r.From)
 	}
@@ -108,6 +120,23 @@ func (r *Request) check() (endpoint.URL, error) {
 		}
 	}
 	return u, errors.Join(faults...)
+}
+
+// CheckExposure says what is wrong with --kubelet-exposure.
+func CheckExposure(e v1alpha1.KubeletExposure) error {
+	if e == "" || e == v1alpha1.ExposureProcess || e == v1alpha1.ExposureHost {
+		return nil
+	}
+	return fmt.Errorf("--kubelet-exposure %q: process or host", e)
+}
+
+// ExposedPort is the port of the machine on which a node of that exposure is found; 0:
+// none.
+func ExposedPort(e v1alpha1.KubeletExposure) int {
+	if e == v1alpha1.ExposureHost {
+		return KubeletPort
+	}
+	return 0
 }
 
 // ParseLabels reads KEY=VALUE, each.

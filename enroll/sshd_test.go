@@ -3,6 +3,7 @@ package enroll
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,6 +106,56 @@ func TestAddToSSHD(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestListeningKey: the key of a machine that listens for its node listens on that port,
+// and on no other.
+func TestListeningKey(t *testing.T) {
+	server := sshtest.Run(t, "GatewayPorts clientspecified")
+	private, err := newKey("box-1")
+	must(t, err)
+	public, err := publicKey(private)
+	must(t, err)
+	free := func() *net.TCPAddr {
+		l, err := net.Listen("tcp", "127.0.0.2:0")
+		must(t, err)
+		defer l.Close()
+		return l.Addr().(*net.TCPAddr)
+	}
+	m := &SSH{Endpoint: "ssh://root@" + server.Address + "/run/no.sock"}
+	must(t, os.MkdirAll(filepath.Join(server.Dir, ".ssh"), 0o700))
+	// Another program may take a port between our look and sshd's.
+	for try := 1; ; try++ {
+		allowed, other := free(), free()
+		line := authorizedKey(public, "box-1", "", allowed.Port)
+		if !strings.HasPrefix(line, fmt.Sprintf(`restrict,port-forwarding,permitlisten="%d" ssh-ed25519 `, allowed.Port)) {
+			t.Fatalf("the line is %s", line)
+		}
+		must(t, os.WriteFile(filepath.Join(server.Dir, ".ssh/authorized_keys"), []byte(line+"\n"), 0o600))
+		listens := false
+		patient(t, func() error {
+			client, err := m.login(t.Context(), endpoint.Options{Credentials: endpoint.Credentials{Key: private}, HostKeys: []string{server.HostKey}}, nil)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			if l, err := client.ListenTCP(other); err == nil {
+				l.Close()
+				t.Error("the key listens on a port that it is not for")
+			}
+			l, err := client.ListenTCP(allowed)
+			if listens = err == nil; listens {
+				l.Close()
+			}
+			return nil
+		})
+		if listens {
+			return
+		}
+		if try == 5 {
+			t.Fatal("the key does not listen on the port that it is for")
+		}
+	}
 }
 
 // patient tries again what fails on a machine without time to spare.

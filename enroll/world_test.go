@@ -56,7 +56,8 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, machine: newMachine(t), client: fake.NewClientset(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bowline"}})}
+	w := &world{t: t, machine: newMachine(t), client: fake.NewClientset(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bowline"}}, theAccount("bowline"))}
+	w.client.PrependReactor("create", "subjectaccessreviews", w.authorize)
 	w.hosts = &fakeHosts{w: w, byName: map[string]*v1alpha1.Host{}}
 	w.hosts.script = w.becomesNode
 	w.Enroller = &Enroller{Hosts: w.hosts, Client: w.client, Asker: w, Reporter: w, Command: "bowline", Poll: time.Second,

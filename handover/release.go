@@ -188,9 +188,12 @@ func Grace(annotations map[string]string) time.Duration {
 }
 
 // RemoveCgroups removes the cgroups of the classes of service that hold nothing any
-// more. systemd removes slices by itself.
+// more, of either driver: the runtime's may have changed since.
 func RemoveCgroups(ctx context.Context, m Machine) error {
-	for _, p := range []string{"/kubepods/burstable", "/kubepods/besteffort", "/kubepods"} {
+	for _, p := range []string{
+		"/kubepods/burstable", "/kubepods/besteffort", "/kubepods",
+		"/kubepods.slice/kubepods-burstable.slice", "/kubepods.slice/kubepods-besteffort.slice", "/kubepods.slice",
+	} {
 		children, err := m.ListCgroups(ctx, p)
 		if err != nil {
 			return fmt.Errorf("list cgroups in %s: %w", p, err)

@@ -7,9 +7,12 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
+	"path"
+	"strings"
 	"time"
 )
 
@@ -27,9 +30,14 @@ type Host interface {
 	Files
 	Mounts
 	Cgroups
+	Meters
 
 	// Run runs one command to its end. A non-zero exit is not an error: see Result.
 	Run(ctx context.Context, cmd Command) (Result, error)
+	// Start starts a program that stays: it must end when its standard input does,
+	// which is when it is closed, and when the session or the process that started it
+	// is over. A program that is not there is an error of Start, or its only words.
+	Start(ctx context.Context, args ...string) (Process, error)
 	// Facts reads what the machine is. They change slowly; callers cache them.
 	Facts(ctx context.Context) (Facts, error)
 	// ClockOffset is the machine's clock minus ours, and how far it may be off.
@@ -71,10 +79,21 @@ type Files interface {
 	Symlink(ctx context.Context, target, path string) error
 	// Stat does not follow a link in the last element.
 	Stat(ctx context.Context, path string) (FileInfo, error)
+	// StatAll is Stat for each path, in one round trip; what is not there has the
+	// zero FileInfo.
+	StatAll(ctx context.Context, paths []string) ([]FileInfo, error)
 	// List returns a directory's entries, sorted by name.
 	List(ctx context.Context, dir string) ([]FileInfo, error)
 	// Remove removes one file or one empty directory.
 	Remove(ctx context.Context, path string) error
+	// Rename gives what is at from the name to, in the same file system; an error
+	// wrapping fs.ErrExist if something has that name already.
+	Rename(ctx context.Context, from, to string) error
+	// Compress makes path.gz of the regular file at path, with its mode, then removes
+	// path; it gives way to everything else that the machine does. path.gz is replaced;
+	// until it is whole it is called path.X.tmp, X being anything: one that was cut off
+	// leaves that.
+	Compress(ctx context.Context, path string) error
 	// RemoveTree removes a directory and what it holds, without following links
 	// and never crossing into a mount: ErrMountInside if there is one, before
 	// anything is removed. No error if path is missing.
@@ -114,6 +133,7 @@ type FileInfo struct {
 	Target string // of a symbolic link
 	Inode  uint64 // tells a rotated file from the one before
 	Device uint64
+	GID    int64     // the group
 	Time   time.Time // modification, by the machine's clock
 }
 
@@ -135,6 +155,35 @@ type Mounts interface {
 	Unmount(ctx context.Context, target string) error
 	// ListMounts returns the mount points at and below dir, deepest first.
 	ListMounts(ctx context.Context, dir string) ([]Mount, error)
+	// BindSubPath mounts the directory or file at a path inside of a directory on
+	// a target, whatever a pod does to what is inside meanwhile: see SubPath.
+	BindSubPath(ctx context.Context, s SubPath) error
+}
+
+// SubPath is a part of a directory whose content others change at any time, to
+// be shown at Target. Links inside are followed, and must stay inside; what is
+// missing of the path, and not a link's, becomes directories with the mode of
+// Root. What is mounted is what was checked: nothing outside of Root is ever at
+// Target when BindSubPath returns nil, and no FIFO or device is opened.
+//
+// Target and its parents are made, and must be where no pod reaches. A target
+// that shows the same already stays; one that shows something else is mounted
+// anew. Errors: ErrSubPathMake, ErrSubPathUnsafe, or of the machine.
+type SubPath struct {
+	Root   string // absolute; links in it are followed, as they are the machine's
+	Path   string // clean, relative, without ".."
+	Target string // absolute
+}
+
+// Check refuses what is no part of a directory.
+func (s SubPath) Check() error {
+	if !path.IsAbs(s.Root) || !path.IsAbs(s.Target) || path.Clean(s.Target) == "/" {
+		return fmt.Errorf("bind a subPath of %q to %q: both must be absolute paths", s.Root, s.Target)
+	}
+	if s.Path == "" || s.Path != path.Clean(s.Path) || path.IsAbs(s.Path) || s.Path == ".." || strings.HasPrefix(s.Path, "../") {
+		return fmt.Errorf("bind the subPath %q: must be a clean relative path that does not leave its directory", s.Path)
+	}
+	return nil
 }
 
 // Mount is one mount.
@@ -148,9 +197,12 @@ type Mount struct {
 // Cgroups are the machine's control groups, whichever version and driver.
 type Cgroups interface {
 	// EnsureCgroup makes the cgroup (a slash path such as
-	// /kubepods/burstable/pod<uid>) under every controller and sets its limits.
+	// /kubepods/burstable/pod<uid>) under every controller and sets its limits. A path
+	// of nested slices (/kubepods.slice/kubepods-pod<uid>.slice) is made by systemd, and
+	// the limits set by it: only so does it leave them be.
 	EnsureCgroup(ctx context.Context, path string, r CgroupResources) error
-	// RemoveCgroup removes it and its empty children; no error if there is none.
+	// RemoveCgroup removes it and its empty children, and stops a slice; no error if
+	// there is none.
 	// With kill, what still runs in them after a second is killed first.
 	RemoveCgroup(ctx context.Context, path string, kill bool) error
 	// ListCgroups returns the names of the direct children, from any controller;
@@ -169,6 +221,37 @@ type CgroupResources struct {
 	HugePageBytes map[string]int64 // by page size as the kernel names it, "2MB"
 }
 
+// Meters tell what is left of the machine, and who has the rest.
+type Meters interface {
+	// Measure reads what is left, and of the file systems that hold these paths (or
+	// the nearest parent of each that exists), in their order.
+	Measure(ctx context.Context, paths ...string) (Measured, error)
+	// DiskUsage sums what each of these directories holds, on its own file system
+	// alone, without following links; a missing one holds nothing.
+	DiskUsage(ctx context.Context, dirs ...string) ([]Usage, error)
+}
+
+// Measured is the state of a machine at one time.
+type Measured struct {
+	// MemoryBytes is what there is; WorkingSetBytes what is used of it and could not be
+	// had without taking it from a process: all but free memory and file pages that
+	// nobody has touched of late.
+	MemoryBytes, WorkingSetBytes int64
+	// PidsMax is how many threads there may be, Pids how many there are.
+	PidsMax, Pids int64
+	FileSystems   []FileSystem
+}
+
+// FileSystem is what there is of one, and what is left for users other than root.
+type FileSystem struct {
+	Device             uint64 // tells one from another
+	Bytes, FreeBytes   int64
+	Inodes, InodesFree int64 // both 0 where the file system does not count them
+}
+
+// Usage is what a directory holds.
+type Usage struct{ Bytes, Inodes int64 }
+
 // Command is one program run on the machine, without a shell.
 type Command struct {
 	Args    []string
@@ -182,6 +265,14 @@ type Command struct {
 type Result struct {
 	Stdout, Stderr []byte
 	ExitCode       int
+}
+
+// Process is a program that stays. Read and Write are its standard output, into which
+// its standard error goes too, and its standard input; neither has a deadline. Read
+// returns io.EOF when the program has ended, and an error that wraps ErrUnreachable
+// when nothing is known of it any more.
+type Process interface {
+	io.ReadWriteCloser
 }
 
 // Facts of a machine.
@@ -207,6 +298,7 @@ type Facts struct {
 	// CanLowerOOMScore is false without CAP_SYS_RESOURCE: a negative
 	// oom_score_adj would make every container fail.
 	CanLowerOOMScore bool
+	AppArmor         bool // the kernel enforces AppArmor profiles
 }
 
 // Lock is a held lock.
@@ -223,6 +315,11 @@ var (
 	ErrTooLarge = errors.New("file too large")
 	// ErrMountInside: a tree cannot be removed because something is mounted in it.
 	ErrMountInside = errors.New("something is still mounted inside")
+	// ErrSubPathUnsafe: a subPath leads out of its directory, or was changed while
+	// it was looked at.
+	ErrSubPathUnsafe = errors.New("the subPath does not stay within its directory")
+	// ErrSubPathMake: what is missing of a subPath cannot be made.
+	ErrSubPathMake = errors.New("the subPath cannot be made")
 	// ErrUnreachable: the machine did not answer; nothing is known of its state.
 	ErrUnreachable = errors.New("host unreachable")
 )

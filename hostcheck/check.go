@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
@@ -25,6 +26,9 @@ type Config struct {
 	Target   *endpoint.Target // nil: it is this machine
 	Socket   string           // of the runtime, a path on the machine
 	RootDir  string           // of pods' volumes, a path on the machine
+	// Expose is the port of the machine at which the API server is to find the node; 0:
+	// it finds it elsewhere.
+	Expose int
 	// Driven is the node that is driven on the machine now, and may be; the zero value:
 	// there is none.
 	Driven owner.Identity
@@ -74,6 +78,9 @@ func look(ctx context.Context, c Config, w way, near bool) (*Report, Found) {
 	subjects, first := farSubjects, Reachability
 	if near {
 		subjects, first = nearSubjects, Rights
+	}
+	if c.Expose != 0 && !near {
+		subjects = slices.Insert(slices.Clone(subjects), slices.Index(subjects, Forwarding)+1, Exposure)
 	}
 	var found Found
 	if w.come(ctx, r) {

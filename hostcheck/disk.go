@@ -64,6 +64,7 @@ func judgeDisk(what string, space usage, inodes *usage, mend string) Line {
 		found += fmt.Sprintf(" and %d %% of the inodes", inodes.free())
 		worst = min(worst, inodes.free())
 	}
+	found += evicts(space, inodes)
 	switch {
 	case worst < leastFree:
 		return Line{Failure, Disk, found, mend}
@@ -71,6 +72,30 @@ func judgeDisk(what string, space usage, inodes *usage, mend string) Line {
 		return Line{Warning, Disk, found, mend}
 	}
 	return ok(Disk, "%s", found)
+}
+
+// The default evictionHard, in percent.
+const (
+	nodeFree   = 10 // nodefs.available
+	imagesFree = 15 // imagefs.available
+	inodesFree = 5  // of both
+)
+
+// evicts says by which of the default thresholds pods would be evicted as soon as there is
+// a node, or "".
+func evicts(space usage, inodes *usage) string {
+	at := ""
+	switch {
+	case space.free() < nodeFree:
+		at = fmt.Sprintf("nodefs.available %d%%", nodeFree)
+	case inodes != nil && inodes.free() < inodesFree:
+		at = fmt.Sprintf("nodefs.inodesFree %d%%", inodesFree)
+	case space.free() < imagesFree:
+		return fmt.Sprintf("; if images are here, pods would be evicted at once by the default evictionHard (imagefs.available %d%%)", imagesFree)
+	default:
+		return ""
+	}
+	return fmt.Sprintf("; pods would be evicted at once by the default evictionHard (%s)", at)
 }
 
 func kibibytes(n int64) string { return size(n << 10) }

@@ -47,6 +47,7 @@ func (e *examination) all(ctx context.Context) {
 		e.runtimeAnswers(ctx)
 	}
 	if e.machine != nil {
+		e.exposes(ctx)
 		e.cgroups(ctx)
 		e.clock(ctx)
 		e.disks(ctx)

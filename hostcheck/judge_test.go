@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
+	farhost "github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
@@ -85,6 +87,93 @@ func TestJudgeSocket(t *testing.T) {
 	if table := "Num RefCount Protocol Flags Type St Inode Path\n" +
 		"0: 00000002 00000000 00010000 0001 01 1 /run/a b.sock\n0: 00000003 00000000 00000000 0001 03 2 /run/c.sock\n"; !listenedOn(table, "/run/a b.sock") || listenedOn(table, "/run/c.sock") || listenedOn(table, "") {
 		t.Error("listenedOn")
+	}
+}
+
+func TestJudgeExposure(t *testing.T) {
+	at := "10.0.0.7:10250"
+	for _, c := range []struct {
+		name  string
+		x     exposure
+		level Level
+		words []string
+	}{
+		{"listens", exposure{address: at}, OK, []string{at}},
+		{"driven", exposure{address: at, driven: true}, OK, []string{at, "driven"}},
+		{"loopback", exposure{address: at, err: fmt.Errorf("ask: %w", farhost.NotListened(at, syscall.ECONNREFUSED))}, Failure, []string{at, "loopback", "GatewayPorts clientspecified", "systemctl reload ssh"}},
+		{"taken", exposure{address: at, err: &farhost.NotExposedError{Reason: farhost.PortTaken, Text: "taken", Mend: "see"}}, Failure, []string{"taken", "see"}},
+		{"other", exposure{address: at, err: errors.New("what?")}, Failure, []string{at, "what?", "journalctl -u ssh"}},
+	} {
+		expect(t, c.name, judgeExposure(c.x), c.level, c.words...)
+	}
+}
+
+// listens is a machine that listens on loopback in place of its address.
+type listens struct {
+	*fakeMachine
+	refused, mute bool
+	at            string // what was asked for
+	on            net.Addr
+}
+
+func (m *listens) Expose(_ context.Context, address string) (net.Listener, error) {
+	m.at = address
+	if m.refused {
+		return nil, &farhost.NotExposedError{Reason: farhost.Forbidden, Text: "no", Mend: "AllowTcpForwarding yes"}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		m.on = l.Addr()
+	}
+	return l, err
+}
+
+func (m *listens) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if m.mute || m.on == nil {
+		return nil, syscall.ECONNREFUSED
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", m.on.String())
+}
+
+// listeningWay leads to it.
+type listeningWay struct {
+	*fakeWay
+	listens *listens
+}
+
+func (w *listeningWay) open(context.Context, bool) (Machine, error) { return w.listens, nil }
+
+// TestExposure: it is looked at where it is asked after, and has a line of its own.
+func TestExposure(t *testing.T) {
+	for name, c := range map[string]struct {
+		port          int
+		refused, mute bool
+		level         Level
+		word          string
+	}{
+		"not asked after": {},
+		"listens":         {10250, false, false, OK, "10.0.0.7:10250"},
+		"refused":         {10250, true, false, Failure, "AllowTcpForwarding yes"},
+		"on loopback":     {10250, false, true, Failure, "GatewayPorts clientspecified"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			well := allWell(t)
+			well.machine.facts.Addresses = []net.IP{net.IPv4(10, 0, 0, 7)}
+			w := &listeningWay{well, &listens{fakeMachine: well.machine, refused: c.refused, mute: c.mute}}
+			r := run(t.Context(), Config{Socket: socket, RootDir: "/var/lib/kubelet", Expose: c.port}, w, false)
+			if c.port == 0 {
+				for _, l := range r.Lines {
+					if l.Subject == Exposure {
+						t.Errorf("it is told: %+v", l)
+					}
+				}
+				return
+			}
+			expect(t, name, line(t, r, Exposure), c.level, c.word)
+			if w.listens.at != "10.0.0.7:10250" || len(r.NotLookedAt) > 0 {
+				t.Errorf("asked for %q:\n%s", w.listens.at, r.Text(false))
+			}
+		})
 	}
 }
 
@@ -211,6 +300,19 @@ func TestJudgeDisk(t *testing.T) {
 	} {
 		got := judgeDisk("below /x", usage{size: 100, avail: c.avail, mount: "/x"}, &usage{size: 100, avail: c.inodes}, "make room")
 		expect(t, fmt.Sprint(c), got, c.level, "/x")
+	}
+	for _, c := range []struct {
+		avail, inodes int64
+		want          string
+	}{
+		{15, 5, ""}, {14, 50, "if images are here, pods would be evicted at once by the default evictionHard (imagefs.available 15%)"},
+		{10, 50, "(imagefs.available 15%)"}, {9, 50, "; pods would be evicted at once by the default evictionHard (nodefs.available 10%)"},
+		{14, 4, "; pods would be evicted at once by the default evictionHard (nodefs.inodesFree 5%)"},
+	} {
+		got := judgeDisk("below /x", usage{size: 100, avail: c.avail, mount: "/x"}, &usage{size: 100, avail: c.inodes}, "make room").Found
+		if !strings.Contains(got, c.want) || (c.want == "") == strings.Contains(got, "evict") {
+			t.Errorf("with %d and %d free it says %q, want %q", c.avail, c.inodes, got, c.want)
+		}
 	}
 	expect(t, "no inodes", judgeDisk("x", usage{size: 100, avail: 50}, &usage{}, "m"), OK)
 	expect(t, "not known", judgeDisk("x", usage{size: 100, avail: 50}, nil, "m"), OK)

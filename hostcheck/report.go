@@ -40,6 +40,7 @@ const (
 	Login        = "login"
 	Rights       = "rights"
 	Forwarding   = "forwarding" // of a far machine
+	Exposure     = "exposure"   // of a far machine, where it is asked after
 	Socket       = "socket"     // of this machine
 	Runtime      = "runtime"
 	Network      = "network"

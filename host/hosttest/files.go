@@ -298,6 +298,14 @@ func testDirectories(t *testing.T, m *machine) {
 	if got := m.output(t, "stat", "-c", "%u %g %a", d+"/owned"); got != "1234 2345 770" {
 		t.Errorf("owner and mode are %q", got)
 	}
+	if st, err := m.h.Stat(ctx, d+"/owned"); err != nil || st.GID != 2345 {
+		t.Errorf("stat says %+v, %v", st, err)
+	}
+	list, err := m.h.List(ctx, d)
+	must(t, err)
+	if !slices.ContainsFunc(list, func(i host.FileInfo) bool { return i.Name == "owned" && i.GID == 2345 }) {
+		t.Errorf("list says %+v", list)
+	}
 }
 
 func testDeadlines(t *testing.T, m *machine) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,8 +26,8 @@ type Opener func(t *testing.T) host.Host
 
 // Run runs the whole suite. root is an absolute path on the machine that does
 // not exist or is empty; the suite works below it and leaves nothing there. The
-// test binary's TestMain must call Main.
-func Run(t *testing.T, open Opener, root string) {
+// test binary's TestMain must call Main. only names tests of it, all by default.
+func Run(t *testing.T, open Opener, root string, only ...string) {
 	m := &machine{open: open, root: root}
 	m.h = m.another(t)
 	m.isRoot = m.output(t, "id", "-u") == "0"
@@ -41,22 +42,35 @@ func Run(t *testing.T, open Opener, root string) {
 	}{
 		{"Files", testFiles},
 		{"Tail", testTail},
+		{"StatAll", testStatAll},
+		{"Rename", testRename},
+		{"Compress", testCompress},
 		{"Directories", testDirectories},
 		{"Make", testMake},
 		{"Tree", testTree},
+		{"TreeLarge", testTreeLarge},
+		{"TreeFull", testTreeFull},
 		{"TreeReaders", testTreeReaders},
 		{"TreeKilled", testTreeKilled},
 		{"RemoveTree", testRemoveTree},
 		{"ChownGroup", testChownGroup},
 		{"Mounts", testMounts},
+		{"SubPath", testSubPath},
+		{"SubPathRace", testSubPathRace},
 		{"Cgroups", testCgroups},
+		{"Slices", testSlices},
 		{"Run", testRun},
+		{"Start", testStart},
 		{"Network", testNetwork},
 		{"Facts", testFacts},
+		{"Meters", testMeters},
 		{"Lock", testLock},
 		{"LockProcess", testLockProcess},
 		{"Deadlines", testDeadlines},
 	} {
+		if len(only) > 0 && !slices.Contains(only, s.name) {
+			continue
+		}
 		t.Run(s.name, func(t *testing.T) { s.f(t, m) })
 	}
 }

@@ -26,16 +26,35 @@ func (h *Host) cgroupPath(path string) (string, error) {
 	if h.hier.Version == 0 {
 		return "", fmt.Errorf("cgroup %s: no control groups are mounted on %s", path, h.name)
 	}
+	if machine.IsSlice(path) {
+		return machine.SliceBelow(h.cgroupRoot, path)
+	}
 	return filepath.Join(h.cgroupRoot, path), nil
+}
+
+// cgroupDeadline leaves systemd the time that it may need for a job.
+func cgroupDeadline(path string) time.Duration {
+	if machine.IsSlice(path) {
+		return mountDeadline
+	}
+	return shortDeadline
 }
 
 // EnsureCgroup writes no file that holds the wanted value already.
 func (h *Host) EnsureCgroup(ctx context.Context, path string, r host.CgroupResources) error {
-	return run(h, ctx, "EnsureCgroup", shortDeadline, func(ctx context.Context) error {
+	return run(h, ctx, "EnsureCgroup", cgroupDeadline(path), func(ctx context.Context) error {
 		full, err := h.cgroupPath(path)
 		if err != nil {
 			return err
 		}
+		if machine.IsSlice(full) {
+			r = machine.ForSystemd(r)
+			if err := h.startSlice(ctx, full, r); err != nil {
+				return fmt.Errorf("make cgroup %s: %w", full, err)
+			}
+		}
+		// Also of a slice: what systemd has no property for, and the directories that a
+		// process may enter before systemd has come to it.
 		if h.hier.Version == 2 {
 			err = ensureV2(h.hier.V2, full, r)
 		} else {
@@ -50,10 +69,19 @@ func (h *Host) EnsureCgroup(ctx context.Context, path string, r host.CgroupResou
 
 // RemoveCgroup waits for processes that are about to end, up to a second.
 func (h *Host) RemoveCgroup(ctx context.Context, path string, kill bool) error {
-	return run(h, ctx, "RemoveCgroup", shortDeadline, func(ctx context.Context) error {
+	return run(h, ctx, "RemoveCgroup", cgroupDeadline(path), func(ctx context.Context) error {
 		full, err := h.cgroupPath(path)
+		if errors.Is(err, machine.ErrNoSlice) {
+			return nil
+		}
 		if err != nil {
 			return err
+		}
+		if machine.IsSlice(full) {
+			if err := h.stopSlice(ctx, full, kill); err != nil {
+				return fmt.Errorf("remove cgroup %s: %w", full, err)
+			}
+			kill = false
 		}
 		for wait := 5 * time.Millisecond; ; wait *= 2 {
 			var errs []error
@@ -131,7 +159,10 @@ func (h *Host) ListCgroups(ctx context.Context, path string) ([]string, error) {
 		full := h.cgroupRoot
 		if path != "/" {
 			var err error
-			if full, err = h.cgroupPath(path); err != nil {
+			if full, err = h.cgroupPath(path); errors.Is(err, machine.ErrNoSlice) {
+				return nil, nil
+			}
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -143,6 +174,7 @@ func (h *Host) ListCgroups(ctx context.Context, path string) ([]string, error) {
 			}
 			names = append(names, children...)
 		}
+		names = machine.SliceNames(h.cgroupRoot, names)
 		slices.Sort(names)
 		return slices.Compact(names), nil
 	})

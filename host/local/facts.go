@@ -64,6 +64,7 @@ func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 			return host.Facts{}, fmt.Errorf("facts of %s: %w", h.name, err)
 		}
 		f.CanLowerOOMScore = machine.HasCapability(status, unix.CAP_SYS_RESOURCE)
+		f.AppArmor = machine.AppArmor(oneLine("/sys/module/apparmor/parameters/enabled"))
 		return f, nil
 	})
 }

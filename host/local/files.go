@@ -293,7 +293,7 @@ func (h *Host) List(ctx context.Context, dir string) ([]host.FileInfo, error) {
 func fileInfo(st fs.FileInfo, path string) host.FileInfo {
 	i := host.FileInfo{Name: st.Name(), Mode: st.Mode(), Size: st.Size(), Time: st.ModTime()}
 	if sys, ok := st.Sys().(*unixStat); ok {
-		i.Inode, i.Device = sys.Ino, uint64(sys.Dev)
+		i.Inode, i.Device, i.GID = sys.Ino, uint64(sys.Dev), int64(sys.Gid)
 	}
 	if st.Mode()&fs.ModeSymlink != 0 {
 		// Empty where the link went between the two calls.

@@ -88,6 +88,27 @@ func TestEnsureV2(t *testing.T) {
 			t.Errorf("%s holds %q, %v; want %q", file, got, err, want)
 		}
 	}
+	// The cgroups above pods: what all may use, and a share that changes.
+	root = fakeV2(t, "kubepods", "kubepods/burstable", "kubepods/pod1")
+	for _, c := range []struct {
+		path string
+		r    host.CgroupResources
+	}{
+		{"/kubepods", host.CgroupResources{CPUShares: 2048, MemoryBytes: 7 << 30, PidsMax: 32768}},
+		{"/kubepods/burstable", host.CgroupResources{CPUShares: 3072}},
+		{"/kubepods/burstable", host.CgroupResources{CPUShares: 100_000}},
+	} {
+		if err := ensureV2(root, c.path, c.r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, want := range map[string]string{"kubepods/cpu.weight": "79", "kubepods/memory.max": "7516192768", "kubepods/pids.max": "32768",
+		"kubepods/burstable/cpu.weight": "3815", "kubepods/burstable/memory.max": "max\n", "kubepods/cgroup.subtree_control": "+cpu +io +memory +pids"} {
+		got, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil || !strings.HasPrefix(string(got), want) {
+			t.Errorf("%s holds %q, %v; want %q", file, got, err, want)
+		}
+	}
 	if err := os.WriteFile(filepath.Join(root, "kubepods/pod1/cgroup.controllers"), []byte("pids"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -78,6 +78,10 @@ type Host struct {
 
 	trees machine.KeyedMutex // one writer a directory in WriteTree
 	hier  machine.Hierarchies
+
+	// beforeBind is called between the check of a subPath and its mount: where a
+	// test lets a pod have its way.
+	beforeBind func()
 }
 
 var _ host.Host = (*Host)(nil)

@@ -111,8 +111,11 @@ func TestHook(t *testing.T) {
 		"Mount": func() error {
 			return unprivileged(h.Mount(ctx, host.Mount{Source: "x", Target: file + "/x", Type: "tmpfs"}))
 		},
-		"Unmount":      func() error { return h.Unmount(ctx, dir+"/d") },
-		"ListMounts":   func() error { _, err := h.ListMounts(ctx, dir); return err },
+		"Unmount":    func() error { return h.Unmount(ctx, dir+"/d") },
+		"ListMounts": func() error { _, err := h.ListMounts(ctx, dir); return err },
+		"BindSubPath": func() error {
+			return unprivileged(h.BindSubPath(ctx, host.SubPath{Root: file, Path: "x", Target: dir + "/t"}))
+		},
 		"EnsureCgroup": func() error { return unprivileged(h.EnsureCgroup(ctx, "/", host.CgroupResources{})) },
 		"RemoveCgroup": func() error { return unprivileged(h.RemoveCgroup(ctx, "/", true)) },
 		"ListCgroups":  func() error { _, err := h.ListCgroups(ctx, "/none-of-bowline"); return unprivileged(err) },
@@ -120,13 +123,14 @@ func TestHook(t *testing.T) {
 			_, err := h.Run(ctx, host.Command{Args: []string{"true"}, Timeout: time.Minute})
 			return err
 		},
+		"Start":       func() error { p, err := h.Start(ctx, "cat"); closeAll(p); return err },
 		"Facts":       func() error { _, err := h.Facts(ctx); return err },
 		"ClockOffset": func() error { _, _, err := h.ClockOffset(ctx); return err },
 		"Lock":        func() error { l, err := h.Lock(ctx, dir+"/lock", nil); closeAll(l); return err },
 		"Listen":      func() error { l, err := h.Listen(ctx, "unix", dir+"/s"); closeAll(l); return err },
 	}
 	order := []string{"WriteFile", "ReadFile", "ReadTail", "WriteTree", "MkdirAll", "Make", "Symlink", "Stat", "List", "Remove", "RemoveTree",
-		"ChownGroup", "Open", "Mount", "Unmount", "ListMounts", "EnsureCgroup", "RemoveCgroup", "ListCgroups", "Run", "Facts",
+		"ChownGroup", "Open", "Mount", "Unmount", "ListMounts", "BindSubPath", "EnsureCgroup", "RemoveCgroup", "ListCgroups", "Run", "Start", "Facts",
 		"ClockOffset", "Lock", "Listen"}
 	if len(order) != len(ops) {
 		t.Fatalf("%d in order, %d operations", len(order), len(ops))

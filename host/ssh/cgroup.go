@@ -2,10 +2,12 @@ package ssh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
@@ -19,15 +21,32 @@ func (h *Host) cgroupPath(p string) (string, error) {
 	if h.found.hier.Version == 0 {
 		return "", fmt.Errorf("cgroup %s: no control groups are mounted", p)
 	}
+	if machine.IsSlice(p) {
+		return machine.SliceBelow(h.cgroupRoot, p)
+	}
 	return path.Join(h.cgroupRoot, p), nil
+}
+
+// cgroupDeadline leaves systemd the time that it may need for a job.
+func cgroupDeadline(path string) time.Duration {
+	if machine.IsSlice(path) {
+		return mountDeadline
+	}
+	return shortDeadline
 }
 
 // EnsureCgroup writes no file that holds the wanted value already.
 func (h *Host) EnsureCgroup(ctx context.Context, p string, r host.CgroupResources) error {
-	return run(h, ctx, "EnsureCgroup", shortDeadline, func(ctx context.Context) error {
+	return run(h, ctx, "EnsureCgroup", cgroupDeadline(p), func(ctx context.Context) error {
 		full, err := h.cgroupPath(p)
 		if err != nil {
 			return err
+		}
+		// Also of a slice: what systemd has no property for, and the directories that a
+		// process may enter before systemd has come to it.
+		slice := machine.IsSlice(full)
+		if slice {
+			r = machine.ForSystemd(r)
 		}
 		script, args := scriptEnsureV2, []string(nil)
 		if h.found.hier.Version == 2 {
@@ -38,9 +57,25 @@ func (h *Host) EnsureCgroup(ctx context.Context, p string, r host.CgroupResource
 				return fmt.Errorf("make cgroup %s: %w", full, err)
 			}
 		}
+		if slice {
+			script = map[int]string{1: scriptEnsureSliceV1, 2: scriptEnsureSliceV2}[h.found.hier.Version]
+			args = append(sliceArgs(h.found.hier, full, r), args...)
+		}
 		_, err = h.script(ctx, "make cgroup", full, script, args, nil)
 		return err
 	})
+}
+
+// sliceArgs are the first arguments of scripts/ensureslice.sh: the calls that make the
+// slices above, those that make and set this one, and where slices are to be seen.
+func sliceArgs(hier machine.Hierarchies, full string, r host.CgroupResources) []string {
+	var above []string
+	all := machine.Slices(full)
+	for _, p := range all[:len(all)-1] {
+		above = append(above, p+"|"+strings.Join(machine.StartSlice(hier.Version, p, host.CgroupResources{}), " "))
+	}
+	return []string{strings.Join(hier.All, " "), strings.Join(above, "\n"),
+		strings.Join(machine.StartSlice(hier.Version, full, r), " "), strings.Join(machine.SetSlice(hier.Version, full, r), " ")}
 }
 
 func ensureV1Args(hier machine.Hierarchies, full string, r host.CgroupResources) ([]string, error) {
@@ -95,8 +130,11 @@ func settingLine(s machine.Setting, point, full string) string {
 
 // RemoveCgroup waits for processes that are about to end, up to a second.
 func (h *Host) RemoveCgroup(ctx context.Context, p string, kill bool) error {
-	return run(h, ctx, "RemoveCgroup", shortDeadline, func(ctx context.Context) error {
+	return run(h, ctx, "RemoveCgroup", cgroupDeadline(p), func(ctx context.Context) error {
 		full, err := h.cgroupPath(p)
+		if errors.Is(err, machine.ErrNoSlice) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -104,7 +142,12 @@ func (h *Host) RemoveCgroup(ctx context.Context, p string, kill bool) error {
 		if kill {
 			args[0] = "yes"
 		}
-		_, err = h.script(ctx, "remove cgroup", full, scriptRemoveCgroup, append(args, h.cgroupDirs(full)...), nil)
+		script := scriptRemoveCgroup
+		if machine.IsSlice(full) {
+			script = scriptRemoveSlice
+			args = append([]string{strings.Join(machine.StopSlice(full), " "), machine.SliceSettings(full)}, args...)
+		}
+		_, err = h.script(ctx, "remove cgroup", full, script, append(args, h.cgroupDirs(full)...), nil)
 		return err
 	})
 }
@@ -123,7 +166,10 @@ func (h *Host) ListCgroups(ctx context.Context, p string) ([]string, error) {
 		full := h.cgroupRoot
 		if p != "/" {
 			var err error
-			if full, err = h.cgroupPath(p); err != nil {
+			if full, err = h.cgroupPath(p); errors.Is(err, machine.ErrNoSlice) {
+				return nil, nil
+			}
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -131,7 +177,7 @@ func (h *Host) ListCgroups(ctx context.Context, p string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		return parseNames(res.Stdout), nil
+		return slices.Compact(slices.Sorted(slices.Values(machine.SliceNames(h.cgroupRoot, parseNames(res.Stdout))))), nil
 	})
 }
 

@@ -61,6 +61,7 @@ func parseFacts(data []byte) (host.Facts, error) {
 		f.ResolvConf = []byte(r)
 	}
 	f.CanLowerOOMScore = machine.HasCapability([]byte(v["status"]), capSysResource)
+	f.AppArmor = machine.AppArmor(v["apparmor"])
 	for key, value := range v {
 		size, ok := strings.CutPrefix(key, "hugepages-")
 		if kb := number(strings.TrimSuffix(size, "kB")); ok && kb > 0 {

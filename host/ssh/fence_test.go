@@ -3,6 +3,7 @@ package ssh_test
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,11 +22,17 @@ import (
 // login is a host over an sshd, with a link of its own.
 func login(t *testing.T, s *sshtest.Server) *ssh.Host {
 	t.Helper()
+	return loginBy(t, s, nil)
+}
+
+// loginBy is login over connections that dial makes; nil: as usual.
+func loginBy(t *testing.T, s *sshtest.Server, dial func(context.Context, string, string) (net.Conn, error)) *ssh.Host {
+	t.Helper()
 	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := link.New(link.Config{Target: target, Wait: time.Minute})
+	l, err := link.New(link.Config{Target: target, Wait: time.Minute, Dial: dial})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,6 +95,9 @@ type Host struct {
 	trees  machine.KeyedMutex // one writer a directory in WriteTree
 	files  sftpClient
 	held   sync.Map // paths of locks that were taken
+	// packs holds the place of the one compression at a time: each has a shell for
+	// as long as it takes, and the pool has few.
+	packs chan struct{}
 }
 
 var _ host.Host = (*Host)(nil)
@@ -115,6 +118,7 @@ func New(ctx context.Context, c Config) (*Host, error) {
 		relay:      c.Relay,
 		shellPath:  c.Shell,
 		path:       c.Path,
+		packs:      make(chan struct{}, 1),
 		shells:     shell.NewPool(shell.Config{Start: c.Transport.Start, Sudo: c.Sudo, Shell: c.Shell, Path: c.Path}),
 	}
 	err := run(h, ctx, "Probe", mountDeadline, func(ctx context.Context) (err error) {

@@ -14,11 +14,11 @@ import (
 // parseInfos reads records of three fields that each end with a NUL: the state,
 // the name and a link's target. The state is that of GNU find,
 //
-//	f 644 SIZE INODE DEVICE SECONDS.FRACTION
+//	f 644 SIZE INODE DEVICE GROUP SECONDS.FRACTION
 //
 // or, after an x, that of stat(1) with the mode in hexadecimal:
 //
-//	x81a4 SIZE INODE DEVICE SECONDS YYYY-MM-DD HH:MM:SS.FRACTION ZONE
+//	x81a4 SIZE INODE DEVICE GROUP SECONDS YYYY-MM-DD HH:MM:SS.FRACTION ZONE
 //
 // The result is sorted by name.
 func parseInfos(data []byte) ([]host.FileInfo, error) {
@@ -48,7 +48,7 @@ func parseState(s string) (i host.FileInfo, err error) {
 	f := strings.Split(s, " ")
 	fraction := ""
 	if raw, isRaw := strings.CutPrefix(f[0], "x"); isRaw {
-		if len(f) < 5 {
+		if len(f) < 6 {
 			return i, bad
 		}
 		mode, err := strconv.ParseUint(raw, 16, 32)
@@ -56,12 +56,12 @@ func parseState(s string) (i host.FileInfo, err error) {
 			return i, bad
 		}
 		i.Mode = rawMode(uint32(mode))
-		if len(f) > 6 {
-			_, fraction, _ = strings.Cut(f[6], ".")
+		if len(f) > 7 {
+			_, fraction, _ = strings.Cut(f[7], ".")
 		}
 		f = f[1:]
 	} else {
-		if len(f) != 6 || len(f[0]) != 1 {
+		if len(f) != 7 || len(f[0]) != 1 {
 			return i, bad
 		}
 		perm, err := strconv.ParseUint(f[1], 8, 12)
@@ -70,16 +70,17 @@ func parseState(s string) (i host.FileInfo, err error) {
 		}
 		i.Mode = rawMode(uint32(perm)) | letterMode(f[0][0])
 		f = f[2:]
-		f[3], fraction, _ = strings.Cut(f[3], ".")
+		f[4], fraction, _ = strings.Cut(f[4], ".")
 	}
 	size, err1 := strconv.ParseInt(f[0], 10, 64)
 	inode, err2 := strconv.ParseUint(f[1], 10, 64)
 	device, err3 := strconv.ParseUint(f[2], 10, 64)
-	seconds, err4 := strconv.ParseInt(f[3], 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
+	group, err4 := strconv.ParseInt(f[3], 10, 64)
+	seconds, err5 := strconv.ParseInt(f[4], 10, 64)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || err5 != nil {
 		return i, bad
 	}
-	i.Size, i.Inode, i.Device = size, inode, device
+	i.Size, i.Inode, i.Device, i.GID = size, inode, device, group
 	i.Time = time.Unix(seconds, nanoseconds(fraction))
 	return i, nil
 }

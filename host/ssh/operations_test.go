@@ -130,6 +130,7 @@ func TestHook(t *testing.T) {
 		"Mount":        func() error { return h.Mount(ctx, host.Mount{Source: "tmpfs", Target: dir, Type: "tmpfs"}) },
 		"Unmount":      func() error { return h.Unmount(ctx, dir) },
 		"ListMounts":   func() error { _, err := h.ListMounts(ctx, dir); return err },
+		"BindSubPath":  func() error { return h.BindSubPath(ctx, host.SubPath{Root: dir, Path: "x", Target: dir + "/t"}) },
 		"EnsureCgroup": func() error { return h.EnsureCgroup(ctx, "/bowline-x", host.CgroupResources{}) },
 		"RemoveCgroup": func() error { return h.RemoveCgroup(ctx, "/bowline-x", true) },
 		"ListCgroups":  func() error { _, err := h.ListCgroups(ctx, "/"); return err },
@@ -137,6 +138,7 @@ func TestHook(t *testing.T) {
 			_, err := h.Run(ctx, host.Command{Args: []string{"touch", dir + "/ran"}, Timeout: time.Minute})
 			return err
 		},
+		"Start":       func() error { _, err := h.Start(ctx, "touch", dir+"/started"); return err },
 		"Facts":       func() error { _, err := h.Facts(ctx); return err },
 		"ClockOffset": func() error { _, _, err := h.ClockOffset(ctx); return err },
 		"Lock":        func() error { _, err := h.Lock(ctx, dir+"/lock", nil); return err },
@@ -204,6 +206,27 @@ func TestUnreachable(t *testing.T) {
 	if _, err := h.Stat(ctx, "/"); !errors.Is(err, host.ErrUnreachable) {
 		t.Errorf("after Close: %v", err)
 	}
+}
+
+// TestStartedProgramUnreachable: a program whose connection goes has not ended by itself.
+func TestStartedProgramUnreachable(t *testing.T) {
+	tr := &shtest.Transport{}
+	h := open(t, ssh.Config{Transport: tr})
+	p, err := h.Start(context.Background(), "cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	tr.Close()
+	if _, err := p.Read(make([]byte, 1)); !errors.Is(err, host.ErrUnreachable) {
+		t.Errorf("error %v", err)
+	}
+	h.Close()
 }
 
 // TestNothingSecretInArguments: payload is in the arguments of no process.

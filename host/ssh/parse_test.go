@@ -20,18 +20,18 @@ import (
 )
 
 func TestParseInfos(t *testing.T) {
-	got, err := parseInfos([]byte("l 777 3 5 2049 1700000000.0000000010\x00z\nq\x00a b\x00" +
-		"x41ed 4096 6 2049 1700000001 2026-11-21 05:37:04.815060987 +0000\x00a\x00\x00" +
-		"f 6755 12 7 2049 -5\x00m\x00\x00"))
+	got, err := parseInfos([]byte("l 777 3 5 2049 8 1700000000.0000000010\x00z\nq\x00a b\x00" +
+		"x41ed 4096 6 2049 7 1700000001 2026-11-21 05:37:04.815060987 +0000\x00a\x00\x00" +
+		"f 6755 12 7 2049 0 -5\x00m\x00\x00"))
 	want := []host.FileInfo{
-		{Name: "a", Mode: fs.ModeDir | 0o755, Size: 4096, Inode: 6, Device: 2049, Time: time.Unix(1700000001, 815060987)},
+		{Name: "a", Mode: fs.ModeDir | 0o755, Size: 4096, Inode: 6, Device: 2049, GID: 7, Time: time.Unix(1700000001, 815060987)},
 		{Name: "m", Mode: fs.ModeSetuid | fs.ModeSetgid | 0o755, Size: 12, Inode: 7, Device: 2049, Time: time.Unix(-5, 0)},
-		{Name: "z\nq", Mode: fs.ModeSymlink | 0o777, Size: 3, Inode: 5, Device: 2049, Target: "a b", Time: time.Unix(1700000000, 1)},
+		{Name: "z\nq", Mode: fs.ModeSymlink | 0o777, Size: 3, Inode: 5, Device: 2049, GID: 8, Target: "a b", Time: time.Unix(1700000000, 1)},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
-	for _, bad := range []string{"f", "f 644 1 2 3 4\x00n\x00", "f 644 1 2 3\x00n\x00\x00", "f 944 1 2 3 4\x00n\x00\x00", "xzz 1 2 3 4\x00n\x00\x00", "x81a4\x00n\x00\x00"} {
+	for _, bad := range []string{"f", "f 644 1 2 3 0 4\x00n\x00", "f 644 1 2 3 4\x00n\x00\x00", "f 944 1 2 3 0 4\x00n\x00\x00", "xzz 1 2 3 0 4\x00n\x00\x00", "x81a4\x00n\x00\x00"} {
 		if _, err := parseInfos([]byte(bad)); err == nil {
 			t.Errorf("%q was read", bad)
 		}
@@ -39,8 +39,8 @@ func TestParseInfos(t *testing.T) {
 }
 
 func FuzzParseInfos(f *testing.F) {
-	f.Add("f 644 1 2 3 4.5\x00n\x00\x00")
-	f.Add("x41ed 4096 6 2049 1700000001 d 05:37:04.8 +0000\x00a\x00\x00")
+	f.Add("f 644 1 2 3 0 4.5\x00n\x00\x00")
+	f.Add("x41ed 4096 6 2049 0 1700000001 d 05:37:04.8 +0000\x00a\x00\x00")
 	f.Fuzz(func(t *testing.T, s string) { _, _ = parseInfos([]byte(s)) })
 }
 

@@ -26,7 +26,10 @@ func load(names ...string) string {
 	return b.String()
 }
 
-const scriptClock = "date +%s.%N"
+const (
+	scriptClock      = "date +%s.%N"
+	scriptConnection = "printf %s \"$BOWLINE_CONNECTION\""
+)
 
 var (
 	scriptProbe        = load("probe")
@@ -39,6 +42,9 @@ var (
 	scriptSymlink      = load("symlink")
 	scriptRemove       = load("remove")
 	scriptStatGNU      = load("stat_gnu")
+	scriptStatAll      = load("statall")
+	scriptRename       = load("rename")
+	scriptCompress     = load("compress")
 	scriptListGNU      = load("list_gnu")
 	scriptStatPlain    = load("stat_plain") + "info \"$1\"\n"
 	scriptListPlain    = load("stat_plain", "list_plain")
@@ -49,13 +55,21 @@ var (
 	scriptMount        = load("mount")
 	scriptUnmount      = load("unmount")
 	scriptListMounts   = load("listmounts")
+	scriptBindSubPath  = load("bindsubpath")
 	scriptEnsureV1     = load("cgroup", "ensure_v1")
 	scriptEnsureV2     = load("cgroup", "ensure_v2")
 	scriptRemoveCgroup = load("removecgroup")
-	scriptListCgroups  = load("listcgroups")
-	scriptFacts        = load("facts")
-	scriptLock         = load("fence", "lock")
-	scriptTakeover     = load("fence", "takeover")
-	scriptReadRange    = load("opened", "readrange")
-	scriptStatOpen     = load("opened", "statopen")
+	// Each of the two shifts its own arguments away.
+	scriptEnsureSliceV1 = load("slice", "ensureslice", "cgroup", "ensure_v1")
+	scriptEnsureSliceV2 = load("slice", "ensureslice", "cgroup", "ensure_v2")
+	scriptRemoveSlice   = load("slice", "removeslice", "removecgroup")
+	scriptListCgroups   = load("listcgroups")
+	scriptFacts         = load("facts")
+	scriptMeasure       = load("measure")
+	scriptDiskUsage     = load("diskusage")
+	scriptLock          = load("fence", "lock")
+	scriptGuard         = load("guard")
+	scriptTakeover      = load("fence", "takeover")
+	scriptReadRange     = load("opened", "readrange")
+	scriptStatOpen      = load("opened", "statopen")
 )

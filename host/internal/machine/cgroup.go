@@ -127,6 +127,9 @@ func sortedSizes(m map[string]int64) []string {
 	return sizes
 }
 
+// defaultPeriodUS is the kernel's, of a quota.
+const defaultPeriodUS = 100_000
+
 // PodControllers are handed down to the pods' cgroups where the machine has them.
 var PodControllers = []string{"cpu", "cpuset", "hugetlb", "io", "memory", "pids"}
 
@@ -142,7 +145,7 @@ func SettingsV2(r host.CgroupResources) []Setting {
 			quota = strconv.FormatInt(r.CPUQuotaUS, 10)
 		}
 		if period == 0 {
-			period = 100_000
+			period = defaultPeriodUS
 		}
 		s = append(s, Setting{Controller: "cpu", File: "cpu.max", Value: quota + " " + strconv.FormatUint(period, 10)})
 	}
@@ -164,4 +167,12 @@ func SettingsV2(r host.CgroupResources) []Setting {
 func sharesToWeight(shares uint64) uint64 {
 	shares = min(max(shares, 2), 262144)
 	return 1 + (shares-2)*9999/262142
+}
+
+// MemoryRoot is the version, and the directory of the root memory cgroup, or empty.
+func (h Hierarchies) MemoryRoot() (version int, dir string) {
+	if h.Version == 2 {
+		return 2, h.V2
+	}
+	return h.Version, h.V1["memory"]
 }

@@ -57,11 +57,15 @@ func (l *Link) dialOn(ctx context.Context, n *lane, network, address string) (ne
 // listener ends with the control connection: Accept then returns an error that
 // wraps host.ErrUnreachable. After Close it is net.ErrClosed.
 func (l *Link) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	return l.listenOn(ctx, l.control, network, address)
+}
+
+func (l *Link) listenOn(ctx context.Context, n *lane, network, address string) (net.Listener, error) {
 	if err := checkAddress(network, address); err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	object := fmt.Sprintf("listen on %s %s at %s", network, address, l.target.Address)
-	return call(ctx, l.control, "ssh/Listen", network, object, func(ctx context.Context, c *connection) (net.Listener, error) {
+	return call(ctx, n, "ssh/Listen", network, object, func(ctx context.Context, c *connection) (net.Listener, error) {
 		return c.listen(ctx, network, address)
 	})
 }

@@ -148,6 +148,9 @@ func (n *lane) get(ctx context.Context) (*connection, error) {
 		n.mu.Lock()
 		c, changed, over := n.conn, n.changed, n.over
 		n.mu.Unlock()
+		if err := n.replaced(ctx, c); err != nil {
+			return nil, err
+		}
 		if c != nil && !c.isBroken() {
 			number := c.number
 			if n == n.link.bulk {

@@ -116,7 +116,7 @@ func newMachine(t *testing.T, more ...string) *machine {
 	case <-up:
 	case <-ended:
 		t.Fatal("sshd ended at once")
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("sshd does not listen")
 	}
 	return m
@@ -223,7 +223,7 @@ func start(t *testing.T, l *Link) {
 // says writes to a conn and expects it back.
 func says(t *testing.T, c net.Conn, text string) {
 	t.Helper()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := io.WriteString(c, text); err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ Host *
 		"jump":        {"ssh://far" + m.path("echo.sock"), endpoint.Options{ConfigFile: m.path("config"), Home: m.dir}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			l := run(t, c.url, c.o)
 			p, err := l.Start(ctx, "exit 3")
@@ -115,8 +115,8 @@ Host *
 		} else {
 			p.Close()
 		}
-		if len(asked) != 2 {
-			t.Errorf("asked %d times for two connections", len(asked))
+		if n := len(asked); n < 2 { // more where a login took too long and was tried again
+			t.Errorf("asked %d times for two connections", n)
 		}
 	})
 	t.Run("too many keys", func(t *testing.T) {
@@ -128,7 +128,7 @@ Host *
 		}
 		serveAgent(t, many, m.path("many.sock"))
 		l := run(t, m.url, endpoint.Options{Credentials: endpoint.Credentials{AgentSocket: m.path("many.sock")}, HostKeys: []string{m.hostKey(t, "rsa")}})
-		until := time.After(20 * time.Second)
+		until := time.After(time.Minute)
 		for changed := l.Changed(); l.State().Err == nil; changed = l.Changed() {
 			select {
 			case <-changed:

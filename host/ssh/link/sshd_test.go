@@ -27,7 +27,7 @@ func TestSSHD(t *testing.T) {
 	m := newMachine(t)
 	echo(t, "unix", m.path("echo.sock"))
 	tcp := echo(t, "tcp", "127.0.0.1:0").Addr().String()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	l := run(t, m.url, endpoint.Options{
 		Credentials: endpoint.Credentials{KeyFile: m.path("key")},

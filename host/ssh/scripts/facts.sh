@@ -25,6 +25,7 @@ whole vm-uuid /proc/device-tree/vm,uuid
 line cpus /sys/devices/system/cpu/online
 line pid-max /proc/sys/kernel/pid_max
 line threads-max /proc/sys/kernel/threads-max
+line apparmor /sys/module/apparmor/parameters/enabled
 whole meminfo /proc/meminfo
 whole status /proc/self/status
 whole resolv.conf /etc/resolv.conf

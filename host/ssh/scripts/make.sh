@@ -64,7 +64,7 @@ place() {
 
 set -C
 tmp=
-trap '[ -z "$tmp" ] || rm -f -- "$tmp"' EXIT
+trap '[ -z "$tmp" ] || { room "$tmp"; rm -f -- "$tmp"; }' EXIT
 # A link that fails under us looks like the end of the text.
 case $input in
 *'#end') ;;

@@ -7,6 +7,12 @@ fail() {
 	exit 1
 }
 
+# room FILE: a write of the shell's own has failed, which does not say why; what
+# writes to FILE here says that a disk is full.
+room() {
+	head -c 65536 /dev/zero | cat >|"$1" || :
+}
+
 # parents DIR UMASK: makes what is missing of DIR; the umask is the loop's afterwards.
 parents() {
 	[ -d "$1" ] || {
@@ -29,10 +35,11 @@ refuse() {
 }
 
 # real PATH: sets $real to PATH with the links of all that exists resolved, as
-# mountinfo has it.
+# mountinfo has it. A directory that has been removed, and is mounted all the same,
+# has no path that pwd knows.
 real() {
 	real=$1 rest=
-	until dir=$(cd -P -- "$real" 2>/dev/null && pwd -P && echo x); do
+	until dir=$(cd -P -- "$real" 2>/dev/null && pwd -P 2>/dev/null && echo x) && [ "${dir#/}" != "$dir" ]; do
 		rest=/${real##*/}$rest real=${real%/*}
 		real=${real:-/}
 	done

@@ -1,5 +1,9 @@
 # removetree PATH DIR BASE FLAG. GNU rm walks by descriptors, so a directory that a pod
-# swaps for a link meanwhile does not lead it out, and enters no other file system.
+# swaps for a link meanwhile does not lead it out, and enters no other file system: FLAG
+# tells it so. Where there is none rm is another, which walks by names and is led out. The
+# shell walks then: what is no directory goes by its name in the working directory, and a
+# directory is entered, and is left alone unless the kernel calls it by the name that was
+# asked for and it is of the same device.
 if [ ! -d "$1" ] || [ -L "$1" ]; then
 	[ -e "$1" ] || [ -L "$1" ] || exit 0
 	exec rm -f -- "$1"
@@ -17,4 +21,31 @@ if grep -qF -e " $escaped" /proc/self/mountinfo; then
 		esac
 	done
 fi
-exec rm -rf ${4:+"$4"} -- "$1"
+[ -z "${4-}" ] || exec rm -rf "$4" -- "$1"
+
+# asks: dash and busybox have the kernel say what $PWD is after `cd -P`; others are not
+# believed.
+asks=${BASH_VERSION-}${KSH_VERSION-}${ZSH_VERSION-}${YASH_VERSION-}
+
+# enter DIR WHERE: makes DIR, which is WHERE, the working directory.
+enter() {
+	cd -P -- "$1" 2>/dev/null && [ "$PWD" = "$2" ] || return 1
+	[ -z "$asks" ] || [ "$(readlink /proc/self/cwd)" = "$PWD" ] || return 1
+	[ "$(stat -c %d .)" = "$device" ]
+}
+
+# sweep removes what is in the working directory. What cannot be removed makes the
+# directory's own removal fail, which says so.
+sweep() {
+	find . -maxdepth 1 ! -type d -print0 | xargs -0 rm -f -- || :
+	for entry in * .[!.]* ..?*; do
+		if [ -d "./$entry" ] && [ ! -L "./$entry" ]; then
+			(enter "./$entry" "${PWD%/}/$entry" && sweep) || :
+			rmdir -- "./$entry" 2>/dev/null || :
+		fi
+	done
+}
+
+device=$(stat -c %d -- "$1")
+(enter "$1" "$real" && sweep) || :
+exec rmdir -- "$1"

@@ -1,6 +1,6 @@
 # stat PATH: one record, see parseInfos; for a find without -printf.
 info() {
-	state=$(stat -c '%f %s %i %d %Y %y' -- "$1") || return 1
+	state=$(stat -c '%f %s %i %d %g %Y %y' -- "$1") || return 1
 	target=
 	[ ! -L "$1" ] || target=$(readlink -- "$1" && echo x) || return 1
 	target=${target%?x}

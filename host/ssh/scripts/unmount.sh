@@ -3,6 +3,10 @@
 [ ! -L "$1" ] || exit 0
 real "$1"
 escaped
+case $real in
+*/"${1##*/}") ;;
+*) fail "$real is not $1" ;;
+esac
 rounds=0
 # A path that mountinfo names exactly is a mount point and no link.
 while cut -d ' ' -f 5 /proc/self/mountinfo | grep -qxF -e "$escaped"; do

@@ -115,7 +115,7 @@ if [ -L ..data ]; then
 	esac
 fi
 if [ -z "$current" ] || ! (holds "$current"); then
-	trap 'rm -rf -- "$next"' EXIT
+	trap '[ ! -d "$next" ] || room "$next/.room"; rm -rf -- "$next"' EXIT
 	mkdir -- "$next"
 	(
 		cd -- "$next"

@@ -1,0 +1,99 @@
+// Package systemdtest stands in for systemd where a test wants to know what is asked of
+// it: a busctl, and a directory that looks like a cgroup2 mount as far as files go. That
+// the real one does as much is shown by the suite of machines on one that it drives
+// (test/vm).
+package systemdtest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// busctl keeps units as files, and makes and removes their cgroups as systemd does.
+const busctl = `#!/bin/sh
+set -eu
+here=HERE
+printf '%s\n' "$*" | sed -e 's/.*Manager //' >>"$here/calls"
+[ ! -e "$here/broken" ] || { echo 'Call failed: Connection refused' >&2; exit 1; }
+case $7 in
+StartTransientUnit)
+	[ ! -e "$here/units/$9" ] || { echo "Call failed: Unit $9 was already loaded or has a fragment file." >&2; exit 1; }
+	: >"$here/units/$9"
+	dir=$here/tree name= IFS=-
+	for part in ${9%.slice}; do
+		name=$name$part dir=$dir/$name.slice name=$name-
+		mkdir -p "$dir"
+		for f in cgroup.controllers cgroup.subtree_control cgroup.procs cpu.weight cpu.max memory.max pids.max; do
+			[ -e "$dir/$f" ] || cp "$here/tree/$f" "$dir/$f"
+		done
+	done
+	;;
+SetUnitProperties) [ -e "$here/units/$9" ] ;;
+StopUnit)
+	[ -e "$here/units/$9" ] || { echo "Call failed: Unit $9 not loaded." >&2; exit 1; }
+	rm "$here/units/$9"
+	find "$here/tree" -depth -type d -name "$9" -exec rm -rf {} +
+	;;
+esac
+`
+
+// Systemd is the stand-in.
+type Systemd struct {
+	Bin  string // for PATH
+	Tree string // the mount point
+	dir  string
+	t    *testing.T
+}
+
+// New makes one that knows no unit.
+func New(t *testing.T) *Systemd {
+	t.Helper()
+	dir := t.TempDir()
+	s := &Systemd{Bin: filepath.Join(dir, "bin"), Tree: filepath.Join(dir, "tree"), dir: dir, t: t}
+	for _, d := range []string{s.Bin, s.Tree, filepath.Join(dir, "units")} {
+		s.must(os.Mkdir(d, 0o755))
+	}
+	s.must(os.WriteFile(filepath.Join(s.Bin, "busctl"), []byte(strings.ReplaceAll(busctl, "HERE", dir)), 0o755))
+	for file, content := range map[string]string{"cgroup.controllers": "cpu io memory pids misc\n", "cgroup.subtree_control": "", "cgroup.procs": "",
+		"cpu.weight": "100\n", "cpu.max": "max 100000\n", "memory.max": "max\n", "pids.max": "max\n"} {
+		s.must(os.WriteFile(filepath.Join(s.Tree, file), []byte(content), 0o644))
+	}
+	return s
+}
+
+func (s *Systemd) must(err error) {
+	if err != nil {
+		s.t.Helper()
+		s.t.Fatal(err)
+	}
+}
+
+// Calls since the last time, as method, signature and arguments.
+func (s *Systemd) Calls() []string {
+	data, err := os.ReadFile(filepath.Join(s.dir, "calls"))
+	if os.IsNotExist(err) {
+		return nil
+	}
+	s.must(err)
+	s.must(os.Remove(filepath.Join(s.dir, "calls")))
+	return strings.Split(strings.TrimSpace(string(data)), "\n")
+}
+
+// Break makes every further call fail.
+func (s *Systemd) Break() { s.must(os.WriteFile(filepath.Join(s.dir, "broken"), nil, 0o644)) }
+
+// Put writes a file of a cgroup.
+func (s *Systemd) Put(cgroup, file, content string) {
+	s.must(os.WriteFile(filepath.Join(s.Tree, cgroup, file), []byte(content), 0o644))
+}
+
+// File is what a file of a cgroup holds; empty if there is none.
+func (s *Systemd) File(cgroup, file string) string {
+	data, err := os.ReadFile(filepath.Join(s.Tree, cgroup, file))
+	if !os.IsNotExist(err) {
+		s.must(err)
+	}
+	return string(data)
+}

@@ -1,0 +1,123 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
+)
+
+// systemd asks systemd by busctl, which is part of it.
+func systemd(ctx context.Context, args []string) (said string, err error) {
+	cmd := exec.CommandContext(ctx, "busctl", args...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	said = string(bytes.TrimSpace(out))
+	switch {
+	case err == nil:
+		return said, nil
+	case said == "":
+		return said, fmt.Errorf("busctl: %w", err)
+	}
+	return said, fmt.Errorf("busctl: %s: %w", said, err)
+}
+
+// startSlice makes the slice, and those above it that are not there, or sets its limits.
+func (h *Host) startSlice(ctx context.Context, full string, r host.CgroupResources) error {
+	all := machine.Slices(full)
+	for _, above := range all[:len(all)-1] {
+		if slices.ContainsFunc(h.hier.All, func(point string) bool { return isDir(filepath.Join(point, above)) }) {
+			continue
+		}
+		if said, err := systemd(ctx, machine.StartSlice(h.hier.Version, above, host.CgroupResources{})); err != nil && !machine.SliceExists(said) {
+			return fmt.Errorf("systemd does not make the slice %s: %w", path.Base(above), err)
+		}
+	}
+	said, err := systemd(ctx, machine.StartSlice(h.hier.Version, full, r))
+	if err == nil {
+		return nil
+	}
+	if !machine.SliceExists(said) {
+		return fmt.Errorf("systemd does not make the slice: %w", err)
+	}
+	set := machine.SetSlice(h.hier.Version, full, r)
+	if set == nil {
+		return nil
+	}
+	if _, err := systemd(ctx, set); err != nil {
+		return fmt.Errorf("systemd does not set the limits of the slice: %w", err)
+	}
+	return nil
+}
+
+// stopSlice ends a slice. To stop it stops what is in it, so it waits a second for
+// processes that are about to end, and kills what is left if it may.
+func (h *Host) stopSlice(ctx context.Context, full string, kill bool) error {
+	var dirs []string
+	for _, point := range h.hier.All {
+		if dir := filepath.Join(point, full); isDir(dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	if len(dirs) == 0 {
+		return nil
+	}
+	for wait := 5 * time.Millisecond; ; wait *= 2 {
+		busy := ""
+		for _, dir := range dirs {
+			if busy == "" {
+				busy = processesBelow(dir)
+			}
+		}
+		if busy == "" {
+			break
+		}
+		if wait > 500*time.Millisecond {
+			if !kill {
+				return fmt.Errorf("processes %s are still in it: %w", busy, unix.EBUSY)
+			}
+			for _, dir := range dirs {
+				killCgroupDir(dir)
+			}
+			kill, wait = false, 5*time.Millisecond // and once more from the start
+		}
+		if err := pause(ctx, wait); err != nil {
+			return errors.Join(fmt.Errorf("processes %s are still in it", busy), err)
+		}
+	}
+	if said, err := systemd(ctx, machine.StopSlice(full)); err != nil && !machine.SliceMissing(said) {
+		return fmt.Errorf("systemd does not stop the slice: %w", err)
+	}
+	return os.RemoveAll(machine.SliceSettings(full))
+}
+
+// processesBelow are the processes of a cgroup and of those below it.
+func processesBelow(dir string) string {
+	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return ""
+	}
+	all := strings.Fields(string(procs))
+	children, err := subdirs(dir)
+	if err == nil {
+		for _, c := range children {
+			if more := processesBelow(filepath.Join(dir, c)); more != "" {
+				all = append(all, more)
+			}
+		}
+	}
+	return strings.Join(all, " ")
+}

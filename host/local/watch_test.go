@@ -1,0 +1,105 @@
+package local
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Watch tells of each kind of change, of a directory that comes to be, and of a file by
+// the directory that holds it.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	write := func(name string) func(dir string) error {
+		return func(dir string) error { return os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600) }
+	}
+	for what, tc := range map[string]struct {
+		path    string // below the directory
+		prepare func(dir string) error
+		act     func(dir string) error
+	}{
+		"written": {"", nil, write("a")},
+		"renamed": {"", write("a"), func(dir string) error { return os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "b")) }},
+		"removed": {"", write("a"), func(dir string) error { return os.Remove(filepath.Join(dir, "a")) }},
+		"one file": {"a", write("a"), func(dir string) error {
+			if err := write("b")(dir); err != nil {
+				return err
+			}
+			return os.Rename(filepath.Join(dir, "b"), filepath.Join(dir, "a"))
+		}},
+		"comes to be": {"d", nil, func(dir string) error { return os.Mkdir(filepath.Join(dir, "d"), 0o700) }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if tc.prepare != nil {
+				if err := tc.prepare(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			path := filepath.Join(dir, tc.path)
+			hints := watching(t, path)
+			await(t, hints, "the watch begins")
+			drain(hints)
+			if err := tc.act(dir); err != nil {
+				t.Fatal(err)
+			}
+			await(t, hints, what)
+			if tc.path != "d" {
+				return
+			}
+			// What is in it then is told of as well, once it is watched itself.
+			for late := time.After(time.Minute); ; {
+				drain(hints)
+				if err := write("in")(path); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case <-hints:
+					return
+				case <-late:
+					t.Fatal("what is in it is not told of")
+				case <-time.After(100 * time.Millisecond): // the watch moved while we wrote
+				}
+			}
+		})
+	}
+}
+
+func watching(t *testing.T, path string) chan struct{} {
+	ctx, cancel := context.WithCancel(context.Background())
+	hints, done := make(chan struct{}, 1), make(chan error)
+	go func() {
+		done <- Watch(ctx, path, func() {
+			select {
+			case hints <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return hints
+}
+
+func drain(hints chan struct{}) {
+	select {
+	case <-hints:
+	default:
+	}
+}
+
+func await(t *testing.T, hints chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-hints:
+	case <-time.After(time.Minute):
+		t.Fatal(what, ": nobody tells")
+	}
+}

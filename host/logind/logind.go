@@ -1,0 +1,128 @@
+package logind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// Machine is what is needed of a host.Host.
+type Machine interface {
+	Run(ctx context.Context, cmd host.Command) (host.Result, error)
+	Start(ctx context.Context, args ...string) (host.Process, error)
+	Make(ctx context.Context, things ...host.Thing) (made []bool, err error)
+	Remove(ctx context.Context, path string) error
+}
+
+// ErrNone: the machine has no logind that could be asked.
+var ErrNone = errors.New("no systemd-logind")
+
+// DropIn is the file by which logind waits for longer. The number puts it behind those
+// of the distribution and of the machine's owner.
+const DropIn = "/run/systemd/logind.conf.d/99-bowline.conf"
+
+const (
+	service   = "org.freedesktop.login1"
+	object    = "/org/freedesktop/login1"
+	manager   = "org.freedesktop.login1.Manager"
+	askedFor  = 30 * time.Second // one question to logind, of a machine that may be busy
+	reloadFor = 5                // looks, each after twice the pause of the last
+	firstLook = 100 * time.Millisecond
+)
+
+// property asks logind for one, which busctl writes as "t 5000000".
+func property(ctx context.Context, m Machine, name, kind string) (string, error) {
+	r, err := m.Run(ctx, host.Command{Args: []string{"busctl", "--system", "get-property", service, object, manager, name}, Timeout: askedFor})
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
+		return "", fmt.Errorf("%w: there is no busctl on the machine", ErrNone)
+	case err != nil:
+		return "", fmt.Errorf("ask logind for %s: %w", name, err)
+	case r.ExitCode != 0:
+		return "", fmt.Errorf("%w: busctl: %s", ErrNone, strings.TrimSpace(string(r.Stderr)))
+	}
+	value, ok := strings.CutPrefix(strings.TrimSpace(string(r.Stdout)), kind+" ")
+	if !ok {
+		return "", fmt.Errorf("ask logind for %s: it says %q", name, r.Stdout)
+	}
+	return value, nil
+}
+
+func preparing(ctx context.Context, m Machine) (bool, error) {
+	value, err := property(ctx, m, "PreparingForShutdown", "b")
+	return value == "true", err
+}
+
+// delay is how long logind waits at most for those who inhibit a shutdown.
+func delay(ctx context.Context, m Machine) (time.Duration, error) {
+	value, err := property(ctx, m, "InhibitDelayMaxUSec", "t")
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(value, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("ask logind for InhibitDelayMaxUSec: %w", err)
+	}
+	return time.Duration(min(n, uint64(1<<63-1)/1000)) * time.Microsecond, nil
+}
+
+// raise has logind wait for at least as long as is needed, and for a margin, and returns
+// for how long it will.
+func raise(ctx context.Context, m Machine, need, margin time.Duration) (time.Duration, error) {
+	most, err := delay(ctx, m)
+	if err != nil || most >= need {
+		return most, err
+	}
+	text := fmt.Sprintf("# By bowline, for the graceful shutdown of a node: it is gone after the next boot.\n[Login]\nInhibitDelayMaxSec=%d\n",
+		int64((need+margin+time.Second-1)/time.Second))
+	if _, err := m.Make(ctx, host.Thing{Path: DropIn[:strings.LastIndexByte(DropIn, '/')], Mode: fs.ModeDir | 0o755},
+		host.Thing{Path: DropIn, Mode: 0o644, Data: []byte(text)}); err != nil {
+		return most, fmt.Errorf("have logind wait for longer: %w", err)
+	}
+	if err := reload(ctx, m); err != nil {
+		return most, err
+	}
+	pause := firstLook
+	for range reloadFor { // logind answers before it has read its configuration
+		select {
+		case <-ctx.Done():
+			return most, ctx.Err()
+		case <-time.After(pause):
+		}
+		if most, err = delay(ctx, m); err != nil || most >= need {
+			return most, err
+		}
+		pause *= 2
+	}
+	return most, nil
+}
+
+func reload(ctx context.Context, m Machine) error {
+	r, err := m.Run(ctx, host.Command{Timeout: askedFor, Args: []string{"busctl", "--system", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
+		"org.freedesktop.systemd1.Manager", "KillUnit", "ssi", "systemd-logind.service", "all", "1"}})
+	if err == nil && r.ExitCode != 0 {
+		err = errors.New(strings.TrimSpace(string(r.Stderr)))
+	}
+	if err != nil {
+		return fmt.Errorf("have logind read its configuration: %w", err)
+	}
+	return nil
+}
+
+// Restore takes back what Open has changed on the machine, if it has.
+func Restore(ctx context.Context, m Machine) error {
+	switch err := m.Remove(ctx, DropIn); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("remove what had logind wait for longer: %w", err)
+	}
+	return reload(ctx, m)
+}

@@ -1,0 +1,375 @@
+package logind_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/host/logind"
+	"github.com/bowline-k8s/bowline/host/ssh"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+)
+
+var _ logind.Machine = host.Host(nil)
+
+// The stand-ins keep what logind would know in files beside them.
+const (
+	busctl = `#!/bin/sh
+d=${0%/*}
+echo "$*" >>"$d/log"
+case "$*" in
+monitor*) echo "Monitoring bus message stream." >&2; exec cat <>"$d/signals" ;;
+*PreparingForShutdown) echo "b $(cat "$d/preparing")" ;;
+*InhibitDelayMaxUSec) echo "t $(cat "$d/delay")" ;;
+*KillUnit*) [ ! -e "$d/raised" ] || cp "$d/raised" "$d/delay" ;;
+*) echo "no such call" >&2; exit 1 ;;
+esac
+`
+	inhibit = `#!/bin/sh
+d=${0%/*}
+echo "$*" >>"$d/log"
+if [ "$(cat "$d/preparing")" = true ]; then
+	echo "Failed to inhibit: The operation inhibition has been requested for is already running" >&2
+	exit 1
+fi
+while case $1 in --*) true ;; *) false ;; esac; do shift; done
+echo yes >"$d/inhibited"
+code=0
+"$@" || code=$?
+rm "$d/inhibited"
+exit $code
+`
+)
+
+// mock is a machine's logind, as far as its commands show it.
+type mock struct {
+	t   *testing.T
+	dir string
+}
+
+func newMock(t *testing.T) *mock {
+	dir, err := os.MkdirTemp("", "logind")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A stand-in that is about to end may write once more.
+	t.Cleanup(func() { eventually(t, "nobody writes any more", func() bool { return os.RemoveAll(dir) == nil }) })
+	m := &mock{t, dir}
+	m.program("busctl", busctl)
+	m.program("systemd-inhibit", inhibit)
+	m.set("preparing", "false")
+	m.set("delay", "5000000")
+	if out, err := exec.Command("mkfifo", m.dir+"/signals").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return m
+}
+
+func (m *mock) program(name, text string) {
+	m.t.Helper()
+	if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *mock) set(name, value string) {
+	m.t.Helper()
+	if err := os.WriteFile(filepath.Join(m.dir, name+".new"), []byte(value+"\n"), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(m.dir, name+".new"), filepath.Join(m.dir, name)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *mock) has(name string) bool {
+	_, err := os.Stat(filepath.Join(m.dir, name))
+	return err == nil
+}
+
+func (m *mock) log() string {
+	data, _ := os.ReadFile(filepath.Join(m.dir, "log"))
+	return string(data)
+}
+
+// signal is what busctl monitor prints of one.
+func (m *mock) signal() {
+	m.t.Helper()
+	f, err := os.OpenFile(m.dir+"/signals", os.O_RDWR, 0)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString("‣ Type=signal  Endian=l  Flags=1  Version=1 Cookie=42\n" +
+		"  Sender=:1.2  Path=/org/freedesktop/login1  Interface=org.freedesktop.login1.Manager  Member=PrepareForShutdown\n" +
+		"  MESSAGE \"b\" {\n          BOOLEAN true;\n  };\n\n"); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func far(t *testing.T, path string) host.Host {
+	t.Helper()
+	s := sshtest.Run(t)
+	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
+	must(t, err)
+	l, err := link.New(link.Config{Target: target, Wait: time.Minute})
+	must(t, err)
+	done := make(chan error, 1)
+	go func() { done <- l.Run(context.Background()) }()
+	t.Cleanup(func() {
+		if err := errors.Join(l.Close(), <-done); err != nil {
+			t.Error(err)
+		}
+	})
+	h, err := ssh.New(context.Background(), ssh.Config{Name: "far", Transport: l, Path: path})
+	must(t, err)
+	return h
+}
+
+// near and far are this machine by system calls and over a real sshd, with the stand-ins
+// first in PATH.
+func (m *mock) machines() map[string]func() host.Host {
+	return map[string]func() host.Host{
+		"near": func() host.Host {
+			m.t.Setenv("PATH", m.dir+":"+os.Getenv("PATH"))
+			h, err := local.New(local.Config{})
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			return h
+		},
+		"far": func() host.Host {
+			return far(m.t, m.dir+":/usr/sbin:/usr/bin:/sbin:/bin")
+		},
+	}
+}
+
+// both runs a test on either kind of machine.
+func both(t *testing.T, f func(t *testing.T, m *mock, h host.Host)) {
+	for _, kind := range []string{"near", "far"} {
+		t.Run(kind, func(t *testing.T) {
+			m := newMock(t)
+			h := m.machines()[kind]()
+			defer h.Close()
+			f(t, m, h)
+		})
+	}
+}
+
+func open(t *testing.T, h logind.Machine, need time.Duration) *logind.Session {
+	t.Helper()
+	s, err := logind.Open(context.Background(), logind.Config{Machine: h, Who: "who", Why: "why not", Need: need})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for until := time.Now().Add(30 * time.Second); !cond(); {
+		if time.Now().After(until) {
+			t.Fatalf("after 30 s: not yet: %s", what)
+		}
+		select { // a process of the machine is waited for
+		case <-time.After(10 * time.Millisecond):
+		case <-t.Context().Done():
+		}
+	}
+}
+
+func hint(t *testing.T, s *logind.Session) {
+	t.Helper()
+	select {
+	case <-s.Hints():
+	case <-s.Ended():
+		t.Fatalf("the session ended: %v", s.Err())
+	case <-time.After(30 * time.Second):
+		t.Fatal("no hint came in 30 s")
+	}
+}
+
+func TestSession(t *testing.T) {
+	both(t, func(t *testing.T, m *mock, h host.Host) {
+		ctx := context.Background()
+		s := open(t, h, 3*time.Second)
+		if s.Delay() != 5*time.Second {
+			t.Errorf("logind waits for %s", s.Delay())
+		}
+		hint(t, s) // the monitor is there
+		must(t, s.Hold(ctx))
+		if !m.has("inhibited") {
+			t.Error("it is held and logind does not know")
+		}
+		if going, err := s.Preparing(ctx); err != nil || going {
+			t.Errorf("preparing: %v, %v", going, err)
+		}
+		m.set("preparing", "true")
+		m.signal()
+		hint(t, s)
+		if going, err := s.Preparing(ctx); err != nil || !going {
+			t.Errorf("preparing: %v, %v", going, err)
+		}
+		must(t, s.Release(ctx))
+		if m.has("inhibited") {
+			t.Error("it is released and logind does not know")
+		}
+		if err := s.Hold(ctx); err == nil || !strings.Contains(err.Error(), "already running") {
+			t.Errorf("held while the machine goes down: %v", err)
+		}
+		m.set("preparing", "false")
+		m.signal()
+		hint(t, s)
+		must(t, s.Hold(ctx))
+		must(t, s.Close())
+		eventually(t, "the inhibitor goes with the session", func() bool { return !m.has("inhibited") })
+		if log := m.log(); !strings.Contains(log, "--what=shutdown --mode=delay --who=who --why=why not sh") || !strings.Contains(log, "sender='org.freedesktop.login1'") {
+			t.Errorf("the commands were\n%s", log)
+		}
+	})
+}
+
+// TestNothingStays: the processes on the machine end with the session.
+func TestNothingStays(t *testing.T) {
+	both(t, func(t *testing.T, m *mock, h host.Host) {
+		s := open(t, h, 0)
+		must(t, s.Hold(context.Background()))
+		fifo := m.dir + "/signals"
+		readers := func() bool {
+			open, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+			return slices.ContainsFunc(open, func(f string) bool {
+				to, _ := os.Readlink(f)
+				return to == fifo
+			})
+		}
+		eventually(t, "the monitor reads the signals", readers)
+		must(t, s.Close())
+		eventually(t, "the monitor ends", func() bool { return !readers() })
+		eventually(t, "the session ends", func() bool {
+			select {
+			case <-s.Ended():
+				return true
+			default:
+				return false
+			}
+		})
+	})
+}
+
+// TestMonitorEnds: a bus that is started anew ends what listened to it.
+func TestMonitorEnds(t *testing.T) {
+	both(t, func(t *testing.T, m *mock, h host.Host) {
+		m.program("busctl", strings.Replace(busctl, `exec cat <>"$d/signals"`, `echo "Failed to read from the bus" >&2; exit 1`, 1))
+		s := open(t, h, 0)
+		select {
+		case <-s.Ended():
+		case <-time.After(30 * time.Second):
+			t.Fatal("it is not noticed")
+		}
+		if err := s.Err(); err == nil || !strings.Contains(err.Error(), "Failed to read from the bus") {
+			t.Errorf("the session ended with %v", err)
+		}
+		if err := s.Hold(context.Background()); err == nil {
+			t.Error("a session that has ended holds")
+		}
+	})
+}
+
+func TestNone(t *testing.T) {
+	both(t, func(t *testing.T, m *mock, h host.Host) {
+		m.program("busctl", "#!/bin/sh\necho 'Failed to connect to bus: No such file or directory' >&2\nexit 1\n")
+		_, err := logind.Open(context.Background(), logind.Config{Machine: h, Who: "who", Why: "why"})
+		if !errors.Is(err, logind.ErrNone) || !strings.Contains(err.Error(), "Failed to connect") {
+			t.Errorf("opened: %v", err)
+		}
+	})
+	t.Run("without the program", func(t *testing.T) {
+		t.Setenv("PATH", t.TempDir())
+		h, err := local.New(local.Config{})
+		must(t, err)
+		if _, err := logind.Open(context.Background(), logind.Config{Machine: h}); !errors.Is(err, logind.ErrNone) {
+			t.Errorf("opened: %v", err)
+		}
+	})
+}
+
+// elsewhere is a machine whose drop-in is in another place.
+type elsewhere struct {
+	logind.Machine
+	dir string
+}
+
+func (e elsewhere) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
+	for i := range things {
+		things[i].Path = e.dir + things[i].Path
+	}
+	return e.Machine.Make(ctx, things...)
+}
+
+func (e elsewhere) Remove(ctx context.Context, path string) error {
+	return e.Machine.Remove(ctx, e.dir+path)
+}
+
+// TestDelay: logind is told to wait for longer where it would not wait for long enough,
+// and only there; and is as it was when the machine is handed back.
+func TestDelay(t *testing.T) {
+	both(t, func(t *testing.T, m *mock, h host.Host) {
+		ctx := context.Background()
+		e := elsewhere{h, t.TempDir()}
+		open := func(need time.Duration) *logind.Session {
+			t.Helper()
+			s, err := logind.Open(ctx, logind.Config{Machine: e, Who: "who", Why: "why", Need: need, Margin: 7 * time.Second})
+			must(t, err)
+			must(t, s.Close())
+			return s
+		}
+		if s := open(5 * time.Second); s.Delay() != 5*time.Second || strings.Contains(m.log(), "KillUnit") {
+			t.Errorf("it waits for %s; the commands were\n%s", s.Delay(), m.log())
+		}
+		if _, err := os.Stat(e.dir + logind.DropIn); err == nil {
+			t.Error("a drop-in was written that was not needed")
+		}
+		must(t, logind.Restore(ctx, e))
+		if strings.Contains(m.log(), "KillUnit") {
+			t.Error("nothing was restored, and logind was bothered")
+		}
+
+		m.set("raised", "37000000")
+		if s := open(30 * time.Second); s.Delay() != 37*time.Second {
+			t.Errorf("it waits for %s", s.Delay())
+		}
+		data, err := os.ReadFile(e.dir + logind.DropIn)
+		must(t, err)
+		if !strings.HasSuffix(string(data), "\n[Login]\nInhibitDelayMaxSec=37\n") {
+			t.Errorf("the drop-in is\n%s", data)
+		}
+		m.set("raised", "5000000")
+		must(t, logind.Restore(ctx, e))
+		if _, err := os.Stat(e.dir + logind.DropIn); err == nil || strings.Count(m.log(), "KillUnit ssi systemd-logind.service all 1") != 2 {
+			t.Errorf("the drop-in: %v; the commands were\n%s", err, m.log())
+		}
+
+		// One whose owner has the last word waits for as long as he says.
+		if s := open(time.Minute); s.Delay() != 5*time.Second {
+			t.Errorf("it waits for %s", s.Delay())
+		}
+	})
+}

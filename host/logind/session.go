@@ -1,0 +1,158 @@
+package logind
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+//go:embed watch.sh
+var script string
+
+// Config of a Session.
+type Config struct {
+	// Machine, Who and Why are required; the latter two are for "systemd-inhibit --list".
+	Machine  Machine
+	Who, Why string
+	// Need is how long logind must wait for us. Where it would not, it is told to, and
+	// to wait for Margin more.
+	Need, Margin time.Duration
+}
+
+// Session is one process on the machine, which watches and holds.
+type Session struct {
+	machine Machine
+	process host.Process
+	nonce   string
+	delay   time.Duration
+
+	words chan string   // "held", "released", "refused"
+	hints chan struct{} // of one
+	ended chan struct{} // closed with err and last set
+	err   error
+
+	mu   sync.Mutex
+	last string // what a program said last
+}
+
+// Open starts a Session. ErrNone: there is no logind.
+func Open(ctx context.Context, c Config) (*Session, error) {
+	waits, err := raise(ctx, c.Machine, c.Need, c.Margin)
+	if err != nil {
+		return nil, err
+	}
+	nonce := rand.Text()
+	p, err := c.Machine.Start(ctx, "sh", "-c", script, "sh", nonce, c.Who, c.Why)
+	if err != nil {
+		return nil, fmt.Errorf("watch for a shutdown: %w", err)
+	}
+	s := &Session{machine: c.Machine, process: p, nonce: nonce, delay: waits,
+		words: make(chan string, 1), hints: make(chan struct{}, 1), ended: make(chan struct{})}
+	go s.listen()
+	return s, nil
+}
+
+// listen sorts what the process says, until it ends.
+func (s *Session) listen() {
+	defer close(s.ended)
+	out := bufio.NewScanner(s.process)
+	for out.Scan() {
+		line := strings.TrimSpace(out.Text())
+		word, ours := strings.CutPrefix(line, s.nonce+" ")
+		switch {
+		case ours && word == "ended":
+			s.err = fmt.Errorf("the monitor of logind's signals has ended: %s", s.said())
+			return
+		case ours:
+			select {
+			case s.words <- word:
+			default: // nobody has asked
+			}
+		case strings.Contains(line, "PrepareForShutdown"), strings.HasPrefix(line, "Monitoring"):
+			select {
+			case s.hints <- struct{}{}:
+			default:
+			}
+		case line != "":
+			s.mu.Lock()
+			s.last = line
+			s.mu.Unlock()
+		}
+	}
+	if s.err = out.Err(); s.err == nil {
+		s.err = fmt.Errorf("the watch for a shutdown has ended: %s: %w", s.said(), io.EOF)
+	}
+}
+
+func (s *Session) said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// Delay is how long logind waits for us.
+func (s *Session) Delay() time.Duration { return s.delay }
+
+// Hints are poked when it is worth asking Preparing.
+func (s *Session) Hints() <-chan struct{} { return s.hints }
+
+// Ended is closed when the session is over; Err says why.
+func (s *Session) Ended() <-chan struct{} { return s.ended }
+
+// Err is of a session that has ended.
+func (s *Session) Err() error { return s.err }
+
+// Preparing reports whether the machine is going down.
+func (s *Session) Preparing(ctx context.Context) (bool, error) { return preparing(ctx, s.machine) }
+
+// Hold takes the inhibitor. logind refuses it while the machine goes down.
+func (s *Session) Hold(ctx context.Context) error { return s.ask(ctx, "hold", "held") }
+
+// Release gives it back: the machine goes down if it is about to.
+func (s *Session) Release(ctx context.Context) error { return s.ask(ctx, "release", "released") }
+
+// ask has one asker at a time.
+func (s *Session) ask(ctx context.Context, what, want string) error {
+	ctx, cancel := context.WithTimeout(ctx, askedFor)
+	defer cancel()
+	select {
+	case <-s.words: // a late answer, to someone who has gone
+	default:
+	}
+	sent := make(chan error, 1)
+	go func() {
+		_, err := s.process.Write([]byte(what + "\n"))
+		sent <- err
+	}()
+	for {
+		select {
+		case err := <-sent:
+			if err != nil {
+				return fmt.Errorf("%s the inhibitor of shutdowns: %w: %w", what, err, host.ErrUnreachable)
+			}
+			sent = nil
+		case word := <-s.words:
+			if word != want {
+				return fmt.Errorf("%s the inhibitor of shutdowns: %s: %s", what, word, s.said())
+			}
+			return nil
+		case <-s.ended:
+			return fmt.Errorf("%s the inhibitor of shutdowns: %w", what, s.err)
+		case <-ctx.Done():
+			return fmt.Errorf("%s the inhibitor of shutdowns: %w", what, errors.Join(ctx.Err(), host.ErrUnreachable))
+		}
+	}
+}
+
+// Close ends the process, and gives the inhibitor back. It does not wait for the word of
+// a machine that may be out of reach.
+func (s *Session) Close() error { return s.process.Close() }

@@ -1,0 +1,67 @@
+package link
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// TestBulkIsOne: what is asked of one bulk connection does not go by the next one, and
+// what it listens on ends with it; the control connection never notices.
+func TestBulkIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLab(t)
+		l := b.link(t)
+		start(t, l)
+		l.EndBulk() // there is none yet
+		first, err := l.Bulk(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := first.Start(t.Context(), "cat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln, err := first.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range [][2]string{{"udp", "127.0.0.1:1"}, {"tcp", "nowhere"}} {
+			if _, err := first.Listen(t.Context(), a[0], a[1]); err == nil || errors.Is(err, host.ErrUnreachable) {
+				t.Errorf("%v: %v", a, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		l.EndBulk()
+		if _, err := ln.Accept(); !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("Accept after the end of its connection: %v", err)
+		}
+		if _, err := p.Wait(); !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("a program after the end of its connection: %v", err)
+		}
+		second, err := l.Bulk(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := first.Start(t.Context(), "cat"); !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("a program on a connection that is over: %v", err)
+		}
+		if _, err := first.Listen(t.Context(), "tcp", "127.0.0.1:0"); !errors.Is(err, host.ErrUnreachable) {
+			t.Errorf("a listener on a connection that is over: %v", err)
+		}
+		again, err := second.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again.Close(); err != nil && err != net.ErrClosed {
+			t.Error(err)
+		}
+		if n := len(b.attempts()); n != 3 || !l.State().Up || l.State().Connection != 1 {
+			t.Errorf("%d connections, the control one is number %d", n, l.State().Connection)
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package ssh
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+// Measure is one round trip, however many the paths are.
+func (h *Host) Measure(ctx context.Context, paths ...string) (host.Measured, error) {
+	return call(h, ctx, "Measure", shortDeadline, func(ctx context.Context) (host.Measured, error) {
+		version, root := h.found.hier.MemoryRoot()
+		res, err := h.request(ctx, "read", "what is left of the machine",
+			shell.Request{Script: scriptMeasure, Args: append([]string{root}, paths...), MaxStdout: maxFacts})
+		if err != nil {
+			return host.Measured{}, err
+		}
+		m, err := parseMeasured(res.Stdout, version, len(paths))
+		if err != nil {
+			return host.Measured{}, fmt.Errorf("what is left of the machine: %w", err)
+		}
+		return m, nil
+	})
+}
+
+// parseMeasured reads what scripts/measure.sh prints of so many paths.
+func parseMeasured(data []byte, version, paths int) (host.Measured, error) {
+	fields := strings.Split(string(data), "\x00")
+	v := map[string]string{}
+	for i := 0; i+1 < len(fields); i += 2 {
+		v[fields[i]] = fields[i+1]
+	}
+	m := host.Measured{
+		MemoryBytes:     machine.Meminfo([]byte(v["meminfo"]), "MemTotal"),
+		WorkingSetBytes: machine.WorkingSet([]byte(v["meminfo"]), version, v["usage"], v["stat"]),
+		PidsMax:         machine.Smaller(number(v["pid-max"]), number(v["threads-max"])),
+		Pids:            machine.Threads(v["loadavg"]),
+	}
+	for line := range strings.Lines(v["disks"]) {
+		n := strings.Fields(line)
+		if len(n) != 6 {
+			return host.Measured{}, fmt.Errorf("a file system is %q", line)
+		}
+		size := number(n[1])
+		m.FileSystems = append(m.FileSystems, host.FileSystem{Device: uint64(number(n[0])), Bytes: size * number(n[2]),
+			FreeBytes: size * number(n[3]), Inodes: number(n[4]), InodesFree: number(n[5])})
+	}
+	if m.MemoryBytes == 0 || len(m.FileSystems) != paths {
+		return host.Measured{}, fmt.Errorf("%d bytes of memory, and %d of %d file systems", m.MemoryBytes, len(m.FileSystems), paths)
+	}
+	return m, nil
+}
+
+// DiskUsage is one request; what takes long is the machine's disk.
+func (h *Host) DiskUsage(ctx context.Context, dirs ...string) ([]host.Usage, error) {
+	if len(dirs) == 0 {
+		return nil, nil
+	}
+	return call(h, ctx, "DiskUsage", treeDeadline, func(ctx context.Context) ([]host.Usage, error) {
+		res, err := h.request(ctx, "read", "what directories hold", shell.Request{Script: scriptDiskUsage, Args: dirs, MaxStdout: maxFacts})
+		if err != nil {
+			return nil, err
+		}
+		var out []host.Usage
+		for line := range strings.Lines(string(res.Stdout)) {
+			n := strings.Fields(line)
+			if len(n) != 2 {
+				return nil, fmt.Errorf("what directories hold: %q", line)
+			}
+			out = append(out, host.Usage{Bytes: number(n[0]) << 10, Inodes: number(n[1])})
+		}
+		if len(out) != len(dirs) {
+			return nil, fmt.Errorf("what directories hold: %d answers for %d", len(out), len(dirs))
+		}
+		return out, nil
+	})
+}

@@ -1,0 +1,83 @@
+package ssh_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/bowline-k8s/bowline/host/ssh"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+// However many logs are rotated at once, one is compressed at a time: each compression
+// holds a shell, and what pods wait for needs one too.
+func TestOneCompressionAtATime(t *testing.T) {
+	dir := t.TempDir()
+	// It tells of another that is at work beside it.
+	gzip := "#!/bin/sh\nmkdir " + dir + "/at-work || touch " + dir + "/two\ncat\nhead -c 1000000 /dev/urandom | sha256sum >/dev/null\nrmdir " + dir + "/at-work\n"
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bin", "gzip"), []byte(gzip), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h := open(t, ssh.Config{Path: filepath.Join(dir, "bin") + ":" + shell.DefaultPath})
+	closeHost(t, h)
+	var all sync.WaitGroup
+	for i := range 6 {
+		file := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.WriteFile(file, []byte("a log"), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			if err := h.Compress(t.Context(), file); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(file + ".gz"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if _, err := os.Stat(filepath.Join(dir, "two")); err == nil {
+		t.Error("two files were compressed at once")
+	}
+}
+
+// Whoever waits for another's compression stops waiting when it is told to.
+func TestACompressionThatWaits(t *testing.T) {
+	dir := t.TempDir()
+	begun, free := filepath.Join(dir, "begun"), filepath.Join(dir, "free")
+	gzip := "#!/bin/sh\ncat\ntouch " + begun + "\nuntil [ -e " + free + " ]; do sleep 0.05; done\n"
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bin", "gzip"), []byte(gzip), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := open(t, ssh.Config{Path: filepath.Join(dir, "bin") + ":" + shell.DefaultPath})
+	closeHost(t, h)
+	first := make(chan error, 1)
+	go func() { first <- h.Compress(t.Context(), filepath.Join(dir, "a")) }()
+	eventually(t, "the first compression has begun", func() bool { _, err := os.Stat(begun); return err == nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := h.Compress(ctx, filepath.Join(dir, "b")); !errors.Is(err, context.Canceled) {
+		t.Errorf("the second: %v", err)
+	}
+	if err := os.WriteFile(free, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,6 @@
+# rename FROM TO: nothing that is called TO is replaced.
+[ -e "$1" ] || [ -L "$1" ] || fail "$1: No such file or directory"
+if [ -e "$2" ] || [ -L "$2" ]; then
+	fail "$2: File exists"
+fi
+exec mv -fT -- "$1" "$2"

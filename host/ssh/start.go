@@ -1,0 +1,106 @@
+package ssh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+// Start gives the program a session of its own on the control connection: when the
+// connection is over, sshd ends the program's input.
+func (h *Host) Start(ctx context.Context, args ...string) (host.Process, error) {
+	if len(args) == 0 {
+		return nil, errors.New("start: no command")
+	}
+	return call(h, ctx, "Start", shortDeadline, func(ctx context.Context) (host.Process, error) {
+		var quoted strings.Builder
+		for _, a := range args {
+			quoted.WriteString(" " + shell.Quote(a))
+		}
+		// The number says where the program's own words begin: a login shell may have some.
+		nonce := newSuffix()
+		text := fmt.Sprintf("PATH=%s\nLC_ALL=C\nexport PATH LC_ALL\necho %s starts\nexec%s 2>&1\n", shell.Quote(h.path), nonce, quoted.String())
+		session, err := h.transport.Start(ctx, shell.Command(h.shellPath, h.sudo, len(text)))
+		if err != nil {
+			return nil, fmt.Errorf("start %s: %w", args[0], err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, session.Stderr()) }()
+		p := &process{session: session, nonce: nonce}
+		// Written before anything else is: what comes after it is the program's.
+		wrote := make(chan error, 1)
+		go func() {
+			_, err := session.Stdin().Write([]byte(text))
+			wrote <- err
+		}()
+		select {
+		case err = <-wrote:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			session.Close()
+			return nil, fmt.Errorf("start %s: %w: %w", args[0], err, host.ErrUnreachable)
+		}
+		return p, nil
+	})
+}
+
+type process struct {
+	session link.Session
+	nonce   string
+	begun   bool // Read's
+	once    sync.Once
+}
+
+// Read leaves out what the login shell said before the program began.
+func (p *process) Read(b []byte) (int, error) {
+	if !p.begun {
+		if err := skipTo(p.session.Stdout(), p.nonce+" starts\n"); err != nil {
+			return 0, p.end(err)
+		}
+		p.begun = true
+	}
+	n, err := p.session.Stdout().Read(b)
+	if n == 0 && err != nil {
+		err = p.end(err)
+	}
+	return n, err
+}
+
+// end tells the end of a program, which has an exit code, from that of a connection.
+func (p *process) end(err error) error {
+	if _, waitErr := p.session.Wait(); waitErr == nil && errors.Is(err, io.EOF) {
+		return io.EOF
+	}
+	return fmt.Errorf("the session ended: %w: %w", err, host.ErrUnreachable)
+}
+
+// skipTo reads up to the mark, and not beyond.
+func skipTo(r io.Reader, mark string) error {
+	var tail string
+	b := make([]byte, 1)
+	for !strings.HasSuffix(tail, mark) {
+		if _, err := io.ReadFull(r, b); err != nil {
+			return err
+		}
+		if tail += string(b); len(tail) > len(mark) {
+			tail = tail[1:]
+		}
+	}
+	return nil
+}
+
+func (p *process) Write(b []byte) (int, error) { return p.session.Stdin().Write(b) }
+
+// Close ends the session, and with it the program's input.
+func (p *process) Close() error {
+	p.once.Do(func() { p.session.Close() })
+	return nil
+}

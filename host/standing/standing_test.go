@@ -1,0 +1,318 @@
+package standing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// forward is one listener of a machine's.
+type forward struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (f *forward) Accept() (net.Conn, error) {
+	select {
+	case c := <-f.conns:
+		return c, nil
+	case <-f.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (f *forward) Close() error   { f.once.Do(func() { close(f.closed) }); return nil }
+func (f *forward) Addr() net.Addr { return nil }
+
+func (f *forward) isClosed() bool {
+	select {
+	case <-f.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// world is a machine, and what was told of it.
+type world struct {
+	*Listener
+	mu       sync.Mutex
+	refusal  error // of Listen
+	verdict  error // of Look
+	slow     time.Duration
+	began    time.Time
+	tries    []time.Duration // of Listen, since the beginning
+	anew     []int           // tries before each Anew
+	told     []error
+	forwards []*forward
+}
+
+// newWorld runs a listener until the test's end.
+func newWorld(t *testing.T, prepare func(*world)) *world {
+	t.Helper()
+	w := &world{began: time.Now()}
+	prepare(w)
+	var err error
+	w.Listener, err = New(Config{
+		Address: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 10250},
+		Listen: func(context.Context) (net.Listener, error) {
+			w.mu.Lock()
+			w.tries = append(w.tries, time.Since(w.began))
+			refusal, slow := w.refusal, w.slow
+			w.mu.Unlock()
+			time.Sleep(slow)
+			if refusal != nil {
+				return nil, refusal
+			}
+			f := &forward{conns: make(chan net.Conn, 10), closed: make(chan struct{})}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.forwards = append(w.forwards, f)
+			return f, nil
+		},
+		Look: func(context.Context) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.verdict
+		},
+		Anew: func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.anew = append(w.anew, len(w.tries))
+		},
+		Tell: func(err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.told = append(w.told, err)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		for i, f := range w.forwards {
+			if !f.isClosed() {
+				t.Errorf("listener %d is left open", i)
+			}
+		}
+	})
+	return w
+}
+
+// last is the newest listener and the last word.
+func (w *world) last() (*forward, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.told) == 0 {
+		return nil, errors.New("nothing was told")
+	}
+	if len(w.forwards) == 0 {
+		return nil, w.told[len(w.told)-1]
+	}
+	return w.forwards[len(w.forwards)-1], w.told[len(w.told)-1]
+}
+
+func (w *world) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// seen is what has happened, when all is quiet: when Listen was called, after how many of
+// these Anew was, and how many listeners there were.
+func (w *world) seen() (tries []time.Duration, anew []int, listeners int) {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.tries), slices.Clone(w.anew), len(w.forwards)
+}
+
+// comes sends a connection by a listener, and sees it accepted.
+func (w *world) comes(t *testing.T, f *forward) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	f.conns <- theirs
+	got, err := w.Accept()
+	if err != nil || got != theirs {
+		t.Fatalf("accepted %v, %v", got, err)
+	}
+	got.Close()
+}
+
+// TestOutlasts: listeners come and go, and who accepts does not notice.
+func TestOutlasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(*world) {})
+		for i := range 3 {
+			synctest.Wait()
+			f, err := w.last()
+			if err != nil || f == nil {
+				t.Fatalf("%d: it is told %v", i, err)
+			}
+			w.comes(t, f)
+			f.Close() // with its link
+			synctest.Wait()
+			if _, err := w.last(); !errors.Is(err, host.ErrUnreachable) {
+				t.Errorf("%d: after its end it is told %v", i, err)
+			}
+			time.Sleep(reachWait)
+		}
+		if tries, anew, _ := w.seen(); len(tries) != 4 || len(anew) != 0 {
+			t.Errorf("it was tried at %v, anew after %v", tries, anew)
+		}
+		if a := w.Addr().String(); a != "10.0.0.7:10250" {
+			t.Errorf("the address is %s", a)
+		}
+		w.Close()
+		w.Close()
+		if _, err := w.Accept(); err != net.ErrClosed {
+			t.Errorf("Accept after Close: %v", err)
+		}
+		time.Sleep(time.Hour)
+		if tries, _, _ := w.seen(); len(tries) != 4 {
+			t.Errorf("it was tried after Close, at %v", tries)
+		}
+	})
+}
+
+// TestRefused: soon again, as the last holder of the port may be ending; then ever later,
+// by what the machine allows then; and at once when it is told to.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusal := errors.New("no")
+		w := newWorld(t, func(w *world) { w.refusal = refusal })
+		time.Sleep(4 * time.Minute)
+		var want []time.Duration
+		at := time.Duration(0)
+		for _, wait := range []time.Duration{0, 1, 2, 4, 8, 16, 32, 60, 60} {
+			at += wait * time.Second
+			want = append(want, at)
+		}
+		tries, anew, _ := w.seen()
+		if !slices.Equal(tries, want) {
+			t.Errorf("it was tried at %v, want %v", tries, want)
+		}
+		if !slices.Equal(anew, []int{4, 5, 6, 7, 8}) {
+			t.Errorf("anew before the tries %v", anew)
+		}
+		if _, err := w.last(); !errors.Is(err, refusal) {
+			t.Errorf("it is told %v", err)
+		}
+		w.set(func() { w.refusal = nil })
+		w.Poke()
+		synctest.Wait()
+		f, err := w.last()
+		if err != nil {
+			t.Fatalf("after a poke it is told %v", err)
+		}
+		w.comes(t, f)
+	})
+}
+
+// TestUnreachable: a machine that is not reached refuses nothing.
+func TestUnreachable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(w *world) { w.refusal = fmt.Errorf("gone: %w", host.ErrUnreachable) })
+		time.Sleep(time.Minute + time.Second)
+		if tries, anew, _ := w.seen(); len(tries) != 31 || len(anew) > 0 {
+			t.Errorf("tries in a minute: %v, anew after %v", tries, anew)
+		}
+		w.set(func() { w.refusal = nil })
+		time.Sleep(reachWait)
+		synctest.Wait()
+		if _, err := w.last(); err != nil {
+			t.Errorf("it is told %v", err)
+		}
+	})
+}
+
+// TestLook: what nobody comes to is not listened on; what cannot be looked at is.
+func TestLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		verdict := errors.New("loopback only")
+		w := newWorld(t, func(w *world) { w.verdict = verdict })
+		synctest.Wait()
+		if f, err := w.last(); !errors.Is(err, verdict) || !f.isClosed() {
+			t.Errorf("it is told %v, closed %v", err, f.isClosed())
+		}
+		// The wait has begun; a look that is late is had again, and then given up.
+		w.set(func() { w.verdict = context.DeadlineExceeded })
+		time.Sleep(firstWait)
+		synctest.Wait()
+		f, _ := w.last()
+		if f.isClosed() {
+			t.Error("a look that is late has closed it")
+		}
+		w.comes(t, f)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if last, err := w.last(); !errors.Is(err, ErrUnknown) || last != f || f.isClosed() {
+			t.Errorf("it is told %v, closed %v", err, f.isClosed())
+		}
+		// What could not be known is found out later.
+		w.set(func() { w.verdict = nil })
+		time.Sleep(longestWait)
+		synctest.Wait()
+		if last, err := w.last(); err != nil || last != f || f.isClosed() {
+			t.Errorf("it is told %v, closed %v, after a look in time", err, f.isClosed())
+		}
+		if _, _, n := w.seen(); n != 2 {
+			t.Errorf("there were %d listeners", n)
+		}
+	})
+}
+
+// TestDrop: what is listened on ends, and so does what is about to be.
+func TestDrop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(*world) {})
+		synctest.Wait()
+		first, err := w.last()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.set(func() { w.slow = 5 * time.Second })
+		w.Drop()
+		synctest.Wait()
+		if !first.isClosed() {
+			t.Fatal("the listener is open after a drop")
+		}
+		time.Sleep(reachWait + time.Second) // the next Listen is under way
+		w.Drop()
+		w.set(func() { w.slow = 0 })
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if second, err := w.last(); !errors.Is(err, host.ErrUnreachable) || second == first || !second.isClosed() {
+			t.Errorf("a listener that a drop overtook: %v", err)
+		}
+		time.Sleep(reachWait)
+		synctest.Wait()
+		third, err := w.last()
+		if _, _, n := w.seen(); err != nil || n != 3 {
+			t.Fatalf("it is told %v after %d listeners", err, n)
+		}
+		w.comes(t, third)
+	})
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	if _, err := New(Config{Address: &net.TCPAddr{Port: 1}}); err == nil {
+		t.Error("a listener that cannot listen was made")
+	}
+}

@@ -1,0 +1,101 @@
+package hostcheck
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	farhost "github.com/bowline-k8s/bowline/host/ssh"
+)
+
+// listener is a machine that listens for others.
+type listener interface {
+	Expose(ctx context.Context, address string) (net.Listener, error)
+	Dial(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// exposes looks whether others would come to a port of the machine, as kubeletExposure
+// host needs it.
+func (e *examination) exposes(ctx context.Context) {
+	m, ok := e.machine.(listener)
+	if e.Expose == 0 || !ok {
+		return
+	}
+	x := exposure{address: ":" + strconv.Itoa(e.Expose)}
+	x.err = e.ask(ctx, func(ctx context.Context) error {
+		facts, err := e.machine.Facts(ctx)
+		if err != nil {
+			return err
+		}
+		if len(facts.Addresses) == 0 {
+			return errors.New("the machine has no address that others could reach")
+		}
+		x.address = net.JoinHostPort(facts.Addresses[0].String(), strconv.Itoa(e.Expose))
+		if e.Driven.NodeName != "" { // and may listen there itself
+			if c, err := m.Dial(ctx, "tcp", x.address); err == nil {
+				x.driven = true
+				return c.Close()
+			}
+		}
+		return comes(ctx, m, x.address)
+	})
+	e.add(judgeExposure(x))
+}
+
+// comes finds out whether who dials the address comes to us.
+func comes(ctx context.Context, m listener, address string) error {
+	l, err := m.Expose(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	word := []byte(rand.Text())
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write(word)
+			_ = c.Close()
+		}
+	}()
+	c, err := m.Dial(ctx, "tcp", address)
+	if err != nil {
+		return farhost.NotListened(address, err)
+	}
+	defer c.Close()
+	if until, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(until.Add(-time.Second))
+	}
+	got := make([]byte, len(word))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != string(word) {
+		return fmt.Errorf("another program of the machine answers on %s", address)
+	}
+	return nil
+}
+
+// exposure is what came of listening.
+type exposure struct {
+	address string
+	driven  bool // the node that is driven listens there
+	err     error
+}
+
+func judgeExposure(x exposure) Line {
+	var not *farhost.NotExposedError
+	switch {
+	case errors.As(x.err, &not):
+		return Line{Failure, Exposure, not.Text, not.Mend}
+	case x.err != nil:
+		return Line{Failure, Exposure, "others do not come to " + x.address + ": " + x.err.Error(), "see what sshd logs there:\njournalctl -u ssh"}
+	case x.driven:
+		return ok(Exposure, "the machine listens on %s, for the node that is driven there", x.address)
+	}
+	return ok(Exposure, "sshd listens on %s for others", x.address)
+}
