@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	names "github.com/bowline-k8s/bowline/lab/images/applets"
@@ -23,11 +22,23 @@ func TestImageLinksEveryApplet(t *testing.T) {
 
 func table() map[string]func(*call) int { return applets }
 
+// run gives the shell its input as a program has it, as an open file: of any
+// other reader the interpreter copies on, beside the parser, which may then
+// find nothing of its script.
 func run(t *testing.T, dir, stdin string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
+	input := filepath.Join(t.TempDir(), "stdin")
+	if err := os.WriteFile(input, []byte(stdin), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
 	var out, errs bytes.Buffer
 	status = sh(&call{ctx: context.Background(), name: "sh", args: args, dir: dir,
-		env: []string{"PATH=/bin", "HOME=/root"}, stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs})
+		env: []string{"PATH=/bin", "HOME=/root"}, stdin: file, stdout: &out, stderr: &errs})
 	return out.String(), errs.String(), status
 }
 
