@@ -25,6 +25,7 @@ type Config struct {
 	Index int    // -1: that of the lab in Dir, or the lowest that is free
 	Hosts int    // 0: as many as there are, or one
 	Bare  bool   // a new lab's hosts have an sshd and nothing else: what drives pods there is the caller's
+	Audit bool   // a new lab's API server logs who asked it for what
 	Tools node.Tools
 	Out   io.Writer // progress, for people
 }
@@ -34,6 +35,7 @@ type state struct {
 	Index int  `json:"index"`
 	Hosts int  `json:"hosts"`
 	Bare  bool `json:"bare,omitempty"`
+	Audit bool `json:"audit,omitempty"`
 	// MadeDirs are mount points that were not on the machine before.
 	MadeDirs []string `json:"madeDirs,omitempty"`
 }

@@ -33,7 +33,7 @@ func daemon(c Config, host, process string) (proc.Daemon, error) {
 		if !slices.Contains(cluster.Components, process) {
 			return proc.Daemon{}, fmt.Errorf("the control plane has no %q: it is one of %v or registry; a host's processes are named as HOST PROCESS", process, cluster.Components)
 		}
-		return cluster.Daemon(lab, keys, c.Tools.Self, c.Tools.Bin, process), nil
+		return cluster.Daemon(lab, keys, c.Tools.Self, c.Tools.Bin, process, s.Audit), nil
 	}
 	h, err := FindHost(c.Dir, host)
 	if err != nil {

@@ -44,6 +44,7 @@ type ClusterStatus struct {
 	Registry        string   `json:"registry"`        // as in image references
 	RegistryAddress string   `json:"registryAddress"` // where it listens, plain HTTP
 	Images          []string `json:"images"`
+	AuditLog        string   `json:"auditLog,omitempty"` // JSON events, one a line
 }
 
 // KeyPair names two PEM files.
@@ -104,6 +105,9 @@ func GetStatus(ctx context.Context, c Config) (*Status, error) {
 		Registry:        layout.Registry,
 		RegistryAddress: lab.RegistryAddress(),
 	}}
+	if s.Audit {
+		st.Cluster.AuditLog = cluster.AuditLog(lab)
+	}
 	for _, b := range registry.BuiltIns {
 		st.Cluster.Images = append(st.Cluster.Images, layout.Registry+"/"+b.Name)
 	}

@@ -27,6 +27,11 @@ import (
 // patience is how long one process may take to answer after its start.
 const patience = 90 * time.Second
 
+// sideBySide is how many hosts are made at once. Each takes some dozens of short
+// processes: a hundred at once on few processors are all late, and each of them then runs
+// out of its patience.
+const sideBySide = 8
+
 // labWeight is for how many processes the lab counts where processors are short.
 const labWeight = 32
 
@@ -36,6 +41,7 @@ type up struct {
 	lab   layout.Lab
 	hosts int
 	bare  bool
+	audit bool
 	keys  cluster.Keys
 	start time.Time
 
@@ -78,11 +84,12 @@ func Up(ctx context.Context, c Config) error {
 
 	// The hosts need nothing of the control plane to start, except for kube-proxy,
 	// which waits for it by itself.
-	steps := []func(context.Context) error{u.controlPlane, u.registry}
+	var hosts []func(context.Context) error
 	for i, h := range u.lab.Hosts(u.hosts) {
-		steps = append(steps, func(ctx context.Context) error { return u.host(ctx, h, files[i]) })
+		hosts = append(hosts, func(ctx context.Context) error { return u.host(ctx, h, files[i]) })
 	}
-	if err := parallel(ctx, steps); err != nil {
+	steps := []func(context.Context) error{u.controlPlane, u.registry, func(ctx context.Context) error { return parallel(ctx, sideBySide, hosts) }}
+	if err := parallel(ctx, len(steps), steps); err != nil {
 		return err
 	}
 	if !u.changed {
@@ -104,9 +111,11 @@ func (u *up) settle() error {
 		if entries, err := os.ReadDir(u.Dir); err == nil && len(entries) > 0 {
 			return fmt.Errorf("%s is not empty and holds no lab: choose another --dir", u.Dir)
 		}
-		s.Index, s.Bare = u.Index, u.Bare
+		s.Index, s.Bare, s.Audit = u.Index, u.Bare, u.Audit
 	} else if u.Bare && !s.Bare {
 		return fmt.Errorf("the lab in %s has hosts with a runtime: take it down first with \"bowline-lab --dir %s down\"", u.Dir, u.Dir)
+	} else if u.Audit && !s.Audit {
+		return fmt.Errorf("the lab in %s has no audit log: take it down first with \"bowline-lab --dir %s down\"", u.Dir, u.Dir)
 	} else if u.Index != -1 && u.Index != s.Index {
 		return fmt.Errorf("the lab in %s has index %d: take it down first with \"bowline-lab --dir %s down\"", u.Dir, s.Index, u.Dir)
 	}
@@ -120,7 +129,7 @@ func (u *up) settle() error {
 	if s.Index, err = claim(u.Dir, s.Index); err != nil {
 		return err
 	}
-	u.lab, u.hosts, u.bare = layout.Lab{Dir: u.Dir, Index: s.Index}, s.Hosts, s.Bare
+	u.lab, u.hosts, u.bare, u.audit = layout.Lab{Dir: u.Dir, Index: s.Index}, s.Hosts, s.Bare, s.Audit
 	if err := checkRoutes(u.lab); err != nil {
 		if fresh {
 			_ = os.Remove(claimFile(s.Index))
@@ -174,8 +183,13 @@ func forwardRule(lab layout.Lab) []string {
 
 // controlPlane starts etcd and the API server, then what needs them.
 func (u *up) controlPlane(ctx context.Context) error {
+	if u.audit {
+		if err := cluster.WriteAuditPolicy(u.lab); err != nil {
+			return err
+		}
+	}
 	for _, component := range cluster.Components {
-		if err := u.daemon(cluster.Daemon(u.lab, u.keys, u.Tools.Self, u.Tools.Bin, component)); err != nil {
+		if err := u.daemon(cluster.Daemon(u.lab, u.keys, u.Tools.Self, u.Tools.Bin, component, u.audit)); err != nil {
 			return err
 		}
 		if component == "kube-apiserver" {
@@ -184,7 +198,7 @@ func (u *up) controlPlane(ctx context.Context) error {
 			}
 		}
 	}
-	return parallel(ctx, []func(context.Context) error{
+	return parallel(ctx, 3, []func(context.Context) error{
 		func(ctx context.Context) error { return u.healthy(ctx, "kube-controller-manager") },
 		func(ctx context.Context) error { return u.healthy(ctx, "kube-scheduler") },
 		u.objects,

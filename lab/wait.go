@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 )
 
@@ -32,21 +33,29 @@ func poll(ctx context.Context, d time.Duration, f func() error) error {
 	}
 }
 
-// parallel runs all steps at once and waits for all; the first failure cancels
-// the rest and is what it returns.
-func parallel(ctx context.Context, steps []func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	results := make(chan error, len(steps))
+// parallel runs the steps, in their order and no more than most at once, and waits for
+// all; the first failure cancels the rest, of which those that have not begun do not begin,
+// and is what it returns.
+func parallel(ctx context.Context, most int, steps []func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	turns := make(chan struct{}, most)
+	var running sync.WaitGroup
 	for _, step := range steps {
-		go func() { results <- step(ctx) }()
-	}
-	var first error
-	for range steps {
-		if err := <-results; err != nil && first == nil {
-			first = err
-			cancel()
+		select {
+		case turns <- struct{}{}:
+		case <-ctx.Done():
 		}
+		if ctx.Err() != nil {
+			break
+		}
+		running.Go(func() {
+			if err := step(ctx); err != nil {
+				cancel(err)
+			}
+			<-turns
+		})
 	}
-	return first
+	running.Wait()
+	return context.Cause(ctx)
 }

@@ -92,12 +92,16 @@ func MakeKeys(lab layout.Lab) (Keys, error) {
 var Components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 
 // Daemon describes one process of the control plane. self is the lab's program,
-// bin the directory of the built ones.
-func Daemon(lab layout.Lab, k Keys, self, bin, component string) proc.Daemon {
+// bin the directory of the built ones; audit has the API server log its requests.
+func Daemon(lab layout.Lab, k Keys, self, bin, component string, audit bool) proc.Daemon {
+	args := arguments(lab, k, component)
+	if audit && component == "kube-apiserver" {
+		args = append(args, auditArguments(lab)...)
+	}
 	return proc.Daemon{
 		Name:   component,
 		Enter:  []string{self, "_enter", "--cgroup", lab.ControlCgroup(), "--"},
-		Args:   append([]string{bin + "/bowline-kube", component}, arguments(lab, k, component)...),
+		Args:   append([]string{bin + "/bowline-kube", component}, args...),
 		RunDir: lab.Path("run"),
 		LogDir: lab.Path("logs"),
 	}

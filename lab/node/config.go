@@ -211,6 +211,7 @@ PermitRootLogin prohibit-password
 SetEnv HOME=/
 StrictModes no
 UsePAM no
+GatewayPorts clientspecified
 Subsystem sftp internal-sftp
 `, h.IP(), h.Path("ssh", "host_key"), h.Lab.Path("ssh", "authorized_keys"))
 }

@@ -73,7 +73,7 @@ func setup(h layout.Host, hosts int) error {
 	if _, err := io.ReadFull(os.NewFile(goFD, "go"), make([]byte, 1)); err != nil {
 		return fmt.Errorf("wait for the link: %w", err)
 	}
-	if err := sysctls(); err != nil {
+	if err := sysctls(h.Lab); err != nil {
 		return err
 	}
 	return network(h, hosts)
@@ -180,7 +180,19 @@ func mountCgroups(hierarchies []cgroups.Hierarchy) error {
 
 // sysctls of the host's network namespace: it routes for its pods, and traffic
 // between pods on one bridge passes kube-proxy's rules.
-func sysctls() error {
+//
+// One host of the lab after the other: the kernel turns ip_forward only while nobody else
+// changes any network, and the writer turns round in the kernel until then. Some of them
+// together take the processors from whoever is about to be done, for minutes.
+func sysctls(lab layout.Lab) error {
+	turn, err := os.OpenFile(lab.Path("sysctls.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer turn.Close()
+	if err := unix.Flock(int(turn.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", turn.Name(), err)
+	}
 	for file, value := range map[string]string{
 		"net/ipv4/ip_forward":                 "1",
 		"net/bridge/bridge-nf-call-iptables":  "1",

@@ -137,17 +137,20 @@ func Push(ctx context.Context, address, image string, img v1.Image) error {
 }
 
 // Load reads an image from an archive as docker save writes it, or makes one of
-// a static program.
+// a directory (FromDirectory) or of a static program.
 func Load(path string) (v1.Image, error) {
 	if img, err := tarball.ImageFromPath(path, nil); err == nil {
 		return img, nil
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return FromDirectory(path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	if !bytes.HasPrefix(data, []byte("\x7fELF")) {
-		return nil, fmt.Errorf("%s is neither an image archive (docker save) nor a Linux program", path)
+		return nil, fmt.Errorf("%s is neither an image archive (docker save), nor a Linux program, nor a directory", path)
 	}
 	return FromBinary(path, nil, nil, nil, "")
 }

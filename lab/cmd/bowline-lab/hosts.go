@@ -147,7 +147,11 @@ func logsCommand(o *options) *cobra.Command {
 func loadImageCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "load-image NAME FILE",
-		Short: "Put an image into the registry: FILE is an archive (docker save) or a static program",
+		Short: "Put an image into the registry: FILE is an archive (docker save), a static program, or a directory",
+		Long: `Put an image into the registry, for good.
+
+FILE is an archive as docker save writes it, a static program, or a directory that holds
+rootfs/ and image.json, the image's configuration such as {"Cmd": ["sh"], "User": "1234"}.`,
 		Example: `  bowline-lab load-image app:v1 ./app
   bowline-lab kubectl run app --image registry.lab/app:v1`,
 		Args: cobra.ExactArgs(2),

@@ -113,7 +113,7 @@ func (o *options) config() (lab.Config, error) {
 
 func upCommand(o *options) *cobra.Command {
 	var hosts int
-	var bare bool
+	var bare, audit bool
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Start the lab, or what of it does not run",
@@ -123,12 +123,13 @@ func upCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.Hosts, c.Bare = hosts, bare
+			c.Hosts, c.Bare, c.Audit = hosts, bare, audit
 			return lab.Up(cmd.Context(), c)
 		},
 	}
 	c.Flags().IntVar(&hosts, "hosts", 0, "how many hosts (default: as many as there are, or 1)")
 	c.Flags().BoolVar(&bare, "bare", false, "hosts with an sshd and no runtime or kube-proxy (of a new lab)")
+	c.Flags().BoolVar(&audit, "audit", false, "have the API server log what nodes and service accounts ask for (of a new lab)")
 	c.Flags().IntVar(&o.index, "index", -1, fmt.Sprintf("0 to %d, picks addresses and names so that labs do not collide (default: the lowest that is free)", layout.MaxIndex))
 	return c
 }
