@@ -119,7 +119,7 @@ var methods = func() map[string]method {
 	const runtime, image = "runtime.v1.RuntimeService", "runtime.v1.ImageService"
 	add(runtime, quick, "Version", "Status", "RuntimeConfig", "UpdateRuntimeConfig")
 	add(runtime, lookup, "PodSandboxStatus", "ListPodSandbox", "ContainerStatus", "ListContainers",
-		"Exec", "Attach", "PortForward", "ReopenContainerLog")
+		"ListContainerStats", "Exec", "Attach", "PortForward", "ReopenContainerLog")
 	add(runtime, action, "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer",
 		"RemoveContainer", "UpdateContainerResources")
 	// The network plugin and a first pull of the pause image are inside.

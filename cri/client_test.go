@@ -180,6 +180,7 @@ func TestEveryCallHasLabelAndDeadline(t *testing.T) {
 	_, _ = c.ListContainers(ctx, nil)
 	_, _ = c.ContainerStatus(ctx, id)
 	_ = c.UpdateContainerResources(ctx, id, &runtimeapi.ContainerResources{})
+	_, _ = c.ListContainerStats(ctx, id)
 	_, _ = c.ExecSync(ctx, id, []string{"x"}, 0)
 	_, _ = c.Exec(ctx, &runtimeapi.ExecRequest{})
 	_, _ = c.Attach(ctx, &runtimeapi.AttachRequest{})
@@ -195,7 +196,7 @@ func TestEveryCallHasLabelAndDeadline(t *testing.T) {
 	}
 	want := []string{"Version", "Status", "RuntimeConfig", "UpdateRuntimeConfig", "RunPodSandbox", "StopPodSandbox",
 		"RemovePodSandbox", "PodSandboxStatus", "ListPodSandbox", "CreateContainer", "StartContainer", "StopContainer",
-		"RemoveContainer", "ListContainers", "ContainerStatus", "UpdateContainerResources", "ExecSync", "Exec", "Attach",
+		"RemoveContainer", "ListContainers", "ContainerStatus", "UpdateContainerResources", "ListContainerStats", "ExecSync", "Exec", "Attach",
 		"PortForward", "ReopenContainerLog", "PullImage", "ImageStatus", "ListImages", "RemoveImage", "ImageFsInfo",
 		"ContainerdVersion", "Subscribe"}
 	var got []string

@@ -111,3 +111,26 @@ func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
 func seconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }
+
+// ListContainerStats tells what the running containers of a sandbox use, or, with an empty
+// sandboxID, all of them.
+func (c *Client) ListContainerStats(ctx context.Context, sandboxID string) ([]*runtimeapi.ContainerStats, error) {
+	req := &runtimeapi.ListContainerStatsRequest{}
+	if sandboxID != "" {
+		req.Filter = &runtimeapi.ContainerStatsFilter{PodSandboxId: sandboxID}
+	}
+	r, err := c.runtime.ListContainerStats(ctx, req)
+	if err != nil {
+		return nil, about(err, sandboxID)
+	}
+	return r.Stats, nil
+}
+
+// ListPodSandboxStats tells what every ready sandbox uses. A runtime may not know it.
+func (c *Client) ListPodSandboxStats(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) {
+	r, err := c.runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return r.Stats, nil
+}

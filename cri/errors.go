@@ -66,6 +66,20 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// Said is the runtime's own answer, without what it was asked: its message, and the same
+// with its code as gRPC has it. Not OK: it was not the runtime that said no.
+func Said(err error) (message, coded string, ok bool) {
+	var e *Error
+	if !errors.As(err, &e) || e.Kind == KindTransport {
+		return "", "", false
+	}
+	s, ok := status.FromError(e.Err)
+	if !ok {
+		return "", "", false
+	}
+	return s.Message(), e.Err.Error(), true
+}
+
 // IsNotFound: the runtime says that the object does not exist.
 func IsNotFound(err error) bool { return hasKind(err, KindNotFound) }
 

@@ -78,7 +78,14 @@ type Sandbox struct {
 	HostNetwork    bool     // NamespaceOption.Network is NODE
 	RuntimeHandler string
 	Annotations    map[string]string
+	// Users are the machine's IDs that the sandbox's user namespace has; nil: it has
+	// none of its own, or the runtime does not tell.
+	Users *IDRange
 }
+
+// IDRange are Length IDs of the machine from HostID on, which are those from 0 on in a
+// user namespace.
+type IDRange struct{ HostID, Length uint32 }
 
 // Container is one container instance as the runtime last showed it. Times have
 // been moved from the host's clock to ours.
@@ -101,6 +108,11 @@ type Container struct {
 	SpecHash    string // annotation io.kubernetes.container.hash
 	Annotations map[string]string
 	User        *User // nil where the runtime does not tell
+	// Size is what the container was made with, by its annotation; nil where it has
+	// none. A resize in place does not change it.
+	Size *Size
+	// Resources are what it has, as far as the runtime tells; nil where nobody knows.
+	Resources *Size
 }
 
 // User is the identity of a container's first process (ContainerStatus.User.Linux).
@@ -174,6 +186,11 @@ const (
 	LabelContainerName = "io.kubernetes.container.name"
 	// LabelOwner stamps what is ours; anything without our value is never touched.
 	LabelOwner = "bowline.io/owner"
+	// AnnotationSize is the Size that a container was made with, AnnotationAllocation
+	// on a sandbox the Allocation that its pod had then: what to compare a resize with
+	// that came while nobody drove the machine.
+	AnnotationSize       = "bowline.io/size"
+	AnnotationAllocation = "bowline.io/allocation"
 
 	AnnotationHash              = "io.kubernetes.container.hash"
 	AnnotationRestartCount      = "io.kubernetes.container.restartCount"

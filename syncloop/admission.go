@@ -1,37 +1,103 @@
 package syncloop
 
 import (
+	"context"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// admit judges the pod by the policy of the machine's owner, before the planner
-// decides. A pod is judged once, at the first sight of what is on the machine: of
-// one that runs there already, what a stricter policy of later says is no reason to
-// end it. Ephemeral containers are judged as they come.
-func (w *worker) admit(in *plan.Input) {
-	policy := w.loop.cfg.Policy
-	if policy == (admit.Policy{}) || in.Observed.Stale != "" || in.Observed.Seq == 0 {
-		return
+// admit judges the pod before the planner decides: by the policy of the machine's
+// owner, and by what the node has room for. A pod is judged once, at the first sight
+// of what is on the machine: of one that runs there already, neither a stricter policy
+// nor a changed node is a reason to end it. Ephemeral containers are judged as they
+// come. It reports whether the pod waits for something that nobody announces.
+func (w *worker) admit(ctx context.Context, in *plan.Input) (waits bool) {
+	if in.Observed.Stale != "" || in.Observed.Seq == 0 {
+		return false
+	}
+	if !w.judged && (w.term != nil || w.phase != pod.Syncing || touched(in.Observed)) {
+		w.judged = true
 	}
 	if !w.judged {
-		w.judged = true
-		untouched := len(in.Observed.Sandboxes) == 0 && len(in.Observed.Containers) == 0
-		if w.term == nil && w.phase == pod.Syncing && untouched {
-			if r := admit.Pod(w.pod, policy); r != nil {
-				w.loop.event(w.pod, "", v1.EventTypeWarning, r.Reason, r.Message)
-				w.term = &plan.Terminate{At: in.Now, Grace: graceOf(w.pod), Cause: plan.CauseRejected,
-					Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
-			}
+		v, known := w.loop.judge(ctx, w.ref.UID)
+		if !known {
+			in.Hold = "the node has not judged yet whether it takes the pod"
+			return true
 		}
+		w.judged = true
+		if v.preempted != nil {
+			w.term = plan.Merge(w.term, v.preempted) // before anything of it was started
+		}
+		if r := v.Rejection; r != nil {
+			w.loop.event(w.pod, "", v1.EventTypeWarning, r.Reason, r.Message)
+			w.term = &plan.Terminate{At: in.Now, Grace: graceOf(w.pod), Cause: plan.CauseRejected,
+				Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
+		}
+		w.after = slices.Clone(v.after)
 	}
-	w.refuseEphemeral(in.Observed)
+	if w.after = w.loop.stillEnding(w.after, in.Now); len(w.after) > 0 {
+		in.Hold, waits = "the pods that make room for it have not ended yet", true
+	}
+	if w.loop.cfg.Policy != (admit.Policy{}) {
+		w.refuseEphemeral(in.Observed)
+	}
 	in.Terminate, in.Pod = w.term, w.allowed()
+	return waits
+}
+
+// touched reports whether the machine has anything of the pod.
+func touched(o pod.Observed) bool { return len(o.Sandboxes)+len(o.Containers) > 0 }
+
+// End has a pod of ours ended for the node's own sake. One that has ended by itself
+// stays as it is.
+func (l *Loop) End(uid types.UID, t plan.Terminate) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.workers[uid]; w != nil {
+		w.inbox.put(func(m *mail) { m.terminate = plan.Merge(m.terminate, &t) })
+	}
+}
+
+// Released reports whether nothing of the pod runs, and its volumes are gone.
+func (l *Loop) Released(uid types.UID) bool {
+	l.mu.Lock()
+	w := l.workers[uid]
+	l.mu.Unlock()
+	if w == nil {
+		return true
+	}
+	w.pub.mu.Lock()
+	defer w.pub.mu.Unlock()
+	return w.pub.phase >= pod.Terminated && w.pub.released
+}
+
+// Ended reports whether nothing of the pod runs, and nothing will.
+func (l *Loop) Ended(uid types.UID) bool {
+	l.mu.Lock()
+	w := l.workers[uid]
+	l.mu.Unlock()
+	if w == nil {
+		return true
+	}
+	w.pub.mu.Lock()
+	defer w.pub.mu.Unlock()
+	return w.pub.phase >= pod.Terminated
+}
+
+// Active are the pods of which the machine has something, and that have not ended.
+func (l *Loop) Active() []*v1.Pod {
+	if !l.cfg.Sources.SeenBy(pod.SourceAPI) {
+		return nil
+	}
+	return slices.DeleteFunc(l.cfg.Sources.Pods(), func(p *v1.Pod) bool {
+		return pod.IsMirror(p) || terminal(p) || !touched(l.cfg.PLEG.Cache().Get(p.UID)) || l.Ended(p.UID)
+	})
 }
 
 // refuseEphemeral notes which ephemeral containers are beyond the policy. One that

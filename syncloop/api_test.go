@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/config"
 )
 
@@ -66,6 +67,9 @@ func (a *api) react(action clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewNotFound(podResource, act.GetName())
 		}
 		return true, p.DeepCopy(), nil
+	case clienttesting.CreateActionImpl:
+		p, err := a.createMirror(act.GetObject().(*v1.Pod))
+		return true, p, err
 	case clienttesting.PatchActionImpl:
 		p, err := a.patch(act)
 		return true, p, err
@@ -141,7 +145,7 @@ func (a *api) finalDelete(act clienttesting.DeleteActionImpl) error {
 	if u := act.DeleteOptions.Preconditions.UID; u == nil || *u != p.UID {
 		return apierrors.NewConflict(podResource, act.GetName(), errors.New("the UID in the precondition does not match"))
 	}
-	if *act.DeleteOptions.GracePeriodSeconds != 0 || p.DeletionTimestamp == nil {
+	if *act.DeleteOptions.GracePeriodSeconds != 0 || p.DeletionTimestamp == nil && !pod.IsMirror(p) {
 		return errors.New("a node ends only what somebody asked to delete, with grace 0")
 	}
 	a.remove(p)
@@ -204,7 +208,9 @@ func (a *api) create(p *v1.Pod) *v1.Pod {
 	p = p.DeepCopy()
 	a.uids++
 	p.Namespace, p.UID = namespace, types.UID(fmt.Sprintf("uid-%s-%d", p.Name, a.uids))
-	p.CreationTimestamp = metav1.Now()
+	if p.CreationTimestamp.IsZero() {
+		p.CreationTimestamp = metav1.Now()
+	}
 	p.Status.Phase = v1.PodPending
 	a.store(p)
 	return p

@@ -8,8 +8,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
 )
 
 // environment resolves the container's environment. What it names is fetched
@@ -45,6 +47,20 @@ func (j *job) environment(ctx context.Context, c *v1.Container) ([]spec.EnvVar, 
 		if s != nil {
 			in.Secrets[name] = s
 		}
+	}
+	for _, f := range spec.EnvFiles(c) {
+		data, err := j.loop.cfg.Volumes.EnvFile(ctx, j.pod.UID, f.Volume, f.Path)
+		if ctx.Err() != nil || errors.Is(err, host.ErrUnreachable) {
+			return nil, err
+		}
+		if err != nil { // which cri/spec says of the container, and nobody else of the file
+			klog.FromContext(ctx).Info("A file of variables cannot be read", "container", c.Name, "err", err)
+			continue
+		}
+		if in.Files == nil {
+			in.Files = map[spec.EnvFile][]byte{}
+		}
+		in.Files[f] = data
 	}
 	return spec.Env(j.pod, c, in)
 }

@@ -26,8 +26,10 @@ type job struct {
 	op       plan.Operation
 	observed pod.Observed
 	podIPs   []string
+	ledger   plan.Ledger
+	users    *spec.IDRange // of a pod with users of its own
 	// image is what OpPull found, for the OpStart that follows it; OpPull sets it.
-	image *images.Result
+	image *pulled
 	// sandbox is the ID of what OpSandbox made.
 	sandbox string
 }
@@ -86,6 +88,8 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 		err = j.removeSandbox(ctx)
 	case plan.OpRelease:
 		err = j.release(ctx)
+	case plan.OpResize:
+		err = j.resize(ctx, &out)
 	default:
 		err = fmt.Errorf("operation %d is not known", j.op.Kind)
 	}
@@ -97,12 +101,27 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 	if ctx.Err() != nil || !errors.As(err, &img) && cri.IsTransport(err) || errors.Is(err, host.ErrUnreachable) {
 		out.Transport = true
 	}
-	out.Err, out.Reason = err.Error(), j.reason(err)
+	out.Err, out.Reason = j.words(err), j.reason(err)
 	if ctx.Err() == nil {
 		log.Info("Operation failed", "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "reason", out.Reason, "err", err)
 		j.tell(out, err)
 	}
 	return out
+}
+
+// words are an error's for people: the runtime's own where it refused to make or start
+// something, as a kubelet passes them on.
+func (j *job) words(err error) string {
+	message, coded, ok := cri.Said(err)
+	var r *reasonError
+	switch {
+	case !ok:
+	case j.op.Kind == plan.OpSandbox:
+		return coded
+	case errors.As(err, &r) && (r.reason == "CreateContainerError" || r.reason == "RunContainerError"):
+		return message
+	}
+	return err.Error()
 }
 
 // reason is the waiting reason of an error that carries none of its own.
@@ -122,6 +141,8 @@ func (j *job) reason(err error) string {
 		return "CreatePodSandboxError"
 	case plan.OpStart, plan.OpHook:
 		return "RunContainerError"
+	case plan.OpResize:
+		return v1.PodReasonError
 	}
 	return ""
 }
@@ -138,7 +159,7 @@ func (j *job) tell(out plan.Outcome, err error) {
 	case plan.OpSandbox:
 		j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+out.Err)
 	case plan.OpStart:
-		if out.Reason != "PostStartHookError" { // told where the hook ran
+		if out.Reason != postStartHookError { // told where the hook ran
 			j.loop.event(j.pod, j.op.Container, v1.EventTypeWarning, "Failed", "Error: "+out.Err)
 		}
 	case plan.OpStop, plan.OpStopSandbox:
@@ -147,4 +168,8 @@ func (j *job) tell(out plan.Outcome, err error) {
 }
 
 // machine is what the specs are made from.
-func (j *job) machine() spec.Machine { return j.loop.machine() }
+func (j *job) machine() spec.Machine {
+	m := j.loop.machine()
+	m.UserNamespace = j.users
+	return m
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,49 +15,9 @@ import (
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
-	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
-
-// pull makes the container's image present.
-func (j *job) pull(ctx context.Context) error {
-	c := containerOf(j.pod, j.op.Container)
-	if c == nil {
-		return fmt.Errorf("the pod has no container %q", j.op.Container)
-	}
-	secrets, err := j.pullSecrets(ctx)
-	if err != nil {
-		return err
-	}
-	found, err := j.loop.cfg.Images.Ensure(ctx, j.pod, c, secrets)
-	if err != nil {
-		return err
-	}
-	j.image = &found
-	return nil
-}
-
-// pullSecrets are those that exist: the kubelet goes on without the others.
-func (j *job) pullSecrets(ctx context.Context) ([]v1.Secret, error) {
-	var secrets []v1.Secret
-	for _, ref := range j.pod.Spec.ImagePullSecrets {
-		if ref.Name == "" {
-			continue
-		}
-		s, err := j.loop.cfg.Objects.Secret(ctx, j.pod.Namespace, ref.Name)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err != nil {
-			j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
-				fmt.Sprintf("Unable to retrieve image pull secret %s; attempting to pull the image may not succeed.", ref.Name))
-			continue
-		}
-		secrets = append(secrets, *s)
-	}
-	return secrets, nil
-}
 
 // start creates the container, starts it and runs its postStart hook; its image
 // is there.
@@ -70,6 +29,9 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	sandbox := sandboxOf(j.observed, j.op.ID)
 	if sandbox == nil || j.image == nil {
 		return errors.New("the sandbox or the image that it was to start with is gone")
+	}
+	if err := j.mapUsers(""); err != nil {
+		return because("CreateContainerConfigError", err)
 	}
 	config, err := j.containerConfig(ctx, c, *j.image)
 	if err != nil {
@@ -111,7 +73,7 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 
 // containerConfig resolves the environment and makes the files that the
 // container mounts from the pod's directory.
-func (j *job) containerConfig(ctx context.Context, c *v1.Container, img images.Result) (*runtimeapi.ContainerConfig, error) {
+func (j *job) containerConfig(ctx context.Context, c *v1.Container, img pulled) (*runtimeapi.ContainerConfig, error) {
 	m := j.machine()
 	env, err := j.environment(ctx, c)
 	if err != nil {
@@ -125,7 +87,10 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img images.R
 	if in.TargetID, err = j.target(c.Name); err != nil {
 		return nil, because("CreateContainerConfigError", err)
 	}
-	if in.Mounts, in.SubPaths, err = j.mounts(ctx, c, env); err != nil {
+	if in.Mounts, in.SubPaths, err = j.mounts(ctx, c, env, img.volumes); err != nil {
+		return nil, because("CreateContainerConfigError", err)
+	}
+	if in.Devices, err = j.devices(c); err != nil {
 		return nil, because("CreateContainerConfigError", err)
 	}
 	things := []host.Thing{
@@ -164,13 +129,13 @@ func (j *job) target(name string) (string, error) {
 	return "", nil
 }
 
-// mounts are the pod's volumes on the machine, and the resolved parts of them
-// that the container mounts by subPath.
-func (j *job) mounts(ctx context.Context, c *v1.Container, env []spec.EnvVar) (map[string]spec.VolumeMount, map[int]string, error) {
+// mounts are the pod's volumes on the machine, and where the parts of them are
+// mounted that the container has by subPath.
+func (j *job) mounts(ctx context.Context, c *v1.Container, env []spec.EnvVar, images map[string]*runtimeapi.ImageSpec) (map[string]spec.VolumeMount, map[int]string, error) {
 	volumes := j.loop.cfg.Volumes.Mounts(j.pod.UID)
 	mounts := make(map[string]spec.VolumeMount, len(volumes))
 	for name, v := range volumes {
-		mounts[name] = spec.VolumeMount{HostPath: v.HostPath, ReadOnly: v.ReadOnly, SELinux: v.SELinux}
+		mounts[name] = spec.VolumeMount{HostPath: v.HostPath, ReadOnly: v.ReadOnly, SELinux: v.SELinux, Image: images[name]}
 	}
 	parts, err := spec.SubPaths(c, env)
 	if err != nil {
@@ -178,13 +143,36 @@ func (j *job) mounts(ctx context.Context, c *v1.Container, env []spec.EnvVar) (m
 	}
 	paths := make(map[int]string, len(parts))
 	for _, part := range parts {
-		p, err := j.loop.cfg.Volumes.SubPath(ctx, j.pod, c.Name, &c.VolumeMounts[part.Index], part.Path)
+		if mounts[part.Volume].Image != nil {
+			continue // the runtime looks it up
+		}
+		p, err := j.loop.cfg.Volumes.SubPath(ctx, j.pod, c.Name, part.Index, &c.VolumeMounts[part.Index], part.Path)
 		if err != nil {
 			return nil, nil, err
 		}
 		paths[part.Index] = p
 	}
 	return mounts, paths, nil
+}
+
+// devices are the block volumes that the container has.
+func (j *job) devices(c *v1.Container) ([]*runtimeapi.Device, error) {
+	var out []*runtimeapi.Device
+	for _, d := range c.VolumeDevices {
+		v := j.loop.cfg.Volumes.Mounts(j.pod.UID)[d.Name]
+		switch {
+		case !path.IsAbs(d.DevicePath):
+			return nil, fmt.Errorf("error DevicePath `%s` must be an absolute path", d.DevicePath)
+		case v.Device == "":
+			return nil, fmt.Errorf("cannot find volume %q to pass into container %q", d.Name, c.Name)
+		}
+		device := &runtimeapi.Device{HostPath: v.Device, ContainerPath: d.DevicePath, Permissions: "mrw"}
+		if v.ReadOnly {
+			device.Permissions = "r"
+		}
+		out = append(out, device)
+	}
+	return out, nil
 }
 
 // linkLog makes the /var/log/containers link that log collectors read by; a
@@ -226,80 +214,11 @@ func (j *job) postStart(ctx context.Context, c *v1.Container, id string, out *pl
 	}
 	out.Hooked = true
 	j.loop.event(j.pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", message)
-	return because("PostStartHookError", err)
+	return because(postStartHookError, err)
 }
 
-// minimumStop is what a container gets to end after its preStop hook has used
-// the grace up.
-const minimumStop = 2 * time.Second
-
-// stop ends a container: the preStop hook within the grace, then the runtime's
-// stop with what remains.
-func (j *job) stop(ctx context.Context, out *plan.Outcome) error {
-	grace := j.op.Grace
-	j.loop.event(j.pod, j.op.Container, v1.EventTypeNormal, "Killing", killing(j.pod, j.op))
-	if j.op.PreStop && grace > 0 {
-		began := time.Now()
-		j.preStop(ctx, grace)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		out.Hooked = true
-		grace = max(grace-time.Since(began), minimumStop)
-	}
-	if err := j.loop.cfg.Runtime.StopContainer(ctx, j.op.ID, grace); err != nil && !cri.IsNotFound(err) {
-		return fmt.Errorf("stop container %q: %w", j.op.Container, err)
-	}
-	return nil
-}
-
-// killing is the kubelet's word for a stop: what the container did wrong, without
-// a probe's output, or that it is being stopped.
-func killing(p *v1.Pod, op plan.Operation) string {
-	about := "Container " + op.Container + " "
-	if !strings.HasPrefix(op.Reason, about) {
-		return "Stopping container " + op.Container
-	}
-	why, _, _ := strings.Cut(op.Reason, ": ")
-	c := containerOf(p, op.Container)
-	policy := v1.ContainerRestartPolicy(p.Spec.RestartPolicy)
-	if c != nil && c.RestartPolicy != nil {
-		policy = *c.RestartPolicy
-	}
-	if policy != v1.ContainerRestartPolicyNever {
-		why += ", will be restarted"
-	}
-	return why
-}
-
-// preStop runs the hook for at most grace; its failure only earns an event.
-func (j *job) preStop(ctx context.Context, grace time.Duration) {
-	c := containerOf(j.pod, j.op.Container)
-	if c == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
-		return
-	}
-	hookCtx, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	message, err := j.loop.cfg.Hooks.Run(hookCtx, j.pod, j.op.ID, c, c.Lifecycle.PreStop, first(j.podIPs))
-	if err != nil && ctx.Err() == nil {
-		j.loop.event(j.pod, c.Name, v1.EventTypeWarning, "FailedPreStopHook", message)
-	}
-}
-
-// removeContainer removes a dead container. Its log and the link to it stay for
-// the garbage collection.
-func (j *job) removeContainer(ctx context.Context) error {
-	done, err := j.loop.removals.Take(ctx, j.pod.DeletionTimestamp == nil) // a pod that lives waits for it
-	if err != nil {
-		return err
-	}
-	defer done()
-	err = j.loop.cfg.Runtime.RemoveContainer(ctx, j.op.ID)
-	if err != nil && !cri.IsNotFound(err) {
-		return fmt.Errorf("remove container %q: %w", j.op.Container, err)
-	}
-	return nil
-}
+// postStartHookError is the reason of a container whose postStart hook failed.
+const postStartHookError = "PostStartHookError"
 
 func containerOf(p *v1.Pod, name string) *v1.Container {
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {

@@ -19,12 +19,15 @@ func (j *job) prepareVolumes(ctx context.Context) error {
 
 // runSandbox makes the log directory and the pod's cgroup, then the sandbox.
 func (j *job) runSandbox(ctx context.Context) error {
-	m := j.machine()
-	config, err := spec.Sandbox(j.pod, m, j.op.Attempt)
+	handler, err := j.loop.handler(ctx, j.pod)
 	if err != nil {
 		return err
 	}
-	handler, err := j.loop.handler(ctx, j.pod)
+	if err := j.mapUsers(handler); err != nil {
+		return err
+	}
+	m := j.machine()
+	config, err := spec.Sandbox(j.pod, m, j.op.Attempt)
 	if err != nil {
 		return err
 	}
@@ -40,9 +43,7 @@ func (j *job) runSandbox(ctx context.Context) error {
 	// Side by side, as each is a round trip.
 	logs := make(chan error, 1)
 	go func() { logs <- j.loop.cfg.Host.MkdirAll(ctx, config.LogDirectory, 0o755, nil) }()
-	if ownsCgroups(m) {
-		err = j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod), host.CgroupResources(spec.PodCgroup(j.pod, m)))
-	}
+	err = j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod, m), host.CgroupResources(spec.PodCgroup(j.pod, m)))
 	if errLogs := <-logs; errLogs != nil {
 		return fmt.Errorf("make the log directory: %w", errLogs)
 	}
@@ -67,25 +68,19 @@ func (j *job) removeSandbox(ctx context.Context) error {
 	return j.loop.cfg.Runtime.RemovePodSandbox(ctx, j.op.ID)
 }
 
-// ownsCgroups tells whether pods' cgroups are made and removed here. Those of the
-// systemd driver are slices, which systemd makes for the runtime and removes.
-func ownsCgroups(m spec.Machine) bool { return m.CgroupDriver != "systemd" }
-
 // release undoes what the pod left on the host. Its containers and sandboxes have
 // stopped by then.
 func (j *job) release(ctx context.Context) error {
 	if err := j.loop.cfg.Volumes.Release(ctx, j.pod.UID); err != nil {
 		return err
 	}
-	if ownsCgroups(j.machine()) {
-		// Everything of the pod has stopped. What runs in there still is unknown to
-		// the runtime: a start that was cut off can leave such a process.
-		if err := j.loop.cfg.Host.RemoveCgroup(ctx, spec.CgroupPath(j.pod), true); err != nil {
-			return fmt.Errorf("remove the pod's cgroup: %w", err)
-		}
+	// Everything of the pod has stopped. What runs in there still is unknown to the
+	// runtime: a start that was cut off can leave such a process.
+	if err := j.loop.cfg.Host.RemoveCgroup(ctx, spec.CgroupPath(j.pod, j.machine()), true); err != nil {
+		return fmt.Errorf("remove the pod's cgroup: %w", err)
 	}
 	j.loop.cfg.Images.Forget(j.pod)
-	j.loop.cfg.Objects.Unregister(j.pod.UID)
+	j.loop.unregister(j.pod.UID, true)
 	j.loop.cfg.Tokens.Forget(j.pod.UID)
 	return nil
 }

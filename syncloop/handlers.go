@@ -1,6 +1,7 @@
 package syncloop
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -24,17 +25,17 @@ func (l *Loop) handle(ctx context.Context, change config.Change) {
 	now := time.Now()
 	switch change.Op {
 	case config.Add:
-		l.cfg.Objects.Register(p)
+		l.register(p)
 		l.adoptReadiness(p)
 		l.tell(ctx, ref, p, ending(p, now, true), false)
 	case config.Update, config.Delete:
 		if l.over(p) {
 			return
 		}
-		l.cfg.Objects.Register(p)
+		l.register(p)
 		l.tell(ctx, ref, p, ending(p, now, false), false)
 	case config.Reconcile:
-		l.cfg.Status.Reconcile(p)
+		l.cfg.Status.Reconcile(cmp.Or(change.Mirror, p))
 		if l.over(p) {
 			return
 		}
@@ -43,6 +44,29 @@ func (l *Loop) handle(ctx context.Context, change config.Change) {
 		end := &plan.Terminate{At: now, Grace: graceOf(p), Cause: plan.CauseDeleted}
 		l.tell(ctx, ref, p, end, true)
 	}
+}
+
+// register has the objects followed that the pod names, while it has a use for them: a node
+// is refused those of a pod that is gone, and what is released is not to be named again by
+// an update that comes late.
+func (l *Loop) register(p *v1.Pod) {
+	l.naming.Lock()
+	defer l.naming.Unlock()
+	if !terminal(p) && !l.released[p.UID] {
+		l.cfg.Objects.Register(p)
+	}
+}
+
+// unregister ends that: for good, as long as the pod has a worker.
+func (l *Loop) unregister(uid types.UID, worker bool) {
+	l.naming.Lock()
+	defer l.naming.Unlock()
+	if worker {
+		l.released[uid] = true
+	} else {
+		delete(l.released, uid)
+	}
+	l.cfg.Objects.Unregister(uid)
 }
 
 // over says whether the pod has ended, needs no more of us until it is deleted,
@@ -87,8 +111,12 @@ func ending(p *v1.Pod, now time.Time, adopted bool) *plan.Terminate {
 
 // tell sends the pod and, where it is to end, how.
 func (l *Loop) tell(ctx context.Context, ref pod.Ref, p *v1.Pod, end *plan.Terminate, absent bool) {
-	l.send(ctx, ref, func(m *mail) {
+	l.send(ctx, ref, pod.IsStatic(p), func(m *mail) {
 		m.pod = p
+		// A life of a static pod that is over may have left its status in what was under way.
+		if now := l.cfg.Sources.Get(ref.UID); now != nil && pod.IsStatic(now) {
+			m.pod = now
+		}
 		m.terminate = plan.Merge(m.terminate, end)
 		m.absent = m.absent || absent
 	})
@@ -117,14 +145,14 @@ func (l *Loop) handleContent(uid types.UID) {
 // handleOrphans gives a worker to every pod that runs and that no source has:
 // what a lost deletion, or a deletion while we were away, leaves behind.
 func (l *Loop) handleOrphans(ctx context.Context) {
-	if !l.cfg.Sources.AllSeen() {
-		return
-	}
 	for _, ref := range l.cfg.PLEG.Cache().Known() {
+		if !l.seen(ref.UID) {
+			continue
+		}
 		l.mu.Lock()
 		w := l.workers[ref.UID]
 		l.mu.Unlock()
-		if w != nil || l.cfg.Sources.Get(ref.UID) != nil {
+		if w != nil || l.cfg.Sources.Get(ref.UID) != nil || l.withheld(ref.UID) {
 			continue
 		}
 		klog.FromContext(ctx).Info("A pod of ours runs and no source has it; it is ended",
@@ -139,6 +167,9 @@ func describe(o pod.Observed, node string) *v1.Pod {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Ref.Namespace, Name: o.Ref.Name, UID: o.Ref.UID},
 		Spec:       v1.PodSpec{NodeName: node, RestartPolicy: v1.RestartPolicyNever},
+	}
+	if source := staticSource(o); source != "" {
+		p.Annotations = map[string]string{pod.AnnotationSource: source}
 	}
 	seen := map[string]bool{}
 	for _, c := range o.Containers {

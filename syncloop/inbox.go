@@ -5,7 +5,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
@@ -33,7 +32,7 @@ type mail struct {
 type finished struct {
 	plan.Outcome
 	needSeq uint64
-	image   *images.Result // what OpPull found
+	image   *pulled // what OpPull found
 }
 
 func newInbox() *inbox { return &inbox{notify: make(chan struct{}, 1)} }

@@ -139,6 +139,7 @@ func TestEndingOfAnAdoptedPod(t *testing.T) {
 func TestKilling(t *testing.T) {
 	always := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "app"}}}}
 	never := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "app"}}}}
+	first := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, InitContainers: []v1.Container{{Name: "app"}}}}
 	for _, tc := range []struct {
 		pod          *v1.Pod
 		reason, want string
@@ -148,6 +149,9 @@ func TestKilling(t *testing.T) {
 		{always, "Container app failed liveness probe: secret output", "Container app failed liveness probe, will be restarted"},
 		{never, "Container app failed liveness probe: secret output", "Container app failed liveness probe"},
 		{always, "Container app definition changed", "Container app definition changed, will be restarted"},
+		{first, "Container app failed startup probe: secret output", "Init container app failed startup probe"},
+		{first, "the pod is being deleted", "Stopping container app"},
+		{always, "PostStartHookError: Exec lifecycle hook failed", "FailedPostStartHook"},
 	} {
 		if got := killing(tc.pod, plan.Operation{Container: "app", Reason: tc.reason}); got != tc.want {
 			t.Errorf("%q, want %q", got, tc.want)

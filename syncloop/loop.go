@@ -42,26 +42,39 @@ type Runtime interface {
 	StartContainer(ctx context.Context, id string) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
+	UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.ContainerResources) error
+	ListContainerStats(ctx context.Context, sandboxID string) ([]*runtimeapi.ContainerStats, error)
+}
+
+// Certificates of pods; podcerts.Manager has them.
+type Certificates interface {
+	Updates() <-chan types.UID
 }
 
 // Config of a Loop: the parts that it drives, made by cmd.
 type Config struct {
-	Runtime  Runtime
-	Host     host.Host
-	PLEG     *pleg.Generator
-	Sources  *config.PodConfig
-	Volumes  *volume.Manager
-	Objects  *objects.Manager
-	Tokens   *tokens.Manager
-	Images   *images.Manager
-	Prober   *prober.Manager
-	Hooks    *lifecycle.Runner
-	Status   *statuswriter.Writer
-	Services corelisters.ServiceLister
-	Recorder record.EventRecorder
+	Runtime Runtime
+	Host    host.Host
+	PLEG    *pleg.Generator
+	Sources *config.PodConfig
+	Volumes *volume.Manager
+	Objects *objects.Manager
+	Tokens  *tokens.Manager
+	// Certificates tells of pods whose certificates were signed or refused; nil: none are.
+	Certificates Certificates
+	Images       *images.Manager
+	Prober       *prober.Manager
+	Hooks        *lifecycle.Runner
+	Status       *statuswriter.Writer
+	Services     corelisters.ServiceLister
+	Recorder     record.EventRecorder
 
 	// Policy is what the machine's owner forbids; the zero one forbids nothing.
 	Policy admit.Policy
+	// Node is what new pods are judged by; Reread has the labels and taints of it read
+	// anew from the API server. Nil: the node takes what the owner allows.
+	Node   func() admit.Node
+	Reread func(ctx context.Context) (admit.Node, error)
 	// Machine is what specs are made from.
 	Machine spec.Machine
 	// NodeName, and Allocatable for resourceFieldRef of a container without limits.
@@ -70,6 +83,9 @@ type Config struct {
 	// RuntimeHandler looks a RuntimeClass up by name. Nil: the node runs no pod
 	// that names one.
 	RuntimeHandler func(ctx context.Context, class string) (string, error)
+	// UserNamespaces tells whether a runtime handler ("" is the default one) can give
+	// a pod users of its own. Nil: none can.
+	UserNamespaces func(handler string) bool
 	// RuntimeName is the scheme of container IDs in statuses, "containerd".
 	RuntimeName string
 	// ContainerLogsDir holds the links that log collectors read, /var/log/containers.
@@ -121,9 +137,19 @@ type Loop struct {
 	starts   *pace.Pacer // of sandboxes, and before them of containers
 	removals *pace.Pacer // of what is left of dead pods
 
+	users       *userRanges // of pods with users of their own
+	allocations *allocations
+	resizes     *recordKeeper
+
 	mu      sync.Mutex
 	workers map[types.UID]*worker
 	running sync.WaitGroup
+
+	born      uint64 // workers that there have been; mu's
+	admission admission
+
+	naming   sync.Mutex
+	released map[types.UID]bool // pods with a worker that need no objects any more
 }
 
 // New makes a Loop; Run drives it.
@@ -131,11 +157,16 @@ func New(c Config) (*Loop, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return &Loop{
-		cfg: c, workers: map[types.UID]*worker{},
+	l := &Loop{
+		cfg: c, workers: map[types.UID]*worker{}, released: map[types.UID]bool{},
 		starts:   pace.New(max(startsPerCPU*c.Machine.CPUs, leastStarts), paceLease),
 		removals: pace.New(c.Machine.CPUs/2, paceLease),
-	}, nil
+		resizes:  &recordKeeper{files: c.Host, path: ResizeRecord(c.Machine.RootDir)},
+	}
+	l.users = &userRanges{taken: l.takenUsers, byPod: map[types.UID]uint32{}}
+	l.allocations = &allocations{allocatable: c.Allocatable, pods: c.Sources.Pods, complete: func() bool { return c.Sources.SeenBy(pod.SourceAPI) }, wake: l.wake,
+		byUID: map[types.UID]*allotted{}}
+	return l, nil
 }
 
 // A machine starts a few containers per CPU at once, and removes what dead pods
@@ -159,9 +190,28 @@ func (l *Loop) Run(ctx context.Context) error {
 	healthDone := make(chan struct{})
 	go func() { defer close(healthDone); l.watchRuntime(ctx) }()
 	defer func() { <-healthDone }()
+	resizesDone := make(chan struct{})
+	go func() { defer close(resizesDone); l.watchResizes(ctx) }()
+	defer func() { <-resizesDone }()
 	for l.iterate(ctx, housekeeping.C) {
 	}
 	return nil
+}
+
+// watchResizes reads the record of resized pods, and then has what is pending judged
+// anew from time to time.
+func (l *Loop) watchResizes(ctx context.Context) {
+	l.resizes.load(ctx, l.allocations, l.wakeAll)
+	t := time.NewTicker(resizeRetry)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			l.allocations.again(now)
+		}
+	}
 }
 
 // iterate is one turn of the loop: the kubelet's syncLoopIteration. The 1 s sync
@@ -181,10 +231,19 @@ func (l *Loop) iterate(ctx context.Context, housekeepingCh <-chan time.Time) boo
 		l.handleContent(uid)
 	case uid := <-l.cfg.Tokens.Updates():
 		l.handleContent(uid)
+	case uid := <-l.certificates():
+		l.handleContent(uid)
 	case <-housekeepingCh:
 		l.handleOrphans(ctx)
 	}
 	return true
+}
+
+func (l *Loop) certificates() <-chan types.UID {
+	if l.cfg.Certificates == nil {
+		return nil
+	}
+	return l.cfg.Certificates.Updates()
 }
 
 // Turned is when the loop last turned, for /healthz/syncloop.
@@ -220,12 +279,12 @@ func (l *Loop) wakeAll() {
 
 // send merges mail into the inbox of the pod's worker, starting one if need be.
 // The lock is held throughout, so that no mail reaches a worker that has ended.
-func (l *Loop) send(ctx context.Context, ref pod.Ref, merge func(*mail)) {
+func (l *Loop) send(ctx context.Context, ref pod.Ref, static bool, merge func(*mail)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.workers[ref.UID]
 	if w == nil {
-		w = newWorker(l, ref)
+		w = newWorker(l, ref, static)
 		l.workers[ref.UID] = w
 		l.launch(ctx, w)
 	}
@@ -242,8 +301,14 @@ func (l *Loop) launch(ctx context.Context, w *worker) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.workers, w.ref.UID)
-		if left := w.inbox.take(); left.pod != nil && ctx.Err() == nil {
-			next := newWorker(l, w.ref)
+		l.succeed(w)
+		left := w.inbox.take()
+		if p := l.again(w); p != nil {
+			left.pod = p
+		}
+		if left.pod != nil && ctx.Err() == nil {
+			next := newWorker(l, w.ref, w.static)
+			next.ledger.Attempts = w.attempts()
 			next.inbox.put(func(m *mail) { *m = left })
 			l.workers[w.ref.UID] = next
 			l.launch(ctx, next)
@@ -253,10 +318,14 @@ func (l *Loop) launch(ctx context.Context, w *worker) {
 
 // forget drops what is kept for a pod that is gone.
 func (l *Loop) forget(ctx context.Context, w *worker) {
+	l.admission.end(w.ref.UID)
 	l.cfg.Prober.Forget(w.ref.UID)
-	l.cfg.Status.Forget(w.ref.UID)
-	// Updates that came after the release have named its objects again.
-	l.cfg.Objects.Unregister(w.ref.UID)
+	if !l.settleStatic(w) {
+		l.cfg.Status.Forget(w.ref.UID)
+	}
+	l.unregister(w.ref.UID, false)
+	l.allocations.forget(w.ref.UID)
+	l.users.release(w.ref.UID)
 	klog.FromContext(ctx).V(1).Info("Pod worker ends")
 }
 

@@ -336,6 +336,18 @@ func TestPostStartThatFailsEndsTheContainer(t *testing.T) {
 	w.untilGone()
 }
 
+func TestDeadlineIsTold(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.api.create(with(newPod("web"), func(p *v1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(1)) }))
+	w.until("the pod's time is over", func() bool { return done(w.api.pod("web")) })
+	if !w.event("Normal DeadlineExceeded Pod was active on the node longer than the specified deadline") {
+		t.Error("no event")
+	}
+	w.api.delete("web", 1)
+	w.untilGone()
+}
+
 func TestContainerThatIgnoresTermIsKilled(t *testing.T) {
 	t.Parallel()
 	w := up(t)

@@ -83,7 +83,7 @@ func (l *Loop) RunningPods(context.Context) ([]*v1.Pod, error) {
 // before it; a container that has never started has no instance yet.
 func (l *Loop) Instance(_ context.Context, namespace, name string, uid types.UID, container string, previous bool) (Instance, error) {
 	p, ok := l.PodByName(namespace, name)
-	if !ok || uid != "" && p.UID != uid {
+	if !ok || uid != "" && p.UID != l.Resolve(uid) {
 		return Instance{}, fmt.Errorf("pod %s/%s is not on this node: %w", namespace, name, ErrNotFound)
 	}
 	if containerOf(p, container) == nil {
@@ -132,7 +132,7 @@ func isWaiting(p *v1.Pod, container string) bool {
 // Sandbox returns the ID of the pod's ready sandbox.
 func (l *Loop) Sandbox(_ context.Context, namespace, name string, uid types.UID) (string, error) {
 	p, ok := l.PodByName(namespace, name)
-	if !ok || uid != "" && p.UID != uid {
+	if !ok || uid != "" && p.UID != l.Resolve(uid) {
 		return "", fmt.Errorf("pod %s/%s is not on this node: %w", namespace, name, ErrNotFound)
 	}
 	if s := readySandbox(l.cfg.PLEG.Cache().Get(p.UID)); s != nil {
@@ -144,10 +144,26 @@ func (l *Loop) Sandbox(_ context.Context, namespace, name string, uid types.UID)
 // SourcesSeen says whether every source of pods has been seen once.
 func (l *Loop) SourcesSeen() bool { return l.cfg.Sources.AllSeen() }
 
-// Known says whether a worker or a source has the pod.
+// Finished says whether the pod has ended and the API server knows: that it ran is then
+// written elsewhere than in what it has left on the machine. Of a static pod it is not.
+func (l *Loop) Finished(uid types.UID) bool {
+	l.mu.Lock()
+	w := l.workers[uid]
+	l.mu.Unlock()
+	if w != nil {
+		return !w.static && l.Ended(uid) && l.cfg.Status.Accepted(uid)
+	}
+	p, static := l.cfg.Sources.Get(uid), false
+	if p != nil {
+		static = pod.IsStatic(p)
+	}
+	return p != nil && !static && terminal(p)
+}
+
+// Known says whether a worker or a source has the pod, or may have.
 func (l *Loop) Known(uid types.UID) bool {
 	l.mu.Lock()
 	w := l.workers[uid]
 	l.mu.Unlock()
-	return w != nil || l.cfg.Sources.Get(uid) != nil
+	return w != nil || l.cfg.Sources.Get(uid) != nil || l.withheld(uid)
 }

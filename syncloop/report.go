@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 // and asks for the API object's end when the pod's is complete.
 func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	l := w.loop
+	in.Observed = resized(in.Observed, w.ledger.Sized)
 	in.Observed = unhooked(w.pod, in.Observed, w.ledger, in.InFlight, &w.status)
 	if in.Observed.Stale == "" && in.Observed.Seq > 0 {
 		l.cfg.Prober.Sync(w.pod, in.Observed, l.podIPs(w.pod, in.Observed))
@@ -28,14 +30,15 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 			l.cfg.Prober.Stop(w.ref.UID) // readiness goes on until its container ends
 		}
 	}
-	if w.absent {
+	if w.absent && !w.mourned() {
 		return // nobody holds the object that a status could be written to
 	}
+	awaits, _ := w.awaits(now, in.Observed)
 	out := status.Generate(status.Input{
 		Now: now, Pod: w.pod, Phase: w.phase, Observed: in.Observed, Old: w.status,
-		Waiting: w.waiting(), Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
+		Waiting: w.waiting(), Awaits: awaits, Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
 		HostIPs: l.cfg.Machine.HostIPs, Terminate: termination(w.term),
-		RuntimeName: l.cfg.RuntimeName,
+		RuntimeName: l.cfg.RuntimeName, Resize: w.resize.conditions(),
 	})
 	w.status = out
 	w.pub.mu.Lock()
@@ -51,7 +54,8 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 
 // unhooked is what was observed, with each container whose postStart hook has not
 // ended shown as made and not as running: until then it is not told as started,
-// and its probes do not begin. One that was told as running stays so.
+// and its probes do not begin. Nor is one whose hook has failed, which is about to be
+// stopped. One that was told as running stays so.
 func unhooked(p *v1.Pod, o pod.Observed, l plan.Ledger, flying []plan.Operation, told *v1.PodStatus) pod.Observed {
 	copied := false
 	hold := func(c *v1.Container, told []v1.ContainerStatus) {
@@ -64,7 +68,7 @@ func unhooked(p *v1.Pod, o pod.Observed, l plan.Ledger, flying []plan.Operation,
 		}
 		id := o.Containers[i].ID
 		done, known := l.Hooked[id]
-		pending := known && !done || slices.ContainsFunc(flying, func(op plan.Operation) bool {
+		pending := known && !done || strings.HasPrefix(l.Why[id], postStartHookError) || slices.ContainsFunc(flying, func(op plan.Operation) bool {
 			return op.Kind == plan.OpStart && op.Container == c.Name || op.Kind == plan.OpHook && op.ID == id
 		})
 		if !pending || slices.ContainsFunc(told, func(s v1.ContainerStatus) bool {
@@ -104,7 +108,7 @@ func termination(t *plan.Terminate) *status.Termination {
 	if t == nil || t.Reason == "" {
 		return nil
 	}
-	return &status.Termination{Reason: t.Reason, Message: t.Message, Disruption: t.Cause == plan.CauseEvicted, Rejected: t.Cause == plan.CauseRejected}
+	return &status.Termination{Reason: t.Reason, Message: t.Message, Disruption: t.Disruption, Rejected: t.Cause == plan.CauseRejected}
 }
 
 // podIPs are the pod's addresses, primary first: the machine's on the host
@@ -198,11 +202,19 @@ func (l *Loop) event(p *v1.Pod, container, kind, reason, message string) {
 // Event records an event as the kubelet would: on the pod, with the container's
 // field path where it is about one.
 func Event(r record.EventRecorder, p *v1.Pod, container, kind, reason, message string) {
-	ref := &v1.ObjectReference{
+	r.Event(reference(p, container), kind, reason, message)
+}
+
+// AnnotatedEvent records an event on the pod with annotations of its own.
+func AnnotatedEvent(r record.EventRecorder, p *v1.Pod, annotations map[string]string, kind, reason, message string) {
+	r.AnnotatedEventf(reference(p, ""), annotations, kind, reason, "%s", message)
+}
+
+func reference(p *v1.Pod, container string) *v1.ObjectReference {
+	return &v1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name,
 		UID: p.UID, ResourceVersion: p.ResourceVersion, FieldPath: fieldPath(p, container),
 	}
-	r.Event(ref, kind, reason, message)
 }
 
 func fieldPath(p *v1.Pod, container string) string {

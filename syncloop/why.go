@@ -19,6 +19,9 @@ type published struct {
 	mu     sync.Mutex
 	report pod.WhyReport
 	status *v1.PodStatus // last generated; replaced, never changed
+	phase  pod.Phase
+	// released: the pod's volumes are gone.
+	released bool
 }
 
 // publish records a decision.
@@ -50,7 +53,7 @@ func (w *worker) publish(now time.Time, o pod.Observed, p plan.Plan) {
 	w.pub.mu.Lock()
 	defer w.pub.mu.Unlock()
 	r.Decisions = pod.AppendDecision(w.pub.report.Decisions, decision)
-	w.pub.report = r
+	w.pub.report, w.pub.phase, w.pub.released = r, p.Phase, w.volumes == plan.VolumesReleased
 }
 
 // record writes an operation's outcome beside the decision that began it.
@@ -157,6 +160,7 @@ func containerNames(p *v1.Pod) []string {
 var causeNames = map[plan.Cause]string{
 	plan.CauseDeleted: "deleted", plan.CauseOrphan: "orphan", plan.CauseEvicted: "evicted",
 	plan.CauseDeadline: "deadline", plan.CauseFinished: "finished", plan.CauseRejected: "rejected",
+	plan.CauseShutdown: "shutdown",
 }
 
 func backoffName(key string) string {
@@ -165,6 +169,8 @@ func backoffName(key string) string {
 		return "sandbox"
 	case plan.VolumesKey:
 		return "volumes"
+	case plan.ResizeKey:
+		return "resize"
 	}
 	return key
 }
@@ -192,6 +198,8 @@ func what(op plan.Operation) string {
 		return "release volumes"
 	case plan.OpHook:
 		return "run postStart hook of " + op.Container
+	case plan.OpResize:
+		return "resize"
 	}
 	return "unknown operation"
 }

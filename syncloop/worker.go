@@ -14,7 +14,6 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
-	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
@@ -22,15 +21,20 @@ import (
 // UID to Gone. All fields below the line are the goroutine's alone; others talk
 // to it through the inbox, and read what it last published.
 type worker struct {
-	loop  *Loop
-	ref   pod.Ref
-	inbox *inbox
-	done  chan struct{} // closed when the worker has ended
+	loop *Loop
+	ref  pod.Ref
+	born uint64 // its place among the workers, by their birth
+	// static: the pod is a static pod.
+	static bool
+	inbox  *inbox
+	done   chan struct{} // closed when the worker has ended
 
 	pub published
 
 	// ── owned by run ──
-	pod     *v1.Pod
+	api     *v1.Pod // as its source has it
+	pod     *v1.Pod // with the resources that it was given
+	resize  resizeState
 	phase   pod.Phase
 	term    *plan.Terminate
 	ledger  plan.Ledger
@@ -40,12 +44,13 @@ type worker struct {
 	flights map[plan.Key]*flight
 	ended   sync.WaitGroup // the operations' goroutines
 	wakeAt  time.Time
-	images  map[string]*images.Result // by container name, from its OpPull
-	resync  time.Time                 // when volumes are looked at again
+	images  map[string]*pulled // by container name, from its OpPull
+	resync  time.Time          // when volumes are looked at again
 	hashes  map[string]string
 	hashGen *v1.Pod      // the pod that hashes were made from
 	status  v1.PodStatus // last generated
-	judged  bool         // by the owner's policy: once, at the first sight of the machine
+	judged  bool         // once, at the first sight of the machine
+	after   []victim     // pods that end to make room for this one
 	refused map[string]admit.Rejection
 }
 
@@ -56,13 +61,15 @@ type flight struct {
 	cancel context.CancelFunc
 }
 
-func newWorker(l *Loop, ref pod.Ref) *worker {
+// newWorker makes a worker; l.mu is held.
+func newWorker(l *Loop, ref pod.Ref, static bool) *worker {
+	l.born++
 	return &worker{
-		loop: l, ref: ref,
+		loop: l, ref: ref, born: l.born, static: static,
 		inbox:   newInbox(),
 		done:    make(chan struct{}),
 		flights: map[plan.Key]*flight{},
-		images:  map[string]*images.Result{},
+		images:  map[string]*pulled{},
 	}
 }
 
@@ -80,15 +87,16 @@ func (w *worker) run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		w.read(w.inbox.take())
-		if w.pod == nil { // launched, and its first mail is on the way
+		if w.api == nil { // launched, and its first mail is on the way
 			if !w.wait(ctx, timer) {
 				return
 			}
 			continue
 		}
 		now := time.Now()
+		w.allot(now)
 		in := w.input(now)
-		w.admit(&in)
+		waits := w.admit(ctx, &in)
 		p := plan.Decide(in)
 		if p.Phase != w.phase {
 			log.V(1).Info("Pod worker moves on", "from", w.phase, "to", p.Phase, "why", p.Reason)
@@ -98,8 +106,15 @@ func (w *worker) run(ctx context.Context) {
 			illegalEdges.Inc()
 		}
 		w.tellBackoffs(p.Ledger)
+		if w.term == nil && p.Terminate != nil && p.Terminate.Cause == plan.CauseDeadline {
+			w.loop.event(w.pod, "", v1.EventTypeNormal, p.Terminate.Reason, p.Terminate.Message)
+		}
 		w.phase, w.term, w.ledger, w.wakeAt = p.Phase, p.Terminate, p.Ledger, p.WakeAt
+		w.watchResize(now, in)
 		w.awaitSight(now, in.Observed)
+		if waits {
+			w.wakeAt = now.Add(time.Second)
+		}
 		w.publish(now, in.Observed, p)
 		w.report(ctx, now, in)
 		for _, key := range p.Cancel {
@@ -109,6 +124,9 @@ func (w *worker) run(ctx context.Context) {
 		}
 		for _, op := range p.Start {
 			w.begin(ctx, now, op, in.Observed)
+		}
+		if _, due := w.awaits(now, in.Observed); !due.IsZero() && (w.wakeAt.IsZero() || due.Before(w.wakeAt)) {
+			w.wakeAt = due
 		}
 		if w.phase == pod.Gone {
 			w.loop.forget(ctx, w)
@@ -146,14 +164,19 @@ func (w *worker) tellBackoffs(next plan.Ledger) {
 func (w *worker) read(m mail) {
 	if m.pod != nil {
 		// downwardAPI volumes show labels and annotations.
-		if w.pod != nil && (!maps.Equal(w.pod.Labels, m.pod.Labels) || !maps.Equal(w.pod.Annotations, m.pod.Annotations)) {
+		if w.api != nil && (!maps.Equal(w.api.Labels, m.pod.Labels) || !maps.Equal(w.api.Annotations, m.pod.Annotations)) {
 			w.resync = time.Time{}
 		}
-		w.pod = m.pod
+		w.api = m.pod
+		if w.pod == nil {
+			w.pod = m.pod // until it is known what it was given
+		}
 	}
 	if m.absent && !w.absent {
 		w.absent = true
-		w.loop.cfg.Status.Absent(w.ref.UID) // nobody holds what a status could be written to
+		if !w.mourned() {
+			w.loop.cfg.Status.Absent(w.ref.UID) // nobody holds what a status could be written to
+		}
 	}
 	if m.volumes {
 		w.resync = time.Time{}
@@ -220,9 +243,12 @@ func (w *worker) input(now time.Time) plan.Input {
 		Verdicts: w.loop.cfg.Prober.Verdicts(w.ref.UID),
 		Ledger:   w.ledger, Volumes: w.volumes,
 		Reported: w.reported(),
-		Hold:     w.loop.hold(w.pod),
+		Hold:     w.hold(),
 		Jitter:   w.loop.jitter(),
-		Hashes:   w.hashes,
+		Hashes:   w.hashes, Allocated: w.resize.given,
+	}
+	if in.Hold == "" && !w.resize.known {
+		in.Hold = "it is not known yet what the pod was given"
 	}
 	for _, f := range w.flights {
 		in.InFlight = append(in.InFlight, f.op)
@@ -241,7 +267,7 @@ func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o 
 	}
 	opCtx, cancel := context.WithCancel(ctx)
 	w.flights[op.Key()] = &flight{op: op, since: now, cancel: cancel}
-	job := job{loop: w.loop, pod: w.allowed(), op: op, observed: o, podIPs: w.loop.podIPs(w.pod, o), image: w.images[op.Container]}
+	job := job{loop: w.loop, pod: w.allowed(), op: op, observed: o, podIPs: w.loop.podIPs(w.pod, o), image: w.images[op.Container], ledger: w.ledger}
 	w.ended.Add(1)
 	go func() {
 		defer w.ended.Done()

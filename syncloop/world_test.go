@@ -54,6 +54,15 @@ type world struct {
 	events []string
 	hook   host.Hook // of cri calls; nil: none
 	policy admit.Policy
+	// manifests is the directory of static pods; empty: the node has none.
+	manifests string
+	judges    *admit.Node // nil: the node takes everything
+	reread    func(context.Context) (admit.Node, error)
+	goingDown atomic.Bool // the machine, as judges has it
+	// allocatable of the node; empty: nothing is known of it.
+	allocatable v1.ResourceList
+	// userNamespaces: the runtime can give pods users of their own.
+	userNamespaces bool
 
 	node *node
 }
@@ -67,7 +76,12 @@ type machine struct {
 
 	unreachable atomic.Bool
 	unwritten   atomic.Int32
+	lost        atomic.Bool // List finds no machine
+	looks       atomic.Int32
+	manifests   string // the directory of them; set while no node is up
 	cgroups     map[string]bool
+	sets        []string // each setting of limits, in order, beside the runtime's log
+	rt          *fake.Runtime
 	// hold, if not nil, holds RemoveCgroup back, the last step of a pod's release.
 	hold chan struct{}
 }
@@ -79,6 +93,17 @@ func (m *machine) WriteTree(ctx context.Context, dir string, tree host.Tree) err
 		return fmt.Errorf("write %s: %w", dir, host.ErrUnreachable)
 	}
 	return m.Host.WriteTree(ctx, dir, tree)
+}
+
+// List counts how often the manifests are looked for.
+func (m *machine) List(ctx context.Context, dir string) ([]host.FileInfo, error) {
+	if dir == m.manifests {
+		defer m.looks.Add(1)
+	}
+	if m.lost.Load() {
+		return nil, fmt.Errorf("list %s: %w", dir, host.ErrUnreachable)
+	}
+	return m.Host.List(ctx, dir)
 }
 
 func (m *machine) Mount(_ context.Context, mount host.Mount) error {
@@ -107,10 +132,21 @@ func (m *machine) ListMounts(_ context.Context, dir string) ([]host.Mount, error
 	return out, nil
 }
 
-func (m *machine) EnsureCgroup(_ context.Context, path string, _ host.CgroupResources) error {
+func (m *machine) BindSubPath(ctx context.Context, s host.SubPath) error {
+	return m.Mount(ctx, host.Mount{Source: s.Root + "/" + s.Path, Target: s.Target, Type: "bind"})
+}
+
+func (m *machine) EnsureCgroup(_ context.Context, path string, r host.CgroupResources) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cgroups[path] = true
+	updates := 0 // of containers, before this one
+	for _, e := range m.rt.Log() {
+		if e.Op == fake.OpUpdate {
+			updates++
+		}
+	}
+	m.sets = append(m.sets, fmt.Sprintf("%d: shares %d quota %d memory %d", updates, r.CPUShares, r.CPUQuotaUS, r.MemoryBytes))
 	return nil
 }
 
@@ -143,6 +179,7 @@ func newWorld(t testing.TB, c fake.Config) *world {
 	}
 	w := &world{t: t, rt: fake.Run(t, c), api: newAPI(t), dir: t.TempDir(),
 		host: &machine{Host: h, cgroups: map[string]bool{}}}
+	w.host.rt = w.rt
 	t.Cleanup(func() {
 		w.down()
 		w.checkLog()
@@ -245,6 +282,7 @@ func (w *world) up() {
 }
 
 func (w *world) build() (*node, error) {
+	w.host.manifests = w.manifests
 	log := ktesting.NewLogger(w.t, ktesting.NewConfig(ktesting.Verbosity(0), ktesting.BufferLogs(true)))
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), log))
 	n := &node{cancel: cancel, log: log}
@@ -256,11 +294,11 @@ func (w *world) build() (*node, error) {
 	n.client = client
 	core := w.api.client.CoreV1()
 	c := syncloop.Config{
-		Runtime: client, Host: w.host, Sources: config.New(config.SourceAPI), Recorder: recorder{w},
+		Runtime: client, Host: w.host, Sources: config.New(w.sources()...), Recorder: recorder{w},
 		Hooks:    &lifecycle.Runner{Exec: client, Dial: w.host},
 		Services: corelisters.NewServiceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})),
 		Machine: spec.Machine{RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs"), CgroupDriver: "cgroupfs",
-			CgroupVersion: 2, Owner: owner, Hostname: "machine", MemoryBytes: 1 << 30, CPUs: 2, HostIPs: []string{"192.0.2.1"},
+			CgroupVersion: 2, CPUCFSQuota: true, Owner: owner, Hostname: "machine", MemoryBytes: 1 << 30, CPUs: 2, HostIPs: []string{"192.0.2.1"},
 			ClusterDNS: []string{"198.51.100.53"}, ClusterDomain: "cluster.local"},
 		RuntimeHandler: func(ctx context.Context, class string) (string, error) {
 			c, err := w.api.client.NodeV1().RuntimeClasses().Get(ctx, class, metav1.GetOptions{})
@@ -269,7 +307,17 @@ func (w *world) build() (*node, error) {
 			}
 			return c.Handler, nil
 		},
-		NodeName: "node", Policy: w.policy, RuntimeName: "containerd", ContainerLogsDir: filepath.Join(w.dir, "links"),
+		Allocatable:    func() v1.ResourceList { return w.allocatable },
+		UserNamespaces: func(string) bool { return w.userNamespaces },
+		NodeName:       "node", Policy: w.policy, RuntimeName: "containerd", ContainerLogsDir: filepath.Join(w.dir, "links"),
+	}
+	if w.judges != nil {
+		c.Node = func() admit.Node {
+			n := *w.judges
+			n.GoingDown = w.goingDown.Load()
+			return n
+		}
+		c.Reread = w.reread
 	}
 	if c.PLEG, err = pleg.New(pleg.Config{Runtime: client, Files: w.host, Owner: owner, IsNotFound: cri.IsNotFound, IsTransport: cri.IsTransport,
 		Hints: hints(client), Relist: 100 * time.Millisecond}); err != nil {
@@ -293,7 +341,7 @@ func (w *world) build() (*node, error) {
 		return nil, err
 	}
 	if c.Status, err = statuswriter.New(statuswriter.Config{Pods: core, Merge: status.Merge,
-		Changed: func(ref pod.Ref) { n.loop.Wake(ref.UID) }, MinBackoff: 20 * time.Millisecond, MaxBackoff: 200 * time.Millisecond}); err != nil {
+		Mirror: c.Sources.Object, Changed: func(ref pod.Ref) { n.loop.Wake(ref.UID) }, MinBackoff: 20 * time.Millisecond, MaxBackoff: 200 * time.Millisecond}); err != nil {
 		return nil, err
 	}
 	if n.loop, err = syncloop.New(c); err != nil {
@@ -302,7 +350,8 @@ func (w *world) build() (*node, error) {
 	if err := c.PLEG.Relist(ctx); err != nil {
 		log.V(1).Info("The first look failed", "err", err) // the loop has to live with it
 	}
-	for _, run := range []func(context.Context) error{c.PLEG.Run, c.Sources.Run, c.Objects.Run, c.Tokens.Run, c.Prober.Run, c.Status.Run, n.loop.Run} {
+	runs := []func(context.Context) error{c.PLEG.Run, c.Sources.Run, c.Objects.Run, c.Tokens.Run, c.Prober.Run, c.Status.Run, n.loop.Run}
+	for _, run := range append(runs, w.static(n)...) {
 		n.ended.Go(func() {
 			if err := run(ctx); err != nil && ctx.Err() == nil {
 				w.t.Errorf("a part ended: %v", err)

@@ -284,8 +284,12 @@ func testEnvAndMounts(s *suite, t *testing.T) {
 func testUpdateResources(s *suite, t *testing.T) {
 	config := s.script("c", "wait")
 	config.Linux.Resources = &runtimeapi.LinuxContainerResources{CpuShares: 128, MemoryLimitInBytes: 64 << 20}
-	id, _, _ := s.start(t, config)
-	err := s.Client.UpdateContainerResources(t.Context(), id, &runtimeapi.ContainerResources{
+	id, sandboxID, _ := s.start(t, config)
+	stats, err := s.Client.ListContainerStats(t.Context(), sandboxID)
+	if err != nil || len(stats) != 1 || stats[0].GetAttributes().GetId() != id || stats[0].GetMemory().GetUsageBytes() == nil {
+		t.Errorf("stats of the sandbox: %v, %v", stats, err)
+	}
+	err = s.Client.UpdateContainerResources(t.Context(), id, &runtimeapi.ContainerResources{
 		Linux: &runtimeapi.LinuxContainerResources{CpuShares: 256, MemoryLimitInBytes: 96 << 20},
 	})
 	if err != nil {

@@ -68,6 +68,7 @@ func Run(t *testing.T, target Target) {
 		{"StopCutOff", testStopCutOff},
 		{"EnvAndMounts", testEnvAndMounts},
 		{"UpdateResources", testUpdateResources},
+		{"Stats", testStats},
 		{"ExecSync", testExecSync},
 		{"Logs", testLogs},
 		{"LogRotation", testLogRotation},
@@ -216,6 +217,17 @@ func (files) Open(_ context.Context, path string) (host.File, error) {
 func (files) Stat(_ context.Context, path string) (host.FileInfo, error) {
 	fi, err := os.Lstat(path)
 	return info(fi, err)
+}
+
+func (files) List(_ context.Context, dir string) ([]host.FileInfo, error) {
+	entries, err := os.ReadDir(dir)
+	var infos []host.FileInfo
+	for _, e := range entries {
+		if i, err := info(e.Info()); err == nil {
+			infos = append(infos, i)
+		}
+	}
+	return infos, err
 }
 
 type file struct{ *os.File }

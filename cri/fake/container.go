@@ -222,6 +222,9 @@ func (s *runtimeServer) UpdateContainerResources(_ context.Context, req *runtime
 	}
 	proto.Merge(merged, req.GetLinux())
 	c.resources = merged
+	e := c.entry(OpUpdate)
+	e.Detail = fmt.Sprintf("shares %d quota %d memory %d", merged.CpuShares, merged.CpuQuota, merged.MemoryLimitInBytes)
+	s.r.note(e)
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
 

@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"path"
@@ -98,7 +99,31 @@ func (p *Process) listen(_ context.Context, port int) (net.Listener, error) {
 		return nil, errors.New("the sandbox is stopped")
 	}
 	p.sandbox.listeners[port] = l
+	close(p.r.listened)
+	p.r.listened = make(chan struct{})
 	return l, nil
+}
+
+// Listening waits until a program in a sandbox listens on a port. As on a machine that is
+// a moment after the start of its container.
+func (r *Runtime) Listening(ctx context.Context, sandboxID string, port int) error {
+	for {
+		r.mu.Lock()
+		sb, ok := find(r.sandboxes, sandboxID)
+		there, listened := ok && sb.listeners[port] != nil, r.listened
+		r.mu.Unlock()
+		switch {
+		case there:
+			return nil
+		case !ok:
+			return fmt.Errorf("fake: there is no sandbox %s", sandboxID)
+		}
+		select {
+		case <-listened:
+		case <-ctx.Done():
+			return fmt.Errorf("fake: nothing listens on port %d of sandbox %s: %w", port, sandboxID, ctx.Err())
+		}
+	}
 }
 
 func arguments(c *runtimeapi.ContainerConfig) []string {

@@ -65,12 +65,15 @@ type Runtime struct {
 	containers map[string]*container
 	forgotten  map[string]*forgotten
 	names      map[string]string // reserved name to ID
+	listened   chan struct{}     // closed, and made anew, when a program listens
 	images     map[string]*image // by ID
 	lastIP     int
 	conditions map[string]*runtimeapi.RuntimeCondition
 	podCIDR    string
-	log        []Entry
-	subs       map[*subscriber]bool
+
+	memoryUsage uint64 // of each container, in bytes
+	log         []Entry
+	subs        map[*subscriber]bool
 }
 
 // T is what Run needs of a test.
@@ -112,6 +115,7 @@ func Start(c Config) (*Runtime, error) {
 		containers: map[string]*container{},
 		forgotten:  map[string]*forgotten{},
 		names:      map[string]string{},
+		listened:   make(chan struct{}),
 		images:     map[string]*image{},
 		subs:       map[*subscriber]bool{},
 		conditions: map[string]*runtimeapi.RuntimeCondition{},

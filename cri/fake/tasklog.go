@@ -22,7 +22,8 @@ const (
 	OpExit          Op = "exit" // Code
 	OpExec          Op = "exec" // Detail is the command
 	OpRemove        Op = "remove"
-	OpPull          Op = "pull" // Detail is the image
+	OpPull          Op = "pull"   // Detail is the image
+	OpUpdate        Op = "update" // Detail is "shares S quota Q memory M"
 )
 
 // Entry is one line of the task log, which is only added to.

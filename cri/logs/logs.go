@@ -22,6 +22,7 @@ import (
 type LogHost interface {
 	Open(ctx context.Context, path string) (host.File, error)
 	Stat(ctx context.Context, path string) (host.FileInfo, error)
+	List(ctx context.Context, dir string) ([]host.FileInfo, error)
 }
 
 const (
@@ -37,6 +38,10 @@ const (
 	// checkEvery is how often, without new lines, the container is asked for and
 	// the path is looked at.
 	checkEvery = time.Second
+	// While a log is rotated there is none at its path: it is opened again after
+	// openPause, openTries times in all.
+	openTries = 5
+	openPause = 200 * time.Millisecond
 )
 
 // Read writes the log at path as opts asks: TailLines (lines of the file, as the
@@ -44,18 +49,20 @@ const (
 // differs, give SinceTime), LimitBytes, Timestamps, Stream, Follow. A nil writer
 // drops its stream. Lines that are not of the CRI format are passed over.
 //
-// With Follow it goes on, over rotations, until running says false and all is
-// read, LimitBytes are written, or ctx is over, whose error it returns. A
-// transport error of running changes nothing; one that says that the container
-// does not exist ends it. running may be nil without Follow.
+// What was rotated away before is not read, as the kubelet does not read it.
 //
-// An absent file is an error that wraps fs.ErrNotExist.
+// With Follow it goes on, over rotations, however many happen between two looks, until
+// running says false and all is read, LimitBytes are written, or ctx is over, whose
+// error it returns. A transport error of running changes nothing; one that says that
+// the container does not exist ends it. running may be nil without Follow.
+//
+// A file that stays absent is an error that wraps fs.ErrNotExist.
 func Read(ctx context.Context, h LogHost, path string, opts *v1.PodLogOptions, running func(ctx context.Context) (bool, error), stdout, stderr io.Writer) error {
 	r := &reader{h: h, path: path, w: newWriter(opts, stdout, stderr), lines: -1, running: running}
 	if r.w.left <= 0 {
 		return nil
 	}
-	if err := r.open(ctx); err != nil {
+	if err := r.open(ctx, opts.Follow); err != nil {
 		return fmt.Errorf("open the log %s: %w", path, err)
 	}
 	defer func() { _ = r.f.Close() }()
@@ -97,21 +104,48 @@ type reader struct {
 	skip  bool          // inside a line that is too long
 	lines int64         // how many may still be read; -1: any number
 	block []byte
+
+	place // of f among the rotated files, where the log is followed
 }
 
 // open opens the file that path names now.
-func (r *reader) open(ctx context.Context) error {
-	f, err := r.h.Open(ctx, r.path)
-	if err != nil {
+func (r *reader) open(ctx context.Context, follow bool) error {
+	for try := 1; ; try++ {
+		f, err := r.h.Open(ctx, r.path)
+		if err == nil {
+			if r.info, err = f.Stat(); err != nil {
+				_ = f.Close()
+				return err
+			}
+			r.f = f
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) || try == openTries {
+			return err
+		}
+		if err := wait(ctx, openPause); err != nil {
+			return err
+		}
+	}
+	if !follow {
+		return nil
+	}
+	if err := r.locate(ctx); err != nil {
+		_ = r.f.Close()
 		return err
 	}
-	info, err := f.Stat()
-	if err != nil {
-		_ = f.Close()
-		return err
-	}
-	r.f, r.info, r.pos, r.rest, r.skip = f, info, 0, r.rest[:0], false
 	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
 }
 
 // drain reads to the present end of the open file.
@@ -127,6 +161,17 @@ func (r *reader) drain(ctx context.Context) error {
 			return nil
 		}
 		n, err := r.f.ReadAt(r.block, r.pos)
+		if r.following && (err == nil || errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist)) {
+			// Looked at after the read: what it read was of this file then.
+			other, serr := r.sure(ctx, errors.Is(err, fs.ErrNotExist))
+			if serr != nil {
+				return fmt.Errorf("read the log %s: %w", r.path, serr)
+			}
+			if other {
+				continue
+			}
+		}
+		r.see(r.block[:n])
 		r.pos += int64(n)
 		if werr := r.take(r.block[:n]); werr != nil {
 			return werr
@@ -246,38 +291,4 @@ func (r *reader) check(ctx context.Context) (ended bool, err error) {
 		return false, err
 	}
 	return true, r.unfinished()
-}
-
-// rotate goes over to the file that path names if it is another one than the
-// open one. Until the runtime has opened a new file it writes to the old one,
-// whatever that is called by now; so the old one is read to its end after the
-// new one is seen, and an absent path changes nothing.
-func (r *reader) rotate(ctx context.Context) error {
-	now, err := r.h.Stat(ctx, r.path)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, host.ErrUnreachable) {
-			return nil
-		}
-		return fmt.Errorf("follow the log %s: %w", r.path, err)
-	}
-	if now.Inode == r.info.Inode && now.Device == r.info.Device {
-		if now.Size < r.pos { // cut in place
-			r.pos, r.rest, r.skip = 0, r.rest[:0], false
-		}
-		return nil
-	}
-	if err := r.drain(ctx); err != nil {
-		return err
-	}
-	if err := r.unfinished(); err != nil {
-		return err
-	}
-	old := r.f
-	if err := r.open(ctx); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return fmt.Errorf("follow the log %s: %w", r.path, err)
-	}
-	return old.Close()
 }

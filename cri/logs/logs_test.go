@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -28,9 +29,13 @@ type disk struct {
 	mu    sync.Mutex
 	files map[string]*file
 	next  uint64
-	err   error // of Stat, if not nil
+	free  []uint64 // inodes that may be given again
+	err   error    // of Stat, if not nil
 	// onStat runs before each Stat.
 	onStat func()
+	// byName: a read finds its file by the inode, which is given to another one when
+	// nothing has it any more.
+	byName bool
 }
 
 type file struct {
@@ -47,11 +52,20 @@ func (d *disk) write(path, text string) {
 	defer d.mu.Unlock()
 	f := d.files[path]
 	if f == nil {
-		d.next++
-		f = &file{d: d, inode: d.next}
+		f = &file{d: d, inode: d.inode()}
 		d.files[path] = f
 	}
 	f.data = append(f.data, text...)
+}
+
+func (d *disk) inode() uint64 {
+	if len(d.free) > 0 {
+		n := d.free[0]
+		d.free = d.free[1:]
+		return n
+	}
+	d.next++
+	return d.next
 }
 
 func (d *disk) rename(from, to string) {
@@ -93,9 +107,27 @@ func (d *disk) Stat(_ context.Context, path string) (host.FileInfo, error) {
 	return host.FileInfo{Inode: f.inode, Size: int64(len(f.data))}, nil
 }
 
+func (d *disk) List(_ context.Context, dir string) ([]host.FileInfo, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err != nil {
+		return nil, d.err
+	}
+	var infos []host.FileInfo
+	for p, f := range d.files {
+		if path.Dir(p) == dir {
+			infos = append(infos, host.FileInfo{Name: path.Base(p), Inode: f.inode, Size: int64(len(f.data))})
+		}
+	}
+	return infos, nil
+}
+
 func (f *file) ReadAt(b []byte, off int64) (int, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
+	if f = f.found(); f == nil {
+		return 0, &fs.PathError{Op: "read", Path: "log", Err: fs.ErrNotExist}
+	}
 	if off >= int64(len(f.data)) {
 		return 0, io.EOF
 	}
@@ -158,6 +190,14 @@ func TestRead(t *testing.T) {
 		"only stdout":      {v1.PodLogOptions{Stream: ptr(v1.LogStreamStdout)}, "one\nthree\n\n", ""},
 		"only stderr":      {v1.PodLogOptions{Stream: ptr(v1.LogStreamStderr)}, "", "two\nbetween\n"},
 		"limit one stream": {v1.PodLogOptions{Stream: ptr(v1.LogStreamStderr), LimitBytes: ptr(int64(5))}, "", "two\nb"},
+		// What is asked for together holds together.
+		"tail, since": {v1.PodLogOptions{TailLines: ptr(int64(3)), SinceTime: ptr(metav1.NewTime(t0.Add(4 * time.Second)))}, "\n", ""},
+		"tail, limit": {v1.PodLogOptions{TailLines: ptr(int64(3)), LimitBytes: ptr(int64(8))}, "", "between\n"},
+		"tail, stamps": {v1.PodLogOptions{TailLines: ptr(int64(2)), Timestamps: true},
+			"2026-01-02T03:04:08.000000600Z ee\n2026-01-02T03:04:09.000000600Z \n", ""},
+		"since, limit, one stream": {v1.PodLogOptions{SinceTime: ptr(metav1.NewTime(t0.Add(time.Second))), LimitBytes: ptr(int64(3)), Stream: ptr(v1.LogStreamStdout)}, "thr", ""},
+		"stamps, limit":            {v1.PodLogOptions{Timestamps: true, LimitBytes: ptr(int64(33))}, "2026-01-02T03:04:05.000000600Z on", ""},
+		"all streams":              {v1.PodLogOptions{Stream: ptr(v1.LogStreamAll), LimitBytes: ptr(int64(9))}, "one\nt", "two\n"},
 		"stamps": {v1.PodLogOptions{Timestamps: true, Stream: ptr(v1.LogStreamStdout)},
 			"2026-01-02T03:04:05.000000600Z one\n2026-01-02T03:04:07.000000600Z three\n2026-01-02T03:04:09.000000600Z \n", ""},
 	} {

@@ -122,7 +122,8 @@ func (r *Reaper) unknownSockets(ctx context.Context) (map[string]bool, error) {
 // reap ends the process if it is a stray shim.
 func (r *Reaper) reap(ctx context.Context, pid int, unknown map[string]bool, result *Result) error {
 	a, err := r.args(ctx, pid)
-	if err != nil || !a.isShim() || !unknown[socketName(a.address, a.id)] {
+	// One of another containerd on this machine has its socket in the same directory.
+	if err != nil || !a.isShim() || a.address != r.Address || !unknown[socketName(a.address, a.id)] {
 		return err
 	}
 	has, err := r.Runtime.HasRecord(ctx, a.id)

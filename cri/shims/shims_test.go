@@ -118,7 +118,7 @@ func TestReap(t *testing.T) {
 			processes: map[string]string{"7": words("k8s.io", "a", address)}}, want: Result{Starting: 1}},
 		{name: "of another namespace", m: machine{sockets: []string{sock("a"), "f00"},
 			processes: map[string]string{"7": words("moby", "a", address)}}},
-		{name: "of another containerd", m: machine{sockets: []string{sock("a")},
+		{name: "of another containerd", m: machine{sockets: []string{sock("a"), socketName("/run/other.sock", "a")},
 			processes: map[string]string{"7": words("k8s.io", "a", "/run/other.sock")}}},
 		{name: "its socket is not here", m: machine{sockets: []string{sock("a")},
 			processes: map[string]string{"7": words("k8s.io", "b", address)}}},

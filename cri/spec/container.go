@@ -126,6 +126,7 @@ func containerAnnotations(p *v1.Pod, c *v1.Container, attempt uint32) map[string
 		pod.AnnotationRestartCount:      strconv.FormatUint(uint64(attempt), 10),
 		pod.AnnotationTerminationPath:   c.TerminationMessagePath,
 		pod.AnnotationTerminationPolicy: string(c.TerminationMessagePolicy),
+		pod.AnnotationSize:              mustJSON(pod.SizeOf(&p.Spec, c)),
 	}
 	if s := p.DeletionGracePeriodSeconds; s != nil {
 		out[pod.AnnotationPodDeletionGrace] = strconv.FormatInt(*s, 10)

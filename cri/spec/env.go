@@ -15,6 +15,8 @@ type EnvInput struct {
 	ConfigMaps map[string]*v1.ConfigMap // of the pod's namespace, by name
 	Secrets    map[string]*v1.Secret
 	Services   []*v1.Service // at least of the pod's namespace and of default
+	// Files have what EnvFiles names, as far as it could be read.
+	Files map[EnvFile][]byte
 
 	FieldInput
 }
@@ -178,7 +180,7 @@ func (e *environment) add(v *v1.EnvVar) error {
 		}
 		e.set(v.Name, string(value))
 	case from.FileKeyRef != nil:
-		return fmt.Errorf("variable %q of container %q has a fileKeyRef, which this node does not support", v.Name, e.container.Name)
+		return e.file(v.Name, from.FileKeyRef)
 	default:
 		e.set(v.Name, "")
 	}

@@ -29,9 +29,9 @@ type SubPath struct {
 
 // SubPaths lists the parts of volumes that c mounts, expressions expanded. A
 // volume's content is the pod's to write, so a part may be a link that leads
-// out of the volume: whoever prepares the container resolves each part on the
-// machine without following links out, makes it if it is missing, and passes
-// the result as ContainerInput.SubPaths.
+// out of the volume, and a path that was looked at may be another by the time
+// that the runtime mounts it: whoever prepares the container mounts each part
+// where no container reaches, and passes the place as ContainerInput.SubPaths.
 func SubPaths(c *v1.Container, env []EnvVar) ([]SubPath, error) {
 	var out []SubPath
 	for i := range c.VolumeMounts {

@@ -52,9 +52,17 @@ func LogLink(p *v1.Pod, container, id string) string {
 	return name + ".log"
 }
 
-// CgroupPath is the pod's cgroup as a slash path, whatever the driver:
-// /kubepods/burstable/pod<uid>; a Guaranteed pod lies directly in kubepods.
-func CgroupPath(p *v1.Pod) string { return "/" + path.Join(cgroupParts(p)...) }
+// CgroupPath is the pod's cgroup below Machine.CgroupRoot: /kubepods/burstable/pod<uid>,
+// or the slices of the systemd driver; a Guaranteed pod lies directly in kubepods.
+func CgroupPath(p *v1.Pod, m Machine) string { return driversPath(cgroupParts(p), m.CgroupDriver) }
+
+// driversPath is a cgroup in the form of the runtime's driver.
+func driversPath(parts []string, driver string) string {
+	if driver == "systemd" {
+		return systemdSlice(parts)
+	}
+	return "/" + path.Join(parts...)
+}
 
 func cgroupParts(p *v1.Pod) []string {
 	parts := []string{"kubepods"}
@@ -74,10 +82,7 @@ func CgroupParent(p *v1.Pod, m Machine) string {
 	if root := strings.Trim(m.CgroupRoot, "/"); root != "" {
 		parts = append(strings.Split(root, "/"), parts...)
 	}
-	if m.CgroupDriver == "systemd" {
-		return systemdSlice(parts)
-	}
-	return "/" + path.Join(parts...)
+	return driversPath(parts, m.CgroupDriver)
 }
 
 // systemdSlice is the path of nested slices: a slice's name repeats those above

@@ -169,6 +169,9 @@ func PodCgroup(p *v1.Pod, m Machine) CgroupLimits {
 	limits := helper.PodLimits(p, helper.PodResourcesOptions{})
 	out := CgroupLimits{PidsMax: m.PodPidsLimit, CPUShares: minShares}
 	huge := map[string]int64{}
+	for _, size := range m.HugePageSizes { // what was not asked for is denied
+		huge[size] = 0
+	}
 	addHugepages(huge, requests)
 	if len(huge) > 0 {
 		out.HugePageBytes = huge
@@ -187,6 +190,29 @@ func PodCgroup(p *v1.Pod, m Machine) CgroupLimits {
 		out.MemoryBytes = limits.Memory().Value()
 	}
 	return out
+}
+
+// ResizeCgroup parts the way from one size of a pod's cgroup to another: what grows
+// is given before the pod's containers get theirs, what shrinks is taken after. A
+// limit that is not wanted any more stays.
+func ResizeCgroup(have, want CgroupLimits) (grow, shrink CgroupLimits) {
+	pick := func(from, to int64) *CgroupLimits {
+		if to > from && from != 0 {
+			return &grow
+		}
+		return &shrink
+	}
+	if want.CPUShares != have.CPUShares {
+		pick(int64(have.CPUShares), int64(want.CPUShares)).CPUShares = want.CPUShares
+	}
+	if want.CPUQuotaUS != have.CPUQuotaUS && want.CPUQuotaUS != 0 {
+		to := pick(have.CPUQuotaUS, want.CPUQuotaUS)
+		to.CPUQuotaUS, to.CPUPeriodUS = want.CPUQuotaUS, want.CPUPeriodUS
+	}
+	if want.MemoryBytes != have.MemoryBytes && want.MemoryBytes != 0 {
+		pick(have.MemoryBytes, want.MemoryBytes).MemoryBytes = want.MemoryBytes
+	}
+	return grow, shrink
 }
 
 // allLimited: the pod as a whole, or every container of it, has a limit.

@@ -2,6 +2,7 @@ package spec_test
 
 import (
 	"math"
+	"reflect"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -145,5 +146,27 @@ func TestHugepages(t *testing.T) {
 	}
 	if len(got) != 3 || got["2MB"] != 6<<20 || got["1GB"] != 0 || got["64KB"] != 128<<10 {
 		t.Errorf("got %v", got)
+	}
+}
+
+// What grows is given before the containers, what shrinks is taken after; a limit
+// that is new shrinks, and one that is not wanted any more stays.
+func TestResizeCgroup(t *testing.T) {
+	have := spec.CgroupLimits{CPUShares: 100, CPUQuotaUS: 1000, CPUPeriodUS: 7, MemoryBytes: 50}
+	for _, c := range []struct {
+		name               string
+		want, grow, shrink spec.CgroupLimits
+	}{
+		{"equal", have, spec.CgroupLimits{}, spec.CgroupLimits{}},
+		{"up", spec.CgroupLimits{CPUShares: 200, CPUQuotaUS: 2000, CPUPeriodUS: 7, MemoryBytes: 60}, spec.CgroupLimits{CPUShares: 200, CPUQuotaUS: 2000, CPUPeriodUS: 7, MemoryBytes: 60}, spec.CgroupLimits{}},
+		{"CPU up, memory down", spec.CgroupLimits{CPUShares: 100, CPUQuotaUS: 2000, CPUPeriodUS: 7, MemoryBytes: 40}, spec.CgroupLimits{CPUQuotaUS: 2000, CPUPeriodUS: 7}, spec.CgroupLimits{MemoryBytes: 40}},
+		{"no limits any more", spec.CgroupLimits{CPUShares: 50}, spec.CgroupLimits{}, spec.CgroupLimits{CPUShares: 50}},
+	} {
+		if grow, shrink := spec.ResizeCgroup(have, c.want); !reflect.DeepEqual(grow, c.grow) || !reflect.DeepEqual(shrink, c.shrink) {
+			t.Errorf("%s: %+v, then %+v", c.name, grow, shrink)
+		}
+	}
+	if grow, shrink := spec.ResizeCgroup(spec.CgroupLimits{}, have); !reflect.DeepEqual(grow, spec.CgroupLimits{}) || !reflect.DeepEqual(shrink, have) {
+		t.Errorf("limits that are new: %+v, then %+v", grow, shrink)
 	}
 }

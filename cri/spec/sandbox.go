@@ -34,7 +34,7 @@ func Sandbox(p *v1.Pod, m Machine, attempt uint32) (*runtimeapi.PodSandboxConfig
 		DnsConfig:    dns,
 		PortMappings: portMappings(p),
 		Labels:       sandboxLabels(p, m),
-		Annotations:  maps.Clone(p.Annotations),
+		Annotations:  sandboxAnnotations(p),
 	}
 	if !p.Spec.HostNetwork {
 		if config.Hostname, err = kernelHostname(p, m); err != nil {
@@ -63,6 +63,14 @@ func sandboxLabels(p *v1.Pod, m Machine) map[string]string {
 	labels[pod.LabelPodUID] = string(p.UID)
 	labels[pod.LabelOwner] = m.Owner // last: a pod's own label cannot pose as a stamp
 	return labels
+}
+
+// sandboxAnnotations are the pod's own, and what a later process must know of it.
+func sandboxAnnotations(p *v1.Pod) map[string]string {
+	out := make(map[string]string, len(p.Annotations)+1)
+	maps.Copy(out, p.Annotations)
+	out[pod.AnnotationAllocation] = pod.AllocationOf(p).String()
+	return out
 }
 
 func sysctls(p *v1.Pod) map[string]string {

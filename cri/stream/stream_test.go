@@ -50,8 +50,9 @@ func newNode(t *testing.T, opts stream.Options, prepare func(ctx context.Context
 	return u
 }
 
-// start runs a container of the test program and returns its client, sandbox and ID.
-func start(t *testing.T, config *runtimeapi.ContainerConfig) (c *cri.Client, sandboxID, id string) {
+// start runs a container of the test program, waits until it listens on ports, and returns
+// its client, sandbox and ID.
+func start(t *testing.T, config *runtimeapi.ContainerConfig, ports ...int) (c *cri.Client, sandboxID, id string) {
 	t.Helper()
 	r := fake.Run(t, fake.Config{})
 	c, err := cri.Connect(t.Context(), cri.Config{Dial: r.Dial})
@@ -71,6 +72,11 @@ func start(t *testing.T, config *runtimeapi.ContainerConfig) (c *cri.Client, san
 	}
 	if err = c.StartContainer(t.Context(), id); err != nil {
 		t.Fatal(err)
+	}
+	for _, port := range ports {
+		if err := r.Listening(t.Context(), sandboxID, port); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return c, sandboxID, id
 }
@@ -186,7 +192,7 @@ func TestAttach(t *testing.T) {
 }
 
 func TestPortForward(t *testing.T) {
-	c, sandboxID, _ := start(t, &runtimeapi.ContainerConfig{Command: []string{"/" + fake.TestImage, "echo 8080"}})
+	c, sandboxID, _ := start(t, &runtimeapi.ContainerConfig{Command: []string{"/" + fake.TestImage, "echo 8080"}}, 8080)
 	for name, dialer := range map[string]func(u *url.URL) (streamhttp.Dialer, error){
 		"spdy": func(u *url.URL) (streamhttp.Dialer, error) {
 			transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{Host: u.String()})

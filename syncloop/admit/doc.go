@@ -1,6 +1,8 @@
-// Package admit judges a pod by the policy of the machine's owner: what the owner
-// of a lent machine does not allow is not started there, whoever asks for it in the
-// cluster. It is pure: a judgement is a function of the pod and the policy.
+// Package admit judges a pod before anything of it is started: by the policy of the
+// machine's owner (Pod), as what the owner of a lent machine does not allow is not
+// started there, whoever asks for it in the cluster; and as a kubelet does, by the node
+// and by the pods that it has taken (OnNode). It is pure: a judgement is a function of
+// the pod, the policy and the node.
 //
 // # What privileged covers
 //

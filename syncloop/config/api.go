@@ -17,7 +17,7 @@ import (
 )
 
 // SourceAPI is the name of the source that reads the API server.
-const SourceAPI = "api"
+const SourceAPI = pod.SourceAPI
 
 // API is the api source. It never trusts what an event carries: each wake-up
 // reads the lister, so that a lost, merged or reordered event loses nothing.

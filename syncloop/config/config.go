@@ -27,20 +27,27 @@ var opNames = [...]string{"ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE"}
 
 func (o Op) String() string { return opNames[o] }
 
-// Change is one pod's change. Pod is the source's object; nobody mutates it.
+// Change is one pod's change. Pod is the source's object; nobody mutates it. Of a
+// static pod, whose Status is that of its mirror pod, Mirror is the mirror pod where it
+// is what has changed.
 type Change struct {
 	Op     Op
 	Pod    *v1.Pod
 	Source string
+	Mirror *v1.Pod
 }
 
 // PodConfig merges sources. Its methods are safe for concurrent use.
 type PodConfig struct {
-	mu      sync.Mutex
-	sources map[string]*source
-	queue   []Change
-	wake    chan struct{}
-	out     chan Change
+	mu       sync.Mutex
+	sources  map[string]*source
+	withheld map[string]bool      // manifests whose pod is not known, see Withhold
+	mirrors  map[fullName]*v1.Pod // that the api source shows; they are no pods to run
+	buried   map[types.UID]bool   // mirror pods, see Bury
+	queue    []Change
+	wake     chan struct{}
+	out      chan Change
+	mirrored chan struct{}
 }
 
 type source struct {
@@ -51,9 +58,12 @@ type source struct {
 // New makes a PodConfig that expects the named sources.
 func New(sources ...string) *PodConfig {
 	c := &PodConfig{
-		sources: map[string]*source{},
-		wake:    make(chan struct{}, 1),
-		out:     make(chan Change),
+		sources:  map[string]*source{},
+		mirrors:  map[fullName]*v1.Pod{},
+		buried:   map[types.UID]bool{},
+		wake:     make(chan struct{}, 1),
+		out:      make(chan Change),
+		mirrored: make(chan struct{}, 1),
 	}
 	for _, name := range sources {
 		c.sources[name] = &source{pods: map[types.UID]*v1.Pod{}}
@@ -109,24 +119,47 @@ func (c *PodConfig) AllSeen() bool {
 	return true
 }
 
-// Set records that the source has the pod. Another pod of the same namespace and
-// name, under another UID, is removed first.
-func (c *PodConfig) Set(name string, p *v1.Pod) {
+// SeenBy says whether this source has shown all its pods once. One that is not
+// expected has none.
+func (c *PodConfig) SeenBy(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s := c.sources[name]
+	return s == nil || s.seen
+}
+
+// Set records that the source has the pod. Another pod of the same namespace and
+// name, under another UID, is removed first.
+func (c *PodConfig) Set(source string, p *v1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case source != SourceAPI:
+	case pod.IsMirror(p):
+		c.drop(source, nameOf(p))
+		c.setMirror(p)
+		return
+	default:
+		c.dropMirror(nameOf(p))
+		p = claimless(p)
+	}
+	c.set(source, p)
+}
+
+func (c *PodConfig) set(name string, p *v1.Pod) {
 	s := c.sources[name]
 	old, known := s.pods[p.UID]
 	if !known {
 		for uid, other := range s.pods {
 			if other.Namespace == p.Namespace && other.Name == p.Name {
 				delete(s.pods, uid)
-				c.push(Change{Remove, other, name})
+				c.push(Change{Op: Remove, Pod: other, Source: name})
 			}
 		}
 	}
 	s.pods[p.UID] = p
 	if op, changed := compare(old, p); changed {
-		c.push(Change{op, p, name})
+		c.push(Change{Op: op, Pod: p, Source: name})
 	}
 }
 
@@ -136,19 +169,27 @@ func (c *PodConfig) Last(name string, p *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, known := c.sources[name].pods[p.UID]; known {
-		c.sources[name].pods[p.UID] = p
+		c.sources[name].pods[p.UID] = claimless(p)
 	}
 }
 
 // Drop records that the source no longer has the pod of this name, whatever its UID.
-func (c *PodConfig) Drop(name, namespace, podName string) {
+func (c *PodConfig) Drop(source, namespace, podName string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.sources[name]
+	of := fullName{namespace, podName}
+	if source == SourceAPI {
+		c.dropMirror(of)
+	}
+	c.drop(source, of)
+}
+
+func (c *PodConfig) drop(source string, of fullName) {
+	s := c.sources[source]
 	for uid, p := range s.pods {
-		if p.Namespace == namespace && p.Name == podName {
+		if nameOf(p) == of {
 			delete(s.pods, uid)
-			c.push(Change{Remove, p, name})
+			c.push(Change{Op: Remove, Pod: p, Source: source})
 		}
 	}
 }
@@ -185,15 +226,27 @@ func (c *PodConfig) Get(uid types.UID) *v1.Pod {
 }
 
 // refs is for tests and the api source's comparison.
-func (c *PodConfig) refs(name string) []pod.Ref {
+func (c *PodConfig) refs(source string) []pod.Ref {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var refs []pod.Ref
-	for _, p := range c.sources[name].pods {
-		refs = append(refs, pod.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID})
+	for _, p := range c.sources[source].pods {
+		refs = append(refs, refOf(p))
+	}
+	if source == SourceAPI {
+		for _, p := range c.mirrors {
+			refs = append(refs, refOf(p))
+		}
 	}
 	return refs
 }
+
+// fullName is what a pod is called, in this life and in those before and after it.
+type fullName struct{ namespace, name string }
+
+func nameOf(p *v1.Pod) fullName { return fullName{p.Namespace, p.Name} }
+
+func refOf(p *v1.Pod) pod.Ref { return pod.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID} }
 
 func (c *PodConfig) push(change Change) {
 	c.queue = append(c.queue, change)

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/syncloop/gc/choose"
+	"github.com/bowline-k8s/bowline/syncloop/regular"
 )
 
 // Host is what the sweep needs of a machine; host.Host has it.
@@ -60,6 +62,8 @@ type Pods interface {
 	SourcesSeen() bool
 	// Known: a worker or a source has the pod.
 	Known(uid types.UID) bool
+	// Finished: the pod has ended, and nothing of it runs again.
+	Finished(uid types.UID) bool
 }
 
 // Config of a Sweeper.
@@ -116,8 +120,9 @@ func (c *Config) validate() error {
 
 // Sweeper collects garbage. It sweeps once at a time.
 type Sweeper struct {
-	cfg Config
-	cut map[string]bool // temporary names that the last sweep saw
+	cfg  Config
+	turn sync.Mutex      // of who sweeps
+	cut  map[string]bool // temporary names that the last sweep saw
 }
 
 // New returns a sweeper; it starts nothing.
@@ -143,29 +148,14 @@ func New(c Config) (*Sweeper, error) {
 // Run sweeps every Period until ctx ends. A sweep that failed is logged; the
 // next one tries again.
 func (s *Sweeper) Run(ctx context.Context) error {
-	logger := klog.FromContext(ctx)
-	tick := time.NewTicker(s.cfg.Period)
-	defer tick.Stop()
-	failing := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return regular.Run(ctx, s.cfg.Period, "Could not collect all garbage", func(ctx context.Context) error {
 		result, err := s.Sweep(ctx)
 		if !result.Empty() {
-			logger.Info("Collected garbage", "containers", result.Containers, "sandboxes", result.Sandboxes,
+			klog.FromContext(ctx).Info("Collected garbage", "containers", result.Containers, "sandboxes", result.Sandboxes,
 				"podDirs", result.PodDirs, "logDirs", result.LogDirs, "links", result.Links, "cgroups", result.Cgroups)
 		}
-		switch {
-		case err == nil || ctx.Err() != nil:
-			failing = ""
-		case err.Error() != failing:
-			failing = err.Error()
-			logger.Error(err, "Could not collect all garbage, will try again")
-		}
-	}
+		return err
+	})
 }
 
 // Result counts what one sweep removed.
@@ -186,6 +176,8 @@ func (r Result) Empty() bool {
 // it removes nothing: what was not seen is not known to be gone. What cannot be
 // removed is told in the error and does not keep the rest from going.
 func (s *Sweeper) Sweep(ctx context.Context) (Result, error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	in, err := s.look(ctx)
 	if err != nil {
 		return Result{}, fmt.Errorf("collect garbage: %w", err)
@@ -198,4 +190,28 @@ func (s *Sweeper) Sweep(ctx context.Context) (Result, error) {
 		err = fmt.Errorf("collect garbage: %w", err)
 	}
 	return result, err
+}
+
+// RemoveFinished removes the containers and sandboxes of pods that have ended and that
+// somebody still has: their last logs and states, which are less than the machine's disk.
+func (s *Sweeper) RemoveFinished(ctx context.Context) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	in := choose.Input{Owner: s.cfg.Owner, MinAge: s.cfg.MinAge, Known: map[types.UID]bool{}, Finished: map[types.UID]bool{}}
+	var err error
+	if in.Sandboxes, in.Containers, err = s.cfg.Runtime.List(ctx); err != nil {
+		return fmt.Errorf("list what the runtime has: %w", err)
+	}
+	in.SourcesSeen = s.cfg.Pods.SourcesSeen()
+	s.know(&in)
+	for uid := range in.Known {
+		in.Finished[uid] = in.SourcesSeen && s.cfg.Pods.Finished(uid)
+	}
+	in.Now = time.Now()
+	chosen := choose.What(in)
+	result, err := s.remove(ctx, choose.Removals{Containers: chosen.Containers, Sandboxes: chosen.Sandboxes})
+	if !result.Empty() {
+		klog.FromContext(ctx).Info("Removed what ended pods had left, as the disk is short", "containers", result.Containers, "sandboxes", result.Sandboxes)
+	}
+	return err
 }

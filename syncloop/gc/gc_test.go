@@ -26,6 +26,7 @@ type machine struct {
 	sandboxes  []choose.Sandbox
 	containers []choose.Container
 	known      map[types.UID]bool
+	finished   map[types.UID]bool
 	seen       bool
 	fail       map[string]error // by the label of a call
 	calls      []string
@@ -184,6 +185,9 @@ type pods struct{ *machine }
 
 func (p pods) SourcesSeen() bool        { return p.seen }
 func (p pods) Known(uid types.UID) bool { return p.known[uid] }
+func (p pods) Finished(uid types.UID) bool {
+	return p.finished[uid]
+}
 
 func (m *machine) sweeper(t *testing.T) *Sweeper {
 	t.Helper()
@@ -473,5 +477,44 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not named in %v", field, err)
 		}
+	}
+}
+
+// Under disk pressure pods that have ended keep no containers; what runs, what may run
+// again, and everything while the pods are not known, stays.
+func TestRemoveFinished(t *testing.T) {
+	m := newMachine()
+	for _, uid := range []string{"ended", "runs", "waits"} {
+		m.pod(uid, true)
+		m.known[types.UID(uid)] = true
+	}
+	m.finished = map[types.UID]bool{"ended": true, "runs": true} // of one that runs it is not believed
+	for i := range m.containers {
+		if m.containers[i].UID == "runs" {
+			m.containers[i].State, m.sandboxes[i].State = choose.Running, choose.Running
+		}
+	}
+	left := func() string {
+		var out []string
+		for _, c := range m.containers {
+			out = append(out, c.ID)
+		}
+		for _, s := range m.sandboxes {
+			out = append(out, s.ID)
+		}
+		return strings.Join(out, " ")
+	}
+	all := left()
+	s := m.sweeper(t)
+	m.seen = false
+	if err := s.RemoveFinished(t.Context()); err != nil || left() != all {
+		t.Errorf("before the pods are known there is left %s: %v", left(), err)
+	}
+	m.seen = true
+	if err := s.RemoveFinished(t.Context()); err != nil || left() != "runsid waitsid runsbox waitsbox" {
+		t.Errorf("there is left %s: %v", left(), err)
+	}
+	if _, there := m.files["/var/log/pods/ns_p_ended"]; !there {
+		t.Error("the directory of its logs has gone, which is its pod's")
 	}
 }

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/host"
 )
 
 // Manager makes images present. Its methods are safe for concurrent use. It has
@@ -20,6 +24,8 @@ import (
 type Manager struct {
 	cfg   Config
 	slots chan struct{} // nil without a limit
+	// records is nil where nothing is recorded.
+	records *records
 
 	mu      sync.Mutex
 	flights map[string]*flight // by flightKey
@@ -34,6 +40,9 @@ func New(c Config) (*Manager, error) {
 	m := &Manager{cfg: c, flights: map[string]*flight{}, backoff: newBackoff(c.BackoffBase, c.BackoffMax)}
 	if c.MaxParallel > 0 {
 		m.slots = make(chan struct{}, c.MaxParallel)
+	}
+	if c.Files != nil {
+		m.records = newRecords(c.Files, c.RecordPath)
 	}
 	return m, nil
 }
@@ -64,8 +73,12 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 		if err != nil {
 			return Result{}, m.inspectError(ctx, p, c, err)
 		}
-		if found != nil {
-			m.event(p, c, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
+		usable, there, err := m.usable(ctx, p, c.Image, ref, found, pullSecrets)
+		if err != nil {
+			return Result{}, err
+		}
+		if usable {
+			m.event(p, c, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q %s", c.Image, there))
 			return Result{Ref: found.Id, ID: found.Id, Image: found}, nil
 		}
 		if policy == v1.PullNever {
@@ -74,12 +87,55 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 			return Result{}, &Error{Reason: ReasonNeverPull, Message: message}
 		}
 	}
-	auths, err := credentials(pullSecrets, ref.Repository())
+	creds, err := credentials(pullSecrets, ref.Repository())
 	if err != nil {
 		// A broken secret is the pod's fault, as a registry that refuses it would be.
 		return Result{}, m.pullFailed(p, c, key(p, c), err)
 	}
-	return m.pull(ctx, p, c, image, auths)
+	return m.pull(ctx, p, c, image, recorded{c.Image, ref.Repository(), creds})
+}
+
+// provided are the credentials that providers have for the pod.
+func (m *Manager) provided(ctx context.Context, p *v1.Pod, repository string) []Credential {
+	if m.cfg.Providers == nil {
+		return nil
+	}
+	return m.cfg.Providers.Credentials(ctx, p, repository)
+}
+
+// usable says whether the pod may use an image that is there without pulling it
+// itself, and how that is told. An image that it may not use is to it as if it were
+// not there.
+func (m *Manager) usable(ctx context.Context, p *v1.Pod, image string, ref Reference, found *runtimeapi.Image, secrets []v1.Secret) (ok bool, there string, err error) {
+	switch {
+	case found == nil:
+		return false, "", nil
+	case m.records == nil:
+		return true, "already present on machine", nil
+	}
+	verifies := func(ours bool) bool { return m.cfg.Verify.verifies(image, ours, m.cfg.Allowed) }
+	must, err := m.records.mustPull(ctx, verifies, image, ref.Repository(), found.Id, sources(secrets, ref.Repository()))
+	if must && err == nil && m.cfg.Providers != nil {
+		// A provider is a program, and may take its time: it is run only where that could help.
+		var some bool
+		if some, err = m.records.accountsMay(ctx, ref.Repository(), found.Id); some && err == nil {
+			must, err = m.records.mustPull(ctx, verifies, image, ref.Repository(), found.Id, m.provided(ctx, p, ref.Repository()))
+		}
+	}
+	if err != nil {
+		if ctx.Err() != nil || m.cfg.Transport(err) || errors.Is(err, host.ErrUnreachable) {
+			return false, "", fmt.Errorf("whether the pod may use image %q: %w", image, err)
+		}
+		klog.FromContext(ctx).Error(err, "It is not known who may use an image; it is pulled again", "image", image)
+		return false, "", nil
+	}
+	return !must, "already present on machine and can be accessed by the pod", nil
+}
+
+// recorded is what is written down of a pull.
+type recorded struct {
+	image, repository string
+	have              []Credential
 }
 
 func (m *Manager) inspectError(ctx context.Context, p *v1.Pod, c *v1.Container, err error) error {
@@ -91,7 +147,7 @@ func (m *Manager) inspectError(ctx context.Context, p *v1.Pod, c *v1.Container, 
 	return &Error{Reason: ReasonInspect, Message: message, Err: err}
 }
 
-func (m *Manager) pull(ctx context.Context, p *v1.Pod, c *v1.Container, image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) (Result, error) {
+func (m *Manager) pull(ctx context.Context, p *v1.Pod, c *v1.Container, image *runtimeapi.ImageSpec, rec recorded) (Result, error) {
 	backoffKey := key(p, c)
 	if until, last, waiting := m.backoffState(backoffKey); waiting {
 		message := fmt.Sprintf("Back-off pulling image %q", c.Image)
@@ -101,9 +157,19 @@ func (m *Manager) pull(ctx context.Context, p *v1.Pod, c *v1.Container, image *r
 		}
 		return Result{}, &Error{Reason: ReasonBackOff, Message: message, Until: until}
 	}
+	rec.have = append(rec.have, m.provided(ctx, p, rec.repository)...)
 	m.event(p, c, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	began := time.Now()
-	done, err := m.join(ctx, image, auths)
+	if m.records != nil {
+		if err := m.records.begin(ctx, rec.image); err != nil {
+			if ctx.Err() != nil || m.cfg.Transport(err) || errors.Is(err, host.ErrUnreachable) {
+				return Result{}, fmt.Errorf("pull image %q: %w", c.Image, err)
+			}
+			return Result{}, m.pullFailed(p, c, backoffKey, fmt.Errorf("failed to record image pull intent for image %q: %w", c.Image, err))
+		}
+	}
+	done, err := m.join(ctx, image, distinct(rec.have))
+	m.note(ctx, rec, done, err)
 	if err != nil {
 		if m.lost(ctx, err) {
 			return Result{}, fmt.Errorf("pull image %q: %w", c.Image, err)
@@ -118,6 +184,25 @@ func (m *Manager) pull(ctx context.Context, p *v1.Pod, c *v1.Container, image *r
 	return Result{Ref: done.ref, Image: done.image, ID: done.image.GetId(), Pulled: true}, nil
 }
 
+// note writes down what came of a pull. Where that cannot be written, or the end is
+// not known, the intent stays: who comes next pulls by itself.
+func (m *Manager) note(ctx context.Context, rec recorded, done flightResult, pullErr error) {
+	if m.records == nil {
+		return
+	}
+	var err error
+	switch id := cmp.Or(done.image.GetId(), done.ref); {
+	case pullErr == nil:
+		err = m.records.pulled(ctx, rec.image, rec.repository, id, done.used, rec.have)
+	case m.lost(ctx, pullErr):
+	default:
+		err = m.records.failed(ctx, rec.image)
+	}
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Info("Who may use an image could not be written down; others pull it again", "image", rec.image, "err", err)
+	}
+}
+
 // pullFailed counts a failure and gives it the kubelet's words.
 func (m *Manager) pullFailed(p *v1.Pod, c *v1.Container, backoffKey string, err error) error {
 	m.event(p, c, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", c.Image, words(err)))
@@ -130,7 +215,7 @@ func (m *Manager) pullFailed(p *v1.Pod, c *v1.Container, backoffKey string, err 
 
 // classify tells two causes that a runtime names by the beginning of its error.
 func classify(image string, err error) (reason, message string) {
-	text := words(err)
+	text, _ := said(err)
 	for _, known := range []struct{ reason, why string }{
 		{ReasonRegistry, "the registry is unavailable"},
 		{ReasonSignature, "the signature validation failed"},
@@ -139,7 +224,7 @@ func classify(image string, err error) (reason, message string) {
 			return known.reason, fmt.Sprintf("image pull failed for %s because %s%s", image, known.why, rest)
 		}
 	}
-	return ReasonPull, text
+	return ReasonPull, words(err)
 }
 
 // lost: the call's outcome is not known. A pull is the one call that may last
@@ -157,12 +242,24 @@ func (m *Manager) lost(ctx context.Context, err error) bool {
 	return reason == ReasonPull && m.cfg.Transport(err)
 }
 
-// words are the runtime's own, as people know them from other nodes.
-func words(err error) string {
-	if s, ok := status.FromError(err); ok {
-		return s.Message()
+// said is what the runtime answered, and under which code; OK: it was not the runtime.
+func said(err error) (string, codes.Code) {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if answer, ok := e.(interface{ GRPCStatus() *status.Status }); ok {
+			return answer.GRPCStatus().Message(), answer.GRPCStatus().Code()
+		}
 	}
-	return err.Error()
+	return err.Error(), codes.OK
+}
+
+// words are the runtime's own, as people know them from other nodes: with the code of
+// its answer, unless that says nothing.
+func words(err error) string {
+	text, code := said(err)
+	if code == codes.OK || code == codes.Unknown {
+		return text
+	}
+	return status.Error(code, text).Error()
 }
 
 func (m *Manager) backoffState(key string) (until time.Time, last string, waiting bool) {

@@ -402,11 +402,13 @@ func TestErrors(t *testing.T) {
 		message string
 	}{
 		{"plain", errors.New("boom"), ReasonPull, "boom"},
-		{"status", status.Error(codes.NotFound, "no such image"), ReasonPull, "no such image"},
+		{"status", status.Error(codes.NotFound, "no such image"), ReasonPull, "rpc error: code = NotFound desc = no such image"},
+		{"named by whom it was asked for", fmt.Errorf("cri PullImage: %w", status.Error(codes.NotFound, "no such image")), ReasonPull, "rpc error: code = NotFound desc = no such image"},
+		{"of no code", fmt.Errorf("cri PullImage: %w", status.Error(codes.Unknown, "oh no")), ReasonPull, "oh no"},
 		{"registry", status.Error(codes.Unknown, "RegistryUnavailable: 503"), ReasonRegistry, "image pull failed for a:1 because the registry is unavailable: 503"},
 		{"registry under a transport's code", status.Error(codes.Unavailable, "RegistryUnavailable: 503"), ReasonRegistry, "image pull failed for a:1 because the registry is unavailable: 503"},
 		{"signature", errors.New("SignatureValidationFailed: bad key"), ReasonSignature, "image pull failed for a:1 because the signature validation failed: bad key"},
-		{"the runtime gave up", status.Error(codes.Canceled, "no progress for 5m"), ReasonPull, "no progress for 5m"},
+		{"the runtime gave up", status.Error(codes.Canceled, "no progress for 5m"), ReasonPull, "rpc error: code = Canceled desc = no progress for 5m"},
 		{"transport", lost, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -26,6 +26,7 @@ type flightResult struct {
 	image *runtimeapi.Image // nil if the runtime could not tell
 	took  time.Duration     // of the pull itself, without waiting for a slot
 	err   error
+	used  *runtimeapi.AuthConfig // with which it was pulled; nil: without credentials
 }
 
 // join waits for a pull of image with these credentials, and begins it if there
@@ -105,7 +106,7 @@ func (m *Manager) attempt(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	for _, auth := range auths {
 		ref, err := m.cfg.Runtime.PullImage(ctx, image, auth, nil)
 		if err == nil {
-			out := flightResult{ref: ref, took: time.Since(began)}
+			out := flightResult{ref: ref, took: time.Since(began), used: auth}
 			// The image is there whether or not its status can be read now.
 			out.image, _ = m.cfg.Runtime.ImageStatus(ctx, image)
 			return out

@@ -36,6 +36,17 @@ type Config struct {
 	MaxParallel int
 	// BackoffBase and BackoffMax: 10 s and 300 s by default.
 	BackoffBase, BackoffMax time.Duration
+	// Files and RecordPath are where it is kept who may use which image. Without them
+	// every pod may use every image that is there.
+	Files      Files
+	RecordPath string
+	// Providers have credentials that are tried after those of pull secrets; nil: there
+	// are none.
+	Providers Providers
+	// Verify is NeverVerifyPreloadedImages by default; Allowed are the names for
+	// NeverVerifyAllowlistedImages.
+	Verify  Verification
+	Allowed []string
 	// Transport says whether an error of Runtime means that it was not reached, so
 	// that nothing is known: neither back-off nor an event follows. cri.IsTransport
 	// by default.
@@ -57,6 +68,12 @@ func (c *Config) validate() error {
 	}
 	if c.BackoffMax < c.BackoffBase {
 		return fmt.Errorf("images: Config.BackoffMax %v is less than BackoffBase %v", c.BackoffMax, c.BackoffBase)
+	}
+	if (c.Files == nil) != (c.RecordPath == "") {
+		return errors.New("images: Config.Files and Config.RecordPath belong together")
+	}
+	if c.Verify == "" {
+		c.Verify = NeverVerifyPreloadedImages
 	}
 	if c.Transport == nil {
 		c.Transport = cri.IsTransport

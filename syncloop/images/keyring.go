@@ -12,42 +12,71 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// credentials are those of pull secrets that fit a repository, the most
-// specific first, each once. Several may fit: they are tried in order, so that
-// a rotated one takes over. The error names the secret, never its content.
-func credentials(secrets []v1.Secret, repository string) ([]*runtimeapi.AuthConfig, error) {
-	ring := map[string][]*runtimeapi.AuthConfig{}
-	for i := range secrets {
-		if err := addSecret(ring, &secrets[i]); err != nil {
-			return nil, fmt.Errorf("pull secret %s/%s: %w", secrets[i].Namespace, secrets[i].Name, err)
-		}
-	}
+// Credential to pull with, and where it comes from.
+type Credential struct {
+	Auth *runtimeapi.AuthConfig
+	// Account whose token it was had for. What is of no account and in no pull secret
+	// every pod of the node may have.
+	Account *AccountID
+	secret  *secretID // without its hash
+}
+
+// Keyring holds credentials by registry, as Docker's configurations name them:
+// registry.example, *.example:5000, registry.example/team.
+type Keyring map[string][]Credential
+
+// Add a credential for a registry.
+func (k Keyring) Add(registry string, c Credential) {
+	key := registryKey(registry)
+	k[key] = append(k[key], c)
+}
+
+// Lookup returns the credentials that fit a repository, the most specific first.
+// Several may fit: they are tried in order, so that a rotated one takes over.
+func (k Keyring) Lookup(repository string) []Credential {
 	var keys []string
-	for key := range ring {
-		if fits(key, repository) {
+	for key := range k {
+		if Fits(key, repository) {
 			keys = append(keys, key)
 		}
 	}
 	slices.Sort(keys)
 	slices.Reverse(keys) // a longer key of the same beginning sorts later: it is more specific
-	var out []*runtimeapi.AuthConfig
+	var out []Credential
 	for _, key := range keys {
-		out = append(out, ring[key]...)
+		out = append(out, k[key]...)
 	}
 	if len(out) == 0 && strings.HasPrefix(repository, "docker.io/") {
-		out = ring["index.docker.io"]
+		out = slices.Clone(k["index.docker.io"])
 	}
-	return distinct(out), nil
+	return out
 }
 
-func distinct(list []*runtimeapi.AuthConfig) []*runtimeapi.AuthConfig {
+// credentials are those of pull secrets that fit a repository. The error names the
+// secret, never its content.
+func credentials(secrets []v1.Secret, repository string) ([]Credential, error) {
+	ring := Keyring{}
+	for i := range secrets {
+		if err := addSecret(ring, &secrets[i]); err != nil {
+			return nil, fmt.Errorf("pull secret %s/%s: %w", secrets[i].Namespace, secrets[i].Name, err)
+		}
+	}
+	return ring.Lookup(repository), nil
+}
+
+// distinct are what there is to try, each once.
+func distinct(list []Credential) []*runtimeapi.AuthConfig {
 	var out []*runtimeapi.AuthConfig
-	for _, a := range list {
-		if !slices.ContainsFunc(out, func(b *runtimeapi.AuthConfig) bool { return a.Username == b.Username && a.Password == b.Password }) {
-			out = append(out, a)
+	for _, c := range list {
+		if !slices.ContainsFunc(out, func(b *runtimeapi.AuthConfig) bool { return sameAuth(c.Auth, b) }) {
+			out = append(out, c.Auth)
 		}
 	}
 	return out
+}
+
+func sameAuth(a, b *runtimeapi.AuthConfig) bool {
+	return a.Username == b.Username && a.Password == b.Password
 }
 
 // dockerAuth is one entry of a Docker configuration file.
@@ -59,7 +88,7 @@ type dockerAuth struct {
 
 // addSecret reads a secret of type dockerconfigjson or dockercfg; others are
 // not for pulling.
-func addSecret(ring map[string][]*runtimeapi.AuthConfig, s *v1.Secret) error {
+func addSecret(ring Keyring, s *v1.Secret) error {
 	var auths map[string]dockerAuth
 	switch s.Type {
 	case v1.SecretTypeDockerConfigJson:
@@ -84,8 +113,7 @@ func addSecret(ring map[string][]*runtimeapi.AuthConfig, s *v1.Secret) error {
 		if err != nil {
 			return fmt.Errorf("entry %q: %w", registry, err)
 		}
-		key := registryKey(registry)
-		ring[key] = append(ring[key], auth)
+		ring.Add(registry, Credential{Auth: auth, secret: &secretID{Namespace: s.Namespace, Name: s.Name, UID: s.UID}})
 	}
 	return nil
 }
@@ -137,9 +165,9 @@ func registryKey(registry string) string {
 	return host + p
 }
 
-// fits matches a key with a repository: equal ports, hosts of as many parts,
-// each of which the key's part globs, and the key's path as a prefix.
-func fits(key, repository string) bool {
+// Fits matches a registry with a repository: equal ports, hosts of as many parts,
+// each of which the registry's part globs, and the registry's path as a prefix.
+func Fits(key, repository string) bool {
 	keyHost, keyPath := cutPath(key)
 	host, rest := cutPath(repository)
 	keyHost, keyPort := cutPort(keyHost)

@@ -54,7 +54,7 @@ func TestCredentials(t *testing.T) {
 				t.Fatal(err)
 			}
 			var users []string
-			for _, a := range auths {
+			for _, a := range distinct(auths) {
 				users = append(users, a.Username)
 			}
 			if !slices.Equal(users, c.want) {
@@ -66,7 +66,7 @@ func TestCredentials(t *testing.T) {
 
 func TestCredentialsKeepColonsOfPasswords(t *testing.T) {
 	auths, err := credentials([]v1.Secret{{Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(`{"r.example":{"auth":"dTpwOnE"}}`)}}}, "r.example/a")
-	if err != nil || len(auths) != 1 || auths[0].Password != "p:q" {
+	if err != nil || len(auths) != 1 || auths[0].Auth.Password != "p:q" {
 		t.Errorf("got %v, %v; want the password p:q", auths, err)
 	}
 }

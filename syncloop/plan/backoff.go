@@ -64,7 +64,15 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 			d.book.good(c.Name, prior.Attempt)
 		}
 	}
+	if d.another(c, prior) {
+		return false
+	}
 	base := d.goodAttempt(c.Name)
+	for i := range d.in.Observed.Containers {
+		if o := &d.in.Observed.Containers[i]; o.Name == c.Name && d.another(c, o) {
+			base = max(base, o.Attempt+1) // the count begins with the first that is as it is wanted now
+		}
+	}
 	if base > prior.Attempt {
 		base = prior.Attempt // numbers began anew
 	}
@@ -95,6 +103,13 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 		ID:       prior.ID,
 	})
 	return true
+}
+
+// another reports whether an instance was made with another image or of another size
+// than its container has now: its crashes do not count against the next one.
+func (d *decision) another(c *v1.Container, o *pod.Container) bool {
+	hash := d.in.Hashes[c.Name]
+	return hash != "" && o.SpecHash != "" && hash != o.SpecHash || o.Size != nil && d.in.Allocated != "" && *o.Size != pod.SizeOf(d.spec, c)
 }
 
 // goodAttempt is the newest attempt known to have run well, or 0.

@@ -64,7 +64,22 @@ func checkPlan(in Input, out Plan) (bad []string) {
 			}
 		}
 		switch op.Kind {
+		case OpResize:
+			if ended || in.Hold != "" || len(o.Sandboxes) == 0 || !o.Sandboxes[0].Ready || op.ID != o.Sandboxes[0].ID {
+				wrong("resize", "a resize of what does not run, or is on hold")
+				continue
+			}
+			for i := range o.Containers {
+				if mustRestart(in, &o.Containers[i]) {
+					wrong("resize", "a resize before %s has stopped for it", o.Containers[i].ID)
+				}
+			}
 		case OpStart:
+			for k := range keys {
+				if k.Kind == OpResize {
+					wrong("resize-start", "%s starts beside a resize", op.Container)
+				}
+			}
 			if !ephemeral(in.Pod, op.Container) {
 				starts++
 			}
@@ -127,6 +142,20 @@ func checkPlan(in Input, out Plan) (bad []string) {
 	return bad
 }
 
+// mustRestart: a running container has other memory than it is to have, and its
+// policy wants it restarted for that.
+func mustRestart(in Input, c *pod.Container) bool {
+	spec := specOf(&in.Pod.Spec, c.Name)
+	if spec == nil || c.State != pod.StateRunning || c.Size == nil || c.SandboxID != in.Observed.Sandboxes[0].ID || len(spec.ResizePolicy) == 0 {
+		return false
+	}
+	have := *c.Size
+	if s, ok := in.Ledger.Sized[c.ID]; ok {
+		have = s
+	}
+	return have.MemoryRequest != spec.Resources.Requests.Memory().Value()
+}
+
 func isLive(c pod.Container) bool {
 	return c.State == pod.StateRunning || c.State == pod.StateUnknown
 }
@@ -179,6 +208,9 @@ func checkStart(in Input, op Operation, wrong func(string, string, ...any)) {
 			wrong("attempt", "%s has %d, the new one %d", c.ID, c.Attempt, op.Attempt)
 		}
 		good = good || c.FinishedAt.Sub(c.StartedAt) >= 10*time.Minute
+		// Of another size, which begins the count anew.
+		spec := specOf(&in.Pod.Spec, op.Container)
+		good = good || c.Size != nil && (c.Size.CPURequest != spec.Resources.Requests.Cpu().MilliValue() || c.Size.MemoryRequest != spec.Resources.Requests.Memory().Value())
 		if newest == nil || c.Attempt > newest.Attempt {
 			newest = c
 		}

@@ -154,6 +154,8 @@ func (t *Terminate) words() string {
 		return "the pod's active deadline has passed"
 	case CauseRejected:
 		return "the node does not take the pod: " + t.Message
+	case CauseShutdown:
+		return "the machine is about to go down"
 	}
 	if t.Message != "" {
 		return "the pod is finished: " + t.Message
@@ -179,7 +181,7 @@ func Merge(old, new *Terminate) *Terminate {
 		m.Cause = new.Cause
 	}
 	if m.Reason == "" {
-		m.Reason = new.Reason
+		m.Reason, m.Disruption = new.Reason, new.Disruption
 	}
 	if m.Message == "" {
 		m.Message = new.Message

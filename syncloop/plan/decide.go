@@ -65,6 +65,7 @@ func (d *decision) syncing() pod.Phase {
 	d.lane = d.turnTaken()
 	d.volumes()
 	d.ensureSandbox()
+	d.resize()
 	d.ephemerals()
 	if d.inits() {
 		d.mains()
@@ -86,11 +87,14 @@ type decision struct {
 	sandbox *pod.Sandbox
 	book    book
 	// lane is taken by the container whose turn it is to start.
-	lane   bool
-	start  []Operation
-	cancel []Key
-	wake   time.Time
-	reason string
+	lane bool
+	// resizing: the pod's cgroup is on its way to another size, and no container
+	// starts before.
+	resizing bool
+	start    []Operation
+	cancel   []Key
+	wake     time.Time
+	reason   string
 }
 
 // unusable says why nothing can be decided on this observation, or "".

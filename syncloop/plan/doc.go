@@ -18,6 +18,7 @@
 //	repair.go     what must not run now is stopped
 //	restart.go    restart policies and rules
 //	restartall.go the rule that restarts every container
+//	resize.go     another size: in place, or by a restart
 //	sandbox.go    one ready sandbox, volumes beside it
 //	init.go       init containers in order, sidecars kept up
 //	main.go       main and ephemeral containers

@@ -41,6 +41,10 @@ func (d *decision) launch(c *v1.Container, prior *pod.Container, lane *bool, why
 	case d.in.Volumes != VolumesReady:
 		d.note(c.Name + " waits for the volumes")
 		return
+	case d.resizing:
+		*lane = true
+		d.note(c.Name + " waits for the pod's resize")
+		return
 	case *lane:
 		d.note(c.Name + " waits for its turn")
 		return

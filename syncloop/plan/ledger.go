@@ -28,6 +28,8 @@ const (
 	ofGood
 	ofAttempts
 	ofStopped
+	ofSized
+	ofCgroups
 	ledgerMaps
 )
 
@@ -72,6 +74,8 @@ func (b *book) notPulled(name string)            { drop(b, ofPulled, &b.Pulled, 
 func (b *book) good(name string, attempt uint32) { set(b, ofGood, &b.Good, name, attempt) }
 func (b *book) attempts(name string, n uint32)   { set(b, ofAttempts, &b.Attempts, name, n) }
 func (b *book) stopped(id string)                { set(b, ofStopped, &b.Stopped, id, true) }
+func (b *book) sized(id string, s pod.Size)      { set(b, ofSized, &b.Sized, id, s) }
+func (b *book) cgroup(id string, c Cgroup)       { set(b, ofCgroups, &b.Cgroups, id, c) }
 
 // prune forgets containers and sandboxes that the runtime no longer has. Called
 // only with an observation newer than the last mutation, so that what is missing
@@ -85,6 +89,8 @@ func (b *book) prune(o *pod.Observed) {
 	pruneIDs(b, ofWhy, &b.Why, o)
 	pruneIDs(b, ofAgain, &b.Again, o)
 	pruneIDs(b, ofStopped, &b.Stopped, o)
+	pruneIDs(b, ofSized, &b.Sized, o)
+	pruneIDs(b, ofCgroups, &b.Cgroups, o)
 	prefix := IDKey("")
 	for k, v := range b.Backoff {
 		if len(k) <= len(prefix) || k[:len(prefix)] != prefix {

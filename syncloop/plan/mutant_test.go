@@ -213,6 +213,29 @@ var mutants = map[string]struct {
 		out.WakeAt = in.Now
 		return out
 	}},
+	"never resizes": {"resize", func(in Input) Plan {
+		return without(Decide(in), OpResize)
+	}},
+	"resizes what has to restart": {"resize", func(in Input) Plan {
+		if in.Pod != nil {
+			in.Pod = in.Pod.DeepCopy()
+			for i := range in.Pod.Spec.Containers {
+				in.Pod.Spec.Containers[i].ResizePolicy = nil
+			}
+		}
+		return Decide(in)
+	}},
+	"starts beside a resize": {"resize-start", func(in Input) Plan {
+		out := Decide(in)
+		again := in
+		again.Allocated = ""
+		for _, op := range out.Start {
+			if op.Kind == OpResize {
+				out.Start = append(out.Start, Decide(again).Start...)
+			}
+		}
+		return out
+	}},
 	"stops what does not run": {"stop", func(in Input) Plan {
 		out := Decide(in)
 		for _, c := range in.Observed.Containers {
@@ -282,7 +305,7 @@ func TestMutantsCoverProperties(t *testing.T) {
 	}
 	for _, p := range []string{"stale", "two-live", "start-after-end", "main-before-init", "phase", "terminated-early", "repeat",
 		"converge", "early", "policy", "turn", "volumes", "sandbox", "sandbox-kills", "release", "remove", "grace", "sidecar-order",
-		"attempt", "hold", "gone-early", "silent", "wake", "stop"} {
+		"attempt", "hold", "gone-early", "silent", "wake", "stop", "resize", "resize-start"} {
 		if !have[p] {
 			t.Errorf("no mutant for property %q", p)
 		}

@@ -326,3 +326,31 @@ func TestStopsThatComeLate(t *testing.T) {
 		}
 	}
 }
+
+// A sidecar whose turn comes when the pod's grace is over has the least that a container
+// gets, for as long as that lasts: the looks that follow take none of it away, unless the
+// pod is to go at once.
+func TestALateSidecarKeepsItsGrace(t *testing.T) {
+	p, err := parsePod("inits=proxy* main=app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := epoch.Add(5 * time.Second)
+	in := Input{Now: over.Add(time.Second), Pod: p, Phase: pod.Terminating, Volumes: VolumesReady,
+		Terminate: &Terminate{At: epoch, Grace: 5 * time.Second, Cause: CauseDeleted},
+		Observed: pod.Observed{Seq: 1, Sandboxes: []pod.Sandbox{{ID: "b", Ready: true}}, Containers: []pod.Container{
+			{ID: "c", Name: "proxy", SandboxID: "b", State: pod.StateRunning}}}}
+	out := Decide(in)
+	if len(out.Start) != 1 || out.Start[0].Kind != OpStop || out.Start[0].Grace != leastGrace {
+		t.Fatalf("%+v, want a stop with %v", out.Start, leastGrace)
+	}
+	in.Ledger, in.InFlight = out.Ledger, out.Start
+	in.Now = in.Now.Add(time.Second / 2)
+	if out := Decide(in); len(out.Cancel)+len(out.Start) != 0 {
+		t.Errorf("half a second later: cancels %v and starts %v", out.Cancel, out.Start)
+	}
+	in.Terminate = &Terminate{At: in.Now, Cause: CauseDeleted}
+	if out := Decide(in); len(out.Cancel) != 1 {
+		t.Errorf("to go at once: cancels %v", out.Cancel)
+	}
+}

@@ -18,6 +18,16 @@ func Record(l Ledger, out Outcome, p *v1.Pod, jitter float64) Ledger {
 		r.end(VolumesKey)
 	case OpSandbox:
 		r.end(SandboxKey)
+	case OpResize:
+		r.end(ResizeKey)
+		for id, s := range out.Sized {
+			r.book.sized(id, s)
+		}
+		made := Cgroup{Allocated: out.Operation.Allocated}
+		if !r.succeeded() {
+			made = Cgroup{Allocated: out.Operation.Was.Allocated, Unsure: true}
+		}
+		r.book.cgroup(out.Operation.ID, made)
 	case OpPull:
 		r.pull()
 	case OpStart, OpHook:

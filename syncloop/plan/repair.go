@@ -93,10 +93,7 @@ func (d *decision) mustStop(c *pod.Container) halt {
 	if want := d.in.Hashes[c.Name]; want != "" && c.SpecHash != "" && want != c.SpecHash {
 		return halt{why: "Container " + c.Name + " definition changed", grace: grace, again: true}
 	}
-	v, ok := d.in.Verdicts[c.ID]
-	if !ok {
-		return halt{}
-	}
+	v := d.in.Verdicts[c.ID]
 	if spec.StartupProbe != nil && v.Startup == pod.VerdictFailure {
 		if s := spec.StartupProbe.TerminationGracePeriodSeconds; s != nil {
 			grace = seconds(*s)
@@ -111,6 +108,9 @@ func (d *decision) mustStop(c *pod.Container) halt {
 			grace = seconds(*s)
 		}
 		return halt{why: probeWords(c.Name, "liveness", v.Message), grace: grace, again: !d.never(spec)}
+	}
+	if _, restart := d.unsized(c); restart && d.in.Hold == "" {
+		return halt{why: "Container " + c.Name + " resize requires restart", grace: grace, again: true}
 	}
 	return halt{}
 }

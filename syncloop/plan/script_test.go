@@ -208,6 +208,14 @@ func command(w *world, line string) (string, error) {
 	case "image":
 		w.hashes[arg(1)] = arg(2)
 		return "", nil
+	case "resize": // CONTAINER CPU MEMORY
+		cpu, err := strconv.ParseInt(arg(2), 10, 64)
+		if err != nil {
+			return "", err
+		}
+		memory, err := strconv.ParseInt(arg(3), 10, 64)
+		w.resizeTo(arg(1), cpu, memory)
+		return "", err
 	case "delete", "evict":
 		d, err := time.ParseDuration(arg(1))
 		if f[0] == "delete" {
@@ -298,7 +306,7 @@ func showWorld(w *world) string {
 
 // parsePod reads a pod from words: inits=a,s* (a star makes a sidecar) main=x,y
 // debug=d restart=Never grace=30 deadline=60 prestop=x poststart=x startup=x:5
-// liveness=x:5 (grace) policy=x:Never rules=x:42:Restart.
+// liveness=x:5 (grace) policy=x:Never rules=x:42:Restart resize-restarts=x.
 func parsePod(words string) (*v1.Pod, error) {
 	p := &v1.Pod{}
 	p.Namespace, p.Name, p.UID = "ns", "web", "u1"
@@ -347,6 +355,8 @@ func parsePod(words string) (*v1.Pod, error) {
 				c.StartupProbe = &v1.Probe{TerminationGracePeriodSeconds: number}
 			case "liveness":
 				c.LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: number}
+			case "resize-restarts": // for memory
+				c.ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 			case "never-pull":
 				c.ImagePullPolicy = v1.PullNever
 			case "policy":

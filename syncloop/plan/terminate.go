@@ -59,8 +59,14 @@ func (d *decision) stopAll() bool {
 			continue
 		}
 		end := by
-		if _, began := d.book.StopBegan[c.ID]; over && !began && d.terminate.Grace > 0 {
-			end = d.in.Now.Add(leastGrace)
+		if over && d.terminate.Grace > 0 {
+			began, ok := d.book.StopBegan[c.ID]
+			switch {
+			case !ok:
+				end = d.in.Now.Add(leastGrace)
+			case !began.Before(by):
+				end = began.Add(leastGrace) // as it was given when its turn came
+			}
 		}
 		d.stop(c, end, d.terminate.words())
 	}

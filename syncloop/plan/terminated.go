@@ -55,11 +55,11 @@ func (d *decision) release() bool {
 	return true
 }
 
-// remove removes the remains of a deleted or orphaned pod, and reports whether
-// some are left. What cannot be removed does not hold the pod: the garbage
+// remove removes the remains of a deleted, orphaned or evicted pod, and reports whether
+// some are left: what an evicted one wrote is what the machine is short of. What cannot be removed does not hold the pod: the garbage
 // collection sees to it.
 func (d *decision) remove() bool {
-	if c := d.terminate.Cause; c != CauseDeleted && c != CauseOrphan {
+	if c := d.terminate.Cause; c != CauseDeleted && c != CauseOrphan && c != CauseEvicted {
 		return false
 	}
 	o := &d.in.Observed

@@ -37,6 +37,9 @@ type Input struct {
 	// running instance with another SpecHash is stopped and made anew; an empty
 	// or missing hash on either side is no difference.
 	Hashes map[string]string
+	// Allocated is the allocation that Pod carries, written down (pod.Allocation);
+	// empty: nothing is known of it, and nothing is resized.
+	Allocated string
 }
 
 // Terminate is a request to end the pod.
@@ -46,6 +49,8 @@ type Terminate struct {
 	Cause   Cause
 	Reason  string // for the status, "Evicted", "DeadlineExceeded"; empty on deletion
 	Message string
+	// Disruption is the message of the condition DisruptionTarget; empty: none.
+	Disruption string
 }
 
 // Cause is who asked for the end.
@@ -58,6 +63,7 @@ const (
 	CauseDeadline // activeDeadlineSeconds; Decide finds it by itself
 	CauseFinished // every container has finished for good; Decide finds it by itself
 	CauseRejected // the node does not take the pod; nothing of it has run
+	CauseShutdown // the machine goes down
 )
 
 // VolumeState is the state of the pod's volumes on the host.
@@ -107,12 +113,25 @@ type Ledger struct {
 	// Stopped holds the sandbox IDs that were stopped with success: a sandbox that
 	// is merely not ready may still hold its network.
 	Stopped map[string]bool
+	// Sized holds, by container ID, what the last resize in place made of it. One
+	// that is not in it has the size that it was made with.
+	Sized map[string]pod.Size
+	// Cgroups holds, by sandbox ID, what the last resize made of the pod's own cgroup.
+	// One that is not in it was made for what the sandbox's annotation says.
+	Cgroups map[string]Cgroup
+}
+
+// Cgroup is what a pod's own cgroup was made for.
+type Cgroup struct {
+	Allocated string // empty: not known
+	Unsure    bool   // a later resize has failed, and may have done a part
 }
 
 // Keys of Ledger.Backoff that are not container names; no container may be called so.
 const (
 	SandboxKey = "/sandbox"
 	VolumesKey = "/volumes"
+	ResizeKey  = "/resize"
 )
 
 // IDKey is the key of Ledger.Backoff for stopping and removing one container or
@@ -159,10 +178,13 @@ const (
 	// OpHook runs the postStart hook of a container whose start's reply was lost:
 	// ID, Container.
 	OpHook
+	// OpResize brings the pod's cgroup and its running containers to what was
+	// allocated: the sandbox's ID, Allocated.
+	OpResize
 )
 
 var opNames = [...]string{"volumes", "sandbox", "pull", "start", "stop", "stop-sandbox",
-	"remove-container", "remove-sandbox", "release", "hook"}
+	"remove-container", "remove-sandbox", "release", "hook", "resize"}
 
 func (k OpKind) String() string {
 	if k < 0 || int(k) >= len(opNames) {
@@ -191,6 +213,8 @@ type Operation struct {
 	Grace     time.Duration // OpStop: what remains; 0 kills at once
 	PreStop   bool          // OpStop: run the preStop hook first, within Grace
 	Reason    string        // in words, for the log, the event and `why`
+	Allocated string        // OpResize: what the pod is to have
+	Was       Cgroup        // OpResize: what its cgroup has
 }
 
 // Plan is what to do next.
@@ -240,4 +264,7 @@ type Outcome struct {
 	// Hooked: the operation's hook ran (or failed, with Err): postStart of
 	// ContainerID for OpStart and OpHook, preStop for OpStop.
 	Hooked bool
+	// Sized are, by container ID, those that OpResize has resized, whatever came of
+	// the rest.
+	Sized map[string]pod.Size
 }

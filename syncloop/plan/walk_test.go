@@ -25,6 +25,7 @@ var walkPods = []string{
 	"inits=setup,load main=app restart=Never",
 	"inits=proxy*,setup,log* main=app restart=OnFailure prestop=app,proxy poststart=app,log",
 	"main=app,web rules=web:7:RestartAllContainers inits=setup",
+	"inits=setup,proxy* main=app,web resize-restarts=app,proxy",
 }
 
 // walk takes steps at random: time, work, exits, verdicts, faults, crashes.
@@ -36,7 +37,7 @@ func walk(choose chooser, decide func(Input) Plan, steps int) *world {
 	w := newWorld(p, decide)
 	faults := choose(3) > 0
 	for range steps {
-		switch n := choose(20); {
+		switch n := choose(21); {
 		case n < 7:
 			w.tick()
 		case n < 12:
@@ -80,6 +81,8 @@ func walk(choose chooser, decide func(Input) Plan, steps int) *world {
 			}
 		case n == 19:
 			w.hold = []string{"", "", "the network is not ready"}[choose(3)]
+		case n == 20:
+			w.resizeTo([]string{"app", "proxy", "setup"}[choose(3)], []int64{100, 200}[choose(2)], []int64{1 << 20, 2 << 20}[choose(2)])
 		}
 	}
 	return w
@@ -181,6 +184,9 @@ func (w *world) judgeEnd() {
 	if ready != 1 || len(w.flights) > 0 || w.volumes != VolumesReady {
 		w.wrong("converge", "rests with %d ready sandboxes, %d operations under way: %s", ready, len(w.flights), w.decide(w.input()).Reason)
 	}
+	if w.cgroup != w.allocated() {
+		w.wrong("resize", "rests with its cgroup made for %s: %s", w.cgroup, w.decide(w.input()).Reason)
+	}
 	for _, list := range [][]v1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
 		for i := range list {
 			c := &list[i]
@@ -191,6 +197,9 @@ func (w *world) judgeEnd() {
 			over := newest != nil && newest.State == pod.StateExited && newest.ExitCode == 0 && w.pod.Spec.RestartPolicy == v1.RestartPolicyOnFailure
 			over = over || newest != nil && newest.State == pod.StateExited && w.pod.Spec.RestartPolicy == v1.RestartPolicyNever
 			over = over || newest != nil && newest.State == pod.StateExited && newest.ExitCode != 7 && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyNever
+			if newest != nil && running[c.Name] == 1 && w.sizes[newest.ID] != pod.SizeOf(&w.pod.Spec, c) {
+				w.wrong("resize", "%s rests with %v: %s", newest.ID, w.sizes[newest.ID], w.decide(w.input()).Reason)
+			}
 			if running[c.Name] != 1 && !over {
 				w.wrong("converge", "%d instances of %s run at rest: %s", running[c.Name], c.Name, w.decide(w.input()).Reason)
 			}

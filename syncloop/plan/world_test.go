@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/pod"
@@ -44,6 +45,16 @@ type world struct {
 	hashes       map[string]string
 	ended        bool // this pod has been past Syncing, in any process
 
+	given  string              // the pod's allocation, written down
+	cgroup string              // what the pod's cgroup is made for
+	sizes  map[string]pod.Size // what each container has, by ID
+	// record is what is on the machine of the last resize that began, and of what.
+	record struct {
+		box    string
+		cgroup Cgroup
+		sized  map[string]pod.Size
+	}
+
 	bad []string
 }
 
@@ -51,7 +62,31 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld(p *v1.Pod, decide func(Input) Plan) *world {
 	return &world{decide: decide, pod: p, now: epoch, runs: map[string]int{}, initsDone: map[string]bool{},
-		verdicts: map[string]pod.Verdicts{}, hashes: map[string]string{}}
+		verdicts: map[string]pod.Verdicts{}, hashes: map[string]string{}, sizes: map[string]pod.Size{}}
+}
+
+// allocated is what the pod was given: what it wants.
+func (w *world) allocated() string {
+	if w.pod == nil {
+		return ""
+	}
+	if w.given == "" {
+		w.given = pod.AllocationOf(w.pod).String()
+	}
+	return w.given
+}
+
+// resizeTo has the named container want so many thousandths of a CPU and so many
+// bytes.
+func (w *world) resizeTo(name string, cpu, memory int64) {
+	if w.pod == nil {
+		return
+	}
+	w.pod, w.given = w.pod.DeepCopy(), ""
+	if c := specOf(&w.pod.Spec, name); c != nil {
+		c.Resources.Requests = v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(cpu, resource.DecimalSI),
+			v1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI)}
+	}
 }
 
 func (w *world) wrong(property, format string, args ...any) {
@@ -91,7 +126,7 @@ func sortContainers(list []pod.Container) {
 func (w *world) input() Input {
 	return Input{Now: w.now, Pod: w.pod, Phase: w.phase, Terminate: w.terminate, Observed: w.seen, NeedSeq: w.needSeq,
 		Verdicts: w.verdicts, Ledger: w.ledger, InFlight: slices.Clone(w.flights), Volumes: w.volumes,
-		Reported: w.reported, Hold: w.hold, Hashes: w.hashes}
+		Reported: w.reported, Hold: w.hold, Hashes: w.hashes, Allocated: w.allocated()}
 }
 
 // tick is one turn of the worker: observe, decide, begin.
@@ -211,6 +246,12 @@ func (w *world) finish(i int, how ending, reason, err string) {
 			}
 		}
 	}
+	if op.Kind == OpResize && how != endErr {
+		out.Sized = w.record.sized
+		if out.Transport {
+			out.Sized = w.unsure(op)
+		}
+	}
 	if out.Err == "" {
 		switch op.Kind {
 		case OpVolumes:
@@ -235,8 +276,21 @@ func (w *world) carryOut(op Operation) (id, err string) {
 			}
 		}
 		w.ids++
-		box := pod.Sandbox{ID: fmt.Sprintf("box-%d", w.ids), Attempt: op.Attempt, Ready: true, CreatedAt: w.now}
+		box := pod.Sandbox{ID: fmt.Sprintf("box-%d", w.ids), Attempt: op.Attempt, Ready: true, CreatedAt: w.now,
+			Annotations: map[string]string{pod.AnnotationAllocation: w.allocated()}}
 		w.boxes = append([]pod.Sandbox{box}, w.boxes...)
+		w.cgroup = w.allocated()
+	case OpResize:
+		w.cgroup = op.Allocated
+		sized := map[string]pod.Size{}
+		for _, c := range w.cons {
+			if given, ok := pod.ParseAllocation(op.Allocated); ok && w.pod != nil && c.State == pod.StateRunning && c.SandboxID == op.ID {
+				p := given.Apply(w.pod)
+				w.sizes[c.ID] = pod.SizeOf(&p.Spec, specOf(&p.Spec, c.Name))
+				sized[c.ID] = w.sizes[c.ID]
+			}
+		}
+		w.record.box, w.record.cgroup, w.record.sized = op.ID, Cgroup{Allocated: op.Allocated}, sized
 	case OpStart:
 		return w.create(op, pod.StateRunning)
 	case OpStop:
@@ -265,6 +319,20 @@ func (w *world) carryOut(op Operation) (id, err string) {
 	return "", ""
 }
 
+// unsure is what is known of the containers of a resize whose end is not.
+func (w *world) unsure(op Operation) map[string]pod.Size {
+	out := map[string]pod.Size{}
+	for i := range w.seen.Containers {
+		c := &w.seen.Containers[i]
+		have := Actuated(w.ledger, c)
+		if given, ok := pod.ParseAllocation(op.Allocated); ok && w.pod != nil && c.State == pod.StateRunning && c.SandboxID == op.ID && have != nil {
+			p := given.Apply(w.pod)
+			out[c.ID] = Unsure(*have, pod.SizeOf(&p.Spec, specOf(&p.Spec, c.Name)))
+		}
+	}
+	return out
+}
+
 // create makes a container as a runtime does: the name and attempt are reserved,
 // the sandbox must be ready.
 func (w *world) create(op Operation, state pod.ContainerState) (id, err string) {
@@ -280,6 +348,10 @@ func (w *world) create(op Operation, state pod.ContainerState) (id, err string) 
 	w.ids++
 	c := &pod.Container{ID: fmt.Sprintf("%s-%d", op.Container, w.ids), Name: op.Container, SandboxID: op.ID, Attempt: op.Attempt,
 		State: state, CreatedAt: w.now, SpecHash: w.hashes[op.Container]}
+	if w.pod != nil {
+		size := pod.SizeOf(&w.pod.Spec, specOf(&w.pod.Spec, op.Container))
+		c.Size, w.sizes[c.ID] = &size, size
+	}
 	if state == pod.StateRunning {
 		c.StartedAt = w.now
 		w.startedOne(c)
@@ -323,6 +395,13 @@ func (w *world) exit(c *pod.Container, code int32) {
 // lost, what it had asked for was carried out or not, as how says.
 func (w *world) crash(how func(Operation) ending) {
 	for _, op := range w.flights {
+		if op.Kind == OpResize { // the next life finds that it had begun, and not how it ended
+			before := w.unsure(op)
+			defer func() {
+				w.ledger.Cgroups = map[string]Cgroup{op.ID: {Allocated: op.Was.Allocated, Unsure: true}}
+				w.ledger.Sized = before
+			}()
+		}
 		switch how(op) {
 		case endAfter, endOK:
 			w.carryOut(op)
@@ -335,6 +414,9 @@ func (w *world) crash(how func(Operation) ending) {
 		}
 	}
 	w.flights, w.ledger, w.terminate, w.phase = nil, Ledger{}, nil, pod.Syncing
+	if r := w.record; len(w.boxes) > 0 && r.box == w.boxes[0].ID {
+		w.ledger.Cgroups, w.ledger.Sized = map[string]Cgroup{r.box: r.cgroup}, r.sized
+	}
 	w.volumes, w.reported, w.seen, w.needSeq, w.seq = VolumesNone, w.pod == nil, pod.Observed{}, 0, 0
 	w.verdicts = map[string]pod.Verdicts{}
 	if w.pod == nil {
@@ -347,6 +429,9 @@ func (w *world) crash(how func(Operation) ending) {
 // catchUp carries out the calls that were given up.
 func (w *world) catchUp() {
 	for _, op := range w.late {
+		if op.Kind == OpResize {
+			continue // nothing that is observed would show it
+		}
 		w.carryOut(op)
 	}
 	w.late = nil

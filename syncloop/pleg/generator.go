@@ -87,6 +87,7 @@ type Generator struct {
 	events     atomic.Bool  // the event stream is open
 	opened     atomic.Int64 // unix nanoseconds of its opening
 	partial    atomic.Bool  // the last relist could not look at some pod
+	whole      atomic.Bool  // a relist has looked at every pod, once
 	lastRelist atomic.Int64 // unix nanoseconds of the last relist that succeeded
 	kick       chan struct{}
 
@@ -134,6 +135,10 @@ func (g *Generator) Healthy(now time.Time) (bool, time.Time) {
 	last := time.Unix(0, g.lastRelist.Load())
 	return now.Sub(last) < unhealthyAfter, last
 }
+
+// Whole says whether every pod that the runtime had at our start has been looked at: a
+// relist succeeds also where some pod could not be.
+func (g *Generator) Whole() bool { return g.whole.Load() }
 
 // Kick brings the next relist forward.
 func (g *Generator) Kick() {
@@ -369,6 +374,9 @@ func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time
 		g.announce(ref.UID)
 	}
 	first := g.lastRelist.Swap(at.UnixNano()) == 0
+	if !partial && !g.whole.Swap(true) {
+		first = true
+	}
 	if seesAgain || first {
 		g.announceAll()
 	}

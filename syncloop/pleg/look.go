@@ -226,6 +226,9 @@ func (g *Generator) sandbox(st *runtimeapi.PodSandboxStatus, old pod.Observed) p
 		RuntimeHandler: st.RuntimeHandler,
 		Annotations:    st.Annotations,
 	}
+	if users := st.GetLinux().GetNamespaces().GetOptions().GetUsernsOptions(); users.GetMode() == runtimeapi.NamespaceMode_POD && len(users.GetUids()) > 0 {
+		s.Users = &pod.IDRange{HostID: users.Uids[0].HostId, Length: users.Uids[0].Length}
+	}
 	if ip := st.GetNetwork().GetIp(); ip != "" {
 		s.IPs = append(s.IPs, ip)
 	}
@@ -258,7 +261,9 @@ func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatu
 		LogPath:     st.LogPath,
 		SpecHash:    st.Annotations[pod.AnnotationHash],
 		Annotations: st.Annotations,
+		Size:        pod.ParseSize(st.Annotations[pod.AnnotationSize]),
 	}
+	c.Resources = resources(st.GetResources().GetLinux(), c.Size)
 	if c.Image == "" {
 		c.Image = st.GetImage().GetImage()
 	}
@@ -269,6 +274,28 @@ func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatu
 		c.Message = g.terminationMessage(ctx, st)
 	}
 	return c
+}
+
+// resources turns the kernel's figures back into amounts. What the runtime does not
+// tell is what the container was made with; nil where that is not known either.
+func resources(r *runtimeapi.LinuxContainerResources, made *pod.Size) *pod.Size {
+	var out pod.Size
+	if made != nil {
+		out = *made
+	}
+	if r.GetCpuShares() > 0 {
+		out.CPURequest = (r.CpuShares*1000 + 1023) / 1024
+	}
+	if r.GetCpuPeriod() > 0 && r.GetCpuQuota() > 0 {
+		out.CPULimit = r.CpuQuota * 1000 / r.CpuPeriod
+	}
+	if r.GetMemoryLimitInBytes() > 0 {
+		out.MemoryLimit = r.MemoryLimitInBytes
+	}
+	if out == (pod.Size{}) {
+		return nil
+	}
+	return &out
 }
 
 // attemptOf prefers the annotation: containerd keeps both, other runtimes may not.

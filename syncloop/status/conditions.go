@@ -50,6 +50,9 @@ func (g *generator) conditions(s *v1.PodStatus) {
 		c.ObservedGeneration = g.in.Pod.Generation
 		s.Conditions = append(s.Conditions, c)
 	}
+	if !Terminal(s.Phase) {
+		s.Conditions = append(s.Conditions, g.in.Resize...)
+	}
 }
 
 // readyToStart tells whether the pod has a sandbox with its network.
@@ -81,6 +84,9 @@ func (g *generator) readyToStart() v1.PodCondition {
 
 func (g *generator) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 	yes := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
+	if was := condition(g.old.Conditions, v1.PodInitialized); was != nil && Terminal(g.old.Phase) {
+		return *was // a pod ends once
+	}
 	var unknown, incomplete []string
 	for i := range g.spec.InitContainers {
 		c := &g.spec.InitContainers[i]
@@ -129,7 +135,10 @@ func (g *generator) containersReady(s *v1.PodStatus) v1.PodCondition {
 		look(g.spec.Containers[i].Name, s.ContainerStatuses)
 	}
 	msg := messages("containers with unknown status: %s", unknown, "containers with unready status: %s", unready)
+	was := condition(g.old.Conditions, v1.ContainersReady)
 	switch {
+	case was != nil && was.Status == v1.ConditionFalse && Terminal(g.old.Phase):
+		c.Reason, c.Message = was.Reason, was.Message // a pod ends once
 	case s.Phase == v1.PodSucceeded && len(unknown) == 0:
 		c.Reason = reasonPodCompleted
 	case s.Phase == v1.PodFailed:
@@ -167,12 +176,12 @@ func (g *generator) ready(s *v1.PodStatus, containersReady v1.PodCondition) v1.P
 // others, together with the terminal phase and not before.
 func (g *generator) disruption(s *v1.PodStatus) {
 	t := g.in.Terminate
-	if t == nil || !t.Disruption || !Terminal(s.Phase) || Terminal(g.old.Phase) || g.held(s) {
+	if t == nil || t.Disruption == "" || !Terminal(s.Phase) || Terminal(g.old.Phase) || g.held(s) {
 		return
 	}
 	set(&s.Conditions, v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, ObservedGeneration: g.in.Pod.Generation,
-		Reason: v1.PodReasonTerminationByKubelet, Message: t.Message,
+		Reason: v1.PodReasonTerminationByKubelet, Message: t.Disruption,
 	})
 }
 
@@ -180,7 +189,7 @@ func (g *generator) disruption(s *v1.PodStatus) {
 func (g *generator) transitionTimes(s *v1.PodStatus) {
 	for i := range s.Conditions {
 		c := &s.Conditions[i]
-		if !owned(c.Type) && c.Type != v1.DisruptionTarget {
+		if !owned(c.Type) && c.Type != v1.DisruptionTarget || c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
 			continue
 		}
 		was := condition(g.old.Conditions, c.Type)

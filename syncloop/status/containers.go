@@ -43,6 +43,9 @@ func (g *generator) containers(specs []v1.Container, previous []v1.ContainerStat
 		if old != nil && g.mayNotLeave(c, old, k) && s.State.Terminated == nil {
 			s = *old
 		}
+		if wait := s.State.Waiting; wait != nil && (wait.Reason == reasonCreating || wait.Reason == reasonInitializing) && wait.Message == "" {
+			s.State.Waiting = &v1.ContainerStateWaiting{Reason: wait.Reason, Message: g.in.Awaits[c.Name]}
+		}
 		g.readiness(c, &s, old, k)
 		out = append(out, s)
 	}
@@ -155,7 +158,7 @@ func (g *generator) present(c *v1.Container, n *pod.Container, old *v1.Container
 		ContainerID:        g.id(n.ID),
 		VolumeMounts:       g.volumeMounts(c),
 		AllocatedResources: c.Resources.Requests.DeepCopy(),
-		Resources:          c.Resources.DeepCopy(),
+		Resources:          containerResources(c, n, old, g.id(n.ID)),
 	}
 	if s.Image == "" {
 		s.Image = c.Image

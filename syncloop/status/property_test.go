@@ -132,7 +132,7 @@ func TestProperties(t *testing.T) {
 			s.in.Phase = max(s.in.Phase, rapid.SampledFrom([]pod.Phase{pod.Syncing, pod.Syncing, pod.Terminating, pod.Terminated}).Draw(t, "phase"))
 			drawObserved(t, s)
 			if rapid.IntRange(0, 9).Draw(t, "terminate") == 0 {
-				s.in.Terminate = &Termination{Reason: "Evicted", Disruption: true}
+				s.in.Terminate = &Termination{Reason: "Evicted", Disruption: "pressure"}
 			}
 			st := Generate(s.in)
 			if s.in.Observed.Stale == "" {

@@ -3,44 +3,148 @@ package status
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
-// resources tells what the pod as a whole was given.
+// resources tells what the pod as a whole was given. While it runs, its limits are those
+// that its cgroup has: where a container has none, the pod has none.
 func (g *generator) resources(s *v1.PodStatus) {
 	s.AllocatedResources = podRequests(g.spec)
-	if g.spec.Resources != nil {
-		s.Resources = g.spec.Resources.DeepCopy()
+	r := v1.ResourceRequirements{Requests: s.AllocatedResources.DeepCopy(), Limits: podLimits(g.spec)}
+	if g.old.Phase == v1.PodRunning {
+		for name := range r.Limits {
+			if !limitsPod(g.spec, name) {
+				delete(r.Limits, name)
+			}
+		}
 	}
+	if g.spec.Resources != nil {
+		r.Claims = g.spec.Resources.DeepCopy().Claims
+	}
+	if len(r.Requests)+len(r.Limits)+len(r.Claims) > 0 {
+		s.Resources = &r
+	}
+}
+
+// Amounts at or below these are the kernel's least, and are told as they were given.
+const (
+	leastShares   = 2  // thousandths of a CPU that the least cpu.shares come to
+	leastCPULimit = 10 // thousandths of a CPU that the least quota comes to
+)
+
+// containerResources is what an instance has: what was given, and of a running one
+// what the runtime says, or said before.
+func containerResources(c *v1.Container, n *pod.Container, old *v1.ContainerStatus, id string) *v1.ResourceRequirements {
+	out := c.Resources.DeepCopy()
+	if n.State != pod.StateRunning {
+		return out
+	}
+	var before v1.ResourceRequirements
+	if old != nil && old.Resources != nil && old.State.Running != nil && old.ContainerID == id {
+		before = *old.Resources
+	}
+	have := n.Resources
+	if have == nil {
+		have = &pod.Size{}
+	}
+	tell := func(into, before v1.ResourceList, name v1.ResourceName, has *resource.Quantity, least int64) {
+		switch given := into[name]; {
+		case into == nil:
+		case has == nil:
+			if q, ok := before[name]; ok {
+				into[name] = q.DeepCopy()
+			}
+		case has.MilliValue() > least || given.MilliValue() > least:
+			into[name] = *has
+		}
+	}
+	tell(out.Limits, before.Limits, v1.ResourceCPU, milli(have.CPULimit), leastCPULimit)
+	tell(out.Limits, before.Limits, v1.ResourceMemory, bytes(have.MemoryLimit), 0)
+	tell(out.Requests, before.Requests, v1.ResourceCPU, milli(have.CPURequest), leastShares)
+	tell(out.Requests, before.Requests, v1.ResourceMemory, bytes(have.MemoryRequest), 0)
+	return out
+}
+
+func milli(n int64) *resource.Quantity {
+	if n == 0 {
+		return nil
+	}
+	return resource.NewMilliQuantity(n, resource.DecimalSI)
+}
+
+func bytes(n int64) *resource.Quantity {
+	if n == 0 {
+		return nil
+	}
+	return resource.NewQuantity(n, resource.BinarySI)
 }
 
 // podRequests is what the scheduler counts for the pod: the larger of what runs
 // together and of each step of the init sequence with the sidecars before it;
 // pod-level requests replace it; overhead is added. Nil if nothing is requested.
 func podRequests(spec *v1.PodSpec) v1.ResourceList {
+	sum := inAll(spec, func(r *v1.ResourceRequirements) v1.ResourceList { return r.Requests })
+	add(sum, spec.Overhead)
+	if len(sum) == 0 {
+		return nil
+	}
+	return sum
+}
+
+// podLimits is the same of limits; overhead is added to those that there are.
+func podLimits(spec *v1.PodSpec) v1.ResourceList {
+	sum := inAll(spec, func(r *v1.ResourceRequirements) v1.ResourceList { return r.Limits })
+	for name, q := range spec.Overhead {
+		if _, ok := sum[name]; ok {
+			add(sum, v1.ResourceList{name: q})
+		}
+	}
+	if len(sum) == 0 {
+		return nil
+	}
+	return sum
+}
+
+// limitsPod reports whether the pod's own cgroup has a limit.
+func limitsPod(spec *v1.PodSpec, name v1.ResourceName) bool {
+	if spec.Resources != nil {
+		if _, ok := spec.Resources.Limits[name]; ok {
+			return true
+		}
+	}
+	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			if _, ok := list[i].Resources.Limits[name]; !ok {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// inAll sums up one part of what is asked for; it is never nil.
+func inAll(spec *v1.PodSpec, part func(*v1.ResourceRequirements) v1.ResourceList) v1.ResourceList {
 	together, sidecars, steps := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
 	for i := range spec.Containers {
-		add(together, spec.Containers[i].Resources.Requests)
+		add(together, part(&spec.Containers[i].Resources))
 	}
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
 		if sidecar(c) {
-			add(together, c.Resources.Requests)
-			add(sidecars, c.Resources.Requests)
+			add(together, part(&c.Resources))
+			add(sidecars, part(&c.Resources))
 			continue
 		}
 		step := sidecars.DeepCopy()
-		add(step, c.Resources.Requests)
+		add(step, part(&c.Resources))
 		raise(steps, step)
 	}
 	raise(together, steps)
 	if spec.Resources != nil {
-		for n, q := range spec.Resources.Requests {
+		for n, q := range part(spec.Resources) {
 			together[n] = q.DeepCopy()
 		}
-	}
-	add(together, spec.Overhead)
-	if len(together) == 0 {
-		return nil
 	}
 	return together
 }

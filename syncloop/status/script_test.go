@@ -32,6 +32,7 @@ var update = flag.Bool("update", false, "rewrite the golden output in testdata")
 //	unknown NAME#ATTEMPT   gone NAME              (every instance)
 //	verdict NAME#ATTEMPT STARTUP READINESS        (U, S or F)
 //	wait NAME [REASON [MESSAGE]]                  (without a reason: no more)
+//	awaits WORDS [NAME...]                        (replaces)
 //	terminate REASON [disruption|rejected]                 condition TYPE STATUS
 //	restarted                                     (our process: Old is lost, the API keeps its copy)
 //	status
@@ -226,8 +227,16 @@ func (s *script) do(f []string) error {
 		if arg(2) == "" {
 			delete(s.in.Waiting, f[1])
 		}
+	case "awaits":
+		s.in.Awaits = map[string]string{}
+		for _, name := range f[2:] {
+			s.in.Awaits[name] = f[1]
+		}
 	case "terminate":
-		s.in.Terminate = &Termination{Reason: f[1], Message: "because", Disruption: arg(2) == "disruption", Rejected: arg(2) == "rejected"}
+		s.in.Terminate = &Termination{Reason: f[1], Message: "because", Rejected: arg(2) == "rejected"}
+		if arg(2) == "disruption" {
+			s.in.Terminate.Disruption = "because"
+		}
 	case "condition":
 		s.in.Pod = p.DeepCopy()
 		set(&s.in.Pod.Status.Conditions, v1.PodCondition{Type: v1.PodConditionType(f[1]), Status: v1.ConditionStatus(f[2])})

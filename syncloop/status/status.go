@@ -31,6 +31,9 @@ type Input struct {
 	// Waiting says, by container name, why a container is not started: back-offs
 	// and failures of the worker's ledger.
 	Waiting map[string]Waiting
+	// Awaits says, by container name, what a container that is still to be made waits
+	// for, where that takes long.
+	Awaits map[string]string
 	// Verdicts by container ID (without a scheme).
 	Verdicts map[string]pod.Verdicts
 	// HostIPs are the node's addresses, primary first; at most two are used.
@@ -42,6 +45,9 @@ type Input struct {
 	RuntimeName string
 	// RecursiveReadOnly: the pod's runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
+	// Resize are the conditions of resizes, with their times. Pod has the resources
+	// that it was given.
+	Resize []v1.PodCondition
 }
 
 // Waiting is the content of a container's waiting state.
@@ -54,9 +60,10 @@ type Waiting struct {
 type Termination struct {
 	Reason  string // status.reason: "Evicted", "DeadlineExceeded"; empty on deletion
 	Message string
-	// Disruption: the pod also gets the condition DisruptionTarget with reason
-	// TerminationByKubelet (eviction under node pressure, node shutdown).
-	Disruption bool
+	// Disruption, if not empty, is the message of the condition DisruptionTarget with
+	// reason TerminationByKubelet that the pod also gets (eviction under node pressure,
+	// preemption, node shutdown).
+	Disruption string
 	// Rejected: the node has never taken the pod, so that no container has a status.
 	Rejected bool
 }
@@ -96,10 +103,11 @@ func Generate(in Input) v1.PodStatus {
 
 	s.Phase = g.phase(&s)
 	g.reason(&s)
+	// As a kubelet has them: of what the containers said, before the last word on them.
+	g.conditions(&s)
 	if in.Phase >= pod.Terminated {
 		g.finish(&s)
 	}
-	g.conditions(&s)
 	g.holdTerminal(&s)
 	g.transitionTimes(&s)
 	keepUnowned(&s, &old)

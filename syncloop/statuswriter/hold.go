@@ -1,6 +1,7 @@
 package statuswriter
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,7 +27,8 @@ func (w *Writer) submit(e *entry) {
 
 // minor reports whether the wanted status changes nothing of the API's but what
 // nobody acts on while the pod starts or ends: its addresses and its sandbox,
-// which matter with the containers, and the generation that was seen.
+// which matter with the containers, what those wait for, and the generation that
+// was seen.
 func (w *Writer) minor(e *entry) bool {
 	if e.wanted == nil || e.rv == "" || e.final != nil {
 		return false
@@ -46,5 +48,17 @@ func weighty(st v1.PodStatus) v1.PodStatus {
 		}
 	}
 	st.Conditions = conditions
+	st.InitContainerStatuses, st.ContainerStatuses = unworded(st.InitContainerStatuses), unworded(st.ContainerStatuses)
 	return st
+}
+
+// unworded are statuses without the words that containers wait with.
+func unworded(list []v1.ContainerStatus) []v1.ContainerStatus {
+	out := slices.Clone(list)
+	for i := range out {
+		if wait := out[i].State.Waiting; wait != nil {
+			out[i].State.Waiting = &v1.ContainerStateWaiting{Reason: wait.Reason}
+		}
+	}
+	return out
 }

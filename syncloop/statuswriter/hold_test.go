@@ -97,3 +97,39 @@ func TestAcceptedAgainAfterTheHold(t *testing.T) {
 		}
 	})
 }
+
+// What a container waits for is told after the hold; that it waits for something else,
+// as its reason says, at once.
+func TestWordsOfWaitingAreHeld(t *testing.T) {
+	waiting := func(reason, message string) v1.PodStatus {
+		return v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{{Name: "c",
+			State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}}}}}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		w, p := start(t, a, nil)
+		told := func() string {
+			synctest.Wait()
+			if list := a.present().Status.ContainerStatuses; len(list) > 0 {
+				return list[0].State.Waiting.Reason + " " + list[0].State.Waiting.Message
+			}
+			return ""
+		}
+		w.Set(p, waiting("ContainerCreating", ""))
+		if got := told(); got != "ContainerCreating " {
+			t.Errorf("told %q", got)
+		}
+		w.Set(p, waiting("ContainerCreating", "its volumes"))
+		if got := told(); got != "ContainerCreating " {
+			t.Errorf("%q was not held", got)
+		}
+		time.Sleep(time.Second)
+		if got := told(); got != "ContainerCreating its volumes" {
+			t.Errorf("after the hold %q is told", got)
+		}
+		w.Set(p, waiting("ErrImagePull", "no such image"))
+		if got := told(); got != "ErrImagePull no such image" {
+			t.Errorf("%q is told still", got)
+		}
+	})
+}

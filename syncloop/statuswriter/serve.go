@@ -102,18 +102,14 @@ func (w *Writer) write(ctx context.Context, e *entry) error {
 	if w.cfg.Silent() {
 		return nil // Reconcile comes when it is our turn again
 	}
-	w.mu.Lock()
-	wanted, version, api, rv, deleting, final := e.wanted, e.version, e.api, e.rv, e.deleting, e.final != nil
-	w.mu.Unlock()
 	object, ok := w.cfg.Mirror(e.ref)
 	if !ok {
 		return nil // Reconcile comes with the mirror pod
 	}
-	if object.UID != e.ref.UID {
-		w.mu.Lock()
-		e.mirror = true
-		w.mu.Unlock()
-	}
+	w.mu.Lock()
+	e.standIn(object.UID)
+	wanted, version, api, rv, deleting, final := e.wanted, e.version, e.api, e.rv, e.deleting, e.final != nil
+	w.mu.Unlock()
 	if rv == "" || final && !deleting {
 		p, err := w.get(ctx, e, object)
 		if err != nil || p == nil {
@@ -130,7 +126,7 @@ func (w *Writer) write(ctx context.Context, e *entry) error {
 		return nil
 	}
 	w.mu.Lock()
-	finished, latest, mirror := e.finished, e.sent == e.version, e.mirror
+	finished, latest, mirror := e.finished, e.sent == e.version, e.mirrored()
 	w.mu.Unlock()
 	switch {
 	case finished:
@@ -141,7 +137,9 @@ func (w *Writer) write(ctx context.Context, e *entry) error {
 		w.mu.Unlock()
 		return nil
 	case mirror:
-		w.finish(e) // its own source deletes it
+		w.mu.Lock()
+		e.finished = true // its own source deletes it
+		w.mu.Unlock()
 		return nil
 	case !deleting:
 		return nil // nobody asked for it: Reconcile comes with the deletionTimestamp
@@ -158,7 +156,9 @@ func (w *Writer) patch(ctx context.Context, e *entry, object pod.Ref, api, wante
 	w.mu.Lock()
 	rv := e.rv
 	if body == nil || bytes.Equal(body, e.futile) && rv == e.futileRV {
-		e.sent = max(e.sent, version)
+		if e.object == object.UID {
+			e.sent = max(e.sent, version)
+		}
 		w.mu.Unlock()
 		return nil
 	}
@@ -166,10 +166,13 @@ func (w *Writer) patch(ctx context.Context, e *entry, object pod.Ref, api, wante
 	p, err := w.cfg.Pods.Pods(object.Namespace).Patch(ctx, object.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 	switch {
 	case err == nil && p.UID != object.UID:
-		w.finish(e) // a server that does not check the precondition
+		w.finish(e, object.UID) // a server that does not check the precondition
 	case err == nil:
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		if e.object != object.UID {
+			return nil // another stands in by now, which has been told nothing yet
+		}
 		if w.learn(e, p); p.ResourceVersion != "" && p.ResourceVersion == rv {
 			e.futile, e.futileRV = body, rv
 		}
@@ -196,7 +199,7 @@ func (w *Writer) delete(ctx context.Context, e *entry, object pod.Ref) error {
 	})
 	switch {
 	case err == nil:
-		w.finish(e)
+		w.finish(e, object.UID)
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		if p, getErr := w.get(ctx, e, object); getErr != nil || p == nil {
@@ -211,7 +214,7 @@ func (w *Writer) delete(ctx context.Context, e *entry, object pod.Ref) error {
 func (w *Writer) get(ctx context.Context, e *entry, object pod.Ref) (*v1.Pod, error) {
 	p, err := w.cfg.Pods.Pods(object.Namespace).Get(ctx, object.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && p.UID != object.UID {
-		w.finish(e)
+		w.finish(e, object.UID)
 		return nil, nil
 	}
 	if err != nil {
@@ -223,11 +226,12 @@ func (w *Writer) get(ctx context.Context, e *entry, object pod.Ref) (*v1.Pod, er
 	return p, nil
 }
 
-// finish marks that there is no object to write to any more.
-func (w *Writer) finish(e *entry) {
+// finish marks that there is no object to write to any more. A mirror pod that has gone
+// is made anew, and Reconcile comes with it.
+func (w *Writer) finish(e *entry, object types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e.finished = true
+	e.finished = e.finished || object == e.ref.UID
 }
 
 // statusPatch is the strategic merge patch from one status to another with the

@@ -102,7 +102,7 @@ type entry struct {
 	api      v1.PodStatus // newest seen
 	rv       string       // its resourceVersion; empty: not seen
 	deleting bool         // the API object has a deletionTimestamp
-	mirror   bool         // the API object is another than the pod
+	object   types.UID    // of the API object: another than the pod's for a mirror pod
 
 	// futile is a patch that the API server took and that changed nothing (a
 	// field it does not keep), at futileRV: it is not sent again.
@@ -158,6 +158,9 @@ func (w *Writer) Run(ctx context.Context) error {
 func (w *Writer) Set(p *v1.Pod, st v1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if old := w.entries[p.UID]; old != nil && old.forgotten && old.finished {
+		delete(w.entries, p.UID) // of a life before this one, which a call is still under way for
+	}
 	e := w.entry(refOf(p))
 	e.forgotten = false
 	w.learn(e, p)
@@ -173,13 +176,21 @@ func (w *Writer) Set(p *v1.Pod, st v1.PodStatus) {
 
 // Reconcile compares what the API server holds, as p was just read, with the
 // wanted status, and writes again if another has changed what is ours: the node
-// controller does while it takes the node for dead.
+// controller does while it takes the node for dead. p may be a mirror pod, which is
+// told by the static pod that it stands for.
 func (w *Writer) Reconcile(p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.entries[p.UID]
-	if e == nil {
+	uid := p.UID
+	if of, is := p.Annotations[v1.MirrorPodAnnotationKey]; is {
+		uid = types.UID(of)
+	}
+	e := w.entries[uid]
+	if e == nil || e.ref.Namespace != p.Namespace || e.ref.Name != p.Name {
 		return
+	}
+	if uid != p.UID {
+		e.standIn(p.UID)
 	}
 	if w.learn(e, p); w.differs(e) || e.final != nil || e.sent != e.version {
 		w.submit(e)
@@ -214,6 +225,19 @@ func (w *Writer) Accepted(uid types.UID) bool {
 	return e != nil && e.accepted()
 }
 
+// standIn makes the API object of this UID the one that the pod is told by. One that is
+// new has not been told anything.
+func (e *entry) standIn(object types.UID) {
+	if e.object == object {
+		return
+	}
+	e.object, e.api, e.rv, e.deleting = object, v1.PodStatus{}, "", false
+	e.sent, e.told, e.futile, e.futileRV = 0, false, nil, ""
+}
+
+// mirrored: the API object is another than the pod.
+func (e *entry) mirrored() bool { return e.object != e.ref.UID }
+
 func (e *entry) accepted() bool {
 	return e.finished || e.wanted != nil && e.sent == e.version && terminal(e.api.Phase)
 }
@@ -244,7 +268,9 @@ func (w *Writer) drop(e *entry) {
 	owes := !e.finished && (e.final != nil || e.sent != e.version)
 	if e.forgotten && !owes && !e.busy {
 		e.stopTimers()
-		delete(w.entries, e.ref.UID)
+		if w.entries[e.ref.UID] == e {
+			delete(w.entries, e.ref.UID)
+		}
 	}
 }
 
@@ -260,7 +286,7 @@ func (e *entry) stopTimers() {
 func (w *Writer) entry(ref pod.Ref) *entry {
 	e := w.entries[ref.UID]
 	if e == nil {
-		e = &entry{ref: ref}
+		e = &entry{ref: ref, object: ref.UID}
 		w.entries[ref.UID] = e
 	}
 	return e
@@ -268,7 +294,7 @@ func (w *Writer) entry(ref pod.Ref) *entry {
 
 // learn takes what p shows of the API object, unless something newer is known.
 func (w *Writer) learn(e *entry, p *v1.Pod) {
-	if p.UID != e.ref.UID && !e.mirror {
+	if p.UID != e.object {
 		return
 	}
 	e.deleting = e.deleting || p.DeletionTimestamp != nil

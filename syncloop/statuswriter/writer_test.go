@@ -535,6 +535,79 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
+// A mirror pod that comes in another's place has been told nothing, whatever the other
+// was told; and one that is gone is waited for.
+func TestMirrorPodReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		mirror := func(uid types.UID) *v1.Pod {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.store(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: uid,
+				Annotations: map[string]string{v1.MirrorPodAnnotationKey: "static"}}, Status: v1.PodStatus{Phase: v1.PodPending}})
+			return a.pod.DeepCopy()
+		}
+		var shown atomic.Pointer[v1.Pod] // by the watch
+		w, _ := start(t, a, func(c *Config) {
+			c.Mirror = func(r pod.Ref) (pod.Ref, bool) {
+				if p := shown.Load(); p != nil {
+					r.UID = p.UID
+					return r, true
+				}
+				return pod.Ref{}, false
+			}
+		})
+		show := func(p *v1.Pod) {
+			shown.Store(p)
+			w.Reconcile(p)
+			synctest.Wait()
+		}
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "static"}}
+		told := func(what string) {
+			t.Helper()
+			if p := a.present(); p == nil || p.Status.Phase != v1.PodRunning {
+				t.Errorf("%s: the mirror pod is %+v", what, p)
+			}
+		}
+		w.Set(static, running(v1.ConditionTrue))
+		show(mirror("m1"))
+		told("the first")
+		show(a.present())
+		show(mirror("m2"))
+		told("another in its place")
+		// It goes before a status is written, and the watch shows that late.
+		a.mu.Lock()
+		a.pod = nil
+		a.mu.Unlock()
+		w.Set(static, running(v1.ConditionFalse))
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if w.Accepted("static") {
+			t.Error("a mirror pod that is gone counts as told")
+		}
+		w.Set(static, running(v1.ConditionTrue))
+		synctest.Wait()
+		show(mirror("m3"))
+		told("the third")
+		// Another pod's mirror pod with this hash is not this one's.
+		patches := len(a.bodies)
+		stranger := mirror("m4")
+		stranger.Name = "q"
+		w.Reconcile(stranger)
+		synctest.Wait()
+		if len(a.bodies) != patches {
+			t.Errorf("a stranger was told: %v", a.bodies[patches:])
+		}
+		w.Absent("static")
+		w.Forget("static")
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.entries) != 0 {
+			t.Errorf("%d entries are left", len(w.entries))
+		}
+	})
+}
+
 // TestOnTheWire pins what a real client sends.
 func TestOnTheWire(t *testing.T) {
 	type request struct{ method, path, contentType, body string }

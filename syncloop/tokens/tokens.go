@@ -68,6 +68,7 @@ type key struct {
 	uid                     types.UID
 	audience                string
 	expiration              int64
+	accountUID              types.UID // empty: whichever account has the name
 }
 
 // entry is one token. Its fields are read and written by the holder of sem.
@@ -119,7 +120,16 @@ func (m *Manager) Token(ctx context.Context, p *v1.Pod, audience string, expirat
 	if account == "" {
 		account = "default"
 	}
-	k := key{p.Namespace, account, p.Name, p.UID, audience, expirationSeconds}
+	return m.tokenOf(ctx, key{p.Namespace, account, p.Name, p.UID, audience, expirationSeconds, ""})
+}
+
+// AccountToken is Token of the pod's service account as it is with this UID: of another
+// one of the same name the API server gives none.
+func (m *Manager) AccountToken(ctx context.Context, p *v1.Pod, uid types.UID, audience string) (string, error) {
+	return m.tokenOf(ctx, key{p.Namespace, p.Spec.ServiceAccountName, p.Name, p.UID, audience, 0, uid})
+}
+
+func (m *Manager) tokenOf(ctx context.Context, k key) (string, error) {
 	e := m.entry(k)
 	select {
 	case e.sem <- struct{}{}:
@@ -167,7 +177,7 @@ func (m *Manager) entry(k key) *entry {
 func (m *Manager) refresh(ctx context.Context, k key, e *entry, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+	request := &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: k.accountUID}, Spec: authenticationv1.TokenRequestSpec{
 		BoundObjectRef: &authenticationv1.BoundObjectReference{
 			APIVersion: "v1", Kind: "Pod", Name: k.pod, UID: k.uid,
 		},

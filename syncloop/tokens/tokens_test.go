@@ -298,3 +298,18 @@ func TestUpdatesWhenDue(t *testing.T) {
 		}
 	})
 }
+
+func TestATokenOfTheAccountAsItIs(t *testing.T) {
+	i := &issuer{}
+	m := manager(t, i)
+	for n, uid := range []types.UID{"a1", "a1", "a2"} {
+		got, err := m.AccountToken(t.Context(), testPod("u1"), uid, "registry")
+		if want := []string{"token-1", "token-1", "token-2"}[n]; err != nil || got != want {
+			t.Fatalf("%s: %s, %v; want %s", uid, got, err, want)
+		}
+	}
+	r := i.requests[1]
+	if r.UID != "a2" || r.Spec.BoundObjectRef.UID != "u1" || r.Spec.Audiences[0] != "registry" || i.accounts[1] != "ns/robot" {
+		t.Errorf("asked %+v of %s", r, i.accounts[1])
+	}
+}

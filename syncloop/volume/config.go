@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"sync"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/host"
@@ -34,11 +36,34 @@ type Tokens interface {
 	Forget(uid types.UID)
 }
 
+// Trust gives the cluster's trust bundles, as they are now: they are asked for at
+// each Refresh. Errors are as Objects'.
+type Trust interface {
+	ClusterTrustBundle(ctx context.Context, name string) (*certificatesv1.ClusterTrustBundle, error)
+	// ClusterTrustBundles are those of a signer that the selector matches.
+	ClusterTrustBundles(ctx context.Context, signer string, selector labels.Selector) ([]certificatesv1.ClusterTrustBundle, error)
+}
+
+// Certificates gives pods' own ones; podcerts.Manager has them.
+type Certificates interface {
+	// Bundle is the key and the certificate chain, in PEM, of the source at a place of a
+	// projected volume.
+	Bundle(ctx context.Context, p *v1.Pod, volume string, source int) (key, chain []byte, err error)
+	// Forget drops the pod's.
+	Forget(uid types.UID)
+}
+
 // Config of a Manager.
 type Config struct {
 	Host    Host
 	Objects Objects
 	Tokens  Tokens
+	// Claims; nil: no persistent volumes.
+	Claims Claims
+	// Trust; nil: no clusterTrustBundles.
+	Trust Trust
+	// Certificates; nil: no podCertificates.
+	Certificates Certificates
 	// RootDir on the machine, "/var/lib/kubelet" by default; absolute.
 	RootDir string
 	// Allocatable of the node: stands in for limits in downward API fields, and
@@ -67,7 +92,10 @@ func (c *Config) validate() error {
 
 // Mount is what a volume became on the machine, for the container's mounts.
 type Mount struct {
-	HostPath string
+	HostPath string // empty for an image, which the runtime mounts, and for a device
+	// Device is the machine's path of a block volume, which containers have by
+	// volumeDevices.
+	Device string
 	// ReadOnly: containers may only read it, whatever their volumeMount says.
 	ReadOnly bool
 	// SELinux: the runtime may relabel it; false for the machine's own paths.
@@ -102,6 +130,7 @@ type podState struct {
 type volumeState struct {
 	mount Mount
 	ready bool
+	bound bool // mount.HostPath is a mount, which a reboot of the machine takes away
 	// hash of the content last written by us; written says if there is one.
 	hash    [32]byte
 	written bool
@@ -142,6 +171,27 @@ func (m *Manager) lock(ctx context.Context, uid types.UID) (*podState, error) {
 		// Released while we waited: what comes now is a new beginning.
 		<-ps.sem
 	}
+}
+
+// known is lock for a pod whose directories this process has made or adopted; nil
+// for any other.
+func (m *Manager) known(ctx context.Context, uid types.UID) (*podState, error) {
+	m.mu.Lock()
+	_, known := m.pods[uid]
+	m.mu.Unlock()
+	if !known {
+		return nil, nil
+	}
+	ps, err := m.lock(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	if !ps.made {
+		m.forget(uid, ps)
+		m.unlock(ps)
+		return nil, nil
+	}
+	return ps, nil
 }
 
 func (*Manager) unlock(ps *podState) { <-ps.sem }

@@ -9,6 +9,8 @@
 //	    volumes/kubernetes.io~{secret,projected,downward-api}/<name>  tmpfs
 //	    volumes/kubernetes.io~empty-dir/<name>            disk, or tmpfs for medium Memory
 //	    plugins/kubernetes.io~empty-dir/<name>/ready      written once its ownership is set
+//	    volumes/kubernetes.io~local-volume/<persistent volume>        bind mounted
+//	    volume-subpaths/<volume>/<container>/<index>      subPath, bind mounted
 //	    containers/<container>/                           termination logs
 //	<root>/bowline/pods/<uid>                             record: this UID is ours
 //

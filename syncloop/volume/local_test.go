@@ -1,10 +1,12 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -129,23 +131,37 @@ func TestARealFileSystem(t *testing.T) {
 		t.Errorf("k = %q", got)
 	}
 
-	// subPath: into a file of the configMap, a new directory, and not outside.
+	// subPath: a file of the configMap, a new directory, and not outside; a start
+	// after an update shows the new file.
 	sub := func(volume, at string) (string, error) {
-		return m.SubPath(t.Context(), p, "c", &v1.VolumeMount{Name: volume}, at)
+		return m.SubPath(t.Context(), p, "c", 0, &v1.VolumeMount{Name: volume}, at)
 	}
-	if at, err := sub("cfg", "k"); err != nil || read(t, at) != "new" {
-		t.Errorf("subPath k: %s, %v", at, err)
-	}
-	if at, err := sub("scratch", "x/y"); err != nil {
-		t.Error(err)
-	} else if st, err := os.Stat(at); err != nil || !st.IsDir() {
-		t.Errorf("subPath x/y: %v", err)
-	}
-	if err := os.Symlink("/etc", mounts["scratch"].HostPath+"/etc"); err != nil {
-		t.Fatal(err)
-	}
-	if at, err := sub("scratch", "etc/passwd"); err == nil {
-		t.Errorf("subPath leaves the volume: %s", at)
+	if mountable {
+		at, err := sub("cfg", "k")
+		if err != nil || read(t, at) != "new" || at != PodDir(root, "u")+"/volume-subpaths/cfg/c/0" {
+			t.Errorf("subPath k: %s, %v", at, err)
+		}
+		c.setConfigMap("cfg", "k", "newer")
+		if err := m.Refresh(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, at); got != "new" {
+			t.Errorf("a container that runs sees %q", got)
+		}
+		if at, err := sub("cfg", "k"); err != nil || read(t, at) != "newer" {
+			t.Errorf("subPath k: %s, %v", at, err)
+		}
+		if at, err := sub("scratch", "x/y"); err != nil {
+			t.Error(err)
+		} else if st, err := os.Stat(at); err != nil || !st.IsDir() {
+			t.Errorf("subPath x/y: %v", err)
+		}
+		if err := os.Symlink("/etc", mounts["scratch"].HostPath+"/etc"); err != nil {
+			t.Fatal(err)
+		}
+		if at, err := sub("scratch", "etc/passwd"); err == nil {
+			t.Errorf("subPath leaves the volume: %s", at)
+		}
 	}
 
 	if uids, err := realManager(t, h, c, root).Orphans(t.Context()); err != nil || len(uids) != 1 || uids[0] != "u" {
@@ -159,6 +175,64 @@ func TestARealFileSystem(t *testing.T) {
 	}
 	if left, err := h.ListMounts(t.Context(), root); err != nil || len(left) != 0 {
 		t.Errorf("mounted: %v, %v", left, err)
+	}
+}
+
+// TestAFullDisk: the volume fails with the reason that people know, nothing is
+// there in part, and when there is room again it is made.
+func TestAFullDisk(t *testing.T) {
+	h, dir := realHost(t)
+	root := dir + "/small"
+	if err := h.Mount(t.Context(), host.Mount{Source: "tmpfs", Target: root, Type: "tmpfs", Options: []string{"size=256k"}}); err != nil {
+		t.Skipf("mounts are not allowed: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := h.Unmount(context.Background(), root); err != nil {
+			t.Error(err)
+		}
+	})
+	c := newCluster()
+	m := realManager(t, h, c, root)
+	p := testPod(configMapVolume("cfg"), emptyDir("", ""))
+	if err := m.EnsurePodDirs(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	c.setConfigMap("cfg", "k", strings.Repeat("x", 20_000))
+	ballast := root + "/ballast"
+	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	_, err := m.Prepare(t.Context(), p)
+	failures := Failures(err)
+	if len(failures) != 1 || failures[0].Volume != "cfg" || failures[0].Reason != ReasonFailedMount || !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("on a full disk: %v", err)
+	}
+	if _, err := os.Lstat(m.volumeDir(p.UID, pluginConfigMap, "cfg") + "/k"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file is there: %v", err)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	mounts := prepare(t, m, p)
+	// And while the pod runs: the old content stays whole until there is room.
+	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	c.setConfigMap("cfg", "k", strings.Repeat("y", 20_000))
+	if err := m.Refresh(t.Context(), p); !errors.Is(err, syscall.ENOSPC) || len(Failures(err)) != 1 {
+		t.Errorf("refresh: %v", err)
+	}
+	if got := read(t, mounts["cfg"].HostPath+"/k"); got != strings.Repeat("x", 20_000) {
+		t.Errorf("%d bytes of %.1q", len(got), got)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Refresh(t.Context(), p); err != nil {
+		t.Error(err)
+	}
+	if got := read(t, mounts["cfg"].HostPath+"/k"); got != strings.Repeat("y", 20_000) {
+		t.Errorf("%d bytes of %.1q", len(got), got)
 	}
 }
 

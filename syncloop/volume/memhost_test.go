@@ -26,6 +26,8 @@ type memHost struct {
 	calls  []string
 	fail   map[string]error // by method
 	busy   map[string]bool  // targets that cannot be unmounted
+	// unmounted are the targets in order.
+	unmounted []string
 	// before is called, without the lock, ahead of each call.
 	before func(method, path string)
 }
@@ -87,7 +89,7 @@ func (h *memHost) Stat(_ context.Context, p string) (host.FileInfo, error) {
 	if n == nil {
 		return host.FileInfo{}, &fs.PathError{Op: "stat", Path: p, Err: fs.ErrNotExist}
 	}
-	return host.FileInfo{Name: path.Base(p), Mode: n.mode, Target: n.target}, nil
+	return host.FileInfo{Name: path.Base(p), Mode: n.mode, Target: n.target, GID: n.gid}, nil
 }
 
 func (h *memHost) List(_ context.Context, dir string) ([]host.FileInfo, error) {
@@ -209,6 +211,7 @@ func (h *memHost) Unmount(_ context.Context, target string) error {
 	if h.busy[target] {
 		return errors.New("device or resource busy")
 	}
+	h.unmounted = append(h.unmounted, target)
 	h.drop(target)
 	return nil
 }
@@ -275,6 +278,22 @@ func (h *memHost) RemoveTree(_ context.Context, p string) error {
 			delete(h.nodes, q)
 		}
 	}
+	return nil
+}
+
+// BindSubPath knows no links: host/hosttest shows what becomes of them.
+func (h *memHost) BindSubPath(_ context.Context, s host.SubPath) error {
+	err := h.enter("BindSubPath", s.Target)
+	defer h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := s.Check(); err != nil {
+		return err
+	}
+	h.drop(s.Target)
+	h.mkdirs(s.Target, 0o750)
+	h.mounts[s.Target] = &mounted{Mount: host.Mount{Source: path.Join(s.Root, s.Path), Target: s.Target, Type: "bind"}}
 	return nil
 }
 

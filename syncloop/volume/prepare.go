@@ -73,6 +73,12 @@ func (m *Manager) setUp(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volume
 		return m.setUpEmptyDir(ctx, p, v, vs, at)
 	case v.HostPath != nil:
 		return m.setUpHostPath(ctx, v, vs)
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
+		return m.setUpClaim(ctx, p, v, vs, at)
+	case v.Image != nil:
+		// The runtime mounts it, when a container is made; its image is pulled before.
+		vs.mount, vs.ready = Mount{ReadOnly: true, SELinux: true}, true
+		return nil
 	}
 	return &render.UnsupportedError{Type: render.TypeOf(v)}
 }

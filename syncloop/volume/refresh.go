@@ -61,21 +61,11 @@ func (m *Manager) Refresh(ctx context.Context, p *v1.Pod) error {
 
 // refreshable are the pod's rendered volumes that this process has made.
 func (m *Manager) refreshable(ctx context.Context, p *v1.Pod) (*podState, []*v1.Volume, error) {
-	m.mu.Lock()
-	_, known := m.pods[p.UID]
-	m.mu.Unlock()
-	if !known {
-		return nil, nil, nil
-	}
-	ps, err := m.lock(ctx, p.UID)
-	if err != nil {
+	ps, err := m.known(ctx, p.UID)
+	if ps == nil {
 		return nil, nil, err
 	}
 	defer m.unlock(ps)
-	if !ps.made {
-		m.forget(p.UID, ps)
-		return nil, nil, nil
-	}
 	var volumes []*v1.Volume
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]

@@ -1,10 +1,13 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -36,6 +39,9 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 		}
 	}
 	m.cfg.Tokens.Forget(uid)
+	if m.cfg.Certificates != nil {
+		m.cfg.Certificates.Forget(uid)
+	}
 	m.forget(uid, ps)
 	return nil
 }
@@ -86,6 +92,12 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("list mounts in %s: %w", dir, err)
 	}
+	// The parts of volumes go before the volumes: what serves one may be told that
+	// nobody uses it any more.
+	parts := path.Join(dir, "volume-subpaths") + "/"
+	slices.SortStableFunc(mounts, func(a, b host.Mount) int {
+		return cmp.Compare(rank(a.Target, parts), rank(b.Target, parts))
+	})
 	for _, mount := range mounts {
 		if mount.Target != dir && !strings.HasPrefix(mount.Target, dir+"/") {
 			continue
@@ -95,6 +107,14 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 		}
 	}
 	return nil
+}
+
+// rank is 0 for what lies below parts, 1 for all else.
+func rank(target, parts string) int {
+	if strings.HasPrefix(target, parts) {
+		return 0
+	}
+	return 1
 }
 
 // Orphans are the pods of ours that have a directory on the machine, whether or

@@ -142,45 +142,22 @@ func TestOrphans(t *testing.T) {
 
 func TestSubPath(t *testing.T) {
 	h := newMemHost()
-	p := testPod(emptyDir("", ""), named("data", v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/h/data-link"}}))
-	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(7))}
-	h.put("/h/data-link", node{mode: fs.ModeSymlink, target: "data"})
-	h.put("/h/data", node{mode: fs.ModeDir | 0o700})
+	p := testPod(emptyDir("", ""), secretVolume("sec"))
 	m := newManager(t, h, newCluster())
+	if _, err := m.SubPath(t.Context(), p, "c", 0, &v1.VolumeMount{Name: "scratch"}, "x"); err == nil {
+		t.Error("a subPath of a volume that was never prepared")
+	}
 	root := prepare(t, m, p)["scratch"].HostPath
-	h.put(root+"/..2026/app.conf", node{mode: 0o644})
-	h.put(root+"/..data", node{mode: fs.ModeSymlink, target: "..2026"})
-	h.put(root+"/app.conf", node{mode: fs.ModeSymlink, target: "..data/app.conf"})
-	h.put(root+"/dir/file", node{mode: 0o644})
-	h.put(root+"/dir/up", node{mode: fs.ModeSymlink, target: "../dir/file"})
-	h.put(root+"/etc", node{mode: fs.ModeSymlink, target: "/etc"})
-	h.put(root+"/out", node{mode: fs.ModeSymlink, target: "../../../../../../etc"})
-	h.put(root+"/dir/sly", node{mode: fs.ModeSymlink, target: "../../scratch2"})
-	h.put(root+"/nowhere", node{mode: fs.ModeSymlink, target: "absent"})
-	h.put(root+"/loop", node{mode: fs.ModeSymlink, target: "loop"})
-
-	failedToPrepare := `failed to prepare subPath for volumeMount "scratch" of container "c"`
-	failedToMake := `failed to create subPath directory for volumeMount "scratch" of container "c"`
+	parts := "/root/pods/u/volume-subpaths"
 	for sub, want := range map[string]string{
 		"":                 root,
-		"dir":              root + "/dir",
-		"dir//./file":      root + "/dir/file",
-		"app.conf":         root + "/..2026/app.conf",
-		"dir/up":           root + "/dir/file",
-		"new/deep":         root + "/new/deep",
-		"etc":              failedToPrepare,
-		"etc/passwd":       failedToPrepare,
-		"out":              failedToPrepare,
-		"dir/sly":          failedToPrepare,
-		"nowhere":          failedToPrepare,
-		"loop":             failedToPrepare,
-		"dir/file/below":   failedToMake,
-		"app.conf/x":       failedToMake,
+		".":                root,
+		"dir//./file":      parts + "/scratch/c/3",
 		"../x":             "unable to provision SubPath `../x`: must not contain '..'",
 		"dir/../../escape": "unable to provision SubPath `dir/../../escape`: must not contain '..'",
 		"/etc":             "error SubPath `/etc` must not be an absolute path",
 	} {
-		got, err := m.SubPath(t.Context(), p, "c", &v1.VolumeMount{Name: "scratch"}, sub)
+		got, err := m.SubPath(t.Context(), p, "c", 3, &v1.VolumeMount{Name: "scratch"}, sub)
 		if err != nil {
 			got = err.Error()
 		}
@@ -188,24 +165,48 @@ func TestSubPath(t *testing.T) {
 			t.Errorf("%q: %s\nwant %s", sub, got, want)
 		}
 	}
-	for _, dir := range []string{"/new", "/new/deep"} {
-		if n := h.nodes[root+dir]; n == nil || n.mode != fs.ModeDir|fs.ModeSetgid|0o777 {
-			t.Errorf("%s = %+v", dir, n)
+	if got := h.mounts[parts+"/scratch/c/3"]; got == nil || got.Source != root+"/dir/file" {
+		t.Errorf("mounted is %+v", got)
+	}
+	if _, err := m.SubPath(t.Context(), p, "c", 0, &v1.VolumeMount{Name: "zz"}, "x"); err == nil || err.Error() != `cannot find volume "zz" to mount into container "c"` {
+		t.Errorf("err = %v", err)
+	}
+	// What the user is told says nothing of the machine; that it is silent is no secret.
+	secret := errors.New("/etc/shadow")
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("%w: %w", host.ErrSubPathUnsafe, secret), `failed to prepare subPath for volumeMount "scratch" of container "c"`},
+		{secret, `failed to prepare subPath for volumeMount "scratch" of container "c"`},
+		{fmt.Errorf("%w: %w", host.ErrSubPathMake, secret), `failed to create subPath directory for volumeMount "scratch" of container "c"`},
+	} {
+		h.fail["BindSubPath"] = c.err
+		if _, err := m.SubPath(t.Context(), p, "c", 0, &v1.VolumeMount{Name: "scratch"}, "dir"); err == nil || err.Error() != c.want {
+			t.Errorf("%v: err = %v", c.err, err)
 		}
 	}
-	if h.nodes["/root/pods/u/volumes/kubernetes.io~empty-dir/scratch2"] != nil || h.nodes[root+"/absent"] != nil {
-		t.Error("a link made something")
-	}
-	// The volume itself may be a link of the machine's owner.
-	if got, err := m.SubPath(t.Context(), p, "c", &v1.VolumeMount{Name: "data"}, "x"); err != nil || got != "/h/data/x" {
-		t.Errorf("%s, %v", got, err)
-	}
-	if _, err := m.SubPath(t.Context(), p, "c", &v1.VolumeMount{Name: "zz"}, "x"); err == nil || err.Error() != `cannot find volume "zz" to mount into container "c"` {
+	h.fail["BindSubPath"] = fmt.Errorf("dial: %w", host.ErrUnreachable)
+	if _, err := m.SubPath(t.Context(), p, "c", 0, &v1.VolumeMount{Name: "scratch"}, "dir"); !errors.Is(err, host.ErrUnreachable) {
 		t.Errorf("err = %v", err)
 	}
-	// That the machine is silent is told as such: nothing is known of the path.
-	h.fail["Stat"] = host.ErrUnreachable
-	if _, err := m.SubPath(t.Context(), p, "c", &v1.VolumeMount{Name: "scratch"}, "dir"); !errors.Is(err, host.ErrUnreachable) {
-		t.Errorf("err = %v", err)
+	delete(h.fail, "BindSubPath")
+
+	// Another process of ours takes them away, before the volumes.
+	if _, err := m.SubPath(t.Context(), p, "longer-than-a-volume", 0, &v1.VolumeMount{Name: "sec"}, "dir"); err != nil {
+		t.Fatal(err)
+	}
+	if err := newManager(t, h, newCluster()).Release(t.Context(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.mounts) > 0 || len(h.unmounted) != 3 || !strings.Contains(h.unmounted[2], "kubernetes.io~secret/sec") {
+		t.Errorf("unmounted %q, left %v", h.unmounted, h.mounts)
+	}
+	// A start that comes late mounts nothing.
+	if err := m.Release(t.Context(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := m.SubPath(t.Context(), p, "c", 0, &v1.VolumeMount{Name: "scratch"}, "dir"); err == nil || len(h.mounts) > 0 {
+		t.Errorf("after the release: %s, %v", at, err)
 	}
 }

@@ -77,6 +77,9 @@ func (m *Manager) render(ctx context.Context, p *v1.Pod, v *v1.Volume) (render.T
 		Secrets:     make(map[string]render.Secret, len(needs.Secrets)),
 		Tokens:      make(map[render.TokenKey]render.Token, len(needs.Tokens)),
 		Allocatable: m.cfg.Allocatable(),
+
+		TrustBundles: make(map[int]render.TrustBundles, len(needs.TrustBundles)),
+		Certificates: make(map[int]render.Certificate, len(needs.Certificates)),
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -104,8 +107,32 @@ func (m *Manager) render(ctx context.Context, p *v1.Pod, v *v1.Volume) (render.T
 			s.Tokens[key] = render.Token{Token: token, Err: err}
 		})
 	}
+	for i, projection := range needs.TrustBundles {
+		wg.Go(func() {
+			pem, err := m.trustBundles(ctx, projection)
+			mu.Lock()
+			defer mu.Unlock()
+			s.TrustBundles[i] = render.TrustBundles{PEM: pem, Err: err}
+		})
+	}
+	for _, i := range needs.Certificates {
+		wg.Go(func() {
+			c := m.certificate(ctx, p, v.Name, i)
+			mu.Lock()
+			defer mu.Unlock()
+			s.Certificates[i] = c
+		})
+	}
 	wg.Wait()
 	return render.Render(p, v, s)
+}
+
+func (m *Manager) certificate(ctx context.Context, p *v1.Pod, volume string, place int) (c render.Certificate) {
+	if m.cfg.Certificates == nil {
+		return render.Certificate{Err: &render.UnsupportedError{Type: "projected podCertificate"}}
+	}
+	c.Key, c.Chain, c.Err = m.cfg.Certificates.Bundle(ctx, p, volume, place)
+	return c
 }
 
 // write brings the content to the machine and remembers its hash.

@@ -4,126 +4,68 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// SubPath is the place on the machine of a subPath within one of the pod's
-// prepared volumes. subPath is volumeMount.SubPath, or SubPathExpr already
-// expanded. Missing directories are made with the volume's own mode. Links are
-// resolved here, one element after another, and must stay within the volume;
-// the path returned holds none below the volume's root.
+// SubPath mounts a part of one of the pod's prepared volumes where no container
+// can change it, and returns the place on the machine: the container shall mount
+// that, and not the path in the volume, which may be anything by then. index is
+// that of vm in the container's volumeMounts; part is vm.SubPath, or SubPathExpr
+// already expanded. Missing directories are made with the volume's own mode.
+//
+// A container that is started again calls it again, and has what the path leads
+// to then. The mounts are the pod's: they go with Release.
 //
 // Errors are the kubelet's and do not tell what is where on the machine.
-func (m *Manager) SubPath(ctx context.Context, p *v1.Pod, container string, vm *v1.VolumeMount, subPath string) (string, error) {
+func (m *Manager) SubPath(ctx context.Context, p *v1.Pod, container string, index int, vm *v1.VolumeMount, part string) (string, error) {
+	if path.IsAbs(part) {
+		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", part)
+	}
+	if slices.Contains(strings.Split(part, "/"), "..") {
+		return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", part)
+	}
+	// Held, so that nothing is mounted behind a Release.
+	ps, err := m.known(ctx, p.UID)
+	if err != nil {
+		return "", err
+	}
+	if ps != nil {
+		defer m.unlock(ps)
+	}
 	mount, ok := m.Mounts(p.UID)[vm.Name]
 	if !ok {
 		return "", fmt.Errorf("cannot find volume %q to mount into container %q", vm.Name, container)
 	}
-	if subPath == "" {
+	if part = path.Clean(part); part == "." {
 		return mount.HostPath, nil
 	}
-	if path.IsAbs(subPath) {
-		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", subPath)
-	}
-	parts := strings.Split(subPath, "/")
-	if slices.Contains(parts, "..") {
-		return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", subPath)
-	}
-	resolved, err := m.resolve(ctx, mount.HostPath, parts)
+	target := path.Join(m.subPathDir(p.UID), vm.Name, container, strconv.Itoa(index))
+	err = m.cfg.Host.BindSubPath(ctx, host.SubPath{Root: mount.HostPath, Path: part, Target: target})
 	switch {
 	case err == nil:
-		return resolved, nil
-	case errors.Is(err, errMakeSubPath):
-		return "", fmt.Errorf("failed to create subPath directory for volumeMount %q of container %q", vm.Name, container)
-	case errors.Is(err, errUnsafeSubPath), errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", vm.Name, container)
+		return target, nil
+	case errors.Is(err, host.ErrUnreachable), ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):
+		// The machine did not answer: that is no secret of its file system.
+		return "", fmt.Errorf("prepare subPath for volumeMount %q of container %q: %w", vm.Name, container, err)
 	}
-	// The machine did not answer: that is no secret of its file system.
-	return "", fmt.Errorf("prepare subPath for volumeMount %q of container %q: %w", vm.Name, container, err)
+	what := "prepare subPath"
+	if errors.Is(err, host.ErrSubPathMake) {
+		what = "create subPath directory"
+	}
+	klog.FromContext(ctx).Info("A subPath cannot be had", "err", err, "pod", klog.KObj(p), "container", container, "volume", vm.Name)
+	return "", fmt.Errorf("failed to %s for volumeMount %q of container %q", what, vm.Name, container)
 }
 
-var (
-	errUnsafeSubPath = errors.New("subPath leaves its volume")
-	errMakeSubPath   = errors.New("subPath cannot be made")
-)
-
-// element of a path that is still to be walked.
-type element struct {
-	name     string
-	fromLink bool // came out of a link's target: it must exist
-}
-
-// resolve walks parts below root.
-func (m *Manager) resolve(ctx context.Context, root string, parts []string) (string, error) {
-	root, rootInfo, err := m.follow(ctx, root)
-	if err != nil {
-		return "", err
-	}
-	var todo []element
-	for _, name := range parts {
-		todo = append(todo, element{name: name})
-	}
-	var done []string // below root, all directories but perhaps the last
-	last := rootInfo
-	for links := 0; len(todo) > 0; {
-		e := todo[0]
-		todo = todo[1:]
-		switch e.name {
-		case "", ".":
-			continue
-		case "..":
-			if len(done) == 0 {
-				return "", errUnsafeSubPath
-			}
-			done = done[:len(done)-1]
-			last.Mode = fs.ModeDir
-			continue
-		}
-		if !last.Mode.IsDir() {
-			return "", errMakeSubPath
-		}
-		at := path.Join(append([]string{root}, append(slices.Clone(done), e.name)...)...)
-		info, err := m.cfg.Host.Stat(ctx, at)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && !e.fromLink:
-			if info, err = m.makeSubDir(ctx, at, rootInfo.Mode); err != nil {
-				return "", err
-			}
-		case err != nil:
-			return "", err
-		case info.Mode&fs.ModeSymlink != 0:
-			if links++; links > maxLinks || path.IsAbs(info.Target) {
-				return "", errUnsafeSubPath
-			}
-			var target []element
-			for _, name := range strings.Split(info.Target, "/") {
-				target = append(target, element{name: name, fromLink: true})
-			}
-			todo = append(target, todo...)
-			continue
-		}
-		done = append(done, e.name)
-		last = info
-	}
-	return path.Join(append([]string{root}, done...)...), nil
-}
-
-// makeSubDir makes one directory with the mode of the volume's root, setgid
-// included, so that an fsGroup holds in it.
-func (m *Manager) makeSubDir(ctx context.Context, at string, mode fs.FileMode) (host.FileInfo, error) {
-	mode &= fs.ModePerm | fs.ModeSetgid
-	if err := m.cfg.Host.MkdirAll(ctx, at, mode, nil); err != nil {
-		if errors.Is(err, host.ErrUnreachable) {
-			return host.FileInfo{}, err
-		}
-		return host.FileInfo{}, fmt.Errorf("%w: %w", errMakeSubPath, err)
-	}
-	return host.FileInfo{Name: path.Base(at), Mode: fs.ModeDir | mode}, nil
+// subPathDir holds <volume>/<container>/<index> for each subPath of the pod.
+func (m *Manager) subPathDir(uid types.UID) string {
+	return path.Join(m.podDir(uid), "volume-subpaths")
 }

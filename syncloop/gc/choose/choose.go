@@ -71,6 +71,9 @@ type Input struct {
 	MinAge time.Duration
 	// Known are the pods that a worker, or the API, still has.
 	Known map[types.UID]bool
+	// Finished are the pods of which not even the newest container is kept; none but when
+	// the disk is short.
+	Finished map[types.UID]bool
 	// Records are the pods that we recorded as ours on the machine.
 	Records map[types.UID]bool
 
@@ -156,7 +159,7 @@ func containers(in Input) []Container {
 			if in.aged(c.CreatedAt) {
 				list = append(list, *c)
 			}
-		case newest[unit{c.UID, c.Name}] != c:
+		case newest[unit{c.UID, c.Name}] != c, in.Finished[c.UID]:
 			list = append(list, *c)
 		}
 	}
@@ -204,7 +207,7 @@ func sandboxes(in Input, going []Container) []Sandbox {
 			if in.aged(s.CreatedAt) {
 				list = append(list, *s)
 			}
-		case newest[s.UID] != s:
+		case newest[s.UID] != s, in.Finished[s.UID]:
 			list = append(list, *s)
 		}
 	}

@@ -28,9 +28,9 @@ func fromProjected(p *v1.Pod, v *v1.ProjectedVolumeSource, s Sources) (Tree, err
 		case source.ServiceAccountToken != nil:
 			part, err = fromToken(p, v, source.ServiceAccountToken, s)
 		case source.ClusterTrustBundle != nil:
-			err = &UnsupportedError{Type: "projected clusterTrustBundle"}
+			part, err = fromTrustBundles(p, v, source.ClusterTrustBundle, i, s)
 		case source.PodCertificate != nil:
-			err = &UnsupportedError{Type: "projected podCertificate"}
+			part, err = fromCertificate(p, v, source.PodCertificate, i, s)
 		default:
 			// A source with no kind projects nothing; the API server drops what
 			// it does not know.
@@ -58,7 +58,33 @@ func fromToken(p *v1.Pod, v *v1.ProjectedVolumeSource, t *v1.ServiceAccountToken
 	if answer.Err != nil {
 		return nil, answer.Err
 	}
-	f := File{Data: []byte(answer.Token), Mode: mode(v.DefaultMode), UID: -1, GID: -1}
+	return Tree{t.Path: private(p, v, []byte(answer.Token))}, nil
+}
+
+// fromCertificate makes the files of a pod's certificate: a key and the chain in one, or
+// in one each. They are as private as a token.
+func fromCertificate(p *v1.Pod, v *v1.ProjectedVolumeSource, c *v1.PodCertificateProjection, place int, s Sources) (Tree, error) {
+	answer, ok := s.Certificates[place]
+	if !ok {
+		return nil, errors.New("the certificate was not asked for")
+	}
+	if answer.Err != nil {
+		return nil, answer.Err
+	}
+	tree := Tree{}
+	for path, data := range map[string][]byte{
+		c.CredentialBundlePath: slices.Concat(answer.Key, answer.Chain), c.KeyPath: answer.Key, c.CertificateChainPath: answer.Chain,
+	} {
+		if path != "" {
+			tree[path] = private(p, v, data)
+		}
+	}
+	return tree, nil
+}
+
+// private is a file of the pod's user alone; see fromToken.
+func private(p *v1.Pod, v *v1.ProjectedVolumeSource, data []byte) File {
+	f := File{Data: data, Mode: mode(v.DefaultMode), UID: -1, GID: -1}
 	user := CommonUser(p)
 	if user != nil {
 		f.UID = *user
@@ -66,7 +92,7 @@ func fromToken(p *v1.Pod, v *v1.ProjectedVolumeSource, t *v1.ServiceAccountToken
 	if user != nil || (p.Spec.SecurityContext != nil && p.Spec.SecurityContext.FSGroup != nil) {
 		f.Mode = 0o600
 	}
-	return Tree{t.Path: f}, nil
+	return f
 }
 
 // CommonUser is the one user that every container of the pod runs as, or nil if

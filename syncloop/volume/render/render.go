@@ -37,6 +37,11 @@ type Needs struct {
 	ConfigMaps []string
 	Secrets    []string
 	Tokens     []TokenKey
+	// TrustBundles are the projections that ask for them, by their place among the
+	// volume's sources.
+	TrustBundles map[int]*v1.ClusterTrustBundleProjection
+	// Certificates are the places of podCertificates among the volume's sources.
+	Certificates []int
 }
 
 // ConfigMap is the answer to a request for one. Err is as the API says it:
@@ -58,11 +63,29 @@ type Token struct {
 	Err   error
 }
 
+// TrustBundles is the answer to a request for some: the PEM of each, none where
+// nothing matches. Err is as the API says it: a NotFound is of the one that was
+// named.
+type TrustBundles struct {
+	PEM []string
+	Err error
+}
+
+// Certificate is the answer to a request for a pod's key and its certificates, in PEM.
+type Certificate struct {
+	Key, Chain []byte
+	Err        error
+}
+
 // Sources holds the answers to all Needs, and what downward API fields refer to.
 type Sources struct {
 	ConfigMaps map[string]ConfigMap
 	Secrets    map[string]Secret
 	Tokens     map[TokenKey]Token
+	// TrustBundles by the place of what asks for them among the volume's sources.
+	TrustBundles map[int]TrustBundles
+	// Certificates by the place of what asks for them.
+	Certificates map[int]Certificate
 	// Allocatable of the node stands in for a limit that a container does not set.
 	Allocatable v1.ResourceList
 }
@@ -89,6 +112,13 @@ func NeedsOf(v *v1.Volume) Needs {
 				n.Secrets = appendNew(n.Secrets, s.Secret.Name)
 			case s.ServiceAccountToken != nil:
 				n.Tokens = appendNew(n.Tokens, tokenKey(s.ServiceAccountToken))
+			case s.ClusterTrustBundle != nil:
+				if n.TrustBundles == nil {
+					n.TrustBundles = map[int]*v1.ClusterTrustBundleProjection{}
+				}
+				n.TrustBundles[i] = s.ClusterTrustBundle
+			case s.PodCertificate != nil:
+				n.Certificates = append(n.Certificates, i)
 			}
 		}
 	}

@@ -37,6 +37,7 @@ func sources() Sources {
 			{Audience: "vault"}:       {Token: "vault-token"},
 			{Audience: "bad"}:         {Err: errors.New("failed to fetch token: refused")},
 		},
+		Certificates: map[int]Certificate{0: {Key: []byte("KEY"), Chain: []byte("CHAIN")}, 1: {Err: errors.New("not issued yet")}},
 		Allocatable: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("3500m"), v1.ResourceMemory: resource.MustParse("4Gi"),
 		},
@@ -184,9 +185,18 @@ func TestRender(t *testing.T) {
 				v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: ref("none"), Optional: ptr(true)}},
 				v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "t", Audience: "bad"}}),
 			want: `error: [configmap "none" not found, failed to fetch token: refused]`},
-		"projected: a source of a kind that is not supported": {
+		"projected: a certificate in one file and in two": {
+			v:    projected(nil, v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{CredentialBundlePath: "both", KeyPath: "key", CertificateChainPath: "chain"}}),
+			want: "both -rw-r--r-- KEYCHAIN\nchain -rw-r--r-- CHAIN\nkey -rw-r--r-- KEY\n"},
+		"projected: a certificate that is not there yet": {
+			v:    projected(nil, v1.VolumeProjection{}, v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{CredentialBundlePath: "p"}}),
+			want: "error: not issued yet"},
+		"projected: a certificate that nobody asked for": {
+			v:    projected(nil, v1.VolumeProjection{}, v1.VolumeProjection{}, v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{CredentialBundlePath: "p"}}),
+			want: "error: the certificate was not asked for"},
+		"projected: a trust bundle of no name": {
 			v:    projected(nil, v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "p"}}),
-			want: "error: volumes of type projected clusterTrustBundle are not supported by this node"},
+			want: "error: ClusterTrustBundle projection requires either name or signerName to be set"},
 		"another kind": {v: volume(v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}), want: "error: volumes of type nfs are not supported by this node"},
 		"no kind":      {v: volume(v1.VolumeSource{}), want: "error: volumes of type none are not supported by this node"},
 	} {
@@ -211,7 +221,10 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 	p := &v1.Pod{}
 	_, err := Render(p, projected(nil,
 		v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: ref("none")}},
-		v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{}}), sources())
+		v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Name: ptr("x")}}), Sources{
+		Secrets:      sources().Secrets,
+		TrustBundles: map[int]TrustBundles{1: {Err: &UnsupportedError{Type: "projected clusterTrustBundle"}}},
+	})
 	if !IsUnsupported(err) {
 		t.Errorf("unsupported is lost in %v", err)
 	}

@@ -19,7 +19,12 @@ func (e *UnsupportedError) Error() string {
 // TypeOf is the volume's kind by its field's name in the API; "none" if no field
 // is set.
 func TypeOf(v *v1.Volume) string {
-	source := reflect.ValueOf(v.VolumeSource)
+	return SourceOf(v.VolumeSource)
+}
+
+// SourceOf is TypeOf for any union of sources: the field that is set.
+func SourceOf(union any) string {
+	source := reflect.ValueOf(union)
 	for i := range source.NumField() {
 		if f := source.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
 			name := source.Type().Field(i).Tag.Get("json")

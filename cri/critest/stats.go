@@ -1,0 +1,46 @@
+package critest
+
+import (
+	"testing"
+
+	"github.com/bowline-k8s/bowline/cri"
+)
+
+// Who has a container running is known with its labels and what it has of memory. The
+// stats of sandboxes are not every runtime's.
+func testStats(s *suite, t *testing.T) {
+	id, sandboxID, _ := s.start(t, s.script("measured", "wait"))
+	list, err := s.Client.ListContainerStats(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, st := range list {
+		if st.GetAttributes().GetId() != id {
+			continue
+		}
+		found = true
+		if st.GetAttributes().GetLabels()["container"] != "measured" {
+			t.Errorf("its labels are %v", st.GetAttributes().GetLabels())
+		}
+		if st.GetMemory().GetWorkingSetBytes().GetValue() == 0 {
+			t.Errorf("its memory is %v", st.GetMemory())
+		}
+	}
+	if !found {
+		t.Errorf("%s is not among %d containers", id, len(list))
+	}
+	sandboxes, err := s.Client.ListPodSandboxStats(t.Context())
+	if cri.IsUnimplemented(err) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, st := range sandboxes {
+		if st.GetAttributes().GetId() == sandboxID {
+			return
+		}
+	}
+	t.Errorf("sandbox %s is not among %d", sandboxID, len(sandboxes))
+}

@@ -1,0 +1,292 @@
+package logs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+const (
+	// settle is how long, after a new log was seen, the runtime may still write to the
+	// old one: it opens the new one first.
+	settle = time.Second
+	// headSize is how much of a file's beginning tells it from others: the time of its
+	// first line, to the nanosecond, and some text.
+	headSize = 96
+	// listTries is how often a directory that changes under us is listed again.
+	listTries = 5
+	// pauseOf a reader in which two rotations may have come: by the second, the file that
+	// was open is compressed, and a new one may have its inode.
+	pauseOf = 2 * time.Second
+
+	compressed = ".gz"
+	temporary  = ".tmp"
+)
+
+// place of the open file in the order in which the runtime wrote: the rotated files
+// LOG.STAMP, whose names are in the order of time and some of which are compressed, then
+// the one at the log's path.
+type place struct {
+	following bool
+	// unplaced: the directory could not be listed yet.
+	unplaced bool
+	// after is the name, without .gz, of the rotated file that is the open one or, if
+	// current, came before it; empty where there was none.
+	after string
+	// current: the open file was at the log's path when it was last looked for.
+	current bool
+	head    []byte // of the open file, as far as it has one
+	read    time.Time
+}
+
+// rotated is one rotated file.
+type rotated struct {
+	stem  string // name without .gz
+	info  host.FileInfo
+	whole bool // not compressed
+}
+
+// list returns the rotated files in the order of time, and what is at the log's path,
+// the zero FileInfo if nothing is.
+func (r *reader) list(ctx context.Context) (old []rotated, now host.FileInfo, err error) {
+	dir, base := path.Split(r.path)
+	infos, err := r.h.List(ctx, path.Clean(dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // which the end of the pod takes away
+		return nil, now, err
+	}
+	at := map[string]int{}
+	for _, info := range infos {
+		if info.Name == base {
+			now = info
+		}
+		if !strings.HasPrefix(info.Name, base+".") || strings.HasSuffix(info.Name, temporary) || !info.Mode.IsRegular() {
+			continue
+		}
+		stem, packed := strings.CutSuffix(info.Name, compressed)
+		f := rotated{stem, info, !packed}
+		// For a moment there are both; what is not compressed is there in full.
+		if i, both := at[stem]; !both {
+			at[stem] = len(old)
+			old = append(old, f)
+		} else if !packed {
+			old[i] = f
+		}
+	}
+	slices.SortFunc(old, func(a, b rotated) int { return strings.Compare(a.stem, b.stem) })
+	return old, now, nil
+}
+
+// locate finds the place of the file that was just opened at the log's path.
+func (r *reader) locate(ctx context.Context) error {
+	if !r.following {
+		r.place = place{following: true, current: true}
+		var err error
+		if r.head, err = headOf(r.f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	old, _, err := r.list(ctx)
+	if r.unplaced = errors.Is(err, host.ErrUnreachable); err != nil {
+		if r.unplaced {
+			return nil
+		}
+		return err
+	}
+	for _, f := range old {
+		if f.whole && sameFile(f.info, r.info) {
+			break // rotated since
+		}
+		r.after = f.stem
+	}
+	return nil
+}
+
+func headOf(f host.File) ([]byte, error) {
+	b := make([]byte, headSize)
+	n, err := f.ReadAt(b, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return b[:n], err
+}
+
+// see keeps the beginning of the file, which may have been empty when it was opened.
+func (r *reader) see(b []byte) {
+	if int64(len(r.head)) == r.pos && len(r.head) < headSize {
+		r.head = append(r.head, b[:min(len(b), headSize-len(r.head))]...)
+	}
+}
+
+// sure makes sure that the open file is still the one that was opened, where a read finds
+// its file by the inode, and may find none or, after a while, another one. It tells
+// whether r.f is another one now, which goes on where the lost one ended. gone: a read
+// found none.
+func (r *reader) sure(ctx context.Context, gone bool) (other bool, err error) {
+	skip := r.current && time.Since(r.read) < pauseOf || len(r.head) == 0
+	r.read = time.Now()
+	switch r.f.(type) {
+	case nothing:
+		return false, nil
+	case *unpacked:
+		skip = true
+	}
+	if gone {
+		return r.lost(ctx, false)
+	}
+	if skip {
+		return false, nil
+	}
+	b := make([]byte, len(r.head))
+	n, err := r.f.ReadAt(b, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil && !errors.Is(err, io.EOF):
+		return false, err
+	case bytes.Equal(b[:n], r.head):
+		return false, nil
+	}
+	// An empty one may be ours, cut in place, which is seen by its size.
+	return r.lost(ctx, errors.Is(err, io.EOF) && n == 0)
+}
+
+func sameFile(a, b host.FileInfo) bool { return a.Inode == b.Inode && a.Device == b.Device }
+
+// rotate goes over to the file that path names if it is another one than the open one,
+// by way of those that came between. Until the runtime has opened a new file it writes
+// to the old one, whatever that is called by now: so each is read to its end after a
+// later one was seen, and an absent path changes nothing.
+func (r *reader) rotate(ctx context.Context) error {
+	now, err := r.h.Stat(ctx, r.path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, host.ErrUnreachable) {
+			return nil
+		}
+		return fmt.Errorf("follow the log %s: %w", r.path, err)
+	}
+	if r.unplaced {
+		if err := r.locate(ctx); err != nil {
+			return fmt.Errorf("follow the log %s: %w", r.path, err)
+		}
+	}
+	if _, err := r.sure(ctx, false); err != nil {
+		return fmt.Errorf("follow the log %s: %w", r.path, err)
+	}
+	if r.current && sameFile(now, r.info) {
+		if now.Size < r.pos { // cut in place
+			r.pos, r.rest, r.skip, r.head = 0, r.rest[:0], false, nil
+		}
+		return nil
+	}
+	if err := wait(ctx, settle); err != nil {
+		return err
+	}
+	for {
+		next, err := r.next(ctx)
+		if err != nil {
+			if errors.Is(err, host.ErrUnreachable) {
+				return nil
+			}
+			return fmt.Errorf("follow the log %s: %w", r.path, err)
+		}
+		if next == nil {
+			return nil
+		}
+		if next.current && !sameFile(next.info, now) {
+			err = wait(ctx, settle) // this one was not there before we waited
+		}
+		if err == nil {
+			err = r.drain(ctx)
+		}
+		if err == nil {
+			err = r.unfinished()
+		}
+		if err != nil {
+			_ = next.f.Close()
+			return err
+		}
+		_ = r.f.Close() // it was read
+		r.f, r.info, r.after, r.current = next.f, next.info, next.after, next.current
+		r.pos, r.rest, r.skip, r.head = 0, r.rest[:0], false, next.head
+	}
+}
+
+// opened is the file that comes after the open one.
+type opened struct {
+	f       host.File
+	info    host.FileInfo
+	after   string
+	current bool
+	head    []byte
+}
+
+// next opens what the runtime wrote after the open file; nil if that is the last.
+func (r *reader) next(ctx context.Context) (*opened, error) {
+	for range listTries {
+		old, now, err := r.list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if r.current {
+			if sameFile(now, r.info) {
+				return nil, nil
+			}
+			if err := r.find(ctx, old); err != nil {
+				return nil, err
+			}
+		}
+		o := &opened{after: r.after, current: true}
+		name, want, whole := path.Base(r.path), now, true
+		if i := slices.IndexFunc(old, func(f rotated) bool { return f.stem > r.after }); i >= 0 {
+			name, want, whole = old[i].info.Name, old[i].info, old[i].whole
+			o.after, o.current = old[i].stem, false
+		} else if want == (host.FileInfo{}) {
+			return nil, nil
+		}
+		o.f, o.info, err = r.openAs(ctx, name, want, whole)
+		if err == nil && whole {
+			if o.head, err = headOf(o.f); err != nil {
+				_ = o.f.Close()
+			}
+		}
+		if err == nil {
+			return o, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		// Renamed, compressed or removed since it was listed.
+	}
+	return nil, nil // at the next look
+}
+
+// openAs opens the file of the log's directory that was listed as want.
+func (r *reader) openAs(ctx context.Context, name string, want host.FileInfo, whole bool) (host.File, host.FileInfo, error) {
+	f, err := r.h.Open(ctx, path.Join(path.Dir(r.path), name))
+	if err != nil {
+		return nil, want, err
+	}
+	info, err := f.Stat()
+	if err == nil && !sameFile(info, want) {
+		err = fmt.Errorf("%s is another file by now: %w", name, fs.ErrNotExist)
+	}
+	if err == nil && !whole {
+		var z *unpacked
+		if z, err = unpack(f, info.Size); err == nil {
+			return z, info, nil
+		}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, want, err
+	}
+	return f, info, nil
+}

@@ -1,0 +1,97 @@
+package logs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"slices"
+)
+
+// find sets the place of the open file, which is not at the log's path any more. One
+// that is nowhere was removed: it comes before all that came after it.
+func (r *reader) find(ctx context.Context, old []rotated) error {
+	if len(r.head) == 0 { // it was empty when it was opened
+		var err error
+		if r.head, err = headOf(r.f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for _, f := range old {
+		if f.stem <= r.after {
+			continue
+		}
+		same := f.whole && sameFile(f.info, r.info)
+		if !f.whole && len(r.head) > 0 {
+			var err error
+			if same, err = r.beginsAlike(ctx, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		if same {
+			r.after = f.stem
+			break
+		}
+	}
+	r.current = false
+	return nil
+}
+
+// beginsAlike tells whether a compressed file is what the open one became.
+func (r *reader) beginsAlike(ctx context.Context, f rotated) (bool, error) {
+	z, _, err := r.openAs(ctx, f.info.Name, f.info, false)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = z.Close() }()
+	b := make([]byte, len(r.head))
+	n, err := z.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	return bytes.Equal(b[:n], r.head), nil
+}
+
+// lost goes on reading what the open file became, where it cannot be read any more
+// without a name. If that is nowhere there is nothing more, or all stays as it is.
+func (r *reader) lost(ctx context.Context, stay bool) (other bool, err error) {
+	was := r.place
+	for range listTries {
+		old, _, err := r.list(ctx)
+		if err != nil {
+			return false, err
+		}
+		if r.current {
+			if err := r.find(ctx, old); err != nil {
+				return false, err
+			}
+		}
+		i := slices.IndexFunc(old, func(f rotated) bool { return f.stem == r.after && !f.whole })
+		same := i >= 0
+		if same {
+			if same, err = r.beginsAlike(ctx, old[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return false, err
+			}
+		}
+		if !same {
+			break
+		}
+		f, info, err := r.openAs(ctx, old[i].info.Name, old[i].info, false)
+		if err == nil {
+			_ = r.f.Close()
+			r.f, r.info = f, info
+			return true, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+	}
+	if stay {
+		r.place = was
+		return false, nil
+	}
+	_ = r.f.Close()
+	r.f = nothing{}
+	return true, nil
+}

@@ -1,0 +1,252 @@
+package logs
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+)
+
+// pack is what a rotation does to an older file: compressed, it is another file. Who has
+// the old one open reads it on, unless reads go by name.
+func (d *disk) pack(p string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.files[p]
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(f.data)
+	_ = z.Close()
+	d.files[p+".gz"] = &file{d: d, inode: d.inode(), data: b.Bytes()}
+	delete(d.files, p)
+	if d.byName {
+		d.free = append(d.free, f.inode)
+	}
+}
+
+// runtime writes numbered lines as containerd does: to the file that it has open,
+// whatever that is called, and a moment longer than the new one exists.
+type runtime struct {
+	d     *disk
+	open  *file
+	lines int
+	stamp int
+}
+
+func (r *runtime) write(n int) {
+	r.d.mu.Lock()
+	defer r.d.mu.Unlock()
+	for range n {
+		r.open.data = append(r.open.data, logLine(r.lines, "stdout", "F", fmt.Sprint("n ", r.lines))...)
+		r.lines++
+	}
+}
+
+func (r *runtime) reopen(late int, pause time.Duration) {
+	r.d.write("/log", "")
+	time.Sleep(pause)
+	r.write(late)
+	r.d.mu.Lock()
+	r.open = r.d.files["/log"]
+	r.d.mu.Unlock()
+}
+
+// slow is a reader that stops now and then, as one at the end of a bad link.
+type slow struct {
+	mu     sync.Mutex
+	out    bytes.Buffer
+	pauses []time.Duration
+}
+
+func (s *slow) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pauses) > 0 {
+		time.Sleep(s.pauses[0])
+		s.pauses = s.pauses[1:]
+	}
+	return s.out.Write(b)
+}
+
+// Whatever the order of writes, rotations, compressions and looks, and however late a
+// follower is, it sees each line once and in order.
+func TestFollowedOverAnyRotations(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		byName := rapid.Bool().Draw(rt, "byName")
+		pauses := rapid.SliceOfN(rapid.SampledFrom([]time.Duration{0, 0, 0, 200 * time.Millisecond, time.Second, 25 * time.Second, 100 * time.Second}), 0, 30).Draw(rt, "pauses")
+		type step struct {
+			Rotate    bool
+			Lines     int
+			Late      int
+			Wait      time.Duration
+			Renamed   time.Duration // how long there is no log
+			LatePause time.Duration
+			Pack      bool
+		}
+		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
+			waits := rapid.SampledFrom([]time.Duration{0, time.Millisecond, 150 * time.Millisecond, time.Second, 7 * time.Second})
+			return step{rapid.Bool().Draw(t, "rotate"), rapid.IntRange(0, 400).Draw(t, "lines"), rapid.IntRange(0, 3).Draw(t, "late"),
+				waits.Draw(t, "wait"), waits.Draw(t, "renamed"), rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond}).Draw(t, "latePause"), rapid.Bool().Draw(t, "pack")}
+		}), 1, 25).Draw(rt, "steps")
+		before := rapid.IntRange(0, 2).Draw(rt, "before")
+
+		var got string
+		var err error
+		wrote := 0
+		synctest.Test(t, func(t *testing.T) {
+			d := newDisk()
+			d.byName = byName
+			for i := range before { // rotated before the follower came
+				d.write(fmt.Sprintf("/log.%04d", i), logLine(0, "stdout", "F", "old"))
+			}
+			r := &runtime{d: d, stamp: before}
+			r.reopenFirst()
+			w := &slow{pauses: pauses}
+			var mu sync.Mutex
+			running := true
+			done := make(chan error, 1)
+			go func() {
+				done <- Read(t.Context(), d, "/log", &v1.PodLogOptions{Follow: true}, func(context.Context) (bool, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					return running, nil
+				}, w, w)
+			}()
+			synctest.Wait() // it has begun
+			for _, s := range steps {
+				r.write(s.Lines)
+				time.Sleep(s.Wait)
+				if s.Rotate {
+					if byName {
+						time.Sleep(3 * time.Second) // no interval is shorter
+						r.write(1)                  // an empty log is not rotated
+					}
+					if s.Pack {
+						for _, p := range d.unpacked() {
+							d.pack(p)
+						}
+					}
+					d.rename("/log", fmt.Sprintf("/log.%04d", r.stamp))
+					r.stamp++
+					r.write(s.Late)
+					time.Sleep(s.Renamed)
+					r.reopen(s.Late, s.LatePause)
+				}
+			}
+			mu.Lock()
+			running = false
+			mu.Unlock()
+			err = <-done
+			got, wrote = w.out.String(), r.lines
+		})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		lines := strings.SplitAfter(got, "\n")
+		rt.Logf("got %q", lines)
+		for i, l := range lines[:len(lines)-1] {
+			if l != fmt.Sprintf("n %d\n", i) {
+				rt.Fatalf("line %d is %q", i, l)
+			}
+		}
+		if len(lines)-1 != wrote {
+			rt.Fatalf("%d lines of %d", len(lines)-1, wrote)
+		}
+	})
+}
+
+func (r *runtime) reopenFirst() {
+	r.d.write("/log", "")
+	r.open = r.d.files["/log"]
+}
+
+func (d *disk) unpacked() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []string
+	for p := range d.files {
+		if strings.HasPrefix(path.Base(p), "log.") && !strings.HasSuffix(p, ".gz") {
+			list = append(list, p)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// What was removed before a late follower came to it is lost, and nothing else is.
+func TestFollowedOverRemovedLogs(t *testing.T) {
+	for _, byName := range []bool{false, true} {
+		t.Run(fmt.Sprint("byName ", byName), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk()
+				d.byName = byName
+				d.write("/log", logLine(0, "stdout", "F", "a"))
+				// The follower has read a when b to e come and b to d go.
+				var once sync.Once
+				d.onStat = func() {
+					once.Do(func() {
+						for i, l := range []string{"b", "c", "d", "e"} {
+							p := fmt.Sprint("/log.", i)
+							time.Sleep(3 * time.Second) // no interval is shorter
+							d.rename("/log", p)
+							if i > 0 {
+								d.pack(fmt.Sprint("/log.", i-1))
+							}
+							d.write("/log", logLine(i+1, "stdout", "F", l))
+						}
+						d.mu.Lock()
+						for _, p := range []string{"/log.0.gz", "/log.1.gz", "/log.2.gz"} {
+							delete(d.files, p)
+						}
+						d.mu.Unlock()
+					})
+				}
+				got := followed(t, d, v1.PodLogOptions{}, func(stop func(error)) {
+					time.Sleep(20 * time.Second)
+					stop(nil)
+				})
+				if got != "a\nd\ne\n" {
+					t.Errorf("%q", got)
+				}
+			})
+		})
+	}
+}
+
+// While a log is rotated there is none for a moment; who asks then is not told so.
+func TestReadWhileRotated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		go func() {
+			time.Sleep(openPause + openPause/2)
+			d.write("/log", logLine(0, "stdout", "F", "a"))
+		}()
+		var out bytes.Buffer
+		if err := Read(t.Context(), d, "/log", &v1.PodLogOptions{}, nil, &out, &out); err != nil || out.String() != "a\n" {
+			t.Errorf("%q, %v", out.String(), err)
+		}
+	})
+}
+
+// found is the file that a read of f reads.
+func (f *file) found() *file {
+	if !f.d.byName {
+		return f
+	}
+	for _, other := range f.d.files {
+		if other.inode == f.inode {
+			return other
+		}
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+package admit
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-helpers/nodedeclaredfeatures"
+)
+
+// ofLibrary is the release of Kubernetes whose features the library knows: it tells from
+// which release on a feature need not be declared.
+var ofLibrary = version.MustParseGeneric("1.37")
+
+// declaredFeatures: what a pod makes use of that a node has to declare, this one does.
+func declaredFeatures(p *v1.Pod, n Node) *Rejection {
+	if n.Features == nil {
+		return nil
+	}
+	no := func(format string, args ...any) *Rejection {
+		return &Rejection{ReasonFeature, fmt.Sprintf(format, args...)}
+	}
+	known := nodedeclaredfeatures.DefaultFramework
+	needs, err := known.InferForPodScheduling(&nodedeclaredfeatures.PodInfo{Spec: &p.Spec, Status: &p.Status}, ofLibrary)
+	if err != nil {
+		return no("Failed to infer pod's feature requirements: %v", err)
+	}
+	match, err := known.MatchNodeFeatureSet(needs, known.TryMap(n.Features))
+	switch {
+	case err != nil:
+		return no("Failed to match pod's feature requirements against the node: %v", err)
+	case !match.IsMatch:
+		return no("Pod requires node features that are not available: %s", strings.Join(match.UnsatisfiedRequirements, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package admit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// Node is what the kubelet's checks read of the node.
+type Node struct {
+	Name        string
+	Labels      map[string]string
+	Taints      []v1.Taint
+	Allocatable v1.ResourceList
+	OS          string // "linux"
+	// AppArmor: the machine's kernel enforces profiles.
+	AppArmor bool
+	// StrictGroups: the runtime honours supplementalGroupsPolicy Strict
+	// (node.status.features).
+	StrictGroups bool
+	// Pressure are the pressure conditions that are True.
+	Pressure []v1.NodeConditionType
+	// Features that the node declares, by which the scheduler chooses it; nil: of a node
+	// whose features are not judged.
+	Features []string
+	// GoingDown: the machine is about to go down.
+	GoingDown bool
+	// Sysctls that pods may set; nil: of a node whose sysctls are not judged.
+	Sysctls *Sysctls
+}
+
+// Reasons of a Rejection by the node itself, the kubelet's.
+const (
+	ReasonEvicted      = "Evicted"
+	ReasonSysctl       = "SysctlForbidden"
+	ReasonOSLabel      = "PodOSSelectorNodeLabelDoesNotMatch"
+	ReasonOS           = "PodOSNotSupported"
+	ReasonGroupsPolicy = "SupplementalGroupsPolicyNotSupported"
+	ReasonNodeAffinity = "NodeAffinity"
+	ReasonNodeName     = "NodeName"
+	ReasonNodePorts    = "NodePorts"
+	ReasonTaints       = "TaintToleration"
+	ReasonAppArmor     = "AppArmor"
+	ReasonFeature      = "PodFeatureUnsupported"
+	ReasonUnexpected   = "UnexpectedAdmissionError"
+	ReasonShutdown     = "NodeShutdown"
+	reasonOutOf        = "OutOf" // and the resource's name
+)
+
+// Verdict of OnNode. Both zero: the pod is taken.
+type Verdict struct {
+	Rejection *Rejection
+	// Preempt are pods that make room for this one, which is critical: it is taken,
+	// and they are ended first.
+	Preempt []*v1.Pod
+}
+
+// OnNode judges as a kubelet does whether the node takes the pod beside others, the
+// pods that it has taken and that have not ended. The order of the checks, of which
+// the first that fails gives the reason, is the kubelet's.
+func OnNode(p *v1.Pod, others []*v1.Pod, n Node) Verdict {
+	for _, check := range []func(*v1.Pod, Node) *Rejection{underPressure, sysctls, osLabel, osField, groupsPolicy} {
+		if r := check(p, n); r != nil {
+			return Verdict{Rejection: r}
+		}
+	}
+	lacking, r := general(p, others, n)
+	var preempt []*v1.Pod
+	switch {
+	case len(lacking) > 0 && Critical(p) && r == nil:
+		var err error
+		if preempt, err = victims(p, others, lacking); err != nil {
+			return Verdict{Rejection: &Rejection{ReasonUnexpected, "Unexpected error while attempting to recover from admission failure: " + err.Error()}}
+		}
+	case len(lacking) > 0 && !Critical(p):
+		return Verdict{Rejection: lacking[0].rejection()}
+	case r != nil:
+		return Verdict{Rejection: r}
+	}
+	for _, check := range []func(*v1.Pod, Node) *Rejection{appArmor, declaredFeatures} {
+		if r := check(p, n); r != nil {
+			return Verdict{Rejection: r}
+		}
+	}
+	if n.GoingDown {
+		return Verdict{Rejection: &Rejection{ReasonShutdown, "Pod was rejected as the node is shutting down."}}
+	}
+	return Verdict{Preempt: preempt}
+}
+
+// general are the resources that the pod lacks on the node, and the first other
+// reason not to take it.
+func general(p *v1.Pod, others []*v1.Pod, n Node) (lacking []shortage, other *Rejection) {
+	lacking = shortages(p, others, n.Allocatable)
+	predicate := func(reason, why string) *Rejection {
+		return &Rejection{reason, fmt.Sprintf("Predicate %s failed: %s", reason, why)}
+	}
+	switch {
+	case !matchesAffinity(p, n):
+		other = predicate(ReasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector")
+	case p.Spec.NodeName != "" && p.Spec.NodeName != n.Name:
+		other = predicate(ReasonNodeName, "node(s) didn't match the requested node name")
+	case portTaken(p, others):
+		other = predicate(ReasonNodePorts, "node(s) didn't have free ports for the requested pod ports")
+	case !pod.IsStatic(p) && !toleratesAll(p, n.Taints):
+		other = predicate(ReasonTaints, "node(s) had taints that the pod didn't tolerate")
+	}
+	return lacking, other
+}
+
+func matchesAffinity(p *v1.Pod, n Node) bool {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
+	ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(node)
+	return ok && err == nil
+}
+
+// toleratesAll: of taints only NoExecute concerns a node; the others are the scheduler's.
+func toleratesAll(p *v1.Pod, taints []v1.Taint) bool {
+	for i := range taints {
+		if taints[i].Effect == v1.TaintEffectNoExecute && !tolerates(p, &taints[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func tolerates(p *v1.Pod, taint *v1.Taint) bool {
+	return slices.ContainsFunc(p.Spec.Tolerations, func(t v1.Toleration) bool {
+		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
+			return false
+		}
+		switch t.Operator {
+		case "", v1.TolerationOpEqual:
+			return t.Value == taint.Value
+		}
+		return t.Operator == v1.TolerationOpExists
+	})
+}
+
+// underPressure: a node that is short of something takes critical pods only, and one
+// that is short of memory alone those that have asked for some.
+func underPressure(p *v1.Pod, n Node) *Rejection {
+	if len(n.Pressure) == 0 || Critical(p) {
+		return nil
+	}
+	if len(n.Pressure) == 1 && n.Pressure[0] == v1.NodeMemoryPressure {
+		taint := &v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}
+		if !bestEffort(p) || tolerates(p, taint) {
+			return nil
+		}
+	}
+	return &Rejection{ReasonEvicted, fmt.Sprintf("The node had condition: %v. ", n.Pressure)}
+}
+
+func osLabel(p *v1.Pod, n Node) *Rejection {
+	if asks, ok := p.Labels[v1.LabelOSStable]; ok && asks != n.OS {
+		return &Rejection{ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+	}
+	return nil
+}
+
+func osField(p *v1.Pod, n Node) *Rejection {
+	if p.Spec.OS != nil && string(p.Spec.OS.Name) != n.OS {
+		return &Rejection{ReasonOS, "Failed to admit pod as the OS field doesn't match node OS"}
+	}
+	return nil
+}
+
+func groupsPolicy(p *v1.Pod, n Node) *Rejection {
+	sc := p.Spec.SecurityContext
+	if sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != v1.SupplementalGroupsPolicyStrict || n.StrictGroups {
+		return nil
+	}
+	return &Rejection{ReasonGroupsPolicy, "SupplementalGroupsPolicy=Strict is not supported in this node"}
+}
+
+// appArmor: a pod that names a profile, other than Unconfined, needs a machine that
+// has AppArmor.
+func appArmor(p *v1.Pod, n Node) *Rejection {
+	cannot := func(why string) *Rejection { return &Rejection{ReasonAppArmor, "Cannot enforce AppArmor: " + why} }
+	profiles := appArmorProfiles(p)
+	if !slices.ContainsFunc(profiles, func(a *v1.AppArmorProfile) bool { return a.Type != v1.AppArmorProfileTypeUnconfined }) {
+		return nil
+	}
+	if !n.AppArmor {
+		return cannot("AppArmor is not enabled on the host")
+	}
+	for _, a := range profiles {
+		if a.Type == v1.AppArmorProfileTypeLocalhost && (a.LocalhostProfile == nil || strings.TrimSpace(*a.LocalhostProfile) == "") {
+			return cannot(fmt.Sprintf("invalid empty AppArmor profile name: %q", a))
+		}
+	}
+	return nil
+}
+
+// appArmorProfiles are those that the pod and its containers name.
+func appArmorProfiles(p *v1.Pod) []*v1.AppArmorProfile {
+	var out []*v1.AppArmorProfile
+	if sc := p.Spec.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
+		out = append(out, sc.AppArmorProfile)
+	}
+	each(p, func(c *v1.Container) {
+		if sc := c.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
+			out = append(out, sc.AppArmorProfile)
+			return
+		}
+		switch of := p.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]; {
+		case of == v1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+			out = append(out, &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault})
+		case strings.HasPrefix(of, v1.DeprecatedAppArmorBetaProfileNamePrefix):
+			name := strings.TrimPrefix(of, v1.DeprecatedAppArmorBetaProfileNamePrefix)
+			out = append(out, &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name})
+		}
+	})
+	return out
+}
+
+// each calls f for every container of the pod but its ephemeral ones.
+func each(p *v1.Pod, f func(*v1.Container)) {
+	for i := range p.Spec.InitContainers {
+		f(&p.Spec.InitContainers[i])
+	}
+	for i := range p.Spec.Containers {
+		f(&p.Spec.Containers[i])
+	}
+}
+
+// systemCritical is the least priority of the cluster's own pods.
+const systemCritical = 2_000_000_000
+
+// Critical reports whether the node makes room for the pod, and spares it.
+func Critical(p *v1.Pod) bool {
+	return pod.IsStatic(p) || pod.IsMirror(p) || p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical
+}

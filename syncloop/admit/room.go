@@ -1,0 +1,274 @@
+package admit
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helper "k8s.io/component-helpers/resource"
+)
+
+// shortage is one resource that does not suffice: CPU in thousandths, the rest in units.
+type shortage struct {
+	name                      v1.ResourceName
+	requested, used, capacity int64
+}
+
+func (s shortage) rejection() *Rejection {
+	return &Rejection{reasonOutOf + string(s.name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+		s.name, s.requested, s.used, s.capacity)}
+}
+
+// missing is how much would have to be freed.
+func (s shortage) missing() int64 { return s.requested - (s.capacity - s.used) }
+
+// shortages are the resources that the pod lacks beside the others: pods first, then
+// CPU, memory and ephemeral storage, then the rest by name.
+func shortages(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) []shortage {
+	var out []shortage
+	used := v1.ResourceList{}
+	for _, o := range others {
+		for name, q := range helper.PodRequests(o, helper.PodResourcesOptions{UseStatusResources: true}) {
+			sum := used[name]
+			sum.Add(q)
+			used[name] = sum
+		}
+	}
+	if most := amount(v1.ResourcePods, allocatable[v1.ResourcePods]); int64(len(others))+1 > most {
+		out = append(out, shortage{v1.ResourcePods, 1, int64(len(others)), most})
+	}
+	requests := helper.PodRequests(p, helper.PodResourcesOptions{})
+	for _, name := range order(requests) {
+		s := shortage{name, amount(name, requests[name]), amount(name, used[name]), amount(name, allocatable[name])}
+		if _, offered := allocatable[name]; !offered && extended(name) {
+			continue // the cluster's, which no node offers
+		}
+		if s.requested > 0 && s.missing() > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// order lists what is counted on a node.
+func order(requests v1.ResourceList) []v1.ResourceName {
+	first := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
+	var rest []v1.ResourceName
+	for name := range requests {
+		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) || strings.Contains(string(name), "/") {
+			rest = append(rest, name)
+		}
+	}
+	slices.Sort(rest)
+	return append(first, rest...)
+}
+
+// extended reports whether the resource is not one of Kubernetes' own.
+func extended(name v1.ResourceName) bool {
+	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
+}
+
+func amount(name v1.ResourceName, q resource.Quantity) int64 {
+	if name == v1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+// bestEffort reports whether no container asks for CPU or memory.
+func bestEffort(p *v1.Pod) bool { return qos(p) == v1.PodQOSBestEffort }
+
+// qos is the status' class, which the API server sets; of a pod that has none it is
+// made of what its containers ask for.
+func qos(p *v1.Pod) v1.PodQOSClass {
+	if p.Status.QOSClass != "" {
+		return p.Status.QOSClass
+	}
+	var all []*v1.ResourceRequirements
+	if r := p.Spec.Resources; r != nil && len(r.Requests)+len(r.Limits) > 0 {
+		all = append(all, r)
+	} else {
+		each(p, func(c *v1.Container) { all = append(all, &c.Resources) })
+	}
+	nothing, guaranteed := true, true
+	for _, r := range all {
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			limit, request := r.Limits[name], r.Requests[name]
+			nothing = nothing && limit.IsZero() && request.IsZero()
+			guaranteed = guaranteed && !limit.IsZero() && (request.IsZero() || request.Cmp(limit) == 0)
+		}
+	}
+	switch {
+	case nothing:
+		return v1.PodQOSBestEffort
+	case guaranteed:
+		return v1.PodQOSGuaranteed
+	}
+	return v1.PodQOSBurstable
+}
+
+// portTaken reports whether a port of the machine that the pod asks for is another's.
+func portTaken(p *v1.Pod, others []*v1.Pod) bool {
+	wants := hostPorts(p)
+	if len(wants) == 0 {
+		return false
+	}
+	for _, o := range others {
+		for _, has := range hostPorts(o) {
+			for _, want := range wants {
+				if want.port == has.port && want.protocol == has.protocol && (want.ip == has.ip || want.ip == everywhere || has.ip == everywhere) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+const everywhere = "0.0.0.0"
+
+type hostPort struct {
+	ip       string
+	protocol v1.Protocol
+	port     int32
+}
+
+// hostPorts are those of the containers that run as long as the pod.
+func hostPorts(p *v1.Pod) []hostPort {
+	var out []hostPort
+	add := func(c *v1.Container) {
+		for _, port := range c.Ports {
+			if port.HostPort > 0 {
+				out = append(out, hostPort{cmp.Or(port.HostIP, everywhere), cmp.Or(port.Protocol, v1.ProtocolTCP), port.HostPort})
+			}
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	for i := range p.Spec.Containers {
+		add(&p.Spec.Containers[i])
+	}
+	return out
+}
+
+// victims are the pods whose end frees what a critical pod lacks: as few as serve,
+// those of the lowest class first, and of one class those that come nearest to what
+// is lacking.
+func victims(p *v1.Pod, others []*v1.Pod, lacking []shortage) ([]*v1.Pod, error) {
+	byClass := map[v1.PodQOSClass][]*v1.Pod{}
+	var all []*v1.Pod
+	for _, o := range others {
+		if preemptable(p, o) {
+			byClass[qos(o)] = append(byClass[qos(o)], o)
+			all = append(all, o)
+		}
+	}
+	need := requirementsOf(lacking)
+	if left := need.less(all); len(left) > 0 {
+		return nil, errors.New("preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: " + left.String())
+	}
+	low, middle, high := byClass[v1.PodQOSBestEffort], byClass[v1.PodQOSBurstable], byClass[v1.PodQOSGuaranteed]
+	fromHigh := nearest(high, need.less(low).less(middle))
+	fromMiddle := nearest(middle, need.less(low).less(fromHigh))
+	fromLow := nearest(low, need.less(fromMiddle).less(fromHigh))
+	return slices.Concat(fromLow, fromMiddle, fromHigh), nil
+}
+
+func preemptable(by, o *v1.Pod) bool {
+	if Critical(by) && !Critical(o) {
+		return true
+	}
+	return by.Spec.Priority != nil && o.Spec.Priority != nil && *by.Spec.Priority > *o.Spec.Priority
+}
+
+// requirement is an amount of one resource that is still lacking.
+type requirement struct {
+	name  v1.ResourceName
+	lacks int64
+}
+
+type requirements []requirement
+
+func requirementsOf(lacking []shortage) requirements {
+	var out requirements
+	for _, s := range lacking {
+		out = append(out, requirement{s.name, s.missing()})
+	}
+	return out
+}
+
+func (rs requirements) String() string {
+	var b strings.Builder
+	for _, r := range rs {
+		fmt.Fprintf(&b, "(res: %v, q: %d), ", r.name, r.lacks)
+	}
+	return "[" + b.String() + "]"
+}
+
+func requestOf(p *v1.Pod, name v1.ResourceName) int64 {
+	if name == v1.ResourcePods {
+		return 1
+	}
+	return amount(name, helper.PodRequests(p, helper.PodResourcesOptions{})[name])
+}
+
+// less is what still lacks once these pods have ended.
+func (rs requirements) less(pods []*v1.Pod) requirements {
+	var out requirements
+	for _, r := range rs {
+		for _, p := range pods {
+			r.lacks -= requestOf(p, r.name)
+		}
+		if r.lacks > 0 {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// distance is how far from all that is lacking the end of one pod leaves the node,
+// each resource weighing the same.
+func (rs requirements) distance(p *v1.Pod) float64 {
+	d := 0.0
+	for _, r := range rs {
+		if left := float64(r.lacks - requestOf(p, r.name)); left > 0 {
+			d += left / float64(r.lacks) * left / float64(r.lacks)
+		}
+	}
+	return d
+}
+
+// nearest takes pods until nothing lacks; there are enough of them.
+func nearest(pods []*v1.Pod, need requirements) []*v1.Pod {
+	pods = slices.Clone(pods)
+	var out []*v1.Pod
+	for len(need) > 0 && len(pods) > 0 {
+		best := 0
+		for i := range pods {
+			if d, b := need.distance(pods[i]), need.distance(pods[best]); d < b || d == b && smaller(pods[i], pods[best]) {
+				best = i
+			}
+		}
+		need = need.less(pods[best : best+1])
+		out = append(out, pods[best])
+		pods = slices.Delete(pods, best, best+1)
+	}
+	return out
+}
+
+// smaller compares requests, of memory before those of CPU.
+func smaller(a, b *v1.Pod) bool {
+	for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
+		if x, y := requestOf(a, name), requestOf(b, name); x != y {
+			return x < y
+		}
+	}
+	return false
+}

@@ -1,0 +1,153 @@
+package syncloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/plan"
+)
+
+// resize brings the pod's cgroup and its running containers to what was allocated:
+// first the pod's cgroup gets what grows, then each container all of its own, then
+// the pod's cgroup gives up what shrinks, so that no container ever has more than
+// its pod. What was done is told in out, also after an error.
+func (j *job) resize(ctx context.Context, out *plan.Outcome) error {
+	m := j.machine()
+	was, ok := pod.ParseAllocation(j.op.Was.Allocated)
+	if !ok {
+		was = pod.AllocationOf(j.pod)
+	}
+	have, want := spec.PodCgroup(was.Apply(j.pod), m), spec.PodCgroup(j.pod, m)
+	containers := j.unsized()
+	if err := j.roomToShrink(ctx, have, want, containers); err != nil {
+		return err
+	}
+	record := resizedPod{Sandbox: j.op.ID, Allocation: pod.AllocationOf(j.pod), Was: &was, Sized: maps.Clone(j.ledger.Sized)}
+	if record.Sized == nil {
+		record.Sized = map[string]pod.Size{}
+	}
+	size := func(c *pod.Container) pod.Size { return pod.SizeOf(&j.pod.Spec, resizable(j.pod, c.Name)) }
+	for _, c := range containers {
+		record.Sized[c.ID] = plan.Unsure(*plan.Actuated(j.ledger, c), size(c))
+	}
+	// Whoever comes after us must know that it began.
+	if err := j.loop.resizes.save(ctx, j.loop.allocations, j.pod.UID, record); err != nil {
+		return err
+	}
+	grow, shrink := spec.ResizeCgroup(have, want)
+	err := j.podCgroup(ctx, m, grow)
+	if j.op.Was.Unsure { // it may have more than it is to have, which its containers must give back first
+		shrink = want
+		if err != nil && !cri.IsTransport(err) && !errors.Is(err, host.ErrUnreachable) {
+			klog.FromContext(ctx).V(1).Info("The pod's cgroup cannot grow yet", "err", err)
+			err = nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	out.Sized = make(map[string]pod.Size, len(containers))
+	for _, c := range containers {
+		out.Sized[c.ID] = record.Sized[c.ID]
+		given := &runtimeapi.ContainerResources{Linux: spec.ContainerResources(j.pod, resizable(j.pod, c.Name), m)}
+		if err := j.loop.cfg.Runtime.UpdateContainerResources(ctx, c.ID, given); err != nil {
+			return fmt.Errorf("resize container %q: %w", c.Name, err)
+		}
+		out.Sized[c.ID] = size(c)
+	}
+	if err := j.podCgroup(ctx, m, shrink); err != nil {
+		return err
+	}
+	record.Was = nil
+	record.Sized = maps.Clone(record.Sized) // what was saved is read by others
+	maps.Copy(record.Sized, out.Sized)
+	return j.loop.resizes.save(ctx, j.loop.allocations, j.pod.UID, record)
+}
+
+// unsized are the running containers that have another size than was allocated.
+func (j *job) unsized() []*pod.Container {
+	var out []*pod.Container
+	for i := range j.observed.Containers {
+		c := &j.observed.Containers[i]
+		if c.State != pod.StateRunning || c.SandboxID != j.op.ID || j.observed.Newest(c.Name) != c {
+			continue
+		}
+		s, have := resizable(j.pod, c.Name), plan.Actuated(j.ledger, c)
+		if s != nil && have != nil && *have != pod.SizeOf(&j.pod.Spec, s) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// podCgroup sets the limits of the pod's cgroup; nothing where there are none to set.
+func (j *job) podCgroup(ctx context.Context, m spec.Machine, limits spec.CgroupLimits) error {
+	if limits.CPUShares == 0 && limits.CPUQuotaUS == 0 && limits.MemoryBytes == 0 {
+		return nil
+	}
+	if err := j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod, m), host.CgroupResources(limits)); err != nil {
+		return fmt.Errorf("resize the pod's cgroup: %w", err)
+	}
+	return nil
+}
+
+// roomToShrink refuses to lower a limit of memory below what is used: the kernel
+// would kill, or refuse when half is done.
+func (j *job) roomToShrink(ctx context.Context, have, want spec.CgroupLimits, containers []*pod.Container) error {
+	lowered := func(from, to int64) bool { return to > 0 && (from <= 0 || to < from) }
+	limits := map[string]int64{}
+	for _, c := range containers {
+		to := pod.SizeOf(&j.pod.Spec, resizable(j.pod, c.Name)).MemoryLimit
+		if lowered(plan.Actuated(j.ledger, c).MemoryLimit, to) {
+			limits[c.ID] = to
+		}
+	}
+	whole := lowered(have.MemoryBytes, want.MemoryBytes)
+	if !whole && len(limits) == 0 {
+		return nil
+	}
+	stats, err := j.loop.cfg.Runtime.ListContainerStats(ctx, j.op.ID)
+	if err != nil {
+		return fmt.Errorf("unable to read memory usage for pod %q: %w", j.pod.Name+"_"+j.pod.Namespace+"("+string(j.pod.UID)+")", err)
+	}
+	var errs []error
+	total := uint64(0)
+	for _, s := range stats {
+		used := s.GetMemory().GetUsageBytes().GetValue()
+		total += used
+		if limit, ok := limits[s.GetAttributes().GetId()]; ok && used >= uint64(limit) {
+			errs = append(errs, fmt.Errorf("attempting to set container %q memory limit (%d) below current usage (%d)",
+				s.GetAttributes().GetMetadata().GetName(), limit, used))
+		}
+	}
+	if whole && total >= uint64(want.MemoryBytes) {
+		errs = append([]error{fmt.Errorf("attempting to set pod memory limit (%d) below current usage (%d)", want.MemoryBytes, total)}, errs...)
+	}
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("cannot decrease memory limits: %w", errs[0])
+	}
+	return fmt.Errorf("cannot decrease memory limits: %w", errors.Join(errs...))
+}
+
+// resizable is any container but an ephemeral one.
+func resizable(p *v1.Pod, name string) *v1.Container {
+	for i := range p.Spec.EphemeralContainers {
+		if p.Spec.EphemeralContainers[i].Name == name {
+			return nil
+		}
+	}
+	return containerOf(p, name)
+}

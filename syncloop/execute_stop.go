@@ -1,0 +1,92 @@
+package syncloop
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/syncloop/plan"
+)
+
+// minimumStop is what a container gets to end after its preStop hook has used
+// the grace up.
+const minimumStop = 2 * time.Second
+
+// stop ends a container: the preStop hook within the grace, then the runtime's
+// stop with what remains.
+func (j *job) stop(ctx context.Context, out *plan.Outcome) error {
+	grace := j.op.Grace
+	j.loop.event(j.pod, j.op.Container, v1.EventTypeNormal, "Killing", killing(j.pod, j.op))
+	if j.op.PreStop && grace > 0 {
+		began := time.Now()
+		j.preStop(ctx, grace)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		out.Hooked = true
+		grace = max(grace-time.Since(began), minimumStop)
+	}
+	if err := j.loop.cfg.Runtime.StopContainer(ctx, j.op.ID, grace); err != nil && !cri.IsNotFound(err) {
+		return fmt.Errorf("stop container %q: %w", j.op.Container, err)
+	}
+	return nil
+}
+
+// killing is the kubelet's word for a stop: what the container did wrong, without
+// a probe's output, or that it is being stopped.
+func killing(p *v1.Pod, op plan.Operation) string {
+	about := "Container " + op.Container + " "
+	switch {
+	case strings.HasPrefix(op.Reason, postStartHookError):
+		return "FailedPostStartHook"
+	case !strings.HasPrefix(op.Reason, about):
+		return "Stopping container " + op.Container
+	}
+	why, _, _ := strings.Cut(op.Reason, ": ")
+	c := containerOf(p, op.Container)
+	if slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == op.Container }) {
+		return "Init c" + strings.TrimPrefix(why, "C")
+	}
+	policy := v1.ContainerRestartPolicy(p.Spec.RestartPolicy)
+	if c != nil && c.RestartPolicy != nil {
+		policy = *c.RestartPolicy
+	}
+	if policy != v1.ContainerRestartPolicyNever && !strings.HasSuffix(why, "requires restart") {
+		why += ", will be restarted"
+	}
+	return why
+}
+
+// preStop runs the hook for at most grace; its failure only earns an event.
+func (j *job) preStop(ctx context.Context, grace time.Duration) {
+	c := containerOf(j.pod, j.op.Container)
+	if c == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
+		return
+	}
+	hookCtx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	message, err := j.loop.cfg.Hooks.Run(hookCtx, j.pod, j.op.ID, c, c.Lifecycle.PreStop, first(j.podIPs))
+	if err != nil && ctx.Err() == nil {
+		j.loop.event(j.pod, c.Name, v1.EventTypeWarning, "FailedPreStopHook", message)
+	}
+}
+
+// removeContainer removes a dead container. Its log and the link to it stay for
+// the garbage collection.
+func (j *job) removeContainer(ctx context.Context) error {
+	done, err := j.loop.removals.Take(ctx, j.pod.DeletionTimestamp == nil) // a pod that lives waits for it
+	if err != nil {
+		return err
+	}
+	defer done()
+	err = j.loop.cfg.Runtime.RemoveContainer(ctx, j.op.ID)
+	if err != nil && !cri.IsNotFound(err) {
+		return fmt.Errorf("remove container %q: %w", j.op.Container, err)
+	}
+	return nil
+}

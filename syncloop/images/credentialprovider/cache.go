@@ -1,0 +1,174 @@
+package credentialprovider
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
+)
+
+// cacheKey is what an answer serves for: an image, a registry, or allImages.
+type cacheKey struct{ what, scope string }
+
+// allImages is no image's name.
+const allImages = "<global>"
+
+type cached struct {
+	auth    answer
+	expires time.Time
+}
+
+// flightKey tells runs apart that may answer differently.
+type flightKey struct{ image, scope, token string }
+
+// flight is one run that several calls wait for. It ends when the program has answered,
+// or when nobody waits for it any more.
+type flight struct {
+	waiters int // guarded by provider.mu
+	cancel  context.CancelFunc
+	done    chan struct{} // closed after auth and err are set
+	auth    answer
+	err     error
+}
+
+// get answers from the cache, or by a run that is under way, or by a new one.
+func (p *provider) get(ctx context.Context, q question) (answer, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	key := flightKey{q.image, q.scope, hash(q.token)}
+	p.mu.Lock()
+	if auth, ok := p.cachedAnswer(q, time.Now()); ok {
+		p.mu.Unlock()
+		return auth, nil
+	}
+	f := p.flights[key]
+	if f == nil {
+		// The first caller may leave before the others.
+		runCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline)
+		f = &flight{cancel: cancel, done: make(chan struct{})}
+		p.flights[key] = f
+		go p.fly(runCtx, key, f, q)
+	}
+	f.waiters++
+	p.mu.Unlock()
+
+	select {
+	case <-f.done:
+		p.leave(key, f)
+		return f.auth, f.err
+	case <-ctx.Done():
+		if p.leave(key, f) {
+			<-f.done // the last one waits for the program to end
+		}
+		return nil, ctx.Err()
+	}
+}
+
+// leave takes one waiter off and, after the last, ends the run. It says whether this
+// was the last.
+func (p *provider) leave(key flightKey, f *flight) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f.waiters--
+	if f.waiters > 0 {
+		return false
+	}
+	if p.flights[key] == f {
+		delete(p.flights, key)
+	}
+	f.cancel()
+	return true
+}
+
+func (p *provider) fly(ctx context.Context, key flightKey, f *flight, q question) {
+	defer close(f.done)
+	response, err := p.run(ctx, q)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.flights[key] == f {
+		delete(p.flights, key)
+	}
+	if err != nil {
+		f.err = err
+		return
+	}
+	f.auth, f.err = p.take(q, response, time.Now())
+}
+
+// take keeps an answer for as long as it says. The caller holds mu.
+func (p *provider) take(q question, r *credentialapi.CredentialProviderResponse, now time.Time) (answer, error) {
+	if q.token != "" && !q.mayEcho {
+		for _, a := range r.Auth {
+			if a.Password == q.token {
+				return nil, errors.New("it answered with the service account's token as the password, which only cacheType Token allows")
+			}
+		}
+	}
+	key := cacheKey{scope: q.scope}
+	switch r.CacheKeyType {
+	case credentialapi.ImagePluginCacheKeyType:
+		key.what = q.image
+	case credentialapi.RegistryPluginCacheKeyType:
+		key.what = registry(q.image)
+	case credentialapi.GlobalPluginCacheKeyType:
+		key.what = allImages
+	default:
+		return nil, errors.New("its answer has no cacheKeyType Image, Registry or Global")
+	}
+	keep := p.Config.DefaultCacheDuration.Duration
+	if r.CacheDuration != nil {
+		keep = r.CacheDuration.Duration
+	}
+	maps.DeleteFunc(p.cache, func(_ cacheKey, c cached) bool { return now.After(c.expires) })
+	if keep > 0 {
+		p.cache[key] = cached{auth: r.Auth, expires: now.Add(keep)}
+	}
+	return r.Auth, nil
+}
+
+// cachedAnswer is the narrowest that still holds. The caller holds mu.
+func (p *provider) cachedAnswer(q question, now time.Time) (answer, bool) {
+	for _, what := range []string{q.image, registry(q.image), allImages} {
+		if c, ok := p.cache[cacheKey{what, q.scope}]; ok && !now.After(c.expires) {
+			return c.auth, true
+		}
+	}
+	return nil, false
+}
+
+func registry(image string) string {
+	domain, _, _ := strings.Cut(image, "/")
+	return domain
+}
+
+// scope has each of its parts with its length, so that no two accounts have the same.
+func scope(namespace, name string, uid types.UID, annotations map[string]string) string {
+	var b strings.Builder
+	write := func(s string) { fmt.Fprintf(&b, "%d:%s ", len(s), s) }
+	write(namespace)
+	write(name)
+	write(string(uid))
+	for _, k := range slices.Sorted(maps.Keys(annotations)) {
+		write(k)
+		write(annotations[k])
+	}
+	return b.String()
+}
+
+// hash of a token; empty for none.
+func hash(token string) string {
+	if token == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,170 @@
+// Package credentialprovider runs credential providers: programs that say with which
+// credentials an image may be pulled (the kubelet's --image-credential-provider-config
+// and --image-credential-provider-bin-dir). They run beside this process, as its user,
+// whatever machine the images are pulled to: no credential of the registry's owner
+// lies on a far machine.
+//
+// A program is asked for an image that one of its matchImages fits, by a
+// CredentialProviderRequest on its standard input, and answers with a
+// CredentialProviderResponse. Answers are kept in memory for as long as they say, by
+// image, registry or for all images; with tokenAttributes also by service account. What
+// a program prints, and the token it is given, appear in no log and no error.
+package credentialprovider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+	kubeletconfig "k8s.io/kubelet/config/v1"
+	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
+
+	"github.com/bowline-k8s/bowline/syncloop/images"
+)
+
+// Accounts are the cluster's service accounts.
+type Accounts interface {
+	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
+}
+
+// Tokens are bound to a pod; tokens.Manager has them.
+type Tokens interface {
+	// AccountToken of the pod's service account, which has this UID.
+	AccountToken(ctx context.Context, p *v1.Pod, uid types.UID, audience string) (string, error)
+}
+
+// Set of providers, in the order of their configuration. Its methods are safe for
+// concurrent use.
+type Set struct {
+	providers []*provider
+	accounts  Accounts
+	tokens    Tokens
+}
+
+// New makes the set of what Load returned. It starts nothing.
+func New(programs []Program, accounts Accounts, tokens Tokens) (*Set, error) {
+	if accounts == nil || tokens == nil {
+		return nil, errors.New("credentialprovider: accounts and tokens are required")
+	}
+	s := &Set{accounts: accounts, tokens: tokens}
+	for _, p := range programs {
+		s.providers = append(s.providers, &provider{Program: p, run: p.run, cache: map[cacheKey]cached{}, flights: map[flightKey]*flight{}})
+	}
+	return s, nil
+}
+
+// Credentials of all providers that fit the repository. One that fails is told in the
+// log: the image may be had without it, and if not, the registry says so.
+func (s *Set) Credentials(ctx context.Context, p *v1.Pod, repository string) []images.Credential {
+	ring := images.Keyring{}
+	for _, one := range s.providers {
+		auth, account, err := s.ask(ctx, one, p, repository)
+		if err != nil {
+			if ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "A credential provider gave no credentials", "provider", one.Config.Name, "image", repository,
+					"pod", klog.KObj(p), "podUID", p.UID, "serviceAccount", p.Spec.ServiceAccountName)
+			}
+			continue
+		}
+		for registry, a := range auth {
+			ring.Add(registry, images.Credential{Auth: &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password}, Account: account})
+		}
+	}
+	return ring.Lookup(repository)
+}
+
+// ask one provider, or its cache. The account is nil where no token was used.
+func (s *Set) ask(ctx context.Context, one *provider, p *v1.Pod, repository string) (answer, *images.AccountID, error) {
+	if !one.handles(repository) {
+		return nil, nil, nil
+	}
+	q, account, applies, err := s.question(ctx, one.Config.TokenAttributes, p, repository)
+	if err != nil || !applies {
+		return nil, nil, err
+	}
+	auth, err := one.get(ctx, q)
+	return auth, account, err
+}
+
+// question is what a provider is asked, with what its answer is kept by. One that needs
+// a service account, or annotations of it, does not apply to a pod without them.
+func (s *Set) question(ctx context.Context, t *kubeletconfig.ServiceAccountTokenAttributes, p *v1.Pod, repository string) (q question, _ *images.AccountID, applies bool, err error) {
+	q.image = repository
+	name := p.Spec.ServiceAccountName
+	switch {
+	case t == nil:
+		return q, nil, true, nil
+	case name == "":
+		return q, nil, !*t.RequireServiceAccount, nil
+	}
+	account, err := s.accounts.ServiceAccount(ctx, p.Namespace, name)
+	if err != nil {
+		return q, nil, false, fmt.Errorf("read service account %s/%s: %w", p.Namespace, name, err)
+	}
+	q.annotations = map[string]string{}
+	for _, k := range t.RequiredServiceAccountAnnotationKeys {
+		value, ok := account.Annotations[k]
+		if !ok {
+			klog.FromContext(ctx).V(5).Info("A credential provider is not asked: the service account lacks an annotation", "image", repository, "annotation", k)
+			return q, nil, false, nil
+		}
+		q.annotations[k] = value
+	}
+	for _, k := range t.OptionalServiceAccountAnnotationKeys {
+		if value, ok := account.Annotations[k]; ok {
+			q.annotations[k] = value
+		}
+	}
+	if q.token, err = s.tokens.AccountToken(ctx, p, account.UID, t.ServiceAccountTokenAudience); err != nil {
+		return q, nil, false, err
+	}
+	q.mayEcho = t.CacheType == kubeletconfig.TokenServiceAccountTokenCacheType
+	q.scope = scope(p.Namespace, name, account.UID, q.annotations)
+	if q.mayEcho {
+		q.scope += hash(q.token)
+	}
+	return q, &images.AccountID{Namespace: p.Namespace, Name: name, UID: account.UID}, true, nil
+}
+
+// question to a program.
+type question struct {
+	image       string // domain and path
+	token       string // empty: none
+	annotations map[string]string
+	// scope of the answer, beside the image: the service account; empty where it does
+	// not matter.
+	scope string
+	// mayEcho: the answer may be the token itself.
+	mayEcho bool
+}
+
+// answer has credentials by registry.
+type answer map[string]credentialapi.AuthConfig
+
+// provider is one program with its answers.
+type provider struct {
+	Program
+	run func(ctx context.Context, q question) (*credentialapi.CredentialProviderResponse, error)
+
+	mu      sync.Mutex
+	cache   map[cacheKey]cached
+	flights map[flightKey]*flight
+}
+
+func (p *provider) handles(repository string) bool {
+	for _, glob := range p.Config.MatchImages {
+		if images.Fits(glob, repository) {
+			return true
+		}
+	}
+	return false
+}
+
+// deadline of one run.
+const deadline = time.Minute

@@ -1,0 +1,154 @@
+package credentialprovider
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
+	"k8s.io/kubelet/pkg/apis/credentialprovider/install"
+)
+
+const (
+	maxAnswer = 1 << 20 // of a program's standard output
+	maxWords  = 4 << 10 // of its standard error, in an error
+	// settle is how long what a program left behind may hold its output.
+	settle = 2 * time.Second
+)
+
+var (
+	protocol = runtime.NewScheme()
+	codecs   = serializer.NewCodecFactory(protocol, serializer.EnableStrict)
+)
+
+func init() { install.Install(protocol) }
+
+// run asks the program once. Nothing that it prints on its standard output is in an
+// error, and no token.
+func (p Program) run(ctx context.Context, q question) (*credentialapi.CredentialProviderResponse, error) {
+	request, err := encode(p.Config.APIVersion, q)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stdout, stderr := &bounded{max: maxAnswer, full: cancel}, &bounded{max: maxWords}
+	cmd := exec.CommandContext(ctx, p.Path, p.Config.Args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(request), stdout, stderr
+	cmd.Env = os.Environ()
+	for _, e := range p.Config.Env {
+		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+	}
+	// What the program has begun ends with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = settle
+	err = cmd.Run()
+	switch words := p.words(stderr, q.token); {
+	case stdout.over:
+		return nil, fmt.Errorf("credential provider %s answered with more than %d bytes%s", p.Config.Name, maxAnswer, words)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return nil, fmt.Errorf("credential provider %s did not answer for image %s within %v%s", p.Config.Name, q.image, deadline, words)
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, fmt.Errorf("credential provider %s failed for image %s: %w%s", p.Config.Name, q.image, err, words)
+	}
+	response, err := decode(stdout.kept, p.Config.APIVersion)
+	if err != nil {
+		return nil, fmt.Errorf("credential provider %s: %w", p.Config.Name, err)
+	}
+	return response, nil
+}
+
+// words are what the program said of its failure.
+func (p Program) words(stderr *bounded, token string) string {
+	text := strings.TrimSpace(string(stderr.kept))
+	if token != "" {
+		text = strings.ReplaceAll(text, token, "(the token)")
+		// Its beginning, where the rest was cut off.
+		if stderr.over {
+			for n := min(len(token), len(text)); n > 8; n-- {
+				if strings.HasSuffix(text, token[:n]) {
+					text = strings.TrimSuffix(text, token[:n]) + "(the token)"
+					break
+				}
+			}
+		}
+	}
+	switch {
+	case text == "":
+		return ""
+	case stderr.over:
+		text += " …"
+	}
+	return ": " + text
+}
+
+func encode(apiVersion string, q question) ([]byte, error) {
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	if !ok {
+		return nil, errors.New("no JSON for credential providers")
+	}
+	version, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return nil, err
+	}
+	request := &credentialapi.CredentialProviderRequest{Image: q.image, ServiceAccountToken: q.token, ServiceAccountAnnotations: q.annotations}
+	data, err := runtime.Encode(codecs.EncoderForVersion(info.Serializer, version), request)
+	if err != nil {
+		return nil, errors.New("the request of a credential provider cannot be written") // it may hold a token
+	}
+	return data, nil
+}
+
+// decode reads an answer strictly. The error holds nothing of it but for a wrong
+// apiVersion.
+func decode(data []byte, apiVersion string) (*credentialapi.CredentialProviderResponse, error) {
+	kind, err := json.DefaultMetaFactory.Interpret(data)
+	if err != nil {
+		return nil, errors.New("its answer is not JSON with an apiVersion and a kind")
+	}
+	if got := kind.GroupVersion().String(); got != apiVersion {
+		return nil, fmt.Errorf("its answer has the apiVersion %.64q and not %q, which it was asked by", got, apiVersion)
+	}
+	object, _, err := codecs.UniversalDecoder().Decode(data, nil, nil)
+	if err != nil {
+		return nil, errors.New("its answer is not a CredentialProviderResponse of that version")
+	}
+	response, ok := object.(*credentialapi.CredentialProviderResponse)
+	if !ok {
+		return nil, errors.New("its answer is not a CredentialProviderResponse")
+	}
+	return response, nil
+}
+
+// bounded keeps the first max bytes that are written to it.
+type bounded struct {
+	kept []byte
+	max  int
+	over bool
+	full func() // called once there is more; nil: nothing is
+}
+
+func (b *bounded) Write(data []byte) (int, error) {
+	room := b.max - len(b.kept)
+	b.kept = append(b.kept, data[:min(room, len(data))]...)
+	if len(data) > room && !b.over {
+		b.over = true
+		if b.full != nil {
+			b.full()
+		}
+	}
+	return len(data), nil
+}

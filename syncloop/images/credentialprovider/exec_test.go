@@ -1,0 +1,164 @@
+package credentialprovider
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	kubeletconfig "k8s.io/kubelet/config/v1"
+	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
+)
+
+const (
+	protocolV1 = "credentialprovider.kubelet.k8s.io/v1"
+	good       = `{"apiVersion":"` + protocolV1 + `","kind":"CredentialProviderResponse","cacheKeyType":"Image","cacheDuration":"5m","auth":{"r.example":{"username":"ann","password":"secret-1"}}}`
+	token      = "eyJhbGciOiJSUzI1NiJ9.payload.signature"
+)
+
+// program is a script that answers.
+func program(t *testing.T, script string) Program {
+	t.Helper()
+	dir := place(t, map[string]string{"bin/helper": "#!/bin/sh\n" + script})
+	t.Setenv("WHERE", dir)
+	return Program{Path: dir + "/bin/helper", Config: kubeletconfig.CredentialProvider{Name: "helper", APIVersion: protocolV1}}
+}
+
+func TestProtocol(t *testing.T) {
+	p := program(t, `cat >"$WHERE/request"; echo "$OURS $THEIRS $*" >"$WHERE/call"; printf %s "$ANSWER"`)
+	t.Setenv("OURS", "ours")
+	t.Setenv("THEIRS", "ours")
+	p.Config.Args = []string{"--of", "two words"}
+	p.Config.Env = []kubeletconfig.ExecEnvVar{{Name: "THEIRS", Value: "theirs"}, {Name: "ANSWER", Value: good}}
+	response, err := p.run(t.Context(), question{image: "r.example/app", token: token, annotations: map[string]string{"k": "v"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]credentialapi.AuthConfig{"r.example": {Username: "ann", Password: "secret-1"}}, response.Auth); diff != "" {
+		t.Error(diff)
+	}
+	if response.CacheKeyType != "Image" || response.CacheDuration.Duration != 5*time.Minute {
+		t.Errorf("answered %+v", response)
+	}
+	read := func(name string) string {
+		data, err := os.ReadFile(os.Getenv("WHERE") + "/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(data))
+	}
+	var request map[string]any
+	if err := json.Unmarshal([]byte(read("request")), &request); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]any{"apiVersion": protocolV1, "kind": "CredentialProviderRequest", "image": "r.example/app",
+		"serviceAccountToken": token, "serviceAccountAnnotations": map[string]any{"k": "v"}}, request); diff != "" {
+		t.Error(diff)
+	}
+	if got := read("call"); got != "ours theirs --of two words" {
+		t.Errorf("the program was called with %q", got)
+	}
+}
+
+func TestOlderProtocols(t *testing.T) {
+	for _, version := range versions[1:] {
+		p := program(t, `cat >"$WHERE/request"; printf %s "$ANSWER"`)
+		p.Config.APIVersion = version
+		t.Setenv("ANSWER", strings.Replace(good, protocolV1, version, 1))
+		response, err := p.run(t.Context(), question{image: "r.example/app"})
+		if err != nil || response.Auth["r.example"].Username != "ann" {
+			t.Errorf("%s: %+v, %v", version, response, err)
+		}
+		data, _ := os.ReadFile(os.Getenv("WHERE") + "/request")
+		if want := `{"kind":"CredentialProviderRequest","apiVersion":"` + version + `","image":"r.example/app"}`; strings.TrimSpace(string(data)) != want {
+			t.Errorf("asked by %s, want %s", data, want)
+		}
+	}
+}
+
+// What goes wrong is told with the program's own words, and without a secret.
+func TestFailures(t *testing.T) {
+	for name, c := range map[string]struct{ script, want string }{
+		"exit":             {`echo secret-1; echo "no metadata service" >&2; exit 3`, "credential provider helper failed for image r.example/app: exit status 3: no metadata service"},
+		"token shown":      {`echo "cannot use ` + token + `" >&2; exit 1`, "exit status 1: cannot use (the token)"},
+		"many words":       {`head -c 100000 /dev/zero | tr '\0' x >&2; exit 1`, "xxx …"},
+		"much":             {`head -c 3000000 /dev/zero`, "answered with more than 1048576 bytes"},
+		"nothing":          {``, "its answer is not JSON"},
+		"words":            {`echo secret-1`, "its answer is not JSON"},
+		"other version":    {`printf %s "$OLD"`, `the apiVersion "credentialprovider.kubelet.k8s.io/v1beta1" and not "credentialprovider.kubelet.k8s.io/v1"`},
+		"other kind":       {`echo '{"apiVersion":"` + protocolV1 + `","kind":"CredentialProviderRequest","image":"secret-1"}'`, "its answer is not a CredentialProviderResponse"},
+		"unknown field":    {`echo '{"apiVersion":"` + protocolV1 + `","kind":"CredentialProviderResponse","secret-1":"a"}'`, "its answer is not a CredentialProviderResponse of that version"},
+		"program is there": {`exec /nowhere`, "exit status 127"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := program(t, c.script)
+			t.Setenv("OLD", strings.Replace(good, protocolV1, versions[2], 1))
+			_, err := p.run(t.Context(), question{image: "r.example/app", token: token})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("error %v, want %q", err, c.want)
+			}
+			if strings.Contains(err.Error(), "secret-1") || strings.Contains(err.Error(), token) || len(err.Error()) > maxWords+500 {
+				t.Errorf("the error shows what it must not, or too much: %v", err)
+			}
+		})
+	}
+}
+
+// A token that is cut off with the program's words is not shown either.
+func TestNoPartOfATokenIsShown(t *testing.T) {
+	for cut := 10; cut < len(token); cut += 5 {
+		b := &bounded{max: 20 + cut}
+		_, _ = b.Write([]byte("words before a token" + token))
+		if words := (Program{}).words(b, token); strings.Contains(words, token[:9]) || !strings.Contains(words, "words before a token(the token)") {
+			t.Errorf("cut after %d: %q", cut, words)
+		}
+	}
+}
+
+// A program that does not answer is ended, with what it has begun.
+func TestNoAnswer(t *testing.T) {
+	p := program(t, `echo waiting >&2; mkfifo "$WHERE/pipe"; (exec cat "$WHERE/pipe"; :) & cat "$WHERE/pipe"`)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := p.run(ctx, question{image: "r.example/app"})
+	if err == nil || !strings.Contains(err.Error(), "did not answer for image r.example/app within 1m0s") {
+		t.Errorf("error %v", err)
+	}
+	// Nobody has the pipe open any more: opening it for writing without waiting fails.
+	f, err := os.OpenFile(os.Getenv("WHERE")+"/pipe", os.O_WRONLY|0x800, 0)
+	if err == nil {
+		_ = f.Close()
+		t.Error("what the program began still runs")
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.run(ctx, question{image: "r.example/app"}); err == nil || strings.Contains(err.Error(), "helper") {
+		t.Errorf("a call that was given up has the error %v", err)
+	}
+}
+
+// FuzzDecode: whatever a program prints, it is an answer of the version that was asked
+// for, or an error that holds nothing of it.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(good))
+	f.Add([]byte(strings.Replace(good, "auth", "Auth", 1)))
+	f.Add([]byte(`{"apiVersion":"` + protocolV1 + `","kind":"CredentialProviderResponse","auth":{"a":null,"b":{}}}`))
+	f.Add([]byte(`{"apiVersion":"` + protocolV1 + `","kind":"List","items":[]}`))
+	f.Add([]byte("kind: CredentialProviderResponse\napiVersion: " + protocolV1 + "\nauth: {a: {password: marker-marker}}\n"))
+	f.Add([]byte(`{"apiVersion":1}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		response, err := decode(data, protocolV1)
+		if (response == nil) == (err == nil) {
+			t.Fatalf("%+v and %v", response, err)
+		}
+		if err != nil && len(err.Error()) > 400 {
+			t.Errorf("the error is long: %v", err)
+		}
+		if err != nil && strings.Contains(err.Error(), "marker-marker") && !strings.Contains(err.Error(), "apiVersion") {
+			t.Errorf("the error shows the answer: %v", err)
+		}
+	})
+}

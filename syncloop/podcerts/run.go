@@ -1,0 +1,228 @@
+package podcerts
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	certificatesinformers "k8s.io/client-go/informers/certificates/v1"
+	certificateslisters "k8s.io/client-go/listers/certificates/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// Run makes requests, sees what becomes of them, and sends Updates, until ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for {
+		next := m.step(ctx, &calls, time.Now())
+		timer := time.NewTimer(time.Until(next))
+		uid, out := m.toTell()
+		select {
+		case out <- uid:
+			m.told(uid)
+		case <-timer.C:
+		case <-m.wake:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+		timer.Stop()
+	}
+}
+
+// toTell is a pod to be told of; out is nil where there is none.
+func (m *Manager) toTell() (uid types.UID, out chan<- types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid := range m.changed {
+		return uid, m.updates
+	}
+	return "", nil
+}
+
+func (m *Manager) told(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.changed, uid)
+}
+
+// step looks at every record once, and returns when the next look is due.
+func (m *Manager) step(ctx context.Context, calls *sync.WaitGroup, now time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := now.Add(lookAgain)
+	if len(m.records) == 0 {
+		return next
+	}
+	if m.informer == nil {
+		m.watch(ctx, calls)
+	}
+	for k, r := range m.records {
+		if r.busy || r.refused != nil {
+			continue
+		}
+		if r.request != nil {
+			m.look(k, r, now)
+		}
+		if r.bundle != nil {
+			m.warn(r, now)
+		}
+		due := r.again
+		if r.bundle != nil && r.bundle.renew.After(due) {
+			due = r.bundle.renew
+		}
+		switch {
+		case r.request != nil, r.refused != nil:
+			continue
+		case due.After(now):
+			if due.Before(next) {
+				next = due
+			}
+			continue
+		}
+		r.busy = true
+		calls.Go(func() { m.ask(ctx, r) })
+	}
+	return next
+}
+
+// watch follows the node's requests, from the first that is made on: few pods have any.
+func (m *Manager) watch(ctx context.Context, calls *sync.WaitGroup) {
+	m.informer = certificatesinformers.NewFilteredPodCertificateRequestInformer(m.cfg.Client, metav1.NamespaceAll, 0,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", m.cfg.NodeName).String()
+		})
+	m.lister = certificateslisters.NewPodCertificateRequestLister(m.informer.GetIndexer())
+	poke := func(any) { m.poke() }
+	if _, err := m.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: poke, UpdateFunc: func(any, any) { m.poke() }, DeleteFunc: poke,
+	}); err != nil {
+		klog.FromContext(ctx).Error(err, "The requests of pods' certificates are looked at each minute only")
+	}
+	calls.Go(func() { m.informer.RunWithContext(ctx) })
+}
+
+// look sees what became of a request. The caller holds mu.
+func (m *Manager) look(k key, r *record, now time.Time) {
+	found, err := m.lister.PodCertificateRequests(r.pod.Namespace).Get(r.request.name)
+	if err != nil {
+		if apierrors.IsNotFound(err) && now.After(r.request.abandon) {
+			r.fault = fmt.Errorf("PodCertificateRequest %s/%s appears to have been deleted", r.pod.Namespace, r.request.name)
+			r.request = nil
+		}
+		return
+	}
+	for _, c := range found.Status.Conditions {
+		switch c.Type {
+		case certificatesv1.PodCertificateRequestConditionTypeDenied, certificatesv1.PodCertificateRequestConditionTypeFailed:
+			what := "denied"
+			if c.Type == certificatesv1.PodCertificateRequestConditionTypeFailed {
+				what = "failed"
+			}
+			r.refused = fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", what, c.Reason, c.Message)
+			m.cfg.Event(r.pod, c.Type, fmt.Sprintf("PodCertificateRequest %s/%s: %s: reason=%q, message=%q", found.Namespace, found.Name, what, c.Reason, c.Message))
+		case certificatesv1.PodCertificateRequestConditionTypeIssued:
+			r.bundle = bundleOf(r.request.key, found, now)
+			r.fault, r.again, r.wait = nil, time.Time{}, 0
+		default:
+			continue
+		}
+		r.request = nil
+		m.changed[k.uid] = true
+		select {
+		case <-r.settled:
+		default:
+			close(r.settled)
+		}
+		return
+	}
+}
+
+func bundleOf(privateKey []byte, found *certificatesv1.PodCertificateRequest, now time.Time) *bundle {
+	b := &bundle{key: privateKey, chain: certificates(found.Status.CertificateChain), renew: now, ends: now}
+	if t := found.Status.NotAfter; t != nil {
+		b.ends = t.Time
+	}
+	if t := found.Status.BeginRefreshAt; t != nil {
+		b.renew = t.Add(rand.N(jitter))
+	}
+	if b.renew.After(b.ends) {
+		b.renew = b.ends
+	}
+	return b
+}
+
+// warn tells once of a certificate that is not renewed in time. The caller holds mu.
+func (m *Manager) warn(r *record, now time.Time) {
+	if b := r.bundle; now.After(b.renew.Add(overdue)) && !b.toldLate {
+		b.toldLate = true
+		m.cfg.Event(r.pod, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
+	}
+	if b := r.bundle; now.After(b.ends) && !b.ended {
+		b.ended = true
+		m.cfg.Event(r.pod, "CertificateExpired", "PodCertificate expired")
+	}
+}
+
+// ask makes a request for a new key.
+func (m *Manager) ask(ctx context.Context, r *record) {
+	made, err := m.create(ctx, r)
+	m.mu.Lock()
+	r.busy = false
+	if err == nil {
+		r.request, r.fault, r.again, r.wait = made, nil, time.Time{}, 0
+	} else if ctx.Err() == nil {
+		r.wait = min(max(2*r.wait, firstAgain), lastAgain)
+		r.again, r.fault = time.Now().Add(r.wait), err
+		klog.FromContext(ctx).Error(err, "A certificate of a pod cannot be asked for; it is tried again", "pod", klog.KObj(r.pod), "podUID", r.pod.UID, "after", r.wait)
+	}
+	m.mu.Unlock()
+	m.poke()
+}
+
+func (m *Manager) create(ctx context.Context, r *record) (*request, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	p := r.pod
+	account, err := m.cfg.ServiceAccount(ctx, p.Namespace, p.Spec.ServiceAccountName)
+	if err != nil {
+		return nil, fmt.Errorf("read service account %s/%s: %w", p.Namespace, p.Spec.ServiceAccountName, err)
+	}
+	node, err := m.cfg.Node(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read node %s: %w", m.cfg.NodeName, err)
+	}
+	privateKey, proof, err := newKey(r.source.KeyType)
+	if err != nil {
+		return nil, fmt.Errorf("make a key of type %q: %w", r.source.KeyType, err)
+	}
+	made, err := m.cfg.Client.CertificatesV1().PodCertificateRequests(p.Namespace).Create(ctx, &certificatesv1.PodCertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, GenerateName: "req-",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}},
+		},
+		Spec: certificatesv1.PodCertificateRequestSpec{
+			SignerName: r.source.SignerName,
+			PodName:    p.Name, PodUID: p.UID,
+			ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
+			NodeName: types.NodeName(m.cfg.NodeName), NodeUID: node.UID,
+			MaxExpirationSeconds:      r.source.MaxExpirationSeconds,
+			StubPKCS10Request:         proof,
+			UnverifiedUserAnnotations: r.source.UserAnnotations,
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create a PodCertificateRequest: %w", err)
+	}
+	return &request{key: privateKey, name: made.Name, abandon: time.Now().Add(abandon + rand.N(jitter))}, nil
+}

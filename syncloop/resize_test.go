@@ -1,0 +1,315 @@
+package syncloop_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/bowline-k8s/bowline/cri/fake"
+)
+
+// sized gives a container requests and limits, "" for none.
+func sized(c *v1.Container, cpu, cpuLimit, memory, memoryLimit string) {
+	c.Resources = v1.ResourceRequirements{Requests: amounts(cpu, memory), Limits: amounts(cpuLimit, memoryLimit)}
+}
+
+func amounts(cpu, memory string) v1.ResourceList {
+	out := v1.ResourceList{}
+	if cpu != "" {
+		out[v1.ResourceCPU] = resource.MustParse(cpu)
+	}
+	if memory != "" {
+		out[v1.ResourceMemory] = resource.MustParse(memory)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// resize asks for other resources, as the API server records it.
+func (w *world) resize(name string, change func(*v1.Pod)) {
+	w.t.Helper()
+	w.api.update(name, func(p *v1.Pod) {
+		p.Generation++
+		change(p)
+	})
+}
+
+func condition(p *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == t {
+			return &p.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// untilResized waits until the status tells of the newest generation, of no resize
+// that waits or goes on, and of these requests and limits of container app.
+func (w *world) untilResized(name, cpu, cpuLimit, memory, memoryLimit string) {
+	w.t.Helper()
+	want := v1.ResourceRequirements{Requests: amounts(cpu, memory), Limits: amounts(cpuLimit, memoryLimit)}
+	same := func(a, b v1.ResourceList) bool {
+		return len(a) == len(b) && a.Cpu().Cmp(*b.Cpu()) == 0 && a.Memory().Cmp(*b.Memory()) == 0
+	}
+	w.until("pod "+name+" has its new size", func() bool {
+		p := w.api.pod(name)
+		if p == nil || p.Status.ObservedGeneration < p.Generation || !ready(p) ||
+			condition(p, v1.PodResizePending) != nil || condition(p, v1.PodResizeInProgress) != nil {
+			return false
+		}
+		s := container(p, "app")
+		return s.Resources != nil && same(s.Resources.Requests, want.Requests) && same(s.Resources.Limits, want.Limits) &&
+			same(s.AllocatedResources, want.Requests)
+	})
+}
+
+// updates are the resizes that the runtime was asked for.
+func (w *world) updates() []string {
+	var out []string
+	for _, e := range w.rt.Log() {
+		if e.Op == fake.OpUpdate {
+			out = append(out, e.Name+" "+e.Detail)
+		}
+	}
+	return out
+}
+
+func (w *world) count(op fake.Op) int {
+	n := 0
+	for _, e := range w.rt.Log() {
+		if e.Op == op {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *machine) settings() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.sets)
+}
+
+func sizedPod(name string, cpu, memory string) *v1.Pod {
+	return with(newPod(name), func(p *v1.Pod) { sized(&p.Spec.Containers[0], cpu, cpu, memory, memory) })
+}
+
+// TestResizeInPlace: the pod's cgroup gets what grows before the container, and gives
+// up what shrinks after it; nothing restarts; a later life of ours knows of it.
+func TestResizeInPlace(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	w.allocatable = amounts("2", "1Gi")
+	w.up()
+	w.api.create(sizedPod("p", "100m", "200Mi"))
+	w.untilReady("p")
+	w.untilResized("p", "100m", "100m", "200Mi", "200Mi")
+	began := len(w.host.settings())
+
+	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "200m", "200m", "100Mi", "100Mi") })
+	w.untilResized("p", "200m", "200m", "100Mi", "100Mi")
+	if got, want := w.updates(), []string{"app shares 204 quota 20000 memory 104857600"}; !slices.Equal(got, want) {
+		t.Errorf("the runtime was asked for %q, want %q", got, want)
+	}
+	if got, want := w.host.settings()[began:], []string{"0: shares 204 quota 20000 memory 0", "1: shares 0 quota 0 memory 104857600"}; !slices.Equal(got, want) {
+		t.Errorf("the pod's cgroup was set to %q, want %q", got, want)
+	}
+	for _, reason := range []string{"Normal ResizeStarted Pod resize started: {\"containers\":[{\"name\":\"app\"", "Normal ResizeCompleted Pod resize completed: {"} {
+		if !w.event(reason) {
+			t.Errorf("no event %s", reason)
+		}
+	}
+
+	// Another life: nothing is done again, and nothing is told again.
+	w.down()
+	events := len(w.events)
+	w.up()
+	w.untilSettled("p")
+	w.untilResized("p", "200m", "200m", "100Mi", "100Mi")
+	if n := len(w.updates()); n != 1 {
+		t.Errorf("after a restart of ours the runtime was asked %d times", n)
+	}
+	if len(w.events) != events {
+		t.Errorf("after a restart of ours: %q", w.events[events:])
+	}
+
+	// A resize that comes while nobody drives the machine is judged and carried out.
+	w.down()
+	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "300m", "300m", "100Mi", "100Mi") })
+	w.up()
+	w.untilResized("p", "300m", "300m", "100Mi", "100Mi")
+	if got := w.updates(); len(got) != 2 || got[1] != "app shares 307 quota 30000 memory 104857600" {
+		t.Errorf("updates: %q", got)
+	}
+	if n := w.count(fake.OpStart); n != 1 {
+		t.Errorf("%d containers were started", n)
+	}
+	w.api.delete("p", 5)
+	w.untilGone()
+}
+
+// TestResizeWhileAwayWithoutRecord: what a pod was given that was never resized is in
+// its sandbox's annotation, and what the container has in its own.
+func TestResizeWhileAwayWithoutRecord(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	w.allocatable = amounts("1", "1Gi")
+	w.up()
+	w.api.create(sizedPod("p", "100m", "100Mi"))
+	w.untilReady("p")
+	w.down()
+	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "4", "4", "100Mi", "100Mi") })
+	w.up()
+	w.until("the resize is deferred", func() bool {
+		c := condition(w.api.pod("p"), v1.PodResizePending)
+		return c != nil && c.Reason == v1.PodReasonDeferred &&
+			c.Message == "Node didn't have enough resource: cpu, requested: 4000, used: 0, capacity: 1000" && c.ObservedGeneration == w.api.pod("p").Generation
+	})
+	if !w.event("Warning ResizeDeferred Pod resize Deferred: {") {
+		t.Error("no event")
+	}
+	if got := w.updates(); len(got) != 0 {
+		t.Errorf("updates: %q", got)
+	}
+	if s := container(w.api.pod("p"), "app"); s.AllocatedResources.Cpu().String() != "100m" || s.Resources.Limits.Cpu().String() != "100m" {
+		t.Errorf("told as given: %v of %v", s.AllocatedResources, s.Resources)
+	}
+	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "100m", "100m", "100Mi", "100Mi") })
+	w.untilResized("p", "100m", "100m", "100Mi", "100Mi")
+}
+
+// TestResizeByRestart: a resource whose policy is RestartContainer is changed by a new
+// instance; the pod's cgroup is changed before it starts.
+func TestResizeByRestart(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	w.allocatable = amounts("2", "1Gi")
+	w.up()
+	w.api.create(with(sizedPod("p", "100m", "100Mi"), func(p *v1.Pod) {
+		p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{
+			{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired},
+			{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	}))
+	w.untilReady("p")
+	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "200m", "200m", "100Mi", "100Mi") })
+	w.untilResized("p", "200m", "200m", "100Mi", "100Mi")
+	if n := w.count(fake.OpStart); n != 1 {
+		t.Fatalf("CPU alone restarts it: %d starts", n)
+	}
+	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "200m", "200m", "150Mi", "150Mi") })
+	w.untilResized("p", "200m", "200m", "150Mi", "150Mi")
+	if n := w.count(fake.OpStart); n != 2 || container(w.api.pod("p"), "app").RestartCount != 1 {
+		t.Errorf("%d starts, restart count %d", n, container(w.api.pod("p"), "app").RestartCount)
+	}
+	if !w.event("Normal Killing Container app resize requires restart") {
+		t.Error("the stop does not say why")
+	}
+	if got := w.updates(); len(got) != 1 {
+		t.Errorf("updates: %q", got)
+	}
+	sets := w.host.settings()
+	if last := sets[len(sets)-1]; last != "1: shares 0 quota 0 memory 157286400" {
+		t.Errorf("the pod's cgroup: %q", sets)
+	}
+	w.down()
+	w.up()
+	w.untilSettled("p")
+	w.untilResized("p", "200m", "200m", "150Mi", "150Mi")
+	if n := w.count(fake.OpStart); n != 2 {
+		t.Errorf("a restart of ours restarts the container: %d starts", n)
+	}
+}
+
+// TestResizeBelowUsage: a limit of memory is not lowered below what is used, which is
+// told, tried again, and forgotten when another size is asked for.
+func TestResizeBelowUsage(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	w.up()
+	w.rt.SetMemoryUsage(50 << 20)
+	w.api.create(sizedPod("p", "100m", "200Mi"))
+	w.untilReady("p")
+	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "100m", "100m", "10Mi", "10Mi") })
+	w.until("the resize has failed", func() bool {
+		c := condition(w.api.pod("p"), v1.PodResizeInProgress)
+		return c != nil && c.Reason == v1.PodReasonError && strings.Contains(c.Message, "memory limit (10485760) below current usage (52428800)")
+	})
+	if !w.event("Warning ResizeError Pod resize error: {") {
+		t.Error("no event")
+	}
+	if s := container(w.api.pod("p"), "app"); s.Resources.Limits.Memory().String() != "200Mi" || s.AllocatedResources.Memory().String() != "10Mi" {
+		t.Errorf("told: %v, allocated %v", s.Resources, s.AllocatedResources)
+	}
+	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "100m", "100m", "200Mi", "200Mi") })
+	w.untilResized("p", "100m", "100m", "200Mi", "200Mi")
+	if got := w.updates(); len(got) != 0 {
+		t.Errorf("updates: %q", got)
+	}
+}
+
+// TestResizeWaitsForRoom: who asks for more than is left waits; the one of the higher
+// priority gets what another gives back.
+func TestResizeWaitsForRoom(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	w.allocatable = amounts("1", "1Gi")
+	w.up()
+	for _, name := range []string{"big", "low", "high"} {
+		w.api.create(with(sizedPod(name, "200m", "100Mi"), func(p *v1.Pod) {
+			priority := int32(len(name)) // high is higher than low
+			p.Spec.Priority = &priority
+			if name == "big" {
+				sized(&p.Spec.Containers[0], "600m", "600m", "100Mi", "100Mi")
+			}
+		}))
+		w.untilReady(name)
+	}
+	deferred := func(name string) func() bool {
+		return func() bool {
+			c := condition(w.api.pod(name), v1.PodResizePending)
+			return c != nil && c.Reason == v1.PodReasonDeferred
+		}
+	}
+	for _, name := range []string{"low", "high"} {
+		w.resize(name, func(p *v1.Pod) { sized(&p.Spec.Containers[0], "500m", "500m", "100Mi", "100Mi") })
+		w.until(name+" waits", deferred(name))
+	}
+	w.resize("big", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "300m", "300m", "100Mi", "100Mi") })
+	w.untilResized("high", "500m", "500m", "100Mi", "100Mi")
+	if !deferred("low")() {
+		t.Error("the lower priority got room that there is not")
+	}
+	w.api.delete("big", 1)
+	w.untilResized("low", "500m", "500m", "100Mi", "100Mi")
+}
+
+// TestResizeUnreachable: a call that does not come back is no error of the resize,
+// and nothing is lost by it.
+func TestResizeUnreachable(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	w.up()
+	w.api.create(sizedPod("p", "100m", "200Mi"))
+	w.untilReady("p")
+	cut := 0
+	w.setHook(func(ctx context.Context, label string, call func(context.Context) error) error {
+		if label == "cri/UpdateContainerResources" && cut < 2 {
+			cut++
+			if cut == 2 {
+				_ = call(ctx)
+			}
+			return status.Error(codes.Unavailable, "the connection is lost")
+		}
+		return call(ctx)
+	})
+	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "200m", "200m", "200Mi", "200Mi") })
+	w.untilResized("p", "200m", "200m", "200Mi", "200Mi")
+	if cut != 2 || w.event("Warning ResizeError") {
+		t.Errorf("cut %d times; %q", cut, w.warnings())
+	}
+	if n := w.count(fake.OpStart); n != 1 {
+		t.Errorf("%d starts", n)
+	}
+}

@@ -1,0 +1,108 @@
+package shutdown
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/syncloop/shutdown/order"
+)
+
+// ending is one attempt to end the pods.
+type ending struct {
+	cancel  context.CancelFunc
+	ended   chan struct{}
+	noticed bool
+}
+
+func (m *Manager) start(ctx context.Context, held bool) *ending {
+	ctx, cancel := context.WithCancel(ctx)
+	e := &ending{cancel: cancel, ended: make(chan struct{})}
+	if !held {
+		klog.FromContext(ctx).Info("The machine does not wait for this process, which came late to its shutdown: its pods are ended as far as time allows")
+	}
+	go func() {
+		defer close(e.ended)
+		m.endAll(ctx)
+	}()
+	return e
+}
+
+// end cuts it off and waits for it.
+func (e *ending) end() {
+	if e != nil {
+		e.cancel()
+		<-e.ended
+	}
+}
+
+// done is closed when it has ended, and nil when that has been noticed.
+func (e *ending) done() <-chan struct{} {
+	if e == nil || e.noticed {
+		return nil
+	}
+	return e.ended
+}
+
+// endAll ends the pods, group by group, and gives the API server time to hear of it.
+func (m *Manager) endAll(ctx context.Context) {
+	log := klog.FromContext(ctx)
+	began := time.Now()
+	total := order.Total(m.cfg.Periods)
+	if !await(ctx, began.Add(total), m.cfg.Pods.Known) {
+		log.Info("It is not known which pods there are; none is ended before the machine goes down")
+		return
+	}
+	var ended []*v1.Pod
+	for _, g := range order.Plan(m.cfg.Periods, m.cfg.Pods.Unended()) {
+		if ctx.Err() != nil {
+			return
+		}
+		log.Info("Pods are ended before the machine goes down", "priority", g.Priority, "pods", len(g.Pods), "time", g.Time)
+		var pods []*v1.Pod
+		for _, e := range g.Pods {
+			m.cfg.Pods.End(e.Pod, e.Grace)
+			pods = append(pods, e.Pod)
+		}
+		if !await(ctx, time.Now().Add(g.Time), func() bool { return all(pods, m.cfg.Pods.Over) }) && ctx.Err() == nil {
+			log.Info("Not all of these pods have ended in their time", "priority", g.Priority, "time", g.Time)
+		}
+		ended = append(ended, pods...)
+	}
+	by := time.Now().Add(telling)
+	if last := began.Add(total + Margin); last.Before(by) {
+		by = last
+	}
+	if !await(ctx, by, func() bool { return all(ended, m.cfg.Pods.Told) }) && ctx.Err() == nil {
+		log.Info("The API server has not been told of the end of every pod")
+	}
+}
+
+func all(pods []*v1.Pod, is func(*v1.Pod) bool) bool {
+	for _, p := range pods {
+		if !is(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// await looks until it is so, or the time is over, or ctx ends.
+func await(ctx context.Context, by time.Time, is func() bool) bool {
+	for {
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case is():
+			return true
+		case !time.Now().Before(by):
+			return false
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(glance, time.Until(by))):
+		}
+	}
+}

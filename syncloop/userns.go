@@ -1,0 +1,109 @@
+package syncloop
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/plan"
+)
+
+// idsPerPod is how many user and group IDs a pod with hostUsers: false has of the
+// machine's, from a multiple of it on; the first so many are the machine's own.
+const idsPerPod = 65536
+
+// userRanges give each pod with users of its own a range of the machine's IDs that
+// no other pod has. The runtime holds them, in the sandbox's configuration, so that a
+// later life of ours finds what is taken, and a pod's next sandbox gets the same.
+type userRanges struct {
+	// taken calls visit with the range of each sandbox that there is.
+	taken func(visit func(types.UID, pod.IDRange))
+	mu    sync.Mutex
+	byPod map[types.UID]uint32 // first ID
+}
+
+// take returns the pod's range: that of an earlier sandbox of it, or the lowest that
+// is free.
+func (u *userRanges) take(uid types.UID, o *pod.Observed) (pod.IDRange, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for i := range o.Sandboxes {
+		if r := o.Sandboxes[i].Users; r != nil {
+			u.byPod[uid] = r.HostID
+			return *r, nil
+		}
+	}
+	if first, ok := u.byPod[uid]; ok {
+		return pod.IDRange{HostID: first, Length: idsPerPod}, nil
+	}
+	used := map[uint32]bool{}
+	for _, first := range u.byPod {
+		used[first/idsPerPod] = true
+	}
+	u.taken(func(_ types.UID, r pod.IDRange) {
+		for i := r.HostID / idsPerPod; uint64(i)*idsPerPod < uint64(r.HostID)+uint64(r.Length); i++ {
+			used[i] = true
+		}
+	})
+	for i := uint32(1); i < 1<<32/idsPerPod-1; i++ {
+		if !used[i] {
+			u.byPod[uid] = i * idsPerPod
+			return pod.IDRange{HostID: i * idsPerPod, Length: idsPerPod}, nil
+		}
+	}
+	return pod.IDRange{}, errors.New("could not find an empty slot to allocate a user namespace")
+}
+
+// release gives a range back, once nothing of its pod is left.
+func (u *userRanges) release(uid types.UID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.byPod, uid)
+}
+
+// takenUsers visits the ranges of the sandboxes that the runtime shows.
+func (l *Loop) takenUsers(visit func(types.UID, pod.IDRange)) {
+	cache := l.cfg.PLEG.Cache()
+	for _, ref := range cache.Known() {
+		o := cache.Get(ref.UID)
+		for i := range o.Sandboxes {
+			if r := o.Sandboxes[i].Users; r != nil {
+				visit(ref.UID, *r)
+			}
+		}
+	}
+}
+
+// mapUsers finds the range of a pod with users of its own, for the configurations
+// that the operation makes.
+func (j *job) mapUsers(handler string) error {
+	if j.pod.Spec.HostUsers == nil || *j.pod.Spec.HostUsers {
+		return nil
+	}
+	var r pod.IDRange
+	switch j.op.Kind {
+	case plan.OpSandbox:
+		if j.loop.cfg.UserNamespaces == nil || !j.loop.cfg.UserNamespaces(handler) {
+			if handler != "" {
+				return fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+			}
+			return errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+		}
+		var err error
+		if r, err = j.loop.users.take(j.pod.UID, &j.observed); err != nil {
+			return fmt.Errorf("create user namespace: %w", err)
+		}
+	default: // its containers are in the sandbox's
+		s := sandboxOf(j.observed, j.op.ID)
+		if s == nil || s.Users == nil {
+			return errors.New("the sandbox does not say which user namespace it has")
+		}
+		r = *s.Users
+	}
+	j.users = &spec.IDRange{HostID: r.HostID, Length: r.Length}
+	return nil
+}

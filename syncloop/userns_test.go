@@ -1,0 +1,139 @@
+package syncloop_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/fake"
+)
+
+// users are the first IDs of the machine that pods' sandboxes have, by pod name.
+func (w *world) users() map[string][]uint32 {
+	w.t.Helper()
+	list, err := w.node.client.ListPodSandbox(context.Background(), nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out := map[string][]uint32{}
+	for _, s := range list {
+		st, err := w.node.client.PodSandboxStatus(context.Background(), s.Id)
+		if cri.IsNotFound(err) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		name := s.GetMetadata().GetName()
+		for _, m := range st.GetLinux().GetNamespaces().GetOptions().GetUsernsOptions().GetUids() {
+			out[name] = append(out[name], m.HostId)
+		}
+		slices.Sort(out[name])
+	}
+	return out
+}
+
+// TestUserNamespaces: each pod with users of its own has a range that no other has,
+// in all of its sandboxes and over restarts of ours; the runtime must be able to.
+func TestUserNamespaces(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	w.userNamespaces = true
+	w.up()
+	own := func(name string) *v1.Pod {
+		no := false
+		return with(newPod(name), func(p *v1.Pod) { p.Spec.HostUsers = &no })
+	}
+	w.api.create(own("a"))
+	w.api.create(own("b"))
+	w.api.create(newPod("none"))
+	for _, name := range []string{"a", "b", "none"} {
+		w.untilReady(name)
+	}
+	before := w.users()
+	if len(before["a"]) != 1 || len(before["b"]) != 1 || len(before["none"]) != 0 || before["a"][0] == before["b"][0] ||
+		before["a"][0]+before["b"][0] != 65536+2*65536 {
+		t.Fatalf("ranges: %v", before)
+	}
+	w.down()
+	w.up()
+	w.untilSettled("a")
+	w.api.create(own("c"))
+	w.untilReady("c")
+	if got := w.users(); got["c"][0] != 3*65536 || got["a"][0] != before["a"][0] {
+		t.Errorf("after a restart of ours: %v, before %v", got, before)
+	}
+	w.api.delete("b", 1)
+	w.until("b has gone", func() bool {
+		_, has := w.node.loop.Why(namespace, "b") // its worker gives the range back
+		return !has && w.api.pod("b") == nil && len(w.users()["b"]) == 0
+	})
+	w.api.create(own("d"))
+	w.untilReady("d")
+	if got := w.users(); got["d"][0] != before["b"][0] {
+		t.Errorf("the range of who has gone is not given again: %v", got)
+	}
+}
+
+func TestUserNamespacesNotSupported(t *testing.T) {
+	w := up(t)
+	no := false
+	w.api.create(with(newPod("p"), func(p *v1.Pod) { p.Spec.HostUsers = &no }))
+	w.until("the event says so", func() bool {
+		return w.event("Warning FailedCreatePodSandBox Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+	})
+	if n := w.count(fake.OpRunSandbox); n != 0 {
+		t.Errorf("%d sandboxes", n)
+	}
+}
+
+// While a pod could not be looked at since our start, its range is not known, and nobody
+// gets one.
+func TestUserNamespacesAfterAPartialLook(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	w.userNamespaces = true
+	no := false
+	own := func(name string) *v1.Pod { return with(newPod(name), func(p *v1.Pod) { p.Spec.HostUsers = &no }) }
+	w.up()
+	w.api.create(own("a"))
+	w.untilReady("a")
+	before := w.users()
+	list, err := w.node.client.ListPodSandbox(t.Context(), nil)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d sandboxes: %v", len(list), err)
+	}
+	w.down()
+	blind := atomic.Bool{}
+	blind.Store(true)
+	var refused atomic.Int32
+	w.setHook(func(ctx context.Context, label string, call func(context.Context) error) error {
+		if blind.Load() && label == "cri/PodSandboxStatus" {
+			refused.Add(1)
+			return errors.New("the sandbox cannot be looked at")
+		}
+		return call(ctx)
+	})
+	w.up()
+	w.api.create(own("b"))
+	w.api.create(newPod("plain"))
+	w.until("somebody waits for it", func() bool {
+		r, ok := w.node.loop.Why(namespace, "b")
+		return ok && refused.Load() > 0 && strings.Contains(r.Reason, "which users")
+	})
+	for _, e := range w.rt.Log() {
+		if strings.Contains(e.Pod, "ns/b") {
+			t.Errorf("it was not waited for: %s", e.Op)
+		}
+	}
+	blind.Store(false)
+	w.untilReady("b")
+	w.untilReady("plain")
+	if got := w.users(); got["a"][0] != before["a"][0] || got["b"][0] == got["a"][0] {
+		t.Errorf("the ranges are %v, and were %v", got, before)
+	}
+}

@@ -1,0 +1,217 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/syncloop/volume/render"
+)
+
+// Claims gives claims, what they are bound to, and this node, as the API server
+// has them now: they are read when a pod is made, and not followed. Errors are
+// as Objects'.
+type Claims interface {
+	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	Node(ctx context.Context) (*v1.Node, error)
+}
+
+// pluginLocal is the kubelet's plugin name with the slash escaped.
+const pluginLocal = "kubernetes.io~local-volume"
+
+// protectionFinalizer keeps a claim that is being deleted until no pod uses it.
+const protectionFinalizer = "kubernetes.io/pvc-protection"
+
+// setUpClaim makes a persistentVolumeClaim, or an ephemeral volume's, of what the
+// claim is bound to.
+func (m *Manager) setUpClaim(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volumeState, at setUpState) error {
+	if m.cfg.Claims == nil {
+		return &render.UnsupportedError{Type: render.TypeOf(v)}
+	}
+	if vs.ready && (!vs.bound || at.mounted[vs.mount.HostPath]) {
+		return nil
+	}
+	pv, readOnly, err := m.boundTo(ctx, p, v)
+	if err != nil {
+		return err
+	}
+	if err := m.checkNode(ctx, pv); err != nil {
+		return err
+	}
+	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
+	if err := checkMode(p, v.Name, block); err != nil {
+		return err
+	}
+	switch source := pv.Spec.PersistentVolumeSource; {
+	case source.HostPath != nil && !block:
+		inline := &v1.Volume{Name: v.Name, VolumeSource: v1.VolumeSource{HostPath: source.HostPath}}
+		if err := m.setUpHostPath(ctx, inline, vs); err != nil {
+			return err
+		}
+		vs.mount.ReadOnly = readOnly
+		return nil
+	case source.Local != nil && block:
+		return m.setUpDevice(ctx, source.Local.Path, readOnly, vs)
+	case source.Local != nil:
+		return m.setUpLocal(ctx, p, pv, readOnly, vs, at)
+	}
+	return &render.UnsupportedError{Type: "a persistent volume of type " + render.SourceOf(pv.Spec.PersistentVolumeSource)}
+}
+
+// boundTo is the persistent volume behind v, with all that must hold of both.
+func (m *Manager) boundTo(ctx context.Context, p *v1.Pod, v *v1.Volume) (*v1.PersistentVolume, bool, error) {
+	name, readOnly := p.Name+"-"+v.Name, false
+	if c := v.PersistentVolumeClaim; c != nil {
+		name, readOnly = c.ClaimName, c.ReadOnly
+	}
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("error processing PVC %s/%s: %w", p.Namespace, name, fmt.Errorf(format, args...))
+	}
+	claim, err := m.cfg.Claims.PersistentVolumeClaim(ctx, p.Namespace, name)
+	switch {
+	case err != nil:
+		return nil, false, wrong("failed to fetch PVC from API server: %w", err)
+	case v.Ephemeral != nil && !metav1.IsControlledBy(claim, p):
+		return nil, false, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", p.Namespace, name, p.Namespace, p.Name)
+	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, protectionFinalizer):
+		return nil, false, wrong("PVC is being deleted")
+	case claim.Status.Phase != v1.ClaimBound:
+		return nil, false, wrong("PVC is not bound")
+	case claim.Spec.VolumeName == "":
+		return nil, false, wrong("PVC has empty pvc.Spec.VolumeName")
+	}
+	pv, err := m.cfg.Claims.PersistentVolume(ctx, claim.Spec.VolumeName)
+	switch {
+	case err != nil:
+		return nil, false, wrong("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err)
+	case pv.Spec.ClaimRef == nil:
+		return nil, false, wrong("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name)
+	case pv.Spec.ClaimRef.UID != claim.UID:
+		return nil, false, wrong("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name, pv.Spec.ClaimRef.UID, claim.UID)
+	}
+	return pv, readOnly, nil
+}
+
+// checkNode refuses a volume that is of another machine. Who makes pods past the
+// scheduler would find an empty directory here, or somebody else's.
+func (m *Manager) checkNode(ctx context.Context, pv *v1.PersistentVolume) error {
+	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
+		return nil
+	}
+	node, err := m.cfg.Claims.Node(ctx)
+	if apierrors.IsNotFound(err) {
+		return errors.New("storage node affinity check failed: the node is not registered yet")
+	}
+	if err != nil {
+		return fmt.Errorf("storage node affinity check failed: %w", err)
+	}
+	selector, err := nodeaffinity.NewNodeSelector(pv.Spec.NodeAffinity.Required)
+	if err != nil {
+		return fmt.Errorf("storage node affinity check failed: %w", err)
+	}
+	if !selector.Match(node) {
+		return errors.New("storage node affinity check failed: no matching NodeSelectorTerms")
+	}
+	return nil
+}
+
+// checkMode: a file system is mounted, a block volume is given as a device.
+func checkMode(p *v1.Pod, name string, block bool) error {
+	mode, wrong := v1.PersistentVolumeFilesystem, "volumeDevices"
+	if block {
+		mode, wrong = v1.PersistentVolumeBlock, "volumeMounts"
+	}
+	check := func(mounts []v1.VolumeMount, devices []v1.VolumeDevice) bool {
+		if block {
+			return slices.ContainsFunc(mounts, func(x v1.VolumeMount) bool { return x.Name == name })
+		}
+		return slices.ContainsFunc(devices, func(x v1.VolumeDevice) bool { return x.Name == name })
+	}
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if check(list[i].VolumeMounts, list[i].VolumeDevices) {
+				return fmt.Errorf("volume %s has volumeMode %s, but is specified in %s", name, mode, wrong)
+			}
+		}
+	}
+	return nil
+}
+
+// setUpDevice checks the block device that containers shall have.
+func (m *Manager) setUpDevice(ctx context.Context, at string, readOnly bool, vs *volumeState) error {
+	_, info, err := m.follow(ctx, at)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("path %q does not exist", at)
+	case err != nil:
+		return fmt.Errorf("look for %s: %w", at, err)
+	case info.Mode&fs.ModeDevice == 0 || info.Mode&fs.ModeCharDevice != 0:
+		return fmt.Errorf("path %q is not a block device", at)
+	}
+	vs.mount, vs.ready = Mount{Device: at, ReadOnly: readOnly}, true
+	return nil
+}
+
+// groupHolds: the pod takes the root of a volume for all that is in it
+// (fsGroupChangePolicy OnRootMismatch), and the root is as the group needs it.
+func groupHolds(p *v1.Pod, root host.FileInfo, gid int64) bool {
+	policy := p.Spec.SecurityContext.FSGroupChangePolicy
+	const needed = fs.ModeSetgid | 0o770
+	return policy != nil && *policy == v1.FSGroupChangeOnRootMismatch && root.GID == gid && root.Mode&needed == needed
+}
+
+// setUpLocal shows a directory of the machine in the pod's own, so that each pod
+// has a mount of its own and a group for its files.
+func (m *Manager) setUpLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume, readOnly bool, vs *volumeState, at setUpState) error {
+	source := pv.Spec.Local.Path
+	if !path.IsAbs(source) || slices.Contains(strings.Split(source, "/"), "..") {
+		return fmt.Errorf("invalid path: %s must be absolute and must not contain '..'", source)
+	}
+	if strings.ContainsRune(pv.Name, '/') {
+		return fmt.Errorf("the persistent volume's name %q cannot name a directory", pv.Name)
+	}
+	dir := m.volumeDir(p.UID, pluginLocal, pv.Name)
+	vs.mount, vs.bound = Mount{HostPath: dir, ReadOnly: readOnly, SELinux: true}, true
+	if at.mounted[dir] {
+		vs.ready = true
+		return nil
+	}
+	vs.ready = false
+	_, info, err := m.follow(ctx, source)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("path %q does not exist", source)
+	case err != nil:
+		return fmt.Errorf("look for %s: %w", source, err)
+	case info.Mode&fs.ModeDevice != 0:
+		return &render.UnsupportedError{Type: "local with a file system on a block device"}
+	case !info.Mode.IsDir():
+		return fmt.Errorf("path %q is not a directory", source)
+	}
+	mount := host.Mount{Source: source, Target: dir, Type: "bind", Options: slices.Clone(pv.Spec.MountOptions)}
+	if readOnly {
+		mount.Options = append(mount.Options, "ro")
+	}
+	// The group first: what is mounted is made, also for another process of ours.
+	if gid := fsGroup(p); gid != nil && !readOnly && !groupHolds(p, info, *gid) {
+		if err := m.cfg.Host.ChownGroup(ctx, source, *gid, false); err != nil {
+			return fmt.Errorf("give %s to group %d: %w", source, *gid, err)
+		}
+	}
+	if err := m.cfg.Host.Mount(ctx, mount); err != nil {
+		return fmt.Errorf("mount %s: %w", source, err)
+	}
+	vs.ready = true
+	return nil
+}

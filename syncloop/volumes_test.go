@@ -1,0 +1,191 @@
+package syncloop_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/syncloop/objects"
+	"github.com/bowline-k8s/bowline/syncloop/tokens"
+	"github.com/bowline-k8s/bowline/syncloop/volume"
+)
+
+// mountsOf are the mounts that the runtime was told for the pod's container.
+func (w *world) mountsOf(t *testing.T, name, container string) map[string]*runtimeapi.Mount {
+	t.Helper()
+	list, err := w.node.client.ListContainers(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]*runtimeapi.Mount{}
+	for _, c := range list {
+		if c.Metadata.Name != container || c.Labels["io.kubernetes.pod.name"] != name {
+			continue
+		}
+		s, err := w.node.client.ContainerStatus(context.Background(), c.Id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range s.Mounts {
+			out[m.ContainerPath] = m
+		}
+	}
+	return out
+}
+
+// TestImageVolume: the image is pulled with the words that a container's own has,
+// and the runtime is told to mount it.
+func TestImageVolume(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	isModel := func(request any) bool {
+		r, ok := request.(*runtimeapi.PullImageRequest)
+		return ok && strings.Contains(r.Image.Image, "model")
+	}
+	w.rt.Inject("PullImage", fake.Fault{Match: isModel, Before: status.Error(codes.Unknown, "no such image")})
+	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+		p.Spec.Volumes = []v1.Volume{{Name: "model", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{
+			Reference: "registry.example/model:1", PullPolicy: v1.PullIfNotPresent}}}}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "model", MountPath: "/whole"}, {Name: "model", MountPath: "/part", SubPath: "a/b"}}
+		p.Spec.Containers = append(p.Spec.Containers, newContainer("without"))
+	}))
+	w.until("the status says why", func() bool { return waitingReason(w.api.pod("web"), "app") == "ErrImagePull" })
+	if !w.event(`Warning Failed Failed to pull image "registry.example/model:1"`) {
+		t.Error("no event of the failed pull")
+	}
+	w.within(time.Minute, "it runs after the back-off", func() bool { return ready(w.api.pod("web")) })
+	mounts := w.mountsOf(t, "web", "app")
+	for path, part := range map[string]string{"/whole": "", "/part": "a/b"} {
+		m := mounts[path]
+		if m == nil || m.HostPath != "" || !m.Readonly || m.ImageSubPath != part || m.Image.GetUserSpecifiedImage() != "registry.example/model:1" || m.Image.GetImage() == "" {
+			t.Errorf("%s is mounted as %+v", path, m)
+		}
+	}
+	if len(w.mountsOf(t, "web", "without")) == 0 || w.mountsOf(t, "web", "without")["/whole"] != nil {
+		t.Error("who does not mount it has it")
+	}
+	w.api.delete("web", 1)
+	w.untilGone()
+}
+
+// TestSubPathMount: the runtime is told the place where the part is mounted, and
+// not the path in the volume.
+func TestSubPathMount(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	p := w.api.create(with(newPod("web"), func(p *v1.Pod) {
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/all"}, {Name: "v", MountPath: "/part", SubPath: "a"}}
+	}))
+	w.untilReady("web")
+	if got := w.mountsOf(t, "web", "app")["/part"].GetHostPath(); !strings.HasSuffix(got, "/pods/"+string(p.UID)+"/volume-subpaths/v/app/1") {
+		t.Errorf("mounted is %q", got)
+	}
+	w.api.delete("web", 1)
+	w.untilGone()
+	if left, err := w.host.ListMounts(t.Context(), w.dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// issuer answers TokenRequests with tokens that say when they end.
+type issuer struct {
+	corev1client.ServiceAccountInterface
+	mu   sync.Mutex
+	n    int
+	fail bool
+}
+
+func (i *issuer) ServiceAccounts(string) corev1client.ServiceAccountInterface { return i }
+
+func (i *issuer) CreateToken(_ context.Context, _ string, r *authenticationv1.TokenRequest, _ metav1.CreateOptions) (*authenticationv1.TokenRequest, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.fail {
+		return nil, status.Error(codes.Unavailable, "no answer")
+	}
+	i.n++
+	end := time.Now().Add(time.Duration(*r.Spec.ExpirationSeconds) * time.Second)
+	r = r.DeepCopy()
+	r.Status = authenticationv1.TokenRequestStatus{Token: end.Format(time.RFC3339Nano), ExpirationTimestamp: metav1.NewTime(end)}
+	return r, nil
+}
+
+// TestATokenIsRefreshedBeforeItEnds: what a container finds in its file is good at
+// any time, by the schedule alone on which a worker looks at its volumes, also when
+// the API server is away for a while.
+func TestATokenIsRefreshedBeforeItEnds(t *testing.T) {
+	h, err := local.New(local.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{Host: h, cgroups: map[string]bool{}}
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		api := &issuer{}
+		tok, err := tokens.New(tokens.Config{Client: api})
+		if err != nil {
+			t.Fatal(err)
+		}
+		obj, err := objects.New(objects.Config{Client: newAPI(t).client})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := volume.New(volume.Config{Host: m, Objects: obj, Tokens: tok, RootDir: dir, Allocatable: func() v1.ResourceList { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		life := int64(600) // the shortest that the API allows
+		p := with(newPod("web"), func(p *v1.Pod) {
+			p.Namespace, p.UID = "ns", "u"
+			p.Spec.Volumes = []v1.Volume{{Name: "token", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+				{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: &life}}}}}}}
+		})
+		mounts, err := v.Prepare(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A worker looks each minute to minute and a half; this is the slowest.
+		var least = time.Duration(life) * time.Second
+		for minute := range 60 {
+			api.mu.Lock()
+			api.fail = minute%20 == 8 // for a while, in which a refresh falls
+			api.mu.Unlock()
+			time.Sleep(90 * time.Second)
+			data, err := os.ReadFile(mounts["token"].HostPath + "/token")
+			if err != nil {
+				t.Fatal(err)
+			}
+			end, err := time.Parse(time.RFC3339Nano, string(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			least = min(least, time.Until(end))
+			_ = v.Refresh(t.Context(), p) // says when the API server is away
+		}
+		if least <= 0 {
+			t.Errorf("a token was found %s after its end", -least)
+		}
+		if api.n < 8 || api.n > 14 {
+			t.Errorf("%d tokens were asked for in 90 minutes", api.n)
+		}
+		t.Logf("%d tokens in 90 minutes; the oldest found had %s left", api.n, least)
+		if err := v.Release(t.Context(), p.UID); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
