@@ -4,10 +4,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
-.PHONY: help build image lab demo demo-down test unit race machine generate verify bench bench-api bench-pool clean
+.PHONY: help build image lab demo demo-down test unit race machine generate verify quickstart-timed conformance conformance-kubelet twin storm vm bench bench-api bench-pool clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/bowline
 	CGO_ENABLED=0 go build -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/bowline ./cmd/bowline
@@ -43,13 +43,32 @@ generate: ## what is made of api/ (deepcopy functions, the CRD) and of the chart
 verify: ## format, vet, staticcheck, import rules, generated files
 	hack/verify.sh
 
+quickstart-timed: ## the way of a new user, run in a lab and timed
+	@hack/quickstart.sh
+
+conformance: build lab ## Kubernetes' own e2e suite against our node (HOST=local|ssh SET= FOCUS= SKIP=); docs/conformance.md
+	hack/conformance.sh -node '$(or $(HOST),local)' -set '$(or $(SET),nodeconformance)' -focus '$(FOCUS)' -skip '$(SKIP)'
+
+conformance-kubelet: build lab ## the same against a real kubelet, to tell the machine's failures from ours
+	hack/conformance.sh -node kubelet -set '$(or $(SET),nodeconformance)' -focus '$(FOCUS)' -skip '$(SKIP)'
+
+twin: build lab ## the same manifests on two kubelets and on our node (HOST=local|ssh), compared; docs/conformance.md
+	hack/twin.sh '$(or $(HOST),local)'
+
+vm: build lab ## control groups that systemd drives, on a virtual machine with an emulated processor (about half an hour)
+	BOWLINE_VM=1 BOWLINE_BIN=$(CURDIR)/bin/bowline go test -v -count=1 -timeout 120m ./test/vm
+
+storm: build lab ## a full node churned, struck and killed for ten minutes (HOST=local|ssh, STORM=10m)
+	BOWLINE_E2E=1 BOWLINE_E2E_HOST='$(or $(HOST),local)' BOWLINE_STORM=$(or $(STORM),10m) BOWLINE_BIN=$(CURDIR)/bin/bowline \
+		go test -v -count=1 -timeout 60m -run TestStorm ./test/storm
+
 bench: build lab ## one table: Bowline, the kubelet and the bare CRI side by side
 	hack/bench.sh
 
 bench-api: build lab ## what a node asks of the API server, beside the kubelet
 	BOWLINE_BENCH_OUT=docs/bench-api.md hack/bench.sh -only api
 
-bench-pool: build lab ## what one process costs that drives 200 hosts (about half an hour)
+bench-pool: build lab ## what one process costs that drives 200 hosts (about twenty minutes)
 	CGO_ENABLED=0 go build -o bin/crowd ./test/crowd
 	PATH="$$PATH:$${BOWLINE_CACHE:-/var/cache/bowline}/bin" bin/crowd -bowline bin/bowline -out docs/bench-pool.md
 

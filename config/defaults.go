@@ -36,7 +36,8 @@ func setDefaults(c *BowlineConfiguration) {
 		}
 		orDefault(&h.RootDirectory, "/var/lib/kubelet")
 		orDefault(&h.Server.Address, "0.0.0.0")
-		if !h.Far() {
+		orDefault(&h.KubeletExposure, ExposureProcess)
+		if !h.Far() || h.Exposed() {
 			orDefault(&h.Server.Port, 10250)
 		}
 		orDuration(&h.LinkGrace, 40*time.Second)
@@ -59,6 +60,17 @@ func setNodeDefaults(n *NodeSettings) {
 	orDuration(&n.NodeStatusReportFrequency, 5*time.Minute)
 	orDefault(&n.NodeLeaseDurationSeconds, 40)
 	orPointer(&n.SerializeImagePulls, false)
+	orPointer(&n.ImageGCHighThresholdPercent, 85)
+	orPointer(&n.ImageGCLowThresholdPercent, 80)
+	orDuration(&n.ImageMinimumGCAge, 2*time.Minute)
+	if n.EvictionHard == nil {
+		n.EvictionHard = map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+			"imagefs.available": "15%", "imagefs.inodesFree": "5%"}
+	}
+	orDuration(&n.EvictionPressureTransitionPeriod, 5*time.Minute)
+	if n.ImagePullCredentialsVerificationPolicy == "" {
+		n.ImagePullCredentialsVerificationPolicy = "NeverVerifyPreloadedImages"
+	}
 	orPointer(&n.Authentication.Webhook.Enabled, true)
 	orDuration(&n.Authentication.Webhook.CacheTTL, 2*time.Minute)
 	orPointer(&n.Authentication.Anonymous.Enabled, false)
@@ -68,6 +80,15 @@ func setNodeDefaults(n *NodeSettings) {
 	orDefault(&n.Authorization.Mode, AuthorizationWebhook)
 	orDuration(&n.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
 	orDuration(&n.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
+	orDefault(&n.ContainerLogMaxSize, "10Mi")
+	orPointer(&n.ContainerLogMaxFiles, 5)
+	orPointer(&n.ContainerLogMaxWorkers, 1)
+	orDuration(&n.ContainerLogMonitorInterval, 10*time.Second)
+	if len(n.EnforceNodeAllocatable) == 0 {
+		n.EnforceNodeAllocatable = []string{EnforcePods}
+	}
+	orDuration(&n.FileCheckFrequency, 20*time.Second)
+	orDuration(&n.HTTPCheckFrequency, 20*time.Second)
 }
 
 func orDefault[T comparable](field *T, value T) {
@@ -116,6 +137,8 @@ func (n *NodeSettings) resolvePaths(abs func(*string)) {
 	abs(&n.Authentication.X509.ClientCAFile)
 	abs(&n.Identity.BootstrapKubeconfig)
 	abs(&n.Identity.CertificateDirectory)
+	abs(&n.ImageCredentialProviderConfig)
+	abs(&n.ImageCredentialProviderBinDir)
 }
 
 // OwnAccount tells whether the account of the process is not the node's own, so that
@@ -142,6 +165,9 @@ func mergeTaints(all, own []v1.Taint) []v1.Taint {
 
 // Far tells whether the machine is another than this one.
 func (h *Host) Far() bool { return strings.HasPrefix(h.Endpoint, "ssh://") }
+
+// Exposed tells whether the far machine's sshd listens for the node.
+func (h *Host) Exposed() bool { return h.Far() && h.KubeletExposure == ExposureHost }
 
 // SocketPath is the endpoint's path on the machine.
 func (h *Host) SocketPath() string {

@@ -45,6 +45,7 @@ func validateHostObjects(p *field.Path, o *HostObjects) field.ErrorList {
 		{t.Child("endpoint"), o.Template.Endpoint != ""},
 		{t.Child("nodeName"), o.Template.NodeName != ""},
 		{t.Child("nodeIP"), o.Template.NodeIP != ""},
+		{t.Child("kubeletExposure"), o.Template.KubeletExposure != ""},
 		{t.Child("ssh", "hostKeys"), len(o.Template.SSH.HostKeys) > 0},
 		{t.Child("ssh", "secret"), o.Template.SSH.Secret != nil},
 	} {

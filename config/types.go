@@ -98,6 +98,11 @@ type Host struct {
 	// AllowForeignPods lets Bowline drive a runtime that has pods of another
 	// driver. They are never touched, and not accounted for in the node's capacity.
 	AllowForeignPods bool `json:"allowForeignPods,omitempty"`
+	// KubeletExposure is where the API server finds the node's logs and exec: process, at
+	// an address of this process, or host, at the machine's, where its sshd listens for us
+	// (GatewayPorts clientspecified); process by default. Where the machine is not far both
+	// are the same.
+	KubeletExposure string `json:"kubeletExposure,omitempty"`
 	// Server is the node's own HTTPS endpoint.
 	Server Server `json:"server,omitempty"`
 	// HostObject is the name of the Host object that this was made of; of a file's
@@ -106,6 +111,12 @@ type Host struct {
 
 	NodeSettings `json:",inline"`
 }
+
+// Values of Host.KubeletExposure.
+const (
+	ExposureProcess = "process"
+	ExposureHost    = "host"
+)
 
 // SSH logs in to a far machine. Paths are of files of this process; they are read
 // anew for each connection.
@@ -146,8 +157,9 @@ type SSHSecret struct {
 type Server struct {
 	// Address to listen on; 0.0.0.0 by default.
 	Address string `json:"address,omitempty"`
-	// Port to listen on; 10250 by default, and any free one where the machine is far:
-	// many far machines have one process.
+	// Port to listen on; 10250 by default, and any free one where the machine is far and
+	// kubeletExposure process: many far machines have one process. With kubeletExposure
+	// host it is the machine's port.
 	Port int32 `json:"port,omitempty"`
 	// PublishedAddress is the address by which the API server reaches this process,
 	// where the machine is far; Address, or else the one with this machine's default
@@ -211,10 +223,18 @@ type NodeSettings struct {
 	SerializeImagePulls *bool `json:"serializeImagePulls,omitempty"`
 	// MaxParallelImagePulls limits pulls at a time; no limit by default.
 	MaxParallelImagePulls *int32 `json:"maxParallelImagePulls,omitempty"`
+	// ImagePullCredentialsVerificationPolicy says of which images that are on the
+	// machine a pod has to show that its credentials could pull them: NeverVerify,
+	// NeverVerifyPreloadedImages (all that this node pulled; the default),
+	// NeverVerifyAllowlistedImages, AlwaysVerify.
+	ImagePullCredentialsVerificationPolicy string `json:"imagePullCredentialsVerificationPolicy,omitempty"`
+	// PreloadedImagesVerificationAllowlist for NeverVerifyAllowlistedImages: names
+	// without tag and digest; one that ends in /* stands for all that begin so.
+	PreloadedImagesVerificationAllowlist []string `json:"preloadedImagesVerificationAllowlist,omitempty"`
 
 	// SystemReserved and KubeReserved are taken from the node's capacity, by cpu,
-	// memory, ephemeral-storage; beside them go 100Mi of memory and a tenth of the
-	// disk, the kubelet's default eviction thresholds.
+	// memory, ephemeral-storage; beside them goes what EvictionHard holds back of
+	// memory and of the disk.
 	SystemReserved map[string]string `json:"systemReserved,omitempty"`
 	KubeReserved   map[string]string `json:"kubeReserved,omitempty"`
 
@@ -228,6 +248,102 @@ type NodeSettings struct {
 	// Authentication and Authorization of requests to the node's endpoint.
 	Authentication Authentication `json:"authentication,omitempty"`
 	Authorization  Authorization  `json:"authorization,omitempty"`
+
+	// Container logs.
+
+	// ContainerLogMaxSize is the size at which a container's log is rotated; 10Mi by
+	// default, and a negative one rotates none.
+	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty"`
+	// ContainerLogMaxFiles is how many log files a container has at most, with the one
+	// that is written to; 5 by default.
+	ContainerLogMaxFiles *int32 `json:"containerLogMaxFiles,omitempty"`
+	// ContainerLogMaxWorkers is how many logs are rotated at a time; 1 by default.
+	ContainerLogMaxWorkers *int32 `json:"containerLogMaxWorkers,omitempty"`
+	// ContainerLogMonitorInterval is how often the sizes of the logs are looked at; 10s
+	// by default.
+	ContainerLogMonitorInterval metav1.Duration `json:"containerLogMonitorInterval,omitempty"`
+
+	// Control groups.
+
+	// EnforceNodeAllocatable limits the cgroup above all pods to what is allocatable but
+	// for the eviction thresholds (pods), the default, or to the machine's capacity (none).
+	EnforceNodeAllocatable []string `json:"enforceNodeAllocatable,omitempty"`
+	// Static pods, which run whether there is an API server or not.
+
+	// StaticPodPath is a directory of pod manifests on the machine, or one manifest; none
+	// by default. Files whose names begin with a dot are left out.
+	StaticPodPath string `json:"staticPodPath,omitempty"`
+	// FileCheckFrequency is how often StaticPodPath is looked at; 20s by default. Where
+	// the machine is not far a change is seen at once.
+	FileCheckFrequency metav1.Duration `json:"fileCheckFrequency,omitempty"`
+	// StaticPodURL serves a pod manifest, or a list of them, to this process; none by
+	// default. StaticPodURLHeader goes with each request.
+	StaticPodURL       string              `json:"staticPodURL,omitempty"`
+	StaticPodURLHeader map[string][]string `json:"staticPodURLHeader,omitempty"`
+	// HTTPCheckFrequency is how often StaticPodURL is asked; 20s by default.
+	HTTPCheckFrequency metav1.Duration `json:"httpCheckFrequency,omitempty"`
+	// What the node refuses and gives up so that the machine stays well.
+
+	// AllowedUnsafeSysctls are names of kernel parameters, or beginnings of them with a
+	// star at the end (net.core.*), that pods may set beside the safe ones; none by default.
+	AllowedUnsafeSysctls []string `json:"allowedUnsafeSysctls,omitempty"`
+	// ImageGCHighThresholdPercent of the disk that holds images is where unused ones begin
+	// to be removed, ImageGCLowThresholdPercent where this ends; 85 and 80 by default. With
+	// 100 none is removed but for its age.
+	ImageGCHighThresholdPercent *int32 `json:"imageGCHighThresholdPercent,omitempty"`
+	ImageGCLowThresholdPercent  *int32 `json:"imageGCLowThresholdPercent,omitempty"`
+	// ImageMinimumGCAge is how long an image stays at least; 2m by default.
+	// ImageMaximumGCAge is how long it stays unused at most; 0, for ever, by default.
+	ImageMinimumGCAge metav1.Duration `json:"imageMinimumGCAge,omitempty"`
+	ImageMaximumGCAge metav1.Duration `json:"imageMaximumGCAge,omitempty"`
+
+	// EvictionHard are the amounts below which pods are evicted at once, by signal
+	// (memory.available, nodefs.available, nodefs.inodesFree, imagefs.available,
+	// imagefs.inodesFree, pid.available), an amount or a percentage each; by default
+	// memory.available 100Mi, nodefs.available 10%, nodefs.inodesFree 5%,
+	// imagefs.available 15%, imagefs.inodesFree 5%. What is not named among some that are
+	// is not looked at.
+	EvictionHard map[string]string `json:"evictionHard,omitempty"`
+	// EvictionSoft are those below which pods are evicted after EvictionSoftGracePeriod of
+	// the same signal, with a grace of at most EvictionMaxPodGracePeriod seconds; none by
+	// default.
+	EvictionSoft              map[string]string `json:"evictionSoft,omitempty"`
+	EvictionSoftGracePeriod   map[string]string `json:"evictionSoftGracePeriod,omitempty"`
+	EvictionMaxPodGracePeriod int32             `json:"evictionMaxPodGracePeriod,omitempty"`
+	// EvictionMinimumReclaim is how much more than its threshold a signal has to have
+	// before it counts as well again; nothing by default.
+	EvictionMinimumReclaim map[string]string `json:"evictionMinimumReclaim,omitempty"`
+	// EvictionPressureTransitionPeriod is how long a condition stays after its cause has
+	// gone; 5m by default.
+	EvictionPressureTransitionPeriod metav1.Duration `json:"evictionPressureTransitionPeriod,omitempty"`
+
+	// What happens before the machine goes down.
+
+	// ShutdownGracePeriod is how long a shutdown of the machine waits, by a delay inhibitor
+	// of its systemd-logind, until its pods have ended; ShutdownGracePeriodCriticalPods is
+	// the last part of it, which critical pods have for themselves. 0, not at all, by
+	// default.
+	ShutdownGracePeriod             metav1.Duration `json:"shutdownGracePeriod,omitempty"`
+	ShutdownGracePeriodCriticalPods metav1.Duration `json:"shutdownGracePeriodCriticalPods,omitempty"`
+	// ShutdownGracePeriodByPodPriority says the same by the priorities of pods, instead of
+	// the two; none by default.
+	ShutdownGracePeriodByPodPriority []ShutdownGracePeriodByPodPriority `json:"shutdownGracePeriodByPodPriority,omitempty"`
+
+	// Credential providers, which are programs that run beside this process. A Host object
+	// cannot name any: who may make one could have Bowline run what they please.
+
+	// ImageCredentialProviderConfig is a CredentialProviderConfig (kubelet.config.k8s.io/v1),
+	// a file or a directory of them, and ImageCredentialProviderBinDir the directory of the
+	// programs that it names; none by default. They are the kubelet's flags of these names.
+	ImageCredentialProviderConfig string `json:"imageCredentialProviderConfig,omitempty"`
+	ImageCredentialProviderBinDir string `json:"imageCredentialProviderBinDir,omitempty"`
+}
+
+// ShutdownGracePeriodByPodPriority is the time of the pods whose priority is at least
+// this one, and less than that of the next entry.
+type ShutdownGracePeriodByPodPriority struct {
+	Priority                   int32 `json:"priority"`
+	ShutdownGracePeriodSeconds int64 `json:"shutdownGracePeriodSeconds"`
 }
 
 // Identity of the node to the API server: system:node:NAME in system:nodes.
@@ -291,6 +407,12 @@ type Authorization struct {
 const (
 	AuthorizationWebhook     = "Webhook"
 	AuthorizationAlwaysAllow = "AlwaysAllow"
+)
+
+// Values of EnforceNodeAllocatable.
+const (
+	EnforcePods = "pods"
+	EnforceNone = "none"
 )
 
 // WebhookAuthorization caches answers.

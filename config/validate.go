@@ -1,22 +1,18 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
 // validate lists every mistake of a configuration with its defaults set.
@@ -82,6 +78,15 @@ func validateHost(p *field.Path, h *Host) field.ErrorList {
 	if _, err := netip.ParseAddr(h.Server.Address); err != nil {
 		errs = append(errs, field.Invalid(s.Child("address"), h.Server.Address, "not an IP address"))
 	}
+	errs = append(errs, oneOf(p.Child("kubeletExposure"), h.KubeletExposure, ExposureProcess, ExposureHost)...)
+	if h.Exposed() {
+		if ip, err := netip.ParseAddr(h.Server.Address); err == nil && !ip.IsUnspecified() {
+			errs = append(errs, field.Forbidden(s.Child("address"), "with kubeletExposure host it is the machine's address, which nodeIP chooses"))
+		}
+		if h.Server.PublishedAddress != "" {
+			errs = append(errs, field.Forbidden(s.Child("publishedAddress"), "with kubeletExposure host it is the machine's address, which nodeIP chooses"))
+		}
+	}
 	if h.Server.Port != 0 || !h.Far() {
 		for _, msg := range validation.IsValidPortNum(int(h.Server.Port)) {
 			errs = append(errs, field.Invalid(s.Child("port"), h.Server.Port, msg))
@@ -96,98 +101,6 @@ func validateHost(p *field.Path, h *Host) field.ErrorList {
 		errs = append(errs, field.Forbidden(s.Child("tlsCertFile"), "serverTLSBootstrap is true: the cluster signs the certificate"))
 	}
 	return errs
-}
-
-// validateSSH: what is said of a far machine is said of none that is not far.
-func validateSSH(p *field.Path, h *Host) field.ErrorList {
-	var errs field.ErrorList
-	if h.LinkGrace.Duration < time.Second {
-		errs = append(errs, field.Invalid(p.Child("linkGrace"), h.LinkGrace.Duration.String(), "at least 1s"))
-	}
-	published := p.Child("server", "publishedAddress")
-	if a := h.Server.PublishedAddress; a != "" {
-		if ip, err := netip.ParseAddr(a); err != nil || ip.IsUnspecified() || ip.IsMulticast() {
-			errs = append(errs, field.Invalid(published, a, "not an IP address that others could reach"))
-		}
-	}
-	if h.Far() {
-		errs = append(errs, validateSecret(p.Child("ssh"), &h.SSH)...)
-		return append(errs, validateHostKeys(p.Child("ssh"), &h.SSH)...)
-	}
-	if !reflect.DeepEqual(h.SSH, SSH{}) {
-		errs = append(errs, field.Forbidden(p.Child("ssh"), "the endpoint is not ssh://"))
-	}
-	if h.Server.PublishedAddress != "" {
-		errs = append(errs, field.Forbidden(published, "the machine is not far: nodeIP is the node's address"))
-	}
-	return errs
-}
-
-func validateSecret(p *field.Path, s *SSH) field.ErrorList {
-	if s.Secret == nil {
-		return nil
-	}
-	at := p.Child("secret")
-	var errs field.ErrorList
-	for _, f := range []struct {
-		name, value string
-		sayings     func(string) []string
-	}{
-		{"namespace", s.Secret.Namespace, validation.IsDNS1123Label},
-		{"name", s.Secret.Name, validation.IsDNS1123Subdomain},
-	} {
-		if f.value == "" {
-			errs = append(errs, field.Required(at.Child(f.name), "it names the Secret with the key"))
-			continue
-		}
-		errs = append(errs, sayings(at.Child(f.name), f.value, f.sayings(f.value))...)
-	}
-	for _, f := range []struct{ name, value string }{{"identityFile", s.IdentityFile}, {"certificateFile", s.CertificateFile},
-		{"passphraseFile", s.PassphraseFile}, {"agentSocket", s.AgentSocket}} {
-		if f.value != "" {
-			errs = append(errs, field.Forbidden(p.Child(f.name), "the key, its passphrase and its certificate are in the secret"))
-		}
-	}
-	return errs
-}
-
-func validateHostKeys(p *field.Path, s *SSH) field.ErrorList {
-	if len(s.HostKeys) == 0 && len(s.KnownHosts) == 0 && s.ConfigFile == "" {
-		return field.ErrorList{field.Required(p.Child("hostKeys"), "pin the machine's host keys here, or name knownHosts; \"bowline host scan\" prints what to pin")}
-	}
-	var errs field.ErrorList
-	for i, key := range s.HostKeys {
-		if err := endpoint.CheckHostKey(key); err != nil {
-			errs = append(errs, field.Invalid(p.Child("hostKeys").Index(i), key, err.Error()))
-		}
-	}
-	return errs
-}
-
-// validateEndpoint takes unix sockets, of this machine or of one over SSH.
-func validateEndpoint(p *field.Path, raw string) field.ErrorList {
-	const want = "schemes are: unix, ssh; write unix:///run/containerd/containerd.sock, the bare path, or ssh://root@worker/run/containerd/containerd.sock"
-	if strings.HasPrefix(raw, "ssh://") {
-		u, err := endpoint.Parse(raw)
-		if err != nil {
-			return field.ErrorList{field.Invalid(p, raw, err.Error())}
-		}
-		return machinePath(p, u.Socket)
-	}
-	u, err := url.Parse(raw)
-	switch {
-	case err != nil:
-		return field.ErrorList{field.Invalid(p, raw, "not a URL; "+want)}
-	case u.Scheme == "":
-		return field.ErrorList{field.Invalid(p, raw, "neither a URL nor an absolute path; "+want)}
-	case u.Scheme != "unix":
-		return field.ErrorList{field.Invalid(p, raw, fmt.Sprintf("the scheme is %q; %s", u.Scheme, want))}
-	case u.Host != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.ContainsAny(raw, "%?#"):
-		return field.ErrorList{field.Invalid(p, raw, "only a path follows unix://, so with three slashes; "+want)}
-	case len(u.Path) > 107:
-		return field.ErrorList{field.Invalid(p, raw, "a unix socket's path has at most 107 bytes")}
-	}
-	return machinePath(p, u.Path)
 }
 
 func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
@@ -206,6 +119,9 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 		errs = append(errs, oneOf(at("cgroupDriver"), n.CgroupDriver, "cgroupfs", "systemd")...)
 	}
 	errs = append(errs, machinePath(at("cgroupRoot"), n.CgroupRoot)...)
+	errs = append(errs, validateSysctls(at("allowedUnsafeSysctls"), n.AllowedUnsafeSysctls)...)
+	errs = append(errs, validatePressure(at, n)...)
+	errs = append(errs, validateShutdown(at, n)...)
 	for i, s := range n.ClusterDNS {
 		if _, err := netip.ParseAddr(s); err != nil {
 			errs = append(errs, field.Invalid(at("clusterDNS").Index(i), s, "not an IP address"))
@@ -221,6 +137,8 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 	}{
 		{at("syncFrequency"), n.SyncFrequency},
 		{at("nodeStatusReportFrequency"), n.NodeStatusReportFrequency},
+		{at("fileCheckFrequency"), n.FileCheckFrequency},
+		{at("httpCheckFrequency"), n.HTTPCheckFrequency},
 		{at("authentication", "webhook", "cacheTTL"), n.Authentication.Webhook.CacheTTL},
 		{at("authorization", "webhook", "cacheAuthorizedTTL"), n.Authorization.Webhook.CacheAuthorizedTTL},
 		{at("authorization", "webhook", "cacheUnauthorizedTTL"), n.Authorization.Webhook.CacheUnauthorizedTTL},
@@ -236,6 +154,16 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 			errs = append(errs, field.Invalid(at("maxParallelImagePulls"), *m, "serializeImagePulls is true: one pull at a time"))
 		}
 	}
+	errs = append(errs, validateLogs(at, n)...)
+	for i, v := range n.EnforceNodeAllocatable {
+		errs = append(errs, oneOf(at("enforceNodeAllocatable").Index(i), v, EnforcePods, EnforceNone)...)
+	}
+	if len(n.EnforceNodeAllocatable) > 1 {
+		errs = append(errs, field.Invalid(at("enforceNodeAllocatable"), n.EnforceNodeAllocatable, "one of pods and none"))
+	}
+	errs = append(errs, validateStaticPods(at, n)...)
+	errs = append(errs, validateCredentialProviders(at, n)...)
+	errs = append(errs, validateVerification(at, n)...)
 	errs = append(errs, validateIdentity(at("identity"), n.Identity)...)
 	errs = append(errs, validateReserved(at("systemReserved"), n.SystemReserved)...)
 	errs = append(errs, validateReserved(at("kubeReserved"), n.KubeReserved)...)
@@ -243,6 +171,32 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 		errs = append(errs, field.Invalid(at("authentication", "x509", "clientCAFile"), n.Authentication.X509.ClientCAFile, "a path has no zero byte"))
 	}
 	return append(errs, oneOf(at("authorization", "mode"), n.Authorization.Mode, AuthorizationWebhook, AuthorizationAlwaysAllow)...)
+}
+
+// validateLogs has the kubelet's bounds.
+func validateLogs(at func(...string) *field.Path, n *NodeSettings) field.ErrorList {
+	errs := atLeast(at("containerLogMaxFiles"), int64(*n.ContainerLogMaxFiles), 2)
+	errs = append(errs, atLeast(at("containerLogMaxWorkers"), int64(*n.ContainerLogMaxWorkers), 1)...)
+	if _, err := n.LogMaxSize(); err != nil {
+		errs = append(errs, field.Invalid(at("containerLogMaxSize"), n.ContainerLogMaxSize, err.Error()))
+	}
+	if d := n.ContainerLogMonitorInterval.Duration; d < 3*time.Second {
+		errs = append(errs, field.Invalid(at("containerLogMonitorInterval"), d.String(), "at least 3s"))
+	}
+	return errs
+}
+
+// LogMaxSize is ContainerLogMaxSize in bytes.
+func (n *NodeSettings) LogMaxSize() (int64, error) {
+	q, err := resource.ParseQuantity(n.ContainerLogMaxSize)
+	if err != nil {
+		return 0, errors.New("a quantity is wanted, such as 10Mi")
+	}
+	size, whole := q.AsInt64()
+	if !whole || size == 0 {
+		return 0, errors.New("a number of bytes is wanted that is not zero")
+	}
+	return size, nil
 }
 
 func validateIdentity(p *field.Path, i Identity) field.ErrorList {
@@ -294,53 +248,10 @@ func (h *Host) Claims() []Claim {
 	if !h.Far() {
 		claims = append(claims, Claim{"rootDirectory", h.RootDirectory})
 	}
-	if h.Server.Port != 0 {
+	if h.Server.Port != 0 && !h.Exposed() { // which is a port of the machine
 		claims = append(claims, Claim{"server.port", fmt.Sprintf("%s:%d", h.Server.Address, h.Server.Port)})
 	}
 	return claims
-}
-
-func validateLabels(p *field.Path, labels map[string]string) field.ErrorList {
-	var errs field.ErrorList
-	for _, k := range sortedKeys(labels) {
-		errs = append(errs, sayings(p, k, validation.IsQualifiedName(k))...)
-		errs = append(errs, sayings(p.Key(k), labels[k], validation.IsValidLabelValue(labels[k]))...)
-		// What NodeRestriction lets a node say of itself (kubelet's own rule).
-		prefix, _, ok := strings.Cut(k, "/")
-		if ok && (within(prefix, "kubernetes.io") || within(prefix, "k8s.io")) && !nodeMaySet(prefix, k) {
-			errs = append(errs, field.Forbidden(p.Key(k), "a node may not set this label; use node.kubernetes.io/, kubelet.kubernetes.io/ or a prefix of your own, or set it with kubectl"))
-		}
-	}
-	return errs
-}
-
-func within(domain, parent string) bool {
-	return domain == parent || strings.HasSuffix(domain, "."+parent)
-}
-
-func nodeMaySet(prefix, key string) bool {
-	if within(prefix, "kubelet.kubernetes.io") || within(prefix, "node.kubernetes.io") {
-		return true
-	}
-	return slices.Contains([]string{v1.LabelHostname, v1.LabelArchStable, v1.LabelOSStable, v1.LabelTopologyZone, v1.LabelTopologyRegion,
-		v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelInstanceType, v1.LabelInstanceTypeStable,
-		"beta.kubernetes.io/os", "beta.kubernetes.io/arch"}, key)
-}
-
-func validateTaints(p *field.Path, taints []v1.Taint) field.ErrorList {
-	var errs field.ErrorList
-	for i := range taints {
-		t, at := &taints[i], p.Index(i)
-		errs = append(errs, sayings(at.Child("key"), t.Key, validation.IsQualifiedName(t.Key))...)
-		errs = append(errs, sayings(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
-		errs = append(errs, oneOf(at.Child("effect"), string(t.Effect), "NoSchedule", "PreferNoSchedule", "NoExecute")...)
-		for j := range i {
-			if taints[j].MatchTaint(t) {
-				errs = append(errs, field.Duplicate(at, t.Key+":"+string(t.Effect)))
-			}
-		}
-	}
-	return errs
 }
 
 func validateNodeIP(p *field.Path, value string) field.ErrorList {

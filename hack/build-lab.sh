@@ -44,7 +44,7 @@ stamp_of() {
     cat go.mod go.sum
     for dir in "$@"; do
       find "$dir" -name testdata -prune -o \
-        \( -path ./kube -o -path ./containerd -o -path ./coredns \) -prune -o \
+        \( -path ./kube -o -path ./containerd -o -path ./coredns -o -path ./conformance \) -prune -o \
         -type f \( -name '*.go' -o -name '*.yaml' \) ! -name '*_test.go' -print
     done | LC_ALL=C sort -u | while read -r file; do echo "$file"; cat "$file"; done
   ) | sha256sum | cut -d' ' -f1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes what is made of the chart: deploy/kubernetes, for whoever has no helm, and an
-# example with everything in it, which charts/chart_test.go judges.
+# example with everything in it, and one of the profile localSocket, which charts judges.
 #
 #   hack/manifests.sh [--check]
 #
@@ -22,6 +22,7 @@ tidy() { grep -v '^# Source: ' | awk '!/^$/ && !(/^---$/ && last ~ /^---$/); !/^
 		grep -vE '^ +(app.kubernetes.io/managed-by|helm.sh/chart): '
 } | tidy >"$out/bowline.yaml"
 hack/helm.sh template example charts/bowline --namespace machines --values charts/testdata/example-values.yaml | tidy >"$out/example.yaml"
+hack/helm.sh template bowline-local charts/bowline --namespace local --values charts/testdata/local-values.yaml | tidy >"$out/local.yaml"
 
 in_step=yes
 put() { # FILE DESTINATION
@@ -34,4 +35,5 @@ put() { # FILE DESTINATION
 [ "${1:-}" = --check ] && check=yes
 put "$out/bowline.yaml" deploy/kubernetes/bowline.yaml
 put "$out/example.yaml" charts/testdata/example.yaml
+put "$out/local.yaml" charts/testdata/local.yaml
 [ $in_step = yes ] || { echo "hack/manifests.sh mends it" >&2; exit 1; }

@@ -4,10 +4,7 @@
 # kill matrix. Each brings up a lab of its own and takes it away. Needs nothing
 # but Go, root and, for what is not yet installed, Debian packages.
 #
-#   hack/test-machine.sh [STEP...]     all steps, or: lab critest vktest e2e ssh links handover docs chaos
-#
-# The step helm, which installs the chart, is run where it is named alone: it builds helm
-# and the image.
+#   hack/test-machine.sh [STEP...]     all steps, or: lab critest vktest e2e ssh links handover docs helm chaos
 set -uo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "hack/test-machine.sh: run it as root: it makes namespaces, mounts and cgroups" >&2; exit 1; }
@@ -63,9 +60,16 @@ vktest() {
   return $status
 }
 
-# Tests that run beside each other mostly wait.
+# Tests that run beside each other mostly wait. All is shown of a failure, and else what
+# took longest.
 e2e() {
-  BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 30m -parallel 6 ./test/e2e/
+  local log=$work/e2e.log status=0
+  BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -v -count=1 -timeout 30m -parallel 6 ./test/e2e/ >"$log" 2>&1 || status=1
+  [ $status = 0 ] || grep -v '^=== ' "$log"
+  echo "the longest, in seconds:"
+  awk '/^--- / { gsub(/[()s]/, "", $4); print $4, $3 }' "$log" | sort -rn | head -n 10 | xargs printf '  %7.1f %s\n'
+  tail -n 1 "$log"
+  return $status
 }
 
 # The same on a far machine.
@@ -83,10 +87,14 @@ chaos() {
 # A machine is prepared, has pods, and is handed back; near and far.
 handover() { BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 30m ./test/handover/; }
 
-# Every command of the documents that speak of machines.
-docs() { BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 20m ./test/docs/; }
+# Every command of the documents: of those that speak of machines, and of those that have
+# Bowline in the cluster.
+docs() {
+  hack/helm.sh version --short || return 1
+  BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline BOWLINE_HELM=$PWD/bin/helm go test -count=1 -timeout 30m ./test/docs/
+}
 
-# The chart in a lab, with the image that it is for.
+# The chart in a lab, with helm and the image, which are built here.
 helm() {
   local arch
   arch=$(go env GOARCH)
@@ -104,8 +112,8 @@ step ssh e2e_ssh
 step links links
 step handover handover
 step docs docs
+step helm helm
 step chaos chaos
-[[ $wanted != *" helm "* ]] || step helm helm
 # All well, the last words are go test's own; else which parts failed, and the
 # word that it ends with.
 if [ $failed != 0 ]; then

@@ -122,6 +122,26 @@ func TestLocalHost(t *testing.T) {
 	}
 }
 
+// TestExposedHost: a machine that listens for its node has nothing of this process's own
+// address, which a template may name for the others.
+func TestExposedHost(t *testing.T) {
+	h := farHost("box")
+	from := template(t, "    server: {address: 10.0.0.1, publishedAddress: 10.0.0.2}")
+	cfg, err := Translate(h, from, "ours", "")
+	if err != nil || cfg.Exposed() || cfg.Server.Port != 0 || cfg.Server.PublishedAddress != "10.0.0.2" {
+		t.Errorf("by the process: %+v, %v", cfg, err)
+	}
+	h.Spec.KubeletExposure = v1alpha1.ExposureHost
+	cfg, err = Translate(h, from, "ours", "")
+	if err != nil || !cfg.Exposed() || cfg.Server != (config.Server{Address: "0.0.0.0", Port: 10250}) {
+		t.Errorf("by the machine: %+v, %v", cfg, err)
+	}
+	h.Spec = v1alpha1.HostSpec{Endpoint: "unix:///run/x.sock", KubeletExposure: v1alpha1.ExposureHost}
+	if cfg, err = Translate(h, from, "ours", ""); err != nil || cfg.Exposed() || cfg.Server.Address != "10.0.0.1" {
+		t.Errorf("on this machine: %+v, %v", cfg, err)
+	}
+}
+
 func TestAmong(t *testing.T) {
 	at := func(name, node, endpoint string, sec int64) *v1alpha1.Host {
 		h := farHost(name)
@@ -279,10 +299,23 @@ func TestStatus(t *testing.T) {
 	if link == nil || link.Status != metav1.ConditionTrue || h.Status.Link.RoundTrip != "20ms" || *h.Status.Pods != 3 || h.Status.Runtime.Name != "containerd" || h.Status.NodeName != "box" {
 		t.Errorf("the status is %+v", h.Status)
 	}
+	exposed := with(func(r *Report) { r.Exposed = &Exposed{metav1.ConditionFalse, "LoopbackOnly", "set it"} })
+	told := farHost("box")
+	told.Status = *statusOf(told, nil, cfg, exposed, time.Unix(100, 5))
+	if c := meta.FindStatusCondition(told.Status.Conditions, v1alpha1.ConditionKubeletExposed); c == nil || c.Status != metav1.ConditionFalse || c.Reason != "LoopbackOnly" || c.Message != "set it" {
+		t.Errorf("a machine that does not listen is told as %+v", c)
+	}
+	if ready := meta.FindStatusCondition(told.Status.Conditions, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue {
+		t.Errorf("its node is told as %+v", ready)
+	}
+	if c := meta.FindStatusCondition(statusOf(told, nil, cfg, &good, time.Unix(100, 5)).Conditions, v1alpha1.ConditionKubeletExposed); c != nil {
+		t.Errorf("one that is not to listen is told as %+v", c)
+	}
 	for name, c := range map[string]struct {
 		report         *Report
 		differs, minor bool
 	}{
+		"it listens":        {exposed, true, false},
 		"the same, later":   {&good, false, false},
 		"a little slower":   {with(func(r *Report) { r.Link = &Link{true, "connected", 30 * time.Millisecond} }), false, false},
 		"a lot slower":      {with(func(r *Report) { r.Link = &Link{true, "connected", 300 * time.Millisecond} }), true, true},

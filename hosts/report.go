@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/bowline-k8s/bowline/config"
 )
 
@@ -20,6 +22,9 @@ type Report struct {
 	NodeName string
 	// Link to a far machine; nil where there is none.
 	Link *Link
+	// Exposed tells whether the machine listens for the node's API, as kubeletExposure
+	// host has it; nil where it is not to, or not known yet.
+	Exposed *Exposed
 	// RuntimeName and RuntimeVersion are the CRI's own words.
 	RuntimeName, RuntimeVersion string
 	// Pods that are held on the machine.
@@ -35,6 +40,12 @@ type Link struct {
 	Message string
 	// RTT is the round trip of the last keepalive; 0 before the first.
 	RTT time.Duration
+}
+
+// Exposed is the node's condition KubeletExposed.
+type Exposed struct {
+	Status          metav1.ConditionStatus
+	Reason, Message string
 }
 
 // Report takes what a driver says of the host called name; of one that is not wanted any

@@ -92,9 +92,15 @@ func observed(st *v1alpha1.HostStatus, h *v1alpha1.Host, r *Report, now time.Tim
 	}
 	if r.NodeName == "" {
 		meta.RemoveStatusCondition(&st.Conditions, v1alpha1.ConditionLinkUp)
+		meta.RemoveStatusCondition(&st.Conditions, v1alpha1.ConditionKubeletExposed)
 		return
 	}
 	st.NodeName = r.NodeName
+	if r.Exposed == nil {
+		meta.RemoveStatusCondition(&st.Conditions, v1alpha1.ConditionKubeletExposed)
+	} else {
+		set(st, metav1.Condition{Type: v1alpha1.ConditionKubeletExposed, Status: r.Exposed.Status, Reason: r.Exposed.Reason, Message: r.Exposed.Message}, h.Generation, now)
+	}
 	pods := int32(r.Pods)
 	st.Pods = &pods
 	if r.Link == nil {

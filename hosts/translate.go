@@ -32,7 +32,10 @@ func secretName(h *v1alpha1.Host) string {
 func Translate(h *v1alpha1.Host, template *config.Host, namespace, kubeconfig string) (*config.Host, error) {
 	cfg := *template
 	cfg.Name, cfg.HostObject, cfg.NodeName = h.Name, h.Name, nodeName(h)
-	cfg.Endpoint = h.Spec.Endpoint
+	cfg.Endpoint, cfg.KubeletExposure = h.Spec.Endpoint, string(h.Spec.KubeletExposure)
+	if cfg.Exposed() { // what the template says is of this process's own address
+		cfg.Server.Address, cfg.Server.PublishedAddress, cfg.Server.Port = "", "", 0
+	}
 	if len(h.Spec.Labels) > 0 {
 		cfg.Labels = maps.Clone(template.Labels)
 		if cfg.Labels == nil {

@@ -114,10 +114,12 @@ type HostSpec struct {
 	LinkGrace *metav1.Duration `json:"linkGrace,omitempty"`
 
 	// KubeletExposure is where the API server finds the node's logs and exec. process: at
-	// an address and a port of Bowline's.
+	// an address and a port of Bowline's. host: at the machine's address, where its sshd
+	// listens for Bowline (GatewayPorts clientspecified). On Bowline's own machine they are
+	// the same.
 	// +optional
 	// +kubebuilder:default=process
-	// +kubebuilder:validation:Enum=process
+	// +kubebuilder:validation:Enum=process;host
 	KubeletExposure KubeletExposure `json:"kubeletExposure,omitempty"`
 
 	// Policy is what the machine's owner allows. A pod beyond it is rejected, with the reason.
@@ -149,7 +151,10 @@ type SecretRef struct {
 type KubeletExposure string
 
 // The ways that there are.
-const ExposureProcess KubeletExposure = "process"
+const (
+	ExposureProcess KubeletExposure = "process"
+	ExposureHost    KubeletExposure = "host"
+)
 
 // DeletionPolicy is what deleting a Host does.
 type DeletionPolicy string
@@ -178,7 +183,8 @@ type HostStatus struct {
 	// ObservedGeneration is the generation of the spec that this is the status of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready, and LinkUp of a far machine.
+	// Conditions: Ready, LinkUp of a far machine, and KubeletExposed of one that listens
+	// for its node.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -230,8 +236,9 @@ type RuntimeStatus struct {
 
 // Types of a Host's conditions.
 const (
-	ConditionReady  = "Ready"
-	ConditionLinkUp = "LinkUp"
+	ConditionReady          = "Ready"
+	ConditionLinkUp         = "LinkUp"
+	ConditionKubeletExposed = "KubeletExposed"
 )
 
 // What Bowline writes to objects.

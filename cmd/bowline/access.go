@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 type access struct{ kubeconfig, context string }
 
 func (a *access) register(c *cobra.Command) {
-	c.Flags().StringVar(&a.kubeconfig, "kubeconfig", "", "the kubeconfig to use (default: $KUBECONFIG, ~/.kube/config)")
+	c.Flags().StringVar(&a.kubeconfig, "kubeconfig", "", "the kubeconfig to use (default: $KUBECONFIG, ~/.kube/config, or in a pod its own account)")
 	c.Flags().StringVar(&a.context, "context", "", "the context of it to use (default: its current one)")
 }
 
@@ -24,12 +25,14 @@ func (a *access) rest() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("no cluster is named: there is neither $KUBECONFIG nor ~/.kube/config; say which one with --kubeconfig")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	config.UserAgent, config.Timeout = "bowline/"+version, 30*time.Second
-	config.QPS, config.Burst = 50, 100
-	return config, nil
+	config.Timeout = 30 * time.Second
+	return ours(config), nil
 }
 
 // clients of Host objects and of everything else.

@@ -46,7 +46,8 @@ func (h *loopHooks) TerminateRequested(namespace, name string, uid types.UID) {
 // apiPods is the loop as the node's HTTP API sees it.
 type apiPods struct{ *loopHooks }
 
-func (a apiPods) Pods() []*v1.Pod { return a.loop.Pods() }
+func (a apiPods) Pods() []*v1.Pod                 { return a.loop.Pods() }
+func (a apiPods) Resolve(uid types.UID) types.UID { return a.loop.Resolve(uid) }
 func (a apiPods) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
 	return a.loop.RunningPods(ctx)
 }

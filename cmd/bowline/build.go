@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,12 +28,18 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 	podconfig "github.com/bowline-k8s/bowline/syncloop/config"
+	"github.com/bowline-k8s/bowline/syncloop/eviction"
 	"github.com/bowline-k8s/bowline/syncloop/gc"
+	"github.com/bowline-k8s/bowline/syncloop/imagegc"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
+	"github.com/bowline-k8s/bowline/syncloop/logs"
 	"github.com/bowline-k8s/bowline/syncloop/objects"
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
+	"github.com/bowline-k8s/bowline/syncloop/podcerts"
 	"github.com/bowline-k8s/bowline/syncloop/prober"
+	"github.com/bowline-k8s/bowline/syncloop/qos"
+	"github.com/bowline-k8s/bowline/syncloop/shutdown"
 	"github.com/bowline-k8s/bowline/syncloop/status"
 	"github.com/bowline-k8s/bowline/syncloop/statuswriter"
 	"github.com/bowline-k8s/bowline/syncloop/tokens"
@@ -39,15 +48,24 @@ import (
 
 // parts are the managers that the loop drives.
 type parts struct {
-	objects *objects.Manager
-	tokens  *tokens.Manager
-	volumes *volume.Manager
-	images  *images.Manager
-	prober  *prober.Manager
-	hooks   *lifecycle.Runner
-	status  *statuswriter.Writer
-	sweeper *gc.Sweeper
+	objects      *objects.Manager
+	tokens       *tokens.Manager
+	volumes      *volume.Manager
+	certificates *podcerts.Manager
+	images       *images.Manager
+	prober       *prober.Manager
+	hooks        *lifecycle.Runner
+	status       *statuswriter.Writer
+	sweeper      *gc.Sweeper
+	logs         *logs.Rotator
+	qos          *qos.Manager
+	imageGC      *imagegc.Collector
+	eviction     *eviction.Manager
+	shutdown     *shutdown.Manager // nil: pods are not ended before the machine goes down
 }
+
+// pullRecords is the record of who may use which image, on the machine.
+func pullRecords(root string) string { return path.Join(root, "bowline", "pulls.json") }
 
 // containerLogsDir is where log collectors look.
 const containerLogsDir = "/var/log/containers"
@@ -74,7 +92,7 @@ func (n *node) build(ctx context.Context) error {
 		return err
 	}
 
-	n.sources = podconfig.New(podconfig.SourceAPI)
+	n.sources = podconfig.New(sourceNames(n.cfg)...)
 	if err := n.buildParts(machine); err != nil {
 		return err
 	}
@@ -114,7 +132,8 @@ func (n *node) build(ctx context.Context) error {
 		},
 		Machine: provider.Machine{
 			Facts: n.facts, RuntimeName: version.RuntimeName, RuntimeVersion: version.RuntimeVersion,
-			KubeletVersion: provider.ReportedVersion(n.cluster.gitVersion), Handlers: handlers(runtimeStatus),
+			KubeletVersion: provider.ReportedVersion(n.cluster.gitVersion), Handlers: handlers(runtimeStatus), Features: features(runtimeStatus),
+			DeclaredFeatures: declaredFeatures,
 		},
 		StatusInterval: n.cfg.NodeStatusReportFrequency.Duration,
 		LeaseDuration:  time.Duration(n.cfg.NodeLeaseDurationSeconds) * time.Second,
@@ -126,10 +145,11 @@ func (n *node) build(ctx context.Context) error {
 		return err
 	}
 	n.node.SetReady(false, "", "the container runtime has not said yet whether it is ready")
-	n.ready.set = func(ok bool, reason, message string) {
+	n.going.show = func(ok bool, reason, message string) {
 		n.said.Store(&word{ok, reason, message})
 		n.node.SetReady(ok, reason, message)
 	}
+	n.ready.set = n.going.word
 	if n.host.link != nil {
 		n.ready.delay = linkVerdict
 	}
@@ -137,23 +157,48 @@ func (n *node) build(ctx context.Context) error {
 		n.pleg.Kick()
 		n.node.Resume()
 		n.apiBack.poke() // the pods' statuses are read, and put right
+		n.exposed.poke()
 	}
-	n.node.OnNode(n.podNetwork.offer)
+	n.held.lost = n.exposed.drop
+	n.node.OnNode(func(node *v1.Node) {
+		n.podNetwork.offer(node)
+		n.takeBack(node)
+		n.static.see(node)
+	})
+	judges := n.judges(runtimeStatus)
 	n.api = podconfig.NewAPI(n.sources, n.node.Pods().Lister(), n.node.Pods().HasSynced)
 	n.loop, err = syncloop.New(syncloop.Config{
 		Runtime: n.runtime, Host: n.host, PLEG: n.pleg, Sources: n.sources,
 		Volumes: n.parts.volumes, Objects: n.parts.objects, Tokens: n.parts.tokens, Images: n.parts.images,
-		Prober: n.parts.prober, Hooks: n.parts.hooks, Status: n.parts.status,
+		Certificates: n.parts.certificates,
+		Prober:       n.parts.prober, Hooks: n.parts.hooks, Status: n.parts.status,
 		Services: corelisters.NewServiceLister(n.services.GetIndexer()), Recorder: n.recorder,
 		Machine: machine, NodeName: n.name, Allocatable: n.node.Allocatable,
 		RuntimeName: version.RuntimeName, ContainerLogsDir: containerLogsDir,
 		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.ready.word,
 		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg),
+		Node: judges.current, Reread: judges.reread,
+		UserNamespaces: userNamespaces(runtimeStatus),
 	})
 	if err != nil {
 		return err
 	}
 	loop.source, loop.loop = n.api, n.loop
+	if n.parts.logs, err = n.containerLogs(machine.PodLogsDir); err != nil {
+		return err
+	}
+	if n.parts.qos, err = n.parentCgroups(machine); err != nil {
+		return err
+	}
+	if err := n.buildStatic(); err != nil {
+		return err
+	}
+	if err := n.buildPressure(ctx, machine); err != nil {
+		return err
+	}
+	if err := n.buildShutdown(); err != nil {
+		return err
+	}
 	n.parts.sweeper, err = gc.New(gc.Config{
 		Host: n.host, Runtime: sweepRuntime{n.runtime, n.host, n.clock.Offset, n.pleg.List}, Volumes: n.parts.volumes, Pods: n.loop,
 		Owner: n.stamp, RecordDir: volume.RecordDir(n.cfg.RootDirectory),
@@ -175,8 +220,13 @@ func (n *node) buildParts(m spec.Machine) (err error) {
 	if n.parts.tokens, err = tokens.New(tokens.Config{Client: core}); err != nil {
 		return err
 	}
+	if n.parts.certificates, err = n.podCertificates(); err != nil {
+		return err
+	}
 	if n.parts.volumes, err = volume.New(volume.Config{
-		Host: n.host, Objects: n.parts.objects, Tokens: n.parts.tokens, RootDir: m.RootDir,
+		Certificates: n.parts.certificates,
+		Host:         n.host, Objects: n.parts.objects, Tokens: n.parts.tokens, RootDir: m.RootDir,
+		Claims: boundVolumes{core, n.name}, Trust: trustBundles{n.cluster.client.CertificatesV1()},
 		Allocatable: func() v1.ResourceList { return n.node.Allocatable() },
 		TmpfsNoSwap: volume.NoSwapSupported(n.facts.KernelVersion),
 	}); err != nil {
@@ -189,8 +239,15 @@ func (n *node) buildParts(m spec.Machine) (err error) {
 	if *n.cfg.SerializeImagePulls {
 		parallel = 1
 	}
+	providers, err := n.credentialProviders()
+	if err != nil {
+		return err
+	}
 	if n.parts.images, err = images.New(images.Config{
-		Runtime: n.runtime, Events: imageEvents{podEvents{n.recorder}, n.pulled}, MaxParallel: parallel, Transport: cri.IsTransport,
+		Providers: providers,
+		Runtime:   n.runtime, Events: imageEvents{podEvents{n.recorder}, n.pulled}, MaxParallel: parallel, Transport: cri.IsTransport,
+		Files: n.host, RecordPath: pullRecords(m.RootDir),
+		Verify: images.Verification(n.cfg.ImagePullCredentialsVerificationPolicy), Allowed: n.cfg.PreloadedImagesVerificationAllowlist,
 	}); err != nil {
 		return err
 	}
@@ -202,9 +259,10 @@ func (n *node) buildParts(m spec.Machine) (err error) {
 	}
 	n.parts.hooks = &lifecycle.Runner{Exec: n.runtime, Dial: n.host}
 	n.parts.status, err = statuswriter.New(statuswriter.Config{
-		Pods: core, Merge: status.Merge, Silent: func() bool { return n.node.Silent() },
+		Pods: core, Merge: status.Merge, Silent: func() bool { return !n.cluster.isMet() || n.node.Silent() },
 		// An accepted status may have no echo from the API server to wake by.
 		Changed: func(r pod.Ref) { n.loop.Wake(r.UID) },
+		Mirror:  n.sources.Object,
 	})
 	return err
 }
@@ -221,6 +279,7 @@ func (n *node) machine(ctx context.Context) (spec.Machine, error) {
 		ClusterDomain:    n.cfg.ClusterDomain, ClusterDNS: n.cfg.ClusterDNS,
 		CPUCFSQuota: *n.cfg.CPUCFSQuota,
 	}
+	m.HugePageSizes = slices.Sorted(maps.Keys(n.facts.HugePages))
 	if n.cfg.CgroupRoot != "/" { // which spec writes as nothing
 		m.CgroupRoot = n.cfg.CgroupRoot
 	}
@@ -261,9 +320,9 @@ func cgroupDriver(ctx context.Context, client *cri.Client) string {
 }
 
 // nodeIPs are the addresses of the node: those of the machine, or of this process
-// where the machine is far.
+// where the machine is far and does not listen for it.
 func (n *node) nodeIPs(machine []string) ([]string, error) {
-	if n.host.link == nil {
+	if n.host.link == nil || n.cfg.KubeletExposure == config.ExposureHost {
 		return machine, nil
 	}
 	server, _, err := rest.DefaultServerUrlFor(n.cluster.rest)
@@ -283,11 +342,12 @@ func (n *node) addresses(ips []string) []v1.NodeAddress {
 }
 
 // reserved is what pods do not get of the machine: what the configuration names,
-// beside what a kubelet's default eviction thresholds hold back.
+// beside what the hard eviction thresholds hold back.
 func (n *node) reserved() (v1.ResourceList, error) {
-	sum := provider.DefaultReserved(v1.ResourceList{
-		v1.ResourceEphemeralStorage: *resource.NewQuantity(n.facts.RootDiskBytes, resource.BinarySI),
-	})
+	sum, err := heldBack(n.cfg, n.facts.MemoryBytes, n.facts.RootDiskBytes)
+	if err != nil {
+		return nil, err
+	}
 	for _, list := range []map[string]string{n.cfg.SystemReserved, n.cfg.KubeReserved} {
 		for name, amount := range list {
 			q, err := resource.ParseQuantity(amount)
@@ -311,6 +371,15 @@ func handlers(st *runtimeapi.StatusResponse) []v1.NodeRuntimeHandler {
 			RecursiveReadOnlyMounts: &recursive, UserNamespaces: &users}})
 	}
 	return out
+}
+
+// userNamespaces tells which handlers can give a pod users of its own.
+func userNamespaces(st *runtimeapi.StatusResponse) func(handler string) bool {
+	can := map[string]bool{}
+	for _, h := range st.GetRuntimeHandlers() {
+		can[h.Name] = h.GetFeatures().GetUserNamespaces()
+	}
+	return func(handler string) bool { return can[handler] }
 }
 
 // policy is what the machine's owner forbids: what is not said is allowed.

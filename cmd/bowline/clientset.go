@@ -6,9 +6,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	certificatesv1 "k8s.io/client-go/kubernetes/typed/certificates/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	nodev1 "k8s.io/client-go/kubernetes/typed/node/v1"
+	rbacv1 "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 )
@@ -22,7 +24,9 @@ type clientset struct {
 	coordination   *coordinationv1.CoordinationV1Client
 	authentication *authenticationv1.AuthenticationV1Client
 	authorization  *authorizationv1.AuthorizationV1Client
-	node           *nodev1.NodeV1Client // runtime classes
+	node           *nodev1.NodeV1Client                 // runtime classes
+	certificates   *certificatesv1.CertificatesV1Client // trust bundles
+	rbac           *rbacv1.RbacV1Client                 // the rights that "host add" gives
 	discovery      *discovery.DiscoveryClient
 }
 
@@ -34,8 +38,17 @@ func (c *clientset) AuthenticationV1() authenticationv1.AuthenticationV1Interfac
 func (c *clientset) AuthorizationV1() authorizationv1.AuthorizationV1Interface {
 	return c.authorization
 }
-func (c *clientset) NodeV1() nodev1.NodeV1Interface           { return c.node }
-func (c *clientset) Discovery() discovery.DiscoveryInterfaces { return c.discovery }
+func (c *clientset) NodeV1() nodev1.NodeV1Interface                         { return c.node }
+func (c *clientset) CertificatesV1() certificatesv1.CertificatesV1Interface { return c.certificates }
+func (c *clientset) RbacV1() rbacv1.RbacV1Interface                         { return c.rbac }
+func (c *clientset) Discovery() discovery.DiscoveryInterfaces               { return c.discovery }
+
+// ours names this program in what c asks for, and gives it the pace of a kubelet
+// (kubeAPIQPS and kubeAPIBurst).
+func ours(c *rest.Config) *rest.Config {
+	c.UserAgent, c.QPS, c.Burst = "bowline/"+version, 50, 100
+	return c
+}
 
 // newClientset makes the clients; they share one connection and one rate limit.
 func newClientset(config *rest.Config) (_ *clientset, err error) {
@@ -61,6 +74,12 @@ func newClientset(config *rest.Config) (_ *clientset, err error) {
 		return nil, err
 	}
 	if c.node, err = nodev1.NewForConfigAndClient(shared, httpClient); err != nil {
+		return nil, err
+	}
+	if c.certificates, err = certificatesv1.NewForConfigAndClient(shared, httpClient); err != nil {
+		return nil, err
+	}
+	if c.rbac, err = rbacv1.NewForConfigAndClient(shared, httpClient); err != nil {
 		return nil, err
 	}
 	c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(shared, httpClient)

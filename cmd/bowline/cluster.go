@@ -18,6 +18,7 @@ import (
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/provider"
@@ -29,7 +30,10 @@ type cluster struct {
 	client     kubernetes.Interface
 	identity   *identity
 	uid        string // what tells this cluster from others
-	gitVersion string // the API server's
+	gitVersion string // the API server's; empty before it is met
+	// met is closed when the API server has proved to be that of the cluster and has
+	// accepted the node. Before, nothing is told to it.
+	met chan struct{}
 }
 
 // firstAnswer bounds the API server's first answer.
@@ -37,7 +41,10 @@ const firstAnswer = 15 * time.Second
 
 // connectCluster makes the node's client and proves that it works: a broken
 // credential is told now, in one sentence, and not by a node that never comes.
-func connectCluster(ctx context.Context, cfg *config.Host, nodeName string) (_ *cluster, err error) {
+//
+// One that does not answer is waited for where known, which may be nil, says of which
+// cluster the machine is this node: what does not need it is driven meanwhile.
+func connectCluster(ctx context.Context, cfg *config.Host, nodeName string, known func(context.Context) string) (_ *cluster, err error) {
 	id, err := newIdentity(ctx, cfg, nodeName)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", credentialOf(cfg), err)
@@ -55,16 +62,27 @@ func connectCluster(ctx context.Context, cfg *config.Host, nodeName string) (_ *
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
-	defer cancel()
-	c := &cluster{rest: node, client: client, identity: id}
-	return c, c.introduce(ctx, nodeName)
+	c := &cluster{rest: node, client: client, identity: id, met: make(chan struct{})}
+	switch err := c.introduce(ctx, nodeName); {
+	case err == nil:
+		close(c.met)
+	case !isAway(err) || known == nil:
+		return nil, err
+	default:
+		if c.uid = known(ctx); c.uid == "" {
+			return nil, err
+		}
+		klog.FromContext(ctx).Info("The API server is waited for; static pods are driven without it", "err", err)
+	}
+	return c, nil
 }
 
 func (c *cluster) close() { c.identity.close() }
 
 // introduce asks who we are and what cluster this is.
 func (c *cluster) introduce(ctx context.Context, nodeName string) error {
+	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
+	defer cancel()
 	want := "system:node:" + nodeName
 	var untrusted *tls.CertificateVerificationError
 	data, err := c.client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)

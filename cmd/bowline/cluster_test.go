@@ -9,17 +9,24 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/bowline-k8s/bowline/config"
 )
@@ -107,9 +114,77 @@ const goodVersion = `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`
 
 func TestConnectCluster(t *testing.T) {
 	s := apiServer(t, "system:node:n1", 0, goodVersion)
-	c, err := connectCluster(t.Context(), hostWith(kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1")
+	c, err := connectCluster(t.Context(), hostWith(kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1", nil)
 	if err != nil || c.uid != "u1" || c.gitVersion != "v1.37.1" {
 		t.Errorf("%+v %v", c, err)
+	}
+}
+
+// An API server that does not answer is waited for where the machine says of which cluster
+// it is; what it answers then is believed, and another cluster's is refused.
+func TestAPIServerIsMetLater(t *testing.T) {
+	for name, c := range map[string]struct {
+		known, user string
+		code        int
+		want        string // of meeting; empty: it is met
+		refused     bool   // at once
+	}{
+		"same cluster":       {known: "u1", user: "system:node:n1"},
+		"another cluster":    {known: "u2", user: "system:node:n1", want: "is of cluster u1, and the machine is a node of cluster u2"},
+		"another's":          {known: "u1", user: "system:node:n2", want: `the credential is of "system:node:n2"`},
+		"not accepted":       {known: "u1", code: http.StatusUnauthorized, want: "does not accept this credential"},
+		"nobody knows whose": {known: "", refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := apiServer(t, c.user, c.code, goodVersion)
+			answers := s.Config.Handler
+			var away, asked atomic.Int32
+			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if asked.Add(1) > 1 && away.Load() == 0 {
+					answers.ServeHTTP(w, r)
+					return
+				}
+				panic(http.ErrAbortHandler) // as a connection that is cut
+			})
+			away.Store(1)
+			cl, err := connectCluster(t.Context(), hostWith(kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1", func(context.Context) string { return c.known })
+			if c.refused {
+				if err == nil || !strings.Contains(err.Error(), "does not answer") {
+					t.Errorf("connected: %v", err)
+				}
+				return
+			}
+			if err != nil || cl.isMet() || cl.uid != c.known {
+				t.Fatalf("%+v, %v", cl, err)
+			}
+			away.Store(0)
+			err = cl.meet(t.Context(), "n1")
+			switch {
+			case c.want == "" && (err != nil || !cl.isMet()):
+				t.Errorf("met %v: %v", cl.isMet(), err)
+			case c.want != "" && (err == nil || cl.isMet() || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("met %v: %v, want %q", cl.isMet(), err, c.want)
+			}
+		})
+	}
+}
+
+// What was answered is no absence.
+func TestIsAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		away bool
+	}{
+		"refused connection": {&url.Error{Op: "Get", Err: syscall.ECONNREFUSED}, true},
+		"too late":           {context.DeadlineExceeded, true},
+		"it starts":          {apierrors.NewServiceUnavailable("no"), true},
+		"forbidden":          {apierrors.NewForbidden(schema.GroupResource{}, "n", nil), false},
+		"another kind":       {errors.New("what answers is no API server"), false},
+		"untrusted":          {x509.UnknownAuthorityError{}, false},
+	} {
+		if got := isAway(fmt.Errorf("wrapped: %w", c.err)); got != c.away {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 
@@ -136,7 +211,7 @@ func TestConnectClusterSentences(t *testing.T) {
 		"untrusted":     {kubeconfig(t, good.URL, nil, nil, nil), "is not to be trusted"},
 		"no API server": {kubeconfig(t, noServer.URL, noServer.Certificate(), nil, nil), "is no API server"},
 	} {
-		_, err := connectCluster(t.Context(), hostWith(c.file), "n1")
+		_, err := connectCluster(t.Context(), hostWith(c.file), "n1", nil)
 		if err == nil {
 			t.Errorf("%s: connected", name)
 			continue
@@ -159,7 +234,7 @@ func TestConnectClusterStops(t *testing.T) {
 	done := make(chan error, 1)
 	file := kubeconfig(t, s.URL, s.Certificate(), nil, nil)
 	go func() {
-		_, err := connectCluster(ctx, hostWith(file), "n1")
+		_, err := connectCluster(ctx, hostWith(file), "n1", nil)
 		done <- err
 	}()
 	cancel()

@@ -94,6 +94,9 @@ func selectors(t *testing.T) map[string]bool {
 	if found["cfg.SocketPath"] {
 		found["cfg.Endpoint"] = true
 	}
+	if found["cfg.LogMaxSize"] { // in bytes
+		found["cfg.ContainerLogMaxSize"] = true
+	}
 	return found
 }
 

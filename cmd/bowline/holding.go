@@ -18,6 +18,7 @@ type holding struct {
 	take  func(ctx context.Context) (claim, error)
 	fence *fence        // nil: the machine is near, and a lost claim is lost for good
 	back  func()        // called when a claim has been taken anew; may be nil
+	lost  func()        // called when a claim that may be taken anew was lost; may be nil
 	pause time.Duration // between tries; lockPause by default
 	claim claim
 }
@@ -61,6 +62,9 @@ func (h *holding) keep(ctx context.Context) error {
 			return errors.New("the machine is no longer ours: another process may hold its lock; nothing more is driven from here")
 		}
 		h.fence.shut.Store(true)
+		if h.lost != nil {
+			h.lost()
+		}
 		log.Info("The lock of the machine went with the link; nothing is driven before it is held again")
 		if err := h.claim.Release(pass(ctx)); err != nil {
 			log.V(1).Info("The lost lock could not be given back", "err", err)

@@ -91,8 +91,12 @@ func TestFarMachineIsHeldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c, f := &claims{}, newFence(nil, func() int { return 1 })
-		back := 0
-		h := &holding{take: c.take, fence: f, back: func() { back++ }}
+		back, lost := 0, 0
+		h := &holding{take: c.take, fence: f, back: func() { back++ }, lost: func() {
+			if lost++; !f.shut.Load() {
+				t.Error("told of the loss before the fence is shut")
+			}
+		}}
 		if err := h.hold(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -118,8 +122,8 @@ func TestFarMachineIsHeldAgain(t *testing.T) {
 		c.answer(errHeld, errHeld, errHeld, nil)
 		time.Sleep(time.Minute)
 		allowed("held again", true)
-		if back != 1 || !first.released || c.fenced != 0 {
-			t.Errorf("told %d times, released %v, %d tries without a pass", back, first.released, c.fenced)
+		if back != 1 || lost != 1 || !first.released || c.fenced != 0 {
+			t.Errorf("told %d times, and %d of the loss, released %v, %d tries without a pass", back, lost, first.released, c.fenced)
 		}
 		cancel()
 		if err := <-done; err != nil {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/enroll"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
@@ -25,6 +26,7 @@ func hostAddCommand() *cobra.Command {
 		r              enroll.Request
 		labels, taints []string
 		identity, key  string
+		exposure       string
 		yes            bool
 		timeout        time.Duration
 	)
@@ -35,8 +37,9 @@ func hostAddCommand() *cobra.Command {
 runs. It shows the machine's host key and asks for it; makes a key for this machine alone,
 keeps it in a Secret of Bowline's namespace, and puts its line into the machine's
 authorized_keys by your own login (--identity-file, or your ssh-agent), or shows the line;
-looks at the machine as "host check" does; makes the Host; and waits for its node to be
-Ready, telling each step.
+looks at the machine as "host check" does; gives the service account of Bowline's chart
+the rights to be this node and to read this Secret, and no other; makes the Host; and waits
+for its node to be Ready, telling each step.
 
 Where a step fails, mend what it says and run the command again: it goes on from there.`,
 		Example: `  bowline host add box-1 --ssh root@10.0.0.7
@@ -44,7 +47,7 @@ Where a step fails, mend what it says and run the command again: it goes on from
     --taint example.com/lent=true:NoSchedule --from 192.0.2.10`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) (err error) {
-			r.Name = args[0]
+			r.Name, r.Exposure = args[0], v1alpha1.KubeletExposure(exposure)
 			if r.Labels, err = enroll.ParseLabels(labels); err != nil {
 				return err
 			}
@@ -72,7 +75,11 @@ Where a step fails, mend what it says and run the command again: it goes on from
 			if err != nil {
 				return err
 			}
-			e.Machine = func(raw string) enroll.Machine { return ownAccess(raw, identity) }
+			e.Machine = func(raw string) enroll.Machine {
+				m := ownAccess(raw, identity)
+				m.Expose = enroll.ExposedPort(r.Exposure)
+				return m
+			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
 			return e.Add(ctx, r)
@@ -86,10 +93,12 @@ Where a step fails, mend what it says and run the command again: it goes on from
 	f.StringVar(&r.NodeName, "node-name", "", "the name of the node (default: NAME)")
 	f.StringArrayVar(&labels, "label", nil, "a label of the node, KEY=VALUE; may be repeated")
 	f.StringArrayVar(&taints, "taint", nil, "a taint of the node, KEY=VALUE:EFFECT; may be repeated")
+	exposureFlag(c, &exposure)
 	f.StringVarP(&identity, "identity-file", "i", "", "your own private key, to put the line into authorized_keys with (default: your ssh-agent, else your keys in ~/.ssh)")
 	f.StringVar(&key, "key", "", "a private key that Bowline shall log in with (default: one is made)")
 	f.StringVar(&r.From, "from", "", "the address that Bowline comes from, to which the key is restricted")
 	f.StringArrayVar(&r.HostKeys, "host-key", nil, "a host key of the machine, \"ssh-ed25519 AAAA…\" or SHA256:…, instead of the question; may be repeated")
+	f.StringVar(&r.ServiceAccount, "service-account", "", "Bowline's service account, NAMESPACE/NAME, which is given the rights that the node takes (default: the chart's, in --namespace)")
 	f.BoolVar(&r.ByHand, "by-hand", false, "show the line for authorized_keys, and do not put it there")
 	f.BoolVarP(&yes, "yes", "y", false, "answer every question with yes: takes whatever host key is presented, where none is given")
 	f.DurationVar(&timeout, "timeout", 5*time.Minute, "how long all of it may take")

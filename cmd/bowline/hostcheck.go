@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/enroll"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/hostcheck"
 )
@@ -23,7 +25,7 @@ var errSaid = errors.New("said")
 func hostCheckCommand() *cobra.Command {
 	var flags hostFlags
 	var way access
-	var output, namespace string
+	var output, namespace, exposure string
 	c := &cobra.Command{
 		Use:   "check ENDPOINT|NAME",
 		Short: "See whether a node can be made of a machine, and mend what is missing",
@@ -45,9 +47,19 @@ The status is 0 when there is no failure, and 1 otherwise.`,
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output %q: text or json", output)
 			}
+			if err := enroll.CheckExposure(v1alpha1.KubeletExposure(exposure)); err != nil {
+				return err
+			}
 			cfg, err := func() (*hostcheck.Config, error) {
 				if strings.ContainsAny(args[0], "/:") {
-					return flags.check(c, args[0])
+					cfg, err := flags.check(c, args[0])
+					if err == nil {
+						cfg.Expose = enroll.ExposedPort(v1alpha1.KubeletExposure(exposure))
+					}
+					return cfg, err
+				}
+				if exposure != "" {
+					return nil, errors.New("--kubelet-exposure: a Host says it itself")
 				}
 				if given := sshFlags(c); len(given) > 0 {
 					return nil, fmt.Errorf("%s: of use to ssh:// endpoints only; a Host has its own", strings.Join(given, ", "))
@@ -74,8 +86,13 @@ The status is 0 when there is no failure, and 1 otherwise.`,
 	flags.register(c)
 	way.register(c)
 	namespaceFlag(c, &namespace)
+	exposureFlag(c, &exposure)
 	c.Flags().StringVarP(&output, "output", "o", "text", "text, or json for programs")
 	return c
+}
+
+func exposureFlag(c *cobra.Command, to *string) {
+	c.Flags().StringVar(to, "kubelet-exposure", "", "where the API server is to find logs and exec: process, at Bowline's address (default), or host, at the machine's")
 }
 
 // sshFlags are those given that mean nothing to a socket of this machine.

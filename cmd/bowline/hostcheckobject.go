@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/enroll"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/hostcheck"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
@@ -40,6 +41,7 @@ func (a *access) check(ctx context.Context, namespace, name, rootDir string) (*h
 		return nil, fmt.Errorf("the Host %s: %w", name, err)
 	}
 	cfg := &hostcheck.Config{Endpoint: h.Spec.Endpoint, Target: target, Socket: target.Socket, RootDir: rootDir}
+	cfg.Expose = enroll.ExposedPort(h.Spec.KubeletExposure)
 	if h.Status.NodeName != "" {
 		service, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 		if err != nil {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/hosts"
@@ -22,7 +21,8 @@ import (
 )
 
 func hostClearCommand() *cobra.Command {
-	var kubeconfig, leases string
+	var way access
+	var leases string
 	var timeout time.Duration
 	clearing := clearing{pause: time.Second}
 	c := &cobra.Command{
@@ -39,29 +39,22 @@ Cut off, the Hosts go on being removed; the command may be run again.`,
   bowline host clear -l rack=r1 --except box-1`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+			objects, client, err := way.clients()
 			if err != nil {
-				return fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
-			}
-			rest.UserAgent = "bowline/" + version
-			if clearing.hosts, err = hosts.NewClient(rest); err != nil {
 				return err
 			}
+			clearing.hosts = objects
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
 			clearing.out = c.OutOrStdout()
 			if err := clearing.run(ctx); err != nil || leases == "" {
 				return err
 			}
-			client, err := newClientset(rest)
-			if err != nil {
-				return err
-			}
 			return dropLeases(ctx, client.CoordinationV1().Leases(leases), c.OutOrStdout())
 		},
 	}
+	way.register(c)
 	f := c.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "of an account that may list, patch and delete Hosts; the pod's own by default")
 	f.StringVarP(&clearing.selector, "selector", "l", "", "only Hosts with these labels")
 	f.StringArrayVar(&clearing.except, "except", nil, "the name of a Host that stays; may be repeated")
 	f.BoolVar(&clearing.detach, "detach", false, "whatever their deletionPolicy: let their pods run on, on the machines")

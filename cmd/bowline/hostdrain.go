@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
@@ -37,8 +38,8 @@ func newDrain(ctx context.Context, kubeconfig string, id owner.Identity, name st
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
-	config.UserAgent, config.Timeout = "bowline/"+version, 30*time.Second
-	client, err := newClientset(config)
+	config.Timeout = 30 * time.Second
+	client, err := newClientset(ours(config))
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
@@ -52,13 +53,17 @@ func newDrain(ctx context.Context, kubeconfig string, id owner.Identity, name st
 	if uid := string(service.UID); uid != id.ClusterUID {
 		return nil, fmt.Errorf("kubeconfig %s is of cluster %s, and the machine is %s; use that cluster's kubeconfig", kubeconfig, uid, id)
 	}
-	_, err = client.CoreV1().Nodes().Get(ctx, id.NodeName, metav1.GetOptions{})
+	node, err := client.CoreV1().Nodes().Get(ctx, id.NodeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		say("The cluster has no node %q any more.", id.NodeName)
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look for node %q: %w", id.NodeName, err)
+	}
+	if provider.CheckOwn(node) != nil {
+		say("The cluster's node %q is not Bowline's: it and its pods are left alone.", id.NodeName)
+		return nil, nil
 	}
 	return &drain{client, id.NodeName, say}, nil
 }

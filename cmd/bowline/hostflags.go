@@ -16,6 +16,8 @@ type hostFlags struct {
 	ssh         endpoint.Options
 	certificate string
 	rootDir     string
+	logsDir     string
+	cgroupRoot  string
 }
 
 func (h *hostFlags) register(c *cobra.Command) {
@@ -29,12 +31,16 @@ func (h *hostFlags) register(c *cobra.Command) {
 	f.StringVar(&h.ssh.ConfigFile, "ssh-config", "", "an ssh_config to honour")
 	f.StringVar(&h.ssh.ProxyJump, "jump", "", "the way to the machine, [user@]host[:port] with commas between")
 	f.StringVar(&h.rootDir, "root-directory", "/var/lib/kubelet", "the node's rootDirectory on the machine")
+	f.StringVar(&h.logsDir, "pod-logs-directory", "/var/log/pods", "the node's podLogsDirectory there")
+	f.StringVar(&h.cgroupRoot, "cgroup-root", "/", "the node's cgroupRoot there")
 }
 
 // check is the machine as a check takes it.
 func (h *hostFlags) check(c *cobra.Command, raw string) (*hostcheck.Config, error) {
-	if !path.IsAbs(h.rootDir) || path.Clean(h.rootDir) != h.rootDir {
-		return nil, fmt.Errorf("--root-directory %q is not a clean absolute path", h.rootDir)
+	for flag, p := range map[string]string{"root-directory": h.rootDir, "pod-logs-directory": h.logsDir, "cgroup-root": h.cgroupRoot} {
+		if !path.IsAbs(p) || path.Clean(p) != p {
+			return nil, fmt.Errorf("--%s %q is not a clean absolute path", flag, p)
+		}
 	}
 	cfg, err := checkConfig(raw, h.ssh, h.certificate, sshFlags(c))
 	if err != nil {
@@ -57,6 +63,6 @@ func (h *hostFlags) host(checked *hostcheck.Config) *config.Host {
 			PassphraseFile: h.ssh.Credentials.PassphraseFile, AgentSocket: h.ssh.Credentials.AgentSocket,
 			HostKeys: h.ssh.HostKeys, KnownHosts: h.ssh.KnownHosts, ConfigFile: h.ssh.ConfigFile, ProxyJump: h.ssh.ProxyJump,
 		},
-		NodeSettings: config.NodeSettings{PodLogsDirectory: "/var/log/pods", CgroupRoot: "/"},
+		NodeSettings: config.NodeSettings{PodLogsDirectory: h.logsDir, CgroupRoot: h.cgroupRoot},
 	}
 }

@@ -52,9 +52,9 @@ func hostRemoveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Take a machine out of the cluster: delete its Host object",
-		Long: `Delete a Host, and the Secret that "host add" made for it, and tell what the end waits
-for. The node is drained and the machine emptied, or, with --detach (or where the Host says
-so), its pods run on there, and the node goes.
+		Long: `Delete a Host, and the Secret and the rights that "host add" made for it, and tell what
+the end waits for. The node is drained and the machine emptied, or, with --detach (or where
+the Host says so), its pods run on there, and the node goes.
 
 The removal goes on by itself when nobody waits for it; run the command again to watch.`,
 		Example: `  bowline host remove box-1

@@ -149,8 +149,7 @@ func openHostObjects(cfg *config.HostObjects, all *joined, d *drivers, p *pool.P
 	if err != nil {
 		return nil, fail(err)
 	}
-	rest.UserAgent = "bowline/" + version
-	rest.QPS, rest.Burst = 50, 100
+	ours(rest)
 	client, err := newClientset(rest)
 	if err != nil {
 		return nil, fail(err)

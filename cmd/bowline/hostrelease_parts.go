@@ -20,6 +20,9 @@ type noPods struct{}
 func (noPods) SourcesSeen() bool    { return true }
 func (noPods) Known(types.UID) bool { return false }
 
+// Finished of nobody: the sweep of a release removes everything by itself.
+func (noPods) Finished(types.UID) bool { return false }
+
 var errNoCluster = errors.New("a machine is being released: nothing is made on it")
 
 type noObjects struct{}

@@ -14,7 +14,9 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/shims"
 	"github.com/bowline-k8s/bowline/handover"
+	"github.com/bowline-k8s/bowline/host/logind"
 	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop"
 	"github.com/bowline-k8s/bowline/syncloop/gc"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
 	"github.com/bowline-k8s/bowline/syncloop/volume"
@@ -98,8 +100,14 @@ func (r *release) sweep(ctx context.Context) error {
 	if _, err := reaper.Reap(ctx); err != nil {
 		return err
 	}
-	if err := r.machine.Remove(ctx, records); err != nil && !isMissing(err) {
-		return fmt.Errorf("remove %s: %w", records, err)
+	root := r.cfg.RootDirectory
+	for _, file := range []string{records, pullRecords(root), syncloop.ResizeRecord(root)} {
+		if err := r.machine.Remove(ctx, file); err != nil && !isMissing(err) {
+			return fmt.Errorf("remove %s: %w", file, err)
+		}
+	}
+	if err := logind.Restore(ctx, r.machine); err != nil {
+		return err
 	}
 	return handover.RemoveCgroups(ctx, r.machine)
 }

@@ -40,6 +40,7 @@ func (n *node) report(cfg *config.Host) hosts.Report {
 			}
 		}
 	}
+	r.Exposed = n.exposed.report()
 	select {
 	case <-n.node.Registered():
 	default:

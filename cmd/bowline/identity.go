@@ -92,9 +92,7 @@ func processAccount(cfg *config.Host) (*rest.Config, error) {
 	if err := checkCertificate(base, time.Now()); err != nil {
 		return nil, err
 	}
-	base.UserAgent = "bowline/" + version
-	base.QPS, base.Burst = 50, 100 // the kubelet's kubeAPIQPS and kubeAPIBurst
-	return base, nil
+	return ours(base), nil
 }
 
 // credentialFile is the kubeconfig of processAccount; empty: the pod's service account.

@@ -43,8 +43,6 @@ const (
 func issueNode(ctx context.Context, admin *rest.Config, name string) (*issuedNode, error) {
 	ctx, cancel := context.WithTimeout(ctx, issueTime)
 	defer cancel()
-	admin = rest.CopyConfig(admin)
-	admin.UserAgent, admin.Timeout = "bowline/"+version, 30*time.Second
 	client, err := certificates.NewForConfig(admin)
 	if err != nil {
 		return nil, err

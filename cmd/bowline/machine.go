@@ -29,6 +29,14 @@ type machine struct {
 	address string     // "host:port" that link goes to
 	hook    host.Hook  // of every call to the machine and to its runtime
 	fence   *fence     // nil as link is
+	// expose has a far machine listen for the node's API; nil as link is.
+	expose exposer
+}
+
+// exposer is what ssh.Host has beside host.Host.
+type exposer interface {
+	Expose(ctx context.Context, address string) (net.Listener, error)
+	ExposeAnew()
 }
 
 // firstLink is how long a far machine may take to answer for the first time.
@@ -85,7 +93,7 @@ func openFar(ctx context.Context, cfg *config.Host, hook host.Hook, over link.Co
 		return nil, errors.Join(err, l.Close())
 	}
 	// Under the label of every other connection.
-	m.Host, m.address = h, target.Address
+	m.Host, m.address, m.expose = h, target.Address, h
 	m.streams = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if network == "unix" && access.Relay != "" {
 			return h.Dial(ctx, network, address)

@@ -18,6 +18,7 @@ import (
 var version = "dev"
 
 func main() {
+	afterJoin()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends at once
@@ -69,7 +70,7 @@ cluster as nodes, without a kubelet.`,
 		Version:       version,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(runCommand(), configureCommand(), whyCommand(), topCommand(), hostCommand(), labCommand(), versionCommand())
+	root.AddCommand(runCommand(), configureCommand(), whyCommand(), topCommand(), hostCommand(), joinCommand(), labCommand(), versionCommand())
 	name(root, as)
 	return root
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/syncloop"
 	podconfig "github.com/bowline-k8s/bowline/syncloop/config"
+	"github.com/bowline-k8s/bowline/syncloop/images/credentialprovider"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
 )
@@ -35,6 +36,10 @@ import (
 // runNode drives one host as one node: connect, claim, adopt, serve. The node is shown
 // when it is about to serve.
 func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, show func(*node)) error {
+	programs, err := credentialPrograms(cfg)
+	if err != nil {
+		return err
+	}
 	machine, err := openMachine(ctx, cfg, traced(ctx, hook))
 	if err != nil {
 		return err
@@ -52,7 +57,7 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, show func(*n
 	if nodeName == "" {
 		nodeName = strings.ToLower(facts.Hostname)
 	}
-	cl, err := connectCluster(ctx, cfg, nodeName)
+	cl, err := connectCluster(ctx, cfg, nodeName, ownedAs(machine, cfg, nodeName))
 	if err != nil {
 		return err
 	}
@@ -86,7 +91,8 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, show func(*n
 
 	n := &node{
 		cfg: cfg, name: nodeName, host: machine, facts: facts, cluster: cl, runtime: client,
-		held: held, stamp: held.claim.Stamp(), podNetwork: make(podNetwork, 1), pulled: make(nudge, 1), apiBack: make(nudge, 1),
+		programs: programs,
+		held:     held, stamp: held.claim.Stamp(), podNetwork: make(podNetwork, 1), pulled: make(nudge, 1), apiBack: make(nudge, 1),
 		clock:  newClock(machine),
 		strays: strayShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
 	}
@@ -163,7 +169,10 @@ type node struct {
 	held    *holding
 	stamp   string // of the claim; the same each time that it is taken
 	ready   readiness
+	going   goingDown            // before said
 	said    atomic.Pointer[word] // the last one on Ready; nil before the first
+	// programs give credentials for images.
+	programs []credentialprovider.Program
 
 	runtimeVersion *runtimeapi.VersionResponse
 
@@ -174,6 +183,7 @@ type node struct {
 
 	clock    clock
 	listener net.Listener      // of the node's API
+	exposed  *exposure         // listener, where the machine listens; else nil
 	serving  *nodecert.Serving // nil: its certificate is a file, or of its own signing
 	events   record.EventBroadcaster
 	recorder record.EventRecorder
@@ -182,6 +192,7 @@ type node struct {
 	api      *podconfig.API
 	pleg     *pleg.Generator
 	parts    parts
+	static   staticPods
 	loop     *syncloop.Loop
 	node     *provider.Node
 }
@@ -205,7 +216,7 @@ func (n *node) run(ctx context.Context) error {
 	}
 	n.events.StartRecordingToSink(&patientSink{
 		EventSink: &typedcore.EventSinkImpl{Interface: events.Events("")},
-		ctx:       ctx, quiet: n.loop.Quiet,
+		ctx:       ctx, quiet: n.loop.Quiet, met: n.cluster.met,
 	})
 	defer n.events.Shutdown()
 	_ = n.clock.measure(ctx) // before the first look; it is tried again
@@ -228,11 +239,19 @@ func (n *node) run(ctx context.Context) error {
 			}
 		})
 	}
-	part("services", func(ctx context.Context) error { n.services.RunWithContext(ctx); return nil })
+	part("first answer of the API server", func(ctx context.Context) error {
+		err := n.cluster.meet(ctx, n.name)
+		if err == nil {
+			<-ctx.Done()
+		}
+		return err
+	})
+	part("services", n.cluster.whenMet(func(ctx context.Context) error { n.services.RunWithContext(ctx); return nil }))
 	part("runtime observation", n.pleg.Run)
 	part("pod sources", n.sources.Run)
 	part("configMaps and secrets", n.parts.objects.Run)
 	part("tokens", n.parts.tokens.Run)
+	part("pods' certificates", n.parts.certificates.Run)
 	part("probes", n.parts.prober.Run)
 	part("status writer", n.parts.status.Run)
 	part("clock", n.clock.watch)
@@ -245,7 +264,14 @@ func (n *node) run(ctx context.Context) error {
 	})
 	part("sync loop", n.loop.Run)
 	part("garbage collection", n.parts.sweeper.Run)
+	part("container logs", n.parts.logs.Run)
+	part("cgroups of the classes of service", n.parts.qos.Run)
+	part("garbage collection of images", n.parts.imageGC.Run)
+	part("eviction", n.parts.eviction.Run)
 	part("stray shims", n.strays.run)
+	if n.parts.shutdown != nil {
+		part("shutdown of the machine", n.parts.shutdown.Run)
+	}
 	part("api source", func(ctx context.Context) error {
 		cache.WaitForCacheSync(ctx.Done(), n.services.HasSynced)
 		if _, err := n.node.Pods().AddEventHandler(n.api.Handler(ctx)); err != nil {
@@ -254,13 +280,18 @@ func (n *node) run(ctx context.Context) error {
 		if err := n.api.Run(ctx); err != nil {
 			return err
 		}
+		close(n.static.apiSeen)
 		<-ctx.Done() // its handler and the hooks bring the changes from now on
 		return nil
 	})
-	part("node", n.node.Run)
+	n.static.start(part)
+	part("node", n.cluster.whenMet(n.node.Run))
 	part("ownership", n.held.keep)
 	if n.serving != nil {
-		part("serving certificate", n.serving.Run)
+		part("serving certificate", n.cluster.whenMet(n.serving.Run))
+	}
+	if n.exposed != nil {
+		part("listening on the machine", n.exposed.listener.Run)
 	}
 	if n.host.link != nil {
 		part("link", func(ctx context.Context) error {

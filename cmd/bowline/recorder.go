@@ -17,12 +17,10 @@ func newRecorder(nodeName string) (record.EventBroadcaster, record.EventRecorder
 	return b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: nodeName})
 }
 
-// eventClient is a client for events alone, with the kubelet's eventRecordQPS and
-// eventBurst: many events must not hold up the statuses of the same pods.
+// eventClient is a client for events alone, at a pace of its own, which is the kubelet's
+// too (eventRecordQPS and eventBurst): many events must not hold up the statuses of the same pods.
 func eventClient(c *rest.Config) (*typedcore.CoreV1Client, error) {
-	c = rest.CopyConfig(c)
-	c.QPS, c.Burst = 50, 100
-	return typedcore.NewForConfig(c)
+	return typedcore.NewForConfig(ours(rest.CopyConfig(c)))
 }
 
 // eventPatience is how long after it happened an event may be held back.
@@ -35,6 +33,7 @@ type patientSink struct {
 	record.EventSink
 	ctx   context.Context
 	quiet func() <-chan struct{}
+	met   <-chan struct{} // closed when the API server may be told anything
 }
 
 func (s *patientSink) Create(e *v1.Event) (*v1.Event, error) {
@@ -48,6 +47,11 @@ func (s *patientSink) Patch(e *v1.Event, data []byte) (*v1.Event, error) {
 }
 
 func (s *patientSink) wait(e *v1.Event) {
+	select {
+	case <-s.met:
+	case <-s.ctx.Done():
+		return
+	}
 	left := eventPatience - time.Since(e.LastTimestamp.Time)
 	if left <= 0 {
 		return

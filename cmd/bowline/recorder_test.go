@@ -22,7 +22,9 @@ func TestEventsYieldToStartsForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := make(chan struct{})
 		to := &sunk{}
-		s := &patientSink{EventSink: to, ctx: t.Context(), quiet: func() <-chan struct{} { return busy }}
+		met := make(chan struct{})
+		close(met)
+		s := &patientSink{met: met, EventSink: to, ctx: t.Context(), quiet: func() <-chan struct{} { return busy }}
 		began := time.Now()
 		event := func() *v1.Event { return &v1.Event{LastTimestamp: metav1.NewTime(began)} }
 

@@ -40,7 +40,9 @@ credential is not accepted, it is somebody else's) is told in one sentence. With
 other hosts driven it is tried again, after 5 seconds and then ever later up to
 each minute; when no host is left the command ends with status 1, and whoever
 started it starts it again ("Restart=always" in a systemd unit). Once a host is
-driven, a runtime or an API server that is away is waited for.`,
+driven, a runtime or an API server that is away is waited for; the API server also
+at the start, where the machine has been this node before: its static pods are
+driven meanwhile.`,
 		Example: `  bowline run --config /etc/bowline/config.yaml`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

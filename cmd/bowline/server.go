@@ -28,17 +28,33 @@ func (n *node) server(ctx context.Context, loop *loopHooks, ips []string) (*api.
 	if err != nil {
 		return nil, err
 	}
-	address := net.JoinHostPort(n.cfg.Server.Address, strconv.Itoa(int(n.cfg.Server.Port)))
-	if n.listener, err = net.Listen("tcp", address); err != nil {
-		return nil, fmt.Errorf("the node's API needs %s: %w; is a kubelet or another Bowline there? server.port chooses another", address, err)
+	if err := n.listen(ips[0], certificate); err != nil {
+		return nil, err
 	}
 	return api.New(api.Config{
 		NodeName: n.name, Listener: n.listener, Certificate: certificate,
 		Authenticator: authenticator, Authorizer: api.NewAuthorizer(n.authorization()),
 		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.streams}, Logs: n.readLog,
 		SyncLoop: func() error { return n.loop.Healthy() },
-		Configz:  func() any { return n.cfg },
+		Configz:  func() any { return shownConfig(n.cfg) },
 	})
+}
+
+// listen binds the port: of this machine, or of the far one where that listens for us.
+func (n *node) listen(ip string, certificate getCertificate) (err error) {
+	port := int(n.cfg.Server.Port)
+	if n.cfg.Exposed() {
+		n.exposed, err = newExposure(n, &net.TCPAddr{IP: net.ParseIP(ip), Port: port}, certificate)
+		if err == nil {
+			n.listener = n.exposed.listener
+		}
+		return err
+	}
+	address := net.JoinHostPort(n.cfg.Server.Address, strconv.Itoa(port))
+	if n.listener, err = net.Listen("tcp", address); err != nil {
+		return fmt.Errorf("the node's API needs %s: %w; is a kubelet or another Bowline there? server.port chooses another", address, err)
+	}
+	return nil
 }
 
 // authentication is who may call the node.
@@ -69,8 +85,10 @@ func (n *node) authorization() api.Authorization {
 	return a
 }
 
+type getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
 // certificate is what the node shows: a file's, the cluster's, or one of its own signing.
-func (n *node) certificate(ctx context.Context, ips []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+func (n *node) certificate(ctx context.Context, ips []string) (getCertificate, error) {
 	if n.cfg.Server.TLSCertFile != "" {
 		return api.CertFiles(n.cfg.Server.TLSCertFile, n.cfg.Server.TLSPrivateKeyFile)
 	}

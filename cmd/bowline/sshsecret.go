@@ -41,8 +41,7 @@ func sshSecret(cfg *config.Host) (*secretLogin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ssh.secret: kubeconfig %s: %w", kubeconfig, err)
 	}
-	rest.UserAgent = "bowline/" + version
-	client, err := newClientset(rest)
+	client, err := newClientset(ours(rest))
 	if err != nil {
 		return nil, fmt.Errorf("ssh.secret: kubeconfig %s: %w", kubeconfig, err)
 	}

@@ -14,6 +14,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrBadRequest: the caller asked for what cannot be. Answered with 400.
 	ErrBadRequest = errors.New("bad request")
+	// ErrInvalid: what was asked was understood, and is not allowed. Answered with 422.
+	ErrInvalid = errors.New("invalid request")
 	// ErrUnavailable: the machine or its runtime does not answer. Answered with 503.
 	ErrUnavailable = errors.New("unavailable")
 )
@@ -31,6 +33,8 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, ErrBadRequest):
 		return http.StatusBadRequest
+	case errors.Is(err, ErrInvalid):
+		return http.StatusUnprocessableEntity
 	case errors.Is(err, ErrNotFound):
 		return http.StatusNotFound
 	case errors.Is(err, ErrUnavailable):

@@ -8,27 +8,26 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// logOptions decodes v1.PodLogOptions. An absent option is nil, not zero:
-// tailLines=0 asks for nothing, no tailLines for everything.
+// logOptions decodes v1.PodLogOptions, with the kubelet's answers: 400 to what cannot be
+// read, 422 to what is not allowed. An absent option is nil, not zero: tailLines=0 asks
+// for nothing, no tailLines for everything. Of those that are not here, container is in
+// the path, and insecureSkipTLSVerifyBackend is of the API server's way to the node.
 func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 	o := &v1.PodLogOptions{}
-	bad := func(name, want string) error {
-		return &said{ErrBadRequest, fmt.Sprintf("%s %q: %s wanted", name, q.Get(name), want)}
+	bad := func(kind error, name, want string) error {
+		return &said{kind, fmt.Sprintf("%s %q: %s wanted", name, q.Get(name), want)}
 	}
 	for name, to := range map[string]*bool{"follow": &o.Follow, "previous": &o.Previous, "timestamps": &o.Timestamps} {
-		if v := q.Get(name); v != "" {
-			b, err := strconv.ParseBool(v)
-			if err != nil {
-				return nil, bad(name, "true or false")
-			}
-			*to = b
-		}
+		// As apimachinery reads a parameter: what is not false is true.
+		v := q.Get(name)
+		*to = q.Has(name) && v != "0" && !strings.EqualFold(v, "false")
 	}
 	if tail := q.Get("tail"); tail != "" { // the old spelling; "all" is none
 		q.Del("tailLines")
@@ -43,8 +42,12 @@ func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 	}{{"tailLines", &o.TailLines, 0}, {"limitBytes", &o.LimitBytes, 1}, {"sinceSeconds", &o.SinceSeconds, 1}} {
 		if v := q.Get(n.name); v != "" {
 			i, err := strconv.ParseInt(v, 10, 64)
+			kind := ErrInvalid
+			if err != nil {
+				kind = ErrBadRequest
+			}
 			if err != nil || i < n.least {
-				return nil, bad(n.name, fmt.Sprintf("a number of at least %d", n.least))
+				return nil, bad(kind, n.name, fmt.Sprintf("a number of at least %d", n.least))
 			}
 			*n.to = &i
 		}
@@ -52,12 +55,12 @@ func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 	if v := q.Get("sinceTime"); v != "" {
 		at, err := time.Parse(time.RFC3339, v)
 		if err != nil {
-			return nil, bad("sinceTime", "an RFC 3339 time")
+			return nil, bad(ErrBadRequest, "sinceTime", "an RFC 3339 time")
 		}
 		o.SinceTime = &metav1.Time{Time: at}
 	}
 	if o.SinceTime != nil && o.SinceSeconds != nil {
-		return nil, &said{ErrBadRequest, "at most one of sinceTime and sinceSeconds may be given"}
+		return nil, &said{ErrInvalid, "at most one of sinceTime and sinceSeconds may be given"}
 	}
 	stream := v1.LogStreamAll
 	if v := q.Get("stream"); v != "" {
@@ -67,10 +70,10 @@ func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 	case v1.LogStreamAll:
 	case v1.LogStreamStdout, v1.LogStreamStderr:
 		if o.TailLines != nil {
-			return nil, &said{ErrBadRequest, "tailLines and one stream cannot be asked for together"}
+			return nil, &said{ErrInvalid, "tailLines and one stream cannot be asked for together"}
 		}
 	default:
-		return nil, bad("stream", "All, Stdout or Stderr")
+		return nil, bad(ErrInvalid, "stream", "All, Stdout or Stderr")
 	}
 	o.Stream = &stream
 	return o, nil

@@ -26,6 +26,8 @@ import (
 // Pods is what the sync loop tells. A namespace/name that is not on this node
 // gives an error that wraps ErrNotFound.
 type Pods interface {
+	// Resolve turns the UID of a mirror pod into that of the static pod it stands for.
+	Resolve(uid types.UID) types.UID
 	// PodByName returns the pod with its newest status.
 	PodByName(namespace, name string) (*v1.Pod, bool)
 	Pods() []*v1.Pod

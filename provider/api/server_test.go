@@ -54,7 +54,13 @@ func (n *node) PodByName(ns, name string) (*v1.Pod, bool) {
 	}
 	return nil, false
 }
-func (n *node) Pods() []*v1.Pod                                { return n.pods }
+func (n *node) Pods() []*v1.Pod { return n.pods }
+func (n *node) Resolve(uid types.UID) types.UID {
+	if uid == "mirror" {
+		return "u1"
+	}
+	return uid
+}
 func (n *node) RunningPods(context.Context) ([]*v1.Pod, error) { return n.pods, n.err }
 func (n *node) Container(_ context.Context, _, _ string, _ types.UID, _ string, _ bool) (Container, error) {
 	return n.container, n.err
@@ -290,6 +296,7 @@ func TestExec(t *testing.T) {
 		"/exec/shop/web/none?command=ls&output=1":           404,
 		"/exec/shop/none/app?command=ls&output=1":           404,
 		"/exec/shop/web/u1/debug?command=ls&output=1":       200, // ephemeral, by uid
+		"/exec/shop/web/mirror/app?command=ls&output=1":     200, // by its mirror pod's uid
 		"/attach/shop/web/app?":                             400,
 		"/attach/shop/web/u1/app?output=1&error=1":          200,
 		"/exec/shop/web/app?command=ls&output=1&undefined=": 200,
@@ -372,10 +379,22 @@ func TestLogOptions(t *testing.T) {
 	if w := get("stream=Stdout"); w.Body.String() != "" {
 		t.Errorf("stream=Stdout shows stderr: %q", w.Body)
 	}
-	for _, q := range []string{"tailLines=x", "tailLines=-1", "limitBytes=0", "sinceSeconds=0", "sinceTime=yesterday", "follow=maybe",
-		"sinceSeconds=5&sinceTime=2026-03-01T12:00:00Z", "stream=Everything", "stream=Stdout&tailLines=3"} {
-		if w := get(q); w.Code != 400 {
-			t.Errorf("%s: %d %s, want 400", q, w.Code, w.Body)
+	// What is not false is true, as apimachinery reads parameters.
+	for v, want := range map[string]bool{"true": true, "1": true, "yes": true, "": true, "0": false, "False": false} {
+		if w := get("follow=" + v); w.Code != 200 || n.sawLog.Follow != want {
+			t.Errorf("follow=%s: %d, %v", v, w.Code, n.sawLog.Follow)
+		}
+	}
+	for q, code := range map[string]int{
+		"tailLines=x": 400, "limitBytes=1.5": 400, "sinceSeconds=1m": 400, "sinceTime=yesterday": 400, "tail=some": 400,
+		"tailLines=-1": 422, "limitBytes=0": 422, "limitBytes=-1": 422, "sinceSeconds=0": 422, "sinceSeconds=-5": 422, "tail=-1": 422,
+		"sinceSeconds=5&sinceTime=2026-03-01T12:00:00Z": 422, "stream=Everything": 422, "stream=stdout": 422,
+		"stream=Stdout&tailLines=3": 422, "stream=Stderr&tail=0": 422,
+		"stream=All&tailLines=3": 200, "stream=Stdout&limitBytes=3&timestamps=true&sinceSeconds=9&follow=1": 200,
+		"previous=true&follow=true&tailLines=0&limitBytes=1": 200, "container=other&insecureSkipTLSVerifyBackend=true&unknown=x": 200,
+	} {
+		if w := get(q); w.Code != code {
+			t.Errorf("%s: %d %s, want %d", q, w.Code, w.Body, code)
 		}
 	}
 }
@@ -392,7 +411,7 @@ func TestLogsThatAreNotThere(t *testing.T) {
 		"/containerLogs/shop/web/none":                `404 container "none" not found in pod "web"`,
 		"/containerLogs/shop/none/app":                `404 pod shop/none does not exist on this node`,
 		"/containerLogs/shop/web/app?tailLines=many":  `400 tailLines "many": a number of at least 0 wanted`,
-		"/containerLogs/shop/web/app?stream=Nonsense": `400 stream "Nonsense": All, Stdout or Stderr wanted`,
+		"/containerLogs/shop/web/app?stream=Nonsense": `422 stream "Nonsense": All, Stdout or Stderr wanted`,
 	} {
 		w := call(s, "GET", path)
 		if got := fmt.Sprintf("%d %s", w.Code, strings.TrimSpace(w.Body.String())); got != want {

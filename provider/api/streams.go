@@ -143,7 +143,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 func (s *Server) pod(r *http.Request) (*v1.Pod, error) {
 	namespace, name, uid := r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid"))
 	p, ok := s.cfg.Pods.PodByName(namespace, name)
-	if !ok || (uid != "" && p.UID != uid) {
+	if !ok || (uid != "" && p.UID != s.cfg.Pods.Resolve(uid)) {
 		return nil, &said{ErrNotFound, fmt.Sprintf("pod %s/%s does not exist on this node", namespace, name)}
 	}
 	return p, nil

@@ -232,7 +232,7 @@ func (f *floor) sandboxFiles(ctx context.Context, p *v1.Pod) error {
 	if err := f.host.MkdirAll(ctx, spec.LogDir(f.machine, p), 0o755, nil); err != nil {
 		return err
 	}
-	return f.host.EnsureCgroup(ctx, spec.CgroupPath(p), host.CgroupResources(spec.PodCgroup(p, f.machine)))
+	return f.host.EnsureCgroup(ctx, spec.CgroupPath(p, f.machine), host.CgroupResources(spec.PodCgroup(p, f.machine)))
 }
 
 // files are what the container's mounts name, and its log directory.
@@ -272,7 +272,7 @@ func (f *floor) down(ctx context.Context, fp *floorPod) error {
 	if err := f.host.RemoveTree(ctx, spec.PodDir(f.machine.RootDir, p.UID)); err != nil {
 		return err
 	}
-	if err := f.host.RemoveCgroup(ctx, spec.CgroupPath(p), false); err != nil {
+	if err := f.host.RemoveCgroup(ctx, spec.CgroupPath(p, f.machine), false); err != nil {
 		return err
 	}
 	fp.written.Wait()

@@ -27,7 +27,7 @@ func (n *node) settle(ctx context.Context, name string) (*resident, error) {
 		return nil, err
 	}
 	r := &resident{node: n, name: name}
-	if r.creates, r.starts, err = n.tasks.counts(); err != nil {
+	if r.creates, r.starts, err = n.tasks.Counts(); err != nil {
 		return nil, err
 	}
 	if r.witness, err = watchPod(ctx, n, namespace, name, filepath.Join(dir, "log")); err != nil {
@@ -98,7 +98,7 @@ func (r *resident) restart(ctx context.Context, f *fault) []string {
 func (r *resident) judge() []string {
 	versions, bad := r.witness.seen()
 	bad = append(bad, backwards(versions, 0)...)
-	creates, starts, err := r.node.tasks.counts()
+	creates, starts, err := r.node.tasks.Counts()
 	if err != nil {
 		bad = append(bad, err.Error())
 	}
@@ -155,7 +155,7 @@ func (r *resident) end(ctx context.Context, f *fault) []string {
 	}
 	e := evidence{fault: f, lines: r.witness.lines(), inside: r.witness.unleft()}
 	var err error
-	if e.creates, e.starts, err = r.node.tasks.counts(); err != nil {
+	if e.creates, e.starts, err = r.node.tasks.Counts(); err != nil {
 		return append(bad, err.Error())
 	}
 	e.creates, e.starts = e.creates-r.creates, e.starts-r.starts

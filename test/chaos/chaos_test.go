@@ -256,6 +256,12 @@ func (a *arena) spread(t *testing.T, teams [][]*node, cases []testCase, run func
 					marks[k] = n.calls.mark()
 				}
 				bad := run(t.Context(), team, i.index, i.c)
+				// A call that came in every run without a fault may be left out in another:
+				// what one look has seen already, no other asks for. Such a run says nothing
+				// of the fault, and is made again.
+				for again := 1; again <= 2 && len(bad) == 1 && strings.HasSuffix(bad[0], notStruck); again++ {
+					bad = run(t.Context(), team, i.index+again*len(cases), i.c) // a pod of another name
+				}
 				took := time.Since(start)
 				hit := false
 				for k, n := range team {
@@ -373,6 +379,10 @@ func (a *arena) sample(cases []testCase) []testCase {
 	return kept
 }
 
+// byClock: the case strikes a call that a clock of minutes makes, not a pod's life.
+// A new process makes it too, so the matrix of adoption has it.
+func byClock(c testCase) bool { return strings.HasPrefix(c.fault.site, "syncloop/qos.") }
+
 // testLife is the kill matrix of a pod's whole life.
 func (a *arena) testLife(t *testing.T) {
 	// Once on each node, as not every run makes every call equally often.
@@ -390,7 +400,7 @@ func (a *arena) testLife(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	cases := a.sample(a.matrix("life/", seen, func(label string) bool { return !reads[label] }))
+	cases := a.sample(slices.DeleteFunc(a.matrix("life/", seen, func(label string) bool { return !reads[label] }), byClock))
 	report(t, cases)
 	a.spread(t, a.teams(1), cases, func(ctx context.Context, team []*node, i int, c testCase) []string {
 		return team[0].life(ctx, fmt.Sprintf("life-%d", i), &c.fault)

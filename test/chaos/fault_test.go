@@ -97,7 +97,7 @@ var reads = map[string]bool{
 	"cri/ListPodSandbox": true, "cri/PodSandboxStatus": true, "cri/ListContainers": true, "cri/ContainerStatus": true,
 	"cri/ImageStatus": true, "cri/ListImages": true, "cri/ImageFsInfo": true,
 	"host/ReadFile": true, "host/ReadTail": true, "host/Stat": true, "host/List": true, "host/ListMounts": true,
-	"host/ListCgroups": true, "host/Facts": true, "host/ClockOffset": true, "host/Open": true,
+	"host/StatAll": true, "host/ListCgroups": true, "host/Facts": true, "host/ClockOffset": true, "host/Open": true,
 }
 
 // callLog is the file to which a Bowline with faults writes its calls. It is

@@ -117,7 +117,7 @@ func (n *node) life(ctx context.Context, name string, f *fault) []string {
 	if err != nil {
 		return fail(err, nil)
 	}
-	creates, starts, err := n.tasks.counts()
+	creates, starts, err := n.tasks.Counts()
 	if err != nil {
 		return fail(err, nil)
 	}
@@ -168,7 +168,7 @@ func (n *node) life(ctx context.Context, name string, f *fault) []string {
 		cutSandbox: f != nil && cutStart(n.since(), runSandbox)}
 	var seen []string
 	e.versions, seen = w.seen()
-	nowCreates, nowStarts, err := n.tasks.counts()
+	nowCreates, nowStarts, err := n.tasks.Counts()
 	if err != nil {
 		return fail(err, w)
 	}
@@ -177,9 +177,13 @@ func (n *node) life(ctx context.Context, name string, f *fault) []string {
 	return append(bad, n.badExits(f)...)
 }
 
-// badExits: the process ends only where a fault kills it.
+// badExits: the process ends only where a fault kills it. Of a fault that has not
+// struck awaitStrike has said so, and nothing ended.
 func (n *node) badExits(f *fault) []string {
 	exits := n.tookExits()
+	if len(exits) == 0 && f != nil && !f.random() && !struck(n.since()) {
+		return nil
+	}
 	want := 0
 	if f != nil && f.kills() {
 		want = 1

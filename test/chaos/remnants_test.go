@@ -65,7 +65,7 @@ func (n *node) remnants(ctx context.Context, name string, f *fault) []string {
 		bad = append(bad, err.Error())
 	}
 	bad = append(bad, r.end(ctx, f)...) // its record on the machine goes last
-	if left, err := critest.ContainerdPlanter(n.tasks.conn).Left(ctx, container); err != nil || left {
+	if left, err := critest.ContainerdPlanter(n.tasks.Conn).Left(ctx, container); err != nil || left {
 		bad = append(bad, fmt.Sprintf("the container that only containerd knew: left %v, %v", left, err))
 	}
 	return bad
@@ -114,7 +114,7 @@ func (n *node) plantContainer(ctx context.Context, pod string) (string, error) {
 	}
 	for _, c := range list {
 		if c.Metadata.GetName() == "main" && c.Labels["io.kubernetes.pod.name"] == pod {
-			return critest.ContainerdPlanter(n.tasks.conn).Container(ctx, c.Id)
+			return critest.ContainerdPlanter(n.tasks.Conn).Container(ctx, c.Id)
 		}
 	}
 	return "", fmt.Errorf("%s has no container main", pod)

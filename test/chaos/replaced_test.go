@@ -302,7 +302,7 @@ func (a *arena) testStatefulSet(t *testing.T) {
 		seen = append(seen, counts(from.since()))
 	}
 	cases := slices.DeleteFunc(a.matrix("statefulset/", seen, func(string) bool { return false }), func(c testCase) bool {
-		return reads[c.fault.label] || strings.HasPrefix(c.fault.site, "syncloop/gc")
+		return reads[c.fault.label] || strings.HasPrefix(c.fault.site, "syncloop/gc") || byClock(c)
 	})
 	stop := fault{call: call{"cri/StopContainer", "syncloop.(*job).stop", 1}, point: "before", action: "kill"}
 	for range teams {

@@ -6,37 +6,49 @@ import (
 	"strings"
 )
 
-// Command is one line that a reader is told to run.
+// Command is one line that a reader is told to run, or a file that they are told to write.
 type Command struct {
-	Line    int // of the document, from 1
-	Text    string
-	Machine bool // it is run on the machine, and not beside Bowline
+	Line    int    // of the document, from 1
+	Text    string // of a file: what is in it
+	Machine bool   // it is run on the machine, and not beside Bowline
+	File    string // the name of a file, from the reader's directory; "": it is a command
+	// Begins: it is the first of its block. Prints, on the last of a block, is what the
+	// commands of the block print (Matches).
+	Begins bool
+	Prints string
 }
+
+// Elsewhere is a file of a machine that a reader may not have: it is shown, and not written.
+func (c *Command) Elsewhere() bool { return strings.HasPrefix(c.File, "/") }
 
 var (
 	inline  = regexp.MustCompile("`([^`]+)`")
-	program = regexp.MustCompile(`^(sudo |)(bowline|kubectl|ssh|ssh-keygen|ssh-keyscan|systemctl|apt-get|cat|echo|chmod|sed|usermod|visudo) \S+ \S`)
+	program = regexp.MustCompile(`^(sudo |)(bowline|kubectl|helm|make|ssh|ssh-keygen|ssh-keyscan|systemctl|apt-get|cat|echo|chmod|sed|usermod|visudo) \S+ \S`)
 )
 
-// Extract returns the commands of a document. They stand in fenced blocks of sh, or of
-// "sh machine"; a code block of any other kind is an error, and so is a command with
-// its arguments in the running text that no block has.
+// Extract returns the commands of a document. They stand in fenced blocks: of sh, or of
+// "sh machine"; of text, which is what the block of commands before it prints; and of
+// "yaml FILE", which is a file of that name. A code block of any other kind is an error,
+// and so is a command with its arguments in the running text that no block has.
 func Extract(markdown string) ([]Command, error) {
 	var commands []Command
 	var prose []Command
-	kind, in := "", false
+	kind, in, opened := "", false, 0
+	var block []string
 	for i, line := range strings.Split(markdown, "\n") {
 		text := strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(text, "```") && in:
 			in = false
-		case strings.HasPrefix(text, "```"):
-			kind, in = strings.TrimPrefix(text, "```"), true
-			if kind != "sh" && kind != "sh machine" {
-				return nil, fmt.Errorf("line %d: a block of %q, which nobody runs: make it sh, or \"sh machine\"", i+1, kind)
+			found, err := closed(kind, opened, block, commands)
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %w", opened, err)
 			}
-		case in && text != "":
-			commands = append(commands, Command{Line: i + 1, Text: text, Machine: kind == "sh machine"})
+			commands = found
+		case strings.HasPrefix(text, "```"):
+			kind, in, opened, block = strings.TrimPrefix(text, "```"), true, i+1, nil
+		case in:
+			block = append(block, line)
 		case strings.HasPrefix(line, "    "), strings.HasPrefix(line, "\t"):
 			return nil, fmt.Errorf("line %d: an indented block, which nobody runs: put it between fences", i+1)
 		default:
@@ -59,9 +71,38 @@ func Extract(markdown string) ([]Command, error) {
 	return commands, nil
 }
 
+// closed adds to commands what a block says, whose fence is in the line opened.
+func closed(kind string, opened int, block []string, commands []Command) ([]Command, error) {
+	file, isFile := strings.CutPrefix(kind, "yaml ")
+	switch {
+	case kind == "sh", kind == "sh machine":
+		first := true
+		for i, line := range block {
+			if text := strings.TrimSpace(line); text != "" {
+				commands = append(commands, Command{Line: opened + 1 + i, Text: text, Machine: kind == "sh machine", Begins: first})
+				first = false
+			}
+		}
+	case kind == "text":
+		last := len(commands) - 1
+		if last < 0 || commands[last].File != "" || commands[last].Prints != "" {
+			return nil, fmt.Errorf("a block of text, and no command before it that could print it")
+		}
+		if strings.TrimSpace(strings.Join(block, "")) == "" {
+			return nil, fmt.Errorf("an empty block of text, which any output would be")
+		}
+		commands[last].Prints = strings.Join(block, "\n") + "\n"
+	case isFile:
+		commands = append(commands, Command{Line: opened, Text: strings.Join(block, "\n") + "\n", File: file, Begins: true})
+	default:
+		return nil, fmt.Errorf("a block of %q, which nobody runs: make it sh, \"sh machine\", text or \"yaml FILE\"", kind)
+	}
+	return commands, nil
+}
+
 func has(commands []Command, text string) bool {
 	for _, c := range commands {
-		if strings.Contains(c.Text, text) {
+		if c.File == "" && strings.Contains(c.Text, text) {
 			return true
 		}
 	}

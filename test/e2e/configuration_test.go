@@ -37,6 +37,12 @@ systemReserved: {cpu: 250m, memory: 1Gi}
 kubeReserved: {cpu: 250m}
 nodeLeaseDurationSeconds: 20
 podLogsDirectory: /var/log/pods/own
+containerLogMaxSize: 64Ki
+containerLogMaxFiles: 2
+containerLogMaxWorkers: 2
+containerLogMonitorInterval: 3s
+imageCredentialProviderConfig: credentials.yaml
+imageCredentialProviderBinDir: providers
 authentication:
   anonymous: {enabled: true}
   webhook: {enabled: false}
@@ -76,6 +82,7 @@ func TestConfigurationTakesEffect(t *testing.T) {
 	file := filepath.Join(own.Dir, "every-field.yaml")
 	must(t, os.WriteFile(file, []byte(strings.NewReplacer("KUBECONFIG", h.NodeKubeconfig, "CLIENTCA", h.ClientCA, "NODEIP", h.IP,
 		"CERT", h.Serving.Cert, "KEY", h.Serving.Key).Replace(everyField)), 0o644))
+	asked := credentialProvider(t, own)
 	b := &labtest.Bowline{Lab: own, Host: host, Config: file}
 	must(t, b.Start())
 	t.Cleanup(b.Kill)
@@ -151,6 +158,9 @@ spec:
 		}
 	}
 
+	providerWasAsked(t, own, asked, filepath.Join(h.Root, "var/lib/kubelet/real/bowline/pulls.json"))
+	limitsFollowPods(t, own, b)
+
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	reply, err := client.Get(fmt.Sprintf("https://%s:10777/pods", h.IP))
@@ -177,4 +187,86 @@ spec:
 			t.Errorf("its log has %q", line)
 		}
 	}
+}
+
+// limitsFollowPods: of what all pods may use, the reserved is left out; what burstable
+// pods get is what they request together, as they come and go. The one that comes fills
+// its log, of which there are never more than two files.
+func limitsFollowPods(t *testing.T, own *labtest.Lab, b *labtest.Bowline) {
+	t.Helper()
+	ctx, h := t.Context(), own.Host(host)
+	n, err := own.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
+	must(t, err)
+	_, err = os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	v1Files := err != nil // whose names are those below
+	wait := func(what, controller, cgroup string, want func(context.Context) (string, error)) {
+		t.Helper()
+		if !v1Files {
+			return
+		}
+		until(t, what, func(ctx context.Context) error {
+			value, err := want(ctx)
+			if err != nil {
+				return err
+			}
+			file := map[string]string{"cpu": "cpu.shares", "memory": "memory.limit_in_bytes"}[controller]
+			data, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", controller, h.Cgroup, "mine", cgroup, file))
+			if got := strings.TrimSpace(string(data)); err == nil && got != value {
+				err = fmt.Errorf("%s is %s, not %s", file, got, value)
+			}
+			return err
+		})
+	}
+	is := func(n int64) func(context.Context) (string, error) {
+		return func(context.Context) (string, error) { return fmt.Sprint(n), nil }
+	}
+	wait("the memory of all pods", "memory", "kubepods", is(n.Status.Capacity.Memory().Value()-1<<30))
+	wait("the CPU of all pods", "cpu", "kubepods", is((n.Status.Capacity.Cpu().MilliValue()-500)*1024/1000))
+	requested := func(ctx context.Context) (string, error) {
+		list, err := own.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + host})
+		sum := int64(0)
+		for _, p := range list.Items {
+			if p.Status.QOSClass == v1.PodQOSBurstable && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+				for _, c := range p.Spec.Containers {
+					sum += c.Resources.Requests.Cpu().MilliValue()
+				}
+			}
+		}
+		return fmt.Sprint(max(sum*1024/1000, 2)), err
+	}
+	wait("the CPU of burstable pods", "cpu", "kubepods/burstable", requested)
+	p := &v1.Pod{}
+	must(t, yaml.Unmarshal([]byte(`
+metadata: {name: more}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: c
+    image: registry.lab/toolbox:lab
+    command: [sh, -c, "while :; do n=0; while [ $n -lt 3000 ]; do echo a line of the log that is counted $n; n=$((n+1)); done; sleep 2; done"]
+    resources: {requests: {cpu: 300m}}
+`), p))
+	p, err = own.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+	must(t, err)
+	if _, err := own.PodReady(ctx, "default", "more", 60*time.Second); err != nil {
+		t.Fatalf("%v\n%s", err, b.LogTail(4000))
+	}
+	wait("the CPU of burstable pods with one more", "cpu", "kubepods/burstable", requested)
+	pattern := filepath.Join(h.Root, "var/log/pods/own/default_more_"+string(p.UID), "c/0.log")
+	before := ""
+	until(t, "two rotations, and no third file", func(context.Context) error {
+		now, err := filepath.Glob(pattern + ".*")
+		switch {
+		case err != nil:
+			return err
+		case len(now) == 1 && before == "":
+			before = now[0]
+		case len(now) == 1 && now[0] != before:
+			return nil
+		}
+		return fmt.Errorf("%v, after %s", now, before)
+	})
+	must(t, own.Client.CoreV1().Pods("default").Delete(ctx, "more", metav1.DeleteOptions{}))
+	must(t, own.PodGone(ctx, "default", "more", 60*time.Second))
+	wait("the CPU of burstable pods with one less", "cpu", "kubepods/burstable", requested)
 }

@@ -54,7 +54,7 @@ spec:
   maxPods: 30
   reserved: {cpu: 100m, memory: 1.5Gi}
   linkGrace: 1h30m
-  kubeletExposure: process
+  kubeletExposure: host
   policy: {allowPrivileged: false}
   deletionPolicy: detach
 `
@@ -88,7 +88,7 @@ var badHosts = []struct{ host, old, by, want string }{
 	{goodHost, "{cpu: 100m", "{cpu: lots", "an amount is such as 100m or 1Gi"},
 	{goodHost, "1h30m", "0.5s", "a duration of at least 1s, such as 40s or 2h"},
 	{goodHost, "1h30m", "\"forty\"", "a duration of at least 1s, such as 40s or 2h"},
-	{goodHost, "kubeletExposure: process", "kubeletExposure: nowhere", "supported values: \"process\""},
+	{goodHost, "kubeletExposure: host", "kubeletExposure: nowhere", "supported values: \"process\", \"host\""},
 	{goodHost, "deletionPolicy: detach", "deletionPolicy: forget", "supported values: \"drain\", \"detach\""},
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,9 +76,9 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 	}
 	// The port is free: nothing but an sshd on 22 listens in the host beside its daemons.
 	d.address = net.JoinHostPort(lab.Host(host).IP, "2222")
-	config := fmt.Sprintf("Port 2222\nListenAddress %s\nHostKey %s\nAuthorizedKeysFile %s\nPidFile none\nPasswordAuthentication no\n"+
+	config := fmt.Sprintf("Port 2222\nListenAddress %s\nHostKey %s\nAuthorizedKeysFile %s\nPidFile %s\nPasswordAuthentication no\n"+
 		"PermitRootLogin yes\nStrictModes no\nUsePAM no\nSubsystem sftp internal-sftp\n",
-		lab.Host(host).IP, filepath.Join(dir, "host_key"), filepath.Join(dir, "key.pub"))
+		lab.Host(host).IP, filepath.Join(dir, "host_key"), filepath.Join(dir, "key.pub"), filepath.Join(dir, "sshd.pid"))
 	must(t, os.WriteFile(filepath.Join(dir, "sshd_config"), []byte(config), 0o644))
 	cmd := lab.Exec(context.Background(), host, "/usr/sbin/sshd", "-D", "-e", "-f", filepath.Join(dir, "sshd_config"))
 	stderr, err := cmd.StderrPipe()
@@ -86,9 +87,10 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 	up, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
+		var once sync.Once
 		for l := bufio.NewScanner(stderr); l.Scan(); {
 			if strings.HasPrefix(l.Text(), "Server listening") {
-				close(up)
+				once.Do(func() { close(up) }) // it does so again when it is reloaded
 			}
 		}
 	}()
@@ -105,6 +107,16 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 		t.Fatal("the host's second sshd does not listen")
 	}
 	return d
+}
+
+// reload has the sshd read its configuration with one more line.
+func (d *door) reload(t *testing.T, line string) {
+	t.Helper()
+	file := filepath.Join(d.dir, "sshd_config")
+	old, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.WriteFile(file, append(old, line+"\n"...), 0o644))
+	inHost(t, "sh", "-c", `kill -HUP "$(cat "$1")"`, "sh", filepath.Join(d.dir, "sshd.pid"))
 }
 
 // config drives the host as a user; more are lines of the configuration's ssh.

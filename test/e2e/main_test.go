@@ -36,6 +36,7 @@ var (
 	bowline *labtest.Bowline
 	wire    *labtest.Wire // to a far host's sshd; nil: the host is not far
 	runtime *cri.Client   // beside Bowline's, from outside the host
+	static  staticPods    // what the node is told to run beside the API server's pods
 )
 
 func TestMain(m *testing.M) {
@@ -81,9 +82,13 @@ func runAll(m *testing.M) (code int, err error) {
 		}
 		defer wire.Close()
 	}
-	bowline = &labtest.Bowline{Lab: lab, Host: host, Wire: wire, Args: []string{"-v=2"}}
+	if err := static.serve(lab); err != nil {
+		return 1, err
+	}
+	defer static.server.Close()
+	bowline = &labtest.Bowline{Lab: lab, Host: host, Wire: wire, Args: []string{"-v=2"}, Extra: static.lines()}
 	if far {
-		bowline.Apart = &labtest.Apart{}
+		bowline.Apart = &labtest.Apart{Ports: []string{static.port()}}
 	}
 	if err := bowline.Start(); err != nil {
 		return 1, err

@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -111,7 +113,8 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 }
 
 // The API server is away for a minute: what is healthy runs on, what exits is
-// restarted as its policy says, and the statuses catch up.
+// restarted as its policy says, and the statuses catch up. A process of ours that starts
+// meanwhile runs static pods, and ends nothing.
 func TestAPIServerAway(t *testing.T) {
 	ns := namespace(t)
 	dir := hostDir(t)
@@ -155,16 +158,39 @@ spec:
 	if _, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{}); err == nil {
 		t.Fatal("the API server still answers")
 	}
-	must(t, labtest.Holds(t.Context(), time.Minute, "bowline runs", func(context.Context) error {
+	running := func(context.Context) error {
 		if !bowline.Running() {
 			return fmt.Errorf("it has ended: %s", bowline.LogTail(2000))
 		}
 		return nil
-	}))
+	}
+	must(t, labtest.Holds(t.Context(), 45*time.Second, "bowline runs", running))
 	// Nobody has told the restart yet: it was Bowline's own doing.
 	if n := starts(t, dir, "exits"); n < 2 {
 		t.Errorf("the container that exited has started %d times while the API server was away", n)
 	}
+	bowline.Kill()
+	must(t, bowline.Start())
+	t.Cleanup(func() { _ = os.Remove(filepath.Join(static.dir, "offline.yaml")) })
+	static.put(t, ns, "offline.yaml", `
+apiVersion: v1
+kind: Pod
+metadata: {name: offline, namespace: $NS}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "append /starts/offline start; sleep inf"]
+    volumeMounts: [{name: starts, mountPath: /starts}]
+  volumes: [{name: starts, hostPath: {path: `+dir+`}}]
+`)
+	must(t, labtest.Until(t.Context(), time.Minute, "the static pod runs without an API server", func(ctx context.Context) error {
+		if _, err := os.Stat(filepath.Join(dir, "offline")); err != nil {
+			return fmt.Errorf("%w; bowline's log: %s", err, bowline.LogTail(2000))
+		}
+		return running(ctx)
+	}))
 	must(t, lab.StartProcess(t.Context(), "", "kube-apiserver"))
 	back = true
 	begin := time.Now()
@@ -197,6 +223,11 @@ spec:
 	if n := starts(t, dir, "finishes"); n != 1 {
 		t.Errorf("the pod that finished has started %d times", n)
 	}
+	mirror(t, ns, "offline-"+host, func(*v1.Pod) bool { return true })
+	if n := starts(t, dir, "offline"); n != 1 {
+		t.Errorf("the static pod has started %d times", n)
+	}
+	must(t, os.Remove(filepath.Join(static.dir, "offline.yaml")))
 	// The watches live again: a new pod starts, an old one ends. client-go tries
 	// a lost watch again after up to a minute, in a kubelet as here.
 	create(t, ns, probed("later", dir))
@@ -204,6 +235,7 @@ spec:
 	must(t, err)
 	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "later", metav1.DeleteOptions{}))
 	must(t, lab.PodGone(t.Context(), ns, "later", time.Minute))
+	must(t, lab.PodGone(t.Context(), ns, "offline-"+host, time.Minute))
 	for _, bad := range history.Backwards() {
 		t.Error(bad)
 	}

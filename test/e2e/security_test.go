@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -173,6 +175,52 @@ func TestCgroups(t *testing.T) {
 			t.Errorf("%s is %s", c.name, p.Status.QOSClass)
 		}
 	}
+	// The cgroups above them: all pods together may use the machine, and those that asked
+	// for nothing get the least. What burstable pods get changes with them
+	// (TestConfigurationTakesEffect).
+	n, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
+	must(t, err)
+	for _, c := range []struct{ parent, controller, file, want string }{
+		{"kubepods", "cpu", "cpu.shares", fmt.Sprint(n.Status.Capacity.Cpu().MilliValue() * 1024 / 1000)},
+		{"kubepods", "memory", "memory.limit_in_bytes", fmt.Sprint(n.Status.Capacity.Memory().Value())},
+		{"kubepods/besteffort", "cpu", "cpu.shares", "2"},
+	} {
+		until(t, c.parent+" has its limits", func(context.Context) error {
+			path := filepath.Join(base(c.controller), c.parent, c.file)
+			data, err := os.ReadFile(path)
+			if got := strings.TrimSpace(string(data)); err == nil && got != c.want {
+				err = fmt.Errorf("%s is %q, not %s", path, got, c.want)
+			}
+			return err
+		})
+	}
+	// A pod's own resources are those of its cgroup, whatever its containers have.
+	create(t, ns, `
+metadata: {name: whole}
+spec:
+  terminationGracePeriodSeconds: 1
+  resources: {requests: {cpu: 300m, memory: 64Mi}, limits: {cpu: 400m, memory: 96Mi}}
+  containers:
+  - {name: main, image: $TOOLBOX, command: [sleep, inf], resources: {requests: {cpu: 100m}, limits: {memory: 64Mi}}}
+  - {name: other, image: $TOOLBOX, command: [sleep, inf]}
+`)
+	whole := ready(t, ns, "whole")
+	for _, c := range [][3]string{{"cpu", "cpu.shares", "307"}, {"cpu", "cpu.cfs_quota_us", "40000"}, {"memory", "memory.limit_in_bytes", "100663296"}} {
+		path := filepath.Join(base(c[0]), "kubepods/burstable/pod"+string(whole.UID), c[1])
+		data, err := os.ReadFile(path)
+		if got := strings.TrimSpace(string(data)); err != nil || got != c[2] {
+			t.Errorf("whole: %s is %q, not %s (%v)", path, got, c[2], err)
+		}
+	}
+	// It goes with the pod, from every hierarchy.
+	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "whole", metav1.DeleteOptions{}))
+	until(t, "the pod's cgroup is gone", func(context.Context) error {
+		left, err := filepath.Glob("/sys/fs/cgroup/*/" + lab.Host(host).Cgroup + "/kubepods/burstable/pod" + string(whole.UID))
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("left: %v", left)
+		}
+		return err
+	})
 	// More than the limit is the end, with the reason that people look for.
 	create(t, ns, `
 metadata: {name: greedy}

@@ -51,7 +51,9 @@ spec:
       - {serviceAccountToken: {path: token, audience: elsewhere, expirationSeconds: 600}}
       - {configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: deep/ca.pem}]}}
       - {downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}
+      - {podCertificate: {signerName: bowline.example/lab, keyType: ED25519, credentialBundlePath: bundle, certificateChainPath: chain}}
 `)
+	signOne(t, lab.Client.CertificatesV1(), ns)
 	p := ready(t, ns, "asks")
 	const at = "/var/run/secrets/kubernetes.io/serviceaccount"
 	if got := inPod(t, ns, "asks", "cat "+at+"/namespace; ls "+at); !strings.HasPrefix(got, ns) || !strings.Contains(got, "ca.crt") {
@@ -69,6 +71,9 @@ spec:
 	}
 	if got := inPod(t, ns, "asks", "cat /mine/name; grep -c BEGIN /mine/deep/ca.pem"); got != "asks1" && got != "asks\n1" {
 		t.Errorf("the projected volume holds %q", got)
+	}
+	if got := inPod(t, ns, "asks", "grep BEGIN /mine/bundle; grep -c BEGIN /mine/chain"); got != "-----BEGIN PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\n1" {
+		t.Errorf("the certificate's files hold %q", got)
 	}
 	// From inside: the API server by its Service, with the pod's own token and CA.
 	out := inPod(t, ns, "asks", `wget --help 2>&1 | head -n 3; nc -z kubernetes.default.svc 443 && echo reached`)
@@ -92,6 +97,12 @@ func TestLiveVolumes(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
 	configMap(t, ns, "page", map[string]string{"index": "one", "other": "same"})
+	many := map[string]string{} // near to 1 MiB, which is all that a configMap may hold
+	for i := range 1000 {
+		many[fmt.Sprintf("key-%03d", i)] = strings.Repeat("m", 1000)
+	}
+	configMap(t, ns, "many", many)
+	configMap(t, ns, "twins", map[string]string{"a": "0", "b": "0"})
 	secret(t, ns, "key", map[string]string{"key": "k1"})
 	create(t, ns, `
 metadata: {name: reads, labels: {colour: red}}
@@ -106,7 +117,26 @@ spec:
     - {name: key, mountPath: /key}
     - {name: down, mountPath: /down}
     - {name: page, mountPath: /sub, subPath: index}
+    - {name: many, mountPath: /many}
+  - name: watches
+    image: $TOOLBOX
+    command:
+    - sh
+    - -c
+    - |
+      while :; do
+        d=/twins/$(readlink /twins/..data)
+        if a=$(cat $d/a 2>/dev/null) && b=$(cat $d/b 2>/dev/null); then
+          [ "$a" = "$b" ] || echo "mix of $a and $b"
+          [ "$a" = "$last" ] || echo "saw $a"
+          last=$a
+        fi
+        sleep 1ms
+      done
+    volumeMounts: [{name: twins, mountPath: /twins}]
   volumes:
+  - {name: many, configMap: {name: many}}
+  - {name: twins, configMap: {name: twins}}
   - {name: page, configMap: {name: page}}
   - {name: key, secret: {secretName: key, defaultMode: 0400}}
   - {name: down, downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}
@@ -118,22 +148,42 @@ spec:
 	if got := inPod(t, ns, "reads", "touch /page/new 2>&1 || echo read-only"); !strings.Contains(got, "read-only") {
 		t.Errorf("a configMap's volume can be written: %q", got)
 	}
+	if got := inPod(t, ns, "reads", "ls /many | wc -l; cat /many/key-* | wc -c"); strings.Join(strings.Fields(got), " ") != "1000 1000000" {
+		t.Errorf("of 1000 keys the volume holds %q", got)
+	}
 	patch := func(kind, name, body string) {
 		kubectl(t, "patch", kind, "-n", ns, name, "--type=merge", "-p", body)
 	}
 	begin := time.Now()
+	patch("configmap", "many", `{"data":{"key-500":"changed"}}`)
+	for i := 1; i <= 5; i++ {
+		patch("configmap", "twins", fmt.Sprintf(`{"data":{"a":"%[1]d","b":"%[1]d"}}`, i))
+	}
 	patch("configmap", "page", `{"data":{"index":"two"}}`)
 	patch("secret", "key", `{"stringData":{"key":"k2"}}`)
 	_, err := lab.Client.CoreV1().Pods(ns).Patch(t.Context(), "reads", types.MergePatchType, []byte(`{"metadata":{"labels":{"colour":"blue"}}}`), metav1.PatchOptions{})
 	must(t, err)
 	// Before volumes are looked at again on schedule, which is after a minute.
 	must(t, labtest.Until(t.Context(), 45*time.Second, "the volumes show the new", func(ctx context.Context) error {
-		out, err := lab.Kubectl(ctx, "exec", "-n", ns, "reads", "--", "sh", "-c", "cat /page/index /page/other /key/key /down/labels")
+		out, err := lab.Kubectl(ctx, "exec", "-n", ns, "reads", "-c", "main", "--", "sh", "-c", "cat /page/index /page/other /key/key /down/labels")
 		if err == nil && (!strings.HasPrefix(out.Stdout, "twosamek2") || !strings.Contains(out.Stdout, `colour="blue"`)) {
 			err = fmt.Errorf("%q", out.Stdout)
 		}
 		return err
 	}))
+	until(t, "the large volume shows the new, and the reader has seen the last twins", func(ctx context.Context) error {
+		out, err := lab.Kubectl(ctx, "exec", "-n", ns, "reads", "-c", "main", "--", "cat", "/many/key-500")
+		if err == nil && out.Stdout != "changed" {
+			return fmt.Errorf("%.20q", out.Stdout)
+		}
+		if saw := logs(t, ns, "reads", "-c", "watches"); !strings.Contains(saw, "saw 5\n") {
+			return fmt.Errorf("the reader says %q", saw)
+		}
+		return err
+	})
+	if saw := logs(t, ns, "reads", "-c", "watches"); strings.Contains(saw, "mix") {
+		t.Errorf("a reader has seen two versions at once: %s", saw)
+	}
 	t.Logf("live after %s", time.Since(begin).Round(10*time.Millisecond))
 	if got := inPod(t, ns, "reads", "cat /sub"); got != "one" {
 		t.Errorf("a subPath has followed: %q", got)
@@ -149,6 +199,16 @@ spec:
 	if m := event(t, ns, "waits", "FailedMount"); !strings.Contains(m, "late") {
 		t.Errorf("the event says %q", m)
 	}
+	until(t, "the status says what the container waits for", func(ctx context.Context) error {
+		p, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "waits", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if c := labtest.Container(p, "main"); c == nil || c.State.Waiting == nil || !strings.Contains(c.State.Waiting.Message, "late") {
+			return fmt.Errorf("it says %s", labtest.Describe(p))
+		}
+		return nil
+	})
 	waiting(t, ns, "waits", "main", "ContainerCreating")
 	configMap(t, ns, "late", map[string]string{"x": "y"})
 	ready(t, ns, "waits")
@@ -189,8 +249,13 @@ spec:
 	if info, err := os.Stat(dir); err != nil || info.Mode()&os.ModeSetgid == 0 || info.Mode().Perm() != 0o777 {
 		t.Errorf("%s: %v %v", dir, info, err)
 	}
-	// It outlives its containers.
-	kubectl(t, "exec", "-n", ns, "scratch", "--", "kill", "1")
+	// It outlives its containers. What kills the container may be killed with it, before it
+	// ends by itself.
+	killed, err := lab.Kubectl(t.Context(), "exec", "-n", ns, "scratch", "--", "kill", "1")
+	must(t, err)
+	if killed.Code != 0 && killed.Code != 137 {
+		t.Errorf("kill: exit code %d: %s%s", killed.Code, killed.Stdout, killed.Stderr)
+	}
 	until(t, "the second start", func(ctx context.Context) error {
 		out, err := lab.Kubectl(ctx, "exec", "-n", ns, "scratch", "-c", "other", "--", "cat", "/shared/starts")
 		if err == nil && out.Stdout != "x\nx\n" {

@@ -20,9 +20,12 @@ import (
 
 // Apart sets a Bowline that drives a far host apart from this machine: an ordinary
 // user's, without any capability, in mount, UTS and network namespaces of its own.
-// It reaches the API server and the wire and nothing else. At the paths that it
+// It reaches the API server and the wire, and Ports, and nothing else. At the paths that it
 // uses on its host lies, here, a canary tree that it could write.
 type Apart struct {
+	// Ports of the API server's address that it reaches as well.
+	Ports []string
+
 	address string
 }
 
@@ -99,17 +102,22 @@ func (a *Apart) connect(l *Lab, wire *Wire, pid int, begin io.WriteCloser) error
 	_, port, _ := strings.Cut(wire.Address(), ":")
 	inside := []string{"nsenter", "-t", strconv.Itoa(pid), "-n", "--"}
 	in := func(line string) []string { return append(inside[:len(inside):len(inside)], strings.Fields(line)...) }
-	for _, command := range [][]string{
+	reach := func(port string) []string {
+		return in("iptables -w -A OUTPUT -p tcp -d " + gateway + " --dport " + port + " -j ACCEPT")
+	}
+	commands := [][]string{
 		strings.Fields(fmt.Sprintf("ip link add %s type veth peer name eth0 netns %d", link, pid)),
 		strings.Fields(fmt.Sprintf("ip link set %s master bowlab%d up", link, l.Status.Index)),
 		in("ip addr add " + a.address + "/24 dev eth0"),
 		in("ip link set eth0 up"),
 		in("iptables -w -A OUTPUT -o lo -j ACCEPT"),
 		in("iptables -w -A OUTPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT"),
-		in("iptables -w -A OUTPUT -p tcp -d " + gateway + " --dport " + api.Port() + " -j ACCEPT"),
-		in("iptables -w -A OUTPUT -p tcp -d " + gateway + " --dport " + port + " -j ACCEPT"),
-		in("iptables -w -A OUTPUT -j REJECT"),
-	} {
+		reach(api.Port()), reach(port),
+	}
+	for _, p := range a.Ports {
+		commands = append(commands, reach(p))
+	}
+	for _, command := range append(commands, in("iptables -w -A OUTPUT -j REJECT")) {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("set a process apart: %s: %w\n%s", strings.Join(command, " "), err, out)
 		}

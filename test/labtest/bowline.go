@@ -28,6 +28,8 @@ type Bowline struct {
 	// Config is the file with the BowlineConfiguration; Start writes Lab.Config
 	// to it if it is empty.
 	Config string
+	// Extra are lines of the host's own in the file that Start writes.
+	Extra []string
 	// Args follow "run --config FILE", Env is added to the test's own.
 	Args, Env []string
 	// LogPath is where its output goes, appended; in the lab's directory if empty.
@@ -62,12 +64,15 @@ func (l *Lab) ConfigYAML(host string, extra ...string) string {
 	return l.ConfigHead() + l.ConfigHost(host, extra...)
 }
 
-// ConfigHead is what a BowlineConfiguration of hosts of the lab begins with.
+// ConfigHead is what a BowlineConfiguration of hosts of the lab begins with. How full
+// the disk of the machine that tests run on is, is none of their business.
 func (l *Lab) ConfigHead() string {
 	return strings.Join([]string{
 		"apiVersion: bowline.io/v1alpha1",
 		"kind: BowlineConfiguration",
 		"clusterDNS: [" + l.Status.Cluster.DNSIP + "]",
+		"evictionHard: {memory.available: 100Mi}",
+		"imageGCHighThresholdPercent: 100",
 		"hosts:",
 	}, "\n") + "\n"
 }
@@ -125,11 +130,13 @@ func (b *Bowline) Start() error {
 		}
 	}
 	if config == "" {
-		var extra []string
+		extra := b.Extra
 		if b.Wire != nil {
-			if extra, err = b.Lab.SSHLines(b.Host, b.Wire.Address()); err != nil {
+			ssh, err := b.Lab.SSHLines(b.Host, b.Wire.Address())
+			if err != nil {
 				return err
 			}
+			extra = append(ssh, extra...)
 		}
 		if config, err = b.Lab.WriteConfig(b.Host, extra...); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,16 +18,23 @@ import (
 // tells, in order.
 type History struct {
 	mu       sync.Mutex
-	versions map[types.UID][]*v1.Pod
+	versions map[types.UID][]Version
+	gone     map[types.UID]time.Time
 	order    []types.UID
 	done     chan struct{}
 	cancel   context.CancelFunc
 }
 
+// Version of a pod, and when it was seen here.
+type Version struct {
+	*v1.Pod
+	At time.Time
+}
+
 // Watch keeps the history of a namespace until Stop.
 func (l *Lab) Watch(namespace string) *History {
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &History{versions: map[types.UID][]*v1.Pod{}, done: make(chan struct{}), cancel: cancel}
+	h := &History{versions: map[types.UID][]Version{}, gone: map[types.UID]time.Time{}, done: make(chan struct{}), cancel: cancel}
 	pods := l.Client.CoreV1().Pods(namespace)
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
@@ -37,8 +45,19 @@ func (l *Lab) Watch(namespace string) *History {
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: source, ObjectType: &v1.Pod{},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { h.add(o.(*v1.Pod)) },
-			UpdateFunc: func(_, o any) { h.add(o.(*v1.Pod)) },
+			AddFunc: func(o any) { h.add(o.(*v1.Pod)) },
+			UpdateFunc: func(old, o any) {
+				if before, now := old.(*v1.Pod), o.(*v1.Pod); before.UID != now.UID {
+					h.went(before.UID)
+				}
+				h.add(o.(*v1.Pod))
+			},
+			DeleteFunc: func(o any) {
+				if last, missed := o.(cache.DeletedFinalStateUnknown); missed {
+					o = last.Obj
+				}
+				h.went(o.(*v1.Pod).UID)
+			},
 		},
 	})
 	go func() {
@@ -54,7 +73,13 @@ func (h *History) add(p *v1.Pod) {
 	if len(h.versions[p.UID]) == 0 {
 		h.order = append(h.order, p.UID)
 	}
-	h.versions[p.UID] = append(h.versions[p.UID], p)
+	h.versions[p.UID] = append(h.versions[p.UID], Version{p, time.Now()})
+}
+
+func (h *History) went(uid types.UID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gone[uid] = time.Now()
 }
 
 // Stop ends the watch.
@@ -67,7 +92,33 @@ func (h *History) Stop() {
 func (h *History) Of(uid types.UID) []*v1.Pod {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]*v1.Pod(nil), h.versions[uid]...)
+	var list []*v1.Pod
+	for _, v := range h.versions[uid] {
+		list = append(list, v.Pod)
+	}
+	return list
+}
+
+// Seen returns the same with the time at which each was seen, and when the API object
+// was seen to be gone; zero: it is there.
+func (h *History) Seen(uid types.UID) (versions []Version, gone time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Version(nil), h.versions[uid]...), h.gone[uid]
+}
+
+// Now returns the newest version of each pod that is there.
+func (h *History) Now() []*v1.Pod {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var list []*v1.Pod
+	for _, uid := range h.order {
+		if h.gone[uid].IsZero() {
+			versions := h.versions[uid]
+			list = append(list, versions[len(versions)-1].Pod)
+		}
+	}
+	return list
 }
 
 // Pods returns the UIDs of all lives seen, oldest first.
@@ -83,11 +134,18 @@ func (h *History) Pods() []types.UID {
 func (h *History) Backwards() []string {
 	var bad []string
 	for _, uid := range h.Pods() {
-		versions := h.Of(uid)
-		for i := 1; i < len(versions); i++ {
-			for _, what := range backwards(versions[i-1], versions[i]) {
-				bad = append(bad, fmt.Sprintf("%s at version %s: %s", versions[i].Name, versions[i].ResourceVersion, what))
-			}
+		versions, _ := h.Seen(uid)
+		bad = append(bad, Backwards(versions)...)
+	}
+	return bad
+}
+
+// Backwards is the same of one life.
+func Backwards(versions []Version) []string {
+	var bad []string
+	for i := 1; i < len(versions); i++ {
+		for _, what := range backwards(versions[i-1].Pod, versions[i].Pod) {
+			bad = append(bad, fmt.Sprintf("%s at version %s: %s", versions[i].Name, versions[i].ResourceVersion, what))
 		}
 	}
 	return bad

@@ -45,6 +45,8 @@ type Status struct {
 		ClientCA        string  `json:"clientCA"`
 		KubeletClient   KeyPair `json:"kubeletClient"`
 		Registry        string  `json:"registry"`
+		RegistryAddress string  `json:"registryAddress"` // where it listens
+		AuditLog        string  `json:"auditLog"`        // of a lab that was started with --audit
 	} `json:"cluster"`
 	Hosts []Host `json:"hosts"`
 }

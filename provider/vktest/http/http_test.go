@@ -80,6 +80,8 @@ type machine struct {
 func (m *machine) pod() *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p", UID: "u"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", TTY: m.tty}}}}
 }
+func (m *machine) Resolve(uid types.UID) types.UID { return uid }
+
 func (m *machine) PodByName(ns, name string) (*v1.Pod, bool) {
 	return m.pod(), ns == "n" && name == "p"
 }
@@ -109,7 +111,8 @@ func (m *machine) Run(ctx context.Context, id string, cmd []string) ([]byte, err
 	return append(r.Stdout, r.Stderr...), err
 }
 
-func newMachine(t *testing.T, does string) *machine {
+// newMachine has the container do something, and listen on ports.
+func newMachine(t *testing.T, does string, ports ...int) *machine {
 	t.Helper()
 	r := fake.Run(t, fake.Config{})
 	c, err := cri.Connect(t.Context(), cri.Config{Dial: r.Dial})
@@ -125,6 +128,9 @@ func newMachine(t *testing.T, does string) *machine {
 	}, sandbox)
 	check(t, err)
 	check(t, c.StartContainer(t.Context(), m.container))
+	for _, port := range ports {
+		check(t, r.Listening(t.Context(), m.sandbox, port))
+	}
 	return m
 }
 
@@ -458,7 +464,7 @@ func TestIdlePortForwardLives(t *testing.T) {
 		}
 	})
 	t.Run("ours", func(t *testing.T) {
-		if !lives(t, serve(t, ours(t, newMachine(t, "echo 8080")).Handler()), 8080) {
+		if !lives(t, serve(t, ours(t, newMachine(t, "echo 8080", 8080)).Handler()), 8080) {
 			t.Error("cut off after 3 s of silence")
 		}
 	})

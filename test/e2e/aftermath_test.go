@@ -60,7 +60,8 @@ func deleteDeployment(t *testing.T, ns, name string) {
 	})
 }
 
-// Up, rolled, down: the machine is as it was.
+// Up, rolled, down: the machine is as it was. The file's name makes it the first test: each
+// later one would have to wait for the sweeps that collect what the tests before it left.
 func TestDeploymentLeavesNothing(t *testing.T) {
 	ns := namespace(t)
 	settle(t)

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/provider"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+)
+
+// A release takes a node out of the cluster only if it is Bowline's: one that a kubelet has
+// under the same name keeps its pods.
+func TestDrainIsOfOurs(t *testing.T) {
+	kubelets := v1.Node{Status: v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{KubeletVersion: "v1.37.1"}}}
+	bowlines := kubelets
+	bowlines.Annotations = map[string]string{provider.AnnotationDriver: "bowline"}
+	for name, c := range map[string]struct {
+		node  *v1.Node
+		drain bool
+		said  string
+	}{
+		"a kubelet's": {&kubelets, false, `"worker-1" is not Bowline's`},
+		"Bowline's":   {&bowlines, true, ""},
+		"none":        {nil, false, "no node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case strings.HasSuffix(r.URL.Path, "/services/kubernetes"):
+					_ = json.NewEncoder(w).Encode(v1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{UID: "cluster"}})
+				case strings.HasSuffix(r.URL.Path, "/nodes/worker-1") && c.node != nil:
+					node := c.node.DeepCopy()
+					node.APIVersion, node.Kind, node.Name = "v1", "Node", "worker-1"
+					_ = json.NewEncoder(w).Encode(node)
+				default:
+					w.WriteHeader(http.StatusNotFound)
+					_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound})
+				}
+			}))
+			defer server.Close()
+			file := filepath.Join(t.TempDir(), "kubeconfig")
+			if err := os.WriteFile(file, fmt.Appendf(nil, "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q}}]\ncontexts: [{name: c, context: {cluster: c}}]\n", server.URL), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var said strings.Builder
+			say := func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
+			// Of a machine that is nobody's, and of one that is a node of that name.
+			for _, id := range []owner.Identity{nobody, {ClusterUID: "cluster", NodeName: "worker-1"}} {
+				d, err := newDrain(t.Context(), file, id, "worker-1", say)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if (d != nil) != c.drain || !strings.Contains(said.String(), c.said) {
+					t.Errorf("%v: it is drained: %v; said %q", id, d != nil, said.String())
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/syncloop/admit"
+)
+
+// judges show the node to the loop as new pods are judged by it.
+type judges struct {
+	node    *node
+	sysctls *admit.Sysctls
+	strict  bool
+}
+
+func (n *node) judges(st *runtimeapi.StatusResponse) *judges {
+	return &judges{n, admit.NewSysctls(n.facts.KernelVersion, n.cfg.AllowedUnsafeSysctls), st.GetFeatures().GetSupplementalGroupsPolicy()}
+}
+
+func (j *judges) current() admit.Node { return j.of(j.node.node.Current()) }
+
+func (j *judges) reread(ctx context.Context) (admit.Node, error) {
+	node, err := j.node.node.Reread(ctx)
+	if err != nil {
+		return admit.Node{}, err
+	}
+	return j.of(node), nil
+}
+
+func (j *judges) of(node *v1.Node) admit.Node {
+	return admit.Node{
+		Name: node.Name, Labels: node.Labels, Taints: node.Spec.Taints, Allocatable: node.Status.Allocatable,
+		OS: j.node.facts.OS, AppArmor: j.node.facts.AppArmor, StrictGroups: j.strict, Sysctls: j.sysctls, Features: declaredFeatures,
+		Pressure: j.node.parts.eviction.Conditions(), GoingDown: j.node.parts.shutdown.Going(),
+	}
+}
+
+// features are what the runtime can do beyond its handlers; nil: it does not say.
+func features(st *runtimeapi.StatusResponse) *v1.NodeFeatures {
+	if st.GetFeatures() == nil {
+		return nil
+	}
+	groups := st.GetFeatures().GetSupplementalGroupsPolicy()
+	return &v1.NodeFeatures{SupplementalGroupsPolicy: &groups}
+}

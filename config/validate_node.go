@@ -1,0 +1,53 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validateLabels(p *field.Path, labels map[string]string) field.ErrorList {
+	var errs field.ErrorList
+	for _, k := range sortedKeys(labels) {
+		errs = append(errs, sayings(p, k, validation.IsQualifiedName(k))...)
+		errs = append(errs, sayings(p.Key(k), labels[k], validation.IsValidLabelValue(labels[k]))...)
+		// What NodeRestriction lets a node say of itself (kubelet's own rule).
+		prefix, _, ok := strings.Cut(k, "/")
+		if ok && (within(prefix, "kubernetes.io") || within(prefix, "k8s.io")) && !nodeMaySet(prefix, k) {
+			errs = append(errs, field.Forbidden(p.Key(k), "a node may not set this label; use node.kubernetes.io/, kubelet.kubernetes.io/ or a prefix of your own, or set it with kubectl"))
+		}
+	}
+	return errs
+}
+
+func within(domain, parent string) bool {
+	return domain == parent || strings.HasSuffix(domain, "."+parent)
+}
+
+func nodeMaySet(prefix, key string) bool {
+	if within(prefix, "kubelet.kubernetes.io") || within(prefix, "node.kubernetes.io") {
+		return true
+	}
+	return slices.Contains([]string{v1.LabelHostname, v1.LabelArchStable, v1.LabelOSStable, v1.LabelTopologyZone, v1.LabelTopologyRegion,
+		v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelInstanceType, v1.LabelInstanceTypeStable,
+		"beta.kubernetes.io/os", "beta.kubernetes.io/arch"}, key)
+}
+
+func validateTaints(p *field.Path, taints []v1.Taint) field.ErrorList {
+	var errs field.ErrorList
+	for i := range taints {
+		t, at := &taints[i], p.Index(i)
+		errs = append(errs, sayings(at.Child("key"), t.Key, validation.IsQualifiedName(t.Key))...)
+		errs = append(errs, sayings(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
+		errs = append(errs, oneOf(at.Child("effect"), string(t.Effect), "NoSchedule", "PreferNoSchedule", "NoExecute")...)
+		for j := range i {
+			if taints[j].MatchTaint(t) {
+				errs = append(errs, field.Duplicate(at, t.Key+":"+string(t.Effect)))
+			}
+		}
+	}
+	return errs
+}

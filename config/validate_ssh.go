@@ -1,0 +1,107 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"reflect"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+)
+
+// validateSSH: what is said of a far machine is said of none that is not far.
+func validateSSH(p *field.Path, h *Host) field.ErrorList {
+	var errs field.ErrorList
+	if h.LinkGrace.Duration < time.Second {
+		errs = append(errs, field.Invalid(p.Child("linkGrace"), h.LinkGrace.Duration.String(), "at least 1s"))
+	}
+	published := p.Child("server", "publishedAddress")
+	if a := h.Server.PublishedAddress; a != "" {
+		if ip, err := netip.ParseAddr(a); err != nil || ip.IsUnspecified() || ip.IsMulticast() {
+			errs = append(errs, field.Invalid(published, a, "not an IP address that others could reach"))
+		}
+	}
+	if h.Far() {
+		errs = append(errs, validateSecret(p.Child("ssh"), &h.SSH)...)
+		return append(errs, validateHostKeys(p.Child("ssh"), &h.SSH)...)
+	}
+	if !reflect.DeepEqual(h.SSH, SSH{}) {
+		errs = append(errs, field.Forbidden(p.Child("ssh"), "the endpoint is not ssh://"))
+	}
+	if h.Server.PublishedAddress != "" {
+		errs = append(errs, field.Forbidden(published, "the machine is not far: nodeIP is the node's address"))
+	}
+	return errs
+}
+
+func validateSecret(p *field.Path, s *SSH) field.ErrorList {
+	if s.Secret == nil {
+		return nil
+	}
+	at := p.Child("secret")
+	var errs field.ErrorList
+	for _, f := range []struct {
+		name, value string
+		sayings     func(string) []string
+	}{
+		{"namespace", s.Secret.Namespace, validation.IsDNS1123Label},
+		{"name", s.Secret.Name, validation.IsDNS1123Subdomain},
+	} {
+		if f.value == "" {
+			errs = append(errs, field.Required(at.Child(f.name), "it names the Secret with the key"))
+			continue
+		}
+		errs = append(errs, sayings(at.Child(f.name), f.value, f.sayings(f.value))...)
+	}
+	for _, f := range []struct{ name, value string }{{"identityFile", s.IdentityFile}, {"certificateFile", s.CertificateFile},
+		{"passphraseFile", s.PassphraseFile}, {"agentSocket", s.AgentSocket}} {
+		if f.value != "" {
+			errs = append(errs, field.Forbidden(p.Child(f.name), "the key, its passphrase and its certificate are in the secret"))
+		}
+	}
+	return errs
+}
+
+func validateHostKeys(p *field.Path, s *SSH) field.ErrorList {
+	if len(s.HostKeys) == 0 && len(s.KnownHosts) == 0 && s.ConfigFile == "" {
+		return field.ErrorList{field.Required(p.Child("hostKeys"), "pin the machine's host keys here, or name knownHosts; \"bowline host scan\" prints what to pin")}
+	}
+	var errs field.ErrorList
+	for i, key := range s.HostKeys {
+		if err := endpoint.CheckHostKey(key); err != nil {
+			errs = append(errs, field.Invalid(p.Child("hostKeys").Index(i), key, err.Error()))
+		}
+	}
+	return errs
+}
+
+// validateEndpoint takes unix sockets, of this machine or of one over SSH.
+func validateEndpoint(p *field.Path, raw string) field.ErrorList {
+	const want = "schemes are: unix, ssh; write unix:///run/containerd/containerd.sock, the bare path, or ssh://root@worker/run/containerd/containerd.sock"
+	if strings.HasPrefix(raw, "ssh://") {
+		u, err := endpoint.Parse(raw)
+		if err != nil {
+			return field.ErrorList{field.Invalid(p, raw, err.Error())}
+		}
+		return machinePath(p, u.Socket)
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return field.ErrorList{field.Invalid(p, raw, "not a URL; "+want)}
+	case u.Scheme == "":
+		return field.ErrorList{field.Invalid(p, raw, "neither a URL nor an absolute path; "+want)}
+	case u.Scheme != "unix":
+		return field.ErrorList{field.Invalid(p, raw, fmt.Sprintf("the scheme is %q; %s", u.Scheme, want))}
+	case u.Host != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.ContainsAny(raw, "%?#"):
+		return field.ErrorList{field.Invalid(p, raw, "only a path follows unix://, so with three slashes; "+want)}
+	case len(u.Path) > 107:
+		return field.ErrorList{field.Invalid(p, raw, "a unix socket's path has at most 107 bytes")}
+	}
+	return machinePath(p, u.Path)
+}

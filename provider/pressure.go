@@ -1,0 +1,34 @@
+package provider
+
+import v1 "k8s.io/api/core/v1"
+
+// pressures are the kubelet's words for each pressure condition, False and True, and the
+// events of its changes.
+var pressures = map[v1.NodeConditionType][2]struct{ reason, message, event string }{
+	v1.NodeMemoryPressure: {
+		{"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"},
+		{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory"}},
+	v1.NodeDiskPressure: {
+		{"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"},
+		{"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"}},
+	v1.NodePIDPressure: {
+		{"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"},
+		{"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"}},
+}
+
+// SetPressure sets one of the pressure conditions; the node controller turns it into the
+// taint that keeps pods away.
+func (n *Node) SetPressure(t v1.NodeConditionType, pressed bool) {
+	words, status := pressures[t][0], v1.ConditionFalse
+	if pressed {
+		words, status = pressures[t][1], v1.ConditionTrue
+	}
+	if n.status.setCondition(Condition{t, status, words.reason, words.message}) {
+		n.cfg.Recorder.Eventf(n.reference(), v1.EventTypeNormal, words.event, "Node %s status is now: %s", n.cfg.Registration.NodeName, words.event)
+	}
+}
+
+// Tell records an event on the node.
+func (n *Node) Tell(kind, reason, message string) {
+	n.cfg.Recorder.Event(n.reference(), kind, reason, message)
+}

@@ -1,0 +1,312 @@
+package docs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// clusterDocuments are of a machine that Bowline makes a node of from within the cluster.
+// The first brings it there and takes it out again; between the two come the others.
+var clusterDocuments = []string{"quickstart.md", "networking.md", "security.md"}
+
+// theEnd is the heading under which the first document takes the machine out again.
+const theEnd = "## Take it out again"
+
+// near is the host of the lab where the chart's pod runs: a Bowline of the test's own
+// drives it.
+const near = "host1"
+
+// newUserBound is for the way from "helm install" to a pod that runs on the machine.
+const newUserBound = 5 * time.Minute
+
+// TestInCluster runs every command of the documents that have Bowline in the cluster, on
+// one lab. BOWLINE_DOCS=quickstart leaves all but the first document out, and
+// BOWLINE_DOCS_TIMES is a file for how long each step of a new user's way has taken.
+func TestInCluster(t *testing.T) {
+	alone := os.Getenv("BOWLINE_DOCS") == "quickstart"
+	r := newReader(t, 2, "host2")
+	r.inCluster(t, !alone)
+
+	data, err := os.ReadFile("../../docs/" + clusterDocuments[0])
+	must(t, err)
+	before, _, found := strings.Cut(string(data), theEnd+"\n")
+	if !found {
+		t.Fatalf("%s has no heading %q", clusterDocuments[0], theEnd)
+	}
+	last := strings.Count(before, "\n")
+	var there, back []Command
+	for _, c := range read(t, clusterDocuments[0]) {
+		if c.Line <= last {
+			there = append(there, c)
+		} else {
+			back = append(back, c)
+		}
+	}
+	r.timed(t, r.run(t, clusterDocuments[0], there))
+	if !alone {
+		for _, name := range clusterDocuments[1:] {
+			r.run(t, name, read(t, name))
+		}
+		if rules := r.rules(t); !strings.Contains(rules, "KUBE-SVC") {
+			t.Errorf("no kube-proxy has been on the machine:\n%s", rules)
+		}
+	}
+	r.run(t, clusterDocuments[0], back)
+	r.nothingIsLeft(t)
+}
+
+// timed tells how long the way of a new user has taken, and that it was short.
+func (r *reader) timed(t *testing.T, all []ran) {
+	t.Helper()
+	var table strings.Builder
+	var began time.Time
+	for _, c := range all {
+		if began.IsZero() {
+			if !strings.HasPrefix(c.Text, "helm install ") {
+				continue
+			}
+			began = c.began
+		}
+		text := c.Text
+		if len(text) > 70 {
+			text = text[:67] + "..."
+		}
+		fmt.Fprintf(&table, "%6.1f s  %s\n", c.took.Seconds(), text)
+		if strings.HasPrefix(c.Text, "kubectl wait ") && strings.Contains(c.Text, "condition=Ready pod/") {
+			total := c.began.Add(c.took).Sub(began)
+			fmt.Fprintf(&table, "%6.1f s  from helm install to a pod that is Ready on the far machine\n", total.Seconds())
+			t.Logf("a new user's way:\n%s", table.String())
+			if file := os.Getenv("BOWLINE_DOCS_TIMES"); file != "" {
+				must(t, os.WriteFile(file, []byte(table.String()), 0o644))
+			}
+			if total > newUserBound {
+				t.Errorf("it takes %s from helm install to a pod, which is more than %s", total.Round(time.Second), newUserBound)
+			}
+			return
+		}
+	}
+	t.Errorf("%s does not go from helm install to a pod that is Ready", clusterDocuments[0])
+}
+
+// inCluster makes of the lab what the documents take for granted: a cluster with a node,
+// a registry with images, a machine that is none, and a reader with their programs.
+func (r *reader) inCluster(t *testing.T, kubeProxy bool) {
+	t.Helper()
+	helm := os.Getenv("BOWLINE_HELM")
+	if helm == "" {
+		t.Fatal("BOWLINE_HELM is not set; hack/test-machine.sh docs does")
+	}
+	ctx := t.Context()
+	r.machine(t)
+	bowline := &labtest.Bowline{Lab: r.lab, Host: near}
+	end, err := bowline.Keep(func(code int) { t.Errorf("%s's Bowline ended with %d\n%s", near, code, bowline.LogTail(4000)) })
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(r.state())
+		}
+		end(false)
+	})
+	// Beside the image that "make image" makes, this is the program alone.
+	image := os.Getenv("BOWLINE_IMAGE")
+	if image == "" {
+		image = built(t)
+	}
+	if kubeProxy {
+		file := filepath.Join(r.lab.Dir, "kube-proxy.tar")
+		kubeProxyImage(t, file)
+		out, err := r.lab.Command(ctx, "load-image", "kube-proxy:lab", file).CombinedOutput()
+		if err != nil {
+			t.Fatalf("load kube-proxy's image: %v\n%s", err, out)
+		}
+	}
+	if _, err := r.lab.NodeReady(ctx, near, v1.ConditionTrue, 3*time.Minute); err != nil {
+		t.Fatalf("%v\n%s", err, bowline.LogTail(4000))
+	}
+
+	r.settle(t)
+	lab := labtest.Program("bowline-lab") + " --dir " + r.lab.Dir
+	// What a busy machine does not answer in time is asked again; and so is what comes a
+	// moment later: a request for a certificate, the node that shows it, rules for a Service,
+	// the link that a machine without time to spare took for lost.
+	r.program(t, "kubectl", fmt.Sprintf(`#!/bin/bash
+out=$(mktemp -p %[2]s) err=$(mktemp -p %[2]s)
+for try in $(seq 60); do
+	%[1]s kubectl "$@" >"$out" 2>"$err"
+	code=$?
+	case "$*" in
+	"auth can-i "*) [ "$(head -n 1 "$out" | cut -d' ' -f1)" != no ] || code=0 ;;
+	"get csr "*) [ -s "$out" ] || code=1 ;;
+	"bowline host list") grep -q ' Up .* NodeReady' "$out" || code=1 ;;
+	"bowline why "*) grep -q 'as it should be' "$out" || code=1 ;;
+	esac
+	[ "$code" != 0 ] || break
+	case "$*" in
+	"get csr "* | "bowline host list" | "bowline why "* | *" wget "*) ;;
+	bowline*) grep -qE 'deadline exceeded|no answer|unreachable|does no more|handshake timeout|x509|dialing backend' "$out" "$err" || break ;;
+	*) grep -qE 'x509|TLS handshake|dialing backend|i/o timeout|connection refused' "$err" || break ;;
+	esac
+	sleep 1
+done
+cat "$out"
+cat "$err" >&2
+rm -f "$out" "$err"
+exit "$code"
+`, lab, r.home))
+	// Who makes a Host is asked at a terminal.
+	r.program(t, "kubectl-bowline", fmt.Sprintf(`#!/bin/bash
+[ "$1 $2" = "host add" ] || exec %[1]s "$@"
+printf 'y\ny\n' | script -q -e -c "$(printf '%%q ' %[1]s "$@")" /dev/null | tr -d '\r'
+exit "${PIPESTATUS[1]}"
+`, r.path("installed/kubectl-bowline")))
+	must(t, os.MkdirAll(r.path("installed"), 0o755))
+	r.program(t, "make", fmt.Sprintf(`#!/bin/bash
+set -eu
+for goal; do
+	case $goal in
+	build) mkdir -p bin && cp %[1]s bin/bowline ;;
+	image) ;; # it is made already
+	PUSH=registry.lab/*) %[2]s load-image "${goal#PUSH=registry.lab/}" %[3]s ;;
+	*) echo "make $goal: the test has no such goal" >&2; exit 2 ;;
+	esac
+done
+`, built(t), lab, image))
+	must(t, os.Symlink(helm, r.path("programs/helm")))
+	charts, err := filepath.Abs("../../charts")
+	must(t, err)
+	must(t, os.Symlink(charts, r.path("charts")))
+	r.names = strings.NewReplacer("10.0.0.7", r.lab.Host(r.host).IP, "10.0.0.2", gateway(t, r.lab), "box-1", r.host, "box-2", near,
+		"registry.example", "registry.lab", "/usr/local/bin/kubectl-bowline", r.path("installed/kubectl-bowline"),
+		"registry.k8s.io/kube-proxy:v1.37.1", "registry.lab/kube-proxy:lab", "registry.k8s.io/e2e-test-images/agnhost:2.53", "registry.lab/web:v1",
+		"busybox:1.37", "registry.lab/toolbox:lab")
+}
+
+// machine makes the far host one that somebody owns: root has a home with its logins, and
+// no kube-proxy has been there.
+func (r *reader) machine(t *testing.T) {
+	t.Helper()
+	ctx, h := t.Context(), r.lab.Host(r.host)
+	must(t, r.lab.StopProcess(ctx, r.host, "kube-proxy"))
+	out, err := r.lab.Exec(ctx, r.host, labtest.Program("bowline-kube"), "kube-proxy", "--cleanup").CombinedOutput()
+	if err != nil {
+		t.Fatalf("take kube-proxy's rules away: %v\n%s", err, out)
+	}
+	if rules := r.rules(t); strings.Contains(rules, "KUBE-SVC") {
+		t.Fatalf("rules of kube-proxy's are still there:\n%s", rules)
+	}
+
+	logins, err := os.ReadFile(filepath.Join(r.lab.Dir, "ssh/authorized_keys"))
+	must(t, err)
+	r.write(t, "root/.ssh/authorized_keys", string(logins))
+	data, err := os.ReadFile(filepath.Join(r.lab.Dir, "hosts", r.host, "ssh/sshd_config"))
+	must(t, err)
+	var config strings.Builder
+	for line := range strings.Lines(string(data)) {
+		switch key, _, _ := strings.Cut(line, " "); key {
+		case "GatewayPorts": // below
+			continue
+		case "AuthorizedKeysFile":
+			line = "AuthorizedKeysFile " + r.path("root/.ssh/authorized_keys") + "\n"
+		case "SetEnv":
+			line = "SetEnv HOME=" + r.path("root") + "\n"
+		}
+		config.WriteString(line)
+	}
+	r.write(t, "sshd_config", "GatewayPorts clientspecified\n"+config.String())
+	must(t, r.lab.StopProcess(ctx, r.host, "sshd"))
+	// The lab ends it with the host.
+	sshd := r.lab.Exec(context.WithoutCancel(ctx), r.host, "/usr/sbin/sshd", "-D", "-e", "-f", r.path("sshd_config"))
+	must(t, sshd.Start())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = sshd.Wait()
+	}()
+	must(t, labtest.Until(ctx, time.Minute, "the machine's sshd listens", func(ctx context.Context) error {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "tcp", h.SSH.Address)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	}))
+	t.Cleanup(func() {
+		_ = sshd.Process.Kill()
+		<-ended
+	})
+}
+
+// rules of the machine's packet filter.
+func (r *reader) rules(t *testing.T) string {
+	t.Helper()
+	out, err := r.lab.Exec(t.Context(), r.host, "iptables-save").Output()
+	must(t, err)
+	return string(out)
+}
+
+// nothingIsLeft of the node, of Bowline and of what was let in.
+func (r *reader) nothingIsLeft(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	if _, err := r.lab.Client.CoreV1().Nodes().Get(ctx, r.host, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the node: %v", err)
+	}
+	for _, what := range []string{"namespace/bowline", "crd/hosts.bowline.io", "clusterrole/bowline"} {
+		if out, err := r.lab.Kubectl(ctx, "get", what); err != nil || !strings.Contains(out.Stderr, "NotFound") {
+			t.Errorf("%s: %v %s%s", what, err, out.Stdout, out.Stderr)
+		}
+	}
+	if out, err := r.lab.Kubectl(ctx, "get", "clusterroles,clusterrolebindings,roles,rolebindings", "-A", "-l", "bowline.io/host", "-o", "name"); err != nil || out.Stdout != "" {
+		t.Errorf("rights to be the node: %v %s%s", err, out.Stdout, out.Stderr)
+	}
+	client, err := r.lab.CRI(ctx, r.host)
+	must(t, err)
+	defer client.Close()
+	containers, err := client.ListContainers(ctx, &runtimeapi.ContainerFilter{})
+	must(t, err)
+	if len(containers) != 0 {
+		t.Errorf("%d containers are on the machine", len(containers))
+	}
+	left, err := os.ReadDir(filepath.Dir(filepath.Join(r.lab.Host(r.host).Root, owner.FilePath("/var/lib/kubelet"))))
+	if err == nil || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of the owner file and the lock there are %v: %v", left, err)
+	}
+	logins, err := os.ReadFile(r.path("root/.ssh/authorized_keys"))
+	must(t, err)
+	if strings.Contains(string(logins), "bowline:") || !strings.Contains(string(logins), "ssh-ed25519 ") {
+		t.Errorf("the logins are\n%s", logins)
+	}
+}
+
+// state is what there is to see, for a test that has failed.
+func (r *reader) state() string {
+	var b strings.Builder
+	for _, args := range [][]string{
+		{"get", "hosts", "-o", "yaml"}, {"get", "nodes", "-o", "wide"}, {"get", "pods", "-A", "-o", "wide"}, {"get", "csr"}, {"get", "events", "-A"},
+		{"logs", "-n", "bowline", "-l", "app.kubernetes.io/name in (bowline,bowline-hook)", "--tail=60"},
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		out, err := r.lab.Kubectl(ctx, args...)
+		cancel()
+		fmt.Fprintf(&b, "$ kubectl %s\n%s%s", strings.Join(args, " "), out.Stdout, out.Stderr)
+		if err != nil {
+			fmt.Fprintln(&b, err)
+		}
+	}
+	return b.String()
+}

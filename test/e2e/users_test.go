@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Variables come from a file that an init container wrote, and the container waits
+// with the reason where it cannot be had.
+func TestVariablesFromAFile(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	file := func(name, script string, more string) {
+		create(t, ns, `
+metadata: {name: `+name+`}
+spec:
+  restartPolicy: Never
+  initContainers:
+  - name: write
+    image: $TOOLBOX
+    command: [sh, -c, `+fmt.Sprintf("%q", script)+`]
+    volumeMounts: [{name: env, mountPath: /env}]
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, 'env']
+    env:
+    - {name: ONE, valueFrom: {fileKeyRef: {volumeName: env, path: vars, key: FIRST}}}
+    - {name: TWO, valueFrom: {fileKeyRef: {volumeName: env, path: vars, key: ABSENT, optional: true}}}
+`+more+`
+  volumes: [{name: env, emptyDir: {}}]
+`)
+	}
+	file("there", `echo "# of the init container" >/env/vars; echo "FIRST='a b'" >>/env/vars`, "")
+	file("absent", "sleep 0", "")
+	file("outside", "ln -s /../../../../../../../../../etc/hostname /env/vars", "")
+	ended(t, ns, "there", v1.PodSucceeded)
+	all := "\n" + logs(t, ns, "there")
+	if !strings.Contains(all, "\nONE=a b\n") || strings.Contains(all, "\nTWO=") {
+		t.Errorf("variables:%s", all)
+	}
+	for _, name := range []string{"absent", "outside"} {
+		until(t, name+" waits", func(ctx context.Context) error {
+			p, err := lab.Client.CoreV1().Pods(ns).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			for _, s := range p.Status.ContainerStatuses {
+				if w := s.State.Waiting; w != nil && w.Reason == "CreateContainerConfigError" && w.Message == "couldn't parse env file" {
+					return nil
+				}
+			}
+			return fmt.Errorf("%v", p.Status.ContainerStatuses)
+		})
+	}
+}
+
+// A pod with hostUsers: false has users of its own: root in it is nobody on the
+// machine, and its volumes are its own all the same. Where the runtime cannot do it,
+// an event says so.
+func TestOwnUsers(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
+	must(t, err)
+	can := false
+	for _, h := range node.Status.RuntimeHandlers {
+		can = can || h.Name == "" && h.Features != nil && h.Features.UserNamespaces != nil && *h.Features.UserNamespaces
+	}
+	configMap(t, ns, "file", map[string]string{"key": "value"})
+	create(t, ns, `
+metadata: {name: own}
+spec:
+  hostUsers: false
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 1; done"]
+    volumeMounts: [{name: file, mountPath: /file}, {name: dir, mountPath: /dir}]
+  volumes:
+  - {name: file, configMap: {name: file}}
+  - {name: dir, emptyDir: {}}
+`)
+	t.Logf("the runtime can: %v", can)
+	if !can {
+		until(t, "an event says that the runtime cannot", func(ctx context.Context) error {
+			events, err := lab.Client.CoreV1().Events(ns).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			for _, e := range events.Items {
+				if strings.Contains(e.Message, "does not support user namespaces") {
+					return nil
+				}
+			}
+			return fmt.Errorf("%d events, none of it", len(events.Items))
+		})
+		return
+	}
+	ready(t, ns, "own")
+	out := inPod(t, ns, "own", "cat /proc/self/uid_map /file/key; echo x >/dir/x; cat /dir/x")
+	f := strings.Fields(out)
+	if len(f) < 4 || f[0] != "0" || f[1] == "0" || f[2] != "65536" || f[3] != "valuex" && f[3] != "value" {
+		t.Errorf("in the pod: %q", out)
+	}
+}
