@@ -267,7 +267,7 @@ func (a *allocations) judge(e *allotted, now time.Time) (less bool) {
 	if v != (allot.Verdict{}) {
 		e.pending = resizeCondition(v1.PodResizePending, before, v.Reason, v.Message, generation, now)
 		if before == nil || before.Reason != v.Reason || before.ObservedGeneration != generation {
-			e.news = append(e.news, resizeNews{v1.EventTypeWarning, "Resize" + v.Reason, allot.Message("Pod resize "+v.Reason, e.wanted, generation, v.Message)})
+			e.news = append(e.news, resizeNews{v1.EventTypeWarning, "Resize" + v.Reason, allot.Message("Pod resize "+v.Short, e.wanted, generation, v.Message)})
 			a.wake(e.wanted.UID)
 		}
 		return false

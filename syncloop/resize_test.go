@@ -171,7 +171,7 @@ func TestResizeWhileAwayWithoutRecord(t *testing.T) {
 		return c != nil && c.Reason == v1.PodReasonDeferred &&
 			c.Message == "Node didn't have enough resource: cpu, requested: 4000, used: 0, capacity: 1000" && c.ObservedGeneration == w.api.pod("p").Generation
 	})
-	if !w.event("Warning ResizeDeferred Pod resize Deferred: {") {
+	if !w.event("Warning ResizeDeferred Pod resize OutOfcpu: {") {
 		t.Error("no event")
 	}
 	if got := w.updates(); len(got) != 0 {

@@ -14,7 +14,8 @@ import (
 
 // Verdict on a resize. The zero value lets it happen.
 type Verdict struct {
-	Reason  string // v1.PodReasonDeferred or v1.PodReasonInfeasible
+	Reason  string // v1.PodReasonDeferred or v1.PodReasonInfeasible, as the condition says
+	Short   string // what the event names: OutOf and the resource that is short
 	Message string
 }
 
@@ -33,7 +34,7 @@ func Fits(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) Verdict {
 		asked := want[name]
 		n, all := amount(name, asked.MilliValue(), asked.Value()), amount(name, capacity.MilliValue(), capacity.Value())
 		if known && n > 0 && n > all-used[name] {
-			return Verdict{v1.PodReasonDeferred, fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+			return Verdict{v1.PodReasonDeferred, "OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 				name, n, used[name], all)}
 		}
 	}
