@@ -34,11 +34,17 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 		return // nobody holds the object that a status could be written to
 	}
 	awaits, _ := w.awaits(now, in.Observed)
+	var actuated *pod.Allocation
+	if has := plan.ActuatedPod(w.ledger, &in.Observed); has != w.resize.given {
+		if a, ok := pod.ParseAllocation(has); ok {
+			actuated = &a
+		}
+	}
 	out := status.Generate(status.Input{
 		Now: now, Pod: w.pod, Phase: w.phase, Observed: in.Observed, Old: w.status,
 		Waiting: w.waiting(), Awaits: awaits, Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
 		HostIPs: l.cfg.Machine.HostIPs, Terminate: termination(w.term),
-		RuntimeName: l.cfg.RuntimeName, Resize: w.resize.conditions(),
+		RuntimeName: l.cfg.RuntimeName, Resize: w.resize.conditions(), Actuated: actuated,
 	})
 	w.status = out
 	w.pub.mu.Lock()

@@ -53,11 +53,22 @@ func (d *decision) resizeDue() (due, stopping bool) {
 }
 
 // cgroup is what the pod's own cgroup was made for.
-func (d *decision) cgroup() Cgroup {
-	if c, ok := d.book.Cgroups[d.sandbox.ID]; ok {
+func (d *decision) cgroup() Cgroup { return cgroupOf(d.book.Ledger, d.sandbox) }
+
+func cgroupOf(l Ledger, s *pod.Sandbox) Cgroup {
+	if c, ok := l.Cgroups[s.ID]; ok {
 		return c
 	}
-	return Cgroup{Allocated: d.sandbox.Annotations[pod.AnnotationAllocation]}
+	return Cgroup{Allocated: s.Annotations[pod.AnnotationAllocation]}
+}
+
+// ActuatedPod is what the pod's own cgroup was made for last, as Input.Allocated writes
+// it; empty where the pod has no sandbox that is ready, or nobody knows.
+func ActuatedPod(l Ledger, o *pod.Observed) string {
+	if s := currentSandbox(o); s != nil {
+		return cgroupOf(l, s).Allocated
+	}
+	return ""
 }
 
 // unsized reports whether a container has other resources than were allocated to

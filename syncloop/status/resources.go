@@ -7,14 +7,23 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// resources tells what the pod as a whole was given. While it runs, its limits are those
-// that its cgroup has: where a container has none, the pod has none.
+// resources tells what the pod as a whole was given. While it runs, its CPU and its
+// limits are those that its cgroup has: where a container has none, the pod has none, and
+// a resize that has not been carried out is not in them.
 func (g *generator) resources(s *v1.PodStatus) {
 	s.AllocatedResources = podRequests(g.spec)
 	r := v1.ResourceRequirements{Requests: s.AllocatedResources.DeepCopy(), Limits: podLimits(g.spec)}
 	if g.old.Phase == v1.PodRunning {
+		have := g.spec
+		if g.in.Actuated != nil {
+			have = &g.in.Actuated.Apply(g.in.Pod).Spec
+			r.Limits = podLimits(have)
+			if q, ok := podRequests(have)[v1.ResourceCPU]; ok && r.Requests != nil {
+				r.Requests[v1.ResourceCPU] = q
+			}
+		}
 		for name := range r.Limits {
-			if !limitsPod(g.spec, name) {
+			if !limitsPod(have, name) {
 				delete(r.Limits, name)
 			}
 		}

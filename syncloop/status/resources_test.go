@@ -61,6 +61,31 @@ func TestPodResources(t *testing.T) {
 	}
 }
 
+// While a resize has not been carried out, a running pod is told to have what its cgroup
+// was made for: but for the request of memory, of which no cgroup knows.
+func TestPodResourcesBeforeAResize(t *testing.T) {
+	p := &v1.Pod{Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{Requests: amounts("20m", "10Ki"), Limits: amounts("20m", "10Ki")},
+		Containers: []v1.Container{{Name: "a"}}}}
+	before := pod.Allocation{Pod: &v1.ResourceRequirements{Requests: amounts("10m", "35Mi"), Limits: amounts("10m", "35Mi")}}
+	for _, test := range []struct {
+		phase            v1.PodPhase
+		actuated         *pod.Allocation
+		limits, requests v1.ResourceList
+	}{
+		{v1.PodRunning, nil, amounts("20m", "10Ki"), amounts("20m", "10Ki")},
+		{v1.PodRunning, &before, amounts("10m", "35Mi"), amounts("10m", "10Ki")},
+		{v1.PodPending, &before, amounts("20m", "10Ki"), amounts("20m", "10Ki")},
+	} {
+		s := Generate(Input{Pod: p, Observed: pod.Observed{Seq: 1}, Old: v1.PodStatus{Phase: test.phase}, Actuated: test.actuated})
+		if !equal(s.Resources.Limits, test.limits) || !equal(s.Resources.Requests, test.requests) {
+			t.Errorf("%s, %v: %v", test.phase, test.actuated, s.Resources)
+		}
+		if !equal(s.AllocatedResources, amounts("20m", "10Ki")) {
+			t.Errorf("%s: allocated %v", test.phase, s.AllocatedResources)
+		}
+	}
+}
+
 func equal(a, b v1.ResourceList) bool {
 	if len(a) != len(b) {
 		return false

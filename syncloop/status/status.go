@@ -48,6 +48,9 @@ type Input struct {
 	// Resize are the conditions of resizes, with their times. Pod has the resources
 	// that it was given.
 	Resize []v1.PodCondition
+	// Actuated is what the pod's own cgroup was made for last; nil where nobody knows,
+	// or where it is what Pod has.
+	Actuated *pod.Allocation
 }
 
 // Waiting is the content of a container's waiting state.
