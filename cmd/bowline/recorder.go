@@ -37,24 +37,34 @@ type patientSink struct {
 }
 
 func (s *patientSink) Create(e *v1.Event) (*v1.Event, error) {
-	s.wait(e)
+	if !s.wait(e) {
+		return e, nil
+	}
 	return s.EventSink.Create(e)
 }
 
 func (s *patientSink) Patch(e *v1.Event, data []byte) (*v1.Event, error) {
-	s.wait(e)
+	if !s.wait(e) {
+		return e, nil
+	}
 	return s.EventSink.Patch(e, data)
 }
 
-func (s *patientSink) wait(e *v1.Event) {
+// wait says whether the event is sent: not to an API server that was never met, which may
+// be another cluster's. There is nobody else to tell.
+func (s *patientSink) wait(e *v1.Event) bool {
 	select {
 	case <-s.met:
-	case <-s.ctx.Done():
-		return
+	default:
+		select {
+		case <-s.met:
+		case <-s.ctx.Done():
+			return false
+		}
 	}
 	left := eventPatience - time.Since(e.LastTimestamp.Time)
 	if left <= 0 {
-		return
+		return true
 	}
 	timer := time.NewTimer(left)
 	defer timer.Stop()
@@ -63,4 +73,5 @@ func (s *patientSink) wait(e *v1.Event) {
 	case <-timer.C:
 	case <-s.ctx.Done():
 	}
+	return true
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,4 +48,28 @@ func TestEventsYieldToStartsForAWhile(t *testing.T) {
 			t.Errorf("the event went %s after it happened, the machine was quiet after 1s", waited)
 		}
 	})
+}
+
+// What is to be told goes to no API server that was not met: it may be another cluster's.
+func TestEventsGoToNoStranger(t *testing.T) {
+	to := &sunk{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := &patientSink{met: make(chan struct{}), EventSink: to, ctx: ctx, quiet: func() <-chan struct{} { return nil }}
+	old := &v1.Event{LastTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))}
+	_, _ = s.Create(old)
+	_, _ = s.Patch(old, nil)
+	if len(to.at) != 0 {
+		t.Errorf("%d events were sent", len(to.at))
+	}
+	// The last events of a process that is told to stop are sent all the same.
+	met := make(chan struct{})
+	close(met)
+	s.met = met
+	for range 20 {
+		_, _ = s.Create(old)
+	}
+	if len(to.at) != 20 {
+		t.Errorf("%d of 20 events were sent", len(to.at))
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 
 const (
 	maxAnswer = 1 << 20 // of a program's standard output
-	maxWords  = 4 << 10 // of its standard error, in an error
 	// settle is how long what a program left behind may hold its output.
 	settle = 2 * time.Second
 )
@@ -33,8 +31,8 @@ var (
 
 func init() { install.Install(protocol) }
 
-// run asks the program once. Nothing that it prints on its standard output is in an
-// error, and no token.
+// run asks the program once. Nothing that it prints is in an error: it may show a
+// credential on its standard error as well, so that nobody reads that.
 func (p Program) run(ctx context.Context, q question) (*credentialapi.CredentialProviderResponse, error) {
 	request, err := encode(p.Config.APIVersion, q)
 	if err != nil {
@@ -42,9 +40,9 @@ func (p Program) run(ctx context.Context, q question) (*credentialapi.Credential
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stdout, stderr := &bounded{max: maxAnswer, full: cancel}, &bounded{max: maxWords}
+	stdout := &bounded{max: maxAnswer, full: cancel}
 	cmd := exec.CommandContext(ctx, p.Path, p.Config.Args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(request), stdout, stderr
+	cmd.Stdin, cmd.Stdout = bytes.NewReader(request), stdout
 	cmd.Env = os.Environ()
 	for _, e := range p.Config.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
@@ -54,45 +52,21 @@ func (p Program) run(ctx context.Context, q question) (*credentialapi.Credential
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = settle
 	err = cmd.Run()
-	switch words := p.words(stderr, q.token); {
+	switch {
 	case stdout.over:
-		return nil, fmt.Errorf("credential provider %s answered with more than %d bytes%s", p.Config.Name, maxAnswer, words)
+		return nil, fmt.Errorf("credential provider %s answered with more than %d bytes", p.Config.Name, maxAnswer)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return nil, fmt.Errorf("credential provider %s did not answer for image %s within %v%s", p.Config.Name, q.image, deadline, words)
+		return nil, fmt.Errorf("credential provider %s did not answer for image %s within %v", p.Config.Name, q.image, deadline)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return nil, fmt.Errorf("credential provider %s failed for image %s: %w%s", p.Config.Name, q.image, err, words)
+		return nil, fmt.Errorf("credential provider %s failed for image %s: %w; run it by hand with such a request to see what it says", p.Config.Name, q.image, err)
 	}
 	response, err := decode(stdout.kept, p.Config.APIVersion)
 	if err != nil {
 		return nil, fmt.Errorf("credential provider %s: %w", p.Config.Name, err)
 	}
 	return response, nil
-}
-
-// words are what the program said of its failure.
-func (p Program) words(stderr *bounded, token string) string {
-	text := strings.TrimSpace(string(stderr.kept))
-	if token != "" {
-		text = strings.ReplaceAll(text, token, "(the token)")
-		// Its beginning, where the rest was cut off.
-		if stderr.over {
-			for n := min(len(token), len(text)); n > 8; n-- {
-				if strings.HasSuffix(text, token[:n]) {
-					text = strings.TrimSuffix(text, token[:n]) + "(the token)"
-					break
-				}
-			}
-		}
-	}
-	switch {
-	case text == "":
-		return ""
-	case stderr.over:
-		text += " …"
-	}
-	return ": " + text
 }
 
 func encode(apiVersion string, q question) ([]byte, error) {
@@ -138,7 +112,7 @@ type bounded struct {
 	kept []byte
 	max  int
 	over bool
-	full func() // called once there is more; nil: nothing is
+	full func() // called once there is more
 }
 
 func (b *bounded) Write(data []byte) (int, error) {
@@ -146,9 +120,7 @@ func (b *bounded) Write(data []byte) (int, error) {
 	b.kept = append(b.kept, data[:min(room, len(data))]...)
 	if len(data) > room && !b.over {
 		b.over = true
-		if b.full != nil {
-			b.full()
-		}
+		b.full()
 	}
 	return len(data), nil
 }

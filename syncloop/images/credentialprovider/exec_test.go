@@ -79,12 +79,12 @@ func TestOlderProtocols(t *testing.T) {
 	}
 }
 
-// What goes wrong is told with the program's own words, and without a secret.
+// What goes wrong is told without a word of the program's, as that may be a secret.
 func TestFailures(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
-		"exit":             {`echo secret-1; echo "no metadata service" >&2; exit 3`, "credential provider helper failed for image r.example/app: exit status 3: no metadata service"},
-		"token shown":      {`echo "cannot use ` + token + `" >&2; exit 1`, "exit status 1: cannot use (the token)"},
-		"many words":       {`head -c 100000 /dev/zero | tr '\0' x >&2; exit 1`, "xxx …"},
+		"exit":             {`echo secret-1; echo "no metadata service" >&2; exit 3`, "credential provider helper failed for image r.example/app: exit status 3; run it by hand"},
+		"token shown":      {`echo "cannot use ` + token + `" >&2; exit 1`, "exit status 1; run"},
+		"secret shown":     {`echo "cannot use secret-1" >&2; exit 1`, "exit status 1; run"},
 		"much":             {`head -c 3000000 /dev/zero`, "answered with more than 1048576 bytes"},
 		"nothing":          {``, "its answer is not JSON"},
 		"words":            {`echo secret-1`, "its answer is not JSON"},
@@ -100,21 +100,10 @@ func TestFailures(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("error %v, want %q", err, c.want)
 			}
-			if strings.Contains(err.Error(), "secret-1") || strings.Contains(err.Error(), token) || len(err.Error()) > maxWords+500 {
-				t.Errorf("the error shows what it must not, or too much: %v", err)
+			if strings.Contains(err.Error(), "secret-1") || strings.Contains(err.Error(), token) || strings.Contains(err.Error(), "no metadata service") {
+				t.Errorf("the error shows what the program said: %v", err)
 			}
 		})
-	}
-}
-
-// A token that is cut off with the program's words is not shown either.
-func TestNoPartOfATokenIsShown(t *testing.T) {
-	for cut := 10; cut < len(token); cut += 5 {
-		b := &bounded{max: 20 + cut}
-		_, _ = b.Write([]byte("words before a token" + token))
-		if words := (Program{}).words(b, token); strings.Contains(words, token[:9]) || !strings.Contains(words, "words before a token(the token)") {
-			t.Errorf("cut after %d: %q", cut, words)
-		}
 	}
 }
 
