@@ -33,7 +33,11 @@ func (n *node) buildShutdown() (err error) {
 			return s, nil
 		},
 		Absent: func(err error) bool { return errors.Is(err, logind.ErrNone) },
-		Pods:   goingPods{n}, Periods: periods,
+		BootID: func(ctx context.Context) (string, error) {
+			f, err := n.host.Facts(ctx)
+			return f.BootID, err
+		},
+		Pods: goingPods{n}, Periods: periods,
 		Event: n.node.Tell, Changed: n.going.set,
 	})
 	return err

@@ -274,6 +274,30 @@ func TestNothingStays(t *testing.T) {
 	})
 }
 
+// TestInhibitorIsLost: who holds the inhibitor may be ended by anyone on the machine, and
+// then nothing is held any more.
+func TestInhibitorIsLost(t *testing.T) {
+	both(t, func(t *testing.T, m *mock, h host.Host) {
+		m.program("systemd-inhibit", strings.Replace(inhibit, `echo yes >"$d/inhibited"`, `echo yes >"$d/inhibited"; echo $$ >"$d/holder"`, 1))
+		s := open(t, h, 0)
+		must(t, s.Hold(context.Background()))
+		pid, err := os.ReadFile(m.dir + "/holder")
+		must(t, err)
+		// The stand-in ends when what it runs does, which a signal to it alone would not tell.
+		if out, err := exec.Command("pkill", "-KILL", "-P", strings.TrimSpace(string(pid))).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		select {
+		case <-s.Ended():
+		case <-time.After(30 * time.Second):
+			t.Fatal("it is not noticed")
+		}
+		if err := s.Err(); err == nil || !strings.Contains(err.Error(), "is lost") {
+			t.Errorf("the session ended with %v", err)
+		}
+	})
+}
+
 // TestMonitorEnds: a bus that is started anew ends what listened to it.
 func TestMonitorEnds(t *testing.T) {
 	both(t, func(t *testing.T, m *mock, h host.Host) {

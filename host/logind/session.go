@@ -40,8 +40,9 @@ type Session struct {
 	ended chan struct{} // closed with err and last set
 	err   error
 
-	mu   sync.Mutex
-	last string // what a program said last
+	mu    sync.Mutex
+	last  string // what a program said last
+	asked bool   // a word is to come
 }
 
 // Open starts a Session. ErrNone: there is no logind.
@@ -72,10 +73,13 @@ func (s *Session) listen() {
 		case ours && word == "ended":
 			s.err = fmt.Errorf("the monitor of logind's signals has ended: %s", s.said())
 			return
+		case ours && !s.wasAsked():
+			s.err = fmt.Errorf("the inhibitor of shutdowns is lost: %s: %s", word, s.said())
+			return
 		case ours:
 			select {
 			case s.words <- word:
-			default: // nobody has asked
+			default: // who asked has gone
 			}
 		case strings.Contains(line, "PrepareForShutdown"), strings.HasPrefix(line, "Monitoring"):
 			select {
@@ -97,6 +101,15 @@ func (s *Session) said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
+}
+
+// wasAsked reports whether a word was to come; with it, none is any more.
+func (s *Session) wasAsked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.asked
+	s.asked = false
+	return was
 }
 
 // Delay is how long logind waits for us.
@@ -128,6 +141,9 @@ func (s *Session) ask(ctx context.Context, what, want string) error {
 	case <-s.words: // a late answer, to someone who has gone
 	default:
 	}
+	s.mu.Lock()
+	s.asked = true
+	s.mu.Unlock()
 	sent := make(chan error, 1)
 	go func() {
 		_, err := s.process.Write([]byte(what + "\n"))

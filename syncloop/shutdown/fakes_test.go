@@ -36,6 +36,7 @@ type world struct {
 	deaf     int  // questions that are not answered
 	session  *session
 	sessions int
+	boots    int
 	delay    time.Duration
 
 	unknown  bool // which pods there are
@@ -113,6 +114,14 @@ func (w *world) unlink() {
 func (w *world) manager(periods ...order.Period) *Manager {
 	m, err := New(Config{
 		Open: w.open, Absent: func(err error) bool { return errors.Is(err, errNoInit) },
+		BootID: func(context.Context) (string, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.cut {
+				return "", host.ErrUnreachable
+			}
+			return fmt.Sprint("boot ", w.boots), nil
+		},
 		Pods: w, Periods: periods,
 		Event: func(kind, reason, message string) {
 			w.mu.Lock()

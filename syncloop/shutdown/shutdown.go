@@ -78,6 +78,8 @@ type Config struct {
 	// Open starts a session; Absent says of its error that there is nothing to ask.
 	Open   func(ctx context.Context) (Session, error)
 	Absent func(error) bool
+	// BootID is another one after each start of the machine.
+	BootID func(ctx context.Context) (string, error)
 	Pods   Pods
 	// Periods by priority; at least one.
 	Periods []order.Period
@@ -92,14 +94,15 @@ type Manager struct {
 	going atomic.Bool
 
 	// Run's alone:
-	revive bool // some static pods are to run again when their end is over
+	revive bool   // some static pods are to run again when their end is over
+	boot   string // the boot that was seen to end; empty: not known
 }
 
 // New makes a Manager; Run drives it.
 func New(c Config) (*Manager, error) {
 	switch {
-	case c.Open == nil, c.Absent == nil, c.Pods == nil, c.Event == nil, c.Changed == nil:
-		return nil, errors.New("shutdown: Open, Absent, Pods, Event and Changed are required")
+	case c.Open == nil, c.Absent == nil, c.BootID == nil, c.Pods == nil, c.Event == nil, c.Changed == nil:
+		return nil, errors.New("shutdown: Open, Absent, BootID, Pods, Event and Changed are required")
 	case len(c.Periods) == 0:
 		return nil, errors.New("shutdown: at least one period is required")
 	}
@@ -118,9 +121,13 @@ func (m *Manager) Run(ctx context.Context) error {
 	for {
 		s, err := m.cfg.Open(ctx)
 		if err == nil {
-			pause, told, ever = firstRetry, "", true
+			began := time.Now()
+			ever = true
 			m.tell(ctx, s)
 			err = m.session(ctx, s)
+			if time.Since(began) > lastRetry { // one that ends at once is no mend
+				pause, told = firstRetry, ""
+			}
 			if closeErr := s.Close(); closeErr != nil {
 				log.V(1).Info("The watch for a shutdown of the machine was not ended cleanly", "err", closeErr)
 			}
@@ -129,6 +136,9 @@ func (m *Manager) Run(ctx context.Context) error {
 			return nil
 		}
 		absent := m.cfg.Absent(err)
+		if absent && m.isUpAgain(ctx) {
+			m.over(ctx)
+		}
 		switch {
 		case err.Error() == told:
 		case absent && !ever:

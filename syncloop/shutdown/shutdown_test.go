@@ -1,6 +1,7 @@
 package shutdown
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,11 +296,84 @@ func TestAbsent(t *testing.T) {
 	})
 }
 
+// TestUpWithoutInit: a machine that was started anew takes pods, also where its init does
+// not answer any more; one whose init is lost on the way down does not.
+func TestUpWithoutInit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.pod("a", 0, time.Second)
+		m := w.manager(periods...)
+		defer w.run(m)()
+		w.change(func() { w.going = true })
+		wait(5 * time.Second)
+		w.wants("0s held", "0s "+told, "0s going true", "0s end a 20s", "1s released")
+		w.unlink()
+		w.mu.Lock()
+		w.cut, w.absent = false, true
+		w.mu.Unlock()
+		wait(time.Minute)
+		w.wants()
+		if !m.Going() {
+			t.Error("a machine whose init is gone takes pods")
+		}
+		w.mu.Lock()
+		w.boots++
+		w.mu.Unlock()
+		wait(time.Minute)
+		w.wantsAnyTime(untold, "going false")
+		if m.Going() {
+			t.Error("a machine that is up again takes no pods")
+		}
+	})
+}
+
+// TestASecondShutdown: static pods that were to run again stay ended.
+func TestASecondShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.revivals = 1000
+		m := w.manager(periods...)
+		defer w.run(m)()
+		w.change(func() { w.going = true })
+		wait(time.Second)
+		w.change(func() { w.going = false })
+		wait(2*time.Second + time.Millisecond)
+		w.wantsAnyTime("held", told, "going true", "released", "held", untold, "going false", "revive", "revive")
+		w.change(func() { w.going = true })
+		wait(time.Minute)
+		w.wantsAnyTime(told, "going true", "released")
+		w.change(func() { w.going, w.revivals = false, 1 })
+		wait(time.Minute)
+		w.wantsAnyTime("held", untold, "going false", "revive")
+	})
+}
+
+// TestSessionsThatEndAtOnce are begun ever more rarely.
+func TestSessionsThatEndAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.deaf = 1 << 30
+		defer w.run(w.manager(periods...))()
+		for range 600 {
+			wait(time.Second)
+			w.mu.Lock()
+			if w.session != nil {
+				w.session.end(errors.New("the bus is gone"))
+			}
+			w.mu.Unlock()
+		}
+		if w.sessions < 30 || w.sessions > 80 {
+			t.Errorf("%d sessions in ten minutes", w.sessions)
+		}
+	})
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	w := newWorld(t)
 	m := w.manager(periods...)
 	for name, spoil := range map[string]func(*Config){
-		"Open": func(c *Config) { c.Open = nil }, "Absent": func(c *Config) { c.Absent = nil }, "Pods": func(c *Config) { c.Pods = nil },
+		"Open": func(c *Config) { c.Open = nil }, "Absent": func(c *Config) { c.Absent = nil }, "BootID": func(c *Config) { c.BootID = nil },
+		"Pods":    func(c *Config) { c.Pods = nil },
 		"Periods": func(c *Config) { c.Periods = nil }, "Event": func(c *Config) { c.Event = nil }, "Changed": func(c *Config) { c.Changed = nil },
 	} {
 		c := m.cfg

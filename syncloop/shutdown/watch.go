@@ -32,7 +32,7 @@ func (m *Manager) session(ctx context.Context, s Session) error {
 			failed++
 			again = time.After(firstRetry)
 		}
-		if m.revive {
+		if m.revive && !m.going.Load() {
 			revive = time.After(firstRetry)
 		}
 		select {
@@ -101,8 +101,29 @@ func (m *Manager) begin(ctx context.Context) {
 		return // known from an earlier session, and gone on with
 	}
 	klog.FromContext(ctx).Info("The machine is about to go down: its pods are ended first", "time", order.Total(m.cfg.Periods))
+	m.boot = m.bootID(ctx)
 	m.cfg.Event(v1.EventTypeNormal, reasonEvent, eventGoing)
 	m.cfg.Changed(true)
+}
+
+// bootID is empty where the machine does not say.
+func (m *Manager) bootID(ctx context.Context) string {
+	id, err := m.cfg.BootID(ctx)
+	if err != nil {
+		klog.FromContext(ctx).V(1).Info("The machine does not say which boot this is", "err", err)
+		return ""
+	}
+	return id
+}
+
+// isUpAgain reports whether the machine that was going down has been started anew, which
+// is asked where its init says nothing.
+func (m *Manager) isUpAgain(ctx context.Context) bool {
+	if !m.going.Load() || m.boot == "" {
+		return false
+	}
+	now := m.bootID(ctx)
+	return now != "" && now != m.boot
 }
 
 // over: the machine does not go down (any more).
