@@ -48,6 +48,9 @@ const (
 	abandon, overdue, jitter = 10 * time.Minute, 10 * time.Minute, 5 * time.Minute
 	// again after a request that could not be made, doubling to the last.
 	firstAgain, lastAgain = time.Second, time.Minute
+	// rest is after how long a certificate may be renewed at the earliest, whatever its
+	// times are: a machine whose clock is ahead would ask for ever.
+	rest = time.Minute
 	// callTimeout of one request to the API server.
 	callTimeout = 10 * time.Second
 	// informAgain: all records are looked at this often, whatever was heard.
@@ -59,6 +62,7 @@ type Manager struct {
 	cfg     Config
 	updates chan types.UID
 	wake    chan struct{} // capacity 1: something is due
+	turn    chan struct{} // capacity 1: held while a key is made, which takes a processor
 
 	mu       sync.Mutex
 	records  map[key]*record
@@ -108,7 +112,7 @@ func New(c Config) (*Manager, error) {
 	if c.Client == nil || c.NodeName == "" || c.Node == nil || c.ServiceAccount == nil || c.Event == nil {
 		return nil, errors.New("podcerts: Client, NodeName, Node, ServiceAccount and Event are required")
 	}
-	return &Manager{cfg: c, updates: make(chan types.UID), wake: make(chan struct{}, 1),
+	return &Manager{cfg: c, updates: make(chan types.UID), wake: make(chan struct{}, 1), turn: make(chan struct{}, 1),
 		records: map[key]*record{}, changed: map[types.UID]bool{}}, nil
 }
 

@@ -2,16 +2,8 @@ package podcerts
 
 import (
 	"context"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -361,6 +353,28 @@ func TestTriedAgain(t *testing.T) {
 	})
 }
 
+// A machine whose clock is ahead, or a signer of certificates that are over, is not asked
+// without pause.
+func TestRenewalsRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t)
+		w.mu.Lock()
+		w.sign = func(r *certificatesv1.PodCertificateRequest) {
+			issue(r)
+			r.Status.BeginRefreshAt = &metav1.Time{Time: time.Now().Add(-time.Hour)}
+			r.Status.NotAfter = &metav1.Time{Time: time.Now().Add(-time.Minute)}
+		}
+		w.mu.Unlock()
+		if _, err := w.bundle(testPod("u1")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10*time.Minute - time.Second)
+		if n := w.requests(); n < 5 || n > 10 {
+			t.Errorf("%d requests in ten minutes", n)
+		}
+	})
+}
+
 func TestNoSuchSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t)
@@ -377,55 +391,4 @@ func TestNoSuchSource(t *testing.T) {
 			t.Errorf("without a certificate the API server was asked: %v", w.client.Actions())
 		}
 	})
-}
-
-func TestKeys(t *testing.T) {
-	some, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	asked := 0
-	defer func(real func(int) (crypto.Signer, error)) { generateRSA = real }(generateRSA)
-	generateRSA = func(bits int) (crypto.Signer, error) { asked = bits; return some, nil }
-	for kind, want := range map[string]struct {
-		key  any
-		bits int
-	}{
-		"RSA3072": {&rsa.PrivateKey{}, 3072}, "RSA4096": {&rsa.PrivateKey{}, 4096}, "ED25519": {ed25519.PrivateKey{}, 0},
-		"ECDSAP256": {&ecdsa.PrivateKey{}, 256}, "ECDSAP384": {&ecdsa.PrivateKey{}, 384}, "ECDSAP521": {&ecdsa.PrivateKey{}, 521},
-	} {
-		private, proof, err := newKey(kind)
-		if err != nil {
-			t.Fatal(err)
-		}
-		block, rest := pem.Decode(private)
-		if block == nil || block.Type != "PRIVATE KEY" || len(rest) != 0 {
-			t.Fatalf("%s: %v", kind, block)
-		}
-		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-		if err != nil || reflect.TypeOf(key) != reflect.TypeOf(want.key) {
-			t.Errorf("%s is a %T, %v", kind, key, err)
-		}
-		bits := 0
-		switch k := key.(type) {
-		case *rsa.PrivateKey:
-			bits = asked
-		case *ecdsa.PrivateKey:
-			bits = k.Curve.Params().BitSize
-		}
-		if bits != want.bits {
-			t.Errorf("%s has %d bits", kind, bits)
-		}
-		request, err := x509.ParseCertificateRequest(proof)
-		if err != nil || request.CheckSignature() != nil {
-			t.Fatalf("%s: %v, %v", kind, err, request.CheckSignature())
-		}
-		signer, ok := key.(crypto.Signer)
-		if public, is := request.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !is || !public.Equal(signer.Public()) {
-			t.Errorf("%s: the request is for another key", kind)
-		}
-	}
-	if _, _, err := newKey("DSA"); err == nil {
-		t.Error("a key of an unknown type was made")
-	}
 }

@@ -159,6 +159,9 @@ func bundleOf(privateKey []byte, found *certificatesv1.PodCertificateRequest, no
 	if b.renew.After(b.ends) {
 		b.renew = b.ends
 	}
+	if least := now.Add(rest); b.renew.Before(least) {
+		b.renew = least
+	}
 	return b
 }
 
@@ -191,7 +194,11 @@ func (m *Manager) ask(ctx context.Context, r *record) {
 }
 
 func (m *Manager) create(ctx context.Context, r *record) (*request, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	privateKey, proof, err := m.makeKey(ctx, r.source.KeyType)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout) // the key's time is not the API server's
 	defer cancel()
 	p := r.pod
 	account, err := m.cfg.ServiceAccount(ctx, p.Namespace, p.Spec.ServiceAccountName)
@@ -201,10 +208,6 @@ func (m *Manager) create(ctx context.Context, r *record) (*request, error) {
 	node, err := m.cfg.Node(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read node %s: %w", m.cfg.NodeName, err)
-	}
-	privateKey, proof, err := newKey(r.source.KeyType)
-	if err != nil {
-		return nil, fmt.Errorf("make a key of type %q: %w", r.source.KeyType, err)
 	}
 	made, err := m.cfg.Client.CertificatesV1().PodCertificateRequests(p.Namespace).Create(ctx, &certificatesv1.PodCertificateRequest{
 		ObjectMeta: metav1.ObjectMeta{
@@ -225,4 +228,18 @@ func (m *Manager) create(ctx context.Context, r *record) (*request, error) {
 		return nil, fmt.Errorf("create a PodCertificateRequest: %w", err)
 	}
 	return &request{key: privateKey, name: made.Name, abandon: time.Now().Add(abandon + rand.N(jitter))}, nil
+}
+
+// makeKey makes one key at a time: of RSA one takes seconds of a processor.
+func (m *Manager) makeKey(ctx context.Context, kind string) (privateKey, proof []byte, err error) {
+	select {
+	case m.turn <- struct{}{}:
+		defer func() { <-m.turn }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	if privateKey, proof, err = newKey(kind); err != nil {
+		return nil, nil, fmt.Errorf("make a key of type %q: %w", kind, err)
+	}
+	return privateKey, proof, nil
 }
