@@ -23,6 +23,9 @@ func (w *worker) admit(ctx context.Context, in *plan.Input) (waits bool) {
 	}
 	if !w.judged && (w.term != nil || w.phase != pod.Syncing || touched(in.Observed)) {
 		w.judged = true
+		if t := w.loop.admission.preemptedBy(w.ref.UID); t != nil { // before it had this worker
+			w.term = plan.Merge(w.term, t)
+		}
 	}
 	if !w.judged {
 		v, known := w.loop.judge(ctx, w.ref.UID)

@@ -76,9 +76,24 @@ func (a *admission) preempt(p *v1.Pod, now time.Time) {
 		a.verdicts[p.UID] = v
 	}
 	grace := graceOf(p)
-	v.preempted = &plan.Terminate{At: now, Grace: grace, Cause: plan.CauseEvicted,
-		Reason: reasonPreempting, Message: messagePreempting, Disruption: targetPreempting}
+	v.preempted = preemption(p, now)
 	v.gone, v.late = now.Add(max(grace+grace/2, leastPatience)), false
+}
+
+// preemption is the end of a pod that gives way.
+func preemption(p *v1.Pod, now time.Time) *plan.Terminate {
+	return &plan.Terminate{At: now, Grace: graceOf(p), Cause: plan.CauseEvicted,
+		Reason: reasonPreempting, Message: messagePreempting, Disruption: targetPreempting}
+}
+
+// preemptedBy is how a pod ends that gives way; nil: it does not.
+func (a *admission) preemptedBy(uid types.UID) *plan.Terminate {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if v := a.verdicts[uid]; v != nil {
+		return v.preempted
+	}
+	return nil
 }
 
 // ending are the victims that have not ended yet. a.mu is held.
@@ -148,8 +163,7 @@ func (l *Loop) judgeBy(ctx context.Context, uid types.UID, anew *admit.Node) (v 
 	}()
 	for _, p := range victims {
 		l.event(p, "", v1.EventTypeWarning, reasonPreempting, messagePreempting)
-		l.End(p.UID, plan.Terminate{At: now, Grace: graceOf(p), Cause: plan.CauseEvicted,
-			Reason: reasonPreempting, Message: messagePreempting, Disruption: targetPreempting})
+		l.End(p.UID, *preemption(p, now))
 	}
 	return v, known, unlike
 }

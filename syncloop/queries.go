@@ -153,11 +153,8 @@ func (l *Loop) Finished(uid types.UID) bool {
 	if w != nil {
 		return !w.static && l.Ended(uid) && l.cfg.Status.Accepted(uid)
 	}
-	p, static := l.cfg.Sources.Get(uid), false
-	if p != nil {
-		static = pod.IsStatic(p)
-	}
-	return p != nil && !static && terminal(p)
+	p := l.cfg.Sources.Get(uid)
+	return p != nil && !pod.IsStatic(p) && terminal(p)
 }
 
 // Known says whether a worker or a source has the pod, or may have.
