@@ -79,12 +79,13 @@ func (d *decision) activeSince() time.Time {
 
 // done says in words why every container has finished for good, or "".
 func (d *decision) done() string {
-	if c := d.failedInit(); c != nil {
+	source := d.restartSource()
+	if c := d.failedInit(); c != nil && !d.stoppedBy(source, c) {
 		return "Init container " + c.Name + " failed and is not to be restarted."
 	}
 	all := len(d.spec.Containers) > 0
 	for i := range d.spec.Containers {
-		if !d.finished(&d.spec.Containers[i]) {
+		if c := &d.spec.Containers[i]; !d.finished(c) || d.stoppedBy(source, c) {
 			all = false
 			break
 		}

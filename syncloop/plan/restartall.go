@@ -12,18 +12,7 @@ import (
 // reports whether that is under way. The evidence is the exited container
 // itself, so a new process carries on where the old one stopped.
 func (d *decision) restartAll() bool {
-	if !canRestartAll(d.spec) {
-		return false
-	}
-	var source *pod.Container
-	o := &d.in.Observed
-	for i := range o.Containers {
-		c := &o.Containers[i]
-		if o.Newest(c.Name) == c && d.asksRestartAll(c) {
-			source = c
-			break
-		}
-	}
+	source, o := d.restartSource(), &d.in.Observed
 	if source == nil {
 		return false
 	}
@@ -67,6 +56,30 @@ func (d *decision) restartAll() bool {
 	}
 	d.note("every container restarts, once the old ones are removed")
 	return true
+}
+
+// restartSource is the instance whose exit restarts every container, the first of
+// several; nil: none does.
+func (d *decision) restartSource() (source *pod.Container) {
+	if !canRestartAll(d.spec) {
+		return nil
+	}
+	o := &d.in.Observed
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		if o.Newest(c.Name) == c && d.asksRestartAll(c) && (source == nil || c.FinishedAt.Before(source.FinishedAt)) {
+			source = c
+		}
+	}
+	return source
+}
+
+// stoppedBy reports whether the container has ended after source did, whose exit restarts
+// it, whatever it ended with. What had ended by then is no part of that: a pod that was
+// finished does not begin anew.
+func (d *decision) stoppedBy(source *pod.Container, c *v1.Container) bool {
+	newest := d.in.Observed.Newest(c.Name)
+	return source != nil && newest != nil && newest.State == pod.StateExited && newest.FinishedAt.After(source.FinishedAt)
 }
 
 // resets reports whether the named container takes part in a restart of all.

@@ -25,6 +25,7 @@ var walkPods = []string{
 	"inits=setup,load main=app restart=Never",
 	"inits=proxy*,setup,log* main=app restart=OnFailure prestop=app,proxy poststart=app,log",
 	"main=app,web rules=web:7:RestartAllContainers inits=setup",
+	"inits=setup,proxy* main=app restart=Never rules=proxy:7:RestartAllContainers",
 	"inits=setup,proxy* main=app,web resize-restarts=app,proxy",
 }
 

@@ -26,6 +26,7 @@ type world struct {
 	ids       int
 	late      []Operation // calls given up that the runtime will still carry out
 	runs      map[string]int
+	anew      int             // how often an exit has restarted all
 	initsDone map[string]bool // sandbox ID and init name: it did its part there
 
 	// The API server: nil once the object is deleted.
@@ -381,14 +382,35 @@ func (w *world) startedOne(c *pod.Container) {
 			}
 		}
 	}
-	if specOf(&w.pod.Spec, c.Name).RestartPolicy == nil && w.pod.Spec.RestartPolicy == v1.RestartPolicyNever && w.runs[c.Name] > 1 && len(w.ledger.Again) == 0 {
+	if specOf(&w.pod.Spec, c.Name).RestartPolicy == nil && w.pod.Spec.RestartPolicy == v1.RestartPolicyNever && w.runs[c.Name] > 1+w.anew && len(w.ledger.Again) == 0 {
 		w.wrong("policy", "%s runs a second time under Never", c.Name)
 	}
 }
 
 func (w *world) exit(c *pod.Container, code int32) {
+	if w.pod != nil && !w.hasFinished() {
+		if rule := matchingRule(specOf(&w.pod.Spec, c.Name), code); rule != nil && rule.Action == v1.ContainerRestartRuleActionRestartAllContainers {
+			w.anew++
+		}
+	}
 	c.State, c.ExitCode, c.FinishedAt = pod.StateExited, code, w.now
 	delete(w.verdicts, c.ID)
+}
+
+// hasFinished reports whether every main container has exited.
+func (w *world) hasFinished() bool {
+	for i := range w.pod.Spec.Containers {
+		exited := false
+		for _, c := range w.cons {
+			if c.Name == w.pod.Spec.Containers[i].Name {
+				exited = c.State == pod.StateExited // the last one counts
+			}
+		}
+		if !exited {
+			return false
+		}
+	}
+	return true
 }
 
 // crash kills the worker's process and starts a new one: what it remembered is

@@ -16,6 +16,8 @@ const (
 	reasonNotReady        = "ContainersNotReady"
 	reasonNotInitialized  = "ContainersNotInitialized"
 	reasonGates           = "ReadinessGatesNotReady"
+	reasonAllStarted      = "RestartAllContainersStarted"
+	messageAllStarted     = "container exited with restart policy rule"
 )
 
 // owned reports whether a condition is the node's alone to write.
@@ -50,9 +52,29 @@ func (g *generator) conditions(s *v1.PodStatus) {
 		c.ObservedGeneration = g.in.Pod.Generation
 		s.Conditions = append(s.Conditions, c)
 	}
+	if g.canRestartAll() {
+		c := g.allRestarting(s)
+		c.ObservedGeneration = g.in.Pod.Generation
+		s.Conditions = append(s.Conditions, c)
+	}
 	if !Terminal(s.Phase) {
 		s.Conditions = append(s.Conditions, g.in.Resize...)
 	}
+}
+
+// allRestarting tells whether every container restarts because of how one has ended: from
+// then until all of them have been removed.
+func (g *generator) allRestarting(s *v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
+	switch {
+	case s.Phase == v1.PodSucceeded:
+		c.Reason = reasonPodCompleted
+	case s.Phase == v1.PodFailed:
+		c.Reason = reasonPodFailed
+	case g.restartingAll():
+		c.Status, c.Reason, c.Message = v1.ConditionTrue, reasonAllStarted, messageAllStarted
+	}
+	return c
 }
 
 // readyToStart tells whether the pod has a sandbox with its network.

@@ -12,15 +12,17 @@ import (
 
 // Reasons of container states that no runtime gives.
 const (
-	reasonCreating      = "ContainerCreating"
-	reasonInitializing  = "PodInitializing"
-	reasonUnknown       = "ContainerStatusUnknown"
-	reasonCompleted     = "Completed"
-	reasonError         = "Error"
-	exitUnknown         = 137
-	messageGoneRunning  = "The container could not be located when the pod was deleted.  The container used to be Running"
-	messageGoneFinished = "The container could not be located when the pod was terminated"
-	messageInitInferred = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
+	reasonCreating       = "ContainerCreating"
+	reasonInitializing   = "PodInitializing"
+	reasonUnknown        = "ContainerStatusUnknown"
+	reasonCompleted      = "Completed"
+	reasonError          = "Error"
+	exitUnknown          = 137
+	messageGoneRunning   = "The container could not be located when the pod was deleted.  The container used to be Running"
+	messageGoneFinished  = "The container could not be located when the pod was terminated"
+	reasonRestartingAll  = "RestartingAllContainers"
+	messageRemovedForAll = "The container is removed because RestartAllContainers in place"
+	messageInitInferred  = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
 )
 
 // kind of the list that a container stands in.
@@ -120,6 +122,9 @@ func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, k kind) v1.
 	// Main containers exist, so the init containers before them have succeeded.
 	succeeded := k == initKind && !sidecar(c) && g.mainCreated(false)
 	if old != nil {
+		if w := old.State.Waiting; k != ephemeralKind && (w == nil || w.Reason == reasonRestartingAll) && g.restartingAll() {
+			return g.removedForAll(s, old)
+		}
 		if old.State.Terminated != nil && (old.State.Terminated.ExitCode == 0 || !succeeded) {
 			return *old
 		}
@@ -145,6 +150,23 @@ func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, k kind) v1.
 	if succeeded {
 		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: reasonCompleted, Message: messageInitInferred}}
 	}
+	return s
+}
+
+// removedForAll is the status of a container whose instance was removed so that all begin
+// anew: how it ended stays to be read, with the reason that it did not end by itself.
+func (g *generator) removedForAll(s v1.ContainerStatus, old *v1.ContainerStatus) v1.ContainerStatus {
+	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonRestartingAll, Message: messageRemovedForAll}}
+	s.RestartCount, s.LastTerminationState = old.RestartCount, old.LastTerminationState
+	if old.State.Waiting != nil {
+		return s
+	}
+	ended := v1.ContainerStateTerminated{ExitCode: exitUnknown, ContainerID: old.ContainerID}
+	if old.State.Terminated != nil {
+		ended = *old.State.Terminated
+	}
+	ended.Reason, ended.Message = reasonRestartingAll, messageRemovedForAll
+	s.LastTerminationState = v1.ContainerState{Terminated: &ended}
 	return s
 }
 
@@ -245,25 +267,11 @@ func (g *generator) mayNotLeave(c *v1.Container, old *v1.ContainerStatus, k kind
 	if old.State.Terminated == nil || k == ephemeralKind || sidecar(c) {
 		return false
 	}
-	if g.spec.RestartPolicy == v1.RestartPolicyAlways || g.restartsAll() {
+	if g.spec.RestartPolicy == v1.RestartPolicyAlways || g.canRestartAll() {
 		return false
 	}
 	code := old.State.Terminated.ExitCode
 	return !(code != 0 && g.spec.RestartPolicy == v1.RestartPolicyOnFailure) && !restarts(c, g.spec, code)
-}
-
-// restartsAll reports whether some container's end may restart all of them.
-func (g *generator) restartsAll() bool {
-	for _, list := range [][]v1.Container{g.spec.InitContainers, g.spec.Containers} {
-		for i := range list {
-			for j := range list[i].RestartPolicyRules {
-				if list[i].RestartPolicyRules[j].Action == v1.ContainerRestartRuleActionRestartAllContainers {
-					return true
-				}
-			}
-		}
-	}
-	return false
 }
 
 // readiness fills started and ready from the probes' verdicts. Without a

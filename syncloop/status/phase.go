@@ -50,6 +50,11 @@ func ended(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	return s.LastTerminationState.Terminated
 }
 
+// runsAgain reports whether a container that ended so is to run again.
+func (g *generator) runsAgain(c *v1.Container, how *v1.ContainerStateTerminated) bool {
+	return how.Reason == reasonRestartingAll || restarts(c, g.spec, how.ExitCode) || g.restartingAll()
+}
+
 // initProgress looks at the init containers that run to their end.
 func (g *generator) initProgress(s *v1.PodStatus) (pending, failed bool) {
 	for i := range g.spec.InitContainers {
@@ -62,7 +67,7 @@ func (g *generator) initProgress(s *v1.PodStatus) (pending, failed bool) {
 			pending = true
 			continue
 		}
-		if code := ended(cs).ExitCode; code != 0 && !restarts(c, g.spec, code) {
+		if how := ended(cs); how.ExitCode != 0 && !g.runsAgain(c, how) {
 			failed = true
 		}
 	}
@@ -104,7 +109,7 @@ func (g *generator) countMains(s *v1.PodStatus, n *tally) {
 			n.waiting++
 		default:
 			n.stopped++
-			if !restarts(c, g.spec, ended(cs).ExitCode) {
+			if !g.runsAgain(c, ended(cs)) {
 				n.finished++
 			}
 			if cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0 {

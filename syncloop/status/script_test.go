@@ -154,9 +154,14 @@ func (s *script) do(f []string) error {
 				r := v1.ContainerRestartPolicy(v)
 				c.RestartPolicy = &r
 			case "rule":
-				n, _ := strconv.Atoi(v)
+				code, all, _ := strings.Cut(v, ":")
+				n, _ := strconv.Atoi(code)
+				does := v1.ContainerRestartRuleActionRestart
+				if all == "all" {
+					does = v1.ContainerRestartRuleActionRestartAllContainers
+				}
 				c.RestartPolicyRules = append(c.RestartPolicyRules, v1.ContainerRestartRule{
-					Action:    v1.ContainerRestartRuleActionRestart,
+					Action:    does,
 					ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{int32(n)}},
 				})
 			}
