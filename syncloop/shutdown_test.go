@@ -57,7 +57,9 @@ func (w *world) watchShutdown() (i *machineInit, stop func()) {
 	i.going <- false
 	m, err := shutdown.New(shutdown.Config{
 		Open:   func(context.Context) (shutdown.Session, error) { return i, nil },
-		Absent: func(error) bool { return false }, Pods: loopPods{w.node.loop}, Periods: order.Simple(time.Hour, time.Minute),
+		Absent: func(error) bool { return false },
+		BootID: func(context.Context) (string, error) { return "boot", nil },
+		Pods:   loopPods{w.node.loop}, Periods: order.Simple(time.Hour, time.Minute),
 		Event: func(kind, reason, message string) { recorder{w}.Event(nil, kind, reason, message) }, Changed: w.goingDown.Store,
 	})
 	if err != nil {
