@@ -62,7 +62,7 @@ func (d *decision) leftovers() bool {
 // stopSandbox stops one sandbox, once nothing runs in it and nothing is being
 // started. It reports whether that is still to be done or under way.
 func (d *decision) stopSandbox(s *pod.Sandbox, why string) bool {
-	if !s.Ready && d.book.Stopped[s.ID] {
+	if stopped(d.book.Ledger, s) {
 		return false
 	}
 	switch {
@@ -73,6 +73,19 @@ func (d *decision) stopSandbox(s *pod.Sandbox, why string) bool {
 		d.begin(Operation{Kind: OpStopSandbox, ID: s.ID, Attempt: s.Attempt, Reason: why})
 	}
 	return true
+}
+
+func stopped(l Ledger, s *pod.Sandbox) bool { return !s.Ready && l.Stopped[s.ID] }
+
+// HoldsSandbox reports whether the pod has a sandbox that is not known to be stopped, and
+// with it addresses and ports.
+func HoldsSandbox(l Ledger, o *pod.Observed) bool {
+	for i := range o.Sandboxes {
+		if !stopped(l, &o.Sandboxes[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *decision) liveIn(sandbox string) bool {

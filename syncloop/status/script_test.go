@@ -242,6 +242,8 @@ func (s *script) do(f []string) error {
 		if arg(2) == "disruption" {
 			s.in.Terminate.Disruption = "because"
 		}
+	case "holds": // its sandbox, or no more
+		s.in.HoldsSandbox = f[1] == "sandbox"
 	case "condition":
 		s.in.Pod = p.DeepCopy()
 		set(&s.in.Pod.Status.Conditions, v1.PodCondition{Type: v1.PodConditionType(f[1]), Status: v1.ConditionStatus(f[2])})

@@ -22,9 +22,11 @@ type Input struct {
 	// Pod is the pod as the API server (or a static source) last showed it. Its
 	// Status brings the conditions of others, readiness gates among them.
 	Pod *v1.Pod
-	// Phase of the pod's worker: a terminal v1 phase is not told before Terminated.
-	Phase    pod.Phase
-	Observed pod.Observed
+	// Phase of the pod's worker: a terminal v1 phase is not told before Terminated, nor
+	// while HoldsSandbox, as the API server deletes a pod in such a phase at once.
+	Phase        pod.Phase
+	HoldsSandbox bool
+	Observed     pod.Observed
 	// Old is the status that was last generated for this UID; zero after a
 	// restart of ours, when Pod.Status takes its place.
 	Old v1.PodStatus
@@ -161,8 +163,8 @@ func (g *generator) rejected() bool {
 	return g.old.Phase == v1.PodFailed && len(g.old.InitContainerStatuses)+len(g.old.ContainerStatuses)+len(g.old.EphemeralContainerStatuses) == 0
 }
 
-// holdTerminal keeps the old phase until the worker has seen nothing running:
-// whoever waits for a terminal phase may reuse what the pod's containers hold.
+// holdTerminal keeps the old phase until the worker has seen nothing running, and no
+// sandbox: whoever waits for a terminal phase may reuse what the pod holds.
 func (g *generator) holdTerminal(s *v1.PodStatus) {
 	if !g.held(s) {
 		return
@@ -175,7 +177,7 @@ func (g *generator) holdTerminal(s *v1.PodStatus) {
 
 // held reports whether s.Phase is terminal and may not be told yet.
 func (g *generator) held(s *v1.PodStatus) bool {
-	return Terminal(s.Phase) && !Terminal(g.old.Phase) && !Terminal(g.in.Pod.Status.Phase) && g.in.Phase < pod.Terminated
+	return Terminal(s.Phase) && !Terminal(g.old.Phase) && !Terminal(g.in.Pod.Status.Phase) && (g.in.Phase < pod.Terminated || g.in.HoldsSandbox)
 }
 
 // Terminal reports whether no container of a pod in this phase runs again.

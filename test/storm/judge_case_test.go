@@ -135,7 +135,7 @@ func TestJudge(t *testing.T) {
 			s.Sandbox, s.Container = true, ""
 			e.instances = append(e.instances, s)
 			e.lives["u"].versions[2].Status.Phase, e.lives["u"].versions[3].Status.Phase = v1.PodSucceeded, v1.PodSucceeded
-		}, ""},
+		}, "the API object had gone"},
 		"Pending again": {func(e *evidence) {
 			e.lives["u"].versions[1].Status.Phase = v1.PodRunning
 			e.lives["u"].versions[2].Status.Phase = v1.PodPending

@@ -115,11 +115,6 @@ func (l life) pod() *v1.Pod {
 	return l.versions[len(l.versions)-1].Pod
 }
 
-// done: the pod had ended by itself.
-func (l life) done() bool {
-	return slices.ContainsFunc(l.versions, func(v labtest.Version) bool { return v.DeletionTimestamp == nil && done(v.Pod) })
-}
-
 // asked is when the pod was asked to end, to the second; zero: it was not.
 func (l life) asked() time.Time {
 	for _, v := range l.versions {
@@ -341,8 +336,7 @@ func (e *evidence) backwards(uid string, l life) []string {
 	})
 }
 
-// end judges that nothing of a pod ran when its API object went. Of a pod that was done
-// the API server waits for nobody: its sandbox may be on its way out.
+// end judges that nothing of a pod ran when its API object went, its sandbox neither.
 func (e *evidence) end(uid string, l life) []string {
 	if l.gone.IsZero() || e.forced(uid) {
 		return nil
@@ -350,9 +344,6 @@ func (e *evidence) end(uid string, l life) []string {
 	var bad []string
 	for n := range e.instances {
 		i := &e.instances[n]
-		if i.Sandbox && l.done() {
-			continue
-		}
 		if i.UID == uid && !i.Started.IsZero() && (i.Exited.IsZero() || i.Exited.After(l.gone)) {
 			bad = append(bad, fmt.Sprintf("the API object had gone at %s: %s", clock(l.gone), say(i)))
 		}
@@ -366,9 +357,6 @@ func (e *evidence) names() []string {
 	byName := map[string][]*labtest.Instance{}
 	for n := range e.instances {
 		i := &e.instances[n]
-		if i.Sandbox && e.lives[i.UID].done() {
-			continue
-		}
 		byName[i.Pod] = append(byName[i.Pod], i)
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
