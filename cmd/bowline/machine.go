@@ -170,6 +170,9 @@ func (m *machine) dialSlack() time.Duration {
 	return farDial
 }
 
+// lookupTimeout bounds the look-up of the API server's name.
+const lookupTimeout = 10 * time.Second
+
 // published is the address by which the API server reaches this process: where
 // the configuration names none, the one from which it is reached itself.
 func published(cfg *config.Host, apiServer *url.URL) (string, error) {
@@ -179,9 +182,10 @@ func published(cfg *config.Host, apiServer *url.URL) (string, error) {
 	if ip := net.ParseIP(cfg.Server.Address); !ip.IsUnspecified() {
 		return cfg.Server.Address, nil
 	}
-	// UDP: nothing is sent, the kernel says which address it would send from.
+	// UDP: nothing is sent, the kernel says which address it would send from. What takes
+	// time is the name.
 	port := cmp.Or(apiServer.Port(), "443")
-	c, err := net.Dial("udp", net.JoinHostPort(apiServer.Hostname(), port))
+	c, err := (&net.Dialer{Timeout: lookupTimeout}).Dial("udp", net.JoinHostPort(apiServer.Hostname(), port))
 	if err != nil {
 		return "", fmt.Errorf("find the address by which the API server reaches this process: %w; set server.publishedAddress", err)
 	}
