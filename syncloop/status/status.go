@@ -110,7 +110,7 @@ func Generate(in Input) v1.PodStatus {
 	g.reason(&s)
 	// As a kubelet has them: of what the containers said, before the last word on them.
 	g.conditions(&s)
-	if in.Phase >= pod.Terminated {
+	if in.Phase >= pod.Terminated && !in.HoldsSandbox {
 		g.finish(&s)
 	}
 	g.holdTerminal(&s)
