@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/test/labtest"
@@ -76,6 +77,7 @@ func setUp(t *testing.T, out string, far bool) *stage {
 		must(t, err)
 		must(t, makeNamespace(ctx, lab, n.namespace))
 		must(t, warm(ctx, lab, n))
+		must(t, occupy(ctx, lab, n))
 	}
 	return s
 }
@@ -137,6 +139,21 @@ func warm(ctx context.Context, lab *labtest.Lab, n *node) error {
 		return err
 	}
 	return lab.PodGone(ctx, n.namespace, "warm", time.Minute)
+}
+
+// occupy runs a pod beside those of the scenarios that has some of the node: else what
+// fits would depend on which others run at that moment.
+func occupy(ctx context.Context, lab *labtest.Lab, n *node) error {
+	name := "occupant-" + n.name
+	_, err := lab.Client.CoreV1().Pods(metav1.NamespaceSystem).Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
+		NodeName: n.name, TerminationGracePeriodSeconds: new(int64(1)),
+		Containers: []v1.Container{{Name: "toolbox", Image: toolbox, Command: []string{"sleep", "100000"},
+			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("50m")}}}}}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = lab.PodReady(ctx, metav1.NamespaceSystem, name, 2*time.Minute)
+	return err
 }
 
 // makeNamespace makes a namespace and waits for what pods need of it.

@@ -31,6 +31,16 @@ type scenario struct {
 	file  bool // the pod is static: its manifest is a file of the node's
 }
 
+// resizeToWholeNode asks for every processor of the node, of which its occupant has some.
+func resizeToWholeNode(ctx context.Context, p *play) error {
+	n, err := p.lab.Client.CoreV1().Nodes().Get(ctx, p.node.name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	all := n.Status.Allocatable.Cpu().String()
+	return patch(fmt.Sprintf(`"containers":[{"name":"main","resources":{"requests":{"cpu":%q},"limits":{"cpu":%q}}}]`, all, all), "resize")(ctx, p)
+}
+
 // step acts, or waits for what must have come before the next one.
 type step func(context.Context, *play) error
 

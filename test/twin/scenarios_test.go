@@ -204,7 +204,7 @@ func resizes() []scenario {
 		{name: "resize-memory-restarts", spec: one(sized + ", resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]"), steps: []step{ready, quiet,
 			patch(`"containers":[{"name":"main","resources":{"limits":{"memory":"60Mi"}}}]`, "resize"), resized("main", "", "60Mi"), restarted("main", 1), quiet}},
 		{name: "resize-deferred", spec: one(sized), steps: []step{ready, quiet,
-			patch(`"containers":[{"name":"main","resources":{"requests":{"cpu":"1990m"},"limits":{"cpu":"1990m"}}}]`, "resize"), condition(v1.PodResizePending, v1.ConditionTrue), quiet}},
+			resizeToWholeNode, condition(v1.PodResizePending, v1.ConditionTrue), quiet}},
 	}
 }
 
