@@ -274,6 +274,29 @@ func TestNothingStays(t *testing.T) {
 	})
 }
 
+// TestShortSessions: a session that is closed as soon as it is open leaves nothing either,
+// whatever its script has come to.
+func TestShortSessions(t *testing.T) {
+	both(t, func(t *testing.T, m *mock, h host.Host) {
+		for range 60 {
+			s, err := logind.Open(context.Background(), logind.Config{Machine: h, Who: "who", Why: "why"})
+			must(t, err)
+			must(t, s.Close())
+		}
+		eventually(t, "every process of theirs has ended", func() bool {
+			all, _ := filepath.Glob("/proc/[0-9]*/environ")
+			return !slices.ContainsFunc(all, func(f string) bool {
+				env, _ := os.ReadFile(f) // of one that has just ended: nothing
+				if !strings.Contains(string(env), "="+m.dir+":") {
+					return false
+				}
+				args, _ := os.ReadFile(strings.TrimSuffix(f, "environ") + "cmdline")
+				return strings.Contains(string(args), "monitor") || strings.HasPrefix(string(args), "cat")
+			})
+		})
+	})
+}
+
 // TestInhibitorIsLost: who holds the inhibitor may be ended by anyone on the machine, and
 // then nothing is held any more.
 func TestInhibitorIsLost(t *testing.T) {
