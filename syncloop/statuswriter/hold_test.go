@@ -105,8 +105,8 @@ func TestTheLastWordOfADeletedPod(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) { // its sandbox does not stop
 		a := &api{}
-		w, p := start(t, a, nil)
-		p = a.edit(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+		w, _ := start(t, a, nil)
+		p := a.edit(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
 		w.Set(p, ended(v1.PodRunning))
 		time.Sleep(time.Second + time.Millisecond)
 		synctest.Wait()
