@@ -52,7 +52,14 @@ func (l *Loop) has(uid types.UID) bool {
 // nobody else makes them anew. pending: of some the end is not over yet.
 func (l *Loop) Revive() (pending bool) {
 	for _, p := range l.Pods() {
-		if !pod.IsStatic(p) || p.Status.Reason != shutdown.ReasonTerminated && p.Status.Reason != admit.ReasonShutdown {
+		if !pod.IsStatic(p) {
+			continue
+		}
+		if l.ends(p.UID) { // what it ends of is told with its end
+			pending = true
+			continue
+		}
+		if p.Status.Reason != shutdown.ReasonTerminated && p.Status.Reason != admit.ReasonShutdown {
 			continue
 		}
 		if l.has(p.UID) {
@@ -62,6 +69,19 @@ func (l *Loop) Revive() (pending bool) {
 		l.cfg.Sources.Unsettle(p.UID)
 	}
 	return pending
+}
+
+// ends reports whether the pod is on its way out.
+func (l *Loop) ends(uid types.UID) bool {
+	l.mu.Lock()
+	w := l.workers[uid]
+	l.mu.Unlock()
+	if w == nil {
+		return false
+	}
+	w.pub.mu.Lock()
+	defer w.pub.mu.Unlock()
+	return w.pub.phase > pod.Syncing
 }
 
 // Lives reports whether a static pod lives: it has been seen, and nothing says that it

@@ -222,3 +222,30 @@ func TestShutdownKnowsThePods(t *testing.T) {
 		t.Errorf("what has not ended is %v", all)
 	}
 }
+
+// A static pod that is still ending when the shutdown is called off runs again when it has
+// ended, though nothing says yet what it ends of.
+func TestRevivalWaitsForTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fake.Config{})
+	w.manifests = t.TempDir()
+	w.up()
+	w.write("static.yaml", with(newPod("static", "ignore-term", "wait"), func(p *v1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 2 }), "")
+	w.untilReady("static-node")
+	l := w.node.loop
+	static, _ := w.node.sources.StaticPods()
+	if len(static) != 1 {
+		t.Fatalf("%d static pods", len(static))
+	}
+	if l.Revive() {
+		t.Error("a pod that runs is waited for")
+	}
+	l.EndForShutdown(static[0].UID, 2*time.Second)
+	w.until("it is told to end", func() bool { return w.at(fake.OpTerm, "app", 0) >= 0 })
+	if !l.Revive() {
+		t.Error("a pod that is still ending is not waited for")
+	}
+	w.until("it runs again", func() bool { return !l.Revive() && w.rt.Count(fake.OpStart, "app") == 2 })
+	w.remove("static.yaml")
+	w.untilGone()
+}

@@ -8,9 +8,9 @@ import (
 
 // restartAll carries out the rule RestartAllContainers: when a container exited
 // with a code that asks for it, every init and main container is killed and
-// removed, the one that asked last, and the pod begins anew in its sandbox. It
-// reports whether that is under way. The evidence is the exited container
-// itself, so a new process carries on where the old one stopped.
+// removed, the one that asked last and when its back-off is over, and the pod begins
+// anew in its sandbox. It reports whether that is under way. The evidence is the
+// exited container itself, so a new process carries on where the old one stopped.
 func (d *decision) restartAll() bool {
 	source, o := d.restartSource(), &d.in.Observed
 	if source == nil {
@@ -19,12 +19,6 @@ func (d *decision) restartAll() bool {
 	if d.creating() {
 		d.repair()
 		d.note("every container restarts, once the start under way has ended")
-		return true
-	}
-	if spec := specOf(d.spec, source.Name); d.crashed(spec, source) {
-		d.repair()
-		d.paused(source.Name)
-		d.note("every container restarts later: " + d.book.Backoff[source.Name].Message)
 		return true
 	}
 	why := "the exit of " + source.Name + " restarts every container"
@@ -38,8 +32,14 @@ func (d *decision) restartAll() bool {
 			others = others || !d.asksRestartAll(c)
 		}
 	}
-	if running {
+	switch _, stopped := d.book.StopBegan[source.ID]; {
+	case running:
 		d.note("every container restarts, once all have stopped")
+		return true
+	case others, stopped: // its exit is no crash of its own
+	case d.crashed(specOf(d.spec, source.Name), source):
+		d.paused(source.Name)
+		d.note("every container restarts later: " + d.book.Backoff[source.Name].Message)
 		return true
 	}
 	for i := range o.Containers {

@@ -80,8 +80,11 @@ func (w *watch) look(ctx context.Context) error {
 	case err != nil:
 		return err
 	case going && w.pods == nil:
-		w.begin(ctx)
+		first := w.begin(ctx)
 		w.pods = w.start(ctx, w.held)
+		if first { // nothing waits for it
+			w.boot = w.bootID(ctx)
+		}
 		return nil
 	case going:
 		return nil
@@ -96,14 +99,17 @@ func (w *watch) look(ctx context.Context) error {
 	return refused
 }
 
-func (m *Manager) begin(ctx context.Context) {
+// begin tells that the machine goes down; false: that is known from an earlier session, and
+// gone on with.
+func (m *Manager) begin(ctx context.Context) (first bool) {
 	if m.going.Swap(true) {
-		return // known from an earlier session, and gone on with
+		return false
 	}
 	klog.FromContext(ctx).Info("The machine is about to go down: its pods are ended first", "time", order.Total(m.cfg.Periods))
-	m.boot = m.bootID(ctx)
+	m.boot = ""
 	m.cfg.Event(v1.EventTypeNormal, reasonEvent, eventGoing)
 	m.cfg.Changed(true)
+	return true
 }
 
 // bootID is empty where the machine does not say.

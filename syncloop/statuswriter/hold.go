@@ -28,35 +28,13 @@ func (w *Writer) submit(e *entry) {
 // minor reports whether the wanted status changes nothing of the API's but what
 // nobody acts on while the pod starts or ends: its addresses and its sandbox,
 // which matter with the containers, what those wait for, and the generation that
-// was seen; and of a pod that is being deleted, that its containers have ended, as its
-// last word follows when its sandbox has.
+// was seen.
 func (w *Writer) minor(e *entry) bool {
 	if e.wanted == nil || e.rv == "" || e.final != nil {
 		return false
 	}
 	merged := w.cfg.Merge(e.api, *e.wanted)
-	if equality.Semantic.DeepEqual(merged, e.api) {
-		return false
-	}
-	return e.deleting && lastWordFollows(e.wanted) || equality.Semantic.DeepEqual(weighty(merged), weighty(e.api))
-}
-
-// lastWordFollows reports whether nothing of the pod runs, and its phase says so not yet.
-func lastWordFollows(st *v1.PodStatus) bool {
-	if st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed {
-		return false
-	}
-	for i := range st.InitContainerStatuses {
-		if st.InitContainerStatuses[i].State.Running != nil {
-			return false
-		}
-	}
-	for i := range st.ContainerStatuses {
-		if st.ContainerStatuses[i].State.Terminated == nil {
-			return false
-		}
-	}
-	return len(st.ContainerStatuses) > 0
+	return !equality.Semantic.DeepEqual(merged, e.api) && equality.Semantic.DeepEqual(weighty(merged), weighty(e.api))
 }
 
 // weighty is a status without its minor parts.

@@ -71,51 +71,6 @@ func TestMinorChangesWaitForCompany(t *testing.T) {
 	})
 }
 
-// The end of the containers of a pod that is being deleted goes with its last word, or
-// after a while; that of one that is not is told at once.
-func TestTheLastWordOfADeletedPod(t *testing.T) {
-	ended := func(phase v1.PodPhase) v1.PodStatus {
-		return v1.PodStatus{Phase: phase, ContainerStatuses: []v1.ContainerStatus{{Name: "app", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 1}}}}}
-	}
-	for _, deleting := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			a := &api{}
-			w, p := start(t, a, nil)
-			if deleting {
-				p = a.edit(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
-			}
-			w.Set(p, ended(v1.PodRunning))
-			synctest.Wait()
-			if n := len(a.asked()); (n == 0) != deleting {
-				t.Errorf("deleting %v: written at once: %v", deleting, a.asked())
-			}
-			time.Sleep(200 * time.Millisecond)
-			before := len(a.asked())
-			w.Set(p, ended(v1.PodFailed))
-			synctest.Wait()
-			if n := len(a.asked()); n != before+1 || a.present().Status.Phase != v1.PodFailed {
-				t.Errorf("deleting %v: the last word: %v", deleting, a.asked())
-			}
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			if n := len(a.asked()); n != before+1 {
-				t.Errorf("deleting %v: written again: %v", deleting, a.asked())
-			}
-		})
-	}
-	synctest.Test(t, func(t *testing.T) { // its sandbox does not stop
-		a := &api{}
-		w, _ := start(t, a, nil)
-		p := a.edit(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
-		w.Set(p, ended(v1.PodRunning))
-		time.Sleep(time.Second + time.Millisecond)
-		synctest.Wait()
-		if a.present().Status.ContainerStatuses == nil {
-			t.Error("it is never told")
-		}
-	})
-}
-
 // Who saw that a status is not accepted any more, as a minor change of it waits,
 // hears when it is accepted again.
 func TestAcceptedAgainAfterTheHold(t *testing.T) {
