@@ -74,18 +74,17 @@ func (r *resident) driven(ctx context.Context, begins int) ([]entry, error) {
 func (r *resident) restart(ctx context.Context, f *fault) []string {
 	ctx, cancel := r.node.oneCase(ctx)
 	defer cancel(nil)
-	if err := r.node.arm(f); err != nil {
+	if err := r.node.between(ctx, f); err != nil {
 		return []string{err.Error()}
 	}
 	begins := 1
-	if f != nil && f.kills() {
-		begins = 2
-	}
-	r.node.kill()
 	var bad []string
 	if f != nil {
-		if err := r.node.awaitStrike(ctx, f); err != nil {
+		err := r.node.awaitStrike(ctx, f)
+		if err != nil {
 			bad = append(bad, err.Error())
+		} else if f.kills() {
+			begins = 2
 		}
 	}
 	if _, err := r.driven(ctx, begins); err != nil {

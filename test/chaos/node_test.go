@@ -176,6 +176,27 @@ func (n *node) kill() {
 	}
 }
 
+// between ends the process, arms a fault while none runs, and lets the next one
+// start: a fault for a new process is not for the one before it, which makes calls
+// by the clock.
+func (n *node) between(ctx context.Context, f *fault) error {
+	n.mu.Lock()
+	n.exits, n.held = nil, true
+	n.mu.Unlock()
+	n.kill()
+	err := labtest.Until(ctx, 15*time.Second, "the end of "+n.name+"'s process", func(context.Context) error {
+		if len(n.tookExits()) == 0 {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	if err == nil {
+		err = n.arm(f)
+	}
+	n.release()
+	return err
+}
+
 // tookExits are the exit codes since the fault was armed.
 func (n *node) tookExits() []int {
 	n.mu.Lock()

@@ -158,7 +158,7 @@ spec:
 		}
 	}
 
-	providerWasAsked(t, own, asked, filepath.Join(h.Root, "var/lib/kubelet/real/bowline/pulls.json"))
+	providerWasAsked(t, own, b, asked, filepath.Join(h.Root, "var/lib/kubelet/real/bowline/pulls.json"))
 	limitsFollowPods(t, own, b)
 
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}

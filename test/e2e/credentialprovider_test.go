@@ -49,11 +49,13 @@ echo '{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialPro
 
 // providerWasAsked: with a token of the pod's service account, which is on record as
 // who may use the image.
-func providerWasAsked(t *testing.T, own *labtest.Lab, asked, record string) {
+func providerWasAsked(t *testing.T, own *labtest.Lab, b *labtest.Bowline, asked, record string) {
 	t.Helper()
 	var request struct{ Image, ServiceAccountToken string }
 	data, err := os.ReadFile(asked)
-	must(t, err)
+	if err != nil {
+		t.Fatalf("the credential provider was not asked: %v\n%s", err, b.LogTail(8000))
+	}
 	must(t, json.Unmarshal(data, &request))
 	if request.Image != "registry.lab/toolbox" || strings.Count(request.ServiceAccountToken, ".") != 2 {
 		t.Errorf("the credential provider was asked for %q, with a token of %d bytes", request.Image, len(request.ServiceAccountToken))

@@ -12,10 +12,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubeletconfig "k8s.io/kubelet/config/v1"
 	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
+
+	"github.com/bowline-k8s/bowline/syncloop/tokens"
 )
 
 // cluster has service accounts, and tokens of them.
@@ -24,10 +27,24 @@ type cluster struct {
 	accounts map[string]*v1.ServiceAccount // by namespace/name
 	age      int                           // of tokens
 	err      error
+	forbids  int // that many requests, from now on
 	asked    []string
 }
 
+func (c *cluster) forbidden() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.forbids == 0 {
+		return nil
+	}
+	c.forbids--
+	return apierrors.NewForbidden(v1.Resource("serviceaccounts"), "robot", errors.New("no relationship found"))
+}
+
 func (c *cluster) ServiceAccount(_ context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	if err := c.forbidden(); err != nil {
+		return nil, err
+	}
 	if a := c.accounts[namespace+"/"+name]; a != nil {
 		return a, nil
 	}
@@ -35,6 +52,9 @@ func (c *cluster) ServiceAccount(_ context.Context, namespace, name string) (*v1
 }
 
 func (c *cluster) AccountToken(_ context.Context, p *v1.Pod, uid types.UID, audience string) (string, error) {
+	if err := c.forbidden(); err != nil {
+		return "", &tokens.Error{Namespace: p.Namespace, Pod: p.Name, Err: err}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked = append(c.asked, fmt.Sprintf("%s %s %s", p.Name, uid, audience))
@@ -302,6 +322,21 @@ func TestTokens(t *testing.T) {
 		c, s, all := start(t, attributes(kubeletconfig.TokenServiceAccountTokenCacheType, &no))
 		if got := users(t, all, podOf("static", ""), "r.example/a"); got != "run-1" || s.runs[0].token != "" || c.asked != nil {
 			t.Errorf("got %q by %+v", got, s.runs)
+		}
+	})
+	t.Run("forbidden", func(t *testing.T) {
+		for forbids, want := range map[int]string{1: "run-1@shop/robot/r1", 5: "run-1@shop/robot/r1", 100: ""} {
+			synctest.Test(t, func(t *testing.T) {
+				c, _, all := start(t, attributes(kubeletconfig.ServiceAccountServiceAccountTokenCacheType, &yes))
+				c.forbids = forbids
+				began := time.Now()
+				if got := users(t, all, podOf("one", "robot"), "r.example/a"); got != want {
+					t.Errorf("forbidden %d times: %q, want %q", forbids, got, want)
+				}
+				if took := time.Since(began); took > 4*time.Second {
+					t.Errorf("forbidden %d times: after %v", forbids, took)
+				}
+			})
 		}
 	})
 	t.Run("annotations", func(t *testing.T) {

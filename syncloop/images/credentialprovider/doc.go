@@ -19,7 +19,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1"
@@ -103,7 +105,7 @@ func (s *Set) question(ctx context.Context, t *kubeletconfig.ServiceAccountToken
 	case name == "":
 		return q, nil, !*t.RequireServiceAccount, nil
 	}
-	account, err := s.accounts.ServiceAccount(ctx, p.Namespace, name)
+	account, err := onceAllowed(ctx, func() (*v1.ServiceAccount, error) { return s.accounts.ServiceAccount(ctx, p.Namespace, name) })
 	if err != nil {
 		return q, nil, false, fmt.Errorf("read service account %s/%s: %w", p.Namespace, name, err)
 	}
@@ -121,7 +123,10 @@ func (s *Set) question(ctx context.Context, t *kubeletconfig.ServiceAccountToken
 			q.annotations[k] = value
 		}
 	}
-	if q.token, err = s.tokens.AccountToken(ctx, p, account.UID, t.ServiceAccountTokenAudience); err != nil {
+	q.token, err = onceAllowed(ctx, func() (string, error) {
+		return s.tokens.AccountToken(ctx, p, account.UID, t.ServiceAccountTokenAudience)
+	})
+	if err != nil {
 		return q, nil, false, err
 	}
 	q.mayEcho = t.CacheType == kubeletconfig.TokenServiceAccountTokenCacheType
@@ -130,6 +135,25 @@ func (s *Set) question(ctx context.Context, t *kubeletconfig.ServiceAccountToken
 		q.scope += hash(q.token)
 	}
 	return q, &images.AccountID{Namespace: p.Namespace, Name: name, UID: account.UID}, true, nil
+}
+
+// patience with an API server that forbids what a new pod needs: 3 s.
+var patience = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 6}
+
+// onceAllowed asks again while the API server forbids it. The Node authorizer hears
+// which pods are this node's by a watch of its own, which may be behind ours; without
+// the credentials a pull would fail, and the pod would wait for the back-off.
+func onceAllowed[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	var out T
+	var err error
+	_ = wait.ExponentialBackoffWithContext(ctx, patience, func(context.Context) (bool, error) {
+		out, err = ask()
+		return !apierrors.IsForbidden(err), nil
+	})
+	if err == nil {
+		err = ctx.Err() // it was never asked
+	}
+	return out, err
 }
 
 // question to a program.
