@@ -223,9 +223,10 @@ type CgroupResources struct {
 
 // Meters tell what is left of the machine, and who has the rest.
 type Meters interface {
-	// Measure reads what is left, and of the file systems that hold these paths (or
-	// the nearest parent of each that exists), in their order.
-	Measure(ctx context.Context, paths ...string) (Measured, error)
+	// Measure reads what is left: of the machine, of what a cgroup may have (empty:
+	// none), and of the file systems that hold these paths (or the nearest parent of
+	// each that exists), in their order.
+	Measure(ctx context.Context, cgroup string, paths ...string) (Measured, error)
 	// DiskUsage sums what each of these directories holds, on its own file system
 	// alone, without following links; a missing one holds nothing.
 	DiskUsage(ctx context.Context, dirs ...string) ([]Usage, error)
@@ -239,7 +240,13 @@ type Measured struct {
 	MemoryBytes, WorkingSetBytes int64
 	// PidsMax is how many threads there may be, Pids how many there are.
 	PidsMax, Pids int64
-	FileSystems   []FileSystem
+	// OOMKills is how many processes the kernel has killed for want of memory since the
+	// machine came up, of their cgroups' or of its own; -1 where it does not count them.
+	OOMKills int64
+	// CgroupBytes is the memory that the cgroup may have, 0 without a limit or a cgroup,
+	// and CgroupWorkingSetBytes what it uses of it.
+	CgroupBytes, CgroupWorkingSetBytes int64
+	FileSystems                        []FileSystem
 }
 
 // FileSystem is what there is of one, and what is left for users other than root.

@@ -22,9 +22,12 @@ const (
 	ImageFsAvailable  Signal = "imagefs.available"
 	ImageFsInodesFree Signal = "imagefs.inodesFree"
 	PIDAvailable      Signal = "pid.available"
+	// AllocatableMemory is what is left of the memory that all pods may have. No
+	// threshold is set for it: it has that of memory.available.
+	AllocatableMemory Signal = "allocatableMemory.available"
 )
 
-// Signals are all of them.
+// Signals are all that a threshold may be set for.
 var Signals = []Signal{MemoryAvailable, NodeFsAvailable, NodeFsInodesFree, ImageFsAvailable, ImageFsInodesFree, PIDAvailable}
 
 // Amount of something: a quantity, or a share of what there is.

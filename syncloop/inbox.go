@@ -24,6 +24,7 @@ type mail struct {
 	absent    bool            // no source has the pod any more
 	volumes   bool            // a configMap or secret that the pod mounts changed
 	unwritten bool            // an update of the volumes did not reach the machine
+	refreshed *error          // how an update of the volumes that reached it ended
 	outcomes  []finished      // operations that ended, oldest first
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -211,6 +212,30 @@ func TestConfigMapThatComesLate(t *testing.T) {
 func TestUpdateThatALinkKeptBack(t *testing.T) {
 	t.Parallel()
 	w := up(t)
+	w.keepsBack(&w.host.unreachable, 1)
+	if w.event("Warning FailedMount") {
+		t.Error("an event tells of the link as of the volume")
+	}
+	w.api.delete("web", 1)
+	w.untilGone()
+}
+
+// The same of a disk that was full, which is told of.
+func TestUpdateThatAFullDiskKeptBack(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	w.keepsBack(&w.host.full, 3)
+	if !w.event("Warning FailedMount") {
+		t.Error("no event tells of the volume")
+	}
+	w.api.delete("web", 1)
+	w.untilGone()
+}
+
+// keepsBack changes what a volume of the pod web shows while cause holds, until so many
+// tries to write it have failed, and waits for the change once it does not.
+func (w *world) keepsBack(cause *atomic.Bool, tries int32) {
+	w.t.Helper()
 	w.api.create(with(newPod("web"), func(p *v1.Pod) {
 		p.Labels = map[string]string{"turn": "first"}
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
@@ -218,20 +243,15 @@ func TestUpdateThatALinkKeptBack(t *testing.T) {
 		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	}))
 	p := w.untilReady("web")
-	w.host.unreachable.Store(true)
+	cause.Store(true)
 	w.api.update("web", func(p *v1.Pod) { p.Labels = map[string]string{"turn": "second"} })
-	w.until("the update has failed", func() bool { return w.host.unwritten.Load() >= 1 })
-	w.host.unreachable.Store(false)
+	w.within(30*time.Second, "the update has failed", func() bool { return w.host.unwritten.Load() >= tries })
+	cause.Store(false)
 	file := filepath.Join(w.dir, "root", "pods", string(p.UID), "volumes/kubernetes.io~downward-api/v/labels")
 	w.within(30*time.Second, "the update is there", func() bool {
 		data, err := os.ReadFile(file)
 		return err == nil && strings.Contains(string(data), "second")
 	})
-	if w.event("Warning FailedMount") {
-		t.Error("an event tells of the link as of the volume")
-	}
-	w.api.delete("web", 1)
-	w.untilGone()
 }
 
 func execOf(steps ...string) v1.ProbeHandler {

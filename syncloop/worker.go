@@ -46,6 +46,7 @@ type worker struct {
 	wakeAt  time.Time
 	images  map[string]*pulled // by container name, from its OpPull
 	resync  time.Time          // when volumes are looked at again
+	stuck   int                // updates of volumes that have failed, one after another
 	hashes  map[string]string
 	hashGen *v1.Pod      // the pod that hashes were made from
 	status  v1.PodStatus // last generated
@@ -185,6 +186,16 @@ func (w *worker) read(m mail) {
 	if m.unwritten {
 		w.resync = time.Now().Add(unwrittenPause)
 	}
+	if m.refreshed != nil {
+		if *m.refreshed == nil {
+			w.stuck = 0
+		} else {
+			// As a kubelet does, sooner than the next look would be: a disk that was full
+			// may have room again.
+			w.resync = time.Now().Add(min(unwrittenPause<<min(w.stuck, 10), w.loop.resyncPeriod()))
+			w.stuck++
+		}
+	}
 	w.term = plan.Merge(w.term, m.terminate)
 	for _, f := range m.outcomes {
 		if fl := w.flights[f.Operation.Key()]; fl != nil {
@@ -284,7 +295,7 @@ func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o 
 }
 
 // unwrittenPause is the time to the next try of an update of volumes that found no
-// machine.
+// machine, or that failed for the first time.
 const unwrittenPause = 2 * time.Second
 
 // refresh brings live volumes up to date on the kubelet's schedule.
@@ -293,19 +304,22 @@ func (w *worker) refresh(ctx context.Context, now time.Time) {
 		return
 	}
 	w.resync = now.Add(w.loop.resyncPeriod())
-	p := w.pod
+	p, stuck := w.pod, w.stuck > 0
 	w.ended.Add(1)
 	go func() {
 		defer w.ended.Done()
 		err := w.loop.cfg.Volumes.Refresh(ctx, p)
 		switch {
-		case err == nil || ctx.Err() != nil:
+		case ctx.Err() != nil, err == nil && !stuck:
+			return
 		case errors.Is(err, host.ErrUnreachable):
 			// The link's failure, not the volume's: as soon as the link is back.
 			w.inbox.put(func(m *mail) { m.unwritten = true })
-		default:
+			return
+		case err != nil:
 			w.loop.event(p, "", v1.EventTypeWarning, "FailedMount", err.Error())
 		}
+		w.inbox.put(func(m *mail) { m.refreshed = &err })
 	}()
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -75,6 +76,7 @@ type machine struct {
 	mounts []host.Mount
 
 	unreachable atomic.Bool
+	full        atomic.Bool // nothing more can be written
 	unwritten   atomic.Int32
 	lost        atomic.Bool // List finds no machine
 	looks       atomic.Int32
@@ -86,11 +88,16 @@ type machine struct {
 	hold chan struct{}
 }
 
-// WriteTree finds no machine while unreachable is set, and counts that.
+// WriteTree finds no machine while unreachable is set, and no room while full is, and
+// counts that.
 func (m *machine) WriteTree(ctx context.Context, dir string, tree host.Tree) error {
 	if m.unreachable.Load() {
 		m.unwritten.Add(1)
 		return fmt.Errorf("write %s: %w", dir, host.ErrUnreachable)
+	}
+	if m.full.Load() {
+		m.unwritten.Add(1)
+		return fmt.Errorf("write %s: %w", dir, syscall.ENOSPC)
 	}
 	return m.Host.WriteTree(ctx, dir, tree)
 }

@@ -15,12 +15,14 @@ import (
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 	"github.com/bowline-k8s/bowline/syncloop/eviction"
 	"github.com/bowline-k8s/bowline/syncloop/imagegc"
 	"github.com/bowline-k8s/bowline/syncloop/images"
+	"github.com/bowline-k8s/bowline/syncloop/oom"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
@@ -46,8 +48,17 @@ func (n *node) buildPressure(ctx context.Context, machine spec.Machine) (err err
 	if err != nil {
 		return err
 	}
+	watcher, err := oom.New(oom.Config{Host: n.host, Event: n.node.Tell})
+	if err != nil {
+		return err
+	}
+	all := ""
+	if slices.Contains(n.cfg.EnforceNodeAllocatable, config.EnforcePods) {
+		all = spec.PodsCgroup(machine.CgroupDriver)
+	}
 	n.parts.eviction, err = eviction.New(eviction.Config{
 		Host: n.host, Runtime: n.runtime, Pods: pressed{n}, Event: n.node.Tell, Condition: n.node.SetPressure,
+		Measured: func(ctx context.Context, m host.Measured) { watcher.Saw(ctx, m.OOMKills) }, PodsCgroup: all,
 		// A kubelet's order: containers that have ended keep their images.
 		Reclaim: func(ctx context.Context) error {
 			return errors.Join(n.parts.sweeper.RemoveFinished(ctx), n.parts.imageGC.RemoveUnused(ctx))
@@ -108,6 +119,11 @@ func thresholds(cfg *config.Host) ([]pod.Threshold, error) {
 				t.MinReclaim = &a
 			}
 			out = append(out, t)
+			// What pods may have of the memory has the machine's own threshold, as on a kubelet.
+			if s == pod.MemoryAvailable && !list.soft && slices.Contains(cfg.EnforceNodeAllocatable, config.EnforcePods) {
+				t.Signal = pod.AllocatableMemory
+				out = append(out, t)
+			}
 		}
 	}
 	return out, nil

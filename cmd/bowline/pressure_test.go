@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // An image is wanted by whatever name a pod gives it, in whatever container, until the
@@ -49,6 +50,12 @@ func TestThresholds(t *testing.T) {
 	cfg.EvictionSoft = map[string]string{"memory.available": "1Gi"}
 	cfg.EvictionSoftGracePeriod = map[string]string{"memory.available": "90s"}
 	cfg.EvictionMinimumReclaim = map[string]string{"memory.available": "5Mi"}
+	cfg.EnforceNodeAllocatable = []string{config.EnforcePods}
+	if list, err := thresholds(cfg); err != nil || len(list) != 4 || list[1].Signal != pod.AllocatableMemory ||
+		list[1].Amount != list[0].Amount || list[1].MinReclaim == nil || list[1].Soft {
+		t.Errorf("with a limit of all pods: %+v, %v", list, err)
+	}
+	cfg.EnforceNodeAllocatable = []string{config.EnforceNone}
 	list, err := thresholds(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,9 @@ type ParentCgroup struct {
 	Limits CgroupLimits
 }
 
+// PodsCgroup is the one above all pods, in the form of the runtime's driver.
+func PodsCgroup(driver string) string { return driversPath([]string{"kubepods"}, driver) }
+
 // ParentCgroups are the cgroups above those of pods, the highest first: kubepods has what
 // all pods may use, burstable the CPU that its pods request together, and besteffort the
 // least that there is. Guaranteed pods are beside the two, each with its own request. A
@@ -34,7 +37,7 @@ func ParentCgroups(pods []*v1.Pod, all PodsShare, driver string) []ParentCgroup 
 		requested += requests.Cpu().MilliValue()
 	}
 	return []ParentCgroup{
-		{driversPath([]string{"kubepods"}, driver), CgroupLimits{
+		{PodsCgroup(driver), CgroupLimits{
 			CPUShares: uint64(CPUShares(all.MilliCPU)), MemoryBytes: all.MemoryBytes, PidsMax: all.Pids, HugePageBytes: all.HugePageBytes,
 		}},
 		{driversPath([]string{"kubepods", "burstable"}, driver), CgroupLimits{CPUShares: uint64(CPUShares(requested))}},

@@ -2,6 +2,7 @@ package hosttest
 
 import (
 	"context"
+	"strconv"
 	"testing"
 )
 
@@ -10,10 +11,23 @@ func testMeters(t *testing.T, m *machine) {
 	d := m.dir(t)
 	f, err := m.h.Facts(ctx)
 	must(t, err)
-	got, err := m.h.Measure(ctx, d, d+"/is not/there", "/proc")
+	kills := m.output(t, "sh", "-c", `grep -s "^oom_kill " /proc/vmstat | cut -d " " -f 2`)
+	got, err := m.h.Measure(ctx, "", d, d+"/is not/there", "/proc")
 	must(t, err)
 	if got.MemoryBytes != f.MemoryBytes || got.WorkingSetBytes <= 0 || got.WorkingSetBytes >= got.MemoryBytes {
 		t.Errorf("%d of %d bytes of memory are used, the machine has %d", got.WorkingSetBytes, got.MemoryBytes, f.MemoryBytes)
+	}
+	// One more may have been killed meanwhile.
+	if n, err := strconv.ParseInt(kills, 10, 64); err != nil && got.OOMKills != -1 || err == nil && (got.OOMKills < n || got.OOMKills > n+100) {
+		t.Errorf("the kernel has killed %q, and %d are measured", kills, got.OOMKills)
+	}
+	if got.CgroupBytes != 0 || got.CgroupWorkingSetBytes != 0 {
+		t.Errorf("of no cgroup %d of %d bytes are used", got.CgroupWorkingSetBytes, got.CgroupBytes)
+	}
+	for _, bad := range []string{"relative", "/a/../b"} {
+		if _, err := m.h.Measure(ctx, bad, d); err == nil {
+			t.Errorf("cgroup %q was measured", bad)
+		}
 	}
 	if got.PidsMax != f.PidsMax || got.Pids < 1 || got.Pids >= got.PidsMax {
 		t.Errorf("%d of %d threads, the machine has %d", got.Pids, got.PidsMax, f.PidsMax)

@@ -101,6 +101,11 @@ func testSlices(t *testing.T, m *machine) {
 		}
 	}
 	check()
+	measured, err := m.h.Measure(ctx, p)
+	must(t, err)
+	if measured.CgroupBytes != 96<<20 {
+		t.Errorf("of the slice's memory %+v is measured", measured)
+	}
 	// systemd believes in them: when it reads all its files anew, they stay.
 	m.run(t, "systemctl", "daemon-reload")
 	check()

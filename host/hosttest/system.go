@@ -132,6 +132,13 @@ func testCgroups(t *testing.T, m *machine) {
 			t.Errorf("children of %s are %q, want %q", path, got, want)
 		}
 	}
+	for path, want := range map[string]int64{p: 96 << 20, top + "/burstable/pod2": 0, top + "/none": 0} {
+		got, err := m.h.Measure(ctx, path)
+		must(t, err)
+		if got.CgroupBytes != want || got.CgroupWorkingSetBytes < 0 || got.CgroupWorkingSetBytes > want {
+			t.Errorf("of %s %d of %d bytes are used, want %d", path, got.CgroupWorkingSetBytes, got.CgroupBytes, want)
+		}
+	}
 	facts, err := m.h.Facts(ctx)
 	must(t, err)
 	// The limits are in the kernel, wherever the hierarchies are mounted. Cgroups of others

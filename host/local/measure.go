@@ -15,7 +15,7 @@ import (
 )
 
 // Measure reads a dozen small files.
-func (h *Host) Measure(ctx context.Context, paths ...string) (host.Measured, error) {
+func (h *Host) Measure(ctx context.Context, cgroup string, paths ...string) (host.Measured, error) {
 	return call(h, ctx, "Measure", shortDeadline, func(context.Context) (host.Measured, error) {
 		mem, err := os.ReadFile("/proc/meminfo")
 		if err != nil {
@@ -26,6 +26,8 @@ func (h *Host) Measure(ctx context.Context, paths ...string) (host.Measured, err
 			PidsMax:     machine.Smaller(number("/proc/sys/kernel/pid_max"), number("/proc/sys/kernel/threads-max")),
 			Pids:        machine.Threads(oneLine("/proc/loadavg")),
 		}
+		vmstat, _ := os.ReadFile("/proc/vmstat")
+		m.OOMKills = machine.OOMKills(string(vmstat))
 		version, root := h.hier.MemoryRoot()
 		usage, stat := "", []byte(nil)
 		if root != "" {
@@ -33,6 +35,16 @@ func (h *Host) Measure(ctx context.Context, paths ...string) (host.Measured, err
 			stat, _ = os.ReadFile(filepath.Join(root, "memory.stat"))
 		}
 		m.WorkingSetBytes = machine.WorkingSet(mem, version, usage, string(stat))
+		if cgroup != "" && root != "" {
+			full, err := h.cgroupPath(cgroup)
+			if err != nil {
+				return host.Measured{}, fmt.Errorf("measure %s: %w", h.name, err)
+			}
+			dir := filepath.Join(root, full)
+			limit, usage := machine.CgroupMemoryFiles(version)
+			stat, _ := os.ReadFile(filepath.Join(dir, "memory.stat"))
+			m.CgroupBytes, m.CgroupWorkingSetBytes = machine.CgroupMemory(version, oneLine(filepath.Join(dir, limit)), oneLine(filepath.Join(dir, usage)), string(stat))
+		}
 		for _, path := range paths {
 			f, err := fileSystem(path)
 			if err != nil {

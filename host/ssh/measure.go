@@ -3,6 +3,7 @@ package ssh
 import (
 	"context"
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/bowline-k8s/bowline/host"
@@ -11,11 +12,20 @@ import (
 )
 
 // Measure is one round trip, however many the paths are.
-func (h *Host) Measure(ctx context.Context, paths ...string) (host.Measured, error) {
+func (h *Host) Measure(ctx context.Context, cgroup string, paths ...string) (host.Measured, error) {
 	return call(h, ctx, "Measure", shortDeadline, func(ctx context.Context) (host.Measured, error) {
 		version, root := h.found.hier.MemoryRoot()
+		dir, limit, usage := "", "", ""
+		if cgroup != "" && root != "" {
+			full, err := h.cgroupPath(cgroup)
+			if err != nil {
+				return host.Measured{}, fmt.Errorf("measure %s: %w", h.name, err)
+			}
+			dir = path.Join(root, full)
+			limit, usage = machine.CgroupMemoryFiles(version)
+		}
 		res, err := h.request(ctx, "read", "what is left of the machine",
-			shell.Request{Script: scriptMeasure, Args: append([]string{root}, paths...), MaxStdout: maxFacts})
+			shell.Request{Script: scriptMeasure, Args: append([]string{root, dir, limit, usage}, paths...), MaxStdout: maxFacts})
 		if err != nil {
 			return host.Measured{}, err
 		}
@@ -39,7 +49,9 @@ func parseMeasured(data []byte, version, paths int) (host.Measured, error) {
 		WorkingSetBytes: machine.WorkingSet([]byte(v["meminfo"]), version, v["usage"], v["stat"]),
 		PidsMax:         machine.Smaller(number(v["pid-max"]), number(v["threads-max"])),
 		Pids:            machine.Threads(v["loadavg"]),
+		OOMKills:        machine.OOMKills(v["oom-kills"]),
 	}
+	m.CgroupBytes, m.CgroupWorkingSetBytes = machine.CgroupMemory(version, v["cgroup-limit"], v["cgroup-usage"], v["cgroup-stat"])
 	for line := range strings.Lines(v["disks"]) {
 		n := strings.Fields(line)
 		if len(n) != 6 {

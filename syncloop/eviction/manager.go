@@ -56,10 +56,16 @@ type Config struct {
 	// that have ended, and then images.
 	Reclaim func(ctx context.Context) error
 
+	// Measured is told what was measured; nil: nobody asks.
+	Measured func(ctx context.Context, m host.Measured)
+
 	RootDir string                 // of pods' volumes, on the machine
 	LogDir  func(p *v1.Pod) string // of its containers' logs
 
 	Thresholds []pod.Threshold
+	// PodsCgroup is that of all pods, in the form of the runtime's driver: what is left of
+	// its limit is pod.AllocatableMemory. Empty: no threshold is of that.
+	PodsCgroup string
 	// MaxGrace of a pod that is evicted for a soft threshold.
 	MaxGrace time.Duration
 	// Transition is how long a condition stays after its cause has gone.
@@ -314,9 +320,12 @@ func (m *Manager) measure(ctx context.Context) (choose.Observations, bool, error
 			}
 		}
 	}
-	got, err := m.cfg.Host.Measure(ctx, m.cfg.RootDir, m.images)
+	got, err := m.cfg.Host.Measure(ctx, m.cfg.PodsCgroup, m.cfg.RootDir, m.images)
 	if err != nil {
 		return nil, false, err
+	}
+	if m.cfg.Measured != nil {
+		m.cfg.Measured(ctx, got)
 	}
 	node, images := got.FileSystems[0], got.FileSystems[1]
 	seen := choose.Observations{
@@ -330,6 +339,9 @@ func (m *Manager) measure(ctx context.Context) (choose.Observations, bool, error
 	}
 	if images.Inodes > 0 {
 		seen[pod.ImageFsInodesFree] = choose.Observation{Available: images.InodesFree, Capacity: images.Inodes}
+	}
+	if got.CgroupBytes > 0 {
+		seen[pod.AllocatableMemory] = choose.Observation{Available: got.CgroupBytes - got.CgroupWorkingSetBytes, Capacity: got.CgroupBytes}
 	}
 	if got.PidsMax > 0 && got.Pids > 0 {
 		seen[pod.PIDAvailable] = choose.Observation{Available: got.PidsMax - got.Pids, Capacity: got.PidsMax}

@@ -26,12 +26,14 @@ type box struct {
 
 	free     int64 // bytes of 1000, on the one file system
 	memory   int64 // bytes available, of 1000
+	podsHave int64 // of memory, of the 500 that they may have
 	own      bool  // images have a file system of their own
 	err      error
 	pods     []*v1.Pod
 	uses     map[string]uint64 // memory by pod
 	dirs     map[string]int64  // bytes by directory
 	walks    int
+	measured int // how often somebody was told
 	reclaims int
 	gives    int64         // what removing images frees
 	lasts    time.Duration // how long an evicted pod takes to end
@@ -39,20 +41,21 @@ type box struct {
 	said     []string
 }
 
-func (b *box) Measure(_ context.Context, paths ...string) (host.Measured, error) {
+func (b *box) Measure(_ context.Context, cgroup string, paths ...string) (host.Measured, error) {
 	defer b.lock()()
 	if b.err != nil {
 		return host.Measured{}, b.err
 	}
-	if !slices.Equal(paths, []string{"/root", "/images"}) {
-		return host.Measured{}, fmt.Errorf("measured are %v", paths)
+	if !slices.Equal(paths, []string{"/root", "/images"}) || cgroup != "/kubepods" {
+		return host.Measured{}, fmt.Errorf("measured are %v and %q", paths, cgroup)
 	}
 	fs := host.FileSystem{Device: 1, Bytes: 1000, FreeBytes: b.free, Inodes: 1000, InodesFree: 900}
 	images := fs
 	if b.own {
 		images = host.FileSystem{Device: 2, Bytes: 1000, FreeBytes: 900, Inodes: 1000, InodesFree: 900}
 	}
-	return host.Measured{MemoryBytes: 1000, WorkingSetBytes: 1000 - b.memory, PidsMax: 100, Pids: 10, FileSystems: []host.FileSystem{fs, images}}, nil
+	return host.Measured{MemoryBytes: 1000, WorkingSetBytes: 1000 - b.memory, PidsMax: 100, Pids: 10,
+		CgroupBytes: 500, CgroupWorkingSetBytes: b.podsHave, FileSystems: []host.FileSystem{fs, images}}, nil
 }
 
 func (b *box) DiskUsage(_ context.Context, dirs ...string) ([]host.Usage, error) {
@@ -161,7 +164,8 @@ func run(t *testing.T, thresholds ...pod.Threshold) (*box, *Manager) {
 			})
 			return nil
 		},
-		Thresholds: thresholds, MaxGrace: 10 * time.Second, Transition: time.Minute,
+		Thresholds: thresholds, MaxGrace: 10 * time.Second, Transition: time.Minute, PodsCgroup: "/kubepods",
+		Measured: func(_ context.Context, m host.Measured) { b.do(func() { b.measured++ }) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -231,6 +235,25 @@ func TestMemory(t *testing.T) {
 		if reclaims != 0 {
 			t.Error("images were removed for memory's sake")
 		}
+	})
+}
+
+// What pods may have of the memory may be gone where the machine has plenty: a pod gives
+// way before the kernel chooses one.
+func TestAllocatableMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := run(t, threshold(t, pod.MemoryAvailable, "100"), threshold(t, pod.AllocatableMemory, "100"))
+		b.add("large", 300, nil)
+		b.do(func() { b.memory, b.podsHave = 900, 400 })
+		b.after(t, Period)
+		b.do(func() { b.podsHave = 401 })
+		b.after(t, Period, "MemoryPressure true", "Warning EvictionThresholdMet Attempting to reclaim memory",
+			"evict large in 1s, disrupted true: The node was low on resource: memory. Th")
+		b.do(func() {
+			if b.measured < 3 {
+				t.Errorf("who counts the kernel's kills was told %d times", b.measured)
+			}
+		})
 	})
 }
 

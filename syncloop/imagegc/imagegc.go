@@ -52,6 +52,8 @@ type Config struct {
 const (
 	// Period is how often the file system is looked at.
 	Period = 5 * time.Minute
+	// quietPeriod is how often Config.Quiet is asked while it says so.
+	quietPeriod = 10 * time.Second
 	// mostPause is the longest pause after a collection that freed too little: a disk that
 	// others have filled is not mended by removing what pods are about to need again.
 	mostPause = time.Hour
@@ -83,6 +85,12 @@ func New(c Config) (*Collector, error) {
 func (c *Collector) Run(ctx context.Context) error {
 	failures := 0
 	for {
+		// As soon as the pods are known, and not a period later.
+		for c.cfg.Quiet() {
+			if !sleep(ctx, quietPeriod) {
+				return nil
+			}
+		}
 		err := c.Collect(ctx)
 		switch log := klog.FromContext(ctx); {
 		case ctx.Err() != nil:
@@ -98,11 +106,18 @@ func (c *Collector) Run(ctx context.Context) error {
 			}
 			log.Error(err, "The garbage collection of images failed")
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep(ctx, Period) {
 			return nil
-		case <-time.After(Period):
 		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 
@@ -240,7 +255,7 @@ func (c *Collector) fileSystem(ctx context.Context) (host.FileSystem, error) {
 	if at == "" {
 		return host.FileSystem{}, errors.New("the runtime does not say where images are")
 	}
-	m, err := c.cfg.Host.Measure(ctx, at)
+	m, err := c.cfg.Host.Measure(ctx, "", at)
 	if err != nil {
 		return host.FileSystem{}, err
 	}

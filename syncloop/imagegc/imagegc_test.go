@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,7 +59,7 @@ func (d *disk) RemoveImage(_ context.Context, i *runtimeapi.ImageSpec) error {
 func (d *disk) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/images"}}}}, nil
 }
-func (d *disk) Measure(_ context.Context, paths ...string) (host.Measured, error) {
+func (d *disk) Measure(_ context.Context, _ string, paths ...string) (host.Measured, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	free := 1000 - d.others
@@ -270,6 +271,37 @@ func TestPresent(t *testing.T) {
 		}
 		if got := strings.Join(d.present, "; "); got != "[a] 0s; [a b] 0s" {
 			t.Errorf("it was told %s", got)
+		}
+	})
+}
+
+// The first look is not a whole period late because the pods were not known at once.
+func TestFirstLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{others: 900}
+		c := d.collector(t, 0)
+		var quiet atomic.Bool
+		quiet.Store(true)
+		c.cfg.Quiet = quiet.Load
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(d.said()) != 0 {
+			t.Errorf("while the pods are not known it says %q", d.said())
+		}
+		quiet.Store(false)
+		time.Sleep(quietPeriod)
+		synctest.Wait()
+		if got := d.said(); len(got) != 1 || !strings.Contains(got[0], "FreeDiskSpaceFailed") {
+			t.Errorf("once they are known it says %q", got)
+		}
+		quiet.Store(true)
+		time.Sleep(2 * Period)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -247,6 +247,14 @@ func TestPressure(t *testing.T) {
 	}
 	s.runs("critical")
 	must(t, s.b.Stop())
+	// Of any machine's disk more than 1 % is used, and not by the lab's few images.
+	since := time.Now().Add(-time.Second) // events have whole seconds
+	s.start("rootDirectory: "+root, "allowForeignPods: true", "evictionHard: {memory.available: 1Mi}",
+		"imageGCHighThresholdPercent: 1", "imageGCLowThresholdPercent: 0")
+	s.full(root)
+	s.others(runtime, since)
+	s.processes(root)
+	s.allocatable(root)
 }
 
 // stranger runs a container of an image that is of no driver of ours.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -231,6 +232,20 @@ spec:
 	p := ended(t, ns, "greedy", v1.PodFailed)
 	if s := p.Status.ContainerStatuses[0].State.Terminated; s.Reason != "OOMKilled" || s.ExitCode != 137 {
 		t.Errorf("it ended as %v", s)
+	}
+	// The machine has memory: nobody says that it has none. (Where it has none:
+	// test/vm.)
+	until(t, "the kernel's count of kills is looked at", func(context.Context) error {
+		log, err := os.ReadFile(bowline.LogPath)
+		if err == nil && !strings.Contains(string(log), "The kernel has killed processes for want of memory") {
+			err = errors.New("it was not yet")
+		}
+		return err
+	})
+	list, err := lab.Client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=SystemOOM"})
+	must(t, err)
+	for _, e := range list.Items {
+		t.Errorf("of a container's own limit it is told: %s", e.Message)
 	}
 }
 

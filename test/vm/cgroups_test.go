@@ -164,7 +164,7 @@ var pods = map[string]struct {
 func node(t *testing.T, machine *Machine, lab *labtest.Lab, driver string, version int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	name := lab.Status.Hosts[0].Name
+	name, began := lab.Status.Hosts[0].Name, time.Now()
 	must(t, machine.Containerd(ctx, lab, driver))
 	config := filepath.Join(t.TempDir(), "bowline.yaml")
 	must(t, os.WriteFile(config, []byte(machine.Config(lab, "podPidsLimit: 300")), 0o644))
@@ -297,6 +297,21 @@ spec:
 		}
 		return err
 	}
+	// The machine's own memory is gone: the kernel is asked to choose a process.
+	_, err = machine.Run(ctx, `(echo 1000 >/proc/self/oom_score_adj && exec sleep 3600) >/dev/null 2>&1 &
+		until [ "$(cat /proc/$!/oom_score_adj)" = 1000 ]; do sleep 0.1; done
+		echo f >/proc/sysrq-trigger
+		wait $! || [ $? = 137 ]`)
+	must(t, err)
+	until("the node says that its machine had no memory left", func(ctx context.Context) error {
+		list, err := lab.Client.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=SystemOOM,involvedObject.name=" + name})
+		if err == nil && !slices.ContainsFunc(list.Items, func(e v1.Event) bool {
+			return strings.HasPrefix(e.Message, "System OOM encountered, victim process: sleep, pid: ") && e.LastTimestamp.Time.After(began)
+		}) {
+			err = fmt.Errorf("there are %d events", len(list.Items))
+		}
+		return err
+	})
 	until("nothing of the deleted pods is left", func(ctx context.Context) error {
 		var patterns []string
 		for _, pod := range []string{"burstable", "odd", "besteffort", "huge"} {

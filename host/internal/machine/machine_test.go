@@ -156,3 +156,34 @@ func TestFactParsers(t *testing.T) {
 		t.Errorf("%d %d", a, b)
 	}
 }
+
+func TestCgroupMemory(t *testing.T) {
+	for _, tc := range []struct {
+		version                   int
+		limit, usage, stat        string
+		wantLimit, wantWorkingSet int64
+	}{
+		{1, "1048576\n", "4096\n", "inactive_file 1\ntotal_inactive_file 1024\n", 1 << 20, 3072},
+		{1, "9223372036854771712", "4096", "", 0, 0}, // none
+		{2, "1048576", "4096", "inactive_file 96\n", 1 << 20, 4000},
+		{2, "1048576", "4096", "inactive_file 9999\n", 1 << 20, 0},
+		{2, "1048576", "4096", "", 1 << 20, 4096},
+		{2, "max", "4096", "", 0, 0},
+		{2, "", "", "", 0, 0}, // it is not there
+		{2, "1048576", "", "", 0, 0},
+		{2, "-1", "1", "", 0, 0},
+	} {
+		limit, has := CgroupMemory(tc.version, tc.limit, tc.usage, tc.stat)
+		if limit != tc.wantLimit || has != tc.wantWorkingSet {
+			t.Errorf("%+v: %d of %d", tc, has, limit)
+		}
+	}
+}
+
+func TestOOMKills(t *testing.T) {
+	for text, want := range map[string]int64{"": -1, "drop_slab 0\noom_kill 12\n": 12, "oom_kill 3": 3, "oom_kill x": -1, "oom_kills 3\n": -1} {
+		if got := OOMKills(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}

@@ -25,6 +25,44 @@ func WorkingSet(meminfo []byte, version int, usage, stat string) int64 {
 	return max(used-inactive, 0)
 }
 
+// unlimited is from where on a memory limit is none: version 1 has a number for it, the
+// largest that is whole pages.
+const unlimited = 1 << 62
+
+// CgroupMemory is the memory that a cgroup may have and its working set: version 1's
+// memory.limit_in_bytes, memory.usage_in_bytes and memory.stat, version 2's memory.max,
+// memory.current and memory.stat. Both are 0 where it has no limit.
+func CgroupMemory(version int, limit, usage, stat string) (may, has int64) {
+	may, err := strconv.ParseInt(strings.TrimSpace(limit), 10, 64)
+	used, usedErr := strconv.ParseInt(strings.TrimSpace(usage), 10, 64)
+	if err != nil || usedErr != nil || may <= 0 || may > unlimited {
+		return 0, 0
+	}
+	key := "total_inactive_file"
+	if version != 1 {
+		key = "inactive_file"
+	}
+	inactive, _ := statOf(stat, key)
+	return may, max(used-inactive, 0)
+}
+
+// CgroupMemoryFiles are the names of the limit and of the usage.
+func CgroupMemoryFiles(version int) (limit, usage string) {
+	if version == 1 {
+		return "memory.limit_in_bytes", "memory.usage_in_bytes"
+	}
+	return "memory.max", "memory.current"
+}
+
+// OOMKills reads the count from /proc/vmstat, or from its one line; -1 if it has none.
+func OOMKills(vmstat string) int64 {
+	n, ok := statOf(vmstat, "oom_kill")
+	if !ok {
+		return -1
+	}
+	return n
+}
+
 func statOf(stat, key string) (int64, bool) {
 	for line := range strings.Lines(stat) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {

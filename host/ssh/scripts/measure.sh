@@ -1,20 +1,32 @@
-# measure ROOT PATH...: keys and values, each with a NUL; ROOT is that of the memory
-# cgroup, or empty. Then a line for each file system: device, size of a block, blocks,
+# measure ROOT CGROUP LIMIT USAGE PATH...: keys and values, each with a NUL; ROOT is the
+# directory of the root memory cgroup, or empty, and CGROUP that of one below it, or
+# empty, with the names of its files for the limit and the usage. Then a line for each file system: device, size of a block, blocks,
 # those that are free to users, inodes, free ones.
 set +e
 value() {
 	value=$(cat -- "$2" 2>/dev/null)
 	printf '%s\0%s\0' "$1" "$value"
 }
+# lines KEY FILE PATTERN: the lines of a file of which most is of no use to anybody.
+lines() {
+	value=$(grep -s -e "$3" -- "$2")
+	printf '%s\0%s\0' "$1" "$value"
+}
 value meminfo /proc/meminfo
 value loadavg /proc/loadavg
 value pid-max /proc/sys/kernel/pid_max
 value threads-max /proc/sys/kernel/threads-max
+lines oom-kills /proc/vmstat '^oom_kill '
 if [ -n "$1" ]; then
 	[ ! -e "$1/memory.usage_in_bytes" ] || value usage "$1/memory.usage_in_bytes"
-	value stat "$1/memory.stat"
+	lines stat "$1/memory.stat" inactive_file
 fi
-shift
+if [ -n "$2" ] && [ -e "$2/$3" ]; then
+	value cgroup-limit "$2/$3"
+	value cgroup-usage "$2/$4"
+	lines cgroup-stat "$2/memory.stat" inactive_file
+fi
+shift 4
 printf 'disks\0'
 for dir; do
 	until [ -e "$dir" ]; do

@@ -72,7 +72,7 @@ func Step(old State, thresholds []pod.Threshold, seen Observations, now time.Tim
 
 // rankOf: memory comes first, as a machine without any does nothing else either.
 func rankOf(s pod.Signal) int {
-	if s == pod.MemoryAvailable {
+	if ResourceOf(s) == v1.ResourceMemory {
 		return 0
 	}
 	return 1
@@ -99,7 +99,7 @@ func Enough(thresholds []pod.Threshold, seen Observations) bool {
 
 func conditionOf(s pod.Signal) v1.NodeConditionType {
 	switch s {
-	case pod.MemoryAvailable:
+	case pod.MemoryAvailable, pod.AllocatableMemory:
 		return v1.NodeMemoryPressure
 	case pod.PIDAvailable:
 		return v1.NodePIDPressure
@@ -116,7 +116,7 @@ const (
 // ResourceOf is what a signal is short of.
 func ResourceOf(s pod.Signal) v1.ResourceName {
 	switch s {
-	case pod.MemoryAvailable:
+	case pod.MemoryAvailable, pod.AllocatableMemory:
 		return v1.ResourceMemory
 	case pod.PIDAvailable:
 		return pids

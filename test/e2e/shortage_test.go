@@ -1,0 +1,135 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// What TestPressure does to its node when the machine is short of more than pods took.
+
+// others have filled the disk of images: the node says that no image of its own would
+// help, and leaves them alone.
+func (s *strained) others(runtime *cri.Client, since time.Time) {
+	s.Helper()
+	ctx := s.Context()
+	s.told(host, "FreeDiskSpaceFailed", "Failed to free sufficient space by deleting unused images")
+	for _, image := range []string{webV2, toolbox} {
+		if i, err := runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: image}); err != nil || i == nil {
+			s.Errorf("%s, which is used, is gone: %v", image, err)
+		}
+	}
+	s.runs("critical")
+	list, err := s.own.Client.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + host})
+	must(s.T, err)
+	for _, e := range list.Items {
+		if e.LastTimestamp.Time.After(since) && (e.Reason == "ImageGCFailed" || e.Reason == "FreeDiskSpaceFailed" && e.Count > 1) {
+			s.Errorf("it was told %d times: %s %s", e.Count, e.Reason, e.Message)
+		}
+	}
+}
+
+// processes: where PIDs are short, who has the most of them goes first among equals.
+func (s *strained) processes(root string) {
+	s.Helper()
+	s.pod("few", "", "command: [sleep, inf]")
+	// By this path it is a process; what the shell knows itself it runs in its own.
+	s.pod("many", "", `command: [sh, -c, "for i in 1 2 3 4 5 6 7 8; do //bin/sleep inf & done; wait"]`)
+	s.runs("few", "many")
+	must(s.T, s.b.Stop())
+	s.start("rootDirectory: "+root, "allowForeignPods: true", `evictionHard: {pid.available: "99.99%"}`)
+	many := s.fails("many", "Evicted", "The node was low on resource: pids. Threshold quantity: ", true)
+	few := s.fails("few", "Evicted", "The node was low on resource: pids. Threshold quantity: ", true)
+	if a, b := s.disruptedAt(many), s.disruptedAt(few); a.After(b) {
+		s.Errorf("who has more processes went at %v, the other one at %v", a, b)
+	}
+	s.condition(v1.NodePIDPressure, v1.ConditionTrue, "KubeletHasInsufficientPID", v1.TaintNodePIDPressure)
+	s.runs("critical")
+	must(s.T, s.b.Stop())
+}
+
+func (s *strained) disruptedAt(p *v1.Pod) time.Time {
+	if c := labtest.Condition(p, v1.DisruptionTarget); c != nil {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+// allocatable: what all pods may have of the memory is nearly gone, and the machine has
+// plenty.
+func (s *strained) allocatable(root string) {
+	s.Helper()
+	n, err := s.own.Client.CoreV1().Nodes().Get(s.Context(), host, metav1.GetOptions{})
+	must(s.T, err)
+	s.start("rootDirectory: "+root, "allowForeignPods: true", "evictionHard: {memory.available: 128Mi}",
+		fmt.Sprintf(`systemReserved: {memory: "%d"}`, n.Status.Capacity.Memory().Value()-(320<<20)))
+	s.pod("within", "", "command: [sleep, inf], resources: {requests: {memory: 16Mi}}")
+	s.runs("within")
+	s.pod("large", "", "command: [alloc, 200Mi]")
+	s.fails("large", "Evicted", "The node was low on resource: memory. Threshold quantity: 128Mi, available: ", true)
+	s.runs("within", "critical")
+	must(s.T, s.b.Stop())
+}
+
+// full: nothing more can be written where volumes are. What is there stays whole, what is
+// missing is told, and both get what they wait for once there is room.
+func (s *strained) full(root string) {
+	s.Helper()
+	ctx := s.Context()
+	core := s.own.Client.CoreV1()
+	configMap := func(name, text string) *v1.ConfigMap {
+		return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"text": text}}
+	}
+	const size = 512 << 10
+	for _, m := range []*v1.ConfigMap{configMap("live", "old"), configMap("large", strings.Repeat("x", size))} {
+		_, err := core.ConfigMaps("default").Create(ctx, m, metav1.CreateOptions{})
+		must(s.T, err)
+	}
+	mounts := func(name string) string { return "volumes: [{name: v, configMap: {name: " + name + "}}]" }
+	const reads = "command: [sleep, inf], volumeMounts: [{name: v, mountPath: /v}]"
+	s.pod("reader", mounts("live"), reads)
+	s.runs("reader")
+
+	filler := root + "/filler"
+	onHost := func(want int, argv ...string) {
+		s.Helper()
+		if out, err := labtest.Capture(s.own.Exec(ctx, host, argv...)); err != nil || (out.Code == 0) != (want == 0) {
+			s.Fatalf("%q: %v, code %d, %s", argv, err, out.Code, out.Stderr)
+		}
+	}
+	onHost(1, "dd", "if=/dev/zero", "of="+filler, "bs=65536")
+	_, err := core.ConfigMaps("default").Update(ctx, configMap("live", strings.Repeat("new", size/3)), metav1.UpdateOptions{})
+	must(s.T, err)
+	s.pod("writer", mounts("large"), reads)
+	s.told("writer", "FailedMount", "no space left on device")
+	s.told("reader", "FailedMount", "no space left on device")
+	text := func() string {
+		out, err := s.own.Kubectl(ctx, "exec", "reader", "--", "cat", "/v/text")
+		must(s.T, err)
+		return out.Stdout
+	}
+	if got := text(); got != "old" {
+		s.Errorf("on a full disk the reader has %d bytes, %.20q", len(got), got)
+	}
+	if p, err := core.Pods("default").Get(ctx, "writer", metav1.GetOptions{}); err != nil || p.Status.Phase != v1.PodPending {
+		s.Errorf("the pod that waits for its volume is %s, %v", p.Status.Phase, err)
+	}
+
+	onHost(0, "rm", filler)
+	s.runs("writer")
+	until(s.T, "the reader has what is new", func(context.Context) error {
+		if got := text(); !strings.HasPrefix(got, "newnew") {
+			return fmt.Errorf("it has %d bytes, %.20q", len(got), got)
+		}
+		return nil
+	})
+	s.runs("reader", "critical")
+}
