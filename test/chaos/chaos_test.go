@@ -98,6 +98,7 @@ func newArena(t *testing.T) *arena {
 		if a.lab, err = labtest.Start(ctx, dir, hosts); err != nil {
 			t.Fatal(err)
 		}
+		a.lab.Stay()
 	} else {
 		if a.lab, err = startLab(t, filepath.Join(a.dir, "lab"), hosts); err != nil {
 			t.Fatal(err)

@@ -95,6 +95,7 @@ func (c *cluster) startNode(ctx context.Context, o options) error {
 // down takes away what bringUp made.
 func (c *cluster) down(o options) error {
 	if o.keep {
+		c.lab.Stay()
 		fmt.Println("the lab stays in", c.lab.Dir)
 		return nil
 	}

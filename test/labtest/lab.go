@@ -29,6 +29,8 @@ type Lab struct {
 	Status Status // as it was when the lab came up
 	REST   *rest.Config
 	Client kubernetes.Interface // as the cluster's admin
+
+	guard *guard // nil: the lab stays
 }
 
 // Status is what "bowline-lab status -o json" says, as far as tests need it.
@@ -92,10 +94,14 @@ func Cache() string {
 // Program is the path of one of the lab's programs.
 func Program(name string) string { return filepath.Join(Cache(), "bin", name) }
 
-// Start brings up a lab with its files below dir; Down takes it away. more are
-// flags of "bowline-lab up".
+// Start brings up a lab with its files below dir; Down takes it away, and so does the end
+// of this process, unless Stay is called. more are flags of "bowline-lab up".
 func Start(ctx context.Context, dir string, hosts int, more ...string) (*Lab, error) {
 	l := &Lab{Dir: dir}
+	var err error
+	if l.guard, err = newGuard(dir); err != nil {
+		return nil, err
+	}
 	if out, err := l.Command(ctx, append([]string{"up", "--hosts", fmt.Sprint(hosts)}, more...)...).CombinedOutput(); err != nil {
 		_ = l.Down(context.WithoutCancel(ctx)) // what of it came up
 		return nil, fmt.Errorf("bring the lab up: %w\n%s", err, out)
@@ -128,7 +134,16 @@ func (l *Lab) Down(ctx context.Context) error {
 	if out, err := l.Command(ctx, "down").CombinedOutput(); err != nil {
 		return fmt.Errorf("take the lab down: %w\n%s", err, out)
 	}
+	l.Stay()
 	return nil
+}
+
+// Stay lets the lab outlive this process.
+func (l *Lab) Stay() {
+	if l.guard != nil {
+		l.guard.dismiss()
+		l.guard = nil
+	}
 }
 
 // Command is bowline-lab with args, for this lab.

@@ -1,0 +1,34 @@
+package labtest
+
+import (
+	"fmt"
+	"io"
+	"os/exec"
+	"syscall"
+)
+
+// guard takes a lab down when the process that made it is gone, however it ended.
+type guard struct{ stdin io.WriteCloser }
+
+// newGuard starts it: a process in a session of its own, which no signal to a terminal or
+// to a group of processes reaches, and whose input ends with ours.
+func newGuard(dir string) (*guard, error) {
+	cmd := exec.Command("sh", "-c", `read -r word
+[ "$word" = down ] || exec "$0" --dir "$1" down >/dev/null 2>&1`, Program("bowline-lab"), dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("guard the lab: %w", err)
+	}
+	go func() { _ = cmd.Wait() }()
+	return &guard{stdin}, nil
+}
+
+// dismiss ends it: the lab is down.
+func (g *guard) dismiss() {
+	_, _ = io.WriteString(g.stdin, "down\n")
+	_ = g.stdin.Close()
+}

@@ -1,0 +1,66 @@
+package labtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A lab is taken down when its maker is killed, and left alone by one that took it down
+// itself.
+func TestGuard(t *testing.T) {
+	if dir := os.Getenv("BOWLINE_GUARDED"); dir != "" {
+		g, err := newGuard(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if os.Getenv("BOWLINE_GUARD_ENDS") == "dismissed" {
+			g.dismiss()
+			return
+		}
+		p, err := os.FindProcess(os.Getpid())
+		if err == nil {
+			err = p.Kill()
+		}
+		t.Fatal(err)
+	}
+	for how, want := range map[string]bool{"killed": true, "dismissed": false} {
+		cache := t.TempDir()
+		if err := os.Mkdir(filepath.Join(cache, "bin"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		// In the place of bowline-lab: it writes down what it is asked.
+		if err := os.WriteFile(filepath.Join(cache, "bin/bowline-lab"), []byte("#!/bin/sh\necho \"$@\" >\"$2/asked.new\" && mv \"$2/asked.new\" \"$2/asked\"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		cmd := exec.Command(os.Args[0], "-test.run", "^TestGuard$")
+		cmd.Env = append(os.Environ(), "BOWLINE_CACHE="+cache, "BOWLINE_GUARDED="+dir, "BOWLINE_GUARD_ENDS="+how)
+		if out, err := cmd.CombinedOutput(); (err == nil) == want {
+			t.Fatalf("%s: %v\n%s", how, err, out)
+		}
+		asked := func(context.Context) error {
+			data, err := os.ReadFile(filepath.Join(dir, "asked"))
+			if err == nil && string(data) != "--dir "+dir+" down\n" {
+				err = errors.New("it was asked " + string(data))
+			}
+			return err
+		}
+		if want {
+			if err := Until(t.Context(), 30*time.Second, "the lab is taken down", asked); err != nil {
+				t.Error(err)
+			}
+		} else if err := Holds(t.Context(), time.Second, "the lab stays", func(ctx context.Context) error {
+			if asked(ctx) == nil {
+				return errors.New("it was taken down")
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+}
