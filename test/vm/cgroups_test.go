@@ -297,21 +297,6 @@ spec:
 		}
 		return err
 	}
-	// The machine's own memory is gone: the kernel is asked to choose a process.
-	_, err = machine.Run(ctx, `(echo 1000 >/proc/self/oom_score_adj && exec sleep 3600) >/dev/null 2>&1 &
-		until [ "$(cat /proc/$!/oom_score_adj)" = 1000 ]; do sleep 0.1; done
-		echo f >/proc/sysrq-trigger
-		wait $! || [ $? = 137 ]`)
-	must(t, err)
-	until("the node says that its machine had no memory left", func(ctx context.Context) error {
-		list, err := lab.Client.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=SystemOOM,involvedObject.name=" + name})
-		if err == nil && !slices.ContainsFunc(list.Items, func(e v1.Event) bool {
-			return strings.HasPrefix(e.Message, "System OOM encountered, victim process: sleep, pid: ") && e.LastTimestamp.Time.After(began)
-		}) {
-			err = fmt.Errorf("there are %d events", len(list.Items))
-		}
-		return err
-	})
 	until("nothing of the deleted pods is left", func(ctx context.Context) error {
 		var patterns []string
 		for _, pod := range []string{"burstable", "odd", "besteffort", "huge"} {
@@ -321,6 +306,24 @@ spec:
 	})
 	wanted[named.path("kubepods", "burstable")] = limits{"share": parents[2]}
 	machine.holds(t, version, wanted)
+
+	// The machine's own memory is gone: the kernel is asked to choose a process, and the
+	// pod that is left is a guaranteed one.
+	_, err = machine.Run(ctx, `cp "$(command -v sleep)" /run/victim
+		(echo 1000 >/proc/self/oom_score_adj && exec /run/victim 600) >/dev/null 2>&1 &
+		until [ "$(cat /proc/$!/oom_score_adj)" = 1000 ]; do sleep 0.1; done
+		echo f >/proc/sysrq-trigger
+		wait $! || [ $? = 137 ] && rm /run/victim`)
+	must(t, err)
+	until("the node says that its machine had no memory left", func(ctx context.Context) error {
+		list, err := lab.Client.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=SystemOOM,involvedObject.name=" + name})
+		if err == nil && !slices.ContainsFunc(list.Items, func(e v1.Event) bool {
+			return strings.HasPrefix(e.Message, "System OOM encountered, victim process: victim, pid: ") && e.LastTimestamp.Time.After(began)
+		}) {
+			err = fmt.Errorf("there are %d events", len(list.Items))
+		}
+		return err
+	})
 
 	// The machine is handed back with a pod on it.
 	bowline.Kill()
