@@ -309,11 +309,11 @@ spec:
 
 	// The machine's own memory is gone: the kernel is asked to choose a process, and the
 	// pod that is left is a guaranteed one.
-	_, err = machine.Run(ctx, `cp "$(command -v sleep)" /run/victim
-		(echo 1000 >/proc/self/oom_score_adj && exec /run/victim 600) >/dev/null 2>&1 &
+	_, err = machine.Run(ctx, `cp "$(command -v sleep)" /root/victim
+		(echo 1000 >/proc/self/oom_score_adj && exec /root/victim 600) >/dev/null 2>&1 &
 		until [ "$(cat /proc/$!/oom_score_adj)" = 1000 ]; do sleep 0.1; done
 		echo f >/proc/sysrq-trigger
-		wait $! || [ $? = 137 ] && rm /run/victim`)
+		wait $! || [ $? = 137 ] && rm /root/victim`)
 	must(t, err)
 	until("the node says that its machine had no memory left", func(ctx context.Context) error {
 		list, err := lab.Client.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=SystemOOM,involvedObject.name=" + name})
