@@ -31,6 +31,7 @@ type machine struct {
 	fail       map[string]error // by the label of a call
 	calls      []string
 	onRemove   func(what string)
+	onList     func(dir string)   // before a directory is listed
 	young      map[types.UID]bool // has remnants that are too young
 }
 
@@ -65,6 +66,9 @@ func (m *machine) call(label, arg string) error {
 	m.calls = append(m.calls, label+" "+arg)
 	if strings.HasPrefix(label, "Remove") && m.onRemove != nil {
 		m.onRemove(arg)
+	}
+	if label == "List" && m.onList != nil {
+		m.onList(arg)
 	}
 	return m.fail[label]
 }
@@ -225,6 +229,31 @@ func (m *machine) left(uid string) []string {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// A look takes long over a slow link. A pod that made its log directory after the list of
+// them, and was gone when the look ended, leaves its record, so that the next sweep
+// finds the directory.
+func TestPodThatEndsDuringALook(t *testing.T) {
+	m := newMachine()
+	m.add("/root/bowline/pods/brief", 0o640, "")
+	m.known["brief"] = true
+	m.onList = func(dir string) {
+		if dir == "/var/log/containers" {
+			m.add("/var/log/pods/ns_p_brief", fs.ModeDir, "")
+			delete(m.known, "brief")
+		}
+	}
+	s := m.sweeper(t)
+	for i, want := range []Result{{}, {LogDirs: 1}, {Records: 1}} {
+		if got, err := s.Sweep(t.Context()); err != nil || got != want {
+			t.Errorf("sweep %d: %+v, %v, want %+v", i, got, err, want)
+		}
+		m.onList = nil
+	}
+	if left := m.left("brief"); left != nil {
+		t.Errorf("left: %v", left)
+	}
 }
 
 func TestSweepLeavesNothingOfThePodsThatAreGone(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 )
 
 // look gathers all that choose.What needs, in the order that choose.Input
-// demands: the machine, the runtime, and the loop last.
+// demands: the records and who lives, the machine, the runtime, and the loop last.
 func (s *Sweeper) look(ctx context.Context) (choose.Input, error) {
 	in := choose.Input{
 		Owner:    s.cfg.Owner,
@@ -24,8 +24,21 @@ func (s *Sweeper) look(ctx context.Context) (choose.Input, error) {
 		LogsRoot: s.cfg.LogsRoot,
 		Known:    map[types.UID]bool{},
 		Records:  map[types.UID]bool{},
+		Lived:    map[types.UID]bool{},
 	}
-	var err error
+	records, err := s.list(ctx, s.cfg.RecordDir)
+	if err != nil {
+		return in, err
+	}
+	seen := s.cfg.Pods.SourcesSeen()
+	for _, f := range records {
+		// A temporary name of a write that was cut off is no UID.
+		if f.Mode.IsRegular() && !strings.HasPrefix(f.Name, ".") {
+			uid := types.UID(f.Name)
+			in.Records[uid] = true
+			in.Lived[uid] = !seen || s.cfg.Pods.Known(uid)
+		}
+	}
 	if in.PodDirs, err = s.cfg.Volumes.Orphans(ctx); err != nil {
 		return in, err
 	}
@@ -49,16 +62,6 @@ func (s *Sweeper) look(ctx context.Context) (choose.Input, error) {
 	}
 	if in.Cgroups, err = s.cgroups(ctx); err != nil {
 		return in, err
-	}
-	records, err := s.list(ctx, s.cfg.RecordDir)
-	if err != nil {
-		return in, err
-	}
-	for _, f := range records {
-		// A temporary name of a write that was cut off is no UID.
-		if f.Mode.IsRegular() && !strings.HasPrefix(f.Name, ".") {
-			in.Records[types.UID(f.Name)] = true
-		}
 	}
 	if in.Sandboxes, in.Containers, err = s.cfg.Runtime.List(ctx); err != nil {
 		return in, fmt.Errorf("list what the runtime has: %w", err)

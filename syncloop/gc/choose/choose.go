@@ -58,9 +58,9 @@ type Cgroup struct {
 	UID  types.UID
 }
 
-// Input is everything that was seen. What lies on the host was listed first,
-// then the runtime, then Known: so nothing that a worker was just making is
-// missing from a later list.
+// Input is everything that was seen. Records and Lived were asked for first, then
+// what lies on the host, then the runtime, then Known: so nothing that a worker was
+// just making is missing from a later list.
 type Input struct {
 	Now time.Time
 	// Owner is our stamp; nothing is chosen while it is empty.
@@ -76,6 +76,11 @@ type Input struct {
 	Finished map[types.UID]bool
 	// Records are the pods that we recorded as ours on the machine.
 	Records map[types.UID]bool
+	// Lived are those of Records that a worker or the API had, or may have had, when the
+	// look began. Such a pod may have made things behind the back of a list and be gone
+	// by the end of the look, which over a slow link takes half a minute: its record,
+	// without which nobody would ever ask for them, stays for the next one.
+	Lived map[types.UID]bool
 
 	Sandboxes  []Sandbox
 	Containers []Container
@@ -272,7 +277,7 @@ func onHost(in Input, out *Removals) {
 		}
 	}
 	for uid := range in.Records {
-		if in.absent(uid) && !traces[uid] {
+		if in.absent(uid) && !traces[uid] && !in.Lived[uid] {
 			out.Records = append(out.Records, uid)
 		}
 	}

@@ -180,6 +180,9 @@ func TestOnHost(t *testing.T) {
 			change: func(in *Input) { in.Records["u"] = true },
 			want:   [5]int{0, 0, 0, 0, 1},
 		},
+		"but not of one that lived when the look began": {
+			change: func(in *Input) { in.Records["u"] = true; in.Lived = map[types.UID]bool{"u": true} },
+		},
 		"without a record nothing": {
 			change: func(in *Input) { leftovers(in, "u") },
 		},
@@ -279,6 +282,10 @@ func world(t *rapid.T) Input {
 	}
 	for range n(4) {
 		in.Records[uid()] = true
+	}
+	in.Lived = map[types.UID]bool{}
+	for range n(2) {
+		in.Lived[uid()] = true
 	}
 	for i := range n(5) {
 		in.Sandboxes = append(in.Sandboxes, Sandbox{ID: fmt.Sprint("s", i), UID: uid(), Owner: stamp(), State: state(), CreatedAt: created()})
@@ -384,6 +391,9 @@ func violation(in Input, r Removals) string {
 		if why := gone(uid); why != "" {
 			return "record " + why
 		}
+		if in.Lived[uid] {
+			return "record of a pod that lived when the look began"
+		}
 	}
 	for _, name := range r.Links {
 		for _, c := range in.Containers {
@@ -428,6 +438,7 @@ func TestItConverges(t *testing.T) {
 			in.Containers[i].State, in.Containers[i].Owner, in.Containers[i].CreatedAt = Dead, owner, ago(time.Hour)
 		}
 		delete(in.Records, "")
+		in.Lived = nil // by the next look nobody does
 		// What has no pod's UID is nobody's to collect.
 		in.Sandboxes = slices.DeleteFunc(in.Sandboxes, func(s Sandbox) bool { return s.UID == "" })
 		in.Containers = slices.DeleteFunc(in.Containers, func(c Container) bool { return c.UID == "" })
@@ -484,6 +495,7 @@ func TestTheRulesBite(t *testing.T) {
 		},
 		"does not wait for sources": func(in Input) Removals { in.SourcesSeen = true; return What(in) },
 		"forgets known pods":        func(in Input) Removals { in.Known = nil; return What(in) },
+		"forgets who lived":         func(in Input) Removals { in.Lived = nil; return What(in) },
 		"needs no record": func(in Input) Removals {
 			in.Records = map[types.UID]bool{"u0": true, "u1": true, "u2": true, "u3": true}
 			return What(in)
