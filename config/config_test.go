@@ -138,6 +138,7 @@ func TestDefaults(t *testing.T) {
 		"ttl": h.Authentication.Webhook.CacheTTL.Duration, "authorization": h.Authorization.Mode,
 		"yes": h.Authorization.Webhook.CacheAuthorizedTTL.Duration, "no": h.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
 		"file": h.FileCheckFrequency.Duration, "http": h.HTTPCheckFrequency.Duration, "static": h.StaticPodPath + h.StaticPodURL,
+		"strategy": h.ConfigMapAndSecretChangeDetectionStrategy,
 	}
 	want := map[string]any{
 		"name": "local", "endpoint": "unix:///run/containerd/containerd.sock", "socket": "/run/containerd/containerd.sock", "kubeconfig": "/k",
@@ -148,7 +149,7 @@ func TestDefaults(t *testing.T) {
 		"lease": int32(40), "serialize": false, "parallel": true,
 		"anonymous": false, "webhook": true, "ttl": 2 * time.Minute, "authorization": "Webhook",
 		"yes": 5 * time.Minute, "no": 30 * time.Second,
-		"file": 20 * time.Second, "http": 20 * time.Second, "static": "",
+		"file": 20 * time.Second, "http": 20 * time.Second, "static": "", "strategy": "Watch",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -89,6 +89,7 @@ func setNodeDefaults(n *NodeSettings) {
 	}
 	orDuration(&n.FileCheckFrequency, 20*time.Second)
 	orDuration(&n.HTTPCheckFrequency, 20*time.Second)
+	orDefault(&n.ConfigMapAndSecretChangeDetectionStrategy, StrategyWatch)
 }
 
 func orDefault[T comparable](field *T, value T) {

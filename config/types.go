@@ -268,6 +268,7 @@ type NodeSettings struct {
 	// EnforceNodeAllocatable limits the cgroup above all pods to what is allocatable but
 	// for the eviction thresholds (pods), the default, or to the machine's capacity (none).
 	EnforceNodeAllocatable []string `json:"enforceNodeAllocatable,omitempty"`
+
 	// Static pods, which run whether there is an API server or not.
 
 	// StaticPodPath is a directory of pod manifests on the machine, or one manifest; none
@@ -282,6 +283,15 @@ type NodeSettings struct {
 	StaticPodURLHeader map[string][]string `json:"staticPodURLHeader,omitempty"`
 	// HTTPCheckFrequency is how often StaticPodURL is asked; 20s by default.
 	HTTPCheckFrequency metav1.Duration `json:"httpCheckFrequency,omitempty"`
+
+	// What pods read of the API server's configMaps and secrets.
+
+	// ConfigMapAndSecretChangeDetectionStrategy is how the node learns what they hold: Watch,
+	// the default, by a watch of each one that a pod names; Cache, by asking again when the
+	// answer is as old as the cluster lets it be (the node's annotation
+	// node.alpha.kubernetes.io/ttl, else a minute); Get, by asking each time.
+	ConfigMapAndSecretChangeDetectionStrategy string `json:"configMapAndSecretChangeDetectionStrategy,omitempty"`
+
 	// What the node refuses and gives up so that the machine stays well.
 
 	// AllowedUnsafeSysctls are names of kernel parameters, or beginnings of them with a
@@ -346,77 +356,15 @@ type ShutdownGracePeriodByPodPriority struct {
 	ShutdownGracePeriodSeconds int64 `json:"shutdownGracePeriodSeconds"`
 }
 
-// Identity of the node to the API server: system:node:NAME in system:nodes.
-type Identity struct {
-	// Mode is one of the four below; Kubeconfig by default.
-	Mode string `json:"mode,omitempty"`
-	// BootstrapKubeconfig, with mode Bootstrap, is the file with the credential that
-	// may ask for a node's first certificate.
-	BootstrapKubeconfig string `json:"bootstrapKubeconfig,omitempty"`
-	// CertificateDirectory keeps certificates that were asked for, with their keys;
-	// /var/lib/bowline/pki by default. It is on the machine of this process.
-	CertificateDirectory string `json:"certificateDirectory,omitempty"`
-}
-
-// Modes of Identity.
-const (
-	// IdentityKubeconfig: the credential in Kubeconfig is the node's own.
-	IdentityKubeconfig = "Kubeconfig"
-	// IdentityImpersonate: the account in Kubeconfig, or the pod's service account
-	// where there is none, impersonates the node.
-	IdentityImpersonate = "Impersonate"
-	// IdentityBootstrap: BootstrapKubeconfig asks for a certificate, which renews itself.
-	IdentityBootstrap = "Bootstrap"
-	// IdentityCSR: the account in Kubeconfig, or the pod's service account where there
-	// is none, asks for certificates and approves them itself.
-	IdentityCSR = "CSR"
-)
-
-// Authentication of who calls the node.
-type Authentication struct {
-	X509      X509Authentication      `json:"x509,omitempty"`
-	Webhook   WebhookAuthentication   `json:"webhook,omitempty"`
-	Anonymous AnonymousAuthentication `json:"anonymous,omitempty"`
-}
-
-// X509Authentication takes client certificates.
-type X509Authentication struct {
-	// ClientCAFile is the authority of clients; none by default, which takes no certificate.
-	ClientCAFile string `json:"clientCAFile,omitempty"`
-}
-
-// WebhookAuthentication asks the API server by TokenReview.
-type WebhookAuthentication struct {
-	Enabled  *bool           `json:"enabled,omitempty"`  // true by default
-	CacheTTL metav1.Duration `json:"cacheTTL,omitempty"` // 2m by default
-}
-
-// AnonymousAuthentication takes requests without a credential.
-type AnonymousAuthentication struct {
-	Enabled *bool `json:"enabled,omitempty"` // false by default
-}
-
-// Authorization of what a caller may do.
-type Authorization struct {
-	// Mode is Webhook (SubjectAccessReview), the default, or AlwaysAllow.
-	Mode    string               `json:"mode,omitempty"`
-	Webhook WebhookAuthorization `json:"webhook,omitempty"`
-}
-
-// Modes of Authorization.
-const (
-	AuthorizationWebhook     = "Webhook"
-	AuthorizationAlwaysAllow = "AlwaysAllow"
-)
-
 // Values of EnforceNodeAllocatable.
 const (
 	EnforcePods = "pods"
 	EnforceNone = "none"
 )
 
-// WebhookAuthorization caches answers.
-type WebhookAuthorization struct {
-	CacheAuthorizedTTL   metav1.Duration `json:"cacheAuthorizedTTL,omitempty"`   // 5m by default
-	CacheUnauthorizedTTL metav1.Duration `json:"cacheUnauthorizedTTL,omitempty"` // 30s by default
-}
+// Values of ConfigMapAndSecretChangeDetectionStrategy.
+const (
+	StrategyWatch = "Watch"
+	StrategyCache = "Cache"
+	StrategyGet   = "Get"
+)

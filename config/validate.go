@@ -162,6 +162,8 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 		errs = append(errs, field.Invalid(at("enforceNodeAllocatable"), n.EnforceNodeAllocatable, "one of pods and none"))
 	}
 	errs = append(errs, validateStaticPods(at, n)...)
+	errs = append(errs, oneOf(at("configMapAndSecretChangeDetectionStrategy"), n.ConfigMapAndSecretChangeDetectionStrategy,
+		StrategyWatch, StrategyCache, StrategyGet)...)
 	errs = append(errs, validateCredentialProviders(at, n)...)
 	errs = append(errs, validateVerification(at, n)...)
 	errs = append(errs, validateIdentity(at("identity"), n.Identity)...)

@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -29,6 +30,22 @@ func (n *Node) Reread(ctx context.Context) (*v1.Node, error) {
 		return nil, fmt.Errorf("read the node object anew: %w", err)
 	}
 	return merged(n.status.node(time.Now(), false), theirs), nil
+}
+
+// ObjectTTL is for how long the cluster lets a node keep what it was told of a configMap or
+// a secret (the annotation node.alpha.kubernetes.io/ttl, in seconds); false: it does not say.
+func (n *Node) ObjectTTL() (time.Duration, bool) {
+	for _, obj := range n.self.GetStore().List() {
+		if theirs := nodeOf(obj); theirs != nil {
+			return objectTTL(theirs)
+		}
+	}
+	return 0, false
+}
+
+func objectTTL(n *v1.Node) (time.Duration, bool) {
+	seconds, err := strconv.Atoi(n.Annotations[v1.ObjectTTLAnnotationKey])
+	return time.Duration(seconds) * time.Second, err == nil
 }
 
 func merged(ours, theirs *v1.Node) *v1.Node {

@@ -214,7 +214,10 @@ func (n *node) build(ctx context.Context) error {
 // buildParts makes the managers.
 func (n *node) buildParts(m spec.Machine) (err error) {
 	core := n.cluster.client.CoreV1()
-	if n.parts.objects, err = objects.New(objects.Config{Client: n.cluster.client}); err != nil {
+	if n.parts.objects, err = objects.New(objects.Config{
+		Client: n.cluster.client, Strategy: objects.Strategy(n.cfg.ConfigMapAndSecretChangeDetectionStrategy),
+		TTL: func() (time.Duration, bool) { return n.node.ObjectTTL() },
+	}); err != nil {
 		return err
 	}
 	if n.parts.tokens, err = tokens.New(tokens.Config{Client: core}); err != nil {

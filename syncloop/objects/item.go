@@ -49,10 +49,15 @@ type item struct {
 	object  object // nil: there is none
 	missed  bool   // a reader gave up waiting for the first answer
 	lastErr error  // of the last attempt at it
+
+	// Of the strategy Cache: see fetch.go.
+	turn     chan struct{} // capacity 1: held by who asks the API server
+	asked    time.Time     // when what is known was asked for; guarded by mu
+	outdated bool          // a pod has come that it was not asked for; guarded by mu
 }
 
 func newItem(k key) *item {
-	return &item{key: k, pods: map[types.UID]bool{}, synced: make(chan struct{})}
+	return &item{key: k, pods: map[types.UID]bool{}, synced: make(chan struct{}), turn: make(chan struct{}, 1)}
 }
 
 // stop ends follow; the caller holds Manager.mu.
@@ -66,6 +71,16 @@ func (it *item) read() object {
 	it.mu.Lock()
 	defer it.mu.Unlock()
 	return it.object
+}
+
+// wait is for the first answer; nil: there is no such object.
+func (it *item) wait(ctx context.Context) (object, error) {
+	select {
+	case <-it.synced:
+		return it.read(), nil
+	case <-ctx.Done():
+		return nil, it.notSynced()
+	}
 }
 
 // notSynced is why there is no first answer yet. The next one wakes the pods.
@@ -100,13 +115,9 @@ func (it *item) follow(ctx context.Context, m *Manager) {
 // first gets the first answer; false if ctx ended before.
 func (it *item) first(ctx context.Context, m *Manager) bool {
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
-		o, err := it.get(ctx, m)
+		o, err := it.get(ctx, m, metav1.GetOptions{})
 		if err == nil {
 			it.put(m, o)
-			return true
-		}
-		if apierrors.IsNotFound(err) {
-			it.put(m, nil)
 			return true
 		}
 		it.mu.Lock()
@@ -120,13 +131,22 @@ func (it *item) first(ctx context.Context, m *Manager) bool {
 	}
 }
 
-func (it *item) get(ctx context.Context, m *Manager) (object, error) {
+// get asks the API server; nil: there is no such object.
+func (it *item) get(ctx context.Context, m *Manager, options metav1.GetOptions) (o object, err error) {
 	ctx, cancel := context.WithTimeout(ctx, firstGet)
 	defer cancel()
 	if it.key.kind == kindSecret {
-		return m.client.CoreV1().Secrets(it.key.namespace).Get(ctx, it.key.name, metav1.GetOptions{})
+		o, err = m.client.CoreV1().Secrets(it.key.namespace).Get(ctx, it.key.name, options)
+	} else {
+		o, err = m.client.CoreV1().ConfigMaps(it.key.namespace).Get(ctx, it.key.name, options)
 	}
-	return m.client.CoreV1().ConfigMaps(it.key.namespace).Get(ctx, it.key.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return o, nil
 }
 
 func (it *item) example() runtime.Object {
@@ -157,8 +177,9 @@ func (it *item) listWatch(m *Manager) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(lw, m.client)
 }
 
-// put takes in an answer; nil says that there is no such object.
-func (it *item) put(m *Manager, o object) {
+// put takes in an answer; nil says that there is no such object. False: it says less than
+// what is known.
+func (it *item) put(m *Manager, o object) bool {
 	if o != nil {
 		o.SetManagedFields(nil) // often larger than the data
 	}
@@ -166,7 +187,7 @@ func (it *item) put(m *Manager, o object) {
 	first := !it.known
 	if !first && older(o, it.object) {
 		it.mu.Unlock()
-		return
+		return false
 	}
 	changed := !same(o, it.object)
 	it.object = o
@@ -179,6 +200,7 @@ func (it *item) put(m *Manager, o object) {
 	if notify {
 		m.changed(it)
 	}
+	return true
 }
 
 func (it *item) immutable() bool { return isImmutable(it.read()) }

@@ -1,7 +1,12 @@
 // Package objects holds the configMaps and secrets that this node's pods name,
-// and nothing else: each is read and watched by its name, as the Node authorizer
-// allows, from the first pod that names it until the last is gone. Fifty pods
-// that share an object share its watch. An immutable object is read once.
+// and nothing else: each is asked for by its name, as the Node authorizer allows,
+// from the first pod that names it until the last is gone.
+//
+// With the strategy Watch each is read once and then watched; fifty pods that share
+// an object share its watch, and an immutable object is read once. With Cache it is
+// read when somebody needs it and the last answer is too old, with Get whenever
+// somebody needs it: no connection stays open for it, and a change is seen when the
+// pods are looked at next.
 package objects
 
 import (
@@ -13,6 +18,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
@@ -28,9 +34,14 @@ type Client interface {
 // Config of a Manager.
 type Config struct {
 	Client Client
-	// SyncTimeout is how long ConfigMap and Secret wait for an object's first
-	// answer, where their context ends no sooner; 0 means 3 s.
+	// SyncTimeout is how long ConfigMap and Secret wait for an answer of the API
+	// server, where their context ends no sooner; 0 means 3 s.
 	SyncTimeout time.Duration
+	// Strategy; empty means Watch.
+	Strategy Strategy
+	// TTL is how old an answer may be with the strategy Cache, as the cluster says now;
+	// false, or nil: it says nothing, which means a minute.
+	TTL func() (time.Duration, bool)
 }
 
 // kind of an object; also the resource in errors, singular as in the kubelet's.
@@ -48,8 +59,11 @@ type key struct {
 
 // Manager keeps the objects. Its methods are safe for concurrent use.
 type Manager struct {
-	client  Client
-	timeout time.Duration
+	client   Client
+	timeout  time.Duration
+	strategy Strategy
+	ttl      func() (time.Duration, bool)
+
 	updates chan types.UID
 	wake    chan struct{} // capacity 1: pending is not empty
 
@@ -70,14 +84,26 @@ func New(c Config) (*Manager, error) {
 	if c.SyncTimeout == 0 {
 		c.SyncTimeout = defaultSyncTimeout
 	}
+	switch c.Strategy {
+	case "":
+		c.Strategy = Watch
+	case Watch, Cache, Get:
+	default:
+		return nil, fmt.Errorf("objects: there is no strategy %q", c.Strategy)
+	}
+	if c.TTL == nil {
+		c.TTL = func() (time.Duration, bool) { return 0, false }
+	}
 	return &Manager{
-		client:  c.Client,
-		timeout: c.SyncTimeout,
-		updates: make(chan types.UID),
-		wake:    make(chan struct{}, 1),
-		items:   map[key]*item{},
-		pods:    map[types.UID]map[key]bool{},
-		pending: map[types.UID]bool{},
+		client:   c.Client,
+		timeout:  c.SyncTimeout,
+		strategy: c.Strategy,
+		ttl:      c.TTL,
+		updates:  make(chan types.UID),
+		wake:     make(chan struct{}, 1),
+		items:    map[key]*item{},
+		pods:     map[types.UID]map[key]bool{},
+		pending:  map[types.UID]bool{},
 	}, nil
 }
 
@@ -167,6 +193,7 @@ func (m *Manager) set(uid types.UID, want map[key]bool) {
 				m.startLocked(it)
 			}
 		}
+		it.outdate() // a new pod is to have what holds now
 		it.pods[uid] = true
 	}
 	for k := range have {
@@ -190,7 +217,7 @@ func (m *Manager) set(uid types.UID, want map[key]bool) {
 
 // startLocked begins to follow an object.
 func (m *Manager) startLocked(it *item) {
-	if m.ended {
+	if m.ended || m.strategy != Watch {
 		return
 	}
 	ctx, cancel := context.WithCancel(m.run)
@@ -219,8 +246,8 @@ func (m *Manager) changed(it *item) {
 
 // ConfigMap returns the object, which the caller must not change. A missing one
 // is an API NotFound error (configmap "x" not found). An object that no
-// registered pod names, or whose first answer is not there in time, is another
-// error: nothing is known of it.
+// registered pod names, or of which no answer came in time, is another error:
+// nothing is known of it.
 func (m *Manager) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	o, err := m.get(ctx, key{kindConfigMap, namespace, name})
 	if err != nil {
@@ -247,12 +274,21 @@ func (m *Manager) get(ctx context.Context, k key) (object, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
-	select {
-	case <-it.synced:
-	case <-ctx.Done():
-		return nil, it.notSynced()
+	var o object
+	var err error
+	switch m.strategy {
+	case Watch:
+		o, err = it.wait(ctx)
+	case Cache:
+		o, err = it.cached(ctx, m)
+	case Get:
+		if o, err = it.ask(ctx, m, metav1.GetOptions{}); err != nil {
+			err = it.notAsked(err)
+		}
 	}
-	o := it.read()
+	if err != nil {
+		return nil, err
+	}
 	if o == nil {
 		return nil, apierrors.NewNotFound(v1.Resource(string(k.kind)), k.name)
 	}

@@ -1,0 +1,101 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Strategy is how a manager learns what its objects hold. The names are the values of
+// the kubelet's configMapAndSecretChangeDetectionStrategy.
+type Strategy string
+
+// The strategies: see the package.
+const (
+	Watch Strategy = "Watch"
+	Cache Strategy = "Cache"
+	Get   Strategy = "Get"
+)
+
+// defaultTTL is how old an answer may be where the cluster does not say: its controller
+// manager writes it on each node (node.alpha.kubernetes.io/ttl), longer in larger ones.
+const defaultTTL = time.Minute
+
+// cached is the last answer, or a new one where that is too old. While the API server
+// does not answer, what was known stays good for the pods that knew it: a pod that has
+// come since waits for what holds now, and so does one whose object was missing.
+func (it *item) cached(ctx context.Context, m *Manager) (object, error) {
+	select {
+	case it.turn <- struct{}{}:
+		defer func() { <-it.turn }()
+	case <-ctx.Done():
+		return nil, it.notAsked(ctx.Err())
+	}
+	it.mu.Lock()
+	o := it.object
+	good := o != nil && !it.outdated
+	fresh := good && (isImmutable(o) || time.Since(it.asked) < m.age())
+	it.outdated = false // but for a pod that comes from now on
+	it.mu.Unlock()
+	if fresh {
+		return o, nil
+	}
+
+	var options metav1.GetOptions
+	if good {
+		options.ResourceVersion = "0" // what the API server has at hand will do
+	}
+	asked := time.Now()
+	answer, err := it.ask(ctx, m, options)
+	switch {
+	case err != nil && good:
+		return o, nil
+	case err != nil:
+		it.outdate()
+		return nil, it.notAsked(err)
+	}
+	if it.put(m, answer) {
+		it.mu.Lock()
+		it.asked = asked
+		it.mu.Unlock()
+	}
+	return it.read(), nil
+}
+
+// ask is get, again where it is refused: the Node authorizer learns of a new pod a moment
+// after us.
+func (it *item) ask(ctx context.Context, m *Manager, options metav1.GetOptions) (object, error) {
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		o, err := it.get(ctx, m, options)
+		if !apierrors.IsForbidden(err) {
+			return o, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (it *item) notAsked(err error) error {
+	return fmt.Errorf("read %s %s/%s: %w", it.key.kind, it.key.namespace, it.key.name, err)
+}
+
+// outdate has the object asked for anew, however young the last answer is.
+func (it *item) outdate() {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	it.outdated = true
+}
+
+// age is how old an answer may be.
+func (m *Manager) age() time.Duration {
+	if ttl, ok := m.ttl(); ok {
+		return ttl
+	}
+	return defaultTTL
+}
