@@ -23,6 +23,7 @@ vm=${BOWLINE_VM_CACHE:-$cache/vm}
 packages=(
   systemd systemd-sysv dbus libpam-systemd openssh-server
   linux-image-cloud-amd64 initramfs-tools kmod udev
+  nfs-common nfs-kernel-server
   runc containernetworking-plugins iptables conntrack ipset iproute2 procps util-linux
 )
 suite=bookworm
@@ -37,6 +38,8 @@ printf '/dev/vda / ext4 defaults 0 0\nLABEL=programs /opt/programs ext4 ro,nofai
 mkdir -p "$root/opt/programs" "$root/etc/systemd/network" "$root/root/.ssh" "$root/etc/containerd"
 printf '[Match]\nType=ether\nKind=!*\n[Network]\nAddress=10.0.2.15/24\nGateway=10.0.2.2\n' >"$root/etc/systemd/network/10-ether.network"
 chroot "$root" systemctl enable systemd-networkd ssh >/dev/null
+# A test that wants a server of files starts it.
+chroot "$root" systemctl disable --quiet nfs-server rpcbind.service rpcbind.socket
 # Nothing that turns the disk, the clock or the packages over while a test looks.
 chroot "$root" systemctl mask apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer dpkg-db-backup.timer systemd-networkd-wait-online.service >/dev/null
 printf '[Service]\nType=notify\nExecStart=/opt/programs/bowline-containerd\nEnvironment=PATH=/opt/programs:/usr/sbin:/usr/bin\nDelegate=yes\nKillMode=process\nOOMScoreAdjust=-999\nTasksMax=infinity\nLimitNOFILE=1048576\n' >"$root/etc/systemd/system/containerd.service"

@@ -148,10 +148,12 @@ type File interface {
 // Mounts are the machine's mounts, in the namespace of its container runtime.
 type Mounts interface {
 	// Mount makes target a directory and mounts on it; nothing happens where the
-	// same is mounted already. The target of a bound file is made a file.
+	// same is mounted already. The target of a bound file is made a file. What another
+	// machine shares is mounted by mount(8), with the program that it has for the type;
+	// one attempt is made, unless the options say more (retry=).
 	Mount(ctx context.Context, m Mount) error
 	// Unmount detaches what is mounted at target, all of a stack; no error if
-	// there is nothing.
+	// there is nothing. It waits for no other machine, if that is away.
 	Unmount(ctx context.Context, target string) error
 	// ListMounts returns the mount points at and below dir, deepest first.
 	ListMounts(ctx context.Context, dir string) ([]Mount, error)
@@ -188,9 +190,9 @@ func (s SubPath) Check() error {
 
 // Mount is one mount.
 type Mount struct {
-	Source  string // device, or "tmpfs"
+	Source  string // device, "tmpfs", or what another machine shares, "10.0.0.1:/srv"
 	Target  string
-	Type    string // "tmpfs", "bind"
+	Type    string // "tmpfs", "bind", "nfs", or another of the kernel's
 	Options []string
 }
 

@@ -55,6 +55,7 @@ func Run(t *testing.T, open Opener, root string, only ...string) {
 		{"RemoveTree", testRemoveTree},
 		{"ChownGroup", testChownGroup},
 		{"Mounts", testMounts},
+		{"Shared", testShared},
 		{"SubPath", testSubPath},
 		{"SubPathRace", testSubPathRace},
 		{"Cgroups", testCgroups},

@@ -55,6 +55,9 @@ func (h *Host) Mount(ctx context.Context, m host.Mount) error {
 		if err := machine.Absolute("mount on", m.Target); err != nil {
 			return err
 		}
+		if machine.Shared(m.Type) {
+			return mountShared(ctx, m)
+		}
 		flags, propagation, data := parseMountOptions(m.Options)
 		fsType := m.Type
 		if fsType == "bind" {
@@ -115,13 +118,7 @@ func mounted(m host.Mount, bind bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	real := resolve(m.Target)
-	var top *machine.MountEntry
-	for i := range entries {
-		if entries[i].Point == real {
-			top = &entries[i]
-		}
-	}
+	top := machine.TopMount(entries, resolve(m.Target))
 	if top == nil {
 		return false, nil
 	}
@@ -145,6 +142,11 @@ func (h *Host) Unmount(ctx context.Context, target string) error {
 		for range 64 {
 			if err := ctx.Err(); err != nil {
 				return err
+			}
+			if done, err := unmountShared(ctx, target); err != nil {
+				return err
+			} else if done {
+				continue
 			}
 			err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
 			if errors.Is(err, unix.EBUSY) {

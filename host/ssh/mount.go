@@ -49,10 +49,14 @@ func (h *Host) Mount(ctx context.Context, m host.Mount) error {
 		}
 		target := path.Clean(m.Target)
 		fsType, options, again, propagation := mountArgs(m)
+		text := scriptMount
+		if machine.Shared(m.Type) {
+			text, options = scriptMountShared, machine.ShareOptions(m.Options)
+		}
 		if strings.HasPrefix(m.Source, "-") || fsType == "" {
 			return fmt.Errorf("mount on %s: source %q, type %q", m.Target, m.Source, m.Type)
 		}
-		_, err := h.script(ctx, "mount on", target, scriptMount,
+		_, err := h.script(ctx, "mount on", target, text,
 			[]string{m.Source, target, path.Dir(target), fsType, options, again, propagation}, nil)
 		return err
 	})
@@ -65,7 +69,8 @@ func (h *Host) Unmount(ctx context.Context, target string) error {
 		if err := machine.Absolute("unmount", target); err != nil {
 			return err
 		}
-		_, err := h.script(ctx, "unmount", target, scriptUnmount, []string{path.Clean(target)}, nil)
+		target := path.Clean(target)
+		_, err := h.script(ctx, "unmount", target, scriptUnmount, []string{target, path.Dir(target), "5"}, nil)
 		return err
 	})
 }

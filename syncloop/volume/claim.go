@@ -61,6 +61,8 @@ func (m *Manager) setUpClaim(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *v
 		}
 		vs.mount.ReadOnly = readOnly
 		return nil
+	case source.NFS != nil && !block:
+		return m.setUpNFS(ctx, p, pv.Name, source.NFS, pv.Spec.MountOptions, readOnly, vs, at)
 	case source.Local != nil && block:
 		return m.setUpDevice(ctx, source.Local.Path, readOnly, vs)
 	case source.Local != nil:

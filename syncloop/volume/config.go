@@ -106,6 +106,7 @@ type Mount struct {
 // those of one pod wait for each other.
 type Manager struct {
 	cfg Config
+	nfs chan struct{} // of capacity nfsAtOnce: held by who mounts what a server exports
 
 	mu   sync.Mutex
 	pods map[types.UID]*podState
@@ -141,7 +142,7 @@ func New(c Config) (*Manager, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return &Manager{cfg: c, pods: map[types.UID]*podState{}, mounts: map[types.UID]map[string]Mount{}}, nil
+	return &Manager{cfg: c, nfs: make(chan struct{}, nfsAtOnce), pods: map[types.UID]*podState{}, mounts: map[types.UID]map[string]Mount{}}, nil
 }
 
 // lock returns the pod's state, held by the caller until unlock.

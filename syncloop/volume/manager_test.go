@@ -403,7 +403,7 @@ func TestFailuresNameTheirVolumes(t *testing.T) {
 	h := newMemHost()
 	m := newManager(t, h, newCluster())
 	p := testPod(configMapVolume("absent"), secretVolume("sec"), secretVolume("lost"),
-		named("share", v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}))
+		named("share", v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}))
 	_, err := m.Prepare(t.Context(), p)
 	failures := Failures(err)
 	var got []string
@@ -413,7 +413,7 @@ func TestFailuresNameTheirVolumes(t *testing.T) {
 	want := []string{
 		`FailedMount MountVolume.SetUp failed for volume "absent" : configmap "absent" not found`,
 		`FailedMount MountVolume.SetUp failed for volume "lost" : secret "lost" not found`,
-		`FailedMount MountVolume.SetUp failed for volume "share" : volumes of type nfs are not supported by this node`,
+		`FailedMount MountVolume.SetUp failed for volume "share" : volumes of type iscsi are not supported by this node`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))

@@ -73,6 +73,8 @@ func (m *Manager) setUp(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volume
 		return m.setUpEmptyDir(ctx, p, v, vs, at)
 	case v.HostPath != nil:
 		return m.setUpHostPath(ctx, v, vs)
+	case v.NFS != nil:
+		return m.setUpNFS(ctx, p, v.Name, v.NFS, nil, v.NFS.ReadOnly, vs, at)
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return m.setUpClaim(ctx, p, v, vs, at)
 	case v.Image != nil:

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
@@ -34,6 +31,7 @@ func TestV2(t *testing.T) {
 		for _, driver := range []string{"systemd", "cgroupfs"} {
 			t.Run(driver, func(t *testing.T) { node(t, machine, lab, driver, 2) })
 		}
+		t.Run("nfs", func(t *testing.T) { nfs(t, machine, lab) })
 	})
 }
 
@@ -162,43 +160,9 @@ var pods = map[string]struct {
 
 // node drives the machine as a node of the lab and reads back what its cgroups have.
 func node(t *testing.T, machine *Machine, lab *labtest.Lab, driver string, version int) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	name, began := lab.Status.Hosts[0].Name, time.Now()
-	must(t, machine.Containerd(ctx, lab, driver))
-	config := filepath.Join(t.TempDir(), "bowline.yaml")
-	must(t, os.WriteFile(config, []byte(machine.Config(lab, "podPidsLimit: 300")), 0o644))
-	bowline := &labtest.Bowline{Lab: lab, Host: name, Wire: &labtest.Wire{}, Config: config, LogPath: filepath.Join(lab.Dir, "bowline-"+driver+".log")}
-	must(t, bowline.Start())
-	t.Cleanup(func() {
-		bowline.Kill()
-		if t.Failed() {
-			log, _ := os.ReadFile(bowline.LogPath)
-			t.Logf("Bowline's log ends:\n%s", log[max(0, len(log)-6000):])
-		}
-	})
-	until := func(what string, condition func(context.Context) error) {
-		t.Helper()
-		must(t, labtest.Until(ctx, patience, what, condition))
-	}
-	ready := func(ctx context.Context) error {
-		n, err := lab.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, c := range n.Status.Conditions {
-			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("the node is not ready: %+v", n.Status.Conditions)
-	}
-	until("the node is ready", ready)
+	d, began := drive(t, machine, lab, driver, "podPidsLimit: 300"), time.Now()
+	ctx, name, bowline, until := t.Context(), d.name, d.bowline, d.until
 	api := lab.Client.CoreV1().Pods("default")
-	until("the default service account", func(ctx context.Context) error {
-		_, err := lab.Client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return err
-	})
 	named := tree{driver}
 	uids, containers := map[string]string{}, map[string]string{}
 	wanted := map[string]limits{}
@@ -220,17 +184,14 @@ func node(t *testing.T, machine *Machine, lab *labtest.Lab, driver string, versi
 		return nil
 	}
 	for pod, p := range pods {
-		object := &v1.Pod{}
-		must(t, yaml.UnmarshalStrict([]byte(fmt.Sprintf(`
+		d.create(t, fmt.Sprintf(`
 metadata: {name: %s}
 spec:
   terminationGracePeriodSeconds: 1
   automountServiceAccountToken: false
   containers: [{name: main, image: %s, command: [sleep, inf], resources: {%s}}]
-`, pod, image, p.resources)), object))
-		_, err := api.Create(ctx, object, metav1.CreateOptions{})
-		must(t, err)
-		until(pod+" runs", running) // one after another: the machine is a slow one
+`, pod, image, p.resources))
+		until(t, pod+" runs", running) // one after another: the machine is a slow one
 	}
 	at := func(pod string) string {
 		parts := []string{"kubepods"}
@@ -273,8 +234,8 @@ spec:
 	// Another process of ours finds everything as it was.
 	bowline.Kill()
 	must(t, bowline.Start())
-	until("the node is ready again, and its pods run", func(ctx context.Context) error {
-		if err := ready(ctx); err != nil {
+	until(t, "the node is ready again, and its pods run", func(ctx context.Context) error {
+		if err := d.ready(ctx); err != nil {
 			return err
 		}
 		return running(ctx)
@@ -297,7 +258,7 @@ spec:
 		}
 		return err
 	}
-	until("nothing of the deleted pods is left", func(ctx context.Context) error {
+	until(t, "nothing of the deleted pods is left", func(ctx context.Context) error {
 		var patterns []string
 		for _, pod := range []string{"burstable", "odd", "besteffort", "huge"} {
 			patterns = append(patterns, filepath.Base(at(pod))+"*")
@@ -315,7 +276,7 @@ spec:
 		echo f >/proc/sysrq-trigger
 		wait $! || [ $? = 137 ] && rm /root/victim`)
 	must(t, err)
-	until("the node says that its machine had no memory left", func(ctx context.Context) error {
+	until(t, "the node says that its machine had no memory left", func(ctx context.Context) error {
 		list, err := lab.Client.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=SystemOOM,involvedObject.name=" + name})
 		if err == nil && !slices.ContainsFunc(list.Items, func(e v1.Event) bool {
 			return strings.HasPrefix(e.Message, "System OOM encountered, victim process: victim, pid: ") && e.LastTimestamp.Time.After(began)
@@ -326,18 +287,8 @@ spec:
 	})
 
 	// The machine is handed back with a pod on it.
-	bowline.Kill()
-	program, err := labtest.BuiltBowline()
-	must(t, err)
-	release := exec.CommandContext(ctx, program, "host", "release", "--max-grace", "2s", "--identity-file", machine.Key, "--host-key", machine.HostKey, machine.Endpoint())
-	out, err := release.CombinedOutput()
-	if err != nil {
-		t.Fatalf("host release: %v\n%s", err, out)
-	}
+	d.release(t)
 	must(t, left(ctx, "kubepods*"))
 	// For the next driver: the pod's object, without its node.
-	must(t, lab.Client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}))
 	must(t, api.Delete(ctx, "guaranteed", *metav1.NewDeleteOptions(0)))
-	_, err = machine.Run(ctx, "systemctl stop containerd")
-	must(t, err)
 }

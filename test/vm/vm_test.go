@@ -95,16 +95,19 @@ func far(m *Machine) (host.Host, error) {
 	return linked{h, l}, nil
 }
 
-// suite is the suite of machines, near and far, as far as it is of control groups: the
-// rest of it knows no difference between machines.
+// suite is the suite of machines, near and far, as far as it is of what a machine has to
+// have of its own: control groups, and a server of files. The rest of it knows no
+// difference between machines.
 func suite(t *testing.T, machine *Machine) {
 	t.Run("far", func(t *testing.T) {
 		t.Setenv(dirEnv, machine.Dir)
+		t.Setenv(hosttest.NFSEnv, exported)
+		shares(t, machine)
 		hosttest.Run(t, func(t *testing.T) host.Host {
 			h, err := far(machine)
 			must(t, err)
 			return h
-		}, "/var/tmp/hosttest", "Slices", "Cgroups")
+		}, "/var/tmp/hosttest", "Slices", "Cgroups", "Shared")
 	})
 	t.Run("near", func(t *testing.T) {
 		binary := filepath.Join(t.TempDir(), "local.test")
@@ -116,7 +119,7 @@ func suite(t *testing.T, machine *Machine) {
 		data, err := os.ReadFile(binary)
 		must(t, err)
 		must(t, machine.Write(t.Context(), "/var/tmp/local.test", "755", data))
-		out, err := machine.Run(t.Context(), "cd /var/tmp && ./local.test -test.v -test.run 'TestSuite$/^(Slices|Cgroups)$' 2>&1")
+		out, err := machine.Run(t.Context(), "cd /var/tmp && "+hosttest.NFSEnv+"="+exported+" ./local.test -test.v -test.run 'TestSuite$/^(Slices|Cgroups|Shared)$' 2>&1")
 		must(t, err)
 		t.Log(out)
 	})

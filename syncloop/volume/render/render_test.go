@@ -197,7 +197,7 @@ func TestRender(t *testing.T) {
 		"projected: a trust bundle of no name": {
 			v:    projected(nil, v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{Path: "p"}}),
 			want: "error: ClusterTrustBundle projection requires either name or signerName to be set"},
-		"another kind": {v: volume(v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}), want: "error: volumes of type nfs are not supported by this node"},
+		"another kind": {v: volume(v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}), want: "error: volumes of type iscsi are not supported by this node"},
 		"no kind":      {v: volume(v1.VolumeSource{}), want: "error: volumes of type none are not supported by this node"},
 	} {
 		t.Run(name, func(t *testing.T) {

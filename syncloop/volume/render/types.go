@@ -9,7 +9,7 @@ import (
 
 // UnsupportedError says that a volume is of a kind that this node does not mount.
 type UnsupportedError struct {
-	Type string // the field's name in the API, "nfs", "persistentVolumeClaim"
+	Type string // the field's name in the API, "iscsi", "persistentVolumeClaim"
 }
 
 func (e *UnsupportedError) Error() string {

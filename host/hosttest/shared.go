@@ -1,0 +1,68 @@
+package hosttest
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+// NFSEnv names a directory that the machine exports to itself, such as 127.0.0.1:/srv, by
+// a server that systemd calls nfs-server, with a file of the name page. It is set where there is one.
+const NFSEnv = "BOWLINE_HOSTTEST_NFS"
+
+// testShared is for what another machine shares: it is mounted once, and it goes, whether
+// that machine answers or not.
+func testShared(t *testing.T, m *machine) {
+	source := os.Getenv(NFSEnv)
+	if source == "" {
+		t.Skip(NFSEnv + " names no directory that the machine exports")
+	}
+	ctx := context.Background()
+	d := m.dir(t)
+	a := host.Mount{Source: source, Target: d + "/deep/with blank", Type: "nfs", Options: []string{"noexec"}}
+	t.Cleanup(func() {
+		m.run(t, "systemctl", "start", "nfs-server")
+		must(t, m.h.Unmount(ctx, a.Target))
+	})
+	for range 2 { // once more changes nothing
+		must(t, m.h.Mount(ctx, a))
+		list, err := m.h.ListMounts(ctx, d)
+		must(t, err)
+		if len(list) != 1 || list[0].Target != a.Target || list[0].Type != "nfs4" || list[0].Source != source {
+			t.Fatalf("mounted is %+v", list)
+		}
+	}
+	if !m.exists(t, a.Target+"/page") {
+		t.Error("what is shared is not shown")
+	}
+	must(t, m.h.Unmount(ctx, a.Target))
+	must(t, m.h.Unmount(ctx, a.Target))
+	if m.exists(t, a.Target+"/page") {
+		t.Error("it is shown after it was unmounted")
+	}
+	wrong := a
+	wrong.Source += "/none"
+	if err := m.h.Mount(ctx, wrong); err == nil || !strings.Contains(err.Error(), "No such file or directory") {
+		t.Errorf("a directory that is not exported: %v", err)
+	}
+
+	must(t, m.h.Mount(ctx, a))
+	m.run(t, "systemctl", "stop", "nfs-server")
+	began := time.Now()
+	if err := m.h.Mount(ctx, a); err != nil {
+		t.Errorf("what is mounted already, while its server is away: %v", err)
+	}
+	must(t, m.h.Unmount(ctx, a.Target))
+	list, err := m.h.ListMounts(ctx, d)
+	must(t, err)
+	if took := time.Since(began); len(list) > 0 || took > time.Minute {
+		t.Errorf("%+v after %s", list, took)
+	}
+	if err := m.h.Mount(ctx, a); err == nil {
+		t.Error("a server that is away shares something")
+	}
+}

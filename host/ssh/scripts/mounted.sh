@@ -1,0 +1,15 @@
+# top: prints TYPE SOURCE ... of what is mounted last at $real, as mountinfo has it, if
+# anything is.
+top() {
+	grep -F -e " $escaped " /proc/self/mountinfo | while IFS= read -r line; do
+		before=${line%% - *} after=${line#* - }
+		set -f
+		set -- $before
+		[ "$5" != "$escaped" ] || printf '%s\n' "$after"
+	done | tail -n 1
+}
+
+# height: prints how many mounts are stacked at $real.
+height() {
+	cut -d ' ' -f 5 /proc/self/mountinfo | grep -cxF -e "$escaped" || :
+}

@@ -1,0 +1,154 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/host"
+)
+
+func nfsVolume(name, server string, readOnly bool) v1.Volume {
+	return named(name, v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: server, Path: "/srv", ReadOnly: readOnly}})
+}
+
+func TestNFS(t *testing.T) {
+	h := newMemHost()
+	m := newManager(t, h, newCluster())
+	p := testPod(nfsVolume("one", "10.0.0.1", false), nfsVolume("two", "fd00::1", true))
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(7))}
+	const dir = "/root/pods/u/volumes/kubernetes.io~nfs/"
+	check := func(what string) {
+		t.Helper()
+		got := prepare(t, m, p)
+		if got["one"] != (Mount{HostPath: dir + "one"}) || got["two"] != (Mount{HostPath: dir + "two", ReadOnly: true}) {
+			t.Errorf("%s: %+v", what, got)
+		}
+		for name, want := range map[string]host.Mount{
+			"one": {Source: "10.0.0.1:/srv", Target: dir + "one", Type: "nfs"},
+			"two": {Source: "[fd00::1]:/srv", Target: dir + "two", Type: "nfs", Options: []string{"ro"}},
+		} {
+			if is := h.mounts[dir+name]; is == nil || is.Source != want.Source || is.Type != want.Type || !slices.Equal(is.Options, want.Options) {
+				t.Errorf("%s: mounted is %+v, want %+v", what, is, want)
+			}
+		}
+	}
+	check("new")
+	if h.count("ChownGroup") > 0 {
+		t.Error("what is the server's was given to the pod's group")
+	}
+	h.forgetCalls()
+	check("again")
+	m = newManager(t, h, newCluster())
+	check("by another process")
+	if h.count("Mount") > 0 {
+		t.Errorf("it was mounted again: %q", h.calls)
+	}
+	h.reboot()
+	check("after a reboot")
+	if err := m.Release(t.Context(), p.UID); err != nil || len(h.mounts) > 0 {
+		t.Errorf("released: %v, mounted %v", err, h.mounts)
+	}
+}
+
+func TestNFSOfAClaim(t *testing.T) {
+	h := newMemHost()
+	b := bound(v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "nas", Path: "/srv", ReadOnly: true}})
+	b.volumes["pv"].Spec.MountOptions = []string{"nfsvers=4.1", "hard"}
+	m := claimManager(t, h, b)
+	const dir = "/root/pods/u/volumes/kubernetes.io~nfs/pv"
+	// As a kubelet has it: the claim says whether it is read-only.
+	if got := prepare(t, m, testPod(claimVolume(false)))["data"]; got != (Mount{HostPath: dir}) {
+		t.Errorf("mount = %+v", got)
+	}
+	if is := h.mounts[dir]; is == nil || is.Source != "nas:/srv" || strings.Join(is.Options, ",") != "nfsvers=4.1,hard" {
+		t.Errorf("mounted is %+v", is)
+	}
+	if err := m.Release(t.Context(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	if got := prepare(t, m, testPod(claimVolume(true)))["data"]; !got.ReadOnly || h.mounts[dir] == nil || h.mounts[dir].Options[2] != "ro" {
+		t.Errorf("mount = %+v", got)
+	}
+	block := v1.PersistentVolumeBlock
+	b.volumes["pv"].Spec.VolumeMode = &block
+	if _, err := claimManager(t, newMemHost(), b).Prepare(t.Context(), testPod(claimVolume(false))); err == nil || !strings.Contains(err.Error(), "a persistent volume of type nfs") {
+		t.Errorf("as a device: %v", err)
+	}
+}
+
+func TestNFSFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		server string
+		helper bool
+		want   string
+	}{
+		"no client":   {"nas", false, `MountVolume.SetUp failed for volume "v" : mount nas:/srv: the machine has no /sbin/mount.nfs; install its NFS client (Debian: nfs-common, others: nfs-utils): bad option`},
+		"refused":     {"nas", true, `MountVolume.SetUp failed for volume "v" : mount nas:/srv: bad option`},
+		"no server":   {"", true, `MountVolume.SetUp failed for volume "v" : nfs server "" and path "/srv" name no export`},
+		"a flag":      {"-x", true, `MountVolume.SetUp failed for volume "v" : nfs server "-x" and path "/srv" name no export`},
+		"an IPv6 one": {"[fd00::1]", true, `MountVolume.SetUp failed for volume "v" : mount [fd00::1]:/srv: bad option`},
+	} {
+		h := newMemHost()
+		h.fail["Mount"] = errors.New("bad option")
+		if c.helper {
+			h.put("/sbin/mount.nfs", node{mode: 0o755})
+		}
+		_, err := newManager(t, h, newCluster()).Prepare(t.Context(), testPod(nfsVolume("v", c.server, false)))
+		if f := Failures(err); len(f) != 1 || f[0].Error() != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// slowHost never gets an answer of a server.
+type slowHost struct {
+	*memHost
+	now, most atomic.Int32
+}
+
+func (h *slowHost) Mount(ctx context.Context, _ host.Mount) error {
+	if n := h.now.Add(1); n > h.most.Load() {
+		h.most.Store(n)
+	}
+	defer h.now.Add(-1)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Servers that are away hold up neither each other's pods for ever nor the machine's few
+// connections.
+func TestNFSWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &slowHost{memHost: newMemHost()}
+		c := newCluster()
+		m, err := New(Config{Host: h, Objects: c, Tokens: c, RootDir: "/root", Allocatable: func() v1.ResourceList { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		began := time.Now()
+		for i := range 6 {
+			wg.Go(func() {
+				p := testPod(nfsVolume("v", "away", false))
+				p.UID = types.UID(rune('a' + i))
+				if _, err := m.Prepare(t.Context(), p); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("err = %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(began); took != 3*nfsTime || h.most.Load() != nfsAtOnce {
+			t.Errorf("%d at a time, %s in all", h.most.Load(), took)
+		}
+	})
+}
