@@ -1,6 +1,7 @@
 package syncloop
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/admit"
 	"github.com/bowline-k8s/bowline/syncloop/allot"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
@@ -52,6 +54,10 @@ type allotted struct {
 	// accepted is the generation of the resize that was accepted last; 0: none.
 	accepted int64
 	news     []resizeNews
+	// room are the pods whose end makes room for this one, which is critical, as long as
+	// any of them has not ended; preempt are those of them that nobody has told yet.
+	room    map[types.UID]bool
+	preempt []*v1.Pod
 }
 
 // resizeNews is an event that the pod's worker is to tell.
@@ -64,6 +70,7 @@ type allotment struct {
 	pending  *v1.PodCondition
 	accepted int64
 	news     []resizeNews
+	preempt  []*v1.Pod // to be ended, as this one is critical and needs their room
 }
 
 // known reports whether the record has been read.
@@ -144,8 +151,8 @@ func (a *allocations) allot(p *v1.Pod, first *recovered, now time.Time) allotmen
 	if !e.judged {
 		a.retry(now)
 	}
-	out := allotment{pod: e.shown, given: e.text, pending: e.pending, accepted: e.accepted, news: e.news}
-	e.news = nil
+	out := allotment{pod: e.shown, given: e.text, pending: e.pending, accepted: e.accepted, news: e.news, preempt: e.preempt}
+	e.news, e.preempt = nil, nil
 	return out
 }
 
@@ -162,6 +169,20 @@ func (a *allocations) shown(p *v1.Pod) *v1.Pod {
 		return e.shown
 	}
 	return p
+}
+
+// claimed is the pod with what it has a right to: what it was given, or what others end for.
+func (a *allocations) claimed(p *v1.Pod) *v1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch e := a.byUID[p.UID]; {
+	case e == nil || e.shown == nil:
+		return p
+	case a.roomComes(e):
+		return e.wanted
+	default:
+		return e.shown
+	}
 }
 
 // end says that the pod uses nothing any more; forget drops it.
@@ -256,14 +277,24 @@ func (a *allocations) judge(e *allotted, now time.Time) (less bool) {
 		}
 		return false
 	}
-	var others []*v1.Pod
-	for uid, o := range a.byUID {
-		if uid != e.wanted.UID && !o.over {
-			others = append(others, o.shown)
-		}
+	if a.roomComes(e) {
+		e.judged = false
+		return false
 	}
+	e.room = nil
+	others := a.beside(e)
 	generation := e.wanted.Generation
 	v := allot.Fits(e.wanted, others, a.allocatable())
+	if v.Reason == v1.PodReasonDeferred && admit.Critical(e.wanted) {
+		victims, none := admit.Victims(e.wanted, others, a.allocatable())
+		if none != nil {
+			v.Message = none.Message
+		} else if len(victims) > 0 {
+			e.makeRoom(victims)
+			a.wake(e.wanted.UID)
+			return false
+		}
+	}
 	if v != (allot.Verdict{}) {
 		e.pending = resizeCondition(v1.PodResizePending, before, v.Reason, v.Message, generation, now)
 		if before == nil || before.Reason != v.Reason || before.ObservedGeneration != generation {
@@ -278,6 +309,46 @@ func (a *allocations) judge(e *allotted, now time.Time) (less bool) {
 	e.news = append(e.news, resizeNews{v1.EventTypeNormal, "ResizeStarted", allot.Message("Pod resize started", e.wanted, generation, "")})
 	a.wake(e.wanted.UID)
 	return less
+}
+
+// beside are the pods that e is judged beside, as they were given. What others end for is
+// its pod's already.
+func (a *allocations) beside(e *allotted) []*v1.Pod {
+	leave := map[types.UID]bool{}
+	var out []*v1.Pod
+	for _, o := range a.byUID {
+		if a.roomComes(o) {
+			maps.Copy(leave, o.room)
+		}
+	}
+	for uid, o := range a.byUID {
+		switch {
+		case o == e, o.over, leave[uid]:
+		case a.roomComes(o):
+			out = append(out, o.wanted)
+		default:
+			out = append(out, o.shown)
+		}
+	}
+	return out
+}
+
+// makeRoom notes whose end is waited for; the pod's worker tells them.
+func (e *allotted) makeRoom(victims []*v1.Pod) {
+	e.room, e.preempt, e.judged = map[types.UID]bool{}, victims, false
+	for _, p := range victims {
+		e.room[p.UID] = true
+	}
+}
+
+// roomComes reports whether a pod has yet to end that makes room for this one.
+func (a *allocations) roomComes(e *allotted) bool {
+	for uid := range e.room {
+		if o := a.byUID[uid]; o != nil && !o.over {
+			return true
+		}
+	}
+	return false
 }
 
 // resizeCondition is a condition of a resize; its time changes with its reason.

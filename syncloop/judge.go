@@ -161,11 +161,28 @@ func (l *Loop) judgeBy(ctx context.Context, uid types.UID, anew *admit.Node) (v 
 			v, known = *found, true
 		}
 	}()
+	l.endPreempted(victims, now)
+	return v, known, unlike
+}
+
+// preempt ends pods whose room a critical one needs that has been taken already.
+func (l *Loop) preempt(victims []*v1.Pod, now time.Time) {
+	if len(victims) == 0 {
+		return
+	}
+	l.admission.mu.Lock()
+	for _, p := range victims {
+		l.admission.preempt(p, now)
+	}
+	l.admission.mu.Unlock()
+	l.endPreempted(victims, now)
+}
+
+func (l *Loop) endPreempted(victims []*v1.Pod, now time.Time) {
 	for _, p := range victims {
 		l.event(p, "", v1.EventTypeWarning, reasonPreempting, messagePreempting)
 		l.End(p.UID, *preemption(p, now))
 	}
-	return v, known, unlike
 }
 
 // judgeOpen judges those that wait for their verdict. a.mu is held.
@@ -225,7 +242,7 @@ func (l *Loop) beside(a *admission, now time.Time) (taken, open []*v1.Pod) {
 		case v != nil && v.preempted != nil && now.Before(v.gone): // who is taken waits for its end
 		case v != nil, !terminal(p) && touched(o):
 			if v == nil || l.unfinished(p.UID) {
-				taken = append(taken, l.allocations.shown(p))
+				taken = append(taken, l.allocations.claimed(p))
 			}
 		case terminal(p), p.DeletionTimestamp != nil, o.Stale != "", o.Seq == 0:
 		default:

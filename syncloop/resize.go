@@ -69,6 +69,7 @@ func (w *worker) allot(now time.Time) {
 	for _, n := range a.news {
 		l.event(w.pod, "", n.kind, n.reason, n.message)
 	}
+	l.preempt(a.preempt, now)
 }
 
 // sizes are the containers whose size is not the one that they were made with, or

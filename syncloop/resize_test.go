@@ -289,6 +289,51 @@ func TestResizeWaitsForRoom(t *testing.T) {
 	w.untilResized("low", "500m", "500m", "100Mi", "100Mi")
 }
 
+// TestResizeOfACriticalPod: who has less of a claim ends to make room, as few as serve, and
+// the resize is never told to wait. Where that does not serve, it waits and nobody ends.
+func TestResizeOfACriticalPod(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	w.allocatable = withPods(amounts("1", "1Gi"), "10")
+	w.up()
+	priority := func(p *v1.Pod, n int32) *v1.Pod { p.Spec.Priority = &n; return p }
+	w.api.create(priority(sizedPod("critical", "200m", "100Mi"), 2_000_000_000))
+	w.api.create(priority(sizedPod("large", "500m", "100Mi"), 5))
+	w.api.create(priority(sizedPod("small", "200m", "100Mi"), 5))
+	w.api.create(priority(sizedPod("other", "100m", "100Mi"), 2_000_000_000))
+	for _, name := range []string{"critical", "large", "small", "other"} {
+		w.untilReady(name)
+	}
+	w.resize("critical", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "400m", "400m", "100Mi", "100Mi") })
+	w.untilResized("critical", "400m", "400m", "100Mi", "100Mi")
+	preempted := func(name string) {
+		w.until(name+" has given way", func() bool {
+			st := w.api.pod(name).Status
+			return st.Phase == v1.PodFailed && st.Reason == "Preempting" && st.Message == "Preempted in order to admit critical pod"
+		})
+	}
+	preempted("small")
+	if w.event("Warning ResizeDeferred") {
+		t.Error("the resize was deferred")
+	}
+	w.until("the event of who gives way", func() bool { return w.event("Warning Preempting Preempted in order to admit critical pod") })
+
+	// Beside what is as critical it does not fit, even without large.
+	w.resize("other", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "400m", "400m", "100Mi", "100Mi") })
+	w.untilResized("other", "400m", "400m", "100Mi", "100Mi")
+	preempted("large")
+	w.resize("critical", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "800m", "800m", "100Mi", "100Mi") })
+	w.until("critical waits", func() bool {
+		c := condition(w.api.pod("critical"), v1.PodResizePending)
+		return c != nil && c.Reason == v1.PodReasonDeferred && c.Message == "Unexpected error while attempting to recover from admission failure: "+
+			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 200), ]"
+	})
+	for _, name := range []string{"critical", "other"} {
+		if st := w.api.pod(name).Status; st.Phase != v1.PodRunning {
+			t.Errorf("%s: %+v", name, st)
+		}
+	}
+}
+
 // TestResizeUnreachable: a call that does not come back is no error of the resize,
 // and nothing is lost by it.
 func TestResizeUnreachable(t *testing.T) {
@@ -315,4 +360,9 @@ func TestResizeUnreachable(t *testing.T) {
 	if n := w.count(fake.OpStart); n != 1 {
 		t.Errorf("%d starts", n)
 	}
+}
+
+func withPods(l v1.ResourceList, most string) v1.ResourceList {
+	l[v1.ResourcePods] = resource.MustParse(most)
+	return l
 }

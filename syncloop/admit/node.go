@@ -74,9 +74,8 @@ func OnNode(p *v1.Pod, others []*v1.Pod, n Node) Verdict {
 	var preempt []*v1.Pod
 	switch {
 	case len(lacking) > 0 && Critical(p) && r == nil:
-		var err error
-		if preempt, err = victims(p, others, lacking); err != nil {
-			return Verdict{Rejection: &Rejection{ReasonUnexpected, "Unexpected error while attempting to recover from admission failure: " + err.Error()}}
+		if preempt, r = Victims(p, others, n.Allocatable); r != nil {
+			return Verdict{Rejection: r}
 		}
 	case len(lacking) > 0 && !Critical(p):
 		return Verdict{Rejection: lacking[0].rejection()}

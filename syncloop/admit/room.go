@@ -158,6 +158,20 @@ func hostPorts(p *v1.Pod) []hostPort {
 	return out
 }
 
+// Victims are the pods whose end makes room for a critical pod beside others, as they
+// were given; none if it has all that it wants. A rejection says that no pod's end serves.
+func Victims(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) ([]*v1.Pod, *Rejection) {
+	lacking := shortages(p, others, allocatable)
+	if len(lacking) == 0 {
+		return nil, nil
+	}
+	out, err := victims(p, others, lacking)
+	if err != nil {
+		return nil, &Rejection{ReasonUnexpected, "Unexpected error while attempting to recover from admission failure: " + err.Error()}
+	}
+	return out, nil
+}
+
 // victims are the pods whose end frees what a critical pod lacks: as few as serve,
 // those of the lowest class first, and of one class those that come nearest to what
 // is lacking.

@@ -255,6 +255,7 @@ func TestPressure(t *testing.T) {
 	s.others(runtime, since)
 	s.processes(root)
 	s.allocatable(root)
+	s.precedence(root)
 }
 
 // stranger runs a container of an image that is of no driver of ours.

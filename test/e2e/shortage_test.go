@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
@@ -132,4 +133,56 @@ func (s *strained) full(root string) {
 		return nil
 	})
 	s.runs("reader", "critical")
+}
+
+// precedence: a critical pod that has no room gets that of another, whether it is new or
+// grows.
+func (s *strained) precedence(root string) {
+	s.Helper()
+	ctx := s.Context()
+	s.start("rootDirectory: "+root, "allowForeignPods: true")
+	n, err := s.own.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
+	must(s.T, err)
+	all := n.Status.Allocatable.Cpu().MilliValue()
+	asks := func(milli int64) string {
+		return fmt.Sprintf("command: [sleep, inf], resources: {requests: {cpu: %dm}}", milli)
+	}
+	const important = "priorityClassName: system-node-critical"
+	s.pod("gives", "", asks(all-500))
+	s.pod("grows", important, asks(100))
+	s.runs("gives", "grows")
+	_, err = s.own.Client.CoreV1().Pods("default").Patch(ctx, "grows", types.StrategicMergePatchType,
+		[]byte(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"900m"}}}]}}`), metav1.PatchOptions{}, "resize")
+	must(s.T, err)
+	gaveWay := func(name string) {
+		s.Helper()
+		p, err := s.own.Pod(ctx, "default", name, time.Minute, "it has given way", func(p *v1.Pod) error {
+			if p.Status.Phase != v1.PodFailed {
+				return fmt.Errorf("it is %s", p.Status.Phase)
+			}
+			return nil
+		})
+		must(s.T, err)
+		c := labtest.Condition(p, v1.DisruptionTarget)
+		if p.Status.Reason != "Preempting" || p.Status.Message != "Preempted in order to admit critical pod" || c == nil ||
+			c.Message != "Pod was preempted by Kubelet to accommodate a critical pod." {
+			s.Errorf("%s: %s %q, %+v", name, p.Status.Reason, p.Status.Message, c)
+		}
+		s.told(name, "Preempting", p.Status.Message)
+	}
+	gaveWay("gives")
+	_, err = s.own.Pod(ctx, "default", "grows", time.Minute, "it has grown", func(p *v1.Pod) error {
+		c := labtest.Container(p, "main")
+		if c == nil || c.Resources == nil || c.Resources.Requests.Cpu().MilliValue() != 900 || c.RestartCount != 0 {
+			return fmt.Errorf("its container has %+v", c)
+		}
+		return nil
+	})
+	must(s.T, err)
+	s.pod("gives-too", "", asks(all-1500))
+	s.runs("gives-too")
+	s.pod("comes", important, asks(800))
+	s.runs("comes", "grows")
+	gaveWay("gives-too")
+	must(s.T, s.b.Stop())
 }
