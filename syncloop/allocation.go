@@ -161,17 +161,8 @@ func (e *allotted) take(p *v1.Pod) {
 	e.shown = e.given.Apply(p)
 }
 
-// shown is the pod with what it was given, or as it is where that is not known yet.
-func (a *allocations) shown(p *v1.Pod) *v1.Pod {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if e := a.byUID[p.UID]; e != nil && e.shown != nil {
-		return e.shown
-	}
-	return p
-}
-
-// claimed is the pod with what it has a right to: what it was given, or what others end for.
+// claimed is the pod with what it has a right to: what it was given, or what others end
+// for; and as it is where that is not known yet.
 func (a *allocations) claimed(p *v1.Pod) *v1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
