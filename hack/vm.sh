@@ -23,7 +23,7 @@ vm=${BOWLINE_VM_CACHE:-$cache/vm}
 packages=(
   systemd systemd-sysv dbus libpam-systemd openssh-server
   linux-image-cloud-amd64 initramfs-tools kmod udev
-  nfs-common nfs-kernel-server
+  nfs-common nfs-kernel-server e2fsprogs xfsprogs
   runc containernetworking-plugins iptables conntrack ipset iproute2 procps util-linux
 )
 suite=bookworm

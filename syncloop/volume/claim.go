@@ -150,21 +150,6 @@ func checkMode(p *v1.Pod, name string, block bool) error {
 	return nil
 }
 
-// setUpDevice checks the block device that containers shall have.
-func (m *Manager) setUpDevice(ctx context.Context, at string, readOnly bool, vs *volumeState) error {
-	_, info, err := m.follow(ctx, at)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("path %q does not exist", at)
-	case err != nil:
-		return fmt.Errorf("look for %s: %w", at, err)
-	case info.Mode&fs.ModeDevice == 0 || info.Mode&fs.ModeCharDevice != 0:
-		return fmt.Errorf("path %q is not a block device", at)
-	}
-	vs.mount, vs.ready = Mount{Device: at, ReadOnly: readOnly}, true
-	return nil
-}
-
 // groupHolds: the pod takes the root of a volume for all that is in it
 // (fsGroupChangePolicy OnRootMismatch), and the root is as the group needs it.
 func groupHolds(p *v1.Pod, root host.FileInfo, gid int64) bool {
@@ -173,8 +158,8 @@ func groupHolds(p *v1.Pod, root host.FileInfo, gid int64) bool {
 	return policy != nil && *policy == v1.FSGroupChangeOnRootMismatch && root.GID == gid && root.Mode&needed == needed
 }
 
-// setUpLocal shows a directory of the machine in the pod's own, so that each pod
-// has a mount of its own and a group for its files.
+// setUpLocal shows a directory of the machine, or the file system on a device of it, in the
+// pod's own directory, so that each pod has a mount of its own and a group for its files.
 func (m *Manager) setUpLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume, readOnly bool, vs *volumeState, at setUpState) error {
 	source := pv.Spec.Local.Path
 	if !path.IsAbs(source) || slices.Contains(strings.Split(source, "/"), "..") {
@@ -185,19 +170,32 @@ func (m *Manager) setUpLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVo
 	}
 	dir := m.volumeDir(p.UID, pluginLocal, pv.Name)
 	vs.mount, vs.bound = Mount{HostPath: dir, ReadOnly: readOnly, SELinux: true}, true
-	if at.mounted[dir] {
-		vs.ready = true
+	if vs.ready && at.mounted[dir] {
 		return nil
 	}
 	vs.ready = false
-	_, info, err := m.follow(ctx, source)
+	real, info, err := m.follow(ctx, source)
 	switch {
+	case err == nil && isBlockDevice(info):
+		if !at.mounted[dir] {
+			if err := m.mountDevice(ctx, real, dir, pv, readOnly); err != nil {
+				return err
+			}
+		}
+		// Only what is mounted can be given the group: another process of ours does not
+		// know whether all of it was.
+		if err := m.giveGroup(ctx, p, dir, readOnly); err != nil {
+			return err
+		}
+		vs.ready = true
+		return nil
+	case at.mounted[dir] && (err == nil || errors.Is(err, fs.ErrNotExist)):
+		vs.ready = true
+		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("path %q does not exist", source)
 	case err != nil:
 		return fmt.Errorf("look for %s: %w", source, err)
-	case info.Mode&fs.ModeDevice != 0:
-		return &render.UnsupportedError{Type: "local with a file system on a block device"}
 	case !info.Mode.IsDir():
 		return fmt.Errorf("path %q is not a directory", source)
 	}
@@ -206,14 +204,32 @@ func (m *Manager) setUpLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVo
 		mount.Options = append(mount.Options, "ro")
 	}
 	// The group first: what is mounted is made, also for another process of ours.
-	if gid := fsGroup(p); gid != nil && !readOnly && !groupHolds(p, info, *gid) {
-		if err := m.cfg.Host.ChownGroup(ctx, source, *gid, false); err != nil {
-			return fmt.Errorf("give %s to group %d: %w", source, *gid, err)
-		}
+	if err := m.giveGroup(ctx, p, source, readOnly); err != nil {
+		return err
 	}
 	if err := m.cfg.Host.Mount(ctx, mount); err != nil {
 		return fmt.Errorf("mount %s: %w", source, err)
 	}
 	vs.ready = true
+	return nil
+}
+
+// giveGroup gives the pod's group what is in a directory, unless its root says that it has
+// it, and that is enough for the pod.
+func (m *Manager) giveGroup(ctx context.Context, p *v1.Pod, dir string, readOnly bool) error {
+	gid := fsGroup(p)
+	if gid == nil || readOnly {
+		return nil
+	}
+	_, root, err := m.follow(ctx, dir)
+	if err != nil {
+		return fmt.Errorf("look for %s: %w", dir, err)
+	}
+	if groupHolds(p, root, *gid) {
+		return nil
+	}
+	if err := m.cfg.Host.ChownGroup(ctx, dir, *gid, false); err != nil {
+		return fmt.Errorf("give %s to group %d: %w", dir, *gid, err)
+	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 type Host interface {
 	host.Files
 	host.Mounts
+	Run(ctx context.Context, cmd host.Command) (host.Result, error)
 }
 
 // Objects gives configMaps and secrets. A missing one is an API NotFound error;
@@ -108,8 +109,9 @@ type Manager struct {
 	cfg Config
 	nfs chan struct{} // of capacity nfsAtOnce: held by who mounts what a server exports
 
-	mu   sync.Mutex
-	pods map[types.UID]*podState
+	mu      sync.Mutex
+	devices map[string]chan struct{} // by path, of capacity 1: held by who works on one
+	pods    map[types.UID]*podState
 	// mounts are as the last successful Prepare made them: a container that is
 	// started again reads them without waiting for the API server.
 	mounts map[types.UID]map[string]Mount
@@ -142,7 +144,7 @@ func New(c Config) (*Manager, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return &Manager{cfg: c, nfs: make(chan struct{}, nfsAtOnce), pods: map[types.UID]*podState{}, mounts: map[types.UID]map[string]Mount{}}, nil
+	return &Manager{cfg: c, nfs: make(chan struct{}, nfsAtOnce), devices: map[string]chan struct{}{}, pods: map[types.UID]*podState{}, mounts: map[types.UID]map[string]Mount{}}, nil
 }
 
 // lock returns the pod's state, held by the caller until unlock.

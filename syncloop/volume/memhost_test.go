@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -28,6 +29,8 @@ type memHost struct {
 	busy   map[string]bool  // targets that cannot be unmounted
 	// unmounted are the targets in order.
 	unmounted []string
+	// run answers Run, without the lock; nil: nothing is run.
+	run func(args []string) host.Result
 	// before is called, without the lock, ahead of each call.
 	before func(method, path string)
 }
@@ -339,4 +342,13 @@ func (h *memHost) onDisk(secret string) []string {
 		}
 	}
 	return found
+}
+
+func (h *memHost) Run(_ context.Context, c host.Command) (host.Result, error) {
+	err := h.enter("Run", strings.Join(c.Args, " "))
+	h.mu.Unlock()
+	if err != nil || h.run == nil {
+		return host.Result{}, errors.Join(err, fmt.Errorf("%s cannot be run", c.Args[0]))
+	}
+	return h.run(c.Args), nil
 }

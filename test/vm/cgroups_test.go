@@ -32,6 +32,7 @@ func TestV2(t *testing.T) {
 			t.Run(driver, func(t *testing.T) { node(t, machine, lab, driver, 2) })
 		}
 		t.Run("nfs", func(t *testing.T) { nfs(t, machine, lab) })
+		t.Run("devices", func(t *testing.T) { devices(t, machine, lab) })
 	})
 }
 
