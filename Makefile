@@ -55,7 +55,7 @@ conformance-kubelet: build lab ## the same against a real kubelet, to tell the m
 twin: build lab ## the same manifests on two kubelets and on our node (HOST=local|ssh), compared; docs/conformance.md
 	hack/twin.sh '$(or $(HOST),local)'
 
-vm: build lab ## control groups that systemd drives, on a virtual machine with an emulated processor (about half an hour)
+vm: build lab ## what needs systemd, disks or a server of files, on a virtual machine with an emulated processor (about half an hour)
 	BOWLINE_VM=1 BOWLINE_BIN=$(CURDIR)/bin/bowline go test -v -count=1 -timeout 120m ./test/vm
 
 storm: build lab ## a full node churned, struck and killed for ten minutes (HOST=local|ssh, STORM=10m)

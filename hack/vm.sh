@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A virtual machine with systemd, for what a container or a namespace cannot show:
-# control groups that systemd manages, version 2 or 1, and logind.
+# control groups that systemd manages, version 2 or 1, logind, NFS, disks.
 #
 #   hack/vm.sh build            makes the image (Debian packages), if it is not there
 #   hack/vm.sh run DIR PORT     boots one in the foreground, with sshd at 127.0.0.1:PORT;
