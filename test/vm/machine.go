@@ -1,7 +1,8 @@
 // Package vm shows on a virtual machine what needs a machine of its own: systemd that
 // drives the control groups, of version 2 and 1, by either driver of the runtime, and that
-// turns the machine off; a server of files; disks. The machine is made and started by hack/vm.sh; it is a far machine for a Bowline that runs
-// beside a lab, which gives the cluster.
+// turns the machine off; a server of files; disks. The machine is made and started by
+// hack/vm.sh; it is a far machine for a Bowline that runs beside a lab, which gives the
+// cluster.
 //
 // BOWLINE_VM=1 runs the tests ("make vm"). BOWLINE_VM_DIR names a machine that runs already,
 // by the directory that hack/vm.sh was given, which is of use while a test is written.
