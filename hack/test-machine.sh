@@ -22,7 +22,9 @@ summary=$work/summary
 : >"$summary"
 failed=0
 lab=
+beside=
 cleanup() {
+  [ -z "$beside" ] || kill -- "-$beside" 2>/dev/null
   [ -z "$lab" ] || "$cache/bin/bowline-lab" --dir "$lab" down
   rm -rf "$work"
 }
@@ -40,6 +42,23 @@ step() {
   echo
   "$@" || { how=FAILED; failed=1; }
   printf '%-8s %-6s %4d s\n' "$name" "$how" $((SECONDS - start)) >>"$summary"
+}
+
+# both NAME COMMAND NAME COMMAND: two steps that mostly wait, the first of them beside the
+# second, in a process group that goes with this one.
+both() {
+  set -m
+  (
+    failed=0
+    step "$1" "$2"
+    exit $failed
+  ) >"$work/$1.beside" 2>&1 </dev/null &
+  beside=$!
+  set +m
+  step "$3" "$4"
+  wait "$beside" || failed=1
+  beside=
+  cat "$work/$1.beside"
 }
 
 # containerd 2 as the lab has it, and Debian's 1.6, each in namespaces of its own.
@@ -105,12 +124,10 @@ helm() {
 }
 
 step lab hack/test-lab.sh
-step critest critest
-step vktest vktest
+both critest critest vktest vktest
 step e2e e2e
 step ssh e2e_ssh
-step links links
-step handover handover
+both handover handover links links
 step docs docs
 step helm helm
 step chaos chaos
