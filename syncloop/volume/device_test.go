@@ -2,7 +2,6 @@ package volume
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -172,7 +171,7 @@ func FuzzParseFormat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, code int, out string) {
 		format, err := parseFormat(host.Result{ExitCode: code, Stdout: []byte(out)})
 		if err == nil && format == "" && (code != 2 || strings.TrimSpace(out) != "") {
-			t.Error(fmt.Sprintf("%d %q is nothing", code, out))
+			t.Errorf("%d %q is nothing", code, out)
 		}
 	})
 }
