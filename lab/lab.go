@@ -26,7 +26,7 @@ type Config struct {
 	Hosts int    // 0: as many as there are, or one
 	Bare  bool   // a new lab's hosts have an sshd and nothing else: what drives pods there is the caller's
 	Audit bool   // a new lab's API server logs who asked it for what
-	Tools node.Tools
+	Tools node.Tools // First is that of a new lab
 	Out   io.Writer // progress, for people
 }
 
@@ -36,6 +36,8 @@ type state struct {
 	Hosts int  `json:"hosts"`
 	Bare  bool `json:"bare,omitempty"`
 	Audit bool `json:"audit,omitempty"`
+	// First is of node.Tools.
+	First string `json:"first,omitempty"`
 	// MadeDirs are mount points that were not on the machine before.
 	MadeDirs []string `json:"madeDirs,omitempty"`
 }

@@ -47,6 +47,7 @@ func daemon(c Config, host, process string) (proc.Daemon, error) {
 	if err != nil {
 		return proc.Daemon{}, err
 	}
+	c.Tools.First = s.First
 	return node.Daemon(c.Tools, h, files, pid, process)
 }
 

@@ -111,11 +111,13 @@ func (u *up) settle() error {
 		if entries, err := os.ReadDir(u.Dir); err == nil && len(entries) > 0 {
 			return fmt.Errorf("%s is not empty and holds no lab: choose another --dir", u.Dir)
 		}
-		s.Index, s.Bare, s.Audit = u.Index, u.Bare, u.Audit
+		s.Index, s.Bare, s.Audit, s.First = u.Index, u.Bare, u.Audit, u.Tools.First
 	} else if u.Bare && !s.Bare {
 		return fmt.Errorf("the lab in %s has hosts with a runtime: take it down first with \"bowline-lab --dir %s down\"", u.Dir, u.Dir)
 	} else if u.Audit && !s.Audit {
 		return fmt.Errorf("the lab in %s has no audit log: take it down first with \"bowline-lab --dir %s down\"", u.Dir, u.Dir)
+	} else if u.Tools.First != "" && u.Tools.First != s.First {
+		return fmt.Errorf("the lab in %s has other programs: take it down first with \"bowline-lab --dir %s down\"", u.Dir, u.Dir)
 	} else if u.Index != -1 && u.Index != s.Index {
 		return fmt.Errorf("the lab in %s has index %d: take it down first with \"bowline-lab --dir %s down\"", u.Dir, s.Index, u.Dir)
 	}
@@ -129,6 +131,7 @@ func (u *up) settle() error {
 	if s.Index, err = claim(u.Dir, s.Index); err != nil {
 		return err
 	}
+	u.Tools.First = s.First
 	u.lab, u.hosts, u.bare, u.audit = layout.Lab{Dir: u.Dir, Index: s.Index}, s.Hosts, s.Bare, s.Audit
 	if err := checkRoutes(u.lab); err != nil {
 		if fresh {

@@ -30,8 +30,12 @@ func Daemon(t Tools, h layout.Host, f Files, pid int, component string) (proc.Da
 	}
 	switch component {
 	case "containerd":
-		// The shim is found on the PATH.
-		d.Env = []string{"PATH=" + t.Bin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		// The shim is found on the PATH, and by it runc.
+		path := t.Bin
+		if t.First != "" {
+			path += ":" + t.First
+		}
+		d.Env = []string{"PATH=" + path + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 		d.Args = []string{t.Bin + "/bowline-containerd", "--config", f.Containerd}
 	case "sshd":
 		d.Args = []string{"/usr/sbin/sshd", "-D", "-e", "-f", f.Sshd}

@@ -25,6 +25,9 @@ import (
 type Tools struct {
 	Self string // bowline-lab
 	Bin  string // directory of the lab's built programs
+	// First is a directory of programs that a host's containerd finds before the machine's
+	// own, another runc say; none if empty.
+	First string
 }
 
 // Keeper is the name of the waiting process in pid files.

@@ -52,7 +52,11 @@ func bringUp(ctx context.Context, o options) (c *cluster, err error) {
 			err = errors.Join(err, c.down(o))
 		}
 	}()
-	if c.lab, err = labtest.Start(ctx, filepath.Join(dir, "lab"), 1); err != nil {
+	var flags []string
+	if o.set.Runc {
+		flags = []string{"--programs", filepath.Join(labtest.Cache(), "runc")}
+	}
+	if c.lab, err = labtest.Start(ctx, filepath.Join(dir, "lab"), 1, flags...); err != nil {
 		return c, err
 	}
 	for _, image := range images {

@@ -9,6 +9,7 @@ type set struct {
 	Title string // of its part of the document
 	Focus string
 	Skip  string
+	Runc  bool // by a runc of its own module, newer than Debian's: see hack/runc.sh
 }
 
 // never are the specs that no set has: that disturb others, that are known to be flaky,
@@ -30,9 +31,15 @@ var sets = []set{
 		// The groups of what a node needs; those of features that are not Bowline's yet
 		// (dynamic resources, CSI, the node's log query) are not among them.
 		Name: "features", Title: "Features",
-		Focus: `\[sig-(node|storage)\].*\[Feature:(InPlacePodVerticalScaling|EnvFiles|UserNamespacesSupport|` +
+		Focus: `\[sig-(node|storage)\].*\[Feature:(InPlacePodVerticalScaling|EnvFiles|` +
 			`SupplementalGroupsPolicy|PodLevelResources|RuntimeHandler|KubeletCredentialProviders|HostAccess|Example)\]`,
 		Skip: never,
+	},
+	{
+		// What Debian's runc cannot do.
+		Name: "userns", Title: "User namespaces, with a runc that has them",
+		Focus: `\[sig-(node|storage)\].*\[Feature:UserNamespacesSupport\]`,
+		Skip:  never, Runc: true,
 	},
 }
 

@@ -114,6 +114,7 @@ func (o *options) config() (lab.Config, error) {
 func upCommand(o *options) *cobra.Command {
 	var hosts int
 	var bare, audit bool
+	var first string
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Start the lab, or what of it does not run",
@@ -124,12 +125,18 @@ func upCommand(o *options) *cobra.Command {
 				return err
 			}
 			c.Hosts, c.Bare, c.Audit = hosts, bare, audit
+			if first != "" {
+				if c.Tools.First, err = filepath.Abs(first); err != nil {
+					return err
+				}
+			}
 			return lab.Up(cmd.Context(), c)
 		},
 	}
 	c.Flags().IntVar(&hosts, "hosts", 0, "how many hosts (default: as many as there are, or 1)")
 	c.Flags().BoolVar(&bare, "bare", false, "hosts with an sshd and no runtime or kube-proxy (of a new lab)")
 	c.Flags().BoolVar(&audit, "audit", false, "have the API server log what nodes and service accounts ask for (of a new lab)")
+	c.Flags().StringVar(&first, "programs", "", "a directory of programs that containerd finds before the machine's, such as another runc (of a new lab)")
 	c.Flags().IntVar(&o.index, "index", -1, fmt.Sprintf("0 to %d, picks addresses and names so that labs do not collide (default: the lowest that is free)", layout.MaxIndex))
 	return c
 }
