@@ -21,13 +21,13 @@ import (
 
 // Config says which lab, and where its programs are.
 type Config struct {
-	Dir   string // absolute
-	Index int    // -1: that of the lab in Dir, or the lowest that is free
-	Hosts int    // 0: as many as there are, or one
-	Bare  bool   // a new lab's hosts have an sshd and nothing else: what drives pods there is the caller's
-	Audit bool   // a new lab's API server logs who asked it for what
+	Dir   string     // absolute
+	Index int        // -1: that of the lab in Dir, or the lowest that is free
+	Hosts int        // 0: as many as there are, or one
+	Bare  bool       // a new lab's hosts have an sshd and nothing else: what drives pods there is the caller's
+	Audit bool       // a new lab's API server logs who asked it for what
 	Tools node.Tools // First is that of a new lab
-	Out   io.Writer // progress, for people
+	Out   io.Writer  // progress, for people
 }
 
 // state is kept in Dir/lab.json. Its presence marks Dir as ours to remove.
