@@ -99,7 +99,11 @@ spec:
 	}
 
 	// What a disk of another kind is asked for is told, and nothing is made on it.
-	_, err = machine.Run(ctx, "truncate -s 320M /srv/parted && printf 'label: dos\\n,,83\\n' | sfdisk -q /srv/parted && ln -sf \"$(losetup -f --show /srv/parted)\" /srv/parted-device")
+	_, err = machine.Run(ctx, `cd /srv && truncate -s 320M parted
+		# One partition of Linux, from sector 2048 on: a table of DOS, byte by byte.
+		printf '\200\0\0\0\203\0\0\0\0\10\0\0\0\0\10\0' | dd of=parted bs=1 seek=446 conv=notrunc status=none
+		printf '\125\252' | dd of=parted bs=1 seek=510 conv=notrunc status=none
+		ln -sf "$(losetup -f --show parted)" /srv/parted-device`)
 	must(t, err)
 	d.local(t, "parted", v1.PersistentVolumeFilesystem, nil)
 	d.create(t, fmt.Sprintf(`
