@@ -130,7 +130,9 @@ func settingLine(s machine.Setting, point, full string) string {
 
 // RemoveCgroup waits for processes that are about to end, up to a second.
 func (h *Host) RemoveCgroup(ctx context.Context, p string, kill bool) error {
-	return run(h, ctx, "RemoveCgroup", cgroupDeadline(p), func(ctx context.Context) error {
+	// It is looked at again and again, at each controller's: a slow machine is to come to
+	// the killing.
+	return run(h, ctx, "RemoveCgroup", mountDeadline, func(ctx context.Context) error {
 		full, err := h.cgroupPath(p)
 		if errors.Is(err, machine.ErrNoSlice) {
 			return nil
