@@ -11,13 +11,18 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/bowline-k8s/bowline/host"
 )
 
 // Version is the Kubernetes release whose behaviour probes and hooks show, in
@@ -30,6 +35,24 @@ const MaxBody = 10 << 10
 // Dialer opens connections from the machine where the pod runs (host.Host).
 type Dialer interface {
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Dial opens a connection to host:port from the machine. An answer of the machine's network
+// has the words that it has on the machine itself, however that is reached.
+func Dial(ctx context.Context, d Dialer, address string) (net.Conn, error) {
+	conn, err := d.Dial(ctx, "tcp", address)
+	if err == nil || errors.Is(err, host.ErrUnreachable) {
+		return conn, err
+	}
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		return nil, op
+	}
+	for _, answer := range []syscall.Errno{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT} {
+		if to, notIP := netip.ParseAddrPort(address); notIP == nil && errors.Is(err, answer) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: os.NewSyscallError("connect", answer)}
+		}
+	}
+	return nil, err
 }
 
 // Port resolves a port given by number, or by the name of one of c's ports.
@@ -109,7 +132,7 @@ func Client(dial Dialer, h2c bool) *http.Client {
 					return conn, nil
 				}
 			}
-			return dial.Dial(ctx, network, address)
+			return Dial(ctx, dial, address)
 		},
 	}
 	if h2c {

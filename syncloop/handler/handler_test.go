@@ -1,11 +1,18 @@
 package handler
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net"
+	"os"
+	"syscall"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/bowline-k8s/bowline/host"
 )
 
 func TestPort(t *testing.T) {
@@ -57,5 +64,32 @@ func TestAnOpenedConnectionThatNobodyTookIsClosed(t *testing.T) {
 	o.Close()
 	if _, err := b.Read(make([]byte, 1)); err == nil {
 		t.Error("still open")
+	}
+}
+
+type dialer func() error
+
+func (d dialer) Dial(context.Context, string, string) (net.Conn, error) { return nil, d() }
+
+// A probe of a far machine's pod fails in the words of a near one's; what is no answer of
+// the machine's network stays what it is.
+func TestDialSaysWhatAKubeletSays(t *testing.T) {
+	near := &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 5), Port: 81}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	lost := fmt.Errorf("dial tcp 10.0.0.5:81 at box:22: %w: %w", host.ErrUnreachable, syscall.ETIMEDOUT)
+	for address, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"10.0.0.5:81":    {fmt.Errorf("box: %w", near), "dial tcp 10.0.0.5:81: connect: connection refused"},
+		"10.0.0.5:82":    {fmt.Errorf("box: dial tcp 10.0.0.5:82 at box:22: %w", syscall.ECONNREFUSED), "dial tcp 10.0.0.5:82: connect: connection refused"},
+		"[fd00::1]:83":   {fmt.Errorf("box: dial: %w", syscall.EHOSTUNREACH), "dial tcp [fd00::1]:83: connect: no route to host"},
+		"example.com:81": {fmt.Errorf("box: dial: %w", syscall.ECONNREFUSED), "box: dial: connection refused"},
+		"10.0.0.5:84":    {lost, lost.Error()},
+		"10.0.0.5:85":    {errors.New("box: forbidden"), "box: forbidden"},
+	} {
+		_, err := Dial(t.Context(), dialer(func() error { return c.err }), address)
+		if err == nil || err.Error() != c.want || errors.Is(err, host.ErrUnreachable) != errors.Is(c.err, host.ErrUnreachable) {
+			t.Errorf("%s: %v, want %s", address, err, c.want)
+		}
 	}
 }

@@ -117,14 +117,7 @@ func (m *Manager) exec(ctx context.Context, r run, a *v1.ExecAction) outcome {
 func (m *Manager) open(ctx context.Context, r run, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout(r.spec)+m.cfg.DialSlack)
 	defer cancel()
-	conn, err := m.cfg.Dialer.Dial(ctx, "tcp", address)
-	if err == nil {
-		return conn, nil
-	}
-	if op := (*net.OpError)(nil); errors.As(err, &op) && !errors.Is(err, host.ErrUnreachable) {
-		return nil, op // the machine's own words, as the kubelet's events have them
-	}
-	return nil, err
+	return handler.Dial(ctx, m.cfg.Dialer, address)
 }
 
 func (m *Manager) http(ctx context.Context, r run, a *v1.HTTPGetAction) outcome {
