@@ -7,18 +7,15 @@ if flock -n 8; then
 	exit 0
 fi
 [ -f "$1.session" ] || fail "the lock's holder is no session of ours: it recorded none"
-read -r pid start sshd since <"$1.session"
-case $pid$start$sshd$since in
+read -r pid began sshd since <"$1.session"
+case $pid$began$sshd$since in
 *[!0-9]* | '') fail "$1.session does not name a process" ;;
 esac
 path=$1
-if read -r stat 2>/dev/null <"/proc/$pid/stat"; then
-	set -- "$path" ${stat##*) }
-	shift 20
-	if [ "$1" = "$start" ] && [ "/proc/$pid/fd/9" -ef "$path" ]; then
-		holder=$pid self=0
-		fence "${sshd:-0}" "${since:-0}"
-		kill -KILL "$holder" 2>/dev/null || :
-	fi
+behind_name "$pid"
+if [ "$start" = "$began" ] && [ "/proc/$pid/fd/9" -ef "$path" ]; then
+	holder=$pid self=0
+	fence "${sshd:-0}" "${since:-0}"
+	kill -KILL "$holder" 2>/dev/null || :
 fi
 flock -w 5 8 || fail "the lock is still held, and not by the session that is recorded"

@@ -3,12 +3,15 @@
 # of that process; both are 0 where another program than sshd started us.
 
 # began PID: sets $began, by which a process is told from a later one of its number,
-# and $parent; 0 for one that has ended.
+# and $parent; 0 for one that has ended. The name of a process may hold newlines: what
+# follows it is in the last line.
 began() {
-	began=0 parent=0
-	read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
+	began=0 parent=0 stat=
+	while read -r line; do
+		stat=$line
+	done 2>/dev/null <"/proc/$1/stat" || return 0
 	set -- ${stat##*) }
-	[ "$1" != Z ] || return 0
+	[ "$#" -ge 20 ] && [ "$1" != Z ] || return 0
 	parent=$2
 	shift 19
 	began=$1

@@ -1,0 +1,87 @@
+package ssh_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+)
+
+// forge is a process that claims to be of a connection and has a child with a name of
+// which the second line reads as the process $1. Both wait for the end of the input.
+const forge = `exec 3<&0
+sh -c 'printf "\n%d (a" "$1" >/proc/self/comm; echo named; read -r line' sh "$1" <&3 &
+echo $!
+wait`
+
+// begin starts a command that lives until the end of the test, and returns what it
+// writes.
+func begin(t *testing.T, cmd *exec.Cmd) (pid int, out *bufio.Reader) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid, bufio.NewReader(stdout)
+}
+
+// TestFenceSparesOthers: a user of the machine gives his processes the environment of a
+// request, and a name that reads as a line of another process. The next driver ends the
+// connection, and nothing else.
+func TestFenceSparesOthers(t *testing.T) {
+	server := sshtest.Run(t)
+	ctx := t.Context()
+	one, two := login(t, server), login(t, server)
+	p := t.TempDir() + "/lock"
+	if _, err := one.Lock(ctx, p, []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	pids, ended := forked(t, one, t.TempDir())
+	data, err := os.ReadFile(p + ".session")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Fields(string(data))
+
+	bystander, _ := begin(t, exec.Command("sleep", "1000"))
+	forger := exec.Command("sh", "-c", forge, "sh", fmt.Sprint(bystander))
+	forger.Env = append(os.Environ(), "BOWLINE_CONNECTION="+words[2]+"."+words[3]+".")
+	if os.Getuid() == 0 {
+		forger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	forging, out := begin(t, forger)
+	for range 2 { // the child's number, and that it has its name
+		if _, err := out.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := two.Takeover(ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	wantDead(t, "after the takeover", pids, ended)
+	if !runs(bystander) {
+		t.Error("a process that has nothing to do with the connection was ended")
+	}
+	// Where the tests run as the login user his environment is believed.
+	if os.Getuid() == 0 && !runs(forging) {
+		t.Error("another user's process was ended for its environment")
+	}
+}
