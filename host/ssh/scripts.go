@@ -49,8 +49,8 @@ var (
 	scriptStatPlain    = load("stat_plain") + "info \"$1\"\n"
 	scriptListPlain    = load("stat_plain", "list_plain")
 	scriptRun          = load("run")
-	scriptRemoveTree   = load("removetree")
-	scriptChownGroup   = load("chowngroup")
+	scriptRemoveTree   = load("enter", "removetree")
+	scriptChownGroup   = load("enter", "chowngroup")
 	scriptWriteTree    = load("writetree")
 	scriptMount        = load("mount")
 	scriptMountShared  = load("mounted", "mountshared")

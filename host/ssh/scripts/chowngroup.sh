@@ -1,16 +1,85 @@
 # chowngroup PATH GID BITS: BITS are r or rw. Links are never followed; directories
 # below that are of another file system are not entered.
+#
+# A pod that has the volume may swap any name in it for a link at any time, and chmod
+# follows links. So the volume is mounted once more where no one else sees it, and the
+# kernel follows no link there. Where it cannot do that (before Linux 5.10, or without
+# the right to mount) each directory is entered, and the mode of a regular file is set
+# by a descriptor that the kernel calls by the name that was asked for; FIFOs, sockets
+# and devices keep their modes.
 [ -e "$1" ] || [ -L "$1" ] || stat -- "$1" >/dev/null
-# What runs as its owner or group loses that with chgrp, so it gets it back.
-find "$1" -xdev -type f \( -perm -4000 -o -perm -2000 \) ! -group "$2" -exec sh -c '
-	set -e
-	group=$1
-	shift
-	for file; do
-		mode=$(stat -c %a -- "$file")
-		chgrp -h "$group" -- "$file"
-		chmod "0$mode" -- "$file"
-	done' sh "$2" {} +
-find "$1" -xdev ! -group "$2" -exec chgrp -h "$2" -- {} +
-find "$1" -xdev -type d -exec chmod "ug+${3}x,g+s" -- {} +
-find "$1" -xdev ! -type d ! -type l -exec chmod "ug+$3" -- {} +
+group=$2 add="ug+$3" files=0440 folders=02550
+[ "$3" != rw ] || files=0660 folders=02770
+
+# each GID BITS FILE...: regular files of the working directory. What runs as its owner
+# or group loses that with chgrp, so it gets it back.
+each='
+group=$1 bits=$2 here=$(readlink /proc/self/cwd; echo x)
+shift 2
+here=${here%?x}
+for file; do
+	{
+		if [ "$(readlink /proc/self/fd/3; echo x)" = "${here%/}/${file#./}
+x" ]; then
+			mode=$(stat -L -c %a /proc/self/fd/3)
+			chgrp "$group" /proc/self/fd/3
+			chmod "$(printf 0%o $((0$mode | bits)))" /proc/self/fd/3
+		fi
+	} 3<"$file" || :
+done'
+
+# whole GID BITS DIRBITS ADD EACH POINT PATH: in a mount namespace of its own. Fails
+# where links would be followed, and has then done nothing.
+whole='
+mount --make-rprivate / && mount --bind -- "$7" "$7" && mount -o remount,bind,nosymfollow,nodev -- "$7" || exit 1
+options=
+while read -r id up device root point now rest; do
+	[ "$point" != "$6" ] || options=$now
+done </proc/self/mountinfo
+case ,$options, in
+*,nosymfollow,*) ;;
+*) exit 1 ;;
+esac
+cd -P -- "$7" || exit 1
+exec 2>&4
+find . -xdev -type f \( -perm -4000 -o -perm -2000 \) ! -group "$1" -print0 |
+	xargs -0 -n 200 timeout -s KILL 120 sh -c "$5" sh "$1" "$2"
+find . -xdev ! -group "$1" -exec chgrp -h "$1" -- {} +
+find . -xdev -type d ! -perm "-$3" -exec chmod "${4}x,g+s" -- {} +
+find . -xdev ! -type d ! -type l ! -perm "-$2" -exec chmod "$4" -- {} +
+exit 0'
+
+# sweep: what is in the working directory, and the directory itself.
+sweep() {
+	find . -maxdepth 1 -type f \( ! -perm "-$files" -o ! -group "$group" \( -perm -4000 -o -perm -2000 \) \) \
+		-print0 | xargs -0 -n 200 timeout -s KILL 120 sh -c "$each" sh "$group" "$files"
+	find . -maxdepth 1 ! -type d ! -group "$group" -exec chgrp -h "$group" -- {} +
+	for entry in * .[!.]* ..?*; do
+		if [ -d "./$entry" ] && [ ! -L "./$entry" ]; then
+			(enter "./$entry" "${PWD%/}/$entry" && sweep) || :
+		fi
+	done
+	chgrp -h "$group" .
+	chmod "${add}x,g+s" .
+}
+
+change() {
+	set +e
+	if [ -d "$1" ] && [ ! -L "$1" ]; then
+		unshare -m sh -c "$whole" sh "$group" "$files" "$folders" "$add" "$each" "$escaped" "$real" 4>&2 2>/dev/null && return
+		device=$(stat -c %d -- "$1")
+		enter "$1" "$real" || fail "$1 was changed while it was looked at"
+		sweep
+		return
+	fi
+	cd -P -- "${1%/*}/" || return
+	file=./${1##*/}
+	[ ! -f "$file" ] || [ -L "$file" ] || sh -c "$each" sh "$group" "$files" "$file"
+	find "$file" ! -group "$group" -exec chgrp -h "$group" -- {} +
+}
+
+# A failure of one file does not hide the others. What has gone meanwhile needs nothing.
+real "$1"
+escaped
+said=$(change "$1" 2>&1 >/dev/null | grep -v ': No such file or directory$' | brief)
+[ -z "$said" ] || fail "$said"

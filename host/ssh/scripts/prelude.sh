@@ -7,6 +7,13 @@ fail() {
 	exit 1
 }
 
+# brief passes on the beginning of its input, and reads all of it: of a million files
+# with one and the same trouble a few tell it.
+brief() {
+	head -c 4096
+	cat >/dev/null
+}
+
 # room FILE: a write of the shell's own has failed, which does not say why; what
 # writes to FILE here says that a disk is full.
 room() {
