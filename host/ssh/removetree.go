@@ -15,11 +15,13 @@ import (
 // exitMount is how a script says that it found a mount.
 const exitMount = 32
 
-// RemoveTree looks for mounts before it touches anything. What it then guarantees
-// is what the machine's rm does. GNU's goes from directory to directory by open
-// descriptors, without following links, and enters no other file system; a bind of
-// the same file system that is mounted while it runs is not noticed. Busybox's goes
-// by paths: a pod that still runs could swap a directory for a link.
+// RemoveTree looks for mounts before it touches anything, in a mount namespace in which
+// none appears later. What is mounted in the tree meanwhile is detached where the
+// directory goes; what is in it stays. The rest is what the machine's rm does: GNU's goes
+// from directory to directory by open descriptors, without following links, and enters no
+// other file system. Elsewhere the script itself walks, and checks each directory that it
+// enters. Where the machine gives no mount namespace, a bind of the same file system that
+// is mounted while it runs is not noticed.
 func (h *Host) RemoveTree(ctx context.Context, p string) error {
 	return run(h, ctx, "RemoveTree", treeDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("remove tree", p); err != nil {

@@ -3,6 +3,8 @@ package ssh
 import (
 	"embed"
 	"strings"
+
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
 //go:embed scripts/*.sh
@@ -24,6 +26,11 @@ func load(names ...string) string {
 		}
 	}
 	return b.String()
+}
+
+// private is load for a script that runs where no mount appears that is made meanwhile.
+func private(names ...string) string {
+	return "script=" + shell.Quote(load(names...)) + "\n" + load("private")
 }
 
 const (
@@ -49,7 +56,7 @@ var (
 	scriptStatPlain    = load("stat_plain") + "info \"$1\"\n"
 	scriptListPlain    = load("stat_plain", "list_plain")
 	scriptRun          = load("run")
-	scriptRemoveTree   = load("enter", "removetree")
+	scriptRemoveTree   = private("enter", "removetree")
 	scriptChownGroup   = load("enter", "chowngroup")
 	scriptWriteTree    = load("writetree")
 	scriptMount        = load("mount")

@@ -14,6 +14,16 @@ brief() {
 	cat >/dev/null
 }
 
+# briefly COMMAND...: only the beginning of what it writes to stderr is passed on.
+briefly() {
+	code=$({ {
+		code=0
+		"$@" 3>&- || code=$?
+		printf '%s\n' "$code" >&3
+	} 2>&1 >/dev/null | brief >&2; } 3>&1)
+	return "$code"
+}
+
 # room FILE: a write of the shell's own has failed, which does not say why; what
 # writes to FILE here says that a disk is full.
 room() {

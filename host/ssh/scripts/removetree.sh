@@ -4,6 +4,9 @@
 # shell walks then: what is no directory goes by its name in the working directory, and a
 # directory is entered, and is left alone unless the kernel calls it by the name that was
 # asked for and it is of the same device.
+#
+# Neither notices that a directory of the same file system is mounted below meanwhile:
+# so this runs where no mount appears (private.sh).
 if [ ! -d "$1" ] || [ -L "$1" ]; then
 	[ -e "$1" ] || [ -L "$1" ] || exit 0
 	exec rm -f -- "$1"
@@ -21,18 +24,10 @@ if grep -qF -e " $escaped" /proc/self/mountinfo; then
 		esac
 	done
 fi
-[ -z "${4-}" ] || exec rm -rf "$4" -- "$1"
-
-# asks: dash and busybox have the kernel say what $PWD is after `cd -P`; others are not
-# believed.
-asks=${BASH_VERSION-}${KSH_VERSION-}${ZSH_VERSION-}${YASH_VERSION-}
-
-# enter DIR WHERE: makes DIR, which is WHERE, the working directory.
-enter() {
-	cd -P -- "$1" 2>/dev/null && [ "$PWD" = "$2" ] || return 1
-	[ -z "$asks" ] || [ "$(readlink /proc/self/cwd)" = "$PWD" ] || return 1
-	[ "$(stat -c %d .)" = "$device" ]
-}
+if [ -n "${4-}" ]; then
+	briefly rm -rf "$4" -- "$1"
+	exit
+fi
 
 # sweep removes what is in the working directory. What cannot be removed makes the
 # directory's own removal fail, which says so.
@@ -46,6 +41,10 @@ sweep() {
 	done
 }
 
+inside() {
+	enter "$1" "$real" && sweep
+}
+
 device=$(stat -c %d -- "$1")
-(enter "$1" "$real" && sweep) || :
+briefly inside "$1" || :
 exec rmdir -- "$1"
