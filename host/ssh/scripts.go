@@ -45,7 +45,7 @@ var (
 	scriptReadTail     = load("readtail")
 	scriptWriteFile    = load("writefile")
 	scriptMake         = load("make")
-	scriptMkdirAll     = load("mkdirall")
+	scriptMkdirAll     = load("enter", "mkdirall")
 	scriptSymlink      = load("symlink")
 	scriptRemove       = load("remove")
 	scriptStatGNU      = load("stat_gnu")

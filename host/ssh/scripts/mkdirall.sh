@@ -13,7 +13,11 @@ if [ ! -e "$1" ]; then
 	fi
 fi
 [ -d "$1" ] || fail "Not a directory"
-[ -z "$5" ] || chown -h "$5" -- "$1"
-now=$(stat -c %a -- "$1")
+# The names above may be links. The last may become one at any time, where a pod can
+# write: it is entered, and what is changed is the working directory.
+cd -P -- "$2"
+enter "./${1##*/}" "${PWD%/}/${1##*/}" || fail "$1 was changed while it was looked at"
+[ -z "$5" ] || chown -h "$5" .
+now=$(stat -c %a .)
 want=$(printf %o $((0$4 | 0$now & 07000)))
-[ "$now" = "$want" ] || chmod "0$want" -- "$1"
+[ "$now" = "$want" ] || chmod "0$want" .
