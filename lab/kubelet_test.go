@@ -17,7 +17,7 @@ import (
 func TestKubelet(t *testing.T) {
 	c, out := labTest(t, 14)
 	c.Hosts = 2
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -87,6 +87,8 @@ func TestKubelet(t *testing.T) {
 	if got := kubectl("logs", "box"); got != "started" {
 		t.Errorf("the log says %q", got)
 	}
+
+	testBusyPods(t, c, kubectl)
 
 	for _, host := range []string{"host1", "host2"} {
 		if err := Stop(ctx, c, host, "kubelet"); err != nil {

@@ -32,8 +32,13 @@ const patience = 90 * time.Second
 // out of its patience.
 const sideBySide = 8
 
-// labWeight is for how many processes the lab counts where processors are short.
-const labWeight = 32
+// Where processors are short a cgroup beside the processes of the root weighs as much as
+// so many of them. The lab is a guest: all of it weighs as one process. Within it, the
+// control plane outweighs the hosts, of which each weighs as one, and what pods do there.
+const (
+	labWeight     = 1
+	controlWeight = 32
+)
 
 // up is one run of Up.
 type up struct {
@@ -70,9 +75,8 @@ func Up(ctx context.Context, c Config) error {
 	if err := u.bridge(); err != nil {
 		return err
 	}
-	// A cgroup beside the processes of a v1 root weighs as much as one of these: the
-	// whole lab would starve beside one compiler.
-	if err := errors.Join(cgroups.Make(u.lab.Name()), cgroups.Weigh(u.lab.Name(), labWeight)); err != nil {
+	if err := errors.Join(cgroups.Make(u.lab.ControlCgroup()), cgroups.Weigh(u.lab.Name(), labWeight),
+		cgroups.Weigh(u.lab.ControlCgroup(), controlWeight)); err != nil {
 		return err
 	}
 	files := make([]node.Files, u.hosts)

@@ -29,6 +29,10 @@ const (
 // The cgroup namespace follows once it has joined its cgroup.
 const CloneFlags = syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNET
 
+// systemWeight is for how many ordinary cgroups the one of a host's daemons counts beside
+// those of its pods.
+const systemWeight = 32
+
 // Isolate is the first half of a host's first process: it joins the host's cgroup, makes
 // that the root of a cgroup namespace, moves its daemons' cgroup below it, and
 // becomes the second half.
@@ -44,6 +48,9 @@ func Isolate(h layout.Host, second []string) error {
 		return err
 	}
 	if err := cgroups.Delegate(h.Cgroup()); err != nil {
+		return err
+	}
+	if err := cgroups.Weigh(h.SystemCgroup(), systemWeight); err != nil {
 		return err
 	}
 	return syscall.Exec(second[0], second, os.Environ())

@@ -1,0 +1,108 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bowline-k8s/bowline/lab/cgroups"
+	"github.com/bowline-k8s/bowline/lab/layout"
+)
+
+// busyPod keeps all processors of a host busy, and is probed each second.
+const busyPod = `{"metadata": {"labels": {"app": "busy"}}, "spec": {"nodeName": %q, "terminationGracePeriodSeconds": 0,
+	"containers": [{"name": "busy", "image": "registry.lab/toolbox:lab",
+	"command": ["sh", "-c", "for i in $(seq 2 %d); do (while :; do :; done) & done; while :; do :; done"],
+	"livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 3}}]}}`
+
+// testBusyPods: beside pods that take all that they get, the machine's programs, the
+// control plane and the runtimes work as before, or nearly.
+func testBusyPods(t *testing.T, c Config, kubectl func(...string) string) {
+	testLabWeight(t, layout.Lab{Dir: c.Dir, Index: c.Index})
+	get := func() { kubectl("get", "pods", "-A") }
+	exec := func() { kubectl("exec", "box", "--", "true") }
+	idleGet, idleExec := best(get), best(exec)
+
+	for _, host := range []string{"host1", "host2"} {
+		kubectl("run", "busy-"+host, "--image", "registry.lab/toolbox:lab", "--overrides", fmt.Sprintf(busyPod, host, runtime.NumCPU()))
+	}
+	kubectl("wait", "--for=condition=Ready", "pod", "-l", "app=busy", "--timeout=60s")
+	began, before := time.Now(), ticks(t, kubectl)
+	busyGet, busyExec := best(get), best(exec)
+	for time.Since(began) < 10*time.Second { // of probes
+		get()
+	}
+	took := time.Since(began)
+
+	// A tick is 10 ms. All loops share the machine with whatever else it runs.
+	if spent := time.Duration(ticks(t, kubectl)-before) * 10 * time.Millisecond; spent < took/20 {
+		t.Errorf("a busy pod's process had %v of %v: this test shows nothing", spent, took)
+	}
+	t.Logf("kubectl get takes %v, beside busy pods %v; kubectl exec %v and %v", idleGet, busyGet, idleExec, busyExec)
+	if limit := 5*idleGet + 200*time.Millisecond; busyGet > limit {
+		t.Errorf("beside busy pods kubectl get takes %v at best, and %v without them", busyGet, idleGet)
+	}
+	if limit := 5*idleExec + 500*time.Millisecond; busyExec > limit {
+		t.Errorf("beside busy pods kubectl exec takes %v at best, and %v without them", busyExec, idleExec)
+	}
+	if got := kubectl("get", "pods", "-l", "app=busy", "-o", "jsonpath={range .items[*]}{.status.containerStatuses[0].restartCount} {.status.phase} {end}"); got != "0 Running 0 Running" {
+		t.Errorf("the busy pods are %q: their probes failed", got)
+	}
+	kubectl("delete", "pod", "-l", "app=busy", "--timeout=60s")
+}
+
+// best is how long f takes when nothing else comes between.
+func best(f func()) time.Duration {
+	least := time.Hour
+	for range 8 {
+		began := time.Now()
+		f()
+		least = min(least, time.Since(began))
+	}
+	return least
+}
+
+// ticks of user time that the first process of a busy pod has had.
+func ticks(t *testing.T, kubectl func(...string) string) int {
+	t.Helper()
+	_, after, _ := strings.Cut(kubectl("exec", "busy-host1", "--", "cat", "/proc/1/stat"), ") ")
+	fields := strings.Fields(after)
+	if len(fields) < 12 {
+		t.Fatalf("/proc/1/stat of a busy pod ends in %q", after)
+	}
+	n, err := strconv.Atoi(fields[11])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// testLabWeight: all of the lab weighs no more than one process of the machine.
+func testLabWeight(t *testing.T, lab layout.Lab) {
+	t.Helper()
+	hierarchies, err := cgroups.Mounted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, h := range hierarchies {
+		for file, most := range map[string]int{"cpu.shares": 1024, "cpu.weight": 100} {
+			data, err := os.ReadFile(filepath.Join(h.Mount, lab.Name(), file))
+			if err != nil {
+				continue // of another hierarchy
+			}
+			found = true
+			if n, err := strconv.Atoi(strings.TrimSpace(string(data))); err != nil || n > most {
+				t.Errorf("the lab's %s is %q, want %d at most", file, data, most)
+			}
+		}
+	}
+	if !found {
+		t.Error("the lab has no weight in any hierarchy")
+	}
+}
