@@ -68,6 +68,20 @@ func check(t node.Tools) error {
 	return nil
 }
 
+// checkRuntime says in one sentence what a host's runtime lacks. CRI-O is built apart.
+func checkRuntime(t node.Tools) error {
+	if t.Runtime != layout.CRIO {
+		return nil
+	}
+	if _, err := exec.LookPath("conmon"); err != nil {
+		return fmt.Errorf("conmon is missing, which CRI-O runs its containers with: hack/build-crio.sh")
+	}
+	if missing := node.MissingCRIO(t); missing != "" {
+		return fmt.Errorf("%s is missing: hack/build-crio.sh builds CRI-O", missing)
+	}
+	return nil
+}
+
 // checkRoutes says which of the lab's networks the machine already has elsewhere.
 func checkRoutes(lab layout.Lab) error {
 	out, err := exec.Command("ip", "-4", "route", "show").Output()

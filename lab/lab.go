@@ -38,8 +38,18 @@ type state struct {
 	Audit bool `json:"audit,omitempty"`
 	// First is of node.Tools.
 	First string `json:"first,omitempty"`
+	// Runtime is of node.Tools; of a lab that was made before there was a choice: empty.
+	Runtime layout.Runtime `json:"runtime,omitempty"`
 	// MadeDirs are mount points that were not on the machine before.
 	MadeDirs []string `json:"madeDirs,omitempty"`
+}
+
+// runtime is what the lab's hosts run.
+func (s state) runtime() layout.Runtime {
+	if s.Runtime == "" {
+		return layout.Containerd
+	}
+	return s.Runtime
 }
 
 const stateFile = "lab.json"

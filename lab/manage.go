@@ -43,11 +43,11 @@ func daemon(c Config, host, process string) (proc.Daemon, error) {
 	if !ok {
 		return proc.Daemon{}, fmt.Errorf("%s does not run: bowline-lab --dir %s up", host, c.Dir)
 	}
-	files, err := node.Configure(h, s.Hosts, keys.CA)
+	c.Tools.First, c.Tools.Runtime = s.First, s.runtime()
+	files, err := node.Configure(c.Tools, h, s.Hosts, keys.CA)
 	if err != nil {
 		return proc.Daemon{}, err
 	}
-	c.Tools.First = s.First
 	return node.Daemon(c.Tools, h, files, pid, process)
 }
 
@@ -118,7 +118,7 @@ func wipe(ctx context.Context, c Config, h layout.Host) error {
 	if err := cgroups.Remove(ctx, h.Cgroup()); err != nil {
 		return err
 	}
-	for _, component := range append([]string{node.Keeper, "kubelet"}, node.Components(false)...) {
+	for _, component := range append([]string{node.Keeper, "kubelet", string(layout.CRIO)}, node.Components(layout.Containerd, false)...) {
 		proc.Forget(h.Lab.Path("run"), h.Process(component))
 	}
 	return os.RemoveAll(h.Path("root"))

@@ -75,7 +75,7 @@ type testPod struct {
 
 func dial(t *testing.T, h HostStatus) *grpc.ClientConn {
 	t.Helper()
-	conn, err := DialRuntime(h.PID)
+	conn, err := DialRuntime(h.PID, h.Runtime)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,20 +12,20 @@ import (
 	"github.com/bowline-k8s/bowline/lab/layout"
 )
 
-// Socket is the path by which the machine reaches the containerd of the host in
+// Socket is the path by which the machine reaches the runtime of the host in
 // which pid runs.
-func Socket(pid int) string {
-	return fmt.Sprintf("/proc/%d/root%s", pid, layout.ContainerdSocket)
+func Socket(pid int, r layout.Runtime) string {
+	return fmt.Sprintf("/proc/%d/root%s", pid, r.Socket())
 }
 
-// DialRuntime connects to a host's containerd from outside the host.
-func DialRuntime(pid int) (*grpc.ClientConn, error) {
-	return grpc.NewClient("unix://"+Socket(pid), grpc.WithTransportCredentials(insecure.NewCredentials()))
+// DialRuntime connects to a host's runtime from outside the host.
+func DialRuntime(pid int, r layout.Runtime) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+Socket(pid, r), grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
 
 // ready returns nil once the host's runtime can run pods with a network.
-func ready(ctx context.Context, pid int) error {
-	conn, err := DialRuntime(pid)
+func ready(ctx context.Context, pid int, r layout.Runtime) error {
+	conn, err := DialRuntime(pid, r)
 	if err != nil {
 		return err
 	}

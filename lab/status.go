@@ -55,19 +55,20 @@ type KeyPair struct {
 
 // HostStatus says how to reach a host, and what a node on it needs.
 type HostStatus struct {
-	Name             string          `json:"name"` // also the node's
-	IP               string          `json:"ip"`
-	PodCIDR          string          `json:"podCIDR"`
-	PID              int             `json:"pid"`              // in all of its namespaces; 0 if it does not run
-	Cgroup           string          `json:"cgroup"`           // seen from outside; the root inside
-	ContainerdSocket string          `json:"containerdSocket"` // as a process in the host sees it
-	OutsideSocket    string          `json:"outsideSocket"`    // the same socket from outside
-	Root             string          `json:"root"`             // holds the host's own /var/lib/kubelet, /var/log/pods and so on
-	NodeKubeconfig   string          `json:"nodeKubeconfig"`   // system:node:<name>
-	Serving          KeyPair         `json:"serving"`          // for the kubelet's API
-	ClientCA         string          `json:"clientCA"`
-	SSH              SSHStatus       `json:"ssh"`
-	Processes        []ProcessStatus `json:"processes"`
+	Name           string          `json:"name"` // also the node's
+	IP             string          `json:"ip"`
+	PodCIDR        string          `json:"podCIDR"`
+	PID            int             `json:"pid"`            // in all of its namespaces; 0 if it does not run
+	Cgroup         string          `json:"cgroup"`         // seen from outside; the root inside
+	Runtime        layout.Runtime  `json:"runtime"`        // containerd or crio
+	RuntimeSocket  string          `json:"runtimeSocket"`  // its CRI endpoint, as a process in the host sees it
+	OutsideSocket  string          `json:"outsideSocket"`  // the same socket from outside
+	Root           string          `json:"root"`           // holds the host's own /var/lib/kubelet, /var/log/pods and so on
+	NodeKubeconfig string          `json:"nodeKubeconfig"` // system:node:<name>
+	Serving        KeyPair         `json:"serving"`        // for the kubelet's API
+	ClientCA       string          `json:"clientCA"`
+	SSH            SSHStatus       `json:"ssh"`
+	Processes      []ProcessStatus `json:"processes"`
 }
 
 // SSHStatus says how to log into a host.
@@ -135,16 +136,16 @@ func GetStatus(ctx context.Context, c Config) (*Status, error) {
 	for _, h := range lab.Hosts(s.Hosts) {
 		hs := HostStatus{
 			Name: h.Name(), IP: h.IP().String(), PodCIDR: h.PodCIDR().String(), Cgroup: h.Cgroup(),
-			ContainerdSocket: layout.ContainerdSocket, Root: h.Path("root"),
+			RuntimeSocket: s.runtime().Socket(), Runtime: s.runtime(), Root: h.Path("root"),
 			NodeKubeconfig: lab.Kubeconfig(h.Name()), ClientCA: lab.PKI("ca.crt"),
 			Serving: KeyPair{lab.PKI(h.Name() + "-serving.crt"), lab.PKI(h.Name() + "-serving.key")},
 			SSH: SSHStatus{Address: h.IP().String() + ":22", User: "root",
 				Key: lab.Path("ssh", "id_ed25519"), HostKey: h.Path("ssh", "host_key.pub")},
 		}
 		if pid, ok := node.Pid(h); ok {
-			hs.PID, hs.OutsideSocket = pid, Socket(pid)
+			hs.PID, hs.OutsideSocket = pid, Socket(pid, s.runtime())
 		}
-		for _, component := range append([]string{node.Keeper}, node.Components(s.Bare)...) {
+		for _, component := range append([]string{node.Keeper}, node.Components(s.runtime(), s.Bare)...) {
 			hs.Processes = append(hs.Processes, process(h.Process(component)))
 		}
 		if _, err := proc.Read(lab.Path("run"), h.Process("kubelet")); err == nil {
@@ -218,7 +219,7 @@ func (s *Status) WriteText(w io.Writer) error {
 	for _, h := range s.Hosts {
 		line("", "")
 		line(h.Name, "%s, pods %s", h.IP, h.PodCIDR)
-		line("  containerd", "%s inside, %s outside", h.ContainerdSocket, h.OutsideSocket)
+		line("  "+string(h.Runtime), "%s inside, %s outside", h.RuntimeSocket, h.OutsideSocket)
 		line("  node kubeconfig", "%s", h.NodeKubeconfig)
 		line("  serving", "%s %s", h.Serving.Cert, h.Serving.Key)
 		line("  files", "%s", h.Root)

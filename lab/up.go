@@ -81,7 +81,7 @@ func Up(ctx context.Context, c Config) error {
 	}
 	files := make([]node.Files, u.hosts)
 	for i, h := range u.lab.Hosts(u.hosts) {
-		if files[i], err = node.Configure(h, u.hosts, u.keys.CA); err != nil {
+		if files[i], err = node.Configure(u.Tools, h, u.hosts, u.keys.CA); err != nil {
 			return err
 		}
 	}
@@ -116,12 +116,15 @@ func (u *up) settle() error {
 			return fmt.Errorf("%s is not empty and holds no lab: choose another --dir", u.Dir)
 		}
 		s.Index, s.Bare, s.Audit, s.First = u.Index, u.Bare, u.Audit, u.Tools.First
+		s.Runtime = u.Tools.Runtime
 	} else if u.Bare && !s.Bare {
 		return fmt.Errorf("the lab in %s has hosts with a runtime: take it down first with \"bowline-lab --dir %s down\"", u.Dir, u.Dir)
 	} else if u.Audit && !s.Audit {
 		return fmt.Errorf("the lab in %s has no audit log: take it down first with \"bowline-lab --dir %s down\"", u.Dir, u.Dir)
 	} else if u.Tools.First != "" && u.Tools.First != s.First {
 		return fmt.Errorf("the lab in %s has other programs: take it down first with \"bowline-lab --dir %s down\"", u.Dir, u.Dir)
+	} else if u.Tools.Runtime != "" && u.Tools.Runtime != s.runtime() {
+		return fmt.Errorf("the hosts of the lab in %s run %s: take it down first with \"bowline-lab --dir %s down\"", u.Dir, s.runtime(), u.Dir)
 	} else if u.Index != -1 && u.Index != s.Index {
 		return fmt.Errorf("the lab in %s has index %d: take it down first with \"bowline-lab --dir %s down\"", u.Dir, s.Index, u.Dir)
 	}
@@ -135,7 +138,10 @@ func (u *up) settle() error {
 	if s.Index, err = claim(u.Dir, s.Index); err != nil {
 		return err
 	}
-	u.Tools.First = s.First
+	u.Tools.First, u.Tools.Runtime = s.First, s.runtime()
+	if err := checkRuntime(u.Tools); err != nil {
+		return err
+	}
 	u.lab, u.hosts, u.bare, u.audit = layout.Lab{Dir: u.Dir, Index: s.Index}, s.Hosts, s.Bare, s.Audit
 	if err := checkRoutes(u.lab); err != nil {
 		if fresh {
@@ -290,7 +296,7 @@ func (u *up) host(ctx context.Context, h layout.Host, f node.Files) error {
 	} else if err := u.routes(h, pid); err != nil {
 		return err
 	}
-	for _, component := range node.Components(u.bare) {
+	for _, component := range node.Components(u.Tools.Runtime, u.bare) {
 		d, err := node.Daemon(u.Tools, h, f, pid, component)
 		if err != nil {
 			return err
@@ -302,8 +308,8 @@ func (u *up) host(ctx context.Context, h layout.Host, f node.Files) error {
 	if u.bare {
 		return nil
 	}
-	if err := poll(ctx, patience, func() error { return ready(ctx, pid) }); err != nil {
-		return fmt.Errorf("containerd of %s: %w, see %s", h.Name(), err, u.lab.Log(h.Process("containerd")))
+	if err := poll(ctx, patience, func() error { return ready(ctx, pid, u.Tools.Runtime) }); err != nil {
+		return fmt.Errorf("%s of %s: %w, see %s", u.Tools.Runtime, h.Name(), err, u.lab.Log(h.Process(string(u.Tools.Runtime))))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 )
 
 const (
@@ -22,11 +23,41 @@ const (
 	// RunDir holds what belongs to the machine and not to one lab: locks, the
 	// claims of indexes, and mount points that labs had to make.
 	RunDir = "/run/bowline-lab"
-	// ContainerdSocket is the CRI endpoint as a process in a lab host sees it.
-	ContainerdSocket = "/run/containerd/containerd.sock"
 	// KubeletPort is where a node of the lab serves the kubelet's API.
 	KubeletPort = 10250
 )
+
+// Runtime is what serves the CRI on the hosts of a lab.
+type Runtime string
+
+// The runtimes.
+const (
+	Containerd Runtime = "containerd"
+	CRIO       Runtime = "crio"
+)
+
+// Runtimes lists what ParseRuntime takes.
+var Runtimes = []Runtime{Containerd, CRIO}
+
+// ParseRuntime returns the runtime of that name; the empty name is containerd.
+func ParseRuntime(name string) (Runtime, error) {
+	if name == "" {
+		return Containerd, nil
+	}
+	if !slices.Contains(Runtimes, Runtime(name)) {
+		return "", fmt.Errorf("no runtime %q: it is one of %v", name, Runtimes)
+	}
+	return Runtime(name), nil
+}
+
+// Socket is the CRI endpoint as a process in a lab host sees it: where the
+// runtime listens by default.
+func (r Runtime) Socket() string {
+	if r == CRIO {
+		return "/run/crio/crio.sock"
+	}
+	return "/run/containerd/containerd.sock"
+}
 
 // Lab is one lab on this machine.
 type Lab struct {
@@ -177,6 +208,7 @@ func (h Host) Binds() []Bind {
 		"/etc",
 		"/var/lib/cni",
 		"/var/lib/containerd",
+		"/var/lib/containers",
 		"/var/lib/kubelet",
 		"/var/log/containers",
 		"/var/log/pods",

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,18 +17,19 @@ import (
 // Files are the paths of a host's configuration. They lie in the lab's
 // directory, which machine and hosts see alike.
 type Files struct {
-	Containerd, KubeProxy, Kubelet, Sshd string
-	NodeKubeconfig                       string // system:node:<name>
-	ServingCert, ServingKey              string // of the kubelet's API, by the cluster's CA
-	ClientCA                             string // whose clients the kubelet's API takes
+	Containerd, CRIO, KubeProxy, Kubelet, Sshd string
+	NodeKubeconfig                             string // system:node:<name>
+	ServingCert, ServingKey                    string // of the kubelet's API, by the cluster's CA
+	ClientCA                                   string // whose clients the kubelet's API takes
 }
 
 // Configure writes a host's files. hosts is how many hosts the lab has, ca the
 // cluster's authority.
-func Configure(h layout.Host, hosts int, ca *pki.Authority) (Files, error) {
+func Configure(t Tools, h layout.Host, hosts int, ca *pki.Authority) (Files, error) {
 	lab := h.Lab
 	f := Files{
 		Containerd:     h.Path("containerd.toml"),
+		CRIO:           h.Path("crio", "crio.conf"),
 		KubeProxy:      h.Path("kube-proxy.yaml"),
 		Kubelet:        h.Path("kubelet.yaml"),
 		Sshd:           h.Path("ssh", "sshd_config"),
@@ -50,13 +52,16 @@ func Configure(h layout.Host, hosts int, ca *pki.Authority) (Files, error) {
 	files := map[string]string{
 		f.Containerd: containerdConfig(h, canLowerOOMScore()),
 		f.KubeProxy:  kubeProxyConfig(h),
-		f.Kubelet:    kubeletConfig(h, f, canLowerOOMScore()),
+		f.Kubelet:    kubeletConfig(h, f, t.Runtime, canLowerOOMScore()),
 		f.Sshd:       sshdConfig(h),
 		h.Path("certs.d", layout.Registry, "hosts.toml"): registryHosts(lab),
 		h.Path("root/etc/cni/net.d/10-lab.conflist"):     cniConfig(h),
 		h.Path("root/etc/hosts"):                         etcHosts(lab, hosts),
 		h.Path("root/etc/resolv.conf"):                   "# The lab has no name server but the cluster's own.\nnameserver " + lab.Gateway().String() + "\n",
 		h.Path("root/etc/machine-id"):                    fmt.Sprintf("b0b1a6%02x%024x\n", lab.Index, h.Number),
+	}
+	if t.Runtime == layout.CRIO {
+		maps.Copy(files, crioFiles(t, h, f.CRIO))
 	}
 	for path, content := range files {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -67,6 +72,11 @@ func Configure(h layout.Host, hosts int, ca *pki.Authority) (Files, error) {
 		}
 		// In place, not by rename: some of these are bound over the machine's files.
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			return f, err
+		}
+	}
+	if t.Runtime == layout.CRIO {
+		if err := os.Chmod(crioRunc(h), 0o755); err != nil {
 			return f, err
 		}
 	}
@@ -110,7 +120,7 @@ state = "/run/containerd"
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ["/opt/cni/bin", "/usr/lib/cni"]
   conf_dir = "/etc/cni/net.d"
-`, layout.ContainerdSocket, layout.Registry+"/pause:lab", h.Path("certs.d"), !canLowerOOMScore)
+`, layout.Containerd.Socket(), layout.Registry+"/pause:lab", h.Path("certs.d"), !canLowerOOMScore)
 }
 
 func registryHosts(lab layout.Lab) string {
@@ -160,7 +170,7 @@ conntrack: # limits of conntrack are read-only outside the first network namespa
 `, h.Lab.Kubeconfig("kube-proxy"), h.Name(), h.Lab.PodNet())
 }
 
-func kubeletConfig(h layout.Host, f Files, canLowerOOMScore bool) string {
+func kubeletConfig(h layout.Host, f Files, r layout.Runtime, canLowerOOMScore bool) string {
 	oomScoreAdj := 0
 	if canLowerOOMScore {
 		oomScoreAdj = -999
@@ -185,7 +195,7 @@ tlsPrivateKeyFile: %q
 evictionHard: {memory.available: 50Mi, nodefs.available: 1%%, imagefs.available: 1%%}
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
-`, f.ClientCA, h.Lab.DNSServiceIP(), layout.Domain, layout.ContainerdSocket, oomScoreAdj, f.ServingCert, f.ServingKey)
+`, f.ClientCA, h.Lab.DNSServiceIP(), layout.Domain, r.Socket(), oomScoreAdj, f.ServingCert, f.ServingKey)
 }
 
 func etcHosts(lab layout.Lab, hosts int) string {

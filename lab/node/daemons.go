@@ -12,11 +12,11 @@ func loopback() []netip.Addr { return []netip.Addr{netip.MustParseAddr("127.0.0.
 
 // Components are the daemons of a host, in the order in which they start; of a bare
 // host, which somebody else gives a runtime.
-func Components(bare bool) []string {
+func Components(r layout.Runtime, bare bool) []string {
 	if bare {
 		return []string{"sshd"}
 	}
-	return []string{"containerd", "sshd", "kube-proxy"}
+	return []string{string(r), "sshd", "kube-proxy"}
 }
 
 // Daemon describes one daemon of the host; pid is a process inside it. Besides
@@ -29,13 +29,13 @@ func Daemon(t Tools, h layout.Host, f Files, pid int, component string) (proc.Da
 		LogDir: h.Lab.Path("logs"),
 	}
 	switch component {
-	case "containerd":
+	case string(layout.CRIO):
+		// The runc in front of it is found by its path, and by that the real one on the PATH.
+		d.Env = []string{t.path()}
+		d.Args = []string{t.crio("crio"), "--config", f.CRIO, "--config-dir", ""}
+	case string(layout.Containerd):
 		// The shim is found on the PATH, and by it runc.
-		path := t.Bin
-		if t.First != "" {
-			path += ":" + t.First
-		}
-		d.Env = []string{"PATH=" + path + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		d.Env = []string{t.path()}
 		d.Args = []string{t.Bin + "/bowline-containerd", "--config", f.Containerd}
 	case "sshd":
 		d.Args = []string{"/usr/sbin/sshd", "-D", "-e", "-f", f.Sshd}
@@ -47,7 +47,7 @@ func Daemon(t Tools, h layout.Host, f Files, pid int, component string) (proc.Da
 		d.Args = []string{t.Bin + "/bowline-kubelet", "--config", f.Kubelet, "--kubeconfig", f.NodeKubeconfig,
 			"--hostname-override", h.Name(), "--node-ip", h.IP().String()}
 	default:
-		return d, fmt.Errorf("%s has no %q: it is one of %v or kubelet", h.Name(), component, Components(false))
+		return d, fmt.Errorf("%s has no %q: it is one of %v or kubelet", h.Name(), component, Components(t.Runtime, false))
 	}
 	return d, nil
 }

@@ -28,6 +28,17 @@ type Tools struct {
 	// First is a directory of programs that a host's containerd finds before the machine's
 	// own, another runc say; none if empty.
 	First string
+	// Runtime is what serves the CRI on the hosts.
+	Runtime layout.Runtime
+}
+
+// path is the PATH of a host's runtime.
+func (t Tools) path() string {
+	path := t.Bin
+	if t.First != "" {
+		path += ":" + t.First
+	}
+	return "PATH=" + path + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 }
 
 // Keeper is the name of the waiting process in pid files.

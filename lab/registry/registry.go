@@ -66,7 +66,7 @@ func FromBinary(path string, args, links, env []string, port string) (v1.Image, 
 	if err != nil {
 		return nil, err
 	}
-	image, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layer)
+	image, err := mutate.AppendLayers(emptyImage(), layer)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +88,12 @@ func FromBinary(path string, args, links, env []string, port string) (v1.Image, 
 		file.Config.ExposedPorts = map[string]struct{}{port: {}}
 	}
 	return mutate.ConfigFile(image, file)
+}
+
+// emptyImage is an OCI image, its configuration too: CRI-O refuses a manifest of
+// one kind with a configuration of the other.
+func emptyImage() v1.Image {
+	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 }
 
 // layer is the root file system: the program, the users root and nobody, and the

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -44,7 +43,7 @@ func FromDirectory(dir string) (v1.Image, error) {
 	}
 	// Not compressed: it goes over loopback only.
 	layer := static.NewLayer(archive.Bytes(), types.OCIUncompressedLayer)
-	image, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layer)
+	image, err := mutate.AppendLayers(emptyImage(), layer)
 	if err != nil {
 		return nil, err
 	}

@@ -96,3 +96,11 @@ func superviseCommand() *cobra.Command {
 		},
 	}
 }
+
+// runcCommand is what a host's CRI-O runs as its OCI runtime.
+func runcCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "_runc ...", Hidden: true, DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error { return node.Runc(args) },
+	}
+}

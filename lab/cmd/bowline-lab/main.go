@@ -67,7 +67,7 @@ what Bowline, or "bowline-lab kubelet HOST", makes of them.`,
 		upCommand(&o), downCommand(&o), statusCommand(&o),
 		kubectlCommand(&o), kubeconfigCommand(&o), loadImageCommand(&o),
 		execCommand(&o), kubeletCommand(&o), startCommand(&o), stopCommand(&o), resetCommand(&o), logsCommand(&o),
-		enterCommand(), hostCommand(), registryCommand(), superviseCommand(),
+		enterCommand(), hostCommand(), registryCommand(), superviseCommand(), runcCommand(),
 	)
 	return root
 }
@@ -114,7 +114,7 @@ func (o *options) config() (lab.Config, error) {
 func upCommand(o *options) *cobra.Command {
 	var hosts int
 	var bare, audit bool
-	var first string
+	var first, runtime string
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Start the lab, or what of it does not run",
@@ -125,6 +125,11 @@ func upCommand(o *options) *cobra.Command {
 				return err
 			}
 			c.Hosts, c.Bare, c.Audit = hosts, bare, audit
+			if runtime != "" {
+				if c.Tools.Runtime, err = layout.ParseRuntime(runtime); err != nil {
+					return err
+				}
+			}
 			if first != "" {
 				if c.Tools.First, err = filepath.Abs(first); err != nil {
 					return err
@@ -137,6 +142,7 @@ func upCommand(o *options) *cobra.Command {
 	c.Flags().BoolVar(&bare, "bare", false, "hosts with an sshd and no runtime or kube-proxy (of a new lab)")
 	c.Flags().BoolVar(&audit, "audit", false, "have the API server log what nodes and service accounts ask for (of a new lab)")
 	c.Flags().StringVar(&first, "programs", "", "a directory of programs that containerd finds before the machine's, such as another runc (of a new lab)")
+	c.Flags().StringVar(&runtime, "runtime", "", "what serves the CRI on the hosts: containerd, or crio, which hack/build-crio.sh builds (of a new lab; default: containerd)")
 	c.Flags().IntVar(&o.index, "index", -1, fmt.Sprintf("0 to %d, picks addresses and names so that labs do not collide (default: the lowest that is free)", layout.MaxIndex))
 	return c
 }

@@ -1,0 +1,136 @@
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Runc fits what runc is asked to start to this machine, and becomes runc. args
+// are runc's own. containerd does the same by itself where it is configured to;
+// CRI-O does not, and runc refuses the container.
+func Runc(args []string) error {
+	limits := machineLimits()
+	if bundle := option(args, "--bundle", "-b"); bundle != "" {
+		if err := rewrite(filepath.Join(bundle, "config.json"), limits.fitContainer); err != nil {
+			return err
+		}
+	}
+	if process := option(args, "--process", "-p"); process != "" {
+		if err := rewrite(process, limits.fitProcess); err != nil {
+			return err
+		}
+	}
+	runc, err := lookRunc()
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("run %s: %w", runc, syscall.Exec(runc, append([]string{"runc"}, args...), os.Environ()))
+}
+
+// lookRunc finds runc where conmon, which clears the environment, has no PATH.
+func lookRunc() (string, error) {
+	path := os.Getenv("PATH")
+	if path == "" {
+		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if info, err := os.Stat(filepath.Join(dir, "runc")); err == nil && info.Mode()&0o111 != 0 {
+			return filepath.Join(dir, "runc"), nil
+		}
+	}
+	return "", errors.New("runc is not on the PATH " + path)
+}
+
+// option returns the value of an option of runc, given as one argument or two.
+func option(args []string, names ...string) string {
+	for i, arg := range args {
+		for _, name := range names {
+			if value, ok := strings.CutPrefix(arg, name+"="); ok {
+				return value
+			}
+			if arg == name && i+1 < len(args) {
+				return args[i+1]
+			}
+		}
+	}
+	return ""
+}
+
+// limits are what a process of ours cannot give a container here.
+type limits struct {
+	hugetlb     bool // there is a hierarchy for limits of huge pages
+	oomScoreAdj int  // the lowest that a process may have
+}
+
+func machineLimits() limits {
+	l := limits{oomScoreAdj: -1000}
+	for _, path := range []string{"/sys/fs/cgroup/hugetlb", "/sys/fs/cgroup/cgroup.controllers"} {
+		data, err := os.ReadFile(path)
+		var isDir *fs.PathError
+		if err == nil && strings.Contains(string(data), "hugetlb") || errors.As(err, &isDir) && errors.Is(err, syscall.EISDIR) {
+			l.hugetlb = true
+		}
+	}
+	if !canLowerOOMScore() {
+		if data, err := os.ReadFile("/proc/self/oom_score_adj"); err == nil {
+			if own, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
+				l.oomScoreAdj = own
+			}
+		}
+	}
+	return l
+}
+
+// fitContainer changes an OCI runtime configuration.
+func (l limits) fitContainer(config map[string]any) {
+	if linux, ok := config["linux"].(map[string]any); ok && !l.hugetlb {
+		if resources, ok := linux["resources"].(map[string]any); ok {
+			delete(resources, "hugepageLimits")
+		}
+	}
+	if process, ok := config["process"].(map[string]any); ok {
+		l.fitProcess(process)
+	}
+}
+
+// fitProcess changes the process of an OCI runtime configuration.
+func (l limits) fitProcess(process map[string]any) {
+	number, ok := process["oomScoreAdj"].(json.Number)
+	if !ok {
+		return
+	}
+	if value, err := number.Int64(); err == nil && int(value) < l.oomScoreAdj {
+		process["oomScoreAdj"] = l.oomScoreAdj
+	}
+}
+
+// rewrite changes a JSON file in place. Numbers keep their digits.
+func rewrite(path string, change func(map[string]any)) error {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // runc says it better
+	}
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var value map[string]any
+	if err := decoder.Decode(&value); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	change(value)
+	changed, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, changed, 0o600)
+}

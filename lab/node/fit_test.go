@@ -1,0 +1,46 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestFit(t *testing.T) {
+	const whole = `{"linux":{"resources":{"hugepageLimits":[{"limit":0,"pageSize":"2MB"}],"memory":{"limit":9223372036854771712}}},"process":{"oomScoreAdj":-997}}`
+	for name, test := range map[string]struct {
+		limits limits
+		want   string
+	}{
+		"nothing is missing":  {limits{hugetlb: true, oomScoreAdj: -1000}, whole},
+		"no huge pages":       {limits{oomScoreAdj: -1000}, `{"linux":{"resources":{"memory":{"limit":9223372036854771712}}},"process":{"oomScoreAdj":-997}}`},
+		"no lower OOM score":  {limits{hugetlb: true}, `{"linux":{"resources":{"hugepageLimits":[{"limit":0,"pageSize":"2MB"}],"memory":{"limit":9223372036854771712}}},"process":{"oomScoreAdj":0}}`},
+		"a score that is met": {limits{hugetlb: true, oomScoreAdj: -997}, whole},
+	} {
+		path := filepath.Join(t.TempDir(), "config.json")
+		if err := os.WriteFile(path, []byte(whole), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := rewrite(path, test.limits.fitContainer); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != test.want {
+			t.Errorf("%s: %s, %v, want\n%s", name, got, err, test.want)
+		}
+	}
+}
+
+func TestOption(t *testing.T) {
+	for _, args := range [][]string{
+		{"--root=/run/runc", "create", "--bundle", "/b", "--pid-file", "/p", "id"},
+		{"--root", "/run/runc", "create", "--bundle=/b", "id"},
+		{"create", "-b", "/b", "id"},
+	} {
+		if got := option(args, "--bundle", "-b"); got != "/b" {
+			t.Errorf("%q: %q", args, got)
+		}
+	}
+	if got := option([]string{"delete", "id"}, "--bundle", "-b"); got != "" {
+		t.Errorf("an option that is not there: %q", got)
+	}
+}
