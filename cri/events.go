@@ -23,7 +23,7 @@ const namespace = "k8s.io"
 const eventBuffer = 1024
 
 // ErrNoEvents: the runtime has no event service that may be used; relist instead.
-var ErrNoEvents = errors.New("the runtime has no native event service")
+var ErrNoEvents = errors.New("the runtime serves no container events")
 
 // EventType is what happened.
 type EventType int
@@ -58,14 +58,23 @@ type Event struct {
 // under /tasks/exit too and is left out by its ID.
 var topics = []string{"/tasks/start", "/tasks/exit", "/tasks/oom", "/tasks/delete", "/containers/delete", "/sandboxes/exit"}
 
-// Events subscribes to containerd's native events of the CRI's containers. The
+// Events subscribes to the runtime's events of the CRI's containers: containerd's
+// native ones, and of other runtimes those of the CRI (GetContainerEvents). The
 // channel is closed when the stream ends, for whatever reason: the runtime or
 // the link went, ctx is over, or the reader fell so far behind that events had
 // to be dropped. Relist after every subscription; what happened while it was
-// being set up may have no event. ErrNoEvents where the runtime has no such
-// service. (The CRI's own GetContainerEvents is not used: one subscriber that
-// stalls blocks the starts of the whole machine.)
+// being set up may have no event. ErrNoEvents where the runtime has neither.
+// (containerd's GetContainerEvents is not used: one subscriber that stalls blocks
+// the starts of the whole machine. CRI-O's blocks other subscribers alone.)
 func (c *Client) Events(ctx context.Context) (<-chan Event, error) {
+	native, err := c.nativeEvents(ctx)
+	if errors.Is(err, ErrNoEvents) {
+		return c.criEvents(ctx)
+	}
+	return native, err
+}
+
+func (c *Client) nativeEvents(ctx context.Context) (<-chan Event, error) {
 	ctx = containerdContext(ctx)
 	// A subscription says nothing before its first event, so an absent service
 	// shows only at a unary call.
@@ -85,6 +94,19 @@ func (c *Client) Events(ctx context.Context) (<-chan Event, error) {
 		cancel()
 		return nil, fmt.Errorf("subscribe to the runtime's events: %w", err)
 	}
+	return c.forward(cancel, func() (Event, bool, error) {
+		envelope, err := stream.Recv()
+		if err != nil {
+			return Event{}, false, err
+		}
+		e, ok := decode(envelope)
+		return e, ok, nil
+	}), nil
+}
+
+// forward gives what next returns to a channel, as far as it is an event, until
+// next fails or the reader falls behind; then it ends the stream.
+func (c *Client) forward(cancel func(), next func() (Event, bool, error)) <-chan Event {
 	out := make(chan Event, eventBuffer)
 	c.streams.Add(1)
 	go func() {
@@ -92,11 +114,10 @@ func (c *Client) Events(ctx context.Context) (<-chan Event, error) {
 		defer close(out)
 		defer cancel()
 		for {
-			envelope, err := stream.Recv()
+			e, ok, err := next()
 			if err != nil {
 				return
 			}
-			e, ok := decode(envelope)
 			if !ok {
 				continue
 			}
@@ -107,7 +128,7 @@ func (c *Client) Events(ctx context.Context) (<-chan Event, error) {
 			}
 		}
 	}()
-	return out, nil
+	return out
 }
 
 // decode reads the events that are hints for us; others, and malformed ones, are not.

@@ -34,8 +34,10 @@ type Target struct {
 	Dir string
 	// Dial dials from the runtime's machine, for its streaming server.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// NoEvents: the runtime has no native event service.
+	// NoEvents: the runtime serves no events.
 	NoEvents bool
+	// CRIEvents: its events are the CRI's, which know of no task.
+	CRIEvents bool
 	// Planter of what a cut-off start leaves; nil where the runtime is not containerd.
 	Planter Planter
 	// CgroupParent of the sandboxes; may be empty.
@@ -89,7 +91,11 @@ type suite struct {
 	count int
 }
 
-func (s *suite) spec() *runtimeapi.ImageSpec { return &runtimeapi.ImageSpec{Image: s.Image} }
+// spec names the image as a pod does. CRI-O verifies signatures by that name, and
+// makes no container without it.
+func (s *suite) spec() *runtimeapi.ImageSpec {
+	return &runtimeapi.ImageSpec{Image: s.Image, UserSpecifiedImage: s.Image}
+}
 
 // long enough for a loaded machine; nothing waits so long that works.
 const patience = 60 * time.Second

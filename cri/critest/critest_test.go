@@ -41,14 +41,16 @@ func connect(t *testing.T, socket string) *cri.Client {
 
 func TestFake(t *testing.T) {
 	const image = "registry.test/bowline-test:1"
-	for name, config := range map[string]fake.Config{"with events": {}, "without": {NoEvents: true}} {
+	for name, config := range map[string]fake.Config{
+		"with events": {}, "without": {NoEvents: true}, "with those of the CRI": {NoEvents: true, CRIEvents: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config.Registry = map[string]fake.RegistryImage{image: {}}
 			r := fake.Run(t, config)
 			var d net.Dialer
 			target := critest.Target{Client: connect(t, r.Socket), Image: image, Missing: "registry.test/missing:1",
-				Dir: t.TempDir(), Dial: d.DialContext, NoEvents: config.NoEvents}
+				Dir: t.TempDir(), Dial: d.DialContext, NoEvents: config.NoEvents && !config.CRIEvents, CRIEvents: config.CRIEvents}
 			if !config.NoEvents {
 				target.Planter = r.Planter()
 			}

@@ -59,29 +59,35 @@ type eventServer struct {
 }
 
 func (s *eventServer) Subscribe(req *eventsapi.SubscribeRequest, out eventsapi.Events_SubscribeServer) error {
-	sub := &subscriber{filters: req.Filters, wake: make(chan struct{}, 1)}
-	s.r.mu.Lock()
-	s.r.subs[sub] = true
-	s.r.mu.Unlock()
+	return s.r.stream(out.Context(), req.Filters, out.Send)
+}
+
+// stream gives one subscriber the events that its filters take, until ctx or the
+// runtime's life is over.
+func (r *Runtime) stream(ctx context.Context, filters []string, send func(*types.Envelope) error) error {
+	sub := &subscriber{filters: filters, wake: make(chan struct{}, 1)}
+	r.mu.Lock()
+	r.subs[sub] = true
+	r.mu.Unlock()
 	defer func() {
-		s.r.mu.Lock()
-		defer s.r.mu.Unlock()
-		delete(s.r.subs, sub)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.subs, sub)
 	}()
 	for {
 		select {
-		case <-out.Context().Done():
-			return out.Context().Err()
-		case <-s.r.life.Done():
-			return s.r.life.Err()
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.life.Done():
+			return r.life.Err()
 		case <-sub.wake:
 		}
-		s.r.mu.Lock()
+		r.mu.Lock()
 		queue := sub.queue
 		sub.queue = nil
-		s.r.mu.Unlock()
+		r.mu.Unlock()
 		for _, e := range queue {
-			if err := out.Send(e); err != nil {
+			if err := send(e); err != nil {
 				return err
 			}
 		}

@@ -40,6 +40,9 @@ type Config struct {
 	Clock time.Duration
 	// NoEvents leaves out containerd's own services, as CRI-O does.
 	NoEvents bool
+	// CRIEvents serves GetContainerEvents, as CRI-O does with enable_pod_events. Without
+	// it the stream ends at once.
+	CRIEvents bool
 }
 
 // Runtime is a running fake. Its methods are safe for concurrent use.

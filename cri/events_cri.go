@@ -1,0 +1,87 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// refusalTime is how long a runtime has to end a stream of events that it does not
+// serve: CRI-O without enable_pod_events ends it at once and without an error. A
+// stream that it does serve says nothing before the first event.
+const refusalTime = 2 * time.Second
+
+// received is one answer of the stream.
+type received struct {
+	response *runtimeapi.ContainerEventResponse
+	err      error
+}
+
+// criEvents subscribes to the CRI's own events.
+func (c *Client) criEvents(ctx context.Context) (<-chan Event, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("subscribe to the runtime's events: %w", err)
+	}
+	first := make(chan received, 1)
+	go func() {
+		response, err := stream.Recv()
+		first <- received{response, err}
+	}()
+	// What came while we waited is the first that is forwarded.
+	var held *received
+	select {
+	case got := <-first:
+		if got.err != nil {
+			cancel()
+			if errors.Is(got.err, io.EOF) || status.Code(got.err) == codes.Unimplemented {
+				return nil, ErrNoEvents
+			}
+			return nil, fmt.Errorf("subscribe to the runtime's events: %w", got.err)
+		}
+		held = &got
+	case <-time.After(refusalTime):
+	}
+	return c.forward(cancel, func() (Event, bool, error) {
+		var got received
+		switch {
+		case held != nil:
+			got, held = *held, nil
+		case first != nil:
+			got = <-first
+		default:
+			got.response, got.err = stream.Recv()
+		}
+		first = nil
+		if got.err != nil {
+			return Event{}, false, got.err
+		}
+		e, ok := decodeCRI(got.response)
+		return e, ok, nil
+	}), nil
+}
+
+// decodeCRI reads an event of the CRI. A container that was created has not changed
+// a pod yet that we know of: we created it.
+func decodeCRI(r *runtimeapi.ContainerEventResponse) (Event, bool) {
+	e := Event{ContainerID: r.GetContainerId()}
+	switch r.GetContainerEventType() {
+	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
+		e.Type = EventStarted
+	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
+		e.Type = EventExited
+	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
+		e.Type = EventDeleted
+	default:
+		return Event{}, false
+	}
+	return e, e.ContainerID != ""
+}
