@@ -38,6 +38,9 @@ type Target struct {
 	NoEvents bool
 	// CRIEvents: its events are the CRI's, which know of no task.
 	CRIEvents bool
+	// CRIO: where CRI-O answers otherwise than containerd, and the layers above bear
+	// either, its answer is the right one.
+	CRIO bool
 	// Planter of what a cut-off start leaves; nil where the runtime is not containerd.
 	Planter Planter
 	// CgroupParent of the sandboxes; may be empty.

@@ -104,7 +104,7 @@ func TestContainerd(t *testing.T) {
 
 // TestEndpoints runs the suite on runtimes that run already, in this network
 // and mount namespace: BOWLINE_CRI_ENDPOINTS=name=unix:///socket, separated by
-// commas. They pull the test image from a registry that the test serves on
+// commas; of one with the name crio CRI-O's ways are expected. They pull the test image from a registry that the test serves on
 // loopback.
 func TestEndpoints(t *testing.T) {
 	env := os.Getenv("BOWLINE_CRI_ENDPOINTS")
@@ -126,7 +126,7 @@ func TestEndpoints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var d net.Dialer
 			critest.Run(t, critest.Target{Client: connect(t, socket), Image: image, Missing: strings.Replace(image, "test:", "missing:", 1),
-				Dir: t.TempDir(), Dial: d.DialContext})
+				Dir: t.TempDir(), Dial: d.DialContext, CRIEvents: name == "crio", CRIO: name == "crio"})
 		})
 	}
 }
