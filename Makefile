@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
-.PHONY: help build image lab demo demo-down test unit race machine generate verify quickstart-timed conformance conformance-kubelet twin storm vm bench bench-api bench-pool clean
+.PHONY: help build image lab crio demo demo-down test unit race machine generate verify quickstart-timed conformance conformance-kubelet twin storm vm bench bench-api bench-pool clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ image: ## bin/image: an OCI image from scratch for amd64 and arm64, without Dock
 
 lab: ## build the lab's programs and install the Debian packages it needs
 	hack/build-lab.sh
+
+crio: ## build CRI-O for the lab's hosts (bowline-lab up --runtime crio; BOWLINE_LAB_RUNTIME=crio for the tests)
+	@hack/build-crio.sh
 
 demo: ## a whole cluster on this machine, a node made by Bowline, an application on it
 	@hack/demo.sh

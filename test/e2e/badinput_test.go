@@ -150,7 +150,7 @@ func TestBadSSH(t *testing.T) {
 		refused(t, attempt(t, strings.Replace(good, h.SSH.Key, dir+"/none", 1)), dir+"/none")
 	})
 	t.Run("no socket", func(t *testing.T) {
-		refused(t, attempt(t, strings.Replace(good, h.ContainerdSocket, "/run/none.sock", 1)), "/run/none.sock", "does not answer")
+		refused(t, attempt(t, strings.Replace(good, h.RuntimeSocket, "/run/none.sock", 1)), "/run/none.sock", "does not answer")
 	})
 }
 

@@ -289,7 +289,7 @@ func TestImages(t *testing.T) {
 		event(t, ns, "always", reason)
 	}
 	c := labtest.Container(p, "main")
-	if c.Image != toolbox || !strings.Contains(c.ImageID, "@sha256:") || !strings.HasPrefix(c.ContainerID, "containerd://") {
+	if c.Image != toolbox || !strings.Contains(c.ImageID, "@sha256:") || !strings.HasPrefix(c.ContainerID, lab.Host(host).RuntimeName()+"://") {
 		t.Errorf("image %q, ID %q, container %q", c.Image, c.ImageID, c.ContainerID)
 	}
 }

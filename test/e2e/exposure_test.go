@@ -51,7 +51,7 @@ func TestExposedByTheMachine(t *testing.T) {
 		program, err := labtest.BuiltBowline()
 		must(t, err)
 		check, err := labtest.Capture(exec.CommandContext(t.Context(), program, "host", "check", "--kubelet-exposure", "host", "--identity-file", d.key,
-			"--host-key", d.hostKey, "ssh://root@"+d.address+lab.Host(host).ContainerdSocket))
+			"--host-key", d.hostKey, "ssh://root@"+d.address+lab.Host(host).RuntimeSocket))
 		must(t, err)
 		if line := regexp.MustCompile(`(?m)^failure +exposure .*` + regexp.QuoteMeta(address) + `:10250(.*\n)+? +GatewayPorts clientspecified$`).FindString(check.Stdout); line == "" || check.Code != 1 {
 			t.Errorf("host check ended with %d and says\n%s%s", check.Code, check.Stdout, check.Stderr)

@@ -190,7 +190,7 @@ func TestTwoDrivers(t *testing.T) {
 			must(t, err)
 			lines, err := lab.SSHLines(host, w.Address())
 			must(t, err)
-			lines[0] = strings.Replace(lines[0], h.ContainerdSocket, socket, 1)
+			lines[0] = strings.Replace(lines[0], h.RuntimeSocket, socket, 1)
 			file := filepath.Join(dir, fmt.Sprintf("driver-%d.yaml", n))
 			must(t, os.WriteFile(file, []byte(lab.ConfigYAML(host, lines...)), 0o644))
 			d := &driver{&labtest.Bowline{Lab: lab, Host: host, Wire: w, Config: file, Args: []string{"-v=2"}, LogPath: bowline.LogPath}, w}

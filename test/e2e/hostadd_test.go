@@ -32,7 +32,7 @@ func TestHostAdd(t *testing.T) {
 	h := p.lab.Host("host1")
 	hostKey, err := os.ReadFile(h.SSH.HostKey)
 	must(t, err)
-	add := []string{"host", "add", "host1", "--ssh", h.SSH.User + "@" + p.wires["host1"].Address(), "--socket", h.ContainerdSocket,
+	add := []string{"host", "add", "host1", "--ssh", h.SSH.User + "@" + p.wires["host1"].Address(), "--socket", h.RuntimeSocket,
 		"--label", "example.com/lent=true", "--by-hand"}
 
 	c.fails("the host key has to be confirmed", add...)

@@ -199,7 +199,7 @@ func (p *pooled) objectsOf(account string) string {
 // object is a Host of the second machine.
 func (p *pooled) object(name, node string) string {
 	p.t.Helper()
-	return p.objectOf("host2", p.lab.Host("host2").ContainerdSocket, name, node)
+	return p.objectOf("host2", p.lab.Host("host2").RuntimeSocket, name, node)
 }
 
 // objectOf is a Host of a machine, whose key is in a Secret of its own.

@@ -123,7 +123,7 @@ func (d *door) reload(t *testing.T, line string) {
 func (d *door) config(t *testing.T, user string, more ...string) string {
 	t.Helper()
 	file := filepath.Join(d.dir, user+".yaml")
-	lines := append([]string{fmt.Sprintf("endpoint: ssh://%s@%s%s", user, d.address, lab.Host(host).ContainerdSocket),
+	lines := append([]string{fmt.Sprintf("endpoint: ssh://%s@%s%s", user, d.address, lab.Host(host).RuntimeSocket),
 		"ssh:", fmt.Sprintf("  hostKeys: [%q]", d.hostKey)}, more...)
 	must(t, os.WriteFile(file, []byte(lab.ConfigYAML(host, lines...)), 0o644))
 	return file
@@ -181,7 +181,7 @@ func TestLogins(t *testing.T) {
 	}
 	ns := namespace(t)
 	d := openDoor(t, []string{"member", "sudoer", "nobody2"}, "member", "member ALL=(root) NOPASSWD: ALL\nsudoer ALL=(root) NOPASSWD: ALL\n")
-	socket := lab.Host(host).ContainerdSocket
+	socket := lab.Host(host).RuntimeSocket
 	withoutBowline(t, func() {
 		key := "  identityFile: " + d.key
 		t.Run("root", func(t *testing.T) { serves(t, ns, "by-root", d.config(t, "root", key)) })

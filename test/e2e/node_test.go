@@ -59,7 +59,7 @@ func TestNodeRegisters(t *testing.T) {
 			t.Errorf("nodeInfo.%s is empty", what)
 		}
 	}
-	if !strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://") {
+	if !strings.HasPrefix(info.ContainerRuntimeVersion, lab.Host(host).RuntimeName()+"://") {
 		t.Errorf("containerRuntimeVersion is %q", info.ContainerRuntimeVersion)
 	}
 	addresses := map[v1.NodeAddressType]string{}
@@ -135,10 +135,10 @@ func TestNodeNotReadyWithoutRuntime(t *testing.T) {
 	history := lab.Watch(ns)
 	defer history.Stop()
 
-	must(t, lab.StopProcess(t.Context(), host, "containerd"))
+	must(t, lab.StopProcess(t.Context(), host, lab.Host(host).Runtime))
 	begin := time.Now()
 	condition, err := lab.NodeReady(t.Context(), host, v1.ConditionFalse, time.Minute)
-	if startErr := lab.StartProcess(t.Context(), host, "containerd"); startErr != nil {
+	if startErr := lab.StartProcess(t.Context(), host, lab.Host(host).Runtime); startErr != nil {
 		t.Fatal(startErr)
 	}
 	must(t, err)

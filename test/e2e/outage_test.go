@@ -79,7 +79,7 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, lab.StopProcess(t.Context(), host, "containerd"))
+	must(t, lab.StopProcess(t.Context(), host, lab.Host(host).Runtime))
 	// Long enough that every probe would have failed its threshold.
 	must(t, labtest.Holds(t.Context(), 8*time.Second, "bowline runs", func(context.Context) error {
 		if !bowline.Running() {
@@ -87,7 +87,7 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 		}
 		return nil
 	}))
-	must(t, lab.StartProcess(t.Context(), host, "containerd"))
+	must(t, lab.StartProcess(t.Context(), host, lab.Host(host).Runtime))
 	begin := time.Now()
 	after, err := lab.ReadyPods(t.Context(), ns, "app=load", 20, 2*time.Minute)
 	must(t, err)

@@ -59,7 +59,7 @@ func newMachine(h *labtest.Host, clock time.Duration) (*Machine, error) {
 	m := &Machine{Host: h}
 	// The socket has the name that the fake gives it; the machine knows it by the
 	// runtime's.
-	socket := m.Path(h.ContainerdSocket)
+	socket := m.Path(h.RuntimeSocket)
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return nil, err
 	}

@@ -101,14 +101,14 @@ func (w way) command(t *testing.T, ctx context.Context, argv []string) *exec.Cmd
 	t.Helper()
 	h := w.box.lab.Host(w.box.name)
 	if !w.far {
-		cmd := w.box.lab.Exec(ctx, w.box.name, append(argv, "unix://"+h.ContainerdSocket)...)
+		cmd := w.box.lab.Exec(ctx, w.box.name, append(argv, "unix://"+h.RuntimeSocket)...)
 		cmd.Env = append(os.Environ(), "PATH="+defaultPath)
 		return cmd
 	}
 	key, err := os.ReadFile(h.SSH.HostKey)
 	must(t, err)
 	argv = append(argv, "--identity-file", h.SSH.Key, "--host-key", strings.TrimSpace(string(key)),
-		fmt.Sprintf("ssh://%s@%s%s", h.SSH.User, h.SSH.Address, h.ContainerdSocket))
+		fmt.Sprintf("ssh://%s@%s%s", h.SSH.User, h.SSH.Address, h.RuntimeSocket))
 	return exec.CommandContext(ctx, argv[0], argv[1:]...)
 }
 

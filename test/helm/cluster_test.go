@@ -81,7 +81,7 @@ hosts:
 func (c *cluster) spec(m machine, indent string) string {
 	h := c.lab.Host(m.name)
 	return fmt.Sprintf("%[1]sendpoint: ssh://%[2]s@%[3]s%[4]s\n%[1]shostKeys: [%[5]q]\n%[1]skubeletExposure: %[6]s\n",
-		indent, h.SSH.User, h.SSH.Address, h.ContainerdSocket, c.hostKey(m), m.exposure)
+		indent, h.SSH.User, h.SSH.Address, h.RuntimeSocket, c.hostKey(m), m.exposure)
 }
 
 func (c *cluster) hostKey(m machine) string {

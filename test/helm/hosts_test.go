@@ -132,7 +132,7 @@ func (c *cluster) byHand() {
 	c.kubectl("apply", "-f", file)
 
 	h := c.lab.Host(second.name)
-	said := c.run(c.program, "host", "add", lent, "--ssh", h.SSH.User+"@"+h.SSH.Address, "--socket", h.ContainerdSocket, "--node-name", second.name,
+	said := c.run(c.program, "host", "add", lent, "--ssh", h.SSH.User+"@"+h.SSH.Address, "--socket", h.RuntimeSocket, "--node-name", second.name,
 		"--key", h.SSH.Key, "--host-key", c.hostKey(second), "--timeout", "4m")
 	for _, words := range []string{"The service account bowline/bowline is given rights, by the ClusterRole and the Role bowline-host-lent", "impersonate system:node:" + second.name,
 		"The node " + second.name + " is Ready"} {

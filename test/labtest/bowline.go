@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -90,6 +91,11 @@ func (l *Lab) ConfigHost(host string, extra ...string) string {
 		"  authentication:",
 		"    x509: {clientCAFile: " + h.ClientCA + "}",
 	}
+	// containerd's socket is the default.
+	named := func(line string) bool { return strings.HasPrefix(line, "endpoint:") }
+	if h.Runtime != "containerd" && !slices.ContainsFunc(extra, named) {
+		lines = append(lines, "  endpoint: unix://"+h.RuntimeSocket)
+	}
 	for _, line := range extra {
 		lines = append(lines, "  "+line)
 	}
@@ -104,7 +110,7 @@ func (l *Lab) SSHLines(host, address string) ([]string, error) {
 		return nil, err
 	}
 	return []string{
-		fmt.Sprintf("endpoint: ssh://%s@%s%s", h.SSH.User, address, h.ContainerdSocket),
+		fmt.Sprintf("endpoint: ssh://%s@%s%s", h.SSH.User, address, h.RuntimeSocket),
 		"ssh:",
 		"  identityFile: " + h.SSH.Key,
 		fmt.Sprintf("  hostKeys: [%q]", strings.TrimSpace(string(key))),

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,18 +62,27 @@ type KeyPair struct {
 
 // Host is one lab host.
 type Host struct {
-	Name             string  `json:"name"` // also the node's
-	IP               string  `json:"ip"`
-	PodCIDR          string  `json:"podCIDR"`
-	PID              int     `json:"pid"`              // in all of its namespaces
-	Cgroup           string  `json:"cgroup"`           // seen from outside
-	ContainerdSocket string  `json:"containerdSocket"` // as the host sees it
-	OutsideSocket    string  `json:"outsideSocket"`    // the same from outside
-	Root             string  `json:"root"`             // holds the host's own directories
-	NodeKubeconfig   string  `json:"nodeKubeconfig"`
-	Serving          KeyPair `json:"serving"`
-	SSH              SSH     `json:"ssh"`
-	ClientCA         string  `json:"clientCA"`
+	Name           string  `json:"name"` // also the node's
+	IP             string  `json:"ip"`
+	PodCIDR        string  `json:"podCIDR"`
+	PID            int     `json:"pid"`           // in all of its namespaces
+	Cgroup         string  `json:"cgroup"`        // seen from outside
+	Runtime        string  `json:"runtime"`       // containerd or crio
+	RuntimeSocket  string  `json:"runtimeSocket"` // of its CRI, as the host sees it
+	OutsideSocket  string  `json:"outsideSocket"` // the same from outside
+	Root           string  `json:"root"`          // holds the host's own directories
+	NodeKubeconfig string  `json:"nodeKubeconfig"`
+	Serving        KeyPair `json:"serving"`
+	SSH            SSH     `json:"ssh"`
+	ClientCA       string  `json:"clientCA"`
+}
+
+// RuntimeName is what the host's runtime calls itself.
+func (h Host) RuntimeName() string {
+	if h.Runtime == "crio" {
+		return "cri-o"
+	}
+	return h.Runtime
 }
 
 // SSH is how to log in to a lab host.
@@ -94,6 +104,17 @@ func Cache() string {
 // Program is the path of one of the lab's programs.
 func Program(name string) string { return filepath.Join(Cache(), "bin", name) }
 
+// Runtime are the flags of "bowline-lab up" for the runtime that $BOWLINE_LAB_RUNTIME
+// names: containerd, or crio, which hack/build-crio.sh builds. None where flags choose
+// one, or hosts without.
+func Runtime(flags []string) []string {
+	name := os.Getenv("BOWLINE_LAB_RUNTIME")
+	if name == "" || slices.Contains(flags, "--bare") || slices.Contains(flags, "--runtime") {
+		return nil
+	}
+	return []string{"--runtime", name}
+}
+
 // Start brings up a lab with its files below dir; Down takes it away, and so does the end
 // of this process, unless Stay is called. more are flags of "bowline-lab up".
 func Start(ctx context.Context, dir string, hosts int, more ...string) (*Lab, error) {
@@ -102,6 +123,7 @@ func Start(ctx context.Context, dir string, hosts int, more ...string) (*Lab, er
 	if l.guard, err = newGuard(dir); err != nil {
 		return nil, err
 	}
+	more = append(more, Runtime(more)...)
 	if out, err := l.Command(ctx, append([]string{"up", "--hosts", fmt.Sprint(hosts)}, more...)...).CombinedOutput(); err != nil {
 		_ = l.Down(context.WithoutCancel(ctx)) // what of it came up
 		return nil, fmt.Errorf("bring the lab up: %w\n%s", err, out)

@@ -59,7 +59,9 @@ func (l *Lab) Snapshot(ctx context.Context, runtime *cri.Client, host string) (S
 	look.interfaces()
 	look.cgroups()
 	look.shims()
-	look.containerd(ctx, h.OutsideSocket)
+	if h.Runtime == "containerd" {
+		look.containerd(ctx, h.OutsideSocket)
+	}
 	if look.err != nil {
 		return nil, look.err
 	}
