@@ -94,7 +94,7 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 		err = fmt.Errorf("operation %d is not known", j.op.Kind)
 	}
 	out.At = time.Now()
-	countUsers(j.pod, j.op.Kind, err)
+	j.loop.cfg.Metrics.countUsers(j.pod, j.op.Kind, err)
 	if err == nil {
 		return out
 	}

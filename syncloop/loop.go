@@ -68,6 +68,7 @@ type Config struct {
 	Status       *statuswriter.Writer
 	Services     corelisters.ServiceLister
 	Recorder     record.EventRecorder
+	Metrics      Metrics
 
 	// Policy is what the machine's owner forbids; the zero one forbids nothing.
 	Policy admit.Policy

@@ -104,7 +104,7 @@ func (w *worker) run(ctx context.Context) {
 		}
 		if p.Illegal != "" {
 			log.Error(nil, "The planner asked for a phase that cannot follow; the phase stays", "edge", p.Illegal)
-			illegalEdges.Inc()
+			w.loop.cfg.Metrics.illegalEdge()
 		}
 		w.tellBackoffs(p.Ledger)
 		if w.term == nil && p.Terminate != nil && p.Terminate.Cause == plan.CauseDeadline {

@@ -114,6 +114,8 @@ func (n *node) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	kubelet, series := provider.ReportedVersion(n.cluster.gitVersion), seriesOf.of(n.name)
+	series.reports(kubelet)
 	n.node, err = provider.New(provider.Config{
 		Client: n.cluster.client, LeaseClient: leases, Recorder: n.recorder,
 		Loop: loop, Held: loop, Server: server,
@@ -123,7 +125,7 @@ func (n *node) build(ctx context.Context) error {
 		},
 		Machine: provider.Machine{
 			Facts: n.facts, RuntimeName: version.RuntimeName, RuntimeVersion: version.RuntimeVersion,
-			KubeletVersion: provider.ReportedVersion(n.cluster.gitVersion), Handlers: handlers(runtimeStatus), Features: features(runtimeStatus),
+			KubeletVersion: kubelet, Handlers: handlers(runtimeStatus), Features: features(runtimeStatus),
 			DeclaredFeatures: declaredFeatures,
 		},
 		StatusInterval: n.cfg.NodeStatusReportFrequency.Duration,
@@ -169,7 +171,7 @@ func (n *node) build(ctx context.Context) error {
 		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.ready.word,
 		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg),
 		Node: judges.current, Reread: judges.reread,
-		UserNamespaces: userNamespaces(runtimeStatus),
+		UserNamespaces: userNamespaces(runtimeStatus), Metrics: series.loop,
 	})
 	if err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 )
 
 // health says of the process whether it runs (/livez) and whether it knows all of its
-// hosts (/readyz). It says nothing of a host: one that is in trouble is no reason to end
-// what drives the others. Each node has a /healthz of its own.
+// hosts (/readyz), and shows what is measured of it (/metrics). It says nothing of a host: one that is in trouble is no reason to end
+// what drives the others. Each node has a /healthz and /metrics of its own.
 type health struct {
 	listener net.Listener
 	ready    func() error // why it is not ready; nil: it is
@@ -38,6 +38,7 @@ func (h *health) run(ctx context.Context) error {
 		}
 		_, _ = io.WriteString(w, "ok\n")
 	})
+	mux.Handle("GET /metrics", processMetrics())
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 13}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(h.listener); ctx.Err() == nil {

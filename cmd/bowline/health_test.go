@@ -46,8 +46,11 @@ func TestHealth(t *testing.T) {
 	if code, _ := get("/readyz"); code != 200 {
 		t.Errorf("/readyz after: %d", code)
 	}
-	if code, _ := get("/metrics"); code != 404 {
-		t.Errorf("/metrics: %d: what is not asked for is not served", code)
+	if code, body := get("/metrics"); code != 200 || !strings.Contains(body, "process_start_time_seconds") || !strings.Contains(body, "go_goroutines") {
+		t.Errorf("/metrics: %d %.200q", code, body)
+	}
+	if code, _ := get("/pods"); code != 404 {
+		t.Errorf("/pods: %d: what is not asked for is not served", code)
 	}
 	if _, err := listenHealth(h.listener.Addr().String(), nil); err == nil || !strings.Contains(err.Error(), "--health-address") {
 		t.Errorf("a port that is taken: %v", err)

@@ -97,7 +97,7 @@ driven meanwhile.`,
 		},
 	}
 	c.Flags().StringVar(&file, "config", "/etc/bowline/config.yaml", "the BowlineConfiguration")
-	c.Flags().StringVar(&healthAddress, "health-address", "", "where /livez and /readyz of the process are answered over HTTP, such as 0.0.0.0:8080; nowhere by default")
+	c.Flags().StringVar(&healthAddress, "health-address", "", "where /livez, /readyz and /metrics of the process are answered over HTTP, such as 0.0.0.0:8080; nowhere by default")
 	verbosity := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	if v := verbosity.Lookup("v"); v != nil {

@@ -37,6 +37,7 @@ func (n *node) server(ctx context.Context, loop *loopHooks, ips []string) (*api.
 		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.streams}, Logs: n.readLog,
 		SyncLoop: func() error { return n.loop.Healthy() },
 		Configz:  func() any { return shownConfig(n.cfg) },
+		Metrics:  seriesOf.of(n.name).handler(),
 	})
 }
 

@@ -4,9 +4,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-
-	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_requests_total, as a kubelet's
 )
 
 // route is one line of the kubelet's API.
@@ -44,7 +41,7 @@ func (s *Server) routes() []route {
 		{[]string{"/flagz"}, get, []string{"configz"}, nil},
 		{[]string{"/statusz"}, get, []string{"statusz"}, nil},
 
-		{[]string{"/metrics"}, get, metrics, legacyregistry.Handler().ServeHTTP},
+		{[]string{"/metrics"}, get, metrics, s.cfg.Metrics.ServeHTTP},
 		{[]string{"/metrics/slis", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes"}, get, metrics, nil},
 		{[]string{"/stats/", "/stats/summary"}, get, []string{"stats"}, nil},
 		{[]string{"/logs/"}, get, []string{"log"}, nil},

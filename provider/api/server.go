@@ -87,6 +87,8 @@ type Config struct {
 	Logs          LogReader
 	// SyncLoop says why the sync loop is not well, or nil.
 	SyncLoop func() error
+	// Metrics answers /metrics with the series of this node.
+	Metrics http.Handler
 	// Configz returns what /configz shows as "kubeletconfig"; no secrets in it.
 	Configz func() any
 }
@@ -97,6 +99,7 @@ func (c *Config) validate() error {
 		"NodeName": c.NodeName != "", "Listener": c.Listener != nil, "Certificate": c.Certificate != nil,
 		"Authenticator": c.Authenticator != nil, "Authorizer": c.Authorizer != nil, "Pods": c.Pods != nil,
 		"Streams": c.Streams != nil, "Logs": c.Logs != nil, "SyncLoop": c.SyncLoop != nil, "Configz": c.Configz != nil,
+		"Metrics": c.Metrics != nil,
 	} {
 		if !ok {
 			missing = append(missing, name)

@@ -141,7 +141,8 @@ func testServer(t *testing.T, n *node) *Server {
 		t.Fatal(err)
 	}
 	s, err := New(Config{NodeName: "n1", Listener: l, Certificate: cert, Authenticator: n, Authorizer: n, Pods: n, Streams: n,
-		Logs: n.logs, SyncLoop: func() error { return n.loopErr }, Configz: func() any { return map[string]int{"maxPods": 110} }})
+		Logs: n.logs, SyncLoop: func() error { return n.loopErr }, Configz: func() any { return map[string]int{"maxPods": 110} },
+		Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
 	if err != nil {
 		t.Fatal(err)
 	}

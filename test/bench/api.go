@@ -6,13 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
-
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
@@ -75,11 +75,31 @@ type apiCost struct {
 // restRequests is client-go's own count, which the kubelet shows as well.
 var restRequests = regexp.MustCompile(`^rest_client_requests_total\{(.*)\} (\S+)$`)
 
+// metrics are the series of the agent's process.
+func (r running) metrics(ctx context.Context) ([]byte, error) {
+	if r.counts == "" {
+		return r.client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes", theHost, "proxy/metrics").DoRaw(ctx)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.counts, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", r.counts, resp.Status)
+	}
+	return io.ReadAll(resp.Body)
+}
+
 // countRequests reads the agent's count of its requests so far.
-func countRequests(ctx context.Context, c kubernetes.Interface) (requests, error) {
+func countRequests(ctx context.Context, agent running) (requests, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	data, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes", theHost, "proxy/metrics").DoRaw(ctx)
+	data, err := agent.metrics(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("the metrics of %s: %w", theHost, err)
 	}
@@ -120,13 +140,13 @@ func (b *bench) costOf(ctx context.Context, system string) (cost apiCost, err er
 		return cost, err
 	}
 	w := wave{client: client, n: b.pods}
-	if _, err := countRequests(ctx, client); err != nil { // who may ask is asked of the API server once
+	if _, err := countRequests(ctx, agent); err != nil { // who may ask is asked of the API server once
 		return cost, err
 	}
 	settle(ctx)
 	// during returns what was asked for while f ran and what trailed behind it.
 	during := func(f func() error) (r requests, seconds float64, err error) {
-		before, err := countRequests(ctx, client)
+		before, err := countRequests(ctx, agent)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -134,7 +154,7 @@ func (b *bench) costOf(ctx context.Context, system string) (cost apiCost, err er
 		if err := f(); err != nil {
 			return nil, 0, err
 		}
-		after, err := countRequests(ctx, client)
+		after, err := countRequests(ctx, agent)
 		return after.minus(before), time.Since(began).Seconds(), err
 	}
 	waved := func(move func(context.Context) (time.Duration, error)) func() error {
@@ -225,7 +245,7 @@ Written by `+"`make bench-api`"+`; the last run was on %s.
 %s
     BOWLINE_BENCH_IDLE=%s BOWLINE_BENCH_PODS=%d make bench-api
 
-- Each agent drives a fresh lab host, and counts its own requests: client-go's `+"`rest_client_requests_total`"+`, read at the node's /metrics before and after. Beginning a watch is one GET.
+- Each agent drives a fresh lab host, and counts its own requests: client-go's `+"`rest_client_requests_total`"+`, read at the kubelet's /metrics, and at that of Bowline's process, before and after. Beginning a watch is one GET.
 - %d pods are made at once, each with a service account token, and deleted at once. What the idle node would have asked for in the same time is taken off.
 - The kubelet is of the lab's Kubernetes with its defaults.
 `, time.Now().UTC().Format("2006-01-02 15:04 MST"), table, b.options.idle, b.pods, b.pods)

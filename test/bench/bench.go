@@ -118,6 +118,8 @@ type running struct {
 	wire   *labtest.Wire // to a far host, else nil
 	pid    int
 	stop   func() error
+	// counts is where the process answers /metrics; empty: its node does.
+	counts string
 }
 
 // begin starts an agent on a fresh host.
@@ -135,6 +137,7 @@ func (b *bench) begin(ctx context.Context, system string) (r running, err error)
 		start = func(ctx context.Context) (int, func() error, error) { return b.startFar(ctx, r.wire) }
 	} else if system == sysBowline {
 		start = func(ctx context.Context) (int, func() error, error) { return b.startBowline(ctx, containerdSocket) }
+		r.counts = "http://" + b.lab.Hosts[0].IP + healthPort + "/metrics"
 	}
 	pid, stop, err := start(ctx)
 	if err != nil {
@@ -304,6 +307,9 @@ func (b *bench) bare(ctx context.Context) (best result, err error) {
 	return best, nil
 }
 
+// healthPort is where Bowline's process answers in the host.
+const healthPort = ":18080"
+
 // startBowline starts the program under test inside the host; socket is the
 // runtime's.
 func (b *bench) startBowline(ctx context.Context, socket string) (pid int, stop func() error, err error) {
@@ -312,7 +318,7 @@ func (b *bench) startBowline(ctx context.Context, socket string) (pid int, stop 
 	if err != nil {
 		return 0, nil, err
 	}
-	return b.drive(b.lab.inHost(ctx, b.bowline, "run", "--config", file))
+	return b.drive(b.lab.inHost(ctx, b.bowline, "run", "--config", file, "--health-address", h.IP+healthPort))
 }
 
 // config writes a BowlineConfiguration for the host; endpoint are the lines that

@@ -143,7 +143,7 @@ func ours(t *testing.T, m *machine) *api.Server {
 	cert, err := api.SelfSigned("n1", []net.IP{net.IPv4(127, 0, 0, 1)})
 	check(t, err)
 	s, err := api.New(api.Config{NodeName: "n1", Listener: l, Certificate: cert, Authenticator: open{}, Authorizer: open{}, Pods: m, Streams: m,
-		SyncLoop: func() error { return nil }, Configz: func() any { return nil },
+		SyncLoop: func() error { return nil }, Configz: func() any { return nil }, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
 		Logs: func(_ context.Context, _ string, o *v1.PodLogOptions, _ func(context.Context) (bool, error), _, _ io.Writer) error {
 			m.logged.Store(o)
 			return nil
