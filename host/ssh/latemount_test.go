@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 func TestRemoveTreeSparesLateMount(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounts")
+	}
+	if out, err := exec.Command("unshare", "-m", "true").CombinedOutput(); err != nil {
+		t.Skipf("no mount namespaces here: %v %s", err, out)
 	}
 	t.Run("by descriptors", func(t *testing.T) { lateMount(t, "exec rm --help") })
 	t.Run("by the shell", func(t *testing.T) { lateMount(t, "exit 1") })
