@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/cri/stream"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
@@ -150,6 +153,8 @@ type sweepRuntime struct {
 	client *cri.Client
 	files  host.Host
 	offset func() time.Duration
+	// logs is the directory of the pods' logs on the machine.
+	logs string
 
 	// list gives everything that the runtime has.
 	list func(context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error)
@@ -173,7 +178,7 @@ func (r sweepRuntime) List(ctx context.Context) ([]choose.Sandbox, []choose.Cont
 	for _, c := range containers {
 		out := choose.Container{ID: c.Id, Name: c.Labels[pod.LabelContainerName], UID: types.UID(c.Labels[pod.LabelPodUID]),
 			Owner: c.Labels[pod.LabelOwner], SandboxID: c.PodSandboxId, State: choose.Dead,
-			CreatedAt: time.Unix(0, c.CreatedAt).Add(-r.offset())}
+			CreatedAt: time.Unix(0, c.CreatedAt).Add(-r.offset()), LogPath: logPath(r.logs, c)}
 		switch c.State {
 		case runtimeapi.ContainerState_CONTAINER_RUNNING:
 			out.State = choose.Running
@@ -183,6 +188,19 @@ func (r sweepRuntime) List(ctx context.Context) ([]choose.Sandbox, []choose.Cont
 		outC = append(outC, out)
 	}
 	return outS, outC, nil
+}
+
+// logPath is where the log of an instance of ours is, below the directory of all logs.
+// A list does not say it; it follows from what the instance is.
+func logPath(logs string, c *runtimeapi.Container) string {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: c.Labels[pod.LabelPodNamespace], Name: c.Labels[pod.LabelPodName], UID: types.UID(c.Labels[pod.LabelPodUID]),
+	}}
+	name := c.Labels[pod.LabelContainerName]
+	if p.Namespace == "" || p.Name == "" || p.UID == "" || name == "" || c.Metadata == nil {
+		return "" // not of a pod
+	}
+	return path.Join(spec.LogDir(spec.Machine{PodLogsDir: logs}, p), spec.LogPath(name, c.Metadata.Attempt))
 }
 
 func (r sweepRuntime) RemoveContainer(ctx context.Context, id string) error {

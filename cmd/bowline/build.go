@@ -193,7 +193,7 @@ func (n *node) build(ctx context.Context) error {
 		return err
 	}
 	n.parts.sweeper, err = gc.New(gc.Config{
-		Host: n.host, Runtime: sweepRuntime{n.runtime, n.host, n.clock.Offset, n.pleg.List}, Volumes: n.parts.volumes, Pods: n.loop,
+		Host: n.host, Runtime: sweepRuntime{n.runtime, n.host, n.clock.Offset, machine.PodLogsDir, n.pleg.List}, Volumes: n.parts.volumes, Pods: n.loop,
 		Owner: n.stamp, RecordDir: volume.RecordDir(n.cfg.RootDirectory),
 		LogsRoot: machine.PodLogsDir, LinksDir: containerLogsDir,
 		Period: sweepPeriod(), MinAge: sweepPeriod(),

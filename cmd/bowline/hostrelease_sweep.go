@@ -70,7 +70,7 @@ func (r *release) sweep(ctx context.Context) error {
 	}
 	records := volume.RecordDir(r.cfg.RootDirectory)
 	sweeper, err := gc.New(gc.Config{
-		Host: r.machine, Runtime: sweepRuntime{r.client, r.machine, func() time.Duration { return r.offset }, r.list},
+		Host: r.machine, Runtime: sweepRuntime{r.client, r.machine, func() time.Duration { return r.offset }, r.cfg.PodLogsDirectory, r.list},
 		Volumes: volumes, Pods: noPods{}, Owner: r.id.Stamp(), RecordDir: records,
 		LogsRoot: r.cfg.PodLogsDirectory, LinksDir: containerLogsDir, MinAge: time.Nanosecond,
 	})

@@ -8,14 +8,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -101,6 +106,52 @@ spec:
 		return err
 	})
 	if got := logs(t, ns, "again", "--previous"); got != "first\n" {
+		t.Errorf("the run before: %q", got)
+	}
+}
+
+// The sweep keeps the instance before the one that runs, with its log, and removes those
+// before it.
+func TestPreviousLogsAfterASweep(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	p := create(t, ns, `
+metadata: {name: thrice}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "test -f /scratch/b && echo third && sleep inf; test -f /scratch/a && touch /scratch/b && echo second && exit 1; echo first; touch /scratch/a; exit 1"]
+    volumeMounts: [{name: scratch, mountPath: /scratch}]
+  volumes: [{name: scratch, emptyDir: {}}]
+`)
+	dir := filepath.Join(lab.Host(host).Root, "var/log/pods", ns+"_thrice_"+string(p.UID), "main")
+	// Two back-offs and the period of the sweep.
+	must(t, labtest.Until(t.Context(), 3*time.Minute, "the first instance and its log are swept away while the third runs", func(ctx context.Context) error {
+		list, err := runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: map[string]string{pod.LabelPodUID: string(p.UID)}})
+		if err != nil {
+			return err
+		}
+		var attempts []uint32
+		for _, c := range list {
+			attempts = append(attempts, c.Metadata.GetAttempt())
+		}
+		slices.Sort(attempts)
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		var files []string
+		for _, e := range entries {
+			files = append(files, e.Name())
+		}
+		if !slices.Equal(attempts, []uint32{1, 2}) || !slices.Equal(files, []string{"1.log", "2.log"}) {
+			return fmt.Errorf("instances %v, logs %v", attempts, files)
+		}
+		return nil
+	}))
+	if got := logs(t, ns, "thrice", "--previous"); got != "second\n" {
 		t.Errorf("the run before: %q", got)
 	}
 }

@@ -71,7 +71,7 @@ type Input struct {
 	MinAge time.Duration
 	// Known are the pods that a worker, or the API, still has.
 	Known map[types.UID]bool
-	// Finished are the pods of which not even the newest container is kept; none but when
+	// Finished are the pods of which not even the newest dead container is kept; none but when
 	// the disk is short.
 	Finished map[types.UID]bool
 	// Records are the pods that we recorded as ours on the machine.
@@ -138,8 +138,9 @@ func (in *Input) absent(uid types.UID) bool {
 // aged: old enough that its pod would have become known.
 func (in *Input) aged(created time.Time) bool { return !created.After(in.Now.Add(-in.MinAge)) }
 
-// containers chooses the dead ones of absent pods, and of a known pod all but
-// the newest of each name, which holds the log and the last state.
+// containers chooses the dead ones of absent pods, and of a known pod all but the
+// newest dead one of each name: its log and its exit are the last state, also
+// while a later instance runs.
 func containers(in Input) []Container {
 	type unit struct {
 		uid  types.UID
@@ -148,6 +149,9 @@ func containers(in Input) []Container {
 	newest := map[unit]*Container{}
 	for i := range in.Containers {
 		c := &in.Containers[i]
+		if c.State != Dead {
+			continue
+		}
 		u := unit{c.UID, c.Name}
 		if have := newest[u]; have == nil || newer(c, have) {
 			newest[u] = c

@@ -46,13 +46,14 @@ func TestRuntime(t *testing.T) {
 		containers []string
 		sandboxes  []string
 	}{
-		"a known pod keeps the newest of each name": {
+		"a known pod keeps what runs and the newest that ended, of each name": {
 			change: func(in *Input) {
 				in.Known["u"] = true
 				in.Sandboxes = []Sandbox{box("s", "u", Running, time.Hour)}
 				in.Containers = []Container{
 					con("a0", "a", "u", "s", Dead, 3*time.Hour), con("a1", "a", "u", "s", Dead, 2*time.Hour),
-					con("b0", "b", "u", "s", Dead, 3*time.Hour), con("b1", "b", "u", "s", Running, time.Hour),
+					con("b0", "b", "u", "s", Dead, 3*time.Hour), con("b1", "b", "u", "s", Dead, 2*time.Hour),
+					con("b2", "b", "u", "s", Running, time.Hour),
 				}
 			},
 			containers: []string{"a0", "b0"},
