@@ -42,7 +42,7 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	}
 	out := status.Generate(status.Input{
 		Now: now, Pod: w.pod, Phase: w.phase, HoldsSandbox: plan.HoldsSandbox(w.ledger, &in.Observed), Observed: in.Observed, Old: w.status,
-		Waiting: w.waiting(), Awaits: awaits, Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
+		Waiting: w.waiting(), Awaits: awaits, Again: w.ledger.Again, Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
 		HostIPs: l.cfg.Machine.HostIPs, Terminate: termination(w.term),
 		RuntimeName: l.cfg.RuntimeName, Resize: w.resize.conditions(), Actuated: actuated,
 	})

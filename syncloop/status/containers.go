@@ -75,14 +75,20 @@ func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, k kind) 
 	if k == initKind && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0 && !sidecar(c) {
 		return s
 	}
-	w, ok := g.in.Waiting[c.Name]
-	if !ok || !g.willStart(c, newest, k) {
+	w, waits := g.in.Waiting[c.Name]
+	// The API server lets no container leave an end that its restart policy makes
+	// final, so the end of one that was stopped to be started again is never its state.
+	between := newest != nil && newest.State == pod.StateExited && g.again(newest.ID) && !restarts(c, g.spec, newest.ExitCode)
+	if !g.willStart(c, newest, k) || !waits && !between {
 		return s
 	}
 	if s.State.Terminated != nil {
 		s.LastTerminationState = s.State
 	}
-	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: w.Reason, Message: w.Message}}
+	s.State = g.waiting()
+	if waits {
+		s.State.Waiting = &v1.ContainerStateWaiting{Reason: w.Reason, Message: w.Message}
+	}
 	return s
 }
 
@@ -113,8 +119,11 @@ func (g *generator) willStart(c *v1.Container, newest *pod.Container, k kind) bo
 	case newest.State == pod.StateRunning || k == ephemeralKind:
 		return false
 	}
-	return restarts(c, g.spec, newest.ExitCode)
+	return restarts(c, g.spec, newest.ExitCode) || g.again(newest.ID)
 }
+
+// again reports whether the worker stopped a container in order to start it again.
+func (g *generator) again(id string) bool { return g.in.Again[id] }
 
 // absent is the status of a container of which the runtime shows no instance.
 func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {

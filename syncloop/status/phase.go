@@ -1,6 +1,8 @@
 package status
 
 import (
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/pod"
@@ -52,7 +54,8 @@ func ended(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 
 // runsAgain reports whether a container that ended so is to run again.
 func (g *generator) runsAgain(c *v1.Container, how *v1.ContainerStateTerminated) bool {
-	return how.Reason == reasonRestartingAll || restarts(c, g.spec, how.ExitCode) || g.restartingAll()
+	return how.Reason == reasonRestartingAll || restarts(c, g.spec, how.ExitCode) || g.restartingAll() ||
+		g.again(strings.TrimPrefix(how.ContainerID, g.scheme()))
 }
 
 // initProgress looks at the init containers that run to their end.

@@ -33,6 +33,7 @@ var update = flag.Bool("update", false, "rewrite the golden output in testdata")
 //	verdict NAME#ATTEMPT STARTUP READINESS        (U, S or F)
 //	wait NAME [REASON [MESSAGE]]                  (without a reason: no more)
 //	awaits WORDS [NAME...]                        (replaces)
+//	again NAME#ATTEMPT                            (it was stopped to be started again; replaces)
 //	terminate REASON [disruption|rejected]                 condition TYPE STATUS
 //	restarted                                     (our process: Old is lost, the API keeps its copy)
 //	status
@@ -232,6 +233,8 @@ func (s *script) do(f []string) error {
 		if arg(2) == "" {
 			delete(s.in.Waiting, f[1])
 		}
+	case "again":
+		s.in.Again = map[string]bool{f[1]: true}
 	case "awaits":
 		s.in.Awaits = map[string]string{}
 		for _, name := range f[2:] {

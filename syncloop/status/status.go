@@ -36,6 +36,9 @@ type Input struct {
 	// Awaits says, by container name, what a container that is still to be made waits
 	// for, where that takes long.
 	Awaits map[string]string
+	// Again holds the IDs (without a scheme) of the containers that were stopped in order
+	// to start again, whatever they exit with.
+	Again map[string]bool
 	// Verdicts by container ID (without a scheme).
 	Verdicts map[string]pod.Verdicts
 	// HostIPs are the node's addresses, primary first; at most two are used.
