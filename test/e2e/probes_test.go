@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -153,6 +154,43 @@ spec:
 	must(t, err)
 	must(t, os.WriteFile(well, nil, 0o644))
 	same(t, before, ready(t, ns, "moody"))
+}
+
+// A container that a probe ends and that exits with 0 runs again, and is shown as running,
+// with the restart: not as completed, which OnFailure would otherwise make its end.
+func TestAProbeRestartsWhatExitsWithZero(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t)
+	dir := hostDir(t)
+	create(t, ns, `
+metadata: {name: graceful}
+spec:
+  restartPolicy: OnFailure
+  terminationGracePeriodSeconds: 20
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sh, -c, "append /d/up up; trap 'exit 0' TERM; sleep inf"]
+    livenessProbe: {exec: {command: [cat, /d/well]}, initialDelaySeconds: 1, periodSeconds: 1, failureThreshold: 1}
+    volumeMounts: [{name: d, mountPath: /d}]
+  volumes: [{name: d, hostPath: {path: `+dir+`}}]
+`)
+	until(t, "the second start", func(context.Context) error {
+		if n := starts(t, dir, "up"); n < 2 {
+			return fmt.Errorf("%d starts", n)
+		}
+		return nil
+	})
+	must(t, os.WriteFile(filepath.Join(dir, "well"), nil, 0o644))
+	_, err := lab.Pod(t.Context(), ns, "graceful", time.Minute, "runs after a restart", func(p *v1.Pod) error {
+		c := labtest.Container(p, "main")
+		last := c.LastTerminationState.Terminated
+		if p.Status.Phase != v1.PodRunning || c.State.Running == nil || !c.Ready || int(c.RestartCount) != starts(t, dir, "up")-1 || last == nil || last.ExitCode != 0 {
+			return fmt.Errorf("phase %s, %+v", p.Status.Phase, c)
+		}
+		return nil
+	})
+	must(t, err)
 }
 
 // A startup probe holds the others back, and its failure restarts.

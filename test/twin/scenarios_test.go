@@ -57,6 +57,10 @@ func probes() (all []scenario) {
 		}
 	}
 	return append(all,
+		// Stopped, it exits with 0, which is not the end of it.
+		scenario{name: "liveness-onfailure-fails", spec: "restartPolicy: OnFailure\n" + one(script("trap 'exit 0' TERM; sleep inf")+
+			`, livenessProbe: {exec: {command: [cat, /none]}, initialDelaySeconds: 2, periodSeconds: 2, failureThreshold: 2}`),
+			steps: []step{restarted("main", 1), watched(time.Second)}},
 		scenario{name: "readiness-comes-and-goes", spec: one(`image: $TOOLBOX, command: [sh, -c, "touch /ok; sleep 8; rm /ok; sleep 1000"],
   readinessProbe: {exec: {command: [cat, /ok]}, periodSeconds: 1, failureThreshold: 1}`),
 			steps: []step{ready, condition(v1.PodReady, v1.ConditionFalse), quiet}},
