@@ -3,6 +3,7 @@ package syncloop
 import (
 	"context"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,6 +53,25 @@ func (w *worker) admit(ctx context.Context, in *plan.Input) (waits bool) {
 	}
 	in.Terminate, in.Pod = w.term, w.allowed()
 	return waits
+}
+
+// AllowVolume judges the persistent volume behind a volume of the pod by the machine
+// owner's policy; volume.Config.Allow. A pod that has containers was given its volumes
+// before: a policy that becomes stricter ends nothing that runs.
+func (l *Loop) AllowVolume(p *v1.Pod, volume string, pv *v1.PersistentVolume) error {
+	r := admit.Volume(volume, pv, l.cfg.Policy)
+	if r == nil || len(l.cfg.PLEG.Cache().Get(p.UID).Containers) > 0 {
+		return nil
+	}
+	return r
+}
+
+// reject ends a pod that turned out to be beyond the policy when its volumes were set up,
+// before anything of it ran.
+func (l *Loop) reject(p *v1.Pod, r *admit.Rejection) {
+	l.event(p, "", v1.EventTypeWarning, r.Reason, r.Message)
+	l.End(p.UID, plan.Terminate{At: time.Now(), Grace: graceOf(p), Cause: plan.CauseRejected,
+		Reason: r.Reason, Message: "Pod was rejected: " + r.Message})
 }
 
 // touched reports whether the machine has anything of the pod.

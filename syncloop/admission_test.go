@@ -1,10 +1,12 @@
 package syncloop_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
@@ -51,6 +53,61 @@ func TestPodBeyondThePolicy(t *testing.T) {
 	check()
 	w.api.delete("bad", 5)
 	w.api.delete("good", 5)
+	w.untilGone()
+}
+
+// oneClaim is every claim, bound to a persistent volume of one path of the machine.
+type oneClaim struct{ path string }
+
+func (c oneClaim) PersistentVolumeClaim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "1"},
+		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}, nil
+}
+
+func (c oneClaim) PersistentVolume(context.Context, string) (*v1.PersistentVolume, error) {
+	return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: "1"},
+		PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: c.path}}}}, nil
+}
+
+func (oneClaim) Node(context.Context) (*v1.Node, error) { return &v1.Node{}, nil }
+
+func claimed(p *v1.Pod) {
+	p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{
+		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
+	p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "data", MountPath: "/host"})
+}
+
+// A claim shows no path of the machine that the owner does not allow: neither by the
+// pod nor by the claim could anybody tell before the volume is known.
+func TestPersistentVolumeBeyondThePolicy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fake.Config{})
+	w.claims = oneClaim{t.TempDir()}
+	w.up()
+	w.api.create(with(newPod("before"), claimed))
+	w.untilReady("before")
+	w.down()
+	w.policy = admit.Policy{NoHostPath: true}
+	w.up()
+	w.api.create(with(newPod("bad"), claimed))
+	w.until("the pod fails", func() bool { return w.api.pod("bad").Status.Phase == v1.PodFailed })
+	if st := w.api.pod("bad").Status; st.Reason != admit.ReasonHostPath || !strings.Contains(st.Message, "spec.volumes[data] is the persistent volume pv, whose hostPath is ") {
+		t.Errorf("the status is %+v", st)
+	}
+	for _, e := range w.rt.Log() {
+		if strings.Contains(e.Pod, "bad") && strings.Contains(string(e.Op), "Start") {
+			t.Errorf("the runtime was asked for %s %s", e.Op, e.Name)
+		}
+	}
+	if !w.event("Warning HostPathForbidden the owner of this machine does not allow it") {
+		t.Error("no event tells why")
+	}
+	w.untilSettled("before")
+	if st := w.api.pod("before").Status; st.Phase != v1.PodRunning {
+		t.Errorf("a stricter policy ended what ran: %+v", st)
+	}
+	w.api.delete("bad", 5)
+	w.api.delete("before", 5)
 	w.untilGone()
 }
 

@@ -2,18 +2,24 @@ package syncloop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
 // prepareVolumes makes the pod's directories on the host and everything that its
 // containers mount.
 func (j *job) prepareVolumes(ctx context.Context) error {
 	_, err := j.loop.cfg.Volumes.Prepare(ctx, j.pod)
+	var r *admit.Rejection
+	if errors.As(err, &r) {
+		j.loop.reject(j.pod, r)
+	}
 	return err
 }
 

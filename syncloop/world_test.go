@@ -55,6 +55,7 @@ type world struct {
 	events []string
 	hook   host.Hook // of cri calls; nil: none
 	policy admit.Policy
+	claims volume.Claims
 	// manifests is the directory of static pods; empty: the node has none.
 	manifests string
 	judges    *admit.Node // nil: the node takes everything
@@ -337,7 +338,8 @@ func (w *world) build() (*node, error) {
 	if c.Tokens, err = tokens.New(tokens.Config{Client: core}); err != nil {
 		return nil, err
 	}
-	if c.Volumes, err = volume.New(volume.Config{Host: w.host, Objects: c.Objects, Tokens: c.Tokens, RootDir: c.Machine.RootDir,
+	if c.Volumes, err = volume.New(volume.Config{Host: w.host, Objects: c.Objects, Tokens: c.Tokens, RootDir: c.Machine.RootDir, Claims: w.claims,
+		Allow:       func(p *v1.Pod, name string, pv *v1.PersistentVolume) error { return n.loop.AllowVolume(p, name, pv) },
 		Allocatable: func() v1.ResourceList { return nil }}); err != nil {
 		return nil, err
 	}

@@ -222,7 +222,11 @@ func (n *node) buildParts(m spec.Machine) (err error) {
 	if n.parts.volumes, err = volume.New(volume.Config{
 		Certificates: n.parts.certificates,
 		Host:         n.host, Objects: n.parts.objects, Tokens: n.parts.tokens, RootDir: m.RootDir,
-		Claims: boundVolumes{core, n.name}, Trust: trustBundles{n.cluster.client.CertificatesV1()},
+		Claims: boundVolumes{core, n.name},
+		Allow: func(p *v1.Pod, volume string, pv *v1.PersistentVolume) error {
+			return n.loop.AllowVolume(p, volume, pv)
+		},
+		Trust: trustBundles{n.cluster.client.CertificatesV1()},
 		Allocatable: func() v1.ResourceList { return n.node.Allocatable() },
 		TmpfsNoSwap: volume.NoSwapSupported(n.facts.KernelVersion),
 	}); err != nil {

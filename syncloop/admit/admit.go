@@ -21,6 +21,9 @@ type Rejection struct {
 	Message string // names every field and container that is beyond the policy
 }
 
+// Error makes a rejection one of what the pod asks for by another object.
+func (r *Rejection) Error() string { return r.Message }
+
 // Reasons of a Rejection, one for each field of the policy.
 const (
 	ReasonPrivileged  = "PrivilegedForbidden"
@@ -53,6 +56,21 @@ func Pod(p *v1.Pod, policy Policy) *Rejection {
 	}
 	if policy.NoHostNetwork && spec.HostNetwork {
 		f.add(ReasonHostNetwork, "spec.hostNetwork is true")
+	}
+	return f.rejection()
+}
+
+// Volume judges the persistent volume behind one of the pod's volumes, of which the pod
+// itself says nothing; nil admits it.
+func Volume(name string, pv *v1.PersistentVolume, policy Policy) *Rejection {
+	var f findings
+	if policy.NoHostPath {
+		switch source := pv.Spec.PersistentVolumeSource; {
+		case source.HostPath != nil:
+			f.add(ReasonHostPath, "spec.volumes[%s] is the persistent volume %s, whose hostPath is %s", name, pv.Name, source.HostPath.Path)
+		case source.Local != nil:
+			f.add(ReasonHostPath, "spec.volumes[%s] is the persistent volume %s, whose local path is %s", name, pv.Name, source.Local.Path)
+		}
 	}
 	return f.rejection()
 }
@@ -131,6 +149,45 @@ func (f *findings) container(at string, p *v1.Pod, c *v1.Container, policy Polic
 				f.add(ReasonHostNetwork, "%s.ports has the hostPort %d", at, port.HostPort)
 			}
 		}
+		f.probes(at, c)
+		f.hooks(at, c)
+	}
+}
+
+// probes finds those that the machine is to send to an address other than the pod's.
+func (f *findings) probes(at string, c *v1.Container) {
+	for _, probe := range []struct {
+		name string
+		*v1.Probe
+	}{{"livenessProbe", c.LivenessProbe}, {"readinessProbe", c.ReadinessProbe}, {"startupProbe", c.StartupProbe}} {
+		if probe.Probe != nil {
+			f.otherHost(at+"."+probe.name, probe.HTTPGet, probe.TCPSocket)
+		}
+	}
+}
+
+// hooks are probes of the machine's network as well.
+func (f *findings) hooks(at string, c *v1.Container) {
+	if c.Lifecycle == nil {
+		return
+	}
+	for _, hook := range []struct {
+		name string
+		*v1.LifecycleHandler
+	}{{"postStart", c.Lifecycle.PostStart}, {"preStop", c.Lifecycle.PreStop}} {
+		if hook.LifecycleHandler != nil {
+			f.otherHost(at+".lifecycle."+hook.name, hook.HTTPGet, hook.TCPSocket)
+		}
+	}
+}
+
+// otherHost finds the host of a request that is not the pod.
+func (f *findings) otherHost(at string, get *v1.HTTPGetAction, connect *v1.TCPSocketAction) {
+	if get != nil && get.Host != "" {
+		f.add(ReasonHostNetwork, "%s.httpGet.host is %s", at, get.Host)
+	}
+	if connect != nil && connect.Host != "" {
+		f.add(ReasonHostNetwork, "%s.tcpSocket.host is %s", at, connect.Host)
 	}
 }
 

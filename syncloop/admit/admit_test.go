@@ -74,6 +74,29 @@ var containerCases = []struct {
 	{"hostPort", ReasonHostNetwork, ".ports has the hostPort 8080", func(c *v1.Container) {
 		c.Ports = []v1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostPort: 8080}}
 	}},
+	{"a probe of another host", ReasonHostNetwork, ".livenessProbe.httpGet.host is 127.0.0.1", func(c *v1.Container) {
+		c.LivenessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Host: "127.0.0.1"}}}
+	}},
+	{"a readiness probe of another host", ReasonHostNetwork, ".readinessProbe.tcpSocket.host is 10.0.0.1", func(c *v1.Container) {
+		c.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "10.0.0.1"}}}
+	}},
+	{"a startup probe of another host", ReasonHostNetwork, ".startupProbe.httpGet.host is x", func(c *v1.Container) {
+		c.StartupProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Host: "x"}}}
+	}},
+	{"probes of the pod", "", "", func(c *v1.Container) {
+		c.LivenessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/"}}}
+		c.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{}}}
+		c.StartupProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: 1}}}
+	}},
+	{"a hook to another host", ReasonHostNetwork, ".lifecycle.preStop.httpGet.host is x", func(c *v1.Container) {
+		c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Host: "x"}}}
+	}},
+	{"a first hook to another host", ReasonHostNetwork, ".lifecycle.postStart.tcpSocket.host is x", func(c *v1.Container) {
+		c.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Host: "x"}}}
+	}},
+	{"hooks of the pod", "", "", func(c *v1.Container) {
+		c.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{}}, PreStop: &v1.LifecycleHandler{}}
+	}},
 	{"containerPort", "", "", func(c *v1.Container) { c.Ports = []v1.ContainerPort{{ContainerPort: 80}} }},
 }
 
@@ -210,5 +233,26 @@ func TestMessageTellsAll(t *testing.T) {
 		"the owner of this machine does not allow it (policy.allowHostNetwork is false): spec.hostNetwork is true"}
 	if got := Pod(p, all); got == nil || *got != *want {
 		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+// Persistent volumes name paths of the machine as volumes do.
+func TestPersistentVolumes(t *testing.T) {
+	block := v1.PersistentVolumeBlock
+	for _, tc := range []struct {
+		name, reason, message string
+		spec                  v1.PersistentVolumeSpec
+	}{
+		{"hostPath", ReasonHostPath, "spec.volumes[data] is the persistent volume pv, whose hostPath is /",
+			v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/"}}}},
+		{"local", ReasonHostPath, "whose local path is /srv",
+			v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/srv"}}}},
+		{"a disk", ReasonHostPath, "whose local path is /dev/sda",
+			v1.PersistentVolumeSpec{VolumeMode: &block, PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/dev/sda"}}}},
+		{"NFS", "", "", v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}}},
+	} {
+		pv := &v1.PersistentVolume{Spec: tc.spec}
+		pv.Name = "pv"
+		check(t, tc.name, tc.reason, tc.message, func(policy Policy) *Rejection { return Volume("data", pv, policy) })
 	}
 }

@@ -32,8 +32,11 @@
 // # What hostPath and hostNetwork cover
 //
 // NoHostPath refuses volumes of type hostPath, read-only ones too: /etc/shadow and the
-// runtime's socket can be read. NoHostNetwork refuses hostNetwork and also hostPorts,
-// which take ports of the machine's addresses from its owner.
+// runtime's socket can be read. It refuses persistent volumes of types hostPath and
+// local as well (Volume), as soon as the claim's volume is known: they name a path of
+// the machine too. NoHostNetwork refuses hostNetwork, hostPorts, which take ports of
+// the machine's addresses from its owner, and probes and hooks with a host of their
+// own: the machine sends these, to its own loopback and to its owner's network.
 //
 // # Ephemeral containers
 //

@@ -46,6 +46,11 @@ func (m *Manager) setUpClaim(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *v
 	if err != nil {
 		return err
 	}
+	if m.cfg.Allow != nil {
+		if err := m.cfg.Allow(p, v.Name, pv); err != nil {
+			return err
+		}
+	}
 	if err := m.checkNode(ctx, pv); err != nil {
 		return err
 	}
