@@ -111,6 +111,37 @@ func TestPersistentVolumeBeyondThePolicy(t *testing.T) {
 	w.untilGone()
 }
 
+// A pod with resource claims is held before its sandbox, and ends when it is deleted:
+// started without its devices it would run as if it had them.
+func TestResourceClaimsAreHeld(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	template := "t"
+	w.api.create(with(newPod("spec"), func(p *v1.Pod) {
+		p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: &template}}
+	}))
+	w.api.create(with(newPod("extended"), func(p *v1.Pod) {
+		p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "extended-gpu"}
+	}))
+	for _, name := range []string{"gpu", "extended-gpu"} {
+		w.until("the event of "+name, func() bool {
+			return w.event("Warning FailedPrepareDynamicResources Failed to prepare dynamic resources: this node does not support dynamic resource allocation, and the pod has the resource claims " + name)
+		})
+	}
+	for _, e := range w.rt.Log() {
+		if strings.Contains(e.Pod, "spec") || strings.Contains(e.Pod, "extended") {
+			t.Errorf("the runtime was asked for %s %s", e.Op, e.Name)
+		}
+	}
+	for _, name := range []string{"spec", "extended"} {
+		if phase := w.api.pod(name).Status.Phase; phase != v1.PodPending {
+			t.Errorf("%s is %s", name, phase)
+		}
+		w.api.delete(name, 5)
+	}
+	w.untilGone()
+}
+
 // A policy that becomes stricter ends nothing that runs, and lets nothing new in.
 func TestPolicyBecomesStricter(t *testing.T) {
 	t.Parallel()

@@ -154,6 +154,11 @@ func (j *job) tell(out plan.Outcome, err error) {
 	if errors.As(err, &img) {
 		return
 	}
+	var claims *claimsError
+	if errors.As(err, &claims) {
+		j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+out.Err)
+		return
+	}
 	switch j.op.Kind {
 	case plan.OpVolumes:
 		j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedMount", out.Err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -23,8 +24,36 @@ func (j *job) prepareVolumes(ctx context.Context) error {
 	return err
 }
 
+// claimsError says that a pod was given devices by resource claims, which no part of
+// this node prepares: started without them it would find none of its devices.
+type claimsError struct{ claims []string }
+
+func (e *claimsError) Error() string {
+	return "this node does not support dynamic resource allocation, and the pod has the resource claims " +
+		strings.Join(e.claims, ", ") + ": run it on a node with a kubelet"
+}
+
+// withoutClaims is an error for a pod with resource claims: those of its spec, and the
+// one that the scheduler made for its extended resources.
+func withoutClaims(p *v1.Pod) error {
+	var claims []string
+	for i := range p.Spec.ResourceClaims {
+		claims = append(claims, p.Spec.ResourceClaims[i].Name)
+	}
+	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
+		claims = append(claims, s.ResourceClaimName)
+	}
+	if len(claims) == 0 {
+		return nil
+	}
+	return &claimsError{claims}
+}
+
 // runSandbox makes the log directory and the pod's cgroup, then the sandbox.
 func (j *job) runSandbox(ctx context.Context) error {
+	if err := withoutClaims(j.pod); err != nil {
+		return err
+	}
 	handler, err := j.loop.handler(ctx, j.pod)
 	if err != nil {
 		return err

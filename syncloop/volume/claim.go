@@ -72,6 +72,8 @@ func (m *Manager) setUpClaim(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *v
 		return m.setUpDevice(ctx, source.Local.Path, readOnly, vs)
 	case source.Local != nil:
 		return m.setUpLocal(ctx, p, pv, readOnly, vs, at)
+	case source.CSI != nil:
+		return driverError(source.CSI.Driver)
 	}
 	return &render.UnsupportedError{Type: "a persistent volume of type " + render.SourceOf(pv.Spec.PersistentVolumeSource)}
 }

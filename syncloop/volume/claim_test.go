@@ -205,8 +205,8 @@ func TestClaimsThatCannotBeHad(t *testing.T) {
 		`path "/mnt/none" does not exist`:             func(b *bindings, _ *v1.Pod) { b.volumes["pv"].Spec.Local.Path = "/mnt/none" },
 		`path "/mnt/file" is not a directory`:         func(b *bindings, _ *v1.Pod) { b.volumes["pv"].Spec.Local.Path = "/mnt/file" },
 		"must not contain '..'":                       func(b *bindings, _ *v1.Pod) { b.volumes["pv"].Spec.Local.Path = "/mnt/../etc" },
-		"a persistent volume of type csi": func(b *bindings, _ *v1.Pod) {
-			b.volumes["pv"].Spec.PersistentVolumeSource = v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{}}
+		"a persistent volume of type iscsi": func(b *bindings, _ *v1.Pod) {
+			b.volumes["pv"].Spec.PersistentVolumeSource = v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{}}
 		},
 		"has volumeMode Block, but is specified in volumeMounts": func(b *bindings, _ *v1.Pod) { b.volumes["pv"].Spec.VolumeMode = &block },
 		"has volumeMode Filesystem, but is specified in volumeDevices": func(_ *bindings, p *v1.Pod) {
@@ -245,5 +245,24 @@ func TestClaimsThatCannotBeHad(t *testing.T) {
 	b.err = host.ErrUnreachable
 	if _, err := claimManager(t, h, b).Prepare(t.Context(), testPod(claimVolume(false))); !errors.Is(err, host.ErrUnreachable) {
 		t.Errorf("err = %v", err)
+	}
+}
+
+// A kubelet says so of a driver that has not registered with it.
+func TestVolumesOfCSIDrivers(t *testing.T) {
+	const want = "driver name disk.example not found in the list of registered CSI drivers"
+	for name, v := range map[string]v1.Volume{
+		"inline":  named("data", v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "disk.example"}}),
+		"claimed": claimVolume(false),
+	} {
+		h := newMemHost()
+		m := claimManager(t, h, bound(v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.example"}}))
+		_, err := m.Prepare(t.Context(), testPod(v))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+		if err := m.Release(t.Context(), testPod(v).UID); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

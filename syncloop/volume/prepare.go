@@ -77,12 +77,20 @@ func (m *Manager) setUp(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volume
 		return m.setUpNFS(ctx, p, v.Name, v.NFS, nil, v.NFS.ReadOnly, vs, at)
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return m.setUpClaim(ctx, p, v, vs, at)
+	case v.CSI != nil:
+		return driverError(v.CSI.Driver)
 	case v.Image != nil:
 		// The runtime mounts it, when a container is made; its image is pulled before.
 		vs.mount, vs.ready = Mount{ReadOnly: true, SELinux: true}, true
 		return nil
 	}
 	return &render.UnsupportedError{Type: render.TypeOf(v)}
+}
+
+// driverError is a kubelet's for a CSI driver that has not registered with it, as none
+// can with this node.
+func driverError(driver string) error {
+	return fmt.Errorf("kubernetes.io/csi: driver name %s not found in the list of registered CSI drivers: this node does not support CSI volumes", driver)
 }
 
 // mountPoints is the truth about what is mounted for the pod. It is asked for
