@@ -42,6 +42,9 @@ type records struct {
 type recordFile struct {
 	// Salt of the hashes of credentials.
 	Salt string `json:"salt,omitempty"`
+	// Lost: there was a record before this one that could not be read. Of an image that
+	// is not among Images it is not known who was let in, so each pod pulls it itself.
+	Lost bool `json:"lost,omitempty"`
 	// Intents counts the pulls whose end has not been seen, by image name: the image
 	// may be there, and nobody knows who was let in.
 	Intents map[string]int `json:"intents,omitempty"`
@@ -71,6 +74,12 @@ const (
 	// them pulls again.
 	maxSecrets = 100
 )
+
+// damagedSuffix is of a copy of records that could not be read.
+const damagedSuffix = ".damaged"
+
+const lostRecords = "Failed to read the records of image pulls. Pods pull every image that is on the machine again, since it is not known " +
+	"which were pulled with a secret. If every pod may use them all, delete the file and restart"
 
 func newRecords(files Files, path string) *records {
 	r := &records{files: files, path: path, turn: make(chan struct{}, 1), added: map[string]time.Time{}}
@@ -113,11 +122,15 @@ func (r *records) load(ctx context.Context) (file recordFile, err error) {
 	switch {
 	case err == nil:
 		if err := json.Unmarshal(data, &file); err != nil {
-			klog.FromContext(ctx).Error(err, "The records of image pulls cannot be read, and begin anew", "path", r.path)
-			file = recordFile{}
+			file = recordFile{Lost: true}
+			if err := r.files.WriteFile(ctx, r.path+damagedSuffix, data, 0o600); err != nil {
+				return file, fmt.Errorf("set the damaged records aside: %w", err)
+			}
+			klog.FromContext(ctx).Error(err, lostRecords, "path", r.path, "kept", r.path+damagedSuffix)
 		}
 	case errors.Is(err, host.ErrTooLarge):
-		klog.FromContext(ctx).Error(err, "The records of image pulls are too many, and begin anew", "path", r.path)
+		file.Lost = true
+		klog.FromContext(ctx).Error(err, lostRecords, "path", r.path)
 	case !errors.Is(err, fs.ErrNotExist):
 		return file, err
 	}
@@ -151,7 +164,7 @@ func (r *records) mustPull(ctx context.Context, verifies func(ours bool) bool, i
 	err = r.locked(ctx, func(f *recordFile) (changed bool) {
 		known = true
 		by, pulled := f.Images[id]
-		if _, intended := f.Intents[image]; !verifies(pulled || intended) {
+		if _, intended := f.Intents[image]; !verifies(pulled || intended || f.Lost) {
 			return false
 		}
 		must = true

@@ -22,10 +22,11 @@ import (
 
 // files are files in memory.
 type files struct {
-	mu     sync.Mutex
-	data   []byte
-	writes int
-	err    error
+	mu      sync.Mutex
+	data    []byte
+	damaged []byte // what was set aside
+	writes  int
+	err     error
 }
 
 func (f *files) ReadFile(context.Context, string, int64) ([]byte, error) {
@@ -40,11 +41,15 @@ func (f *files) ReadFile(context.Context, string, int64) ([]byte, error) {
 	return f.data, nil
 }
 
-func (f *files) WriteFile(_ context.Context, _ string, data []byte, _ fs.FileMode) error {
+func (f *files) WriteFile(_ context.Context, path string, data []byte, _ fs.FileMode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
 		return f.err
+	}
+	if strings.HasSuffix(path, ".damaged") {
+		f.damaged = data
+		return nil
 	}
 	f.data = data
 	f.writes++
@@ -131,6 +136,39 @@ func TestWhoMayUseAnImage(t *testing.T) {
 	for _, word := range []string{"\"1\"", "ann\",\"password"} {
 		if strings.Contains(string(f.data), word) {
 			t.Errorf("the record holds a credential: %s", f.data)
+		}
+	}
+}
+
+// A record that a power cut emptied, or that is damaged otherwise, opens no image: what
+// another's secret pulled is not taken for an image that came with the machine.
+func TestADamagedRecordOpensNothing(t *testing.T) {
+	for name, damaged := range map[string][]byte{"empty": {}, "zeros": make([]byte, 512), "cut": []byte(`{"salt":"1","images":{`)} {
+		r, f := &registry{pullErr: onlyFor("ann", "1")}, &files{}
+		use := func(secrets ...v1.Secret) error {
+			m, _ := manager(t, r, Config{Files: f, RecordPath: "/records"}) // each in a life of its own
+			_, err := m.Ensure(t.Context(), aPod(strings.Repeat("x", r.pulls()+1)), container(private, v1.PullIfNotPresent), secrets)
+			return err
+		}
+		ann := pullSecret("ann", "ann", "1")
+		if err := use(ann); err != nil {
+			t.Fatal(err)
+		}
+		f.data = damaged
+		for range 2 {
+			if err := use(); err == nil {
+				t.Errorf("%s: a pod without the secret may use the image", name)
+			}
+		}
+		if string(f.damaged) != string(damaged) {
+			t.Errorf("%s: what was set aside is %q", name, f.damaged)
+		}
+		if err := use(ann); err != nil { // it pulls again
+			t.Errorf("%s: %v", name, err)
+		}
+		pulls := r.pulls()
+		if err := use(ann); err != nil || r.pulls() != pulls {
+			t.Errorf("%s: it pulls once more, %v", name, err)
 		}
 	}
 }
