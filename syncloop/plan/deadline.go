@@ -11,6 +11,9 @@ import (
 // defaultGrace is the API server's default of terminationGracePeriodSeconds.
 const defaultGrace = 30 * time.Second
 
+// minimumGrace is the least that a kubelet gives a container to end in.
+const minimumGrace = 2 * time.Second
+
 // ends finds why the pod must not run any longer: asked for, its own deadline, or
 // finished. It sets d.terminate.
 func (d *decision) ends() bool {
@@ -126,10 +129,11 @@ func (d *decision) ranAnything() bool {
 	return false
 }
 
-// podGrace is the pod's terminationGracePeriodSeconds.
+// podGrace is the pod's terminationGracePeriodSeconds, and at least the kubelet's
+// minimum: what the node itself ends always hears the stop signal first.
 func (d *decision) podGrace() time.Duration {
 	if s := d.spec.TerminationGracePeriodSeconds; s != nil {
-		return seconds(*s)
+		return max(seconds(*s), minimumGrace)
 	}
 	return defaultGrace
 }
