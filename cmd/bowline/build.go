@@ -226,7 +226,7 @@ func (n *node) buildParts(m spec.Machine) (err error) {
 		Allow: func(p *v1.Pod, volume string, pv *v1.PersistentVolume) error {
 			return n.loop.AllowVolume(p, volume, pv)
 		},
-		Trust: trustBundles{n.cluster.client.CertificatesV1()},
+		Trust:       trustBundles{n.cluster.client.CertificatesV1()},
 		Allocatable: func() v1.ResourceList { return n.node.Allocatable() },
 		TmpfsNoSwap: volume.NoSwapSupported(n.facts.KernelVersion),
 	}); err != nil {
