@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
-.PHONY: help build image lab crio demo demo-down test unit race machine generate verify quickstart-timed conformance conformance-kubelet twin storm vm bench bench-api bench-pool clean
+.PHONY: help build image lab crio demo demo-down test unit race machine generate hostile fuzz verify quickstart-timed conformance conformance-kubelet twin storm vm bench bench-api bench-pool clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ machine: ## the tests that need root: real containerd, real cluster
 generate: ## what is made of api/ (deepcopy functions, the CRD) and of the chart (deploy/kubernetes)
 	hack/generate.sh
 	hack/manifests.sh
+
+hostile: build lab ## one host that lies beside good ones: what it costs the process and the others (about ten minutes)
+	BOWLINE_E2E=1 BOWLINE_BIN=$(CURDIR)/bin/bowline go test -v -count=1 -timeout 40m ./test/hostile/
+
+fuzz: ## every fuzz target, one after the other (FUZZTIME=10m each; FUZZ=regexp of targets)
+	@hack/fuzz.sh
 
 verify: ## format, vet, staticcheck, import rules, generated files
 	hack/verify.sh

@@ -2,6 +2,7 @@ package bowline
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -15,7 +16,7 @@ type rule struct {
 	why    string
 }
 
-var impure = []string{"context", "sync", "sync/atomic", "os", "os/exec", "io", "net", "net/http", "math/rand", "math/rand/v2",
+var impure = []string{module + "/wall", "context", "sync", "sync/atomic", "os", "os/exec", "io", "net", "net/http", "math/rand", "math/rand/v2",
 	"google.golang.org/grpc/...", "k8s.io/klog/...", "log", "log/slog", "k8s.io/client-go/..."}
 
 var rules = []rule{
@@ -34,11 +35,13 @@ var rules = []rule{
 	{"syncloop/shutdown/order", impure, "in which order pods end is a function of the pods and the periods"},
 	{"host/logind", []string{module + "/host/ssh/...", module + "/host/local"}, "logind is asked the same way, however the machine is reached"},
 	{"syncloop/gc/choose", impure, "what may be removed is decided on what was seen, and nothing else"},
+	{"wall", append([]string{module + "/..."}, impure[1:]...), "the clock is below everything that goes by it"},
 	{"pod", append([]string{module + "/..."}, impure...), "the vocabulary is at the bottom: values only"},
 	{"pool", []string{module + "/cri/...", module + "/host/...", module + "/syncloop/...", module + "/provider/...", "k8s.io/client-go/...", "os", "net", "google.golang.org/grpc/..."}, "what a host is, and how it is driven, is nothing to who drives many"},
 	{"host/...", []string{module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "a machine knows nothing of pods' loops"},
 	{"host/local", []string{module + "/host/ssh/..."}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"},
 	{"host/ssh/...", []string{module + "/host/local"}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"},
+	{"host/budget", append([]string{module + "/..."}, "net", "os", "io", "google.golang.org/grpc/...", "k8s.io/klog/..."), "budgets are counted in one place, whatever is read and from which host"},
 	{"host/standing", []string{module + "/host/ssh/...", module + "/host/local"}, "what is listened on comes and goes, by whatever way"},
 	{"host/internal/machine", []string{"os", "os/exec", "io", "net/http", "golang.org/x/sys/..."}, "what is known of machines is the same however they are reached"},
 	{"host/ssh/endpoint", []string{module + "/host", module + "/host/ssh/link", module + "/host/ssh/shell"}, "an endpoint is read, and knows no machine"},
@@ -46,6 +49,7 @@ var rules = []rule{
 	{"cri/...", []string{module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "the runtime's client serves the loop, not the other way round"},
 	{"syncloop/...", []string{module + "/provider/...", module + "/config", "github.com/virtual-kubelet/..."}, "the loop works without virtual-kubelet and is configured by values"},
 	{"provider/...", []string{module + "/config"}, "only cmd reads the configuration"},
+	{"provider/clusterwide", []string{module + "/..."}, "what is the same for every node concerns the API server, and no node by itself"},
 	{"hostcheck", []string{module + "/provider/...", module + "/config", module + "/syncloop", "k8s.io/client-go/..."}, "a look at a machine needs no cluster and no loop"},
 	{"handover", []string{module + "/provider/...", module + "/config", module + "/syncloop", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "a machine is handed over by what it is, whatever the way to it"},
 	{"api/...", []string{module + "/config", module + "/hosts", module + "/host/...", "k8s.io/client-go/...", "k8s.io/klog/..."}, "who reads or makes a Host needs its types alone"},
@@ -57,53 +61,130 @@ var rules = []rule{
 	{"config", []string{module + "/pool", module + "/hosts", module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"},
 }
 
-// leaves of syncloop never import each other: each can be read alone.
-var leaves = []string{"pleg", "prober", "lifecycle", "volume", "images", "gc", "objects", "tokens", "statuswriter", "owner", "config", "plan", "status", "admit", "logs", "qos", "mirror", "imagegc", "eviction", "allot", "podcerts", "shutdown"}
+// shared are the parts of syncloop that other parts may import, each with its reason.
+var shared = map[string]string{
+	"handler": "probes and hooks make the same requests",
+	"regular": "garbage collection and log rotation run in the same loop",
+}
 
+// clock may be imported where a rule bans all else of the module, unless the rule
+// names it: it knows time alone.
+const clock = module + "/wall"
+
+// A part of syncloop is a directory below it: parts never import each other, so that
+// each can be read alone.
 func TestImports(t *testing.T) {
+	imports := importsOf(t)
+	for _, problem := range violations(imports, rules, shared) {
+		t.Error(problem)
+	}
+}
+
+// importsOf lists what each package of the module imports, by its path in the module.
+func importsOf(t *testing.T) map[string][]string {
+	t.Helper()
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}: {{join .Imports " "}}`, "./...").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
-	checked := 0
+	imports := map[string][]string{}
 	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
-		from, imports, _ := strings.Cut(line, ": ")
-		short := strings.TrimPrefix(from, module+"/")
-		for _, imp := range strings.Fields(imports) {
-			for _, r := range rules {
-				if !matches(short, r.from) {
-					continue
-				}
-				checked++
+		from, list, _ := strings.Cut(line, ":")
+		imports[strings.TrimPrefix(from, module+"/")] = strings.Fields(list)
+	}
+	return imports
+}
+
+// violations are the imports that a rule forbids, and the rules and exceptions that
+// match nothing: a rule for a package that was renamed guards nothing.
+func violations(imports map[string][]string, rules []rule, shared map[string]string) (found []string) {
+	fromUsed, sharedUsed := make([]bool, len(rules)), map[string]bool{}
+	exists := func(pattern string) bool {
+		for short := range imports {
+			if matches(module+"/"+short, pattern) {
+				return true
+			}
+		}
+		return false
+	}
+	for short, list := range imports {
+		for i, r := range rules {
+			if !matches(short, r.from) {
+				continue
+			}
+			fromUsed[i] = true
+			for _, imp := range list {
 				for _, b := range r.banned {
-					if matches(imp, b) && imp != from {
-						t.Errorf("%s imports %s: %s", short, imp, r.why)
+					if matches(imp, b) && imp != module+"/"+short && (imp != clock || b == clock) {
+						found = append(found, short+" imports "+imp+": "+r.why)
 					}
 				}
 			}
-			if a, b := leaf(short), leaf(strings.TrimPrefix(imp, module+"/")); a != "" && b != "" && a != b {
-				t.Errorf("%s imports %s: the parts of syncloop do not know each other", short, imp)
+		}
+		for _, imp := range list {
+			a, b := part(short), part(strings.TrimPrefix(imp, module+"/"))
+			switch {
+			case a == "" || b == "" || a == b:
+			case shared[b] != "":
+				sharedUsed[b] = true
+			default:
+				found = append(found, short+" imports "+imp+": the parts of syncloop do not know each other")
 			}
 		}
 	}
-	if checked == 0 {
-		t.Fatal("no import was checked")
+	for i, r := range rules {
+		if !fromUsed[i] {
+			found = append(found, "no package matches the rule for "+r.from)
+		}
+		for _, b := range r.banned {
+			if strings.HasPrefix(b, module+"/") && b != module+"/..." && !exists(b) {
+				found = append(found, "the rule for "+r.from+" bans "+b+", which does not exist")
+			}
+		}
 	}
+	for name := range shared {
+		if !sharedUsed[name] {
+			found = append(found, "no part of syncloop imports "+name+", which is excepted")
+		}
+	}
+	slices.Sort(found)
+	return found
 }
 
-// leaf is the part of syncloop that a package belongs to, or empty.
-func leaf(short string) string {
+// part is the directory of syncloop that a package belongs to, or empty.
+func part(short string) string {
 	rest, ok := strings.CutPrefix(short, "syncloop/")
 	if !ok {
 		return ""
 	}
 	name, _, _ := strings.Cut(rest, "/")
-	for _, l := range leaves {
-		if l == name {
-			return l
-		}
+	return name
+}
+
+func TestViolations(t *testing.T) {
+	imports := map[string][]string{
+		"pod": {"time"}, "syncloop": {module + "/syncloop/a"}, "syncloop/a": {module + "/syncloop/b"},
+		"wall": nil, "low": {clock}, "pure": {clock},
+		"syncloop/b": {"os"}, "syncloop/b/sub": {module + "/syncloop/b"}, "syncloop/c": {module + "/syncloop/tool"}, "syncloop/tool": nil,
 	}
-	return ""
+	got := violations(imports, []rule{
+		{"syncloop/b", []string{"os"}, "pure"},
+		{"syncloop/renamed", []string{"os"}, "pure"},
+		{"pod", []string{module + "/gone", module + "/syncloop/..."}, "low"},
+		{"low", []string{module + "/..."}, "low"},
+		{"pure", []string{clock}, "no clock"},
+	}, map[string]string{"tool": "used by all", "b/old": "not there"})
+	want := []string{
+		"no package matches the rule for syncloop/renamed",
+		"no part of syncloop imports b/old, which is excepted",
+		"pure imports " + clock + ": no clock",
+		"syncloop/a imports " + module + "/syncloop/b: the parts of syncloop do not know each other",
+		"syncloop/b imports os: pure",
+		"the rule for pod bans " + module + "/gone, which does not exist",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s", strings.Join(got, "\n"))
+	}
 }
 
 func matches(path, pattern string) bool {

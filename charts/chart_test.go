@@ -302,10 +302,10 @@ func TestPodsAreRestricted(t *testing.T) {
 func TestHooks(t *testing.T) {
 	jobs := of[batchv1.Job](t, documents(t, example), "Job")
 	for name, want := range map[string]struct{ hook, args string }{
-		"example-bowline-uninstall": {"pre-delete", "host clear --timeout=4m30s --detach"},
-		"example-bowline-leases":    {"post-delete", "host clear --timeout=4m30s --leases=machines"},
+		"example-bowline-uninstall": {"pre-delete", "host clear --yes --timeout=4m30s --detach"},
+		"example-bowline-leases":    {"post-delete", "host clear --yes --timeout=4m30s --leases=machines"},
 		"example-bowline-change": {"pre-upgrade,pre-rollback",
-			"host clear --timeout=4m30s --selector=app.kubernetes.io/instance=example,app.kubernetes.io/managed-by=Helm --except=box-1 --except=box-2"},
+			"host clear --yes --timeout=4m30s --selector=app.kubernetes.io/instance=example,app.kubernetes.io/managed-by=Helm --except=box-1 --except=box-2"},
 	} {
 		job := jobs[name]
 		if job == nil {

@@ -36,6 +36,9 @@ func validateHostObjects(p *field.Path, o *HostObjects) field.ErrorList {
 	if r := o.Replicas; r != nil && r.Name != "" {
 		errs = append(errs, sayings(p.Child("replicas", "name"), r.Name, validation.IsDNS1123Subdomain(r.Name))...)
 	}
+	if o.Replicas != nil && o.AllowLocal {
+		errs = append(errs, field.Forbidden(p.Child("allowLocal"), "with replicas a socket would be of another machine with each of them"))
+	}
 	t := p.Child("template")
 	for _, f := range []struct {
 		path *field.Path

@@ -5,6 +5,8 @@ package config
 import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
 // The one version and kind that there is.
@@ -48,6 +50,10 @@ type HostObjects struct {
 	// Replicas shares the objects out among all processes that have this set and follow
 	// the same objects, by Leases in Namespace; one process has them all by default.
 	Replicas *Replicas `json:"replicas,omitempty"`
+	// AllowLocal takes Host objects whose endpoint is a socket of the machine that this
+	// process runs on: who may make Hosts is root there then. It is false by default, and
+	// of no use beside Replicas.
+	AllowLocal bool `json:"allowLocal,omitempty"`
 }
 
 // Replicas are the processes that share the Host objects of a cluster.
@@ -139,6 +145,31 @@ type SSH struct {
 	ConfigFile string `json:"configFile,omitempty"`
 	// ProxyJump is the way to the machine, [user@]host[:port] with commas between.
 	ProxyJump string `json:"proxyJump,omitempty"`
+	// Jumps are the way to the machine with the host keys of each jump, in place of
+	// ProxyJump; the first is dialled first. The login is that of the machine.
+	Jumps []SSHJump `json:"jumps,omitempty"`
+}
+
+// SSHJump is a machine on the way to another.
+type SSHJump struct {
+	// User to log in as.
+	User string `json:"user,omitempty"`
+	// Address is a name or an IP address, as the jump before resolves it.
+	Address string `json:"address,omitempty"`
+	// Port of its sshd; 22 by default.
+	Port int32 `json:"port,omitempty"`
+	// HostKeys pin the jump's host keys: "ssh-ed25519 AAAA…" or "SHA256:…". No other key
+	// is taken, and knownHosts do not count.
+	HostKeys []string `json:"hostKeys,omitempty"`
+}
+
+// Way are jumps as they are dialled.
+func Way(jumps []SSHJump) []endpoint.Jump {
+	var way []endpoint.Jump
+	for _, j := range jumps {
+		way = append(way, endpoint.Jump{User: j.User, Address: j.Address, Port: int(j.Port), HostKeys: j.HostKeys})
+	}
+	return way
 }
 
 // SSHSecret names a Secret of type kubernetes.io/ssh-auth: its key ssh-privatekey is
@@ -195,12 +226,25 @@ type NodeSettings struct {
 	PodPidsLimit *int64 `json:"podPidsLimit,omitempty"`
 	// CPUCFSQuota enforces CPU limits; true by default.
 	CPUCFSQuota *bool `json:"cpuCFSQuota,omitempty"`
+	// CPUCFSQuotaPeriod is the period over which the kernel enforces CPU limits, between
+	// 1ms and 1s; 100ms by default.
+	CPUCFSQuotaPeriod metav1.Duration `json:"cpuCFSQuotaPeriod,omitempty"`
+	// SingleProcessOOMKill kills only the process that ran out of memory, and not its
+	// whole container; false by default. Cgroup version 1 has no other way.
+	SingleProcessOOMKill *bool `json:"singleProcessOOMKill,omitempty"`
+	// SeccompDefault gives containers that name no seccomp profile the runtime's default
+	// profile instead of none; false by default.
+	SeccompDefault *bool `json:"seccompDefault,omitempty"`
+	// FailSwapOn refuses a machine on which swap is on; true by default. Where it is
+	// false, containers get no swap.
+	FailSwapOn *bool `json:"failSwapOn,omitempty"`
 	// CgroupDriver is cgroupfs or systemd; what the runtime reports if empty.
 	CgroupDriver string `json:"cgroupDriver,omitempty"`
 	// CgroupRoot is the cgroup above the pods' ones; "/" by default.
 	CgroupRoot string `json:"cgroupRoot,omitempty"`
 
-	// ClusterDNS are the addresses of the cluster's DNS servers.
+	// ClusterDNS are the addresses of the cluster's DNS servers; those of the Service
+	// kube-system/kube-dns where it is not set. An empty list means none.
 	ClusterDNS []string `json:"clusterDNS,omitempty"`
 	// ClusterDomain is searched by pods; cluster.local by default (the kubelet's is empty).
 	ClusterDomain string `json:"clusterDomain,omitempty"`

@@ -112,6 +112,9 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 	}
 	errs := machinePath(at("podLogsDirectory"), n.PodLogsDirectory)
 	errs = append(errs, atLeast(at("maxPods"), int64(n.MaxPods), 1)...)
+	if period := n.CPUCFSQuotaPeriod.Duration; period < time.Millisecond || period > time.Second {
+		errs = append(errs, field.Invalid(at("cpuCFSQuotaPeriod"), period.String(), "between 1ms and 1s"))
+	}
 	if *n.PodPidsLimit < -1 || *n.PodPidsLimit == 0 {
 		errs = append(errs, field.Invalid(at("podPidsLimit"), *n.PodPidsLimit, "a positive number, or -1 for no limit"))
 	}
@@ -242,7 +245,11 @@ type Claim struct{ Field, Value string }
 
 // Claims of a host with its defaults set, beside its name.
 func (h *Host) Claims() []Claim {
-	claims := []Claim{{"endpoint", h.Endpoint}}
+	machine := h.Endpoint
+	for _, j := range Way(h.SSH.Jumps) { // an address behind another jump is another machine's
+		machine += " by " + j.String()
+	}
+	claims := []Claim{{"endpoint", machine}}
 	// A far machine has a host name and a root directory of its own.
 	if !h.Far() || h.NodeName != "" {
 		claims = append(claims, Claim{"nodeName", h.NodeName})

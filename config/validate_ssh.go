@@ -27,7 +27,11 @@ func validateSSH(p *field.Path, h *Host) field.ErrorList {
 		}
 	}
 	if h.Far() {
+		if h.NodeName == "" {
+			errs = append(errs, field.Required(p.Child("nodeName"), "name the node of an ssh:// endpoint: otherwise the remote host's own hostname would choose which node it is"))
+		}
 		errs = append(errs, validateSecret(p.Child("ssh"), &h.SSH)...)
+		errs = append(errs, validateJumps(p.Child("ssh"), &h.SSH)...)
 		return append(errs, validateHostKeys(p.Child("ssh"), &h.SSH)...)
 	}
 	if !reflect.DeepEqual(h.SSH, SSH{}) {
@@ -75,6 +79,19 @@ func validateHostKeys(p *field.Path, s *SSH) field.ErrorList {
 	for i, key := range s.HostKeys {
 		if err := endpoint.CheckHostKey(key); err != nil {
 			errs = append(errs, field.Invalid(p.Child("hostKeys").Index(i), key, err.Error()))
+		}
+	}
+	return errs
+}
+
+func validateJumps(p *field.Path, s *SSH) field.ErrorList {
+	var errs field.ErrorList
+	if len(s.Jumps) > 0 && s.ProxyJump != "" {
+		errs = append(errs, field.Forbidden(p.Child("proxyJump"), "jumps are the way to the machine"))
+	}
+	for i, j := range Way(s.Jumps) {
+		if err := j.Check(); err != nil {
+			errs = append(errs, field.Invalid(p.Child("jumps").Index(i), j.String(), err.Error()))
 		}
 	}
 	return errs

@@ -3,7 +3,6 @@ package cri
 import (
 	"context"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,9 +12,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// maxMessage bounds one message either way, in bytes; containerd's own limit.
+// maxMessage bounds a request, in bytes; containerd's own limit. Replies have theirs
+// of the budget (guard).
 const maxMessage = 16 << 20
 
 // Config of a Client.
@@ -27,6 +28,8 @@ type Config struct {
 	Hook host.Hook
 	// Endpoint names the socket in error sentences; optional.
 	Endpoint string
+	// Budget counts what the runtime sends; nil keeps to the default limits.
+	Budget *budget.Account
 }
 
 // Client speaks CRI v1 with one runtime. Its methods are safe for concurrent
@@ -38,6 +41,7 @@ type Client struct {
 	images  runtimeapi.ImageServiceClient
 
 	streams sync.WaitGroup // event readers
+	turns   turns
 
 	mu      sync.Mutex
 	dialErr error // of the last dial; nil if it succeeded
@@ -45,7 +49,7 @@ type Client struct {
 
 // newClient prepares a client; nothing is dialled before the first call.
 func newClient(c Config) (*Client, error) {
-	client := &Client{config: c}
+	client := &Client{config: c, turns: newTurns()}
 	conn, err := grpc.NewClient("passthrough:///cri",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(client.dial),
@@ -55,7 +59,8 @@ func newClient(c Config) (*Client, error) {
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithMaxHeaderListSize(maxHeaders),
 		// A fixed window: the bandwidth estimator would ping on each large list.
 		grpc.WithInitialWindowSize(1<<20),
 		grpc.WithInitialConnWindowSize(4<<20),
@@ -95,71 +100,26 @@ func (c *Client) lastDialError() error {
 	return c.dialErr
 }
 
-// method is what the interceptor knows of one gRPC method.
-type method struct {
-	name    string
-	label   string
-	timeout time.Duration // 0: the verb sets its own
-}
-
-const (
-	quick  = 10 * time.Second // answered from the runtime's memory
-	lookup = 30 * time.Second // lists and statuses of a loaded runtime
-	action = 2 * time.Minute  // starts and ends processes, mounts and networks
-)
-
-// methods by full gRPC name. Built once, so that a call allocates no label.
-var methods = func() map[string]method {
-	m := map[string]method{}
-	add := func(service string, timeout time.Duration, names ...string) {
-		for _, n := range names {
-			m["/"+service+"/"+n] = method{n, "cri/" + n, timeout}
-		}
-	}
-	const runtime, image = "runtime.v1.RuntimeService", "runtime.v1.ImageService"
-	add(runtime, quick, "Version", "Status", "RuntimeConfig", "UpdateRuntimeConfig")
-	add(runtime, lookup, "PodSandboxStatus", "ListPodSandbox", "ContainerStatus", "ListContainers",
-		"ListContainerStats", "Exec", "Attach", "PortForward", "ReopenContainerLog")
-	add(runtime, action, "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer",
-		"RemoveContainer", "UpdateContainerResources")
-	// The network plugin and a first pull of the pause image are inside.
-	add(runtime, 2*action, "RunPodSandbox")
-	add(runtime, 0, "StopContainer", "ExecSync")
-	add(image, lookup, "ImageStatus", "ListImages", "ImageFsInfo")
-	add(image, action, "RemoveImage")
-	add(image, 0, "PullImage")
-	// containerd's own services, where they are used beside the CRI.
-	own := func(full, name string, timeout time.Duration) {
-		m["/containerd.services."+full] = method{name, "cri/" + name, timeout}
-	}
-	own("version.v1.Version/Version", "ContainerdVersion", quick)
-	own("events.v1.Events/Subscribe", "Subscribe", 0)
-	own("containers.v1.Containers/List", "ContainerdList", lookup)
-	own("containers.v1.Containers/Delete", "ContainerdDelete", lookup)
-	own("sandbox.v1.Store/List", "ContainerdSandboxes", lookup)
-	own("tasks.v1.Tasks/Kill", "ContainerdKill", lookup)
-	own("tasks.v1.Tasks/Wait", "ContainerdWait", lookup)
-	own("tasks.v1.Tasks/Delete", "ContainerdDeleteTask", action)
-	return m
-}()
-
-func methodOf(full string) method {
-	if m, ok := methods[full]; ok {
-		return m
-	}
-	name := full[strings.LastIndexByte(full, '/')+1:]
-	return method{name, "cri/" + name, action}
-}
-
 // intercept gives every call its deadline, its label and the kind of its error.
 func (c *Client) intercept(ctx context.Context, full string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	m := methodOf(full)
+	m := methodOf(full).asked(req)
 	if m.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, m.timeout)
 		defer cancel()
 	}
-	var err error
+	release, err := c.config.Budget.TryTake(budget.OpenCalls, 1, "a call of "+m.name)
+	if err != nil {
+		return &Error{Method: m.name, Kind: KindTransport, Unsent: true, Err: err}
+	}
+	defer release()
+	next, err := c.turns.take(ctx, m)
+	if err != nil {
+		return &Error{Method: m.name, Kind: KindTransport, Unsent: true, Err: err}
+	}
+	defer next()
+	guard := c.guard(m)
+	opts = append(opts, guard.options()...)
 	var cut bool // the call's own context, which the hook may have made, was over
 	sent := c.config.Hook == nil
 	if c.config.Hook == nil {
@@ -175,6 +135,11 @@ func (c *Client) intercept(ctx context.Context, full string, req, reply any, cc 
 	if err == nil {
 		return nil
 	}
+	if exceeded := guard.refused(err); exceeded != nil {
+		// Whatever was said, it was not read.
+		return &Error{Method: m.name, Kind: KindTransport, Err: exceeded}
+	}
+	err = guard.explain(err)
 	kind := KindTransport
 	if !cut && !over(ctx) {
 		kind = classify(m.name, err)
@@ -195,6 +160,7 @@ func over(ctx context.Context) bool {
 // interceptStream puts the opening of a stream under the hook.
 func (c *Client) interceptStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, full string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	m := methodOf(full)
+	opts = append(opts, c.guard(m).options()...)
 	var stream grpc.ClientStream
 	err := c.config.Hook.Do(ctx, m.label, func(context.Context) error {
 		// The stream outlives this call, so it must not live under a context

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
 // Kind is what an error says of the call's effect.
@@ -55,7 +56,8 @@ func (e *Error) Error() string {
 	if s, ok := status.FromError(e.Err); ok {
 		text = s.Message()
 	}
-	if e.Kind == KindTransport {
+	var exceeded *budget.ExceededError
+	if e.Kind == KindTransport && !errors.As(e.Err, &exceeded) {
 		text = "no answer from the container runtime: " + text
 	}
 	if e.Object == "" {

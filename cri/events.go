@@ -110,6 +110,7 @@ func (c *Client) forward(cancel func(), next func() (Event, bool, error)) <-chan
 	out := make(chan Event, eventBuffer)
 	c.streams.Add(1)
 	go func() {
+		defer c.config.Budget.Recover("read the runtime's events")
 		defer c.streams.Done()
 		defer close(out)
 		defer cancel()

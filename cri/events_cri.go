@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
 // refusalTime is how long a runtime has to end a stream of events that it does not
@@ -33,8 +35,10 @@ func (c *Client) criEvents(ctx context.Context) (<-chan Event, error) {
 	}
 	first := make(chan received, 1)
 	go func() {
-		response, err := stream.Recv()
-		first <- received{response, err}
+		got := received{err: budget.ErrPanicked}
+		defer c.config.Budget.Recover("read the runtime's first event")
+		defer func() { first <- got }()
+		got.response, got.err = stream.Recv()
 	}()
 	// What came while we waited is the first that is forwarded.
 	var held *received

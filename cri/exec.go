@@ -15,7 +15,7 @@ const (
 	execLongest = 24 * time.Hour
 )
 
-// ExecResult is how a command ended. Output is cut by the runtime at 16 MiB.
+// ExecResult is how a command ended. One that prints more than 256 KiB has failed.
 type ExecResult struct {
 	Stdout, Stderr []byte
 	ExitCode       int32

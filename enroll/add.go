@@ -18,6 +18,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
 	"github.com/bowline-k8s/bowline/hostcheck"
 )
 
@@ -43,11 +44,11 @@ type Reporter interface {
 // Enroller makes nodes of machines, and ends that.
 type Enroller struct {
 	Hosts    Hosts
-	Client   kubernetes.Interface // core/v1, rbac/v1, authorization/v1
+	Client   kubernetes.Interface // core/v1, rbac/v1, authorization/v1, certificates/v1
 	Asker    Asker
 	Reporter Reporter
 	// Machine is the way to an endpoint; *SSH.
-	Machine func(endpoint string) Machine
+	Machine func(endpoint string, jumps []endpoint.Jump) Machine
 	// Command is how this program is called, for what is told to do next.
 	Command string
 	// Poll is the time between two looks at what is waited for.
@@ -100,8 +101,12 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 		}
 		secret = nil
 	}
-	machine := e.Machine(u.String())
-	pins, err := e.hostKeys(ctx, machine, &r, u)
+	jumps, err := e.jumps(ctx, &r)
+	if err != nil {
+		return err
+	}
+	machine := e.Machine(u.String(), r.jumps)
+	pins, err := e.hostKeys(ctx, machine, "--host-key", r.HostKeys, u)
 	if err != nil {
 		return err
 	}
@@ -109,7 +114,16 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 		return err
 	}
 	key := secret.Data[v1.SSHAuthPrivateKey]
-	if err := e.login(ctx, machine, &r, u, key, pins); err != nil {
+	for i, j := range jumps {
+		next := u
+		if i+1 < len(jumps) {
+			next = jumps[i+1].at
+		}
+		if err := e.login(ctx, j.machine, &r, j.at, key, r.jumps[i].HostKeys, jumpOptions(next)); err != nil {
+			return fmt.Errorf("jump %s: %w", j.at.Host, err)
+		}
+	}
+	if err := e.login(ctx, machine, &r, u, key, pins, listenOptions(ExposedPort(r.Exposure))); err != nil {
 		return err
 	}
 	report, err := machine.Check(ctx, key, pins)
@@ -121,7 +135,8 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 	}
 	e.Reporter.Report(report)
 	if !report.Fit {
-		return fmt.Errorf("no node can be made of %s yet: mend what is a failure above (%s host prepare mends some of it), and run the command again", u.Host, e.Command)
+		e.Reporter.Show(e.prepare(machine, r.nodeName(), u, pins))
+		return fmt.Errorf("no node can be made of %s yet: fix the failures above, and run the command again", u.Host)
 	}
 	if err := e.rights(ctx, &r); err != nil {
 		return err
@@ -135,6 +150,31 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 		return err
 	}
 	return e.wait(ctx, made)
+}
+
+// prepare is the command that fixes a part of what the preflight found, for this machine,
+// by the same way.
+func (e *Enroller) prepare(m Machine, node string, u endpoint.URL, pins []string) string {
+	words := append(strings.Fields(e.Command), "host", "prepare")
+	words = append(words, m.Flags()...)
+	for _, pin := range pins {
+		if key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(pin)); err == nil {
+			words = append(words, "--host-key", ssh.FingerprintSHA256(key))
+		}
+	}
+	words = append(words, "--node-name", node, u.String())
+	for i, word := range words {
+		words[i] = quoted(word)
+	}
+	return fmt.Sprintf("Some failures are fixed by this command, which shows each change and asks first:\n  %s\n\n", strings.Join(words, " "))
+}
+
+// quoted is a word as a shell takes it.
+func quoted(word string) string {
+	if word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-") == "" {
+		return word
+	}
+	return shell.Quote(word)
 }
 
 // place finds out that the cluster has room for the host: the Host that is this one
@@ -193,56 +233,6 @@ func HostsError(err error) error {
 	return fmt.Errorf("list the Hosts: %w", err)
 }
 
-// hostKeys are the machine's, taken by whoever asks or known beforehand.
-func (e *Enroller) hostKeys(ctx context.Context, m Machine, r *Request, u endpoint.URL) ([]string, error) {
-	keys, err := m.Scan(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: is it the right address, and does its sshd listen?", err)
-	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s presents\n", u.Host)
-	for _, k := range keys {
-		fmt.Fprintf(&text, "  %s %s\n", k.Type(), ssh.FingerprintSHA256(k))
-	}
-	e.Reporter.Show(text.String())
-	var pins []string
-	for _, k := range keys {
-		if len(r.HostKeys) == 0 || known(r.HostKeys, k) {
-			pins = append(pins, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k))))
-		}
-	}
-	if len(r.HostKeys) > 0 {
-		if len(pins) == 0 {
-			return nil, fmt.Errorf("%s presents none of the keys given by --host-key: it was installed anew, or someone is in between; nothing was made", u.Host)
-		}
-		e.step("The host key is the one that was given.")
-		return pins, nil
-	}
-	yes, err := e.Asker.Confirm(ctx, "Is this what the machine itself says (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub)?")
-	switch {
-	case errors.Is(err, ErrNobody):
-		return nil, errors.New("the host key has to be confirmed, and nobody can be asked here: give the key by --host-key, or take whatever is presented by --yes; nothing was made")
-	case err != nil:
-		return nil, err
-	case !yes:
-		return nil, errors.New("the host key was not confirmed; nothing was made")
-	}
-	return pins, nil
-}
-
-// known: lines are "TYPE BASE64 …" or fingerprints.
-func known(lines []string, key ssh.PublicKey) bool {
-	for _, line := range lines {
-		if line == ssh.FingerprintSHA256(key) {
-			return true
-		}
-		if k, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line)); err == nil && bytes.Equal(k.Marshal(), key.Marshal()) {
-			return true
-		}
-	}
-	return false
-}
-
 // key is the Secret with the login's key: that of a first try, the one given, or a new
 // one.
 func (e *Enroller) key(ctx context.Context, r *Request, have *v1.Secret) (*v1.Secret, error) {
@@ -279,7 +269,7 @@ func (e *Enroller) key(ctx context.Context, r *Request, have *v1.Secret) (*v1.Se
 }
 
 // login has the machine take the key.
-func (e *Enroller) login(ctx context.Context, m Machine, r *Request, u endpoint.URL, key []byte, pins []string) error {
+func (e *Enroller) login(ctx context.Context, m Machine, r *Request, u endpoint.URL, key []byte, pins []string, options string) error {
 	public, err := publicKey(key)
 	if err != nil {
 		return err
@@ -293,7 +283,7 @@ func (e *Enroller) login(ctx context.Context, m Machine, r *Request, u endpoint.
 	if !errors.As(err, &refused) {
 		return fmt.Errorf("log in to %s: %w", u.Host, err)
 	}
-	line := authorizedKey(public, r.Name, r.From, ExposedPort(r.Exposure))
+	line := authorizedKey(public, r.Name, r.From, options)
 	e.Reporter.Show(fmt.Sprintf("The line for ~/.ssh/authorized_keys of %s on %s:\n\n%s\n\n", u.User, u.Host, line))
 	byHand := fmt.Errorf("%s does not take the key yet: add the line above to ~/.ssh/authorized_keys of %s there, and run the command again", u.Host, u.User)
 	own := m.Own()

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/hosts"
 )
 
@@ -125,7 +126,7 @@ func testAddIsGoneOnWith(t *testing.T, w *world) {
 	w.answers = []bool{false}
 	w.fails(w.Add(w.ctx(), r), "not confirmed", "nothing was made")
 	w.noSecret()
-	w.fails(w.Add(w.ctx(), r), "nobody can be asked", "--host-key", "--yes")
+	w.fails(w.Add(w.ctx(), r), "not a terminal", "--host-key", "--yes")
 	w.noSecret()
 
 	r.HostKeys = []string{ssh.FingerprintSHA256(aPublicKey(t))}
@@ -145,9 +146,12 @@ func testAddIsGoneOnWith(t *testing.T, w *world) {
 	w.fails(w.Add(w.ctx(), r), "still refused", "authorizedkeysfile")
 	w.machine.trusts = trusts
 
-	w.machine.unfit = true
+	w.machine.unfit, w.machine.flags = true, []string{"-i", "/keys/my key"}
 	w.said.Reset()
-	w.fails(w.Add(w.ctx(), r), "no node can be made", "host prepare", "run the command again")
+	w.fails(w.Add(w.ctx(), r), "no node can be made", "run the command again")
+	if want := "\n  bowline host prepare -i '/keys/my key' --host-key " + ssh.FingerprintSHA256(w.machine.hostKey) + " --node-name box-1 ssh://root@10.0.0.7/run/containerd/containerd.sock\n"; !strings.Contains(w.said.String(), want) {
+		t.Errorf("it does not show the next command, %q:\n%s", want, w.said.String())
+	}
 	golden(t, "unfit.txt", w.said.String())
 	w.noHost()
 	w.machine.unfit = false
@@ -173,6 +177,43 @@ func testAddIsGoneOnWith(t *testing.T, w *world) {
 	}
 	if len(s.OwnerReferences) != 1 {
 		t.Error("the Secret does not go with its Host")
+	}
+}
+
+// A machine that the person's ssh knows is not asked about; one that has changed is
+// refused as ssh refuses it, also with --yes.
+func TestAddKnownHost(t *testing.T) { inWorld(t, testAddKnownHost) }
+
+func testAddKnownHost(t *testing.T, w *world) {
+	w.machine.knownErr = &endpoint.HostKeyError{Host: "10.0.0.7:22", Problem: "changed", Known: []string{"ssh-ed25519 SHA256:old (known_hosts:3)"}}
+	w.answers = []bool{true, true}
+	w.fails(w.Add(w.ctx(), request()), "known_hosts:3", "nothing was made", "--host-key")
+	w.noSecret()
+	if len(w.answers) != 2 {
+		t.Error("it was asked whether a changed key is the right one")
+	}
+	w.machine.knownErr = nil
+	w.machine.known = []ssh.PublicKey{w.machine.hostKey}
+	w.answers = []bool{true} // for the line in authorized_keys
+	if err := w.Add(w.ctx(), request()); err != nil {
+		t.Fatalf("%v\n%s", err, w.said.String())
+	}
+	if said := w.said.String(); strings.Contains(said, "Are you sure") || !strings.Contains(said, "The host key is in your known_hosts.") {
+		t.Errorf("it said\n%s", said)
+	}
+	if pins := w.hosts.byName["box-1"].Spec.HostKeys; len(pins) != 1 || !known(pins, w.machine.hostKey) {
+		t.Errorf("the Host pins %q", pins)
+	}
+}
+
+// A known_hosts file that cannot be read is one that knows nothing.
+func TestAddUnreadableKnownHosts(t *testing.T) { inWorld(t, testAddUnreadableKnownHosts) }
+
+func testAddUnreadableKnownHosts(t *testing.T, w *world) {
+	w.machine.knownErr = errors.New("known_hosts: line 7")
+	w.answers = []bool{true, true}
+	if err := w.Add(w.ctx(), request()); err != nil || !strings.Contains(w.said.String(), "known_hosts files are not used: known_hosts: line 7") {
+		t.Errorf("%v\n%s", err, w.said.String())
 	}
 }
 

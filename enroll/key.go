@@ -2,15 +2,19 @@ package enroll
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
 // KubeletPort is the port of a machine that listens for its node, as of a kubelet.
@@ -48,15 +52,25 @@ func publicKey(private []byte) (ssh.PublicKey, error) {
 // authorizedKey is the line of authorized_keys that lets a key do what Bowline needs
 // and no more (docs/trust.md): restrict takes all away, port-forwarding gives sockets
 // and addresses back. permitopen would let no probe through, and holds no socket back; a
-// forced command would let no shell through. listens is the one port of the machine on
-// which it may listen; 0: sshd's configuration says where.
-func authorizedKey(key ssh.PublicKey, name, from string, listens int) string {
-	options := "restrict,port-forwarding"
-	if listens != 0 {
-		options += `,permitlisten="` + strconv.Itoa(listens) + `"`
-	}
+// forced command would let no shell through. more is of jumpOptions or listenOptions.
+func authorizedKey(key ssh.PublicKey, name, from, more string) string {
+	options := "restrict,port-forwarding" + more
 	if from != "" {
 		options += `,from="` + from + `"`
 	}
 	return options + " " + strings.TrimSpace(string(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key)))) + " " + comment(name)
+}
+
+// listenOptions hold a key to the one port of the machine on which it may listen; 0:
+// sshd's configuration says where.
+func listenOptions(port int) string {
+	if port == 0 {
+		return ""
+	}
+	return `,permitlisten="` + strconv.Itoa(port) + `"`
+}
+
+// jumpOptions hold a key to what it needs at a jump: the way to the next machine.
+func jumpOptions(next endpoint.URL) string {
+	return `,permitopen="` + net.JoinHostPort(next.Host, strconv.Itoa(cmp.Or(next.Port, 22))) + `",command="false"`
 }

@@ -1,6 +1,7 @@
 package enroll
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
 // Hosts is what of the API server is needed for Hosts: *hosts.Client.
@@ -32,10 +34,25 @@ func (r *Request) host(endpoint string, hostKeys []string) *v1alpha1.Host {
 		Endpoint: endpoint, CredentialsSecretRef: &v1alpha1.SecretRef{Name: r.Name}, HostKeys: hostKeys,
 		Labels: r.Labels, Taints: r.Taints, KubeletExposure: r.Exposure,
 	}
+	for _, j := range r.jumps {
+		if h.Spec.SSH == nil {
+			h.Spec.SSH = &v1alpha1.HostSSH{}
+		}
+		h.Spec.SSH.ProxyJump = append(h.Spec.SSH.ProxyJump, v1alpha1.Jump{User: j.User, Address: j.Address, Port: int32(cmp.Or(j.Port, 22)), HostKeys: j.HostKeys})
+	}
 	if r.nodeName() != r.Name {
 		h.Spec.NodeName = r.NodeName
 	}
 	return h
+}
+
+// Way are the jumps to a Host's machine, as they are dialled.
+func Way(h *v1alpha1.Host) []endpoint.Jump {
+	var way []endpoint.Jump
+	for _, j := range v1alpha1.Jumps(h) {
+		way = append(way, endpoint.Jump{User: j.User, Address: j.Address, Port: int(j.Port), HostKeys: j.HostKeys})
+	}
+	return way
 }
 
 // nodeName is the name of the node that a Host is.

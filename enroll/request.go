@@ -29,6 +29,11 @@ type Request struct {
 	// HostKeys are pins that were given; only presented keys among them are taken, and
 	// nobody is asked. Empty: whoever asks is shown the keys.
 	HostKeys []string
+	// ProxyJump is the way to the machine, user@host[:port] each, the first to be dialled
+	// first; JumpHostKeys are pins of the jumps, as HostKeys are of the machine.
+	ProxyJump    []string
+	JumpHostKeys []string
+	jumps        []endpoint.Jump // ProxyJump, each with the keys that were accepted
 	// Key is a private key that is there already; nil: one is made.
 	Key []byte
 	// From restricts the key to an address or a pattern of sshd's; empty: it may be
@@ -60,6 +65,21 @@ func (r *Request) endpoint() (endpoint.URL, error) {
 		u.Port = 0
 	}
 	u.Host = strings.ToLower(u.Host)
+	return u, nil
+}
+
+// jump is one of ProxyJump; the socket stands for one, which a jump does not have.
+func (r *Request) jump(login string) (endpoint.URL, error) {
+	if strings.Contains(login, "/") {
+		return endpoint.URL{}, fmt.Errorf("--proxy-jump %q: user@host[:port]", withoutPassword(login))
+	}
+	u, err := endpoint.Parse("ssh://" + login + "/jump")
+	if err != nil {
+		return endpoint.URL{}, fmt.Errorf("--proxy-jump: %w", err)
+	}
+	if u.User == "" {
+		return endpoint.URL{}, fmt.Errorf("--proxy-jump %q: say as whom to log in, root@%s", login, login)
+	}
 	return u, nil
 }
 
@@ -106,6 +126,16 @@ func (r *Request) check() (endpoint.URL, error) {
 	for _, k := range r.HostKeys {
 		if err := endpoint.CheckHostKey(k); err != nil {
 			fault("--host-key: %w", err)
+		}
+	}
+	for _, k := range r.JumpHostKeys {
+		if err := endpoint.CheckHostKey(k); err != nil {
+			fault("--jump-host-key: %w", err)
+		}
+	}
+	for _, j := range r.ProxyJump {
+		if _, err := r.jump(j); err != nil {
+			faults = append(faults, err)
 		}
 	}
 	if err := CheckExposure(r.Exposure); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/ssh"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
@@ -31,8 +32,8 @@ func TestAddToSSHD(t *testing.T) {
 	w.Poll = time.Millisecond // this one is in real time
 	var report *hostcheck.Report
 	w.Reporter = &catching{Reporter: w, report: &report}
-	w.Machine = func(raw string) Machine {
-		return &SSH{Endpoint: raw, Access: endpoint.Credentials{KeyFile: server.KeyFile}}
+	w.Machine = func(raw string, jumps []endpoint.Jump) Machine {
+		return &SSH{Endpoint: raw, Access: endpoint.Credentials{KeyFile: server.KeyFile}, Jumps: jumps}
 	}
 	r := request()
 	r.Login, r.Socket = "root@"+server.Address, rt.Socket
@@ -108,6 +109,81 @@ func TestAddToSSHD(t *testing.T) {
 	})
 }
 
+// TestAddThroughJumps: two jumps and the machine are three sshds; the keys of each are
+// pinned in the Host, the login's key is added to each, and holds a jump to the way.
+func TestAddThroughJumps(t *testing.T) {
+	outer, inner, server, rt := sshtest.Run(t), sshtest.Run(t), sshtest.Run(t), fake.Run(t, fake.Config{})
+	mine := filepath.Join(t.TempDir(), "mine")
+	must(t, exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", mine).Run())
+	public, err := os.ReadFile(mine + ".pub")
+	must(t, err)
+	all := []*sshtest.Server{outer, inner, server}
+	for _, s := range all {
+		must(t, os.MkdirAll(filepath.Join(s.Dir, ".ssh"), 0o700))
+		must(t, os.WriteFile(filepath.Join(s.Dir, ".ssh/authorized_keys"), public, 0o600))
+	}
+	w := newWorld(t)
+	w.Poll = time.Millisecond
+	var report *hostcheck.Report
+	w.Reporter = &catching{Reporter: w, report: &report}
+	w.Machine = func(raw string, jumps []endpoint.Jump) Machine {
+		return &SSH{Endpoint: raw, Access: endpoint.Credentials{KeyFile: mine}, Jumps: jumps}
+	}
+	r := request()
+	r.Login, r.Socket = "root@"+server.Address, rt.Socket
+	r.ProxyJump = []string{"root@" + outer.Address, "root@" + inner.Address}
+	r.JumpHostKeys = []string{outer.HostKey}
+	w.answers = nil
+	if err := w.Add(w.ctx(), r); err == nil || !strings.Contains(err.Error(), "jump 127.0.0.1: ") || !strings.Contains(err.Error(), "--jump-host-key") {
+		t.Errorf("a jump with another key: %v", err)
+	}
+	r.JumpHostKeys, r.HostKeys = []string{outer.HostKey, inner.HostKey}, []string{server.HostKey}
+	patient(t, func() error {
+		w.answers = []bool{true, true, true}
+		if err = w.Add(w.ctx(), r); report == nil {
+			return err
+		}
+		return nil
+	})
+	for i, s := range all {
+		data, err := os.ReadFile(filepath.Join(s.Dir, ".ssh/authorized_keys"))
+		must(t, err)
+		options := "restrict,port-forwarding ssh-ed25519 "
+		if i < 2 {
+			options = fmt.Sprintf(`restrict,port-forwarding,permitopen="%s",command="false" ssh-ed25519 `, all[i+1].Address)
+		}
+		if strings.Count(string(data), options) != 1 {
+			t.Errorf("authorized_keys of machine %d are\n%s", i, data)
+		}
+	}
+	for _, l := range report.Lines {
+		switch l.Subject {
+		case hostcheck.Reachability, hostcheck.HostKey, hostcheck.Login, hostcheck.Forwarding, hostcheck.Runtime:
+			if l.Level != hostcheck.OK {
+				t.Errorf("by the key with its restrictions: %+v", l)
+			}
+		}
+	}
+	u, err := r.check()
+	must(t, err)
+	pinned, err := w.jumps(w.ctx(), &r)
+	must(t, err)
+	if len(pinned) != 2 {
+		t.Fatalf("%d jumps", len(pinned))
+	}
+	spec := r.host(u.String(), []string{server.HostKey}).Spec
+	if spec.SSH == nil || len(spec.SSH.ProxyJump) != 2 || !known(spec.SSH.ProxyJump[1].HostKeys, mustKey(t, inner.HostKey)) || spec.SSH.ProxyJump[0].Port == 22 {
+		t.Errorf("the Host's way is %+v", spec.SSH)
+	}
+}
+
+func mustKey(t *testing.T, line string) ssh.PublicKey {
+	t.Helper()
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
+	must(t, err)
+	return key
+}
+
 // TestListeningKey: the key of a machine that listens for its node listens on that port,
 // and on no other.
 func TestListeningKey(t *testing.T) {
@@ -127,7 +203,7 @@ func TestListeningKey(t *testing.T) {
 	// Another program may take a port between our look and sshd's.
 	for try := 1; ; try++ {
 		allowed, other := free(), free()
-		line := authorizedKey(public, "box-1", "", allowed.Port)
+		line := authorizedKey(public, "box-1", "", listenOptions(allowed.Port))
 		if !strings.HasPrefix(line, fmt.Sprintf(`restrict,port-forwarding,permitlisten="%d" ssh-ed25519 `, allowed.Port)) {
 			t.Fatalf("the line is %s", line)
 		}

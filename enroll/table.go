@@ -11,20 +11,27 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
-// table is rows of cells, the first of which are the headings.
+// table is rows of cells, the first of which are the headings. Its text is printable,
+// whatever machines and containers have said.
 type table [][]string
 
 func (t table) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	for _, row := range t {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
+		cells := make([]string, len(row))
+		for i := range row {
+			cells[i] = pod.Printable(row[i])
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 	lines := strings.Split(b.String(), "\n")
@@ -41,22 +48,40 @@ func age(t metav1.Time, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t.Time))
 }
 
-// HostTable is "host list".
-func HostTable(list *v1alpha1.HostList, now time.Time) string {
+// HostTable is "host list"; wide, it also has where a machine is and what runs there.
+func HostTable(list *v1alpha1.HostList, now time.Time, wide bool) string {
 	if len(list.Items) == 0 {
-		return "There is no Host.\n"
+		return "No hosts found.\n"
 	}
-	t := table{{"NAME", "ENDPOINT", "NODE", "LINK", "RTT", "PODS", "AGE", "REASON"}}
+	t := table{{"NAME", "NODE", "READY", "LINK", "RTT", "PODS", "REASON", "AGE"}}
+	if wide {
+		t[0] = append(t[0], "ENDPOINT", "RUNTIME")
+	}
 	for _, item := range slices.SortedFunc(slices.Values(list.Items), func(a, b v1alpha1.Host) int { return strings.Compare(a.Name, b.Name) }) {
 		h := HostView{Host: &item}
 		pods := "-"
 		if p := h.Host.Status.Pods; p != nil {
 			pods = strconv.Itoa(int(*p))
 		}
-		t = append(t, []string{h.Host.Name, h.Host.Spec.Endpoint, cmp.Or(h.Host.Status.NodeName, "-"), h.link(), h.rtt(), pods,
-			age(h.Host.CreationTimestamp, now), h.reason()})
+		row := []string{h.Host.Name, cmp.Or(h.Host.Status.NodeName, "-"), h.ready(), h.link(), h.rtt(), pods, h.reason(), age(h.Host.CreationTimestamp, now)}
+		if wide {
+			runtime := "-"
+			if r := h.Host.Status.Runtime; r != nil {
+				runtime = r.Name + "://" + r.Version
+			}
+			row = append(row, h.Host.Spec.Endpoint, runtime)
+		}
+		t = append(t, row)
 	}
 	return t.String()
+}
+
+// ready is whether the Host's node is Ready, as far as its Bowline says.
+func (h *HostView) ready() string {
+	if c := meta.FindStatusCondition(h.Host.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+		return string(c.Status)
+	}
+	return "-"
 }
 
 func (h *HostView) rtt() string {
@@ -124,10 +149,10 @@ func (v *View) Text(now time.Time) string {
 		hosts = append(hosts, row)
 	}
 	if len(v.Hosts) == 0 {
-		return "There is no host.\n"
+		return "No hosts found.\n"
 	}
 	if len(v.Pods) == 0 {
-		return hosts.String() + "\nThere is no pod on them.\n"
+		return hosts.String() + "\nNo pods on these hosts.\n"
 	}
 	return hosts.String() + "\n" + pods.String()
 }

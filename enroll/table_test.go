@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,7 +98,8 @@ func TestTables(t *testing.T) {
 	f.w = &world{t: t}
 	list, err := f.List(t.Context(), metav1.ListOptions{})
 	must(t, err)
-	golden(t, "list.txt", HostTable(list, noon))
+	golden(t, "list.txt", HostTable(list, noon, false))
+	golden(t, "list-wide.txt", HostTable(list, noon, true))
 	v, err := Look(t.Context(), f, client)
 	must(t, err)
 	// The fake client knows no field selectors: each list has the pods of all nodes.
@@ -113,12 +115,37 @@ func TestTables(t *testing.T) {
 	}
 	golden(t, "top.txt", v.Text(noon))
 
-	if got := HostTable(&v1alpha1.HostList{}, noon); got != "There is no Host.\n" {
+	if got := HostTable(&v1alpha1.HostList{}, noon, true); got != "No hosts found.\n" {
 		t.Errorf("of none: %q", got)
 	}
-	if got := (&View{}).Text(noon); got != "There is no host.\n" {
+	if got := (&View{}).Text(noon); got != "No hosts found.\n" {
 		t.Errorf("of nothing: %q", got)
 	}
+}
+
+// FuzzTables: what machines and containers say stays in its cell.
+func FuzzTables(f *testing.F) {
+	for _, s := range []string{"\x1b[2J", "a\nworker   True", "a\tb", "\u202e"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		h := v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "box-1"}}
+		h.Spec.Endpoint, h.Status.NodeName = s, s
+		h.Status.Runtime = &v1alpha1.RuntimeStatus{Name: s, Version: s}
+		h.Status.Link = &v1alpha1.LinkStatus{State: v1alpha1.LinkState(s), RoundTrip: s}
+		say(&h, metav1.ConditionStatus(s), s, s)
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "box-1"}}
+		n.Status.NodeInfo.ContainerRuntimeVersion = s
+		p := v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0"}}
+		p.Spec.NodeName, p.Status.Reason, p.Status.PodIP = "box-1", s, s
+		p.Status.ContainerStatuses = []v1.ContainerStatus{{State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: s}}}}
+		v := &View{Hosts: []HostView{{Name: "box-1", Host: &h, Node: n}}, Pods: []v1.Pod{p}}
+		for text, lines := range map[string]int{HostTable(&v1alpha1.HostList{Items: []v1alpha1.Host{h}}, noon, true): 2, v.Text(noon): 5} {
+			if strings.Count(text, "\n") != lines || strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) >= 0 {
+				t.Errorf("%q: %q", s, text)
+			}
+		}
+	})
 }
 
 func TestClip(t *testing.T) {

@@ -55,6 +55,7 @@ func (e *Enroller) wait(ctx context.Context, h *v1alpha1.Host) error {
 			tell("node", node)
 			if ready {
 				e.Reporter.Show(fmt.Sprintf("\nThe node %s is there:\n  kubectl get node %s\n  %s top\n", nodeName(h), nodeName(h), e.Command))
+				e.remains(ctx, h)
 				return nil
 			}
 		}

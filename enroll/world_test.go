@@ -61,7 +61,7 @@ func newWorld(t *testing.T) *world {
 	w.hosts = &fakeHosts{w: w, byName: map[string]*v1alpha1.Host{}}
 	w.hosts.script = w.becomesNode
 	w.Enroller = &Enroller{Hosts: w.hosts, Client: w.client, Asker: w, Reporter: w, Command: "bowline", Poll: time.Second,
-		Machine: func(endpoint string) Machine { w.machine.endpoint = endpoint; return w.machine }}
+		Machine: func(raw string, _ []endpoint.Jump) Machine { w.machine.endpoint = raw; return w.machine }}
 	return w
 }
 
@@ -234,6 +234,9 @@ type fakeMachine struct {
 	hostKey    ssh.PublicKey
 	authorized string // the file
 	own        string // the person's access
+	flags      []string
+	known      []ssh.PublicKey // of the person's known_hosts
+	knownErr   error
 	unfit      bool
 	scanErr    error
 	installErr error
@@ -280,7 +283,10 @@ func (m *fakeMachine) Try(_ context.Context, key []byte, hostKeys []string) erro
 	return nil
 }
 
-func (m *fakeMachine) Own() string { return m.own }
+func (m *fakeMachine) Own() string     { return m.own }
+func (m *fakeMachine) Flags() []string { return m.flags }
+
+func (m *fakeMachine) Known([]ssh.PublicKey) ([]ssh.PublicKey, error) { return m.known, m.knownErr }
 
 func (m *fakeMachine) Install(_ context.Context, line string, _ []string) (bool, error) {
 	if m.installErr != nil {

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 
 hack/conformance-build.sh
 hack/runc.sh
+[[ " $* " != *" -set crio "* ]] || hack/build-crio.sh
 export PATH="$PATH:${BOWLINE_CACHE:-/var/cache/bowline}/bin"
 mkdir -p bin
 CGO_ENABLED=0 go build -o bin/judge ./test/conformance

@@ -46,8 +46,9 @@ race() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev
   fi
   step "race: what runs at once, under the race detector"
+  # host/ssh drives real sshds, and may take longer than go test's ten minutes.
   # shellcheck disable=SC2086
-  CGO_ENABLED=1 go test -race $packages
+  CGO_ENABLED=1 go test -race -timeout 25m $packages
 }
 
 machine() {

@@ -2,8 +2,10 @@ package handover
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"net/netip"
 	"path"
@@ -60,6 +62,10 @@ type Site struct {
 	ModuleFile  File
 	NetworkFile File
 	Routes      []netip.Prefix
+	// Hostname in lower case is the name of a node that is given none.
+	Hostname string
+	// Subnet is the pods' network that an earlier preparation chose, if there was one.
+	Subnet netip.Prefix
 	// Loadable: br_netfilter is there to be loaded.
 	Loadable bool
 }
@@ -95,9 +101,17 @@ const (
 	addressDir = "/var/lib/cni/networks/" + networkName
 )
 
-// Decide is PURE: what of that which was found is mended, and how. subnet is the
-// pods' network, or not valid for one that overlaps no route.
-func Decide(found hostcheck.Found, site Site, subnet netip.Prefix) Plan {
+// Node is what is known of the node that a machine is to be.
+type Node struct {
+	// Name chooses the pods' network; empty: that of the machine, in lower case.
+	Name string
+	// Subnet is the pods' network; not valid: what an earlier preparation chose, or else
+	// one by the name that overlaps no route.
+	Subnet netip.Prefix
+}
+
+// Decide is PURE: what of that which was found is mended, and how.
+func Decide(found hostcheck.Found, site Site, node Node) Plan {
 	var p Plan
 	if !found.Asked {
 		p.Notes = append(p.Notes, "the machine cannot be asked as root: mend first what the check calls a failure")
@@ -108,7 +122,7 @@ func Decide(found hostcheck.Found, site Site, subnet netip.Prefix) Plan {
 		p.cri(found, site)
 		return p
 	}
-	p.network(found, site, subnet)
+	p.network(found, site, node)
 	return p
 }
 
@@ -129,7 +143,7 @@ func (p *Plan) cri(found hostcheck.Found, site Site) {
 // needed are the network's programs; containerd itself calls the last one.
 var needed = []string{"bridge", "host-local", "loopback"}
 
-func (p *Plan) network(found hostcheck.Found, site Site, subnet netip.Prefix) {
+func (p *Plan) network(found hostcheck.Found, site Site, node Node) {
 	if found.NetworkReady || len(found.Networks) > 0 {
 		return // ready, or somebody else's to mend
 	}
@@ -148,8 +162,13 @@ func (p *Plan) network(found hostcheck.Found, site Site, subnet netip.Prefix) {
 		p.Notes = append(p.Notes, note)
 		return
 	}
+	subnet := node.Subnet
 	if !subnet.IsValid() {
-		if subnet = freeSubnet(site.Routes); !subnet.IsValid() {
+		subnet = site.Subnet
+	}
+	if !subnet.IsValid() {
+		name := cmp.Or(node.Name, strings.ToLower(site.Hostname))
+		if subnet = freeSubnet(name, site.Routes); !subnet.IsValid() {
 			p.Notes = append(p.Notes, "pods have no network, and every one that would be chosen overlaps a route of the machine: name one by --pod-cidr")
 			return
 		}
@@ -166,12 +185,53 @@ func (p *Plan) network(found hostcheck.Found, site Site, subnet netip.Prefix) {
 // add-on of the cluster may put there.
 func NetworkPath(confDir string) string { return path.Join(confDir, "90-bowline.conflist") }
 
-// freeSubnet is the first of a few that overlaps no route.
-func freeSubnet(routes []netip.Prefix) netip.Prefix {
-	for second := byte(85); second < 100; second++ {
-		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, second, 0, 0}), 24)
+// Networks that are chosen from are 10.132.0.0/24 to 10.239.255.0/24: above the usual
+// networks of Services and of pods, and below flannel's 10.244.0.0/16.
+const (
+	firstSecond = 132
+	seconds     = 108
+)
+
+// freeSubnet is the network of a node of that name, or the next that overlaps no
+// route. Nodes, whose names differ, so have different networks, but for rare
+// collisions of the hash.
+func freeSubnet(name string, routes []netip.Prefix) netip.Prefix {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	const networks = seconds * 256
+	start := h.Sum32() % networks
+	for i := range uint32(networks) {
+		n := (start + i) % networks
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(firstSecond + n/256), byte(n % 256), 0}), 24)
 		if !slices.ContainsFunc(routes, func(r netip.Prefix) bool { return r.Bits() > 0 && r.Overlaps(p) }) {
 			return p
+		}
+	}
+	return netip.Prefix{}
+}
+
+// chosen is the pods' network of a record; not valid if it made none.
+func (r *Record) chosen() netip.Prefix {
+	for _, m := range r.Mends {
+		if m.Name != MendNetwork || len(m.Edits) == 0 {
+			continue
+		}
+		var c struct {
+			Plugins []struct {
+				IPAM struct {
+					Ranges [][]struct{ Subnet netip.Prefix }
+				}
+			}
+		}
+		if json.Unmarshal([]byte(m.Edits[0].New), &c) != nil {
+			continue
+		}
+		for _, p := range c.Plugins {
+			for _, ranges := range p.IPAM.Ranges {
+				for _, at := range ranges {
+					return at.Subnet
+				}
+			}
 		}
 	}
 	return netip.Prefix{}

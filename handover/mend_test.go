@@ -54,10 +54,10 @@ func TestDecide(t *testing.T) {
 		}, mends: []string{MendCRI}, words: []string{`+ disabled_plugins = ["btrfs"]`}},
 		"no runtime, for another reason": {of: docker, change: func(f *hostcheck.Found, _ *Site) { f.Config = []byte("version = 2\n") },
 			words: []string{"no runtime answers"}},
-		"no network": {of: bare, mends: []string{MendNetwork}, words: []string{"new file /etc/cni/net.d/90-bowline.conflist", "10.85.0.0/24", "portmap"}},
+		"no network": {of: bare, mends: []string{MendNetwork}, words: []string{"new file /etc/cni/net.d/90-bowline.conflist", freeSubnet("", nil).String(), "portmap"}},
 		"no network, a taken subnet": {of: bare, change: func(_ *hostcheck.Found, s *Site) {
-			s.Routes = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.85.0.0/16")}
-		}, mends: []string{MendNetwork}, words: []string{"10.86.0.0/24"}},
+			s.Routes = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), freeSubnet("", nil)}
+		}, mends: []string{MendNetwork}, words: []string{freeSubnet("", []netip.Prefix{freeSubnet("", nil)}).String()}},
 		"no network, no free subnet": {of: bare, change: func(_ *hostcheck.Found, s *Site) {
 			s.Routes = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 		}, words: []string{"--pod-cidr"}},
@@ -96,7 +96,7 @@ func TestDecide(t *testing.T) {
 			if c.subnet != "" {
 				subnet = netip.MustParsePrefix(c.subnet)
 			}
-			plan := Decide(found, site, subnet)
+			plan := Decide(found, site, Node{Subnet: subnet})
 			var names []string
 			for _, m := range plan.Mends {
 				names = append(names, m.Name)
@@ -117,6 +117,49 @@ func TestDecide(t *testing.T) {
 				t.Errorf("something is said:\n%s", said)
 			}
 		})
+	}
+}
+
+// TestPodNetworksDiffer: machines that are prepared alike have different networks, as
+// pods of one could not reach those of another that has the same addresses.
+func TestPodNetworksDiffer(t *testing.T) {
+	seen := map[netip.Prefix]string{}
+	for _, name := range []string{"box-1", "box-2", "box-3", "worker-a", "worker-b", "pi.example.com"} {
+		p := freeSubnet(name, nil)
+		if other := seen[p]; other != "" {
+			t.Errorf("%s and %s both have %s", name, other, p)
+		}
+		seen[p] = name
+		if p != freeSubnet(name, nil) || p.Bits() != 24 || p.Masked() != p || !netip.MustParsePrefix("10.128.0.0/9").Contains(p.Addr()) {
+			t.Errorf("%s has %s", name, p)
+		}
+		if next := freeSubnet(name, []netip.Prefix{p}); !next.IsValid() || next.Overlaps(p) {
+			t.Errorf("%s has %s where %s is taken", name, next, p)
+		}
+	}
+}
+
+// TestPodNetworkIsTheNodes: machines of one image have one hostname, and are nodes of
+// different names. What was prepared before keeps its network.
+func TestPodNetworkIsTheNodes(t *testing.T) {
+	found := hostcheck.Found{Asked: true, CRI: true, ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"}, Programs: needed}
+	given, before := netip.MustParsePrefix("10.85.3.0/24"), netip.MustParsePrefix("10.140.7.0/24")
+	record := &Record{Mends: []Mend{{Name: MendKernel}, {Name: MendNetwork, Edits: []Edit{{New: conflist(before, true)}}}}}
+	for name, c := range map[string]struct {
+		site Site
+		node Node
+		want netip.Prefix
+	}{
+		"by the node's name":           {Site{Hostname: "raspberrypi"}, Node{Name: "pi-1"}, freeSubnet("pi-1", nil)},
+		"of a node without a name":     {Site{Hostname: "Box-1"}, Node{}, freeSubnet("box-1", nil)},
+		"what the cluster gave":        {Site{Hostname: "x", Subnet: before}, Node{Name: "pi-1", Subnet: given}, given},
+		"what was chosen before":       {Site{Hostname: "x", Subnet: record.chosen()}, Node{Name: "pi-1"}, before},
+		"nothing was chosen before it": {Site{Hostname: "x", Subnet: (&Record{}).chosen()}, Node{Name: "pi-2"}, freeSubnet("pi-2", nil)},
+	} {
+		plan := Decide(found, c.site, c.node)
+		if len(plan.Mends) != 1 || !strings.Contains(plan.Mends[0].Text(), c.want.String()) {
+			t.Errorf("%s: not %s: %+v", name, c.want, plan)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/schema"
 	"github.com/bowline-k8s/bowline/hostcheck"
 )
 
@@ -37,10 +38,14 @@ const (
 
 var restartContainerd = []string{"systemctl", "restart", "containerd"}
 
+// schemaVersion of the record.
+const schemaVersion = 1
+
 // Record is what Prepare did to a machine.
 type Record struct {
-	At    time.Time `json:"at"`
-	Mends []Mend    `json:"mends"`
+	SchemaVersion int       `json:"schemaVersion"`
+	At            time.Time `json:"at"`
+	Mends         []Mend    `json:"mends"`
 	// Absent are the directories of nodes that were not there before.
 	Absent []string `json:"absent,omitempty"`
 }
@@ -59,13 +64,14 @@ func ReadRecord(ctx context.Context, m Machine, rootDir string) (*Record, error)
 		return nil, fmt.Errorf("read what was prepared: %w", err)
 	}
 	r := &Record{}
-	if err := json.Unmarshal(data, r); err != nil {
+	if err := schema.Decode(data, schemaVersion, r); err != nil {
 		return nil, fmt.Errorf("%s, which says what was prepared, cannot be understood: %w", file, err)
 	}
 	return r, nil
 }
 
 func (r *Record) write(ctx context.Context, m Machine, rootDir string) error {
+	r.SchemaVersion = schemaVersion
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("record what is prepared: %w", err)
@@ -77,8 +83,15 @@ func (r *Record) write(ctx context.Context, m Machine, rootDir string) error {
 }
 
 // Survey gathers what Decide depends on beside what a check found.
-func Survey(ctx context.Context, m Machine, found hostcheck.Found) (Site, error) {
+func Survey(ctx context.Context, m Machine, rootDir string, found hostcheck.Found) (Site, error) {
 	s := Site{}
+	record, err := ReadRecord(ctx, m, rootDir)
+	if err != nil {
+		return s, err
+	}
+	if record != nil {
+		s.Subnet = record.chosen()
+	}
 	config, err := m.Run(ctx, host.Command{Args: []string{"readlink", "-f", hostcheck.ContainerdConfig}, Timeout: runTime})
 	if err != nil {
 		return s, fmt.Errorf("look at the machine: %w", err)
@@ -101,6 +114,11 @@ func Survey(ctx context.Context, m Machine, found hostcheck.Found) (Site, error)
 		return s, fmt.Errorf("look at the machine: %w", err)
 	}
 	s.Routes = parseRoutes(string(routes))
+	hostname, err := m.ReadFile(ctx, "/proc/sys/kernel/hostname", maxFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s, fmt.Errorf("look at the machine: %w", err)
+	}
+	s.Hostname = strings.TrimSpace(string(hostname))
 	try, err := m.Run(ctx, host.Command{Args: []string{"sh", "-c", "modprobe -n -q br_netfilter 2>/dev/null"}, Timeout: runTime})
 	if err != nil {
 		return s, fmt.Errorf("look at the machine: %w", err)

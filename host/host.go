@@ -60,8 +60,10 @@ type Files interface {
 	// ReadTail returns at most max bytes from the end of a regular file. The last
 	// element of path is opened without following a link and without blocking.
 	ReadTail(ctx context.Context, path string, max int64) ([]byte, error)
-	// WriteFile replaces a file atomically (temporary name, then rename), making
-	// its parents with mode 0750.
+	// WriteFile replaces a file atomically (temporary name, then rename), making its
+	// parents with mode 0750. The content is on the disk before the file has its name,
+	// and the name before WriteFile returns: a power cut at any time leaves the old
+	// content or the new. After an error either may be there.
 	WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error
 	// WriteTree makes dir hold exactly tree, flipped atomically in the kubelet's
 	// AtomicWriter layout (..data link). Unchanged content writes nothing; paths,
@@ -72,7 +74,8 @@ type Files interface {
 	// Missing parents get mode without the write bits of group and others.
 	MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *Owner) error
 	// Make makes directories and files in order, each as MkdirAll and WriteFile make
-	// one, in one round trip; after an error any of them may be there. made tells,
+	// one, in one round trip; only files that are Synced survive a power cut. After an
+	// error any of them may be there. made tells,
 	// for each, whether nothing was at its path before.
 	Make(ctx context.Context, things ...Thing) (made []bool, err error)
 	// Symlink makes or replaces the link at path, and its parents with mode 0755.
@@ -120,6 +123,11 @@ type Thing struct {
 	Path string
 	Mode fs.FileMode
 	Data []byte // of a file
+	// Synced: the file survives a power cut, as one of WriteFile does.
+	Synced bool
+	// InPlace: a regular file that is there is written itself and keeps its inode, by which
+	// containers have it mounted. Who reads it meanwhile may see a part of it.
+	InPlace bool
 }
 
 // Owner is a user and a group; -1 leaves that half alone.
@@ -152,9 +160,18 @@ type Mounts interface {
 	// machine shares is mounted by mount(8), with the program that it has for the type;
 	// one attempt is made, unless the options say more (retry=).
 	Mount(ctx context.Context, m Mount) error
-	// Unmount detaches what is mounted at target, all of a stack; no error if
-	// there is nothing. It waits for no other machine, if that is away.
+	// Unmount takes away what is mounted at target, all of a stack; no error if
+	// there is nothing. A mount that is in use stays, and is a *BusyError, unless
+	// nothing can be lost of it: memory, and what is read-only, is detached and goes
+	// with its last user. It waits for no other machine, if that is away.
 	Unmount(ctx context.Context, target string) error
+	// MakeShared makes dir, and mounts it on itself where the mount that it is in is not
+	// shared, so that what is mounted below is seen in containers and what they mount is
+	// seen outside (mountPropagation). It stays so until the machine restarts.
+	MakeShared(ctx context.Context, dir string) error
+	// UndoShared takes away the mount of dir on itself that MakeShared has made; no error
+	// where there is none. Another mount at dir, such as one of a disk, stays.
+	UndoShared(ctx context.Context, dir string) error
 	// ListMounts returns the mount points at and below dir, deepest first.
 	ListMounts(ctx context.Context, dir string) ([]Mount, error)
 	// BindSubPath mounts the directory or file at a path inside of a directory on
@@ -288,6 +305,7 @@ type Process interface {
 type Facts struct {
 	Hostname      string
 	Addresses     []net.IP // global unicast, the one with the default route first
+	Routed        bool     // there is a default route (of IPv4)
 	Architecture  string   // GOARCH's names
 	OS            string   // "linux"
 	KernelVersion string
@@ -308,6 +326,15 @@ type Facts struct {
 	// oom_score_adj would make every container fail.
 	CanLowerOOMScore bool
 	AppArmor         bool // the kernel enforces AppArmor profiles
+	// SELinux is on, with a policy loaded; SELinuxEnforcing: it denies, and does not
+	// only log.
+	SELinux, SELinuxEnforcing bool
+	// Swaps are the swap areas that are on, as /proc/swaps names them. SwapControl: the
+	// kernel counts swap by cgroup, so that a container can be denied it.
+	Swaps       []string
+	SwapControl bool
+	// ThermalThrottle holds the CPUs that have a thermal_throttle directory, ascending.
+	ThermalThrottle []int
 }
 
 // Lock is a held lock.
@@ -329,6 +356,8 @@ var (
 	ErrSubPathUnsafe = errors.New("the subPath does not stay within its directory")
 	// ErrSubPathMake: what is missing of a subPath cannot be made.
 	ErrSubPathMake = errors.New("the subPath cannot be made")
+	// ErrBusy: a mount is in use.
+	ErrBusy = errors.New("in use")
 	// ErrUnreachable: the machine did not answer; nothing is known of its state.
 	ErrUnreachable = errors.New("host unreachable")
 )
@@ -341,3 +370,23 @@ type LockedError struct {
 
 func (e *LockedError) Error() string { return e.Path + ": " + ErrLocked.Error() }
 func (e *LockedError) Unwrap() error { return ErrLocked }
+
+// BusyError names a mount that cannot be unmounted because it is in use.
+type BusyError struct {
+	Target string
+	Type   string // of the file system
+	Source string
+	// Users are some of the processes that hold it, "42 (postgres)"; none where it is
+	// held by what is no process, such as another mount or a loop device.
+	Users []string
+}
+
+func (e *BusyError) Error() string {
+	by := ", by no process that can be seen: another mount or a device inside may hold it"
+	if len(e.Users) > 0 {
+		by = " by process " + strings.Join(e.Users, ", ")
+	}
+	return fmt.Sprintf("%s (%s of %s) is in use%s", e.Target, e.Type, e.Source, by)
+}
+
+func (e *BusyError) Unwrap() error { return ErrBusy }

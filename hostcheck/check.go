@@ -31,7 +31,8 @@ type Config struct {
 	Expose int
 	// Driven is the node that is driven on the machine now, and may be; the zero value:
 	// there is none.
-	Driven owner.Identity
+	Driven    owner.Identity
+	Witnesses owner.Witnesses // of its cluster
 }
 
 // Machine is the part of host.Host that a check uses.

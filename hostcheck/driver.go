@@ -59,7 +59,7 @@ func parseDrivers(out string) (kubelet int, held map[string]int) {
 // judgeDrivers asks the decision that a node itself begins with. Which node this
 // machine is to be is not known here, so what an earlier one left is a warning. That of
 // driven may hold it.
-func judgeDrivers(d drivers, locks []string, driven owner.Identity) []Line {
+func judgeDrivers(d drivers, locks []string, driven owner.Identity, seen owner.Witnesses) []Line {
 	e := owner.Evidence{FilePath: d.filePath, Sandboxes: d.sandboxes}
 	e.File, e.FileErr = owner.ParseRecord(d.file)
 	if e.File != nil {
@@ -68,7 +68,8 @@ func judgeDrivers(d drivers, locks []string, driven owner.Identity) []Line {
 	for _, p := range locks {
 		if d.held[p] != 0 {
 			holder, _ := owner.ParseRecord(d.holders[p]) // nil if it is not in our words
-			if holder != nil && driven.NodeName != "" && holder.Identity == driven && d.kubelet == 0 {
+			if holder != nil && driven.NodeName != "" && holder.NodeName == driven.NodeName &&
+				holder.Compare(driven.ClusterUID, seen) == owner.Same && d.kubelet == 0 {
 				return []Line{ok(Driver, "Bowline, as it shall: %s, instance %s", holder.Identity, holder.Instance)}
 			}
 			e.Locked = &owner.Locked{Path: p, Holder: holder}

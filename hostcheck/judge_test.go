@@ -358,23 +358,23 @@ func TestJudgeDrivers(t *testing.T) {
 		{"unclear", drivers{file: []byte("x"), filePath: "/f"}, Failure, []string{"/f"}},
 		{"empty file", drivers{file: []byte("\n")}, OK, nil},
 	} {
-		got := judgeDrivers(c.d, locks, owner.Identity{})
+		got := judgeDrivers(c.d, locks, owner.Identity{}, owner.Witnesses{})
 		if len(got) != 1 {
 			t.Errorf("%s: got %+v", c.name, got)
 			continue
 		}
 		expect(t, c.name, got[0], c.level, c.words...)
 	}
-	if got := judgeDrivers(drivers{kubelet: 7, sandboxes: kubelets}, locks, owner.Identity{}); len(got) != 2 {
+	if got := judgeDrivers(drivers{kubelet: 7, sandboxes: kubelets}, locks, owner.Identity{}, owner.Witnesses{}); len(got) != 2 {
 		t.Errorf("got %+v", got)
 	}
 	held1 := drivers{held: map[string]int{locks[0]: 7}, holders: map[string][]byte{locks[0]: []byte(record)}, sandboxes: ours}
 	for node, level := range map[string]Level{"n-1": OK, "n-2": Failure} {
-		got := judgeDrivers(held1, locks, owner.Identity{ClusterUID: "c-1", NodeName: node})
+		got := judgeDrivers(held1, locks, owner.Identity{ClusterUID: "c-1", NodeName: node}, owner.Witnesses{})
 		expect(t, "driven as "+node, got[0], level, "n-1")
 	}
 	held1.kubelet = 7
-	if got := judgeDrivers(held1, locks, owner.Identity{ClusterUID: "c-1", NodeName: "n-1"}); got[0].Level != Failure {
+	if got := judgeDrivers(held1, locks, owner.Identity{ClusterUID: "c-1", NodeName: "n-1"}, owner.Witnesses{}); got[0].Level != Failure {
 		t.Errorf("beside a kubelet: %+v", got)
 	}
 	k, held := parseDrivers("kubelet 12\nkubelet 13\nheld 5 /a b\nheld 6 /a b\nheld x /c\nheld 9\n?\n")

@@ -82,6 +82,6 @@ func judgeSwap(bytes int64) Line {
 	if bytes == 0 {
 		return ok(Swap, "off")
 	}
-	return Line{Warning, Swap, size(bytes) + " are on: memory limits do not count what is swapped out",
+	return Line{Warning, Swap, size(bytes) + " are on: a node refuses that, unless its failSwapOn is false, and then denies it to containers",
 		"swapoff -a\nsed -i.bak '/[[:space:]]swap[[:space:]]/s/^/#/' /etc/fstab"}
 }

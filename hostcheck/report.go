@@ -21,7 +21,7 @@ type Line struct {
 	Found   string `json:"found"`   // one sentence
 	// Mend is what to do, a line each; a command or a line of configuration stands on
 	// a line of its own. Empty for ok.
-	Mend string `json:"mend,omitempty"`
+	Mend string `json:"fix,omitempty"`
 }
 
 // Report is all that was found, in the order of the subjects.

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/crypto/ssh"
@@ -276,4 +277,25 @@ func TestColour(t *testing.T) {
 	if text != r.Text(false) {
 		t.Errorf("colour changes the columns: %q", text)
 	}
+}
+
+// FuzzText: what a machine says stays in its line, and is only shown.
+func FuzzText(f *testing.F) {
+	for _, s := range []string{"\x1b[2J", "a\nok       login", "a\tb", "\u202e", "\u2028", "\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		r := &Report{Endpoint: s, Lines: []Line{{Warning, Disk, s, s}}, NotLookedAt: []string{s}}
+		text := r.Text(false)
+		if strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) >= 0 {
+			t.Errorf("%q: %q", s, text)
+		}
+		// Each line is the endpoint, one of ours, or begins where what was found begins.
+		for i, l := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+			if i > 0 && l != "" && !strings.HasPrefix(l, strings.Repeat(" ", indent-len("mend:  "))) && !strings.HasPrefix(l, "warning  disk ") &&
+				!strings.HasPrefix(l, "not looked at") && l != r.summary() {
+				t.Errorf("%q: the line %q", s, l)
+			}
+		}
+	})
 }

@@ -178,5 +178,5 @@ func (e *examination) drivers(ctx context.Context) {
 			return
 		}
 	}
-	e.add(judgeDrivers(d, locks, e.Driven)...)
+	e.add(judgeDrivers(d, locks, e.Driven, e.Witnesses)...)
 }

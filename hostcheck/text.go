@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 const (
@@ -14,17 +16,17 @@ const (
 
 var colours = map[Level]string{OK: "\033[32m", Warning: "\033[33m", Failure: "\033[31m"}
 
-// Text is the report for a person: columns, and what to do under what it mends.
+// Text is the report for a person: columns, and what to do under what it fixes.
 func (r *Report) Text(colour bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", r.Endpoint)
+	fmt.Fprintf(&b, "%s\n\n", pod.Printable(r.Endpoint))
 	for _, l := range r.Lines {
 		level := fmt.Sprintf("%-7s", l.Level)
 		if colour {
 			level = colours[l.Level] + level + reset
 		}
 		fmt.Fprintf(&b, "%s  %-12s  %s\n", level, l.Subject, wrapped(l.Found))
-		label := "mend:"
+		label := "fix:"
 		for m := range strings.SplitSeq(l.Mend, "\n") {
 			if m != "" {
 				fmt.Fprintf(&b, "%*s  %s\n", indent-2, label, wrapped(m))
@@ -57,12 +59,13 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// wrapped breaks a text at spaces so that it fits right of the indent. A word that
+// wrapped makes a text printable and breaks it at spaces so that it fits right of the indent. A word that
 // is longer than that stays whole: it may be a path or a key to copy.
 func wrapped(text string) string {
 	var b strings.Builder
 	column := 0
 	for i, word := range strings.Fields(text) {
+		word = pod.Printable(word)
 		n := utf8.RuneCountInString(word)
 		switch {
 		case i == 0:

@@ -20,9 +20,13 @@ import (
 type API interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*v1alpha1.HostList, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	Get(ctx context.Context, name string) (*v1alpha1.Host, error)
 	// SetFinalizers replaces h's; a conflict if h is not the newest.
 	SetFinalizers(ctx context.Context, h *v1alpha1.Host, finalizers []string) error
-	// ApplyStatus makes status all that this process says of h.
+	// RecordMachine puts the machine into h's status, and returns the Host as it is then; a
+	// conflict if h is not the newest.
+	RecordMachine(ctx context.Context, h *v1alpha1.Host, machine v1alpha1.MachineStatus) (*v1alpha1.Host, error)
+	// ApplyStatus makes status all that this process says of h, but for the machine.
 	ApplyStatus(ctx context.Context, h *v1alpha1.Host, status *v1alpha1.HostStatus) error
 }
 
@@ -80,6 +84,20 @@ func (c *Client) SetFinalizers(ctx context.Context, h *v1alpha1.Host, finalizers
 		return err
 	}
 	return c.rest.Patch(types.MergePatchType).Resource(resource).Name(h.Name).Timeout(answer).Body(body).Do(ctx).Error()
+}
+
+// RecordMachine implements API. It is a patch, and no part of what is applied: a record
+// that was taken away is not put back by a status that was made before.
+func (c *Client) RecordMachine(ctx context.Context, h *v1alpha1.Host, machine v1alpha1.MachineStatus) (*v1alpha1.Host, error) {
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": h.ResourceVersion}, "status": map[string]any{"machine": machine},
+	})
+	if err != nil {
+		return nil, err
+	}
+	now := &v1alpha1.Host{}
+	err = c.rest.Patch(types.MergePatchType).Resource(resource).Name(h.Name).SubResource("status").Timeout(answer).Body(body).Do(ctx).Into(now)
+	return now, err
 }
 
 // ApplyStatus implements API.

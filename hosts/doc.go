@@ -6,6 +6,7 @@
 //	source.go      one Host at a time, level-triggered: judge, finalizer, sink, status
 //	share.go       where other processes have some of the Hosts: those are left alone
 //	secrets.go     the Secrets that Hosts name, each followed by its name
+//	machine.go     the machine that a Host was first driven on: recorded, and compared with
 //	report.go      what drivers report; round trips made coarse
 //	status.go      PURE: what the status shall be
 //	remove.go      a deleted Host, step by step; removal.go decides PURELY which step is next

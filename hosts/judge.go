@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,6 +22,9 @@ func (s *Source) judge(ctx context.Context, h *v1alpha1.Host) (*config.Host, *ve
 	}
 	if s.cfg.Shard != nil && !far(h) {
 		return nil, refused(ReasonInvalid, "spec.endpoint: %s is of the machine that a replica of Bowline runs on, which is another one with each replica; give it an ssh:// endpoint, or take hostObjects.replicas out of the configuration", h.Spec.Endpoint), nil
+	}
+	if !s.cfg.AllowLocal && !far(h) {
+		return nil, refused(ReasonInvalid, "spec.endpoint: %s is of the machine that Bowline runs on, and its configuration does not allow Hosts of that: give it an ssh:// endpoint, or set hostObjects.allowLocal there, which makes everyone who may create Hosts root on that machine", h.Spec.Endpoint), nil
 	}
 	if v := among(h, s.all()); v != nil {
 		return nil, v, nil
@@ -57,7 +61,8 @@ func among(h *v1alpha1.Host, all []*v1alpha1.Host) *verdict {
 		if nodeName(o) == nodeName(h) {
 			return refused(ReasonHostTaken, "the Host %s is the node %s already; delete one of the two", o.Name, nodeName(h))
 		}
-		if o.Spec.Endpoint == h.Spec.Endpoint {
+		// An address behind another jump is another machine's.
+		if o.Spec.Endpoint == h.Spec.Endpoint && equality.Semantic.DeepEqual(v1alpha1.Jumps(o), v1alpha1.Jumps(h)) {
 			return refused(ReasonHostTaken, "the Host %s has the same endpoint; delete one of the two", o.Name)
 		}
 	}

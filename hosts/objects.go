@@ -9,9 +9,9 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 )
 
-// What a person's commands do with Hosts; a Source needs none of it.
+// What a person's commands do with Hosts; of it a Source needs Get alone.
 
-// Get reads a Host.
+// Get implements API.
 func (c *Client) Get(ctx context.Context, name string) (*v1alpha1.Host, error) {
 	h := &v1alpha1.Host{}
 	err := c.rest.Get().Resource(resource).Name(name).Timeout(answer).Do(ctx).Into(h)

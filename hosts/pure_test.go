@@ -2,6 +2,7 @@ package hosts
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,27 @@ func TestTranslate(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+	h.Spec.SSH = &v1alpha1.HostSSH{ProxyJump: []v1alpha1.Jump{{User: "j", Address: "gate", Port: 2222, HostKeys: []string{pin}}}}
+	by, err := Translate(h, from, "ours", "/account")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]config.SSHJump{{User: "j", Address: "gate", Port: 2222, HostKeys: []string{pin}}}, by.SSH.Jumps); d != "" || by.SSH.ProxyJump != "" {
+		t.Errorf("jump %q and %s", by.SSH.ProxyJump, d)
+	}
+	h.Spec.SSH.ProxyJump[0].HostKeys = []string{"MD5:x"}
+	if _, err := Translate(h, from, "ours", "/account"); err == nil || !strings.Contains(err.Error(), "spec.ssh.proxyJump[0]: ") {
+		t.Errorf("a bad key of a jump: %v", err)
+	}
+	other := farHost("other")
+	other.Spec.Endpoint = h.Spec.Endpoint
+	if v := among(other, []*v1alpha1.Host{h}); v != nil {
+		t.Errorf("the same address behind a jump is taken for the same machine: %+v", v)
+	}
+	h.Spec.SSH = nil
+	if v := among(other, []*v1alpha1.Host{h}); v == nil || v.reason != ReasonHostTaken {
+		t.Errorf("the same machine: %+v", v)
 	}
 	if d := cmp.Diff(&before, from); d != "" {
 		t.Errorf("the template was changed: %s", d)
@@ -276,10 +298,14 @@ func TestStatus(t *testing.T) {
 		"of before":       {wanted: other, report: &good, status: metav1.ConditionFalse, reason: ReasonChanged},
 		"of before, sick": {wanted: other, report: with(func(r *Report) { r.Err = errors.New("no") }), status: metav1.ConditionFalse, reason: ReasonChanged},
 		"failed":          {wanted: cfg, report: &Report{Config: cfg, Err: errors.New("no route")}, status: metav1.ConditionFalse, reason: ReasonFailed, message: "no route"},
-		"not held yet":    {wanted: cfg, report: &Report{Config: cfg}, status: metav1.ConditionFalse, reason: ReasonStarting},
-		"in its grace":    {wanted: cfg, report: with(func(r *Report) { r.Link = &Link{Message: "cut"} }), status: metav1.ConditionTrue, reason: ReasonLinkGrace, message: "cut"},
-		"node not ready":  {wanted: cfg, report: with(func(r *Report) { r.Ready, r.Reason, r.Message = false, "LinkDown", "for long" }), status: metav1.ConditionFalse, reason: "LinkDown", message: "for long"},
-		"no reason":       {wanted: cfg, report: with(func(r *Report) { r.Ready = false }), status: metav1.ConditionFalse, reason: "NotReady"},
+		"quarantined": {wanted: cfg, report: &Report{Config: cfg, Err: errors.New("budget Items of 5 exceeded"), Quarantined: time.Unix(60, 0)}, status: metav1.ConditionFalse,
+			reason: ReasonQuarantined, message: "the host is not driven until 1970-01-01T00:01:00Z: budget Items of 5 exceeded"},
+		"another machine": {wanted: cfg, report: &Report{Config: cfg, Err: fmt.Errorf("drive: %w", &OtherMachineError{Host: "box"})}, status: metav1.ConditionFalse,
+			reason: ReasonOtherMachine, message: "not the one that the Host box was first driven on"},
+		"not held yet":   {wanted: cfg, report: &Report{Config: cfg}, status: metav1.ConditionFalse, reason: ReasonStarting},
+		"in its grace":   {wanted: cfg, report: with(func(r *Report) { r.Link = &Link{Message: "cut"} }), status: metav1.ConditionTrue, reason: ReasonLinkGrace, message: "cut"},
+		"node not ready": {wanted: cfg, report: with(func(r *Report) { r.Ready, r.Reason, r.Message = false, "LinkDown", "for long" }), status: metav1.ConditionFalse, reason: "LinkDown", message: "for long"},
+		"no reason":      {wanted: cfg, report: with(func(r *Report) { r.Ready = false }), status: metav1.ConditionFalse, reason: "NotReady"},
 	} {
 		h := farHost("box")
 		h.Generation = 4

@@ -17,6 +17,9 @@ type Report struct {
 	Config *config.Host
 	// Err is why the last try to drive it ended; nil while it is driven.
 	Err error
+	// Quarantined is until when the host is not tried again, as it cost too much; zero
+	// where it is not so.
+	Quarantined time.Time
 
 	// NodeName is the node that is driven; empty before the machine was held.
 	NodeName string

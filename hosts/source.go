@@ -56,6 +56,8 @@ type Config struct {
 	Release func(ctx context.Context, h *config.Host) error
 	// Taken tells whether a host is one that comes of elsewhere; nil: none does.
 	Taken func(h *config.Host) bool
+	// AllowLocal takes Hosts of the machine that this process runs on; others are refused.
+	AllowLocal bool
 	// Shard has a part of the Hosts seen to; nil: all are.
 	Shard Shard
 }
@@ -242,7 +244,9 @@ func (s *Source) tell(ctx context.Context, h *v1alpha1.Host, v *verdict) (again 
 	status := statusOf(h, v, s.wanted[h.Name], r, now)
 	since := now.Sub(s.written[h.Name])
 	s.mu.Unlock()
-	differs, minor := difference(&h.Status, status)
+	have := h.Status
+	have.Machine = nil // recorded by itself
+	differs, minor := difference(&have, status)
 	pause := writePause
 	if minor {
 		pause = minorPause
@@ -259,6 +263,7 @@ func (s *Source) tell(ctx context.Context, h *v1alpha1.Host, v *verdict) (again 
 	s.mu.Lock()
 	s.written[h.Name] = now
 	s.mu.Unlock()
+	s.announce(ctx, h, status)
 	return 0, nil
 }
 

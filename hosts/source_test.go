@@ -260,3 +260,27 @@ func TestNewWantsAll(t *testing.T) {
 		}
 	}
 }
+
+// TestLocalHostIsRefused: a Host cannot name the machine that Bowline runs on, unless its
+// configuration allows it.
+func TestLocalHostIsRefused(t *testing.T) {
+	for _, allowed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.source.cfg.AllowLocal = allowed
+			w.api.change("box", func(h *v1alpha1.Host) { h.Spec = v1alpha1.HostSpec{Endpoint: "unix:///run/containerd/containerd.sock"} })
+			after(5 * time.Second)
+			if allowed {
+				w.ready("box", ReasonStarting)
+				if w.wanted() != "box" {
+					t.Errorf("wanted are %q", w.wanted())
+				}
+				return
+			}
+			w.ready("box", ReasonInvalid, "hostObjects.allowLocal")
+			if h := w.api.get("box"); w.wanted() != "" || len(h.Finalizers) != 0 {
+				t.Errorf("wanted are %q, the finalizers %q", w.wanted(), h.Finalizers)
+			}
+		})
+	}
+}

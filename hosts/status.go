@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ const (
 	ReasonStarting    = "Starting"    // to be driven, and nothing known yet
 	ReasonChanged     = "Changed"     // the Host was changed; the driver of before is being ended
 	ReasonFailed      = "Failed"      // cannot be driven just now; tried again
+	ReasonQuarantined = "Quarantined" // it cost more than its budgets; tried again ever later
 	ReasonInvalid     = "Invalid"     // a mistake of the Host's
 	ReasonCredentials = "Credentials" // the Secret is missing, or has no key
 	ReasonNodeTaken   = "NodeTaken"   // the node's name is somebody else's
@@ -43,8 +45,9 @@ func refused(reason, format string, args ...any) *verdict {
 // longest message of a condition: the API server takes 32768 bytes, a person fewer.
 const longest = 2000
 
-// statusOf is the status that h shall have. wanted is the host as it is to be driven,
-// nil where it is not; r is the last report on it, which may be of before a change.
+// statusOf is the status that h shall have, but for the machine, which is recorded by
+// itself. wanted is the host as it is to be driven, nil where it is not; r is the last
+// report on it, which may be of before a change.
 func statusOf(h *v1alpha1.Host, v *verdict, wanted *config.Host, r *Report, now time.Time) *v1alpha1.HostStatus {
 	st := &v1alpha1.HostStatus{ObservedGeneration: h.Generation, NodeName: h.Status.NodeName}
 	for i := range h.Status.Conditions {
@@ -54,6 +57,7 @@ func statusOf(h *v1alpha1.Host, v *verdict, wanted *config.Host, r *Report, now 
 		observed(st, h, r, now)
 	}
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse}
+	var other *OtherMachineError
 	switch {
 	case v != nil:
 		ready.Reason, ready.Message = v.reason, v.message
@@ -61,6 +65,11 @@ func statusOf(h *v1alpha1.Host, v *verdict, wanted *config.Host, r *Report, now 
 		ready.Reason, ready.Message = ReasonStarting, "the machine is being taken"
 	case wanted == nil || !equality.Semantic.DeepEqual(r.Config, wanted):
 		ready.Reason, ready.Message = ReasonChanged, "the Host was changed: its driver is begun anew; what runs on the machine runs on"
+	case !r.Quarantined.IsZero():
+		ready.Reason = ReasonQuarantined
+		ready.Message = fmt.Sprintf("the host is not driven until %s: %v", r.Quarantined.UTC().Format(time.RFC3339), r.Err)
+	case errors.As(r.Err, &other):
+		ready.Reason, ready.Message = ReasonOtherMachine, r.Err.Error()
 	case r.Err != nil:
 		ready.Reason, ready.Message = ReasonFailed, r.Err.Error()
 	case r.NodeName == "":

@@ -84,6 +84,12 @@ func login(cfg *config.Host, h *v1alpha1.Host, namespace string) {
 		return
 	}
 	cfg.SSH.HostKeys = h.Spec.HostKeys
+	if jumps := v1alpha1.Jumps(h); len(jumps) > 0 {
+		cfg.SSH.ProxyJump, cfg.SSH.Jumps = "", nil
+		for _, j := range jumps {
+			cfg.SSH.Jumps = append(cfg.SSH.Jumps, config.SSHJump{User: j.User, Address: j.Address, Port: j.Port, HostKeys: j.HostKeys})
+		}
+	}
 	if name := secretName(h); name != "" {
 		cfg.SSH.IdentityFile, cfg.SSH.CertificateFile, cfg.SSH.PassphraseFile, cfg.SSH.AgentSocket = "", "", "", ""
 		cfg.SSH.Secret = &config.SSHSecret{Namespace: namespace, Name: name}
@@ -101,7 +107,7 @@ func stricter(a, b *bool) *bool {
 // inFieldsOfHost has the fields of a Host object where they are called otherwise.
 func inFieldsOfHost(errs field.ErrorList) error {
 	for _, e := range errs {
-		for _, as := range [][2]string{{"spec.ssh.hostKeys", "spec.hostKeys"}, {"spec.ssh.secret", "spec.credentialsSecretRef"}, {"spec.systemReserved", "spec.reserved"}} {
+		for _, as := range [][2]string{{"spec.ssh.hostKeys", "spec.hostKeys"}, {"spec.ssh.jumps", "spec.ssh.proxyJump"}, {"spec.ssh.secret", "spec.credentialsSecretRef"}, {"spec.systemReserved", "spec.reserved"}} {
 			if rest, ok := strings.CutPrefix(e.Field, as[0]); ok {
 				e.Field = as[1] + rest
 			}

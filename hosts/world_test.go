@@ -37,6 +37,9 @@ type fakeAPI struct {
 	log      []watch.Event // by version
 	watchers map[*watch.RaceFreeFakeWatcher]bool
 	writes   map[string]int // of statuses
+	// beforeRecord is called before a machine is recorded; mu is held.
+	beforeRecord func(name string)
+	oldCRD       bool // it knows of no machine, and prunes it
 }
 
 var groupResource = schema.GroupResource{Group: "bowline.io", Resource: resource}
@@ -133,6 +136,41 @@ func (f *fakeAPI) SetFinalizers(_ context.Context, h *v1alpha1.Host, finalizers 
 	return nil
 }
 
+func (f *fakeAPI) Get(_ context.Context, name string) (*v1alpha1.Host, error) {
+	if h := f.get(name); h != nil {
+		return h, nil
+	}
+	return nil, apierrors.NewNotFound(groupResource, name)
+}
+
+func (f *fakeAPI) RecordMachine(_ context.Context, h *v1alpha1.Host, machine v1alpha1.MachineStatus) (*v1alpha1.Host, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.beforeRecord != nil {
+		f.beforeRecord(h.Name)
+	}
+	have := f.hosts[h.Name]
+	switch {
+	case have == nil:
+		return nil, apierrors.NewNotFound(groupResource, h.Name)
+	case have.ResourceVersion != h.ResourceVersion:
+		return nil, apierrors.NewConflict(groupResource, h.Name, errors.New("it has changed"))
+	}
+	if f.oldCRD {
+		f.setMachine(h.Name, nil)
+	} else {
+		f.setMachine(h.Name, &machine)
+	}
+	return f.hosts[h.Name].DeepCopy(), nil
+}
+
+// setMachine changes the record; mu is held.
+func (f *fakeAPI) setMachine(name string, machine *v1alpha1.MachineStatus) {
+	h := f.hosts[name].DeepCopy()
+	h.Status.Machine = machine
+	f.put(watch.Modified, h)
+}
+
 func (f *fakeAPI) ApplyStatus(_ context.Context, h *v1alpha1.Host, status *v1alpha1.HostStatus) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +179,9 @@ func (f *fakeAPI) ApplyStatus(_ context.Context, h *v1alpha1.Host, status *v1alp
 		return apierrors.NewNotFound(groupResource, h.Name)
 	}
 	have = have.DeepCopy()
+	machine := have.Status.Machine // another manager's
 	have.Status = *status.DeepCopy()
+	have.Status.Machine = machine
 	f.writes[h.Name]++
 	f.put(watch.Modified, have)
 	return nil

@@ -35,7 +35,7 @@ type Config struct {
 // Client keeps the client certificate of a node.
 type Client struct {
 	config  Config
-	manager certificate.Manager
+	manager *rotation
 	rest    *rest.Config
 	last    lastRequest
 	waits   atomic.Bool // for the first certificate: Wait tells what goes wrong
@@ -60,7 +60,7 @@ func NewClient(ctx context.Context, c Config) (*Client, error) {
 		}
 		approve = client.CertificateSigningRequests()
 	}
-	out.manager, err = certificate.NewManager(&certificate.Config{
+	out.manager, err = newRotation(&certificate.Config{
 		Ctx: quiet(ctx, &out.waits), Name: "node certificate",
 		SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		GetUsages:  certificate.DefaultKubeletClientGetUsages,
@@ -112,12 +112,7 @@ func (c *Client) REST() *rest.Config { return c.rest }
 func (c *Client) Current() *tls.Certificate { return c.manager.Current() }
 
 // Run asks for certificates until ctx ends.
-func (c *Client) Run(ctx context.Context) error {
-	c.manager.Start()
-	defer c.manager.Stop()
-	<-ctx.Done()
-	return nil
-}
+func (c *Client) Run(ctx context.Context) error { return c.manager.Run(ctx) }
 
 const (
 	look = 50 * time.Millisecond

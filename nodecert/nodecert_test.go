@@ -231,7 +231,7 @@ func TestServing(t *testing.T) {
 	s.keep(dir, "client", 7, now.Add(-time.Hour), now.Add(50*time.Hour))
 	node := client(t, Config{NodeName: "n1", Directory: dir, Asker: s.asker("first")})
 	own := &tls.Certificate{}
-	serving, err := NewServing(t.Context(), ServingConfig{NodeName: "n1", Directory: dir, IPs: []net.IP{net.ParseIP("192.0.2.7")}, Node: node.REST(),
+	serving, err := NewServing(t.Context(), ServingConfig{NodeName: "n1", Directory: dir, IPs: func() []net.IP { return []net.IP{net.ParseIP("192.0.2.7")} }, Node: node.REST(),
 		Until: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own, nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestServing(t *testing.T) {
 	other := t.TempDir()
 	s.keep(other, "serving", 8, now.Add(-50*time.Hour), now.Add(time.Hour))
 	approver := s.asker("first")
-	serving, err = NewServing(t.Context(), ServingConfig{NodeName: "n1", Directory: other, IPs: []net.IP{net.ParseIP("192.0.2.7")}, Node: node.REST(), Approver: approver,
+	serving, err = NewServing(t.Context(), ServingConfig{NodeName: "n1", Directory: other, IPs: func() []net.IP { return []net.IP{net.ParseIP("192.0.2.7")} }, Node: node.REST(), Approver: approver,
 		Until: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own, nil }})
 	if err != nil {
 		t.Fatal(err)

@@ -21,8 +21,8 @@ import (
 type ServingConfig struct {
 	NodeName  string
 	Directory string // as in Config
-	// IPs by which the API server reaches the node.
-	IPs []net.IP
+	// IPs by which the API server reaches the node now. The certificate follows them.
+	IPs func() []net.IP
 	// Node goes to the API server as the node: the signer wants the request to be its.
 	Node *rest.Config
 	// Approver approves each request; nil: a person or a controller does. The
@@ -35,14 +35,14 @@ type ServingConfig struct {
 // Serving keeps the serving certificate of a node.
 type Serving struct {
 	config  ServingConfig
-	manager certificate.Manager
+	manager *rotation
 	last    lastRequest
 }
 
 // NewServing reads what is kept from before. It starts nothing.
 func NewServing(ctx context.Context, c ServingConfig) (*Serving, error) {
-	if c.NodeName == "" || c.Directory == "" || c.Node == nil || c.Until == nil {
-		return nil, errors.New("nodecert: NodeName, Directory, Node and Until are required")
+	if c.NodeName == "" || c.Directory == "" || c.Node == nil || c.Until == nil || c.IPs == nil {
+		return nil, errors.New("nodecert: NodeName, Directory, IPs, Node and Until are required")
 	}
 	store, err := newStore(ctx, c.Directory, c.NodeName+"-serving")
 	if err != nil {
@@ -57,15 +57,17 @@ func NewServing(ctx context.Context, c ServingConfig) (*Serving, error) {
 		}
 		approve = client.CertificateSigningRequests()
 	}
-	out.manager, err = certificate.NewManager(&certificate.Config{
+	out.manager, err = newRotation(&certificate.Config{
 		Ctx: quiet(ctx, new(atomic.Bool)), Name: "serving certificate",
 		SignerName: certificatesv1.KubeletServingSignerName,
 		GetUsages:  certificate.DefaultKubeletServingGetUsages,
 		// An address that the kept certificate does not have makes a new request.
-		Template: &x509.CertificateRequest{
-			Subject:     pkix.Name{CommonName: UserName(c.NodeName), Organization: []string{Group}},
-			DNSNames:    []string{c.NodeName},
-			IPAddresses: c.IPs,
+		GetTemplate: func() *x509.CertificateRequest {
+			return &x509.CertificateRequest{
+				Subject:     pkix.Name{CommonName: UserName(c.NodeName), Organization: []string{Group}},
+				DNSNames:    []string{c.NodeName},
+				IPAddresses: c.IPs(),
+			}
 		},
 		CertificateStore: store,
 		ClientsetFn: func(*tls.Certificate) (kubernetes.Interface, error) {
@@ -79,12 +81,7 @@ func NewServing(ctx context.Context, c ServingConfig) (*Serving, error) {
 }
 
 // Run asks for certificates until ctx ends.
-func (s *Serving) Run(ctx context.Context) error {
-	s.manager.Start()
-	defer s.manager.Stop()
-	<-ctx.Done()
-	return nil
-}
+func (s *Serving) Run(ctx context.Context) error { return s.manager.Run(ctx) }
 
 // Get is a tls.Config's GetCertificate: a renewed certificate is shown from the next
 // connection on.

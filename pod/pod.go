@@ -75,6 +75,7 @@ type Sandbox struct {
 	Ready          bool   // SANDBOX_READY
 	CreatedAt      time.Time
 	IPs            []string // primary first; empty on the host network
+	NoAddress      bool     // its network is its own, and the runtime shows no address in it
 	HostNetwork    bool     // NamespaceOption.Network is NODE
 	RuntimeHandler string
 	Annotations    map[string]string
@@ -107,7 +108,10 @@ type Container struct {
 	LogPath     string
 	SpecHash    string // annotation io.kubernetes.container.hash
 	Annotations map[string]string
-	User        *User // nil where the runtime does not tell
+	// Crashes counts the restarts that led to this instance within its sandbox since
+	// the last good run, by its annotation; nil where it has none.
+	Crashes *uint32
+	User    *User // nil where the runtime does not tell
 	// Size is what the container was made with, by its annotation; nil where it has
 	// none. A resize in place does not change it.
 	Size *Size
@@ -191,6 +195,11 @@ const (
 	// that came while nobody drove the machine.
 	AnnotationSize       = "bowline.io/size"
 	AnnotationAllocation = "bowline.io/allocation"
+	// AnnotationImage is the image that a container was made of, as its spec has it.
+	AnnotationImage = "bowline.io/image"
+	// AnnotationCrashes is Container.Crashes: a new process carries the crash
+	// back-off on from it.
+	AnnotationCrashes = "bowline.io/crashes"
 
 	AnnotationHash              = "io.kubernetes.container.hash"
 	AnnotationRestartCount      = "io.kubernetes.container.restartCount"

@@ -37,28 +37,28 @@ func report() *WhyReport {
 const reportText = `shop/web-0  Syncing
   container app cannot start: its image could not be pulled; trying again at 12:00:23
 
-  uid        6f1c
   node       laptop
-  waits for  the back-off of container app, until 12:00:23 (in 23 s)
-  observed   4 s ago
+  waits for  the back-off of container app, until 12:00:23 (in 23s)
+  observed   4s ago
+  uid        6f1c
 
 SANDBOXES
   8f3c01d2a9b8  attempt 0  ready  10.88.0.4
 
 CONTAINERS
-  setup  Exited (0)  1 min 1 s ago  0 restarts  aa11aa11aa11
-  app    Absent                     0 restarts                image registry.example/app:2 is not present
+  setup  Exited (0)  61s ago  0 restarts  aa11aa11aa11
+  app    Absent               0 restarts                image registry.example/app:2 is not present
 
 IN FLIGHT
-  pull log-agent  since 1 min 30 s  image is not present
+  pull log-agent  since 90s  image is not present
 
 BACK-OFFS
-  app  2 failures  until 12:00:23 (in 23 s)  ImagePullBackOff: not found
+  app  2 failures  until 12:00:23 (in 23s)  ImagePullBackOff: not found
 
 DECISIONS (newest first)
   11:59:40 to 11:59:55, 3 times  Syncing  waiting for the back-off of app
   11:58:50  Syncing  the pod is new
-    - sandbox: done after 1 s
+    - sandbox: done after 1s
     - pull log-agent: running
 `
 
@@ -73,7 +73,7 @@ func TestWhyTextOfStaleEnding(t *testing.T) {
 		Ending:   &WhyEnding{Cause: "deleted", At: noon.Add(-2 * time.Hour), Seconds: 30},
 		Observed: WhyObserved{At: noon.Add(-time.Minute), Stale: "the runtime does not answer"}}
 	text := r.Text(noon)
-	for _, want := range []string{"ending     deleted 2 h ago, grace 30 s\n", "waits for  the next change\n", "observed   1 min ago, STALE: the runtime does not answer\n"} {
+	for _, want := range []string{"ending     deleted 120m ago, grace 30s\n", "waits for  the next change\n", "observed   60s ago, STALE: the runtime does not answer\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in:\n%s", want, text)
 		}

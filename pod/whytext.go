@@ -6,6 +6,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // Text is the report for people. Ages are reckoned from now, which is the
@@ -15,14 +17,14 @@ func (r *WhyReport) Text(now time.Time) string {
 	t.line("%s/%s  %s", r.Namespace, r.Name, r.Phase)
 	t.line("  %s", cmp.Or(r.Reason, "nothing has been decided yet"))
 	t.line("")
-	facts := [][]string{{"uid", r.UID}}
+	var facts [][]string
 	if r.Node != "" {
 		facts = append(facts, []string{"node", r.Node})
 	}
 	if e := r.Ending; e != nil {
-		facts = append(facts, []string{"ending", join("; ", fmt.Sprintf("%s %s, grace %d s", e.Cause, t.ago(e.At), e.Seconds), e.Message)})
+		facts = append(facts, []string{"ending", join("; ", fmt.Sprintf("%s %s, grace %ds", e.Cause, t.ago(e.At), e.Seconds), e.Message)})
 	}
-	facts = append(facts, []string{"waits for", t.wait(r.Waits)}, []string{"observed", t.observed(r.Observed)})
+	facts = append(facts, []string{"waits for", t.wait(r.Waits)}, []string{"observed", t.observed(r.Observed)}, []string{"uid", r.UID})
 	t.table(facts)
 	t.state(r.Observed)
 	t.operations(r)
@@ -36,16 +38,23 @@ type whyText struct {
 }
 
 func (t *whyText) line(format string, args ...any) {
-	t.b.WriteString(strings.TrimRight(fmt.Sprintf(format, args...), " ") + "\n")
+	t.b.WriteString(strings.TrimRight(Printable(fmt.Sprintf(format, args...)), " ") + "\n")
 }
 
-func (t *whyText) title(s string) { t.line("\n%s", s) }
+func (t *whyText) title(s string) {
+	t.line("")
+	t.line("%s", s)
+}
 
 func (t *whyText) table(rows [][]string) {
 	var out strings.Builder
 	tw := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
-		fmt.Fprintln(tw, "  "+strings.Join(r, "\t"))
+		cells := make([]string, len(r))
+		for i := range r {
+			cells[i] = Printable(r[i])
+		}
+		fmt.Fprintln(tw, "  "+strings.Join(cells, "\t"))
 	}
 	tw.Flush() // a strings.Builder takes all
 	for l := range strings.Lines(out.String()) {
@@ -166,27 +175,12 @@ func (t *whyText) until(at time.Time) string {
 	return "due now"
 }
 
-// short writes a duration with the two units that matter.
+// short writes a duration as kubectl does; it has no word for less than a second.
 func short(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < time.Hour:
-		return pair(int(d.Minutes()), "min", int(d.Seconds())%60, "s")
-	case d < 24*time.Hour:
-		return pair(int(d.Hours()), "h", int(d.Minutes())%60, "min")
-	default:
-		return pair(int(d.Hours())/24, "d", int(d.Hours())%24, "h")
+	if d > 0 && d < time.Second {
+		return d.Round(time.Millisecond).String()
 	}
-}
-
-func pair(a int, unitA string, b int, unitB string) string {
-	if b == 0 {
-		return fmt.Sprintf("%d %s", a, unitA)
-	}
-	return fmt.Sprintf("%d %s %d %s", a, unitA, b, unitB)
+	return duration.HumanDuration(max(d, 0))
 }
 
 func count(n int, what string) string {

@@ -27,6 +27,11 @@
 //     later, then ever later up to each minute, each time up to a quarter sooner, by
 //     chance, so that many that failed together do not come back together. One that
 //     had run for longer than a minute begins with 5 s again.
+//   - A driver that ends with an error that Options.Hostile knows, or panics, has its
+//     host quarantined: it is tried again a minute later, then after twice the pause
+//     before, up to 32 minutes. One that had run for longer than that begins with a
+//     minute again; so does one that is changed, which is tried at once. In the drawing
+//     Quarantined stands where Failed does. It does not let Run end.
 //   - Starts take turns, 20 ms apart, so that hundreds of hosts do not begin in one
 //     instant. A turn is a moment and not a place that could be held: a driver that
 //     hangs keeps nobody waiting.

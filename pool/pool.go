@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"sync"
@@ -19,6 +20,9 @@ type Options struct {
 	// EndWhenAllFail lets Run end with the errors of all hosts when one fails and no
 	// other one is driven or about to be.
 	EndWhenAllFail bool
+	// Hostile tells a failure that is the host's attack on the process, or may be one,
+	// from others: such a host is quarantined. Nil: only a panic of the driver is.
+	Hostile func(err error) bool
 }
 
 // Phase of a host.
@@ -32,6 +36,9 @@ const (
 	Driven Phase = "Driven"
 	// Failed: its driver has ended, and is tried again at NextTry.
 	Failed Phase = "Failed"
+	// Quarantined: its driver has ended as the host cost too much, or has panicked. It is
+	// tried again at NextTry, much later than one that has failed.
+	Quarantined Phase = "Quarantined"
 	// Ending: its driver has been told to end, as the host is changed or not wanted.
 	Ending Phase = "Ending"
 )
@@ -46,9 +53,19 @@ type State struct {
 	// configured now. FailedAt is when.
 	Err      error
 	FailedAt time.Time
-	// NextTry is when a Failed host is tried again.
+	// NextTry is when a Failed or Quarantined host is tried again.
 	NextTry time.Time
+	// Quarantines is how often it was quarantined as it is configured now.
+	Quarantines int
 }
+
+// PanicError is how a driver ended that panicked.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("the host's driver panicked: %v", e.Value) }
 
 // Pool is the hosts of one process. Its methods may be called from anywhere, Run once.
 type Pool struct {

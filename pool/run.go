@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -19,6 +20,9 @@ const (
 	// longest; each is twice the one before.
 	retryFirst = 5 * time.Second
 	retryLast  = time.Minute
+	// The same of a host that is quarantined.
+	quarantineFirst = time.Minute
+	quarantineLast  = 32 * time.Minute
 	// turnTime is between two starts of drivers.
 	turnTime = 20 * time.Millisecond
 )
@@ -31,6 +35,7 @@ type member struct {
 	began  time.Time          // when the driver was started
 	due    time.Time          // when it may be started
 	pause  time.Duration      // before it is tried again, were it to fail now
+	away   time.Duration      // the same, were it to be quarantined
 	state  State
 }
 
@@ -69,8 +74,7 @@ func (p *Pool) Run(ctx context.Context) error {
 			if err := p.allFailed(); p.options.EndWhenAllFail && err != nil {
 				return err // which is told by who is given it, and by nobody else
 			}
-			klog.FromContext(ctx).Info("The host cannot be driven; it is tried again", "host", e.m.name, "err", e.m.state.Err,
-				"in", time.Until(e.m.due).Round(100*time.Millisecond))
+			e.m.tell(klog.FromContext(ctx))
 		}
 	}
 }
@@ -120,7 +124,7 @@ func (p *Pool) step(ctx context.Context, now time.Time) (next time.Time) {
 	for name, w := range wanted {
 		m := p.members[name]
 		if m == nil {
-			m = &member{name: name, host: w, due: now, pause: retryFirst}
+			m = &member{name: name, host: w, due: now, pause: retryFirst, away: quarantineFirst}
 			p.members[name] = m
 			p.phase(m, Waiting, "")
 		}
@@ -175,7 +179,23 @@ func (p *Pool) start(ctx context.Context, m *member, now time.Time) {
 	}
 	p.phase(m, Driven, "")
 	host := m.host
-	go func() { p.ended <- ending{m, p.drive(ctx, host)} }()
+	go func() { p.ended <- ending{m, p.safely(ctx, host)} }()
+}
+
+// safely drives a host; a panic is an error of that host alone.
+func (p *Pool) safely(ctx context.Context, h *config.Host) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &PanicError{r, debug.Stack()}
+		}
+	}()
+	return p.drive(ctx, h)
+}
+
+// hostile tells whether what a driver ended with is to be met by a quarantine.
+func (p *Pool) hostile(err error) bool {
+	var panicked *PanicError
+	return errors.As(err, &panicked) || p.options.Hostile != nil && p.options.Hostile(err)
 }
 
 // note is told that a driver has ended, and says whether it has failed.
@@ -197,15 +217,41 @@ func (p *Pool) note(ctx context.Context, e ending) (failed bool) {
 	if e.err == nil {
 		e.err = errors.New("it ended by itself")
 	}
-	if now.Sub(m.began) > retryLast {
+	lasted := now.Sub(m.began)
+	if lasted > retryLast {
 		m.pause = retryFirst
 	}
-	pause := m.pause - time.Duration(p.chance()*float64(m.pause)/4)
-	m.pause = min(2*m.pause, retryLast)
-	m.due = now.Add(pause)
-	p.phase(m, Failed, "")
+	if lasted > quarantineLast {
+		m.away = quarantineFirst
+	}
+	to, pause := Failed, &m.pause
+	if p.hostile(e.err) {
+		to, pause = Quarantined, &m.away
+		m.state.Quarantines++
+	}
+	m.due = now.Add(*pause - time.Duration(p.chance()*float64(*pause)/4))
+	if to == Failed {
+		m.pause = min(2*m.pause, retryLast)
+	} else {
+		m.away = min(2*m.away, quarantineLast)
+	}
+	p.phase(m, to, "")
 	m.state.Err, m.state.FailedAt, m.state.NextTry = e.err, now, m.due
 	return true
+}
+
+// tell logs why the host is not driven, and until when.
+func (m *member) tell(log klog.Logger) {
+	in := time.Until(m.due).Round(100 * time.Millisecond)
+	if m.state.Phase == Failed {
+		log.Info("The host cannot be driven; it is tried again", "host", m.name, "err", m.state.Err, "in", in)
+		return
+	}
+	log.Error(m.state.Err, "The host is quarantined; it is tried again", "host", m.name, "in", in, "quarantines", m.state.Quarantines)
+	var panicked *PanicError
+	if errors.As(m.state.Err, &panicked) {
+		log.Info("Where the driver panicked", "host", m.name, "stack", string(panicked.Stack))
+	}
 }
 
 // allFailed is the errors of all that are wanted, or nil if one is driven, or is
@@ -217,6 +263,8 @@ func (p *Pool) allFailed() error {
 	var errs []error
 	for name, w := range wanted {
 		m := p.members[name]
+		// One that is quarantined does not end the process: the next one would drive it
+		// at once.
 		if m == nil || m.state.Phase != Failed || !same(w, m.host) {
 			return nil
 		}

@@ -26,18 +26,19 @@ type Registration struct {
 	Taints      []v1.Taint
 	ProviderID  string
 	MaxPods     int64 // 110 if zero
+
+	instance string // Config.Instance
+}
+
+// Machine is what the machine and its runtime say of themselves, and what follows
+// from it for the node.
+type Machine struct {
+	Facts host.Facts
 	// Reserved is taken from capacity to get allocatable; nil: DefaultReserved.
 	Reserved v1.ResourceList
 	// Addresses published; nil: the machine's first address, and the node's name
 	// as Hostname.
 	Addresses []v1.NodeAddress
-
-	instance string // Config.Instance
-}
-
-// Machine is what the machine and its runtime say of themselves.
-type Machine struct {
-	Facts host.Facts
 	// RuntimeName and RuntimeVersion come from CRI Version: "containerd", "2.1.4"
 	// (a leading v is left out, as the kubelet does).
 	RuntimeName, RuntimeVersion string
@@ -83,8 +84,8 @@ func nodeObject(r Registration, m Machine, conditions []Condition, images []v1.C
 	capacity := capacityOf(m.Facts, r.MaxPods)
 	n.Status = v1.NodeStatus{
 		Capacity:        capacity,
-		Allocatable:     allocatableOf(capacity, r.Reserved),
-		Addresses:       nodeAddresses(r, m.Facts),
+		Allocatable:     allocatableOf(capacity, m.Reserved),
+		Addresses:       nodeAddresses(r, m),
 		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: port}},
 		NodeInfo: v1.NodeSystemInfo{
 			MachineID:               m.Facts.MachineID,
@@ -129,13 +130,13 @@ func nodeLabels(r Registration, m Machine) map[string]string {
 	return l
 }
 
-func nodeAddresses(r Registration, f host.Facts) []v1.NodeAddress {
-	if r.Addresses != nil {
-		return slices.Clone(r.Addresses)
+func nodeAddresses(r Registration, m Machine) []v1.NodeAddress {
+	if m.Addresses != nil {
+		return slices.Clone(m.Addresses)
 	}
 	var a []v1.NodeAddress
-	if len(f.Addresses) > 0 {
-		a = append(a, v1.NodeAddress{Type: v1.NodeInternalIP, Address: f.Addresses[0].String()})
+	if len(m.Facts.Addresses) > 0 {
+		a = append(a, v1.NodeAddress{Type: v1.NodeInternalIP, Address: m.Facts.Addresses[0].String()})
 	}
 	return append(a, v1.NodeAddress{Type: v1.NodeHostName, Address: r.NodeName})
 }

@@ -39,6 +39,7 @@ const (
 type nodeClient struct {
 	corev1client.NodeInterface
 	addresses func() []v1.NodeAddress
+	rebooted  func(bootID string) // told when a report has changed the boot ID
 	now       func() time.Time
 	log       *stateLog
 	silence   *silence
@@ -111,6 +112,11 @@ func (c *nodeClient) Patch(ctx context.Context, name string, pt types.PatchType,
 	c.log.note(ctx, err)
 	if err != nil {
 		return nil, err
+	}
+	// As a kubelet tells it: of a node that was reported with another boot before. The
+	// answer to the one report that changes it says so, and so it is told once.
+	if before, now := server.Status.NodeInfo.BootID, out.Status.NodeInfo.BootID; before != "" && before != now && c.rebooted != nil {
+		c.rebooted(now)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

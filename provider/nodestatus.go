@@ -8,6 +8,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
 // nodeStatus holds what the node object shall say and hands full nodes to
@@ -59,7 +61,10 @@ func (s *nodeStatus) Ping(context.Context) error { return nil }
 // NotifyNodeStatus starts the one sender. The callback fills a channel of one
 // and blocks when it is full, so it is called from a goroutine of its own.
 func (s *nodeStatus) NotifyNodeStatus(ctx context.Context, notify func(*v1.Node)) {
-	s.senders.Go(func() { s.send(ctx, notify) })
+	s.senders.Go(func() {
+		defer budget.From(ctx).Recover("write the node's status")
+		s.send(ctx, notify)
+	})
 }
 
 // After an outage the node controller has called the node Unknown, or is about
@@ -106,6 +111,7 @@ func (s *nodeStatus) send(ctx context.Context, notify func(*v1.Node)) {
 		// its channel. It stops taking when ctx ends, with no way to be told so.
 		taken := make(chan struct{})
 		go func() {
+			defer budget.From(ctx).Recover("make the node's status")
 			defer close(taken)
 			notify(s.node(time.Now(), false))
 		}()
@@ -132,7 +138,7 @@ func (s *nodeStatus) node(now time.Time, addresses bool) *v1.Node {
 func (s *nodeStatus) addresses() []v1.NodeAddress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return nodeAddresses(s.registration, s.machine.Facts)
+	return nodeAddresses(s.registration, s.machine)
 }
 
 // setCondition returns whether the condition's status changed.

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
 // podWorkers carry virtual-kubelet's hooks, which return at once.
@@ -67,9 +69,12 @@ func New(c Config) (*Node, error) {
 	n.nodes = &nodeClient{
 		NodeInterface: c.Client.CoreV1().Nodes(),
 		addresses:     n.status.addresses,
-		now:           time.Now,
-		log:           &stateLog{what: "report the node's status"},
-		silence:       &n.silence,
+		rebooted: func(boot string) {
+			n.Tell(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", c.Registration.NodeName, boot))
+		},
+		now:     time.Now,
+		log:     &stateLog{what: "report the node's status"},
+		silence: &n.silence,
 	}
 	n.controller, err = vknode.NewPodController(vknode.PodControllerConfig{
 		PodClient:                 &gate{PodsGetter: c.Client.CoreV1(), loop: c.Loop, lister: pods.lister},
@@ -196,6 +201,7 @@ func (n *Node) Run(ctx context.Context) error {
 	errs := make([]error, len(parts))
 	for i, part := range parts {
 		wg.Go(func() {
+			defer budget.From(ctx).Recover("keep the node")
 			defer cancel() // one that ends takes the others with it
 			if err := part(ctx); ctx.Err() == nil {
 				errs[i] = err // later ones only come of being stopped

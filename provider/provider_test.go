@@ -475,3 +475,37 @@ func TestConfigListsWhatIsMissing(t *testing.T) {
 }
 
 var errAway = apierrors.NewInternalError(errors.New("etcd is away"))
+
+// A boot ID that a report changes is told as a kubelet tells it: once, and of no node that
+// has not been reported before.
+func TestRebooted(t *testing.T) {
+	ctx := t.Context()
+	client := fake.NewSimpleClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{AnnotationDriver: driverName}}})
+	recorder := record.NewFakeRecorder(10)
+	n, err := New(Config{Client: client, LeaseClient: client, Recorder: recorder, Loop: &loop{}, Held: &loop{},
+		Registration: Registration{NodeName: "n1"}, Machine: Machine{Facts: facts()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := func(boot string) {
+		t.Helper()
+		if _, err := n.nodes.Get(ctx, "n1", metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		patch := `{"status":{"nodeInfo":{"bootID":"` + boot + `"}}}`
+		if _, err := n.nodes.Patch(ctx, "n1", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, boot := range []string{"one", "one", "two", "two"} {
+		report(boot)
+	}
+	close(recorder.Events)
+	var got []string
+	for e := range recorder.Events {
+		got = append(got, e)
+	}
+	if d := cmp.Diff([]string{"Warning Rebooted Node n1 has been rebooted, boot id: two"}, got); d != "" {
+		t.Error(d)
+	}
+}

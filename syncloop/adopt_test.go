@@ -2,6 +2,7 @@ package syncloop_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -392,4 +393,36 @@ func impatient(label string) host.Hook {
 		}
 		return call(ctx)
 	}
+}
+
+// A host that shows pods without end does not get a worker for each: what it shows may
+// be invented.
+func TestOrphansAreEndedInTurns(t *testing.T) {
+	t.Parallel()
+	const invented = 300
+	w := newWorld(t, fake.Config{})
+	client, err := cri.Connect(t.Context(), cri.Config{Dial: w.rt.Dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for i := range invented {
+		uid := fmt.Sprintf("invented-%03d", i)
+		labels := map[string]string{pod.LabelPodUID: uid, pod.LabelPodNamespace: "ns", pod.LabelPodName: uid, pod.LabelOwner: owner}
+		sandbox := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "ns", Uid: uid}, Labels: labels}
+		if _, err := client.RunPodSandbox(t.Context(), sandbox, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold := make(chan struct{})
+	w.rt.Inject("StopPodSandbox", fake.Fault{Hold: hold, Times: -1})
+	w.up()
+	w.until("orphans are being ended", func() bool { return w.rt.Calls("StopPodSandbox") >= 30 })
+	turned := w.node.loop.Turned()
+	w.until("housekeeping has come by again", func() bool { return w.node.loop.Turned().Sub(turned) > 5*time.Second })
+	if n := len(w.node.loop.Pods()); n > 32 {
+		t.Errorf("%d workers of pods that no source has", n)
+	}
+	close(hold)
+	w.within(2*time.Minute, "all orphans are gone", func() bool { return len(w.node.pleg.Cache().Known()) == 0 })
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/schema"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -21,6 +23,8 @@ import (
 // done. A pod that was never resized is not in it; neither is a resize that was
 // accepted and did not begin, which is judged anew.
 type resizeRecord struct {
+	SchemaVersion int `json:"schemaVersion"`
+
 	Pods map[types.UID]resizedPod `json:"pods"`
 }
 
@@ -46,7 +50,10 @@ type recordFiles interface {
 func ResizeRecord(root string) string { return path.Join(root, "bowline", "resizes.json") }
 
 const (
-	maxRecord   = 8 << 20
+	// resizeSchema is the version of the record's schema.
+	resizeSchema = 1
+
+	maxRecord   = 8 << 20 // bytes; more is neither read nor written
 	recordPause = time.Second
 )
 
@@ -86,16 +93,24 @@ func (k *recordKeeper) read(ctx context.Context) (r resizeRecord, err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return r, nil
+	case errors.Is(err, host.ErrTooLarge):
+		return r, k.unclear(err)
 	case err != nil:
 		return r, err
 	}
-	if err := json.Unmarshal(data, &r); err != nil {
-		// Written at once or not at all, so not by us. The annotations and the API
-		// server's status know nearly as much.
-		klog.FromContext(ctx).Error(err, "The record of resized pods is not one, and is written anew with the next resize", "path", k.path)
-		return resizeRecord{}, nil
+	switch err := schema.Decode(data, resizeSchema, &r); {
+	case schema.Newer(err):
+		return resizeRecord{}, fmt.Errorf("%s: %w", k.path, err)
+	case err != nil:
+		return resizeRecord{}, k.unclear(err)
 	}
 	return r, nil
+}
+
+// unclear is that what the pods have is not known. It is not guessed, and the file is not
+// written over.
+func (k *recordKeeper) unclear(err error) error {
+	return fmt.Errorf("%s, which says what resized pods have, cannot be understood (%w); restore it, or remove it if no pod of this node was resized", k.path, err)
 }
 
 // save writes down what a pod has now, and drops who has gone.
@@ -103,7 +118,7 @@ func (k *recordKeeper) save(ctx context.Context, a *allocations, uid types.UID, 
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	a.mu.Lock()
-	next := resizeRecord{Pods: map[types.UID]resizedPod{uid: r}}
+	next := resizeRecord{SchemaVersion: resizeSchema, Pods: map[types.UID]resizedPod{uid: r}}
 	all := a.everyPodSeen()
 	for other, kept := range a.record.Pods {
 		if other != uid && (!all || a.byUID[other] != nil) {
@@ -114,6 +129,9 @@ func (k *recordKeeper) save(ctx context.Context, a *allocations, uid types.UID, 
 	data, err := json.Marshal(next)
 	if err != nil {
 		return fmt.Errorf("write the record of resized pods: %w", err)
+	}
+	if len(data) > maxRecord {
+		return fmt.Errorf("write the record of resized pods: it would have %d bytes, and the most are %d", len(data), maxRecord)
 	}
 	if err := k.files.WriteFile(ctx, k.path, data, 0o600); err != nil {
 		return fmt.Errorf("write the record of resized pods: %w", err)

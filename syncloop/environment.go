@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,15 +21,18 @@ func (j *job) environment(ctx context.Context, c *v1.Container) ([]spec.EnvVar, 
 	in := spec.EnvInput{
 		ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{},
 		FieldInput: spec.FieldInput{
-			PodIPs: j.podIPs, HostIPs: j.loop.cfg.Machine.HostIPs,
+			PodIPs: j.podIPs, HostIPs: j.loop.cfg.Machine().HostIPs,
 			NodeName: j.loop.cfg.NodeName, Allocatable: j.loop.cfg.Allocatable(),
 		},
 	}
-	services, err := j.loop.cfg.Services.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list services: %w", err)
+	// A cluster has thousands, of which these concern the pod.
+	for _, namespace := range slices.Compact([]string{j.pod.Namespace, v1.NamespaceDefault}) {
+		services, err := j.loop.cfg.Services.Services(namespace).List(labels.Everything())
+		if err != nil {
+			return nil, fmt.Errorf("list services of namespace %q: %w", namespace, err)
+		}
+		in.Services = append(in.Services, services...)
 	}
-	in.Services = services
 	configMaps, secrets := spec.ContainerEnvRefs(c)
 	for _, name := range configMaps {
 		cm, err := j.loop.cfg.Objects.ConfigMap(ctx, j.pod.Namespace, name)

@@ -168,6 +168,10 @@ func (j *job) tell(out plan.Outcome, err error) {
 		if out.Reason != postStartHookError { // told where the hook ran
 			j.loop.event(j.pod, j.op.Container, v1.EventTypeWarning, "Failed", "Error: "+out.Err)
 		}
+	case plan.OpRelease:
+		if errors.Is(err, host.ErrBusy) {
+			j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedUnMount", "the pod stays until its volumes are unmounted: "+out.Err)
+		}
 	case plan.OpStop, plan.OpStopSandbox:
 		j.loop.event(j.pod, j.op.Container, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+out.Err)
 	}
@@ -177,5 +181,6 @@ func (j *job) tell(out plan.Outcome, err error) {
 func (j *job) machine() spec.Machine {
 	m := j.loop.machine()
 	m.UserNamespace = j.users
+	m.RecursiveReadOnly = j.loop.recursiveReadOnly(j.observed)
 	return m
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
@@ -55,6 +56,7 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
 	linked := make(chan struct{}) // beside the start: it is a round trip
 	go func() {
+		defer budget.From(ctx).Recover("link a container's log")
 		defer close(linked)
 		j.linkLog(ctx, m, c.Name, id)
 	}()
@@ -80,7 +82,7 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img pulled) 
 		return nil, because("CreateContainerConfigError", err)
 	}
 	in := spec.ContainerInput{
-		Attempt: j.op.Attempt, PodIPs: j.podIPs,
+		Attempt: j.op.Attempt, Crashes: j.op.Crashes, PodIPs: j.podIPs,
 		ImageRef: img.Ref, ImageUser: spec.UserOf(img.Image), Env: env,
 		TerminationLogPath: spec.TerminationLogPath(m.RootDir, j.pod.UID, c.Name, j.op.Attempt),
 	}

@@ -7,9 +7,11 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
@@ -61,7 +63,10 @@ func (j *job) runSandbox(ctx context.Context) error {
 	if err := j.mapUsers(handler); err != nil {
 		return err
 	}
-	m := j.machine()
+	m, err := j.groundwork(ctx)
+	if err != nil {
+		return err
+	}
 	config, err := spec.Sandbox(j.pod, m, j.op.Attempt)
 	if err != nil {
 		return err
@@ -75,16 +80,6 @@ func (j *job) runSandbox(ctx context.Context) error {
 	if j.op.Attempt > 0 {
 		j.loop.event(j.pod, "", v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
-	// Side by side, as each is a round trip.
-	logs := make(chan error, 1)
-	go func() { logs <- j.loop.cfg.Host.MkdirAll(ctx, config.LogDirectory, 0o755, nil) }()
-	err = j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod, m), host.CgroupResources(spec.PodCgroup(j.pod, m)))
-	if errLogs := <-logs; errLogs != nil {
-		return fmt.Errorf("make the log directory: %w", errLogs)
-	}
-	if err != nil {
-		return fmt.Errorf("make the pod's cgroup: %w", err)
-	}
 	done, err := j.loop.starts.Take(ctx, false)
 	if err != nil {
 		return err
@@ -92,6 +87,44 @@ func (j *job) runSandbox(ctx context.Context) error {
 	defer done()
 	j.sandbox, err = j.loop.cfg.Runtime.RunPodSandbox(ctx, config, handler)
 	return err
+}
+
+// groundwork makes what a sandbox needs on the machine, the directory of its logs and the
+// pod's cgroup, and returns the machine with its resolv.conf of now. Side by side, as each
+// is a round trip.
+func (j *job) groundwork(ctx context.Context) (spec.Machine, error) {
+	m := j.machine()
+	logs, resolv := make(chan error, 1), make(chan []byte, 1)
+	go func() {
+		err := budget.ErrPanicked
+		defer budget.From(ctx).Recover("make a log directory")
+		defer func() { logs <- err }()
+		err = j.loop.cfg.Host.MkdirAll(ctx, spec.LogDir(m, j.pod), 0o755, nil)
+	}()
+	go func() {
+		data := m.HostResolv
+		defer budget.From(ctx).Recover("read the machine's resolv.conf")
+		defer func() { resolv <- data }()
+		if j.loop.cfg.HostResolv == nil || j.pod.Spec.DNSPolicy == v1.DNSNone {
+			return
+		}
+		now, err := j.loop.cfg.HostResolv(ctx)
+		if err != nil {
+			klog.FromContext(ctx).V(1).Info("The machine's resolv.conf cannot be read; the pod gets the last one", "err", err)
+			return
+		}
+		data = now
+	}()
+	err := j.loop.cfg.Host.EnsureCgroup(ctx, spec.CgroupPath(j.pod, m), host.CgroupResources(spec.PodCgroup(j.pod, m)))
+	errLogs := <-logs
+	m.HostResolv = <-resolv
+	switch {
+	case errLogs != nil:
+		return m, fmt.Errorf("make the log directory: %w", errLogs)
+	case err != nil:
+		return m, fmt.Errorf("make the pod's cgroup: %w", err)
+	}
+	return m, nil
 }
 
 func (j *job) removeSandbox(ctx context.Context) error {
@@ -121,7 +154,8 @@ func (j *job) release(ctx context.Context) error {
 }
 
 // hosts is the pod's /etc/hosts; ok is false where the container brings its own. It
-// is written before every start: a new sandbox has new addresses.
+// is written before every start: a new sandbox has new addresses. Containers that run
+// have it mounted, and see what is written.
 func (j *job) hosts(ctx context.Context, c *v1.Container, m spec.Machine) (file host.Thing, ok bool, err error) {
 	if !spec.ManagesHosts(j.pod, c, j.podIPs) {
 		return file, false, nil
@@ -135,5 +169,5 @@ func (j *job) hosts(ctx context.Context, c *v1.Container, m spec.Machine) (file 
 		base = data
 	}
 	data, err := spec.HostsFile(j.pod, m, j.podIPs, base)
-	return host.Thing{Path: spec.EtcHostsPath(m.RootDir, j.pod.UID), Mode: 0o644, Data: data}, err == nil, err
+	return host.Thing{Path: spec.EtcHostsPath(m.RootDir, j.pod.UID), Mode: 0o644, Data: data, InPlace: true}, err == nil, err
 }

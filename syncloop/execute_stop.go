@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,29 +36,35 @@ func (j *job) stop(ctx context.Context, out *plan.Outcome) error {
 	return nil
 }
 
-// killing is the kubelet's word for a stop: what the container did wrong, without
+// faults are the kubelet's words for what a container did wrong, by the cause of its stop.
+var faults = map[plan.StopCause]string{
+	plan.StopDefinition:    "definition changed",
+	plan.StopStartupProbe:  "failed startup probe",
+	plan.StopLivenessProbe: "failed liveness probe",
+	plan.StopResize:        "resize requires restart",
+}
+
+// killing is the kubelet's message for a stop: what the container did wrong, without
 // a probe's output, or that it is being stopped.
 func killing(p *v1.Pod, op plan.Operation) string {
-	about := "Container " + op.Container + " "
+	fault, ok := faults[op.Cause]
 	switch {
-	case strings.HasPrefix(op.Reason, postStartHookError):
+	case op.Cause == plan.StopPostStart:
 		return "FailedPostStartHook"
-	case !strings.HasPrefix(op.Reason, about):
+	case !ok:
 		return "Stopping container " + op.Container
+	case slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == op.Container }):
+		return "Init container " + op.Container + " " + fault
 	}
-	why, _, _ := strings.Cut(op.Reason, ": ")
-	c := containerOf(p, op.Container)
-	if slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == op.Container }) {
-		return "Init c" + strings.TrimPrefix(why, "C")
-	}
+	message := "Container " + op.Container + " " + fault
 	policy := v1.ContainerRestartPolicy(p.Spec.RestartPolicy)
-	if c != nil && c.RestartPolicy != nil {
+	if c := containerOf(p, op.Container); c != nil && c.RestartPolicy != nil {
 		policy = *c.RestartPolicy
 	}
-	if policy != v1.ContainerRestartPolicyNever && !strings.HasSuffix(why, "requires restart") {
-		why += ", will be restarted"
+	if policy != v1.ContainerRestartPolicyNever && op.Cause != plan.StopResize {
+		message += ", will be restarted"
 	}
-	return why
+	return message
 }
 
 // preStop runs the hook for at most grace; its failure only earns an event.

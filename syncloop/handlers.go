@@ -3,6 +3,8 @@ package syncloop
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -144,7 +146,11 @@ func (l *Loop) handleContent(uid types.UID) {
 
 // handleOrphans gives a worker to every pod that runs and that no source has:
 // what a lost deletion, or a deletion while we were away, leaves behind.
+//
+// No more than maxOrphans of them have one at a time: which pods there are is what the
+// host says. The others wait for one to end.
 func (l *Loop) handleOrphans(ctx context.Context) {
+	room := maxOrphans - l.orphans()
 	for _, ref := range l.cfg.PLEG.Cache().Known() {
 		if !l.seen(ref.UID) {
 			continue
@@ -155,11 +161,29 @@ func (l *Loop) handleOrphans(ctx context.Context) {
 		if w != nil || l.cfg.Sources.Get(ref.UID) != nil || l.withheld(ref.UID) {
 			continue
 		}
+		if room--; room < 0 {
+			return
+		}
 		klog.FromContext(ctx).Info("A pod of ours runs and no source has it; it is ended",
 			"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID)
 		p := describe(l.cfg.PLEG.Cache().Get(ref.UID), l.cfg.NodeName)
 		l.tell(ctx, ref, p, &plan.Terminate{At: time.Now(), Grace: graceOf(p), Cause: plan.CauseOrphan}, true)
 	}
+}
+
+const maxOrphans = 32
+
+// orphans is how many workers have a pod that no source has.
+func (l *Loop) orphans() (n int) {
+	l.mu.Lock()
+	uids := slices.Collect(maps.Keys(l.workers))
+	l.mu.Unlock()
+	for _, uid := range uids {
+		if l.cfg.Sources.Get(uid) == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // describe makes up the pod of an orphan from what runs.

@@ -136,25 +136,31 @@ func TestEndingOfAnAdoptedPod(t *testing.T) {
 	}
 }
 
+// The event follows the cause of a stop: its words may change without a change of the event.
 func TestKilling(t *testing.T) {
 	always := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "app"}}}}
 	never := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "app"}}}}
 	first := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, InitContainers: []v1.Container{{Name: "app"}}}}
 	for _, tc := range []struct {
-		pod          *v1.Pod
-		reason, want string
+		pod   *v1.Pod
+		cause plan.StopCause
+		want  string
 	}{
-		{always, "the pod is being deleted", "Stopping container app"},
-		{always, "", "Stopping container app"},
-		{always, "Container app failed liveness probe: secret output", "Container app failed liveness probe, will be restarted"},
-		{never, "Container app failed liveness probe: secret output", "Container app failed liveness probe"},
-		{always, "Container app definition changed", "Container app definition changed, will be restarted"},
-		{first, "Container app failed startup probe: secret output", "Init container app failed startup probe"},
-		{first, "the pod is being deleted", "Stopping container app"},
-		{always, "PostStartHookError: Exec lifecycle hook failed", "FailedPostStartHook"},
+		{always, plan.StopPodEnds, "Stopping container app"},
+		{always, plan.StopNone, "Stopping container app"},
+		{always, plan.StopLivenessProbe, "Container app failed liveness probe, will be restarted"},
+		{never, plan.StopLivenessProbe, "Container app failed liveness probe"},
+		{always, plan.StopStartupProbe, "Container app failed startup probe, will be restarted"},
+		{always, plan.StopDefinition, "Container app definition changed, will be restarted"},
+		{always, plan.StopResize, "Container app resize requires restart"},
+		{first, plan.StopStartupProbe, "Init container app failed startup probe"},
+		{first, plan.StopPodEnds, "Stopping container app"},
+		{always, plan.StopPostStart, "FailedPostStartHook"},
 	} {
-		if got := killing(tc.pod, plan.Operation{Container: "app", Reason: tc.reason}); got != tc.want {
-			t.Errorf("%q, want %q", got, tc.want)
+		for _, words := range []string{"", "reworded", "PostStartHookError", "Container app failed liveness probe: secret output"} {
+			if got := killing(tc.pod, plan.Operation{Container: "app", Cause: tc.cause, Reason: words}); got != tc.want {
+				t.Errorf("cause %d in the words %q: %q, want %q", tc.cause, words, got, tc.want)
+			}
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 	"github.com/bowline-k8s/bowline/syncloop/config"
@@ -76,8 +77,14 @@ type Config struct {
 	// anew from the API server. Nil: the node takes what the owner allows.
 	Node   func() admit.Node
 	Reread func(ctx context.Context) (admit.Node, error)
-	// Machine is what specs are made from.
-	Machine spec.Machine
+	// Machine is what specs are made from, as the machine was last read.
+	Machine func() spec.Machine
+	// HostResolv reads the machine's resolv.conf for a new sandbox, as a kubelet does;
+	// nil, or where it cannot be read: that of Machine.
+	HostResolv func(ctx context.Context) ([]byte, error)
+	// ClusterDNS returns the addresses of the cluster's DNS as they are now. Nil: those
+	// of Machine.
+	ClusterDNS func() []string
 	// NodeName, and Allocatable for resourceFieldRef of a container without limits.
 	NodeName    string
 	Allocatable func() v1.ResourceList
@@ -87,6 +94,9 @@ type Config struct {
 	// UserNamespaces tells whether a runtime handler ("" is the default one) can give
 	// a pod users of its own. Nil: none can.
 	UserNamespaces func(handler string) bool
+	// RecursiveReadOnly tells whether a runtime handler can mount a volume read-only
+	// with all that is mounted below it. Nil: none can.
+	RecursiveReadOnly func(handler string) bool
 	// RuntimeName is the scheme of container IDs in statuses, "containerd".
 	RuntimeName string
 	// ContainerLogsDir holds the links that log collectors read, /var/log/containers.
@@ -103,8 +113,8 @@ func (c *Config) validate() error {
 		return errors.New("syncloop: Runtime, Host, PLEG and Sources are required")
 	case c.Volumes == nil, c.Images == nil, c.Prober == nil, c.Hooks == nil, c.Status == nil:
 		return errors.New("syncloop: Volumes, Images, Prober, Hooks and Status are required")
-	case c.Objects == nil, c.Tokens == nil, c.Services == nil, c.Recorder == nil:
-		return errors.New("syncloop: Objects, Tokens, Services and Recorder are required")
+	case c.Objects == nil, c.Tokens == nil, c.Services == nil, c.Recorder == nil, c.Machine == nil:
+		return errors.New("syncloop: Objects, Tokens, Services, Recorder and Machine are required")
 	}
 	if c.Resync == 0 {
 		c.Resync = time.Minute
@@ -158,11 +168,12 @@ func New(c Config) (*Loop, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
+	m := c.Machine()
 	l := &Loop{
 		cfg: c, workers: map[types.UID]*worker{}, released: map[types.UID]bool{},
-		starts:   pace.New(max(startsPerCPU*c.Machine.CPUs, leastStarts), paceLease),
-		removals: pace.New(c.Machine.CPUs/2, paceLease),
-		resizes:  &recordKeeper{files: c.Host, path: ResizeRecord(c.Machine.RootDir)},
+		starts:   pace.New(max(startsPerCPU*m.CPUs, leastStarts), paceLease),
+		removals: pace.New(m.CPUs/2, paceLease),
+		resizes:  &recordKeeper{files: c.Host, path: ResizeRecord(m.RootDir)},
 	}
 	l.users = &userRanges{taken: l.takenUsers, byPod: map[types.UID]uint32{}}
 	l.allocations = &allocations{allocatable: c.Allocatable, pods: c.Sources.Pods, complete: func() bool { return c.Sources.SeenBy(pod.SourceAPI) }, wake: l.wake,
@@ -189,10 +200,18 @@ func (l *Loop) Run(ctx context.Context) error {
 	housekeeping := time.NewTicker(housekeepingPeriod)
 	defer housekeeping.Stop()
 	healthDone := make(chan struct{})
-	go func() { defer close(healthDone); l.watchRuntime(ctx) }()
+	go func() {
+		defer budget.From(ctx).Recover("watch the runtime's health")
+		defer close(healthDone)
+		l.watchRuntime(ctx)
+	}()
 	defer func() { <-healthDone }()
 	resizesDone := make(chan struct{})
-	go func() { defer close(resizesDone); l.watchResizes(ctx) }()
+	go func() {
+		defer budget.From(ctx).Recover("watch resizes")
+		defer close(resizesDone)
+		l.watchResizes(ctx)
+	}()
 	defer func() { <-resizesDone }()
 	for l.iterate(ctx, housekeeping.C) {
 	}
@@ -258,6 +277,10 @@ func (l *Loop) Healthy() error {
 	return nil
 }
 
+// MachineChanged makes every worker decide and report again: Config.Machine gives another
+// machine than before.
+func (l *Loop) MachineChanged() { l.wakeAll() }
+
 // Wake makes the pod's worker decide again.
 func (l *Loop) Wake(uid types.UID) { l.wake(uid) }
 
@@ -297,6 +320,7 @@ func (l *Loop) send(ctx context.Context, ref pod.Ref, static bool, merge func(*m
 func (l *Loop) launch(ctx context.Context, w *worker) {
 	l.running.Add(1)
 	go func() {
+		defer budget.From(ctx).Recover("the worker of a pod")
 		defer l.running.Done()
 		w.run(ctx)
 		l.mu.Lock()
@@ -330,7 +354,19 @@ func (l *Loop) forget(ctx context.Context, w *worker) {
 	klog.FromContext(ctx).V(1).Info("Pod worker ends")
 }
 
-func (l *Loop) machine() spec.Machine { return l.cfg.Machine }
+func (l *Loop) machine() spec.Machine {
+	m := l.cfg.Machine()
+	if l.cfg.ClusterDNS != nil {
+		m.ClusterDNS = l.cfg.ClusterDNS()
+	}
+	return m
+}
+
+// recursiveReadOnly tells whether the handler of the pod's newest sandbox can make
+// recursive read-only mounts.
+func (l *Loop) recursiveReadOnly(o pod.Observed) bool {
+	return l.cfg.RecursiveReadOnly != nil && len(o.Sandboxes) > 0 && l.cfg.RecursiveReadOnly(o.Sandboxes[0].RuntimeHandler)
+}
 
 // jitter spreads back-offs.
 func (l *Loop) jitter() float64 { return rand.Float64() }

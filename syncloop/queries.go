@@ -105,7 +105,7 @@ func (l *Loop) Instance(_ context.Context, namespace, name string, uid types.UID
 		}
 		log := c.LogPath
 		if log == "" {
-			log = path.Join(spec.LogDir(l.cfg.Machine, p), spec.LogPath(container, c.Attempt))
+			log = path.Join(spec.LogDir(l.cfg.Machine(), p), spec.LogPath(container, c.Attempt))
 		}
 		return Instance{ID: c.ID, Running: c.State == pod.StateRunning, LogPath: log}, nil
 	}

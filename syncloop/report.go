@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -43,7 +42,7 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	out := status.Generate(status.Input{
 		Now: now, Pod: w.pod, Phase: w.phase, HoldsSandbox: plan.HoldsSandbox(w.ledger, &in.Observed), Observed: in.Observed, Old: w.status,
 		Waiting: w.waiting(), Awaits: awaits, Again: w.ledger.Again, Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
-		HostIPs: l.cfg.Machine.HostIPs, Terminate: termination(w.term),
+		HostIPs: l.cfg.Machine().HostIPs, RecursiveReadOnly: l.recursiveReadOnly(in.Observed), Terminate: termination(w.term),
 		RuntimeName: l.cfg.RuntimeName, Resize: w.resize.conditions(), Actuated: actuated,
 	})
 	w.status = out
@@ -74,7 +73,7 @@ func unhooked(p *v1.Pod, o pod.Observed, l plan.Ledger, flying []plan.Operation,
 		}
 		id := o.Containers[i].ID
 		done, known := l.Hooked[id]
-		pending := known && !done || strings.HasPrefix(l.Why[id], postStartHookError) || slices.ContainsFunc(flying, func(op plan.Operation) bool {
+		pending := known && !done || l.Why[id].Cause == plan.StopPostStart || slices.ContainsFunc(flying, func(op plan.Operation) bool {
 			return op.Kind == plan.OpStart && op.Container == c.Name || op.Kind == plan.OpHook && op.ID == id
 		})
 		if !pending || slices.ContainsFunc(told, func(s v1.ContainerStatus) bool {
@@ -121,7 +120,7 @@ func termination(t *plan.Terminate) *status.Termination {
 // network, else those of the ready sandbox.
 func (l *Loop) podIPs(p *v1.Pod, o pod.Observed) []string {
 	if p.Spec.HostNetwork {
-		return l.cfg.Machine.HostIPs
+		return l.cfg.Machine().HostIPs
 	}
 	if s := readySandbox(o); s != nil {
 		return s.IPs
@@ -129,15 +128,15 @@ func (l *Loop) podIPs(p *v1.Pod, o pod.Observed) []string {
 	return nil
 }
 
-// hashes are the wanted spec hashes of the containers, by name.
-func (l *Loop) hashes(p *v1.Pod) map[string]string {
-	out := map[string]string{}
+// hashes are the wanted spec hashes of the containers, and their former forms, by name.
+func (l *Loop) hashes(p *v1.Pod) (now map[string]string, former map[string][]string) {
+	now, former = map[string]string{}, map[string][]string{}
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
-			out[list[i].Name] = spec.Hash(&list[i])
+			now[list[i].Name], former[list[i].Name] = spec.Hash(&list[i]), spec.FormerHashes(&list[i])
 		}
 	}
-	return out
+	return now, former
 }
 
 // handler is the runtime handler that the pod's runtime class names; empty is the

@@ -42,12 +42,13 @@ func TestWordsOfFailures(t *testing.T) {
 func TestFailedPostStartIsNotToldAsRunning(t *testing.T) {
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app", Lifecycle: &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}}}}}
 	o := pod.Observed{Containers: []pod.Container{{Name: "app", ID: "1", State: pod.StateRunning}}}
-	for why, want := range map[string]pod.ContainerState{
-		"PostStartHookError: exit 1": pod.StateCreated, "": pod.StateRunning, "Container app failed liveness probe": pod.StateRunning,
+	for why, want := range map[plan.Stop]pod.ContainerState{
+		{Cause: plan.StopPostStart, Words: "reworded"}: pod.StateCreated, {}: pod.StateRunning,
+		{Cause: plan.StopLivenessProbe, Words: "PostStartHookError"}: pod.StateRunning,
 	} {
-		ledger := plan.Ledger{Hooked: map[string]bool{"1": true}, Why: map[string]string{"1": why}}
+		ledger := plan.Ledger{Hooked: map[string]bool{"1": true}, Why: map[string]plan.Stop{"1": why}}
 		if got := unhooked(p, o, ledger, nil, &v1.PodStatus{}).Containers[0].State; got != want {
-			t.Errorf("stopped for %q: it is %v, not %v", why, got, want)
+			t.Errorf("stopped for %v: it is %v, not %v", why, got, want)
 		}
 	}
 	if o.Containers[0].State != pod.StateRunning {

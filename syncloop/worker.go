@@ -12,9 +12,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
+	"github.com/bowline-k8s/bowline/wall"
 )
 
 // worker owns one life of one pod: one goroutine, from the first sight of its
@@ -48,10 +50,11 @@ type worker struct {
 	resync  time.Time          // when volumes are looked at again
 	stuck   int                // updates of volumes that have failed, one after another
 	hashes  map[string]string
-	hashGen *v1.Pod      // the pod that hashes were made from
-	status  v1.PodStatus // last generated
-	judged  bool         // once, at the first sight of the machine
-	after   []victim     // pods that end to make room for this one
+	former  map[string][]string // hashes of other forms
+	hashGen *v1.Pod             // the pod that hashes were made from
+	status  v1.PodStatus        // last generated
+	judged  bool                // once, at the first sight of the machine
+	after   []victim            // pods that end to make room for this one
 	refused map[string]admit.Rejection
 }
 
@@ -246,7 +249,8 @@ func (w *worker) input(now time.Time) plan.Input {
 	observed := w.loop.cfg.PLEG.Cache().Get(w.ref.UID)
 	observed.Ref = w.ref
 	if w.hashGen != w.pod {
-		w.hashes, w.hashGen = w.loop.hashes(w.pod), w.pod
+		w.hashes, w.former = w.loop.hashes(w.pod)
+		w.hashGen = w.pod
 	}
 	in := plan.Input{
 		Now: now, Pod: w.pod, Phase: w.phase, Terminate: w.term,
@@ -256,7 +260,7 @@ func (w *worker) input(now time.Time) plan.Input {
 		Reported: w.reported(),
 		Hold:     w.hold(),
 		Jitter:   w.loop.jitter(),
-		Hashes:   w.hashes, Allocated: w.resize.given,
+		Hashes:   w.hashes, FormerHashes: w.former, Allocated: w.resize.given,
 	}
 	if in.Hold == "" && !w.resize.known {
 		in.Hold = "it is not known yet what the pod was given"
@@ -281,6 +285,7 @@ func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o 
 	job := job{loop: w.loop, pod: w.allowed(), op: op, observed: o, podIPs: w.loop.podIPs(w.pod, o), image: w.images[op.Container], ledger: w.ledger}
 	w.ended.Add(1)
 	go func() {
+		defer budget.From(ctx).Recover("an operation of a pod")
 		defer w.ended.Done()
 		out := job.run(opCtx)
 		f := finished{Outcome: out, image: job.image}
@@ -307,6 +312,7 @@ func (w *worker) refresh(ctx context.Context, now time.Time) {
 	p, stuck := w.pod, w.stuck > 0
 	w.ended.Add(1)
 	go func() {
+		defer budget.From(ctx).Recover("update a pod's volumes")
 		defer w.ended.Done()
 		err := w.loop.cfg.Volumes.Refresh(ctx, p)
 		switch {
@@ -330,16 +336,22 @@ func (w *worker) wait(ctx context.Context, timer *time.Timer) bool {
 	if w.volumes == plan.VolumesReady && w.phase == pod.Syncing && (at.IsZero() || w.resync.Before(at)) {
 		at = w.resync
 	}
-	var due <-chan time.Time
-	if !at.IsZero() {
-		timer.Reset(max(time.Until(at), 0))
-		due = timer.C
+	for {
+		var due <-chan time.Time
+		if !at.IsZero() {
+			timer.Reset(wall.Until(at, time.Now()))
+			due = timer.C
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-w.inbox.notify:
+			return true
+		case <-due:
+		}
+		// A deadline goes by the wall clock, and the timer may have stood still.
+		if !at.After(time.Now()) {
+			return true
+		}
 	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-w.inbox.notify:
-	case <-due:
-	}
-	return true
 }

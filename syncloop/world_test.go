@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
@@ -65,8 +66,39 @@ type world struct {
 	allocatable v1.ResourceList
 	// userNamespaces: the runtime can give pods users of their own.
 	userNamespaces bool
+	// hostIP is the machine's address; nil: 192.0.2.1.
+	hostIP atomic.Pointer[string]
+	// resolv reads the machine's resolv.conf; nil: it has none.
+	resolv func(context.Context) ([]byte, error)
+	// sandboxMade is given the configuration of each new sandbox; nil: nothing is.
+	sandboxMade func(*runtimeapi.PodSandboxConfig)
+	services    cache.Indexer // the cluster's
 
 	node *node
+}
+
+// madeBy shows the configurations of new sandboxes to its test.
+type madeBy struct {
+	syncloop.Runtime
+	show func(*runtimeapi.PodSandboxConfig)
+}
+
+func (m madeBy) RunPodSandbox(ctx context.Context, c *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	if m.show != nil {
+		m.show(c)
+	}
+	return m.Runtime.RunPodSandbox(ctx, c, handler)
+}
+
+// machine is what the specs are made from.
+func (w *world) machine() spec.Machine {
+	m := spec.Machine{RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs"), CgroupDriver: "cgroupfs",
+		CgroupVersion: 2, CPUCFSQuota: true, Owner: owner, Hostname: "machine", MemoryBytes: 1 << 30, CPUs: 2, HostIPs: []string{"192.0.2.1"},
+		ClusterDNS: []string{"198.51.100.53"}, ClusterDomain: "cluster.local", HostResolv: []byte("nameserver 192.0.2.99\n")}
+	if ip := w.hostIP.Load(); ip != nil {
+		m.HostIPs = []string{*ip}
+	}
+	return m
 }
 
 // machine is this one below a temporary directory, with mounts and control
@@ -76,6 +108,7 @@ type machine struct {
 	mu     sync.Mutex
 	mounts []host.Mount
 
+	inUse       atomic.Bool // no mount can be unmounted
 	unreachable atomic.Bool
 	full        atomic.Bool // nothing more can be written
 	unwritten   atomic.Int32
@@ -122,6 +155,9 @@ func (m *machine) Mount(_ context.Context, mount host.Mount) error {
 }
 
 func (m *machine) Unmount(_ context.Context, target string) error {
+	if m.inUse.Load() {
+		return &host.BusyError{Target: target, Type: "ext4", Source: "/dev/sdb", Users: []string{"42 (postgres)"}}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mounts = slices.DeleteFunc(m.mounts, func(x host.Mount) bool { return x.Target == target })
@@ -186,7 +222,8 @@ func newWorld(t testing.TB, c fake.Config) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, rt: fake.Run(t, c), api: newAPI(t), dir: t.TempDir(),
-		host: &machine{Host: h, cgroups: map[string]bool{}}}
+		host:     &machine{Host: h, cgroups: map[string]bool{}},
+		services: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
 	w.host.rt = w.rt
 	t.Cleanup(func() {
 		w.down()
@@ -302,12 +339,10 @@ func (w *world) build() (*node, error) {
 	n.client = client
 	core := w.api.client.CoreV1()
 	c := syncloop.Config{
-		Runtime: client, Host: w.host, Sources: config.New(w.sources()...), Recorder: recorder{w},
+		Runtime: madeBy{client, w.sandboxMade}, Host: w.host, Sources: config.New(w.sources()...), Recorder: recorder{w},
 		Hooks:    &lifecycle.Runner{Exec: client, Dial: w.host},
-		Services: corelisters.NewServiceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})),
-		Machine: spec.Machine{RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs"), CgroupDriver: "cgroupfs",
-			CgroupVersion: 2, CPUCFSQuota: true, Owner: owner, Hostname: "machine", MemoryBytes: 1 << 30, CPUs: 2, HostIPs: []string{"192.0.2.1"},
-			ClusterDNS: []string{"198.51.100.53"}, ClusterDomain: "cluster.local"},
+		Services: corelisters.NewServiceLister(w.services),
+		Machine:  w.machine, HostResolv: w.resolv,
 		RuntimeHandler: func(ctx context.Context, class string) (string, error) {
 			c, err := w.api.client.NodeV1().RuntimeClasses().Get(ctx, class, metav1.GetOptions{})
 			if err != nil {
@@ -338,7 +373,7 @@ func (w *world) build() (*node, error) {
 	if c.Tokens, err = tokens.New(tokens.Config{Client: core}); err != nil {
 		return nil, err
 	}
-	if c.Volumes, err = volume.New(volume.Config{Host: w.host, Objects: c.Objects, Tokens: c.Tokens, RootDir: c.Machine.RootDir, Claims: w.claims,
+	if c.Volumes, err = volume.New(volume.Config{Host: w.host, Objects: c.Objects, Tokens: c.Tokens, RootDir: c.Machine().RootDir, Claims: w.claims,
 		Allow:       func(p *v1.Pod, name string, pv *v1.PersistentVolume) error { return n.loop.AllowVolume(p, name, pv) },
 		Allocatable: func() v1.ResourceList { return nil }}); err != nil {
 		return nil, err

@@ -13,13 +13,14 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Cluster,categories=bowline
+// +kubebuilder:resource:scope=Cluster,categories=bowline,shortName=bhost
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="whether the node is Ready"
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`,description="the node that the machine is"
 // +kubebuilder:printcolumn:name="Link",type=string,JSONPath=`.status.link.state`,description="Up, Down, or Local: there is none"
 // +kubebuilder:printcolumn:name="RTT",type=string,JSONPath=`.status.link.roundTrip`,description="the link's round trip, about"
 // +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`,description="pods that Bowline holds on the machine"
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="why the host is Ready, or is not"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Host struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -47,6 +48,7 @@ type HostList struct {
 // +kubebuilder:validation:XValidation:rule="self.endpoint.startsWith('ssh://') || !has(self.hostKeys) || size(self.hostKeys) == 0",message="hostKeys: the endpoint is not ssh://, leave them out"
 // +kubebuilder:validation:XValidation:rule="self.endpoint.startsWith('ssh://') || !has(self.credentialsSecretRef)",message="credentialsSecretRef: the endpoint is not ssh://, leave it out"
 // +kubebuilder:validation:XValidation:rule="self.endpoint.startsWith('ssh://') || !has(self.linkGrace)",message="linkGrace: the endpoint is not ssh://, there is no link"
+// +kubebuilder:validation:XValidation:rule="self.endpoint.startsWith('ssh://') || !has(self.ssh)",message="ssh: the endpoint is not ssh://, leave it out"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeName) == has(oldSelf.nodeName) && (!has(self.nodeName) || self.nodeName == oldSelf.nodeName)",message="nodeName: a node cannot be renamed; delete the Host, which drains the node, and make another"
 type HostSpec struct {
 	// Endpoint is the CRI socket: ssh://user@host[:port]/path on a far machine;
@@ -72,6 +74,10 @@ type HostSpec struct {
 	// +kubebuilder:validation:items:MaxLength=4096
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^(SHA256:[A-Za-z0-9+/]{43}|[a-z0-9@.-]+ [A-Za-z0-9+/]+=*( .*)?)$')",message="a host key is \"ssh-ed25519 AAAA...\" or \"SHA256:...\", as bowline host scan prints it"
 	HostKeys []string `json:"hostKeys,omitempty"`
+
+	// SSH says how the machine is reached, where that is not directly.
+	// +optional
+	SSH *HostSSH `json:"ssh,omitempty"`
 
 	// NodeName is the name of the Node; the Host's own by default. It cannot be changed.
 	// +optional
@@ -134,6 +140,55 @@ type HostSpec struct {
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 }
 
+// Jumps of a Host, the first to be dialled first; none where the machine is reached as
+// Bowline's configuration has it.
+func Jumps(h *Host) []Jump {
+	if h.Spec.SSH == nil {
+		return nil
+	}
+	return h.Spec.SSH.ProxyJump
+}
+
+// HostSSH says how a machine is reached by SSH.
+type HostSSH struct {
+	// ProxyJump is the way to the machine, in place of that of Bowline's configuration: the
+	// first jump is dialled first, each other one and the machine from the jump before. The
+	// key of credentialsSecretRef logs in at each of them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	ProxyJump []Jump `json:"proxyJump,omitempty"`
+}
+
+// Jump is a machine on the way to another.
+type Jump struct {
+	// User to log in as.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$')",message="a user of the jump, such as root"
+	User string `json:"user"`
+	// Address is a name or an IP address (IPv6 without brackets), as the jump before it
+	// resolves it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)$')",message="a name or an IP address; the user and the port have fields of their own"
+	Address string `json:"address"`
+	// Port of its sshd.
+	// +optional
+	// +kubebuilder:default=22
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+	// HostKeys pin the jump's host keys, as those of the machine. No other key is taken.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=4096
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^(SHA256:[A-Za-z0-9+/]{43}|[a-z0-9@.-]+ [A-Za-z0-9+/]+=*( .*)?)$')",message="a host key is \"ssh-ed25519 AAAA...\" or \"SHA256:...\", as bowline host scan prints it"
+	HostKeys []string `json:"hostKeys"`
+}
+
 // Amount of a resource, as a Quantity is written.
 //
 // +kubebuilder:validation:MaxLength=32
@@ -192,6 +247,10 @@ type HostStatus struct {
 	// NodeName is the Node that the machine is; empty before it was one.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
+	// Machine is the one that the Host was first driven on. Another one is refused, until
+	// this is taken away by somebody who may change the status of Hosts.
+	// +optional
+	Machine *MachineStatus `json:"machine,omitempty"`
 	// Link to the machine.
 	// +optional
 	Link *LinkStatus `json:"link,omitempty"`
@@ -204,6 +263,17 @@ type HostStatus struct {
 	// LastError is why the machine could last not be driven; empty while it is.
 	// +optional
 	LastError string `json:"lastError,omitempty"`
+}
+
+// MachineStatus tells a machine from others.
+type MachineStatus struct {
+	// MachineID is that of its machine-id(5); empty where it has none.
+	// +optional
+	MachineID string `json:"machineID,omitempty"`
+	// HostKey is the fingerprint of the SSH host key by which it was accepted, "SHA256:...";
+	// empty on Bowline's own machine.
+	// +optional
+	HostKey string `json:"hostKey,omitempty"`
 }
 
 // LinkState says how the link is.

@@ -21,15 +21,33 @@ func (a *access) register(c *cobra.Command) {
 	c.Flags().StringVar(&a.context, "context", "", "the context of it to use (default: its current one)")
 }
 
-func (a *access) rest() (*rest.Config, error) {
+func (a *access) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context}).ClientConfig()
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context})
+}
+
+// namespace is that of the context; in a pod without a kubeconfig, the pod's.
+func (a *access) namespace() (string, error) {
+	namespace, _, err := a.loader().Namespace()
+	return namespace, accessError(err)
+}
+
+// accessError says what to do where no cluster is named.
+func accessError(err error) error {
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("no cluster is named: there is neither $KUBECONFIG nor ~/.kube/config; say which one with --kubeconfig")
+		return errors.New("no cluster is named: there is neither $KUBECONFIG nor ~/.kube/config; say which one with --kubeconfig")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	return nil
+}
+
+func (a *access) rest() (*rest.Config, error) {
+	config, err := a.loader().ClientConfig()
+	if err != nil {
+		return nil, accessError(err)
 	}
 	config.Timeout = 30 * time.Second
 	return ours(config), nil
@@ -56,5 +74,5 @@ func (a *access) clients() (*hosts.Client, kubernetes.Interface, error) {
 const ownNamespace = "bowline"
 
 func namespaceFlag(c *cobra.Command, namespace *string) {
-	c.Flags().StringVarP(namespace, "namespace", "n", ownNamespace, "Bowline's own namespace, where the Secrets with the keys are")
+	c.Flags().StringVarP(namespace, "namespace", "n", ownNamespace, "the namespace that Bowline is installed in, where the Secrets with the SSH keys are; that of the context is not used")
 }

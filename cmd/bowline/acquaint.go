@@ -26,19 +26,25 @@ func isAway(err error) bool {
 		apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err)
 }
 
-// ownedAs is the cluster that the machine is this node of, as its owner file has it; empty
-// where it has none, or is another node.
-func ownedAs(machine host.Files, cfg *config.Host, nodeName string) func(context.Context) string {
-	return func(ctx context.Context) string {
+// isRefusal says of an error that an API server answered, and refused. One that starts does
+// so to every client until it has read its roles and accounts.
+func isRefusal(err error) bool {
+	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
+}
+
+// ownedAs is the owner file of a machine that is this node; nil where it has none, or is
+// another node.
+func ownedAs(machine host.Files, cfg *config.Host, nodeName string) func(context.Context) *owner.Record {
+	return func(ctx context.Context) *owner.Record {
 		data, err := machine.ReadFile(ctx, owner.FilePath(cfg.RootDirectory), 1<<16)
 		if err != nil {
-			return ""
+			return nil
 		}
 		record, err := owner.ParseRecord(data)
 		if err != nil || record == nil || record.NodeName != nodeName {
-			return ""
+			return nil
 		}
-		return record.ClusterUID
+		return record
 	}
 }
 
@@ -48,9 +54,11 @@ const (
 	mostMeetPause  = 10 * time.Second
 )
 
-// meet waits for an API server that did not answer at the start, and tells what it is. An
-// error says that it is not to be this node's.
+// meet waits for an API server that did not answer at the start, and finds out what it is.
+// One that refuses its answers is waited for as well: the machine is a node of the cluster
+// already, and its pods run on as with a kubelet. An error says that it is not this node's.
 func (c *cluster) meet(ctx context.Context, nodeName string) error {
+	var refusal string
 	for pause := firstMeetPause; ; pause = min(2*pause, mostMeetPause) {
 		select {
 		case <-c.met:
@@ -67,12 +75,19 @@ func (c *cluster) meet(ctx context.Context, nodeName string) error {
 		case err != nil && isAway(err):
 			klog.FromContext(ctx).V(1).Info("The API server does not answer yet", "err", err)
 			continue
+		case err != nil && isRefusal(err):
+			if said := err.Error(); said != refusal {
+				refusal = said
+				klog.FromContext(ctx).Error(err, "The API server refuses this node, will retry")
+			}
+			continue
 		case err != nil:
 			return err
-		case seen.uid != c.uid:
+		case c.known.Compare(seen.uid, seen.witnesses) != owner.Same:
 			return fmt.Errorf("the API server at %s is of cluster %s, and the machine is a node of cluster %s; use that cluster's kubeconfig, or remove the owner file if that cluster has given the machine up", c.rest.Host, seen.uid, c.uid)
 		}
 		klog.FromContext(ctx).Info("The API server answers")
+		c.shared = seen.shared
 		close(c.met)
 		return nil
 	}

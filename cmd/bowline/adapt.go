@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/cri/stream"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/provider/api"
 	"github.com/bowline-k8s/bowline/syncloop"
@@ -128,6 +129,7 @@ func hints(client *cri.Client) func(context.Context) (<-chan pleg.Hint, error) {
 		}
 		out := make(chan pleg.Hint)
 		go func() {
+			defer budget.From(ctx).Recover("read the runtime's events")
 			defer close(out)
 			for e := range events {
 				h := pleg.Hint{ID: e.ContainerID, Expect: pleg.Ended}

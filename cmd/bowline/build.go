@@ -2,19 +2,16 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"path"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/syncloop"
@@ -62,51 +59,30 @@ func pullRecords(root string) string { return path.Join(root, "bowline", "pulls.
 const containerLogsDir = "/var/log/containers"
 
 // build makes every part and joins them; nothing runs yet.
-func (n *node) build(ctx context.Context) error {
-	version, err := n.runtime.Version(ctx)
-	if err != nil {
-		return fmt.Errorf("ask the runtime for its version: %w", err)
-	}
-	n.runtimeVersion = version
-	runtimeStatus, err := n.runtime.Status(ctx, false)
-	if err != nil {
-		return fmt.Errorf("ask the runtime for its status: %w", err)
-	}
-	machine, err := n.machine(ctx)
-	if err != nil {
+func (n *node) build(ctx context.Context, facts host.Facts) (err error) {
+	if n.seen, err = n.look(ctx, facts); err != nil {
 		return err
 	}
+	first := n.seen.load()
+	machine := first.spec
 	n.events, n.recorder = newRecorder(n.name)
-	n.services = coreinformers.NewServiceInformer(n.cluster.client, metav1.NamespaceAll, 0,
-		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	if err := n.services.SetTransform(withoutManagedFields); err != nil {
-		return err
-	}
-
+	n.services, n.runtimeClasses = readClusters.Services(), readClusters.RuntimeClasses()
 	n.sources = podconfig.New(sourceNames(n.cfg)...)
-	if err := n.buildParts(machine); err != nil {
+	if err := n.buildParts(machine.RootDir); err != nil {
 		return err
 	}
 	if n.pleg, err = pleg.New(pleg.Config{
-		Runtime: n.runtime, Files: n.host, Owner: n.stamp, ClockOffset: n.clock.Offset, ClockDoubt: n.clock.doubt.poke,
+		Budget: budget.From(ctx), Runtime: n.runtime, Files: n.host, Owner: n.stamp, ClockOffset: n.clock.Offset, ClockDoubt: n.clock.doubt.poke,
 		IsNotFound: cri.IsNotFound, IsTransport: cri.IsTransport, Hints: hints(n.runtime),
 		// Each sweep looks at everything too: a look of its own is for when none comes.
 		RelistWithEvents: gc.Period + 10*time.Second,
 	}); err != nil {
 		return err
 	}
-	reserved, err := n.reserved()
-	if err != nil {
-		return err
-	}
 	// The node and the loop know each other: the loop is given first, as hooks
 	// that are filled in below.
 	loop := &loopHooks{}
-	ips, err := n.nodeIPs(machine.HostIPs)
-	if err != nil {
-		return err
-	}
-	server, err := n.server(ctx, loop, ips)
+	server, err := n.server(ctx, loop)
 	if err != nil {
 		return err
 	}
@@ -121,13 +97,9 @@ func (n *node) build(ctx context.Context) error {
 		Loop: loop, Held: loop, Server: server,
 		Registration: provider.Registration{
 			NodeName: n.name, Labels: n.cfg.Labels, Taints: n.cfg.Taints, Annotations: madeOf(n.cfg), ProviderID: n.cfg.ProviderID,
-			MaxPods: int64(n.cfg.MaxPods), Reserved: reserved, Addresses: n.addresses(ips),
+			MaxPods: int64(n.cfg.MaxPods),
 		},
-		Machine: provider.Machine{
-			Facts: n.facts, RuntimeName: version.RuntimeName, RuntimeVersion: version.RuntimeVersion,
-			KubeletVersion: kubelet, Handlers: handlers(runtimeStatus), Features: features(runtimeStatus),
-			DeclaredFeatures: declaredFeatures,
-		},
+		Machine:        n.reported(first, kubelet),
 		StatusInterval: n.cfg.NodeStatusReportFrequency.Duration,
 		LeaseDuration:  time.Duration(n.cfg.NodeLeaseDurationSeconds) * time.Second,
 		Back:           n.apiBack.poke,
@@ -147,6 +119,7 @@ func (n *node) build(ctx context.Context) error {
 		n.ready.delay = linkVerdict
 	}
 	n.held.back = func() {
+		n.seen.due.poke() // it may have been rebooted
 		n.pleg.Kick()
 		n.node.Resume()
 		n.apiBack.poke() // the pods' statuses are read, and put right
@@ -157,30 +130,32 @@ func (n *node) build(ctx context.Context) error {
 		n.podNetwork.offer(node)
 		n.takeBack(node)
 		n.static.see(node)
+		n.endQuarantine(node)
 	})
-	judges := n.judges(runtimeStatus)
+	judges := &judges{n}
 	n.api = podconfig.NewAPI(n.sources, n.node.Pods().Lister(), n.node.Pods().HasSynced)
 	n.loop, err = syncloop.New(syncloop.Config{
 		Runtime: n.runtime, Host: n.host, PLEG: n.pleg, Sources: n.sources,
 		Volumes: n.parts.volumes, Objects: n.parts.objects, Tokens: n.parts.tokens, Images: n.parts.images,
 		Certificates: n.parts.certificates,
 		Prober:       n.parts.prober, Hooks: n.parts.hooks, Status: n.parts.status,
-		Services: corelisters.NewServiceLister(n.services.GetIndexer()), Recorder: n.recorder,
-		Machine: machine, NodeName: n.name, Allocatable: n.node.Allocatable,
-		RuntimeName: version.RuntimeName, ContainerLogsDir: containerLogsDir,
+		Services: n.services, Recorder: n.recorder, ClusterDNS: clusterDNS(n.cfg.ClusterDNS, n.services),
+		Machine: func() spec.Machine { return n.seen.load().spec }, HostResolv: n.resolvConf(), NodeName: n.name, Allocatable: n.node.Allocatable,
+		RuntimeName: first.version.GetRuntimeName(), ContainerLogsDir: containerLogsDir,
 		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.ready.word,
 		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg),
 		Node: judges.current, Reread: judges.reread,
-		UserNamespaces: userNamespaces(runtimeStatus), Metrics: series.loop,
+		UserNamespaces: n.userNamespaces, RecursiveReadOnly: n.recursiveReadOnly, Metrics: series.loop,
 	})
 	if err != nil {
 		return err
 	}
 	loop.source, loop.loop = n.api, n.loop
+	n.seen.changed = n.follow
 	if n.parts.logs, err = n.containerLogs(machine.PodLogsDir); err != nil {
 		return err
 	}
-	if n.parts.qos, err = n.parentCgroups(machine); err != nil {
+	if n.parts.qos, err = n.parentCgroups(); err != nil {
 		return err
 	}
 	if err := n.buildStatic(); err != nil {
@@ -205,7 +180,7 @@ func (n *node) build(ctx context.Context) error {
 }
 
 // buildParts makes the managers.
-func (n *node) buildParts(m spec.Machine) (err error) {
+func (n *node) buildParts(root string) (err error) {
 	core := n.cluster.client.CoreV1()
 	if n.parts.objects, err = objects.New(objects.Config{
 		Client: n.cluster.client, Strategy: objects.Strategy(n.cfg.ConfigMapAndSecretChangeDetectionStrategy),
@@ -221,14 +196,14 @@ func (n *node) buildParts(m spec.Machine) (err error) {
 	}
 	if n.parts.volumes, err = volume.New(volume.Config{
 		Certificates: n.parts.certificates,
-		Host:         n.host, Objects: n.parts.objects, Tokens: n.parts.tokens, RootDir: m.RootDir,
+		Host:         n.host, Objects: n.parts.objects, Tokens: n.parts.tokens, RootDir: root,
 		Claims: boundVolumes{core, n.name},
 		Allow: func(p *v1.Pod, volume string, pv *v1.PersistentVolume) error {
 			return n.loop.AllowVolume(p, volume, pv)
 		},
 		Trust:       trustBundles{n.cluster.client.CertificatesV1()},
 		Allocatable: func() v1.ResourceList { return n.node.Allocatable() },
-		TmpfsNoSwap: volume.NoSwapSupported(n.facts.KernelVersion),
+		TmpfsNoSwap: func() bool { return volume.NoSwapSupported(n.seen.load().facts.KernelVersion) },
 	}); err != nil {
 		return err
 	}
@@ -246,7 +221,7 @@ func (n *node) buildParts(m spec.Machine) (err error) {
 	if n.parts.images, err = images.New(images.Config{
 		Providers: providers,
 		Runtime:   n.runtime, Events: imageEvents{podEvents{n.recorder}, n.pulled}, MaxParallel: parallel, Transport: cri.IsTransport,
-		Files: n.host, RecordPath: pullRecords(m.RootDir),
+		Files: n.host, RecordPath: pullRecords(root),
 		Verify: images.Verification(n.cfg.ImagePullCredentialsVerificationPolicy), Allowed: n.cfg.PreloadedImagesVerificationAllowlist,
 	}); err != nil {
 		return err

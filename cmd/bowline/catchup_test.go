@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,35 +15,45 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// Each word is one reading of this node's pods; a reading that fails ends nothing.
+// Each word is one reading of this node's pods; a reading that fails is repeated
+// without another word.
 func TestCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}})
-		fails, selector := true, ""
+		// The pause between two readings orders nothing between the test and catchUp.
+		var fails atomic.Bool
+		var selector atomic.Value
+		var seen atomic.Int32
+		fails.Store(true)
 		client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			selector = a.(clienttesting.ListAction).GetListRestrictions().Fields.String()
-			if fails {
+			selector.Store(a.(clienttesting.ListAction).GetListRestrictions().Fields.String())
+			if fails.Load() {
 				return true, nil, errors.New("not yet")
 			}
 			return false, nil, nil
 		})
 		ctx, cancel := context.WithCancel(t.Context())
-		var seen []string
 		c := make(nudge, 1)
 		done := make(chan error, 1)
 		go func() {
-			done <- catchUp(ctx, c, client.CoreV1(), "box-1", func(p *v1.Pod) { seen = append(seen, p.Name) })
+			done <- catchUp(ctx, c, client.CoreV1(), "box-1", func(*v1.Pod) { seen.Add(1) })
 		}()
 		c.poke()
 		synctest.Wait()
-		if len(seen) != 0 {
-			t.Errorf("saw %v in a reading that failed", seen)
+		if n := seen.Load(); n != 0 {
+			t.Errorf("saw %d pods in a reading that failed", n)
 		}
-		fails = false
+		fails.Store(false)
+		time.Sleep(catchUpPause)
+		synctest.Wait()
+		if n := seen.Load(); n != 1 || selector.Load() != "spec.nodeName=box-1" {
+			t.Errorf("saw %d pods, selected by %q", n, selector.Load())
+		}
+		time.Sleep(time.Minute)
 		c.poke()
 		synctest.Wait()
-		if len(seen) != 1 || seen[0] != "p" || selector != "spec.nodeName=box-1" {
-			t.Errorf("saw %v, selected by %q", seen, selector)
+		if n := seen.Load(); n != 2 {
+			t.Errorf("saw %d pods after another word", n)
 		}
 		cancel()
 		if err := <-done; err != nil {

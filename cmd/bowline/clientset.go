@@ -1,7 +1,6 @@
 package main
 
 import (
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
@@ -84,12 +83,4 @@ func newClientset(config *rest.Config) (_ *clientset, err error) {
 	}
 	c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(shared, httpClient)
 	return c, err
-}
-
-// withoutManagedFields keeps a third of an object's bytes out of our memory.
-func withoutManagedFields(obj any) (any, error) {
-	if m, err := meta.Accessor(obj); err == nil {
-		m.SetManagedFields(nil)
-	}
-	return obj, nil
 }

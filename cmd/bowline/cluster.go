@@ -22,6 +22,8 @@ import (
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/provider"
+	"github.com/bowline-k8s/bowline/provider/clusterwide"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
 // cluster is the API server as one node sees it.
@@ -29,8 +31,13 @@ type cluster struct {
 	rest       *rest.Config // as the node
 	client     kubernetes.Interface
 	identity   *identity
-	uid        string // what tells this cluster from others
-	gitVersion string // the API server's; empty before it is met
+	uid        string // that a machine which is no node yet will know this cluster by
+	witnesses  owner.Witnesses
+	known      *owner.Record // of a machine whose API server has not been met; else nil
+	gitVersion string        // the API server's; empty before it is met
+	// shared is what nodes of this process that are in one cluster have in common; set
+	// before met is closed.
+	shared clusterwide.Cluster
 	// met is closed when the API server has proved to be that of the cluster and has
 	// accepted the node. Before, nothing is told to it.
 	met chan struct{}
@@ -44,7 +51,7 @@ const firstAnswer = 15 * time.Second
 //
 // One that does not answer is waited for where known, which may be nil, says of which
 // cluster the machine is this node: what does not need it is driven meanwhile.
-func connectCluster(ctx context.Context, cfg *config.Host, nodeName string, known func(context.Context) string) (_ *cluster, err error) {
+func connectCluster(ctx context.Context, cfg *config.Host, nodeName string, known func(context.Context) *owner.Record) (_ *cluster, err error) {
 	id, err := newIdentity(ctx, cfg, nodeName)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", credentialOf(cfg), err)
@@ -69,9 +76,10 @@ func connectCluster(ctx context.Context, cfg *config.Host, nodeName string, know
 	case !isAway(err) || known == nil:
 		return nil, err
 	default:
-		if c.uid = known(ctx); c.uid == "" {
+		if c.known = known(ctx); c.known == nil {
 			return nil, err
 		}
+		c.uid = c.known.ClusterUID
 		klog.FromContext(ctx).Info("The API server is waited for; static pods are driven without it", "err", err)
 	}
 	return c, nil
@@ -88,7 +96,7 @@ func (c *cluster) introduce(ctx context.Context, nodeName string) error {
 	data, err := c.client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return c.identity.unaccepted(c.rest.Host, nodeName)
+		return c.identity.unaccepted(err, c.rest.Host, nodeName)
 	case apierrors.IsForbidden(err):
 		// The answer to this request has no words; that to a review has.
 		if _, said := c.client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); said != nil {
@@ -108,27 +116,24 @@ func (c *cluster) introduce(ctx context.Context, nodeName string) error {
 	review, err := c.client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return c.identity.unaccepted(c.rest.Host, nodeName)
+		return c.identity.unaccepted(err, c.rest.Host, nodeName)
 	case err != nil:
 		return fmt.Errorf("the API server at %s does not say who we are: %w", c.rest.Host, err)
 	case review.Status.UserInfo.Username != want:
 		return fmt.Errorf("the credential is of %q; the node %q needs one of %q in the group system:nodes", review.Status.UserInfo.Username, nodeName, want)
 	}
-	// A node may not read namespaces; it may read services, and this one is made
-	// with the cluster.
-	service, err := c.client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	w, node, err := witnesses(ctx, c.client, c.rest, nodeName)
 	if err != nil {
-		return fmt.Errorf("the API server at %s does not show the service default/kubernetes, by whose UID clusters are told apart: %w", c.rest.Host, err)
+		return fmt.Errorf("the API server at %s: %w", c.rest.Host, err)
 	}
-	c.uid = string(service.UID)
-	// Told before anything is done to the machine; the registration looks again.
-	node, err := c.client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
+	c.uid, c.witnesses = w.Service, w
+	if c.shared, err = sharedBy(c.identity.server, w.Service); err != nil {
+		return err
+	}
+	if node == nil {
 		return nil
-	case err != nil:
-		return fmt.Errorf("the API server at %s does not show the node %q: %w", c.rest.Host, nodeName, err)
 	}
+	// Told before anything is done to the machine; the registration looks again.
 	return provider.CheckOwn(node)
 }
 

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
 // apiServer answers as an API server does; code refuses every request with it.
@@ -125,29 +126,43 @@ func TestConnectCluster(t *testing.T) {
 func TestAPIServerIsMetLater(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, user string
-		code        int
+		witnesses   owner.Witnesses
+		code        int    // of the first answer; the later ones are good
 		want        string // of meeting; empty: it is met
 		refused     bool   // at once
 	}{
-		"same cluster":       {known: "u1", user: "system:node:n1"},
-		"another cluster":    {known: "u2", user: "system:node:n1", want: "is of cluster u1, and the machine is a node of cluster u2"},
-		"another's":          {known: "u1", user: "system:node:n2", want: `the credential is of "system:node:n2"`},
-		"not accepted":       {known: "u1", code: http.StatusUnauthorized, want: "does not accept this credential"},
-		"nobody knows whose": {known: "", refused: true},
+		"same cluster":          {known: "u1", user: "system:node:n1"},
+		"a Service made later":  {known: "u0", witnesses: owner.Witnesses{Service: "u1"}, user: "system:node:n1"},
+		"another cluster":       {known: "u2", user: "system:node:n1", want: "is of cluster u1, and the machine is a node of cluster u2"},
+		"another's":             {known: "u1", user: "system:node:n2", want: `the credential is of "system:node:n2"`},
+		"not accepted at first": {known: "u1", user: "system:node:n1", code: http.StatusUnauthorized},
+		"forbidden at first":    {known: "u1", user: "system:node:n1", code: http.StatusForbidden},
+		"no paths at first":     {known: "u1", user: "system:node:n1", code: http.StatusNotFound},
+		"no owner file":         {known: "", refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := apiServer(t, c.user, c.code, goodVersion)
+			t.Parallel()
+			s := apiServer(t, c.user, 0, goodVersion)
 			answers := s.Config.Handler
-			var away, asked atomic.Int32
+			refuses := apiServer(t, c.user, c.code, goodVersion).Config.Handler
+			var away, refused atomic.Bool
 			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if asked.Add(1) > 1 && away.Load() == 0 {
+				switch {
+				case away.Load():
+					panic(http.ErrAbortHandler) // as a connection that is cut
+				case c.code != 0 && r.URL.Path == "/version" && refused.CompareAndSwap(false, true):
+					refuses.ServeHTTP(w, r)
+				default:
 					answers.ServeHTTP(w, r)
-					return
 				}
-				panic(http.ErrAbortHandler) // as a connection that is cut
 			})
-			away.Store(1)
-			cl, err := connectCluster(t.Context(), hostWith(kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1", func(context.Context) string { return c.known })
+			away.Store(true)
+			cl, err := connectCluster(t.Context(), hostWith(kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1", func(context.Context) *owner.Record {
+				if c.known == "" {
+					return nil
+				}
+				return &owner.Record{Identity: owner.Identity{ClusterUID: c.known, NodeName: "n1"}, Witnesses: c.witnesses}
+			})
 			if c.refused {
 				if err == nil || !strings.Contains(err.Error(), "does not answer") {
 					t.Errorf("connected: %v", err)
@@ -157,7 +172,7 @@ func TestAPIServerIsMetLater(t *testing.T) {
 			if err != nil || cl.isMet() || cl.uid != c.known {
 				t.Fatalf("%+v, %v", cl, err)
 			}
-			away.Store(0)
+			away.Store(false)
 			err = cl.meet(t.Context(), "n1")
 			switch {
 			case c.want == "" && (err != nil || !cl.isMet()):

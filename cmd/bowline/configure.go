@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -25,21 +24,23 @@ func configureCommand() *cobra.Command {
 	n := &configuring{}
 	c := &cobra.Command{
 		Use:   "configure",
-		Short: "Write the configuration of a far machine, with a credential for its node",
-		Long: `Make all that "bowline run" needs to make a node of a far machine, in a new
+		Short: "Write the configuration of a remote machine, with a credential for its node",
+		Long: `Make all that "bowline run" needs to make a node of a remote machine, in a new
 directory: config.yaml with the machine's host keys pinned, the kubeconfig of the node
 (a certificate of system:node:NAME that the cluster signs, its key made here), and the
 authority by which the cluster calls the node.
 
-The machine's keys are those that it presents, if --known-hosts or --host-key know one
-of them; else you are asked. The kubeconfig given is of somebody who may approve
-certificates; it is used for this and not kept.`,
+The machine's keys are those that it presents, if --known-hosts, --host-key or your own
+known_hosts have one of them; else you are asked. The kubeconfig given is of somebody
+who may approve certificates; it is used for this and not kept.`,
 		Example: `  bowline configure --ssh root@10.0.0.7 --identity-file ~/.ssh/id_ed25519 \
     --known-hosts ~/.ssh/known_hosts --node-name box-1 --kubeconfig ~/.kube/config --out box-1
   bowline run --config box-1/config.yaml`,
-		Args: cobra.NoArgs,
+		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			n.in, n.out = bufio.NewReader(c.InOrStdin()), c.OutOrStdout()
+			n.out = c.OutOrStdout()
+			n.who = newPerson(c.InOrStdin(), n.out, false)
+			n.who.answers(c.InOrStdin()) // an answer may be piped
 			if err := n.validate(); err != nil {
 				return err
 			}
@@ -67,7 +68,7 @@ type configuring struct {
 
 	options endpoint.Options
 	target  *endpoint.Target
-	in      *bufio.Reader
+	who     *person
 	out     io.Writer
 }
 
@@ -141,52 +142,45 @@ func (n *configuring) run(ctx context.Context) error {
 // clientCAName is the file of the authority of those who call the node.
 const clientCAName = "client-ca.crt"
 
-// hostKeys are the keys that the machine presents and that are known for its own.
+// hostKeys are the keys that the machine presents and that are known for its own: by the
+// flags, else by the person's known_hosts, else by the person.
 func (n *configuring) hostKeys(ctx context.Context) ([]string, error) {
 	keys, err := endpoint.Scan(ctx, n.target.Address, (&net.Dialer{}).DialContext)
 	if err != nil {
 		return nil, err
 	}
+	named := len(n.options.KnownHosts)+len(n.options.HostKeys) > 0
+	by := *n.target
+	if !named {
+		by.KnownHosts = ownLogin(ctx).knownHosts
+	}
+	known, err := by.Known(keys)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(known) > 0:
+		keys = known
+	case named:
+		return nil, fmt.Errorf("%s: none of its host keys is in %s; leave --known-hosts out to be asked", n.target.Address, strings.Join(n.options.KnownHosts, ", "))
+	default:
+		if err := n.ask(ctx, keys); err != nil {
+			return nil, err
+		}
+	}
 	var lines []string
 	for _, key := range keys {
 		lines = append(lines, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))))
 	}
-	if len(n.options.KnownHosts)+len(n.options.HostKeys) == 0 {
-		return lines, n.ask(keys)
-	}
-	client, err := n.target.Client(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
-	var known []string
-	var unknown error
-	for i, key := range keys {
-		if err := client.Config.HostKeyCallback(n.target.HostKeyName, &net.TCPAddr{}, key); err != nil {
-			unknown = err
-			continue
-		}
-		known = append(known, lines[i])
-	}
-	if len(known) == 0 {
-		return nil, unknown
-	}
-	return known, nil
+	return lines, nil
 }
 
-func (n *configuring) ask(keys []ssh.PublicKey) error {
-	fmt.Fprintf(n.out, "%s presents\n", n.target.Address)
+func (n *configuring) ask(ctx context.Context, keys []ssh.PublicKey) error {
+	fmt.Fprintf(n.out, "The authenticity of host '%s' can't be established. It presents\n", n.target.Address)
 	for _, key := range keys {
 		fmt.Fprintf(n.out, "  %s %s\n", key.Type(), ssh.FingerprintSHA256(key))
 	}
-	fmt.Fprint(n.out, "Is this what the machine itself says (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub)? [y/N] ")
-	answer, _ := n.in.ReadString('\n') // none is no
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
-	}
-	fmt.Fprintln(n.out)
-	return errors.New("nothing was made; name a known_hosts file that knows the machine, by --known-hosts")
+	fmt.Fprintln(n.out, "The machine's own are shown there by: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
+	return n.who.agrees(ctx, "Are you sure you want to continue connecting?", "nothing was made; name a known_hosts file that knows the machine, by --known-hosts")
 }
 
 // yaml is the configuration. Only what is set is written, in the order of reading.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 
@@ -35,18 +36,20 @@ type exposure struct {
 
 // newExposure makes the listener; it listens when it runs. certificate is by which we know
 // that it is us who answer there.
-func newExposure(n *node, address *net.TCPAddr, certificate getCertificate) (*exposure, error) {
+func newExposure(n *node, port int, certificate getCertificate) (*exposure, error) {
 	e := &exposure{}
 	var err error
+	first := &net.TCPAddr{IP: net.ParseIP(n.seen.load().ips[0]), Port: port}
+	address := func() string { return net.JoinHostPort(n.seen.load().ips[0], strconv.Itoa(port)) }
 	e.listener, err = standing.New(standing.Config{
-		Address: address,
+		Address: first,
 		Listen: func(ctx context.Context) (net.Listener, error) {
-			return n.host.expose.Expose(ctx, address.String())
+			return n.host.expose.Expose(ctx, address())
 		},
-		Look: func(ctx context.Context) error { return answers(ctx, n.host, address.String(), certificate) },
+		Look: func(ctx context.Context) error { return answers(ctx, n.host, address(), certificate) },
 		Anew: n.host.expose.ExposeAnew,
 		Tell: func(err error) {
-			c := exposedCondition(address.String(), err)
+			c := exposedCondition(address(), err)
 			if before := e.said.Swap(&c); before != nil && *before == c {
 				return
 			}

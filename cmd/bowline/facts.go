@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 
@@ -17,22 +18,25 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
-// machine gathers what the pods' specs are made from.
-func (n *node) machine(ctx context.Context) (spec.Machine, error) {
+// specMachine is what the pods' specs are made from.
+func (n *node) specMachine(f *host.Facts, hostIPs []string, resolv []byte) spec.Machine {
 	m := spec.Machine{
 		RootDir: n.cfg.RootDirectory, PodLogsDir: n.cfg.PodLogsDirectory,
-		CgroupDriver: n.cfg.CgroupDriver, CgroupVersion: n.facts.CgroupVersion,
-		Owner: n.stamp, Hostname: n.facts.Hostname,
-		MemoryBytes: n.facts.MemoryBytes, CPUs: n.facts.CPUs,
+		CgroupDriver: n.cfg.CgroupDriver, CgroupVersion: f.CgroupVersion,
+		Owner: n.stamp, Hostname: f.Hostname, HostIPs: hostIPs, HostResolv: resolv,
+		MemoryBytes: f.MemoryBytes, CPUs: f.CPUs,
 		// containerd clamps what it may not lower; other runtimes are not asked to.
-		CanLowerOOMScore: n.facts.CanLowerOOMScore,
-		ClusterDomain:    n.cfg.ClusterDomain, ClusterDNS: n.cfg.ClusterDNS,
-		CPUCFSQuota: *n.cfg.CPUCFSQuota,
+		CanLowerOOMScore: f.CanLowerOOMScore,
+		ClusterDomain:    n.cfg.ClusterDomain,
+		CPUCFSQuota:      *n.cfg.CPUCFSQuota, CFSPeriodUS: n.cfg.CPUCFSQuotaPeriod.Microseconds(),
+		SingleProcessOOMKill: *n.cfg.SingleProcessOOMKill, SeccompDefault: *n.cfg.SeccompDefault,
+		SwapControl: f.SwapControl, SELinux: f.SELinux, ThermalThrottle: f.ThermalThrottle,
 	}
-	m.HugePageSizes = slices.Sorted(maps.Keys(n.facts.HugePages))
+	m.HugePageSizes = slices.Sorted(maps.Keys(f.HugePages))
 	if n.cfg.CgroupRoot != "/" { // which spec writes as nothing
 		m.CgroupRoot = n.cfg.CgroupRoot
 	}
@@ -40,27 +44,50 @@ func (n *node) machine(ctx context.Context) (spec.Machine, error) {
 		m.PodPidsLimit = *n.cfg.PodPidsLimit
 	}
 	if m.CgroupDriver == "" {
-		m.CgroupDriver = cgroupDriver(ctx, n.runtime)
+		m.CgroupDriver = n.cgroupDriver
 	}
-	for _, ip := range strings.Split(n.cfg.NodeIP, ",") {
+	return m
+}
+
+// hostIPs are the machine's addresses for its pods: the configuration's, or the one
+// that others reach it by. An address that the machine still has stays the node's, and
+// so does one that went with the default route: what is left then are networks of the
+// machine's own, such as that of its pods.
+func hostIPs(cfg *config.Host, f *host.Facts, last *snapshot) ([]string, error) {
+	var ips []string
+	for _, ip := range strings.Split(cfg.NodeIP, ",") {
 		if ip = strings.TrimSpace(ip); ip != "" {
-			m.HostIPs = append(m.HostIPs, ip)
+			ips = append(ips, ip)
 		}
 	}
-	if len(m.HostIPs) == 0 {
-		if len(n.facts.Addresses) == 0 {
-			return m, errors.New("the machine has no address that others could reach; set nodeIP")
-		}
-		m.HostIPs = []string{n.facts.Addresses[0].String()}
+	if len(ips) > 0 {
+		return ips, nil
 	}
-	if name := *n.cfg.ResolvConf; name != "" {
+	if last != nil {
+		still := slices.ContainsFunc(f.Addresses, func(ip net.IP) bool { return ip.String() == last.spec.HostIPs[0] })
+		if still || len(f.Addresses) == 0 || last.routed && !f.Routed {
+			return last.spec.HostIPs, nil
+		}
+	}
+	if len(f.Addresses) == 0 {
+		return nil, errors.New("the machine has no address that others could reach; set nodeIP")
+	}
+	return []string{f.Addresses[0].String()}, nil
+}
+
+// resolvConf reads the machine's resolv.conf; nil: the configuration wants none.
+func (n *node) resolvConf() func(context.Context) ([]byte, error) {
+	name := *n.cfg.ResolvConf
+	if name == "" {
+		return nil
+	}
+	return func(ctx context.Context) ([]byte, error) {
 		data, err := n.host.ReadFile(ctx, name, 1<<20)
 		if err != nil {
-			return m, fmt.Errorf("read the machine's resolvConf: %w", err)
+			return nil, fmt.Errorf("read the machine's resolvConf: %w", err)
 		}
-		m.HostResolv = data
+		return data, nil
 	}
-	return m, nil
 }
 
 // cgroupDriver is what the runtime reports; runtimes too old to say so use cgroupfs.
@@ -86,22 +113,24 @@ func (n *node) nodeIPs(machine []string) ([]string, error) {
 	return []string{ip}, err
 }
 
+// addresses never holds what a machine calls itself: API servers may dial a Hostname
+// address first, and so would go where a machine sends them.
 func (n *node) addresses(ips []string) []v1.NodeAddress {
 	var out []v1.NodeAddress
 	for _, ip := range ips {
 		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
 	}
-	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.facts.Hostname})
+	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.name})
 }
 
 // reserved is what pods do not get of the machine: what the configuration names,
 // beside what the hard eviction thresholds hold back.
-func (n *node) reserved() (v1.ResourceList, error) {
-	sum, err := heldBack(n.cfg, n.facts.MemoryBytes, n.facts.RootDiskBytes)
+func reserved(cfg *config.Host, f *host.Facts) (v1.ResourceList, error) {
+	sum, err := heldBack(cfg, f.MemoryBytes, f.RootDiskBytes)
 	if err != nil {
 		return nil, err
 	}
-	for _, list := range []map[string]string{n.cfg.SystemReserved, n.cfg.KubeReserved} {
+	for _, list := range []map[string]string{cfg.SystemReserved, cfg.KubeReserved} {
 		for name, amount := range list {
 			q, err := resource.ParseQuantity(amount)
 			if err != nil {
@@ -126,13 +155,14 @@ func handlers(st *runtimeapi.StatusResponse) []v1.NodeRuntimeHandler {
 	return out
 }
 
-// userNamespaces tells which handlers can give a pod users of its own.
-func userNamespaces(st *runtimeapi.StatusResponse) func(handler string) bool {
-	can := map[string]bool{}
-	for _, h := range st.GetRuntimeHandlers() {
-		can[h.Name] = h.GetFeatures().GetUserNamespaces()
-	}
-	return func(handler string) bool { return can[handler] }
+// recursiveReadOnly tells whether a handler can make recursive read-only mounts.
+func (n *node) recursiveReadOnly(handler string) bool {
+	return n.seen.load().handler(handler).GetRecursiveReadOnlyMounts()
+}
+
+// userNamespaces tells whether a handler can give a pod users of its own.
+func (n *node) userNamespaces(handler string) bool {
+	return n.seen.load().handler(handler).GetUserNamespaces()
 }
 
 // policy is what the machine's owner forbids: what is not said is allowed.
@@ -145,9 +175,12 @@ func policy(cfg *config.Host) admit.Policy {
 	}
 }
 
-// runtimeHandler looks a RuntimeClass up. Few pods name one, so that asking each
-// time costs less than a watch.
+// runtimeHandler looks a RuntimeClass up. One that has not been seen is asked for: it may
+// be newer than what the watch has brought, or the node may not list them.
 func (n *node) runtimeHandler(ctx context.Context, class string) (string, error) {
+	if c, err := n.runtimeClasses.Get(class); err == nil {
+		return c.Handler, nil
+	}
 	c, err := n.cluster.client.NodeV1().RuntimeClasses().Get(ctx, class, metav1.GetOptions{})
 	if err != nil {
 		return "", err

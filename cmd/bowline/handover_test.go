@@ -19,6 +19,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -41,15 +42,17 @@ func refuses(t *testing.T, command func() *cobra.Command, cases map[string][]str
 
 func TestHandOverRefuses(t *testing.T) {
 	refuses(t, hostPrepareCommand, map[string][]string{
-		"accepts 1 arg":           {},
+		"give ENDPOINT":           {},
 		"unix:///path":            {"run/c.sock"},
 		"--pod-cidr \"10.0.0.1\"": {"/run/c.sock", "--pod-cidr", "10.0.0.1"},
 		"10.0.0.1/24":             {"/run/c.sock", "--pod-cidr", "10.0.0.1/24"},
+		"that --node-name names":  {"/run/c.sock", "--kubeconfig", "x"},
+		"no use with --pod-cidr":  {"/run/c.sock", "--kubeconfig", "x", "--node-name", "n", "--pod-cidr", "10.85.0.0/24"},
 		"of use to ssh://":        {"/run/c.sock", "--jump", "x"},
 		"--root-directory":        {"/run/c.sock", "--root-directory", "x"},
 	})
 	refuses(t, hostReleaseCommand, map[string][]string{
-		"accepts 1 arg":    {},
+		"give ENDPOINT":    {},
 		"unix:///path":     {"tcp://x"},
 		"to be positive":   {"/run/c.sock", "--drain-timeout", "0s"},
 		"--node-name: of":  {"/run/c.sock", "--node-name", "x"},
@@ -66,7 +69,7 @@ func TestHandOverRefuses(t *testing.T) {
 		return append([]string{"--ssh", "root@10.0.0.7", "--identity-file", key, "--node-name", "n", "--out", t.TempDir()}, args...)
 	}
 	refuses(t, configureCommand, map[string][]string{
-		"required flag":           {},
+		"give --identity-file":    {},
 		"--node-name":             with("--node-name", "No"),
 		"--identity-file":         with("--identity-file", key+".not"),
 		"--host-key":              with("--host-key", "x"),
@@ -182,5 +185,23 @@ func TestIssueNodeFails(t *testing.T) {
 	}
 	if _, err := issueNode(ctx, asJSON(server.URL), "box-1"); err == nil || !strings.Contains(err.Error(), "nobody signs it") {
 		t.Errorf("not signed: %v", err)
+	}
+}
+
+// TestSubnetOf: the IPv4 network that the cluster gave the Node, if it gave one.
+func TestSubnetOf(t *testing.T) {
+	for cidrs, want := range map[string]string{"10.42.3.0/24": "10.42.3.0/24", "fd00::/64,10.42.3.0/24": "10.42.3.0/24", "": ""} {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pi-1"}}
+		if cidrs != "" {
+			n.Spec.PodCIDRs = strings.Split(cidrs, ",")
+			n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
+		}
+		got, err := subnetOf(t.Context(), fake.NewClientset(n), "pi-1")
+		if err != nil || got.IsValid() != (want != "") || got.IsValid() && got.String() != want {
+			t.Errorf("%q: %s, %v", cidrs, got, err)
+		}
+	}
+	if got, err := subnetOf(t.Context(), fake.NewClientset(), "pi-1"); err != nil || got.IsValid() {
+		t.Errorf("no Node yet: %s, %v", got, err)
 	}
 }

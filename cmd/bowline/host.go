@@ -12,7 +12,7 @@ import (
 )
 
 func hostCommand() *cobra.Command {
-	c := &cobra.Command{Use: "host", Short: "Make a node of a machine, look at it, prepare it, and hand it back"}
+	c := &cobra.Command{Use: "host", Short: "Add machines as nodes, check, prepare, list and remove them"}
 	c.AddCommand(hostAddCommand(), hostListCommand(), hostRemoveCommand(), hostScanCommand(), hostCheckCommand(), hostPrepareCommand(), hostReleaseCommand(), hostClearCommand())
 	return c
 }
@@ -29,7 +29,7 @@ fingerprint with what the machine says on its console before you pin the key
 (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub).`,
 		Example: `  bowline host scan 10.0.0.7
   bowline host scan '[fd00::7]:2222'`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments("HOST"),
 		RunE: func(c *cobra.Command, args []string) error {
 			address, err := sshAddress(args[0])
 			if err != nil {

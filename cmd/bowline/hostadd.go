@@ -3,14 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/crypto/ssh"
-	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/enroll"
@@ -32,20 +28,25 @@ func hostAddCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "add NAME --ssh USER@HOST[:PORT]",
-		Short: "Make a node of a machine: its host key, a key to log in with, the Host object",
-		Long: `Make a node of a machine that you may log in to by ssh, in a cluster where Bowline
-runs. It shows the machine's host key and asks for it; makes a key for this machine alone,
-keeps it in a Secret of Bowline's namespace, and puts its line into the machine's
-authorized_keys by your own login (--identity-file, or your ssh-agent), or shows the line;
-looks at the machine as "host check" does; gives the service account of Bowline's chart
-the rights to be this node and to read this Secret, and no other; makes the Host; and waits
-for its node to be Ready, telling each step.
+		Short: "Add a machine as a node: host key, login key, check, Host object",
+		Long: `Add a machine that you can log in to by ssh as a node of a cluster in which Bowline
+runs. The command
+  - shows the machine's host key, and asks you to confirm it unless your known_hosts
+    have it;
+  - makes an SSH key for this machine alone, keeps it in a Secret of Bowline's namespace,
+    and adds it to the machine's authorized_keys by your own login (--identity-file,
+    your ssh-agent, your keys in ~/.ssh), or shows the line to add;
+  - checks the machine as "host check" does;
+  - gives the service account of Bowline's chart the rights to be this node and to read
+    this Secret;
+  - creates the Host and waits for its node to be Ready.
 
-Where a step fails, mend what it says and run the command again: it goes on from there.`,
+Where a step fails, fix what it says and run the command again: it goes on from there.
+With -v=4 each login is logged, with the keys that were offered.`,
 		Example: `  bowline host add box-1 --ssh root@10.0.0.7
   bowline host add box-1 --ssh bowline@10.0.0.7:2222 --label example.com/gpu=true \
     --taint example.com/lent=true:NoSchedule --from 192.0.2.10`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments("NAME"),
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			r.Name, r.Exposure = args[0], v1alpha1.KubeletExposure(exposure)
 			if r.Labels, err = enroll.ParseLabels(labels); err != nil {
@@ -75,8 +76,10 @@ Where a step fails, mend what it says and run the command again: it goes on from
 			if err != nil {
 				return err
 			}
-			e.Machine = func(raw string) enroll.Machine {
-				m := ownAccess(raw, identity)
+			own := ownLogin(c.Context())
+			e.Machine = func(raw string, jumps []endpoint.Jump) enroll.Machine {
+				m := ownAccess(own, raw, identity, key)
+				m.Jumps = jumps
 				m.Expose = enroll.ExposedPort(r.Exposure)
 				return m
 			}
@@ -94,13 +97,15 @@ Where a step fails, mend what it says and run the command again: it goes on from
 	f.StringArrayVar(&labels, "label", nil, "a label of the node, KEY=VALUE; may be repeated")
 	f.StringArrayVar(&taints, "taint", nil, "a taint of the node, KEY=VALUE:EFFECT; may be repeated")
 	exposureFlag(c, &exposure)
-	f.StringVarP(&identity, "identity-file", "i", "", "your own private key, to put the line into authorized_keys with (default: your ssh-agent, else your keys in ~/.ssh)")
+	f.StringVarP(&identity, "identity-file", "i", "", "your own private key, to put the line into authorized_keys with (default: those of your ssh-agent and in ~/.ssh)")
 	f.StringVar(&key, "key", "", "a private key that Bowline shall log in with (default: one is made)")
 	f.StringVar(&r.From, "from", "", "the address that Bowline comes from, to which the key is restricted")
 	f.StringArrayVar(&r.HostKeys, "host-key", nil, "a host key of the machine, \"ssh-ed25519 AAAA…\" or SHA256:…, instead of the question; may be repeated")
+	f.StringSliceVarP(&r.ProxyJump, "proxy-jump", "J", nil, "the way to the machine, user@host[:port] with commas between; the key is added to each jump's authorized_keys as well")
+	f.StringArrayVar(&r.JumpHostKeys, "jump-host-key", nil, "a host key of a jump, as --host-key; may be repeated")
 	f.StringVar(&r.ServiceAccount, "service-account", "", "Bowline's service account, NAMESPACE/NAME, which is given the rights that the node takes (default: the chart's, in --namespace)")
 	f.BoolVar(&r.ByHand, "by-hand", false, "show the line for authorized_keys, and do not put it there")
-	f.BoolVarP(&yes, "yes", "y", false, "answer every question with yes: takes whatever host key is presented, where none is given")
+	f.BoolVarP(&yes, "yes", "y", false, "answer every question with yes; accepts the host key that is presented, unless it differs from that of --host-key or your known_hosts")
 	f.DurationVar(&timeout, "timeout", 5*time.Minute, "how long all of it may take")
 	_ = c.MarkFlagRequired("ssh") // it is defined above
 	return c
@@ -108,7 +113,7 @@ Where a step fails, mend what it says and run the command again: it goes on from
 
 // enroller is what the commands on Host objects have in common.
 func (a *access) enroller(c *cobra.Command, yes bool) (*enroll.Enroller, error) {
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what is to be said is said to a person
+	quiet()
 	objects, client, err := a.clients()
 	if err != nil {
 		return nil, err
@@ -117,31 +122,16 @@ func (a *access) enroller(c *cobra.Command, yes bool) (*enroll.Enroller, error) 
 	return &enroll.Enroller{Hosts: objects, Client: client, Asker: who, Reporter: who, Command: c.Root().DisplayName(), Poll: poll}, nil
 }
 
-// ownAccess is a machine by a person's own login: the key that was named, an agent, or
-// the usual keys that need no passphrase.
-func ownAccess(raw, identity string) *enroll.SSH {
-	m := &enroll.SSH{Endpoint: raw}
+// ownAccess is a machine by a person's own login: the key that was named, with an agent
+// that may know its passphrase; or an agent and the usual keys. given is the file of the
+// key for Bowline, if there is one.
+func ownAccess(own login, raw, identity, given string) *enroll.SSH {
+	m := &enroll.SSH{Endpoint: raw, KnownHosts: own.knownHosts, KeyFile: given}
+	m.Access.AgentSocket = own.agent
 	if identity != "" {
-		m.Access = endpoint.Credentials{KeyFile: identity, AgentSocket: os.Getenv("SSH_AUTH_SOCK")}
+		m.Access.KeyFile = identity
 		return m
 	}
-	if m.Access.AgentSocket = os.Getenv("SSH_AUTH_SOCK"); m.Access.AgentSocket != "" {
-		return m
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return m
-	}
-	for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
-		file := filepath.Join(home, ".ssh", name)
-		data, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		if _, err := ssh.ParsePrivateKey(data); err != nil {
-			continue // most of all: its passphrase is an agent's to know
-		}
-		m.Keys = append(m.Keys, file)
-	}
+	m.Keys = own.keys
 	return m
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -32,6 +31,8 @@ type hostAPI struct {
 	mu    sync.Mutex
 	hosts map[string]*v1alpha1.Host
 	asked []string
+	// without: the cluster does not know the resource.
+	without bool
 }
 
 func (a *hostAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -54,6 +55,8 @@ func (a *hostAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, all+"/")
 	body, _ := io.ReadAll(r.Body)
 	switch {
+	case a.without:
+		missing()
 	case r.URL.Path == all && r.Method == http.MethodGet:
 		list := &v1alpha1.HostList{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "HostList"}}
 		for _, h := range a.hosts {
@@ -134,8 +137,11 @@ func TestHostCommands(t *testing.T) {
 	}
 
 	out, err := command(t, with("host", "list")...)
-	if err != nil || !strings.HasPrefix(out, "NAME    ENDPOINT             NODE   LINK   RTT   PODS   AGE") || !strings.Contains(out, "\nbox-1   unix:///run/c.sock   -      -") {
+	if err != nil || !strings.HasPrefix(out, "NAME    NODE   READY   LINK   RTT   PODS   REASON   AGE") || !strings.Contains(out, "\nbox-1   -      -") || strings.Contains(out, "c.sock") {
 		t.Errorf("list: %q, %v", out, err)
+	}
+	if out, err = command(t, with("host", "list", "-o", "wide")...); err != nil || !strings.Contains(out, "   ENDPOINT") || !strings.Contains(out, "   unix:///run/c.sock") {
+		t.Errorf("list -o wide: %q, %v", out, err)
 	}
 	var list v1alpha1.HostList
 	out, err = command(t, with("host", "list", "-o", "json")...)
@@ -168,8 +174,8 @@ func TestHostCommandsRefuse(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"host", "add", "box-1"}, `"ssh" not set`},
-		{[]string{"host", "add", "--ssh", "root@h"}, "accepts 1 arg"},
+		{[]string{"host", "add", "box-1"}, "give --ssh"},
+		{[]string{"host", "add", "--ssh", "root@h"}, "give NAME"},
 		{[]string{"host", "add", "Box", "--ssh", "root@h"}, `NAME "Box"`},
 		{[]string{"host", "add", "box-1", "--ssh", "h"}, "root@h"},
 		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--label", "x"}, "KEY=VALUE"},
@@ -177,8 +183,8 @@ func TestHostCommandsRefuse(t *testing.T) {
 		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--key", none}, "--key"},
 		{[]string{"host", "add", "box-1", "--ssh", "root@h", "-i", none}, "--identity-file"},
 		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--kubeconfig", none}, "kubeconfig"},
-		{[]string{"host", "list", "-o", "yaml"}, "text or json"},
-		{[]string{"host", "remove"}, "accepts 1 arg"},
+		{[]string{"host", "list", "-o", "yaml"}, `--output "yaml": text or json or wide`},
+		{[]string{"host", "remove"}, "give NAME"},
 		{[]string{"host", "check", "box-1", "--jump", "x"}, "a Host has its own"},
 		{[]string{"top", "--interval", "1ms"}, "at least 1s"},
 		{[]string{"version", "-o", "yaml"}, "text or json"},
@@ -241,6 +247,9 @@ func TestPerson(t *testing.T) {
 			t.Errorf("%q is %v, %v", answer, yes, err)
 		}
 	}
+	if err := newPerson(strings.NewReader("y\n"), &out, false).agrees(t.Context(), "Well?", "give --yes"); err == nil || err.Error() != "give --yes" {
+		t.Errorf("a pipe agreed: %v", err)
+	}
 	r, w := io.Pipe()
 	defer w.Close()
 	p := newPerson(r, &out, false)
@@ -282,30 +291,4 @@ func TestLive(t *testing.T) {
 			t.Errorf("a first look that fails: %v, %q", err, out.String())
 		}
 	})
-}
-
-// Whose login puts the line there.
-func TestOwnAccess(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("SSH_AUTH_SOCK", "")
-	if m := ownAccess("ssh://root@h/s", ""); m.Own() != "" {
-		t.Errorf("nothing is %q", m.Own())
-	}
-	if err := os.Mkdir(filepath.Join(home, ".ssh"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(home, ".ssh/id_rsa"), []byte("-----BEGIN OPENSSH PRIVATE KEY-----\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if m := ownAccess("ssh://root@h/s", ""); m.Own() != "" {
-		t.Errorf("a key that cannot be read is %q", m.Own())
-	}
-	t.Setenv("SSH_AUTH_SOCK", "/run/agent")
-	if m := ownAccess("ssh://root@h/s", ""); m.Own() != "your ssh-agent" || m.Access.AgentSocket != "/run/agent" {
-		t.Errorf("an agent is %q", m.Own())
-	}
-	if m := ownAccess("ssh://root@h/s", "/mine"); m.Own() != "the key /mine" || m.Access.KeyFile != "/mine" {
-		t.Errorf("a key is %q", m.Own())
-	}
 }

@@ -1,17 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
 	"path"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/enroll"
@@ -28,24 +24,25 @@ func hostCheckCommand() *cobra.Command {
 	var output, namespace, exposure string
 	c := &cobra.Command{
 		Use:   "check ENDPOINT|NAME",
-		Short: "See whether a node can be made of a machine, and mend what is missing",
+		Short: "Check whether a machine can be a node, without changing it",
 		Long: `Look at a machine before it becomes a node: the way there, rights, the container
 runtime and its network, cgroups, disks, settings of the kernel, and who else drives
-it. Each line says what was found and, where something is amiss, how to mend it.
-Nothing is changed on the machine.
+it. Each line says what was found and, where something is amiss, how to fix it.
+Nothing is changed on the machine; "host prepare" applies some of the fixes.
 
 NAME is a Host object: its machine is looked at with its host keys and the key of its
 Secret, from here.
 
-The status is 0 when there is no failure, and 1 otherwise.`,
+The exit status is 0 when there is no failure, and 1 otherwise.`,
 		Example: `  bowline host check unix:///run/containerd/containerd.sock
   bowline host check box-1
   bowline host check --identity-file ~/.ssh/id_ed25519 --host-key SHA256:… \
     ssh://root@10.0.0.7/run/containerd/containerd.sock`,
-		Args: cobra.ExactArgs(1),
+		Args:              arguments("ENDPOINT or NAME"),
+		ValidArgsFunction: completeHosts(&way),
 		RunE: func(c *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("--output %q: text or json", output)
+			if err := checkOutput(c, output); err != nil {
+				return err
 			}
 			if err := enroll.CheckExposure(v1alpha1.KubeletExposure(exposure)); err != nil {
 				return err
@@ -69,7 +66,7 @@ The status is 0 when there is no failure, and 1 otherwise.`,
 			if err != nil {
 				return err
 			}
-			klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what the link would log is in the report
+			quiet() // what the link would log is in the report
 			report := hostcheck.Run(c.Context(), *cfg)
 			if c.Context().Err() != nil {
 				return errors.New("interrupted")
@@ -87,18 +84,19 @@ The status is 0 when there is no failure, and 1 otherwise.`,
 	way.register(c)
 	namespaceFlag(c, &namespace)
 	exposureFlag(c, &exposure)
-	c.Flags().StringVarP(&output, "output", "o", "text", "text, or json for programs")
+	outputFlag(c, &output)
 	return c
 }
 
 func exposureFlag(c *cobra.Command, to *string) {
 	c.Flags().StringVar(to, "kubelet-exposure", "", "where the API server is to find logs and exec: process, at Bowline's address (default), or host, at the machine's")
+	choices(c, "kubelet-exposure", "process", "host")
 }
 
 // sshFlags are those given that mean nothing to a socket of this machine.
 func sshFlags(c *cobra.Command) []string {
 	var given []string
-	for _, name := range []string{"identity-file", "certificate-file", "passphrase-file", "agent-socket", "known-hosts", "host-key", "ssh-config", "jump"} {
+	for _, name := range []string{"identity-file", "certificate-file", "passphrase-file", "agent-socket", "known-hosts", "host-key", "ssh-config", "jump", "jump-host-key"} {
 		if c.Flags().Changed(name) {
 			given = append(given, "--"+name)
 		}
@@ -138,21 +136,8 @@ func checkConfig(raw string, o endpoint.Options, certificate string, given []str
 
 func printReport(out io.Writer, report *hostcheck.Report, format string) error {
 	if format == "json" {
-		encoder := json.NewEncoder(out)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(report)
+		return writeJSON(out, report)
 	}
 	_, err := io.WriteString(out, report.Text(colourful(out)))
 	return err
-}
-
-// colourful: a terminal, and nobody who asks for none (no-color.org).
-func colourful(out io.Writer) bool {
-	f, ok := out.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

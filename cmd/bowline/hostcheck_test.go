@@ -28,7 +28,7 @@ func TestHostCheckRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "accepts 1 arg"},
+		{nil, "give ENDPOINT or NAME"},
 		{[]string{"run/c.sock"}, "unix:///path"},
 		{[]string{"unix://run/c.sock"}, "unix:///path"},
 		{[]string{"tcp://10.0.0.7:1"}, "unix:///path"},

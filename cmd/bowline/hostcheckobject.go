@@ -36,18 +36,18 @@ func (a *access) check(ctx context.Context, namespace, name, rootDir string) (*h
 		}
 		given.Key, given.Passphrase, given.Certificate = secret.Data[v1.SSHAuthPrivateKey], bytes.TrimRight(secret.Data[secretPassphrase], "\r\n"), secret.Data[secretCertificate]
 	}
-	target, err := endpoint.Resolve(h.Spec.Endpoint, endpoint.Options{Credentials: given, HostKeys: h.Spec.HostKeys})
+	target, err := endpoint.Resolve(h.Spec.Endpoint, endpoint.Options{Credentials: given, HostKeys: h.Spec.HostKeys, Jumps: enroll.Way(h)})
 	if err != nil {
 		return nil, fmt.Errorf("the Host %s: %w", name, err)
 	}
 	cfg := &hostcheck.Config{Endpoint: h.Spec.Endpoint, Target: target, Socket: target.Socket, RootDir: rootDir}
 	cfg.Expose = enroll.ExposedPort(h.Spec.KubeletExposure)
 	if h.Status.NodeName != "" {
-		service, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+		w, _, err := witnesses(ctx, client, nil, h.Status.NodeName)
 		if err != nil {
-			return nil, fmt.Errorf("the service default/kubernetes, by whose UID clusters are told apart: %w", err)
+			return nil, err
 		}
-		cfg.Driven = owner.Identity{ClusterUID: string(service.UID), NodeName: h.Status.NodeName}
+		cfg.Driven, cfg.Witnesses = owner.Identity{ClusterUID: w.Service, NodeName: h.Status.NodeName}, w
 	}
 	return cfg, nil
 }

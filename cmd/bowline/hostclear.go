@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,26 +19,31 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/hosts"
 	"github.com/bowline-k8s/bowline/hosts/replica"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 func hostClearCommand() *cobra.Command {
 	var way access
 	var leases string
+	var yes bool
 	var timeout time.Duration
 	clearing := clearing{pause: time.Second}
 	c := &cobra.Command{
 		Use:   "clear",
-		Short: "Delete the cluster's Host objects and wait until none of their nodes is left",
+		Short: "Delete all Host objects of the cluster, and wait until their nodes are gone",
 		Long: `Delete the cluster's Host objects and wait until none of their nodes is left: each
 is drained, or detached where its deletionPolicy or --detach says so. It is what the
 chart's hooks run before it is uninstalled, upgraded or rolled back: a Bowline must
 still run then, which does the work.
 
-Cut off, the Hosts go on being removed; the command may be run again.`,
-		Example: `  bowline host clear --kubeconfig admin.kubeconfig
+The Hosts are listed, and you are asked first. --yes does not ask, as a script needs it;
+without a terminal and without --yes nothing is deleted.
+
+If the command is interrupted, the removal continues; run it again to watch.`,
+		Example: `  bowline host clear
   bowline host clear --detach                    the pods run on, on the machines
   bowline host clear -l rack=r1 --except box-1`,
-		Args: cobra.NoArgs,
+		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			objects, client, err := way.clients()
 			if err != nil {
@@ -47,6 +53,11 @@ Cut off, the Hosts go on being removed; the command may be run again.`,
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
 			clearing.out = c.OutOrStdout()
+			if !yes {
+				if err := clearing.confirm(ctx, newPerson(c.InOrStdin(), clearing.out, false)); err != nil {
+					return err
+				}
+			}
 			if err := clearing.run(ctx); err != nil || leases == "" {
 				return err
 			}
@@ -58,8 +69,9 @@ Cut off, the Hosts go on being removed; the command may be run again.`,
 	f.StringVarP(&clearing.selector, "selector", "l", "", "only Hosts with these labels")
 	f.StringArrayVar(&clearing.except, "except", nil, "the name of a Host that stays; may be repeated")
 	f.BoolVar(&clearing.detach, "detach", false, "whatever their deletionPolicy: let their pods run on, on the machines")
+	f.BoolVarP(&yes, "yes", "y", false, "delete them without asking")
 	f.StringVar(&leases, "leases", "", "then delete the Leases by which replicas shared the Hosts, in this namespace; no Bowline may run there any more")
-	f.DurationVar(&timeout, "timeout", 10*time.Minute, "how long it is waited")
+	f.DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait")
 	return c
 }
 
@@ -77,6 +89,35 @@ type clearing struct {
 	out      io.Writer
 }
 
+// confirm lists what is to be deleted and asks the person.
+func (c *clearing) confirm(ctx context.Context, who *person) error {
+	items, err := c.due(ctx)
+	if err != nil || len(items) == 0 {
+		return err
+	}
+	fmt.Fprintln(c.out, "These Hosts will be deleted:")
+	for i := range items {
+		policy := items[i].Spec.DeletionPolicy
+		if c.detach {
+			policy = v1alpha1.DeletionDetach
+		}
+		fmt.Fprintf(c.out, "  %s (%s): %s\n", items[i].Name, cmp.Or(policy, v1alpha1.DeletionDrain), pod.Printable(items[i].Spec.Endpoint))
+	}
+	return who.agrees(ctx, "Delete them?", "nothing was deleted; answer y at a terminal, or give --yes")
+}
+
+// due are the Hosts that are to go. A cluster without the resource has none.
+func (c *clearing) due(ctx context.Context) ([]v1alpha1.Host, error) {
+	list, err := c.hosts.List(ctx, metav1.ListOptions{LabelSelector: c.selector})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the Hosts: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(h v1alpha1.Host) bool { return slices.Contains(c.except, h.Name) }), nil
+}
+
 // run deletes what is to go and waits for its end. What goes wrong on the way is tried
 // again until ctx ends: a hook has no second try.
 func (c *clearing) run(ctx context.Context) error {
@@ -84,7 +125,7 @@ func (c *clearing) run(ctx context.Context) error {
 	for {
 		left, err := c.look(ctx, said)
 		if err == nil && len(left) == 0 {
-			fmt.Fprintln(c.out, "No Host is left that was to go.")
+			fmt.Fprintln(c.out, "No Hosts are left to delete.")
 			return nil
 		}
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
@@ -113,17 +154,14 @@ func (c *clearing) run(ctx context.Context) error {
 // look does for each Host what is due, says what is new of it, and returns the names of
 // those that are still there.
 func (c *clearing) look(ctx context.Context, said map[string]string) ([]string, error) {
-	list, err := c.hosts.List(ctx, metav1.ListOptions{LabelSelector: c.selector})
+	items, err := c.due(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list the Hosts: %w", err)
+		return nil, err
 	}
 	var left []string
 	var faults []error
-	for i := range list.Items {
-		h := &list.Items[i]
-		if slices.Contains(c.except, h.Name) {
-			continue
-		}
+	for i := range items {
+		h := &items[i]
 		left = append(left, h.Name)
 		if err := c.end(ctx, h); err != nil {
 			faults = append(faults, fmt.Errorf("the Host %s: %w", h.Name, err))
@@ -131,7 +169,7 @@ func (c *clearing) look(ctx context.Context, said map[string]string) ([]string, 
 		}
 		if now := removalOf(h); now != said[h.Name] {
 			said[h.Name] = now
-			fmt.Fprintf(c.out, "%s: %s\n", h.Name, now)
+			fmt.Fprintf(c.out, "%s: %s\n", h.Name, pod.Printable(now))
 		}
 	}
 	return left, errors.Join(faults...)

@@ -30,7 +30,7 @@ const drainPause = 2 * time.Second
 
 // newDrain finds the node in the cluster; nil where there is none, or no credential.
 // The node of a machine that is nobody's any more is called name.
-func newDrain(ctx context.Context, kubeconfig string, id owner.Identity, name string, say func(string, ...any)) (*drain, error) {
+func newDrain(ctx context.Context, kubeconfig string, file *owner.Record, id owner.Identity, running []owner.Sandbox, name string, say func(string, ...any)) (*drain, error) {
 	if kubeconfig == "" {
 		return nil, nil
 	}
@@ -43,23 +43,25 @@ func newDrain(ctx context.Context, kubeconfig string, id owner.Identity, name st
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
-	service, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if id != nobody {
+		name = id.NodeName
+	}
+	w, node, err := witnesses(ctx, client, config, name)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: the service default/kubernetes, by whose UID clusters are told apart: %w", kubeconfig, err)
+		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
 	if id == nobody {
-		id = owner.Identity{ClusterUID: string(service.UID), NodeName: name}
+		id = owner.Identity{ClusterUID: w.Service, NodeName: name}
 	}
-	if uid := string(service.UID); uid != id.ClusterUID {
-		return nil, fmt.Errorf("kubeconfig %s is of cluster %s, and the machine is %s; use that cluster's kubeconfig", kubeconfig, uid, id)
+	switch ours, err := (seenCluster{client, w}).has(ctx, file, id, running); {
+	case err != nil:
+		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+	case !ours:
+		return nil, fmt.Errorf("kubeconfig %s is of cluster %s, and the machine is %s; use that cluster's kubeconfig", kubeconfig, w.Service, id)
 	}
-	node, err := client.CoreV1().Nodes().Get(ctx, id.NodeName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if node == nil {
 		say("The cluster has no node %q any more.", id.NodeName)
 		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look for node %q: %w", id.NodeName, err)
 	}
 	if provider.CheckOwn(node) != nil {
 		say("The cluster's node %q is not Bowline's: it and its pods are left alone.", id.NodeName)

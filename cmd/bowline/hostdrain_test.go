@@ -56,7 +56,7 @@ func TestDrainIsOfOurs(t *testing.T) {
 			say := func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
 			// Of a machine that is nobody's, and of one that is a node of that name.
 			for _, id := range []owner.Identity{nobody, {ClusterUID: "cluster", NodeName: "worker-1"}} {
-				d, err := newDrain(t.Context(), file, id, "worker-1", say)
+				d, err := newDrain(t.Context(), file, nil, id, nil, "worker-1", say)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -65,5 +65,42 @@ func TestDrainIsOfOurs(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDrainKnowsItsCluster: the Service default/kubernetes was made again, which gave it
+// another UID. A pod that the API server has and that runs on the machine is proof then.
+func TestDrainKnowsItsCluster(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/services/kubernetes"):
+			_ = json.NewEncoder(w).Encode(v1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{UID: "made-again"}})
+		case r.URL.Path == "/api/v1/pods":
+			_ = json.NewEncoder(w).Encode(v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "p1"}}}})
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound})
+		}
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, fmt.Appendf(nil, "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q}}]\ncontexts: [{name: c, context: {cluster: c}}]\n", server.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id := owner.Identity{ClusterUID: "of-the-first-service", NodeName: "worker-1"}
+	for name, c := range map[string]struct {
+		running []owner.Sandbox
+		refused string
+	}{
+		"its pod runs":         {[]owner.Sandbox{{PodUID: "p1", Stamp: id.Stamp()}}, ""},
+		"another pod runs":     {[]owner.Sandbox{{PodUID: "p2", Stamp: id.Stamp()}}, "is of cluster made-again"},
+		"another node's stamp": {[]owner.Sandbox{{PodUID: "p1", Stamp: nobody.Stamp()}}, "is of cluster made-again"},
+		"nothing runs":         {nil, "is of cluster made-again"},
+	} {
+		_, err := newDrain(t.Context(), file, &owner.Record{Identity: id}, id, c.running, "worker-1", func(string, ...any) {})
+		if got := fmt.Sprint(err); (err == nil) != (c.refused == "") || !strings.Contains(got, c.refused) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

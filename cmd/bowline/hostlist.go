@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -17,11 +16,11 @@ func hostListCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "The Host objects of a cluster, and how each of them is",
-		Args:  cobra.NoArgs,
+		Short: "List the Host objects of a cluster with their status",
+		Args:  arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("--output %q: text or json", output)
+			if err := checkOutput(c, output, "wide"); err != nil {
+				return err
 			}
 			objects, _, err := way.clients()
 			if err != nil {
@@ -32,16 +31,14 @@ func hostListCommand() *cobra.Command {
 				return enroll.HostsError(err)
 			}
 			if output == "json" {
-				encoder := json.NewEncoder(c.OutOrStdout())
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(list)
+				return writeJSON(c.OutOrStdout(), list)
 			}
-			_, err = fmt.Fprint(c.OutOrStdout(), enroll.HostTable(list, time.Now()))
+			_, err = fmt.Fprint(c.OutOrStdout(), enroll.HostTable(list, time.Now(), output == "wide"))
 			return err
 		},
 	}
 	way.register(c)
-	c.Flags().StringVarP(&output, "output", "o", "text", "text, or json for programs")
+	outputFlag(c, &output, "wide")
 	return c
 }
 
@@ -59,7 +56,8 @@ the Host says so), its pods run on there, and the node goes.
 The removal goes on by itself when nobody waits for it; run the command again to watch.`,
 		Example: `  bowline host remove box-1
   bowline host remove box-1 --detach`,
-		Args: cobra.ExactArgs(1),
+		Args:              arguments("NAME"),
+		ValidArgsFunction: completeHosts(&way),
 		RunE: func(c *cobra.Command, args []string) error {
 			r.Name = args[0]
 			e, err := way.enroller(c, true)

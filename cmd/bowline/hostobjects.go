@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -14,11 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/hosts"
@@ -87,6 +86,10 @@ func (j *joined) taken(h *config.Host) bool {
 
 // drivers knows of each host that comes of an object how it is driven.
 type drivers struct {
+	// recognize tells whether a machine is that of the Host called name. It is set before
+	// a host that comes of an object is driven.
+	recognize func(ctx context.Context, name string, machine v1alpha1.MachineStatus) error
+
 	mu     sync.Mutex
 	byName map[string]*driver
 }
@@ -98,15 +101,22 @@ type driver struct {
 
 // drive drives a host, and knows of it meanwhile.
 func (d *drivers) drive(ctx context.Context, cfg *config.Host, hook host.Hook) error {
-	if cfg.HostObject == "" {
-		return runNode(ctx, cfg, hook, func(*node) {})
+	show, may := func(*node) {}, recognize(nil)
+	if cfg.HostObject != "" {
+		this := d.begin(cfg)
+		defer this.node.Store(nil)
+		show = func(n *node) { this.node.Store(n) }
+		may = func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, cfg.HostObject, m) }
 	}
+	return withinBudget(ctx, cfg.Name, func(ctx context.Context) error { return runNode(ctx, cfg, hook, may, show) })
+}
+
+func (d *drivers) begin(cfg *config.Host) *driver {
 	this := &driver{cfg: cfg}
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.byName[cfg.Name] = this
-	d.mu.Unlock()
-	defer this.node.Store(nil)
-	return runNode(ctx, cfg, hook, func(n *node) { this.node.Store(n) })
+	return this
 }
 
 // report is what is known of a host that the pool has; false: it has not been begun.
@@ -120,7 +130,11 @@ func (d *drivers) report(name string, state pool.State) (hosts.Report, bool) {
 	if n := this.node.Load(); n != nil {
 		return n.report(this.cfg), true
 	}
-	return hosts.Report{Config: this.cfg, Err: state.Err}, true
+	r := hosts.Report{Config: this.cfg, Err: state.Err}
+	if state.Phase == pool.Quarantined {
+		r.Quarantined = state.NextTry
+	}
+	return r, true
 }
 
 // keep forgets the drivers of all hosts but those that the pool has.
@@ -161,9 +175,11 @@ func openHostObjects(cfg *config.HostObjects, all *joined, d *drivers, p *pool.P
 	o := &hostObjects{drivers: d, pool: p, left: make(chan struct{})}
 	sources := hosts.Config{
 		API: api, Client: client, Namespace: cfg.Namespace, Kubeconfig: cfg.Kubeconfig, Template: &cfg.Template,
-		Sink: all, Taken: all.taken,
-		Driven:  func(name string) bool { _, ok := p.States()[name]; return ok },
-		Release: func(ctx context.Context, h *config.Host) error { return releaseMachine(ctx, h, client) },
+		Sink: all, Taken: all.taken, AllowLocal: cfg.AllowLocal,
+		Driven: func(name string) bool { _, ok := p.States()[name]; return ok },
+		Release: func(ctx context.Context, h *config.Host) error {
+			return releaseMachine(ctx, h, client, func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, h.HostObject, m) })
+		},
 	}
 	if cfg.Replicas != nil {
 		name, err := replicaName(cfg.Replicas)
@@ -178,8 +194,11 @@ func openHostObjects(cfg *config.HostObjects, all *joined, d *drivers, p *pool.P
 		}
 		sources.Sink, sources.Shard = o.replica, o.replica
 	}
-	o.source, err = hosts.New(sources)
-	return o, err
+	if o.source, err = hosts.New(sources); err != nil {
+		return nil, err
+	}
+	d.recognize = o.source.Recognize
+	return o, nil
 }
 
 // ready: the objects that there are have been read.
@@ -229,6 +248,7 @@ func (o *hostObjects) tell(ctx context.Context) {
 		changed := o.pool.Changed()
 		states := o.pool.States()
 		o.drivers.keep(states)
+		budgets.keep(states)
 		for name, state := range states {
 			if r, ok := o.drivers.report(name, state); ok {
 				o.source.Report(name, r)
@@ -244,20 +264,17 @@ func (o *hostObjects) tell(ctx context.Context) {
 }
 
 // releaseMachine empties a machine of what is its node's, as "bowline host release"
-// does; what was prepared there for nodes stays so.
-func releaseMachine(ctx context.Context, cfg *config.Host, client kubernetes.Interface) error {
-	service, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+// does; what was prepared there for nodes stays so. Another machine than the node's is no
+// proof that the node's own is empty.
+func releaseMachine(ctx context.Context, cfg *config.Host, client kubernetes.Interface, may recognize) error {
+	w, _, err := witnesses(ctx, client, nil, cfg.NodeName)
 	if err != nil {
-		return fmt.Errorf("the service default/kubernetes, by whose UID clusters are told apart: %w", err)
+		return err
 	}
 	var said sayings
-	r := &release{cfg: cfg, nodeName: cfg.NodeName, clusterUID: string(service.UID), keep: true, out: &said}
-	err = r.run(ctx)
+	r := &release{cfg: cfg, nodeName: cfg.NodeName, cluster: &seenCluster{client, w}, keep: true, may: may, out: &said}
+	err = withinBudget(ctx, cfg.Name, r.run)
 	klog.FromContext(ctx).V(2).Info("The machine was released", "host", cfg.Name, "err", err, "said", said.String())
-	if errors.Is(err, errSaid) {
-		_, stays, _ := strings.Cut(said.String(), "This stays of Bowline's:")
-		return fmt.Errorf("this stays of Bowline's: %s", strings.Join(strings.Fields(stays), " "))
-	}
 	return err
 }
 

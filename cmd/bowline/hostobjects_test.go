@@ -89,7 +89,7 @@ func TestReleaseOfAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg := &config.Host{Name: "box", NodeName: "box", HostObject: "box", Endpoint: "unix://" + rt.Socket, RootDirectory: root}
-		if err := releaseMachine(t.Context(), cfg, client); err == nil || !strings.Contains(err.Error(), want) {
+		if err := releaseMachine(t.Context(), cfg, client, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", file, err, want)
 		}
 		if _, err := os.Stat(path); err != nil {

@@ -5,19 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"path"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/handover"
 	"github.com/bowline-k8s/bowline/hostcheck"
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 	"github.com/bowline-k8s/bowline/syncloop/volume"
@@ -43,7 +42,7 @@ is 0 when nothing of Bowline's stays, and 1 otherwise.`,
 		Example: `  bowline host release unix:///run/containerd/containerd.sock
   bowline host release --kubeconfig ~/.kube/config --identity-file ~/.ssh/id_ed25519 \
     --host-key SHA256:… ssh://root@10.0.0.7/run/containerd/containerd.sock`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments("ENDPOINT"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if r.maxGrace < 0 || r.drainTime <= 0 {
 				return errors.New("--max-grace and --drain-timeout are to be positive")
@@ -56,7 +55,7 @@ is 0 when nothing of Bowline's stays, and 1 otherwise.`,
 				return err
 			}
 			r.check, r.cfg, r.out = checked, flags.host(checked), c.OutOrStdout()
-			klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what the link would log comes back as errors
+			quiet() // what the link would log comes back as errors
 			return r.run(c.Context())
 		},
 	}
@@ -76,26 +75,40 @@ type release struct {
 	cfg        *config.Host
 	kubeconfig string
 	nodeName   string
-	clusterUID string // of the cluster whose node it is; any, if empty
+	cluster    *seenCluster // whose node it is; any, if nil
 	drainTime  time.Duration
 	maxGrace   time.Duration
 	keep       bool
+	may        recognize // nil: whichever machine it is
 	out        io.Writer
 
 	machine *machine
 	client  *cri.Client
 	hold    *holding
 	id      owner.Identity // nobody, where the machine is no node
-	offset  time.Duration  // the machine's clock minus ours
+	file    *owner.Record  // nil: none
+	running []owner.Sandbox
+	offset  time.Duration // the machine's clock minus ours
 }
 
-func (r *release) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
+func (r *release) say(format string, args ...any) {
+	fmt.Fprintln(r.out, pod.PrintableLines(fmt.Sprintf(format, args...)))
+}
 
 func (r *release) run(ctx context.Context) (err error) {
-	if r.machine, err = openMachine(ctx, r.cfg, nil); err != nil {
+	if r.machine, err = openChecked(ctx, r.check, r.cfg); err != nil {
 		return err
 	}
 	defer r.machine.Close()
+	if r.may != nil {
+		facts, err := r.machine.Facts(ctx)
+		if err != nil {
+			return fmt.Errorf("read what the machine is: %w", err)
+		}
+		if err := r.machine.recognized(ctx, facts, r.may); err != nil {
+			return err
+		}
+	}
 	if r.cfg, err = onMachine(ctx, r.machine, r.cfg); err != nil {
 		return err
 	}
@@ -174,22 +187,28 @@ func (r *release) claim(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list the runtime's sandboxes: %w", err)
 	}
-	id, known := handover.Whose(file, owner.Sandboxes(sandboxes))
+	r.running = owner.Sandboxes(sandboxes)
+	id, known := handover.Whose(file, r.running)
 	switch {
 	case known && r.nodeName != "" && r.nodeName != id.NodeName:
 		return fmt.Errorf("this machine is %s, and not %q (--node-name)", id, r.nodeName)
-	case known && r.clusterUID != "" && r.clusterUID != id.ClusterUID:
-		return fmt.Errorf("this machine is %s, and not of the cluster %s", id, r.clusterUID)
+	case known && r.cluster != nil:
+		switch ours, err := r.cluster.has(ctx, file, id, r.running); {
+		case err != nil:
+			return err
+		case !ours:
+			return fmt.Errorf("this machine is %s, and not of the cluster %s", id, r.cluster.witnesses.Service)
+		}
 	case !known && r.kubeconfig != "" && r.nodeName == "":
 		return errors.New("the machine has nothing of a node, and does not tell which one it was: name it by --node-name, or leave --kubeconfig out")
 	case !known:
 		// Nobody's: the lock is taken all the same, against one who begins just now.
 		id = nobody
 	}
-	r.id = id
+	r.id, r.file = id, file
 	r.cfg.AllowForeignPods = true
 	r.hold = &holding{fence: r.machine.fence, take: func(ctx context.Context) (claim, error) {
-		return claimRuntime(ctx, r.cfg, r.machine, r.client, id.ClusterUID, id.NodeName)
+		return claimRuntime(ctx, r.cfg, r.machine, r.client, owner.Config{ClusterUID: id.ClusterUID, NodeName: id.NodeName})
 	}}
 	if err := r.hold.hold(ctx); err != nil {
 		return err
@@ -234,7 +253,7 @@ func (r *release) notReleased(ctx context.Context, err error) error {
 
 // pods ends all pods and removes what they left, on the machine and in the cluster.
 func (r *release) pods(ctx context.Context) error {
-	drain, err := newDrain(ctx, r.kubeconfig, r.id, r.nodeName, r.say)
+	drain, err := newDrain(ctx, r.kubeconfig, r.file, r.id, r.running, r.nodeName, r.say)
 	if err != nil {
 		return err
 	}
@@ -285,6 +304,9 @@ func (r *release) giveBack(ctx context.Context, record *handover.Record) (kept [
 	if err := r.hold.claim.Release(letGo); err != nil {
 		return kept, err
 	}
+	if err := r.machine.UndoShared(letGo, r.cfg.RootDirectory); err != nil {
+		return kept, err
+	}
 	undo(true)
 	if r.keep || len(kept) > 0 {
 		return kept, nil // the record stays, for another try
@@ -318,13 +340,20 @@ func (r *release) ourPaths(record *handover.Record) (paths, bridges []string) {
 	return paths, bridges
 }
 
+// leftovers is what of Bowline's a release has left on the machine. The command has
+// printed it by then.
+type leftovers struct{ names []string }
+
+func (l *leftovers) Error() string        { return "this stays of Bowline's: " + strings.Join(l.names, "; ") }
+func (l *leftovers) Is(target error) bool { return target == errSaid }
+
 // tell is the listing, and whether anything of ours is in it still.
 func (r *release) tell(before, after handover.Listing, ours handover.Ours, kept []string) error {
 	r.say("\n%s", handover.Text(handover.Compare(before, after)))
 	stays := append(kept, handover.Stays(after, ours)...)
 	if len(stays) > 0 {
 		r.say("This stays of Bowline's:\n  %s", strings.Join(stays, "\n  "))
-		return errSaid
+		return &leftovers{stays}
 	}
 	r.say("Nothing of Bowline's stays. Images that were pulled are left to the runtime (crictl rmi --prune).")
 	return nil

@@ -26,7 +26,7 @@ func madeOf(cfg *config.Host) map[string]string {
 // report is what the node says of its host, which was given as cfg.
 func (n *node) report(cfg *config.Host) hosts.Report {
 	r := hosts.Report{
-		Config: cfg, NodeName: n.name, RuntimeName: n.runtimeVersion.GetRuntimeName(), RuntimeVersion: n.runtimeVersion.GetRuntimeVersion(),
+		Config: cfg, NodeName: n.name, RuntimeName: n.seen.load().version.GetRuntimeName(), RuntimeVersion: n.seen.load().version.GetRuntimeVersion(),
 		Pods: len(n.pleg.Cache().Known()), Reason: "NotRegistered", Message: "the node is not registered yet",
 	}
 	if n.host.link != nil {

@@ -18,6 +18,9 @@ import (
 type identity struct {
 	mode config.Identity
 	node *rest.Config // acts as the node
+	// server is how the API server is reached and trusted. With a certificate of nodecert's,
+	// node does not say it.
+	server *rest.Config
 	// approver is the account of the process that approves the node's requests for
 	// certificates; nil: others do.
 	approver *rest.Config
@@ -32,6 +35,7 @@ func newIdentity(ctx context.Context, cfg *config.Host, nodeName string) (*ident
 	if err != nil {
 		return nil, err
 	}
+	i.server = base
 	switch cfg.Identity.Mode {
 	case config.IdentityImpersonate:
 		i.node = rest.CopyConfig(base)
@@ -112,15 +116,15 @@ func credentialOf(cfg *config.Host) string {
 }
 
 // unaccepted is the sentence for a credential that the API server does not know.
-func (i *identity) unaccepted(server, nodeName string) error {
-	mend := "issue a new one for " + nodecert.UserName(nodeName)
+func (i *identity) unaccepted(err error, server, nodeName string) error {
+	fix := "issue a new one for " + nodecert.UserName(nodeName)
 	switch i.mode.Mode {
 	case config.IdentityImpersonate:
-		mend = "issue a new one for the account that impersonates " + nodecert.UserName(nodeName)
+		fix = "issue a new one for the account that impersonates " + nodecert.UserName(nodeName)
 	case config.IdentityBootstrap, config.IdentityCSR:
-		mend = "remove " + filepath.Join(i.mode.CertificateDirectory, nodeName+"-client-current.pem") + ", and a new one is asked for"
+		fix = "remove " + filepath.Join(i.mode.CertificateDirectory, nodeName+"-client-current.pem") + ", and a new one is asked for"
 	}
-	return fmt.Errorf("the API server at %s does not accept this credential; %s", server, mend)
+	return fmt.Errorf("the API server at %s does not accept this credential; %s (%w)", server, fix, err)
 }
 
 // forbidden is the sentence for an account that may not be the node.

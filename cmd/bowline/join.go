@@ -48,7 +48,13 @@ What the pod itself has mounted is below %[1]s then. In a pod with a service acc
 %[2]s is written before, with which the command comes to the API server as
 that account: --kubeconfig %[1]s%[2]s.`, podRoot, accountFile),
 		Example: `  bowline join /run/containerd-two/containerd.sock -- run --config ` + podRoot + `/etc/bowline/config.yaml`,
-		Args:    cobra.MinimumNArgs(2),
+		Hidden:  true, // a pod's command is the chart's to write
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) >= 2 {
+				return nil
+			}
+			return missing(c, []string{"SOCKET", "COMMAND"}[len(args):])
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.ArgsLenAtDash() != 1 {
 				return errors.New("write -- between the socket and the command")

@@ -55,7 +55,7 @@ func TestAccount(t *testing.T) {
 
 func TestJoinIsCalledRightly(t *testing.T) {
 	for _, args := range [][]string{{"join", "/run/s", "run"}, {"join", "--", "/run/s", "run"}, {"join", "/run/s"}} {
-		if err := run(t.Context(), args); err == nil {
+		if _, err := command(t, args...); err == nil {
 			t.Errorf("%q is taken", args)
 		}
 	}

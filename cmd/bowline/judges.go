@@ -10,15 +10,7 @@ import (
 )
 
 // judges show the node to the loop as new pods are judged by it.
-type judges struct {
-	node    *node
-	sysctls *admit.Sysctls
-	strict  bool
-}
-
-func (n *node) judges(st *runtimeapi.StatusResponse) *judges {
-	return &judges{n, admit.NewSysctls(n.facts.KernelVersion, n.cfg.AllowedUnsafeSysctls), st.GetFeatures().GetSupplementalGroupsPolicy()}
-}
+type judges struct{ node *node }
 
 func (j *judges) current() admit.Node { return j.of(j.node.node.Current()) }
 
@@ -31,9 +23,10 @@ func (j *judges) reread(ctx context.Context) (admit.Node, error) {
 }
 
 func (j *judges) of(node *v1.Node) admit.Node {
+	s := j.node.seen.load()
 	return admit.Node{
 		Name: node.Name, Labels: node.Labels, Taints: node.Spec.Taints, Allocatable: node.Status.Allocatable,
-		OS: j.node.facts.OS, AppArmor: j.node.facts.AppArmor, StrictGroups: j.strict, Sysctls: j.sysctls, Features: declaredFeatures,
+		OS: s.facts.OS, AppArmor: s.facts.AppArmor, StrictGroups: s.status.GetFeatures().GetSupplementalGroupsPolicy(), Sysctls: s.sysctls, Features: declaredFeatures,
 		Pressure: j.node.parts.eviction.Conditions(), GoingDown: j.node.parts.shutdown.Going(),
 	}
 }

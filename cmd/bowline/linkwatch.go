@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/provider"
 )
@@ -75,12 +77,17 @@ func (r *readiness) link(up, over bool, message string) {
 
 // watchLink shows the link's state in the node's conditions: LinkUp at once, and
 // NetworkUnavailable, for which the controller manager keeps new pods away; Ready
-// only when the link has been down for longer than grace.
+// only when the link has been down for longer than grace. It ends with an error where
+// another machine answers than the one that is driven: whether that one may take its place
+// is found out by a new drive.
 func watchLink(ctx context.Context, m *machine, grace time.Duration, ready *readiness, node *provider.Node) error {
 	log := klog.FromContext(ctx)
 	for {
 		changed := m.link.Changed()
 		state := m.link.State()
+		if err := otherMachine(state); err != nil {
+			return err
+		}
 		var over <-chan time.Time
 		if state.Up {
 			log.Info("The link to the machine is up", "address", m.address)
@@ -109,4 +116,14 @@ func watchLink(ctx context.Context, m *machine, grace time.Duration, ready *read
 			// The state is read once more: the words are those of now.
 		}
 	}
+}
+
+// otherMachine is why the link is down, where that is a host key which is pinned and is
+// not the one that the link is held to.
+func otherMachine(s link.State) error {
+	var key *endpoint.HostKeyError
+	if errors.As(s.Err, &key) && key.Problem == endpoint.ProblemOther {
+		return s.Err
+	}
+	return nil
 }

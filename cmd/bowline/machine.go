@@ -11,13 +11,16 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri/stream"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/hosts"
 )
 
 // machine is what an endpoint names: this machine, or a far one and the link to it.
@@ -29,6 +32,9 @@ type machine struct {
 	address string     // "host:port" that link goes to
 	hook    host.Hook  // of every call to the machine and to its runtime
 	fence   *fence     // nil as link is
+	// hostKey is the fingerprint of the host key that the link is held to; of the machine
+	// of a Host object alone.
+	hostKey string
 	// expose has a far machine listen for the node's API; nil as link is.
 	expose exposer
 }
@@ -56,7 +62,7 @@ func openMachine(ctx context.Context, cfg *config.Host, hook host.Hook) (*machin
 	}
 	target, err := endpoint.Resolve(cfg.Endpoint, endpoint.Options{
 		ConfigFile: cfg.SSH.ConfigFile, KnownHosts: cfg.SSH.KnownHosts, HostKeys: cfg.SSH.HostKeys, ProxyJump: cfg.SSH.ProxyJump,
-		Credentials: login,
+		Jumps: config.Way(cfg.SSH.Jumps), Credentials: login,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)
@@ -69,18 +75,23 @@ func openMachine(ctx context.Context, cfg *config.Host, hook host.Hook) (*machin
 
 // openFar opens a far machine over a link, which it makes.
 func openFar(ctx context.Context, cfg *config.Host, hook host.Hook, over link.Config) (*machine, error) {
-	over.Hook = hook
+	over.Hook, over.Budget = hook, budget.From(ctx)
 	target := over.Target
 	l, err := link.New(over)
 	if err != nil {
 		return nil, err
 	}
 	// It ends with Close and not with ctx: the machine is given back over it.
-	go func() { _ = l.Run(context.WithoutCancel(ctx)) }()
+	budget.From(ctx).Go("the link", func() { _ = l.Run(context.WithoutCancel(ctx)) })
 	m := &machine{link: l, fence: newFence(hook, func() int { return l.State().Connection })}
 	m.hook = m.fence.hook
 	if err := awaitLink(ctx, l, target.Address); err != nil {
 		return nil, errors.Join(err, l.Close())
+	}
+	if cfg.HostObject != "" {
+		// Before anything is run there: what is recognized by this key is what is driven.
+		m.hostKey = l.State().HostKey
+		l.Require(m.hostKey)
 	}
 	access, err := ssh.Rights(ctx, l, target.User, cfg.SocketPath())
 	if err != nil {
@@ -88,6 +99,7 @@ func openFar(ctx context.Context, cfg *config.Host, hook host.Hook, over link.Co
 	}
 	h, err := ssh.New(ctx, ssh.Config{
 		Name: cfg.Name, Hook: m.hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory, Transport: l, Sudo: access.Sudo, Relay: access.Relay,
+		Budget: budget.From(ctx),
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -110,6 +122,17 @@ func openFar(ctx context.Context, cfg *config.Host, hook host.Hook, over link.Co
 		return c, err
 	}
 	return m, nil
+}
+
+// recognize is asked whether a machine may be driven, before anything of a node goes there.
+type recognize func(ctx context.Context, machine v1alpha1.MachineStatus) error
+
+// recognized asks r, where there is something to ask, about the machine whose facts these are.
+func (m *machine) recognized(ctx context.Context, facts host.Facts, r recognize) error {
+	if r == nil {
+		return nil
+	}
+	return r(ctx, hosts.Machine(facts.MachineID, m.hostKey))
 }
 
 // awaitLink waits for the link to be up; not for a machine that refuses us, which

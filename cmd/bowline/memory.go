@@ -14,11 +14,12 @@ import (
 // its machine's pods want.
 const gcPercent = 50
 
-// saveMemory keeps the process small. GOGC, where set, is respected.
+// saveMemory keeps the process small, and below its limit. GOGC, where set, is respected.
 func saveMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	keepWithin(os.DirFS("/"))
 	releaseInit()
 }
 

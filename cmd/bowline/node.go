@@ -17,15 +17,16 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/shims"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/nodecert"
 	"github.com/bowline-k8s/bowline/provider"
+	"github.com/bowline-k8s/bowline/provider/clusterwide"
 	"github.com/bowline-k8s/bowline/syncloop"
 	podconfig "github.com/bowline-k8s/bowline/syncloop/config"
 	"github.com/bowline-k8s/bowline/syncloop/images/credentialprovider"
@@ -33,9 +34,9 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
 )
 
-// runNode drives one host as one node: connect, claim, adopt, serve. The node is shown
-// when it is about to serve.
-func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, show func(*node)) error {
+// runNode drives one host as one node: connect, recognize, claim, adopt, serve. The node
+// is shown when it is about to serve.
+func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, may recognize, show func(*node)) error {
 	programs, err := credentialPrograms(cfg)
 	if err != nil {
 		return err
@@ -52,6 +53,12 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, show func(*n
 	facts, err := machine.Facts(ctx)
 	if err != nil {
 		return fmt.Errorf("read what the machine is: %w", err)
+	}
+	if err := machine.recognized(ctx, facts, may); err != nil {
+		return err
+	}
+	if err := swapAllowed(cfg, facts); err != nil {
+		return err
 	}
 	nodeName := cfg.NodeName
 	if nodeName == "" {
@@ -82,22 +89,39 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, show func(*n
 	}
 	defer giveBack()
 	held := &holding{fence: machine.fence, take: func(ctx context.Context) (claim, error) {
-		return claimRuntime(ctx, cfg, machine, claims, cl.uid, nodeName)
+		c, err := claimRuntime(ctx, cfg, machine, claims, cl.claim(nodeName))
+		if err != nil {
+			return nil, err
+		}
+		// Each time: a restart of the machine takes it away.
+		if err := machine.MakeShared(ctx, cfg.RootDirectory); err != nil {
+			return nil, errors.Join(fmt.Errorf("make the root directory's mount shared: %w", err), c.Release(ctx))
+		}
+		return c, nil
 	}}
 	if err := held.hold(ctx); err != nil {
 		return err
 	}
 	defer func() { letGo(ctx, held.claim) }()
+	defer func() {
+		cause := budget.From(ctx).Err()
+		if cause == nil || !cl.isMet() {
+			return
+		}
+		if err := showQuarantine(ctx, cl.client, nodeName, cause); err != nil {
+			klog.FromContext(ctx).Info("The quarantine is not shown in the cluster", "err", err)
+		}
+	}()
 
 	n := &node{
-		cfg: cfg, name: nodeName, host: machine, facts: facts, cluster: cl, runtime: client,
+		cfg: cfg, name: nodeName, host: machine, cluster: cl, runtime: client,
 		programs: programs,
 		held:     held, stamp: held.claim.Stamp(), podNetwork: make(podNetwork, 1), pulled: make(nudge, 1), apiBack: make(nudge, 1),
 		clock:  newClock(machine),
 		strays: strayShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
 	}
 	defer n.closeListener()
-	if err := n.build(ctx); err != nil {
+	if err := n.build(ctx, facts); err != nil {
 		return err
 	}
 	show(n)
@@ -123,7 +147,7 @@ func onMachine(ctx context.Context, machine host.Host, cfg *config.Host) (*confi
 func connectRuntime(ctx context.Context, cfg *config.Host, machine host.Host, hook host.Hook, dialled nudge) (*cri.Client, error) {
 	passes := ctx.Value(passKey{}) != nil
 	return cri.Connect(ctx, cri.Config{
-		Endpoint: cfg.Endpoint, Hook: hook,
+		Endpoint: cfg.Endpoint, Hook: hook, Budget: budget.From(ctx),
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			if passes {
 				ctx = pass(ctx)
@@ -138,13 +162,12 @@ func connectRuntime(ctx context.Context, cfg *config.Host, machine host.Host, ho
 	})
 }
 
-func claimRuntime(ctx context.Context, cfg *config.Host, machine host.Host, client *cri.Client, clusterUID, nodeName string) (*owner.Claim, error) {
-	return owner.Take(ctx, owner.Config{
-		Host: machine, Runtime: client, RootDir: cfg.RootDirectory,
-		ClusterUID: clusterUID, NodeName: nodeName, Instance: string(uuid.NewUUID()),
-		Version: version, PID: os.Getpid(), StartedAt: time.Now(),
-		Endpoint: cfg.SocketPath(), AllowForeignPods: cfg.AllowForeignPods,
-	})
+// claimRuntime takes the machine; c says for which node.
+func claimRuntime(ctx context.Context, cfg *config.Host, machine host.Host, client *cri.Client, c owner.Config) (*owner.Claim, error) {
+	c.Host, c.Runtime, c.RootDir = machine, client, cfg.RootDirectory
+	c.Instance, c.Version, c.PID, c.StartedAt = string(uuid.NewUUID()), version, os.Getpid(), time.Now()
+	c.Endpoint, c.AllowForeignPods = cfg.SocketPath(), cfg.AllowForeignPods
+	return owner.Take(ctx, c)
 }
 
 // letGo gives the machine back: the lock always, the owner file where nothing of
@@ -163,7 +186,6 @@ type node struct {
 	cfg     *config.Host
 	name    string
 	host    *machine
-	facts   host.Facts
 	cluster *cluster
 	runtime *cri.Client
 	held    *holding
@@ -174,7 +196,8 @@ type node struct {
 	// programs give credentials for images.
 	programs []credentialprovider.Program
 
-	runtimeVersion *runtimeapi.VersionResponse
+	seen         *refresher // what the machine and its runtime are
+	cgroupDriver string     // as the runtime said at the start
 
 	podNetwork podNetwork
 	pulled     nudge // an image has been pulled
@@ -185,9 +208,12 @@ type node struct {
 	listener net.Listener      // of the node's API
 	exposed  *exposure         // listener, where the machine listens; else nil
 	serving  *nodecert.Serving // nil: its certificate is a file, or of its own signing
+	// What is the same for every node of the cluster.
+	services       *clusterwide.Services
+	runtimeClasses *clusterwide.RuntimeClasses
+
 	events   record.EventBroadcaster
 	recorder record.EventRecorder
-	services cache.SharedIndexInformer
 	sources  *podconfig.PodConfig
 	api      *podconfig.API
 	pleg     *pleg.Generator
@@ -229,6 +255,7 @@ func (n *node) run(ctx context.Context) error {
 	var all sync.WaitGroup
 	part := func(name string, run func(context.Context) error) {
 		all.Go(func() {
+			defer budget.From(ctx).Recover(name)
 			err := run(ctx)
 			switch {
 			case ctx.Err() != nil: // what comes of being stopped is no news
@@ -246,7 +273,12 @@ func (n *node) run(ctx context.Context) error {
 		}
 		return err
 	})
-	part("services", n.cluster.whenMet(func(ctx context.Context) error { n.services.RunWithContext(ctx); return nil }))
+	part("services", n.cluster.whenMet(func(ctx context.Context) error {
+		return n.services.Run(ctx, n.cluster.shared, n.cluster.client)
+	}))
+	part("runtime classes", n.cluster.whenMet(func(ctx context.Context) error {
+		return n.runtimeClasses.Run(ctx, n.cluster.shared, n.cluster.client)
+	}))
 	part("runtime observation", n.pleg.Run)
 	part("pod sources", n.sources.Run)
 	part("configMaps and secrets", n.parts.objects.Run)
@@ -255,6 +287,7 @@ func (n *node) run(ctx context.Context) error {
 	part("probes", n.parts.prober.Run)
 	part("status writer", n.parts.status.Run)
 	part("clock", n.clock.watch)
+	part("what the machine is", n.seen.run)
 	part("statuses after an outage", func(ctx context.Context) error {
 		return catchUp(ctx, n.apiBack, n.cluster.client.CoreV1(), n.name, n.parts.status.Reconcile)
 	})

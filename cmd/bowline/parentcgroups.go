@@ -11,38 +11,39 @@ import (
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/gc/choose"
 	"github.com/bowline-k8s/bowline/syncloop/qos"
 )
 
 // parentCgroups is what keeps the cgroups above the pods' ones.
-func (n *node) parentCgroups(m spec.Machine) (*qos.Manager, error) {
-	share, err := n.podsShare()
-	if err != nil {
-		return nil, err
-	}
+func (n *node) parentCgroups() (*qos.Manager, error) {
 	ref := &v1.ObjectReference{Kind: "Node", Name: n.name, UID: types.UID(n.name)}
 	return qos.New(qos.Config{
-		Host: n.host, Pods: n.loop.Pods, Seen: n.loop.SourcesSeen, UID: choose.CgroupUID, All: share, Driver: m.CgroupDriver,
+		Host: n.host, Pods: n.loop.Pods, Seen: n.loop.SourcesSeen, UID: choose.CgroupUID, All: func() spec.PodsShare { return n.seen.load().share }, Driver: n.seen.load().spec.CgroupDriver,
 		Known: func(uid types.UID) bool {
 			return n.loop.Known(uid) || slices.ContainsFunc(n.pleg.Cache().Known(), func(r pod.Ref) bool { return r.UID == uid })
 		},
-		Event: func(kind, reason, message string) { n.recorder.Event(ref, kind, reason, message) },
+		Event: func(kind, reason, message string) {
+			n.recorder.Event(ref, kind, reason, message)
+			// Where swap is counted by cgroup, version 2 shows it below its root only.
+			n.seen.due.poke()
+		},
 	})
 }
 
 // podsShare is the machine's capacity, less what the configuration reserves if it is to be
 // enforced. The eviction thresholds are not taken away: the kernel would kill before
 // anything is evicted.
-func (n *node) podsShare() (spec.PodsShare, error) {
+func podsShare(cfg *config.Host, f *host.Facts) (spec.PodsShare, error) {
 	share := spec.PodsShare{
-		MilliCPU: int64(n.facts.CPUs) * 1000, MemoryBytes: n.facts.MemoryBytes, Pids: n.facts.PidsMax, HugePageBytes: maps.Clone(n.facts.HugePages),
+		MilliCPU: int64(f.CPUs) * 1000, MemoryBytes: f.MemoryBytes, Pids: f.PidsMax, HugePageBytes: maps.Clone(f.HugePages),
 	}
-	if !slices.Contains(n.cfg.EnforceNodeAllocatable, config.EnforcePods) {
+	if !slices.Contains(cfg.EnforceNodeAllocatable, config.EnforcePods) {
 		return share, nil
 	}
-	for _, list := range []map[string]string{n.cfg.SystemReserved, n.cfg.KubeReserved} {
+	for _, list := range []map[string]string{cfg.SystemReserved, cfg.KubeReserved} {
 		for name, amount := range list {
 			q, err := resource.ParseQuantity(amount)
 			if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"os"
 	"os/signal"
 	"sync"
@@ -44,7 +43,7 @@ driven, a runtime or an API server that is away is waited for; the API server al
 at the start, where the machine has been this node before: its static pods are
 driven meanwhile.`,
 		Example: `  bowline run --config /etc/bowline/config.yaml`,
-		Args:    cobra.NoArgs,
+		Args:    arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx := c.Context()
 			// Before anything else: untaken, the signal would end the process.
@@ -71,7 +70,7 @@ driven meanwhile.`,
 			}
 			hosts := pool.New(func(ctx context.Context, h *config.Host) error {
 				return known.drive(ctx, h, hook)
-			}, pool.Options{EndWhenAllFail: cfg.HostObjects == nil}) // objects may come at any time
+			}, pool.Options{EndWhenAllFail: cfg.HostObjects == nil, Hostile: isHostile}) // objects may come at any time
 			all.begin(hosts.Set)
 			ready := func() error { return nil } // the file has been read
 			sources := []func(context.Context) error{func(ctx context.Context) error { configuration.watch(ctx, reload); return nil }}
@@ -98,11 +97,6 @@ driven meanwhile.`,
 	}
 	c.Flags().StringVar(&file, "config", "/etc/bowline/config.yaml", "the BowlineConfiguration")
 	c.Flags().StringVar(&healthAddress, "health-address", "", "where /livez, /readyz and /metrics of the process are answered over HTTP, such as 0.0.0.0:8080; nowhere by default")
-	verbosity := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(verbosity)
-	if v := verbosity.Lookup("v"); v != nil {
-		c.Flags().AddGoFlag(v)
-	}
 	return c
 }
 

@@ -18,9 +18,9 @@ import (
 )
 
 // server is the node's HTTPS endpoint, its port bound already, so that the node
-// object names a port that answers. ips go into a certificate of our own.
-func (n *node) server(ctx context.Context, loop *loopHooks, ips []string) (*api.Server, error) {
-	certificate, err := n.certificate(ctx, ips)
+// object names a port that answers.
+func (n *node) server(ctx context.Context, loop *loopHooks) (*api.Server, error) {
+	certificate, err := n.certificate(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func (n *node) server(ctx context.Context, loop *loopHooks, ips []string) (*api.
 	if err != nil {
 		return nil, err
 	}
-	if err := n.listen(ips[0], certificate); err != nil {
+	if err := n.listen(certificate); err != nil {
 		return nil, err
 	}
 	return api.New(api.Config{
@@ -42,10 +42,10 @@ func (n *node) server(ctx context.Context, loop *loopHooks, ips []string) (*api.
 }
 
 // listen binds the port: of this machine, or of the far one where that listens for us.
-func (n *node) listen(ip string, certificate getCertificate) (err error) {
+func (n *node) listen(certificate getCertificate) (err error) {
 	port := int(n.cfg.Server.Port)
 	if n.cfg.Exposed() {
-		n.exposed, err = newExposure(n, &net.TCPAddr{IP: net.ParseIP(ip), Port: port}, certificate)
+		n.exposed, err = newExposure(n, port, certificate)
 		if err == nil {
 			n.listener = n.exposed.listener
 		}
@@ -89,15 +89,17 @@ func (n *node) authorization() api.Authorization {
 type getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // certificate is what the node shows: a file's, the cluster's, or one of its own signing.
-func (n *node) certificate(ctx context.Context, ips []string) (getCertificate, error) {
+func (n *node) certificate(ctx context.Context) (getCertificate, error) {
 	if n.cfg.Server.TLSCertFile != "" {
 		return api.CertFiles(n.cfg.Server.TLSCertFile, n.cfg.Server.TLSPrivateKeyFile)
 	}
-	var addresses []net.IP
-	for _, ip := range ips {
-		addresses = append(addresses, net.ParseIP(ip))
+	addresses := func() (out []net.IP) {
+		for _, ip := range n.seen.load().ips {
+			out = append(out, net.ParseIP(ip))
+		}
+		return out
 	}
-	self, err := api.SelfSigned(n.name, addresses)
+	self, err := api.SelfSigned(n.name, addresses())
 	if signed := n.cfg.ServerTLSBootstrap; err != nil || signed == nil || !*signed {
 		return self, err
 	}

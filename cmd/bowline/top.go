@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bowline-k8s/bowline/enroll"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 func topCommand() *cobra.Command {
@@ -23,7 +24,7 @@ func topCommand() *cobra.Command {
 		Long: `Show the hosts of a cluster, and the pods on them: of Host objects, and of the
 configuration files of Bowlines. On a terminal the table is kept up to date until you
 interrupt it.`,
-		Args: cobra.NoArgs,
+		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if interval < time.Second {
 				return fmt.Errorf("--interval %s: at least 1s", interval)
@@ -100,7 +101,7 @@ func live(ctx context.Context, out io.Writer, interval time.Duration, window fun
 		case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 			return nil
 		case err != nil:
-			head = fmt.Sprintf("as of %s: %v", at, err)
+			head = fmt.Sprintf("as of %s: %s", at, pod.Printable(err.Error()))
 		default:
 			text, at = now, time.Now().Format(time.TimeOnly)
 			head = at

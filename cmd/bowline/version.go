@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -39,26 +38,24 @@ func versionCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Say which Bowline this is",
-		Args:  cobra.NoArgs,
+		Short: "Print the version",
+		Args:  arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			b := thisBuild()
-			switch output {
-			case "json":
-				encoder := json.NewEncoder(c.OutOrStdout())
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(b)
-			case "text":
-				of := ""
-				if b.Commit != "" {
-					of = " (commit " + b.Commit + ")"
-				}
-				_, err := fmt.Fprintf(c.OutOrStdout(), "bowline %s%s, %s, %s\n", b.Version, of, b.Go, b.Platform)
+			if err := checkOutput(c, output); err != nil {
 				return err
 			}
-			return fmt.Errorf("--output %q: text or json", output)
+			b := thisBuild()
+			if output == "json" {
+				return writeJSON(c.OutOrStdout(), b)
+			}
+			of := ""
+			if b.Commit != "" {
+				of = " (commit " + b.Commit + ")"
+			}
+			_, err := fmt.Fprintf(c.OutOrStdout(), "bowline %s%s, %s, %s\n", b.Version, of, b.Go, b.Platform)
+			return err
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "text", "text, or json for programs")
+	outputFlag(c, &output)
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,41 +16,100 @@ import (
 )
 
 func whyCommand() *cobra.Command {
-	why := &cobra.Command{Use: "why", Short: "Ask a node why it does what it does"}
-	var way access
-	var output string
-	podCmd := &cobra.Command{
-		Use:   "pod NAMESPACE/NAME",
-		Short: "Why a pod runs, or does not: what was seen, decided and awaited",
-		Args:  cobra.ExactArgs(1),
+	q := &whyQuestion{}
+	why := &cobra.Command{
+		Use:   "why",
+		Short: "Ask a node why a pod does what it does",
+		Example: `  bowline why pod web-0 -n shop
+  bowline why pod/web-0`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
-			namespace, name, ok := strings.Cut(args[0], "/")
-			if !ok {
-				namespace, name = metav1.NamespaceDefault, args[0]
+			if len(args) == 0 {
+				return c.Help()
 			}
-			if namespace == "" || name == "" || strings.Contains(name, "/") {
-				return fmt.Errorf("%q does not name a pod: say NAMESPACE/NAME", args[0])
+			kind, name, typed := strings.Cut(args[0], "/")
+			c.SuggestionsMinimumDistance = suggestDistance
+			switch {
+			case !typed && len(c.SuggestionsFor(args[0])) > 0:
+				return unknownCommand(c, args[0])
+			case !typed:
+				return wrongUsage(c, "unknown command %q for %q; for the pod of that name: %s pod %s", args[0], c.CommandPath(), c.CommandPath(), args[0])
+			case !slices.Contains(podKinds, kind):
+				return wrongUsage(c, "%s: only a pod can be asked about (kubectl get pods shows the names): %s pod NAME", args[0], c.CommandPath())
+			case len(args) > 1:
+				return wrongUsage(c, "unexpected argument %q: %s pod NAME", args[1], c.CommandPath())
 			}
-			if output != "text" && output != "json" {
-				return fmt.Errorf("--output %q: text or json", output)
-			}
-			report, err := askWhy(c, &way, namespace, name)
-			if err != nil {
-				return err
-			}
-			if output == "json" {
-				encoder := json.NewEncoder(c.OutOrStdout())
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(report)
-			}
-			_, err = fmt.Fprint(c.OutOrStdout(), report.Text(time.Now()))
-			return err
+			return q.run(c, name)
 		},
 	}
-	way.register(podCmd)
-	podCmd.Flags().StringVarP(&output, "output", "o", "text", "text, or json for programs")
+	podCmd := &cobra.Command{
+		Use:   "pod NAME [-n NAMESPACE]",
+		Short: "Why a pod runs, or does not: what was seen, decided and awaited",
+		Long: `Show why a pod runs, or does not: what its node has observed, decided and waits for.
+
+NAME may be NAMESPACE/NAME; else the namespace is that of --namespace, or of the
+kubeconfig's context. The API server's proxy to the node is used (nodes/proxy).`,
+		Example: `  bowline why pod web-0
+  bowline why pod web-0 -n shop
+  bowline why pod shop/web-0 -o json`,
+		Args: arguments("NAME"),
+		RunE: func(c *cobra.Command, args []string) error { return q.run(c, args[0]) },
+	}
+	for _, c := range []*cobra.Command{why, podCmd} {
+		q.way.register(c)
+		c.Flags().StringVarP(&q.namespace, "namespace", "n", "", "the pod's namespace (default: the context's)")
+		outputFlag(c, &q.output)
+	}
 	why.AddCommand(podCmd)
 	return why
+}
+
+// podKinds are the words by which kubectl knows pods.
+var podKinds = []string{"pod", "pods", "po"}
+
+// whyQuestion is one run of the command.
+type whyQuestion struct {
+	way               access
+	namespace, output string
+}
+
+func (q *whyQuestion) run(c *cobra.Command, pod string) error {
+	if err := checkOutput(c, q.output); err != nil {
+		return err
+	}
+	namespace, name, err := q.names(c, pod)
+	if err != nil {
+		return err
+	}
+	report, err := askWhy(c, &q.way, namespace, name)
+	if apierrors.IsNotFound(err) && slices.Contains(podKinds, namespace) {
+		return fmt.Errorf("%w; %q was read as NAMESPACE/NAME: write %s %s -n NAMESPACE", err, pod, c.CommandPath(), name)
+	}
+	if err != nil {
+		return err
+	}
+	if q.output == "json" {
+		return writeJSON(c.OutOrStdout(), report)
+	}
+	_, err = fmt.Fprint(c.OutOrStdout(), report.Text(time.Now()))
+	return err
+}
+
+// names are the namespace and the name of the pod that a person means.
+func (q *whyQuestion) names(c *cobra.Command, pod string) (namespace, name string, err error) {
+	namespace, name, qualified := strings.Cut(pod, "/")
+	switch {
+	case !qualified && pod != "":
+		name, namespace = pod, q.namespace
+		if namespace == "" {
+			namespace, err = q.way.namespace()
+		}
+	case namespace == "" || name == "" || strings.Contains(name, "/"):
+		err = wrongUsage(c, "%q does not name a pod: write NAME or NAMESPACE/NAME", pod)
+	case q.namespace != "" && q.namespace != namespace:
+		err = wrongUsage(c, "%q is in the namespace %s, and --namespace is %s: give one of them", pod, namespace, q.namespace)
+	}
+	return namespace, name, err
 }
 
 // askWhy reaches the pod's node through the API server's proxy: the answer is

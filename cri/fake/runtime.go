@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
 
@@ -160,7 +163,7 @@ func (r *Runtime) Serve() error {
 		return fmt.Errorf("fake runtime: %w", err)
 	}
 	s := grpc.NewServer(grpc.UnaryInterceptor(r.faults.unary), grpc.StreamInterceptor(r.faults.stream),
-		grpc.MaxRecvMsgSize(16<<20), grpc.MaxSendMsgSize(16<<20))
+		grpc.InTapHandle(plainType), grpc.MaxRecvMsgSize(16<<20), grpc.MaxSendMsgSize(16<<20))
 	runtimeapi.RegisterRuntimeServiceServer(s, &runtimeServer{r: r})
 	runtimeapi.RegisterImageServiceServer(s, &imageServer{r: r})
 	if !r.config.NoEvents {
@@ -173,6 +176,15 @@ func (r *Runtime) Serve() error {
 	r.server, r.served = s, make(chan struct{})
 	go func(served chan struct{}) { defer close(served); _ = s.Serve(l) }(r.served)
 	return nil
+}
+
+// plainType refuses a call whose content type names a codec, as CRI-O does: it tells gRPC
+// from HTTP by the content type alone.
+func plainType(ctx context.Context, call *tap.Info) (context.Context, error) {
+	if got := call.Header.Get("content-type"); len(got) != 1 || got[0] != "application/grpc" {
+		return nil, status.Errorf(codes.Unimplemented, "fake: the content type of %s is %q, not application/grpc: CRI-O would close the connection", call.FullMethodName, got)
+	}
+	return ctx, nil
 }
 
 // Stop cuts every connection and closes the socket, as a stopped daemon does.

@@ -68,7 +68,7 @@ func Read(ctx context.Context, h LogHost, path string, opts *v1.PodLogOptions, r
 	defer func() { _ = r.f.Close() }()
 	if opts.TailLines != nil {
 		var err error
-		if r.pos, err = tailStart(r.f, r.info.Size, *opts.TailLines); err != nil {
+		if r.pos, err = tailStart(ctx, r.f, r.info.Size, *opts.TailLines); err != nil {
 			return fmt.Errorf("find the last %d lines of %s: %w", *opts.TailLines, path, err)
 		}
 		if !opts.Follow {

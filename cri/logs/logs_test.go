@@ -246,7 +246,7 @@ func TestTailAgainstDumb(t *testing.T) {
 		}
 		n := rapid.IntRange(0, 45).Draw(t, "n")
 		s := b.String()
-		got, err := tailStart(strings.NewReader(s), int64(len(s)), int64(n))
+		got, err := tailStart(t.Context(), strings.NewReader(s), int64(len(s)), int64(n))
 		if err != nil {
 			t.Fatal(err)
 		}

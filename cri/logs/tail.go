@@ -2,6 +2,7 @@ package logs
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 )
@@ -11,15 +12,19 @@ const tailBlock = 32 << 10
 
 // tailStart finds where the last n lines of a file of size bytes begin. A last
 // line without its newline does not count as a line, and is included.
-func tailStart(f io.ReaderAt, size, n int64) (int64, error) {
+// What the machine says of the size may be anything: ctx is looked at with each block.
+func tailStart(ctx context.Context, f io.ReaderAt, size, n int64) (int64, error) {
 	if n == 0 {
-		return lineStart(f, size)
+		return lineStart(ctx, f, size)
 	}
 	buf := make([]byte, tailBlock)
 	// The n lines are preceded by a newline, so n+1 are looked for.
 	for right := size; right > 0; {
 		left := max(0, right-tailBlock)
 		block := buf[:right-left]
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
 		if err := readFull(f, block, left); err != nil {
 			return 0, err
 		}
@@ -39,11 +44,14 @@ func tailStart(f io.ReaderAt, size, n int64) (int64, error) {
 }
 
 // lineStart finds the beginning of the unfinished line at the end of a file.
-func lineStart(f io.ReaderAt, size int64) (int64, error) {
+func lineStart(ctx context.Context, f io.ReaderAt, size int64) (int64, error) {
 	buf := make([]byte, tailBlock)
 	for right := size; right > 0; {
 		left := max(0, right-tailBlock)
 		block := buf[:right-left]
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
 		if err := readFull(f, block, left); err != nil {
 			return 0, err
 		}

@@ -3,7 +3,6 @@ package spec
 import (
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"strconv"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 // ContainerInput is what was found and prepared for one instance of a container.
 type ContainerInput struct {
 	Attempt uint32   // ContainerMetadata.Attempt: the restart count
+	Crashes uint32   // pod.Container.Crashes
 	PodIPs  []string // primary first; empty on the host network
 	// ImageRef is what the runtime calls the image (Image.Id); empty falls back
 	// on the name in the spec.
@@ -75,7 +75,7 @@ func Container(p *v1.Pod, c *v1.Container, m Machine, in ContainerInput) (*runti
 		Devices:     in.Devices,
 		CDIDevices:  in.CDIDevices,
 		Labels:      containerLabels(p, c, m),
-		Annotations: containerAnnotations(p, c, in.Attempt),
+		Annotations: containerAnnotations(p, c, &in),
 		LogPath:     LogPath(c.Name, in.Attempt),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,
@@ -120,10 +120,12 @@ func containerLabels(p *v1.Pod, c *v1.Container, m Machine) map[string]string {
 
 // containerAnnotations hold what a later process must know of this instance
 // after the pod object has changed or gone.
-func containerAnnotations(p *v1.Pod, c *v1.Container, attempt uint32) map[string]string {
+func containerAnnotations(p *v1.Pod, c *v1.Container, in *ContainerInput) map[string]string {
 	out := map[string]string{
 		pod.AnnotationHash:              Hash(c),
-		pod.AnnotationRestartCount:      strconv.FormatUint(uint64(attempt), 10),
+		pod.AnnotationImage:             c.Image,
+		pod.AnnotationRestartCount:      strconv.FormatUint(uint64(in.Attempt), 10),
+		pod.AnnotationCrashes:           strconv.FormatUint(uint64(in.Crashes), 10),
 		pod.AnnotationTerminationPath:   c.TerminationMessagePath,
 		pod.AnnotationTerminationPolicy: string(c.TerminationMessagePolicy),
 		pod.AnnotationSize:              mustJSON(pod.SizeOf(&p.Spec, c)),
@@ -140,7 +142,7 @@ func containerAnnotations(p *v1.Pod, c *v1.Container, attempt uint32) map[string
 	if len(c.Ports) > 0 {
 		out[pod.AnnotationPorts] = mustJSON(c.Ports)
 	}
-	return out
+	return bounded(out, maxAnnotations)
 }
 
 // mustJSON is for API types, which always marshal.
@@ -150,17 +152,6 @@ func mustJSON(v any) string {
 		panic(fmt.Sprintf("marshal %T: %v", v, err))
 	}
 	return string(b)
-}
-
-// Hash tells whether a running container still is what its spec says. It covers
-// the fields of a running pod's container that may change and that only a new
-// instance can take up: the image (resources are resized in place). The format
-// is part of what lies on machines: it must never change between versions, or
-// an upgrade would restart every container.
-func Hash(c *v1.Container) string {
-	h := fnv.New32a()
-	h.Write([]byte(c.Name + "\x00" + c.Image))
-	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
 // stopSignal is ContainerConfig.StopSignal: "SIGRTMIN+3" is SIGNAL_SIGRTMINPLUS3.

@@ -1,7 +1,9 @@
 package spec_test
 
 import (
+	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,15 +16,32 @@ import (
 	"github.com/bowline-k8s/bowline/cri/spec"
 )
 
-// TestHashNeverChanges: these hashes lie on machines. A change of them restarts
-// every container at the next upgrade.
+// TestHashNeverChanges: these hashes lie on machines, written by what the comment names.
 func TestHashNeverChanges(t *testing.T) {
-	for _, c := range []struct{ name, image, want string }{
-		{"app", "registry.example/app:1", "b188a4f6"},
-		{"", "", "50c5d1f"},
+	var sample v1.Container
+	if err := json.Unmarshal([]byte(`{"name": "test_container", "image": "foo/image:v1", "command": ["/bin/testcmd"], "args": ["/bin/sh", "-c", "echo abc"],
+		"ports": [{"containerPort": 8001}], "env": [{"name": "ENV_FOO", "value": "bar"},
+		{"name": "ENV_BAR", "valueFrom": {"secretKeyRef": {"name": "foo", "key": "bar", "optional": true}}}],
+		"resources": {"limits": {"foo": "1G"}, "requests": {"foo": "500M"}}}`), &sample); err != nil {
+		t.Fatal(err)
+	}
+	app := v1.Container{Name: "app", Image: "registry.example/app:1"}
+	for _, c := range []struct {
+		of     v1.Container
+		hash   string
+		former bool
+	}{
+		{sample, "8e45cbd0", false}, // kubelet 1.31 to 1.37: in their own test of HashContainer
+		{sample, "311670a", true},   // kubelet 1.15 to 1.30: in that test of theirs, TestConsistentHashContainer
+		{app, "b188a4f6", true},     // Bowline before it wrote the kubelet's form
+		{v1.Container{}, "50c5d1f", true},
 	} {
-		if got := spec.Hash(&v1.Container{Name: c.name, Image: c.image}); got != c.want {
-			t.Errorf("Hash(%q, %q) = %q, was %q", c.name, c.image, got, c.want)
+		got := []string{spec.Hash(&c.of)}
+		if c.former {
+			got = spec.FormerHashes(&c.of)
+		}
+		if !slices.Contains(got, c.hash) {
+			t.Errorf("hashes of %q, %q: %q, was %q", c.of.Name, c.of.Image, got, c.hash)
 		}
 	}
 }

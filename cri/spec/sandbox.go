@@ -3,7 +3,6 @@ package spec
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -56,8 +55,7 @@ func Sandbox(p *v1.Pod, m Machine, attempt uint32) (*runtimeapi.PodSandboxConfig
 }
 
 func sandboxLabels(p *v1.Pod, m Machine) map[string]string {
-	labels := make(map[string]string, len(p.Labels)+4)
-	maps.Copy(labels, p.Labels)
+	labels := bounded(p.Labels, maxLabels)
 	labels[pod.LabelPodName] = p.Name
 	labels[pod.LabelPodNamespace] = p.Namespace
 	labels[pod.LabelPodUID] = string(p.UID)
@@ -67,8 +65,7 @@ func sandboxLabels(p *v1.Pod, m Machine) map[string]string {
 
 // sandboxAnnotations are the pod's own, and what a later process must know of it.
 func sandboxAnnotations(p *v1.Pod) map[string]string {
-	out := make(map[string]string, len(p.Annotations)+1)
-	maps.Copy(out, p.Annotations)
+	out := bounded(p.Annotations, maxAnnotations)
 	out[pod.AnnotationAllocation] = pod.AllocationOf(p).String()
 	return out
 }

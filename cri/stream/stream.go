@@ -6,7 +6,8 @@
 //
 //   - SPDY, and WebSocket up to v4.channel.k8s.io: passed through byte by byte;
 //     runtimes speak both. The API server turns what newer kubectls send into
-//     SPDY, unless the node declares the feature ExtendWebSocketsToKubelet.
+//     SPDY for nodes that do not declare the feature ExtendWebSocketsToKubelet, as
+//     this one does.
 //   - WebSocket v5.channel.k8s.io for exec and attach: translated to SPDY here,
 //     as runtimes do not speak it.
 //   - WebSocket SPDY/3.1+portforward.k8s.io for port-forward: a tunnel, taken

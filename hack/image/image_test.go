@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -228,5 +230,31 @@ func TestPushedIndexIsPulledByPlatform(t *testing.T) {
 	want, wantErr := images[1].Digest()
 	if err != nil || wantErr != nil || got != want {
 		t.Errorf("pulled %v (%v), want %v (%v)", got, err, want, wantErr)
+	}
+}
+
+// TestTheProgramKnowsItsCommit: "bowline version" in the image says which commit it is,
+// as one that "make build" has made does.
+func TestTheProgramKnowsItsCommit(t *testing.T) {
+	source := t.TempDir()
+	main := filepath.Join(source, "cmd", "bowline", "main.go")
+	if err := errors.Join(
+		os.MkdirAll(filepath.Dir(main), 0o755),
+		os.WriteFile(filepath.Join(source, "go.mod"), []byte("module example.com/some\n"), 0o644),
+		os.WriteFile(main, []byte("package main\n\nvar version, commit string\n\nfunc main() { println(version, commit) }\n"), 0o644),
+	); err != nil {
+		t.Fatal(err)
+	}
+	program, err := compile(t.Context(), source, release{version: "v1.2.3", revision: "abc"}, runtime.GOARCH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "bowline")
+	if err := os.WriteFile(file, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.CommandContext(t.Context(), file).CombinedOutput()
+	if err != nil || strings.TrimSpace(string(said)) != "v1.2.3 abc" {
+		t.Errorf("it says %q, %v", said, err)
 	}
 }

@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	var images []v1.Image
 	for architecture := range strings.SplitSeq(*architectures, ",") {
-		program, err := compile(ctx, *source, *version, architecture)
+		program, err := compile(ctx, *source, r, architecture)
 		if err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func releaseOf(ctx context.Context, source, version string) (release, error) {
 
 // compile builds the program for an architecture. What the environment may say of how Go
 // builds is said here, as it would change the bytes.
-func compile(ctx context.Context, source, version, architecture string) ([]byte, error) {
+func compile(ctx context.Context, source string, r release, architecture string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "bowline-image-")
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func compile(ctx context.Context, source, version, architecture string) ([]byte,
 	program := filepath.Join(dir, "bowline")
 	env := []string{"GOOS=linux", "GOARCH=" + architecture, "CGO_ENABLED=0", "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOWORK=off"}
 	if _, err := output(ctx, source, env, "go", "build", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -buildid= -X main.version="+version, "-o", program, "./cmd/bowline"); err != nil {
+		"-ldflags", "-s -w -buildid= -X main.version="+r.version+" -X main.commit="+r.revision, "-o", program, "./cmd/bowline"); err != nil {
 		return nil, fmt.Errorf("build for %s: %w", architecture, err)
 	}
 	return os.ReadFile(program)

@@ -105,6 +105,30 @@ func testMake(t *testing.T, m *machine) {
 			t.Error("what a link names was made")
 		}
 	})
+	t.Run("a file that is mounted keeps its inode", func(t *testing.T) {
+		hosts := file("/hosts", "192.0.2.1 a long name\n", 0o644)
+		hosts.InPlace = true
+		make(t, "+", hosts)
+		before, err := m.h.Stat(ctx, d+"/hosts")
+		must(t, err)
+		m.run(t, "chmod", "0666", d+"/hosts")
+		for _, data := range []string{"192.0.2.2 short\n", "192.0.2.2 short\n", "192.0.2.3 a name that is longer\n"} {
+			hosts.Data = []byte(data)
+			make(t, "-", hosts)
+			m.wantFile(t, d+"/hosts", data)
+			if after, err := m.h.Stat(ctx, d+"/hosts"); err != nil || after.Inode != before.Inode {
+				t.Errorf("the file was replaced: %v", err)
+			}
+			mode(t, "/hosts", 0o644)
+		}
+		m.write(t, d+"/other", "keep")
+		must(t, m.h.Symlink(ctx, d+"/other", d+"/link"))
+		link := file("/link", "new", 0o600)
+		link.InPlace = true
+		make(t, "-", link)
+		m.wantFile(t, d+"/other", "keep")
+		m.wantFile(t, d+"/link", "new")
+	})
 	t.Run("a failure", func(t *testing.T) {
 		m.write(t, d+"/file", "x")
 		for _, thing := range []host.Thing{dir("/file", 0o755), dir("/file/below", 0o755), file("/file/below", "x", 0o644)} {

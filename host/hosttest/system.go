@@ -3,6 +3,7 @@ package hosttest
 import (
 	"context"
 	"errors"
+	"io"
 	"path"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	inner "github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
 const timeout = 20 * time.Second
@@ -74,7 +76,10 @@ func testMounts(t *testing.T, m *machine) {
 		t.Errorf("mounts at and below the target: %+v", at)
 	}
 
-	// In use, and still it goes.
+	testMakeShared(t, m)
+	testBusyMounts(t, m)
+
+	// Memory in use, and still it goes.
 	f, err := m.h.Open(ctx, a.Target+"/file")
 	must(t, err)
 	defer f.Close()
@@ -88,6 +93,107 @@ func testMounts(t *testing.T, m *machine) {
 	must(t, m.h.Unmount(ctx, d+"/file"))
 	if list, err := m.h.ListMounts(ctx, d); err != nil || len(list) != 0 {
 		t.Errorf("left: %+v, %v", list, err)
+	}
+}
+
+// testMakeShared: a directory in a mount of its own that is private becomes a shared one,
+// once; a mount that is there already has its propagation set.
+func testMakeShared(t *testing.T, m *machine) {
+	ctx := context.Background()
+	private := host.Mount{Source: "tmpfs", Target: m.dir(t) + "/private", Type: "tmpfs", Options: []string{"rprivate"}}
+	must(t, m.h.Mount(ctx, private))
+	dir := private.Target + "/root dir"
+	shared := func(at string) (mounts int, yes bool) {
+		data, err := m.h.ReadFile(ctx, "/proc/self/mountinfo", 1<<22)
+		must(t, err)
+		entries, err := inner.ParseMountInfo(data)
+		must(t, err)
+		for _, e := range entries {
+			if e.Point == at {
+				mounts++
+				yes = e.Shared
+			}
+		}
+		return mounts, yes
+	}
+	for range 2 {
+		must(t, m.h.MakeShared(ctx, dir))
+		if n, yes := shared(dir); n != 1 || !yes {
+			t.Errorf("%d mounts on %s, shared is %v", n, dir, yes)
+		}
+	}
+	must(t, m.h.MakeShared(ctx, dir+"/below"))
+	if n, _ := shared(dir + "/below"); n != 0 {
+		t.Error("what is shared already was mounted on itself")
+	}
+	for range 2 {
+		must(t, m.h.UndoShared(ctx, dir))
+		if n, _ := shared(dir); n != 0 {
+			t.Errorf("%d mounts on %s, which is not shared any more", n, dir)
+		}
+	}
+	if _, yes := shared(private.Target); yes {
+		t.Error("a private mount was made shared")
+	}
+	private.Options = []string{"rshared"}
+	must(t, m.h.Mount(ctx, private))
+	if n, yes := shared(private.Target); n != 1 || !yes {
+		t.Errorf("a mount that was there: %d mounts, shared is %v", n, yes)
+	}
+	must(t, m.h.UndoShared(ctx, private.Target))
+	if n, _ := shared(private.Target); n != 1 {
+		t.Error("a mount of a file system was taken for one of a directory on itself")
+	}
+	must(t, m.h.Unmount(ctx, private.Target))
+}
+
+// testBusyMounts: what is in use stays where something could be lost of it, and who uses
+// it is told.
+func testBusyMounts(t *testing.T, m *machine) {
+	ctx := context.Background()
+	d := m.dir(t)
+	must(t, m.h.MkdirAll(ctx, d+"/held/in", 0o755, nil))
+	for _, c := range []struct {
+		name  string
+		mount host.Mount
+		stays bool
+	}{
+		{"of a disk", host.Mount{Source: d + "/held", Type: "bind"}, true},
+		{"of a disk, read-only", host.Mount{Source: d + "/held", Type: "bind", Options: []string{"ro"}}, false},
+		{"in memory", host.Mount{Source: "tmpfs", Type: "tmpfs"}, false},
+	} {
+		c.mount.Target = d + "/with blank"
+		must(t, m.h.Mount(ctx, c.mount))
+		list, err := m.h.ListMounts(ctx, c.mount.Target)
+		must(t, err)
+		stays := c.stays && list[0].Type != "tmpfs" && list[0].Type != "ramfs" // the tests' directory may be in memory
+		p, err := m.h.Start(ctx, "sh", "-c", `cd "$1" && echo here && exec cat`, "sh", c.mount.Target)
+		must(t, err)
+		if _, err := io.ReadFull(p, make([]byte, len("here\n"))); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		err = m.h.Unmount(ctx, c.mount.Target)
+		var busy *host.BusyError
+		switch {
+		case !stays && err != nil:
+			t.Errorf("%s, in use: %v", c.name, err)
+		case stays && (!errors.As(err, &busy) || !errors.Is(err, host.ErrBusy)):
+			t.Errorf("%s, in use: %v", c.name, err)
+		case stays && (busy.Target != c.mount.Target || busy.Type != list[0].Type || len(busy.Users) != 1 || !strings.HasSuffix(busy.Users[0], " (cat)")):
+			t.Errorf("%s, in use: %+v", c.name, busy)
+		}
+		left, err := m.h.ListMounts(ctx, d)
+		must(t, err)
+		if (len(left) > 0) != stays {
+			t.Errorf("%s, in use: left are %+v", c.name, left)
+		}
+		must(t, p.Close())
+		// The process ends when its input does, which it learns a moment later.
+		deadline := time.Now().Add(timeout)
+		for err = m.h.Unmount(ctx, c.mount.Target); errors.Is(err, host.ErrBusy) && time.Now().Before(deadline); {
+			err = m.h.Unmount(ctx, c.mount.Target)
+		}
+		must(t, err)
 	}
 }
 
@@ -282,6 +388,18 @@ func testFacts(t *testing.T, m *machine) {
 	}
 	if f.CPUs < 1 || f.MemoryBytes < 16<<20 || f.PidsMax < 100 || f.SwapBytes < 0 {
 		t.Errorf("%d CPUs, %d bytes of memory, %d of swap, %d pids", f.CPUs, f.MemoryBytes, f.SwapBytes, f.PidsMax)
+	}
+	if want := strings.Fields(m.output(t, "sh", "-c", `tail -n +2 /proc/swaps | cut -d" " -f1`)); !slices.Equal(f.Swaps, want) {
+		t.Errorf("swap areas %q, want %q", f.Swaps, want)
+	}
+	if want := m.output(t, "sh", "-c", `[ ! -e /sys/fs/selinux/enforce ] || [ "$(tr -d "\\0\\n" </proc/self/attr/current)" = kernel ] || echo yes`); f.SELinux != (want == "yes") {
+		t.Errorf("SELinux %v, want %q", f.SELinux, want)
+	}
+	if want := m.output(t, "sh", "-c", `find /sys/fs/cgroup -maxdepth 3 \( -name memory.swap.max -o -name memory.memsw.limit_in_bytes \) 2>/dev/null | head -n 1`); f.SwapControl && want == "" {
+		t.Errorf("swap control %v, want %q", f.SwapControl, want)
+	}
+	for _, cpu := range f.ThermalThrottle {
+		m.output(t, "ls", "/sys/devices/system/cpu/cpu"+strconv.Itoa(cpu)+"/thermal_throttle")
 	}
 	if f.RootDiskBytes < 1<<20 {
 		t.Errorf("the disk has %d bytes", f.RootDiskBytes)

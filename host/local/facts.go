@@ -45,7 +45,7 @@ func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 		f.SystemUUID = machine.FirstOf(strings.ToLower(oneLine("/sys/class/dmi/id/product_uuid")),
 			strings.Trim(oneLine("/proc/device-tree/vm,uuid"), "\x00"), f.MachineID)
 		var err error
-		if f.Addresses, err = addresses(); err != nil {
+		if f.Addresses, f.Routed, err = addresses(); err != nil {
 			return host.Facts{}, fmt.Errorf("facts of %s: addresses: %w", h.name, err)
 		}
 		mem, err := os.ReadFile("/proc/meminfo")
@@ -64,6 +64,12 @@ func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 			return host.Facts{}, fmt.Errorf("facts of %s: %w", h.name, err)
 		}
 		f.CanLowerOOMScore = machine.HasCapability(status, unix.CAP_SYS_RESOURCE)
+		f.SELinux, f.SELinuxEnforcing = machine.SELinux(oneLine("/sys/fs/selinux/enforce"), oneLine("/proc/self/attr/current"))
+		swaps, _ := os.ReadFile("/proc/swaps")
+		f.Swaps = machine.Swaps(swaps)
+		f.SwapControl = exists(machine.SwapControlFiles(f.CgroupVersion))
+		found, _ := filepath.Glob(machine.ThermalThrottleDirs)
+		f.ThermalThrottle = machine.ThermalThrottle(found)
 		f.AppArmor = machine.AppArmor(oneLine("/sys/module/apparmor/parameters/enabled"))
 		return f, nil
 	})
@@ -73,6 +79,14 @@ func oneLine(path string) string {
 	data, _ := os.ReadFile(path)
 	line, _, _ := bytes.Cut(data, []byte("\n"))
 	return strings.TrimSpace(string(line))
+}
+
+// exists tells whether any file matches any of the patterns.
+func exists(patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		found, _ := filepath.Glob(p)
+		return len(found) > 0
+	})
 }
 
 func number(path string) int64 {
@@ -123,11 +137,11 @@ func disk(dir string) (size, inodes int64, err error) {
 }
 
 // addresses are the global unicast ones of interfaces that are up: first those
-// of the interface with the default route, IPv4 before IPv6.
-func addresses() ([]net.IP, error) {
+// of the interface with the default route, IPv4 before IPv6; routed: there is one.
+func addresses() (ips []net.IP, routed bool, err error) {
 	ifaces, err := net.Interfaces()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	route, _ := os.ReadFile("/proc/net/route")
 	preferred := machine.DefaultInterface(route)
@@ -160,9 +174,9 @@ func addresses() ([]net.IP, error) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b ranked) int { return a.rank - b.rank })
-	ips := make([]net.IP, 0, len(all))
+	ips = make([]net.IP, 0, len(all))
 	for _, r := range all {
 		ips = append(ips, r.ip)
 	}
-	return ips, nil
+	return ips, preferred != "", nil
 }

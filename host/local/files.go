@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -83,41 +82,12 @@ func openRegular(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// WriteFile survives the end of this process at any point: the path holds the
-// old content or the new. It does not sync: after a power cut a file may be
-// empty, and everything that is written here is made again at boot.
+// WriteFile survives the end of this process, and of the machine's power, at any
+// point: the path holds the old content or the new.
 func (h *Host) WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error {
-	return run(h, ctx, "WriteFile", shortDeadline, func(context.Context) error { return writeFile(path, data, mode) })
-}
-
-func writeFile(path string, data []byte, mode fs.FileMode) error {
-	if err := machine.Absolute("write", path); err != nil {
-		return err
-	}
-	dir, base := filepath.Split(path)
-	if err := mkdirParents(dir, 0o750); err != nil {
-		return err
-	}
-	tmp := filepath.Join(dir, tempName(base))
-	f, err := os.OpenFile(tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, bytes.NewReader(data))
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		os.Remove(tmp)
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
+	return run(h, ctx, "WriteFile", shortDeadline, func(context.Context) error {
+		return writeFile(realDisk{}, path, data, mode, true)
+	})
 }
 
 var tempCounter atomic.Uint64
@@ -186,12 +156,7 @@ func (h *Host) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
 			}
 			_, err := os.Lstat(t.Path)
 			made[i] = errors.Is(err, fs.ErrNotExist)
-			if t.Mode.IsDir() {
-				err = mkdirAll(t.Path, t.Mode&^fs.ModeDir, nil)
-			} else {
-				err = writeFile(t.Path, t.Data, t.Mode)
-			}
-			if err != nil {
+			if err := makeOne(t); err != nil {
 				return nil, err
 			}
 		}
@@ -199,30 +164,16 @@ func (h *Host) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
 	})
 }
 
-// mkdirParents makes what is missing of dir with exactly mode.
-func mkdirParents(dir string, mode fs.FileMode) error {
-	st, err := os.Stat(dir)
-	if err == nil {
-		if !st.IsDir() {
-			return &fs.PathError{Op: "mkdir", Path: dir, Err: unix.ENOTDIR}
-		}
-		return nil
+func makeOne(t host.Thing) error {
+	if t.Mode.IsDir() {
+		return mkdirAll(t.Path, t.Mode&^fs.ModeDir, nil)
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if parent := filepath.Dir(filepath.Clean(dir)); parent != dir {
-		if err := mkdirParents(parent, mode); err != nil {
+	if t.InPlace {
+		if there, err := writeInPlace(t.Path, t.Data, t.Mode); there || err != nil {
 			return err
 		}
 	}
-	if err := os.Mkdir(dir, mode); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nil // another maker was first
-		}
-		return err
-	}
-	return os.Chmod(dir, mode)
+	return writeFile(realDisk{}, t.Path, t.Data, t.Mode, t.Synced)
 }
 
 // Symlink makes missing parents with mode 0755.

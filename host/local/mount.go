@@ -69,8 +69,11 @@ func (h *Host) Mount(ctx context.Context, m host.Mount) error {
 			return err
 		}
 		already, err := mounted(m, bind)
-		if err != nil || already {
+		if err != nil {
 			return err
+		}
+		if already {
+			return propagate(m, propagation)
 		}
 		if err := unix.Mount(m.Source, m.Target, fsType, flags, data); err != nil {
 			return fmt.Errorf("mount %s (%s) on %s: %w", m.Source, m.Type, m.Target, err)
@@ -81,10 +84,48 @@ func (h *Host) Mount(ctx context.Context, m host.Mount) error {
 				return errors.Join(fmt.Errorf("mount %s: set %v: %w", m.Target, m.Options, err), unix.Unmount(m.Target, unix.MNT_DETACH))
 			}
 		}
-		if propagation != 0 {
-			if err := unix.Mount("", m.Target, "", propagation, ""); err != nil {
-				return errors.Join(fmt.Errorf("mount %s: set propagation %v: %w", m.Target, m.Options, err), unix.Unmount(m.Target, unix.MNT_DETACH))
+		if err := propagate(m, propagation); err != nil {
+			return errors.Join(err, unix.Unmount(m.Target, unix.MNT_DETACH))
+		}
+		return nil
+	})
+}
+
+func propagate(m host.Mount, propagation uintptr) error {
+	if propagation == 0 {
+		return nil
+	}
+	if err := unix.Mount("", m.Target, "", propagation, ""); err != nil {
+		return fmt.Errorf("mount %s: set propagation %v: %w", m.Target, m.Options, err)
+	}
+	return nil
+}
+
+// MakeShared leaves alone what is shared already, by whatever mount.
+func (h *Host) MakeShared(ctx context.Context, dir string) error {
+	return run(h, ctx, "MakeShared", mountDeadline, func(context.Context) error {
+		if err := machine.Absolute("make shared", dir); err != nil {
+			return err
+		}
+		if err := mkdirParents(dir, 0o750); err != nil {
+			return err
+		}
+		entries, err := readMountInfo()
+		if err != nil {
+			return err
+		}
+		real := resolve(dir)
+		of := machine.MountOf(entries, real)
+		if of != nil && of.Shared {
+			return nil
+		}
+		if of == nil || of.Point != real {
+			if err := unix.Mount(real, real, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+				return fmt.Errorf("mount %s on itself: %w", real, err)
 			}
+		}
+		if err := unix.Mount("", real, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("make %s shared: %w", real, err)
 		}
 		return nil
 	})
@@ -132,8 +173,28 @@ func mounted(m host.Mount, bind bool) (bool, error) {
 	return a.Dev == b.Dev && a.Ino == b.Ino, nil
 }
 
-// Unmount takes away everything that is stacked on target. A mount that is in
-// use goes out of sight at once and for good with its last user.
+// UndoShared detaches the mount: what has a file open sees it by the directory as well.
+func (h *Host) UndoShared(ctx context.Context, dir string) error {
+	return run(h, ctx, "UndoShared", mountDeadline, func(context.Context) error {
+		if err := machine.Absolute("undo the sharing of", dir); err != nil {
+			return err
+		}
+		entries, err := readMountInfo()
+		if err != nil {
+			return err
+		}
+		real := resolve(dir)
+		if !machine.OnItself(entries, real) {
+			return nil
+		}
+		if err := unix.Unmount(real, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", real, err)
+		}
+		return nil
+	})
+}
+
+// Unmount takes away everything that is stacked on target.
 func (h *Host) Unmount(ctx context.Context, target string) error {
 	return run(h, ctx, "Unmount", mountDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("unmount", target); err != nil {
@@ -150,10 +211,12 @@ func (h *Host) Unmount(ctx context.Context, target string) error {
 			}
 			err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
 			if errors.Is(err, unix.EBUSY) {
-				err = unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+				err = detach(ctx, target)
 			}
 			switch {
 			case err == nil:
+			case errors.Is(err, host.ErrBusy):
+				return err
 			case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 				return nil // not a mount point, or not there
 			case errors.Is(err, unix.EPERM):
@@ -168,6 +231,20 @@ func (h *Host) Unmount(ctx context.Context, target string) error {
 		}
 		return fmt.Errorf("unmount %s: still mounted after 64 rounds", target)
 	})
+}
+
+// detach is for what is in use: it goes out of sight where nothing can be lost of it.
+func detach(ctx context.Context, target string) error {
+	at, err := topAt(target)
+	switch {
+	case err != nil:
+		return err
+	case at.top == nil:
+		return unix.EINVAL // it went meanwhile
+	case !machine.Detachable(*at.top):
+		return busy(ctx, target, at.real, at.top)
+	}
+	return unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 }
 
 func isMountPoint(target string) (bool, error) {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -15,17 +16,18 @@ import (
 
 // sharedPatience is for how long a machine that shares a file system may hold up its
 // unmounting.
-const sharedPatience = 10 * time.Second
+const sharedPatience = 7 * time.Second
 
-// share is what is mounted at a path, if it is another machine's.
+// share is what is mounted at a path.
 type share struct {
 	real   string              // the path with its parents' links resolved
-	top    *machine.MountEntry // nil: there is none, or this machine's own
+	top    *machine.MountEntry // nil: nothing is
 	height int                 // of the stack of mounts at the path
 }
 
-// shareAt does not look at the target itself: who looks waits for the other machine.
-func shareAt(target string) (s share, err error) {
+// topAt does not look at the target itself: who looks at what another machine shares
+// waits for that machine.
+func topAt(target string) (s share, err error) {
 	entries, err := readMountInfo()
 	if err != nil {
 		return share{}, err
@@ -37,10 +39,17 @@ func shareAt(target string) (s share, err error) {
 			s.height++
 		}
 	}
-	if top := machine.TopMount(entries, s.real); top != nil && machine.Shared(top.FSType) {
-		s.top = top
-	}
+	s.top = machine.TopMount(entries, s.real)
 	return s, nil
+}
+
+// shareAt is topAt of what another machine shares; what is this machine's own is left out.
+func shareAt(target string) (share, error) {
+	s, err := topAt(target)
+	if s.top != nil && !machine.Shared(s.top.FSType) {
+		s.top = nil
+	}
+	return s, err
 }
 
 // mountShared has mount(8) do it: what the kernel is to be told (the address that a name
@@ -59,29 +68,46 @@ func mountShared(ctx context.Context, m host.Mount) error {
 	return program(ctx, mountDeadline, "mount", "-t", m.Type, "-o", machine.ShareOptions(m.Options), "--", m.Source, at.real)
 }
 
-// unmountShared is false if what is mounted at target is no other machine's. It goes out of
-// sight within sharedPatience, twice at most: the kernel waits for a machine that is away
-// when it has been detached already, and not longer than the program that asked for it
-// lives.
+// unmountShared is false if what is mounted at target is no other machine's. A server that
+// is away cannot hold it up for longer than sharedPatience, twice: where nothing uses the
+// mount, the kernel waits for the server when the mount is out of sight already, and not
+// longer than the program that asked for it lives. What processes use stays, unless the
+// server does not answer: then their requests are aborted, as umount -f does.
 func unmountShared(ctx context.Context, target string) (bool, error) {
 	at, err := shareAt(target)
 	if err != nil || at.top == nil {
 		return false, err
 	}
-	// Names are not looked up anew (-c), as that means to look at what is mounted.
-	for _, flags := range []string{"-c", "-cfl"} {
-		err = program(ctx, sharedPatience, "umount", flags, "--", at.real)
-		if now, lookErr := shareAt(at.real); lookErr == nil && now.height < at.height {
-			return true, nil
-		}
-		if ctx.Err() != nil {
-			return false, ctx.Err()
-		}
+	gone := func() bool {
+		now, err := topAt(at.real)
+		return err == nil && now.height < at.height
 	}
-	if unix.Unmount(at.real, unix.UMOUNT_NOFOLLOW|unix.MNT_FORCE|unix.MNT_DETACH) == nil {
+	// Paths are not resolved again (-c), as that means to look at what is mounted.
+	err = program(ctx, sharedPatience, "umount", "-c", "--", at.real)
+	if !gone() && ctx.Err() == nil && !answers(ctx, at.real) {
+		err = program(ctx, sharedPatience, "umount", "-cf", "--", at.real)
+	}
+	if !gone() && ctx.Err() == nil && machine.Detachable(*at.top) {
+		err = unix.Unmount(at.real, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+	}
+	switch {
+	case gone():
 		return true, nil
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case errors.Is(err, unix.EBUSY), err != nil && strings.Contains(err.Error(), "busy"):
+		return false, busy(ctx, target, at.real, at.top)
 	}
 	return false, fmt.Errorf("unmount %s, which shows %s: %w", target, at.top.Source, err)
+}
+
+// answers: the server of a share tells what is left of it. A process of its own asks, as
+// the question may last for ever.
+func answers(ctx context.Context, real string) bool {
+	ctx, cancel := context.WithTimeout(ctx, sharedPatience)
+	defer cancel()
+	_, err := runCommand(ctx, host.Command{Args: []string{"stat", "-f", "--", real}})
+	return err == nil
 }
 
 // program runs one to its end; what it says is the error.

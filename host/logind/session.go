@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
 //go:embed watch.sh
@@ -58,7 +59,7 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 	}
 	s := &Session{machine: c.Machine, process: p, nonce: nonce, delay: waits,
 		words: make(chan string, 1), hints: make(chan struct{}, 1), ended: make(chan struct{})}
-	go s.listen()
+	budget.From(ctx).Go("read what logind says", s.listen)
 	return s, nil
 }
 

@@ -1,17 +1,16 @@
 package ssh
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
@@ -79,11 +78,11 @@ func (h *Host) guard(ctx context.Context, bulk *link.Bulk, tag string) (link.Ses
 		return nil, err
 	}
 	var stderr said
-	go func() { _, _ = io.Copy(&stderr, session.Stderr()) }()
+	go drain(session, &stderr, h.budget, "the guard's session")
 	go func() { _, _ = session.Stdin().Write([]byte(text)) }() // its failure is the end of the answer
 	word := make(chan error, 1)
 	go func() {
-		w, err := nextWord(bufio.NewReader(session.Stdout()), nonce)
+		w, err := newSpoken(session.Stdout(), nonce, h.budget, "the guard's session").next()
 		if err == nil && w != "guards" {
 			err = fmt.Errorf("it says %q", w)
 		}
@@ -95,7 +94,8 @@ func (h *Host) guard(ctx context.Context, bulk *link.Bulk, tag string) (link.Ses
 			return session, nil
 		}
 		session.Close()
-		if why := strings.TrimSpace(string(stderr.bytes())); why != "" {
+		var much *budget.ExceededError
+		if why := strings.TrimSpace(string(stderr.bytes())); why != "" && !errors.As(err, &much) {
 			err = errors.New(why)
 		}
 		// What it may say is that a connection has gone.

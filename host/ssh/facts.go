@@ -3,7 +3,6 @@ package ssh
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/bowline-k8s/bowline/host"
@@ -20,7 +19,8 @@ const (
 // may lack (DMI, swap, huge pages) stays zero.
 func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 	return call(h, ctx, "Facts", shortDeadline, func(ctx context.Context) (host.Facts, error) {
-		res, err := h.request(ctx, "read", "the facts", shell.Request{Script: scriptFacts, Args: []string{h.rootDir}, MaxStdout: maxFacts})
+		res, err := h.request(ctx, "read", "the facts", shell.Request{Script: scriptFacts,
+			Args: append([]string{h.rootDir, machine.ThermalThrottleDirs}, machine.SwapControlFiles(h.found.hier.Version)...), MaxStdout: maxFacts})
 		if err != nil {
 			return host.Facts{}, err
 		}
@@ -54,6 +54,7 @@ func parseFacts(data []byte) (host.Facts, error) {
 		PidsMax:       machine.Smaller(number(v["pid-max"]), number(v["threads-max"])),
 		HugePages:     map[string]int64{},
 		Addresses:     machine.Addresses(v["addresses"], v["route"], v["if-inet6"], v["fib-trie"]),
+		Routed:        machine.DefaultInterface([]byte(v["route"])) != "",
 	}
 	// As the kubelet reports it: the firmware's, the hypervisor's, the file's.
 	f.SystemUUID = machine.FirstOf(strings.ToLower(v["product-uuid"]), strings.TrimSpace(v["vm-uuid"]), f.MachineID)
@@ -62,17 +63,20 @@ func parseFacts(data []byte) (host.Facts, error) {
 	}
 	f.CanLowerOOMScore = machine.HasCapability([]byte(v["status"]), capSysResource)
 	f.AppArmor = machine.AppArmor(v["apparmor"])
+	f.SELinux, f.SELinuxEnforcing = machine.SELinux(v["selinux"], v["label"])
+	f.Swaps, f.SwapControl = machine.Swaps([]byte(v["swaps"])), v["swap-control"] == "yes"
+	f.ThermalThrottle = machine.ThermalThrottle(strings.Fields(v["thermal-throttle"]))
 	for key, value := range v {
 		size, ok := strings.CutPrefix(key, "hugepages-")
 		if kb := number(strings.TrimSuffix(size, "kB")); ok && kb > 0 {
-			f.HugePages[machine.PageSizeName(kb)] = number(value) * kb * 1024
+			f.HugePages[machine.PageSizeName(kb)] = machine.Times(number(value), machine.Times(kb, 1024))
 		}
 	}
 	disk := strings.Fields(v["disk"])
 	if len(disk) != 3 {
 		return host.Facts{}, fmt.Errorf("the disk's size is %q", v["disk"])
 	}
-	f.RootDiskBytes, f.RootDiskInode = number(disk[0])*number(disk[1]), number(disk[2])
+	f.RootDiskBytes, f.RootDiskInode = machine.Times(number(disk[0]), number(disk[1])), number(disk[2])
 	if f.MemoryBytes == 0 || f.CPUs == 0 || f.BootID == "" {
 		return host.Facts{}, fmt.Errorf("%d bytes of memory, %d processors, boot ID %q: is /proc mounted?", f.MemoryBytes, f.CPUs, f.BootID)
 	}
@@ -80,8 +84,7 @@ func parseFacts(data []byte) (host.Facts, error) {
 }
 
 func number(s string) int64 {
-	n, _ := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
-	return n
+	return machine.Count(s)
 }
 
 // goarch is Go's name of what uname -m says.

@@ -57,8 +57,8 @@ func nonNil(b []byte) []byte {
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// WriteFile survives the end of the link at any point: the path holds the old
-// content or the new. It does not sync; see host/local.
+// WriteFile survives the end of the link, and of the machine's power, at any point: the
+// path holds the old content or the new.
 func (h *Host) WriteFile(ctx context.Context, p string, data []byte, mode fs.FileMode) error {
 	return run(h, ctx, "WriteFile", shortDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("write", p); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
@@ -45,6 +46,8 @@ type Config struct {
 	Shell string
 	// Path is the PATH of the commands; shell.DefaultPath by default.
 	Path string
+	// Budget is where what the machine prints is counted; may be nil.
+	Budget *budget.Account
 }
 
 func (c *Config) complete() error {
@@ -89,6 +92,7 @@ type Host struct {
 	relay      string // for unix sockets; may be empty
 	shellPath  string
 	path       string
+	budget     *budget.Account
 
 	shells *shell.Pool
 	found  found
@@ -118,8 +122,9 @@ func New(ctx context.Context, c Config) (*Host, error) {
 		relay:      c.Relay,
 		shellPath:  c.Shell,
 		path:       c.Path,
+		budget:     c.Budget,
 		packs:      make(chan struct{}, 1),
-		shells:     shell.NewPool(shell.Config{Start: c.Transport.Start, Sudo: c.Sudo, Shell: c.Shell, Path: c.Path}),
+		shells:     shell.NewPool(shell.Config{Start: c.Transport.Start, Sudo: c.Sudo, Shell: c.Shell, Path: c.Path, Budget: c.Budget}),
 	}
 	err := run(h, ctx, "Probe", mountDeadline, func(ctx context.Context) (err error) {
 		h.found, err = h.probe(ctx)
@@ -142,7 +147,7 @@ func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, err
 		switch network {
 		case "unix":
 			if r, ok := relayOf(h.relay); ok {
-				return relayed(ctx, h.transport, r, h.sudo, address)
+				return relayed(ctx, h.transport, r, h.sudo, address, h.budget)
 			}
 			fallthrough
 		case "tcp":

@@ -77,7 +77,7 @@ func parseState(s string) (i host.FileInfo, err error) {
 	device, err3 := strconv.ParseUint(f[2], 10, 64)
 	group, err4 := strconv.ParseInt(f[3], 10, 64)
 	seconds, err5 := strconv.ParseInt(f[4], 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || err5 != nil {
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || err5 != nil || size < 0 {
 		return i, bad
 	}
 	i.Size, i.Inode, i.Device, i.GID = size, inode, device, group

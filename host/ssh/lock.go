@@ -1,17 +1,16 @@
 package ssh
 
 import (
-	"bufio"
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
@@ -62,19 +61,19 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 		return nil, fmt.Errorf("lock %s: %w", p, err)
 	}
 	var stderr said
-	go func() { _, _ = io.Copy(&stderr, session.Stderr()) }()
+	go drain(session, &stderr, h.budget, "the lock's session")
 	go func() { _, _ = session.Stdin().Write(append([]byte(text), holder...)) }() // its failure is the end of the answer
 	type answer struct {
 		word string
 		rest []byte
 		err  error
 	}
-	out := bufio.NewReader(session.Stdout())
+	out := newSpoken(session.Stdout(), nonce, h.budget, "the lock's session")
 	answers := make(chan answer, 1)
 	go func() {
 		var a answer
-		if a.word, a.err = nextWord(out, nonce); a.err == nil && a.word == "locked" {
-			a.rest, _ = io.ReadAll(io.LimitReader(out, maxHolder))
+		if a.word, a.err = out.next(); a.err == nil && a.word == "locked" {
+			a.rest, _ = io.ReadAll(io.LimitReader(out.r, maxHolder))
 		}
 		answers <- a
 	}()
@@ -82,13 +81,19 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 	case a := <-answers:
 		switch {
 		case a.err == nil && a.word == "held":
-			l := &lock{session: session, out: out, nonce: nonce, answered: began,
+			out.wanted()
+			l := &lock{session: session, out: out, answered: began,
 				lost: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
 			go l.watch()
 			return l, nil
 		case a.err == nil && a.word == "locked":
 			session.Close()
 			return nil, &host.LockedError{Path: p, Holder: a.rest}
+		}
+		var much *budget.ExceededError
+		if errors.As(a.err, &much) {
+			session.Close()
+			return nil, fmt.Errorf("lock %s: %w", p, much)
 		}
 		code := waitCode(ctx, session)
 		session.Close()
@@ -120,25 +125,10 @@ func waitCode(ctx context.Context, s link.Session) int {
 	}
 }
 
-// nextWord reads up to the next line of ours: nonce, a blank, a word. What a login
-// shell says before is no line of ours.
-func nextWord(r *bufio.Reader, nonce string) (string, error) {
-	for {
-		line, err := r.ReadString('\n')
-		if err != nil {
-			return "", err
-		}
-		if at := strings.LastIndex(line, nonce+" "); at >= 0 {
-			return strings.TrimSuffix(line[at+len(nonce)+1:], "\n"), nil
-		}
-	}
-}
-
 // lock is a held lock.
 type lock struct {
 	session  link.Session
-	out      *bufio.Reader
-	nonce    string
+	out      *spoken
 	answered time.Time // when the last beat that was answered was sent
 
 	lost, stop, done chan struct{}
@@ -154,11 +144,12 @@ func (l *lock) watch() {
 	go func() {
 		defer close(ended)
 		for {
-			if w, err := nextWord(l.out, l.nonce); err != nil || w != "beat" {
+			if w, err := l.out.next(); err != nil || w != "beat" {
 				return
 			}
 			select {
 			case answers <- struct{}{}:
+				l.out.wanted()
 			default: // an answer to no beat
 			}
 		}
@@ -243,25 +234,4 @@ func (h *Host) Takeover(ctx context.Context, p string) error {
 		_, err := h.script(ctx, "take over", path.Clean(p), scriptTakeover, []string{path.Clean(p)}, nil)
 		return err
 	})
-}
-
-// said keeps the beginning of what is written.
-type said struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (t *said) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.buf.Len() < 4<<10 {
-		t.buf.Write(p)
-	}
-	return len(p), nil
-}
-
-func (t *said) bytes() []byte {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return append([]byte(nil), t.buf.Bytes()...)
 }

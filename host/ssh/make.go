@@ -54,17 +54,25 @@ func makeText(things []host.Thing) string {
 				open = 0
 			}
 			call := "empty"
-			if len(t.Data) > 0 {
-				call = "full"
-				b.WriteString("content() {\n")
+			if len(t.Data) > 0 || t.Synced || t.InPlace {
+				switch call = "full"; {
+				case t.Synced:
+					call = "synced"
+				case t.InPlace:
+					call = "inplace"
+				}
+				b.WriteString("content() {\n:\n")
 				printText(&b, t.Data)
 				b.WriteString("}\n")
 			}
-			special := ""
+			special, fields := "", 5
+			if call == "inplace" {
+				fields = 6
+			}
 			if m := octal(t.Mode); strings.ContainsAny(m, "1357") || m[0] != '0' {
 				special = m
 			}
-			b.WriteString(call + " " + strconv.Itoa(i) + words([]string{octal(0o777 &^ t.Mode.Perm()), special, p, path.Dir(p), temporary(p)}) + "\n")
+			b.WriteString(call + " " + strconv.Itoa(i) + words([]string{octal(0o777 &^ t.Mode.Perm()), special, p, path.Dir(p), temporary(p), octal(t.Mode)}[:fields]) + "\n")
 			continue
 		}
 		if open != t.Mode {

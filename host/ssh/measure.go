@@ -58,8 +58,8 @@ func parseMeasured(data []byte, version, paths int) (host.Measured, error) {
 			return host.Measured{}, fmt.Errorf("a file system is %q", line)
 		}
 		size := number(n[1])
-		m.FileSystems = append(m.FileSystems, host.FileSystem{Device: uint64(number(n[0])), Bytes: size * number(n[2]),
-			FreeBytes: size * number(n[3]), Inodes: number(n[4]), InodesFree: number(n[5])})
+		m.FileSystems = append(m.FileSystems, host.FileSystem{Device: uint64(number(n[0])), Bytes: machine.Times(size, number(n[2])),
+			FreeBytes: machine.Times(size, number(n[3])), Inodes: number(n[4]), InodesFree: number(n[5])})
 	}
 	if m.MemoryBytes == 0 || len(m.FileSystems) != paths {
 		return host.Measured{}, fmt.Errorf("%d bytes of memory, and %d of %d file systems", m.MemoryBytes, len(m.FileSystems), paths)
@@ -83,7 +83,7 @@ func (h *Host) DiskUsage(ctx context.Context, dirs ...string) ([]host.Usage, err
 			if len(n) != 2 {
 				return nil, fmt.Errorf("what directories hold: %q", line)
 			}
-			out = append(out, host.Usage{Bytes: number(n[0]) << 10, Inodes: number(n[1])})
+			out = append(out, host.Usage{Bytes: machine.Times(number(n[0]), 1024), Inodes: number(n[1])})
 		}
 		if len(out) != len(dirs) {
 			return nil, fmt.Errorf("what directories hold: %d answers for %d", len(out), len(dirs))

@@ -62,17 +62,62 @@ func (h *Host) Mount(ctx context.Context, m host.Mount) error {
 	})
 }
 
-// Unmount takes away everything that is stacked on target. A mount that is in use
-// goes out of sight at once and for good with its last user.
+// MakeShared leaves alone what is shared already, by whatever mount.
+func (h *Host) MakeShared(ctx context.Context, dir string) error {
+	return run(h, ctx, "MakeShared", mountDeadline, func(ctx context.Context) error {
+		if err := machine.Absolute("make shared", dir); err != nil {
+			return err
+		}
+		_, err := h.script(ctx, "make shared", dir, scriptMakeShared, []string{path.Clean(dir)}, nil)
+		return err
+	})
+}
+
+// UndoShared detaches the mount: what has a file open sees it by the directory as well.
+func (h *Host) UndoShared(ctx context.Context, dir string) error {
+	return run(h, ctx, "UndoShared", mountDeadline, func(ctx context.Context) error {
+		if err := machine.Absolute("undo the sharing of", dir); err != nil {
+			return err
+		}
+		_, err := h.script(ctx, "undo the sharing of", dir, scriptUndoShared, []string{path.Clean(dir)}, nil)
+		return err
+	})
+}
+
+// unmountBusy is the exit code of scripts/unmount.sh for a mount that is in use.
+const unmountBusy = 35
+
+// Unmount takes away everything that is stacked on target.
 func (h *Host) Unmount(ctx context.Context, target string) error {
 	return run(h, ctx, "Unmount", mountDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("unmount", target); err != nil {
 			return err
 		}
 		target := path.Clean(target)
-		_, err := h.script(ctx, "unmount", target, scriptUnmount, []string{target, path.Dir(target), "5"}, nil)
+		res, err := h.script(ctx, "unmount", target, scriptUnmount, []string{target, path.Dir(target), "5"}, nil)
+		if err != nil && res.Code == unmountBusy {
+			return parseBusy(target, res.Stdout)
+		}
 		return err
 	})
+}
+
+// parseBusy reads the file system's type, its source as mountinfo has it, and the
+// processes that use it, one a line.
+func parseBusy(target string, out []byte) *host.BusyError {
+	const longest = 128
+	lines := strings.Split(strings.ToValidUTF8(strings.TrimSpace(string(out)), "?"), "\n")
+	for i, l := range lines {
+		lines[i] = strings.ToValidUTF8(l[:min(len(l), longest)], "?")
+	}
+	lines = append(lines, "", "")
+	e := &host.BusyError{Target: target, Type: lines[0], Source: lines[1]}
+	for _, l := range lines[2:] {
+		if l != "" && len(e.Users) < machine.MaxBusyUsers {
+			e.Users = append(e.Users, l)
+		}
+	}
+	return e
 }
 
 const maxMountInfo = 64 << 20

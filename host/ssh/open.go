@@ -128,7 +128,7 @@ func (h *Host) sftp(ctx context.Context) (*sftpSession, error) {
 		c.refused = time.Now()
 		return nil, nil
 	}
-	go func() { _, _ = io.Copy(io.Discard, session.Stderr()) }()
+	go drain(session, new(said), h.budget, "the SFTP server")
 	type made struct {
 		c   *sftp.Client
 		err error
@@ -228,6 +228,9 @@ func (f *sftpFile) Stat() (host.FileInfo, error) {
 		st, err := bounded(ctx, f.client, f.f.Stat)
 		if err != nil {
 			return host.FileInfo{}, err
+		}
+		if st.Size() < 0 { // it is an unsigned number on the wire
+			return host.FileInfo{}, fmt.Errorf("stat %s: %d bytes", f.f.Name(), uint64(st.Size()))
 		}
 		i := f.info // an open file has one inode for ever
 		i.Mode, i.Size, i.Time = st.Mode(), st.Size(), st.ModTime()

@@ -1,7 +1,6 @@
 package ssh
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io/fs"
@@ -55,6 +54,16 @@ func FuzzParseFacts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) { _, _ = parseFacts([]byte(s)) })
 }
 
+func TestParseFactsOfTheKernel(t *testing.T) {
+	f, err := parseFacts([]byte("meminfo\x00MemTotal: 5 kB\x00cpus\x000-3\x00boot-id\x00x\x00disk\x001 2 3\x00" +
+		"selinux\x001\x00label\x00system_u:system_r:sshd_t:s0\n\x00swaps\x00Filename Type\n/swapfile file 1 0 -2\n\x00" +
+		"swap-control\x00yes\x00thermal-throttle\x00/sys/devices/system/cpu/cpu1/thermal_throttle\n/sys/devices/system/cpu/cpu0/thermal_throttle\x00"))
+	if err != nil || !f.SELinux || !f.SELinuxEnforcing || !f.SwapControl ||
+		!cmp.Equal(f.Swaps, []string{"/swapfile"}) || !cmp.Equal(f.ThermalThrottle, []int{0, 1}) {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
 func FuzzParseMounts(f *testing.F) {
 	f.Add("/a/b\x0036 35 98:0 / /a/b/c rw - ext3 /dev/root rw\n")
 	f.Fuzz(func(t *testing.T, s string) {
@@ -76,7 +85,7 @@ func FuzzParseClock(f *testing.F) {
 func FuzzNextWord(f *testing.F) {
 	f.Add("motd\nnonce held\nmore")
 	f.Fuzz(func(t *testing.T, s string) {
-		w, err := nextWord(bufio.NewReader(strings.NewReader(s)), "nonce")
+		w, err := newSpoken(strings.NewReader(s), "nonce", nil, "fuzz").next()
 		if err == nil && !strings.Contains(s, "nonce "+w+"\n") {
 			t.Errorf("%q gave %q", s, w)
 		}

@@ -11,7 +11,7 @@ import (
 
 // tools that the scripts use. Those of coreutils and util-linux, or busybox.
 var tools = []string{"cat", "chgrp", "chmod", "chown", "cut", "date", "dd", "find", "flock", "grep", "head", "id", "ln", "mkdir", "mount",
-	"mv", "readlink", "rm", "rmdir", "sed", "setsid", "sha256sum", "sleep", "stat", "tail", "timeout", "tr", "umount", "uname", "wc", "xargs"}
+	"mv", "readlink", "rm", "rmdir", "sed", "setsid", "sha256sum", "sleep", "stat", "sync", "tail", "timeout", "tr", "umount", "uname", "wc", "xargs"}
 
 // found is what the machine has.
 type found struct {

@@ -1,7 +1,6 @@
 package ssh
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
@@ -101,7 +101,7 @@ kill "KILL", $pid;
 `
 
 // relayed opens a connection to a unix socket through a relay, by sudo or not.
-func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string) (net.Conn, error) {
+func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string, a *budget.Account) (net.Conn, error) {
 	nonce := newSuffix()
 	command := "/bin/sh -c " + shell.Quote("PATH="+shell.Quote(shell.DefaultPath)+"; "+r.script) + " sh " + shell.Quote(socket) + " " + nonce
 	if sudo {
@@ -112,18 +112,10 @@ func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string
 		return nil, fmt.Errorf("dial unix %s by %s: %w", socket, r.name, err)
 	}
 	var stderr said
-	go func() { _, _ = io.Copy(&stderr, s.Stderr()) }()
-	out := bufio.NewReader(s.Stdout())
+	go drain(s, &stderr, a, "the relay "+r.name)
+	out := newSpoken(s.Stdout(), nonce, a, "the relay "+r.name)
 	greeted := make(chan error, 1)
-	go func() {
-		for {
-			line, err := out.ReadString('\n') // what the login shell says comes before
-			if err != nil || strings.HasSuffix(line, nonce+"\n") {
-				greeted <- err
-				return
-			}
-		}
-	}()
+	go func() { greeted <- out.greeting() }()
 	select {
 	case err = <-greeted:
 	case <-ctx.Done():
@@ -131,21 +123,35 @@ func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string
 	}
 	if err == nil {
 		// What came with the greeting.
-		rest, _ := out.Peek(out.Buffered())
+		rest, _ := out.r.Peek(out.r.Buffered())
 		return &relayConn{session: s, rest: rest, address: &net.UnixAddr{Name: socket, Net: "unix"}}, nil
 	}
+	var much *budget.ExceededError
 	code := -1
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && !errors.As(err, &much) {
 		code = waitCode(ctx, s)
 	}
 	s.Close()
 	switch {
+	case much != nil:
+		return nil, fmt.Errorf("dial unix %s by %s: %w", socket, r.name, much)
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("dial unix %s by %s: %w: %w", socket, r.name, host.ErrUnreachable, ctx.Err())
 	case code < 0:
 		return nil, fmt.Errorf("dial unix %s by %s: the session ended: %w", socket, r.name, host.ErrUnreachable)
 	}
 	return nil, failure("dial unix by "+r.name, socket, shell.Result{Stderr: stderr.bytes(), Code: code})
+}
+
+// greeting reads up to the line that ends in the nonce: what a login shell prints comes
+// before.
+func (w *spoken) greeting() error {
+	for {
+		line, err := w.line()
+		if err != nil || strings.HasSuffix(line, w.nonce) {
+			return err
+		}
+	}
 }
 
 // relayConn is a connection through a relay.
@@ -218,7 +224,7 @@ func findRelay(ctx context.Context, t Transport, socket string) (string, error) 
 func tryRelay(ctx context.Context, t Transport, r relay, sudo bool, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, relayTry)
 	defer cancel()
-	c, err := relayed(ctx, t, r, sudo, socket)
+	c, err := relayed(ctx, t, r, sudo, socket, budget.From(ctx))
 	if err != nil {
 		return err
 	}

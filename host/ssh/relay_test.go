@@ -107,7 +107,7 @@ func TestRelays(t *testing.T) {
 			t.Run(name+"/"+r.name, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), relayPatience)
 				defer cancel()
-				c, err := relayed(ctx, tr, r, false, socket)
+				c, err := relayed(ctx, tr, r, false, socket, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -130,7 +130,7 @@ func TestRelays(t *testing.T) {
 				if err := c.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
 					t.Fatal(err)
 				}
-				c2, err := relayed(ctx, tr, r, false, socket)
+				c2, err := relayed(ctx, tr, r, false, socket, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -141,7 +141,7 @@ func TestRelays(t *testing.T) {
 				if _, err := c2.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("a read past its deadline: %v", err)
 				}
-				_, err = relayed(ctx, tr, r, false, socket+".not")
+				_, err = relayed(ctx, tr, r, false, socket+".not", nil)
 				if !errors.Is(err, os.ErrNotExist) || errors.Is(err, host.ErrUnreachable) {
 					t.Errorf("a socket that is not there: %v", err)
 				}
@@ -164,7 +164,7 @@ func TestRelayConn(t *testing.T) {
 				socket := listenUnix(t, func(c *net.UnixConn) { far <- c; <-ended })
 				ctx, cancel := context.WithTimeout(t.Context(), relayPatience)
 				defer cancel()
-				if c1, err = relayed(ctx, tr, r, false, socket); err != nil {
+				if c1, err = relayed(ctx, tr, r, false, socket, nil); err != nil {
 					return nil, nil, nil, err
 				}
 				c2 = <-far

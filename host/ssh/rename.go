@@ -44,10 +44,16 @@ func (h *Host) statBatch(ctx context.Context, paths []string, into []host.FileIn
 	if err != nil {
 		return err
 	}
-	if len(res.Stdout) == 0 {
+	return parseStates(res.Stdout, clean, into)
+}
+
+// parseStates reads what scripts/statall.sh prints: the numbers of the paths that are
+// there, then a state for each of them.
+func parseStates(data []byte, clean []string, into []host.FileInfo) error {
+	if len(data) == 0 {
 		return nil
 	}
-	first, rest, _ := strings.Cut(strings.TrimSuffix(string(res.Stdout), "\n"), "\n")
+	first, rest, _ := strings.Cut(strings.TrimSuffix(string(data), "\n"), "\n")
 	numbers, states := strings.Fields(first), strings.Split(rest, "\n")
 	if len(numbers) != len(states) {
 		return fmt.Errorf("stat %s: the machine told of %d files and %d states", clean[0], len(numbers), len(states))

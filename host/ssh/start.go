@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
@@ -31,8 +32,8 @@ func (h *Host) Start(ctx context.Context, args ...string) (host.Process, error) 
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", args[0], err)
 		}
-		go func() { _, _ = io.Copy(io.Discard, session.Stderr()) }()
-		p := &process{session: session, nonce: nonce}
+		go drain(session, new(said), h.budget, args[0])
+		p := &process{session: session, nonce: nonce, name: args[0], budget: h.budget}
 		// Written before anything else is: what comes after it is the program's.
 		wrote := make(chan error, 1)
 		go func() {
@@ -55,6 +56,8 @@ func (h *Host) Start(ctx context.Context, args ...string) (host.Process, error) 
 type process struct {
 	session link.Session
 	nonce   string
+	name    string
+	budget  *budget.Account
 	begun   bool // Read's
 	once    sync.Once
 }
@@ -62,7 +65,7 @@ type process struct {
 // Read leaves out what the login shell said before the program began.
 func (p *process) Read(b []byte) (int, error) {
 	if !p.begun {
-		if err := skipTo(p.session.Stdout(), p.nonce+" starts\n"); err != nil {
+		if err := skipTo(p.session.Stdout(), p.nonce+" starts\n", p.budget, "the login shell before "+p.name); err != nil {
 			return 0, p.end(err)
 		}
 		p.begun = true
@@ -76,25 +79,15 @@ func (p *process) Read(b []byte) (int, error) {
 
 // end tells the end of a program, which has an exit code, from that of a connection.
 func (p *process) end(err error) error {
+	var much *budget.ExceededError
+	if errors.As(err, &much) {
+		p.session.Close()
+		return err
+	}
 	if _, waitErr := p.session.Wait(); waitErr == nil && errors.Is(err, io.EOF) {
 		return io.EOF
 	}
 	return fmt.Errorf("the session ended: %w: %w", err, host.ErrUnreachable)
-}
-
-// skipTo reads up to the mark, and not beyond.
-func skipTo(r io.Reader, mark string) error {
-	var tail string
-	b := make([]byte, 1)
-	for !strings.HasSuffix(tail, mark) {
-		if _, err := io.ReadFull(r, b); err != nil {
-			return err
-		}
-		if tail += string(b); len(tail) > len(mark) {
-			tail = tail[1:]
-		}
-	}
-	return nil
 }
 
 func (p *process) Write(b []byte) (int, error) { return p.session.Stdin().Write(b) }

@@ -25,6 +25,10 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, subresources []st
 		if err != nil {
 			logger.V(2).Info("Unauthenticated request to the kubelet API", "path", r.URL.Path, "from", r.RemoteAddr, "err", err)
 		}
+		if stranger(r.Context()) {
+			// Neither the rest of its body is read nor what it has asked behind this.
+			w.Header().Set("Connection", "close")
+		}
 		http.Error(w, "Unauthorized", http.StatusUnauthorized)
 		return false
 	}

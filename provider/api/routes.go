@@ -16,6 +16,8 @@ type route struct {
 	// handler is nil for a part of the kubelet's API that this node does not
 	// offer: 501, after authorization.
 	handler http.HandlerFunc
+	// streams: the answer lasts for as long as both sides like.
+	streams bool
 }
 
 var (
@@ -33,50 +35,54 @@ func (s *Server) routes() []route {
 	proxy := []string{"proxy"}
 	metrics := []string{"metrics"}
 	return []route{
-		{[]string{"/healthz", "/healthz/{check}"}, []string{http.MethodGet, http.MethodHead}, []string{"healthz", "proxy"}, s.healthz},
-		{[]string{"/pods", "/pods/{$}"}, get, pods, s.listPods},
-		{[]string{"/runningpods", "/runningpods/{$}"}, get, pods, s.runningPods},
-		{[]string{"/allocatedPods", "/allocatedPods/{namespace}/{pod}", "/allocatedPods/{namespace}/{pod}/{uid}"}, get, pods, nil},
-		{[]string{"/configz"}, get, []string{"configz", "proxy"}, s.configz},
-		{[]string{"/flagz"}, get, []string{"configz"}, nil},
-		{[]string{"/statusz"}, get, []string{"statusz"}, nil},
+		{[]string{"/healthz", "/healthz/{check}"}, []string{http.MethodGet, http.MethodHead}, []string{"healthz", "proxy"}, s.healthz, false},
+		{[]string{"/pods", "/pods/{$}"}, get, pods, s.listPods, false},
+		{[]string{"/runningpods", "/runningpods/{$}"}, get, pods, s.runningPods, false},
+		{[]string{"/allocatedPods", "/allocatedPods/{namespace}/{pod}", "/allocatedPods/{namespace}/{pod}/{uid}"}, get, pods, nil, false},
+		{[]string{"/configz"}, get, []string{"configz", "proxy"}, s.configz, false},
+		{[]string{"/flagz"}, get, []string{"configz"}, nil, false},
+		{[]string{"/statusz"}, get, []string{"statusz"}, nil, false},
 
-		{[]string{"/metrics"}, get, metrics, s.cfg.Metrics.ServeHTTP},
-		{[]string{"/metrics/slis", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes"}, get, metrics, nil},
-		{[]string{"/stats/", "/stats/summary"}, get, []string{"stats"}, nil},
-		{[]string{"/logs/"}, get, []string{"log"}, nil},
-		{[]string{"/checkpoint/{namespace}/{pod}/{container}"}, post, []string{"checkpoint"}, nil},
+		{[]string{"/metrics"}, get, metrics, s.cfg.Metrics.ServeHTTP, false},
+		{[]string{"/metrics/slis", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes"}, get, metrics, nil, false},
+		{[]string{"/stats/", "/stats/summary"}, get, []string{"stats"}, nil, false},
+		{[]string{"/logs/"}, get, []string{"log"}, nil, false},
+		{[]string{"/checkpoint/{namespace}/{pod}/{container}"}, post, []string{"checkpoint"}, nil, false},
 
-		{[]string{"/containerLogs/{namespace}/{pod}/{container}"}, get, proxy, s.containerLogs},
-		{[]string{"/exec/{namespace}/{pod}/{container}", "/exec/{namespace}/{pod}/{uid}/{container}"}, getPost, proxy, s.exec},
-		{[]string{"/attach/{namespace}/{pod}/{container}", "/attach/{namespace}/{pod}/{uid}/{container}"}, getPost, proxy, s.attach},
-		{[]string{"/portForward/{namespace}/{pod}", "/portForward/{namespace}/{pod}/{uid}"}, getPost, proxy, s.portForward},
-		{[]string{"/run/{namespace}/{pod}/{container}", "/run/{namespace}/{pod}/{uid}/{container}"}, post, proxy, s.run},
+		{[]string{"/containerLogs/{namespace}/{pod}/{container}"}, get, proxy, s.containerLogs, true},
+		{[]string{"/exec/{namespace}/{pod}/{container}", "/exec/{namespace}/{pod}/{uid}/{container}"}, getPost, proxy, s.exec, true},
+		{[]string{"/attach/{namespace}/{pod}/{container}", "/attach/{namespace}/{pod}/{uid}/{container}"}, getPost, proxy, s.attach, true},
+		{[]string{"/portForward/{namespace}/{pod}", "/portForward/{namespace}/{pod}/{uid}"}, getPost, proxy, s.portForward, true},
+		{[]string{"/run/{namespace}/{pod}/{container}", "/run/{namespace}/{pod}/{uid}/{container}"}, post, proxy, s.run, false},
 
-		{[]string{"/debug/pprof/"}, get, proxy, nil},
-		{[]string{"/debug/flags/v"}, []string{http.MethodPut}, proxy, nil},
-		{[]string{"/bowline/v1/why/{namespace}/{pod}"}, get, proxy, s.why},
+		{[]string{"/debug/pprof/"}, get, proxy, nil, false},
+		{[]string{"/debug/flags/v"}, []string{http.MethodPut}, proxy, nil, false},
+		{[]string{"/bowline/v1/why/{namespace}/{pod}"}, get, proxy, s.why, false},
 
 		{[]string{"/"}, anyVerb, proxy, func(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "404 page not found", http.StatusNotFound)
-		}},
+		}, false},
 	}
 }
 
 // guard lets only those through to a route that are known and allowed.
 func (s *Server) guard(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if !s.admit(w, req, r.subresources) {
+		timed := prompt{w, s.bounds.answer}
+		if !s.admit(timed, req, r.subresources) {
 			return
 		}
+		welcome(req.Context())
 		switch {
 		case !slices.Contains(r.methods, req.Method):
 			w.Header().Set("Allow", strings.Join(r.methods, ", "))
-			http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
+			http.Error(timed, "Method Not Allowed", http.StatusMethodNotAllowed)
 		case r.handler == nil:
-			http.Error(w, req.URL.Path+" is not offered by this node", http.StatusNotImplemented)
-		default:
+			http.Error(timed, req.URL.Path+" is not offered by this node", http.StatusNotImplemented)
+		case r.streams:
 			r.handler(w, req)
+		default:
+			r.handler(timed, req)
 		}
 	})
 }

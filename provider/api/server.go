@@ -115,6 +115,7 @@ func (c *Config) validate() error {
 type Server struct {
 	cfg     Config
 	handler http.Handler
+	bounds  bounds
 }
 
 // New builds a server; Run serves.
@@ -122,7 +123,7 @@ func New(c Config) (*Server, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: c}
+	s := &Server{cfg: c, bounds: defaultBounds}
 	mux := http.NewServeMux()
 	for _, r := range s.routes() {
 		for _, pattern := range r.patterns {
@@ -155,11 +156,13 @@ func (s *Server) Run(ctx context.Context) error {
 			// A client may come with a certificate or with a token: ask, never insist.
 			ClientAuth: tls.RequestClientCert,
 		},
-		// Streams and followed logs last for hours, so only what must be quick is timed.
+		// Streams and followed logs last for hours, so only what must be quick is timed:
+		// here, and by the bounds.
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       90 * time.Second,
 		MaxHeaderBytes:    1 << 20,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withCaller,
 		ErrorLog:          log.New(debugWriter{logger}, "", 0),
 	}
 	closed := make(chan struct{})
@@ -168,7 +171,7 @@ func (s *Server) Run(ctx context.Context) error {
 		<-ctx.Done()
 		srv.Close()
 	}()
-	err := srv.ServeTLS(s.cfg.Listener, "", "")
+	err := srv.ServeTLS(newConns(s.cfg.Listener, s.bounds), "", "")
 	if ctx.Err() == nil {
 		return fmt.Errorf("kubelet API on %s: %w", s.cfg.Listener.Addr(), err)
 	}

@@ -305,7 +305,7 @@ func TestTwoAddressesOfOneType(t *testing.T) {
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
 		at := func(a []v1.NodeAddress) func(*provider.Config) {
-			return func(c *provider.Config) { c.Registration.Addresses = a }
+			return func(c *provider.Config) { c.Machine.Addresses = a }
 		}
 		w.behind(at(before))
 		if got := w.getNode().Status.Addresses; !slices.Equal(got, before) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/syncloop/imagegc/choose"
+	"github.com/bowline-k8s/bowline/wall"
 )
 
 // Runtime is what the collector asks of the container runtime; *cri.Client has it.
@@ -154,7 +155,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	}
 	now := time.Now()
 	if c.began.IsZero() {
-		c.began = now
+		c.began = now.Round(0)
 	}
 	if err := c.look(ctx, now); err != nil {
 		return err
@@ -181,7 +182,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	case excess == 0:
 		c.pause, c.until = 0, time.Time{}
 		return nil
-	case now.Before(c.until):
+	case !wall.Passed(c.until, now):
 		return nil
 	}
 	klog.FromContext(ctx).Info("The disk of images is too full", "percent", choose.Percent(fs.Bytes, fs.FreeBytes), "high", c.cfg.High, "low", c.cfg.Low, "excess", excess)

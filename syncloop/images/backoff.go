@@ -3,6 +3,8 @@ package images
 import (
 	"strings"
 	"time"
+
+	"github.com/bowline-k8s/bowline/wall"
 )
 
 // backoff counts failures by key: the wait after each doubles from base to max.
@@ -23,7 +25,9 @@ func newBackoff(base, max time.Duration) backoff {
 }
 
 // expired: so long after the wait's longest that a new failure is a new story.
-func (b *backoff) expired(e backoffEntry, now time.Time) bool { return now.Sub(e.at) > 2*b.max }
+func (b *backoff) expired(e backoffEntry, now time.Time) bool {
+	return wall.Passed(e.at.Add(2*b.max), now)
+}
 
 // fail counts a failure and returns until when to wait.
 func (b *backoff) fail(key, message string, now time.Time) time.Time {
@@ -47,7 +51,7 @@ func (b *backoff) state(key string, now time.Time) (until time.Time, message str
 		return time.Time{}, "", false
 	}
 	until = e.at.Add(e.wait)
-	return until, e.message, now.Before(until)
+	return until, e.message, !wall.Passed(until, now)
 }
 
 func (b *backoff) reset(key string) { delete(b.entries, key) }

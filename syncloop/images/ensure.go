@@ -73,6 +73,11 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 		if err != nil {
 			return Result{}, m.inspectError(ctx, p, c, err)
 		}
+		if found == nil && m.records != nil {
+			if err := m.records.absent(ctx, c.Image); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).V(1).Info("That a pull came to nothing could not be written down", "image", c.Image, "err", err)
+			}
+		}
 		usable, there, err := m.usable(ctx, p, c.Image, ref, found, pullSecrets)
 		if err != nil {
 			return Result{}, err
@@ -92,7 +97,7 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 		// A broken secret is the pod's fault, as a registry that refuses it would be.
 		return Result{}, m.pullFailed(p, c, key(p, c), err)
 	}
-	return m.pull(ctx, p, c, image, recorded{c.Image, ref.Repository(), creds})
+	return m.pull(ctx, p, c, image, recorded{c.Image, ref.Repository(), image.Image, creds})
 }
 
 // provided are the credentials that providers have for the pod.
@@ -135,6 +140,7 @@ func (m *Manager) usable(ctx context.Context, p *v1.Pod, image string, ref Refer
 // recorded is what is written down of a pull.
 type recorded struct {
 	image, repository string
+	spec              string // image, as the runtime is asked for it
 	have              []Credential
 }
 
@@ -194,13 +200,32 @@ func (m *Manager) note(ctx context.Context, rec recorded, done flightResult, pul
 	switch id := cmp.Or(done.image.GetId(), done.ref); {
 	case pullErr == nil:
 		err = m.records.pulled(ctx, rec.image, rec.repository, id, done.used, rec.have)
+	case ctx.Err() != nil:
+		err = m.cutOff(ctx, rec)
 	case m.lost(ctx, pullErr):
+		m.records.leave(rec.image)
 	default:
 		err = m.records.failed(ctx, rec.image)
 	}
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("Who may use an image could not be written down; others pull it again", "image", rec.image, "err", err)
 	}
+}
+
+// recordTime bounds what is written down of a pull whose pod, or process, ends.
+const recordTime = 3 * time.Second
+
+// cutOff writes down what came of a pull that its pod does not wait for any more. An image
+// that is there all the same lets nobody in who does not pull it.
+func (m *Manager) cutOff(ctx context.Context, rec recorded) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
+	defer cancel()
+	found, err := m.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: rec.spec})
+	if err != nil {
+		m.records.leave(rec.image)
+		return err
+	}
+	return m.records.ended(ctx, rec.image, rec.repository, found.GetId())
 }
 
 // pullFailed counts a failure and gives it the kubelet's words.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
 // flight is one pull that several calls wait for. It ends when the runtime has
@@ -79,7 +81,9 @@ func (m *Manager) leave(key string, f *flight) bool {
 }
 
 func (m *Manager) fly(ctx context.Context, key string, f *flight, image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) {
+	defer budget.From(ctx).Recover("pull an image")
 	defer close(f.done)
+	f.result.err = budget.ErrPanicked // unless it turns out otherwise
 	f.result = m.attempt(ctx, image, auths)
 	m.mu.Lock()
 	if m.flights[key] == f { // who comes from now on pulls anew

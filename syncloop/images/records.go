@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/schema"
 )
 
 // Files is where the records of pulls are kept; a host.Host has it.
@@ -36,10 +37,14 @@ type records struct {
 	read  bool
 	file  recordFile
 	added map[string]time.Time // when this life of ours last wrote of an image, by ID
+	left  map[string]bool      // intents of pulls that are over and whose end nobody saw, by image name
+	// frozen: the file is a newer Bowline's, and is not written.
+	frozen bool
 }
 
 // recordFile is what is on the machine.
 type recordFile struct {
+	SchemaVersion int `json:"schemaVersion"`
 	// Salt of the hashes of credentials.
 	Salt string `json:"salt,omitempty"`
 	// Lost: there was a record before this one that could not be read. Of an image that
@@ -69,7 +74,12 @@ type secretID struct {
 }
 
 const (
-	maxRecords = 8 << 20
+	// schemaVersion of the file.
+	schemaVersion = 1
+	maxRecords    = 8 << 20
+	// maxIntents are remembered of earlier lives. Where there are more, the record counts as
+	// lost: every pod pulls what is not known.
+	maxIntents = 1000
 	// maxSecrets of one image are remembered, and as many accounts; who is not among
 	// them pulls again.
 	maxSecrets = 100
@@ -82,7 +92,7 @@ const lostRecords = "Failed to read the records of image pulls. Pods pull every 
 	"which were pulled with a secret. If every pod may use them all, delete the file and restart"
 
 func newRecords(files Files, path string) *records {
-	r := &records{files: files, path: path, turn: make(chan struct{}, 1), added: map[string]time.Time{}}
+	r := &records{files: files, path: path, turn: make(chan struct{}, 1), added: map[string]time.Time{}, left: map[string]bool{}}
 	r.turn <- struct{}{}
 	return r
 }
@@ -106,6 +116,11 @@ func (r *records) locked(ctx context.Context, f func(*recordFile) (changed bool)
 	if !f(&next) {
 		return nil
 	}
+	if r.frozen {
+		r.file = next
+		return nil
+	}
+	next.SchemaVersion = schemaVersion
 	data, err := json.Marshal(next)
 	if err != nil {
 		return fmt.Errorf("write the records of image pulls: %w", err)
@@ -121,7 +136,12 @@ func (r *records) load(ctx context.Context) (file recordFile, err error) {
 	data, err := r.files.ReadFile(ctx, r.path, maxRecords)
 	switch {
 	case err == nil:
-		if err := json.Unmarshal(data, &file); err != nil {
+		err := schema.Decode(data, schemaVersion, &file)
+		switch {
+		case schema.Newer(err):
+			file, r.frozen = recordFile{Lost: true}, true
+			klog.FromContext(ctx).Error(err, lostRecords+". The file stays as it is", "path", r.path)
+		case err != nil:
 			file = recordFile{Lost: true}
 			if err := r.files.WriteFile(ctx, r.path+damagedSuffix, data, 0o600); err != nil {
 				return file, fmt.Errorf("set the damaged records aside: %w", err)
@@ -141,8 +161,12 @@ func (r *records) load(ctx context.Context) (file recordFile, err error) {
 	}
 	// Pulls that a life of ours before this one did not see the end of: each counts as
 	// one whose end nobody will see.
+	if len(file.Intents) > maxIntents {
+		file.Intents, file.Lost = nil, true
+		klog.FromContext(ctx).Info("Too many pulls have no known end; pods pull every image that is not known", "path", r.path, "most", maxIntents)
+	}
 	for image := range file.Intents {
-		file.Intents[image] = 1
+		file.Intents[image], r.left[image] = 1, true
 	}
 	return file, nil
 }
@@ -206,6 +230,38 @@ func (r *records) begin(ctx context.Context, image string) error {
 		}
 		f.Intents[image]++
 		return true
+	})
+}
+
+// leave remembers that a pull is over and that its end is not known.
+func (r *records) leave(image string) {
+	<-r.turn
+	defer func() { r.turn <- struct{}{} }()
+	r.left[image] = true
+}
+
+// absent drops the intent of a pull whose end is not known: the image is not there, so it
+// came to nothing.
+func (r *records) absent(ctx context.Context, image string) error {
+	return r.locked(ctx, func(f *recordFile) bool {
+		if !r.left[image] {
+			return false
+		}
+		delete(r.left, image)
+		return f.done(image)
+	})
+}
+
+// ended writes down that a pull was cut off, and the image that is there all the same;
+// no ID: none is.
+func (r *records) ended(ctx context.Context, image, repository, id string) error {
+	return r.locked(ctx, func(f *recordFile) bool {
+		changed := f.done(image)
+		if id == "" {
+			return changed
+		}
+		r.added[id] = time.Now()
+		return f.add(id, repository, access{}) || changed
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/syncloop/regular"
 )
 
@@ -87,6 +88,7 @@ func (r *Rotator) Sweep(ctx context.Context) (rotated int, err error) {
 			return rotated, errors.Join(append(faults, ctx.Err())...)
 		}
 		workers.Go(func() {
+			defer budget.From(ctx).Recover("rotate a log")
 			defer func() { <-places }()
 			err := work(ctx, c)
 			mu.Lock()

@@ -47,6 +47,7 @@ type item struct {
 	mu      sync.Mutex
 	known   bool   // synced is closed
 	object  object // nil: there is none
+	doubted bool   // the next answer is believed, whatever its version
 	missed  bool   // a reader gave up waiting for the first answer
 	lastErr error  // of the last attempt at it
 
@@ -185,10 +186,11 @@ func (it *item) put(m *Manager, o object) bool {
 	}
 	it.mu.Lock()
 	first := !it.known
-	if !first && older(o, it.object) {
+	if !first && !it.doubted && older(o, it.object) {
 		it.mu.Unlock()
 		return false
 	}
+	it.doubted = false
 	changed := !same(o, it.object)
 	it.object = o
 	notify := changed && !first || first && it.missed
@@ -201,6 +203,13 @@ func (it *item) put(m *Manager, o object) bool {
 		m.changed(it)
 	}
 	return true
+}
+
+// doubt has the next answer believed, whatever its version.
+func (it *item) doubt() {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	it.doubted = true
 }
 
 func (it *item) immutable() bool { return isImmutable(it.read()) }
@@ -237,6 +246,7 @@ type store struct {
 	it        *item
 	m         *Manager
 	immutable context.CancelFunc // ends the watch
+	listed    bool               // a list has been seen
 }
 
 func (s *store) set(x any) error {
@@ -266,7 +276,14 @@ func (s *store) Delete(x any) error {
 	return nil
 }
 
+// Replace takes a list. The first may be of a cache that lags behind the first read. A later
+// one is not older than what the reflector has seen, unless the API server has lost that, as
+// it does when its store is restored: it is believed.
 func (s *store) Replace(list []any, _ string) error {
+	if s.listed {
+		s.it.doubt()
+	}
+	s.listed = true
 	for _, x := range list {
 		if o, ok := x.(object); ok && o.GetName() == s.it.key.name {
 			return s.set(o)

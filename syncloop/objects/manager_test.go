@@ -345,3 +345,25 @@ func TestReferences(t *testing.T) {
 		t.Errorf("secrets = %v", secs)
 	}
 }
+
+// A list that follows another is believed, also with an older version: the store of the API
+// server has been restored.
+func TestRestoredStore(t *testing.T) {
+	m, err := New(Config{Client: newAPI().Clientset})
+	if err != nil {
+		t.Fatal(err)
+	}
+	it := newItem(key{kindConfigMap, "ns", "c"})
+	s := &store{it: it, m: m, immutable: func() {}}
+	value := func() string { return it.read().(*v1.ConfigMap).Data["k"] }
+	it.put(m, configMap("c", "10", map[string]string{"k": "new"}))
+	if err := s.Replace([]any{configMap("c", "9", map[string]string{"k": "lagging"})}, "9"); err != nil || value() != "new" {
+		t.Errorf("the first list, of a cache that lags: %q, %v", value(), err)
+	}
+	if err := s.Replace([]any{configMap("c", "5", map[string]string{"k": "restored"})}, "5"); err != nil || value() != "restored" {
+		t.Errorf("a later list: %q, %v", value(), err)
+	}
+	if err := s.Update(configMap("c", "6", map[string]string{"k": "edited"})); err != nil || value() != "edited" {
+		t.Errorf("an update after it: %q, %v", value(), err)
+	}
+}

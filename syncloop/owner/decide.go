@@ -6,11 +6,17 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/host/schema"
 )
 
 // Identity is whose a machine is: one node of one cluster.
 type Identity struct {
-	ClusterUID string `json:"clusterUID"` // UID of the namespace kube-system
+	// ClusterUID is chosen when the machine becomes a node, and stays: the UID that the
+	// Service default/kubernetes had then.
+	ClusterUID string `json:"clusterUID"`
 	NodeName   string `json:"nodeName"`
 }
 
@@ -24,16 +30,27 @@ func (i Identity) String() string {
 
 // parseStamp is Stamp's inverse; a stamp of another form stays as it is.
 func parseStamp(stamp string) string {
-	if cluster, node, ok := strings.Cut(stamp, "/"); ok {
-		return Identity{cluster, node}.String()
+	if id, ok := identityOf(stamp); ok {
+		return id.String()
 	}
 	return fmt.Sprintf("owner %q", stamp)
 }
 
+func identityOf(stamp string) (Identity, bool) {
+	cluster, node, ok := strings.Cut(stamp, "/")
+	return Identity{cluster, node}, ok
+}
+
+// schemaVersion of the owner file.
+const schemaVersion = 1
+
 // Record is the content of the owner file and of the locks: whose the machine
 // is, and which process drives it, or last did.
 type Record struct {
+	SchemaVersion int `json:"schemaVersion"`
 	Identity
+	// Witnesses of the cluster, as they were last seen.
+	Witnesses Witnesses `json:"witnesses"`
 	Instance  string    `json:"instance"` // of the process; new with each start
 	PID       int       `json:"pid"`
 	StartedAt time.Time `json:"startedAt"`
@@ -46,6 +63,7 @@ func (r Record) driver() string {
 }
 
 func (r Record) bytes() []byte {
+	r.SchemaVersion = schemaVersion
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		panic(err) // strings, a number and a time: cannot be
@@ -54,13 +72,17 @@ func (r Record) bytes() []byte {
 }
 
 // ParseRecord reads an owner file, or what a lock says of its holder: nil without an
-// error for no content (an empty file is what a power cut leaves of a new one).
+// error for no content (an empty file is what a power cut leaves of a new one). What can
+// be read of a newer Bowline's comes with a schema.NewerError, and may be shown.
 func ParseRecord(data []byte) (*Record, error) {
-	if len(strings.TrimSpace(string(data))) == 0 {
+	if schema.Blank(data) {
 		return nil, nil
 	}
 	r := &Record{}
-	if err := json.Unmarshal(data, r); err != nil {
+	if err := schema.Decode(data, schemaVersion, r); err != nil {
+		if schema.Newer(err) && r.ClusterUID != "" && r.NodeName != "" {
+			return r, err
+		}
 		return nil, err
 	}
 	if r.ClusterUID == "" || r.NodeName == "" {
@@ -73,6 +95,7 @@ func ParseRecord(data []byte) (*Record, error) {
 type Sandbox struct {
 	ID      string
 	Pod     string // namespace/name
+	PodUID  string // label pod.LabelPodUID
 	Stamp   string // label pod.LabelOwner; empty if there is none
 	Kubelet bool   // it has the kubelet's label pod.LabelPodUID
 	Ready   bool   // SANDBOX_READY
@@ -86,9 +109,13 @@ type Locked struct {
 
 // Evidence is all that a decision depends on.
 type Evidence struct {
+	// Self has the UID of the Service default/kubernetes, or what the caller knows the
+	// cluster by.
 	Self         Identity
-	AllowForeign bool    // drive a runtime that has pods of a kubelet
-	Locked       *Locked // nil: the locks are ours, or not yet tried
+	Witnesses    Witnesses   // of the cluster, as they are now
+	Pods         []types.UID // that the API server has for the node; nil: not asked
+	AllowForeign bool        // drive a runtime that has pods of a kubelet
+	Locked       *Locked     // nil: the locks are ours, or not yet tried
 	FilePath     string
 	File         *Record // nil: no owner file, or an empty one
 	FileErr      error   // the owner file cannot be understood
@@ -101,14 +128,15 @@ type Kind int
 const (
 	Accepted      Kind = iota
 	HeldByOther        // a live process holds a lock
-	FileUnclear        // the owner file is not one of ours
+	FileUnclear        // the owner file is not one of ours, and no pod tells whose the machine is
+	FileNewer          // the owner file is of a newer Bowline
 	OtherCluster       // the owner file is of another cluster: the wrong kubeconfig
 	OtherNode          // the owner file is of another node of this cluster
 	OtherSandbox       // the runtime has sandboxes of another owner's stamp
 	KubeletDrives      // the runtime has live pods of a kubelet
 )
 
-var kindNames = [...]string{"Accepted", "HeldByOther", "FileUnclear", "OtherCluster", "OtherNode", "OtherSandbox", "KubeletDrives"}
+var kindNames = [...]string{"Accepted", "HeldByOther", "FileUnclear", "FileNewer", "OtherCluster", "OtherNode", "OtherSandbox", "KubeletDrives"}
 
 func (k Kind) String() string {
 	if k < 0 || int(k) >= len(kindNames) {
@@ -123,16 +151,18 @@ type Decision struct {
 	Sentence string // why not, and what to do; empty if accepted
 	Ours     int    // sandboxes with our stamp
 	Foreign  int    // all others; they are never touched
+	// Identity is as whom the machine is driven, if accepted.
+	Identity Identity
 }
 
 // Decide is PURE: whether we may drive the machine. What tells most comes first:
 // a live process, then what an earlier one wrote, then what the runtime shows.
 func Decide(e Evidence) Decision {
-	var d Decision
+	d := Decision{Identity: e.identity()}
 	var others, kubelets []Sandbox
 	for _, s := range e.Sandboxes {
 		switch {
-		case s.Stamp == e.Self.Stamp():
+		case s.Stamp == d.Identity.Stamp():
 			d.Ours++
 			continue
 		case s.Stamp != "":
@@ -152,9 +182,12 @@ func Decide(e Evidence) Decision {
 		return refuse(HeldByOther, "another process drives this machine: it holds the lock %s and does not say who it is; find it with \"fuser %s\" and stop it", e.Locked.Path, e.Locked.Path)
 	case e.Locked != nil:
 		return refuse(HeldByOther, "another Bowline drives this machine (%s): %s; stop it, or give this one a machine of its own", e.Locked.Path, e.Locked.Holder.driver())
-	case e.FileErr != nil:
+	case schema.Newer(e.FileErr):
+		return refuse(FileNewer, "the owner file %s is of another Bowline: %v, or remove the file if that Bowline has given the machine up", e.FilePath, e.FileErr)
+	case e.FileErr != nil && (d.Ours == 0 || len(others) > 0):
+		// Where all stamps are ours, they say whose the machine is.
 		return refuse(FileUnclear, "the owner file %s cannot be understood (%v); if no other Bowline uses this machine, remove it", e.FilePath, e.FileErr)
-	case e.File != nil && e.File.ClusterUID != e.Self.ClusterUID:
+	case e.File != nil && e.File.ClusterUID != d.Identity.ClusterUID:
 		return refuse(OtherCluster, "this machine is %s (owner file %s), and the kubeconfig is of cluster %s; use that cluster's kubeconfig, or remove the file if that cluster has given the machine up", e.File.Identity, e.FilePath, e.Self.ClusterUID)
 	case e.File != nil && e.File.NodeName != e.Self.NodeName:
 		return refuse(OtherNode, "this machine is %s (owner file %s), not node %q; use that nodeName, or remove the file once that node's pods are gone", e.File.Identity, e.FilePath, e.Self.NodeName)

@@ -78,7 +78,7 @@ func TestDecideEverything(t *testing.T) {
 					if f.record != nil && f.record.ClusterUID == "c2" {
 						want = OtherCluster
 					}
-					if f.err != nil {
+					if f.err != nil && (ours == 0 || has(2, 3, 4, 5)) {
 						want = FileUnclear
 					}
 					if l != nil {
@@ -104,7 +104,7 @@ func TestDecideEverything(t *testing.T) {
 		}
 	}
 	for k := range kindNames {
-		if count[Kind(k)] == 0 {
+		if count[Kind(k)] == 0 && Kind(k) != FileNewer { // see TestRefusalLeavesNoTrace
 			t.Errorf("%s never occurred", Kind(k))
 		}
 	}

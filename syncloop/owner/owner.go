@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host"
@@ -44,15 +45,19 @@ type Config struct {
 	Host    Host
 	Runtime Runtime
 	RootDir string // on the machine, such as /var/lib/kubelet
-	// ClusterUID tells clusters apart: the UID of an object that is made with the
-	// cluster and that its nodes may read (service default/kubernetes; nodes may
-	// not read namespaces).
+	// ClusterUID is what a machine that is no node yet will know the cluster by: the UID
+	// of the Service default/kubernetes. A machine that is one keeps what it has.
 	ClusterUID string
-	NodeName   string
-	Instance   string // of this process; new with each start
-	Version    string // of Bowline
-	PID        int
-	StartedAt  time.Time
+	// Witnesses say whether the cluster of the owner file is this one.
+	Witnesses Witnesses
+	// Pods asks the API server for the pods of the node. It is asked where the witnesses
+	// do not tell; nil: it cannot be asked.
+	Pods      func(context.Context) ([]types.UID, error)
+	NodeName  string
+	Instance  string // of this process; new with each start
+	Version   string // of Bowline
+	PID       int
+	StartedAt time.Time
 	// Endpoint is the path of the runtime's socket; empty leaves its lock out.
 	Endpoint string
 	// RunDir holds the lock of the endpoint; the constant by default.
@@ -126,23 +131,26 @@ func Take(ctx context.Context, c Config) (*Claim, error) {
 	}
 	if !known {
 		// Nobody drives it by these locks: look before anything is written.
-		if _, err := look(ctx, &c, nil); err != nil {
+		if _, _, err := look(ctx, &c, nil); err != nil {
 			return nil, err
 		}
 	}
 	claim := &Claim{c: c, removeRoot: !hadRoot, lost: make(chan struct{}), stop: make(chan struct{})}
-	record := Record{Identity: c.self(), Instance: c.Instance, PID: c.PID, StartedAt: c.StartedAt, Version: c.Version}
+	record := Record{Identity: c.self(), Witnesses: c.Witnesses, Instance: c.Instance, PID: c.PID, StartedAt: c.StartedAt, Version: c.Version}
 	err = func() error {
 		for _, p := range c.lockPaths() {
 			if err := claim.lock(ctx, p, record.bytes()); err != nil {
 				return err
 			}
 		}
-		d, err := look(ctx, &c, nil)
+		d, file, err := look(ctx, &c, nil)
 		if err != nil {
 			return err
 		}
-		claim.found = d
+		claim.found, claim.c.ClusterUID, record.Identity = d, d.Identity.ClusterUID, d.Identity
+		if file != nil {
+			record.Witnesses = file.Witnesses.merge(c.Witnesses)
+		}
 		if err := c.Host.WriteFile(ctx, c.filePath(), record.bytes(), 0o644); err != nil {
 			return fmt.Errorf("claim a machine: %w", err)
 		}
@@ -167,27 +175,37 @@ func exists(ctx context.Context, h Host, p string) (bool, error) {
 	return true, nil
 }
 
-// look gathers the evidence and decides; an error unless accepted.
-func look(ctx context.Context, c *Config, locked *Locked) (Decision, error) {
-	e := Evidence{Self: c.self(), AllowForeign: c.AllowForeignPods, Locked: locked, FilePath: c.filePath()}
+// look gathers the evidence and decides; an error unless accepted. It returns the owner
+// file too, if there is one.
+func look(ctx context.Context, c *Config, locked *Locked) (Decision, *Record, error) {
+	e := Evidence{Self: c.self(), Witnesses: c.Witnesses, AllowForeign: c.AllowForeignPods, Locked: locked, FilePath: c.filePath()}
 	if locked == nil {
 		data, err := c.Host.ReadFile(ctx, e.FilePath, maxRecord)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, host.ErrTooLarge):
+			e.FileErr = err
 		case err != nil:
-			return Decision{}, fmt.Errorf("claim a machine: read the owner file: %w", err)
+			return Decision{}, nil, fmt.Errorf("claim a machine: read the owner file: %w", err)
 		default:
 			e.File, e.FileErr = ParseRecord(data)
 		}
 		if e.Sandboxes, err = list(ctx, c.Runtime); err != nil {
-			return Decision{}, fmt.Errorf("claim a machine: %w", err)
+			return Decision{}, nil, fmt.Errorf("claim a machine: %w", err)
 		}
 	}
 	d := Decide(e)
-	if d.Kind != Accepted {
-		return d, &RefusedError{d}
+	if c.Pods != nil && (d.Kind == OtherCluster || d.Kind == OtherSandbox || d.Kind == FileUnclear) {
+		var err error
+		if e.Pods, err = c.Pods(ctx); err != nil {
+			return Decision{}, nil, fmt.Errorf("claim a machine: %w", err)
+		}
+		d = Decide(e)
 	}
-	return d, nil
+	if d.Kind != Accepted {
+		return d, nil, &RefusedError{d}
+	}
+	return d, e.File, nil
 }
 
 func list(ctx context.Context, r Runtime) ([]Sandbox, error) {
@@ -202,11 +220,12 @@ func list(ctx context.Context, r Runtime) ([]Sandbox, error) {
 func Sandboxes(all []*runtimeapi.PodSandbox) []Sandbox {
 	sandboxes := make([]Sandbox, 0, len(all))
 	for _, s := range all {
-		_, kubelet := s.GetLabels()[pod.LabelPodUID]
+		uid, kubelet := s.GetLabels()[pod.LabelPodUID]
 		sandboxes = append(sandboxes, Sandbox{
 			ID:      s.GetId(),
 			Pod:     s.GetMetadata().GetNamespace() + "/" + s.GetMetadata().GetName(),
 			Stamp:   s.GetLabels()[pod.LabelOwner],
+			PodUID:  uid,
 			Kubelet: kubelet,
 			Ready:   s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		})
@@ -246,7 +265,7 @@ func (c *Claim) lock(ctx context.Context, p string, holder []byte) error {
 	var locked *host.LockedError
 	if errors.As(err, &locked) {
 		record, _ := ParseRecord(locked.Holder) // nil if it is not in our words
-		_, err = look(ctx, &c.c, &Locked{Path: p, Holder: record})
+		_, _, err = look(ctx, &c.c, &Locked{Path: p, Holder: record})
 		return err
 	}
 	if err != nil {

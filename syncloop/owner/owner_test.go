@@ -216,6 +216,7 @@ func TestRefusalLeavesNoTrace(t *testing.T) {
 		"another's sandbox":     {nil, []*runtimeapi.PodSandbox{theirs}, OtherSandbox, "c2"},
 		"another's owner file":  {map[string]string{"root/bowline/owner": string(record(elsewhere).bytes())}, nil, OtherCluster, "c2"},
 		"our file, a kubelet":   {map[string]string{"root/bowline/owner": string(record(self).bytes())}, []*runtimeapi.PodSandbox{kubelets}, KubeletDrives, "canary"},
+		"a newer owner file":    {map[string]string{"root/bowline/owner": `{"schemaVersion": 2, "clusterUID": "c1", "nodeName": "n1", "more": 1}`}, []*runtimeapi.PodSandbox{ours}, FileNewer, "run the newer Bowline"},
 		"not an owner file":     {map[string]string{"root/bowline/owner": "hello"}, nil, FileUnclear, "remove it"},
 		"a file and no sandbox": {map[string]string{"root/bowline/owner": string(record(neighbour).bytes())}, nil, OtherNode, "n2"},
 	} {

@@ -10,7 +10,7 @@ import (
 
 // The kubelet's figures for a container that exits and is to run again: the first
 // restart is at once, the next after 10 s, then twice as long each, at most 300 s;
-// a run of 10 minutes begins the count anew.
+// a run of 10 minutes resets the count.
 const (
 	crashFirst = 10 * time.Second
 	crashMost  = 300 * time.Second
@@ -24,6 +24,8 @@ const (
 	pullPause  = 10 * time.Second // the image's own, longer back-off is the image manager's
 	lostPause  = time.Second
 	stopPause  = 250 * time.Millisecond
+	// sandboxPause is the least time between two replacements of a pod's sandbox.
+	sandboxPause = 10 * time.Second
 )
 
 const reasonCrashLoop = "CrashLoopBackOff"
@@ -55,33 +57,19 @@ func spread(t time.Duration, jitter float64) time.Duration {
 
 // crashed reports whether the exited instance prior keeps its container from
 // starting for now, and writes the back-off down for the status. The wait is
-// derived from the instance's attempt and its times, so that a new process that
-// remembers nothing never restarts a container too early: without evidence of a
-// good run every earlier attempt counts as a crash.
+// derived from the instance's own count and times, so that a new process that
+// remembers nothing never restarts a container too early.
 func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
-	if since := prior.StartedAt; !since.IsZero() && prior.FinishedAt.Sub(since) >= GoodRun {
-		if good, ok := d.book.Good[c.Name]; !ok || good != prior.Attempt {
-			d.book.good(c.Name, prior.Attempt)
-		}
-	}
-	if d.another(c, prior) {
+	if !d.counts(c, prior) {
 		return false
 	}
-	base := d.goodAttempt(c.Name)
-	for i := range d.in.Observed.Containers {
-		if o := &d.in.Observed.Containers[i]; o.Name == c.Name && d.another(c, o) {
-			base = max(base, o.Attempt+1) // the count begins with the first that is as it is wanted now
-		}
-	}
-	if base > prior.Attempt {
-		base = prior.Attempt // numbers began anew
-	}
-	streak := prior.Attempt - base
+	streak := d.streak(prior)
 	delay := crashDelay(streak)
 	if delay == 0 {
 		return false
 	}
-	if b, ok := d.book.Backoff[c.Name]; ok && b.ID == prior.ID && b.Reason == reasonCrashLoop {
+	// More left than the whole wait means that our clock was set back.
+	if b, ok := d.book.Backoff[c.Name]; ok && b.ID == prior.ID && b.Reason == reasonCrashLoop && b.Until.Sub(d.in.Now) <= spread(delay, 1) {
 		return b.Until.After(d.in.Now)
 	}
 	end := prior.FinishedAt
@@ -89,7 +77,7 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 		end = prior.CreatedAt
 	}
 	if end.After(d.in.Now) {
-		end = d.in.Now // the two clocks disagree a little
+		end = d.in.Now.Round(0) // the two clocks disagree a little, or ours was set
 	}
 	if !end.Add(delay).After(d.in.Now) {
 		return false
@@ -105,23 +93,56 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 	return true
 }
 
+// counts reports whether the exit of prior counts as a crash of its container: it
+// ended in the current sandbox, and was made as the container is wanted now. What
+// ends with its sandbox, or with the machine, has not crashed.
+func (d *decision) counts(c *v1.Container, prior *pod.Container) bool {
+	return prior != nil && d.sandbox != nil && prior.SandboxID == d.sandbox.ID && !d.another(c, prior)
+}
+
+// streak is how many restarts within the sandbox led to an instance since the last
+// good run, that one included.
+func (d *decision) streak(c *pod.Container) uint32 {
+	switch {
+	case c.State == pod.StateExited && !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= GoodRun:
+		return 0
+	case c.Crashes != nil:
+		return *c.Crashes
+	}
+	// A version that did not count made it. Each sandbox before this one began with
+	// a first instance: those are no crashes.
+	return c.Attempt - min(c.Attempt, d.sandbox.Attempt)
+}
+
+// nextCrashes is the count of the instance that follows prior, or of the first one.
+func (d *decision) nextCrashes(c *v1.Container, prior *pod.Container) uint32 {
+	switch {
+	case d.counts(c, prior):
+		return d.streak(prior) + 1
+	case d.in.Observed.Newest(c.Name) == nil:
+		return d.book.Crashes[c.Name]
+	}
+	return 0
+}
+
+// forgetCrash ends a crash back-off that follows an exit in another sandbox.
+func (d *decision) forgetCrash(name string) {
+	b, ok := d.book.Backoff[name]
+	if !ok || b.Reason != reasonCrashLoop {
+		return
+	}
+	for i := range d.in.Observed.Containers {
+		c := &d.in.Observed.Containers[i]
+		if c.ID == b.ID && (d.sandbox == nil || c.SandboxID != d.sandbox.ID) {
+			d.book.clearBackoff(name)
+		}
+	}
+}
+
 // another reports whether an instance was made with another image or of another size
 // than its container has now: its crashes do not count against the next one.
 func (d *decision) another(c *v1.Container, o *pod.Container) bool {
-	hash := d.in.Hashes[c.Name]
-	return hash != "" && o.SpecHash != "" && hash != o.SpecHash || o.Size != nil && d.in.Allocated != "" && *o.Size != pod.SizeOf(d.spec, c)
-}
-
-// goodAttempt is the newest attempt known to have run well, or 0.
-func (d *decision) goodAttempt(name string) uint32 {
-	good := d.book.Good[name]
-	for i := range d.in.Observed.Containers {
-		c := &d.in.Observed.Containers[i]
-		if c.Name == name && c.State == pod.StateExited && !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= GoodRun {
-			good = max(good, c.Attempt)
-		}
-	}
-	return good
+	return d.redefined(c, o) || o.Size != nil && d.in.Allocated != "" && *o.Size != pod.SizeOf(d.spec, c)
 }
 
 // podName is the form that the kubelet's messages have: name_namespace(uid).

@@ -172,8 +172,40 @@ func ephemeral(p *v1.Pod, name string) bool {
 	return false
 }
 
-// kubeletDelays are the waits after the exit of attempt 0, 1, 2, ...
+// kubeletDelays are the waits after the exit of an instance that 0, 1, 2, ... crashes
+// in its sandbox led to.
 var kubeletDelays = []time.Duration{0, 10, 20, 40, 80, 160, 300}
+
+// checkBackoff judges when an instance starts, and how many crashes it is told of:
+// only the exits in the current sandbox of instances that were made as the container
+// is now, and did not run well, are any.
+func checkBackoff(in Input, op Operation, newest *pod.Container, wrong func(string, string, ...any)) {
+	if newest == nil {
+		return // what a restart of every container has removed
+	}
+	want := specOf(&in.Pod.Spec, op.Container)
+	other := newest.Size != nil && *newest.Size != pod.SizeOf(&in.Pod.Spec, want) || newest.SpecHash != in.Hashes[op.Container]
+	if newest.SandboxID != in.Observed.Sandboxes[0].ID || other {
+		if op.Crashes != 0 {
+			wrong("count", "%s starts with %d crashes, and none has been", op.Container, op.Crashes)
+		}
+		return
+	}
+	crashes := int(newest.Attempt) - int(in.Observed.Sandboxes[0].Attempt)
+	if newest.Crashes != nil {
+		crashes = int(*newest.Crashes)
+	}
+	if newest.FinishedAt.Sub(newest.StartedAt) >= 10*time.Minute {
+		crashes = 0
+	}
+	if wait := kubeletDelays[min(max(crashes, 0), len(kubeletDelays)-1)] * time.Second; in.Now.Before(newest.FinishedAt.Add(wait)) &&
+		!in.Now.Before(newest.FinishedAt) { // else the clock was set back, and the exit's time says nothing
+		wrong("early", "%s starts %v after an exit that follows %d crashes", op.Container, in.Now.Sub(newest.FinishedAt), crashes)
+	}
+	if int(op.Crashes) != max(crashes, 0)+1 {
+		wrong("count", "%s starts with %d crashes after an instance with %d", op.Container, op.Crashes, crashes)
+	}
+}
 
 func checkStart(in Input, op Operation, wrong func(string, string, ...any)) {
 	o := &in.Observed
@@ -183,6 +215,9 @@ func checkStart(in Input, op Operation, wrong func(string, string, ...any)) {
 	}
 	if in.Volumes != VolumesReady {
 		wrong("volumes", "%s starts without them", op.Container)
+	}
+	if o.Sandboxes[0].NoAddress {
+		wrong("address", "%s starts in a sandbox that has none", op.Container)
 	}
 	box := o.Sandboxes[0].ID
 	main, index := false, -1
@@ -195,7 +230,6 @@ func checkStart(in Input, op Operation, wrong func(string, string, ...any)) {
 		}
 	}
 	var newest *pod.Container
-	good := len(in.Ledger.Good) > 0
 	for i := range o.Containers {
 		c := &o.Containers[i]
 		if c.Name != op.Container {
@@ -207,10 +241,6 @@ func checkStart(in Input, op Operation, wrong func(string, string, ...any)) {
 		if c.Attempt >= op.Attempt {
 			wrong("attempt", "%s has %d, the new one %d", c.ID, c.Attempt, op.Attempt)
 		}
-		good = good || c.FinishedAt.Sub(c.StartedAt) >= 10*time.Minute
-		// Of another size, which begins the count anew.
-		spec := specOf(&in.Pod.Spec, op.Container)
-		good = good || c.Size != nil && (c.Size.CPURequest != spec.Resources.Requests.Cpu().MilliValue() || c.Size.MemoryRequest != spec.Resources.Requests.Memory().Value())
 		if newest == nil || c.Attempt > newest.Attempt {
 			newest = c
 		}
@@ -221,13 +251,8 @@ func checkStart(in Input, op Operation, wrong func(string, string, ...any)) {
 		if main && spec.RestartPolicy == nil && once && !in.Ledger.Again[newest.ID] {
 			wrong("policy", "%s exited with %d and starts again under %s", op.Container, newest.ExitCode, in.Pod.Spec.RestartPolicy)
 		}
-		if !good && (main || newest.SandboxID == box) {
-			wait := kubeletDelays[min(int(newest.Attempt), len(kubeletDelays)-1)] * time.Second
-			if in.Now.Before(newest.FinishedAt.Add(wait)) {
-				wrong("early", "%s starts %v after the exit of attempt %d", op.Container, in.Now.Sub(newest.FinishedAt), newest.Attempt)
-			}
-		}
 	}
+	checkBackoff(in, op, newest, wrong)
 
 	// Order of initialisation, read from the front: all before must be done.
 	done := func(i int) (exists, ok bool) {

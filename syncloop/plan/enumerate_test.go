@@ -40,9 +40,10 @@ func enumerate(visit func(name func() string, in Input)) {
 		"none":     nil,
 		"ready":    {{ID: "box-2", Attempt: 1, Ready: true, CreatedAt: epoch}, {ID: "box-1", CreatedAt: epoch}},
 		"notready": {{ID: "box-2", Attempt: 1, CreatedAt: epoch}, {ID: "box-1", CreatedAt: epoch}},
+		"nowhere":  {{ID: "box-2", Attempt: 1, Ready: true, NoAddress: true, CreatedAt: epoch}, {ID: "box-1", CreatedAt: epoch}},
 		"two":      {{ID: "box-2", Attempt: 1, Ready: true, CreatedAt: epoch}, {ID: "box-1", Ready: true, CreatedAt: epoch}},
 	}
-	boxNames := []string{"none", "ready", "notready", "two"}
+	boxNames := []string{"none", "ready", "notready", "nowhere", "two"}
 	verdicts := []pod.Verdicts{{}, {Startup: pod.VerdictSuccess, Liveness: pod.VerdictSuccess}, {Startup: pod.VerdictFailure},
 		{Startup: pod.VerdictSuccess, Liveness: pod.VerdictFailure}}
 	flights := [][]Operation{nil, {{Kind: OpStart, Container: "app", ID: "box-2", Attempt: 1}}, {{Kind: OpSandbox, Attempt: 2}},

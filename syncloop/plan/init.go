@@ -55,7 +55,7 @@ func (d *decision) initDone(c *v1.Container, got *pod.Container) bool {
 	if !sidecar(c) {
 		return got.State == pod.StateExited && got.ExitCode == 0
 	}
-	if got.State != pod.StateRunning || d.book.Why[got.ID] != "" || !d.hooked(got) {
+	if got.State != pod.StateRunning || d.book.Why[got.ID].Cause != StopNone || !d.hooked(got) {
 		return false
 	}
 	return c.StartupProbe == nil || d.in.Verdicts[got.ID].Startup == pod.VerdictSuccess

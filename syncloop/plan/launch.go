@@ -12,6 +12,7 @@ import (
 // one after the other, and a postStart hook or a pull under way holds up those
 // behind it, but one in back-off does not.
 func (d *decision) launch(c *v1.Container, prior *pod.Container, lane *bool, why string) {
+	d.forgetCrash(c.Name)
 	switch {
 	case d.flying(OpStart, c.Name):
 		*lane = true
@@ -50,7 +51,8 @@ func (d *decision) launch(c *v1.Container, prior *pod.Container, lane *bool, why
 		return
 	}
 	*lane = true
-	d.begin(Operation{Kind: OpStart, Container: c.Name, ID: d.sandbox.ID, Attempt: d.nextAttempt(c.Name), Reason: why})
+	d.begin(Operation{Kind: OpStart, Container: c.Name, ID: d.sandbox.ID, Attempt: d.nextAttempt(c.Name),
+		Crashes: d.nextCrashes(c, prior), Reason: why})
 }
 
 // turnTaken reports whether a container is being started, or made up for its
@@ -103,7 +105,7 @@ func (d *decision) hooked(c *pod.Container) bool {
 
 // settled clears what is remembered against a container that runs.
 func (d *decision) settled(c *pod.Container) {
-	if len(d.book.Backoff)+len(d.book.Pulled) == 0 || d.book.Why[c.ID] != "" || d.flying(OpStart, c.Name) {
+	if len(d.book.Backoff)+len(d.book.Pulled) == 0 || d.book.Why[c.ID].Cause != StopNone || d.flying(OpStart, c.Name) {
 		return
 	}
 	d.book.notPulled(c.Name) // its next start looks anew

@@ -25,7 +25,7 @@ const (
 	ofWhy
 	ofAgain
 	ofPulled
-	ofGood
+	ofCrashes
 	ofAttempts
 	ofStopped
 	ofSized
@@ -67,11 +67,12 @@ func (b *book) stopBegan(id string, t time.Time) { set(b, ofStopBegan, &b.StopBe
 func (b *book) stopBy(id string, t time.Time)    { set(b, ofStopBy, &b.StopBy, id, t) }
 func (b *book) stops(id string)                  { set(b, ofStops, &b.Stops, id, b.Stops[id]+1) }
 func (b *book) preStopped(id string)             { set(b, ofPreStopped, &b.PreStopped, id, true) }
-func (b *book) because(id, why string)           { set(b, ofWhy, &b.Why, id, why) }
+func (b *book) because(id string, why Stop)      { set(b, ofWhy, &b.Why, id, why) }
 func (b *book) again(id string)                  { set(b, ofAgain, &b.Again, id, true) }
 func (b *book) pulled(name string)               { set(b, ofPulled, &b.Pulled, name, true) }
 func (b *book) notPulled(name string)            { drop(b, ofPulled, &b.Pulled, name) }
-func (b *book) good(name string, attempt uint32) { set(b, ofGood, &b.Good, name, attempt) }
+func (b *book) crashes(name string, n uint32)    { set(b, ofCrashes, &b.Crashes, name, n) }
+func (b *book) noCrashes(name string)            { drop(b, ofCrashes, &b.Crashes, name) }
 func (b *book) attempts(name string, n uint32)   { set(b, ofAttempts, &b.Attempts, name, n) }
 func (b *book) stopped(id string)                { set(b, ofStopped, &b.Stopped, id, true) }
 func (b *book) sized(id string, s pod.Size)      { set(b, ofSized, &b.Sized, id, s) }

@@ -138,7 +138,7 @@ func TestOrphanWithoutSpec(t *testing.T) {
 	if out.Phase != pod.Terminating || out.Terminate.Cause != CauseOrphan {
 		t.Fatalf("%v %+v", out.Phase, out.Terminate)
 	}
-	if want := []Operation{{Kind: OpStop, ID: "c", Container: "app", Grace: defaultGrace, PreStop: true, Reason: "no source has the pod any more"}}; !reflect.DeepEqual(out.Start, want) {
+	if want := []Operation{{Kind: OpStop, ID: "c", Container: "app", Grace: defaultGrace, PreStop: true, Cause: StopPodEnds, Reason: "no source has the pod any more"}}; !reflect.DeepEqual(out.Start, want) {
 		t.Errorf("%+v", out.Start)
 	}
 }
@@ -234,7 +234,7 @@ func TestRecord(t *testing.T) {
 			Ledger{Backoff: map[string]Backoff{"app": {Until: in(time.Second), Of: OpStart}}}},
 		"a hook that failed": {Ledger{}, Outcome{Operation: op(OpStart), ContainerID: "c", Hooked: true, Err: "exit 1", Reason: "PostStartHookError"},
 			Ledger{Backoff: map[string]Backoff{"app": {Failures: 1, Until: in(time.Second), Reason: "PostStartHookError", Message: "exit 1", Of: OpStart}}, Hooked: map[string]bool{"c": true},
-				Why: map[string]string{"c": "PostStartHookError: exit 1"}}},
+				Why: map[string]Stop{"c": {StopPostStart, "PostStartHookError: exit 1"}}}},
 		"a hook made up for": {Ledger{Hooked: map[string]bool{"id": false}}, Outcome{Operation: op(OpHook), Hooked: true},
 			Ledger{Hooked: map[string]bool{"id": true}}},
 		"a stop whose hook ran": {Ledger{}, Outcome{Operation: op(OpStop), Transport: true, Hooked: true},

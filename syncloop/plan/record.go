@@ -112,6 +112,7 @@ func (r *recorder) start() {
 	switch {
 	case r.succeeded():
 		r.book.notPulled(name)
+		r.book.noCrashes(name)
 		r.book.clearBackoff(name)
 		if id != "" {
 			r.book.hooked(id, true)
@@ -119,7 +120,7 @@ func (r *recorder) start() {
 	case r.out.Hooked && !r.out.Transport: // the hook failed: the container must not stay
 		r.book.notPulled(name)
 		r.book.hooked(id, true)
-		r.book.because(id, strings.TrimSuffix(r.out.Reason+": "+r.out.Err, ": "))
+		r.book.because(id, Stop{StopPostStart, strings.TrimSuffix(r.out.Reason+": "+r.out.Err, ": ")})
 		r.pause(name)
 	default:
 		if id != "" && hook {

@@ -20,7 +20,7 @@ func (d *decision) repair() {
 		case c.State == pod.StateCreated:
 			d.removeUnstarted(c)
 		case live(c):
-			if s := d.mustStop(c); s.why != "" {
+			if s := d.mustStop(c); s.why.Cause != StopNone {
 				if s.again && !d.book.Again[c.ID] {
 					d.book.again(c.ID)
 				}
@@ -32,6 +32,8 @@ func (d *decision) repair() {
 		s := &o.Sandboxes[i]
 		switch {
 		case s == d.sandbox || d.flying(OpSandbox, ""):
+		case s.Ready && i == 0:
+			d.stopSandbox(s, "it has no address")
 		case s.Ready:
 			d.stopSandbox(s, "a newer one has taken its place")
 		case d.sandbox == nil && i == 0:
@@ -53,13 +55,16 @@ func (d *decision) removeUnstarted(c *pod.Container) {
 	if d.book.Attempts[c.Name] < c.Attempt {
 		d.book.attempts(c.Name, c.Attempt) // the next instance takes its number
 	}
+	if d.sandbox != nil && c.SandboxID == d.sandbox.ID && d.book.Crashes[c.Name] != d.streak(c) {
+		d.book.crashes(c.Name, d.streak(c))
+	}
 	d.begin(Operation{Kind: OpRemoveContainer, ID: c.ID, Container: c.Name, Attempt: c.Attempt, Reason: "it was created and never started"})
 }
 
-// halt is why a live container must stop while its pod runs ("" if it may stay),
+// halt is why a live container must stop while its pod runs (StopNone: it may stay),
 // the grace it gets, and whether it is started again whatever its exit code.
 type halt struct {
-	why   string
+	why   Stop
 	grace time.Duration
 	again bool
 }
@@ -71,34 +76,36 @@ func (d *decision) mustStop(c *pod.Container) halt {
 	}
 	grace := d.podGrace()
 	spec := specOf(d.spec, c.Name)
-	if why := d.book.Why[c.ID]; why != "" {
+	if why := d.book.Why[c.ID]; why.Cause != StopNone {
 		return halt{why: why, grace: grace} // a stop that was begun is carried through
 	}
 	switch {
 	case spec == nil:
-		return halt{why: "the pod's spec has no such container", grace: grace}
+		return halt{why: Stop{StopNotInSpec, "the pod's spec has no such container"}, grace: grace}
+	case d.sandbox == nil && d.unaddressed():
+		return halt{why: Stop{StopSandboxNotReady, "its sandbox has no address"}, grace: grace, again: newest && !d.never(spec)}
 	case d.sandbox == nil:
-		return halt{why: "its sandbox is not ready any more", grace: grace, again: newest && !d.never(spec)}
+		return halt{why: Stop{StopSandboxNotReady, "its sandbox is not ready any more"}, grace: grace, again: newest && !d.never(spec)}
 	case c.SandboxID != d.sandbox.ID:
-		return halt{why: "it belongs to a sandbox that was replaced", grace: grace, again: newest && !d.never(spec)}
+		return halt{why: Stop{StopSandboxReplaced, "it belongs to a sandbox that was replaced"}, grace: grace, again: newest && !d.never(spec)}
 	case !newest:
-		return halt{why: "a newer instance has taken its place", grace: grace}
+		return halt{why: Stop{StopSuperseded, "a newer instance has taken its place"}, grace: grace}
 	case c.State == pod.StateUnknown:
-		return halt{why: "the runtime does not know its state", grace: grace}
+		return halt{why: Stop{StopStateUnknown, "the runtime does not know its state"}, grace: grace}
 	}
 	at := sidecarIndex(d.spec, c.Name)
 	if at < 0 && !d.isMain(c.Name) {
 		return halt{} // init and ephemeral containers run to their end
 	}
-	if want := d.in.Hashes[c.Name]; want != "" && c.SpecHash != "" && want != c.SpecHash {
-		return halt{why: "Container " + c.Name + " definition changed", grace: grace, again: true}
+	if d.redefined(spec, c) {
+		return halt{why: Stop{StopDefinition, "Container " + c.Name + " definition changed"}, grace: grace, again: true}
 	}
 	v := d.in.Verdicts[c.ID]
 	if spec.StartupProbe != nil && v.Startup == pod.VerdictFailure {
 		if s := spec.StartupProbe.TerminationGracePeriodSeconds; s != nil {
 			grace = seconds(*s)
 		}
-		return halt{why: probeWords(c.Name, "startup", v.Message), grace: grace, again: !d.never(spec)}
+		return halt{why: Stop{StopStartupProbe, probeWords(c.Name, "startup", v.Message)}, grace: grace, again: !d.never(spec)}
 	}
 	if spec.LivenessProbe != nil && v.Liveness == pod.VerdictFailure {
 		if s := spec.LivenessProbe.TerminationGracePeriodSeconds; s != nil {
@@ -107,10 +114,10 @@ func (d *decision) mustStop(c *pod.Container) halt {
 		if s := v.LivenessGrace; s != nil {
 			grace = seconds(*s)
 		}
-		return halt{why: probeWords(c.Name, "liveness", v.Message), grace: grace, again: !d.never(spec)}
+		return halt{why: Stop{StopLivenessProbe, probeWords(c.Name, "liveness", v.Message)}, grace: grace, again: !d.never(spec)}
 	}
 	if _, restart := d.unsized(c); restart && d.in.Hold == "" {
-		return halt{why: "Container " + c.Name + " resize requires restart", grace: grace, again: true}
+		return halt{why: Stop{StopResize, "Container " + c.Name + " resize requires restart"}, grace: grace, again: true}
 	}
 	return halt{}
 }
@@ -144,7 +151,7 @@ func (d *decision) isMain(name string) bool {
 // stop ends one container, killed at the latest at by; the earliest time asked
 // for stands. A stop under way that would kill too late is cancelled, and issued
 // again with what remains once it has returned: two never run at once.
-func (d *decision) stop(c *pod.Container, by time.Time, why string) {
+func (d *decision) stop(c *pod.Container, by time.Time, why Stop) {
 	_, again := d.book.StopBegan[c.ID]
 	if old, ok := d.book.StopBy[c.ID]; ok && old.Before(by) {
 		by = old
@@ -168,7 +175,7 @@ func (d *decision) stop(c *pod.Container, by time.Time, why string) {
 	if old, ok := d.book.StopBy[c.ID]; !ok || !old.Equal(by) {
 		d.book.stopBy(c.ID, by)
 	}
-	if d.book.Why[c.ID] == "" {
+	if d.book.Why[c.ID].Cause == StopNone {
 		d.book.because(c.ID, why)
 	}
 	grace := max(by.Sub(d.in.Now), 0)
@@ -182,7 +189,7 @@ func (d *decision) stop(c *pod.Container, by time.Time, why string) {
 	d.book.stops(c.ID)
 	grace = (grace + time.Second - 1).Truncate(time.Second) // the CRI counts in seconds
 	d.begin(Operation{Kind: OpStop, ID: c.ID, Container: c.Name, Attempt: c.Attempt, Grace: grace,
-		PreStop: grace > 0 && d.preStop(c), Reason: why})
+		PreStop: grace > 0 && d.preStop(c), Cause: why.Cause, Reason: why.Words})
 }
 
 // preStop reports whether a hook is to be run before the container is stopped.

@@ -27,7 +27,7 @@ func (d *decision) restartAll() bool {
 		if c := &o.Containers[i]; d.resets(c.Name) {
 			if live(c) {
 				running = true
-				d.stop(c, d.in.Now, why)
+				d.stop(c, d.in.Now, Stop{StopRestartAll, why})
 			}
 			others = others || !d.asksRestartAll(c)
 		}
@@ -49,6 +49,7 @@ func (d *decision) restartAll() bool {
 		}
 		if d.book.Attempts[c.Name] <= c.Attempt {
 			d.book.attempts(c.Name, c.Attempt+1)
+			d.book.crashes(c.Name, d.carried(c))
 		}
 		if !d.paused(IDKey(c.ID)) {
 			d.begin(Operation{Kind: OpRemoveContainer, ID: c.ID, Container: c.Name, Attempt: c.Attempt, Reason: why})
@@ -56,6 +57,19 @@ func (d *decision) restartAll() bool {
 	}
 	d.note("every container restarts, once the old ones are removed")
 	return true
+}
+
+// carried is the crash count that an instance leaves to the next when a restart of
+// all removes it: an exit of its own is counted, an end by our signal is not.
+func (d *decision) carried(c *pod.Container) uint32 {
+	_, stopped := d.book.StopBegan[c.ID]
+	switch spec := specOf(d.spec, c.Name); {
+	case spec == nil || !d.counts(spec, c):
+		return 0
+	case stopped || c.ExitCode == 0:
+		return d.streak(c)
+	}
+	return d.streak(c) + 1
 }
 
 // restartSource is the instance whose exit restarts every container, the first of

@@ -28,11 +28,17 @@ func (d *decision) ensureSandbox() {
 	case d.flying(OpSandbox, ""):
 		d.note("the sandbox is being made")
 		return
+	case d.flying(OpResize, ""): // the cgroup is the pod's: the resize would undo the new one's size
+		d.note("the new sandbox waits for the resize under way to end")
+		return
 	case d.leftovers():
 		d.note("the new sandbox waits for the old one to go")
 		return
 	case d.paused(SandboxKey):
 		d.note("the sandbox is tried again later" + because(d.book.Backoff[SandboxKey]))
+		return
+	case d.flaps():
+		d.note("the sandbox is replaced later: the last one lived for less than " + sandboxPause.String())
 		return
 	}
 	op := Operation{Kind: OpSandbox, Reason: "the pod has none"}
@@ -41,6 +47,29 @@ func (d *decision) ensureSandbox() {
 		op.Reason = "the last one is not ready"
 	}
 	d.begin(op)
+}
+
+// unaddressed reports whether the newest sandbox is ready and has no address: its network
+// namespace is gone, or it was given none. Nothing reaches what runs in there.
+func (d *decision) unaddressed() bool {
+	o := &d.in.Observed
+	return len(o.Sandboxes) > 0 && o.Sandboxes[0].Ready && o.Sandboxes[0].NoAddress
+}
+
+// flaps reports whether the last sandbox, itself a replacement, was made too short a
+// time ago to be replaced. One whose making failed has a back-off of its own.
+func (d *decision) flaps() bool {
+	o := &d.in.Observed
+	if _, failed := d.book.Backoff[SandboxKey]; failed || len(o.Sandboxes) == 0 || o.Sandboxes[0].Attempt == 0 {
+		return false
+	}
+	made := o.Sandboxes[0].CreatedAt
+	if made.IsZero() || made.After(d.in.Now) {
+		return false
+	}
+	at := made.Add(sandboxPause)
+	d.wakeAt(at)
+	return at.After(d.in.Now)
 }
 
 // leftovers reports whether something of an older sandbox is still there.

@@ -68,7 +68,7 @@ func (d *decision) stopAll() bool {
 				end = began.Add(leastGrace) // as it was given when its turn came
 			}
 		}
-		d.stop(c, end, d.terminate.words())
+		d.stop(c, end, Stop{StopPodEnds, d.terminate.words()})
 	}
 	return left
 }

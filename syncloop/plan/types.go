@@ -33,10 +33,13 @@ type Input struct {
 	Hold string
 	// Jitter in [0,1) spreads back-offs.
 	Jitter float64
-	// Hashes are the wanted spec hashes by container name (cri/spec.Hash). A
-	// running instance with another SpecHash is stopped and made anew; an empty
-	// or missing hash on either side is no difference.
-	Hashes map[string]string
+	// Hashes are the wanted spec hashes by container name, FormerHashes those of the same
+	// spec in other forms (cri/spec). A running instance that was made of another image is
+	// stopped and replaced. One whose hash is among these was not; of another, whose form
+	// may be unknown, its image tells. An empty or missing hash on either side is no
+	// difference.
+	Hashes       map[string]string
+	FormerHashes map[string][]string
 	// Allocated is the allocation that Pod carries, written down (pod.Allocation);
 	// empty: nothing is known of it, and nothing is resized.
 	Allocated string
@@ -95,18 +98,18 @@ type Ledger struct {
 	Stops map[string]int
 	// PreStopped holds the container IDs whose preStop hook has been run.
 	PreStopped map[string]bool
-	// Why holds, by container ID, the reason of a stop that was ours, for status.
-	// A running container that is in it is stopped, whatever the reason has become.
-	Why map[string]string
+	// Why holds, by container ID, the cause of a stop that was ours.
+	// A running container that is in it is stopped, whatever the cause has become.
+	Why map[string]Stop
 	// Again holds the container IDs that we stopped in order to start them again,
 	// so that a clean exit on our signal does not count as the work's end.
 	Again map[string]bool
 	// Pulled holds the names of containers whose image was made present and which
 	// have not been started with it yet.
 	Pulled map[string]bool
-	// Good holds, by container name, the attempt that last ran for GoodRun: the
-	// restarts after it, and only they, lengthen the back-off.
-	Good map[string]uint32
+	// Crashes holds, by container name, the count for the next instance
+	// (pod.Container.Crashes), where no instance is left to count from.
+	Crashes map[string]uint32
 	// Attempts holds, by container name, the smallest attempt for the next
 	// instance, where no instance is left to count from.
 	Attempts map[string]uint32
@@ -165,7 +168,7 @@ const (
 	// OpStart creates and starts a container and runs its postStart: Container,
 	// Attempt, and the sandbox's ID. Its image has been pulled (OpPull).
 	OpStart
-	// OpStop ends a container: ID, Container, Grace, Reason, PreStop.
+	// OpStop ends a container: ID, Container, Grace, Cause, Reason, PreStop.
 	OpStop
 	// OpStopSandbox stops a sandbox and its network: ID.
 	OpStopSandbox
@@ -210,9 +213,11 @@ type Operation struct {
 	Container string // name
 	ID        string // container or sandbox ID
 	Attempt   uint32
+	Crashes   uint32        // OpStart: the new instance's pod.Container.Crashes
 	Grace     time.Duration // OpStop: what remains; 0 kills at once
 	PreStop   bool          // OpStop: run the preStop hook first, within Grace
-	Reason    string        // in words, for the log, the event and `why`
+	Cause     StopCause     // OpStop: why, for the event
+	Reason    string        // in words, for the log and `why` only
 	Allocated string        // OpResize: what the pod is to have
 	Was       Cgroup        // OpResize: what its cgroup has
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// currentSandbox is the newest sandbox if it is ready; an older one that is
-// ready is a leftover.
+// currentSandbox is the newest sandbox if it is ready and has an address where it is
+// to have one; an older one that is ready is a leftover.
 func currentSandbox(o *pod.Observed) *pod.Sandbox {
-	if len(o.Sandboxes) > 0 && o.Sandboxes[0].Ready {
+	if len(o.Sandboxes) > 0 && o.Sandboxes[0].Ready && !o.Sandboxes[0].NoAddress {
 		return &o.Sandboxes[0]
 	}
 	return nil

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 // must never happen is written down in bad.
 type world struct {
 	decide func(Input) Plan
+	reword bool // every reason in words is replaced before it is used
 
 	// The machine.
 	now       time.Time
@@ -140,7 +142,16 @@ func (w *world) tick() Plan {
 	if w.phase > pod.Syncing {
 		w.ended = true
 	}
+	if w.reword {
+		w.ledger.Why = maps.Clone(w.ledger.Why)
+		for id, s := range w.ledger.Why {
+			w.ledger.Why[id] = Stop{s.Cause, "reworded"}
+		}
+	}
 	for _, op := range out.Start {
+		if w.reword {
+			op.Reason = "reworded"
+		}
 		if w.ended && (op.Kind == OpStart || op.Kind == OpSandbox || op.Kind == OpPull || op.Kind == OpVolumes) {
 			w.wrong("start-after-end", "%v of %s begins in %v", op.Kind, op.Container, w.phase)
 		}
@@ -348,8 +359,9 @@ func (w *world) create(op Operation, state pod.ContainerState) (id, err string) 
 	}
 	w.ids++
 	c := &pod.Container{ID: fmt.Sprintf("%s-%d", op.Container, w.ids), Name: op.Container, SandboxID: op.ID, Attempt: op.Attempt,
-		State: state, CreatedAt: w.now, SpecHash: w.hashes[op.Container]}
+		State: state, CreatedAt: w.now, SpecHash: w.hashes[op.Container], Crashes: &op.Crashes}
 	if w.pod != nil {
+		c.Annotations = map[string]string{pod.AnnotationImage: specOf(&w.pod.Spec, op.Container).Image}
 		size := pod.SizeOf(&w.pod.Spec, specOf(&w.pod.Spec, op.Container))
 		c.Size, w.sizes[c.ID] = &size, size
 	}

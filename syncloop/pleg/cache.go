@@ -22,6 +22,7 @@ type Cache struct {
 	allAt    time.Time
 	allStale string
 	foreign  int
+	size     int64 // of pods, roughly
 }
 
 func newCache() *Cache { return &Cache{pods: map[types.UID]pod.Observed{}} }
@@ -81,8 +82,28 @@ func (c *Cache) put(o pod.Observed) (kept, seesAgain bool) {
 	if _, ok := c.pods[o.Ref.UID]; !ok && c.allSeq > o.Seq {
 		return false, seesAgain
 	}
-	c.pods[o.Ref.UID] = o
+	c.keep(o)
 	return true, seesAgain
+}
+
+// keep puts o in the place of what there was of its pod; mu is held.
+func (c *Cache) keep(o pod.Observed) {
+	if old, ok := c.pods[o.Ref.UID]; ok {
+		c.size -= size(old)
+	}
+	c.size += size(o)
+	c.pods[o.Ref.UID] = o
+}
+
+// sizeWith is what the cache would take with o.
+func (c *Cache) sizeWith(o pod.Observed) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.size + size(o)
+	if old, ok := c.pods[o.Ref.UID]; ok {
+		n -= size(old)
+	}
+	return n
 }
 
 // stale marks everything as of unknown age and says whether that is news.
@@ -103,6 +124,7 @@ func (c *Cache) relisted(seq uint64, at time.Time, seen map[types.UID]bool, fore
 	defer c.mu.Unlock()
 	for uid, o := range c.pods {
 		if !seen[uid] && o.Seq <= seq {
+			c.size -= size(o)
 			delete(c.pods, uid)
 			if len(o.Sandboxes)+len(o.Containers) > 0 || o.Stale != "" {
 				gone = append(gone, o.Ref)
@@ -129,7 +151,7 @@ func (c *Cache) staleOne(ref pod.Ref, seq uint64, why string) bool {
 	}
 	news := o.Stale == ""
 	o.Stale = why
-	c.pods[ref.UID] = o
+	c.keep(o)
 	return news
 }
 

@@ -25,8 +25,8 @@ func (g *Generator) follow(ctx context.Context) {
 			pause = min(2*pause, time.Minute)
 			continue
 		}
-		pause = time.Second
-		g.opened.Store(time.Now().UnixNano())
+		opened := time.Now()
+		g.opened.Store(opened.UnixNano())
 		g.events.Store(true)
 		g.Kick()
 		g.drain(ctx, hints)
@@ -35,6 +35,16 @@ func (g *Generator) follow(ctx context.Context) {
 		if ctx.Err() == nil {
 			log.V(1).Info("Runtime event stream ended; relisting each second until it is back")
 		}
+		// One that ends as it begins is not opened in a tight loop.
+		if time.Since(opened) > time.Second {
+			pause = time.Second
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, time.Minute)
 	}
 }
 
@@ -66,6 +76,10 @@ func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
 			if !more {
 				return
 			}
+			if len(open) >= maxPromises {
+				g.Kick()
+				continue
+			}
 			// An ID that is not known may be foreign, or of a look that is under
 			// way and saw less than the event tells: it is kept for a while.
 			if g.uidOf(h.ID) != "" && g.confirmed(h) {
@@ -93,7 +107,8 @@ func (g *Generator) lookAgain(ctx context.Context, open map[Hint]*promise, now t
 		if uid != "" && !looked[uid] && !g.confirmed(h) {
 			looked[uid] = true
 			// An error is in the cache as staleness, and the relist retries.
-			_, _ = g.Observe(ctx, g.cache.Get(uid).Ref, g.changedBy(h))
+			ref, changed := g.cache.Get(uid).Ref, g.changedBy(h)
+			g.within(uid, func() { _, _ = g.Observe(ctx, ref, changed) })
 		}
 		if p.pause *= 2; uid != "" && g.confirmed(h) || p.pause > settleLimit {
 			delete(open, h)

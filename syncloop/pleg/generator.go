@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -52,6 +53,8 @@ type Config struct {
 	// Relist is the pause between relists without events (1 s), RelistWithEvents
 	// with them (60 s).
 	Relist, RelistWithEvents time.Duration
+	// Budget counts what the runtime shows; nil keeps to the default limits.
+	Budget *budget.Account
 }
 
 func (c *Config) validate() error {
@@ -94,6 +97,7 @@ type Generator struct {
 	mu      sync.Mutex
 	byID    map[string]types.UID   // container and sandbox IDs of the cache
 	changed map[types.UID]struct{} // not yet handed out
+	looking map[types.UID]struct{} // looks that a relist or a hint began, and that are under way
 	notify  chan struct{}
 }
 
@@ -107,6 +111,7 @@ func New(c Config) (*Generator, error) {
 		kick:    make(chan struct{}, 1),
 		byID:    map[string]types.UID{},
 		changed: map[types.UID]struct{}{},
+		looking: map[types.UID]struct{}{},
 		notify:  make(chan struct{}, 1),
 	}, nil
 }
@@ -156,7 +161,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	defer wg.Wait()
 	if g.cfg.Hints != nil {
 		wg.Add(1)
-		go func() { defer wg.Done(); g.follow(ctx) }()
+		g.cfg.Budget.Go("follow the runtime's events", func() { defer wg.Done(); g.follow(ctx) })
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -166,8 +171,9 @@ func (g *Generator) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-			// Somebody's List may have been one since.
-			if left := time.Until(time.Unix(0, g.lastRelist.Load()).Add(pause)); left > 0 {
+			// Somebody's List may have been one since. More than a pause left means
+			// that our clock was set back.
+			if left := time.Until(time.Unix(0, g.lastRelist.Load()).Add(pause)); left > 0 && left <= pause {
 				timer.Reset(left)
 				continue
 			}
@@ -216,13 +222,11 @@ func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time
 		if !g.cache.staleAlone(uid) && unchanged(l, old) && g.cache.touch(uid, old.Seq, seq, at) {
 			continue
 		}
-		if err := g.look(ctx, l, old, foretold{}, seq, at); err != nil {
-			if g.blind(ctx, err) {
-				return g.failed(ctx, err)
-			}
-			g.failedOne(ctx, l.ref, seq, err)
-			partial = true
+		whole, err := g.lookPatiently(ctx, l, old, seq, at)
+		if err != nil {
+			return err
 		}
+		partial = partial || !whole
 	}
 	g.partial.Store(partial)
 	gone, seesAgain := g.cache.relisted(seq, at, seen, all.foreign)
@@ -248,7 +252,11 @@ type Changed struct{ Sandbox, Container string }
 func (g *Generator) Observe(ctx context.Context, ref pod.Ref, changed Changed) (pod.Observed, error) {
 	seq, at := g.cache.NextSeq(), time.Now()
 	told := make(chan foretold, 1)
-	go func() { told <- g.foretell(ctx, changed) }()
+	g.cfg.Budget.Go("read what has changed", func() {
+		var f foretold // nothing, if it cannot be read
+		defer func() { told <- f }()
+		f = g.foretell(ctx, changed)
+	})
 	all, err := g.list(ctx, ref.UID)
 	statuses := <-told
 	if err != nil {
@@ -259,10 +267,7 @@ func (g *Generator) Observe(ctx context.Context, ref pod.Ref, changed Changed) (
 		l = &listed{ref: ref}
 	}
 	if err := g.look(ctx, l, g.cache.Get(ref.UID), statuses, seq, at); err != nil {
-		if g.blind(ctx, err) {
-			return pod.Observed{}, g.failed(ctx, err)
-		}
-		g.failedOne(ctx, ref, seq, err)
+		_, err = g.lookFailed(ctx, ref, seq, err)
 		return pod.Observed{}, err
 	}
 	return g.cache.Get(ref.UID), nil
@@ -271,6 +276,9 @@ func (g *Generator) Observe(ctx context.Context, ref pod.Ref, changed Changed) (
 func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, told foretold, seq uint64, at time.Time) error {
 	o, err := g.detail(ctx, l, old, told)
 	if err != nil {
+		return err
+	}
+	if err := g.affordable(o); err != nil {
 		return err
 	}
 	o.Seq, o.At = seq, at
@@ -297,11 +305,6 @@ func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, told 
 	g.mu.Unlock()
 	g.announce(o.Ref.UID)
 	return nil
-}
-
-// blind: the error says nothing about the pod that was looked at.
-func (g *Generator) blind(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || g.cfg.IsTransport(err)
 }
 
 // failedOne marks one pod's observation stale: the runtime answers, but not about

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -50,9 +51,10 @@ func (g *Generator) list(ctx context.Context, uid types.UID) (lists, error) {
 	var containers []*runtimeapi.Container
 	asked := make(chan error, 1)
 	go func() {
-		var err error
+		err := budget.ErrPanicked
+		defer g.cfg.Budget.Recover("list the containers")
+		defer func() { asked <- err }()
 		containers, err = g.cfg.Runtime.ListContainers(ctx, cf)
-		asked <- err
 	}()
 	sandboxes, err := g.cfg.Runtime.ListPodSandbox(ctx, sf)
 	errContainers := <-asked
@@ -73,7 +75,7 @@ func (g *Generator) list(ctx context.Context, uid types.UID) (lists, error) {
 		return l
 	}
 	for _, s := range sandboxes {
-		if s.Labels[pod.LabelOwner] != g.cfg.Owner {
+		if !g.ours(s.Labels) {
 			foreign++
 			continue
 		}
@@ -81,11 +83,14 @@ func (g *Generator) list(ctx context.Context, uid types.UID) (lists, error) {
 		l.sandboxes = append(l.sandboxes, s)
 	}
 	for _, c := range containers {
-		if c.Labels[pod.LabelOwner] != g.cfg.Owner {
+		if !g.ours(c.Labels) {
 			continue
 		}
 		l := at(c.Labels)
 		l.containers = append(l.containers, c)
+	}
+	if err := g.cfg.Budget.Check(budget.Pods, int64(len(byUID)), "the pods that the runtime shows as ours"); err != nil {
+		return lists{}, err
 	}
 	return lists{sandboxes, containers, byUID, foreign}, nil
 }
@@ -224,7 +229,7 @@ func (g *Generator) sandbox(st *runtimeapi.PodSandboxStatus, old pod.Observed) p
 		CreatedAt:      g.ourTime(st.CreatedAt, known.CreatedAt, old.At),
 		HostNetwork:    st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
 		RuntimeHandler: st.RuntimeHandler,
-		Annotations:    st.Annotations,
+		Annotations:    used(st.Annotations),
 	}
 	if users := st.GetLinux().GetNamespaces().GetOptions().GetUsernsOptions(); users.GetMode() == runtimeapi.NamespaceMode_POD && len(users.GetUids()) > 0 {
 		s.Users = &pod.IDRange{HostID: users.Uids[0].HostId, Length: users.Uids[0].Length}
@@ -235,6 +240,7 @@ func (g *Generator) sandbox(st *runtimeapi.PodSandboxStatus, old pod.Observed) p
 	for _, ip := range st.GetNetwork().GetAdditionalIps() {
 		s.IPs = append(s.IPs, ip.Ip)
 	}
+	s.NoAddress = st.Network != nil && st.Network.Ip == "" && !s.HostNetwork
 	return s
 }
 
@@ -254,14 +260,15 @@ func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatu
 		FinishedAt:  g.ourTime(st.FinishedAt, known.FinishedAt, old.At),
 		ExitCode:    st.ExitCode,
 		Reason:      st.Reason,
-		Message:     st.Message,
+		Message:     cut(st.Message),
 		Image:       st.GetImage().GetUserSpecifiedImage(),
 		ImageRef:    st.ImageRef,
 		ImageID:     st.ImageId,
 		LogPath:     st.LogPath,
 		SpecHash:    st.Annotations[pod.AnnotationHash],
-		Annotations: st.Annotations,
+		Annotations: used(st.Annotations),
 		Size:        pod.ParseSize(st.Annotations[pod.AnnotationSize]),
+		Crashes:     crashesOf(st),
 	}
 	c.Resources = resources(st.GetResources().GetLinux(), c.Size)
 	if c.Image == "" {
@@ -271,7 +278,7 @@ func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatu
 		c.User = &pod.User{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}
 	}
 	if c.State == pod.StateExited {
-		c.Message = g.terminationMessage(ctx, st)
+		c.Message = cut(g.terminationMessage(ctx, st))
 	}
 	return c
 }
@@ -306,6 +313,16 @@ func attemptOf(st *runtimeapi.ContainerStatus) uint32 {
 	return st.GetMetadata().GetAttempt()
 }
 
+// crashesOf is nil for an instance that carries no count.
+func crashesOf(st *runtimeapi.ContainerStatus) *uint32 {
+	n, err := strconv.ParseUint(st.Annotations[pod.AnnotationCrashes], 10, 32)
+	if err != nil {
+		return nil
+	}
+	crashes := uint32(n)
+	return &crashes
+}
+
 func stateOf(s runtimeapi.ContainerState) pod.ContainerState {
 	switch s {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
@@ -330,6 +347,7 @@ const (
 // is known already stays: the host's clock may have been set since. What was not
 // there when the pod was last looked at, at after by our clock, has come since then;
 // where the host's clock says otherwise it has been set, and the offset is in doubt.
+// What is told has no monotonic reading: it is compared with times of the API.
 func (g *Generator) ourTime(ns int64, known, after time.Time) time.Time {
 	if ns <= 0 {
 		return time.Time{}
@@ -343,9 +361,9 @@ func (g *Generator) ourTime(ns int64, known, after time.Time) time.Time {
 	}
 	switch {
 	case t.After(now):
-		return now
+		return now.Round(0)
 	case t.Before(after.Add(-lateShow)):
-		return after
+		return after.Round(0)
 	}
 	return t
 }

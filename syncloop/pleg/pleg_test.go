@@ -19,15 +19,17 @@ var errNotFound = errors.New("not found")
 
 // world is a runtime in memory: its state is what the test last set.
 type world struct {
+	sandbox    func(*runtimeapi.PodSandbox) *runtimeapi.PodSandboxStatus // a status of another kind
 	mu         sync.Mutex
 	err        error
 	sandboxes  []*runtimeapi.PodSandbox
 	containers []*runtimeapi.Container
 	counting   sync.Mutex
 	calls      map[string]int
-	broken     string // a container whose status fails
-	asked      func() // after a container's status was read
-	listed     func() // after the containers were listed
+	broken     string                                     // a container whose status fails
+	hung       func(ctx context.Context, id string) error // before a container's status is read
+	asked      func()                                     // after a container's status was read
+	listed     func()                                     // after the containers were listed
 	hints      chan Hint
 	tails      map[string]string
 	startedAt  time.Time // of every container
@@ -92,6 +94,9 @@ func (w *world) PodSandboxStatus(_ context.Context, id string) (*runtimeapi.PodS
 	}
 	for _, s := range w.sandboxes {
 		if s.Id == id {
+			if w.sandbox != nil {
+				return w.sandbox(s), nil
+			}
 			return &runtimeapi.PodSandboxStatus{Id: id, State: s.State, Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.7"}}, nil
 		}
 	}
@@ -106,7 +111,12 @@ func (w *world) ContainerStatus(ctx context.Context, id string) (*runtimeapi.Con
 	return st, err
 }
 
-func (w *world) containerStatus(_ context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+func (w *world) containerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	if w.hung != nil {
+		if err := w.hung(ctx, id); err != nil {
+			return nil, err
+		}
+	}
 	if err := w.call("ContainerStatus"); err != nil {
 		return nil, err
 	}
@@ -144,6 +154,34 @@ func (w *world) generator(t *testing.T) *Generator {
 		t.Fatal(err)
 	}
 	return g
+}
+
+// A sandbox with a network of its own and no address in it is told from one whose
+// network the runtime does not show, and from one on the machine's network.
+func TestSandboxWithoutAnAddress(t *testing.T) {
+	node := &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}}}
+	empty := &runtimeapi.PodSandboxNetworkStatus{}
+	for name, c := range map[string]struct {
+		network *runtimeapi.PodSandboxNetworkStatus
+		linux   *runtimeapi.LinuxPodSandboxStatus
+		want    bool
+	}{
+		"none": {empty, nil, true}, "not shown": {nil, nil, false}, "the machine's network": {empty, node, false},
+		"one": {&runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.7"}, nil, false},
+	} {
+		w := newWorld()
+		w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+		w.sandbox = func(s *runtimeapi.PodSandbox) *runtimeapi.PodSandboxStatus {
+			return &runtimeapi.PodSandboxStatus{Id: s.Id, State: s.State, Network: c.network, Linux: c.linux}
+		}
+		g := w.generator(t)
+		if err := g.Relist(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := g.Cache().Get("1").Sandboxes[0].NoAddress; got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
 }
 
 func TestRelistSeesOursOnly(t *testing.T) {

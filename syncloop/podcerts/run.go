@@ -16,6 +16,8 @@ import (
 	certificateslisters "k8s.io/client-go/listers/certificates/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/wall"
 )
 
 // Run makes requests, sees what becomes of them, and sends Updates, until ctx ends.
@@ -24,7 +26,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer calls.Wait()
 	for {
 		next := m.step(ctx, &calls, time.Now())
-		timer := time.NewTimer(time.Until(next))
+		timer := time.NewTimer(wall.Until(next, time.Now()))
 		uid, out := m.toTell()
 		select {
 		case out <- uid:
@@ -76,10 +78,7 @@ func (m *Manager) step(ctx context.Context, calls *sync.WaitGroup, now time.Time
 		if r.bundle != nil {
 			m.warn(r, now)
 		}
-		due := r.again
-		if r.bundle != nil && r.bundle.renew.After(due) {
-			due = r.bundle.renew
-		}
+		due := r.due(now)
 		switch {
 		case r.request != nil, r.refused != nil:
 			continue
@@ -93,6 +92,19 @@ func (m *Manager) step(ctx context.Context, calls *sync.WaitGroup, now time.Time
 		calls.Go(func() { m.ask(ctx, r) })
 	}
 	return next
+}
+
+// due is when the record is to be asked for again, or a time before now. A renewal is due
+// by the wall clock, and a try that failed by whichever clock comes first.
+func (r *record) due(now time.Time) time.Time {
+	var due time.Time
+	if !wall.Passed(r.again, now) {
+		due = r.again
+	}
+	if r.bundle != nil && r.bundle.renew.After(now) && r.bundle.renew.After(due) {
+		due = r.bundle.renew
+	}
+	return due
 }
 
 // watch follows the node's requests, from the first that is made on: few pods have any.
@@ -116,7 +128,7 @@ func (m *Manager) watch(ctx context.Context, calls *sync.WaitGroup) {
 func (m *Manager) look(k key, r *record, now time.Time) {
 	found, err := m.lister.PodCertificateRequests(r.pod.Namespace).Get(r.request.name)
 	if err != nil {
-		if apierrors.IsNotFound(err) && now.After(r.request.abandon) {
+		if apierrors.IsNotFound(err) && wall.Passed(r.request.abandon, now) {
 			r.fault = fmt.Errorf("PodCertificateRequest %s/%s appears to have been deleted", r.pod.Namespace, r.request.name)
 			r.request = nil
 		}
@@ -149,12 +161,13 @@ func (m *Manager) look(k key, r *record, now time.Time) {
 }
 
 func bundleOf(privateKey []byte, found *certificatesv1.PodCertificateRequest, now time.Time) *bundle {
+	now = now.Round(0) // a certificate's times go by the wall clock
 	b := &bundle{key: privateKey, chain: certificates(found.Status.CertificateChain), renew: now, ends: now}
 	if t := found.Status.NotAfter; t != nil {
-		b.ends = t.Time
+		b.ends = t.Round(0)
 	}
 	if t := found.Status.BeginRefreshAt; t != nil {
-		b.renew = t.Add(rand.N(jitter))
+		b.renew = t.Round(0).Add(rand.N(jitter))
 	}
 	if b.renew.After(b.ends) {
 		b.renew = b.ends

@@ -11,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/wall"
 )
 
 // firstEarly is the wait after the first early run; it doubles.
@@ -28,9 +30,9 @@ func (m *Manager) Run(ctx context.Context) error {
 		for len(m.heap) > 0 && !m.heap[0].due.After(now) {
 			m.launch(ctx, heap.Pop(&m.heap).(*probe))
 		}
-		wait := time.Hour
+		wait := wall.Glance
 		if len(m.heap) > 0 {
-			wait = m.heap[0].due.Sub(now)
+			wait = wall.Until(m.heap[0].due, now) // a start is told by the wall clock
 		}
 		var updates chan types.UID
 		var uid types.UID
@@ -110,6 +112,7 @@ func (m *Manager) launch(ctx context.Context, p *probe) {
 	p.active, p.cancel = true, cancel
 	r := run{kind: p.kind, spec: p.spec, container: t.container, id: t.id, ip: t.ip}
 	m.runs.Go(func() {
+		defer budget.From(ctx).Recover("run a probe")
 		defer cancel()
 		o := m.probe(runCtx, r)
 		if runCtx.Err() != nil {

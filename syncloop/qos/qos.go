@@ -43,8 +43,8 @@ type Config struct {
 	Known func(uid types.UID) bool
 	// UID is the pod whose cgroup has a name; empty if it is none.
 	UID func(cgroup string) types.UID
-	// All is what all pods may use.
-	All spec.PodsShare
+	// All is what all pods may use now.
+	All func() spec.PodsShare
 	// Driver of the runtime: cgroupfs, or systemd, whose slices these then are.
 	Driver string
 	// Event tells of the node; nil tells nothing.
@@ -82,8 +82,8 @@ type Manager struct {
 
 // New makes a Manager; Run drives it.
 func New(c Config) (*Manager, error) {
-	if c.Host == nil || c.Pods == nil || c.Seen == nil || c.Known == nil || c.UID == nil {
-		return nil, errors.New("qos: Host, Pods, Seen, Known and UID are required")
+	if c.Host == nil || c.Pods == nil || c.Seen == nil || c.Known == nil || c.UID == nil || c.All == nil {
+		return nil, errors.New("qos: Host, Pods, Seen, Known, UID and All are required")
 	}
 	if c.Event == nil {
 		c.Event = func(string, string, string) {}
@@ -110,7 +110,7 @@ func (m *Manager) turn(ctx context.Context, now time.Time) {
 	if !m.cfg.Seen() {
 		return
 	}
-	want := spec.ParentCgroups(m.cfg.Pods(), m.cfg.All, m.cfg.Driver)
+	want := spec.ParentCgroups(m.cfg.Pods(), m.cfg.All(), m.cfg.Driver)
 	if now.Before(m.due) && (m.failing != "" || reflect.DeepEqual(want, m.written)) {
 		return
 	}

@@ -85,7 +85,7 @@ func run(t *testing.T, w *world, f func()) {
 			Known: func(uid types.UID) bool {
 				return slices.ContainsFunc(w.has(), func(p *v1.Pod) bool { return p.UID == uid })
 			},
-			All:   spec.PodsShare{MilliCPU: 2000, MemoryBytes: 4 << 30},
+			All:   func() spec.PodsShare { return spec.PodsShare{MilliCPU: 2000, MemoryBytes: 4 << 30} },
 			Event: func(kind, reason, _ string) { w.events = append(w.events, kind+" "+reason) },
 		})
 		if err != nil {

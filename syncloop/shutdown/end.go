@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/syncloop/shutdown/order"
 )
 
@@ -24,6 +25,7 @@ func (m *Manager) start(ctx context.Context, held bool) *ending {
 		klog.FromContext(ctx).Info("The machine does not wait for this process, which came late to its shutdown: its pods are ended as far as time allows")
 	}
 	go func() {
+		defer budget.From(ctx).Recover("end the pods of a machine that goes down")
 		defer close(e.ended)
 		m.endAll(ctx)
 	}()

@@ -100,7 +100,8 @@ func (w *Writer) settle(log klog.Logger, e *entry, err error) {
 // that is asked for. A nil error means that nothing of this try remains to do.
 func (w *Writer) write(ctx context.Context, e *entry) error {
 	if w.cfg.Silent() {
-		return nil // Reconcile comes when it is our turn again
+		w.awaitVoice(e)
+		return nil
 	}
 	object, ok := w.cfg.Mirror(e.ref)
 	if !ok {
@@ -108,9 +109,9 @@ func (w *Writer) write(ctx context.Context, e *entry) error {
 	}
 	w.mu.Lock()
 	e.standIn(object.UID)
-	wanted, version, api, rv, deleting, final := e.wanted, e.version, e.api, e.rv, e.deleting, e.final != nil
+	wanted, version, api, rv, deleting, final, doubt := e.wanted, e.version, e.api, e.rv, e.deleting, e.final != nil, e.doubt
 	w.mu.Unlock()
-	if rv == "" || final && !deleting {
+	if rv == "" || doubt || final && !deleting {
 		p, err := w.get(ctx, e, object)
 		if err != nil || p == nil {
 			return err
@@ -212,6 +213,9 @@ func (w *Writer) delete(ctx context.Context, e *entry, object pod.Ref) error {
 // get reads the object anew. It returns nil without an error, and finishes the
 // entry, if the object is absent or another's.
 func (w *Writer) get(ctx context.Context, e *entry, object pod.Ref) (*v1.Pod, error) {
+	w.mu.Lock()
+	before := e.rv
+	w.mu.Unlock()
 	p, err := w.cfg.Pods.Pods(object.Namespace).Get(ctx, object.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && p.UID != object.UID {
 		w.finish(e, object.UID)
@@ -222,6 +226,11 @@ func (w *Writer) get(ctx context.Context, e *entry, object pod.Ref) (*v1.Pod, er
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	// The read is of the store itself: what was known before it is not newer, whatever its
+	// version.
+	if p.UID == e.object && p.ResourceVersion != "" && e.rv == before {
+		e.rv, e.doubt = "", false
+	}
 	w.learn(e, p)
 	return p, nil
 }

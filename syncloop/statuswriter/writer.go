@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -117,7 +118,10 @@ type entry struct {
 	queued, busy, again bool
 	failures            int
 	retry               *time.Timer // set while backing off
+	lag                 *time.Timer // set while the watch shows an older object than is known
+	doubt               bool        // it has for too long: a read decides
 	hold                *time.Timer // set while a minor change waits for company
+	silent              *time.Timer // set while another process speaks
 }
 
 // New makes a Writer; Run writes.
@@ -142,7 +146,10 @@ func (w *Writer) Run(ctx context.Context) error {
 	defer stop()
 	var all sync.WaitGroup
 	for range w.cfg.Workers {
-		all.Go(func() { w.serve(ctx) })
+		all.Go(func() {
+			defer budget.From(ctx).Recover("write statuses")
+			w.serve(ctx)
+		})
 	}
 	all.Wait()
 	w.mu.Lock()
@@ -192,7 +199,9 @@ func (w *Writer) Reconcile(p *v1.Pod) {
 	if uid != p.UID {
 		e.standIn(p.UID)
 	}
-	if w.learn(e, p); w.differs(e) || e.final != nil || e.sent != e.version {
+	w.learn(e, p)
+	w.watched(e, p.ResourceVersion)
+	if w.differs(e) || e.final != nil || e.sent != e.version {
 		w.submit(e)
 	}
 }
@@ -275,7 +284,7 @@ func (w *Writer) drop(e *entry) {
 }
 
 func (e *entry) stopTimers() {
-	for _, t := range []*time.Timer{e.retry, e.hold} {
+	for _, t := range []*time.Timer{e.retry, e.hold, e.lag, e.silent} {
 		if t != nil {
 			t.Stop()
 		}
@@ -307,6 +316,53 @@ func (w *Writer) learn(e *entry, p *v1.Pod) {
 		}
 	}
 	e.api, e.rv = *p.Status.DeepCopy(), p.ResourceVersion
+}
+
+// watchLag is for how long a watch may show an older object than a patch has answered.
+const watchLag = 10 * time.Second
+
+// watched compares what a watch shows with what is known. An older version is mostly an
+// echo that is still to come; where it stays, the API server has lost what is known of, as
+// it does when its store is restored, and a read decides what there is.
+func (w *Writer) watched(e *entry, shown string) {
+	order, err := resourceversion.CompareResourceVersion(shown, e.rv)
+	switch {
+	case err == nil && order < 0:
+		if e.lag == nil {
+			e.lag = time.AfterFunc(watchLag, func() {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if e.lag != nil {
+					e.lag, e.doubt = nil, true
+					w.enqueue(e)
+				}
+			})
+		}
+	case e.lag != nil:
+		e.lag.Stop()
+		e.lag = nil
+	}
+}
+
+// silentPause is how often it is asked whether another process speaks still.
+const silentPause = 2 * time.Second
+
+// awaitVoice enqueues the entry again after a pause: its end is the end of the silence,
+// or another pause. What the other process has written meanwhile is read first.
+func (w *Writer) awaitVoice(e *entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.silent != nil || w.stopped {
+		return
+	}
+	e.silent = time.AfterFunc(silentPause, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if e.silent = nil; e.sent != e.version || e.final != nil || w.differs(e) {
+			e.doubt = true
+			w.enqueue(e)
+		}
+	})
 }
 
 // differs reports whether the wanted status, laid over the API's, changes it.

@@ -327,6 +327,33 @@ func TestSilence(t *testing.T) {
 	})
 }
 
+// What was held back is written when the silence ends, also where no event of the pod
+// comes; and what the other process wrote meanwhile is read before.
+func TestTheEndOfASilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		var silent atomic.Bool
+		w, p := start(t, a, func(c *Config) { c.Silent = silent.Load })
+		w.Set(p, running(v1.ConditionTrue))
+		synctest.Wait()
+		silent.Store(true)
+		done := running(v1.ConditionFalse)
+		done.Phase = v1.PodSucceeded
+		w.Set(p, done)
+		a.edit(func(p *v1.Pod) { p.Status.Conditions[0].Status = v1.ConditionFalse; p.Status.Phase = v1.PodPending })
+		time.Sleep(time.Hour)
+		if n := a.count("patch"); n != 1 {
+			t.Errorf("%d patches in the silence", n)
+		}
+		silent.Store(false)
+		time.Sleep(silentPause + time.Second)
+		synctest.Wait()
+		if n := a.count("patch"); n != 2 || a.present().Status.Phase != v1.PodSucceeded || !w.Accepted(p.UID) {
+			t.Errorf("%d patches, the phase is %s, accepted %t", n, a.present().Status.Phase, w.Accepted(p.UID))
+		}
+	})
+}
+
 func TestAPatchThatChangesNothingIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{ignore: true}
@@ -657,4 +684,32 @@ func TestConfigIsValidated(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("a writer without an API server")
 	}
+}
+
+// TestRestoredStore: an API server whose store was restored shows an older version than is
+// known. When that lasts, it is read, believed and put right.
+func TestRestoredStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		w, _ := start(t, a, nil)
+		p := a.edit(func(*v1.Pod) {})
+		before := p.DeepCopy()
+		for range 5 {
+			p = a.edit(func(p *v1.Pod) { p.Labels = map[string]string{"edited": "yes"} })
+		}
+		st := running(v1.ConditionTrue)
+		w.Set(p, st)
+		synctest.Wait()
+		a.mu.Lock()
+		a.rv, a.pod = 1, before
+		a.pod.ResourceVersion = "1"
+		restored := a.pod.DeepCopy()
+		a.mu.Unlock()
+		w.Reconcile(restored)
+		time.Sleep(watchLag + time.Second)
+		synctest.Wait()
+		if got := a.present().Status; len(got.Conditions) == 0 || got.Conditions[0].Status != v1.ConditionTrue {
+			t.Errorf("the restored pod has status %+v after %v", got, a.asked())
+		}
+	})
 }

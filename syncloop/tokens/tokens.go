@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/wall"
 )
 
 const (
@@ -85,6 +87,7 @@ type Manager struct {
 	client  corev1client.ServiceAccountsGetter
 	timeout time.Duration
 	jitter  func() time.Duration // in [0, maxJitter)
+	now     func() time.Time     // wall time: tokens expire by it also while the machine sleeps
 	updates chan types.UID
 	wake    chan struct{} // capacity 1: dues changed
 
@@ -105,6 +108,7 @@ func New(c Config) (*Manager, error) {
 		client:  c.Client,
 		timeout: c.Timeout,
 		jitter:  func() time.Duration { return rand.N(maxJitter) },
+		now:     wall.Now,
 		updates: make(chan types.UID),
 		wake:    make(chan struct{}, 1),
 		entries: map[key]*entry{},
@@ -137,7 +141,7 @@ func (m *Manager) tokenOf(ctx context.Context, k key) (string, error) {
 	case <-ctx.Done():
 		return "", k.error(false, ctx.Err())
 	}
-	now := time.Now()
+	now := m.now()
 	if e.token != "" && now.Before(e.due) {
 		return e.token, nil
 	}
@@ -148,7 +152,7 @@ func (m *Manager) tokenOf(ctx context.Context, k key) (string, error) {
 		return e.token, nil
 	case e.token == "":
 		return "", k.error(false, err)
-	case !time.Now().Before(e.expires):
+	case !m.now().Before(e.expires):
 		return "", k.error(true, err)
 	}
 	if !e.failing {
@@ -156,7 +160,7 @@ func (m *Manager) tokenOf(ctx context.Context, k key) (string, error) {
 		klog.FromContext(ctx).Error(err, "Cannot refresh a service account token, the present one serves on",
 			"pod", klog.KRef(k.namespace, k.pod), "podUID", k.uid, "serviceAccount", k.account, "expires", e.expires)
 	}
-	e.due = time.Now().Add(retryAfter)
+	e.due = m.now().Add(retryAfter)
 	m.schedule(k, e)
 	return e.token, nil
 }

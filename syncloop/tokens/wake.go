@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/wall"
 )
 
 // Updates yields the UID of a pod when one of its tokens has fallen due. The
@@ -32,7 +34,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		k, at, found := m.next()
 		var timer <-chan time.Time
 		var out chan types.UID
-		switch wait := time.Until(at); {
+		switch wait := wall.Until(at, m.now()); {
 		case !found:
 		case wait > 0:
 			timer = time.After(wait)

@@ -75,7 +75,7 @@ type Config struct {
 	Allocatable func() v1.ResourceList
 	// TmpfsNoSwap: the machine's kernel takes tmpfs' noswap option; see
 	// NoSwapSupported. Secrets are then never swapped out.
-	TmpfsNoSwap bool
+	TmpfsNoSwap func() bool
 }
 
 func (c *Config) validate() error {
@@ -110,7 +110,7 @@ type Mount struct {
 // those of one pod wait for each other.
 type Manager struct {
 	cfg Config
-	nfs chan struct{} // of capacity nfsAtOnce: held by who mounts what a server exports
+	nfs *nfsTurns
 
 	mu      sync.Mutex
 	devices map[string]chan struct{} // by path, of capacity 1: held by who works on one
@@ -147,7 +147,7 @@ func New(c Config) (*Manager, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return &Manager{cfg: c, nfs: make(chan struct{}, nfsAtOnce), devices: map[string]chan struct{}{}, pods: map[types.UID]*podState{}, mounts: map[types.UID]map[string]Mount{}}, nil
+	return &Manager{cfg: c, nfs: newNFSTurns(), devices: map[string]chan struct{}{}, pods: map[types.UID]*podState{}, mounts: map[types.UID]map[string]Mount{}}, nil
 }
 
 // lock returns the pod's state, held by the caller until unlock.

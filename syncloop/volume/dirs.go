@@ -142,17 +142,22 @@ func (m *Manager) ensurePodDirs(ctx context.Context, p *v1.Pod, ps *podState) er
 	return nil
 }
 
-// record is for people and for later versions; the sweep needs the file's name only.
+// recordVersion is of the schema of record; the first releases wrote none.
+const recordVersion = 1
+
+// record is for people and for later versions: the sweep needs the file's name only, and
+// so takes one of any version.
 type record struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
+	SchemaVersion int    `json:"schemaVersion"`
+	Namespace     string `json:"namespace"`
+	Name          string `json:"name"`
 }
 
 // record is the file that is on the machine before anything else of the pod.
 func (m *Manager) record(p *v1.Pod) (host.Thing, error) {
-	data, err := json.Marshal(record{Namespace: p.Namespace, Name: p.Name})
+	data, err := json.Marshal(record{SchemaVersion: recordVersion, Namespace: p.Namespace, Name: p.Name})
 	if err != nil {
 		return host.Thing{}, fmt.Errorf("record pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	return host.Thing{Path: m.recordPath(p.UID), Mode: 0o640, Data: data}, nil
+	return host.Thing{Path: m.recordPath(p.UID), Mode: 0o640, Data: data, Synced: true}, nil
 }

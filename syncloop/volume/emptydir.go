@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/syncloop/volume/render"
 )
 
@@ -22,11 +23,11 @@ func (m *Manager) setUpEmptyDir(ctx context.Context, p *v1.Pod, v *v1.Volume, vs
 	ready := path.Join(m.podDir(p.UID), "plugins", pluginEmptyDir, v.Name, "ready")
 	vs.mount = Mount{HostPath: dir, SELinux: true}
 
-	var memory bool
-	switch e.Medium {
-	case v1.StorageMediumDefault:
-	case v1.StorageMediumMemory:
-		memory = true
+	var memory, huge bool
+	switch {
+	case e.Medium == v1.StorageMediumDefault:
+	case e.Medium == v1.StorageMediumMemory, isHugePages(e.Medium):
+		memory, huge = true, isHugePages(e.Medium)
 		if !at.mounted[dir] {
 			vs.ready = false // lost with a reboot of the machine, if it ever was
 		}
@@ -48,7 +49,11 @@ func (m *Manager) setUpEmptyDir(ctx context.Context, p *v1.Pod, v *v1.Volume, vs
 	}
 
 	if memory {
-		if !at.mounted[dir] {
+		if !at.mounted[dir] && huge {
+			if err := m.mountHugePages(ctx, dir, p, e.Medium); err != nil {
+				return err
+			}
+		} else if !at.mounted[dir] {
 			if err := m.mountTmpfs(ctx, dir, m.memorySize(p, e.SizeLimit), tmpfsMode(e.Mode)); err != nil {
 				return err
 			}
@@ -61,7 +66,7 @@ func (m *Manager) setUpEmptyDir(ctx context.Context, p *v1.Pod, v *v1.Volume, vs
 			return fmt.Errorf("give %s to group %d: %w", dir, *gid, err)
 		}
 	}
-	if err := m.cfg.Host.WriteFile(ctx, ready, nil, 0o640); err != nil {
+	if _, err := m.cfg.Host.Make(ctx, host.Thing{Path: ready, Mode: 0o640}); err != nil {
 		return fmt.Errorf("mark emptyDir %q ready: %w", v.Name, err)
 	}
 	vs.ready = true

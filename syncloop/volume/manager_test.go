@@ -30,7 +30,9 @@ type cluster struct {
 	err        error
 	token      string
 	forgotten  []types.UID
-	gate       chan struct{} // not nil: ConfigMap waits for it
+	given      int                // tokens
+	kept       map[types.UID]bool // pods of which a token is kept
+	gate       chan struct{}      // not nil: ConfigMap waits for it
 }
 
 func (c *cluster) ConfigMap(ctx context.Context, _, name string) (*v1.ConfigMap, error) {
@@ -64,6 +66,11 @@ func (c *cluster) Secret(_ context.Context, _, name string) (*v1.Secret, error) 
 func (c *cluster) Token(_ context.Context, p *v1.Pod, audience string, _ int64) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.given++
+	if c.kept == nil {
+		c.kept = map[types.UID]bool{}
+	}
+	c.kept[p.UID] = true
 	return c.token + "/" + string(p.UID) + "/" + audience, nil
 }
 
@@ -71,6 +78,7 @@ func (c *cluster) Forget(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgotten = append(c.forgotten, uid)
+	delete(c.kept, uid)
 }
 
 func (c *cluster) setConfigMap(name, k, v string) {
@@ -217,7 +225,7 @@ func TestAnEphemeralContainerGetsItsDirectory(t *testing.T) {
 }
 
 func TestDirectoriesThatFailedAreMadeLater(t *testing.T) {
-	for _, method := range []string{"Make", "WriteFile", "MkdirAll", "Mount", "WriteTree"} {
+	for _, method := range []string{"Make", "MkdirAll", "Mount", "WriteTree"} {
 		h := newMemHost()
 		m := newManager(t, h, newCluster())
 		h.fail[method] = host.ErrUnreachable
@@ -263,6 +271,47 @@ func TestAnOrdinaryPodCostsFewCalls(t *testing.T) {
 	}
 	if len(h.calls) != 0 {
 		t.Errorf("refreshing what did not change: %v", h.calls)
+	}
+}
+
+// A Refresh that is under way while its pod is released asks for a token after the pod's
+// were forgotten. However it ends, nothing of the pod is kept.
+func TestRefreshDuringRelease(t *testing.T) {
+	for name, cut := range map[string]bool{"which ends": false, "which is cut off": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, c := newMemHost(), newCluster()
+				m := newManager(t, h, c)
+				p := testPod(v1.Volume{Name: "cfg", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cfg"}}}}, tokenVolume())
+				p.Spec.InitContainers, p.Spec.Containers = nil, nil
+				prepare(t, m, p)
+				c.gate = make(chan struct{})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				done := make(chan struct{})
+				go func() { defer close(done); _ = m.Refresh(ctx, p) }()
+				synctest.Wait() // it waits for the configMap
+				if err := m.Release(t.Context(), p.UID); err != nil {
+					t.Fatal(err)
+				}
+				c.mu.Lock()
+				tokens := c.given
+				c.mu.Unlock()
+				if cut {
+					cancel()
+				}
+				close(c.gate)
+				<-done
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if c.given == tokens {
+					t.Error("no token was asked for after the release: the test shows nothing")
+				}
+				if c.kept[p.UID] {
+					t.Error("a token of the pod is kept")
+				}
+			})
+		})
 	}
 }
 

@@ -27,6 +27,7 @@ type memHost struct {
 	calls  []string
 	fail   map[string]error // by method
 	busy   map[string]bool  // targets that cannot be unmounted
+	fails  map[string]error // what Unmount returns, by target
 	// unmounted are the targets in order.
 	unmounted []string
 	// run answers Run, without the lock; nil: nothing is run.
@@ -209,6 +210,9 @@ func (h *memHost) Unmount(_ context.Context, target string) error {
 	err := h.enter("Unmount", target)
 	defer h.mu.Unlock()
 	if err != nil {
+		return err
+	}
+	if err := h.fails[target]; err != nil {
 		return err
 	}
 	if h.busy[target] {

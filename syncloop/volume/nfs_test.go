@@ -3,7 +3,9 @@ package volume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,7 +118,10 @@ type slowHost struct {
 	now, most atomic.Int32
 }
 
-func (h *slowHost) Mount(ctx context.Context, _ host.Mount) error {
+func (h *slowHost) Mount(ctx context.Context, m host.Mount) error {
+	if strings.HasPrefix(m.Source, "good") {
+		return h.memHost.Mount(ctx, m)
+	}
 	if n := h.now.Add(1); n > h.most.Load() {
 		h.most.Store(n)
 	}
@@ -150,5 +155,51 @@ func TestNFSWithoutAnAnswer(t *testing.T) {
 		if took := time.Since(began); took != 3*nfsTime || h.most.Load() != nfsAtOnce {
 			t.Errorf("%d at a time, %s in all", h.most.Load(), took)
 		}
+	})
+}
+
+// A server that answers is mounted at once, however many mounts of others wait.
+func TestNFSBesideServersThatAreAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &slowHost{memHost: newMemHost()}
+		c := newCluster()
+		m, err := New(Config{Host: h, Objects: c, Tokens: c, RootDir: "/root", Allocatable: func() v1.ResourceList { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		pod := func(uid, server string) *v1.Pod {
+			p := testPod(nfsVolume("v", server, false))
+			p.UID = types.UID(uid)
+			return p
+		}
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					_, _ = m.Prepare(ctx, pod(fmt.Sprintf("lost-%d", i), "away-"+strconv.Itoa(i%3)))
+				}
+			})
+		}
+		mounted := func(uid string) {
+			t.Helper()
+			began := time.Now()
+			if _, err := m.Prepare(ctx, pod(uid, "good")); err != nil || time.Since(began) > nfsTime {
+				t.Errorf("a mount of a server that answers took %s: %v", time.Since(began), err)
+			}
+		}
+		synctest.Wait()
+		mounted("first")
+		time.Sleep(10*nfsTime + time.Second) // in the middle of other attempts
+		synctest.Wait()
+		began := time.Now()
+		if mounted("second"); time.Since(began) != 0 {
+			t.Errorf("it waited %s for servers that are known to be away", time.Since(began))
+		}
+		if got := h.now.Load(); got != nfsAtOnce {
+			t.Errorf("%d attempts at servers that are away hold connections, want %d", got, nfsAtOnce)
+		}
+		cancel()
+		wg.Wait()
 	})
 }

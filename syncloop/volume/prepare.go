@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/syncloop/volume/render"
 )
 
@@ -46,9 +47,14 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) (map[string]Mount, err
 	for i := range volumes {
 		v, vs := &volumes[i], ps.volumes[volumes[i].Name]
 		wg.Go(func() {
-			if err := m.setUp(ctx, p, v, vs, setUpState{mounted: mounted, fresh: ps.fresh}); err != nil {
-				faults[i] = failed(v.Name, err)
-			}
+			err := budget.ErrPanicked
+			defer budget.From(ctx).Recover("set a volume up")
+			defer func() {
+				if err != nil {
+					faults[i] = failed(v.Name, err)
+				}
+			}()
+			err = m.setUp(ctx, p, v, vs, setUpState{mounted: mounted, fresh: ps.fresh})
 		})
 	}
 	wg.Wait()

@@ -29,6 +29,7 @@ func (m *Manager) Refresh(ctx context.Context, p *v1.Pod) error {
 
 	// The objects are asked for without holding the pod: while the API server is
 	// silent, a Release need not wait for it.
+	defer m.forgetAgain(p.UID, ps)
 	trees := make([]render.Tree, len(volumes))
 	faults := make([]error, len(volumes))
 	for i, v := range volumes {

@@ -38,12 +38,29 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 			return fmt.Errorf("release volumes of pod %s: %w", uid, err)
 		}
 	}
+	m.forget(uid, ps) // before what a Refresh asks for is: see forgetAgain
+	m.forgetSources(uid)
+	return nil
+}
+
+// forgetSources drops what is kept of a pod beside its directory.
+func (m *Manager) forgetSources(uid types.UID) {
 	m.cfg.Tokens.Forget(uid)
 	if m.cfg.Certificates != nil {
 		m.cfg.Certificates.Forget(uid)
 	}
-	m.forget(uid, ps)
-	return nil
+}
+
+// forgetAgain is for who has asked for tokens and certificates without holding the pod:
+// if it was released meanwhile, what was asked for is of a pod that is gone, and would be
+// kept, and renewed, for as long as this process lives.
+func (m *Manager) forgetAgain(uid types.UID, ps *podState) {
+	m.mu.Lock()
+	released := m.pods[uid] != ps
+	m.mu.Unlock()
+	if released {
+		m.forgetSources(uid)
+	}
 }
 
 // ours tells whether there is a pod directory to remove, and refuses a foreign one.
@@ -98,15 +115,33 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 	slices.SortStableFunc(mounts, func(a, b host.Mount) int {
 		return cmp.Compare(rank(a.Target, parts), rank(b.Target, parts))
 	})
+	var held []error // mounts in use, which keep neither others nor their servers
 	for _, mount := range mounts {
 		if mount.Target != dir && !strings.HasPrefix(mount.Target, dir+"/") {
 			continue
 		}
-		if err := m.cfg.Host.Unmount(ctx, mount.Target); err != nil {
+		if len(held) > 0 && rank(mount.Target, parts) > 0 && slices.ContainsFunc(held, partOf(parts, mount.Target)) {
+			continue
+		}
+		err := m.cfg.Host.Unmount(ctx, mount.Target)
+		switch {
+		case errors.Is(err, host.ErrBusy):
+			held = append(held, err)
+		case err != nil:
 			return fmt.Errorf("unmount %s: %w", mount.Target, err)
 		}
 	}
-	return nil
+	return errors.Join(held...)
+}
+
+// partOf tells of the error of a mount in use whether it is a part of the volume at
+// target: a volume is not given back while a part of it is in use.
+func partOf(parts, target string) func(error) bool {
+	volume := parts + path.Base(target) + "/"
+	return func(err error) bool {
+		var busy *host.BusyError
+		return errors.As(err, &busy) && strings.HasPrefix(busy.Target, volume)
+	}
 }
 
 // rank is 0 for what lies below parts, 1 for all else.

@@ -85,6 +85,34 @@ func TestReleaseNeverRemovesThroughAMount(t *testing.T) {
 	}
 }
 
+// A mount in use keeps the pod's directory and the volume that it is a part of, and
+// nothing else; the next Release finishes what is left.
+func TestReleaseKeepsWhatIsInUse(t *testing.T) {
+	h := newMemHost()
+	m := newManager(t, h, newCluster())
+	p := full()
+	mounts := prepare(t, m, p)
+	if _, err := m.SubPath(t.Context(), p, "c", 0, &v1.VolumeMount{Name: "scratchmemory"}, "dir"); err != nil {
+		t.Fatal(err)
+	}
+	part := "/root/pods/u/volume-subpaths/scratchmemory/c/0"
+	h.fails = map[string]error{part: &host.BusyError{Target: part, Type: "ext4", Source: "/dev/sdb", Users: []string{"42 (postgres)"}}}
+	err := m.Release(t.Context(), "u")
+	if !errors.Is(err, host.ErrBusy) || !strings.Contains(err.Error(), part) || !strings.Contains(err.Error(), "42 (postgres)") {
+		t.Fatalf("err = %v", err)
+	}
+	if left := h.targets("/"); !slices.Equal(left, []string{mounts["scratchmemory"].HostPath, part}) && !slices.Equal(left, []string{part, mounts["scratchmemory"].HostPath}) {
+		t.Errorf("left are %q", left)
+	}
+	if h.count("RemoveTree") != 0 {
+		t.Error("removed with a mount inside")
+	}
+	h.fails = nil
+	if err := m.Release(t.Context(), "u"); err != nil || len(h.mounts) > 0 || h.nodes["/root/pods/u"] != nil {
+		t.Errorf("when it is free: %v, %v", err, h.targets("/"))
+	}
+}
+
 func TestReleaseRefusesTheForeign(t *testing.T) {
 	h, c := newMemHost(), newCluster()
 	h.put("/root/pods/theirs/volumes/x", node{mode: 0o600})

@@ -23,7 +23,7 @@ func (m *Manager) mountTmpfs(ctx context.Context, dir string, size int64, mode s
 	if mode != "" {
 		mount.Options = append(mount.Options, "mode="+mode)
 	}
-	if m.cfg.TmpfsNoSwap {
+	if m.cfg.TmpfsNoSwap != nil && m.cfg.TmpfsNoSwap() {
 		mount.Options = append(mount.Options, "noswap")
 	}
 	if err := m.cfg.Host.Mount(ctx, mount); err != nil {

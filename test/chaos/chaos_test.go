@@ -28,6 +28,7 @@ type arena struct {
 	dir   string
 	nodes []*node
 	quick bool
+	brief bool // quick, and one in two of the calls that change something
 	rand  *rand.Rand
 	only  *regexp.Regexp
 
@@ -58,7 +59,8 @@ func TestChaos(t *testing.T) {
 func newArena(t *testing.T) *arena {
 	t.Helper()
 	ctx := t.Context()
-	a := &arena{struck: map[string]map[string]bool{}, quick: os.Getenv("BOWLINE_CHAOS") == "quick"}
+	a := &arena{struck: map[string]map[string]bool{}, brief: os.Getenv("BOWLINE_CHAOS") == "brief"}
+	a.quick = a.brief || os.Getenv("BOWLINE_CHAOS") == "quick"
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("BOWLINE_CHAOS_SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
@@ -366,8 +368,9 @@ func (a *arena) during(label string) []int {
 	return []int{40, 100, 200, 300, 300, 500}
 }
 
-// sample keeps, in a quick run, all cases of calls that change something, and of
-// those that only read one in four and each label's every point once.
+// sample keeps, in a quick run, all cases of calls that change something, in a brief one
+// one in two, and of those that only read one in four; in each case each label's every
+// point once.
 func (a *arena) sample(cases []testCase) []testCase {
 	if !a.quick {
 		return cases
@@ -376,12 +379,19 @@ func (a *arena) sample(cases []testCase) []testCase {
 	a.rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	have := map[string]bool{}
 	for _, c := range order {
-		have[c.fault.label+c.fault.point+c.fault.action] = have[c.fault.label+c.fault.point+c.fault.action] || !reads[c.fault.label]
+		have[c.fault.label+c.fault.point+c.fault.action] = !a.brief && !reads[c.fault.label]
 	}
 	var kept []testCase
 	for _, c := range order {
 		key := c.fault.label + c.fault.point + c.fault.action
-		if !reads[c.fault.label] || !have[key] || a.rand.IntN(4) == 0 {
+		of := 1
+		switch {
+		case reads[c.fault.label]:
+			of = 4
+		case a.brief:
+			of = 2
+		}
+		if !have[key] || a.rand.IntN(of) == 0 {
 			have[key] = true
 			kept = append(kept, c)
 		}

@@ -56,6 +56,9 @@ func bringUp(ctx context.Context, o options) (c *cluster, err error) {
 	if o.set.Runc {
 		flags = []string{"--programs", filepath.Join(labtest.Cache(), "runc")}
 	}
+	if o.set.CRIO {
+		flags = append(flags, "--runtime", "crio")
+	}
 	if c.lab, err = labtest.Start(ctx, filepath.Join(dir, "lab"), 1, flags...); err != nil {
 		return c, err
 	}

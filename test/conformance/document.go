@@ -67,7 +67,7 @@ func judge(s spec, kubelet *spec) verdict {
 func writeDocument(to io.Writer, r results, causes []cause) {
 	fmt.Fprint(to, "# Conformance\n\n",
 		"<!-- Made by test/conformance of docs/conformance.json. Run make conformance or make conformance-kubelet instead of editing. -->\n\n",
-		"The Kubernetes project's own e2e suite, run against Bowline's node and against the real kubelet: the same Kubernetes, the same containerd, the same machine. ",
+		"The Kubernetes project's own e2e suite, run against Bowline's node and against the real kubelet: the same Kubernetes, the same container runtime, the same machine. ",
 		"A spec that was skipped counts as failed, unless the kubelet's run skips it with the same message; so does one that is missing.\n")
 	for _, s := range sets {
 		if len(r[s.Name]) > 0 {

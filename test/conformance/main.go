@@ -1,15 +1,15 @@
 // Command conformance runs the Kubernetes project's own e2e suite against one node of a
 // lab: Bowline's over the local socket or over SSH, or the real kubelet's, of the same
-// Kubernetes and on the same containerd. hack/conformance-build.sh has built the suite
-// and its images.
+// Kubernetes and on the same container runtime: containerd, or CRI-O for the set "crio".
+// hack/conformance-build.sh has built the suite and its images.
 //
 //	conformance -node local|ssh|kubelet [-set NAME | -focus RE [-skip RE]] [-procs N]
 //	conformance -list | -document
 //
 // A run prints a table of what did not pass, and why. A run of a whole set also replaces
-// its column of docs/conformance.json (not with $BOWLINE_LAB_RUNTIME: the columns are of
-// containerd), and docs/conformance.md is made of that anew:
-// there a spec of the set's committed list that did not run counts as failed.
+// its column of docs/conformance.json (not with $BOWLINE_LAB_RUNTIME: each set has its own
+// runtime), and docs/conformance.md is generated from that: there a spec of the set's
+// committed list that did not run counts as failed.
 package main
 
 import (

@@ -10,17 +10,27 @@ type set struct {
 	Focus string
 	Skip  string
 	Runc  bool // by a runc of its own module, newer than Debian's: see hack/runc.sh
+	CRIO  bool // on CRI-O instead of containerd: see hack/build-crio.sh
 }
 
 // never are the specs that no set has: that disturb others, that are known to be flaky,
 // and those of features that Kubernetes has off.
 const never = `\[(Serial|Disruptive|Flaky)\]|\[Feature:OffByDefault\]`
 
+// The specs of NodeConformance that need no feature and do not take long.
+const (
+	conformanceFocus = `\[sig-(node|storage)\].*\[NodeConformance\]`
+	conformanceSkip  = `\[(Serial|Disruptive|Flaky|Slow)\]|\[Feature:`
+)
+
 var sets = []set{
 	{
 		Name: "nodeconformance", Title: "NodeConformance",
-		Focus: `\[sig-(node|storage)\].*\[NodeConformance\]`,
-		Skip:  `\[(Serial|Disruptive|Flaky|Slow)\]|\[Feature:`,
+		Focus: conformanceFocus, Skip: conformanceSkip,
+	},
+	{
+		Name: "crio", Title: "NodeConformance on CRI-O",
+		Focus: conformanceFocus, Skip: conformanceSkip, CRIO: true,
 	},
 	{
 		Name: "slow", Title: "NodeConformance, the slow ones",
@@ -43,8 +53,15 @@ var sets = []set{
 	},
 }
 
-// file is the committed list of a set's specs, one name a line.
-func (s set) file() string { return path.Join("test/conformance", s.Name+".txt") }
+// file is the committed list of a set's specs, one name a line. The same specs run on
+// both container runtimes.
+func (s set) file() string {
+	name := s.Name
+	if s.CRIO {
+		name = sets[0].Name
+	}
+	return path.Join("test/conformance", name+".txt")
+}
 
 func setNames() (names []string) {
 	for _, s := range sets {

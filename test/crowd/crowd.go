@@ -37,6 +37,9 @@ type crowd struct {
 	steps     []step
 	rounds    []round
 	made      int // pods whose start was timed
+	// watchesBefore are the watches of Services that others than Bowline have; watches
+	// are the most that Bowline had after any step.
+	watchesBefore, watches int
 }
 
 // step is what the process uses with so many hosts, and their pods.
@@ -126,6 +129,12 @@ func (c *crowd) prepare(ctx context.Context) error {
 		return err
 	}
 	c.namespace = ns.Name
+	if err := c.makeServices(ctx); err != nil {
+		return err
+	}
+	if c.watchesBefore, err = c.serviceWatches(ctx); err != nil {
+		return err
+	}
 	return labtest.Until(ctx, patience, "the namespace's service account and root certificate", func(ctx context.Context) error {
 		if _, err := core.ServiceAccounts(c.namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
 			return err
@@ -171,6 +180,11 @@ func (c *crowd) step(ctx context.Context, n int) (s step, err error) {
 	if s.bare, err = c.usage(ctx); err != nil {
 		return s, err
 	}
+	watches, err := c.serviceWatches(ctx)
+	if err != nil {
+		return s, err
+	}
+	c.watches = max(c.watches, watches-c.watchesBefore)
 	began = time.Now()
 	if err := c.fill(ctx, fresh); err != nil {
 		return s, err

@@ -46,6 +46,8 @@ type options struct {
 	idle    time.Duration // of each idle measurement
 	starts  int           // pods whose start is timed, with and without half-open hosts
 	silent  int           // half-open hosts
+	// services are those of the cluster, which concern no pod here.
+	services int
 }
 
 func parse(args []string) (options, error) {
@@ -59,6 +61,7 @@ func parse(args []string) (options, error) {
 	f.DurationVar(&o.idle, "idle", time.Minute, "time of each idle measurement")
 	f.IntVar(&o.starts, "starts", 400, "pods whose start is timed, in each of four rounds")
 	f.IntVar(&o.silent, "half-open", 10, "hosts that are made half-open")
+	f.IntVar(&o.services, "services", 2000, "Services of the cluster")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -72,6 +75,8 @@ func parse(args []string) (options, error) {
 	switch {
 	case o.pods < 1:
 		return o, fmt.Errorf("-pods %d: want one at least", o.pods)
+	case o.services < 0:
+		return o, fmt.Errorf("-services %d: want none or more", o.services)
 	case o.silent < 0 || o.silent >= o.hosts[len(o.hosts)-1]:
 		return o, fmt.Errorf("-half-open %d: want fewer than there are hosts", o.silent)
 	}

@@ -83,6 +83,7 @@ func (c *crowd) tables(w io.Writer) (missed bool) {
 		ratio := whole(costs[len(costs)-1]) / least
 		aim(fmt.Sprintf("linear: the last hosts cost at most %.2f × the cheapest", linearAim), fmt.Sprintf("%.2f ×", ratio), ratio <= linearAim)
 	}
+	aim("one watch of Services, of which there are "+fmt.Sprint(c.services)+", for all hosts", fmt.Sprint(c.watches), c.watches == 1)
 	if with, without := c.joined(true), c.joined(false); len(with) > 0 {
 		ratio := float64(percentile(with, 0.99)) / float64(percentile(without, 0.99))
 		aim(fmt.Sprintf("with %d hosts half-open, p99 of a pod's start on the others at most %.1f × that with none", c.silent, slowerAim),
@@ -106,7 +107,8 @@ Written by `+"`make bench-pool`"+`; the last run was on %s.
 - The machine: %d CPUs, which the API server, etcd, the fakes, two sshd of each host and the measured process share.
 - Pods are made %d at once, and the next ones as these are Ready.
 - Each host is a bare machine of the lab with namespaces and an sshd of its own, reached over loopback SSH; its container runtime is a fake in another process than Bowline. Each pod has one container that only waits and a service account's token.
+- The cluster has %d Services in %d namespaces, none of them that of the pods.
 - Memory is what is resident (VmRSS) %s after the last change, idle CPU is from /proc over %s then. What a host costs is what the step's hosts added before they had pods; what a pod costs is what their pods added.
 - Starts are timed %d at once, from the request to the event that shows the pod Ready, in four rounds of %d: all links good, then %d links that swallow everything from the round's beginning on, and both again.
-`, time.Now().UTC().Format("2006-01-02 15:04 MST"), tables, runtime.NumCPU(), fillAtOnce, settleTime, c.idle, atOnce, c.starts, c.silent)
+`, time.Now().UTC().Format("2006-01-02 15:04 MST"), tables, runtime.NumCPU(), fillAtOnce, c.services, serviceNamespaces, settleTime, c.idle, atOnce, c.starts, c.silent)
 }

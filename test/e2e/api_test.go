@@ -293,9 +293,12 @@ spec:
 	}
 	// The API server itself may, by its certificate.
 	api := client(&lab.Status.Cluster.KubeletClient)
-	if got := get(t, t.Context(), api, base+"/containerLogs/"+ns+"/secret/main", "", http.StatusOK); got != "told\n" {
-		t.Errorf("the log is %q", got)
-	}
+	until(t, "the log has what was printed", func(ctx context.Context) error {
+		if got := get(t, ctx, api, base+"/containerLogs/"+ns+"/secret/main", "", http.StatusOK); got != "told\n" {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
 	if got := get(t, t.Context(), api, base+"/pods", "", http.StatusOK); !strings.Contains(got, `"secret"`) {
 		t.Errorf("the pods are %q", got)
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -132,18 +133,24 @@ spec:
   - name: sidecar
     image: $TOOLBOX
     restartPolicy: Always
-    command: [sh, -c, "append /d/log sidecar-up; trap 'append /d/log sidecar-down; exit 0' TERM; nc -l 8081"]
+    command: [sh, -c, "trap 'append /d/log sidecar-down; exit 0' TERM; append /d/log sidecar-up; nc -l 8081"]
     startupProbe: {tcpSocket: {port: 8081}, periodSeconds: 1, failureThreshold: 30}
     volumeMounts: [{name: d, mountPath: /d}]
   - {name: second, image: $TOOLBOX, command: [sh, -c, "nc -z 127.0.0.1 8081 && append /d/log second-with-sidecar"], volumeMounts: [{name: d, mountPath: /d}]}
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, "append /d/log main-up; trap 'append /d/log main-down; exit 0' TERM; sleep inf"]
+    command: [sh, -c, "trap 'append /d/log main-down; exit 0' TERM; append /d/log main-up; sleep inf"]
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: `+dir+`}}]
 `)
 	p := ready(t, ns, "ordered")
+	until(t, "main has its trap", func(context.Context) error {
+		if data, err := os.ReadFile(filepath.Join(dir, "log")); err != nil || !strings.Contains(string(data), "main-up") {
+			return fmt.Errorf("the log is %q, %v", data, err)
+		}
+		return nil
+	})
 	for _, c := range p.Status.InitContainerStatuses {
 		if c.Name != "sidecar" && (c.State.Terminated == nil || c.State.Terminated.Reason != "Completed") {
 			t.Errorf("init container %s: %v", c.Name, c.State)
@@ -235,9 +242,13 @@ spec:
 		return nil
 	})
 	must(t, err)
-	if n := starts(t, dir, "always-0"); n < 4 || n > 5 {
-		t.Errorf("always-0 has started %d times", n)
-	}
+	// A container that runs may not have written its line yet.
+	must(t, labtest.Until(t.Context(), 10*time.Second, "always-0 has started 4 or 5 times", func(context.Context) error {
+		if n := starts(t, dir, "always-0"); n < 4 || n > 5 {
+			return fmt.Errorf("%d times", n)
+		}
+		return nil
+	}))
 }
 
 func TestTerminationMessages(t *testing.T) {

@@ -77,7 +77,7 @@ func TestHostAdd(t *testing.T) {
 		list, top := c.run("host", "list").Stdout, c.run("top", "--once").Stdout
 		_, row, _ := strings.Cut(list, "\n")
 		row = strings.Join(strings.Fields(row), " ")
-		if !strings.HasPrefix(row, "host1 ssh://") || !strings.Contains(row, " host1 Up ") || !strings.HasSuffix(row, " NodeReady") ||
+		if !strings.HasPrefix(row, "host1 host1 True Up ") || !strings.Contains(row, " NodeReady ") ||
 			!strings.Contains(top, " on-it ") || !strings.Contains(top, "containerd://") {
 			return fmt.Errorf("they show\n%s%s", list, top)
 		}

@@ -59,8 +59,8 @@ func TestHostObjects(t *testing.T) {
 	must(t, labtest.Until(t.Context(), 90*time.Second, "kubectl shows the host", func(context.Context) error {
 		lines := strings.Split(strings.TrimSpace(p.kubectl("get", "hosts")), "\n")
 		fields := strings.Fields(lines[len(lines)-1])
-		if strings.Join(strings.Fields(lines[0]), " ") != "NAME NODE LINK RTT PODS AGE REASON" || len(fields) != 7 ||
-			fields[1] != "host2" || fields[2] != "Up" || !strings.HasSuffix(fields[3], "s") || fields[4] == "0" || fields[6] != "NodeReady" {
+		if strings.Join(strings.Fields(lines[0]), " ") != "NAME READY NODE LINK RTT PODS REASON AGE" || len(fields) != 8 ||
+			fields[1] != "True" || fields[2] != "host2" || fields[3] != "Up" || !strings.HasSuffix(fields[4], "s") || fields[5] == "0" || fields[6] != "NodeReady" {
 			return fmt.Errorf("it shows\n%s", strings.Join(lines, "\n"))
 		}
 		return nil

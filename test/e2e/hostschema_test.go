@@ -48,6 +48,10 @@ spec:
   hostKeys:
   - ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJk0nCvDCcEhKrMMkIPEaPKDVEyuxzyQ3lZjO0yDZZZZ root@box
   - SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU
+  ssh:
+    proxyJump:
+    - {user: jump, address: gate.lab, hostKeys: ["SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"]}
+    - {user: root, address: "fd00::7", port: 2222, hostKeys: ["SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"]}
   nodeName: box-1.lab
   labels: {disk: ssd}
   taints: [{key: far, effect: NoSchedule}]
@@ -74,13 +78,19 @@ var badHosts = []struct{ host, old, by, want string }{
 	{nearHost, "\"}", "\", hostKeys: [\"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"]}", "hostKeys: the endpoint is not ssh://, leave them out"},
 	{nearHost, "\"}", "\", credentialsSecretRef: {name: key}}", "credentialsSecretRef: the endpoint is not ssh://, leave it out"},
 	{nearHost, "\"}", "\", linkGrace: 1m}", "linkGrace: the endpoint is not ssh://, there is no link"},
+	{nearHost, "\"}", "\", ssh: {}}", "ssh: the endpoint is not ssh://, leave it out"},
+	{goodHost, "user: jump", "user: a b", "a user of the jump, such as root"},
+	{goodHost, "address: gate.lab", "address: \"gate.lab:22\"", "a name or an IP address; the user and the port have fields of their own"},
+	{goodHost, "port: 2222", "port: 0", "should be greater than or equal to 1"},
+	{goodHost, "gate.lab, hostKeys: [\"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"]", "gate.lab, hostKeys: []", "at least 1 items"},
+	{goodHost, "gate.lab, hostKeys: [\"SHA256", "gate.lab, hostKeys: [\"MD5", "a host key is \"ssh-ed25519 AAAA...\" or \"SHA256:...\", as bowline host scan prints it"},
 	{nearHost, "unix:///run", "tcp://box", "write ssh://user@host/run/containerd/containerd.sock, or unix:///path"},
 	{nearHost, "unix:///run", "unix://run", "write ssh://user@host/run/containerd/containerd.sock, or unix:///path"},
 	{nearHost, "\"unix:///run/containerd/containerd.sock\"", "\"\"", "at least 1 chars long"},
 	{goodHost, ":2222/run/containerd/containerd.sock", "", "after ssh://user@host comes the socket's path on the machine"},
 	{goodHost, "root@10", "root:secret@10", "there is a password in the endpoint: take it out, and name a Secret"},
 	{goodHost, "{name: box-key}", "{name: \"\"}", "credentialsSecretRef.name"},
-	{goodHost, "SHA256:47DE", "MD5:47DE", "a host key is \"ssh-ed25519 AAAA...\" or \"SHA256:...\", as bowline host scan prints it"},
+	{goodHost, "- SHA256:47DE", "- MD5:47DE", "a host key is \"ssh-ed25519 AAAA...\" or \"SHA256:...\", as bowline host scan prints it"},
 	{goodHost, "box-1.lab", "Box_1", "a node's name has lower case letters, digits, '-' and '.', such as box-1"},
 	{goodHost, "effect: NoSchedule", "effect: Never", "a taint's effect is NoSchedule, PreferNoSchedule or NoExecute"},
 	{goodHost, "maxPods: 30", "maxPods: 0", "should be greater than or equal to 1"},
@@ -159,7 +169,7 @@ func columns(t *testing.T, golden, table string) {
 	var b strings.Builder
 	for line := range strings.Lines(table) {
 		fields := strings.Fields(line)
-		if n := len(fields) - 2; n > 0 && age.MatchString(fields[n]) {
+		if n := len(fields) - 1; n > 0 && age.MatchString(fields[n]) {
 			fields[n] = "<age>"
 		}
 		b.WriteString(strings.Join(fields, " ") + "\n")

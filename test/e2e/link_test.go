@@ -149,7 +149,9 @@ spec:
 			p := ended(t, ns, "ends", v1.PodFailed)
 			t.Logf("all is told %s after the link came back", time.Since(back).Round(time.Millisecond))
 			end := p.Status.ContainerStatuses[0].State.Terminated
-			if took := end.FinishedAt.Sub(end.StartedAt.Time); end.ExitCode != 7 || took < 11*time.Second || took > 14*time.Second {
+			// Its end by the machine's clock, and not when it was learnt, which is later; a busy
+			// machine starts its shell late.
+			if took := end.FinishedAt.Sub(end.StartedAt.Time); end.ExitCode != 7 || took < 11*time.Second || took > 20*time.Second || end.FinishedAt.After(back) {
 				t.Errorf("the pod that ended is told as %+v", end)
 			}
 			after, err := lab.ReadyPods(t.Context(), ns, "app=lives", 5, time.Minute)

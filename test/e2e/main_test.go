@@ -41,8 +41,7 @@ var (
 
 func TestMain(m *testing.M) {
 	if os.Getenv("BOWLINE_E2E") != "1" {
-		fmt.Println("skipped: set BOWLINE_E2E=1 to run these tests in a lab (root)")
-		return
+		os.Exit(labtest.SkipAll(m, "set BOWLINE_E2E=1 to run these tests in a lab (root)"))
 	}
 	code, err := runAll(m)
 	if err != nil {
@@ -205,7 +204,7 @@ func create(t *testing.T, ns, text string) *v1.Pod {
 // ready waits for a pod to be Ready.
 func ready(t *testing.T, ns, name string) *v1.Pod {
 	t.Helper()
-	p, err := lab.PodReady(t.Context(), ns, name, time.Minute)
+	p, err := lab.PodReady(t.Context(), ns, name, 3*time.Minute)
 	must(t, err)
 	return p
 }
@@ -213,7 +212,7 @@ func ready(t *testing.T, ns, name string) *v1.Pod {
 // ended waits for a pod's last phase.
 func ended(t *testing.T, ns, name string, phase v1.PodPhase) *v1.Pod {
 	t.Helper()
-	p, err := lab.Pod(t.Context(), ns, name, time.Minute, string(phase), func(p *v1.Pod) error {
+	p, err := lab.Pod(t.Context(), ns, name, 3*time.Minute, string(phase), func(p *v1.Pod) error {
 		if p.Status.Phase != phase {
 			return fmt.Errorf("it is %s", p.Status.Phase)
 		}
@@ -226,7 +225,7 @@ func ended(t *testing.T, ns, name string, phase v1.PodPhase) *v1.Pod {
 // until polls for a condition for a minute.
 func until(t *testing.T, what string, condition func(context.Context) error) {
 	t.Helper()
-	must(t, labtest.Until(t.Context(), time.Minute, what, condition))
+	must(t, labtest.Until(t.Context(), 2*time.Minute, what, condition))
 }
 
 func must(t *testing.T, err error) {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,10 @@ func TestNodeRegisters(t *testing.T) {
 		if conditions[c] != want {
 			t.Errorf("condition %s is %q, not %q", c, conditions[c], want)
 		}
+	}
+	// So that the API server passes kubectl's WebSockets on as they are.
+	if !slices.Contains(node.Status.DeclaredFeatures, "ExtendWebSocketsToKubelet") {
+		t.Errorf("declaredFeatures are %v", node.Status.DeclaredFeatures)
 	}
 	info := node.Status.NodeInfo
 	for what, value := range map[string]string{

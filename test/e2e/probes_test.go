@@ -170,7 +170,7 @@ spec:
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, "append /d/up up; trap 'exit 0' TERM; sleep inf"]
+    command: [sh, -c, "trap 'exit 0' TERM; append /d/up up; sleep inf"]
     livenessProbe: {exec: {command: [cat, /d/well]}, initialDelaySeconds: 1, periodSeconds: 1, failureThreshold: 1}
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: `+dir+`}}]
@@ -287,7 +287,7 @@ spec:
 		t.Errorf("%d hooks have run before Ready", n)
 	}
 	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "hooked", metav1.DeleteOptions{}))
-	must(t, lab.PodGone(t.Context(), ns, "hooked", 30*time.Second))
+	must(t, lab.PodGone(t.Context(), ns, "hooked", time.Minute))
 	data, err := os.ReadFile(filepath.Join(dir, "log"))
 	must(t, err)
 	if string(data) != "post-start\npre-stop\nterm\n" {
@@ -315,7 +315,7 @@ spec:
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, "trap 'append /d/NAME term' TERM; count -i 1"]
+    command: [sh, -c, "trap 'append /d/NAME term' TERM; append /d/NAME-up up; count -i 1"]
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: ` + dir + `}}]
 `
@@ -324,6 +324,12 @@ spec:
 	}
 	for _, name := range []string{"stubborn", "forced", "shorter"} {
 		ready(t, ns, name)
+		until(t, name+" has its trap", func(context.Context) error {
+			if n := starts(t, dir, name+"-up"); n != 1 {
+				return fmt.Errorf("%d starts", n)
+			}
+			return nil
+		})
 	}
 	history := lab.Watch(ns)
 	defer history.Stop()

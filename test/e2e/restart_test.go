@@ -38,7 +38,7 @@ spec:
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, "append /starts/ending start; trap 'append /starts/ending-term term' TERM; count -i 1"]
+    command: [sh, -c, "trap 'append /starts/ending-term term' TERM; append /starts/ending start; count -i 1"]
     volumeMounts: [{name: starts, mountPath: /starts}]
   volumes: [{name: starts, hostPath: {path: `+dir+`}}]
 `)

@@ -138,7 +138,7 @@ spec:
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, "append /d/log up-` + version + `; trap 'append /d/log end-` + version + `; sleep 1; append /d/log down-` + version + `; exit 0' TERM; echo ` + version + `; sleep inf"]
+    command: [sh, -c, "trap 'append /d/log end-` + version + `; sleep 1; append /d/log down-` + version + `; exit 0' TERM; append /d/log up-` + version + `; echo ` + version + `; sleep inf"]
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: ` + dir + `}}]
 `
@@ -223,9 +223,15 @@ spec:
 	})
 	static.put(t, ns, "slow.yaml", slow("two"))
 	back := mirror(t, ns, two.Name, func(p *v1.Pod) bool { return p.UID != two.UID })
-	if got := read(); got != "up-one end-one down-one up-two end-two down-two up-two" || back.Status.ContainerStatuses[0].RestartCount != 1 {
-		t.Errorf("starts and ends: %q, with %d restarts", got, back.Status.ContainerStatuses[0].RestartCount)
+	if n := back.Status.ContainerStatuses[0].RestartCount; n != 1 {
+		t.Errorf("it came back with %d restarts", n)
 	}
+	until(t, "the pod that was put back starts once", func(context.Context) error {
+		if got := read(); got != "up-one end-one down-one up-two end-two down-two up-two" {
+			return fmt.Errorf("starts and ends: %q", got)
+		}
+		return nil
+	})
 
 	// Removed, they end, and their mirror pods go.
 	for _, file := range []string{"web.yaml", "slow.yaml", "bad.yaml"} {

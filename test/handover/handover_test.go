@@ -28,8 +28,7 @@ var lab *labtest.Lab
 
 func TestMain(m *testing.M) {
 	if os.Getenv("BOWLINE_E2E") != "1" {
-		fmt.Println("skipped: set BOWLINE_E2E=1 to run these tests in a lab (root)")
-		return
+		os.Exit(labtest.SkipAll(m, "set BOWLINE_E2E=1 to run these tests in a lab (root)"))
 	}
 	code, err := runAll(m)
 	if err != nil {

@@ -7,14 +7,17 @@ import (
 	"syscall"
 )
 
-// guard takes a lab down when the process that made it is gone, however it ended.
+// guard takes a lab down when the process that made it is gone, however it ended, and
+// removes the test's directory around it, if that is empty then.
 type guard struct{ stdin io.WriteCloser }
 
 // newGuard starts it: a process in a session of its own, which no signal to a terminal or
 // to a group of processes reaches, and whose input ends with ours.
 func newGuard(dir string) (*guard, error) {
 	cmd := exec.Command("sh", "-c", `read -r word
-[ "$word" = down ] || exec "$0" --dir "$1" down >/dev/null 2>&1`, Program("bowline-lab"), dir)
+[ "$word" != down ] || exit 0
+"$0" --dir "$1" down >/dev/null 2>&1
+case ${1%/*} in */bowline-*) rmdir "${1%/*}" 2>/dev/null ;; esac`, Program("bowline-lab"), dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

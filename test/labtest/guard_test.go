@@ -3,6 +3,7 @@ package labtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,18 +34,22 @@ func TestGuard(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(cache, "bin"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		// In the place of bowline-lab: it writes down what it is asked.
-		if err := os.WriteFile(filepath.Join(cache, "bin/bowline-lab"), []byte("#!/bin/sh\necho \"$@\" >\"$2/asked.new\" && mv \"$2/asked.new\" \"$2/asked\"\n"), 0o755); err != nil {
+		// In the place of bowline-lab: it writes down what it is asked, and removes the lab.
+		if err := os.WriteFile(filepath.Join(cache, "bin/bowline-lab"), []byte("#!/bin/sh\ncd \"$2/../..\" && echo \"$@\" >asked.new && rmdir \"$2\" && mv asked.new asked\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		dir := t.TempDir()
+		around := t.TempDir()
+		dir := filepath.Join(around, "bowline-guarded", "lab")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
 		cmd := exec.Command(os.Args[0], "-test.run", "^TestGuard$")
 		cmd.Env = append(os.Environ(), "BOWLINE_CACHE="+cache, "BOWLINE_GUARDED="+dir, "BOWLINE_GUARD_ENDS="+how)
 		if out, err := cmd.CombinedOutput(); (err == nil) == want {
 			t.Fatalf("%s: %v\n%s", how, err, out)
 		}
 		asked := func(context.Context) error {
-			data, err := os.ReadFile(filepath.Join(dir, "asked"))
+			data, err := os.ReadFile(filepath.Join(around, "asked"))
 			if err == nil && string(data) != "--dir "+dir+" down\n" {
 				err = errors.New("it was asked " + string(data))
 			}
@@ -52,6 +57,14 @@ func TestGuard(t *testing.T) {
 		}
 		if want {
 			if err := Until(t.Context(), 30*time.Second, "the lab is taken down", asked); err != nil {
+				t.Error(err)
+			}
+			if err := Until(t.Context(), 30*time.Second, "the test's directory goes", func(context.Context) error {
+				if _, err := os.Stat(filepath.Dir(dir)); !errors.Is(err, os.ErrNotExist) {
+					return fmt.Errorf("it is there: %v", err)
+				}
+				return nil
+			}); err != nil {
 				t.Error(err)
 			}
 		} else if err := Holds(t.Context(), time.Second, "the lab stays", func(ctx context.Context) error {

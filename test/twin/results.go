@@ -80,6 +80,7 @@ type Cause struct {
 	Kubelet  string `json:"kubelet,omitempty"` // part of what the kubelet says; "nothing": it says nothing
 	Other    string `json:"other,omitempty"`   // the same of the other
 	Noise    bool   `json:"noise,omitempty"`   // it is a cause of two kubelets' differences alone
+	Rare     bool   `json:"rare,omitempty"`    // few runs have it: the recorded ones need not
 	Why      string `json:"why"`
 
 	scenario, where *regexp.Regexp
@@ -119,13 +120,47 @@ func ReadCauses(path string) ([]Cause, error) {
 // Explain is why there is this difference, of two kubelets if it is noise; empty: nobody
 // knows.
 func Explain(causes []Cause, d Difference, noise bool) string {
-	for _, c := range causes {
-		if (noise || !c.Noise) && c.scenario.MatchString(d.Scenario) && c.where.MatchString(d.Where) &&
-			says(d.Kubelet, c.Kubelet) && says(d.Other, c.Other) {
-			return c.Why
-		}
+	if i := causeOf(causes, d, noise); i >= 0 {
+		return causes[i].Why
 	}
 	return ""
+}
+
+// causeOf is the index of the first cause that matches, or -1.
+func causeOf(causes []Cause, d Difference, noise bool) int {
+	return slices.IndexFunc(causes, func(c Cause) bool {
+		return (noise || !c.Noise) && c.scenario.MatchString(d.Scenario) && c.where.MatchString(d.Where) &&
+			says(d.Kubelet, c.Kubelet) && says(d.Other, c.Other)
+	})
+}
+
+// Unused are the causes that explain none of the differences and none of the noise of
+// the columns.
+func Unused(causes []Cause, columns ...Column) []Cause {
+	used := make([]bool, len(causes))
+	for _, column := range columns {
+		for _, d := range column.Differences {
+			if i := causeOf(causes, d, false); i >= 0 {
+				used[i] = true
+			}
+		}
+		for _, d := range column.Noise {
+			if i := causeOf(causes, d, true); i >= 0 {
+				used[i] = true
+			}
+		}
+	}
+	var unused []Cause
+	for i, c := range causes {
+		if !used[i] {
+			unused = append(unused, c)
+		}
+	}
+	return unused
+}
+
+func (c Cause) String() string {
+	return fmt.Sprintf("scenario %q, where %q, kubelet %q, other %q: %s", c.Scenario, c.Where, c.Kubelet, c.Other, c.Why)
 }
 
 func says(text, part string) bool {

@@ -48,6 +48,51 @@ func TestCauses(t *testing.T) {
 	}
 }
 
+// A cause outlives its reason where nothing recorded needs it any more.
+func TestEveryCauseIsUsed(t *testing.T) {
+	causes, err := ReadCauses("causes.yaml")
+	must(t, err)
+	r, err := ReadResults("../../docs/twin.json")
+	must(t, err)
+	for _, c := range Unused(causes, r["local"], r["ssh"]) {
+		if !c.Rare {
+			t.Errorf("nothing in docs/twin.json has this cause: %s", c)
+		}
+	}
+	for name, column := range r {
+		for _, d := range column.Differences {
+			if Explain(causes, d, false) == "" {
+				t.Errorf("%s: no cause is known: %s", name, d)
+			}
+		}
+	}
+}
+
+// The causes of one kind of scenario explain its known differences, and no wrong status.
+func TestCausesAreNarrow(t *testing.T) {
+	causes, err := ReadCauses("causes.yaml")
+	must(t, err)
+	for _, d := range []Difference{
+		{Scenario: "static", Where: "phase", Kubelet: "Running", Other: "Pending"},
+		{Scenario: "static", Where: "phase", Other: "Succeeded"},
+		{Scenario: "static", Where: "status at the end: phase", Kubelet: "Running", Other: "Pending"},
+		{Scenario: "static", Where: "condition Ready", Kubelet: "True", Other: "False ContainersNotReady"},
+		{Scenario: "static", Where: "status before the deletion: conditions[Ready].status", Kubelet: "True", Other: "False"},
+		{Scenario: "static", Where: "flags main", Kubelet: "ready true started true", Other: "ready false started true"},
+		{Scenario: "static", Where: "lives of main", Kubelet: "1", Other: "2"},
+		{Scenario: "static", Where: "status at the end: containerStatuses[main].restartCount", Kubelet: "0", Other: "1"},
+		{Scenario: "static-crashes", Where: "status at the end: containerStatuses[main].state.terminated.exitCode", Kubelet: "1", Other: "2"},
+		{Scenario: "rejected-cpu", Where: "addresses", Other: "hostIP true podIP 1"},
+		{Scenario: "rejected-cpu", Where: "condition Ready", Other: "True"},
+		{Scenario: "rejected-cpu", Where: "status at the end: conditions[Ready].status", Kubelet: "(absent)", Other: "True"},
+		{Scenario: "rejected-cpu", Where: "status at the end: hostIP", Kubelet: "HOSTIP", Other: "(absent)"},
+	} {
+		if why := Explain(causes, d, false); why != "" {
+			t.Errorf("%s is explained: %s", d, why)
+		}
+	}
+}
+
 func TestResultsAreKeptByColumn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "twin.json")
 	must(t, Keep(path, "local", Column{Date: "2026-01-02", Took: "1m", Scenarios: []string{"a", "b"},

@@ -123,5 +123,8 @@ func report(t *testing.T, result Column) {
 		}
 		t.Errorf("no cause is known: %s", d)
 	}
+	for _, c := range Unused(causes, result) {
+		t.Logf("unused in this run: %s", c)
+	}
 	t.Logf("%d differences with a cause:\n%s", len(known), strings.Join(known, "\n"))
 }

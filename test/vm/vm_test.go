@@ -3,7 +3,6 @@ package vm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
 // dirEnv names the machine for the second process that hosttest starts.
@@ -22,8 +22,7 @@ const dirEnv = "BOWLINE_VM_SUITE_DIR"
 
 func TestMain(m *testing.M) {
 	if os.Getenv("BOWLINE_VM") != "1" {
-		fmt.Println("skipped: set BOWLINE_VM=1 to run these tests on a virtual machine (root)")
-		return
+		os.Exit(labtest.SkipAll(m, "set BOWLINE_VM=1 to run these tests on a virtual machine (root)"))
 	}
 	hosttest.Main(m, func() (host.Host, error) {
 		machine, err := Attach(os.Getenv(dirEnv))

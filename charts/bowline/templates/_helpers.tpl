@@ -82,12 +82,8 @@ securityContext:
 {{- $c := deepCopy .Values.config -}}
 {{- $_ := set $c "apiVersion" "bowline.io/v1alpha1" -}}
 {{- $_ := set $c "kind" "BowlineConfiguration" -}}
-{{- $dns := .Values.clusterDNS -}}
-{{- if not $dns }}
-{{- $service := lookup "v1" "Service" "kube-system" "kube-dns" -}}
-{{- if $service }}{{ $dns = $service.spec.clusterIPs }}{{ end }}
-{{- end -}}
-{{- if $dns }}{{ $_ := set $c "clusterDNS" $dns }}{{ end -}}
+{{/* Not looked up here: "helm template" and GitOps tools render without a cluster. */}}
+{{- with .Values.clusterDNS }}{{ $_ := set $c "clusterDNS" . }}{{ end -}}
 {{- $_ := set $c "clusterDomain" .Values.clusterDomain -}}
 {{- $_ := set $c "serverTLSBootstrap" .Values.serverTLSBootstrap -}}
 {{- $identity := dict "mode" .Values.identity.mode -}}

@@ -3,6 +3,8 @@ package machine
 import (
 	"bytes"
 	"encoding/hex"
+	"math"
+	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -45,7 +47,24 @@ func PrettyName(data []byte) string {
 	return FirstOf(values["PRETTY_NAME"], values["NAME"])
 }
 
-// CountList counts the members of a list such as "0-3,8".
+// Count reads a number of something; 0 where it is none, or negative.
+func Count(s string) int64 {
+	n, _ := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+	return max(n, 0)
+}
+
+// Times multiplies two counts; what is too much for a number is the largest.
+func Times(a, b int64) int64 {
+	if high, low := bits.Mul64(uint64(a), uint64(b)); high == 0 && low <= math.MaxInt64 {
+		return int64(low)
+	}
+	return math.MaxInt64
+}
+
+// maxList is more CPUs than any kernel knows.
+const maxList = 1 << 16
+
+// CountList counts the members of a list such as "0-3,8"; 0 where it is none.
 func CountList(list string) int {
 	n := 0
 	for part := range strings.SplitSeq(list, ",") {
@@ -60,6 +79,9 @@ func CountList(list string) int {
 				return 0
 			}
 		}
+		if a < 0 || b >= maxList || n > maxList {
+			return 0
+		}
 		n += b - a + 1
 	}
 	return n
@@ -70,8 +92,7 @@ func Meminfo(data []byte, key string) int64 {
 	for line := range bytes.Lines(data) {
 		fields := strings.Fields(string(line))
 		if len(fields) >= 2 && fields[0] == key+":" {
-			n, _ := strconv.ParseInt(fields[1], 10, 64)
-			return n * 1024
+			return Times(Count(fields[1]), 1024)
 		}
 	}
 	return 0

@@ -56,7 +56,7 @@ func TestParseMountInfo(t *testing.T) {
 37 35 0:5 / /x rw - tmpfs tmpfs
 `))
 	want := []MountEntry{
-		{Device: "98:0", Root: "/mnt1", Point: `/mnt2/a b\c`, Options: []string{"rw", "noatime"}, FSType: "ext3", Source: "/dev/root", SuperOptions: []string{"rw", "errors=continue"}},
+		{Device: "98:0", Root: "/mnt1", Point: `/mnt2/a b\c`, Options: []string{"rw", "noatime"}, Shared: true, FSType: "ext3", Source: "/dev/root", SuperOptions: []string{"rw", "errors=continue"}},
 		{Device: "0:5", Root: "/", Point: "/x", Options: []string{"rw"}, FSType: "tmpfs", Source: "tmpfs"},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {

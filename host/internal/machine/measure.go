@@ -10,7 +10,7 @@ import (
 // version 2 has no usage there, so that it comes from /proc/meminfo, as it does on a
 // machine without a memory cgroup.
 func WorkingSet(meminfo []byte, version int, usage, stat string) int64 {
-	used, _ := strconv.ParseInt(strings.TrimSpace(usage), 10, 64)
+	used := Count(usage)
 	key := "total_inactive_file"
 	if version != 1 {
 		used, key = 0, "inactive_file"
@@ -35,7 +35,7 @@ const unlimited = 1 << 62
 func CgroupMemory(version int, limit, usage, stat string) (may, has int64) {
 	may, err := strconv.ParseInt(strings.TrimSpace(limit), 10, 64)
 	used, usedErr := strconv.ParseInt(strings.TrimSpace(usage), 10, 64)
-	if err != nil || usedErr != nil || may <= 0 || may > unlimited {
+	if err != nil || usedErr != nil || may <= 0 || used < 0 || may > unlimited {
 		return 0, 0
 	}
 	key := "total_inactive_file"
@@ -67,7 +67,7 @@ func statOf(stat, key string) (int64, bool) {
 	for line := range strings.Lines(stat) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
 			n, err := strconv.ParseInt(v, 10, 64)
-			return n, err == nil
+			return max(n, 0), err == nil
 		}
 	}
 	return 0, false
@@ -80,6 +80,5 @@ func Threads(loadavg string) int64 {
 		return 0
 	}
 	_, all, _ := strings.Cut(fields[3], "/")
-	n, _ := strconv.ParseInt(all, 10, 64)
-	return n
+	return Count(all)
 }

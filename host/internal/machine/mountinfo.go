@@ -17,6 +17,7 @@ type MountEntry struct {
 	Root         string // of the mount within its file system
 	Point        string
 	Options      []string // of the mount
+	Shared       bool     // what is mounted below is seen in other namespaces
 	FSType       string
 	Source       string
 	SuperOptions []string // of the file system
@@ -45,6 +46,7 @@ func ParseMountInfo(data []byte) ([]MountEntry, error) {
 			FSType:  right[0],
 			Source:  unescapeMount(right[1]),
 		}
+		e.Shared = slices.ContainsFunc(left[6:], func(field string) bool { return strings.HasPrefix(field, "shared:") })
 		if len(right) > 2 {
 			e.SuperOptions = strings.Split(right[2], ",")
 		}
@@ -75,6 +77,17 @@ func isOctal(s string) bool { return strings.Trim(s, "01234567") == "" && s[0] <
 // Below says whether p is dir or inside it.
 func Below(dir, p string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+}
+
+// MountOf is the mount that shows path, which has no links; nil if there is none.
+func MountOf(entries []MountEntry, path string) *MountEntry {
+	var of *MountEntry
+	for i := range entries {
+		if e := &entries[i]; Below(e.Point, path) && (of == nil || len(e.Point) >= len(of.Point)) {
+			of = e
+		}
+	}
+	return of
 }
 
 // MountsBelow are the mounts at and below dir, deepest first, what is on top

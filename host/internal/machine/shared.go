@@ -1,6 +1,10 @@
 package machine
 
-import "strings"
+import (
+	pathpkg "path"
+	"slices"
+	"strings"
+)
 
 // Shared says whether a file system of this type is another machine's: who looks at it
 // waits for that machine, which may be away. NFS is what pods have of these.
@@ -36,3 +40,24 @@ func ShareOptions(options []string) string {
 	}
 	return strings.Join(out, ",")
 }
+
+// inMemory are the file systems that have nothing on a disk.
+var inMemory = []string{"tmpfs", "ramfs", "hugetlbfs"}
+
+// Detachable says whether a mount that is in use may go out of sight before its last
+// user ends: nothing written through it could be lost then.
+func Detachable(e MountEntry) bool {
+	return slices.Contains(inMemory, e.FSType) || slices.Contains(e.Options, "ro") || slices.Contains(e.SuperOptions, "ro")
+}
+
+// OnItself is the last mount at path, which has no links, if that is a mount of the
+// directory on itself: it shows what would be there without it.
+func OnItself(entries []MountEntry, path string) bool {
+	below := slices.DeleteFunc(slices.Clone(entries), func(e MountEntry) bool { return e.Point == path })
+	top, under := TopMount(entries, path), MountOf(below, path)
+	return top != nil && under != nil && top.Device == under.Device &&
+		top.Root == pathpkg.Join(under.Root, strings.TrimPrefix(path, under.Point))
+}
+
+// MaxBusyUsers is how many processes that hold a mount are named.
+const MaxBusyUsers = 3

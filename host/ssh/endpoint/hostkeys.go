@@ -15,6 +15,10 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
+// ProblemOther is the problem of a host key that is pinned, and is not the one that this
+// machine had before: see Client.Require.
+const ProblemOther = "other"
+
 // HostKeyError says that the machine's host key is not one that is pinned. Nothing
 // was sent to the machine but the key exchange.
 type HostKeyError struct {
@@ -24,7 +28,7 @@ type HostKeyError struct {
 	// Known is what is pinned, such as "ssh-ed25519 SHA256:… (known_hosts:3)";
 	// empty for a machine that nothing is pinned of.
 	Known []string
-	// Problem is "unknown", "changed", "revoked" or "certificate".
+	// Problem is "unknown", "changed", "revoked", "certificate" or ProblemOther.
 	Problem string
 	Files   []string // the known_hosts files, with a word where one is missing
 	Scan    string   // the command that shows the keys of the machine
@@ -45,6 +49,8 @@ func (e *HostKeyError) Error() string {
 		return fmt.Sprintf("%s presents %s and none is pinned for it%s: compare with the machine's own (ssh-keygen -lf /etc/ssh/ssh_host_…_key.pub there), then pin it: %s", e.Host, presented, in, e.Scan)
 	case "revoked":
 		return fmt.Sprintf("%s presents %s, which %s revokes: do not trust this machine until it has a new key, then pin that: %s", e.Host, presented, strings.Join(e.Known, ", "), e.Scan)
+	case ProblemOther:
+		return fmt.Sprintf("%s presents %s, and the machine that is driven has %s: another machine answers at that address, or its host key was replaced; nothing is sent to it", e.Host, presented, strings.Join(e.Known, ", "))
 	case "certificate":
 		return fmt.Sprintf("%s presents a certificate of the host key %s that does not hold (%v): sign a new one, or pin the machine's key: %s", e.Host, e.Fingerprint, e.Err, e.Scan)
 	}

@@ -210,3 +210,42 @@ func FuzzParsePin(f *testing.F) {
 		}
 	})
 }
+
+// What known_hosts files say of the keys that a machine presents.
+func TestKnown(t *testing.T) {
+	mine, other, ca := sign(t, edKey(t)).PublicKey(), sign(t, edKey(t)).PublicKey(), sign(t, edKey(t)).PublicKey()
+	const address = "10.0.0.7:2222"
+	for name, c := range map[string]struct {
+		file    string
+		known   bool
+		problem string
+	}{
+		"known":             {knownhosts.Line([]string{address}, mine), true, ""},
+		"hashed":            {knownhosts.HashHostname(knownhosts.Normalize(address)) + " " + line(mine), true, ""},
+		"another host's":    {knownhosts.Line([]string{"10.0.0.8:22"}, other), false, ""},
+		"empty":             {"", false, ""},
+		"changed":           {knownhosts.Line([]string{address}, other), false, "changed"},
+		"revoked":           {"@revoked * " + line(mine), false, "revoked"},
+		"an authority only": {"@cert-authority * " + line(ca), false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "known_hosts")
+			if err := os.WriteFile(file, []byte(c.file+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			target, err := Resolve("ssh://root@"+address+"/run/c.sock", Options{KnownHosts: []string{file, file + ".missing"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys, err := target.Known([]ssh.PublicKey{mine})
+			problem := ""
+			var refused *HostKeyError
+			if errors.As(err, &refused) {
+				problem = refused.Problem
+			}
+			if problem != c.problem || (err != nil) != (c.problem != "") || (len(keys) == 1) != c.known {
+				t.Errorf("%d keys, %v", len(keys), err)
+			}
+		})
+	}
+}

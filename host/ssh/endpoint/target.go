@@ -98,6 +98,55 @@ type Options struct {
 	HostKeys []string
 	// ProxyJump replaces that of ConfigFile: [user@]host[:port],…, or "none".
 	ProxyJump string
+	// JumpHostKeys pin the jumps of ProxyJump and of ConfigFile, beside KnownHosts.
+	JumpHostKeys []string
+	// Jumps replace ProxyJump: each has host keys of its own, and no known_hosts file
+	// counts for it.
+	Jumps []Jump
+}
+
+// Jump is a machine on the way, with the only host keys that are taken of it.
+type Jump struct {
+	User, Address string // Address is a name or an IP address
+	Port          int    // 22 if 0
+	HostKeys      []string
+}
+
+// String is user@host[:port], as ProxyJump takes it.
+func (j Jump) String() string {
+	u := URL{User: j.User, Host: j.Address, Port: j.Port}
+	return strings.TrimPrefix(u.String(), "ssh://")
+}
+
+// Check says in one sentence what is wrong with j.
+func (j Jump) Check() error {
+	_, err := j.url()
+	return err
+}
+
+func (j Jump) url() (URL, error) {
+	if j.User == "" {
+		return URL{}, fmt.Errorf("the jump %s has no user", j.Address)
+	}
+	if strings.HasPrefix(j.Address, "[") {
+		return URL{}, fmt.Errorf("the jump's address %q: write an IPv6 address without brackets", j.Address)
+	}
+	if j.Port < 0 || j.Port > 65535 {
+		return URL{}, fmt.Errorf("the jump %s has the port %d: 1 to 65535", j.Address, j.Port)
+	}
+	u, err := parseAuthority(j.String())
+	if err != nil {
+		return URL{}, fmt.Errorf("the jump %s: %w", j.Address, err)
+	}
+	if len(j.HostKeys) == 0 {
+		return URL{}, fmt.Errorf("the jump %s has no host keys: bowline host scan prints them", j.Address)
+	}
+	for _, line := range j.HostKeys {
+		if _, err := parsePin(line); err != nil {
+			return URL{}, fmt.Errorf("the jump %s: %w", j.Address, err)
+		}
+	}
+	return u, nil
 }
 
 // Resolve parses an ssh:// URL and completes it. Errors are one sentence that says
@@ -110,12 +159,33 @@ func Resolve(raw string, o Options) (*Target, error) {
 	if o.Home == "" {
 		o.Home, _ = os.UserHomeDir()
 	}
+	if len(o.Jumps) > 0 {
+		if o.ProxyJump != "" {
+			return nil, errors.New("there are two ways to the machine: leave out ProxyJump or the jumps with host keys")
+		}
+		o.ProxyJump = "none"
+	}
 	t, err := o.resolve(u, o.ProxyJump, nil)
 	if err != nil {
 		return nil, err
 	}
+	for i := range t.Jumps {
+		t.Jumps[i].HostKeys = o.JumpHostKeys
+	}
+	for _, j := range o.Jumps {
+		u, err := j.url()
+		if err != nil {
+			return nil, err
+		}
+		hop, err := o.resolve(u, "none", nil)
+		if err != nil {
+			return nil, err
+		}
+		hop.HostKeys, hop.KnownHosts = j.HostKeys, nil
+		t.Jumps = append(t.Jumps, *hop)
+	}
 	t.Socket, t.HostKeys = u.Socket, o.HostKeys
-	for _, line := range o.HostKeys {
+	for _, line := range slices.Concat(o.HostKeys, o.JumpHostKeys) {
 		if _, err := parsePin(line); err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
@@ -21,24 +22,30 @@ type connection struct {
 	hops    []*hop  // all that must be closed, the first dialled first
 	limits  *limits
 	address string
-	number  int // of its lane; set before anybody has it
+	hostKey string // of the machine itself, a fingerprint
+	number  int    // of its lane; set before anybody has it
 
 	// globals holds one token: global requests go one after the other, and waiting
 	// for the turn is given up with the context, which a mutex would not.
 	globals  chan struct{}
 	forwards forwards
+	channels channels
+	budget   *budget.Account
 	ended    chan struct{} // closed once the connection is over
 }
 
 type hop struct {
 	socket *socket
 	client *ssh.Client
+	// hostKey is the fingerprint of the accepted host key.
+	hostKey string
 }
 
 // connect makes a connection: through each jump, then to the machine. It returns
-// within the timeouts of l for each hop, and at once when ctx ends.
-func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, memory map[string][]string) (_ *connection, err error) {
-	c := &connection{limits: l, address: t.Address, globals: make(chan struct{}, 1), ended: make(chan struct{})}
+// within the timeouts of l for each hop, and at once when ctx ends. Where hostKey is not
+// empty, the machine itself has to present that one.
+func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, memory map[string][]string, hostKey string, a *budget.Account) (_ *connection, err error) {
+	c := &connection{limits: l, budget: a, address: t.Address, globals: make(chan struct{}, 1), ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			c.closeHops()
@@ -46,7 +53,7 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 	}()
 	for i := range t.Jumps {
 		jump := &t.Jumps[i]
-		if err := c.addHop(ctx, jump, dial, memory); err != nil {
+		if err := c.addHop(ctx, jump, dial, memory, ""); err != nil {
 			return nil, fmt.Errorf("jump %s: %w", jump.Address, err)
 		}
 		through := c.hops[i].client
@@ -63,11 +70,11 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 			return newConn(raw, same, same), nil
 		}
 	}
-	if err := c.addHop(ctx, t, dial, memory); err != nil {
+	if err := c.addHop(ctx, t, dial, memory, hostKey); err != nil {
 		return nil, err
 	}
 	last := c.hops[len(c.hops)-1]
-	c.client, c.top = last.client, last.socket
+	c.client, c.top, c.hostKey = last.client, last.socket, last.hostKey
 	go func() {
 		c.client.Wait()
 		// What is still up below it is of no use any more.
@@ -82,10 +89,10 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 
 // addHop dials and logs in to t. memory keeps, by address, which types of host keys
 // not to ask for, so that finding that out costs no connections the next time.
-func (c *connection) addHop(ctx context.Context, t *endpoint.Target, dial dialFunc, memory map[string][]string) error {
+func (c *connection) addHop(ctx context.Context, t *endpoint.Target, dial dialFunc, memory map[string][]string, hostKey string) error {
 	var first error
 	for {
-		err := c.login(ctx, t, dial, memory[t.Address])
+		err := c.login(ctx, t, dial, memory[t.Address], hostKey)
 		var again *otherTypes
 		var key *endpoint.HostKeyError
 		switch {
@@ -113,12 +120,13 @@ type otherTypes struct {
 
 func (e *otherTypes) Error() string { return e.err.Error() }
 
-func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFunc, without []string) error {
+func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFunc, without []string, hostKey string) error {
 	auth, err := t.Client(ctx, without...)
 	if err != nil {
 		return err
 	}
 	defer auth.Close()
+	auth.Require(hostKey)
 	dialCtx, cancel := context.WithTimeout(ctx, c.limits.dial)
 	raw, err := dial(dialCtx, "tcp", t.Address)
 	cancel()
@@ -135,7 +143,7 @@ func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFun
 	conn, channels, requests, err := ssh.NewClientConn(s, t.HostKeyName, auth.Config)
 	inTime, wanted := timeout.Stop(), stop()
 	if err == nil && inTime && wanted {
-		c.hops = append(c.hops, &hop{s, ssh.NewClient(conn, channels, requests)})
+		c.hops = append(c.hops, &hop{s, ssh.NewClient(conn, channels, requests), auth.HostKey()})
 		return nil
 	}
 	s.Close()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
 // lane is one of the two connections. Its run owns it.
@@ -22,9 +24,10 @@ type lane struct {
 	mu      sync.Mutex
 	conn    *connection // nil while down
 	since   time.Time
-	cause   error // of the last failure, while down
-	over    bool  // run has ended
-	number  int   // of conn or of the last one; the first is 1
+	cause   error  // of the last failure, while down
+	over    bool   // run has ended
+	number  int    // of conn or of the last one; the first is 1
+	hostKey string // of conn or of the last one
 	changed chan struct{}
 }
 
@@ -50,7 +53,7 @@ func (n *lane) run(ctx context.Context) {
 		}
 		if err != nil {
 			if n.set(nil, err) {
-				logger.V(2).Info("No SSH connection", "err", err)
+				logger.V(2).Info("No SSH connection", "err", err, "answer", answer(err))
 			}
 			continue
 		}
@@ -105,6 +108,8 @@ func (n *lane) set(c *connection, cause error) bool {
 	if c != nil {
 		n.number++
 		c.number = n.number
+		n.hostKey = c.hostKey
+		n.link.hold(c)
 	}
 	n.announce()
 	return true
@@ -228,7 +233,7 @@ func (l *Link) attempt(ctx context.Context, n *lane) (*connection, error) {
 	var c *connection
 	err := l.hook.Do(ctx, "ssh/Connect", func(ctx context.Context) error {
 		var err error
-		c, err = connect(ctx, l.target, l.dial, &l.limits, l.memory)
+		c, err = connect(ctx, l.target, l.dial, &l.limits, l.memory, l.requires(), l.budget)
 		return err
 	})
 	if err != nil && c != nil { // the hook's own error
@@ -276,4 +281,13 @@ func sleepUntil(ctx context.Context, t time.Time) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// answer is what an error keeps to itself of what the machine answered, for the log.
+func answer(err error) string {
+	var unexpected *endpoint.UnexpectedError
+	if errors.As(err, &unexpected) {
+		return fmt.Sprintf("%.500q", unexpected.Cause)
+	}
+	return ""
 }

@@ -19,9 +19,11 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
@@ -43,6 +45,9 @@ type Config struct {
 	// MaxDelay bounds the wait between two attempts to connect; by default it grows to
 	// 30 s, and to 5 min where the login is refused.
 	MaxDelay time.Duration
+	// Budget is where the channels are counted that the machine does not close; may be
+	// nil.
+	Budget *budget.Account
 }
 
 // limits are the times of a link.
@@ -82,15 +87,20 @@ type State struct {
 	// Connection counts the control connections: the number of the one that is, or of
 	// the last one. See Only.
 	Connection int
+	// HostKey is the fingerprint of the host key that the machine presented for that
+	// connection, "SHA256:…"; empty before the first.
+	HostKey string
 }
 
 // Link is the way to one machine. It is safe for concurrent use.
 type Link struct {
 	target        *endpoint.Target
 	hook          host.Hook
+	budget        *budget.Account
 	dial          dialFunc
 	limits        limits
 	control, bulk *lane
+	required      atomic.Value // string: see Require
 
 	// slot is held by the one attempt in flight; memory belongs to its holder.
 	slot   chan struct{}
@@ -109,7 +119,7 @@ func New(cfg Config) (*Link, error) {
 	if cfg.Target == nil {
 		return nil, errors.New("ssh link: no target is given")
 	}
-	l := &Link{target: cfg.Target, hook: cfg.Hook, dial: cfg.Dial, limits: defaultLimits,
+	l := &Link{target: cfg.Target, hook: cfg.Hook, budget: cfg.Budget, dial: cfg.Dial, limits: defaultLimits,
 		slot: make(chan struct{}, 1), memory: map[string][]string{}}
 	if l.dial == nil {
 		l.dial = new(net.Dialer).DialContext
@@ -166,12 +176,40 @@ func (l *Link) Close() error {
 	return nil
 }
 
+// Require has the machine present the host key with this fingerprint, State.HostKey, for
+// every connection from now on, though others are pinned as well. A connection that was
+// made by another key is cut before Require returns.
+func (l *Link) Require(hostKey string) {
+	l.required.Store(hostKey)
+	for _, n := range []*lane{l.control, l.bulk} {
+		n.mu.Lock()
+		if n.conn != nil {
+			l.hold(n.conn)
+		}
+		n.mu.Unlock()
+	}
+}
+
+// requires is the fingerprint of the one host key to take; empty: any that is pinned.
+func (l *Link) requires() string {
+	hostKey, _ := l.required.Load().(string)
+	return hostKey
+}
+
+// hold cuts c where its host key is not the required one. The lane's mu is held: so no
+// connection slips between an attempt and Require.
+func (l *Link) hold(c *connection) {
+	if key := l.requires(); key != "" && key != c.hostKey {
+		c.closeHops()
+	}
+}
+
 // State is the state of the link now.
 func (l *Link) State() State {
 	n := l.control
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := State{Up: n.conn != nil, Since: n.since, Err: n.cause, RTT: time.Duration(n.rtt.Load()), Connection: n.number}
+	s := State{Up: n.conn != nil, Since: n.since, Err: n.cause, RTT: time.Duration(n.rtt.Load()), Connection: n.number, HostKey: n.hostKey}
 	if s.Up {
 		s.Heard = time.Now().Add(-n.conn.top.silence())
 	}

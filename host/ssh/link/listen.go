@@ -143,11 +143,16 @@ func (c *connection) takeForwards(network string, in <-chan ssh.NewChannel) {
 			open.Reject(ssh.Prohibited, "nobody listens there")
 			continue
 		}
-		channel, requests, err := open.Accept()
+		if !c.channels.take(&c.channels.forwarded, maxForwarded) {
+			open.Reject(ssh.ResourceShortage, "too many connections")
+			continue
+		}
+		raw, requests, err := open.Accept()
 		if err != nil {
+			c.channels.give(&c.channels.forwarded)
 			continue // the connection is over; what is behind this one must be taken all the same
 		}
-		go ssh.DiscardRequests(requests)
+		channel := c.track(raw, &c.channels.forwarded, func() { ssh.DiscardRequests(requests) })
 		l.offer(newConn(&channelConn{channel, l.Addr(), remote}, c.readEnded, c.writeEnded))
 	}
 }

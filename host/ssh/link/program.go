@@ -37,12 +37,12 @@ func (l *Link) session(ctx context.Context, n *lane, label, kind, name string) (
 	}
 	return call(ctx, n, label, "session", object, func(ctx context.Context, c *connection) (Session, error) {
 		return waitFor(ctx, func() (Session, error) {
-			channel, requests, err := c.client.OpenChannel("session", nil)
+			p := c.newProgram()
+			channel, err := c.open("session", nil, func(requests <-chan *ssh.Request) { p.serve(c, requests) })
 			if err != nil {
 				return nil, err
 			}
-			p := c.newProgram(channel)
-			go p.serve(c, requests)
+			p.over(channel, c)
 			ok, err := channel.SendRequest(kind, true, ssh.Marshal(struct{ Name string }{name}))
 			if err != nil || !ok {
 				p.Close()
@@ -58,19 +58,16 @@ func (l *Link) session(ctx context.Context, n *lane, label, kind, name string) (
 	})
 }
 
-func (c *connection) newProgram(channel ssh.Channel) *program {
-	closed := make(chan struct{})
-	return &program{
-		channel: channel,
-		stdin:   newWriter(channel, channel.CloseWrite, closed, c.writeEnded),
-		stdout:  newReader(channel, closed, c.readEnded),
-		stderr:  newReader(channel.Stderr(), closed, c.readEnded),
-		closed:  closed,
+func (c *connection) newProgram() *program {
+	return &program{closed: make(chan struct{}), connection: c.number, done: make(chan struct{})}
+}
 
-		connection: c.number,
-
-		done: make(chan struct{}),
-	}
+// over gives a program its channel.
+func (p *program) over(channel ssh.Channel, c *connection) {
+	p.channel = channel
+	p.stdin = newWriter(channel, channel.CloseWrite, p.closed, c.writeEnded)
+	p.stdout = newReader(channel, p.closed, c.readEnded)
+	p.stderr = newReader(channel.Stderr(), p.closed, c.readEnded)
 }
 
 // serve waits for the exit status; it ends with the channel.

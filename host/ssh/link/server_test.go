@@ -122,8 +122,9 @@ type lab struct {
 	target           *endpoint.Target
 	targetMu         sync.Mutex // held by an attempt
 
-	down    atomic.Bool // the port refuses
-	brief   atomic.Bool // connections end right after the login
+	another atomic.Pointer[ssh.ServerConfig] // of who answers in the machine's place; nil: it does itself
+	down    atomic.Bool                      // the port refuses
+	brief   atomic.Bool                      // connections end right after the login
 	flight  atomic.Int32
 	release chan struct{} // lets /slow be opened
 	opened  chan ssh.Channel
@@ -219,7 +220,11 @@ func (b *lab) link(t *testing.T) *Link {
 // serve is sshd.
 func (b *lab) serve(raw net.Conn) {
 	defer raw.Close()
-	conn, channels, requests, err := ssh.NewServerConn(raw, b.server)
+	server := b.server
+	if another := b.another.Load(); another != nil {
+		server = another
+	}
+	conn, channels, requests, err := ssh.NewServerConn(raw, server)
 	if err != nil || b.brief.Load() {
 		return
 	}

@@ -1,4 +1,5 @@
-# facts DIR: keys and values, each with a NUL. What a machine lacks is left out.
+# facts DIR THERMAL SWAPCONTROL...: keys and values, each with a NUL. What a machine
+# lacks is left out. THERMAL and SWAPCONTROL are patterns of paths.
 set +e
 # A number below /proc/sys is there for the first read only, so the shell's own
 # read, which takes one byte at a time, sees its first digit.
@@ -26,6 +27,9 @@ line cpus /sys/devices/system/cpu/online
 line pid-max /proc/sys/kernel/pid_max
 line threads-max /proc/sys/kernel/threads-max
 line apparmor /sys/module/apparmor/parameters/enabled
+line selinux /sys/fs/selinux/enforce
+whole label /proc/self/attr/current
+whole swaps /proc/swaps
 whole meminfo /proc/meminfo
 whole status /proc/self/status
 whole resolv.conf /etc/resolv.conf
@@ -36,7 +40,15 @@ printf 'addresses\0%s\0' "$(ip -o addr show up 2>/dev/null)"
 for pages in /sys/kernel/mm/hugepages/hugepages-*; do
 	line "${pages##*/}" "$pages/nr_hugepages"
 done
-dir=$1
+dir=$1 thermal=$2
+shift 2
+printf 'thermal-throttle\0%s\0' "$(ls -d $thermal 2>/dev/null)"
+for file in $*; do
+	[ ! -e "$file" ] || {
+		printf 'swap-control\0yes\0'
+		break
+	}
+done
 until [ -e "$dir" ]; do
 	dir=${dir%/*}
 	dir=${dir:-/}

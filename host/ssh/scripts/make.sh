@@ -40,6 +40,31 @@ full() {
 	place "$3" "$4"
 }
 
+# inplace NUMBER MASK MODE PATH DIR TEMPORARY WHOLE: as full. A regular file that is there
+# keeps its inode, and gets the mode WHOLE.
+inplace() {
+	if [ -L "$4" ] || [ ! -f "$4" ]; then
+		full "$@"
+		return
+	fi
+	content >|"$4"
+	chmod "$7" -- "$4"
+}
+
+# synced: as full. It survives a power cut.
+synced() {
+	above "$5"
+	seen "$1" "$4"
+	parents "$5" 027
+	umask "$2"
+	tmp=$6
+	content >"$tmp"
+	[ -z "$3" ] || chmod "$3" "$tmp"
+	sync -- "$tmp"
+	place '' "$4"
+	named "$5"
+}
+
 # empty: as full. Where nothing is there is nothing to replace.
 empty() {
 	seen "$1" "$4"

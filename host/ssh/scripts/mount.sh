@@ -2,7 +2,7 @@
 # for those, whose OPTIONS are set by a second call: the kernel takes none before.
 source=$1 target=$2 type=$4 options=$5 again=$6 propagation=$7
 set -f
-new=
+new= already=
 [ -e "$target" ] || [ -L "$target" ] || new=yes # so nothing is mounted there
 case $type in
 bind | rbind)
@@ -35,21 +35,23 @@ $(grep -F -e " $escaped " /proc/self/mountinfo)
 EOF
 	if [ -n "$top" ]; then
 		case $type in
-		bind | rbind) [ ! "$source" -ef "$target" ] || exit 0 ;;
+		bind | rbind) [ ! "$source" -ef "$target" ] || already=yes ;;
 		*)
 			set -- $top
-			[ "$1" != "$type" ] || [ "$2" != "$source" ] || exit 0
+			[ "$1" != "$type" ] || [ "$2" != "$source" ] || already=yes
 			;;
 		esac
 	fi
 fi
-case $type in
-bind) mount --bind -- "$source" "$target" ;;
-rbind) mount --rbind -- "$source" "$target" ;;
-*) mount -t "$type" ${options:+-o "$options"} -- "$source" "$target" ;;
-esac
-trap 'umount -l -- "$target"' EXIT
-[ -z "$again" ] || mount -o "remount,bind,$again" -- "$target"
+if [ -z "$already" ]; then
+	case $type in
+	bind) mount --bind -- "$source" "$target" ;;
+	rbind) mount --rbind -- "$source" "$target" ;;
+	*) mount -t "$type" ${options:+-o "$options"} -- "$source" "$target" ;;
+	esac
+	trap 'umount -l -- "$target"' EXIT
+	[ -z "$again" ] || mount -o "remount,bind,$again" -- "$target"
+fi
 for flag in $propagation; do
 	mount "--make-$flag" -- "$target"
 done

@@ -13,3 +13,16 @@ top() {
 height() {
 	cut -d ' ' -f 5 /proc/self/mountinfo | grep -cxF -e "$escaped" || :
 }
+
+# flags: prints the options of what is mounted last at $real, its own and its file system's.
+flags() {
+	grep -F -e " $escaped " /proc/self/mountinfo | while IFS= read -r line; do
+		before=${line%% - *} after=${line#* - }
+		set -f
+		set -- $before
+		[ "$5" = "$escaped" ] || continue
+		own=$6
+		set -- $after
+		printf '%s,%s\n' "$own" "${3-}"
+	done | tail -n 1
+}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strconv"
 	"sync"
+
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
 // The kinds of marks, after the nonce.
@@ -27,8 +29,9 @@ const maxNoise = 4 << 10
 // belongs to nobody (a login shell's greeting). Marks may stand anywhere within
 // the output: a relay of the far end writes to the same pipe.
 type collector struct {
-	nonce []byte
-	max   int
+	nonce  []byte
+	max    int // bytes that are kept
+	budget *budget.Account
 	// onExit is told the exit code, once: all that the script itself wrote to this
 	// stream is in data by then.
 	onExit func(code int)
@@ -40,7 +43,9 @@ type collector struct {
 	data    []byte
 	noise   []byte
 	pending []byte
-	group   int // the script's process group; 0 while it is not known
+	before  int64 // bytes before the begin mark
+	beyond  int64 // bytes that were dropped
+	group   int   // the script's process group; 0 while it is not known
 	begun   bool
 	ended   bool
 }
@@ -69,10 +74,11 @@ func (c *collector) feed(p []byte) (done bool, err error) {
 		at := bytes.Index(c.pending, c.nonce)
 		if at < 0 {
 			// The last bytes may be the beginning of a nonce.
-			c.keep(len(c.pending) - len(c.nonce) + 1)
-			return false, nil
+			return false, c.keep(len(c.pending) - len(c.nonce) + 1)
 		}
-		c.keep(at)
+		if err := c.keep(at); err != nil {
+			return false, err
+		}
 		rest := c.pending[len(c.nonce):]
 		end := bytes.IndexByte(rest, '\n')
 		if end < 0 {
@@ -94,18 +100,29 @@ func (c *collector) feed(p []byte) (done bool, err error) {
 	}
 }
 
-// keep moves n bytes from pending to the output.
-func (c *collector) keep(n int) {
+// keep moves n bytes from pending to the output. What is before the begin mark, and what
+// is above max, is read and dropped up to the budget. Only of the former is the machine
+// to blame: a pod may give a program of ours much to complain of.
+func (c *collector) keep(n int) error {
 	if n <= 0 {
-		return
+		return nil
 	}
 	p := c.pending[:n]
 	c.pending = c.pending[n:]
-	if c.begun {
-		c.data = append(c.data, p[:min(n, c.max-len(c.data))]...)
-	} else {
+	limit := c.budget.Limit(budget.OutputBytes)
+	if !c.begun {
 		c.noise = append(c.noise, p[:min(n, maxNoise-len(c.noise))]...)
+		if c.before += int64(n); c.before > limit {
+			return c.budget.Exceed(budget.OutputBytes, "the login shell")
+		}
+		return nil
 	}
+	kept := min(n, c.max-len(c.data))
+	c.data = append(c.data, p[:kept]...)
+	if c.beyond += int64(n - kept); c.beyond > limit {
+		return &budget.ExceededError{Kind: budget.OutputBytes, Limit: limit, What: "the output of one request, beyond what is kept of it"}
+	}
+	return nil
 }
 
 func (c *collector) mark(m string) error {

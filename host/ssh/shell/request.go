@@ -41,7 +41,7 @@ type Request struct {
 	Limit time.Duration
 	// MaxStdout and MaxStderr are the bytes kept of each stream; DefaultOutput
 	// where zero. The rest is read and dropped: a script that must not block does
-	// not, and what it writes until its limit travels.
+	// not, and what it writes until its limit travels, but no more than a budget of it.
 	MaxStdout, MaxStderr int
 	// Foreign is for programs that we did not write. They may leave processes
 	// behind that hold their output: their streams go through pipes of their own,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 )
 
@@ -32,11 +33,14 @@ type Config struct {
 	Shell string
 	// Path is the PATH of the scripts; DefaultPath by default.
 	Path string
+	// Budget is where what the machine prints is counted; may be nil.
+	Budget *budget.Account
 }
 
 // Shell is one sh of the machine. It serves one request at a time.
 type Shell struct {
 	session link.Session
+	budget  *budget.Account
 	known   map[string]int // scripts that it was sent
 	used    bool           // it has answered once
 	given   chan struct{}  // where a script was given up: closed when left is known
@@ -64,7 +68,7 @@ func Open(ctx context.Context, c Config) (*Shell, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Shell{session: session, known: map[string]int{}, ended: make(chan struct{})}
+	s := &Shell{session: session, budget: c.Budget, known: map[string]int{}, ended: make(chan struct{})}
 	// Seen at once, so that nobody takes a shell from a pool that went while idle.
 	go func() {
 		defer close(s.ended)
@@ -167,8 +171,8 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 	nonce := newNonce()
 	exit := make(chan int, 2) // told by each stream
 	onExit := func(code int) { exit <- code }
-	stdout := &collector{nonce: []byte(nonce), max: r.MaxStdout, onExit: onExit, grouped: make(chan struct{})}
-	stderr := &collector{nonce: []byte(nonce), max: r.MaxStderr, onExit: onExit}
+	stdout := &collector{nonce: []byte(nonce), max: r.MaxStdout, budget: s.budget, onExit: onExit, grouped: make(chan struct{})}
+	stderr := &collector{nonce: []byte(nonce), max: r.MaxStderr, budget: s.budget, onExit: onExit}
 	streams := make(chan error, 2)
 	go func() { streams <- stdout.read(s.session.Stdout()) }()
 	go func() { streams <- stderr.read(s.session.Stderr()) }()

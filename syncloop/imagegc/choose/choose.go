@@ -25,6 +25,7 @@ type Records map[string]Record
 // Look is the records after a look at the runtime: every image, every container of
 // anyone, and which images the pods of ours name.
 func Look(old Records, now time.Time, images []*runtimeapi.Image, containers []*runtimeapi.Container, wanted func(*runtimeapi.Image) bool) Records {
+	now = now.Round(0) // ages count the time that the machine sleeps
 	used := map[string]bool{}
 	for _, c := range containers {
 		for _, name := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()} {

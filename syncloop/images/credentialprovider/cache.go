@@ -130,7 +130,8 @@ func (p *provider) take(q question, r *credentialapi.CredentialProviderResponse,
 	}
 	maps.DeleteFunc(p.cache, func(_ cacheKey, c cached) bool { return now.After(c.expires) })
 	if keep > 0 {
-		p.cache[key] = cached{auth: r.Auth, expires: now.Add(keep)}
+		// By the wall clock, as the credential itself.
+		p.cache[key] = cached{auth: r.Auth, expires: now.Round(0).Add(keep)}
 	}
 	return r.Auth, nil
 }

@@ -19,6 +19,7 @@ import (
 	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
 
 	"github.com/bowline-k8s/bowline/syncloop/tokens"
+	"github.com/bowline-k8s/bowline/wall/walltest"
 )
 
 // cluster has service accounts, and tokens of them.
@@ -381,5 +382,21 @@ func TestScopesDiffer(t *testing.T) {
 			t.Errorf("%d and %d have the scope %q", i, j, s)
 		}
 		seen[s] = i
+	}
+}
+
+// An answer ends by the wall clock, as the credential in it does: also while the machine
+// sleeps.
+func TestAnAnswerEndsWhileTheMachineSleeps(t *testing.T) {
+	p := &provider{Program: Program{Config: kubeletconfig.CredentialProvider{DefaultCacheDuration: &metav1.Duration{}}}, cache: map[cacheKey]cached{}}
+	q, now := question{image: "r.example/a"}, time.Now()
+	if _, err := p.take(q, &credentialapi.CredentialProviderResponse{CacheKeyType: "Image", CacheDuration: &metav1.Duration{Duration: time.Hour}}, now); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := p.cachedAnswer(q, now.Add(time.Minute)); !ok {
+		t.Error("it is not kept")
+	}
+	if _, ok := p.cachedAnswer(q, walltest.Slept(now, 2*time.Hour)); ok {
+		t.Error("it is kept beyond its time")
 	}
 }

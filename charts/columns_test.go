@@ -1,0 +1,39 @@
+package charts
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// TestColumns: kubectl get hosts says whether each is Ready, and has AGE last, as the
+// columns of other objects do. Its short name is no built-in one.
+func TestColumns(t *testing.T) {
+	data, err := os.ReadFile("bowline/crds/bowline.io_hosts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd struct {
+		Spec struct {
+			Names    struct{ ShortNames []string }
+			Versions []struct {
+				AdditionalPrinterColumns []struct{ Name, JSONPath string }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(data, &crd); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range crd.Spec.Versions[0].AdditionalPrinterColumns {
+		names = append(names, c.Name)
+	}
+	if want := []string{"Ready", "Node", "Link", "RTT", "Pods", "Reason", "Age"}; !slices.Equal(names, want) {
+		t.Errorf("columns %v, want %v", names, want)
+	}
+	if want := []string{"bhost"}; !slices.Equal(crd.Spec.Names.ShortNames, want) {
+		t.Errorf("short names %v, want %v", crd.Spec.Names.ShortNames, want)
+	}
+}

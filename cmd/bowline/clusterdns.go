@@ -1,0 +1,34 @@
+package main
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+)
+
+// dnsService is the Service of the cluster's DNS: kubeadm, k3s, kind and the clouds all
+// call it so, CoreDNS or not.
+const dnsService = "kube-dns"
+
+// clusterDNS returns the addresses of the cluster's DNS, as the configuration has them, or
+// else as the Service kube-system/kube-dns does. A node may read Services by its own
+// rights, so this asks for no further right. An empty list in the configuration is a
+// choice: pods then get the machine's resolver.
+func clusterDNS(configured []string, services corelisters.ServiceLister) func() []string {
+	if configured != nil {
+		return func() []string { return configured }
+	}
+	return func() []string {
+		service, err := services.Services(metav1.NamespaceSystem).Get(dnsService)
+		if err != nil { // not there, or the API server has not been met
+			return nil
+		}
+		addresses := service.Spec.ClusterIPs
+		if len(addresses) == 0 {
+			addresses = []string{service.Spec.ClusterIP}
+		}
+		return slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return a == "" || a == v1.ClusterIPNone })
+	}
+}

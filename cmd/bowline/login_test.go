@@ -1,0 +1,182 @@
+package main
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+	"golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+)
+
+// home is a home directory of its own, with ~/.ssh and no agent.
+func home(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("HOME", dir)
+	t.Setenv("SSH_AUTH_SOCK", "")
+	if err := os.Mkdir(filepath.Join(dir, ".ssh"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, ".ssh")
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// anAgent serves an ssh-agent with these keys.
+func anAgent(t *testing.T, keys ...ed25519.PrivateKey) string {
+	t.Helper()
+	ring := agent.NewKeyring()
+	for _, k := range keys {
+		if err := ring.Add(agent.AddedKey{PrivateKey: k}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	socket := filepath.Join(t.TempDir(), "agent")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _ = agent.ServeAgent(ring, c); c.Close() }()
+		}
+	}()
+	return socket
+}
+
+// newKey is a private key, and its file's text.
+func newKey(t *testing.T) (ed25519.PrivateKey, string) {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return private, string(pem.EncodeToMemory(block))
+}
+
+// Whose login puts the line there. An agent that is set and of no use hides no key.
+func TestOwnAccess(t *testing.T) {
+	dir := home(t)
+	private, text := newKey(t)
+	own := func(identity string) string {
+		return ownAccess(ownLogin(t.Context()), "ssh://root@h/s", identity, "").Own()
+	}
+	is := func(when, want string) {
+		t.Helper()
+		if got := own(""); got != want {
+			t.Errorf("%s: %q, not %q", when, got, want)
+		}
+	}
+	is("nothing", "")
+	write(t, filepath.Join(dir, "id_rsa"), "-----BEGIN OPENSSH PRIVATE KEY-----\n")
+	is("a key that cannot be read", "")
+	write(t, filepath.Join(dir, "id_ed25519"), text)
+	is("a key", "your keys in ~/.ssh")
+	t.Setenv("SSH_AUTH_SOCK", filepath.Join(dir, "no-agent"))
+	is("an agent that has ended", "your keys in ~/.ssh")
+	t.Setenv("SSH_AUTH_SOCK", anAgent(t))
+	is("an empty agent", "your keys in ~/.ssh")
+	t.Setenv("SSH_AUTH_SOCK", anAgent(t, private))
+	is("an agent and a key", "your ssh-agent and your keys in ~/.ssh")
+	if got := own("/mine"); got != "the key /mine" {
+		t.Errorf("a key that is named: %q", got)
+	}
+	if err := os.Remove(filepath.Join(dir, "id_ed25519")); err != nil {
+		t.Fatal(err)
+	}
+	is("an agent", "your ssh-agent")
+
+	// The command that "host add" shows comes to the machine by the same key.
+	for _, c := range []struct{ identity, given, want string }{{"/mine", "/given", "--identity-file /mine"}, {"", "/given", ""}, {"/mine", "", "--identity-file /mine"}} {
+		if got := strings.Join(ownAccess(ownLogin(t.Context()), "ssh://root@h/s", c.identity, c.given).Flags(), " "); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+	if got := ownAccess(login{}, "ssh://root@h/s", "", "/given").Flags(); strings.Join(got, " ") != "--identity-file /given" {
+		t.Errorf("the only key there is: %q", got)
+	}
+}
+
+// check, prepare and release log in as ssh does, with no flag: by the keys in ~/.ssh,
+// though an agent is set that is of no use, to a machine that known_hosts has.
+func TestHostCommandsLogInAsSSH(t *testing.T) {
+	server, rt := sshtest.Run(t), fake.Run(t, fake.Config{})
+	dir := home(t)
+	t.Setenv("SSH_AUTH_SOCK", filepath.Join(dir, "no-agent"))
+	key, err := os.ReadFile(server.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := server.URL(rt.Socket)
+	out, errOut, status := typed(t, "host", "check", endpoint)
+	if status == 0 || !strings.Contains(out, "none is pinned") && !strings.Contains(out+errOut, "no key to log in") {
+		t.Errorf("to an unknown machine: status %d, %s%s", status, out, errOut)
+	}
+	write(t, filepath.Join(dir, "id_ed25519"), string(key))
+	pin, _, _, _, err := ssh.ParseAuthorizedKey([]byte(server.HostKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "known_hosts"), knownhosts.Line([]string{server.Address}, pin)+"\n")
+	for _, args := range [][]string{{"host", "check"}, {"host", "prepare", "--dry-run"}} {
+		out, errOut, _ := typed(t, append(args, endpoint)...)
+		for _, raw := range []string{"host key  ", "failure  login", "failure  reachability", "no key to log in", "none is pinned"} {
+			if strings.Contains(out+errOut, "failure  "+raw) || strings.Contains(out+errOut, raw) && raw != "host key  " {
+				t.Errorf("%v: %s%s", args, out, errOut)
+			}
+		}
+		if args[1] == "check" && !strings.Contains(out, "ok       login         root@") {
+			t.Errorf("%v: %s%s", args, out, errOut)
+		}
+	}
+	// release opens the machine by what was checked, which nothing else than this test sees.
+	var flags hostFlags
+	c := hostReleaseCommand()
+	c.SetContext(t.Context())
+	flags.rootDir, flags.logsDir, flags.cgroupRoot = "/var/lib/kubelet", "/var/log/pods", "/"
+	checked, err := flags.check(c, endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := openChecked(t.Context(), checked, flags.host(checked))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	// One that known_hosts has another key of is refused.
+	_, other := newKey(t)
+	signer, err := ssh.ParsePrivateKey([]byte(other))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "known_hosts"), knownhosts.Line([]string{server.Address}, signer.PublicKey())+"\n")
+	if out, errOut, status := typed(t, "host", "check", endpoint); status == 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), "the key has changed") {
+		t.Errorf("a changed key: status %d, %s%s", status, out, errOut)
+	}
+}

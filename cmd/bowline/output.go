@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// completionTime is how long a shell waits for the names of objects.
+const completionTime = 3 * time.Second
+
+// formats of every command that has --output; a command may have more.
+var formats = []string{"text", "json"}
+
+// outputFlag is --output, of these formats or, if there are none, of text and json.
+func outputFlag(c *cobra.Command, to *string, more ...string) {
+	all := append(formats[:len(formats):len(formats)], more...)
+	c.Flags().StringVarP(to, "output", "o", formats[0], "the format: "+strings.Join(all, " or "))
+	choices(c, "output", all...)
+}
+
+// choices completes a flag in the shell.
+func choices(c *cobra.Command, flag string, all ...string) {
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)) // it is defined above
+}
+
+// checkOutput refuses a format that outputFlag does not have.
+func checkOutput(c *cobra.Command, format string, more ...string) error {
+	all := append(formats[:len(formats):len(formats)], more...)
+	if !slices.Contains(all, format) {
+		return wrongUsage(c, "--output %q: %s", format, strings.Join(all, " or "))
+	}
+	return nil
+}
+
+// completeHosts completes the one argument of a command with the names of Hosts.
+func completeHosts(way *access) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+		objects, _, err := way.clients()
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), completionTime)
+		defer cancel()
+		list, err := objects.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		for i := range list.Items {
+			names = append(names, list.Items[i].Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func writeJSON(to io.Writer, object any) error {
+	encoder := json.NewEncoder(to)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(object)
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/hosts"
+)
+
+// TestOtherMachineGetsNothing: a machine that is not recognized is asked who it is, near
+// and far, and nothing more: no call of its runtime, no file, and the API server hears
+// nothing of it. What it is recognized by is its machine-id, and the host key of the link.
+func TestOtherMachineGetsNothing(t *testing.T) {
+	here, err := local.New(local.Config{Name: "here"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts, err := here.Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, rt := sshtest.Run(t), fake.Run(t, fake.Config{})
+	pin, _, _, _, err := ssh.ParseAuthorizedKey([]byte(server.HostKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		endpoint, hostKey string
+		login             config.SSH
+	}{
+		"near": {endpoint: "unix://" + rt.Socket},
+		"far":  {server.URL(rt.Socket), ssh.FingerprintSHA256(pin), config.SSH{IdentityFile: server.KeyFile, HostKeys: []string{server.HostKey}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			cfg := &config.Host{
+				Name: "box", NodeName: "box", HostObject: "box", Endpoint: c.endpoint, SSH: c.login, RootDirectory: root,
+				// What asks the API server fails otherwise.
+				Kubeconfig: filepath.Join(root, "none"),
+			}
+			other := &hosts.OtherMachineError{Host: "box"}
+			var asked []v1alpha1.MachineStatus
+			d := &drivers{byName: map[string]*driver{}, recognize: func(_ context.Context, name string, m v1alpha1.MachineStatus) error {
+				if name != "box" {
+					t.Errorf("asked about %q", name)
+				}
+				asked = append(asked, m)
+				return other
+			}}
+			if err := d.drive(t.Context(), cfg, nil); !errors.Is(err, other) {
+				t.Fatalf("it ended with: %v", err)
+			}
+			want := hosts.Machine(facts.MachineID, c.hostKey)
+			if len(asked) != 1 || asked[0] != want {
+				t.Errorf("asked about %+v; want %+v", asked, want)
+			}
+
+			// Nor is it emptied, and the node's own machine with it believed to be empty.
+			client := kubernetesfake.NewClientset(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", UID: "ours"}})
+			err := releaseMachine(t.Context(), cfg, client, func(_ context.Context, m v1alpha1.MachineStatus) error { asked = append(asked, m); return other })
+			if !errors.Is(err, other) || len(asked) != 2 || asked[1] != want {
+				t.Errorf("its release ended with %v, and asked about %+v", err, asked)
+			}
+
+			for _, method := range []string{"Version", "Status", "ListPodSandbox", "ListContainers", "UpdateRuntimeConfig"} {
+				if n := rt.Calls(method); n != 0 {
+					t.Errorf("%s was called %d times", method, n)
+				}
+			}
+			if left, err := os.ReadDir(root); err != nil || len(left) != 0 {
+				t.Errorf("in its root directory there are %v: %v", left, err)
+			}
+		})
+	}
+}
+
+// TestDriveEndsWithItsMachine: a drive ends when another machine answers in the place of its
+// own, with a key that is pinned as well; the next drive has it recognized.
+func TestDriveEndsWithItsMachine(t *testing.T) {
+	server := sshtest.Run(t)
+	m, err := openMachine(t.Context(), &config.Host{
+		Name: "box", NodeName: "box", HostObject: "box", Endpoint: server.URL("/run/none.sock"), RootDirectory: t.TempDir(),
+		SSH: config.SSH{IdentityFile: server.KeyFile, HostKeys: []string{server.HostKey}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := otherMachine(m.link.State()); err != nil {
+		t.Errorf("its own machine is taken for another: %v", err)
+	}
+	// From now on its machine is one that is not there.
+	m.link.Require("SHA256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		changed := m.link.Changed()
+		if m.link.State().Err != nil && otherMachine(m.link.State()) != nil {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("the link says: %+v", m.link.State())
+		}
+	}
+	var key *endpoint.HostKeyError
+	if err := watchLink(ctx, m, time.Minute, &readiness{}, nil); !errors.As(err, &key) || !strings.Contains(err.Error(), "nothing is sent to it") {
+		t.Errorf("the watch of the link ended with: %v", err)
+	}
+}

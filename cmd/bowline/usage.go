@@ -1,0 +1,157 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// usageError is a command line that cannot be run; see is the command whose help says how
+// to write it.
+type usageError struct{ what, see string }
+
+func (e *usageError) Error() string { return e.what }
+
+// explain writes an error for a person, and returns the exit status.
+func explain(to io.Writer, as string, err error) int {
+	if err == nil {
+		return 0
+	}
+	if errors.Is(err, errSaid) {
+		return 1
+	}
+	for _, one := range each(err) {
+		fmt.Fprintln(to, as+": "+pod.PrintableLines(one.Error()))
+	}
+	if usage := (*usageError)(nil); errors.As(err, &usage) {
+		fmt.Fprintf(to, "See \"%s --help\".\n", usage.see)
+	}
+	return 1
+}
+
+// wrongUsage is what a person wrote wrongly on the command line of c.
+func wrongUsage(c *cobra.Command, format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...), c.CommandPath()}
+}
+
+// usable completes the tree below c: commands that only hold others refuse what they do
+// not have, and every error of usage names the help.
+func usable(c *cobra.Command) {
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return wrongUsage(c, "%v", err) })
+	c.SetUsageFunc(writeUsage)
+	if c.HasSubCommands() && c.RunE == nil {
+		c.Args = cobra.ArbitraryArgs
+		c.RunE = func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.Help()
+			}
+			return unknownCommand(c, args[0])
+		}
+	}
+	if c.HasParent() && c.Parent().Name() == "completion" { // made by cobra
+		c.Args = arguments()
+	}
+	for _, sub := range c.Commands() {
+		usable(sub)
+	}
+}
+
+// suggestDistance is how many letters a name may differ by to be suggested.
+const suggestDistance = 2
+
+func unknownCommand(c *cobra.Command, word string) error {
+	text := fmt.Sprintf("unknown command %q for %q", word, c.CommandPath())
+	c.SuggestionsMinimumDistance = suggestDistance
+	if near := c.SuggestionsFor(word); len(near) > 0 {
+		text += "\n\nDid you mean this?\n  " + strings.Join(near, "\n  ") + "\n"
+	}
+	return &usageError{text, c.CommandPath()}
+}
+
+// arguments takes one argument for each name, and no more; it also says which flags are
+// missing, so that a person learns of everything at once.
+func arguments(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) > len(names) {
+			return wrongUsage(c, "unexpected argument %q: %s", args[len(names)], c.UseLine())
+		}
+		return missing(c, names[len(args):])
+	}
+}
+
+// missing says which arguments and required flags are not there.
+func missing(c *cobra.Command, names []string) error {
+	names = slices.Clone(names)
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if required := f.Annotations[cobra.BashCompOneRequiredFlag]; len(required) > 0 && required[0] == "true" && !f.Changed {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	if len(names) == 0 {
+		return nil
+	}
+	list := names[0]
+	if n := len(names); n > 1 {
+		list = strings.Join(names[:n-1], ", ") + " and " + names[n-1]
+	}
+	return wrongUsage(c, "give %s: %s", list, c.UseLine())
+}
+
+// writeUsage is the usage of a command. cobra's own shows a command that only holds others
+// as one that can be run by itself.
+func writeUsage(c *cobra.Command) error {
+	w := c.OutOrStderr()
+	line := c.UseLine()
+	if c.HasAvailableSubCommands() {
+		line = c.CommandPath() + " COMMAND"
+	}
+	fmt.Fprintf(w, "Usage:\n  %s\n", line)
+	if c.HasExample() {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", c.Example)
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintln(w, "\nCommands:")
+		for _, sub := range c.Commands() {
+			if sub.IsAvailableCommand() || sub.Name() == "help" {
+				fmt.Fprintf(w, "  %-*s %s\n", sub.NamePadding(), sub.Name(), sub.Short)
+			}
+		}
+	}
+	if c.HasAvailableLocalFlags() {
+		fmt.Fprintf(w, "\nFlags:\n%s", c.LocalFlags().FlagUsages())
+	}
+	if c.HasAvailableInheritedFlags() {
+		fmt.Fprintf(w, "\nGlobal flags:\n%s", c.InheritedFlags().FlagUsages())
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\nSee \"%s COMMAND --help\" for a command.\n", c.CommandPath())
+	}
+	return nil
+}
+
+// helpCommand is "help COMMAND"; a command that does not exist is an error.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show the help of a command",
+		RunE: func(c *cobra.Command, args []string) error {
+			at := c.Root()
+			for _, word := range args {
+				i := slices.IndexFunc(at.Commands(), func(sub *cobra.Command) bool { return sub.Name() == word || sub.HasAlias(word) })
+				if i < 0 {
+					return unknownCommand(at, word)
+				}
+				at = at.Commands()[i]
+			}
+			at.InitDefaultHelpFlag()
+			return at.Help()
+		},
+	}
+}

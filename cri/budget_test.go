@@ -1,0 +1,246 @@
+package cri_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/lying"
+	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+func connectLying(t *testing.T, r *lying.Runtime, a *budget.Account) *cri.Client {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Serve(l))
+	c, err := cri.Connect(t.Context(), cri.Config{Dial: dialUnix(path), Budget: a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// labels that are as cheap on the wire as can be.
+func labels(n int) map[string]string {
+	m := make(map[string]string, n)
+	for i := range n {
+		m[strconv.FormatInt(int64(i), 36)] = ""
+	}
+	return m
+}
+
+// TestHostileReplies: whatever a runtime replies, a call takes memory in proportion to
+// the budget, names the budget that it exceeded, and says nothing about any object.
+func TestHostileReplies(t *testing.T) {
+	list := func(ctx context.Context, c *cri.Client) error { _, err := c.ListPodSandbox(ctx, nil); return err }
+	container := func(ctx context.Context, c *cri.Client) error { _, err := c.ContainerStatus(ctx, "c"); return err }
+	for name, c := range map[string]struct {
+		method string
+		reply  lying.Reply
+		call   func(ctx context.Context, c *cri.Client) error
+		want   budget.Kind
+	}{
+		"sandboxes of nothing, to the limit of bytes": {"ListPodSandbox", lying.Wire(bytes.Repeat([]byte{0x0a, 0}, 4<<20-4)), list, budget.Items},
+		"sandboxes of nothing, beyond it":             {"ListPodSandbox", lying.Wire(bytes.Repeat([]byte{0x0a, 0}, 8<<20-4)), list, budget.ReplyBytes},
+		"a reply that its own side would not send": {"ListPodSandbox", func(func([]byte) error, <-chan struct{}) error {
+			return status.Error(codes.ResourceExhausted, "too large")
+		}, list, budget.ReplyBytes},
+		"containers of nothing": {"ListContainers", lying.Wire(bytes.Repeat([]byte{0x0a, 0}, 1<<20)),
+			func(ctx context.Context, c *cri.Client) error { _, err := c.ListContainers(ctx, nil); return err }, budget.Items},
+		"images of nothing": {"ListImages", lying.Wire(bytes.Repeat([]byte{0x0a, 0}, 1<<20)),
+			func(ctx context.Context, c *cri.Client) error { _, err := c.ListImages(ctx); return err }, budget.Items},
+		"stats of nothing": {"ListContainerStats", lying.Wire(bytes.Repeat([]byte{0x0a, 0}, 1<<20)),
+			func(ctx context.Context, c *cri.Client) error { _, err := c.ListContainerStats(ctx, ""); return err }, budget.Items},
+		"one sandbox of half a million labels": {"ListPodSandbox", lying.Message(&runtimeapi.ListPodSandboxResponse{
+			Items: []*runtimeapi.PodSandbox{{Labels: labels(500_000)}}}), list, budget.Memory},
+		"an image of a million empty tags": {"ListImages", lying.Wire(nested(t, 0x12, 1<<20)),
+			func(ctx context.Context, c *cri.Client) error { _, err := c.ListImages(ctx); return err }, budget.Memory},
+		"a status of megabytes": {"ContainerStatus", lying.Message(&runtimeapi.ContainerStatusResponse{
+			Status: &runtimeapi.ContainerStatus{Id: "c", Message: strings.Repeat("x", 2<<20)}}), container, budget.StatusBytes},
+		"a status of a hundred thousand mounts": {"ContainerStatus", lying.Message(&runtimeapi.ContainerStatusResponse{
+			Status: &runtimeapi.ContainerStatus{Id: "c", Mounts: make([]*runtimeapi.Mount, 200_000)}}), container, budget.Memory},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runtimeThatLies, account := lying.New(), budget.New(budget.Limits{})
+			runtimeThatLies.Answer(c.method, c.reply)
+			client := connectLying(t, runtimeThatLies, account)
+			before := allocated()
+			err := c.call(t.Context(), client)
+			took := allocated() - before
+			var e *budget.ExceededError
+			if !errors.As(err, &e) || e.Kind != c.want {
+				t.Errorf("want an error of budget %s, got %v", c.want, err)
+			}
+			if !errors.Is(account.Err(), err) && !errors.As(account.Err(), &e) {
+				t.Errorf("the account has %v", account.Err())
+			}
+			if !cri.IsTransport(err) {
+				t.Errorf("the error says something of an object: %v", err)
+			}
+			// Both ends of the connection are in this process.
+			if limit := uint64(80 << 20); took > limit {
+				t.Errorf("the call allocated %d MiB", took>>20)
+			}
+		})
+	}
+}
+
+// nested is one item with n empty fields of this tag.
+func nested(t *testing.T, tag byte, n int) []byte {
+	inner := bytes.Repeat([]byte{tag, 0}, n)
+	return append(protoLength(0x0a, len(inner)), inner...)
+}
+
+func protoLength(tag byte, n int) []byte {
+	b := []byte{tag}
+	for ; n >= 0x80; n >>= 7 {
+		b = append(b, byte(n)|0x80)
+	}
+	return append(b, byte(n))
+}
+
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}
+
+// TestALargeHonestNodeIsWithinItsBudget: 500 pods, with what a kubelet's annotations
+// and labels have.
+func TestALargeHonestNodeIsWithinItsBudget(t *testing.T) {
+	r, account := lying.New(), budget.New(budget.Limits{})
+	var pods runtimeapi.ListPodSandboxResponse
+	var containers runtimeapi.ListContainersResponse
+	meta := map[string]string{}
+	for i := range 12 {
+		meta["example.com/some-annotation-"+strconv.Itoa(i)] = strings.Repeat("v", 300)
+	}
+	for i := range 500 {
+		pods.Items = append(pods.Items, &runtimeapi.PodSandbox{Id: strings.Repeat("a", 64), Metadata: &runtimeapi.PodSandboxMetadata{Name: strconv.Itoa(i)}, Labels: meta, Annotations: meta})
+		for range 3 {
+			containers.Containers = append(containers.Containers, &runtimeapi.Container{Id: strings.Repeat("b", 64), Image: &runtimeapi.ImageSpec{Image: "i"}, Labels: meta})
+		}
+	}
+	r.Answer("ListPodSandbox", lying.Message(&pods))
+	r.Answer("ListContainers", lying.Message(&containers))
+	c := connectLying(t, r, account)
+	if _, err := c.ListPodSandbox(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if all, err := c.ListContainers(t.Context(), nil); err != nil || len(all) != 1500 {
+		t.Error(len(all), err)
+	}
+	for _, u := range account.Uses() {
+		if u.Exceeded > 0 || u.HighWater > u.Limit*3/4 {
+			t.Errorf("%+v", u)
+		}
+	}
+}
+
+// TestOutputOfACommandIsThePods: a command that prints without end is its pod's doing,
+// and costs the host nothing but that call.
+func TestOutputOfACommandIsThePods(t *testing.T) {
+	r, account := lying.New(), budget.New(budget.Limits{})
+	r.Answer("ExecSync", lying.Message(&runtimeapi.ExecSyncResponse{Stdout: make([]byte, 8<<20)}))
+	c := connectLying(t, r, account)
+	if _, err := c.ExecSync(t.Context(), "c", []string{"yes"}, 0); err == nil || cri.IsTransport(err) || !strings.Contains(err.Error(), "printed more than") {
+		t.Errorf("want a failure of the command, got %v", err)
+	}
+	if err := account.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOpenCallsAreCounted: a runtime that answers nothing does not gather calls without end.
+func TestOpenCallsAreCounted(t *testing.T) {
+	r, account := lying.New(), budget.New(budget.Limits{OpenCalls: 3})
+	r.Answer("StopPodSandbox", lying.Hang)
+	c := connectLying(t, r, account)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 3)
+	for range 3 {
+		go func() { done <- c.StopPodSandbox(ctx, "s") }()
+	}
+	for r.Calls("StopPodSandbox") < 3 {
+		runtime.Gosched()
+	}
+	_, err := c.Version(t.Context())
+	var e *budget.ExceededError
+	if !errors.As(err, &e) || e.Kind != budget.OpenCalls || !cri.IsUnsent(err) {
+		t.Errorf("a fourth call: %v", err)
+	}
+	if account.Err() != nil {
+		t.Error("a slow runtime was taken for a hostile one")
+	}
+	cancel()
+	for range 3 {
+		<-done
+	}
+	if _, err := c.Version(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLargeRepliesTakeTurns: of replies that may be large few are under way at once, and
+// none keeps back the question how the runtime is.
+func TestLargeRepliesTakeTurns(t *testing.T) {
+	r, account := lying.New(), budget.New(budget.Limits{})
+	r.Answer("ListContainers", lying.Hang)
+	c := connectLying(t, r, account)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 10)
+	for range cap(done) {
+		go func() { _, err := c.ListContainers(ctx, nil); done <- err }()
+	}
+	for r.Calls("ListContainers") < 2 {
+		runtime.Gosched()
+	}
+	if _, err := c.Version(t.Context()); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	unsent := 0
+	for range cap(done) {
+		if err := <-done; !cri.IsTransport(err) {
+			t.Errorf("a list that was given up: %v", err)
+		} else if cri.IsUnsent(err) {
+			unsent++
+		}
+	}
+	if unsent != 8 || account.Err() != nil {
+		t.Errorf("%d of 10 were kept back (%v)", unsent, account.Err())
+	}
+}
+
+// TestAListOfOnePodIsSmall: however many a runtime puts into it.
+func TestAListOfOnePodIsSmall(t *testing.T) {
+	r, account := lying.New(), budget.New(budget.Limits{})
+	r.Answer("ListPodSandbox", lying.Message(&runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: strings.Repeat("x", 2<<20)}}}))
+	c := connectLying(t, r, account)
+	if _, err := c.ListPodSandbox(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	_, err := c.ListPodSandbox(t.Context(), &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{pod.LabelPodUID: "u"}})
+	var e *budget.ExceededError
+	if !errors.As(err, &e) || e.Kind != budget.StatusBytes {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,183 @@
+package cri
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	grpcproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/bowline-k8s/bowline/host/budget"
+)
+
+const (
+	// maxOutput bounds what a command of ExecSync may print, in bytes. A probe or a hook
+	// that prints more has failed: it is its pod's doing, and no fault of the host.
+	maxOutput = 256 << 10
+	// maxHeaders bounds the headers of a reply, the sentence of an error among them.
+	maxHeaders = 256 << 10
+)
+
+// guard is the codec of one call. It counts a reply on the wire before anything is
+// made of it: an item that takes two bytes there takes a hundred and more here.
+type guard struct {
+	encoding.CodecV2
+	account *budget.Account
+	decode  chan struct{} // of one: for bulky replies
+	method  method
+	seen    bool  // a reply came that was not refused for its size alone
+	err     error // why the reply was refused
+}
+
+func (c *Client) guard(m method) *guard {
+	return &guard{CodecV2: encoding.GetCodecV2(grpcproto.Name), account: c.config.Budget, decode: c.turns.decode, method: m}
+}
+
+// Name is empty: gRPC puts it into the content type, and CRI-O closes a connection whose
+// content type is not application/grpc alone.
+func (g *guard) Name() string { return "" }
+
+func (g *guard) options() []grpc.CallOption {
+	return []grpc.CallOption{grpc.ForceCodecV2(g), grpc.MaxCallRecvMsgSize(int(g.limit()))}
+}
+
+func (g *guard) limit() int64 {
+	if g.method.output {
+		return maxOutput
+	}
+	return g.account.Limit(g.method.size)
+}
+
+func (g *guard) what() string { return "the reply to " + g.method.name }
+
+// Unmarshal reads a reply, if it is within the budget.
+func (g *guard) Unmarshal(data mem.BufferSlice, v any) (err error) {
+	g.seen = true
+	m, ok := v.(proto.Message)
+	if !ok {
+		return fmt.Errorf("read %s: %T is no message of protobuf", g.what(), v)
+	}
+	if data.Len() > bulky {
+		g.decode <- struct{}{}
+		defer func() { <-g.decode }()
+	}
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	// gRPC frees what it read after us: it is given back now instead, before it becomes
+	// a message.
+	for i := range data {
+		data[i].Free()
+		data[i] = mem.SliceBuffer(nil)
+	}
+	err = budget.ErrPanicked // unless it turns out otherwise
+	defer g.account.Recover("read " + g.what())
+	if err = g.check(buf.ReadOnlyData(), m); err != nil {
+		g.err = err
+		return err
+	}
+	return proto.Unmarshal(buf.ReadOnlyData(), m)
+}
+
+func (g *guard) check(wire []byte, m proto.Message) error {
+	if !g.method.output {
+		if err := g.account.Check(g.method.size, int64(len(wire)), g.what()); err != nil {
+			return err
+		}
+	}
+	c := cost{memory: int64(len(wire)), limit: g.account.Limit(budget.Memory)}
+	c.add(wire, m.ProtoReflect().Descriptor(), 0)
+	if g.method.size != budget.ReplyBytes {
+		c.memory *= smallShare
+	}
+	if err := g.account.Check(budget.Items, c.items, g.what()); err != nil {
+		return err
+	}
+	return g.account.Check(budget.Memory, c.memory, g.what())
+}
+
+// refused is the budget that a reply exceeded, or nil. A reply that is too large is
+// refused by gRPC, here or where it was to be sent, before the codec sees it.
+func (g *guard) refused(err error) error {
+	if g.err != nil {
+		return g.err
+	}
+	if g.method.observed && g.tooLarge(err) {
+		return g.account.Exceed(g.method.size, g.what())
+	}
+	return nil
+}
+
+func (g *guard) tooLarge(err error) bool {
+	return !g.seen && status.Code(err) == codes.ResourceExhausted
+}
+
+// explain says what is wrong with a command that prints too much.
+func (g *guard) explain(err error) error {
+	if g.method.output && g.tooLarge(err) {
+		return status.Errorf(codes.ResourceExhausted, "the command printed more than %d bytes", maxOutput)
+	}
+	return err
+}
+
+// cost is what a message would take in memory, roughly, and how many items it lists.
+type cost struct {
+	items  int64 // of the lists of the message itself
+	memory int64
+	limit  int64 // of memory: beyond it nothing more is counted
+}
+
+// smallShare is how much less memory a reply may take that is no list of everything.
+const smallShare = 8
+
+// What values take beside their bytes on the wire.
+const (
+	ofMessage = 192 // a message and the pointer to it, or an entry of a map
+	ofString  = 48  // in a list, which grows by doubling
+	ofNumber  = 16
+)
+
+// add counts a message; what is malformed is left for Unmarshal to refuse.
+func (c *cost) add(wire []byte, d protoreflect.MessageDescriptor, depth int) {
+	for len(wire) > 0 && c.memory <= c.limit {
+		number, kind, n := protowire.ConsumeTag(wire)
+		if n < 0 {
+			return
+		}
+		wire = wire[n:]
+		field := d.Fields().ByNumber(number)
+		if kind != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(number, kind, wire); n < 0 {
+				return
+			}
+			if field != nil && field.IsList() {
+				c.memory += ofNumber
+			}
+			wire = wire[n:]
+			continue
+		}
+		value, n := protowire.ConsumeBytes(wire)
+		if n < 0 {
+			return
+		}
+		wire = wire[n:]
+		switch {
+		case field == nil: // kept as it came
+		case field.Message() != nil:
+			c.memory += ofMessage
+			if depth == 0 && (field.IsList() || field.IsMap()) {
+				c.items++
+			}
+			c.add(value, field.Message(), depth+1)
+		case field.IsList() && (field.Kind() == protoreflect.StringKind || field.Kind() == protoreflect.BytesKind):
+			c.memory += ofString
+		case field.IsList():
+			c.memory += ofNumber * int64(len(value))
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package cri
+
+import (
+	"strings"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host/budget"
+)
+
+// method is what the interceptor knows of one gRPC method.
+type method struct {
+	name    string
+	label   string
+	timeout time.Duration // 0: the verb sets its own
+	size    budget.Kind   // of the reply
+	// observed: the reply tells what the runtime has, and is as large as that.
+	observed bool
+	// health: the reply tells how the runtime is, and is waited for by nothing else.
+	health bool
+	// output: the reply carries what a command of a pod printed.
+	output bool
+}
+
+const (
+	quick  = 10 * time.Second // answered from the runtime's memory
+	lookup = 30 * time.Second // lists and statuses of a loaded runtime
+	action = 2 * time.Minute  // starts and ends processes, mounts and networks
+)
+
+// methods by full gRPC name. Built once, so that a call allocates no label.
+var methods = func() map[string]method {
+	m := map[string]method{}
+	add := func(service string, timeout time.Duration, names ...string) {
+		for _, n := range names {
+			m["/"+service+"/"+n] = method{name: n, label: "cri/" + n, timeout: timeout, size: budget.LineBytes}
+		}
+	}
+	const runtime, image = "runtime.v1.RuntimeService", "runtime.v1.ImageService"
+	add(runtime, quick, "Version", "Status", "RuntimeConfig", "UpdateRuntimeConfig")
+	add(runtime, lookup, "PodSandboxStatus", "ListPodSandbox", "ContainerStatus", "ListContainers",
+		"ListContainerStats", "Exec", "Attach", "PortForward", "ReopenContainerLog")
+	add(runtime, action, "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer",
+		"RemoveContainer", "UpdateContainerResources")
+	// The network plugin and a first pull of the pause image are inside.
+	add(runtime, 2*action, "RunPodSandbox")
+	add(runtime, 0, "StopContainer", "ExecSync")
+	add(image, lookup, "ImageStatus", "ListImages", "ImageFsInfo")
+	add(image, action, "RemoveImage")
+	add(image, 0, "PullImage")
+	// containerd's own services, where they are used beside the CRI.
+	own := func(full, name string, timeout time.Duration) {
+		m["/containerd.services."+full] = method{name: name, label: "cri/" + name, timeout: timeout, size: budget.StatusBytes}
+	}
+	own("version.v1.Version/Version", "ContainerdVersion", quick)
+	own("events.v1.Events/Subscribe", "Subscribe", 0)
+	own("containers.v1.Containers/List", "ContainerdList", lookup)
+	own("containers.v1.Containers/Delete", "ContainerdDelete", lookup)
+	own("sandbox.v1.Store/List", "ContainerdSandboxes", lookup)
+	own("tasks.v1.Tasks/Kill", "ContainerdKill", lookup)
+	own("tasks.v1.Tasks/Wait", "ContainerdWait", lookup)
+	own("tasks.v1.Tasks/Delete", "ContainerdDeleteTask", action)
+	for full, e := range m {
+		switch e.name {
+		case "ListPodSandbox", "ListContainers", "ListContainerStats", "ListImages", "ContainerdList", "ContainerdSandboxes":
+			e.size, e.observed = budget.ReplyBytes, true
+		case "Version", "Status", "RuntimeConfig":
+			e.size, e.observed, e.health = budget.StatusBytes, true, true
+		case "PodSandboxStatus", "ContainerStatus", "ImageStatus", "ImageFsInfo":
+			e.size, e.observed = budget.StatusBytes, true
+		case "ExecSync":
+			e.output = true
+		}
+		m[full] = e
+	}
+	return m
+}()
+
+func methodOf(full string) method {
+	if m, ok := methods[full]; ok {
+		return m
+	}
+	name := full[strings.LastIndexByte(full, '/')+1:]
+	return method{name: name, label: "cri/" + name, timeout: action, size: budget.StatusBytes}
+}

@@ -1,0 +1,53 @@
+package enroll
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+)
+
+// remains shows what a person has to know or to do before pods of the node are of use. It
+// is advice: what cannot be read is left out.
+func (e *Enroller) remains(ctx context.Context, h *v1alpha1.Host) {
+	if node, err := e.Client.CoreV1().Nodes().Get(ctx, nodeName(h), metav1.GetOptions{}); err == nil {
+		if taints := ownTaints(node); len(taints) > 0 {
+			e.Reporter.Show(fmt.Sprintf("\nPods run there only with a toleration for: %s\n", strings.Join(taints, ", ")))
+		}
+	}
+	list, err := e.Client.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + certificatesv1.KubeletServingSignerName})
+	if err != nil {
+		return
+	}
+	if pending := pendingServing(list.Items, nodeName(h)); len(pending) > 0 {
+		e.Reporter.Show(fmt.Sprintf("\nkubectl logs and exec may need the node's serving certificate, which waits for your approval:\n  kubectl certificate approve %s\n", strings.Join(pending, " ")))
+	}
+}
+
+// ownTaints are those that keep pods away for as long as the node is well.
+func ownTaints(n *v1.Node) (taints []string) {
+	for i := range n.Spec.Taints {
+		t := &n.Spec.Taints[i]
+		if t.Effect != v1.TaintEffectPreferNoSchedule && !strings.HasPrefix(t.Key, "node.kubernetes.io/") {
+			taints = append(taints, t.ToString())
+		}
+	}
+	return taints
+}
+
+// pendingServing are the node's requests for a serving certificate that have no answer.
+func pendingServing(all []certificatesv1.CertificateSigningRequest, node string) (names []string) {
+	for i := range all {
+		r := &all[i]
+		if r.Spec.SignerName == certificatesv1.KubeletServingSignerName && r.Spec.Username == "system:node:"+node &&
+			len(r.Status.Conditions) == 0 && len(r.Status.Certificate) == 0 {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,55 @@
+package bowline
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestFuzzTargetsAreListed: docs/fuzzing.md names every target and no other, so that a
+// parser without one is seen there.
+func TestFuzzTargetsAreListed(t *testing.T) {
+	text, err := os.ReadFile("docs/fuzzing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, part := range regexp.MustCompile("`([a-z/]+)` (Fuzz\\w+(?:, Fuzz\\w+)*)").FindAllStringSubmatch(string(text), -1) {
+		for name := range strings.SplitSeq(part[2], ", ") {
+			listed[part[1]+" "+name] = true
+		}
+	}
+	target := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
+	err = filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "lab") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(p, "_test.go") {
+			return nil
+		}
+		code, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		for _, m := range target.FindAllSubmatch(code, -1) {
+			name := filepath.ToSlash(filepath.Dir(p)) + " " + string(m[1])
+			if !listed[name] {
+				t.Errorf("docs/fuzzing.md does not name %s", name)
+			}
+			delete(listed, name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range listed {
+		t.Errorf("docs/fuzzing.md names %s, which is not there", name)
+	}
+}

@@ -1,0 +1,91 @@
+// Package recordtest gives tests the records that each version of Bowline leaves on a
+// machine, in the form that it wrote: host/schema/testdata/records. v0 is the form without
+// schema versions. A new version of any record adds a directory; what is there stays.
+package recordtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/host/ssh"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+)
+
+// patience is for a login to a machine that is very busy.
+const patience = time.Minute
+
+// Versions are the directories.
+var Versions = []string{"v0", "v1"}
+
+// Each runs f for each version, on this machine and over an sshd, with a root directory
+// that has its records.
+func Each(t *testing.T, f func(t *testing.T, version string, h host.Host, root string)) {
+	for name, open := range map[string]func(*testing.T) host.Host{"local": near, "ssh": far} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t)
+			for _, version := range Versions {
+				t.Run(version, func(t *testing.T) { f(t, version, h, root(t, version)) })
+			}
+		})
+	}
+}
+
+func root(t *testing.T, version string) string {
+	t.Helper()
+	_, here, _, _ := runtime.Caller(0)
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(filepath.Dir(here), "../../schema/testdata/records", version))); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func near(t *testing.T) host.Host {
+	h, err := local.New(local.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return closed(t, h)
+}
+
+func far(t *testing.T) host.Host {
+	s := sshtest.Run(t)
+	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := link.New(link.Config{Target: target, Wait: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- l.Run(context.Background()) }()
+	t.Cleanup(func() {
+		if err := errors.Join(l.Close(), <-done); err != nil {
+			t.Error(err)
+		}
+	})
+	h, err := ssh.New(t.Context(), ssh.Config{Name: "far.example", Transport: l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return closed(t, h)
+}
+
+func closed(t *testing.T, h host.Host) host.Host {
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}

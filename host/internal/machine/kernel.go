@@ -1,0 +1,53 @@
+package machine
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// SELinux reads selinuxfs's enforce, which a machine without SELinux does not have, and
+// the label of a process: "kernel" until a policy is loaded.
+func SELinux(enforce, label string) (enabled, enforcing bool) {
+	label = strings.TrimSpace(strings.TrimRight(label, "\x00\n"))
+	enabled = enforce != "" && label != "kernel"
+	return enabled, enabled && enforce == "1"
+}
+
+// Swaps are the areas that /proc/swaps lists below its header.
+func Swaps(data []byte) []string {
+	var areas []string
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		if fields := bytes.Fields(line); i > 0 && len(fields) > 0 {
+			areas = append(areas, string(fields[0]))
+		}
+	}
+	return areas
+}
+
+// SwapControlFiles are patterns; where one matches, the kernel counts swap by cgroup.
+// The root of version 2 has no such file, so its children are looked at, and theirs.
+func SwapControlFiles(version int) []string {
+	if version == 2 {
+		return []string{"/sys/fs/cgroup/*/memory.swap.max", "/sys/fs/cgroup/*/*/memory.swap.max"}
+	}
+	return []string{"/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"}
+}
+
+// ThermalThrottleDirs is the pattern of the directories that ThermalThrottle reads.
+const ThermalThrottleDirs = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle"
+
+// ThermalThrottle are the CPUs that these directories are of, ascending.
+func ThermalThrottle(dirs []string) []int {
+	before, after, _ := strings.Cut(ThermalThrottleDirs, "[0-9]*")
+	var cpus []int
+	for _, d := range dirs {
+		d = strings.TrimSuffix(strings.TrimPrefix(d, before), after)
+		if n, err := strconv.Atoi(d); err == nil {
+			cpus = append(cpus, n)
+		}
+	}
+	slices.Sort(cpus)
+	return cpus
+}

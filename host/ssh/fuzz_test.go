@@ -1,0 +1,123 @@
+package ssh
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/host/internal/machine"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+func FuzzParseMeasured(f *testing.F) {
+	f.Add([]byte("meminfo\x00MemTotal: 5 kB\nMemAvailable: 2 kB\n\x00loadavg\x000.1 0.1 0.1 1/200 5\x00pid-max\x0032768\x00threads-max\x009\x00disks\x002049 4096 100 50 10 5\n\x00"))
+	f.Add([]byte("meminfo\x00MemTotal: 5 kB\x00disks\x001 9223372036854775807 9223372036854775807 3 4 5\n\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for version := range 3 {
+			m, err := parseMeasured(data, version, 1)
+			if err != nil {
+				continue
+			}
+			for _, fs := range m.FileSystems {
+				if fs.Bytes < 0 || fs.FreeBytes < 0 || fs.Inodes < 0 || fs.InodesFree < 0 {
+					t.Errorf("a file system of negative size: %+v", fs)
+				}
+			}
+			if m.MemoryBytes < 0 || m.WorkingSetBytes < 0 || m.Pids < 0 || m.PidsMax < 0 || m.OOMKills < -1 {
+				t.Errorf("negative: %+v", m)
+			}
+		}
+	})
+}
+
+func FuzzParseState(f *testing.F) {
+	f.Add("x41ed 4096 6 2049 0 1700000001 d 05:37:04.8 +0000")
+	f.Add("f 644 1 2 3 0 4.5")
+	f.Fuzz(func(t *testing.T, s string) {
+		if i, err := parseState(s); err == nil && i.Size < 0 {
+			t.Errorf("%q has %d bytes", s, i.Size)
+		}
+	})
+}
+
+func FuzzParseNames(f *testing.F) {
+	f.Add([]byte("b\x00a\x00a\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		names := parseNames(data)
+		if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) {
+			t.Errorf("%q", names)
+		}
+	})
+}
+
+func FuzzParseStates(f *testing.F) {
+	f.Add([]byte("1\nx81a4 5 6 7 0 1700000001 d 05:37:04.8 +0000\n"))
+	f.Add([]byte("0 1\nf 644 1 2 3 0 4.5\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		into := make([]host.FileInfo, 2)
+		if parseStates(data, []string{"/a", "/b"}, into) != nil {
+			return
+		}
+		for i, name := range []string{"a", "b"} {
+			if into[i].Name != "" && into[i].Name != name || into[i].Size < 0 {
+				t.Errorf("file %d is %+v", i, into[i])
+			}
+		}
+	})
+}
+
+// FuzzFailure: what a script complains of becomes one bounded line.
+func FuzzFailure(f *testing.F) {
+	f.Add([]byte("cat: /x: No such file or directory\n"), 1)
+	f.Add([]byte("\xff\n\n"), 137)
+	f.Fuzz(func(t *testing.T, stderr []byte, code int) {
+		err := failure("read", "/x", shell.Result{Stderr: stderr, Code: code})
+		if text := err.Error(); len(text) > 3000 || strings.Contains(messages(stderr), "\n") {
+			t.Errorf("%d bytes: %.300q", len(text), text)
+		}
+	})
+}
+
+// FuzzSkipTo: up to the mark and not beyond, or an error.
+func FuzzSkipTo(f *testing.F) {
+	f.Add("motd\nnonce starts\nrest", "nonce starts\n")
+	f.Fuzz(func(t *testing.T, s, mark string) {
+		if mark == "" {
+			return
+		}
+		a := budget.New(budget.Limits{OutputBytes: 100})
+		r := strings.NewReader(s)
+		err := skipTo(r, mark, a, "the test")
+		at := strings.Index(s, mark)
+		var much *budget.ExceededError
+		switch {
+		case err == nil && (at < 0 || s[at+len(mark):] != s[len(s)-r.Len():]):
+			t.Errorf("%q is left behind %q", s[len(s)-r.Len():], mark)
+		case err != nil && at >= 0 && at+len(mark) <= 100:
+			t.Errorf("%q was not found: %v", mark, err)
+		case errors.As(err, &much) && len(s) <= 100:
+			t.Errorf("%d bytes were too many", len(s))
+		}
+	})
+}
+
+// FuzzParseBusy: who holds a mount is a few bounded lines.
+func FuzzParseBusy(f *testing.F) {
+	f.Add([]byte("ext4\n/dev/sdb\n42 (postgres)\n43 (sh)\n"))
+	f.Add([]byte("\xff\n\n\x1b[2J"))
+	f.Fuzz(func(t *testing.T, out []byte) {
+		e := parseBusy("/x", out)
+		if len(e.Users) > machine.MaxBusyUsers {
+			t.Errorf("%d users", len(e.Users))
+		}
+		for _, text := range append(e.Users, e.Type, e.Source) {
+			if len(text) > 128 || !utf8.ValidString(text) || strings.Contains(text, "\n") {
+				t.Errorf("%q", text)
+			}
+		}
+	})
+}

@@ -1,0 +1,18 @@
+# undoshared DIR: takes away a mount of the directory on itself. Another mount stays.
+[ -d "$1" ] || exit 0
+real "$1"
+escaped
+own= device= root= point=
+while read -r _ _ on from at _; do
+	case ${escaped%/}/ in
+	"${at%/}"/*) ;;
+	*) continue ;;
+	esac
+	if [ "$at" = "$escaped" ]; then
+		own="$on $from"
+	elif [ "${#at}" -ge "${#point}" ]; then
+		device=$on root=$from point=$at
+	fi
+done </proc/self/mountinfo
+[ "$own" = "$device ${root%/}/${escaped#"${point%/}"/}" ] || exit 0
+umount -l -- "$real"

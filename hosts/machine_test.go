@@ -1,0 +1,237 @@
+package hosts
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+)
+
+const (
+	idA, idB   = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
+	keyA, keyB = "SHA256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "SHA256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+)
+
+// TestAnother: which machine is another, by all that can be recorded and found.
+func TestAnother(t *testing.T) {
+	m := func(id, key string) v1alpha1.MachineStatus {
+		return v1alpha1.MachineStatus{MachineID: id, HostKey: key}
+	}
+	for name, c := range map[string]struct {
+		recorded, found v1alpha1.MachineStatus
+		another         bool
+	}{
+		"the same":                               {m(idA, keyA), m(idA, keyA), false},
+		"the same, near":                         {m(idA, ""), m(idA, ""), false},
+		"another key, the machine-id copied":     {m(idA, keyA), m(idA, keyB), true},
+		"the same key, another machine-id":       {m(idA, keyA), m(idB, keyA), true},
+		"the machine-id is gone":                 {m(idA, keyA), m("", keyA), true},
+		"none was recorded, and there is one":    {m("", keyA), m(idA, keyA), false},
+		"none was recorded, and another key":     {m("", keyA), m("", keyB), true},
+		"near, then far with the machine-id":     {m(idA, ""), m(idA, keyB), true},
+		"near without a machine-id, then far":    {m("", ""), m("", keyB), true},
+		"far, then near":                         {m(idA, keyA), m(idA, ""), true},
+		"far without a machine-id, then near":    {m("", keyA), m(idA, ""), true},
+		"near without a machine-id, still there": {m("", ""), m("", ""), false},
+	} {
+		if got := another(c.recorded, c.found); got != c.another {
+			t.Errorf("%s: another is %v", name, got)
+		}
+	}
+}
+
+func TestMachine(t *testing.T) {
+	for id, want := range map[string]string{
+		idA: idA, strings.ToUpper(idA): idA, "": "", "uninitialized": "", idA + "0": "", idA[1:]: "", idA + "\n": "", strings.Repeat("x", 1<<20): "",
+	} {
+		if got := Machine(id, keyA); got.MachineID != want || got.HostKey != keyA {
+			t.Errorf("%.40q is taken as %+v", id, got)
+		}
+	}
+}
+
+// TestOtherMachineError: one sentence, with the patch that lets in what was found.
+func TestOtherMachineError(t *testing.T) {
+	for _, c := range []struct {
+		found v1alpha1.MachineStatus
+		want  []string
+	}{
+		{Machine(idB, keyB), []string{"it has the machine-id " + idB + " and the SSH host key " + keyB + ", and recorded are the machine-id " + idA + " and the SSH host key " + keyA,
+			`kubectl patch host box --subresource=status --type=merge -p '{"status":{"machine":{"machineID":"` + idB + `","hostKey":"` + keyB + `"}}}'`}},
+		{Machine("", ""), []string{"it has no machine-id and no SSH host key,", `-p '{"status":{"machine":{"machineID":null,"hostKey":null}}}'`}},
+	} {
+		text := (&OtherMachineError{"box", Machine(idA, keyA), c.found}).Error()
+		for _, want := range c.want {
+			if !strings.Contains(text, want) || strings.Contains(text, "\n") {
+				t.Errorf("want %q in %q", want, text)
+			}
+		}
+	}
+}
+
+// TestMachineIsRecorded: the first machine is put on record before it is driven, which
+// begins no driver again; another one is refused with a condition and one event, until it
+// is let in.
+func TestMachineIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, secret("box"))
+		w.api.change("box", same)
+		after(5 * time.Second)
+		sets, before := w.sets, w.set["box"]
+		first, other := Machine(idA, keyA), Machine(idB, keyB)
+		if err := w.source.Recognize(t.Context(), "box", first); err != nil {
+			t.Fatal(err)
+		}
+		if m := w.api.get("box").Status.Machine; m == nil || *m != first {
+			t.Fatalf("recorded is %+v", m)
+		}
+		after(5 * time.Second)
+		w.drives("box")
+		after(5 * time.Second)
+		w.ready("box", ReasonNodeReady)
+		if w.sets != sets || w.set["box"] != before {
+			t.Error("the record has begun the driver again")
+		}
+		if m := w.api.get("box").Status.Machine; m == nil || *m != first {
+			t.Errorf("the status that was written has the machine %+v", m)
+		}
+		writes := w.api.writes["box"]
+		after(time.Hour)
+		if now := w.api.writes["box"]; now != writes {
+			t.Errorf("the status was written %d times in an hour of nothing", now-writes)
+		}
+
+		w.api.change("box", func(h *v1alpha1.Host) { h.Spec.Endpoint = "ssh://root@10.0.0.99/run/cri.sock" })
+		after(5 * time.Second)
+		err := w.source.Recognize(t.Context(), "box", other)
+		var refused *OtherMachineError
+		if !errors.As(err, &refused) || refused.Recorded != first || refused.Found != other {
+			t.Fatalf("another machine: %v", err)
+		}
+		fail := func(r *Report) { *r = Report{Config: r.Config, Err: fmt.Errorf("box: %w", err)} }
+		w.drives("box", fail)
+		after(5 * time.Second)
+		w.ready("box", ReasonOtherMachine, idB, keyB, idA, keyA)
+		events := w.events()
+		if len(events) != 1 || events[0].Type != v1.EventTypeWarning || events[0].Reason != ReasonOtherMachine || events[0].InvolvedObject.Kind != "Host" ||
+			events[0].InvolvedObject.Name != "box" || !strings.Contains(events[0].Message, keyB) {
+			t.Fatalf("the events are %+v", events)
+		}
+		after(time.Hour)
+		w.drives("box", fail)
+		after(time.Hour)
+		if n := len(w.events()); n != 1 {
+			t.Errorf("one refusal has %d events", n)
+		}
+
+		// Let in by name, and by taking the record away.
+		w.let("box", &other)
+		if err := w.source.Recognize(t.Context(), "box", other); err != nil {
+			t.Errorf("a machine that was let in: %v", err)
+		}
+		if err := w.source.Recognize(t.Context(), "box", first); !errors.As(err, &refused) {
+			t.Errorf("the machine of before, with another recorded: %v", err)
+		}
+		w.let("box", nil)
+		if err := w.source.Recognize(t.Context(), "box", first); err != nil {
+			t.Errorf("with no record: %v", err)
+		}
+		after(5 * time.Second)
+		if m := w.api.get("box").Status.Machine; m == nil || *m != first {
+			t.Errorf("recorded is %+v", m)
+		}
+	})
+}
+
+// TestMachineOfAnotherRecord: what another process has recorded meanwhile counts, though
+// it has not been read yet, and somebody's change in between is no obstacle.
+func TestMachineOfAnotherRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, secret("box"))
+		w.api.change("box", same)
+		after(5 * time.Second)
+		first, tries := Machine(idA, keyA), 0
+		w.api.beforeRecord = func(name string) {
+			switch tries++; tries {
+			case 1: // a change of something else
+				w.api.setMachine(name, nil)
+			case 2:
+				w.api.setMachine(name, &first)
+			}
+		}
+		var refused *OtherMachineError
+		if err := w.source.Recognize(t.Context(), "box", Machine(idB, keyB)); !errors.As(err, &refused) || tries != 2 {
+			t.Errorf("after %d tries: %v", tries, err)
+		}
+
+		w.api.beforeRecord = func(name string) { w.api.setMachine(name, nil) }
+		w.let("box", nil)
+		if err := w.source.Recognize(t.Context(), "box", first); err == nil || errors.As(err, &refused) {
+			t.Errorf("with a change before each try: %v", err)
+		}
+		if m := w.api.get("box").Status.Machine; m != nil {
+			t.Errorf("recorded is %+v", m)
+		}
+		if err := w.source.Recognize(t.Context(), "none", first); err == nil || !strings.Contains(err.Error(), "none") {
+			t.Errorf("of a Host that is not there: %v", err)
+		}
+	})
+}
+
+// TestMachineOfAnOlderCRD: where the API server prunes the record, machines are driven as
+// before.
+func TestMachineOfAnOlderCRD(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, secret("box"))
+		w.api.oldCRD = true
+		w.api.change("box", same)
+		after(5 * time.Second)
+		for _, m := range []v1alpha1.MachineStatus{Machine(idA, keyA), Machine(idB, keyB)} {
+			if err := w.source.Recognize(t.Context(), "box", m); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestEventIsForbidden: the account of an older chart may write no events, which keeps
+// the condition from nothing.
+func TestEventIsForbidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, secret("box"))
+		w.client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("forbidden")
+		})
+		w.api.change("box", same)
+		after(5 * time.Second)
+		w.drives("box", func(r *Report) { *r = Report{Config: r.Config, Err: &OtherMachineError{Host: "box"}} })
+		after(5 * time.Second)
+		w.ready("box", ReasonOtherMachine)
+	})
+}
+
+// let makes machine the recorded one, as somebody does who may change statuses.
+func (w *world) let(name string, machine *v1alpha1.MachineStatus) {
+	w.api.mu.Lock()
+	w.api.setMachine(name, machine)
+	w.api.mu.Unlock()
+	synctest.Wait()
+}
+
+func (w *world) events() []v1.Event {
+	w.t.Helper()
+	list, err := w.client.CoreV1().Events(metav1.NamespaceDefault).List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return list.Items
+}

@@ -1,0 +1,74 @@
+package pod
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"containerd 2.1.4":            "containerd 2.1.4",
+		"größer als 日本":               "größer als 日本",
+		"a\nb\tc\r\nd\re":             "a b c d e",
+		"\x1b[2Jgone\x1b]0;title\x07": `\x1b[2Jgone\x1b]0;title\a`,
+		"\u009b2J":                    `\u009b2J`,
+		"\u202egnp.exe":               `\u202egnp.exe`,
+		"bad \xff\x9b utf-8":          `bad \xff\x9b utf-8`,
+		"\x00\x7f":                    `\x00\x7f`,
+	} {
+		if got := Printable(in); got != want {
+			t.Errorf("%q is %q, not %q", in, got, want)
+		}
+	}
+	if got := PrintableLines("a\x1b\nb\n"); got != "a\\x1b\nb\n" {
+		t.Errorf("lines: %q", got)
+	}
+}
+
+// FuzzPrintable: whatever a machine says is one line that a terminal only shows.
+func FuzzPrintable(f *testing.F) {
+	for _, s := range []string{"", "a b", "\x1b[31m", "\xff", "\u202e", "\r\n", "a\tb", "�", "\u2028"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := Printable(s)
+		if !utf8.ValidString(got) || strings.IndexFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
+			t.Errorf("%q is %q", s, got)
+		}
+		if again := Printable(got); again != got {
+			t.Errorf("%q is %q, and that is %q", s, got, again)
+		}
+	})
+}
+
+// FuzzWhyText: no text of a report reaches the terminal as anything but text.
+func FuzzWhyText(f *testing.F) {
+	for _, s := range []string{"\x1b[2J", "a\nDECISIONS", "\u202e", "a\tb"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if s == "" {
+			return // a fact that is not known has no line
+		}
+		r := report()
+		lines := strings.Count(r.Text(noon), "\n")
+		for _, field := range []*string{&r.Namespace, &r.Name, &r.UID, &r.Node, &r.Phase, &r.Reason, &r.Waits.For, &r.Observed.Stale,
+			&r.Observed.Sandboxes[0].ID, &r.Observed.Sandboxes[0].IPs[0], &r.Observed.Containers[0].Name, &r.Observed.Containers[0].ID,
+			&r.Observed.Containers[0].State, &r.Observed.Containers[1].Detail, &r.InFlight[0].What, &r.InFlight[0].Reason,
+			&r.Backoffs[0].What, &r.Backoffs[0].Reason, &r.Backoffs[0].Message, &r.Decisions[0].Phase, &r.Decisions[0].Reason,
+			&r.Decisions[0].Actions[0].What, &r.Decisions[0].Actions[0].Outcome, &r.Decisions[1].Reason} {
+			*field = s
+		}
+		r.Ending = &WhyEnding{Cause: s, At: noon.Add(-time.Minute), Message: s}
+		text := r.Text(noon)
+		if strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) >= 0 || !utf8.ValidString(text) {
+			t.Errorf("%q: the report is %q", s, text)
+		}
+		if n := strings.Count(text, "\n"); n != lines+1 { // and one for the ending
+			t.Errorf("%q: %d lines, not %d:\n%s", s, n, lines+1, text)
+		}
+	})
+}

@@ -1,0 +1,63 @@
+package clusterwide
+
+import (
+	"sync"
+
+	"k8s.io/client-go/kubernetes"
+)
+
+// Cluster is what nodes have to agree on to read by one client.
+type Cluster struct {
+	// UID is that of the Service default/kubernetes, as each node has read it.
+	UID string
+	// Server is the URL of the API server.
+	Server string
+	// Trust is by what the certificate of the API server is verified.
+	Trust string
+}
+
+// Shared owns the views of all clusters that nodes of this process are in. The zero value
+// is ready.
+type Shared struct {
+	mu    sync.Mutex
+	views map[viewKey]*view
+}
+
+type viewKey struct {
+	cluster Cluster
+	kind    *kind
+}
+
+// join makes client one of those that read k in c. leave takes it away again, and with the
+// last one the view; it returns when the client is not used any more.
+func (s *Shared) join(c Cluster, k *kind, client kubernetes.Interface) (_ *view, leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, src := viewKey{c, k}, newSource(client)
+	v := s.views[key]
+	if v == nil {
+		if v, err = newView(k); err != nil {
+			return nil, nil, err
+		}
+		if s.views == nil {
+			s.views = map[viewKey]*view{}
+		}
+		s.views[key] = v
+	}
+	v.sources.add(src)
+	v.start() // by which there is a client to read by
+	return v, func() { s.leave(key, v, src) }, nil
+}
+
+func (s *Shared) leave(key viewKey, v *view, src *source) {
+	s.mu.Lock()
+	last := v.sources.remove(src)
+	if last {
+		delete(s.views, key) // a node that joins later reads again
+	}
+	s.mu.Unlock()
+	if last {
+		v.close()
+	}
+	src.uses.Wait()
+}

@@ -1,0 +1,58 @@
+package syncloop_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/cri/fake"
+)
+
+// A sandbox has the resolv.conf that the machine has when it is made, and a machine whose
+// file cannot be read gives the one that was read last.
+func TestSandboxHasTheResolvConfOfNow(t *testing.T) {
+	w := newWorld(t, fake.Config{})
+	var text atomic.Value
+	text.Store("nameserver 192.0.2.53\n")
+	w.resolv = func(context.Context) ([]byte, error) {
+		if s := text.Load().(string); s != "" {
+			return []byte(s), nil
+		}
+		return nil, errors.New("the file is being replaced")
+	}
+	var servers atomic.Value
+	w.sandboxMade = func(c *runtimeapi.PodSandboxConfig) { servers.Store(c.GetDnsConfig().GetServers()) }
+	w.up()
+	ask := func(name, want string) {
+		t.Helper()
+		w.api.create(with(newPod(name), func(p *v1.Pod) { p.Spec.DNSPolicy = v1.DNSDefault }))
+		w.untilReady(name)
+		if got := servers.Load().([]string); !slices.Equal(got, []string{want}) {
+			t.Errorf("pod %s asks %v, want %s", name, got, want)
+		}
+	}
+	ask("first", "192.0.2.53")
+	text.Store("nameserver 198.51.100.53\n")
+	ask("after-another-lease", "198.51.100.53")
+	text.Store("")
+	ask("while-it-is-replaced", "192.0.2.99")
+}
+
+// A machine with another address is shown in the statuses of the pods that it has.
+func TestHostIPFollowsTheMachine(t *testing.T) {
+	w := up(t)
+	w.api.create(newPod("p"))
+	w.untilReady("p")
+	ip := "192.0.2.77"
+	w.hostIP.Store(&ip)
+	w.node.loop.MachineChanged()
+	w.until("the pod's status has the address", func() bool {
+		s := w.api.pod("p").Status
+		return s.HostIP == ip && len(s.HostIPs) == 1 && s.HostIPs[0].IP == ip
+	})
+}

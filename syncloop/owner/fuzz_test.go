@@ -1,0 +1,35 @@
+package owner
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func FuzzParseRecord(f *testing.F) {
+	f.Add([]byte(`{"clusterUID":"c","nodeName":"n","instance":"i","pid":5,"startedAt":"2026-11-21T05:37:04Z","version":"v1"}`))
+	f.Add([]byte(""))
+	f.Add([]byte("null"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := ParseRecord(data)
+		if err != nil || r == nil {
+			return
+		}
+		r.SchemaVersion = schemaVersion // what is written has today's
+		again, err := ParseRecord(r.bytes())
+		if err != nil || !cmp.Equal(r, again) {
+			t.Errorf("%+v became %+v, %v", r, again, err)
+		}
+		_ = r.driver()
+	})
+}
+
+func FuzzParseStamp(f *testing.F) {
+	f.Add("cluster/node")
+	f.Add("")
+	f.Fuzz(func(t *testing.T, s string) {
+		if parseStamp(s) == "" {
+			t.Error("a stamp without words")
+		}
+	})
+}

@@ -1,0 +1,175 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// hostile is a world whose statuses are as large as they may be.
+type hostile struct {
+	*world
+	status func(*runtimeapi.ContainerStatus)
+}
+
+func (h hostile) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	st, err := h.world.ContainerStatus(ctx, id)
+	if err == nil && h.status != nil {
+		h.status(st)
+	}
+	return st, err
+}
+
+func (h hostile) generator(t *testing.T, a *budget.Account) *Generator {
+	t.Helper()
+	g, err := New(Config{Runtime: h, Files: h, Owner: "me", Budget: a, IsNotFound: func(err error) bool { return errors.Is(err, errNotFound) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func exceeded(t *testing.T, a *budget.Account, err error, want budget.Kind) {
+	t.Helper()
+	var e *budget.ExceededError
+	if !errors.As(err, &e) || e.Kind != want || a.Err() == nil {
+		t.Errorf("want budget %v exceeded, got %v", want, err)
+	}
+}
+
+// TestInventedPods: a runtime that shows pods without end, with our stamp, is not asked
+// for the status of each.
+func TestInventedPods(t *testing.T) {
+	w, a := newWorld(), budget.New(budget.Limits{})
+	for i := range 1025 {
+		w.add(fmt.Sprint("u", i), "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	}
+	g := hostile{world: w}.generator(t, a)
+	exceeded(t, a, g.Relist(t.Context()), budget.Pods)
+	if w.calls["ContainerStatus"] != 0 || len(g.Cache().Known()) != 0 {
+		t.Errorf("%d statuses, %d pods known", w.calls["ContainerStatus"], len(g.Cache().Known()))
+	}
+}
+
+// TestLargeStatuses: of each status what is used is kept, and no more of all than the
+// budget allows.
+func TestLargeStatuses(t *testing.T) {
+	w, a := newWorld(), budget.New(budget.Limits{})
+	w.add("u", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	h := hostile{w, func(st *runtimeapi.ContainerStatus) {
+		st.Message = strings.Repeat("m", 1<<20)
+		st.Annotations["a"] = strings.Repeat("a", 1<<20)
+		st.Annotations[pod.AnnotationHash] = "h"
+	}}
+	g := h.generator(t, a)
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := g.Cache().Get("u").Containers[0]
+	if len(c.Message) > maxRuntimeMessage+3 || c.Annotations["a"] != "" || c.Annotations[pod.AnnotationHash] != "h" || c.SpecHash != "h" {
+		t.Errorf("%d bytes of a message, annotations %d", len(c.Message), len(c.Annotations))
+	}
+
+	h.status = func(st *runtimeapi.ContainerStatus) { st.LogPath = strings.Repeat("x", 900<<10) }
+	for i := range 40 {
+		w.add(fmt.Sprint("v", i), "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	}
+	g = h.generator(t, a)
+	exceeded(t, a, g.Relist(t.Context()), budget.Memory)
+	if g.cache.size > 8<<20 {
+		t.Errorf("%d bytes are kept", g.cache.size)
+	}
+}
+
+// TestSizeFollowsTheCache: what goes is taken off again.
+func TestSizeFollowsTheCache(t *testing.T) {
+	w := newWorld()
+	w.add("u", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	g := hostile{world: w}.generator(t, nil)
+	for range 3 {
+		if err := g.Relist(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		g.cache.staleOne(pod.Ref{UID: "u"}, g.cache.NextSeq(), "why")
+	}
+	if g.cache.size == 0 {
+		t.Error("nothing is counted")
+	}
+	w.sandboxes, w.containers = nil, nil
+	if err := g.Relist(t.Context()); err != nil || g.cache.size != 0 {
+		t.Errorf("%d bytes after everything went (%v)", g.cache.size, err)
+	}
+}
+
+// TestLabelsThatNobodyStamps: names of megabytes are not ours, whatever their stamp.
+func TestLabelsThatNobodyStamps(t *testing.T) {
+	w := newWorld()
+	w.add("u", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	w.add(strings.Repeat("u", 1<<20), "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	g := hostile{world: w}.generator(t, nil)
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if known := g.Cache().Known(); len(known) != 1 || g.Cache().Foreign() != 1 {
+		t.Errorf("%d pods, %d foreign sandboxes", len(known), g.Cache().Foreign())
+	}
+}
+
+// TestEndlessEvents: events of what is not known are dropped beyond a number, and a
+// stream that ends as it begins is opened ever later.
+func TestEndlessEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		opens := 0
+		g, err := New(Config{Runtime: w, Files: w, Owner: "me", IsNotFound: func(error) bool { return false },
+			Hints: func(context.Context) (<-chan Hint, error) {
+				opens++
+				c := make(chan Hint, 10000)
+				for i := range 10000 {
+					c <- Hint{ID: fmt.Sprint(opens, "-", i)}
+				}
+				close(c)
+				return c, nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if err := g.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if opens > 20 {
+			t.Errorf("the stream was opened %d times", opens)
+		}
+	})
+}
+
+// panicky panics at what a status says.
+type panicky struct{ *world }
+
+func (panicky) ListContainers(context.Context, *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	panic("a list that cannot be")
+}
+
+// TestAPanicOfALookEndsTheLook: it is an error there, and the account's.
+func TestAPanicOfALookEndsTheLook(t *testing.T) {
+	w, a := newWorld(), budget.New(budget.Limits{})
+	g, err := New(Config{Runtime: panicky{w}, Files: w, Owner: "me", Budget: a, IsNotFound: func(error) bool { return false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Relist(t.Context()); err == nil {
+		t.Error("the look succeeded")
+	}
+	<-a.Exceeded()
+}

@@ -1,0 +1,128 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// hang makes the status of one container wait for the caller's deadline, as a stuck
+// shim does.
+func (w *world) hang(id string) {
+	w.hung = func(ctx context.Context, asked string) error {
+		if asked != id {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(30 * time.Second):
+			return errors.New("no answer within the deadline")
+		}
+	}
+}
+
+// A status call that never answers is the trouble of one pod: the relist succeeds,
+// the others are seen, with and without a past of the pod.
+func TestAStatusThatHangsConcernsOnePod(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld()
+			w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+			w.add("2", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+			g := w.generator(t)
+			if known {
+				if err := g.Relist(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.hang("c-1")
+			w.mu.Lock()
+			for _, c := range w.containers {
+				c.State = runtimeapi.ContainerState_CONTAINER_EXITED
+			}
+			w.mu.Unlock()
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- g.Run(ctx) }()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if o := g.Cache().Get("2"); o.Stale != "" || o.Newest("c") == nil || o.Newest("c").State != pod.StateExited {
+				t.Errorf("the other pod after 5 s: %+v", o)
+			}
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			if ok, last := g.Healthy(time.Now()); !ok {
+				t.Errorf("one pod made the node unhealthy: last relist %v ago", time.Since(last))
+			}
+			if o := g.Cache().Get("1"); o.Stale == "" {
+				t.Errorf("the pod whose status hangs is decided on: %+v", o)
+			}
+			if o := g.Cache().Get("2"); o.Stale != "" || time.Since(o.At) > 10*time.Second {
+				t.Errorf("the other pod after 5 min, seen %v ago: %+v", time.Since(o.At), o)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		})
+	}
+}
+
+// A status that fails as the runtime goes away says nothing of one pod: everything
+// is stale, and nothing is dead.
+func TestAStatusThatFailsWithTheRuntimeConcernsAll(t *testing.T) {
+	w := newWorld()
+	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	w.add("2", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
+	g := w.generator(t)
+	if err := g.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.containers[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
+	w.hung = func(context.Context, string) error {
+		w.counting.Lock()
+		defer w.counting.Unlock()
+		w.err = errors.New("connection refused")
+		return w.err
+	}
+	if err := g.Relist(t.Context()); err == nil {
+		t.Error("the relist hid that the runtime went away")
+	}
+	for _, uid := range []types.UID{"1", "2"} {
+		if o := g.Cache().Get(uid); o.Stale == "" || o.Newest("c").State != pod.StateRunning {
+			t.Errorf("pod %s: %+v", uid, o)
+		}
+	}
+}
+
+// A clock that is set back, which makes the last relist lie ahead, delays no relist.
+func TestAClockSetBackDelaysNoRelist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		g := w.generator(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- g.Run(ctx) }()
+		synctest.Wait()
+		g.lastRelist.Store(time.Now().Add(time.Hour).UnixNano())
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if w.counting.Lock(); w.calls["ListContainers"] < 4 {
+			t.Errorf("%d relists within 5 s", w.calls["ListContainers"])
+		}
+		w.counting.Unlock()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

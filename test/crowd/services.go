@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// serviceNamespaces is over how many namespaces the Services are spread.
+const serviceNamespaces = 20
+
+// makersOfServices make them side by side.
+const makersOfServices = 16
+
+// makeServices makes the cluster's Services. They are in other namespaces than the pods, as
+// most of a large cluster's are: a pod has variables for each of its own.
+func (c *crowd) makeServices(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	core := c.farm.Lab.Client.CoreV1()
+	var namespaces []string
+	for range min(serviceNamespaces, c.services) {
+		ns, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "crowd-services-"}}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		namespaces = append(namespaces, ns.Name)
+	}
+	numbers := make(chan int)
+	var all sync.WaitGroup
+	for range makersOfServices {
+		all.Go(func() {
+			for i := range numbers {
+				namespace, name := namespaces[i%len(namespaces)], fmt.Sprintf("service-%d", i)
+				if _, err := core.Services(namespace).Create(ctx, &v1.Service{
+					ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "Helm"}},
+					Spec: v1.ServiceSpec{
+						Selector: map[string]string{"app.kubernetes.io/name": name},
+						Ports:    []v1.ServicePort{{Name: "http", Port: 80}, {Name: "metrics", Port: 9090}},
+					},
+				}, metav1.CreateOptions{}); err != nil {
+					cancel(fmt.Errorf("make Service %s: %w", name, err))
+				}
+			}
+		})
+	}
+	for i := range c.services {
+		select {
+		case numbers <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(numbers)
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// serviceWatches are the watches of all Services that the API server has open.
+func (c *crowd) serviceWatches(ctx context.Context) (int, error) {
+	data, err := c.farm.Lab.Client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read the API server's metrics: %w", err)
+	}
+	return watchesOfServices(data)
+}
+
+// watchesOfServices reads them from the metrics of an API server.
+func watchesOfServices(metrics []byte) (int, error) {
+	lines := bufio.NewScanner(bytes.NewReader(metrics))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		if !strings.HasPrefix(line, "apiserver_longrunning_requests{") || !strings.Contains(line, `group="",`) ||
+			!strings.Contains(line, `resource="services",`) || !strings.Contains(line, `scope="cluster",`) || !strings.Contains(line, `verb="WATCH"`) {
+			continue
+		}
+		n, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+		return int(n), err
+	}
+	return 0, lines.Err()
+}

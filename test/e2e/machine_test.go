@@ -1,0 +1,177 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// editor is somebody who may edit Hosts, and not their status.
+const editor = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: edits-hosts}
+rules: [{apiGroups: [bowline.io], resources: [hosts], verbs: [get, list, watch, create, update, patch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: edits-hosts}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edits-hosts}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: editor}]
+`
+
+// TestAnotherMachine: who may edit a Host points it at another machine. That gets nothing
+// of the node, and the Host says so; the pods stay where they are. Who may change the
+// status lets it in, by the command that the message has.
+func TestAnotherMachine(t *testing.T) {
+	if far {
+		t.Skip("its hosts are far in any case")
+	}
+	p := newPooled(t, "host1", "host2")
+	define(t, p.lab)
+	p.objects(p.account("bowline", "host1-key, host2-key"))
+	p.apply(editor)
+	p.key("host1")
+	p.key("host2")
+	must(t, p.bowline.Start())
+	t.Cleanup(p.bowline.Kill)
+	p.apply(p.object("host2", "host2"))
+	p.reason("host2", "NodeReady", "")
+	p.ready("host2", 110)
+	before := p.pod("stays", "host2")
+
+	// The first machine is recorded, which begins no driver again.
+	record := func() string {
+		return p.kubectl("get", "host", "host2", "-o", "jsonpath={.status.machine.machineID} {.status.machine.hostKey}")
+	}
+	first := p.machine("host2")
+	if got := record(); got != first {
+		t.Errorf("recorded is %q; want %q", got, first)
+	}
+	if n := p.lines("Drives the machine", `host="host2"`); n != 1 {
+		t.Errorf("the machine was taken %d times", n)
+	}
+
+	runs := p.running("host2", "stays")
+	if len(runs) != 1 {
+		t.Fatalf("the pod's containers are %q", runs)
+	}
+	moved := p.objectOf("host1", p.lab.Host("host1").RuntimeSocket, "host2", "host2")
+	applied, err := p.lab.KubectlIn(t.Context(), moved, "apply", "--as=editor", "-f", "-")
+	if err != nil || applied.Code != 0 {
+		t.Fatalf("the editor may not edit: %v: %s", err, applied.Stderr)
+	}
+	p.reason("host2", "OtherMachine", "not the one that the Host host2 was first driven on")
+	must(t, labtest.Until(t.Context(), time.Minute, "an event on the Host", func(ctx context.Context) error {
+		list, err := p.lab.Client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Host,involvedObject.name=host2,reason=OtherMachine"})
+		if err == nil && (len(list.Items) == 0 || list.Items[0].Type != v1.EventTypeWarning) {
+			err = fmt.Errorf("there are %+v", list.Items)
+		}
+		return err
+	}))
+	if got := record(); got != first {
+		t.Errorf("recorded is %q after an edit; want %q", got, first)
+	}
+	untouched := func(when string) {
+		t.Helper()
+		if n := p.containers("host1"); n != 0 {
+			t.Errorf("%s: %d containers run on the other machine", when, n)
+		}
+		for _, dir := range []string{filepath.Dir(p.ownerFile("host1")), filepath.Join(p.lab.Host("host1").Root, "var/lib/kubelet/pods")} {
+			if left, err := os.ReadDir(dir); len(left) != 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s: in %s of the other machine there are %v: %v", when, dir, left, err)
+			}
+		}
+		if now := p.running("host2", "stays"); !slices.Equal(now, runs) {
+			t.Errorf("%s: of the pod on the first machine %q run, and %q before", when, now, runs)
+		}
+	}
+	untouched("refused")
+
+	// The editor has no way to the record, by the status or beside it.
+	for _, args := range [][]string{
+		{"patch", "host", "host2", "--as=editor", "--subresource=status", "--type=merge", "-p", `{"status":{"machine":null}}`},
+		{"patch", "host", "host2", "--as=editor", "--type=merge", "-p", `{"status":{"machine":null},"spec":{"maxPods":13}}`},
+	} {
+		out, err := p.lab.Kubectl(t.Context(), args...)
+		must(t, err)
+		if forbidden := strings.Contains(out.Stderr, "forbidden"); forbidden != (args[4] == "--subresource=status") {
+			t.Errorf("kubectl %q: %s%s", args, out.Stdout, out.Stderr)
+		}
+	}
+	p.reason("host2", "OtherMachine", "")
+	if got := record(); got != first {
+		t.Errorf("recorded is %q after the editor's patches; want %q", got, first)
+	}
+	untouched("after the editor's patches")
+
+	// Pointed back, it is driven as if nothing had been.
+	p.apply(p.object("host2", "host2"))
+	p.reason("host2", "NodeReady", "")
+	now, err := p.lab.PodReady(t.Context(), v1.NamespaceDefault, before.Name, 3*time.Minute)
+	must(t, err)
+	same(t, before, now)
+
+	// A replacement that is let in by the command of the message.
+	p.apply(moved)
+	p.reason("host2", "OtherMachine", "")
+	message := p.kubectl("get", "host", "host2", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].message}`)
+	_, command, found := strings.Cut(message, "let it in: kubectl ")
+	command, patch, whole := strings.Cut(command, " -p '")
+	if !found || !whole {
+		t.Fatalf("the message has no command: %s", message)
+	}
+	p.kubectl(append(strings.Fields(command), "-p", strings.TrimSuffix(patch, "'"))...)
+	p.reason("host2", "NodeReady", "")
+	if got, want := record(), p.machine("host1"); got != want {
+		t.Errorf("recorded is %q; want %q", got, want)
+	}
+	p.pod("on-the-replacement", "host2")
+	if n := p.containers("host1"); n == 0 {
+		t.Error("nothing runs on the machine that was let in")
+	}
+}
+
+// running are the running containers of a pod on a host, by ID.
+func (p *pooled) running(host, pod string) (ids []string) {
+	p.t.Helper()
+	runtime, err := p.lab.CRI(p.t.Context(), host)
+	must(p.t, err)
+	defer runtime.Close()
+	list, err := runtime.ListContainers(p.t.Context(), &runtimeapi.ContainerFilter{
+		State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+		LabelSelector: map[string]string{"io.kubernetes.pod.name": pod},
+	})
+	must(p.t, err)
+	for _, c := range list {
+		ids = append(ids, c.Id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// machine is a machine of the lab as a Host's status has it.
+func (p *pooled) machine(name string) string {
+	p.t.Helper()
+	h := p.lab.Host(name)
+	id, err := os.ReadFile(filepath.Join(h.Root, "etc/machine-id"))
+	must(p.t, err)
+	line, err := os.ReadFile(h.SSH.HostKey)
+	must(p.t, err)
+	key, _, _, _, err := ssh.ParseAuthorizedKey(line)
+	must(p.t, err)
+	return strings.TrimSpace(string(id)) + " " + ssh.FingerprintSHA256(key)
+}

@@ -1,0 +1,316 @@
+package hostile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/cri/lying"
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/test/farm"
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// patience with what has to come: many times what it takes.
+const patience = 5 * time.Minute
+
+// rig is the cluster, its machines, and the process that drives them.
+type rig struct {
+	farm      *farm.Farm
+	good      []*farm.Machine
+	bad       *farm.Machine
+	runtime   *gate // of the bad one: its runtime, or the liar
+	liar      *lying.Runtime
+	sshd      *gate   // of the bad one: its sshd, or the shells that lie
+	shells    *shells // which are those
+	lies      net.Listener
+	bowline   *labtest.Bowline
+	health    string
+	namespace string
+	dir       string
+	round     int
+
+	mu    sync.Mutex
+	ready map[string]chan struct{} // pod -> closed when it is seen Ready
+	made  int
+}
+
+func start(t *testing.T, hosts int) *rig {
+	t.Helper()
+	ctx := t.Context()
+	r := &rig{ready: map[string]chan struct{}{}, liar: lying.New()}
+	var err error
+	// Not t.TempDir: a failed test leaves its evidence.
+	if r.dir, err = os.MkdirTemp("", "bowline-hostile"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the process's log is %s", filepath.Join(r.dir, "bowline.log"))
+		} else if err := os.RemoveAll(r.dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if r.farm, err = farm.Start(ctx, filepath.Join(r.dir, "lab"), hosts+1); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.farm.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	r.good, r.bad = r.farm.Machines[:hosts], r.farm.Machines[hosts]
+	if err := errors.Join(r.prepare(ctx), r.gates(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.run(t)
+	for _, m := range r.farm.Machines {
+		if _, err := r.farm.Lab.NodeReady(ctx, m.Name, v1.ConditionTrue, patience); err != nil {
+			t.Fatalf("%v\n%s", err, r.bowline.LogTail(3000))
+		}
+	}
+	for _, m := range r.farm.Machines {
+		if _, err := r.start(ctx, "resident-"+m.Name, m.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+// gates puts the gate before the bad machine's runtime, and the liar beside that.
+func (r *rig) gates(t *testing.T) (err error) {
+	honest(r.liar)
+	if r.lies, err = net.Listen("unix", filepath.Join(r.dir, "lies.sock")); err != nil {
+		return err
+	}
+	t.Cleanup(r.liar.Serve(r.lies))
+	socket := r.bad.Path(r.bad.RuntimeSocket)
+	l, err := net.Listen("unix", filepath.Join(filepath.Dir(socket), "gate.sock"))
+	if err != nil {
+		return err
+	}
+	r.runtime = newGate(l, r.behaving())
+	t.Cleanup(r.runtime.close)
+	if r.shells, err = newShells(); err != nil {
+		return err
+	}
+	t.Cleanup(r.shells.close)
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	r.sshd = newGate(tcp, to("tcp", r.bad.Wire.Address()))
+	t.Cleanup(r.sshd.close)
+	return errors.Join(os.Remove(socket), os.Symlink("gate.sock", socket))
+}
+
+func to(network, address string) func() (net.Conn, error) {
+	return func() (net.Conn, error) { return net.Dial(network, address) }
+}
+
+func (r *rig) behaving() func() (net.Conn, error) {
+	return func() (net.Conn, error) { return r.bad.Runtime.Dial(context.Background()) }
+}
+
+func (r *rig) lying() func() (net.Conn, error) { return to("unix", r.lies.Addr().String()) }
+
+// configure writes the configuration. Each time the bad host has another label, so that
+// it is tried at once, quarantined or not.
+func (r *rig) configure() (string, error) {
+	r.round++
+	text := r.farm.Lab.ConfigHead()
+	for _, m := range r.farm.Machines {
+		address := m.Wire.Address()
+		if m == r.bad {
+			address = r.sshd.Addr().String()
+		}
+		lines, err := r.farm.Lab.SSHLines(m.Name, address)
+		if err != nil {
+			return "", err
+		}
+		if m == r.bad {
+			// The shells that lie have a key of their own, pinned as well.
+			last := len(lines) - 1
+			lines[last] = strings.TrimSuffix(lines[last], "]") + fmt.Sprintf(", %q]", r.shells.key)
+			lines = append(lines, fmt.Sprintf(`labels: {round: "%d"}`, r.round))
+		}
+		text += r.farm.Lab.ConfigHost(m.Name, lines...)
+	}
+	path := filepath.Join(r.dir, "bowline.yaml")
+	return path, errors.Join(os.WriteFile(path+".next", []byte(text), 0o600), os.Rename(path+".next", path))
+}
+
+func (r *rig) run(t *testing.T) {
+	t.Helper()
+	config, err := r.configure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.health = free.Addr().String()
+	free.Close()
+	first := r.good[0]
+	r.bowline = &labtest.Bowline{Lab: r.farm.Lab, Host: first.Name, Wire: first.Wire, Config: config,
+		LogPath: filepath.Join(r.dir, "bowline.log"), Args: []string{"--health-address=" + r.health}}
+	if err := r.bowline.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.bowline.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// prepare takes away the cluster's own pods, which fake machines cannot run, makes a
+// namespace, and watches it.
+func (r *rig) prepare(ctx context.Context) error {
+	lab := r.farm.Lab
+	if out, err := lab.Kubectl(ctx, "-n", "kube-system", "delete", "deployment", "--all"); err != nil || out.Code != 0 {
+		return fmt.Errorf("remove the cluster's own pods: %w %s", err, out.Stderr)
+	}
+	core := lab.Client.CoreV1()
+	ns, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "hostile-"}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	r.namespace = ns.Name
+	factory := informers.NewSharedInformerFactoryWithOptions(lab.Client, 0, informers.WithNamespace(r.namespace))
+	see := func(o any) {
+		if p, ok := o.(*v1.Pod); ok && labtest.IsReady(p) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if c := r.ready[p.Name]; c != nil {
+				delete(r.ready, p.Name)
+				close(c)
+			}
+		}
+	}
+	if _, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: see, UpdateFunc: func(_, o any) { see(o) }}); err != nil {
+		return err
+	}
+	factory.StartWithContext(ctx)
+	factory.WaitForCacheSyncWithContext(ctx)
+	return labtest.Until(ctx, patience, "the namespace's service account and root certificate", func(ctx context.Context) error {
+		if _, err := core.ServiceAccounts(r.namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		_, err := core.ConfigMaps(r.namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return err
+	})
+}
+
+// start makes a pod, and says how long it took to be Ready.
+func (r *rig) start(ctx context.Context, name, node string) (time.Duration, error) {
+	seen := make(chan struct{})
+	r.mu.Lock()
+	r.ready[name] = seen
+	r.mu.Unlock()
+	began, grace := time.Now(), int64(1)
+	container, _, _ := strings.Cut(name, "-")
+	_, err := r.farm.Lab.Client.CoreV1().Pods(r.namespace).Create(ctx, &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PodSpec{
+			NodeName: node, TerminationGracePeriodSeconds: &grace,
+			Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}},
+			Containers: []v1.Container{{
+				Name: container, Image: "registry.lab/" + fake.TestImage + ":hostile", ImagePullPolicy: v1.PullIfNotPresent,
+				Command: []string{"/" + fake.TestImage, "wait"},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-seen:
+		return time.Since(began), nil
+	case <-time.After(patience):
+		return 0, fmt.Errorf("pod %s on %s is not Ready within %s: %s", name, node, patience, r.bowline.LogTail(2000))
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// churn starts and ends pods on the good hosts until enough says so, and returns how
+// long each start took, sorted.
+func (r *rig) churn(ctx context.Context, enough func(n int) bool) (took []time.Duration, err error) {
+	for !enough(len(took)) {
+		r.made++
+		name := "timed-" + strconv.Itoa(r.made)
+		one, err := r.start(ctx, name, r.good[r.made%len(r.good)].Name)
+		if err == nil {
+			err = r.farm.Lab.Client.CoreV1().Pods(r.namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		}
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, one)
+	}
+	slices.Sort(took)
+	return took, nil
+}
+
+// peak is the most memory that was resident since forget.
+func (r *rig) peak() (int64, error) { return labtest.Memory(r.bowline.PID(), "VmHWM") }
+
+func (r *rig) forget() error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", r.bowline.PID()), []byte("5"), 0)
+}
+
+// stamp is what the pods of the bad machine bear: root there can read it.
+func (r *rig) stamp(ctx context.Context) (string, error) {
+	c, err := cri.Connect(ctx, cri.Config{Dial: r.bad.Runtime.Dial})
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	all, err := c.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	for _, s := range all {
+		if stamp := s.Labels[pod.LabelOwner]; stamp != "" {
+			return stamp, nil
+		}
+	}
+	return "", errors.New("no sandbox has a stamp")
+}
+
+// metrics are the lines of a name that the process shows.
+func (r *rig) metrics(name string) (lines []string, err error) {
+	answer, err := http.Get("http://" + r.health + "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	data, err := io.ReadAll(answer.Body)
+	for _, line := range strings.Split(string(data), "\n") {
+		if strings.HasPrefix(line, name+"{") {
+			lines = append(lines, line)
+		}
+	}
+	return lines, err
+}
