@@ -52,6 +52,7 @@ func (e *examination) all(ctx context.Context) {
 		e.clock(ctx)
 		e.disks(ctx)
 		e.kernel(ctx)
+		e.mounts(ctx)
 		e.drivers(ctx)
 	}
 }

@@ -273,6 +273,39 @@ func TestJudgeKernel(t *testing.T) {
 	expect(t, "no swap", judgeSwap(0), OK)
 	expect(t, "swap", judgeSwap(1<<30), Warning, "1.0 GiB", "swapoff -a")
 
+	yes, no := true, false
+	expect(t, "no SELinux", judgeSELinux(false, false, &no), OK, "off")
+	expect(t, "permissive", judgeSELinux(true, false, &no), OK, "permissive")
+	expect(t, "enforcing", judgeSELinux(true, true, &yes), OK, "enforcing")
+	expect(t, "the runtime does not say", judgeSELinux(true, true, nil), OK, "enforcing")
+	expect(t, "off in the runtime", judgeSELinux(true, true, parseSELinux(`{"enableSelinux": false}`)), Warning, "enable_selinux = true")
+	if got := parseSELinux(`{}`); got != nil {
+		t.Errorf("a configuration that does not say: %v", *got)
+	}
+
+	const mountinfo = `21 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+22 21 254:2 / /var/lib\040x rw master:3 - ext4 /dev/vdb rw
+23 21 254:3 / /var/lib rw master:3 shared:7 - ext4 /dev/vdc rw
+24 23 254:4 / /var/lib/kubelet rw - ext4 /dev/vdd shared:9
+25 24 254:4 / /var/lib/kubelet-other rw shared:8 - ext4 /dev/vdd rw
+`
+	for dir, want := range map[string]propagation{
+		"/etc":               {"/", true},
+		"/var/lib x/a":       {"/var/lib x", false},
+		"/var/lib/other":     {"/var/lib", true},
+		"/var/lib/kubelet":   {"/var/lib/kubelet", false},
+		"/var/lib/kubelet/a": {"/var/lib/kubelet", false},
+	} {
+		if got, err := parsePropagation(mountinfo, dir); err != nil || got != want {
+			t.Errorf("%s: %+v %v, want %+v", dir, got, err, want)
+		}
+	}
+	if got, err := parsePropagation("21 1\n", "/etc"); err == nil {
+		t.Errorf("no mount: %+v", got)
+	}
+	expect(t, "shared", judgePropagation("/r", propagation{"/", true}), OK, "shared mount (/)")
+	expect(t, "private", judgePropagation("/r", propagation{"/", false}), OK, "private mount (/)", "host release")
+
 	values := map[string]string{}
 	for _, s := range sysctls {
 		values[s.name] = s.want
@@ -476,5 +509,9 @@ func FuzzParse(f *testing.F) {
 		parseControllers(1, s)
 		listenedOn(s, "/x")
 		parseCNI(s)
+		parseSELinux(s)
+		if p, err := parsePropagation(s, "/var/lib/kubelet"); err == nil && p.mount != "/" && !strings.HasPrefix("/var/lib/kubelet", p.mount) {
+			t.Errorf("mounts: %+v", p)
+		}
 	})
 }

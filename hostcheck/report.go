@@ -49,13 +49,15 @@ const (
 	Disk         = "disk"
 	Sysctls      = "sysctls"
 	Swap         = "swap"
+	Propagation  = "propagation" // of mounts
+	SELinux      = "SELinux"
 	Tools        = "tools"
 	Driver       = "driver"
 )
 
 var (
-	farSubjects  = []string{Reachability, HostKey, Login, Rights, Forwarding, Runtime, Network, Cgroups, Clock, Disk, Sysctls, Swap, Tools, Driver}
-	nearSubjects = []string{Rights, Socket, Runtime, Network, Cgroups, Disk, Sysctls, Swap, Driver}
+	farSubjects  = []string{Reachability, HostKey, Login, Rights, Forwarding, Runtime, Network, Cgroups, Clock, Disk, Sysctls, Swap, Propagation, SELinux, Tools, Driver}
+	nearSubjects = []string{Rights, Socket, Runtime, Network, Cgroups, Disk, Sysctls, Swap, Propagation, SELinux, Driver}
 )
 
 func (r *Report) add(lines ...Line) { r.Lines = append(r.Lines, lines...) }

@@ -145,7 +145,8 @@ func hostKey(t *testing.T) ssh.PublicKey {
 func allWell(t *testing.T) *fakeWay {
 	t.Helper()
 	m := &fakeMachine{
-		files: map[string]string{"/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory hugetlb pids\n"},
+		files: map[string]string{"/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory hugetlb pids\n",
+			"/proc/self/mountinfo": "21 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n"},
 		dirs:  map[string][]string{},
 		id:    "root\n0\nroot\n\nroot root 660\n",
 		disk:  "104857600 52428800 52428800",
@@ -166,6 +167,8 @@ func halfWrong(t *testing.T) *fakeWay {
 	m.offset = -5 * time.Second
 	m.disk = "104857600 99000000 5857600"
 	m.facts.SwapBytes = 2 << 30
+	m.facts.SELinux, m.facts.SELinuxEnforcing = true, true
+	m.files["/proc/self/mountinfo"] = "21 1 254:1 / / rw,relatime - ext4 /dev/vda1 rw\n"
 	m.files["/proc/sys/net/ipv4/ip_forward"] = "0\n"
 	m.files["/proc/sys/kernel/panic"] = "0\n"
 	delete(m.files, "/proc/sys/net/bridge/bridge-nf-call-iptables")
@@ -258,7 +261,7 @@ func TestWithoutTools(t *testing.T) {
 	w := allWell(t)
 	w.tools = errors.New("10.0.0.7: the machine lacks flock, setsid: install coreutils, findutils and util-linux")
 	r := run(t.Context(), Config{Socket: socket, RootDir: "/var/lib/kubelet"}, w, false)
-	if r.Fit || r.count(Failure) != 1 || strings.Join(r.NotLookedAt, " ") != "rights cgroups clock disk sysctls swap driver" {
+	if r.Fit || r.count(Failure) != 1 || strings.Join(r.NotLookedAt, " ") != "rights cgroups clock disk sysctls swap propagation SELinux driver" {
 		t.Errorf("got\n%s", r.Text(false))
 	}
 }

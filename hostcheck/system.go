@@ -148,7 +148,20 @@ func (e *examination) kernel(ctx context.Context) {
 		e.add(unknown(Swap, err))
 		return
 	}
-	e.add(judgeSwap(facts.SwapBytes))
+	e.add(judgeSwap(facts.SwapBytes), judgeSELinux(facts.SELinux, facts.SELinuxEnforcing, parseSELinux(e.config)))
+}
+
+func (e *examination) mounts(ctx context.Context) {
+	data, err := e.read(ctx, "/proc/self/mountinfo")
+	var p propagation
+	if err == nil {
+		p, err = parsePropagation(string(data), e.RootDir)
+	}
+	if err != nil {
+		e.add(unknown(Propagation, err))
+		return
+	}
+	e.add(judgePropagation(e.RootDir, p))
 }
 
 func (e *examination) drivers(ctx context.Context) {
