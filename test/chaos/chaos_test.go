@@ -28,7 +28,7 @@ type arena struct {
 	dir   string
 	nodes []*node
 	quick bool
-	brief bool // quick, and one in two of the calls that change something
+	brief bool // quick, and each label once at each of its points in every matrix
 	rand  *rand.Rand
 	only  *regexp.Regexp
 
@@ -368,9 +368,8 @@ func (a *arena) during(label string) []int {
 	return []int{40, 100, 200, 300, 300, 500}
 }
 
-// sample keeps, in a quick run, all cases of calls that change something, in a brief one
-// one in two, and of those that only read one in four; in each case each label's every
-// point once.
+// sample keeps each label's every point once at least. A quick run has besides all cases of
+// calls that change something, and one in four of those that only read.
 func (a *arena) sample(cases []testCase) []testCase {
 	if !a.quick {
 		return cases
@@ -378,25 +377,21 @@ func (a *arena) sample(cases []testCase) []testCase {
 	order := slices.Clone(cases)
 	a.rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	have := map[string]bool{}
-	for _, c := range order {
-		have[c.fault.label+c.fault.point+c.fault.action] = !a.brief && !reads[c.fault.label]
-	}
-	var kept []testCase
-	for _, c := range order {
+	return slices.DeleteFunc(order, func(c testCase) bool {
 		key := c.fault.label + c.fault.point + c.fault.action
-		of := 1
-		switch {
-		case reads[c.fault.label]:
-			of = 4
-		case a.brief:
-			of = 2
-		}
-		if !have[key] || a.rand.IntN(of) == 0 {
-			have[key] = true
-			kept = append(kept, c)
-		}
+		more := !a.brief && (!reads[c.fault.label] || a.rand.IntN(4) == 0)
+		drop := have[key] && !more
+		have[key] = true
+		return drop
+	})
+}
+
+// sampleBrief samples in a brief run only.
+func (a *arena) sampleBrief(cases []testCase) []testCase {
+	if !a.brief {
+		return cases
 	}
-	return kept
+	return a.sample(cases)
 }
 
 // byClock: the case strikes a call that a clock of minutes makes, not a pod's life.
@@ -431,7 +426,10 @@ func (a *arena) testLife(t *testing.T) {
 // while it speaks with the API server, or thinks.
 func (a *arena) testAnyMoment(t *testing.T) {
 	n := 40
-	if a.quick {
+	switch {
+	case a.brief:
+		n = 8
+	case a.quick:
 		n = 16
 	}
 	var cases []testCase

@@ -63,8 +63,8 @@
 //
 // Environment: BOWLINE_E2E=1 runs it (root, and the lab's programs, needed).
 // BOWLINE_CHAOS=quick strikes calls that only read at a sample of their points,
-// by a seed that is printed (BOWLINE_CHAOS_SEED repeats it); brief samples the calls
-// that change something as well, each label at each point once; full, the default,
+// by a seed that is printed (BOWLINE_CHAOS_SEED repeats it); brief strikes each label
+// once at each of its points, in every matrix; full, the default,
 // strikes at all. BOWLINE_CHAOS_HOSTS is the number of hosts that work side by side.
 // BOWLINE_CHAOS_LAB is the directory of a lab to use and to leave running.
 // BOWLINE_CHAOS_ONLY is a regular expression of case names.

@@ -122,6 +122,7 @@ func (a *arena) testJob(t *testing.T) {
 		return !strings.HasPrefix(c.fault.label, "cri/") || strings.HasPrefix(c.fault.site, "syncloop/gc") ||
 			a.quick && reads[c.fault.label]
 	})
+	cases = a.sampleBrief(cases)
 	report(t, cases)
 	a.spread(t, a.teams(1), cases, func(ctx context.Context, team []*node, i int, c testCase) []string {
 		return team[0].job(ctx, fmt.Sprintf("job-%d", i), &c.fault)
@@ -304,6 +305,7 @@ func (a *arena) testStatefulSet(t *testing.T) {
 	cases := slices.DeleteFunc(a.matrix("statefulset/", seen, func(string) bool { return false }), func(c testCase) bool {
 		return reads[c.fault.label] || strings.HasPrefix(c.fault.site, "syncloop/gc") || byClock(c)
 	})
+	cases = a.sampleBrief(cases)
 	stop := fault{call: call{"cri/StopContainer", "syncloop.(*job).stop", 1}, point: "before", action: "kill"}
 	for range teams {
 		cases = append(cases, testCase{"statefulset/away/" + stop.String(), stop})
