@@ -18,8 +18,8 @@ if ! command -v sudo >/dev/null && command -v apt-get >/dev/null; then
 fi
 
 work=$(mktemp -d)
-summary=$work/summary
-: >"$summary"
+summary=$work/summary failures=$work/failures
+: >"$summary" >"$failures"
 failed=0
 lab=
 beside=
@@ -80,12 +80,24 @@ vktest() {
   return $status
 }
 
+# complaints LOG: of each test that failed in the log of go test -v, what it said first.
+complaints() {
+  awk '
+    NR == FNR { if ($1 == "---" && $2 == "FAIL:") failed[$3]; next }
+    /^=== / { split($3, name, "/"); next }
+    name[1] in failed && /^ +[a-z_]+_test\.go:[0-9]+: / && said[name[1]]++ < 8 { print name[1] ": " $0 }
+  ' "$1" "$1"
+}
+
 # Tests that run beside each other mostly wait. All is shown of a failure, and else what
 # took longest.
 e2e() {
   local log=$work/e2e-${BOWLINE_E2E_HOST:-local}.log status=0
   BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -v -count=1 -timeout 50m -parallel 6 ./test/e2e/ >"$log" 2>&1 || status=1
-  [ $status = 0 ] || grep -v '^=== ' "$log"
+  if [ $status != 0 ]; then
+    grep -v '^=== ' "$log"
+    complaints "$log" >>"$failures"
+  fi
   echo "the longest, in seconds:"
   awk '/^--- / { gsub(/[()s]/, "", $4); print $4, $3 }' "$log" | sort -rn | head -n 10 | xargs printf '  %7.1f %s\n'
   tail -n 1 "$log"
@@ -163,7 +175,7 @@ step chaos chaos
 # word that it ends with.
 if [ $failed != 0 ]; then
   echo
-  cat "$summary"
+  cat "$failures" "$summary"
   echo FAIL
 fi
 exit $failed

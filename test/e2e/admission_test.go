@@ -55,6 +55,7 @@ func TestNodeAdmission(t *testing.T) {
 	if far {
 		t.Skip("it has no machine")
 	}
+	t.Parallel()
 	p := newPooled(t, "host1")
 	data, err := os.ReadFile("../../charts/testdata/example.yaml")
 	must(t, err)

@@ -203,15 +203,18 @@ spec:
 			}
 		}
 	}
-	// What was edited ended first.
 	read := func() string {
 		data, err := os.ReadFile(filepath.Join(dir, "log"))
 		must(t, err)
 		return strings.Join(strings.Fields(string(data)), " ")
 	}
-	if got := read(); got != "up-one end-one down-one up-two" {
-		t.Errorf("starts and ends: %q", got)
-	}
+	// What was edited ended first. A pod is Ready before its shell has written a line.
+	until(t, "the edited pod starts after the first has ended", func(context.Context) error {
+		if got := read(); got != "up-one end-one down-one up-two" {
+			return fmt.Errorf("starts and ends: %q", got)
+		}
+		return nil
+	})
 
 	// Taken away and put back as it was, while it ends, it ends whole and starts again.
 	must(t, os.Remove(filepath.Join(static.dir, "slow.yaml")))
