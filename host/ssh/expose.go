@@ -52,10 +52,10 @@ func (h *Host) Expose(ctx context.Context, address string) (net.Listener, error)
 			return nil, h.whyRefused(ctx, address, err)
 		}
 		e := &exposed{Listener: l, guard: guard}
-		go func() {
+		h.budget.Go("the guard's session", func() {
 			_, _ = guard.Wait() // by its end or by Close
 			e.Close()
-		}()
+		})
 		return e, nil
 	})
 }
@@ -79,15 +79,16 @@ func (h *Host) guard(ctx context.Context, bulk *link.Bulk, tag string) (link.Ses
 	}
 	var stderr said
 	go drain(session, &stderr, h.budget, "the guard's session")
-	go func() { _, _ = session.Stdin().Write([]byte(text)) }() // its failure is the end of the answer
+	h.budget.Go("the guard's session", func() { _, _ = session.Stdin().Write([]byte(text)) }) // its failure is the end of the answer
 	word := make(chan error, 1)
-	go func() {
-		w, err := newSpoken(session.Stdout(), nonce, h.budget, "the guard's session").next()
-		if err == nil && w != "guards" {
+	h.budget.Go("the guard's session", func() {
+		err := budget.ErrPanicked
+		defer func() { word <- err }()
+		var w string
+		if w, err = newSpoken(session.Stdout(), nonce, h.budget, "the guard's session").next(); err == nil && w != "guards" {
 			err = fmt.Errorf("it says %q", w)
 		}
-		word <- err
-	}()
+	})
 	select {
 	case err := <-word:
 		if err == nil {

@@ -62,7 +62,7 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 	}
 	var stderr said
 	go drain(session, &stderr, h.budget, "the lock's session")
-	go func() { _, _ = session.Stdin().Write(append([]byte(text), holder...)) }() // its failure is the end of the answer
+	h.budget.Go("the lock's session", func() { _, _ = session.Stdin().Write(append([]byte(text), holder...)) }) // its failure is the end of the answer
 	type answer struct {
 		word string
 		rest []byte
@@ -70,19 +70,19 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 	}
 	out := newSpoken(session.Stdout(), nonce, h.budget, "the lock's session")
 	answers := make(chan answer, 1)
-	go func() {
-		var a answer
+	h.budget.Go("the lock's session", func() {
+		a := answer{err: budget.ErrPanicked}
+		defer func() { answers <- a }()
 		if a.word, a.err = out.next(); a.err == nil && a.word == "locked" {
 			a.rest, _ = io.ReadAll(io.LimitReader(out.r, maxHolder))
 		}
-		answers <- a
-	}()
+	})
 	select {
 	case a := <-answers:
 		switch {
 		case a.err == nil && a.word == "held":
 			out.wanted()
-			l := &lock{session: session, out: out, answered: began,
+			l := &lock{session: session, out: out, budget: h.budget, answered: began,
 				lost: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
 			go l.watch()
 			return l, nil
@@ -95,7 +95,7 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 			session.Close()
 			return nil, fmt.Errorf("lock %s: %w", p, much)
 		}
-		code := waitCode(ctx, session)
+		code := waitCode(ctx, session, h.budget)
 		session.Close()
 		if code < 0 {
 			return nil, fmt.Errorf("lock %s: the session ended: %w", p, host.ErrUnreachable)
@@ -108,15 +108,15 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 }
 
 // waitCode is the exit code of a session that has closed its output; -1 if there is none.
-func waitCode(ctx context.Context, s link.Session) int {
+func waitCode(ctx context.Context, s link.Session, a *budget.Account) int {
 	code := make(chan int, 1)
-	go func() {
-		c, err := s.Wait()
-		if err != nil {
-			c = -1
+	a.Go("the end of a session", func() {
+		c := -1
+		defer func() { code <- c }()
+		if ended, err := s.Wait(); err == nil {
+			c = ended
 		}
-		code <- c
-	}()
+	})
 	select {
 	case c := <-code:
 		return c
@@ -129,6 +129,7 @@ func waitCode(ctx context.Context, s link.Session) int {
 type lock struct {
 	session  link.Session
 	out      *spoken
+	budget   *budget.Account
 	answered time.Time // when the last beat that was answered was sent
 
 	lost, stop, done chan struct{}
@@ -138,10 +139,11 @@ type lock struct {
 
 // watch sends beats until one is not answered in time, or Close.
 func (l *lock) watch() {
+	defer l.budget.Recover("the lock's session")
 	defer close(l.done)
 	answers := make(chan struct{}, 1)
 	ended := make(chan struct{})
-	go func() {
+	l.budget.Go("the lock's session", func() {
 		defer close(ended)
 		for {
 			if w, err := l.out.next(); err != nil || w != "beat" {
@@ -153,7 +155,7 @@ func (l *lock) watch() {
 			default: // an answer to no beat
 			}
 		}
-	}()
+	})
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
 	sent := time.Time{} // of the beat on its way
@@ -164,7 +166,7 @@ func (l *lock) watch() {
 		case <-tick.C:
 			if sent.IsZero() && time.Since(l.answered.Round(0)) < lostAfter {
 				sent = time.Now()
-				go func() { _, _ = l.session.Stdin().Write([]byte("beat\n")) }()
+				l.budget.Go("the lock's session", func() { _, _ = l.session.Stdin().Write([]byte("beat\n")) })
 			}
 		case <-answers:
 			if !sent.IsZero() && time.Since(sent.Round(0)) < lostAfter {
@@ -203,11 +205,11 @@ func (l *lock) Close() error {
 		default:
 		}
 		ended := make(chan struct{})
-		go func() {
+		l.budget.Go("the lock's session", func() {
 			defer close(ended)
 			_, _ = l.session.Stdin().Write([]byte("close\n"))
 			_, _ = l.session.Wait()
-		}()
+		})
 		t := time.NewTimer(shortDeadline)
 		defer t.Stop()
 		select {

@@ -14,6 +14,7 @@ import (
 	"github.com/pkg/sftp"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
@@ -80,6 +81,7 @@ type sftpClient struct {
 }
 
 type sftpSession struct {
+	budget  *budget.Account
 	c       *sftp.Client
 	session link.Session
 	ended   chan struct{}
@@ -134,10 +136,11 @@ func (h *Host) sftp(ctx context.Context) (*sftpSession, error) {
 		err error
 	}
 	done := make(chan made, 1)
-	go func() {
-		client, err := sftp.NewClientPipe(session.Stdout(), session.Stdin())
-		done <- made{client, err}
-	}()
+	h.budget.Go("the SFTP server", func() {
+		m := made{err: budget.ErrPanicked}
+		defer func() { done <- m }()
+		m.c, m.err = sftp.NewClientPipe(session.Stdout(), session.Stdin())
+	})
 	select {
 	case m := <-done:
 		if m.err != nil {
@@ -146,11 +149,12 @@ func (h *Host) sftp(ctx context.Context) (*sftpSession, error) {
 			c.refused = time.Now()
 			return nil, nil
 		}
-		c.now = &sftpSession{c: m.c, session: session, ended: make(chan struct{})}
-		go func(s *sftpSession) {
+		c.now = &sftpSession{c: m.c, session: session, budget: h.budget, ended: make(chan struct{})}
+		s := c.now
+		h.budget.Go("the SFTP server", func() {
+			defer close(s.ended)
 			_ = s.c.Wait()
-			close(s.ended)
-		}(c.now)
+		})
 		return c.now, nil
 	case <-ctx.Done():
 		session.Close()
@@ -166,10 +170,11 @@ func bounded[T any](ctx context.Context, s *sftpSession, f func() (T, error)) (T
 		err error
 	}
 	done := make(chan result, 1)
-	go func() {
-		v, err := f()
-		done <- result{v, err}
-	}()
+	s.budget.Go("the SFTP server", func() {
+		r := result{err: budget.ErrPanicked}
+		defer func() { done <- r }()
+		r.v, r.err = f()
+	})
 	select {
 	case r := <-done:
 		if errors.Is(r.err, sftp.ErrSSHFxConnectionLost) || errors.Is(r.err, io.ErrUnexpectedEOF) || errors.Is(r.err, io.ErrClosedPipe) {

@@ -115,7 +115,11 @@ func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string
 	go drain(s, &stderr, a, "the relay "+r.name)
 	out := newSpoken(s.Stdout(), nonce, a, "the relay "+r.name)
 	greeted := make(chan error, 1)
-	go func() { greeted <- out.greeting() }()
+	a.Go("the relay "+r.name, func() {
+		err := budget.ErrPanicked
+		defer func() { greeted <- err }()
+		err = out.greeting()
+	})
 	select {
 	case err = <-greeted:
 	case <-ctx.Done():
@@ -129,7 +133,7 @@ func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string
 	var much *budget.ExceededError
 	code := -1
 	if ctx.Err() == nil && !errors.As(err, &much) {
-		code = waitCode(ctx, s)
+		code = waitCode(ctx, s, a)
 	}
 	s.Close()
 	switch {

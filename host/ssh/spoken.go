@@ -108,6 +108,7 @@ func (t *said) bytes() []byte {
 // drain reads the standard error of a session, which would stop where it is not read.
 // A session that prints more than a budget of it is closed.
 func drain(s link.Session, into *said, a *budget.Account, what string) {
+	defer a.Recover("the standard error of " + what)
 	limit := a.Limit(budget.OutputBytes)
 	if n, _ := io.Copy(into, io.LimitReader(s.Stderr(), limit+1)); n > limit {
 		_ = a.Exceed(budget.OutputBytes, "the standard error of "+what) // the account tells of it

@@ -45,7 +45,7 @@ func (l *Link) dialOn(ctx context.Context, n *lane, network, address string) (ne
 	}
 	object := fmt.Sprintf("dial %s %s at %s", network, address, l.target.Address)
 	return call(ctx, n, "ssh/Dial", network, object, func(ctx context.Context, c *connection) (net.Conn, error) {
-		raw, err := waitFor(ctx, func() (*channelConn, error) { return c.dial(network, address) }, drop[*channelConn])
+		raw, err := waitFor(ctx, c.budget, func() (*channelConn, error) { return c.dial(network, address) }, drop[*channelConn])
 		if err != nil {
 			return nil, err
 		}

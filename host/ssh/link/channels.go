@@ -67,7 +67,7 @@ func (c *connection) track(raw ssh.Channel, count *int, serve func()) *channel {
 }
 
 func (ch *channel) Close() error {
-	ch.once.Do(func() { go ch.await() })
+	ch.once.Do(func() { ch.c.budget.Go("a channel that was closed", ch.await) })
 	return ch.Channel.Close()
 }
 

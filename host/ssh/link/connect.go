@@ -58,7 +58,7 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 		}
 		through := c.hops[i].client
 		dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			raw, err := waitFor(ctx, func() (net.Conn, error) { return through.Dial(network, address) }, func(c net.Conn) { c.Close() })
+			raw, err := waitFor(ctx, a, func() (net.Conn, error) { return through.Dial(network, address) }, func(c net.Conn) { c.Close() })
 			var refused *ssh.OpenChannelError
 			if errors.As(err, &refused) {
 				return nil, refusal("tcp", "dial "+address+" from the jump "+jump.Address, refused)
@@ -75,15 +75,15 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 	}
 	last := c.hops[len(c.hops)-1]
 	c.client, c.top, c.hostKey = last.client, last.socket, last.hostKey
-	go func() {
+	a.Go("an SSH connection", func() {
+		defer close(c.ended)
 		c.client.Wait()
 		// What is still up below it is of no use any more.
 		c.closeHops()
 		for _, h := range c.hops {
 			h.client.Wait()
 		}
-		close(c.ended)
-	}()
+	})
 	return c, nil
 }
 
@@ -179,23 +179,26 @@ func (c *connection) closeHops() {
 
 // waitFor runs a call that knows no context. When ctx ends first, the call goes on
 // until its connection does, and what it still brings is dropped.
-func waitFor[T any](ctx context.Context, call func() (T, error), drop func(T)) (T, error) {
+func waitFor[T any](ctx context.Context, a *budget.Account, call func() (T, error), drop func(T)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	var none T
 	done := make(chan result)
-	go func() {
-		v, err := call()
-		select {
-		case done <- result{v, err}:
-		case <-ctx.Done():
-			if err == nil {
-				drop(v)
+	a.Go("an SSH connection", func() {
+		r := result{err: budget.ErrPanicked}
+		defer func() {
+			select {
+			case done <- r:
+			case <-ctx.Done():
+				if r.err == nil {
+					drop(r.value)
+				}
 			}
-		}
-	}()
+		}()
+		r.value, r.err = call()
+	})
 	select {
 	case r := <-done:
 		return r.value, r.err
@@ -214,7 +217,7 @@ func request[T any](ctx context.Context, c *connection, call func() (T, error), 
 	case <-c.ended:
 		return none, io.EOF
 	}
-	return waitFor(ctx, func() (T, error) {
+	return waitFor(ctx, c.budget, func() (T, error) {
 		defer func() { <-c.globals }()
 		return call()
 	}, drop)
@@ -240,7 +243,7 @@ func (c *connection) watch(ctx context.Context, ping func(context.Context, func(
 				continue
 			}
 			pending = true
-			go func() {
+			c.budget.Go("a keepalive", func() {
 				defer func() { answered <- struct{}{} }()
 				began := time.Now()
 				if err := ping(pings, func(ctx context.Context) error {
@@ -253,7 +256,7 @@ func (c *connection) watch(ctx context.Context, ping func(context.Context, func(
 				}); err == nil {
 					pinged(time.Since(began))
 				}
-			}()
+			})
 		case <-answered:
 			pending = false
 		case <-judge.C:

@@ -154,8 +154,12 @@ func (l *Link) Run(ctx context.Context) error {
 	defer close(l.done)
 
 	var lanes sync.WaitGroup
-	lanes.Go(func() { l.control.run(ctx) })
-	lanes.Go(func() { l.bulk.run(ctx) })
+	for _, n := range []*lane{l.control, l.bulk} {
+		lanes.Go(func() {
+			defer l.budget.Recover("an SSH connection")
+			n.run(ctx)
+		})
+	}
 	lanes.Wait()
 	return nil
 }

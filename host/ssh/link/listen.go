@@ -124,6 +124,7 @@ func (f *forwards) get(name string) *listener {
 // takeForwards takes connections as they come, to the end of c: one that nobody
 // takes would stop all that is read on the SSH connection.
 func (c *connection) takeForwards(network string, in <-chan ssh.NewChannel) {
+	defer c.budget.Recover("the connections that the host forwards")
 	for open := range in {
 		var tcp struct {
 			Addr       string

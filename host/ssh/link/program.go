@@ -36,7 +36,7 @@ func (l *Link) session(ctx context.Context, n *lane, label, kind, name string) (
 		object = fmt.Sprintf("subsystem %s at %s", name, l.target.Address)
 	}
 	return call(ctx, n, label, "session", object, func(ctx context.Context, c *connection) (Session, error) {
-		return waitFor(ctx, func() (Session, error) {
+		return waitFor(ctx, c.budget, func() (Session, error) {
 			p := c.newProgram()
 			channel, err := c.open("session", nil, func(requests <-chan *ssh.Request) { p.serve(c, requests) })
 			if err != nil {

@@ -92,6 +92,7 @@ func (p *Pool) put(s *Shell) {
 		delete(p.all, s)
 		if s.given != nil && !p.closed {
 			p.ending.Go(func() {
+				defer s.budget.Recover("a shell")
 				<-s.given
 				if s.left == 0 {
 					return

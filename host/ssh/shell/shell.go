@@ -70,21 +70,21 @@ func Open(ctx context.Context, c Config) (*Shell, error) {
 	}
 	s := &Shell{session: session, budget: c.Budget, known: map[string]int{}, ended: make(chan struct{})}
 	// Seen at once, so that nobody takes a shell from a pool that went while idle.
-	go func() {
+	s.budget.Go("a shell", func() {
 		defer close(s.ended)
 		var err error
 		if s.code, err = session.Wait(); err != nil {
 			s.code = -1
 		}
 		s.fail(fmt.Errorf("shell: it has ended (exit code %d)", s.code))
-	}()
+	})
 	// The text goes ahead of the first request, which also finds out why it may not
 	// have arrived. A link that takes nothing must not hold us.
 	written := make(chan struct{})
-	go func() {
+	s.budget.Go("a shell", func() {
 		defer close(written)
 		_, _ = session.Stdin().Write([]byte(text))
-	}()
+	})
 	select {
 	case <-written:
 		return s, nil
@@ -151,7 +151,7 @@ func (s *Shell) Do(ctx context.Context, r Request) (Result, error) {
 // has, or after a while; the caller has gone by then.
 func (s *Shell) giveUp(stdout *collector) {
 	s.given = make(chan struct{})
-	go func() {
+	s.budget.Go("a shell", func() {
 		defer close(s.given)
 		t := time.NewTimer(2 * straggler)
 		defer t.Stop()
@@ -164,7 +164,7 @@ func (s *Shell) giveUp(stdout *collector) {
 		s.left = stdout.group
 		stdout.mu.Unlock()
 		s.session.Close()
-	}()
+	})
 }
 
 func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
@@ -174,10 +174,21 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 	stdout := &collector{nonce: []byte(nonce), max: r.MaxStdout, budget: s.budget, onExit: onExit, grouped: make(chan struct{})}
 	stderr := &collector{nonce: []byte(nonce), max: r.MaxStderr, budget: s.budget, onExit: onExit}
 	streams := make(chan error, 2)
-	go func() { streams <- stdout.read(s.session.Stdout()) }()
-	go func() { streams <- stderr.read(s.session.Stderr()) }()
+	read := func(c *collector, from io.Reader) {
+		s.budget.Go("what a shell prints", func() {
+			err := budget.ErrPanicked
+			defer func() { streams <- err }()
+			err = c.read(from)
+		})
+	}
+	read(stdout, s.session.Stdout())
+	read(stderr, s.session.Stderr())
 	written := make(chan error, 1)
-	go func() { written <- s.send(r, nonce) }()
+	s.budget.Go("a request to a shell", func() {
+		err := budget.ErrPanicked
+		defer func() { written <- err }()
+		err = s.send(r, nonce)
+	})
 
 	result := Result{Code: -1}
 	fill := func() Result {
