@@ -22,44 +22,51 @@ summary=$work/summary failures=$work/failures
 : >"$summary" >"$failures"
 failed=0
 lab=
-beside=
+lanes=()
+exec 3>&1 # where a step that has ended says so, whatever runs beside it
 cleanup_lab() { [ -z "$lab" ] || "$cache/bin/bowline-lab" --dir "$lab" down; }
 cleanup() {
-  [ -z "$beside" ] || { kill -- "-$beside" && wait "$beside"; } 2>/dev/null
+  local lane
+  for lane in "${lanes[@]}"; do { kill -- "-$lane" && wait "$lane"; } 2>/dev/null; done
   cleanup_lab
   rm -rf "$work"
 }
 trap cleanup EXIT
 
-# step NAME COMMAND...: runs it if it is among the wanted ones, and notes how it
-# went; the steps after a failed one still run.
+# step NAME COMMAND...: runs it if it, or what stands before its slash, is among the wanted
+# ones, and notes how it went; the steps after a failed one still run.
 wanted=" $* "
 step() {
   local name=$1 start=$SECONDS how=ok
   shift
-  [ "$wanted" = "  " ] || [[ $wanted == *" $name "* ]] || return 0
-  printf '\n\033[1m== %s\033[0m' "$name"
-  [ ! -s "$summary" ] || printf '   (before: %s)' "$(tail -n 1 "$summary" | tr -s ' ')"
-  echo
+  [ "$wanted" = "  " ] || [[ $wanted == *" $name "* || $wanted == *" ${name%%/*} "* ]] || return 0
+  printf '\n\033[1m== %s\033[0m\n' "$name"
   "$@" || { how=FAILED; failed=1; }
-  printf '%-8s %-6s %4d s\n' "$name" "$how" $((SECONDS - start)) >>"$summary"
+  printf -- '-- %s %s after %d s\n' "$name" "$how" $((SECONDS - start)) >&3
+  printf '%-13s %-6s %4d s\n' "$name" "$how" $((SECONDS - start)) >>"$summary"
 }
 
-# beside COMMAND NAME COMMAND: a step, and beside it a function of steps that mostly wait, in
-# a process group that goes with this one.
+# beside LANE...: functions of steps, beside each other, as most of the steps mostly wait.
+# Each has a process group that goes with this one; what it says is shown when it has ended.
 beside() {
+  local lane
   set -m
-  (
-    failed=0
-    "$1"
-    exit $failed
-  ) >"$work/$1.log" 2>&1 </dev/null &
-  beside=$!
+  for lane; do
+    (
+      failed=0 lanes=()
+      trap cleanup_lab EXIT
+      trap 'exit 1' TERM
+      "$lane"
+      exit $failed
+    ) >"$work/$lane.log" 2>&1 </dev/null &
+    lanes+=($!)
+  done
   set +m
-  step "$2" "$3"
-  wait "$beside" || failed=1
-  beside=
-  cat "$work/$1.log"
+  for lane; do
+    wait "${lanes[0]}" || failed=1
+    lanes=("${lanes[@]:1}")
+    cat "$work/$lane.log"
+  done
 }
 
 # containerd 2 as the lab has it, and Debian's 1.6, each in namespaces of its own.
@@ -89,11 +96,13 @@ complaints() {
   ' "$1" "$1"
 }
 
-# Tests that run beside each other mostly wait. All is shown of a failure, and else what
-# took longest.
+# e2e HOST PART: the suite's tests that have the node for themselves (serial), or those that
+# run beside each other (parallel), with a lab of its own. All is shown of a failure, and
+# else what took longest.
 e2e() {
-  local log=$work/e2e-${BOWLINE_E2E_HOST:-local}.log status=0
-  BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -v -count=1 -timeout 50m -parallel 6 ./test/e2e/ >"$log" 2>&1 || status=1
+  local host=$1 part=$2 log=$work/e2e-$1-$2.log status=0
+  BOWLINE_E2E=1 BOWLINE_E2E_HOST=$host BOWLINE_E2E_PART=$part BOWLINE_BIN=$PWD/bin/bowline \
+    go test -v -count=1 -timeout 50m -parallel 6 ./test/e2e/ >"$log" 2>&1 || status=1
   if [ $status != 0 ]; then
     grep -v '^=== ' "$log"
     complaints "$log" >>"$failures"
@@ -103,9 +112,6 @@ e2e() {
   tail -n 1 "$log"
   return $status
 }
-
-# The same on a remote host.
-e2e_ssh() { BOWLINE_E2E_HOST=ssh e2e; }
 
 # A short run on CRI-O, where hack/build-crio.sh has built it: the runtimes' suite without
 # its two tests that wait two minutes for CRI-O's own grace, and some of the tests above.
@@ -155,10 +161,17 @@ helm() {
     go test -count=1 -timeout 30m ./test/helm/
 }
 
-beside_vktest() { step critest critest; }
-beside_ssh() {
-  trap cleanup_lab EXIT
-  trap 'exit 1' TERM
+serial() {
+  step e2e/serial e2e local serial
+  step ssh/serial e2e ssh serial
+}
+parallel() {
+  step e2e/parallel e2e local parallel
+  step ssh/parallel e2e ssh parallel
+}
+others() {
+  step critest critest
+  step vktest vktest
   step crio crio
   step handover handover
   step links links
@@ -167,9 +180,7 @@ beside_ssh() {
 }
 
 step lab hack/test-lab.sh
-beside beside_vktest vktest vktest
-step e2e e2e
-beside beside_ssh ssh e2e_ssh
+beside serial parallel others
 step chaos chaos
 # All well, the last words are go test's own; else which parts failed, and the
 # word that it ends with.

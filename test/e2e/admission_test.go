@@ -55,7 +55,7 @@ func TestNodeAdmission(t *testing.T) {
 	if far {
 		t.Skip("it has no machine")
 	}
-	t.Parallel()
+	parallel(t)
 	p := newPooled(t, "host1")
 	data, err := os.ReadFile("../../charts/testdata/example.yaml")
 	must(t, err)

@@ -63,6 +63,7 @@ func deleteDeployment(t *testing.T, ns, name string) {
 // Up, rolled, down: the machine is as it was. The file's name makes it the first test: each
 // later one would have to wait for the sweeps that collect what the tests before it left.
 func TestDeploymentLeavesNothing(t *testing.T) {
+	serial(t)
 	ns := namespace(t)
 	settle(t)
 	before, err := lab.Snapshot(t.Context(), runtime, host)

@@ -16,6 +16,7 @@ import (
 // machine has namespaces and directories of its own, and what lies at the same
 // paths beside the process is untouched.
 func TestApart(t *testing.T) {
+	serial(t)
 	if !far {
 		t.Skip("the machine is not far")
 	}

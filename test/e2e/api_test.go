@@ -25,7 +25,7 @@ import (
 )
 
 func TestLogs(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	create(t, ns, `
 metadata: {name: talks}
@@ -68,7 +68,7 @@ spec:
 }
 
 func TestLogsFollowAndPrevious(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	create(t, ns, `
 metadata: {name: counts}
@@ -113,7 +113,7 @@ spec:
 // The sweep keeps the instance before the one that runs, with its log, and removes those
 // before it.
 func TestPreviousLogsAfterASweep(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	p := create(t, ns, `
 metadata: {name: thrice}
@@ -157,7 +157,7 @@ spec:
 }
 
 func TestExecAttachPortForward(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	create(t, ns, `
 metadata: {name: works}
@@ -261,7 +261,7 @@ func get(t *testing.T, ctx context.Context, client *http.Client, url, token stri
 
 // The node's port lets in only who may.
 func TestNodePortAuthorization(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	create(t, ns, `
 metadata: {name: secret}

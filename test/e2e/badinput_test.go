@@ -23,6 +23,7 @@ import (
 
 // Five mistakes are five lines, in one answer.
 func TestFiveMistakes(t *testing.T) {
+	serial(t)
 	out := attempt(t, `apiVersion: bowline.io/v1alpha1
 kind: BowlineConfiguration
 kubeconfig: /etc/bowline/kubeconfig
@@ -49,6 +50,7 @@ hosts:
 }
 
 func TestBadInput(t *testing.T) {
+	serial(t)
 	dir := hostDir(t)
 	good := lab.ConfigYAML(host)
 	endpoint := func(socket string) string { return good + "  endpoint: unix://" + socket + "\n" }
@@ -123,6 +125,7 @@ func TestBadInput(t *testing.T) {
 
 // What an operator gets wrong about a far machine.
 func TestBadSSH(t *testing.T) {
+	serial(t)
 	dir := hostDir(t)
 	h := lab.Host(host)
 	lines, err := lab.SSHLines(host, h.SSH.Address)

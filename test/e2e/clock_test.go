@@ -86,6 +86,7 @@ mount --bind /run/date.off /usr/bin/date`, int(by.Seconds())))
 // A pod that ends while the link is down, on a machine whose clock is four minutes
 // off, is told with its true exit code and its true times.
 func TestClockIsWrong(t *testing.T) {
+	serial(t)
 	if !far {
 		t.Skip("the machine is not far")
 	}
@@ -165,6 +166,7 @@ spec:
 // own does some time after its start: probes come when they would, and what is told
 // of the start is true.
 func TestClockIsSet(t *testing.T) {
+	serial(t)
 	if !far {
 		t.Skip("the machine is not far")
 	}

@@ -66,7 +66,7 @@ func TestConfigurationTakesEffect(t *testing.T) {
 	if far {
 		t.Skip("what a configuration says of a machine is the same for a far one")
 	}
-	t.Parallel()
+	parallel(t)
 	ctx := t.Context()
 	// Sockets are below the directory: its path must be short.
 	dir, err := os.MkdirTemp("", "bowline-e2e")

@@ -30,7 +30,7 @@ func secret(t *testing.T, ns, name string, data map[string]string) {
 }
 
 func TestEnvironment(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	configMap(t, ns, "colours", map[string]string{"RED": "rot", "BLUE": "blau"})
 	secret(t, ns, "words", map[string]string{"PASS": "wort"})
@@ -97,7 +97,7 @@ spec:
 }
 
 func TestMissingReferences(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	create(t, ns, `
 metadata: {name: waits}
@@ -121,7 +121,7 @@ spec:
 // Init containers run one after another, a sidecar among them stays, and all of
 // it ends in the reverse order.
 func TestInitOrderAndSidecars(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	create(t, ns, `
@@ -198,7 +198,7 @@ spec:
 }
 
 func TestRestartPolicies(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	pod := func(name, policy, code string) {
@@ -252,7 +252,7 @@ spec:
 }
 
 func TestTerminationMessages(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	create(t, ns, `
 metadata: {name: speaks}
@@ -276,7 +276,7 @@ spec:
 }
 
 func TestImages(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	one := func(name, image, policy string) {
 		create(t, ns, "metadata: {name: "+name+"}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers: [{name: main, image: '"+image+"', imagePullPolicy: "+policy+", command: [sleep, inf]}]\n")

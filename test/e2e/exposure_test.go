@@ -24,6 +24,7 @@ import (
 // is mended it is found out. The same port comes back after the link does, and with the
 // next process.
 func TestExposedByTheMachine(t *testing.T) {
+	serial(t)
 	if !far {
 		t.Skip("the machine is not far")
 	}

@@ -168,6 +168,7 @@ func (c peerConn) RemoteAddr() net.Addr {
 // anything is told by the runtime's side of the socket: never two at a time. A pod
 // counts all the while.
 func TestTwoDrivers(t *testing.T) {
+	serial(t)
 	if !far {
 		t.Skip("the machine is not far")
 	}

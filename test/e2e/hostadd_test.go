@@ -23,7 +23,7 @@ func TestHostAdd(t *testing.T) {
 	if far {
 		t.Skip("its host is far in any case")
 	}
-	t.Parallel()
+	parallel(t)
 	p := newPooled(t, "host1")
 	define(t, p.lab)
 	p.objects(p.account("bowline", "host1"))

@@ -28,7 +28,7 @@ func TestHostObjects(t *testing.T) {
 	if far {
 		t.Skip("its hosts are far in any case")
 	}
-	t.Parallel()
+	parallel(t)
 	p := newPooled(t, "host1", "host2")
 	define(t, p.lab)
 	account := p.account("bowline", "host2-key")

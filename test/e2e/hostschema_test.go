@@ -110,7 +110,7 @@ func TestHostSchema(t *testing.T) {
 	if far {
 		t.Skip("the same API server")
 	}
-	t.Parallel()
+	parallel(t)
 	define(t, lab)
 	for _, good := range []string{goodHost, nearHost} {
 		out, err := lab.KubectlIn(t.Context(), good, "create", "-f", "-")

@@ -102,6 +102,7 @@ func withCredential(kubeconfig string) func(string) string {
 // A service account that may impersonate this one node, and may do nothing else, runs
 // it; the same account can be no other node, and another's account not this one.
 func TestImpersonate(t *testing.T) {
+	serial(t)
 	ns := namespace(t)
 	narrow := account(t, ns, "narrow", mayImpersonate(host)...)
 	configured(t, withCredential(narrow), func() {
@@ -163,6 +164,7 @@ spec:
 
 // A node object that a kubelet reports is not taken, and not changed in anything.
 func TestForeignNode(t *testing.T) {
+	serial(t)
 	ctx := t.Context()
 	const name = "somebodys"
 	_, err := lab.Client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -258,6 +260,7 @@ func nearItsEnd(t *testing.T, file string) {
 // A credential that may only ask for a certificate makes the node: the certificate is
 // kept, serves the next process without the credential, and renews itself.
 func TestBootstrap(t *testing.T) {
+	serial(t)
 	if far {
 		t.Skip("certificates are of this process, wherever the machine is")
 	}
@@ -318,6 +321,7 @@ func TestBootstrap(t *testing.T) {
 // An account that may approve makes its node's certificates itself, also the one that
 // the node serves with, which the API server verifies.
 func TestCSR(t *testing.T) {
+	serial(t)
 	if far {
 		t.Skip("certificates are of this process, wherever the machine is")
 	}

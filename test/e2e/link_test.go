@@ -55,6 +55,7 @@ func wantCondition(kind v1.NodeConditionType, status v1.ConditionStatus, words .
 // the node stays Ready and says what is wrong, what ends meanwhile is told
 // truthfully, and a deletion that was asked for is done when the link is back.
 func TestLinkFails(t *testing.T) {
+	serial(t)
 	if !far {
 		t.Skip("the machine is not far")
 	}

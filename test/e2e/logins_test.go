@@ -173,6 +173,7 @@ spec:
 // TestLogins: root, who may open the socket and use sudo, who may use sudo alone and
 // opens it through a relay; and who may not, in one sentence with what mends it.
 func TestLogins(t *testing.T) {
+	serial(t)
 	if !far {
 		t.Skip("the machine is not far")
 	}
@@ -212,6 +213,7 @@ func attemptHere(t *testing.T, file string) labtest.Output {
 // account may read which may read nothing else. While the API server is away a link
 // that was cut comes back by the key of before.
 func TestKeyFromSecret(t *testing.T) {
+	serial(t)
 	if !far {
 		t.Skip("the machine is not far")
 	}

@@ -40,7 +40,7 @@ func TestAnotherMachine(t *testing.T) {
 	if far {
 		t.Skip("its hosts are far in any case")
 	}
-	t.Parallel()
+	parallel(t)
 	p := newPooled(t, "host1", "host2")
 	define(t, p.lab)
 	p.objects(p.account("bowline", "host1-key, host2-key"))

@@ -30,6 +30,29 @@ const (
 // far runs the suite with a Bowline beside the host, which drives it over SSH.
 var far = os.Getenv("BOWLINE_E2E_HOST") == "ssh"
 
+// part is the part of the suite that this process runs, "serial" or "parallel", with a lab
+// of its own; all of it by default.
+var part = os.Getenv("BOWLINE_E2E_PART")
+
+// serial is called first by a test that needs the lab's node for itself: it stops Bowline,
+// breaks its link or counts all that the machine holds.
+func serial(t *testing.T) {
+	t.Helper()
+	if part == "parallel" {
+		t.Skip("the serial part runs it")
+	}
+}
+
+// parallel is called by a test that runs beside others on the lab's node, or has a lab of
+// its own.
+func parallel(t *testing.T) {
+	t.Helper()
+	if part == "serial" {
+		t.Skip("the parallel part runs it")
+	}
+	t.Parallel()
+}
+
 // What TestMain brings up for all tests.
 var (
 	lab     *labtest.Lab

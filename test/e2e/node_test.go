@@ -19,6 +19,7 @@ import (
 
 // The Node has what a kubelet's has.
 func TestNodeRegisters(t *testing.T) {
+	serial(t)
 	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
 	must(t, err)
 	for _, r := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods, v1.ResourceEphemeralStorage} {
@@ -88,6 +89,7 @@ func TestNodeRegisters(t *testing.T) {
 
 // Its lease is the node's own, and is renewed.
 func TestNodeLease(t *testing.T) {
+	serial(t)
 	leases := lab.Client.CoordinationV1().Leases("kube-node-lease")
 	lease, err := leases.Get(t.Context(), host, metav1.GetOptions{})
 	must(t, err)
@@ -116,6 +118,7 @@ func TestNodeLease(t *testing.T) {
 
 // The credential that Bowline works with is the node's, with a node's rights only.
 func TestNodeIdentity(t *testing.T) {
+	serial(t)
 	config, err := clientcmd.BuildConfigFromFlags("", lab.Host(host).NodeKubeconfig)
 	must(t, err)
 	client, err := kubernetes.NewForConfig(config)
@@ -133,6 +136,7 @@ func TestNodeIdentity(t *testing.T) {
 // While containerd is away the node is NotReady and says why; no container
 // restarts by it.
 func TestNodeNotReadyWithoutRuntime(t *testing.T) {
+	serial(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	create(t, ns, probed("steady", dir))

@@ -54,6 +54,7 @@ func scale(t *testing.T, ns, name string, n int) {
 
 // containerd goes away under load: what ran goes on running, what was starting starts.
 func TestContainerdRestartsUnderLoad(t *testing.T) {
+	serial(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	history := lab.Watch(ns)
@@ -116,6 +117,7 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 // restarted as its policy says, and the statuses catch up. A process of ours that starts
 // meanwhile runs static pods, and ends nothing.
 func TestAPIServerAway(t *testing.T) {
+	serial(t)
 	if far && os.Getenv("BOWLINE_E2E_FULL") == "" {
 		t.Skip("the API server is away from Bowline, not from the machine; BOWLINE_E2E_FULL=1 runs it")
 	}

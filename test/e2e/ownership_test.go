@@ -68,6 +68,7 @@ func oneSentence(t *testing.T, out labtest.Output) string {
 
 // A second Bowline on the machine is refused, whatever port it takes.
 func TestSecondBowlineRefused(t *testing.T) {
+	serial(t)
 	config := strings.Replace(lab.ConfigYAML(host), "  server:\n", "  server:\n    port: 10260\n", 1)
 	refused(t, attempt(t, config), "another Bowline", host, fmt.Sprint(bowline.PID()))
 	// Another root on the same runtime is another Bowline all the same.
@@ -82,6 +83,7 @@ func TestSecondBowlineRefused(t *testing.T) {
 // UID. The node goes on, and a restart adopts what runs; so does one that finds the owner
 // file of a release that knew the Service alone.
 func TestServiceIsMadeAgain(t *testing.T) {
+	serial(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	counted(t, ns, "lives", dir, 3)
@@ -141,6 +143,7 @@ spec:
 // The machine is another cluster's, or another node's: refused, and the owner
 // file stays as it was.
 func TestOtherOwnerRefused(t *testing.T) {
+	serial(t)
 	file := filepath.Join(lab.Host(host).Root, "/var/lib/kubelet/bowline/owner")
 	withoutBowline(t, func() {
 		// A Bowline that leaves nothing of its own takes its owner file away, but
@@ -257,6 +260,7 @@ func (c canary) remove(t *testing.T) {
 // A kubelet's pods on the runtime: refused, unless the configuration allows them
 // to be there; and not one thing of theirs is touched, whatever we do.
 func TestForeignPods(t *testing.T) {
+	serial(t)
 	if far && os.Getenv("BOWLINE_E2E_FULL") == "" {
 		t.Skip("whose pods the runtime has is asked of the runtime, over SSH as here; BOWLINE_E2E_FULL=1 runs it")
 	}

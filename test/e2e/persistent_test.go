@@ -49,7 +49,7 @@ spec:
 // Claims bound to local and hostPath volumes, and an image as a volume; what they
 // show by subPath, and that a second pod finds what the first has written.
 func TestPersistentVolumes(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	must(t, os.Mkdir(filepath.Join(dir, "local"), 0o755))

@@ -41,6 +41,7 @@ func configured(t *testing.T, change func(yaml string) string, f func(), extra .
 // Where the machine's owner forbids it, a pod beyond the policy fails with the reason
 // and was never started; one inside runs, and so does what ran before.
 func TestPolicy(t *testing.T) {
+	serial(t)
 	if far {
 		t.Skip("a pod is judged before the machine is asked for anything")
 	}

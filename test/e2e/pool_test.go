@@ -168,7 +168,7 @@ func TestOneProcessManyHosts(t *testing.T) {
 	if far {
 		t.Skip("its hosts are far in any case")
 	}
-	t.Parallel()
+	parallel(t)
 	const room, other = 110, 13
 	p := newPooled(t, "host1", "host2")
 	first, second := p.host("host1"), p.host("host2")

@@ -137,7 +137,7 @@ func TestPressure(t *testing.T) {
 	if far && os.Getenv("BOWLINE_E2E_FULL") == "" {
 		t.Skip("what a far machine is short of is measured by host.Meters, whose suite is of both; BOWLINE_E2E_FULL=1 runs it")
 	}
-	t.Parallel()
+	parallel(t)
 	ctx := t.Context()
 	dir, err := os.MkdirTemp("", "bowline-e2e") // sockets are below it: its path must be short
 	must(t, err)

@@ -17,7 +17,7 @@ import (
 
 // Every handler at every place, on what answers it: nothing restarts, all is Ready.
 func TestProbesThatSucceed(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	handlers := map[string]string{
 		"exec": `exec: {command: ["true"]}`,
@@ -82,7 +82,7 @@ spec:
 
 // A failing liveness probe of each kind restarts its container, and says so.
 func TestLivenessRestarts(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	for name, handler := range map[string]string{
 		"exec": `exec: {command: [sh, -c, "echo unwell; exit 1"]}`,
@@ -122,7 +122,7 @@ spec:
 
 // Readiness follows the probe both ways and restarts nothing.
 func TestReadinessFollows(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	create(t, ns, `
@@ -159,7 +159,7 @@ spec:
 // A container that a probe ends and that exits with 0 runs again, and is shown as running,
 // with the restart: not as completed, which OnFailure would otherwise make its end.
 func TestAProbeRestartsWhatExitsWithZero(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	create(t, ns, `
@@ -195,7 +195,7 @@ spec:
 
 // A startup probe holds the others back, and its failure restarts.
 func TestStartupProbe(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	create(t, ns, `
@@ -236,7 +236,7 @@ spec:
 
 // postStart comes before Ready, preStop before TERM, and both of every kind.
 func TestLifecycleHooks(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	create(t, ns, `
@@ -305,7 +305,7 @@ spec:
 
 // TERM is ignored: KILL comes when the grace is over, and not before.
 func TestGrace(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	text := `

@@ -29,7 +29,7 @@ func TestReplicas(t *testing.T) {
 	if far {
 		t.Skip("its hosts are far in any case")
 	}
-	t.Parallel()
+	parallel(t)
 	const (
 		socket = "/run/recorded.sock"
 		// adopted is within 20 s, and this machine may have no time to spare.

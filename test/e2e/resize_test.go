@@ -85,7 +85,7 @@ func podFile(p *v1.Pod, class, controller, container, file string) string {
 // container restarts where its policy says so and nowhere else, and what cannot be
 // had is told and waits.
 func TestResize(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		t.Skip("the files named here are of cgroup v1")
 	}

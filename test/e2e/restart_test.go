@@ -17,6 +17,7 @@ import (
 // Bowline is killed and started again: it adopts what runs. Nothing restarts,
 // nothing is made twice, nothing told is taken back, and what was ending ends.
 func TestAdoption(t *testing.T) {
+	serial(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	counted(t, ns, "steady", dir, 7) // with all probes

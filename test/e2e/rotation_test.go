@@ -13,7 +13,7 @@ import (
 // follows sees each line once; who asks without following gets what a kubelet gives,
 // the file that is written to now. What may be asked of a log can be asked together.
 func TestLogRotation(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	// Lines of 1 KiB: 11,000 are more than the 10 MiB at which a log is rotated.
 	create(t, ns, `

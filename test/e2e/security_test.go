@@ -15,7 +15,7 @@ import (
 )
 
 func TestSecurityContext(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	create(t, ns, `
 metadata: {name: careful}
@@ -64,7 +64,7 @@ spec:
 
 // Names resolve in a pod, and a Service's address leads to its pods.
 func TestServicesAndNames(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	create(t, ns, `
 metadata: {name: served, labels: {app: served}}
@@ -136,7 +136,7 @@ spec: {selector: {app: served}, ports: [{port: 80, targetPort: 8080}]}
 
 // Each class of service has its cgroup, and each limit its file.
 func TestCgroups(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	one := func(name, resources string) {
 		create(t, ns, "metadata: {name: "+name+"}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], resources: {"+resources+"}}]\n")
@@ -251,7 +251,7 @@ spec:
 
 // A pod's time is over: it fails with the reason.
 func TestActiveDeadline(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	create(t, ns, `
 metadata: {name: timed}

@@ -98,6 +98,7 @@ func expand(ns, text string) string {
 // through; a broken manifest beside them; a mirror pod deleted by hand; a restart of ours;
 // one edited, which ends before it starts anew; and removed.
 func TestStaticPods(t *testing.T) {
+	serial(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	t.Cleanup(func() {

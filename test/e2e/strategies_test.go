@@ -24,7 +24,7 @@ func TestStrategiesWithoutWatch(t *testing.T) {
 	if far {
 		t.Skip("how the API server is asked is the same for a far machine")
 	}
-	t.Parallel()
+	parallel(t)
 	ctx := t.Context()
 	dir, err := os.MkdirTemp("", "bowline-e2e")
 	must(t, err)

@@ -22,8 +22,10 @@ import (
 // far host with a pause between the check of each and its mount.
 func TestSubPathFlips(t *testing.T) {
 	full := os.Getenv("BOWLINE_SUBPATH") == "full"
-	if !full {
-		t.Parallel()
+	if full {
+		serial(t)
+	} else {
+		parallel(t)
 	}
 	ns := namespace(t)
 	pods, containers, pause, pace := 2, 12, 0*time.Second, "2ms"

@@ -13,7 +13,7 @@ import (
 // Variables come from a file that an init container wrote, and the container waits
 // with the reason where it cannot be had.
 func TestVariablesFromAFile(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	file := func(name, script string, more string) {
 		create(t, ns, `
@@ -64,7 +64,7 @@ spec:
 // machine, and its volumes are its own all the same. Where the runtime cannot do it,
 // an event says so.
 func TestOwnUsers(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
 	must(t, err)

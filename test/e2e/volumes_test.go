@@ -32,7 +32,7 @@ func noContainers(uid string) func(context.Context) error {
 
 // The token that every pod has is bound to it, and the API server takes it.
 func TestServiceAccountToken(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	kubectl(t, "create", "rolebinding", "-n", ns, "reads", "--clusterrole=view", "--serviceaccount="+ns+":default")
 	create(t, ns, `
@@ -94,7 +94,7 @@ func kubectlIn(t *testing.T, input string, args ...string) string {
 
 // configMaps, secrets and labels in volumes: content, modes, and live updates.
 func TestLiveVolumes(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	configMap(t, ns, "page", map[string]string{"index": "one", "other": "same"})
 	many := map[string]string{} // near to 1 MiB, which is all that a configMap may hold
@@ -215,7 +215,7 @@ spec:
 }
 
 func TestEmptyDirs(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	create(t, ns, `
 metadata: {name: scratch}
@@ -266,7 +266,7 @@ spec:
 }
 
 func TestHostPaths(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	must(t, os.Mkdir(filepath.Join(dir, "dir"), 0o755))

@@ -72,7 +72,7 @@ func waits(r *pod.WhyReport) bool {
 }
 
 func TestWhy(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	ns := namespace(t)
 	one := func(name, container string) {
 		create(t, ns, "metadata: {name: "+name+"}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - "+container+"\n")

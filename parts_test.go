@@ -1,0 +1,47 @@
+package bowline
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestParts: a test of test/e2e that calls neither serial nor parallel would run in both
+// parts of the suite.
+func TestParts(t *testing.T) {
+	files, err := filepath.Glob("test/e2e/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := 0
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test") || f.Name.Name == "TestMain" {
+				continue
+			}
+			tests++
+			says := false
+			ast.Inspect(f.Body, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok {
+					id, ok := call.Fun.(*ast.Ident)
+					says = says || ok && (id.Name == "serial" || id.Name == "parallel")
+				}
+				return true
+			})
+			if !says {
+				t.Errorf("%s in %s calls neither serial nor parallel", f.Name.Name, path)
+			}
+		}
+	}
+	if tests == 0 {
+		t.Error("no test was seen")
+	}
+}
