@@ -20,6 +20,9 @@ import (
 // The Node has what a kubelet's has.
 func TestNodeRegisters(t *testing.T) {
 	serial(t)
+	// The test before may have started Bowline.
+	_, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute)
+	must(t, err)
 	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
 	must(t, err)
 	for _, r := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods, v1.ResourceEphemeralStorage} {

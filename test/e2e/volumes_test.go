@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -323,4 +324,64 @@ spec:
 	must(t, os.Mkdir(filepath.Join(dir, "absent"), 0o755))
 	_, err := lab.PodReady(t.Context(), ns, "absent", 2*time.Minute+30*time.Second)
 	must(t, err)
+}
+
+// A mount below a read-only mount is read-only too, where a pod asks for it and the node
+// says that its runtime can.
+func TestRecursiveReadOnly(t *testing.T) {
+	parallel(t)
+	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
+	must(t, err)
+	can := false
+	for _, h := range node.Status.RuntimeHandlers {
+		can = can || h.Name == "" && h.Features != nil && h.Features.RecursiveReadOnlyMounts != nil && *h.Features.RecursiveReadOnlyMounts
+	}
+	t.Log("the runtime can:", can)
+	ns := namespace(t)
+	dir := hostDir(t)
+	must(t, os.Mkdir(filepath.Join(dir, "below"), 0o777))
+	mount := func(args ...string) {
+		if out, err := lab.Exec(context.Background(), host, args...).CombinedOutput(); err != nil {
+			t.Errorf("%v: %v: %s", args, err, out)
+		}
+	}
+	mount("mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "tmpfs", filepath.Join(dir, "below"))
+	t.Cleanup(func() { mount("umount", filepath.Join(dir, "below")) })
+	for mode, wants := range map[string]v1.RecursiveReadOnlyMode{
+		"Disabled": v1.RecursiveReadOnlyDisabled, "IfPossible": v1.RecursiveReadOnlyEnabled, "Enabled": v1.RecursiveReadOnlyEnabled} {
+		name := strings.ToLower(mode)
+		create(t, ns, `
+metadata: {name: `+name+`}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: $TOOLBOX
+    command: [sleep, inf]
+    volumeMounts: [{name: d, mountPath: /d, readOnly: true, recursiveReadOnly: `+mode+`, mountPropagation: None}]
+  volumes: [{name: d, hostPath: {path: `+dir+`}}]
+`)
+		if !can && mode == "Enabled" {
+			waiting(t, ns, name, "main", "CreateContainerConfigError")
+			continue
+		}
+		if !can {
+			wants = v1.RecursiveReadOnlyDisabled
+		}
+		p := ready(t, ns, name)
+		got := inPod(t, ns, name, "(echo x > /d/x) 2>/dev/null && echo above; (echo x > /d/below/x) 2>/dev/null && echo below; true")
+		want := map[v1.RecursiveReadOnlyMode]string{v1.RecursiveReadOnlyDisabled: "below", v1.RecursiveReadOnlyEnabled: ""}[wants]
+		if got != want {
+			t.Errorf("%s: written %q, want %q", mode, got, want)
+		}
+		var told *v1.RecursiveReadOnlyMode
+		for _, m := range p.Status.ContainerStatuses[0].VolumeMounts {
+			if m.Name == "d" {
+				told = m.RecursiveReadOnly
+			}
+		}
+		if told == nil || *told != wants {
+			t.Errorf("%s: the status says %v, want %s", mode, told, wants)
+		}
+	}
 }
