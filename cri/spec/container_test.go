@@ -195,7 +195,7 @@ func TestHostsMount(t *testing.T) {
 
 // TestInputsAreNotChanged: the pod is shared by many readers.
 func TestInputsAreNotChanged(t *testing.T) {
-	m, envIn := world()
+	m, envIn := world(t)
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}},
 		Spec: v1.PodSpec{

@@ -22,15 +22,17 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// world is the one machine and cluster that all golden pods are on.
-func world() (spec.Machine, spec.EnvInput) {
-	m := spec.Machine{
-		RootDir: "/var/lib/kubelet", PodLogsDir: "/var/log/pods", CgroupDriver: "cgroupfs", CgroupVersion: 2,
-		Owner: "cluster-1/node-1/abc", Hostname: "node-1", HostIPs: []string{"192.0.2.7", "2001:db8::7"},
-		MemoryBytes: 8 << 30, CPUs: 4, CanLowerOOMScore: true,
-		ClusterDomain: "cluster.local", ClusterDNS: []string{"10.96.0.10"},
-		HostResolv:  []byte("nameserver 192.0.2.1\nsearch example.com corp.example.com.\noptions timeout:2\n"),
-		CPUCFSQuota: true, HugePageSizes: []string{"2MB"}, RecursiveReadOnly: true,
+// world is the one machine and cluster that all golden pods are on. The machine is one that
+// production makes: see TestGoldenMachines of cmd/bowline.
+func world(t *testing.T) (spec.Machine, spec.EnvInput) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/machine.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m spec.Machine
+	if err := yaml.UnmarshalStrict(data, &m); err != nil {
+		t.Fatal(err)
 	}
 	env := spec.EnvInput{
 		ConfigMaps: map[string]*v1.ConfigMap{"settings": {Data: map[string]string{"COLOR": "blue", "dotted.name": "kept", "LEVEL": "3"}}},
@@ -91,7 +93,7 @@ func TestGolden(t *testing.T) {
 
 func render(t *testing.T, p *v1.Pod) []byte {
 	t.Helper()
-	m, envIn := world()
+	m, envIn := world(t)
 	if over, ok := p.Annotations["test/machine"]; ok {
 		if err := yaml.UnmarshalStrict([]byte(over), &m); err != nil {
 			t.Fatal(err)
