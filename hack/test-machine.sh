@@ -102,7 +102,7 @@ complaints() {
 e2e() {
   local host=$1 part=$2 log=$work/e2e-$1-$2.log status=0
   BOWLINE_E2E=1 BOWLINE_E2E_HOST=$host BOWLINE_E2E_PART=$part BOWLINE_BIN=$PWD/bin/bowline \
-    go test -v -count=1 -timeout 50m -parallel 6 ./test/e2e/ >"$log" 2>&1 || status=1
+    go test -v -count=1 -timeout 50m -parallel 8 ./test/e2e/ >"$log" 2>&1 || status=1
   if [ $status != 0 ]; then
     grep -v '^=== ' "$log"
     complaints "$log" >>"$failures"

@@ -68,13 +68,7 @@ func TestConfigurationTakesEffect(t *testing.T) {
 	}
 	parallel(t)
 	ctx := t.Context()
-	// Sockets are below the directory: its path must be short.
-	dir, err := os.MkdirTemp("", "bowline-e2e")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	own, err := labtest.Start(ctx, filepath.Join(dir, "lab"), 1)
-	must(t, err)
-	t.Cleanup(func() { must(t, own.Down(context.Background())) })
+	own := ownLab(t, 1)
 	h := own.Host(host)
 	// The root directory is a link: mounts are known by what it leads to.
 	must(t, os.MkdirAll(filepath.Join(h.Root, "var/lib/kubelet/real"), 0o755))

@@ -53,6 +53,29 @@ func parallel(t *testing.T) {
 	t.Parallel()
 }
 
+// labs bounds the labs of tests' own at a time: each has a control plane and takes about 16
+// of the 128 inotify instances that Linux gives a user.
+var labs = make(chan struct{}, 2)
+
+// ownLab starts a lab for the test alone. It goes with the test.
+func ownLab(t *testing.T, hosts int, flags ...string) *labtest.Lab {
+	t.Helper()
+	select {
+	case labs <- struct{}{}:
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	}
+	t.Cleanup(func() { <-labs })
+	// Sockets are below the directory: its path must be short.
+	dir, err := os.MkdirTemp("", "bowline-e2e")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	own, err := labtest.Start(t.Context(), filepath.Join(dir, "lab"), hosts, flags...)
+	must(t, err)
+	t.Cleanup(func() { must(t, own.Down(context.Background())) })
+	return own
+}
+
 // What TestMain brings up for all tests.
 var (
 	lab     *labtest.Lab

@@ -30,14 +30,8 @@ type pooled struct {
 }
 
 func newPooled(t *testing.T, hosts ...string) *pooled {
-	// Sockets are below the directory: its path must be short.
-	dir, err := os.MkdirTemp("", "bowline-e2e")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	p := &pooled{t: t, wires: map[string]*labtest.Wire{}}
-	p.lab, err = labtest.Start(t.Context(), filepath.Join(dir, "lab"), len(hosts))
-	must(t, err)
-	t.Cleanup(func() { must(t, p.lab.Down(context.Background())) })
+	p := &pooled{t: t, lab: ownLab(t, len(hosts)), wires: map[string]*labtest.Wire{}}
+	var err error
 	for _, name := range hosts {
 		p.wires[name], err = p.lab.NewWire(name)
 		must(t, err)

@@ -139,13 +139,8 @@ func TestPressure(t *testing.T) {
 	}
 	parallel(t)
 	ctx := t.Context()
-	dir, err := os.MkdirTemp("", "bowline-e2e") // sockets are below it: its path must be short
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	s := &strained{T: t}
-	s.own, err = labtest.Start(ctx, filepath.Join(dir, "lab"), 1)
-	must(t, err)
-	t.Cleanup(func() { must(t, s.own.Down(context.Background())) })
+	s := &strained{T: t, own: ownLab(t, 1)}
+	var err error
 	if far {
 		s.w, err = s.own.NewWire(host)
 		must(t, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,12 +25,7 @@ func TestStrategiesWithoutWatch(t *testing.T) {
 	}
 	parallel(t)
 	ctx := t.Context()
-	dir, err := os.MkdirTemp("", "bowline-e2e")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	own, err := labtest.Start(ctx, filepath.Join(dir, "lab"), 2, "--audit")
-	must(t, err)
-	t.Cleanup(func() { must(t, own.Down(context.Background())) })
+	own := ownLab(t, 2, "--audit")
 	strategies := map[string]string{"host1": "Cache", "host2": "Get"}
 	for node, strategy := range strategies {
 		b := &labtest.Bowline{Lab: own, Host: node, Extra: []string{"configMapAndSecretChangeDetectionStrategy: " + strategy, "syncFrequency: 5s"}}
@@ -77,7 +71,7 @@ spec:
 	for node := range strategies {
 		waits(node, "ContainerCreating", `"page"`)
 	}
-	_, err = core.ConfigMaps("default").Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "page"}, Data: map[string]string{"index": "one"}}, metav1.CreateOptions{})
+	_, err := core.ConfigMaps("default").Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "page"}, Data: map[string]string{"index": "one"}}, metav1.CreateOptions{})
 	must(t, err)
 	for node := range strategies {
 		waits(node, "CreateContainerConfigError", `secret "key" not found`)
