@@ -24,7 +24,7 @@ failed=0
 lab=
 lanes=()
 exec 3>&1 # where a step that has ended says so, whatever runs beside it
-cleanup_lab() { [ -z "$lab" ] || "$cache/bin/bowline-lab" --dir "$lab" down; }
+cleanup_lab() { [ -z "$lab" ] || "$cache/bin/bowline-lab" --dir "$lab" down && lab=; }
 cleanup() {
   local lane
   for lane in "${lanes[@]}"; do { kill -- "-$lane" && wait "$lane"; } 2>/dev/null; done
@@ -78,9 +78,9 @@ critest() {
 
 vktest() {
   lab=$work/lab
-  "$cache/bin/bowline-lab" --dir "$lab" up --hosts 1 || return 1
+  "$cache/bin/bowline-lab" --dir "$lab" up --hosts 1 || { cleanup_lab; return 1; }
   local config status=0
-  config=$("$cache/bin/bowline-lab" --dir "$lab" kubeconfig --path) || return 1
+  config=$("$cache/bin/bowline-lab" --dir "$lab" kubeconfig --path) || { cleanup_lab; return 1; }
   BOWLINE_LAB_KUBECONFIG=$config go test -count=1 -timeout 15m ./provider/vktest/ || status=1
   (cd provider/vktest/http && BOWLINE_LAB_KUBECONFIG=$config go test -count=1 -timeout 10m ./...) || status=1
   "$cache/bin/bowline-lab" --dir "$lab" down && lab=
@@ -122,7 +122,7 @@ crio() {
   fi
   local status=0
   lab=$work/crio
-  "$cache/bin/bowline-lab" --dir "$lab" up --hosts 1 --runtime crio || return 1
+  "$cache/bin/bowline-lab" --dir "$lab" up --hosts 1 --runtime crio || { cleanup_lab; return 1; }
   go test -c -o "$work/critest" ./cri/critest &&
     (cd cri/critest && BOWLINE_CRI_ENDPOINTS=crio=unix:///run/crio/crio.sock "$cache/bin/bowline-lab" --dir "$lab" exec host1 -- \
       "$work/critest" -test.timeout 5m -test.run TestEndpoints -test.skip 'TestEndpoints/crio/^(SandboxStopKills|ContainerRemoveRunning)$') || status=1
