@@ -219,7 +219,7 @@ func (n *node) follow(last, next *snapshot) {
 		n.exposed.poke()
 	}
 	if !slices.Equal(last.spec.HostIPs, next.spec.HostIPs) {
-		klog.Background().Info("The machine's address has changed", "node", n.name, "from", last.spec.HostIPs, "to", next.spec.HostIPs)
+		klog.Background().Info("The machine's address has changed", "host", n.cfg.Name, "node", n.name, "from", last.spec.HostIPs, "to", next.spec.HostIPs)
 		n.loop.MachineChanged()
 	}
 }

@@ -140,3 +140,25 @@ func TestRefresh(t *testing.T) {
 		}
 	})
 }
+
+// TestAskKeepsWhatFollowed: where nothing follows from the answers, the machine is what it
+// was, and the reason is told.
+func TestAskKeepsWhatFollowed(t *testing.T) {
+	c := &changing{}
+	c.facts.Store(&host.Facts{BootID: "boot-2"})
+	c.version.Store(&runtimeapi.VersionResponse{RuntimeVersion: "2.1.0"})
+	c.status.Store(handlerWith(true))
+	a := c.aspects(&node{})
+	why := errors.New("more is reserved than the machine has")
+	a.derive = func(read, _ *snapshot) (*snapshot, error) {
+		if read.facts.BootID != "boot-2" {
+			t.Errorf("derived from %q", read.facts.BootID)
+		}
+		return nil, why
+	}
+	last := &snapshot{facts: host.Facts{BootID: "boot-1"}}
+	next, err := a.ask(t.Context(), last)
+	if next != last || !errors.Is(err, why) {
+		t.Errorf("the snapshot is %p, not %p: %v", next, last, err)
+	}
+}
