@@ -14,8 +14,8 @@
 #
 # HOW is foreign, direct or inside. Inside, the script is no process of its own but a
 # subshell, which costs the machine a tenth; its input is in $input, and STDIN is
-# "-" where that is the first argument. Nothing here ends it at its limit: GROUP is
-# that of this shell.
+# "-" where that is the first argument. Nothing here ends it at its limit, unless it
+# computes all the while: GROUP is that of this shell.
 
 sh=$1 path=$2
 unset tool nonce how limit stdin id len args script text input code pid group home stat ENV CDPATH
@@ -115,6 +115,12 @@ inside() {
 	printf '%sb\n' "$nonce" >&6
 	(
 		unset nonce
+		# One that finds more than it was made for ends itself, also where the link has
+		# gone: it may use the processor for no longer than its limit, and 1 GiB.
+		{
+			ulimit -S -t "$limit"
+			ulimit -S -v 1048576
+		} 2>/dev/null
 		eval "$script"
 	) </dev/null >&5 2>&6 5>&- 6>&-
 	code=$?

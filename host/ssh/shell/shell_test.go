@@ -435,6 +435,29 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
+// TestInsideIsLimited: a script inside the shell that finds more than it was made for ends
+// itself, by its time on the processor and by its memory.
+func TestInsideIsLimited(t *testing.T) {
+	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
+		want(t, do(t, p, shell.Request{Script: `ulimit -S -t; ulimit -S -v`, Inside: true, Limit: 7 * time.Second}), "7\n1048576\n", "", 0)
+		want(t, do(t, p, shell.Request{Script: `ulimit -S -v`}), "unlimited\n", "", 0)
+		started := t.TempDir() + "/started"
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err := p.Do(ctx, shell.Request{Script: `read -r pid rest </proc/self/stat; echo "$pid" >"$1.part"; mv "$1.part" "$1"; while :; do :; done`,
+			Args: []string{started}, Inside: true, Limit: time.Second})
+		if err == nil {
+			t.Fatal("a script without an end has ended well")
+		}
+		pid, err := os.ReadFile(started)
+		must(t, err)
+		wantGone(t, strings.TrimSpace(string(pid)))
+		if n := len(tr.Sessions()); n > 2 {
+			t.Errorf("%d shells were started", n)
+		}
+	})
+}
+
 // TestInside: a script inside the shell is answered as any other, and leaves
 // nothing of itself in the shell.
 func TestInside(t *testing.T) {
