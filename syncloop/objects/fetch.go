@@ -44,24 +44,30 @@ func (it *item) cached(ctx context.Context, m *Manager) (object, error) {
 		return o, nil
 	}
 
-	var options metav1.GetOptions
-	if good {
-		options.ResourceVersion = "0" // what the API server has at hand will do
-	}
 	asked := time.Now()
-	answer, err := it.ask(ctx, m, options)
-	switch {
-	case err != nil && good:
-		return o, nil
-	case err != nil:
-		it.outdate()
-		return nil, it.notAsked(err)
+	taken := false
+	if good { // what the API server has at hand will do
+		answer, err := it.ask(ctx, m, metav1.GetOptions{ResourceVersion: "0"})
+		if err != nil {
+			return o, nil
+		}
+		taken = it.put(m, answer)
 	}
-	if it.put(m, answer) {
-		it.mu.Lock()
-		it.asked = asked
-		it.mu.Unlock()
+	if !taken { // nothing is known, or what is at hand is older than that
+		answer, err := it.ask(ctx, m, metav1.GetOptions{})
+		switch {
+		case err != nil && good:
+			return o, nil
+		case err != nil:
+			it.outdate()
+			return nil, it.notAsked(err)
+		}
+		it.doubt() // the store has the last word, as it may have been restored
+		it.put(m, answer)
 	}
+	it.mu.Lock()
+	it.asked = asked
+	it.mu.Unlock()
 	return it.read(), nil
 }
 

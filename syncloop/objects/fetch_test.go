@@ -84,6 +84,24 @@ func TestCacheAsksWhenTheAnswerIsOld(t *testing.T) {
 	})
 }
 
+// TestCacheOfARestoredStore: an older version than the known one may come of a cache that
+// lags; the store itself is believed, as it may have been restored.
+func TestCacheOfARestoredStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI(configMap("c", "7", map[string]string{"k": "seven"}))
+		ttl := time.Second
+		m := asking(t, a, Cache, &ttl)
+		m.Register(podNaming("a", "c"))
+		holds(t, m, a, "seven", 1)
+		change(t, a, "3", "restored")
+		time.Sleep(ttl)
+		holds(t, m, a, "restored", 3) // of its cache, and of its store
+		time.Sleep(ttl)
+		holds(t, m, a, "restored", 4)
+		m.Unregister("a")
+	})
+}
+
 func TestCacheByDefaultIsAMinuteOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(configMap("c", "1", map[string]string{"k": "one"}))
