@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// A machine that comes up again has another boot ID, and its runtime knows sandboxes and
+// containers that have ended. The node tells of the reboot; the pods start at once, as
+// nothing has crashed.
+func TestRebooted(t *testing.T) {
+	serial(t)
+	ns := namespace(t)
+	dir := hostDir(t)
+	counted(t, ns, "lives", dir, 2)
+	before, err := lab.ReadyPods(t.Context(), ns, "app=lives", 2, 2*time.Minute)
+	must(t, err)
+
+	const bootID, file = "5ca1ab1e-0000-4000-8000-00000b0071d0", "/proc/sys/kernel/random/boot_id"
+	must(t, os.WriteFile(filepath.Join(dir, "boot_id"), []byte(bootID+"\n"), 0o644))
+	mount := func(args ...string) {
+		if out, err := lab.Exec(context.Background(), host, args...).CombinedOutput(); err != nil {
+			t.Errorf("%v: %v: %s", args, err, out)
+		}
+	}
+	withoutBowline(t, func() {
+		mount("mount", "--bind", filepath.Join(dir, "boot_id"), file)
+		list, err := runtime.ListPodSandbox(t.Context(), nil)
+		must(t, err)
+		for _, s := range list {
+			if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+				must(t, runtime.StopPodSandbox(t.Context(), s.Id))
+			}
+		}
+	})
+	defer withoutBowline(t, func() { mount("umount", file) })
+	began := time.Now()
+
+	until(t, "the node has the machine's boot ID", func(ctx context.Context) error {
+		node, err := lab.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
+		if err == nil && node.Status.NodeInfo.BootID != bootID {
+			err = fmt.Errorf("it is %s", node.Status.NodeInfo.BootID)
+		}
+		return err
+	})
+	until(t, "an event tells of the reboot", func(ctx context.Context) error {
+		list, err := lab.Client.CoreV1().Events(metav1.NamespaceDefault).List(ctx,
+			metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + host + ",reason=Rebooted"})
+		if err == nil && len(list.Items) == 0 {
+			err = fmt.Errorf("there is none")
+		}
+		return err
+	})
+	for i := range before {
+		p, err := lab.Pod(t.Context(), ns, before[i].Name, time.Minute, "started again", func(p *v1.Pod) error {
+			if n := labtest.Restarts(p); n != 1 || !labtest.IsReady(p) {
+				return fmt.Errorf("%d restarts, ready %v", n, labtest.IsReady(p))
+			}
+			return nil
+		})
+		must(t, err)
+		if p.UID != before[i].UID {
+			t.Errorf("%s is another pod", p.Name)
+		}
+		if n := starts(t, dir, p.Name); n != 2 {
+			t.Errorf("%s has started %d times", p.Name, n)
+		}
+	}
+	t.Logf("the pods are Ready %s after Bowline was started", time.Since(began).Round(time.Millisecond))
+	events, err := lab.Client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=BackOff"})
+	must(t, err)
+	for _, e := range events.Items {
+		t.Errorf("%s: %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)
+	}
+	// CoreDNS is one of the pods that the machine took down.
+	_, err = lab.ReadyPods(t.Context(), "kube-system", "k8s-app=kube-dns", 1, time.Minute)
+	must(t, err)
+}
