@@ -2,6 +2,7 @@ package enroll
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,6 +76,9 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 		}
 		if r.Exposure != "" && r.Exposure != have.Spec.KubeletExposure {
 			e.step("Its kubeletExposure stays %s; kubectl edit host %s changes it.", have.Spec.KubeletExposure, r.Name)
+		}
+		if way, want := jumpsOf(have), r.wanted(); len(want) > 0 && !slices.Equal(way, want) {
+			e.step("Its jumps stay as they are (%s); kubectl edit host %s changes them and their host keys.", cmp.Or(strings.Join(way, ", "), "none"), r.Name)
 		}
 		secret, err := e.madeSecret(ctx, r.Namespace, r.Name)
 		if err != nil {

@@ -74,6 +74,22 @@ func testAdd(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	golden(t, "add-again.txt", w.said.String())
+
+	// By other jumps than the Host has: they stay, and it is said.
+	w.said.Reset()
+	r.ProxyJump = []string{"root@Gate.example"}
+	if err := w.Add(w.ctx(), r); err != nil {
+		t.Fatal(err)
+	}
+	if want := "Its jumps stay as they are (none); kubectl edit host box-1 changes them and their host keys.\n"; !strings.Contains(w.said.String(), want) {
+		t.Errorf("it does not say %q:\n%s", want, w.said.String())
+	}
+	w.hosts.byName["box-1"].Spec.SSH = &v1alpha1.HostSSH{ProxyJump: []v1alpha1.Jump{{User: "root", Address: "gate.example", Port: 22}}}
+	w.said.Reset()
+	if err := w.Add(w.ctx(), r); err != nil || strings.Contains(w.said.String(), "jumps") {
+		t.Errorf("of the jump that the Host has: %v\n%s", err, w.said.String())
+	}
+	w.hosts.byName["box-1"].Spec.SSH, r.ProxyJump = nil, nil
 	w.said.Reset()
 	r.Labels = nil
 	if err := w.Add(w.ctx(), r); err != nil || !strings.Contains(w.said.String(), "stay as they are") {

@@ -1,9 +1,14 @@
 package enroll
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net"
+	"strconv"
+	"strings"
 
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
@@ -32,4 +37,26 @@ func (e *Enroller) jumps(ctx context.Context, r *Request) ([]jumping, error) {
 		r.jumps = append(r.jumps[:len(r.jumps):len(r.jumps)], endpoint.Jump{User: u.User, Address: u.Host, Port: u.Port, HostKeys: pins})
 	}
 	return all, nil
+}
+
+// jumpsOf are a Host's jumps, user@host:port each.
+func jumpsOf(h *v1alpha1.Host) (way []string) {
+	for _, j := range Way(h) {
+		way = append(way, login(j.User, j.Address, j.Port))
+	}
+	return way
+}
+
+// wanted are the request's jumps, in the same form.
+func (r *Request) wanted() (way []string) {
+	for _, j := range r.ProxyJump {
+		if u, err := r.jump(j); err == nil { // check has seen the others
+			way = append(way, login(u.User, u.Host, u.Port))
+		}
+	}
+	return way
+}
+
+func login(user, address string, port int) string {
+	return user + "@" + net.JoinHostPort(strings.ToLower(address), strconv.Itoa(cmp.Or(port, 22)))
 }

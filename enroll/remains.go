@@ -20,6 +20,7 @@ func (e *Enroller) remains(ctx context.Context, h *v1alpha1.Host) {
 			e.Reporter.Show(fmt.Sprintf("\nPods run there only with a toleration for: %s\n", strings.Join(taints, ", ")))
 		}
 	}
+	e.Reporter.Show("\nPods there resolve names and reach Services once the machine has kube-proxy and a route to the cluster's pods (docs/networking.md).\nUntil then, give them dnsPolicy: Default.\n")
 	list, err := e.Client.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + certificatesv1.KubeletServingSignerName})
 	if err != nil {
 		return

@@ -40,7 +40,8 @@ func testAddShowsWhatRemains(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	said := w.said.String()
-	for _, want := range []string{"\n  kubectl certificate approve csr-mine\n", "a toleration for: example.com/lent=true:NoSchedule\n"} {
+	for _, want := range []string{"\n  kubectl certificate approve csr-mine\n", "a toleration for: example.com/lent=true:NoSchedule\n",
+		"give them dnsPolicy: Default.\n"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
 		}
