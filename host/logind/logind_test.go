@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/host/logind"
 	"github.com/bowline-k8s/bowline/host/ssh"
@@ -322,6 +323,27 @@ func TestInhibitorIsLost(t *testing.T) {
 }
 
 // TestMonitorEnds: a bus that is started anew ends what listened to it.
+// TestMonitorThatNeverStops: a machine whose monitor prints for ever exceeds a budget, as
+// any other program does.
+func TestMonitorThatNeverStops(t *testing.T) {
+	both(t, func(t *testing.T, m *mock, h host.Host) {
+		m.program("busctl", strings.Replace(busctl, `exec cat <>"$d/signals"`, `while :; do echo PrepareForShutdown; done`, 1))
+		account := budget.New(budget.Limits{OutputBytes: 64 << 10})
+		s, err := logind.Open(budget.With(context.Background(), account), logind.Config{Machine: h, Who: "who", Why: "why not", Need: time.Second})
+		must(t, err)
+		defer s.Close()
+		select {
+		case <-s.Ended():
+		case <-time.After(30 * time.Second):
+			t.Fatal("it is listened to for ever")
+		}
+		var much *budget.ExceededError
+		if !errors.As(s.Err(), &much) || much.Kind != budget.OutputBytes || account.Err() == nil {
+			t.Errorf("the session ended with %v, the account with %v", s.Err(), account.Err())
+		}
+	})
+}
+
 func TestMonitorEnds(t *testing.T) {
 	both(t, func(t *testing.T, m *mock, h host.Host) {
 		m.program("busctl", strings.Replace(busctl, `exec cat <>"$d/signals"`, `echo "Failed to read from the bus" >&2; exit 1`, 1))

@@ -59,15 +59,28 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 	}
 	s := &Session{machine: c.Machine, process: p, nonce: nonce, delay: waits,
 		words: make(chan string, 1), hints: make(chan struct{}, 1), ended: make(chan struct{})}
-	budget.From(ctx).Go("read what logind says", s.listen)
+	account := budget.From(ctx)
+	account.Go("read what logind says", func() { s.listen(account) })
 	return s, nil
 }
 
+// noisy is how long logind may take to say as much as one command may: it has a few lines
+// a day to tell.
+const noisy = time.Hour
+
 // listen sorts what the process says, until it ends.
-func (s *Session) listen() {
+func (s *Session) listen(account *budget.Account) {
 	defer close(s.ended)
 	out := bufio.NewScanner(s.process)
+	spent, since := int64(0), time.Now()
 	for out.Scan() {
+		if time.Since(since) > noisy {
+			spent, since = 0, time.Now()
+		}
+		if spent += int64(len(out.Bytes())) + 1; spent > account.Limit(budget.OutputBytes) {
+			s.err = account.Exceed(budget.OutputBytes, "the monitor of logind's signals")
+			return
+		}
 		line := strings.TrimSpace(out.Text())
 		word, ours := strings.CutPrefix(line, s.nonce+" ")
 		switch {
