@@ -167,8 +167,11 @@ func testBusyMounts(t *testing.T, m *machine) {
 		list, err := m.h.ListMounts(ctx, c.mount.Target)
 		must(t, err)
 		stays := c.stays && list[0].Type != "tmpfs" && list[0].Type != "ramfs" // the tests' directory may be in memory
-		p, err := m.h.Start(ctx, "sh", "-c", `cd "$1" && echo here && exec cat`, "sh", c.mount.Target)
+		p, err := m.h.Start(ctx, "sh", "-c", `cd "$1" && exec cat`, "sh", c.mount.Target)
 		must(t, err)
+		if _, err := p.Write([]byte("here\n")); err != nil { // what comes back is of cat, and no more of sh
+			t.Fatalf("%s: %v", c.name, err)
+		}
 		if _, err := io.ReadFull(p, make([]byte, len("here\n"))); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
