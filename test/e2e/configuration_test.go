@@ -80,7 +80,7 @@ func TestConfigurationTakesEffect(t *testing.T) {
 	b := &labtest.Bowline{Lab: own, Host: host, Config: file}
 	must(t, b.Start())
 	t.Cleanup(b.Kill)
-	if _, err := own.NodeReady(ctx, host, v1.ConditionTrue, 30*time.Second); err != nil {
+	if _, err := own.NodeReady(ctx, host, v1.ConditionTrue, 2*time.Minute); err != nil {
 		t.Fatalf("%v\n%s", err, b.LogTail(4000))
 	}
 
@@ -172,7 +172,7 @@ spec:
 		t.Errorf("the host without a runtime is not told of:\n%s", log)
 	}
 	must(t, own.Client.CoreV1().Pods("default").Delete(ctx, "p", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-	must(t, own.PodGone(ctx, "default", "p", 30*time.Second))
+	must(t, own.PodGone(ctx, "default", "p", 2*time.Minute))
 	must(t, b.Stop())
 	log, err = os.ReadFile(b.LogPath)
 	must(t, err)

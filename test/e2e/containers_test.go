@@ -160,7 +160,7 @@ spec:
 		}
 	}
 	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "ordered", metav1.DeleteOptions{}))
-	must(t, lab.PodGone(t.Context(), ns, "ordered", 30*time.Second))
+	must(t, lab.PodGone(t.Context(), ns, "ordered", 2*time.Minute))
 	data, err := os.ReadFile(filepath.Join(dir, "log"))
 	must(t, err)
 	want := "first\nsidecar-up\nsecond-with-sidecar\nmain-up\nmain-down\nsidecar-down\n"

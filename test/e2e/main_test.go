@@ -151,7 +151,7 @@ func runAll(m *testing.M) (code int, err error) {
 			keepLog()
 		}
 	}()
-	if _, err := lab.NodeReady(ctx, host, v1.ConditionTrue, 30*time.Second); err != nil {
+	if _, err := lab.NodeReady(ctx, host, v1.ConditionTrue, 2*time.Minute); err != nil {
 		return 1, fmt.Errorf("%w\n%s", err, bowline.LogTail(8000))
 	}
 	if _, err := lab.ReadyPods(ctx, "kube-system", "k8s-app=kube-dns", 1, 60*time.Second); err != nil {
@@ -391,7 +391,7 @@ func startBowline(t *testing.T) {
 
 func answers(t *testing.T) {
 	t.Helper()
-	if err := labtest.Until(context.Background(), 30*time.Second, "the node answers", func(ctx context.Context) error {
+	if err := labtest.Until(context.Background(), 2*time.Minute, "the node answers", func(ctx context.Context) error {
 		if !bowline.Running() {
 			return fmt.Errorf("bowline has ended: %s", bowline.LogTail(2000))
 		}

@@ -291,7 +291,7 @@ func TestForeignPods(t *testing.T) {
 		// The kill leaves pods to adopt; among them the canary is none.
 		beside.Kill()
 		must(t, beside.Start())
-		_, err = lab.NodeReady(t.Context(), host, v1.ConditionTrue, 30*time.Second)
+		_, err = lab.NodeReady(t.Context(), host, v1.ConditionTrue, 2*time.Minute)
 		must(t, err)
 		deleteDeployment(t, ns, "beside")
 		until(t, "our pods are collected", func(ctx context.Context) error {

@@ -39,7 +39,7 @@ func TestStrategiesWithoutWatch(t *testing.T) {
 	}
 	core := own.Client.CoreV1()
 	for node := range strategies {
-		_, err := own.NodeReady(ctx, node, v1.ConditionTrue, 30*time.Second)
+		_, err := own.NodeReady(ctx, node, v1.ConditionTrue, 2*time.Minute)
 		must(t, err)
 		p := manifest[v1.Pod](t, "default", fmt.Sprintf(`
 metadata: {name: of-%[1]s}
