@@ -161,12 +161,13 @@ helm() {
     go test -count=1 -timeout 30m ./test/helm/
 }
 
-serial() {
-  step e2e/serial e2e local serial
-  step ssh/serial e2e ssh serial
-}
-parallel() {
+# A serial part mostly waits, so one of each kind runs at a time.
+near() {
   step e2e/parallel e2e local parallel
+  step e2e/serial e2e local serial
+}
+remote() {
+  step ssh/serial e2e ssh serial
   step ssh/parallel e2e ssh parallel
 }
 others() {
@@ -180,7 +181,7 @@ others() {
 }
 
 step lab hack/test-lab.sh
-beside serial parallel others
+beside near remote others
 step chaos chaos
 # All well, the last words are go test's own; else which parts failed, and the
 # word that it ends with.
