@@ -161,13 +161,12 @@ helm() {
     go test -count=1 -timeout 30m ./test/helm/
 }
 
-# A serial part mostly waits, so one of each kind runs at a time.
-near() {
-  step e2e/parallel e2e local parallel
+serial() {
   step e2e/serial e2e local serial
-}
-remote() {
   step ssh/serial e2e ssh serial
+}
+parallel() {
+  step e2e/parallel e2e local parallel
   step ssh/parallel e2e ssh parallel
 }
 others() {
@@ -181,7 +180,7 @@ others() {
 }
 
 step lab hack/test-lab.sh
-beside near remote others
+beside serial parallel others
 step chaos chaos
 # All well, the last words are go test's own; else which parts failed, and the
 # word that it ends with.
