@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	sysctl "k8s.io/component-helpers/node/util/sysctl"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/pod"
@@ -76,7 +77,8 @@ func sysctls(p *v1.Pod) map[string]string {
 	}
 	out := map[string]string{}
 	for _, s := range p.Spec.SecurityContext.Sysctls {
-		out[s.Name] = s.Value
+		// A pod may write slashes between the parts; CRI-O knows names with dots only.
+		out[sysctl.NormalizeName(s.Name)] = s.Value
 	}
 	return out
 }
