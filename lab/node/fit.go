@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -68,10 +69,39 @@ func option(args []string, names ...string) string {
 type limits struct {
 	hugetlb     bool // there is a hierarchy for limits of huge pages
 	oomScoreAdj int  // the lowest that a process may have
+	// capabilities is the bounding set, a bit for each of capabilityNames.
+	capabilities uint64
+}
+
+// capabilityNames are in the order of their numbers (capabilities(7)).
+var capabilityNames = strings.Fields(`CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_FSETID CAP_KILL
+	CAP_SETGID CAP_SETUID CAP_SETPCAP CAP_LINUX_IMMUTABLE CAP_NET_BIND_SERVICE CAP_NET_BROADCAST CAP_NET_ADMIN CAP_NET_RAW
+	CAP_IPC_LOCK CAP_IPC_OWNER CAP_SYS_MODULE CAP_SYS_RAWIO CAP_SYS_CHROOT CAP_SYS_PTRACE CAP_SYS_PACCT CAP_SYS_ADMIN
+	CAP_SYS_BOOT CAP_SYS_NICE CAP_SYS_RESOURCE CAP_SYS_TIME CAP_SYS_TTY_CONFIG CAP_MKNOD CAP_LEASE CAP_AUDIT_WRITE
+	CAP_AUDIT_CONTROL CAP_SETFCAP CAP_MAC_OVERRIDE CAP_MAC_ADMIN CAP_SYSLOG CAP_WAKE_ALARM CAP_BLOCK_SUSPEND CAP_AUDIT_READ
+	CAP_PERFMON CAP_BPF CAP_CHECKPOINT_RESTORE`)
+
+// boundingSet is CapBnd of /proc/self/status; all where it cannot be read.
+func boundingSet() uint64 {
+	data, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, "CapBnd:"); ok {
+			if set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64); err == nil {
+				return set
+			}
+		}
+	}
+	return ^uint64(0)
+}
+
+// may says whether a container can have a capability here.
+func (l limits) may(name string) bool {
+	number := slices.Index(capabilityNames, name)
+	return number < 0 || l.capabilities&(1<<number) != 0
 }
 
 func machineLimits() limits {
-	l := limits{oomScoreAdj: -1000}
+	l := limits{oomScoreAdj: -1000, capabilities: boundingSet()}
 	for _, path := range []string{"/sys/fs/cgroup/hugetlb", "/sys/fs/cgroup/cgroup.controllers"} {
 		data, err := os.ReadFile(path)
 		var isDir *fs.PathError
@@ -103,6 +133,17 @@ func (l limits) fitContainer(config map[string]any) {
 
 // fitProcess changes the process of an OCI runtime configuration.
 func (l limits) fitProcess(process map[string]any) {
+	// A privileged container gets every capability that CRI-O knows.
+	if sets, ok := process["capabilities"].(map[string]any); ok {
+		for kind, value := range sets {
+			if names, ok := value.([]any); ok {
+				sets[kind] = slices.DeleteFunc(names, func(name any) bool {
+					text, ok := name.(string)
+					return ok && !l.may(text)
+				})
+			}
+		}
+	}
 	number, ok := process["oomScoreAdj"].(json.Number)
 	if !ok {
 		return

@@ -3,19 +3,25 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
 func TestFit(t *testing.T) {
-	const whole = `{"linux":{"resources":{"hugepageLimits":[{"limit":0,"pageSize":"2MB"}],"memory":{"limit":9223372036854771712}}},"process":{"oomScoreAdj":-997}}`
+	const (
+		whole = `{"linux":{"resources":{"hugepageLimits":[{"limit":0,"pageSize":"2MB"}],"memory":{"limit":9223372036854771712}}},` +
+			`"process":{"capabilities":{"bounding":["CAP_CHOWN","CAP_SYS_RESOURCE","CAP_OF_TOMORROW"]},"oomScoreAdj":-997}}`
+		all = ^uint64(0)
+	)
 	for name, test := range map[string]struct {
 		limits limits
 		want   string
 	}{
-		"nothing is missing":  {limits{hugetlb: true, oomScoreAdj: -1000}, whole},
-		"no huge pages":       {limits{oomScoreAdj: -1000}, `{"linux":{"resources":{"memory":{"limit":9223372036854771712}}},"process":{"oomScoreAdj":-997}}`},
-		"no lower OOM score":  {limits{hugetlb: true}, `{"linux":{"resources":{"hugepageLimits":[{"limit":0,"pageSize":"2MB"}],"memory":{"limit":9223372036854771712}}},"process":{"oomScoreAdj":0}}`},
-		"a score that is met": {limits{hugetlb: true, oomScoreAdj: -997}, whole},
+		"nothing is missing":  {limits{hugetlb: true, oomScoreAdj: -1000, capabilities: all}, whole},
+		"no huge pages":       {limits{oomScoreAdj: -1000, capabilities: all}, strings.Replace(whole, `"hugepageLimits":[{"limit":0,"pageSize":"2MB"}],`, "", 1)},
+		"no lower OOM score":  {limits{hugetlb: true, capabilities: all}, strings.Replace(whole, "-997", "0", 1)},
+		"a score that is met": {limits{hugetlb: true, oomScoreAdj: -997, capabilities: all}, whole},
+		"a capability less":   {limits{hugetlb: true, oomScoreAdj: -1000, capabilities: all &^ (1 << 24)}, strings.Replace(whole, `"CAP_SYS_RESOURCE",`, "", 1)},
 	} {
 		path := filepath.Join(t.TempDir(), "config.json")
 		if err := os.WriteFile(path, []byte(whole), 0o600); err != nil {
