@@ -182,6 +182,8 @@ func (r sweepRuntime) List(ctx context.Context) ([]choose.Sandbox, []choose.Cont
 			Owner: c.Labels[pod.LabelOwner], SandboxID: c.PodSandboxId, State: choose.Dead,
 			CreatedAt: time.Unix(0, c.CreatedAt).Add(-r.offset()), LogPath: logPath(r.logs, c)}
 		switch c.State {
+		case runtimeapi.ContainerState_CONTAINER_CREATED:
+			out.State = choose.Created
 		case runtimeapi.ContainerState_CONTAINER_RUNNING:
 			out.State = choose.Running
 		case runtimeapi.ContainerState_CONTAINER_UNKNOWN:

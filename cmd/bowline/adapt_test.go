@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/gc/choose"
 )
 
 // The sweep removes a log with its container, so it has to know where the log is.
@@ -31,6 +32,25 @@ func TestTheSweepKnowsTheLogs(t *testing.T) {
 	for i, want := range []string{"/var/log/pods/shop_web-0_1234/main/2.log", "", ""} {
 		if got := containers[i].LogPath; got != want {
 			t.Errorf("%s: %q, want %q", containers[i].ID, got, want)
+		}
+	}
+}
+
+// A container that was made and is about to start is not one that has ended.
+func TestTheSweepTellsStatesApart(t *testing.T) {
+	want := map[runtimeapi.ContainerState]choose.State{
+		runtimeapi.ContainerState_CONTAINER_CREATED: choose.Created, runtimeapi.ContainerState_CONTAINER_RUNNING: choose.Running,
+		runtimeapi.ContainerState_CONTAINER_EXITED: choose.Dead, runtimeapi.ContainerState_CONTAINER_UNKNOWN: choose.Unknown,
+	}
+	for number, name := range runtimeapi.ContainerState_name {
+		state := runtimeapi.ContainerState(number)
+		r := sweepRuntime{offset: func() time.Duration { return 0 }, logs: "/var/log/pods",
+			list: func(context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+				return nil, []*runtimeapi.Container{{State: state}}, nil
+			}}
+		_, containers, err := r.List(t.Context())
+		if expected, has := want[state]; err != nil || !has || containers[0].State != expected {
+			t.Errorf("%s: %v, %v; want %v", name, containers, err, expected)
 		}
 	}
 }

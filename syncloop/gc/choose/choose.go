@@ -20,7 +20,8 @@ import (
 type State int
 
 const (
-	Dead    State = iota // exited, or never started; a sandbox that is not ready
+	Dead    State = iota // exited; a sandbox that is not ready
+	Created              // a container that was made and has not started, or not yet
 	Running              // running; a sandbox that is ready
 	Unknown              // the runtime has lost it: it may run
 )
@@ -140,35 +141,40 @@ func (in *Input) aged(created time.Time) bool { return !created.After(in.Now.Add
 
 // containers chooses the dead ones of absent pods, and of a known pod all but the
 // newest dead one of each name: its log and its exit are the last state, also
-// while a later instance runs.
+// while a later instance is made or runs. One that was made and never started goes
+// where a later instance was made.
 func containers(in Input) []Container {
 	type unit struct {
 		uid  types.UID
 		name string
 	}
-	newest := map[unit]*Container{}
+	exited, newest := map[unit]*Container{}, map[unit]*Container{}
 	for i := range in.Containers {
 		c := &in.Containers[i]
-		if c.State != Dead {
-			continue
-		}
 		u := unit{c.UID, c.Name}
 		if have := newest[u]; have == nil || newer(c, have) {
 			newest[u] = c
+		}
+		if have := exited[u]; c.State == Dead && (have == nil || newer(c, have)) {
+			exited[u] = c
 		}
 	}
 	var list []Container
 	for i := range in.Containers {
 		c := &in.Containers[i]
-		if !in.stamped(c.Owner) || c.State != Dead {
+		if !in.stamped(c.Owner) || c.State != Dead && c.State != Created {
 			continue
+		}
+		stays := exited
+		if c.State == Created {
+			stays = newest
 		}
 		switch {
 		case in.absent(c.UID):
 			if in.aged(c.CreatedAt) {
 				list = append(list, *c)
 			}
-		case newest[unit{c.UID, c.Name}] != c, in.Finished[c.UID]:
+		case stays[unit{c.UID, c.Name}] != c, in.Finished[c.UID]:
 			list = append(list, *c)
 		}
 	}

@@ -58,6 +58,24 @@ func TestRuntime(t *testing.T) {
 			},
 			containers: []string{"a0", "b0"},
 		},
+		"a known pod keeps its last exit while the next instance is made": {
+			change: func(in *Input) {
+				in.Known["u"] = true
+				in.Sandboxes = []Sandbox{box("s", "u", Running, time.Hour)}
+				in.Containers = []Container{
+					con("a0", "a", "u", "s", Dead, 3*time.Hour), con("a1", "a", "u", "s", Dead, 2*time.Hour), con("a2", "a", "u", "s", Created, time.Second),
+					con("b0", "b", "u", "s", Created, 3*time.Hour), con("b1", "b", "u", "s", Dead, 2*time.Hour), con("b2", "b", "u", "s", Created, time.Hour),
+				}
+			},
+			containers: []string{"a0", "b0"},
+		},
+		"an absent pod's container that was never started goes": {
+			change: func(in *Input) {
+				in.Sandboxes = []Sandbox{box("s", "u", Dead, time.Hour)}
+				in.Containers = []Container{con("a", "a", "u", "s", Created, time.Hour)}
+			},
+			containers: []string{"a"}, sandboxes: []string{"s"},
+		},
 		"a known pod keeps its newest sandbox and those with containers": {
 			change: func(in *Input) {
 				in.Known["u"] = true
@@ -275,7 +293,8 @@ func world(t *rapid.T) Input {
 	stamp := func() string {
 		return rapid.SampledFrom([]string{owner, owner, "", "cluster/other"}).Draw(t, "stamp")
 	}
-	state := func() State { return rapid.SampledFrom([]State{Dead, Running, Unknown}).Draw(t, "state") }
+	state := func() State { return rapid.SampledFrom([]State{Dead, Created, Running, Unknown}).Draw(t, "state") }
+	boxState := func() State { return rapid.SampledFrom([]State{Dead, Running, Unknown}).Draw(t, "state") }
 	created := func() time.Time { return ago(time.Duration(rapid.IntRange(0, 200).Draw(t, "age")) * time.Second) }
 	n := func(max int) int { return rapid.IntRange(0, max).Draw(t, "n") }
 	for range n(3) {
@@ -289,7 +308,7 @@ func world(t *rapid.T) Input {
 		in.Lived[uid()] = true
 	}
 	for i := range n(5) {
-		in.Sandboxes = append(in.Sandboxes, Sandbox{ID: fmt.Sprint("s", i), UID: uid(), Owner: stamp(), State: state(), CreatedAt: created()})
+		in.Sandboxes = append(in.Sandboxes, Sandbox{ID: fmt.Sprint("s", i), UID: uid(), Owner: stamp(), State: boxState(), CreatedAt: created()})
 	}
 	for i := range n(6) {
 		in.Containers = append(in.Containers, Container{
@@ -320,7 +339,7 @@ func violation(in Input, r Removals) string {
 		foreign[s.UID] = foreign[s.UID] || s.Owner != owner
 	}
 	for _, c := range in.Containers {
-		running[c.UID] = running[c.UID] || c.State != Dead
+		running[c.UID] = running[c.UID] || c.State == Running || c.State == Unknown
 		foreign[c.UID] = foreign[c.UID] || c.Owner != owner
 	}
 	unknown := func(uid types.UID) bool { return !in.Known[uid] }
@@ -328,19 +347,23 @@ func violation(in Input, r Removals) string {
 		switch {
 		case c.Owner != owner || in.Owner != owner:
 			return "a foreign container: " + c.ID
-		case c.State != Dead:
+		case c.State == Running || c.State == Unknown:
 			return "a live container: " + c.ID
 		case unknown(c.UID) && !in.SourcesSeen && onlyOne(in, c):
 			return "the last container of an unseen pod: " + c.ID
 		}
-		newest := true
+		newest, lastExit := true, c.State == Dead
 		for _, o := range in.Containers {
 			if o.UID == c.UID && o.Name == c.Name && !chosen[o.ID] {
 				newest = false
+				lastExit = lastExit && o.State != Dead
 			}
 		}
 		if newest && in.Known[c.UID] {
 			return "every container of a name of a known pod: " + c.ID
+		}
+		if lastExit && in.Known[c.UID] && !in.Finished[c.UID] {
+			return "the last exit of a name of a known pod: " + c.ID
 		}
 	}
 	for _, s := range r.Sandboxes {
