@@ -142,7 +142,7 @@ func TestRefresh(t *testing.T) {
 }
 
 // TestAskKeepsWhatFollowed: where nothing follows from the answers, the machine is what it
-// was, and the reason is told.
+// was, and the error has the reason.
 func TestAskKeepsWhatFollowed(t *testing.T) {
 	c := &changing{}
 	c.facts.Store(&host.Facts{BootID: "boot-2"})

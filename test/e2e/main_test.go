@@ -313,6 +313,14 @@ func hostDir(t *testing.T) string {
 	return dir
 }
 
+// onHost runs a command on the lab's host, also while the test ends.
+func onHost(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := lab.Exec(context.Background(), host, args...).CombinedOutput(); err != nil {
+		t.Errorf("%v: %v: %s", args, err, out)
+	}
+}
+
 // starts counts the lines of a file in a shared directory: containers append one
 // each time they start.
 func starts(t *testing.T, dir, name string) int {

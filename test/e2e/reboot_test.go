@@ -28,13 +28,8 @@ func TestRebooted(t *testing.T) {
 
 	const bootID, file = "5ca1ab1e-0000-4000-8000-00000b0071d0", "/proc/sys/kernel/random/boot_id"
 	must(t, os.WriteFile(filepath.Join(dir, "boot_id"), []byte(bootID+"\n"), 0o644))
-	mount := func(args ...string) {
-		if out, err := lab.Exec(context.Background(), host, args...).CombinedOutput(); err != nil {
-			t.Errorf("%v: %v: %s", args, err, out)
-		}
-	}
 	withoutBowline(t, func() {
-		mount("mount", "--bind", filepath.Join(dir, "boot_id"), file)
+		onHost(t, "mount", "--bind", filepath.Join(dir, "boot_id"), file)
 		list, err := runtime.ListPodSandbox(t.Context(), nil)
 		must(t, err)
 		for _, s := range list {
@@ -43,7 +38,7 @@ func TestRebooted(t *testing.T) {
 			}
 		}
 	})
-	defer withoutBowline(t, func() { mount("umount", file) })
+	defer withoutBowline(t, func() { onHost(t, "umount", file) })
 	began := time.Now()
 
 	until(t, "the node has the machine's boot ID", func(ctx context.Context) error {

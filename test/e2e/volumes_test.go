@@ -340,13 +340,8 @@ func TestRecursiveReadOnly(t *testing.T) {
 	ns := namespace(t)
 	dir := hostDir(t)
 	must(t, os.Mkdir(filepath.Join(dir, "below"), 0o777))
-	mount := func(args ...string) {
-		if out, err := lab.Exec(context.Background(), host, args...).CombinedOutput(); err != nil {
-			t.Errorf("%v: %v: %s", args, err, out)
-		}
-	}
-	mount("mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "tmpfs", filepath.Join(dir, "below"))
-	t.Cleanup(func() { mount("umount", filepath.Join(dir, "below")) })
+	onHost(t, "mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "tmpfs", filepath.Join(dir, "below"))
+	t.Cleanup(func() { onHost(t, "umount", filepath.Join(dir, "below")) })
 	for mode, wants := range map[string]v1.RecursiveReadOnlyMode{
 		"Disabled": v1.RecursiveReadOnlyDisabled, "IfPossible": v1.RecursiveReadOnlyEnabled, "Enabled": v1.RecursiveReadOnlyEnabled} {
 		name := strings.ToLower(mode)
