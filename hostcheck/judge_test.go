@@ -19,6 +19,7 @@ import (
 	farhost "github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // expect checks the level and that the words are in the line or its mend.
@@ -483,6 +484,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(`disabled_plugins = ["cri", 'aufs']`)
 	f.Add(`{"plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}]}`)
 	f.Add(record)
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		if u, err := parseDF(s); err == nil && (u.mount == "" || u.device == "") {
 			t.Errorf("df: %+v", u)

@@ -26,6 +26,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -287,6 +288,7 @@ func FuzzText(f *testing.F) {
 	for _, s := range []string{"\x1b[2J", "a\nok       login", "a\tb", "\u202e", "\u2028", "\xff"} {
 		f.Add(s)
 	}
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		r := &Report{Endpoint: s, Lines: []Line{{Warning, Disk, s, s}}, NotLookedAt: []string{s}}
 		text := r.Text(false)
