@@ -101,7 +101,7 @@ type Files interface {
 	// and never crossing into a mount: ErrMountInside if there is one, before
 	// anything is removed. No error if path is missing.
 	RemoveTree(ctx context.Context, path string) error
-	// Chown gives the tree at path to group gid with the kubelet's fsGroup rules
+	// ChownGroup gives the tree at path to group gid with the kubelet's fsGroup rules
 	// (setgid on directories, group rw, r only where readOnly).
 	ChownGroup(ctx context.Context, path string, gid int64, readOnly bool) error
 	// Open opens a regular file for ranged reads; a log that is followed.
