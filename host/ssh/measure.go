@@ -95,11 +95,11 @@ func (h *Host) DiskUsage(ctx context.Context, dirs ...string) ([]host.Usage, err
 func parseUsages(data []byte, dirs int) ([]host.Usage, error) {
 	var out []host.Usage
 	for line := range bytes.Lines(data) {
-		kib, inodes, ok := strings.Cut(strings.TrimSpace(string(line[:min(len(line), 64)])), " ")
-		if !ok || len(line) > 64 {
+		n := strings.Fields(string(line[:min(len(line), 64)]))
+		if len(n) != 2 || len(line) > 64 {
 			return nil, fmt.Errorf("what directories hold: %.64q", line)
 		}
-		out = append(out, host.Usage{Bytes: machine.Times(number(kib), 1024), Inodes: number(strings.TrimSpace(inodes))})
+		out = append(out, host.Usage{Bytes: machine.Times(number(n[0]), 1024), Inodes: number(n[1])})
 	}
 	if len(out) != dirs {
 		return nil, fmt.Errorf("what directories hold: %d answers for %d", len(out), dirs)
