@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
@@ -176,6 +178,9 @@ func (h *Host) ListCgroups(ctx context.Context, p string) ([]string, error) {
 			}
 		}
 		res, err := h.script(ctx, "list cgroups in", full, scriptListCgroups, h.cgroupDirs(full), nil)
+		if err == nil {
+			err = h.budget.Check(budget.Items, int64(bytes.Count(res.Stdout, []byte{0})), "the list of cgroups")
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -36,6 +36,23 @@ func FuzzParseMeasured(f *testing.F) {
 	})
 }
 
+func FuzzParseUsages(f *testing.F) {
+	f.Add([]byte("12 3\n4\t5\n"))
+	f.Add([]byte("9223372036854775807 -1\n0 0"))
+	corpus.Add(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		usages, err := parseUsages(data, 2)
+		if err == nil && len(usages) != 2 {
+			t.Errorf("%d usages of 2", len(usages))
+		}
+		for _, u := range usages {
+			if u.Bytes < 0 || u.Inodes < 0 {
+				t.Errorf("negative: %+v", u)
+			}
+		}
+	})
+}
+
 func FuzzParseState(f *testing.F) {
 	f.Add("x41ed 4096 6 2049 0 1700000001 d 05:37:04.8 +0000")
 	f.Add("f 644 1 2 3 0 4.5")

@@ -221,7 +221,7 @@ func (h *Host) script(ctx context.Context, op, object, text string, args []strin
 // ctx leaves and a second, so that it is we who give up first.
 func (h *Host) request(ctx context.Context, op, object string, r shell.Request) (shell.Result, error) {
 	if r.Limit == 0 {
-		r.Limit = remaining(ctx) + time.Second
+		r.Limit = limitOf(ctx)
 	}
 	res, err := h.shells.Do(ctx, r)
 	if err != nil {
@@ -232,6 +232,8 @@ func (h *Host) request(ctx context.Context, op, object string, r shell.Request) 
 	}
 	return res, nil
 }
+
+func limitOf(ctx context.Context) time.Duration { return remaining(ctx) + time.Second }
 
 func remaining(ctx context.Context) time.Duration {
 	if d, has := ctx.Deadline(); has {

@@ -27,6 +27,9 @@ func (h *Host) probe(ctx context.Context) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
+	if err := checkMounts(h.budget, res.Stdout); err != nil {
+		return found{}, err
+	}
 	f, err := parseProbe(res.Stdout)
 	if err != nil {
 		return found{}, fmt.Errorf("PATH=%s: %w", h.path, err)

@@ -45,6 +45,21 @@ func FuzzCollector(f *testing.F) {
 	})
 }
 
+// read feeds the collector until the end mark.
+func (c *collector) read(r io.Reader) error {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		done, feedErr := c.feed(buf[:n])
+		if done || feedErr != nil {
+			return feedErr
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 // pieces gives some bytes a read.
 type pieces struct {
 	data []byte
