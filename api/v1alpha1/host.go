@@ -265,7 +265,7 @@ type HostStatus struct {
 	LastError string `json:"lastError,omitempty"`
 }
 
-// MachineStatus tells a machine from others.
+// MachineStatus tells a machine from others, and what is driven there.
 type MachineStatus struct {
 	// MachineID is that of its machine-id(5); empty where it has none.
 	// +optional
@@ -274,6 +274,12 @@ type MachineStatus struct {
 	// empty on Bowline's own machine.
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
+	// User is who Bowline logs in as; empty on Bowline's own machine.
+	// +optional
+	User string `json:"user,omitempty"`
+	// Socket is the path of the runtime's socket there, as the endpoint has it.
+	// +optional
+	Socket string `json:"socket,omitempty"`
 }
 
 // LinkState says how the link is.
