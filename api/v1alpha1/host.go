@@ -231,6 +231,10 @@ type Policy struct {
 	// AllowHostNetwork, and the machine's other namespaces; true by default.
 	// +optional
 	AllowHostNetwork *bool `json:"allowHostNetwork,omitempty"`
+	// AllowNFS volumes, which the machine itself mounts from the server that a pod or a
+	// persistent volume names; true by default.
+	// +optional
+	AllowNFS *bool `json:"allowNFS,omitempty"`
 }
 
 // HostStatus is what Bowline says of a machine and its node.
