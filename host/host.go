@@ -69,8 +69,9 @@ type Files interface {
 	// AtomicWriter layout (..data link). Unchanged content writes nothing; paths,
 	// bytes, modes and owners count as content. What it did not make itself stays.
 	WriteTree(ctx context.Context, dir string, tree Tree) error
-	// MkdirAll makes directories; the last one gets exactly mode (no umask), and
-	// the owner if owner is not nil; setgid and sticky bits that it has stay.
+	// MkdirAll makes directories; the last one, where it is missing, gets exactly mode
+	// (no umask), and the owner if owner is not nil; setgid and sticky bits of its
+	// parent's stay. One that is there stays as it is: it may be anybody's.
 	// Missing parents get mode without the write bits of group and others.
 	MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *Owner) error
 	// Make makes directories and files in order, each as MkdirAll and WriteFile make

@@ -233,6 +233,10 @@ type Policy struct {
 	// AllowHostNetwork, and the machine's other namespaces; true by default.
 	// +optional
 	AllowHostNetwork *bool `json:"allowHostNetwork,omitempty"`
+	// AllowNFS volumes, which the machine itself mounts from the server that a pod or a
+	// persistent volume names; true by default.
+	// +optional
+	AllowNFS *bool `json:"allowNFS,omitempty"`
 }
 
 // HostStatus is what Bowline says of a machine and its node.
@@ -267,7 +271,7 @@ type HostStatus struct {
 	LastError string `json:"lastError,omitempty"`
 }
 
-// MachineStatus tells a machine from others.
+// MachineStatus tells a machine from others, and what is driven there.
 type MachineStatus struct {
 	// MachineID is that of its machine-id(5); empty where it has none.
 	// +optional
@@ -276,6 +280,12 @@ type MachineStatus struct {
 	// empty on Bowline's own machine.
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
+	// User is who Bowline logs in as; empty on Bowline's own machine.
+	// +optional
+	User string `json:"user,omitempty"`
+	// Socket is the path of the runtime's socket there, as the endpoint has it.
+	// +optional
+	Socket string `json:"socket,omitempty"`
 }
 
 // LinkState says how the link is.

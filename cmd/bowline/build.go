@@ -198,8 +198,8 @@ func (n *node) buildParts(root string) (err error) {
 		Certificates: n.parts.certificates,
 		Host:         n.host, Objects: n.parts.objects, Tokens: n.parts.tokens, RootDir: root,
 		Claims: boundVolumes{core, n.name},
-		Allow: func(p *v1.Pod, volume string, pv *v1.PersistentVolume) error {
-			return n.loop.AllowVolume(p, volume, pv)
+		Allow: func(p *v1.Pod, volume string, pv *v1.PersistentVolume, has bool) error {
+			return n.loop.AllowVolume(p, volume, pv, has)
 		},
 		Trust:       trustBundles{n.cluster.client.CertificatesV1()},
 		Allocatable: func() v1.ResourceList { return n.node.Allocatable() },

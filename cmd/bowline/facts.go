@@ -172,6 +172,7 @@ func policy(cfg *config.Host) admit.Policy {
 		NoPrivileged:  forbids(cfg.Policy.AllowPrivileged),
 		NoHostPath:    forbids(cfg.Policy.AllowHostPath),
 		NoHostNetwork: forbids(cfg.Policy.AllowHostNetwork),
+		NoNFS:         forbids(cfg.Policy.AllowNFS),
 	}
 }
 

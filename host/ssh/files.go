@@ -87,16 +87,20 @@ func octal(mode fs.FileMode) string {
 	return fmt.Sprintf("%04o", bits)
 }
 
-// MkdirAll leaves a link to a directory in the last element as it is.
+// MkdirAll leaves a directory that is there, or a link to one, as it is.
 func (h *Host) MkdirAll(ctx context.Context, p string, mode fs.FileMode, owner *host.Owner) error {
 	return run(h, ctx, "MkdirAll", shortDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("make directory", p); err != nil {
 			return err
 		}
 		p = path.Clean(p)
+		special := "" // mkdir(2) takes no such bits, and chown(2) may take them away
+		if mode&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0 {
+			special = octal(mode)
+		}
 		// No parent is ever writable by others, whatever the last one is.
 		mask := 0o777 &^ (mode & 0o755)
-		_, err := h.script(ctx, "mkdir", p, scriptMkdirAll, []string{p, path.Dir(p), octal(mask), octal(mode), ownerWord(owner)}, nil)
+		_, err := h.script(ctx, "mkdir", p, scriptMkdirAll, []string{p, path.Dir(p), octal(mask), octal(0o777 &^ mode.Perm()), special, ownerWord(owner)}, nil)
 		return err
 	})
 }

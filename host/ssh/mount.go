@@ -51,7 +51,7 @@ func (h *Host) Mount(ctx context.Context, m host.Mount) error {
 		fsType, options, again, propagation := mountArgs(m)
 		text := scriptMount
 		if machine.Shared(m.Type) {
-			text, options = scriptMountShared, machine.ShareOptions(m.Options)
+			text, fsType, options = scriptMountShared, m.Type, machine.ShareOptions(m.Options)
 		}
 		if strings.HasPrefix(m.Source, "-") || fsType == "" {
 			return fmt.Errorf("mount on %s: source %q, type %q", m.Target, m.Source, m.Type)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -128,18 +127,18 @@ func (m *Manager) setUpNFS(ctx context.Context, p *v1.Pod, name string, source *
 	if vs.ready = at.mounted[dir]; vs.ready {
 		return nil
 	}
-	server := source.Server
-	if strings.ContainsRune(server, ':') && !strings.HasPrefix(server, "[") {
-		server = "[" + server + "]" // an IPv6 address
+	export, err := nfsSource(source.Server, source.Path)
+	if err != nil {
+		return err
 	}
-	mount := host.Mount{Source: server + ":" + source.Path, Target: dir, Type: "nfs", Options: slices.Clone(options)}
-	if server == "" || server[0] == '-' || !strings.HasPrefix(source.Path, "/") {
-		return fmt.Errorf("nfs server %q and path %q name no export", source.Server, source.Path)
+	if options, err = nfsOptions(name, options); err != nil {
+		return err
 	}
+	mount := host.Mount{Source: export, Target: dir, Type: "nfs", Options: options}
 	if readOnly {
 		mount.Options = append(mount.Options, "ro")
 	}
-	if err := m.nfs.mount(ctx, server, func(ctx context.Context) error { return m.cfg.Host.Mount(ctx, mount) }); err != nil {
+	if err := m.nfs.mount(ctx, source.Server, func(ctx context.Context) error { return m.cfg.Host.Mount(ctx, mount) }); err != nil {
 		if there, lookErr := m.exist(ctx, nfsHelper); lookErr == nil && !there {
 			return fmt.Errorf("mount %s: the machine has no %s; install its NFS client (Debian: nfs-common, others: nfs-utils): %w", mount.Source, nfsHelper, err)
 		}
