@@ -132,6 +132,9 @@ func (n *node) build(ctx context.Context, facts host.Facts) (err error) {
 		n.takeBack(node)
 		n.static.see(node)
 		n.acquainted.see(node)
+		if provider.CheckOwn(node) == nil {
+			series.see(node)
+		}
 		n.endQuarantine(node)
 	})
 	judges := &judges{n}
