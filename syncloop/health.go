@@ -71,7 +71,7 @@ func (l *Loop) askRuntime(ctx context.Context) bool {
 	}
 	if ok, last := l.cfg.PLEG.Healthy(time.Now()); runtime == "" && !ok {
 		runtime = "PLEG is not healthy: it has not relisted yet"
-		if last.UnixNano() > 0 {
+		if !last.IsZero() {
 			runtime = fmt.Sprintf("PLEG is not healthy: pleg was last seen active %s ago", time.Since(last).Round(time.Second))
 		}
 	}

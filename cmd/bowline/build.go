@@ -124,12 +124,17 @@ func (n *node) build(ctx context.Context, facts host.Facts) (err error) {
 		n.node.Resume()
 		n.apiBack.poke() // the pods' statuses are read, and put right
 		n.exposed.poke()
+		n.acquainted.due.poke()
 	}
 	n.held.lost = n.exposed.drop
 	n.node.OnNode(func(node *v1.Node) {
 		n.podNetwork.offer(node)
 		n.takeBack(node)
 		n.static.see(node)
+		n.acquainted.see(node)
+		if provider.CheckOwn(node) == nil {
+			series.see(node)
+		}
 		n.endQuarantine(node)
 	})
 	judges := &judges{n}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,12 +84,12 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, may recogniz
 		}
 		defer claims.Close()
 	}
-	giveBack, err := drivenNodes.take(cl.uid, nodeName, cfg.Name)
+	giveBack, err := drivenNodes.take(cmp.Or(cl.uid, cl.witnesses.Node), nodeName, cfg.Name)
 	if err != nil {
 		return err
 	}
 	defer giveBack()
-	held := &holding{fence: machine.fence, take: func(ctx context.Context) (claim, error) {
+	held := &holding{fence: machine.fence, lessons: make(chan lesson), take: func(ctx context.Context) (claim, error) {
 		c, err := claimRuntime(ctx, cfg, machine, claims, cl.claim(nodeName))
 		if err != nil {
 			return nil, err
@@ -117,8 +118,9 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, may recogniz
 		cfg: cfg, name: nodeName, host: machine, cluster: cl, runtime: client,
 		programs: programs,
 		held:     held, stamp: held.claim.Stamp(), podNetwork: make(podNetwork, 1), pulled: make(nudge, 1), apiBack: make(nudge, 1),
-		clock:  newClock(machine),
-		strays: strayShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
+		clock:      newClock(machine),
+		acquainted: acquaintance{cluster: cl, learn: held.learn, due: make(nudge, 1)},
+		strays:     strayShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
 	}
 	defer n.closeListener()
 	if err := n.build(ctx, facts); err != nil {
@@ -203,6 +205,7 @@ type node struct {
 	pulled     nudge // an image has been pulled
 	apiBack    nudge // the API server answers again
 	strays     strayShims
+	acquainted acquaintance
 
 	clock    clock
 	listener net.Listener      // of the node's API
@@ -267,7 +270,7 @@ func (n *node) run(ctx context.Context) error {
 		})
 	}
 	part("first answer of the API server", func(ctx context.Context) error {
-		err := n.cluster.meet(ctx, n.name)
+		err := n.cluster.meet(ctx, n.name, n.runtime)
 		if err == nil {
 			<-ctx.Done()
 		}
@@ -320,6 +323,7 @@ func (n *node) run(ctx context.Context) error {
 	n.static.start(part)
 	part("node", n.cluster.whenMet(n.node.Run))
 	part("ownership", n.held.keep)
+	part("witnesses of the cluster", n.cluster.whenMet(n.acquainted.run))
 	if n.serving != nil {
 		part("serving certificate", n.cluster.whenMet(n.serving.Run))
 	}

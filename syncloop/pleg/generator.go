@@ -87,11 +87,11 @@ type Generator struct {
 	cfg   Config
 	cache *Cache
 
-	events     atomic.Bool  // the event stream is open
-	opened     atomic.Int64 // unix nanoseconds of its opening
-	partial    atomic.Bool  // the last relist could not look at some pod
-	whole      atomic.Bool  // a relist has looked at every pod, once
-	lastRelist atomic.Int64 // unix nanoseconds of the last relist that succeeded
+	events     atomic.Bool // the event stream is open
+	opened     moment      // when it was opened
+	partial    atomic.Bool // the last relist could not look at some pod
+	whole      atomic.Bool // a relist has looked at every pod, once
+	lastRelist moment      // when the last relist that succeeded began
 	kick       chan struct{}
 
 	mu      sync.Mutex
@@ -134,10 +134,25 @@ func (g *Generator) TakeChanged() []types.UID {
 	return uids
 }
 
-// Healthy says whether a relist succeeded within the last three minutes, and
-// when the last one did.
+// moment is when something last happened. It keeps the reading of the monotonic clock,
+// which timers follow: what is computed of it knows no sleep and no clock that is set.
+type moment struct{ at atomic.Pointer[time.Time] }
+
+// set reports whether it is the first.
+func (m *moment) set(at time.Time) (first bool) { return m.at.Swap(&at) == nil }
+
+// time is zero where there was none.
+func (m *moment) time() time.Time {
+	if at := m.at.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+// Healthy says whether a relist succeeded within the last three minutes, and when the
+// last one did; zero for none. The minutes are of the clock that relists go by.
 func (g *Generator) Healthy(now time.Time) (bool, time.Time) {
-	last := time.Unix(0, g.lastRelist.Load())
+	last := g.lastRelist.time()
 	return now.Sub(last) < unhealthyAfter, last
 }
 
@@ -171,24 +186,33 @@ func (g *Generator) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-			// Somebody's List may have been one since. More than a pause left means
-			// that our clock was set back.
-			if left := time.Until(time.Unix(0, g.lastRelist.Load()).Add(pause)); left > 0 && left <= pause {
+			// Somebody's List may have been one since.
+			if left := g.left(pause, time.Now()); left > 0 {
 				timer.Reset(left)
 				continue
 			}
 		case <-g.kick:
 		}
 		err := g.Relist(ctx)
-		pause = g.cfg.Relist
-		// An exit that was told before the stream was open may show in the lists
-		// only after the relist that follows the opening.
-		settled := time.Since(time.Unix(0, g.opened.Load())) > settleLimit
-		if err == nil && g.events.Load() && settled && !g.partial.Load() {
-			pause = g.cfg.RelistWithEvents
-		}
+		pause = g.pause(err, time.Now())
 		timer.Reset(pause)
 	}
+}
+
+// left is what is left of a pause since the last relist.
+func (g *Generator) left(pause time.Duration, now time.Time) time.Duration {
+	return pause - now.Sub(g.lastRelist.time())
+}
+
+// pause is how long the next relist waits, after one that ended with err.
+func (g *Generator) pause(err error, now time.Time) time.Duration {
+	// An exit that was told before the stream was open may show in the lists
+	// only after the relist that follows the opening.
+	settled := now.Sub(g.opened.time()) > settleLimit
+	if err == nil && g.events.Load() && settled && !g.partial.Load() {
+		return g.cfg.RelistWithEvents
+	}
+	return g.cfg.Relist
 }
 
 // Relist looks at everything.
@@ -234,7 +258,7 @@ func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time
 		g.forget(ref.UID)
 		g.announce(ref.UID)
 	}
-	first := g.lastRelist.Swap(at.UnixNano()) == 0
+	first := g.lastRelist.set(at)
 	if !partial && !g.whole.Swap(true) {
 		first = true
 	}
