@@ -178,21 +178,46 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestErrorTextsOfTheRuntime: a sentence of a usual length is read in full; one that is
-// too long is a failure of the call, and no fault of the host: a pod's command may be in it.
+// TestErrorTextsOfTheRuntime: a sentence of a usual length is read in full, of a longer one
+// the beginning and the end; one that is far too long is a failure of the call, and no fault
+// of the host: a pod's command may be in it.
 func TestErrorTextsOfTheRuntime(t *testing.T) {
-	for size, want := range map[int]string{8 << 10: strings.Repeat("x", 8<<10), 64 << 10: "16384 bytes"} {
+	for size, want := range map[int][]string{
+		1 << 10:  {"begin " + strings.Repeat("x", 1<<10) + " end"},
+		8 << 10:  {"begin xx", "bytes left out", "xx end"},
+		64 << 10: {"16384 bytes"},
+	} {
 		r, account := lying.New(), budget.New(budget.Limits{})
 		r.Answer("StartContainer", func(func([]byte) error, <-chan struct{}) error {
-			return status.Error(codes.Unknown, strings.Repeat("x", size))
+			return status.Error(codes.NotFound, "begin "+strings.Repeat("x", size)+" end")
 		})
 		c := connectLying(t, r, account)
 		err := c.StartContainer(t.Context(), "c")
-		if err == nil || !strings.Contains(err.Error(), want) || cri.IsTransport(err) {
-			t.Errorf("%d bytes: %.300v", size, err)
+		if err == nil || cri.IsTransport(err) || cri.IsNotFound(err) != (size < 64<<10) {
+			t.Fatalf("%d bytes: %.300v", size, err)
+		}
+		for _, text := range want {
+			if !strings.Contains(err.Error(), text) {
+				t.Errorf("%d bytes: %.300v, want %.100q", size, err, text)
+			}
+		}
+		if n := len(err.Error()); n > budget.MaxText+100 {
+			t.Errorf("%d bytes: the error has %d", size, n)
 		}
 		if account.Err() != nil {
 			t.Errorf("%d bytes: the host has exceeded %v", size, account.Err())
 		}
+	}
+}
+
+// TestATakenNameIsSeenInALongSentence: what decides is not what is left out.
+func TestATakenNameIsSeenInALongSentence(t *testing.T) {
+	r := lying.New()
+	r.Answer("CreateContainer", func(func([]byte) error, <-chan struct{}) error {
+		return status.Error(codes.Unknown, strings.Repeat("x", 4<<10)+" is reserved for "+strings.Repeat("x", 4<<10))
+	})
+	c := connectLying(t, r, nil)
+	if _, err := c.CreateContainer(t.Context(), "s", &runtimeapi.ContainerConfig{}, nil); !cri.IsExists(err) {
+		t.Errorf("%.300v", err)
 	}
 }
