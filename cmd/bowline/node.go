@@ -38,6 +38,11 @@ import (
 // runNode drives one host as one node: connect, recognize, claim, adopt, serve. The node
 // is shown when it is about to serve.
 func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, may recognize, show func(*node)) error {
+	// A Recover beside each, so that what the host is quarantined for is known to it: a
+	// panic as well, which has not ended the function yet. The first one that runs tells.
+	told := &quarantine{cfg: cfg, nodeName: cfg.NodeName}
+	defer func() { told.show(ctx, nil, false) }()
+	defer budget.From(ctx).Recover("the driver")
 	programs, err := credentialPrograms(cfg)
 	if err != nil {
 		return err
@@ -65,11 +70,14 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, may recogniz
 	if nodeName == "" {
 		nodeName = strings.ToLower(facts.Hostname)
 	}
+	told.nodeName = nodeName
 	cl, err := connectCluster(ctx, cfg, nodeName, ownedAs(machine, cfg, nodeName))
 	if err != nil {
 		return err
 	}
 	defer cl.close()
+	defer func() { told.show(ctx, cl, false) }()
+	defer budget.From(ctx).Recover("the driver")
 	dialled := make(nudge, 1)
 	client, err := connectRuntime(ctx, cfg, machine, hook, dialled)
 	if err != nil {
@@ -104,15 +112,8 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, may recogniz
 		return err
 	}
 	defer func() { letGo(ctx, held.claim) }()
-	defer func() {
-		cause := budget.From(ctx).Err()
-		if cause == nil || !cl.isMet() {
-			return
-		}
-		if err := showQuarantine(ctx, cl.client, nodeName, cause); err != nil {
-			klog.FromContext(ctx).Info("The quarantine is not shown in the cluster", "err", err)
-		}
-	}()
+	defer func() { told.show(ctx, cl, true) }()
+	defer budget.From(ctx).Recover("the driver")
 
 	n := &node{
 		cfg: cfg, name: nodeName, host: machine, cluster: cl, runtime: client,
