@@ -19,18 +19,33 @@ const (
 // may lack (DMI, swap, huge pages) stays zero.
 func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 	return call(h, ctx, "Facts", shortDeadline, func(ctx context.Context) (host.Facts, error) {
-		res, err := h.request(ctx, "read", "the facts", shell.Request{Script: scriptFacts,
-			Args: append([]string{h.rootDir, machine.ThermalThrottleDirs}, machine.SwapControlFiles(h.found.hier.Version)...), MaxStdout: maxFacts})
+		f, err := h.readFacts(ctx)
 		if err != nil {
 			return host.Facts{}, err
 		}
-		f, err := parseFacts(res.Stdout)
-		if err != nil {
-			return host.Facts{}, fmt.Errorf("facts: %w", err)
+		switch again, err := h.booted(ctx, f.BootID); {
+		case err != nil:
+			return host.Facts{}, err
+		case again: // some were asked for by what the machine had before
+			return h.readFacts(ctx)
 		}
-		f.CgroupVersion = h.found.hier.Version
 		return f, nil
 	})
+}
+
+func (h *Host) readFacts(ctx context.Context) (host.Facts, error) {
+	version := h.machine().hier.Version
+	res, err := h.request(ctx, "read", "the facts", shell.Request{Script: scriptFacts,
+		Args: append([]string{h.rootDir, machine.ThermalThrottleDirs}, machine.SwapControlFiles(version)...), MaxStdout: maxFacts})
+	if err != nil {
+		return host.Facts{}, err
+	}
+	f, err := parseFacts(res.Stdout)
+	if err != nil {
+		return host.Facts{}, fmt.Errorf("facts: %w", err)
+	}
+	f.CgroupVersion = version
+	return f, nil
 }
 
 // parseFacts reads what scripts/facts.sh prints.
