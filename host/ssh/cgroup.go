@@ -20,7 +20,7 @@ func (h *Host) cgroupPath(p string) (string, error) {
 	if !machine.CleanAbs(p) || p == "/" || strings.ContainsAny(p, "\n|") {
 		return "", fmt.Errorf("cgroup %q is not a clean absolute path below /", p)
 	}
-	if h.found.hier.Version == 0 {
+	if h.machine().hier.Version == 0 {
 		return "", fmt.Errorf("cgroup %s: no control groups are mounted", p)
 	}
 	if machine.IsSlice(p) {
@@ -50,18 +50,18 @@ func (h *Host) EnsureCgroup(ctx context.Context, p string, r host.CgroupResource
 		if slice {
 			r = machine.ForSystemd(r)
 		}
-		script, args := scriptEnsureV2, []string(nil)
-		if h.found.hier.Version == 2 {
-			args = ensureV2Args(h.found.hier, full, r)
+		script, args, hier := scriptEnsureV2, []string(nil), h.machine().hier
+		if hier.Version == 2 {
+			args = ensureV2Args(hier, full, r)
 		} else {
 			script = scriptEnsureV1
-			if args, err = ensureV1Args(h.found.hier, full, r); err != nil {
+			if args, err = ensureV1Args(hier, full, r); err != nil {
 				return fmt.Errorf("make cgroup %s: %w", full, err)
 			}
 		}
 		if slice {
-			script = map[int]string{1: scriptEnsureSliceV1, 2: scriptEnsureSliceV2}[h.found.hier.Version]
-			args = append(sliceArgs(h.found.hier, full, r), args...)
+			script = map[int]string{1: scriptEnsureSliceV1, 2: scriptEnsureSliceV2}[hier.Version]
+			args = append(sliceArgs(hier, full, r), args...)
 		}
 		_, err = h.script(ctx, "make cgroup", full, script, args, nil)
 		return err
@@ -157,8 +157,9 @@ func (h *Host) RemoveCgroup(ctx context.Context, p string, kill bool) error {
 }
 
 func (h *Host) cgroupDirs(full string) []string {
-	dirs := make([]string, len(h.found.hier.All))
-	for i, point := range h.found.hier.All {
+	points := h.machine().hier.All
+	dirs := make([]string, len(points))
+	for i, point := range points {
 		dirs[i] = path.Join(point, full)
 	}
 	return dirs

@@ -20,22 +20,16 @@ const (
 // may lack (DMI, swap, huge pages) stays zero.
 func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 	return call(h, ctx, "Facts", shortDeadline, func(ctx context.Context) (host.Facts, error) {
-		const what = "the facts"
-		var f host.Facts
-		if err := h.read(ctx, "read", what, h.whole(what, shell.Request{Script: scriptFacts,
-			Args: append([]string{h.rootDir, machine.ThermalThrottleDirs}, machine.SwapControlFiles(h.found.hier.Version)...)}),
-			func(stdout []byte) (err error) {
-				if err = checkFields(h.budget, what, stdout); err == nil {
-					f, err = parseFacts(stdout)
-				}
-				if err != nil {
-					return fmt.Errorf("facts: %w", err)
-				}
-				return nil
-			}); err != nil {
+		f, err := h.readFacts(ctx)
+		if err != nil {
 			return host.Facts{}, err
 		}
-		f.CgroupVersion = h.found.hier.Version
+		switch again, err := h.booted(ctx, f.BootID); {
+		case err != nil:
+			return host.Facts{}, err
+		case again: // some were asked for by what the machine had before
+			return h.readFacts(ctx)
+		}
 		return f, nil
 	})
 }
@@ -53,6 +47,27 @@ func parseFields(data []byte) map[string]string {
 		v[string(key)], data = string(value), rest
 	}
 	return v
+}
+
+func (h *Host) readFacts(ctx context.Context) (host.Facts, error) {
+	const what = "the facts"
+	version := h.machine().hier.Version
+	var f host.Facts
+	if err := h.read(ctx, "read", what, h.whole(what, shell.Request{Script: scriptFacts,
+		Args: append([]string{h.rootDir, machine.ThermalThrottleDirs}, machine.SwapControlFiles(version)...)}),
+		func(stdout []byte) (err error) {
+			if err = checkFields(h.budget, what, stdout); err == nil {
+				f, err = parseFacts(stdout)
+			}
+			if err != nil {
+				return fmt.Errorf("facts: %w", err)
+			}
+			return nil
+		}); err != nil {
+		return host.Facts{}, err
+	}
+	f.CgroupVersion = version
+	return f, nil
 }
 
 // parseFacts reads what scripts/facts.sh prints.

@@ -141,7 +141,7 @@ func (h *Host) Stat(ctx context.Context, p string) (host.FileInfo, error) {
 
 func (h *Host) stat(ctx context.Context, p string) (host.FileInfo, error) {
 	script := scriptStatPlain
-	if h.found.findPrintf {
+	if h.machine().findPrintf {
 		script = scriptStatGNU
 	}
 	res, err := h.script(ctx, "stat", p, script, []string{p}, nil)
@@ -162,7 +162,7 @@ func (h *Host) List(ctx context.Context, dir string) ([]host.FileInfo, error) {
 			return nil, err
 		}
 		script := scriptListPlain
-		if h.found.findPrintf {
+		if h.machine().findPrintf {
 			script = scriptListGNU
 		}
 		var infos []host.FileInfo

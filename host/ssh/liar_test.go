@@ -151,7 +151,7 @@ func listCgroups(ctx context.Context, h *Host) error {
 // liarHost is a host whose machine was honest while it was probed.
 func liarHost(t *testing.T, answer func(io.Writer) error, a *budget.Account) *Host {
 	h := hostileHost(&liars{answer: answer}, a)
-	h.found = found{findPrintf: true, hier: machine.Hierarchies{Version: 2, V2: "/sys/fs/cgroup", All: []string{"/sys/fs/cgroup"}}}
+	h.found.Store(&found{findPrintf: true, hier: machine.Hierarchies{Version: 2, V2: "/sys/fs/cgroup", All: []string{"/sys/fs/cgroup"}}})
 	h.cgroupRoot = "/"
 	t.Cleanup(func() { h.shells.Close() })
 	return h

@@ -16,7 +16,7 @@ import (
 // Measure is one round trip, however many the paths are.
 func (h *Host) Measure(ctx context.Context, cgroup string, paths ...string) (host.Measured, error) {
 	return call(h, ctx, "Measure", shortDeadline, func(ctx context.Context) (host.Measured, error) {
-		version, root := h.found.hier.MemoryRoot()
+		version, root := h.machine().hier.MemoryRoot()
 		dir, limit, usage := "", "", ""
 		if cgroup != "" && root != "" {
 			full, err := h.cgroupPath(cgroup)

@@ -208,7 +208,9 @@ func TestEnsureV2(t *testing.T) {
 			}
 		}
 	}
-	h.found.hier = machine.Hierarchies{Version: 2, V2: root, All: []string{root}}
+	has := *h.machine()
+	has.hier = machine.Hierarchies{Version: 2, V2: root, All: []string{root}}
+	h.found.Store(&has)
 	before, err := os.Stat(root + "/kubepods/pod1/pids.max")
 	if err != nil {
 		t.Fatal(err)
