@@ -173,9 +173,9 @@ func (s *Server) Run(ctx context.Context) error {
 			// bodies of requests here are empty.
 			MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10,
 		},
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       withCaller,
-		ErrorLog:          log.New(debugWriter{logger}, "", 0),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: withCaller,
+		ErrorLog:    log.New(debugWriter{logger}, "", 0),
 	}
 	closed := make(chan struct{})
 	go func() {
