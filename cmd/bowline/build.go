@@ -147,7 +147,7 @@ func (n *node) build(ctx context.Context, facts host.Facts) (err error) {
 		Services: n.services, Recorder: n.recorder, ClusterDNS: clusterDNS(n.cfg.ClusterDNS, n.services),
 		Machine: func() spec.Machine { return n.seen.load().spec }, HostResolv: n.resolvConf(), NodeName: n.name, Allocatable: n.node.Allocatable,
 		RuntimeName: first.version.GetRuntimeName(), ContainerLogsDir: containerLogsDir,
-		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.ready.word,
+		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.runtimeChanged,
 		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg),
 		Node: judges.current, Reread: judges.reread,
 		UserNamespaces: n.userNamespaces, RecursiveReadOnly: n.recursiveReadOnly, Metrics: series.loop,

@@ -199,8 +199,7 @@ type node struct {
 	// programs give credentials for images.
 	programs []credentialprovider.Program
 
-	seen         *refresher // what the machine and its runtime are
-	cgroupDriver string     // as the runtime said at the start
+	seen *refresher // what the machine and its runtime are
 
 	podNetwork podNetwork
 	pulled     nudge // an image has been pulled
