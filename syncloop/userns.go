@@ -31,11 +31,9 @@ type userRanges struct {
 func (u *userRanges) take(uid types.UID, o *pod.Observed) (pod.IDRange, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for i := range o.Sandboxes {
-		if r := o.Sandboxes[i].Users; r != nil {
-			u.byPod[uid] = r.HostID
-			return *r, nil
-		}
+	if r := usersOf(o); r != nil {
+		u.byPod[uid] = r.HostID
+		return *r, nil
 	}
 	if first, ok := u.byPod[uid]; ok {
 		return pod.IDRange{HostID: first, Length: idsPerPod}, nil
@@ -76,6 +74,16 @@ func (l *Loop) takenUsers(visit func(types.UID, pod.IDRange)) {
 			}
 		}
 	}
+}
+
+// usersOf is the range that the pod has by one of its sandboxes, or nil.
+func usersOf(o *pod.Observed) *pod.IDRange {
+	for i := range o.Sandboxes {
+		if r := o.Sandboxes[i].Users; r != nil {
+			return r
+		}
+	}
+	return nil
 }
 
 // mapUsers finds the range of a pod with users of its own, for the configurations
