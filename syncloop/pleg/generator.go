@@ -90,7 +90,7 @@ type Generator struct {
 	events     atomic.Bool // the event stream is open
 	opened     moment      // when it was opened
 	partial    atomic.Bool // the last relist could not look at some pod
-	whole      atomic.Bool // a relist has looked at every pod, once
+	whole      atomic.Bool // a relist knew the ranges of users of every pod, once
 	lastRelist moment      // when the last relist that succeeded began
 	kick       chan struct{}
 
@@ -156,8 +156,8 @@ func (g *Generator) Healthy(now time.Time) (bool, time.Time) {
 	return now.Sub(last) < unhealthyAfter, last
 }
 
-// Whole says whether every pod that the runtime had at our start has been looked at: a
-// relist succeeds also where some pod could not be.
+// Whole says whether Cache.Users has the range of every sandbox that the runtime had at
+// our start: a relist succeeds also where some pod could not be looked at.
 func (g *Generator) Whole() bool { return g.whole.Load() }
 
 // Kick brings the next relist forward.
@@ -239,7 +239,7 @@ func (g *Generator) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runt
 
 // relisted brings the cache to what a look at everything, begun at seq, has shown.
 func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time.Time) error {
-	seen, partial := make(map[types.UID]bool, len(all.byUID)), false
+	seen, partial, users := make(map[types.UID]bool, len(all.byUID)), false, true
 	for uid, l := range all.byUID {
 		seen[uid] = true
 		old := g.cache.Get(uid)
@@ -251,6 +251,7 @@ func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time
 			return err
 		}
 		partial = partial || !whole
+		users = users && (whole || g.cache.knowsUsers(l))
 	}
 	g.partial.Store(partial)
 	gone, seesAgain := g.cache.relisted(seq, at, seen, all.foreign)
@@ -259,7 +260,7 @@ func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time
 		g.announce(ref.UID)
 	}
 	first := g.lastRelist.set(at)
-	if !partial && !g.whole.Swap(true) {
+	if users && !g.whole.Swap(true) {
 		first = true
 	}
 	if seesAgain || first {
@@ -298,14 +299,23 @@ func (g *Generator) Observe(ctx context.Context, ref pod.Ref, changed Changed) (
 }
 
 func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, told foretold, seq uint64, at time.Time) error {
-	o, err := g.detail(ctx, l, old, told)
-	if err != nil {
+	o := pod.Observed{Ref: l.ref, Seq: seq, At: at}
+	var err error
+	if o.Sandboxes, err = g.sandboxes(ctx, l, old, told); err != nil {
 		return err
 	}
 	if err := g.affordable(o); err != nil {
 		return err
 	}
-	o.Seq, o.At = seq, at
+	// The status of a container may fail or never come, and what the sandboxes hold of
+	// the machine is known.
+	g.cache.hear(l, o.Sandboxes, seq)
+	if o.Containers, err = g.containers(ctx, l, old, told); err != nil {
+		return err
+	}
+	if err := g.affordable(o); err != nil {
+		return err
+	}
 	kept, seesAgain := g.cache.put(o)
 	if seesAgain {
 		g.announceAll()
