@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
-.PHONY: help build image lab crio demo demo-down test unit race machine generate hostile fuzz verify quickstart-timed conformance conformance-kubelet twin storm vm bench bench-api bench-pool clean
+.PHONY: help build image lab crio demo demo-down test unit race machine generate hostile fuzz verify quickstart-timed conformance conformance-kubelet twin storm vm bench bench-crio bench-api bench-pool clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ storm: build lab ## a full node churned, struck and killed for ten minutes (HOST
 
 bench: build lab ## one table: Bowline, the kubelet and the bare CRI side by side
 	hack/bench.sh
+
+bench-crio: build lab crio ## the same on a host with CRI-O, without the bare CRI
+	BOWLINE_BENCH_OUT=docs/bench-crio.md hack/bench.sh -runtime crio
 
 bench-api: build lab ## what a node asks of the API server, beside the kubelet
 	BOWLINE_BENCH_OUT=docs/bench-api.md hack/bench.sh -only api

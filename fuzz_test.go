@@ -10,7 +10,7 @@ import (
 )
 
 // TestFuzzTargetsAreListed: docs/fuzzing.md names every target and no other, so that a
-// parser without one is seen there.
+// parser without one is seen there, and each target starts from the corpus that is kept.
 func TestFuzzTargetsAreListed(t *testing.T) {
 	text, err := os.ReadFile("docs/fuzzing.md")
 	if err != nil {
@@ -22,6 +22,7 @@ func TestFuzzTargetsAreListed(t *testing.T) {
 			listed[part[1]+" "+name] = true
 		}
 	}
+	found, kept := map[string]bool{}, map[string]bool{} // targets, and those that have a corpus
 	target := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
 	err = filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -29,6 +30,9 @@ func TestFuzzTargetsAreListed(t *testing.T) {
 		}
 		if d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "lab") {
 			return filepath.SkipDir
+		}
+		if dir := filepath.ToSlash(filepath.Dir(p)); !d.IsDir() && strings.HasSuffix(dir, "/testdata/corpus") {
+			kept[strings.TrimSuffix(dir, "/testdata/corpus")+" "+d.Name()] = true
 		}
 		if !strings.HasSuffix(p, "_test.go") {
 			return nil
@@ -42,12 +46,21 @@ func TestFuzzTargetsAreListed(t *testing.T) {
 			if !listed[name] {
 				t.Errorf("docs/fuzzing.md does not name %s", name)
 			}
+			found[name] = true
 			delete(listed, name)
+		}
+		if n, m := len(target.FindAll(code, -1)), strings.Count(string(code), "\tcorpus.Add(f)\n"); n != m {
+			t.Errorf("%s has %d targets, of which %d call corpus.Add", p, n, m)
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for name := range kept {
+		if !found[name] {
+			t.Errorf("%s has a corpus and no target", name)
+		}
 	}
 	for name := range listed {
 		t.Errorf("docs/fuzzing.md names %s, which is not there", name)

@@ -12,7 +12,7 @@ import (
 
 // guarded are the packages of a host's driver in which a goroutine may work on what the
 // host says.
-var guarded = []string{"cmd/bowline", "cri", "host", "syncloop", "provider"}
+var guarded = []string{"cmd/bowline", "cri", "handover", "host", "syncloop", "provider"}
 
 // unguarded are the goroutines there that are of no driver, or work on nothing that a
 // host says, by file.
@@ -26,7 +26,6 @@ var unguarded = map[string]string{
 	"host/ssh/start.go":                           "writes; drain recovers",
 	"host/ssh/link/program.go":                    "closes a channel",
 	"host/ssh/link/stream.go":                     "copies bytes",
-	"host/standing/standing.go":                   "takes connections, of which it reads nothing",
 	"cmd/bowline/faults.go":                       "faults are for tests",
 	"cmd/bowline/hostobjects.go":                  "the process's own: the Host objects",
 	"cmd/bowline/hostrelease.go":                  "a command's, or under the account of a Host's removal",
@@ -119,32 +118,123 @@ func functionsOf(dir string) (map[string]*ast.BlockStmt, error) {
 }
 
 // goroutines are the bodies of what a file starts: by go, or by a WaitGroup's Go. One that
-// is a function of the package is that function's body; else it is nil.
+// is a function of the package, or a variable of the file, is that function's body; what is
+// neither is nil.
 func goroutines(file *ast.File, functions map[string]*ast.BlockStmt) (bodies []*ast.BlockStmt) {
+	variables := variablesOf(file)
+	started := func(e ast.Expr) {
+		switch f := e.(type) {
+		case *ast.FuncLit:
+			bodies = append(bodies, f.Body)
+		case *ast.SelectorExpr:
+			bodies = append(bodies, functions[f.Sel.Name])
+		case *ast.Ident:
+			if body, ok := variables[f.Name]; ok {
+				bodies = append(bodies, body)
+			} else {
+				bodies = append(bodies, functions[f.Name])
+			}
+		default:
+			bodies = append(bodies, nil)
+		}
+	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
-			switch f := n.Call.Fun.(type) {
-			case *ast.FuncLit:
-				bodies = append(bodies, f.Body)
-			case *ast.SelectorExpr:
-				bodies = append(bodies, functions[f.Sel.Name])
-			case *ast.Ident:
-				bodies = append(bodies, functions[f.Name])
-			}
+			started(n.Call.Fun)
 		case *ast.CallExpr:
-			f, ok := n.Fun.(*ast.SelectorExpr)
 			// An account's Go has a name before the function.
-			if !ok || f.Sel.Name != "Go" || len(n.Args) != 1 {
-				return true
-			}
-			if lit, ok := n.Args[0].(*ast.FuncLit); ok {
-				bodies = append(bodies, lit.Body)
+			if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Go" && len(n.Args) == 1 {
+				started(n.Args[0])
 			}
 		}
 		return true
 	})
 	return bodies
+}
+
+// variablesOf are the bodies of functions that a file's variables hold, by name; of two with
+// one name the one that recovers less counts, and of a variable that is given anything
+// else, or is a parameter, nothing is known.
+func variablesOf(file *ast.File) map[string]*ast.BlockStmt {
+	variables := map[string]*ast.BlockStmt{}
+	note := func(name string, value ast.Expr) {
+		lit, ok := value.(*ast.FuncLit)
+		if !ok {
+			if _, function := variables[name]; function {
+				variables[name] = nil
+			}
+			return
+		}
+		if other, ok := variables[name]; !ok || other != nil && recovers(other) {
+			variables[name] = lit.Body
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for i, left := range n.Lhs {
+				if name, ok := left.(*ast.Ident); ok && i < len(n.Rhs) {
+					note(name.Name, n.Rhs[i])
+				}
+			}
+		case *ast.ValueSpec:
+			for i, name := range n.Names {
+				if i < len(n.Values) {
+					note(name.Name, n.Values[i])
+				}
+			}
+		}
+		return true
+	})
+	return variables
+}
+
+// TestGoroutinesAreSeen: in each form in which one is started.
+func TestGoroutinesAreSeen(t *testing.T) {
+	const source = `package p
+func well() { defer a.Recover("x") }
+func ill() {}
+func (s *s) method() {}
+func f(given func()) {
+	go func() {}()
+	go ill()
+	go s.method()
+	all.Go(func() {})
+	all.Go(ill)
+	all.Go(s.method)
+	all.Go(given)
+	look := func() {}
+	all.Go(look)
+	go look()
+	all.Go(wrapped(look))
+
+	go well()
+	all.Go(well)
+	fine := func() { defer a.Recover("x") }
+	all.Go(fine)
+	a.Go("x", look)
+}`
+	file, err := parser.ParseFile(token.NewFileSet(), "p.go", source, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions := map[string]*ast.BlockStmt{}
+	for _, d := range file.Decls {
+		f := d.(*ast.FuncDecl)
+		functions[f.Name.Name] = f.Body
+	}
+	var ill, well int
+	for _, body := range goroutines(file, functions) {
+		if body != nil && recovers(body) {
+			well++
+		} else {
+			ill++
+		}
+	}
+	if ill != 10 || well != 3 {
+		t.Errorf("%d without Recover and %d with it were seen, want 10 and 3", ill, well)
+	}
 }
 
 // recovers tells whether the first deferred call, or the second, is of Recover.

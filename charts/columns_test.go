@@ -19,16 +19,26 @@ func TestColumns(t *testing.T) {
 		Spec struct {
 			Names    struct{ ShortNames []string }
 			Versions []struct {
-				AdditionalPrinterColumns []struct{ Name, JSONPath string }
+				AdditionalPrinterColumns []struct {
+					Name     string
+					Priority int // above 0: with -o wide alone
+				}
 			}
 		}
 	}
 	if err := yaml.Unmarshal(data, &crd); err != nil {
 		t.Fatal(err)
 	}
-	var names []string
+	var names, wide []string
 	for _, c := range crd.Spec.Versions[0].AdditionalPrinterColumns {
-		names = append(names, c.Name)
+		if c.Priority > 0 {
+			wide = append(wide, c.Name)
+		} else {
+			names = append(names, c.Name)
+		}
+	}
+	if want := []string{"Endpoint", "Message"}; !slices.Equal(wide, want) {
+		t.Errorf("wide columns %v, want %v", wide, want)
 	}
 	if want := []string{"Ready", "Node", "Link", "RTT", "Pods", "Reason", "Age"}; !slices.Equal(names, want) {
 		t.Errorf("columns %v, want %v", names, want)

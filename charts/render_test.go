@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -38,14 +41,8 @@ func TestTemplatesAskNoCluster(t *testing.T) {
 // configuration is whole without a cluster to ask.
 func TestGitOps(t *testing.T) {
 	all := documents(t, "testdata/gitops.yaml")
-	for _, d := range all {
-		var object struct {
-			Metadata metav1.ObjectMeta
-		}
-		if err := yaml.Unmarshal(d.raw, &object); err != nil {
-			t.Fatal(err)
-		}
-		if hook := object.Metadata.Annotations["helm.sh/hook"]; hook != "" && hook != "test" {
+	for _, d := range append(documents(t, "testdata/gitops-local.yaml"), all...) {
+		if hook := hookOf(t, d); hook != "" && hook != "test" {
 			t.Errorf("%s %s is the hook %s", d.Kind, d.name, hook)
 		}
 	}
@@ -53,5 +50,52 @@ func TestGitOps(t *testing.T) {
 	c, err := config.ParseFile("/etc/bowline/config.yaml", []byte(cm.Data["config.yaml"]))
 	if err != nil || c.ClusterDNS != nil {
 		t.Errorf("clusterDNS %q: %v; each node would not find it", c.ClusterDNS, err)
+	}
+}
+
+func hookOf(t *testing.T, d document) string {
+	t.Helper()
+	var object struct {
+		Metadata metav1.ObjectMeta
+	}
+	if err := yaml.Unmarshal(d.raw, &object); err != nil {
+		t.Fatal(err)
+	}
+	return object.Metadata.Annotations["helm.sh/hook"]
+}
+
+// TestHookJobsEnd: a hook's Job whose image cannot be pulled ends by itself, as a GitOps
+// tool waits for it without a limit. What it runs has its own timeout, and ends first.
+func TestHookJobsEnd(t *testing.T) {
+	seen := 0
+	for _, file := range []string{"testdata/example.yaml", "testdata/local.yaml"} {
+		for _, d := range documents(t, file) {
+			if d.Kind != "Job" || hookOf(t, d) == "" {
+				continue
+			}
+			seen++
+			var job batchv1.Job
+			if err := yaml.UnmarshalStrict(d.raw, &job); err != nil {
+				t.Fatal(err)
+			}
+			limit := job.Spec.ActiveDeadlineSeconds
+			if limit == nil {
+				t.Errorf("%s: the Job %s has no activeDeadlineSeconds", file, d.name)
+				continue
+			}
+			for _, arg := range job.Spec.Template.Spec.Containers[0].Args {
+				_, text, ok := strings.Cut(arg, "timeout=")
+				if !ok {
+					continue
+				}
+				timeout, err := time.ParseDuration(text)
+				if err != nil || *limit < int64(timeout.Seconds())+60 {
+					t.Errorf("%s: the Job %s ends after %d s, what it runs after %s (%v)", file, d.name, *limit, text, err)
+				}
+			}
+		}
+	}
+	if seen < 4 {
+		t.Errorf("only %d hook Jobs", seen)
 	}
 }

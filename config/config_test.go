@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // document of a testdata file: comment lines "# field:" and "# want:", then YAML.
@@ -261,6 +263,7 @@ func FuzzParse(f *testing.F) {
 			f.Add([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: k\n" + text))
 		}
 	}
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := Parse(data)
 		if err != nil {

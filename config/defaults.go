@@ -44,6 +44,7 @@ func setDefaults(c *BowlineConfiguration) {
 		orPointer(&h.Policy.AllowPrivileged, true)
 		orPointer(&h.Policy.AllowHostPath, true)
 		orPointer(&h.Policy.AllowHostNetwork, true)
+		orPointer(&h.Policy.AllowNFS, true)
 		setNodeDefaults(&h.NodeSettings)
 	}
 }

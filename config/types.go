@@ -214,6 +214,9 @@ type Policy struct {
 	AllowHostPath *bool `json:"allowHostPath,omitempty"`
 	// AllowHostNetwork, and ports of the machine (hostPort); true by default.
 	AllowHostNetwork *bool `json:"allowHostNetwork,omitempty"`
+	// AllowNFS volumes, of pods and of persistent volumes: the machine itself mounts them,
+	// as root, from whatever server they name; true by default.
+	AllowNFS *bool `json:"allowNFS,omitempty"`
 }
 
 // NodeSettings are what a configuration says for all hosts or a host for itself.

@@ -144,7 +144,7 @@ func (c *Client) intercept(ctx context.Context, full string, req, reply any, cc 
 	if !cut && !over(ctx) {
 		kind = classify(m.name, err)
 	}
-	return &Error{Method: m.name, Kind: kind, Unsent: !sent, Err: err}
+	return &Error{Method: m.name, Kind: kind, Unsent: !sent, Err: shortened(err)}
 }
 
 // over tells whether a context has ended. The server keeps the same deadline

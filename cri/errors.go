@@ -147,6 +147,16 @@ func classify(method string, err error) Kind {
 	return KindFailed
 }
 
+// shortened keeps the beginning and the end of a long sentence of the runtime's. It comes
+// after classify, which may need what is between them.
+func shortened(err error) error {
+	s, ok := status.FromError(err)
+	if !ok || len(s.Message()) <= budget.MaxText {
+		return err
+	}
+	return status.Error(s.Code(), budget.Text(s.Message()))
+}
+
 // about names the object in an error that the interceptor made.
 func about(err error, object string) error {
 	var e *Error

@@ -7,6 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // FuzzDecode: events of containerd, whose payload is any bytes of any type.
@@ -15,6 +17,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add("containerd.events."+name, []byte("\x0a\x02c1\x10\x01"))
 	}
 	f.Add("type.googleapis.com/containerd.events.TaskExit", []byte("\x0a\xff\xff"))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, name string, payload []byte) {
 		e, ok := decode(&types.Envelope{Event: &anypb.Any{TypeUrl: name, Value: payload}})
 		if ok && (e.ContainerID == "" || len(e.ContainerID) > len(payload)) {
@@ -27,6 +30,7 @@ func FuzzDecode(f *testing.F) {
 func FuzzDecodeCRI(f *testing.F) {
 	f.Add([]byte("\x0a\x02c1\x10\x01"))
 	f.Add([]byte(""))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var r runtimeapi.ContainerEventResponse
 		if proto.Unmarshal(data, &r) != nil {

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,8 +21,9 @@ const (
 	// maxOutput bounds what a command of ExecSync may print, in bytes. A probe or a hook
 	// that prints more has failed: it is its pod's doing, and no fault of the host.
 	maxOutput = 256 << 10
-	// maxHeaders bounds the headers of a reply, the sentence of an error among them.
-	maxHeaders = 256 << 10
+	// maxHeaders bounds the headers of a reply, and its trailers with the sentence of an
+	// error. They are held until the call ends, of as many calls as may be open.
+	maxHeaders = 16 << 10
 )
 
 // guard is the codec of one call. It counts a reply on the wire before anything is
@@ -117,10 +119,15 @@ func (g *guard) tooLarge(err error) bool {
 	return !g.seen && status.Code(err) == codes.ResourceExhausted
 }
 
-// explain says what is wrong with a command that prints too much.
+// explain says what is wrong with a command that prints too much, and with a sentence that
+// is too long: an honest runtime breaks its reply off, and the client one that comes.
 func (g *guard) explain(err error) error {
 	if g.method.output && g.tooLarge(err) {
 		return status.Errorf(codes.ResourceExhausted, "the command printed more than %d bytes", maxOutput)
+	}
+	if s, ok := status.FromError(err); ok && s.Code() == codes.Internal &&
+		(strings.Contains(s.Message(), "RST_STREAM") || strings.Contains(s.Message(), "header list size")) {
+		return status.Errorf(codes.Internal, "the runtime's answer could not be read, as if its error were longer than %d bytes: %s", maxHeaders, s.Message())
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // FuzzCost: no item that comes to be was left uncounted, whatever the bytes.
@@ -20,6 +21,7 @@ func FuzzCost(f *testing.F) {
 	f.Add(seed)
 	f.Add([]byte{0x0a, 0, 0x0a, 0})
 	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		var m runtimeapi.ListPodSandboxResponse
 		c := cost{limit: 1 << 30}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -128,6 +129,7 @@ func FuzzTables(f *testing.F) {
 	for _, s := range []string{"\x1b[2J", "a\nworker   True", "a\tb", "\u202e"} {
 		f.Add(s)
 	}
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		h := v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "box-1"}}
 		h.Spec.Endpoint, h.Status.NodeName = s, s
@@ -190,6 +192,7 @@ func FuzzEndpoint(f *testing.F) {
 	for _, s := range []string{"root@10.0.0.7", "root@Box.example:22", "a@[fd00::7]:2222", "root:x@y", "@", "a@b@c", "root@h:0"} {
 		f.Add(s)
 	}
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, login string) {
 		r := request()
 		r.Login = login

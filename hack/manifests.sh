@@ -24,6 +24,7 @@ tidy() { grep -v '^# Source: ' | awk '!/^$/ && !(/^---$/ && last ~ /^---$/); !/^
 hack/helm.sh template example charts/bowline --namespace machines --values charts/testdata/example-values.yaml | tidy >"$out/example.yaml"
 hack/helm.sh template bowline-local charts/bowline --namespace local --values charts/testdata/local-values.yaml | tidy >"$out/local.yaml"
 hack/helm.sh template bowline charts/bowline --namespace bowline --values charts/testdata/gitops-values.yaml | tidy >"$out/gitops.yaml"
+hack/helm.sh template bowline-local charts/bowline --namespace local --values charts/testdata/local-values.yaml --set hooks.enabled=false | tidy >"$out/gitops-local.yaml"
 
 in_step=yes
 put() { # FILE DESTINATION
@@ -38,4 +39,5 @@ put "$out/bowline.yaml" deploy/kubernetes/bowline.yaml
 put "$out/example.yaml" charts/testdata/example.yaml
 put "$out/local.yaml" charts/testdata/local.yaml
 put "$out/gitops.yaml" charts/testdata/gitops.yaml
+put "$out/gitops-local.yaml" charts/testdata/gitops-local.yaml
 [ $in_step = yes ] || { echo "hack/manifests.sh mends it" >&2; exit 1; }

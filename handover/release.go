@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
@@ -125,11 +126,16 @@ func (s *Stopper) Stop(ctx context.Context, seen Seen) error {
 			continue
 		}
 		all.Go(func() {
-			if err := s.stopPod(ctx, sb, seen.Containers); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				faults = append(faults, fmt.Errorf("stop pod %s: %w", podName(sb), err))
-			}
+			defer budget.From(ctx).Recover("the stop of a pod")
+			err := budget.ErrPanicked // unless it turns out otherwise
+			defer func() {
+				if err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					faults = append(faults, fmt.Errorf("stop pod %s: %w", podName(sb), err))
+				}
+			}()
+			err = s.stopPod(ctx, sb, seen.Containers)
 		})
 	}
 	all.Wait()
@@ -146,7 +152,11 @@ func (s *Stopper) stopPod(ctx context.Context, sb *runtimeapi.PodSandbox, contai
 		if c.GetPodSandboxId() != sb.GetId() || c.GetLabels()[pod.LabelOwner] != s.Stamp || c.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 			continue
 		}
-		all.Go(func() { errs[i] = s.stopContainer(ctx, sb, c) })
+		all.Go(func() {
+			defer budget.From(ctx).Recover("the stop of a container")
+			errs[i] = budget.ErrPanicked // unless it turns out otherwise
+			errs[i] = s.stopContainer(ctx, sb, c)
+		})
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
@@ -149,5 +150,23 @@ func TestOurs(t *testing.T) {
 	seen().AddTo(l)
 	if got := Stays(l, o); len(got) != 3 {
 		t.Errorf("of %v there are ours %q", l, got)
+	}
+}
+
+// TestAPanicWhileAPodIsStopped: it is that host's, as others share the process, and the pod
+// does not count as stopped.
+func TestAPanicWhileAPodIsStopped(t *testing.T) {
+	account := budget.New(budget.Limits{})
+	s := &Stopper{Runtime: &told{}, Stamp: "c/n", Log: t.Logf, Hook: func(context.Context, *runtimeapi.PodSandbox, *runtimeapi.Container) { panic("found") }}
+	err := s.Stop(budget.With(t.Context(), account), Seen{
+		Sandboxes: []*runtimeapi.PodSandbox{{Id: "s", Labels: map[string]string{pod.LabelOwner: "c/n"}}},
+		Containers: []*runtimeapi.Container{{Id: "c", PodSandboxId: "s", State: runtimeapi.ContainerState_CONTAINER_RUNNING,
+			Labels: map[string]string{pod.LabelOwner: "c/n"}, Annotations: map[string]string{pod.AnnotationPreStop: "{}"}}},
+	})
+	if !errors.Is(err, budget.ErrPanicked) {
+		t.Errorf("stopped with %v", err)
+	}
+	if e := (*budget.ExceededError)(nil); !errors.As(account.Err(), &e) || e.Kind != budget.Panic {
+		t.Errorf("the account has %v", account.Err())
 	}
 }

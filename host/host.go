@@ -69,8 +69,9 @@ type Files interface {
 	// AtomicWriter layout (..data link). Unchanged content writes nothing; paths,
 	// bytes, modes and owners count as content. What it did not make itself stays.
 	WriteTree(ctx context.Context, dir string, tree Tree) error
-	// MkdirAll makes directories; the last one gets exactly mode (no umask), and
-	// the owner if owner is not nil; setgid and sticky bits that it has stay.
+	// MkdirAll makes directories; the last one, where it is missing, gets exactly mode
+	// (no umask), and the owner if owner is not nil; setgid and sticky bits of its
+	// parent's stay. One that is there stays as it is: it may be anybody's.
 	// Missing parents get mode without the write bits of group and others.
 	MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *Owner) error
 	// Make makes directories and files in order, each as MkdirAll and WriteFile make
@@ -101,7 +102,7 @@ type Files interface {
 	// and never crossing into a mount: ErrMountInside if there is one, before
 	// anything is removed. No error if path is missing.
 	RemoveTree(ctx context.Context, path string) error
-	// Chown gives the tree at path to group gid with the kubelet's fsGroup rules
+	// ChownGroup gives the tree at path to group gid with the kubelet's fsGroup rules
 	// (setgid on directories, group rw, r only where readOnly).
 	ChownGroup(ctx context.Context, path string, gid int64, readOnly bool) error
 	// Open opens a regular file for ranged reads; a log that is followed.

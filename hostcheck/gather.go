@@ -2,6 +2,7 @@ package hostcheck
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path"
@@ -176,6 +177,7 @@ func (e *examination) socketOpens(ctx context.Context) bool {
 }
 
 func (e *examination) runtimeAnswers(ctx context.Context) {
+	runtime := serviceOf(e.Socket)
 	var version *runtimeapi.VersionResponse
 	var status *runtimeapi.StatusResponse
 	err := e.ask(ctx, func(ctx context.Context) error {
@@ -193,18 +195,23 @@ func (e *examination) runtimeAnswers(ctx context.Context) {
 		return err
 	})
 	if err != nil {
-		var config []byte
-		if e.machine != nil {
-			config, _ = e.read(ctx, containerdConfig) // another runtime has none
-			e.file = config
+		// The file is of the machine's own containerd, whatever other runtimes run there.
+		if e.machine != nil && runtime.containerd() && errors.Is(err, cri.ErrNoCRI) {
+			e.file, _ = e.read(ctx, containerdConfig)
 		}
-		e.add(judgeNoRuntime(err, config))
+		e.add(judgeNoRuntime(e.Socket, err, e.file))
 		return
 	}
-	e.add(judgeRuntime(version, status.GetStatus()))
+	e.add(judgeRuntime(runtime, version, status.GetStatus()))
+	e.add(judgeEvents(runtime, e.ask(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		_, err := e.runtime.Events(ctx)
+		return err
+	}))...)
 	e.config, e.status = status.GetInfo()["config"], status.GetStatus()
 	e.network = e.cni(ctx)
-	e.add(judgeNetwork(status.GetStatus(), e.network))
+	e.add(judgeNetwork(runtime, status.GetStatus(), e.network))
 }
 
 // cni looks for what the network is configured by, and for what that calls.

@@ -19,6 +19,7 @@ import (
 	farhost "github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // expect checks the level and that the words are in the line or its mend.
@@ -75,14 +76,22 @@ func TestJudgeSocket(t *testing.T) {
 	}{
 		{"opens", socketState{}, OK, []string{"sshd"}},
 		{"opens here", socketState{near: true}, OK, nil},
-		{"missing", socketState{err: failed, missing: true}, Failure, []string{"no socket", "systemctl enable"}},
+		{"missing", socketState{path: socket, err: failed, missing: true}, Failure, []string{"no socket", "systemctl enable --now containerd"}},
+		{"missing, CRI-O's", socketState{path: crioSocket, err: failed, missing: true}, Failure, []string{"start CRI-O", "systemctl enable --now crio"}},
+		{"missing, of another", socketState{path: "/run/k3s/containerd/containerd.sock", err: failed, missing: true}, Failure, []string{"start the container runtime"}},
 		{"prohibited", socketState{err: prohibited, mayOpen: true}, Failure, []string{"AllowStreamLocalForwarding yes", "AllowTcpForwarding yes"}},
 		{"silent prohibition", socketState{err: failed, mayOpen: true, listened: true}, Failure, []string{"AllowStreamLocalForwarding yes"}},
 		{"rights", socketState{err: failed, listened: true}, Failure, []string{"rights above"}},
-		{"nobody listens", socketState{err: failed, mayOpen: true}, Failure, []string{"nobody listens"}},
-		{"near", socketState{near: true, err: failed, mayOpen: true, listened: true}, Failure, []string{"open failed"}},
+		{"no listener", socketState{path: socket, err: failed, mayOpen: true}, Failure, []string{"no process listens", "systemctl restart containerd"}},
+		{"no listener, CRI-O's", socketState{path: crioSocket, err: failed, mayOpen: true}, Failure, []string{"no process listens", "systemctl restart crio"}},
+		{"near", socketState{near: true, path: socket, err: failed, mayOpen: true, listened: true}, Failure, []string{"open failed", "journalctl -u containerd"}},
+		{"near, CRI-O's", socketState{near: true, path: crioSocket, err: failed, mayOpen: true, listened: true}, Failure, []string{"open failed", "journalctl -u crio"}},
 	} {
-		expect(t, c.name, judgeSocket(c.s), c.level, c.words...)
+		line := judgeSocket(c.s)
+		expect(t, c.name, line, c.level, c.words...)
+		if c.s.path != socket && strings.Contains(line.Mend, "containerd") {
+			t.Errorf("%s: the fix is of containerd: %s", c.name, line.Mend)
+		}
 	}
 	if table := "Num RefCount Protocol Flags Type St Inode Path\n" +
 		"0: 00000002 00000000 00010000 0001 01 1 /run/a b.sock\n0: 00000003 00000000 00000000 0001 03 2 /run/c.sock\n"; !listenedOn(table, "/run/a b.sock") || listenedOn(table, "/run/c.sock") || listenedOn(table, "") {
@@ -195,14 +204,16 @@ func TestJudgeRuntime(t *testing.T) {
 		{"containerd", "2.0.0", false, Failure},
 	} {
 		v := &runtimeapi.VersionResponse{RuntimeName: c.name, RuntimeVersion: c.version}
-		expect(t, c.version, judgeRuntime(v, status(c.ready)), c.level, c.version)
+		expect(t, c.version, judgeRuntime(serviceOf(socket), v, status(c.ready)), c.level, c.version)
 	}
 
 	none := fmt.Errorf("the runtime does not serve CRI v1: %w", cri.ErrNoCRI)
 	docker := "# see\n#disabled_plugins = []\ndisabled_plugins = [\"cri\"]\n"
-	expect(t, "docker", judgeNoRuntime(none, []byte(docker)), Failure, "Docker", "disabled_plugins = []", "systemctl restart containerd")
-	expect(t, "no file", judgeNoRuntime(none, nil), Failure, "containerd config dump | grep")
-	expect(t, "silent", judgeNoRuntime(errors.New("no answer"), []byte(docker)), Failure, "no answer", "journalctl")
+	expect(t, "docker", judgeNoRuntime(socket, none, []byte(docker)), Failure, "Docker", "disabled_plugins = []", "systemctl restart containerd")
+	expect(t, "no file", judgeNoRuntime(socket, none, nil), Failure, "containerd config dump | grep")
+	expect(t, "silent", judgeNoRuntime(socket, errors.New("no answer"), []byte(docker)), Failure, "no answer", "journalctl -u containerd")
+	expect(t, "CRI-O, silent", judgeNoRuntime(crioSocket, errors.New("no answer"), nil), Failure, "no answer", "journalctl -u crio")
+	expect(t, "another without CRI", judgeNoRuntime("/run/docker.sock", none, nil), Failure, "name the socket of a CRI runtime in the endpoint")
 	for config, want := range map[string]string{
 		"disabled_plugins = [\n  'io.containerd.grpc.v1.cri',\n  \"aufs\"\n]": `disabled_plugins = ["aufs"]`,
 		`disabled_plugins = ["aufs"]`:                                         "",
@@ -220,17 +231,17 @@ func TestJudgeNetwork(t *testing.T) {
 		return &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.NetworkReady, Status: ready, Reason: "NotReady"}}}
 	}
 	dirs := cni{confDir: "/c", binDirs: []string{"/b"}}
-	expect(t, "ready", judgeNetwork(status(true), dirs), OK)
-	expect(t, "silent", judgeNetwork(nil, dirs), Warning)
-	expect(t, "empty", judgeNetwork(status(false), dirs), Failure, "NotReady", "*.conflist in /c")
+	expect(t, "ready", judgeNetwork(serviceOf(socket), status(true), dirs), OK)
+	expect(t, "silent", judgeNetwork(serviceOf(socket), nil, dirs), Warning)
+	expect(t, "empty", judgeNetwork(serviceOf(socket), status(false), dirs), Failure, "NotReady", "*.conflist in /c")
 	dirs.configs, dirs.plugins = []string{"1.conflist"}, []string{"bridge", "portmap"}
-	expect(t, "none of two", judgeNetwork(status(false), dirs), Failure, "1.conflist", "/b", "bridge, portmap")
-	expect(t, "called ready, by a guess", judgeNetwork(status(true), dirs), OK)
+	expect(t, "none of two", judgeNetwork(serviceOf(socket), status(false), dirs), Failure, "1.conflist", "/b", "bridge, portmap")
+	expect(t, "called ready, by a guess", judgeNetwork(serviceOf(socket), status(true), dirs), OK)
 	dirs.told = true
-	expect(t, "called ready", judgeNetwork(status(true), dirs), Failure, "will fail", "/b", "bridge, portmap")
+	expect(t, "called ready", judgeNetwork(serviceOf(socket), status(true), dirs), Failure, "will fail", "/b", "bridge, portmap")
 	dirs.bins = []string{"bridge", "portmap"}
-	expect(t, "ready and all there", judgeNetwork(status(true), dirs), OK)
-	expect(t, "all there", judgeNetwork(status(false), dirs), Failure, "/c/1.conflist")
+	expect(t, "ready and all there", judgeNetwork(serviceOf(socket), status(true), dirs), OK)
+	expect(t, "all there", judgeNetwork(serviceOf(socket), status(false), dirs), Failure, "/c/1.conflist")
 
 	got, err := parsePlugins([]byte(`{"name": "n", "plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap"}, {"type": "bridge"}]}`))
 	if err != nil || !slices.Equal(got, []string{"bridge", "host-local", "portmap"}) {
@@ -483,6 +494,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(`disabled_plugins = ["cri", 'aufs']`)
 	f.Add(`{"plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}]}`)
 	f.Add(record)
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		if u, err := parseDF(s); err == nil && (u.mount == "" || u.device == "") {
 			t.Errorf("df: %+v", u)

@@ -83,7 +83,7 @@ func ready(status *runtimeapi.RuntimeStatus) bool {
 }
 
 // judgeNetwork: whether pods can have a network, and what is missing for it.
-func judgeNetwork(status *runtimeapi.RuntimeStatus, c cni) Line {
+func judgeNetwork(see service, status *runtimeapi.RuntimeStatus, c cni) Line {
 	cond := condition(status, runtimeapi.NetworkReady)
 	if cond == nil {
 		return Line{Warning, Network, "the runtime does not say whether its network is ready", "look at it by hand"}
@@ -104,7 +104,7 @@ func judgeNetwork(status *runtimeapi.RuntimeStatus, c cni) Line {
 	case len(c.configs) == 0:
 		return Line{Failure, Network, found, fmt.Sprintf("there is no *.conflist in %s: put the one of the cluster's network there (an add-on that runs on each node brings its own, once the node is there)", c.confDir)}
 	case len(missing) == 0:
-		return Line{Failure, Network, found, "see what the runtime says of " + c.confDir + "/" + c.configs[0] + ":\njournalctl -u containerd | grep -i cni"}
+		return Line{Failure, Network, found, see.logs() + fmt.Sprintf("\nabout %s/%s", c.confDir, c.configs[0])}
 	}
 	return Line{Failure, Network, found, fmt.Sprintf("%s calls what is not in %s: %s; put it there, from\nhttps://github.com/containernetworking/plugins/releases",
 		c.configs[0], strings.Join(c.binDirs, ", "), strings.Join(missing, ", "))}

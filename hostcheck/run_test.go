@@ -26,11 +26,15 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-const socket = "/run/containerd/containerd.sock"
+const (
+	socket     = "/run/containerd/containerd.sock"
+	crioSocket = "/run/crio/crio.sock"
+)
 
 // fakeMachine answers from memory.
 type fakeMachine struct {
@@ -184,10 +188,55 @@ func halfWrong(t *testing.T) *fakeWay {
 
 // docker is a machine as Docker's package leaves it.
 func docker(t *testing.T) *fakeWay {
+	return dockerWith(t, status.Error(codes.Unimplemented, "unknown service"))
+}
+
+// dockerWith is the same with another answer of the socket.
+func dockerWith(t *testing.T, fault error) *fakeWay {
 	w := allWell(t)
 	w.machine.files[containerdConfig] = "disabled_plugins = [\"cri\"]\n#root = \"/var/lib/containerd\"\n"
-	w.runtime.Inject("Version", fake.Fault{Before: status.Error(codes.Unimplemented, "unknown service"), Times: -1})
+	w.runtime.Inject("Version", fake.Fault{Before: fault, Times: -1})
 	return w
+}
+
+// TestAnotherContainerdIsLeftAlone is a machine with Docker's containerd, whose endpoint is
+// another runtime that does not answer: nothing is read, or offered as a fix, of containerd.
+func TestAnotherContainerdIsLeftAlone(t *testing.T) {
+	for _, path := range []string{crioSocket, "/run/k3s/containerd/containerd.sock"} {
+		for _, fault := range []error{status.Error(codes.Unimplemented, "unknown service"), status.Error(codes.Internal, "broken")} {
+			w := dockerWith(t, fault)
+			report, found := look(t.Context(), Config{Socket: path, RootDir: "/var/lib/kubelet"}, w, false)
+			if text := report.Text(false); found.Config != nil || strings.Contains(text, "systemctl restart containerd") || strings.Contains(text, "disabled_plugins") {
+				t.Errorf("%s, %v: the configuration %q, and the report\n%s", path, fault, found.Config, text)
+			}
+		}
+	}
+	w := dockerWith(t, status.Error(codes.Internal, "broken"))
+	if _, found := look(t.Context(), Config{Socket: socket, RootDir: "/var/lib/kubelet"}, w, false); found.Config != nil {
+		t.Errorf("containerd serves CRI, and its configuration was read to enable that: %q", found.Config)
+	}
+}
+
+// TestPolled: a runtime that sends no events is listed each second, which the report says.
+func TestPolled(t *testing.T) {
+	for _, c := range []struct {
+		events bool
+		level  Level
+		words  string
+	}{{true, OK, ""}, {false, Warning, "enable_pod_events = true"}} {
+		w := allWell(t)
+		w.runtime = fake.Run(t, fake.Config{NoEvents: true, CRIEvents: c.events})
+		r := run(t.Context(), Config{Socket: crioSocket, RootDir: "/var/lib/kubelet"}, w, false)
+		worst := OK
+		for _, l := range r.Lines {
+			if l.Subject == Runtime && l.Level != OK {
+				worst = l.Level
+			}
+		}
+		if text := r.Text(false); worst != c.level || !strings.Contains(text, c.words) || !r.Fit {
+			t.Errorf("events %v:\n%s", c.events, text)
+		}
+	}
 }
 
 func TestRun(t *testing.T) {
@@ -287,6 +336,7 @@ func FuzzText(f *testing.F) {
 	for _, s := range []string{"\x1b[2J", "a\nok       login", "a\tb", "\u202e", "\u2028", "\xff"} {
 		f.Add(s)
 	}
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		r := &Report{Endpoint: s, Lines: []Line{{Warning, Disk, s, s}}, NotLookedAt: []string{s}}
 		text := r.Text(false)

@@ -16,17 +16,26 @@ import (
 const containerdConfig = "/etc/containerd/config.toml"
 
 // judgeNoRuntime is a socket that opens and does not speak CRI v1. config is
-// containerd's, if it could be read.
-func judgeNoRuntime(err error, config []byte) Line {
+// containerd's, where the socket is containerd's and the file could be read.
+func judgeNoRuntime(socket string, err error, config []byte) Line {
+	runtime := serviceOf(socket)
 	if line, disabled := withoutCRI(config); disabled && errors.Is(err, cri.ErrNoCRI) {
 		return Line{Failure, Runtime, "containerd runs with its CRI plugin disabled, as Docker's package sets it up",
 			"in " + containerdConfig + " write\n" + line + "\nthen\nsystemctl restart containerd"}
 	}
-	mend := "see that the socket is the container runtime's, and what that logs:\njournalctl -u containerd"
-	if errors.Is(err, cri.ErrNoCRI) {
+	mend := runtime.logs()
+	switch {
+	case !errors.Is(err, cri.ErrNoCRI):
+	case !runtime.containerd():
+		mend = "name the socket of a CRI runtime in the endpoint"
+	default:
 		mend = "see what containerd disables, and enable its CRI plugin:\ncontainerd config dump | grep -A3 disabled_plugins\nsystemctl restart containerd"
 	}
-	return Line{Failure, Runtime, strings.TrimSuffix(err.Error(), ": "+cri.ErrNoCRI.Error()), mend}
+	found := err.Error()
+	if errors.Is(err, cri.ErrNoCRI) {
+		found = "the runtime at " + socket + " does not serve CRI v1"
+	}
+	return Line{Failure, Runtime, found, mend}
 }
 
 var (
@@ -65,15 +74,28 @@ func EnableCRI(config []byte) (mended []byte, disabled bool) {
 }
 
 // judgeRuntime is a runtime that answers: its name, its version, its condition.
-func judgeRuntime(v *runtimeapi.VersionResponse, status *runtimeapi.RuntimeStatus) Line {
+func judgeRuntime(see service, v *runtimeapi.VersionResponse, status *runtimeapi.RuntimeStatus) Line {
 	name := v.GetRuntimeName() + " " + v.GetRuntimeVersion()
 	if major, minor, known := parseVersion(v.GetRuntimeVersion()); v.GetRuntimeName() == "containerd" && known && (major < 1 || major == 1 && minor < 6) {
 		return Line{Failure, Runtime, name + " is older than 1.6", "install containerd 1.6 or later"}
 	}
 	if c := condition(status, runtimeapi.RuntimeReady); c != nil && !c.GetStatus() {
-		return Line{Failure, Runtime, name + " is not ready: " + said(c), "see what it logs:\njournalctl -u " + v.GetRuntimeName()}
+		return Line{Failure, Runtime, name + " is not ready: " + said(c), see.logs()}
 	}
 	return ok(Runtime, "%s, CRI v1, ready", name)
+}
+
+// judgeEvents: err is of the subscription to the runtime's events. One that sends none is
+// listed each second, which costs a link to it.
+func judgeEvents(see service, err error) []Line {
+	if !errors.Is(err, cri.ErrNoEvents) {
+		return nil
+	}
+	mend := "enable the runtime's events (GetContainerEvents of the CRI)"
+	if see.unit == "crio" {
+		mend = "in /etc/crio/crio.conf.d/10-events.conf write\n[crio.runtime]\nenable_pod_events = true\nthen\nsystemctl restart crio"
+	}
+	return []Line{{Warning, Runtime, "it sends no events: the node lists its containers each second instead", mend}}
 }
 
 func condition(s *runtimeapi.RuntimeStatus, kind string) *runtimeapi.RuntimeCondition {

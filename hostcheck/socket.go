@@ -14,7 +14,7 @@ type socketState struct {
 	err      error // nil: it opens
 	mayOpen  bool  // by the rights of its file
 	missing  bool
-	listened bool // somebody listens on it
+	listened bool // a process listens on it
 }
 
 const allowForwarding = "in /etc/ssh/sshd_config of the machine write\nAllowStreamLocalForwarding yes\nAllowTcpForwarding yes\nthen\nsystemctl reload ssh"
@@ -25,6 +25,7 @@ func judgeSocket(s socketState) Line {
 	if s.near {
 		subject = Socket
 	}
+	runtime := serviceOf(s.path)
 	var refused *ssh.OpenChannelError
 	switch {
 	case s.err == nil && s.near:
@@ -32,17 +33,17 @@ func judgeSocket(s socketState) Line {
 	case s.err == nil:
 		return ok(subject, "%s opens through sshd", s.path)
 	case s.missing:
-		return Line{Failure, subject, "there is no socket " + s.path, "start the container runtime, or name its socket in the endpoint:\nsystemctl enable --now containerd"}
+		return Line{Failure, subject, "there is no socket " + s.path, "see that the endpoint names the socket of the runtime, and " + runtime.start()}
 	case errors.As(s.err, &refused) && refused.Reason != ssh.ConnectionFailed:
 		return Line{Failure, subject, "sshd forbids to forward " + s.path, allowForwarding}
 	case !s.mayOpen:
 		return Line{Failure, subject, s.path + " does not open: the login may not use it", "see the rights above"}
 	case !s.listened:
-		return Line{Failure, subject, s.path + " is there and nobody listens on it", "systemctl restart containerd"}
+		return Line{Failure, subject, "no process listens on " + s.path, runtime.restart()}
 	case s.near:
-		return Line{Failure, subject, s.path + " does not open: " + s.err.Error(), "see what the container runtime logs:\njournalctl -u containerd"}
+		return Line{Failure, subject, s.path + " does not open: " + s.err.Error(), runtime.logs()}
 	}
-	return Line{Failure, subject, "sshd does not forward " + s.path + ", on which somebody listens", allowForwarding}
+	return Line{Failure, subject, "sshd does not forward " + s.path + ", on which a process listens", allowForwarding}
 }
 
 // listenedOn finds a listening socket in /proc/net/unix.

@@ -2,6 +2,7 @@ package hosts
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -29,19 +30,25 @@ type OtherMachineError struct {
 }
 
 func (e *OtherMachineError) Error() string {
-	return fmt.Sprintf("the machine is not the one that the Host %[1]s was first driven on: it has %[2]s, and recorded are %[3]s; nothing of the node is sent to it; if it replaces that one, let it in: kubectl patch host %[1]s --subresource=status --type=merge -p '%[4]s'",
+	return fmt.Sprintf("the machine is not the one that the Host %[1]s was first driven on, or another login or socket of it: it has %[2]s, and recorded are %[3]s; nothing of the node is sent to it; if it replaces that one, let it in: kubectl patch host %[1]s --subresource=status --type=merge -p '%[4]s'",
 		e.Host, identity(e.Found), identity(e.Recorded), e.accepts())
 }
 
 // accepts is the patch of the status that lets in the machine that was found, and no other.
+// It stands between single quotes, and parts of it are written by those who edit the Host.
 func (e *OtherMachineError) accepts() string {
 	value := func(s string) string {
 		if s == "" {
 			return "null"
 		}
-		return strconv.Quote(s)
+		text, err := json.Marshal(s)
+		if err != nil {
+			panic(err) // of a string
+		}
+		return strings.ReplaceAll(string(text), "'", `\u0027`)
 	}
-	return fmt.Sprintf(`{"status":{"machine":{"machineID":%s,"hostKey":%s}}}`, value(e.Found.MachineID), value(e.Found.HostKey))
+	return fmt.Sprintf(`{"status":{"machine":{"machineID":%s,"hostKey":%s,"user":%s,"socket":%s}}}`,
+		value(e.Found.MachineID), value(e.Found.HostKey), value(e.Found.User), value(e.Found.Socket))
 }
 
 func identity(m v1alpha1.MachineStatus) string {
@@ -51,6 +58,12 @@ func identity(m v1alpha1.MachineStatus) string {
 	}
 	if m.HostKey != "" {
 		words[1] = "the SSH host key " + m.HostKey
+	}
+	if m.User != "" {
+		words = append(words, "the user "+strconv.Quote(m.User))
+	}
+	if m.Socket != "" {
+		words = append(words, "the socket "+strconv.Quote(m.Socket))
 	}
 	return strings.Join(words, " and ")
 }
@@ -71,9 +84,23 @@ func Machine(id, hostKey string) v1alpha1.MachineStatus {
 
 // another tells whether found is another machine than the recorded one. Everybody who may
 // read Nodes knows a machine-id, and only the machine has the private half of its host
-// key: so the key has to be the same, and the machine-id where one is recorded.
+// key: so the key has to be the same, and the machine-id where one is recorded. The key is
+// the sshd's, and what is run there the user's: any login of the machine could answer as
+// root's, and make a socket of its own. So these have to be the same as well.
 func another(recorded, found v1alpha1.MachineStatus) bool {
-	return found.HostKey != recorded.HostKey || recorded.MachineID != "" && found.MachineID != recorded.MachineID
+	differs := func(recorded, found string) bool { return recorded != "" && found != recorded }
+	return found.HostKey != recorded.HostKey || differs(recorded.MachineID, found.MachineID) ||
+		differs(recorded.User, found.User) || differs(recorded.Socket, found.Socket)
+}
+
+// completed is the record with what an older Bowline did not record of the same machine.
+func completed(recorded *v1alpha1.MachineStatus, found v1alpha1.MachineStatus) v1alpha1.MachineStatus {
+	if recorded == nil {
+		return found
+	}
+	m := *recorded
+	m.User, m.Socket = found.User, found.Socket
+	return m
 }
 
 // recordTries is how often a record is tried that somebody else's change of the Host was
@@ -93,24 +120,28 @@ func (s *Source) Recognize(ctx context.Context, name string, found v1alpha1.Mach
 	if h == nil {
 		return fmt.Errorf("there is no Host %s any more", name)
 	}
-	for try := 1; h.Status.Machine == nil; try++ {
+	for try := 1; h.Status.Machine == nil || *h.Status.Machine != completed(h.Status.Machine, found); try++ {
+		if h.Status.Machine != nil && another(*h.Status.Machine, found) {
+			break
+		}
 		// What has been read may be of before another process recorded one.
 		var err error
 		if h, err = s.cfg.API.Get(ctx, name); err != nil {
 			return fmt.Errorf("read which machine the Host %s was first driven on: %w", name, err)
 		}
-		if h.Status.Machine != nil {
+		want := completed(h.Status.Machine, found)
+		if h.Status.Machine != nil && (another(*h.Status.Machine, found) || *h.Status.Machine == want) {
 			break
 		}
 		var now *v1alpha1.Host
-		now, err = s.cfg.API.RecordMachine(ctx, h, found)
+		now, err = s.cfg.API.RecordMachine(ctx, h, want)
 		switch {
-		case err == nil && now.Status.Machine == nil:
+		case err == nil && (now.Status.Machine == nil || *now.Status.Machine != want):
 			// helm upgrades no CRDs: to refuse the machine would end every node of such a cluster.
-			klog.FromContext(ctx).Info("The machine of the Host is not recorded, so any other one may take its place: the cluster's CRD of Hosts is of an older Bowline; apply that of this one", "crd", "charts/bowline/crds/bowline.io_hosts.yaml")
+			klog.FromContext(ctx).Info("The machine of the Host, or the login there, is not recorded, so any other one may take its place: the cluster's CRD of Hosts is of an older Bowline; apply that of this one", "crd", "charts/bowline/crds/bowline.io_hosts.yaml")
 			return nil
 		case err == nil:
-			klog.FromContext(ctx).Info("The machine of the Host is recorded: no other one is driven by it", "machineID", found.MachineID, "hostKey", found.HostKey)
+			klog.FromContext(ctx).Info("The machine of the Host is recorded: no other one is driven by it", "machineID", want.MachineID, "hostKey", want.HostKey, "user", want.User, "socket", want.Socket)
 			return nil
 		case !apierrors.IsConflict(err) || try == recordTries:
 			return fmt.Errorf("record the machine of the Host %s: %w", name, err)

@@ -59,6 +59,95 @@ func TestMachine(t *testing.T) {
 	}
 }
 
+// TestAnotherLogin: the key and the machine-id are the same for every login of a machine.
+func TestAnotherLogin(t *testing.T) {
+	m := func(user, socket string) v1alpha1.MachineStatus {
+		return v1alpha1.MachineStatus{MachineID: idA, HostKey: keyA, User: user, Socket: socket}
+	}
+	const cri = "/run/cri.sock"
+	for name, c := range map[string]struct {
+		recorded, found v1alpha1.MachineStatus
+		another         bool
+	}{
+		"the same":                        {m("root", cri), m("root", cri), false},
+		"another user":                    {m("root", cri), m("mallory", cri), true},
+		"another socket":                  {m("root", cri), m("root", "/home/mallory/x.sock"), true},
+		"the same socket by another name": {m("root", cri), m("root", "/run/../run/cri.sock"), true},
+		"recorded by an older Bowline":    {m("", ""), m("root", cri), false},
+		"the user alone is recorded":      {m("root", ""), m("root", cri), false},
+		"near, another socket":            {m("", cri), m("", "/tmp/x.sock"), true},
+		"no user any more":                {m("root", cri), m("", cri), true},
+		"no socket any more":              {m("root", cri), m("root", ""), true},
+		"another user, the socket is new": {m("root", ""), m("mallory", cri), true},
+		"another socket, the user is new": {m("", cri), m("root", "/tmp/x.sock"), true},
+	} {
+		if got := another(c.recorded, c.found); got != c.another {
+			t.Errorf("%s: another is %v", name, got)
+		}
+	}
+}
+
+// TestLoginIsRecorded: with the machine, or at the first drive of one that an older Bowline
+// recorded; from then on another user, or another socket, is refused until it is let in.
+func TestLoginIsRecorded(t *testing.T) {
+	for name, old := range map[string]*v1alpha1.MachineStatus{"new": nil, "of an older Bowline": {MachineID: idA, HostKey: keyA}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, secret("box"))
+			w.api.change("box", same)
+			after(5 * time.Second)
+			w.let("box", old)
+			first := v1alpha1.MachineStatus{MachineID: idA, HostKey: keyA, User: "root", Socket: "/run/cri.sock"}
+			if tries := 0; old != nil { // somebody's change in between is no obstacle
+				w.api.beforeRecord = func(name string) {
+					if tries++; tries == 1 {
+						w.api.setMachine(name, old)
+					}
+				}
+			}
+			if err := w.source.Recognize(t.Context(), "box", first); err != nil {
+				t.Fatal(name, err)
+			}
+			w.api.beforeRecord = nil
+			synctest.Wait()
+			if m := w.api.get("box").Status.Machine; m == nil || *m != first {
+				t.Fatalf("%s: recorded is %+v", name, m)
+			}
+			other := first
+			other.User, other.Socket = "mallory", "/home/mallory/x.sock"
+			var refused *OtherMachineError
+			if err := w.source.Recognize(t.Context(), "box", other); !errors.As(err, &refused) {
+				t.Fatalf("%s: another login: %v", name, err)
+			}
+			w.let("box", &other)
+			if err := w.source.Recognize(t.Context(), "box", other); err != nil {
+				t.Errorf("%s: a login that was let in: %v", name, err)
+			}
+			if err := w.source.Recognize(t.Context(), "box", first); !errors.As(err, &refused) {
+				t.Errorf("%s: the login of before: %v", name, err)
+			}
+		})
+	}
+}
+
+// TestLoginOfAnOlderRecordOfAnotherMachine: it is refused, and nothing is added to the record.
+func TestLoginOfAnOlderRecordOfAnotherMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, secret("box"))
+		w.api.change("box", same)
+		after(5 * time.Second)
+		old := Machine(idA, keyA)
+		w.let("box", &old)
+		found := v1alpha1.MachineStatus{MachineID: idA, HostKey: keyB, User: "root", Socket: "/run/cri.sock"}
+		var refused *OtherMachineError
+		if err := w.source.Recognize(t.Context(), "box", found); !errors.As(err, &refused) {
+			t.Errorf("another machine: %v", err)
+		}
+		if m := w.api.get("box").Status.Machine; m == nil || *m != old {
+			t.Errorf("recorded is %+v", m)
+		}
+	})
+}
+
 // TestOtherMachineError: one sentence, with the patch that lets in what was found.
 func TestOtherMachineError(t *testing.T) {
 	for _, c := range []struct {
@@ -66,8 +155,12 @@ func TestOtherMachineError(t *testing.T) {
 		want  []string
 	}{
 		{Machine(idB, keyB), []string{"it has the machine-id " + idB + " and the SSH host key " + keyB + ", and recorded are the machine-id " + idA + " and the SSH host key " + keyA,
-			`kubectl patch host box --subresource=status --type=merge -p '{"status":{"machine":{"machineID":"` + idB + `","hostKey":"` + keyB + `"}}}'`}},
-		{Machine("", ""), []string{"it has no machine-id and no SSH host key,", `-p '{"status":{"machine":{"machineID":null,"hostKey":null}}}'`}},
+			`kubectl patch host box --subresource=status --type=merge -p '{"status":{"machine":{"machineID":"` + idB + `","hostKey":"` + keyB + `","user":null,"socket":null}}}'`}},
+		{Machine("", ""), []string{"it has no machine-id and no SSH host key,", `-p '{"status":{"machine":{"machineID":null,"hostKey":null,"user":null,"socket":null}}}'`}},
+		// Those who edit the Host choose these; an administrator pastes them.
+		{v1alpha1.MachineStatus{MachineID: idA, HostKey: keyA, User: "m", Socket: "/x'; reboot; '\n\x1b[2J"}, []string{
+			`and the SSH host key ` + keyA + ` and the user "m" and the socket "/x'; reboot; '\n\x1b[2J", and recorded are`,
+			`"user":"m","socket":"/x\u0027; reboot; \u0027\n\u001b[2J"}}}'`}},
 	} {
 		text := (&OtherMachineError{"box", Machine(idA, keyA), c.found}).Error()
 		for _, want := range c.want {
@@ -199,6 +292,29 @@ func TestMachineOfAnOlderCRD(t *testing.T) {
 			if err := w.source.Recognize(t.Context(), "box", m); err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// TestLoginOfAnOlderCRD: where it prunes the login alone, the machine is compared as before.
+func TestLoginOfAnOlderCRD(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, secret("box"))
+		w.api.oldLogin = true
+		w.api.change("box", same)
+		after(5 * time.Second)
+		found := Machine(idA, keyA)
+		found.User, found.Socket = "root", "/run/cri.sock"
+		for range 2 {
+			if err := w.source.Recognize(t.Context(), "box", found); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		found.HostKey = keyB
+		var refused *OtherMachineError
+		if err := w.source.Recognize(t.Context(), "box", found); !errors.As(err, &refused) {
+			t.Errorf("another machine: %v", err)
 		}
 	})
 }

@@ -123,13 +123,13 @@ func TestTranslateRefuses(t *testing.T) {
 func TestPolicy(t *testing.T) {
 	no, yes := false, true
 	h := farHost("box")
-	h.Spec.Policy = &v1alpha1.Policy{AllowPrivileged: &yes, AllowHostPath: &no}
+	h.Spec.Policy = &v1alpha1.Policy{AllowPrivileged: &yes, AllowHostPath: &no, AllowNFS: &no}
 	cfg, err := Translate(h, template(t, "    policy: {allowPrivileged: false}"), "ours", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := cfg.Policy; *p.AllowPrivileged || *p.AllowHostPath || !*p.AllowHostNetwork {
-		t.Errorf("the policy allows: privileged %v, hostPath %v, hostNetwork %v", *p.AllowPrivileged, *p.AllowHostPath, *p.AllowHostNetwork)
+	if p := cfg.Policy; *p.AllowPrivileged || *p.AllowHostPath || !*p.AllowHostNetwork || *p.AllowNFS {
+		t.Errorf("the policy allows: privileged %v, hostPath %v, hostNetwork %v, NFS %v", *p.AllowPrivileged, *p.AllowHostPath, *p.AllowHostNetwork, *p.AllowNFS)
 	}
 }
 

@@ -61,6 +61,7 @@ func Translate(h *v1alpha1.Host, template *config.Host, namespace, kubeconfig st
 			AllowPrivileged:  stricter(template.Policy.AllowPrivileged, p.AllowPrivileged),
 			AllowHostPath:    stricter(template.Policy.AllowHostPath, p.AllowHostPath),
 			AllowHostNetwork: stricter(template.Policy.AllowHostNetwork, p.AllowHostNetwork),
+			AllowNFS:         stricter(template.Policy.AllowNFS, p.AllowNFS),
 		}
 	}
 	login(&cfg, h, namespace)

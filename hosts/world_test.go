@@ -40,6 +40,7 @@ type fakeAPI struct {
 	// beforeRecord is called before a machine is recorded; mu is held.
 	beforeRecord func(name string)
 	oldCRD       bool // it knows of no machine, and prunes it
+	oldLogin     bool // it knows of no login of one
 }
 
 var groupResource = schema.GroupResource{Group: "bowline.io", Resource: resource}
@@ -158,6 +159,8 @@ func (f *fakeAPI) RecordMachine(_ context.Context, h *v1alpha1.Host, machine v1a
 	}
 	if f.oldCRD {
 		f.setMachine(h.Name, nil)
+	} else if f.oldLogin {
+		f.setMachine(h.Name, &v1alpha1.MachineStatus{MachineID: machine.MachineID, HostKey: machine.HostKey})
 	} else {
 		f.setMachine(h.Name, &machine)
 	}

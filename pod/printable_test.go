@@ -6,6 +6,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 func TestPrintable(t *testing.T) {
@@ -33,6 +35,7 @@ func FuzzPrintable(f *testing.F) {
 	for _, s := range []string{"", "a b", "\x1b[31m", "\xff", "\u202e", "\r\n", "a\tb", "�", "\u2028"} {
 		f.Add(s)
 	}
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		got := Printable(s)
 		if !utf8.ValidString(got) || strings.IndexFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
@@ -49,6 +52,7 @@ func FuzzWhyText(f *testing.F) {
 	for _, s := range []string{"\x1b[2J", "a\nDECISIONS", "\u202e", "a\tb"} {
 		f.Add(s)
 	}
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		if s == "" {
 			return // a fact that is not known has no line

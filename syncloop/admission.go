@@ -56,19 +56,23 @@ func (w *worker) admit(ctx context.Context, in *plan.Input) (waits bool) {
 }
 
 // AllowVolume judges the persistent volume behind a volume of the pod by the machine
-// owner's policy; volume.Config.Allow. A pod that has containers was given its volumes
-// before: a policy that becomes stricter ends nothing that runs.
-func (l *Loop) AllowVolume(p *v1.Pod, volume string, pv *v1.PersistentVolume) error {
+// owner's policy; volume.Config.Allow. has: the pod was given this very volume before. Its
+// containers keep it, as a policy that becomes stricter ends nothing that runs; the
+// exemption is of the volume, and not of another one that has taken its name.
+func (l *Loop) AllowVolume(p *v1.Pod, volume string, pv *v1.PersistentVolume, has bool) error {
 	r := admit.Volume(volume, pv, l.cfg.Policy)
-	if r == nil || len(l.cfg.PLEG.Cache().Get(p.UID).Containers) > 0 {
+	if r == nil || has && len(l.cfg.PLEG.Cache().Get(p.UID).Containers) > 0 {
 		return nil
 	}
 	return r
 }
 
-// reject ends a pod that turned out to be beyond the policy when its volumes were set up,
-// before anything of it ran.
+// reject ends a pod that turned out to be beyond the policy when its volumes were set up.
+// Where a container of it runs, that one goes on, and the next one waits.
 func (l *Loop) reject(p *v1.Pod, r *admit.Rejection) {
+	if slices.ContainsFunc(l.cfg.PLEG.Cache().Get(p.UID).Containers, func(c pod.Container) bool { return c.State == pod.StateRunning }) {
+		return
+	}
 	l.event(p, "", v1.EventTypeWarning, r.Reason, r.Message)
 	l.End(p.UID, plan.Terminate{At: time.Now(), Grace: graceOf(p), Cause: plan.CauseRejected,
 		Reason: r.Reason, Message: "Pod was rejected: " + r.Message})

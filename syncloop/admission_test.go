@@ -111,6 +111,56 @@ func TestPersistentVolumeBeyondThePolicy(t *testing.T) {
 	w.untilGone()
 }
 
+// What lets a pod that runs keep its volume under a stricter policy is that volume, and no
+// other one that has taken its name meanwhile: it is given to no further container, and
+// what runs goes on.
+func TestAnotherVolumeUnderTheNameOfOneThatAPodHas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fake.Config{})
+	was := t.TempDir()
+	w.claims = oneClaim{was}
+	w.up()
+	for _, name := range []string{"kept", "swapped"} {
+		w.api.create(with(with(newPod(name), claimed), func(p *v1.Pod) {
+			p.Spec.Containers = append(p.Spec.Containers, newContainer("beside"))
+		}))
+		w.untilReady(name)
+	}
+	w.down()
+	w.policy = admit.Policy{NoHostPath: true}
+	w.up()
+	w.untilSettled("kept")
+	if err := w.rt.Exit(w.instance("kept", "app"), 1); err != nil {
+		t.Fatal(err)
+	}
+	w.until("it is started again with the volume that it has", func() bool { return w.rt.Count(fake.OpStart, "app") == 3 })
+	if got := w.mountsOf(t, "kept", "app")["/host"].GetHostPath(); got != was {
+		t.Errorf("mounted is %q", got)
+	}
+	w.down()
+	w.claims = oneClaim{t.TempDir()}
+	w.up()
+	if err := w.rt.Exit(w.instance("swapped", "app"), 1); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the status tells that it has ended", func() bool {
+		s := w.api.pod("swapped").Status.ContainerStatuses
+		return len(s) == 2 && s[0].Name == "app" && s[0].State.Running == nil
+	})
+	w.until("an event tells why it is not started again", func() bool {
+		return w.event(`Warning FailedMount MountVolume.SetUp failed for volume "data" : the owner of this machine does not allow it (policy.allowHostPath is false): spec.volumes[data] is the persistent volume pv`)
+	})
+	if n := w.rt.Count(fake.OpStart, "app"); n != 3 {
+		t.Errorf("the containers were started %d times, the last with %+v", n, w.mountsOf(t, "swapped", "app")["/host"])
+	}
+	if st := w.api.pod("swapped").Status; st.Phase != v1.PodRunning || w.rt.Count(fake.OpStart, "beside") != 2 {
+		t.Errorf("what ran was ended: %+v", st)
+	}
+	w.api.delete("kept", 5)
+	w.api.delete("swapped", 5)
+	w.untilGone()
+}
+
 // A pod with resource claims is held before its sandbox, and ends when it is deleted:
 // started without its devices it would run as if it had them.
 func TestResourceClaimsAreHeld(t *testing.T) {

@@ -8,5 +8,5 @@
 //
 // loop.go hears, handlers.go turns what it heard into workers' mail, worker.go
 // is the per-pod loop, execute*.go carry operations out, report.go makes the
-// status, why.go answers questions, housekeeping.go sweeps.
+// status, why.go answers questions.
 package syncloop

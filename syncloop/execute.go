@@ -12,6 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
@@ -111,8 +112,10 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 }
 
 // words are an error's for people: the runtime's own where it refused to make or start
-// something, as a kubelet passes them on.
-func (j *job) words(err error) string {
+// something, as a kubelet passes them on. They are kept for long, and so are cut.
+func (j *job) words(err error) string { return budget.Text(j.uncut(err)) }
+
+func (j *job) uncut(err error) string {
 	message, coded, ok := cri.Said(err)
 	var r *reasonError
 	switch {

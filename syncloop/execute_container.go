@@ -258,7 +258,7 @@ func readySandbox(o pod.Observed) *pod.Sandbox {
 }
 
 // graceOf is what the pod gets to end in: at least a second, as the kubelet
-// gives, even where the API says zero.
+// gives, even where the API says zero. The stop of a container has a minimum of its own.
 func graceOf(p *v1.Pod) time.Duration {
 	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
 	if g := p.DeletionGracePeriodSeconds; g != nil {

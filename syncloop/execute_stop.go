@@ -12,8 +12,10 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// minimumStop is what a container gets to end after its preStop hook has used
-// the grace up.
+// minimumStop is the least that the runtime gives a container to end
+// (minimumGracePeriodInSeconds of a kubelet): where its preStop hook has used the grace
+// up, and where a deletion, an eviction or a probe gives it less. A stop without any grace
+// is a kill that the planner has decided on.
 const minimumStop = 2 * time.Second
 
 // stop ends a container: the preStop hook within the grace, then the runtime's
@@ -29,6 +31,9 @@ func (j *job) stop(ctx context.Context, out *plan.Outcome) error {
 		}
 		out.Hooked = true
 		grace = max(grace-time.Since(began), minimumStop)
+	}
+	if grace > 0 {
+		grace = max(grace, minimumStop)
 	}
 	if err := j.loop.cfg.Runtime.StopContainer(ctx, j.op.ID, grace); err != nil && !cri.IsNotFound(err) {
 		return fmt.Errorf("stop container %q: %w", j.op.Container, err)

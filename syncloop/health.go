@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
 // healthPeriod is how often the runtime is asked whether it can run pods.
@@ -71,7 +73,7 @@ func (l *Loop) askRuntime(ctx context.Context) bool {
 	}
 	if ok, last := l.cfg.PLEG.Healthy(time.Now()); runtime == "" && !ok {
 		runtime = "PLEG is not healthy: it has not relisted yet"
-		if last.UnixNano() > 0 {
+		if !last.IsZero() {
 			runtime = fmt.Sprintf("PLEG is not healthy: pleg was last seen active %s ago", time.Since(last).Round(time.Second))
 		}
 	}
@@ -107,9 +109,9 @@ func conditionsOf(st *runtimeapi.RuntimeStatus) (runtime, network string) {
 		}
 		switch c.Type {
 		case "RuntimeReady":
-			runtime = fmt.Sprintf("container runtime is not ready: %s: %s", c.Reason, c.Message)
+			runtime = budget.Text(fmt.Sprintf("container runtime is not ready: %s: %s", c.Reason, c.Message))
 		case "NetworkReady":
-			network = fmt.Sprintf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.Reason, c.Message)
+			network = budget.Text(fmt.Sprintf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.Reason, c.Message))
 		}
 	}
 	return runtime, network

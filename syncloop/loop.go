@@ -175,7 +175,7 @@ func New(c Config) (*Loop, error) {
 		removals: pace.New(m.CPUs/2, paceLease),
 		resizes:  &recordKeeper{files: c.Host, path: ResizeRecord(m.RootDir)},
 	}
-	l.users = &userRanges{taken: l.takenUsers, byPod: map[types.UID]uint32{}}
+	l.users = &userRanges{taken: c.PLEG.Cache().Users, byPod: map[types.UID]uint32{}}
 	l.allocations = &allocations{allocatable: c.Allocatable, pods: c.Sources.Pods, complete: func() bool { return c.Sources.SeenBy(pod.SourceAPI) }, wake: l.wake,
 		byUID: map[types.UID]*allotted{}}
 	return l, nil

@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
 func TestPodRunsAndIsDeleted(t *testing.T) {
@@ -270,6 +271,46 @@ func TestLivenessProbeRestarts(t *testing.T) {
 	}
 	w.api.delete("web", 1)
 	w.untilGone()
+}
+
+// Between the stop signal and SIGKILL a container has at least the kubelet's two seconds,
+// also where a deletion, an eviction or a probe gives it one.
+func TestLeastGrace(t *testing.T) {
+	t.Parallel()
+	w := up(t)
+	one := int64(1)
+	stubborn := func(name string, change func(*v1.Pod)) *v1.Pod {
+		return with(newPod(name, "ignore-term", "wait"), change)
+	}
+	w.api.create(stubborn("deleted", func(*v1.Pod) {}))
+	w.api.create(stubborn("evicted", func(*v1.Pod) {}))
+	w.api.create(stubborn("probed", func(p *v1.Pod) {
+		p.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: execOf("exit 1"), TerminationGracePeriodSeconds: &one,
+			InitialDelaySeconds: 1, PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1}
+	}))
+	w.untilReady("deleted")
+	w.untilReady("evicted")
+	w.api.delete("deleted", 1)
+	w.node.loop.End(w.api.pod("evicted").UID, plan.Terminate{At: time.Now(), Grace: time.Second, Cause: plan.CauseEvicted})
+	ends := func(name string) (grace time.Duration, ended bool) {
+		var told time.Time
+		for _, e := range w.rt.Log() {
+			switch {
+			case e.Name != "app" || !strings.Contains(e.Pod, namespace+"/"+name+" "):
+			case e.Op == fake.OpTerm:
+				told = e.Time
+			case e.Op == fake.OpExit && !told.IsZero():
+				return e.Time.Sub(told), true
+			}
+		}
+		return 0, false
+	}
+	for _, name := range []string{"deleted", "evicted", "probed"} {
+		w.until(name+" has ended", func() bool { _, ended := ends(name); return ended })
+		if grace, _ := ends(name); grace < 2*time.Second {
+			t.Errorf("%s: killed %v after the stop signal", name, grace)
+		}
+	}
 }
 
 // A container is not told as running, nor Ready, before its postStart hook has

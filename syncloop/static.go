@@ -63,13 +63,14 @@ func (w *worker) attempts() map[string]uint32 {
 	return out
 }
 
-// hold is why the pod may not start anything now, or empty.
-func (w *worker) hold() string {
+// hold is why the pod, of which o was observed, may not start anything now, or empty.
+func (w *worker) hold(o *pod.Observed) string {
 	if hold := w.loop.hold(w.pod); hold != "" {
 		return hold
 	}
-	if users := w.pod.Spec.HostUsers; users != nil && !*users && !w.loop.cfg.PLEG.Whole() {
-		// A range that looks free may be of a pod that has not been looked at.
+	if users := w.pod.Spec.HostUsers; users != nil && !*users && usersOf(o) == nil && !w.loop.cfg.PLEG.Whole() {
+		// It has no range yet, and one that looks free may be of a sandbox that has not
+		// been looked at.
 		return "it is not known yet which users the pods have that run already"
 	}
 	if !w.static {

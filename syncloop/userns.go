@@ -20,8 +20,8 @@ const idsPerPod = 65536
 // no other pod has. The runtime holds them, in the sandbox's configuration, so that a
 // later life of ours finds what is taken, and a pod's next sandbox gets the same.
 type userRanges struct {
-	// taken calls visit with the range of each sandbox that there is.
-	taken func(visit func(types.UID, pod.IDRange))
+	// taken returns the ranges of the sandboxes that there are.
+	taken func() []pod.IDRange
 	mu    sync.Mutex
 	byPod map[types.UID]uint32 // first ID
 }
@@ -31,11 +31,9 @@ type userRanges struct {
 func (u *userRanges) take(uid types.UID, o *pod.Observed) (pod.IDRange, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for i := range o.Sandboxes {
-		if r := o.Sandboxes[i].Users; r != nil {
-			u.byPod[uid] = r.HostID
-			return *r, nil
-		}
+	if r := usersOf(o); r != nil {
+		u.byPod[uid] = r.HostID
+		return *r, nil
 	}
 	if first, ok := u.byPod[uid]; ok {
 		return pod.IDRange{HostID: first, Length: idsPerPod}, nil
@@ -44,11 +42,11 @@ func (u *userRanges) take(uid types.UID, o *pod.Observed) (pod.IDRange, error) {
 	for _, first := range u.byPod {
 		used[first/idsPerPod] = true
 	}
-	u.taken(func(_ types.UID, r pod.IDRange) {
+	for _, r := range u.taken() {
 		for i := r.HostID / idsPerPod; uint64(i)*idsPerPod < uint64(r.HostID)+uint64(r.Length); i++ {
 			used[i] = true
 		}
-	})
+	}
 	for i := uint32(1); i < 1<<32/idsPerPod-1; i++ {
 		if !used[i] {
 			u.byPod[uid] = i * idsPerPod
@@ -65,17 +63,14 @@ func (u *userRanges) release(uid types.UID) {
 	delete(u.byPod, uid)
 }
 
-// takenUsers visits the ranges of the sandboxes that the runtime shows.
-func (l *Loop) takenUsers(visit func(types.UID, pod.IDRange)) {
-	cache := l.cfg.PLEG.Cache()
-	for _, ref := range cache.Known() {
-		o := cache.Get(ref.UID)
-		for i := range o.Sandboxes {
-			if r := o.Sandboxes[i].Users; r != nil {
-				visit(ref.UID, *r)
-			}
+// usersOf is the range that the pod has by one of its sandboxes, or nil.
+func usersOf(o *pod.Observed) *pod.IDRange {
+	for i := range o.Sandboxes {
+		if r := o.Sandboxes[i].Users; r != nil {
+			return r
 		}
 	}
+	return nil
 }
 
 // mapUsers finds the range of a pod with users of its own, for the configurations

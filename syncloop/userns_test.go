@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/fake"
@@ -135,5 +136,112 @@ func TestUserNamespacesAfterAPartialLook(t *testing.T) {
 	w.untilReady("plain")
 	if got := w.users(); got["a"][0] != before["a"][0] || got["b"][0] == got["a"][0] {
 		t.Errorf("the ranges are %v, and were %v", got, before)
+	}
+}
+
+// A container whose status never comes hides no range: pods with users of their own start
+// beside it after a restart of ours, none with the range of its pod.
+func TestUserNamespacesBesideAStatusThatHangs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fake.Config{})
+	w.userNamespaces = true
+	no := false
+	own := func(name string) *v1.Pod { return with(newPod(name), func(p *v1.Pod) { p.Spec.HostUsers = &no }) }
+	w.up()
+	w.api.create(own("stuck"))
+	w.api.create(own("other"))
+	w.untilReady("stuck")
+	w.untilReady("other")
+	before := w.users()
+	id, other, held := w.instance("stuck", "app"), w.instance("other", "app"), make(chan struct{})
+	w.down()
+	w.rt.Inject("ContainerStatus", fake.Fault{Hold: held, Times: -1, Match: func(r any) bool {
+		q, ok := r.(*runtimeapi.ContainerStatusRequest)
+		return ok && q.ContainerId == id
+	}})
+	for _, id := range []string{id, other} {
+		if err := w.rt.Exit(id, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.up()
+	w.api.create(own("new"))
+	w.untilReady("new")
+	w.until("the other pod's container is restarted", func() bool {
+		p := w.api.pod("other")
+		return container(p, "app").RestartCount == 1 && ready(p)
+	})
+	got := w.users()
+	if got["new"][0] == before["stuck"][0] || got["new"][0] == before["other"][0] || !slices.Equal(got["other"], before["other"]) {
+		t.Errorf("the ranges are %v, and were %v", got, before)
+	}
+	if now := w.instance("stuck", "app"); now != id {
+		t.Errorf("the container in doubt was replaced by %s", now)
+	}
+	w.rt.ClearFaults()
+	close(held)
+	w.until("the stuck pod's container is restarted", func() bool {
+		p := w.api.pod("stuck")
+		return container(p, "app").RestartCount == 1 && ready(p)
+	})
+}
+
+// While the range of one pod is not known, a pod that has its sandbox goes on: its crashed
+// container is restarted, and a sandbox that is lost comes again with the same range.
+func TestUserNamespacesOfWhatRunsAfterAPartialLook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fake.Config{})
+	w.userNamespaces = true
+	no := false
+	own := func(name string) *v1.Pod { return with(newPod(name), func(p *v1.Pod) { p.Spec.HostUsers = &no }) }
+	w.up()
+	w.api.create(own("blind"))
+	w.api.create(own("crashed"))
+	w.api.create(own("lost"))
+	for _, name := range []string{"blind", "crashed", "lost"} {
+		w.untilReady(name)
+	}
+	before := w.users()
+	sandboxes := map[string]string{}
+	list, err := w.node.client.ListPodSandbox(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list {
+		sandboxes[s.GetMetadata().GetName()] = s.Id
+	}
+	crashed := w.instance("crashed", "app")
+	w.down()
+	w.rt.Inject("PodSandboxStatus", fake.Fault{Before: errors.New("the sandbox cannot be looked at"), Times: -1, Match: func(r any) bool {
+		q, ok := r.(*runtimeapi.PodSandboxStatusRequest)
+		return ok && q.PodSandboxId == sandboxes["blind"]
+	}})
+	if err := w.rt.Exit(crashed, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.rt.FailSandbox(sandboxes["lost"]); err != nil {
+		t.Fatal(err)
+	}
+	w.up()
+	w.api.create(own("new"))
+	w.until("the crashed container is restarted", func() bool {
+		p := w.api.pod("crashed")
+		return container(p, "app").RestartCount == 1 && ready(p)
+	})
+	w.until("the lost sandbox comes again", func() bool {
+		p := w.api.pod("lost")
+		return container(p, "app").RestartCount == 1 && ready(p)
+	})
+	w.until("the new pod waits for the range that is not known", func() bool {
+		r, ok := w.node.loop.Why(namespace, "new")
+		return ok && strings.Contains(r.Reason, "which users")
+	})
+	w.rt.ClearFaults()
+	w.untilReady("new")
+	got := w.users()
+	for _, name := range []string{"blind", "crashed", "lost"} {
+		if got[name][0] != before[name][0] || got["new"][0] == before[name][0] {
+			t.Errorf("the ranges are %v, and were %v", got, before)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
@@ -56,11 +57,15 @@ func (w *worker) publish(now time.Time, o pod.Observed, p plan.Plan) {
 	w.pub.report, w.pub.phase, w.pub.released = r, p.Phase, w.volumes == plan.VolumesReleased
 }
 
+// maxOutcome is how much of an error the log of decisions keeps, in bytes: it has those of
+// all containers, twenty decisions back. What is waited for has all of its message.
+const maxOutcome = 512
+
 // record writes an operation's outcome beside the decision that began it.
 func (w *worker) record(f finished) {
 	outcome := "done"
 	if f.Err != "" {
-		outcome = f.Err
+		outcome = budget.Shorten(f.Err, maxOutcome)
 	}
 	w.pub.mu.Lock()
 	defer w.pub.mu.Unlock()

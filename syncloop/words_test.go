@@ -3,13 +3,16 @@ package syncloop
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
@@ -34,6 +37,48 @@ func TestWordsOfFailures(t *testing.T) {
 		if got := (&job{op: plan.Operation{Kind: tc.op}}).words(tc.err); got != tc.want {
 			t.Errorf("%s, %v: %q, not %q", tc.op, tc.err, got, tc.want)
 		}
+	}
+}
+
+// What a machine says of failures is kept of every pod, with twenty decisions of each: it
+// is cut where it enters.
+func TestWordsOfFailuresAreBounded(t *testing.T) {
+	long := "begin " + strings.Repeat("x", 64<<10) + " end"
+	for _, err := range []error{
+		&cri.Error{Method: "StartContainer", Err: status.Error(codes.Unknown, long)},
+		because("RunContainerError", &cri.Error{Method: "StartContainer", Err: status.Error(codes.Unknown, long)}),
+		errors.New(long), // a script's
+	} {
+		for _, kind := range []plan.OpKind{plan.OpStart, plan.OpSandbox, plan.OpVolumes} {
+			got := (&job{op: plan.Operation{Kind: kind}}).words(err)
+			if len(got) > budget.MaxText || !strings.Contains(got, "begin x") || !strings.HasSuffix(got, "x end") {
+				t.Errorf("%s: %d bytes, %.60q", kind, len(got), got)
+			}
+		}
+	}
+}
+
+// The node's conditions have what the runtime says of itself, which may be a megabyte.
+func TestWordsOfConditionsAreBounded(t *testing.T) {
+	long := "begin " + strings.Repeat("x", 1<<20) + " end"
+	runtime, network := conditionsOf(&runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+		{Type: "RuntimeReady", Message: long}, {Type: "NetworkReady", Message: long}}})
+	for _, got := range []string{runtime, network} {
+		if len(got) > budget.MaxText || !strings.Contains(got, "begin x") || !strings.HasSuffix(got, "x end") {
+			t.Errorf("%d bytes, %.100q", len(got), got)
+		}
+	}
+}
+
+// The log of decisions has the outcomes of all containers, and keeps less of each.
+func TestOutcomesOfDecisionsAreBounded(t *testing.T) {
+	op := plan.Operation{Kind: plan.OpStart, Container: "app"}
+	w := &worker{}
+	w.pub.report.Decisions = []pod.WhyDecision{{Actions: []pod.WhyAction{{What: what(op)}}}}
+	w.record(finished{Outcome: plan.Outcome{Operation: op, Err: "begin " + strings.Repeat("x", budget.MaxText-10) + " end"}})
+	got := w.pub.report.Decisions[0].Actions[0].Outcome
+	if len(got) > 512 || !strings.HasPrefix(got, "begin") || !strings.HasSuffix(got, "end") {
+		t.Errorf("%d bytes, %.60q", len(got), got)
 	}
 }
 

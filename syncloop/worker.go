@@ -258,7 +258,7 @@ func (w *worker) input(now time.Time) plan.Input {
 		Verdicts: w.loop.cfg.Prober.Verdicts(w.ref.UID),
 		Ledger:   w.ledger, Volumes: w.volumes,
 		Reported: w.reported(),
-		Hold:     w.hold(),
+		Hold:     w.hold(&observed),
 		Jitter:   w.loop.jitter(),
 		Hashes:   w.hashes, FormerHashes: w.former, Allocated: w.resize.given,
 	}

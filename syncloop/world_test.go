@@ -374,7 +374,9 @@ func (w *world) build() (*node, error) {
 		return nil, err
 	}
 	if c.Volumes, err = volume.New(volume.Config{Host: w.host, Objects: c.Objects, Tokens: c.Tokens, RootDir: c.Machine().RootDir, Claims: w.claims,
-		Allow:       func(p *v1.Pod, name string, pv *v1.PersistentVolume) error { return n.loop.AllowVolume(p, name, pv) },
+		Allow: func(p *v1.Pod, name string, pv *v1.PersistentVolume, has bool) error {
+			return n.loop.AllowVolume(p, name, pv, has)
+		},
 		Allocatable: func() v1.ResourceList { return nil }}); err != nil {
 		return nil, err
 	}

@@ -16,10 +16,12 @@ import (
 // +kubebuilder:resource:scope=Cluster,categories=bowline,shortName=bhost
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="whether the node is Ready"
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`,description="the node that the machine is"
-// +kubebuilder:printcolumn:name="Link",type=string,JSONPath=`.status.link.state`,description="Up, Down, or Local: there is none"
+// +kubebuilder:printcolumn:name="Link",type=string,JSONPath=`.status.link.state`,description="Up, Down, or Local (no SSH link)"
 // +kubebuilder:printcolumn:name="RTT",type=string,JSONPath=`.status.link.roundTrip`,description="the link's round trip, about"
 // +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`,description="pods that Bowline holds on the machine"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="why the host is Ready, or is not"
+// +kubebuilder:printcolumn:name="Endpoint",type=string,priority=1,JSONPath=`.spec.endpoint`,description="the runtime's socket on the machine"
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="the reason in words"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Host struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -231,6 +233,10 @@ type Policy struct {
 	// AllowHostNetwork, and the machine's other namespaces; true by default.
 	// +optional
 	AllowHostNetwork *bool `json:"allowHostNetwork,omitempty"`
+	// AllowNFS volumes, which the machine itself mounts from the server that a pod or a
+	// persistent volume names; true by default.
+	// +optional
+	AllowNFS *bool `json:"allowNFS,omitempty"`
 }
 
 // HostStatus is what Bowline says of a machine and its node.
@@ -265,7 +271,7 @@ type HostStatus struct {
 	LastError string `json:"lastError,omitempty"`
 }
 
-// MachineStatus tells a machine from others.
+// MachineStatus tells a machine from others, and what is driven there.
 type MachineStatus struct {
 	// MachineID is that of its machine-id(5); empty where it has none.
 	// +optional
@@ -274,6 +280,12 @@ type MachineStatus struct {
 	// empty on Bowline's own machine.
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
+	// User is who Bowline logs in as; empty on Bowline's own machine.
+	// +optional
+	User string `json:"user,omitempty"`
+	// Socket is the path of the runtime's socket there, as the endpoint has it.
+	// +optional
+	Socket string `json:"socket,omitempty"`
 }
 
 // LinkState says how the link is.

@@ -124,12 +124,17 @@ func (n *node) build(ctx context.Context, facts host.Facts) (err error) {
 		n.node.Resume()
 		n.apiBack.poke() // the pods' statuses are read, and put right
 		n.exposed.poke()
+		n.acquainted.due.poke()
 	}
 	n.held.lost = n.exposed.drop
 	n.node.OnNode(func(node *v1.Node) {
 		n.podNetwork.offer(node)
 		n.takeBack(node)
 		n.static.see(node)
+		n.acquainted.see(node)
+		if provider.CheckOwn(node) == nil {
+			series.see(node)
+		}
 		n.endQuarantine(node)
 	})
 	judges := &judges{n}
@@ -142,7 +147,7 @@ func (n *node) build(ctx context.Context, facts host.Facts) (err error) {
 		Services: n.services, Recorder: n.recorder, ClusterDNS: clusterDNS(n.cfg.ClusterDNS, n.services),
 		Machine: func() spec.Machine { return n.seen.load().spec }, HostResolv: n.resolvConf(), NodeName: n.name, Allocatable: n.node.Allocatable,
 		RuntimeName: first.version.GetRuntimeName(), ContainerLogsDir: containerLogsDir,
-		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.ready.word,
+		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.runtimeChanged,
 		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg),
 		Node: judges.current, Reread: judges.reread,
 		UserNamespaces: n.userNamespaces, RecursiveReadOnly: n.recursiveReadOnly, Metrics: series.loop,
@@ -198,8 +203,8 @@ func (n *node) buildParts(root string) (err error) {
 		Certificates: n.parts.certificates,
 		Host:         n.host, Objects: n.parts.objects, Tokens: n.parts.tokens, RootDir: root,
 		Claims: boundVolumes{core, n.name},
-		Allow: func(p *v1.Pod, volume string, pv *v1.PersistentVolume) error {
-			return n.loop.AllowVolume(p, volume, pv)
+		Allow: func(p *v1.Pod, volume string, pv *v1.PersistentVolume, has bool) error {
+			return n.loop.AllowVolume(p, volume, pv, has)
 		},
 		Trust:       trustBundles{n.cluster.client.CertificatesV1()},
 		Allocatable: func() v1.ResourceList { return n.node.Allocatable() },

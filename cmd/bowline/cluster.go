@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -31,10 +32,10 @@ type cluster struct {
 	rest       *rest.Config // as the node
 	client     kubernetes.Interface
 	identity   *identity
-	uid        string // that a machine which is no node yet will know this cluster by
-	witnesses  owner.Witnesses
-	known      *owner.Record // of a machine whose API server has not been met; else nil
-	gitVersion string        // the API server's; empty before it is met
+	uid        string          // that a machine which is no node yet will know this cluster by; empty: none can
+	witnesses  owner.Witnesses // as they were when it was met; set before that
+	known      *owner.Record   // of a machine whose API server did not answer at first; else nil
+	gitVersion string          // the API server's; empty before it is met
 	// shared is what nodes of this process that are in one cluster have in common; set
 	// before met is closed.
 	shared clusterwide.Cluster
@@ -127,7 +128,7 @@ func (c *cluster) introduce(ctx context.Context, nodeName string) error {
 		return fmt.Errorf("the API server at %s: %w", c.rest.Host, err)
 	}
 	c.uid, c.witnesses = w.Service, w
-	if c.shared, err = sharedBy(c.identity.server, w.Service); err != nil {
+	if c.shared, err = sharedBy(c.identity.server, cmp.Or(w.Service, "of the Node "+w.Node)); err != nil {
 		return err
 	}
 	if node == nil {

@@ -27,8 +27,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
@@ -127,12 +129,19 @@ func TestAPIServerIsMetLater(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, user string
 		witnesses   owner.Witnesses
+		noService   bool   // the Service default/kubernetes is missing; the Node is node-1
+		runs        string // UID of a pod of this machine
 		code        int    // of the first answer; the later ones are good
 		want        string // of meeting; empty: it is met
 		refused     bool   // at once
 	}{
 		"same cluster":          {known: "u1", user: "system:node:n1"},
 		"a Service made later":  {known: "u0", witnesses: owner.Witnesses{Service: "u1"}, user: "system:node:n1"},
+		"its pod runs here":     {known: "u0", runs: "p1", user: "system:node:n1"},
+		"its static pod does":   {known: "u0", runs: "static", user: "system:node:n1"},
+		"other pods run here":   {known: "u0", runs: "p9", user: "system:node:n1", want: "is of cluster u1, and the machine is a node of cluster u0"},
+		"no Service, the Node":  {known: "u0", witnesses: owner.Witnesses{Node: "node-1"}, noService: true, user: "system:node:n1"},
+		"no Service, another":   {known: "u0", witnesses: owner.Witnesses{Node: "node-2"}, noService: true, user: "system:node:n1", want: "the machine is a node of cluster u0"},
 		"another cluster":       {known: "u2", user: "system:node:n1", want: "is of cluster u1, and the machine is a node of cluster u2"},
 		"another's":             {known: "u1", user: "system:node:n2", want: `the credential is of "system:node:n2"`},
 		"not accepted at first": {known: "u1", user: "system:node:n1", code: http.StatusUnauthorized},
@@ -152,6 +161,11 @@ func TestAPIServerIsMetLater(t *testing.T) {
 					panic(http.ErrAbortHandler) // as a connection that is cut
 				case c.code != 0 && r.URL.Path == "/version" && refused.CompareAndSwap(false, true):
 					refuses.ServeHTTP(w, r)
+				case c.noService && answerWithoutService(w, r):
+				case r.URL.Path == "/api/v1/pods":
+					w.Header().Set("Content-Type", "application/json")
+					fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"a","uid":"p1"}},{"metadata":{"name":"b","uid":"m1","annotations":{%q:"static",%q:"then"}}}]}`,
+						pod.AnnotationMirror, pod.AnnotationSeen)
 				default:
 					answers.ServeHTTP(w, r)
 				}
@@ -173,14 +187,64 @@ func TestAPIServerIsMetLater(t *testing.T) {
 				t.Fatalf("%+v, %v", cl, err)
 			}
 			away.Store(false)
-			err = cl.meet(t.Context(), "n1")
+			rt := &sandboxList{{Labels: map[string]string{pod.LabelPodUID: c.runs, pod.LabelOwner: c.known + "/n1"},
+				Annotations: map[string]string{pod.AnnotationSeen: "then"}}}
+			err = cl.meet(t.Context(), "n1", rt)
 			switch {
 			case c.want == "" && (err != nil || !cl.isMet()):
 				t.Errorf("met %v: %v", cl.isMet(), err)
+			case c.want == "" && (cl.witnesses.Node == "" == c.noService || cl.claim("n1").Pods == nil):
+				t.Errorf("what the next claim knows: %+v", cl.witnesses)
 			case c.want != "" && (err == nil || cl.isMet() || !strings.Contains(err.Error(), c.want)):
 				t.Errorf("met %v: %v, want %q", cl.isMet(), err, c.want)
 			}
 		})
+	}
+}
+
+// sandboxList is a runtime that has them.
+type sandboxList []*runtimeapi.PodSandbox
+
+func (l *sandboxList) ListPodSandbox(context.Context, *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	return *l, nil
+}
+
+// answerWithoutService answers for a cluster whose Service default/kubernetes was deleted.
+func answerWithoutService(w http.ResponseWriter, r *http.Request) bool {
+	w.Header().Set("Content-Type", "application/json")
+	switch r.URL.Path {
+	case "/api/v1/namespaces/default/services/kubernetes":
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound"}`)
+	case "/api/v1/nodes/n1":
+		fmt.Fprint(w, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1","uid":"node-1"}}`)
+	default:
+		return false
+	}
+	return true
+}
+
+// A missing Service stops no node that is there; a machine that is none yet needs it.
+func TestConnectClusterWithoutTheService(t *testing.T) {
+	s := apiServer(t, "system:node:n1", 0, goodVersion)
+	answers := s.Config.Handler
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !answerWithoutService(w, r) {
+			answers.ServeHTTP(w, r)
+		}
+	})
+	c, err := connectCluster(t.Context(), hostWith(kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1", nil)
+	if err != nil || c.uid != "" || c.claim("n1").Witnesses.Node != "node-1" || !strings.Contains(c.shared.UID, "node-1") {
+		t.Errorf("%+v %v", c, err)
+	}
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/nodes/n1" && answerWithoutService(w, r) {
+			return
+		}
+		answers.ServeHTTP(w, r)
+	})
+	if _, err = connectCluster(t.Context(), hostWith(kubeconfig(t, s.URL, s.Certificate(), nil, nil)), "n1", nil); err == nil || !strings.Contains(err.Error(), "which tells clusters apart") {
+		t.Errorf("no Service and no Node: %v", err)
 	}
 }
 

@@ -49,7 +49,7 @@ who may approve certificates; it is used for this and not kept.`,
 	}
 	f := c.Flags()
 	f.StringVar(&n.login, "ssh", "", "the machine, user@host[:port]")
-	f.StringVar(&n.socket, "socket", "/run/containerd/containerd.sock", "its runtime's socket")
+	f.StringVar(&n.socket, "socket", "/run/containerd/containerd.sock", "the socket of its CRI runtime; /run/crio/crio.sock with CRI-O")
 	f.StringVar(&n.keyFile, "identity-file", "", "the private key to log in with")
 	f.StringArrayVar(&n.options.KnownHosts, "known-hosts", nil, "a known_hosts file that knows the machine; may be repeated")
 	f.StringArrayVar(&n.options.HostKeys, "host-key", nil, "a host key of it, \"ssh-ed25519 AAAA…\" or SHA256:…; may be repeated")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/standing"
 	"github.com/bowline-k8s/bowline/hosts"
@@ -36,13 +37,13 @@ type exposure struct {
 
 // newExposure makes the listener; it listens when it runs. certificate is by which we know
 // that it is us who answer there.
-func newExposure(n *node, port int, certificate getCertificate) (*exposure, error) {
+func newExposure(ctx context.Context, n *node, port int, certificate getCertificate) (*exposure, error) {
 	e := &exposure{}
 	var err error
 	first := &net.TCPAddr{IP: net.ParseIP(n.seen.load().ips[0]), Port: port}
 	address := func() string { return net.JoinHostPort(n.seen.load().ips[0], strconv.Itoa(port)) }
 	e.listener, err = standing.New(standing.Config{
-		Address: first,
+		Address: first, Budget: budget.From(ctx),
 		Listen: func(ctx context.Context) (net.Listener, error) {
 			return n.host.expose.Expose(ctx, address())
 		},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -169,6 +170,38 @@ func TestNodeAddress(t *testing.T) {
 		}
 		if a := n.addresses(ips); a[0] != (v1.NodeAddress{Type: v1.NodeInternalIP, Address: c.want}) {
 			t.Errorf("%s: the node's addresses are %v", name, a)
+		}
+	}
+}
+
+// TestWhoChoosesTheNodeAddress: what docs/security.md says of a machine that lies about its
+// addresses. It chooses the node's with kubeletExposure host, unless nodeIP pins it, and
+// never by itself.
+func TestWhoChoosesTheNodeAddress(t *testing.T) {
+	l, err := link.New(link.Config{Target: &endpoint.Target{Address: "10.0.0.7:22"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lie := &host.Facts{Hostname: "198.51.100.66", Addresses: []net.IP{net.ParseIP("198.51.100.66")}}
+	for name, c := range map[string]struct{ exposure, nodeIP, want string }{
+		"process":                      {config.ExposureProcess, "", "192.0.2.1"},
+		"host":                         {config.ExposureHost, "", "198.51.100.66"},
+		"host, with nodeIP":            {config.ExposureHost, "10.0.0.7", "10.0.0.7"},
+		"process, with nodeIP of pods": {config.ExposureProcess, "10.0.0.7", "192.0.2.1"},
+	} {
+		n := &node{name: "n1", cfg: &config.Host{KubeletExposure: c.exposure, NodeIP: c.nodeIP, Server: config.Server{PublishedAddress: "192.0.2.1"}},
+			host: &machine{link: l}, cluster: &cluster{rest: &rest.Config{Host: "https://192.0.2.9:6443"}}}
+		said, err := hostIPs(n.cfg, lie, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ips, err := n.nodeIPs(said)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: c.want}, {Type: v1.NodeHostName, Address: "n1"}}
+		if got := n.addresses(ips); !slices.Equal(got, want) {
+			t.Errorf("%s: the node's addresses are %v, want %v", name, got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,11 +24,12 @@ import (
 )
 
 // specMachine is what the pods' specs are made from.
-func (n *node) specMachine(f *host.Facts, hostIPs []string, resolv []byte) spec.Machine {
+func (n *node) specMachine(s *snapshot, hostIPs []string) spec.Machine {
+	f := &s.facts
 	m := spec.Machine{
 		RootDir: n.cfg.RootDirectory, PodLogsDir: n.cfg.PodLogsDirectory,
-		CgroupDriver: n.cfg.CgroupDriver, CgroupVersion: f.CgroupVersion,
-		Owner: n.stamp, Hostname: f.Hostname, HostIPs: hostIPs, HostResolv: resolv,
+		CgroupDriver: cmp.Or(n.cfg.CgroupDriver, s.driver), CgroupVersion: f.CgroupVersion,
+		Owner: n.stamp, Hostname: f.Hostname, HostIPs: hostIPs, HostResolv: s.resolv,
 		MemoryBytes: f.MemoryBytes, CPUs: f.CPUs,
 		// containerd clamps what it may not lower; other runtimes are not asked to.
 		CanLowerOOMScore: f.CanLowerOOMScore,
@@ -42,9 +44,6 @@ func (n *node) specMachine(f *host.Facts, hostIPs []string, resolv []byte) spec.
 	}
 	if *n.cfg.PodPidsLimit > 0 {
 		m.PodPidsLimit = *n.cfg.PodPidsLimit
-	}
-	if m.CgroupDriver == "" {
-		m.CgroupDriver = n.cgroupDriver
 	}
 	return m
 }
@@ -90,13 +89,24 @@ func (n *node) resolvConf() func(context.Context) ([]byte, error) {
 	}
 }
 
-// cgroupDriver is what the runtime reports; runtimes too old to say so use cgroupfs.
-func cgroupDriver(ctx context.Context, client *cri.Client) string {
-	reply, err := client.RuntimeConfig(ctx)
-	if err == nil && reply.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
-		return "systemd"
+// cgroupDriver asks for the runtime's driver: cgroupfs or systemd; nil: the configuration
+// has it. Runtimes too old to say so use cgroupfs.
+func (n *node) cgroupDriver(runtime interface {
+	RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
+}) func(context.Context) (string, error) {
+	if n.cfg.CgroupDriver != "" {
+		return nil
 	}
-	return "cgroupfs"
+	return func(ctx context.Context) (string, error) {
+		reply, err := runtime.RuntimeConfig(ctx)
+		switch {
+		case err != nil && !cri.IsUnimplemented(err):
+			return "", err
+		case reply.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD && err == nil:
+			return "systemd", nil
+		}
+		return "cgroupfs", nil
+	}
 }
 
 // nodeIPs are the addresses of the node: those of the machine, or of this process
@@ -172,6 +182,7 @@ func policy(cfg *config.Host) admit.Policy {
 		NoPrivileged:  forbids(cfg.Policy.AllowPrivileged),
 		NoHostPath:    forbids(cfg.Policy.AllowHostPath),
 		NoHostNetwork: forbids(cfg.Policy.AllowHostNetwork),
+		NoNFS:         forbids(cfg.Policy.AllowNFS),
 	}
 }
 

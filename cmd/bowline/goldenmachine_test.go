@@ -22,13 +22,14 @@ const goldens = "../../cri/spec/testdata/"
 type produced struct {
 	node    *node
 	facts   *host.Facts
+	driver  string       // what the runtime says
 	machine spec.Machine // what others than specMachine set, in the end
 }
 
 // sets has, by the name of the field that a golden pod's annotation gives another value,
 // how production comes to that value.
 var sets = map[string]func(p *produced, want spec.Machine){
-	"CgroupDriver":     func(p *produced, want spec.Machine) { p.node.cgroupDriver = want.CgroupDriver },    // the runtime says so
+	"CgroupDriver":     func(p *produced, want spec.Machine) { p.driver = want.CgroupDriver },
 	"CgroupRoot":       func(p *produced, want spec.Machine) { p.node.cfg.CgroupRoot = want.CgroupRoot },    // configured
 	"CgroupVersion":    func(p *produced, want spec.Machine) { p.facts.CgroupVersion = want.CgroupVersion }, // the machine's
 	"ClusterDNS":       func(p *produced, want spec.Machine) { p.machine.ClusterDNS = want.ClusterDNS },     // syncloop
@@ -64,7 +65,7 @@ hosts:
 			t.Fatal(err)
 		}
 		p := &produced{
-			node: &node{cfg: &c.Hosts[0], stamp: "cluster-1/node-1/abc", cgroupDriver: "cgroupfs"},
+			node: &node{cfg: &c.Hosts[0], stamp: "cluster-1/node-1/abc"}, driver: "cgroupfs",
 			facts: &host.Facts{Hostname: "node-1", MemoryBytes: 8 << 30, CPUs: 4, CgroupVersion: 2, CanLowerOOMScore: true,
 				HugePages: map[string]int64{"2MB": 0}},
 			machine: spec.Machine{ClusterDNS: base.ClusterDNS, RecursiveReadOnly: true},
@@ -76,7 +77,7 @@ hosts:
 			}
 			set(p, want)
 		}
-		got := p.node.specMachine(p.facts, base.HostIPs, base.HostResolv)
+		got := p.node.specMachine(&snapshot{facts: *p.facts, driver: p.driver, resolv: base.HostResolv}, base.HostIPs)
 		// The loop fills these in for each pod, from the handler and the cluster.
 		got.ClusterDNS, got.RecursiveReadOnly, got.UserNamespace = p.machine.ClusterDNS, p.machine.RecursiveReadOnly, p.machine.UserNamespace
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
@@ -21,6 +23,14 @@ type holding struct {
 	lost  func()        // called when a claim that may be taken anew was lost; may be nil
 	pause time.Duration // between tries; lockPause by default
 	claim claim
+	// lessons are for whoever holds the machine to write down; keep takes them.
+	lessons chan lesson
+}
+
+// lesson is what has been seen of the cluster since the claim.
+type lesson struct {
+	seen owner.Witnesses
+	done chan<- error // has room for one
 }
 
 // claim is what is needed of an owner.Claim.
@@ -28,9 +38,12 @@ type claim interface {
 	Lost() <-chan struct{}
 	Release(ctx context.Context) error
 	Stamp() string
+	Learn(ctx context.Context, seen owner.Witnesses) error
 }
 
 const (
+	// learnTime bounds one write of the owner file.
+	learnTime = 30 * time.Second
 	// The far end gives a lock back 15 s after it last heard of who held it, and may
 	// find only then that a link has gone. So long a lock that is held by another is
 	// asked for again before that is believed.
@@ -52,10 +65,25 @@ func (h *holding) drives() bool { return h.fence == nil || !h.fence.shut.Load() 
 // keep holds the machine until ctx ends or it is another's.
 func (h *holding) keep(ctx context.Context) error {
 	log := klog.FromContext(ctx)
+	var writing sync.WaitGroup
+	defer writing.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case l := <-h.lessons:
+			// Aside: a claim that is lost meanwhile is to be noticed at once.
+			claim := h.claim
+			writing.Add(1)
+			budget.From(ctx).Go("write what is known of the cluster", func() {
+				defer writing.Done()
+				err := budget.ErrPanicked
+				defer func() { l.done <- err }()
+				ctx, cancel := context.WithTimeout(ctx, learnTime)
+				defer cancel()
+				err = claim.Learn(ctx, l.seen)
+			})
+			continue
 		case <-h.claim.Lost():
 		}
 		if h.fence == nil {
@@ -81,6 +109,23 @@ func (h *holding) keep(ctx context.Context) error {
 		if h.back != nil {
 			h.back()
 		}
+	}
+}
+
+// learn has it written on the machine what is seen of the cluster now; while the machine
+// is not held it waits.
+func (h *holding) learn(ctx context.Context, seen owner.Witnesses) error {
+	done := make(chan error, 1)
+	select {
+	case h.lessons <- lesson{seen, done}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -17,11 +17,23 @@ import (
 type testClaim struct {
 	lost     chan struct{}
 	released bool
+	mu       sync.Mutex
+	learned  []owner.Witnesses
+	fails    error // of Learn
 }
 
 func (c *testClaim) Lost() <-chan struct{}         { return c.lost }
 func (c *testClaim) Release(context.Context) error { c.released = true; return nil }
 func (c *testClaim) Stamp() string                 { return "ours" }
+
+func (c *testClaim) Learn(_ context.Context, seen owner.Witnesses) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fails == nil {
+		c.learned = append(c.learned, seen)
+	}
+	return c.fails
+}
 
 // claims are what a machine answers to those who take it, in turn; the last
 // answer stands.

@@ -92,7 +92,7 @@ With -v=4 each login is logged, with the keys that were offered.`,
 	namespaceFlag(c, &r.Namespace)
 	f := c.Flags()
 	f.StringVar(&r.Login, "ssh", "", "the machine, user@host[:port]")
-	f.StringVar(&r.Socket, "socket", "/run/containerd/containerd.sock", "its runtime's socket")
+	f.StringVar(&r.Socket, "socket", "/run/containerd/containerd.sock", "the socket of its CRI runtime; /run/crio/crio.sock with CRI-O")
 	f.StringVar(&r.NodeName, "node-name", "", "the name of the node (default: NAME)")
 	f.StringArrayVar(&labels, "label", nil, "a label of the node, KEY=VALUE; may be repeated")
 	f.StringArrayVar(&taints, "taint", nil, "a taint of the node, KEY=VALUE:EFFECT; may be repeated")

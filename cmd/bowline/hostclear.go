@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
@@ -87,13 +88,20 @@ type clearing struct {
 	detach   bool
 	pause    time.Duration // between two looks
 	out      io.Writer
+	// agreed are the Hosts that the person agreed to delete; nil: the person was not asked,
+	// and all go, also those that are made meanwhile.
+	agreed map[types.UID]bool
 }
 
 // confirm lists what is to be deleted and asks the person.
 func (c *clearing) confirm(ctx context.Context, who *person) error {
 	items, err := c.due(ctx)
-	if err != nil || len(items) == 0 {
+	if err != nil {
 		return err
+	}
+	c.agreed = map[types.UID]bool{}
+	if len(items) == 0 {
+		return nil
 	}
 	fmt.Fprintln(c.out, "These Hosts will be deleted:")
 	for i := range items {
@@ -103,7 +111,13 @@ func (c *clearing) confirm(ctx context.Context, who *person) error {
 		}
 		fmt.Fprintf(c.out, "  %s (%s): %s\n", items[i].Name, cmp.Or(policy, v1alpha1.DeletionDrain), pod.Printable(items[i].Spec.Endpoint))
 	}
-	return who.agrees(ctx, "Delete them?", "nothing was deleted; answer y at a terminal, or give --yes")
+	if err := who.agrees(ctx, "Delete them?", "nothing was deleted; answer y at a terminal, or give --yes"); err != nil {
+		return err
+	}
+	for i := range items {
+		c.agreed[items[i].UID] = true
+	}
+	return nil
 }
 
 // due are the Hosts that are to go. A cluster without the resource has none.
@@ -115,7 +129,9 @@ func (c *clearing) due(ctx context.Context) ([]v1alpha1.Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the Hosts: %w", err)
 	}
-	return slices.DeleteFunc(list.Items, func(h v1alpha1.Host) bool { return slices.Contains(c.except, h.Name) }), nil
+	return slices.DeleteFunc(list.Items, func(h v1alpha1.Host) bool {
+		return slices.Contains(c.except, h.Name) || c.agreed != nil && !c.agreed[h.UID]
+	}), nil
 }
 
 // run deletes what is to go and waits for its end. What goes wrong on the way is tried
@@ -147,7 +163,7 @@ func (c *clearing) run(ctx context.Context) error {
 		for _, h := range left {
 			faults = append(faults, fmt.Errorf("the Host %s is not gone: %s", h, said[h]))
 		}
-		return errors.Join(append(faults, errors.New("the removal goes on as long as Bowline runs; --detach lets go of machines as they are"))...)
+		return errors.Join(append(faults, errors.New("the removal continues as long as Bowline runs; --detach lets go of machines as they are"))...)
 	}
 }
 

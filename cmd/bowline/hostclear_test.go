@@ -217,3 +217,23 @@ func TestHostClearConfirm(t *testing.T) {
 		}
 	}
 }
+
+// A Host that is made after the question was answered stays: the person did not see it.
+func TestHostClearDeletesWhatWasAgreedTo(t *testing.T) {
+	for _, before := range [][]string{{"a"}, {}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSomeHosts(before...)
+			var out bytes.Buffer
+			who := newPerson(nil, &out, false)
+			who.answers(strings.NewReader("y\n"))
+			c := clearing{hosts: s, out: &out, pause: time.Second}
+			if err := c.confirm(t.Context(), who); err != nil {
+				t.Fatal(err)
+			}
+			s.items = append(s.items, newSomeHosts("made-meanwhile").items...)
+			if err := c.run(t.Context()); err != nil || !slices.Equal(s.deleted, before) {
+				t.Errorf("deleted %v of %v: %v", s.deleted, before, err)
+			}
+		})
+	}
+}

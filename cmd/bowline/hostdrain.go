@@ -50,13 +50,13 @@ func newDrain(ctx context.Context, kubeconfig string, file *owner.Record, id own
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
+	ours := true // whatever the cluster has by the name of a machine that is nobody's
 	if id == nobody {
 		id = owner.Identity{ClusterUID: w.Service, NodeName: name}
-	}
-	switch ours, err := (seenCluster{client, w}).has(ctx, file, id, running); {
-	case err != nil:
+	} else if ours, err = (seenCluster{client, w}).has(ctx, file, id, running); err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
-	case !ours:
+	}
+	if !ours {
 		return nil, fmt.Errorf("kubeconfig %s is of cluster %s, and the machine is %s; use that cluster's kubeconfig", kubeconfig, w.Service, id)
 	}
 	if node == nil {

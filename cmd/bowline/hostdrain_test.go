@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
@@ -77,7 +78,10 @@ func TestDrainKnowsItsCluster(t *testing.T) {
 		case strings.HasSuffix(r.URL.Path, "/services/kubernetes"):
 			_ = json.NewEncoder(w).Encode(v1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{UID: "made-again"}})
 		case r.URL.Path == "/api/v1/pods":
-			_ = json.NewEncoder(w).Encode(v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "p1"}}}})
+			_ = json.NewEncoder(w).Encode(v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{
+				{ObjectMeta: metav1.ObjectMeta{UID: "p1"}},
+				{ObjectMeta: metav1.ObjectMeta{UID: "m1", Annotations: map[string]string{pod.AnnotationMirror: "static", pod.AnnotationSeen: "then"}}},
+			}})
 		default:
 			w.WriteHeader(http.StatusNotFound)
 			_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound})
@@ -94,6 +98,8 @@ func TestDrainKnowsItsCluster(t *testing.T) {
 		refused string
 	}{
 		"its pod runs":         {[]owner.Sandbox{{PodUID: "p1", Stamp: id.Stamp()}}, ""},
+		"its static pod runs":  {[]owner.Sandbox{{PodUID: "static", Seen: "then", Stamp: id.Stamp()}}, ""},
+		"a static pod like it": {[]owner.Sandbox{{PodUID: "static", Seen: "later", Stamp: id.Stamp()}}, "is of cluster made-again"},
 		"another pod runs":     {[]owner.Sandbox{{PodUID: "p2", Stamp: id.Stamp()}}, "is of cluster made-again"},
 		"another node's stamp": {[]owner.Sandbox{{PodUID: "p1", Stamp: nobody.Stamp()}}, "is of cluster made-again"},
 		"nothing runs":         {nil, "is of cluster made-again"},

@@ -134,10 +134,11 @@ func TestPolicyOfTheConfiguration(t *testing.T) {
 		want admit.Policy
 	}{
 		{config.Policy{}, admit.Policy{}},
-		{config.Policy{AllowPrivileged: &yes, AllowHostPath: &yes, AllowHostNetwork: &yes}, admit.Policy{}},
+		{config.Policy{AllowPrivileged: &yes, AllowHostPath: &yes, AllowHostNetwork: &yes, AllowNFS: &yes}, admit.Policy{}},
 		{config.Policy{AllowPrivileged: &no}, admit.Policy{NoPrivileged: true}},
 		{config.Policy{AllowHostPath: &no}, admit.Policy{NoHostPath: true}},
 		{config.Policy{AllowHostNetwork: &no}, admit.Policy{NoHostNetwork: true}},
+		{config.Policy{AllowNFS: &no}, admit.Policy{NoNFS: true}},
 	} {
 		if got := policy(&config.Host{Policy: c.is}); got != c.want {
 			t.Errorf("%+v, want %+v", got, c.want)

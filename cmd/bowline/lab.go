@@ -14,13 +14,16 @@ import (
 // carry Kubernetes, containerd and a registry.
 const labProgram = "bowline-lab"
 
-func labCommand() *cobra.Command {
+// labCommand is hidden where the lab's program is not built: a release has none.
+func labCommand(find func() (string, error)) *cobra.Command {
+	_, absent := find()
 	return &cobra.Command{
 		Use:                "lab up|down|status|kubectl|kubeconfig|load-image|exec",
 		Short:              "A whole Kubernetes cluster on this machine, to try Bowline on",
+		Hidden:             absent != nil,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			program, err := findLab()
+			program, err := find()
 			if err != nil {
 				return err
 			}

@@ -35,6 +35,8 @@ type machine struct {
 	// hostKey is the fingerprint of the host key that the link is held to; of the machine
 	// of a Host object alone.
 	hostKey string
+	// user is the login there, empty on this machine; socket is the runtime's.
+	user, socket string
 	// expose has a far machine listen for the node's API; nil as link is.
 	expose exposer
 }
@@ -54,7 +56,7 @@ func openMachine(ctx context.Context, cfg *config.Host, hook host.Hook) (*machin
 		if err != nil {
 			return nil, err
 		}
-		return &machine{Host: h, streams: h.Dial, hook: hook}, nil
+		return &machine{Host: h, streams: h.Dial, hook: hook, socket: cfg.SocketPath()}, nil
 	}
 	login, err := credentials(cfg)
 	if err != nil {
@@ -83,7 +85,7 @@ func openFar(ctx context.Context, cfg *config.Host, hook host.Hook, over link.Co
 	}
 	// It ends with Close and not with ctx: the machine is given back over it.
 	budget.From(ctx).Go("the link", func() { _ = l.Run(context.WithoutCancel(ctx)) })
-	m := &machine{link: l, fence: newFence(hook, func() int { return l.State().Connection })}
+	m := &machine{link: l, user: target.User, socket: cfg.SocketPath(), fence: newFence(hook, func() int { return l.State().Connection })}
 	m.hook = m.fence.hook
 	if err := awaitLink(ctx, l, target.Address); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -132,7 +134,9 @@ func (m *machine) recognized(ctx context.Context, facts host.Facts, r recognize)
 	if r == nil {
 		return nil
 	}
-	return r(ctx, hosts.Machine(facts.MachineID, m.hostKey))
+	found := hosts.Machine(facts.MachineID, m.hostKey)
+	found.User, found.Socket = m.user, m.socket
+	return r(ctx, found)
 }
 
 // awaitLink waits for the link to be up; not for a machine that refuses us, which

@@ -66,7 +66,7 @@ fail, with nothing on standard error, when the report on standard output says wh
 		v.Usage = "how much is logged, to standard error: 4 shows each login, 5 each call to a machine"
 		root.PersistentFlags().AddGoFlag(v)
 	}
-	root.AddCommand(runCommand(), configureCommand(), whyCommand(), topCommand(), hostCommand(), joinCommand(), labCommand(), versionCommand())
+	root.AddCommand(runCommand(), configureCommand(), whyCommand(), topCommand(), hostCommand(), joinCommand(), labCommand(findLab), versionCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd("completion") // before the tree is completed

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -23,6 +24,9 @@ type nodeMetrics struct {
 	registry metrics.KubeRegistry
 	build    *metrics.GaugeVec
 	loop     syncloop.Metrics
+
+	mu      sync.Mutex
+	kubelet string // that build says
 }
 
 // nodesMetrics has the series of each node that this process runs or has run, by the name
@@ -62,12 +66,26 @@ func newNodeMetrics() *nodeMetrics {
 // reports makes kubernetes_build_info say what the node says in nodeInfo.kubeletVersion:
 // alerts compare it with that of the API server.
 func (m *nodeMetrics) reports(kubelet string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if kubelet == m.kubelet {
+		return
+	}
+	m.kubelet = kubelet
 	major, minor := "", ""
 	if v, err := utilversion.ParseSemantic(kubelet); err == nil {
 		major, minor = fmt.Sprint(v.Major()), fmt.Sprint(v.Minor())
 	}
 	m.build.Reset()
 	m.build.WithLabelValues(major, minor, kubelet, thisBuild().Commit, "", "", runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH).Set(1)
+}
+
+// see takes in a version of the node's object: the API server, by whose version the node
+// reports its own, may be met later than the node is built, and upgraded.
+func (m *nodeMetrics) see(node *v1.Node) {
+	if kubelet := node.Status.NodeInfo.KubeletVersion; kubelet != "" {
+		m.reports(kubelet)
+	}
 }
 
 func (m *nodeMetrics) handler() http.Handler {

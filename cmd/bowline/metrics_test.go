@@ -5,8 +5,34 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/bowline-k8s/bowline/provider"
 )
+
+// TestBuildInfoFollowsTheNode: an API server that is met late, or upgraded, changes the
+// version that the node reports, and the series with it.
+func TestBuildInfoFollowsTheNode(t *testing.T) {
+	m := newNodeMetrics()
+	m.reports(provider.ReportedVersion("")) // the API server has not been met
+	node := &v1.Node{}
+	for _, server := range []string{"v1.30.4", "v1.31.0"} {
+		node.Status.NodeInfo.KubeletVersion = provider.ReportedVersion(server)
+		m.see(node)
+		w := httptest.NewRecorder()
+		m.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		if got := w.Body.String(); strings.Count(got, "kubernetes_build_info{") != 1 || !strings.Contains(got, `git_version="`+server+`"`) {
+			t.Errorf("with an API server of %s: %q", server, got)
+		}
+	}
+	node.Status.NodeInfo.KubeletVersion = ""
+	m.see(node) // its status has not been written yet
+	w := httptest.NewRecorder()
+	m.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if got := w.Body.String(); !strings.Contains(got, `git_version="v1.31.0"`) {
+		t.Errorf("a node without a status: %q", got)
+	}
+}
 
 // TestMetricsOfEachNode: of two nodes of a process each shows its own series, and what is
 // the process's neither; the version is the one that the node reports.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,11 @@ import (
 // runNode drives one host as one node: connect, recognize, claim, adopt, serve. The node
 // is shown when it is about to serve.
 func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, may recognize, show func(*node)) error {
+	// A Recover beside each, so that what the host is quarantined for is known to it: a
+	// panic as well, which has not ended the function yet. The first one that runs tells.
+	told := &quarantine{cfg: cfg, nodeName: cfg.NodeName}
+	defer func() { told.show(ctx, nil, false) }()
+	defer budget.From(ctx).Recover("the driver")
 	programs, err := credentialPrograms(cfg)
 	if err != nil {
 		return err
@@ -64,11 +70,14 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, may recogniz
 	if nodeName == "" {
 		nodeName = strings.ToLower(facts.Hostname)
 	}
+	told.nodeName = nodeName
 	cl, err := connectCluster(ctx, cfg, nodeName, ownedAs(machine, cfg, nodeName))
 	if err != nil {
 		return err
 	}
 	defer cl.close()
+	defer func() { told.show(ctx, cl, false) }()
+	defer budget.From(ctx).Recover("the driver")
 	dialled := make(nudge, 1)
 	client, err := connectRuntime(ctx, cfg, machine, hook, dialled)
 	if err != nil {
@@ -83,12 +92,12 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, may recogniz
 		}
 		defer claims.Close()
 	}
-	giveBack, err := drivenNodes.take(cl.uid, nodeName, cfg.Name)
+	giveBack, err := drivenNodes.take(cmp.Or(cl.uid, cl.witnesses.Node), nodeName, cfg.Name)
 	if err != nil {
 		return err
 	}
 	defer giveBack()
-	held := &holding{fence: machine.fence, take: func(ctx context.Context) (claim, error) {
+	held := &holding{fence: machine.fence, lessons: make(chan lesson), take: func(ctx context.Context) (claim, error) {
 		c, err := claimRuntime(ctx, cfg, machine, claims, cl.claim(nodeName))
 		if err != nil {
 			return nil, err
@@ -103,22 +112,16 @@ func runNode(ctx context.Context, cfg *config.Host, hook host.Hook, may recogniz
 		return err
 	}
 	defer func() { letGo(ctx, held.claim) }()
-	defer func() {
-		cause := budget.From(ctx).Err()
-		if cause == nil || !cl.isMet() {
-			return
-		}
-		if err := showQuarantine(ctx, cl.client, nodeName, cause); err != nil {
-			klog.FromContext(ctx).Info("The quarantine is not shown in the cluster", "err", err)
-		}
-	}()
+	defer func() { told.show(ctx, cl, true) }()
+	defer budget.From(ctx).Recover("the driver")
 
 	n := &node{
 		cfg: cfg, name: nodeName, host: machine, cluster: cl, runtime: client,
 		programs: programs,
 		held:     held, stamp: held.claim.Stamp(), podNetwork: make(podNetwork, 1), pulled: make(nudge, 1), apiBack: make(nudge, 1),
-		clock:  newClock(machine),
-		strays: strayShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
+		clock:      newClock(machine),
+		acquainted: acquaintance{cluster: cl, learn: held.learn, due: make(nudge, 1)},
+		strays:     strayShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
 	}
 	defer n.closeListener()
 	if err := n.build(ctx, facts); err != nil {
@@ -196,13 +199,13 @@ type node struct {
 	// programs give credentials for images.
 	programs []credentialprovider.Program
 
-	seen         *refresher // what the machine and its runtime are
-	cgroupDriver string     // as the runtime said at the start
+	seen *refresher // what the machine and its runtime are
 
 	podNetwork podNetwork
 	pulled     nudge // an image has been pulled
 	apiBack    nudge // the API server answers again
 	strays     strayShims
+	acquainted acquaintance
 
 	clock    clock
 	listener net.Listener      // of the node's API
@@ -267,7 +270,7 @@ func (n *node) run(ctx context.Context) error {
 		})
 	}
 	part("first answer of the API server", func(ctx context.Context) error {
-		err := n.cluster.meet(ctx, n.name)
+		err := n.cluster.meet(ctx, n.name, n.runtime)
 		if err == nil {
 			<-ctx.Done()
 		}
@@ -320,6 +323,7 @@ func (n *node) run(ctx context.Context) error {
 	n.static.start(part)
 	part("node", n.cluster.whenMet(n.node.Run))
 	part("ownership", n.held.keep)
+	part("witnesses of the cluster", n.cluster.whenMet(n.acquainted.run))
 	if n.serving != nil {
 		part("serving certificate", n.cluster.whenMet(n.serving.Run))
 	}

@@ -21,7 +21,8 @@ import (
 func (n *node) parentCgroups() (*qos.Manager, error) {
 	ref := &v1.ObjectReference{Kind: "Node", Name: n.name, UID: types.UID(n.name)}
 	return qos.New(qos.Config{
-		Host: n.host, Pods: n.loop.Pods, Seen: n.loop.SourcesSeen, UID: choose.CgroupUID, All: func() spec.PodsShare { return n.seen.load().share }, Driver: n.seen.load().spec.CgroupDriver,
+		Host: n.host, Pods: n.loop.Pods, Seen: n.loop.SourcesSeen, UID: choose.CgroupUID, All: func() spec.PodsShare { return n.seen.load().share },
+		Driver: func() string { return n.seen.load().spec.CgroupDriver },
 		Known: func(uid types.UID) bool {
 			return n.loop.Known(uid) || slices.ContainsFunc(n.pleg.Cache().Known(), func(r pod.Ref) bool { return r.UID == uid })
 		},

@@ -52,13 +52,9 @@ func (n *node) buildPressure(ctx context.Context, machine spec.Machine) (err err
 	if err != nil {
 		return err
 	}
-	all := ""
-	if slices.Contains(n.cfg.EnforceNodeAllocatable, config.EnforcePods) {
-		all = spec.PodsCgroup(machine.CgroupDriver)
-	}
 	n.parts.eviction, err = eviction.New(eviction.Config{
 		Host: n.host, Runtime: n.runtime, Pods: pressed{n}, Event: n.node.Tell, Condition: n.node.SetPressure,
-		Measured: func(ctx context.Context, m host.Measured) { watcher.Saw(ctx, m.OOMKills) }, PodsCgroup: all,
+		Measured: func(ctx context.Context, m host.Measured) { watcher.Saw(ctx, m.OOMKills) }, PodsCgroup: n.podsCgroup,
 		// A kubelet's order: containers that have ended keep their images.
 		Reclaim: func(ctx context.Context) error {
 			return errors.Join(n.parts.sweeper.RemoveFinished(ctx), n.parts.imageGC.RemoveUnused(ctx))
@@ -69,6 +65,14 @@ func (n *node) buildPressure(ctx context.Context, machine spec.Machine) (err err
 		Transition: n.cfg.EvictionPressureTransitionPeriod.Duration,
 	})
 	return err
+}
+
+// podsCgroup is the cgroup of all pods, where that has a limit.
+func (n *node) podsCgroup() string {
+	if !slices.Contains(n.cfg.EnforceNodeAllocatable, config.EnforcePods) {
+		return ""
+	}
+	return spec.PodsCgroup(n.seen.load().spec.CgroupDriver)
 }
 
 // pressed are the loop's pods as the eviction manager sees them.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/provider"
 )
@@ -70,11 +73,82 @@ func withinBudget(ctx context.Context, name string, drive func(context.Context) 
 	return &hostileError{exceeded}
 }
 
+// quarantine tells the cluster, once, that a host which was to be driven is not.
+type quarantine struct {
+	cfg      *config.Host
+	nodeName string // empty: it was to be the machine's own, and is not known yet
+	told     bool
+}
+
+// quarantineTime bounds the telling; a connection to the API server is within it.
+const quarantineTime = 25 * time.Second
+
+// show tells of the budget that has been exceeded, if one has, where the API server is
+// known to be the node's. cl is nil where it was not asked yet. claimed: the machine is
+// held, so that no other process speaks for the node.
+func (q *quarantine) show(ctx context.Context, cl *cluster, claimed bool) {
+	cause := budget.From(ctx).Err()
+	if cause == nil || q.told || q.nodeName == "" {
+		return
+	}
+	q.told = true
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quarantineTime)
+	defer cancel()
+	if err := q.tell(ctx, cl, claimed, cause); err != nil {
+		klog.FromContext(ctx).Info("The quarantine is not shown in the cluster", "err", err)
+	}
+}
+
+func (q *quarantine) tell(ctx context.Context, cl *cluster, claimed bool, cause error) error {
+	if cl == nil {
+		var err error
+		if cl, err = connectCluster(ctx, q.cfg, q.nodeName, nil); err != nil {
+			return err
+		}
+		defer cl.close()
+	}
+	switch {
+	case !cl.isMet():
+		return nil
+	case claimed:
+		return showQuarantine(ctx, cl.client, q.nodeName, cause)
+	}
+	return showUnclaimed(ctx, cl.client, q.cfg, q.nodeName, cause)
+}
+
+// showUnclaimed is showQuarantine where the machine is not held: only a node that says by
+// itself that it was made of this host is written. Where its lease has not ended, another
+// process may be driving it, or may have been a moment ago: that one says whether the node
+// is Ready, and takes the condition back. If there is none, the lease ends before the host
+// is tried again.
+func showUnclaimed(ctx context.Context, client kubernetes.Interface, cfg *config.Host, nodeName string, cause error) error {
+	node, err := client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("show that the host of node %s is quarantined: %w", nodeName, err)
+	case node.Annotations[provider.AnnotationDriver] == "" || provider.CheckOwn(node) != nil ||
+		node.Annotations[v1alpha1.HostAnnotation] != cfg.HostObject:
+		return fmt.Errorf("the node %s was not made of this host, and is left as it is", nodeName)
+	}
+	lease, err := client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, nodeName, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("show that the host of node %s is quarantined: %w", nodeName, err)
+	}
+	return writeQuarantine(ctx, client, nodeName, cause, err != nil || leaseEnded(lease, time.Now()))
+}
+
+func leaseEnded(l *coordinationv1.Lease, now time.Time) bool {
+	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
+		return true
+	}
+	return now.After(l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second))
+}
+
 // showQuarantine tells the cluster why the node is not driven any more. It comes after
 // everything else of the driver has ended.
 func showQuarantine(ctx context.Context, client kubernetes.Interface, nodeName string, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
 	node, err := client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -85,12 +159,18 @@ func showQuarantine(ctx context.Context, client kubernetes.Interface, nodeName s
 	if err != nil {
 		return fmt.Errorf("show that the host of node %s is quarantined: %w", nodeName, err)
 	}
+	return writeQuarantine(ctx, client, nodeName, cause, true)
+}
+
+// writeQuarantine sets the condition, with ready also Ready, and records the event.
+func writeQuarantine(ctx context.Context, client kubernetes.Interface, nodeName string, cause error, ready bool) error {
 	now := metav1.Now()
 	message := "the host is not driven for a while: " + cause.Error()
-	data, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []v1.NodeCondition{
-		{Type: hostQuarantined, Status: v1.ConditionTrue, Reason: budgetReason(cause), Message: message, LastHeartbeatTime: now, LastTransitionTime: now},
-		{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: reasonQuarantined, Message: message, LastHeartbeatTime: now, LastTransitionTime: now},
-	}}})
+	conditions := []v1.NodeCondition{{Type: hostQuarantined, Status: v1.ConditionTrue, Reason: budgetReason(cause), Message: message, LastHeartbeatTime: now, LastTransitionTime: now}}
+	if ready {
+		conditions = append(conditions, v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: reasonQuarantined, Message: message, LastHeartbeatTime: now, LastTransitionTime: now})
+	}
+	data, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
 	if err != nil {
 		return err
 	}

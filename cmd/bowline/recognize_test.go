@@ -41,11 +41,11 @@ func TestOtherMachineGetsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		endpoint, hostKey string
-		login             config.SSH
+		endpoint, hostKey, user string
+		login                   config.SSH
 	}{
 		"near": {endpoint: "unix://" + rt.Socket},
-		"far":  {server.URL(rt.Socket), ssh.FingerprintSHA256(pin), config.SSH{IdentityFile: server.KeyFile, HostKeys: []string{server.HostKey}}},
+		"far":  {server.URL(rt.Socket), ssh.FingerprintSHA256(pin), "root", config.SSH{IdentityFile: server.KeyFile, HostKeys: []string{server.HostKey}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -67,6 +67,7 @@ func TestOtherMachineGetsNothing(t *testing.T) {
 				t.Fatalf("it ended with: %v", err)
 			}
 			want := hosts.Machine(facts.MachineID, c.hostKey)
+			want.User, want.Socket = c.user, rt.Socket
 			if len(asked) != 1 || asked[0] != want {
 				t.Errorf("asked about %+v; want %+v", asked, want)
 			}

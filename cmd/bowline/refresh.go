@@ -36,6 +36,7 @@ type snapshot struct {
 	version *runtimeapi.VersionResponse
 	status  *runtimeapi.StatusResponse
 	resolv  []byte
+	driver  string // of cgroups, as the runtime says; empty where it is not asked
 
 	routed   bool // the machine has had a default route
 	spec     spec.Machine
@@ -55,12 +56,13 @@ func (s *snapshot) handler(name string) *runtimeapi.RuntimeHandlerFeatures {
 	return nil
 }
 
-// aspects are the questions that a snapshot answers. resolv may be nil.
+// aspects are the questions that a snapshot answers. resolv and driver may be nil.
 type aspects struct {
 	facts   func(context.Context) (host.Facts, error)
 	version func(context.Context) (*runtimeapi.VersionResponse, error)
 	status  func(context.Context) (*runtimeapi.StatusResponse, error)
 	resolv  func(context.Context) ([]byte, error)
+	driver  func(context.Context) (string, error)
 	// derive makes the snapshot of what was answered; last is the one before, or nil.
 	derive func(read, last *snapshot) (*snapshot, error)
 }
@@ -68,9 +70,9 @@ type aspects struct {
 // ask asks all at once, which over a link is one round trip. What is not answered is as
 // it was in last.
 func (a aspects) ask(ctx context.Context, last *snapshot) (*snapshot, error) {
-	read := &snapshot{facts: last.facts, version: last.version, status: last.status, resolv: last.resolv}
+	read := &snapshot{facts: last.facts, version: last.version, status: last.status, resolv: last.resolv, driver: last.driver}
 	var all sync.WaitGroup
-	errs := make([]error, 4)
+	errs := make([]error, 5)
 	each := func(i int, what string, do func() error) {
 		all.Go(func() {
 			errs[i] = budget.ErrPanicked
@@ -83,6 +85,9 @@ func (a aspects) ask(ctx context.Context, last *snapshot) (*snapshot, error) {
 	each(2, "ask the runtime for its status", func() error { return set(ctx, a.status, &read.status) })
 	if a.resolv != nil {
 		each(3, "read the machine's resolv.conf", func() error { return set(ctx, a.resolv, &read.resolv) })
+	}
+	if a.driver != nil {
+		each(4, "ask the runtime for its cgroup driver", func() error { return set(ctx, a.driver, &read.driver) })
 	}
 	all.Wait()
 	next, err := a.derive(read, last)
@@ -147,13 +152,12 @@ func (r *refresher) run(ctx context.Context) error {
 // look makes the refresher, with the first snapshot, for which all must answer.
 func (n *node) look(ctx context.Context, facts host.Facts) (*refresher, error) {
 	r := &refresher{period: nearRefresh, due: make(nudge, 1), aspects: aspects{
-		facts: n.host.Facts, version: n.runtime.Version, resolv: n.resolvConf(), derive: n.derive,
+		facts: n.host.Facts, version: n.runtime.Version, resolv: n.resolvConf(), driver: n.cgroupDriver(n.runtime), derive: n.derive,
 		status: func(ctx context.Context) (*runtimeapi.StatusResponse, error) { return n.runtime.Status(ctx, false) },
 	}}
 	if n.host.link != nil {
 		r.period = farRefresh
 	}
-	n.cgroupDriver = cgroupDriver(ctx, n.runtime)
 	read := &snapshot{facts: facts}
 	if err := set(ctx, r.version, &read.version); err != nil {
 		return nil, fmt.Errorf("ask the runtime for its version: %w", err)
@@ -164,6 +168,11 @@ func (n *node) look(ctx context.Context, facts host.Facts) (*refresher, error) {
 	if r.resolv != nil {
 		if err := set(ctx, r.resolv, &read.resolv); err != nil {
 			return nil, err
+		}
+	}
+	if r.driver != nil {
+		if err := set(ctx, r.driver, &read.driver); err != nil {
+			return nil, fmt.Errorf("ask the runtime for its cgroup driver: %w", err)
 		}
 	}
 	first, err := n.derive(read, nil)
@@ -182,7 +191,7 @@ func (n *node) derive(read, last *snapshot) (next *snapshot, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.spec = n.specMachine(&s.facts, ips, s.resolv)
+	s.spec = n.specMachine(&s, ips)
 	if s.ips, err = n.nodeIPs(ips); err != nil {
 		return nil, err
 	}
@@ -221,5 +230,18 @@ func (n *node) follow(last, next *snapshot) {
 	if !slices.Equal(last.spec.HostIPs, next.spec.HostIPs) {
 		klog.Background().Info("The machine's address has changed", "host", n.cfg.Name, "node", n.name, "from", last.spec.HostIPs, "to", next.spec.HostIPs)
 		n.loop.MachineChanged()
+	}
+	if last.spec.CgroupDriver != next.spec.CgroupDriver {
+		klog.Background().Info("The runtime's cgroup driver has changed", "host", n.cfg.Name, "node", n.name, "from", last.spec.CgroupDriver, "to", next.spec.CgroupDriver)
+		n.loop.MachineChanged() // the new driver refuses the cgroups that pods were tried with
+	}
+}
+
+// runtimeChanged takes in whether the runtime can run pods. One that can again may have
+// been restarted, with another version or cgroup driver.
+func (n *node) runtimeChanged(ready bool, reason, message string) {
+	n.ready.word(ready, reason, message)
+	if ready {
+		n.seen.due.poke()
 	}
 }

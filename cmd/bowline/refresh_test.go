@@ -10,10 +10,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/local"
 )
 
 // changing is a machine that its test changes while it is read.
@@ -21,6 +27,8 @@ type changing struct {
 	facts   atomic.Pointer[host.Facts]
 	version atomic.Pointer[runtimeapi.VersionResponse]
 	status  atomic.Pointer[runtimeapi.StatusResponse]
+	systemd atomic.Bool // its driver of cgroups
+	ancient atomic.Bool // it cannot say which it has
 	away    atomic.Bool // the machine
 	down    atomic.Bool // its runtime
 	reads   atomic.Int32
@@ -47,8 +55,22 @@ func (c *changing) aspects(n *node) aspects {
 			}
 			return c.status.Load(), nil
 		},
+		driver: n.cgroupDriver(c),
 		derive: n.derive,
 	}
+}
+
+func (c *changing) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	driver := runtimeapi.CgroupDriver_CGROUPFS
+	switch {
+	case c.down.Load():
+		return nil, &cri.Error{Kind: cri.KindTransport, Method: "RuntimeConfig", Err: errors.New("the runtime is down")}
+	case c.ancient.Load():
+		return nil, &cri.Error{Kind: cri.KindUnimplemented, Method: "RuntimeConfig", Err: errors.New("unknown method RuntimeConfig")}
+	case c.systemd.Load():
+		driver = runtimeapi.CgroupDriver_SYSTEMD
+	}
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
 }
 
 func handlerWith(users bool) *runtimeapi.StatusResponse {
@@ -63,7 +85,7 @@ func TestRefresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{cfg: &all.Hosts[0], name: "n", host: &machine{}, cgroupDriver: "systemd"}
+	n := &node{cfg: &all.Hosts[0], name: "n", host: &machine{}}
 	c := &changing{}
 	c.facts.Store(&host1)
 	c.version.Store(&runtimeapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "2.0.0"})
@@ -141,6 +163,105 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
+// TestDriverFollowsTheRuntime: a boot into the other cgroup version brings a runtime with
+// the other driver, and pods, the cgroups above them and the limit of all follow. A runtime
+// that does not answer has the driver that it had.
+func TestDriverFollowsTheRuntime(t *testing.T) {
+	for configured, follows := range map[string]bool{"": true, "cgroupfs": false} {
+		t.Run("configured: "+configured, func(t *testing.T) {
+			all, err := config.Parse([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: /k\nhosts:\n- {name: box, endpoint: unix:///run/c.sock}\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := &node{cfg: &all.Hosts[0], name: "n", host: &machine{}, ready: readiness{set: func(bool, string, string) {}}}
+			n.cfg.CgroupDriver = configured
+			c := &changing{}
+			c.facts.Store(&host.Facts{MemoryBytes: 4 << 30, CPUs: 2, RootDiskBytes: 1 << 40, Addresses: []net.IP{net.ParseIP("192.0.2.1")}})
+			c.version.Store(&runtimeapi.VersionResponse{})
+			c.status.Store(handlerWith(false))
+			synctest.Test(t, func(t *testing.T) {
+				n.seen = &refresher{aspects: c.aspects(n), period: farRefresh, due: make(nudge, 1)}
+				first, err := n.derive(&snapshot{facts: *c.facts.Load(), driver: "cgroupfs"}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.seen.value.Store(first)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- n.seen.run(ctx) }()
+				expect := func(when, driver string) {
+					t.Helper()
+					synctest.Wait()
+					if !follows {
+						driver = configured
+					}
+					if got := n.seen.load().spec.CgroupDriver; got != driver {
+						t.Errorf("%s: pods are made for %q, want %q", when, got, driver)
+					}
+					if got := n.podsCgroup(); got != spec.PodsCgroup(driver) {
+						t.Errorf("%s: the cgroup of all pods is %q with %s", when, got, driver)
+					}
+				}
+				expect("at the start", "cgroupfs")
+				c.systemd.Store(true)
+				time.Sleep(farRefresh)
+				expect("restarted", "systemd")
+				c.down.Store(true)
+				c.systemd.Store(false)
+				n.runtimeChanged(false, "KubeletNotReady", "down")
+				time.Sleep(farRefresh)
+				expect("down", "systemd")
+				c.down.Store(false)
+				n.runtimeChanged(true, "KubeletReady", "")
+				expect("ready again, long before the next look", "cgroupfs")
+				c.systemd.Store(true)
+				n.seen.due.poke()
+				expect("restarted again", "systemd")
+				c.ancient.Store(true)
+				n.seen.due.poke()
+				expect("replaced by one that is too old to say", "cgroupfs")
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestStartKnowsTheDriver: pods are made for no driver that was only guessed, as it is when
+// the runtime stops answering at the start. One that is configured is not asked for.
+func TestStartKnowsTheDriver(t *testing.T) {
+	rt := fake.Run(t, fake.Config{})
+	client, err := cri.Connect(t.Context(), cri.Config{Dial: rt.Dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	here, err := local.New(local.Config{Name: "here"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := config.Parse([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: /k\nhosts:\n- {name: box, endpoint: unix:///run/c.sock, resolvConf: \"\"}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{cfg: &all.Hosts[0], name: "n", host: &machine{Host: here}, runtime: client}
+	facts := host.Facts{MemoryBytes: 4 << 30, CPUs: 2, RootDiskBytes: 1 << 40, Addresses: []net.IP{net.ParseIP("192.0.2.1")}}
+	seen, err := n.look(t.Context(), facts)
+	if err != nil || seen.load().spec.CgroupDriver != "cgroupfs" {
+		t.Fatalf("%+v, %v", seen, err)
+	}
+	rt.Inject("RuntimeConfig", fake.Fault{Before: status.Error(codes.Unavailable, "going down"), Times: -1})
+	if _, err := n.look(t.Context(), facts); !cri.IsTransport(err) {
+		t.Errorf("a runtime that does not say its driver: %v", err)
+	}
+	n.cfg.CgroupDriver = "systemd"
+	if seen, err = n.look(t.Context(), facts); err != nil || seen.load().spec.CgroupDriver != "systemd" {
+		t.Errorf("with a configured driver: %+v, %v", seen, err)
+	}
+}
+
 // TestAskKeepsWhatFollowed: where nothing follows from the answers, the machine is what it
 // was, and the error has the reason.
 func TestAskKeepsWhatFollowed(t *testing.T) {
@@ -148,7 +269,7 @@ func TestAskKeepsWhatFollowed(t *testing.T) {
 	c.facts.Store(&host.Facts{BootID: "boot-2"})
 	c.version.Store(&runtimeapi.VersionResponse{RuntimeVersion: "2.1.0"})
 	c.status.Store(handlerWith(true))
-	a := c.aspects(&node{})
+	a := c.aspects(&node{cfg: &config.Host{}})
 	why := errors.New("more is reserved than the machine has")
 	a.derive = func(read, _ *snapshot) (*snapshot, error) {
 		if read.facts.BootID != "boot-2" {

@@ -28,7 +28,7 @@ func (n *node) server(ctx context.Context, loop *loopHooks) (*api.Server, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := n.listen(certificate); err != nil {
+	if err := n.listen(ctx, certificate); err != nil {
 		return nil, err
 	}
 	return api.New(api.Config{
@@ -42,10 +42,10 @@ func (n *node) server(ctx context.Context, loop *loopHooks) (*api.Server, error)
 }
 
 // listen binds the port: of this machine, or of the far one where that listens for us.
-func (n *node) listen(certificate getCertificate) (err error) {
+func (n *node) listen(ctx context.Context, certificate getCertificate) (err error) {
 	port := int(n.cfg.Server.Port)
 	if n.cfg.Exposed() {
-		n.exposed, err = newExposure(n, port, certificate)
+		n.exposed, err = newExposure(ctx, n, port, certificate)
 		if err == nil {
 			n.listener = n.exposed.listener
 		}

@@ -158,9 +158,10 @@ type tenureKey struct{}
 // lostClaim stands for one that could not be had.
 type lostClaim struct{ lost chan struct{} }
 
-func (c lostClaim) Lost() <-chan struct{}         { return c.lost }
-func (c lostClaim) Release(context.Context) error { return nil }
-func (c lostClaim) Stamp() string                 { return "" }
+func (c lostClaim) Lost() <-chan struct{}                      { return c.lost }
+func (c lostClaim) Release(context.Context) error              { return nil }
+func (c lostClaim) Stamp() string                              { return "" }
+func (lostClaim) Learn(context.Context, owner.Witnesses) error { return owner.ErrNotHeld }
 
 // driverProcess is one driver, and the wire between it and the machine.
 type driverProcess struct {

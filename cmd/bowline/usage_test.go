@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -152,6 +153,16 @@ func TestHelpShows(t *testing.T) {
 		words := append([]string{cobra.ShellCompRequestCmd}, strings.Split(line, " ")...)
 		if out, _, _ := typed(t, words...); !strings.Contains(out, want+"\n") {
 			t.Errorf("completion of %q: %q", line, out)
+		}
+	}
+}
+
+// TestLabIsHiddenWhereThereIsNone: a release has no lab, and its help does not offer one.
+func TestLabIsHiddenWhereThereIsNone(t *testing.T) {
+	for _, err := range []error{nil, errors.New("not built")} {
+		c := labCommand(func() (string, error) { return "/lab", err })
+		if c.Hidden != (err != nil) {
+			t.Errorf("%v: hidden is %v", err, c.Hidden)
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -23,19 +22,29 @@ import (
 // witnesses reads what tells this cluster from others: the Service default/kubernetes,
 // the Node, if there is one, and the CA of the credential. A node may not read
 // namespaces, and the ConfigMap kube-root-ca.crt only where one of its pods mounts it.
-// The Node is nil where there is none.
+// The Node is nil where there is none. The Service may be missing where the Node is there:
+// somebody deleted it, and kube-apiserver is about to make it again.
 func witnesses(ctx context.Context, client kubernetes.Interface, credential *rest.Config, nodeName string) (owner.Witnesses, *v1.Node, error) {
 	service, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	missing := apierrors.IsNotFound(err)
 	if err != nil {
-		return owner.Witnesses{}, nil, fmt.Errorf("read the Service default/kubernetes, which tells clusters apart: %w", err)
+		err = fmt.Errorf("read the Service default/kubernetes, which tells clusters apart: %w", err)
+		if !missing {
+			return owner.Witnesses{}, nil, err
+		}
 	}
-	w := owner.Witnesses{Service: string(service.UID), CA: fingerprints(credential)}
-	node, err := client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	w := owner.Witnesses{CA: fingerprints(credential)}
+	if !missing {
+		w.Service = string(service.UID)
+	}
+	node, errNode := client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(errNode) && missing:
+		return owner.Witnesses{}, nil, err
+	case apierrors.IsNotFound(errNode):
 		return w, nil, nil
-	case err != nil:
-		return owner.Witnesses{}, nil, fmt.Errorf("read the Node %q: %w", nodeName, err)
+	case errNode != nil:
+		return owner.Witnesses{}, nil, fmt.Errorf("read the Node %q: %w", nodeName, errNode)
 	}
 	w.Node = string(node.UID)
 	return w, node, nil
@@ -71,24 +80,21 @@ func fingerprints(credential *rest.Config) []string {
 	return slices.Compact(prints)
 }
 
-// podsOf are the UIDs of the pods that the API server has for a node.
-func podsOf(ctx context.Context, client kubernetes.Interface, nodeName string) ([]types.UID, error) {
+// podsOf are the pods that the API server has for a node.
+func podsOf(ctx context.Context, client kubernetes.Interface, nodeName string) ([]owner.KnownPod, error) {
 	list, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + nodeName})
 	if err != nil {
 		return nil, fmt.Errorf("list the pods of the Node %q: %w", nodeName, err)
 	}
-	uids := make([]types.UID, 0, len(list.Items))
-	for i := range list.Items {
-		uids = append(uids, list.Items[i].UID)
-	}
-	return uids, nil
+	return owner.KnownPods(list.Items), nil
 }
 
 // claim is what the cluster knows of a machine that is to be its node.
 func (c *cluster) claim(nodeName string) owner.Config {
-	o := owner.Config{ClusterUID: c.uid, Witnesses: c.witnesses, NodeName: nodeName}
-	if c.known == nil {
-		o.Pods = func(ctx context.Context) ([]types.UID, error) { return podsOf(ctx, c.client, nodeName) }
+	o := owner.Config{ClusterUID: c.uid, NodeName: nodeName}
+	if c.isMet() {
+		o.Witnesses = c.witnesses
+		o.Pods = func(ctx context.Context) ([]owner.KnownPod, error) { return podsOf(ctx, c.client, nodeName) }
 	}
 	return o
 }
@@ -106,12 +112,13 @@ func (c seenCluster) has(ctx context.Context, file *owner.Record, id owner.Ident
 	if file == nil {
 		file = &owner.Record{Identity: id}
 	}
-	if file.Compare(c.witnesses.Service, c.witnesses) == owner.Same {
+	like := file.Compare(c.witnesses.Service, c.witnesses)
+	if like == owner.Same {
 		return true, nil
 	}
 	pods, err := podsOf(ctx, c.client, id.NodeName)
 	if err != nil {
 		return false, err
 	}
-	return owner.Proved(id, sandboxes, pods), nil
+	return like.Proved(id, sandboxes, pods), nil
 }

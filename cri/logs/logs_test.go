@@ -22,6 +22,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // disk is a machine with files in memory.
@@ -410,6 +411,7 @@ func FuzzParse(f *testing.F) {
 	for _, l := range strings.SplitAfter(sample, "\n") {
 		f.Add([]byte(l))
 	}
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := Parse(b)
 		if err != nil {
@@ -432,6 +434,7 @@ func FuzzParse(f *testing.F) {
 // Whatever a file holds, reading it neither fails nor writes more than it holds.
 func FuzzRead(f *testing.F) {
 	f.Add(sample, int64(3))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, content string, tail int64) {
 		if tail < 0 {
 			return

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 const address = "/run/containerd/containerd.sock"
@@ -166,6 +167,7 @@ func FuzzParseArgs(f *testing.F) {
 	f.Add([]byte("containerd-shim-runc-v2\x00-id\x00a\x00"))
 	f.Add([]byte("-id"))
 	f.Add([]byte{})
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, line []byte) {
 		a := parseArgs(line)
 		for _, word := range []string{a.program, a.id, a.namespace, a.address} {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 func TestParseResolvConf(t *testing.T) {
@@ -36,6 +37,7 @@ func TestParseResolvConf(t *testing.T) {
 func FuzzParseResolvConf(f *testing.F) {
 	f.Add("nameserver 1.1.1.1\nsearch a b.\noptions x:1 x:2\n")
 	f.Add("nameserver\n#\n\n search .")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		conf, err := spec.ParseResolvConf([]byte(text))
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 var vars = map[string]string{"A": "a", "B": "$(A)", "EMPTY": "", "$": "dollar", "A(": "odd", "$(A": "nested"}
@@ -61,6 +62,7 @@ func FuzzExpand(f *testing.F) {
 	for _, s := range []string{"$(A)$$(B)", "$($(A))", "$(A", "$$$", "$x$(EMPTY)", "$($$)"} {
 		f.Add(s)
 	}
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		if got, want := spec.Expand(s, lookup), dumbExpand(s); got != want {
 			t.Fatalf("Expand(%q) = %q, want %q", s, got, want)

@@ -1,4 +1,7 @@
 package stream
 
-// NewIdleConn for tests.
-var NewIdleConn = newIdleConn
+// NewIdleConn and NewReplyConn for tests.
+var (
+	NewIdleConn  = newIdleConn
+	NewReplyConn = newReplyConn
+)

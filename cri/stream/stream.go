@@ -29,6 +29,8 @@ import (
 	translator "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
 // IdleTimeout is how long a stream may carry nothing, the kubelet's
@@ -63,7 +65,8 @@ func Proxy(w http.ResponseWriter, req *http.Request, rawURL string, dial Dial, o
 	}
 	req = withoutCredentials(req)
 	req = req.WithContext(withEnds(req.Context()))
-	transport := newTransport(dial, opts.Idle)
+	transport := newTransport(dial, opts.Idle, location.Scheme == "https", budget.From(req.Context()))
+	location = plain(location)
 	// Nothing is pooled in it: each connection is taken over by its stream.
 	upgrade := proxy.NewUpgradeAwareHandler(location, transport, false, true, responder{})
 	upgrade.UseLocationHost = true
@@ -79,7 +82,18 @@ func Proxy(w http.ResponseWriter, req *http.Request, rawURL string, dial Dial, o
 	handler.ServeHTTP(w, req)
 }
 
-func newTransport(dial Dial, idle time.Duration) *http.Transport {
+// plain is the location as the proxies see it: TLS is spoken below them, as the answer is
+// bounded above it.
+func plain(location *url.URL) *url.URL {
+	u := *location
+	if u.Scheme == "https" && u.Port() == "" {
+		u.Host = net.JoinHostPort(u.Hostname(), "443")
+	}
+	u.Scheme = "http"
+	return &u
+}
+
+func newTransport(dial Dial, idle time.Duration, overTLS bool, account *budget.Account) *http.Transport {
 	if idle <= 0 {
 		idle = IdleTimeout
 	}
@@ -91,13 +105,23 @@ func newTransport(dial Dial, idle time.Duration) *http.Transport {
 			if err != nil {
 				return nil, fmt.Errorf("dial the runtime's streaming server: %w", err)
 			}
-			return newIdleConn(c, idle), nil
+			c = newIdleConn(c, idle)
+			if overTLS {
+				secure := tls.Client(c, insecure)
+				if err := secure.HandshakeContext(ctx); err != nil {
+					_ = c.Close()
+					return nil, fmt.Errorf("dial the runtime's streaming server: %w", err)
+				}
+				c = secure
+			}
+			return newReplyConn(c, account), nil
 		},
-		// A runtime that serves TLS does so on its own machine's loopback with a
-		// certificate that it made itself; the token in the URL is what counts.
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}},
 	}
 }
+
+// insecure: a runtime that serves TLS does so on its own machine's loopback with a
+// certificate that it made itself; the token in the URL is what counts.
+var insecure = &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}
 
 // bearerProtocol is how a browser carries its token in a WebSocket's handshake.
 const bearerProtocol = "base64url.bearer.authorization.k8s.io."

@@ -10,8 +10,8 @@ type Kind int
 const (
 	// ReplyBytes: a list of everything that the runtime has, on the wire.
 	ReplyBytes Kind = iota
-	// Items: the sandboxes, containers, images or map entries of one reply, or the
-	// entries of one directory.
+	// Items: the sandboxes, containers, images or map entries of one reply, the fields or
+	// lines of one script's answer, or the entries of one directory.
 	Items
 	// Pods: pods that the runtime shows as ours, by UID.
 	Pods
@@ -24,12 +24,12 @@ const (
 	OutputBytes
 	// OpenCalls: calls to the runtime that have not ended.
 	OpenCalls
-	// Channels: SSH channels that are open, of either side's making.
+	// Channels: SSH channels that we have closed, and the host has not in time.
 	Channels
 	// FileBytes: one file that is read whole.
 	FileBytes
-	// Memory: what one decoded reply, or all that is kept of the runtime's statuses,
-	// takes in this process, as estimated.
+	// Memory: what one decoded reply, all that is kept of the runtime's statuses, or all
+	// that was not read of an SSH connection takes in this process, as estimated.
 	Memory
 	// Panic: code that reads what the host says has panicked. There is none to spend.
 	Panic

@@ -274,10 +274,11 @@ func testDirectories(t *testing.T, m *machine) {
 	must(t, m.h.MkdirAll(ctx, p, 0o700, nil))
 	m.write(t, p+"/kept", "x")
 	must(t, m.h.MkdirAll(ctx, p, 0o755, nil))
+	// Who writes to its parent may have put any directory there.
 	st, err := m.h.Stat(ctx, p)
 	must(t, err)
-	if st.Mode.Perm() != 0o755 {
-		t.Errorf("mode %v after the second call, want 0755", st.Mode)
+	if st.Mode.Perm() != 0o700 {
+		t.Errorf("mode %v after the second call, want 0700 as before", st.Mode)
 	}
 	m.wantFile(t, p+"/kept", "x")
 	if err := m.h.MkdirAll(ctx, p+"/kept", 0o755, nil); err == nil {
@@ -288,11 +289,27 @@ func testDirectories(t *testing.T, m *machine) {
 	}
 	m.run(t, "ln", "-s", p, d+"/link")
 	must(t, m.h.MkdirAll(ctx, d+"/link", 0o711, nil))
-	if st, err := m.h.Stat(ctx, p); err != nil || st.Mode.Perm() != 0o755 {
+	if st, err := m.h.Stat(ctx, p); err != nil || st.Mode.Perm() != 0o700 {
 		t.Errorf("through a link the mode became %v, %v", st.Mode, err)
+	}
+	m.run(t, "ln", "-s", d, d+"/parent")
+	must(t, m.h.MkdirAll(ctx, d+"/parent/again", 0o711, nil))
+	if st, err := m.h.Stat(ctx, p); err != nil || st.Mode.Perm() != 0o700 {
+		t.Errorf("below a link the mode became %v, %v", st.Mode, err)
+	}
+	for _, mode := range []fs.FileMode{0o777 | fs.ModeSticky, 0o770 | fs.ModeSetgid} {
+		p := path.Join(d, "special"+mode.String())
+		must(t, m.h.MkdirAll(ctx, p, mode, nil))
+		if st, err := m.h.Stat(ctx, p); err != nil || st.Mode != fs.ModeDir|mode {
+			t.Errorf("made with %v: has %v, %v", mode, st.Mode, err)
+		}
 	}
 	if !m.isRoot {
 		return
+	}
+	must(t, m.h.MkdirAll(ctx, p, 0o700, &host.Owner{UID: 1234, GID: 2345}))
+	if got := m.output(t, "stat", "-c", "%u %g", p); got != "0 0" {
+		t.Errorf("a directory that was there is given to %q", got)
 	}
 	must(t, m.h.MkdirAll(ctx, d+"/owned", 0o770, &host.Owner{UID: 1234, GID: 2345}))
 	if got := m.output(t, "stat", "-c", "%u %g %a", d+"/owned"); got != "1234 2345 770" {

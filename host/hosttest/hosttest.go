@@ -56,6 +56,7 @@ func Run(t *testing.T, open Opener, root string, only ...string) {
 		{"ChownGroup", testChownGroup},
 		{"Mounts", testMounts},
 		{"Shared", testShared},
+		{"SharedType", testSharedType},
 		{"SubPath", testSubPath},
 		{"SubPathRace", testSubPathRace},
 		{"Cgroups", testCgroups},

@@ -89,7 +89,7 @@ func testMake(t *testing.T, m *machine) {
 		must(t, m.h.MkdirAll(ctx, d+"/there", 0o700, nil))
 		m.run(t, "chmod", "2700", d+"/there")
 		make(t, "-", dir("/there", 0o755))
-		mode(t, "/there", fs.ModeDir|fs.ModeSetgid|0o755)
+		mode(t, "/there", fs.ModeDir|fs.ModeSetgid|0o700)
 		m.write(t, d+"/old", "content")
 		make(t, "-", file("/old", "", 0o600))
 		m.wantFile(t, d+"/old", "")

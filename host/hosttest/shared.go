@@ -66,3 +66,29 @@ func testShared(t *testing.T, m *machine) {
 		t.Error("a server that is away shares something")
 	}
 }
+
+// testSharedType: mount(8) forgets the type of what it is told to bind. What comes of it is
+// a directory of the machine, and does not stay where a share was asked for.
+func testSharedType(t *testing.T, m *machine) {
+	if !m.isRoot {
+		t.Skip("only root mounts")
+	}
+	ctx := context.Background()
+	d := m.dir(t)
+	must(t, m.h.MkdirAll(ctx, d+"/x:", 0o755, nil))
+	must(t, m.h.MkdirAll(ctx, d+"/shown", 0o755, nil))
+	m.write(t, d+"/shown/page", "the machine's own")
+	m.run(t, "ln", "-s", d+"/shown", d+"/x:/r")
+	for _, options := range [][]string{{"bind"}, {"noatime,rbind"}} {
+		err := m.h.Mount(ctx, host.Mount{Source: d + "/x:/r", Target: d + "/target", Type: "nfs", Options: options})
+		if err == nil || !strings.Contains(err.Error(), "not of the type nfs") {
+			t.Errorf("%q: %v", options, err)
+		}
+		list, err := m.h.ListMounts(ctx, d)
+		must(t, err)
+		if len(list) > 0 || m.exists(t, d+"/target/page") {
+			t.Errorf("%q: mounted is %+v", options, list)
+		}
+		must(t, m.h.Unmount(ctx, d+"/target"))
+	}
+}

@@ -101,7 +101,7 @@ func tempName(base string) string {
 	return "." + base + host.TemporaryMark + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(tempCounter.Add(1), 36)
 }
 
-// MkdirAll leaves a link to a directory in the last element as it is.
+// MkdirAll leaves a directory that is there, or a link to one, as it is.
 func (h *Host) MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *host.Owner) error {
 	return run(h, ctx, "MkdirAll", shortDeadline, func(context.Context) error { return mkdirAll(path, mode, owner) })
 }
@@ -115,17 +115,29 @@ func mkdirAll(path string, mode fs.FileMode, owner *host.Owner) error {
 	if err := mkdirParents(filepath.Dir(path), mode&0o755); err != nil {
 		return err
 	}
-	err := os.Mkdir(path, mode.Perm())
-	made := err == nil
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	// The names above may be links, and may become others at any time: the parent is opened,
+	// and so is what is made in it.
+	wrong := func(err error) error { return &fs.PathError{Op: "mkdir", Path: path, Err: err} }
+	parent, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		if st, statErr := os.Stat(path); statErr == nil && st.IsDir() && !made {
-			return nil
+		return wrong(err)
+	}
+	defer unix.Close(parent)
+	base := filepath.Base(path)
+	if err := unix.Mkdirat(parent, base, uint32(mode.Perm())); err != nil {
+		var st unix.Stat_t
+		if errors.Is(err, unix.EEXIST) && unix.Fstatat(parent, base, &st, 0) == nil {
+			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+				// Who writes to the parent may have put any directory there: it stays as it is.
+				return nil
+			}
+			err = unix.ENOTDIR
 		}
-		return &fs.PathError{Op: "mkdir", Path: path, Err: err}
+		return wrong(err)
+	}
+	fd, err := unix.Openat(parent, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return wrong(err)
 	}
 	d := os.NewFile(uintptr(fd), path)
 	defer d.Close()

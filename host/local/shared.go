@@ -65,7 +65,33 @@ func mountShared(ctx context.Context, m host.Mount) error {
 	if err := mkdirParents(at.real, 0o750); err != nil {
 		return err
 	}
-	return program(ctx, mountDeadline, "mount", "-t", m.Type, "-o", machine.ShareOptions(m.Options), "--", m.Source, at.real)
+	err = program(ctx, mountDeadline, "mount", "-t", m.Type, "-o", machine.ShareOptions(m.Options), "--", m.Source, at.real)
+	return errors.Join(err, ofType(m, at, err == nil))
+}
+
+// ofType takes away what mount(8) put at a place if that is not of the type that was asked
+// for: by some options it forgets the type. done: it says that it mounted something.
+func ofType(m host.Mount, before share, done bool) error {
+	now, err := topAt(before.real)
+	switch {
+	case err != nil:
+		return err
+	case now.top != nil && machine.SameType(now.top.FSType, m.Type):
+		return nil
+	case now.top == nil || now.height <= before.height:
+		if done {
+			return fmt.Errorf("mount on %s: nothing of the type %s is mounted", m.Target, m.Type)
+		}
+		return nil
+	}
+	// Private first: else what is mounted below goes where it was bound from as well.
+	if err := unix.Mount("", now.real, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("unmount %s, which is not of the type %s: %w", m.Target, m.Type, err)
+	}
+	if err := unix.Unmount(now.real, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount %s, which is not of the type %s: %w", m.Target, m.Type, err)
+	}
+	return fmt.Errorf("mount on %s: what was mounted is not of the type %s, but of the machine's own %s, and was taken away", m.Target, m.Type, now.top.FSType)
 }
 
 // unmountShared is false if what is mounted at target is no other machine's. A server that

@@ -41,3 +41,23 @@ func TestBlank(t *testing.T) {
 		}
 	}
 }
+
+// TestDecodeIsBounded: a record of some megabytes may be a hundred times as large once it
+// is decoded, so what it consists of is counted before.
+func TestDecodeIsBounded(t *testing.T) {
+	for what, item := range map[string]string{"objects": `{},`, "lists": `[],`, "numbers": `0,`} {
+		for n, want := range map[int]string{30_000: "", 2_000_000: "and the most are"} {
+			var got struct {
+				SchemaVersion int   `json:"schemaVersion"`
+				Things        []any `json:"things"`
+			}
+			err := Decode([]byte(`{"schemaVersion":1,"things":[`+strings.Repeat(item, n)+`0]}`), 1, &got)
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%d %s: %v", n, what, err)
+			}
+			if want == "" && len(got.Things) != n+1 || want != "" && got.Things != nil {
+				t.Errorf("%d %s: %d were read", n, what, len(got.Things))
+			}
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
@@ -18,7 +20,7 @@ func (h *Host) cgroupPath(p string) (string, error) {
 	if !machine.CleanAbs(p) || p == "/" || strings.ContainsAny(p, "\n|") {
 		return "", fmt.Errorf("cgroup %q is not a clean absolute path below /", p)
 	}
-	if h.found.hier.Version == 0 {
+	if h.machine().hier.Version == 0 {
 		return "", fmt.Errorf("cgroup %s: no control groups are mounted", p)
 	}
 	if machine.IsSlice(p) {
@@ -48,18 +50,18 @@ func (h *Host) EnsureCgroup(ctx context.Context, p string, r host.CgroupResource
 		if slice {
 			r = machine.ForSystemd(r)
 		}
-		script, args := scriptEnsureV2, []string(nil)
-		if h.found.hier.Version == 2 {
-			args = ensureV2Args(h.found.hier, full, r)
+		script, args, hier := scriptEnsureV2, []string(nil), h.machine().hier
+		if hier.Version == 2 {
+			args = ensureV2Args(hier, full, r)
 		} else {
 			script = scriptEnsureV1
-			if args, err = ensureV1Args(h.found.hier, full, r); err != nil {
+			if args, err = ensureV1Args(hier, full, r); err != nil {
 				return fmt.Errorf("make cgroup %s: %w", full, err)
 			}
 		}
 		if slice {
-			script = map[int]string{1: scriptEnsureSliceV1, 2: scriptEnsureSliceV2}[h.found.hier.Version]
-			args = append(sliceArgs(h.found.hier, full, r), args...)
+			script = map[int]string{1: scriptEnsureSliceV1, 2: scriptEnsureSliceV2}[hier.Version]
+			args = append(sliceArgs(hier, full, r), args...)
 		}
 		_, err = h.script(ctx, "make cgroup", full, script, args, nil)
 		return err
@@ -155,8 +157,9 @@ func (h *Host) RemoveCgroup(ctx context.Context, p string, kill bool) error {
 }
 
 func (h *Host) cgroupDirs(full string) []string {
-	dirs := make([]string, len(h.found.hier.All))
-	for i, point := range h.found.hier.All {
+	points := h.machine().hier.All
+	dirs := make([]string, len(points))
+	for i, point := range points {
 		dirs[i] = path.Join(point, full)
 	}
 	return dirs
@@ -176,6 +179,9 @@ func (h *Host) ListCgroups(ctx context.Context, p string) ([]string, error) {
 			}
 		}
 		res, err := h.script(ctx, "list cgroups in", full, scriptListCgroups, h.cgroupDirs(full), nil)
+		if err == nil {
+			err = h.budget.Check(budget.Items, int64(bytes.Count(res.Stdout, []byte{0})), "the list of cgroups")
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -8,9 +8,13 @@ import (
 
 // messages is what a script said on standard error, in one line and bounded.
 func messages(stderr []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(stderr)), "\n")
-	if len(lines) > 10 {
-		lines = append(lines[:10], "...")
+	var lines []string
+	for line := range strings.SplitSeq(strings.TrimSpace(string(stderr)), "\n") {
+		if len(lines) == 10 {
+			lines = append(lines, "...")
+			break
+		}
+		lines = append(lines, line)
 	}
 	said := strings.Join(lines, "; ")
 	if len(said) > 2000 {

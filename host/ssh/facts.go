@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -11,7 +12,7 @@ import (
 )
 
 const (
-	maxFacts       = 8 << 20
+	maxThrottles   = 16 << 10 // processors that are looked at; a kernel has at most 8,192
 	capSysResource = 24
 )
 
@@ -19,27 +20,59 @@ const (
 // may lack (DMI, swap, huge pages) stays zero.
 func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 	return call(h, ctx, "Facts", shortDeadline, func(ctx context.Context) (host.Facts, error) {
-		res, err := h.request(ctx, "read", "the facts", shell.Request{Script: scriptFacts,
-			Args: append([]string{h.rootDir, machine.ThermalThrottleDirs}, machine.SwapControlFiles(h.found.hier.Version)...), MaxStdout: maxFacts})
+		f, err := h.readFacts(ctx)
 		if err != nil {
 			return host.Facts{}, err
 		}
-		f, err := parseFacts(res.Stdout)
-		if err != nil {
-			return host.Facts{}, fmt.Errorf("facts: %w", err)
+		switch again, err := h.booted(ctx, f.BootID); {
+		case err != nil:
+			return host.Facts{}, err
+		case again: // some were asked for by what the machine had before
+			return h.readFacts(ctx)
 		}
-		f.CgroupVersion = h.found.hier.Version
 		return f, nil
 	})
 }
 
+// parseFields reads keys and values that each end with a NUL. The last one counts
+// where a key comes twice.
+func parseFields(data []byte) map[string]string {
+	v := map[string]string{}
+	for len(data) > 0 {
+		key, rest, ok := bytes.Cut(data, []byte{0})
+		if !ok {
+			break
+		}
+		value, rest, _ := bytes.Cut(rest, []byte{0})
+		v[string(key)], data = string(value), rest
+	}
+	return v
+}
+
+func (h *Host) readFacts(ctx context.Context) (host.Facts, error) {
+	const what = "the facts"
+	version := h.machine().hier.Version
+	var f host.Facts
+	if err := h.read(ctx, "read", what, h.whole(what, shell.Request{Script: scriptFacts,
+		Args: append([]string{h.rootDir, machine.ThermalThrottleDirs}, machine.SwapControlFiles(version)...)}),
+		func(stdout []byte) (err error) {
+			if err = checkFields(h.budget, what, stdout); err == nil {
+				f, err = parseFacts(stdout)
+			}
+			if err != nil {
+				return fmt.Errorf("facts: %w", err)
+			}
+			return nil
+		}); err != nil {
+		return host.Facts{}, err
+	}
+	f.CgroupVersion = version
+	return f, nil
+}
+
 // parseFacts reads what scripts/facts.sh prints.
 func parseFacts(data []byte) (host.Facts, error) {
-	fields := strings.Split(string(data), "\x00")
-	v := map[string]string{}
-	for i := 0; i+1 < len(fields); i += 2 {
-		v[fields[i]] = fields[i+1]
-	}
+	v := parseFields(data)
 	f := host.Facts{
 		Hostname:      v["hostname"],
 		KernelVersion: v["kernel"],
@@ -65,7 +98,14 @@ func parseFacts(data []byte) (host.Facts, error) {
 	f.AppArmor = machine.AppArmor(v["apparmor"])
 	f.SELinux, f.SELinuxEnforcing = machine.SELinux(v["selinux"], v["label"])
 	f.Swaps, f.SwapControl = machine.Swaps([]byte(v["swaps"])), v["swap-control"] == "yes"
-	f.ThermalThrottle = machine.ThermalThrottle(strings.Fields(v["thermal-throttle"]))
+	var throttles []string
+	for dir := range strings.FieldsSeq(v["thermal-throttle"]) {
+		if len(throttles) == maxThrottles {
+			break
+		}
+		throttles = append(throttles, dir)
+	}
+	f.ThermalThrottle = machine.ThermalThrottle(throttles)
 	for key, value := range v {
 		size, ok := strings.CutPrefix(key, "hugepages-")
 		if kb := number(strings.TrimSuffix(size, "kB")); ok && kb > 0 {

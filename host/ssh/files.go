@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
@@ -23,14 +24,18 @@ func (h *Host) ReadFile(ctx context.Context, path string, max int64) ([]byte, er
 		if err := machine.Absolute("open", path); err != nil {
 			return nil, err
 		}
-		res, err := h.request(ctx, "open", path, shell.Request{Script: scriptReadFile, Args: []string{path, itoa(max + 1)}, MaxStdout: int(max + 1)})
-		if err != nil {
-			return nil, err
-		}
-		if int64(len(res.Stdout)) > max {
-			return res.Stdout[:max], fmt.Errorf("read %s: more than %d bytes: %w", path, max, host.ErrTooLarge)
-		}
-		return nonNil(res.Stdout), nil
+		max := min(max, h.budget.Limit(budget.FileBytes))
+		var data []byte
+		// The script reads no more than one byte too many: what prints more is not it.
+		err := h.read(ctx, "open", path, shell.Request{Script: scriptReadFile, Args: []string{path, itoa(max + 1)}, MaxStdout: int(max + 1),
+			Whole: "more of " + path + " than was asked for", Kind: budget.FileBytes}, func(stdout []byte) error {
+			if data = nonNil(stdout); int64(len(data)) > max {
+				data = data[:max]
+				return fmt.Errorf("read %s: more than %d bytes: %w", path, max, host.ErrTooLarge)
+			}
+			return h.budget.Check(budget.FileBytes, int64(len(data)), path)
+		})
+		return data, err
 	})
 }
 
@@ -82,16 +87,20 @@ func octal(mode fs.FileMode) string {
 	return fmt.Sprintf("%04o", bits)
 }
 
-// MkdirAll leaves a link to a directory in the last element as it is.
+// MkdirAll leaves a directory that is there, or a link to one, as it is.
 func (h *Host) MkdirAll(ctx context.Context, p string, mode fs.FileMode, owner *host.Owner) error {
 	return run(h, ctx, "MkdirAll", shortDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("make directory", p); err != nil {
 			return err
 		}
 		p = path.Clean(p)
+		special := "" // mkdir(2) takes no such bits, and chown(2) may take them away
+		if mode&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0 {
+			special = octal(mode)
+		}
 		// No parent is ever writable by others, whatever the last one is.
 		mask := 0o777 &^ (mode & 0o755)
-		_, err := h.script(ctx, "mkdir", p, scriptMkdirAll, []string{p, path.Dir(p), octal(mask), octal(mode), ownerWord(owner)}, nil)
+		_, err := h.script(ctx, "mkdir", p, scriptMkdirAll, []string{p, path.Dir(p), octal(mask), octal(0o777 &^ mode.Perm()), special, ownerWord(owner)}, nil)
 		return err
 	})
 }
@@ -132,7 +141,7 @@ func (h *Host) Stat(ctx context.Context, p string) (host.FileInfo, error) {
 
 func (h *Host) stat(ctx context.Context, p string) (host.FileInfo, error) {
 	script := scriptStatPlain
-	if h.found.findPrintf {
+	if h.machine().findPrintf {
 		script = scriptStatGNU
 	}
 	res, err := h.script(ctx, "stat", p, script, []string{p}, nil)
@@ -147,30 +156,30 @@ func (h *Host) stat(ctx context.Context, p string) (host.FileInfo, error) {
 	return infos[0], nil
 }
 
-// maxList bounds the answer of List: some hundred thousand entries.
-const maxList = 32 << 20
-
 func (h *Host) List(ctx context.Context, dir string) ([]host.FileInfo, error) {
 	return call(h, ctx, "List", shortDeadline, func(ctx context.Context) ([]host.FileInfo, error) {
 		if err := machine.Absolute("list", dir); err != nil {
 			return nil, err
 		}
 		script := scriptListPlain
-		if h.found.findPrintf {
+		if h.machine().findPrintf {
 			script = scriptListGNU
 		}
-		res, err := h.request(ctx, "open", dir, shell.Request{Script: script, Args: []string{dir}, MaxStdout: maxList})
-		if err != nil {
-			return nil, err
-		}
-		if len(res.Stdout) == maxList {
-			return nil, fmt.Errorf("list %s: the directory is too large: %w", dir, host.ErrTooLarge)
-		}
-		infos, err := parseInfos(res.Stdout)
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", dir, err)
-		}
-		return infos, nil
+		var infos []host.FileInfo
+		most := int(h.budget.Limit(budget.OutputBytes))
+		err := h.read(ctx, "open", dir, shell.Request{Script: script, Args: []string{dir}, MaxStdout: most}, func(stdout []byte) (err error) {
+			if err = checkEntries(h.budget, stdout); err == nil && len(stdout) == most {
+				err = fmt.Errorf("the directory is too large: %w", host.ErrTooLarge)
+			}
+			if err == nil {
+				infos, err = parseInfos(stdout)
+			}
+			if err != nil {
+				return fmt.Errorf("list %s: %w", dir, err)
+			}
+			return nil
+		})
+		return infos, err
 	})
 }
 

@@ -11,11 +11,13 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 func FuzzParseMeasured(f *testing.F) {
 	f.Add([]byte("meminfo\x00MemTotal: 5 kB\nMemAvailable: 2 kB\n\x00loadavg\x000.1 0.1 0.1 1/200 5\x00pid-max\x0032768\x00threads-max\x009\x00disks\x002049 4096 100 50 10 5\n\x00"))
 	f.Add([]byte("meminfo\x00MemTotal: 5 kB\x00disks\x001 9223372036854775807 9223372036854775807 3 4 5\n\x00"))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for version := range 3 {
 			m, err := parseMeasured(data, version, 1)
@@ -34,9 +36,27 @@ func FuzzParseMeasured(f *testing.F) {
 	})
 }
 
+func FuzzParseUsages(f *testing.F) {
+	f.Add([]byte("12 3\n4\t5\n"))
+	f.Add([]byte("9223372036854775807 -1\n0 0"))
+	corpus.Add(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		usages, err := parseUsages(data, 2)
+		if err == nil && len(usages) != 2 {
+			t.Errorf("%d usages of 2", len(usages))
+		}
+		for _, u := range usages {
+			if u.Bytes < 0 || u.Inodes < 0 {
+				t.Errorf("negative: %+v", u)
+			}
+		}
+	})
+}
+
 func FuzzParseState(f *testing.F) {
 	f.Add("x41ed 4096 6 2049 0 1700000001 d 05:37:04.8 +0000")
 	f.Add("f 644 1 2 3 0 4.5")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		if i, err := parseState(s); err == nil && i.Size < 0 {
 			t.Errorf("%q has %d bytes", s, i.Size)
@@ -46,6 +66,7 @@ func FuzzParseState(f *testing.F) {
 
 func FuzzParseNames(f *testing.F) {
 	f.Add([]byte("b\x00a\x00a\x00"))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		names := parseNames(data)
 		if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) {
@@ -57,6 +78,7 @@ func FuzzParseNames(f *testing.F) {
 func FuzzParseStates(f *testing.F) {
 	f.Add([]byte("1\nx81a4 5 6 7 0 1700000001 d 05:37:04.8 +0000\n"))
 	f.Add([]byte("0 1\nf 644 1 2 3 0 4.5\n"))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		into := make([]host.FileInfo, 2)
 		if parseStates(data, []string{"/a", "/b"}, into) != nil {
@@ -74,6 +96,7 @@ func FuzzParseStates(f *testing.F) {
 func FuzzFailure(f *testing.F) {
 	f.Add([]byte("cat: /x: No such file or directory\n"), 1)
 	f.Add([]byte("\xff\n\n"), 137)
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, stderr []byte, code int) {
 		err := failure("read", "/x", shell.Result{Stderr: stderr, Code: code})
 		if text := err.Error(); len(text) > 3000 || strings.Contains(messages(stderr), "\n") {
@@ -85,6 +108,7 @@ func FuzzFailure(f *testing.F) {
 // FuzzSkipTo: up to the mark and not beyond, or an error.
 func FuzzSkipTo(f *testing.F) {
 	f.Add("motd\nnonce starts\nrest", "nonce starts\n")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s, mark string) {
 		if mark == "" {
 			return
@@ -109,6 +133,7 @@ func FuzzSkipTo(f *testing.F) {
 func FuzzParseBusy(f *testing.F) {
 	f.Add([]byte("ext4\n/dev/sdb\n42 (postgres)\n43 (sh)\n"))
 	f.Add([]byte("\xff\n\n\x1b[2J"))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, out []byte) {
 		e := parseBusy("/x", out)
 		if len(e.Users) > machine.MaxBusyUsers {

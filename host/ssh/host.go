@@ -8,6 +8,7 @@ import (
 	"net"
 	"path"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
@@ -95,8 +96,8 @@ type Host struct {
 	budget     *budget.Account
 
 	shells *shell.Pool
-	found  found
-	trees  machine.KeyedMutex // one writer a directory in WriteTree
+	found  atomic.Pointer[found] // as the machine was when it last booted, as far as Facts has seen
+	trees  machine.KeyedMutex    // one writer a directory in WriteTree
 	files  sftpClient
 	held   sync.Map // paths of locks that were taken
 	// packs holds the place of the one compression at a time: each has a shell for
@@ -126,8 +127,9 @@ func New(ctx context.Context, c Config) (*Host, error) {
 		packs:      make(chan struct{}, 1),
 		shells:     shell.NewPool(shell.Config{Start: c.Transport.Start, Sudo: c.Sudo, Shell: c.Shell, Path: c.Path, Budget: c.Budget}),
 	}
-	err := run(h, ctx, "Probe", mountDeadline, func(ctx context.Context) (err error) {
-		h.found, err = h.probe(ctx)
+	err := run(h, ctx, "Probe", mountDeadline, func(ctx context.Context) error {
+		f, err := h.probe(ctx)
+		h.found.Store(&f)
 		return err
 	})
 	if err != nil {
@@ -221,7 +223,7 @@ func (h *Host) script(ctx context.Context, op, object, text string, args []strin
 // ctx leaves and a second, so that it is we who give up first.
 func (h *Host) request(ctx context.Context, op, object string, r shell.Request) (shell.Result, error) {
 	if r.Limit == 0 {
-		r.Limit = remaining(ctx) + time.Second
+		r.Limit = limitOf(ctx)
 	}
 	res, err := h.shells.Do(ctx, r)
 	if err != nil {
@@ -232,6 +234,8 @@ func (h *Host) request(ctx context.Context, op, object string, r shell.Request) 
 	}
 	return res, nil
 }
+
+func limitOf(ctx context.Context) time.Duration { return remaining(ctx) + time.Second }
 
 func remaining(ctx context.Context) time.Duration {
 	if d, has := ctx.Deadline(); has {

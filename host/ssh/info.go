@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -25,27 +26,33 @@ func parseInfos(data []byte) ([]host.FileInfo, error) {
 	if len(data) == 0 {
 		return []host.FileInfo{}, nil
 	}
-	text, ok := strings.CutSuffix(string(data), "\x00")
-	fields := strings.Split(text, "\x00")
-	if !ok || len(fields)%3 != 0 {
+	fields := bytes.Count(data, []byte{0})
+	if !bytes.HasSuffix(data, []byte{0}) || fields%3 != 0 {
 		return nil, fmt.Errorf("a record is cut off: %.200q", data)
 	}
-	infos := make([]host.FileInfo, 0, len(fields)/3)
-	for r := range slices.Chunk(fields, 3) {
-		i, err := parseState(r[0])
+	infos := make([]host.FileInfo, 0, fields/3)
+	for rest := string(data); rest != ""; {
+		var state, name, target string
+		state, rest, _ = strings.Cut(rest, "\x00")
+		name, rest, _ = strings.Cut(rest, "\x00")
+		target, rest, _ = strings.Cut(rest, "\x00")
+		i, err := parseState(state)
 		if err != nil {
 			return nil, err
 		}
-		i.Name, i.Target = r[1], r[2]
+		i.Name, i.Target = name, target
 		infos = append(infos, i)
 	}
 	slices.SortFunc(infos, func(a, b host.FileInfo) int { return strings.Compare(a.Name, b.Name) })
 	return infos, nil
 }
 
+// stateFields is the most that a state has.
+const stateFields = 9
+
 func parseState(s string) (i host.FileInfo, err error) {
-	bad := fmt.Errorf("a file's state is %q", s)
-	f := strings.Split(s, " ")
+	bad := fmt.Errorf("a file's state is %.200q", s)
+	f := strings.SplitN(s, " ", stateFields+1)
 	fraction := ""
 	if raw, isRaw := strings.CutPrefix(f[0], "x"); isRaw {
 		if len(f) < 6 {

@@ -1,12 +1,14 @@
 package ssh
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"path"
 	"strings"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
@@ -14,7 +16,7 @@ import (
 // Measure is one round trip, however many the paths are.
 func (h *Host) Measure(ctx context.Context, cgroup string, paths ...string) (host.Measured, error) {
 	return call(h, ctx, "Measure", shortDeadline, func(ctx context.Context) (host.Measured, error) {
-		version, root := h.found.hier.MemoryRoot()
+		version, root := h.machine().hier.MemoryRoot()
 		dir, limit, usage := "", "", ""
 		if cgroup != "" && root != "" {
 			full, err := h.cgroupPath(cgroup)
@@ -24,14 +26,19 @@ func (h *Host) Measure(ctx context.Context, cgroup string, paths ...string) (hos
 			dir = path.Join(root, full)
 			limit, usage = machine.CgroupMemoryFiles(version)
 		}
-		res, err := h.request(ctx, "read", "what is left of the machine",
-			shell.Request{Script: scriptMeasure, Args: append([]string{root, dir, limit, usage}, paths...), MaxStdout: maxFacts})
-		if err != nil {
+		const what = "what is left of the machine"
+		var m host.Measured
+		if err := h.read(ctx, "read", what, h.whole(what, shell.Request{Script: scriptMeasure, Args: append([]string{root, dir, limit, usage}, paths...)}),
+			func(stdout []byte) (err error) {
+				if err = checkFields(h.budget, what, stdout); err == nil {
+					m, err = parseMeasured(stdout, version, len(paths))
+				}
+				if err != nil {
+					return fmt.Errorf("%s: %w", what, err)
+				}
+				return nil
+			}); err != nil {
 			return host.Measured{}, err
-		}
-		m, err := parseMeasured(res.Stdout, version, len(paths))
-		if err != nil {
-			return host.Measured{}, fmt.Errorf("what is left of the machine: %w", err)
 		}
 		return m, nil
 	})
@@ -39,11 +46,7 @@ func (h *Host) Measure(ctx context.Context, cgroup string, paths ...string) (hos
 
 // parseMeasured reads what scripts/measure.sh prints of so many paths.
 func parseMeasured(data []byte, version, paths int) (host.Measured, error) {
-	fields := strings.Split(string(data), "\x00")
-	v := map[string]string{}
-	for i := 0; i+1 < len(fields); i += 2 {
-		v[fields[i]] = fields[i+1]
-	}
+	v := parseFields(data)
 	m := host.Measured{
 		MemoryBytes:     machine.Meminfo([]byte(v["meminfo"]), "MemTotal"),
 		WorkingSetBytes: machine.WorkingSet([]byte(v["meminfo"]), version, v["usage"], v["stat"]),
@@ -53,6 +56,9 @@ func parseMeasured(data []byte, version, paths int) (host.Measured, error) {
 	}
 	m.CgroupBytes, m.CgroupWorkingSetBytes = machine.CgroupMemory(version, v["cgroup-limit"], v["cgroup-usage"], v["cgroup-stat"])
 	for line := range strings.Lines(v["disks"]) {
+		if len(m.FileSystems) > paths {
+			break
+		}
 		n := strings.Fields(line)
 		if len(n) != 6 {
 			return host.Measured{}, fmt.Errorf("a file system is %q", line)
@@ -73,21 +79,30 @@ func (h *Host) DiskUsage(ctx context.Context, dirs ...string) ([]host.Usage, err
 		return nil, nil
 	}
 	return call(h, ctx, "DiskUsage", treeDeadline, func(ctx context.Context) ([]host.Usage, error) {
-		res, err := h.request(ctx, "read", "what directories hold", shell.Request{Script: scriptDiskUsage, Args: dirs, MaxStdout: maxFacts})
-		if err != nil {
-			return nil, err
-		}
+		const what = "what directories hold"
 		var out []host.Usage
-		for line := range strings.Lines(string(res.Stdout)) {
-			n := strings.Fields(line)
-			if len(n) != 2 {
-				return nil, fmt.Errorf("what directories hold: %q", line)
+		err := h.read(ctx, "read", what, h.whole(what, shell.Request{Script: scriptDiskUsage, Args: dirs}), func(stdout []byte) (err error) {
+			if err = h.budget.Check(budget.Items, int64(bytes.Count(stdout, []byte("\n"))), what); err == nil {
+				out, err = parseUsages(stdout, len(dirs))
 			}
-			out = append(out, host.Usage{Bytes: machine.Times(number(n[0]), 1024), Inodes: number(n[1])})
-		}
-		if len(out) != len(dirs) {
-			return nil, fmt.Errorf("what directories hold: %d answers for %d", len(out), len(dirs))
-		}
-		return out, nil
+			return err
+		})
+		return out, err
 	})
+}
+
+// parseUsages reads what scripts/diskusage.sh prints of so many directories.
+func parseUsages(data []byte, dirs int) ([]host.Usage, error) {
+	var out []host.Usage
+	for line := range bytes.Lines(data) {
+		n := strings.Fields(string(line[:min(len(line), 64)]))
+		if len(n) != 2 || len(line) > 64 {
+			return nil, fmt.Errorf("what directories hold: %.64q", line)
+		}
+		out = append(out, host.Usage{Bytes: machine.Times(number(n[0]), 1024), Inodes: number(n[1])})
+	}
+	if len(out) != dirs {
+		return nil, fmt.Errorf("what directories hold: %d answers for %d", len(out), dirs)
+	}
+	return out, nil
 }

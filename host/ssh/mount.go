@@ -51,7 +51,7 @@ func (h *Host) Mount(ctx context.Context, m host.Mount) error {
 		fsType, options, again, propagation := mountArgs(m)
 		text := scriptMount
 		if machine.Shared(m.Type) {
-			text, options = scriptMountShared, machine.ShareOptions(m.Options)
+			text, fsType, options = scriptMountShared, m.Type, machine.ShareOptions(m.Options)
 		}
 		if strings.HasPrefix(m.Source, "-") || fsType == "" {
 			return fmt.Errorf("mount on %s: source %q, type %q", m.Target, m.Source, m.Type)
@@ -106,9 +106,12 @@ func (h *Host) Unmount(ctx context.Context, target string) error {
 // processes that use it, one a line.
 func parseBusy(target string, out []byte) *host.BusyError {
 	const longest = 128
-	lines := strings.Split(strings.ToValidUTF8(strings.TrimSpace(string(out)), "?"), "\n")
-	for i, l := range lines {
-		lines[i] = strings.ToValidUTF8(l[:min(len(l), longest)], "?")
+	var lines []string
+	for l := range strings.SplitSeq(strings.ToValidUTF8(strings.TrimSpace(string(out)), "?"), "\n") {
+		if len(lines) > 2*machine.MaxBusyUsers {
+			break
+		}
+		lines = append(lines, strings.ToValidUTF8(l[:min(len(l), longest)], "?"))
 	}
 	lines = append(lines, "", "")
 	e := &host.BusyError{Target: target, Type: lines[0], Source: lines[1]}
@@ -120,19 +123,21 @@ func parseBusy(target string, out []byte) *host.BusyError {
 	return e
 }
 
-const maxMountInfo = 64 << 20
-
 // ListMounts names the targets below dir as the caller does, whatever links dir contains.
 func (h *Host) ListMounts(ctx context.Context, dir string) ([]host.Mount, error) {
 	return call(h, ctx, "ListMounts", mountDeadline, func(ctx context.Context) ([]host.Mount, error) {
 		if err := machine.Absolute("list mounts of", dir); err != nil {
 			return nil, err
 		}
-		res, err := h.request(ctx, "list mounts of", dir, shell.Request{Script: scriptListMounts, Args: []string{path.Clean(dir)}, MaxStdout: maxMountInfo})
-		if err != nil {
-			return nil, err
-		}
-		return parseMounts(dir, res.Stdout)
+		var mounts []host.Mount
+		err := h.read(ctx, "list mounts of", dir, h.whole("the list of mounts", shell.Request{Script: scriptListMounts, Args: []string{path.Clean(dir)}}),
+			func(stdout []byte) (err error) {
+				if err = checkMounts(h.budget, stdout); err == nil {
+					mounts, err = parseMounts(dir, stdout)
+				}
+				return err
+			})
+		return mounts, err
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 func TestParseInfos(t *testing.T) {
@@ -40,17 +41,20 @@ func TestParseInfos(t *testing.T) {
 func FuzzParseInfos(f *testing.F) {
 	f.Add("f 644 1 2 3 0 4.5\x00n\x00\x00")
 	f.Add("x41ed 4096 6 2049 0 1700000001 d 05:37:04.8 +0000\x00a\x00\x00")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) { _, _ = parseInfos([]byte(s)) })
 }
 
 func FuzzParseProbe(f *testing.F) {
 	f.Add("missing flock\ncan find-printf\nuid 0\nmounts\n36 35 98:0 / /a rw - ext3 /dev/root rw\n")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) { _, _ = parseProbe([]byte(s)) })
 }
 
 func FuzzParseFacts(f *testing.F) {
 	f.Add("hostname\x00a\x00meminfo\x00MemTotal: 5 kB\x00cpus\x000-3\x00boot-id\x00x\x00disk\x001 2 3\x00hugepages-2048kB\x004\x00")
 	f.Add("addresses\x002: eth0    inet 10.0.0.2/24 scope global eth0\x00fib-trie\x00 |-- 10.0.0.1\n /32 host LOCAL\n\x00if-inet6\x0000 1\x00")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) { _, _ = parseFacts([]byte(s)) })
 }
 
@@ -66,6 +70,7 @@ func TestParseFactsOfTheKernel(t *testing.T) {
 
 func FuzzParseMounts(f *testing.F) {
 	f.Add("/a/b\x0036 35 98:0 / /a/b/c rw - ext3 /dev/root rw\n")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		mounts, err := parseMounts("/x", []byte(s))
 		for _, m := range mounts {
@@ -79,11 +84,13 @@ func FuzzParseMounts(f *testing.F) {
 func FuzzParseClock(f *testing.F) {
 	f.Add("1700000000.123456789\n")
 	f.Add("1700000000.%N")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) { _, _, _ = parseClock(s) })
 }
 
 func FuzzNextWord(f *testing.F) {
 	f.Add("motd\nnonce held\nmore")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		w, err := newSpoken(strings.NewReader(s), "nonce", nil, "fuzz").next()
 		if err == nil && !strings.Contains(s, "nonce "+w+"\n") {
@@ -95,6 +102,7 @@ func FuzzNextWord(f *testing.F) {
 // FuzzEscape: what escape writes, a shell's printf turns back into the same bytes.
 func FuzzEscape(f *testing.F) {
 	f.Add([]byte("-n %s \\ ' \x00\x81\xff\n\n"))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 10_000 {
 			return
@@ -200,7 +208,9 @@ func TestEnsureV2(t *testing.T) {
 			}
 		}
 	}
-	h.found.hier = machine.Hierarchies{Version: 2, V2: root, All: []string{root}}
+	has := *h.machine()
+	has.hier = machine.Hierarchies{Version: 2, V2: root, All: []string{root}}
+	h.found.Store(&has)
 	before, err := os.Stat(root + "/kubepods/pod1/pids.max")
 	if err != nil {
 		t.Fatal(err)

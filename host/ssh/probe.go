@@ -20,11 +20,42 @@ type found struct {
 	nanoseconds bool // date +%N
 	asRoot      bool
 	hier        machine.Hierarchies
+	boot        string // ID of the boot that it is of; empty before Facts has told
+}
+
+// machine is what the machine has. A caller that needs two things of it asks once.
+func (h *Host) machine() *found {
+	if f := h.found.Load(); f != nil {
+		return f
+	}
+	return &found{} // while it is asked for the first time
+}
+
+// booted looks again where the machine has booted since it was last looked at: it may have
+// control groups of another version now, and other tools. It says whether that is so. Two
+// at once find the same.
+func (h *Host) booted(ctx context.Context, boot string) (again bool, err error) {
+	last := h.machine()
+	if last.boot == boot || boot == "" {
+		return false, nil
+	}
+	next := *last
+	if again = last.boot != ""; again {
+		if next, err = h.probe(ctx); err != nil {
+			return false, err
+		}
+	}
+	next.boot = boot
+	h.found.Store(&next)
+	return again, nil
 }
 
 func (h *Host) probe(ctx context.Context) (found, error) {
 	res, err := h.script(ctx, "look at", "the tools", scriptProbe, tools, nil)
 	if err != nil {
+		return found{}, err
+	}
+	if err := checkMounts(h.budget, res.Stdout); err != nil {
 		return found{}, err
 	}
 	f, err := parseProbe(res.Stdout)

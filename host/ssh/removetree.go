@@ -32,7 +32,7 @@ func (h *Host) RemoveTree(ctx context.Context, p string) error {
 			return errors.New("remove tree: refusing to remove /")
 		}
 		flag := ""
-		if h.found.oneFS {
+		if h.machine().oneFS {
 			flag = "--one-file-system"
 		}
 		res, err := h.script(ctx, "remove tree", p, scriptRemoveTree, []string{p, path.Dir(p), path.Base(p), flag}, nil)

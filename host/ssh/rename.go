@@ -54,6 +54,10 @@ func parseStates(data []byte, clean []string, into []host.FileInfo) error {
 		return nil
 	}
 	first, rest, _ := strings.Cut(strings.TrimSuffix(string(data), "\n"), "\n")
+	// A number of a path, and a blank, take up to 5 bytes.
+	if n := strings.Count(rest, "\n"); n >= len(clean) || len(first) > 5*len(clean) {
+		return fmt.Errorf("stat %s: the machine told of %d files, and was asked for %d", clean[0], n+1, len(clean))
+	}
 	numbers, states := strings.Fields(first), strings.Split(rest, "\n")
 	if len(numbers) != len(states) {
 		return fmt.Errorf("stat %s: the machine told of %d files and %d states", clean[0], len(numbers), len(states))

@@ -3,6 +3,8 @@ package ssh
 import (
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 func TestRights(t *testing.T) {
@@ -37,6 +39,7 @@ func TestRights(t *testing.T) {
 
 func FuzzParseRights(f *testing.F) {
 	f.Add([]byte("uid 0\nsudo\ngroup root\n"))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if r, err := parseRights(data); err == nil && r.root && !strings.Contains(string(data), "uid 0") {
 			t.Errorf("%q is root", data)

@@ -28,7 +28,9 @@ func TestSlices(t *testing.T) {
 	h, err := New(ctx, Config{Name: "far.example", Transport: &shtest.Transport{}, Path: s.Bin + ":" + shell.DefaultPath})
 	must(t, err)
 	defer h.Close()
-	h.found.hier = machine.Hierarchies{Version: 2, V2: s.Tree, All: []string{s.Tree}}
+	has := *h.machine()
+	has.hier = machine.Hierarchies{Version: 2, V2: s.Tree, All: []string{s.Tree}}
+	h.found.Store(&has)
 	const above = " 6 Wants as 1 "
 	const born = " MemoryAccounting b true CPUAccounting b true IOAccounting b true TasksAccounting b true DefaultDependencies b false "
 	const full = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice"

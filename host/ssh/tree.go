@@ -57,7 +57,7 @@ func (h *Host) wantOwner(o *host.Owner) host.Owner {
 	switch {
 	case o != nil:
 		return *o
-	case h.found.asRoot:
+	case h.machine().asRoot:
 		return host.Owner{}
 	}
 	return host.Owner{UID: -1, GID: -1}
@@ -114,7 +114,7 @@ func (h *Host) treeAbout(tree host.Tree) string {
 		b.WriteString(batch("stat -c '"+formats[kind]+"' --", group))
 	}
 	b.WriteString("}\ncontents() {\n:\n" + batch("cat --", paths) + "}\ntargets() {\n:\n")
-	if h.found.findPrintf {
+	if h.machine().findPrintf {
 		b.WriteString(batch("readlink --", names))
 	} else {
 		for _, n := range names { // busybox's takes one
@@ -194,7 +194,7 @@ func (h *Host) treeContent(tree host.Tree) string {
 		writeFileText(&b, p, tree[p].Data)
 	}
 	for _, o := range sortedKeys(owners) {
-		if o == "0:0" && h.found.asRoot {
+		if o == "0:0" && h.machine().asRoot {
 			// They are root's already, unless the directory hands its group down.
 			b.WriteString("[ ! -g . ] || {\n" + batch("chown -h "+o+" --", owners[o]) + "}\n")
 			continue

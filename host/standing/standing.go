@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
 // Config of a Listener.
@@ -37,6 +38,9 @@ type Config struct {
 	// Tell hears of each try, one after the other: nil, it is listened on and was
 	// looked at; or why not. An error that wraps ErrUnknown: it is listened on.
 	Tell func(error)
+	// Budget ends the driver where code panics that reads what the machine says: a look
+	// is a TLS handshake with whatever answers there. May be nil.
+	Budget *budget.Account
 }
 
 // ErrUnknown is a look that could not be had.
@@ -109,7 +113,10 @@ func (l *Listener) Drop() {
 	l.mu.Unlock()
 	if now != nil {
 		// It may wait for a machine that does not answer.
-		go func() { _ = now.Close() }()
+		go func() {
+			defer l.cfg.Budget.Recover("the end of a listener")
+			_ = now.Close()
+		}()
 	}
 }
 
@@ -126,6 +133,7 @@ func (l *Listener) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
+		defer l.cfg.Budget.Recover("the wait for a listener's end")
 		select {
 		case <-l.closed:
 			cancel()
@@ -195,8 +203,14 @@ func (l *Listener) listen(ctx context.Context) error {
 		both.Wait()
 	}()
 	ended, looked := make(chan error, 1), make(chan error, 1)
-	both.Go(func() { ended <- l.take(ctx, listener) })
-	look := func() { looked <- l.look(ctx) }
+	both.Go(func() {
+		defer l.cfg.Budget.Recover("the listener on the machine")
+		ended <- l.take(ctx, listener)
+	})
+	look := func() {
+		defer l.cfg.Budget.Recover("the look at who answers on the machine")
+		looked <- l.look(ctx)
+	}
 	both.Go(look)
 	var again <-chan time.Time // nil while a look is under way, and when it is known
 	for {

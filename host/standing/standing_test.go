@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
 // forward is one listener of a machine's.
@@ -315,4 +316,33 @@ func TestConfigIsChecked(t *testing.T) {
 	if _, err := New(Config{Address: &net.TCPAddr{Port: 1}}); err == nil {
 		t.Error("a listener that cannot listen was made")
 	}
+}
+
+// A panic over what the machine answers is that driver's end, and not the process's.
+func TestAPanicOfALookIsTheDrivers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		account := budget.New(budget.Limits{})
+		l, err := New(Config{
+			Address: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 10250}, Budget: account,
+			Listen: func(context.Context) (net.Listener, error) {
+				return &forward{conns: make(chan net.Conn), closed: make(chan struct{})}, nil
+			},
+			Look: func(context.Context) error { panic("found") },
+			Tell: func(error) {},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- l.Run(ctx) }()
+		<-account.Exceeded()
+		if e := (*budget.ExceededError)(nil); !errors.As(account.Err(), &e) || e.Kind != budget.Panic {
+			t.Errorf("the account has %v", account.Err())
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

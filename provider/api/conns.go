@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,18 +14,22 @@ import (
 type bounds struct {
 	total     int           // connections
 	strangers int           // of them: without an authorized request so far
+	sent      int           // bytes that all strangers together have sent
 	strange   time.Duration // for the first authorized request of a connection
 	answer    time.Duration // for a write of an answer that is no stream
 }
 
 // defaultBounds: authenticating and authorizing a first request are two reviews of
 // 10 s at most. A forward over SSH holds up to 2 MiB of a connection that is not read.
-var defaultBounds = bounds{total: 512, strangers: 64, strange: 30 * time.Second, answer: 30 * time.Second}
+// What strangers send may be headers without an end, which take twenty times as much
+// memory; a handshake and a first request are 4 KiB.
+var defaultBounds = bounds{total: 512, strangers: 64, sent: 512 << 10, strange: 30 * time.Second, answer: 30 * time.Second}
 
 // conns is a listener whose connections are counted. A connection is a stranger's until
 // a request of it has been authorized. When there are too many strangers, the oldest of
 // the address that has the most of them is closed, so that a flood from one address
-// costs the callers of others nothing.
+// costs the callers of others nothing. When they have sent too much, it is the one that has
+// sent the most, of the address that has.
 type conns struct {
 	net.Listener
 	bounds bounds
@@ -33,6 +38,7 @@ type conns struct {
 	open      int
 	strangers map[string][]*caller // by IP, the oldest first
 	strange   int                  // how many strangers there are
+	sent      int                  // bytes that they have sent
 }
 
 func newConns(l net.Listener, b bounds) *conns {
@@ -42,11 +48,50 @@ func newConns(l net.Listener, b bounds) *conns {
 // caller is a connection of conns.
 type caller struct {
 	net.Conn
-	of     *conns
-	from   string
-	timer  *time.Timer // closes a stranger
-	known  bool        // guarded by of.mu, as closed is
-	closed bool
+	of      *conns
+	from    string
+	timer   *time.Timer // closes a stranger
+	known   bool        // guarded by of.mu, as closed and sent are
+	closed  bool
+	sent    int         // bytes, while it was a stranger's
+	through atomic.Bool // known, for those who read
+}
+
+func (c *caller) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.through.Load() {
+		if heaviest := c.of.count(c, n); heaviest != nil {
+			heaviest.Close()
+		}
+	}
+	return n, err
+}
+
+// count adds what c has sent, and returns who has to go for it.
+func (l *conns) count(c *caller, n int) (heaviest *caller) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.known {
+		return nil
+	}
+	c.sent += n
+	l.sent += n
+	if l.sent <= l.bounds.sent {
+		return nil
+	}
+	most := -1
+	for _, of := range l.strangers {
+		sum, largest := 0, of[0]
+		for _, s := range of {
+			if sum += s.sent; s.sent > largest.sent {
+				largest = s
+			}
+		}
+		if sum > most {
+			most, heaviest = sum, largest
+		}
+	}
+	return heaviest
 }
 
 // Accept refuses what is above the total, and accepts the next.
@@ -116,8 +161,10 @@ func (l *conns) forget(c *caller) {
 		return
 	}
 	c.known = true
+	c.through.Store(true)
 	c.timer.Stop()
 	l.strange--
+	l.sent -= c.sent
 	of := l.strangers[c.from]
 	for i := range of {
 		if of[i] == c {

@@ -111,6 +111,11 @@ func (c *Config) validate() error {
 	return nil
 }
 
+// maxHeader bounds a request's header, in bytes, the line with the command of an exec in it
+// included. A kubelet takes 1 MiB, and 1 MiB of short headers takes 16 MiB of memory, of a
+// caller that has shown nothing yet. A token has 1 to 2 KiB.
+const maxHeader = 64 << 10
+
 // Server is the kubelet API of one node.
 type Server struct {
 	cfg     Config
@@ -160,10 +165,17 @@ func (s *Server) Run(ctx context.Context) error {
 		// here, and by the bounds.
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    1 << 20,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       withCaller,
-		ErrorLog:          log.New(debugWriter{logger}, "", 0),
+		MaxHeaderBytes:    maxHeader,
+		HTTP2: &http.HTTP2Config{
+			// A caller with more at once opens another connection.
+			MaxConcurrentStreams: 16,
+			// What is buffered of a connection before anything is known of its caller. The
+			// bodies of requests here are empty.
+			MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10,
+		},
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: withCaller,
+		ErrorLog:    log.New(debugWriter{logger}, "", 0),
 	}
 	closed := make(chan struct{})
 	go func() {

@@ -13,6 +13,7 @@ type Policy struct {
 	NoPrivileged  bool
 	NoHostPath    bool
 	NoHostNetwork bool
+	NoNFS         bool
 }
 
 // Rejection is why a pod, or one container of it, may not run on this machine.
@@ -29,6 +30,7 @@ const (
 	ReasonPrivileged  = "PrivilegedForbidden"
 	ReasonHostPath    = "HostPathForbidden"
 	ReasonHostNetwork = "HostNetworkForbidden"
+	ReasonNFS         = "NFSForbidden"
 )
 
 // Pod judges the pod without its ephemeral containers; nil admits it.
@@ -47,11 +49,13 @@ func Pod(p *v1.Pod, policy Policy) *Rejection {
 			f.container(list.field+"["+c.Name+"]", p, c, policy)
 		}
 	}
-	if policy.NoHostPath {
-		for i := range spec.Volumes {
-			if h := spec.Volumes[i].HostPath; h != nil {
-				f.add(ReasonHostPath, "spec.volumes[%s].hostPath is %s", spec.Volumes[i].Name, h.Path)
-			}
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i]
+		if policy.NoHostPath && v.HostPath != nil {
+			f.add(ReasonHostPath, "spec.volumes[%s].hostPath is %s", v.Name, v.HostPath.Path)
+		}
+		if policy.NoNFS && v.NFS != nil {
+			f.add(ReasonNFS, "spec.volumes[%s].nfs is %s:%s", v.Name, v.NFS.Server, v.NFS.Path)
 		}
 	}
 	if policy.NoHostNetwork && spec.HostNetwork {
@@ -64,13 +68,13 @@ func Pod(p *v1.Pod, policy Policy) *Rejection {
 // itself says nothing; nil admits it.
 func Volume(name string, pv *v1.PersistentVolume, policy Policy) *Rejection {
 	var f findings
-	if policy.NoHostPath {
-		switch source := pv.Spec.PersistentVolumeSource; {
-		case source.HostPath != nil:
-			f.add(ReasonHostPath, "spec.volumes[%s] is the persistent volume %s, whose hostPath is %s", name, pv.Name, source.HostPath.Path)
-		case source.Local != nil:
-			f.add(ReasonHostPath, "spec.volumes[%s] is the persistent volume %s, whose local path is %s", name, pv.Name, source.Local.Path)
-		}
+	switch source := pv.Spec.PersistentVolumeSource; {
+	case source.HostPath != nil && policy.NoHostPath:
+		f.add(ReasonHostPath, "spec.volumes[%s] is the persistent volume %s, whose hostPath is %s", name, pv.Name, source.HostPath.Path)
+	case source.Local != nil && policy.NoHostPath:
+		f.add(ReasonHostPath, "spec.volumes[%s] is the persistent volume %s, whose local path is %s", name, pv.Name, source.Local.Path)
+	case source.NFS != nil && policy.NoNFS:
+		f.add(ReasonNFS, "spec.volumes[%s] is the persistent volume %s, whose NFS export is %s:%s", name, pv.Name, source.NFS.Server, source.NFS.Path)
 	}
 	return f.rejection()
 }
@@ -102,6 +106,7 @@ func (f findings) rejection() *Rejection {
 	var sentences []string
 	for _, field := range []struct{ reason, name string }{
 		{ReasonPrivileged, "allowPrivileged"}, {ReasonHostPath, "allowHostPath"}, {ReasonHostNetwork, "allowHostNetwork"},
+		{ReasonNFS, "allowNFS"},
 	} {
 		var what []string
 		for _, one := range f {

@@ -14,11 +14,12 @@ func proc(t v1.ProcMountType) *v1.ProcMountType { return &t }
 
 // all forbids everything; one is each policy alone, by the reason that it gives.
 var (
-	all = Policy{NoPrivileged: true, NoHostPath: true, NoHostNetwork: true}
+	all = Policy{NoPrivileged: true, NoHostPath: true, NoHostNetwork: true, NoNFS: true}
 	one = map[string]Policy{
 		ReasonPrivileged:  {NoPrivileged: true},
 		ReasonHostPath:    {NoHostPath: true},
 		ReasonHostNetwork: {NoHostNetwork: true},
+		ReasonNFS:         {NoNFS: true},
 	}
 )
 
@@ -213,6 +214,9 @@ func TestPod(t *testing.T) {
 		{"hostPath", ReasonHostPath, "spec.volumes[etc].hostPath is /etc", func(p *v1.Pod) {
 			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "etc", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/etc"}}})
 		}},
+		{"NFS", ReasonNFS, "spec.volumes[share].nfs is 127.0.0.1:/srv", func(p *v1.Pod) {
+			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "127.0.0.1", Path: "/srv"}}})
+		}},
 		{"hostNetwork", ReasonHostNetwork, "spec.hostNetwork is true", func(p *v1.Pod) { p.Spec.HostNetwork = true }},
 	} {
 		p := plainPod()
@@ -227,10 +231,12 @@ func TestMessageTellsAll(t *testing.T) {
 	p.Spec.HostNetwork, p.Spec.HostPID = true, true
 	p.Spec.Containers[1].SecurityContext = &v1.SecurityContext{Privileged: yes()}
 	p.Spec.Volumes = []v1.Volume{{Name: "run", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/run"}}}}
+	p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{Server: "nas", Path: "/srv"}}})
 	want := &Rejection{Reason: ReasonPrivileged, Message: "the owner of this machine does not allow it (policy.allowPrivileged is false): " +
 		"spec.hostPID is true, spec.containers[helper].securityContext.privileged is true; " +
 		"the owner of this machine does not allow it (policy.allowHostPath is false): spec.volumes[run].hostPath is /run; " +
-		"the owner of this machine does not allow it (policy.allowHostNetwork is false): spec.hostNetwork is true"}
+		"the owner of this machine does not allow it (policy.allowHostNetwork is false): spec.hostNetwork is true; " +
+		"the owner of this machine does not allow it (policy.allowNFS is false): spec.volumes[share].nfs is nas:/srv"}
 	if got := Pod(p, all); got == nil || *got != *want {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
@@ -249,7 +255,7 @@ func TestPersistentVolumes(t *testing.T) {
 			v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/srv"}}}},
 		{"a disk", ReasonHostPath, "whose local path is /dev/sda",
 			v1.PersistentVolumeSpec{VolumeMode: &block, PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/dev/sda"}}}},
-		{"NFS", "", "", v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}}},
+		{"NFS", ReasonNFS, "spec.volumes[data] is the persistent volume pv, whose NFS export is s:/", v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "s", Path: "/"}}}},
 	} {
 		pv := &v1.PersistentVolume{Spec: tc.spec}
 		pv.Name = "pv"

@@ -29,14 +29,16 @@
 // AppArmor profile of type Localhost is a file that the owner put there. Sysctls are
 // those of the pod's own namespaces; the runtime refuses every other.
 //
-// # What hostPath and hostNetwork cover
+// # What hostPath, hostNetwork and NFS cover
 //
 // NoHostPath refuses volumes of type hostPath, read-only ones too: /etc/shadow and the
 // runtime's socket can be read. It refuses persistent volumes of types hostPath and
 // local as well (Volume), as soon as the claim's volume is known: they name a path of
 // the machine too. NoHostNetwork refuses hostNetwork, hostPorts, which take ports of
 // the machine's addresses from its owner, and probes and hooks with a host of their
-// own: the machine sends these, to its own loopback and to its owner's network.
+// own: the machine sends these, to its own loopback and to its owner's network. NoNFS
+// refuses volumes of type nfs, of the pod and of persistent volumes (Volume): the machine
+// itself mounts them as root, from whatever server of its networks they name.
 //
 // # Ephemeral containers
 //

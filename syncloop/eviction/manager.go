@@ -63,9 +63,9 @@ type Config struct {
 	LogDir  func(p *v1.Pod) string // of its containers' logs
 
 	Thresholds []pod.Threshold
-	// PodsCgroup is that of all pods, in the form of the runtime's driver: what is left of
-	// its limit is pod.AllocatableMemory. Empty: no threshold is of that.
-	PodsCgroup string
+	// PodsCgroup is that of all pods, in the form of the driver that the runtime has now:
+	// what is left of its limit is pod.AllocatableMemory. Empty: no threshold is of that.
+	PodsCgroup func() string
 	// MaxGrace of a pod that is evicted for a soft threshold.
 	MaxGrace time.Duration
 	// Transition is how long a condition stays after its cause has gone.
@@ -113,8 +113,8 @@ type ending struct {
 // New makes a Manager; Run drives it.
 func New(c Config) (*Manager, error) {
 	switch {
-	case c.Host == nil, c.Runtime == nil, c.Pods == nil, c.Event == nil, c.Condition == nil, c.Reclaim == nil, c.LogDir == nil:
-		return nil, errors.New("eviction: Host, Runtime, Pods, Event, Condition, Reclaim and LogDir are required")
+	case c.Host == nil, c.Runtime == nil, c.Pods == nil, c.Event == nil, c.Condition == nil, c.Reclaim == nil, c.LogDir == nil, c.PodsCgroup == nil:
+		return nil, errors.New("eviction: Host, Runtime, Pods, Event, Condition, Reclaim, LogDir and PodsCgroup are required")
 	case !path.IsAbs(c.RootDir):
 		return nil, fmt.Errorf("eviction: RootDir %q is not absolute", c.RootDir)
 	}
@@ -320,7 +320,7 @@ func (m *Manager) measure(ctx context.Context) (choose.Observations, bool, error
 			}
 		}
 	}
-	got, err := m.cfg.Host.Measure(ctx, m.cfg.PodsCgroup, m.cfg.RootDir, m.images)
+	got, err := m.cfg.Host.Measure(ctx, m.cfg.PodsCgroup(), m.cfg.RootDir, m.images)
 	if err != nil {
 		return nil, false, err
 	}

@@ -164,7 +164,7 @@ func run(t *testing.T, thresholds ...pod.Threshold) (*box, *Manager) {
 			})
 			return nil
 		},
-		Thresholds: thresholds, MaxGrace: 10 * time.Second, Transition: time.Minute, PodsCgroup: "/kubepods",
+		Thresholds: thresholds, MaxGrace: 10 * time.Second, Transition: time.Minute, PodsCgroup: func() string { return "/kubepods" },
 		Measured: func(_ context.Context, m host.Measured) { b.do(func() { b.measured++ }) },
 	})
 	if err != nil {

@@ -32,6 +32,11 @@ const Version = "1.37"
 // MaxBody is how much of a response is read, in bytes.
 const MaxBody = 10 << 10
 
+// MaxHeader is how much of a response's header is read, in bytes. A kubelet reads 10 MiB,
+// and so much of short lines takes ten times that in memory, which is shared here by hosts
+// whose pods have nothing to do with each other.
+const MaxHeader = 32 << 10
+
 // Dialer opens connections from the machine where the pod runs (host.Host).
 type Dialer interface {
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
@@ -121,11 +126,12 @@ func Request(ctx context.Context, a *v1.HTTPGetAction, c *v1.Container, podIP, p
 // the first host name only; one to elsewhere is the response itself.
 func Client(dial Dialer, h2c bool) *http.Client {
 	t := &http.Transport{
-		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, // as the kubelet: a probe has no name to verify
-		TLSHandshakeTimeout: 10 * time.Second,
-		DisableKeepAlives:   true,
-		DisableCompression:  true,
-		ForceAttemptHTTP2:   true,
+		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, // as the kubelet: a probe has no name to verify
+		TLSHandshakeTimeout:    10 * time.Second,
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		ForceAttemptHTTP2:      true,
+		MaxResponseHeaderBytes: MaxHeader,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if o, ok := ctx.Value(opened{}).(*Opened); ok && o.address == address {
 				if conn := o.take(); conn != nil {

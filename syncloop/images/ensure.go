@@ -67,16 +67,17 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 		return Result{}, &Error{Reason: ReasonInvalidName, Message: message}
 	}
 	image := &runtimeapi.ImageSpec{Image: withDefaultTag(c.Image, ref), Annotations: p.Annotations}
+	rec := recorded{image: c.Image, repository: ref.Repository()}
 	policy := policy(c, ref)
 	if policy != v1.PullAlways {
+		look := m.records.look()
 		found, err := m.cfg.Runtime.ImageStatus(ctx, image)
 		if err != nil {
 			return Result{}, m.inspectError(ctx, p, c, err)
 		}
-		if found == nil && m.records != nil {
-			if err := m.records.absent(ctx, c.Image); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).V(1).Info("That a pull came to nothing could not be written down", "image", c.Image, "err", err)
-			}
+		rec.pull = pull{before: found.GetId(), known: true}
+		if err := m.records.seen(ctx, look, c.Image, rec.repository, found.GetId()); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(1).Info("What came of a pull could not be written down", "image", c.Image, "err", err)
 		}
 		usable, there, err := m.usable(ctx, p, c.Image, ref, found, pullSecrets)
 		if err != nil {
@@ -92,12 +93,11 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 			return Result{}, &Error{Reason: ReasonNeverPull, Message: message}
 		}
 	}
-	creds, err := credentials(pullSecrets, ref.Repository())
-	if err != nil {
+	if rec.have, err = credentials(pullSecrets, rec.repository); err != nil {
 		// A broken secret is the pod's fault, as a registry that refuses it would be.
 		return Result{}, m.pullFailed(p, c, key(p, c), err)
 	}
-	return m.pull(ctx, p, c, image, recorded{c.Image, ref.Repository(), image.Image, creds})
+	return m.pull(ctx, p, c, image, rec)
 }
 
 // provided are the credentials that providers have for the pod.
@@ -139,8 +139,8 @@ func (m *Manager) usable(ctx context.Context, p *v1.Pod, image string, ref Refer
 
 // recorded is what is written down of a pull.
 type recorded struct {
+	pull
 	image, repository string
-	spec              string // image, as the runtime is asked for it
 	have              []Credential
 }
 
@@ -166,16 +166,14 @@ func (m *Manager) pull(ctx context.Context, p *v1.Pod, c *v1.Container, image *r
 	rec.have = append(rec.have, m.provided(ctx, p, rec.repository)...)
 	m.event(p, c, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	began := time.Now()
-	if m.records != nil {
-		if err := m.records.begin(ctx, rec.image); err != nil {
-			if ctx.Err() != nil || m.cfg.Transport(err) || errors.Is(err, host.ErrUnreachable) {
-				return Result{}, fmt.Errorf("pull image %q: %w", c.Image, err)
-			}
-			return Result{}, m.pullFailed(p, c, backoffKey, fmt.Errorf("failed to record image pull intent for image %q: %w", c.Image, err))
+	if err := m.begin(ctx, image, &rec); err != nil {
+		if ctx.Err() != nil || m.cfg.Transport(err) || errors.Is(err, host.ErrUnreachable) {
+			return Result{}, fmt.Errorf("pull image %q: %w", c.Image, err)
 		}
+		return Result{}, m.pullFailed(p, c, backoffKey, fmt.Errorf("failed to record image pull intent for image %q: %w", c.Image, err))
 	}
 	done, err := m.join(ctx, image, distinct(rec.have))
-	m.note(ctx, rec, done, err)
+	m.note(ctx, image, rec, done, err)
 	if err != nil {
 		if m.lost(ctx, err) {
 			return Result{}, fmt.Errorf("pull image %q: %w", c.Image, err)
@@ -191,8 +189,8 @@ func (m *Manager) pull(ctx context.Context, p *v1.Pod, c *v1.Container, image *r
 }
 
 // note writes down what came of a pull. Where that cannot be written, or the end is
-// not known, the intent stays: who comes next pulls by itself.
-func (m *Manager) note(ctx context.Context, rec recorded, done flightResult, pullErr error) {
+// not known, the intent stays until somebody looks: who comes before pulls by itself.
+func (m *Manager) note(ctx context.Context, image *runtimeapi.ImageSpec, rec recorded, done flightResult, pullErr error) {
 	if m.records == nil {
 		return
 	}
@@ -201,13 +199,17 @@ func (m *Manager) note(ctx context.Context, rec recorded, done flightResult, pul
 	case pullErr == nil:
 		err = m.records.pulled(ctx, rec.image, rec.repository, id, done.used, rec.have)
 	case ctx.Err() != nil:
-		err = m.cutOff(ctx, rec)
+		err = m.cutOff(ctx, image, rec)
 	case m.lost(ctx, pullErr):
-		m.records.leave(rec.image)
+		m.records.leave(rec.image, rec.pull)
 	default:
 		err = m.records.failed(ctx, rec.image)
 	}
-	if err != nil && ctx.Err() == nil {
+	if err == nil {
+		return
+	}
+	m.records.leave(rec.image, rec.pull)
+	if ctx.Err() == nil {
 		klog.FromContext(ctx).Info("Who may use an image could not be written down; others pull it again", "image", rec.image, "err", err)
 	}
 }
@@ -215,17 +217,18 @@ func (m *Manager) note(ctx context.Context, rec recorded, done flightResult, pul
 // recordTime bounds what is written down of a pull whose pod, or process, ends.
 const recordTime = 3 * time.Second
 
-// cutOff writes down what came of a pull that its pod does not wait for any more. An image
-// that is there all the same lets nobody in who does not pull it.
-func (m *Manager) cutOff(ctx context.Context, rec recorded) error {
+// cutOff writes down what came of a pull that its pod does not wait for any more.
+func (m *Manager) cutOff(ctx context.Context, image *runtimeapi.ImageSpec, rec recorded) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
 	defer cancel()
-	found, err := m.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: rec.spec})
+	if rec.open {
+		return m.records.failed(ctx, rec.image)
+	}
+	found, err := m.cfg.Runtime.ImageStatus(ctx, image)
 	if err != nil {
-		m.records.leave(rec.image)
 		return err
 	}
-	return m.records.ended(ctx, rec.image, rec.repository, found.GetId())
+	return m.records.ended(ctx, rec.image, rec.repository, rec.pull, found.GetId())
 }
 
 // pullFailed counts a failure and gives it the kubelet's words.

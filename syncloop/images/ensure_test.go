@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type registry struct {
 	took    time.Duration                                         // of each pull
 	pullErr func(image string, auth *runtimeapi.AuthConfig) error // nil: success
 	statErr error
+	ids     map[string]string // of images; "id-of-" and the name for others
 	calls   []string
 	running int
 	most    int // pulls at once
@@ -41,7 +43,14 @@ func (r *registry) ImageStatus(_ context.Context, s *runtimeapi.ImageSpec) (*run
 	if !r.present[s.Image] {
 		return nil, nil
 	}
-	return &runtimeapi.Image{Id: "id-of-" + s.Image, Size: 42}, nil
+	return &runtimeapi.Image{Id: cmp.Or(r.ids[s.Image], "id-of-"+s.Image), Size: 42}, nil
+}
+
+// set changes what the runtime has and does.
+func (r *registry) set(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
 }
 
 func (r *registry) PullImage(ctx context.Context, s *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {

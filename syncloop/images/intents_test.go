@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host"
 )
@@ -48,7 +52,8 @@ func TestCancelledPullLeavesNoIntent(t *testing.T) {
 	})
 }
 
-// An intent of a process that died goes when the image turns out not to be there.
+// An intent of a process that died goes as soon as somebody looks; an image that is there
+// then lets nobody in, and is forgotten when it is removed.
 func TestIntentOfADeadProcess(t *testing.T) {
 	for name, there := range map[string]bool{"image is there": true, "image is not there": false} {
 		f := &files{data: fmt.Appendf(nil, `{"salt":"s","intents":{%q:3}}`, private)}
@@ -57,8 +62,16 @@ func TestIntentOfADeadProcess(t *testing.T) {
 		if _, err := m.Ensure(t.Context(), aPod("1"), container(private, v1.PullNever), nil); err == nil {
 			t.Errorf("%s: a pod uses it", name)
 		}
-		if got := strings.Contains(string(f.data), `"intents"`); got != there {
+		if strings.Contains(string(f.data), `"intents"`) || strings.Contains(string(f.data), "id-of-"+private) != there {
 			t.Errorf("%s: recorded is %s", name, f.data)
+		}
+		r.present[private] = false
+		if err := m.Prune(t.Context(), nil, time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		r.present[private] = true
+		if !usedBy(t, m, "2") {
+			t.Errorf("%s: an image that was loaded by hand is refused: %s", name, f.data)
 		}
 	}
 }
@@ -98,5 +111,183 @@ func TestNewerRecords(t *testing.T) {
 	}
 	if string(f.data) != newer || f.damaged != nil {
 		t.Errorf("the file was changed: %s", f.data)
+	}
+}
+
+// pullThatHangs is a pull of the private image by a pod with a secret, or without, that
+// hangs until it is ended.
+func pullThatHangs(t *testing.T, m *Manager, uid string, secrets ...v1.Secret) (end func()) {
+	ctx, deleted := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := m.Ensure(ctx, aPod(uid), container(private, v1.PullAlways), secrets)
+		done <- err
+	}()
+	synctest.Wait()
+	return func() {
+		deleted()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}
+
+// usedBy says whether a pod without secrets may use the private image without a pull.
+func usedBy(t *testing.T, m *Manager, uid string) bool {
+	_, err := m.Ensure(t.Context(), aPod(uid), container(private, v1.PullNever), nil)
+	return err == nil
+}
+
+// An image that was on the machine before a pull that is cut off stays everybody's; what
+// such a pull may have brought does not become so. The next life finds the same.
+func TestCutOffPullOfAnImageThatIsThere(t *testing.T) {
+	ann := pullSecret("ann", "ann", "1")
+	for name, c := range map[string]struct {
+		before, after string // IDs; empty: it is not there
+		secrets       []v1.Secret
+		open          bool
+	}{
+		"was there":                       {"old", "old", []v1.Secret{ann}, true},
+		"was there, and no secret":        {"old", "old", nil, true},
+		"came":                            {"", "new", []v1.Secret{ann}, false},
+		"came without a secret":           {"", "new", nil, true},
+		"became another":                  {"old", "new", []v1.Secret{ann}, false},
+		"became another without a secret": {"old", "new", nil, true},
+	} {
+		for what, statErr := range map[string]error{"it is seen at once": nil, "it is seen later": errors.New("not now")} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := &files{}
+					r := &registry{present: map[string]bool{private: c.before != ""}, ids: map[string]string{private: c.before}, took: time.Hour}
+					m, _ := manager(t, r, Config{Files: f, RecordPath: "/records"})
+					end := pullThatHangs(t, m, "1", c.secrets...)
+					r.set(func() {
+						r.present[private], r.ids[private], r.statErr = c.after != "", c.after, statErr
+					})
+					end()
+					r.set(func() { r.statErr = nil })
+					for _, life := range []string{"this", "the next"} {
+						if got := usedBy(t, m, life); got != c.open {
+							t.Errorf("in %s life others may use it: %t; %s", life, got, f.data)
+						}
+						m, _ = manager(t, r, Config{Files: f, RecordPath: "/records"})
+					}
+					if strings.Contains(string(f.data), `"intents"`) {
+						t.Errorf("the intent stays: %s", f.data)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A link that goes while two pods pull one image leaves no intent of either, whether the
+// image was there before or is not there after.
+func TestLostPullsOfTwoPods(t *testing.T) {
+	for name, there := range map[string]bool{"it was there": true, "it is not there": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, ann := &files{}, []v1.Secret{pullSecret("ann", "ann", "1")}
+				r := &registry{present: map[string]bool{private: there}, took: time.Minute, pullErr: func(string, *runtimeapi.AuthConfig) error {
+					return status.Error(codes.Unavailable, "the link is down")
+				}}
+				m, _ := manager(t, r, Config{Files: f, RecordPath: "/records", Transport: func(err error) bool { return status.Code(err) == codes.Unavailable }})
+				var pods sync.WaitGroup
+				for _, uid := range []string{"1", "2"} {
+					pods.Go(func() {
+						if _, err := m.Ensure(t.Context(), aPod(uid), container(private, v1.PullAlways), ann); status.Code(err) != codes.Unavailable {
+							t.Error(err)
+						}
+					})
+				}
+				pods.Wait()
+				if !strings.Contains(string(f.data), `"intents"`) {
+					t.Fatalf("the pulls are forgotten: %s", f.data)
+				}
+				if got := usedBy(t, m, "3"); got != there {
+					t.Errorf("it is used: %t", got)
+				}
+				if strings.Contains(string(f.data), `"intents"`) {
+					t.Errorf("an intent stays: %s", f.data)
+				}
+				r.set(func() { r.present[private] = true })
+				if !usedBy(t, m, "4") {
+					t.Errorf("an image that was loaded by hand is refused: %s", f.data)
+				}
+			})
+		})
+	}
+}
+
+// Nobody asks for the image of a pod that was deleted while the machine was out of reach:
+// the regular look at the images finds what became of its pull.
+func TestPruneFindsTheEndOfALostPull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &files{}
+		r := &registry{took: time.Hour}
+		m, _ := manager(t, r, Config{Files: f, RecordPath: "/records"})
+		end := pullThatHangs(t, m, "1", pullSecret("ann", "ann", "1"))
+		r.set(func() { r.statErr = errors.New("not now") })
+		end()
+		for _, statErr := range []error{errors.New("not yet"), nil} {
+			r.set(func() { r.statErr = statErr })
+			if err := m.Prune(t.Context(), nil, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(string(f.data), `"intents"`); got != (statErr != nil) {
+				t.Errorf("%v: an intent is recorded: %t", statErr, got)
+			}
+		}
+		r.set(func() { r.present[private] = true })
+		if !usedBy(t, m, "2") {
+			t.Errorf("an image that was loaded by hand is refused: %s", f.data)
+		}
+	})
+}
+
+// A pull that ends after a look at the image began is not judged by that look.
+func TestALookBeforeTheEndTellsNothing(t *testing.T) {
+	f := &files{}
+	r := newRecords(f, "/records")
+	if err := r.begin(t.Context(), private); err != nil {
+		t.Fatal(err)
+	}
+	early := r.look()
+	r.leave(private, pull{known: true})
+	late := r.look()
+	if err := r.seen(t.Context(), early, private, "registry.example/app", ""); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(f.data), `"intents"`) {
+		t.Errorf("an older look ended it: %s", f.data)
+	}
+	f.err = host.ErrUnreachable
+	if err := r.seen(t.Context(), late, private, "registry.example/app", ""); !errors.Is(err, host.ErrUnreachable) {
+		t.Fatal(err)
+	}
+	f.err = nil
+	if err := r.seen(t.Context(), late, private, "registry.example/app", ""); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(f.data), `"intents"`) {
+		t.Errorf("a look that could not be written down is not repeated: %s", f.data)
+	}
+}
+
+// What came of a pull and could not be written down is found out by the next look.
+func TestAnEndThatCannotBeWrittenDown(t *testing.T) {
+	for name, pullErr := range map[string]error{"it failed": errors.New("500"), "it succeeded": nil} {
+		f := &files{}
+		r := &registry{present: map[string]bool{private: true}, ids: map[string]string{private: "old"}}
+		r.pullErr = func(string, *runtimeapi.AuthConfig) error {
+			f.fail(errors.New("no space left"))
+			return pullErr
+		}
+		m, _ := manager(t, r, Config{Files: f, RecordPath: "/records"})
+		_, _ = m.Ensure(t.Context(), aPod("1"), container(private, v1.PullAlways), []v1.Secret{pullSecret("ann", "ann", "1")})
+		f.fail(nil)
+		if !usedBy(t, m, "2") || strings.Contains(string(f.data), `"intents"`) {
+			t.Errorf("%s: %s", name, f.data)
+		}
 	}
 }

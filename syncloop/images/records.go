@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -37,7 +38,7 @@ type records struct {
 	read  bool
 	file  recordFile
 	added map[string]time.Time // when this life of ours last wrote of an image, by ID
-	left  map[string]bool      // intents of pulls that are over and whose end nobody saw, by image name
+	ends  atomic.Uint64        // counts the pulls that are over and whose end nobody saw
 	// frozen: the file is a newer Bowline's, and is not written.
 	frozen bool
 }
@@ -55,6 +56,9 @@ type recordFile struct {
 	Intents map[string]int `json:"intents,omitempty"`
 	// Images by ID, and below by repository.
 	Images map[string]map[string]access `json:"images,omitempty"`
+	// left are those of the intents whose pulls are over and whose end nobody saw, by
+	// image name; what is on the machine does not have them.
+	left map[string][]pull
 }
 
 // access to an image of one repository. The zero value lets nobody in.
@@ -92,7 +96,7 @@ const lostRecords = "Failed to read the records of image pulls. Pods pull every 
 	"which were pulled with a secret. If every pod may use them all, delete the file and restart"
 
 func newRecords(files Files, path string) *records {
-	r := &records{files: files, path: path, turn: make(chan struct{}, 1), added: map[string]time.Time{}, left: map[string]bool{}}
+	r := &records{files: files, path: path, turn: make(chan struct{}, 1), added: map[string]time.Time{}}
 	r.turn <- struct{}{}
 	return r
 }
@@ -165,14 +169,15 @@ func (r *records) load(ctx context.Context) (file recordFile, err error) {
 		file.Intents, file.Lost = nil, true
 		klog.FromContext(ctx).Info("Too many pulls have no known end; pods pull every image that is not known", "path", r.path, "most", maxIntents)
 	}
+	file.left = make(map[string][]pull, len(file.Intents))
 	for image := range file.Intents {
-		file.Intents[image], r.left[image] = 1, true
+		file.Intents[image], file.left[image] = 1, []pull{{}}
 	}
 	return file, nil
 }
 
 func (f recordFile) clone() recordFile {
-	f.Intents = maps.Clone(f.Intents)
+	f.Intents, f.left = maps.Clone(f.Intents), maps.Clone(f.left)
 	images := make(map[string]map[string]access, len(f.Images))
 	for id, by := range f.Images {
 		images[id] = maps.Clone(by)
@@ -222,63 +227,17 @@ func (r *records) mustPull(ctx context.Context, verifies func(ours bool) bool, i
 	return must, err
 }
 
-// begin writes down that a pull of the image is about to begin.
-func (r *records) begin(ctx context.Context, image string) error {
-	return r.locked(ctx, func(f *recordFile) bool {
-		if f.Intents == nil {
-			f.Intents = map[string]int{}
-		}
-		f.Intents[image]++
-		return true
-	})
-}
-
-// leave remembers that a pull is over and that its end is not known.
-func (r *records) leave(image string) {
-	<-r.turn
-	defer func() { r.turn <- struct{}{} }()
-	r.left[image] = true
-}
-
-// absent drops the intent of a pull whose end is not known: the image is not there, so it
-// came to nothing.
-func (r *records) absent(ctx context.Context, image string) error {
-	return r.locked(ctx, func(f *recordFile) bool {
-		if !r.left[image] {
-			return false
-		}
-		delete(r.left, image)
-		return f.done(image)
-	})
-}
-
-// ended writes down that a pull was cut off, and the image that is there all the same;
-// no ID: none is.
-func (r *records) ended(ctx context.Context, image, repository, id string) error {
-	return r.locked(ctx, func(f *recordFile) bool {
-		changed := f.done(image)
-		if id == "" {
-			return changed
-		}
-		r.added[id] = time.Now()
-		return f.add(id, repository, access{}) || changed
-	})
-}
-
-// failed writes down that it did not come to anything.
-func (r *records) failed(ctx context.Context, image string) error {
-	return r.locked(ctx, func(f *recordFile) bool { return f.done(image) })
-}
-
 // pulled writes down who was let in: whoever has the credentials that were used, or
 // everyone where there were none.
 func (r *records) pulled(ctx context.Context, image, repository, id string, used *runtimeapi.AuthConfig, have []Credential) error {
 	return r.locked(ctx, func(f *recordFile) bool {
 		r.added[id] = time.Now()
-		added := f.add(id, repository, letIn(used, have, f))
-		_, intended := f.Intents[image]
-		delete(f.Intents, image) // the image is known by its ID from now on
-		return intended || added
+		changed := f.add(id, repository, letIn(used, have, f))
+		for range len(f.left[image]) { // the image is known by its ID from now on
+			changed = f.done(image) || changed
+		}
+		delete(f.left, image)
+		return f.done(image) || changed
 	})
 }
 
@@ -296,20 +255,6 @@ func (r *records) prune(ctx context.Context, ids []string, asOf time.Time) error
 		}
 		return changed
 	})
-}
-
-// done takes one pull off; the last one takes the intent with it.
-func (f *recordFile) done(image string) bool {
-	n, ok := f.Intents[image]
-	if !ok {
-		return false
-	}
-	if n <= 1 {
-		delete(f.Intents, image)
-	} else {
-		f.Intents[image] = n - 1
-	}
-	return true
 }
 
 // add merges access to an image, and reports whether it is more than before.
@@ -348,13 +293,4 @@ func (f *recordFile) hash(a *runtimeapi.AuthConfig) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %d:%s %d:%s", f.Salt, len(a.Username), a.Username, len(a.Password), a.Password)
 	return hex.EncodeToString(h.Sum(nil))
-}
-
-// Prune forgets who was let in to images that are not on the machine any more: ids were
-// there at a time.
-func (m *Manager) Prune(ctx context.Context, ids []string, asOf time.Time) error {
-	if m.records == nil {
-		return nil
-	}
-	return m.records.prune(ctx, ids, asOf)
 }

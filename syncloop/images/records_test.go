@@ -56,6 +56,13 @@ func (f *files) WriteFile(_ context.Context, path string, data []byte, _ fs.File
 	return nil
 }
 
+// fail makes every call fail, or none.
+func (f *files) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
 func pullSecret(name, user, password string) v1.Secret {
 	return v1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)}, Type: v1.SecretTypeDockerConfigJson,

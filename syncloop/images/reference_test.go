@@ -3,6 +3,8 @@ package images
 import (
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 var hex64 = strings.Repeat("0123456789abcdef", 4)
@@ -51,6 +53,7 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{"busybox", "r.example:5000/a/b:v1@sha256:" + hex64, "", "a/B", "[::1]/x", "docker.io/x"} {
 		f.Add(s)
 	}
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		r, err := Parse(s)
 		if err != nil {

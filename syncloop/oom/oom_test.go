@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // Lines as kernels of several ages and dmesgs of util-linux and busybox write them.
@@ -35,6 +36,7 @@ func TestParse(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add(lines)
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, out string) {
 		kills, _ := parse(out)
 		for _, k := range kills {

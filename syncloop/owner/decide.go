@@ -1,13 +1,12 @@
 package owner
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/host/schema"
 )
@@ -96,6 +95,7 @@ type Sandbox struct {
 	ID      string
 	Pod     string // namespace/name
 	PodUID  string // label pod.LabelPodUID
+	Seen    string // annotation pod.AnnotationSeen, of a static pod
 	Stamp   string // label pod.LabelOwner; empty if there is none
 	Kubelet bool   // it has the kubelet's label pod.LabelPodUID
 	Ready   bool   // SANDBOX_READY
@@ -110,12 +110,12 @@ type Locked struct {
 // Evidence is all that a decision depends on.
 type Evidence struct {
 	// Self has the UID of the Service default/kubernetes, or what the caller knows the
-	// cluster by.
+	// cluster by; no UID where that Service is missing.
 	Self         Identity
-	Witnesses    Witnesses   // of the cluster, as they are now
-	Pods         []types.UID // that the API server has for the node; nil: not asked
-	AllowForeign bool        // drive a runtime that has pods of a kubelet
-	Locked       *Locked     // nil: the locks are ours, or not yet tried
+	Witnesses    Witnesses  // of the cluster, as they are now
+	Pods         []KnownPod // nil: not asked
+	AllowForeign bool       // drive a runtime that has pods of a kubelet
+	Locked       *Locked    // nil: the locks are ours, or not yet tried
 	FilePath     string
 	File         *Record // nil: no owner file, or an empty one
 	FileErr      error   // the owner file cannot be understood
@@ -188,7 +188,7 @@ func Decide(e Evidence) Decision {
 		// Where all stamps are ours, they say whose the machine is.
 		return refuse(FileUnclear, "the owner file %s cannot be understood (%v); if no other Bowline uses this machine, remove it", e.FilePath, e.FileErr)
 	case e.File != nil && e.File.ClusterUID != d.Identity.ClusterUID:
-		return refuse(OtherCluster, "this machine is %s (owner file %s), and the kubeconfig is of cluster %s; use that cluster's kubeconfig, or remove the file if that cluster has given the machine up", e.File.Identity, e.FilePath, e.Self.ClusterUID)
+		return refuse(OtherCluster, "this machine is %s (owner file %s), and the kubeconfig is of cluster %s; use that cluster's kubeconfig, or remove the file if that cluster has given the machine up", e.File.Identity, e.FilePath, cmp.Or(e.Self.ClusterUID, "without a UID (the Service default/kubernetes is missing)"))
 	case e.File != nil && e.File.NodeName != e.Self.NodeName:
 		return refuse(OtherNode, "this machine is %s (owner file %s), not node %q; use that nodeName, or remove the file once that node's pods are gone", e.File.Identity, e.FilePath, e.Self.NodeName)
 	case len(others) > 0:

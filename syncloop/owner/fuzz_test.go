@@ -4,12 +4,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte(`{"clusterUID":"c","nodeName":"n","instance":"i","pid":5,"startedAt":"2026-11-21T05:37:04Z","version":"v1"}`))
 	f.Add([]byte(""))
 	f.Add([]byte("null"))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := ParseRecord(data)
 		if err != nil || r == nil {
@@ -27,6 +30,7 @@ func FuzzParseRecord(f *testing.F) {
 func FuzzParseStamp(f *testing.F) {
 	f.Add("cluster/node")
 	f.Add("")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		if parseStamp(s) == "" {
 			t.Error("a stamp without words")

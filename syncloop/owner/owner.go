@@ -19,7 +19,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host"
@@ -46,13 +45,14 @@ type Config struct {
 	Runtime Runtime
 	RootDir string // on the machine, such as /var/lib/kubelet
 	// ClusterUID is what a machine that is no node yet will know the cluster by: the UID
-	// of the Service default/kubernetes. A machine that is one keeps what it has.
+	// of the Service default/kubernetes. A machine that is one keeps what it has. Empty
+	// where that Service is missing: the Node of Witnesses has to tell then.
 	ClusterUID string
 	// Witnesses say whether the cluster of the owner file is this one.
 	Witnesses Witnesses
 	// Pods asks the API server for the pods of the node. It is asked where the witnesses
 	// do not tell; nil: it cannot be asked.
-	Pods      func(context.Context) ([]types.UID, error)
+	Pods      func(context.Context) ([]KnownPod, error)
 	NodeName  string
 	Instance  string // of this process; new with each start
 	Version   string // of Bowline
@@ -75,7 +75,7 @@ func (c *Config) validate() error {
 		return errors.New("claim a machine: no host or no runtime")
 	case !path.IsAbs(c.RootDir) || !path.IsAbs(c.RunDir):
 		return fmt.Errorf("claim a machine: directories %q and %q are to be absolute", c.RootDir, c.RunDir)
-	case c.ClusterUID == "" || strings.ContainsAny(c.ClusterUID, "/\n"):
+	case c.ClusterUID == "" && c.Witnesses.Node == "" || strings.ContainsAny(c.ClusterUID, "/\n"):
 		return fmt.Errorf("claim a machine: cluster UID %q", c.ClusterUID)
 	case c.NodeName == "" || strings.ContainsAny(c.NodeName, "/\n"):
 		return fmt.Errorf("claim a machine: node name %q", c.NodeName)
@@ -154,6 +154,7 @@ func Take(ctx context.Context, c Config) (*Claim, error) {
 		if err := c.Host.WriteFile(ctx, c.filePath(), record.bytes(), 0o644); err != nil {
 			return fmt.Errorf("claim a machine: %w", err)
 		}
+		claim.record = record
 		return nil
 	}()
 	if err != nil {
@@ -202,8 +203,11 @@ func look(ctx context.Context, c *Config, locked *Locked) (Decision, *Record, er
 		}
 		d = Decide(e)
 	}
-	if d.Kind != Accepted {
+	switch {
+	case d.Kind != Accepted:
 		return d, nil, &RefusedError{d}
+	case d.Identity.ClusterUID == "":
+		return d, nil, errors.New("claim a machine: the Service default/kubernetes is missing, and a machine that is no node yet has nothing else to know its cluster by; the API server makes it again by itself")
 	}
 	return d, e.File, nil
 }
@@ -226,6 +230,7 @@ func Sandboxes(all []*runtimeapi.PodSandbox) []Sandbox {
 			Pod:     s.GetMetadata().GetNamespace() + "/" + s.GetMetadata().GetName(),
 			Stamp:   s.GetLabels()[pod.LabelOwner],
 			PodUID:  uid,
+			Seen:    s.GetAnnotations()[pod.AnnotationSeen],
 			Kubelet: kubelet,
 			Ready:   s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		})
@@ -240,6 +245,10 @@ type Claim struct {
 	locks      []host.Lock
 	paths      []string // of locks
 	removeRoot bool     // the root directory was not there before us
+
+	mu     sync.Mutex
+	record Record // that the owner file has
+	over   bool   // released: the file is not ours to write
 
 	lost     chan struct{}
 	lostOnce sync.Once
@@ -288,11 +297,42 @@ func (c *Claim) watch() {
 	}
 }
 
+// Learn writes down what is seen of the cluster's witnesses after the claim: the Node of
+// a machine that becomes one is made only then. It writes nothing where that is known.
+func (c *Claim) Learn(ctx context.Context, seen Witnesses) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.record.Witnesses.learns(seen) {
+		return nil
+	}
+	select {
+	case <-c.lost:
+		return ErrNotHeld
+	default:
+	}
+	if c.over {
+		return ErrNotHeld
+	}
+	next := c.record
+	next.Witnesses = next.Witnesses.merge(seen)
+	if err := c.c.Host.WriteFile(ctx, c.c.filePath(), next.bytes(), 0o644); err != nil {
+		return fmt.Errorf("write the owner file: %w", err)
+	}
+	c.record = next
+	return nil
+}
+
+// ErrNotHeld is of a claim that was lost or released.
+var ErrNotHeld = errors.New("the machine is not held any more")
+
 // Release gives the machine back. Where nothing of ours is left on the runtime,
 // the owner file goes too; else it stays and keeps others away from our pods.
 // A claim that was lost only lets go. It may be called twice.
 func (c *Claim) Release(ctx context.Context) error {
 	c.released.Do(func() {
+		c.mu.Lock() // the file may be removed, and another claim writes it next
+		c.over = true
+		c.mu.Unlock()
 		err := c.giveBack(ctx)
 		c.err = errors.Join(err, c.close())
 	})

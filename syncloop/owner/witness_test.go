@@ -3,10 +3,15 @@ package owner
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/types"
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/pod"
@@ -38,10 +43,10 @@ func TestEveryWitness(t *testing.T) {
 						Witnesses: Witnesses{Service: s.seen, Node: n.seen, CA: ca(b.seen)}}
 					if running > 0 {
 						e.Sandboxes = []Sandbox{{ID: "1", Pod: "a/b", PodUID: "u", Stamp: "stable/n1", Kubelet: true, Ready: true}}
-						e.Pods = []types.UID{"another"}
+						e.Pods = []KnownPod{{UID: "another"}}
 					}
 					if running == 2 {
-						e.Pods = append(e.Pods, "u")
+						e.Pods = append(e.Pods, KnownPod{UID: "u"})
 					}
 					want := OtherCluster
 					switch {
@@ -76,14 +81,14 @@ func TestServiceIsRecreated(t *testing.T) {
 	const first = `{"clusterUID": "c1", "nodeName": "n1", "instance": "i", "pid": 7, "startedAt": "2026-01-02T03:04:05Z", "version": "v"}`
 	for name, c := range map[string]struct {
 		write   string // in place of what the first claim has written
-		pods    []types.UID
+		pods    []KnownPod
 		refused Kind
 	}{
 		"":                        {},
-		"file of a first release": {write: first, pods: []types.UID{"u"}},
+		"file of a first release": {write: first, pods: []KnownPod{{UID: "u"}}},
 		"its pods are elsewhere":  {write: first, refused: OtherCluster},
-		"NULs":                    {write: "\x00\x00\x00", pods: []types.UID{"u"}},
-		"garbage":                 {write: "hello", pods: []types.UID{"u"}},
+		"NULs":                    {write: "\x00\x00\x00", pods: []KnownPod{{UID: "u"}}},
+		"garbage":                 {write: "hello", pods: []KnownPod{{UID: "u"}}},
 		"NULs, unknown pods":      {write: "\x00\x00\x00", refused: OtherSandbox},
 		"garbage, unknown pods":   {write: "hello", refused: FileUnclear},
 	} {
@@ -105,7 +110,7 @@ func TestServiceIsRecreated(t *testing.T) {
 			}
 			c2 := c1
 			c2.ClusterUID, c2.Witnesses = now.Service, now
-			c2.Pods = func(context.Context) ([]types.UID, error) { return c.pods, nil }
+			c2.Pods = func(context.Context) ([]KnownPod, error) { return c.pods, nil }
 			if c.refused != 0 {
 				_, err := Take(t.Context(), c2)
 				wantRefused(t, err, c.refused)
@@ -132,8 +137,136 @@ func TestAPIServerCannotBeAsked(t *testing.T) {
 	theirs := &runtimeapi.PodSandbox{Id: "x", Metadata: &runtimeapi.PodSandboxMetadata{}, Labels: map[string]string{pod.LabelOwner: "c0/n1"}}
 	c := configIn(t.TempDir(), newHost(t), &listed{sandboxes: []*runtimeapi.PodSandbox{theirs}})
 	away := errors.New("away")
-	c.Pods = func(context.Context) ([]types.UID, error) { return nil, away }
+	c.Pods = func(context.Context) ([]KnownPod, error) { return nil, away }
 	if _, err := Take(t.Context(), c); !errors.Is(err, away) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestMirrorPodsAreProof: a machine that runs static pods only is known by their mirror
+// pods. Their UID alone, which two clusters may share, is proof where the CA agrees too.
+func TestMirrorPodsAreProof(t *testing.T) {
+	const seen = "2026-01-02T03:04:05.678901234Z"
+	mirror := func(of, seen string) v1.Pod {
+		return v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "m", Annotations: map[string]string{
+			pod.AnnotationMirror: of, pod.AnnotationConfigHash: of, pod.AnnotationSeen: seen}}}
+	}
+	other := Witnesses{Service: "c9", Node: "node-9", CA: []string{"ca-9"}}
+	for name, c := range map[string]struct {
+		file     Witnesses
+		now      Witnesses
+		pod      v1.Pod
+		accepted bool
+	}{
+		"its mirror pod":                          {now: other, pod: mirror("static", seen), accepted: true},
+		"the same manifest in another cluster":    {now: other, pod: mirror("static", "2026-01-02T03:04:05.678901235Z")},
+		"no time":                                 {now: other, pod: mirror("static", "")},
+		"another manifest":                        {now: other, pod: mirror("changed", seen)},
+		"a pod with the hash that is no mirror":   {now: other, pod: v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "m", Annotations: map[string]string{pod.AnnotationConfigHash: "static", pod.AnnotationSeen: seen}}}},
+		"a later mirror pod, and the CA agrees":   {file: Witnesses{CA: []string{"ca-9"}}, now: other, pod: mirror("static", ""), accepted: true},
+		"the Node is another, the CA agrees":      {file: Witnesses{Node: "node-1", CA: []string{"ca-9"}}, now: other, pod: mirror("static", "")},
+		"the Service is missing, the Node is it":  {file: Witnesses{Node: "node-9"}, now: Witnesses{Node: "node-9"}, accepted: true},
+		"the Service is missing, it is the pod's": {now: Witnesses{Node: "node-9"}, pod: mirror("static", seen), accepted: true},
+		"the Service is missing, nothing agrees":  {file: Witnesses{Node: "node-1"}, now: Witnesses{Node: "node-9"}},
+	} {
+		for _, withFile := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, file %t", name, withFile), func(t *testing.T) {
+				s := sandbox("static", map[string]string{pod.LabelPodUID: "static", pod.LabelOwner: "c1/n1"})
+				s.Annotations = map[string]string{pod.AnnotationSeen: seen}
+				r := &listed{sandboxes: []*runtimeapi.PodSandbox{s}}
+				cfg := configIn(t.TempDir(), newHost(t), r)
+				cfg.ClusterUID, cfg.Witnesses = c.now.Service, c.now
+				cfg.Pods = func(context.Context) ([]KnownPod, error) { return KnownPods([]v1.Pod{c.pod}), nil }
+				want := c.accepted
+				if withFile {
+					file := Record{Identity: Identity{"c1", "n1"}, Witnesses: c.file}
+					if err := cfg.Host.WriteFile(t.Context(), FilePath(cfg.RootDir), file.bytes(), 0o644); err != nil {
+						t.Fatal(err)
+					}
+					if got := file.IsOf(c.now.Service, c.now, Sandboxes(r.sandboxes), KnownPods([]v1.Pod{c.pod})); got != want {
+						t.Errorf("a machine that is driven already is of the cluster: %t", got)
+					}
+				} else {
+					want = c.accepted && len(c.file.CA) == 0 && c.file.Node == "" // what the file alone tells
+				}
+				claim, err := Take(t.Context(), cfg)
+				switch {
+				case want && (err != nil || claim.Stamp() != "c1/n1" || claim.Found().Ours != 1):
+					t.Errorf("%+v, %v", claim, err)
+				case !want && err == nil:
+					t.Errorf("accepted as %s", claim.Stamp())
+				}
+				if claim != nil {
+					_ = claim.Release(t.Context())
+				}
+			})
+		}
+	}
+}
+
+// TestNoServiceAndNoNode: a machine that is no node yet waits for the Service.
+func TestNoServiceAndNoNode(t *testing.T) {
+	cfg := configIn(t.TempDir(), newHost(t), &listed{})
+	cfg.ClusterUID, cfg.Witnesses = "", Witnesses{Node: "node-1"}
+	var refused *RefusedError
+	if _, err := Take(t.Context(), cfg); err == nil || errors.As(err, &refused) || !strings.Contains(err.Error(), "default/kubernetes is missing") {
+		t.Errorf("%v", err)
+	}
+}
+
+// writes counts the writes of a machine; failing refuses them.
+type writes struct {
+	Host
+	n       int
+	failing error
+}
+
+func (w *writes) WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error {
+	if w.n++; w.failing != nil {
+		return w.failing
+	}
+	return w.Host.WriteFile(ctx, path, data, mode)
+}
+
+// TestWitnessesAreLearned: what is found out of the cluster after the claim is in the
+// owner file, once, and for as long as the machine is held.
+func TestWitnessesAreLearned(t *testing.T) {
+	h := &writes{Host: newHost(t)}
+	cfg := configIn(t.TempDir(), h, &listed{sandboxes: []*runtimeapi.PodSandbox{ours}})
+	cfg.Witnesses = Witnesses{Service: self.ClusterUID, CA: []string{"ca"}}
+	claim := take(t, cfg)
+	before := h.n
+	read := func() Record {
+		t.Helper()
+		data, err := h.ReadFile(t.Context(), FilePath(cfg.RootDir), maxRecord)
+		file, bad := ParseRecord(data)
+		if err != nil || bad != nil {
+			t.Fatal(err, bad)
+		}
+		return *file
+	}
+	want := read()
+	for range 2 {
+		if err := claim.Learn(t.Context(), Witnesses{Node: "node-1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want.Witnesses.Node = "node-1"
+	if got := read(); !cmp.Equal(got, want) || h.n != before+1 {
+		t.Errorf("the file after %d writes: %s", h.n-before, cmp.Diff(want, got))
+	}
+	h.failing = errors.New("no space left")
+	if err := claim.Learn(t.Context(), Witnesses{Node: "node-2"}); !errors.Is(err, h.failing) {
+		t.Fatal(err)
+	}
+	h.failing = nil
+	if err := claim.Learn(t.Context(), Witnesses{Node: "node-2"}); err != nil || read().Witnesses.Node != "node-2" {
+		t.Errorf("what could not be written is believed: %v, %+v", err, read())
+	}
+	if err := claim.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := claim.Learn(t.Context(), Witnesses{Node: "node-3"}); !errors.Is(err, ErrNotHeld) || read().Witnesses.Node != "node-2" {
+		t.Errorf("written after the release: %v, %+v", err, read())
 	}
 }

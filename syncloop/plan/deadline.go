@@ -11,7 +11,8 @@ import (
 // defaultGrace is the API server's default of terminationGracePeriodSeconds.
 const defaultGrace = 30 * time.Second
 
-// minimumGrace is the least that a kubelet gives a container to end in.
+// minimumGrace is the least that a kubelet gives a container to end in
+// (minimumGracePeriodInSeconds), also where the API, a probe or an eviction says less.
 const minimumGrace = 2 * time.Second
 
 // ends finds why the pod must not run any longer: asked for, its own deadline, or

@@ -22,10 +22,13 @@ type Cache struct {
 	allAt    time.Time
 	allStale string
 	foreign  int
-	size     int64 // of pods, roughly
+	heard    map[types.UID]heard // of pods at which a look has not succeeded since
+	size     int64               // of pods and heard, roughly
 }
 
-func newCache() *Cache { return &Cache{pods: map[types.UID]pod.Observed{}} }
+func newCache() *Cache {
+	return &Cache{pods: map[types.UID]pod.Observed{}, heard: map[types.UID]heard{}}
+}
 
 // NextSeq takes a sequence number: every look begun later has a larger one.
 func (c *Cache) NextSeq() uint64 { return c.seq.Add(1) }
@@ -83,6 +86,7 @@ func (c *Cache) put(o pod.Observed) (kept, seesAgain bool) {
 		return false, seesAgain
 	}
 	c.keep(o)
+	c.unhear(o.Ref.UID, o.Seq)
 	return true, seesAgain
 }
 
@@ -99,7 +103,7 @@ func (c *Cache) keep(o pod.Observed) {
 func (c *Cache) sizeWith(o pod.Observed) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.size + size(o)
+	n := c.size + size(o) - c.heard[o.Ref.UID].size()
 	if old, ok := c.pods[o.Ref.UID]; ok {
 		n -= size(old)
 	}
@@ -129,6 +133,11 @@ func (c *Cache) relisted(seq uint64, at time.Time, seen map[types.UID]bool, fore
 			if len(o.Sandboxes)+len(o.Containers) > 0 || o.Stale != "" {
 				gone = append(gone, o.Ref)
 			}
+		}
+	}
+	for uid := range c.heard {
+		if !seen[uid] {
+			c.unhear(uid, seq)
 		}
 	}
 	// Not what was stale when the relist began: another look may have failed since.

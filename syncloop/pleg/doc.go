@@ -8,5 +8,6 @@
 //	Observe (a worker's own) ─┘
 //
 // Files: generator.go (when to look), look.go (how), cache.go (what is kept),
-// message.go (termination messages).
+// users.go (ranges of user IDs, also of pods at which a look fails), message.go
+// (termination messages).
 package pleg

@@ -26,7 +26,7 @@ func (g *Generator) follow(ctx context.Context) {
 			continue
 		}
 		opened := time.Now()
-		g.opened.Store(opened.UnixNano())
+		g.opened.set(opened)
 		g.events.Store(true)
 		g.Kick()
 		g.drain(ctx, hints)

@@ -87,11 +87,11 @@ type Generator struct {
 	cfg   Config
 	cache *Cache
 
-	events     atomic.Bool  // the event stream is open
-	opened     atomic.Int64 // unix nanoseconds of its opening
-	partial    atomic.Bool  // the last relist could not look at some pod
-	whole      atomic.Bool  // a relist has looked at every pod, once
-	lastRelist atomic.Int64 // unix nanoseconds of the last relist that succeeded
+	events     atomic.Bool // the event stream is open
+	opened     moment      // when it was opened
+	partial    atomic.Bool // the last relist could not look at some pod
+	whole      atomic.Bool // a relist knew the ranges of users of every pod, once
+	lastRelist moment      // when the last relist that succeeded began
 	kick       chan struct{}
 
 	mu      sync.Mutex
@@ -134,15 +134,30 @@ func (g *Generator) TakeChanged() []types.UID {
 	return uids
 }
 
-// Healthy says whether a relist succeeded within the last three minutes, and
-// when the last one did.
+// moment is when something last happened. It keeps the reading of the monotonic clock,
+// which timers follow: what is computed of it knows no sleep and no clock that is set.
+type moment struct{ at atomic.Pointer[time.Time] }
+
+// set reports whether it is the first.
+func (m *moment) set(at time.Time) (first bool) { return m.at.Swap(&at) == nil }
+
+// time is zero where there was none.
+func (m *moment) time() time.Time {
+	if at := m.at.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+// Healthy says whether a relist succeeded within the last three minutes, and when the
+// last one did; zero for none. The minutes are of the clock that relists go by.
 func (g *Generator) Healthy(now time.Time) (bool, time.Time) {
-	last := time.Unix(0, g.lastRelist.Load())
+	last := g.lastRelist.time()
 	return now.Sub(last) < unhealthyAfter, last
 }
 
-// Whole says whether every pod that the runtime had at our start has been looked at: a
-// relist succeeds also where some pod could not be.
+// Whole says whether Cache.Users has the range of every sandbox that the runtime had at
+// our start: a relist succeeds also where some pod could not be looked at.
 func (g *Generator) Whole() bool { return g.whole.Load() }
 
 // Kick brings the next relist forward.
@@ -171,24 +186,33 @@ func (g *Generator) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-			// Somebody's List may have been one since. More than a pause left means
-			// that our clock was set back.
-			if left := time.Until(time.Unix(0, g.lastRelist.Load()).Add(pause)); left > 0 && left <= pause {
+			// Somebody's List may have been one since.
+			if left := g.left(pause, time.Now()); left > 0 {
 				timer.Reset(left)
 				continue
 			}
 		case <-g.kick:
 		}
 		err := g.Relist(ctx)
-		pause = g.cfg.Relist
-		// An exit that was told before the stream was open may show in the lists
-		// only after the relist that follows the opening.
-		settled := time.Since(time.Unix(0, g.opened.Load())) > settleLimit
-		if err == nil && g.events.Load() && settled && !g.partial.Load() {
-			pause = g.cfg.RelistWithEvents
-		}
+		pause = g.pause(err, time.Now())
 		timer.Reset(pause)
 	}
+}
+
+// left is what is left of a pause since the last relist.
+func (g *Generator) left(pause time.Duration, now time.Time) time.Duration {
+	return pause - now.Sub(g.lastRelist.time())
+}
+
+// pause is how long the next relist waits, after one that ended with err.
+func (g *Generator) pause(err error, now time.Time) time.Duration {
+	// An exit that was told before the stream was open may show in the lists
+	// only after the relist that follows the opening.
+	settled := now.Sub(g.opened.time()) > settleLimit
+	if err == nil && g.events.Load() && settled && !g.partial.Load() {
+		return g.cfg.RelistWithEvents
+	}
+	return g.cfg.Relist
 }
 
 // Relist looks at everything.
@@ -215,7 +239,7 @@ func (g *Generator) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runt
 
 // relisted brings the cache to what a look at everything, begun at seq, has shown.
 func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time.Time) error {
-	seen, partial := make(map[types.UID]bool, len(all.byUID)), false
+	seen, partial, users := make(map[types.UID]bool, len(all.byUID)), false, true
 	for uid, l := range all.byUID {
 		seen[uid] = true
 		old := g.cache.Get(uid)
@@ -227,6 +251,7 @@ func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time
 			return err
 		}
 		partial = partial || !whole
+		users = users && (whole || g.cache.knowsUsers(l))
 	}
 	g.partial.Store(partial)
 	gone, seesAgain := g.cache.relisted(seq, at, seen, all.foreign)
@@ -234,8 +259,8 @@ func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time
 		g.forget(ref.UID)
 		g.announce(ref.UID)
 	}
-	first := g.lastRelist.Swap(at.UnixNano()) == 0
-	if !partial && !g.whole.Swap(true) {
+	first := g.lastRelist.set(at)
+	if users && !g.whole.Swap(true) {
 		first = true
 	}
 	if seesAgain || first {
@@ -274,14 +299,23 @@ func (g *Generator) Observe(ctx context.Context, ref pod.Ref, changed Changed) (
 }
 
 func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, told foretold, seq uint64, at time.Time) error {
-	o, err := g.detail(ctx, l, old, told)
-	if err != nil {
+	o := pod.Observed{Ref: l.ref, Seq: seq, At: at}
+	var err error
+	if o.Sandboxes, err = g.sandboxes(ctx, l, old, told); err != nil {
 		return err
 	}
 	if err := g.affordable(o); err != nil {
 		return err
 	}
-	o.Seq, o.At = seq, at
+	// The status of a container may fail or never come, and what the sandboxes hold of
+	// the machine is known.
+	g.cache.hear(l, o.Sandboxes, seq)
+	if o.Containers, err = g.containers(ctx, l, old, told); err != nil {
+		return err
+	}
+	if err := g.affordable(o); err != nil {
+		return err
+	}
 	kept, seesAgain := g.cache.put(o)
 	if seesAgain {
 		g.announceAll()

@@ -156,18 +156,18 @@ func (g *Generator) foretell(ctx context.Context, changed Changed) (f foretold) 
 	return f
 }
 
-// detail fills an observation: what did not change state is taken from old, the
-// rest is asked for. An object that vanished between list and status is left out.
-func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed, told foretold) (pod.Observed, error) {
-	o := pod.Observed{Ref: l.ref}
+// sandboxes fills the first half of an observation: what did not change state is taken
+// from old, the rest is asked for. One that vanished between list and status is left out.
+func (g *Generator) sandboxes(ctx context.Context, l *listed, old pod.Observed, told foretold) ([]pod.Sandbox, error) {
+	var all []pod.Sandbox
 	for _, s := range l.sandboxes {
 		ready := s.State == runtimeapi.PodSandboxState_SANDBOX_READY
 		if known := findSandbox(old.Sandboxes, s.Id); known != nil && known.Ready == ready {
-			o.Sandboxes = append(o.Sandboxes, *known)
+			all = append(all, *known)
 			continue
 		}
 		if st := told.sandboxes[s.Id]; st != nil && st.State == s.State {
-			o.Sandboxes = append(o.Sandboxes, g.sandbox(st, old))
+			all = append(all, g.sandbox(st, old))
 			continue
 		}
 		st, err := g.cfg.Runtime.PodSandboxStatus(ctx, s.Id)
@@ -175,17 +175,30 @@ func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed, tol
 			continue
 		}
 		if err != nil {
-			return o, fmt.Errorf("status of sandbox %s: %w", s.Id, err)
+			return nil, fmt.Errorf("status of sandbox %s: %w", s.Id, err)
 		}
-		o.Sandboxes = append(o.Sandboxes, g.sandbox(st, old))
+		all = append(all, g.sandbox(st, old))
 	}
+	sort.SliceStable(all, func(i, j int) bool {
+		a, b := all[i], all[j]
+		if a.Attempt != b.Attempt {
+			return a.Attempt > b.Attempt
+		}
+		return a.CreatedAt.After(b.CreatedAt)
+	})
+	return all, nil
+}
+
+// containers fills the other half, in the same way.
+func (g *Generator) containers(ctx context.Context, l *listed, old pod.Observed, told foretold) ([]pod.Container, error) {
+	var all []pod.Container
 	for _, c := range l.containers {
 		if known := findContainer(old.Containers, c.Id); known != nil && known.State == stateOf(c.State) {
-			o.Containers = append(o.Containers, *known)
+			all = append(all, *known)
 			continue
 		}
 		if st := told.containers[c.Id]; st != nil && st.State == c.State {
-			o.Containers = append(o.Containers, g.container(ctx, st, c.PodSandboxId, old))
+			all = append(all, g.container(ctx, st, c.PodSandboxId, old))
 			continue
 		}
 		st, err := g.cfg.Runtime.ContainerStatus(ctx, c.Id)
@@ -193,19 +206,12 @@ func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed, tol
 			continue
 		}
 		if err != nil {
-			return o, fmt.Errorf("status of container %s: %w", c.Id, err)
+			return nil, fmt.Errorf("status of container %s: %w", c.Id, err)
 		}
-		o.Containers = append(o.Containers, g.container(ctx, st, c.PodSandboxId, old))
+		all = append(all, g.container(ctx, st, c.PodSandboxId, old))
 	}
-	sort.SliceStable(o.Sandboxes, func(i, j int) bool {
-		a, b := o.Sandboxes[i], o.Sandboxes[j]
-		if a.Attempt != b.Attempt {
-			return a.Attempt > b.Attempt
-		}
-		return a.CreatedAt.After(b.CreatedAt)
-	})
-	sort.SliceStable(o.Containers, func(i, j int) bool {
-		a, b := o.Containers[i], o.Containers[j]
+	sort.SliceStable(all, func(i, j int) bool {
+		a, b := all[i], all[j]
 		if a.Name != b.Name {
 			return a.Name < b.Name
 		}
@@ -214,7 +220,7 @@ func (g *Generator) detail(ctx context.Context, l *listed, old pod.Observed, tol
 		}
 		return a.CreatedAt.After(b.CreatedAt)
 	})
-	return o, nil
+	return all, nil
 }
 
 func (g *Generator) sandbox(st *runtimeapi.PodSandboxStatus, old pod.Observed) pod.Sandbox {

@@ -103,26 +103,3 @@ func TestAStatusThatFailsWithTheRuntimeConcernsAll(t *testing.T) {
 		}
 	}
 }
-
-// A clock that is set back, which makes the last relist lie ahead, delays no relist.
-func TestAClockSetBackDelaysNoRelist(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		g := w.generator(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- g.Run(ctx) }()
-		synctest.Wait()
-		g.lastRelist.Store(time.Now().Add(time.Hour).UnixNano())
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		if w.counting.Lock(); w.calls["ListContainers"] < 4 {
-			t.Errorf("%d relists within 5 s", w.calls["ListContainers"])
-		}
-		w.counting.Unlock()
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-}

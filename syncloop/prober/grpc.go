@@ -50,6 +50,8 @@ func (m *Manager) grpc(ctx context.Context, r run, a *v1.GRPCAction) outcome {
 	cc, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithUserAgent("kube-probe/"+handler.Version),
 		grpc.WithTransportCredentials(creds),
+		grpc.WithMaxHeaderListSize(handler.MaxHeader),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(handler.MaxBody)),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 			select {
 			case c := <-only:

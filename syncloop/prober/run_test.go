@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -257,6 +259,52 @@ func TestGRPC(t *testing.T) {
 		if got := m.probe(t.Context(), c.r); got.result != c.want || !strings.Contains(got.message, c.part) {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+}
+
+// endlessHealth answers with more than a health check has to say.
+type endlessHealth struct {
+	grpc_health_v1.UnimplementedHealthServer
+	header, message int
+}
+
+func (h endlessHealth) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	if h.header > 0 {
+		_ = grpc.SendHeader(ctx, metadata.Pairs("a", strings.Repeat("x", h.header)))
+	}
+	r := &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}
+	r.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 100, protowire.BytesType), make([]byte, h.message)))
+	return r, nil
+}
+
+// A pod's answer to a gRPC probe is as bounded as one to an HTTP probe.
+func TestGRPCAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	m := manager(t, direct, false)
+	for name, c := range map[string]struct {
+		h    endlessHealth
+		want Result
+	}{
+		"usual":         {endlessHealth{header: 4 << 10, message: 1 << 10}, Success},
+		"large header":  {endlessHealth{header: 128 << 10}, Failure},
+		"large message": {endlessHealth{message: 128 << 10}, Failure},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := grpc.NewServer()
+			grpc_health_v1.RegisterHealthServer(s, c.h)
+			go func() { _ = s.Serve(l) }()
+			defer s.Stop()
+			r := at(t, l.Addr().String(), func(p intstr.IntOrString) v1.ProbeHandler {
+				return v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: p.IntVal}}
+			})
+			if o := m.probe(t.Context(), r); o.result != c.want {
+				t.Errorf("%+v, want %v", o, c.want)
+			}
+		})
 	}
 }
 

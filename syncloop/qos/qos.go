@@ -45,8 +45,8 @@ type Config struct {
 	UID func(cgroup string) types.UID
 	// All is what all pods may use now.
 	All func() spec.PodsShare
-	// Driver of the runtime: cgroupfs, or systemd, whose slices these then are.
-	Driver string
+	// Driver of the runtime now: cgroupfs, or systemd, whose slices these then are.
+	Driver func() string
 	// Event tells of the node; nil tells nothing.
 	Event func(kind, reason, message string)
 }
@@ -82,8 +82,8 @@ type Manager struct {
 
 // New makes a Manager; Run drives it.
 func New(c Config) (*Manager, error) {
-	if c.Host == nil || c.Pods == nil || c.Seen == nil || c.Known == nil || c.UID == nil || c.All == nil {
-		return nil, errors.New("qos: Host, Pods, Seen, Known, UID and All are required")
+	if c.Host == nil || c.Pods == nil || c.Seen == nil || c.Known == nil || c.UID == nil || c.All == nil || c.Driver == nil {
+		return nil, errors.New("qos: Host, Pods, Seen, Known, UID, All and Driver are required")
 	}
 	if c.Event == nil {
 		c.Event = func(string, string, string) {}
@@ -110,7 +110,7 @@ func (m *Manager) turn(ctx context.Context, now time.Time) {
 	if !m.cfg.Seen() {
 		return
 	}
-	want := spec.ParentCgroups(m.cfg.Pods(), m.cfg.All(), m.cfg.Driver)
+	want := spec.ParentCgroups(m.cfg.Pods(), m.cfg.All(), m.cfg.Driver())
 	if now.Before(m.due) && (m.failing != "" || reflect.DeepEqual(want, m.written)) {
 		return
 	}

@@ -26,6 +26,7 @@ type world struct {
 
 	pods     []*v1.Pod
 	unseen   bool
+	driver   string
 	children map[string][]string
 	writes   []string
 	fail     map[string]error // by the path that is written
@@ -70,6 +71,12 @@ func (w *world) has() []*v1.Pod {
 	return w.pods
 }
 
+func (w *world) driverNow() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.driver
+}
+
 func burstable(uid, cpu string) *v1.Pod {
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{
 		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}}}}}
@@ -85,8 +92,9 @@ func run(t *testing.T, w *world, f func()) {
 			Known: func(uid types.UID) bool {
 				return slices.ContainsFunc(w.has(), func(p *v1.Pod) bool { return p.UID == uid })
 			},
-			All:   func() spec.PodsShare { return spec.PodsShare{MilliCPU: 2000, MemoryBytes: 4 << 30} },
-			Event: func(kind, reason, _ string) { w.events = append(w.events, kind+" "+reason) },
+			All:    func() spec.PodsShare { return spec.PodsShare{MilliCPU: 2000, MemoryBytes: 4 << 30} },
+			Driver: w.driverNow,
+			Event:  func(kind, reason, _ string) { w.events = append(w.events, kind+" "+reason) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -138,6 +146,21 @@ func TestParentsFollowThePods(t *testing.T) {
 	if !slices.Equal(w.events, []string{"Normal NodeAllocatableEnforced"}) {
 		t.Errorf("events: %v", w.events)
 	}
+}
+
+// TestParentsFollowTheDriver: a runtime that was restarted with another one, as after a
+// boot into the other cgroup version, has its pods below other parents.
+func TestParentsFollowTheDriver(t *testing.T) {
+	w := &world{driver: "cgroupfs"}
+	run(t, w, func() {
+		w.took()
+		w.change(func() { w.driver = "systemd" })
+		after(Period)
+		const want = "/kubepods.slice shares 2048 memory 4294967296; /kubepods.slice/kubepods-burstable.slice shares 2 memory 0; /kubepods.slice/kubepods-besteffort.slice shares 2 memory 0"
+		if got := w.took(); got != want {
+			t.Errorf("wrote %q, want %q", got, want)
+		}
+	})
 }
 
 func TestParentsThatCannotBeSet(t *testing.T) {

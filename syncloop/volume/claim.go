@@ -47,14 +47,23 @@ func (m *Manager) setUpClaim(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *v
 		return err
 	}
 	if m.cfg.Allow != nil {
-		if err := m.cfg.Allow(p, v.Name, pv); err != nil {
+		has, err := m.given(ctx, p, v, pv, at)
+		if err != nil {
 			return err
+		}
+		if err := m.cfg.Allow(p, v.Name, pv, has); err != nil {
+			return err
+		}
+		if !has {
+			if err := m.recordGiven(ctx, p, v, pv); err != nil {
+				return err
+			}
 		}
 	}
 	if err := m.checkNode(ctx, pv); err != nil {
 		return err
 	}
-	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
+	block := isBlock(pv)
 	if err := checkMode(p, v.Name, block); err != nil {
 		return err
 	}

@@ -266,3 +266,71 @@ func TestVolumesOfCSIDrivers(t *testing.T) {
 		}
 	}
 }
+
+// A pod has a volume when it was set up for it: by the mount that is there, or by the record
+// of a path of the machine. The name alone, another path, kind or mode is not enough.
+func TestWhetherThePodHasTheVolume(t *testing.T) {
+	block := v1.PersistentVolumeBlock
+	type volume struct {
+		source v1.PersistentVolumeSource
+		mode   *v1.PersistentVolumeMode
+	}
+	hostPath := func(p string) volume {
+		return volume{source: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: p}}}
+	}
+	directory, disk := volume{source: localSource("/mnt/disk")}, volume{source: localSource("/dev/sdb"), mode: &block}
+	share := volume{source: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "nas", Path: "/srv"}}}
+	for name, c := range map[string]struct {
+		first, then volume
+		has         bool
+	}{
+		"hostPath":                     {hostPath("/a"), hostPath("/a"), true},
+		"another hostPath":             {hostPath("/a"), hostPath("/"), false},
+		"local":                        {directory, directory, true},
+		"local, whatever it names now": {directory, volume{source: localSource("/")}, true}, // what is mounted stays
+		"device":                       {disk, disk, true},
+		"another device":               {disk, volume{source: localSource("/dev/sda"), mode: &block}, false},
+		"NFS":                          {share, share, true},
+		"hostPath for NFS":             {share, hostPath("/"), false},
+		"hostPath for local":           {directory, hostPath("/mnt/disk"), false},
+		"local for NFS":                {share, directory, false},
+		"NFS for local":                {directory, share, false},
+		"a device for a directory":     {volume{source: localSource("/dev/sdb")}, disk, false},
+		"a hostPath for a device":      {disk, hostPath("/dev/sdb"), false},
+	} {
+		h := newMemHost()
+		h.put("/mnt/disk", node{mode: fs.ModeDir | 0o755})
+		for _, d := range []string{"/dev/sda", "/dev/sdb"} {
+			h.put(d, node{mode: fs.ModeDevice | 0o660})
+		}
+		h.run = func([]string) host.Result { return host.Result{Stdout: []byte("TYPE=ext4\n")} }
+		var said []bool
+		set := func(v volume) {
+			b := bound(v.source)
+			b.volumes["pv"].Spec.VolumeMode = v.mode
+			m := claimManager(t, h, b)
+			m.cfg.Allow = func(_ *v1.Pod, _ string, _ *v1.PersistentVolume, has bool) error {
+				said = append(said, has)
+				return nil
+			}
+			if _, err := m.Prepare(t.Context(), testPod(claimVolume(false))); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		set(c.first)
+		set(c.then)
+		if len(said) != 2 || said[0] || said[1] != c.has {
+			t.Errorf("%s: the pod has it: %v, want [false %v]", name, said, c.has)
+		}
+	}
+
+	h := newMemHost()
+	b := bound(hostPath("/").source)
+	m := claimManager(t, h, b)
+	m.cfg.Allow = func(*v1.Pod, string, *v1.PersistentVolume, bool) error { return errors.New("no") }
+	for range 2 { // what was refused is not recorded
+		if _, err := m.Prepare(t.Context(), testPod(claimVolume(false))); err == nil || h.nodes["/root/pods/u/plugins/bowline.io~claims/data"] != nil {
+			t.Errorf("refused: %v", err)
+		}
+	}
+}

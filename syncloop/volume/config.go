@@ -62,8 +62,9 @@ type Config struct {
 	// Claims; nil: no persistent volumes.
 	Claims Claims
 	// Allow judges the persistent volume behind a volume of the pod before it is set up;
-	// its error refuses it. nil allows every one.
-	Allow func(p *v1.Pod, volume string, pv *v1.PersistentVolume) error
+	// its error refuses it. has: the pod has had this very volume since before. nil allows
+	// every one.
+	Allow func(p *v1.Pod, volume string, pv *v1.PersistentVolume, has bool) error
 	// Trust; nil: no clusterTrustBundles.
 	Trust Trust
 	// Certificates; nil: no podCertificates.

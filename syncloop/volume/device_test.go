@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // disk is a machine with a device that blkid, mkfs and fsck know of.
@@ -168,6 +169,7 @@ func TestParseFormat(t *testing.T) {
 func FuzzParseFormat(f *testing.F) {
 	f.Add(0, "TYPE=ext4\n")
 	f.Add(2, "")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, code int, out string) {
 		format, err := parseFormat(host.Result{ExitCode: code, Stdout: []byte(out)})
 		if err == nil && format == "" && (code != 2 || strings.TrimSpace(out) != "") {

@@ -10,6 +10,7 @@
 //	    volumes/kubernetes.io~empty-dir/<name>            disk, or tmpfs for medium Memory
 //	    plugins/kubernetes.io~empty-dir/<name>/ready      written once its ownership is set
 //	    volumes/kubernetes.io~local-volume/<persistent volume>        bind mounted
+//	    plugins/bowline.io~claims/<name>                  path of the machine that a claim gives the pod
 //	    volume-subpaths/<volume>/<container>/<index>      subPath, bind mounted
 //	    containers/<container>/                           termination logs
 //	<root>/bowline/pods/<uid>                             record: this UID is ours

@@ -136,6 +136,18 @@ func (h *memHost) WriteFile(_ context.Context, p string, data []byte, mode fs.Fi
 	return nil
 }
 
+func (h *memHost) ReadFile(_ context.Context, p string, _ int64) ([]byte, error) {
+	err := h.enter("ReadFile", p)
+	defer h.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if n := h.nodes[p]; n != nil {
+		return n.data, nil
+	}
+	return nil, &fs.PathError{Op: "open", Path: p, Err: fs.ErrNotExist}
+}
+
 func (h *memHost) Make(_ context.Context, things ...host.Thing) ([]bool, error) {
 	words := make([]string, len(things))
 	for i, t := range things {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
 func nfsVolume(name, server string, readOnly bool) v1.Volume {
@@ -96,8 +97,8 @@ func TestNFSFails(t *testing.T) {
 	}{
 		"no client":   {"nas", false, `MountVolume.SetUp failed for volume "v" : mount nas:/srv: the machine has no /sbin/mount.nfs; install its NFS client (Debian: nfs-common, others: nfs-utils): bad option`},
 		"refused":     {"nas", true, `MountVolume.SetUp failed for volume "v" : mount nas:/srv: bad option`},
-		"no server":   {"", true, `MountVolume.SetUp failed for volume "v" : nfs server "" and path "/srv" name no export`},
-		"a flag":      {"-x", true, `MountVolume.SetUp failed for volume "v" : nfs server "-x" and path "/srv" name no export`},
+		"no server":   {"", true, `MountVolume.SetUp failed for volume "v" : nfs server "" and path "/srv" name no export: the server is a host name or an address, and the path is absolute`},
+		"a flag":      {"-x", true, `MountVolume.SetUp failed for volume "v" : nfs server "-x" and path "/srv" name no export: the server is a host name or an address, and the path is absolute`},
 		"an IPv6 one": {"[fd00::1]", true, `MountVolume.SetUp failed for volume "v" : mount [fd00::1]:/srv: bad option`},
 	} {
 		h := newMemHost()
@@ -108,6 +109,55 @@ func TestNFSFails(t *testing.T) {
 		_, err := newManager(t, h, newCluster()).Prepare(t.Context(), testPod(nfsVolume("v", c.server, false)))
 		if f := Failures(err); len(f) != 1 || f[0].Error() != c.want {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The machine mounts as root, and mount(8) has words that make of a share the machine's own
+// directories: only options that a share has are taken, and only of a server.
+func TestNFSOptionsAreAShares(t *testing.T) {
+	claim := func(source v1.NFSVolumeSource, options ...string) (*memHost, error) {
+		h := newMemHost()
+		b := bound(v1.PersistentVolumeSource{NFS: &source})
+		b.volumes["pv"].Spec.MountOptions = options
+		_, err := claimManager(t, h, b).Prepare(t.Context(), testPod(claimVolume(false)))
+		return h, err
+	}
+	nas := v1.NFSVolumeSource{Server: "nas", Path: "/srv"}
+	refused := map[string]string{ // what of it the error names
+		"noatime,bind": "bind", "hard,,bind": "bind", "sec=sys,rbind,ro": "rbind", "nfsvers=\"4,bind\"": "nfsvers=\"4",
+	}
+	for _, o := range []string{"bind", "rbind", "move", "remount", "loop", "make-shared", "make-rprivate", "shared", "rslave",
+		"X-mount.mkdir", "X-mount.subdir=a", "x-systemd.automount", "helper=x", "uhelper=x", "user", "users", "owner", "group", "noauto", "nofail",
+		"bg", "addr=10.0.0.1", "bind=1", "hard=1", "ro=recursive", "Bind", " bind", "bind ", "no such", "-bind", "vers", "vers=", "vers=4 1", "retrans=3\nbind"} {
+		refused[o] = o
+	}
+	for o, named := range refused {
+		h, err := claim(nas, "hard", o)
+		if want := fmt.Sprintf(`MountVolume.SetUp failed for volume "data" : the mount option %q of the persistent volume pv is not allowed`, named); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", o, err, want)
+		}
+		if h.count("Mount") > 0 {
+			t.Errorf("%q: the machine was asked for %+v", o, h.mounts)
+		}
+	}
+	good := []string{"nfsvers=4.1", "hard,timeo=600", "", "noresvport", "noatime", "nosuid,nodev", "sec=krb5p:krb5", "clientaddr=fe80::1%eth0", "proto=tcp6"}
+	if h, err := claim(nas, good...); err != nil || len(h.mounts) != 1 {
+		t.Errorf("options of nfs(5): %v", err)
+	}
+	for _, s := range []v1.NFSVolumeSource{
+		{Server: "/var/lib/x", Path: "/r"}, {Server: "-x", Path: "/r"}, {Server: "", Path: "/r"}, {Server: "LABEL=x", Path: "/r"},
+		{Server: "nas:/a", Path: "/r"}, {Server: "a b", Path: "/r"}, {Server: "[/x]", Path: "/r"}, {Server: "[fd00::1", Path: "/r"}, {Server: "fe80::1%../x", Path: "/r"},
+		{Server: "nas,nas2", Path: "/r"}, {Server: ".", Path: "/r"}, {Server: "nas", Path: "r"}, {Server: "nas", Path: ""}, {Server: "nas", Path: "/r\nx"},
+	} {
+		want := fmt.Sprintf("nfs server %q and path %q name no export", s.Server, s.Path)
+		if h, err := claim(s); err == nil || !strings.Contains(err.Error(), want) || h.count("Mount") > 0 {
+			t.Errorf("%+v: %v", s, err)
+		}
+	}
+	for _, server := range []string{"nas", "nas.example.", "nas_1", "10.0.0.1", "fd00::1", "[fd00::1]", "fe80::1%eth0", "::ffff:10.0.0.1"} {
+		if h, err := claim(v1.NFSVolumeSource{Server: server, Path: "/with blank"}); err != nil || len(h.mounts) != 1 {
+			t.Errorf("%s: %v", server, err)
 		}
 	}
 }
@@ -152,7 +202,7 @@ func TestNFSWithoutAnAnswer(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if took := time.Since(began); took != 3*nfsTime || h.most.Load() != nfsAtOnce {
+		if took := time.Since(began); took != 6*nfsTime || h.most.Load() != 1 {
 			t.Errorf("%d at a time, %s in all", h.most.Load(), took)
 		}
 	})
@@ -196,8 +246,57 @@ func TestNFSBesideServersThatAreAway(t *testing.T) {
 		if mounted("second"); time.Since(began) != 0 {
 			t.Errorf("it waited %s for servers that are known to be away", time.Since(began))
 		}
-		if got := h.now.Load(); got != nfsAtOnce {
-			t.Errorf("%d attempts at servers that are away hold connections, want %d", got, nfsAtOnce)
+		if got := h.now.Load(); got != nfsAway {
+			t.Errorf("%d attempts at servers that are away hold connections, want %d", got, nfsAway)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// shellHost is a machine over SSH: each call holds one of its shells.
+type shellHost struct {
+	*slowHost
+	shells chan struct{}
+}
+
+func (h *shellHost) Mount(ctx context.Context, m host.Mount) error {
+	select {
+	case h.shells <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-h.shells }()
+	return h.slowHost.Mount(ctx, m)
+}
+
+// At a start, two servers that are away with two pods each leave half of a machine's
+// shells to everything else, at every moment.
+func TestNFSLeavesShells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &shellHost{&slowHost{memHost: newMemHost()}, make(chan struct{}, shell.MaxShells)}
+		c := newCluster()
+		m, err := New(Config{Host: h, Objects: c, Tokens: c, RootDir: "/root", Allocatable: func() v1.ResourceList { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				p := testPod(nfsVolume("v", "away-"+strconv.Itoa(i%2), false))
+				p.UID = types.UID(rune('a' + i))
+				for ctx.Err() == nil {
+					_, _ = m.Prepare(ctx, p)
+				}
+			})
+		}
+		for range 100 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if held := len(h.shells); held > shell.MaxShells-2 {
+				t.Fatalf("%d of %d shells hang", held, shell.MaxShells)
+			}
 		}
 		cancel()
 		wg.Wait()

@@ -101,7 +101,7 @@ func (b *bench) bareAt(ctx context.Context, up, down int) (r result, err error) 
 		return r, err
 	}
 	settle(ctx)
-	work := meter{agent: driver.pid, containerd: containerd}
+	work := meter{agent: driver.pid, runtime: containerd}
 	if err := work.start(); err != nil {
 		return r, err
 	}
@@ -119,7 +119,7 @@ func (b *bench) bareAt(ctx context.Context, up, down int) (r result, err error) 
 		return r, errors.Join(err, driver.stop())
 	}
 	used, err := work.stop()
-	r.agentWork, r.crdWork = used.agent, used.containerd
+	r.agentWork, r.runtimeWork = used.agent, used.runtime
 	return r, errors.Join(err, driver.stop())
 }
 

@@ -33,16 +33,16 @@ var concurrencies = []int{2, 4, 8, 16}
 
 // result is one repetition of one system. Idle shares are of one core.
 type result struct {
-	up, down           time.Duration
-	agentWork, crdWork time.Duration // CPU time of agent and containerd, up and down together
-	memory             int64         // peak of the agent, bytes
-	idle, idleProbed   idle
-	one                time.Duration // a pod with a token, a configMap and two containers to Ready
-	link               linkCost
+	up, down               time.Duration
+	agentWork, runtimeWork time.Duration // CPU time of agent and runtime, up and down together
+	memory                 int64         // peak of the agent, bytes
+	idle, idleProbed       idle
+	one                    time.Duration // a pod with a token, a configMap and two containers to Ready
+	link                   linkCost
 }
 
 // idle is what two processes use while nothing changes, as a share of one core.
-type idle struct{ agent, containerd float64 }
+type idle struct{ agent, runtime float64 }
 
 type bench struct {
 	options
@@ -57,6 +57,9 @@ type bench struct {
 }
 
 func (b *bench) wants(system string) bool {
+	if system == sysBare && b.runtime != runtimeContainerd {
+		return false
+	}
 	_, far := farDelay[system]
 	return b.only == "" || b.only == system || b.only == onlyFar && (far || system == sysBowline)
 }
@@ -79,9 +82,9 @@ func (b *bench) repetition(ctx context.Context, i int) error {
 			return fmt.Errorf("%s, repetition %d: %w", system, i+1, err)
 		}
 		b.results[system] = append(b.results[system], r)
-		fmt.Fprintf(os.Stderr, "%d/%d %-8s ready %6.2f s  gone %6.2f s  memory %s  agent %.2f s  containerd %.2f s  idle %s/%s  probed %s/%s  load %s\n",
-			i+1, b.runs, system, r.up.Seconds(), r.down.Seconds(), mib(r.memory), r.agentWork.Seconds(), r.crdWork.Seconds(),
-			percent(r.idle.agent), percent(r.idle.containerd), percent(r.idleProbed.agent), percent(r.idleProbed.containerd), labtest.Load())
+		fmt.Fprintf(os.Stderr, "%d/%d %-8s ready %6.2f s  gone %6.2f s  memory %s  agent %.2f s  runtime %.2f s  idle %s/%s  probed %s/%s  load %s\n",
+			i+1, b.runs, system, r.up.Seconds(), r.down.Seconds(), mib(r.memory), r.agentWork.Seconds(), r.runtimeWork.Seconds(),
+			percent(r.idle.agent), percent(r.idle.runtime), percent(r.idleProbed.agent), percent(r.idleProbed.runtime), labtest.Load())
 	}
 	return nil
 }
@@ -136,7 +139,7 @@ func (b *bench) begin(ctx context.Context, system string) (r running, err error)
 		r.wire.Delay(delay)
 		start = func(ctx context.Context) (int, func() error, error) { return b.startFar(ctx, r.wire) }
 	} else if system == sysBowline {
-		start = func(ctx context.Context) (int, func() error, error) { return b.startBowline(ctx, containerdSocket) }
+		start = func(ctx context.Context) (int, func() error, error) { return b.startBowline(ctx, b.lab.socket()) }
 		r.counts = "http://" + b.lab.Hosts[0].IP + healthPort + "/metrics"
 	}
 	pid, stop, err := start(ctx)
@@ -168,7 +171,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	if err := nodeReady(ctx, client); err != nil {
 		return r, err
 	}
-	containerd, err := b.lab.pid(ctx, "containerd")
+	runtime, err := b.lab.pid(ctx, b.lab.runtime)
 	if err != nil {
 		return r, err
 	}
@@ -179,7 +182,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 		}
 		settle(ctx)
 	}
-	work := meter{agent: pid, containerd: containerd}
+	work := meter{agent: pid, runtime: runtime}
 	w := wave{client: client, n: b.pods}
 	if err := work.start(); err != nil {
 		return r, err
@@ -207,7 +210,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	if err != nil {
 		return r, err
 	}
-	r.agentWork, r.crdWork = busy.agent+busyDown.agent, busy.containerd+busyDown.containerd
+	r.agentWork, r.runtimeWork = busy.agent+busyDown.agent, busy.runtime+busyDown.runtime
 	settle(ctx)
 	if far {
 		if b.idle > 0 && delay == 0 && len(b.results[system]) == 0 { // it takes minutes, and varies little
@@ -242,19 +245,19 @@ func settle(ctx context.Context) {
 	}
 }
 
-// meter reads the CPU time of an agent and of containerd.
+// meter reads the CPU time of an agent and of the runtime.
 type meter struct {
-	agent, containerd int // pids
-	from              busy
+	agent, runtime int // pids
+	from           busy
 }
 
-type busy struct{ agent, containerd time.Duration }
+type busy struct{ agent, runtime time.Duration }
 
 func (m *meter) read() (b busy, err error) {
 	if b.agent, err = labtest.CPUTime(m.agent); err != nil {
 		return b, err
 	}
-	b.containerd, err = labtest.CPUTime(m.containerd)
+	b.runtime, err = labtest.CPUTime(m.runtime)
 	return b, err
 }
 
@@ -265,7 +268,7 @@ func (m *meter) start() (err error) {
 
 func (m *meter) stop() (busy, error) {
 	now, err := m.read()
-	return busy{now.agent - m.from.agent, now.containerd - m.from.containerd}, err
+	return busy{now.agent - m.from.agent, now.runtime - m.from.runtime}, err
 }
 
 // idle waits for d and tells what was used meanwhile.
@@ -281,7 +284,7 @@ func (m *meter) idle(ctx context.Context, d time.Duration) (idle, error) {
 	}
 	used, err := m.stop()
 	over := time.Since(began).Seconds()
-	return idle{agent: used.agent.Seconds() / over, containerd: used.containerd.Seconds() / over}, err
+	return idle{agent: used.agent.Seconds() / over, runtime: used.runtime.Seconds() / over}, err
 }
 
 // bare measures the CRI alone: at every concurrency the first time, then at
@@ -301,7 +304,7 @@ func (b *bench) bare(ctx context.Context) (best result, err error) {
 		}
 		if b.bestDown == 0 || r.down < best.down {
 			best.down, b.bestDown = r.down, n
-			best.agentWork, best.crdWork = r.agentWork, r.crdWork
+			best.agentWork, best.runtimeWork = r.agentWork, r.runtimeWork
 		}
 	}
 	return best, nil

@@ -46,7 +46,7 @@ func (b *bench) startFar(ctx context.Context, wire *labtest.Wire) (pid int, stop
 		return 0, nil, err
 	}
 	file, err := b.config(fmt.Sprintf("endpoint: ssh://%s@%s%s\n  nodeIP: %s\n  ssh: {identityFile: %s, hostKeys: [%q]}",
-		h.SSH.User, wire.Address(), containerdSocket, h.IP, h.SSH.Key, strings.TrimSpace(string(key))))
+		h.SSH.User, wire.Address(), b.lab.socket(), h.IP, h.SSH.Key, strings.TrimSpace(string(key))))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -19,8 +19,9 @@ const theHost = "host1"
 
 // lab is a lab with one host, as `bowline-lab status -o json` describes it.
 type lab struct {
-	dir   string
-	owned bool // made here, and removed at the end
+	dir     string
+	owned   bool   // made here, and removed at the end
+	runtime string // of its host
 
 	Cluster struct {
 		AdminKubeconfig string `json:"adminKubeconfig"`
@@ -50,11 +51,25 @@ type lab struct {
 	} `json:"hosts"`
 }
 
-func openLab(ctx context.Context, dir string) (*lab, error) {
+// The container runtimes, as the lab names them and their processes.
+const (
+	runtimeContainerd = "containerd"
+	runtimeCRIO       = "crio"
+)
+
+// socket is where the host's runtime listens, for processes of the host.
+func (l *lab) socket() string {
+	if l.runtime == runtimeCRIO {
+		return "/run/crio/crio.sock"
+	}
+	return containerdSocket
+}
+
+func openLab(ctx context.Context, dir, runtime string) (*lab, error) {
 	if _, err := exec.LookPath(labProgram); err != nil {
 		return nil, fmt.Errorf("%s is not on the PATH; hack/build-lab.sh makes it and says where: %w", labProgram, err)
 	}
-	l := &lab{dir: dir}
+	l := &lab{dir: dir, runtime: runtime}
 	if dir == "" {
 		made, err := os.MkdirTemp("", "bowline-bench-")
 		if err != nil {
@@ -62,7 +77,7 @@ func openLab(ctx context.Context, dir string) (*lab, error) {
 		}
 		l.dir, l.owned = made, true
 	}
-	if _, err := l.do(ctx, "up", "--hosts", "1"); err != nil {
+	if _, err := l.do(ctx, "up", "--hosts", "1", "--runtime", runtime); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
 	// The cluster's DNS would be 2 more pods on whichever node comes first.
@@ -115,7 +130,7 @@ func (l *lab) read(ctx context.Context) error {
 	return nil
 }
 
-// pid of a process of the host, "containerd" or "kubelet".
+// pid of a process of the host, its runtime's or "kubelet".
 func (l *lab) pid(ctx context.Context, component string) (int, error) {
 	if err := l.read(ctx); err != nil {
 		return 0, err

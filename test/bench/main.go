@@ -5,6 +5,7 @@
 //
 //	bench -bowline bin/bowline [-out docs/bench.md]
 //	bench -bowline bin/bowline -only api [-out docs/bench-api.md]
+//	bench -bowline bin/bowline -runtime crio [-out docs/bench-crio.md]
 //
 // BOWLINE_BENCH_RUNS (5), BOWLINE_BENCH_IDLE (1m, which holds one sweep of each kind;
 // 0 leaves the idle rows out), BOWLINE_BENCH_PODS (50) and BOWLINE_BENCH_LAB (a
@@ -49,6 +50,7 @@ type options struct {
 	out     string        // Markdown file; empty: only standard output
 	labDir  string        // empty: a lab of its own
 	only    string        // one system alone, for work on it
+	runtime string        // of the host: containerd or crio
 	pods    int           // a wave
 	runs    int           // repetitions
 	idle    time.Duration // of each idle measurement
@@ -63,8 +65,15 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.bowline, "bowline", "bin/bowline", "the program to measure")
 	f.StringVar(&o.out, "out", "", "write the table to this Markdown file too")
 	f.StringVar(&o.only, "only", "", "measure one system alone: bowline, kubelet, bare, ssh, ssh10, ssh50; or far: bowline and what goes over SSH; or api: what is asked of the API server")
+	f.StringVar(&o.runtime, "runtime", runtimeContainerd, "the container runtime of the host: containerd or crio; with crio the bare CRI is not measured")
 	if err := f.Parse(args); err != nil {
 		return o, err
+	}
+	if o.runtime != runtimeContainerd && o.runtime != runtimeCRIO {
+		return o, fmt.Errorf("-runtime %q: want %s or %s", o.runtime, runtimeContainerd, runtimeCRIO)
+	}
+	if o.runtime == runtimeCRIO && o.only == sysBare {
+		return o, errors.New("-only bare: the requests of the bare CRI are for containerd")
 	}
 	for name, to := range map[string]*int{"BOWLINE_BENCH_RUNS": &o.runs, "BOWLINE_BENCH_PODS": &o.pods} {
 		if text := os.Getenv(name); text != "" {
@@ -98,7 +107,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if b.self, err = os.Executable(); err != nil {
 		return err
 	}
-	if b.lab, err = openLab(ctx, o.labDir); err != nil {
+	if b.lab, err = openLab(ctx, o.labDir, o.runtime); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.lab.close()) }()

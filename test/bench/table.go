@@ -50,7 +50,7 @@ type row struct {
 	aim                       string
 }
 
-func rows(pods int) []row {
+func rows(pods int, runtime string) []row {
 	seconds := func(s float64) string { return fmt.Sprintf("%.2f s", s) }
 	memory := func(n float64) string { return mib(int64(n)) }
 	return []row{
@@ -59,13 +59,13 @@ func rows(pods int) []row {
 		{name: fmt.Sprintf("%d pods to all gone", pods), read: func(r result) float64 { return r.down.Seconds() }, show: seconds,
 			bare: true, ofKubelet: 0.85, ofBare: 1.15, aim: "≤ 0.85 × kubelet, ≤ 1.15 × bare"},
 		{name: "CPU of the agent for both", read: func(r result) float64 { return r.agentWork.Seconds() }, show: seconds, bare: true},
-		{name: "CPU of containerd for both", read: func(r result) float64 { return r.crdWork.Seconds() }, show: seconds,
+		{name: "CPU of " + runtime + " for both", read: func(r result) float64 { return r.runtimeWork.Seconds() }, show: seconds,
 			bare: true, ofKubelet: 1, aim: "≤ kubelet"},
 		{name: "peak memory of the agent (VmHWM)", read: func(r result) float64 { return float64(r.memory) }, show: memory, atMost: 60 << 20, aim: "≤ 60 MiB"},
 		{name: "idle CPU of the agent", read: func(r result) float64 { return r.idle.agent }, show: percent, idle: true, atMost: 0.01, aim: "≤ 1 % of a core"},
-		{name: "idle CPU of containerd", read: func(r result) float64 { return r.idle.containerd }, show: percent, idle: true, ofKubelet: 1, aim: "≤ kubelet"},
+		{name: "idle CPU of " + runtime, read: func(r result) float64 { return r.idle.runtime }, show: percent, idle: true, ofKubelet: 1, aim: "≤ kubelet"},
 		{name: "idle CPU of the agent, pods with a probe", read: func(r result) float64 { return r.idleProbed.agent }, show: percent, idle: true, atMost: 0.01, aim: "≤ 1 % of a core"},
-		{name: "idle CPU of containerd, pods with a probe", read: func(r result) float64 { return r.idleProbed.containerd }, show: percent, idle: true, ofKubelet: 1, aim: "≤ kubelet"},
+		{name: "idle CPU of " + runtime + ", pods with a probe", read: func(r result) float64 { return r.idleProbed.runtime }, show: percent, idle: true, ofKubelet: 1, aim: "≤ kubelet"},
 	}
 }
 
@@ -109,7 +109,7 @@ func (r row) cells(b *bench) (cells []string, measured bool) {
 // writeTable writes the medians as Markdown tables.
 func writeTable(w io.Writer, b *bench) {
 	table := [][]string{{"", "Bowline", "kubelet", "bare CRI", "Bowline/kubelet", "Bowline/bare", "aim"}}
-	for _, r := range rows(b.pods) {
+	for _, r := range rows(b.pods, b.runtimeName()) {
 		if cells, measured := r.cells(b); measured {
 			table = append(table, cells)
 		}
@@ -123,21 +123,37 @@ func writeTable(w io.Writer, b *bench) {
 	}
 }
 
+// runtimeName is the name of the host's runtime as its people write it.
+func (b *bench) runtimeName() string {
+	if b.runtime == runtimeCRIO {
+		return "CRI-O"
+	}
+	return b.runtime
+}
+
 // document is the table with what is needed to read it, for docs/bench.md.
 func document(b *bench, table []byte) []byte {
 	var d strings.Builder
-	asksUp, asksDown := b.tape.perPod()
-	fmt.Fprintf(&d, "# Benchmark\n\nWritten by `make bench`; the last run was on %s.\n\n%s\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), table)
+	title, command := "Benchmark", "make bench"
+	if b.runtime == runtimeCRIO {
+		title, command = "Benchmark on CRI-O", "make bench-crio"
+	}
+	fmt.Fprintf(&d, "# %s\n\nWritten by `%s`; the last run was on %s.\n\n%s\n", title, command, time.Now().UTC().Format("2006-01-02 15:04 MST"), table)
 	fmt.Fprintf(&d, "Medians of %d in one run, the systems in turn, each on a fresh lab host with the images present.\n\n", b.runs)
-	fmt.Fprintf(&d, "    BOWLINE_BENCH_RUNS=%d BOWLINE_BENCH_IDLE=%s BOWLINE_BENCH_PODS=%d make bench\n\n", b.runs, b.options.idle, b.pods)
+	fmt.Fprintf(&d, "    BOWLINE_BENCH_RUNS=%d BOWLINE_BENCH_IDLE=%s BOWLINE_BENCH_PODS=%d %s\n\n", b.runs, b.options.idle, b.pods, command)
 	fmt.Fprintf(&d, `- The machine: %d CPUs, %s; load average at the end %s.
 - Each pod has one container that only waits, a service account token, /etc/hosts and a termination log. The pods are bound when they are created; the time is from the first request to the watch event that shows the last pod Ready, or gone.
 - The kubelet is of the lab's Kubernetes, with parallel pulls and its defaults otherwise (110 pods, kubeAPIQPS 50, burst 100), as Bowline has.
-- The bare CRI is given, by a program that decides nothing, the requests that a proxy on the socket recorded of Bowline's own wave for each pod (%d up, %d down, in their order, with this run's names put in), the same mounts and cgroups, at the best of %v pods at a time (%d up, %d down), beside as many writes to the API server as Bowline was counted to make: for each pod %d status patches and %d events on the way up, %d and %d on the way down, %d token. Its events yield to starts and its removals follow the deletion of the object, as Bowline's do.
-- Over SSH: Bowline runs beside the host, and a proxy on loopback carries the connections to the host's sshd, holds back what is sent by so many milliseconds in each direction, and counts the bytes of both. The link's bytes are measured once, when what the pods before left has been collected, over %s each.
+`, runtime.NumCPU(), machineName(), labtest.Load())
+	if b.wants(sysBare) {
+		asksUp, asksDown := b.tape.perPod()
+		fmt.Fprintf(&d, `- The bare CRI is given, by a program that decides nothing, the requests that a proxy on the socket recorded of Bowline's own wave for each pod (%d up, %d down, in their order, with this run's names put in), the same mounts and cgroups, at the best of %v pods at a time (%d up, %d down), beside as many writes to the API server as Bowline was counted to make: for each pod %d status patches and %d events on the way up, %d and %d on the way down, %d token. Its events yield to starts and its removals follow the deletion of the object, as Bowline's do.
+`, asksUp, asksDown, concurrencies, b.bestUp, b.bestDown,
+			b.wroteUp.patches, b.wroteUp.events, b.wroteDown.patches, b.wroteDown.events, b.wroteUp.tokens)
+	}
+	fmt.Fprintf(&d, `- Over SSH: Bowline runs beside the host, and a proxy on loopback carries the connections to the host's sshd, holds back what is sent by so many milliseconds in each direction, and counts the bytes of both. The link's bytes are measured once, when what the pods before left has been collected, over %s each.
 - Idle is measured over %s with all pods running, from /proc; with a probe means an HTTP readiness probe every 10 s in each pod.
-`, runtime.NumCPU(), machineName(), labtest.Load(), asksUp, asksDown, concurrencies, b.bestUp, b.bestDown,
-		b.wroteUp.patches, b.wroteUp.events, b.wroteDown.patches, b.wroteDown.events, b.wroteUp.tokens, linkTime, b.options.idle)
+`, linkTime, b.options.idle)
 	return []byte(d.String())
 }
 

@@ -90,7 +90,6 @@ func TestServiceIsMadeAgain(t *testing.T) {
 	before, err := lab.ReadyPods(t.Context(), ns, "app=lives", 3, time.Minute)
 	must(t, err)
 	services := lab.Client.CoreV1().Services(metav1.NamespaceDefault)
-	file := filepath.Join(lab.Host(host).Root, "/var/lib/kubelet/bowline/owner")
 	for _, first := range []bool{false, true} {
 		was, err := services.Get(t.Context(), "kubernetes", metav1.GetOptions{})
 		must(t, err)
@@ -111,18 +110,9 @@ spec:
 `)
 		beside := ready(t, ns, name)
 		withoutBowline(t, func() {
-			if !first {
-				return
+			if first {
+				forgetWitnesses(t)
 			}
-			data, err := os.ReadFile(file)
-			must(t, err)
-			record := map[string]any{}
-			must(t, json.Unmarshal(data, &record))
-			delete(record, "witnesses")
-			delete(record, "schemaVersion")
-			data, err = json.Marshal(record)
-			must(t, err)
-			must(t, os.WriteFile(file, data, 0o600))
 		})
 		same(t, beside, ready(t, ns, name))
 		now, err := lab.ReadyPods(t.Context(), ns, "app=lives", 3, time.Minute)
@@ -138,6 +128,60 @@ spec:
 			}
 		}
 	}
+}
+
+// The same of a machine on which only static pods run, with an owner file of the first
+// releases: their mirror pods say whose it is.
+func TestServiceIsMadeAgainForStaticPods(t *testing.T) {
+	serial(t)
+	ns := namespace(t)
+	t.Cleanup(func() { _ = os.Remove(filepath.Join(static.dir, "alone.yaml")) })
+	static.put(t, ns, "alone.yaml", `
+apiVersion: v1
+kind: Pod
+metadata: {name: alone, namespace: $NS}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: $TOOLBOX, command: [sleep, inf]}]
+`)
+	before := ready(t, ns, "alone-"+host)
+	withoutBowline(t, func() {
+		services := lab.Client.CoreV1().Services(metav1.NamespaceDefault)
+		was, err := services.Get(t.Context(), "kubernetes", metav1.GetOptions{})
+		must(t, err)
+		must(t, services.Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}))
+		until(t, "kube-apiserver makes the Service again", func(ctx context.Context) error {
+			now, err := services.Get(ctx, "kubernetes", metav1.GetOptions{})
+			if err == nil && now.UID == was.UID {
+				err = errors.New("it is the one that was deleted")
+			}
+			return err
+		})
+		pods, err := lab.Client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + host})
+		must(t, err)
+		for i := range pods.Items {
+			if p := &pods.Items[i]; p.Annotations[v1.MirrorPodAnnotationKey] == "" {
+				must(t, lab.Client.CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+			}
+		}
+		forgetWitnesses(t)
+	})
+	same(t, before, ready(t, ns, "alone-"+host))
+}
+
+// forgetWitnesses writes the owner file as the first releases wrote it.
+func forgetWitnesses(t *testing.T) {
+	t.Helper()
+	file := filepath.Join(lab.Host(host).Root, "/var/lib/kubelet/bowline/owner")
+	data, err := os.ReadFile(file)
+	must(t, err)
+	record := map[string]any{}
+	must(t, json.Unmarshal(data, &record))
+	delete(record, "witnesses")
+	delete(record, "schemaVersion")
+	data, err = json.Marshal(record)
+	must(t, err)
+	must(t, os.WriteFile(file, data, 0o600))
 }
 
 // The machine is another cluster's, or another node's: refused, and the owner

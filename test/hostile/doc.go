@@ -8,6 +8,7 @@
 //	lists just within the limits, as fast as they are asked for
 //
 //	shells that print for ever, without an end of the line, and to standard error
+//	answers that keep to the shells' protocol, and list hundreds of thousands of mounts
 //	SFTP packets that claim to be of gigabytes           shells that say nothing
 //
 // # What must hold

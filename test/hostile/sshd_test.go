@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 )
 
 // shellLie is one way in which an sshd costs the process much.
@@ -31,8 +33,18 @@ var shellLies = []shellLie{
 			endless(c, bytes.Repeat([]byte("x"), 32<<10))
 		}
 	}},
+	{"framed answers of 7 MiB of mounts", func(c ssh.Channel, _ bool) {
+		_ = sshtest.Lie(c, c, c.Stderr(), func(stdout io.Writer) error {
+			_, err := stdout.Write(framedMounts)
+			return err
+		})
+	}},
 	{"nothing at all", func(c ssh.Channel, _ bool) { _, _ = io.Copy(io.Discard, c) }},
 }
+
+// framedMounts is an answer that the first script takes for that of a machine with many
+// mounts.
+var framedMounts = append([]byte("uid 0\ncan find-printf\nmounts\n"), bytes.Repeat([]byte("0 0 0 / /a r - x y\n"), 7<<20/19)...)
 
 func endless(w io.Writer, what []byte) {
 	for {

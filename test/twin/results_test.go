@@ -76,6 +76,7 @@ func TestCausesAreNarrow(t *testing.T) {
 		{Scenario: "static", Where: "phase", Kubelet: "Running", Other: "Pending"},
 		{Scenario: "static", Where: "phase", Other: "Succeeded"},
 		{Scenario: "static", Where: "status at the end: phase", Kubelet: "Running", Other: "Pending"},
+		{Scenario: "static-changed", Where: "status at the end: phase", Kubelet: "Running", Other: "Failed"},
 		{Scenario: "static", Where: "condition Ready", Kubelet: "True", Other: "False ContainersNotReady"},
 		{Scenario: "static", Where: "status before the deletion: conditions[Ready].status", Kubelet: "True", Other: "False"},
 		{Scenario: "static", Where: "flags main", Kubelet: "ready true started true", Other: "ready false started true"},

@@ -108,3 +108,14 @@ securityContext:
 "helm.sh/hook-weight": {{ .weight | quote }}
 "helm.sh/hook-delete-policy": before-hook-creation,hook-succeeded
 {{- end -}}
+
+{{/* A hook's Job ends five minutes after the timeout of what it runs, in seconds: that is
+time for its image. Without a limit a GitOps tool waits for an image that never comes. */}}
+{{- define "bowline.hookDeadline" -}}
+{{- $seconds := 300.0 -}}
+{{- range regexFindAll "[0-9.]+(ms|s|m|h)" .Values.hooks.timeout -1 -}}
+{{- $unit := regexFind "[a-z]+$" . -}}
+{{- $seconds = addf $seconds (mulf (trimSuffix $unit . | float64) (get (dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0) $unit)) -}}
+{{- end -}}
+{{- ceil $seconds | int -}}
+{{- end -}}

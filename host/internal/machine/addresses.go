@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// maxAddresses is how many are told of: more than a kernel is given by any network plugin.
+const maxAddresses = 16 << 10
+
 // Addresses are the global unicast ones of a machine: first those of the interface
 // with the default route, IPv4 before IPv6. ipAddr is what "ip -o addr show up"
 // prints; where it is empty (no ip on the machine) the files of /proc/net route,
@@ -18,10 +21,12 @@ func Addresses(ipAddr, route, ifInet6, fibTrie string) []net.IP {
 		rank int
 	}
 	var all []ranked
+	seen := map[string]bool{} // as 16 bytes
 	add := func(ip net.IP, iface string) {
-		if ip == nil || !ip.IsGlobalUnicast() || slices.ContainsFunc(all, func(r ranked) bool { return r.ip.Equal(ip) }) {
+		if ip == nil || !ip.IsGlobalUnicast() || seen[string(ip.To16())] || len(all) == maxAddresses {
 			return
 		}
+		seen[string(ip.To16())] = true
 		r := ranked{ip: ip}
 		if iface != preferred {
 			r.rank += 2

@@ -3,6 +3,8 @@ package machine
 import (
 	"fmt"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 func TestAddresses(t *testing.T) {
@@ -28,6 +30,7 @@ func TestAddresses(t *testing.T) {
 
 func FuzzAddresses(f *testing.F) {
 	f.Add("2: eth1    inet 192.168.0.9/24 x\n", "eth0\t00000000\t0\t1\t0\t0\t1\t00000000\n", "00 1 2 3 4 e\n", "|-- 1.2.3.4\n/32 host LOCAL\n")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, ip, route, inet6, trie string) {
 		for _, a := range append(Addresses(ip, route, inet6, trie), Addresses("", route, inet6, trie)...) {
 			if !a.IsGlobalUnicast() {

@@ -3,6 +3,8 @@ package machine
 import (
 	"math"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // FuzzFacts: numbers of /proc and of control groups, whatever stands there.
@@ -15,6 +17,7 @@ func FuzzFacts(f *testing.F) {
 	f.Add([]byte("Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\n"))
 	f.Add([]byte("0.21 0.31 0.20 2/412 9231\n"))
 	f.Add([]byte("oom_kill 3\n"))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := string(data)
 		for name, n := range map[string]int64{
@@ -44,6 +47,7 @@ func FuzzFacts(f *testing.F) {
 // FuzzHierarchies: where control groups are mounted, of any mountinfo.
 func FuzzHierarchies(f *testing.F) {
 	f.Add([]byte("30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		entries, err := ParseMountInfo(data)
 		if err != nil {

@@ -15,13 +15,21 @@ func SELinux(enforce, label string) (enabled, enforcing bool) {
 	return enabled, enabled && enforce == "1"
 }
 
+// maxSwaps is how many areas are told of; a kernel has at most 32.
+const maxSwaps = 64
+
 // Swaps are the areas that /proc/swaps lists below its header.
 func Swaps(data []byte) []string {
 	var areas []string
-	for i, line := range bytes.Split(data, []byte("\n")) {
-		if fields := bytes.Fields(line); i > 0 && len(fields) > 0 {
-			areas = append(areas, string(fields[0]))
+	header := true
+	for line := range bytes.Lines(data) {
+		for name := range bytes.FieldsSeq(line) {
+			if !header && len(areas) < maxSwaps {
+				areas = append(areas, string(name))
+			}
+			break
 		}
+		header = false
 	}
 	return areas
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 func TestFindHierarchies(t *testing.T) {
@@ -70,6 +71,7 @@ func TestParseMountInfo(t *testing.T) {
 func FuzzParseMountInfo(f *testing.F) {
 	f.Add([]byte("36 35 98:0 / /a\\040b rw - ext3 /dev/root rw\n"))
 	f.Add([]byte("36 35 98:0 / /a\\04 rw - ext3 \\777 rw\n"))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		entries, err := ParseMountInfo(data)
 		if err == nil {

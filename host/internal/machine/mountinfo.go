@@ -35,7 +35,7 @@ func ParseMountInfo(data []byte) ([]MountEntry, error) {
 		// 36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw,errors=continue
 		before, after, ok := strings.Cut(text, " - ")
 		left, right := strings.Split(before, " "), strings.Split(after, " ")
-		if !ok || len(left) < 6 || len(right) < 2 {
+		if !ok || len(left) < 6 || len(right) < 2 || !strings.HasPrefix(left[4], "/") {
 			return nil, fmt.Errorf("mountinfo: cannot read the line %q", text)
 		}
 		e := MountEntry{

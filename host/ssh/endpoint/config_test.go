@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // home is a home directory with files in it.
@@ -234,6 +236,7 @@ func FuzzConfigLine(f *testing.F) {
 	for _, s := range []string{"Host a b", "IdentityFile \"a b\" # c", `User=\"x`, "ProxyCommand nc '%h", "Port\t=\t22", "a=b=c"} {
 		f.Add(s)
 	}
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, line string) {
 		keyword, args, err := splitLine(line)
 		if err != nil || keyword == "" {
@@ -259,6 +262,7 @@ func FuzzConfigLine(f *testing.F) {
 func FuzzWildcard(f *testing.F) {
 	f.Add("edge-*", "edge-1")
 	f.Add("*?*", "a")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, pattern, s string) {
 		if len(pattern) > 12 || len(s) > 20 {
 			return

@@ -70,7 +70,8 @@ func parsePin(line string) (pin, error) {
 	line = strings.TrimSpace(line)
 	if digest, ok := strings.CutPrefix(line, "SHA256:"); ok {
 		sum, err := base64.RawStdEncoding.Strict().DecodeString(digest)
-		if err != nil || len(sum) != sha256.Size {
+		// The decoder skips line ends, and no fingerprint of a key has one.
+		if err != nil || len(sum) != sha256.Size || strings.ContainsAny(digest, "\r\n") {
 			return pin{}, fmt.Errorf("host key %q is not a fingerprint: SHA256: and 43 characters, as ssh-keygen -lf prints it", line)
 		}
 		return pin{fingerprint: line}, nil

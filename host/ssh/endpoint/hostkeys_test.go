@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 func TestHostKeys(t *testing.T) {
@@ -193,6 +195,7 @@ func FuzzParsePin(f *testing.F) {
 	f.Add(line(key))
 	f.Add(ssh.FingerprintSHA256(key))
 	f.Add("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAQ==")
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := parsePin(text)
 		if err != nil {

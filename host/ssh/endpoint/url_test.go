@@ -3,6 +3,8 @@ package endpoint
 import (
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 func TestParse(t *testing.T) {
@@ -98,6 +100,7 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{"ssh://root@10.0.0.7:22/run/a.sock", "ssh://[fd00::7]/a", "ssh://a:pw@b/c", "ssh://a@b@c:9/d"} {
 		f.Add(s)
 	}
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, raw string) {
 		u, err := Parse(raw)
 		if err != nil {

@@ -74,7 +74,9 @@ func TestForwardedChannelsAreBounded(t *testing.T) {
 // mute is a channel whose other side never closes it.
 type mute struct{ ssh.Channel }
 
-func (mute) Close() error { return nil }
+func (mute) Close() error             { return nil }
+func (mute) Read([]byte) (int, error) { return 0, io.EOF }
+func (mute) Stderr() io.ReadWriter    { return mute{} }
 
 // TestChannelsThatTheHostDoesNotClose: each may be 2 MiB of the process's memory.
 func TestChannelsThatTheHostDoesNotClose(t *testing.T) {

@@ -66,6 +66,9 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 			if err != nil {
 				return nil, fmt.Errorf("dial %s from the jump %s: %w", address, jump.Address, err)
 			}
+			if channel, ok := raw.(ssh.Channel); ok {
+				a.Go("a jump's channel", func() { c.silence(channel.Stderr()) })
+			}
 			same := func(err error) error { return err }
 			return newConn(raw, same, same), nil
 		}
@@ -75,6 +78,12 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 	}
 	last := c.hops[len(c.hops)-1]
 	c.client, c.top, c.hostKey = last.client, last.socket, last.hostKey
+	c.top.unread.mu.Lock()
+	c.top.unread.budget, c.top.unread.over = a, func() {
+		_ = a.Exceed(budget.Memory, "what an SSH connection has sent to channels that are read too slowly")
+		c.closeHops()
+	}
+	c.top.unread.mu.Unlock()
 	a.Go("an SSH connection", func() {
 		defer close(c.ended)
 		c.client.Wait()

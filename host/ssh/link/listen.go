@@ -154,7 +154,7 @@ func (c *connection) takeForwards(network string, in <-chan ssh.NewChannel) {
 			continue // the connection is over; what is behind this one must be taken all the same
 		}
 		channel := c.track(raw, &c.channels.forwarded, func() { ssh.DiscardRequests(requests) })
-		l.offer(newConn(&channelConn{channel, l.Addr(), remote}, c.readEnded, c.writeEnded))
+		l.offer(newConn(c.channelConn(channel, l.Addr(), remote), c.readEnded, c.writeEnded))
 	}
 }
 
@@ -162,6 +162,12 @@ func (c *connection) takeForwards(network string, in <-chan ssh.NewChannel) {
 type channelConn struct {
 	ssh.Channel
 	local, remote net.Addr
+}
+
+// channelConn is a connection over a channel, which has no standard error.
+func (c *connection) channelConn(ch *channel, local, remote net.Addr) *channelConn {
+	c.budget.Go("a connection's channel", func() { c.silence(ch.stderr) })
+	return &channelConn{ch, local, remote}
 }
 
 func (c *channelConn) LocalAddr() net.Addr  { return c.local }

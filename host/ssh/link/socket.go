@@ -16,18 +16,26 @@ type socket struct {
 	born         time.Time
 	heard        atomic.Int64 // of the last bytes received: nanoseconds since born, by the monotonic clock
 	broken       atomic.Bool  // the socket has failed or is closed
+	writing      atomic.Int64 // since when a write is under way, as heard; 0: none is
+	unread       unread
 	once         sync.Once
 	closeErr     error
 }
 
 func newSocket(c net.Conn, writeTimeout time.Duration) *socket {
-	return &socket{Conn: c, writeTimeout: writeTimeout, born: time.Now()}
+	s := &socket{Conn: c, writeTimeout: writeTimeout, born: time.Now()}
+	s.unread.streams, s.unread.hangs = map[*stream]bool{}, func() bool {
+		since := s.writing.Load()
+		return since != 0 && time.Since(s.born)-time.Duration(since) > resting/2
+	}
+	return s
 }
 
 func (s *socket) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
 	if n > 0 {
 		s.heard.Store(int64(time.Since(s.born)))
+		s.unread.receive(n)
 	}
 	if err != nil {
 		// Before the channels see their end: they tell the link's from their own by it.
@@ -37,6 +45,8 @@ func (s *socket) Read(p []byte) (int, error) {
 }
 
 func (s *socket) Write(p []byte) (int, error) {
+	s.writing.Store(int64(time.Since(s.born)) + 1)
+	defer s.writing.Store(0)
 	s.Conn.SetWriteDeadline(time.Now().Add(s.writeTimeout))
 	n, err := s.Conn.Write(p)
 	if err != nil {

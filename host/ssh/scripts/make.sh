@@ -1,7 +1,8 @@
 # make: $input is shell text that calls what is below (see makeText). The
 # numbers of the things at whose paths nothing was are printed.
 
-# dirs MASK MODE NUMBER:PATH...: MASK is for the parents that are missing.
+# dirs MASK MODE NUMBER:PATH...: MASK is for the parents that are missing. What is there
+# stays as it is.
 dirs() {
 	mask=$1 mode=$2
 	shift 2
@@ -9,7 +10,7 @@ dirs() {
 		shift
 		path=${word#*:}
 		if [ -d "$path" ]; then
-			[ -L "$path" ] || settle
+			continue
 		elif [ -e "$path" ] || [ -L "$path" ]; then
 			fail "$path: Not a directory"
 		else
@@ -20,13 +21,6 @@ dirs() {
 	[ $# -gt 0 ] || return 0
 	umask "$mask"
 	mkdir -p -m "$mode" -- "$@"
-}
-
-# settle: gives $path, a directory, $mode and the special bits that it has.
-settle() {
-	now=$(stat -c %a -- "$path")
-	want=$(printf %o $((0$mode | 0$now & 07000)))
-	[ "$now" = "$want" ] || chmod "0$want" -- "$path"
 }
 
 # full NUMBER MASK MODE PATH DIR TEMPORARY: what content prints becomes the file.

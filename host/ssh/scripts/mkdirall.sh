@@ -1,23 +1,22 @@
-# mkdirall PATH PARENT UMASK MODE OWNER: MODE in octal, OWNER as chown takes it or empty.
-if [ -L "$1" ]; then
-	[ -d "$1" ] || fail "Not a directory"
+# mkdirall PATH PARENT PARENTMASK MASK MODE OWNER: MODE in octal where MASK cannot give it
+# to a new directory, OWNER as chown takes it; both may be empty. What is there stays as it
+# is: who writes to its parent may have put any directory there.
+if [ -d "$1" ]; then
 	exit 0
+elif [ -e "$1" ] || [ -L "$1" ]; then
+	fail "Not a directory"
 fi
-if [ ! -e "$1" ]; then
-	umask "$3"
-	if mkdir -p -m "$4" -- "$1" 2>/dev/null; then
-		[ -n "$5" ] || exit 0
-	else
-		parents "$2" "$3"
-		mkdir -- "$1"
-	fi
-fi
-[ -d "$1" ] || fail "Not a directory"
-# The names above may be links. The last may become one at any time, where a pod can
-# write: it is entered, and what is changed is the working directory.
+parents "$2" "$3"
+# The names above may be links, and may become others at any time. The parent is entered,
+# and so is what is made in it: what is changed is the working directory.
 cd -P -- "$2"
-enter "./${1##*/}" "${PWD%/}/${1##*/}" || fail "$1 was changed while it was looked at"
-[ -z "$5" ] || chown -h "$5" .
-now=$(stat -c %a .)
-want=$(printf %o $((0$4 | 0$now & 07000)))
-[ "$now" = "$want" ] || chmod "0$want" .
+name=./${1##*/}
+umask "$4"
+said=$(LC_ALL=C mkdir -- "$name" 2>&1) || {
+	[ ! -d "$name" ] || exit 0
+	fail "$said"
+}
+[ -n "$5$6" ] || exit 0
+enter "$name" "${PWD%/}/${1##*/}" || fail "$1 was changed while it was made"
+[ -z "$6" ] || chown -h "$6" .
+[ -z "$5" ] || chmod "$(printf '0%o' $((0$5 | 0$(stat -c %a .) & 07000)))" .

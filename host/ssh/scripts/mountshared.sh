@@ -9,4 +9,18 @@ case $top in
 "$type $source "* | "${type}4 $source "*) exit 0 ;;
 esac
 [ -n "$top" ] || parents "$target" 027
-exec mount -t "$type" -o "$options" -- "$source" "$real"
+before=$(height) code=0
+mount -t "$type" -o "$options" -- "$source" "$real" || code=$?
+# By some options mount(8) forgets the type.
+after=$(height) top=$(top)
+case $top in
+"$type "* | "${type}4 "*) exit "$code" ;;
+esac
+if [ "$after" -gt "$before" ]; then
+	# Private first: else what is mounted below goes where it was bound from as well.
+	mount --make-rprivate -- "$real"
+	umount -l -- "$real"
+	fail "what was mounted is not of the type $type, but of the machine's own ${top%% *}, and was taken away"
+fi
+[ "$code" = 0 ] || exit "$code"
+fail "nothing of the type $type is mounted"

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"sync"
 
@@ -26,12 +25,17 @@ const maxMark = 16
 const maxNoise = 4 << 10
 
 // collector takes one stream of an answer apart. What is before the begin mark
-// belongs to nobody (a login shell's greeting). Marks may stand anywhere within
+// is no part of it (a login shell's greeting). Marks may stand anywhere within
 // the output: a relay of the far end writes to the same pipe.
 type collector struct {
 	nonce  []byte
 	max    int // bytes that are kept
 	budget *budget.Account
+	// whole names an output whose size the host alone decides, or is empty: one of more
+	// than max exceeds the budget kind.
+	whole string
+	kind  budget.Kind
+	turn  *turn // for what is large; may be nil
 	// onExit is told the exit code, once: all that the script itself wrote to this
 	// stream is in data by then.
 	onExit func(code int)
@@ -50,23 +54,14 @@ type collector struct {
 	ended   bool
 }
 
-// read feeds the collector until the end mark.
-func (c *collector) read(r io.Reader) error {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := r.Read(buf)
-		done, feedErr := c.feed(buf[:n])
-		if done || feedErr != nil {
-			return feedErr
-		}
-		if err != nil {
-			return err
+// feed takes the next bytes; done when the end mark was among them. What makes the
+// output a large one waits for its turn first.
+func (c *collector) feed(p []byte) (done bool, err error) {
+	if c.turn != nil && len(c.data)+len(c.pending)+len(p) > bulky { // only feed writes them
+		if err := c.turn.take(); err != nil {
+			return false, err
 		}
 	}
-}
-
-// feed takes the next bytes; done when the end mark was among them.
-func (c *collector) feed(p []byte) (done bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pending = append(c.pending, p...)
@@ -101,8 +96,9 @@ func (c *collector) feed(p []byte) (done bool, err error) {
 }
 
 // keep moves n bytes from pending to the output. What is before the begin mark, and what
-// is above max, is read and dropped up to the budget. Only of the former is the machine
-// to blame: a pod may give a program of ours much to complain of.
+// is above max, is read and dropped up to the budget. Of the former the machine is to
+// blame, of the latter only where the output is whole: a pod may give a program of ours
+// much to complain of.
 func (c *collector) keep(n int) error {
 	if n <= 0 {
 		return nil
@@ -118,6 +114,9 @@ func (c *collector) keep(n int) error {
 		return nil
 	}
 	kept := min(n, c.max-len(c.data))
+	if kept < n && c.whole != "" {
+		return c.budget.Exceed(c.kind, c.whole)
+	}
 	c.data = append(c.data, p[:kept]...)
 	if c.beyond += int64(n - kept); c.beyond > limit {
 		return &budget.ExceededError{Kind: budget.OutputBytes, Limit: limit, What: "the output of one request, beyond what is kept of it"}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // FuzzCollector: the collector takes any bytes in any pieces, keeps no more than its
@@ -16,6 +18,7 @@ func FuzzCollector(f *testing.F) {
 	f.Add([]byte("motd\n"), []byte("out\x00put"), []byte{}, 3)
 	f.Add([]byte(nonce[:31]), []byte(nonce[:31]+"x"), []byte(nonce+"z\n"), 1)
 	f.Add([]byte{}, []byte{}, []byte(nonce), 100)
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, noise, output, garbage []byte, size int) {
 		if bytes.Contains(noise, []byte(nonce)) || bytes.Contains(output, []byte(nonce)) {
 			return
@@ -40,6 +43,21 @@ func FuzzCollector(f *testing.F) {
 		c = &collector{nonce: []byte(nonce), max: 50}
 		_ = c.read(bytes.NewReader(garbage))
 	})
+}
+
+// read feeds the collector until the end mark.
+func (c *collector) read(r io.Reader) error {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		done, feedErr := c.feed(buf[:n])
+		if done || feedErr != nil {
+			return feedErr
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // pieces gives some bytes a read.

@@ -16,6 +16,7 @@ const MaxShells = 4
 type Pool struct {
 	config Config
 	slots  chan struct{}
+	large  chan struct{} // of one: see bulky
 
 	mu     sync.Mutex
 	idle   []*Shell
@@ -26,12 +27,38 @@ type Pool struct {
 
 // NewPool starts nothing.
 func NewPool(c Config) *Pool {
-	return &Pool{config: c, slots: make(chan struct{}, MaxShells), all: map[*Shell]bool{}}
+	return &Pool{config: c, slots: make(chan struct{}, MaxShells), large: make(chan struct{}, 1), all: map[*Shell]bool{}}
 }
 
 // Do runs one request on a shell that is free, or on a new one. Errors are those
 // of Shell.Do and Config.Start; a broken shell is replaced by the next request.
 func (p *Pool) Do(ctx context.Context, r Request) (Result, error) {
+	var res Result
+	err := p.Read(ctx, r, func(got Result) error {
+		res = got
+		return nil
+	})
+	return res, err
+}
+
+// Read is Do for what is read of the result while no other large one is there: several
+// that are kept at once, and what is made of them, cost a multiple. The error may be
+// that of read.
+func (p *Pool) Read(ctx context.Context, r Request, read func(Result) error) error {
+	if r.MaxStdout > DefaultOutput {
+		turnCtx, cancel := context.WithCancel(ctx)
+		r.turn = &turn{slot: p.large, ctx: turnCtx}
+		defer r.turn.release()
+		defer cancel()
+	}
+	res, err := p.run(ctx, r)
+	if err != nil {
+		return err
+	}
+	return read(res)
+}
+
+func (p *Pool) run(ctx context.Context, r Request) (Result, error) {
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():

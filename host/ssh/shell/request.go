@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/bowline-k8s/bowline/host/budget"
 )
 
 //go:embed loop.sh
@@ -43,6 +45,10 @@ type Request struct {
 	// where zero. The rest is read and dropped: a script that must not block does
 	// not, and what it writes until its limit travels, but no more than a budget of it.
 	MaxStdout, MaxStderr int
+	// Whole names a standard output whose size the host alone decides, "the list of
+	// mounts". One of more than MaxStdout exceeds the budget Kind, and ends the driver.
+	Whole string
+	Kind  budget.Kind
 	// Foreign is for programs that we did not write. They may leave processes
 	// behind that hold their output: their streams go through pipes of their own,
 	// which costs two more processes.
@@ -53,6 +59,8 @@ type Request struct {
 	// in $input, and is text that ends in no newline. The limit is kept from here,
 	// and costs the shell; where the link goes first the script runs to its end.
 	Inside bool
+
+	turn *turn // where MaxStdout is more than DefaultOutput
 }
 
 // inHeader is how much of an input travels among the arguments, which the far end

@@ -40,6 +40,8 @@ type Config struct {
 // Shell is one sh of the machine. It serves one request at a time.
 type Shell struct {
 	session link.Session
+	stdout  *stream
+	stderr  *stream
 	budget  *budget.Account
 	known   map[string]int // scripts that it was sent
 	used    bool           // it has answered once
@@ -48,6 +50,7 @@ type Shell struct {
 	ended   chan struct{}  // closed when the program has ended
 	code    int            // its exit code, after ended; -1 where the link went first
 
+	once   sync.Once // the session is closed
 	mu     sync.Mutex
 	broken error
 }
@@ -69,6 +72,8 @@ func Open(ctx context.Context, c Config) (*Shell, error) {
 		return nil, err
 	}
 	s := &Shell{session: session, budget: c.Budget, known: map[string]int{}, ended: make(chan struct{})}
+	s.stdout = s.read("output", session.Stdout())
+	s.stderr = s.read("error", session.Stderr())
 	// Seen at once, so that nobody takes a shell from a pool that went while idle.
 	s.budget.Go("a shell", func() {
 		defer close(s.ended)
@@ -94,10 +99,32 @@ func Open(ctx context.Context, c Config) (*Shell, error) {
 	}
 }
 
+// read reads a stream of the session until it ends; one that exceeds a budget ends the
+// session.
+func (s *Shell) read(name string, from io.Reader) *stream {
+	st := &stream{name: name, budget: s.budget}
+	s.budget.Go("what a shell prints", func() {
+		st.read(from)
+		// What else ends a stream is for the request to tell of.
+		var much *budget.ExceededError
+		if errors.As(st.err, &much) {
+			s.fail(st.err)
+			s.end()
+		}
+	})
+	return st
+}
+
 // Close ends the session. What the shell runs ends with its time limit.
 func (s *Shell) Close() error {
 	s.fail(errors.New("shell: closed"))
-	return s.session.Close()
+	return s.end()
+}
+
+// end closes the session; the second time there is nothing to do.
+func (s *Shell) end() (err error) {
+	s.once.Do(func() { err = s.session.Close() })
+	return err
 }
 
 func (s *Shell) fail(err error) {
@@ -171,18 +198,12 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 	nonce := newNonce()
 	exit := make(chan int, 2) // told by each stream
 	onExit := func(code int) { exit <- code }
-	stdout := &collector{nonce: []byte(nonce), max: r.MaxStdout, budget: s.budget, onExit: onExit, grouped: make(chan struct{})}
+	stdout := &collector{nonce: []byte(nonce), max: r.MaxStdout, budget: s.budget, onExit: onExit, grouped: make(chan struct{}),
+		whole: r.Whole, kind: r.Kind, turn: r.turn}
 	stderr := &collector{nonce: []byte(nonce), max: r.MaxStderr, budget: s.budget, onExit: onExit}
 	streams := make(chan error, 2)
-	read := func(c *collector, from io.Reader) {
-		s.budget.Go("what a shell prints", func() {
-			err := budget.ErrPanicked
-			defer func() { streams <- err }()
-			err = c.read(from)
-		})
-	}
-	read(stdout, s.session.Stdout())
-	read(stderr, s.session.Stderr())
+	s.stdout.attach(stdout, streams)
+	s.stderr.attach(stderr, streams)
 	written := make(chan error, 1)
 	s.budget.Go("a request to a shell", func() {
 		err := budget.ErrPanicked

@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	kubeletconfig "k8s.io/kubelet/config/v1"
 	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
+
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 const (
@@ -138,6 +140,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"` + protocolV1 + `","kind":"List","items":[]}`))
 	f.Add([]byte("kind: CredentialProviderResponse\napiVersion: " + protocolV1 + "\nauth: {a: {password: marker-marker}}\n"))
 	f.Add([]byte(`{"apiVersion":1}`))
+	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		response, err := decode(data, protocolV1)
 		if (response == nil) == (err == nil) {

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+)
+
+// TestTheNodeIsAWitness: a Node that registers after the claim, or again, is written down
+// by whoever holds the machine then; what cannot be written is tried again.
+func TestTheNodeIsAWitness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c := &claims{}
+		h := &holding{take: c.take, fence: newFence(nil, func() int { return 1 }), lessons: make(chan lesson)}
+		if err := h.hold(ctx); err != nil {
+			t.Fatal(err)
+		}
+		a := &acquaintance{cluster: &cluster{witnesses: owner.Witnesses{Service: "s"}}, learn: h.learn, due: make(nudge, 1)}
+		h.back = a.due.poke
+		ended := make(chan error, 2)
+		go func() { ended <- h.keep(ctx) }()
+		go func() { ended <- a.run(ctx) }()
+		made := func(uid string) *v1.Node {
+			return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: types.UID(uid)}}
+		}
+		learned := func(what string, nodes ...string) {
+			t.Helper()
+			synctest.Wait()
+			claim := c.newest()
+			claim.mu.Lock()
+			defer claim.mu.Unlock()
+			var want []owner.Witnesses
+			for _, uid := range nodes {
+				want = append(want, owner.Witnesses{Service: "s", Node: uid})
+			}
+			if !reflect.DeepEqual(claim.learned, want) {
+				t.Errorf("%s: %+v", what, claim.learned)
+			}
+		}
+		learned("before it is registered", "")
+		a.see(made("1"))
+		a.see(made("1"))
+		learned("registered", "", "1")
+		a.see(made("2"))
+		learned("registered again", "", "1", "2")
+		theirs := made("3")
+		theirs.Status.NodeInfo.KubeletVersion = "v1.37.1"
+		a.see(theirs)
+		learned("a kubelet's, by the same name", "", "1", "2")
+
+		first := c.newest()
+		first.mu.Lock()
+		first.fails = errors.New("no space left")
+		first.mu.Unlock()
+		a.see(made("4"))
+		learned("it cannot be written", "", "1", "2")
+		first.mu.Lock()
+		first.fails = nil
+		first.mu.Unlock()
+		time.Sleep(learnPause)
+		learned("tried again", "", "1", "2", "4")
+		close(first.lost)
+		learned("held again, by another claim", "4")
+		cancel()
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

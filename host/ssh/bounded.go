@@ -1,0 +1,83 @@
+package ssh
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/host/ssh/shell"
+)
+
+// What a machine answers is bounded twice: in bytes, while it comes, and in what it
+// consists of, before anything is made of it. A record takes as little as two bytes on
+// the wire, and a hundred times as much here.
+
+// whole makes the request one whose answer only the machine itself decides the size of:
+// what is more than OutputBytes ends the driver.
+func (h *Host) whole(what string, r shell.Request) shell.Request {
+	r.MaxStdout, r.Whole, r.Kind = int(h.budget.Limit(budget.OutputBytes)), what, budget.OutputBytes
+	return r
+}
+
+// read is request for an answer that may be large: parse has it while no other large one
+// is there.
+func (h *Host) read(ctx context.Context, op, object string, r shell.Request, parse func(stdout []byte) error) error {
+	if r.Limit == 0 {
+		r.Limit = limitOf(ctx)
+	}
+	var parsed error
+	if err := h.shells.Read(ctx, r, func(res shell.Result) error {
+		if res.Code != 0 {
+			parsed = failure(op, object, res)
+		} else {
+			parsed = parse(res.Stdout)
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("%s %s: %w", op, object, err)
+	}
+	return parsed
+}
+
+// checkFields counts keys and values that each end with a NUL, and looks for lines that
+// no such file has.
+func checkFields(a *budget.Account, what string, data []byte) error {
+	if err := a.Check(budget.Items, int64(bytes.Count(data, []byte{0})/2), what); err != nil {
+		return err
+	}
+	longest := 0
+	for rest := data; len(rest) > 0; {
+		n := bytes.IndexAny(rest, "\n\x00")
+		if n < 0 {
+			n = len(rest) - 1
+		}
+		longest, rest = max(longest, n), rest[n+1:]
+	}
+	return a.Check(budget.LineBytes, int64(longest), "a line of "+what)
+}
+
+// mountWords is how many words a mount has at most on average: six fields, an optional
+// one or two, three more, and the options.
+const mountWords = 32
+
+// checkMounts counts the lines of mountinfo, and the words that they are split into.
+func checkMounts(a *budget.Account, data []byte) error {
+	const what = "the list of mounts"
+	if err := a.Check(budget.Items, int64(bytes.Count(data, []byte("\n"))), what); err != nil {
+		return err
+	}
+	words := bytes.Count(data, []byte(" ")) + bytes.Count(data, []byte(","))
+	return a.Check(budget.Items, int64(words/mountWords), "the words of "+what)
+}
+
+// checkEntries counts the records of a directory. What a pod puts there is no fault of
+// the machine: it is refused, and the driver goes on.
+func checkEntries(a *budget.Account, data []byte) error {
+	limit := a.Limit(budget.Items)
+	if int64(bytes.Count(data, []byte{0})/3) > limit {
+		return fmt.Errorf("%w: %w", host.ErrTooLarge, &budget.ExceededError{Kind: budget.Items, Limit: limit, What: "the entries of a directory"})
+	}
+	return nil
+}

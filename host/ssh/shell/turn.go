@@ -1,0 +1,53 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// bulky is the size from which an output waits for its turn: of those that may have
+// more than DefaultOutput, one at a time is kept, and made something of.
+const bulky = 64 << 10
+
+// turn is that of one request.
+type turn struct {
+	slot chan struct{} // of the pool
+	ctx  context.Context
+
+	mu         sync.Mutex
+	held, over bool
+}
+
+// take waits for the turn, if the request does not have it already.
+func (t *turn) take() error {
+	t.mu.Lock()
+	held := t.held
+	t.mu.Unlock()
+	if held {
+		return nil
+	}
+	select {
+	case t.slot <- struct{}{}:
+	case <-t.ctx.Done():
+		return t.ctx.Err()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		<-t.slot
+		return errors.New("shell: the request is over")
+	}
+	t.held = true
+	return nil
+}
+
+// release ends the turn, also one that take still waits for.
+func (t *turn) release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held && !t.over {
+		<-t.slot
+	}
+	t.over = true
+}

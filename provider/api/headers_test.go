@@ -1,0 +1,152 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	v1 "k8s.io/api/core/v1"
+)
+
+// heap is what is held of it, in bytes, without what is garbage.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Strangers that send headers without an end and hold what they have sent cost the process
+// little, whether one address sends them or each has its own.
+func TestStrangersHeadersAreBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		strangers, each int
+		from            func(i int) string
+	}{
+		"much of each":            {16, 1000 << 10, func(int) string { return "127.0.0.9" }},
+		"as much as a header may": {60, 60 << 10, func(int) string { return "127.0.0.9" }},
+		"from many addresses":     {60, 60 << 10, func(i int) string { return fmt.Sprintf("127.0.1.%d", i+1) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, l := serve(t, &node{pods: []*v1.Pod{webPod()}}, nil)
+			var request bytes.Buffer
+			request.WriteString("GET /pods HTTP/1.1\r\nHost: n1\r\n")
+			for i := 0; request.Len() < c.each; i++ {
+				fmt.Fprintf(&request, "%x:\r\n", i)
+			}
+			var conns []*tls.Conn
+			for i := range c.strangers {
+				conn := dialFrom(t, c.from(i), l)
+				if err := conn.HandshakeContext(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				conns = append(conns, conn)
+			}
+			before := heap()
+			var all sync.WaitGroup
+			for _, conn := range conns {
+				all.Go(func() {
+					_ = conn.SetWriteDeadline(time.Now().Add(5 * time.Second))
+					_, _ = conn.Write(request.Bytes())
+				})
+			}
+			all.Wait()
+			// What was written last may still be on its way: the most of some looks counts.
+			var most int64
+			for range 5 {
+				most = max(most, heap()-before)
+			}
+			if most > 32<<20 {
+				t.Errorf("%d strangers cost %d MiB, want at most 32", c.strangers, most>>20)
+			}
+			if r, err := ask(dialFrom(t, "127.0.0.2", l), "/healthz"); err != nil || r.StatusCode != http.StatusOK {
+				t.Errorf("a caller meanwhile: %v, %v", r, err)
+			}
+		})
+	}
+}
+
+// The largest request that the API server makes for a caller, and one that is larger.
+func TestRequestHeaderSizes(t *testing.T) {
+	_, l := serve(t, &node{pods: []*v1.Pod{webPod()}}, nil)
+	for name, c := range map[string]struct {
+		header, command int
+		want            int
+	}{
+		"a token and who is impersonated": {16 << 10, 0, http.StatusOK},
+		"a long command":                  {4 << 10, 40 << 10, http.StatusOK},
+		"too long a header":               {128 << 10, 0, http.StatusRequestHeaderFieldsTooLarge},
+		"too long a command":              {0, 128 << 10, http.StatusRequestHeaderFieldsTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := dialFrom(t, "127.0.0.1", l)
+			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+			go fmt.Fprintf(conn, "GET /healthz?command=%s HTTP/1.1\r\nHost: n1\r\nAuthorization: Bearer reader\r\nX-Extra: %s\r\n\r\n",
+				strings.Repeat("c", c.command), strings.Repeat("x", c.header))
+			status := make([]byte, len("HTTP/1.1 200"))
+			if _, err := io.ReadFull(conn, status); err != nil || string(status[9:]) != fmt.Sprint(c.want) {
+				t.Errorf("answer %q, %v, want %d", status, err, c.want)
+			}
+		})
+	}
+}
+
+// An HTTP/2 connection has few requests at once, and each has the bound of a header: a
+// compressed one takes a few bytes on the way and much here.
+func TestHTTP2IsBounded(t *testing.T) {
+	_, l := serve(t, &node{pods: []*v1.Pod{webPod()}}, nil)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	get := func(size int) (*http.Response, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, "GET", "https://"+l.Addr().String()+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer reader")
+		req.Header.Set("X-Extra", strings.Repeat("x", size))
+		r, err := transport.RoundTrip(req)
+		if err == nil {
+			r.Body.Close()
+		}
+		return r, err
+	}
+	if r, err := get(16 << 10); err != nil || r.StatusCode != http.StatusOK || r.ProtoMajor != 2 {
+		t.Errorf("16 KiB: %v, %v", r, err)
+	}
+	if r, err := get(128 << 10); err == nil && r.StatusCode == http.StatusOK {
+		t.Error("128 KiB were taken")
+	}
+	raw, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	_ = raw.SetDeadline(time.Now().Add(10 * time.Second))
+	_, _ = io.WriteString(raw, http2.ClientPreface)
+	framer := http2.NewFramer(raw, raw)
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	frame, err := framer.ReadFrame()
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := frame.(*http2.SettingsFrame)
+	for id, want := range map[http2.SettingID]uint32{http2.SettingMaxConcurrentStreams: 16, http2.SettingMaxFrameSize: 16 << 10, http2.SettingInitialWindowSize: 64 << 10} {
+		if got, ok := told.Value(id); !ok || got != want {
+			t.Errorf("%s is %d, want %d", id, got, want)
+		}
+	}
+}
