@@ -36,6 +36,8 @@ type replyConn struct {
 	left  int64  // that may be read in this state
 	line  int    // bytes of the header's line so far, without its end
 	cr    bool   // the line so far is "\r"
+
+	frames *frames // of the stream, where they are decoded here; nil: passed through
 }
 
 // replyState is what the next byte belongs to: it goes from statusLine to header, and from
@@ -45,12 +47,16 @@ type replyState int
 const (
 	statusLine replyState = iota
 	header
-	streaming // status 101: nothing is bounded any more
+	streaming // status 101: frames that are decoded here are bounded, and nothing else
 	refusal   // any other status
 )
 
-func newReplyConn(c net.Conn, account *budget.Account) net.Conn {
+// newReplyConn bounds the answer on c; decoded says that its stream is decoded here.
+func newReplyConn(c net.Conn, account *budget.Account, decoded bool) net.Conn {
 	r := &replyConn{Conn: c, account: account, left: account.Limit(budget.LineBytes)}
+	if decoded {
+		r.frames = &frames{}
+	}
 	r.timer = time.AfterFunc(replyTimeout, func() {
 		r.late.Store(true)
 		_ = c.Close()
@@ -60,7 +66,8 @@ func newReplyConn(c net.Conn, account *budget.Account) net.Conn {
 
 func (r *replyConn) Read(b []byte) (int, error) {
 	if r.state == streaming {
-		return r.Conn.Read(b)
+		n, err := r.Conn.Read(b)
+		return r.bounded(b[:n], b[:n], err)
 	}
 	if r.left == 0 {
 		return 0, r.exceeded()
@@ -70,12 +77,24 @@ func (r *replyConn) Read(b []byte) (int, error) {
 	}
 	n, err := r.Conn.Read(b)
 	r.left -= int64(n)
-	r.look(b[:n])
+	rest := r.look(b[:n])
 	// What ended while the timer did is told by the timer.
 	if err != nil && r.late.Load() && !errors.Is(err, io.EOF) {
 		err = fmt.Errorf("the runtime's streaming server has not answered in %s", replyTimeout)
 	}
-	return n, err
+	return r.bounded(b[:n], rest, err)
+}
+
+// bounded is the result of a read of which rest belongs to the stream. A frame that is too
+// large ends the stream, and is not held against the host: what a pod writes is in it.
+func (r *replyConn) bounded(read, rest []byte, err error) (int, error) {
+	if r.frames != nil {
+		if tooMuch := r.frames.look(rest); tooMuch != nil {
+			_ = r.Conn.Close()
+			return 0, tooMuch
+		}
+	}
+	return len(read), err
 }
 
 func (r *replyConn) exceeded() error {
@@ -87,9 +106,9 @@ func (r *replyConn) exceeded() error {
 }
 
 // look follows the header to its end, which is where net/http sees it: an empty line,
-// which ends in \r\n or in \n alone.
-func (r *replyConn) look(b []byte) {
-	for _, c := range b {
+// which ends in \r\n or in \n alone. It returns what belongs to the stream that follows.
+func (r *replyConn) look(b []byte) (rest []byte) {
+	for i, c := range b {
 		switch r.state {
 		case statusLine:
 			if c == '\n' {
@@ -101,7 +120,10 @@ func (r *replyConn) look(b []byte) {
 			switch {
 			case c == '\n' && (r.line == 0 || r.line == 1 && r.cr):
 				r.begin()
-				return
+				if r.state == streaming {
+					return b[i+1:]
+				}
+				return nil
 			case c == '\n':
 				r.line, r.cr = 0, false
 			default:
@@ -109,9 +131,10 @@ func (r *replyConn) look(b []byte) {
 				r.line++
 			}
 		default:
-			return
+			return nil
 		}
 	}
+	return nil
 }
 
 // begin is the end of the header. What was read with it of what follows is not counted:

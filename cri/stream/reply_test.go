@@ -196,7 +196,7 @@ func TestReplyLimitEndsWithTheHeader(t *testing.T) {
 				_, _ = io.WriteString(far, strings.Repeat("x", 1<<20))
 				far.Close()
 			}()
-			all, err := io.ReadAll(stream.NewReplyConn(near, nil))
+			all, err := io.ReadAll(stream.NewReplyConn(near, nil, false))
 			if err != nil || len(all) != len(begin)+1<<20 {
 				t.Errorf("%d bytes, %v; want %d", len(all), err, len(begin)+1<<20)
 			}
@@ -220,7 +220,7 @@ func TestReplyTimeout(t *testing.T) {
 					}
 				}()
 				start := time.Now()
-				_, err := io.ReadAll(stream.NewReplyConn(near, nil))
+				_, err := io.ReadAll(stream.NewReplyConn(near, nil, false))
 				if err == nil || !strings.Contains(err.Error(), "30s") {
 					t.Errorf("error %v, want the time that it had", err)
 				}
@@ -236,7 +236,7 @@ func TestReplyTimeout(t *testing.T) {
 			near, far := net.Pipe()
 			defer far.Close()
 			go func() { _, _ = io.WriteString(far, "HTTP/1.1 101 Switching Protocols\r\n\r\n") }()
-			c := stream.NewReplyConn(near, nil)
+			c := stream.NewReplyConn(near, nil, false)
 			if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
 				t.Fatal(err)
 			}

@@ -65,14 +65,15 @@ func Proxy(w http.ResponseWriter, req *http.Request, rawURL string, dial Dial, o
 	}
 	req = withoutCredentials(req)
 	req = req.WithContext(withEnds(req.Context()))
-	transport := newTransport(dial, opts.Idle, location.Scheme == "https", budget.From(req.Context()))
+	translated := wsstream.IsWebSocketRequestWithStreamCloseProtocol(req)
+	transport := newTransport(dial, opts.Idle, location.Scheme == "https", translated, budget.From(req.Context()))
 	location = plain(location)
 	// Nothing is pooled in it: each connection is taken over by its stream.
 	upgrade := proxy.NewUpgradeAwareHandler(location, transport, false, true, responder{})
 	upgrade.UseLocationHost = true
 	var handler http.Handler = upgrade
 	switch {
-	case wsstream.IsWebSocketRequestWithStreamCloseProtocol(req):
+	case translated:
 		handler = translator.NewStreamTranslatorHandler(location, transport, 0, translator.Options{
 			Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY,
 		})
@@ -93,7 +94,7 @@ func plain(location *url.URL) *url.URL {
 	return &u
 }
 
-func newTransport(dial Dial, idle time.Duration, overTLS bool, account *budget.Account) *http.Transport {
+func newTransport(dial Dial, idle time.Duration, overTLS, decoded bool, account *budget.Account) *http.Transport {
 	if idle <= 0 {
 		idle = IdleTimeout
 	}
@@ -114,7 +115,7 @@ func newTransport(dial Dial, idle time.Duration, overTLS bool, account *budget.A
 				}
 				c = secure
 			}
-			return newReplyConn(c, account), nil
+			return newReplyConn(c, account, decoded), nil
 		},
 	}
 }

@@ -1,0 +1,77 @@
+package stream
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Bounds of what a runtime's streaming server may send in SPDY's frames, where they are
+// decoded here: spdystream allocates what a frame's length says and queues 250 of them,
+// and unpacks the headers of a frame to a thousand times their size.
+const (
+	maxDataFrame    = 128 << 10 // bytes; containerd and CRI-O write 32 KiB at most
+	maxControlFrame = 1 << 10   // bytes
+	maxHeaderFrame  = 256       // bytes, packed: a stream is accepted without a header
+	maxHeaderFrames = 16        // of a connection, which has five streams at most
+)
+
+// frameHeader is the length of what begins each frame, in bytes.
+const frameHeader = 8
+
+// Types of SPDY/3's control frames that carry headers.
+const (
+	synStream = 1
+	synReply  = 2
+	headers   = 8
+)
+
+// frames follows a stream of SPDY/3 frames.
+type frames struct {
+	header  [frameHeader]byte
+	have    int    // bytes of header so far
+	payload uint32 // bytes that are left of the frame
+	packed  int    // frames with headers so far
+}
+
+// look reads on, and fails at the frame that exceeds a bound: its payload is not passed on.
+func (f *frames) look(b []byte) error {
+	for len(b) > 0 {
+		if f.payload > 0 {
+			n := min(uint32(len(b)), f.payload)
+			f.payload -= n
+			b = b[n:]
+			continue
+		}
+		n := copy(f.header[f.have:], b)
+		f.have += n
+		b = b[n:]
+		if f.have < frameHeader {
+			return nil
+		}
+		f.have = 0
+		if err := f.begin(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *frames) begin() error {
+	length := binary.BigEndian.Uint32(f.header[4:]) & 0xffffff // below the flags
+	f.payload = length
+	what, most := "data", uint32(maxDataFrame)
+	if f.header[0]&0x80 != 0 {
+		what, most = "control", maxControlFrame
+		switch binary.BigEndian.Uint16(f.header[2:]) {
+		case synStream, synReply, headers:
+			what, most = "header", maxHeaderFrame
+			if f.packed++; f.packed > maxHeaderFrames {
+				return fmt.Errorf("the runtime's streaming server has sent more than %d header frames", maxHeaderFrames)
+			}
+		}
+	}
+	if length > most {
+		return fmt.Errorf("a %s frame of the runtime's streaming server has %d bytes, more than %d", what, length, most)
+	}
+	return nil
+}
