@@ -27,7 +27,8 @@ func heap() int64 {
 }
 
 // Strangers that send headers without an end and hold what they have sent cost the process
-// little, whether one address sends them or each has its own.
+// at most the 64 MiB that a hostile host may, whether one address sends them or each has
+// its own. Most of it is the connections' own, twice as much under the race detector.
 func TestStrangersHeadersAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		strangers, each int
@@ -66,8 +67,8 @@ func TestStrangersHeadersAreBounded(t *testing.T) {
 			for range 5 {
 				most = max(most, heap()-before)
 			}
-			if most > 32<<20 {
-				t.Errorf("%d strangers cost %d MiB, want at most 32", c.strangers, most>>20)
+			if most > 64<<20 {
+				t.Errorf("%d strangers cost %d MiB, want at most 64", c.strangers, most>>20)
 			}
 			if r, err := ask(dialFrom(t, "127.0.0.2", l), "/healthz"); err != nil || r.StatusCode != http.StatusOK {
 				t.Errorf("a caller meanwhile: %v, %v", r, err)

@@ -64,11 +64,12 @@ func (s *stream) take(p []byte) error {
 	return err
 }
 
-// attach gives a request what comes from now on. done is told once how it went: it has
-// room for that.
+// attach gives a request what comes from now on, and counts what came before as the noise
+// before its answer. done is told once how it went: it has room for that.
 func (s *stream) attach(c *collector, done chan<- error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c.before = s.since - int64(len(s.idle))
 	_, err := c.feed(s.idle)
 	s.idle, s.since = nil, 0
 	if err == nil {
