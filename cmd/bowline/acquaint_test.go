@@ -16,7 +16,7 @@ import (
 )
 
 // TestTheNodeIsAWitness: a Node that registers after the claim, or again, is written down
-// by whoever holds the machine then; what cannot be written is tried again.
+// by the holder of the machine at that time; what cannot be written is tried again.
 func TestTheNodeIsAWitness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -23,7 +23,7 @@ type holding struct {
 	lost  func()        // called when a claim that may be taken anew was lost; may be nil
 	pause time.Duration // between tries; lockPause by default
 	claim claim
-	// lessons are for whoever holds the machine to write down; keep takes them.
+	// lessons are for the holder of the machine to write down; keep takes them.
 	lessons chan lesson
 }
 

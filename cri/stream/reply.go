@@ -78,7 +78,7 @@ func (r *replyConn) Read(b []byte) (int, error) {
 	n, err := r.Conn.Read(b)
 	r.left -= int64(n)
 	rest := r.look(b[:n])
-	// What ended while the timer did is told by the timer.
+	// What ended while the timer did is reported by the timer.
 	if err != nil && r.late.Load() && !errors.Is(err, io.EOF) {
 		err = fmt.Errorf("the runtime's streaming server has not answered in %s", replyTimeout)
 	}

@@ -67,7 +67,7 @@ func testShared(t *testing.T, m *machine) {
 	}
 }
 
-// testSharedType: mount(8) forgets the type of what it is told to bind. What comes of it is
+// testSharedType: mount(8) forgets the type of what it has to bind. What comes of it is
 // a directory of the machine, and does not stay where a share was asked for.
 func testSharedType(t *testing.T, m *machine) {
 	if !m.isRoot {

@@ -65,7 +65,7 @@ func (s *stream) take(p []byte) error {
 }
 
 // attach gives a request what comes from now on, and counts what came before as the noise
-// before its answer. done is told once how it went: it has room for that.
+// before its answer. done gets the result once: it has room for that.
 func (s *stream) attach(c *collector, done chan<- error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
