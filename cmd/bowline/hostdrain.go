@@ -50,7 +50,7 @@ func newDrain(ctx context.Context, kubeconfig string, file *owner.Record, id own
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
-	ours := true // whatever the cluster has by the name of a machine that is nobody's
+	ours := true // a machine without an owner has any node of that name
 	if id == nobody {
 		id = owner.Identity{ClusterUID: w.Service, NodeName: name}
 	} else if ours, err = (seenCluster{client, w}).has(ctx, file, id, running); err != nil {
