@@ -89,18 +89,8 @@ func TestServiceIsMadeAgain(t *testing.T) {
 	counted(t, ns, "lives", dir, 3)
 	before, err := lab.ReadyPods(t.Context(), ns, "app=lives", 3, time.Minute)
 	must(t, err)
-	services := lab.Client.CoreV1().Services(metav1.NamespaceDefault)
 	for _, first := range []bool{false, true} {
-		was, err := services.Get(t.Context(), "kubernetes", metav1.GetOptions{})
-		must(t, err)
-		must(t, services.Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}))
-		until(t, "kube-apiserver makes the Service again", func(ctx context.Context) error {
-			now, err := services.Get(ctx, "kubernetes", metav1.GetOptions{})
-			if err == nil && now.UID == was.UID {
-				err = errors.New("it is the one that was deleted")
-			}
-			return err
-		})
+		replaceService(t)
 		name := fmt.Sprintf("beside-%v", first)
 		create(t, ns, `
 metadata: {name: `+name+`}
@@ -146,17 +136,7 @@ spec:
 `)
 	before := ready(t, ns, "alone-"+host)
 	withoutBowline(t, func() {
-		services := lab.Client.CoreV1().Services(metav1.NamespaceDefault)
-		was, err := services.Get(t.Context(), "kubernetes", metav1.GetOptions{})
-		must(t, err)
-		must(t, services.Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}))
-		until(t, "kube-apiserver makes the Service again", func(ctx context.Context) error {
-			now, err := services.Get(ctx, "kubernetes", metav1.GetOptions{})
-			if err == nil && now.UID == was.UID {
-				err = errors.New("it is the one that was deleted")
-			}
-			return err
-		})
+		replaceService(t)
 		pods, err := lab.Client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + host})
 		must(t, err)
 		for i := range pods.Items {
@@ -167,6 +147,22 @@ spec:
 		forgetWitnesses(t)
 	})
 	same(t, before, ready(t, ns, "alone-"+host))
+}
+
+// replaceService deletes the Service kubernetes and waits for another one.
+func replaceService(t *testing.T) {
+	t.Helper()
+	services := lab.Client.CoreV1().Services(metav1.NamespaceDefault)
+	was, err := services.Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	must(t, err)
+	must(t, services.Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}))
+	until(t, "kube-apiserver makes the Service again", func(ctx context.Context) error {
+		now, err := services.Get(ctx, "kubernetes", metav1.GetOptions{})
+		if err == nil && now.UID == was.UID {
+			err = errors.New("it is the one that was deleted")
+		}
+		return err
+	})
 }
 
 // forgetWitnesses writes the owner file as the first releases wrote it.
