@@ -2,7 +2,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
-LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+LDFLAGS := -s -w -X github.com/bowline-k8s/bowline/version.Version=$(VERSION) -X github.com/bowline-k8s/bowline/version.Commit=$(COMMIT)
 
 .PHONY: help build image lab crio demo demo-down test unit race machine generate hostile fuzz verify quickstart-timed conformance conformance-kubelet twin storm vm bench bench-crio bench-api bench-pool clean
 

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/containerd/containerd/api v1.12.0
+	github.com/distribution/reference v0.6.0
 	github.com/google/go-cmp v0.7.0
 	github.com/pkg/sftp v1.13.12
 	github.com/spf13/cobra v1.10.2

@@ -4,18 +4,14 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// guarded are the packages of a host's driver in which a goroutine may work on what the
-// host says.
-var guarded = []string{"cmd/bowline", "cri", "handover", "host", "syncloop", "provider"}
-
-// unguarded are the goroutines there that are of no driver, or work on nothing that a
-// host says, by file.
+// unguarded are the goroutines of these packages that belong to no driver, or process no input from
+// a host, by file.
 var unguarded = map[string]string{
 	"host/local/local.go":                         "this machine's kernel answers",
 	"host/local/lock.go":                          "this machine's kernel answers",
@@ -26,17 +22,25 @@ var unguarded = map[string]string{
 	"host/ssh/start.go":                           "writes; drain recovers",
 	"host/ssh/link/program.go":                    "closes a channel",
 	"host/ssh/link/stream.go":                     "copies bytes",
-	"cmd/bowline/faults.go":                       "faults are for tests",
-	"cmd/bowline/hostobjects.go":                  "the process's own: the Host objects",
-	"cmd/bowline/hostrelease.go":                  "a command's, or under the account of a Host's removal",
-	"cmd/bowline/identity.go":                     "credentials of the API server",
-	"cmd/bowline/quarantine.go":                   "waits for the account itself",
-	"cmd/bowline/run.go":                          "the process's own",
-	"cmd/bowline/terminal.go":                     "a person's",
+	"faultinject/faults.go":                       "faults are for tests",
+	"fleet/hostobjects.go":                        "the process's own: the Host objects",
+	"release/release.go":                          "a command's, or under the account of a Host's removal",
+	"cluster/identity.go":                         "credentials of the API server",
+	"fleet/budget.go":                             "waits for the account itself",
+	"fleet/run.go":                                "the process's own",
+	"hostcheck/exposure.go":                       "a command's check of a host",
+	"hostcheck/remote.go":                         "a command's check of a host",
+	"hosts/remove.go":                             "waits for a release, which has an account",
+	"hosts/replica/hand.go":                       "Leases of the API server",
+	"hosts/replica/replica.go":                    "Leases of the API server",
+	"hosts/replica/view.go":                       "Leases of the API server",
+	"pool/run.go":                                 "starts the drivers, each of which recovers",
+	"hosts/secrets.go":                            "objects of the API server",
+	"hosts/source.go":                             "objects of the API server",
 	"provider/api/server.go":                      "ends the server; requests are recovered by net/http",
 	"provider/clusterwide/view.go":                "objects of the API server, of no node by itself",
 	"provider/register.go":                        "waits for the API server",
-	"syncloop/config/file.go":                     "waits for the readers of manifests",
+	"syncloop/podconfig/file.go":                  "waits for the readers of manifests",
 	"syncloop/images/credentialprovider/cache.go": "programs beside this process",
 	"syncloop/objects/manager.go":                 "objects of the API server",
 	"syncloop/owner/owner.go":                     "waits for locks",
@@ -44,43 +48,44 @@ var unguarded = map[string]string{
 	"syncloop/volume/rendered.go":                 "objects of the API server",
 }
 
-// TestGoroutinesOfADriver: a panic in one of them ends the process, and with it every
-// other host, unless it is recovered.
+// TestGoroutinesOfADriver: an unrecovered panic in one of them ends the process, and with it every
+// other host.
 func TestGoroutinesOfADriver(t *testing.T) {
-	seen, byDir := 0, map[string]map[string]*ast.BlockStmt{}
-	for _, dir := range guarded {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if d.IsDir() && (d.Name() == "fake" || d.Name() == "critest" || d.Name() == "lying" || d.Name() == "testdata" || d.Name() == "vktest" ||
-				d.Name() == "hosttest" || d.Name() == "shtest" || d.Name() == "sshtest") {
-				return fs.SkipDir
-			}
-			if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return nil
-			}
-			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-			if err != nil {
-				return err
-			}
-			functions := byDir[filepath.Dir(path)]
-			if functions == nil {
-				if functions, err = functionsOf(filepath.Dir(path)); err != nil {
+	imports := importsOf(t)
+	seen, byDir, used := 0, map[string]map[string]*ast.BlockStmt{}, map[string]bool{}
+	for _, dir := range ofDrivers(imports) {
+		files, err := filepath.Glob(dir + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = func() error {
+			for _, path := range files {
+				if strings.HasSuffix(path, "_test.go") {
+					continue
+				}
+				file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+				if err != nil {
 					return err
 				}
-				byDir[filepath.Dir(path)] = functions
-			}
-			for _, body := range goroutines(file, functions) {
-				seen++
-				if reason, except := unguarded[path]; !except && (body == nil || !recovers(body)) {
-					t.Errorf("%s has a goroutine whose panic ends the process: defer Recover of the host's budget.Account in it", path)
-				} else if except && reason == "" {
-					t.Errorf("%s is excepted without a reason", path)
+				functions := byDir[filepath.Dir(path)]
+				if functions == nil {
+					if functions, err = functionsOf(filepath.Dir(path)); err != nil {
+						return err
+					}
+					byDir[filepath.Dir(path)] = functions
+				}
+				for _, body := range goroutines(file, functions) {
+					seen++
+					used[path] = true
+					if reason, except := unguarded[path]; !except && (body == nil || !recovers(body)) {
+						t.Errorf("%s has a goroutine whose panic ends the process: defer Recover of the host's budget.Account in it", path)
+					} else if except && reason == "" {
+						t.Errorf("%s is excepted without a reason", path)
+					}
 				}
 			}
 			return nil
-		})
+		}()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,10 +93,27 @@ func TestGoroutinesOfADriver(t *testing.T) {
 	if seen == 0 {
 		t.Fatal("no goroutine was seen")
 	}
+	for path := range unguarded {
+		if !used[path] {
+			t.Errorf("%s is excepted and has no goroutine", path)
+		}
+	}
 }
 
-// functionsOf are the bodies of a package's functions and methods, by name; of two with one
-// name the one that recovers less counts.
+// ofDrivers lists the packages that a driver, or a release, is made of.
+func ofDrivers(imports map[string][]string) []string {
+	dirs := []string{"fleet"}
+	for path := range reached(imports, "fleet") {
+		if dir, ours := strings.CutPrefix(path, module+"/"); ours {
+			dirs = append(dirs, dir)
+		}
+	}
+	slices.Sort(dirs)
+	return dirs
+}
+
+// functionsOf are the bodies of a package's functions and methods, by name. Of two with the same
+// name, the one with less recovery counts.
 func functionsOf(dir string) (map[string]*ast.BlockStmt, error) {
 	functions := map[string]*ast.BlockStmt{}
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -117,9 +139,8 @@ func functionsOf(dir string) (map[string]*ast.BlockStmt, error) {
 	return functions, nil
 }
 
-// goroutines are the bodies of what a file starts: by go, or by a WaitGroup's Go. One that
-// is a function of the package, or a variable of the file, is that function's body; what is
-// neither is nil.
+// goroutines are the bodies of what a file starts, by go or by a WaitGroup's Go. For a function of
+// the package, or a variable of the file, it is that function's body; otherwise nil.
 func goroutines(file *ast.File, functions map[string]*ast.BlockStmt) (bodies []*ast.BlockStmt) {
 	variables := variablesOf(file)
 	started := func(e ast.Expr) {
@@ -143,7 +164,7 @@ func goroutines(file *ast.File, functions map[string]*ast.BlockStmt) (bodies []*
 		case *ast.GoStmt:
 			started(n.Call.Fun)
 		case *ast.CallExpr:
-			// An account's Go has a name before the function.
+			// The Go of a budget's account has a name before the function.
 			if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Go" && len(n.Args) == 1 {
 				started(n.Args[0])
 			}
@@ -153,9 +174,9 @@ func goroutines(file *ast.File, functions map[string]*ast.BlockStmt) (bodies []*
 	return bodies
 }
 
-// variablesOf are the bodies of functions that a file's variables hold, by name; of two with
-// one name the one that recovers less counts, and of a variable that is given anything
-// else, or is a parameter, nothing is known.
+// variablesOf are the bodies of functions in a file's variables, by name. Of two with the same
+// name, the one with less recovery counts. Nothing is known of a variable that is assigned anything
+// else, or is a parameter.
 func variablesOf(file *ast.File) map[string]*ast.BlockStmt {
 	variables := map[string]*ast.BlockStmt{}
 	note := func(name string, value ast.Expr) {
@@ -190,7 +211,7 @@ func variablesOf(file *ast.File) map[string]*ast.BlockStmt {
 	return variables
 }
 
-// TestGoroutinesAreSeen: in each form in which one is started.
+// TestGoroutinesAreSeen: goroutines are found in each form of starting one.
 func TestGoroutinesAreSeen(t *testing.T) {
 	const source = `package p
 func well() { defer a.Recover("x") }
@@ -237,7 +258,7 @@ func f(given func()) {
 	}
 }
 
-// recovers tells whether the first deferred call, or the second, is of Recover.
+// recovers reports whether one of the body's own deferred calls is of Recover.
 func recovers(body *ast.BlockStmt) bool {
 	for _, s := range body.List {
 		d, ok := s.(*ast.DeferStmt)

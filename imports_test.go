@@ -1,6 +1,9 @@
 package bowline
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os/exec"
 	"slices"
 	"strings"
@@ -9,69 +12,93 @@ import (
 
 const module = "github.com/bowline-k8s/bowline"
 
-// rule forbids a package of ours to import something, and says why.
+// rule forbids a package of the module to import something, and says why.
 type rule struct {
-	from   string   // package path below the module; a trailing /... takes its children
-	banned []string // import paths; a trailing /... takes children, "std:" is a standard package
+	from   string   // package path below the module; a trailing /... includes its children
+	banned []string // import paths; a trailing /... includes children
 	why    string
+	deep   bool // the packages of the module that it imports must not import them either
+}
+
+// direct is a rule for what a package imports itself.
+func direct(from string, banned []string, why string) rule {
+	return rule{from: from, banned: banned, why: why}
+}
+
+// pure is the rule for a package whose functions depend on their arguments alone.
+func pure(from, why string, more ...string) rule {
+	return rule{from: from, banned: append(more, impure...), why: why, deep: true}
 }
 
 var impure = []string{module + "/wall", "context", "sync", "sync/atomic", "os", "os/exec", "io", "net", "net/http", "math/rand", "math/rand/v2",
 	"google.golang.org/grpc/...", "k8s.io/klog/...", "log", "log/slog", "k8s.io/client-go/..."}
 
 var rules = []rule{
-	{"syncloop/plan", impure, "a decision depends on its input alone, or it cannot be replayed"},
-	{"syncloop/admit", append([]string{"time"}, impure...), "what an owner allows is a function of the pod and the policy"},
-	{"syncloop/allot", append([]string{module + "/..."}, impure...), "whether a resize fits depends on the pods and the node, and nothing else"},
-	{"syncloop/status", impure, "a status is a function of what was observed"},
-	{"syncloop/config/manifest", impure, "one manifest makes one pod, the same after each restart"},
-	{"cri/spec", impure, "a config is a function of the pod and the machine"},
-	{"syncloop/volume/render", impure, "a volume's content is a function of the objects it shows"},
-	{"syncloop/imagegc/choose", impure, "which image may go is decided on what was seen, and nothing else"},
-	{"syncloop/eviction/choose", impure, "who gives way is decided on what was measured, and nothing else"},
-	{"syncloop/images", []string{module + "/syncloop/images/credentialprovider", "os", "os/exec"}, "an image is pulled on the machine; what runs beside this process is apart"},
-	{"syncloop/images/credentialprovider", []string{module + "/host/...", module + "/cri/...", "k8s.io/client-go/..."}, "a program is run beside this process, for whatever machine and by whatever way"},
-	{"syncloop/podcerts", []string{module + "/..."}, "a pod's certificates concern the API server, and no machine"},
-	{"syncloop/shutdown/order", impure, "in which order pods end is a function of the pods and the periods"},
-	{"host/logind", []string{module + "/host/ssh/...", module + "/host/local"}, "logind is asked the same way, however the machine is reached"},
-	{"syncloop/gc/choose", impure, "what may be removed is decided on what was seen, and nothing else"},
-	{"wall", append([]string{module + "/..."}, impure[1:]...), "the clock is below everything that goes by it"},
-	{"pod", append([]string{module + "/..."}, impure...), "the vocabulary is at the bottom: values only"},
-	{"pool", []string{module + "/cri/...", module + "/host/...", module + "/syncloop/...", module + "/provider/...", "k8s.io/client-go/...", "os", "net", "google.golang.org/grpc/..."}, "what a host is, and how it is driven, is nothing to who drives many"},
-	{"host/...", []string{module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "a machine knows nothing of pods' loops"},
-	{"host/local", []string{module + "/host/ssh/..."}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"},
-	{"host/ssh/...", []string{module + "/host/local"}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"},
-	{"host/budget", append([]string{module + "/..."}, "net", "os", "io", "google.golang.org/grpc/...", "k8s.io/klog/..."), "budgets are counted in one place, whatever is read and from which host"},
-	{"host/standing", []string{module + "/host/ssh/...", module + "/host/local"}, "what is listened on comes and goes, by whatever way"},
-	{"host/internal/machine", []string{"os", "os/exec", "io", "net/http", "golang.org/x/sys/..."}, "what is known of machines is the same however they are reached"},
-	{"host/ssh/endpoint", []string{module + "/host", module + "/host/ssh/link", module + "/host/ssh/shell"}, "an endpoint is read, and knows no machine"},
-	{"nodecert", []string{module + "/..."}, "a node's certificates concern the API server, and no machine and no pod"},
-	{"cri/...", []string{module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "the runtime's client serves the loop, not the other way round"},
-	{"syncloop/...", []string{module + "/provider/...", module + "/config", "github.com/virtual-kubelet/..."}, "the loop works without virtual-kubelet and is configured by values"},
-	{"provider/...", []string{module + "/config"}, "only cmd reads the configuration"},
-	{"provider/clusterwide", []string{module + "/..."}, "what is the same for every node concerns the API server, and no node by itself"},
-	{"hostcheck", []string{module + "/provider/...", module + "/config", module + "/syncloop", "k8s.io/client-go/..."}, "a look at a machine needs no cluster and no loop"},
-	{"handover", []string{module + "/provider/...", module + "/config", module + "/syncloop", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "a machine is handed over by what it is, whatever the way to it"},
-	{"api/...", []string{module + "/config", module + "/hosts", module + "/host/...", "k8s.io/client-go/...", "k8s.io/klog/..."}, "who reads or makes a Host needs its types alone"},
-	{"hosts", []string{module + "/syncloop/...", module + "/provider/...", module + "/cri/...", module + "/host/...", module + "/handover", module + "/pool"}, "a Host object becomes a host, whoever drives it and however"},
-	{"enroll", []string{module + "/config", module + "/pool", module + "/provider/...", module + "/cri/...", module + "/handover", "github.com/spf13/cobra", "os", "os/exec"}, "a person is asked and told by who calls it; it drives nothing"},
-	{"hosts/shard", append([]string{module + "/..."}, impure...), "every replica decides the same of the same that it sees"},
-	{"hosts/replica", []string{module + "/hosts", module + "/pool", module + "/host/...", module + "/cri/...", module + "/syncloop/...", module + "/provider/..."}, "whose a host is concerns neither what it is made of nor how it is driven"},
-	{"test/audit", []string{module + "/...", "k8s.io/client-go/...", "os", "net"}, "a log is judged by what was there, whoever read both"},
-	{"config", []string{module + "/pool", module + "/hosts", module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"},
+	pure("syncloop/plan", "a decision depends on its input alone, or it cannot be replayed"),
+	pure("syncloop/admit", "what an owner allows is a function of the pod and the policy"),
+	direct("syncloop/admit", []string{"time"}, "what an owner allows does not depend on the time"),
+	pure("syncloop/allot", "whether a resize fits depends on the pods and the node, and nothing else", module+"/..."),
+	pure("syncloop/status", "a status is a function of what was observed"),
+	pure("syncloop/podconfig/manifest", "one manifest makes one pod, the same after each restart"),
+	pure("cri/spec", "a config is a function of the pod and the machine"),
+	pure("syncloop/volume/render", "a volume's content is a function of the objects it shows"),
+	pure("syncloop/imagegc/imagegcpolicy", "which image may go is decided on what was seen, and nothing else"),
+	pure("syncloop/eviction/evictionpolicy", "who gives way is decided on what was measured, and nothing else"),
+	direct("syncloop/images", []string{module + "/syncloop/images/credentialprovider", "os", "os/exec"}, "an image is pulled on the machine; what runs beside this process is apart"),
+	direct("syncloop/images/credentialprovider", []string{module + "/host/...", module + "/cri/...", "k8s.io/client-go/..."}, "a program is run beside this process, for whatever machine and by whatever way"),
+	direct("syncloop/podcerts", []string{module + "/..."}, "a pod's certificates concern the API server, and no machine"),
+	pure("syncloop/shutdown/order", "in which order pods end is a function of the pods and the periods"),
+	direct("host/logind", []string{module + "/host/ssh/...", module + "/host/local"}, "logind is asked the same way, however the machine is reached"),
+	pure("syncloop/gc/gcpolicy", "what may be removed is decided on what was seen, and nothing else"),
+	direct("wall", append([]string{module + "/..."}, impure[1:]...), "the clock is below everything that goes by it"),
+	pure("pod", "the vocabulary is at the bottom: values only", module+"/..."),
+	direct("pool", []string{module + "/cri/...", module + "/host/...", module + "/syncloop/...", module + "/provider/...", "k8s.io/client-go/...", "os", "net", "google.golang.org/grpc/..."}, "what a host is, and how it is driven, is nothing to who drives many"),
+	direct("host/...", []string{module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "a machine knows nothing of pods' loops"),
+	direct("host/local", []string{module + "/host/ssh/..."}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"),
+	direct("host/ssh/...", []string{module + "/host/local"}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"),
+	direct("host/budget", append([]string{module + "/..."}, "net", "os", "io", "google.golang.org/grpc/...", "k8s.io/klog/..."), "budgets are counted in one place, whatever is read and from which host"),
+	direct("host/relisten", []string{module + "/host/ssh/...", module + "/host/local"}, "what is listened on comes and goes, by whatever way"),
+	direct("host/internal/machine", []string{"os", "os/exec", "io", "net/http", "golang.org/x/sys/..."}, "what is known of machines is the same however they are reached"),
+	direct("host/ssh/endpoint", []string{module + "/host", module + "/host/ssh/link", module + "/host/ssh/shell"}, "an endpoint is read, and knows no machine"),
+	direct("nodecert", []string{module + "/..."}, "a node's certificates concern the API server, and no machine and no pod"),
+	direct("cri/...", []string{module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "the runtime's client serves the loop, not the other way round"),
+	direct("syncloop/...", []string{module + "/provider/...", module + "/config", "github.com/virtual-kubelet/..."}, "the loop works without virtual-kubelet and is configured by values"),
+	direct("provider/...", []string{module + "/config"}, "its callers read the configuration"),
+	direct("provider/clusterwide", []string{module + "/..."}, "what is the same for every node concerns the API server, and no node by itself"),
+	direct("hostcheck", []string{module + "/provider/...", module + "/config", module + "/syncloop", "k8s.io/client-go/..."}, "a look at a machine needs no cluster and no loop"),
+	direct("handover", []string{module + "/provider/...", module + "/config", module + "/syncloop", module + "/host/ssh/...", module + "/host/local", "k8s.io/client-go/..."}, "a machine is handed over by what it is, whatever the way to it"),
+	direct("api/...", []string{module + "/config", module + "/hosts", module + "/host/...", "k8s.io/client-go/...", "k8s.io/klog/..."}, "a client of Host objects needs only their types"),
+	direct("hosts", []string{module + "/syncloop/...", module + "/provider/...", module + "/cri/...", module + "/host/...", module + "/handover", module + "/pool"}, "a Host object becomes a host configuration; how it is managed does not matter"),
+	direct("enroll", []string{module + "/config", module + "/pool", module + "/provider/...", module + "/cri/...", module + "/handover", "github.com/spf13/cobra", "os", "os/exec"}, "the caller talks to the user; enroll manages no host"),
+	pure("hosts/shard", "every replica decides the same from the same input", module+"/..."),
+	direct("hosts/replica", []string{module + "/hosts", module + "/pool", module + "/host/...", module + "/cri/...", module + "/syncloop/...", module + "/provider/..."}, "which replica owns a host depends neither on its configuration nor on how it is managed"),
+	direct("drain", []string{module + "/..."}, "a node is drained through the API server alone"),
+	direct("kubeclient", []string{module + "/host/...", module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config"}, "a client concerns the API server alone"),
+	direct("notify", []string{module + "/..."}, "a signal carries nothing"),
+	direct("cluster", []string{module + "/connect", module + "/node", module + "/ownership", module + "/host/ssh/...", module + "/host/local", module + "/pool"}, "which cluster answers does not depend on the way to the host"),
+	direct("ownership", []string{module + "/connect", module + "/node", module + "/provider/...", module + "/pool", "k8s.io/client-go/..."}, "who owns a host is decided on the host, before anything of a node"),
+	direct("connect", []string{module + "/node", module + "/provider/...", module + "/pool", module + "/cluster"}, "a host is reached whatever it is used for"),
+	direct("readiness", []string{module + "/node", module + "/pool", module + "/syncloop/..."}, "readiness is made of the runtime's status and the link's"),
+	direct("node", []string{module + "/fleet", module + "/pool", module + "/release", module + "/handover", module + "/enroll", "github.com/spf13/cobra"}, "one node knows neither the others nor how its host is given back"),
+	direct("fleet", []string{"github.com/spf13/cobra", module + "/enroll"}, "commands start it, not the other way round"),
+	direct("release", []string{module + "/node", module + "/pool", module + "/fleet", "github.com/spf13/cobra"}, "a host is released without a node and without a terminal"),
+	direct("prepare", []string{module + "/node", module + "/cluster", module + "/pool", "github.com/spf13/cobra"}, "a host is prepared before it is a node"),
+	direct("configure", []string{module + "/node", module + "/pool", module + "/cri/...", module + "/syncloop/...", "github.com/spf13/cobra"}, "a configuration is written without managing anything"),
+	direct("test/audit", []string{module + "/...", "k8s.io/client-go/...", "os", "net"}, "the checks of an audit log are pure"),
+	direct("config", []string{module + "/pool", module + "/hosts", module + "/syncloop/...", module + "/provider/...", module + "/cri/..."}, "the configuration describes, it does not act"),
 }
 
-// shared are the parts of syncloop that other parts may import, each with its reason.
+// shared are the parts of syncloop that other parts may import, with the reason for each.
 var shared = map[string]string{
-	"handler": "probes and hooks make the same requests",
-	"regular": "garbage collection and log rotation run in the same loop",
+	"probehttp": "probes and hooks make the same requests",
+	"periodic":  "garbage collection and log rotation run in the same loop",
 }
 
-// clock may be imported where a rule bans all else of the module, unless the rule
-// names it: it knows time alone.
+// clock may be imported where a rule bans the whole module, unless the rule names it, because it
+// only concerns time.
 const clock = module + "/wall"
 
-// A part of syncloop is a directory below it: parts never import each other, so that
+// TestImports: a part of syncloop is a directory below it. Parts do not import each other, so that
 // each can be read alone.
 func TestImports(t *testing.T) {
 	imports := importsOf(t)
@@ -80,7 +107,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// importsOf lists what each package of the module imports, by its path in the module.
+// importsOf lists the imports of each package of the module, by its path in the module.
 func importsOf(t *testing.T) map[string][]string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}: {{join .Imports " "}}`, "./...").Output()
@@ -95,8 +122,8 @@ func importsOf(t *testing.T) map[string][]string {
 	return imports
 }
 
-// violations are the imports that a rule forbids, and the rules and exceptions that
-// match nothing: a rule for a package that was renamed guards nothing.
+// violations are the forbidden imports, and the rules and exceptions that match nothing: a rule for
+// a renamed package guards nothing.
 func violations(imports map[string][]string, rules []rule, shared map[string]string) (found []string) {
 	fromUsed, sharedUsed := make([]bool, len(rules)), map[string]bool{}
 	exists := func(pattern string) bool {
@@ -113,10 +140,13 @@ func violations(imports map[string][]string, rules []rule, shared map[string]str
 				continue
 			}
 			fromUsed[i] = true
-			for _, imp := range list {
+			for imp, via := range reached(imports, short) {
+				if via != "" && !r.deep {
+					continue
+				}
 				for _, b := range r.banned {
 					if matches(imp, b) && imp != module+"/"+short && (imp != clock || b == clock) {
-						found = append(found, short+" imports "+imp+": "+r.why)
+						found = append(found, short+" imports "+imp+via+": "+r.why)
 					}
 				}
 			}
@@ -151,6 +181,27 @@ func violations(imports map[string][]string, rules []rule, shared map[string]str
 	return found
 }
 
+// reached returns what a package imports, itself or through other packages of the module. The value
+// is empty for its own imports, and else names the package in between. The clock imports what it
+// needs to read the time.
+func reached(imports map[string][]string, short string) map[string]string {
+	all := map[string]string{}
+	var walk func(from, via string)
+	walk = func(from, via string) {
+		for _, imp := range imports[from] {
+			if _, seen := all[imp]; seen {
+				continue
+			}
+			all[imp] = via
+			if inner, ours := strings.CutPrefix(imp, module+"/"); ours && imp != clock {
+				walk(inner, " through "+inner)
+			}
+		}
+	}
+	walk(short, "")
+	return all
+}
+
 // part is the directory of syncloop that a package belongs to, or empty.
 func part(short string) string {
 	rest, ok := strings.CutPrefix(short, "syncloop/")
@@ -165,16 +216,20 @@ func TestViolations(t *testing.T) {
 	imports := map[string][]string{
 		"pod": {"time"}, "syncloop": {module + "/syncloop/a"}, "syncloop/a": {module + "/syncloop/b"},
 		"wall": nil, "low": {clock}, "pure": {clock},
+		"helper": {"os"}, "between": {module + "/helper"}, "deep": {module + "/between"}, "flat": {module + "/helper"},
 		"syncloop/b": {"os"}, "syncloop/b/sub": {module + "/syncloop/b"}, "syncloop/c": {module + "/syncloop/tool"}, "syncloop/tool": nil,
 	}
 	got := violations(imports, []rule{
-		{"syncloop/b", []string{"os"}, "pure"},
-		{"syncloop/renamed", []string{"os"}, "pure"},
-		{"pod", []string{module + "/gone", module + "/syncloop/..."}, "low"},
-		{"low", []string{module + "/..."}, "low"},
-		{"pure", []string{clock}, "no clock"},
+		direct("syncloop/b", []string{"os"}, "pure"),
+		direct("syncloop/renamed", []string{"os"}, "pure"),
+		direct("pod", []string{module + "/gone", module + "/syncloop/..."}, "low"),
+		direct("low", []string{module + "/..."}, "low"),
+		direct("pure", []string{clock}, "no clock"),
+		pure("deep", "deep"),
+		direct("flat", []string{"os"}, "flat"),
 	}, map[string]string{"tool": "used by all", "b/old": "not there"})
 	want := []string{
+		"deep imports os through helper: deep",
 		"no package matches the rule for syncloop/renamed",
 		"no part of syncloop imports b/old, which is excepted",
 		"pure imports " + clock + ": no clock",
@@ -204,6 +259,59 @@ func TestMatches(t *testing.T) {
 	} {
 		if got := matches(c.path, c.pattern); got != c.want {
 			t.Errorf("matches(%q, %q) = %v", c.path, c.pattern, got)
+		}
+	}
+}
+
+// TestMainHasNoLoops: cmd/bowline parses, validates, calls and prints. What runs until it is stopped
+// is in a package, where it can be imported and tested.
+func TestMainHasNoLoops(t *testing.T) {
+	lines := 0
+	for _, file := range production(t) {
+		if file.dir != "cmd/bowline" {
+			continue
+		}
+		lines += file.lines
+		for _, found := range loops(file.File) {
+			t.Errorf("cmd/bowline: %s: move it to a package", found)
+		}
+	}
+	if lines == 0 || lines > 2000 {
+		t.Errorf("cmd/bowline has %d lines, not 1 to 2000", lines)
+	}
+}
+
+// loops returns the methods of a file that are named as long-running ones are, and the loops that
+// wait for channels.
+func loops(file *ast.File) (found []string) {
+	long := map[string]bool{"run": true, "watch": true, "keep": true, "serve": true}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			if n.Recv != nil && long[strings.ToLower(n.Name.Name)] {
+				found = append(found, "method "+n.Name.Name)
+			}
+		case *ast.ForStmt:
+			for _, s := range n.Body.List {
+				if _, waits := s.(*ast.SelectStmt); waits {
+					found = append(found, "a loop with a select")
+				}
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func TestLoops(t *testing.T) {
+	for text, want := range map[string]string{
+		"func (x) Watch() {}":                "method Watch",
+		"func f() { for { select {} } }":     "a loop with a select",
+		"func run() { for range 3 { g() } }": "",
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\n"+text, parser.SkipObjectResolution)
+		if got := strings.Join(loops(file), ", "); err != nil || got != want {
+			t.Errorf("%s: %q, %v", text, got, err)
 		}
 	}
 }

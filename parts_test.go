@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestParts: a test of test/e2e that calls neither serial nor parallel would run in both
-// parts of the suite.
+// TestParts: a test of test/e2e that calls neither serial nor parallel would run in both parts of
+// the suite.
 func TestParts(t *testing.T) {
 	files, err := filepath.Glob("test/e2e/*_test.go")
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestNodeAdmission: where it is asked for, what a stolen token could make to outlive it
-// is refused of the nodes that the account of this very release may be; where static pods
-// are configured, their mirrors are not.
+// TestNodeAdmission: if enabled, the policies deny the nodes that this release's account may be to
+// create what would outlive a stolen token. Mirror pods are allowed if static pods are configured.
 func TestNodeAdmission(t *testing.T) {
 	for file, c := range map[string]struct {
 		account  string // its namespace and name, as CEL has them
@@ -58,7 +57,8 @@ func TestNodeAdmission(t *testing.T) {
 	}
 }
 
-// TestNodeAdmissionIsOff: it needs a newer Kubernetes than Bowline itself, so it is asked for.
+// TestNodeAdmissionIsOff: it is off by default, because it needs a newer Kubernetes than Bowline
+// itself.
 func TestNodeAdmissionIsOff(t *testing.T) {
 	data, err := os.ReadFile("bowline/values.yaml")
 	if err != nil {

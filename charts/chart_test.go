@@ -1,5 +1,5 @@
-// Package charts judges what the chart makes: testdata/example.yaml has everything in it,
-// and hack/manifests.sh keeps it in step.
+// Package charts tests the chart's output: testdata/example.yaml has everything in it, and
+// hack/manifests.sh keeps it up to date.
 package charts
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/bowline-k8s/bowline/hosts"
 )
 
-// document is one object, strictly read: a field that there is not is a mistake.
+// document is one object, decoded strictly: an unknown field is an error.
 type document struct {
 	metav1.TypeMeta
 	name string
@@ -52,7 +52,7 @@ func documents(t *testing.T, file string) []document {
 	return all
 }
 
-// of are the documents of a kind, read into T.
+// of are the documents of a kind, decoded into T.
 func of[T any](t *testing.T, all []document, kind string) map[string]*T {
 	t.Helper()
 	found := map[string]*T{}
@@ -76,8 +76,8 @@ const example = "testdata/example.yaml"
 
 var manifests = []string{example, "../deploy/kubernetes/bowline.yaml"}
 
-// TestConfiguration: the process takes what is in the ConfigMap, and makes nodes of the
-// Hosts with it.
+// TestConfiguration: the process accepts the ConfigMap's content, and makes nodes of the Hosts with
+// it.
 func TestConfiguration(t *testing.T) {
 	for _, file := range manifests {
 		for _, c := range of[v1.ConfigMap](t, documents(t, file), "ConfigMap") {
@@ -118,8 +118,8 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestRightsAreNarrow: what can be named is named, and nothing gives what the account
-// has not.
+// TestRightsAreNarrow: rules name resources where possible, and grant nothing that the account does
+// not have.
 func TestRightsAreNarrow(t *testing.T) {
 	all := documents(t, example)
 	roles := of[rbacv1.ClusterRole](t, all, "ClusterRole")
@@ -174,7 +174,7 @@ func TestRightsAreNarrow(t *testing.T) {
 	if want := []string{"box-1", "box-3", "keys"}; !slices.Equal(secrets, want) {
 		t.Errorf("it may read %v, want %v", secrets, want)
 	}
-	// The roles of the nodes are joined by a label, and by no other.
+	// The roles of the nodes are aggregated by one label only.
 	join := roles["example-bowline-nodes"].AggregationRule.ClusterRoleSelectors
 	for _, node := range []string{"box-1", "box-3", "other"} {
 		role := roles["example-bowline-node-"+node]
@@ -182,8 +182,8 @@ func TestRightsAreNarrow(t *testing.T) {
 			t.Errorf("the role of %s is not among those that %v joins", node, join)
 		}
 	}
-	// What the chart gives for following Hosts is what docs/hosts.md says, but for the
-	// changes to nodes, which are named one by one.
+	// For watching Hosts the chart grants what docs/hosts.md says, except for changes to nodes,
+	// which it grants by name.
 	want := documented(t, "../docs/hosts.md", "bowline-hosts").Rules
 	for i, r := range want {
 		if slices.Equal(r.Resources, []string{"nodes"}) {
@@ -195,8 +195,8 @@ func TestRightsAreNarrow(t *testing.T) {
 	}
 }
 
-// TestRightsByHand: who makes a Host beside the chart, as docs/helm.md says, gives what
-// the chart would have given.
+// TestRightsByHand: the rights for a Host outside of the chart, as in docs/helm.md, are those that
+// the chart would have granted.
 func TestRightsByHand(t *testing.T) {
 	byHand := documented(t, "../docs/helm.md", "bowline-node-box-2")
 	chart := of[rbacv1.ClusterRole](t, documents(t, example), "ClusterRole")["example-bowline-node-box-3"]
@@ -251,8 +251,8 @@ func sameRules(a, b []rbacv1.PolicyRule) bool {
 	return slices.Equal(text(a), text(b))
 }
 
-// TestPodsAreRestricted: every pod has what the Pod Security Standard "restricted" asks
-// for, and a root file system that nobody writes to.
+// TestPodsAreRestricted: every pod meets the Pod Security Standard "restricted", and has a
+// read-only root file system.
 func TestPodsAreRestricted(t *testing.T) {
 	for _, file := range manifests {
 		all := documents(t, file)
@@ -297,8 +297,8 @@ func TestPodsAreRestricted(t *testing.T) {
 	}
 }
 
-// TestHooks: what is removed before a change is what the chart has no more, and before
-// the end everything.
+// TestHooks: before an upgrade the hooks remove what the chart does not have any more, and before
+// the uninstall everything.
 func TestHooks(t *testing.T) {
 	jobs := of[batchv1.Job](t, documents(t, example), "Job")
 	for name, want := range map[string]struct{ hook, args string }{
@@ -321,8 +321,8 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestTestPods: each goes to its node, and tolerates what that is tainted with and no
-// trouble of it.
+// TestTestPods: each runs on its node, and tolerates only the node's own taints, not those of a
+// problem.
 func TestTestPods(t *testing.T) {
 	pods := of[v1.Pod](t, documents(t, example), "Pod")
 	for node, taints := range map[string][]string{"box-1": {"bowline.io/node", "lent"}, "other": {"bowline.io/node"}, "box-3": {"bowline.io/node"}} {
@@ -341,8 +341,7 @@ func TestTestPods(t *testing.T) {
 	}
 }
 
-// TestCRDs: the chart has each CRD that hack/generate.sh makes, and deploy/kubernetes has
-// it as well.
+// TestCRDs: the chart and deploy/kubernetes have every CRD that hack/generate.sh makes.
 func TestCRDs(t *testing.T) {
 	files, err := filepath.Glob("bowline/crds/*.yaml")
 	if err != nil || len(files) == 0 {

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestColumns: kubectl get hosts says whether each is Ready, and has AGE last, as the
-// columns of other objects do. Its short name is no built-in one.
+// TestColumns: kubectl get hosts shows whether each is Ready, and has AGE as the last column, like
+// other objects. Its short name does not collide with a built-in one.
 func TestColumns(t *testing.T) {
 	data, err := os.ReadFile("bowline/crds/bowline.io_hosts.yaml")
 	if err != nil {
@@ -21,7 +21,7 @@ func TestColumns(t *testing.T) {
 			Versions []struct {
 				AdditionalPrinterColumns []struct {
 					Name     string
-					Priority int // above 0: with -o wide alone
+					Priority int // above 0: only with -o wide
 				}
 			}
 		}

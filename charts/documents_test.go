@@ -13,14 +13,14 @@ import (
 var (
 	// tagged is Bowline's image with a tag, in a command or in prose.
 	tagged = regexp.MustCompile(`(?:^|[\s=/])bowline:(v[0-9][\w.-]*)`)
-	// versioned is the version that "make image" gives the archive's tag.
+	// versioned is the version with which "make image" tags the archive.
 	versioned = regexp.MustCompile(`\bVERSION=(\S+)`)
-	// loaded is a command that loads the archive into a node, as it was tagged by "make image".
+	// loaded is a command that loads the archive into a node, with the tag of "make image".
 	loaded = regexp.MustCompile(`load image-archive|images import`)
 )
 
-// TestDocumentsTagTheImageThatTheChartPulls: the chart pulls its appVersion, so a document
-// that builds, pushes or loads the image under another tag ends in ErrImagePull.
+// TestDocumentsTagTheImageThatTheChartPulls: the chart pulls its appVersion, so a document that
+// builds, pushes or loads the image with another tag leads to ErrImagePull.
 func TestDocumentsTagTheImageThatTheChartPulls(t *testing.T) {
 	data, err := os.ReadFile("bowline/Chart.yaml")
 	if err != nil {
@@ -49,7 +49,7 @@ func TestDocumentsTagTheImageThatTheChartPulls(t *testing.T) {
 				}
 			}
 		}
-		// Without VERSION the archive is tagged with what git describes.
+		// Without VERSION the tag is the output of git describe.
 		if loaded.MatchString(text) && !strings.Contains(text, "make image VERSION="+chart.AppVersion) {
 			t.Errorf("%s loads the archive of an image that it does not build with VERSION=%s", file, chart.AppVersion)
 		}

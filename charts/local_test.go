@@ -16,8 +16,8 @@ import (
 
 const local = "testdata/local.yaml"
 
-// TestLocalSocket: the profile makes one node, by its own directories and rights, and
-// nothing of what far machines take.
+// TestLocalSocket: the profile makes one node, with its own directories and rights, and without
+// what remote hosts need.
 func TestLocalSocket(t *testing.T) {
 	all := documents(t, local)
 	for _, d := range all {
@@ -38,7 +38,7 @@ func TestLocalSocket(t *testing.T) {
 		h.Identity.Mode != config.IdentityImpersonate || h.MaxPods != 30 || len(h.Taints) != 2 || h.Labels["rack"] != "r1" || h.Labels["bowline.io/node"] != "true" {
 		t.Errorf("%+v", h)
 	}
-	// A kubelet on the machine takes away what it finds in its own places and does not know.
+	// A kubelet on the machine removes unknown content from its own directories.
 	for _, p := range []string{h.RootDirectory, h.PodLogsDirectory, h.CgroupRoot} {
 		if !strings.HasSuffix(p, "/worker-1-two") {
 			t.Errorf("%s is a kubelet's own", p)
@@ -67,7 +67,7 @@ func TestLocalSocket(t *testing.T) {
 	}
 }
 
-// TestLocalPods: what runs and what cleans up have one shape, and are on that machine alone.
+// TestLocalPods: the pods that run and clean up have the same shape, and run only on that machine.
 func TestLocalPods(t *testing.T) {
 	all := documents(t, local)
 	job := of[batchv1.Job](t, all, "Job")["bowline-local-release"]
@@ -85,7 +85,7 @@ func TestLocalPods(t *testing.T) {
 		if !p.HostPID || !p.HostNetwork || !*c.SecurityContext.Privileged || *c.SecurityContext.RunAsUser != 0 || !*c.SecurityContext.ReadOnlyRootFilesystem {
 			t.Errorf("the pod of the %s cannot be what it is to be: %+v", name, p)
 		}
-		// By the node's name: the label with the machine's may be another.
+		// By the node's name: the hostname label may differ.
 		if terms := p.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms; len(terms) != 1 || len(terms[0].MatchExpressions) != 0 ||
 			len(terms[0].MatchFields) != 1 || terms[0].MatchFields[0].Key != "metadata.name" || !slices.Equal(terms[0].MatchFields[0].Values, []string{"worker-1"}) {
 			t.Errorf("the pod of the %s runs on %v", name, terms)

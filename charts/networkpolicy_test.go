@@ -8,8 +8,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// TestNetworkPolicy: the policy selects the pods in which the nodes listen, and lets in
-// the peers that the values name alone.
+// TestNetworkPolicy: the policy selects the pods in which the nodes listen, and admits only the
+// peers in the values.
 func TestNetworkPolicy(t *testing.T) {
 	all := documents(t, "testdata/example.yaml")
 	policies := of[networkingv1.NetworkPolicy](t, all, "NetworkPolicy")

@@ -16,8 +16,8 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 )
 
-// TestTemplatesAskNoCluster: "helm template" and GitOps tools render without a cluster,
-// where "lookup" finds nothing and says nothing.
+// TestTemplatesAskNoCluster: "helm template" and GitOps tools render without a cluster, where
+// "lookup" silently finds nothing.
 func TestTemplatesAskNoCluster(t *testing.T) {
 	files, err := filepath.Glob("bowline/templates/*")
 	if err != nil || len(files) < 5 {
@@ -37,8 +37,8 @@ func TestTemplatesAskNoCluster(t *testing.T) {
 	}
 }
 
-// TestGitOps: with hooks.enabled false no hook stands before the first sync, and the
-// configuration is whole without a cluster to ask.
+// TestGitOps: with hooks.enabled false no hook runs before the first sync, and the configuration is
+// complete without a cluster.
 func TestGitOps(t *testing.T) {
 	all := documents(t, "testdata/gitops.yaml")
 	for _, d := range append(documents(t, "testdata/gitops-local.yaml"), all...) {
@@ -64,8 +64,8 @@ func hookOf(t *testing.T, d document) string {
 	return object.Metadata.Annotations["helm.sh/hook"]
 }
 
-// TestHookJobsEnd: a hook's Job whose image cannot be pulled ends by itself, as a GitOps
-// tool waits for it without a limit. What it runs has its own timeout, and ends first.
+// TestHookJobsEnd: a hook's Job whose image cannot be pulled ends by itself, because a GitOps tool
+// waits for it without a limit. Its command has its own, shorter timeout.
 func TestHookJobsEnd(t *testing.T) {
 	seen := 0
 	for _, file := range []string{"testdata/example.yaml", "testdata/local.yaml"} {

@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
-// document of a testdata file: comment lines "# field:" and "# want:", then YAML.
+// document is one of a testdata file: comment lines "# field:" and "# want:", then YAML.
 type document struct {
 	yaml   string
 	fields []string
@@ -80,9 +80,9 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// TestEveryFieldHasTestdata: each field of the types is in the valid and in the
-// invalid documents. A host's own settings count by their names at the top, and the
-// fields of a template as those of a host.
+// TestEveryFieldHasTestdata: each field of the types is in the valid and in the invalid documents.
+// Settings of a host count by their names at the top level, and the fields of a template as those
+// of a host.
 func TestEveryFieldHasTestdata(t *testing.T) {
 	var all []string
 	var walk func(prefix string, typ reflect.Type)
@@ -250,8 +250,8 @@ func TestNotADocument(t *testing.T) {
 	}
 }
 
-// FuzzParse: nothing crashes; what loads is complete and loads again; what does
-// not says why on one line for each mistake.
+// FuzzParse: nothing crashes. What loads is complete and loads again. What does not load has an
+// error with one line per mistake.
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{"testdata/valid.yaml", "testdata/invalid.yaml"} {
 		data, err := os.ReadFile(file)
@@ -287,7 +287,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if errs := validate(c); len(errs) > 0 {
-			// registerWithTaints were merged into the host's own: both are valid.
+			// registerWithTaints were merged into the host's own; both are valid.
 			t.Fatalf("what was loaded is invalid: %v", errs)
 		}
 	})

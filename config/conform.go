@@ -10,18 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// conform compares the tree with the types, takes out of it what does not fit,
-// and returns a mistake for each: json.Unmarshal would stop at the first.
+// conform compares the tree with the types, removes what does not fit, and returns an error for
+// each: json.Unmarshal would stop at the first.
 func conform(tree map[string]any) field.ErrorList {
 	return conformStruct(nil, tree, reflect.TypeFor[BowlineConfiguration]())
 }
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// conformValue says whether the value may stay in the tree.
+// conformValue reports whether the value may stay in the tree.
 func conformValue(p *field.Path, v any, t reflect.Type) (field.ErrorList, bool) {
 	if v == nil {
-		return nil, false // as if it were not written
+		return nil, false // as if it was not written
 	}
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -66,8 +66,8 @@ func conformValue(p *field.Path, v any, t reflect.Type) (field.ErrorList, bool) 
 	return nil, true
 }
 
-// conformList keeps the places of what it takes out, so that later messages have
-// the right index: a list of maps gets an empty map, another list the zero value.
+// conformList replaces what it removes, so that later messages have the right index: with an empty
+// map in a list of maps, otherwise with the zero value.
 func conformList(p *field.Path, list []any, t reflect.Type) (field.ErrorList, bool) {
 	var errs field.ErrorList
 	for i, v := range list {
@@ -108,7 +108,7 @@ func conformStruct(p *field.Path, m map[string]any, t reflect.Type) field.ErrorL
 	return errs
 }
 
-// jsonFields are a struct's fields by their names in JSON, inlined ones included.
+// jsonFields are a struct's fields by their JSON names, including inlined ones.
 func jsonFields(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for f := range fieldsOf(t) {
@@ -135,7 +135,7 @@ func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {
 	}
 }
 
-// unknown names the field that was probably meant.
+// unknown suggests the field that was probably meant.
 func unknown(p *field.Path, name string, fields map[string]reflect.Type) *field.Error {
 	detail := "no such field"
 	for _, known := range sortedKeys(fields) {
@@ -188,8 +188,8 @@ func expected(t reflect.Type) string {
 	return "a " + t.Name()
 }
 
-// inherit writes the configuration's settings into the hosts, and the template of those
-// that come of objects, that lack them.
+// inherit copies the configuration's settings into the hosts, and into the template of Host
+// objects, where they do not set them.
 func inherit(tree map[string]any) {
 	listed, _ := tree["hosts"].([]any)
 	hosts := slices.Clone(listed)

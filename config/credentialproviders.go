@@ -2,8 +2,8 @@ package config
 
 import "k8s.io/apimachinery/pkg/util/validation/field"
 
-// validateCredentialProviders: one without the other would do nothing. What is in them
-// is read when a host is driven.
+// validateCredentialProviders: one field without the other would have no effect. The content of the
+// files is read when a host is started.
 func validateCredentialProviders(at func(...string) *field.Path, n *NodeSettings) (errs field.ErrorList) {
 	file, dir := n.ImageCredentialProviderConfig, n.ImageCredentialProviderBinDir
 	if file != "" && dir == "" {

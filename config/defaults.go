@@ -112,7 +112,8 @@ func orPointer[T any](field **T, value T) {
 
 func orDuration(field *metav1.Duration, value time.Duration) { orDefault(&field.Duration, value) }
 
-// resolvePaths is for files of this process; paths on a machine are absolute.
+// resolvePaths makes the paths of this process's files absolute. Paths on a machine are absolute
+// already.
 func (c *BowlineConfiguration) resolvePaths(dir string) {
 	abs := func(p *string) {
 		if *p != "" && !filepath.IsAbs(*p) {
@@ -147,14 +148,14 @@ func (n *NodeSettings) resolvePaths(abs func(*string)) {
 	abs(&n.ImageCredentialProviderBinDir)
 }
 
-// OwnAccount tells whether the account of the process is not the node's own, so that
-// it is the pod's service account where no kubeconfig names another.
+// OwnAccount reports whether the process has an account other than the node's: the one in
+// Kubeconfig, or else the pod's service account.
 func (i Identity) OwnAccount() bool {
 	return i.Mode == IdentityImpersonate || i.Mode == IdentityCSR
 }
 
-// mergeTaints puts the host's after the configuration's; of one key and effect
-// the host's stands.
+// mergeTaints appends the host's taints to the configuration's. A host's taint replaces one with
+// the same key and effect.
 func mergeTaints(all, own []v1.Taint) []v1.Taint {
 	var out []v1.Taint
 	for _, a := range all {
@@ -169,10 +170,10 @@ func mergeTaints(all, own []v1.Taint) []v1.Taint {
 	return append(out, own...)
 }
 
-// Far tells whether the machine is another than this one.
+// Far reports whether the host is remote.
 func (h *Host) Far() bool { return strings.HasPrefix(h.Endpoint, "ssh://") }
 
-// Exposed tells whether the far machine's sshd listens for the node.
+// Exposed reports whether the remote host's sshd listens for the node.
 func (h *Host) Exposed() bool { return h.Far() && h.KubeletExposure == ExposureHost }
 
 // SocketPath is the endpoint's path on the machine.

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Load reads a file. Relative paths of files that this process reads (kubeconfig,
-// certificates) become relative to the file's directory. The error is an
-// *InvalidError where the content is wrong.
+// Load reads a file. It makes relative paths of files that this process reads (kubeconfig,
+// certificates) relative to the file's directory. If the content is wrong, the error is an
+// *InvalidError.
 func Load(path string) (*BowlineConfiguration, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -28,7 +28,7 @@ func Load(path string) (*BowlineConfiguration, error) {
 	return ParseFile(path, data)
 }
 
-// ParseFile is Load of a file that was read already.
+// ParseFile is Load with the content of the file.
 func ParseFile(path string, data []byte) (*BowlineConfiguration, error) {
 	c, err := Parse(data)
 	if err != nil {
@@ -47,7 +47,7 @@ func ParseFile(path string, data []byte) (*BowlineConfiguration, error) {
 	return c, nil
 }
 
-// Parse reads a document, sets defaults and validates. The error is an *InvalidError.
+// Parse parses a document, sets defaults and validates. The error is an *InvalidError.
 func Parse(data []byte) (*BowlineConfiguration, error) {
 	tree, errs := toTree(data)
 	if tree == nil {
@@ -61,12 +61,12 @@ func Parse(data []byte) (*BowlineConfiguration, error) {
 		err = json.Unmarshal(clean, c)
 	}
 	if err != nil {
-		// conform has taken out whatever does not fit; this is a bug in it.
+		// conform has removed whatever does not fit; this is a bug in it.
 		return nil, &InvalidError{Errors: append(errs, field.InternalError(nil, err))}
 	}
 	setDefaults(c)
-	// A field that could not be read has had its mistake listed: what validation
-	// says of its default would be a second one.
+	// A field that could not be read is already listed: do not also list what validation says of
+	// its default.
 	known := slices.Clone(errs)
 	for _, e := range validate(c) {
 		if !slices.ContainsFunc(known, func(k *field.Error) bool { return covers(k.Field, e.Field) }) {
@@ -85,12 +85,12 @@ func Parse(data []byte) (*BowlineConfiguration, error) {
 	return c, nil
 }
 
-// covers: a mistake at path a says all there is to say of path b.
+// covers reports whether an error at path a includes path b.
 func covers(a, b string) bool {
 	return b == a || strings.HasPrefix(b, a+".") || strings.HasPrefix(b, a+"[")
 }
 
-// toTree reads exactly one YAML document, a map. The tree is nil if there is none.
+// toTree parses exactly one YAML document, which must be a map. The tree is nil if there is none.
 func toTree(data []byte) (map[string]any, field.ErrorList) {
 	var docs [][]byte
 	r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -109,7 +109,7 @@ func toTree(data []byte) (map[string]any, field.ErrorList) {
 	switch len(docs) {
 	case 1:
 	case 0:
-		return nil, field.ErrorList{broken("the document is empty; it begins with apiVersion: " + APIVersion + " and kind: " + Kind)}
+		return nil, field.ErrorList{broken("the document is empty; it must begin with apiVersion: " + APIVersion + " and kind: " + Kind)}
 	default:
 		return nil, field.ErrorList{broken(fmt.Sprintf("%d documents; there is one configuration in a file", len(docs)))}
 	}
@@ -120,7 +120,7 @@ func toTree(data []byte) (map[string]any, field.ErrorList) {
 		if again != nil {
 			return nil, field.ErrorList{broken("not YAML: " + oneLine(again.Error()))}
 		}
-		// Readable but for keys that occur twice, each on a line of its own.
+		// Valid except for duplicate keys; the error has a line for each.
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			if strings.Contains(line, "already set") {
 				errs = append(errs, broken(strings.TrimSpace(line)))
@@ -146,18 +146,18 @@ func toTree(data []byte) (map[string]any, field.ErrorList) {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// broken is a mistake of the document as a whole.
+// broken is an error of the document as a whole.
 func broken(detail string) *field.Error {
 	return &field.Error{Type: field.ErrorTypeInvalid, Field: "", BadValue: field.OmitValueType{}, Detail: detail}
 }
 
-// InvalidError lists every mistake of a configuration.
+// InvalidError lists all mistakes of a configuration.
 type InvalidError struct {
 	File   string // empty for Parse
 	Errors field.ErrorList
 }
 
-// Sentence is all of them in one line, each with its field.
+// Sentence is all mistakes in one line, each with its field.
 func (e *InvalidError) Sentence() string {
 	var mistakes []string
 	for _, err := range e.Errors {
@@ -166,7 +166,7 @@ func (e *InvalidError) Sentence() string {
 	return oneLine(strings.Join(mistakes, "; "))
 }
 
-// mistake names its field, unless it is one of the document as a whole.
+// mistake formats one error, with its field unless it concerns the whole document.
 func mistake(err *field.Error) string {
 	if err.Field == "" {
 		return err.Detail
@@ -174,7 +174,7 @@ func mistake(err *field.Error) string {
 	return err.Error()
 }
 
-// Error has a first line that counts, then a line for each mistake.
+// Error is a line with the number of mistakes, then a line for each.
 func (e *InvalidError) Error() string {
 	var b strings.Builder
 	b.WriteString("configuration")

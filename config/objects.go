@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// nodeNameSign stands for a node's name in the template's files and its providerID.
+// nodeNameSign is the placeholder for the node's name in the template's files and its providerID.
 const nodeNameSign = "{nodeName}"
 
-// Complete sets the defaults of a host that was made of the template and of what an
-// object says (name, endpoint, node, login), and lists its mistakes below at.
+// Complete sets the defaults of a host that was made of the template and of an object's fields
+// (name, endpoint, node, login), and returns its mistakes, with paths below at.
 func Complete(at *field.Path, h *Host) field.ErrorList {
 	for _, file := range []*string{&h.Kubeconfig, &h.ProviderID, &h.Server.TLSCertFile, &h.Server.TLSPrivateKeyFile} {
 		*file = strings.ReplaceAll(*file, nodeNameSign, h.NodeName)
@@ -23,13 +23,13 @@ func Complete(at *field.Path, h *Host) field.ErrorList {
 	return append(validateHost(at, h), validateSettings(at, &h.NodeSettings)...)
 }
 
-// AddTaints puts more beside the host's taints; of one key and effect the last stands.
+// AddTaints adds taints to the host's. Of two with the same key and effect, the last one counts.
 func (h *Host) AddTaints(more []v1.Taint) { h.Taints = mergeTaints(h.Taints, more) }
 
 func validateHostObjects(p *field.Path, o *HostObjects) field.ErrorList {
 	var errs field.ErrorList
 	if o.Namespace == "" {
-		errs = append(errs, field.Required(p.Child("namespace"), "it is where the Secrets are that Host objects name"))
+		errs = append(errs, field.Required(p.Child("namespace"), "the namespace of the Secrets that Host objects name"))
 	} else {
 		errs = append(errs, sayings(p.Child("namespace"), o.Namespace, validation.IsDNS1123Label(o.Namespace))...)
 	}
@@ -37,7 +37,7 @@ func validateHostObjects(p *field.Path, o *HostObjects) field.ErrorList {
 		errs = append(errs, sayings(p.Child("replicas", "name"), r.Name, validation.IsDNS1123Subdomain(r.Name))...)
 	}
 	if o.Replicas != nil && o.AllowLocal {
-		errs = append(errs, field.Forbidden(p.Child("allowLocal"), "with replicas a socket would be of another machine with each of them"))
+		errs = append(errs, field.Forbidden(p.Child("allowLocal"), "with replicas, a local socket would be on a different machine in each of them"))
 	}
 	t := p.Child("template")
 	for _, f := range []struct {
@@ -59,7 +59,7 @@ func validateHostObjects(p *field.Path, o *HostObjects) field.ErrorList {
 	if len(errs) > 0 {
 		return errs
 	}
-	// What is wrong for some machine is wrong in the template.
+	// What is wrong for a sample machine is wrong in the template.
 	some := o.Template
 	some.Name, some.NodeName, some.Endpoint = "some", "some", "ssh://root@some/run/containerd/containerd.sock"
 	some.SSH.HostKeys = []string{"SHA256:" + strings.Repeat("A", 43)}

@@ -16,8 +16,8 @@ import (
 
 var sysctlPattern = regexp.MustCompile(`^([a-zA-Z0-9][-_a-zA-Z0-9]*[./])*([a-zA-Z0-9][-_a-zA-Z0-9]*\*?|\*)$`)
 
-// validateSysctls takes names of sysctls that a pod can have of its own, and beginnings
-// of such names with a star at the end.
+// validateSysctls accepts names of namespaced sysctls, and prefixes of such names that end with a
+// star.
 func validateSysctls(p *field.Path, patterns []string) field.ErrorList {
 	var errs field.ErrorList
 	for i, s := range patterns {

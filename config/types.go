@@ -1,5 +1,5 @@
-// Package config reads a BowlineConfiguration: strictly, with defaults, and with
-// every mistake listed at once. Only cmd, and what gives it hosts to drive, imports it.
+// Package config reads a BowlineConfiguration: strictly, with defaults, and reporting all mistakes
+// at once. Only cmd and the packages that provide and run hosts (hosts, pool) import it.
 package config
 
 import (
@@ -9,110 +9,108 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// The one version and kind that there is.
+// The only supported version and kind.
 const (
 	APIVersion = "bowline.io/v1alpha1"
 	Kind       = "BowlineConfiguration"
 )
 
-// BowlineConfiguration is one process: the hosts it drives and how their nodes
-// behave. Fields that have the kubelet's meaning have the kubelet's name and
-// default (KubeletConfiguration v1beta1), but where the comment says otherwise.
+// BowlineConfiguration configures one process: the hosts it manages and how their nodes behave.
+// Fields with the kubelet's meaning have the kubelet's name and default (KubeletConfiguration
+// v1beta1), unless the comment says otherwise.
 type BowlineConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Kubeconfig is the file with the node's credential, for hosts that name none
-	// of their own. A relative path is relative to the configuration file.
+	// Kubeconfig is the file with the node's credential, for hosts that do not set their own. A
+	// relative path is relative to the configuration file.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// RegisterWithTaints are set on every new node, beside the host's own taints.
+	// RegisterWithTaints are set on every new node, in addition to the host's own taints.
 	RegisterWithTaints []v1.Taint `json:"registerWithTaints,omitempty"`
 
-	// NodeSettings are for all hosts; a host's own value replaces the whole field.
+	// NodeSettings apply to all hosts; a field that a host sets replaces the whole field.
 	NodeSettings `json:",inline"`
 
-	// Hosts are the machines, one node each.
+	// Hosts are the machines; each becomes one node.
 	Hosts []Host `json:"hosts,omitempty"`
-	// HostObjects adds the machines that the cluster's Host objects name
-	// (docs/hosts.md); none are looked for by default.
+	// HostObjects adds the machines of the cluster's Host objects (docs/hosts.md); by default
+	// Bowline does not read them.
 	HostObjects *HostObjects `json:"hostObjects,omitempty"`
 }
 
-// HostObjects are Host objects of a cluster as a source of hosts.
+// HostObjects configures the Host objects of a cluster as a source of hosts.
 type HostObjects struct {
-	// Namespace is Bowline's own, where the Secrets are that the objects name.
+	// Namespace is Bowline's own, which has the Secrets that the objects name.
 	Namespace string `json:"namespace,omitempty"`
-	// Kubeconfig is of the account that follows the objects, reads those Secrets and
-	// drains nodes; that of the pod which this process runs in by default.
+	// Kubeconfig of the account that watches the objects, reads those Secrets and drains nodes; by
+	// default the service account of the pod that this process runs in.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// Template has what a Host object does not say of its host. {nodeName} stands for the
-	// node's name in kubeconfig, providerID, server.tlsCertFile and server.tlsPrivateKeyFile.
+	// Template has the settings that a Host object does not contain. In kubeconfig, providerID,
+	// server.tlsCertFile and server.tlsPrivateKeyFile, {nodeName} is replaced with the node's name.
 	Template Host `json:"template,omitempty"`
-	// Replicas shares the objects out among all processes that have this set and follow
-	// the same objects, by Leases in Namespace; one process has them all by default.
+	// Replicas shares the objects among all processes that set this and watch the same objects, by
+	// Leases in Namespace. By default one process has all of them.
 	Replicas *Replicas `json:"replicas,omitempty"`
-	// AllowLocal takes Host objects whose endpoint is a socket of the machine that this
-	// process runs on: who may make Hosts is root there then. It is false by default, and
-	// of no use beside Replicas.
+	// AllowLocal accepts Host objects whose endpoint is a socket of the machine that this process
+	// runs on. Then anyone who may create Hosts is root on that machine. False by default; not
+	// allowed together with Replicas.
 	AllowLocal bool `json:"allowLocal,omitempty"`
 }
 
-// Replicas are the processes that share the Host objects of a cluster.
+// Replicas configures the processes that share the Host objects of a cluster.
 type Replicas struct {
-	// Name tells this process from the others; $POD_NAME, else this machine's host name
-	// by default.
+	// Name is unique among these processes; by default $POD_NAME, else this machine's hostname.
 	Name string `json:"name,omitempty"`
 }
 
-// Host is one machine and the node that it becomes. After Load its NodeSettings
-// are complete: the host's value, else the configuration's, else the default.
+// Host is one machine and the node that it becomes. After Load its NodeSettings are complete: the
+// host's value, else the configuration's, else the default.
 type Host struct {
-	// Name is how logs and messages call the host; NodeName, else the host that
-	// Endpoint names, else "local", by default.
+	// Name identifies the host in logs and messages; by default NodeName, else the host in
+	// Endpoint, else "local".
 	Name string `json:"name,omitempty"`
-	// Endpoint is the CRI socket: unix:///path or a bare absolute path on this
-	// machine, ssh://user@host[:port]/path on a far one;
-	// unix:///run/containerd/containerd.sock by default. Load makes it a URL.
+	// Endpoint is the CRI socket: unix:///path or a bare absolute path locally,
+	// ssh://user@host[:port]/path remotely; unix:///run/containerd/containerd.sock by default. Load
+	// makes it a URL.
 	Endpoint string `json:"endpoint,omitempty"`
-	// SSH is how to log in where Endpoint is ssh://.
+	// SSH is how to log in if Endpoint is ssh://.
 	SSH SSH `json:"ssh,omitempty"`
-	// LinkGrace is how long the link to a far machine may be down before its node
-	// turns NotReady; 40s by default, as a kubelet's silence would. While the link
-	// is down the node takes no new pods.
+	// LinkGrace is how long the link to a remote host may be down before its node becomes NotReady;
+	// by default 40s, like a kubelet that stops reporting. While the link is down the node accepts
+	// no new pods.
 	LinkGrace metav1.Duration `json:"linkGrace,omitempty"`
-	// NodeName is the name of the Node; the machine's host name in lower case if empty.
+	// NodeName is the name of the Node; by default the machine's hostname in lower case.
 	NodeName string `json:"nodeName,omitempty"`
 	// Kubeconfig replaces the configuration's.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	// Labels are set on the Node when it registers.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Taints are set on the Node when it registers. After Load they include
-	// RegisterWithTaints; of two with one key and effect the host's stands.
+	// Taints are set on the Node when it registers. After Load they include RegisterWithTaints; a
+	// host's taint replaces one with the same key and effect.
 	Taints []v1.Taint `json:"taints,omitempty"`
-	// ProviderID is set on the Node when it registers, such as bowline://box-1; none by
-	// default. A cloud controller looks by it for the node among its own machines, and
-	// leaves alone what bears another's; a node that has none it looks for by its name,
-	// and deletes.
+	// ProviderID is set on the Node when it registers, for example bowline://box-1; none by
+	// default. A cloud controller looks up the node among its machines by it, and ignores nodes
+	// with the ID of another provider. A node without one it looks up by name, and deletes if it
+	// finds none.
 	ProviderID string `json:"providerID,omitempty"`
 	// Policy is what the machine's owner allows.
 	Policy Policy `json:"policy,omitempty"`
-	// NodeIP is the machine's address, or an IPv4 and an IPv6 address with a comma
-	// between; found on the machine if empty. It is hostIP and the address of pods on
-	// the host's network, and of the node itself where the machine is not far.
+	// NodeIP is the machine's address, or an IPv4 and an IPv6 address separated by a comma; by
+	// default Bowline finds it on the machine. It is the hostIP and the address of pods on the host
+	// network, and on a local host also the node's address.
 	NodeIP string `json:"nodeIP,omitempty"`
-	// RootDirectory holds pods' volumes on the machine; /var/lib/kubelet by default.
+	// RootDirectory has the pods' volumes on the machine; /var/lib/kubelet by default.
 	RootDirectory string `json:"rootDirectory,omitempty"`
-	// AllowForeignPods lets Bowline drive a runtime that has pods of another
-	// driver. They are never touched, and not accounted for in the node's capacity.
+	// AllowForeignPods allows a runtime that has pods of another agent. Bowline never touches
+	// those, and does not account for them in the node's capacity.
 	AllowForeignPods bool `json:"allowForeignPods,omitempty"`
-	// KubeletExposure is where the API server finds the node's logs and exec: process, at
-	// an address of this process, or host, at the machine's, where its sshd listens for us
-	// (GatewayPorts clientspecified); process by default. Where the machine is not far both
-	// are the same.
+	// KubeletExposure is where the API server reaches the node for logs and exec: process, at an
+	// address of this process (the default), or host, at the machine's address, where its sshd
+	// listens for us (GatewayPorts clientspecified). On a local host both are the same.
 	KubeletExposure string `json:"kubeletExposure,omitempty"`
 	// Server is the node's own HTTPS endpoint.
 	Server Server `json:"server,omitempty"`
-	// HostObject is the name of the Host object that this was made of; of a file's
-	// hosts it is empty.
+	// HostObject is the name of the Host object that this host was made of; empty for hosts of a
+	// file.
 	HostObject string `json:"-"`
 
 	NodeSettings `json:",inline"`
@@ -124,46 +122,46 @@ const (
 	ExposureHost    = "host"
 )
 
-// SSH logs in to a far machine. Paths are of files of this process; they are read
-// anew for each connection.
+// SSH is the login to a remote host. Paths are files of this process; they are re-read for each
+// connection.
 type SSH struct {
-	// IdentityFile is a private key; CertificateFile an OpenSSH user certificate for
-	// it, IdentityFile-cert.pub by default; PassphraseFile what decrypts it.
+	// IdentityFile is a private key; CertificateFile an OpenSSH user certificate for it,
+	// IdentityFile-cert.pub by default; PassphraseFile has its passphrase.
 	IdentityFile    string `json:"identityFile,omitempty"`
 	CertificateFile string `json:"certificateFile,omitempty"`
 	PassphraseFile  string `json:"passphraseFile,omitempty"`
-	// Secret holds the key, in place of a file and an agent.
+	// Secret has the key, instead of a file or an agent.
 	Secret *SSHSecret `json:"secret,omitempty"`
 	// AgentSocket is the socket of an ssh-agent, whose keys are offered as well.
 	AgentSocket string `json:"agentSocket,omitempty"`
-	// HostKeys pin the machine's host keys, "ssh-ed25519 AAAA…" or "SHA256:…";
-	// KnownHosts are known_hosts files. A key that either knows is taken, no other.
+	// HostKeys pin the machine's host keys, "ssh-ed25519 AAAA…" or "SHA256:…"; KnownHosts are
+	// known_hosts files. Only keys in either are accepted.
 	HostKeys   []string `json:"hostKeys,omitempty"`
 	KnownHosts []string `json:"knownHosts,omitempty"`
-	// ConfigFile is an ssh_config, of which HostName, User, Port, IdentityFile,
-	// CertificateFile, ProxyJump and the like are honoured; none by default.
+	// ConfigFile is an ssh_config, of which HostName, User, Port, IdentityFile, CertificateFile,
+	// ProxyJump and similar options are used; none by default.
 	ConfigFile string `json:"configFile,omitempty"`
-	// ProxyJump is the way to the machine, [user@]host[:port] with commas between.
+	// ProxyJump is the jumps to the machine, a comma-separated list of [user@]host[:port].
 	ProxyJump string `json:"proxyJump,omitempty"`
-	// Jumps are the way to the machine with the host keys of each jump, in place of
-	// ProxyJump; the first is dialled first. The login is that of the machine.
+	// Jumps is the jumps to the machine in the order of dialling, with the host keys of each,
+	// instead of ProxyJump. They use the login of the machine.
 	Jumps []SSHJump `json:"jumps,omitempty"`
 }
 
-// SSHJump is a machine on the way to another.
+// SSHJump is a jump host.
 type SSHJump struct {
 	// User to log in as.
 	User string `json:"user,omitempty"`
-	// Address is a name or an IP address, as the jump before resolves it.
+	// Address is a name or an IP address, as the previous jump resolves it.
 	Address string `json:"address,omitempty"`
 	// Port of its sshd; 22 by default.
 	Port int32 `json:"port,omitempty"`
-	// HostKeys pin the jump's host keys: "ssh-ed25519 AAAA…" or "SHA256:…". No other key
-	// is taken, and knownHosts do not count.
+	// HostKeys pin the jump's host keys: "ssh-ed25519 AAAA…" or "SHA256:…". No other key is
+	// accepted; knownHosts is not used.
 	HostKeys []string `json:"hostKeys,omitempty"`
 }
 
-// Way are jumps as they are dialled.
+// Way converts jumps, in the order of dialling.
 func Way(jumps []SSHJump) []endpoint.Jump {
 	var way []endpoint.Jump
 	for _, j := range jumps {
@@ -172,15 +170,15 @@ func Way(jumps []SSHJump) []endpoint.Jump {
 	return way
 }
 
-// SSHSecret names a Secret of type kubernetes.io/ssh-auth: its key ssh-privatekey is
-// the private key, passphrase what decrypts it, and ssh-publickey-cert an OpenSSH user
-// certificate for it; the last two may be missing. It is read at each connection; while
-// the API server does not answer, what was read before serves.
+// SSHSecret names a Secret of type kubernetes.io/ssh-auth: ssh-privatekey is the private key,
+// passphrase its passphrase, and ssh-publickey-cert an OpenSSH user certificate for it; the last
+// two are optional. It is read for each connection. While the API server does not answer, the last
+// content is used.
 type SSHSecret struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Kubeconfig is of an account that may get the Secret, which a node may not; the
-	// host's own by default.
+	// Kubeconfig of an account that may get the Secret, which a node may not; by default the host's
+	// own.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 }
 
@@ -188,42 +186,39 @@ type SSHSecret struct {
 type Server struct {
 	// Address to listen on; 0.0.0.0 by default.
 	Address string `json:"address,omitempty"`
-	// Port to listen on; 10250 by default, and any free one where the machine is far and
-	// kubeletExposure process: many far machines have one process. With kubeletExposure
-	// host it is the machine's port.
+	// Port to listen on; 10250 by default. For remote hosts with kubeletExposure process the
+	// default is any free port, because one process serves many of them. With kubeletExposure host
+	// it is a port of the machine.
 	Port int32 `json:"port,omitempty"`
-	// PublishedAddress is the address by which the API server reaches this process,
-	// where the machine is far; Address, or else the one with this machine's default
-	// route, by default.
+	// PublishedAddress is the address at which the API server reaches this process for a remote
+	// host; by default Address, or else the one with this machine's default route.
 	PublishedAddress string `json:"publishedAddress,omitempty"`
-	// TLSCertFile and TLSPrivateKeyFile are given together; a certificate of its
-	// own signing serves where neither is.
+	// TLSCertFile and TLSPrivateKeyFile are set together; without them a self-signed certificate is
+	// used.
 	TLSCertFile       string `json:"tlsCertFile,omitempty"`
 	TLSPrivateKeyFile string `json:"tlsPrivateKeyFile,omitempty"`
 }
 
-// Policy of the machine's owner. A pod beyond it is rejected: it fails with the
-// reason, and nothing of it is started. Pods that run when a policy becomes stricter
-// go on until they end.
+// Policy of the machine's owner. A pod that violates it is rejected: it fails with the reason, and
+// nothing of it is started. Running pods continue when a policy becomes stricter.
 type Policy struct {
-	// AllowPrivileged containers, and what amounts to it: capabilities beyond a
-	// runtime's default ones, hostPID, hostIPC, an unmasked /proc, AppArmor or SELinux
-	// taken away; true by default.
+	// AllowPrivileged containers, and what is equivalent: capabilities beyond a runtime's default
+	// ones, hostPID, hostIPC, an unmasked /proc, disabled AppArmor or SELinux; true by default.
 	AllowPrivileged *bool `json:"allowPrivileged,omitempty"`
 	// AllowHostPath volumes; true by default.
 	AllowHostPath *bool `json:"allowHostPath,omitempty"`
 	// AllowHostNetwork, and ports of the machine (hostPort); true by default.
 	AllowHostNetwork *bool `json:"allowHostNetwork,omitempty"`
-	// AllowNFS volumes, of pods and of persistent volumes: the machine itself mounts them,
-	// as root, from whatever server they name; true by default.
+	// AllowNFS volumes, of pods and of persistent volumes: the machine itself mounts them, as root,
+	// from any server that they name; true by default.
 	AllowNFS *bool `json:"allowNFS,omitempty"`
 }
 
-// NodeSettings are what a configuration says for all hosts or a host for itself.
+// NodeSettings can be set for all hosts, or for one host.
 type NodeSettings struct {
 	// PodLogsDirectory on the machine; /var/log/pods by default.
 	PodLogsDirectory string `json:"podLogsDirectory,omitempty"`
-	// MaxPods that the node takes; 110 by default.
+	// MaxPods that the node accepts; 110 by default.
 	MaxPods int32 `json:"maxPods,omitempty"`
 	// PodPidsLimit of each pod; -1, no limit, by default.
 	PodPidsLimit *int64 `json:"podPidsLimit,omitempty"`
@@ -232,64 +227,59 @@ type NodeSettings struct {
 	// CPUCFSQuotaPeriod is the period over which the kernel enforces CPU limits, between
 	// 1ms and 1s; 100ms by default.
 	CPUCFSQuotaPeriod metav1.Duration `json:"cpuCFSQuotaPeriod,omitempty"`
-	// SingleProcessOOMKill kills only the process that ran out of memory, and not its
-	// whole container; false by default. Cgroup version 1 has no other way.
+	// SingleProcessOOMKill kills only the process that ran out of memory, instead of its whole
+	// container; false by default. Cgroup version 1 always kills only the process.
 	SingleProcessOOMKill *bool `json:"singleProcessOOMKill,omitempty"`
-	// SeccompDefault gives containers that name no seccomp profile the runtime's default
-	// profile instead of none; false by default.
+	// SeccompDefault gives containers without a seccomp profile the runtime's default profile
+	// instead of none; false by default.
 	SeccompDefault *bool `json:"seccompDefault,omitempty"`
-	// FailSwapOn refuses a machine on which swap is on; true by default. Where it is
-	// false, containers get no swap.
+	// FailSwapOn refuses a machine with swap on; true by default. If false, containers get no swap.
 	FailSwapOn *bool `json:"failSwapOn,omitempty"`
-	// CgroupDriver is cgroupfs or systemd; what the runtime reports if empty.
+	// CgroupDriver is cgroupfs or systemd; by default what the runtime reports.
 	CgroupDriver string `json:"cgroupDriver,omitempty"`
-	// CgroupRoot is the cgroup above the pods' ones; "/" by default.
+	// CgroupRoot is the parent of the pods' cgroups; "/" by default.
 	CgroupRoot string `json:"cgroupRoot,omitempty"`
 
-	// ClusterDNS are the addresses of the cluster's DNS servers; those of the Service
-	// kube-system/kube-dns where it is not set. An empty list means none.
+	// ClusterDNS are the addresses of the cluster's DNS servers; by default those of the Service
+	// kube-system/kube-dns. An empty list means none.
 	ClusterDNS []string `json:"clusterDNS,omitempty"`
-	// ClusterDomain is searched by pods; cluster.local by default (the kubelet's is empty).
+	// ClusterDomain is a search domain of pods; cluster.local by default (the kubelet's is empty).
 	ClusterDomain string `json:"clusterDomain,omitempty"`
-	// ResolvConf on the machine is what pods' resolv.conf begins with;
-	// /etc/resolv.conf by default, nothing if it is set to "".
+	// ResolvConf on the machine is the base of pods' resolv.conf; /etc/resolv.conf by default, no
+	// file if it is set to "".
 	ResolvConf *string `json:"resolvConf,omitempty"`
 
-	// SyncFrequency is how often a pod's configMaps, secrets and tokens are looked
-	// at again even if no change was heard of (up to half as long again is added,
-	// so that pods spread); 1m by default.
+	// SyncFrequency is how often a pod's configMaps, secrets and tokens are checked even without a
+	// notified change (plus up to half of it, so that pods spread); 1m by default.
 	SyncFrequency metav1.Duration `json:"syncFrequency,omitempty"`
 	// NodeStatusReportFrequency is how often an unchanged status is sent; 5m by default.
 	NodeStatusReportFrequency metav1.Duration `json:"nodeStatusReportFrequency,omitempty"`
-	// NodeLeaseDurationSeconds is what the lease promises, renewed at a quarter of
-	// it; 40 by default.
+	// NodeLeaseDurationSeconds is the duration of the lease, renewed at a quarter of it; 40 by
+	// default.
 	NodeLeaseDurationSeconds int32 `json:"nodeLeaseDurationSeconds,omitempty"`
 
-	// SerializeImagePulls pulls one image at a time; false by default (the
-	// kubelet's is true).
+	// SerializeImagePulls pulls one image at a time; false by default (the kubelet's is true).
 	SerializeImagePulls *bool `json:"serializeImagePulls,omitempty"`
-	// MaxParallelImagePulls limits pulls at a time; no limit by default.
+	// MaxParallelImagePulls limits concurrent pulls; no limit by default.
 	MaxParallelImagePulls *int32 `json:"maxParallelImagePulls,omitempty"`
-	// ImagePullCredentialsVerificationPolicy says of which images that are on the
-	// machine a pod has to show that its credentials could pull them: NeverVerify,
-	// NeverVerifyPreloadedImages (all that this node pulled; the default),
-	// NeverVerifyAllowlistedImages, AlwaysVerify.
+	// ImagePullCredentialsVerificationPolicy is for which images that are already on the machine a
+	// pod must prove that its credentials could pull them: NeverVerify, NeverVerifyPreloadedImages
+	// (all that this node pulled; the default), NeverVerifyAllowlistedImages, AlwaysVerify.
 	ImagePullCredentialsVerificationPolicy string `json:"imagePullCredentialsVerificationPolicy,omitempty"`
-	// PreloadedImagesVerificationAllowlist for NeverVerifyAllowlistedImages: names
-	// without tag and digest; one that ends in /* stands for all that begin so.
+	// PreloadedImagesVerificationAllowlist for NeverVerifyAllowlistedImages: names without tag and
+	// digest; a name that ends in /* is a prefix.
 	PreloadedImagesVerificationAllowlist []string `json:"preloadedImagesVerificationAllowlist,omitempty"`
 
-	// SystemReserved and KubeReserved are taken from the node's capacity, by cpu,
-	// memory, ephemeral-storage; beside them goes what EvictionHard holds back of
-	// memory and of the disk.
+	// SystemReserved and KubeReserved are subtracted from the node's capacity (cpu, memory,
+	// ephemeral-storage), in addition to the memory and disk thresholds of EvictionHard.
 	SystemReserved map[string]string `json:"systemReserved,omitempty"`
 	KubeReserved   map[string]string `json:"kubeReserved,omitempty"`
 
-	// Identity is how the node comes by its credential.
+	// Identity is how the node gets its credential.
 	Identity Identity `json:"identity,omitempty"`
-	// ServerTLSBootstrap asks the cluster to sign the node's serving certificate
-	// (kubernetes.io/kubelet-serving), and renews it; false by default. Until the
-	// request is approved a certificate of the node's own signing serves.
+	// ServerTLSBootstrap requests the node's serving certificate from the cluster
+	// (kubernetes.io/kubelet-serving), and renews it; false by default. Until the request is
+	// approved, a self-signed certificate is used.
 	ServerTLSBootstrap *bool `json:"serverTLSBootstrap,omitempty"`
 
 	// Authentication and Authorization of requests to the node's endpoint.
@@ -298,106 +288,104 @@ type NodeSettings struct {
 
 	// Container logs.
 
-	// ContainerLogMaxSize is the size at which a container's log is rotated; 10Mi by
-	// default, and a negative one rotates none.
+	// ContainerLogMaxSize is the size at which a container's log is rotated; 10Mi by default. A
+	// negative size disables rotation.
 	ContainerLogMaxSize string `json:"containerLogMaxSize,omitempty"`
-	// ContainerLogMaxFiles is how many log files a container has at most, with the one
-	// that is written to; 5 by default.
+	// ContainerLogMaxFiles is the maximum number of log files per container, including the current
+	// one; 5 by default.
 	ContainerLogMaxFiles *int32 `json:"containerLogMaxFiles,omitempty"`
 	// ContainerLogMaxWorkers is how many logs are rotated at a time; 1 by default.
 	ContainerLogMaxWorkers *int32 `json:"containerLogMaxWorkers,omitempty"`
-	// ContainerLogMonitorInterval is how often the sizes of the logs are looked at; 10s
-	// by default.
+	// ContainerLogMonitorInterval is how often the sizes of the logs are checked; 10s by default.
 	ContainerLogMonitorInterval metav1.Duration `json:"containerLogMonitorInterval,omitempty"`
 
 	// Control groups.
 
-	// EnforceNodeAllocatable limits the cgroup above all pods to what is allocatable but
-	// for the eviction thresholds (pods), the default, or to the machine's capacity (none).
+	// EnforceNodeAllocatable limits the cgroup above all pods: to the machine's capacity minus
+	// SystemReserved and KubeReserved (pods), the default, or to the capacity (none). Eviction
+	// thresholds are not subtracted.
 	EnforceNodeAllocatable []string `json:"enforceNodeAllocatable,omitempty"`
 
-	// Static pods, which run whether there is an API server or not.
+	// Static pods, which run with or without an API server.
 
-	// StaticPodPath is a directory of pod manifests on the machine, or one manifest; none
-	// by default. Files whose names begin with a dot are left out.
+	// StaticPodPath is a directory of pod manifests on the machine, or one manifest; none by
+	// default. Files whose names begin with a dot are ignored.
 	StaticPodPath string `json:"staticPodPath,omitempty"`
-	// FileCheckFrequency is how often StaticPodPath is looked at; 20s by default. Where
-	// the machine is not far a change is seen at once.
+	// FileCheckFrequency is how often StaticPodPath is checked; 20s by default. On a local host a
+	// change is seen at once.
 	FileCheckFrequency metav1.Duration `json:"fileCheckFrequency,omitempty"`
-	// StaticPodURL serves a pod manifest, or a list of them, to this process; none by
-	// default. StaticPodURLHeader goes with each request.
+	// StaticPodURL is where this process fetches a pod manifest, or a list of them; none by
+	// default. StaticPodURLHeader is sent with each request.
 	StaticPodURL       string              `json:"staticPodURL,omitempty"`
 	StaticPodURLHeader map[string][]string `json:"staticPodURLHeader,omitempty"`
-	// HTTPCheckFrequency is how often StaticPodURL is asked; 20s by default.
+	// HTTPCheckFrequency is how often StaticPodURL is fetched; 20s by default.
 	HTTPCheckFrequency metav1.Duration `json:"httpCheckFrequency,omitempty"`
 
-	// What pods read of the API server's configMaps and secrets.
+	// ConfigMaps and secrets that pods use.
 
-	// ConfigMapAndSecretChangeDetectionStrategy is how the node learns what they hold: Watch,
-	// the default, by a watch of each one that a pod names; Cache, by asking again when the
-	// answer is as old as the cluster lets it be (the node's annotation
-	// node.alpha.kubernetes.io/ttl, else a minute); Get, by asking each time.
+	// ConfigMapAndSecretChangeDetectionStrategy is how the node learns of changes: Watch, the
+	// default, by a watch of each object that a pod names; Cache, by a get when the cached object
+	// is older than the cluster allows (the node's annotation node.alpha.kubernetes.io/ttl, else a
+	// minute); Get, by a get each time.
 	ConfigMapAndSecretChangeDetectionStrategy string `json:"configMapAndSecretChangeDetectionStrategy,omitempty"`
 
-	// What the node refuses and gives up so that the machine stays well.
+	// Limits that keep the machine healthy.
 
-	// AllowedUnsafeSysctls are names of kernel parameters, or beginnings of them with a
-	// star at the end (net.core.*), that pods may set beside the safe ones; none by default.
+	// AllowedUnsafeSysctls are names of sysctls, or prefixes of them with a star at the end
+	// (net.core.*), that pods may set in addition to the safe ones; none by default.
 	AllowedUnsafeSysctls []string `json:"allowedUnsafeSysctls,omitempty"`
-	// ImageGCHighThresholdPercent of the disk that holds images is where unused ones begin
-	// to be removed, ImageGCLowThresholdPercent where this ends; 85 and 80 by default. With
-	// 100 none is removed but for its age.
+	// ImageGCHighThresholdPercent is the usage of the image disk at which removal of unused images
+	// begins, ImageGCLowThresholdPercent the usage at which it ends; 85 and 80 by default. With 100
+	// images are removed only because of their age.
 	ImageGCHighThresholdPercent *int32 `json:"imageGCHighThresholdPercent,omitempty"`
 	ImageGCLowThresholdPercent  *int32 `json:"imageGCLowThresholdPercent,omitempty"`
-	// ImageMinimumGCAge is how long an image stays at least; 2m by default.
-	// ImageMaximumGCAge is how long it stays unused at most; 0, for ever, by default.
+	// ImageMinimumGCAge is how long an image stays at least; 2m by default. ImageMaximumGCAge is
+	// how long it stays unused at most; 0, forever, by default.
 	ImageMinimumGCAge metav1.Duration `json:"imageMinimumGCAge,omitempty"`
 	ImageMaximumGCAge metav1.Duration `json:"imageMaximumGCAge,omitempty"`
 
-	// EvictionHard are the amounts below which pods are evicted at once, by signal
+	// EvictionHard are the thresholds below which pods are evicted at once, by signal
 	// (memory.available, nodefs.available, nodefs.inodesFree, imagefs.available,
-	// imagefs.inodesFree, pid.available), an amount or a percentage each; by default
-	// memory.available 100Mi, nodefs.available 10%, nodefs.inodesFree 5%,
-	// imagefs.available 15%, imagefs.inodesFree 5%. What is not named among some that are
-	// is not looked at.
+	// imagefs.inodesFree, pid.available), each an amount or a percentage; by default
+	// memory.available 100Mi, nodefs.available 10%, nodefs.inodesFree 5%, imagefs.available 15%,
+	// imagefs.inodesFree 5%. If it is set, signals that are not in it have no threshold.
 	EvictionHard map[string]string `json:"evictionHard,omitempty"`
-	// EvictionSoft are those below which pods are evicted after EvictionSoftGracePeriod of
-	// the same signal, with a grace of at most EvictionMaxPodGracePeriod seconds; none by
+	// EvictionSoft are the thresholds below which pods are evicted after EvictionSoftGracePeriod of
+	// the same signal, with a grace period of at most EvictionMaxPodGracePeriod seconds; none by
 	// default.
 	EvictionSoft              map[string]string `json:"evictionSoft,omitempty"`
 	EvictionSoftGracePeriod   map[string]string `json:"evictionSoftGracePeriod,omitempty"`
 	EvictionMaxPodGracePeriod int32             `json:"evictionMaxPodGracePeriod,omitempty"`
-	// EvictionMinimumReclaim is how much more than its threshold a signal has to have
-	// before it counts as well again; nothing by default.
+	// EvictionMinimumReclaim is how far a signal must exceed its threshold before it counts as
+	// resolved; nothing by default.
 	EvictionMinimumReclaim map[string]string `json:"evictionMinimumReclaim,omitempty"`
-	// EvictionPressureTransitionPeriod is how long a condition stays after its cause has
+	// EvictionPressureTransitionPeriod is how long a pressure condition stays after its cause is
 	// gone; 5m by default.
 	EvictionPressureTransitionPeriod metav1.Duration `json:"evictionPressureTransitionPeriod,omitempty"`
 
-	// What happens before the machine goes down.
+	// Shutdown of the machine.
 
-	// ShutdownGracePeriod is how long a shutdown of the machine waits, by a delay inhibitor
-	// of its systemd-logind, until its pods have ended; ShutdownGracePeriodCriticalPods is
-	// the last part of it, which critical pods have for themselves. 0, not at all, by
-	// default.
+	// ShutdownGracePeriod is how long a shutdown of the machine waits until its pods have ended, by
+	// a delay inhibitor lock of its systemd-logind. ShutdownGracePeriodCriticalPods is the last
+	// part of it, reserved for critical pods. 0, no waiting, by default.
 	ShutdownGracePeriod             metav1.Duration `json:"shutdownGracePeriod,omitempty"`
 	ShutdownGracePeriodCriticalPods metav1.Duration `json:"shutdownGracePeriodCriticalPods,omitempty"`
-	// ShutdownGracePeriodByPodPriority says the same by the priorities of pods, instead of
-	// the two; none by default.
+	// ShutdownGracePeriodByPodPriority sets the periods by pod priority, instead of the two fields
+	// above; none by default.
 	ShutdownGracePeriodByPodPriority []ShutdownGracePeriodByPodPriority `json:"shutdownGracePeriodByPodPriority,omitempty"`
 
-	// Credential providers, which are programs that run beside this process. A Host object
-	// cannot name any: who may make one could have Bowline run what they please.
+	// Credential providers are programs that run next to this process. A Host object cannot name
+	// any, because anyone who may create one could make Bowline run arbitrary programs.
 
-	// ImageCredentialProviderConfig is a CredentialProviderConfig (kubelet.config.k8s.io/v1),
-	// a file or a directory of them, and ImageCredentialProviderBinDir the directory of the
-	// programs that it names; none by default. They are the kubelet's flags of these names.
+	// ImageCredentialProviderConfig is a CredentialProviderConfig (kubelet.config.k8s.io/v1), a
+	// file or a directory of them, and ImageCredentialProviderBinDir the directory of its programs;
+	// none by default. They have the names of the kubelet's flags.
 	ImageCredentialProviderConfig string `json:"imageCredentialProviderConfig,omitempty"`
 	ImageCredentialProviderBinDir string `json:"imageCredentialProviderBinDir,omitempty"`
 }
 
-// ShutdownGracePeriodByPodPriority is the time of the pods whose priority is at least
-// this one, and less than that of the next entry.
+// ShutdownGracePeriodByPodPriority is the period of the pods with at least this priority, and less
+// than that of the next entry.
 type ShutdownGracePeriodByPodPriority struct {
 	Priority                   int32 `json:"priority"`
 	ShutdownGracePeriodSeconds int64 `json:"shutdownGracePeriodSeconds"`

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validate lists every mistake of a configuration with its defaults set.
+// validate lists all mistakes of a configuration that has its defaults.
 func validate(c *BowlineConfiguration) field.ErrorList {
 	errs := oneOf(field.NewPath("apiVersion"), c.APIVersion, APIVersion)
 	errs = append(errs, oneOf(field.NewPath("kind"), c.Kind, Kind)...)
@@ -23,7 +23,7 @@ func validate(c *BowlineConfiguration) field.ErrorList {
 	errs = append(errs, validateSettings(nil, &c.NodeSettings)...)
 	hosts := field.NewPath("hosts")
 	if len(c.Hosts) == 0 && c.HostObjects == nil {
-		errs = append(errs, field.Required(hosts, "there is no host to drive; or set hostObjects"))
+		errs = append(errs, field.Required(hosts, "no host is configured; add one, or set hostObjects"))
 	}
 	for i := range c.Hosts {
 		p := hosts.Index(i)
@@ -34,14 +34,14 @@ func validate(c *BowlineConfiguration) field.ErrorList {
 		p := field.NewPath("hostObjects")
 		errs = addUnlessAbove(errs, p.Child("template"), validateHostObjects(p, c.HostObjects))
 		if c.HostObjects.Replicas != nil && len(c.Hosts) > 0 {
-			errs = append(errs, field.Forbidden(hosts, "with hostObjects.replicas each replica would drive the file's hosts; make Host objects of them"))
+			errs = append(errs, field.Forbidden(hosts, "with hostObjects.replicas every replica would manage the hosts of the file; create Host objects for them instead"))
 		}
 	}
 	return append(errs, validateDistinct(hosts, c.Hosts)...)
 }
 
-// addUnlessAbove adds mistakes of what is below p: one in what it inherits is listed
-// where it was written.
+// addUnlessAbove adds errors from below p. An error in an inherited setting is listed only where
+// the setting was written.
 func addUnlessAbove(errs field.ErrorList, p *field.Path, more field.ErrorList) field.ErrorList {
 	for _, e := range more {
 		above := strings.TrimPrefix(e.Field, p.String()+".")
@@ -65,7 +65,7 @@ func validateHost(p *field.Path, h *Host) field.ErrorList {
 		errs = append(errs, field.Invalid(p.Child("name"), h.Name, "a name has no blanks"))
 	}
 	if h.Kubeconfig == "" && h.Identity.Mode == IdentityKubeconfig {
-		errs = append(errs, field.Required(p.Child("kubeconfig"), "name a kubeconfig here or at the top: the node's credential"))
+		errs = append(errs, field.Required(p.Child("kubeconfig"), "set a kubeconfig with the node's credential here or at the top"))
 	}
 	errs = append(errs, validateLabels(p.Child("labels"), h.Labels)...)
 	errs = append(errs, validateTaints(p.Child("taints"), h.Taints)...)
@@ -81,10 +81,10 @@ func validateHost(p *field.Path, h *Host) field.ErrorList {
 	errs = append(errs, oneOf(p.Child("kubeletExposure"), h.KubeletExposure, ExposureProcess, ExposureHost)...)
 	if h.Exposed() {
 		if ip, err := netip.ParseAddr(h.Server.Address); err == nil && !ip.IsUnspecified() {
-			errs = append(errs, field.Forbidden(s.Child("address"), "with kubeletExposure host it is the machine's address, which nodeIP chooses"))
+			errs = append(errs, field.Forbidden(s.Child("address"), "with kubeletExposure host, nodeIP sets the address"))
 		}
 		if h.Server.PublishedAddress != "" {
-			errs = append(errs, field.Forbidden(s.Child("publishedAddress"), "with kubeletExposure host it is the machine's address, which nodeIP chooses"))
+			errs = append(errs, field.Forbidden(s.Child("publishedAddress"), "with kubeletExposure host, nodeIP sets the address"))
 		}
 	}
 	if h.Server.Port != 0 || !h.Far() {
@@ -195,11 +195,11 @@ func validateLogs(at func(...string) *field.Path, n *NodeSettings) field.ErrorLi
 func (n *NodeSettings) LogMaxSize() (int64, error) {
 	q, err := resource.ParseQuantity(n.ContainerLogMaxSize)
 	if err != nil {
-		return 0, errors.New("a quantity is wanted, such as 10Mi")
+		return 0, errors.New("want a quantity, such as 10Mi")
 	}
 	size, whole := q.AsInt64()
 	if !whole || size == 0 {
-		return 0, errors.New("a number of bytes is wanted that is not zero")
+		return 0, errors.New("want a number of bytes above zero")
 	}
 	return size, nil
 }
@@ -209,7 +209,7 @@ func validateIdentity(p *field.Path, i Identity) field.ErrorList {
 	at := p.Child("bootstrapKubeconfig")
 	switch {
 	case i.Mode == IdentityBootstrap && i.BootstrapKubeconfig == "":
-		errs = append(errs, field.Required(at, "name the kubeconfig of who may ask for a node's first certificate"))
+		errs = append(errs, field.Required(at, "set the kubeconfig of an account that may request the node's first certificate"))
 	case i.Mode != IdentityBootstrap && i.BootstrapKubeconfig != "":
 		errs = append(errs, field.Forbidden(at, "the mode is "+i.Mode+", not "+IdentityBootstrap))
 	}
@@ -219,7 +219,7 @@ func validateIdentity(p *field.Path, i Identity) field.ErrorList {
 	return errs
 }
 
-// validateDistinct: two hosts that are one machine, or one node, would fight.
+// validateDistinct: two hosts that are the same machine or node would conflict.
 func validateDistinct(p *field.Path, hosts []Host) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[Claim]bool{}
@@ -239,25 +239,25 @@ func validateDistinct(p *field.Path, hosts []Host) field.ErrorList {
 	return errs
 }
 
-// Claim is what one host of a process has and no other one may have as well: a field
-// of Host, "server.port" for one, and its value.
+// Claim is a field of Host, for example "server.port", with a value that only one host of a process
+// may have.
 type Claim struct{ Field, Value string }
 
-// Claims of a host with its defaults set, beside its name.
+// Claims of a host that has its defaults, except its name.
 func (h *Host) Claims() []Claim {
 	machine := h.Endpoint
-	for _, j := range Way(h.SSH.Jumps) { // an address behind another jump is another machine's
+	for _, j := range Way(h.SSH.Jumps) { // the same address behind another jump is another machine
 		machine += " by " + j.String()
 	}
 	claims := []Claim{{"endpoint", machine}}
-	// A far machine has a host name and a root directory of its own.
+	// A remote host has its own hostname and root directory.
 	if !h.Far() || h.NodeName != "" {
 		claims = append(claims, Claim{"nodeName", h.NodeName})
 	}
 	if !h.Far() {
 		claims = append(claims, Claim{"rootDirectory", h.RootDirectory})
 	}
-	if h.Server.Port != 0 && !h.Exposed() { // which is a port of the machine
+	if h.Server.Port != 0 && !h.Exposed() { // if exposed it is a port of the machine
 		claims = append(claims, Claim{"server.port", fmt.Sprintf("%s:%d", h.Server.Address, h.Server.Port)})
 	}
 	return claims
@@ -275,7 +275,7 @@ func validateNodeIP(p *field.Path, value string) field.ErrorList {
 		case err != nil || ip.Zone() != "":
 			errs = append(errs, field.Invalid(p, value, fmt.Sprintf("%q is not an IP address", part)))
 		case ip.IsMulticast() || ip.IsUnspecified():
-			errs = append(errs, field.Invalid(p, value, fmt.Sprintf("%s is no address of a machine", part)))
+			errs = append(errs, field.Invalid(p, value, fmt.Sprintf("%s is not a unicast address", part)))
 		}
 		ips = append(ips, ip)
 	}
@@ -296,7 +296,7 @@ func validateReserved(p *field.Path, reserved map[string]string) field.ErrorList
 	return errs
 }
 
-// machinePath: paths on a machine cannot be relative to anything of ours.
+// machinePath: a path on a machine must be absolute.
 func machinePath(p *field.Path, value string) field.ErrorList {
 	if !path.IsAbs(value) || path.Clean(value) != value || strings.ContainsRune(value, 0) {
 		return field.ErrorList{field.Invalid(p, value, "not an absolute path, or not in its simplest form")}
@@ -321,7 +321,7 @@ func oneOf(p *field.Path, value string, known ...string) field.ErrorList {
 	return nil
 }
 
-// sayings turns messages about one value into mistakes.
+// sayings turns messages about one value into errors.
 func sayings(p *field.Path, value string, messages []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, msg := range messages {

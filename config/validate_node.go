@@ -14,7 +14,7 @@ func validateLabels(p *field.Path, labels map[string]string) field.ErrorList {
 	for _, k := range sortedKeys(labels) {
 		errs = append(errs, sayings(p, k, validation.IsQualifiedName(k))...)
 		errs = append(errs, sayings(p.Key(k), labels[k], validation.IsValidLabelValue(labels[k]))...)
-		// What NodeRestriction lets a node say of itself (kubelet's own rule).
+		// The labels that NodeRestriction allows a node to set on itself (the kubelet's own rule).
 		prefix, _, ok := strings.Cut(k, "/")
 		if ok && (within(prefix, "kubernetes.io") || within(prefix, "k8s.io")) && !nodeMaySet(prefix, k) {
 			errs = append(errs, field.Forbidden(p.Key(k), "a node may not set this label; use node.kubernetes.io/, kubelet.kubernetes.io/ or a prefix of your own, or set it with kubectl"))

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// validateSSH: what is said of a far machine is said of none that is not far.
+// validateSSH: settings for remote hosts are not allowed for local ones.
 func validateSSH(p *field.Path, h *Host) field.ErrorList {
 	var errs field.ErrorList
 	if h.LinkGrace.Duration < time.Second {
@@ -23,12 +23,12 @@ func validateSSH(p *field.Path, h *Host) field.ErrorList {
 	published := p.Child("server", "publishedAddress")
 	if a := h.Server.PublishedAddress; a != "" {
 		if ip, err := netip.ParseAddr(a); err != nil || ip.IsUnspecified() || ip.IsMulticast() {
-			errs = append(errs, field.Invalid(published, a, "not an IP address that others could reach"))
+			errs = append(errs, field.Invalid(published, a, "not a reachable IP address"))
 		}
 	}
 	if h.Far() {
 		if h.NodeName == "" {
-			errs = append(errs, field.Required(p.Child("nodeName"), "name the node of an ssh:// endpoint: otherwise the remote host's own hostname would choose which node it is"))
+			errs = append(errs, field.Required(p.Child("nodeName"), "set nodeName for an ssh:// endpoint: otherwise the hostname of the remote host would decide which node it is"))
 		}
 		errs = append(errs, validateSecret(p.Child("ssh"), &h.SSH)...)
 		errs = append(errs, validateJumps(p.Child("ssh"), &h.SSH)...)
@@ -38,7 +38,7 @@ func validateSSH(p *field.Path, h *Host) field.ErrorList {
 		errs = append(errs, field.Forbidden(p.Child("ssh"), "the endpoint is not ssh://"))
 	}
 	if h.Server.PublishedAddress != "" {
-		errs = append(errs, field.Forbidden(published, "the machine is not far: nodeIP is the node's address"))
+		errs = append(errs, field.Forbidden(published, "only for remote hosts: nodeIP sets the address of the node"))
 	}
 	return errs
 }
@@ -73,7 +73,7 @@ func validateSecret(p *field.Path, s *SSH) field.ErrorList {
 
 func validateHostKeys(p *field.Path, s *SSH) field.ErrorList {
 	if len(s.HostKeys) == 0 && len(s.KnownHosts) == 0 && s.ConfigFile == "" {
-		return field.ErrorList{field.Required(p.Child("hostKeys"), "pin the machine's host keys here, or name knownHosts; \"bowline host scan\" prints what to pin")}
+		return field.ErrorList{field.Required(p.Child("hostKeys"), "pin the host keys here, or set knownHosts; \"bowline host scan\" prints the keys")}
 	}
 	var errs field.ErrorList
 	for i, key := range s.HostKeys {
@@ -97,7 +97,7 @@ func validateJumps(p *field.Path, s *SSH) field.ErrorList {
 	return errs
 }
 
-// validateEndpoint takes unix sockets, of this machine or of one over SSH.
+// validateEndpoint accepts unix sockets, local or over SSH.
 func validateEndpoint(p *field.Path, raw string) field.ErrorList {
 	const want = "schemes are: unix, ssh; write unix:///run/containerd/containerd.sock, the bare path, or ssh://root@worker/run/containerd/containerd.sock"
 	if strings.HasPrefix(raw, "ssh://") {

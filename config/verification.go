@@ -9,7 +9,7 @@ import (
 
 var verificationPolicies = []string{"AlwaysVerify", "NeverVerify", "NeverVerifyAllowlistedImages", "NeverVerifyPreloadedImages"}
 
-// validateVerification checks of whose images a pod has to show that it may use them.
+// validateVerification checks for which images a pod must prove that its credentials may pull them.
 func validateVerification(at func(...string) *field.Path, n *NodeSettings) (errs field.ErrorList) {
 	policy, list := n.ImagePullCredentialsVerificationPolicy, n.PreloadedImagesVerificationAllowlist
 	if !slices.Contains(verificationPolicies, policy) {

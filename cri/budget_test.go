@@ -37,7 +37,7 @@ func connectLying(t *testing.T, r *lying.Runtime, a *budget.Account) *cri.Client
 	return c
 }
 
-// labels that are as cheap on the wire as can be.
+// labels returns n labels that are as short on the wire as possible.
 func labels(n int) map[string]string {
 	m := make(map[string]string, n)
 	for i := range n {
@@ -46,8 +46,8 @@ func labels(n int) map[string]string {
 	return m
 }
 
-// TestHostileReplies: whatever a runtime replies, a call takes memory in proportion to
-// the budget, names the budget that it exceeded, and says nothing about any object.
+// TestHostileReplies: whatever a runtime replies, a call takes memory in proportion to the budget,
+// names the exceeded budget, and says nothing about any object.
 func TestHostileReplies(t *testing.T) {
 	list := func(ctx context.Context, c *cri.Client) error { _, err := c.ListPodSandbox(ctx, nil); return err }
 	container := func(ctx context.Context, c *cri.Client) error { _, err := c.ContainerStatus(ctx, "c"); return err }
@@ -102,7 +102,7 @@ func TestHostileReplies(t *testing.T) {
 	}
 }
 
-// nested is one item with n empty fields of this tag.
+// nested returns one item with n empty fields of this tag.
 func nested(t *testing.T, tag byte, n int) []byte {
 	inner := bytes.Repeat([]byte{tag, 0}, n)
 	return append(protoLength(0x0a, len(inner)), inner...)
@@ -122,8 +122,7 @@ func allocated() uint64 {
 	return m.TotalAlloc
 }
 
-// TestALargeHonestNodeIsWithinItsBudget: 500 pods, with what a kubelet's annotations
-// and labels have.
+// TestALargeHonestNodeIsWithinItsBudget: 500 pods, with the annotations and labels of a kubelet.
 func TestALargeHonestNodeIsWithinItsBudget(t *testing.T) {
 	r, account := lying.New(), budget.New(budget.Limits{})
 	var pods runtimeapi.ListPodSandboxResponse
@@ -154,8 +153,8 @@ func TestALargeHonestNodeIsWithinItsBudget(t *testing.T) {
 	}
 }
 
-// TestOutputOfACommandIsThePods: a command that prints without end is its pod's doing,
-// and costs the host nothing but that call.
+// TestOutputOfACommandIsThePods: if a command prints endlessly, only its call fails; the host's
+// budget is not exceeded.
 func TestOutputOfACommandIsThePods(t *testing.T) {
 	r, account := lying.New(), budget.New(budget.Limits{})
 	r.Answer("ExecSync", lying.Message(&runtimeapi.ExecSyncResponse{Stdout: make([]byte, 8<<20)}))
@@ -168,7 +167,7 @@ func TestOutputOfACommandIsThePods(t *testing.T) {
 	}
 }
 
-// TestOpenCallsAreCounted: a runtime that answers nothing does not gather calls without end.
+// TestOpenCallsAreCounted: a runtime that never answers cannot collect open calls without limit.
 func TestOpenCallsAreCounted(t *testing.T) {
 	r, account := lying.New(), budget.New(budget.Limits{OpenCalls: 3})
 	r.Answer("StopPodSandbox", lying.Hang)
@@ -199,38 +198,63 @@ func TestOpenCallsAreCounted(t *testing.T) {
 	}
 }
 
-// TestLargeRepliesTakeTurns: of replies that may be large few are under way at once, and
-// none keeps back the question how the runtime is.
+// TestLargeRepliesTakeTurns: few replies that may be large are in progress at once, and none delays
+// a health call.
 func TestLargeRepliesTakeTurns(t *testing.T) {
 	r, account := lying.New(), budget.New(budget.Limits{})
 	r.Answer("ListContainers", lying.Hang)
 	c := connectLying(t, r, account)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 10)
-	for range cap(done) {
-		go func() { _, err := c.ListContainers(ctx, nil); done <- err }()
+	list := func(n int) (end context.CancelFunc, done chan error) {
+		ctx, end := context.WithCancel(t.Context())
+		done = make(chan error, n)
+		for range n {
+			go func() { _, err := c.ListContainers(ctx, nil); done <- err }()
+		}
+		return end, done
 	}
+	endFirst, first := list(2)
 	for r.Calls("ListContainers") < 2 {
 		runtime.Gosched()
 	}
+	endRest, rest := list(8)
 	if _, err := c.Version(t.Context()); err != nil {
 		t.Error(err)
 	}
-	cancel()
-	unsent := 0
-	for range cap(done) {
-		if err := <-done; !cri.IsTransport(err) {
-			t.Errorf("a list that was given up: %v", err)
-		} else if cri.IsUnsent(err) {
-			unsent++
+	// The first two keep their places until the others have ended: contexts end one after another.
+	endRest()
+	for range cap(rest) {
+		if err := <-rest; !cri.IsTransport(err) || !cri.IsUnsent(err) {
+			t.Errorf("a list that waited for its turn: %v, want it kept back", err)
 		}
 	}
-	if unsent != 8 || account.Err() != nil {
-		t.Errorf("%d of 10 were kept back (%v)", unsent, account.Err())
+	endFirst()
+	for range cap(first) {
+		if err := <-first; !cri.IsTransport(err) || cri.IsUnsent(err) {
+			t.Errorf("a list that was given up: %v, want it sent", err)
+		}
+	}
+	if n := r.Calls("ListContainers"); n != 2 || account.Err() != nil {
+		t.Errorf("%d lists reached the runtime (%v), want 2", n, account.Err())
 	}
 }
 
-// TestAListOfOnePodIsSmall: however many a runtime puts into it.
+// TestGivenUpIsNotSent: a call whose context has ended is kept back, although places are free.
+func TestGivenUpIsNotSent(t *testing.T) {
+	r := lying.New()
+	c := connectLying(t, r, budget.New(budget.Limits{}))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 {
+		if _, err := c.ListContainers(ctx, nil); !cri.IsUnsent(err) {
+			t.Fatalf("%v, want it kept back", err)
+		}
+	}
+	if n := r.Calls("ListContainers"); n != 0 {
+		t.Errorf("%d lists reached the runtime, want none", n)
+	}
+}
+
+// TestAListOfOnePodIsSmall: the list of one pod has the small budget, whatever the runtime returns.
 func TestAListOfOnePodIsSmall(t *testing.T) {
 	r, account := lying.New(), budget.New(budget.Limits{})
 	r.Answer("ListPodSandbox", lying.Message(&runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: strings.Repeat("x", 2<<20)}}}))

@@ -15,25 +15,25 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// maxMessage bounds a request, in bytes; containerd's own limit. Replies have theirs
-// of the budget (guard).
+// maxMessage limits a request, in bytes; it is containerd's own limit. The budget limits replies
+// (guard).
 const maxMessage = 16 << 20
 
-// Config of a Client.
+// Config configures a Client.
 type Config struct {
-	// Dial opens a connection to the runtime's socket. It is called again after
-	// each loss.
+	// Dial opens a connection to the runtime's socket. It is called again after each loss of the
+	// connection.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Hook sees every call, as "cri/<Method>"; nil runs them all.
+	// Hook runs every call, labelled "cri/<Method>"; if nil, calls run directly.
 	Hook host.Hook
 	// Endpoint names the socket in error sentences; optional.
 	Endpoint string
-	// Budget counts what the runtime sends; nil keeps to the default limits.
+	// Budget limits what the runtime may send; nil means the default limits.
 	Budget *budget.Account
 }
 
-// Client speaks CRI v1 with one runtime. Its methods are safe for concurrent
-// use, and all their errors are *Error.
+// Client speaks CRI v1 with one runtime. Its methods are safe for concurrent use, and all their
+// errors are *Error.
 type Client struct {
 	config  Config
 	conn    *grpc.ClientConn
@@ -47,7 +47,7 @@ type Client struct {
 	dialErr error // of the last dial; nil if it succeeded
 }
 
-// newClient prepares a client; nothing is dialled before the first call.
+// newClient prepares a client; it dials on the first call.
 func newClient(c Config) (*Client, error) {
 	client := &Client{config: c, turns: newTurns()}
 	conn, err := grpc.NewClient("passthrough:///cri",
@@ -61,7 +61,7 @@ func newClient(c Config) (*Client, error) {
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithMaxHeaderListSize(maxHeaders),
-		// A fixed window: the bandwidth estimator would ping on each large list.
+		// A fixed window: the bandwidth estimator would send a ping for each large list.
 		grpc.WithInitialWindowSize(1<<20),
 		grpc.WithInitialConnWindowSize(4<<20),
 		grpc.WithIdleTimeout(0),
@@ -85,7 +85,7 @@ func (c *Client) Close() error {
 	return err
 }
 
-// dial remembers why the socket could not be had: gRPC's own sentence buries it.
+// dial records why the socket could not be dialled: gRPC's own message hides it.
 func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := c.config.Dial(ctx)
 	c.mu.Lock()
@@ -120,7 +120,7 @@ func (c *Client) intercept(ctx context.Context, full string, req, reply any, cc 
 	defer next()
 	guard := c.guard(m)
 	opts = append(opts, guard.options()...)
-	var cut bool // the call's own context, which the hook may have made, was over
+	var cut bool // the call's own context, which the hook may have derived, had ended
 	sent := c.config.Hook == nil
 	if c.config.Hook == nil {
 		err = invoke(ctx, full, req, reply, cc, opts...)
@@ -136,7 +136,7 @@ func (c *Client) intercept(ctx context.Context, full string, req, reply any, cc 
 		return nil
 	}
 	if exceeded := guard.refused(err); exceeded != nil {
-		// Whatever was said, it was not read.
+		// The runtime did answer, but the reply was refused unread.
 		return &Error{Method: m.name, Kind: KindTransport, Err: exceeded}
 	}
 	err = guard.explain(err)
@@ -147,8 +147,8 @@ func (c *Client) intercept(ctx context.Context, full string, req, reply any, cc 
 	return &Error{Method: m.name, Kind: kind, Unsent: !sent, Err: shortened(err)}
 }
 
-// over tells whether a context has ended. The server keeps the same deadline
-// and may be the first to act on it, so its time counts even before it says so.
+// over reports whether a context has ended. The server has the same deadline and may act on it
+// first, so a deadline that has passed counts even before the context reports it.
 func over(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return true
@@ -157,14 +157,13 @@ func over(ctx context.Context) bool {
 	return ok && !time.Now().Before(deadline)
 }
 
-// interceptStream puts the opening of a stream under the hook.
+// interceptStream runs the opening of a stream under the hook.
 func (c *Client) interceptStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, full string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	m := methodOf(full)
 	opts = append(opts, c.guard(m).options()...)
 	var stream grpc.ClientStream
 	err := c.config.Hook.Do(ctx, m.label, func(context.Context) error {
-		// The stream outlives this call, so it must not live under a context
-		// that the hook may end.
+		// The stream outlives this call, so it must not use a context that the hook may end.
 		var err error
 		stream, err = open(ctx, desc, cc, full, opts...)
 		return err
@@ -179,7 +178,7 @@ func (c *Client) interceptStream(ctx context.Context, desc *grpc.StreamDesc, cc 
 	return nil, &Error{Method: m.name, Kind: kind, Err: err}
 }
 
-// bounded gives ctx the deadline limit if it has none of its own.
+// bounded gives ctx the deadline limit unless it already has a deadline.
 func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)

@@ -43,7 +43,7 @@ func dialUnix(path string) func(context.Context) (net.Conn, error) {
 	}
 }
 
-// oldRuntime answers Version under whatever service name it is given.
+// serveVersion runs a server that answers Version under the given service name, if any.
 func serveVersion(t *testing.T, service string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -84,7 +84,7 @@ func TestConnectSentences(t *testing.T) {
 		"no socket":       {filepath.Join(t.TempDir(), "none"), "does not answer; is the container runtime running", false},
 		"mute socket":     {mute, "accepts connections but does not answer as a container runtime", false},
 		"only v1alpha2":   {serveVersion(t, "runtime.v1alpha2.RuntimeService"), "serves only CRI v1alpha2", true},
-		"no CRI at all":   {serveVersion(t, ""), `take "cri" out of disabled_plugins`, true},
+		"no CRI at all":   {serveVersion(t, ""), `remove "cri" from disabled_plugins`, true},
 		"not a container": {serveVersion(t, "some.other.Service"), "does not serve CRI v1", true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestErrorKinds(t *testing.T) {
 		{context.DeadlineExceeded, cri.KindTransport},
 		{io.ErrUnexpectedEOF, cri.KindFailed},
 	} {
-		// Over the wire, and from a hook, which may return anything.
+		// Over the wire, and from a hook, which may return any error.
 		r := fake.Run(t, fake.Config{})
 		if _, ok := status.FromError(c.injected); ok {
 			client := connect(t, r, nil)
@@ -148,7 +148,7 @@ func checkKind(t *testing.T, err error, want cri.Kind) {
 	}
 }
 
-// Every call is under the hook, labelled with its method, and has a deadline.
+// Every call runs under the hook, labelled with its method, and has a deadline.
 func TestEveryCallHasLabelAndDeadline(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]bool{}
@@ -213,7 +213,7 @@ func TestEveryCallHasLabelAndDeadline(t *testing.T) {
 	}
 }
 
-// An answer that is lost leaves the call done and its error a transport error.
+// If an answer is lost, the call has happened and its error is a transport error.
 func TestWithheldAnswer(t *testing.T) {
 	r := fake.Run(t, fake.Config{})
 	c := connect(t, r, nil)
@@ -231,9 +231,9 @@ func TestWithheldAnswer(t *testing.T) {
 	}
 }
 
-// A time-out is the command's only if the runtime says so in time: a deadline of
-// ours, or of the hook's, leaves the outcome unknown. The server keeps the same
-// deadline and often answers first, so it is tried many times.
+// A timeout is the command's only if the runtime reports it in time: after our own deadline, or the
+// hook's, the outcome is unknown. The server has the same deadline and often answers first, so the
+// test tries many times.
 func TestExecTimeoutOrCut(t *testing.T) {
 	r := fake.Run(t, fake.Config{})
 	for _, hook := range []host.Hook{nil, func(ctx context.Context, label string, call func(context.Context) error) error {
@@ -256,7 +256,7 @@ func TestExecTimeoutOrCut(t *testing.T) {
 		}
 		r.ClearFaults()
 	}
-	// Of another runtime: one of the requests above may still be on its way there.
+	// Use another runtime: one of the requests above may still be on its way to the first.
 	r = fake.Run(t, fake.Config{})
 	r.Inject("ExecSync", fake.Fault{Before: status.Error(codes.DeadlineExceeded, "timeout 1s exceeded")})
 	if _, err := connect(t, r, nil).ExecSync(t.Context(), "none", []string{"x"}, time.Second); !cri.IsTimeout(err) {
@@ -264,8 +264,8 @@ func TestExecTimeoutOrCut(t *testing.T) {
 	}
 }
 
-// A runtime that goes and returns: transport errors meanwhile, then answers
-// without a new Connect; its containers never stopped.
+// When a runtime goes away and returns, calls fail with transport errors and then work again
+// without a new Connect. Its containers never stopped.
 func TestReconnect(t *testing.T) {
 	r := fake.Run(t, fake.Config{})
 	c := connect(t, r, nil)
@@ -280,7 +280,7 @@ func TestReconnect(t *testing.T) {
 	if _, err := c.ListPodSandbox(t.Context(), nil); !cri.IsTransport(err) {
 		t.Fatalf("error %v, want a transport error", err)
 	}
-	for range events { // ends with the connection
+	for range events { // ends when the connection is lost
 	}
 	if err := r.Serve(); err != nil {
 		t.Fatal(err)
@@ -308,7 +308,7 @@ func TestNoEvents(t *testing.T) {
 	}
 }
 
-// A reader that sleeps gets its channel closed rather than a gap it cannot see.
+// A slow reader's channel is closed: otherwise it would miss events without knowing.
 func TestSlowReaderLosesItsStream(t *testing.T) {
 	r := fake.Run(t, fake.Config{})
 	c := connect(t, r, nil)
@@ -366,8 +366,8 @@ func BenchmarkStatus(b *testing.B) {
 	}
 }
 
-// What the hook did not let begin has not happened; of everything else that got
-// no answer nobody knows.
+// A call that the hook did not start has not happened; the outcome of every other call without an
+// answer is unknown.
 func TestUnsent(t *testing.T) {
 	r := fake.Run(t, fake.Config{})
 	lost := status.Error(codes.Unavailable, "connection lost for the test")

@@ -8,12 +8,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ErrNoCRI: something answers on the socket, but not with CRI v1.
+// ErrNoCRI means that something answers on the socket, but not with CRI v1.
 var ErrNoCRI = errors.New("no CRI v1")
 
-// Connect makes a client and asks the runtime for its version, so that a wrong
-// socket or a runtime that is too old is told at once, in one sentence. A
-// connection lost afterwards is made again by the next calls.
+// Connect returns a client after it has asked the runtime for its version. A wrong socket or an old
+// runtime thus fails immediately, with one sentence. If the connection is lost later, the next
+// calls reconnect.
 func Connect(ctx context.Context, c Config) (*Client, error) {
 	if c.Dial == nil {
 		return nil, errors.New("cri: Config.Dial is required")
@@ -43,7 +43,7 @@ func (c Config) endpoint() string {
 	return c.Endpoint
 }
 
-// explain says why the first call failed and what to do.
+// explain describes why the first call failed, and what to do.
 func (c *Client) explain(ctx context.Context, err error) error {
 	where := c.config.endpoint()
 	var e *Error
@@ -54,18 +54,17 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case e.Kind == KindUnimplemented && c.servesV1alpha2(ctx):
 		return fmt.Errorf("the runtime at %s serves only CRI v1alpha2; CRI v1 is needed: upgrade it (containerd 1.6 or later): %w", where, ErrNoCRI)
 	case e.Kind == KindUnimplemented:
-		return fmt.Errorf("the runtime at %s does not serve CRI v1: if it is containerd, take \"cri\" out of disabled_plugins in /etc/containerd/config.toml and restart it: %w", where, ErrNoCRI)
+		return fmt.Errorf("the runtime at %s does not serve CRI v1: for containerd, remove \"cri\" from disabled_plugins in /etc/containerd/config.toml and restart it: %w", where, ErrNoCRI)
 	case e.Kind == KindTransport:
 		if dial := c.lastDialError(); dial != nil {
 			return fmt.Errorf("%s does not answer; is the container runtime running, and may this user open its socket? %w", where, dial)
 		}
 		return fmt.Errorf("%s accepts connections but does not answer as a container runtime: %w", where, err)
 	}
-	return fmt.Errorf("%s refused to tell its version: %w", where, err)
+	return fmt.Errorf("%s refused to report its version: %w", where, err)
 }
 
-// servesV1alpha2 asks the predecessor of CRI v1, whose Version messages have the
-// same shape on the wire.
+// servesV1alpha2 calls Version of CRI v1's predecessor, whose messages have the same wire format.
 func (c *Client) servesV1alpha2(ctx context.Context) bool {
 	var reply runtimeapi.VersionResponse
 	err := c.conn.Invoke(ctx, "/runtime.v1alpha2.RuntimeService/Version", &runtimeapi.VersionRequest{}, &reply)

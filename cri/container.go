@@ -8,12 +8,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// stopMargin is what a StopContainer may take beyond its grace: the SIGKILL,
-// the exit and its bookkeeping on a loaded machine.
+// stopMargin is what a StopContainer may take beyond its grace period: the SIGKILL, the exit and
+// the runtime's bookkeeping on a loaded host.
 const stopMargin = time.Minute
 
-// CreateContainer makes a container in the sandbox and returns its ID. Nothing
-// runs yet.
+// CreateContainer creates a container in the sandbox and returns its ID. It does not start it.
 func (c *Client) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	r, err := c.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: sandboxID, Config: config, SandboxConfig: sandbox,
@@ -34,11 +33,10 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 	return about(err, id)
 }
 
-// StopContainer sends the stop signal and, after grace, SIGKILL; 0 kills at
-// once. It returns when the container has stopped, and succeeds where it has
-// stopped before or does not exist. Cut off by ctx in mid-grace, the SIGKILL may
-// never be sent: issue it again with what remains. The CRI counts whole
-// seconds; a fraction is rounded up.
+// StopContainer sends the stop signal and, after the grace period, SIGKILL; 0 kills at once. It
+// returns when the container has stopped, and succeeds if it had already stopped or does not exist.
+// If ctx ends during the grace period, the SIGKILL may never be sent: call it again with the
+// remaining time. The CRI counts whole seconds; fractions are rounded up.
 func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	grace = max(grace, 0)
 	ctx, cancel := context.WithTimeout(ctx, grace+stopMargin)
@@ -47,8 +45,8 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 	return unlessNotFound(about(err, id))
 }
 
-// RemoveContainer removes the container, killing it first if it runs. It
-// succeeds where the container does not exist.
+// RemoveContainer removes the container, and kills it first if it runs. It succeeds if the
+// container does not exist.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	remove := func() error {
 		_, err := c.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
@@ -58,8 +56,8 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	if !hasKind(err, KindFailed) {
 		return err
 	}
-	// containerd's CRI refuses while there is a task, and cannot end one that it
-	// takes for ended.
+	// containerd's CRI refuses while the container has a task, and cannot end a task that it
+	// considers ended.
 	ended, endErr := c.endTask(containerdContext(ctx), id)
 	switch {
 	case ended:
@@ -79,7 +77,7 @@ func (c *Client) ListContainers(ctx context.Context, filter *runtimeapi.Containe
 	return r.Containers, nil
 }
 
-// ContainerStatus tells all of one container; IsNotFound if it does not exist.
+// ContainerStatus returns the status of one container; IsNotFound if it does not exist.
 func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
 	r, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
@@ -91,7 +89,7 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.Co
 	return r.Status, nil
 }
 
-// UpdateContainerResources changes the limits of a container in place.
+// UpdateContainerResources changes the resource limits of a container in place.
 func (c *Client) UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.ContainerResources) error {
 	_, err := c.runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
 		ContainerId: id, Linux: resources.GetLinux(), Windows: resources.GetWindows(),
@@ -99,21 +97,21 @@ func (c *Client) UpdateContainerResources(ctx context.Context, id string, resour
 	return about(err, id)
 }
 
-// ReopenContainerLog makes the runtime write on at the container's log path,
-// after the old file was renamed away.
+// ReopenContainerLog makes the runtime open a new file at the container's log path, after the old
+// one was renamed.
 func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
 	_, err := c.runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
 	return about(err, id)
 }
 
-// seconds rounds up, so that no grace or time-out becomes shorter than asked,
-// nor zero, which the CRI reads as "at once" or "never".
+// seconds rounds up, so that no grace period or timeout becomes shorter than requested, or zero,
+// which the CRI reads as "at once" or "never".
 func seconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }
 
-// ListContainerStats tells what the running containers of a sandbox use, or, with an empty
-// sandboxID, all of them.
+// ListContainerStats returns the usage of the running containers of a sandbox, or of all running
+// containers if sandboxID is empty.
 func (c *Client) ListContainerStats(ctx context.Context, sandboxID string) ([]*runtimeapi.ContainerStats, error) {
 	req := &runtimeapi.ListContainerStatsRequest{}
 	if sandboxID != "" {
@@ -126,7 +124,7 @@ func (c *Client) ListContainerStats(ctx context.Context, sandboxID string) ([]*r
 	return r.Stats, nil
 }
 
-// ListPodSandboxStats tells what every ready sandbox uses. A runtime may not know it.
+// ListPodSandboxStats returns the usage of every ready sandbox. Some runtimes do not implement it.
 func (c *Client) ListPodSandboxStats(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) {
 	r, err := c.runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 	if err != nil {

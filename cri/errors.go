@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// Kind is what an error says of the call's effect.
+// Kind says what an error means for the effect of the call.
 type Kind int
 
 const (
@@ -23,13 +23,13 @@ const (
 	KindNotFound
 	// KindTransport: no answer. The call may or may not have happened.
 	KindTransport
-	// KindTimeout: the runtime answered that the command of an ExecSync ran out
-	// of its own time and was killed.
+	// KindTimeout: the runtime answered that the command of an ExecSync exceeded its own timeout
+	// and was killed.
 	KindTimeout
-	// KindExists: another sandbox or container holds this name and attempt, most
-	// likely one whose answer was lost.
+	// KindExists: another sandbox or container has this name and attempt, most likely one from an
+	// earlier call whose answer was lost.
 	KindExists
-	// KindUnimplemented: the runtime does not know the method.
+	// KindUnimplemented: the runtime does not have the method.
 	KindUnimplemented
 )
 
@@ -42,12 +42,12 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Error is the error of every verb of Client.
+// Error is the error of every method of Client.
 type Error struct {
-	Method string // CRI method, "StopContainer"
-	Object string // what it was asked of: an ID, a name, an image; may be empty
+	Method string // CRI method, for example "StopContainer"
+	Object string // the call's ID, name or image; may be empty
 	Kind   Kind
-	Unsent bool  // the hook did not let the call begin: it has certainly not happened
+	Unsent bool  // the hook did not start the call: it has certainly not happened
 	Err    error // a gRPC status, a context's error, or what the hook returned
 }
 
@@ -68,8 +68,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Said is the runtime's own answer, without what it was asked: its message, and the same
-// with its code as gRPC has it. Not OK: it was not the runtime that said no.
+// Said returns the runtime's own answer without the request: its message, and the same with the
+// gRPC code. ok is false if the error did not come from the runtime.
 func Said(err error) (message, coded string, ok bool) {
 	var e *Error
 	if !errors.As(err, &e) || e.Kind == KindTransport {
@@ -82,27 +82,27 @@ func Said(err error) (message, coded string, ok bool) {
 	return s.Message(), e.Err.Error(), true
 }
 
-// IsNotFound: the runtime says that the object does not exist.
+// IsNotFound reports whether the runtime answered that the object does not exist.
 func IsNotFound(err error) bool { return hasKind(err, KindNotFound) }
 
-// IsTransport: the runtime did not answer (unreachable, deadline, cancelled,
-// connection lost), so the call may or may not have happened.
+// IsTransport reports whether the runtime did not answer (unreachable, deadline, cancelled,
+// connection lost), so that the call may or may not have happened.
 func IsTransport(err error) bool { return hasKind(err, KindTransport) }
 
-// IsUnsent: the call has certainly not happened, although it is also IsTransport.
+// IsUnsent reports whether the call has certainly not happened, although IsTransport is true too.
 func IsUnsent(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Unsent
 }
 
-// IsTimeout: the command of an ExecSync ran out of its time. A deadline of the
-// caller's own is IsTransport.
+// IsTimeout reports whether the command of an ExecSync exceeded its timeout. If the caller's own
+// deadline passed, the error is IsTransport.
 func IsTimeout(err error) bool { return hasKind(err, KindTimeout) }
 
-// IsExists: the name and attempt are taken by another sandbox or container.
+// IsExists reports whether another sandbox or container has the name and attempt.
 func IsExists(err error) bool { return hasKind(err, KindExists) }
 
-// IsUnimplemented: the runtime does not have the method.
+// IsUnimplemented reports whether the runtime does not have the method.
 func IsUnimplemented(err error) bool { return hasKind(err, KindUnimplemented) }
 
 func hasKind(err error, k Kind) bool {
@@ -110,9 +110,8 @@ func hasKind(err error, k Kind) bool {
 	return errors.As(err, &e) && e.Kind == k
 }
 
-// classify tells the kind of an error that a call ended with whose context was
-// not over. (Once it is, whatever the runtime still says is about the cut, not
-// about the object: KindTransport.)
+// classify returns the kind of the error of a call whose context had not ended. (Once the context
+// has ended, the runtime's answer concerns the cancellation, not the object: KindTransport.)
 func classify(method string, err error) Kind {
 	if errors.Is(err, context.Canceled) || errors.Is(err, host.ErrUnreachable) {
 		return KindTransport
@@ -139,16 +138,16 @@ func classify(method string, err error) Kind {
 	case codes.Unavailable, codes.Canceled, codes.Aborted:
 		return KindTransport
 	}
-	// containerd 1.6 has no code for a name that is taken, and 2 several; this
-	// is the one place that reads its words.
+	// containerd 1.6 has no code for a name that is taken, and 2 has several. Only this place reads
+	// its message.
 	if strings.Contains(s.Message(), "is reserved for") {
 		return KindExists
 	}
 	return KindFailed
 }
 
-// shortened keeps the beginning and the end of a long sentence of the runtime's. It comes
-// after classify, which may need what is between them.
+// shortened keeps the beginning and the end of a long message of the runtime. It must run after
+// classify, which may need the middle.
 func shortened(err error) error {
 	s, ok := status.FromError(err)
 	if !ok || len(s.Message()) <= budget.MaxText {
@@ -157,7 +156,7 @@ func shortened(err error) error {
 	return status.Error(s.Code(), budget.Text(s.Message()))
 }
 
-// about names the object in an error that the interceptor made.
+// about sets the object of an error that the interceptor made.
 func about(err error, object string) error {
 	var e *Error
 	if errors.As(err, &e) && e.Object == "" {
@@ -166,8 +165,8 @@ func about(err error, object string) error {
 	return err
 }
 
-// unlessNotFound turns "does not exist" into success: the end that a stop or a
-// removal wants is reached. (The CRI asks for this; older runtimes return an error.)
+// unlessNotFound turns "does not exist" into success: a stop or a removal has reached its goal.
+// (The CRI requires this; older runtimes return an error.)
 func unlessNotFound(err error) error {
 	if IsNotFound(err) {
 		return nil

@@ -16,22 +16,22 @@ import (
 	"github.com/containerd/containerd/api/types"
 )
 
-// namespace is where containerd's CRI keeps its containers.
+// namespace is the containerd namespace of the CRI's containers.
 const namespace = "k8s.io"
 
-// eventBuffer is how many events may wait for a slow reader.
+// eventBuffer is how many events may be queued for a slow reader.
 const eventBuffer = 1024
 
-// ErrNoEvents: the runtime has no event service that may be used; relist instead.
+// ErrNoEvents means that the runtime has no usable event service; relist instead.
 var ErrNoEvents = errors.New("the runtime serves no container events")
 
-// EventType is what happened.
+// EventType is the kind of an event.
 type EventType int
 
 const (
-	EventStarted EventType = iota + 1 // a container's process was started
-	EventExited                       // a container's process ended
-	EventOOM                          // the kernel killed in the container's cgroup
+	EventStarted EventType = iota + 1 // a container's process started
+	EventExited                       // a container's process exited
+	EventOOM                          // the kernel's OOM killer acted in the container's cgroup
 	EventDeleted                      // the container, or its task, was removed
 )
 
@@ -46,26 +46,28 @@ func (t EventType) String() string {
 
 // Event is a hint that something changed; the truth is a list or a status.
 type Event struct {
-	// ContainerID is the container, or the sandbox whose own process this is:
-	// containerd has one namespace of IDs for both, so look among both.
+	// ContainerID is the container, or the sandbox if this is the sandbox's own process: containerd
+	// has one ID namespace for both, so look up both.
 	ContainerID string
-	// SandboxID is set only where the event names a sandbox as such.
+	// SandboxID is set only if the event explicitly names a sandbox.
 	SandboxID string
 	Type      EventType
 }
 
-// topics that are subscribed to. The exit of a command run in a container comes
-// under /tasks/exit too and is left out by its ID.
+// topics are the subscribed topics. The exit of an exec in a container also comes under
+// /tasks/exit; decode drops it by its ID.
 var topics = []string{"/tasks/start", "/tasks/exit", "/tasks/oom", "/tasks/delete", "/containers/delete", "/sandboxes/exit"}
 
-// Events subscribes to the runtime's events of the CRI's containers: containerd's
-// native ones, and of other runtimes those of the CRI (GetContainerEvents). The
-// channel is closed when the stream ends, for whatever reason: the runtime or
-// the link went, ctx is over, or the reader fell so far behind that events had
-// to be dropped. Relist after every subscription; what happened while it was
-// being set up may have no event. ErrNoEvents where the runtime has neither.
-// (containerd's GetContainerEvents is not used: one subscriber that stalls blocks
-// the starts of the whole machine. CRI-O's blocks other subscribers alone.)
+// Events subscribes to the events of the CRI's containers: containerd's native events, or with
+// other runtimes those of the CRI (GetContainerEvents). ErrNoEvents means that the runtime has
+// neither.
+//
+// The channel closes when the stream ends, for any reason: the runtime or the link went away, ctx
+// ended, or the reader was so slow that events had to be dropped. Relist after every subscription:
+// what happened during its setup may have no event.
+//
+// containerd's GetContainerEvents is not used: one stalled subscriber blocks container starts on
+// the whole host. With CRI-O it blocks only other subscribers.
 func (c *Client) Events(ctx context.Context) (<-chan Event, error) {
 	native, err := c.nativeEvents(ctx)
 	if errors.Is(err, ErrNoEvents) {
@@ -76,8 +78,8 @@ func (c *Client) Events(ctx context.Context) (<-chan Event, error) {
 
 func (c *Client) nativeEvents(ctx context.Context) (<-chan Event, error) {
 	ctx = containerdContext(ctx)
-	// A subscription says nothing before its first event, so an absent service
-	// shows only at a unary call.
+	// A subscription returns nothing before its first event, so only a unary call shows whether the
+	// service exists.
 	if _, err := versionapi.NewVersionClient(c.conn).Version(ctx, &emptypb.Empty{}); err != nil {
 		if IsUnimplemented(err) {
 			return nil, ErrNoEvents
@@ -104,8 +106,8 @@ func (c *Client) nativeEvents(ctx context.Context) (<-chan Event, error) {
 	}), nil
 }
 
-// forward gives what next returns to a channel, as far as it is an event, until
-// next fails or the reader falls behind; then it ends the stream.
+// forward sends the events that next returns to a channel, until next fails or the reader falls
+// behind; then it ends the stream.
 func (c *Client) forward(cancel func(), next func() (Event, bool, error)) <-chan Event {
 	out := make(chan Event, eventBuffer)
 	c.streams.Add(1)
@@ -132,7 +134,7 @@ func (c *Client) forward(cancel func(), next func() (Event, bool, error)) <-chan
 	return out
 }
 
-// decode reads the events that are hints for us; others, and malformed ones, are not.
+// decode decodes the events that serve as hints; it drops others and malformed ones.
 func decode(envelope *types.Envelope) (Event, bool) {
 	any := envelope.GetEvent()
 	name := any.GetTypeUrl()
@@ -164,7 +166,7 @@ func decode(envelope *types.Envelope) (Event, bool) {
 	return Event{}, false
 }
 
-// with unmarshals the payload and fills the ID from it.
+// with unmarshals the payload and sets the ID from it.
 func (e Event) with(any *anypb.Any, into proto.Message, id *string) (Event, bool) {
 	if err := proto.Unmarshal(any.GetValue(), into); err != nil || *id == "" {
 		return Event{}, false

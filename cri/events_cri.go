@@ -14,12 +14,12 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// refusalTime is how long a runtime has to end a stream of events that it does not
-// serve: CRI-O without enable_pod_events ends it at once and without an error. A
-// stream that it does serve says nothing before the first event.
+// refusalTime is how long a runtime has to end an event stream that it does not serve: CRI-O
+// without enable_pod_events ends it at once, without an error. A stream that it does serve sends
+// nothing before the first event.
 const refusalTime = 2 * time.Second
 
-// received is one answer of the stream.
+// received is one message of the stream.
 type received struct {
 	response *runtimeapi.ContainerEventResponse
 	err      error
@@ -40,7 +40,7 @@ func (c *Client) criEvents(ctx context.Context) (<-chan Event, error) {
 		defer func() { first <- got }()
 		got.response, got.err = stream.Recv()
 	}()
-	// What came while we waited is the first that is forwarded.
+	// held is an event that came while we waited; it is forwarded first.
 	var held *received
 	select {
 	case got := <-first:
@@ -73,8 +73,7 @@ func (c *Client) criEvents(ctx context.Context) (<-chan Event, error) {
 	}), nil
 }
 
-// decodeCRI reads an event of the CRI. A container that was created has not changed
-// a pod yet that we know of: we created it.
+// decodeCRI decodes an event of the CRI. It drops the creation of containers: we created them.
 func decodeCRI(r *runtimeapi.ContainerEventResponse) (Event, bool) {
 	e := Event{ContainerID: r.GetContainerId()}
 	switch r.GetContainerEventType() {

@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// execMargin is what an ExecSync may take beyond its time-out: entering the
-	// container, killing the command, draining its output.
+	// execMargin is what an ExecSync may take beyond its timeout: entering the container, killing
+	// the command, draining its output.
 	execMargin = 30 * time.Second
-	// execLongest bounds an ExecSync without a time-out.
+	// execLongest limits an ExecSync without a timeout.
 	execLongest = 24 * time.Hour
 )
 
-// ExecResult is how a command ended. One that prints more than 256 KiB has failed.
+// ExecResult is the result of a command. A command that prints more than 256 KiB fails instead.
 type ExecResult struct {
 	Stdout, Stderr []byte
 	ExitCode       int32
 }
 
-// ExecSync runs a command in a container to its end. A non-zero exit is not an
-// error. When timeout is over the runtime kills the command: IsTimeout; 0 is no
-// time-out. The CRI counts whole seconds; a fraction is rounded up.
+// ExecSync runs a command in a container until it exits. A non-zero exit code is not an error.
+// After timeout the runtime kills the command (IsTimeout); 0 means no timeout. The CRI counts whole
+// seconds; fractions are rounded up.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (ExecResult, error) {
 	timeout = max(timeout, 0)
 	var cancel context.CancelFunc
@@ -40,20 +40,20 @@ func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 	return ExecResult{Stdout: r.Stdout, Stderr: r.Stderr, ExitCode: r.ExitCode}, nil
 }
 
-// Exec prepares a streaming command and returns the URL where the runtime
-// serves it, once, for about a minute.
+// Exec prepares a streaming command. It returns the URL at which the runtime serves the stream,
+// once, for about a minute.
 func (c *Client) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (string, error) {
 	r, err := c.runtime.Exec(ctx, req)
 	return streamURL(r.GetUrl(), "Exec", req.GetContainerId(), err)
 }
 
-// Attach prepares a stream to the container's first process: as Exec.
+// Attach prepares a stream to the container's first process, like Exec.
 func (c *Client) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (string, error) {
 	r, err := c.runtime.Attach(ctx, req)
 	return streamURL(r.GetUrl(), "Attach", req.GetContainerId(), err)
 }
 
-// PortForward prepares a stream into the sandbox's network: as Exec.
+// PortForward prepares a stream into the sandbox's network, like Exec.
 func (c *Client) PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (string, error) {
 	r, err := c.runtime.PortForward(ctx, req)
 	return streamURL(r.GetUrl(), "PortForward", req.GetPodSandboxId(), err)

@@ -11,7 +11,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
-// FuzzDecode: events of containerd, whose payload is any bytes of any type.
+// FuzzDecode decodes containerd events whose payload is any bytes of any type.
 func FuzzDecode(f *testing.F) {
 	for _, name := range []string{"TaskStart", "TaskExit", "TaskOOM", "TaskDelete", "ContainerDelete", "SandboxExit", "Other"} {
 		f.Add("containerd.events."+name, []byte("\x0a\x02c1\x10\x01"))
@@ -26,7 +26,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzDecodeCRI: events of the CRI, of any bytes that are a message.
+// FuzzDecodeCRI decodes CRI events from any bytes that are a message.
 func FuzzDecodeCRI(f *testing.F) {
 	f.Add([]byte("\x0a\x02c1\x10\x01"))
 	f.Add([]byte(""))

@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// maxOutput bounds what a command of ExecSync may print, in bytes. A probe or a hook
-	// that prints more has failed: it is its pod's doing, and no fault of the host.
+	// maxOutput limits what a command of ExecSync may print, in bytes. A probe or a hook that
+	// prints more has failed: that is the pod's fault, not the host's.
 	maxOutput = 256 << 10
-	// maxHeaders bounds the headers of a reply, and its trailers with the sentence of an
-	// error. They are held until the call ends, of as many calls as may be open.
+	// maxHeaders limits the headers of a reply, and its trailers with the text of an error. They
+	// are held until the call ends, for as many calls as may be open.
 	maxHeaders = 16 << 10
 )
 
-// guard is the codec of one call. It counts a reply on the wire before anything is
-// made of it: an item that takes two bytes there takes a hundred and more here.
+// guard is the codec of one call. It checks the size of a reply on the wire before decoding it: an
+// item of two bytes on the wire takes more than a hundred in memory.
 type guard struct {
 	encoding.CodecV2
 	account *budget.Account
-	decode  chan struct{} // of one: for bulky replies
+	decode  chan struct{} // capacity one: bulky replies are decoded one at a time
 	method  method
-	seen    bool  // a reply came that was not refused for its size alone
+	seen    bool  // a reply passed gRPC's size limit
 	err     error // why the reply was refused
 }
 
@@ -41,8 +41,8 @@ func (c *Client) guard(m method) *guard {
 	return &guard{CodecV2: encoding.GetCodecV2(grpcproto.Name), account: c.config.Budget, decode: c.turns.decode, method: m}
 }
 
-// Name is empty: gRPC puts it into the content type, and CRI-O closes a connection whose
-// content type is not application/grpc alone.
+// Name is empty: gRPC would add it to the content type, and CRI-O closes a connection whose content
+// type is not exactly application/grpc.
 func (g *guard) Name() string { return "" }
 
 func (g *guard) options() []grpc.CallOption {
@@ -58,7 +58,7 @@ func (g *guard) limit() int64 {
 
 func (g *guard) what() string { return "the reply to " + g.method.name }
 
-// Unmarshal reads a reply, if it is within the budget.
+// Unmarshal decodes a reply if it is within the budget.
 func (g *guard) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	g.seen = true
 	m, ok := v.(proto.Message)
@@ -71,13 +71,13 @@ func (g *guard) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	}
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buf.Free()
-	// gRPC frees what it read after us: it is given back now instead, before it becomes
-	// a message.
+	// gRPC frees the buffers it read after Unmarshal returns. Free them now, before the message
+	// takes memory too.
 	for i := range data {
 		data[i].Free()
 		data[i] = mem.SliceBuffer(nil)
 	}
-	err = budget.ErrPanicked // unless it turns out otherwise
+	err = budget.ErrPanicked // stays if a panic is recovered
 	defer g.account.Recover("read " + g.what())
 	if err = g.check(buf.ReadOnlyData(), m); err != nil {
 		g.err = err
@@ -103,8 +103,8 @@ func (g *guard) check(wire []byte, m proto.Message) error {
 	return g.account.Check(budget.Memory, c.memory, g.what())
 }
 
-// refused is the budget that a reply exceeded, or nil. A reply that is too large is
-// refused by gRPC, here or where it was to be sent, before the codec sees it.
+// refused returns an error if a reply exceeded the budget, or else nil. If a reply is too large,
+// gRPC refuses it before the codec sees it, here or at the sender.
 func (g *guard) refused(err error) error {
 	if g.err != nil {
 		return g.err
@@ -119,8 +119,8 @@ func (g *guard) tooLarge(err error) bool {
 	return !g.seen && status.Code(err) == codes.ResourceExhausted
 }
 
-// explain says what is wrong with a command that prints too much, and with a sentence that
-// is too long: an honest runtime breaks its reply off, and the client one that comes.
+// explain describes the error of a command that prints too much, and of an error text that is too
+// long: an honest runtime then breaks off its reply, and the client refuses one that arrives.
 func (g *guard) explain(err error) error {
 	if g.method.output && g.tooLarge(err) {
 		return status.Errorf(codes.ResourceExhausted, "the command printed more than %d bytes", maxOutput)
@@ -132,24 +132,24 @@ func (g *guard) explain(err error) error {
 	return err
 }
 
-// cost is what a message would take in memory, roughly, and how many items it lists.
+// cost is the approximate memory of a decoded message, and the number of items that it lists.
 type cost struct {
-	items  int64 // of the lists of the message itself
+	items  int64 // in lists of the top-level message
 	memory int64
-	limit  int64 // of memory: beyond it nothing more is counted
+	limit  int64 // of memory: counting stops beyond it
 }
 
-// smallShare is how much less memory a reply may take that is no list of everything.
+// smallShare is the factor by which replies other than full lists may use less memory.
 const smallShare = 8
 
-// What values take beside their bytes on the wire.
+// Memory that values take in addition to their bytes on the wire.
 const (
-	ofMessage = 192 // a message and the pointer to it, or an entry of a map
+	ofMessage = 192 // a message and its pointer, or a map entry
 	ofString  = 48  // in a list, which grows by doubling
 	ofNumber  = 16
 )
 
-// add counts a message; what is malformed is left for Unmarshal to refuse.
+// add counts a message; it leaves malformed data for Unmarshal to refuse.
 func (c *cost) add(wire []byte, d protoreflect.MessageDescriptor, depth int) {
 	for len(wire) > 0 && c.memory <= c.limit {
 		number, kind, n := protowire.ConsumeTag(wire)
@@ -174,7 +174,7 @@ func (c *cost) add(wire []byte, d protoreflect.MessageDescriptor, depth int) {
 		}
 		wire = wire[n:]
 		switch {
-		case field == nil: // kept as it came
+		case field == nil: // an unknown field is kept as bytes
 		case field.Message() != nil:
 			c.memory += ofMessage
 			if depth == 0 && (field.IsList() || field.IsMap()) {

@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
-// FuzzCost: no item that comes to be was left uncounted, whatever the bytes.
+// FuzzCost: every item of the decoded message was counted, whatever the bytes.
 func FuzzCost(f *testing.F) {
 	seed, err := proto.Marshal(&runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{
 		{Id: "a", Labels: map[string]string{"a": "b", "c": ""}, Metadata: &runtimeapi.PodSandboxMetadata{Name: "n"}}, {},
@@ -39,7 +39,7 @@ func FuzzCost(f *testing.F) {
 	})
 }
 
-// TestEveryReplyHasABudget: also that of a method which is not in the table.
+// TestEveryReplyHasABudget: also the reply of a method that is not in the table.
 func TestEveryReplyHasABudget(t *testing.T) {
 	for full, m := range methods {
 		if m.output {

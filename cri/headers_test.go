@@ -26,11 +26,11 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// heads is a runtime that says its version, and begins the reply to anything else with
-// headers of a size, and goes no further. A gRPC server keeps to what its client takes.
+// heads is a runtime that answers Version, and begins every other reply with headers of a given
+// size but never finishes it. A gRPC server would respect its client's header limit.
 type heads struct {
 	size int
-	sent atomic.Int64 // replies that were begun
+	sent atomic.Int64 // replies that have begun
 }
 
 func (h *heads) serve(c net.Conn) error {
@@ -109,7 +109,7 @@ func (h *heads) serve(c net.Conn) error {
 	}
 }
 
-// TestHeadersOfRepliesAreBounded: many calls whose replies begin and never end hold little.
+// TestHeadersOfRepliesAreBounded: many calls whose replies begin but never end hold little memory.
 func TestHeadersOfRepliesAreBounded(t *testing.T) {
 	const calls = 256 // a quarter of the budget
 	for _, size := range []int{12 << 10, 250 << 10} {
@@ -146,11 +146,11 @@ func TestHeadersOfRepliesAreBounded(t *testing.T) {
 					refused.Add(1)
 				})
 			}
-			// Headers that are far too large end the connection, and the calls of it.
+			// Much too large headers end the connection and all its calls.
 			for h.sent.Load() < calls && refused.Load() < calls {
 				runtime.Gosched()
 			}
-			// Where the connection stands, the answer to this comes behind all of them.
+			// If the connection survives, the answer to this call arrives after all the others.
 			for {
 				if _, err := c.Version(t.Context()); err == nil {
 					break
@@ -178,9 +178,9 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestErrorTextsOfTheRuntime: a sentence of a usual length is read in full, of a longer one
-// the beginning and the end; one that is far too long is a failure of the call, and no fault
-// of the host: a pod's command may be in it.
+// TestErrorTextsOfTheRuntime: an error text of usual length is kept in full; of a longer one, the
+// beginning and the end. A much too long one fails only the call, not the host: it may contain a
+// pod's command.
 func TestErrorTextsOfTheRuntime(t *testing.T) {
 	for size, want := range map[int][]string{
 		1 << 10:  {"begin " + strings.Repeat("x", 1<<10) + " end"},
@@ -210,7 +210,7 @@ func TestErrorTextsOfTheRuntime(t *testing.T) {
 	}
 }
 
-// TestATakenNameIsSeenInALongSentence: what decides is not what is left out.
+// TestATakenNameIsSeenInALongSentence: classify sees the text before it is shortened.
 func TestATakenNameIsSeenInALongSentence(t *testing.T) {
 	r := lying.New()
 	r.Answer("CreateContainer", func(func([]byte) error, <-chan struct{}) error {

@@ -7,12 +7,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// pullLongest bounds a pull whose context has no deadline. The runtime itself
-// gives up on a pull that makes no progress.
+// pullLongest limits a pull whose context has no deadline. The runtime itself aborts a pull that
+// makes no progress.
 const pullLongest = 2 * time.Hour
 
-// PullImage pulls an image and returns the reference to create containers with
-// (containerd: the image's ID). auth and sandbox may be nil.
+// PullImage pulls an image and returns the reference for creating containers (containerd: the
+// image's ID). auth and sandbox may be nil.
 func (c *Client) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	ctx, cancel := bounded(ctx, pullLongest)
 	defer cancel()
@@ -26,7 +26,7 @@ func (c *Client) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, aut
 	return r.ImageRef, nil
 }
 
-// ImageStatus tells of one image; nil and no error if it is absent.
+// ImageStatus returns one image, or nil and no error if it does not exist.
 func (c *Client) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
 	r, err := c.images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: image})
 	if err != nil {
@@ -44,13 +44,13 @@ func (c *Client) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
 	return r.Images, nil
 }
 
-// RemoveImage removes an image by name or ID. It succeeds where it is absent.
+// RemoveImage removes an image by name or ID. It succeeds if the image does not exist.
 func (c *Client) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
 	_, err := c.images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: image})
 	return unlessNotFound(about(err, image.GetImage()))
 }
 
-// ImageFsInfo tells what the file systems of images hold, in bytes and inodes.
+// ImageFsInfo returns the usage of the image file systems, in bytes and inodes.
 func (c *Client) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return c.images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
 }

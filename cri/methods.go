@@ -7,17 +7,17 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// method is what the interceptor knows of one gRPC method.
+// method is what the interceptor knows about one gRPC method.
 type method struct {
 	name    string
 	label   string
-	timeout time.Duration // 0: the verb sets its own
+	timeout time.Duration // 0: the caller sets its own
 	size    budget.Kind   // of the reply
-	// observed: the reply tells what the runtime has, and is as large as that.
+	// observed: the reply reports what the runtime has, and grows with it.
 	observed bool
-	// health: the reply tells how the runtime is, and is waited for by nothing else.
+	// health: the reply reports the state of the runtime; the call takes no turn.
 	health bool
-	// output: the reply carries what a command of a pod printed.
+	// output: the reply carries the output of a pod's command.
 	output bool
 }
 
@@ -27,7 +27,7 @@ const (
 	action = 2 * time.Minute  // starts and ends processes, mounts and networks
 )
 
-// methods by full gRPC name. Built once, so that a call allocates no label.
+// methods by full gRPC name, built once so that a call allocates no label.
 var methods = func() map[string]method {
 	m := map[string]method{}
 	add := func(service string, timeout time.Duration, names ...string) {
@@ -41,13 +41,13 @@ var methods = func() map[string]method {
 		"ListContainerStats", "Exec", "Attach", "PortForward", "ReopenContainerLog")
 	add(runtime, action, "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer",
 		"RemoveContainer", "UpdateContainerResources")
-	// The network plugin and a first pull of the pause image are inside.
+	// Includes the network plugin and the first pull of the pause image.
 	add(runtime, 2*action, "RunPodSandbox")
 	add(runtime, 0, "StopContainer", "ExecSync")
 	add(image, lookup, "ImageStatus", "ListImages", "ImageFsInfo")
 	add(image, action, "RemoveImage")
 	add(image, 0, "PullImage")
-	// containerd's own services, where they are used beside the CRI.
+	// containerd's own services that are used in addition to the CRI.
 	own := func(full, name string, timeout time.Duration) {
 		m["/containerd.services."+full] = method{name: name, label: "cri/" + name, timeout: timeout, size: budget.StatusBytes}
 	}

@@ -18,15 +18,15 @@ import (
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 )
 
-// A start whose caller goes away is given up by containerd's CRI wherever it
-// stands, and what it had made by then may stay: a task that the CRI takes for
-// ended (so that it refuses to remove the container), or a whole sandbox that it
-// has forgotten. containerd itself knows them still; its own services end them.
+// If the caller of a start goes away, containerd's CRI abandons the start wherever it is. What it
+// has created by then may stay: a task that the CRI considers ended (so that it refuses to remove
+// the container), or a whole sandbox that it has forgotten. containerd itself still knows them, and
+// its own services can end them.
 
-// RemoveRemnants ends and removes what containerd still has of a pod of which its
-// CRI lists nothing any more. Call it only then: it kills. What was made after
-// before, by the machine's clock, is counted and stays: it may be about to be
-// listed. Nothing happens on a runtime that is not containerd.
+// RemoveRemnants kills and removes what containerd still has of a pod. Call it only if the CRI
+// lists nothing of the pod any more. Containers created after before, by the host's clock, are
+// counted and kept: the CRI may be about to list them. If the runtime is not containerd, nothing
+// happens.
 func (c *Client) RemoveRemnants(ctx context.Context, pod types.UID, before time.Time) (younger int, err error) {
 	ctx = containerdContext(ctx)
 	records := containersapi.NewContainersClient(c.conn)
@@ -37,7 +37,7 @@ func (c *Client) RemoveRemnants(ctx context.Context, pod types.UID, before time.
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ask containerd what it has of the pod: %w", about(err, string(pod)))
+		return 0, fmt.Errorf("list the pod's containers in containerd: %w", about(err, string(pod)))
 	}
 	var faults []error
 	for _, r := range list.Containers {
@@ -47,23 +47,23 @@ func (c *Client) RemoveRemnants(ctx context.Context, pod types.UID, before time.
 		}
 		_, err := c.endTask(ctx, r.ID)
 		if err == nil {
-			// Its snapshot is garbage then, which containerd collects.
+			// containerd then garbage-collects its snapshot.
 			_, err = records.Delete(ctx, &containersapi.DeleteContainerRequest{ID: r.ID})
 			err = unlessNotFound(about(err, r.ID))
 		}
 		if err != nil {
-			faults = append(faults, fmt.Errorf("remove what containerd's CRI has forgotten: %w", err))
+			faults = append(faults, fmt.Errorf("remove containers that containerd's CRI plugin has lost: %w", err))
 		}
 	}
 	return younger, errors.Join(faults...)
 }
 
-// endTask kills the processes of a container and takes its task away; ended
-// tells whether there was one. ctx names containerd's namespace.
+// endTask kills the processes of a container and deletes its task; ended reports whether there was
+// a task. ctx must name containerd's namespace.
 func (c *Client) endTask(ctx context.Context, id string) (ended bool, err error) {
 	tasks := tasksapi.NewTasksClient(c.conn)
 	_, err = tasks.Kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(syscall.SIGKILL), All: true})
-	// "Not found" and "failed precondition" are said of a process that has ended, too.
+	// A process that has ended also gives "not found" or "failed precondition".
 	if err != nil && !IsNotFound(err) && !isPrecondition(err) {
 		return false, about(err, id)
 	}
@@ -74,7 +74,7 @@ func (c *Client) endTask(ctx context.Context, id string) (ended bool, err error)
 	return err == nil, unlessNotFound(about(err, id))
 }
 
-// containerdContext is for calls of containerd's own services.
+// containerdContext returns a context for calls of containerd's own services.
 func containerdContext(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 }
@@ -84,9 +84,9 @@ func isPrecondition(err error) bool {
 	return errors.As(err, &e) && status.Code(e.Err) == codes.FailedPrecondition
 }
 
-// HasRecord tells whether containerd has a container or a sandbox of this ID,
-// whatever its CRI knows; true where the runtime is not containerd, and nobody can
-// tell. (A sandbox that its shim makes by itself has no container.)
+// HasRecord reports whether containerd has a container or a sandbox of this ID, whatever its CRI
+// knows. It returns true if the runtime is not containerd, as there is no way to tell. (A sandbox
+// that its shim creates by itself has no container.)
 func (c *Client) HasRecord(ctx context.Context, id string) (bool, error) {
 	ctx = containerdContext(ctx)
 	filters := []string{fmt.Sprintf("id==%q", id)}

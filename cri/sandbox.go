@@ -9,8 +9,8 @@ import (
 
 var errEmptyAnswer = errors.New("the runtime's answer is empty")
 
-// RunPodSandbox makes and starts a sandbox with its network and returns its ID.
-// handler is the RuntimeClass handler; "" is the default one.
+// RunPodSandbox creates and starts a sandbox with its network, and returns its ID. handler is the
+// RuntimeClass handler; "" is the default one.
 func (c *Client) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	m := config.GetMetadata()
 	object := m.GetNamespace() + "/" + m.GetName()
@@ -24,21 +24,21 @@ func (c *Client) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandbo
 	return r.PodSandboxId, nil
 }
 
-// StopPodSandbox kills what runs in the sandbox and releases its network. It
-// succeeds where the sandbox is stopped or does not exist.
+// StopPodSandbox kills what runs in the sandbox and releases its network. It succeeds if the
+// sandbox is already stopped or does not exist.
 func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
 	_, err := c.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	return unlessNotFound(about(err, id))
 }
 
-// RemovePodSandbox removes the sandbox with its containers, killing them first.
-// It succeeds where the sandbox does not exist.
+// RemovePodSandbox kills and removes the sandbox and its containers. It succeeds if the sandbox
+// does not exist.
 func (c *Client) RemovePodSandbox(ctx context.Context, id string) error {
 	_, err := c.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 	return unlessNotFound(about(err, id))
 }
 
-// PodSandboxStatus tells all of one sandbox; IsNotFound if it does not exist.
+// PodSandboxStatus returns the status of one sandbox; IsNotFound if it does not exist.
 func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
 	r, err := c.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {

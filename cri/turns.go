@@ -9,16 +9,16 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// How many replies of a runtime may be under way at once, as each may be as large as its
-// budget allows.
+// Limits on how many replies of a runtime may be in progress at once, as each may be as large as
+// its budget allows.
 const (
-	largeAtOnce = 2  // lists of everything
+	largeAtOnce = 2  // full lists
 	smallAtOnce = 16 // statuses, and lists of one pod
-	// bulky replies are decoded one at a time.
+	// bulky is the size, in bytes, above which replies are decoded one at a time.
 	bulky = 64 << 10
 )
 
-// turns of calls whose replies may be large.
+// turns limits concurrent calls whose replies may be large.
 type turns struct {
 	large, small chan struct{}
 	decode       chan struct{}
@@ -28,7 +28,7 @@ func newTurns() turns {
 	return turns{make(chan struct{}, largeAtOnce), make(chan struct{}, smallAtOnce), make(chan struct{}, 1)}
 }
 
-// take waits for a call's turn. What a loop asks of a runtime's health has none to wait for.
+// take waits for a call's turn. Health calls do not wait.
 func (t turns) take(ctx context.Context, m method) (release func(), err error) {
 	var places chan struct{}
 	switch {
@@ -41,14 +41,19 @@ func (t turns) take(ctx context.Context, m method) (release func(), err error) {
 	}
 	select {
 	case places <- struct{}{}:
+		// Of two ready cases, select takes either. A call that was given up must not be sent.
+		if err := ctx.Err(); err != nil {
+			<-places
+			return nil, err
+		}
 		return func() { <-places }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// asked is the method with the budget of this request: a list of one pod is as small as
-// a status.
+// asked returns the method with the budget of this request: a list of one pod has the budget of a
+// status.
 func (m method) asked(req any) method {
 	one := false
 	switch r := req.(type) {

@@ -23,43 +23,43 @@ import (
 	"github.com/bowline-k8s/bowline/hostcheck"
 )
 
-// ErrNobody says that nobody is there to answer a question.
-var ErrNobody = errors.New("nobody can be asked here")
+// ErrCannotAsk is returned if no one can answer a question, for example without a terminal.
+var ErrCannotAsk = errors.New("cannot ask: standard input is not a terminal")
 
-// Asker puts a question to a person.
+// Asker asks the user a question.
 type Asker interface {
-	// Confirm is true for a yes. ErrNobody: nobody can be asked.
+	// Confirm returns true for yes, and ErrCannotAsk if no one can answer.
 	Confirm(ctx context.Context, question string) (bool, error)
 }
 
-// Reporter tells a person how far it is.
+// Reporter shows the progress to the user.
 type Reporter interface {
-	// Step is one sentence: something is done, or has been seen.
+	// Step shows one sentence about what was done or observed.
 	Step(text string)
-	// Show is text to read, to compare or to copy, as it stands.
+	// Show shows text to read, compare or copy, unchanged.
 	Show(text string)
-	// Report is what the preflight found.
+	// Report shows the result of the preflight check.
 	Report(r *hostcheck.Report)
 }
 
-// Enroller makes nodes of machines, and ends that.
+// Enroller makes nodes of machines, and removes them.
 type Enroller struct {
 	Hosts    Hosts
 	Client   kubernetes.Interface // core/v1, rbac/v1, authorization/v1, certificates/v1
 	Asker    Asker
 	Reporter Reporter
-	// Machine is the way to an endpoint; *SSH.
+	// Machine opens the access to an endpoint; it returns an *SSH.
 	Machine func(endpoint string, jumps []endpoint.Jump) Machine
-	// Command is how this program is called, for what is told to do next.
+	// Command is the command line of this program, for instructions to the user.
 	Command string
-	// Poll is the time between two looks at what is waited for.
+	// Poll is the poll interval of waits.
 	Poll time.Duration
 }
 
 func (e *Enroller) step(format string, args ...any) { e.Reporter.Step(fmt.Sprintf(format, args...)) }
 
-// Add makes a Host and waits for its node to be Ready, until ctx ends. What is done
-// already is gone on from: after an error it may be called again.
+// Add creates a Host and waits until its node is Ready, or until ctx ends. After an error it may be
+// called again, and continues from what is already done.
 func (e *Enroller) Add(ctx context.Context, r Request) error {
 	u, err := r.check()
 	if err != nil {
@@ -70,15 +70,15 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 		return err
 	}
 	if have != nil {
-		e.step("The Host %s is there already, of this machine: going on.", r.Name)
+		e.step("The Host %s exists already, for this host: continuing.", r.Name)
 		if !maps.Equal(r.Labels, have.Spec.Labels) || !slices.Equal(r.Taints, have.Spec.Taints) {
-			e.step("Its labels and taints stay as they are; kubectl edit host %s changes them.", r.Name)
+			e.step("Its labels and taints stay unchanged; use kubectl edit host %s to change them.", r.Name)
 		}
 		if r.Exposure != "" && r.Exposure != have.Spec.KubeletExposure {
-			e.step("Its kubeletExposure stays %s; kubectl edit host %s changes it.", have.Spec.KubeletExposure, r.Name)
+			e.step("Its kubeletExposure stays %s; use kubectl edit host %s to change it.", have.Spec.KubeletExposure, r.Name)
 		}
 		if way, want := jumpsOf(have), r.wanted(); len(want) > 0 && !slices.Equal(way, want) {
-			e.step("Its jumps stay as they are (%s); kubectl edit host %s changes them and their host keys.", cmp.Or(strings.Join(way, ", "), "none"), r.Name)
+			e.step("Its jumps stay unchanged (%s); use kubectl edit host %s to change them and their host keys.", cmp.Or(strings.Join(way, ", "), "none"), r.Name)
 		}
 		secret, err := e.madeSecret(ctx, r.Namespace, r.Name)
 		if err != nil {
@@ -99,7 +99,7 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 		return err
 	}
 	if secret != nil && len(secret.OwnerReferences) > 0 {
-		// Of a Host that has gone: the API server is about to delete it.
+		// It belonged to a Host that is gone, so the API server is about to delete it.
 		if err := e.dropSecret(ctx, secret); err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 	e.Reporter.Report(report)
 	if !report.Fit {
 		e.Reporter.Show(e.prepare(machine, r.nodeName(), u, pins))
-		return fmt.Errorf("no node can be made of %s yet: fix the failures above, and run the command again", u.Host)
+		return fmt.Errorf("%s cannot be a node yet: fix the failures above, and run the command again", u.Host)
 	}
 	if err := e.rights(ctx, &r); err != nil {
 		return err
@@ -156,8 +156,8 @@ func (e *Enroller) Add(ctx context.Context, r Request) error {
 	return e.wait(ctx, made)
 }
 
-// prepare is the command that fixes a part of what the preflight found, for this machine,
-// by the same way.
+// prepare is the "host prepare" command that fixes a part of the failures on this machine, over the
+// same jumps.
 func (e *Enroller) prepare(m Machine, node string, u endpoint.URL, pins []string) string {
 	words := append(strings.Fields(e.Command), "host", "prepare")
 	words = append(words, m.Flags()...)
@@ -170,10 +170,10 @@ func (e *Enroller) prepare(m Machine, node string, u endpoint.URL, pins []string
 	for i, word := range words {
 		words[i] = quoted(word)
 	}
-	return fmt.Sprintf("Some failures are fixed by this command, which shows each change and asks first:\n  %s\n\n", strings.Join(words, " "))
+	return fmt.Sprintf("This command fixes some of the failures; it shows each change and asks first:\n  %s\n\n", strings.Join(words, " "))
 }
 
-// quoted is a word as a shell takes it.
+// quoted quotes a word for a shell.
 func quoted(word string) string {
 	if word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-") == "" {
 		return word
@@ -181,8 +181,8 @@ func quoted(word string) string {
 	return shell.Quote(word)
 }
 
-// place finds out that the cluster has room for the host: the Host that is this one
-// already, or nil.
+// place checks that the Host does not collide with what the cluster has. It returns the existing
+// Host if it is this one, or nil.
 func (e *Enroller) place(ctx context.Context, r *Request, endpoint string) (*v1alpha1.Host, error) {
 	list, err := e.Hosts.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -195,19 +195,19 @@ func (e *Enroller) place(ctx context.Context, r *Request, endpoint string) (*v1a
 		case h.Name == r.Name:
 			have = h
 		case h.Spec.Endpoint == endpoint:
-			return nil, fmt.Errorf("the Host %s is of %s already: %s host remove %s first, or leave it", h.Name, endpoint, e.Command, h.Name)
+			return nil, fmt.Errorf("the Host %s already has the address %s: run %s host remove %s first, or keep it", h.Name, endpoint, e.Command, h.Name)
 		case nodeName(h) == r.nodeName():
-			return nil, fmt.Errorf("the Host %s is the node %s already: choose another --node-name", h.Name, r.nodeName())
+			return nil, fmt.Errorf("the Host %s already has the node name %s: choose another --node-name", h.Name, r.nodeName())
 		}
 	}
 	switch {
 	case have == nil:
 	case have.DeletionTimestamp != nil:
-		return nil, fmt.Errorf("the Host %s is being removed: wait for that (%s host remove %s shows what it waits for), or choose another name", r.Name, e.Command, r.Name)
+		return nil, fmt.Errorf("the Host %s is being removed: wait until it is gone (%s host remove %s shows the progress), or choose another name", r.Name, e.Command, r.Name)
 	case have.Spec.Endpoint != endpoint:
-		return nil, fmt.Errorf("there is a Host %s already, of %s: choose another name, or %s host remove %s first", r.Name, have.Spec.Endpoint, e.Command, r.Name)
+		return nil, fmt.Errorf("the Host %s exists already, with the address %s: choose another name, or run %s host remove %s first", r.Name, have.Spec.Endpoint, e.Command, r.Name)
 	case nodeName(have) != r.nodeName():
-		return nil, fmt.Errorf("there is a Host %s already, which is the node %s, and a node cannot be renamed: %s host remove %s first", r.Name, nodeName(have), e.Command, r.Name)
+		return nil, fmt.Errorf("the Host %s exists already, with the node name %s, which cannot change: run %s host remove %s first", r.Name, nodeName(have), e.Command, r.Name)
 	default:
 		return have, nil
 	}
@@ -217,27 +217,27 @@ func (e *Enroller) place(ctx context.Context, r *Request, endpoint string) (*v1a
 	case err != nil:
 		return nil, fmt.Errorf("look for a node %s: %w", r.nodeName(), err)
 	case node.Annotations[v1alpha1.HostAnnotation] != r.Name:
-		return nil, fmt.Errorf("there is a node %s already, made of something else: choose another --node-name, or, if that machine is gone for good, kubectl delete node %s", r.nodeName(), r.nodeName())
+		return nil, fmt.Errorf("the node %s exists already and does not belong to this host: choose another --node-name, or, if its machine no longer exists, run kubectl delete node %s", r.nodeName(), r.nodeName())
 	}
 	_, err = e.Client.CoreV1().Namespaces().Get(ctx, r.Namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("there is no namespace %s, where Bowline was to find the key: say Bowline's own by --namespace, or install it first", r.Namespace)
+		return nil, fmt.Errorf("the namespace %s for the key does not exist: set --namespace to Bowline's namespace, or install Bowline first", r.Namespace)
 	}
-	if err != nil && !apierrors.IsForbidden(err) { // who may make Secrets there need not see it
+	if err != nil && !apierrors.IsForbidden(err) { // a user who may create Secrets there need not be allowed to see it
 		return nil, fmt.Errorf("look for the namespace %s: %w", r.Namespace, err)
 	}
 	return nil, nil
 }
 
-// HostsError says of a list of Hosts that failed what to do, in a cluster that knows none.
+// HostsError adds to a failed list of Hosts what to do if the cluster does not have the resource.
 func HostsError(err error) error {
 	if apierrors.IsNotFound(err) {
-		return errors.New("the cluster knows no Hosts: install Bowline there (kubectl apply -f charts/bowline/crds for the resource alone)")
+		return errors.New("the cluster has no Host resource: install Bowline there (kubectl apply -f charts/bowline/crds installs only the resource)")
 	}
 	return fmt.Errorf("list the Hosts: %w", err)
 }
 
-// key is the Secret with the login's key: that of a first try, the one given, or a new
+// key returns the Secret with the login's key: that of an earlier attempt, the given key, or a new
 // one.
 func (e *Enroller) key(ctx context.Context, r *Request, have *v1.Secret) (*v1.Secret, error) {
 	if have != nil {
@@ -251,19 +251,19 @@ func (e *Enroller) key(ctx context.Context, r *Request, have *v1.Secret) (*v1.Se
 				return nil, fmt.Errorf("--key: %w", err)
 			}
 			if !bytes.Equal(old.Marshal(), given.Marshal()) {
-				return nil, fmt.Errorf("the Secret %s/%s has another key, of a first try: leave --key out, or kubectl delete secret -n %s %s", r.Namespace, r.Name, r.Namespace, r.Name)
+				return nil, fmt.Errorf("the Secret %s/%s has another key, from an earlier attempt: omit --key, or run kubectl delete secret -n %s %s", r.Namespace, r.Name, r.Namespace, r.Name)
 			}
 		}
-		e.step("The key is that of the Secret %s/%s, of a first try.", r.Namespace, r.Name)
+		e.step("Using the key of the Secret %s/%s, from an earlier attempt.", r.Namespace, r.Name)
 		return have, nil
 	}
-	key, whose := r.Key, "The key that was given"
+	key, whose := r.Key, "The given key"
 	if len(key) == 0 {
 		var err error
 		if key, err = newKey(r.Name); err != nil {
 			return nil, err
 		}
-		whose = "A key of its own is made, and"
+		whose = "A new key"
 	}
 	secret, err := e.makeSecret(ctx, r, key)
 	if err == nil {
@@ -272,7 +272,7 @@ func (e *Enroller) key(ctx context.Context, r *Request, have *v1.Secret) (*v1.Se
 	return secret, err
 }
 
-// login has the machine take the key.
+// login makes sure that the machine accepts the key.
 func (e *Enroller) login(ctx context.Context, m Machine, r *Request, u endpoint.URL, key []byte, pins []string, options string) error {
 	public, err := publicKey(key)
 	if err != nil {
@@ -289,19 +289,19 @@ func (e *Enroller) login(ctx context.Context, m Machine, r *Request, u endpoint.
 	}
 	line := authorizedKey(public, r.Name, r.From, options)
 	e.Reporter.Show(fmt.Sprintf("The line for ~/.ssh/authorized_keys of %s on %s:\n\n%s\n\n", u.User, u.Host, line))
-	byHand := fmt.Errorf("%s does not take the key yet: add the line above to ~/.ssh/authorized_keys of %s there, and run the command again", u.Host, u.User)
+	byHand := fmt.Errorf("%s does not accept the key yet: add the line above to ~/.ssh/authorized_keys of %s there, and run the command again", u.Host, u.User)
 	own := m.Own()
 	if r.ByHand || own == "" {
-		yes, err := e.Asker.Confirm(ctx, "Is the line there now?")
-		if errors.Is(err, ErrNobody) || err == nil && !yes {
+		yes, err := e.Asker.Confirm(ctx, "Did you add the line?")
+		if errors.Is(err, ErrCannotAsk) || err == nil && !yes {
 			return byHand
 		}
 		if err != nil {
 			return err
 		}
 	} else {
-		yes, err := e.Asker.Confirm(ctx, fmt.Sprintf("Put it there now, by %s?", own))
-		if errors.Is(err, ErrNobody) || err == nil && !yes {
+		yes, err := e.Asker.Confirm(ctx, fmt.Sprintf("Add it now, with %s?", own))
+		if errors.Is(err, ErrCannotAsk) || err == nil && !yes {
 			return byHand
 		}
 		if err != nil {
@@ -314,11 +314,11 @@ func (e *Enroller) login(ctx context.Context, m Machine, r *Request, u endpoint.
 		if added {
 			e.step("The line is in ~/.ssh/authorized_keys of %s.", u.User)
 		} else {
-			e.step("The key was in ~/.ssh/authorized_keys of %s already.", u.User)
+			e.step("The key is already in ~/.ssh/authorized_keys of %s.", u.User)
 		}
 	}
 	if err := m.Try(ctx, key, pins); err != nil {
-		return fmt.Errorf("the key is still refused: sshd may read another file (sshd -T | grep -i authorizedkeysfile), or not trust the modes of this one (journalctl -u ssh); run the command again when that is mended: %w", err)
+		return fmt.Errorf("the key is still refused: sshd may read another file (sshd -T | grep -i authorizedkeysfile), or reject the permissions of this one (journalctl -u ssh); fix that, and run the command again: %w", err)
 	}
 	e.step("%s takes the key.", u.Host)
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func (w *world) theSecret() *v1.Secret {
@@ -67,7 +68,7 @@ func testAdd(t *testing.T, w *world) {
 		t.Errorf("the line is\n%s, not\n%s", w.machine.authorized, want)
 	}
 
-	// Again: nothing is made, nothing is asked, the machine is left alone.
+	// A second call creates nothing, asks nothing, and does not use the machine.
 	tries := w.machine.tries
 	w.said.Reset()
 	if err := w.Add(w.ctx(), r); err != nil {
@@ -75,13 +76,13 @@ func testAdd(t *testing.T, w *world) {
 	}
 	golden(t, "add-again.txt", w.said.String())
 
-	// By other jumps than the Host has: they stay, and it is said.
+	// Other jumps than those of the Host: the Host keeps its own, and the output says so.
 	w.said.Reset()
 	r.ProxyJump = []string{"root@Gate.example"}
 	if err := w.Add(w.ctx(), r); err != nil {
 		t.Fatal(err)
 	}
-	if want := "Its jumps stay as they are (none); kubectl edit host box-1 changes them and their host keys.\n"; !strings.Contains(w.said.String(), want) {
+	if want := "Its jumps stay unchanged (none); use kubectl edit host box-1 to change them and their host keys.\n"; !strings.Contains(w.said.String(), want) {
 		t.Errorf("it does not say %q:\n%s", want, w.said.String())
 	}
 	w.hosts.byName["box-1"].Spec.SSH = &v1alpha1.HostSSH{ProxyJump: []v1alpha1.Jump{{User: "root", Address: "gate.example", Port: 22}}}
@@ -92,7 +93,7 @@ func testAdd(t *testing.T, w *world) {
 	w.hosts.byName["box-1"].Spec.SSH, r.ProxyJump = nil, nil
 	w.said.Reset()
 	r.Labels = nil
-	if err := w.Add(w.ctx(), r); err != nil || !strings.Contains(w.said.String(), "stay as they are") {
+	if err := w.Add(w.ctx(), r); err != nil || !strings.Contains(w.said.String(), "stay unchanged") {
 		t.Errorf("with other labels: %v\n%s", err, w.said.String())
 	}
 	if w.machine.tries != tries || len(w.hosts.byName) != 1 {
@@ -100,8 +101,8 @@ func testAdd(t *testing.T, w *world) {
 	}
 }
 
-// A machine that is to listen for its node: the key is for that port, the Host says so; and
-// what there is is not changed by a second time.
+// TestAddExposed: a machine that shall listen for its node. The key may listen on that port, and
+// the Host says so. A second call does not change the existing Host.
 func TestAddExposed(t *testing.T) { inWorld(t, testAddExposed) }
 
 func testAddExposed(t *testing.T, w *world) {
@@ -123,12 +124,13 @@ func testAddExposed(t *testing.T, w *world) {
 	}
 	w.said.Reset()
 	r.Exposure = v1alpha1.ExposureProcess
-	if err := w.Add(w.ctx(), r); err != nil || !strings.Contains(w.said.String(), "Its kubeletExposure stays host; kubectl edit host box-1 changes it.") {
+	if err := w.Add(w.ctx(), r); err != nil || !strings.Contains(w.said.String(), "Its kubeletExposure stays host; use kubectl edit host box-1 to change it.") {
 		t.Errorf("with another: %v\n%s", err, w.said.String())
 	}
 }
 
-// Each step that fails leaves what the next try goes on from: the key above all.
+// TestAddIsGoneOnWith: after each failed step the next attempt continues, above all with the same
+// key.
 func TestAddIsGoneOnWith(t *testing.T) { inWorld(t, testAddIsGoneOnWith) }
 
 func testAddIsGoneOnWith(t *testing.T, w *world) {
@@ -140,17 +142,17 @@ func testAddIsGoneOnWith(t *testing.T, w *world) {
 	w.noSecret()
 
 	w.answers = []bool{false}
-	w.fails(w.Add(w.ctx(), r), "not confirmed", "nothing was made")
+	w.fails(w.Add(w.ctx(), r), "not confirmed", "nothing was created")
 	w.noSecret()
 	w.fails(w.Add(w.ctx(), r), "not a terminal", "--host-key", "--yes")
 	w.noSecret()
 
 	r.HostKeys = []string{ssh.FingerprintSHA256(aPublicKey(t))}
-	w.fails(w.Add(w.ctx(), r), "none of the keys given by --host-key")
+	w.fails(w.Add(w.ctx(), r), "none of the keys of --host-key")
 	w.noSecret()
 	r.HostKeys = []string{ssh.FingerprintSHA256(w.machine.hostKey)}
 
-	w.fails(w.Add(w.ctx(), r), "does not take the key yet", "run the command again") // nobody says yes to the install
+	w.fails(w.Add(w.ctx(), r), "does not accept the key yet", "run the command again") // no one answers the question about the install
 	key := string(w.theSecret().Data[v1.SSHAuthPrivateKey])
 	w.machine.installErr = errors.New("write ~/.ssh/authorized_keys: No space left on device")
 	w.answers = []bool{true}
@@ -164,7 +166,7 @@ func testAddIsGoneOnWith(t *testing.T, w *world) {
 
 	w.machine.unfit, w.machine.flags = true, []string{"-i", "/keys/my key"}
 	w.said.Reset()
-	w.fails(w.Add(w.ctx(), r), "no node can be made", "run the command again")
+	w.fails(w.Add(w.ctx(), r), "cannot be a node yet", "run the command again")
 	if want := "\n  bowline host prepare -i '/keys/my key' --host-key " + ssh.FingerprintSHA256(w.machine.hostKey) + " --node-name box-1 ssh://root@10.0.0.7/run/containerd/containerd.sock\n"; !strings.Contains(w.said.String(), want) {
 		t.Errorf("it does not show the next command, %q:\n%s", want, w.said.String())
 	}
@@ -172,13 +174,13 @@ func testAddIsGoneOnWith(t *testing.T, w *world) {
 	w.noHost()
 	w.machine.unfit = false
 
-	// Nobody looks at the Host: the time ends.
+	// Nothing sets the Host's status: the time ends.
 	w.hosts.script = nil
 	short, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	w.fails(w.Add(short, r), "not Ready in time", "no Bowline has looked at the Host", "run the command again")
-	if !strings.Contains(w.said.String(), "Nobody has looked at the Host yet") {
-		t.Errorf("it does not tell that nobody looks:\n%s", w.said.String())
+	w.fails(w.Add(short, r), "not become Ready in time", "no Bowline has read the Host", "run the command again")
+	if !strings.Contains(w.said.String(), "No Bowline has read the Host yet") {
+		t.Errorf("it does not say that no Bowline reads the Host:\n%s", w.said.String())
 	}
 	w.hosts.script, w.hosts.looks = w.becomesNode, 0
 	if err := w.Add(w.ctx(), r); err != nil {
@@ -196,14 +198,14 @@ func testAddIsGoneOnWith(t *testing.T, w *world) {
 	}
 }
 
-// A machine that the person's ssh knows is not asked about; one that has changed is
-// refused as ssh refuses it, also with --yes.
+// TestAddKnownHost: no question about a machine that the user's known_hosts has. A changed key is
+// refused as ssh does, also with --yes.
 func TestAddKnownHost(t *testing.T) { inWorld(t, testAddKnownHost) }
 
 func testAddKnownHost(t *testing.T, w *world) {
 	w.machine.knownErr = &endpoint.HostKeyError{Host: "10.0.0.7:22", Problem: "changed", Known: []string{"ssh-ed25519 SHA256:old (known_hosts:3)"}}
 	w.answers = []bool{true, true}
-	w.fails(w.Add(w.ctx(), request()), "known_hosts:3", "nothing was made", "--host-key")
+	w.fails(w.Add(w.ctx(), request()), "known_hosts:3", "nothing was created", "--host-key")
 	w.noSecret()
 	if len(w.answers) != 2 {
 		t.Error("it was asked whether a changed key is the right one")
@@ -222,7 +224,7 @@ func testAddKnownHost(t *testing.T, w *world) {
 	}
 }
 
-// A known_hosts file that cannot be read is one that knows nothing.
+// TestAddUnreadableKnownHosts: a known_hosts file that cannot be read counts as empty.
 func TestAddUnreadableKnownHosts(t *testing.T) { inWorld(t, testAddUnreadableKnownHosts) }
 
 func testAddUnreadableKnownHosts(t *testing.T, w *world) {
@@ -233,14 +235,14 @@ func testAddUnreadableKnownHosts(t *testing.T, w *world) {
 	}
 }
 
-// The Secret of a Host that has gone goes as well: nothing is built on it.
+// TestAddAfterRemoval: the Secret of a Host that is gone is deleted, not reused.
 func TestAddAfterRemoval(t *testing.T) { inWorld(t, testAddAfterRemoval) }
 
 func testAddAfterRemoval(t *testing.T, w *world) {
 	w.added()
 	key := string(w.theSecret().Data[v1.SSHAuthPrivateKey])
 	delete(w.hosts.byName, "box-1")
-	must(t, w.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("nodes"), "", "box-1"))
+	testutil.Must(t, w.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("nodes"), "", "box-1"))
 	w.added()
 	s := w.theSecret()
 	if string(s.Data[v1.SSHAuthPrivateKey]) == key || s.OwnerReferences[0].UID != w.hosts.byName["box-1"].UID {
@@ -256,7 +258,7 @@ func testAddByHand(t *testing.T, w *world) {
 	w.fails(w.Add(w.ctx(), request()), "add the line above")
 	for line := range strings.Lines(w.said.String()) {
 		if strings.HasPrefix(line, "restrict,") {
-			w.machine.authorized = line // a person copies it
+			w.machine.authorized = line // as if the user had copied it
 		}
 	}
 	w.answers = []bool{true}
@@ -277,13 +279,13 @@ func testAddWithAKey(t *testing.T, w *world) {
 	w.machine.trusts = func(ssh.PublicKey) bool { return true }
 	w.machine.unfit = true
 	w.answers = []bool{true}
-	w.fails(w.Add(w.ctx(), r), "no node can be made")
+	w.fails(w.Add(w.ctx(), r), "cannot be a node yet")
 	other := r
 	if other.Key, err = newKey("another"); err != nil {
 		t.Fatal(err)
 	}
 	w.answers = []bool{true}
-	w.fails(w.Add(w.ctx(), other), "another key, of a first try", "kubectl delete secret -n bowline box-1")
+	w.fails(w.Add(w.ctx(), other), "another key, from an earlier attempt", "kubectl delete secret -n bowline box-1")
 	w.machine.unfit = false
 
 	w.answers = []bool{true}
@@ -314,28 +316,28 @@ func TestAddRefuses(t *testing.T) {
 		"no DNS label":       {func(_ *world, r *Request) { r.Name = "Box_1" }, []string{`NAME "Box_1"`, "lower case"}},
 		"node name":          {func(_ *world, r *Request) { r.NodeName = "Box 1" }, []string{"--node-name"}},
 		"no login":           {func(_ *world, r *Request) { r.Login = "" }, []string{"--ssh", "user@host"}},
-		"no user":            {func(_ *world, r *Request) { r.Login = "10.0.0.7" }, []string{"as whom", "root@10.0.0.7"}},
+		"no user":            {func(_ *world, r *Request) { r.Login = "10.0.0.7" }, []string{"add the user", "root@10.0.0.7"}},
 		"a path":             {func(_ *world, r *Request) { r.Login = "root@10.0.0.7/run" }, []string{"--socket"}},
 		"a password":         {func(_ *world, r *Request) { r.Login = "root:hunter2@10.0.0.7" }, []string{"password"}},
 		"socket":             {func(_ *world, r *Request) { r.Socket = "/run/../x" }, []string{"--socket", "/x"}},
 		"label":              {func(_ *world, r *Request) { r.Labels = map[string]string{"a b": "c"} }, []string{"--label a b=c"}},
 		"from":               {func(_ *world, r *Request) { r.From = `1.2.3.4",command="x` }, []string{"--from"}},
 		"host key":           {func(_ *world, r *Request) { r.HostKeys = []string{"SHA256:short"} }, []string{"--host-key"}},
-		"no private key":     {func(_ *world, r *Request) { r.Key = []byte("what") }, []string{"--key"}},
-		"another machine":    {existing(func(h *v1alpha1.Host) { h.Spec.Endpoint = "ssh://root@other/s" }), []string{"a Host box-1 already", "ssh://root@other/s"}},
-		"another node":       {existing(func(h *v1alpha1.Host) { h.Spec.NodeName = "other" }), []string{"the node other", "cannot be renamed"}},
+		"not a private key":  {func(_ *world, r *Request) { r.Key = []byte("what") }, []string{"--key"}},
+		"another machine":    {existing(func(h *v1alpha1.Host) { h.Spec.Endpoint = "ssh://root@other/s" }), []string{"the Host box-1 exists already", "ssh://root@other/s"}},
+		"another node":       {existing(func(h *v1alpha1.Host) { h.Spec.NodeName = "other" }), []string{"the node name other", "cannot change"}},
 		"being removed":      {existing(func(h *v1alpha1.Host) { h.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), []string{"being removed"}},
-		"the same machine":   {existing(func(h *v1alpha1.Host) { h.Name = "box-2" }), []string{"the Host box-2 is of ssh://"}},
-		"the same node":      {existing(func(h *v1alpha1.Host) { h.Name, h.Spec.Endpoint, h.Spec.NodeName = "box-2", "ssh://a@b/s", "box-1" }), []string{"the Host box-2 is the node box-1"}},
-		"no such resource":   {func(w *world, _ *Request) { w.hosts.failed = apierrors.NewNotFound(hostsResource, "") }, []string{"knows no Hosts", "crds"}},
+		"the same machine":   {existing(func(h *v1alpha1.Host) { h.Name = "box-2" }), []string{"the Host box-2 already has the address ssh://"}},
+		"the same node":      {existing(func(h *v1alpha1.Host) { h.Name, h.Spec.Endpoint, h.Spec.NodeName = "box-2", "ssh://a@b/s", "box-1" }), []string{"the Host box-2 already has the node name box-1"}},
+		"no such resource":   {func(w *world, _ *Request) { w.hosts.failed = apierrors.NewNotFound(hostsResource, "") }, []string{"has no Host resource", "crds"}},
 		"an API that is not": {func(w *world, _ *Request) { w.hosts.failed = errors.New("connection refused") }, []string{"list the Hosts", "connection refused"}},
-		"namespace":          {func(_ *world, r *Request) { r.Namespace = "elsewhere" }, []string{"no namespace elsewhere", "--namespace"}},
+		"namespace":          {func(_ *world, r *Request) { r.Namespace = "elsewhere" }, []string{"the namespace elsewhere for the key does not exist", "--namespace"}},
 		"somebody's node": {func(w *world, _ *Request) {
-			must(w.t, w.client.Tracker().Add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "box-1"}}))
-		}, []string{"a node box-1 already", "--node-name"}},
+			testutil.Must(w.t, w.client.Tracker().Add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "box-1"}}))
+		}, []string{"the node box-1 exists already", "--node-name"}},
 		"somebody's Secret": {func(w *world, _ *Request) {
-			must(w.t, w.client.Tracker().Add(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "box-1", Namespace: "bowline"}}))
-		}, []string{"a Secret bowline/box-1 that was not made by this command"}},
+			testutil.Must(w.t, w.client.Tracker().Add(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "box-1", Namespace: "bowline"}}))
+		}, []string{"the Secret bowline/box-1 exists, and this command did not create it"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -351,13 +353,13 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
-// What no waiting mends ends the wait; what may mend itself does not.
+// TestAddIsNoNode: a permanent failure ends the wait, a temporary one does not.
 func TestAddIsNoNode(t *testing.T) { inWorld(t, testAddIsNoNode) }
 
 func testAddIsNoNode(t *testing.T, w *world) {
 	w.answers = []bool{true, true}
 	w.hosts.script = func(h *v1alpha1.Host, _ int) {
-		say(h, metav1.ConditionFalse, hosts.ReasonNodeTaken, "there is a node box-1 that was not made of this Host")
+		say(h, metav1.ConditionFalse, hosts.ReasonNodeTaken, "the node box-1 exists and does not belong to this Host")
 	}
 	w.fails(w.Add(w.ctx(), request()), "cannot be a node (NodeTaken)", "host remove box-1")
 
@@ -367,7 +369,7 @@ func testAddIsNoNode(t *testing.T, w *world) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	w.fails(w.Add(short, request()), "not Ready in time", "Credentials: the Secret bowline/box-1 cannot be read", "it may not")
+	w.fails(w.Add(short, request()), "not become Ready in time", "Credentials: the Secret bowline/box-1 cannot be read", "it may not")
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
 	err := w.wait(stopped, w.hosts.byName["box-1"].DeepCopy())
@@ -377,12 +379,5 @@ func testAddIsNoNode(t *testing.T, w *world) {
 	h := w.hosts.byName["box-1"].DeepCopy()
 	w.hosts.looks = 0
 	_, _ = w.hosts.Get(t.Context(), "box-1")
-	w.fails(w.wait(w.ctx(), h), "was deleted meanwhile")
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.fails(w.wait(w.ctx(), h), "was deleted in the meantime")
 }

@@ -1,15 +1,17 @@
-// Package enroll makes a Host object of a machine that somebody may log in to, takes it
-// away again, and shows what became of the hosts there are.
+// Package enroll makes a Host object of a machine that the user may log in to, removes it again, and
+// shows the state of the hosts.
 //
-//	request.go   PURE: what a person asks for, checked and completed
+//	request.go   pure: the user's request, checked and completed
 //	key.go       the key that Bowline logs in with, and its line of authorized_keys
-//	add.go       one host, step by step; a step that fails can be gone on from
+//	add.go       adds one host, step by step; after a failed step it can be called again
 //	objects.go   the Secret and the Host
-//	machine.go   the machine by ssh: its host keys, a login, the line, the preflight
-//	wait.go      a Host is followed until its node is Ready
-//	remove.go    a Host is deleted, and what its end waits for is shown
-//	look.go      hosts, nodes and pods, read at once
-//	table.go     PURE: what was read, as columns for a person
+//	rights.go    gives Bowline's service account the rights for one Host; grant.go has the objects
+//	machine.go   the machine over SSH: its host keys, a login, the line, the preflight check
+//	hostkeys.go  which host keys are trusted; jumps.go: those of the jumps
+//	wait.go      follows a Host until its node is Ready; remains.go shows what is left to do
+//	remove.go    deletes a Host, and shows what its deletion waits for
+//	look.go      reads hosts, nodes and pods
+//	table.go     pure: formats what was read as columns
 //
-// It asks through an Asker and tells through a Reporter: there is no terminal in it.
+// It asks through an Asker and reports through a Reporter; it does not use a terminal itself.
 package enroll

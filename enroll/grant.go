@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 )
 
-// grant is what the account is given for one Host.
+// grant is the RBAC objects that give the account its rights for one Host.
 type grant struct {
 	words          string
 	cluster        *rbacv1.ClusterRole
@@ -26,7 +26,7 @@ type grant struct {
 	binding        *rbacv1.RoleBinding
 }
 
-// grantOf names the node and the Secret: nothing else is in it.
+// grantOf grants access to the Host's Node and Secret by name, and to nothing else.
 func grantOf(a *account, r *Request) *grant {
 	name, node := a.name+"-host-"+r.Name, r.nodeName()
 	meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelHost: r.Name}}
@@ -56,7 +56,7 @@ func grantOf(a *account, r *Request) *grant {
 	return g
 }
 
-// attributes are all requests that the grant is for.
+// attributes are all requests that the grant allows.
 func (g *grant) attributes() (all []authorizationv1.ResourceAttributes) {
 	add := func(namespace string, rules []rbacv1.PolicyRule) {
 		for _, rule := range rules {
@@ -70,7 +70,7 @@ func (g *grant) attributes() (all []authorizationv1.ResourceAttributes) {
 	return all
 }
 
-// yaml is what kubectl apply takes.
+// yaml formats the grant for kubectl apply.
 func (g *grant) yaml() (string, error) {
 	var parts []string
 	for _, o := range []any{g.cluster, g.clusterBinding, g.role, g.binding} {
@@ -83,18 +83,18 @@ func (g *grant) yaml() (string, error) {
 	return strings.Join(parts, "---\n"), nil
 }
 
-// right is one object of a grant, with what is done to it.
+// right is one object of a grant, with its API calls.
 type right struct {
 	kind   string
 	object metav1.Object
-	// ensure makes it what it shall be, unless it is somebody else's and not the Host's.
+	// ensure creates or updates it. It fails if an object of that name was not made for the Host.
 	ensure func(ctx context.Context, host string) error
 	patch  func(ctx context.Context, body []byte) error
 	drop   func(ctx context.Context) error
 }
 
-// rightsOf are a grant's objects in the API server; the bindings last, as they cannot be
-// without what they bind.
+// rightsOf are a grant's objects in the API server. Each binding comes after its role, because it
+// cannot be created without it.
 func (e *Enroller) rightsOf(g *grant) []right {
 	api := e.Client.RbacV1()
 	return []right{
@@ -105,7 +105,7 @@ func (e *Enroller) rightsOf(g *grant) []right {
 	}
 }
 
-// store is the API server's client of one kind.
+// store is the API client of one kind.
 type store[T metav1.Object] interface {
 	Create(ctx context.Context, o T, opts metav1.CreateOptions) (T, error)
 	Update(ctx context.Context, o T, opts metav1.UpdateOptions) (T, error)
@@ -127,7 +127,7 @@ func rightIn[T metav1.Object](s store[T], kind string, o T) right {
 				return failed(err, "read", kind, o)
 			}
 			if have.GetLabels()[LabelHost] != host {
-				return fmt.Errorf("there is a %s %s that was not made by this command: choose another name for the host", kind, o.GetName())
+				return fmt.Errorf("the %s %s exists, and this command did not create it: choose another name for the host", kind, o.GetName())
 			}
 			o.SetResourceVersion(have.GetResourceVersion())
 			o.SetOwnerReferences(have.GetOwnerReferences())
@@ -151,7 +151,7 @@ func failed(err error, verb, kind string, o metav1.Object) error {
 	return fmt.Errorf("%s the %s %s: %w", verb, kind, o.GetName(), err)
 }
 
-// own makes the right go with its Host.
+// own makes the Host the owner of the right.
 func (r *right) own(ctx context.Context, h *v1alpha1.Host) error {
 	if slices.ContainsFunc(r.object.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == h.UID }) {
 		return nil
@@ -163,7 +163,7 @@ func (r *right) own(ctx context.Context, h *v1alpha1.Host) error {
 	return failed(r.patch(ctx, body), "have go with its Host", r.kind, r.object)
 }
 
-// ownedBy is the change that makes an object of this UID go with a Host.
+// ownedBy is the patch that makes a Host the owner of the object with this UID.
 func ownedBy(h *v1alpha1.Host, uid types.UID) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "ownerReferences": []metav1.OwnerReference{
 		{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Host", Name: h.Name, UID: h.UID}}}})

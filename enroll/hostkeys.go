@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// hostKeys are the machine's: those given by a flag, those that the person's known_hosts
-// have, or those that the person confirms.
+// hostKeys are the trusted host keys of the machine: those given by a flag, those in the user's
+// known_hosts, or those that the user confirms.
 func (e *Enroller) hostKeys(ctx context.Context, m Machine, flag string, given []string, u endpoint.URL) ([]string, error) {
 	keys, err := m.Scan(ctx)
 	if err != nil {
@@ -23,17 +23,17 @@ func (e *Enroller) hostKeys(ctx context.Context, m Machine, flag string, given [
 	if len(given) > 0 {
 		keys = slices.DeleteFunc(keys, func(k ssh.PublicKey) bool { return !known(given, k) })
 		if len(keys) == 0 {
-			return nil, fmt.Errorf("%s presents none of the keys given by %s: it was reinstalled, or someone is in between; nothing was made", u.Host, flag)
+			return nil, fmt.Errorf("%s presents none of the keys of %s: the host was reinstalled, or someone intercepts the connection; nothing was created", u.Host, flag)
 		}
 		e.Reporter.Show(presents(u.Host+" presents", keys))
-		e.step("The host key is the one that was given.")
+		e.step("The host key matches the given one.")
 		return lines(keys), nil
 	}
 	trusted, err := m.Known(keys)
 	var other *endpoint.HostKeyError
 	switch {
 	case errors.As(err, &other):
-		return nil, fmt.Errorf("%w; nothing was made: if you know of the change, remove the line from known_hosts, or give the key by %s", err, flag)
+		return nil, fmt.Errorf("%w; nothing was created: if you expect the change, remove the line from known_hosts, or set the key with %s", err, flag)
 	case err != nil:
 		e.step("Your known_hosts files are not used: %v", err)
 	case len(trusted) > 0:
@@ -42,20 +42,20 @@ func (e *Enroller) hostKeys(ctx context.Context, m Machine, flag string, given [
 		return lines(trusted), nil
 	}
 	e.Reporter.Show(presents(fmt.Sprintf("The authenticity of host '%s' can't be established. It presents", u.Host), keys) +
-		"The machine's own are shown there by: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n")
+		"To see the host's own key, run on the host: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n")
 	yes, err := e.Asker.Confirm(ctx, "Are you sure you want to continue connecting?")
 	switch {
-	case errors.Is(err, ErrNobody):
-		return nil, fmt.Errorf("the host key has to be confirmed, and standard input is not a terminal: give the key by %s, or accept the one presented by --yes; nothing was made", flag)
+	case errors.Is(err, ErrCannotAsk):
+		return nil, fmt.Errorf("cannot ask you to confirm the host key, as standard input is not a terminal: set the key with %s, or accept the presented key with --yes; nothing was created", flag)
 	case err != nil:
 		return nil, err
 	case !yes:
-		return nil, errors.New("the host key was not confirmed; nothing was made")
+		return nil, errors.New("the host key was not confirmed; nothing was created")
 	}
 	return lines(keys), nil
 }
 
-// presents are the fingerprints of keys below a heading.
+// presents lists the fingerprints of keys below a heading.
 func presents(heading string, keys []ssh.PublicKey) string {
 	var text strings.Builder
 	fmt.Fprintln(&text, heading)
@@ -65,7 +65,7 @@ func presents(heading string, keys []ssh.PublicKey) string {
 	return text.String()
 }
 
-// lines are the keys as a Host has them.
+// lines are the keys in the format of a Host.
 func lines(keys []ssh.PublicKey) []string {
 	var pins []string
 	for _, k := range keys {
@@ -74,7 +74,7 @@ func lines(keys []ssh.PublicKey) []string {
 	return pins
 }
 
-// known: lines are "TYPE BASE64 …" or fingerprints.
+// known reports whether lines have the key. A line is "TYPE BASE64 …" or a fingerprint.
 func known(lines []string, key ssh.PublicKey) bool {
 	for _, line := range lines {
 		if line == ssh.FingerprintSHA256(key) {

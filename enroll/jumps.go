@@ -12,14 +12,14 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// jumping is a jump before there is a Host.
+// jumping is a jump before the Host exists.
 type jumping struct {
 	machine Machine
 	at      endpoint.URL
 }
 
-// jumps pins the host keys of each jump, as those of the machine, and puts them into r.
-// Each is reached through those before it, by the person's own login.
+// jumps pins the host keys of each jump like those of the machine, and stores them in r. It reaches
+// each jump through the ones before it, with the user's own login.
 func (e *Enroller) jumps(ctx context.Context, r *Request) ([]jumping, error) {
 	var all []jumping
 	r.jumps = nil
@@ -39,7 +39,7 @@ func (e *Enroller) jumps(ctx context.Context, r *Request) ([]jumping, error) {
 	return all, nil
 }
 
-// jumpsOf are a Host's jumps, user@host:port each.
+// jumpsOf are a Host's jumps as user@host:port.
 func jumpsOf(h *v1alpha1.Host) (way []string) {
 	for _, j := range Way(h) {
 		way = append(way, login(j.User, j.Address, j.Port))
@@ -47,10 +47,10 @@ func jumpsOf(h *v1alpha1.Host) (way []string) {
 	return way
 }
 
-// wanted are the request's jumps, in the same form.
+// wanted are the request's jumps as user@host:port.
 func (r *Request) wanted() (way []string) {
 	for _, j := range r.ProxyJump {
-		if u, err := r.jump(j); err == nil { // check has seen the others
+		if u, err := r.jump(j); err == nil { // check reports the others
 			way = append(way, login(u.User, u.Host, u.Port))
 		}
 	}

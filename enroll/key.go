@@ -17,13 +17,13 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// KubeletPort is the port of a machine that listens for its node, as of a kubelet.
+// KubeletPort is the port on which a machine listens for its node, as a kubelet does.
 const KubeletPort = 10250
 
-// comment ends the key's line in authorized_keys, by which it is found again.
+// comment is the comment of the key's line in authorized_keys, by which the line is found again.
 func comment(name string) string { return "bowline:" + name }
 
-// newKey makes the key of a host, in OpenSSH's format.
+// newKey creates the private key of a host, in OpenSSH format.
 func newKey(name string) ([]byte, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -36,23 +36,23 @@ func newKey(name string) ([]byte, error) {
 	return pem.EncodeToMemory(block), nil
 }
 
-// publicKey is the public half of a private key that is not encrypted.
+// publicKey returns the public half of an unencrypted private key.
 func publicKey(private []byte) (ssh.PublicKey, error) {
 	signer, err := ssh.ParsePrivateKey(private)
 	var encrypted *ssh.PassphraseMissingError
 	switch {
 	case errors.As(err, &encrypted):
-		return nil, errors.New("the key has a passphrase; Bowline logs in while nobody is there to type it: leave --key out, and one is made for this machine alone")
+		return nil, errors.New("the key has a passphrase, which Bowline cannot ask for: omit --key to create a key for this host")
 	case err != nil:
-		return nil, fmt.Errorf("it is no private key: %w", err)
+		return nil, fmt.Errorf("not a private key: %w", err)
 	}
 	return signer.PublicKey(), nil
 }
 
-// authorizedKey is the line of authorized_keys that lets a key do what Bowline needs
-// and no more (docs/trust.md): restrict takes all away, port-forwarding gives sockets
-// and addresses back. permitopen would let no probe through, and holds no socket back; a
-// forced command would let no shell through. more is of jumpOptions or listenOptions.
+// authorizedKey is a line of authorized_keys that allows what Bowline needs and no more
+// (docs/trust.md): restrict forbids everything, port-forwarding allows sockets and addresses again.
+// permitopen would block probes and would not restrict sockets; a forced command would block the
+// shell. more is from jumpOptions or listenOptions.
 func authorizedKey(key ssh.PublicKey, name, from, more string) string {
 	options := "restrict,port-forwarding" + more
 	if from != "" {
@@ -61,8 +61,8 @@ func authorizedKey(key ssh.PublicKey, name, from, more string) string {
 	return options + " " + strings.TrimSpace(string(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key)))) + " " + comment(name)
 }
 
-// listenOptions hold a key to the one port of the machine on which it may listen; 0:
-// sshd's configuration says where.
+// listenOptions restricts a key to the one port of the machine on which it may listen; 0: sshd's
+// configuration decides.
 func listenOptions(port int) string {
 	if port == 0 {
 		return ""
@@ -70,7 +70,7 @@ func listenOptions(port int) string {
 	return `,permitlisten="` + strconv.Itoa(port) + `"`
 }
 
-// jumpOptions hold a key to what it needs at a jump: the way to the next machine.
+// jumpOptions restricts a key to what it needs at a jump: a connection to the next machine.
 func jumpOptions(next endpoint.URL) string {
 	return `,permitopen="` + net.JoinHostPort(next.Host, strconv.Itoa(cmp.Or(next.Port, 22))) + `",command="false"`
 }

@@ -16,33 +16,33 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 )
 
-// View is the hosts of a cluster with their nodes and pods, as of one look.
+// View is the hosts of a cluster with their nodes and pods at one time.
 type View struct {
 	Hosts []HostView
 	Pods  []v1.Pod
 }
 
-// HostView is a host: of a Host object, or of a Bowline's configuration file, of which
-// the cluster shows the node alone.
+// HostView is a host of a Host object, or of a Bowline's configuration file. Of the latter the
+// cluster shows only the node.
 type HostView struct {
 	Name string
-	Host *v1alpha1.Host // nil: it is of a file
-	Node *v1.Node       // nil: there is none
+	Host *v1alpha1.Host // nil: from a configuration file
+	Node *v1.Node       // nil: it has none
 }
 
-// annotationDriver is on every node that Bowline reports.
+// annotationDriver is on every node of Bowline.
 const annotationDriver = "bowline.io/driver"
 
-// atOnce is how many lists of pods are asked for at a time.
+// atOnce is how many lists of pods run in parallel.
 const atOnce = 8
 
-// Look reads the hosts, their nodes and the pods on these. It asks for what the API
-// server has in memory: that may be a moment old, and costs it little.
+// Look reads the hosts, their nodes and the pods on them. It reads from the API server's watch
+// cache (resourceVersion 0), which may be slightly stale, and is cheap.
 func Look(ctx context.Context, hosts Hosts, client kubernetes.Interface) (*View, error) {
 	fromMemory := metav1.ListOptions{ResourceVersion: "0"}
 	v := &View{}
 	list, err := hosts.List(ctx, fromMemory)
-	if err != nil && !apierrors.IsNotFound(err) { // a cluster without the resource may have hosts of a file
+	if err != nil && !apierrors.IsNotFound(err) { // without the resource there may still be hosts of a configuration file
 		return nil, fmt.Errorf("list the Hosts: %w", err)
 	}
 	nodes, err := client.CoreV1().Nodes().List(ctx, fromMemory)
@@ -54,7 +54,7 @@ func Look(ctx context.Context, hosts Hosts, client kubernetes.Interface) (*View,
 	return v, err
 }
 
-// join puts hosts and nodes together, by name.
+// join joins hosts and nodes by name.
 func join(list *v1alpha1.HostList, nodes []v1.Node) []HostView {
 	var views []HostView
 	taken := map[string]bool{}
@@ -79,7 +79,7 @@ func join(list *v1alpha1.HostList, nodes []v1.Node) []HostView {
 	return views
 }
 
-// pods are asked for node by node: of a big cluster most pods are elsewhere.
+// pods lists node by node, because most pods of a big cluster are on other nodes.
 func (v *View) pods(ctx context.Context, client kubernetes.Interface, opts metav1.ListOptions) error {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -112,7 +112,7 @@ func (v *View) pods(ctx context.Context, client kubernetes.Interface, opts metav
 	return first
 }
 
-// condition of a node, or nil.
+// condition returns a condition of a node, or nil.
 func condition(n *v1.Node, kind v1.NodeConditionType) *v1.NodeCondition {
 	if n == nil {
 		return nil
@@ -125,7 +125,7 @@ func condition(n *v1.Node, kind v1.NodeConditionType) *v1.NodeCondition {
 	return nil
 }
 
-// link is how the link is: Up, Down, Local, or "-" where nobody says.
+// link is Up, Down, Local, or "-" if unknown.
 func (h *HostView) link() string {
 	if h.Host != nil && h.Host.Status.Link != nil {
 		return string(h.Host.Status.Link.State)
@@ -139,7 +139,7 @@ func (h *HostView) link() string {
 	return "-"
 }
 
-// reason is why it is Ready, or is not.
+// reason is that of the condition Ready.
 func (h *HostView) reason() string {
 	if h.Host != nil {
 		if c := meta.FindStatusCondition(h.Host.Status.Conditions, v1alpha1.ConditionReady); c != nil {

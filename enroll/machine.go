@@ -16,48 +16,49 @@ import (
 	"github.com/bowline-k8s/bowline/hostcheck"
 )
 
-// Machine is what is asked of a machine before there is a Host: *SSH.
+// Machine is the access to a machine before there is a Host: *SSH.
 type Machine interface {
-	// Scan reads the host keys that the machine presents.
+	// Scan returns the host keys that the machine presents.
 	Scan(ctx context.Context) ([]ssh.PublicKey, error)
-	// Known are those of these keys that the person's own known_hosts have; none where
-	// they do not know the machine. An *endpoint.HostKeyError: they know other keys of it.
+	// Known returns those of keys that the user's known_hosts has, or none if the machine is
+	// unknown there. It returns an *endpoint.HostKeyError if known_hosts has other keys of the
+	// machine.
 	Known(keys []ssh.PublicKey) ([]ssh.PublicKey, error)
-	// Try logs in by a private key. An *endpoint.AuthError: it is refused.
+	// Try logs in with a private key. It returns an *endpoint.AuthError if the key is refused.
 	Try(ctx context.Context, key []byte, hostKeys []string) error
-	// Own names the person's own access, or is empty: there is none.
+	// Own names the user's own access; empty: there is none.
 	Own() string
-	// Flags are those by which the "host" commands come to the machine as this one did.
+	// Flags are the flags with which the "host" commands reach the machine in the same way.
 	Flags() []string
-	// Install puts a line into the login's authorized_keys, by the person's own access;
-	// false: the key is there already.
+	// Install adds a line to the login's authorized_keys, with the user's own access. It returns
+	// false if the key is already there.
 	Install(ctx context.Context, line string, hostKeys []string) (bool, error)
-	// Check is the preflight, by a private key.
+	// Check is the preflight check, logged in with a private key.
 	Check(ctx context.Context, key []byte, hostKeys []string) (*hostcheck.Report, error)
 }
 
-// SSH is a machine by ssh.
+// SSH is a machine reached over SSH.
 type SSH struct {
 	// Endpoint is ssh://user@host[:port]/socket.
 	Endpoint string
-	// Access is the person's own: an agent, or keys. The zero value is none.
+	// Access is the user's own: an agent, or keys. The zero value is none.
 	Access endpoint.Credentials
-	// Expose is the port of the machine at which the node is to be found; 0: elsewhere.
+	// Expose is the port of the machine on which it listens for the node; 0: it does not.
 	Expose int
-	// Keys of the person's beside Access; a missing file is passed over.
+	// Keys of the user in addition to Access. Missing files are ignored.
 	Keys []string
-	// KnownHosts are the person's files; a missing one is passed over.
+	// KnownHosts are the user's files. Missing ones are ignored.
 	KnownHosts []string
-	// KeyFile is that of the key which was given for Bowline, or empty.
+	// KeyFile is the file of the key that was given for Bowline, or empty.
 	KeyFile string
-	// Jumps are the way to it.
+	// Jumps on the way to the machine.
 	Jumps []endpoint.Jump
 }
 
 const (
-	dialTime    = 10 * time.Second // of the TCP connection
-	loginTime   = 15 * time.Second // of the login
-	installTime = 30 * time.Second // of the script
+	dialTime    = 10 * time.Second // for the TCP connection
+	loginTime   = 15 * time.Second // for the login
+	installTime = 30 * time.Second // for the script
 	rootDir     = "/var/lib/kubelet"
 )
 
@@ -111,7 +112,7 @@ func (m *SSH) Own() string {
 	return ""
 }
 
-// Flags implements Machine. An agent and the usual keys are found without a flag.
+// Flags implements Machine. An agent and the default keys need no flag.
 func (m *SSH) Flags() (flags []string) {
 	if file := cmp.Or(m.Access.KeyFile, m.KeyFile); file != "" && (m.Access.KeyFile != "" || m.Own() == "") {
 		flags = append(flags, "--identity-file", file)
@@ -166,7 +167,7 @@ func (m *SSH) Install(ctx context.Context, line string, hostKeys []string) (bool
 	if words := strings.TrimSpace(complained.String()); words != "" {
 		return false, fmt.Errorf("write ~/.ssh/authorized_keys: %s", words)
 	}
-	return false, fmt.Errorf("write ~/.ssh/authorized_keys: the login's shell did not run the script to its end (%v): %q", err, answer)
+	return false, fmt.Errorf("write ~/.ssh/authorized_keys: the login shell did not complete the script (%v): %q", err, answer)
 }
 
 // Check implements Machine.
@@ -184,7 +185,7 @@ type client struct {
 	way *way
 }
 
-// Close ends the logins, that to the machine first.
+// Close ends the logins, the one to the machine first.
 func (c *client) Close() error {
 	err := c.Client.Close()
 	c.way.Close()
@@ -209,10 +210,10 @@ func (m *SSH) login(ctx context.Context, o endpoint.Options, keys []string) (*cl
 	return &client{c, way}, nil
 }
 
-// way is a number of jumps that have been logged in to.
+// way is the jumps that are logged in to, in order.
 type way struct{ clients []*ssh.Client }
 
-// travel logs in at each of the jumps, the first from here.
+// travel logs in to each of the jumps in order.
 func travel(ctx context.Context, jumps []endpoint.Target, keys []string) (*way, error) {
 	w := &way{}
 	for i := range jumps {
@@ -226,14 +227,14 @@ func travel(ctx context.Context, jumps []endpoint.Target, keys []string) (*way, 
 	return w, nil
 }
 
-// Close ends the logins, the last first.
+// Close ends the logins, the last one first.
 func (w *way) Close() {
 	for i := len(w.clients) - 1; i >= 0; i-- {
 		w.clients[i].Close()
 	}
 }
 
-// dial goes from the last jump.
+// dial connects from the last jump.
 func (w *way) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// Hosts is what of the API server is needed for Hosts: *hosts.Client.
+// Hosts is the part of the Hosts API that this package needs: *hosts.Client.
 type Hosts interface {
 	Get(ctx context.Context, name string) (*v1alpha1.Host, error)
 	List(ctx context.Context, opts metav1.ListOptions) (*v1alpha1.HostList, error)
@@ -23,7 +23,7 @@ type Hosts interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// LabelHost is on the Secrets and the rights that "host add" made: the Host's name.
+// LabelHost is on the Secrets and rights that "host add" made. Its value is the Host's name.
 const LabelHost = "bowline.io/host"
 
 // host is the object that r asks for.
@@ -46,7 +46,7 @@ func (r *Request) host(endpoint string, hostKeys []string) *v1alpha1.Host {
 	return h
 }
 
-// Way are the jumps to a Host's machine, as they are dialled.
+// Way is the jumps to a Host's machine, in the order of dialling.
 func Way(h *v1alpha1.Host) []endpoint.Jump {
 	var way []endpoint.Jump
 	for _, j := range v1alpha1.Jumps(h) {
@@ -55,7 +55,7 @@ func Way(h *v1alpha1.Host) []endpoint.Jump {
 	return way
 }
 
-// nodeName is the name of the node that a Host is.
+// nodeName is the name of a Host's node.
 func nodeName(h *v1alpha1.Host) string {
 	if h.Spec.NodeName != "" {
 		return h.Spec.NodeName
@@ -63,8 +63,8 @@ func nodeName(h *v1alpha1.Host) string {
 	return h.Name
 }
 
-// secret is the Host's, with its key; nil: there is none. One that somebody else made is
-// an error.
+// secret returns the Host's Secret with its key, or nil. A Secret that someone else made is an
+// error.
 func (e *Enroller) secret(ctx context.Context, r *Request) (*v1.Secret, error) {
 	s, err := e.Client.CoreV1().Secrets(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 	switch {
@@ -73,27 +73,27 @@ func (e *Enroller) secret(ctx context.Context, r *Request) (*v1.Secret, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the Secret %s/%s: %w", r.Namespace, r.Name, err)
 	case s.Labels[LabelHost] != r.Name:
-		return nil, fmt.Errorf("there is a Secret %s/%s that was not made by this command; choose another name for the host, or make the Host by hand with that Secret (docs/hosts.md)", r.Namespace, r.Name)
+		return nil, fmt.Errorf("the Secret %s/%s exists, and this command did not create it; choose another name for the host, or create the Host with that Secret yourself (docs/hosts.md)", r.Namespace, r.Name)
 	case len(s.Data[v1.SSHAuthPrivateKey]) == 0:
-		return nil, fmt.Errorf("the Secret %s/%s has no %s: kubectl delete secret -n %s %s, and run the command again", r.Namespace, r.Name, v1.SSHAuthPrivateKey, r.Namespace, r.Name)
+		return nil, fmt.Errorf("the Secret %s/%s has no %s: run kubectl delete secret -n %s %s, and run the command again", r.Namespace, r.Name, v1.SSHAuthPrivateKey, r.Namespace, r.Name)
 	}
 	return s, nil
 }
 
-// makeSecret keeps a key before it is of any use, so that a second try has the same one.
+// makeSecret stores a key before it is used, so that a second attempt finds the same one.
 func (e *Enroller) makeSecret(ctx context.Context, r *Request, key []byte) (*v1.Secret, error) {
 	s, err := e.Client.CoreV1().Secrets(r.Namespace).Create(ctx, &v1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: r.Name, Namespace: r.Namespace, Labels: map[string]string{LabelHost: r.Name}},
 		Type:       v1.SecretTypeSSHAuth, Data: map[string][]byte{v1.SSHAuthPrivateKey: key},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("make the Secret %s/%s: %w", r.Namespace, r.Name, err)
+		return nil, fmt.Errorf("create the Secret %s/%s: %w", r.Namespace, r.Name, err)
 	}
 	return s, nil
 }
 
-// own makes a Secret go with its Host, however that is deleted: not before, as the
-// machine is emptied by that login.
+// own makes the Host the owner of its Secret, so that it is deleted with the Host however that is
+// deleted. It must not go earlier, because Bowline needs the login to release the machine.
 func (e *Enroller) own(ctx context.Context, s *v1.Secret, h *v1alpha1.Host) error {
 	for _, o := range s.OwnerReferences {
 		if o.UID == h.UID {
@@ -105,7 +105,7 @@ func (e *Enroller) own(ctx context.Context, s *v1.Secret, h *v1alpha1.Host) erro
 		return err
 	}
 	if _, err := e.Client.CoreV1().Secrets(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("have the Secret %s/%s go with its Host: %w", s.Namespace, s.Name, err)
+		return fmt.Errorf("set the Host as the owner of the Secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
 	return nil
 }

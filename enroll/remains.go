@@ -12,25 +12,25 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 )
 
-// remains shows what a person has to know or to do before pods of the node are of use. It
-// is advice: what cannot be read is left out.
+// remains shows what the user has to know or do before the node's pods are useful. This is advice,
+// so it skips what cannot be read.
 func (e *Enroller) remains(ctx context.Context, h *v1alpha1.Host) {
 	if node, err := e.Client.CoreV1().Nodes().Get(ctx, nodeName(h), metav1.GetOptions{}); err == nil {
 		if taints := ownTaints(node); len(taints) > 0 {
-			e.Reporter.Show(fmt.Sprintf("\nPods run there only with a toleration for: %s\n", strings.Join(taints, ", ")))
+			e.Reporter.Show(fmt.Sprintf("\nPods need a toleration to run there: %s\n", strings.Join(taints, ", ")))
 		}
 	}
-	e.Reporter.Show("\nPods there resolve names and reach Services once the machine has kube-proxy and a route to the cluster's pods (docs/networking.md).\nUntil then, give them dnsPolicy: Default.\n")
+	e.Reporter.Show("\nPods on the host resolve names and reach Services once it has kube-proxy and a route to the cluster's pods (docs/networking.md).\nUntil then, set dnsPolicy: Default.\n")
 	list, err := e.Client.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + certificatesv1.KubeletServingSignerName})
 	if err != nil {
 		return
 	}
 	if pending := pendingServing(list.Items, nodeName(h)); len(pending) > 0 {
-		e.Reporter.Show(fmt.Sprintf("\nkubectl logs and exec may need the node's serving certificate, which waits for your approval:\n  kubectl certificate approve %s\n", strings.Join(pending, " ")))
+		e.Reporter.Show(fmt.Sprintf("\nFor kubectl logs and exec, approve the node's serving certificate:\n  kubectl certificate approve %s\n", strings.Join(pending, " ")))
 	}
 }
 
-// ownTaints are those that keep pods away for as long as the node is well.
+// ownTaints are the taints that keep pods away while the node is healthy.
 func ownTaints(n *v1.Node) (taints []string) {
 	for i := range n.Spec.Taints {
 		t := &n.Spec.Taints[i]
@@ -41,7 +41,7 @@ func ownTaints(n *v1.Node) (taints []string) {
 	return taints
 }
 
-// pendingServing are the node's requests for a serving certificate that have no answer.
+// pendingServing are the node's undecided requests for a serving certificate.
 func pendingServing(all []certificatesv1.CertificateSigningRequest, node string) (names []string) {
 	for i := range all {
 		r := &all[i]

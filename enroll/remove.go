@@ -17,16 +17,16 @@ import (
 	"github.com/bowline-k8s/bowline/hosts"
 )
 
-// Removal is how a Host is to end.
+// Removal is a request to remove a Host.
 type Removal struct {
 	Name      string
-	Namespace string // Bowline's own, where the Secret is
-	Detach    bool   // its pods run on; otherwise its own policy stands
-	Wait      bool   // until it has gone
+	Namespace string // Bowline's own, which has the Secret
+	Detach    bool   // its pods keep running; otherwise the Host's deletionPolicy decides
+	Wait      bool   // until it is gone
 }
 
-// Remove deletes a Host, and with it the Secret and the rights that Add made. With Wait it tells what
-// the end waits for, until ctx ends. It may be called again to wait on.
+// Remove deletes a Host, and with it the Secret and the rights that Add made. With Wait it shows
+// what the deletion waits for, until ctx ends. It may be called again to continue waiting.
 func (e *Enroller) Remove(ctx context.Context, r Removal) error {
 	h, err := e.Hosts.Get(ctx, r.Name)
 	if apierrors.IsNotFound(err) {
@@ -45,7 +45,7 @@ func (e *Enroller) Remove(ctx context.Context, r Removal) error {
 	}
 	if r.Detach && h.Spec.DeletionPolicy != v1alpha1.DeletionDetach {
 		if err := e.Hosts.Patch(ctx, r.Name, []byte(`{"spec":{"deletionPolicy":"detach"}}`)); err != nil {
-			return fmt.Errorf("have the Host %s detached: %w", r.Name, err)
+			return fmt.Errorf("detach the Host %s: %w", r.Name, err)
 		}
 		h.Spec.DeletionPolicy = v1alpha1.DeletionDetach
 	}
@@ -56,12 +56,12 @@ func (e *Enroller) Remove(ctx context.Context, r Removal) error {
 		}
 	}
 	if h.Spec.DeletionPolicy == v1alpha1.DeletionDetach {
-		e.step("The Host %s is being detached: its pods run on, on the machine.", r.Name)
+		e.step("The Host %s is being detached: its pods keep running on the host.", r.Name)
 	} else {
 		e.step("The Host %s is being drained.", r.Name)
 	}
 	if !r.Wait {
-		e.step("Nobody waits for the end of it; %s host list shows how far it is.", e.Command)
+		e.step("Not waiting for the end; %s host list shows the progress.", e.Command)
 		return nil
 	}
 	if err := e.gone(ctx, h); err != nil {
@@ -79,17 +79,17 @@ func (e *Enroller) Remove(ctx context.Context, r Removal) error {
 	}
 	u, err := endpoint.Parse(h.Spec.Endpoint)
 	if err != nil {
-		return nil // not over ssh
+		return nil // not over SSH
 	}
 	port := ""
 	if u.Port != 0 {
 		port = fmt.Sprintf("-p %d ", u.Port)
 	}
-	e.Reporter.Show(fmt.Sprintf("\nWhere the key was let in on the machine, it still is:\n  ssh %s%s@%s \"sed -i '/ %s\\$/d' ~/.ssh/authorized_keys\"\n", port, u.User, u.Host, comment(r.Name)))
+	e.Reporter.Show(fmt.Sprintf("\nThe key is still in authorized_keys on the host. To remove it:\n  ssh %s%s@%s \"sed -i '/ %s\\$/d' ~/.ssh/authorized_keys\"\n", port, u.User, u.Host, comment(r.Name)))
 	return nil
 }
 
-// nothing is a Host that is not there: what a first try has left goes.
+// nothing handles a Host that does not exist: it deletes what an earlier attempt left.
 func (e *Enroller) nothing(ctx context.Context, r Removal) error {
 	secret, err := e.madeSecret(ctx, r.Namespace, r.Name)
 	if err != nil {
@@ -100,16 +100,16 @@ func (e *Enroller) nothing(ctx context.Context, r Removal) error {
 		return err
 	}
 	if secret == nil && len(rights) == 0 {
-		return fmt.Errorf("there is no Host %s: %s host list shows those there are", r.Name, e.Command)
+		return fmt.Errorf("the Host %s does not exist: %s host list shows all Hosts", r.Name, e.Command)
 	}
-	e.step("There is no Host %s any more.", r.Name)
+	e.step("The Host %s does not exist any more.", r.Name)
 	if err := e.dropRights(ctx, rights); secret == nil || err != nil {
 		return err
 	}
 	return e.dropSecret(ctx, secret)
 }
 
-// madeSecret is the Secret that Add made for a Host; nil: there is none.
+// madeSecret returns the Secret that Add made for a Host, or nil.
 func (e *Enroller) madeSecret(ctx context.Context, namespace, host string) (*v1.Secret, error) {
 	s, err := e.Client.CoreV1().Secrets(namespace).Get(ctx, host, metav1.GetOptions{})
 	switch {
@@ -123,17 +123,17 @@ func (e *Enroller) madeSecret(ctx context.Context, namespace, host string) (*v1.
 	return s, nil
 }
 
-// dropSecret deletes a Secret, unless the API server has done so with its Host.
+// dropSecret deletes a Secret, unless the API server has deleted it with its Host.
 func (e *Enroller) dropSecret(ctx context.Context, s *v1.Secret) error {
 	err := e.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete the Secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
-	e.step("The Secret %s/%s with its key is deleted.", s.Namespace, s.Name)
+	e.step("Deleted the Secret %s/%s with its key.", s.Namespace, s.Name)
 	return nil
 }
 
-// gone waits for the finalizer, and tells what it waits for.
+// gone waits until the Host is gone, and shows what its deletion waits for.
 func (e *Enroller) gone(ctx context.Context, h *v1alpha1.Host) error {
 	said := ""
 	for {
@@ -143,7 +143,7 @@ func (e *Enroller) gone(ctx context.Context, h *v1alpha1.Host) error {
 		case apierrors.IsNotFound(err) || err == nil && now.UID != h.UID:
 			return nil
 		case err != nil:
-			if text := fmt.Sprintf("The Host cannot be read just now: %v", err); text != said {
+			if text := fmt.Sprintf("Cannot read the Host, will retry: %v", err); text != said {
 				said = text
 				e.step("%s", text)
 			}
@@ -159,18 +159,17 @@ func (e *Enroller) gone(ctx context.Context, h *v1alpha1.Host) error {
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				why = "interrupted"
 			}
-			return fmt.Errorf("the Host %s: %s; %s; the removal goes on by itself: run the command again to watch, with --detach if the machine is gone for good", h.Name, why, said)
+			return fmt.Errorf("the Host %s: %s; %s; the removal continues: run the command again to watch, with --detach if the host no longer exists", h.Name, why, said)
 		case <-time.After(e.Poll):
 		}
 	}
 }
 
-// awaited is what a deleted Host's status says. A reason of before the deletion says
-// nothing of it.
+// awaited is what a deleted Host's status says. It ignores reasons from before the deletion.
 func awaited(h *v1alpha1.Host) string {
 	c := meta.FindStatusCondition(h.Status.Conditions, v1alpha1.ConditionReady)
 	if c != nil && slices.Contains([]string{hosts.ReasonDraining, hosts.ReasonReleasing, hosts.ReasonDetaching, hosts.ReasonBlocked}, c.Reason) {
 		return c.Reason + ": " + c.Message
 	}
-	return "Deleted: it waits for Bowline to let it go"
+	return "Deleted; waiting for Bowline to release the host"
 }

@@ -10,18 +10,19 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// added is a world in which box-1 is a node.
+// added makes box-1 a node.
 func (w *world) added() {
 	w.t.Helper()
 	w.answers = []bool{true, true}
-	must(w.t, w.Add(w.ctx(), request()))
+	testutil.Must(w.t, w.Add(w.ctx(), request()))
 	w.said.Reset()
 	w.hosts.looks = 0
 }
 
-// ends is what a Bowline tells of a deleted Host, look by look.
+// ends plays a Bowline that removes a deleted Host, look by look.
 func ends(h *v1alpha1.Host, look int) {
 	if h.DeletionTimestamp == nil {
 		return
@@ -38,11 +39,11 @@ func TestRemove(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.added()
 		w.hosts.script, w.hosts.holds = ends, 5
-		must(t, w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Wait: true}))
+		testutil.Must(t, w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Wait: true}))
 		golden(t, "remove.txt", w.said.String())
 		w.noHost()
 		w.noSecret()
-		w.fails(w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Wait: true}), "there is no Host box-1", "host list")
+		w.fails(w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Wait: true}), "the Host box-1 does not exist", "host list")
 	})
 }
 
@@ -50,19 +51,20 @@ func TestRemoveDetaches(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.added()
 		w.hosts.script, w.hosts.holds = ends, 3
-		must(t, w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Detach: true}))
+		testutil.Must(t, w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Detach: true}))
 		golden(t, "detach.txt", w.said.String())
 		if h := w.hosts.byName["box-1"]; h == nil || h.Spec.DeletionPolicy != v1alpha1.DeletionDetach || h.DeletionTimestamp == nil {
 			t.Errorf("the Host is %+v", h)
 		}
-		w.theSecret() // it goes with its Host, not before
-		must(t, w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Wait: true}))
+		w.theSecret() // it is deleted with its Host, not before
+		testutil.Must(t, w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Wait: true}))
 		w.noHost()
 		w.noSecret()
 	})
 }
 
-// A removal that takes too long says what it waits for, and is gone on with.
+// TestRemoveIsGoneOnWith: a removal that takes too long says what it waits for, and can be
+// continued.
 func TestRemoveIsGoneOnWith(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.added()
@@ -79,39 +81,39 @@ func TestRemoveIsGoneOnWith(t *testing.T) {
 		time.AfterFunc(5*time.Second, stop)
 		w.fails(w.Remove(stopped, r), "interrupted")
 		w.hosts.holds = 0
-		must(t, w.Remove(w.ctx(), r))
+		testutil.Must(t, w.Remove(w.ctx(), r))
 		w.noSecret()
 	})
 }
 
-// A Secret of somebody else's is left; that of an add which came to nothing goes.
+// TestRemoveTakesWhatAddMade: the Secret of someone else stays; that of a failed add is deleted.
 func TestRemoveTakesWhatAddMade(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.added()
 		s := w.theSecret()
 		s.Labels = nil
 		_, err := w.client.CoreV1().Secrets("bowline").Update(t.Context(), s, metav1.UpdateOptions{})
-		must(t, err)
+		testutil.Must(t, err)
 		r := Removal{Name: "box-1", Namespace: "bowline", Wait: true}
-		must(t, w.Remove(w.ctx(), r))
+		testutil.Must(t, w.Remove(w.ctx(), r))
 		w.theSecret()
 		s.Labels = map[string]string{LabelHost: "box-1"}
 		s.OwnerReferences = nil
 		_, err = w.client.CoreV1().Secrets("bowline").Update(t.Context(), s, metav1.UpdateOptions{})
-		must(t, err)
-		must(t, w.Remove(w.ctx(), r))
+		testutil.Must(t, err)
+		testutil.Must(t, w.Remove(w.ctx(), r))
 		w.noSecret()
 	})
 }
 
-// A Host on Bowline's own machine has no key and no way there.
+// TestRemoveLocal: a Host on Bowline's own machine has no key.
 func TestRemoveLocal(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		h := &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "here", UID: "here"}}
 		h.Spec.Endpoint = "unix:///run/containerd/containerd.sock"
 		w.hosts.byName["here"] = h
-		must(t, w.client.Tracker().Add(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: "bowline"}}))
-		must(t, w.Remove(w.ctx(), Removal{Name: "here", Namespace: "bowline", Wait: true}))
+		testutil.Must(t, w.client.Tracker().Add(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: "bowline"}}))
+		testutil.Must(t, w.Remove(w.ctx(), Removal{Name: "here", Namespace: "bowline", Wait: true}))
 		golden(t, "remove-local.txt", w.said.String())
 	})
 }

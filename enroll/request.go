@@ -15,51 +15,50 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// Request is what a person asks for.
+// Request is what the user asks for.
 type Request struct {
-	Name      string // of the Host, and of its Secret
-	Namespace string // Bowline's own, where the Secret goes
+	Name      string // of the Host and of its Secret
+	Namespace string // Bowline's own, which gets the Secret
 	Login     string // user@host[:port]
 	Socket    string // of the runtime, a path on the machine
-	NodeName  string // the Host's name if empty
+	NodeName  string // default: the Host's name
 	Labels    map[string]string
 	Taints    []v1.Taint
-	// Exposure is the Host's kubeletExposure; empty is process.
+	// Exposure is the Host's kubeletExposure; empty means process.
 	Exposure v1alpha1.KubeletExposure
-	// HostKeys are pins that were given; only presented keys among them are taken, and
-	// nobody is asked. Empty: whoever asks is shown the keys.
+	// HostKeys are the given pins. Only presented keys among them are trusted, without a question.
+	// If empty, the user is shown the keys and asked.
 	HostKeys []string
-	// ProxyJump is the way to the machine, user@host[:port] each, the first to be dialled
-	// first; JumpHostKeys are pins of the jumps, as HostKeys are of the machine.
+	// ProxyJump is the jumps to the machine, user@host[:port] each, in the order of dialling.
+	// JumpHostKeys are the pins of the jumps, like HostKeys.
 	ProxyJump    []string
 	JumpHostKeys []string
-	jumps        []endpoint.Jump // ProxyJump, each with the keys that were accepted
-	// Key is a private key that is there already; nil: one is made.
+	jumps        []endpoint.Jump // ProxyJump with the accepted keys
+	// Key is an existing private key; nil: a new one is created.
 	Key []byte
-	// From restricts the key to an address or a pattern of sshd's; empty: it may be
-	// used from anywhere.
+	// From restricts the key to an address or a pattern of sshd's from=; empty: no restriction.
 	From string
-	// ServiceAccount is Bowline's, NAMESPACE/NAME; empty: the chart's, in Namespace.
+	// ServiceAccount is Bowline's, NAMESPACE/NAME; empty: the chart's in Namespace.
 	ServiceAccount string
-	// ByHand: the line is shown, and not installed.
+	// ByHand: the line is only shown, not installed.
 	ByHand bool
 }
 
-// endpoint is the Host's, written in one way only: two Hosts of one machine are told
-// apart by it.
+// endpoint is the Host's endpoint, normalized, because place compares endpoints to detect a second
+// Host of one machine.
 func (r *Request) endpoint() (endpoint.URL, error) {
 	if r.Login == "" {
-		return endpoint.URL{}, errors.New("--ssh: say user@host[:port] of the machine")
+		return endpoint.URL{}, errors.New("--ssh: set user@host[:port] of the host")
 	}
 	if strings.Contains(r.Login, "/") {
-		return endpoint.URL{}, fmt.Errorf("--ssh %q: user@host[:port], without a path; the socket's is --socket", withoutPassword(r.Login))
+		return endpoint.URL{}, fmt.Errorf("--ssh %q: use user@host[:port] without a path; set the socket with --socket", withoutPassword(r.Login))
 	}
 	u, err := endpoint.Parse("ssh://" + r.Login + r.Socket)
 	if err != nil {
 		return endpoint.URL{}, fmt.Errorf("--ssh or --socket: %w", err)
 	}
 	if u.User == "" {
-		return endpoint.URL{}, fmt.Errorf("--ssh %q: say as whom to log in, root@%s", r.Login, r.Login)
+		return endpoint.URL{}, fmt.Errorf("--ssh %q: add the user, such as root@%s", r.Login, r.Login)
 	}
 	if u.Port == 22 {
 		u.Port = 0
@@ -68,7 +67,7 @@ func (r *Request) endpoint() (endpoint.URL, error) {
 	return u, nil
 }
 
-// jump is one of ProxyJump; the socket stands for one, which a jump does not have.
+// jump parses one of ProxyJump. A jump has no socket, so a placeholder completes the URL.
 func (r *Request) jump(login string) (endpoint.URL, error) {
 	if strings.Contains(login, "/") {
 		return endpoint.URL{}, fmt.Errorf("--proxy-jump %q: user@host[:port]", withoutPassword(login))
@@ -78,12 +77,12 @@ func (r *Request) jump(login string) (endpoint.URL, error) {
 		return endpoint.URL{}, fmt.Errorf("--proxy-jump: %w", err)
 	}
 	if u.User == "" {
-		return endpoint.URL{}, fmt.Errorf("--proxy-jump %q: say as whom to log in, root@%s", login, login)
+		return endpoint.URL{}, fmt.Errorf("--proxy-jump %q: add the user, such as root@%s", login, login)
 	}
 	return u, nil
 }
 
-// withoutPassword keeps what may be one out of an error.
+// withoutPassword removes a possible password from an error.
 func withoutPassword(login string) string {
 	if i := strings.LastIndexByte(login, '@'); i >= 0 && strings.Contains(login[:i], ":") {
 		return "…" + login[i:]
@@ -93,7 +92,7 @@ func withoutPassword(login string) string {
 
 func (r *Request) nodeName() string { return cmp.Or(r.NodeName, r.Name) }
 
-// Check says everything that is wrong.
+// Check reports everything that is wrong.
 func (r *Request) Check() error {
 	_, err := r.check()
 	return err
@@ -103,16 +102,16 @@ func (r *Request) check() (endpoint.URL, error) {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if f := validation.IsDNS1123Label(r.Name); len(f) > 0 {
-		fault("NAME %q: lower case letters, digits and '-', such as box-1", r.Name)
+		fault("NAME %q: use lower case letters, digits and '-', such as box-1", r.Name)
 	} else if f := validation.IsDNS1123Subdomain(r.nodeName()); len(f) > 0 {
-		fault("--node-name %q: lower case letters, digits, '-' and '.', such as box-1", r.NodeName)
+		fault("--node-name %q: use lower case letters, digits, '-' and '.', such as box-1", r.NodeName)
 	}
 	if f := validation.IsDNS1123Label(r.Namespace); len(f) > 0 {
 		fault("--namespace %q: %s", r.Namespace, f[0])
 	}
 	if namespace, name, ok := strings.Cut(r.ServiceAccount, "/"); r.ServiceAccount != "" &&
 		(!ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0) {
-		fault("--service-account %q: NAMESPACE/NAME, such as bowline/bowline", r.ServiceAccount)
+		fault("--service-account %q: use NAMESPACE/NAME, such as bowline/bowline", r.ServiceAccount)
 	}
 	u, err := r.endpoint()
 	if err != nil {
@@ -142,7 +141,7 @@ func (r *Request) check() (endpoint.URL, error) {
 		faults = append(faults, err)
 	}
 	if strings.ContainsAny(r.From, "\"\\\n\r") {
-		fault("--from %q: an address, or a pattern as sshd's from= takes it, without quotes", r.From)
+		fault("--from %q: use an address or a pattern of sshd's from= option, without quotes", r.From)
 	}
 	if len(r.Key) > 0 {
 		if _, err := publicKey(r.Key); err != nil {
@@ -152,7 +151,7 @@ func (r *Request) check() (endpoint.URL, error) {
 	return u, errors.Join(faults...)
 }
 
-// CheckExposure says what is wrong with --kubelet-exposure.
+// CheckExposure checks --kubelet-exposure.
 func CheckExposure(e v1alpha1.KubeletExposure) error {
 	if e == "" || e == v1alpha1.ExposureProcess || e == v1alpha1.ExposureHost {
 		return nil
@@ -160,8 +159,7 @@ func CheckExposure(e v1alpha1.KubeletExposure) error {
 	return fmt.Errorf("--kubelet-exposure %q: process or host", e)
 }
 
-// ExposedPort is the port of the machine on which a node of that exposure is found; 0:
-// none.
+// ExposedPort is the port on which the machine listens for a node of that exposure; 0: none.
 func ExposedPort(e v1alpha1.KubeletExposure) int {
 	if e == v1alpha1.ExposureHost {
 		return KubeletPort
@@ -169,7 +167,7 @@ func ExposedPort(e v1alpha1.KubeletExposure) int {
 	return 0
 }
 
-// ParseLabels reads KEY=VALUE, each.
+// ParseLabels parses a list of KEY=VALUE.
 func ParseLabels(given []string) (map[string]string, error) {
 	labels := map[string]string{}
 	for _, one := range given {
@@ -178,14 +176,14 @@ func ParseLabels(given []string) (map[string]string, error) {
 			return nil, fmt.Errorf("--label %q: KEY=VALUE", one)
 		}
 		if _, twice := labels[k]; twice {
-			return nil, fmt.Errorf("--label: %s is given twice", k)
+			return nil, fmt.Errorf("--label: %s is set twice", k)
 		}
 		labels[k] = v
 	}
 	return labels, nil
 }
 
-// ParseTaint reads KEY[=VALUE]:EFFECT, as kubectl writes it.
+// ParseTaint parses KEY[=VALUE]:EFFECT, as kubectl writes it.
 func ParseTaint(s string) (v1.Taint, error) {
 	head, effect, ok := strings.Cut(s, ":")
 	key, value, _ := strings.Cut(head, "=")

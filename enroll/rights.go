@@ -16,31 +16,32 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 )
 
-// LabelIdentity is on the service account that the chart makes: its identity.mode.
+// LabelIdentity is on the service account that the chart creates; its value is the chart's
+// identity.mode.
 const LabelIdentity = "bowline.io/identity"
 
-// inForce is how long the API server may take to know of new rights.
+// inForce is how long the API server may take to apply new rights.
 const inForce = 15 * time.Second
 
-// account is Bowline's own service account in the cluster.
+// account is Bowline's service account.
 type account struct {
 	namespace, name string
-	impersonates    bool // is the nodes by impersonation, and not by certificates of theirs
+	impersonates    bool // acts as a node by impersonation, not with a certificate of the node
 }
 
 func (a *account) String() string { return a.namespace + "/" + a.name }
 
 func (a *account) user() string { return "system:serviceaccount:" + a.namespace + ":" + a.name }
 
-// account finds the one that Bowline has in the cluster: nil where there is none, as
-// Bowline may run elsewhere.
+// account finds Bowline's service account; nil if there is none, because Bowline may run outside of
+// the cluster.
 func (e *Enroller) account(ctx context.Context, r *Request) (*account, error) {
 	if r.ServiceAccount != "" {
 		namespace, name, _ := strings.Cut(r.ServiceAccount, "/")
 		a := &account{namespace: namespace, name: name, impersonates: true}
 		sa, err := e.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
-		case apierrors.IsForbidden(err): // who may give rights need not see whose they are
+		case apierrors.IsForbidden(err): // a user who may grant rights need not be allowed to see the account
 		case err != nil:
 			return nil, fmt.Errorf("--service-account %s: %w", r.ServiceAccount, err)
 		default:
@@ -51,7 +52,7 @@ func (e *Enroller) account(ctx context.Context, r *Request) (*account, error) {
 	list, err := e.Client.CoreV1().ServiceAccounts(r.Namespace).List(ctx, metav1.ListOptions{LabelSelector: LabelIdentity})
 	switch {
 	case apierrors.IsForbidden(err):
-		e.step("You may not see the service accounts of %s: no rights are made. Where Bowline runs in the cluster, say whose they are to be by --service-account.", r.Namespace)
+		e.step("You may not list the service accounts of %s: no RBAC objects are created. If Bowline runs in the cluster, set --service-account.", r.Namespace)
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("look for Bowline's service account in %s: %w", r.Namespace, err)
@@ -63,12 +64,12 @@ func (e *Enroller) account(ctx context.Context, r *Request) (*account, error) {
 	slices.Sort(names)
 	switch len(names) {
 	case 0:
-		e.step("The namespace %s has no service account of Bowline's chart: no rights are made.", r.Namespace)
+		e.step("The namespace %s has no service account of Bowline's chart: no RBAC objects are created.", r.Namespace)
 		return nil, nil
 	case 1:
 		return &account{namespace: r.Namespace, name: list.Items[0].Name, impersonates: impersonates(&list.Items[0])}, nil
 	}
-	return nil, fmt.Errorf("there are several Bowlines here: say by --service-account which is to drive the machine: %s", strings.Join(names, ", "))
+	return nil, fmt.Errorf("several Bowlines run here: choose the one for this host with --service-account: %s", strings.Join(names, ", "))
 }
 
 func impersonates(sa *v1.ServiceAccount) bool {
@@ -76,8 +77,8 @@ func impersonates(sa *v1.ServiceAccount) bool {
 	return !known || mode == "Impersonate"
 }
 
-// rights gives Bowline's account what this Host takes, and nothing else, where it has not
-// got it already: to be the node, and to read the Secret.
+// rights grants Bowline's account what this Host needs, and nothing else, unless it has that
+// already: to act as the node, and to read the Secret.
 func (e *Enroller) rights(ctx context.Context, r *Request) error {
 	a, err := e.account(ctx, r)
 	if a == nil || err != nil {
@@ -86,7 +87,7 @@ func (e *Enroller) rights(ctx context.Context, r *Request) error {
 	grant := grantOf(a, r)
 	has, known := e.granted(ctx, a, grant)
 	if has {
-		e.step("The service account %s has the rights already: %s.", a, grant.words)
+		e.step("The service account %s already has the rights: %s.", a, grant.words)
 		return nil
 	}
 	for _, right := range e.rightsOf(grant) {
@@ -98,15 +99,15 @@ func (e *Enroller) rights(ctx context.Context, r *Request) error {
 			return err
 		}
 	}
-	e.step("The service account %s is given rights, by the ClusterRole and the Role %s: %s.", a, grant.cluster.Name, grant.words)
+	e.step("The ClusterRole and the Role %[2]s give the service account %[1]s the rights: %[3]s.", a, grant.cluster.Name, grant.words)
 	if known {
 		e.awaitRights(ctx, a, grant)
 	}
 	return context.Cause(ctx)
 }
 
-// awaitRights waits until rights are in force, for as long as an API server may take to
-// hear of them. It returns false where they are known not to be.
+// awaitRights waits until rights are in force, up to inForce. It returns false if they are known
+// not to be.
 func (e *Enroller) awaitRights(ctx context.Context, a *account, g *grant) bool {
 	for end := time.Now().Add(inForce); ; {
 		has, known := e.granted(ctx, a, g)
@@ -123,28 +124,28 @@ func (e *Enroller) awaitRights(ctx context.Context, a *account, g *grant) bool {
 	}
 }
 
-// rightsByHand are those that whoever asks may not give.
+// rightsByHand handles rights that the user may not grant: it shows them, and asks.
 func (e *Enroller) rightsByHand(ctx context.Context, a *account, r *Request, g *grant, refused error) error {
 	text, err := g.yaml()
 	if err != nil {
 		return err
 	}
-	e.Reporter.Show(fmt.Sprintf("The service account %s has to be given these rights, by somebody who has them:\n\n%s\n"+
-		"They are to stay until the Host is gone; then they are deleted by\n"+
+	e.Reporter.Show(fmt.Sprintf("The service account %s needs these rights. Someone who has them must apply:\n\n%s\n"+
+		"Keep them until the Host is gone, then delete them:\n"+
 		"  kubectl delete clusterroles,clusterrolebindings -l %[3]s=%[4]s\n  kubectl delete roles,rolebindings -n %[5]s -l %[3]s=%[4]s\n\n",
 		a, text, LabelHost, r.Name, r.Namespace))
-	yes, err := e.Asker.Confirm(ctx, "Are the rights given now?")
-	if errors.Is(err, ErrNobody) || err == nil && !yes {
-		return fmt.Errorf("you may not give Bowline the rights for this machine (%w): have what is above applied by somebody who may, and run the command again, with --yes where nobody can be asked", refused)
+	yes, err := e.Asker.Confirm(ctx, "Are the rights applied?")
+	if errors.Is(err, ErrCannotAsk) || err == nil && !yes {
+		return fmt.Errorf("you may not grant Bowline the rights for this host (%w): have someone who may apply the objects above, and run the command again (with --yes in a script)", refused)
 	}
 	if err == nil && !e.awaitRights(ctx, a, g) {
-		return fmt.Errorf("the service account %s has not got the rights for this machine yet: have what is above applied, and run the command again", a)
+		return fmt.Errorf("the service account %s does not have the rights for this host yet: have the objects above applied, and run the command again", a)
 	}
 	return err
 }
 
-// granted tells whether the account has the rights. known is false where whoever asks may
-// not know.
+// granted reports whether the account has the rights. known is false if the user may not check
+// that.
 func (e *Enroller) granted(ctx context.Context, a *account, g *grant) (has, known bool) {
 	for _, attributes := range g.attributes() {
 		answer, err := e.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
@@ -161,29 +162,29 @@ func (e *Enroller) granted(ctx context.Context, a *account, g *grant) (has, know
 	return true, true
 }
 
-// ownRights makes the rights of a Host go with it, however it is deleted: not before, as
-// the machine is taken back by them.
+// ownRights makes the Host the owner of its rights, so that they are deleted with it however it is
+// deleted. They must not go earlier, because Bowline needs them to release the machine.
 func (e *Enroller) ownRights(ctx context.Context, r *Request, h *v1alpha1.Host) error {
 	made, err := e.madeRights(ctx, r.Namespace, h.Name)
 	if err != nil {
 		return err
 	}
 	for _, right := range made {
-		if err := right.own(ctx, h); err != nil && !apierrors.IsForbidden(err) { // what was given by hand goes by hand
+		if err := right.own(ctx, h); err != nil && !apierrors.IsForbidden(err) { // rights that were granted by hand are deleted by hand
 			return err
 		}
 	}
 	return nil
 }
 
-// dropRights deletes what Add gave for a Host that is gone, unless the API server has done
-// so with it.
+// dropRights deletes what Add granted for a Host that is gone, unless the API server has deleted it
+// with the Host.
 func (e *Enroller) dropRights(ctx context.Context, made []right) error {
 	dropped := false
 	for _, right := range made {
 		err := right.drop(ctx)
 		if apierrors.IsForbidden(err) {
-			e.step("The %s %s stays, as you may not delete it.", right.kind, right.object.GetName())
+			e.step("Kept the %s %s: you may not delete it.", right.kind, right.object.GetName())
 			continue
 		}
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -192,12 +193,12 @@ func (e *Enroller) dropRights(ctx context.Context, made []right) error {
 		dropped = true
 	}
 	if dropped {
-		e.step("The rights that Bowline had for it are deleted.")
+		e.step("Deleted Bowline's rights for it.")
 	}
 	return nil
 }
 
-// madeRights are those that Add gave for a Host; none where whoever asks may not see them.
+// madeRights are the rights that Add granted for a Host; none if the user may not list them.
 func (e *Enroller) madeRights(ctx context.Context, namespace, host string) ([]right, error) {
 	api, of := e.Client.RbacV1(), metav1.ListOptions{LabelSelector: LabelHost + "=" + host}
 	var made []right
@@ -206,7 +207,7 @@ func (e *Enroller) madeRights(ctx context.Context, namespace, host string) ([]ri
 	bindings, err3 := api.RoleBindings(namespace).List(ctx, of)
 	roles, err4 := api.Roles(namespace).List(ctx, of)
 	for _, err := range []error{err1, err2, err3, err4} {
-		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) { // or the API server has no RBAC
+		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) { // NotFound: the API server has no RBAC
 			return nil, nil
 		}
 		if err != nil {

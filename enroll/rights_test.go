@@ -17,9 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// theAccount is what the chart makes.
+// theAccount is the service account that the chart creates.
 func theAccount(name string) *v1.ServiceAccount {
 	return &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "bowline", Labels: map[string]string{LabelIdentity: "Impersonate"}}}
 }
@@ -36,7 +38,7 @@ func (w *world) authorize(action clienttesting.Action) (bool, runtime.Object, er
 	return true, review, nil
 }
 
-// rulesOf are what NAMESPACE:NAME has been given, for the cluster or a namespace of it.
+// rulesOf are the rules granted to NAMESPACE:NAME, for the cluster or one namespace.
 func (w *world) rulesOf(account, namespace string) (rules []rbacv1.PolicyRule) {
 	list := func(resource, kind string, into any) {
 		w.t.Helper()
@@ -88,7 +90,7 @@ func (w *world) rulesOf(account, namespace string) (rules []rbacv1.PolicyRule) {
 	return rules
 }
 
-// has says in one line what the account may do.
+// has lists in one line what the account may do.
 func (w *world) has(account string) string {
 	var all []string
 	for _, r := range append(w.rulesOf(account, ""), w.rulesOf(account, "bowline")...) {
@@ -100,7 +102,7 @@ func (w *world) has(account string) string {
 
 const wholeGrant = "get,list,watch secrets box-1; impersonate groups system:nodes; impersonate users system:node:box-1; patch,delete nodes box-1"
 
-// forbid has the API server refuse a verb on a resource.
+// forbid makes the API server refuse a verb on a resource.
 func (w *world) forbid(verb, resource string) {
 	w.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, "", errors.New("not yours to give"))
@@ -110,16 +112,16 @@ func (w *world) forbid(verb, resource string) {
 func (w *world) objects(t *testing.T) []right {
 	t.Helper()
 	made, err := w.madeRights(context.Background(), "bowline", "box-1")
-	must(t, err)
+	testutil.Must(t, err)
 	return made
 }
 
-// The account gets what one Host takes; with the Host it goes.
+// TestRights: the account gets the rights for one Host; they are deleted with the Host.
 func TestRights(t *testing.T) { inWorld(t, testRights) }
 
 func testRights(t *testing.T, w *world) {
 	w.answers = []bool{true, true}
-	must(t, w.Add(w.ctx(), request()))
+	testutil.Must(t, w.Add(w.ctx(), request()))
 	if got := w.has("bowline:bowline"); got != wholeGrant {
 		t.Errorf("it may %s", got)
 	}
@@ -132,56 +134,56 @@ func testRights(t *testing.T, w *world) {
 			t.Errorf("the %s belongs to %v", r.kind, o)
 		}
 	}
-	// Once more: nothing changes.
-	must(t, w.Add(w.ctx(), request()))
+	// A second call changes nothing.
+	testutil.Must(t, w.Add(w.ctx(), request()))
 	if got := w.has("bowline:bowline"); got != wholeGrant || len(w.objects(t)) != 4 {
 		t.Errorf("it may %s", got)
 	}
-	must(t, w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Wait: true}))
+	testutil.Must(t, w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Wait: true}))
 	if left := w.objects(t); len(left) != 0 || w.has("bowline:bowline") != "" {
 		t.Errorf("%d objects are left", len(left))
 	}
 }
 
-// What a try that came to nothing has given goes as well.
+// TestRightsOfATry: the rights of a failed attempt are deleted too.
 func TestRightsOfATry(t *testing.T) { inWorld(t, testRightsOfATry) }
 
 func testRightsOfATry(t *testing.T, w *world) {
 	r := request()
 	a, err := w.account(w.ctx(), &r)
-	must(t, err)
+	testutil.Must(t, err)
 	for _, right := range w.rightsOf(grantOf(a, &r))[:3] {
-		must(t, right.ensure(w.ctx(), "box-1"))
+		testutil.Must(t, right.ensure(w.ctx(), "box-1"))
 	}
 	w.answers = []bool{true, true}
-	must(t, w.Add(w.ctx(), r))
+	testutil.Must(t, w.Add(w.ctx(), r))
 	if got := w.has("bowline:bowline"); got != wholeGrant {
 		t.Errorf("gone on with, it may %s", got)
 	}
 	delete(w.hosts.byName, "box-1")
-	must(t, w.client.CoreV1().Secrets("bowline").Delete(t.Context(), "box-1", metav1.DeleteOptions{}))
-	must(t, w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Wait: true}))
+	testutil.Must(t, w.client.CoreV1().Secrets("bowline").Delete(t.Context(), "box-1", metav1.DeleteOptions{}))
+	testutil.Must(t, w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Wait: true}))
 	if left := w.objects(t); len(left) != 0 {
 		t.Errorf("%d objects are left", len(left))
 	}
 }
 
-// Nobody is impersonated where nodes have certificates of their own.
+// TestRightsByMode: no right to impersonate if nodes have their own certificates.
 func TestRightsByMode(t *testing.T) { inWorld(t, testRightsByMode) }
 
 func testRightsByMode(t *testing.T, w *world) {
 	a := theAccount("bowline")
 	a.Labels[LabelIdentity] = "Bootstrap"
 	_, err := w.client.CoreV1().ServiceAccounts("bowline").Update(t.Context(), a, metav1.UpdateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	w.answers = []bool{true, true}
-	must(t, w.Add(w.ctx(), request()))
+	testutil.Must(t, w.Add(w.ctx(), request()))
 	if got := w.has("bowline:bowline"); got != "get,list,watch secrets box-1; patch,delete nodes box-1" {
 		t.Errorf("it may %s", got)
 	}
 }
 
-// Rights that the chart's values give already are not given twice.
+// TestRightsThatAreThere: rights that the chart grants already are not granted again.
 func TestRightsThatAreThere(t *testing.T) { inWorld(t, testRightsThatAreThere) }
 
 func testRightsThatAreThere(t *testing.T, w *world) {
@@ -193,11 +195,11 @@ func testRightsThatAreThere(t *testing.T, w *world) {
 	}
 	g.clusterBinding.RoleRef.Name, g.binding.RoleRef.Name = "chart", "chart"
 	for _, right := range w.rightsOf(g) {
-		must(t, right.ensure(w.ctx(), ""))
+		testutil.Must(t, right.ensure(w.ctx(), ""))
 	}
 	w.answers = []bool{true, true}
-	must(t, w.Add(w.ctx(), r))
-	if made := w.objects(t); len(made) != 0 || !strings.Contains(w.said.String(), "has the rights already") {
+	testutil.Must(t, w.Add(w.ctx(), r))
+	if made := w.objects(t); len(made) != 0 || !strings.Contains(w.said.String(), "already has the rights") {
 		t.Errorf("%d objects are made:\n%s", len(made), w.said.String())
 	}
 }
@@ -207,13 +209,13 @@ func TestRightsByHand(t *testing.T) { inWorld(t, testRightsByHand) }
 func testRightsByHand(t *testing.T, w *world) {
 	w.forbid("create", "clusterroles")
 	w.answers = []bool{true, true}
-	w.fails(w.Add(w.ctx(), request()), "you may not give Bowline the rights", "not yours to give", "run the command again")
+	w.fails(w.Add(w.ctx(), request()), "you may not grant Bowline the rights", "not yours to give", "run the command again")
 	w.noHost()
-	// Who says that they are given, and is mistaken, is told so before a Host is made.
+	// A user who says that they are granted, and is wrong, learns so before a Host is created.
 	w.answers = []bool{true, true}
-	w.fails(w.Add(w.ctx(), request()), "has not got the rights")
+	w.fails(w.Add(w.ctx(), request()), "does not have the rights")
 	w.noHost()
-	_, text, _ := strings.Cut(w.said.String(), "by somebody who has them:\n\n")
+	_, text, _ := strings.Cut(w.said.String(), "Someone who has them must apply:\n\n")
 	text, _, _ = strings.Cut(text, "\n\n")
 	var kinds []string
 	for part := range strings.SplitSeq(text, "---\n") {
@@ -221,7 +223,7 @@ func testRightsByHand(t *testing.T, w *world) {
 			metav1.TypeMeta `json:",inline"`
 			metav1.ObjectMeta
 		}
-		must(t, yaml.Unmarshal([]byte(part), &o))
+		testutil.Must(t, yaml.Unmarshal([]byte(part), &o))
 		kinds = append(kinds, o.Kind)
 		var into runtime.Object
 		switch o.Kind {
@@ -236,22 +238,22 @@ func testRightsByHand(t *testing.T, w *world) {
 		default:
 			t.Fatalf("there is a %s in\n%s", o.Kind, text)
 		}
-		must(t, yaml.UnmarshalStrict([]byte(part), into))
-		must(t, w.client.Tracker().Add(into))
+		testutil.Must(t, yaml.UnmarshalStrict([]byte(part), into))
+		testutil.Must(t, w.client.Tracker().Add(into))
 	}
 	if got := w.has("bowline:bowline"); got != wholeGrant || len(kinds) != 4 {
 		t.Errorf("by %v it may %s", kinds, got)
 	}
-	// Somebody has applied it: it goes on, though nobody can be asked.
+	// Someone has applied it: Add continues, even if no one can answer.
 	w.said.Reset()
 	w.answers = []bool{true} // the host key
-	must(t, w.Add(w.ctx(), request()))
-	if !strings.Contains(w.said.String(), "has the rights already") {
+	testutil.Must(t, w.Add(w.ctx(), request()))
+	if !strings.Contains(w.said.String(), "already has the rights") {
 		t.Error(w.said.String())
 	}
 }
 
-// Who may not even ask what others may do is believed.
+// TestRightsUnseen: a user who may not review the access of others is believed.
 func TestRightsUnseen(t *testing.T) { inWorld(t, testRightsUnseen) }
 
 func testRightsUnseen(t *testing.T, w *world) {
@@ -260,57 +262,57 @@ func testRightsUnseen(t *testing.T, w *world) {
 		w.forbid("*", resource)
 	}
 	w.answers = []bool{true, true, false}
-	w.fails(w.Add(w.ctx(), request()), "you may not give Bowline the rights")
+	w.fails(w.Add(w.ctx(), request()), "you may not grant Bowline the rights")
 	w.answers = []bool{true, true}
-	must(t, w.Add(w.ctx(), request()))
-	must(t, w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Wait: true}))
+	testutil.Must(t, w.Add(w.ctx(), request()))
+	testutil.Must(t, w.Remove(w.ctx(), Removal{Name: "box-1", Namespace: "bowline", Wait: true}))
 }
 
-// A role of that name that is somebody else's is left alone.
+// TestRightsOfAnother: a role of that name that someone else made stays unchanged.
 func TestRightsOfAnother(t *testing.T) { inWorld(t, testRightsOfAnother) }
 
 func testRightsOfAnother(t *testing.T, w *world) {
-	must(t, w.client.Tracker().Add(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "bowline-host-box-1"}}))
+	testutil.Must(t, w.client.Tracker().Add(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "bowline-host-box-1"}}))
 	w.answers = []bool{true, true}
-	w.fails(w.Add(w.ctx(), request()), "there is a ClusterRole bowline-host-box-1 that was not made by this command")
+	w.fails(w.Add(w.ctx(), request()), "the ClusterRole bowline-host-box-1 exists, and this command did not create it")
 	w.noHost()
 }
 
 func TestWhoseRights(t *testing.T) { inWorld(t, testWhoseRights) }
 
 func testWhoseRights(t *testing.T, w *world) {
-	must(t, w.client.Tracker().Add(theAccount("second")))
-	must(t, w.client.Tracker().Add(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "mine", Namespace: "elsewhere"}}))
+	testutil.Must(t, w.client.Tracker().Add(theAccount("second")))
+	testutil.Must(t, w.client.Tracker().Add(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "mine", Namespace: "elsewhere"}}))
 	r := request()
 	_, err := w.account(w.ctx(), &r)
 	w.fails(err, "several Bowlines", "--service-account", "bowline/bowline, bowline/second")
 	r.ServiceAccount = "elsewhere/nobody"
 	_, err = w.account(w.ctx(), &r)
 	w.fails(err, "--service-account elsewhere/nobody", "not found")
-	r.ServiceAccount = "nobody"
+	r.ServiceAccount = "none"
 	w.fails(r.Check(), "--service-account", "NAMESPACE/NAME")
 	r.ServiceAccount = "elsewhere/mine"
-	must(t, r.Check())
+	testutil.Must(t, r.Check())
 	w.answers = []bool{true, true}
-	must(t, w.Add(w.ctx(), r))
+	testutil.Must(t, w.Add(w.ctx(), r))
 	if got := w.has("elsewhere:mine"); got != wholeGrant || w.has("bowline:bowline") != "" {
 		t.Errorf("it may %s", got)
 	}
 }
 
-// Where Bowline is not the chart's, nothing is given to anybody.
+// TestNobodysRights: without the chart's account, no rights are granted.
 func TestNobodysRights(t *testing.T) { inWorld(t, testNobodysRights) }
 
 func testNobodysRights(t *testing.T, w *world) {
-	must(t, w.client.CoreV1().ServiceAccounts("bowline").Delete(t.Context(), "bowline", metav1.DeleteOptions{}))
+	testutil.Must(t, w.client.CoreV1().ServiceAccounts("bowline").Delete(t.Context(), "bowline", metav1.DeleteOptions{}))
 	w.answers = []bool{true, true}
-	must(t, w.Add(w.ctx(), request()))
-	if len(w.objects(t)) != 0 || !strings.Contains(w.said.String(), "no service account of Bowline's chart: no rights are made") {
+	testutil.Must(t, w.Add(w.ctx(), request()))
+	if len(w.objects(t)) != 0 || !strings.Contains(w.said.String(), "no service account of Bowline's chart: no RBAC objects are created") {
 		t.Error(w.said.String())
 	}
 	w.forbid("list", "serviceaccounts")
 	r := request()
-	if a, err := w.account(w.ctx(), &r); a != nil || err != nil || !strings.Contains(w.said.String(), "You may not see the service accounts") {
+	if a, err := w.account(w.ctx(), &r); a != nil || err != nil || !strings.Contains(w.said.String(), "You may not list the service accounts") {
 		t.Errorf("%v %v\n%s", a, err, w.said.String())
 	}
 }

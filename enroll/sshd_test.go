@@ -18,18 +18,19 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 	"github.com/bowline-k8s/bowline/hostcheck"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// TestAddToSSHD goes the whole way with a real sshd and a real login: the scan, a key
-// that is refused, its line put there by the person's own key, a login by the new one
-// under its restrictions, and the preflight through it.
+// TestAddToSSHD uses a real sshd and a real login: the scan, a key that is refused, the
+// installation of its line with the user's own key, a login with the new key under its
+// restrictions, and the preflight check with it.
 func TestAddToSSHD(t *testing.T) {
 	server, rt := sshtest.Run(t), fake.Run(t, fake.Config{})
 	mine, err := os.ReadFile(server.KeyFile + ".pub")
-	must(t, err)
+	testutil.Must(t, err)
 
 	w := newWorld(t)
-	w.Poll = time.Millisecond // this one is in real time
+	w.Poll = time.Millisecond // real time
 	var report *hostcheck.Report
 	w.Reporter = &catching{Reporter: w, report: &report}
 	w.Machine = func(raw string, jumps []endpoint.Jump) Machine {
@@ -37,7 +38,7 @@ func TestAddToSSHD(t *testing.T) {
 	}
 	r := request()
 	r.Login, r.Socket = "root@"+server.Address, rt.Socket
-	// What else this machine is like is its own affair: only the way is looked at.
+	// The rest depends on this machine: check only the lines about the way.
 	way := func() (faults []error) {
 		for _, l := range report.Lines {
 			switch l.Subject {
@@ -57,18 +58,18 @@ func TestAddToSSHD(t *testing.T) {
 		return errors.Join(way()...)
 	})
 	if report.Fit {
-		must(t, err)
+		testutil.Must(t, err)
 		if w.hosts.byName["box-1"] == nil {
 			t.Error("there is no Host")
 		}
 	}
-	if said := w.said.String(); !strings.Contains(said, "Put it there now, by the key "+server.KeyFile) || !strings.Contains(said, "The line is in ~/.ssh/authorized_keys of root.") {
+	if said := w.said.String(); !strings.Contains(said, "Add it now, with the key "+server.KeyFile) || !strings.Contains(said, "The line is in ~/.ssh/authorized_keys of root.") {
 		t.Errorf("it was not told, or not asked:\n%s", said)
 	}
 	file := filepath.Join(server.Dir, ".ssh/authorized_keys")
 	lines := func() string {
 		data, err := os.ReadFile(file)
-		must(t, err)
+		testutil.Must(t, err)
 		return string(data)
 	}
 	if n := strings.Count(lines(), "restrict,port-forwarding ssh-ed25519 "); n != 1 || !strings.HasSuffix(lines(), " bowline:box-1\n") {
@@ -76,13 +77,13 @@ func TestAddToSSHD(t *testing.T) {
 	}
 	for path, mode := range map[string]os.FileMode{filepath.Dir(file): 0o700, file: 0o600} {
 		info, err := os.Stat(path)
-		must(t, err)
+		testutil.Must(t, err)
 		if info.Mode().Perm() != mode {
 			t.Errorf("%s has the mode %s", path, info.Mode())
 		}
 	}
 
-	// Once more: the line is not put there twice.
+	// A second time the line is not added again.
 	m := &SSH{Endpoint: "ssh://root@" + server.Address + rt.Socket, Access: endpoint.Credentials{KeyFile: server.KeyFile}}
 	before := lines()
 	added := true
@@ -99,7 +100,7 @@ func TestAddToSSHD(t *testing.T) {
 	key := w.theSecret().Data[v1.SSHAuthPrivateKey]
 	patient(t, func() error { return m.Try(t.Context(), key, []string{server.HostKey}) })
 	other, err := newKey("other")
-	must(t, err)
+	testutil.Must(t, err)
 	patient(t, func() error {
 		var refused *endpoint.AuthError
 		if err := m.Try(t.Context(), other, []string{server.HostKey}); !errors.As(err, &refused) {
@@ -109,18 +110,18 @@ func TestAddToSSHD(t *testing.T) {
 	})
 }
 
-// TestAddThroughJumps: two jumps and the machine are three sshds; the keys of each are
-// pinned in the Host, the login's key is added to each, and holds a jump to the way.
+// TestAddThroughJumps uses three sshds: two jumps and the machine. The Host pins the keys of each.
+// The login's key is added to each, restricted on a jump to the next hop.
 func TestAddThroughJumps(t *testing.T) {
 	outer, inner, server, rt := sshtest.Run(t), sshtest.Run(t), sshtest.Run(t), fake.Run(t, fake.Config{})
 	mine := filepath.Join(t.TempDir(), "mine")
-	must(t, exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", mine).Run())
+	testutil.Must(t, exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", mine).Run())
 	public, err := os.ReadFile(mine + ".pub")
-	must(t, err)
+	testutil.Must(t, err)
 	all := []*sshtest.Server{outer, inner, server}
 	for _, s := range all {
-		must(t, os.MkdirAll(filepath.Join(s.Dir, ".ssh"), 0o700))
-		must(t, os.WriteFile(filepath.Join(s.Dir, ".ssh/authorized_keys"), public, 0o600))
+		testutil.Must(t, os.MkdirAll(filepath.Join(s.Dir, ".ssh"), 0o700))
+		testutil.Must(t, os.WriteFile(filepath.Join(s.Dir, ".ssh/authorized_keys"), public, 0o600))
 	}
 	w := newWorld(t)
 	w.Poll = time.Millisecond
@@ -147,7 +148,7 @@ func TestAddThroughJumps(t *testing.T) {
 	})
 	for i, s := range all {
 		data, err := os.ReadFile(filepath.Join(s.Dir, ".ssh/authorized_keys"))
-		must(t, err)
+		testutil.Must(t, err)
 		options := "restrict,port-forwarding ssh-ed25519 "
 		if i < 2 {
 			options = fmt.Sprintf(`restrict,port-forwarding,permitopen="%s",command="false" ssh-ed25519 `, all[i+1].Address)
@@ -165,9 +166,9 @@ func TestAddThroughJumps(t *testing.T) {
 		}
 	}
 	u, err := r.check()
-	must(t, err)
+	testutil.Must(t, err)
 	pinned, err := w.jumps(w.ctx(), &r)
-	must(t, err)
+	testutil.Must(t, err)
 	if len(pinned) != 2 {
 		t.Fatalf("%d jumps", len(pinned))
 	}
@@ -180,34 +181,34 @@ func TestAddThroughJumps(t *testing.T) {
 func mustKey(t *testing.T, line string) ssh.PublicKey {
 	t.Helper()
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
-	must(t, err)
+	testutil.Must(t, err)
 	return key
 }
 
-// TestListeningKey: the key of a machine that listens for its node listens on that port,
-// and on no other.
+// TestListeningKey: the key of a machine that listens for its node may listen on that port, and on
+// no other.
 func TestListeningKey(t *testing.T) {
 	server := sshtest.Run(t, "GatewayPorts clientspecified")
 	private, err := newKey("box-1")
-	must(t, err)
+	testutil.Must(t, err)
 	public, err := publicKey(private)
-	must(t, err)
+	testutil.Must(t, err)
 	free := func() *net.TCPAddr {
 		l, err := net.Listen("tcp", "127.0.0.2:0")
-		must(t, err)
+		testutil.Must(t, err)
 		defer l.Close()
 		return l.Addr().(*net.TCPAddr)
 	}
 	m := &SSH{Endpoint: "ssh://root@" + server.Address + "/run/no.sock"}
-	must(t, os.MkdirAll(filepath.Join(server.Dir, ".ssh"), 0o700))
-	// Another program may take a port between our look and sshd's.
+	testutil.Must(t, os.MkdirAll(filepath.Join(server.Dir, ".ssh"), 0o700))
+	// Another program may take a port between our probe and sshd's listen.
 	for try := 1; ; try++ {
 		allowed, other := free(), free()
 		line := authorizedKey(public, "box-1", "", listenOptions(allowed.Port))
 		if !strings.HasPrefix(line, fmt.Sprintf(`restrict,port-forwarding,permitlisten="%d" ssh-ed25519 `, allowed.Port)) {
 			t.Fatalf("the line is %s", line)
 		}
-		must(t, os.WriteFile(filepath.Join(server.Dir, ".ssh/authorized_keys"), []byte(line+"\n"), 0o600))
+		testutil.Must(t, os.WriteFile(filepath.Join(server.Dir, ".ssh/authorized_keys"), []byte(line+"\n"), 0o600))
 		listens := false
 		patient(t, func() error {
 			client, err := m.login(t.Context(), endpoint.Options{Credentials: endpoint.Credentials{Key: private}, HostKeys: []string{server.HostKey}}, nil)
@@ -234,7 +235,7 @@ func TestListeningKey(t *testing.T) {
 	}
 }
 
-// patient tries again what fails on a machine without time to spare.
+// patient retries what may fail on a busy machine.
 func patient(t *testing.T, try func() error) {
 	t.Helper()
 	for left := 5; ; left-- {
@@ -243,7 +244,7 @@ func patient(t *testing.T, try func() error) {
 			return
 		}
 		slow := false
-		for _, words := range []string{"no answer", "no end within", "timeout", "deadline", "does no more"} {
+		for _, words := range []string{"no answer", "no end within", "timeout", "deadline", "does not answer any more"} {
 			slow = slow || strings.Contains(err.Error(), words)
 		}
 		if !slow || left == 1 {
@@ -253,7 +254,7 @@ func patient(t *testing.T, try func() error) {
 	}
 }
 
-// catching keeps the report.
+// catching stores the report.
 type catching struct {
 	Reporter
 	report **hostcheck.Report
@@ -264,7 +265,7 @@ func (c *catching) Report(r *hostcheck.Report) {
 	c.Reporter.Report(r)
 }
 
-// TestInstallScript: what is in the file stays as it is, whatever it is.
+// TestInstallScript: the existing content of the file is kept, whatever it is.
 func TestInstallScript(t *testing.T) {
 	line := `restrict,port-forwarding,from="10.0.0.*" ssh-ed25519 AAAAnew bowline:box-1`
 	for name, c := range map[string]struct{ before, after, said string }{
@@ -281,26 +282,26 @@ func TestInstallScript(t *testing.T) {
 			home := t.TempDir()
 			file := filepath.Join(home, ".ssh/authorized_keys")
 			if c.before != "" {
-				must(t, os.Mkdir(filepath.Dir(file), 0o775))
-				must(t, os.WriteFile(file, []byte(c.before), 0o664))
-				must(t, os.Chmod(file, 0o664))
-				must(t, os.Chmod(filepath.Dir(file), 0o775))
+				testutil.Must(t, os.Mkdir(filepath.Dir(file), 0o775))
+				testutil.Must(t, os.WriteFile(file, []byte(c.before), 0o664))
+				testutil.Must(t, os.Chmod(file, 0o664))
+				testutil.Must(t, os.Chmod(filepath.Dir(file), 0o775))
 			}
 			cmd := exec.Command("sh", "-c", installScript)
 			cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
-			cmd.Dir = "/" // where the pattern of from= would find files
+			cmd.Dir = "/" // where from='s pattern would match files
 			cmd.Stdin = strings.NewReader(line + "\n")
 			out, err := cmd.CombinedOutput()
 			if err != nil || string(out) != "bowline: "+c.said+"\n" {
 				t.Fatalf("%v: %s", err, out)
 			}
 			got, err := os.ReadFile(file)
-			must(t, err)
+			testutil.Must(t, err)
 			if string(got) != c.after {
 				t.Errorf("the file is\n%s", got)
 			}
 			info, err := os.Stat(file)
-			must(t, err)
+			testutil.Must(t, err)
 			if info.Mode().Perm()&0o022 != 0 {
 				t.Errorf("its mode is %s, which sshd does not take", info.Mode())
 			}

@@ -19,8 +19,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// table is rows of cells, the first of which are the headings. Its text is printable,
-// whatever machines and containers have said.
+// table is rows of cells; the first row has the headings. Its text is printable, even if a cell
+// comes from a machine or container.
 type table [][]string
 
 func (t table) String() string {
@@ -33,7 +33,7 @@ func (t table) String() string {
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
-	_ = w.Flush() // a strings.Builder takes everything
+	_ = w.Flush() // a strings.Builder does not fail
 	lines := strings.Split(b.String(), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " ")
@@ -48,7 +48,7 @@ func age(t metav1.Time, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t.Time))
 }
 
-// HostTable is "host list"; wide, it also has where a machine is and what runs there.
+// HostTable is the output of "host list"; wide adds the endpoint and the runtime.
 func HostTable(list *v1alpha1.HostList, now time.Time, wide bool) string {
 	if len(list.Items) == 0 {
 		return "No hosts found.\n"
@@ -76,7 +76,7 @@ func HostTable(list *v1alpha1.HostList, now time.Time, wide bool) string {
 	return t.String()
 }
 
-// ready is whether the Host's node is Ready, as far as its Bowline says.
+// ready is the status of the Host's condition Ready.
 func (h *HostView) ready() string {
 	if c := meta.FindStatusCondition(h.Host.Status.Conditions, v1alpha1.ConditionReady); c != nil {
 		return string(c.Status)
@@ -91,10 +91,10 @@ func (h *HostView) rtt() string {
 	return cmp.Or(h.Host.Status.Link.RoundTrip, "-")
 }
 
-// counts of the pods of a node.
+// counts sums up the pods of a node.
 type counts struct{ pods, ready, restarts int }
 
-// Text is "top": the hosts, then their pods.
+// Text is the output of "top": the hosts, then their pods.
 func (v *View) Text(now time.Time) string {
 	onNode := map[string]*counts{}
 	pods := table{{"NAMESPACE", "POD", "NODE", "READY", "STATUS", "RESTARTS", "AGE", "IP"}}
@@ -166,8 +166,7 @@ func podReady(p *v1.Pod) bool {
 	return false
 }
 
-// podState is one word on a pod: what the worst of its containers waits for, or its
-// phase.
+// podState is the pod's status in one word: the waiting reason of a container, or the pod's phase.
 func podState(p *v1.Pod) string {
 	state := cmp.Or(p.Status.Reason, string(p.Status.Phase))
 	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
@@ -183,8 +182,7 @@ func podState(p *v1.Pod) string {
 	return state
 }
 
-// Clip keeps as many lines of a text as fit into rows, and says how many do not; and of
-// each line what fits into columns.
+// Clip writes as much of text as fits into rows and columns, and says how many lines are left out.
 func Clip(w io.Writer, text string, rows, columns int) error {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	if rows > 1 && len(lines) > rows {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -20,8 +21,8 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func before(d time.Duration) metav1.Time { return metav1.NewTime(noon.Add(-d)) }
 
-// shown is a cluster with a Host that is well, one that was never driven, one whose
-// link is down, one of a file, and a node of somebody else's.
+// shown is a cluster with a healthy Host, one that was never managed, one whose link is down, one
+// of a configuration file, and a node that is not Bowline's.
 func shown() (*fakeHosts, *fake.Clientset) {
 	f := &fakeHosts{byName: map[string]*v1alpha1.Host{}}
 	host := func(name string, age time.Duration) *v1alpha1.Host {
@@ -98,12 +99,12 @@ func TestTables(t *testing.T) {
 	f, client := shown()
 	f.w = &world{t: t}
 	list, err := f.List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	golden(t, "list.txt", HostTable(list, noon, false))
 	golden(t, "list-wide.txt", HostTable(list, noon, true))
 	v, err := Look(t.Context(), f, client)
-	must(t, err)
-	// The fake client knows no field selectors: each list has the pods of all nodes.
+	testutil.Must(t, err)
+	// The fake client ignores field selectors: each list has the pods of all nodes.
 	own := map[string]v1.Pod{}
 	for _, p := range v.Pods {
 		if p.Spec.NodeName != "worker" {
@@ -124,7 +125,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// FuzzTables: what machines and containers say stays in its cell.
+// FuzzTables: what machines and containers report stays in its cell.
 func FuzzTables(f *testing.F) {
 	for _, s := range []string{"\x1b[2J", "a\nworker   True", "a\tb", "\u202e"} {
 		f.Add(s)
@@ -159,7 +160,7 @@ func TestClip(t *testing.T) {
 		{0, 0, "one\ntwo\nthree\nfour"}, {4, 80, "one\ntwo\nthree\nfour"}, {3, 80, "one\ntwo\n… 2 more lines"}, {9, 4, "one\ntwo\nthr…\nfour"},
 	} {
 		var b strings.Builder
-		must(t, Clip(&b, text, c.rows, c.columns))
+		testutil.Must(t, Clip(&b, text, c.rows, c.columns))
 		if b.String() != c.want {
 			t.Errorf("%d×%d: %q, not %q", c.rows, c.columns, b.String(), c.want)
 		}
@@ -186,8 +187,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzEndpoint: whatever a person writes, the endpoint is refused, or is one way of
-// writing that machine: written again, it is itself.
+// FuzzEndpoint: any input is refused, or normalized; normalizing it again does not change it.
 func FuzzEndpoint(f *testing.F) {
 	for _, s := range []string{"root@10.0.0.7", "root@Box.example:22", "a@[fd00::7]:2222", "root:x@y", "@", "a@b@c", "root@h:0"} {
 		f.Add(s)

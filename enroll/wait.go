@@ -15,13 +15,12 @@ import (
 	"github.com/bowline-k8s/bowline/hosts"
 )
 
-// lonely is how long a Host is looked at by nobody before that is told.
+// lonely is how long a Host may stay without a status before the user is warned.
 const lonely = 20 * time.Second
 
-// wait follows a Host until its node is Ready; the error at the end of ctx says what it
-// waits for.
+// wait follows a Host until its node is Ready. When ctx ends, the error says what is missing.
 func (e *Enroller) wait(ctx context.Context, h *v1alpha1.Host) error {
-	e.step("Waiting for the node %s to be Ready.", nodeName(h))
+	e.step("Waiting for the node %s to become Ready.", nodeName(h))
 	said := map[string]string{}
 	tell := func(about, text string) {
 		if text != "" && said[about] != text {
@@ -35,15 +34,15 @@ func (e *Enroller) wait(ctx context.Context, h *v1alpha1.Host) error {
 		switch {
 		case ctx.Err() != nil:
 		case apierrors.IsNotFound(err) || err == nil && now.UID != uid:
-			return fmt.Errorf("the Host %s was deleted meanwhile", h.Name)
+			return fmt.Errorf("the Host %s was deleted in the meantime", h.Name)
 		case err != nil:
-			tell("api", fmt.Sprintf("The Host cannot be read just now: %v", err))
+			tell("api", fmt.Sprintf("Cannot read the Host, will retry: %v", err))
 		case now.DeletionTimestamp != nil:
-			return fmt.Errorf("the Host %s is being removed: somebody has deleted it", h.Name)
+			return fmt.Errorf("the Host %s is being removed: it was deleted", h.Name)
 		default:
 			h = now
 			if current(h, v1alpha1.ConditionReady) == nil && time.Since(began) > lonely {
-				tell("nobody", "Nobody has looked at the Host yet: is a Bowline running here, with hostObjects in its configuration?")
+				tell("unread", "No Bowline has read the Host yet: is one running in this cluster, with hostObjects in its configuration?")
 			}
 			for _, s := range stepsOf(h) {
 				tell(s[0], s[1])
@@ -54,7 +53,7 @@ func (e *Enroller) wait(ctx context.Context, h *v1alpha1.Host) error {
 			node, ready := e.node(ctx, h)
 			tell("node", node)
 			if ready {
-				e.Reporter.Show(fmt.Sprintf("\nThe node %s is there:\n  kubectl get node %s\n  %s top\n", nodeName(h), nodeName(h), e.Command))
+				e.Reporter.Show(fmt.Sprintf("\nThe node %s joined the cluster:\n  kubectl get node %s\n  %s top\n", nodeName(h), nodeName(h), e.Command))
 				e.remains(ctx, h)
 				return nil
 			}
@@ -67,7 +66,7 @@ func (e *Enroller) wait(ctx context.Context, h *v1alpha1.Host) error {
 	}
 }
 
-// current is a condition of the spec as it is, or nil.
+// current is a condition if it is of the current generation, or nil.
 func current(h *v1alpha1.Host, kind string) *metav1.Condition {
 	c := meta.FindStatusCondition(h.Status.Conditions, kind)
 	if c == nil || c.ObservedGeneration != h.Generation {
@@ -76,8 +75,8 @@ func current(h *v1alpha1.Host, kind string) *metav1.Condition {
 	return c
 }
 
-// stepsOf is what a Host's status says, each with what it is about, in the order in
-// which it comes to be.
+// stepsOf is what a Host's status says, in the order in which it happens. The first of each pair is
+// the topic.
 func stepsOf(h *v1alpha1.Host) (steps [][2]string) {
 	add := func(about, format string, args ...any) {
 		steps = append(steps, [2]string{about, fmt.Sprintf(format, args...)})
@@ -100,7 +99,7 @@ func stepsOf(h *v1alpha1.Host) (steps [][2]string) {
 	return steps
 }
 
-// hopeless is what no waiting mends.
+// hopeless returns an error for a state that does not change by waiting.
 func (e *Enroller) hopeless(h *v1alpha1.Host) error {
 	c := current(h, v1alpha1.ConditionReady)
 	if c == nil {
@@ -108,12 +107,12 @@ func (e *Enroller) hopeless(h *v1alpha1.Host) error {
 	}
 	switch c.Reason {
 	case hosts.ReasonInvalid, hosts.ReasonNodeTaken, hosts.ReasonHostTaken:
-		return fmt.Errorf("the Host %s cannot be a node (%s): %s; %s host remove %s takes it away", h.Name, c.Reason, c.Message, e.Command, h.Name)
+		return fmt.Errorf("the Host %s cannot be a node (%s): %s; to remove it, run %s host remove %s", h.Name, c.Reason, c.Message, e.Command, h.Name)
 	}
 	return nil
 }
 
-// node is a sentence on the Host's node, and whether all is done.
+// node describes the Host's node, and reports whether it is Ready.
 func (e *Enroller) node(ctx context.Context, h *v1alpha1.Host) (string, bool) {
 	n, err := e.Client.CoreV1().Nodes().Get(ctx, nodeName(h), metav1.GetOptions{})
 	if err != nil || n.Annotations[v1alpha1.HostAnnotation] != h.Name {
@@ -126,27 +125,27 @@ func (e *Enroller) node(ctx context.Context, h *v1alpha1.Host) (string, bool) {
 	if c := current(h, v1alpha1.ConditionReady); !ready || c == nil || c.Status != metav1.ConditionTrue {
 		return fmt.Sprintf("The node %s is registered.", n.Name), false
 	}
-	return fmt.Sprintf("The node %s is Ready: %s, %s CPUs, %s of memory, room for %s pods.", n.Name, n.Status.NodeInfo.KubeletVersion,
+	return fmt.Sprintf("The node %s is Ready: %s, %s CPUs, %s of memory, %s pods.", n.Name, n.Status.NodeInfo.KubeletVersion,
 		n.Status.Capacity.Cpu(), n.Status.Capacity.Memory(), n.Status.Capacity.Pods()), true
 }
 
-// late says what was waited for in vain.
+// late says what was missing when ctx ended.
 func (e *Enroller) late(ctx context.Context, h *v1alpha1.Host) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("interrupted; the Host %s is there, and becomes a node all the same: run the command again to watch, or %s host remove %s", h.Name, e.Command, h.Name)
+		return fmt.Errorf("interrupted; the Host %s exists and still becomes a node: run the command again to watch, or run %s host remove %s", h.Name, e.Command, h.Name)
 	}
 	c := current(h, v1alpha1.ConditionReady)
 	var what string
 	switch {
 	case c == nil:
-		return fmt.Errorf("the node %s is not Ready in time, as no Bowline has looked at the Host: see that one runs in this cluster with hostObjects in its configuration and may read Hosts (docs/hosts.md), and run the command again to wait on", nodeName(h))
+		return fmt.Errorf("the node %s did not become Ready in time: no Bowline has read the Host. Run one in this cluster, with hostObjects in its configuration and the right to read Hosts (docs/hosts.md), and run the command again", nodeName(h))
 	case c.Status == metav1.ConditionTrue:
-		what = "the Host is Ready, and its node is not seen to be: kubectl describe node " + nodeName(h)
+		what = "the Host is Ready, but its node is not: kubectl describe node " + nodeName(h)
 	default:
 		what = c.Reason + ": " + c.Message
 		if h.Status.LastError != "" && h.Status.LastError != c.Message {
 			what += " (" + h.Status.LastError + ")"
 		}
 	}
-	return fmt.Errorf("the node %s is not Ready in time; %s; Bowline goes on trying: mend that, and run the command again to wait on", nodeName(h), what)
+	return fmt.Errorf("the node %s did not become Ready in time; %s; Bowline keeps trying: fix that, and run the command again to wait", nodeName(h), what)
 }

@@ -37,14 +37,14 @@ var update = flag.Bool("update", false, "rewrite the goldens")
 
 var hostsResource = schema.GroupResource{Group: "bowline.io", Resource: "hosts"}
 
-// world is a cluster with a Bowline in it, a machine and a person.
+// world is a cluster with a Bowline in it, a machine and a user.
 type world struct {
 	*Enroller
 	t       *testing.T
 	hosts   *fakeHosts
 	client  *fake.Clientset
 	machine *fakeMachine
-	// answers are the person's, one a question; none left: nobody is there.
+	// answers are the user's, one per question; when none is left, no one answers.
 	answers []bool
 	said    strings.Builder
 }
@@ -71,7 +71,7 @@ func request() Request {
 
 func (w *world) Confirm(_ context.Context, question string) (bool, error) {
 	if len(w.answers) == 0 {
-		return false, ErrNobody
+		return false, ErrCannotAsk
 	}
 	yes := w.answers[0]
 	w.answers = w.answers[1:]
@@ -83,7 +83,7 @@ func (w *world) Step(text string)           { fmt.Fprintln(&w.said, text) }
 func (w *world) Show(text string)           { fmt.Fprint(&w.said, text) }
 func (w *world) Report(r *hostcheck.Report) { fmt.Fprintf(&w.said, "\n%s\n", r.Text(false)) }
 
-// ctx bounds what a test waits for.
+// ctx bounds the waits of a test.
 func (w *world) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Minute)
 	w.t.Cleanup(cancel)
@@ -103,7 +103,7 @@ func (w *world) fails(err error, words ...string) {
 	}
 }
 
-// node makes the Host's node.
+// node creates the Host's node.
 func (w *world) node(h *v1alpha1.Host, ready v1.ConditionStatus) {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(h), Annotations: map[string]string{v1alpha1.HostAnnotation: h.Name, annotationDriver: "bowline"}}}
 	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: ready}}
@@ -116,14 +116,14 @@ func (w *world) node(h *v1alpha1.Host, ready v1.ConditionStatus) {
 	}
 }
 
-// becomesNode is what a Bowline tells of a Host, look by look.
+// becomesNode plays a Bowline that makes a Host a node, look by look.
 func (w *world) becomesNode(h *v1alpha1.Host, look int) {
 	switch look {
 	case 1:
-		say(h, metav1.ConditionFalse, hosts.ReasonStarting, "the machine is being taken")
+		say(h, metav1.ConditionFalse, hosts.ReasonStarting, "acquiring the host")
 	case 2:
 		link(h, true)
-		say(h, metav1.ConditionFalse, hosts.ReasonStarting, "the machine is being taken")
+		say(h, metav1.ConditionFalse, hosts.ReasonStarting, "acquiring the host")
 	case 3:
 		h.Status.Runtime = &v1alpha1.RuntimeStatus{Name: "containerd", Version: "v2.1.4"}
 		w.node(h, v1.ConditionFalse)
@@ -148,16 +148,16 @@ func link(h *v1alpha1.Host, up bool) {
 	meta.SetStatusCondition(&h.Status.Conditions, c)
 }
 
-// fakeHosts keeps Hosts, and plays a Bowline at each look at one.
+// fakeHosts keeps Hosts, and runs script at each Get of one.
 type fakeHosts struct {
 	w       *world
 	mu      sync.Mutex
 	byName  map[string]*v1alpha1.Host
 	looks   int
-	script  func(h *v1alpha1.Host, look int) // what has come of it by this look
+	script  func(h *v1alpha1.Host, look int) // changes the Host at this look
 	holds   int                              // looks for which a deleted Host stays
 	version int
-	failed  error // of every call
+	failed  error // returned by every call
 }
 
 func (f *fakeHosts) Get(ctx context.Context, name string) (*v1alpha1.Host, error) {
@@ -228,14 +228,14 @@ func (f *fakeHosts) Delete(_ context.Context, name string, o metav1.DeleteOption
 	return nil
 }
 
-// fakeMachine takes the keys whose lines are in its file.
+// fakeMachine accepts the keys in its authorized_keys.
 type fakeMachine struct {
 	endpoint   string
 	hostKey    ssh.PublicKey
-	authorized string // the file
-	own        string // the person's access
+	authorized string // the authorized_keys file
+	own        string // the user's access
 	flags      []string
-	known      []ssh.PublicKey // of the person's known_hosts
+	known      []ssh.PublicKey // in the user's known_hosts
 	knownErr   error
 	unfit      bool
 	scanErr    error
@@ -300,7 +300,7 @@ func (m *fakeMachine) Check(context.Context, []byte, []string) (*hostcheck.Repor
 	r := &hostcheck.Report{Endpoint: m.endpoint, Fit: !m.unfit, Lines: []hostcheck.Line{
 		{Level: hostcheck.OK, Subject: hostcheck.Login, Found: "as root"}, {Level: hostcheck.OK, Subject: hostcheck.Runtime, Found: "containerd v2.1.4"}}}
 	if m.unfit {
-		r.Lines[1] = hostcheck.Line{Level: hostcheck.Failure, Subject: hostcheck.Runtime, Found: "there is no socket", Mend: "install containerd"}
+		r.Lines[1] = hostcheck.Line{Level: hostcheck.Failure, Subject: hostcheck.Runtime, Found: "there is no socket", Fix: "install containerd"}
 	}
 	return r, nil
 }
@@ -310,7 +310,7 @@ var (
 	fingerprint = regexp.MustCompile(`SHA256:[A-Za-z0-9+/]{43}`)
 )
 
-// golden compares what a person is shown with a file; keys are new in each run.
+// golden compares output with a file; it masks keys, which are new in each run.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	got = fingerprint.ReplaceAllString(keyData.ReplaceAllString(got, "AAAA…"), "SHA256:…")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One table: Bowline, the kubelet and the bare CRI, in turn on a lab host that is
-# made anew for each. See test/bench for the settings.
+# One table: Bowline, the kubelet and the bare CRI, in turn on a lab host that is reset for each.
+# See test/bench for the settings.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

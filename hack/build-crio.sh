@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds CRI-O for the lab's hosts (bowline-lab up --runtime crio) from its
-# published module, once: some ten minutes, and no part of the other builds.
+# Builds CRI-O for the lab's hosts (bowline-lab up --runtime crio) from its published module, once.
+# This takes about ten minutes and is not part of the other builds.
 #
-#   hack/build-crio.sh [--check]     --check: only tells whether it is built
+#   hack/build-crio.sh [--check]     --check: only reports whether it is built
 #
 # Programs go to $BOWLINE_CACHE/crio/bin (root: /var/cache/bowline/crio/bin).
-# CRI-O is C in part (seccomp), so it needs gcc and libseccomp, and conmon runs
-# its containers; both are Debian packages.
+# CRI-O is partly written in C (seccomp), so it needs gcc and libseccomp, and it runs its containers
+# with conmon; all are Debian packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

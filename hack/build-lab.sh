@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds what the lab runs, each program only if its sources or the Go version
-# have changed since, and installs the Debian packages that it needs.
+# Builds the lab's programs, each only if its sources or the Go version have changed since, and
+# installs the Debian packages that the lab needs.
 #
 #   hack/build-lab.sh [--no-packages] [PROGRAM...]
 #
@@ -16,7 +16,7 @@ bin=$cache/bin
 stamps=$cache/stamps
 mkdir -p "$bin" "$stamps"
 
-# The default linker flags leave out what only debuggers read.
+# The linker flags -s -w in build leave out what only debuggers read.
 export CGO_ENABLED=0
 
 # program  module directory  package  what the sources are (below lab/)
@@ -34,8 +34,7 @@ bowline-kubelet         lab/kube       ./kubelet          kubelet
 T
 }
 
-# Hashes the module files and the Go files that a program is made of. Nested
-# modules are not part of the one that holds them.
+# Hashes the module files and the Go files of a program. Nested modules are excluded.
 stamp_of() {
   local module=$1; shift
   (
@@ -50,8 +49,8 @@ stamp_of() {
   ) | sha256sum | cut -d' ' -f1
 }
 
-# Shows how many packages a build has compiled, each few seconds, since a cold
-# build of Kubernetes takes minutes.
+# Shows every few seconds how many packages a build has compiled, because a cold build of Kubernetes
+# takes minutes.
 build() {
   local module=$1 package=$2 out=$3 log start pid
   log=$(mktemp)

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Builds the Kubernetes project's own e2e suite and the images that it needs, of the
-# module that the lab's Kubernetes is made of, and of Debian's programs. Nothing is
-# pulled.
+# Builds the Kubernetes project's own e2e suite and the images that it needs, from the same
+# Kubernetes module as the lab's, and from Debian's programs. It pulls no image.
 #
 #   hack/conformance-build.sh
 #
-# The suite goes to $BOWLINE_CACHE/conformance/e2e.test, the images as directories that
-# bowline-lab load-image takes to $BOWLINE_CACHE/conformance/images/REPOSITORY:TAG, and
+# The suite goes to $BOWLINE_CACHE/conformance/e2e.test. The images go to
+# $BOWLINE_CACHE/conformance/images/REPOSITORY:TAG, as directories for bowline-lab load-image, and
 # the names by which the suite asks for them to repositories.yaml beside them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,8 +39,8 @@ program consumer images/resource-consumer
 program consume-cpu images/resource-consumer/consume-cpu
 CGO_ENABLED=0 go -C lab build -trimpath -buildvcs=false -ldflags '-s -w' -o "$programs/pause" ./images/pause
 
-# What Debian has, without its package manager: the archives of a package and of all that
-# it depends on are unpacked, and no script of theirs is run.
+# Debian's programs, without its package manager: the archives of a package and of its dependencies
+# are unpacked, and none of their scripts runs.
 archives=$out/archives
 mkdir -p "$archives/partial"
 : >"$out/no-packages"
@@ -49,7 +48,7 @@ fetch() {
   apt-get -qq -y --no-install-recommends --download-only -o Dir::State::status="$out/no-packages" \
     -o Dir::Cache::archives="$archives" -o APT::Sandbox::User=root install "$@" >/dev/null
 }
-# closure PACKAGE...: the files of the archives, one a line.
+# closure PACKAGE...: prints the files of the archives, one a line.
 closure() {
   apt-get -qq -y --no-install-recommends --print-uris -o Dir::State::status="$out/no-packages" \
     -o Dir::Cache::archives=/nonexistent install "$@" | awk '/^'"'"'/ {print $2}'
@@ -57,7 +56,7 @@ closure() {
 apt-get update -qq
 command -v gcc make >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev make bzip2 >/dev/null
 
-# root DIR [PACKAGE...]: a root file system with busybox and these packages.
+# root DIR [PACKAGE...]: makes a root file system with busybox and these packages.
 root() {
   local dir=$1 file; shift
   rm -rf "$dir"
@@ -72,13 +71,13 @@ root() {
     dpkg-deb --fsys-tarfile "$archives/$file" | tar -x -C "$dir" --keep-directory-symlink --exclude='./usr/share/doc' \
       --exclude='./usr/share/man' --exclude='./usr/share/locale' --exclude='./etc/passwd' --exclude='./etc/group'
   done < <(closure busybox-static "$@")
-  # A program of a package comes before busybox's of that name.
+  # A package's program takes precedence over busybox's of that name.
   "$dir/bin/busybox" --list | while read -r file; do
     [ -e "$dir/usr/bin/$file" ] || [ -e "$dir/usr/sbin/$file" ] || ln -s busybox "$dir/usr/bin/$file"
   done
 }
 
-# image REPOSITORY:TAG JSON: what root made in $tree is that image.
+# image REPOSITORY:TAG JSON: makes that image from the tree that root made in $tree.
 image() {
   mkdir -p "$images/$(dirname "$1")"
   rm -rf "${images:?}/$1"
@@ -87,15 +86,15 @@ image() {
   printf '%s\n' "$2" >"$images/$1/image.json"
   echo "  $1"
 }
-# version IMAGE: the tag that the suite asks for.
+# version IMAGE: prints the tag that the suite asks for.
 version() { sed -n "s/^[[:space:]]*configs\[$1\] *= Config{[^\"]*\"\(.*\)\"}/\1/p" "$manifest" | sed "s/.*\", \"//"; }
 manifest=$(go -C lab/conformance list -f '{{.Dir}}' $kubernetes/utils/image)/manifest.go
 source=$(go -C lab/conformance list -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images
 tree=$out/tree
 path='"Env":["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]'
 
-# Debian's busybox is patched so that its sh leaves variables such as data-1 out of what it
-# hands on, which the suite looks for: it is built of Debian's source without its patches.
+# Debian's busybox is patched so that its sh does not export variables such as data-1, which the
+# suite looks for. So it is built from Debian's source without the patches.
 busybox() {
   local at=$out/busybox file
   rm -rf "$at"
@@ -166,8 +165,7 @@ for name in Nginx NginxNew; do
   image "e2e-test-images/nginx:$(version $name)" "{$path,\"Cmd\":[\"nginx\",\"-g\",\"daemon off;\"],\"ExposedPorts\":{\"80/tcp\":{}}}"
 done
 
-# agnhost is a program with a box of tools around it, and a small registry of its own
-# with an image in it.
+# agnhost is a program with many tools around it, and its own small registry with an image.
 root "$tree" bash bind9-dnsutils curl iperf iproute2 netcat-openbsd socat util-linux
 cp "$programs/agnhost" "$tree/agnhost"
 ln -s agnhost "$tree/agnhost-2"
@@ -176,7 +174,7 @@ chmod u+w "$tree"/localhost.*
 mkdir "$tree/uploads"
 echo 'user-defined-in-image:x:1000:1000::/home/user-defined-in-image:/bin/sh' >>"$tree/etc/passwd"
 printf '%s\n' 'user-defined-in-image:x:1000:' 'group-defined-in-image:x:50000:user-defined-in-image' >>"$tree/etc/group"
-# blob DIR: keeps standard input there by its digest, and prints that and its size.
+# blob DIR: stores standard input there under its digest, and prints the digest and the size.
 blob() {
   local data digest
   data=$(mktemp)
@@ -209,7 +207,7 @@ cp "$programs/pause" "$tree/pause"
 image "pause:$(version Pause)" '{"Entrypoint":["/pause"],"User":"65535:65535"}'
 rm -rf "$tree"
 
-# The suite's names of registries; what is not made here is not found there either.
+# The registries by the suite's names. Images that are not made here do not exist there either.
 cat >"$out/repositories.yaml" <<'Y'
 promoterE2eRegistry: registry.lab/e2e-test-images
 buildImageRegistry: registry.lab/build-image

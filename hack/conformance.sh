@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The Kubernetes project's own e2e suite, run against a node in a lab: see
-# test/conformance for the flags. What is missing is built first, which takes some
-# minutes once.
+# Runs the Kubernetes project's own e2e suite against a node in a lab: see test/conformance for the
+# flags. It first builds what is missing, which takes some minutes once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

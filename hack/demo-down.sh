@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Takes the demo down: Bowline, the cluster, and all that they made. It needs
-# nothing of it to be intact.
+# Removes the demo: Bowline, the cluster, and everything that they made. None of it has to be
+# intact.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . hack/demo-lib.sh

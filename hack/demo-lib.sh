@@ -7,7 +7,7 @@ if [ "$(id -u)" != 0 ]; then
   echo "the demo makes namespaces, links and mounts, which needs root: sudo make ${MAKECMDGOALS:-demo}" >&2
   exit 1
 fi
-# sudo leaves out where Go usually is.
+# sudo's PATH lacks the usual directory of Go.
 command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
 
 bold= dim= plain=
@@ -16,22 +16,21 @@ step() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 
 lab() { "$bowline" lab --dir "$dir" "$@"; }
 
-# born PID: when the process started, in clock ticks since the boot; a process ID
-# alone may have gone to somebody else. Nothing for one that has ended and waits
-# for its parent to notice.
+# born PID: prints when the process started, in clock ticks since the boot, because a process ID may
+# have been recycled. It prints nothing for a process that is dead or a zombie.
 born() {
   local stat
   stat=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) || return 0
   case $stat in Z* | X*) ;; *) cut -d' ' -f20 <<<"$stat" ;; esac
 }
 
-# running: the process that hack/demo.sh started still runs. Sets pid.
+# running: whether the process that hack/demo.sh started still runs. Sets pid.
 running() {
   local since
   [ -r "$own/process" ] && read -r pid since <"$own/process" && [ -n "$since" ] && [ "$(born "$pid")" = "$since" ]
 }
 
-# stop_bowline ends it and waits; its containers live on.
+# stop_bowline ends it and waits; its containers keep running.
 stop_bowline() {
   running || return 0
   kill "$pid" 2>/dev/null || return 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A whole cluster on this machine, two nodes of it made by one Bowline (one by its
-# socket, one over SSH), an application on them, and the SSH link cut for a while.
-# What runs already is left as it is. hack/demo-down.sh removes it all.
+# Shows a whole cluster on this machine: one Bowline makes two nodes (one through its socket, one
+# over SSH), runs an application on them, and loses the SSH link for a while. Whatever runs already
+# is left as it is. hack/demo-down.sh removes everything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . hack/demo-lib.sh
@@ -9,14 +9,14 @@ cd "$(dirname "$0")/.."
 began=$SECONDS
 trap 'failed $?' EXIT
 failed() {
-  mend_link
+  restore_link
   [ "$1" = 0 ] && return
   printf '\n%sThe demo did not come up.%s' "$bold" "$plain"
   if [ -s "$own/log" ]; then printf ' The end of Bowline'\''s log, %s:\n' "$own/log"; tail -n 8 "$own/log" | cut -c 1-200; else echo; fi
   echo "make demo goes on from where it is; make demo-down takes away what there is."
 }
 
-# show COMMAND...: the command as a user would type it, then what it says.
+# show COMMAND...: prints the command as a user would type it, then its output.
 show() {
   printf '%s$ %s%s\n' "$dim" "$*" "$plain"
   "$@" | sed 's/^/  /'
@@ -35,7 +35,7 @@ until_true() {
     sleep 0.2
   done
 }
-# awaits COMMAND...: in silence, for as long as Bowline runs.
+# awaits COMMAND...: runs it silently, for as long as Bowline runs.
 awaits() {
   "$@" >/dev/null &
   while kill -0 $! 2>/dev/null; do
@@ -54,9 +54,9 @@ step "A cluster on this machine, with two hosts that are no nodes yet"
 lab up --hosts 2 2>&1 | sed 's/^/  /'
 
 mkdir -p "$own"
-# Of a JSON document with one key a line.
+# field NAME: a field of the lab's status, a JSON document with one key a line.
 field() { lab status -o json | grep -m 1 "\"$1\":" | cut -d'"' -f4; }
-# Of host N.
+# host_field NAME N: the same of host N.
 host_field() { lab status -o json | sed -n "/\"hosts\"/,\$ s/.*\"$1\": \"\([^\"]*\)\".*/\1/p" | sed -n "$2p"; }
 node_ip=$(host_field ip 1)
 far_ip=$(host_field ip 2)
@@ -87,11 +87,11 @@ hosts:
     x509: {clientCAFile: $dir/pki/ca.crt}
 Y
 
-# The link to the far host: what comes to its sshd is dropped, in silence.
+# The link to the remote host: its sshd's incoming packets are dropped silently.
 link_rule() { lab exec host2 -- iptables -w "$1" INPUT -p tcp --dport 22 -j DROP; }
 link_is_cut=
 cut_link() { link_is_cut=yes; link_rule -I; }
-mend_link() { [ -z "$link_is_cut" ] || { link_rule -D || true; link_is_cut=; }; }
+restore_link() { [ -z "$link_is_cut" ] || { link_rule -D || true; link_is_cut=; }; }
 
 step "Bowline makes nodes of both: of one by its containerd's socket, of the other over SSH"
 if running && cmp -s "$bowline" "$own/program" && cmp -s "$own/config.yaml" "$own/config.yaml.new"; then
@@ -144,7 +144,7 @@ cut_at=$SECONDS
 until_true 30 "the node's word on its link" link_up False
 show kubectl get node host2 -o 'custom-columns=NODE:.metadata.name,READY:.status.conditions[?(@.type=="Ready")].status,LINK:.status.conditions[?(@.type=="LinkUp")].message'
 sleep $((20 - (SECONDS - cut_at) > 0 ? 20 - (SECONDS - cut_at) : 0))
-mend_link
+restore_link
 until_true 60 "the link" link_up True
 echo "  the link is back"
 until_true 30 "the pod's log" kubectl logs counter --tail=1

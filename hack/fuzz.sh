@@ -12,8 +12,8 @@ work=$(mktemp -d)
 export work
 trap 'rm -rf "$work"' EXIT
 
-# pack adds the inputs of a directory to a corpus, the smallest first: up to 4 KiB each,
-# and 64 KiB in all.
+# pack adds the inputs of a directory to a corpus, smallest first: up to 4 KiB each, and 64 KiB in
+# all.
 pack() {
 	local inputs=$1 corpus=$2 name size total=0
 	mkdir -p "$(dirname "$corpus")"
@@ -25,7 +25,7 @@ pack() {
 	done < <(find "$inputs" -type f -printf '%s %f\n' | sort -n)
 }
 
-# one runs a target of a package's test binary.
+# one runs one target of a package's test binary.
 one() {
 	local binary=$1 target=$2 package=$3 dir=$4 log=$work/$1.$2.log inputs=$work/$1.$2 result=ok
 	mkdir "$inputs"

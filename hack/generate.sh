@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes what is made of api/: the deepcopy functions and the CRD.
+# Generates the deepcopy functions and the CRD from api/.
 #
 #   hack/generate.sh [--check]
 #
-# With --check nothing is written; what is not in step is shown, and is an error.
+# With --check it writes nothing; it shows outdated files and fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Built once for this Go; its own dependencies stay out of go.mod.
+# Built once for this Go version; its dependencies stay out of go.mod.
 generator=sigs.k8s.io/controller-tools/cmd/controller-gen@v0.22.0
 
 out=$(mktemp -d)
@@ -26,4 +26,4 @@ put() { # FILE DESTINATION
 [ "${1:-}" = --check ] && check=yes
 put "$out/zz_generated.deepcopy.go" api/v1alpha1/zz_generated.deepcopy.go
 for crd in "$out"/crds/*.yaml; do put "$crd" "charts/bowline/crds/$(basename "$crd")"; done
-[ $in_step = yes ] || { echo "hack/generate.sh mends it" >&2; exit 1; }
+[ $in_step = yes ] || { echo "hack/generate.sh fixes it" >&2; exit 1; }

@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# Makes what is made of the chart: deploy/kubernetes, for whoever has no helm, and an
-# example with everything in it, and one of the profile localSocket, which charts judges.
+# Generates manifests from the chart: deploy/kubernetes, for users without helm; and for the tests
+# of charts an example with everything in it, one of the profile localSocket, and two without hooks,
+# for tools that render without a cluster.
 #
 #   hack/manifests.sh [--check]
 #
-# With --check nothing is written; what is not in step is shown, and is an error.
+# With --check it writes nothing; it shows outdated files and fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 hack/helm.sh lint --quiet charts/bowline
-# One document after another, without helm's words on where each comes from.
+# Joins the documents, without helm's comments on their sources.
 tidy() { grep -v '^# Source: ' | awk '!/^$/ && !(/^---$/ && last ~ /^---$/); !/^$/ {last = $0}'; }
 
 {
 	echo "# Made of charts/bowline by hack/manifests.sh, with the values of values.yaml."
 	cat deploy/kubernetes/namespace.yaml
-	# What only helm uses is left out: its hooks, and its word on who installed it.
+	# Removes what only helm uses: its hooks, and its label of who installed an object.
 	hack/helm.sh template bowline charts/bowline --namespace bowline --values deploy/kubernetes/values.yaml --include-crds --no-hooks |
 		grep -vE '^ +(app.kubernetes.io/managed-by|helm.sh/chart): '
 } | tidy >"$out/bowline.yaml"
@@ -40,4 +41,4 @@ put "$out/example.yaml" charts/testdata/example.yaml
 put "$out/local.yaml" charts/testdata/local.yaml
 put "$out/gitops.yaml" charts/testdata/gitops.yaml
 put "$out/gitops-local.yaml" charts/testdata/gitops-local.yaml
-[ $in_step = yes ] || { echo "hack/manifests.sh mends it" >&2; exit 1; }
+[ $in_step = yes ] || { echo "hack/manifests.sh fixes it" >&2; exit 1; }

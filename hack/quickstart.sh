@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The way of a new user, timed: runs docs/quickstart.md in a lab of its own and prints how
-# long each step has taken, from "helm install" to a pod that is Ready on the far machine.
-# It fails where that takes more than five minutes.
+# Times a new user's steps: runs docs/quickstart.md in its own lab and prints how long each step
+# took, from "helm install" to a Ready pod on the remote host. It fails if that takes more than five
+# minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "hack/quickstart.sh: run it as root: it makes namespaces, mounts and cgroups" >&2; exit 1; }

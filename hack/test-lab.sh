@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds what is missing, then makes real labs and checks that they work and
-# leave nothing behind. Needs root.
+# Builds what is missing, then makes real labs and checks that they work and leave nothing behind.
+# Needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/build-lab.sh

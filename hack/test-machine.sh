@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The tests that need root: the runtimes' suite on real containerds, virtual-
-# kubelet's ways against a real API server, whole nodes in a real cluster, and the
-# kill matrix. Each brings up a lab of its own and takes it away. Needs nothing
-# but Go, root and, for what is not yet installed, Debian packages.
+# The tests that need root: the runtimes' suite on real containerds, virtual-kubelet's behaviour
+# against a real API server, whole nodes in a real cluster, and the kill matrix. Each brings up its
+# own lab and removes it. They need only Go, root and Debian packages, which are installed if
+# missing.
 #
 #   hack/test-machine.sh [STEP...]     all steps, or: lab critest vktest e2e crio ssh handover links docs helm chaos
 set -uo pipefail
@@ -12,7 +12,7 @@ hack/build-lab.sh || exit 1
 cache=${BOWLINE_CACHE:-/var/cache/bowline}
 CGO_ENABLED=0 go build -o bin/bowline ./cmd/bowline || exit 1
 
-# Logins by sudo are tested with sudo.
+# Logins with sudo are tested with sudo.
 if ! command -v sudo >/dev/null && command -v apt-get >/dev/null; then
   apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends sudo || exit 1
 fi
@@ -33,8 +33,8 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# step NAME COMMAND...: runs it if it, or what stands before its slash, is among the wanted
-# ones, and notes how it went; the steps after a failed one still run.
+# step NAME COMMAND...: runs it if NAME, or the part before its slash, is wanted, and records the
+# result. The steps after a failed one still run.
 wanted=" $* "
 step() {
   local name=$1 start=$SECONDS how=ok
@@ -46,8 +46,8 @@ step() {
   printf '%-13s %-6s %4d s\n' "$name" "$how" $((SECONDS - start)) >>"$summary"
 }
 
-# beside LANE...: functions of steps, beside each other, as most of the steps mostly wait.
-# Each has a process group that goes with this one; what it says is shown when it has ended.
+# beside LANE...: runs functions of steps concurrently, because most steps mostly wait. Each has its
+# own process group, which ends with this process; its output is shown when it has ended.
 beside() {
   local lane
   set -m
@@ -69,7 +69,7 @@ beside() {
   done
 }
 
-# containerd 2 as the lab has it, and Debian's 1.6, each in namespaces of its own.
+# containerd 2 from the lab, and Debian's 1.6, each in its own namespaces.
 critest() {
   local debian
   debian=$(sh cri/critest/testmachine/debian-containerd.sh "$cache/debian-containerd") || return 1
@@ -87,7 +87,7 @@ vktest() {
   return $status
 }
 
-# complaints LOG: of each test that failed in the log of go test -v, what it said first.
+# complaints LOG: prints the first messages of each failed test in the log of go test -v.
 complaints() {
   awk '
     NR == FNR { if ($1 == "---" && $2 == "FAIL:") failed[$3]; next }
@@ -96,9 +96,9 @@ complaints() {
   ' "$1" "$1"
 }
 
-# e2e HOST PART: the suite's tests that have the node for themselves (serial), or those that
-# run beside each other (parallel), with a lab of its own. All is shown of a failure, and
-# else what took longest.
+# e2e HOST PART: runs the suite's tests that have the node for themselves (serial), or those that
+# run concurrently (parallel), in its own lab. It shows the whole log of a failure, and otherwise
+# the slowest tests.
 e2e() {
   local host=$1 part=$2 log=$work/e2e-$1-$2.log status=0
   BOWLINE_E2E=1 BOWLINE_E2E_HOST=$host BOWLINE_E2E_PART=$part BOWLINE_BIN=$PWD/bin/bowline \
@@ -113,8 +113,8 @@ e2e() {
   return $status
 }
 
-# A short run on CRI-O, where hack/build-crio.sh has built it: the runtimes' suite without
-# its two tests that wait two minutes for CRI-O's own grace, and some of the tests above.
+# A short run on CRI-O, if hack/build-crio.sh has built it: the runtimes' suite without its two
+# tests that wait two minutes for CRI-O's own grace period, and some of the tests above.
 crio() {
   if ! hack/build-crio.sh --check; then
     echo "skipped"
@@ -132,7 +132,7 @@ crio() {
   return $status
 }
 
-# Links that fail while calls are in flight, to machines whose runtimes are fakes.
+# Links that fail while calls are in flight, to hosts with fake runtimes.
 links() {
   BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 60m ./test/links/
 }
@@ -141,11 +141,11 @@ chaos() {
   BOWLINE_E2E=1 BOWLINE_CHAOS=${BOWLINE_CHAOS:-brief} go test -count=1 -timeout 60m ./test/chaos/
 }
 
-# A machine is prepared, has pods, and is handed back; near and far.
+# A machine is prepared, runs pods, and is released, locally and over SSH.
 handover() { BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 30m ./test/handover/; }
 
-# Every command of the documents: of those that speak of machines, and of those that have
-# Bowline in the cluster.
+# Every command of the documents, both of those about machines and of those with Bowline in the
+# cluster.
 docs() {
   hack/helm.sh version --short || return 1
   BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline BOWLINE_HELM=$PWD/bin/helm go test -count=1 -timeout 30m ./test/docs/
@@ -182,8 +182,8 @@ others() {
 step lab hack/test-lab.sh
 beside serial parallel others
 step chaos chaos
-# All well, the last words are go test's own; else which parts failed, and the
-# word that it ends with.
+# If all is well, go test's own output is last. Otherwise the failures and the summary are, and the
+# word FAIL.
 if [ $failed != 0 ]; then
   echo
   cat "$failures" "$summary"

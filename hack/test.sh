@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
-# Every test: the ones that need nothing but Go, the same under the race detector
-# where anything runs at once, and those on real containerds and real clusters.
+# Every test: those that need only Go, the same under the race detector if they have goroutines, and
+# those on real containerds and real clusters.
 #
 #   hack/test.sh [unit|race|machine]...     all three by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# sudo leaves out where Go usually is.
+# sudo's PATH lacks the usual directory of Go.
 command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
 
 bold= plain=
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
-# step WHAT: says how long the one before took. The last one ends with the words
-# of go test itself.
+# step WHAT: prints how long the previous step took. The last one ends with the output of go test
+# itself.
 step() {
   if [ -n "${began:-}" ]; then printf '%s-- %d s%s\n' "$bold" $((SECONDS - began)) "$plain"; fi
   printf '\n%s== %s%s\n' "$bold" "$*" "$plain"
   began=$SECONDS
 }
 
-# Not under the race detector: what decides purely starts no goroutine, and its
-# enumerations are long; the packages below test/ drive other processes.
-alone='^github.com/bowline-k8s/bowline(/charts|/config|/pod)?$|/syncloop/(plan|status|volume/render|gc/choose)$|/cri/(spec|critest.*)$|/hosts/shard$|/bowline/test/'
+# Not under the race detector: purely deciding packages start no goroutine, and their enumerations
+# are long; the packages below test/ run other processes.
+alone='^github.com/bowline-k8s/bowline(/charts|/config|/pod)?$|/syncloop/(plan|status|volume/render|gc/gcpolicy)$|/cri/(spec|critest.*)$|/hosts/shard$|/bowline/test/'
 
 unit() {
   step "unit: what needs nothing but Go"
@@ -35,7 +35,7 @@ unit() {
 race() {
   local packages
   packages=$(go list ./... | grep -vE "$alone")
-  # The detector is C; its programs are linked by gcc.
+  # The detector is written in C; gcc links its programs.
   if ! command -v gcc >/dev/null; then
     step "race: gcc is missing"
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
@@ -46,7 +46,7 @@ race() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev
   fi
   step "race: what runs at once, under the race detector"
-  # host/ssh drives real sshds, and may take longer than go test's ten minutes.
+  # host/ssh runs real sshds, and may take longer than go test's ten minutes.
   # shellcheck disable=SC2086
   CGO_ENABLED=1 go test -race -timeout 25m $packages
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The same manifests on two kubelets and on Bowline's node, in one lab: see test/twin.
+# Runs the same manifests on two kubelets and on Bowline's node, in one lab: see test/twin.
 #
 #   hack/twin.sh local|ssh
 #
 # The results go to docs/twin.json, the recordings to bin/twin, and docs/conformance.md is
-# made anew. BOWLINE_TWIN_RUN=REGEX plays some scenarios alone, and keeps no result.
+# regenerated. BOWLINE_TWIN_RUN=REGEX runs some scenarios only, and keeps no result.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Everything that can be said of the tree without running it.
+# Checks everything that can be verified without running Bowline.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 modules=(. hack/image lab lab/kube lab/containerd lab/coredns lab/helm lab/runc lab/conformance provider/vktest/http)
 step() { printf '\033[1m== %s\033[0m\n' "$*"; }
 
-# run_tests NAMES PACKAGE: the tests of these names (A|B), each of which must exist: go
-# test itself passes where no test has the name.
+# run_tests NAMES PACKAGE: runs the tests of these names (A|B), each of which must exist: go test
+# itself passes if no test has the name.
 run_tests() {
 	local names listed name
 	IFS='|' read -ra names <<<"$1"
@@ -33,20 +33,20 @@ done
 
 step "vet"
 go vet ./...
-go vet -tags faults ./cmd/...
+go vet -tags faults ./cmd/... ./faultinject
 for m in hack/image lab provider/vktest/http; do (cd "$m" && go vet ./...); done
 
 step "staticcheck"
-# Built once for this Go; its own dependencies stay out of go.mod.
+# Built once for this Go version; its dependencies stay out of go.mod.
 go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 for m in hack/image lab provider/vktest/http; do (cd "$m" && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...); done
 
 step "import rules"
-run_tests 'TestImports|TestMatches|TestViolations' .
+run_tests 'TestImports|TestMatches|TestViolations|TestMainHasNoLoops|TestLoops' .
 
 step "generated files are up to date"
-# The scripts of the planner and of the statuses, with what they say to them, and
-# the CRI requests of the sample pods.
+# The golden outputs of the planner's and the statuses' scripts, and the CRI requests of the sample
+# pods.
 for golden in "Scripts ./syncloop/plan" "Scripts ./syncloop/status" "Golden ./cri/spec"; do
 	run_tests "Test${golden% *}" "${golden#* }" || { echo "go test -run ${golden% *} ${golden#* } -update fixes it" >&2; exit 1; }
 done

@@ -19,7 +19,7 @@ if [ "$(id -u)" = 0 ]; then default_cache=/var/cache/bowline; else default_cache
 cache=${BOWLINE_CACHE:-$default_cache}
 vm=${BOWLINE_VM_CACHE:-$cache/vm}
 
-# What the machine has of Debian's: nothing of ours, as on a machine that is lent.
+# The machine's Debian packages: nothing of ours, as on a machine that somebody lends.
 packages=(
   systemd systemd-sysv dbus libpam-systemd openssh-server
   linux-image-cloud-amd64 initramfs-tools kmod udev
@@ -27,7 +27,7 @@ packages=(
   runc containernetworking-plugins iptables conntrack ipset iproute2 procps util-linux
 )
 suite=bookworm
-# Written as it would be found on a machine of its own: changing any of it makes the image anew.
+# The image's settings, as on an ordinary machine. Changing any of this text rebuilds the image.
 customize() {
   cat <<'C'
 set -eu
@@ -86,8 +86,8 @@ build() {
   customize >"$vm/customize.sh"
   local joined
   joined=$(IFS=,; echo "${packages[*]}")
-  # Namespaces of its own, and a chroot: no script of a package sees this machine's
-  # processes or files, and none starts a service.
+  # Its own namespaces and a chroot: no package script sees this machine's processes or files, and
+  # none starts a service.
   vm=$vm unshare --mount --pid --fork --kill-child mmdebstrap --quiet --mode=root --variant=minbase \
     --aptopt='APT::Install-Recommends "false"' --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
     --essential-hook='mkdir -p "$1/etc/initramfs-tools/conf.d"; printf "MODULES=list\n" >"$1/etc/initramfs-tools/conf.d/modules"; printf "virtio_pci\nvirtio_blk\nvirtio_net\next4\n" >"$1/etc/initramfs-tools/modules"' \
@@ -103,8 +103,8 @@ build() {
   exec 8>&-
 }
 
-# The programs that the lab has built, as a disk of their own: the image need not be made
-# anew when one of them is.
+# The programs that the lab has built, on their own disk: the image need not be rebuilt when one of
+# them is.
 programs() {
   local tree=$1/programs
   mkdir -p "$tree"
@@ -123,7 +123,7 @@ run() {
   printf '[127.0.0.1]:%s %s\n' "$port" "$(cut -d' ' -f1,2 "$vm/host_key.pub")" >"$dir/known_hosts"
   printf 'Host vm\n  HostName 127.0.0.1\n  Port %s\n  User root\n  IdentityFile %s\n  IdentitiesOnly yes\n  UserKnownHostsFile %s\n  StrictHostKeyChecking yes\n' \
     "$port" "$vm/key" "$dir/known_hosts" >"$dir/ssh_config"
-  # snapshot=on writes to files without a name, which go with the process.
+  # snapshot=on writes to unnamed files, which end with the process.
   export TMPDIR=$dir
   exec qemu-system-x86_64 -name bowline-vm -machine q35,accel="${BOWLINE_VM_ACCEL:-tcg}" -cpu max,-arch-capabilities -smp 2 -m "${BOWLINE_VM_MEMORY:-2G}" \
     -kernel "$vm/kernel" -initrd "$vm/initrd" \

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Text is a mend as a person reads it before it is done.
-func (m Mend) Text() string {
+// Text describes a fix before it is applied.
+func (m Fix) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", m.Name, m.Why)
 	if m.Warning != "" {
@@ -38,17 +38,17 @@ func (m Mend) Text() string {
 	return b.String()
 }
 
-// around is how many lines that stay are shown around a change.
+// around is the number of context lines around a change.
 const around = 2
 
-// diff is what changes from old to new, line by line: "-" goes, "+" comes, " " stays.
+// diff is a line diff of old and text: "-" goes, "+" comes, " " stays.
 func diff(old *string, text string) []string {
 	var a []string
 	if old != nil {
 		a = split(*old)
 	}
 	b := split(text)
-	// What the two have in common at both ends; an edit is one place of a file.
+	// Find the common head and tail; an edit changes one place of a file.
 	head := 0
 	for head < len(a) && head < len(b) && a[head] == b[head] {
 		head++

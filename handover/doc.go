@@ -1,12 +1,11 @@
-// Package handover prepares a machine to be a node, and hands it back.
+// Package handover prepares a machine to be a node, and undoes that when the machine is released.
 //
-// Prepare shows and does the mends that are safe, each decided purely from what
-// hostcheck found (Decide). What was done is recorded on the machine, with what was
-// there before, in one file below the root directory; the record is written before
-// anything is changed. Undo brings back exactly that, where it is still as it was
-// written.
+// Prepare shows and applies the fixes that are safe. The pure Decide derives each from what
+// hostcheck found. One file below the root directory of the machine records each change with the
+// previous content, before anything is changed. Undo restores exactly that, where nothing else has
+// changed it since.
 //
-// Release takes away all that a node of Bowline left: pods, volumes, logs, cgroups,
-// the owner file; then what Prepare did. It touches what bears our stamp or has our
-// record, and nothing else, and it says by a listing of the machine what has changed.
+// Release removes everything that a node of Bowline left: pods, volumes, logs, cgroups, the owner
+// file; then what Prepare did. It touches only what has our stamp or our record. It lists the
+// machine before and after, and reports the difference.
 package handover

@@ -11,10 +11,10 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Listing is what there is on a machine of the kinds that nodes make: names by kind.
+// Listing is what exists on a machine of the kinds that nodes create: names by kind.
 type Listing map[string][]string
 
-// Kinds of a listing, in the order in which they are shown.
+// Kinds of a listing, in display order.
 const (
 	KindSandboxes   = "pod sandboxes"
 	KindContainers  = "containers"
@@ -30,9 +30,8 @@ var kinds = []string{KindSandboxes, KindContainers, KindMounts, KindLinks, KindR
 
 const listTime = time.Minute
 
-// scriptList prints "KIND<tab>NAME" lines; "$@" are directories to be listed to the
-// depth of a pod's own. What is not there prints nothing, and neither does a tool that
-// the machine lacks.
+// scriptList prints "KIND<tab>NAME" lines. "$@" are directories, listed to the depth of a pod's
+// own. Missing directories and missing tools print nothing.
 const scriptList = `while read -r _ _ _ _ at _; do printf 'mounts\t%s\n' "$at"; done </proc/self/mountinfo
 for l in /sys/class/net/*; do printf 'network links\t%s\n' "${l##*/}"; done
 for t in iptables-save ip6tables-save; do
@@ -50,7 +49,7 @@ grep -ls containerd-shim /proc/[0-9]*/comm 2>/dev/null | while read -r f; do
 done
 exit 0`
 
-// List looks at the machine. The runtime's own lists are added by AddRuntime.
+// List lists the machine. Seen.AddTo adds what the runtime lists.
 func List(ctx context.Context, m Machine, rootDir string) (Listing, error) {
 	dirs := []string{rootDir, "/var/log/pods", "/var/log/containers", "/run/bowline", "/run/netns", "/var/lib/cni", "/etc/cni", sysctlFile, moduleFile}
 	res, err := m.Run(ctx, host.Command{Args: append([]string{"sh", "-c", scriptList, "sh"}, dirs...), Timeout: listTime})
@@ -76,14 +75,14 @@ func parseListing(out string) Listing {
 	return l
 }
 
-// Change is how one kind differs between two listings.
+// Change is the difference of one kind between two listings.
 type Change struct {
 	Kind          string
 	Before, After int
 	Gone, New     []string
 }
 
-// Compare is PURE: each kind that either listing has, in the order of the kinds.
+// Compare compares two listings, kind by kind. It is pure.
 func Compare(before, after Listing) []Change {
 	var out []Change
 	for _, kind := range kinds {
@@ -112,7 +111,7 @@ func Compare(before, after Listing) []Change {
 	return out
 }
 
-// Text of the changes: counts of each kind, and what went and came.
+// Text formats changes: counts of each kind, and which names went and came.
 func Text(changes []Change) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-24s %7s %7s\n", "ON THE MACHINE", "BEFORE", "AFTER")
@@ -128,15 +127,15 @@ func Text(changes []Change) string {
 	return b.String()
 }
 
-// Ours is how a thing of ours is known in a listing.
+// Ours identifies what is ours in a listing.
 type Ours struct {
-	IDs     []string // of sandboxes and containers that bore our stamp
-	Pods    []string // UIDs that were recorded, or stamped
-	Paths   []string // files and directories that are ours whatever they hold
+	IDs     []string // of sandboxes and containers with our stamp
+	Pods    []string // UIDs, recorded or stamped
+	Paths   []string // files and directories that are ours with all their content
 	Bridges []string
 }
 
-// Stays is PURE: what of ours is still in a listing, as "kind: name".
+// Stays lists what of ours is still in a listing, as "kind: name". It is pure.
 func Stays(l Listing, ours Ours) []string {
 	var out []string
 	for _, kind := range kinds {

@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/hostcheck"
 )
 
-// Machine is what of a host.Host is needed here.
+// Machine is the part of a host.Host that this package needs.
 type Machine interface {
 	ReadFile(ctx context.Context, path string, max int64) ([]byte, error)
 	WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error
@@ -41,19 +41,19 @@ var restartContainerd = []string{"systemctl", "restart", "containerd"}
 // schemaVersion of the record.
 const schemaVersion = 1
 
-// Record is what Prepare did to a machine.
+// Record is what Prepare changed on a machine.
 type Record struct {
 	SchemaVersion int       `json:"schemaVersion"`
 	At            time.Time `json:"at"`
-	Mends         []Mend    `json:"mends"`
-	// Absent are the directories of nodes that were not there before.
+	Fixes         []Fix     `json:"mends"`
+	// Absent are directories of a node that did not exist before.
 	Absent []string `json:"absent,omitempty"`
 }
 
-// RecordPath is the path of the record of a root directory.
+// RecordPath is the path of the record below a root directory.
 func RecordPath(rootDir string) string { return path.Join(rootDir, "bowline", "prepared.json") }
 
-// ReadRecord is what was done to the machine; nil if nothing was.
+// ReadRecord reads the record; nil if there is none.
 func ReadRecord(ctx context.Context, m Machine, rootDir string) (*Record, error) {
 	file := RecordPath(rootDir)
 	data, err := m.ReadFile(ctx, file, maxFile)
@@ -61,11 +61,11 @@ func ReadRecord(ctx context.Context, m Machine, rootDir string) (*Record, error)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what was prepared: %w", err)
+		return nil, fmt.Errorf("read the record of host prepare: %w", err)
 	}
 	r := &Record{}
 	if err := schema.Decode(data, schemaVersion, r); err != nil {
-		return nil, fmt.Errorf("%s, which says what was prepared, cannot be understood: %w", file, err)
+		return nil, fmt.Errorf("cannot parse %s, the record of host prepare: %w", file, err)
 	}
 	return r, nil
 }
@@ -74,15 +74,15 @@ func (r *Record) write(ctx context.Context, m Machine, rootDir string) error {
 	r.SchemaVersion = schemaVersion
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		return fmt.Errorf("record what is prepared: %w", err)
+		return fmt.Errorf("write the record of host prepare: %w", err)
 	}
 	if err := m.WriteFile(ctx, RecordPath(rootDir), append(data, '\n'), 0o600); err != nil {
-		return fmt.Errorf("record what is prepared: %w", err)
+		return fmt.Errorf("write the record of host prepare: %w", err)
 	}
 	return nil
 }
 
-// Survey gathers what Decide depends on beside what a check found.
+// Survey gathers what Decide needs in addition to what a check found.
 func Survey(ctx context.Context, m Machine, rootDir string, found hostcheck.Found) (Site, error) {
 	s := Site{}
 	record, err := ReadRecord(ctx, m, rootDir)
@@ -94,7 +94,7 @@ func Survey(ctx context.Context, m Machine, rootDir string, found hostcheck.Foun
 	}
 	config, err := m.Run(ctx, host.Command{Args: []string{"readlink", "-f", hostcheck.ContainerdConfig}, Timeout: runTime})
 	if err != nil {
-		return s, fmt.Errorf("look at the machine: %w", err)
+		return s, fmt.Errorf("inspect the host: %w", err)
 	}
 	real := strings.TrimSpace(string(config.Stdout))
 	if config.ExitCode != 0 || !path.IsAbs(real) {
@@ -106,22 +106,22 @@ func Survey(ctx context.Context, m Machine, rootDir string, found hostcheck.Foun
 	}
 	for p, f := range files {
 		if *f, err = survey(ctx, m, p); err != nil {
-			return s, fmt.Errorf("look at the machine: %w", err)
+			return s, fmt.Errorf("inspect the host: %w", err)
 		}
 	}
 	routes, err := m.ReadFile(ctx, "/proc/net/route", maxFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return s, fmt.Errorf("look at the machine: %w", err)
+		return s, fmt.Errorf("inspect the host: %w", err)
 	}
 	s.Routes = parseRoutes(string(routes))
 	hostname, err := m.ReadFile(ctx, "/proc/sys/kernel/hostname", maxFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return s, fmt.Errorf("look at the machine: %w", err)
+		return s, fmt.Errorf("inspect the host: %w", err)
 	}
 	s.Hostname = strings.TrimSpace(string(hostname))
 	try, err := m.Run(ctx, host.Command{Args: []string{"sh", "-c", "modprobe -n -q br_netfilter 2>/dev/null"}, Timeout: runTime})
 	if err != nil {
-		return s, fmt.Errorf("look at the machine: %w", err)
+		return s, fmt.Errorf("inspect the host: %w", err)
 	}
 	s.Loadable = try.ExitCode == 0
 	return s, nil
@@ -146,9 +146,9 @@ func survey(ctx context.Context, m Machine, p string) (File, error) {
 	return f, err
 }
 
-// Apply does the mends in their order. Each is recorded before it is begun, so that
-// Undo knows of what was cut off.
-func Apply(ctx context.Context, m Machine, rootDir string, mends []Mend) error {
+// Apply applies the fixes in order. It records each before it begins, so that Undo knows about an
+// interrupted one.
+func Apply(ctx context.Context, m Machine, rootDir string, fixes []Fix) error {
 	r, err := ReadRecord(ctx, m, rootDir)
 	if err != nil {
 		return err
@@ -160,19 +160,19 @@ func Apply(ctx context.Context, m Machine, rootDir string, mends []Mend) error {
 		}
 	}
 	r.At = time.Now().UTC().Truncate(time.Second)
-	for _, mend := range mends {
-		r.Mends = append(r.Mends, mend)
+	for _, fix := range fixes {
+		r.Fixes = append(r.Fixes, fix)
 		if err := r.write(ctx, m, rootDir); err != nil {
 			return err
 		}
-		if err := apply(ctx, m, mend); err != nil {
-			return fmt.Errorf("%s: %w", mend.Name, err)
+		if err := apply(ctx, m, fix); err != nil {
+			return fmt.Errorf("%s: %w", fix.Name, err)
 		}
 	}
 	return nil
 }
 
-// nodeDirs are directories that a node makes, the deepest first.
+// nodeDirs are directories that a node creates, the deepest first.
 func nodeDirs(rootDir string) []string {
 	return []string{path.Join(rootDir, "pods"), rootDir, "/var/log/pods", "/var/log/containers", "/var/lib/cni/networks", "/var/lib/cni/results", "/var/lib/cni"}
 }
@@ -185,19 +185,19 @@ func absent(ctx context.Context, m Machine, rootDir string) ([]string, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			dirs = append(dirs, dir)
 		case err != nil:
-			return nil, fmt.Errorf("look at the machine: %w", err)
+			return nil, fmt.Errorf("inspect the host: %w", err)
 		}
 	}
 	return dirs, nil
 }
 
-func apply(ctx context.Context, m Machine, mend Mend) error {
-	if mend.Module != "" {
-		if err := run(ctx, m, runTime, "modprobe", mend.Module); err != nil {
+func apply(ctx context.Context, m Machine, fix Fix) error {
+	if fix.Module != "" {
+		if err := run(ctx, m, runTime, "modprobe", fix.Module); err != nil {
 			return err
 		}
 	}
-	for _, e := range mend.Edits {
+	for _, e := range fix.Edits {
 		for _, dir := range e.Dirs {
 			if err := m.MkdirAll(ctx, dir, 0o755, nil); err != nil {
 				return fmt.Errorf("make %s: %w", dir, err)
@@ -207,12 +207,12 @@ func apply(ctx context.Context, m Machine, mend Mend) error {
 			return fmt.Errorf("write %s: %w", e.Path, err)
 		}
 	}
-	for _, s := range mend.Kernel {
+	for _, s := range fix.Kernel {
 		if err := set(ctx, m, s.path(), s.New); err != nil {
 			return err
 		}
 	}
-	if mend.Restart {
+	if fix.Restart {
 		return restart(ctx, m)
 	}
 	return nil
@@ -220,7 +220,7 @@ func apply(ctx context.Context, m Machine, mend Mend) error {
 
 func restart(ctx context.Context, m Machine) error {
 	if err := run(ctx, m, restarts, restartContainerd...); err != nil {
-		return fmt.Errorf("%w; its configuration is written: restart containerd by hand", err)
+		return fmt.Errorf("%w; its configuration is written: restart containerd yourself", err)
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func set(ctx context.Context, m Machine, file, value string) error {
 	return run(ctx, m, runTime, "sh", "-c", `printf '%s\n' "$2" >"$1"`, "sh", file, value)
 }
 
-// run is a command that has to end well.
+// run runs a command that must exit with 0.
 func run(ctx context.Context, m Machine, timeout time.Duration, args ...string) error {
 	res, err := m.Run(ctx, host.Command{Args: args, Timeout: timeout})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
-// FuzzRecord: what can be read of prepared.json can be written and read again.
+// FuzzRecord: whatever can be read as prepared.json can be written and read again.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"schemaVersion":1,"at":"2026-11-21T05:37:04Z","mends":[{"name":"sysctls","why":"w","edits":[{"path":"/etc/sysctl.d/x","new":"a=1"}]}],"absent":["/var/lib/kubelet"]}`))
 	f.Add([]byte(`{"at":"2026-11-21T05:37:04Z","mends":null}`))
@@ -25,7 +25,7 @@ func FuzzRecord(f *testing.F) {
 		r.SchemaVersion = schemaVersion
 		out, err := json.Marshal(r)
 		if err != nil {
-			return // a year that JSON has not
+			return // a year outside the range of JSON
 		}
 		again := &Record{}
 		if err := schema.Decode(out, schemaVersion, again); err != nil || !cmp.Equal(r, again, cmpopts.EquateEmpty()) {

@@ -19,7 +19,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
-// Runtime is what of a cri.Client is needed here.
+// Runtime is the part of a cri.Client that this package needs.
 type Runtime interface {
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
@@ -27,8 +27,8 @@ type Runtime interface {
 	StopPodSandbox(ctx context.Context, id string) error
 }
 
-// Whose is PURE: whose the machine is by its owner file or, without one, by the
-// stamps of its sandboxes; false if nobody's, or if there are several.
+// Whose is the owner of the machine by its owner file or, without one, by the stamps of its
+// sandboxes. It returns false if there is no owner, or more than one. It is pure.
 func Whose(file *owner.Record, sandboxes []owner.Sandbox) (owner.Identity, bool) {
 	if file != nil {
 		return file.Identity, true
@@ -47,13 +47,13 @@ func Whose(file *owner.Record, sandboxes []owner.Sandbox) (owner.Identity, bool)
 	return id, id != owner.Identity{}
 }
 
-// Seen is what a runtime has.
+// Seen is what a runtime lists.
 type Seen struct {
 	Sandboxes  []*runtimeapi.PodSandbox
 	Containers []*runtimeapi.Container
 }
 
-// See lists what the runtime has, whosever it is.
+// See lists all sandboxes and containers of the runtime, of every owner.
 func See(ctx context.Context, r Runtime) (s Seen, err error) {
 	if s.Sandboxes, err = r.ListPodSandbox(ctx, nil); err != nil {
 		return s, fmt.Errorf("list the runtime's sandboxes: %w", err)
@@ -64,7 +64,7 @@ func See(ctx context.Context, r Runtime) (s Seen, err error) {
 	return s, nil
 }
 
-// AddTo puts it into a listing.
+// AddTo adds the sandboxes and containers to a listing.
 func (s Seen) AddTo(l Listing) {
 	for _, sb := range s.Sandboxes {
 		l[KindSandboxes] = append(l[KindSandboxes], fmt.Sprintf("%s %s", podName(sb), sb.GetId()))
@@ -78,7 +78,7 @@ func podName(sb *runtimeapi.PodSandbox) string {
 	return sb.GetMetadata().GetNamespace() + "/" + sb.GetMetadata().GetName()
 }
 
-// Ours is what of it bears the stamp, and the pods that are recorded below rootDir.
+// Ours is the part with the stamp, and the pods recorded below rootDir.
 func (s Seen) Ours(ctx context.Context, m Machine, stamp, rootDir string) (Ours, error) {
 	var o Ours
 	for _, sb := range s.Sandboxes {
@@ -104,19 +104,19 @@ func (s Seen) Ours(ctx context.Context, m Machine, stamp, rootDir string) (Ours,
 	return o, nil
 }
 
-// Stopper ends the pods of one owner.
+// Stopper stops the pods of one owner.
 type Stopper struct {
 	Runtime Runtime
 	Stamp   string
-	// MaxGrace cuts graces short; 0 leaves them.
+	// MaxGrace caps the grace periods; 0: no cap.
 	MaxGrace time.Duration
-	// Hook runs a container's preStop handler; it ends with its context, which is the
-	// grace. What comes of it changes nothing, as with a kubelet.
+	// Hook runs a container's preStop hook. Its context ends with the grace period. Its result is
+	// ignored, as a kubelet does.
 	Hook func(ctx context.Context, sb *runtimeapi.PodSandbox, c *runtimeapi.Container)
 	Log  func(format string, args ...any)
 }
 
-// Stop stops every pod that bears the stamp, each with its own grace, all at once.
+// Stop stops all pods with the stamp in parallel, each with its own grace period.
 func (s *Stopper) Stop(ctx context.Context, seen Seen) error {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -127,7 +127,7 @@ func (s *Stopper) Stop(ctx context.Context, seen Seen) error {
 		}
 		all.Go(func() {
 			defer budget.From(ctx).Recover("the stop of a pod")
-			err := budget.ErrPanicked // unless it turns out otherwise
+			err := budget.ErrPanicked // unless stopPod returns
 			defer func() {
 				if err != nil {
 					mu.Lock()
@@ -154,7 +154,7 @@ func (s *Stopper) stopPod(ctx context.Context, sb *runtimeapi.PodSandbox, contai
 		}
 		all.Go(func() {
 			defer budget.From(ctx).Recover("the stop of a container")
-			errs[i] = budget.ErrPanicked // unless it turns out otherwise
+			errs[i] = budget.ErrPanicked // unless stopContainer returns
 			errs[i] = s.stopContainer(ctx, sb, c)
 		})
 	}
@@ -165,7 +165,7 @@ func (s *Stopper) stopPod(ctx context.Context, sb *runtimeapi.PodSandbox, contai
 	return s.Runtime.StopPodSandbox(ctx, sb.GetId())
 }
 
-// leastGrace is what a container has after a hook that took all of its grace.
+// leastGrace is the grace period that is left at least after a preStop hook.
 const leastGrace = 2 * time.Second
 
 func (s *Stopper) stopContainer(ctx context.Context, sb *runtimeapi.PodSandbox, c *runtimeapi.Container) error {
@@ -183,11 +183,10 @@ func (s *Stopper) stopContainer(ctx context.Context, sb *runtimeapi.PodSandbox, 
 	return s.Runtime.StopContainer(ctx, c.GetId(), grace)
 }
 
-// defaultGrace is the API's.
+// defaultGrace is the API's default of terminationGracePeriodSeconds.
 const defaultGrace = 30 * time.Second
 
-// Grace is PURE: how long a container may take to end, by the annotations that it
-// was made with.
+// Grace is a container's grace period by the annotations that it was created with. It is pure.
 func Grace(annotations map[string]string) time.Duration {
 	for _, key := range []string{pod.AnnotationPodDeletionGrace, pod.AnnotationPodGrace} {
 		if n, err := strconv.ParseInt(annotations[key], 10, 64); err == nil && n >= 0 {
@@ -197,8 +196,8 @@ func Grace(annotations map[string]string) time.Duration {
 	return defaultGrace
 }
 
-// RemoveCgroups removes the cgroups of the classes of service that hold nothing any
-// more, of either driver: the runtime's may have changed since.
+// RemoveCgroups removes the empty cgroups of the QoS classes, of both cgroup drivers: the runtime's
+// driver may have changed.
 func RemoveCgroups(ctx context.Context, m Machine) error {
 	for _, p := range []string{
 		"/kubepods/burstable", "/kubepods/besteffort", "/kubepods",
@@ -209,7 +208,7 @@ func RemoveCgroups(ctx context.Context, m Machine) error {
 			return fmt.Errorf("list cgroups in %s: %w", p, err)
 		}
 		if len(children) > 0 {
-			continue // of somebody else's pods
+			continue // it has pods of another owner
 		}
 		if err := m.RemoveCgroup(ctx, p, false); err != nil {
 			return fmt.Errorf("remove cgroup %s: %w", p, err)

@@ -23,14 +23,14 @@ func TestWhose(t *testing.T) {
 	for name, c := range map[string]struct {
 		file      *owner.Record
 		sandboxes []owner.Sandbox
-		want      string // stamp; empty: nobody's
+		want      string // stamp; empty: no owner
 	}{
 		"nothing":                   {},
 		"a file":                    {file: file, want: "f/n"},
 		"a file before stamps":      {file: file, sandboxes: []owner.Sandbox{one}, want: "f/n"},
 		"stamps":                    {sandboxes: []owner.Sandbox{one, {}, one}, want: "c/n"},
 		"stamps of several":         {sandboxes: []owner.Sandbox{one, two, one}},
-		"pods of somebody else":     {sandboxes: []owner.Sandbox{{}, {Kubelet: true}}},
+		"pods of another program":   {sandboxes: []owner.Sandbox{{}, {Kubelet: true}}},
 		"a stamp of another form":   {sandboxes: []owner.Sandbox{{Stamp: "odd"}}},
 		"another form and a stamp":  {sandboxes: []owner.Sandbox{{Stamp: "odd"}, one}, want: "c/n"},
 		"stamps of several, sorted": {sandboxes: []owner.Sandbox{two, one}},
@@ -56,7 +56,7 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// told is a runtime that keeps what it was told, and when.
+// told is a runtime that records the calls.
 type told struct {
 	Runtime
 	mu    sync.Mutex
@@ -79,8 +79,7 @@ func (r *told) StopContainer(_ context.Context, id string, grace time.Duration) 
 }
 func (r *told) StopPodSandbox(_ context.Context, id string) error { return r.say("sandbox " + id) }
 
-// seen is a runtime with a pod of ours that has a hook, one of somebody else, and one
-// of another node.
+// seen has a pod of ours with a preStop hook, one without a stamp, and one of another node.
 func seen() Seen {
 	sandbox := func(id, stamp string) *runtimeapi.PodSandbox {
 		return &runtimeapi.PodSandbox{Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Namespace: "ns", Name: id},
@@ -153,8 +152,8 @@ func TestOurs(t *testing.T) {
 	}
 }
 
-// TestAPanicWhileAPodIsStopped: it is that host's, as others share the process, and the pod
-// does not count as stopped.
+// TestAPanicWhileAPodIsStopped: the panic is charged to that host's budget, because other hosts
+// share the process, and the pod does not count as stopped.
 func TestAPanicWhileAPodIsStopped(t *testing.T) {
 	account := budget.New(budget.Limits{})
 	s := &Stopper{Runtime: &told{}, Stamp: "c/n", Log: t.Logf, Hook: func(context.Context, *runtimeapi.PodSandbox, *runtimeapi.Container) { panic("found") }}

@@ -11,75 +11,75 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Undoing is what came of it.
+// Undoing is the result of Undo.
 type Undoing struct {
-	Done []string // what is as it was before
-	Kept []string // what is not, and why
+	Done []string // what was restored
+	Kept []string // what was not, and why
 }
 
-// Undo brings back what was before the mends, the last one first: those that a
-// runtime needs to be seen by (restarts false), or those that restart it. A file that
-// somebody has changed since is left, and so is the network while anybody uses it. What
-// failed is kept too; done again, Undo goes on.
+// Undo undoes the fixes in reverse order: with restarts false those that do not restart the
+// runtime, which must still answer meanwhile; with restarts true those that restart it. It keeps a
+// file that someone has changed since, and the network while other pods use it. A failed fix is
+// kept too; the next Undo retries it.
 func Undo(ctx context.Context, m Machine, r *Record, restarts bool) Undoing {
 	var u Undoing
-	for _, mend := range slices.Backward(r.Mends) {
-		if mend.Restart != restarts {
+	for _, fix := range slices.Backward(r.Fixes) {
+		if fix.Restart != restarts {
 			continue
 		}
 		if !restarts && used(ctx, m, r) {
-			// Settings too: what forwards packets is needed by who sends them.
-			u.Kept = append(u.Kept, mend.Name+": pods of somebody else are on "+bridgeName)
+			// The kernel settings too: those pods need forwarding.
+			u.Kept = append(u.Kept, fix.Name+": pods of another program use "+bridgeName)
 			continue
 		}
-		if err := u.mend(ctx, m, mend); err != nil {
-			u.Kept = append(u.Kept, mend.Name+": "+err.Error())
+		if err := u.fix(ctx, m, fix); err != nil {
+			u.Kept = append(u.Kept, fix.Name+": "+err.Error())
 		}
 	}
 	return u
 }
 
-// used tells whether anything hangs on a bridge of ours.
+// used reports whether a bridge of ours has ports.
 func used(ctx context.Context, m Machine, r *Record) bool {
-	for _, mend := range r.Mends {
-		if mend.Bridge == "" {
+	for _, fix := range r.Fixes {
+		if fix.Bridge == "" {
 			continue
 		}
-		if ports, err := m.List(ctx, "/sys/class/net/"+mend.Bridge+"/brif"); err == nil && len(ports) > 0 {
+		if ports, err := m.List(ctx, "/sys/class/net/"+fix.Bridge+"/brif"); err == nil && len(ports) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-func (u *Undoing) mend(ctx context.Context, m Machine, mend Mend) error {
+func (u *Undoing) fix(ctx context.Context, m Machine, fix Fix) error {
 	changed := false
-	for _, e := range slices.Backward(mend.Edits) {
+	for _, e := range slices.Backward(fix.Edits) {
 		did, err := u.edit(ctx, m, e)
 		if err != nil {
 			return err
 		}
 		changed = changed || did
 	}
-	for _, s := range mend.Kernel {
+	for _, s := range fix.Kernel {
 		if err := u.setting(ctx, m, s); err != nil {
 			return err
 		}
 	}
-	if mend.Bridge != "" {
-		if _, err := m.Stat(ctx, "/sys/class/net/"+mend.Bridge); err == nil {
-			if err := run(ctx, m, runTime, "ip", "link", "delete", mend.Bridge); err != nil {
+	if fix.Bridge != "" {
+		if _, err := m.Stat(ctx, "/sys/class/net/"+fix.Bridge); err == nil {
+			if err := run(ctx, m, runTime, "ip", "link", "delete", fix.Bridge); err != nil {
 				return err
 			}
-			u.Done = append(u.Done, "removed the link "+mend.Bridge)
+			u.Done = append(u.Done, "removed the link "+fix.Bridge)
 		}
 	}
-	if mend.Leavings != "" {
-		if err := m.RemoveTree(ctx, mend.Leavings); err != nil {
-			return fmt.Errorf("remove %s: %w", mend.Leavings, err)
+	if fix.Leavings != "" {
+		if err := m.RemoveTree(ctx, fix.Leavings); err != nil {
+			return fmt.Errorf("remove %s: %w", fix.Leavings, err)
 		}
 	}
-	if mend.Restart && changed {
+	if fix.Restart && changed {
 		if err := restart(ctx, m); err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (u *Undoing) mend(ctx context.Context, m Machine, mend Mend) error {
 	return nil
 }
 
-// edit brings a file back; changed tells whether there was anything to do.
+// edit restores a file. changed reports whether there was anything to do.
 func (u *Undoing) edit(ctx context.Context, m Machine, e Edit) (changed bool, err error) {
 	data, err := m.ReadFile(ctx, e.Path, maxFile)
 	var now *string
@@ -101,7 +101,7 @@ func (u *Undoing) edit(ctx context.Context, m Machine, e Edit) (changed bool, er
 	}
 	switch decideEdit(now, e) {
 	case editKeep:
-		u.Kept = append(u.Kept, e.Path+": somebody has changed it since; bring it back by hand")
+		u.Kept = append(u.Kept, e.Path+": it was changed since; restore it yourself")
 		return false, nil
 	case editRestore:
 		if err := m.WriteFile(ctx, e.Path, []byte(*e.Old), e.Mode); err != nil {
@@ -117,7 +117,7 @@ func (u *Undoing) edit(ctx context.Context, m Machine, e Edit) (changed bool, er
 		changed = true
 	}
 	for _, dir := range slices.Backward(e.Dirs) {
-		_ = m.Remove(ctx, dir) // only if nobody has put anything there
+		_ = m.Remove(ctx, dir) // fails unless it is empty
 	}
 	return changed, nil
 }
@@ -125,13 +125,13 @@ func (u *Undoing) edit(ctx context.Context, m Machine, e Edit) (changed bool, er
 type editVerdict int
 
 const (
-	editNothing editVerdict = iota // it is as it was before
+	editNothing editVerdict = iota // the content is the old one
 	editRestore
 	editRemove
-	editKeep // neither as we wrote it nor as it was before
+	editKeep // the content is neither the old one nor ours
 )
 
-// decideEdit is PURE: what becomes of a file whose content is now.
+// decideEdit decides what to do with a file whose content is now. It is pure.
 func decideEdit(now *string, e Edit) editVerdict {
 	switch {
 	case now == nil && e.Old == nil, now != nil && e.Old != nil && *now == *e.Old:
@@ -144,8 +144,8 @@ func decideEdit(now *string, e Edit) editVerdict {
 	return editRestore
 }
 
-// setting brings a setting of the kernel back, unless somebody has set it since, or
-// it came with a module that may be in use by now.
+// setting restores a kernel setting, unless someone has changed it since, or it came with a module,
+// which may be in use by now.
 func (u *Undoing) setting(ctx context.Context, m Machine, s Setting) error {
 	if s.Old == "" || s.Old == s.New {
 		return nil
@@ -164,15 +164,14 @@ func (u *Undoing) setting(ctx context.Context, m Machine, s Setting) error {
 	return nil
 }
 
-// Forget removes the record, and the directories of a node that were not there before
-// and hold nothing.
+// Forget removes the record, and the empty directories of a node that did not exist before.
 func Forget(ctx context.Context, m Machine, r *Record, rootDir string) error {
 	for _, file := range []string{RecordPath(rootDir), rootDir + "/bowline"} {
 		if err := m.Remove(ctx, file); err != nil && !errors.Is(err, fs.ErrNotExist) && file == RecordPath(rootDir) {
-			return fmt.Errorf("remove the record of what was prepared: %w", err)
+			return fmt.Errorf("remove the record of host prepare: %w", err)
 		}
 	}
-	_ = m.Remove(ctx, rootDir+"/pods") // if it is empty: made again by who needs it
+	_ = m.Remove(ctx, rootDir+"/pods") // only if it is empty; a node recreates it
 	for _, dir := range r.Absent {
 		_ = m.Remove(ctx, dir)
 	}

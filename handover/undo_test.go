@@ -17,12 +17,11 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// memory is a machine of files, of which some are directories, and of the commands
-// that were run.
+// memory is a machine of files and directories that records the commands it runs.
 type memory struct {
-	files map[string]string // "/" at the end of a directory's name
+	files map[string]string // names of directories end with "/"
 	ran   []string
-	fails string // what call of a command, or writing of a file, fails
+	fails string // the command, or the file to write, that fails
 }
 
 func newMemory(files ...string) *memory {
@@ -114,12 +113,12 @@ func (m *memory) Run(_ context.Context, c host.Command) (host.Result, error) {
 	return host.Result{}, nil
 }
 
-// all mends of a machine that needs each.
-func all() []Mend {
-	return []Mend{
-		{Name: MendKernel, Kernel: []Setting{{forwarding, "0", "1"}}, Edits: []Edit{{Path: sysctlFile, New: "x=1\n", Mode: 0o644, Dirs: []string{"/etc/sysctl.d"}}}},
-		{Name: MendCRI, Edits: []Edit{{Path: "/etc/config.toml", Old: text("old\n"), New: "new\n", Mode: 0o640}}, Restart: true},
-		{Name: MendNetwork, Edits: []Edit{{Path: "/etc/cni/net.d/b", New: "n\n", Mode: 0o644, Dirs: []string{"/etc/cni", "/etc/cni/net.d"}}}, Bridge: bridgeName, Leavings: addressDir},
+// all has one of each fix.
+func all() []Fix {
+	return []Fix{
+		{Name: FixKernel, Kernel: []Setting{{forwarding, "0", "1"}}, Edits: []Edit{{Path: sysctlFile, New: "x=1\n", Mode: 0o644, Dirs: []string{"/etc/sysctl.d"}}}},
+		{Name: FixCRI, Edits: []Edit{{Path: "/etc/config.toml", Old: text("old\n"), New: "new\n", Mode: 0o640}}, Restart: true},
+		{Name: FixNetwork, Edits: []Edit{{Path: "/etc/cni/net.d/b", New: "n\n", Mode: 0o644, Dirs: []string{"/etc/cni", "/etc/cni/net.d"}}}, Bridge: bridgeName, Leavings: addressDir},
 	}
 }
 
@@ -139,12 +138,12 @@ func TestApplyAndUndo(t *testing.T) {
 		"cut off in the middle":  {fails: "systemctl"},
 		"cut off at the network": {fails: "/etc/cni/net.d/b"},
 		"somebody has changed a file": {between: func(m *memory) { m.files["/etc/config.toml"] = "mine\n" },
-			kept: []string{"/etc/config.toml: somebody has changed it since"}},
+			kept: []string{"/etc/config.toml: it was changed since"}},
 		"somebody has removed a file": {between: func(m *memory) { delete(m.files, "/etc/config.toml") },
-			kept: []string{"/etc/config.toml: somebody has changed it since"}},
+			kept: []string{"/etc/config.toml: it was changed since"}},
 		"somebody has brought it back": {between: func(m *memory) { m.files["/etc/config.toml"] = "old\n" }},
 		"pods of others on the network": {between: func(m *memory) { m.files["/sys/class/net/bowline0/brif/veth1"] = "" },
-			kept: []string{MendNetwork + ": pods of somebody else", MendKernel + ": pods of somebody else"}},
+			kept: []string{FixNetwork + ": pods of another program", FixKernel + ": pods of another program"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMemory("/etc/config.toml")
@@ -187,7 +186,7 @@ func TestApplyAndUndo(t *testing.T) {
 	}
 }
 
-// TestRestartsOnce: nobody restarts containerd where nothing was brought back.
+// TestRestartsOnce: containerd is restarted only if something was restored.
 func TestRestartsOnce(t *testing.T) {
 	ctx := t.Context()
 	m := newMemory("/etc/config.toml")
@@ -214,7 +213,7 @@ func TestRestartsOnce(t *testing.T) {
 	}
 }
 
-// TestRecordedFirst: what is about to be done is on record before it is done.
+// TestRecordedFirst: a fix is recorded before it is applied.
 func TestRecordedFirst(t *testing.T) {
 	m := newMemory("/etc/config.toml")
 	m.fails = sysctlFile
@@ -222,7 +221,7 @@ func TestRecordedFirst(t *testing.T) {
 		t.Fatalf("applied with %v", err)
 	}
 	var r Record
-	if err := json.Unmarshal([]byte(m.files[RecordPath(root)]), &r); err != nil || len(r.Mends) != 1 || r.Mends[0].Name != MendKernel {
+	if err := json.Unmarshal([]byte(m.files[RecordPath(root)]), &r); err != nil || len(r.Fixes) != 1 || r.Fixes[0].Name != FixKernel {
 		t.Errorf("the record is %s, %v", m.files[RecordPath(root)], err)
 	}
 	if !slices.Contains(r.Absent, root) {

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// What the first releases wrote is read; what a newer Bowline wrote is refused, by name,
-// and stays as it is.
+// TestRecordVersions: the record of the first releases can be read. That of a newer Bowline is
+// refused, by name, and stays unchanged.
 func TestRecordVersions(t *testing.T) {
 	for data, want := range map[string]string{
 		`{"at":"2026-01-02T03:04:05Z","mends":[],"absent":["/r"]}`:                   "",
 		`{"schemaVersion":1,"at":"2026-01-02T03:04:05Z","mends":[],"absent":["/r"]}`: "",
-		`{"schemaVersion":2,"at":"2026-01-02T03:04:05Z","mends":[],"more":1}`:        RecordPath(root) + ", which says what was prepared, cannot be understood: it has schema version 2",
-		"\x00\x00": "cannot be understood",
+		`{"schemaVersion":2,"at":"2026-01-02T03:04:05Z","mends":[],"more":1}`:        "cannot parse " + RecordPath(root) + ", the record of host prepare: it has schema version 2",
+		"\x00\x00": "cannot parse",
 	} {
 		m := newMemory("/etc/config.toml")
 		m.files[RecordPath(root)] = data

@@ -2,10 +2,10 @@ package host
 
 import "context"
 
-// Hook sees every call to the machine and to its runtime, with the call's
-// label ("cri/RunPodSandbox", "host/WriteTree"). It runs call, or not, and
-// returns what the caller shall see: the one place for faults, traces and
-// counts. A nil Hook runs the call.
+// Hook intercepts every call to the host and to its runtime, with the label of the call
+// ("cri/RunPodSandbox", "host/WriteTree"). It runs call or not, and returns the error that the
+// caller gets. It is the one place for fault injection, traces and counters. A nil Hook runs the
+// call.
 type Hook func(ctx context.Context, label string, call func(context.Context) error) error
 
 // Do runs call under the hook.

@@ -1,7 +1,6 @@
-// Package host declares what a machine offers to the node that drives it. The
-// machine may be this one (host/local) or one at the end of an SSH connection;
-// nothing above this package knows which. host/hosttest is the one suite that
-// every implementation passes.
+// Package host declares what a host offers to the node that runs on it. host/local implements it
+// for the local host, host/ssh for a remote host. The packages above do not know which one they
+// use. host/hosttest is the test suite that both implementations pass.
 package host
 
 import (
@@ -16,15 +15,15 @@ import (
 	"time"
 )
 
-// Host is one machine. Every method has a deadline of its own where the context
-// has none, and is one round trip where the machine is far, so callers prefer
-// WriteTree and Make to a loop of WriteFile and MkdirAll. Methods are safe for concurrent use.
+// Host is one host. If the context has no deadline, each method sets its own. On a remote host
+// each method takes one round trip, so callers prefer WriteTree and Make to a loop of WriteFile
+// and MkdirAll. Methods are safe for concurrent use.
 type Host interface {
-	// Name is how logs and errors call the machine.
+	// Name is the name of the host in logs and errors.
 	Name() string
-	// Dial opens a connection from the machine: network "unix" or "tcp".
+	// Dial opens a connection from the host: network "unix" or "tcp".
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
-	// Listen listens on the machine: network "unix" or "tcp".
+	// Listen listens on the host: network "unix" or "tcp".
 	Listen(ctx context.Context, network, address string) (net.Listener, error)
 
 	Files
@@ -32,80 +31,80 @@ type Host interface {
 	Cgroups
 	Meters
 
-	// Run runs one command to its end. A non-zero exit is not an error: see Result.
+	// Run runs one command and waits until it ends. A non-zero exit code is not an error: see
+	// Result.
 	Run(ctx context.Context, cmd Command) (Result, error)
-	// Start starts a program that stays: it must end when its standard input does,
-	// which is when it is closed, and when the session or the process that started it
-	// is over. A program that is not there is an error of Start, or its only words.
+	// Start starts a program that stays. The program must end when its standard input is closed;
+	// that also happens when the session ends or the process that started the program ends. If
+	// the program does not exist, Start fails, or the output of the process says so.
 	Start(ctx context.Context, args ...string) (Process, error)
-	// Facts reads what the machine is. They change slowly; callers cache them.
+	// Facts reads the properties of the host. They change slowly, so callers cache them.
 	Facts(ctx context.Context) (Facts, error)
-	// ClockOffset is the machine's clock minus ours, and how far it may be off.
+	// ClockOffset returns the clock of the host minus the local clock, and the error bound of
+	// that.
 	ClockOffset(ctx context.Context) (offset, uncertainty time.Duration, err error)
-	// Lock takes an exclusive lock on the machine at path (its parent directory
-	// is made) and writes holder into the file. ErrLocked, with the present
-	// holder's bytes in a *LockedError, if another process has it. The lock goes
-	// when it is closed, or with the session of the process that took it.
+	// Lock creates path and its parent directory, takes an exclusive lock on it, and writes
+	// holder into the file. If another process holds the lock, the error is a *LockedError
+	// (which wraps ErrLocked) with the bytes that this process wrote. The lock is released by
+	// Close, or when the session of the process ends.
 	Lock(ctx context.Context, path string, holder []byte) (Lock, error)
-	// Close ends every connection to the machine. It does not stop anything there.
+	// Close closes every connection to the host. It does not stop anything there.
 	Close() error
 }
 
-// Files are operations on the machine's file system. Paths are absolute. A
-// missing path satisfies errors.Is(err, fs.ErrNotExist).
+// Files are operations on the file system of the host. Paths are absolute. For a path that does
+// not exist, errors.Is(err, fs.ErrNotExist) holds.
 type Files interface {
-	// ReadFile returns at most max bytes from the start of a regular file; an
-	// error wrapping ErrTooLarge if there are more.
+	// ReadFile returns the content of a regular file of at most max bytes. Of a larger file it
+	// returns the first max bytes, and an error that wraps ErrTooLarge.
 	ReadFile(ctx context.Context, path string, max int64) ([]byte, error)
-	// ReadTail returns at most max bytes from the end of a regular file. The last
-	// element of path is opened without following a link and without blocking.
+	// ReadTail returns at most max bytes from the end of a regular file. It opens the last
+	// element of path without following a link and without blocking.
 	ReadTail(ctx context.Context, path string, max int64) ([]byte, error)
-	// WriteFile replaces a file atomically (temporary name, then rename), making its
-	// parents with mode 0750. The content is on the disk before the file has its name,
-	// and the name before WriteFile returns: a power cut at any time leaves the old
-	// content or the new. After an error either may be there.
+	// WriteFile replaces a file atomically (temporary name, then rename) and creates its parents
+	// with mode 0750. It syncs the content before the rename, and the rename before it returns:
+	// a power cut at any time leaves the old content or the new. After an error the file may
+	// have either.
 	WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error
-	// WriteTree makes dir hold exactly tree, flipped atomically in the kubelet's
-	// AtomicWriter layout (..data link). Unchanged content writes nothing; paths,
-	// bytes, modes and owners count as content. What it did not make itself stays.
+	// WriteTree makes dir hold exactly tree and switches atomically, in the layout of the
+	// kubelet's AtomicWriter (..data link). It writes nothing if the content is unchanged;
+	// paths, bytes, modes and owners count as content. Files that it did not write itself stay.
 	WriteTree(ctx context.Context, dir string, tree Tree) error
-	// MkdirAll makes directories; the last one, where it is missing, gets exactly mode
-	// (no umask), and the owner if owner is not nil; setgid and sticky bits of its
-	// parent's stay. One that is there stays as it is: it may be anybody's.
-	// Missing parents get mode without the write bits of group and others.
+	// MkdirAll creates directories. If the last one does not exist, it gets exactly mode (no
+	// umask), the owner if owner is not nil, and keeps a setgid bit that it inherits from its
+	// parent. A directory that exists is not changed, because it may belong to anyone. Missing
+	// parents get mode without the write bits of group and others.
 	MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *Owner) error
-	// Make makes directories and files in order, each as MkdirAll and WriteFile make
-	// one, in one round trip; only files that are Synced survive a power cut. After an
-	// error any of them may be there. made tells,
-	// for each, whether nothing was at its path before.
+	// Make creates directories and files in order, as MkdirAll and WriteFile do, in one round
+	// trip. Only Synced files survive a power cut. After an error any of them may exist. made
+	// reports for each thing whether nothing was at its path before.
 	Make(ctx context.Context, things ...Thing) (made []bool, err error)
-	// Symlink makes or replaces the link at path, and its parents with mode 0755.
+	// Symlink creates or replaces the link at path, and creates its parents with mode 0755.
 	Symlink(ctx context.Context, target, path string) error
-	// Stat does not follow a link in the last element.
+	// Stat does not follow a link in the last element of path.
 	Stat(ctx context.Context, path string) (FileInfo, error)
-	// StatAll is Stat for each path, in one round trip; what is not there has the
-	// zero FileInfo.
-	StatAll(ctx context.Context, paths []string) ([]FileInfo, error)
-	// List returns a directory's entries, sorted by name.
+	// FileSizes returns the size in bytes of each regular file, in one round trip and without
+	// following links: NoFile for a path that does not exist, 0 for anything else.
+	FileSizes(ctx context.Context, paths []string) ([]int64, error)
+	// List returns the entries of a directory, sorted by name.
 	List(ctx context.Context, dir string) ([]FileInfo, error)
 	// Remove removes one file or one empty directory.
 	Remove(ctx context.Context, path string) error
-	// Rename gives what is at from the name to, in the same file system; an error
-	// wrapping fs.ErrExist if something has that name already.
+	// Rename renames from to to within one file system. If to exists, the error wraps
+	// fs.ErrExist.
 	Rename(ctx context.Context, from, to string) error
-	// Compress makes path.gz of the regular file at path, with its mode, then removes
-	// path; it gives way to everything else that the machine does. path.gz is replaced;
-	// until it is whole it is called path.X.tmp, X being anything: one that was cut off
-	// leaves that.
+	// Compress writes path.gz from the regular file at path, with the same mode, then removes
+	// path. It runs at the lowest priority on the host. It replaces path.gz; until that is
+	// complete, its name is path.X.tmp with any X. An interrupted call leaves that file.
 	Compress(ctx context.Context, path string) error
-	// RemoveTree removes a directory and what it holds, without following links
-	// and never crossing into a mount: ErrMountInside if there is one, before
-	// anything is removed. No error if path is missing.
+	// RemoveTree removes a directory and its content. It does not follow links and never crosses
+	// into a mount: if there is one, it fails with ErrMountInside before it removes anything. It
+	// returns no error if path does not exist.
 	RemoveTree(ctx context.Context, path string) error
-	// ChownGroup gives the tree at path to group gid with the kubelet's fsGroup rules
-	// (setgid on directories, group rw, r only where readOnly).
+	// ChownGroup gives the tree at path to group gid with the kubelet's fsGroup rules (setgid on
+	// directories, rw for the group, only r if readOnly).
 	ChownGroup(ctx context.Context, path string, gid int64, readOnly bool) error
-	// Open opens a regular file for ranged reads; a log that is followed.
+	// Open opens a regular file for ranged reads, for example a log that is followed.
 	Open(ctx context.Context, path string) (File, error)
 }
 
@@ -119,83 +118,86 @@ type TreeFile struct {
 	Owner *Owner      // nil: root
 }
 
-// Thing is what Make makes: a directory where Mode has fs.ModeDir, else a file.
+// Thing is one argument of Make: a directory if Mode has fs.ModeDir, else a file.
 type Thing struct {
 	Path string
 	Mode fs.FileMode
 	Data []byte // of a file
-	// Synced: the file survives a power cut, as one of WriteFile does.
+	// Synced: the file survives a power cut, as with WriteFile.
 	Synced bool
-	// InPlace: a regular file that is there is written itself and keeps its inode, by which
-	// containers have it mounted. Who reads it meanwhile may see a part of it.
+	// InPlace: if a regular file exists, it is overwritten and keeps its inode, because
+	// containers have that inode mounted. A concurrent reader may see a part of the content.
 	InPlace bool
 }
 
-// Owner is a user and a group; -1 leaves that half alone.
+// Owner is a user and a group; -1 leaves that one unchanged.
 type Owner struct{ UID, GID int64 }
 
-// FileInfo is what Stat and List tell.
+// NoFile is the size that FileSizes returns for a path that does not exist.
+const NoFile = -1
+
+// FileInfo is the result of Stat and List.
 type FileInfo struct {
 	Name   string // base name
 	Mode   fs.FileMode
 	Size   int64
 	Target string // of a symbolic link
-	Inode  uint64 // tells a rotated file from the one before
+	Inode  uint64 // distinguishes a rotated file from the one before it
 	Device uint64
 	GID    int64     // the group
-	Time   time.Time // modification, by the machine's clock
+	Time   time.Time // of the last modification, by the clock of the host
 }
 
-// File is an open file on the machine.
+// File is an open file on the host.
 type File interface {
 	io.ReaderAt
 	io.Closer
-	// Stat sees the open file, whatever its path names now.
+	// Stat describes the open file, even if its path now names another one.
 	Stat() (FileInfo, error)
 }
 
-// Mounts are the machine's mounts, in the namespace of its container runtime.
+// Mounts are the mounts of the host, in the mount namespace of its container runtime.
 type Mounts interface {
-	// Mount makes target a directory and mounts on it; nothing happens where the
-	// same is mounted already. The target of a bound file is made a file. What another
-	// machine shares is mounted by mount(8), with the program that it has for the type;
-	// one attempt is made, unless the options say more (retry=).
+	// Mount creates target as a directory and mounts on it. If the same mount exists, it does
+	// nothing. If the source of a bind mount is a file, target becomes a file. Network file
+	// systems are mounted by mount(8), with the host's helper program for the type; Mount makes
+	// one attempt, unless the options ask for more (retry=).
 	Mount(ctx context.Context, m Mount) error
-	// Unmount takes away what is mounted at target, all of a stack; no error if
-	// there is nothing. A mount that is in use stays, and is a *BusyError, unless
-	// nothing can be lost of it: memory, and what is read-only, is detached and goes
-	// with its last user. It waits for no other machine, if that is away.
+	// Unmount removes all mounts that are stacked at target; no error if there is none. A mount
+	// that is in use stays, and the error is a *BusyError. Memory and read-only mounts cannot
+	// lose data: they are detached and disappear with their last user. Unmount does not wait for
+	// a remote file server that does not answer.
 	Unmount(ctx context.Context, target string) error
-	// MakeShared makes dir, and mounts it on itself where the mount that it is in is not
-	// shared, so that what is mounted below is seen in containers and what they mount is
-	// seen outside (mountPropagation). It stays so until the machine restarts.
+	// MakeShared creates dir and, if the mount that contains it is not shared, mounts it on
+	// itself as a shared mount. Then containers see what is mounted below dir, and the host sees
+	// what they mount there (mountPropagation). It lasts until the host reboots.
 	MakeShared(ctx context.Context, dir string) error
-	// UndoShared takes away the mount of dir on itself that MakeShared has made; no error
-	// where there is none. Another mount at dir, such as one of a disk, stays.
+	// UndoShared removes the bind mount of dir on itself that MakeShared created; no error if
+	// there is none. Another mount at dir, such as a disk, stays.
 	UndoShared(ctx context.Context, dir string) error
 	// ListMounts returns the mount points at and below dir, deepest first.
 	ListMounts(ctx context.Context, dir string) ([]Mount, error)
-	// BindSubPath mounts the directory or file at a path inside of a directory on
-	// a target, whatever a pod does to what is inside meanwhile: see SubPath.
+	// BindSubPath mounts a directory or file inside of a directory on a target. It is safe
+	// against a pod that changes that directory at the same time: see SubPath.
 	BindSubPath(ctx context.Context, s SubPath) error
 }
 
-// SubPath is a part of a directory whose content others change at any time, to
-// be shown at Target. Links inside are followed, and must stay inside; what is
-// missing of the path, and not a link's, becomes directories with the mode of
-// Root. What is mounted is what was checked: nothing outside of Root is ever at
-// Target when BindSubPath returns nil, and no FIFO or device is opened.
+// SubPath is a path inside of a directory that others may change at any time, to be mounted at
+// Target. Links inside are followed and must stay inside. Missing elements of the path become
+// directories with the mode of Root, unless a link leads to them. BindSubPath mounts exactly
+// what it checked: when it returns nil, nothing outside of Root is at Target, and it opens no
+// FIFO and no device.
 //
-// Target and its parents are made, and must be where no pod reaches. A target
-// that shows the same already stays; one that shows something else is mounted
-// anew. Errors: ErrSubPathMake, ErrSubPathUnsafe, or of the machine.
+// BindSubPath creates Target and its parents, which must be out of reach of pods. If Target
+// already shows the same, it stays; if it shows something else, it is mounted again. Errors:
+// ErrSubPathMake, ErrSubPathUnsafe, or an error of the host.
 type SubPath struct {
-	Root   string // absolute; links in it are followed, as they are the machine's
+	Root   string // absolute; links in it are followed, because they belong to the host
 	Path   string // clean, relative, without ".."
 	Target string // absolute
 }
 
-// Check refuses what is no part of a directory.
+// Check returns an error if s is not a valid path inside of a directory.
 func (s SubPath) Check() error {
 	if !path.IsAbs(s.Root) || !path.IsAbs(s.Target) || path.Clean(s.Target) == "/" {
 		return fmt.Errorf("bind a subPath of %q to %q: both must be absolute paths", s.Root, s.Target)
@@ -208,106 +210,103 @@ func (s SubPath) Check() error {
 
 // Mount is one mount.
 type Mount struct {
-	Source  string // device, "tmpfs", or what another machine shares, "10.0.0.1:/srv"
+	Source  string // device, "tmpfs", or a share of a file server, "10.0.0.1:/srv"
 	Target  string
-	Type    string // "tmpfs", "bind", "nfs", or another of the kernel's
+	Type    string // "tmpfs", "bind", "nfs", or another type of the kernel
 	Options []string
 }
 
-// Cgroups are the machine's control groups, whichever version and driver.
+// Cgroups are the control groups of the host, for either cgroup version and either driver.
 type Cgroups interface {
-	// EnsureCgroup makes the cgroup (a slash path such as
-	// /kubepods/burstable/pod<uid>) under every controller and sets its limits. A path
-	// of nested slices (/kubepods.slice/kubepods-pod<uid>.slice) is made by systemd, and
-	// the limits set by it: only so does it leave them be.
+	// EnsureCgroup creates the cgroup (a slash path such as /kubepods/burstable/pod<uid>) under
+	// every controller and sets its limits. For a path of nested slices
+	// (/kubepods.slice/kubepods-pod<uid>.slice), systemd creates the slice and sets the limits;
+	// otherwise systemd would change them.
 	EnsureCgroup(ctx context.Context, path string, r CgroupResources) error
-	// RemoveCgroup removes it and its empty children, and stops a slice; no error if
-	// there is none.
-	// With kill, what still runs in them after a second is killed first.
+	// RemoveCgroup removes the cgroup and its empty children, and stops a slice; no error if
+	// there is none. With kill, it kills the processes that still run in them after a second.
 	RemoveCgroup(ctx context.Context, path string, kill bool) error
-	// ListCgroups returns the names of the direct children, from any controller;
-	// none for a path that is not there.
+	// ListCgroups returns the names of the direct children under any controller; none if path
+	// does not exist.
 	ListCgroups(ctx context.Context, path string) ([]string, error)
 }
 
-// CgroupResources are limits; zero writes nothing, which leaves the kernel's
-// default in a new cgroup, and a negative limit writes "unlimited".
+// CgroupResources are limits. Zero writes nothing, so a new cgroup keeps the default of the
+// kernel; a negative limit writes "unlimited".
 type CgroupResources struct {
-	CPUShares     uint64 // cgroup v1 scale; turned into cpu.weight on v2
-	CPUQuotaUS    int64  // of each CPUPeriodUS
+	CPUShares     uint64 // cgroup v1 scale; converted to cpu.weight on v2
+	CPUQuotaUS    int64  // per CPUPeriodUS
 	CPUPeriodUS   uint64
 	MemoryBytes   int64
 	PidsMax       int64
 	HugePageBytes map[string]int64 // by page size as the kernel names it, "2MB"
 }
 
-// Meters tell what is left of the machine, and who has the rest.
+// Meters measure how much of the host's resources are free and in use.
 type Meters interface {
-	// Measure reads what is left: of the machine, of what a cgroup may have (empty:
-	// none), and of the file systems that hold these paths (or the nearest parent of
-	// each that exists), in their order.
+	// Measure measures the host, the cgroup (none if empty), and the file systems that hold
+	// these paths, in their order. For a path that does not exist, it takes the nearest parent
+	// that exists.
 	Measure(ctx context.Context, cgroup string, paths ...string) (Measured, error)
-	// DiskUsage sums what each of these directories holds, on its own file system
-	// alone, without following links; a missing one holds nothing.
+	// DiskUsage sums the content of each of these directories, within one file system and
+	// without following links; a directory that does not exist counts zero.
 	DiskUsage(ctx context.Context, dirs ...string) ([]Usage, error)
 }
 
-// Measured is the state of a machine at one time.
+// Measured is the state of a host at one time.
 type Measured struct {
-	// MemoryBytes is what there is; WorkingSetBytes what is used of it and could not be
-	// had without taking it from a process: all but free memory and file pages that
-	// nobody has touched of late.
+	// MemoryBytes is the total memory. WorkingSetBytes is the part in use that only a process
+	// could give back: all but free memory and inactive file pages.
 	MemoryBytes, WorkingSetBytes int64
-	// PidsMax is how many threads there may be, Pids how many there are.
+	// PidsMax is the limit of threads, Pids their current number.
 	PidsMax, Pids int64
-	// OOMKills is how many processes the kernel has killed for want of memory since the
-	// machine came up, of their cgroups' or of its own; -1 where it does not count them.
+	// OOMKills is the number of processes that the OOM killer of the kernel has killed since
+	// boot, for limits of their cgroups or of the host; -1 if the kernel does not count them.
 	OOMKills int64
-	// CgroupBytes is the memory that the cgroup may have, 0 without a limit or a cgroup,
-	// and CgroupWorkingSetBytes what it uses of it.
+	// CgroupBytes is the memory limit of the cgroup, 0 without a limit or a cgroup, and
+	// CgroupWorkingSetBytes the part of it in use.
 	CgroupBytes, CgroupWorkingSetBytes int64
 	FileSystems                        []FileSystem
 }
 
-// FileSystem is what there is of one, and what is left for users other than root.
+// FileSystem is the size of a file system and what users other than root may still take of it.
 type FileSystem struct {
-	Device             uint64 // tells one from another
+	Device             uint64 // distinguishes file systems
 	Bytes, FreeBytes   int64
-	Inodes, InodesFree int64 // both 0 where the file system does not count them
+	Inodes, InodesFree int64 // both 0 if the file system does not count them
 }
 
-// Usage is what a directory holds.
+// Usage is the size of a directory's content.
 type Usage struct{ Bytes, Inodes int64 }
 
-// Command is one program run on the machine, without a shell.
+// Command is one program to run on the host, without a shell.
 type Command struct {
 	Args    []string
-	Env     []string // added to the machine's own
+	Env     []string // added to the environment of the host
 	Dir     string
 	Stdin   []byte
 	Timeout time.Duration // required
 }
 
-// Result of a command. Output beyond 1 MiB a stream is dropped.
+// Result of a command. Of each stream, output beyond 1 MiB is dropped.
 type Result struct {
 	Stdout, Stderr []byte
 	ExitCode       int
 }
 
-// Process is a program that stays. Read and Write are its standard output, into which
-// its standard error goes too, and its standard input; neither has a deadline. Read
-// returns io.EOF when the program has ended, and an error that wraps ErrUnreachable
-// when nothing is known of it any more.
+// Process is a program that stays. Read reads its standard output and standard error, Write
+// writes to its standard input; neither has a deadline. Read returns io.EOF when the program has
+// ended, and an error that wraps ErrUnreachable when its state is no longer known.
 type Process interface {
 	io.ReadWriteCloser
 }
 
-// Facts of a machine.
+// Facts are properties of a host.
 type Facts struct {
 	Hostname      string
-	Addresses     []net.IP // global unicast, the one with the default route first
-	Routed        bool     // there is a default route (of IPv4)
-	Architecture  string   // GOARCH's names
+	Addresses     []net.IP // global unicast, the one of the default route first
+	Routed        bool     // there is an IPv4 default route
+	Architecture  string   // as GOARCH spells it
 	OS            string   // "linux"
 	KernelVersion string
 	OSImage       string // PRETTY_NAME of os-release
@@ -320,18 +319,18 @@ type Facts struct {
 	PidsMax       int64
 	CgroupVersion int              // 1 or 2
 	HugePages     map[string]int64 // reserved bytes by page size, "2MB"
-	RootDiskBytes int64            // of the file system that holds the root directory
-	RootDiskInode int64            // inodes of it
+	RootDiskBytes int64            // of the root file system
+	RootDiskInode int64            // of the root file system
 	ResolvConf    []byte           // /etc/resolv.conf
-	// CanLowerOOMScore is false without CAP_SYS_RESOURCE: a negative
-	// oom_score_adj would make every container fail.
+	// CanLowerOOMScore is false without CAP_SYS_RESOURCE: then every container with a negative
+	// oom_score_adj would fail.
 	CanLowerOOMScore bool
 	AppArmor         bool // the kernel enforces AppArmor profiles
-	// SELinux is on, with a policy loaded; SELinuxEnforcing: it denies, and does not
-	// only log.
+	// SELinux is on, with a policy loaded. SELinuxEnforcing: it denies access instead of only
+	// logging.
 	SELinux, SELinuxEnforcing bool
-	// Swaps are the swap areas that are on, as /proc/swaps names them. SwapControl: the
-	// kernel counts swap by cgroup, so that a container can be denied it.
+	// Swaps are the active swap areas, as /proc/swaps names them. SwapControl: the kernel
+	// accounts swap per cgroup, so that a container can be denied it.
 	Swaps       []string
 	SwapControl bool
 	// ThermalThrottle holds the CPUs that have a thermal_throttle directory, ascending.
@@ -340,7 +339,7 @@ type Facts struct {
 
 // Lock is a held lock.
 type Lock interface {
-	// Lost is closed when the lock may no longer be ours.
+	// Lost is closed when this process may no longer hold the lock.
 	Lost() <-chan struct{}
 	Close() error
 }
@@ -348,22 +347,21 @@ type Lock interface {
 var (
 	// ErrLocked: another live process holds the lock.
 	ErrLocked = errors.New("locked by another process")
-	// ErrTooLarge: a file is larger than the caller takes.
+	// ErrTooLarge: a file is larger than the caller accepts.
 	ErrTooLarge = errors.New("file too large")
-	// ErrMountInside: a tree cannot be removed because something is mounted in it.
+	// ErrMountInside: a tree cannot be removed because it contains a mount.
 	ErrMountInside = errors.New("something is still mounted inside")
-	// ErrSubPathUnsafe: a subPath leads out of its directory, or was changed while
-	// it was looked at.
+	// ErrSubPathUnsafe: a subPath leads out of its directory, or was changed during the check.
 	ErrSubPathUnsafe = errors.New("the subPath does not stay within its directory")
-	// ErrSubPathMake: what is missing of a subPath cannot be made.
+	// ErrSubPathMake: a missing part of a subPath cannot be created.
 	ErrSubPathMake = errors.New("the subPath cannot be made")
 	// ErrBusy: a mount is in use.
 	ErrBusy = errors.New("in use")
-	// ErrUnreachable: the machine did not answer; nothing is known of its state.
+	// ErrUnreachable: the host did not answer, so its state is unknown.
 	ErrUnreachable = errors.New("host unreachable")
 )
 
-// LockedError carries what the holder of a lock wrote into it.
+// LockedError carries what the holder of a lock wrote into the file.
 type LockedError struct {
 	Path   string
 	Holder []byte
@@ -377,8 +375,8 @@ type BusyError struct {
 	Target string
 	Type   string // of the file system
 	Source string
-	// Users are some of the processes that hold it, "42 (postgres)"; none where it is
-	// held by what is no process, such as another mount or a loop device.
+	// Users are some of the processes that use the mount, "42 (postgres)"; empty if none does,
+	// for example if another mount or a loop device holds it.
 	Users []string
 }
 

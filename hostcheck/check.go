@@ -1,8 +1,8 @@
-// Package hostcheck looks at a machine before it becomes a node, and says of each
-// thing that a node needs whether it is there and, if not, how to mend it. It changes
-// nothing on the machine.
+// Package hostcheck examines a machine before it becomes a node. For each requirement of a node it
+// reports whether the machine meets it and, if not, how to fix that. It changes nothing on the
+// machine.
 //
-// The judge functions are pure: what was found to a Line. The gathering (far.go,
+// The judge functions are pure: they turn what was found into a Line. The gathering code (remote.go,
 // gather.go, system.go) decides nothing.
 package hostcheck
 
@@ -22,17 +22,17 @@ import (
 
 // Config of a check.
 type Config struct {
-	Endpoint string           // as it was written, for the report
-	Target   *endpoint.Target // nil: it is this machine
+	Endpoint string           // as configured, for the report
+	Target   *endpoint.Target // nil: the local machine
 	Socket   string           // of the runtime, a path on the machine
 	RootDir  string           // of pods' volumes, a path on the machine
-	// Expose is the port of the machine at which the API server is to find the node; 0:
-	// it finds it elsewhere.
+	// Expose is the port of the machine at which the API server shall reach the node; 0: it reaches
+	// the node elsewhere.
 	Expose int
-	// Driven is the node that is driven on the machine now, and may be; the zero value:
-	// there is none.
+	// Driven is the node that may be managing the machine now; its locks are no failure. The zero
+	// value: none.
 	Driven    owner.Identity
-	Witnesses owner.Witnesses // of its cluster
+	Witnesses owner.Witnesses // of Driven's cluster
 }
 
 // Machine is the part of host.Host that a check uses.
@@ -45,24 +45,24 @@ type Machine interface {
 	Close() error
 }
 
-// way is how a machine is come to.
+// way is how a check reaches a machine.
 type way interface {
-	// come adds the lines of the way; false if the machine cannot be asked.
+	// come adds the lines about the way. It returns false if the machine cannot be examined.
 	come(ctx context.Context, r *Report) bool
-	// open fails where the machine lacks the tools to be driven by.
+	// open fails if the machine lacks the tools that Bowline needs.
 	open(ctx context.Context, sudo bool) (Machine, error)
 	dial(ctx context.Context, socket string) (net.Conn, error)
 	close()
 }
 
-// relayer is a way that opens the socket by sudo where the login may not open it.
+// relayer is a way that can open the socket with sudo if the login user may not open it.
 type relayer interface {
-	// relay names the program that does, from now on for dial as well.
+	// relay returns the program that opens the socket. From then on dial uses it too.
 	relay(ctx context.Context, user, socket string) (string, error)
 }
 
-// Run looks at everything that can be asked. A machine that is dead, or dies
-// meanwhile, is told within some 15 s.
+// Run checks everything. A machine that is down, or goes down meanwhile, is reported within about
+// 15 s.
 func Run(ctx context.Context, c Config) *Report {
 	r, _ := Look(ctx, c)
 	return r
@@ -76,7 +76,7 @@ func run(ctx context.Context, c Config, w way, near bool) *Report {
 func look(ctx context.Context, c Config, w way, near bool) (*Report, Found) {
 	defer w.close()
 	r := &Report{Endpoint: c.Endpoint}
-	subjects, first := farSubjects, Reachability
+	subjects, first := remoteSubjects, Reachability
 	if near {
 		subjects, first = nearSubjects, Rights
 	}
@@ -88,7 +88,7 @@ func look(ctx context.Context, c Config, w way, near bool) (*Report, Found) {
 		e := &examination{Config: c, way: w, near: near, report: r}
 		e.all(ctx)
 		if e.gone != nil {
-			r.add(Line{Failure, first, fmt.Sprintf("the machine answered at first and does no more: %v", e.gone), "check again when it answers"})
+			r.add(Line{Failure, first, fmt.Sprintf("the host answered at first, but does not answer any more: %v", e.gone), "check again when it answers"})
 		}
 		found = e.found()
 	}
@@ -96,7 +96,7 @@ func look(ctx context.Context, c Config, w way, near bool) (*Report, Found) {
 	return r, found
 }
 
-// nearWay is this machine.
+// nearWay reaches the local machine.
 type nearWay struct{ rootDir string }
 
 func (nearWay) come(context.Context, *Report) bool { return true }
@@ -110,12 +110,11 @@ func (nearWay) dial(ctx context.Context, socket string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", socket)
 }
 
-// askTime bounds one question to a machine that has answered before. One that is gone
-// is told earlier, by its link; this is for one under load.
+// askTime bounds one request to a machine that has answered before; it is generous for a machine
+// under load. The link reports a machine that is gone earlier.
 const askTime = 30 * time.Second
 
-// ask asks one thing under a time limit; nothing is asked any more once the machine
-// has gone.
+// ask makes one request with a timeout. Once the machine is gone, it makes no more.
 func (e *examination) ask(ctx context.Context, f func(ctx context.Context) error) error {
 	if e.gone != nil {
 		return e.gone

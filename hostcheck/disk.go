@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Shares that are free, in percent.
+// Free shares, in percent, below which a disk gets a warning or a failure.
 const (
-	littleFree = 15 // a kubelet evicts pods at this, of the file system of images
+	littleFree = 15 // a kubelet evicts pods at this share of the image file system
 	leastFree  = 5
 )
 
@@ -19,8 +19,8 @@ type usage struct {
 	mount       string
 }
 
-// parseDF reads df -P -k or df -P -i of one path. Device and mount point may have
-// spaces; what stands between them are numbers.
+// parseDF parses the output of df -P -k or df -P -i for one path. Device and mount point may
+// contain spaces; only numbers stand between them.
 func parseDF(out string) (usage, error) {
 	bad := fmt.Errorf("df said %.200q", out)
 	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
@@ -40,7 +40,7 @@ func parseDF(out string) (usage, error) {
 	return usage{}, bad
 }
 
-// column is a number of df; "-" where the file system counts none.
+// column parses a number of df. "-" means that the file system does not count it.
 func column(s string) (int64, error) {
 	if s == "-" {
 		return 0, nil
@@ -48,7 +48,7 @@ func column(s string) (int64, error) {
 	return strconv.ParseInt(s, 10, 64)
 }
 
-// free is the share that is free, in percent; 100 of what is not counted.
+// free is the free share in percent; 100 if it is not counted.
 func (u usage) free() int {
 	if u.size <= 0 {
 		return 100
@@ -56,9 +56,9 @@ func (u usage) free() int {
 	return int(float64(u.avail) * 100 / float64(u.size))
 }
 
-// judgeDisk: what is for example "below /var/lib/kubelet"; inodes nil if not known.
-func judgeDisk(what string, space usage, inodes *usage, mend string) Line {
-	found := fmt.Sprintf("%s (on %s): free are %d %% (%s of %s)", what, space.mount, space.free(), kibibytes(space.avail), kibibytes(space.size))
+// judgeDisk: what is, for example, "below /var/lib/kubelet"; inodes is nil if not known.
+func judgeDisk(what string, space usage, inodes *usage, fix string) Line {
+	found := fmt.Sprintf("%s (on %s): %d %% free (%s of %s)", what, space.mount, space.free(), kibibytes(space.avail), kibibytes(space.size))
 	worst := space.free()
 	if inodes != nil && inodes.size > 0 {
 		found += fmt.Sprintf(" and %d %% of the inodes", inodes.free())
@@ -67,9 +67,9 @@ func judgeDisk(what string, space usage, inodes *usage, mend string) Line {
 	found += evicts(space, inodes)
 	switch {
 	case worst < leastFree:
-		return Line{Failure, Disk, found, mend}
+		return Line{Failure, Disk, found, fix}
 	case worst < littleFree:
-		return Line{Warning, Disk, found, mend}
+		return Line{Warning, Disk, found, fix}
 	}
 	return ok(Disk, "%s", found)
 }
@@ -81,8 +81,8 @@ const (
 	inodesFree = 5  // of both
 )
 
-// evicts says by which of the default thresholds pods would be evicted as soon as there is
-// a node, or "".
+// evicts names the default eviction threshold by which pods would be evicted as soon as the node
+// exists, or returns "".
 func evicts(space usage, inodes *usage) string {
 	at := ""
 	switch {
@@ -91,16 +91,16 @@ func evicts(space usage, inodes *usage) string {
 	case inodes != nil && inodes.free() < inodesFree:
 		at = fmt.Sprintf("nodefs.inodesFree %d%%", inodesFree)
 	case space.free() < imagesFree:
-		return fmt.Sprintf("; if images are here, pods would be evicted at once by the default evictionHard (imagefs.available %d%%)", imagesFree)
+		return fmt.Sprintf("; if it holds images, the default evictionHard (imagefs.available %d%%) would evict pods at once", imagesFree)
 	default:
 		return ""
 	}
-	return fmt.Sprintf("; pods would be evicted at once by the default evictionHard (%s)", at)
+	return fmt.Sprintf("; the default evictionHard (%s) would evict pods at once", at)
 }
 
 func kibibytes(n int64) string { return size(n << 10) }
 
-// size is bytes for people.
+// size formats bytes.
 func size(bytes int64) string {
 	for _, unit := range []struct {
 		name  string

@@ -8,20 +8,19 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
-// drivers is who else may drive the machine.
+// drivers is what else may be managing the machine.
 type drivers struct {
-	kubelet   int               // its process, or 0
-	held      map[string]int    // by path of a lock: a process that holds it
-	holders   map[string][]byte // by path of a lock: what it says of its holder
-	file      []byte            // the owner file; nil if there is none
+	kubelet   int               // pid, or 0
+	held      map[string]int    // by path of a lock: the pid of a process that holds it
+	holders   map[string][]byte // by path of a lock: its content, which names the holder
+	file      []byte            // the owner file; nil if it does not exist
 	filePath  string
 	sandboxes []owner.Sandbox
-	blind     bool // it was not looked at as root: what was not seen may be there
+	blind     bool // not examined as root: there may be more than was seen
 }
 
-// scriptDrivers prints "kubelet PID" and, for each lock of "$@" that is held, "held
-// PID PATH". A lock is not tried, which would take it for a moment: the kernel shows
-// by descriptor who holds one.
+// scriptDrivers prints "kubelet PID" and, for each lock of "$@" that is held, "held PID PATH". It
+// does not try a lock, which would take it for a moment; fdinfo shows which process holds one.
 const scriptDrivers = `grep -lsx kubelet /proc/[0-9]*/comm | while read -r f; do
 	pid=${f#/proc/}
 	echo "kubelet ${pid%%/*}"
@@ -36,7 +35,7 @@ find /proc/[0-9]*/fdinfo -type f -exec grep -ls FLOCK {} + 2>/dev/null | while r
 done
 exit 0`
 
-// parseDrivers reads what scriptDrivers prints; of several processes the first counts.
+// parseDrivers parses the output of scriptDrivers. Of several processes the first counts.
 func parseDrivers(out string) (kubelet int, held map[string]int) {
 	held = map[string]int{}
 	for line := range strings.Lines(out) {
@@ -56,21 +55,21 @@ func parseDrivers(out string) (kubelet int, held map[string]int) {
 	return kubelet, held
 }
 
-// judgeDrivers asks the decision that a node itself begins with. Which node this
-// machine is to be is not known here, so what an earlier one left is a warning. That of
-// driven may hold it.
+// judgeDrivers uses the decision that a node itself begins with (owner.Decide). It does not know
+// which node this machine shall become, so the remains of an earlier node are only a warning. The
+// node driven may hold the locks.
 func judgeDrivers(d drivers, locks []string, driven owner.Identity, seen owner.Witnesses) []Line {
 	e := owner.Evidence{FilePath: d.filePath, Sandboxes: d.sandboxes}
 	e.File, e.FileErr = owner.ParseRecord(d.file)
 	if e.File != nil {
-		e.Self = e.File.Identity // as if it were that node that comes back
+		e.Self = e.File.Identity // as if that node came back
 	}
 	for _, p := range locks {
 		if d.held[p] != 0 {
-			holder, _ := owner.ParseRecord(d.holders[p]) // nil if it is not in our words
+			holder, _ := owner.ParseRecord(d.holders[p]) // nil if it is not a record of ours
 			if holder != nil && driven.NodeName != "" && holder.NodeName == driven.NodeName &&
 				holder.Compare(driven.ClusterUID, seen) == owner.Same && d.kubelet == 0 {
-				return []Line{ok(Driver, "Bowline, as it shall: %s, instance %s", holder.Identity, holder.Instance)}
+				return []Line{ok(Driver, "Bowline, as expected: %s, instance %s", holder.Identity, holder.Instance)}
 			}
 			e.Locked = &owner.Locked{Path: p, Holder: holder}
 			break
@@ -82,26 +81,25 @@ func judgeDrivers(d drivers, locks []string, driven owner.Identity, seen owner.W
 		lines = append(lines, Line{Failure, Driver, fmt.Sprintf("a kubelet runs here (pid %d)", d.kubelet),
 			"drain its node, then\nsystemctl disable --now kubelet"})
 	}
-	found, mend, _ := strings.Cut(decision.Sentence, "; ")
 	switch decision.Kind {
 	case owner.Accepted:
 	case owner.OtherSandbox:
-		return append(lines, Line{Warning, Driver, found, mend})
+		return append(lines, Line{Warning, Driver, decision.Problem, decision.Fix})
 	default:
-		return append(lines, Line{Failure, Driver, found, mend})
+		return append(lines, Line{Failure, Driver, decision.Problem, decision.Fix})
 	}
 	switch {
 	case len(lines) > 0:
 	case d.blind:
-		lines = append(lines, Line{Warning, Driver, "who holds the machine can be seen by root only", "mend the rights, and check again"})
+		lines = append(lines, Line{Warning, Driver, "only root can see which process holds the host", "fix the privileges, and check again"})
 	case e.File != nil:
 		lines = append(lines, Line{Warning, Driver,
-			fmt.Sprintf("nobody drives it now; it is %s (owner file %s), which has %s here", e.File.Identity, d.filePath, plural(decision.Ours, "pod")),
-			"use that cluster's kubeconfig and that nodeName, or remove the file if that cluster has given the machine up"})
+			fmt.Sprintf("no running process; it is %s (owner file %s), with %s here", e.File.Identity, d.filePath, plural(decision.Ours, "pod")),
+			"use the kubeconfig of that cluster and that nodeName, or remove the file if that cluster no longer uses the host"})
 	case decision.Foreign > 0:
-		lines = append(lines, ok(Driver, "nobody; %s of somebody else, which a node leaves alone", plural(decision.Foreign, "sandbox record")))
+		lines = append(lines, ok(Driver, "none; %s of other programs, which Bowline does not touch", plural(decision.Foreign, "sandbox record")))
 	default:
-		lines = append(lines, ok(Driver, "nobody"))
+		lines = append(lines, ok(Driver, "none"))
 	}
 	return lines
 }

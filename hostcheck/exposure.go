@@ -13,14 +13,14 @@ import (
 	farhost "github.com/bowline-k8s/bowline/host/ssh"
 )
 
-// listener is a machine that listens for others.
+// listener is a machine that can listen on its own addresses.
 type listener interface {
 	Expose(ctx context.Context, address string) (net.Listener, error)
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// exposes looks whether others would come to a port of the machine, as kubeletExposure
-// host needs it.
+// exposes checks whether a port of the machine reaches this process, as kubeletExposure host needs
+// it.
 func (e *examination) exposes(ctx context.Context) {
 	m, ok := e.machine.(listener)
 	if e.Expose == 0 || !ok {
@@ -33,10 +33,10 @@ func (e *examination) exposes(ctx context.Context) {
 			return err
 		}
 		if len(facts.Addresses) == 0 {
-			return errors.New("the machine has no address that others could reach")
+			return errors.New("the host has no reachable address")
 		}
 		x.address = net.JoinHostPort(facts.Addresses[0].String(), strconv.Itoa(e.Expose))
-		if e.Driven.NodeName != "" { // and may listen there itself
+		if e.Driven.NodeName != "" { // that node may listen there itself
 			if c, err := m.Dial(ctx, "tcp", x.address); err == nil {
 				x.driven = true
 				return c.Close()
@@ -47,7 +47,7 @@ func (e *examination) exposes(ctx context.Context) {
 	e.add(judgeExposure(x))
 }
 
-// comes finds out whether who dials the address comes to us.
+// comes reports whether a connection to the address reaches us.
 func comes(ctx context.Context, m listener, address string) error {
 	l, err := m.Expose(ctx, address)
 	if err != nil {
@@ -75,15 +75,15 @@ func comes(ctx context.Context, m listener, address string) error {
 	}
 	got := make([]byte, len(word))
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != string(word) {
-		return fmt.Errorf("another program of the machine answers on %s", address)
+		return fmt.Errorf("another program of the host listens on %s", address)
 	}
 	return nil
 }
 
-// exposure is what came of listening.
+// exposure is the result of listening.
 type exposure struct {
 	address string
-	driven  bool // the node that is driven listens there
+	driven  bool // the managed node listens there
 	err     error
 }
 
@@ -91,11 +91,11 @@ func judgeExposure(x exposure) Line {
 	var not *farhost.NotExposedError
 	switch {
 	case errors.As(x.err, &not):
-		return Line{Failure, Exposure, not.Text, not.Mend}
+		return Line{Failure, Exposure, not.Text, not.Fix}
 	case x.err != nil:
-		return Line{Failure, Exposure, "others do not come to " + x.address + ": " + x.err.Error(), "see what sshd logs there:\njournalctl -u ssh"}
+		return Line{Failure, Exposure, "no connection from outside to " + x.address + ": " + x.err.Error(), "read the log of sshd:\njournalctl -u ssh"}
 	case x.driven:
-		return ok(Exposure, "the machine listens on %s, for the node that is driven there", x.address)
+		return ok(Exposure, "the host listens on %s, for the running node", x.address)
 	}
-	return ok(Exposure, "sshd listens on %s for others", x.address)
+	return ok(Exposure, "sshd listens on %s for connections from outside", x.address)
 }

@@ -5,39 +5,37 @@ import (
 	"maps"
 )
 
-// Found is what a look gathered that a mend can be decided on.
+// Found is what a look gathered for a caller that decides on fixes.
 type Found struct {
-	// Asked: the machine could be asked, as root.
+	// Asked: the machine could be examined as root.
 	Asked bool
 	// CRI: a runtime answers at the socket.
 	CRI bool
-	// Config is containerd's configuration file at ContainerdConfig, where no CRI
-	// answers; nil if there is none.
+	// Config is the content of ContainerdConfig if no CRI answers; nil if the file does not exist.
 	Config []byte
 
-	NetworkReady bool     // by the runtime's word; of no meaning without CRI
-	ConfDir      string   // of the network's configuration; empty without CRI
-	BinDirs      []string // where its programs are looked for
-	Networks     []string // the files of ConfDir that configure a network
-	Programs     []string // what is in BinDirs
+	NetworkReady bool     // as the runtime reports; meaningless without CRI
+	ConfDir      string   // of the CNI configuration; empty without CRI
+	BinDirs      []string // where the CNI plugins are searched
+	Networks     []string // the CNI configuration files in ConfDir
+	Programs     []string // the files in BinDirs
 
-	// Sysctls by name; one that is missing is one that this kernel does not have.
+	// Sysctls by name. A missing one does not exist in this kernel.
 	Sysctls map[string]string
 }
 
-// ContainerdConfig is where containerd's configuration is, unless it is told
-// otherwise.
+// ContainerdConfig is the default path of containerd's configuration.
 const ContainerdConfig = containerdConfig
 
-// Look is Run, with what the report was made from.
+// Look is Run, and also returns what the report is based on.
 func Look(ctx context.Context, c Config) (*Report, Found) {
 	if c.Target == nil {
 		return look(ctx, c, nearWay{c.RootDir}, true)
 	}
-	return look(ctx, c, &farWay{target: c.Target, rootDir: c.RootDir}, false)
+	return look(ctx, c, &remoteWay{target: c.Target, rootDir: c.RootDir}, false)
 }
 
-// found is what of an examination is of use to others.
+// found extracts from an examination what other packages use.
 func (e *examination) found() Found {
 	return Found{
 		Asked: e.machine != nil && e.root && e.gone == nil, CRI: e.status != nil, Config: e.file,

@@ -14,29 +14,29 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// maxRead bounds a file that is read from the machine, in bytes.
+// maxRead is the most that is read of a file on the machine, in bytes.
 const maxRead = 1 << 20
 
-// examination is one look at one machine.
+// examination is one check of one machine.
 type examination struct {
 	Config
 	way    way
 	near   bool
 	report *Report
-	gone   error // why the machine answers no more
+	gone   error // why the machine does not answer any more
 
-	machine Machine                   // nil where it has not the tools
+	machine Machine                   // nil if the machine lacks the tools
 	rights  *rights                   // nil if not known
-	root    bool                      // machine is asked as root
-	runtime *cri.Client               // nil where none answers
-	config  string                    // that it shows; JSON of containerd
-	status  *runtimeapi.RuntimeStatus // nil where none answers
-	file    []byte                    // containerd's configuration, where none answers
+	root    bool                      // machine runs its commands as root
+	runtime *cri.Client               // nil if none answers
+	config  string                    // of the runtime's Status (info); JSON for containerd
+	status  *runtimeapi.RuntimeStatus // nil if none answers
+	file    []byte                    // containerd's configuration, if no CRI answers
 	network cni
 	sysctls map[string]string
 }
 
-// all gathers in the order that things depend on each other; the report sorts.
+// all gathers in order of dependency; the report sorts the lines.
 func (e *examination) all(ctx context.Context) {
 	defer e.close()
 	e.tools(ctx)
@@ -67,7 +67,7 @@ func (e *examination) close() {
 	}
 }
 
-// add keeps out what only the end of the connection says.
+// add drops lines once the machine is gone: they would only repeat that the connection ended.
 func (e *examination) add(lines ...Line) {
 	if e.gone == nil {
 		e.report.add(lines...)
@@ -84,15 +84,15 @@ func (e *examination) tools(ctx context.Context) {
 	})
 	switch {
 	case err != nil && e.near:
-		e.add(Line{Failure, Cgroups, err.Error(), "see that /proc and /sys/fs/cgroup are mounted"})
+		e.add(Line{Failure, Cgroups, err.Error(), "mount /proc and /sys/fs/cgroup"})
 	case err != nil:
 		e.add(Line{Failure, Tools, err.Error(), "on Debian or Ubuntu:\napt-get install coreutils findutils grep sed util-linux"})
-	case !e.near: // which needs none
-		e.add(ok(Tools, "a shell, and every tool that is used on the machine"))
+	case !e.near: // the local machine needs none
+		e.add(ok(Tools, "a shell and all required tools"))
 	}
 }
 
-// run is the output of a command; an exit code is an error.
+// run returns the output of a command. A non-zero exit code is an error.
 func (e *examination) run(ctx context.Context, args ...string) (string, error) {
 	var out string
 	err := e.ask(ctx, func(ctx context.Context) error {
@@ -114,13 +114,13 @@ func (e *examination) read(ctx context.Context, file string) (data []byte, err e
 	return data, err
 }
 
-// realPath is the path with its links followed, as a node takes it.
+// realPath resolves symbolic links, as a node does.
 func (e *examination) realPath(ctx context.Context, p string) string {
 	out, err := e.run(ctx, "readlink", "-f", p)
 	if real := strings.TrimSuffix(out, "\n"); err == nil && path.IsAbs(real) {
 		return real
 	}
-	return p // its directory is not there yet
+	return p // its directory does not exist yet
 }
 
 func (e *examination) mayDo(ctx context.Context) {
@@ -145,7 +145,7 @@ func (e *examination) mayDo(ctx context.Context) {
 	if e.root || !r.sudo || e.near {
 		return
 	}
-	// As root there is more to be seen.
+	// Root sees more.
 	_ = e.ask(ctx, func(ctx context.Context) error {
 		m, err := e.way.open(ctx, true)
 		if err == nil {
@@ -195,7 +195,7 @@ func (e *examination) runtimeAnswers(ctx context.Context) {
 		return err
 	})
 	if err != nil {
-		// The file is of the machine's own containerd, whatever other runtimes run there.
+		// The file configures the machine's own containerd, not other runtimes on the machine.
 		if e.machine != nil && runtime.containerd() && errors.Is(err, cri.ErrNoCRI) {
 			e.file, _ = e.read(ctx, containerdConfig)
 		}
@@ -214,7 +214,7 @@ func (e *examination) runtimeAnswers(ctx context.Context) {
 	e.add(judgeNetwork(runtime, status.GetStatus(), e.network))
 }
 
-// cni looks for what the network is configured by, and for what that calls.
+// cni reads the CNI configuration, and lists the plugins.
 func (e *examination) cni(ctx context.Context) cni {
 	c := parseCNI(e.config)
 	if e.machine == nil {
@@ -226,7 +226,7 @@ func (e *examination) cni(ctx context.Context) cni {
 			for _, i := range infos {
 				names = append(names, i.Name)
 			}
-			return err // a directory that is not there has nothing in it
+			return err // a directory that does not exist counts as empty
 		})
 		return names
 	}
@@ -240,7 +240,7 @@ func (e *examination) cni(ctx context.Context) cni {
 	}
 	if len(c.configs) > 0 {
 		if data, err := e.read(ctx, path.Join(c.confDir, c.configs[0])); err == nil {
-			c.plugins, _ = parsePlugins(data) // what cannot be parsed is the runtime's to tell
+			c.plugins, _ = parsePlugins(data) // the runtime reports what cannot be parsed
 		}
 	}
 	return c

@@ -15,20 +15,20 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// jumpName begins the name of a machine that is only passed through.
+// jumpName is the prefix of a jump host's name.
 const jumpName = "jump "
 
-// judgeHop are the lines of one machine on the way, up to its failure.
+// judgeHop returns the lines of one hop, up to its first failure.
 func judgeHop(name string, t *endpoint.Target, a hop) []Line {
 	if !a.dialed {
-		return []Line{{Failure, Reachability, name + " does not answer: " + undialed(a.err), dialMend(a.err)}}
+		return []Line{{Failure, Reachability, name + " does not answer: " + undialed(a.err), dialFix(a.err)}}
 	}
 	var key *endpoint.HostKeyError
 	var refused *endpoint.AuthError
 	untrusted, denied := errors.As(a.err, &key), errors.As(a.err, &refused)
 	if a.err != nil && a.key == nil && !untrusted && !denied {
-		return []Line{{Failure, Reachability, fmt.Sprintf("%s accepts connections, and there is no SSH to be had: %v", name, a.err),
-			"see that this is sshd's port (ssh://user@host:PORT/…), and what sshd logs:\njournalctl -u ssh"}}
+		return []Line{{Failure, Reachability, fmt.Sprintf("%s accepts connections but does not speak SSH: %v", name, a.err),
+			"check that this is the port of sshd (ssh://user@host:PORT/…), and read its log:\njournalctl -u ssh"}}
 	}
 	lines := []Line{ok(Reachability, "%s answers in %s", name, a.took.Round(100*time.Microsecond))}
 	if untrusted {
@@ -38,7 +38,7 @@ func judgeHop(name string, t *endpoint.Target, a hop) []Line {
 		lines = append(lines, ok(HostKey, "%s %s is pinned", a.key.Type(), ssh.FingerprintSHA256(a.key)))
 	}
 	if a.err != nil {
-		return append(lines, Line{Failure, Login, a.err.Error(), loginMend(t)})
+		return append(lines, Line{Failure, Login, a.err.Error(), loginFix(t)})
 	}
 	return append(lines, ok(Login, "%s", t))
 }
@@ -48,22 +48,22 @@ func judgeHostKey(name string, e *endpoint.HostKeyError) Line {
 	if e.Type == "" {
 		presents = name + " presents no key of a pinned type"
 	}
-	compare := "compare it with the machine's own, on its console:\nssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n"
-	pin := "pin (--host-key, ssh.hostKeys) a line that this prints:\n"
-	if strings.HasPrefix(name, jumpName) { // --host-key is of the machine alone
-		pin = "write into a known_hosts file (--known-hosts, ssh.knownHosts) the jump's name and a line that this prints:\n"
+	compare := "compare it with the host's own key, on its console:\nssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n"
+	pin := "pin one line of this output (--host-key, ssh.hostKeys):\n"
+	if strings.HasPrefix(name, jumpName) { // --host-key applies to the machine only
+		pin = "write the jump's name and one line of this output to a known_hosts file (--known-hosts, ssh.knownHosts):\n"
 	}
 	switch e.Problem {
 	case "unknown":
 		return Line{Failure, HostKey, presents + ", and none is pinned", compare + "then " + pin + e.Scan}
 	case "changed":
-		return Line{Failure, HostKey, presents + ", and pinned is " + strings.Join(e.Known, ", ") + ": the key has changed, as the machine was installed anew or someone is in between",
-			compare + "and only if it is the machine's, " + pin + e.Scan}
+		return Line{Failure, HostKey, presents + ", and pinned is " + strings.Join(e.Known, ", ") + ": the key has changed: the host was reinstalled, or someone intercepts the connection",
+			compare + "and only if it is the host's key, " + pin + e.Scan}
 	}
 	return Line{Failure, HostKey, e.Error(), e.Scan}
 }
 
-// undialed is what a dial says without the address, which the line begins with.
+// undialed is a dial error without the address, which the line already has.
 func undialed(err error) string {
 	var op *net.OpError
 	var call *os.SyscallError
@@ -79,33 +79,33 @@ func undialed(err error) string {
 	return err.Error()
 }
 
-func dialMend(err error) string {
+func dialFix(err error) string {
 	var dns *net.DNSError
 	var refused *ssh.OpenChannelError
 	var timeout interface{ Timeout() bool }
 	switch {
 	case errors.As(err, &dns):
-		return "write its address in the endpoint, or give its name to the resolver"
+		return "use its address in the endpoint, or add its name to DNS"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "start sshd there, or name its port (ssh://user@host:PORT/…):\nsystemctl enable --now ssh"
+		return "start sshd on the host, or set its port (ssh://user@host:PORT/…):\nsystemctl enable --now ssh"
 	case errors.As(err, &refused) && refused.Reason == ssh.Prohibited:
-		return "let the jump forward, in its /etc/ssh/sshd_config:\nAllowTcpForwarding yes"
+		return "allow forwarding in /etc/ssh/sshd_config of the jump:\nAllowTcpForwarding yes"
 	case errors.As(err, &refused):
-		return "see that the machine is up, and that its sshd can be reached from the jump"
+		return "check that the host is up, and that the jump can reach its sshd"
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
-		return "see that the machine is up, and that no firewall drops what goes to this port"
+		return "check that the host is up, and that no firewall drops packets to this port"
 	}
-	return "see that the machine is up and that there is a route to it"
+	return "check that the host is up, and that there is a route to it"
 }
 
-func loginMend(t *endpoint.Target) string {
+func loginFix(t *endpoint.Target) string {
 	key := t.KeyFile
 	if key == "" && len(t.IdentityFiles) > 0 {
 		key = t.IdentityFiles[0]
 	}
 	if key == "" {
-		return "name a key (--identity-file) or an agent (--agent-socket)"
+		return "set a key (--identity-file) or an agent (--agent-socket)"
 	}
 	address, port, _ := net.SplitHostPort(t.Address)
-	return fmt.Sprintf("have the machine take the key:\nssh-copy-id -i %s.pub -p %s %s@%s", key, port, t.User, address)
+	return fmt.Sprintf("add the key to the host:\nssh-copy-id -i %s.pub -p %s %s@%s", key, port, t.User, address)
 }

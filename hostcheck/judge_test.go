@@ -22,17 +22,17 @@ import (
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
-// expect checks the level and that the words are in the line or its mend.
+// expect checks the level, and that the line or its fix has the words.
 func expect(t *testing.T, name string, got Line, level Level, words ...string) {
 	t.Helper()
 	if got.Level != level {
 		t.Errorf("%s: got %+v, want %s", name, got, level)
 	}
-	if (got.Mend == "") != (got.Level == OK) {
-		t.Errorf("%s: %s with the mend %q", name, got.Level, got.Mend)
+	if (got.Fix == "") != (got.Level == OK) {
+		t.Errorf("%s: %s with the fix %q", name, got.Level, got.Fix)
 	}
 	for _, w := range words {
-		if !strings.Contains(got.Found+"\n"+got.Mend, w) {
+		if !strings.Contains(got.Found+"\n"+got.Fix, w) {
 			t.Errorf("%s: no %q in %+v", name, w, got)
 		}
 	}
@@ -89,8 +89,8 @@ func TestJudgeSocket(t *testing.T) {
 	} {
 		line := judgeSocket(c.s)
 		expect(t, c.name, line, c.level, c.words...)
-		if c.s.path != socket && strings.Contains(line.Mend, "containerd") {
-			t.Errorf("%s: the fix is of containerd: %s", c.name, line.Mend)
+		if c.s.path != socket && strings.Contains(line.Fix, "containerd") {
+			t.Errorf("%s: the fix is of containerd: %s", c.name, line.Fix)
 		}
 	}
 	if table := "Num RefCount Protocol Flags Type St Inode Path\n" +
@@ -108,27 +108,27 @@ func TestJudgeExposure(t *testing.T) {
 		words []string
 	}{
 		{"listens", exposure{address: at}, OK, []string{at}},
-		{"driven", exposure{address: at, driven: true}, OK, []string{at, "driven"}},
+		{"driven", exposure{address: at, driven: true}, OK, []string{at, "running node"}},
 		{"loopback", exposure{address: at, err: fmt.Errorf("ask: %w", farhost.NotListened(at, syscall.ECONNREFUSED))}, Failure, []string{at, "loopback", "GatewayPorts clientspecified", "systemctl reload ssh"}},
-		{"taken", exposure{address: at, err: &farhost.NotExposedError{Reason: farhost.PortTaken, Text: "taken", Mend: "see"}}, Failure, []string{"taken", "see"}},
+		{"taken", exposure{address: at, err: &farhost.NotExposedError{Reason: farhost.PortTaken, Text: "taken", Fix: "see"}}, Failure, []string{"taken", "see"}},
 		{"other", exposure{address: at, err: errors.New("what?")}, Failure, []string{at, "what?", "journalctl -u ssh"}},
 	} {
 		expect(t, c.name, judgeExposure(c.x), c.level, c.words...)
 	}
 }
 
-// listens is a machine that listens on loopback in place of its address.
+// listens is a machine that listens on loopback instead of its own address.
 type listens struct {
 	*fakeMachine
 	refused, mute bool
-	at            string // what was asked for
+	at            string // the requested address
 	on            net.Addr
 }
 
 func (m *listens) Expose(_ context.Context, address string) (net.Listener, error) {
 	m.at = address
 	if m.refused {
-		return nil, &farhost.NotExposedError{Reason: farhost.Forbidden, Text: "no", Mend: "AllowTcpForwarding yes"}
+		return nil, &farhost.NotExposedError{Reason: farhost.Forbidden, Text: "no", Fix: "AllowTcpForwarding yes"}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err == nil {
@@ -144,7 +144,7 @@ func (m *listens) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", m.on.String())
 }
 
-// listeningWay leads to it.
+// listeningWay leads to a listens.
 type listeningWay struct {
 	*fakeWay
 	listens *listens
@@ -152,7 +152,7 @@ type listeningWay struct {
 
 func (w *listeningWay) open(context.Context, bool) (Machine, error) { return w.listens, nil }
 
-// TestExposure: it is looked at where it is asked after, and has a line of its own.
+// TestExposure: it is checked only if Expose is set, and has a line of its own.
 func TestExposure(t *testing.T) {
 	for name, c := range map[string]struct {
 		port          int
@@ -213,7 +213,7 @@ func TestJudgeRuntime(t *testing.T) {
 	expect(t, "no file", judgeNoRuntime(socket, none, nil), Failure, "containerd config dump | grep")
 	expect(t, "silent", judgeNoRuntime(socket, errors.New("no answer"), []byte(docker)), Failure, "no answer", "journalctl -u containerd")
 	expect(t, "CRI-O, silent", judgeNoRuntime(crioSocket, errors.New("no answer"), nil), Failure, "no answer", "journalctl -u crio")
-	expect(t, "another without CRI", judgeNoRuntime("/run/docker.sock", none, nil), Failure, "name the socket of a CRI runtime in the endpoint")
+	expect(t, "another without CRI", judgeNoRuntime("/run/docker.sock", none, nil), Failure, "set the endpoint to the socket of a CRI runtime")
 	for config, want := range map[string]string{
 		"disabled_plugins = [\n  'io.containerd.grpc.v1.cri',\n  \"aufs\"\n]": `disabled_plugins = ["aufs"]`,
 		`disabled_plugins = ["aufs"]`:                                         "",
@@ -233,12 +233,12 @@ func TestJudgeNetwork(t *testing.T) {
 	dirs := cni{confDir: "/c", binDirs: []string{"/b"}}
 	expect(t, "ready", judgeNetwork(serviceOf(socket), status(true), dirs), OK)
 	expect(t, "silent", judgeNetwork(serviceOf(socket), nil, dirs), Warning)
-	expect(t, "empty", judgeNetwork(serviceOf(socket), status(false), dirs), Failure, "NotReady", "*.conflist in /c")
+	expect(t, "empty", judgeNetwork(serviceOf(socket), status(false), dirs), Failure, "NotReady", "/c has no *.conflist")
 	dirs.configs, dirs.plugins = []string{"1.conflist"}, []string{"bridge", "portmap"}
 	expect(t, "none of two", judgeNetwork(serviceOf(socket), status(false), dirs), Failure, "1.conflist", "/b", "bridge, portmap")
-	expect(t, "called ready, by a guess", judgeNetwork(serviceOf(socket), status(true), dirs), OK)
+	expect(t, "reported as ready, by a guess", judgeNetwork(serviceOf(socket), status(true), dirs), OK)
 	dirs.told = true
-	expect(t, "called ready", judgeNetwork(serviceOf(socket), status(true), dirs), Failure, "will fail", "/b", "bridge, portmap")
+	expect(t, "reported as ready", judgeNetwork(serviceOf(socket), status(true), dirs), Failure, "will fail", "/b", "bridge, portmap")
 	dirs.bins = []string{"bridge", "portmap"}
 	expect(t, "ready and all there", judgeNetwork(serviceOf(socket), status(true), dirs), OK)
 	expect(t, "all there", judgeNetwork(serviceOf(socket), status(false), dirs), Failure, "/c/1.conflist")
@@ -265,7 +265,7 @@ func TestJudgeNetwork(t *testing.T) {
 func TestJudgeKernel(t *testing.T) {
 	all := []string{"cpu", "memory", "pids"}
 	expect(t, "v2", judgeCgroups(2, all, "systemd", true), OK, "version 2", "systemd")
-	expect(t, "too old to tell", judgeCgroups(2, all, "systemd", false), Warning, "cgroupDriver: systemd")
+	expect(t, "too old to report", judgeCgroups(2, all, "systemd", false), Warning, "cgroupDriver: systemd")
 	expect(t, "v1", judgeCgroups(1, all, "cgroupfs", false), OK)
 	expect(t, "no runtime", judgeCgroups(2, all, "", false), OK, "controllers")
 	expect(t, "none", judgeCgroups(0, nil, "cgroupfs", true), Failure)
@@ -288,8 +288,8 @@ func TestJudgeKernel(t *testing.T) {
 	expect(t, "no SELinux", judgeSELinux(false, false, &no), OK, "off")
 	expect(t, "permissive", judgeSELinux(true, false, &no), OK, "permissive")
 	expect(t, "enforcing", judgeSELinux(true, true, &yes), OK, "enforcing")
-	expect(t, "the runtime does not say", judgeSELinux(true, true, nil), OK, "enforcing")
-	expect(t, "off in the runtime", judgeSELinux(true, true, parseSELinux(`{"enableSelinux": false}`)), Warning, "enable_selinux = true")
+	expect(t, "the runtime does not report", judgeSELinux(true, true, nil), OK, "enforcing")
+	expect(t, "disabled in the runtime", judgeSELinux(true, true, parseSELinux(`{"enableSelinux": false}`)), Warning, "enable_selinux = true")
 	if got := parseSELinux(`{}`); got != nil {
 		t.Errorf("a configuration that does not say: %v", *got)
 	}
@@ -342,18 +342,18 @@ func TestJudgeDisk(t *testing.T) {
 	}{
 		{15, 15, OK}, {14, 50, Warning}, {5, 50, Warning}, {4, 50, Failure}, {50, 14, Warning}, {50, 0, Failure},
 	} {
-		got := judgeDisk("below /x", usage{size: 100, avail: c.avail, mount: "/x"}, &usage{size: 100, avail: c.inodes}, "make room")
+		got := judgeDisk("below /x", usage{size: 100, avail: c.avail, mount: "/x"}, &usage{size: 100, avail: c.inodes}, "free disk space")
 		expect(t, fmt.Sprint(c), got, c.level, "/x")
 	}
 	for _, c := range []struct {
 		avail, inodes int64
 		want          string
 	}{
-		{15, 5, ""}, {14, 50, "if images are here, pods would be evicted at once by the default evictionHard (imagefs.available 15%)"},
-		{10, 50, "(imagefs.available 15%)"}, {9, 50, "; pods would be evicted at once by the default evictionHard (nodefs.available 10%)"},
-		{14, 4, "; pods would be evicted at once by the default evictionHard (nodefs.inodesFree 5%)"},
+		{15, 5, ""}, {14, 50, "if it holds images, the default evictionHard (imagefs.available 15%) would evict pods at once"},
+		{10, 50, "(imagefs.available 15%)"}, {9, 50, "; the default evictionHard (nodefs.available 10%) would evict pods at once"},
+		{14, 4, "; the default evictionHard (nodefs.inodesFree 5%) would evict pods at once"},
 	} {
-		got := judgeDisk("below /x", usage{size: 100, avail: c.avail, mount: "/x"}, &usage{size: 100, avail: c.inodes}, "make room").Found
+		got := judgeDisk("below /x", usage{size: 100, avail: c.avail, mount: "/x"}, &usage{size: 100, avail: c.inodes}, "free disk space").Found
 		if !strings.Contains(got, c.want) || (c.want == "") == strings.Contains(got, "evict") {
 			t.Errorf("with %d and %d free it says %q, want %q", c.avail, c.inodes, got, c.want)
 		}
@@ -390,7 +390,7 @@ func TestJudgeDrivers(t *testing.T) {
 		words []string
 	}{
 		{"nobody", drivers{}, OK, nil},
-		{"not as root", drivers{blind: true}, Warning, []string{"root only"}},
+		{"not as root", drivers{blind: true}, Warning, []string{"only root"}},
 		{"not as root, and seen", drivers{blind: true, kubelet: 7}, Failure, []string{"pid 7"}},
 		{"records", drivers{sandboxes: []owner.Sandbox{{ID: "1"}}}, OK, []string{"1 sandbox record"}},
 		{"kubelet's pods", drivers{sandboxes: kubelets}, Failure, []string{"ns/p", "drain"}},
@@ -467,8 +467,8 @@ func TestJudgeHostKeyOfJump(t *testing.T) {
 	e := &endpoint.HostKeyError{Problem: "unknown", Type: "ssh-ed25519", Fingerprint: "SHA256:x", Scan: "bowline host scan 10.0.0.1"}
 	got := judgeHostKey(jumpName+"10.0.0.1:22", e)
 	expect(t, "jump", got, Failure, "--known-hosts", "bowline host scan 10.0.0.1")
-	if strings.Contains(got.Mend, "--host-key") {
-		t.Errorf("a flag that jumps do not hear: %q", got.Mend)
+	if strings.Contains(got.Fix, "--host-key") {
+		t.Errorf("a flag that jumps do not hear: %q", got.Fix)
 	}
 }
 

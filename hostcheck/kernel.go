@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// maxOffset is how far the machine's clock may be off without a word. More is no
-// failure: times of the machine are corrected by it.
+// maxOffset is the largest clock offset without a warning. A larger one is no failure, because
+// Bowline corrects the machine's times by it.
 const maxOffset = 2 * time.Second
 
 func judgeClock(offset, uncertainty time.Duration) Line {
@@ -16,7 +16,7 @@ func judgeClock(offset, uncertainty time.Duration) Line {
 	}
 	found := fmt.Sprintf("%s, within %s", ahead(offset), uncertainty.Round(100*time.Microsecond))
 	if offset.Abs()-uncertainty > maxOffset {
-		return Line{Warning, Clock, found, "have both machines keep time:\ntimedatectl set-ntp true"}
+		return Line{Warning, Clock, found, "synchronize the clocks of both machines:\ntimedatectl set-ntp true"}
 	}
 	return ok(Clock, "%s", found)
 }
@@ -32,17 +32,17 @@ func ahead(offset time.Duration) string {
 	}
 }
 
-// sysctl is one setting of the kernel and what it should be.
+// sysctl is one kernel setting and its required value.
 type sysctl struct {
 	name, want string
 	level      Level
 	why        string
 }
 
-// The last four are what a kubelet sets, or with protectKernelDefaults demands.
+// A kubelet sets the last four, or requires them with protectKernelDefaults.
 var sysctls = []sysctl{
-	{"net.ipv4.ip_forward", "1", Failure, "no packet goes from one pod to another"},
-	{"net.bridge.bridge-nf-call-iptables", "1", Warning, "Services do not see what goes over a bridge"},
+	{"net.ipv4.ip_forward", "1", Failure, "pods cannot reach each other"},
+	{"net.bridge.bridge-nf-call-iptables", "1", Warning, "Services do not work for bridged traffic"},
 	{"vm.overcommit_memory", "1", Warning, "a kubelet sets it"},
 	{"vm.panic_on_oom", "0", Warning, "a kubelet sets it"},
 	{"kernel.panic", "10", Warning, "a kubelet sets it"},
@@ -51,13 +51,13 @@ var sysctls = []sysctl{
 
 func (s sysctl) path() string { return "/proc/sys/" + strings.ReplaceAll(s.name, ".", "/") }
 
-// judgeSysctls: values by name; one that is missing is one that this kernel does not
-// have, as those of bridges where br_netfilter is not loaded.
+// judgeSysctls: values by name. A missing one does not exist in this kernel, for example those of
+// bridges if br_netfilter is not loaded.
 func judgeSysctls(values map[string]string) []Line {
 	var lines []Line
 	var well []string
 	for _, level := range []Level{Failure, Warning} {
-		var wrong, mend []string
+		var wrong, fix []string
 		for _, s := range sysctls {
 			switch v, has := values[s.name]; {
 			case s.level != level || !has:
@@ -65,11 +65,11 @@ func judgeSysctls(values map[string]string) []Line {
 				well = append(well, s.name+"="+v)
 			default:
 				wrong = append(wrong, fmt.Sprintf("%s=%s (%s)", s.name, v, s.why))
-				mend = append(mend, fmt.Sprintf("echo %s=%s >>/etc/sysctl.d/90-bowline.conf", s.name, s.want))
+				fix = append(fix, fmt.Sprintf("echo %s=%s >>/etc/sysctl.d/90-bowline.conf", s.name, s.want))
 			}
 		}
 		if len(wrong) > 0 {
-			lines = append(lines, Line{level, Sysctls, strings.Join(wrong, ", "), strings.Join(append(mend, "sysctl --system"), "\n")})
+			lines = append(lines, Line{level, Sysctls, strings.Join(wrong, ", "), strings.Join(append(fix, "sysctl --system"), "\n")})
 		}
 	}
 	if len(well) > 0 {
@@ -82,6 +82,6 @@ func judgeSwap(bytes int64) Line {
 	if bytes == 0 {
 		return ok(Swap, "off")
 	}
-	return Line{Warning, Swap, size(bytes) + " are on: a node refuses that, unless its failSwapOn is false, and then denies it to containers",
+	return Line{Warning, Swap, size(bytes) + " are on: the node does not start, unless failSwapOn is false; then containers get no swap",
 		"swapoff -a\nsed -i.bak '/[[:space:]]swap[[:space:]]/s/^/#/' /etc/fstab"}
 }

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// propagation is how mounts below a directory reach other mount namespaces.
+// propagation is the mount propagation of a directory.
 type propagation struct {
 	mount  string // the mount point that holds the directory
 	shared bool
 }
 
-// parsePropagation reads /proc/PID/mountinfo for the mount that holds dir, a clean path.
-// Of mounts over each other the last one counts.
+// parsePropagation finds the mount of dir, a clean path, in /proc/PID/mountinfo. Of mounts over
+// each other, the last one counts.
 func parsePropagation(mountinfo, dir string) (propagation, error) {
 	var p propagation
 	for line := range strings.Lines(mountinfo) {
@@ -40,39 +40,37 @@ func parsePropagation(mountinfo, dir string) (propagation, error) {
 	return p, nil
 }
 
-// unescape undoes what the kernel does to paths in mountinfo.
+// unescape decodes paths in mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// parseSELinux is enable_selinux of containerd's configuration as its status shows it; nil:
-// there is none.
+// parseSELinux is enable_selinux in the configuration that containerd shows; nil if it is missing.
 func parseSELinux(config string) *bool {
 	var c struct {
 		Enable *bool `json:"enableSelinux"`
 	}
-	_ = json.Unmarshal([]byte(config), &c) // of another shape: not known
+	_ = json.Unmarshal([]byte(config), &c) // unknown shape: nil
 	return c.Enable
 }
 
-// judgePropagation: a private root directory is no fault, as a node makes it shared, but
-// the machine's owner sees one mount more.
+// judgePropagation accepts a private root directory, because a node makes it shared. The line tells
+// the owner of the machine of the additional mount.
 func judgePropagation(root string, p propagation) Line {
 	if p.shared {
-		return ok(Propagation, "%s is on a shared mount (%s): mounts reach pods and come from them, where pods ask for it", root, p.mount)
+		return ok(Propagation, "%s is on a shared mount (%s): mount propagation works", root, p.mount)
 	}
-	return ok(Propagation, "%s is on a private mount (%s): the node mounts it on itself as shared, as a kubelet does, and bowline host release undoes that", root, p.mount)
+	return ok(Propagation, "%s is on a private mount (%s): the node bind-mounts it as shared, as a kubelet does, and bowline host release undoes that", root, p.mount)
 }
 
-// judgeSELinux: runtime is what the runtime's configuration says of SELinux, nil if that is
-// not known.
+// judgeSELinux: runtime is the SELinux setting of the runtime's configuration, or nil if unknown.
 func judgeSELinux(on, enforcing bool, runtime *bool) Line {
 	switch {
 	case !on:
 		return ok(SELinux, "off")
 	case enforcing && runtime != nil && !*runtime:
-		return Line{Warning, SELinux, "enforcing, but off in the runtime's configuration: containers run without labels of their own",
+		return Line{Warning, SELinux, "enforcing, but disabled in the runtime's configuration: containers run without their own labels",
 			"set enable_selinux = true for the CRI plugin in " + containerdConfig + "\nsystemctl restart containerd"}
 	case enforcing:
-		return ok(SELinux, "enforcing: the runtime relabels what volumes hold for their pod")
+		return ok(SELinux, "enforcing: the runtime relabels the volumes of each pod")
 	}
-	return ok(SELinux, "on, but it only logs what it would deny (permissive)")
+	return ok(SELinux, "permissive: SELinux logs what it would deny")
 }

@@ -10,18 +10,18 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// cni is what lies on the machine for its pods' network.
+// cni is the CNI configuration of the machine.
 type cni struct {
 	confDir string
 	binDirs []string
-	told    bool     // binDirs are the runtime's own word, and not the usual ones
-	configs []string // files that configure a network, by name
-	plugins []string // programs that the first of them calls
-	bins    []string // what is in binDirs
+	told    bool     // the runtime reports binDirs; false: they are the default
+	configs []string // CNI configuration files, by name
+	plugins []string // plugins that the first of them calls
+	bins    []string // the files in binDirs
 }
 
-// parseCNI reads where containerd, by the configuration that it shows, has its
-// network; the usual directories where it does not say.
+// parseCNI parses the CNI directories in the configuration that containerd shows. It falls back to
+// the default directories.
 func parseCNI(config string) cni {
 	var c struct {
 		CNI struct {
@@ -30,7 +30,7 @@ func parseCNI(config string) cni {
 			BinDirs []string `json:"binDirs"` // containerd 2
 		} `json:"cni"`
 	}
-	_ = json.Unmarshal([]byte(config), &c) // of another shape: the usual ones
+	_ = json.Unmarshal([]byte(config), &c) // unknown shape: use the defaults
 	out := cni{confDir: "/etc/cni/net.d"}
 	if path.IsAbs(c.CNI.ConfDir) {
 		out.confDir = c.CNI.ConfDir
@@ -46,12 +46,12 @@ func parseCNI(config string) cni {
 	return out
 }
 
-// isNetworkConfig is the rule of libcni's loader.
+// isNetworkConfig follows the rule of libcni's loader.
 func isNetworkConfig(name string) bool {
 	return strings.HasSuffix(name, ".conf") || strings.HasSuffix(name, ".conflist") || strings.HasSuffix(name, ".json")
 }
 
-// parsePlugins are the programs that a network configuration calls.
+// parsePlugins lists the plugins that a network configuration calls.
 func parsePlugins(data []byte) ([]string, error) {
 	type plugin struct {
 		Type string `json:"type"`
@@ -77,16 +77,16 @@ func parsePlugins(data []byte) ([]string, error) {
 	return names, nil
 }
 
-// ready tells whether a runtime that answers calls its network ready.
+// ready reports the runtime's condition NetworkReady.
 func ready(status *runtimeapi.RuntimeStatus) bool {
 	return condition(status, runtimeapi.NetworkReady).GetStatus()
 }
 
-// judgeNetwork: whether pods can have a network, and what is missing for it.
+// judgeNetwork reports whether pods can have a network, and what is missing.
 func judgeNetwork(see service, status *runtimeapi.RuntimeStatus, c cni) Line {
 	cond := condition(status, runtimeapi.NetworkReady)
 	if cond == nil {
-		return Line{Warning, Network, "the runtime does not say whether its network is ready", "look at it by hand"}
+		return Line{Warning, Network, "the runtime does not report whether its network is ready", "look at it by hand"}
 	}
 	var missing []string
 	for _, p := range c.plugins {
@@ -97,15 +97,15 @@ func judgeNetwork(see service, status *runtimeapi.RuntimeStatus, c cni) Line {
 	found := "not ready: " + said(cond)
 	switch {
 	case cond.GetStatus() && c.told && len(missing) > 0:
-		// containerd reads the configuration, and looks for the programs with the first pod.
-		found = "called ready, and a pod's network will fail"
+		// containerd reads the configuration, but searches the plugins only for the first pod.
+		found = "reported as ready, but pod networks will fail"
 	case cond.GetStatus():
 		return ok(Network, "ready")
 	case len(c.configs) == 0:
-		return Line{Failure, Network, found, fmt.Sprintf("there is no *.conflist in %s: put the one of the cluster's network there (an add-on that runs on each node brings its own, once the node is there)", c.confDir)}
+		return Line{Failure, Network, found, fmt.Sprintf("%s has no *.conflist: install the cluster's network (a network add-on that runs on each node does it when the node joins)", c.confDir)}
 	case len(missing) == 0:
 		return Line{Failure, Network, found, see.logs() + fmt.Sprintf("\nabout %s/%s", c.confDir, c.configs[0])}
 	}
-	return Line{Failure, Network, found, fmt.Sprintf("%s calls what is not in %s: %s; put it there, from\nhttps://github.com/containernetworking/plugins/releases",
+	return Line{Failure, Network, found, fmt.Sprintf("%s needs plugins that are not in %s: %s; install them from\nhttps://github.com/containernetworking/plugins/releases",
 		c.configs[0], strings.Join(c.binDirs, ", "), strings.Join(missing, ", "))}
 }

@@ -5,43 +5,43 @@ import (
 	"slices"
 )
 
-// Level is how a line is meant.
+// Level is the severity of a Line.
 type Level string
 
 const (
 	OK      Level = "ok"
-	Warning Level = "warning" // a node can be made of it, and something will be missed
-	Failure Level = "failure" // no node can be made of it
+	Warning Level = "warning" // the machine can become a node, with a limitation
+	Failure Level = "failure" // the machine cannot become a node
 )
 
-// Line is one thing that was looked at.
+// Line is the result of one check.
 type Line struct {
 	Level   Level  `json:"level"`
 	Subject string `json:"subject"` // one of the constants below
 	Found   string `json:"found"`   // one sentence
-	// Mend is what to do, a line each; a command or a line of configuration stands on
-	// a line of its own. Empty for ok.
-	Mend string `json:"fix,omitempty"`
+	// Fix says how to fix it. A command or a line of configuration is on a line of its own. Empty
+	// for ok.
+	Fix string `json:"fix,omitempty"`
 }
 
-// Report is all that was found, in the order of the subjects.
+// Report has all lines, in the order of the subjects.
 type Report struct {
 	Endpoint string `json:"endpoint"`
-	Fit      bool   `json:"fit"` // there is no failure
+	Fit      bool   `json:"fit"` // no line is a Failure
 	Lines    []Line `json:"lines"`
-	// NotLookedAt are the subjects that could not be asked after.
+	// NotLookedAt are the subjects that could not be checked.
 	NotLookedAt []string `json:"notLookedAt,omitempty"`
 }
 
-// What is looked at, in the order of the report.
+// Subjects, in the order of the report.
 const (
 	Reachability = "reachability"
 	HostKey      = "host key"
 	Login        = "login"
 	Rights       = "rights"
-	Forwarding   = "forwarding" // of a far machine
-	Exposure     = "exposure"   // of a far machine, where it is asked after
-	Socket       = "socket"     // of this machine
+	Forwarding   = "forwarding" // remote hosts only
+	Exposure     = "exposure"   // remote hosts only, if Config.Expose is set
+	Socket       = "socket"     // local host only
 	Runtime      = "runtime"
 	Network      = "network"
 	Cgroups      = "cgroups"
@@ -56,14 +56,14 @@ const (
 )
 
 var (
-	farSubjects  = []string{Reachability, HostKey, Login, Rights, Forwarding, Runtime, Network, Cgroups, Clock, Disk, Sysctls, Swap, Propagation, SELinux, Tools, Driver}
-	nearSubjects = []string{Rights, Socket, Runtime, Network, Cgroups, Disk, Sysctls, Swap, Propagation, SELinux, Driver}
+	remoteSubjects = []string{Reachability, HostKey, Login, Rights, Forwarding, Runtime, Network, Cgroups, Clock, Disk, Sysctls, Swap, Propagation, SELinux, Tools, Driver}
+	nearSubjects   = []string{Rights, Socket, Runtime, Network, Cgroups, Disk, Sysctls, Swap, Propagation, SELinux, Driver}
 )
 
 func (r *Report) add(lines ...Line) { r.Lines = append(r.Lines, lines...) }
 
-// finish puts the lines in order and says what has none. Those of the way there stay
-// as they came, which is one machine after the other.
+// finish sorts the lines and lists the subjects without one. The lines about the hops keep their
+// order, one machine after the other.
 func (r *Report) finish(subjects []string) {
 	rank := func(l Line) int { return max(slices.Index(subjects, l.Subject), slices.Index(subjects, Login)) }
 	slices.SortStableFunc(r.Lines, func(a, b Line) int { return rank(a) - rank(b) })
@@ -89,7 +89,7 @@ func ok(subject, format string, args ...any) Line {
 	return Line{OK, subject, fmt.Sprintf(format, args...), ""}
 }
 
-// unknown is a thing that could not be found out, on a machine that answers.
+// unknown is the line of a check that failed although the machine answers.
 func unknown(subject string, err error) Line {
-	return Line{Warning, subject, "could not be looked at: " + err.Error(), "look at it by hand"}
+	return Line{Warning, subject, "could not be checked: " + err.Error(), "look at it by hand"}
 }

@@ -8,19 +8,18 @@ import (
 	"strings"
 )
 
-// rights are what a login may do on the machine.
+// rights is what a login user may do on the machine.
 type rights struct {
-	near   bool // it is this process
+	near   bool // the user of this process
 	user   string
 	uid    int
-	groups []string // names, or numbers without one
+	groups []string // names, or numbers of groups without a name
 	sudo   bool     // "sudo -n" works
 	socket *socketFile
-	relay  string // what opens the socket by sudo, where the login may not; empty: nothing
+	relay  string // the program that opens the socket with sudo if the login user may not; empty: none
 }
 
-// socketFile is who may open the runtime's socket; nil where it is not there or
-// cannot be seen.
+// socketFile is the ownership of the runtime's socket; nil if it does not exist or cannot be seen.
 type socketFile struct {
 	path        string
 	owner       string
@@ -28,13 +27,13 @@ type socketFile struct {
 	permissions fs.FileMode
 }
 
-// opens tells whether the login itself may connect: sshd dials a forwarded socket as
-// the login user, and sudo helps there by a relay only.
+// opens reports whether the login user itself may connect. sshd dials a forwarded socket as the
+// login user, so sudo helps only through a relay.
 func (r rights) opens() bool {
 	s := r.socket
 	switch {
 	case r.uid == 0 || s == nil:
-		return true // or not known: the dial tells
+		return true // or unknown: the dial will show
 	case s.owner == r.user:
 		return s.permissions&0o200 != 0
 	case slices.Contains(r.groups, s.group):
@@ -43,46 +42,46 @@ func (r rights) opens() bool {
 	return s.permissions&0o002 != 0
 }
 
-// judgeRights: mounts and cgroups need root, and the socket must open.
+// judgeRights: mounts and cgroups need root, and the socket must be accessible.
 func judgeRights(r rights) Line {
 	who := fmt.Sprintf("%s (uid %d)", r.user, r.uid)
 	if r.uid == 0 {
 		return ok(Rights, "%s", who)
 	}
 	if r.near {
-		return Line{Failure, Rights, "this process is of " + who + ", and mounts and cgroups are root's", "run it as root:\nsudo bowline …"}
+		return Line{Failure, Rights, "this process is of " + who + ", but mounts and cgroups need root", "run it as root:\nsudo bowline …"}
 	}
-	var lacks, mend []string
+	var lacks, fix []string
 	if !r.sudo {
-		lacks = append(lacks, "may not use sudo without a password, and mounts and cgroups are root's")
-		mend = append(mend, fmt.Sprintf("echo '%s ALL=(root) NOPASSWD: ALL' >/etc/sudoers.d/bowline", r.user))
+		lacks = append(lacks, "may not use sudo without a password, but mounts and cgroups need root")
+		fix = append(fix, fmt.Sprintf("echo '%s ALL=(root) NOPASSWD: ALL' >/etc/sudoers.d/bowline", r.user))
 	}
 	if !r.opens() && r.relay == "" {
-		lacks = append(lacks, fmt.Sprintf("may not open %s (of %s:%s, mode %04o)", r.socket.path, r.socket.owner, r.socket.group, r.socket.permissions))
+		lacks = append(lacks, fmt.Sprintf("may not open %s (owner %s:%s, mode %04o)", r.socket.path, r.socket.owner, r.socket.group, r.socket.permissions))
 		if r.socket.permissions&0o020 == 0 {
-			mend = append(mend, "chmod g+rw "+r.socket.path)
+			fix = append(fix, "chmod g+rw "+r.socket.path)
 		}
-		mend = append(mend, fmt.Sprintf("usermod -aG %s %s", r.socket.group, r.user))
+		fix = append(fix, fmt.Sprintf("usermod -aG %s %s", r.socket.group, r.user))
 	}
 	if len(lacks) > 0 {
 		return Line{Failure, Rights, who + " " + strings.Join(lacks, "; and "),
-			"as root on the machine:\n" + strings.Join(mend, "\n") + "\nor log in as root: ssh://root@…"}
+			"as root on the host:\n" + strings.Join(fix, "\n") + "\nor log in as root: ssh://root@…"}
 	}
 	if r.relay != "" {
-		return ok(Rights, "%s may use sudo without a password, which opens the socket through %s", who, r.relay)
+		return ok(Rights, "%s may use sudo without a password, and opens the socket through %s", who, r.relay)
 	}
 	return ok(Rights, "%s may use sudo without a password, and open the socket", who)
 }
 
-// scriptID prints what parseID reads; $1 is the socket.
+// scriptID prints what parseID parses; $1 is the socket.
 const scriptID = `id -un 2>/dev/null || id -u
 id -u
 id -Gn 2>/dev/null || id -G
 if [ "$(id -u)" != 0 ] && sudo -n true </dev/null >/dev/null 2>&1; then echo sudo; else echo; fi
 stat -L -c '%U %G %a' "$1" 2>/dev/null || true`
 
-// parseID reads the output of scriptID: user, uid, groups, "sudo" or nothing; then
-// owner, group and octal mode of the socket where it can be seen.
+// parseID parses the output of scriptID, line by line: user, uid, groups, "sudo" or nothing; then
+// owner, group and octal mode of the socket if it can be seen.
 func parseID(out, socket string) (rights, error) {
 	lines := strings.Split(out, "\n")
 	if len(lines) < 4 {

@@ -42,11 +42,11 @@ type fakeMachine struct {
 	dirs    map[string][]string
 	id      string
 	drivers string
-	disk    string // the numbers of df -k
+	disk    string // of df -k
 	facts   host.Facts
 	offset  time.Duration
 	calls   int
-	dies    int // after so many calls it does not answer; 0 never
+	dies    int // after this many calls it does not answer; 0: never
 }
 
 func (m *fakeMachine) call() error {
@@ -145,7 +145,7 @@ func hostKey(t *testing.T) ssh.PublicKey {
 	return s.PublicKey()
 }
 
-// allWell is a machine that a node can be made of.
+// allWell is a machine that can become a node.
 func allWell(t *testing.T) *fakeWay {
 	t.Helper()
 	m := &fakeMachine{
@@ -186,12 +186,12 @@ func halfWrong(t *testing.T) *fakeWay {
 	return w
 }
 
-// docker is a machine as Docker's package leaves it.
+// docker is a machine as Docker's package sets it up.
 func docker(t *testing.T) *fakeWay {
 	return dockerWith(t, status.Error(codes.Unimplemented, "unknown service"))
 }
 
-// dockerWith is the same with another answer of the socket.
+// dockerWith is docker with another answer of the socket.
 func dockerWith(t *testing.T, fault error) *fakeWay {
 	w := allWell(t)
 	w.machine.files[containerdConfig] = "disabled_plugins = [\"cri\"]\n#root = \"/var/lib/containerd\"\n"
@@ -199,8 +199,8 @@ func dockerWith(t *testing.T, fault error) *fakeWay {
 	return w
 }
 
-// TestAnotherContainerdIsLeftAlone is a machine with Docker's containerd, whose endpoint is
-// another runtime that does not answer: nothing is read, or offered as a fix, of containerd.
+// TestAnotherContainerdIsLeftAlone: the machine has Docker's containerd, but the endpoint is
+// another runtime, which does not answer. Nothing of containerd is read, or offered as a fix.
 func TestAnotherContainerdIsLeftAlone(t *testing.T) {
 	for _, path := range []string{crioSocket, "/run/k3s/containerd/containerd.sock"} {
 		for _, fault := range []error{status.Error(codes.Unimplemented, "unknown service"), status.Error(codes.Internal, "broken")} {
@@ -217,7 +217,7 @@ func TestAnotherContainerdIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestPolled: a runtime that sends no events is listed each second, which the report says.
+// TestPolled: the node relists a runtime without events each second, which the report says.
 func TestPolled(t *testing.T) {
 	for _, c := range []struct {
 		events bool
@@ -284,8 +284,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// TestGone is a machine that dies at each of the calls: one failure says so, and
-// nothing more is asked.
+// TestGone: whichever call a machine dies at, one failure says so, and no more requests follow.
 func TestGone(t *testing.T) {
 	w := allWell(t)
 	cfg := Config{Socket: socket, RootDir: "/var/lib/kubelet"}
@@ -297,7 +296,7 @@ func TestGone(t *testing.T) {
 	for n := 1; n < all; n++ {
 		w.machine.calls, w.machine.dies = 0, n
 		r := run(t.Context(), cfg, w, false)
-		if r.Fit || r.count(Failure) != 1 || r.count(Warning) != 0 || len(r.Lines)+len(r.NotLookedAt) < len(farSubjects) {
+		if r.Fit || r.count(Failure) != 1 || r.count(Warning) != 0 || len(r.Lines)+len(r.NotLookedAt) < len(remoteSubjects) {
 			t.Errorf("dies after %d calls:\n%s", n, r.Text(false))
 		}
 		if w.machine.calls != n+1 {
@@ -331,7 +330,7 @@ func TestColour(t *testing.T) {
 	}
 }
 
-// FuzzText: what a machine says stays in its line, and is only shown.
+// FuzzText: what a machine prints stays in its line, and is printable.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{"\x1b[2J", "a\nok       login", "a\tb", "\u202e", "\u2028", "\xff"} {
 		f.Add(s)
@@ -343,9 +342,9 @@ func FuzzText(f *testing.F) {
 		if strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) >= 0 {
 			t.Errorf("%q: %q", s, text)
 		}
-		// Each line is the endpoint, one of ours, or begins where what was found begins.
+		// Each line is the endpoint, one of ours, or is indented.
 		for i, l := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
-			if i > 0 && l != "" && !strings.HasPrefix(l, strings.Repeat(" ", indent-len("mend:  "))) && !strings.HasPrefix(l, "warning  disk ") &&
+			if i > 0 && l != "" && !strings.HasPrefix(l, strings.Repeat(" ", indent-len("fix:  "))) && !strings.HasPrefix(l, "warning  disk ") &&
 				!strings.HasPrefix(l, "not looked at") && l != r.summary() {
 				t.Errorf("%q: the line %q", s, l)
 			}

@@ -15,27 +15,27 @@ import (
 
 const containerdConfig = "/etc/containerd/config.toml"
 
-// judgeNoRuntime is a socket that opens and does not speak CRI v1. config is
-// containerd's, where the socket is containerd's and the file could be read.
+// judgeNoRuntime reports a socket that opens but does not serve CRI v1. config is containerd's
+// configuration if the socket is containerd's and the file could be read.
 func judgeNoRuntime(socket string, err error, config []byte) Line {
 	runtime := serviceOf(socket)
 	if line, disabled := withoutCRI(config); disabled && errors.Is(err, cri.ErrNoCRI) {
 		return Line{Failure, Runtime, "containerd runs with its CRI plugin disabled, as Docker's package sets it up",
 			"in " + containerdConfig + " write\n" + line + "\nthen\nsystemctl restart containerd"}
 	}
-	mend := runtime.logs()
+	fix := runtime.logs()
 	switch {
 	case !errors.Is(err, cri.ErrNoCRI):
 	case !runtime.containerd():
-		mend = "name the socket of a CRI runtime in the endpoint"
+		fix = "set the endpoint to the socket of a CRI runtime"
 	default:
-		mend = "see what containerd disables, and enable its CRI plugin:\ncontainerd config dump | grep -A3 disabled_plugins\nsystemctl restart containerd"
+		fix = "find the setting that disables the CRI plugin of containerd, and remove it:\ncontainerd config dump | grep -A3 disabled_plugins\nsystemctl restart containerd"
 	}
 	found := err.Error()
 	if errors.Is(err, cri.ErrNoCRI) {
 		found = "the runtime at " + socket + " does not serve CRI v1"
 	}
-	return Line{Failure, Runtime, found, mend}
+	return Line{Failure, Runtime, found, fix}
 }
 
 var (
@@ -43,7 +43,7 @@ var (
 	quoted          = regexp.MustCompile(`"[^"\n]*"|'[^'\n]*'`)
 )
 
-// withoutCRI finds the CRI plugin among containerd's disabled plugins; line is the
+// withoutCRI reports whether the CRI plugin is among containerd's disabled plugins. line is the
 // setting without it.
 func withoutCRI(config []byte) (line string, disabled bool) {
 	m := disabledPlugins.FindSubmatch(config)
@@ -62,9 +62,9 @@ func withoutCRI(config []byte) (line string, disabled bool) {
 	return "disabled_plugins = [" + strings.Join(rest, ", ") + "]", disabled
 }
 
-// EnableCRI is containerd's configuration with its CRI plugin taken out of those that
-// are disabled; false where it is not among them.
-func EnableCRI(config []byte) (mended []byte, disabled bool) {
+// EnableCRI removes the CRI plugin from the disabled plugins in containerd's configuration. It
+// returns false if the plugin is not among them.
+func EnableCRI(config []byte) (fixed []byte, disabled bool) {
 	line, disabled := withoutCRI(config)
 	if !disabled {
 		return config, false
@@ -73,7 +73,7 @@ func EnableCRI(config []byte) (mended []byte, disabled bool) {
 	return slices.Concat(config[:at[0]], []byte(line), config[at[1]:]), true
 }
 
-// judgeRuntime is a runtime that answers: its name, its version, its condition.
+// judgeRuntime reports on a runtime that answers: name, version, and condition RuntimeReady.
 func judgeRuntime(see service, v *runtimeapi.VersionResponse, status *runtimeapi.RuntimeStatus) Line {
 	name := v.GetRuntimeName() + " " + v.GetRuntimeVersion()
 	if major, minor, known := parseVersion(v.GetRuntimeVersion()); v.GetRuntimeName() == "containerd" && known && (major < 1 || major == 1 && minor < 6) {
@@ -85,17 +85,17 @@ func judgeRuntime(see service, v *runtimeapi.VersionResponse, status *runtimeapi
 	return ok(Runtime, "%s, CRI v1, ready", name)
 }
 
-// judgeEvents: err is of the subscription to the runtime's events. One that sends none is
-// listed each second, which costs a link to it.
+// judgeEvents: err is of the subscription to the runtime's events. Without events the node relists
+// each second, which costs bandwidth on a link.
 func judgeEvents(see service, err error) []Line {
 	if !errors.Is(err, cri.ErrNoEvents) {
 		return nil
 	}
-	mend := "enable the runtime's events (GetContainerEvents of the CRI)"
+	fix := "enable the runtime's events (GetContainerEvents of the CRI)"
 	if see.unit == "crio" {
-		mend = "in /etc/crio/crio.conf.d/10-events.conf write\n[crio.runtime]\nenable_pod_events = true\nthen\nsystemctl restart crio"
+		fix = "write to /etc/crio/crio.conf.d/10-events.conf:\n[crio.runtime]\nenable_pod_events = true\nthen run:\nsystemctl restart crio"
 	}
-	return []Line{{Warning, Runtime, "it sends no events: the node lists its containers each second instead", mend}}
+	return []Line{{Warning, Runtime, "it sends no events: the node lists its containers every second instead", fix}}
 }
 
 func condition(s *runtimeapi.RuntimeStatus, kind string) *runtimeapi.RuntimeCondition {
@@ -114,7 +114,7 @@ func said(c *runtimeapi.RuntimeCondition) string {
 	return c.GetMessage()
 }
 
-// parseVersion reads "v1.6.20~ds1", "2.1.4".
+// parseVersion parses versions like "v1.6.20~ds1" and "2.1.4".
 func parseVersion(s string) (major, minor int, known bool) {
 	a, b, _ := strings.Cut(strings.TrimPrefix(s, "v"), ".")
 	if i := strings.IndexFunc(b, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
@@ -125,16 +125,16 @@ func parseVersion(s string) (major, minor int, known bool) {
 	return major, minor, err1 == nil && err2 == nil && major >= 0
 }
 
-// systemdInConfig finds the cgroup driver in the configuration that containerd 1
-// shows, which cannot tell it otherwise.
+// systemdInConfig finds the cgroup driver in the configuration that containerd 1 shows, which does
+// not report it by RuntimeConfig.
 var systemdInConfig = regexp.MustCompile(`"[sS]ystemdCgroup"\s*:\s*true`)
 
-// judgeCgroups: which version, who manages them, and the controllers that limits need.
-// driver is empty without a runtime; reported tells that it is the runtime's own word, and not what its
-// configuration looks like.
+// judgeCgroups reports the version, the cgroup driver, and missing controllers that limits need.
+// driver is empty without a runtime. reported is true if the runtime reports the driver, and false
+// if its configuration suggests it.
 func judgeCgroups(version int, controllers []string, driver string, reported bool) Line {
 	if version == 0 {
-		return Line{Failure, Cgroups, "no control groups are mounted", "mount -t cgroup2 none /sys/fs/cgroup"}
+		return Line{Failure, Cgroups, "no cgroups are mounted", "mount -t cgroup2 none /sys/fs/cgroup"}
 	}
 	var missing []string
 	for _, want := range []string{"cpu", "memory", "pids"} {
@@ -143,24 +143,24 @@ func judgeCgroups(version int, controllers []string, driver string, reported boo
 		}
 	}
 	if len(missing) > 0 {
-		mend := "enable them in the kernel's command line, and reboot"
+		fix := "enable them on the kernel command line, and reboot"
 		if slices.Equal(missing, []string{"memory"}) {
-			mend = "add to the kernel's command line, and reboot:\ncgroup_enable=memory cgroup_memory=1"
+			fix = "add this to the kernel command line, and reboot:\ncgroup_enable=memory cgroup_memory=1"
 		}
-		return Line{Failure, Cgroups, fmt.Sprintf("version %d without controllers for %s", version, strings.Join(missing, ", ")), mend}
+		return Line{Failure, Cgroups, fmt.Sprintf("version %d without controllers for %s", version, strings.Join(missing, ", ")), fix}
 	}
 	if driver == "systemd" && !reported {
-		return Line{Warning, Cgroups, fmt.Sprintf("version %d; the runtime is set to the driver systemd and is too old to tell that to a node", version),
-			"in the node's configuration write\ncgroupDriver: systemd"}
+		return Line{Warning, Cgroups, fmt.Sprintf("version %d; the runtime uses the systemd driver, but is too old to report it", version),
+			"set in the node's configuration:\ncgroupDriver: systemd"}
 	}
 	if driver == "" {
-		return ok(Cgroups, "version %d, controllers cpu, memory, pids; the driver is the runtime's to tell", version)
+		return ok(Cgroups, "version %d, controllers cpu, memory, pids; the runtime chooses the driver", version)
 	}
 	return ok(Cgroups, "version %d, driver %s, controllers cpu, memory, pids", version, driver)
 }
 
-// parseControllers reads /proc/cgroups (version 1: what is mounted) or
-// cgroup.controllers (version 2).
+// parseControllers parses /proc/cgroups (version 1: only mounted controllers) or cgroup.controllers
+// (version 2).
 func parseControllers(version int, data string) []string {
 	if version == 2 {
 		return strings.Fields(data)

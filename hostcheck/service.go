@@ -1,14 +1,14 @@
 package hostcheck
 
-// service is the container runtime that a socket belongs to, as far as its path says: a
-// fix names a unit of systemd, or a configuration file, only where that is known.
+// service is the container runtime that a socket belongs to, as far as its path shows. A fix names
+// a systemd unit or a configuration file only if that is known.
 type service struct {
-	name string // in a sentence
-	unit string // of systemd; empty: not known
+	name string // as a sentence names it
+	unit string // systemd unit; empty: not known
 }
 
-// serviceOf is PURE. A socket at another path may be a second containerd's, or k3s',
-// which the machine's own unit does not run.
+// serviceOf is pure. A socket at another path may belong to a second containerd, or to that of k3s,
+// which are not the machine's own unit.
 func serviceOf(socket string) service {
 	switch socket {
 	case "/run/containerd/containerd.sock", "/var/run/containerd/containerd.sock":
@@ -21,7 +21,7 @@ func serviceOf(socket string) service {
 
 func (s service) containerd() bool { return s.unit == "containerd" }
 
-// command is what, and the command on the runtime's unit where that is known.
+// command is what, followed by the command on the runtime's unit if that is known.
 func (s service) command(what, command string) string {
 	if s.unit == "" {
 		return what

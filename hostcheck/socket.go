@@ -7,19 +7,19 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// socketState is what came of opening the runtime's socket.
+// socketState is the result of opening the runtime's socket.
 type socketState struct {
 	near     bool
 	path     string
 	err      error // nil: it opens
-	mayOpen  bool  // by the rights of its file
+	mayOpen  bool  // by the permissions of the file
 	missing  bool
 	listened bool // a process listens on it
 }
 
-const allowForwarding = "in /etc/ssh/sshd_config of the machine write\nAllowStreamLocalForwarding yes\nAllowTcpForwarding yes\nthen\nsystemctl reload ssh"
+const allowForwarding = "set in /etc/ssh/sshd_config of the host:\nAllowStreamLocalForwarding yes\nAllowTcpForwarding yes\nthen run:\nsystemctl reload ssh"
 
-// judgeSocket tells apart what OpenSSH does not: it says "open failed" to all of it.
+// judgeSocket distinguishes causes that OpenSSH does not: it answers "open failed" for all of them.
 func judgeSocket(s socketState) Line {
 	subject := Forwarding
 	if s.near {
@@ -33,20 +33,20 @@ func judgeSocket(s socketState) Line {
 	case s.err == nil:
 		return ok(subject, "%s opens through sshd", s.path)
 	case s.missing:
-		return Line{Failure, subject, "there is no socket " + s.path, "see that the endpoint names the socket of the runtime, and " + runtime.start()}
+		return Line{Failure, subject, "there is no socket " + s.path, "check that the endpoint has the runtime's socket, and " + runtime.start()}
 	case errors.As(s.err, &refused) && refused.Reason != ssh.ConnectionFailed:
-		return Line{Failure, subject, "sshd forbids to forward " + s.path, allowForwarding}
+		return Line{Failure, subject, "sshd does not allow forwarding to " + s.path, allowForwarding}
 	case !s.mayOpen:
-		return Line{Failure, subject, s.path + " does not open: the login may not use it", "see the rights above"}
+		return Line{Failure, subject, s.path + " cannot be opened: the login lacks the permission", "see the rights above"}
 	case !s.listened:
 		return Line{Failure, subject, "no process listens on " + s.path, runtime.restart()}
 	case s.near:
 		return Line{Failure, subject, s.path + " does not open: " + s.err.Error(), runtime.logs()}
 	}
-	return Line{Failure, subject, "sshd does not forward " + s.path + ", on which a process listens", allowForwarding}
+	return Line{Failure, subject, "sshd does not forward to " + s.path + ", although a process listens there", allowForwarding}
 }
 
-// listenedOn finds a listening socket in /proc/net/unix.
+// listenedOn reports whether path is a listening socket in /proc/net/unix.
 func listenedOn(table, path string) bool {
 	for line := range strings.Lines(table) {
 		// Num RefCount Protocol Flags Type St Inode Path; __SO_ACCEPTCON is 0x10000.

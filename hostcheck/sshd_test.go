@@ -49,8 +49,8 @@ func line(t *testing.T, r *Report, subject string) Line {
 	return worst
 }
 
-// TestNear looks at this very machine, with a fake runtime on a real socket. What the
-// machine is like is its own affair; what the test makes is looked for.
+// TestNear checks the local machine, with a fake runtime on a real socket. It expects only what the
+// test itself sets up.
 func TestNear(t *testing.T) {
 	rt := fake.Run(t, fake.Config{})
 	cfg := Config{Endpoint: "unix://" + rt.Socket, Socket: rt.Socket, RootDir: filepath.Join(t.TempDir(), "kubelet")}
@@ -71,7 +71,7 @@ func TestNear(t *testing.T) {
 	}
 
 	if os.Getuid() != 0 {
-		return // whose locks are held is root's to see
+		return // only root sees who holds locks
 	}
 	machine, err := local.New(local.Config{})
 	if err != nil {
@@ -98,11 +98,11 @@ func TestNear(t *testing.T) {
 	}
 
 	rt.Close()
-	expect(t, "nobody listens", line(t, Run(t.Context(), cfg), Socket), Failure)
+	expect(t, "nothing listens", line(t, Run(t.Context(), cfg), Socket), Failure)
 }
 
-// sshd starts an sshd of this machine with more lines of configuration, and returns
-// its address; dir gets a key, "key", and the host key, "host_key.pub".
+// sshd starts an sshd on this machine with more lines of configuration, and returns its address. It
+// writes a key, "key", and the host key, "host_key.pub", to dir.
 func sshd(t *testing.T, dir string, more ...string) string {
 	t.Helper()
 	const program = "/usr/sbin/sshd"
@@ -166,7 +166,7 @@ func sshd(t *testing.T, dir string, more ...string) string {
 	return address
 }
 
-func far(t *testing.T, address, socket string, o endpoint.Options) Config {
+func remote(t *testing.T, address, socket string, o endpoint.Options) Config {
 	t.Helper()
 	raw := "ssh://root@" + address + socket
 	target, err := endpoint.Resolve(raw, o)
@@ -188,7 +188,7 @@ func TestSSHD(t *testing.T) {
 	pins := []string{strings.TrimSpace(string(pin))}
 
 	t.Run("whole", func(t *testing.T) {
-		r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{Credentials: login, HostKeys: pins}))
+		r := Run(t.Context(), remote(t, address, rt.Socket, endpoint.Options{Credentials: login, HostKeys: pins}))
 		if len(r.NotLookedAt) > 0 {
 			t.Errorf("not looked at: %v", r.NotLookedAt)
 		}
@@ -197,9 +197,9 @@ func TestSSHD(t *testing.T) {
 		}
 	})
 	t.Run("not pinned", func(t *testing.T) {
-		r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{Credentials: login}))
+		r := Run(t.Context(), remote(t, address, rt.Socket, endpoint.Options{Credentials: login}))
 		expect(t, HostKey, line(t, r, HostKey), Failure, "bowline host scan "+address)
-		if r.Fit || len(r.NotLookedAt) != len(farSubjects)-2 {
+		if r.Fit || len(r.NotLookedAt) != len(remoteSubjects)-2 {
 			t.Errorf("got\n%s", r.Text(false))
 		}
 	})
@@ -208,15 +208,15 @@ func TestSSHD(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{Credentials: login, HostKeys: []string{strings.TrimSpace(string(other))}}))
+		r := Run(t.Context(), remote(t, address, rt.Socket, endpoint.Options{Credentials: login, HostKeys: []string{strings.TrimSpace(string(other))}}))
 		expect(t, HostKey, line(t, r, HostKey), Failure, "has changed")
 	})
 	t.Run("refused login", func(t *testing.T) {
-		r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{Credentials: endpoint.Credentials{Key: newKey(t)}, HostKeys: pins}))
+		r := Run(t.Context(), remote(t, address, rt.Socket, endpoint.Options{Credentials: endpoint.Credentials{Key: newKey(t)}, HostKeys: pins}))
 		expect(t, Login, line(t, r, Login), Failure, "refuses the login")
 	})
 	t.Run("no socket", func(t *testing.T) {
-		r := Run(t.Context(), far(t, address, rt.Socket+".not", endpoint.Options{Credentials: login, HostKeys: pins}))
+		r := Run(t.Context(), remote(t, address, rt.Socket+".not", endpoint.Options{Credentials: login, HostKeys: pins}))
 		expect(t, Forwarding, line(t, r, Forwarding), Failure, "there is no socket")
 	})
 	t.Run("jump", func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestSSHD(t *testing.T) {
 		if err := os.WriteFile(known, []byte("["+name+"]:"+port+",[localhost]:"+port+" "+string(pin)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{Credentials: login, KnownHosts: []string{known}, ProxyJump: "root@localhost:" + port}))
+		r := Run(t.Context(), remote(t, address, rt.Socket, endpoint.Options{Credentials: login, KnownHosts: []string{known}, ProxyJump: "root@localhost:" + port}))
 		expect(t, Runtime, line(t, r, Runtime), OK)
 		var order []string
 		for _, l := range r.Lines[:7] {
@@ -246,7 +246,7 @@ func TestSSHDForbids(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := Run(t.Context(), far(t, address, rt.Socket, endpoint.Options{
+	r := Run(t.Context(), remote(t, address, rt.Socket, endpoint.Options{
 		Credentials: endpoint.Credentials{KeyFile: filepath.Join(dir, "key")}, HostKeys: []string{strings.TrimSpace(string(pin))}}))
 	expect(t, Forwarding, line(t, r, Forwarding), Failure, "AllowStreamLocalForwarding yes")
 	if strings.Join(r.NotLookedAt, " ") != "runtime network" {
@@ -267,7 +267,7 @@ func newKey(t *testing.T) []byte {
 	return pem.EncodeToMemory(block)
 }
 
-// TestDead are machines of which nothing comes: the end is soon.
+// TestDead: machines that never answer are reported soon.
 func TestDead(t *testing.T) {
 	silent := func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
@@ -297,13 +297,13 @@ func TestDead(t *testing.T) {
 			})
 		})
 	}
-	r := Run(t.Context(), far(t, "127.0.0.1:1", "/run/c.sock", endpoint.Options{Credentials: endpoint.Credentials{Key: newKey(t)}}))
+	r := Run(t.Context(), remote(t, "127.0.0.1:1", "/run/c.sock", endpoint.Options{Credentials: endpoint.Credentials{Key: newKey(t)}}))
 	if got := line(t, r, Reachability); got.Level != Failure || !strings.Contains(got.Found, syscall.ECONNREFUSED.Error()) {
 		t.Errorf("got %+v", got)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
-	if r := Run(ctx, far(t, "127.0.0.1:1", "/run/c.sock", endpoint.Options{})); r.Fit {
+	if r := Run(ctx, remote(t, "127.0.0.1:1", "/run/c.sock", endpoint.Options{})); r.Fit {
 		t.Errorf("got\n%s", r.Text(false))
 	}
 }

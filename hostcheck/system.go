@@ -42,7 +42,7 @@ func (e *examination) cgroups(ctx context.Context) {
 	e.add(judgeCgroups(facts.CgroupVersion, parseControllers(facts.CgroupVersion, string(data)), driver, reported))
 }
 
-// cgroupDriver is what the runtime reports, or what its configuration looks like.
+// cgroupDriver is the driver that the runtime reports, or that its configuration suggests.
 func (e *examination) cgroupDriver(ctx context.Context) (driver string, reported bool) {
 	if e.runtime == nil {
 		return "", false
@@ -55,7 +55,7 @@ func (e *examination) cgroupDriver(ctx context.Context) (driver string, reported
 	switch {
 	case err == nil && reply.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD:
 		return "systemd", true
-	case err != nil && systemdInConfig.MatchString(e.config): // too old to tell
+	case err != nil && systemdInConfig.MatchString(e.config): // the runtime is too old to report it
 		return "systemd", false
 	}
 	return "cgroupfs", err == nil
@@ -78,7 +78,7 @@ func (e *examination) clock(ctx context.Context) {
 }
 
 func (e *examination) disks(ctx context.Context) {
-	have := []string{e.disk(ctx, e.RootDir, "below "+e.RootDir, "make room there, or name a directory of a larger file system (rootDirectory)", nil)}
+	have := []string{e.disk(ctx, e.RootDir, "below "+e.RootDir, "free disk space, or set rootDirectory to a directory of a larger file system", nil)}
 	if e.runtime == nil {
 		return
 	}
@@ -93,14 +93,14 @@ func (e *examination) disks(ctx context.Context) {
 	}
 	for _, f := range images.GetImageFilesystems() {
 		if dir := f.GetFsId().GetMountpoint(); path.IsAbs(dir) {
-			have = append(have, e.disk(ctx, dir, "images in "+dir, "remove images that nothing uses:\ncrictl rmi --prune", have))
+			have = append(have, e.disk(ctx, dir, "images in "+dir, "remove unused images:\ncrictl rmi --prune", have))
 		}
 	}
 }
 
-// disk adds the line of the file system of dir, or of its nearest parent that is
-// there, unless it is one of those that have theirs. It returns where it is mounted.
-func (e *examination) disk(ctx context.Context, dir, what, mend string, have []string) string {
+// disk adds the line of the file system of dir, or of its nearest existing parent, unless the file
+// system is in have already. It returns the mount point.
+func (e *examination) disk(ctx context.Context, dir, what, fix string, have []string) string {
 	for dir != "/" && e.gone == nil {
 		if _, err := e.run(ctx, "test", "-e", dir); err == nil {
 			break
@@ -123,10 +123,10 @@ func (e *examination) disk(ctx context.Context, dir, what, mend string, have []s
 		return space.mount
 	}
 	var inodes *usage
-	if u, err := df("-i"); err == nil { // busybox may not count them
+	if u, err := df("-i"); err == nil { // busybox may not support -i
 		inodes = &u
 	}
-	e.add(judgeDisk(what, space, inodes, mend))
+	e.add(judgeDisk(what, space, inodes, fix))
 	return space.mount
 }
 
@@ -174,7 +174,7 @@ func (e *examination) drivers(ctx context.Context) {
 	}
 	d.kubelet, d.held = parseDrivers(out)
 	for p := range d.held {
-		d.holders[p], _ = e.read(ctx, p) // one that cannot be read does not say who
+		d.holders[p], _ = e.read(ctx, p) // the holder's identity stays unknown if the file cannot be read
 	}
 	if d.file, err = e.read(ctx, d.filePath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		e.add(unknown(Driver, err))

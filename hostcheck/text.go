@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	width  = 100                                                  // columns of a text
-	indent = len("warning") + 2 + len("reachability") + len("  ") // where what was found begins
+	width  = 100                                                  // columns
+	indent = len("warning") + 2 + len("reachability") + len("  ") // column of Line.Found
 	reset  = "\033[0m"
 )
 
 var colours = map[Level]string{OK: "\033[32m", Warning: "\033[33m", Failure: "\033[31m"}
 
-// Text is the report for a person: columns, and what to do under what it fixes.
+// Text formats the report for a terminal, with each fix below the line that it belongs to.
 func (r *Report) Text(colour bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", pod.Printable(r.Endpoint))
@@ -27,7 +27,7 @@ func (r *Report) Text(colour bool) string {
 		}
 		fmt.Fprintf(&b, "%s  %-12s  %s\n", level, l.Subject, wrapped(l.Found))
 		label := "fix:"
-		for m := range strings.SplitSeq(l.Mend, "\n") {
+		for m := range strings.SplitSeq(l.Fix, "\n") {
 			if m != "" {
 				fmt.Fprintf(&b, "%*s  %s\n", indent-2, label, wrapped(m))
 			}
@@ -47,9 +47,9 @@ func (r *Report) summary() string {
 		warnings = ", " + plural(n, "warning")
 	}
 	if n := r.count(Failure); n > 0 {
-		return plural(n, "failure") + warnings + ": no node can be made of this machine yet."
+		return plural(n, "failure") + warnings + ": this host cannot be a node yet."
 	}
-	return "No failure" + warnings + ": a node can be made of this machine."
+	return "No failure" + warnings + ": this host can be a node."
 }
 
 func plural(n int, what string) string {
@@ -59,8 +59,8 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// wrapped makes a text printable and breaks it at spaces so that it fits right of the indent. A word that
-// is longer than that stays whole: it may be a path or a key to copy.
+// wrapped makes a text printable and wraps it at spaces to fit right of the indent. A longer word
+// stays whole, because it may be a path or a key to copy.
 func wrapped(text string) string {
 	var b strings.Builder
 	column := 0

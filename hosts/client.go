@@ -16,25 +16,25 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 )
 
-// API is what of the API server is needed for Hosts: *Client.
+// API is what a Source needs of the API server for Hosts. *Client implements it.
 type API interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*v1alpha1.HostList, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 	Get(ctx context.Context, name string) (*v1alpha1.Host, error)
-	// SetFinalizers replaces h's; a conflict if h is not the newest.
+	// SetFinalizers replaces h's finalizers. It returns a conflict if h is not the newest version.
 	SetFinalizers(ctx context.Context, h *v1alpha1.Host, finalizers []string) error
-	// RecordMachine puts the machine into h's status, and returns the Host as it is then; a
-	// conflict if h is not the newest.
+	// RecordMachine writes the machine into h's status, and returns the updated Host. It returns a
+	// conflict if h is not the newest version.
 	RecordMachine(ctx context.Context, h *v1alpha1.Host, machine v1alpha1.MachineStatus) (*v1alpha1.Host, error)
-	// ApplyStatus makes status all that this process says of h, but for the machine.
+	// ApplyStatus makes status everything that this process says of h, except for the machine.
 	ApplyStatus(ctx context.Context, h *v1alpha1.Host, status *v1alpha1.HostStatus) error
 }
 
 const (
 	resource = "hosts"
-	// manager owns the fields of the status.
+	// manager owns the fields of the status (server-side apply).
 	manager = "bowline"
-	// answer bounds one request.
+	// answer is the timeout of one request.
 	answer = 20 * time.Second
 )
 
@@ -86,8 +86,8 @@ func (c *Client) SetFinalizers(ctx context.Context, h *v1alpha1.Host, finalizers
 	return c.rest.Patch(types.MergePatchType).Resource(resource).Name(h.Name).Timeout(answer).Body(body).Do(ctx).Error()
 }
 
-// RecordMachine implements API. It is a patch, and no part of what is applied: a record
-// that was taken away is not put back by a status that was made before.
+// RecordMachine implements API. It is a merge patch and not part of ApplyStatus, so that a status
+// computed earlier cannot restore a record that was removed meanwhile.
 func (c *Client) RecordMachine(ctx context.Context, h *v1alpha1.Host, machine v1alpha1.MachineStatus) (*v1alpha1.Host, error) {
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": h.ResourceVersion}, "status": map[string]any{"machine": machine},
@@ -104,7 +104,7 @@ func (c *Client) RecordMachine(ctx context.Context, h *v1alpha1.Host, machine v1
 func (c *Client) ApplyStatus(ctx context.Context, h *v1alpha1.Host, status *v1alpha1.HostStatus) error {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "Host",
-		// The UID is a precondition: a Host of the same name may have come since.
+		// The UID is a precondition: a new Host may have the same name.
 		"metadata": map[string]any{"name": h.Name, "uid": h.UID}, "status": status,
 	})
 	if err != nil {

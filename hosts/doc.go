@@ -1,15 +1,15 @@
-// Package hosts makes the hosts of a process of the cluster's Host objects, and says in
-// their status what becomes of them.
+// Package hosts turns the cluster's Host objects into the hosts that this process manages, and
+// reports on each of them in its status.
 //
-//	translate.go   PURE: a Host object and the process's template become a config.Host
-//	judge.go       whether a Host may be driven: its mistakes, other Hosts, the node, the Secret
-//	source.go      one Host at a time, level-triggered: judge, finalizer, sink, status
-//	share.go       where other processes have some of the Hosts: those are left alone
-//	secrets.go     the Secrets that Hosts name, each followed by its name
-//	machine.go     the machine that a Host was first driven on: recorded, and compared with
-//	report.go      what drivers report; round trips made coarse
-//	status.go      PURE: what the status shall be
-//	remove.go      a deleted Host, step by step; removal.go decides PURELY which step is next
+//	translate.go   pure: a Host object and the process's template become a config.Host
+//	judge.go       whether a Host may be managed: checks its spec, other Hosts, the Node, the Secret
+//	source.go      the reconciler, level-triggered, per Host: judge, finalizer, sink, status
+//	share.go       skips the Hosts that belong to another replica
+//	secrets.go     one informer per Secret that a Host names
+//	machine.go     records the machine that a Host was first managed on, and refuses any other
+//	report.go      what drivers report; round-trip times are made coarse
+//	status.go      pure: computes the status
+//	remove.go      removes a deleted Host step by step; removal.go picks the next step, and is pure
 //
-// A Host that is wrong changes nothing: it is told so, and what ran by it before runs on.
+// An invalid Host changes nothing: its status gives the reason, and what already runs continues.
 package hosts

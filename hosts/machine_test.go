@@ -21,7 +21,7 @@ const (
 	keyA, keyB = "SHA256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "SHA256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 )
 
-// TestAnother: which machine is another, by all that can be recorded and found.
+// TestAnother: which found machine counts as another one than the recorded.
 func TestAnother(t *testing.T) {
 	m := func(id, key string) v1alpha1.MachineStatus {
 		return v1alpha1.MachineStatus{MachineID: id, HostKey: key}
@@ -59,7 +59,8 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestAnotherLogin: the key and the machine-id are the same for every login of a machine.
+// TestAnotherLogin: the key and the machine-id are the same for every login of a machine, so user
+// and socket decide.
 func TestAnotherLogin(t *testing.T) {
 	m := func(user, socket string) v1alpha1.MachineStatus {
 		return v1alpha1.MachineStatus{MachineID: idA, HostKey: keyA, User: user, Socket: socket}
@@ -87,8 +88,8 @@ func TestAnotherLogin(t *testing.T) {
 	}
 }
 
-// TestLoginIsRecorded: with the machine, or at the first drive of one that an older Bowline
-// recorded; from then on another user, or another socket, is refused until it is let in.
+// TestLoginIsRecorded: the login is recorded with the machine, or later for a machine that an older
+// Bowline recorded. From then on another user or socket is refused until it is accepted.
 func TestLoginIsRecorded(t *testing.T) {
 	for name, old := range map[string]*v1alpha1.MachineStatus{"new": nil, "of an older Bowline": {MachineID: idA, HostKey: keyA}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -97,7 +98,7 @@ func TestLoginIsRecorded(t *testing.T) {
 			after(5 * time.Second)
 			w.let("box", old)
 			first := v1alpha1.MachineStatus{MachineID: idA, HostKey: keyA, User: "root", Socket: "/run/cri.sock"}
-			if tries := 0; old != nil { // somebody's change in between is no obstacle
+			if tries := 0; old != nil { // a concurrent change of the Host must not prevent it
 				w.api.beforeRecord = func(name string) {
 					if tries++; tries == 1 {
 						w.api.setMachine(name, old)
@@ -129,7 +130,8 @@ func TestLoginIsRecorded(t *testing.T) {
 	}
 }
 
-// TestLoginOfAnOlderRecordOfAnotherMachine: it is refused, and nothing is added to the record.
+// TestLoginOfAnOlderRecordOfAnotherMachine: the machine is refused, and nothing is added to the
+// record.
 func TestLoginOfAnOlderRecordOfAnotherMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"))
@@ -148,18 +150,18 @@ func TestLoginOfAnOlderRecordOfAnotherMachine(t *testing.T) {
 	})
 }
 
-// TestOtherMachineError: one sentence, with the patch that lets in what was found.
+// TestOtherMachineError: one sentence, with the patch that accepts the machine that was found.
 func TestOtherMachineError(t *testing.T) {
 	for _, c := range []struct {
 		found v1alpha1.MachineStatus
 		want  []string
 	}{
-		{Machine(idB, keyB), []string{"it has the machine-id " + idB + " and the SSH host key " + keyB + ", and recorded are the machine-id " + idA + " and the SSH host key " + keyA,
+		{Machine(idB, keyB), []string{"found the machine-id " + idB + " and the SSH host key " + keyB + ", recorded the machine-id " + idA + " and the SSH host key " + keyA,
 			`kubectl patch host box --subresource=status --type=merge -p '{"status":{"machine":{"machineID":"` + idB + `","hostKey":"` + keyB + `","user":null,"socket":null}}}'`}},
-		{Machine("", ""), []string{"it has no machine-id and no SSH host key,", `-p '{"status":{"machine":{"machineID":null,"hostKey":null,"user":null,"socket":null}}}'`}},
-		// Those who edit the Host choose these; an administrator pastes them.
+		{Machine("", ""), []string{"found no machine-id and no SSH host key,", `-p '{"status":{"machine":{"machineID":null,"hostKey":null,"user":null,"socket":null}}}'`}},
+		// Anyone who may edit the Host chooses these; an administrator pastes them into a shell.
 		{v1alpha1.MachineStatus{MachineID: idA, HostKey: keyA, User: "m", Socket: "/x'; reboot; '\n\x1b[2J"}, []string{
-			`and the SSH host key ` + keyA + ` and the user "m" and the socket "/x'; reboot; '\n\x1b[2J", and recorded are`,
+			`and the SSH host key ` + keyA + ` and the user "m" and the socket "/x'; reboot; '\n\x1b[2J", recorded `,
 			`"user":"m","socket":"/x\u0027; reboot; \u0027\n\u001b[2J"}}}'`}},
 	} {
 		text := (&OtherMachineError{"box", Machine(idA, keyA), c.found}).Error()
@@ -171,9 +173,9 @@ func TestOtherMachineError(t *testing.T) {
 	}
 }
 
-// TestMachineIsRecorded: the first machine is put on record before it is driven, which
-// begins no driver again; another one is refused with a condition and one event, until it
-// is let in.
+// TestMachineIsRecorded: the first machine is recorded before it is managed, and its driver is not
+// restarted for that. Another machine is refused with a condition and one event, until it is
+// accepted.
 func TestMachineIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"))
@@ -226,7 +228,7 @@ func TestMachineIsRecorded(t *testing.T) {
 			t.Errorf("one refusal has %d events", n)
 		}
 
-		// Let in by name, and by taking the record away.
+		// Accepted by naming it, and by removing the record.
 		w.let("box", &other)
 		if err := w.source.Recognize(t.Context(), "box", other); err != nil {
 			t.Errorf("a machine that was let in: %v", err)
@@ -245,8 +247,8 @@ func TestMachineIsRecorded(t *testing.T) {
 	})
 }
 
-// TestMachineOfAnotherRecord: what another process has recorded meanwhile counts, though
-// it has not been read yet, and somebody's change in between is no obstacle.
+// TestMachineOfAnotherRecord: a record by another process counts even before the informer has it,
+// and a concurrent change of the Host does not prevent recording.
 func TestMachineOfAnotherRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"))
@@ -255,7 +257,7 @@ func TestMachineOfAnotherRecord(t *testing.T) {
 		first, tries := Machine(idA, keyA), 0
 		w.api.beforeRecord = func(name string) {
 			switch tries++; tries {
-			case 1: // a change of something else
+			case 1: // an unrelated change
 				w.api.setMachine(name, nil)
 			case 2:
 				w.api.setMachine(name, &first)
@@ -280,8 +282,7 @@ func TestMachineOfAnotherRecord(t *testing.T) {
 	})
 }
 
-// TestMachineOfAnOlderCRD: where the API server prunes the record, machines are driven as
-// before.
+// TestMachineOfAnOlderCRD: if the API server prunes the record, machines are managed as before.
 func TestMachineOfAnOlderCRD(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"))
@@ -296,7 +297,8 @@ func TestMachineOfAnOlderCRD(t *testing.T) {
 	})
 }
 
-// TestLoginOfAnOlderCRD: where it prunes the login alone, the machine is compared as before.
+// TestLoginOfAnOlderCRD: if the API server prunes only the login, the machine is compared as
+// before.
 func TestLoginOfAnOlderCRD(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"))
@@ -319,8 +321,8 @@ func TestLoginOfAnOlderCRD(t *testing.T) {
 	})
 }
 
-// TestEventIsForbidden: the account of an older chart may write no events, which keeps
-// the condition from nothing.
+// TestEventIsForbidden: the account of an older chart may not write events. The condition is
+// written all the same.
 func TestEventIsForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"))
@@ -335,7 +337,7 @@ func TestEventIsForbidden(t *testing.T) {
 	})
 }
 
-// let makes machine the recorded one, as somebody does who may change statuses.
+// let makes machine the recorded one, as someone with the right to change statuses does.
 func (w *world) let(name string, machine *v1alpha1.MachineStatus) {
 	w.api.mu.Lock()
 	w.api.setMachine(name, machine)

@@ -9,7 +9,7 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 )
 
-// What a person's commands do with Hosts; of it a Source needs Get alone.
+// Calls for the command line; a Source needs only Get.
 
 // Get implements API.
 func (c *Client) Get(ctx context.Context, name string) (*v1alpha1.Host, error) {
@@ -18,7 +18,7 @@ func (c *Client) Get(ctx context.Context, name string) (*v1alpha1.Host, error) {
 	return h, err
 }
 
-// Create makes a Host, and returns it as the API server has it.
+// Create creates a Host, and returns it as the API server stored it.
 func (c *Client) Create(ctx context.Context, h *v1alpha1.Host) (*v1alpha1.Host, error) {
 	made := &v1alpha1.Host{}
 	err := c.rest.Post().Resource(resource).Timeout(answer).Body(h).Do(ctx).Into(made)
@@ -30,7 +30,7 @@ func (c *Client) Patch(ctx context.Context, name string, body []byte) error {
 	return c.rest.Patch(types.MergePatchType).Resource(resource).Name(name).Timeout(answer).Body(body).Do(ctx).Error()
 }
 
-// Delete asks for the end of a Host; its finalizer keeps it until its node has gone.
+// Delete deletes a Host; its finalizer keeps it until its node is gone.
 func (c *Client) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
 	return c.rest.Delete().Resource(resource).Name(name).Timeout(answer).Body(&opts).Do(ctx).Error()
 }

@@ -20,7 +20,7 @@ import (
 
 const pin = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
-func farHost(name string) *v1alpha1.Host {
+func remoteHost(name string) *v1alpha1.Host {
 	return &v1alpha1.Host{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name), Generation: 1},
 		Spec: v1alpha1.HostSpec{
@@ -30,7 +30,7 @@ func farHost(name string) *v1alpha1.Host {
 	}
 }
 
-// template as a configuration has it.
+// template parses a configuration, and returns its template.
 func template(t *testing.T, lines ...string) *config.Host {
 	t.Helper()
 	c, err := config.Parse([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: /etc/{nodeName}.kubeconfig\n" +
@@ -42,7 +42,7 @@ func template(t *testing.T, lines ...string) *config.Host {
 }
 
 func TestTranslate(t *testing.T) {
-	h := farHost("box")
+	h := remoteHost("box")
 	pods := int32(7)
 	h.Spec.MaxPods, h.Spec.Labels, h.Spec.NodeName = &pods, map[string]string{"b": "2"}, "box.lab"
 	h.Spec.Taints = []v1.Taint{{Key: "own", Effect: v1.TaintEffectNoExecute}}
@@ -79,7 +79,7 @@ func TestTranslate(t *testing.T) {
 	if _, err := Translate(h, from, "ours", "/account"); err == nil || !strings.Contains(err.Error(), "spec.ssh.proxyJump[0]: ") {
 		t.Errorf("a bad key of a jump: %v", err)
 	}
-	other := farHost("other")
+	other := remoteHost("other")
 	other.Spec.Endpoint = h.Spec.Endpoint
 	if v := among(other, []*v1alpha1.Host{h}); v != nil {
 		t.Errorf("the same address behind a jump is taken for the same machine: %+v", v)
@@ -97,21 +97,21 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// A mistake is told by the fields of the object, and with what to do.
+// An error names the fields of the object, and what to do.
 func TestTranslateRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.Host)
 		want   string
 	}{
-		"no login":      {func(h *v1alpha1.Host) { h.Spec.CredentialsSecretRef = nil }, "spec.credentialsSecretRef: Required value: name a Secret of the namespace ours"},
-		"no pins":       {func(h *v1alpha1.Host) { h.Spec.HostKeys = nil }, "spec.hostKeys: Required value: pin the machine's host keys"},
+		"no login":      {func(h *v1alpha1.Host) { h.Spec.CredentialsSecretRef = nil }, "spec.credentialsSecretRef: Required value: set a Secret of the namespace ours"},
+		"no pins":       {func(h *v1alpha1.Host) { h.Spec.HostKeys = nil }, "spec.hostKeys: Required value: pin the host keys"},
 		"not a pin":     {func(h *v1alpha1.Host) { h.Spec.HostKeys = []string{"key"} }, "spec.hostKeys[0]: Invalid value"},
 		"socket":        {func(h *v1alpha1.Host) { h.Spec.Endpoint = "ssh://root@box" }, "spec.endpoint: Invalid value"},
 		"secret's name": {func(h *v1alpha1.Host) { h.Spec.CredentialsSecretRef.Name = "No" }, "spec.credentialsSecretRef.name: Invalid value"},
 		"label":         {func(h *v1alpha1.Host) { h.Spec.Labels = map[string]string{"kubernetes.io/role": "x"} }, "a node may not set this label"},
 		"reserved":      {func(h *v1alpha1.Host) { h.Spec.Reserved = map[string]v1alpha1.Amount{"cpu": "much"} }, "spec.reserved[cpu]: Invalid value"},
 	} {
-		h := farHost("box")
+		h := remoteHost("box")
 		c.change(h)
 		if cfg, err := Translate(h, template(t), "ours", ""); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, %v; want %s", name, cfg, err, c.want)
@@ -122,7 +122,7 @@ func TestTranslateRefuses(t *testing.T) {
 // TestPolicy: what either of the Host and the template forbids is forbidden.
 func TestPolicy(t *testing.T) {
 	no, yes := false, true
-	h := farHost("box")
+	h := remoteHost("box")
 	h.Spec.Policy = &v1alpha1.Policy{AllowPrivileged: &yes, AllowHostPath: &no, AllowNFS: &no}
 	cfg, err := Translate(h, template(t, "    policy: {allowPrivileged: false}"), "ours", "")
 	if err != nil {
@@ -144,10 +144,10 @@ func TestLocalHost(t *testing.T) {
 	}
 }
 
-// TestExposedHost: a machine that listens for its node has nothing of this process's own
-// address, which a template may name for the others.
+// TestExposedHost: a machine that listens for its node does not use this process's own address,
+// which a template may name for the other hosts.
 func TestExposedHost(t *testing.T) {
-	h := farHost("box")
+	h := remoteHost("box")
 	from := template(t, "    server: {address: 10.0.0.1, publishedAddress: 10.0.0.2}")
 	cfg, err := Translate(h, from, "ours", "")
 	if err != nil || cfg.Exposed() || cfg.Server.Port != 0 || cfg.Server.PublishedAddress != "10.0.0.2" {
@@ -166,13 +166,13 @@ func TestExposedHost(t *testing.T) {
 
 func TestAmong(t *testing.T) {
 	at := func(name, node, endpoint string, sec int64) *v1alpha1.Host {
-		h := farHost(name)
+		h := remoteHost(name)
 		h.CreationTimestamp, h.Spec.NodeName, h.Spec.Endpoint = metav1.Unix(sec, 0), node, endpoint
 		return h
 	}
 	old, node, machine, other := at("old", "n", "e", 1), at("a", "n", "f", 2), at("b", "m", "e", 2), at("c", "old", "g", 2)
 	all := []*v1alpha1.Host{machine, other, node, old}
-	for h, want := range map[*v1alpha1.Host]string{old: "", node: "the Host old is the node n already", machine: "the Host old has the same endpoint", other: ""} {
+	for h, want := range map[*v1alpha1.Host]string{old: "", node: "the Host old already has the node name n", machine: "the Host old has the same endpoint", other: ""} {
 		v := among(h, all)
 		switch {
 		case want == "" && v != nil:
@@ -181,7 +181,7 @@ func TestAmong(t *testing.T) {
 			t.Errorf("%s: %+v", h.Name, v)
 		}
 	}
-	// Made in one second: one of two is the older, whoever asks.
+	// Of two that were created in the same second, the order must not depend on who asks.
 	twin := at("d", "n", "h", 1)
 	if older(old, twin) == older(twin, old) {
 		t.Error("neither of two, or both, are the older one")
@@ -205,7 +205,7 @@ func TestCoarse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rtt := time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Minute)).Draw(t, "rtt"))
 		told := coarse("", rtt)
-		// What was told of it stays told of it, also when it moves by a quarter.
+		// The value must stay when the round-trip time moves by a quarter.
 		for _, near := range []time.Duration{rtt, rtt * 5 / 4, rtt*4/5 + 1} {
 			if got := coarse(told, near); got != told {
 				t.Fatalf("%s was told as %s, %s as %s", rtt, told, near, got)
@@ -214,8 +214,7 @@ func TestCoarse(t *testing.T) {
 	})
 }
 
-// TestNext: every state of what is seen leads by its steps to the end, and no step is
-// taken that would lose something.
+// TestNext: from every state, the steps lead to the end, and no step would lose something.
 func TestNext(t *testing.T) {
 	bools := []bool{false, true}
 	for _, policy := range []v1alpha1.DeletionPolicy{v1alpha1.DeletionDrain, v1alpha1.DeletionDetach, ""} {
@@ -226,7 +225,7 @@ func TestNext(t *testing.T) {
 						for _, driven := range bools {
 							for _, released := range bools {
 								if node && !was {
-									continue // remove says that it was
+									continue // impossible: remove sets was if there is a node
 								}
 								walk(t, removal{policy, was, node, cordoned, pods, driven, released})
 							}
@@ -299,15 +298,15 @@ func TestStatus(t *testing.T) {
 		"of before, sick": {wanted: other, report: with(func(r *Report) { r.Err = errors.New("no") }), status: metav1.ConditionFalse, reason: ReasonChanged},
 		"failed":          {wanted: cfg, report: &Report{Config: cfg, Err: errors.New("no route")}, status: metav1.ConditionFalse, reason: ReasonFailed, message: "no route"},
 		"quarantined": {wanted: cfg, report: &Report{Config: cfg, Err: errors.New("budget Items of 5 exceeded"), Quarantined: time.Unix(60, 0)}, status: metav1.ConditionFalse,
-			reason: ReasonQuarantined, message: "the host is not driven until 1970-01-01T00:01:00Z: budget Items of 5 exceeded"},
+			reason: ReasonQuarantined, message: "the host is quarantined until 1970-01-01T00:01:00Z: budget Items of 5 exceeded"},
 		"another machine": {wanted: cfg, report: &Report{Config: cfg, Err: fmt.Errorf("drive: %w", &OtherMachineError{Host: "box"})}, status: metav1.ConditionFalse,
-			reason: ReasonOtherMachine, message: "not the one that the Host box was first driven on"},
+			reason: ReasonOtherMachine, message: "differs from the one on record for the Host box"},
 		"not held yet":   {wanted: cfg, report: &Report{Config: cfg}, status: metav1.ConditionFalse, reason: ReasonStarting},
 		"in its grace":   {wanted: cfg, report: with(func(r *Report) { r.Link = &Link{Message: "cut"} }), status: metav1.ConditionTrue, reason: ReasonLinkGrace, message: "cut"},
 		"node not ready": {wanted: cfg, report: with(func(r *Report) { r.Ready, r.Reason, r.Message = false, "LinkDown", "for long" }), status: metav1.ConditionFalse, reason: "LinkDown", message: "for long"},
 		"no reason":      {wanted: cfg, report: with(func(r *Report) { r.Ready = false }), status: metav1.ConditionFalse, reason: "NotReady"},
 	} {
-		h := farHost("box")
+		h := remoteHost("box")
 		h.Generation = 4
 		st := statusOf(h, c.verdict, c.wanted, c.report, time.Unix(100, 5))
 		ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
@@ -319,14 +318,14 @@ func TestStatus(t *testing.T) {
 		}
 	}
 
-	h := farHost("box")
+	h := remoteHost("box")
 	h.Status = *statusOf(h, nil, cfg, &good, time.Unix(100, 5))
 	link := meta.FindStatusCondition(h.Status.Conditions, v1alpha1.ConditionLinkUp)
 	if link == nil || link.Status != metav1.ConditionTrue || h.Status.Link.RoundTrip != "20ms" || *h.Status.Pods != 3 || h.Status.Runtime.Name != "containerd" || h.Status.NodeName != "box" {
 		t.Errorf("the status is %+v", h.Status)
 	}
 	exposed := with(func(r *Report) { r.Exposed = &Exposed{metav1.ConditionFalse, "LoopbackOnly", "set it"} })
-	told := farHost("box")
+	told := remoteHost("box")
 	told.Status = *statusOf(told, nil, cfg, exposed, time.Unix(100, 5))
 	if c := meta.FindStatusCondition(told.Status.Conditions, v1alpha1.ConditionKubeletExposed); c == nil || c.Status != metav1.ConditionFalse || c.Reason != "LoopbackOnly" || c.Message != "set it" {
 		t.Errorf("a machine that does not listen is told as %+v", c)
@@ -355,7 +354,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%s: differs %v, minor %v", name, differs, minor)
 		}
 	}
-	// A driver that failed says nothing new of what it does not see; the node stays named.
+	// A driver that failed does not update what it cannot see; the node keeps its name.
 	failed := statusOf(h, nil, cfg, &Report{Config: cfg, Err: errors.New("no")}, time.Unix(200, 0))
 	if failed.NodeName != "box" || failed.Link != nil || failed.Runtime == nil || failed.Pods != nil || meta.FindStatusCondition(failed.Conditions, v1alpha1.ConditionLinkUp) != nil {
 		t.Errorf("after a failure it is %+v", failed)

@@ -2,31 +2,32 @@ package hosts
 
 import "github.com/bowline-k8s/bowline/api/v1alpha1"
 
-// removal is what is seen of a deleted Host and of its node.
+// removal is the observed state of a deleted Host and of its node.
 type removal struct {
 	policy   v1alpha1.DeletionPolicy
 	was      bool // it has been a node, or may have been
-	node     bool // there is a Node that was made of it
-	cordoned bool // that node takes no new pods
-	pods     int  // on that node, but for those that would be put back (DaemonSets')
-	driven   bool // a driver is at it, or is being ended
+	node     bool // a Node exists that was made of it
+	cordoned bool // that Node is unschedulable
+	pods     int  // on that Node, except those that would be recreated (DaemonSets')
+	driven   bool // it has a driver, perhaps one that is stopping
 	released bool // nothing of ours is on the machine
 }
 
-// step is what is done next with a deleted Host.
+// step is what is done next for a deleted Host.
 type step string
 
 const (
-	stepCordon  step = "cordon"  // the node takes no new pods
-	stepEvict   step = "evict"   // ask its pods to end, by the driver
-	stepEnd     step = "end"     // no driver any more
-	stepRelease step = "release" // empty the machine, and give its lock back
-	stepForget  step = "forget"  // delete the Node and what the API has of its pods
-	stepDone    step = "done"    // the finalizer goes
+	stepCordon  step = "cordon"  // make the node unschedulable
+	stepEvict   step = "evict"   // evict its pods; the driver ends them
+	stepEnd     step = "end"     // stop the driver
+	stepRelease step = "release" // release the machine, and its lock
+	stepForget  step = "forget"  // delete the Node and its pods from the API
+	stepDone    step = "done"    // remove the finalizer
 )
 
-// next is the step that is due. A driver makes its node anew when somebody deletes it,
-// so it ends first; pods are forgotten only when nothing of them runs, or by a detach.
+// next is the step that is due. The driver stops before the Node is deleted, because it would
+// recreate the Node. The API's pods are deleted only once nothing of them runs; a detach leaves
+// them to the cluster.
 func next(r removal) step {
 	drains := r.policy != v1alpha1.DeletionDetach && r.was
 	switch {

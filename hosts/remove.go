@@ -2,36 +2,32 @@ package hosts
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/drain"
 )
 
 const (
-	// lookAgain at what nothing announces: pods that end, a driver that does.
+	// lookAgain is the poll interval for what sends no event: pods that end, a driver that stops.
 	lookAgain = time.Second
-	// releaseTime bounds one try to empty a machine, releasePause is between two.
+	// releaseTime bounds one attempt to release a machine; releasePause is between two attempts.
 	releaseTime, releasePause = 10 * time.Minute, 20 * time.Second
-	// orDetach is the way out of every step that needs the machine.
-	orDetach = `; to let go of the machine as it is: kubectl patch host %s --type=merge -p '{"spec":{"deletionPolicy":"detach"}}'`
+	// orDetach is appended to the messages of steps that need the machine: how to do without it.
+	orDetach = `; to detach the host as it is: kubectl patch host %s --type=merge -p '{"spec":{"deletionPolicy":"detach"}}'`
 )
 
 // remove does the step that is due for a deleted Host.
 func (s *Source) remove(ctx context.Context, h *v1alpha1.Host) (time.Duration, error) {
 	if !slices.Contains(h.Finalizers, v1alpha1.Finalizer) {
-		s.unwant(h.Name) // it was never driven, or is done with
+		s.unwant(h.Name) // it was never managed, or is done
 		return 0, nil
 	}
 	node, err := s.node(ctx, nodeName(h))
@@ -52,7 +48,7 @@ func (s *Source) remove(ctx context.Context, h *v1alpha1.Host) (time.Duration, e
 			return 0, err
 		}
 		for i := range pods {
-			if endable(&pods[i]) {
+			if drain.Evictable(&pods[i]) {
 				r.pods++
 			}
 		}
@@ -67,35 +63,34 @@ func (s *Source) remove(ctx context.Context, h *v1alpha1.Host) (time.Duration, e
 	return lookAgain, err
 }
 
-// take takes a step. The verdict says how far it is; nil: the Host is gone.
+// take takes a step. The verdict reports its progress; nil: the Host is gone.
 func (s *Source) take(ctx context.Context, due step, h *v1alpha1.Host, node *v1.Node, pods []v1.Pod) (*verdict, error) {
 	detaches := h.Spec.DeletionPolicy == v1alpha1.DeletionDetach
 	ctx, cancel := context.WithTimeout(ctx, 2*answer)
 	defer cancel()
 	switch due {
 	case stepCordon:
-		_, err := s.cfg.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
-		if ignoreGone(err) != nil {
-			return nil, fmt.Errorf("cordon node %q: %w", node.Name, err)
+		if err := s.drained(node.Name).Cordon(ctx); err != nil {
+			return nil, err
 		}
 		return refused(ReasonDraining, "the node %s takes no new pods", node.Name), nil
 	case stepEvict:
-		return s.evict(ctx, h, pods)
+		return s.evict(ctx, h, node, pods)
 	case stepEnd:
 		s.unwant(h.Name)
 		if detaches {
-			return refused(ReasonDetaching, "the driver is being ended; what runs on the machine runs on"), nil
+			return refused(ReasonDetaching, "stopping the driver; the containers on the host keep running"), nil
 		}
-		return refused(ReasonDraining, "the driver is being ended"), nil
+		return refused(ReasonDraining, "stopping the driver"), nil
 	case stepRelease:
 		cfg, err := Translate(h, s.cfg.Template, s.cfg.Namespace, s.cfg.Kubeconfig)
 		if err != nil {
-			return refused(ReasonBlocked, "the machine cannot be released, as the Host is wrong: %v; mend it"+orDetach, err, h.Name), nil
+			return refused(ReasonBlocked, "cannot release the host, as the Host object is invalid: %v; fix it"+orDetach, err, h.Name), nil
 		}
 		if err := s.release(h.Name, cfg); err != nil {
-			return refused(ReasonBlocked, "the machine could not be released: %v; it is tried again"+orDetach, err, h.Name), nil
+			return refused(ReasonBlocked, "failed to release the host: %v; will retry"+orDetach, err, h.Name), nil
 		}
-		return refused(ReasonReleasing, "what the node left on the machine is being removed"), nil
+		return refused(ReasonReleasing, "removing what the node left on the host"), nil
 	case stepForget:
 		if err := s.forget(ctx, node, pods, detaches); err != nil {
 			return nil, err
@@ -103,21 +98,21 @@ func (s *Source) take(ctx context.Context, due step, h *v1alpha1.Host, node *v1.
 		return refused(ReasonDraining, "the node %s is deleted", node.Name), nil
 	default:
 		if detaches {
-			klog.FromContext(ctx).Info("The Host is detached: its node is gone, and its containers, their volumes and the owner file are on the machine still", "endpoint", h.Spec.Endpoint)
+			klog.FromContext(ctx).Info("Detached the Host: its node is deleted; its containers, their volumes and the owner file are still on the host", "endpoint", h.Spec.Endpoint)
 		} else {
-			klog.FromContext(ctx).Info("The Host is gone: nothing of its node is left")
+			klog.FromContext(ctx).Info("Deleted the Host: nothing of its node is left")
 		}
 		keep := slices.DeleteFunc(slices.Clone(h.Finalizers), func(f string) bool { return f == v1alpha1.Finalizer })
 		return nil, ignoreGone(s.cfg.API.SetFinalizers(ctx, h, keep))
 	}
 }
 
-// evict asks for the end of the node's pods, as their disruption budgets allow, and has
-// the host driven meanwhile: nobody else ends them.
-func (s *Source) evict(ctx context.Context, h *v1alpha1.Host, pods []v1.Pod) (*verdict, error) {
+// evict evicts the node's pods, within their disruption budgets. It keeps the host managed
+// meanwhile, because only its driver can end them.
+func (s *Source) evict(ctx context.Context, h *v1alpha1.Host, node *v1.Node, pods []v1.Pod) (*verdict, error) {
 	cfg, err := Translate(h, s.cfg.Template, s.cfg.Namespace, s.cfg.Kubeconfig)
 	if err != nil {
-		return refused(ReasonBlocked, "the node's pods cannot be ended, as the Host is wrong: %v; mend it"+orDetach, err, h.Name), nil
+		return refused(ReasonBlocked, "cannot stop the node's pods, as the Host object is invalid: %v; fix it"+orDetach, err, h.Name), nil
 	}
 	s.want(ctx, h.Name, cfg)
 	var ending, kept []string
@@ -125,37 +120,33 @@ func (s *Source) evict(ctx context.Context, h *v1alpha1.Host, pods []v1.Pod) (*v
 		p := &pods[i]
 		name := p.Namespace + "/" + p.Name
 		switch {
-		case !endable(p):
+		case !drain.Evictable(p):
 			continue
 		case p.DeletionTimestamp != nil:
 			ending = append(ending, name)
 			continue
 		}
-		err := s.cfg.Client.CoreV1().Pods(p.Namespace).EvictV1(ctx, &policyv1.Eviction{
-			ObjectMeta:    metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
-			DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))},
-		})
-		switch {
-		case err == nil:
-			klog.FromContext(ctx).Info("Evicted a pod of a Host that is deleted", "pod", name)
+		switch outcome, err := s.drained(node.Name).Evict(ctx, p); outcome {
+		case drain.Evicted:
+			klog.FromContext(ctx).Info("Evicted a pod of a Host that is being deleted", "pod", name)
 			ending = append(ending, name)
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it has gone, or is another by now
-		case apierrors.IsTooManyRequests(err):
+		case drain.Gone:
+		case drain.Refused:
 			kept = append(kept, fmt.Sprintf("%s (%v)", name, err))
 		default:
-			return nil, fmt.Errorf("evict pod %s: %w", name, err)
+			return nil, err
 		}
 	}
 	switch trouble := s.trouble(h.Name); {
 	case len(kept) > 0:
-		return refused(ReasonBlocked, "pods may not be evicted yet, and are asked again: %s", several(kept)), nil
+		return refused(ReasonBlocked, "the eviction of pods is refused, will retry: %s", several(kept)), nil
 	case trouble != "" && len(ending) > 0:
-		return refused(ReasonBlocked, "%d pods have to end, and the machine cannot be driven: %s"+orDetach, len(ending), trouble, h.Name), nil
+		return refused(ReasonBlocked, "%d pods must stop, but the host cannot be managed: %s"+orDetach, len(ending), trouble, h.Name), nil
 	}
-	return refused(ReasonDraining, "%d pods are ending: %s", len(ending), several(ending)), nil
+	return refused(ReasonDraining, "%d pods are terminating: %s", len(ending), several(ending)), nil
 }
 
-// several names a few of many.
+// several joins up to five names, and counts the rest.
 func several(names []string) string {
 	const few = 5
 	if len(names) > few {
@@ -164,7 +155,7 @@ func several(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// trouble is why a host's pods cannot be ended just now.
+// trouble is why a host's pods cannot be ended at the moment, or empty.
 func (s *Source) trouble(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,49 +170,33 @@ func (s *Source) trouble(name string) string {
 	return ""
 }
 
-// endable: not one that its controller would put back on the node at once.
-func endable(p *v1.Pod) bool {
-	c := metav1.GetControllerOf(p)
-	return p.Annotations[v1.MirrorPodAnnotationKey] == "" && (c == nil || c.Kind != "DaemonSet")
+// drained returns the node of this name, to drain it.
+func (s *Source) drained(name string) drain.Node {
+	return drain.Node{Client: s.cfg.Client, Name: name}
 }
 
 func (s *Source) pods(ctx context.Context, node string) ([]v1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
-	list, err := s.cfg.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-	if err != nil {
-		return nil, fmt.Errorf("list the pods of node %q: %w", node, err)
-	}
-	return list.Items, nil
+	return s.drained(node).Pods(ctx)
 }
 
-// forget deletes the node, and, where nothing of them runs, its pods. The node goes
-// first, or a DaemonSet would put its pods back.
+// forget deletes the Node and, unless they still run, its pods. Pods that run are left to the
+// cluster's pod garbage collection.
 func (s *Source) forget(ctx context.Context, node *v1.Node, pods []v1.Pod, running bool) error {
-	err := s.cfg.Client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))})
-	if ignoreGone(err) != nil {
-		return fmt.Errorf("delete node %q: %w", node.Name, err)
-	}
+	n := s.drained(node.Name)
+	n.UID = node.UID
 	if running {
-		return nil // the cluster's own garbage collection has its time for them
+		pods = nil
 	}
-	var faults []error
-	for i := range pods {
-		err := s.cfg.Client.CoreV1().Pods(pods[i].Namespace).Delete(ctx, pods[i].Name, metav1.DeleteOptions{
-			GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(pods[i].UID)),
-		})
-		if ignoreGone(err) != nil && !apierrors.IsConflict(err) {
-			faults = append(faults, fmt.Errorf("delete pod %s/%s: %w", pods[i].Namespace, pods[i].Name, err))
-		}
-	}
-	return errors.Join(faults...)
+	return n.Delete(ctx, pods)
 }
 
-// release is the last try to empty a machine.
+// release is the last attempt to release a machine.
 type release struct {
 	running bool
 	cancel  context.CancelFunc
-	done    bool // nothing of ours is there
+	done    bool // nothing of ours is on the machine
 	err     error
 	ended   time.Time
 }
@@ -233,7 +208,7 @@ func (s *Source) released(name string) bool {
 	return r != nil && r.done
 }
 
-// release has a machine emptied, beside everything else; the error is the last try's.
+// release releases a machine in the background. The error is that of the last attempt.
 func (s *Source) release(name string, cfg *config.Host) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

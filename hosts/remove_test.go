@@ -22,7 +22,7 @@ func onNode(name, node, controller string) *v1.Pod {
 	return p
 }
 
-// driven is a world with one Host that is a node with pods.
+// driven is a world with one managed Host whose node has pods.
 func driven(t *testing.T, policy v1alpha1.DeletionPolicy) *world {
 	w := newWorld(t, secret("box"), node("box", "box"), onNode("web", "box", "ReplicaSet"), onNode("agent", "box", "DaemonSet"))
 	w.api.change("box", func(h *v1alpha1.Host) { h.Spec.DeletionPolicy = policy })
@@ -33,8 +33,8 @@ func driven(t *testing.T, policy v1alpha1.DeletionPolicy) *world {
 	return w
 }
 
-// TestDrain: budgets are kept, the driver ends pods before it ends itself, the machine
-// is emptied, and the node goes last.
+// TestDrain: disruption budgets are respected, the driver ends the pods before it stops, the
+// machine is released, and the node goes last.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := driven(t, v1alpha1.DeletionDrain)
@@ -60,7 +60,7 @@ func TestDrain(t *testing.T) {
 				t.Errorf("%s was evicted", name)
 			}
 		}
-		w.ready("box", ReasonDraining, "driver is being ended")
+		w.ready("box", ReasonDraining, "stopping the driver")
 		if w.wanted() != "" || len(w.released) != 0 {
 			t.Fatalf("wanted are %q, released %q", w.wanted(), w.released)
 		}
@@ -94,8 +94,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// TestDrainOfALostMachine: what cannot be ended is told with the way out, and the way
-// out leads out.
+// TestDrainOfALostMachine: the status of a blocked drain names the way out, and that works.
 func TestDrainOfALostMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := driven(t, v1alpha1.DeletionDrain)
@@ -108,7 +107,7 @@ func TestDrainOfALostMachine(t *testing.T) {
 		w.drives("box", func(r *Report) { r.Link = &Link{Message: "no answer for 2m"} })
 		w.api.remove("box")
 		after(20 * time.Second)
-		w.ready("box", ReasonBlocked, "1 pods have to end", "no answer for 2m", `kubectl patch host box --type=merge -p '{"spec":{"deletionPolicy":"detach"}}'`)
+		w.ready("box", ReasonBlocked, "1 pods must stop", "no answer for 2m", `kubectl patch host box --type=merge -p '{"spec":{"deletionPolicy":"detach"}}'`)
 		w.api.change("box", func(h *v1alpha1.Host) { h.Spec.DeletionPolicy = v1alpha1.DeletionDetach })
 		after(10 * time.Second)
 		if h := w.api.get("box"); h != nil {
@@ -120,8 +119,8 @@ func TestDrainOfALostMachine(t *testing.T) {
 	})
 }
 
-// TestDetach: the driver ends, then the node goes; no pod is evicted and the machine is
-// not touched.
+// TestDetach: the driver stops, then the node goes. No pod is evicted, and the machine is not
+// touched.
 func TestDetach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := driven(t, v1alpha1.DeletionDetach)
@@ -130,7 +129,7 @@ func TestDetach(t *testing.T) {
 		w.mu.Unlock()
 		w.api.remove("box")
 		after(10 * time.Second)
-		w.ready("box", ReasonDetaching, "runs on")
+		w.ready("box", ReasonDetaching, "keep running")
 		if _, err := w.client.CoreV1().Nodes().Get(t.Context(), "box", metav1.GetOptions{}); err != nil {
 			t.Fatalf("the node went before its driver, who makes it anew: %v", err)
 		}
@@ -150,8 +149,8 @@ func TestDetach(t *testing.T) {
 	})
 }
 
-// TestRemovalGoesOn: a process that starts while a Host is being deleted drives it until
-// its pods have ended.
+// TestRemovalGoesOn: a process that starts while a Host is being deleted manages it until its pods
+// have ended.
 func TestRemovalGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"), node("box", "box"), onNode("web", "box", ""))

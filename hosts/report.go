@@ -9,39 +9,39 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 )
 
-// Report is what a driver says of its host. Of a driver that has no node yet, Config
-// and Err alone are set.
+// Report is what a driver says of its host. Until the driver has a node, only Config and Err are
+// set.
 type Report struct {
-	// Config is the host as it is driven: a report of a driver that was begun before the
-	// Host was changed is known by it.
+	// Config that the driver runs with. It tells a report that predates a change of the Host from a
+	// later one.
 	Config *config.Host
-	// Err is why the last try to drive it ended; nil while it is driven.
+	// Err is why the last attempt to manage the host ended; nil while it is managed.
 	Err error
-	// Quarantined is until when the host is not tried again, as it cost too much; zero
-	// where it is not so.
+	// Quarantined is the time until which the host is not tried again, because it exceeded a
+	// budget; otherwise zero.
 	Quarantined time.Time
 
-	// NodeName is the node that is driven; empty before the machine was held.
+	// NodeName of the managed node; empty until the driver holds the machine's lock.
 	NodeName string
-	// Link to a far machine; nil where there is none.
+	// Link to a remote host; nil for a local one.
 	Link *Link
-	// Exposed tells whether the machine listens for the node's API, as kubeletExposure
-	// host has it; nil where it is not to, or not known yet.
+	// Exposed tells whether the machine listens for the node's API (kubeletExposure: host); nil if
+	// it is not configured to, or not known yet.
 	Exposed *Exposed
-	// RuntimeName and RuntimeVersion are the CRI's own words.
+	// RuntimeName and RuntimeVersion as the CRI reports them.
 	RuntimeName, RuntimeVersion string
-	// Pods that are held on the machine.
+	// Pods on the machine.
 	Pods int
-	// Ready, Reason and Message are the node's condition Ready as it is written.
+	// Ready, Reason and Message of the node's Ready condition as it is written.
 	Ready           bool
 	Reason, Message string
 }
 
-// Link is the link to a far machine.
+// Link is the state of the link to a remote host.
 type Link struct {
 	Up      bool
 	Message string
-	// RTT is the round trip of the last keepalive; 0 before the first.
+	// RTT is the round-trip time of the last keepalive; 0 before the first.
 	RTT time.Duration
 }
 
@@ -51,8 +51,8 @@ type Exposed struct {
 	Reason, Message string
 }
 
-// Report takes what a driver says of the host called name; of one that is not wanted any
-// more it is not heard. It returns at once.
+// Report stores what a driver says of the host called name. It ignores reports on a host that is no
+// longer wanted. It returns at once.
 func (s *Source) Report(name string, r Report) {
 	s.mu.Lock()
 	before, known := s.reports[name]
@@ -66,9 +66,8 @@ func (s *Source) Report(name string, r Report) {
 	}
 }
 
-// coarse is the round trip as it is told: 1, 2 or 5 of a power of ten, and the same as
-// before while the measured one is between half of it and its double. So a link that
-// is as it was writes nothing.
+// coarse rounds a round-trip time to 1, 2 or 5 times a power of ten. It keeps the value before
+// while the measured one is between half and double of it, so a steady link causes no writes.
 func coarse(before string, rtt time.Duration) string {
 	if rtt <= 0 {
 		return before
@@ -77,7 +76,7 @@ func coarse(before string, rtt time.Duration) string {
 		return before
 	}
 	for step := time.Millisecond; ; step *= 10 {
-		// Each up to the middle between it and the next, as ratios go.
+		// Each step covers the values up to the geometric middle between it and the next.
 		switch {
 		case rtt <= step*14/10:
 			return step.String()

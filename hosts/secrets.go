@@ -14,15 +14,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// secrets follows the Secrets that Hosts name, each by its name: the account may be
-// one that may read no other. What is in them is not kept.
+// secrets runs one informer for each Secret that Hosts name, selected by name, because the account
+// may be allowed to read no other. It does not keep the values.
 type secrets struct {
 	client    kubernetes.Interface
 	namespace string
 	changed   func(host string)
 
 	mu      sync.Mutex
-	ctx     context.Context // of Source.Run
+	ctx     context.Context // the context of Source.Run
 	byHost  map[string]*followed
 	byName  map[string]*followed
 	running sync.WaitGroup
@@ -35,15 +35,15 @@ type followed struct {
 	stop  context.CancelFunc
 
 	informer cache.SharedIndexInformer
-	err      error // of the last attempt to list or watch; nil once it has been seen
+	err      error // of the last list or watch; nil once one has succeeded
 }
 
 func newSecrets(client kubernetes.Interface, namespace string, changed func(string)) *secrets {
 	return &secrets{client: client, namespace: namespace, changed: changed, byHost: map[string]*followed{}, byName: map[string]*followed{}}
 }
 
-// follow makes name the Secret of host; the last one of an old name is dropped. Empty:
-// the host has none.
+// follow makes name the Secret of host, or removes it if name is empty. It stops the informer of
+// the old Secret when no other host uses it.
 func (s *secrets) follow(host, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *secrets) follow(host, name string) {
 	s.byHost[host] = f
 }
 
-// start follows a Secret; mu is held.
+// start starts the informer of a Secret. The caller holds mu.
 func (s *secrets) start(name string) *followed {
 	ctx, cancel := context.WithCancel(s.ctx)
 	only := func(o metav1.ListOptions) metav1.ListOptions {
@@ -92,7 +92,7 @@ func (s *secrets) start(name string) *followed {
 			return w, err
 		},
 	}, s.client), &v1.Secret{}, 0, cache.Indexers{})
-	// The errors of these are of a program that is wrong: it has not been started.
+	// These fail only if the informer has been started, which it has not.
 	_ = f.informer.SetTransform(withoutValues)
 	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { s.poke(f) },
@@ -108,8 +108,7 @@ func (s *secrets) start(name string) *followed {
 	return f
 }
 
-// withoutValues keeps the names of a Secret's keys, and whether there is anything in
-// them.
+// withoutValues keeps the names of a Secret's keys, and whether each has a value.
 func withoutValues(obj any) (any, error) {
 	if secret, ok := obj.(*v1.Secret); ok {
 		for key, value := range secret.Data {
@@ -145,8 +144,8 @@ func (s *secrets) poke(f *followed) {
 	}
 }
 
-// look says whether host's Secret has a key. known is false before the first answer;
-// what is missing is told in words that say what to do.
+// look reports whether host's Secret has a key. known is false until the first answer; missing says
+// what is wrong and what to do about it.
 func (s *secrets) look(host string) (known bool, missing string) {
 	s.mu.Lock()
 	f := s.byHost[host]
@@ -165,10 +164,10 @@ func (s *secrets) look(host string) (known bool, missing string) {
 	}
 	obj, found, err := f.informer.GetStore().GetByKey(s.namespace + "/" + f.name)
 	if err != nil || !found {
-		return true, fmt.Sprintf("there is no Secret %s/%s: kubectl create secret generic %s -n %s --type=%s --from-file=%s=FILE", s.namespace, f.name, f.name, s.namespace, v1.SecretTypeSSHAuth, v1.SSHAuthPrivateKey)
+		return true, fmt.Sprintf("the Secret %s/%s does not exist; create it: kubectl create secret generic %s -n %s --type=%s --from-file=%s=FILE", s.namespace, f.name, f.name, s.namespace, v1.SecretTypeSSHAuth, v1.SSHAuthPrivateKey)
 	}
 	if len(obj.(*v1.Secret).Data[v1.SSHAuthPrivateKey]) == 0 {
-		return true, fmt.Sprintf("the Secret %s/%s has no %s: it is to be of the type %s", s.namespace, f.name, v1.SSHAuthPrivateKey, v1.SecretTypeSSHAuth)
+		return true, fmt.Sprintf("the Secret %s/%s has no %s: its type must be %s", s.namespace, f.name, v1.SSHAuthPrivateKey, v1.SecretTypeSSHAuth)
 	}
 	return true, ""
 }

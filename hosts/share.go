@@ -6,7 +6,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// count has the Shard told of the Hosts that there are.
+// count schedules a call of Shard.Hosts with the current names.
 func (s *Source) count() {
 	select {
 	case s.names <- struct{}{}:
@@ -25,19 +25,20 @@ func (s *Source) counts(ctx context.Context) {
 	}
 }
 
-// Look has a Host looked at, as it may have become this process's, or another's.
+// Look enqueues a Host, because it may now belong to this process, or to another.
 func (s *Source) Look(name string) { s.queue.Add(name) }
 
-// At tells whether something is or may be done about a Host. One that the Shard does
-// not hold any more is let go of at the next look.
+// At reports whether this process may still be working on a Host. A Host that the Shard no longer
+// holds is let go at the next look.
 func (s *Source) At(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.at[name]
 }
 
-// enter says whether a Host is ours to see to. It is on record before the Shard is
-// asked: who sees At deny it after the Shard's word has changed can rely on that.
+// enter reports whether a Host is ours to reconcile. It records the Host before it asks the Shard.
+// So once the Shard has changed its answer, a caller for whom At is false knows that no work is in
+// progress.
 func (s *Source) enter(name string) bool {
 	if s.cfg.Shard == nil {
 		return true
@@ -48,8 +49,8 @@ func (s *Source) enter(name string) bool {
 	return s.cfg.Shard.Holds(name)
 }
 
-// leave lets go of a Host that is another's: nothing of it is driven or told from here.
-// What was begun on the machine is cut off, and gone on with by whose it is.
+// leave lets go of a Host that belongs to another replica: this process stops managing it and
+// writes no status. A running release is cancelled; the other replica continues it.
 func (s *Source) leave(ctx context.Context, name string) {
 	s.unwant(name)
 	s.secrets.follow(name, "")
@@ -58,9 +59,9 @@ func (s *Source) leave(ctx context.Context, name string) {
 	delete(s.reports, name)
 	delete(s.written, name)
 	if r := s.releases[name]; r != nil && r.running {
-		klog.FromContext(ctx).Info("The machine is another's to empty; this is cut off")
+		klog.FromContext(ctx).Info("Another replica removes the pods of this host; stopped here")
 		r.cancel()
-		return // its end brings us back
+		return // when the release ends, the Host is enqueued again
 	}
 	delete(s.releases, name)
 	delete(s.at, name)

@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 )
 
-// part is a Shard that a test plays.
+// part is a fake Shard.
 type part struct {
 	mu   sync.Mutex
 	all  string
@@ -43,7 +43,7 @@ func (p *part) hold(w *world, names string) {
 	after(time.Second)
 }
 
-// TestShardIsTold: of the Hosts there are, as they come and go.
+// TestShardIsTold: the Shard receives the names of the Hosts as they come and go.
 func TestShardIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &part{all: "not told"}
@@ -65,9 +65,8 @@ func TestShardIsTold(t *testing.T) {
 	})
 }
 
-// TestHostsOfOthers: nothing is done about a Host that another process has, wrong or
-// deleted as it may be; it is seen to as soon as it is ours, and let go of when it is
-// not any more.
+// TestHostsOfOthers: nothing is done about a Host that another process holds, even if it is invalid
+// or deleted. It is reconciled as soon as it is ours, and let go when it stops being ours.
 func TestHostsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &part{}
@@ -118,8 +117,8 @@ func TestHostsOfOthers(t *testing.T) {
 	})
 }
 
-// TestRemovalIsHandedOver: a machine that is being emptied when its Host becomes
-// another's is let go of, and At tells when that is over.
+// TestRemovalIsHandedOver: a release is cancelled when its Host moves to another process, and At
+// tells when that is over.
 func TestRemovalIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &part{held: "box"}
@@ -142,13 +141,14 @@ func TestRemovalIsHandedOver(t *testing.T) {
 	})
 }
 
-// TestNearWithReplicas: a machine of one replica's own is none of the others'.
+// TestNearWithReplicas: the machine of one replica is a different one for each other replica, so it
+// is refused.
 func TestNearWithReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t, &part{held: "box"})
 		w.api.change("box", func(h *v1alpha1.Host) { h.Spec = v1alpha1.HostSpec{Endpoint: "unix:///run/containerd/containerd.sock"} })
 		after(5 * time.Second)
-		w.ready("box", ReasonInvalid, "another one with each replica")
+		w.ready("box", ReasonInvalid, "differs between replicas")
 		if w.wanted() != "" {
 			t.Errorf("wanted are %q", w.wanted())
 		}

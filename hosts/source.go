@@ -23,19 +23,20 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 )
 
-// Sink takes the hosts that are wanted, all of them, each time that one changes. The
-// map and the hosts are not changed afterwards.
+// Sink receives all wanted hosts each time that one changes. The map and the hosts are not modified
+// afterwards.
 type Sink interface {
 	Set(hosts map[string]*config.Host)
 }
 
-// Shard says which Hosts are this process's, where others have the rest (hosts/replica).
+// Shard decides which Hosts belong to this process where several replicas share them
+// (hosts/replica).
 type Shard interface {
-	// Hosts is told of all Hosts that there are, once they have been read and each time
-	// that one comes or goes.
+	// Hosts receives the names of all Hosts, once they have been listed and each time that one is
+	// added or deleted.
 	Hosts(names []string)
-	// Holds tells whether a Host is this process's to judge, to drive, to tell of and to
-	// remove. When that changes, Look is to be called.
+	// Holds reports whether this process judges, manages and removes a Host, and writes its status.
+	// The shard calls Look when that changes.
 	Holds(name string) bool
 }
 
@@ -43,22 +44,24 @@ type Shard interface {
 type Config struct {
 	API    API
 	Client kubernetes.Interface // nodes, pods and evictions; Secrets of Namespace
-	// Namespace is where the Secrets are that Hosts name.
+	// Namespace has the Secrets that Hosts name.
 	Namespace string
-	// Kubeconfig is of the account that may get them, as a driver reads them.
+	// Kubeconfig of the account that may get those Secrets; the drivers read them with it.
 	Kubeconfig string
-	// Template has what a Host does not say.
+	// Template has the defaults of what a Host does not set.
 	Template *config.Host
 	Sink     Sink
-	// Driven tells whether a driver is at the host of that name, or is being ended.
+	// Driven reports whether the host of that name has a driver, including one that is still
+	// stopping.
 	Driven func(name string) bool
-	// Release empties a machine that nobody drives of what is its node's.
+	// Release removes what a node left on a machine that no driver manages.
 	Release func(ctx context.Context, h *config.Host) error
-	// Taken tells whether a host is one that comes of elsewhere; nil: none does.
+	// Taken reports whether another source already has this host; nil: none does.
 	Taken func(h *config.Host) bool
-	// AllowLocal takes Hosts of the machine that this process runs on; others are refused.
+	// AllowLocal accepts Hosts of the machine that this process runs on. Otherwise they are
+	// refused.
 	AllowLocal bool
-	// Shard has a part of the Hosts seen to; nil: all are.
+	// Shard limits this Source to a part of the Hosts; nil: it manages all.
 	Shard Shard
 }
 
@@ -78,28 +81,28 @@ func (c *Config) validate() error {
 
 const (
 	workers = 4
-	// retryRefused: what a Host was refused for may be mended elsewhere.
+	// retryRefused: the cause of a refusal may be fixed elsewhere, without an event here.
 	retryRefused = 15 * time.Second
-	// Between two writes of a Host's status, and of one on which nobody acts.
+	// The least time between two writes of a Host's status, and of a change that is minor.
 	writePause, minorPause = time.Second, 20 * time.Second
 )
 
-// Source follows the Host objects of a cluster.
+// Source reconciles the Host objects of a cluster.
 type Source struct {
 	cfg     Config
 	hosts   cache.SharedIndexInformer
 	queue   workqueue.TypedRateLimitingInterface[string]
 	secrets *secrets
-	names   chan struct{} // of one: a Host has come or gone
+	names   chan struct{} // capacity 1: a Host has been added or deleted
 
 	mu       sync.Mutex
 	wanted   map[string]*config.Host
 	reports  map[string]Report
-	written  map[string]time.Time // the last write of a status
+	written  map[string]time.Time // when each status was last written
 	releases map[string]*release
-	at       map[string]bool // Hosts that something is done about; of a Shard's only
-	ctx      context.Context // of Run
-	running  sync.WaitGroup  // of releases
+	at       map[string]bool // Hosts that may be worked on; used only with a Shard
+	ctx      context.Context // the context of Run
+	running  sync.WaitGroup  // releases
 }
 
 // New makes a Source.
@@ -143,7 +146,7 @@ func (s *Source) enqueue(obj any) {
 	}
 }
 
-// Run follows Hosts until ctx ends. Hosts that are driven stay so.
+// Run reconciles Hosts until ctx ends. Managed hosts stay managed.
 func (s *Source) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	s.ctx, s.secrets.ctx = ctx, ctx
@@ -180,10 +183,10 @@ func (s *Source) work(ctx context.Context) {
 		again, err := s.reconcile(klog.NewContext(ctx, logger), name)
 		switch {
 		case ctx.Err() != nil:
-		case apierrors.IsConflict(err): // the newer one is on its way to us
+		case apierrors.IsConflict(err): // the informer will deliver the newer one
 			s.queue.AddRateLimited(name)
 		case err != nil:
-			logger.Info("The Host could not be seen to; it is tried again", "err", err)
+			logger.Error(err, "Failed to sync the Host, will retry")
 			s.queue.AddRateLimited(name)
 		default:
 			s.queue.Forget(name)
@@ -195,8 +198,7 @@ func (s *Source) work(ctx context.Context) {
 	}
 }
 
-// reconcile does what is due for one Host; again is when to look once more though
-// nothing happens.
+// reconcile does what is due for one Host. again is when to look again even if nothing changes.
 func (s *Source) reconcile(ctx context.Context, name string) (again time.Duration, err error) {
 	if !s.enter(name) {
 		s.leave(ctx, name)
@@ -219,9 +221,9 @@ func (s *Source) reconcile(ctx context.Context, name string) (again time.Duratio
 	case refusal != nil:
 		again = retryRefused
 	case cfg == nil:
-		return 0, nil // the Secret's first answer brings us back
+		return 0, nil // the Secret's first answer enqueues the Host again
 	case !slices.Contains(h.Finalizers, v1alpha1.Finalizer):
-		// Before it is a node: a Host that is deleted has to be taken back.
+		// Set before it becomes a node, because a deleted Host has to be released.
 		return 0, ignoreGone(s.cfg.API.SetFinalizers(ctx, h, append(slices.Clone(h.Finalizers), v1alpha1.Finalizer)))
 	default:
 		s.want(ctx, name, cfg)
@@ -233,7 +235,7 @@ func (s *Source) reconcile(ctx context.Context, name string) (again time.Duratio
 	return again, err
 }
 
-// tell writes the status, unless it is as it shall be, or was written just now.
+// tell writes the status, unless it is up to date or was written just now.
 func (s *Source) tell(ctx context.Context, h *v1alpha1.Host, v *verdict) (again time.Duration, err error) {
 	now := time.Now()
 	s.mu.Lock()
@@ -245,7 +247,7 @@ func (s *Source) tell(ctx context.Context, h *v1alpha1.Host, v *verdict) (again 
 	since := now.Sub(s.written[h.Name])
 	s.mu.Unlock()
 	have := h.Status
-	have.Machine = nil // recorded by itself
+	have.Machine = nil // recorded separately
 	differs, minor := difference(&have, status)
 	pause := writePause
 	if minor {
@@ -274,19 +276,19 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// want has a host driven as cfg says.
+// want makes cfg the config that the host is managed by.
 func (s *Source) want(ctx context.Context, name string, cfg *config.Host) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if equality.Semantic.DeepEqual(s.wanted[name], cfg) {
 		return
 	}
-	klog.FromContext(ctx).Info("The host is to be driven", "node", cfg.NodeName, "endpoint", cfg.Endpoint)
+	klog.FromContext(ctx).Info("Starting to manage the host", "node", cfg.NodeName, "endpoint", cfg.Endpoint)
 	s.wanted[name] = cfg
 	s.cfg.Sink.Set(maps.Clone(s.wanted))
 }
 
-// unwant has a host's driver end.
+// unwant stops managing a host.
 func (s *Source) unwant(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,8 +306,8 @@ func (s *Source) wants(name string) bool {
 	return s.wanted[name] != nil
 }
 
-// gone forgets a Host that is no more. One whose finalizer was taken away by somebody
-// is let go of like one that is detached, but for its node.
+// gone forgets a Host that does not exist any more. If someone removed its finalizer, it is let go
+// like a detached one, except that its Node stays.
 func (s *Source) gone(name string) {
 	s.unwant(name)
 	s.secrets.follow(name, "")

@@ -18,8 +18,8 @@ import (
 
 func same(*v1alpha1.Host) {}
 
-// TestHostIsDriven: from its making to Ready; a changed Host is not told Ready by the
-// driver of before.
+// TestHostIsDriven: from creation to Ready. A changed Host is not Ready by a report of its old
+// driver.
 func TestHostIsDriven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"))
@@ -54,7 +54,7 @@ func TestHostIsDriven(t *testing.T) {
 		after(5 * time.Second)
 		w.ready("box", ReasonNodeReady)
 
-		// What a driver does not see changes no driver.
+		// A change that does not concern the driver does not restart it.
 		sets := w.sets
 		w.api.change("box", func(h *v1alpha1.Host) { h.Spec.DeletionPolicy = v1alpha1.DeletionDetach })
 		after(5 * time.Second)
@@ -71,14 +71,14 @@ func TestHostIsDriven(t *testing.T) {
 	})
 }
 
-// TestSecretIsFollowed: a Secret that is missing is told; the Host is driven as soon as
-// it is there. No other Secret is asked for.
+// TestSecretIsFollowed: a missing Secret is reported, and the Host is managed as soon as it exists.
+// No other Secret is requested.
 func TestSecretIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.api.change("box", same)
 		after(2 * time.Second)
-		w.ready("box", ReasonCredentials, "there is no Secret ours/box-key", "kubectl create secret")
+		w.ready("box", ReasonCredentials, "the Secret ours/box-key does not exist", "kubectl create secret")
 		empty := secret("box")
 		empty.Data = nil
 		if _, err := w.client.CoreV1().Secrets("ours").Create(t.Context(), empty, metav1.CreateOptions{}); err != nil {
@@ -120,7 +120,7 @@ func TestSecretIsFollowed(t *testing.T) {
 	})
 }
 
-// TestSecretMayNotBeRead: the refusal is told with what to do.
+// TestSecretMayNotBeRead: the message says what to do.
 func TestSecretMayNotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -132,8 +132,8 @@ func TestSecretMayNotBeRead(t *testing.T) {
 	})
 }
 
-// TestNodeOfAnother: a node that is not ours is not taken, and no other Host is
-// disturbed; when the node is gone, the Host is driven.
+// TestNodeOfAnother: a node that is not ours is not taken, and no other Host is disturbed. When the
+// node is gone, the Host is managed.
 func TestNodeOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"), secret("other"), secret("back"), node("box", ""), node("back", "back"))
@@ -159,8 +159,8 @@ func TestNodeOfAnother(t *testing.T) {
 	})
 }
 
-// TestTwoHostsOfOneName: the older one is the node; the other one becomes it when the
-// older one is gone.
+// TestTwoHostsOfOneName: the older one is the node. The other one becomes it when the older one is
+// gone.
 func TestTwoHostsOfOneName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("a"), secret("b"))
@@ -168,7 +168,7 @@ func TestTwoHostsOfOneName(t *testing.T) {
 		after(2 * time.Second)
 		w.api.change("a", func(h *v1alpha1.Host) { h.Spec.NodeName = "box" })
 		after(2 * time.Second)
-		w.ready("a", ReasonHostTaken, "the Host b is the node box already")
+		w.ready("a", ReasonHostTaken, "the Host b already has the node name box")
 		if w.wanted() != "b" {
 			t.Errorf("wanted are %q", w.wanted())
 		}
@@ -180,8 +180,8 @@ func TestTwoHostsOfOneName(t *testing.T) {
 	})
 }
 
-// TestWrongChangesNothing: a Host that is driven and becomes wrong is told so, and its
-// node runs on as it was.
+// TestWrongChangesNothing: a managed Host that becomes invalid says so, and its node continues as
+// it was.
 func TestWrongChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"), secret("good"))
@@ -199,13 +199,13 @@ func TestWrongChangesNothing(t *testing.T) {
 		after(5 * time.Second)
 		w.ready("box", ReasonStarting)
 		if w.sets != sets {
-			t.Error("mended, its driver was begun anew though nothing is different")
+			t.Error("fixed, its driver was restarted although nothing is different")
 		}
 	})
 }
 
-// TestStatusIsWrittenSeldom: a link that is as it was writes nothing; pods that come
-// and go each second write some times a minute; a cut link at once.
+// TestStatusIsWrittenSeldom: a steady link causes no writes. Pods that come and go each second
+// cause a few writes a minute. A broken link is written at once.
 func TestStatusIsWrittenSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"))
@@ -234,7 +234,7 @@ func TestStatusIsWrittenSeldom(t *testing.T) {
 	})
 }
 
-// TestHostThatNeverWas: nothing holds up the end of a Host that was never a node.
+// TestHostThatNeverWas: nothing delays the deletion of a Host that was never a node.
 func TestHostThatNeverWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"))

@@ -14,40 +14,40 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 )
 
-// Reasons of a Host's condition Ready, beside those of the node's own while it is not
-// Ready.
+// Reasons of a Host's condition Ready. While the node is not Ready, the reason of the node's own
+// Ready condition is used too.
 const (
-	ReasonNodeReady   = "NodeReady"   // True: driven, and the node is Ready
-	ReasonLinkGrace   = "LinkGrace"   // True: the link is down, and its grace is not over
-	ReasonStarting    = "Starting"    // to be driven, and nothing known yet
-	ReasonChanged     = "Changed"     // the Host was changed; the driver of before is being ended
-	ReasonFailed      = "Failed"      // cannot be driven just now; tried again
-	ReasonQuarantined = "Quarantined" // it cost more than its budgets; tried again ever later
-	ReasonInvalid     = "Invalid"     // a mistake of the Host's
+	ReasonNodeReady   = "NodeReady"   // True: managed, and the node is Ready
+	ReasonLinkGrace   = "LinkGrace"   // True: the link is down, but linkGrace is not over
+	ReasonStarting    = "Starting"    // to be managed, nothing known yet
+	ReasonChanged     = "Changed"     // the Host was changed; the old driver is being stopped
+	ReasonFailed      = "Failed"      // cannot be managed at the moment; retried
+	ReasonQuarantined = "Quarantined" // it exceeded a budget; retried with a growing pause
+	ReasonInvalid     = "Invalid"     // the Host object has a mistake
 	ReasonCredentials = "Credentials" // the Secret is missing, or has no key
-	ReasonNodeTaken   = "NodeTaken"   // the node's name is somebody else's
-	ReasonHostTaken   = "HostTaken"   // another Host is this node, or this machine
+	ReasonNodeTaken   = "NodeTaken"   // the node's name belongs to a node that was not made of this Host
+	ReasonHostTaken   = "HostTaken"   // another Host has this node name or this machine
 	ReasonDraining    = "Draining"    // deleted: pods are being evicted
-	ReasonReleasing   = "Releasing"   // deleted: the machine is being emptied
-	ReasonDetaching   = "Detaching"   // deleted: the driver is being ended
-	ReasonBlocked     = "Blocked"     // deleted: a step cannot be done; the message says what to do
+	ReasonReleasing   = "Releasing"   // deleted: the machine is being released
+	ReasonDetaching   = "Detaching"   // deleted: the driver is being stopped
+	ReasonBlocked     = "Blocked"     // deleted: a step is blocked; the message says what to do
 )
 
-// verdict is what is to be said of a Host before its driver is asked.
+// verdict is what the status says of a Host before its driver is asked.
 type verdict struct {
-	reason, message string // empty: it is driven, and its driver says
+	reason, message string // empty: the Host is managed, and its driver reports
 }
 
 func refused(reason, format string, args ...any) *verdict {
 	return &verdict{reason, fmt.Sprintf(format, args...)}
 }
 
-// longest message of a condition: the API server takes 32768 bytes, a person fewer.
+// longest message of a condition. The API server accepts 32768 bytes; a reader wants fewer.
 const longest = 2000
 
-// statusOf is the status that h shall have, but for the machine, which is recorded by
-// itself. wanted is the host as it is to be driven, nil where it is not; r is the last
-// report on it, which may be of before a change.
+// statusOf computes the status of h, except for the machine, which is recorded separately. wanted
+// is the config that h is to be managed by, or nil if it is not. r is the last report on h; it may
+// predate the last change of h.
 func statusOf(h *v1alpha1.Host, v *verdict, wanted *config.Host, r *Report, now time.Time) *v1alpha1.HostStatus {
 	st := &v1alpha1.HostStatus{ObservedGeneration: h.Generation, NodeName: h.Status.NodeName}
 	for i := range h.Status.Conditions {
@@ -62,23 +62,23 @@ func statusOf(h *v1alpha1.Host, v *verdict, wanted *config.Host, r *Report, now 
 	case v != nil:
 		ready.Reason, ready.Message = v.reason, v.message
 	case r == nil:
-		ready.Reason, ready.Message = ReasonStarting, "the machine is being taken"
+		ready.Reason, ready.Message = ReasonStarting, "acquiring the host"
 	case wanted == nil || !equality.Semantic.DeepEqual(r.Config, wanted):
-		ready.Reason, ready.Message = ReasonChanged, "the Host was changed: its driver is begun anew; what runs on the machine runs on"
+		ready.Reason, ready.Message = ReasonChanged, "the Host was changed: restarting its driver; the containers on the host keep running"
 	case !r.Quarantined.IsZero():
 		ready.Reason = ReasonQuarantined
-		ready.Message = fmt.Sprintf("the host is not driven until %s: %v", r.Quarantined.UTC().Format(time.RFC3339), r.Err)
+		ready.Message = fmt.Sprintf("the host is quarantined until %s: %v", r.Quarantined.UTC().Format(time.RFC3339), r.Err)
 	case errors.As(r.Err, &other):
 		ready.Reason, ready.Message = ReasonOtherMachine, r.Err.Error()
 	case r.Err != nil:
 		ready.Reason, ready.Message = ReasonFailed, r.Err.Error()
 	case r.NodeName == "":
-		ready.Reason, ready.Message = ReasonStarting, "the machine is being taken"
+		ready.Reason, ready.Message = ReasonStarting, "acquiring the host"
 	case !r.Ready:
 		ready.Reason, ready.Message = r.Reason, r.Message
 	case r.Link != nil && !r.Link.Up:
 		ready.Status, ready.Reason = metav1.ConditionTrue, ReasonLinkGrace
-		ready.Message = "the link is down, and the node not yet NotReady (linkGrace): " + r.Link.Message
+		ready.Message = "the link is down; the node becomes NotReady after linkGrace: " + r.Link.Message
 	default:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, ReasonNodeReady, "the node "+r.NodeName+" is Ready"
 	}
@@ -89,8 +89,8 @@ func statusOf(h *v1alpha1.Host, v *verdict, wanted *config.Host, r *Report, now 
 	return st
 }
 
-// observed puts in what a driver has seen; of what it has not seen yet, the status keeps
-// what the driver of before saw, but for what is only true of the moment.
+// observed adds what the driver has reported. Until it reports a value, the status keeps the value
+// of the driver before it, except for conditions that hold only for the moment.
 func observed(st *v1alpha1.HostStatus, h *v1alpha1.Host, r *Report, now time.Time) {
 	if r.Err != nil {
 		st.LastError = short(r.Err.Error())
@@ -144,8 +144,8 @@ func short(message string) string {
 	return strings.ToValidUTF8(message[:longest], "") + "…"
 }
 
-// difference says whether a status differs from another, and whether that can wait:
-// nobody acts on a round trip or on a number of pods.
+// difference reports whether want differs from have, and whether the change is minor and can wait:
+// nothing acts on a round-trip time or on a number of pods.
 func difference(have, want *v1alpha1.HostStatus) (differs, minor bool) {
 	if equality.Semantic.DeepEqual(have, want) {
 		return false, false

@@ -1,5 +1,4 @@
 package hosts
 
-// Synced tells whether the Hosts that there are have been read, so that what is driven
-// is all that there is to drive.
+// Synced reports whether all Hosts have been listed. Before that, the wanted hosts are incomplete.
 func (s *Source) Synced() bool { return s.hosts.HasSynced() }

@@ -12,28 +12,28 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 )
 
-// nodeName is the name of the node that a Host is.
+// nodeName is the name of a Host's node.
 func nodeName(h *v1alpha1.Host) string { return cmp.Or(h.Spec.NodeName, h.Name) }
 
-// far tells whether the machine is another than this one.
-func far(h *v1alpha1.Host) bool { return strings.HasPrefix(h.Spec.Endpoint, "ssh://") }
+// remote reports whether the host is remote.
+func remote(h *v1alpha1.Host) bool { return strings.HasPrefix(h.Spec.Endpoint, "ssh://") }
 
-// secretName is the Secret that the login takes, or empty.
+// secretName is the Secret with the login's key, or empty.
 func secretName(h *v1alpha1.Host) string {
-	if h.Spec.CredentialsSecretRef == nil || !far(h) {
+	if h.Spec.CredentialsSecretRef == nil || !remote(h) {
 		return ""
 	}
 	return h.Spec.CredentialsSecretRef.Name
 }
 
-// Translate makes a host of an object and of the template; the Secret that the object
-// names is in namespace, where the account of kubeconfig may get it. The error lists
-// what is wrong, by the object's own fields.
+// Translate makes a config.Host of a Host object and the template. namespace has the Secret that
+// the object names; the account of kubeconfig may get it. The error lists all mistakes by the
+// object's own field names.
 func Translate(h *v1alpha1.Host, template *config.Host, namespace, kubeconfig string) (*config.Host, error) {
 	cfg := *template
 	cfg.Name, cfg.HostObject, cfg.NodeName = h.Name, h.Name, nodeName(h)
 	cfg.Endpoint, cfg.KubeletExposure = h.Spec.Endpoint, string(h.Spec.KubeletExposure)
-	if cfg.Exposed() { // what the template says is of this process's own address
+	if cfg.Exposed() { // the template's address is this process's own
 		cfg.Server.Address, cfg.Server.PublishedAddress, cfg.Server.Port = "", "", 0
 	}
 	if len(h.Spec.Labels) > 0 {
@@ -67,11 +67,11 @@ func Translate(h *v1alpha1.Host, template *config.Host, namespace, kubeconfig st
 	login(&cfg, h, namespace)
 	errs := config.Complete(field.NewPath("spec"), &cfg)
 	if cfg.SSH.Secret != nil {
-		cfg.SSH.Secret.Kubeconfig = kubeconfig // of no node: a node may not read it
+		cfg.SSH.Secret.Kubeconfig = kubeconfig // not that of the node: a node's account may not read the Secret
 	}
-	if far(h) && cfg.SSH.Secret == nil && cfg.SSH.IdentityFile == "" && cfg.SSH.AgentSocket == "" && cfg.SSH.ConfigFile == "" {
+	if remote(h) && cfg.SSH.Secret == nil && cfg.SSH.IdentityFile == "" && cfg.SSH.AgentSocket == "" && cfg.SSH.ConfigFile == "" {
 		errs = append(errs, field.Required(field.NewPath("spec", "credentialsSecretRef"), fmt.Sprintf(
-			"name a Secret of the namespace %s with the key of the login: kubectl create secret generic NAME -n %s --type=kubernetes.io/ssh-auth --from-file=ssh-privatekey=FILE", namespace, namespace)))
+			"set a Secret of the namespace %s with the SSH key; create it: kubectl create secret generic NAME -n %s --type=kubernetes.io/ssh-auth --from-file=ssh-privatekey=FILE", namespace, namespace)))
 	}
 	if len(errs) > 0 {
 		return nil, inFieldsOfHost(errs)
@@ -80,7 +80,7 @@ func Translate(h *v1alpha1.Host, template *config.Host, namespace, kubeconfig st
 }
 
 func login(cfg *config.Host, h *v1alpha1.Host, namespace string) {
-	if !far(h) {
+	if !remote(h) {
 		cfg.SSH, cfg.Server.PublishedAddress = config.SSH{}, ""
 		return
 	}
@@ -97,7 +97,7 @@ func login(cfg *config.Host, h *v1alpha1.Host, namespace string) {
 	}
 }
 
-// stricter of two words on whether something is allowed; who says nothing allows it.
+// stricter returns a if it forbids, else b. An unset value allows.
 func stricter(a, b *bool) *bool {
 	if a != nil && !*a {
 		return a
@@ -105,7 +105,7 @@ func stricter(a, b *bool) *bool {
 	return b
 }
 
-// inFieldsOfHost has the fields of a Host object where they are called otherwise.
+// inFieldsOfHost renames the fields of a config.Host to those of the Host object where they differ.
 func inFieldsOfHost(errs field.ErrorList) error {
 	for _, e := range errs {
 		for _, as := range [][2]string{{"spec.ssh.hostKeys", "spec.hostKeys"}, {"spec.ssh.jumps", "spec.ssh.proxyJump"}, {"spec.ssh.secret", "spec.credentialsSecretRef"}, {"spec.systemReserved", "spec.reserved"}} {

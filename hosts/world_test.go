@@ -28,19 +28,19 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 )
 
-// fakeAPI keeps Hosts as an API server does: a resource version a write, a generation a
-// change of the spec, finalizers that hold a deletion up.
+// fakeAPI keeps Hosts as an API server does: a resource version per write, a generation per change
+// of the spec, finalizers that delay a deletion.
 type fakeAPI struct {
 	mu       sync.Mutex
 	version  int
 	hosts    map[string]*v1alpha1.Host
 	log      []watch.Event // by version
 	watchers map[*watch.RaceFreeFakeWatcher]bool
-	writes   map[string]int // of statuses
-	// beforeRecord is called before a machine is recorded; mu is held.
+	writes   map[string]int // of statuses, by host
+	// beforeRecord is called before a machine is recorded, with mu held.
 	beforeRecord func(name string)
-	oldCRD       bool // it knows of no machine, and prunes it
-	oldLogin     bool // it knows of no login of one
+	oldCRD       bool // it prunes the machine
+	oldLogin     bool // it prunes the login of the machine
 }
 
 var groupResource = schema.GroupResource{Group: "bowline.io", Resource: resource}
@@ -49,7 +49,7 @@ func newFakeAPI() *fakeAPI {
 	return &fakeAPI{hosts: map[string]*v1alpha1.Host{}, watchers: map[*watch.RaceFreeFakeWatcher]bool{}, writes: map[string]int{}}
 }
 
-// put stores h and tells it; mu is held.
+// put stores h and sends the event. The caller holds mu.
 func (f *fakeAPI) put(kind watch.EventType, h *v1alpha1.Host) {
 	f.version++
 	h.ResourceVersion = strconv.Itoa(f.version)
@@ -67,13 +67,13 @@ func (f *fakeAPI) put(kind watch.EventType, h *v1alpha1.Host) {
 	}
 }
 
-// change makes or changes a Host, as kubectl does.
+// change creates or changes a Host, as kubectl does.
 func (f *fakeAPI) change(name string, change func(*v1alpha1.Host)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	h, kind := f.hosts[name], watch.Modified
 	if h == nil {
-		h, kind = farHost(name), watch.Added
+		h, kind = remoteHost(name), watch.Added
 		h.CreationTimestamp = metav1.Now()
 		h.Generation = 0
 	}
@@ -108,7 +108,7 @@ func (f *fakeAPI) List(context.Context, metav1.ListOptions) (*v1alpha1.HostList,
 
 func (f *fakeAPI) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if o.SendInitialEvents != nil {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil) // so that it is listed
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil) // forces a list
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,7 +167,7 @@ func (f *fakeAPI) RecordMachine(_ context.Context, h *v1alpha1.Host, machine v1a
 	return f.hosts[h.Name].DeepCopy(), nil
 }
 
-// setMachine changes the record; mu is held.
+// setMachine changes the record. The caller holds mu.
 func (f *fakeAPI) setMachine(name string, machine *v1alpha1.MachineStatus) {
 	h := f.hosts[name].DeepCopy()
 	h.Status.Machine = machine
@@ -182,7 +182,7 @@ func (f *fakeAPI) ApplyStatus(_ context.Context, h *v1alpha1.Host, status *v1alp
 		return apierrors.NewNotFound(groupResource, h.Name)
 	}
 	have = have.DeepCopy()
-	machine := have.Status.Machine // another manager's
+	machine := have.Status.Machine // owned by another manager
 	have.Status = *status.DeepCopy()
 	have.Status.Machine = machine
 	f.writes[h.Name]++
@@ -190,7 +190,7 @@ func (f *fakeAPI) ApplyStatus(_ context.Context, h *v1alpha1.Host, status *v1alp
 	return nil
 }
 
-// world is a Source with all that is around it. Its drivers are this test's to play.
+// world is a Source and its surroundings. The tests play its drivers.
 type world struct {
 	t      *testing.T
 	api    *fakeAPI
@@ -200,11 +200,11 @@ type world struct {
 	mu        sync.Mutex
 	sets      int
 	set       map[string]*config.Host
-	ending    map[string]bool // drivers that are slow to end
+	ending    map[string]bool // drivers that are slow to stop
 	released  []string
-	release   error         // what a release comes to
-	emptying  time.Duration // what a release takes
-	budget    error         // what an eviction is answered
+	release   error         // result of a release
+	emptying  time.Duration // duration of a release
+	budget    error         // answer to an eviction
 	evictions []string
 }
 
@@ -212,7 +212,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	return newWorldOf(t, nil, objects...)
 }
 
-// newWorldOf is of a process that may have a part of the Hosts only.
+// newWorldOf is a process that may hold only a part of the Hosts.
 func newWorldOf(t *testing.T, shard Shard, objects ...runtime.Object) *world {
 	w := &world{t: t, api: newFakeAPI(), client: fake.NewClientset(objects...), ending: map[string]bool{}}
 	w.client.PrependReactor("create", "pods", w.evict)
@@ -254,7 +254,7 @@ func (w *world) empty(ctx context.Context, h *config.Host) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(w.emptying): // of the bubble's own time
+		case <-time.After(w.emptying): // virtual time
 		}
 	}
 	w.mu.Lock()
@@ -265,7 +265,7 @@ func (w *world) empty(ctx context.Context, h *config.Host) error {
 	return w.release
 }
 
-// evict is the eviction of a pod: the pod ends a moment later, by its driver.
+// evict answers an eviction. The pod ends a moment later, by its driver.
 func (w *world) evict(a clienttesting.Action) (bool, runtime.Object, error) {
 	c := a.(clienttesting.CreateAction)
 	if c.GetSubresource() != "eviction" {
@@ -279,13 +279,13 @@ func (w *world) evict(a clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, w.budget
 	}
 	go func() {
-		time.Sleep(3 * time.Second) // of the bubble's own time
+		time.Sleep(3 * time.Second) // virtual time
 		_ = w.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("pods"), e.Namespace, e.Name)
 	}()
 	return true, nil, nil
 }
 
-// secret of a Host's login.
+// secret returns the Secret of a Host's login.
 func secret(name string) *v1.Secret {
 	return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Name: name + "-key"}, Data: map[string][]byte{v1.SSHAuthPrivateKey: []byte("key")}}
 }
@@ -298,13 +298,13 @@ func node(name, madeOf string) *v1.Node {
 	return n
 }
 
-// after lets time pass, and everything settle.
+// after advances the time, and waits until everything has settled.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// drives reports for a driver that drives the host as it is wanted.
+// drives reports for a driver that manages the host by the wanted config.
 func (w *world) drives(name string, change ...func(*Report)) {
 	w.mu.Lock()
 	cfg := w.set[name]
@@ -318,7 +318,7 @@ func (w *world) drives(name string, change ...func(*Report)) {
 	synctest.Wait()
 }
 
-// ready wants a Host's condition Ready to have the reason, and words in its message.
+// ready expects a Host's condition Ready to have the reason, and the words in its message.
 func (w *world) ready(name, reason string, words ...string) {
 	w.t.Helper()
 	h := w.api.get(name)

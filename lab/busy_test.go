@@ -14,14 +14,14 @@ import (
 	"github.com/bowline-k8s/bowline/lab/layout"
 )
 
-// busyPod keeps all processors of a host busy, and is probed each second.
+// busyPod keeps all processors of a host busy. Its liveness probe runs each second.
 const busyPod = `{"metadata": {"labels": {"app": "busy"}}, "spec": {"nodeName": %q, "terminationGracePeriodSeconds": 0,
 	"containers": [{"name": "busy", "image": "registry.lab/toolbox:lab",
 	"command": ["sh", "-c", "for i in $(seq 2 %d); do (while :; do :; done) & done; while :; do :; done"],
 	"livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 3}}]}}`
 
-// testBusyPods: beside pods that take all that they get, the machine's programs, the
-// control plane and the runtimes work as before, or nearly.
+// testBusyPods: while pods use all the CPU that they get, the machine's programs, the control plane
+// and the runtimes work almost as fast as before.
 func testBusyPods(t *testing.T, c Config, kubectl func(...string) string) {
 	testLabWeight(t, layout.Lab{Dir: c.Dir, Index: c.Index})
 	get := func() { kubectl("get", "pods", "-A") }
@@ -34,12 +34,12 @@ func testBusyPods(t *testing.T, c Config, kubectl func(...string) string) {
 	kubectl("wait", "--for=condition=Ready", "pod", "-l", "app=busy", "--timeout=60s")
 	began, before := time.Now(), ticks(t, kubectl)
 	busyGet, busyExec := best(get), best(exec)
-	for time.Since(began) < 10*time.Second { // of probes
+	for time.Since(began) < 10*time.Second { // long enough for several probes
 		get()
 	}
 	took := time.Since(began)
 
-	// A tick is 10 ms. All loops share the machine with whatever else it runs.
+	// A tick is 10 ms. All loops share the machine with everything else on it.
 	if spent := time.Duration(ticks(t, kubectl)-before) * 10 * time.Millisecond; spent < took/20 {
 		t.Errorf("a busy pod's process had %v of %v: this test shows nothing", spent, took)
 	}
@@ -56,7 +56,7 @@ func testBusyPods(t *testing.T, c Config, kubectl func(...string) string) {
 	kubectl("delete", "pod", "-l", "app=busy", "--timeout=60s")
 }
 
-// best is how long f takes when nothing else comes between.
+// best returns the shortest duration of f: the one with the least interference.
 func best(f func()) time.Duration {
 	least := time.Hour
 	for range 8 {
@@ -67,7 +67,7 @@ func best(f func()) time.Duration {
 	return least
 }
 
-// ticks of user time that the first process of a busy pod has had.
+// ticks returns the user time, in clock ticks, of the first process of a busy pod.
 func ticks(t *testing.T, kubectl func(...string) string) int {
 	t.Helper()
 	_, after, _ := strings.Cut(kubectl("exec", "busy-host1", "--", "cat", "/proc/1/stat"), ") ")
@@ -82,7 +82,7 @@ func ticks(t *testing.T, kubectl func(...string) string) int {
 	return n
 }
 
-// testLabWeight: all of the lab weighs no more than one process of the machine.
+// testLabWeight: the whole lab weighs no more than one process of the machine.
 func testLabWeight(t *testing.T, lab layout.Lab) {
 	t.Helper()
 	hierarchies, err := cgroups.Mounted()
@@ -94,7 +94,7 @@ func testLabWeight(t *testing.T, lab layout.Lab) {
 		for file, most := range map[string]int{"cpu.shares": 1024, "cpu.weight": 100} {
 			data, err := os.ReadFile(filepath.Join(h.Mount, lab.Name(), file))
 			if err != nil {
-				continue // of another hierarchy
+				continue // the file belongs to another hierarchy
 			}
 			found = true
 			if n, err := strconv.Atoi(strings.TrimSpace(string(data))); err != nil || n > most {

@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/lab/node"
 )
 
-// needed lists programs by the Debian package that brings them.
+// needed lists the programs that the lab uses, each with its Debian package.
 var needed = []struct{ program, pkg string }{
 	{"ip", "iproute2"},
 	{"iptables", "iptables"},
@@ -30,7 +30,7 @@ var needed = []struct{ program, pkg string }{
 // built lists the programs that hack/build-lab.sh makes.
 var built = []string{"bowline-kube", "bowline-containerd", "containerd-shim-runc-v2", "bowline-coredns", "pause", "web", "toolbox"}
 
-// check says in one sentence what the machine lacks, and what mends it.
+// check returns one sentence that says what the machine lacks and how to fix it.
 func check(t node.Tools) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("a lab makes namespaces and links, which needs root: sudo bowline-lab up")
@@ -68,7 +68,8 @@ func check(t node.Tools) error {
 	return nil
 }
 
-// checkRuntime says in one sentence what a host's runtime lacks. CRI-O is built apart.
+// checkRuntime returns one sentence that says what a host's runtime lacks. CRI-O has its own build
+// script.
 func checkRuntime(t node.Tools) error {
 	if t.Runtime != layout.CRIO {
 		return nil
@@ -82,7 +83,7 @@ func checkRuntime(t node.Tools) error {
 	return nil
 }
 
-// checkRoutes says which of the lab's networks the machine already has elsewhere.
+// checkRoutes reports which of the lab's networks the machine already routes elsewhere.
 func checkRoutes(lab layout.Lab) error {
 	out, err := exec.Command("ip", "-4", "route", "show").Output()
 	if err != nil {
@@ -103,7 +104,7 @@ func routeConflict(lab layout.Lab, routes string) error {
 		}
 		prefix, err := netip.ParsePrefix(dest)
 		if err != nil {
-			continue // default, or a kind of route that takes no traffic
+			continue // the default route, or a kind of route that takes no traffic
 		}
 		for _, ours := range []netip.Prefix{lab.NodeNet(), lab.PodNet(), lab.ServiceNet()} {
 			if prefix.Overlaps(ours) {
@@ -114,13 +115,13 @@ func routeConflict(lab layout.Lab, routes string) error {
 	return nil
 }
 
-// forwardFiltered says whether frames that cross the bridge would meet rules or
-// a policy that may drop them, as Docker leaves them.
+// forwardFiltered reports whether frames that cross the bridge would meet iptables rules or a
+// policy that may drop them, as they do with Docker.
 func forwardFiltered() bool {
 	if data, err := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-iptables"); err != nil || strings.TrimSpace(string(data)) != "1" {
 		return false
 	}
-	// Reading with iptables itself would make the table where there is none.
+	// iptables itself would create the table if there is none; iptables-save does not.
 	out, err := exec.Command("iptables-save", "-t", "filter").Output()
 	return err == nil && (bytes.Contains(out, []byte(":FORWARD DROP")) || bytes.Contains(out, []byte("-A FORWARD")))
 }

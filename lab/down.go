@@ -16,8 +16,8 @@ import (
 	"github.com/bowline-k8s/bowline/lab/layout"
 )
 
-// Down removes the lab with everything it made. It needs nothing to be intact:
-// the lab's index says the names of all that can be left.
+// Down removes the lab and everything it made. Nothing of the lab has to be intact: the index gives
+// the names of everything that can be left.
 func Down(ctx context.Context, c Config) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a lab is removed by root: sudo bowline-lab down")
@@ -69,8 +69,8 @@ func Down(ctx context.Context, c Config) error {
 	return nil
 }
 
-// removeProcesses ends everything in the lab's cgroups. With the last process of
-// a host go its namespaces, and with these its mounts, links and iptables rules.
+// removeProcesses kills everything in the lab's cgroups. The namespaces of a host end with its last
+// process, and with them its mounts, links and iptables rules.
 func removeProcesses(ctx context.Context, lab layout.Lab) error {
 	if err := cgroups.Kill(ctx, lab.Name()); err != nil {
 		return err
@@ -78,7 +78,7 @@ func removeProcesses(ctx context.Context, lab layout.Lab) error {
 	return cgroups.Remove(ctx, lab.Name())
 }
 
-// removeLinks removes the machine's ends of the lab's links, and its rule.
+// removeLinks removes the machine's ends of the lab's links, and its iptables rule.
 func removeLinks(lab layout.Lab) error {
 	entries, err := os.ReadDir("/sys/class/net")
 	if err != nil {
@@ -94,7 +94,7 @@ func removeLinks(lab layout.Lab) error {
 			return fmt.Errorf("remove link %s: %s", name, strings.TrimSpace(string(out)))
 		}
 	}
-	// Only where there can be one: asking makes the table.
+	// Only if the rule can exist: iptables would create the table.
 	if out, err := exec.Command("iptables-save", "-t", "filter").Output(); err == nil && strings.Contains(string(out), lab.Name()) {
 		if out, err := exec.Command("iptables", append([]string{"-w", "-D"}, forwardRule(lab)...)...).CombinedOutput(); err != nil {
 			return fmt.Errorf("iptables: %s", strings.TrimSpace(string(out)))
@@ -103,8 +103,8 @@ func removeLinks(lab layout.Lab) error {
 	return nil
 }
 
-// unmount takes down what is mounted below the lab's directory in this
-// namespace. The lab itself mounts only in its hosts.
+// unmount unmounts everything below the lab's directory in this namespace. The lab itself mounts
+// only in its hosts.
 func unmount(lab layout.Lab) error {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -125,9 +125,8 @@ func unmount(lab layout.Lab) error {
 	return nil
 }
 
-// handOver removes the mount points that labs had to make, or leaves the list to
-// the labs that are still there: removing a directory would take away what
-// another lab's hosts have mounted on it.
+// handOver removes the mount points that labs had to make, or leaves the list to the remaining
+// labs: removing a directory would also remove what another lab's hosts have mounted on it.
 func handOver(dir string, made []string) error {
 	list := filepath.Join(layout.RunDir, "made-dirs")
 	if data, err := os.ReadFile(list); err == nil {
@@ -150,7 +149,7 @@ func handOver(dir string, made []string) error {
 	}
 	slices.SortFunc(made, func(a, b string) int { return len(b) - len(a) })
 	for _, d := range made {
-		_ = os.Remove(d) // not if it has been put to use since
+		_ = os.Remove(d) // fails if it is in use by now
 	}
 	if err := os.Remove(list); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -158,19 +157,19 @@ func handOver(dir string, made []string) error {
 	return nil
 }
 
-// cleanRunDir removes the labs' directory under /run with the last lab. The
-// caller holds the lock in it, and whoever waits for that lock makes it anew.
+// cleanRunDir removes the labs' directory under /run after the last lab. The caller holds the lock
+// in it. A process that waits for that lock creates it again.
 func cleanRunDir() error {
 	taken, err := claims()
 	if err != nil || len(taken) > 0 {
 		return err
 	}
 	for i := range layout.MaxIndex + 1 {
-		_ = os.Remove(claimFile(i) + ".tmp") // of a command that was killed
+		_ = os.Remove(claimFile(i) + ".tmp") // left by a command that was killed
 	}
 	if err := os.Remove(filepath.Join(layout.RunDir, "lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_ = os.Remove(layout.RunDir) // not if there is more in it
+	_ = os.Remove(layout.RunDir) // fails if it holds anything else
 	return nil
 }

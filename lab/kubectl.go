@@ -11,7 +11,7 @@ import (
 	"github.com/bowline-k8s/bowline/lab/node"
 )
 
-// Kubectl is the command line and the environment of kubectl for the lab's admin.
+// Kubectl returns the command line and the environment of kubectl for the lab's admin.
 func Kubectl(t node.Tools, lab layout.Lab, args []string) (argv, env []string) {
 	return append([]string{t.Bin + "/bowline-kube", "kubectl"}, args...),
 		[]string{"KUBECONFIG=" + lab.Kubeconfig("admin"), "KUBECACHEDIR=" + lab.Path("kubectl-cache")}
@@ -30,7 +30,7 @@ func (u *up) kubectl(ctx context.Context, input string, args ...string) (string,
 	return stdout.String(), nil
 }
 
-// retryKubectl is for what an API server that has just started may refuse.
+// retryKubectl retries a command that an API server may refuse just after its start.
 func (u *up) retryKubectl(ctx context.Context, input string, args ...string) error {
 	return poll(ctx, patience, func() error {
 		_, err := u.kubectl(ctx, input, args...)

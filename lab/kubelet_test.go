@@ -12,8 +12,8 @@ import (
 	"github.com/bowline-k8s/bowline/lab/proc"
 )
 
-// TestKubelet proves the lab with the real kubelet: pods on two hosts, a Service
-// between them, names by the cluster's DNS, logs and exec.
+// TestKubelet tests the lab with the real kubelet: pods on two hosts, a Service between them,
+// cluster DNS, logs and exec.
 func TestKubelet(t *testing.T) {
 	c, out := labTest(t, 14)
 	c.Hosts = 2

@@ -1,6 +1,6 @@
-// Package lab runs a whole Kubernetes cluster on one machine as ordinary
-// processes: a control plane, a registry, and hosts that share nothing but the
-// kernel. It needs no network and no registry elsewhere.
+// Package lab runs a whole Kubernetes cluster on one machine as ordinary processes: a control
+// plane, a registry, and hosts that share nothing but the kernel. It needs no network and no
+// external registry.
 package lab
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/bowline-k8s/bowline/lab/node"
 )
 
-// Config says which lab, and where its programs are.
+// Config selects the lab and its programs.
 type Config struct {
 	Dir   string     // absolute
-	Index int        // -1: that of the lab in Dir, or the lowest that is free
-	Hosts int        // 0: as many as there are, or one
-	Bare  bool       // a new lab's hosts have an sshd and nothing else: what drives pods there is the caller's
-	Audit bool       // a new lab's API server logs who asked it for what
-	Tools node.Tools // First is that of a new lab
+	Index int        // -1: that of the lab in Dir, or the lowest free one
+	Hosts int        // 0: as many as the lab has, or one
+	Bare  bool       // a new lab's hosts have an sshd and nothing else: the caller runs the pods there
+	Audit bool       // a new lab's API server logs its requests
+	Tools node.Tools // its First applies to a new lab
 	Out   io.Writer  // progress, for people
 }
 
@@ -36,15 +36,15 @@ type state struct {
 	Hosts int  `json:"hosts"`
 	Bare  bool `json:"bare,omitempty"`
 	Audit bool `json:"audit,omitempty"`
-	// First is of node.Tools.
+	// First is Tools.First.
 	First string `json:"first,omitempty"`
-	// Runtime is of node.Tools; of a lab that was made before there was a choice: empty.
+	// Runtime is Tools.Runtime; empty for a lab that predates the choice.
 	Runtime layout.Runtime `json:"runtime,omitempty"`
-	// MadeDirs are mount points that were not on the machine before.
+	// MadeDirs are mount points that the machine did not have before.
 	MadeDirs []string `json:"madeDirs,omitempty"`
 }
 
-// runtime is what the lab's hosts run.
+// runtime returns the runtime of the lab's hosts.
 func (s state) runtime() layout.Runtime {
 	if s.Runtime == "" {
 		return layout.Containerd
@@ -74,7 +74,7 @@ func (s state) write(dir string) error {
 	return writeFile(filepath.Join(dir, stateFile), data)
 }
 
-// writeFile replaces a file in one step: a kill leaves the old one or the new.
+// writeFile replaces a file atomically: a kill leaves the old content or the new.
 func writeFile(path string, data []byte) error {
 	tmp := path + ".tmp"
 	if err := os.WriteFile(tmp, data, 0o644); err != nil {
@@ -114,10 +114,9 @@ func FindHost(dir, name string) (layout.Host, error) {
 	return layout.Host{}, fmt.Errorf("the lab in %s has no host %q, it has %v", dir, name, names)
 }
 
-// lock takes the machine's lock for labs, which orders everything that makes or
-// removes one. It is held until the returned function is called or the process
-// ends, and the processes that it has started have ended or become daemons: what
-// a killed command had begun is over before the next one looks.
+// lock takes the machine-wide lock that serializes all creation and removal of labs. It is held
+// until release is called or the process ends, and until every process that it started has ended or
+// become a daemon: whatever a killed command began is over before the next command looks.
 func lock(out io.Writer) (release func(), err error) {
 	path := filepath.Join(layout.RunDir, "lock")
 	for said := false; ; {
@@ -126,7 +125,7 @@ func lock(out io.Writer) (release func(), err error) {
 		}
 		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the last lab's removal took the directory
+			continue // the removal of the last lab removed the directory
 		}
 		if err != nil {
 			return nil, err
@@ -146,7 +145,7 @@ func lock(out io.Writer) (release func(), err error) {
 			}
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		// The holder before us may have removed the file that we now hold.
+		// The previous holder may have removed the file that we now hold.
 		if mine, err := file.Stat(); err == nil {
 			if there, err := os.Stat(path); err == nil && os.SameFile(mine, there) {
 				// Children inherit the descriptor, and with it the lock.
@@ -161,7 +160,7 @@ func lock(out io.Writer) (release func(), err error) {
 	}
 }
 
-// claims reads which directory's lab has which index.
+// claims returns the lab directories by index.
 func claims() (map[int]string, error) {
 	found := map[int]string{}
 	for i := range layout.MaxIndex + 1 {
@@ -177,8 +176,8 @@ func claims() (map[int]string, error) {
 
 func claimFile(index int) string { return filepath.Join(layout.RunDir, fmt.Sprintf("index-%d", index)) }
 
-// claim gives the lab in dir its index for this boot: the one it wants, or with
-// want -1 the lowest that is free.
+// claim assigns an index to the lab in dir for this boot: the wanted one, or with want -1 the
+// lowest free one.
 func claim(dir string, want int) (int, error) {
 	taken, err := claims()
 	if err != nil {
@@ -204,8 +203,8 @@ func claim(dir string, want int) (int, error) {
 	return 0, fmt.Errorf("all %d indexes for labs are taken: take one down with bowline-lab --dir DIR down", layout.MaxIndex+1)
 }
 
-// makeTargets makes the mount points of a host's binds that the machine lacks,
-// and returns which it made, parents before children.
+// makeTargets creates the mount points of a host's binds that the machine lacks, and returns the
+// created ones, parents before children.
 func makeTargets(lab layout.Lab) ([]string, error) {
 	var made []string
 	for _, b := range lab.Hosts(1)[0].Binds() {

@@ -22,8 +22,8 @@ import (
 	"github.com/bowline-k8s/bowline/lab/proc"
 )
 
-// labTest skips a test that makes a real lab, unless it is asked for, and
-// returns the configuration of a lab of the test's own.
+// labTest skips a test that makes a real lab, unless BOWLINE_LAB_TEST is set, and returns the
+// configuration of a lab for this test alone.
 func labTest(t *testing.T, index int) (Config, *output) {
 	t.Helper()
 	if os.Getenv("BOWLINE_LAB_TEST") != "1" {
@@ -45,7 +45,7 @@ func labTest(t *testing.T, index int) (Config, *output) {
 		Tools: node.Tools{Self: cache + "/bin/bowline-lab", Bin: cache + "/bin"}}, out
 }
 
-// output collects what a command says.
+// output collects the output of a command.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -64,8 +64,8 @@ func (o *output) take() string {
 	return o.b.String()
 }
 
-// machine lists what a lab could leave behind, one thing a line. What other labs
-// on this machine have is left out.
+// machine lists everything on the machine that a lab could leave behind, one thing a line, without
+// what belongs to other labs.
 func machine(t *testing.T, index int) []string {
 	t.Helper()
 	var all []string
@@ -130,7 +130,7 @@ func machine(t *testing.T, index int) []string {
 		}
 		add("file", files...)
 	}
-	// The last lab takes the directory for all labs with it.
+	// Removing the last lab also removes the directory for all labs.
 	all = slices.DeleteFunc(all, func(s string) bool {
 		return s == "file "+layout.RunDir || s == "file "+layout.RunDir+"/lock" || s == "file "+layout.RunDir+"/made-dirs"
 	})
@@ -138,8 +138,8 @@ func machine(t *testing.T, index int) []string {
 	return all
 }
 
-// leftovers are processes and mounts that name dir, and network namespaces of those given
-// that somebody is still in.
+// leftovers lists the processes and mounts that name dir, and those of the given network namespaces
+// that still have a process.
 func leftovers(t *testing.T, dir string, netns []string) []string {
 	t.Helper()
 	var found []string
@@ -208,7 +208,7 @@ func processIDs(t *testing.T, dir string) map[string]proc.ID {
 	return ids
 }
 
-// TestLab walks through a lab's whole life.
+// TestLab goes through the whole life of a lab.
 func TestLab(t *testing.T) {
 	c, out := labTest(t, 14)
 	c.Hosts = 2
@@ -322,8 +322,8 @@ func mustStatus(t *testing.T, c Config) *Status {
 	return s
 }
 
-// TestDownAfterKilledUp kills up at any moment; down leaves nothing, and up can
-// also finish what was begun.
+// TestDownAfterKilledUp kills up at various moments. down then leaves nothing behind, and up can
+// also finish the work.
 func TestDownAfterKilledUp(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Millisecond, 30 * time.Millisecond, 80 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second} {
 		t.Run(after.String(), func(t *testing.T) {

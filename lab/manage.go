@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/lab/registry"
 )
 
-// daemon describes a process of the lab by host ("" for the control plane) and name.
+// daemon describes a process of the lab. host is "" for the control plane.
 func daemon(c Config, host, process string) (proc.Daemon, error) {
 	lab, s, err := find(c.Dir)
 	if err != nil {
@@ -85,8 +85,8 @@ func Stop(ctx context.Context, c Config, host, process string) error {
 	return nil
 }
 
-// Reset makes one host anew: every process in it is killed, and its pods, images
-// and files are gone, as is its node.
+// Reset recreates one host: it kills every process in the host, and removes its pods, images, files
+// and node.
 func Reset(ctx context.Context, c Config, name string) error {
 	h, err := FindHost(c.Dir, name)
 	if err != nil {
@@ -124,8 +124,8 @@ func wipe(ctx context.Context, c Config, h layout.Host) error {
 	return os.RemoveAll(h.Path("root"))
 }
 
-// LoadImage puts an image into the lab's registry, for good: it is there again
-// when the registry is started anew. It returns the reference to pull it by.
+// LoadImage puts an image into the lab's registry permanently: it survives a restart of the
+// registry. It returns the reference to pull it by.
 func LoadImage(ctx context.Context, c Config, image, path string) (string, error) {
 	lab, _, err := find(c.Dir)
 	if err != nil {

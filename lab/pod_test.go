@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/lab/layout"
 )
 
-// inHost runs a command in a host by bowline-lab exec.
+// inHost runs a command in a host with bowline-lab exec.
 func inHost(c Config, host string, argv ...string) (stdout string, code int) {
 	cmd := exec.Command(c.Tools.Self, append([]string{"--dir", c.Dir, "exec", host, "--"}, argv...)...)
 	var out bytes.Buffer
@@ -68,7 +68,7 @@ func testIsolation(t *testing.T, c Config, s *Status) {
 	}
 }
 
-// testPod is a pod made by hand over the CRI.
+// testPod is a pod that the test made over the CRI.
 type testPod struct {
 	sandbox, container, ip string
 }

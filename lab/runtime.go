@@ -12,8 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/lab/layout"
 )
 
-// Socket is the path by which the machine reaches the runtime of the host in
-// which pid runs.
+// Socket is the machine's path to the runtime socket of the host in which pid runs.
 func Socket(pid int, r layout.Runtime) string {
 	return fmt.Sprintf("/proc/%d/root%s", pid, r.Socket())
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/bowline-k8s/bowline/lab/registry"
 )
 
-// Status is the lab as it is now. Paths are the same inside and outside the
-// hosts unless said otherwise.
+// Status is the current state of the lab. Paths are the same inside and outside the hosts unless
+// said otherwise.
 type Status struct {
 	Dir       string          `json:"dir"`
 	Index     int             `json:"index"`
@@ -39,12 +39,12 @@ type ClusterStatus struct {
 	DNSIP           string   `json:"dnsIP"`
 	PodCIDR         string   `json:"podCIDR"`
 	ServiceCIDR     string   `json:"serviceCIDR"`
-	ClientCA        string   `json:"clientCA"` // PEM file; signs the clients of the kubelet's API and the serving certificates
+	ClientCA        string   `json:"clientCA"` // PEM file; the CA of the clients of the kubelet's API and of the serving certificates
 	KubeletClient   KeyPair  `json:"kubeletClient"`
 	Registry        string   `json:"registry"`        // as in image references
-	RegistryAddress string   `json:"registryAddress"` // where it listens, plain HTTP
+	RegistryAddress string   `json:"registryAddress"` // its address, plain HTTP
 	Images          []string `json:"images"`
-	AuditLog        string   `json:"auditLog,omitempty"` // JSON events, one a line
+	AuditLog        string   `json:"auditLog,omitempty"` // one JSON event a line
 }
 
 // KeyPair names two PEM files.
@@ -53,7 +53,7 @@ type KeyPair struct {
 	Key  string `json:"key"`
 }
 
-// HostStatus says how to reach a host, and what a node on it needs.
+// HostStatus says how to reach a host, and has what a node on it needs.
 type HostStatus struct {
 	Name           string          `json:"name"` // also the node's
 	IP             string          `json:"ip"`
@@ -87,7 +87,7 @@ type ProcessStatus struct {
 	Log   string `json:"log"`
 }
 
-// GetStatus reads what the lab in c.Dir is and what of it runs.
+// GetStatus returns the configuration of the lab in c.Dir and the state of its processes.
 func GetStatus(ctx context.Context, c Config) (*Status, error) {
 	lab, s, err := find(c.Dir)
 	if err != nil {
@@ -165,7 +165,7 @@ func GetStatus(ctx context.Context, c Config) (*Status, error) {
 	return st, nil
 }
 
-// clusterUID reads the UID of namespace kube-system, by which a cluster is known.
+// clusterUID returns the UID of namespace kube-system, which identifies a cluster.
 func clusterUID(ctx context.Context, lab layout.Lab) string {
 	keys, err := cluster.MakeKeys(lab)
 	if err != nil {

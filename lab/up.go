@@ -24,17 +24,16 @@ import (
 	"github.com/bowline-k8s/bowline/lab/registry"
 )
 
-// patience is how long one process may take to answer after its start.
+// patience limits how long one process may take to answer after its start.
 const patience = 90 * time.Second
 
-// sideBySide is how many hosts are made at once. Each takes some dozens of short
-// processes: a hundred at once on few processors are all late, and each of them then runs
-// out of its patience.
+// sideBySide is how many hosts are made at once. Each takes dozens of short-lived processes: with a
+// hundred hosts at once on few processors, all of them would be late and exceed their patience.
 const sideBySide = 8
 
-// Where processors are short a cgroup beside the processes of the root weighs as much as
-// so many of them. The lab is a guest: all of it weighs as one process. Within it, the
-// control plane outweighs the hosts, of which each weighs as one, and what pods do there.
+// When processors are short, a cgroup with weight n gets as much CPU as n processes of the root
+// cgroup. The lab is a guest: all of it weighs as one process. Within the lab, the control plane
+// outweighs the hosts; each host, with its pods, weighs as one.
 const (
 	labWeight     = 1
 	controlWeight = 32
@@ -50,12 +49,12 @@ type up struct {
 	keys  cluster.Keys
 	start time.Time
 
-	mu      sync.Mutex // of Out and changed
+	mu      sync.Mutex // guards Out and changed
 	changed bool
 }
 
-// Up starts what is not running and returns once all of it answers. Done twice
-// it does nothing the second time.
+// Up starts everything that is not running and returns once all of it answers. A second call does
+// nothing.
 func Up(ctx context.Context, c Config) error {
 	if err := check(c.Tools); err != nil {
 		return err
@@ -86,8 +85,8 @@ func Up(ctx context.Context, c Config) error {
 		}
 	}
 
-	// The hosts need nothing of the control plane to start, except for kube-proxy,
-	// which waits for it by itself.
+	// The hosts start without the control plane. Only kube-proxy needs it, and waits for it by
+	// itself.
 	var hosts []func(context.Context) error
 	for i, h := range u.lab.Hosts(u.hosts) {
 		hosts = append(hosts, func(ctx context.Context) error { return u.host(ctx, h, files[i]) })
@@ -152,8 +151,8 @@ func (u *up) settle() error {
 	if err := os.MkdirAll(u.Dir, 0o755); err != nil {
 		return err
 	}
-	// First without the directories that are about to be made, then with them: what
-	// a kill leaves in between is at worst an empty directory.
+	// Write the state first without the directories that are about to be made, then with them: a
+	// kill in between leaves an empty directory at worst.
 	if err := s.write(u.Dir); err != nil {
 		return err
 	}
@@ -166,12 +165,12 @@ func (u *up) settle() error {
 	return errors.Join(err, s.write(u.Dir))
 }
 
-// bridge makes the link between the hosts, with the machine's address on it.
+// bridge makes the link between the hosts and gives it the machine's address.
 func (u *up) bridge() error {
 	name, address := u.lab.Bridge(), u.lab.Gateway().String()+"/24"
 	if _, err := os.Stat("/sys/class/net/" + name); err != nil {
-		// An address of its own: else it is the lowest of its ports', and changes as these
-		// come and go, and for a while the hosts send to the one of before.
+		// Set a MAC address: otherwise the bridge takes the lowest of its ports' addresses, which
+		// changes as ports come and go, and for a while the hosts would send to the previous one.
 		if err := node.IP([]string{"link add " + name + " address " + u.lab.BridgeMAC() + " type bridge"}); err != nil {
 			return fmt.Errorf("make a bridge (the kernel needs the bridge and veth drivers): %w", err)
 		}
@@ -189,12 +188,12 @@ func (u *up) bridge() error {
 	return nil
 }
 
-// forwardRule lets frames between the hosts pass where the machine filters them.
+// forwardRule lets frames pass between the hosts if the machine filters them.
 func forwardRule(lab layout.Lab) []string {
 	return []string{"FORWARD", "-i", lab.Bridge(), "-o", lab.Bridge(), "-m", "comment", "--comment", lab.Name(), "-j", "ACCEPT"}
 }
 
-// controlPlane starts etcd and the API server, then what needs them.
+// controlPlane starts etcd and the API server, then the components that need them.
 func (u *up) controlPlane(ctx context.Context) error {
 	if u.audit {
 		if err := cluster.WriteAuditPolicy(u.lab); err != nil {
@@ -218,7 +217,7 @@ func (u *up) controlPlane(ctx context.Context) error {
 	})
 }
 
-// objects applies what every lab has, once; afterwards they are the user's.
+// objects applies the objects that every lab has, once; after that they belong to the user.
 func (u *up) objects(ctx context.Context) error {
 	marker := u.lab.Path("objects-applied")
 	if _, err := os.Stat(marker); err == nil {
@@ -238,8 +237,8 @@ func (u *up) objects(ctx context.Context) error {
 	return os.WriteFile(marker, nil, 0o644)
 }
 
-// podNetworks waits until a node that registers is given its host's pod network:
-// the API server learns of admission policies a moment after they are made.
+// podNetworks waits until a node that registers gets its host's pod network: admission policies
+// take effect in the API server a moment after their creation.
 func (u *up) podNetworks(ctx context.Context) error {
 	h := u.lab.Hosts(1)[0]
 	object := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q}}`, h.Name())
@@ -255,8 +254,8 @@ func (u *up) podNetworks(ctx context.Context) error {
 	})
 }
 
-// registry starts the registry and waits until it has its images. One that was
-// started before its images' programs were built anew is started again.
+// registry starts the registry and waits until it has its images. It restarts a registry that is
+// older than the programs of its images.
 func (u *up) registry(ctx context.Context) error {
 	d := registryDaemon(u.lab, u.Tools)
 	if r, ok := d.Running(); ok && registry.Newer(u.Tools.Bin, r.Started) {
@@ -314,7 +313,7 @@ func (u *up) host(ctx context.Context, h layout.Host, f node.Files) error {
 	return nil
 }
 
-// routes tells a host that was there before of those that came later.
+// routes adds the routes to hosts that were created later than this one.
 func (u *up) routes(h layout.Host, pid int) error {
 	commands := node.Routes(h, u.hosts)
 	if len(commands) == 0 {
@@ -346,7 +345,7 @@ func (u *up) healthy(ctx context.Context, component string) error {
 	return u.answers(ctx, component, client, cluster.HealthURL(u.lab, component))
 }
 
-// answers waits until url answers 200, or the process has died.
+// answers waits until url answers 200, or returns an error if the process has died.
 func (u *up) answers(ctx context.Context, process string, c *http.Client, url string) error {
 	err := poll(ctx, patience, func() error {
 		if r, err := proc.Read(u.lab.Path("run"), process); err == nil && !r.Alive() {
@@ -372,7 +371,7 @@ func (u *up) answers(ctx context.Context, process string, c *http.Client, url st
 	return nil
 }
 
-// client is an HTTP client with the admin's certificate.
+// client returns an HTTP client with the admin's certificate.
 func client(k cluster.Keys) (*http.Client, error) {
 	authority, err := os.ReadFile(k.CA.CertFile())
 	if err != nil {
@@ -389,7 +388,7 @@ func client(k cluster.Keys) (*http.Client, error) {
 	}}, nil
 }
 
-// did tells people what was done.
+// did prints what was done, for people.
 func (u *up) did(format string, args ...any) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// fatal is an error that waiting does not mend.
+// fatal is an error that does not go away by waiting.
 type fatal struct{ error }
 
-// poll calls f until it succeeds, fails for good, or d has passed; then it
-// returns f's last error.
+// poll calls f until it succeeds, fails with fatal, or d has passed. Then it returns f's last
+// error.
 func poll(ctx context.Context, d time.Duration, f func() error) error {
 	deadline := time.After(d)
 	for {
@@ -33,9 +33,8 @@ func poll(ctx context.Context, d time.Duration, f func() error) error {
 	}
 }
 
-// parallel runs the steps, in their order and no more than most at once, and waits for
-// all; the first failure cancels the rest, of which those that have not begun do not begin,
-// and is what it returns.
+// parallel runs the steps in their order, no more than most at once, and waits for all of them. The
+// first failure cancels the rest and is returned; steps that have not begun then do not begin.
 func parallel(ctx context.Context, most int, steps []func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

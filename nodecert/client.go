@@ -22,26 +22,25 @@ import (
 // Config of a Client.
 type Config struct {
 	NodeName string
-	// Directory keeps the certificates; it is made if need be, for the process's user
-	// alone. Several nodes may share it.
+	// Directory stores the certificates. It is created if needed, for the process's user only.
+	// Several nodes may share it.
 	Directory string
-	// Asker goes to the API server with the credential that asks for the first
-	// certificate, a bootstrap token as a rule.
+	// Asker has the credential that requests the first certificate, usually a bootstrap token.
 	Asker *rest.Config
-	// Approve: the Asker asks each time, and approves its own requests.
+	// Approve: the Asker requests each certificate, and approves its own requests.
 	Approve bool
 }
 
-// Client keeps the client certificate of a node.
+// Client manages the client certificate of a node.
 type Client struct {
 	config  Config
 	manager *rotation
 	rest    *rest.Config
 	last    lastRequest
-	waits   atomic.Bool // for the first certificate: Wait tells what goes wrong
+	waits   atomic.Bool // for the first certificate: Wait reports errors
 }
 
-// NewClient reads what is kept from before. It starts nothing.
+// NewClient loads the stored certificate. It starts nothing.
 func NewClient(ctx context.Context, c Config) (*Client, error) {
 	if c.NodeName == "" || c.Directory == "" || c.Asker == nil {
 		return nil, errors.New("nodecert: NodeName, Directory and Asker are required")
@@ -81,12 +80,12 @@ func NewClient(ctx context.Context, c Config) (*Client, error) {
 	return out, err
 }
 
-// Group is of every node, and UserName is one node's user, to the API server.
+// Group is the group of all nodes, and UserName the user name of one node.
 const Group = "system:nodes"
 
 func UserName(node string) string { return "system:node:" + node }
 
-// nodeREST goes where Asker goes, as the node.
+// nodeREST connects to the same API server as Asker, as the node.
 func (c *Client) nodeREST() (*rest.Config, error) {
 	server, _, err := rest.DefaultServerUrlFor(c.config.Asker)
 	if err != nil {
@@ -97,32 +96,31 @@ func (c *Client) nodeREST() (*rest.Config, error) {
 		return nil, err
 	}
 	out := rest.AnonymousClientConfig(c.config.Asker)
-	out.Host = server.String() // a scheme that TLSClientConfig implied is lost with it
-	// What concerns connections is the transport's: client-go would refuse both.
+	out.Host = server.String() // includes the scheme that TLSClientConfig, which is dropped, implied
+	// The transport has the connection settings: client-go refuses both.
 	out.TLSClientConfig, out.Dial, out.Proxy, out.Transport = rest.TLSClientConfig{}, nil, nil, t
 	out.RateLimiter = nil
 	return out, nil
 }
 
-// REST goes to the API server as the node, by the certificate of the moment. It must
-// not be changed.
+// REST authenticates as the node with the current certificate. It must not be modified.
 func (c *Client) REST() *rest.Config { return c.rest }
 
-// Current is the certificate of the moment; nil: there is none yet, or it has ended.
+// Current is the current certificate; nil: there is none yet, or it has expired.
 func (c *Client) Current() *tls.Certificate { return c.manager.Current() }
 
-// Run asks for certificates until ctx ends.
+// Run requests certificates until ctx ends.
 func (c *Client) Run(ctx context.Context) error { return c.manager.Run(ctx) }
 
 const (
 	look = 50 * time.Millisecond
-	// slowAnswer bounds the API server's answer to a request; the approval of one that
-	// it has taken may need a person.
+	// slowAnswer bounds the API server's answer to a request. The approval may take longer, because
+	// it may need a person.
 	slowAnswer = 15 * time.Second
 )
 
-// Wait returns when there is a certificate, or with the reason why there is none. A
-// request that nobody has approved yet is waited for without end. Run must be under way.
+// Wait returns when there is a certificate, or with the reason why there is none. It waits for the
+// approval of a request without limit. Run must be running.
 func (c *Client) Wait(ctx context.Context) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
@@ -141,9 +139,9 @@ func (c *Client) Wait(ctx context.Context) error {
 			case err != nil:
 				return fmt.Errorf("ask the API server at %s for a certificate: %w", c.config.Asker.Host, err)
 			case name == "":
-				return fmt.Errorf("the API server at %s does not answer a request for a certificate", c.config.Asker.Host)
+				return fmt.Errorf("the API server at %s does not answer a certificate request", c.config.Asker.Host)
 			}
-			klog.FromContext(ctx).Info("Waits for the node's certificate to be approved and signed: kubectl certificate approve "+name, "node", c.config.NodeName)
+			klog.FromContext(ctx).Info("Waiting for the node's certificate to be approved and signed: kubectl certificate approve "+name, "node", c.config.NodeName)
 		case <-tick.C:
 		}
 	}
@@ -151,7 +149,7 @@ func (c *Client) Wait(ctx context.Context) error {
 	return nil
 }
 
-// newStore is the manager's file store in a directory of the process's user alone.
+// newStore is the manager's file store, in a directory of the process's user only.
 func newStore(ctx context.Context, directory, prefix string) (certificate.Store, error) {
 	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return nil, fmt.Errorf("certificateDirectory: %w", err)

@@ -28,8 +28,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// cluster is an API server with a signer: it knows who asks by a token or a client
-// certificate, and signs what is approved.
+// cluster is an API server with a signer. It identifies clients by a token or a client certificate,
+// and signs what is approved.
 type cluster struct {
 	*httptest.Server
 	t   *testing.T
@@ -37,11 +37,11 @@ type cluster struct {
 	key *ecdsa.PrivateKey
 
 	mu       sync.Mutex
-	tokens   map[string]string // to user names; others are not accepted
-	forbid   string            // a verb that nobody may
-	auto     bool              // requests are approved as they come
+	tokens   map[string]string // to user names; others are rejected
+	forbid   string            // a verb that is forbidden to everyone
+	auto     bool              // requests are approved at once
 	requests []*certificatesv1.CertificateSigningRequest
-	approved []string // by whom
+	approved []string // by this user
 	serial   int64
 	seen     []string      // "user serial" of each GET /version
 	release  chan struct{} // ends GET /hold
@@ -76,7 +76,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// certificate signs a template; by itself while there is no authority yet.
+// certificate signs a template; it is self-signed while there is no CA yet.
 func (c *cluster) certificate(template *x509.Certificate, public any) *x509.Certificate {
 	parent := c.ca
 	if parent == nil {
@@ -99,7 +99,7 @@ func (c *cluster) asker(token string) *rest.Config {
 		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw})}}
 }
 
-// keep puts a certificate for node n1 into the directory, as one that was made before.
+// keep stores a certificate for node n1 in the directory, as if it was made earlier.
 func (c *cluster) keep(dir, purpose string, serial int64, from, to time.Time) {
 	c.t.Helper()
 	key := newKey(c.t)
@@ -120,7 +120,7 @@ func (c *cluster) keep(dir, purpose string, serial int64, from, to time.Time) {
 	}
 }
 
-// user is who asks, and the serial number of the certificate that says so.
+// user is the client, and the serial number of its certificate.
 func (c *cluster) user(r *http.Request) (name string, serial string) {
 	if len(r.TLS.PeerCertificates) > 0 {
 		cert := r.TLS.PeerCertificates[0]
@@ -148,7 +148,7 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 		c.seen = append(c.seen, user+" "+serial)
 		c.mu.Unlock()
 		fmt.Fprint(w, `{"gitVersion":"v1.37.1"}`)
-	case r.URL.Path == "/hold": // an answer that lasts, as a watch's does
+	case r.URL.Path == "/hold": // a long answer, like a watch
 		w.(http.Flusher).Flush()
 		c.holds <- struct{}{}
 		select {
@@ -211,7 +211,7 @@ func (c *cluster) certificates(w http.ResponseWriter, r *http.Request, user, res
 	_ = json.NewEncoder(w).Encode(out)
 }
 
-// watch tells of the request that is named once it is signed.
+// watch sends the named request once it is signed.
 func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 	w.(http.Flusher).Flush()
 	name := strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
@@ -236,7 +236,7 @@ func (c *cluster) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sign issues what was asked for, for an hour; c.mu is held.
+// sign issues the requested certificate for an hour. The caller holds c.mu.
 func (c *cluster) sign(r *certificatesv1.CertificateSigningRequest) {
 	block, _ := pem.Decode(r.Spec.Request)
 	asked, err := x509.ParseCertificateRequest(block.Bytes)
@@ -255,7 +255,7 @@ func (c *cluster) sign(r *certificatesv1.CertificateSigningRequest) {
 	r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: "True"})
 }
 
-// asked are the requests so far, "user signer".
+// asked are the requests so far, as "user signer".
 func (c *cluster) asked() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -266,25 +266,10 @@ func (c *cluster) asked() []string {
 	return append(out, c.errs...)
 }
 
-// run runs what has a Run until the test ends.
+// run calls a Run until the test ends.
 func run(t *testing.T, r func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = r(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
-}
-
-// until waits for a condition, on a machine as busy as it may be.
-func until(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(time.Minute)
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatal("not within a minute: " + what)
-		}
-	}
 }

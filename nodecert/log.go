@@ -9,9 +9,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// quiet carries a logger for a manager, and no end: a manager ends with Run, and one
-// that was never run has nothing to end. Its errors are not logged while hush is set:
-// whoever waits for the first certificate tells them, once.
+// quiet returns a context with a logger for a manager, and without an end: a manager ends with Run,
+// and one that was never run has nothing to end. While hush is set its errors are not logged,
+// because the caller of Wait reports them once.
 func quiet(ctx context.Context, hush *atomic.Bool) *context.Context {
 	log := klog.FromContext(ctx)
 	if sink := log.GetSink(); sink != nil {
@@ -40,7 +40,7 @@ func (h hushed) WithName(name string) klog.LogSink {
 	return hushed{h.LogSink.WithName(name), h.hush}
 }
 
-// store tells of each new certificate.
+// store logs each new certificate.
 type store struct {
 	certificate.FileStore
 	log  klog.Logger

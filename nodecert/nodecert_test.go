@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func client(t *testing.T, c Config) *Client {
@@ -27,7 +29,7 @@ func client(t *testing.T, c Config) *Client {
 	return out
 }
 
-// get asks the API server as the node and returns the answer.
+// get sends a request as the node, and returns the answer.
 func get(t *testing.T, c *Client, path string) string {
 	t.Helper()
 	answer, err := begin(t, c, path)
@@ -37,7 +39,7 @@ func get(t *testing.T, c *Client, path string) string {
 	return answer()
 }
 
-// begin asks, and returns when the answer has begun.
+// begin sends a request, and returns when the answer has begun.
 func begin(t *testing.T, c *Client, path string) (func() string, error) {
 	t.Helper()
 	h, err := rest.HTTPClientFor(c.REST())
@@ -58,7 +60,7 @@ func begin(t *testing.T, c *Client, path string) (func() string, error) {
 	}, nil
 }
 
-// serial of the certificate that the last GET /version came with.
+// lastSeen is the user and serial of the last GET /version.
 func (c *cluster) lastSeen() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,8 +70,8 @@ func (c *cluster) lastSeen() string {
 	return c.seen[len(c.seen)-1]
 }
 
-// A bootstrap token gets the first certificate, which is kept for this user alone; a
-// later process uses it and needs the token no more.
+// TestBootstrap: a bootstrap token gets the first certificate, which is stored for this user only.
+// A later process uses it without the token.
 func TestBootstrap(t *testing.T) {
 	s := newCluster(t)
 	dir := filepath.Join(t.TempDir(), "pki")
@@ -110,15 +112,15 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// A certificate that is near its end renews itself. What is under way by the old one
-// is not cut off, and what begins afterwards goes by the new one.
+// TestRenewalHasNoPause: a certificate near its end is renewed with itself. Requests in progress
+// with the old one are not interrupted, and later ones use the new one.
 func TestRenewalHasNoPause(t *testing.T) {
 	s := newCluster(t)
 	dir := t.TempDir()
 	now := time.Now()
 	s.keep(dir, "client", 7, now.Add(-50*time.Hour), now.Add(time.Hour))
 	s.mu.Lock()
-	s.tokens, s.auto = nil, false // by the old certificate alone, and not at once
+	s.tokens, s.auto = nil, false // only with the old certificate, and not at once
 	s.mu.Unlock()
 	c, err := NewClient(t.Context(), Config{NodeName: "n1", Directory: dir, Asker: s.asker("first")})
 	if err != nil {
@@ -137,7 +139,7 @@ func TestRenewalHasNoPause(t *testing.T) {
 	s.auto = true
 	s.mu.Unlock()
 	run(t, c.Run)
-	until(t, "requests go by the new certificate", func() bool {
+	testutil.Eventually(t, "requests go by the new certificate", func() bool {
 		get(t, c, "/version")
 		return s.lastSeen() == "system:node:n1 101"
 	})
@@ -150,12 +152,12 @@ func TestRenewalHasNoPause(t *testing.T) {
 	}
 }
 
-// Without the right to ask, or to see the answer, the reason is told.
+// TestRefused: without the right to request, or to read the answer, the error gives the reason.
 func TestRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ token, forbid, want string }{
 		"a token that is not known": {"other", "", "ask for a certificate: Unauthorized"},
 		"no right to ask":           {"first", "create", `ask for a certificate: User "system:bootstrap:first" cannot create`},
-		"no right to see":           {"first", "list", "see what became of request csr-0"},
+		"no right to see":           {"first", "list", "read request csr-0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newCluster(t)
@@ -171,12 +173,12 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A request that nobody approves is waited for, and used when somebody does.
+// TestApprovedLater: Wait waits for the approval, and uses the certificate then.
 func TestApprovedLater(t *testing.T) {
 	s := newCluster(t)
 	s.auto = false
 	c := client(t, Config{NodeName: "n1", Directory: t.TempDir(), Asker: s.asker("first")})
-	until(t, "the request is there", func() bool { return len(s.asked()) == 1 })
+	testutil.Eventually(t, "the request is there", func() bool { return len(s.asked()) == 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := c.Wait(ctx); err != context.Canceled {
@@ -186,7 +188,7 @@ func TestApprovedLater(t *testing.T) {
 		t.Error("it goes to the API server without a certificate")
 	}
 	s.mu.Lock()
-	s.sign(s.requests[0]) // a person has approved it
+	s.sign(s.requests[0]) // as if a person had approved it
 	s.mu.Unlock()
 	if err := c.Wait(t.Context()); err != nil {
 		t.Fatal(err)
@@ -197,7 +199,7 @@ func TestApprovedLater(t *testing.T) {
 	}
 }
 
-// Where the process approves, it does so for the first request and for renewals.
+// TestApprovesItself: a process that approves does so for the first request and for renewals.
 func TestApprovesItself(t *testing.T) {
 	s := newCluster(t)
 	s.auto = false
@@ -206,7 +208,7 @@ func TestApprovesItself(t *testing.T) {
 	now := time.Now()
 	s.keep(dir, "client", 7, now.Add(-50*time.Hour), now.Add(time.Hour))
 	c := client(t, Config{NodeName: "n1", Directory: dir, Asker: s.asker("sa"), Approve: true})
-	until(t, "the certificate is renewed", func() bool { return c.Current().Leaf.SerialNumber.Int64() == 101 })
+	testutil.Eventually(t, "the certificate is renewed", func() bool { return c.Current().Leaf.SerialNumber.Int64() == 101 })
 	if got := s.asked(); !slices.Equal(got, []string{"system:serviceaccount:bowline:bowline kube-apiserver-client-kubelet"}) {
 		t.Errorf("requests: %q", got)
 	}
@@ -221,8 +223,8 @@ func TestApprovesItself(t *testing.T) {
 	}
 }
 
-// The node shows its own certificate until the cluster's is there, and a renewed one
-// from then on, without a new listener.
+// TestServing: the node presents its own certificate until the cluster's is signed, and a renewed
+// one later, without a new listener.
 func TestServing(t *testing.T) {
 	s := newCluster(t)
 	s.auto = false
@@ -237,7 +239,7 @@ func TestServing(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, serving.Run)
-	until(t, "the request is there", func() bool { return len(s.asked()) == 1 })
+	testutil.Eventually(t, "the request is there", func() bool { return len(s.asked()) == 1 })
 	if got, err := serving.Get(nil); got != own || err != nil {
 		t.Errorf("before it is approved it shows %v, %v", got, err)
 	}
@@ -245,7 +247,7 @@ func TestServing(t *testing.T) {
 		t.Errorf("requests: %q", got)
 	}
 
-	// The next process, with one that is near its end and has not all addresses.
+	// The next process has one near its end that lacks an address.
 	other := t.TempDir()
 	s.keep(other, "serving", 8, now.Add(-50*time.Hour), now.Add(time.Hour))
 	approver := s.asker("first")
@@ -258,7 +260,7 @@ func TestServing(t *testing.T) {
 		t.Error("what was kept is not shown")
 	}
 	run(t, serving.Run)
-	until(t, "the renewed one is shown", func() bool { got, _ := serving.Get(nil); return got.Leaf.SerialNumber.Int64() > 100 })
+	testutil.Eventually(t, "the renewed one is shown", func() bool { got, _ := serving.Get(nil); return got.Leaf.SerialNumber.Int64() > 100 })
 	got, _ := serving.Get(nil)
 	if err := got.Leaf.VerifyHostname("192.0.2.7"); err != nil {
 		t.Error(err)

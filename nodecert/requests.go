@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// clientset is what the certificate manager needs of one: a method that is not here
-// must not be called. Where v1 fails it tries v1beta1, which no cluster of today has.
+// clientset implements only what the certificate manager calls; other methods panic. If v1 fails,
+// the manager tries v1beta1, which current clusters do not have.
 type clientset struct {
 	kubernetes.Interface
 	v1      certificates
@@ -35,15 +35,15 @@ func (c certificates) CertificateSigningRequests() typed.CertificateSigningReque
 	return c.requests
 }
 
-// requests notes what came of the last request, which the manager would only log, and
-// approves it where it may.
+// requests stores the result of the last request, which the manager would only log, and approves it
+// if it may.
 type requests struct {
 	typed.CertificateSigningRequestInterface
-	approve typed.CertificateSigningRequestInterface // nil: somebody else approves
+	approve typed.CertificateSigningRequestInterface // nil: someone else approves
 	last    *lastRequest
 }
 
-// lastRequest is the newest request, and why it was refused.
+// lastRequest is the newest request, and the error that it failed with.
 type lastRequest struct {
 	mu   sync.Mutex
 	name string
@@ -74,7 +74,7 @@ func newClientset(c *rest.Config, approve typed.CertificateSigningRequestInterfa
 	return clientset{v1: certificates{client, requests{client.CertificateSigningRequests(), approve, last}}, v1beta1: old}, nil
 }
 
-// refusal is err in words of who may not do what, or nil if another try may succeed.
+// refusal is an error that retrying does not fix: a missing right.
 type refusal struct {
 	what string
 	err  error
@@ -99,17 +99,17 @@ func (r requests) Create(ctx context.Context, csr *certificatesv1.CertificateSig
 	return out, nil
 }
 
-// List is what the manager waits for the certificate by.
+// List is how the manager waits for the certificate.
 func (r requests) List(ctx context.Context, o metav1.ListOptions) (*certificatesv1.CertificateSigningRequestList, error) {
 	out, err := r.CertificateSigningRequestInterface.List(ctx, o)
 	if err != nil {
 		name, _ := r.last.get()
-		r.last.note(name, refused("see what became of request "+name, err))
+		r.last.note(name, refused("read request "+name, err))
 	}
 	return out, err
 }
 
-// refused makes a refusal of an error that does not go away by itself.
+// refused wraps an error in a refusal if retrying does not fix it.
 func refused(what string, err error) error {
 	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
 		return &refusal{what, err}
@@ -117,7 +117,7 @@ func refused(what string, err error) error {
 	return err
 }
 
-// approve approves a request; the controller manager may have been faster.
+// approve approves a request, unless it is approved already, for example by the controller manager.
 func approve(ctx context.Context, requests typed.CertificateSigningRequestInterface, csr *certificatesv1.CertificateSigningRequest) error {
 	csr = csr.DeepCopy()
 	for {

@@ -12,12 +12,12 @@ import (
 	"github.com/bowline-k8s/bowline/wall"
 )
 
-// rotation is a certificate manager that is made again where the machine has slept beyond
-// the time of a renewal: its timer for that stands still meanwhile, for weeks if need be,
-// and no other can be set.
+// rotation is a certificate manager that is recreated when the machine was suspended past the time
+// of a renewal. The manager's timer does not run during a suspend, perhaps for weeks, and cannot be
+// reset.
 type rotation struct {
 	make func() (certificate.Manager, error)
-	now  func() time.Time // wall time
+	now  func() time.Time // wall-clock time
 
 	mu      sync.Mutex
 	manager certificate.Manager
@@ -30,18 +30,18 @@ func newRotation(c *certificate.Config) (*rotation, error) {
 	return out, err
 }
 
-// Current is the certificate of the moment; nil: there is none yet, or it has ended.
+// Current is the current certificate; nil: there is none yet, or it has expired.
 func (r *rotation) Current() *tls.Certificate {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.manager.Current()
 }
 
-// renewalBegins is the part of a certificate's life after which the manager may renew it;
-// it does so by nine tenths.
+// renewalBegins is the fraction of a certificate's life after which the manager may renew it. It
+// does so before 0.9.
 const renewalBegins = 0.7
 
-// Run asks for certificates until ctx ends.
+// Run requests certificates until ctx ends.
 func (r *rotation) Run(ctx context.Context) error {
 	tick := time.NewTicker(wall.Glance)
 	defer tick.Stop()
@@ -52,7 +52,7 @@ func (r *rotation) Run(ctx context.Context) error {
 	var last *tls.Certificate
 	for {
 		if c := m.Current(); c != nil && c.Leaf != nil {
-			last = c // one that has ended is not given any more
+			last = c // Current does not return an expired one
 		}
 		select {
 		case <-ctx.Done():
@@ -63,13 +63,13 @@ func (r *rotation) Run(ctx context.Context) error {
 			continue
 		}
 		log := klog.FromContext(ctx)
-		made, err := r.make() // it reads what the one before has kept
+		made, err := r.make() // it loads what the old one stored
 		if err != nil {
-			log.Error(err, "A certificate is to be renewed after a sleep of the machine, and what is kept of it cannot be read; the next look tries again")
+			log.Error(err, "Failed to read the certificate that is to be renewed after the machine slept, will retry")
 			continue
 		}
-		log.Info("The machine has slept, or its clock was set: the certificate is renewed by the clock of now", "until", last.Leaf.NotAfter)
-		m.Stop() // what is left of it ends with its timer
+		log.Info("The machine slept, or its clock was set: the renewal follows the current time", "until", last.Leaf.NotAfter)
+		m.Stop() // its remaining goroutines end with its timer
 		r.mu.Lock()
 		r.manager, m = made, made
 		r.mu.Unlock()
@@ -78,7 +78,7 @@ func (r *rotation) Run(ctx context.Context) error {
 	}
 }
 
-// renewable: a manager that begins now would renew it, now or soon.
+// renewable reports whether a manager that starts now would renew the certificate, now or soon.
 func renewable(c *tls.Certificate, now time.Time) bool {
 	if c == nil {
 		return false

@@ -17,13 +17,13 @@ import (
 	"github.com/bowline-k8s/bowline/wall"
 )
 
-// managers are made one after another; each has a certificate for 100 hours.
+// managers creates one after another, each with a certificate for 100 hours.
 type managers struct {
 	mu     sync.Mutex
 	events []string
 	made   int
 	fail   error
-	ended  atomic.Bool // the first one's certificate is over
+	ended  atomic.Bool // the certificate of the first one has expired
 }
 
 type manager struct {

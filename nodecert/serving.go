@@ -21,25 +21,25 @@ import (
 type ServingConfig struct {
 	NodeName  string
 	Directory string // as in Config
-	// IPs by which the API server reaches the node now. The certificate follows them.
+	// IPs at which the API server reaches the node now. The certificate follows them.
 	IPs func() []net.IP
-	// Node goes to the API server as the node: the signer wants the request to be its.
+	// Node authenticates as the node, which the signer requires of the requester.
 	Node *rest.Config
-	// Approver approves each request; nil: a person or a controller does. The
-	// controller manager does not.
+	// Approver approves each request; nil: a person or a controller approves. The controller
+	// manager does not.
 	Approver *rest.Config
-	// Until serves while there is no signed certificate.
+	// Until serves as long as there is no signed certificate.
 	Until func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
-// Serving keeps the serving certificate of a node.
+// Serving manages the serving certificate of a node.
 type Serving struct {
 	config  ServingConfig
 	manager *rotation
 	last    lastRequest
 }
 
-// NewServing reads what is kept from before. It starts nothing.
+// NewServing loads the stored certificate. It starts nothing.
 func NewServing(ctx context.Context, c ServingConfig) (*Serving, error) {
 	if c.NodeName == "" || c.Directory == "" || c.Node == nil || c.Until == nil || c.IPs == nil {
 		return nil, errors.New("nodecert: NodeName, Directory, IPs, Node and Until are required")
@@ -61,7 +61,7 @@ func NewServing(ctx context.Context, c ServingConfig) (*Serving, error) {
 		Ctx: quiet(ctx, new(atomic.Bool)), Name: "serving certificate",
 		SignerName: certificatesv1.KubeletServingSignerName,
 		GetUsages:  certificate.DefaultKubeletServingGetUsages,
-		// An address that the kept certificate does not have makes a new request.
+		// An address that the stored certificate lacks causes a new request.
 		GetTemplate: func() *x509.CertificateRequest {
 			return &x509.CertificateRequest{
 				Subject:     pkix.Name{CommonName: UserName(c.NodeName), Organization: []string{Group}},
@@ -80,11 +80,10 @@ func NewServing(ctx context.Context, c ServingConfig) (*Serving, error) {
 	return out, nil
 }
 
-// Run asks for certificates until ctx ends.
+// Run requests certificates until ctx ends.
 func (s *Serving) Run(ctx context.Context) error { return s.manager.Run(ctx) }
 
-// Get is a tls.Config's GetCertificate: a renewed certificate is shown from the next
-// connection on.
+// Get is a GetCertificate of a tls.Config. New connections get the renewed certificate.
 func (s *Serving) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := s.manager.Current(); c != nil {
 		return c, nil

@@ -11,11 +11,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// transport goes to the API server by the certificate of the moment. A new one gets
-// connections of its own: those of the one before serve what they carry, and go when
-// they are idle, so that no request is cut off.
+// transport authenticates with the current certificate. A new certificate gets its own connections.
+// The old ones serve their requests and are closed when they are idle, so that no request is
+// interrupted.
 type transport struct {
-	tls     *tls.Config // the API server's side; never changed
+	tls     *tls.Config // how to verify the API server; never modified
 	dial    func(*http.Transport)
 	current func() *tls.Certificate
 
@@ -24,11 +24,10 @@ type transport struct {
 	http *http.Transport
 }
 
-// idleConnection bounds how long a connection lives that nothing uses.
+// idleConnection is how long an unused connection stays open.
 const idleConnection = 90 * time.Second
 
-// newTransport takes the API server's address and authorities from c, and nothing of
-// its credential.
+// newTransport takes the API server's address and CA from c, but not its credential.
 func newTransport(c *rest.Config, current func() *tls.Certificate) (*transport, error) {
 	config, err := rest.TLSConfigFor(rest.AnonymousClientConfig(c))
 	if err != nil {
@@ -57,11 +56,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.RoundTrip(r)
 }
 
-// now is the transport of the certificate of the moment.
+// now is the transport of the current certificate.
 func (t *transport) now() (*http.Transport, error) {
 	cert := t.current()
 	if cert == nil {
-		return nil, errors.New("the node's certificate has ended and could not be renewed")
+		return nil, errors.New("the node's certificate has expired and could not be renewed")
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,7 +71,7 @@ func (t *transport) now() (*http.Transport, error) {
 	config.Certificates = []tls.Certificate{*cert}
 	next := &http.Transport{TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: idleConnection}
 	t.dial(next)
-	utilnet.SetTransportDefaults(next) // HTTP/2, with pings that find a dead connection
+	utilnet.SetTransportDefaults(next) // HTTP/2, with pings that detect a dead connection
 	if t.http != nil {
 		t.http.CloseIdleConnections()
 	}
@@ -80,7 +79,7 @@ func (t *transport) now() (*http.Transport, error) {
 	return next, nil
 }
 
-// CloseIdleConnections is for http.Client.
+// CloseIdleConnections is called by http.Client.
 func (t *transport) CloseIdleConnections() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package pod is the vocabulary that the whole tree shares: values only, no
-// behaviour that touches the world. It imports Kubernetes API types and the
-// standard library's pure packages.
+// Package pod has the types that the whole tree shares: values only, without I/O. It imports
+// Kubernetes API types and pure packages of the standard library.
 package pod
 
 import (
@@ -9,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Ref names one life of a pod. Two pods that follow each other under one
-// namespace and name differ in UID and never share a worker.
+// Ref identifies one life of a pod. Successive pods with the same namespace and name differ in UID,
+// and never share a worker.
 type Ref struct {
 	Namespace string
 	Name      string
@@ -20,17 +19,19 @@ type Ref struct {
 // String is the form for logs and errors: namespace/name (uid).
 func (r Ref) String() string { return r.Namespace + "/" + r.Name + " (" + string(r.UID) + ")" }
 
-// Phase is where a pod worker stands in the life of its pod. It only grows.
+// Phase is the state of a pod worker. It only advances.
 //
 //	Syncing ──► Terminating ──► Terminated ──► Gone
 //
-// Syncing:     entered at birth; the pod should run.
-// Terminating: entered on deletion, eviction, deadline, loss of its source, or
-// when every container has finished for good; containers are stopped, none starts.
-// Terminated:  entered when a fresh observation shows nothing running; the
-// sandbox goes, then the volumes.
-// Gone:        volumes are released, and the terminal status is accepted by the
-// API server or the API object is absent; the worker ends.
+// When each phase begins, and what happens in it:
+//
+//   - Syncing: from the start; the pod should run.
+//   - Terminating: on deletion, eviction, deadline, loss of its source, or when every container has
+//     finished for good. Containers are stopped, and none starts.
+//   - Terminated: when a fresh observation shows nothing running. The sandbox is removed, then the
+//     volumes.
+//   - Gone: the volumes are released, and the API server has accepted the terminal status or has no
+//     such object. The worker ends.
 type Phase int
 
 const (
@@ -49,7 +50,7 @@ func (p Phase) String() string {
 	return phaseNames[p]
 }
 
-// ContainerState is the CRI's ContainerState in our own words.
+// ContainerState is the CRI's ContainerState.
 type ContainerState int
 
 const (
@@ -68,28 +69,28 @@ func (s ContainerState) String() string {
 	return stateNames[s]
 }
 
-// Sandbox is one pod sandbox as the runtime last showed it.
+// Sandbox is a pod sandbox as the runtime last showed it.
 type Sandbox struct {
 	ID             string
 	Attempt        uint32 // PodSandboxMetadata.Attempt
 	Ready          bool   // SANDBOX_READY
 	CreatedAt      time.Time
 	IPs            []string // primary first; empty on the host network
-	NoAddress      bool     // its network is its own, and the runtime shows no address in it
+	NoAddress      bool     // it has its own network, and the runtime shows no address
 	HostNetwork    bool     // NamespaceOption.Network is NODE
 	RuntimeHandler string
 	Annotations    map[string]string
-	// Users are the machine's IDs that the sandbox's user namespace has; nil: it has
-	// none of its own, or the runtime does not tell.
+	// Users is the range of the machine's IDs in the sandbox's user namespace; nil: it has none, or
+	// the runtime does not report it.
 	Users *IDRange
 }
 
-// IDRange are Length IDs of the machine from HostID on, which are those from 0 on in a
-// user namespace.
+// IDRange is Length IDs of the machine, starting with HostID, that are mapped to 0 and following in
+// a user namespace.
 type IDRange struct{ HostID, Length uint32 }
 
-// Container is one container instance as the runtime last showed it. Times have
-// been moved from the host's clock to ours.
+// Container is a container instance as the runtime last showed it. Times are converted from the
+// host's clock to the local one.
 type Container struct {
 	ID          string // the runtime's own ID, without the "containerd://" scheme
 	Name        string // label io.kubernetes.container.name
@@ -100,7 +101,7 @@ type Container struct {
 	StartedAt   time.Time // zero until started
 	FinishedAt  time.Time // zero until exited
 	ExitCode    int32
-	Reason      string // the runtime's word, "OOMKilled" among them
+	Reason      string // as the runtime reports it, for example "OOMKilled"
 	Message     string // the runtime's message, or the termination message once read
 	Image       string // ImageSpec.UserSpecifiedImage, else ImageSpec.Image
 	ImageRef    string // ContainerStatus.ImageRef
@@ -108,14 +109,14 @@ type Container struct {
 	LogPath     string
 	SpecHash    string // annotation io.kubernetes.container.hash
 	Annotations map[string]string
-	// Crashes counts the restarts that led to this instance within its sandbox since
-	// the last good run, by its annotation; nil where it has none.
+	// Crashes counts the restarts in its sandbox, since the last good run, that led to this
+	// instance, from its annotation; nil if there is none.
 	Crashes *uint32
-	User    *User // nil where the runtime does not tell
-	// Size is what the container was made with, by its annotation; nil where it has
-	// none. A resize in place does not change it.
+	User    *User // nil if the runtime does not report it
+	// Size is what the container was created with, from its annotation; nil if there is none. An
+	// in-place resize does not change it.
 	Size *Size
-	// Resources are what it has, as far as the runtime tells; nil where nobody knows.
+	// Resources is what it has now, as far as the runtime reports it; nil if unknown.
 	Resources *Size
 }
 
@@ -126,20 +127,20 @@ type User struct {
 	SupplementalGroups []int64
 }
 
-// Observed is everything that the runtime showed of one pod at one moment.
-// Only pleg makes it. It is immutable once published.
+// Observed is everything that the runtime showed of one pod at one time. Only pleg creates it. It
+// is immutable once published.
 type Observed struct {
 	Ref        Ref
 	Sandboxes  []Sandbox   // newest attempt first
 	Containers []Container // by name, then newest attempt first
 
-	// Seq is the local sequence number taken before the first request of this
-	// observation was sent; larger is newer. Zero: never observed.
+	// Seq is the local sequence number taken before the first request of this observation was sent;
+	// larger is newer. Zero: never observed.
 	Seq uint64
-	// At is our clock when that first request was sent.
+	// At is the local time when that first request was sent.
 	At time.Time
-	// Stale is empty, or why nothing newer could be had (a transport error). A
-	// stale observation says nothing about what runs now.
+	// Stale is why the runtime has not answered since (a transport error), or empty. A stale
+	// observation says nothing about what runs now.
 	Stale string
 }
 
@@ -153,11 +154,11 @@ func (o *Observed) Newest(name string) *Container {
 	return nil
 }
 
-// Verdict is what a probe says of one container instance.
+// Verdict is the result of a probe for one container instance.
 type Verdict int
 
 const (
-	VerdictUnknown Verdict = iota // no result yet, or a transport fault: changes nothing
+	VerdictUnknown Verdict = iota // no result yet, or a transport error: changes nothing
 	VerdictSuccess
 	VerdictFailure
 )
@@ -171,8 +172,8 @@ func (v Verdict) String() string {
 	return verdictNames[v]
 }
 
-// Verdicts are the three probes' results for one container ID, thresholds
-// applied. A probe that the container does not declare is VerdictSuccess.
+// Verdicts are the results of the three probes for one container ID, after thresholds. A probe that
+// the container does not declare is VerdictSuccess.
 type Verdicts struct {
 	Startup, Liveness, Readiness Verdict
 	// LivenessGrace is the failing probe's own terminationGracePeriodSeconds, or nil.
@@ -181,24 +182,23 @@ type Verdicts struct {
 	Message string
 }
 
-// Labels and annotations on sandboxes and containers. The io.kubernetes ones
-// are the kubelet's own, so that crictl and log collectors find what they expect.
+// Labels and annotations of sandboxes and containers. Those with io.kubernetes are the kubelet's,
+// so that crictl and log collectors work as usual.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
 	LabelPodUID        = "io.kubernetes.pod.uid"
 	LabelContainerName = "io.kubernetes.container.name"
-	// LabelOwner stamps what is ours; anything without our value is never touched.
+	// LabelOwner marks what is ours; anything without our value is never touched.
 	LabelOwner = "bowline.io/owner"
-	// AnnotationSize is the Size that a container was made with, AnnotationAllocation
-	// on a sandbox the Allocation that its pod had then: what to compare a resize with
-	// that came while nobody drove the machine.
+	// AnnotationSize is the Size that a container was created with. AnnotationAllocation, on a
+	// sandbox, is the Allocation that its pod had at its creation. A resize is compared with them
+	// if it came while no process managed the machine.
 	AnnotationSize       = "bowline.io/size"
 	AnnotationAllocation = "bowline.io/allocation"
-	// AnnotationImage is the image that a container was made of, as its spec has it.
+	// AnnotationImage is the container's image as in the spec.
 	AnnotationImage = "bowline.io/image"
-	// AnnotationCrashes is Container.Crashes: a new process carries the crash
-	// back-off on from it.
+	// AnnotationCrashes is Container.Crashes: a new process continues the crash back-off from it.
 	AnnotationCrashes = "bowline.io/crashes"
 
 	AnnotationHash              = "io.kubernetes.container.hash"

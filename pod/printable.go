@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// Printable is text of a machine, its runtime or a container as one line for a terminal.
-// Such text is not trusted: an escape sequence in it could rewrite what is on the screen, a
-// line break or a change of direction forge a line of ours. Line breaks and tabs become
-// spaces; whatever else is not printable is written as Go writes it in a string.
+// Printable formats text from a machine, its runtime or a container as one line for a terminal.
+// Such text is not trusted: an escape sequence could rewrite the screen, and a line break or a
+// change of direction could forge a line of ours. Line breaks and tabs become spaces; other
+// unprintable characters are escaped as in a Go string.
 func Printable(text string) string {
 	clean := func(r rune) bool { return unicode.IsPrint(r) }
 	if utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !clean(r) }) < 0 {
@@ -36,7 +36,7 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// PrintableLines is Printable for text that has lines of its own.
+// PrintableLines is Printable for each line of text.
 func PrintableLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, l := range lines {

@@ -30,7 +30,7 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// FuzzPrintable: whatever a machine says is one line that a terminal only shows.
+// FuzzPrintable: any text becomes one line that is safe to print.
 func FuzzPrintable(f *testing.F) {
 	for _, s := range []string{"", "a b", "\x1b[31m", "\xff", "\u202e", "\r\n", "a\tb", "�", "\u2028"} {
 		f.Add(s)
@@ -47,7 +47,7 @@ func FuzzPrintable(f *testing.F) {
 	})
 }
 
-// FuzzWhyText: no text of a report reaches the terminal as anything but text.
+// FuzzWhyText: any text in a report is printed as text only.
 func FuzzWhyText(f *testing.F) {
 	for _, s := range []string{"\x1b[2J", "a\nDECISIONS", "\u202e", "a\tb"} {
 		f.Add(s)
@@ -55,7 +55,7 @@ func FuzzWhyText(f *testing.F) {
 	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
 		if s == "" {
-			return // a fact that is not known has no line
+			return // an unknown fact has no line
 		}
 		r := report()
 		lines := strings.Count(r.Text(noon), "\n")
@@ -71,7 +71,7 @@ func FuzzWhyText(f *testing.F) {
 		if strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) >= 0 || !utf8.ValidString(text) {
 			t.Errorf("%q: the report is %q", s, text)
 		}
-		if n := strings.Count(text, "\n"); n != lines+1 { // and one for the ending
+		if n := strings.Count(text, "\n"); n != lines+1 { // one more for the ending
 			t.Errorf("%q: %d lines, not %d:\n%s", s, n, lines+1, text)
 		}
 	})

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Size is what of CPU and memory a container is held to and may count on, as far
-// as it can be resized in place; 0 is none asked for.
+// Size is a container's CPU and memory requests and limits, as far as they can be resized in place;
+// 0: not set.
 type Size struct {
 	CPURequest    int64 `json:"cpuRequest,omitempty"` // thousandths of a CPU
 	CPULimit      int64 `json:"cpuLimit,omitempty"`
@@ -18,8 +18,7 @@ type Size struct {
 	MemoryLimit   int64 `json:"memoryLimit,omitempty"`
 }
 
-// SizeOf is the container's size in its pod, whose own limits count where the
-// container has none.
+// SizeOf is the container's size. The pod's limits count if the container has none.
 func SizeOf(p *v1.PodSpec, c *v1.Container) Size {
 	r := c.Resources
 	s := Size{
@@ -37,31 +36,29 @@ func SizeOf(p *v1.PodSpec, c *v1.Container) Size {
 	return s
 }
 
-// Allocation is what of CPU and memory a pod was given by the node, which for a
-// while may be other than what its spec asks for.
+// Allocation is the CPU and memory that the node has given a pod. During a resize it may differ
+// from the spec.
 type Allocation struct {
-	// Pod is spec.resources; nil where the pod as a whole has none.
+	// Pod is spec.resources; nil if there are no pod-level resources.
 	Pod *v1.ResourceRequirements `json:"pod,omitempty"`
 	// Containers are the resources of init and normal containers by name.
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
 }
 
-// AllocationOf is what the pod's spec asks for.
+// AllocationOf is what the pod's spec requests.
 func AllocationOf(p *v1.Pod) Allocation {
 	a := Allocation{Pod: p.Spec.Resources.DeepCopy()}
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if a.Containers == nil {
-				a.Containers = map[string]v1.ResourceRequirements{}
-			}
-			a.Containers[list[i].Name] = *list[i].Resources.DeepCopy()
+	for c := range Containers(&p.Spec) {
+		if a.Containers == nil {
+			a.Containers = map[string]v1.ResourceRequirements{}
 		}
+		a.Containers[c.Name] = *c.Resources.DeepCopy()
 	}
 	return a
 }
 
-// Apply returns the pod with the allocation in place of what its spec asks for: p
-// itself where both are the same.
+// Apply returns the pod with the allocation instead of the resources in its spec. It returns p
+// itself if both are equal.
 func (a Allocation) Apply(p *v1.Pod) *v1.Pod {
 	out, copied := p, false
 	own := func() {
@@ -87,7 +84,7 @@ func (a Allocation) Apply(p *v1.Pod) *v1.Pod {
 	return out
 }
 
-// String is the allocation as it is written down; "" for none.
+// String is the allocation as JSON; "" if it cannot be encoded.
 func (a Allocation) String() string {
 	b, err := json.Marshal(a)
 	if err != nil {
@@ -96,12 +93,12 @@ func (a Allocation) String() string {
 	return string(b)
 }
 
-// ParseAllocation reads what String wrote; false where it is none.
+// ParseAllocation parses what String returned. It returns false if s is none.
 func ParseAllocation(s string) (a Allocation, ok bool) {
 	return a, s != "" && json.Unmarshal([]byte(s), &a) == nil
 }
 
-// ParseSize reads the annotation of a container; nil where there is none.
+// ParseSize parses the annotation of a container; nil if there is none.
 func ParseSize(s string) *Size {
 	var out Size
 	if s == "" || json.Unmarshal([]byte(s), &out) != nil {
@@ -110,7 +107,7 @@ func ParseSize(s string) *Size {
 	return &out
 }
 
-// sameResources compares amounts, not how they are written: 1 CPU is 1000m.
+// sameResources compares amounts, not their notation: 1 CPU is 1000m.
 func sameResources(a, b *v1.ResourceRequirements) bool {
 	if a == nil || b == nil {
 		return a == b

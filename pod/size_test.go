@@ -22,7 +22,7 @@ func TestAllocation(t *testing.T) {
 	if a.Apply(p) != p {
 		t.Error("a pod with what it wants is copied")
 	}
-	// The same amounts, written otherwise, are no resize.
+	// The same amounts in another notation are no resize.
 	same := p.DeepCopy()
 	same.Spec.Containers[0] = sized("main", "1000m")
 	if a.Apply(same) != same {

@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Signal is an amount that is left of the machine, by the kubelet's name.
+// Signal is the kubelet's name for a resource of the machine that can run out.
 type Signal string
 
-// The signals that a threshold may be set for. nodefs holds the pods' volumes and logs,
-// imagefs the images and, on this side of the CRI, what containers write.
+// The signals that can have a threshold. nodefs has the pods' volumes and logs, imagefs the images
+// and, below the CRI, the containers' writable layers.
 const (
 	MemoryAvailable   Signal = "memory.available"
 	NodeFsAvailable   Signal = "nodefs.available"
@@ -22,22 +22,22 @@ const (
 	ImageFsAvailable  Signal = "imagefs.available"
 	ImageFsInodesFree Signal = "imagefs.inodesFree"
 	PIDAvailable      Signal = "pid.available"
-	// AllocatableMemory is what is left of the memory that all pods may have. No
-	// threshold is set for it: it has that of memory.available.
+	// AllocatableMemory is what is left of the memory for all pods. It has no threshold of its own,
+	// but that of memory.available.
 	AllocatableMemory Signal = "allocatableMemory.available"
 )
 
-// Signals are all that a threshold may be set for.
+// Signals are all that can have a threshold.
 var Signals = []Signal{MemoryAvailable, NodeFsAvailable, NodeFsInodesFree, ImageFsAvailable, ImageFsInodesFree, PIDAvailable}
 
-// Amount of something: a quantity, or a share of what there is.
+// Amount is a quantity, or a share of the capacity.
 type Amount struct {
 	Quantity *resource.Quantity // nil: Share
-	Share    float32            // 0.1 is 10 %; as exact as the kubelet has it
+	Share    float32            // 0.1 is 10 %; float32, like the kubelet's
 }
 
-// ParseAmount reads "100Mi" or "10%". What is 0 % or 100 % is a threshold that is never
-// met, as the kubelet takes it.
+// ParseAmount parses "100Mi" or "10%". The caller treats 0 % and 100 % as a threshold that is never
+// met, as the kubelet does.
 func ParseAmount(s string) (Amount, error) {
 	if percent, ok := strings.CutSuffix(s, "%"); ok {
 		n, err := strconv.ParseFloat(percent, 32)
@@ -53,7 +53,7 @@ func ParseAmount(s string) (Amount, error) {
 	return Amount{Quantity: &q}, nil
 }
 
-// Of what there is.
+// Of is the amount for a capacity.
 func (a Amount) Of(capacity int64) int64 {
 	if a.Quantity != nil {
 		return a.Quantity.Value()
@@ -61,7 +61,7 @@ func (a Amount) Of(capacity int64) int64 {
 	return int64(float64(capacity) * float64(a.Share))
 }
 
-// String is as the configuration writes it.
+// String formats the amount as in the configuration.
 func (a Amount) String() string {
 	if a.Quantity != nil {
 		return a.Quantity.String()
@@ -69,11 +69,11 @@ func (a Amount) String() string {
 	return fmt.Sprintf("%g%%", a.Share*100)
 }
 
-// Threshold below which pods are evicted.
+// Threshold is an amount below which pods are evicted.
 type Threshold struct {
 	Signal     Signal
 	Amount     Amount
 	Soft       bool
-	Grace      time.Duration // how long it must be met first; of a soft one
-	MinReclaim *Amount       // more than Amount, before it counts as resolved; or nil
+	Grace      time.Duration // soft only: how long it must be met first
+	MinReclaim *Amount       // how far Amount must be exceeded before it counts as resolved, or nil
 }

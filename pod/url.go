@@ -2,8 +2,8 @@ package pod
 
 import "net/url"
 
-// ShownURL is a URL as it may be shown to whoever reads events, logs and the configuration:
-// without a user, a password, a query and a fragment, any of which may be a credential.
+// ShownURL formats a URL for events, logs and /configz: without user, password, query and fragment,
+// any of which may be a credential.
 func ShownURL(text string) string {
 	const hidden = "(not shown)"
 	u, err := url.Parse(text)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Text is the report for people. Ages are reckoned from now, which is the
-// reader's clock; a report read at once has r.At for it.
+// Text formats the report. Ages are relative to now, by the reader's clock; for a report that is
+// read at once, pass r.At.
 func (r *WhyReport) Text(now time.Time) string {
 	t := &whyText{now: now}
 	t.line("%s/%s  %s", r.Namespace, r.Name, r.Phase)
@@ -56,7 +56,7 @@ func (t *whyText) table(rows [][]string) {
 		}
 		fmt.Fprintln(tw, "  "+strings.Join(cells, "\t"))
 	}
-	tw.Flush() // a strings.Builder takes all
+	tw.Flush() // a strings.Builder does not fail
 	for l := range strings.Lines(out.String()) {
 		t.line("%s", strings.TrimRight(l, "\n"))
 	}
@@ -175,7 +175,7 @@ func (t *whyText) until(at time.Time) string {
 	return "due now"
 }
 
-// short writes a duration as kubectl does; it has no word for less than a second.
+// short formats a duration as kubectl does, and also durations of less than a second.
 func short(d time.Duration) string {
 	if d > 0 && d < time.Second {
 		return d.Round(time.Millisecond).String()

@@ -1,10 +1,10 @@
-// Package pool drives many hosts in one process, each by itself: what one host does,
-// or fails to do, is nothing to any other. It knows hosts by their names and their
-// configurations, and nothing of machines and clusters: what drives a host is given.
+// Package pool manages many hosts in one process, independently of each other: what one host does or
+// fails to do does not affect another. It knows hosts only by name and configuration; the Drive
+// function that it is given does the work.
 //
-// # The life of a host
+// # The phases of a host
 //
-//	          Set                its turn, and nobody in its way
+//	          Set               its turn, and no claim in its way
 //	(unknown) ───▶ Waiting ─────────────────────────────▶ Driven ◀──┐
 //	                  ▲                                   │    │    │ after a pause
 //	                  │     ended, and it is wanted again │    ▼    │
@@ -12,32 +12,27 @@
 //	                  │
 //	                  ▼ ended, and not wanted: forgotten
 //
-// A host that is Waiting or Failed and not wanted any more is forgotten at once; one
-// that is Failed and changed is Waiting again.
+// A Waiting or Failed host that is not wanted any more is forgotten at once. A Failed host that is
+// changed is Waiting again.
 //
-// # What holds
+// # Invariants
 //
-//   - Set is level-triggered: it says what is wanted, all of it. A host that is as it
-//     was, field by field, is not touched, whatever becomes of the others.
-//   - There are never two drivers of one name, nor of two hosts with one claim (of a
-//     machine's endpoint, a node's name, a port: config.Host.Claims): who is to be driven
-//     waits for the one before to have ended. So a host may be renamed, and a port pass
-//     from one host to another, by one Set.
-//   - A driver that ends by itself has failed, whatever it says. It is tried again 5 s
-//     later, then ever later up to each minute, each time up to a quarter sooner, by
-//     chance, so that many that failed together do not come back together. One that
-//     had run for longer than a minute begins with 5 s again.
-//   - A driver that ends with an error that Options.Hostile knows, or panics, has its
-//     host quarantined: it is tried again a minute later, then after twice the pause
-//     before, up to 32 minutes. One that had run for longer than that begins with a
-//     minute again; so does one that is changed, which is tried at once. In the drawing
-//     Quarantined stands where Failed does. It does not let Run end.
-//   - Starts take turns, 20 ms apart, so that hundreds of hosts do not begin in one
-//     instant. A turn is a moment and not a place that could be held: a driver that
-//     hangs keeps nobody waiting.
-//   - Run ends when its context does, or, with Options.EndWhenAllFail, when a host
-//     fails and no other one is driven or about to be; not before every driver has
-//     ended.
+//   - Set is level-triggered: it passes all wanted hosts. A host with an unchanged configuration,
+//     compared field by field, is not touched, whatever happens to the others.
+//   - There are never two drivers of one name, nor of two hosts with the same claim (a machine's
+//     endpoint, a node's name, a port: config.Host.Claims). The next driver waits until the one
+//     before has ended. So one Set may rename a host, or pass a port from one host to another.
+//   - A driver that ends by itself has failed, whatever it returns. The back-off is 5 s, doubled up
+//     to a minute, each pause shortened by a random part of up to a quarter, so that hosts that
+//     failed together do not return together. A run of more than a minute resets it to 5 s.
+//   - A driver that panics, or returns an error that Options.Hostile recognizes, has its host
+//     quarantined: the pause is a minute, doubled up to 32 minutes. A run of more than 32 minutes
+//     resets it to a minute; so does a change of the host, which is then tried at once. In the
+//     drawing, Quarantined has the place of Failed. It never ends Run.
+//   - Starts are spaced 20 ms apart, so that hundreds of hosts do not begin at once. A turn is a
+//     time and not a slot, so a driver that hangs does not block others.
+//   - Run ends when its context does or, with Options.EndWhenAllFail, when a host fails and no other
+//     one is managed or about to be. It returns only when all drivers have ended.
 //
-// One goroutine, Run's, decides and keeps the state; drivers tell it of their end.
+// One goroutine, that of Run, decides and keeps the state; drivers report their end to it.
 package pool

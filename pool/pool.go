@@ -11,55 +11,55 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 )
 
-// Drive drives one host until ctx ends. It must end then; until it has, nothing
-// takes its host's place. h is not to be changed.
+// Drive manages one host until ctx ends. It must end then; until it has ended, no other driver
+// takes the host's claims. It must not modify h.
 type Drive func(ctx context.Context, h *config.Host) error
 
-// Options of a pool; the zero value is for hosts that come and go by themselves.
+// Options of a pool. The zero value suits hosts that come and go at run time.
 type Options struct {
-	// EndWhenAllFail lets Run end with the errors of all hosts when one fails and no
-	// other one is driven or about to be.
+	// EndWhenAllFail ends Run with the errors of all hosts when one fails and no other one is
+	// driven or about to be.
 	EndWhenAllFail bool
-	// Hostile tells a failure that is the host's attack on the process, or may be one,
-	// from others: such a host is quarantined. Nil: only a panic of the driver is.
+	// Hostile reports whether a failure is, or may be, an attack of the host on the process. Such a
+	// host is quarantined. Nil: only a panic of the driver quarantines.
 	Hostile func(err error) bool
 }
 
 // Phase of a host.
 type Phase string
 
-// The phases of a host; doc.go draws them.
+// The phases of a host; see the drawing in doc.go.
 const (
-	// Waiting for its turn, or for a driver that is in its way to end.
+	// Waiting for its turn, or for another driver with the same claim to end.
 	Waiting Phase = "Waiting"
-	// Driven: its driver runs. Whether it has reached the machine is the driver's to tell.
+	// Driven: its driver runs. Only the driver knows whether it has reached the machine.
 	Driven Phase = "Driven"
-	// Failed: its driver has ended, and is tried again at NextTry.
+	// Failed: its driver has ended. It is tried again at NextTry.
 	Failed Phase = "Failed"
-	// Quarantined: its driver has ended as the host cost too much, or has panicked. It is
-	// tried again at NextTry, much later than one that has failed.
+	// Quarantined: its driver has panicked, or has ended because the host exceeded a budget. It is
+	// tried again at NextTry, after a longer pause than a Failed host.
 	Quarantined Phase = "Quarantined"
-	// Ending: its driver has been told to end, as the host is changed or not wanted.
+	// Ending: its driver has been cancelled, because the host is changed or not wanted any more.
 	Ending Phase = "Ending"
 )
 
 // State of a host.
 type State struct {
 	Phase Phase
-	Since time.Time // of the phase
-	// InTheWay says, while Waiting, what has to end first; mostly nothing.
+	Since time.Time // when the phase began
+	// InTheWay says, while Waiting, whose driver must end first; mostly empty.
 	InTheWay string
-	// Err is how the driver ended the last time; nil if it never failed as it is
-	// configured now. FailedAt is when.
+	// Err is the last error of the driver; nil if it has not failed with the current configuration.
+	// FailedAt is when.
 	Err      error
 	FailedAt time.Time
 	// NextTry is when a Failed or Quarantined host is tried again.
 	NextTry time.Time
-	// Quarantines is how often it was quarantined as it is configured now.
+	// Quarantines counts the quarantines with the current configuration.
 	Quarantines int
 }
 
-// PanicError is how a driver ended that panicked.
+// PanicError is the error of a driver that panicked.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -67,25 +67,25 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("the host's driver panicked: %v", e.Value) }
 
-// Pool is the hosts of one process. Its methods may be called from anywhere, Run once.
+// Pool is the hosts of one process. Its methods may be called concurrently, Run only once.
 type Pool struct {
 	drive   Drive
 	options Options
 	chance  func() float64 // [0, 1)
 
-	wake  chan struct{} // of one: wanted has changed
+	wake  chan struct{} // capacity 1: wanted has changed
 	ended chan ending
 
 	mu      sync.Mutex
 	wanted  map[string]*config.Host
 	states  map[string]State
-	changed chan struct{} // closed, and a new one made, when states have changed
+	changed chan struct{} // closed and replaced when states have changed
 
-	// Run's own.
+	// Only Run uses these.
 	members map[string]*member
-	holders map[config.Claim]*member // of what live drivers have for themselves
+	holders map[config.Claim]*member // the claims of live drivers
 	turn    time.Time                // when the next driver may start
-	touched bool                     // a state has changed since they were shown
+	touched bool                     // a state has changed since show
 }
 
 // New makes a pool without hosts.
@@ -98,8 +98,8 @@ func New(drive Drive, o Options) *Pool {
 	}
 }
 
-// Set says which hosts there are to be, by name. It does not wait. The hosts are the
-// pool's from now on, and not to be changed.
+// Set sets the wanted hosts, by name. It does not wait. The caller must not modify the hosts
+// afterwards.
 func (p *Pool) Set(hosts map[string]*config.Host) {
 	p.mu.Lock()
 	p.wanted = maps.Clone(hosts)
@@ -110,21 +110,21 @@ func (p *Pool) Set(hosts map[string]*config.Host) {
 	}
 }
 
-// States of all hosts that are wanted or whose drivers have not ended yet.
+// States of all hosts that are wanted, or whose drivers have not ended yet.
 func (p *Pool) States() map[string]State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.states)
 }
 
-// Changed is closed when a state changes after this call. Ask for it before States.
+// Changed is closed when a state changes after this call. Call it before States.
 func (p *Pool) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.changed
 }
 
-// show makes the states known, where one has changed.
+// show publishes the states if one has changed.
 func (p *Pool) show() {
 	if !p.touched {
 		return

@@ -18,7 +18,7 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 )
 
-// at is a host of its own; settings make another host of the same name.
+// at is a host without claims of others; labels make a different configuration of the same name.
 func at(name string, labels ...string) *config.Host {
 	h := &config.Host{Name: name, NodeName: name, Endpoint: "ssh://root@" + name + "/run/containerd.sock"}
 	for _, l := range labels {
@@ -38,19 +38,19 @@ func of(hosts ...*config.Host) map[string]*config.Host {
 	return m
 }
 
-// exactly takes chance out of a pool's pauses.
+// exactly removes the random part from a pool's pauses.
 func exactly(p *Pool) *Pool {
 	p.chance = func() float64 { return 0 }
 	return p
 }
 
-// forever drives until it is told to end.
+// forever drives until it is cancelled.
 func forever(ctx context.Context, _ *config.Host) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// running runs a pool for the time of a test, in its bubble.
+// running runs a pool during a test, inside its synctest bubble.
 func running(t *testing.T, p *Pool) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -66,7 +66,8 @@ func running(t *testing.T, p *Pool) (end func()) {
 	}
 }
 
-// A host that fails is tried again, ever later, and the other one never notices.
+// TestOneHostFails: a host that fails is tried again with growing pauses, and the other one is not
+// affected.
 func TestOneHostFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -109,7 +110,7 @@ func TestOneHostFails(t *testing.T) {
 	})
 }
 
-// Who was driven for long fails anew; who failed after a while did not.
+// TestPauses: a long run resets the pause, a short one does not.
 func TestPauses(t *testing.T) {
 	for _, c := range []struct {
 		runs time.Duration
@@ -143,8 +144,8 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// Two hundred that fail together come back one by one, none later than without chance,
-// and none of a single instant's.
+// TestTogetherOnlyOnce: two hundred hosts that fail together return one by one, none later than the
+// full pause, and not all at the same time.
 func TestTogetherOnlyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 200
@@ -187,8 +188,8 @@ func TestTogetherOnlyOnce(t *testing.T) {
 	})
 }
 
-// Drivers that hang, in their start or in their end, keep nobody waiting.
-func TestHangingHoldsNobodyUp(t *testing.T) {
+// TestHangingDelaysNothingElse: drivers that hang in their start or end do not block others.
+func TestHangingDelaysNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		p := New(func(ctx context.Context, h *config.Host) error {
@@ -209,7 +210,7 @@ func TestHangingHoldsNobodyUp(t *testing.T) {
 		if s := p.States()["late"]; s.Phase != Driven {
 			t.Errorf("behind a hundred that hang it is %+v", s)
 		}
-		// All of them go, one is wanted otherwise, and another one comes.
+		// All are removed, one is changed, and another one is added.
 		p.Set(of(at("late"), at("new"), at("dead0", "changed")))
 		time.Sleep(turnTime)
 		s := p.States()
@@ -228,8 +229,8 @@ func TestHangingHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// A machine that is called otherwise, and a port that another host takes, pass on
-// when the driver that had them has ended, and not before.
+// TestOneMachineOneDriver: a renamed machine, and a port that another host takes, are passed on
+// when the old driver has ended, and not before.
 func TestOneMachineOneDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leaving = 3 * time.Second
@@ -252,7 +253,7 @@ func TestOneMachineOneDriver(t *testing.T) {
 		changed := time.Now()
 		time.Sleep(leaving - time.Millisecond)
 		s := p.States()
-		if w := s["after"].InTheWay; s["after"].Phase != Waiting || w != "endpoint "+before.Endpoint+" is still that of host before" {
+		if w := s["after"].InTheWay; s["after"].Phase != Waiting || w != "host before still uses the endpoint "+before.Endpoint {
 			t.Errorf("while its machine is another's it is %+v", s["after"])
 		}
 		for name, phase := range map[string]Phase{"before": Ending, "a": Ending, "b": Ending} {
@@ -271,7 +272,7 @@ func TestOneMachineOneDriver(t *testing.T) {
 	})
 }
 
-// When no host is left the run ends, with the reason of each.
+// TestAllHostsFail: when no host is left, Run ends with the error of each.
 func TestAllHostsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -285,8 +286,8 @@ func TestAllHostsFail(t *testing.T) {
 		var log bytes.Buffer
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 		err := p.Run(ctx)
-		// The failure that ends it is not told twice.
-		if n := strings.Count(log.String(), "cannot be driven"); n != 2 || strings.Contains(log.String(), `"good"`) {
+		// The failure that ends Run is not logged as well.
+		if n := strings.Count(log.String(), "Failed to manage the host"); n != 2 || strings.Contains(log.String(), `"good"`) {
 			t.Errorf("the log tells of %d failures: %s", n, log.String())
 		}
 		if want := "host bad: no bad runtime\nhost good: no good runtime"; err == nil || err.Error() != want {
@@ -298,7 +299,7 @@ func TestAllHostsFail(t *testing.T) {
 	})
 }
 
-// The same pool with hosts that come and go by themselves does not end.
+// TestAllHostsFailAndMayComeBack: without EndWhenAllFail the same pool does not end.
 func TestAllHostsFailAndMayComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(func(context.Context, *config.Host) error { return errors.New("no") }, Options{})
@@ -312,12 +313,12 @@ func TestAllHostsFailAndMayComeBack(t *testing.T) {
 	})
 }
 
-// A host that fails ends the run only where no other one is about to be driven: not
-// one that has come meanwhile, nor one that is changed.
+// TestNotTheEndYet: a failed host does not end Run if another one is about to be managed, because it
+// was just added or changed.
 func TestNotTheEndYet(t *testing.T) {
 	for name, then := range map[string]map[string]*config.Host{
 		"another one comes": of(at("bad"), at("good")),
-		"it is changed":     of(at("bad", "mended")),
+		"it is changed":     of(at("bad", "fixed")),
 		"it goes":           of(at("good")),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -328,7 +329,7 @@ func TestNotTheEndYet(t *testing.T) {
 						return forever(ctx, h)
 					}
 					time.Sleep(time.Second)
-					p.Set(then) // in the instant of its failure
+					p.Set(then) // at the moment of its failure
 					return errors.New("no")
 				}, Options{EndWhenAllFail: true}))
 				p.Set(of(at("bad")))
@@ -343,7 +344,8 @@ func TestNotTheEndYet(t *testing.T) {
 	}
 }
 
-// A Failed host that is changed is tried at once; one that is not wanted is forgotten.
+// TestFailedAndChanged: a Failed host that is changed is tried at once; one that is not wanted is
+// forgotten.
 func TestFailedAndChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := exactly(New(func(ctx context.Context, h *config.Host) error {
@@ -356,7 +358,7 @@ func TestFailedAndChanged(t *testing.T) {
 		end := running(t, p)
 		time.Sleep(time.Second)
 		changed := p.Changed()
-		p.Set(of(at("a", "mended")))
+		p.Set(of(at("a", "fixed")))
 		synctest.Wait()
 		select {
 		case <-changed:
@@ -367,7 +369,7 @@ func TestFailedAndChanged(t *testing.T) {
 			t.Errorf("there are %+v", s)
 		}
 		changed = p.Changed()
-		p.Set(of(at("a", "mended")))
+		p.Set(of(at("a", "fixed")))
 		time.Sleep(time.Minute)
 		select {
 		case <-changed:

@@ -30,10 +30,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// conduct is how a host's driver behaves; it goes by the host's label.
+// conduct is how a host's driver behaves, selected by the host's label.
 type conduct struct {
-	fails   time.Duration // after so long it fails; 0: never
-	lingers time.Duration // between being told to end and its end
+	fails   time.Duration // it fails after this time; 0: never
+	lingers time.Duration // from its cancellation to its end
 }
 
 var conducts = map[string]conduct{
@@ -44,11 +44,11 @@ var conducts = map[string]conduct{
 	"dies":     {fails: 90 * time.Second},
 }
 
-// judge sees every driver begin and end, and what is wanted meanwhile.
+// judge observes the start and end of every driver, and what is wanted meanwhile.
 type judge struct {
 	mu      sync.Mutex
 	wanted  map[string]*config.Host
-	changes map[string]time.Time // of each name: when what is wanted of it changed last
+	changes map[string]time.Time // by name: when its wanted configuration last changed
 	live    map[*config.Host]string
 	claimed map[config.Claim]string
 	over    bool
@@ -59,7 +59,7 @@ func (j *judge) blame(format string, args ...any) {
 	j.wrong = append(j.wrong, fmt.Sprintf(format, args...))
 }
 
-// set tells the judge and then the pool.
+// set updates the judge, and then the pool.
 func (j *judge) set(p *Pool, hosts map[string]*config.Host) {
 	j.mu.Lock()
 	for name := range conductsOfNames {
@@ -74,7 +74,7 @@ func (j *judge) set(p *Pool, hosts map[string]*config.Host) {
 }
 
 func (j *judge) drive(ctx context.Context, h *config.Host) error {
-	run := *h // tells this run from others of the host
+	run := *h // a pointer unique to this run
 	j.mu.Lock()
 	if j.over {
 		j.blame("%s begins after the end", h.Name)
@@ -116,7 +116,7 @@ func (j *judge) drive(ctx context.Context, h *config.Host) error {
 	return errors.New("it failed")
 }
 
-// settled compares what is driven with what is wanted, long after the last change.
+// settled compares what is managed with what is wanted, long after the last change.
 func (j *judge) settled(p *Pool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -157,13 +157,13 @@ func (j *judge) settled(p *Pool) {
 
 var conductsOfNames = map[string]bool{"a": true, "b": true, "c": true, "d": true}
 
-// turnOfEvents is one Set and what follows it.
+// turnOfEvents is one Set and the pause after it.
 type turnOfEvents struct {
 	hosts map[string]*config.Host
 	pause time.Duration
 }
 
-// drawHosts are some of the names, on three machines and with two ports between them.
+// drawHosts draws some of the names, on three machines and with two ports.
 func drawHosts(rt *rapid.T) map[string]*config.Host {
 	hosts := map[string]*config.Host{}
 	taken := map[config.Claim]bool{}
@@ -177,7 +177,7 @@ func drawHosts(rt *rapid.T) map[string]*config.Host {
 			Labels:   map[string]string{"conduct": rapid.SampledFrom([]string{"steady", "steady", "slow-end", "hung-end", "fails", "dies"}).Draw(rt, "conduct")},
 		}
 		h.Server.Port = int32(rapid.IntRange(0, 2).Draw(rt, "port"))
-		// A source of hosts sees to it that no two claim the same.
+		// A source of hosts never passes two hosts with the same claim.
 		if slices.ContainsFunc(h.Claims(), func(c config.Claim) bool { return taken[c] }) {
 			continue
 		}
@@ -189,16 +189,16 @@ func drawHosts(rt *rapid.T) map[string]*config.Host {
 	return hosts
 }
 
-// Whatever is wanted one after another, and however drivers behave: at most one driver
-// of a name and of a machine, none told to end that was wanted all along, in the end
-// exactly what is wanted, and nothing after the end.
+// TestWhateverIsWanted: for any sequence of Sets, and however drivers behave, there is at most one
+// driver per name and per machine, none is cancelled that was wanted all along, in the end exactly
+// the wanted ones run, and none runs after the end of Run.
 func TestWhateverIsWanted(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var script []turnOfEvents
 		for range rapid.IntRange(1, 8).Draw(rt, "turns") {
 			e := turnOfEvents{hosts: drawHosts(rt)}
 			if len(script) > 0 && rapid.Bool().Draw(rt, "only one changes") {
-				// Often most hosts are as they were.
+				// Often most hosts are unchanged.
 				fresh := e.hosts
 				e.hosts = map[string]*config.Host{}
 				for name, h := range script[len(script)-1].hosts {
@@ -223,7 +223,7 @@ func TestWhateverIsWanted(t *testing.T) {
 				j.set(p, e.hosts)
 				time.Sleep(e.pause)
 			}
-			// Drivers that hang end one after another, one for each Set at most.
+			// Drivers that hang end one after another, at most one per Set.
 			time.Sleep(time.Duration(len(script)+1)*conducts["hung-end"].lingers + 5*time.Minute)
 			j.settled(p)
 			j.mu.Lock()

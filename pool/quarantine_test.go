@@ -14,8 +14,8 @@ import (
 
 var errHostile = errors.New("too much")
 
-// TestOneHostIsHostile: it is tried ever later, then never more than half an hour
-// apart, and the other one never notices, whether the driver says so or panics.
+// TestOneHostIsHostile: whether the driver returns a hostile error or panics, it is tried again
+// with growing pauses of at most 32 minutes, and the other host is not affected.
 func TestOneHostIsHostile(t *testing.T) {
 	for name, end := range map[string]func() error{
 		"exceeds a budget": func() error { return errors.Join(errors.New("look"), errHostile) },
@@ -61,11 +61,11 @@ func TestOneHostIsHostile(t *testing.T) {
 	}
 }
 
-// TestQuarantineEnds: a host that behaves again is driven; after half an hour and more of
-// that the next quarantine is as short as the first.
+// TestQuarantineEnds: a host that behaves again is managed. After more than half an hour of that,
+// the next quarantine is as short as the first.
 func TestQuarantineEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ends []time.Duration // after which the driver fails, in order
+		var ends []time.Duration // the driver fails after these, in order
 		var pauses []time.Duration
 		var ended time.Time
 		ends = []time.Duration{0, 0, 5 * time.Minute, 40 * time.Minute, 0}
@@ -97,7 +97,7 @@ func TestQuarantineEnds(t *testing.T) {
 	})
 }
 
-// TestQuarantineOfAChangedHost: who repairs a host need not wait.
+// TestQuarantineOfAChangedHost: a host that was repaired by a change does not wait.
 func TestQuarantineOfAChangedHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := exactly(New(func(ctx context.Context, h *config.Host) error {
@@ -121,8 +121,8 @@ func TestQuarantineOfAChangedHost(t *testing.T) {
 	})
 }
 
-// TestTheOnlyHostIsHostile: a process that ended would be started again, and drive the
-// host at once.
+// TestTheOnlyHostIsHostile: Run must not end, because a restarted process would run the host at
+// once.
 func TestTheOnlyHostIsHostile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// The first pause before a host that could not be driven is tried again, and the
-	// longest; each is twice the one before.
+	// The first and the longest pause before a failed host is tried again; each is twice the one
+	// before.
 	retryFirst = 5 * time.Second
 	retryLast  = time.Minute
-	// The same of a host that is quarantined.
+	// The same for a quarantined host.
 	quarantineFirst = time.Minute
 	quarantineLast  = 32 * time.Minute
 	// turnTime is between two starts of drivers.
@@ -30,22 +30,22 @@ const (
 // member is a host that is wanted, or whose driver has not ended.
 type member struct {
 	name   string
-	host   *config.Host       // as it was driven last, or is to be
-	cancel context.CancelFunc // ends its driver; nil: it has none
+	host   *config.Host       // the configuration of the last driver, or of the next
+	cancel context.CancelFunc // cancels its driver; nil: it has none
 	began  time.Time          // when the driver was started
 	due    time.Time          // when it may be started
-	pause  time.Duration      // before it is tried again, were it to fail now
-	away   time.Duration      // the same, were it to be quarantined
+	pause  time.Duration      // the next pause, if it fails
+	away   time.Duration      // the next pause, if it is quarantined
 	state  State
 }
 
-// ending is what a driver says of its end.
+// ending reports that a driver has ended.
 type ending struct {
 	m   *member
 	err error
 }
 
-// Run drives what is wanted until ctx ends, which is no error.
+// Run manages the wanted hosts until ctx ends, which is no error.
 func (p *Pool) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -72,14 +72,14 @@ func (p *Pool) Run(ctx context.Context) error {
 				continue
 			}
 			if err := p.allFailed(); p.options.EndWhenAllFail && err != nil {
-				return err // which is told by who is given it, and by nobody else
+				return err // the caller reports it
 			}
 			e.m.tell(klog.FromContext(ctx))
 		}
 	}
 }
 
-// await ends all drivers, and forgets all hosts.
+// await cancels all drivers, waits for them, and forgets all hosts.
 func (p *Pool) await(cancel context.CancelFunc) {
 	cancel()
 	for name, m := range p.members {
@@ -99,8 +99,8 @@ func (p *Pool) await(cancel context.CancelFunc) {
 	}
 }
 
-// step brings every host nearer to what is wanted, and says when there is more to do
-// if nothing happens before; zero if never.
+// step starts and cancels drivers according to what is wanted. next is when there is more to do if
+// nothing happens before; zero: never.
 func (p *Pool) step(ctx context.Context, now time.Time) (next time.Time) {
 	p.mu.Lock()
 	wanted := p.wanted
@@ -109,14 +109,14 @@ func (p *Pool) step(ctx context.Context, now time.Time) (next time.Time) {
 		w := wanted[name]
 		switch {
 		case w != nil && same(w, m.host):
-			m.host = w // so that they need no comparing the next time
+			m.host = w // the same pointer makes the next comparison cheap
 		case m.cancel != nil && m.state.Phase != Ending:
-			klog.FromContext(ctx).Info("The host's driver is ended", "host", name, "wantedOtherwise", w != nil)
+			klog.FromContext(ctx).Info("Stopping the host's driver", "host", name, "wantedOtherwise", w != nil)
 			m.cancel()
 			p.phase(m, Ending, "")
-		case m.cancel != nil: // it is to end yet
+		case m.cancel != nil: // its driver has not ended yet
 		default:
-			// What it failed of may have been mended: it begins anew below.
+			// The change may have fixed the failure: it starts again below.
 			p.forget(m)
 		}
 	}
@@ -136,18 +136,18 @@ func (p *Pool) step(ctx context.Context, now time.Time) (next time.Time) {
 			ready = append(ready, m)
 		}
 	}
-	// Who has been due for longest comes first: those who fail often do not keep
-	// others from their first turn.
+	// The one that has been due for longest comes first, so that hosts that fail often do not delay
+	// the first start of others.
 	slices.SortFunc(ready, func(a, b *member) int {
 		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.name, b.name))
 	})
 	for _, m := range ready {
 		if in := p.inTheWay(m.host); in != "" {
 			if m.state.InTheWay != in {
-				klog.FromContext(ctx).Info("The host waits for another's driver to end", "host", m.name, "inTheWay", in)
+				klog.FromContext(ctx).Info("Waiting for the driver of another host to stop", "host", m.name, "inTheWay", in)
 			}
 			p.phase(m, Waiting, in)
-			continue // the end of that driver is a step as well
+			continue // when that driver ends, step runs again
 		}
 		if p.turn.After(now) {
 			p.phase(m, Waiting, "")
@@ -160,11 +160,11 @@ func (p *Pool) step(ctx context.Context, now time.Time) (next time.Time) {
 	return next
 }
 
-// inTheWay says which live driver has what h claims.
+// inTheWay says which live driver holds a claim of h.
 func (p *Pool) inTheWay(h *config.Host) string {
 	for _, c := range h.Claims() {
 		if other := p.holders[c]; other != nil {
-			return fmt.Sprintf("%s %s is still that of host %s", c.Field, c.Value, other.name)
+			return fmt.Sprintf("host %[3]s still uses the %[1]s %[2]s", c.Field, c.Value, other.name)
 		}
 	}
 	return ""
@@ -182,7 +182,7 @@ func (p *Pool) start(ctx context.Context, m *member, now time.Time) {
 	go func() { p.ended <- ending{m, p.safely(ctx, host)} }()
 }
 
-// safely drives a host; a panic is an error of that host alone.
+// safely drives a host, and turns a panic into an error of that host alone.
 func (p *Pool) safely(ctx context.Context, h *config.Host) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -192,13 +192,13 @@ func (p *Pool) safely(ctx context.Context, h *config.Host) (err error) {
 	return p.drive(ctx, h)
 }
 
-// hostile tells whether what a driver ended with is to be met by a quarantine.
+// hostile reports whether a driver's error quarantines the host.
 func (p *Pool) hostile(err error) bool {
 	var panicked *PanicError
 	return errors.As(err, &panicked) || p.options.Hostile != nil && p.options.Hostile(err)
 }
 
-// note is told that a driver has ended, and says whether it has failed.
+// note handles the end of a driver, and reports whether it has failed.
 func (p *Pool) note(ctx context.Context, e ending) (failed bool) {
 	m, now := e.m, time.Now()
 	m.cancel()
@@ -207,8 +207,8 @@ func (p *Pool) note(ctx context.Context, e ending) (failed bool) {
 		delete(p.holders, c)
 	}
 	if m.state.Phase == Ending {
-		klog.FromContext(ctx).Info("The host's driver has ended", "host", m.name)
-		p.forget(m) // the step that follows makes a new one of what is wanted
+		klog.FromContext(ctx).Info("The host's driver stopped", "host", m.name)
+		p.forget(m) // the next step makes a new member if the host is wanted
 		return false
 	}
 	if ctx.Err() != nil {
@@ -244,18 +244,17 @@ func (p *Pool) note(ctx context.Context, e ending) (failed bool) {
 func (m *member) tell(log klog.Logger) {
 	in := time.Until(m.due).Round(100 * time.Millisecond)
 	if m.state.Phase == Failed {
-		log.Info("The host cannot be driven; it is tried again", "host", m.name, "err", m.state.Err, "in", in)
+		log.Error(m.state.Err, "Failed to manage the host, will retry", "host", m.name, "in", in)
 		return
 	}
-	log.Error(m.state.Err, "The host is quarantined; it is tried again", "host", m.name, "in", in, "quarantines", m.state.Quarantines)
+	log.Error(m.state.Err, "The host is quarantined, will retry", "host", m.name, "in", in, "quarantines", m.state.Quarantines)
 	var panicked *PanicError
 	if errors.As(m.state.Err, &panicked) {
-		log.Info("Where the driver panicked", "host", m.name, "stack", string(panicked.Stack))
+		log.Info("Stack of the driver's panic", "host", m.name, "stack", string(panicked.Stack))
 	}
 }
 
-// allFailed is the errors of all that are wanted, or nil if one is driven, or is
-// about to be.
+// allFailed returns the errors of all wanted hosts, or nil if one is managed or about to be.
 func (p *Pool) allFailed() error {
 	p.mu.Lock()
 	wanted := p.wanted
@@ -263,7 +262,7 @@ func (p *Pool) allFailed() error {
 	var errs []error
 	for name, w := range wanted {
 		m := p.members[name]
-		// One that is quarantined does not end the process: the next one would drive it
+		// A quarantined host does not end the process, because a restarted process would run it
 		// at once.
 		if m == nil || m.state.Phase != Failed || !same(w, m.host) {
 			return nil
@@ -279,7 +278,7 @@ func (p *Pool) forget(m *member) {
 	p.touched = true
 }
 
-// phase makes the transitions of doc.go. What a host failed of last is kept.
+// phase makes the transitions of doc.go. It keeps the last error.
 func (p *Pool) phase(m *member, to Phase, inTheWay string) {
 	if m.state.Phase != to {
 		m.state.Since = time.Now()
@@ -290,10 +289,10 @@ func (p *Pool) phase(m *member, to Phase, inTheWay string) {
 	p.touched = true
 }
 
-// same: nothing that a driver could see is different.
+// same reports whether a driver would see no difference.
 func same(a, b *config.Host) bool { return a == b || equality.Semantic.DeepEqual(a, b) }
 
-// sooner of two times, where zero is never.
+// sooner returns the earlier of two times, where zero means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b

@@ -24,7 +24,7 @@ hosts:
     hostKeys: ["SHA256:xVLVAAaIIFlKz0ZGPPEnIHXM6Ft8PxwCkd7pJ2ecdg8"]
 `
 
-// A file that is read twice is the same, in every field; and every field counts.
+// TestSame: a file that is read twice gives equal hosts, and every field is compared.
 func TestSame(t *testing.T) {
 	read := func() *config.Host {
 		c, err := config.ParseFile("/etc/bowline/config.yaml", []byte(document))
@@ -63,7 +63,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// alter makes another value.
+// alter changes a value.
 func alter(t *testing.T, path string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

@@ -15,17 +15,17 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Loop is the sync loop as virtual-kubelet's hooks and gated client see it. Both
-// methods return at once and are safe for concurrent use.
+// Loop is the sync loop as virtual-kubelet's hooks and gated client see it. Both methods return at
+// once and are safe for concurrent use.
 type Loop interface {
-	// PodChanged says that something about the pod changed: read the lister.
+	// PodChanged says that something about the pod has changed: the loop reads the lister.
 	PodChanged(ref pod.Ref)
-	// TerminateRequested says that virtual-kubelet wanted the API object gone. The
-	// loop stops what runs and deletes the object itself when nothing does.
+	// TerminateRequested says that virtual-kubelet wanted to delete the API object. The loop stops
+	// what runs, and deletes the object itself when nothing runs any more.
 	TerminateRequested(namespace, name string, uid types.UID)
 }
 
-// Held tells which pod the loop holds under a name, whatever the API server has.
+// Held returns the pod that the loop has under a name, whatever the API server has.
 type Held interface {
 	PodByName(namespace, name string) (*v1.Pod, bool)
 }
@@ -34,48 +34,47 @@ type Held interface {
 type Server interface {
 	// Run serves until ctx ends.
 	Run(ctx context.Context) error
-	// Port is the port that the node object names; it is bound before Run.
+	// Port is the port that the node object names. It is bound before Run.
 	Port() int32
 }
 
 // Config of a Node.
 type Config struct {
-	// Client acts as the node (system:node:<name>).
+	// Client authenticates as the node (system:node:<name>).
 	Client kubernetes.Interface
-	// LeaseClient is used for nothing but the lease, so that a burst of other
-	// requests cannot make the node look dead. Build it from LeaseREST.
+	// LeaseClient is used only for the lease, so that a burst of other requests cannot delay
+	// renewals and make the node look dead. Build it from LeaseREST.
 	LeaseClient kubernetes.Interface
 	// Recorder writes events with component "kubelet" and this node as host.
 	Recorder record.EventRecorder
 	Loop     Loop
 	Held     Held
-	// Server may be nil: the node then names no kubelet endpoint.
+	// Server may be nil: then the node has no kubelet endpoint.
 	Server Server
 
 	Registration Registration
 	Machine      Machine
 
-	// Instance names this process's drive of the machine, new with each; the node
-	// object says it, as AnnotationInstance. Drives says whether the machine is held
-	// now; nil: always. See Node.Silent.
+	// Instance identifies this process's management of the machine, with a new value each time. The
+	// node object has it in AnnotationInstance. Drives reports whether this process holds the
+	// machine now; nil: always. See Node.Silent.
 	Instance string
 	Drives   func() bool
 
-	// StatusInterval is how often an unchanged status is reported; 5 min if zero.
+	// StatusInterval is how often an unchanged status is reported; default 5 min.
 	StatusInterval time.Duration
-	// Back is called some times in the minute after an outage of the API server:
-	// the watches may not show yet what was changed meanwhile. It must not block;
-	// nil: nobody is told.
+	// Back is called several times in the minute after an outage of the API server, because the
+	// watches may not yet show what changed meanwhile. It must not block; may be nil.
 	Back func()
-	// RepairInterval is the least time between two corrections of conditions that
-	// somebody else wrote; 10 s if zero.
+	// RepairInterval is the least time between two corrections of conditions that another client
+	// wrote; default 10 s.
 	RepairInterval time.Duration
-	// LeaseDuration in whole seconds, renewed each quarter; 40 s if zero.
+	// LeaseDuration, in whole seconds; default 40 s. The lease is renewed each quarter of it.
 	LeaseDuration time.Duration
 }
 
-// LeaseREST is the configuration for Config.LeaseClient: a connection without
-// the rate limit that other requests share, and with the time-out of a renewal.
+// LeaseREST is the configuration for Config.LeaseClient: a connection without the rate limit that
+// other requests share, and with a timeout of 10 s.
 func LeaseREST(c *rest.Config) *rest.Config {
 	l := rest.CopyConfig(c)
 	l.QPS = -1
@@ -115,7 +114,7 @@ func (c *Config) validate() error {
 	need(c.Held != nil, "Held")
 	need(c.Registration.NodeName != "", "Registration.NodeName")
 	if c.LeaseDuration < 0 || c.LeaseDuration%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("LeaseDuration %s: whole seconds wanted", c.LeaseDuration))
+		errs = append(errs, fmt.Errorf("LeaseDuration %s: want whole seconds", c.LeaseDuration))
 	}
 	if len(errs) > 0 {
 		return fmt.Errorf("provider: %w", errors.Join(errs...))

@@ -7,7 +7,7 @@ import (
 	ktesting "k8s.io/client-go/testing"
 )
 
-// failing fails as many calls as left says.
+// failing fails the next left calls.
 func failing(mu *sync.Mutex, left *int) ktesting.ReactionFunc {
 	return func(ktesting.Action) (bool, runtime.Object, error) {
 		mu.Lock()

@@ -12,10 +12,9 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// gate is the pod client that virtual-kubelet gets. It deletes pods from the API
-// server while their containers may still run, and it writes whole statuses;
-// both become requests to the loop, which does them when they are due. All else
-// passes.
+// gate is the pod client that virtual-kubelet gets. virtual-kubelet deletes pods from the API
+// server while their containers may still run, and writes whole statuses. gate turns both into
+// notifications of the loop, which acts when it is due. Other calls pass through.
 type gate struct {
 	corev1client.PodsGetter
 	loop   Loop
@@ -32,9 +31,8 @@ type gatedPods struct {
 	namespace string
 }
 
-// Delete asks the loop to end the pod. The real delete (grace 0, with this UID
-// as precondition) is the status writer's, once nothing runs and the volumes are
-// released.
+// Delete asks the loop to terminate the pod. The status writer deletes the object (grace period 0,
+// with this UID as precondition) once nothing runs and the volumes are released.
 func (p *gatedPods) Delete(_ context.Context, name string, o metav1.DeleteOptions) error {
 	var uid types.UID
 	if o.Preconditions != nil && o.Preconditions.UID != nil {
@@ -46,8 +44,8 @@ func (p *gatedPods) Delete(_ context.Context, name string, o metav1.DeleteOption
 	return nil
 }
 
-// UpdateStatus writes nothing: it would replace the whole status, conditions of
-// other controllers included. The loop is told to look.
+// UpdateStatus writes nothing, because it would replace the whole status, including conditions of
+// other controllers. It notifies the loop.
 func (p *gatedPods) UpdateStatus(_ context.Context, updated *v1.Pod, _ metav1.UpdateOptions) (*v1.Pod, error) {
 	p.gate.loop.PodChanged(pod.Ref{Namespace: p.namespace, Name: updated.Name, UID: updated.UID})
 	return updated, nil

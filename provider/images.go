@@ -13,14 +13,14 @@ const (
 	maxNamesPerImage = 5
 )
 
-// NodeImages turns CRI ListImages into node.status.images: the largest first, at
-// most 50, at most five names each (digests before tags).
+// NodeImages turns CRI ListImages into node.status.images: the largest first, at most 50, with at
+// most five names each (digests before tags).
 func NodeImages(images []*runtimeapi.Image) []v1.ContainerImage {
 	var out []v1.ContainerImage
 	for _, i := range images {
 		names := slices.Concat(i.RepoDigests, i.RepoTags)
 		if len(names) == 0 {
-			continue // the scheduler can match nothing with it
+			continue // of no use to the scheduler
 		}
 		out = append(out, v1.ContainerImage{
 			Names:     names[:min(len(names), maxNamesPerImage)],

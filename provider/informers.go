@@ -11,25 +11,25 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// PodSource is the pod informer of this node. It is one for virtual-kubelet and
-// the api source of syncloop; handlers may be added before Node.Run starts it.
+// PodSource is the pod informer of this node, shared by virtual-kubelet and the api source of
+// syncloop. Handlers may be added before Node.Run starts it.
 type PodSource struct {
 	informer cache.SharedIndexInformer
 	lister   corev1listers.PodLister
 }
 
-// Lister reads the pods bound to this node. What it returns must not be changed.
+// Lister reads the pods bound to this node. The returned pods must not be modified.
 func (s *PodSource) Lister() corev1listers.PodLister { return s.lister }
 
-// HasSynced: the first list has been taken in.
+// HasSynced reports whether the first list is complete.
 func (s *PodSource) HasSynced() bool { return s.informer.HasSynced() }
 
-// AddEventHandler as cache.SharedInformer's; the handler gets no managedFields.
+// AddEventHandler is that of cache.SharedInformer. The handler gets objects without managedFields.
 func (s *PodSource) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	return s.informer.AddEventHandler(h)
 }
 
-// Informer makes it a corev1 PodInformer.
+// Informer makes PodSource a corev1 PodInformer.
 func (s *PodSource) Informer() cache.SharedIndexInformer { return s.informer }
 
 func newPodSource(c kubernetes.Interface, nodeName string) (*PodSource, error) {
@@ -55,20 +55,19 @@ func newNodeInformer(c kubernetes.Interface, nodeName string) (cache.SharedIndex
 	return informer, nil
 }
 
-// dropManagedFields keeps a third of an object's bytes out of our memory. Nothing
-// here writes an object back whole.
+// dropManagedFields saves a third of an object's memory. Nothing here writes whole objects back.
 func dropManagedFields(obj any) (any, error) {
-	// An object without them is not written to: a fake API server shows one object to
-	// everybody.
+	// Do not write to an object without them: a fake API server shares one object among all
+	// clients.
 	if m, err := meta.Accessor(obj); err == nil && len(m.GetManagedFields()) > 0 {
 		m.SetManagedFields(nil)
 	}
 	return obj, nil
 }
 
-// virtual-kubelet's constructor wants informers of configMaps, secrets and
-// services to fill in environment variables. We resolve those ourselves, object
-// by object: these are never started and always empty.
+// virtual-kubelet's constructor requires informers of configMaps, secrets and services to resolve
+// environment variables. Bowline resolves those itself, object by object, so these are never
+// started and always empty.
 type (
 	noConfigMaps struct{}
 	noSecrets    struct{}

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Current is the node as pods are judged by it: labels and taints as the API server
-// last showed them, where anybody may have changed them, and the rest as we report it.
-// Before the API server has shown it, all is as we register it.
+// Current is the node against which pods are admitted: labels and taints as the API server last
+// showed them, because other clients may change them, and the rest as we report it. Until the API
+// server has shown the node, everything is as we register it.
 func (n *Node) Current() *v1.Node {
 	ours := n.status.node(time.Now(), false)
 	for _, obj := range n.self.GetStore().List() {
@@ -23,17 +23,17 @@ func (n *Node) Current() *v1.Node {
 	return ours
 }
 
-// Reread is Current with what the API server has now.
+// Reread is Current with labels and taints read from the API server now.
 func (n *Node) Reread(ctx context.Context) (*v1.Node, error) {
 	theirs, err := n.cfg.Client.CoreV1().Nodes().Get(ctx, n.cfg.Registration.NodeName, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("read the node object anew: %w", err)
+		return nil, fmt.Errorf("re-read the node object: %w", err)
 	}
 	return merged(n.status.node(time.Now(), false), theirs), nil
 }
 
-// ObjectTTL is for how long the cluster lets a node keep what it was told of a configMap or
-// a secret (the annotation node.alpha.kubernetes.io/ttl, in seconds); false: it does not say.
+// ObjectTTL is how long the cluster allows a node to cache a configMap or secret (annotation
+// node.alpha.kubernetes.io/ttl, in seconds); false: the annotation is missing.
 func (n *Node) ObjectTTL() (time.Duration, bool) {
 	for _, obj := range n.self.GetStore().List() {
 		if theirs := nodeOf(obj); theirs != nil {

@@ -9,8 +9,8 @@ import (
 	coordclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// leaseClient says once that the lease cannot be renewed, and once that it can
-// again; virtual-kubelet would try in silence.
+// leaseClient logs once that the lease cannot be renewed, and once that it can again.
+// virtual-kubelet retries without a log.
 type leaseClient struct {
 	coordclient.LeaseInterface
 	log     *stateLog
@@ -36,7 +36,7 @@ func (c leaseClient) Update(ctx context.Context, l *coordinationv1.Lease, o meta
 		return l, nil // another process renews it
 	}
 	l, err := c.LeaseInterface.Update(ctx, l, o)
-	if !errors.IsConflict(err) && !errors.IsNotFound(err) { // both are mended by the next call
+	if !errors.IsConflict(err) && !errors.IsNotFound(err) { // the next call resolves both
 		c.log.note(ctx, err)
 	}
 	return l, err

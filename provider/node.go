@@ -16,12 +16,11 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Registration is what the operator decides about the node object. Taints and
-// ProviderID count only when the object is created: the API server forbids a
-// node to change them afterwards.
+// Registration is what the operator configures for the node object. Taints and ProviderID have an
+// effect only when the object is created: the API server forbids a node to change them later.
 type Registration struct {
 	NodeName    string
-	Labels      map[string]string // added to, and stronger than, the kubelet's own
+	Labels      map[string]string // added to the kubelet's own, and override them
 	Annotations map[string]string
 	Taints      []v1.Taint
 	ProviderID  string
@@ -30,32 +29,29 @@ type Registration struct {
 	instance string // Config.Instance
 }
 
-// Machine is what the machine and its runtime say of themselves, and what follows
-// from it for the node.
+// Machine is what the machine and its runtime report, and what the node derives from that.
 type Machine struct {
 	Facts host.Facts
-	// Reserved is taken from capacity to get allocatable; nil: DefaultReserved.
+	// Reserved is subtracted from capacity to get allocatable; nil: DefaultReserved.
 	Reserved v1.ResourceList
-	// Addresses published; nil: the machine's first address, and the node's name
-	// as Hostname.
+	// Addresses of the node; nil: the machine's first address, and the node's name as Hostname.
 	Addresses []v1.NodeAddress
-	// RuntimeName and RuntimeVersion come from CRI Version: "containerd", "2.1.4"
-	// (a leading v is left out, as the kubelet does).
+	// RuntimeName and RuntimeVersion come from CRI Version: "containerd", "2.1.4" (without a
+	// leading v, as a kubelet reports it).
 	RuntimeName, RuntimeVersion string
 	// Handlers come from CRI Status.RuntimeHandlers.
 	Handlers []v1.NodeRuntimeHandler
-	// Features come from CRI Status.Features; nil where the runtime tells none.
+	// Features come from CRI Status.Features; nil if the runtime reports none.
 	Features *v1.NodeFeatures
-	// DeclaredFeatures, sorted, are gates of Kubernetes features that this node
-	// honours and that the scheduler and admission ask a node for
-	// (k8s.io/component-helpers/nodedeclaredfeatures).
+	// DeclaredFeatures, sorted, are the feature gates that this node supports, of those that the
+	// scheduler and admission check (k8s.io/component-helpers/nodedeclaredfeatures).
 	DeclaredFeatures []string
 	// KubeletVersion, "v1.37.1"; see ReportedVersion.
 	KubeletVersion string
 }
 
-// Condition is one node condition without its times: the heartbeat is stamped
-// when it is sent and the transition when its status changes on the server.
+// Condition is a node condition without its times. The heartbeat time is set when it is sent, the
+// transition time when the status on the server changes.
 type Condition struct {
 	Type            v1.NodeConditionType
 	Status          v1.ConditionStatus
@@ -70,7 +66,7 @@ func nodeObject(r Registration, m Machine, conditions []Condition, images []v1.C
 			Labels: nodeLabels(r, m),
 			Annotations: map[string]string{
 				AnnotationDriver: driverName,
-				// Attachable volumes are attached by the controller manager.
+				// The controller manager attaches the attachable volumes.
 				"volumes.kubernetes.io/controller-managed-attach-detach": "true",
 			},
 		},
@@ -116,8 +112,8 @@ func nodeObject(r Registration, m Machine, conditions []Condition, images []v1.C
 	return n
 }
 
-// nodeLabels are the kubelet's own; NodeRestriction lets a node set these, and
-// labels outside kubernetes.io and k8s.io.
+// nodeLabels are those that a kubelet sets. NodeRestriction allows a node to set these, and labels
+// outside of kubernetes.io and k8s.io.
 func nodeLabels(r Registration, m Machine) map[string]string {
 	l := map[string]string{
 		v1.LabelHostname:      r.NodeName,
@@ -156,8 +152,8 @@ func capacityOf(f host.Facts, maxPods int64) v1.ResourceList {
 	return c
 }
 
-// hugePageResource turns the kernel's page size ("2MB", "2048kB") into the
-// resource's name (hugepages-2Mi).
+// hugePageResource turns the kernel's page size ("2MB", "2048kB") into the resource name
+// (hugepages-2Mi).
 func hugePageResource(size string) (v1.ResourceName, bool) {
 	digits := strings.TrimRight(size, "kKMGTiB")
 	n, err := strconv.ParseInt(digits, 10, 64)
@@ -178,8 +174,8 @@ func hugePageResource(size string) (v1.ResourceName, bool) {
 	return v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(n, resource.BinarySI).String()), true
 }
 
-// DefaultReserved is what a kubelet without reservations holds back: its hard
-// eviction thresholds, memory.available 100Mi and nodefs.available 10 %.
+// DefaultReserved is what a kubelet without reservations holds back: its hard eviction thresholds,
+// memory.available 100Mi and nodefs.available 10 %.
 func DefaultReserved(capacity v1.ResourceList) v1.ResourceList {
 	disk := capacity[v1.ResourceEphemeralStorage]
 	return v1.ResourceList{
@@ -188,8 +184,8 @@ func DefaultReserved(capacity v1.ResourceList) v1.ResourceList {
 	}
 }
 
-// allocatableOf is capacity without what is reserved, and memory also without
-// huge pages, which are memory that nothing else can have. Never below zero.
+// allocatableOf is capacity minus reserved. Memory is also reduced by huge pages, which no other
+// use can have. It is never negative.
 func allocatableOf(capacity, reserved v1.ResourceList) v1.ResourceList {
 	if reserved == nil {
 		reserved = DefaultReserved(capacity)

@@ -16,36 +16,36 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// virtual-kubelet keeps what it last applied in these annotations, the whole
-// status among them, to tell what it deleted from what others added.
+// virtual-kubelet keeps what it last applied, including the whole status, in these annotations, to
+// distinguish what it deleted from what others added.
 const (
 	lastAppliedStatus = "virtual-kubelet.io/last-applied-node-status"
 	lastAppliedMeta   = "virtual-kubelet.io/last-applied-object-meta"
 )
 
-// nodeClient is the node client that virtual-kubelet gets. It lets everything
-// pass but mends three things in what is sent:
+// nodeClient is the node client that virtual-kubelet gets. It passes calls through, but corrects
+// three things in what is sent:
 //
-//   - status.addresses merges by type in a strategic patch, which corrupts two
-//     addresses of one type. virtual-kubelet never sees addresses; they are put
-//     into the patch here, as a replacement.
-//   - a condition's lastTransitionTime is now if its status differs from the
-//     server's, and left alone if not, whoever wrote the server's.
-//   - the last-applied annotations are kept in memory instead of on the object:
-//     answered to virtual-kubelet on Get, taken out of every Patch.
+//   - status.addresses merges by type in a strategic merge patch, which corrupts two addresses of
+//     one type. virtual-kubelet never sees addresses; nodeClient adds them to the patch, as a
+//     replacement.
+//   - lastTransitionTime of a condition is set to now if the status differs from the server's, and
+//     left alone otherwise, no matter which client wrote the server's.
+//   - The last-applied annotations are kept in memory instead of on the object: Get returns them to
+//     virtual-kubelet, and Patch removes them.
 //
-// And a node object that is not ours (CheckOwn) cannot be read, and so not be changed;
-// while another process speaks for it (silence), what is sent goes nowhere.
+// It refuses to read a node object that is not ours (CheckOwn), which also prevents changes to it.
+// While another process reports the node (silence), it sends nothing.
 type nodeClient struct {
 	corev1client.NodeInterface
 	addresses func() []v1.NodeAddress
-	rebooted  func(bootID string) // told when a report has changed the boot ID
+	rebooted  func(bootID string) // called when a report has changed the boot ID
 	now       func() time.Time
 	log       *stateLog
 	silence   *silence
 
 	mu      sync.Mutex
-	server  *v1.Node          // as last seen, nil before
+	server  *v1.Node          // as last seen; nil before
 	applied map[string]string // the last-applied annotations, for applyTo
 	applyTo types.UID
 }
@@ -53,14 +53,14 @@ type nodeClient struct {
 func (c *nodeClient) Get(ctx context.Context, name string, o metav1.GetOptions) (*v1.Node, error) {
 	n, err := c.NodeInterface.Get(ctx, name, o)
 	if err != nil {
-		if !errors.IsNotFound(err) { // the caller registers then
+		if !errors.IsNotFound(err) { // the caller registers the node then
 			c.log.note(ctx, err)
 		}
 		return nil, err
 	}
 	if err := CheckOwn(n); err != nil {
 		c.log.note(ctx, err)
-		return nil, err // before every patch
+		return nil, err // each patch is preceded by a Get
 	}
 	c.silence.see(n)
 	c.mu.Lock()
@@ -104,17 +104,17 @@ func (c *nodeClient) Patch(ctx context.Context, name string, pt types.PatchType,
 	if c.silence.holds() {
 		return server.DeepCopy(), nil
 	}
-	mended, applied, err := mendPatch(data, server, c.addresses(), c.now())
+	fixed, applied, err := rewritePatch(data, server, c.addresses(), c.now())
 	if err != nil {
 		return nil, fmt.Errorf("patch status of node %q: %w", name, err)
 	}
-	out, err := c.NodeInterface.Patch(ctx, name, pt, mended, o, sub...)
+	out, err := c.NodeInterface.Patch(ctx, name, pt, fixed, o, sub...)
 	c.log.note(ctx, err)
 	if err != nil {
 		return nil, err
 	}
-	// As a kubelet tells it: of a node that was reported with another boot before. The
-	// answer to the one report that changes it says so, and so it is told once.
+	// As a kubelet does, only for a node that was reported with another boot ID before. Only the
+	// one report that changes it gets such an answer, so the event is emitted once.
 	if before, now := server.Status.NodeInfo.BootID, out.Status.NodeInfo.BootID; before != "" && before != now && c.rebooted != nil {
 		c.rebooted(now)
 	}
@@ -130,9 +130,9 @@ func (c *nodeClient) Patch(ctx context.Context, name string, pt types.PatchType,
 	return out, nil
 }
 
-// mendPatch rewrites a strategic merge patch of a node's status, and returns the
-// last-applied annotations that it took out of it.
-func mendPatch(data []byte, server *v1.Node, addresses []v1.NodeAddress, now time.Time) (mended []byte, applied map[string]string, err error) {
+// rewritePatch rewrites a strategic merge patch of a node's status. It returns the last-applied
+// annotations that it removed.
+func rewritePatch(data []byte, server *v1.Node, addresses []v1.NodeAddress, now time.Time) (fixed []byte, applied map[string]string, err error) {
 	var patch map[string]any
 	if err := json.Unmarshal(data, &patch); err != nil {
 		return nil, nil, fmt.Errorf("not a JSON object: %w", err)
@@ -150,7 +150,7 @@ func mendPatch(data []byte, server *v1.Node, addresses []v1.NodeAddress, now tim
 		for _, a := range addresses {
 			list = append(list, map[string]any{"type": a.Type, "address": a.Address})
 		}
-		// The directive makes the list a replacement instead of a merge.
+		// The directive makes the list replace the server's instead of merging.
 		status["addresses"] = append(list, map[string]any{"$patch": "replace"})
 	}
 	conditions, _ := status["conditions"].([]any)
@@ -159,7 +159,7 @@ func mendPatch(data []byte, server *v1.Node, addresses []v1.NodeAddress, now tim
 		if c == nil || c["$patch"] != nil {
 			continue
 		}
-		// The patch names a status only where it differs from the server's.
+		// The patch has a status only if it differs from the server's.
 		delete(c, "lastTransitionTime")
 		if _, changed := c["status"]; changed {
 			c["lastTransitionTime"] = now.UTC().Format(time.RFC3339)
@@ -168,8 +168,8 @@ func mendPatch(data []byte, server *v1.Node, addresses []v1.NodeAddress, now tim
 	if len(status) > 0 {
 		patch["status"] = status
 	}
-	mended, err = json.Marshal(patch)
-	return mended, applied, err
+	fixed, err = json.Marshal(patch)
+	return fixed, applied, err
 }
 
 func takeAnnotations(patch map[string]any, server *v1.Node) map[string]string {
@@ -188,7 +188,7 @@ func takeAnnotations(patch map[string]any, server *v1.Node) map[string]string {
 		}
 		delete(annotations, k)
 		if _, there := server.Annotations[k]; there {
-			annotations[k] = nil // another virtual-kubelet left it
+			annotations[k] = nil // left by another virtual-kubelet
 		}
 	}
 	if len(annotations) == 0 {

@@ -12,22 +12,22 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// nodeStatus holds what the node object shall say and hands full nodes to
-// virtual-kubelet's NodeController. It is its NodeProvider.
+// nodeStatus holds the content of the node object, and passes full nodes to virtual-kubelet's
+// NodeController. It is the controller's NodeProvider.
 type nodeStatus struct {
 	registration Registration
 	port         int32
 	repairEvery  time.Duration
-	back         func() // told of each report after an outage; may be nil
+	back         func() // called at each report after an outage; may be nil
 
 	mu         sync.Mutex
 	machine    Machine
 	conditions []Condition // Ready last, as older controllers expect
 	images     []v1.ContainerImage
 
-	changed chan struct{} // something above changed, or the object is gone
+	changed chan struct{} // something above has changed, or the object is gone
 	wrong   chan struct{} // the server shows a condition that we did not write
-	again   chan struct{} // the server answers again after it did not
+	again   chan struct{} // the server answers again after an outage
 	senders sync.WaitGroup
 }
 
@@ -54,12 +54,12 @@ func newNodeStatus(c Config) *nodeStatus {
 	return s
 }
 
-// Ping never fails: a failing ping would stop status and lease in silence, and
-// the node would turn Unknown with no cause. What is wrong is said in conditions.
+// Ping never fails. A failing ping would stop status and lease without a log, and the node would
+// become Unknown without a cause. Conditions report problems instead.
 func (s *nodeStatus) Ping(context.Context) error { return nil }
 
-// NotifyNodeStatus starts the one sender. The callback fills a channel of one
-// and blocks when it is full, so it is called from a goroutine of its own.
+// NotifyNodeStatus starts the only sender. The callback blocks while its channel of capacity one is
+// full, so a goroutine of its own calls it.
 func (s *nodeStatus) NotifyNodeStatus(ctx context.Context, notify func(*v1.Node)) {
 	s.senders.Go(func() {
 		defer budget.From(ctx).Recover("write the node's status")
@@ -67,9 +67,9 @@ func (s *nodeStatus) NotifyNodeStatus(ctx context.Context, notify func(*v1.Node)
 	})
 }
 
-// After an outage the node controller has called the node Unknown, or is about
-// to, and the watch that would show it may still be in client-go's back-off, of
-// up to a minute. So the status is reported without being asked for, for so long.
+// After an outage, the node controller has set the node to Unknown, or is about to, and the watch
+// that would show it may be in client-go's back-off of up to a minute. So the status is reported
+// unprompted for that long.
 const (
 	reportsAfterOutage = 7
 	reportAfterOutage  = 10 * time.Second
@@ -107,8 +107,8 @@ func (s *nodeStatus) send(ctx context.Context, notify func(*v1.Node)) {
 				s.back()
 			}
 		}
-		// The controller takes one node at a time and keeps the newest for us in
-		// its channel. It stops taking when ctx ends, with no way to be told so.
+		// The controller takes one node at a time and keeps the newest in its channel. It stops
+		// taking when ctx ends, without notice.
 		taken := make(chan struct{})
 		go func() {
 			defer budget.From(ctx).Recover("make the node's status")
@@ -123,8 +123,8 @@ func (s *nodeStatus) send(ctx context.Context, notify func(*v1.Node)) {
 	}
 }
 
-// node is the whole object; without addresses for virtual-kubelet, which cannot
-// patch them (nodeClient puts them in).
+// node builds the whole object. For virtual-kubelet it has no addresses, because virtual-kubelet
+// cannot patch them (nodeClient adds them).
 func (s *nodeStatus) node(now time.Time, addresses bool) *v1.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *nodeStatus) addresses() []v1.NodeAddress {
 	return nodeAddresses(s.registration, s.machine)
 }
 
-// setCondition returns whether the condition's status changed.
+// setCondition reports whether the condition's status changed.
 func (s *nodeStatus) setCondition(c Condition) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,9 +185,8 @@ func (s *nodeStatus) setVersion(kubelet string) {
 	s.machine.KubeletVersion = kubelet
 }
 
-// observe compares the server's node with ours: the node controller writes
-// Unknown into conditions of a node that it has not heard of, and they must not
-// stay so until the next regular report.
+// observe compares the server's node with ours. The node controller sets the conditions of a node
+// that it has not heard from to Unknown; that must be corrected before the next regular report.
 func (s *nodeStatus) observe(server *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// When the lease can be renewed again, the status is reported at once and for a
-// while, whatever the watch of the node shows meanwhile; then silence.
+// TestReportsAfterOutage: when the lease can be renewed again, the status is reported at once and
+// for a minute, whatever the node's watch shows, and then no more.
 func TestReportsAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0

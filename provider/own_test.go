@@ -33,8 +33,8 @@ func TestCheckOwn(t *testing.T) {
 	}
 }
 
-// What is registered is marked, and one that became another's under our hands is
-// neither read nor patched.
+// TestForeignNodeIsNotChanged: a registered node is marked. One that another agent has taken over
+// is neither read nor patched.
 func TestForeignNodeIsNotChanged(t *testing.T) {
 	ctx := context.Background()
 	made := nodeObject(Registration{NodeName: "n1"}, Machine{KubeletVersion: "v1.37.1"}, nil, nil, 0, metav1.Now().Time)
@@ -44,7 +44,7 @@ func TestForeignNodeIsNotChanged(t *testing.T) {
 	delete(made.Annotations, AnnotationDriver)
 	client := fake.NewClientset(made)
 	c := &nodeClient{NodeInterface: client.CoreV1().Nodes(), log: &stateLog{what: "test"}}
-	if _, err := c.Get(ctx, "n1", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "is not Bowline's") {
+	if _, err := c.Get(ctx, "n1", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "does not belong to Bowline") {
 		t.Errorf("it was read: %v", err)
 	}
 	if _, err := c.Patch(ctx, "n1", "application/strategic-merge-patch+json", []byte(`{}`), metav1.PatchOptions{}, "status"); err == nil {

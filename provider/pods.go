@@ -10,9 +10,9 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// hooks are what virtual-kubelet's PodController drives. Each wakes the loop and
-// returns nil at once: an error from here would make virtual-kubelet write phase
-// Failed for pods that never restart, and a slow answer would hold its workers.
+// hooks is called by virtual-kubelet's PodController. Each hook notifies the loop and returns nil
+// at once: on an error virtual-kubelet would write phase Failed for pods that never restart, and a
+// slow hook would block its workers.
 type hooks struct {
 	loop   Loop
 	held   Held
@@ -33,20 +33,20 @@ func (h *hooks) UpdatePod(_ context.Context, p *v1.Pod) error {
 	return nil
 }
 
-// DeletePod is called for a deletionTimestamp and for an object that is gone;
-// the lister tells the loop which.
+// DeletePod is called for a deletionTimestamp and for an object that is gone. The loop
+// distinguishes them by the lister.
 func (h *hooks) DeletePod(_ context.Context, p *v1.Pod) error {
 	h.loop.PodChanged(refOf(p))
 	return nil
 }
 
-// GetPod answers "not found" for a pod that the API server has, so that every
-// sync reaches CreatePod and none is lost to virtual-kubelet's own comparison,
-// which ignores most fields. For a pod that the API server lacks it answers what
-// the loop holds, so that DeletePod is called.
+// GetPod returns "not found" for a pod that the API server has, so that every sync reaches
+// CreatePod. Otherwise virtual-kubelet's own comparison, which ignores most fields, would drop
+// updates. For a pod that the API server does not have, it returns what the loop holds, so that
+// DeletePod is called.
 func (h *hooks) GetPod(_ context.Context, namespace, name string) (*v1.Pod, error) {
 	if _, err := h.lister.Pods(namespace).Get(name); err == nil {
-		return nil, errdefs.NotFoundf("pod %s/%s is asked for anew", namespace, name)
+		return nil, errdefs.NotFoundf("pod %s/%s was requested again", namespace, name)
 	}
 	if p, ok := h.held.PodByName(namespace, name); ok {
 		return p.DeepCopy(), nil
@@ -62,10 +62,10 @@ func (h *hooks) GetPodStatus(ctx context.Context, namespace, name string) (*v1.P
 	return p.Status.DeepCopy(), nil
 }
 
-// GetPods returns none: virtual-kubelet deletes at its start whatever is listed
-// here and absent from its cache. Orphans are found by the loop, by UID.
+// GetPods returns none, because at its start virtual-kubelet deletes every pod listed here that is
+// absent from its cache. The loop finds orphans itself, by UID.
 func (h *hooks) GetPods(context.Context) ([]*v1.Pod, error) { return nil, nil }
 
-// NotifyPods takes the callback and never calls it: statuses are written by
-// syncloop's own writer. Having the method keeps virtual-kubelet from polling.
+// NotifyPods never calls the callback, because syncloop's own writer writes statuses. The method
+// must exist so that virtual-kubelet does not poll.
 func (h *hooks) NotifyPods(context.Context, func(*v1.Pod)) {}

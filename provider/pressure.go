@@ -2,8 +2,8 @@ package provider
 
 import v1 "k8s.io/api/core/v1"
 
-// pressures are the kubelet's words for each pressure condition, False and True, and the
-// events of its changes.
+// pressures has the kubelet's reasons and messages of each pressure condition, False and True, and
+// the events for its changes.
 var pressures = map[v1.NodeConditionType][2]struct{ reason, message, event string }{
 	v1.NodeMemoryPressure: {
 		{"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"},
@@ -16,8 +16,8 @@ var pressures = map[v1.NodeConditionType][2]struct{ reason, message, event strin
 		{"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"}},
 }
 
-// SetPressure sets one of the pressure conditions; the node controller turns it into the
-// taint that keeps pods away.
+// SetPressure sets a pressure condition. The node controller turns it into the taint that keeps
+// pods away.
 func (n *Node) SetPressure(t v1.NodeConditionType, pressed bool) {
 	words, status := pressures[t][0], v1.ConditionFalse
 	if pressed {

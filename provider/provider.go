@@ -18,7 +18,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// podWorkers carry virtual-kubelet's hooks, which return at once.
+// podWorkers is the number of virtual-kubelet's workers; the hooks return at once.
 const podWorkers = 4
 
 // Node is one node of the cluster. New starts nothing; Run does.
@@ -101,13 +101,13 @@ func (n *Node) Pods() *PodSource { return n.pods }
 // Registered is closed when the node object exists and is ours to report.
 func (n *Node) Registered() <-chan struct{} { return n.registered }
 
-// OnNode sets f to be called with every version of our node object that the API
-// server shows (the podCIDR that the controller manager gave is there). f must
-// not block and must not change the object. Call it before Run.
+// OnNode sets f, which is called with every version of our node object that the API server shows
+// (with the podCIDR that the controller manager assigned). f must not block and must not modify the
+// object. Call OnNode before Run.
 func (n *Node) OnNode(f func(*v1.Node)) { n.onNode = f }
 
-// SetReady sets the Ready condition. Empty reason and message mean the
-// kubelet's: KubeletReady, "kubelet is posting ready status"; or KubeletNotReady.
+// SetReady sets the Ready condition. An empty reason and message default to the kubelet's:
+// KubeletReady, "kubelet is posting ready status"; or KubeletNotReady.
 func (n *Node) SetReady(ok bool, reason, message string) {
 	c := Condition{v1.NodeReady, v1.ConditionTrue, cmp.Or(reason, "KubeletReady"), cmp.Or(message, "kubelet is posting ready status")}
 	event := "NodeReady"
@@ -126,27 +126,26 @@ func (n *Node) SetCondition(c Condition) { n.status.setCondition(c) }
 // SetImages sets node.status.images; see NodeImages.
 func (n *Node) SetImages(images []v1.ContainerImage) { n.status.setImages(images) }
 
-// SetMachine replaces what the machine and its runtime say; its KubeletVersion
-// is not used.
+// SetMachine replaces what the machine and its runtime report. It ignores m.KubeletVersion.
 func (n *Node) SetMachine(m Machine) { n.status.setMachine(m) }
 
-// Silent says that another process has begun to drive the machine since this one
-// lost it, and speaks for the node and its pods: two that told what each believes
-// would undo each other's words without end. Nothing is reported then.
+// Silent reports whether another process has taken over the machine since this one lost it, and
+// reports the node and its pods. Two reporting processes would overwrite each other endlessly, so
+// this one reports nothing then.
 func (n *Node) Silent() bool { return n.silence.holds() }
 
-// Resume reports the node anew, as this process drives the machine again.
+// Resume reports the node again after this process has got the machine back.
 func (n *Node) Resume() { poke(n.status.changed) }
 
 // Retire makes a deleted node object stay deleted.
 func (n *Node) Retire() { n.retired.Store(true) }
 
-// Allocatable is what the node offers to pods now (for resourceFieldRef).
+// Allocatable is the node's current allocatable (for resourceFieldRef).
 func (n *Node) Allocatable() v1.ResourceList {
 	return n.status.node(time.Now(), false).Status.Allocatable
 }
 
-// reference is how the kubelet names its node in events: the UID is the name.
+// reference is how a kubelet names its node in events: the UID is the name.
 func (n *Node) reference() *v1.ObjectReference {
 	name := n.cfg.Registration.NodeName
 	return &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
@@ -162,7 +161,7 @@ func (n *Node) selfHandler() cache.ResourceEventHandler {
 		select {
 		case <-n.registered:
 			n.status.observe(node)
-		default: // what is there is of an older life, and about to be patched
+		default: // the object is from before this run, and about to be patched
 		}
 		if n.onNode != nil {
 			n.onNode(node)
@@ -173,15 +172,15 @@ func (n *Node) selfHandler() cache.ResourceEventHandler {
 		UpdateFunc: func(_, obj any) { seen(obj) },
 		DeleteFunc: func(any) {
 			if !n.retired.Load() {
-				poke(n.status.changed) // a report finds the object missing and makes it
+				poke(n.status.changed) // the next report finds the object missing and recreates it
 			}
 		},
 	}
 }
 
-// Run serves the node until ctx ends, and returns nil then; or the first error
-// that no retry can mend. Pods are asked for from its start, so the loop must
-// have adopted what runs before. Register handlers on Pods before it, too.
+// Run serves the node until ctx ends, and returns nil then, or the first error that no retry can
+// fix. It starts the pod informer, so the loop must have adopted what already runs, and handlers
+// must be registered on Pods, before the call.
 func (n *Node) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("node", n.cfg.Registration.NodeName)
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
@@ -202,9 +201,9 @@ func (n *Node) Run(ctx context.Context) error {
 	for i, part := range parts {
 		wg.Go(func() {
 			defer budget.From(ctx).Recover("keep the node")
-			defer cancel() // one that ends takes the others with it
+			defer cancel() // when one ends, the others are stopped
 			if err := part(ctx); ctx.Err() == nil {
-				errs[i] = err // later ones only come of being stopped
+				errs[i] = err // later errors are a result of the stop
 			}
 		})
 	}

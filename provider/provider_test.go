@@ -23,10 +23,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// loop notes what it was told.
+// loop records the notifications.
 type loop struct {
 	mu         sync.Mutex
 	changed    []pod.Ref
@@ -176,7 +177,7 @@ func TestNodeObject(t *testing.T) {
 	if d := cmp.Diff(map[string]string{
 		"capacity cpu": "2", "capacity memory": "4Gi", "capacity pods": "110", "capacity ephemeral-storage": "100Gi",
 		"capacity hugepages-2Mi": "512Mi", "capacity hugepages-1Gi": "0",
-		// 4 Gi without 100 Mi of eviction threshold and 512 Mi of huge pages.
+		// 4 Gi minus 100 Mi of eviction threshold and 512 Mi of huge pages.
 		"allocatable cpu": "2", "allocatable memory": "3484Mi", "allocatable pods": "110", "allocatable ephemeral-storage": "90Gi",
 		"allocatable hugepages-2Mi": "512Mi", "allocatable hugepages-1Gi": "0",
 	}, got); d != "" {
@@ -251,7 +252,7 @@ func patched(t *testing.T, server *v1.Node, patch []byte) *v1.Node {
 	return &n
 }
 
-func TestMendPatch(t *testing.T) {
+func TestRewritePatch(t *testing.T) {
 	t0 := metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	now := t0.Add(time.Hour)
 	server := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{lastAppliedStatus: "left by another", "mine": "1"}},
@@ -267,7 +268,7 @@ func TestMendPatch(t *testing.T) {
 	 "status":{"$setElementOrder/conditions":[{"type":"Ready"},{"type":"DiskPressure"}],
 	 "conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","lastHeartbeatTime":"2026-03-01T13:00:00Z","lastTransitionTime":"2020-01-01T00:00:00Z"},
 	               {"type":"DiskPressure","lastHeartbeatTime":"2026-03-01T13:00:00Z","lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`
-	out, applied, err := mendPatch([]byte(in), server, want, now)
+	out, applied, err := rewritePatch([]byte(in), server, want, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,9 +292,9 @@ func TestMendPatch(t *testing.T) {
 	if !at["DiskPressure"].Equal(t0.Time) || !at["Foreign"].Equal(t0.Time) {
 		t.Errorf("conditions that did not change: %v, want %s", at, t0)
 	}
-	// Nothing to say about addresses that are right already.
+	// Correct addresses are not patched.
 	server.Status.Addresses = want
-	out, _, err = mendPatch([]byte(in), server, want, now)
+	out, _, err = rewritePatch([]byte(in), server, want, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,18 +329,6 @@ func newTestNode(t *testing.T, client *fake.Clientset, l *loop) (*Node, func()) 
 	return n, stop
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("never came: %s", what)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
 func TestNodeLife(t *testing.T) {
 	client := fake.NewSimpleClientset()
 	l := &loop{}
@@ -368,17 +357,17 @@ func TestNodeLife(t *testing.T) {
 		t.Errorf("addresses at registration: %v", a)
 	}
 	n.SetReady(true, "", "")
-	eventually(t, "Ready", func() bool {
+	testutil.Eventually(t, "Ready", func() bool {
 		c := ready()
 		return c.Status == v1.ConditionTrue && c.Reason == "KubeletReady" && c.Message == "kubelet is posting ready status"
 	})
 	n.SetReady(false, "", "container runtime is down: connection refused")
-	eventually(t, "NotReady with its cause", func() bool {
+	testutil.Eventually(t, "NotReady with its cause", func() bool {
 		return ready().Message == "container runtime is down: connection refused"
 	})
 	n.SetReady(true, "", "")
-	eventually(t, "Ready again", func() bool { return ready().Status == v1.ConditionTrue })
-	eventually(t, "a lease", func() bool {
+	testutil.Eventually(t, "Ready again", func() bool { return ready().Status == v1.ConditionTrue })
+	testutil.Eventually(t, "a lease", func() bool {
 		lease, err := client.CoordinationV1().Leases("kube-node-lease").Get(ctx, "n1", metav1.GetOptions{})
 		return err == nil && *lease.Spec.HolderIdentity == "n1" && *lease.Spec.LeaseDurationSeconds == 40
 	})
@@ -386,7 +375,7 @@ func TestNodeLife(t *testing.T) {
 		t.Errorf("bookkeeping annotations are on the object: %v", a)
 	}
 
-	// The node controller writes Unknown; it must not stay.
+	// The node controller writes Unknown; it must be corrected.
 	wrong := get()
 	for i := range wrong.Status.Conditions {
 		wrong.Status.Conditions[i].Status = v1.ConditionUnknown
@@ -395,23 +384,23 @@ func TestNodeLife(t *testing.T) {
 	if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, wrong, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "conditions put right", func() bool {
+	testutil.Eventually(t, "conditions put right", func() bool {
 		c := ready()
 		return c.Status == v1.ConditionTrue && c.Reason == "KubeletReady"
 	})
 
-	// A deleted node comes back at once.
+	// A deleted node is recreated at once.
 	if err := client.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the node registered again", func() bool { return ready().Status == v1.ConditionTrue && len(get().Status.Addresses) == 2 })
+	testutil.Eventually(t, "the node registered again", func() bool { return ready().Status == v1.ConditionTrue && len(get().Status.Addresses) == 2 })
 
 	// Unless it is retired.
 	n.Retire()
 	if err := client.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	n.SetReady(false, "", "leaving") // provokes a report
+	n.SetReady(false, "", "leaving") // triggers a report
 	stop()
 	if name := get().Name; name != "" {
 		t.Error("a retired node was registered again")
@@ -422,7 +411,7 @@ func TestPodsReachTheLoop(t *testing.T) {
 	client := fake.NewSimpleClientset(somePod("u1"))
 	l := &loop{}
 	n, _ := newTestNode(t, client, l)
-	eventually(t, "the first pod", func() bool { return l.sawChange(pod.Ref{Namespace: "shop", Name: "web", UID: "u1"}) })
+	testutil.Eventually(t, "the first pod", func() bool { return l.sawChange(pod.Ref{Namespace: "shop", Name: "web", UID: "u1"}) })
 	if !n.Pods().HasSynced() {
 		t.Error("the hook came before the cache was synced")
 	}
@@ -476,8 +465,8 @@ func TestConfigListsWhatIsMissing(t *testing.T) {
 
 var errAway = apierrors.NewInternalError(errors.New("etcd is away"))
 
-// A boot ID that a report changes is told as a kubelet tells it: once, and of no node that
-// has not been reported before.
+// TestRebooted: a report that changes the boot ID emits the event once, as a kubelet does, and not
+// for a node that was never reported.
 func TestRebooted(t *testing.T) {
 	ctx := t.Context()
 	client := fake.NewSimpleClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{AnnotationDriver: driverName}}})

@@ -7,9 +7,8 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// quietRecorder drops virtual-kubelet's Provider* events: "created" would be
-// said of every pod long before anything is. Events with the kubelet's reasons
-// come from the loop.
+// quietRecorder drops virtual-kubelet's Provider* events, because they would say "created" of every
+// pod long before anything is created. The loop emits events with the kubelet's reasons.
 type quietRecorder struct{ record.EventRecorder }
 
 func dropped(reason string) bool { return strings.HasPrefix(reason, "Provider") }

@@ -12,13 +12,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// pingTimeout bounds a ping that returns at once; without one virtual-kubelet
-// would wait for it without end.
+// pingTimeout bounds a ping that returns at once; without a timeout virtual-kubelet waits forever.
 const pingTimeout = 10 * time.Second
 
-// keepRegistered runs NodeControllers one after another: one that cannot
-// register (the API server is away, a credential is not yet good) gives up, and
-// would never try again.
+// keepRegistered runs one NodeController after another, because a controller that cannot register
+// (API server down, credential not yet valid) gives up and never retries.
 func (n *Node) keepRegistered(ctx context.Context) error {
 	pause := 200 * time.Millisecond
 	for {
@@ -72,15 +70,15 @@ func (n *Node) runController(ctx context.Context) error {
 		case <-controller.Ready():
 			n.registerLog.note(ctx, nil)
 			n.once.Do(func() { close(n.registered) })
-			poke(n.status.changed) // an object that existed has an older life's status
+			poke(n.status.changed) // an existing object has the status of an earlier run
 		case <-controller.Done():
 		}
 	}()
 	return controller.Run(ctx)
 }
 
-// reregister makes the node again when somebody deleted it, unless it is being
-// retired. Other errors are virtual-kubelet's to retry.
+// reregister recreates a deleted node, unless it is being retired. virtual-kubelet retries after
+// other errors.
 func (n *Node) reregister(ctx context.Context, err error) error {
 	if !errors.IsNotFound(err) || n.retired.Load() || ctx.Err() != nil {
 		return err

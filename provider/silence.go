@@ -6,14 +6,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// silence is the state of a process that lost the machine to another.
+// silence is the state of a process that may have lost the machine to another.
 type silence struct {
 	instance string
 	drives   func() bool
-	another  atomic.Bool // the node object names another drive than ours as the last
+	another  atomic.Bool // the node object has another instance than ours
 }
 
-// see takes what a version of the node object says.
+// see reads the instance from a version of the node object.
 func (s *silence) see(n *v1.Node) {
 	if s == nil {
 		return
@@ -22,6 +22,6 @@ func (s *silence) see(n *v1.Node) {
 	s.another.Store(last != "" && last != s.instance)
 }
 
-// holds says that nothing is to be reported. Who drives speaks, whatever the object
-// says: its own name may not have got there yet.
+// holds reports whether to report nothing. A process that holds the machine always reports, because
+// the object may not have its instance yet.
 func (s *silence) holds() bool { return s != nil && s.another.Load() && !s.drives() }

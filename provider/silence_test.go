@@ -13,10 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// Two processes have the node. The one that lost the machine and sees the other's
-// name is silent, whatever it believes of the node; when it drives again it speaks.
+// TestWhoLostTheMachineIsSilent: two processes have the node. The one that lost the machine and
+// sees the other's instance reports nothing, whatever it believes of the node. When it gets the
+// machine back, it reports again.
 func TestWhoLostTheMachineIsSilent(t *testing.T) {
 	client := fake.NewSimpleClientset()
 	var drives atomic.Bool
@@ -45,7 +48,7 @@ func TestWhoLostTheMachineIsSilent(t *testing.T) {
 		}
 		return node
 	}
-	eventually(t, "a registered node", func() bool {
+	testutil.Eventually(t, "a registered node", func() bool {
 		node, err := nodes.Get(t.Context(), "n1", metav1.GetOptions{})
 		return err == nil && node.Annotations[AnnotationInstance] == "first"
 	})
@@ -57,12 +60,12 @@ func TestWhoLostTheMachineIsSilent(t *testing.T) {
 	if _, err := nodes.UpdateStatus(t.Context(), theirs, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "silence", n.Silent)
+	testutil.Eventually(t, "silence", n.Silent)
 	calls := len(client.Actions())
-	// Each report begins with a reading: at the second one, the first has come to its end.
+	// Each report begins with a Get: at the second one, the first is complete.
 	for report := 1; report <= 2; report++ {
 		n.SetReady(false, "LinkDown", fmt.Sprint("what it believes ", report))
-		eventually(t, "a report", func() bool {
+		testutil.Eventually(t, "a report", func() bool {
 			reads := 0
 			for _, a := range client.Actions()[calls:] {
 				if a.GetVerb() == "get" && a.GetResource().Resource == "nodes" {
@@ -87,7 +90,7 @@ func TestWhoLostTheMachineIsSilent(t *testing.T) {
 
 	drives.Store(true)
 	n.Resume()
-	eventually(t, "its own words", func() bool {
+	testutil.Eventually(t, "its own words", func() bool {
 		node := get()
 		for _, c := range node.Status.Conditions {
 			if c.Type == v1.NodeReady && strings.Contains(c.Message, "what it believes") {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// stateLog logs when something starts to fail, fails otherwise, or works again,
-// and nothing in between.
+// stateLog logs when something starts to fail, fails with another error, or works again, and
+// nothing in between.
 type stateLog struct {
 	what  string // "report the node's status"
 	again func() // called when it works again; may be nil, must not block

@@ -7,11 +7,11 @@ import (
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 )
 
-// fallbackVersion is used where the build carries no module information (tests).
+// fallbackVersion is used if the build has no module information (tests).
 const fallbackVersion = "v1.37.1"
 
-// builtVersion is the Kubernetes release whose kubelet we stand in for: the one
-// of the API types in this build (k8s.io/api v0.37.1 is Kubernetes v1.37.1).
+// builtVersion is the Kubernetes release of the kubelet that Bowline replaces: that of the API
+// types in this build (k8s.io/api v0.37.1 is Kubernetes v1.37.1).
 func builtVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -25,9 +25,9 @@ func builtVersion() string {
 	return fallbackVersion
 }
 
-// ReportedVersion is the kubelet version to report to a server of gitVersion:
-// our own, but never a newer one than the server's, which would be a skew that
-// Kubernetes does not support. An unreadable gitVersion gives our own.
+// ReportedVersion is the kubelet version to report to a server of gitVersion: our own, but never
+// newer than the server's, because Kubernetes does not support that skew. If gitVersion cannot be
+// parsed, it is our own.
 func ReportedVersion(gitVersion string) string {
 	own := builtVersion()
 	server, err := utilversion.ParseSemantic(gitVersion)

@@ -13,30 +13,30 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// admit judges the pod before the planner decides: by the policy of the machine's
-// owner, and by what the node has room for. A pod is judged once, at the first sight
-// of what is on the machine: of one that runs there already, neither a stricter policy
-// nor a changed node is a reason to end it. Ephemeral containers are judged as they
-// come. It reports whether the pod waits for something that nobody announces.
+// admit decides admission before the planner runs: by the policy of the host's owner, and by
+// whether the node has room. A pod is judged once, when the worker first sees what is on the host.
+// A pod that already runs there is not rejected by a stricter policy or a changed node. Ephemeral
+// containers are judged as they are added. admit reports whether the pod waits for something that
+// wakes no worker, so that the caller must poll.
 func (w *worker) admit(ctx context.Context, in *plan.Input) (waits bool) {
 	if in.Observed.Stale != "" || in.Observed.Seq == 0 {
 		return false
 	}
 	if !w.judged && (w.term != nil || w.phase != pod.Syncing || touched(in.Observed)) {
 		w.judged = true
-		if t := w.loop.admission.preemptedBy(w.ref.UID); t != nil { // before it had this worker
+		if t := w.loop.admission.preemptedBy(w.ref.UID); t != nil { // preempted before this worker existed
 			w.term = plan.Merge(w.term, t)
 		}
 	}
 	if !w.judged {
 		v, known := w.loop.judge(ctx, w.ref.UID)
 		if !known {
-			in.Hold = "the node has not judged yet whether it takes the pod"
+			in.Hold = "the node has not decided yet whether it admits the pod"
 			return true
 		}
 		w.judged = true
 		if v.preempted != nil {
-			w.term = plan.Merge(w.term, v.preempted) // before anything of it was started
+			w.term = plan.Merge(w.term, v.preempted) // preempted before anything of it started
 		}
 		if r := v.Rejection; r != nil {
 			w.loop.event(w.pod, "", v1.EventTypeWarning, r.Reason, r.Message)
@@ -46,7 +46,7 @@ func (w *worker) admit(ctx context.Context, in *plan.Input) (waits bool) {
 		w.after = slices.Clone(v.after)
 	}
 	if w.after = w.loop.stillEnding(w.after, in.Now); len(w.after) > 0 {
-		in.Hold, waits = "the pods that make room for it have not ended yet", true
+		in.Hold, waits = "the preempted pods have not stopped yet", true
 	}
 	if w.loop.cfg.Policy != (admit.Policy{}) {
 		w.refuseEphemeral(in.Observed)
@@ -55,10 +55,10 @@ func (w *worker) admit(ctx context.Context, in *plan.Input) (waits bool) {
 	return waits
 }
 
-// AllowVolume judges the persistent volume behind a volume of the pod by the machine
-// owner's policy; volume.Config.Allow. has: the pod was given this very volume before. Its
-// containers keep it, as a policy that becomes stricter ends nothing that runs; the
-// exemption is of the volume, and not of another one that has taken its name.
+// AllowVolume checks the PersistentVolume behind a volume of the pod against the owner's policy; it
+// is volume.Config.Allow. has means that the pod already uses this very PersistentVolume. Its
+// containers then keep it, since a stricter policy ends nothing that runs. The exemption does not
+// cover another PersistentVolume of the same name.
 func (l *Loop) AllowVolume(p *v1.Pod, volume string, pv *v1.PersistentVolume, has bool) error {
 	r := admit.Volume(volume, pv, l.cfg.Policy)
 	if r == nil || has && len(l.cfg.PLEG.Cache().Get(p.UID).Containers) > 0 {
@@ -67,8 +67,8 @@ func (l *Loop) AllowVolume(p *v1.Pod, volume string, pv *v1.PersistentVolume, ha
 	return r
 }
 
-// reject ends a pod that turned out to be beyond the policy when its volumes were set up.
-// Where a container of it runs, that one goes on, and the next one waits.
+// reject ends a pod whose volumes turn out to violate the policy while they are set up. If one of
+// its containers runs, that container keeps running and new ones wait.
 func (l *Loop) reject(p *v1.Pod, r *admit.Rejection) {
 	if slices.ContainsFunc(l.cfg.PLEG.Cache().Get(p.UID).Containers, func(c pod.Container) bool { return c.State == pod.StateRunning }) {
 		return
@@ -78,11 +78,11 @@ func (l *Loop) reject(p *v1.Pod, r *admit.Rejection) {
 		Reason: r.Reason, Message: "Pod was rejected: " + r.Message})
 }
 
-// touched reports whether the machine has anything of the pod.
+// touched reports whether the host has a sandbox or container of the pod.
 func touched(o pod.Observed) bool { return len(o.Sandboxes)+len(o.Containers) > 0 }
 
-// End has a pod of ours ended for the node's own sake. One that has ended by itself
-// stays as it is.
+// End asks the pod's worker to end the pod for the node's own reasons, such as eviction. It changes
+// nothing for a pod that has ended by itself.
 func (l *Loop) End(uid types.UID, t plan.Terminate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,44 +91,19 @@ func (l *Loop) End(uid types.UID, t plan.Terminate) {
 	}
 }
 
-// Released reports whether nothing of the pod runs, and its volumes are gone.
-func (l *Loop) Released(uid types.UID) bool {
-	l.mu.Lock()
-	w := l.workers[uid]
-	l.mu.Unlock()
-	if w == nil {
-		return true
-	}
-	w.pub.mu.Lock()
-	defer w.pub.mu.Unlock()
-	return w.pub.phase >= pod.Terminated && w.pub.released
-}
-
-// Ended reports whether nothing of the pod runs, and nothing will.
-func (l *Loop) Ended(uid types.UID) bool {
-	l.mu.Lock()
-	w := l.workers[uid]
-	l.mu.Unlock()
-	if w == nil {
-		return true
-	}
-	w.pub.mu.Lock()
-	defer w.pub.mu.Unlock()
-	return w.pub.phase >= pod.Terminated
-}
-
-// Active are the pods of which the machine has something, and that have not ended.
+// Active returns the pods that have something on the host and have not ended; nil until the API
+// server's pods are known.
 func (l *Loop) Active() []*v1.Pod {
 	if !l.cfg.Sources.SeenBy(pod.SourceAPI) {
 		return nil
 	}
 	return slices.DeleteFunc(l.cfg.Sources.Pods(), func(p *v1.Pod) bool {
-		return pod.IsMirror(p) || terminal(p) || !touched(l.cfg.PLEG.Cache().Get(p.UID)) || l.Ended(p.UID)
+		return pod.IsMirror(p) || pod.Terminal(p.Status.Phase) || !touched(l.cfg.PLEG.Cache().Get(p.UID)) || l.State(p.UID).Ended()
 	})
 }
 
-// refuseEphemeral notes which ephemeral containers are beyond the policy. One that
-// has run was let in by the policy of then.
+// refuseEphemeral records the ephemeral containers that violate the policy. One that has started
+// was admitted by an earlier policy and stays.
 func (w *worker) refuseEphemeral(o pod.Observed) {
 	for i := range w.pod.Spec.EphemeralContainers {
 		name := w.pod.Spec.EphemeralContainers[i].Name
@@ -150,8 +125,8 @@ func (w *worker) refuseEphemeral(o pod.Observed) {
 	}
 }
 
-// allowed is the pod without the ephemeral containers that are refused: what is
-// planned and carried out, while the status tells of all.
+// allowed returns the pod without its refused ephemeral containers. The planner and the operations
+// use it; the status covers all containers.
 func (w *worker) allowed() *v1.Pod {
 	if len(w.refused) == 0 {
 		return w.pod

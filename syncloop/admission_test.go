@@ -17,8 +17,8 @@ func privileged(p *v1.Pod) {
 	p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{Privileged: &yes}
 }
 
-// A pod beyond the policy fails as a kubelet's admission fails one, nothing of it is
-// ever made, and a pod inside the policy beside it runs.
+// A pod that violates the policy fails like a pod that a kubelet rejects, and nothing of it is ever
+// created. A pod that complies runs beside it.
 func TestPodBeyondThePolicy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -47,7 +47,7 @@ func TestPodBeyondThePolicy(t *testing.T) {
 		t.Error("no event tells why")
 	}
 	w.down()
-	w.up() // a new process says the same
+	w.up() // a new process decides the same
 	w.until("the new process has seen the pods", func() bool { _, ok := w.node.loop.Why(namespace, "good"); return ok })
 	w.untilSettled("good")
 	check()
@@ -56,7 +56,7 @@ func TestPodBeyondThePolicy(t *testing.T) {
 	w.untilGone()
 }
 
-// oneClaim is every claim, bound to a persistent volume of one path of the machine.
+// oneClaim binds every claim to a PersistentVolume with one path of the host.
 type oneClaim struct{ path string }
 
 func (c oneClaim) PersistentVolumeClaim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
@@ -77,8 +77,8 @@ func claimed(p *v1.Pod) {
 	p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "data", MountPath: "/host"})
 }
 
-// A claim shows no path of the machine that the owner does not allow: neither by the
-// pod nor by the claim could anybody tell before the volume is known.
+// A claim cannot be used to mount a host path that the owner does not allow. Neither the pod nor
+// the claim shows the path before the PersistentVolume is known.
 func TestPersistentVolumeBeyondThePolicy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -111,9 +111,8 @@ func TestPersistentVolumeBeyondThePolicy(t *testing.T) {
 	w.untilGone()
 }
 
-// What lets a pod that runs keep its volume under a stricter policy is that volume, and no
-// other one that has taken its name meanwhile: it is given to no further container, and
-// what runs goes on.
+// Under a stricter policy a running pod keeps the very PersistentVolume that it has, and not
+// another one that has taken its name: no further container gets that one, and what runs continues.
 func TestAnotherVolumeUnderTheNameOfOneThatAPodHas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -161,8 +160,8 @@ func TestAnotherVolumeUnderTheNameOfOneThatAPodHas(t *testing.T) {
 	w.untilGone()
 }
 
-// A pod with resource claims is held before its sandbox, and ends when it is deleted:
-// started without its devices it would run as if it had them.
+// A pod with resource claims is held before its sandbox is made, and ends when it is deleted.
+// Without its devices it must not start.
 func TestResourceClaimsAreHeld(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -175,7 +174,7 @@ func TestResourceClaimsAreHeld(t *testing.T) {
 	}))
 	for _, name := range []string{"gpu", "extended-gpu"} {
 		w.until("the event of "+name, func() bool {
-			return w.event("Warning FailedPrepareDynamicResources Failed to prepare dynamic resources: this node does not support dynamic resource allocation, and the pod has the resource claims " + name)
+			return w.event("Warning FailedPrepareDynamicResources Failed to prepare dynamic resources: this node does not support dynamic resource allocation, but the pod has the resource claims " + name)
 		})
 	}
 	for _, e := range w.rt.Log() {
@@ -192,7 +191,7 @@ func TestResourceClaimsAreHeld(t *testing.T) {
 	w.untilGone()
 }
 
-// A policy that becomes stricter ends nothing that runs, and lets nothing new in.
+// A stricter policy ends nothing that runs, and admits nothing new.
 func TestPolicyBecomesStricter(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -214,8 +213,8 @@ func TestPolicyBecomesStricter(t *testing.T) {
 	w.untilGone()
 }
 
-// An ephemeral container beyond the policy is never started and says why; one inside
-// it is, and the pod goes on.
+// An ephemeral container that violates the policy never starts and its status says why. One that
+// complies starts, and the pod continues.
 func TestEphemeralContainerBeyondThePolicy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})

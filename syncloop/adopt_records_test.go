@@ -7,7 +7,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/hosttest/recordtest"
 )
 
-// TestEveryVersionsResizes: a resized pod has what any version gave it.
+// TestEveryVersionsResizes: a resized pod keeps the allocation that any earlier Bowline version
+// recorded.
 func TestEveryVersionsResizes(t *testing.T) {
 	recordtest.Each(t, func(t *testing.T, version string, h host.Host, root string) {
 		r, err := (&recordKeeper{files: h, path: ResizeRecord(root)}).read(t.Context())

@@ -30,8 +30,8 @@ func (w *world) mutations() []int {
 	return n
 }
 
-// A new process finds everything as it was, touches nothing, and no status goes
-// backwards, readiness included.
+// A new process adopts everything as it is: it changes nothing, and no status goes backwards,
+// readiness included.
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -75,8 +75,8 @@ func TestAdoption(t *testing.T) {
 	if !slices.Equal(before, after) {
 		t.Errorf("calls of %v: %v before, %v after", mutations, before, after)
 	}
-	// Stopping a sandbox is how its network is known to be released, after a
-	// restart too; nothing else may be called, and it may stop nothing.
+	// Stopping a sandbox is the only way to know, after a restart too, that its network is
+	// released. Nothing else may be called, and it may stop nothing.
 	if n := w.rt.Count(fake.OpStopSandbox, ""); n != 1 {
 		t.Errorf("%d sandboxes were stopped", n)
 	}
@@ -101,7 +101,7 @@ func TestAdoption(t *testing.T) {
 	w.untilGone()
 }
 
-// foreign makes a sandbox with a container of another owner.
+// foreign makes a sandbox with a container that another owner has stamped.
 func (w *world) foreign() (sandboxID, containerID string) {
 	w.t.Helper()
 	ctx := context.Background()
@@ -129,8 +129,8 @@ func (w *world) foreign() (sandboxID, containerID string) {
 	return sandboxID, containerID
 }
 
-// What runs with our stamp and has no pod any more is ended, its preStop hook
-// included; what carries another's stamp, or none, is not touched.
+// What runs with this owner's stamp and has no pod any more is ended, its preStop hook included.
+// What has another stamp, or none, is not touched.
 func TestOrphansAndForeigners(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -168,7 +168,7 @@ func TestNoOrphansBeforeTheSourcesAreSeen(t *testing.T) {
 	w.api.blind = true
 	w.api.mu.Unlock()
 	w.up()
-	// Longer than the housekeeping period, which is what would collect it.
+	// Longer than the housekeeping period, in which an orphan would be ended.
 	turns := time.After(3 * time.Second)
 	w.until("housekeeping has come by", func() bool {
 		select {
@@ -193,8 +193,8 @@ func TestNoOrphansBeforeTheSourcesAreSeen(t *testing.T) {
 	}
 }
 
-// A process that ends in the middle of anything logs no error and tells no
-// failure, and the next one brings the pod up with nothing made twice.
+// A process that ends in the middle of anything logs no error and reports no failure. The next one
+// brings the pod up and makes nothing twice.
 func TestShutdownInMidOperation(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"PullImage", "ImageStatus", "RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync", "StopContainer", "StopPodSandbox", "RemovePodSandbox"} {
@@ -241,7 +241,7 @@ func TestShutdownInMidOperation(t *testing.T) {
 	}
 }
 
-// Lost sight of the runtime changes nothing: no restart, no status, no orphan.
+// Losing the runtime changes nothing: no restart, no status, no orphan.
 func TestStaleIsNeverDead(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -266,8 +266,8 @@ func TestStaleIsNeverDead(t *testing.T) {
 	w.untilGone()
 }
 
-// A machine that was started anew while the process lived on has lost what was
-// mounted; it is mounted before anything runs in the new sandbox.
+// A host that rebooted while the process kept running has lost its mounts. They are mounted again
+// before anything runs in the new sandbox.
 func TestNewSandboxFindsItsVolumes(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -311,7 +311,7 @@ func TestNewSandboxFindsItsVolumes(t *testing.T) {
 	w.untilGone()
 }
 
-// The runtime's own report holds starts back, and lets them go.
+// The runtime's own readiness holds starts back and releases them.
 func TestNetworkThatIsNotReady(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -330,8 +330,8 @@ func TestNetworkThatIsNotReady(t *testing.T) {
 	w.untilGone()
 }
 
-// Each call, with each way to go wrong: whatever happens, the pod comes up, goes
-// away, and no container is started twice on a mere doubt.
+// Each call, with each kind of fault: in every case the pod comes up and goes away, and no
+// container starts twice because a call's outcome is unknown.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	lost := status.Error(codes.Unavailable, "connection lost for the test")
@@ -339,7 +339,7 @@ func TestFaults(t *testing.T) {
 	faults := []struct {
 		name  string
 		fault fake.Fault
-		doubt bool // the call's outcome is not known to the caller
+		doubt bool // the caller does not learn the call's outcome
 	}{
 		{"not sent", fake.Fault{Before: lost}, true},
 		{"reply lost", fake.Fault{After: lost}, true},
@@ -372,7 +372,7 @@ func TestFaults(t *testing.T) {
 				}
 				most := 1
 				if !f.doubt && method == "StartContainer" {
-					most = 2 // a start that failed is made anew
+					most = 2 // a failed start is repeated
 				}
 				if n := w.rt.Count(fake.OpStart, "app"); n > most {
 					t.Errorf("the container was started %d times", n)
@@ -382,8 +382,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// impatient gives the calls of this label, but for those that may last, half a
-// second: no test waits for a real deadline.
+// impatient gives the calls of this label half a second, so that no test waits for a real deadline.
 func impatient(label string) host.Hook {
 	return func(ctx context.Context, at string, call func(context.Context) error) error {
 		if at == label {
@@ -395,8 +394,8 @@ func impatient(label string) host.Hook {
 	}
 }
 
-// A host that shows pods without end does not get a worker for each: what it shows may
-// be invented.
+// A host that shows an endless number of pods does not get a worker for each: the pods may be
+// invented.
 func TestOrphansAreEndedInTurns(t *testing.T) {
 	t.Parallel()
 	const invented = 300

@@ -10,27 +10,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 	"github.com/bowline-k8s/bowline/syncloop/allot"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// resizeRetry is how often pending resizes are judged anew though nothing has
-// changed that is known of.
+// resizeRetry is how often pending resizes are re-evaluated although no known input has changed.
 const resizeRetry = 3 * time.Minute
 
-// allocations know what of CPU and memory each pod of the node was given, and give
-// another amount when a pod asks for it and there is room. A pod's worker brings
-// the pod here as the API server has it, and works with the pod as it was given.
+// allocations keeps the CPU and memory allocated to each pod of the node, and changes an allocation
+// when a pod requests a resize and there is room. A worker passes in the pod as the API server has
+// it, and works with the pod as it was allocated.
 //
-// What was given is found again after a restart of ours: in the record, for pods
-// that were resized; else in the annotation of the pod's sandbox, which has what the
-// pod was given when its sandbox was made.
+// After a restart, allocations are recovered from the record for pods that were resized; for others
+// from the annotation of the pod's sandbox, which has the allocation at the time the sandbox was
+// made.
 type allocations struct {
 	allocatable func() v1.ResourceList
-	// pods are all that the sources have; complete: they have said so.
+	// pods returns the pods of all sources. complete reports whether the API server's pods are
+	// among them.
 	pods     func() []*v1.Pod
 	complete func() bool
 	wake     func(types.UID)
@@ -41,36 +40,36 @@ type allocations struct {
 	loaded bool
 }
 
-// allotted is one pod.
+// allotted is the allocation of one pod.
 type allotted struct {
-	wanted *v1.Pod // as the API server has it
-	shown  *v1.Pod // wanted with what was given
+	wanted *v1.Pod // the pod as the API server has it
+	shown  *v1.Pod // wanted, with the allocated resources
 	given  pod.Allocation
-	text   string // given, written down
-	over   bool   // it uses nothing any more
-	judged bool   // this wanted has been judged
-	// pending is the condition of a resize that waits, or nil.
+	text   string // given, serialized
+	over   bool   // the pod uses nothing any more
+	judged bool   // wanted has been judged
+	// pending is the PodResizePending condition of a resize that waits, or nil.
 	pending *v1.PodCondition
-	// accepted is the generation of the resize that was accepted last; 0: none.
+	// accepted is the generation of the last accepted resize; 0: none.
 	accepted int64
 	news     []resizeNews
-	// room are the pods whose end makes room for this one, which is critical, as long as
-	// any of them has not ended; preempt are those of them that nobody has told yet.
+	// room holds the pods that are preempted for this critical one, until all of them have ended.
+	// preempt are those that have not been asked to end yet.
 	room    map[types.UID]bool
 	preempt []*v1.Pod
 }
 
-// resizeNews is an event that the pod's worker is to tell.
+// resizeNews is an event that the pod's worker records.
 type resizeNews struct{ kind, reason, message string }
 
-// allotment is what the worker learns of its pod.
+// allotment is what allot returns to the pod's worker.
 type allotment struct {
 	pod      *v1.Pod
 	given    string
 	pending  *v1.PodCondition
 	accepted int64
 	news     []resizeNews
-	preempt  []*v1.Pod // to be ended, as this one is critical and needs their room
+	preempt  []*v1.Pod // pods to preempt, because this one is critical and needs their room
 }
 
 // known reports whether the record has been read.
@@ -80,14 +79,14 @@ func (a *allocations) known() bool {
 	return a.loaded
 }
 
-// recovered is what is remembered of a pod that was there before us.
+// recovered is the state of a pod that an earlier process started.
 type recovered struct {
 	allocation pod.Allocation
 	sized      map[string]pod.Size // by container ID
 	cgroups    map[string]plan.Cgroup
 }
 
-// recover finds what the pod was given, before its first allotment.
+// recover finds the allocation of a pod before its first allot.
 func (a *allocations) recover(p *v1.Pod, o *pod.Observed) recovered {
 	out := recovered{allocation: pod.AllocationOf(p)}
 	if len(o.Sandboxes) == 0 {
@@ -107,14 +106,14 @@ func (a *allocations) recover(p *v1.Pod, o *pod.Observed) recovered {
 		out.cgroups = map[string]plan.Cgroup{newest.ID: made}
 	case annotated:
 		out.allocation = before
-	default: // of a version of ours that wrote none
+	default: // the sandbox was made by a Bowline version that wrote no annotation
 		out.allocation = told(p, out.allocation)
 		out.cgroups = map[string]plan.Cgroup{newest.ID: {Allocated: out.allocation.String()}}
 	}
 	return out
 }
 
-// told is what the pod's status tells of what its containers have.
+// told returns a with the resources that the pod's status reports for its running containers.
 func told(p *v1.Pod, a pod.Allocation) pod.Allocation {
 	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range list {
@@ -126,13 +125,15 @@ func told(p *v1.Pod, a pod.Allocation) pod.Allocation {
 	return a
 }
 
-// allot takes in the pod as it is wanted, judges a resize, and returns what is
-// given. first is what the pod has where it was not known before.
+// allot records the pod as the API server has it, judges a requested resize, and returns the
+// allocation. first is the recovered allocation of a pod that allocations does not know yet, or
+// nil.
 func (a *allocations) allot(p *v1.Pod, first *recovered, now time.Time) allotment {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.byUID[p.UID]
-	if e == nil {
+	isNew := e == nil
+	if isNew {
 		e = &allotted{given: pod.AllocationOf(p)}
 		if first != nil {
 			e.given = first.allocation
@@ -148,7 +149,7 @@ func (a *allocations) allot(p *v1.Pod, first *recovered, now time.Time) allotmen
 	if e.wanted != p {
 		e.take(p)
 	}
-	if !e.judged {
+	if !e.judged || isNew {
 		a.retry(now)
 	}
 	out := allotment{pod: e.shown, given: e.text, pending: e.pending, accepted: e.accepted, news: e.news, preempt: e.preempt}
@@ -157,12 +158,15 @@ func (a *allocations) allot(p *v1.Pod, first *recovered, now time.Time) allotmen
 }
 
 func (e *allotted) take(p *v1.Pod) {
-	e.wanted, e.judged = p, false
+	e.wanted = p
 	e.shown = e.given.Apply(p)
+	// Most updates request no resize: only the status has changed.
+	e.judged = e.shown == p && e.pending == nil
 }
 
-// claimed is the pod with what it has a right to: what it was given, or what others end
-// for; and as it is where that is not known yet.
+// claimed returns the pod with the resources that count against the node: its allocation, or what
+// it wants if others end to make room for it. A pod whose allocation is unknown is returned as it
+// is.
 func (a *allocations) claimed(p *v1.Pod) *v1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -176,7 +180,7 @@ func (a *allocations) claimed(p *v1.Pod) *v1.Pod {
 	}
 }
 
-// end says that the pod uses nothing any more; forget drops it.
+// end records that the pod uses nothing any more.
 func (a *allocations) end(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,7 +201,8 @@ func (a *allocations) forget(uid types.UID) {
 	}
 }
 
-// again judges what is pending, as room may have come that nobody told of.
+// again re-evaluates pending resizes: there may be new room that caused no wake-up. Infeasible ones
+// stay as they are.
 func (a *allocations) again(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,17 +212,18 @@ func (a *allocations) again(now time.Time) {
 	a.retry(now)
 }
 
-// retry judges every resize that waits, those whose turn is first first, until
-// nothing more is given.
+// retry judges every waiting resize, in the order of their turns, until no more resources come
+// free.
 func (a *allocations) retry(now time.Time) {
-	if !a.everyPodSeen() {
-		return
-	}
 	for again := true; again; {
 		again = false
-		for _, e := range a.waiting(now) {
+		waiting := a.waiting(now)
+		if len(waiting) == 0 || !a.everyPodSeen() {
+			return
+		}
+		for _, e := range waiting {
 			less := a.judge(e, now)
-			if less { // it has given something back, which another may have waited for
+			if less { // it freed resources that another may wait for
 				again = true
 				break
 			}
@@ -225,20 +231,21 @@ func (a *allocations) retry(now time.Time) {
 	}
 }
 
-// everyPodSeen: nothing is given away before it is known what each pod has.
+// everyPodSeen reports whether the allocation of every live pod is known. No resize is granted
+// before.
 func (a *allocations) everyPodSeen() bool {
 	if !a.complete() {
 		return false
 	}
 	for _, p := range a.pods() {
-		if a.byUID[p.UID] == nil && !terminal(p) && p.DeletionTimestamp == nil {
+		if a.byUID[p.UID] == nil && !pod.Terminal(p.Status.Phase) && p.DeletionTimestamp == nil {
 			return false
 		}
 	}
 	return true
 }
 
-// waiting are the pods that are not given what they want, in their turn.
+// waiting returns the pods whose resize is not granted, in the order of their turns.
 func (a *allocations) waiting(now time.Time) []*allotted {
 	var out []*allotted
 	turn := map[*allotted]allot.Candidate{}
@@ -246,7 +253,7 @@ func (a *allocations) waiting(now time.Time) []*allotted {
 		if e.over || e.judged && (e.pending == nil || e.pending.Reason == v1.PodReasonInfeasible) {
 			continue
 		}
-		c := allot.Candidate{Wanted: e.wanted, Given: e.shown, Class: spec.QOSClass(e.wanted), Since: now}
+		c := allot.Candidate{Wanted: e.wanted, Given: e.shown, Class: pod.QOSClass(e.wanted), Since: now}
 		if e.pending != nil {
 			c.Since = e.pending.LastTransitionTime.Time
 		}
@@ -256,12 +263,12 @@ func (a *allocations) waiting(now time.Time) []*allotted {
 	return out
 }
 
-// judge gives a pod what it wants, or says why not. It reports whether the pod has
-// less of something now.
+// judge grants a pod what it wants, or sets the condition that says why not. It reports whether the
+// pod's requests have shrunk.
 func (a *allocations) judge(e *allotted, now time.Time) (less bool) {
 	e.judged = true
 	before := e.pending
-	if e.shown == e.wanted { // nothing is asked for, or no more
+	if e.shown == e.wanted { // no resize is requested, or it was withdrawn
 		e.pending = nil
 		if before != nil {
 			a.wake(e.wanted.UID)
@@ -302,8 +309,8 @@ func (a *allocations) judge(e *allotted, now time.Time) (less bool) {
 	return less
 }
 
-// beside are the pods that e is judged beside, as they were given. What others end for is
-// its pod's already.
+// beside returns the other pods, with their allocations, that e must fit beside. A pod that is
+// preempted for another one is left out, and the other pod counts with what it wants.
 func (a *allocations) beside(e *allotted) []*v1.Pod {
 	leave := map[types.UID]bool{}
 	var out []*v1.Pod
@@ -324,7 +331,7 @@ func (a *allocations) beside(e *allotted) []*v1.Pod {
 	return out
 }
 
-// makeRoom notes whose end is waited for; the pod's worker tells them.
+// makeRoom records the victims that e waits for; the pod's worker asks them to end.
 func (e *allotted) makeRoom(victims []*v1.Pod) {
 	e.room, e.preempt, e.judged = map[types.UID]bool{}, victims, false
 	for _, p := range victims {
@@ -332,7 +339,7 @@ func (e *allotted) makeRoom(victims []*v1.Pod) {
 	}
 }
 
-// roomComes reports whether a pod has yet to end that makes room for this one.
+// roomComes reports whether a pod that is preempted for e has yet to end.
 func (a *allocations) roomComes(e *allotted) bool {
 	for uid := range e.room {
 		if o := a.byUID[uid]; o != nil && !o.over {
@@ -342,7 +349,7 @@ func (a *allocations) roomComes(e *allotted) bool {
 	return false
 }
 
-// resizeCondition is a condition of a resize; its time changes with its reason.
+// resizeCondition makes a resize condition. LastTransitionTime changes only with the reason.
 func resizeCondition(t v1.PodConditionType, old *v1.PodCondition, reason, message string, generation int64, now time.Time) *v1.PodCondition {
 	at := metav1.NewTime(now)
 	c := &v1.PodCondition{Type: t, Status: v1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: generation,

@@ -18,10 +18,10 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// resizeRecord is a file on the machine with what the runtime cannot hold: what the
-// pods have that were resized. It is written before a resize begins and when it is
-// done. A pod that was never resized is not in it; neither is a resize that was
-// accepted and did not begin, which is judged anew.
+// resizeRecord is a file on the host with what the runtime cannot store: the allocations of resized
+// pods. It is written before a resize begins and when it is done. It does not list pods that were
+// never resized, nor resizes that were accepted and have not begun; the next process judges those
+// again.
 type resizeRecord struct {
 	SchemaVersion int `json:"schemaVersion"`
 
@@ -30,42 +30,44 @@ type resizeRecord struct {
 
 // resizedPod is one pod of the record.
 type resizedPod struct {
-	// Sandbox that this is true of: a later one is made for what the pod has then,
-	// and says so itself.
+	// Sandbox is the ID of the sandbox that this entry describes. A later sandbox is made for the
+	// allocation at that time and carries it in its own annotation.
 	Sandbox    string         `json:"sandbox"`
 	Allocation pod.Allocation `json:"allocation"`
-	// Was is what the pod had before, while the resize is under way.
+	// Was is the previous allocation while the resize is under way.
 	Was *pod.Allocation `json:"was,omitempty"`
-	// Sized are the containers, by ID, that have another size than they were made with.
+	// Sized holds, by container ID, the sizes that differ from the ones the containers were made
+	// with.
 	Sized map[string]pod.Size `json:"sized,omitempty"`
 }
 
-// recordFiles are what the record needs of the machine.
+// recordFiles has the file operations of the host that the record needs.
 type recordFiles interface {
 	ReadFile(ctx context.Context, path string, max int64) ([]byte, error)
 	WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error
 }
 
-// ResizeRecord is the record of what pods were resized to, below the root directory.
+// ResizeRecord returns the path of the record of resized pods below the root directory.
 func ResizeRecord(root string) string { return path.Join(root, "bowline", "resizes.json") }
 
 const (
 	// resizeSchema is the version of the record's schema.
 	resizeSchema = 1
 
-	maxRecord   = 8 << 20 // bytes; more is neither read nor written
+	maxRecord   = 8 << 20 // bytes; a larger file is neither read nor written
 	recordPause = time.Second
 )
 
-// recordKeeper writes the record; one write is under way at a time, and writes all.
+// recordKeeper reads and writes the record. Writes are serialized, and each writes the whole
+// record.
 type recordKeeper struct {
 	files recordFiles
 	path  string
 	mu    sync.Mutex
 }
 
-// load reads the record, and tries until it has: what the pods were given before us
-// is not known until then.
+// load reads the record and retries until it succeeds: without it the allocations from before the
+// restart are unknown.
 func (k *recordKeeper) load(ctx context.Context, into *allocations, loaded func()) {
 	for told := false; ; {
 		r, err := k.read(ctx)
@@ -78,7 +80,7 @@ func (k *recordKeeper) load(ctx context.Context, into *allocations, loaded func(
 		}
 		if !told && ctx.Err() == nil {
 			told = true
-			klog.FromContext(ctx).Info("The record of resized pods cannot be read yet; no container starts before it is", "err", err)
+			klog.FromContext(ctx).Error(err, "Failed to read the record of resized pods, will retry; no container starts until then")
 		}
 		select {
 		case <-ctx.Done():
@@ -107,13 +109,13 @@ func (k *recordKeeper) read(ctx context.Context) (r resizeRecord, err error) {
 	return r, nil
 }
 
-// unclear is that what the pods have is not known. It is not guessed, and the file is not
-// written over.
+// unclear returns the error for a record that cannot be decoded. Allocations are not guessed, and
+// the file is not overwritten.
 func (k *recordKeeper) unclear(err error) error {
-	return fmt.Errorf("%s, which says what resized pods have, cannot be understood (%w); restore it, or remove it if no pod of this node was resized", k.path, err)
+	return fmt.Errorf("cannot parse %s, the record of resized pods (%w); restore it, or remove it if no pod of this node was resized", k.path, err)
 }
 
-// save writes down what a pod has now, and drops who has gone.
+// save records the current state of a pod, and drops pods that are gone.
 func (k *recordKeeper) save(ctx context.Context, a *allocations, uid types.UID, r resizedPod) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +133,7 @@ func (k *recordKeeper) save(ctx context.Context, a *allocations, uid types.UID, 
 		return fmt.Errorf("write the record of resized pods: %w", err)
 	}
 	if len(data) > maxRecord {
-		return fmt.Errorf("write the record of resized pods: it would have %d bytes, and the most are %d", len(data), maxRecord)
+		return fmt.Errorf("write the record of resized pods: %d bytes exceed the limit of %d", len(data), maxRecord)
 	}
 	if err := k.files.WriteFile(ctx, k.path, data, 0o600); err != nil {
 		return fmt.Errorf("write the record of resized pods: %w", err)

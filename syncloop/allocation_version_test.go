@@ -19,8 +19,8 @@ func (f oneFile) WriteFile(context.Context, string, []byte, fs.FileMode) error {
 	panic("a record was written that was only to be read")
 }
 
-// The record of resizes is read as the first releases wrote it. That of a newer Bowline
-// is an error, by name: no container starts by a guess of what its pod has.
+// The record of resizes is read as the first releases wrote it. The record of a newer Bowline is an
+// error that names it: no container starts on a guessed allocation.
 func TestResizeRecordVersions(t *testing.T) {
 	for data, newer := range map[string]bool{
 		`{"pods":{"u":{"sandbox":"s","allocation":{}}}}`:                   false,
@@ -38,15 +38,15 @@ func TestResizeRecordVersions(t *testing.T) {
 	}
 }
 
-// tooLarge is a file of more bytes than are read.
+// tooLarge is a file that is larger than the limit.
 type tooLarge struct{ oneFile }
 
 func (tooLarge) ReadFile(context.Context, string, int64) ([]byte, error) {
 	return nil, host.ErrTooLarge
 }
 
-// A record that cannot be understood is an error with what to do: what the pods have is
-// not guessed, and the record is not written over.
+// A record that cannot be decoded is an error that says what to do. Allocations are not guessed,
+// and the record is not overwritten.
 func TestResizeRecordFailsClosed(t *testing.T) {
 	for name, files := range map[string]recordFiles{
 		"cut off": oneFile(`{"schemaVersion":1,"pods":{"u":{"san`), "empty": oneFile(""), "NULs": oneFile("\x00\x00\x00"),
@@ -58,17 +58,17 @@ func TestResizeRecordFailsClosed(t *testing.T) {
 			t.Errorf("%s: read as %+v, %v", name, r, err)
 			continue
 		}
-		if said := err.Error(); !strings.HasPrefix(said, "/r/resizes.json, which says what resized pods have, cannot be understood (") || strings.Contains(said, "\n") {
+		if said := err.Error(); !strings.HasPrefix(said, "cannot parse /r/resizes.json, the record of resized pods (") || strings.Contains(said, "\n") {
 			t.Errorf("%s: %s", name, said)
 		}
 	}
 }
 
-// A record that could not be read again is not written.
+// A record that would be too large to read is not written.
 func TestResizeRecordIsBounded(t *testing.T) {
 	k := &recordKeeper{files: oneFile(""), path: "/r/resizes.json"}
 	err := k.save(t.Context(), &allocations{complete: func() bool { return false }}, "u", resizedPod{Sandbox: strings.Repeat("s", maxRecord)})
-	if err == nil || !strings.Contains(err.Error(), "the most are") {
+	if err == nil || !strings.Contains(err.Error(), "exceed the limit") {
 		t.Error(err)
 	}
 }

@@ -21,15 +21,14 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/bowline-k8s/bowline/pod"
-	"github.com/bowline-k8s/bowline/syncloop/config"
+	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 )
 
 var podResource = schema.GroupResource{Resource: "pods"}
 
-// api is an API server as far as this package can tell the difference: pods with
-// resource versions, UID preconditions, graceful deletion and status patches;
-// the rest is the fake clientset's. Each change is shown to the source of the
-// node that is up, as an informer would.
+// api is an API server as far as this package can tell the difference: pods with resource versions,
+// UID preconditions, graceful deletion and status patches. The fake clientset does the rest. Each
+// change is passed to the source of the running node, as an informer does.
 type api struct {
 	t      testing.TB
 	client *fake.Clientset
@@ -37,13 +36,13 @@ type api struct {
 	mu      sync.Mutex
 	rv      int
 	uids    int
-	pods    map[string]*v1.Pod // by name; all in namespace "ns"
-	deleted []types.UID        // UIDs whose object has gone, in order
-	source  *config.PodConfig  // nil while no node is up
-	unready []string           // pods, not being deleted, that a status made unready
-	reasons map[string]bool    // waiting reasons that statuses have shown
-	blind   bool               // show does nothing
-	down    bool               // every call on pods fails
+	pods    map[string]*v1.Pod   // by name; all in namespace "ns"
+	deleted []types.UID          // UIDs of deleted objects, in order
+	source  *podconfig.PodConfig // nil while no node is up
+	unready []string             // pods, not being deleted, that a status made unready
+	reasons map[string]bool      // waiting reasons seen in statuses
+	blind   bool                 // show does nothing
+	down    bool                 // every call on pods fails
 }
 
 const namespace = "ns"
@@ -152,27 +151,27 @@ func (a *api) finalDelete(act clienttesting.DeleteActionImpl) error {
 	return nil
 }
 
-// store keeps p under a new resource version and shows it; a.mu is held.
+// store stores p with a new resource version and shows it; a.mu is held.
 func (a *api) store(p *v1.Pod) {
 	a.rv++
 	p.ResourceVersion = strconv.Itoa(a.rv)
 	a.pods[p.Name] = p
 	if a.source != nil {
-		a.source.Set(config.SourceAPI, p)
+		a.source.Set(podconfig.SourceAPI, p)
 	}
 }
 
-// remove takes p away and shows it; a.mu is held.
+// remove deletes p and shows it; a.mu is held.
 func (a *api) remove(p *v1.Pod) {
 	delete(a.pods, p.Name)
 	a.deleted = append(a.deleted, p.UID)
 	if a.source != nil {
-		a.source.Drop(config.SourceAPI, p.Namespace, p.Name)
+		a.source.Drop(podconfig.SourceAPI, p.Namespace, p.Name)
 	}
 }
 
-// show makes the node that has come up see all that is there.
-func (a *api) show(source *config.PodConfig) {
+// show connects the source of a node that has come up, and shows it all pods.
+func (a *api) show(source *podconfig.PodConfig) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.blind {
@@ -180,12 +179,12 @@ func (a *api) show(source *config.PodConfig) {
 	}
 	a.source = source
 	for _, p := range a.pods {
-		source.Set(config.SourceAPI, p)
+		source.Set(podconfig.SourceAPI, p)
 	}
-	source.Seen(config.SourceAPI)
+	source.Seen(podconfig.SourceAPI)
 }
 
-// hide ends what show began.
+// hide undoes show.
 func (a *api) hide() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -198,7 +197,7 @@ func (a *api) setDown(down bool) {
 	a.down = down
 }
 
-// create makes the pod, under a new UID.
+// create creates the pod with a new UID.
 func (a *api) create(p *v1.Pod) *v1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -216,8 +215,8 @@ func (a *api) create(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// recreate replaces a pod by another of its name in one step, as a watch shows a
-// deletion and a creation that it missed the middle of.
+// recreate replaces a pod by another of its name in one step, as a watch that missed the time
+// between a deletion and a creation shows it.
 func (a *api) recreate(p *v1.Pod) *v1.Pod {
 	a.mu.Lock()
 	if old := a.pods[p.Name]; old != nil {
@@ -239,8 +238,8 @@ func (a *api) update(name string, change func(*v1.Pod)) {
 	}
 }
 
-// delete asks for the pod's end within grace seconds; 0 takes the object away at
-// once, as a forced deletion does.
+// delete requests the pod's deletion with that grace period in seconds; 0 removes the object at
+// once, like a forced deletion.
 func (a *api) delete(name string, grace int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -257,7 +256,7 @@ func (a *api) delete(name string, grace int64) {
 	}
 }
 
-// pod is the pod of this name now, or nil. It is not to be changed.
+// pod returns the current pod of this name, or nil. The caller must not change it.
 func (a *api) pod(name string) *v1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -274,14 +273,14 @@ func (a *api) names() []string {
 	return names
 }
 
-// showed says whether a status has ever given this waiting reason.
+// showed reports whether a status has ever had this waiting reason.
 func (a *api) showed(reason string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.reasons[reason]
 }
 
-// everUnready are the pods that went from ready to unready.
+// everUnready returns the pods that went from ready to unready.
 func (a *api) everUnready() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -300,7 +299,7 @@ func ready(p *v1.Pod) bool {
 	return false
 }
 
-// container is the status of one container, or an empty one.
+// container returns the status of one container, or an empty one.
 func container(p *v1.Pod, name string) v1.ContainerStatus {
 	if p == nil {
 		return v1.ContainerStatus{}

@@ -11,46 +11,43 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// slow is how long something takes before the status says that it is waited for: what is
-// sooner over is not worth a request.
+// slow is how long an operation takes before the status mentions it. Shorter waits are not worth an
+// API request.
 const slow = 10 * time.Second
 
-// awaited is what a container that has not been made yet waits for, as its status says.
+// awaited finds what a container that has not been created is waiting for, for its status.
 type awaited struct {
 	pod      *v1.Pod
 	observed pod.Observed
 	flights  map[plan.Key]*flight
-	backoff  map[string]plan.Backoff
+	ledger   *plan.Ledger
 	now      time.Time
-	// wake is when something that is under way will have become slow; zero: nothing is.
+	// wake is when the next operation under way becomes slow; zero: none does.
 	wake time.Time
 }
 
-// messages by container, for those that have something to say.
+// messages returns the message of each container that has one.
 func (a *awaited) messages() map[string]string {
 	out := map[string]string{}
 	common := a.common()
-	for _, list := range [][]v1.Container{a.pod.Spec.InitContainers, a.pod.Spec.Containers} {
-		for i := range list {
-			c := &list[i]
-			switch {
-			case a.instance(c.Name) != nil:
-			case a.slowly(plan.OpPull, c.Name):
-				out[c.Name] = fmt.Sprintf("its image %q is being pulled", c.Image)
-			case common != "":
-				out[c.Name] = common
-			}
+	for c := range pod.Containers(&a.pod.Spec) {
+		switch {
+		case a.instance(c.Name) != nil:
+		case a.slowly(plan.OpPull, c.Name):
+			out[c.Name] = fmt.Sprintf("its image %q is being pulled", c.Image)
+		case common != "":
+			out[c.Name] = common
 		}
 	}
 	return out
 }
 
-// common is what every container that has not been made waits for: what has failed, and
-// is tried again, and else what is slow.
+// common returns what all containers that have not been created wait for: first an operation that
+// failed and is retried, then a slow one.
 func (a *awaited) common() string {
 	volumes, sandbox := a.slowly(plan.OpVolumes, ""), a.slowly(plan.OpSandbox, "")
 	for _, key := range []string{plan.VolumesKey, plan.SandboxKey} {
-		if b, ok := a.backoff[key]; ok && b.Message != "" {
+		if b := a.ledger.Backoff(key); b.Message != "" {
 			return identifier.ReplaceAllString(b.Message, "...")
 		}
 	}
@@ -67,7 +64,7 @@ func (a *awaited) common() string {
 		case n == nil && a.slowly(plan.OpPull, c.Name):
 			return fmt.Sprintf("init container %q comes first: its image %q is being pulled", c.Name, c.Image)
 		case n == nil:
-			return "" // what it waits for is its own to say
+			return "" // its own message says what it waits for
 		case c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways:
 		case n.State == pod.StateRunning && a.since(n.StartedAt):
 			return fmt.Sprintf("init container %q comes first, and runs", c.Name)
@@ -78,8 +75,8 @@ func (a *awaited) common() string {
 	return ""
 }
 
-// identifier is what is another one at each attempt, and tells nobody anything: a status
-// that held it would be written again and again.
+// identifier matches IDs that differ at each attempt and are of no use to the reader. A status that
+// contained them would be rewritten at each attempt.
 var identifier = regexp.MustCompile(`[0-9a-f]{12,}`)
 
 func (a *awaited) instance(name string) *pod.Container {
@@ -91,7 +88,7 @@ func (a *awaited) instance(name string) *pod.Container {
 	return nil
 }
 
-// slowly: an operation is under way, and has been for long.
+// slowly reports whether an operation has been under way for long.
 func (a *awaited) slowly(kind plan.OpKind, container string) bool {
 	for _, f := range a.flights {
 		if f.op.Kind == kind && f.op.Container == container {
@@ -101,7 +98,7 @@ func (a *awaited) slowly(kind plan.OpKind, container string) bool {
 	return false
 }
 
-// since tells whether something that began then is slow by now.
+// since reports whether an operation that began at t is slow by now.
 func (a *awaited) since(t time.Time) bool {
 	due := t.Add(slow)
 	if !due.After(a.now) {
@@ -113,12 +110,12 @@ func (a *awaited) since(t time.Time) bool {
 	return false
 }
 
-// awaits are the messages of this moment, and when the next one may be due; zero: none is.
+// awaits returns the current messages, and when the next one may be due; zero: none is.
 func (w *worker) awaits(now time.Time, o pod.Observed) (messages map[string]string, wake time.Time) {
 	if w.phase != pod.Syncing || o.Stale != "" {
 		return nil, time.Time{}
 	}
-	a := awaited{pod: w.pod, observed: o, flights: w.flights, backoff: w.ledger.Backoff, now: now}
+	a := awaited{pod: w.pod, observed: o, flights: w.flights, ledger: &w.ledger, now: now}
 	messages = a.messages()
 	return messages, a.wake
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// TestAwaits: the status says what is waited for, once that is slow or has failed.
+// TestAwaits: the status says what a container waits for, once that is slow or has failed.
 func TestAwaits(t *testing.T) {
 	now := time.Date(2026, 5, 1, 9, 0, 0, 0, time.UTC)
 	flight1 := func(kind plan.OpKind, container string, ago time.Duration) *flight {
@@ -77,7 +77,10 @@ func TestAwaits(t *testing.T) {
 			want:     map[string]string{"web": "the pod's sandbox is being made"},
 		},
 	} {
-		a := awaited{pod: p, observed: pod.Observed{Containers: c.observed}, flights: map[plan.Key]*flight{}, backoff: c.backoff, now: now}
+		a := awaited{pod: p, observed: pod.Observed{Containers: c.observed}, flights: map[plan.Key]*flight{}, ledger: &plan.Ledger{Names: map[string]plan.NameRecord{}}, now: now}
+		for key, b := range c.backoff {
+			a.ledger.Names[key] = plan.NameRecord{Backoff: b}
+		}
 		for _, f := range c.flights {
 			a.flights[f.op.Key()] = f
 		}

@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A pod whose volume is in use when it ends keeps its API object, and an event names the
-// mount and who uses it; when it is free the pod goes.
+// A pod whose volume is in use when it ends keeps its API object, and an event names the mount and
+// the process that uses it. When the volume is free, the pod goes away.
 func TestAMountInUseKeepsThePodTerminating(t *testing.T) {
 	t.Parallel()
 	w := up(t)

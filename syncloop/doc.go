@@ -1,12 +1,12 @@
-// Package syncloop is the heart: one loop that hears of everything, one worker a
-// pod that decides and acts.
+// Package syncloop is the sync loop of one node. One loop receives every change and passes it to
+// the pod's worker; there is one worker per pod UID, and it decides and acts.
 //
 //	sources ─► config ─┐
-//	runtime ─► pleg ───┼─► Loop.Run ─► worker (one a UID) ─► plan.Decide ─► job.run
-//	probes ─► prober ──┘                    ▲                                │
-//	                                        └── outcome, fresh observation ──┘
+//	runtime ─► pleg ───┼─► Loop.Run ─► worker (one per UID) ─► plan.Decide ─► job.run
+//	probes ─► prober ──┘                    ▲                                  │
+//	                                        └── outcome, fresh observation ────┘
 //
-// loop.go hears, handlers.go turns what it heard into workers' mail, worker.go
-// is the per-pod loop, execute*.go carry operations out, report.go makes the
-// status, why.go answers questions.
+// loop.go receives changes, handlers.go turns them into mail for the workers, worker.go is the
+// pod worker, judge.go admits pods, allocation.go keeps their allocations, execute*.go carry out
+// operations, report.go generates the pod status, why.go explains what a worker does.
 package syncloop

@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// environment resolves the container's environment. What it names is fetched
-// here; cri/spec decides what follows from it.
+// environment resolves the container's environment. It fetches what the environment refers to;
+// cri/spec computes the variables.
 func (j *job) environment(ctx context.Context, c *v1.Container) ([]spec.EnvVar, error) {
 	in := spec.EnvInput{
 		ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{},
@@ -25,7 +25,7 @@ func (j *job) environment(ctx context.Context, c *v1.Container) ([]spec.EnvVar, 
 			NodeName: j.loop.cfg.NodeName, Allocatable: j.loop.cfg.Allocatable(),
 		},
 	}
-	// A cluster has thousands, of which these concern the pod.
+	// A cluster may have thousands of services; only those of these namespaces concern the pod.
 	for _, namespace := range slices.Compact([]string{j.pod.Namespace, v1.NamespaceDefault}) {
 		services, err := j.loop.cfg.Services.Services(namespace).List(labels.Everything())
 		if err != nil {
@@ -57,8 +57,8 @@ func (j *job) environment(ctx context.Context, c *v1.Container) ([]spec.EnvVar, 
 		if ctx.Err() != nil || errors.Is(err, host.ErrUnreachable) {
 			return nil, err
 		}
-		if err != nil { // which cri/spec says of the container, and nobody else of the file
-			klog.FromContext(ctx).Info("A file of variables cannot be read", "container", c.Name, "err", err)
+		if err != nil { // cri/spec reports the missing variables; only this line says what is wrong with the file
+			klog.FromContext(ctx).Error(err, "Failed to read an environment file", "container", c.Name)
 			continue
 		}
 		if in.Files == nil {
@@ -69,8 +69,7 @@ func (j *job) environment(ctx context.Context, c *v1.Container) ([]spec.EnvVar, 
 	return spec.Env(j.pod, c, in)
 }
 
-// present lets "not found" pass: whether the object may be missing is for
-// cri/spec to say.
+// present drops "not found" errors: cri/spec decides whether the object may be missing.
 func present(err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && apierrors.IsNotFound(err) {

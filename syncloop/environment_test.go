@@ -12,8 +12,8 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 )
 
-// A container has the variables of the API server and of the Services of its namespace,
-// however many others the cluster has.
+// A container has the variables of the API server and of the Services of its namespace, however
+// many others the cluster has.
 func TestVariablesOfServices(t *testing.T) {
 	t.Parallel()
 	w := up(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
 )
 
-// job is one operation with all that it needs, copied from the worker when it
-// began: the worker goes on meanwhile.
+// job is one operation with all that it needs, copied from the worker when it began, because the
+// worker continues meanwhile.
 type job struct {
 	loop     *Loop
 	pod      *v1.Pod
@@ -28,14 +28,14 @@ type job struct {
 	observed pod.Observed
 	podIPs   []string
 	ledger   plan.Ledger
-	users    *spec.IDRange // of a pod with users of its own
-	// image is what OpPull found, for the OpStart that follows it; OpPull sets it.
+	users    *spec.IDRange // ID range of a pod with a user namespace; else nil
+	// image is set by OpPull, for the OpStart that follows.
 	image *pulled
-	// sandbox is the ID of what OpSandbox made.
+	// sandbox is the ID of the sandbox that OpSandbox made.
 	sandbox string
 }
 
-// changed is what the operation has changed, for the look that follows it.
+// changed names what the operation has changed, for the observation that follows it.
 func (j *job) changed(out plan.Outcome) pleg.Changed {
 	switch j.op.Kind {
 	case plan.OpSandbox:
@@ -50,7 +50,7 @@ func (j *job) changed(out plan.Outcome) pleg.Changed {
 	return pleg.Changed{}
 }
 
-// reasonError carries the waiting reason that belongs to an error.
+// reasonError is an error with the reason of the container's waiting state.
 type reasonError struct {
 	reason string
 	err    error
@@ -61,8 +61,8 @@ func (e *reasonError) Unwrap() error { return e.err }
 
 func because(reason string, err error) error { return &reasonError{reason, err} }
 
-// run carries the operation out and says how it ended; errors are handled here,
-// once: logged, told as an event, and turned into an outcome.
+// run executes the operation and returns its outcome. Errors are handled here, once: logged,
+// recorded as an event, and turned into the outcome.
 func (j *job) run(ctx context.Context) plan.Outcome {
 	log := klog.FromContext(ctx)
 	log.V(2).Info("Operation begins", "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "why", j.op.Reason)
@@ -92,27 +92,28 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 	case plan.OpResize:
 		err = j.resize(ctx, &out)
 	default:
-		err = fmt.Errorf("operation %d is not known", j.op.Kind)
+		err = fmt.Errorf("unknown operation %d", j.op.Kind)
 	}
 	out.At = time.Now()
 	j.loop.cfg.Metrics.countUsers(j.pod, j.op.Kind, err)
 	if err == nil {
 		return out
 	}
-	var img *images.Error // it may wrap what looks like a lost connection to the runtime
+	var img *images.Error // it may wrap an error that looks like a lost connection to the runtime
 	if ctx.Err() != nil || !errors.As(err, &img) && cri.IsTransport(err) || errors.Is(err, host.ErrUnreachable) {
 		out.Transport = true
 	}
 	out.Err, out.Reason = j.words(err), j.reason(err)
 	if ctx.Err() == nil {
-		log.Info("Operation failed", "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "reason", out.Reason, "err", err)
+		log.Error(err, "Operation failed", "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "reason", out.Reason)
 		j.tell(out, err)
 	}
 	return out
 }
 
-// words are an error's for people: the runtime's own where it refused to make or start
-// something, as a kubelet passes them on. They are kept for long, and so are cut.
+// words returns the error message for users. If the runtime refused to make or start something, it
+// is the runtime's own message, as a kubelet passes it on. It is shortened, because it is kept for
+// long.
 func (j *job) words(err error) string { return budget.Text(j.uncut(err)) }
 
 func (j *job) uncut(err error) string {
@@ -128,7 +129,7 @@ func (j *job) uncut(err error) string {
 	return err.Error()
 }
 
-// reason is the waiting reason of an error that carries none of its own.
+// reason returns the waiting reason that the error carries, or else that of the operation.
 func (j *job) reason(err error) string {
 	var r *reasonError
 	var img *images.Error
@@ -151,7 +152,7 @@ func (j *job) reason(err error) string {
 	return ""
 }
 
-// tell records the event that the kubelet would; images records its own.
+// tell records the event that a kubelet records. Package images records its own.
 func (j *job) tell(out plan.Outcome, err error) {
 	var img *images.Error
 	if errors.As(err, &img) {
@@ -168,7 +169,7 @@ func (j *job) tell(out plan.Outcome, err error) {
 	case plan.OpSandbox:
 		j.loop.event(j.pod, "", v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+out.Err)
 	case plan.OpStart:
-		if out.Reason != postStartHookError { // told where the hook ran
+		if out.Reason != postStartHookError { // postStart has recorded it
 			j.loop.event(j.pod, j.op.Container, v1.EventTypeWarning, "Failed", "Error: "+out.Err)
 		}
 	case plan.OpRelease:
@@ -180,7 +181,7 @@ func (j *job) tell(out plan.Outcome, err error) {
 	}
 }
 
-// machine is what the specs are made from.
+// machine returns the host that the specs are made from.
 func (j *job) machine() spec.Machine {
 	m := j.loop.machine()
 	m.UserNamespace = j.users

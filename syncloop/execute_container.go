@@ -20,16 +20,15 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// start creates the container, starts it and runs its postStart hook; its image
-// is there.
+// start creates the container, starts it and runs its postStart hook. Its image is present.
 func (j *job) start(ctx context.Context, out *plan.Outcome) error {
-	c := containerOf(j.pod, j.op.Container)
+	c := pod.Find(pod.AllContainers(&j.pod.Spec), j.op.Container)
 	if c == nil {
 		return fmt.Errorf("the pod has no container %q", j.op.Container)
 	}
 	sandbox := sandboxOf(j.observed, j.op.ID)
 	if sandbox == nil || j.image == nil {
-		return errors.New("the sandbox or the image that it was to start with is gone")
+		return errors.New("its sandbox or image is gone")
 	}
 	if err := j.mapUsers(""); err != nil {
 		return because("CreateContainerConfigError", err)
@@ -54,7 +53,7 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	}
 	out.ContainerID = id
 	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
-	linked := make(chan struct{}) // beside the start: it is a round trip
+	linked := make(chan struct{}) // concurrently with the start, as it is a round trip
 	go func() {
 		defer budget.From(ctx).Recover("link a container's log")
 		defer close(linked)
@@ -64,17 +63,17 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 	<-linked
 	if err != nil {
 		if cri.IsUnsent(err) {
-			out.ContainerID = "" // it was made, and has certainly not run
+			out.ContainerID = "" // it was created and has certainly not run
 		}
 		return because("RunContainerError", err)
 	}
-	done() // a hook may last
+	done() // before the hook, which may take long
 	j.loop.event(j.pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
 	return j.postStart(ctx, c, id, out)
 }
 
-// containerConfig resolves the environment and makes the files that the
-// container mounts from the pod's directory.
+// containerConfig makes the container's config: it resolves the environment and makes the files
+// that the container mounts from the pod's directory.
 func (j *job) containerConfig(ctx context.Context, c *v1.Container, img pulled) (*runtimeapi.ContainerConfig, error) {
 	m := j.machine()
 	env, err := j.environment(ctx, c)
@@ -97,7 +96,7 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img pulled) 
 	}
 	things := []host.Thing{
 		{Path: path.Join(spec.LogDir(m, j.pod), c.Name), Mode: fs.ModeDir | 0o755},
-		{Path: in.TerminationLogPath, Mode: 0o666}, // any user of the container may write its last words
+		{Path: in.TerminationLogPath, Mode: 0o666}, // any user of the container may write its termination message
 	}
 	if hosts, ok, err := j.hosts(ctx, c, m); err != nil {
 		return nil, because("CreateContainerConfigError", err)
@@ -115,8 +114,8 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img pulled) 
 	return config, nil
 }
 
-// target is the ID of the container whose processes an ephemeral container is to
-// see, or empty.
+// target returns the ID of the container whose processes the ephemeral container is to see
+// (targetContainerName), or "".
 func (j *job) target(name string) (string, error) {
 	for i := range j.pod.Spec.EphemeralContainers {
 		e := &j.pod.Spec.EphemeralContainers[i]
@@ -131,8 +130,8 @@ func (j *job) target(name string) (string, error) {
 	return "", nil
 }
 
-// mounts are the pod's volumes on the machine, and where the parts of them are
-// mounted that the container has by subPath.
+// mounts returns the host paths of the pod's volumes by name, and those of the container's subPath
+// mounts by index.
 func (j *job) mounts(ctx context.Context, c *v1.Container, env []spec.EnvVar, images map[string]*runtimeapi.ImageSpec) (map[string]spec.VolumeMount, map[int]string, error) {
 	volumes := j.loop.cfg.Volumes.Mounts(j.pod.UID)
 	mounts := make(map[string]spec.VolumeMount, len(volumes))
@@ -146,7 +145,7 @@ func (j *job) mounts(ctx context.Context, c *v1.Container, env []spec.EnvVar, im
 	paths := make(map[int]string, len(parts))
 	for _, part := range parts {
 		if mounts[part.Volume].Image != nil {
-			continue // the runtime looks it up
+			continue // the runtime resolves a subPath of an image
 		}
 		p, err := j.loop.cfg.Volumes.SubPath(ctx, j.pod, c.Name, part.Index, &c.VolumeMounts[part.Index], part.Path)
 		if err != nil {
@@ -157,7 +156,7 @@ func (j *job) mounts(ctx context.Context, c *v1.Container, env []spec.EnvVar, im
 	return mounts, paths, nil
 }
 
-// devices are the block volumes that the container has.
+// devices returns the block volumes that the container uses.
 func (j *job) devices(c *v1.Container) ([]*runtimeapi.Device, error) {
 	var out []*runtimeapi.Device
 	for _, d := range c.VolumeDevices {
@@ -177,8 +176,8 @@ func (j *job) devices(c *v1.Container) ([]*runtimeapi.Device, error) {
 	return out, nil
 }
 
-// linkLog makes the /var/log/containers link that log collectors read by; a
-// container without it runs all the same.
+// linkLog makes the link in /var/log/containers that log collectors read. The container runs even
+// if that fails.
 func (j *job) linkLog(ctx context.Context, m spec.Machine, name, id string) {
 	target := path.Join(spec.LogDir(m, j.pod), spec.LogPath(name, j.op.Attempt))
 	link := path.Join(j.loop.cfg.ContainerLogsDir, spec.LogLink(j.pod, name, id))
@@ -187,9 +186,9 @@ func (j *job) linkLog(ctx context.Context, m spec.Machine, name, id string) {
 	}
 }
 
-// hook makes up for a postStart hook that was cut off.
+// hook runs a postStart hook that was interrupted.
 func (j *job) hook(ctx context.Context, out *plan.Outcome) error {
-	c := containerOf(j.pod, j.op.Container)
+	c := pod.Find(pod.AllContainers(&j.pod.Spec), j.op.Container)
 	if c == nil {
 		return fmt.Errorf("the pod has no container %q", j.op.Container)
 	}
@@ -197,8 +196,7 @@ func (j *job) hook(ctx context.Context, out *plan.Outcome) error {
 	return j.postStart(ctx, c, j.op.ID, out)
 }
 
-// postStart runs the hook. A container whose hook fails must not stay: the
-// planner stops it, as the kubelet does.
+// postStart runs the hook. The planner stops a container whose hook has failed, as a kubelet does.
 func (j *job) postStart(ctx context.Context, c *v1.Container, id string, out *plan.Outcome) error {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		out.Hooked = true
@@ -211,7 +209,7 @@ func (j *job) postStart(ctx context.Context, c *v1.Container, id string, out *pl
 	}
 	var failure *lifecycle.Error
 	if ctx.Err() != nil || errors.As(err, &failure) && failure.Transport {
-		out.Transport = true // nobody knows whether it ran; it is run again
+		out.Transport = true // it is unknown whether it ran; it is run again
 		return err
 	}
 	out.Hooked = true
@@ -221,23 +219,6 @@ func (j *job) postStart(ctx context.Context, c *v1.Container, id string, out *pl
 
 // postStartHookError is the reason of a container whose postStart hook failed.
 const postStartHookError = "PostStartHookError"
-
-func containerOf(p *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if p.Spec.EphemeralContainers[i].Name == name {
-			c := v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-			return &c
-		}
-	}
-	return nil
-}
 
 func sandboxOf(o pod.Observed, id string) *pod.Sandbox {
 	for i := range o.Sandboxes {
@@ -257,8 +238,8 @@ func readySandbox(o pod.Observed) *pod.Sandbox {
 	return nil
 }
 
-// graceOf is what the pod gets to end in: at least a second, as the kubelet
-// gives, even where the API says zero. The stop of a container has a minimum of its own.
+// graceOf returns the pod's grace period: at least a second, as a kubelet gives, even if the API
+// says zero. Stopping a container has a minimum of its own (minimumStop).
 func graceOf(p *v1.Pod) time.Duration {
 	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
 	if g := p.DeletionGracePeriodSeconds; g != nil {

@@ -8,19 +8,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 )
 
-// pulled are the images that a container needs.
+// pulled holds the images that a container needs.
 type pulled struct {
-	images.Result // its own
-	// volumes by name, of those that it mounts.
+	images.Result // of the container
+	// volumes holds the images of its image volumes, by volume name.
 	volumes map[string]*runtimeapi.ImageSpec
 }
 
-// pull makes the container's image present, and those of its image volumes.
+// pull makes the container's image and those of its image volumes present.
 func (j *job) pull(ctx context.Context) error {
-	c := containerOf(j.pod, j.op.Container)
+	c := pod.Find(pod.AllContainers(&j.pod.Spec), j.op.Container)
 	if c == nil {
 		return fmt.Errorf("the pod has no container %q", j.op.Container)
 	}
@@ -40,9 +41,9 @@ func (j *job) pull(ctx context.Context) error {
 	return nil
 }
 
-// pullVolumes makes the images present that the container mounts as volumes. The
-// runtime mounts them; one that cannot be had keeps the container waiting, with
-// the words that its own image would have.
+// pullVolumes makes the images of the container's image volumes present; the runtime mounts them.
+// If one cannot be pulled, the container waits with the same reason and message as for its own
+// image.
 func (j *job) pullVolumes(ctx context.Context, c *v1.Container, secrets []v1.Secret) (map[string]*runtimeapi.ImageSpec, error) {
 	var out map[string]*runtimeapi.ImageSpec
 	for i := range j.pod.Spec.Volumes {
@@ -50,7 +51,7 @@ func (j *job) pullVolumes(ctx context.Context, c *v1.Container, secrets []v1.Sec
 		if v.Image == nil || !mountsVolume(c, v.Name) {
 			continue
 		}
-		// Its events are the pod's, as no container has this image.
+		// No container has this image, so its events are about the pod.
 		found, err := j.loop.cfg.Images.Ensure(ctx, j.pod, &v1.Container{Image: v.Image.Reference, ImagePullPolicy: v.Image.PullPolicy}, secrets)
 		if err != nil {
 			return nil, err // it names the image
@@ -67,7 +68,8 @@ func mountsVolume(c *v1.Container, name string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == name })
 }
 
-// pullSecrets are those that exist: the kubelet goes on without the others.
+// pullSecrets returns the imagePullSecrets that exist. Like a kubelet, it continues without the
+// others.
 func (j *job) pullSecrets(ctx context.Context) ([]v1.Secret, error) {
 	var secrets []v1.Secret
 	for _, ref := range j.pod.Spec.ImagePullSecrets {

@@ -17,10 +17,10 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// resize brings the pod's cgroup and its running containers to what was allocated:
-// first the pod's cgroup gets what grows, then each container all of its own, then
-// the pod's cgroup gives up what shrinks, so that no container ever has more than
-// its pod. What was done is told in out, also after an error.
+// resize changes the pod's cgroup and its running containers to the allocation. It first raises the
+// limits of the pod's cgroup, then resizes each container, then lowers the limits of the pod's
+// cgroup, so that no container ever has more than its pod. out has what was done, also after an
+// error.
 func (j *job) resize(ctx context.Context, out *plan.Outcome) error {
 	m := j.machine()
 	was, ok := pod.ParseAllocation(j.op.Was.Allocated)
@@ -32,24 +32,21 @@ func (j *job) resize(ctx context.Context, out *plan.Outcome) error {
 	if err := j.roomToShrink(ctx, have, want, containers); err != nil {
 		return err
 	}
-	record := resizedPod{Sandbox: j.op.ID, Allocation: pod.AllocationOf(j.pod), Was: &was, Sized: maps.Clone(j.ledger.Sized)}
-	if record.Sized == nil {
-		record.Sized = map[string]pod.Size{}
-	}
+	record := resizedPod{Sandbox: j.op.ID, Allocation: pod.AllocationOf(j.pod), Was: &was, Sized: j.ledger.Sizes()}
 	size := func(c *pod.Container) pod.Size { return pod.SizeOf(&j.pod.Spec, resizable(j.pod, c.Name)) }
 	for _, c := range containers {
 		record.Sized[c.ID] = plan.Unsure(*plan.Actuated(j.ledger, c), size(c))
 	}
-	// Whoever comes after us must know that it began.
+	// The next process must know that the resize began.
 	if err := j.loop.resizes.save(ctx, j.loop.allocations, j.pod.UID, record); err != nil {
 		return err
 	}
 	grow, shrink := spec.ResizeCgroup(have, want)
 	err := j.podCgroup(ctx, m, grow)
-	if j.op.Was.Unsure { // it may have more than it is to have, which its containers must give back first
+	if j.op.Was.Unsure { // the cgroup may exceed the allocation until its containers have shrunk
 		shrink = want
 		if err != nil && !cri.IsTransport(err) && !errors.Is(err, host.ErrUnreachable) {
-			klog.FromContext(ctx).V(1).Info("The pod's cgroup cannot grow yet", "err", err)
+			klog.FromContext(ctx).V(1).Info("Failed to grow the pod's cgroup, will retry", "err", err)
 			err = nil
 		}
 	}
@@ -69,12 +66,12 @@ func (j *job) resize(ctx context.Context, out *plan.Outcome) error {
 		return err
 	}
 	record.Was = nil
-	record.Sized = maps.Clone(record.Sized) // what was saved is read by others
+	record.Sized = maps.Clone(record.Sized) // the saved map is shared
 	maps.Copy(record.Sized, out.Sized)
 	return j.loop.resizes.save(ctx, j.loop.allocations, j.pod.UID, record)
 }
 
-// unsized are the running containers that have another size than was allocated.
+// unsized returns the running containers whose size is not the allocated one.
 func (j *job) unsized() []*pod.Container {
 	var out []*pod.Container
 	for i := range j.observed.Containers {
@@ -90,7 +87,7 @@ func (j *job) unsized() []*pod.Container {
 	return out
 }
 
-// podCgroup sets the limits of the pod's cgroup; nothing where there are none to set.
+// podCgroup sets the limits of the pod's cgroup; it does nothing if limits has none.
 func (j *job) podCgroup(ctx context.Context, m spec.Machine, limits spec.CgroupLimits) error {
 	if limits.CPUShares == 0 && limits.CPUQuotaUS == 0 && limits.MemoryBytes == 0 {
 		return nil
@@ -101,8 +98,8 @@ func (j *job) podCgroup(ctx context.Context, m spec.Machine, limits spec.CgroupL
 	return nil
 }
 
-// roomToShrink refuses to lower a limit of memory below what is used: the kernel
-// would kill, or refuse when half is done.
+// roomToShrink returns an error if a memory limit is to be lowered below the current usage. The
+// kernel would kill a process, or refuse with the resize half done.
 func (j *job) roomToShrink(ctx context.Context, have, want spec.CgroupLimits, containers []*pod.Container) error {
 	lowered := func(from, to int64) bool { return to > 0 && (from <= 0 || to < from) }
 	limits := map[string]int64{}
@@ -142,12 +139,12 @@ func (j *job) roomToShrink(ctx context.Context, have, want spec.CgroupLimits, co
 	return fmt.Errorf("cannot decrease memory limits: %w", errors.Join(errs...))
 }
 
-// resizable is any container but an ephemeral one.
+// resizable returns the container of that name, or nil if it is ephemeral.
 func resizable(p *v1.Pod, name string) *v1.Container {
 	for i := range p.Spec.EphemeralContainers {
 		if p.Spec.EphemeralContainers[i].Name == name {
 			return nil
 		}
 	}
-	return containerOf(p, name)
+	return pod.Find(pod.AllContainers(&p.Spec), name)
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
-// prepareVolumes makes the pod's directories on the host and everything that its
-// containers mount.
+// prepareVolumes makes the pod's directories on the host and everything that its containers mount.
 func (j *job) prepareVolumes(ctx context.Context) error {
 	_, err := j.loop.cfg.Volumes.Prepare(ctx, j.pod)
 	var r *admit.Rejection
@@ -26,17 +25,17 @@ func (j *job) prepareVolumes(ctx context.Context) error {
 	return err
 }
 
-// claimsError says that a pod was given devices by resource claims, which no part of
-// this node prepares: started without them it would find none of its devices.
+// claimsError is the error for a pod with resource claims. No part of this node prepares the
+// claimed devices, so the pod would start without them.
 type claimsError struct{ claims []string }
 
 func (e *claimsError) Error() string {
-	return "this node does not support dynamic resource allocation, and the pod has the resource claims " +
+	return "this node does not support dynamic resource allocation, but the pod has the resource claims " +
 		strings.Join(e.claims, ", ") + ": run it on a node with a kubelet"
 }
 
-// withoutClaims is an error for a pod with resource claims: those of its spec, and the
-// one that the scheduler made for its extended resources.
+// withoutClaims returns an error if the pod has resource claims: in its spec, or one that the
+// scheduler made for its extended resources.
 func withoutClaims(p *v1.Pod) error {
 	var claims []string
 	for i := range p.Spec.ResourceClaims {
@@ -51,7 +50,7 @@ func withoutClaims(p *v1.Pod) error {
 	return &claimsError{claims}
 }
 
-// runSandbox makes the log directory and the pod's cgroup, then the sandbox.
+// runSandbox makes the log directory and the pod's cgroup, then runs the sandbox.
 func (j *job) runSandbox(ctx context.Context) error {
 	if err := withoutClaims(j.pod); err != nil {
 		return err
@@ -71,7 +70,8 @@ func (j *job) runSandbox(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Sandbox has made the same settings; what was cut is told here.
+	// spec.Sandbox has computed the same DNS settings; the events about what was cut are recorded
+	// here.
 	if _, warnings, err := spec.DNS(j.pod, m); err == nil {
 		for _, w := range warnings {
 			j.loop.event(j.pod, "", v1.EventTypeWarning, w.Reason, w.Message)
@@ -89,9 +89,8 @@ func (j *job) runSandbox(ctx context.Context) error {
 	return err
 }
 
-// groundwork makes what a sandbox needs on the machine, the directory of its logs and the
-// pod's cgroup, and returns the machine with its resolv.conf of now. Side by side, as each
-// is a round trip.
+// groundwork makes the log directory and the pod's cgroup, and returns the host with its current
+// resolv.conf. The three run concurrently, as each is a round trip.
 func (j *job) groundwork(ctx context.Context) (spec.Machine, error) {
 	m := j.machine()
 	logs, resolv := make(chan error, 1), make(chan []byte, 1)
@@ -110,7 +109,7 @@ func (j *job) groundwork(ctx context.Context) (spec.Machine, error) {
 		}
 		now, err := j.loop.cfg.HostResolv(ctx)
 		if err != nil {
-			klog.FromContext(ctx).V(1).Info("The machine's resolv.conf cannot be read; the pod gets the last one", "err", err)
+			klog.FromContext(ctx).V(1).Info("Failed to read the host's resolv.conf; the pod gets the last known one", "err", err)
 			return
 		}
 		data = now
@@ -128,7 +127,7 @@ func (j *job) groundwork(ctx context.Context) (spec.Machine, error) {
 }
 
 func (j *job) removeSandbox(ctx context.Context) error {
-	done, err := j.loop.removals.Take(ctx, true) // the last of a pod: it is done with
+	done, err := j.loop.removals.Take(ctx, true) // urgent: this is the last step of the pod
 	if err != nil {
 		return err
 	}
@@ -136,14 +135,13 @@ func (j *job) removeSandbox(ctx context.Context) error {
 	return j.loop.cfg.Runtime.RemovePodSandbox(ctx, j.op.ID)
 }
 
-// release undoes what the pod left on the host. Its containers and sandboxes have
-// stopped by then.
+// release removes what the pod has left on the host. Its containers and sandboxes have stopped.
 func (j *job) release(ctx context.Context) error {
 	if err := j.loop.cfg.Volumes.Release(ctx, j.pod.UID); err != nil {
 		return err
 	}
-	// Everything of the pod has stopped. What runs in there still is unknown to the
-	// runtime: a start that was cut off can leave such a process.
+	// A process that is still in the cgroup is unknown to the runtime: an interrupted start can
+	// leave one. RemoveCgroup kills it.
 	if err := j.loop.cfg.Host.RemoveCgroup(ctx, spec.CgroupPath(j.pod, j.machine()), true); err != nil {
 		return fmt.Errorf("remove the pod's cgroup: %w", err)
 	}
@@ -153,9 +151,9 @@ func (j *job) release(ctx context.Context) error {
 	return nil
 }
 
-// hosts is the pod's /etc/hosts; ok is false where the container brings its own. It
-// is written before every start: a new sandbox has new addresses. Containers that run
-// have it mounted, and see what is written.
+// hosts returns the pod's /etc/hosts; ok is false if the container brings its own. The file is
+// written before each start, because a new sandbox has new addresses. It is written in place, so
+// that running containers, which have it mounted, see the change.
 func (j *job) hosts(ctx context.Context, c *v1.Container, m spec.Machine) (file host.Thing, ok bool, err error) {
 	if !spec.ManagesHosts(j.pod, c, j.podIPs) {
 		return file, false, nil

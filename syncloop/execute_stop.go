@@ -9,17 +9,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// minimumStop is the least that the runtime gives a container to end
-// (minimumGracePeriodInSeconds of a kubelet): where its preStop hook has used the grace
-// up, and where a deletion, an eviction or a probe gives it less. A stop without any grace
-// is a kill that the planner has decided on.
+// minimumStop is the shortest grace period that the runtime gets for a container, like
+// minimumGracePeriodInSeconds of a kubelet. It applies if the preStop hook has used up the grace
+// period, or if a deletion, an eviction or a probe sets a shorter one. A stop with grace 0 is a
+// kill that the planner has decided on.
 const minimumStop = 2 * time.Second
 
-// stop ends a container: the preStop hook within the grace, then the runtime's
-// stop with what remains.
+// stop runs the preStop hook within the grace period, then stops the container with what remains of
+// it.
 func (j *job) stop(ctx context.Context, out *plan.Outcome) error {
 	grace := j.op.Grace
 	j.loop.event(j.pod, j.op.Container, v1.EventTypeNormal, "Killing", killing(j.pod, j.op))
@@ -41,7 +42,7 @@ func (j *job) stop(ctx context.Context, out *plan.Outcome) error {
 	return nil
 }
 
-// faults are the kubelet's words for what a container did wrong, by the cause of its stop.
+// faults has the kubelet's description of a container's fault, by the cause of its stop.
 var faults = map[plan.StopCause]string{
 	plan.StopDefinition:    "definition changed",
 	plan.StopStartupProbe:  "failed startup probe",
@@ -49,8 +50,8 @@ var faults = map[plan.StopCause]string{
 	plan.StopResize:        "resize requires restart",
 }
 
-// killing is the kubelet's message for a stop: what the container did wrong, without
-// a probe's output, or that it is being stopped.
+// killing returns the kubelet's Killing message: the fault, without a probe's output, or that the
+// container is being stopped.
 func killing(p *v1.Pod, op plan.Operation) string {
 	fault, ok := faults[op.Cause]
 	switch {
@@ -63,7 +64,7 @@ func killing(p *v1.Pod, op plan.Operation) string {
 	}
 	message := "Container " + op.Container + " " + fault
 	policy := v1.ContainerRestartPolicy(p.Spec.RestartPolicy)
-	if c := containerOf(p, op.Container); c != nil && c.RestartPolicy != nil {
+	if c := pod.Find(pod.AllContainers(&p.Spec), op.Container); c != nil && c.RestartPolicy != nil {
 		policy = *c.RestartPolicy
 	}
 	if policy != v1.ContainerRestartPolicyNever && op.Cause != plan.StopResize {
@@ -72,9 +73,9 @@ func killing(p *v1.Pod, op plan.Operation) string {
 	return message
 }
 
-// preStop runs the hook for at most grace; its failure only earns an event.
+// preStop runs the hook for at most grace. If it fails, an event is all that follows.
 func (j *job) preStop(ctx context.Context, grace time.Duration) {
-	c := containerOf(j.pod, j.op.Container)
+	c := pod.Find(pod.AllContainers(&j.pod.Spec), j.op.Container)
 	if c == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
 		return
 	}
@@ -86,10 +87,10 @@ func (j *job) preStop(ctx context.Context, grace time.Duration) {
 	}
 }
 
-// removeContainer removes a dead container. Its log and the link to it stay for
-// the garbage collection.
+// removeContainer removes a dead container. Its log and the link to it stay until garbage
+// collection.
 func (j *job) removeContainer(ctx context.Context) error {
-	done, err := j.loop.removals.Take(ctx, j.pod.DeletionTimestamp == nil) // a pod that lives waits for it
+	done, err := j.loop.removals.Take(ctx, j.pod.DeletionTimestamp == nil) // urgent if the pod lives on and waits for it
 	if err != nil {
 		return err
 	}

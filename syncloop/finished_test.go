@@ -8,8 +8,8 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 )
 
-// What a pod has left on the machine is all that says that it ran, until the API server
-// knows; and of a static pod always.
+// Until the API server has the final status, the remains on the host are the only trace of a pod
+// that ended. For a static pod they always are.
 func TestFinishedOnceTheAPIServerKnows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -27,7 +27,7 @@ func TestFinishedOnceTheAPIServerKnows(t *testing.T) {
 	p := w.api.create(with(newPod("job", "exit 0"), once))
 	w.api.setDown(true)
 	l := w.node.loop
-	w.until("it has ended", func() bool { return w.runs() == 2 && l.Known(p.UID) && l.Ended(p.UID) })
+	w.until("it has ended", func() bool { return w.runs() == 2 && l.Known(p.UID) && l.State(p.UID).Ended() })
 	if l.Finished(p.UID) {
 		t.Error("it counts as finished, and the API server would have it run")
 	}

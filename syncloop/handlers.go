@@ -13,53 +13,53 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/pod"
-	"github.com/bowline-k8s/bowline/syncloop/config"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
+	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 )
 
-// handle turns one change of the sources into mail.
-func (l *Loop) handle(ctx context.Context, change config.Change) {
+// handle turns one change of the sources into mail for the pod's worker.
+func (l *Loop) handle(ctx context.Context, change podconfig.Change) {
 	p := change.Pod
 	ref := pod.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 	klog.FromContext(ctx).V(2).Info("Pod changed", "op", change.Op, "source", change.Source,
 		"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID)
 	now := time.Now()
 	switch change.Op {
-	case config.Add:
+	case podconfig.Add:
 		l.register(p)
 		l.adoptReadiness(p)
 		l.tell(ctx, ref, p, ending(p, now, true), false)
-	case config.Update, config.Delete:
+	case podconfig.Update, podconfig.Delete:
 		if l.over(p) {
 			return
 		}
 		l.register(p)
 		l.tell(ctx, ref, p, ending(p, now, false), false)
-	case config.Reconcile:
+	case podconfig.Reconcile:
 		l.cfg.Status.Reconcile(cmp.Or(change.Mirror, p))
 		if l.over(p) {
 			return
 		}
 		l.tell(ctx, ref, p, nil, false)
-	case config.Remove:
+	case podconfig.Remove:
 		end := &plan.Terminate{At: now, Grace: graceOf(p), Cause: plan.CauseDeleted}
 		l.tell(ctx, ref, p, end, true)
 	}
 }
 
-// register has the objects followed that the pod names, while it has a use for them: a node
-// is refused those of a pod that is gone, and what is released is not to be named again by
-// an update that comes late.
+// register makes Objects follow the ConfigMaps and Secrets that the pod refers to, unless the pod
+// has ended or has released them. The API server refuses a node the objects of a pod that is gone,
+// and a late update must not register a released pod again.
 func (l *Loop) register(p *v1.Pod) {
 	l.naming.Lock()
 	defer l.naming.Unlock()
-	if !terminal(p) && !l.released[p.UID] {
+	if !pod.Terminal(p.Status.Phase) && !l.released[p.UID] {
 		l.cfg.Objects.Register(p)
 	}
 }
 
-// unregister ends that: for good, as long as the pod has a worker.
+// unregister undoes register. If the pod has a worker, it stays unregistered until the worker ends.
 func (l *Loop) unregister(uid types.UID, worker bool) {
 	l.naming.Lock()
 	defer l.naming.Unlock()
@@ -71,28 +71,22 @@ func (l *Loop) unregister(uid types.UID, worker bool) {
 	l.cfg.Objects.Unregister(uid)
 }
 
-// over says whether the pod has ended, needs no more of us until it is deleted,
-// and has no worker: its containers are kept for their logs.
+// over reports whether the pod has ended and has no worker: nothing is left to do until it is
+// deleted, and its containers are kept for their logs.
 func (l *Loop) over(p *v1.Pod) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.workers[p.UID] == nil && terminal(p) && p.DeletionTimestamp == nil
+	return pod.Terminal(p.Status.Phase) && p.DeletionTimestamp == nil && !l.State(p.UID).Managed
 }
 
-func terminal(p *v1.Pod) bool {
-	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
-}
-
-// ending is the request that the API object itself carries, or nil. adopted: we
-// see the pod for the first time, so a deletion may have begun long before us.
+// ending returns the request to end that the API object itself carries, or nil. adopted means that
+// this process sees the pod for the first time, so that a deletion may have begun long before.
 func ending(p *v1.Pod, now time.Time, adopted bool) *plan.Terminate {
 	switch {
 	case p.DeletionTimestamp != nil:
 		grace := graceOf(p)
 		at := now
 		if adopted {
-			// Not earlier than the request, not later than now, whatever the
-			// API server's clock says.
+			// Not later than now and not earlier than one grace period ago, whatever the API
+			// server's clock says.
 			at = p.DeletionTimestamp.Add(-grace)
 			if at.After(now) {
 				at = now
@@ -102,7 +96,7 @@ func ending(p *v1.Pod, now time.Time, adopted bool) *plan.Terminate {
 			}
 		}
 		return &plan.Terminate{At: at, Grace: grace, Cause: plan.CauseDeleted}
-	case terminal(p):
+	case pod.Terminal(p.Status.Phase):
 		return &plan.Terminate{
 			At: now, Grace: graceOf(p), Cause: plan.CauseFinished,
 			Reason: p.Status.Reason, Message: p.Status.Message,
@@ -111,11 +105,12 @@ func ending(p *v1.Pod, now time.Time, adopted bool) *plan.Terminate {
 	return nil
 }
 
-// tell sends the pod and, where it is to end, how.
+// tell sends the pod to its worker, with how it is to end, if it is.
 func (l *Loop) tell(ctx context.Context, ref pod.Ref, p *v1.Pod, end *plan.Terminate, absent bool) {
 	l.send(ctx, ref, pod.IsStatic(p), func(m *mail) {
 		m.pod = p
-		// A life of a static pod that is over may have left its status in what was under way.
+		// p may still carry the final status of an earlier life of the static pod; the source's
+		// object does not.
 		if now := l.cfg.Sources.Get(ref.UID); now != nil && pod.IsStatic(now) {
 			m.pod = now
 		}
@@ -134,8 +129,8 @@ func (l *Loop) handleObserved(uids []types.UID) {
 	}
 }
 
-// handleContent makes a pod look at its volumes: a configMap, secret or token
-// that it mounts has changed, or now exists.
+// handleContent makes a pod refresh its volumes: a ConfigMap, Secret or token that it mounts has
+// changed or was created.
 func (l *Loop) handleContent(uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,27 +139,24 @@ func (l *Loop) handleContent(uid types.UID) {
 	}
 }
 
-// handleOrphans gives a worker to every pod that runs and that no source has:
-// what a lost deletion, or a deletion while we were away, leaves behind.
+// handleOrphans gives a worker to every pod that runs and that no source has, so that the worker
+// ends it. A lost deletion leaves such pods, or a deletion while no process managed the host.
 //
-// No more than maxOrphans of them have one at a time: which pods there are is what the
-// host says. The others wait for one to end.
+// At most maxOrphans of them have a worker at a time, because the list of pods comes from the host.
+// The others wait for one to end.
 func (l *Loop) handleOrphans(ctx context.Context) {
 	room := maxOrphans - l.orphans()
 	for _, ref := range l.cfg.PLEG.Cache().Known() {
 		if !l.seen(ref.UID) {
 			continue
 		}
-		l.mu.Lock()
-		w := l.workers[ref.UID]
-		l.mu.Unlock()
-		if w != nil || l.cfg.Sources.Get(ref.UID) != nil || l.withheld(ref.UID) {
+		if l.Known(ref.UID) {
 			continue
 		}
 		if room--; room < 0 {
 			return
 		}
-		klog.FromContext(ctx).Info("A pod of ours runs and no source has it; it is ended",
+		klog.FromContext(ctx).Info("Stopping a pod that no source has",
 			"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID)
 		p := describe(l.cfg.PLEG.Cache().Get(ref.UID), l.cfg.NodeName)
 		l.tell(ctx, ref, p, &plan.Terminate{At: time.Now(), Grace: graceOf(p), Cause: plan.CauseOrphan}, true)
@@ -173,7 +165,7 @@ func (l *Loop) handleOrphans(ctx context.Context) {
 
 const maxOrphans = 32
 
-// orphans is how many workers have a pod that no source has.
+// orphans returns how many workers have a pod that no source has.
 func (l *Loop) orphans() (n int) {
 	l.mu.Lock()
 	uids := slices.Collect(maps.Keys(l.workers))
@@ -186,7 +178,7 @@ func (l *Loop) orphans() (n int) {
 	return n
 }
 
-// describe makes up the pod of an orphan from what runs.
+// describe builds a pod object for an orphan from what runs.
 func describe(o pod.Observed, node string) *v1.Pod {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Ref.Namespace, Name: o.Ref.Name, UID: o.Ref.UID},

@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/objects"
 )
 
-// A pod's objects are followed until it is released, whatever comes of it later: the API
-// server refuses a node those of a pod that is gone.
+// A pod's ConfigMaps and Secrets are followed until it is released, and never after that: the API
+// server refuses a node the objects of a pod that is gone.
 func TestObjectsOfAReleasedPod(t *testing.T) {
 	m, err := objects.New(objects.Config{Client: fake.NewClientset(), SyncTimeout: time.Nanosecond})
 	if err != nil {

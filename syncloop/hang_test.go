@@ -8,8 +8,8 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 )
 
-// A container whose status the runtime never answers leaves the other pods alone: they
-// start, restart and end, also in a new process; it is taken up again when it answers.
+// A container whose status the runtime never returns does not affect other pods: they start,
+// restart and end, also in a new process. It is managed again when the runtime answers.
 func TestAStatusThatHangsLeavesOtherPodsAlone(t *testing.T) {
 	t.Parallel()
 	w := up(t)

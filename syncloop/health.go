@@ -16,7 +16,7 @@ import (
 // healthPeriod is how often the runtime is asked whether it can run pods.
 const healthPeriod = 5 * time.Second
 
-// runtimeHealth is the runtime's own word on itself.
+// runtimeHealth is the last known health of the runtime and of the PLEG.
 type runtimeHealth struct {
 	mu      sync.Mutex
 	known   bool
@@ -24,14 +24,14 @@ type runtimeHealth struct {
 	network string // why pods off the host network cannot start, or empty
 }
 
-// hold is why the pod may not start anything now, or empty.
+// hold returns why the pod may not start anything now, or "".
 func (l *Loop) hold(p *v1.Pod) string {
 	h := &l.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case !h.known:
-		return "the container runtime has not said yet whether it is ready"
+		return "the container runtime has not reported its status yet"
 	case h.runtime != "":
 		return h.runtime
 	case h.network != "" && !p.Spec.HostNetwork:
@@ -40,8 +40,8 @@ func (l *Loop) hold(p *v1.Pod) string {
 	return ""
 }
 
-// watchRuntime asks at once and then each healthPeriod; after a failure it asks
-// again sooner, from 100 ms up.
+// watchRuntime asks at once and then every healthPeriod. While the runtime is not ready it asks
+// sooner, with a back-off from 100 ms.
 func (l *Loop) watchRuntime(ctx context.Context) {
 	const soon = 100 * time.Millisecond
 	backoff := soon

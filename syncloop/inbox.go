@@ -8,9 +8,9 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// inbox is a worker's mailbox of one: whatever is put in before the worker
-// looks is merged, the newest pod wins, a request to end is never overwritten by
-// a milder one, and no outcome is lost.
+// inbox is a worker's mailbox. It holds one mail, into which everything is merged until the worker
+// takes it: the newest pod wins, a request to end is never replaced by a milder one, and no outcome
+// is lost.
 type inbox struct {
 	mu     sync.Mutex
 	mail   mail
@@ -20,20 +20,20 @@ type inbox struct {
 // mail is everything that waits for one worker.
 type mail struct {
 	pod       *v1.Pod         // the newest, or nil
-	terminate *plan.Terminate // the sternest, or nil
+	terminate *plan.Terminate // the most urgent, or nil
 	absent    bool            // no source has the pod any more
-	volumes   bool            // a configMap or secret that the pod mounts changed
-	unwritten bool            // an update of the volumes did not reach the machine
-	refreshed *error          // how an update of the volumes that reached it ended
+	volumes   bool            // a ConfigMap, Secret or token that the pod mounts has changed
+	unwritten bool            // a volume refresh did not reach the host
+	refreshed *error          // the result of a volume refresh that reached the host
 	outcomes  []finished      // operations that ended, oldest first
 }
 
-// finished is an operation's outcome and the sequence number that an
-// observation needs to show its effect.
+// finished is an operation's outcome, and the sequence number that an observation must have to show
+// its effect.
 type finished struct {
 	plan.Outcome
 	needSeq uint64
-	image   *pulled // what OpPull found
+	image   *pulled // the images that OpPull made present
 }
 
 func newInbox() *inbox { return &inbox{notify: make(chan struct{}, 1)} }

@@ -16,8 +16,8 @@ func versioned(rv int) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: fmt.Sprint(rv)}}
 }
 
-// What is put in before the worker looks is merged: the newest pod, the sternest
-// end, that it is absent, every outcome.
+// Mail that arrives before the worker takes it is merged: the newest pod, the most urgent end,
+// absence, and every outcome.
 func TestInboxMerges(t *testing.T) {
 	now := time.Now()
 	b := newInbox()
@@ -61,8 +61,7 @@ func TestInboxMerges(t *testing.T) {
 	}
 }
 
-// Many writers and one reader: every outcome arrives once, and who put mail in
-// never waits for the reader.
+// Many writers and one reader: every outcome arrives once, and a writer never waits for the reader.
 func TestInboxLosesNothing(t *testing.T) {
 	const writers, each = 8, 200
 	b := newInbox()
@@ -111,8 +110,8 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// A deletion that began before this process did counts from its own beginning,
-// never from a time that the clocks of two machines cannot both know.
+// A deletion that began before this process counts from its own beginning, but never from a time
+// that two clocks which disagree make impossible.
 func TestEndingOfAnAdoptedPod(t *testing.T) {
 	now := time.Unix(1000, 0)
 	grace := int64(30)
@@ -136,7 +135,7 @@ func TestEndingOfAnAdoptedPod(t *testing.T) {
 	}
 }
 
-// The event follows the cause of a stop: its words may change without a change of the event.
+// The event depends on the cause of a stop, not on the wording of its reason.
 func TestKilling(t *testing.T) {
 	always := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "app"}}}}
 	never := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "app"}}}}

@@ -16,10 +16,9 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// admission holds what was judged of each pod of the sources. Who is judged is judged
-// beside those that were taken before, so that it makes a difference in which order
-// this is done: what the machine has comes first, then the older pod. So it is the
-// same after a restart.
+// admission holds the admission verdicts of the pods of the sources. A pod is judged beside the
+// pods that were admitted before it, so the order matters: pods that already have something on the
+// host come first, then the older pod. The result is therefore the same after a restart.
 type admission struct {
 	mu       sync.Mutex
 	verdicts map[types.UID]*verdict
@@ -28,24 +27,24 @@ type admission struct {
 
 type verdict struct {
 	admit.Verdict
-	ended bool // its worker has
-	// after are pods that end to make room, when this one was judged: it starts when they
-	// have ended.
+	ended bool // the pod's worker has ended
+	// after holds the preempted pods that had not ended when this pod was judged. It starts when
+	// they have ended.
 	after []victim
-	// preempted: the pod ends to make room for a critical one. It takes no room any more,
-	// unless it has not ended by gone.
+	// preempted is set if the pod ends to make room for a critical pod. The pod then takes no room
+	// any more, unless it has not ended by gone.
 	preempted *plan.Terminate
 	gone      time.Time
-	late      bool // it has been told that it has not
+	late      bool // the event ExceededGracePeriod has been recorded
 }
 
-// victim is a pod that ends to make room, and when that is not waited for any more.
+// victim is a preempted pod, and the time after which its end is not waited for.
 type victim struct {
 	uid  types.UID
 	gone time.Time
 }
 
-// end says that the pod's worker has ended.
+// end records that the pod's worker has ended.
 func (a *admission) end(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,7 +53,7 @@ func (a *admission) end(uid types.UID) {
 	}
 }
 
-// The words of a pod that ends to make room for a critical one, the kubelet's.
+// The kubelet's reasons and messages for a pod that a critical pod preempts.
 const (
 	reasonPreempting  = "Preempting"
 	messagePreempting = "Preempted in order to admit critical pod"
@@ -63,15 +62,15 @@ const (
 	messageTooLong    = "Container runtime did not kill the pod within specified grace period."
 )
 
-// leastPatience is how long the end of a victim is waited for at least; it is half as
-// much again as its grace.
+// leastPatience is the least time to wait for a victim's end; the rule is 1.5 times its grace
+// period.
 const leastPatience = 10 * time.Second
 
-// preempt writes down that the pod gives way: one that has no worker yet, as both came
-// together, hears of it when it asks for its own verdict. a.mu is held.
+// preempt records that the pod is preempted. If it has no worker yet, because it arrived together
+// with the critical pod, its worker learns it with its own verdict. a.mu is held.
 func (a *admission) preempt(p *v1.Pod, now time.Time) {
 	v := a.verdicts[p.UID]
-	if v == nil { // it ran before this life of ours
+	if v == nil { // it ran before this process started
 		v = &verdict{}
 		a.verdicts[p.UID] = v
 	}
@@ -80,13 +79,13 @@ func (a *admission) preempt(p *v1.Pod, now time.Time) {
 	v.gone, v.late = now.Add(max(grace+grace/2, leastPatience)), false
 }
 
-// preemption is the end of a pod that gives way.
+// preemption returns the request to end a preempted pod.
 func preemption(p *v1.Pod, now time.Time) *plan.Terminate {
 	return &plan.Terminate{At: now, Grace: graceOf(p), Cause: plan.CauseEvicted,
 		Reason: reasonPreempting, Message: messagePreempting, Disruption: targetPreempting}
 }
 
-// preemptedBy is how a pod ends that gives way; nil: it does not.
+// preemptedBy returns the request to end a preempted pod, or nil.
 func (a *admission) preemptedBy(uid types.UID) *plan.Terminate {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,21 +95,22 @@ func (a *admission) preemptedBy(uid types.UID) *plan.Terminate {
 	return nil
 }
 
-// ending are the victims that have not ended yet. a.mu is held.
+// ending returns the victims that have not ended. a.mu is held.
 func (l *Loop) ending(a *admission, now time.Time) []victim {
 	var out []victim
 	for uid, v := range a.verdicts {
-		if v.preempted != nil && !v.ended && now.Before(v.gone) && !l.Ended(uid) {
+		if v.preempted != nil && !v.ended && now.Before(v.gone) && !l.State(uid).Ended() {
 			out = append(out, victim{uid, v.gone})
 		}
 	}
 	return out
 }
 
-// stillEnding are those of the victims that are still waited for.
+// stillEnding returns the victims that are still waited for. It records an event, once, for each
+// that has not ended in time.
 func (l *Loop) stillEnding(victims []victim, now time.Time) []victim {
 	return slices.DeleteFunc(victims, func(v victim) bool {
-		if l.Ended(v.uid) {
+		if l.State(v.uid).Ended() {
 			return true
 		}
 		if now.Before(v.gone) {
@@ -130,8 +130,8 @@ func (l *Loop) stillEnding(victims []victim, now time.Time) []victim {
 	})
 }
 
-// judge returns the verdict on the pod, and judges with it all that wait for theirs.
-// false: it cannot be judged now.
+// judge returns the admission verdict on the pod, and also judges all other pods that wait for
+// theirs. false: the pod cannot be judged now.
 func (l *Loop) judge(ctx context.Context, uid types.UID) (verdict, bool) {
 	v, known, unlike := l.judgeBy(ctx, uid, nil)
 	if unlike != nil {
@@ -141,9 +141,9 @@ func (l *Loop) judge(ctx context.Context, uid types.UID) (verdict, bool) {
 	return v, known
 }
 
-// judgeBy judges by what is known of the node. unlike is the pod, which does not match
-// the node's labels, while anew is nil: they are to be read anew first, and nobody else
-// is to wait for that.
+// judgeBy judges the pod against anew, or against the cached node if anew is nil. unlike is set to
+// the pod if it fails node affinity against cached labels. The caller then re-reads the Node
+// without a.mu, so that no other pod waits for it, and calls again.
 func (l *Loop) judgeBy(ctx context.Context, uid types.UID, anew *admit.Node) (v verdict, known bool, unlike *v1.Pod) {
 	a := &l.admission
 	var victims []*v1.Pod
@@ -152,7 +152,7 @@ func (l *Loop) judgeBy(ctx context.Context, uid types.UID, anew *admit.Node) (v 
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if v := a.verdicts[uid]; v != nil && v.ended {
-			delete(a.verdicts, uid) // of a static pod that was taken away and is there again
+			delete(a.verdicts, uid) // a static pod that was removed and is back
 		}
 		if a.verdicts[uid] == nil {
 			victims, unlike = l.judgeOpen(ctx, uid, anew, now)
@@ -165,7 +165,7 @@ func (l *Loop) judgeBy(ctx context.Context, uid types.UID, anew *admit.Node) (v 
 	return v, known, unlike
 }
 
-// preempt ends pods whose room a critical one needs that has been taken already.
+// preempt ends admitted pods whose room a critical pod needs.
 func (l *Loop) preempt(victims []*v1.Pod, now time.Time) {
 	if len(victims) == 0 {
 		return
@@ -185,17 +185,18 @@ func (l *Loop) endPreempted(victims []*v1.Pod, now time.Time) {
 	}
 }
 
-// judgeOpen judges those that wait for their verdict. a.mu is held.
+// judgeOpen judges the pods that wait for a verdict. a.mu is held.
 func (l *Loop) judgeOpen(ctx context.Context, uid types.UID, anew *admit.Node, now time.Time) (victims []*v1.Pod, unlike *v1.Pod) {
 	a := &l.admission
-	// A static source that cannot be read holds up nobody.
+	// Only the API source counts here: a static source that cannot be read must not block other
+	// pods.
 	all := l.cfg.Sources.SeenBy(pod.SourceAPI)
 	if p := l.cfg.Sources.Get(uid); !all && (p == nil || !pod.IsStatic(p)) {
 		return nil, nil
 	}
 	taken, open := l.beside(a, now)
 	if !all {
-		// Static pods do not wait for the API server to show the others.
+		// Static pods do not wait until the API server's pods are known.
 		open = slices.DeleteFunc(open, func(p *v1.Pod) bool { return !pod.IsStatic(p) })
 	}
 	for _, p := range open {
@@ -208,10 +209,10 @@ func (l *Loop) judgeOpen(ctx context.Context, uid types.UID, anew *admit.Node, n
 			if p.UID == uid {
 				return victims, p
 			}
-			continue // its own worker has the labels read anew
+			continue // its own worker re-reads the labels
 		}
 		if r := v.Rejection; r != nil {
-			klog.FromContext(ctx).Info("The node does not take the pod", "pod", klog.KObj(p), "uid", p.UID, "reason", r.Reason, "message", r.Message)
+			klog.FromContext(ctx).Info("Rejected the pod", "pod", klog.KObj(p), "uid", p.UID, "reason", r.Reason, "message", r.Message)
 		} else {
 			taken = append(taken, p)
 		}
@@ -225,8 +226,8 @@ func (l *Loop) judgeOpen(ctx context.Context, uid types.UID, anew *admit.Node, n
 	return victims, nil
 }
 
-// beside are the pods that the node has taken and that have not ended, and those that
-// are still to be judged, in the order in which they are.
+// beside returns the admitted pods that have not ended, and the pods that still have to be judged,
+// in the order in which they are judged.
 func (l *Loop) beside(a *admission, now time.Time) (taken, open []*v1.Pod) {
 	all := l.cfg.Sources.Pods()
 	kept := make(map[types.UID]*verdict, len(all))
@@ -237,36 +238,28 @@ func (l *Loop) beside(a *admission, now time.Time) (taken, open []*v1.Pod) {
 		}
 		o := l.cfg.PLEG.Cache().Get(p.UID)
 		switch {
-		case pod.IsMirror(p): // the static pod itself is counted
+		case pod.IsMirror(p): // the static pod itself counts
 		case v != nil && (v.Rejection != nil || v.ended):
-		case v != nil && v.preempted != nil && now.Before(v.gone): // who is taken waits for its end
-		case v != nil, !terminal(p) && touched(o):
-			if v == nil || l.unfinished(p.UID) {
+		case v != nil && v.preempted != nil && now.Before(v.gone): // room counts as free; the next pod waits for its end
+		case v != nil, !pod.Terminal(p.Status.Phase) && touched(o):
+			// A pod without a worker has not ended: its worker has yet to start.
+			if s := l.State(p.UID); v == nil || !s.Managed || !s.Ended() {
 				taken = append(taken, l.allocations.claimed(p))
 			}
-		case terminal(p), p.DeletionTimestamp != nil, o.Stale != "", o.Seq == 0:
+		case pod.Terminal(p.Status.Phase), p.DeletionTimestamp != nil, o.Stale != "", o.Seq == 0:
 		default:
 			open = append(open, p)
 		}
 	}
-	a.verdicts = kept // those of pods that no source has any more are forgotten
+	a.verdicts = kept // verdicts on pods that no source has any more are dropped
 	slices.SortStableFunc(open, func(x, y *v1.Pod) int {
 		return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), cmp.Compare(x.UID, y.UID))
 	})
 	return taken, open
 }
 
-// unfinished reports whether the pod, which was judged, has not been seen to end. One
-// whose worker is yet to come has not.
-func (l *Loop) unfinished(uid types.UID) bool {
-	l.mu.Lock()
-	w := l.workers[uid]
-	l.mu.Unlock()
-	return w == nil || !l.Ended(uid)
-}
-
-// judgeOne judges one pod; matches is false if it is refused by labels of the node that
-// may be too old.
+// judgeOne judges one pod. matches is false if node affinity fails against labels that may be
+// stale.
 func (l *Loop) judgeOne(p *v1.Pod, taken []*v1.Pod, anew *admit.Node) (v admit.Verdict, matches bool) {
 	if r := admit.Pod(p, l.cfg.Policy); r != nil {
 		return admit.Verdict{Rejection: r}, true
@@ -284,8 +277,8 @@ func (l *Loop) judgeOne(p *v1.Pod, taken []*v1.Pod, anew *admit.Node) (v admit.V
 // rereadTimeout bounds the one call to the API server that a judgement may need.
 const rereadTimeout = 5 * time.Second
 
-// nodeLabels are the node as it was last read anew. One call is under way at a time; who
-// asked before it began shares what it brought.
+// nodeLabels is the Node as it was last re-read. One call is under way at a time; everyone who
+// asked before it began shares its result.
 type nodeLabels struct {
 	mu    sync.Mutex
 	began time.Time
@@ -293,8 +286,8 @@ type nodeLabels struct {
 	err   error
 }
 
-// relabelled is the node with its labels of now: who labels a node and then makes a pod
-// for it may be faster than the watch. Where they cannot be had, those that are known are.
+// relabelled re-reads the Node: someone who labels a node and then creates a pod for it may be
+// faster than the watch. If the read fails, it returns the cached node.
 func (l *Loop) relabelled(ctx context.Context, p *v1.Pod) admit.Node {
 	asked, r := time.Now(), &l.admission.labels
 	r.mu.Lock()
@@ -306,7 +299,7 @@ func (l *Loop) relabelled(ctx context.Context, p *v1.Pod) admit.Node {
 		r.node, r.err = l.cfg.Reread(ctx)
 	}
 	if r.err != nil {
-		klog.FromContext(ctx).V(1).Info("The node's labels could not be read anew", "pod", klog.KObj(p), "err", r.err)
+		klog.FromContext(ctx).V(1).Info("Failed to re-read the node's labels", "pod", klog.KObj(p), "err", r.err)
 		return l.cfg.Node()
 	}
 	return r.node

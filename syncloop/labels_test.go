@@ -10,8 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A changed label reaches the volume that shows it at once, long before volumes
-// are looked at again on schedule.
+// A changed label reaches the volume that shows it at once, long before the next regular refresh.
 func TestLabelsReachTheirVolume(t *testing.T) {
 	t.Parallel()
 	w := up(t)

@@ -10,12 +10,12 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 )
 
-// ours are the goroutines that run code of the loop or its parts, by stack.
+// ours returns the stacks of the goroutines that run code of the loop or its parts.
 func ours() []string {
 	buf := make([]byte, 4<<20)
 	var out []string
 	for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if strings.Contains(g, "testing.") { // a test's own
+		if strings.Contains(g, "testing.") { // the test's own
 			continue
 		}
 		if strings.Contains(g, "bowline/syncloop") || strings.Contains(g, "bowline/cri.") {
@@ -25,8 +25,8 @@ func ours() []string {
 	return out
 }
 
-// After Run has returned nothing of ours is left, whatever was under way. This
-// test runs beside no other, so that what it finds is its own.
+// After Run has returned none of its goroutines is left, whatever was under way. This test runs
+// alone, so that it sees only its own goroutines.
 func TestNothingIsLeftRunning(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	hold := make(chan struct{})

@@ -21,19 +21,20 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
-	"github.com/bowline-k8s/bowline/syncloop/config"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
 	"github.com/bowline-k8s/bowline/syncloop/objects"
-	"github.com/bowline-k8s/bowline/syncloop/pace"
+	"github.com/bowline-k8s/bowline/syncloop/plan"
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
+	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 	"github.com/bowline-k8s/bowline/syncloop/prober"
+	"github.com/bowline-k8s/bowline/syncloop/startlimiter"
 	"github.com/bowline-k8s/bowline/syncloop/statuswriter"
 	"github.com/bowline-k8s/bowline/syncloop/tokens"
 	"github.com/bowline-k8s/bowline/syncloop/volume"
 )
 
-// Runtime is what the workers ask of the container runtime.
+// Runtime has the CRI calls that the workers make.
 type Runtime interface {
 	Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error)
 	RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error)
@@ -47,21 +48,21 @@ type Runtime interface {
 	ListContainerStats(ctx context.Context, sandboxID string) ([]*runtimeapi.ContainerStats, error)
 }
 
-// Certificates of pods; podcerts.Manager has them.
+// Certificates notifies the loop about pod certificates; podcerts.Manager implements it.
 type Certificates interface {
 	Updates() <-chan types.UID
 }
 
-// Config of a Loop: the parts that it drives, made by cmd.
+// Config holds the parts of a Loop; package main makes them.
 type Config struct {
 	Runtime Runtime
 	Host    host.Host
 	PLEG    *pleg.Generator
-	Sources *config.PodConfig
+	Sources *podconfig.PodConfig
 	Volumes *volume.Manager
 	Objects *objects.Manager
 	Tokens  *tokens.Manager
-	// Certificates tells of pods whose certificates were signed or refused; nil: none are.
+	// Certificates names pods whose certificates were signed or refused. Nil: no pod has any.
 	Certificates Certificates
 	Images       *images.Manager
 	Prober       *prober.Manager
@@ -71,39 +72,41 @@ type Config struct {
 	Recorder     record.EventRecorder
 	Metrics      Metrics
 
-	// Policy is what the machine's owner forbids; the zero one forbids nothing.
+	// Policy is what the host's owner forbids; the zero Policy forbids nothing.
 	Policy admit.Policy
-	// Node is what new pods are judged by; Reread has the labels and taints of it read
-	// anew from the API server. Nil: the node takes what the owner allows.
+	// Node returns the node that new pods are admitted against; Reread reads its labels and taints
+	// from the API server. If Node is nil, the node takes every pod that Policy allows.
 	Node   func() admit.Node
 	Reread func(ctx context.Context) (admit.Node, error)
-	// Machine is what specs are made from, as the machine was last read.
+	// Machine returns the host as it was last read; container and sandbox specs are made from it.
 	Machine func() spec.Machine
-	// HostResolv reads the machine's resolv.conf for a new sandbox, as a kubelet does;
-	// nil, or where it cannot be read: that of Machine.
+	// HostResolv reads the host's resolv.conf for a new sandbox, as a kubelet does. If it is nil or
+	// fails, the sandbox gets the resolv.conf of Machine.
 	HostResolv func(ctx context.Context) ([]byte, error)
-	// ClusterDNS returns the addresses of the cluster's DNS as they are now. Nil: those
-	// of Machine.
+	// ClusterDNS returns the current addresses of the cluster DNS. Nil: those of Machine.
 	ClusterDNS func() []string
-	// NodeName, and Allocatable for resourceFieldRef of a container without limits.
+	// NodeName is the node's name. Allocatable resolves a resourceFieldRef of a container without
+	// limits.
 	NodeName    string
 	Allocatable func() v1.ResourceList
-	// RuntimeHandler looks a RuntimeClass up by name. Nil: the node runs no pod
-	// that names one.
+	// RuntimeHandler returns the runtime handler of a RuntimeClass. Nil: the node runs no pod that
+	// names a RuntimeClass.
 	RuntimeHandler func(ctx context.Context, class string) (string, error)
-	// UserNamespaces tells whether a runtime handler ("" is the default one) can give
-	// a pod users of its own. Nil: none can.
+	// UserNamespaces reports whether a runtime handler ("" is the default) supports user namespaces
+	// (hostUsers: false). Nil: none does.
 	UserNamespaces func(handler string) bool
-	// RecursiveReadOnly tells whether a runtime handler can mount a volume read-only
-	// with all that is mounted below it. Nil: none can.
+	// RecursiveReadOnly reports whether a runtime handler supports recursive read-only mounts. Nil:
+	// none does.
 	RecursiveReadOnly func(handler string) bool
-	// RuntimeName is the scheme of container IDs in statuses, "containerd".
+	// RuntimeName is the scheme of container IDs in statuses, for example "containerd".
 	RuntimeName string
-	// ContainerLogsDir holds the links that log collectors read, /var/log/containers.
+	// ContainerLogsDir holds the log links that log collectors read; by default
+	// /var/log/containers.
 	ContainerLogsDir string
-	// Resync is how often live volumes are looked at, 1 min by default.
+	// Resync is how often the volumes of running pods are refreshed; 1 min by default.
 	Resync time.Duration
-	// RuntimeChanged is told whether the runtime can run pods, and why not.
+	// RuntimeChanged is called when the runtime becomes able or unable to run pods, with the
+	// reason.
 	RuntimeChanged func(ready bool, reason, message string)
 }
 
@@ -127,7 +130,7 @@ func (c *Config) validate() error {
 	}
 	if c.RuntimeHandler == nil {
 		c.RuntimeHandler = func(context.Context, string) (string, error) {
-			return "", errors.New("this node does not know runtime classes")
+			return "", errors.New("this node does not support runtime classes")
 		}
 	}
 	if c.RuntimeChanged == nil {
@@ -136,19 +139,19 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// housekeepingPeriod is the kubelet's.
+// housekeepingPeriod is how often orphans are looked for; the kubelet's value.
 const housekeepingPeriod = 2 * time.Second
 
-// Loop hears of every change and owns the workers.
+// Loop receives every change and owns the pod workers.
 type Loop struct {
 	cfg    Config
 	health runtimeHealth
-	turned atomic.Int64 // unix nanoseconds of the loop's last turn
+	turned atomic.Int64 // unix nanoseconds of the last iteration
 
-	starts   *pace.Pacer // of sandboxes, and before them of containers
-	removals *pace.Pacer // of what is left of dead pods
+	starts   *startlimiter.Pacer // for sandboxes and containers; containers go first
+	removals *startlimiter.Pacer // for removing the remains of dead pods
 
-	users       *userRanges // of pods with users of their own
+	users       *userRanges // ID ranges of pods with a user namespace
 	allocations *allocations
 	resizes     *recordKeeper
 
@@ -156,14 +159,14 @@ type Loop struct {
 	workers map[types.UID]*worker
 	running sync.WaitGroup
 
-	born      uint64 // workers that there have been; mu's
+	born      uint64 // how many workers were created; guarded by mu
 	admission admission
 
 	naming   sync.Mutex
-	released map[types.UID]bool // pods with a worker that need no objects any more
+	released map[types.UID]bool // pods with a worker whose ConfigMaps and Secrets are no longer followed
 }
 
-// New makes a Loop; Run drives it.
+// New makes a Loop; Run runs it.
 func New(c Config) (*Loop, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -171,8 +174,8 @@ func New(c Config) (*Loop, error) {
 	m := c.Machine()
 	l := &Loop{
 		cfg: c, workers: map[types.UID]*worker{}, released: map[types.UID]bool{},
-		starts:   pace.New(max(startsPerCPU*m.CPUs, leastStarts), paceLease),
-		removals: pace.New(m.CPUs/2, paceLease),
+		starts:   startlimiter.New(max(startsPerCPU*m.CPUs, leastStarts), paceLease),
+		removals: startlimiter.New(m.CPUs/2, paceLease),
 		resizes:  &recordKeeper{files: c.Host, path: ResizeRecord(m.RootDir)},
 	}
 	l.users = &userRanges{taken: c.PLEG.Cache().Users, byPod: map[types.UID]uint32{}}
@@ -181,20 +184,20 @@ func New(c Config) (*Loop, error) {
 	return l, nil
 }
 
-// A machine starts a few containers per CPU at once, and removes what dead pods
-// left while it has nothing better to do with the other CPUs. A call that takes
-// longer than paceLease holds nobody up.
+// A host starts a few containers per CPU at a time, and removes the remains of dead pods with one
+// call per two CPUs, so that the other CPUs stay free. A call that takes longer than paceLease
+// stops counting, so that it delays no other.
 const (
 	startsPerCPU = 3
 	leastStarts  = 4
 	paceLease    = 3 * time.Second
 )
 
-// Quiet returns a channel that is closed while nothing is being started.
+// Quiet returns a channel that is closed while no container or sandbox is being started.
 func (l *Loop) Quiet() <-chan struct{} { return l.starts.Quiet() }
 
-// Run is the loop. It returns when ctx ends, after every worker has; the
-// containers live on.
+// Run runs the sync loop. It returns when ctx has ended and every worker has returned. The
+// containers keep running.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.running.Wait()
 	housekeeping := time.NewTicker(housekeepingPeriod)
@@ -218,8 +221,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// watchResizes reads the record of resized pods, and then has what is pending judged
-// anew from time to time.
+// watchResizes reads the record of resized pods, then re-evaluates pending resizes every
+// resizeRetry.
 func (l *Loop) watchResizes(ctx context.Context) {
 	l.resizes.load(ctx, l.allocations, l.wakeAll)
 	t := time.NewTicker(resizeRetry)
@@ -234,8 +237,8 @@ func (l *Loop) watchResizes(ctx context.Context) {
 	}
 }
 
-// iterate is one turn of the loop: the kubelet's syncLoopIteration. The 1 s sync
-// tick has no case here: each worker knows when its own answer could change.
+// iterate is one iteration of the loop, like the kubelet's syncLoopIteration. It has no 1 s sync
+// tick, because each worker knows when its decision could change and sets its own timer.
 func (l *Loop) iterate(ctx context.Context, housekeepingCh <-chan time.Time) bool {
 	l.turned.Store(time.Now().UnixNano())
 	select {
@@ -266,10 +269,10 @@ func (l *Loop) certificates() <-chan types.UID {
 	return l.cfg.Certificates.Updates()
 }
 
-// Turned is when the loop last turned, for /healthz/syncloop.
+// Turned returns the time of the last iteration, for /healthz/syncloop.
 func (l *Loop) Turned() time.Time { return time.Unix(0, l.turned.Load()) }
 
-// Healthy is the answer of /healthz/syncloop.
+// Healthy returns an error for /healthz/syncloop if the loop has not iterated for two minutes.
 func (l *Loop) Healthy() error {
 	if since := time.Since(l.Turned()); since > 2*time.Minute {
 		return fmt.Errorf("the sync loop has not turned for %s", since.Round(time.Second))
@@ -277,18 +280,15 @@ func (l *Loop) Healthy() error {
 	return nil
 }
 
-// MachineChanged makes every worker decide and report again: Config.Machine gives another
-// machine than before.
+// MachineChanged makes every worker decide and report again. The caller has changed what
+// Config.Machine returns.
 func (l *Loop) MachineChanged() { l.wakeAll() }
 
 // Wake makes the pod's worker decide again.
 func (l *Loop) Wake(uid types.UID) { l.wake(uid) }
 
 func (l *Loop) wake(uid types.UID) {
-	l.mu.Lock()
-	w := l.workers[uid]
-	l.mu.Unlock()
-	if w != nil {
+	if w := l.worker(uid); w != nil {
 		w.inbox.wake()
 	}
 }
@@ -301,8 +301,8 @@ func (l *Loop) wakeAll() {
 	}
 }
 
-// send merges mail into the inbox of the pod's worker, starting one if need be.
-// The lock is held throughout, so that no mail reaches a worker that has ended.
+// send merges mail into the inbox of the pod's worker and starts the worker if there is none. It
+// holds l.mu throughout, so that no mail reaches a worker that has ended.
 func (l *Loop) send(ctx context.Context, ref pod.Ref, static bool, merge func(*mail)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -315,8 +315,8 @@ func (l *Loop) send(ctx context.Context, ref pod.Ref, static bool, merge func(*m
 	w.inbox.put(merge)
 }
 
-// launch runs a worker to its end; l.mu is held. Mail that came while it was
-// ending goes to a successor.
+// launch runs a worker in its own goroutine until the worker ends. Mail that arrived while it was
+// ending goes to a successor. l.mu is held.
 func (l *Loop) launch(ctx context.Context, w *worker) {
 	l.running.Add(1)
 	go func() {
@@ -333,7 +333,7 @@ func (l *Loop) launch(ctx context.Context, w *worker) {
 		}
 		if left.pod != nil && ctx.Err() == nil {
 			next := newWorker(l, w.ref, w.static)
-			next.ledger.Attempts = w.attempts()
+			next.ledger = plan.Successor(w.attempts())
 			next.inbox.put(func(m *mail) { *m = left })
 			l.workers[w.ref.UID] = next
 			l.launch(ctx, next)
@@ -341,7 +341,7 @@ func (l *Loop) launch(ctx context.Context, w *worker) {
 	}()
 }
 
-// forget drops what is kept for a pod that is gone.
+// forget drops everything that is kept for a pod that is gone.
 func (l *Loop) forget(ctx context.Context, w *worker) {
 	l.admission.end(w.ref.UID)
 	l.cfg.Prober.Forget(w.ref.UID)
@@ -362,7 +362,7 @@ func (l *Loop) machine() spec.Machine {
 	return m
 }
 
-// recursiveReadOnly tells whether the handler of the pod's newest sandbox can make
+// recursiveReadOnly reports whether the runtime handler of the pod's newest sandbox supports
 // recursive read-only mounts.
 func (l *Loop) recursiveReadOnly(o pod.Observed) bool {
 	return l.cfg.RecursiveReadOnly != nil && len(o.Sandboxes) > 0 && l.cfg.RecursiveReadOnly(o.Sandboxes[0].RuntimeHandler)

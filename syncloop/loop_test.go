@@ -57,7 +57,7 @@ func TestRestartPolicies(t *testing.T) {
 		name   string
 		policy v1.RestartPolicy
 		script []string
-		phase  v1.PodPhase // "" : it goes on, in back-off
+		phase  v1.PodPhase // it continues, in back-off
 	}{
 		{"always-fail", v1.RestartPolicyAlways, []string{"exit 1"}, ""},
 		{"always-done", v1.RestartPolicyAlways, []string{"exit 0"}, ""},
@@ -186,8 +186,8 @@ func TestConfigMapThatComesLate(t *testing.T) {
 			if _, err := w.api.client.CoreV1().ConfigMaps(namespace).Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			// The fake clientset counts a watch a moment before it is served: should
-			// the creation have fallen between, a change tells of the object.
+			// The fake clientset counts a watch a moment before it serves it. If the creation falls
+			// between, this change announces the object.
 			again := time.After(5 * time.Second)
 			w.until("pod web is ready", func() bool {
 				select {
@@ -207,9 +207,8 @@ func TestConfigMapThatComesLate(t *testing.T) {
 	}
 }
 
-// A change of a volume that a failing link kept from the machine is there soon after
-// the link is, and not at the next turn of the schedule; the link's failure is no
-// event of the pod's.
+// A volume update that a failed link has delayed is made soon after the link is back, not at the
+// next regular refresh. The failed link causes no event on the pod.
 func TestUpdateThatALinkKeptBack(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -221,7 +220,7 @@ func TestUpdateThatALinkKeptBack(t *testing.T) {
 	w.untilGone()
 }
 
-// The same of a disk that was full, which is told of.
+// The same for a full disk, which does cause an event.
 func TestUpdateThatAFullDiskKeptBack(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -233,8 +232,8 @@ func TestUpdateThatAFullDiskKeptBack(t *testing.T) {
 	w.untilGone()
 }
 
-// keepsBack changes what a volume of the pod web shows while cause holds, until so many
-// tries to write it have failed, and waits for the change once it does not.
+// keepsBack changes the content of a volume of the pod web while cause is set, until that many
+// writes have failed, then clears cause and waits for the change.
 func (w *world) keepsBack(cause *atomic.Bool, tries int32) {
 	w.t.Helper()
 	w.api.create(with(newPod("web"), func(p *v1.Pod) {
@@ -273,8 +272,8 @@ func TestLivenessProbeRestarts(t *testing.T) {
 	w.untilGone()
 }
 
-// Between the stop signal and SIGKILL a container has at least the kubelet's two seconds,
-// also where a deletion, an eviction or a probe gives it one.
+// Between the stop signal and SIGKILL a container has at least the kubelet's two seconds, even if a
+// deletion, an eviction or a probe gives it one.
 func TestLeastGrace(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -313,8 +312,8 @@ func TestLeastGrace(t *testing.T) {
 	}
 }
 
-// A container is not told as running, nor Ready, before its postStart hook has
-// ended, whatever makes the node look at the pod meanwhile.
+// A container is not reported as running or Ready before its postStart hook has ended, whatever
+// makes the node report meanwhile.
 func TestNotReadyBeforePostStart(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -421,8 +420,8 @@ func TestContainerThatIgnoresTermIsKilled(t *testing.T) {
 	}
 }
 
-// A pod that is deleted before anything of it was made leaves nothing behind,
-// though its last status is accepted before its volumes are known to be released.
+// A pod that is deleted before anything of it was made leaves nothing behind, even if its final
+// status is accepted before its volumes are known to be released.
 func TestDeletionBeforeTheBeginning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -466,8 +465,8 @@ func TestEphemeralContainerSeesItsTarget(t *testing.T) {
 	}
 }
 
-// A pod of the same name under another UID is another pod: its beginning does
-// not wait for the end of the first, and neither writes the other's status.
+// A pod of the same name with another UID is another pod: its start does not wait for the end of
+// the first, and neither writes the other's status.
 func TestRecreatedPod(t *testing.T) {
 	t.Parallel()
 	w := up(t)

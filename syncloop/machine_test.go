@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 )
 
-// A sandbox has the resolv.conf that the machine has when it is made, and a machine whose
-// file cannot be read gives the one that was read last.
+// A new sandbox gets the host's current resolv.conf, or the last one that was read if it cannot be
+// read now.
 func TestSandboxHasTheResolvConfOfNow(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	var text atomic.Value
@@ -43,7 +43,7 @@ func TestSandboxHasTheResolvConfOfNow(t *testing.T) {
 	ask("while-it-is-replaced", "192.0.2.99")
 }
 
-// A machine with another address is shown in the statuses of the pods that it has.
+// When the host's address changes, the statuses of the pods on it show the new one.
 func TestHostIPFollowsTheMachine(t *testing.T) {
 	w := up(t)
 	w.api.create(newPod("p"))

@@ -10,25 +10,25 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// Metrics are the series of one node; the zero value counts nothing.
+// Metrics are the metrics of one node; the zero value counts nothing.
 type Metrics struct {
-	// illegalEdges counts phase edges that must not be; it stays at zero.
+	// illegalEdges counts illegal phase transitions; it stays at zero.
 	illegalEdges *metrics.Counter
-	// userNamespaces and userNamespacesFailed have the kubelet's names: sandboxes of pods
-	// with users of their own that were asked for, and what of such pods could not be
-	// started.
+	// userNamespaces and userNamespacesFailed have the kubelet's names. For pods with a user
+	// namespace they count the sandboxes that were requested, and the sandboxes and containers that
+	// could not be started.
 	userNamespaces, userNamespacesFailed *metrics.Counter
 }
 
-// NewMetrics makes the series of a node and registers them with r, which is the node's
-// own: a process may run many nodes.
+// NewMetrics makes the metrics of a node and registers them with r, which belongs to that node: a
+// process may run many nodes.
 func NewMetrics(r metrics.KubeRegistry) Metrics {
 	counter := func(name, help string) *metrics.Counter {
 		return metrics.NewCounter(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA})
 	}
 	m := Metrics{
 		illegalEdges: counter("bowline_pod_worker_illegal_phase_edges_total",
-			"Phase edges that the planner asked for and that cannot be. Any is a defect."),
+			"Impossible phase transitions that the planner requested. Any is a defect."),
 		userNamespaces:       counter("kubelet_started_user_namespaced_pods_total", "Cumulative number of pods with user namespaces started."),
 		userNamespacesFailed: counter("kubelet_started_user_namespaced_pods_errors_total", "Cumulative number of errors when starting pods with user namespaces."),
 	}
@@ -42,7 +42,7 @@ func (m Metrics) illegalEdge() {
 	}
 }
 
-// countUsers counts an operation of a pod with users of its own.
+// countUsers counts an operation of a pod with a user namespace.
 func (m Metrics) countUsers(p *v1.Pod, kind plan.OpKind, err error) {
 	if p.Spec.HostUsers == nil || *p.Spec.HostUsers || m.userNamespaces == nil {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// A pod that the machine had before this life of ours may give way before it has a
-// worker, which then hears of it; one that does not give way is left alone.
+// A pod that an earlier process started may be preempted before it has a worker, which then learns
+// it. A pod that is not preempted is left alone.
 func TestPreemptedBeforeItHasAWorker(t *testing.T) {
 	l := &Loop{}
 	l.admission.verdicts = map[types.UID]*verdict{}

@@ -14,18 +14,17 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// ErrNotFound: there is no such pod or container on this node.
+// ErrNotFound is returned if the node has no such pod or container.
 var ErrNotFound = errors.New("not found")
 
-// Instance is one container instance, for logs and streams.
+// Instance is one instance of a container, for logs and streams.
 type Instance struct {
 	ID      string
 	Running bool
-	LogPath string // absolute, on the machine
+	LogPath string // absolute, on the host
 }
 
-// Pods returns the pods of every source, with the status that the node last
-// made for each.
+// Pods returns the pods of all sources, each with the status that the node last generated.
 func (l *Loop) Pods() []*v1.Pod {
 	pods := l.cfg.Sources.Pods()
 	for i, p := range pods {
@@ -34,7 +33,7 @@ func (l *Loop) Pods() []*v1.Pod {
 	return pods
 }
 
-// PodByName returns one of them.
+// PodByName returns the pod of this name from Pods.
 func (l *Loop) PodByName(namespace, name string) (*v1.Pod, bool) {
 	for _, p := range l.cfg.Sources.Pods() {
 		if p.Namespace == namespace && p.Name == name {
@@ -45,23 +44,16 @@ func (l *Loop) PodByName(namespace, name string) (*v1.Pod, bool) {
 }
 
 func (l *Loop) withStatus(p *v1.Pod) *v1.Pod {
-	l.mu.Lock()
-	w := l.workers[p.UID]
-	l.mu.Unlock()
-	if w == nil {
+	status := l.State(p.UID).Status
+	if status == nil {
 		return p
 	}
-	w.pub.mu.Lock()
-	defer w.pub.mu.Unlock()
-	if w.pub.status == nil {
-		return p
-	}
-	out := *p // the source's object is shared; only the status is ours
-	out.Status = *w.pub.status
+	out := *p // the source's object is shared; only the status is replaced
+	out.Status = *status
 	return &out
 }
 
-// RunningPods are made from what the runtime shows.
+// RunningPods returns the pods with a running container, built from what the runtime shows.
 func (l *Loop) RunningPods(context.Context) ([]*v1.Pod, error) {
 	var pods []*v1.Pod
 	for _, ref := range l.cfg.PLEG.Cache().Known() {
@@ -79,14 +71,14 @@ func (l *Loop) RunningPods(context.Context) ([]*v1.Pod, error) {
 	return pods, nil
 }
 
-// Instance finds the newest instance of a container, or with previous the one
-// before it; a container that has never started has no instance yet.
+// Instance returns the newest instance of a container, or with previous the one before it. A
+// container that has never started has no instance.
 func (l *Loop) Instance(_ context.Context, namespace, name string, uid types.UID, container string, previous bool) (Instance, error) {
 	p, ok := l.PodByName(namespace, name)
 	if !ok || uid != "" && p.UID != l.Resolve(uid) {
 		return Instance{}, fmt.Errorf("pod %s/%s is not on this node: %w", namespace, name, ErrNotFound)
 	}
-	if containerOf(p, container) == nil {
+	if pod.Find(pod.AllContainers(&p.Spec), container) == nil {
 		return Instance{}, fmt.Errorf("pod %s/%s has no container %q: %w", namespace, name, container, ErrNotFound)
 	}
 	o := l.cfg.PLEG.Cache().Get(p.UID)
@@ -115,8 +107,8 @@ func (l *Loop) Instance(_ context.Context, namespace, name string, uid types.UID
 	return Instance{}, fmt.Errorf("container %q in pod %q is waiting to start: %w", container, name, ErrNotFound)
 }
 
-// isWaiting: the container is between two instances, so that the newest there is
-// counts as the previous one.
+// isWaiting reports whether the container waits between two instances; its newest instance is then
+// the previous one.
 func isWaiting(p *v1.Pod, container string) bool {
 	st := &p.Status
 	for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
@@ -141,26 +133,20 @@ func (l *Loop) Sandbox(_ context.Context, namespace, name string, uid types.UID)
 	return "", fmt.Errorf("pod %s/%s has no running sandbox: %w", namespace, name, ErrNotFound)
 }
 
-// SourcesSeen says whether every source of pods has been seen once.
+// SourcesSeen reports whether every source of pods has been seen once.
 func (l *Loop) SourcesSeen() bool { return l.cfg.Sources.AllSeen() }
 
-// Finished says whether the pod has ended and the API server knows: that it ran is then
-// written elsewhere than in what it has left on the machine. Of a static pod it is not.
+// Finished reports whether the pod has ended and the API server has its final status, so that what
+// it left on the host is not the only trace of it. It is false for a static pod.
 func (l *Loop) Finished(uid types.UID) bool {
-	l.mu.Lock()
-	w := l.workers[uid]
-	l.mu.Unlock()
-	if w != nil {
-		return !w.static && l.Ended(uid) && l.cfg.Status.Accepted(uid)
+	if s := l.State(uid); s.Managed {
+		return !s.Static && s.Ended() && l.cfg.Status.Accepted(uid)
 	}
 	p := l.cfg.Sources.Get(uid)
-	return p != nil && !pod.IsStatic(p) && terminal(p)
+	return p != nil && !pod.IsStatic(p) && pod.Terminal(p.Status.Phase)
 }
 
-// Known says whether a worker or a source has the pod, or may have.
+// Known reports whether a worker or a source has the pod, or may have it.
 func (l *Loop) Known(uid types.UID) bool {
-	l.mu.Lock()
-	w := l.workers[uid]
-	l.mu.Unlock()
-	return w != nil || l.cfg.Sources.Get(uid) != nil || l.withheld(uid)
+	return l.State(uid).Managed || l.cfg.Sources.Get(uid) != nil || l.withheld(uid)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
-// FuzzResizeRecord: what can be read of resizes.json can be written and read again.
+// FuzzResizeRecord: any resizes.json that can be read can be written and read again.
 func FuzzResizeRecord(f *testing.F) {
 	f.Add([]byte(`{"schemaVersion":1,"pods":{"u":{"sandbox":"s","allocation":{}}}}`))
 	f.Add([]byte(`{}`))

@@ -7,7 +7,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// What a volume mount may ask for follows the handler of the pod's newest sandbox.
+// Whether a mount may be recursively read-only depends on the handler of the pod's newest sandbox.
 func TestRecursiveReadOnlyFollowsTheHandler(t *testing.T) {
 	l := &Loop{cfg: Config{Machine: func() spec.Machine { return spec.Machine{} }, RecursiveReadOnly: func(h string) bool { return h == "runc" }}}
 	for handler, want := range map[string]bool{"runc": true, "kata": false} {

@@ -17,20 +17,20 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/status"
 )
 
-// report makes the status of what was just decided, tells the prober what runs,
-// and asks for the API object's end when the pod's is complete.
+// report generates the pod status after a decision, updates the prober with what runs, and requests
+// the deletion of the API object when the pod's end is complete.
 func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	l := w.loop
-	in.Observed = resized(in.Observed, w.ledger.Sized)
+	in.Observed = resized(in.Observed, &w.ledger)
 	in.Observed = unhooked(w.pod, in.Observed, w.ledger, in.InFlight, &w.status)
 	if in.Observed.Stale == "" && in.Observed.Seq > 0 {
 		l.cfg.Prober.Sync(w.pod, in.Observed, l.podIPs(w.pod, in.Observed))
 		if w.phase != pod.Syncing {
-			l.cfg.Prober.Stop(w.ref.UID) // readiness goes on until its container ends
+			l.cfg.Prober.Stop(w.ref.UID) // readiness probes continue until their container ends
 		}
 	}
 	if w.absent && !w.mourned() {
-		return // nobody holds the object that a status could be written to
+		return // the object whose status would be written does not exist
 	}
 	awaits, _ := w.awaits(now, in.Observed)
 	var actuated *pod.Allocation
@@ -41,7 +41,7 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	}
 	out := status.Generate(status.Input{
 		Now: now, Pod: w.pod, Phase: w.phase, HoldsSandbox: plan.HoldsSandbox(w.ledger, &in.Observed), Observed: in.Observed, Old: w.status,
-		Waiting: w.waiting(), Awaits: awaits, Again: w.ledger.Again, Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
+		Waiting: w.waiting(), Awaits: awaits, Again: w.ledger.Again(), Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
 		HostIPs: l.cfg.Machine().HostIPs, RecursiveReadOnly: l.recursiveReadOnly(in.Observed), Terminate: termination(w.term),
 		RuntimeName: l.cfg.RuntimeName, Resize: w.resize.conditions(), Actuated: actuated,
 	})
@@ -50,17 +50,17 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	w.pub.status = &out
 	w.pub.mu.Unlock()
 	l.cfg.Status.Set(w.pod, out)
-	// A pod that left nothing behind is Gone in the decision that finds its
-	// volumes released.
+	// The phase may be Gone already: without remains, the decision that finds the volumes released
+	// reaches it.
 	if w.volumes == plan.VolumesReleased && w.pod.DeletionTimestamp != nil && w.phase >= pod.Terminated {
 		l.cfg.Status.Final(w.ref, func() { w.inbox.wake() })
 	}
 }
 
-// unhooked is what was observed, with each container whose postStart hook has not
-// ended shown as made and not as running: until then it is not told as started,
-// and its probes do not begin. Nor is one whose hook has failed, which is about to be
-// stopped. One that was told as running stays so.
+// unhooked returns the observation with each container whose postStart hook has not ended shown as
+// created instead of running: it is not reported as started, and its probes do not begin. The same
+// holds for one whose hook has failed and which is about to be stopped. A container that was
+// reported as running before stays so.
 func unhooked(p *v1.Pod, o pod.Observed, l plan.Ledger, flying []plan.Operation, told *v1.PodStatus) pod.Observed {
 	copied := false
 	hold := func(c *v1.Container, told []v1.ContainerStatus) {
@@ -72,8 +72,8 @@ func unhooked(p *v1.Pod, o pod.Observed, l plan.Ledger, flying []plan.Operation,
 			return
 		}
 		id := o.Containers[i].ID
-		done, known := l.Hooked[id]
-		pending := known && !done || l.Why[id].Cause == plan.StopPostStart || slices.ContainsFunc(flying, func(op plan.Operation) bool {
+		was := l.Containers[id]
+		pending := was.Hook == plan.HookPending || was.Why.Cause == plan.StopPostStart || slices.ContainsFunc(flying, func(op plan.Operation) bool {
 			return op.Kind == plan.OpStart && op.Container == c.Name || op.Kind == plan.OpHook && op.ID == id
 		})
 		if !pending || slices.ContainsFunc(told, func(s v1.ContainerStatus) bool {
@@ -95,14 +95,14 @@ func unhooked(p *v1.Pod, o pod.Observed, l plan.Ledger, flying []plan.Operation,
 	return o
 }
 
-// waiting turns back-offs, and what the policy refuses, into waiting states.
+// waiting turns back-offs and refused ephemeral containers into waiting states.
 func (w *worker) waiting() map[string]status.Waiting {
-	out := make(map[string]status.Waiting, len(w.ledger.Backoff)+len(w.refused))
+	out := make(map[string]status.Waiting, len(w.ledger.Names)+len(w.refused))
 	for name, r := range w.refused {
 		out[name] = status.Waiting{Reason: r.Reason, Message: r.Message}
 	}
-	for name, b := range w.ledger.Backoff {
-		if b.Reason != "" && name[0] != '/' {
+	for name, r := range w.ledger.Names {
+		if b := r.Backoff; b.Reason != "" && name[0] != '/' {
 			out[name] = status.Waiting{Reason: b.Reason, Message: b.Message}
 		}
 	}
@@ -116,8 +116,8 @@ func termination(t *plan.Terminate) *status.Termination {
 	return &status.Termination{Reason: t.Reason, Message: t.Message, Disruption: t.Disruption, Rejected: t.Cause == plan.CauseRejected}
 }
 
-// podIPs are the pod's addresses, primary first: the machine's on the host
-// network, else those of the ready sandbox.
+// podIPs returns the pod's addresses, primary first: the host's for a hostNetwork pod, else those
+// of the ready sandbox.
 func (l *Loop) podIPs(p *v1.Pod, o pod.Observed) []string {
 	if p.Spec.HostNetwork {
 		return l.cfg.Machine().HostIPs
@@ -128,20 +128,32 @@ func (l *Loop) podIPs(p *v1.Pod, o pod.Observed) []string {
 	return nil
 }
 
-// hashes are the wanted spec hashes of the containers, and their former forms, by name.
-func (l *Loop) hashes(p *v1.Pod) (now map[string]string, former map[string][]string) {
-	now, former = map[string]string{}, map[string][]string{}
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			now[list[i].Name], former[list[i].Name] = spec.Hash(&list[i]), spec.FormerHashes(&list[i])
-		}
+// hashes returns the wanted spec hashes by container name.
+func hashes(p *v1.Pod) map[string]string {
+	now := map[string]string{}
+	for c := range pod.Containers(&p.Spec) {
+		now[c.Name] = spec.Hash(c)
 	}
-	return now, former
+	return now
 }
 
-// handler is the runtime handler that the pod's runtime class names; empty is the
-// runtime's default. A pod whose class is not known does not run: the class may
-// be what isolates it.
+// addFormerHashes adds the former forms of the hashes of those containers that have an instance
+// with another hash than the wanted one. They take long to compute, and the instances that this
+// version made do not need them.
+func addFormerHashes(former map[string][]string, p *v1.Pod, now map[string]string, o *pod.Observed) {
+	for i := range o.Containers {
+		name := o.Containers[i].Name
+		if o.Containers[i].SpecHash == now[name] || former[name] != nil {
+			continue
+		}
+		if c := pod.Find(pod.Containers(&p.Spec), name); c != nil {
+			former[name] = spec.FormerHashes(c)
+		}
+	}
+}
+
+// handler returns the runtime handler of the pod's RuntimeClass; "" is the runtime's default. A pod
+// whose class is unknown does not run, because the class may be what isolates it.
 func (l *Loop) handler(ctx context.Context, p *v1.Pod) (string, error) {
 	name := p.Spec.RuntimeClassName
 	if name == nil || *name == "" {
@@ -154,8 +166,8 @@ func (l *Loop) handler(ctx context.Context, p *v1.Pod) (string, error) {
 	return handler, nil
 }
 
-// adoptReadiness keeps what the API server last said of containers that run on
-// from a life before ours, until their probes have answered.
+// adoptReadiness keeps the readiness that the API server has for containers started by an earlier
+// process, until their probes have answered.
 func (l *Loop) adoptReadiness(p *v1.Pod) {
 	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for _, s := range list {
@@ -166,7 +178,7 @@ func (l *Loop) adoptReadiness(p *v1.Pod) {
 	}
 }
 
-// bareID takes the scheme off a container ID of a status.
+// bareID strips the scheme from a container ID of a status.
 func bareID(id string) string {
 	for i := 0; i+2 < len(id); i++ {
 		if id[i:i+3] == "://" {
@@ -185,8 +197,8 @@ func annotatedGrace(annotations map[string]string) (int64, bool) {
 	return 0, false
 }
 
-// annotatedPreStop is the preStop hook that the container's annotation keeps, so
-// that it is run even where nobody has the pod's spec any more.
+// annotatedPreStop returns the preStop hook from the container's annotation, so that the hook runs
+// even if no source has the pod's spec any more.
 func annotatedPreStop(annotations map[string]string) *v1.Lifecycle {
 	text, ok := annotations[pod.AnnotationPreStop]
 	if !ok {
@@ -194,23 +206,23 @@ func annotatedPreStop(annotations map[string]string) *v1.Lifecycle {
 	}
 	hook := &v1.LifecycleHandler{}
 	if err := json.Unmarshal([]byte(text), hook); err != nil {
-		return nil // not the kubelet's form: as good as no hook
+		return nil // not in the kubelet's form: treated as no hook
 	}
 	return &v1.Lifecycle{PreStop: hook}
 }
 
-// event records an event on the pod, or on one container of it.
+// event records an event on the pod, or on one of its containers.
 func (l *Loop) event(p *v1.Pod, container, kind, reason, message string) {
 	Event(l.cfg.Recorder, p, container, kind, reason, message)
 }
 
-// Event records an event as the kubelet would: on the pod, with the container's
-// field path where it is about one.
+// Event records an event as a kubelet does: on the pod, with the container's field path if it is
+// about one.
 func Event(r record.EventRecorder, p *v1.Pod, container, kind, reason, message string) {
 	r.Event(reference(p, container), kind, reason, message)
 }
 
-// AnnotatedEvent records an event on the pod with annotations of its own.
+// AnnotatedEvent records an event with annotations on the pod.
 func AnnotatedEvent(r record.EventRecorder, p *v1.Pod, annotations map[string]string, kind, reason, message string) {
 	r.AnnotatedEventf(reference(p, ""), annotations, kind, reason, "%s", message)
 }
@@ -240,7 +252,8 @@ func fieldPath(p *v1.Pod, container string) string {
 	return field + "{" + container + "}"
 }
 
-// reported says whether nothing more of the pod is owed to the API server.
+// reported reports whether the API server has the final status of the pod, or the object does not
+// exist any more.
 func (w *worker) reported() bool {
 	return w.absent || w.loop.cfg.Status.Accepted(w.ref.UID)
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// resizeState is what a worker knows of the resources of its pod.
+// resizeState is what a worker knows about the allocation of its pod.
 type resizeState struct {
-	known    bool   // what the pod was given has been found
-	given    string // what it is, written down
-	accepted int64  // generation of the resize that was accepted last
+	known    bool   // the allocation has been recovered
+	given    string // the allocation, serialized
+	accepted int64  // generation of the last accepted resize
 	pending  *v1.PodCondition
 	progress *v1.PodCondition
 }
 
-// conditions are what the pod's status tells of resizes.
+// conditions returns the resize conditions of the pod's status.
 func (r *resizeState) conditions() []v1.PodCondition {
 	var out []v1.PodCondition
 	for _, c := range []*v1.PodCondition{r.pending, r.progress} {
@@ -32,9 +32,9 @@ func (r *resizeState) conditions() []v1.PodCondition {
 	return out
 }
 
-// allot has the pod judged as its source has it now: w.pod is the pod with what it
-// was given. What a pod that was here before us was given is found at the first
-// sight of the machine.
+// allot passes the source's pod to the allocations, which judge a requested resize, and sets w.pod
+// to the pod with its allocation. The allocation of a pod that an earlier process started is
+// recovered when the worker first sees what is on the host.
 func (w *worker) allot(now time.Time) {
 	l, r := w.loop, &w.resize
 	var first *recovered
@@ -46,7 +46,7 @@ func (w *worker) allot(now time.Time) {
 		}
 		found := l.allocations.recover(w.api, &o)
 		first, r.known = &found, true
-		w.ledger.Cgroups, w.ledger.Sized = found.cgroups, sizes(w.api, &o, found)
+		w.ledger = plan.Resized(w.ledger, sizes(w.api, &o, found), found.cgroups)
 		for i := range w.api.Status.Conditions {
 			if c := &w.api.Status.Conditions[i]; c.Type == v1.PodResizeInProgress {
 				r.progress = c.DeepCopy()
@@ -57,9 +57,8 @@ func (w *worker) allot(now time.Time) {
 	if w.phase >= pod.Terminated {
 		l.allocations.end(w.ref.UID)
 	}
-	if a.given != r.given && w.ledger.Backoff[plan.ResizeKey].Of == plan.OpResize {
-		w.ledger.Backoff = maps.Clone(w.ledger.Backoff)
-		delete(w.ledger.Backoff, plan.ResizeKey) // what failed is not wanted any more
+	if a.given != r.given {
+		w.ledger = plan.ResizeChanged(w.ledger)
 	}
 	w.pod, r.given, r.pending = a.pod, a.given, a.pending
 	if a.accepted != r.accepted {
@@ -72,8 +71,8 @@ func (w *worker) allot(now time.Time) {
 	l.preempt(a.preempt, now)
 }
 
-// sizes are the containers whose size is not the one that they were made with, or
-// whose annotation does not tell it: such a one has what its pod was given.
+// sizes returns, by container ID, the sizes that differ from the ones the containers were made
+// with. A container whose annotation has no size counts as having its pod's allocation.
 func sizes(p *v1.Pod, o *pod.Observed, found recovered) map[string]pod.Size {
 	out := maps.Clone(found.sized)
 	given := found.allocation.Apply(p)
@@ -92,7 +91,7 @@ func sizes(p *v1.Pod, o *pod.Observed, found recovered) map[string]pod.Size {
 	return out
 }
 
-// watchResize keeps the condition of a resize that was accepted and is not done.
+// watchResize maintains the PodResizeInProgress condition of an accepted resize until it is done.
 func (w *worker) watchResize(now time.Time, in plan.Input) {
 	if in.Observed.Stale != "" || in.Observed.Seq < w.needSeq {
 		return
@@ -107,7 +106,7 @@ func (w *worker) watchResize(now time.Time, in plan.Input) {
 		if c := r.progress; c != nil {
 			generation, reason, message = c.ObservedGeneration, c.Reason, c.Message
 		}
-		if b := w.ledger.Backoff[plan.ResizeKey]; b.Failures > 0 {
+		if b := w.ledger.Backoff(plan.ResizeKey); b.Failures > 0 {
 			reason, message = v1.PodReasonError, b.Message
 		}
 		next := resizeCondition(v1.PodResizeInProgress, r.progress, reason, message, generation, now)
@@ -121,20 +120,19 @@ func (w *worker) watchResize(now time.Time, in plan.Input) {
 	}
 }
 
-// resized is what was observed, with the resources of containers that were resized in
-// place as the resize left them: their state has not changed, so that nobody has
-// looked at them again.
-func resized(o pod.Observed, sized map[string]pod.Size) pod.Observed {
+// resized returns the observation with the resources that an in-place resize gave to containers.
+// Their state has not changed, so the PLEG has not inspected them again.
+func resized(o pod.Observed, l *plan.Ledger) pod.Observed {
 	copied := false
 	for i := range o.Containers {
-		s, ok := sized[o.Containers[i].ID]
-		if !ok || s.CPULimit < 0 || s.MemoryLimit < 0 {
-			continue // nobody knows
+		s := l.Containers[o.Containers[i].ID].Size
+		if s == nil || s.CPULimit < 0 || s.MemoryLimit < 0 {
+			continue // unknown
 		}
 		if !copied {
 			o.Containers, copied = slices.Clone(o.Containers), true
 		}
-		o.Containers[i].Resources = &s
+		o.Containers[i].Resources = s
 	}
 	return o
 }

@@ -33,7 +33,7 @@ func amounts(cpu, memory string) v1.ResourceList {
 	return out
 }
 
-// resize asks for other resources, as the API server records it.
+// resize requests other resources, as the API server records it.
 func (w *world) resize(name string, change func(*v1.Pod)) {
 	w.t.Helper()
 	w.api.update(name, func(p *v1.Pod) {
@@ -51,8 +51,8 @@ func condition(p *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// untilResized waits until the status tells of the newest generation, of no resize
-// that waits or goes on, and of these requests and limits of container app.
+// untilResized waits until the status has the newest generation, no pending resize or resize in
+// progress, and these requests and limits for container app.
 func (w *world) untilResized(name, cpu, cpuLimit, memory, memoryLimit string) {
 	w.t.Helper()
 	want := v1.ResourceRequirements{Requests: amounts(cpu, memory), Limits: amounts(cpuLimit, memoryLimit)}
@@ -71,7 +71,7 @@ func (w *world) untilResized(name, cpu, cpuLimit, memory, memoryLimit string) {
 	})
 }
 
-// updates are the resizes that the runtime was asked for.
+// updates returns the resizes that the runtime was asked for.
 func (w *world) updates() []string {
 	var out []string
 	for _, e := range w.rt.Log() {
@@ -102,8 +102,8 @@ func sizedPod(name string, cpu, memory string) *v1.Pod {
 	return with(newPod(name), func(p *v1.Pod) { sized(&p.Spec.Containers[0], cpu, cpu, memory, memory) })
 }
 
-// TestResizeInPlace: the pod's cgroup gets what grows before the container, and gives
-// up what shrinks after it; nothing restarts; a later life of ours knows of it.
+// TestResizeInPlace: limits of the pod's cgroup are raised before the container's and lowered after
+// them; nothing restarts; the next process knows of the resize.
 func TestResizeInPlace(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.allocatable = amounts("2", "1Gi")
@@ -127,7 +127,7 @@ func TestResizeInPlace(t *testing.T) {
 		}
 	}
 
-	// Another life: nothing is done again, and nothing is told again.
+	// The next process repeats neither calls nor events.
 	w.down()
 	events := len(w.events)
 	w.up()
@@ -140,7 +140,8 @@ func TestResizeInPlace(t *testing.T) {
 		t.Errorf("after a restart of ours: %q", w.events[events:])
 	}
 
-	// A resize that comes while nobody drives the machine is judged and carried out.
+	// A resize that is requested while no process manages the host is judged and done by the next
+	// one.
 	w.down()
 	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "300m", "300m", "100Mi", "100Mi") })
 	w.up()
@@ -155,8 +156,8 @@ func TestResizeInPlace(t *testing.T) {
 	w.untilGone()
 }
 
-// TestResizeWhileAwayWithoutRecord: what a pod was given that was never resized is in
-// its sandbox's annotation, and what the container has in its own.
+// TestResizeWhileAwayWithoutRecord: the allocation of a pod that was never resized is in its
+// sandbox's annotation, and a container's size in its own.
 func TestResizeWhileAwayWithoutRecord(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.allocatable = amounts("1", "1Gi")
@@ -184,8 +185,8 @@ func TestResizeWhileAwayWithoutRecord(t *testing.T) {
 	w.untilResized("p", "100m", "100m", "100Mi", "100Mi")
 }
 
-// TestResizeByRestart: a resource whose policy is RestartContainer is changed by a new
-// instance; the pod's cgroup is changed before it starts.
+// TestResizeByRestart: a resource with resizePolicy RestartContainer is changed by a new instance;
+// the pod's cgroup is changed before it starts.
 func TestResizeByRestart(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.allocatable = amounts("2", "1Gi")
@@ -225,8 +226,8 @@ func TestResizeByRestart(t *testing.T) {
 	}
 }
 
-// TestResizeBelowUsage: a limit of memory is not lowered below what is used, which is
-// told, tried again, and forgotten when another size is asked for.
+// TestResizeBelowUsage: a memory limit is not lowered below the usage. That is reported, retried,
+// and dropped when another size is requested.
 func TestResizeBelowUsage(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.up()
@@ -254,8 +255,8 @@ func TestResizeBelowUsage(t *testing.T) {
 	}
 }
 
-// TestResizeWaitsForRoom: who asks for more than is left waits; the one of the higher
-// priority gets what another gives back.
+// TestResizeWaitsForRoom: a pod that requests more than is free waits. The pod with the higher
+// priority gets what another one frees.
 func TestResizeWaitsForRoom(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.allocatable = amounts("1", "1Gi")
@@ -289,8 +290,8 @@ func TestResizeWaitsForRoom(t *testing.T) {
 	w.untilResized("low", "500m", "500m", "100Mi", "100Mi")
 }
 
-// TestResizeOfACriticalPod: who has less of a claim ends to make room, as few as serve, and
-// the resize is never told to wait. Where that does not serve, it waits and nobody ends.
+// TestResizeOfACriticalPod: as few less important pods as possible end to make room, and the resize
+// is never reported as deferred. If preemption would not help, the resize waits and no pod ends.
 func TestResizeOfACriticalPod(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.allocatable = withPods(amounts("1", "1Gi"), "10")
@@ -317,7 +318,7 @@ func TestResizeOfACriticalPod(t *testing.T) {
 	}
 	w.until("the event of who gives way", func() bool { return w.event("Warning Preempting Preempted in order to admit critical pod") })
 
-	// Beside what is as critical it does not fit, even without large.
+	// It does not fit beside pods that are as critical, even without large.
 	w.resize("other", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "400m", "400m", "100Mi", "100Mi") })
 	w.untilResized("other", "400m", "400m", "100Mi", "100Mi")
 	preempted("large")
@@ -334,8 +335,7 @@ func TestResizeOfACriticalPod(t *testing.T) {
 	}
 }
 
-// TestResizeUnreachable: a call that does not come back is no error of the resize,
-// and nothing is lost by it.
+// TestResizeUnreachable: a call without a reply is not an error of the resize, and nothing is lost.
 func TestResizeUnreachable(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.up()

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
-// asks gives the pod a request of CPU, and an age by which pods are judged in turn.
+// asks gives the pod a CPU request, and an age, which decides the order of judgement.
 func asks(cpu string, born int64) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.CreationTimestamp = metav1.NewTime(time.Unix(born, 0))
@@ -27,14 +27,13 @@ func oneCPU() *admit.Node {
 		v1.ResourceCPU: resource.MustParse("1"), v1.ResourcePods: resource.MustParse("10")}}
 }
 
-// What does not fit beside what was taken is rejected as a kubelet does; a rejected
-// pod takes no room, one that has ended gives its room back, and a restart changes
-// nothing of it.
+// A pod that does not fit beside the admitted ones is rejected as by a kubelet. A rejected pod
+// takes no room, one that has ended frees its room, and a restart changes neither.
 func TestRoomOnTheNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
 	w.judges = oneCPU()
-	// All of them before the node: it judges the oldest first.
+	// All of them are created before the node is up: it judges the oldest first.
 	w.api.create(with(newPod("second"), asks("600m", 200)))
 	w.api.create(with(newPod("third"), asks("300m", 300)))
 	w.api.create(with(newPod("first"), asks("600m", 100)))
@@ -55,7 +54,7 @@ func TestRoomOnTheNode(t *testing.T) {
 		t.Errorf("the events are %v", w.warnings())
 	}
 	w.down()
-	w.judges.Allocatable[v1.ResourceCPU] = resource.MustParse("500m") // what runs is not judged again
+	w.judges.Allocatable[v1.ResourceCPU] = resource.MustParse("500m") // running pods are not judged again
 	w.up()
 	w.untilSettled("first")
 	w.untilSettled("third")
@@ -79,7 +78,7 @@ func TestRoomOnTheNode(t *testing.T) {
 	w.untilGone()
 }
 
-// A critical pod starts in the place of another, after that one has ended.
+// A critical pod starts in place of another one, after that one has ended.
 func TestRoomForACriticalPod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -129,8 +128,8 @@ func critical(p *v1.Pod) {
 	p.Spec.Priority = &n
 }
 
-// Two pods that come together are judged one after the other: the critical one preempts
-// the other, whichever worker comes first.
+// Two pods that arrive together are judged one after the other: the critical one preempts the
+// other, whichever worker comes first.
 func TestRoomForACriticalPodOfTheSameBatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -160,8 +159,8 @@ func TestRoomForACriticalPodOfTheSameBatch(t *testing.T) {
 	w.untilGone()
 }
 
-// While a pod ends that was preempted, it takes no room any more, and nobody starts before
-// it has ended: as if those that come meanwhile came after its end, as with a kubelet.
+// A preempted pod takes no room while it ends, but no pod starts before it has ended. Pods that
+// arrive meanwhile are treated as if they came after its end, as by a kubelet.
 func TestRoomWhileAVictimEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -197,8 +196,9 @@ func TestRoomWhileAVictimEnds(t *testing.T) {
 	w.untilGone()
 }
 
-// Whose selector is not the node's has its labels read anew, and holds up nobody.
-func TestLabelsAreReadAnewAside(t *testing.T) {
+// For a pod whose selector does not match, the node's labels are re-read, and other pods do not
+// wait for that.
+func TestLabelsAreReReadAside(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
 	w.judges = oneCPU()

@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/shutdown/order"
 )
 
-// machineInit is a machine's init as shutdown asks it.
+// machineInit is the host's init system as package shutdown asks it.
 type machineInit struct {
 	hints    chan struct{}
 	going    chan bool // of one: the answer
@@ -47,10 +47,10 @@ type loopPods struct{ *syncloop.Loop }
 
 func (l loopPods) Known() bool                        { return l.AllKnown() }
 func (l loopPods) End(p *v1.Pod, grace time.Duration) { l.EndForShutdown(p.UID, grace) }
-func (l loopPods) Over(p *v1.Pod) bool                { return l.Released(p.UID) }
-func (l loopPods) Told(p *v1.Pod) bool                { return l.Loop.Told(p.UID) }
+func (l loopPods) Over(p *v1.Pod) bool                { return l.State(p.UID).Released() }
+func (l loopPods) Told(p *v1.Pod) bool                { return !l.State(p.UID).Managed }
 
-// watchShutdown runs who ends the pods of the node that is up; stop ends it.
+// watchShutdown runs the shutdown manager for the running node; stop ends it.
 func (w *world) watchShutdown() (i *machineInit, stop func()) {
 	w.t.Helper()
 	i = &machineInit{hints: make(chan struct{}), going: make(chan bool, 1), released: make(chan struct{})}
@@ -85,9 +85,9 @@ func (w *world) untilFailed(name, reason, message string) {
 	}
 }
 
-// The node's pods end, whether they run or wait; whoever has ended stays as it is. The
-// machine goes when the API server knows. What has ended stays so when the machine is up
-// again, for who made it to see, but static pods, which nobody else makes.
+// All pods of the node end, running or waiting; finished ones stay as they are. The host goes down
+// when the API server has the statuses. After the reboot, ended pods stay ended for their
+// controllers to see, except static pods, which no controller recreates.
 func TestShutdownOfTheMachine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -113,7 +113,7 @@ func TestShutdownOfTheMachine(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the machine still waits")
 	}
-	// Released: so all of it is there without waiting.
+	// The shutdown was released, so all statuses have been written.
 	const message = "Pod was terminated in response to imminent node shutdown."
 	for _, name := range []string{"web", "waits", "critical", "static-node"} {
 		st := w.api.pod(name).Status
@@ -134,7 +134,7 @@ func TestShutdownOfTheMachine(t *testing.T) {
 			t.Errorf("no event %q", text)
 		}
 	}
-	// Whoever comes now is rejected, from wherever.
+	// Pods that arrive now are rejected, from any source.
 	const rejected = "Pod was rejected: Pod was rejected as the node is shutting down."
 	w.api.create(newPod("late"))
 	w.write("later.yaml", newPod("later"), "")
@@ -152,7 +152,7 @@ func TestShutdownOfTheMachine(t *testing.T) {
 	}
 	stop()
 	w.down()
-	w.up() // and what has ended is not begun again by another process either
+	w.up() // another process does not restart what has ended either
 	w.until("the new process has seen the pods", func() bool { _, ok := w.node.loop.Why(namespace, "next"); return ok })
 	w.untilSettled("next")
 	w.untilSettled("static-node")
@@ -171,7 +171,7 @@ func TestShutdownOfTheMachine(t *testing.T) {
 	w.untilGone()
 }
 
-// finished is when the runtime saw the end of the pod's container.
+// finished returns when the runtime saw the end of the pod's container.
 func (w *world) finished(name string) time.Time {
 	for _, e := range w.rt.Log() {
 		if e.Op == fake.OpExit && strings.Contains(e.Pod, name) {
@@ -182,8 +182,8 @@ func (w *world) finished(name string) time.Time {
 	return time.Time{}
 }
 
-// A pod that is being deleted when the machine begins to go down has no longer than the
-// shutdown gives it, and is waited for.
+// A pod that is being deleted when the shutdown begins gets no more time than the shutdown allows,
+// and is waited for.
 func TestShutdownShortensADeletion(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -195,12 +195,11 @@ func TestShutdownShortensADeletion(t *testing.T) {
 		t.Fatalf("what has not ended is %d pods", len(all))
 	}
 	w.node.loop.EndForShutdown(p.UID, time.Second)
-	w.until("it has ended", func() bool { return w.node.loop.Told(p.UID) })
+	w.until("it has ended", func() bool { return !w.node.loop.State(p.UID).Managed })
 	w.untilGone()
 }
 
-// It is not known which pods there are before the API server has shown them, and before
-// each has its worker.
+// The set of pods is not known until the API server has shown them and each has its worker.
 func TestShutdownKnowsThePods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -223,8 +222,8 @@ func TestShutdownKnowsThePods(t *testing.T) {
 	}
 }
 
-// A static pod that is still ending when the shutdown is called off runs again when it has
-// ended, though nothing says yet what it ends of.
+// A static pod that is still ending when the shutdown is cancelled runs again after it has ended,
+// although its status does not yet say why it ends.
 func TestRevivalWaitsForTheEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})

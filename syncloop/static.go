@@ -2,7 +2,6 @@ package syncloop
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,33 +11,33 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// What is different for a static pod: its object in the API server is another, its
-// mirror pod; it has a name of which one runs at a time; and when no source has it any
-// more, its mirror pod still tells how it ends.
+// Static pods differ from others in three ways. Their object in the API server is another one, the
+// mirror pod. Only one pod of a name runs at a time. And when no source has the pod any more, its
+// mirror pod still gets its status until it has ended.
 
-// mourned: no source has the static pod any more, and its mirror pod is there until it
-// has ended. Of an orphan nobody knows what it should be.
+// mourned reports whether the mirror pod of a static pod that no source has any more still gets its
+// status, until the pod has ended. An orphan's does not: its spec is unknown.
 func (w *worker) mourned() bool {
 	return w.static && (w.term == nil || w.term.Cause != plan.CauseOrphan)
 }
 
-// settleStatic keeps the end of a static pod that its source still has, for a mirror pod
-// that comes later. false: there is nothing to keep.
+// settleStatic keeps the final status of a static pod that its source still has, for a mirror pod
+// that is created later. false: there is nothing to keep.
 func (l *Loop) settleStatic(w *worker) bool {
 	if !w.static {
 		return false
 	}
-	// One that was taken away did not end by itself: where it is there again, it is to run.
+	// A pod that was removed from its source did not end by itself: if it is added again, it runs.
 	if !w.absent && l.cfg.Sources.Settle(w.ref.UID, w.status) {
 		return true
 	}
 	l.cfg.Sources.Bury(w.ref.UID)
-	l.cfg.Status.Absent(w.ref.UID) // the mirror pod goes, and another may come by its name
+	l.cfg.Status.Absent(w.ref.UID) // the mirror pod is deleted, and another one may get its name
 	return false
 }
 
-// again is a static pod that was taken away and is there again, as it was: its UID is
-// that of what was written, so that a life of it begins as the one before ends.
+// again returns the static pod if it was removed and added again unchanged, or nil. Its UID comes
+// from its content, so its next life begins when this one ends.
 func (l *Loop) again(w *worker) *v1.Pod {
 	if !w.static || !w.absent {
 		return nil
@@ -50,11 +49,15 @@ func (l *Loop) again(w *worker) *v1.Pod {
 	return p
 }
 
-// attempts are the least numbers that a next life of the pod gives to its containers: no
-// instance of one UID has the number of another.
+// attempts returns the smallest attempt numbers for the containers of the pod's next life, so that
+// no two instances of one UID have the same number.
 func (w *worker) attempts() map[string]uint32 {
 	out := map[string]uint32{}
-	maps.Copy(out, w.ledger.Attempts)
+	for name, r := range w.ledger.Names {
+		if r.Attempt > 0 {
+			out[name] = r.Attempt
+		}
+	}
 	for _, s := range slices.Concat(w.status.InitContainerStatuses, w.status.ContainerStatuses) {
 		if s.ContainerID != "" {
 			out[s.Name] = max(out[s.Name], uint32(max(s.RestartCount, 0))+1)
@@ -63,15 +66,15 @@ func (w *worker) attempts() map[string]uint32 {
 	return out
 }
 
-// hold is why the pod, of which o was observed, may not start anything now, or empty.
+// hold returns why the pod, as observed in o, may not start anything now, or "".
 func (w *worker) hold(o *pod.Observed) string {
 	if hold := w.loop.hold(w.pod); hold != "" {
 		return hold
 	}
 	if users := w.pod.Spec.HostUsers; users != nil && !*users && usersOf(o) == nil && !w.loop.cfg.PLEG.Whole() {
-		// It has no range yet, and one that looks free may be of a sandbox that has not
-		// been looked at.
-		return "it is not known yet which users the pods have that run already"
+		// It has no range yet, and a range that looks free may belong to a sandbox that has not
+		// been inspected.
+		return "the user ranges of the running pods are not known yet"
 	}
 	if !w.static {
 		return ""
@@ -82,8 +85,8 @@ func (w *worker) hold(o *pod.Observed) string {
 	return ""
 }
 
-// predecessor is the UID of a static pod of the same name that has to end before this
-// one starts: one that came before it, or one that runs and that no source has.
+// predecessor returns the UID of a static pod of the same name that must end before this one
+// starts: one that came earlier, or one that runs and that no source has.
 func (l *Loop) predecessor(w *worker) types.UID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,8 +101,8 @@ func (l *Loop) predecessor(w *worker) types.UID {
 	return l.left(w.ref.Namespace, w.ref.Name)
 }
 
-// left is the UID of a static pod of this name that runs, and that neither a source nor a
-// worker has: handleOrphans will give it one. l.mu is held.
+// left returns the UID of a static pod of this name that runs without a source and without a
+// worker; handleOrphans will give it a worker. l.mu is held.
 func (l *Loop) left(namespace, name string) types.UID {
 	for _, ref := range l.cfg.PLEG.Cache().Known() {
 		if ref.Namespace != namespace || ref.Name != name || l.workers[ref.UID] != nil || l.cfg.Sources.Get(ref.UID) != nil {
@@ -112,8 +115,8 @@ func (l *Loop) left(namespace, name string) types.UID {
 	return ""
 }
 
-// Ending says whether a static pod of this name still ends, beside the one that its
-// source has: its mirror pod is its own until then.
+// Ending reports whether a static pod of this name is still ending, other than the one that its
+// source has. Until it has ended, the mirror pod belongs to it.
 func (l *Loop) Ending(namespace, name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +128,8 @@ func (l *Loop) Ending(namespace, name string) bool {
 	return l.left(namespace, name) != ""
 }
 
-// succeed lets those go on that may have waited for the end of this one; l.mu is held.
+// succeed wakes the pods of the same name, which may have waited for this worker's end. l.mu is
+// held.
 func (l *Loop) succeed(of *worker) {
 	if !of.static {
 		return
@@ -140,8 +144,8 @@ func (l *Loop) succeed(of *worker) {
 
 func namesakes(a, b pod.Ref) bool { return a.Namespace == b.Namespace && a.Name == b.Name }
 
-// seen says whether it is known which pods there should be, as far as it concerns this
-// one: whether a static pod is wanted is known without the API server.
+// seen reports whether the sources that could have this pod have been seen. A static pod needs only
+// its own source, not the API server.
 func (l *Loop) seen(uid types.UID) bool {
 	if l.cfg.Sources.AllSeen() {
 		return true
@@ -150,8 +154,8 @@ func (l *Loop) seen(uid types.UID) bool {
 	return source != "" && l.cfg.Sources.SeenBy(source)
 }
 
-// withheld says that the pod runs by a manifest that cannot be used now. What it is has
-// not been seen since our start, so that it is left as it is.
+// withheld reports whether the pod runs from a manifest that cannot be used now. The manifest has
+// not been read since this process started, so the pod is left as it is.
 func (l *Loop) withheld(uid types.UID) bool {
 	o := l.cfg.PLEG.Cache().Get(uid)
 	for i := range o.Sandboxes {
@@ -162,7 +166,8 @@ func (l *Loop) withheld(uid types.UID) bool {
 	return false
 }
 
-// staticSource is the source of a static pod, as its sandbox tells; empty for others.
+// staticSource returns the source of a static pod from its sandbox's annotations; "" for other
+// pods.
 func staticSource(o pod.Observed) string {
 	for i := range o.Sandboxes {
 		p := v1.Pod{}
@@ -187,5 +192,6 @@ func runs(o pod.Observed) bool {
 	return false
 }
 
-// Resolve turns the UID of a mirror pod into that of the static pod it stands for.
+// Resolve returns the UID of the static pod for the UID of its mirror pod, and any other UID
+// unchanged.
 func (l *Loop) Resolve(uid types.UID) types.UID { return l.cfg.Sources.Resolve(uid) }

@@ -18,27 +18,27 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/pod"
-	"github.com/bowline-k8s/bowline/syncloop/config"
 	"github.com/bowline-k8s/bowline/syncloop/mirror"
+	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 )
 
 const nodeUID = "uid-of-the-node"
 
 func (w *world) sources() []string {
 	if w.manifests == "" {
-		return []string{config.SourceAPI}
+		return []string{podconfig.SourceAPI}
 	}
-	return []string{config.SourceAPI, config.SourceFile}
+	return []string{podconfig.SourceAPI, podconfig.SourceFile}
 }
 
-// static is what reads static pods and keeps their mirror pods.
+// static has the parts that read static pods and keep their mirror pods.
 func (w *world) static(n *node) []func(context.Context) error {
 	if w.manifests == "" {
 		return nil
 	}
 	warn := func(reason, message string) { recorder{w}.Event(nil, v1.EventTypeWarning, reason, message) }
-	file := config.NewFile(n.sources, config.FileConfig{Files: w.host, Path: w.manifests, NodeName: "node", Period: 20 * time.Millisecond, Event: warn})
-	mirrors, err := mirror.New(mirror.Config{Pods: w.api.client.CoreV1(), Sources: n.sources, NodeName: "node", Ending: n.loop.Ending, Lives: n.loop.Lives,
+	file := podconfig.NewFile(n.sources, podconfig.FileConfig{Files: w.host, Path: w.manifests, NodeName: "node", Period: 20 * time.Millisecond, Event: warn})
+	mirrors, err := mirror.New(mirror.Config{Pods: w.api.client.CoreV1(), Sources: n.sources, NodeName: "node", Ending: n.loop.Ending, Alive: func(uid types.UID) bool { return n.loop.State(uid).Alive() },
 		Node: func() types.UID { return nodeUID }, Event: warn})
 	if err != nil {
 		w.t.Fatal(err)
@@ -46,7 +46,7 @@ func (w *world) static(n *node) []func(context.Context) error {
 	return []func(context.Context) error{mirrors.Run, func(ctx context.Context) error {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
-		for !w.api.isDown() && !n.sources.SeenBy(config.SourceAPI) && ctx.Err() == nil {
+		for !w.api.isDown() && !n.sources.SeenBy(podconfig.SourceAPI) && ctx.Err() == nil {
 			<-tick.C
 		}
 		return file.Run(ctx)
@@ -59,7 +59,7 @@ func (a *api) isDown() bool {
 	return a.down || a.blind
 }
 
-// createMirror is what admission lets a node create; a.mu is held.
+// createMirror creates what admission allows a node to create; a.mu is held.
 func (a *api) createMirror(p *v1.Pod) (*v1.Pod, error) {
 	if old := a.pods[p.Name]; old != nil {
 		return nil, apierrors.NewAlreadyExists(podResource, p.Name)
@@ -77,7 +77,7 @@ func (a *api) createMirror(p *v1.Pod) (*v1.Pod, error) {
 	return p.DeepCopy(), nil
 }
 
-// staticWorld is a world with an empty directory of manifests, and its node up.
+// staticWorld returns a world with an empty manifest directory and a running node.
 func staticWorld(t testing.TB) *world {
 	t.Helper()
 	w := newWorld(t, fake.Config{})
@@ -86,7 +86,7 @@ func staticWorld(t testing.TB) *world {
 	return w
 }
 
-// write puts a manifest there as an editor does; text if p is nil.
+// write writes a manifest as an editor does; text if p is nil.
 func (w *world) write(file string, p *v1.Pod, text string) {
 	w.t.Helper()
 	if p != nil {
@@ -111,7 +111,7 @@ func (w *world) remove(file string) {
 	}
 }
 
-// slow is a pod that takes its whole grace to end.
+// slow returns a pod that uses its whole grace period to end.
 func slow(name string) *v1.Pod {
 	return with(newPod(name, "ignore-term", "wait"), func(p *v1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 1 })
 }
@@ -119,11 +119,11 @@ func slow(name string) *v1.Pod {
 // runs counts the starts of the container "app" of this name's pods.
 func (w *world) runs() int { return w.rt.Count(fake.OpStart, "app") }
 
-// hash is of the static pod that the mirror pod stands for.
+// hash returns the hash of the static pod that the mirror pod stands for.
 func hash(p *v1.Pod) string { return p.Annotations[pod.AnnotationMirror] }
 
-// A static pod runs, is shown by its mirror pod, and is asked for by either UID; removed,
-// it ends by its grace, is told as it ends, and its mirror pod goes after it.
+// A static pod runs, has a mirror pod, and can be asked for by either UID. When it is removed it
+// ends within its grace period, its mirror pod shows how it ends and is deleted after it.
 func TestStaticPod(t *testing.T) {
 	t.Parallel()
 	w := staticWorld(t)
@@ -158,7 +158,7 @@ func TestStaticPod(t *testing.T) {
 	w.untilGone()
 }
 
-// An edited pod is a new one: the old one ends first, whole.
+// An edited pod is a new pod: the old one ends completely first.
 func TestStaticPodEdited(t *testing.T) {
 	t.Parallel()
 	w := staticWorld(t)
@@ -173,7 +173,7 @@ func TestStaticPodEdited(t *testing.T) {
 	if second.UID == first.UID {
 		t.Error("the mirror pod of the old one was kept")
 	}
-	// In the runtime's log: the first one's sandbox stops before the second one's runs.
+	// In the runtime's log, the first sandbox stops before the second one runs.
 	var order []string
 	for _, e := range w.rt.Log() {
 		if e.Op == fake.OpRunSandbox || e.Op == fake.OpStopSandbox {
@@ -187,8 +187,8 @@ func TestStaticPodEdited(t *testing.T) {
 	w.untilGone()
 }
 
-// A pod that is taken away and put back as it was, while it still ends, ends whole and is
-// started again; its mirror pod tells of the life that is.
+// A pod that is removed and added again unchanged while it still ends, ends completely and starts
+// again. The mirror pod then shows the new life.
 func TestStaticPodPutBack(t *testing.T) {
 	t.Parallel()
 	w := staticWorld(t)
@@ -219,8 +219,8 @@ func TestStaticPodPutBack(t *testing.T) {
 	}
 }
 
-// A manifest that is broken takes nothing with it, and an event says so; what it was runs
-// on until it is mended or removed.
+// A broken manifest affects no other one and causes an event. Its pod keeps running until the
+// manifest is fixed or removed.
 func TestStaticPodBroken(t *testing.T) {
 	t.Parallel()
 	w := staticWorld(t)
@@ -239,7 +239,7 @@ func TestStaticPodBroken(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return slices.ContainsFunc(w.events, func(e string) bool {
-			return strings.Contains(e, "half.yaml") && strings.Contains(e, "may not use secrets") && strings.Contains(e, "goes on as it was")
+			return strings.Contains(e, "half.yaml") && strings.Contains(e, "may not use secrets") && strings.Contains(e, "keeps its last version")
 		})
 	})
 	w.write("good.yaml", newPod("good", "out new", "on-term 0", "wait"), "")
@@ -247,7 +247,8 @@ func TestStaticPodBroken(t *testing.T) {
 	if p := w.api.pod("half-node"); p == nil || p.UID != half.UID || !ready(p) {
 		t.Errorf("the pod of the broken manifest is %v", p)
 	}
-	// So it is for a process that has never seen it whole, and that ends what is not there.
+	// The same holds for a process that has never seen the manifest intact. It ends pods whose
+	// manifest does not exist.
 	w.down()
 	w.remove("other.yaml")
 	w.up()
@@ -256,16 +257,16 @@ func TestStaticPodBroken(t *testing.T) {
 	if p := w.api.pod("half-node"); p == nil || p.UID != half.UID || w.runs() != 4 || len(w.left()) != 4 {
 		t.Errorf("after a restart the pod of the broken manifest is %v, of %d starts, and there are %v", p, w.runs(), w.left())
 	}
-	w.write("half.yaml", newPod("half", "out mended", "on-term 0", "wait"), "")
-	w.until("it is mended, and the old one ends first", func() bool { p := w.api.pod("half-node"); return p != nil && p.UID != half.UID && ready(p) })
+	w.write("half.yaml", newPod("half", "out fixed", "on-term 0", "wait"), "")
+	w.until("it is fixed, and the old one ends first", func() bool { p := w.api.pod("half-node"); return p != nil && p.UID != half.UID && ready(p) })
 	for _, f := range []string{"bad.yaml", "good.yaml", "half.yaml"} {
 		w.remove(f)
 	}
 	w.untilGone()
 }
 
-// A mirror pod that is deleted by hand comes back, and tells the same; its static pod
-// hears nothing of it.
+// A mirror pod that someone deletes is recreated with the same status; its static pod is not
+// affected.
 func TestMirrorPodDeleted(t *testing.T) {
 	t.Parallel()
 	w := staticWorld(t)
@@ -275,7 +276,7 @@ func TestMirrorPodDeleted(t *testing.T) {
 	w.until("once has ended", func() bool { p := w.api.pod("once-node"); return p != nil && p.Status.Phase == v1.PodSucceeded })
 	w.until("its worker has ended", func() bool { r, _ := w.node.loop.Why(namespace, "once-node"); return r.Phase == "Gone" })
 	once := w.api.pod("once-node")
-	for _, grace := range []int64{0, 30} { // at once, and as kubectl does
+	for _, grace := range []int64{0, 30} { // at once, and like kubectl
 		before := w.api.pod("web-node").UID
 		w.api.delete("web-node", grace)
 		w.until("another mirror pod is ready", func() bool {
@@ -292,7 +293,7 @@ func TestMirrorPodDeleted(t *testing.T) {
 	if got := w.instance("web-node", "app"); got != container(first, "app").ContainerID[len("containerd://"):] || w.runs() != 2 {
 		t.Errorf("the container is %s, of %d starts", got, w.runs())
 	}
-	// Another's word of the end ends nothing.
+	// A status that someone else writes ends nothing.
 	w.api.update("web-node", func(p *v1.Pod) { p.Status.Phase, p.Status.Reason = v1.PodFailed, "NodeLost" })
 	w.api.delete("web-node", 0)
 	w.untilReady("web-node")
@@ -304,8 +305,8 @@ func TestMirrorPodDeleted(t *testing.T) {
 	w.untilGone()
 }
 
-// A new process adopts static pods: nothing restarts, no status goes back. What was edited
-// or removed while we were away ends before its successor starts.
+// A new process adopts static pods: nothing restarts, no status goes back. A pod that was edited or
+// removed while no process ran ends before its successor starts.
 func TestStaticPodAdopted(t *testing.T) {
 	t.Parallel()
 	w := staticWorld(t)
@@ -353,8 +354,8 @@ func TestStaticPodAdopted(t *testing.T) {
 	w.untilGone()
 }
 
-// Static pods run without an API server, from the first moment on; and a machine that
-// cannot be read ends none.
+// Static pods run without an API server from the start, and a host that cannot be read ends none of
+// them.
 func TestStaticPodAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})

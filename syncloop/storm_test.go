@@ -17,11 +17,10 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 )
 
-// Everything at once, at random: pods come and go, containers crash, sandboxes
-// die, calls fail, the runtime, the API server and the process itself go and come
-// back. The runtime's log must show none of what must never be (checkLog), no
-// status may go backwards (api.noBackwards), and when it is over everything must
-// go away. BOWLINE_STORM_SEED plays one again, as far as goroutines allow.
+// Everything at once, at random: pods come and go, containers crash, sandboxes die, calls fail, the
+// runtime, the API server and the process itself stop and start. The runtime's log must show no
+// violation (checkLog), no status may go backwards (api.noBackwards), and in the end everything
+// must go away. BOWLINE_STORM_SEED repeats a run, as far as goroutine scheduling allows.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -34,7 +33,7 @@ func TestStorm(t *testing.T) {
 	}
 	t.Logf("BOWLINE_STORM_SEED=%d", seed)
 	s := &storm{world: newWorld(t, fake.Config{}), rnd: rand.New(rand.NewPCG(seed, 1))}
-	s.setHook(impatient("cri/" + s.method())) // its withheld replies are given up
+	s.setHook(impatient("cri/" + s.method())) // limits calls whose reply is withheld
 	s.up()
 	tick := time.NewTicker(15 * time.Millisecond)
 	defer tick.Stop()
@@ -118,7 +117,7 @@ func (s *storm) ask(name string) {
 	}
 }
 
-// comeBack starts the next life; it may take some tries while calls fail.
+// comeBack starts the node again; while calls fail it may take several attempts.
 func (s *storm) comeBack() {
 	s.until("the node comes back", func() bool {
 		n, err := s.build()
@@ -147,7 +146,7 @@ func (s *storm) failSomeSandbox() {
 		}
 	}
 	if len(ids) > 0 {
-		_ = s.rt.FailSandbox(ids[s.rnd.IntN(len(ids))]) // it may have gone
+		_ = s.rt.FailSandbox(ids[s.rnd.IntN(len(ids))]) // it may be gone
 	}
 }
 
@@ -174,7 +173,7 @@ func (s *storm) randomPod(name string) *v1.Pod {
 	return p
 }
 
-// calm ends the storm and waits until all has gone away.
+// calm ends the storm and waits until everything has gone away.
 func (s *storm) calm() {
 	if s.stopped {
 		s.serve()
@@ -193,8 +192,8 @@ func (s *storm) calm() {
 			s.t.Log("left: ", what)
 		}
 	}()
-	// The control group of a pod that was taken away while the process was down,
-	// before it had a sandbox, is left to the garbage collection.
+	// The cgroup of a pod that was removed while the process was down, before it had a sandbox, is
+	// left to the garbage collection.
 	s.within(time.Minute, "everything goes away", func() bool {
 		return len(s.api.names()) == 0 && len(s.left()) == 0
 	})

@@ -12,22 +12,21 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// idsPerPod is how many user and group IDs a pod with hostUsers: false has of the
-// machine's, from a multiple of it on; the first so many are the machine's own.
+// idsPerPod is how many of the host's user and group IDs a pod with hostUsers: false has. Its range
+// begins at a multiple of idsPerPod; the first range is the host's own.
 const idsPerPod = 65536
 
-// userRanges give each pod with users of its own a range of the machine's IDs that
-// no other pod has. The runtime holds them, in the sandbox's configuration, so that a
-// later life of ours finds what is taken, and a pod's next sandbox gets the same.
+// userRanges assigns each pod with a user namespace a range of host IDs that no other pod has. The
+// runtime stores the range in the sandbox's config, so a later process finds which ranges are
+// taken, and the pod's next sandbox gets the same one.
 type userRanges struct {
-	// taken returns the ranges of the sandboxes that there are.
+	// taken returns the ranges of all existing sandboxes.
 	taken func() []pod.IDRange
 	mu    sync.Mutex
 	byPod map[types.UID]uint32 // first ID
 }
 
-// take returns the pod's range: that of an earlier sandbox of it, or the lowest that
-// is free.
+// take returns the pod's range: that of an earlier sandbox, or the lowest free one.
 func (u *userRanges) take(uid types.UID, o *pod.Observed) (pod.IDRange, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -56,14 +55,14 @@ func (u *userRanges) take(uid types.UID, o *pod.Observed) (pod.IDRange, error) {
 	return pod.IDRange{}, errors.New("could not find an empty slot to allocate a user namespace")
 }
 
-// release gives a range back, once nothing of its pod is left.
+// release frees the pod's range when nothing of the pod is left.
 func (u *userRanges) release(uid types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.byPod, uid)
 }
 
-// usersOf is the range that the pod has by one of its sandboxes, or nil.
+// usersOf returns the range of one of the pod's sandboxes, or nil.
 func usersOf(o *pod.Observed) *pod.IDRange {
 	for i := range o.Sandboxes {
 		if r := o.Sandboxes[i].Users; r != nil {
@@ -73,8 +72,7 @@ func usersOf(o *pod.Observed) *pod.IDRange {
 	return nil
 }
 
-// mapUsers finds the range of a pod with users of its own, for the configurations
-// that the operation makes.
+// mapUsers sets j.users for a pod with a user namespace, for the configs that the operation makes.
 func (j *job) mapUsers(handler string) error {
 	if j.pod.Spec.HostUsers == nil || *j.pod.Spec.HostUsers {
 		return nil
@@ -92,10 +90,10 @@ func (j *job) mapUsers(handler string) error {
 		if r, err = j.loop.users.take(j.pod.UID, &j.observed); err != nil {
 			return fmt.Errorf("create user namespace: %w", err)
 		}
-	default: // its containers are in the sandbox's
+	default: // containers share the sandbox's user namespace
 		s := sandboxOf(j.observed, j.op.ID)
 		if s == nil || s.Users == nil {
-			return errors.New("the sandbox does not say which user namespace it has")
+			return errors.New("the sandbox does not report its user namespace")
 		}
 		r = *s.Users
 	}

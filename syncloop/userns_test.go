@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 )
 
-// users are the first IDs of the machine that pods' sandboxes have, by pod name.
+// users returns, by pod name, the first host IDs of the pods' sandboxes.
 func (w *world) users() map[string][]uint32 {
 	w.t.Helper()
 	list, err := w.node.client.ListPodSandbox(context.Background(), nil)
@@ -40,8 +40,8 @@ func (w *world) users() map[string][]uint32 {
 	return out
 }
 
-// TestUserNamespaces: each pod with users of its own has a range that no other has,
-// in all of its sandboxes and over restarts of ours; the runtime must be able to.
+// TestUserNamespaces: each pod with a user namespace has a range of its own, in all of its
+// sandboxes and across restarts of Bowline. The runtime must support it.
 func TestUserNamespaces(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.userNamespaces = true
@@ -71,7 +71,7 @@ func TestUserNamespaces(t *testing.T) {
 	}
 	w.api.delete("b", 1)
 	w.until("b has gone", func() bool {
-		_, has := w.node.loop.Why(namespace, "b") // its worker gives the range back
+		_, has := w.node.loop.Why(namespace, "b") // its worker frees the range
 		return !has && w.api.pod("b") == nil && len(w.users()["b"]) == 0
 	})
 	w.api.create(own("d"))
@@ -93,8 +93,8 @@ func TestUserNamespacesNotSupported(t *testing.T) {
 	}
 }
 
-// While a pod could not be looked at since our start, its range is not known, and nobody
-// gets one.
+// While a pod has not been inspected since the process started, its range is unknown, and no pod
+// gets a new range.
 func TestUserNamespacesAfterAPartialLook(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.userNamespaces = true
@@ -124,7 +124,7 @@ func TestUserNamespacesAfterAPartialLook(t *testing.T) {
 	w.api.create(newPod("plain"))
 	w.until("somebody waits for it", func() bool {
 		r, ok := w.node.loop.Why(namespace, "b")
-		return ok && refused.Load() > 0 && strings.Contains(r.Reason, "which users")
+		return ok && refused.Load() > 0 && strings.Contains(r.Reason, "user ranges")
 	})
 	for _, e := range w.rt.Log() {
 		if strings.Contains(e.Pod, "ns/b") {
@@ -139,8 +139,8 @@ func TestUserNamespacesAfterAPartialLook(t *testing.T) {
 	}
 }
 
-// A container whose status never comes hides no range: pods with users of their own start
-// beside it after a restart of ours, none with the range of its pod.
+// A container whose status the runtime never returns hides no range: after a restart of Bowline,
+// pods with a user namespace start beside it and none gets its pod's range.
 func TestUserNamespacesBesideAStatusThatHangs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -186,8 +186,8 @@ func TestUserNamespacesBesideAStatusThatHangs(t *testing.T) {
 	})
 }
 
-// While the range of one pod is not known, a pod that has its sandbox goes on: its crashed
-// container is restarted, and a sandbox that is lost comes again with the same range.
+// While the range of one pod is unknown, a pod that has its sandbox continues: its crashed
+// container is restarted, and a lost sandbox is recreated with the same range.
 func TestUserNamespacesOfWhatRunsAfterAPartialLook(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fake.Config{})
@@ -234,7 +234,7 @@ func TestUserNamespacesOfWhatRunsAfterAPartialLook(t *testing.T) {
 	})
 	w.until("the new pod waits for the range that is not known", func() bool {
 		r, ok := w.node.loop.Why(namespace, "new")
-		return ok && strings.Contains(r.Reason, "which users")
+		return ok && strings.Contains(r.Reason, "user ranges")
 	})
 	w.rt.ClearFaults()
 	w.untilReady("new")

@@ -24,7 +24,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/volume"
 )
 
-// mountsOf are the mounts that the runtime was told for the pod's container.
+// mountsOf returns the mounts that the runtime received for the pod's container.
 func (w *world) mountsOf(t *testing.T, name, container string) map[string]*runtimeapi.Mount {
 	t.Helper()
 	list, err := w.node.client.ListContainers(context.Background(), nil)
@@ -47,8 +47,8 @@ func (w *world) mountsOf(t *testing.T, name, container string) map[string]*runti
 	return out
 }
 
-// TestImageVolume: the image is pulled with the words that a container's own has,
-// and the runtime is told to mount it.
+// TestImageVolume: the image of an image volume is pulled with the same reasons and messages as a
+// container's own, and the runtime is asked to mount it.
 func TestImageVolume(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -82,8 +82,8 @@ func TestImageVolume(t *testing.T) {
 	w.untilGone()
 }
 
-// TestSubPathMount: the runtime is told the place where the part is mounted, and
-// not the path in the volume.
+// TestSubPathMount: the runtime gets the path where the subPath is mounted, not the path inside the
+// volume.
 func TestSubPathMount(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -102,7 +102,7 @@ func TestSubPathMount(t *testing.T) {
 	}
 }
 
-// issuer answers TokenRequests with tokens that say when they end.
+// issuer answers TokenRequests with tokens that contain their expiry.
 type issuer struct {
 	corev1client.ServiceAccountInterface
 	mu   sync.Mutex
@@ -125,9 +125,8 @@ func (i *issuer) CreateToken(_ context.Context, _ string, r *authenticationv1.To
 	return r, nil
 }
 
-// TestATokenIsRefreshedBeforeItEnds: what a container finds in its file is good at
-// any time, by the schedule alone on which a worker looks at its volumes, also when
-// the API server is away for a while.
+// TestATokenIsRefreshedBeforeItEnds: the token in a container's file is valid at any time, from a
+// worker's regular volume refresh alone, even if the API server is unavailable for a while.
 func TestATokenIsRefreshedBeforeItEnds(t *testing.T) {
 	h, err := local.New(local.Config{})
 	if err != nil {
@@ -159,11 +158,11 @@ func TestATokenIsRefreshedBeforeItEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A worker looks each minute to minute and a half; this is the slowest.
+		// A worker refreshes every 1 to 1.5 minutes; this is the slowest.
 		var least = time.Duration(life) * time.Second
 		for minute := range 60 {
 			api.mu.Lock()
-			api.fail = minute%20 == 8 // for a while, in which a refresh falls
+			api.fail = minute%20 == 8 // for a while that covers a refresh
 			api.mu.Unlock()
 			time.Sleep(90 * time.Second)
 			data, err := os.ReadFile(mounts["token"].HostPath + "/token")
@@ -175,7 +174,7 @@ func TestATokenIsRefreshedBeforeItEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			least = min(least, time.Until(end))
-			_ = v.Refresh(t.Context(), p) // says when the API server is away
+			_ = v.Refresh(t.Context(), p) // fails while the API server is unavailable
 		}
 		if least <= 0 {
 			t.Errorf("a token was found %s after its end", -least)

@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 )
 
-// together are calls each of which is only let through once all of them have been
-// made: who makes one after the other comes to a time limit.
+// together holds each of a set of calls until all of them have been made. A caller that makes them
+// one after the other runs into a timeout.
 type together struct {
 	mu     sync.Mutex
 	wanted int
@@ -39,8 +39,8 @@ func (g *together) meet(ctx context.Context) error {
 	}
 }
 
-// TestPullsBesideTheSandbox: the images of a pod are pulled at once, and while its sandbox
-// is made.
+// TestPullsBesideTheSandbox: the images of a pod are pulled concurrently, and concurrently with its
+// sandbox.
 func TestPullsBesideTheSandbox(t *testing.T) {
 	t.Parallel()
 	w := up(t)
@@ -62,8 +62,7 @@ func TestPullsBesideTheSandbox(t *testing.T) {
 	w.untilReady("web")
 }
 
-// TestSlowSibling: of a pod that ends, no container waits for another, neither for its
-// stop nor for its start.
+// TestSlowSibling: no container waits for a sibling that is slow to stop or to start.
 func TestSlowSibling(t *testing.T) {
 	t.Parallel()
 	t.Run("stop", func(t *testing.T) {
@@ -88,14 +87,14 @@ func TestSlowSibling(t *testing.T) {
 	t.Run("pull", func(t *testing.T) {
 		t.Parallel()
 		w := up(t)
-		w.api.create(newPod("first")) // brings the image that app needs
+		w.api.create(newPod("first")) // pulls the image that app needs
 		w.untilReady("first")
 		pulling := make(chan struct{})
 		var once sync.Once
 		w.setHook(func(ctx context.Context, label string, call func(context.Context) error) error {
 			if label == "cri/PullImage" {
 				once.Do(func() { close(pulling) })
-				<-ctx.Done() // it would take for ever
+				<-ctx.Done() // the call never returns
 				return ctx.Err()
 			}
 			return call(ctx)
@@ -113,7 +112,7 @@ func TestSlowSibling(t *testing.T) {
 	})
 }
 
-// TestStatusSaysWhatIsAwaited: a volume that cannot be had is told where people look.
+// TestStatusSaysWhatIsAwaited: the container status names a volume that cannot be prepared.
 func TestStatusSaysWhatIsAwaited(t *testing.T) {
 	t.Parallel()
 	w := up(t)

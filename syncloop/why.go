@@ -14,18 +14,17 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// published is what a worker shows to others: written by the worker, read by
-// the node's API.
+// published is what a worker shows to others: the worker writes it, the node's API reads it.
 type published struct {
 	mu     sync.Mutex
 	report pod.WhyReport
 	status *v1.PodStatus // last generated; replaced, never changed
 	phase  pod.Phase
-	// released: the pod's volumes are gone.
+	// released reports whether the pod's volumes are released.
 	released bool
 }
 
-// publish records a decision.
+// publish publishes a decision.
 func (w *worker) publish(now time.Time, o pod.Observed, p plan.Plan) {
 	r := pod.WhyReport{
 		Namespace: w.ref.Namespace, Name: w.ref.Name, UID: string(w.ref.UID), Node: w.loop.cfg.NodeName,
@@ -34,7 +33,7 @@ func (w *worker) publish(now time.Time, o pod.Observed, p plan.Plan) {
 	if t := p.Terminate; t != nil {
 		r.Ending = &pod.WhyEnding{Cause: causeNames[t.Cause], At: t.At, Seconds: int64(t.Grace / time.Second), Message: t.Message}
 	}
-	for key, b := range w.ledger.Backoff {
+	for key, b := range w.ledger.Backoffs() {
 		r.Backoffs = append(r.Backoffs, pod.WhyBackoff{
 			What: backoffName(key), Failures: b.Failures, Until: b.Until, Reason: b.Reason, Message: b.Message})
 	}
@@ -57,11 +56,11 @@ func (w *worker) publish(now time.Time, o pod.Observed, p plan.Plan) {
 	w.pub.report, w.pub.phase, w.pub.released = r, p.Phase, w.volumes == plan.VolumesReleased
 }
 
-// maxOutcome is how much of an error the log of decisions keeps, in bytes: it has those of
-// all containers, twenty decisions back. What is waited for has all of its message.
+// maxOutcome is how much of an error the log of decisions keeps, in bytes. The log has the errors
+// of all containers for the last twenty decisions. A back-off keeps its whole message.
 const maxOutcome = 512
 
-// record writes an operation's outcome beside the decision that began it.
+// record adds an operation's outcome to the decision that began it.
 func (w *worker) record(f finished) {
 	outcome := "done"
 	if f.Err != "" {
@@ -72,8 +71,8 @@ func (w *worker) record(f finished) {
 	pod.EndAction(w.pub.report.Decisions, what(f.Operation), outcome, f.At)
 }
 
-// Why answers for the pod of this name: the newest life of it that has a worker.
-// false: no worker drives such a pod.
+// Why explains the state of the pod of this name, or of the newest life of it that has a worker.
+// false: neither a worker nor a source has such a pod.
 func (l *Loop) Why(namespace, name string) (pod.WhyReport, bool) {
 	l.mu.Lock()
 	var found *worker
@@ -92,7 +91,7 @@ func (l *Loop) Why(namespace, name string) (pod.WhyReport, bool) {
 	return found.why(), true
 }
 
-// why copies what the worker last published: it goes on writing to its own.
+// why copies what the worker last published, because the worker continues to write to it.
 func (w *worker) why() pod.WhyReport {
 	w.pub.mu.Lock()
 	defer w.pub.mu.Unlock()
@@ -109,7 +108,7 @@ func (w *worker) why() pod.WhyReport {
 	return r
 }
 
-// whyWithout answers for a pod that no worker drives (any more).
+// whyWithout answers for a pod of a source that has no worker.
 func (l *Loop) whyWithout(namespace, name string) (pod.WhyReport, bool) {
 	for _, p := range l.cfg.Sources.Pods() {
 		if p.Namespace != namespace || p.Name != name {
@@ -151,13 +150,8 @@ func whyObserved(w *worker, o pod.Observed) pod.WhyObserved {
 
 func containerNames(p *v1.Pod) []string {
 	var names []string
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			names = append(names, list[i].Name)
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		names = append(names, p.Spec.EphemeralContainers[i].Name)
+	for c := range pod.AllContainers(&p.Spec) {
+		names = append(names, c.Name)
 	}
 	return names
 }
@@ -180,7 +174,7 @@ func backoffName(key string) string {
 	return key
 }
 
-// what names an operation for people.
+// what describes an operation for users.
 func what(op plan.Operation) string {
 	switch op.Kind {
 	case plan.OpVolumes:

@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// What people read of a failure: the runtime's own words where it refused a start.
+// If the runtime refused a start, users see the runtime's own message.
 func TestWordsOfFailures(t *testing.T) {
 	refused := &cri.Error{Method: "StartContainer", Object: "0123", Err: status.Error(codes.NotFound, "no such file")}
 	lost := &cri.Error{Method: "StartContainer", Object: "0123", Kind: cri.KindTransport, Err: status.Error(codes.Unavailable, "gone")}
@@ -40,8 +40,8 @@ func TestWordsOfFailures(t *testing.T) {
 	}
 }
 
-// What a machine says of failures is kept of every pod, with twenty decisions of each: it
-// is cut where it enters.
+// Error messages from a host are kept for every pod, in twenty decisions each, so they are
+// shortened on arrival.
 func TestWordsOfFailuresAreBounded(t *testing.T) {
 	long := "begin " + strings.Repeat("x", 64<<10) + " end"
 	for _, err := range []error{
@@ -58,7 +58,7 @@ func TestWordsOfFailuresAreBounded(t *testing.T) {
 	}
 }
 
-// The node's conditions have what the runtime says of itself, which may be a megabyte.
+// The node's conditions contain what the runtime says about itself, which may be a megabyte.
 func TestWordsOfConditionsAreBounded(t *testing.T) {
 	long := "begin " + strings.Repeat("x", 1<<20) + " end"
 	runtime, network := conditionsOf(&runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
@@ -82,8 +82,8 @@ func TestOutcomesOfDecisionsAreBounded(t *testing.T) {
 	}
 }
 
-// A container whose postStart hook has failed is told as running by nobody, though it
-// runs until it is stopped.
+// A container whose postStart hook has failed is reported as running neither in the status nor to
+// the prober, although it runs until it is stopped.
 func TestFailedPostStartIsNotToldAsRunning(t *testing.T) {
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app", Lifecycle: &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}}}}}
 	o := pod.Observed{Containers: []pod.Container{{Name: "app", ID: "1", State: pod.StateRunning}}}
@@ -91,7 +91,7 @@ func TestFailedPostStartIsNotToldAsRunning(t *testing.T) {
 		{Cause: plan.StopPostStart, Words: "reworded"}: pod.StateCreated, {}: pod.StateRunning,
 		{Cause: plan.StopLivenessProbe, Words: "PostStartHookError"}: pod.StateRunning,
 	} {
-		ledger := plan.Ledger{Hooked: map[string]bool{"1": true}, Why: map[string]plan.Stop{"1": why}}
+		ledger := plan.Ledger{Containers: map[string]plan.ContainerRecord{"1": {Hook: plan.HookDone, Why: why}}}
 		if got := unhooked(p, o, ledger, nil, &v1.PodStatus{}).Containers[0].State; got != want {
 			t.Errorf("stopped for %v: it is %v, not %v", why, got, want)
 		}

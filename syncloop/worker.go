@@ -19,14 +19,14 @@ import (
 	"github.com/bowline-k8s/bowline/wall"
 )
 
-// worker owns one life of one pod: one goroutine, from the first sight of its
-// UID to Gone. All fields below the line are the goroutine's alone; others talk
-// to it through the inbox, and read what it last published.
+// worker is a pod worker: one goroutine that owns one life of one pod, from the first sight of its
+// UID until Gone. The fields below the line belong to that goroutine alone. Others send it mail
+// through the inbox, and read what it last published.
 type worker struct {
 	loop *Loop
 	ref  pod.Ref
-	born uint64 // its place among the workers, by their birth
-	// static: the pod is a static pod.
+	born uint64 // its number in the order of creation
+	// static reports whether it is a static pod.
 	static bool
 	inbox  *inbox
 	done   chan struct{} // closed when the worker has ended
@@ -34,8 +34,8 @@ type worker struct {
 	pub published
 
 	// ── owned by run ──
-	api     *v1.Pod // as its source has it
-	pod     *v1.Pod // with the resources that it was given
+	api     *v1.Pod // the pod as its source has it
+	pod     *v1.Pod // api with its allocation
 	resize  resizeState
 	phase   pod.Phase
 	term    *plan.Terminate
@@ -44,17 +44,17 @@ type worker struct {
 	absent  bool
 	volumes plan.VolumeState
 	flights map[plan.Key]*flight
-	ended   sync.WaitGroup // the operations' goroutines
+	ended   sync.WaitGroup // goroutines of the operations
 	wakeAt  time.Time
-	images  map[string]*pulled // by container name, from its OpPull
-	resync  time.Time          // when volumes are looked at again
-	stuck   int                // updates of volumes that have failed, one after another
+	images  map[string]*pulled // by container name, from OpPull
+	resync  time.Time          // when the volumes are refreshed next
+	stuck   int                // volume refreshes that have failed in a row
 	hashes  map[string]string
-	former  map[string][]string // hashes of other forms
+	former  map[string][]string // hashes of the same specs in other forms
 	hashGen *v1.Pod             // the pod that hashes were made from
 	status  v1.PodStatus        // last generated
-	judged  bool                // once, at the first sight of the machine
-	after   []victim            // pods that end to make room for this one
+	judged  bool                // admission has been decided; see admit
+	after   []victim            // preempted pods whose end this one waits for
 	refused map[string]admit.Rejection
 }
 
@@ -77,8 +77,8 @@ func newWorker(l *Loop, ref pod.Ref, static bool) *worker {
 	}
 }
 
-// run drives the pod until it is gone or ctx ends. When ctx ends, operations are
-// cut off and the containers live on: the next process adopts them.
+// run manages the pod until it is gone or ctx ends. When ctx ends, operations are cancelled and the
+// containers keep running; the next process adopts them.
 func (w *worker) run(ctx context.Context) {
 	defer close(w.done)
 	ctx, cancel := context.WithCancel(ctx)
@@ -91,7 +91,7 @@ func (w *worker) run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		w.read(w.inbox.take())
-		if w.api == nil { // launched, and its first mail is on the way
+		if w.api == nil { // just launched; its first mail is on the way
 			if !w.wait(ctx, timer) {
 				return
 			}
@@ -106,7 +106,7 @@ func (w *worker) run(ctx context.Context) {
 			log.V(1).Info("Pod worker moves on", "from", w.phase, "to", p.Phase, "why", p.Reason)
 		}
 		if p.Illegal != "" {
-			log.Error(nil, "The planner asked for a phase that cannot follow; the phase stays", "edge", p.Illegal)
+			log.Error(nil, "The planner requested an impossible phase transition; the phase stays", "edge", p.Illegal)
 			w.loop.cfg.Metrics.illegalEdge()
 		}
 		w.tellBackoffs(p.Ledger)
@@ -143,9 +143,9 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// awaitSight sees that a worker that waits for a newer observation gets one. The
-// look that each operation ends with may have failed while another look, begun
-// before it, succeeded: then nobody else announces what the next relist confirms.
+// awaitSight ensures that a worker that waits for a newer observation gets one. The observation
+// after an operation may have failed while an older one succeeded; then nothing announces what the
+// next relist confirms.
 func (w *worker) awaitSight(now time.Time, o pod.Observed) {
 	if o.Stale == "" && o.Seq < w.needSeq {
 		w.loop.cfg.PLEG.Kick()
@@ -153,18 +153,18 @@ func (w *worker) awaitSight(now time.Time, o pod.Observed) {
 	}
 }
 
-// tellBackoffs records the kubelet's event for each container that has crashed
-// and now waits; next is the ledger that is about to replace the worker's.
+// tellBackoffs records the kubelet's BackOff event for each container that has crashed and now
+// waits. next is the ledger that is about to replace the worker's.
 func (w *worker) tellBackoffs(next plan.Ledger) {
-	for name, b := range next.Backoff {
-		if b.Reason == "CrashLoopBackOff" && b.ID != "" && w.ledger.Backoff[name].ID != b.ID {
+	for name, r := range next.Names {
+		if b := r.Backoff; b.Reason == "CrashLoopBackOff" && b.ID != "" && w.ledger.Names[name].Backoff.ID != b.ID {
 			w.loop.event(w.pod, name, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)",
 				name, w.ref.Name, w.ref.Namespace, w.ref.UID))
 		}
 	}
 }
 
-// read takes the mail into the worker's own state.
+// read merges the mail into the worker's own state.
 func (w *worker) read(m mail) {
 	if m.pod != nil {
 		// downwardAPI volumes show labels and annotations.
@@ -173,18 +173,18 @@ func (w *worker) read(m mail) {
 		}
 		w.api = m.pod
 		if w.pod == nil {
-			w.pod = m.pod // until it is known what it was given
+			w.pod = m.pod // until its allocation is known
 		}
 	}
 	if m.absent && !w.absent {
 		w.absent = true
 		if !w.mourned() {
-			w.loop.cfg.Status.Absent(w.ref.UID) // nobody holds what a status could be written to
+			w.loop.cfg.Status.Absent(w.ref.UID) // there is no object whose status could be written
 		}
 	}
 	if m.volumes {
 		w.resync = time.Time{}
-		w.ledger = hurried(w.ledger)
+		w.ledger = plan.ContentChanged(w.ledger)
 	}
 	if m.unwritten {
 		w.resync = time.Now().Add(unwrittenPause)
@@ -193,8 +193,8 @@ func (w *worker) read(m mail) {
 		if *m.refreshed == nil {
 			w.stuck = 0
 		} else {
-			// As a kubelet does, sooner than the next look would be: a disk that was full
-			// may have room again.
+			// Like a kubelet, retry sooner than the next regular refresh: a full disk may have room
+			// again.
 			w.resync = time.Now().Add(min(unwrittenPause<<min(w.stuck, 10), w.loop.resyncPeriod()))
 			w.stuck++
 		}
@@ -212,20 +212,7 @@ func (w *worker) read(m mail) {
 	}
 }
 
-// hurried drops the pauses that wait for a configMap or secret: one has changed.
-func hurried(l plan.Ledger) plan.Ledger {
-	backoff := make(map[string]plan.Backoff, len(l.Backoff))
-	for key, b := range l.Backoff {
-		if key == plan.VolumesKey || b.Reason == "CreateContainerConfigError" {
-			b.Until = time.Time{}
-		}
-		backoff[key] = b
-	}
-	l.Backoff = backoff
-	return l
-}
-
-// settle keeps what an operation's end means beyond the ledger.
+// settle records the effects of an operation that are not in the ledger.
 func (w *worker) settle(f finished) {
 	if f.Err != "" || f.Transport {
 		if f.Operation.Kind == plan.OpRelease {
@@ -244,14 +231,15 @@ func (w *worker) settle(f finished) {
 	}
 }
 
-// input gathers all that the planner reads.
+// input collects everything that the planner reads.
 func (w *worker) input(now time.Time) plan.Input {
 	observed := w.loop.cfg.PLEG.Cache().Get(w.ref.UID)
 	observed.Ref = w.ref
 	if w.hashGen != w.pod {
-		w.hashes, w.former = w.loop.hashes(w.pod)
+		w.hashes, w.former = hashes(w.pod), map[string][]string{}
 		w.hashGen = w.pod
 	}
+	addFormerHashes(w.former, w.pod, w.hashes, &observed)
 	in := plan.Input{
 		Now: now, Pod: w.pod, Phase: w.phase, Terminate: w.term,
 		Observed: observed, NeedSeq: w.needSeq,
@@ -263,7 +251,7 @@ func (w *worker) input(now time.Time) plan.Input {
 		Hashes:   w.hashes, FormerHashes: w.former, Allocated: w.resize.given,
 	}
 	if in.Hold == "" && !w.resize.known {
-		in.Hold = "it is not known yet what the pod was given"
+		in.Hold = "the pod's allocated resources are not known yet"
 	}
 	for _, f := range w.flights {
 		in.InFlight = append(in.InFlight, f.op)
@@ -271,12 +259,12 @@ func (w *worker) input(now time.Time) plan.Input {
 	return in
 }
 
-// begin runs one operation as a child. Its outcome comes back as mail, after a
-// fresh look at the pod, so that the next decision sees what it did.
+// begin runs one operation in a goroutine of its own. The outcome comes back as mail after a new
+// observation of the pod, so that the next decision sees its effect.
 func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o pod.Observed) {
 	if op.Kind == plan.OpSandbox && w.volumes == plan.VolumesReady {
-		// The machine may have been started anew and have lost what was mounted:
-		// the volumes are looked at again, beside the new sandbox.
+		// The host may have rebooted and lost its mounts: prepare the volumes again, concurrently
+		// with the new sandbox.
 		w.volumes = plan.VolumesNone
 		w.inbox.wake()
 	}
@@ -291,19 +279,19 @@ func (w *worker) begin(ctx context.Context, now time.Time, op plan.Operation, o 
 		f := finished{Outcome: out, image: job.image}
 		if op.Kind.Mutates() {
 			f.needSeq = w.loop.cfg.PLEG.Cache().NextSeq()
-			// Looked at with the worker's context: a cancelled start may have
-			// made something. An error leaves the cache stale, and pleg retries.
+			// Observe with the worker's context, not opCtx: a cancelled start may have made
+			// something. An error leaves the cache stale, and pleg retries.
 			_, _ = w.loop.cfg.PLEG.Observe(ctx, w.ref, job.changed(out))
 		}
 		w.inbox.put(func(m *mail) { m.outcomes = append(m.outcomes, f) })
 	}()
 }
 
-// unwrittenPause is the time to the next try of an update of volumes that found no
-// machine, or that failed for the first time.
+// unwrittenPause is the delay before a volume refresh is retried that could not reach the host, or
+// that failed for the first time.
 const unwrittenPause = 2 * time.Second
 
-// refresh brings live volumes up to date on the kubelet's schedule.
+// refresh updates the volumes of a running pod on the kubelet's schedule.
 func (w *worker) refresh(ctx context.Context, now time.Time) {
 	if w.volumes != plan.VolumesReady || w.phase != pod.Syncing || now.Before(w.resync) {
 		return
@@ -319,7 +307,7 @@ func (w *worker) refresh(ctx context.Context, now time.Time) {
 		case ctx.Err() != nil, err == nil && !stuck:
 			return
 		case errors.Is(err, host.ErrUnreachable):
-			// The link's failure, not the volume's: as soon as the link is back.
+			// The link failed, not the volume: retry soon.
 			w.inbox.put(func(m *mail) { m.unwritten = true })
 			return
 		case err != nil:
@@ -329,8 +317,8 @@ func (w *worker) refresh(ctx context.Context, now time.Time) {
 	}()
 }
 
-// wait sleeps until there is mail, or the planner's or the volumes' time has
-// come. It is false when ctx has ended.
+// wait sleeps until there is mail, or until the planner's or the volumes' next time. It returns
+// false when ctx has ended.
 func (w *worker) wait(ctx context.Context, timer *time.Timer) bool {
 	at := w.wakeAt
 	if w.volumes == plan.VolumesReady && w.phase == pod.Syncing && (at.IsZero() || w.resync.Before(at)) {
@@ -349,7 +337,7 @@ func (w *worker) wait(ctx context.Context, timer *time.Timer) bool {
 			return true
 		case <-due:
 		}
-		// A deadline goes by the wall clock, and the timer may have stood still.
+		// Deadlines are in wall-clock time, and the timer stands still while this machine sleeps.
 		if !at.After(time.Now()) {
 			return true
 		}

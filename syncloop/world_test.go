@@ -3,6 +3,7 @@ package syncloop_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
@@ -30,11 +31,11 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
-	"github.com/bowline-k8s/bowline/syncloop/config"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
 	"github.com/bowline-k8s/bowline/syncloop/objects"
 	"github.com/bowline-k8s/bowline/syncloop/pleg"
+	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 	"github.com/bowline-k8s/bowline/syncloop/prober"
 	"github.com/bowline-k8s/bowline/syncloop/status"
 	"github.com/bowline-k8s/bowline/syncloop/statuswriter"
@@ -44,8 +45,8 @@ import (
 
 const owner = "us"
 
-// world is a machine with a runtime, an API server, and the node between them,
-// which may go and come back.
+// world is a host with a runtime, an API server, and the node between them, which may stop and
+// start.
 type world struct {
 	t      testing.TB
 	rt     *fake.Runtime
@@ -54,30 +55,30 @@ type world struct {
 	host   *machine
 	mu     sync.Mutex
 	events []string
-	hook   host.Hook // of cri calls; nil: none
+	hook   host.Hook // of CRI calls; nil: none
 	policy admit.Policy
 	claims volume.Claims
 	// manifests is the directory of static pods; empty: the node has none.
 	manifests string
-	judges    *admit.Node // nil: the node takes everything
+	judges    *admit.Node // nil: the node takes every pod
 	reread    func(context.Context) (admit.Node, error)
-	goingDown atomic.Bool // the machine, as judges has it
-	// allocatable of the node; empty: nothing is known of it.
+	goingDown atomic.Bool // the host, as judges has it
+	// allocatable of the node; empty: unknown.
 	allocatable v1.ResourceList
-	// userNamespaces: the runtime can give pods users of their own.
+	// userNamespaces: the runtime supports user namespaces.
 	userNamespaces bool
-	// hostIP is the machine's address; nil: 192.0.2.1.
+	// hostIP is the host's address; nil: 192.0.2.1.
 	hostIP atomic.Pointer[string]
-	// resolv reads the machine's resolv.conf; nil: it has none.
+	// resolv reads the host's resolv.conf; nil: it has none.
 	resolv func(context.Context) ([]byte, error)
-	// sandboxMade is given the configuration of each new sandbox; nil: nothing is.
+	// sandboxMade receives the config of each new sandbox; nil: it is dropped.
 	sandboxMade func(*runtimeapi.PodSandboxConfig)
 	services    cache.Indexer // the cluster's
 
 	node *node
 }
 
-// madeBy shows the configurations of new sandboxes to its test.
+// madeBy passes the configs of new sandboxes to its test.
 type madeBy struct {
 	syncloop.Runtime
 	show func(*runtimeapi.PodSandboxConfig)
@@ -90,7 +91,7 @@ func (m madeBy) RunPodSandbox(ctx context.Context, c *runtimeapi.PodSandboxConfi
 	return m.Runtime.RunPodSandbox(ctx, c, handler)
 }
 
-// machine is what the specs are made from.
+// machine returns the host that the specs are made from.
 func (w *world) machine() spec.Machine {
 	m := spec.Machine{RootDir: filepath.Join(w.dir, "root"), PodLogsDir: filepath.Join(w.dir, "logs"), CgroupDriver: "cgroupfs",
 		CgroupVersion: 2, CPUCFSQuota: true, Owner: owner, Hostname: "machine", MemoryBytes: 1 << 30, CPUs: 2, HostIPs: []string{"192.0.2.1"},
@@ -101,8 +102,8 @@ func (w *world) machine() spec.Machine {
 	return m
 }
 
-// machine is this one below a temporary directory, with mounts and control
-// groups in memory: tests need not be root.
+// machine is the local host below a temporary directory, with mounts and cgroups in memory, so that
+// tests need not run as root.
 type machine struct {
 	host.Host
 	mu     sync.Mutex
@@ -112,18 +113,18 @@ type machine struct {
 	unreachable atomic.Bool
 	full        atomic.Bool // nothing more can be written
 	unwritten   atomic.Int32
-	lost        atomic.Bool // List finds no machine
+	lost        atomic.Bool // List fails as unreachable
 	looks       atomic.Int32
-	manifests   string // the directory of them; set while no node is up
+	manifests   string // the manifest directory; set while no node is up
 	cgroups     map[string]bool
-	sets        []string // each setting of limits, in order, beside the runtime's log
+	sets        []string // each change of cgroup limits, in order with the runtime's log
 	rt          *fake.Runtime
-	// hold, if not nil, holds RemoveCgroup back, the last step of a pod's release.
+	// hold, if not nil, blocks RemoveCgroup, the last step of a pod's release.
 	hold chan struct{}
 }
 
-// WriteTree finds no machine while unreachable is set, and no room while full is, and
-// counts that.
+// WriteTree fails as unreachable while unreachable is set, and as out of space while full is set,
+// and counts both.
 func (m *machine) WriteTree(ctx context.Context, dir string, tree host.Tree) error {
 	if m.unreachable.Load() {
 		m.unwritten.Add(1)
@@ -136,7 +137,7 @@ func (m *machine) WriteTree(ctx context.Context, dir string, tree host.Tree) err
 	return m.Host.WriteTree(ctx, dir, tree)
 }
 
-// List counts how often the manifests are looked for.
+// List counts how often the manifests are listed.
 func (m *machine) List(ctx context.Context, dir string) ([]host.FileInfo, error) {
 	if dir == m.manifests {
 		defer m.looks.Add(1)
@@ -184,7 +185,7 @@ func (m *machine) EnsureCgroup(_ context.Context, path string, r host.CgroupReso
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cgroups[path] = true
-	updates := 0 // of containers, before this one
+	updates := 0 // container updates before this change
 	for _, e := range m.rt.Log() {
 		if e.Op == fake.OpUpdate {
 			updates++
@@ -214,14 +215,14 @@ func (m *machine) cgroupCount() int {
 	return len(m.cgroups)
 }
 
-// newWorld makes a world whose node is down; up brings it up.
+// newWorld makes a world whose node is down; up starts it.
 func newWorld(t testing.TB, c fake.Config) *world {
 	t.Helper()
 	h, err := local.New(local.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, rt: fake.Run(t, c), api: newAPI(t), dir: t.TempDir(),
+	w := &world{t: t, rt: fake.Run(t, c), api: newAPI(t), dir: ownDir(t),
 		host:     &machine{Host: h, cgroups: map[string]bool{}},
 		services: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
 	w.host.rt = w.rt
@@ -235,6 +236,27 @@ func newWorld(t testing.TB, c fake.Config) *world {
 	return w
 }
 
+// ownDir returns a directory for the test alone. It retries the removal: host/local lets go of a
+// call whose context has ended, which may still write a file.
+func ownDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "syncloop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for end := time.Now().Add(10 * time.Second); ; goruntime.Gosched() {
+			if err := os.RemoveAll(dir); err == nil {
+				return
+			} else if time.Now().After(end) {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	return dir
+}
+
 // up is newWorld with the node up.
 func up(t testing.TB) *world {
 	t.Helper()
@@ -243,7 +265,7 @@ func up(t testing.TB) *world {
 	return w
 }
 
-// node is one life of the process.
+// node is one run of the process.
 type node struct {
 	loop    *syncloop.Loop
 	pleg    *pleg.Generator
@@ -251,10 +273,10 @@ type node struct {
 	ended   sync.WaitGroup
 	client  *cri.Client
 	log     klog.Logger
-	sources *config.PodConfig
+	sources *podconfig.PodConfig
 }
 
-// errorLogs are the errors that this life has logged.
+// errorLogs returns the errors that this run has logged.
 func (n *node) errorLogs() []string {
 	var out []string
 	for _, e := range n.log.GetSink().(ktesting.Underlier).GetBuffer().Data() {
@@ -265,7 +287,7 @@ func (n *node) errorLogs() []string {
 	return out
 }
 
-// recorder gathers events as "TYPE REASON MESSAGE".
+// recorder collects events as "TYPE REASON MESSAGE".
 type recorder struct{ w *world }
 
 func (r recorder) Event(_ runtime.Object, kind, reason, message string) {
@@ -288,21 +310,21 @@ func (e podEvents) Event(p *v1.Pod, container, kind, reason, message string) {
 	syncloop.Event(e.recorder, p, container, kind, reason, message)
 }
 
-// warnings are the events of type Warning.
+// warnings returns the events of type Warning.
 func (w *world) warnings() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(w.events), func(e string) bool { return !strings.HasPrefix(e, "Warning ") })
 }
 
-// event says whether an event with this beginning was recorded.
+// event reports whether an event that begins with this text was recorded.
 func (w *world) event(prefix string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.ContainsFunc(w.events, func(e string) bool { return strings.HasPrefix(e, prefix) })
 }
 
-// criHook is the hook of every cri call, which a test may change at any time.
+// criHook is the hook of every CRI call; a test may change it at any time.
 func (w *world) criHook(ctx context.Context, label string, call func(context.Context) error) error {
 	w.mu.Lock()
 	h := w.hook
@@ -316,7 +338,7 @@ func (w *world) setHook(h host.Hook) {
 	w.hook = h
 }
 
-// up starts a node over what is there: the first, or the next life of one.
+// up starts a node on the existing state: the first one, or the next run of the process.
 func (w *world) up() {
 	w.t.Helper()
 	n, err := w.build()
@@ -339,7 +361,7 @@ func (w *world) build() (*node, error) {
 	n.client = client
 	core := w.api.client.CoreV1()
 	c := syncloop.Config{
-		Runtime: madeBy{client, w.sandboxMade}, Host: w.host, Sources: config.New(w.sources()...), Recorder: recorder{w},
+		Runtime: madeBy{client, w.sandboxMade}, Host: w.host, Sources: podconfig.New(w.sources()...), Recorder: recorder{w},
 		Hooks:    &lifecycle.Runner{Exec: client, Dial: w.host},
 		Services: corelisters.NewServiceLister(w.services),
 		Machine:  w.machine, HostResolv: w.resolv,
@@ -394,7 +416,7 @@ func (w *world) build() (*node, error) {
 		return nil, err
 	}
 	if err := c.PLEG.Relist(ctx); err != nil {
-		log.V(1).Info("The first look failed", "err", err) // the loop has to live with it
+		log.V(1).Info("The first look failed", "err", err) // the loop must cope with it
 	}
 	runs := []func(context.Context) error{c.PLEG.Run, c.Sources.Run, c.Objects.Run, c.Tokens.Run, c.Prober.Run, c.Status.Run, n.loop.Run}
 	for _, run := range append(runs, w.static(n)...) {
@@ -408,7 +430,7 @@ func (w *world) build() (*node, error) {
 	return n, nil
 }
 
-// down ends the node, as a restart of the process does, and waits for it.
+// down stops the node, like a restart of the process, and waits for it.
 func (w *world) down() {
 	if w.node == nil {
 		return
@@ -427,7 +449,7 @@ func (w *world) down() {
 	w.node = nil
 }
 
-// hints is the runtime's event stream as pleg wants it.
+// hints adapts the runtime's event stream to pleg.
 func hints(client *cri.Client) func(context.Context) (<-chan pleg.Hint, error) {
 	return func(ctx context.Context) (<-chan pleg.Hint, error) {
 		events, err := client.Events(ctx)
@@ -452,10 +474,10 @@ func hints(client *cri.Client) func(context.Context) (<-chan pleg.Hint, error) {
 	}
 }
 
-// until waits for a condition; it looks every few milliseconds.
+// until waits for a condition and checks it every few milliseconds.
 func (w *world) until(what string, cond func() bool) {
 	w.t.Helper()
-	w.within(time.Minute, what, cond) // a busy machine is slow; who is right does not wait
+	w.within(time.Minute, what, cond) // long, because a busy machine is slow; a correct run does not wait
 }
 
 func (w *world) within(limit time.Duration, what string, cond func() bool) {
@@ -478,8 +500,7 @@ func (w *world) untilReady(name string) *v1.Pod {
 	return w.api.pod(name)
 }
 
-// untilGone waits for the end of every pod: no object, nothing in the runtime,
-// no control group, no worker.
+// untilGone waits until every pod is gone: no object, nothing in the runtime, no cgroup, no worker.
 func (w *world) untilGone() {
 	w.t.Helper()
 	w.until("every pod has gone, object and remains", func() bool {
@@ -487,7 +508,7 @@ func (w *world) untilGone() {
 	})
 }
 
-// left is what the runtime still has of ours.
+// left returns what the runtime still has of this owner's pods.
 func (w *world) left() []string {
 	ids := map[string]string{}
 	for _, e := range w.rt.Log() {
@@ -510,8 +531,8 @@ func (w *world) left() []string {
 	return out
 }
 
-// checkLog looks for what must never be, whatever went wrong: two live instances
-// of one container, two live sandboxes of one pod, one attempt started twice.
+// checkLog looks for what must never happen, whatever went wrong: two live instances of one
+// container, two live sandboxes of one pod, one attempt started twice.
 func (w *world) checkLog() {
 	live, sandbox := map[string]string{}, map[string]string{}
 	attempts := map[string]bool{}
@@ -545,7 +566,7 @@ func (w *world) checkLog() {
 	}
 }
 
-// dump tells what happened, for a test that failed.
+// dump logs what happened, for a test that failed.
 func (w *world) dump() {
 	for _, e := range w.rt.Log() {
 		w.t.Logf("%s %-12s %s %s/%d %.12s %d %s", e.Time.Format("05.000"), e.Op, e.Pod, e.Name, e.Attempt, e.ID, e.Code, e.Detail)
@@ -557,7 +578,7 @@ func (w *world) dump() {
 	}
 }
 
-// why is the pod's own answer, for a test's failure.
+// why returns the pod's Why report, for a test's failure message.
 func (w *world) why(name string) string {
 	if w.node == nil {
 		return ""
@@ -566,7 +587,7 @@ func (w *world) why(name string) string {
 	return r.Phase + ": " + r.Reason
 }
 
-// untilSettled waits until the pod's worker says that nothing is to be done.
+// untilSettled waits until the pod's worker has nothing left to do.
 func (w *world) untilSettled(name string) {
 	w.t.Helper()
 	w.until("pod "+name+" is settled", func() bool {
@@ -575,8 +596,8 @@ func (w *world) untilSettled(name string) {
 	})
 }
 
-// at is the place in the runtime's log of the n-th entry, from 0, of this
-// operation on this container; -1 if there is none.
+// at returns the index in the runtime's log of the n-th entry, from 0, of this operation on this
+// container; -1 if there is none.
 func (w *world) at(op fake.Op, name string, n int) int {
 	for i, e := range w.rt.Log() {
 		if e.Op == op && e.Name == name {
@@ -589,13 +610,12 @@ func (w *world) at(op fake.Op, name string, n int) int {
 	return -1
 }
 
-// instance is the ID of the container's newest instance in the API's status.
+// instance returns the ID of the container's newest instance from the API's status.
 func (w *world) instance(name, containerName string) string {
 	return strings.TrimPrefix(container(w.api.pod(name), containerName).ContainerID, "containerd://")
 }
 
-// newPod is a pod whose container "app" runs the script: see package
-// cri/fake/program.
+// newPod returns a pod whose container "app" runs the script; see package cri/fake/program.
 func newPod(name string, script ...string) *v1.Pod {
 	grace := int64(5)
 	return &v1.Pod{

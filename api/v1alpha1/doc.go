@@ -1,5 +1,5 @@
-// Package v1alpha1 is the API group bowline.io: machines that are nodes, as objects
-// of the cluster. Its CRD and its deepcopy functions are made by hack/generate.sh.
+// Package v1alpha1 is the API group bowline.io: hosts that become nodes, as objects of
+// the cluster. hack/generate.sh makes its CRD and its deepcopy functions.
 //
 // +kubebuilder:object:generate=true
 // +groupName=bowline.io

@@ -5,11 +5,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Host is a machine with a CRI runtime, of which Bowline makes a node.
+// Host is a machine with a CRI runtime that Bowline makes a node.
 //
-// It is cluster-scoped, as the node is that it becomes: who may make a Host may have
-// pods run on a machine of their choice, under a node's name of their choice, and that
-// is no right of a namespace.
+// It is cluster-scoped, like its node: a user who may create a Host may run pods on a
+// machine of their choice, under a node name of their choice. No right in a namespace
+// gives that.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -27,9 +27,9 @@ type Host struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is the machine, and the node that it shall be.
+	// Spec is the machine and the node that it becomes.
 	Spec HostSpec `json:"spec"`
-	// Status is what Bowline says of it.
+	// Status is what Bowline reports of both.
 	// +optional
 	Status HostStatus `json:"status,omitempty"`
 }
@@ -43,18 +43,18 @@ type HostList struct {
 	Items           []Host `json:"items"`
 }
 
-// HostSpec is the machine, and the node that it shall be. What it has in common with a
-// host of a BowlineConfiguration means the same there.
+// HostSpec is the machine and the node that it becomes. Fields that a host of a
+// BowlineConfiguration has too mean the same there.
 //
-// +kubebuilder:validation:XValidation:rule="!self.endpoint.startsWith('ssh://') || (has(self.hostKeys) && size(self.hostKeys) > 0)",message="hostKeys: pin the machine's host keys, or somebody between could be the machine; bowline host scan prints them"
+// +kubebuilder:validation:XValidation:rule="!self.endpoint.startsWith('ssh://') || (has(self.hostKeys) && size(self.hostKeys) > 0)",message="hostKeys: pin the machine's host keys, or another machine could take its place; bowline host scan prints them"
 // +kubebuilder:validation:XValidation:rule="self.endpoint.startsWith('ssh://') || !has(self.hostKeys) || size(self.hostKeys) == 0",message="hostKeys: the endpoint is not ssh://, leave them out"
 // +kubebuilder:validation:XValidation:rule="self.endpoint.startsWith('ssh://') || !has(self.credentialsSecretRef)",message="credentialsSecretRef: the endpoint is not ssh://, leave it out"
 // +kubebuilder:validation:XValidation:rule="self.endpoint.startsWith('ssh://') || !has(self.linkGrace)",message="linkGrace: the endpoint is not ssh://, there is no link"
 // +kubebuilder:validation:XValidation:rule="self.endpoint.startsWith('ssh://') || !has(self.ssh)",message="ssh: the endpoint is not ssh://, leave it out"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeName) == has(oldSelf.nodeName) && (!has(self.nodeName) || self.nodeName == oldSelf.nodeName)",message="nodeName: a node cannot be renamed; delete the Host, which drains the node, and make another"
 type HostSpec struct {
-	// Endpoint is the CRI socket: ssh://user@host[:port]/path on a far machine;
-	// unix:///path or a bare absolute path on the one that Bowline runs on.
+	// Endpoint is the CRI socket: ssh://user@host[:port]/path on a remote host;
+	// unix:///path or an absolute path on the host that Bowline runs on.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('ssh://') || self.startsWith('unix:///') || self.startsWith('/')",message="write ssh://user@host/run/containerd/containerd.sock, or unix:///path of a socket beside Bowline"
@@ -62,14 +62,14 @@ type HostSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('ssh://') || !self.matches('^ssh://[^/@]*:[^/@]*@')",message="there is a password in the endpoint: take it out, and name a Secret with a key in credentialsSecretRef"
 	Endpoint string `json:"endpoint"`
 
-	// CredentialsSecretRef names the Secret with the key to log in with, in Bowline's own
-	// namespace: of the type kubernetes.io/ssh-auth, with ssh-privatekey, and where they
-	// are needed passphrase and ssh-publickey-cert. It is read at each connection.
+	// CredentialsSecretRef names the Secret with the login key, in Bowline's own namespace.
+	// Its type is kubernetes.io/ssh-auth; it has ssh-privatekey and, if needed, passphrase
+	// and ssh-publickey-cert. Bowline reads it at each connection.
 	// +optional
 	CredentialsSecretRef *SecretRef `json:"credentialsSecretRef,omitempty"`
 
-	// HostKeys pin the machine's host keys: "ssh-ed25519 AAAA..." or "SHA256:...". No other
-	// key is taken. Required for ssh.
+	// HostKeys pin the host keys: "ssh-ed25519 AAAA..." or "SHA256:...". Bowline accepts no
+	// other key. Required for ssh.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -77,11 +77,11 @@ type HostSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^(SHA256:[A-Za-z0-9+/]{43}|[a-z0-9@.-]+ [A-Za-z0-9+/]+=*( .*)?)$')",message="a host key is \"ssh-ed25519 AAAA...\" or \"SHA256:...\", as bowline host scan prints it"
 	HostKeys []string `json:"hostKeys,omitempty"`
 
-	// SSH says how the machine is reached, where that is not directly.
+	// SSH is how Bowline reaches the host if it cannot connect to it directly.
 	// +optional
 	SSH *HostSSH `json:"ssh,omitempty"`
 
-	// NodeName is the name of the Node; the Host's own by default. It cannot be changed.
+	// NodeName is the name of the Node, by default that of the Host. It is immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="a node's name has lower case letters, digits, '-' and '.', such as box-1"
@@ -92,20 +92,21 @@ type HostSpec struct {
 	// +kubebuilder:validation:MaxProperties=64
 	Labels map[string]string `json:"labels,omitempty"`
 
-	// Taints are set on the Node when it registers, beside those of Bowline's configuration.
+	// Taints are set on the Node when it registers, in addition to those of Bowline's configuration.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(t, t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a taint's effect is NoSchedule, PreferNoSchedule or NoExecute"
 	Taints []v1.Taint `json:"taints,omitempty"`
 
-	// MaxPods that the node takes; that of Bowline's configuration, else 110, by default.
+	// MaxPods is how many pods the node takes; by default that of Bowline's configuration,
+	// else 110.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	MaxPods *int32 `json:"maxPods,omitempty"`
 
-	// Reserved is taken from the node's capacity and given to no pod, by cpu, memory and
+	// Reserved is the part of the node's capacity that no pod gets, by cpu, memory and
 	// ephemeral-storage: systemReserved of a BowlineConfiguration.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=3
@@ -113,7 +114,7 @@ type HostSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].matches('^[0-9]+([.][0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$'))",message="an amount is such as 100m or 1Gi"
 	Reserved map[string]Amount `json:"reserved,omitempty"`
 
-	// LinkGrace is how long the link to the machine may be down before its node turns
+	// LinkGrace is how long the link to the host may be down before its node turns
 	// NotReady, at least 1s; 40s by default.
 	// +optional
 	// +kubebuilder:validation:Type=string
@@ -121,29 +122,30 @@ type HostSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) >= duration('1s')",message="a duration of at least 1s, such as 40s or 2h"
 	LinkGrace *metav1.Duration `json:"linkGrace,omitempty"`
 
-	// KubeletExposure is where the API server finds the node's logs and exec. process: at
-	// an address and a port of Bowline's. host: at the machine's address, where its sshd
-	// listens for Bowline (GatewayPorts clientspecified). On Bowline's own machine they are
+	// KubeletExposure is where the API server reaches the node's logs and exec. process: at
+	// an address and a port of Bowline. host: at the host's address, where its sshd listens
+	// for Bowline (GatewayPorts clientspecified). On the host that Bowline runs on, both are
 	// the same.
 	// +optional
 	// +kubebuilder:default=process
 	// +kubebuilder:validation:Enum=process;host
 	KubeletExposure KubeletExposure `json:"kubeletExposure,omitempty"`
 
-	// Policy is what the machine's owner allows. A pod beyond it is rejected, with the reason.
+	// Policy is what the host's owner allows. Bowline rejects other pods, with the reason.
 	// +optional
 	Policy *Policy `json:"policy,omitempty"`
 
-	// DeletionPolicy is what deleting the Host does with the node's pods. drain: they are
-	// evicted, and nothing stays on the machine. detach: they run on there, by themselves.
+	// DeletionPolicy is what the deletion of the Host does with the node's pods. drain:
+	// Bowline evicts them and leaves nothing on the host. detach: their containers keep
+	// running there.
 	// +optional
 	// +kubebuilder:default=drain
 	// +kubebuilder:validation:Enum=drain;detach
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 }
 
-// Jumps of a Host, the first to be dialled first; none where the machine is reached as
-// Bowline's configuration has it.
+// Jumps returns the Host's jump hosts in the order in which Bowline dials them; none if
+// Bowline's configuration says how it reaches the host.
 func Jumps(h *Host) []Jump {
 	if h.Spec.SSH == nil {
 		return nil
@@ -151,11 +153,11 @@ func Jumps(h *Host) []Jump {
 	return h.Spec.SSH.ProxyJump
 }
 
-// HostSSH says how a machine is reached by SSH.
+// HostSSH is how Bowline reaches a host over SSH.
 type HostSSH struct {
-	// ProxyJump is the way to the machine, in place of that of Bowline's configuration: the
-	// first jump is dialled first, each other one and the machine from the jump before. The
-	// key of credentialsSecretRef logs in at each of them.
+	// ProxyJump lists the jump hosts on the way, and replaces those of Bowline's
+	// configuration. Bowline dials the first one, from there the next, and from the last one
+	// the host. The key of credentialsSecretRef logs in at each of them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -163,14 +165,14 @@ type HostSSH struct {
 	ProxyJump []Jump `json:"proxyJump,omitempty"`
 }
 
-// Jump is a machine on the way to another.
+// Jump is a jump host.
 type Jump struct {
 	// User to log in as.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_][A-Za-z0-9_.@+-]*$')",message="a user of the jump, such as root"
 	User string `json:"user"`
-	// Address is a name or an IP address (IPv6 without brackets), as the jump before it
+	// Address is a name or an IP address (IPv6 without brackets). The previous jump host
 	// resolves it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -182,7 +184,7 @@ type Jump struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
-	// HostKeys pin the jump's host keys, as those of the machine. No other key is taken.
+	// HostKeys pin the jump host's keys, like those of the host. Bowline accepts no other key.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -204,115 +206,117 @@ type SecretRef struct {
 	Name string `json:"name"`
 }
 
-// KubeletExposure is where the API server finds the node's logs and exec.
+// KubeletExposure is where the API server reaches the node's logs and exec.
 type KubeletExposure string
 
-// The ways that there are.
+// The values of KubeletExposure.
 const (
 	ExposureProcess KubeletExposure = "process"
 	ExposureHost    KubeletExposure = "host"
 )
 
-// DeletionPolicy is what deleting a Host does.
+// DeletionPolicy is what the deletion of a Host does.
 type DeletionPolicy string
 
-// Policies of deletion.
+// The values of DeletionPolicy.
 const (
 	DeletionDrain  DeletionPolicy = "drain"
 	DeletionDetach DeletionPolicy = "detach"
 )
 
-// Policy is what the machine's owner allows; what is left out is allowed.
+// Policy is what the host's owner allows. A field that is not set allows.
 type Policy struct {
-	// AllowPrivileged containers; true by default.
+	// AllowPrivileged allows privileged containers and what is equivalent: hostPID, hostIPC,
+	// more capabilities than the runtime's defaults, an unmasked /proc, disabled AppArmor or
+	// SELinux; true by default.
 	// +optional
 	AllowPrivileged *bool `json:"allowPrivileged,omitempty"`
-	// AllowHostPath volumes; true by default.
+	// AllowHostPath allows hostPath volumes; true by default.
 	// +optional
 	AllowHostPath *bool `json:"allowHostPath,omitempty"`
-	// AllowHostNetwork, and the machine's other namespaces; true by default.
+	// AllowHostNetwork allows hostNetwork and hostPort; true by default.
 	// +optional
 	AllowHostNetwork *bool `json:"allowHostNetwork,omitempty"`
-	// AllowNFS volumes, which the machine itself mounts from the server that a pod or a
-	// persistent volume names; true by default.
+	// AllowNFS allows NFS volumes, which the host itself mounts from the server that a pod
+	// or a persistent volume names; true by default.
 	// +optional
 	AllowNFS *bool `json:"allowNFS,omitempty"`
 }
 
-// HostStatus is what Bowline says of a machine and its node.
+// HostStatus is what Bowline reports of a host and its node.
 type HostStatus struct {
-	// ObservedGeneration is the generation of the spec that this is the status of.
+	// ObservedGeneration is the generation of the spec that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready, LinkUp of a far machine, and KubeletExposed of one that listens
-	// for its node.
+	// Conditions: Ready; LinkUp of a remote host; KubeletExposed of a host that listens for
+	// its node.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// NodeName is the Node that the machine is; empty before it was one.
+	// NodeName is the host's Node; empty before it was one.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
-	// Machine is the one that the Host was first driven on. Another one is refused, until
-	// this is taken away by somebody who may change the status of Hosts.
+	// Machine is the machine with which the Host was first used. Bowline refuses another
+	// one until someone who may change the status of Hosts replaces or removes this.
 	// +optional
 	Machine *MachineStatus `json:"machine,omitempty"`
-	// Link to the machine.
+	// Link to the host.
 	// +optional
 	Link *LinkStatus `json:"link,omitempty"`
-	// Runtime of the machine.
+	// Runtime of the host.
 	// +optional
 	Runtime *RuntimeStatus `json:"runtime,omitempty"`
-	// Pods that Bowline holds on the machine.
+	// Pods is how many pods Bowline runs on the host.
 	// +optional
 	Pods *int32 `json:"pods,omitempty"`
-	// LastError is why the machine could last not be driven; empty while it is.
+	// LastError is why Bowline last could not manage the host; empty while it does.
 	// +optional
 	LastError string `json:"lastError,omitempty"`
 }
 
-// MachineStatus tells a machine from others, and what is driven there.
+// MachineStatus identifies a machine, and the login and the runtime on it.
 type MachineStatus struct {
-	// MachineID is that of its machine-id(5); empty where it has none.
+	// MachineID is its machine-id(5); empty if it has none.
 	// +optional
 	MachineID string `json:"machineID,omitempty"`
-	// HostKey is the fingerprint of the SSH host key by which it was accepted, "SHA256:...";
-	// empty on Bowline's own machine.
+	// HostKey is the fingerprint of the SSH host key that Bowline accepted, "SHA256:...";
+	// empty on the host that Bowline runs on.
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
-	// User is who Bowline logs in as; empty on Bowline's own machine.
+	// User is the login user; empty on the host that Bowline runs on.
 	// +optional
 	User string `json:"user,omitempty"`
-	// Socket is the path of the runtime's socket there, as the endpoint has it.
+	// Socket is the path of the runtime's socket in the endpoint.
 	// +optional
 	Socket string `json:"socket,omitempty"`
 }
 
-// LinkState says how the link is.
+// LinkState is the state of the link.
 type LinkState string
 
 // States of the link.
 const (
 	LinkUp    LinkState = "Up"
 	LinkDown  LinkState = "Down"
-	LinkLocal LinkState = "Local" // the machine is Bowline's own: there is none
+	LinkLocal LinkState = "Local" // Bowline runs on the host: there is no link
 )
 
-// LinkStatus is the link to a machine.
+// LinkStatus is the link to a host.
 type LinkStatus struct {
 	// State: Up, Down, or Local.
 	State LinkState `json:"state"`
-	// RoundTrip of the link about, such as 20ms; it is told anew when it has doubled or
-	// halved.
+	// RoundTrip is roughly the round trip of the link, such as 20ms. Bowline updates it when
+	// it has doubled or halved.
 	// +optional
 	RoundTrip string `json:"roundTrip,omitempty"`
 }
 
-// RuntimeStatus is a machine's CRI runtime.
+// RuntimeStatus is a host's CRI runtime.
 type RuntimeStatus struct {
 	// Name, such as containerd.
 	Name string `json:"name"`
-	// Version, as the runtime says it.
+	// Version that the runtime reports.
 	Version string `json:"version"`
 }
 
@@ -323,10 +327,10 @@ const (
 	ConditionKubeletExposed = "KubeletExposed"
 )
 
-// What Bowline writes to objects.
+// Names that Bowline writes to objects.
 const (
-	// Finalizer is on a Host that is, or has been, a node.
+	// Finalizer is on a Host that is or was a node.
 	Finalizer = "bowline.io/node"
-	// HostAnnotation of a Node is the name of the Host that it was made of.
+	// HostAnnotation of a Node is the name of its Host.
 	HostAnnotation = "bowline.io/host"
 )

@@ -11,14 +11,16 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/kubeclient"
 )
 
-// access is a person's way to a cluster, as kubectl finds it.
+// access is how a command reaches the cluster: the kubeconfig and context, found as kubectl finds
+// them.
 type access struct{ kubeconfig, context string }
 
 func (a *access) register(c *cobra.Command) {
-	c.Flags().StringVar(&a.kubeconfig, "kubeconfig", "", "the kubeconfig to use (default: $KUBECONFIG, ~/.kube/config, or in a pod its own account)")
-	c.Flags().StringVar(&a.context, "context", "", "the context of it to use (default: its current one)")
+	c.Flags().StringVar(&a.kubeconfig, "kubeconfig", "", "the kubeconfig to use (default: $KUBECONFIG, ~/.kube/config, or inside a pod its service account)")
+	c.Flags().StringVar(&a.context, "context", "", "the kubeconfig context to use (default: the current one)")
 }
 
 func (a *access) loader() clientcmd.ClientConfig {
@@ -27,16 +29,16 @@ func (a *access) loader() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context})
 }
 
-// namespace is that of the context; in a pod without a kubeconfig, the pod's.
+// namespace returns the namespace of the context, or the pod's own in a pod without a kubeconfig.
 func (a *access) namespace() (string, error) {
 	namespace, _, err := a.loader().Namespace()
 	return namespace, accessError(err)
 }
 
-// accessError says what to do where no cluster is named.
+// accessError tells the user what to do if no cluster is configured.
 func accessError(err error) error {
 	if clientcmd.IsEmptyConfig(err) {
-		return errors.New("no cluster is named: there is neither $KUBECONFIG nor ~/.kube/config; say which one with --kubeconfig")
+		return errors.New("no cluster is configured: neither $KUBECONFIG nor ~/.kube/config exists; set --kubeconfig")
 	}
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
@@ -50,10 +52,10 @@ func (a *access) rest() (*rest.Config, error) {
 		return nil, accessError(err)
 	}
 	config.Timeout = 30 * time.Second
-	return ours(config), nil
+	return kubeclient.Configure(config), nil
 }
 
-// clients of Host objects and of everything else.
+// clients returns the client for Host objects and the one for everything else.
 func (a *access) clients() (*hosts.Client, kubernetes.Interface, error) {
 	config, err := a.rest()
 	if err != nil {
@@ -63,16 +65,16 @@ func (a *access) clients() (*hosts.Client, kubernetes.Interface, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	client, err := newClientset(config)
+	client, err := kubeclient.New(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	return objects, client, nil
 }
 
-// ownNamespace is where the chart puts Bowline, and "host add" the keys.
+// ownNamespace is the default namespace of the chart, and of the Secrets that "host add" creates.
 const ownNamespace = "bowline"
 
 func namespaceFlag(c *cobra.Command, namespace *string) {
-	c.Flags().StringVarP(namespace, "namespace", "n", ownNamespace, "the namespace that Bowline is installed in, where the Secrets with the SSH keys are; that of the context is not used")
+	c.Flags().StringVarP(namespace, "namespace", "n", ownNamespace, "Bowline's namespace, which has the Secrets with the SSH keys; the namespace of the context is ignored")
 }

@@ -24,8 +24,8 @@ func hostScanCommand() *cobra.Command {
 		Long: `Print the SSH host keys that a machine presents, as lines for ssh.hostKeys, with
 the fingerprint of each on standard error.
 
-Whoever sits between you and the machine can present keys of their own: compare a
-fingerprint with what the machine says on its console before you pin the key
+Someone between you and the host can present other keys. Before you pin a key, compare
+its fingerprint with the one on the host's console
 (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub).`,
 		Example: `  bowline host scan 10.0.0.7
   bowline host scan '[fd00::7]:2222'`,
@@ -48,7 +48,7 @@ fingerprint with what the machine says on its console before you pin the key
 	}
 }
 
-// sshAddress is host:port of what a person writes.
+// sshAddress parses HOST or HOST:PORT into host:port; the default port is 22.
 func sshAddress(text string) (string, error) {
 	switch {
 	case text == "", strings.ContainsAny(text, "/@ "):

@@ -11,9 +11,10 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/enroll"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/sshlogin"
 )
 
-// poll is the time between two looks of a person's command at what it waits for.
+// poll is how often a command looks at what it waits for.
 const poll = time.Second
 
 func hostAddCommand() *cobra.Command {
@@ -41,7 +42,7 @@ runs. The command
     this Secret;
   - creates the Host and waits for its node to be Ready.
 
-Where a step fails, fix what it says and run the command again: it goes on from there.
+If a step fails, fix what it reports and run the command again: it continues from there.
 With -v=4 each login is logged, with the keys that were offered.`,
 		Example: `  bowline host add box-1 --ssh root@10.0.0.7
   bowline host add box-1 --ssh bowline@10.0.0.7:2222 --label example.com/gpu=true \
@@ -69,14 +70,14 @@ With -v=4 each login is logged, with the keys that were offered.`,
 					return fmt.Errorf("--identity-file: %w", err)
 				}
 			}
-			if err := r.Check(); err != nil { // before the cluster is asked
+			if err := r.Check(); err != nil { // before any request to the cluster
 				return err
 			}
 			e, err := way.enroller(c, yes)
 			if err != nil {
 				return err
 			}
-			own := ownLogin(c.Context())
+			own := sshlogin.Own(c.Context())
 			e.Machine = func(raw string, jumps []endpoint.Jump) enroll.Machine {
 				m := ownAccess(own, raw, identity, key)
 				m.Jumps = jumps
@@ -92,26 +93,26 @@ With -v=4 each login is logged, with the keys that were offered.`,
 	namespaceFlag(c, &r.Namespace)
 	f := c.Flags()
 	f.StringVar(&r.Login, "ssh", "", "the machine, user@host[:port]")
-	f.StringVar(&r.Socket, "socket", "/run/containerd/containerd.sock", "the socket of its CRI runtime; /run/crio/crio.sock with CRI-O")
+	f.StringVar(&r.Socket, "socket", "/run/containerd/containerd.sock", "the socket of the host's CRI runtime; /run/crio/crio.sock with CRI-O")
 	f.StringVar(&r.NodeName, "node-name", "", "the name of the node (default: NAME)")
 	f.StringArrayVar(&labels, "label", nil, "a label of the node, KEY=VALUE; may be repeated")
 	f.StringArrayVar(&taints, "taint", nil, "a taint of the node, KEY=VALUE:EFFECT; may be repeated")
 	exposureFlag(c, &exposure)
-	f.StringVarP(&identity, "identity-file", "i", "", "your own private key, to put the line into authorized_keys with (default: those of your ssh-agent and in ~/.ssh)")
-	f.StringVar(&key, "key", "", "a private key that Bowline shall log in with (default: one is made)")
-	f.StringVar(&r.From, "from", "", "the address that Bowline comes from, to which the key is restricted")
+	f.StringVarP(&identity, "identity-file", "i", "", "your own private key, used to add the line to authorized_keys (default: the keys of your ssh-agent and in ~/.ssh)")
+	f.StringVar(&key, "key", "", "the private key with which Bowline logs in (default: a new one)")
+	f.StringVar(&r.From, "from", "", "the address from which Bowline connects; the key is restricted to it")
 	f.StringArrayVar(&r.HostKeys, "host-key", nil, "a host key of the machine, \"ssh-ed25519 AAAA…\" or SHA256:…, instead of the question; may be repeated")
-	f.StringSliceVarP(&r.ProxyJump, "proxy-jump", "J", nil, "the way to the machine, user@host[:port] with commas between; the key is added to each jump's authorized_keys as well")
+	f.StringSliceVarP(&r.ProxyJump, "proxy-jump", "J", nil, "the jump hosts on the way to the host, user@host[:port] separated by commas; the key is added to the authorized_keys of each as well")
 	f.StringArrayVar(&r.JumpHostKeys, "jump-host-key", nil, "a host key of a jump, as --host-key; may be repeated")
 	f.StringVar(&r.ServiceAccount, "service-account", "", "Bowline's service account, NAMESPACE/NAME, which is given the rights that the node takes (default: the chart's, in --namespace)")
-	f.BoolVar(&r.ByHand, "by-hand", false, "show the line for authorized_keys, and do not put it there")
+	f.BoolVar(&r.ByHand, "by-hand", false, "print the line for authorized_keys instead of adding it")
 	f.BoolVarP(&yes, "yes", "y", false, "answer every question with yes; accepts the host key that is presented, unless it differs from that of --host-key or your known_hosts")
-	f.DurationVar(&timeout, "timeout", 5*time.Minute, "how long all of it may take")
-	_ = c.MarkFlagRequired("ssh") // it is defined above
+	f.DurationVar(&timeout, "timeout", 5*time.Minute, "the time limit of the whole command")
+	_ = c.MarkFlagRequired("ssh") // the flag is defined above
 	return c
 }
 
-// enroller is what the commands on Host objects have in common.
+// enroller returns what the commands on Host objects share.
 func (a *access) enroller(c *cobra.Command, yes bool) (*enroll.Enroller, error) {
 	quiet()
 	objects, client, err := a.clients()
@@ -122,16 +123,16 @@ func (a *access) enroller(c *cobra.Command, yes bool) (*enroll.Enroller, error) 
 	return &enroll.Enroller{Hosts: objects, Client: client, Asker: who, Reporter: who, Command: c.Root().DisplayName(), Poll: poll}, nil
 }
 
-// ownAccess is a machine by a person's own login: the key that was named, with an agent
-// that may know its passphrase; or an agent and the usual keys. given is the file of the
-// key for Bowline, if there is one.
-func ownAccess(own login, raw, identity, given string) *enroll.SSH {
-	m := &enroll.SSH{Endpoint: raw, KnownHosts: own.knownHosts, KeyFile: given}
-	m.Access.AgentSocket = own.agent
+// ownAccess returns the host as reached with the user's own login: with the identity file, whose
+// passphrase an agent may have; or without one, with the agent and the usual keys. given is the key
+// file for Bowline, if any.
+func ownAccess(own sshlogin.Login, raw, identity, given string) *enroll.SSH {
+	m := &enroll.SSH{Endpoint: raw, KnownHosts: own.KnownHosts, KeyFile: given}
+	m.Access.AgentSocket = own.Agent
 	if identity != "" {
 		m.Access.KeyFile = identity
 		return m
 	}
-	m.Keys = own.keys
+	m.Keys = own.Keys
 	return m
 }

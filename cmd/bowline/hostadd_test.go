@@ -13,8 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,14 +22,15 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/enroll"
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/version"
 )
 
-// hostAPI is as much of an API server as the commands on Hosts ask.
+// hostAPI is the part of an API server that the host commands use.
 type hostAPI struct {
 	mu    sync.Mutex
 	hosts map[string]*v1alpha1.Host
 	asked []string
-	// without: the cluster does not know the resource.
+	// without means that the cluster does not have the Host resource.
 	without bool
 }
 
@@ -92,7 +91,7 @@ func (a *hostAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve starts the API server, and returns the arguments that name it.
+// serve starts the API server and returns the arguments that name it.
 func (a *hostAPI) serve(t *testing.T) []string {
 	t.Helper()
 	s := httptest.NewServer(a)
@@ -107,7 +106,7 @@ func (a *hostAPI) serve(t *testing.T) []string {
 	return []string{"--kubeconfig", file, "--context", "here"}
 }
 
-// command runs the whole program, and returns what it printed.
+// command runs the whole program and returns what it printed.
 func command(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	root := rootCommand("bowline")
@@ -162,12 +161,12 @@ func TestHostCommands(t *testing.T) {
 	if asked := strings.Join(a.asked, "\n"); !strings.Contains(asked, "PATCH /apis/bowline.io/v1alpha1/hosts/box-1\nDELETE /apis/bowline.io/v1alpha1/hosts/box-1") {
 		t.Errorf("the API server was asked\n%s", asked)
 	}
-	if _, err = command(t, with("host", "remove", "box-1")...); err == nil || !strings.Contains(err.Error(), "there is no Host box-1") {
+	if _, err = command(t, with("host", "remove", "box-1")...); err == nil || !strings.Contains(err.Error(), "the Host box-1 does not exist") {
 		t.Errorf("remove again: %v", err)
 	}
 }
 
-// What is wrong with what a person wrote is told before the cluster is asked.
+// Mistakes in the command line are reported before any request to the cluster.
 func TestHostCommandsRefuse(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	for _, c := range []struct {
@@ -185,7 +184,7 @@ func TestHostCommandsRefuse(t *testing.T) {
 		{[]string{"host", "add", "box-1", "--ssh", "root@h", "--kubeconfig", none}, "kubeconfig"},
 		{[]string{"host", "list", "-o", "yaml"}, `--output "yaml": text or json or wide`},
 		{[]string{"host", "remove"}, "give NAME"},
-		{[]string{"host", "check", "box-1", "--jump", "x"}, "a Host has its own"},
+		{[]string{"host", "check", "box-1", "--jump", "x"}, "a Host object has its own"},
 		{[]string{"top", "--interval", "1ms"}, "at least 1s"},
 		{[]string{"version", "-o", "yaml"}, "text or json"},
 	} {
@@ -201,7 +200,7 @@ func TestVersion(t *testing.T) {
 	if err != nil || !strings.HasPrefix(out, "bowline dev") || !strings.Contains(out, runtime.Version()) {
 		t.Errorf("%q, %v", out, err)
 	}
-	var b build
+	var b version.Build
 	out, err = command(t, "version", "-o", "json")
 	if bad := json.Unmarshal([]byte(out), &b); bad != nil || err != nil || b.Version != "dev" || b.Go != runtime.Version() || b.Platform == "" {
 		t.Errorf("%q, %v", out, err)
@@ -231,10 +230,10 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// A person is asked at a terminal alone; --yes answers for whoever is not there.
+// The user is asked only at a terminal; --yes answers for an absent one.
 func TestPerson(t *testing.T) {
 	var out bytes.Buffer
-	if _, err := newPerson(strings.NewReader("y\n"), &out, false).Confirm(t.Context(), "Well?"); !errors.Is(err, enroll.ErrNobody) {
+	if _, err := newPerson(strings.NewReader("y\n"), &out, false).Confirm(t.Context(), "Well?"); !errors.Is(err, enroll.ErrCannotAsk) {
 		t.Errorf("a pipe was asked: %v", err)
 	}
 	if yes, err := newPerson(strings.NewReader(""), &out, true).Confirm(t.Context(), "Well?"); !yes || err != nil || out.String() != "Well? yes (--yes)\n" {
@@ -247,7 +246,7 @@ func TestPerson(t *testing.T) {
 			t.Errorf("%q is %v, %v", answer, yes, err)
 		}
 	}
-	if err := newPerson(strings.NewReader("y\n"), &out, false).agrees(t.Context(), "Well?", "give --yes"); err == nil || err.Error() != "give --yes" {
+	if err := newPerson(strings.NewReader("y\n"), &out, false).agrees(t.Context(), "Well?", "set --yes"); err == nil || err.Error() != "set --yes" {
 		t.Errorf("a pipe agreed: %v", err)
 	}
 	r, w := io.Pipe()
@@ -259,36 +258,4 @@ func TestPerson(t *testing.T) {
 	if _, err := p.Confirm(ended, "Well?"); !errors.Is(err, context.Canceled) {
 		t.Errorf("nobody waits any more: %v", err)
 	}
-}
-
-// A look that fails is told above what was seen last; the screen is given back.
-func TestLive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, end := context.WithCancel(t.Context())
-		var out bytes.Buffer
-		looks := 0
-		look := func(context.Context) (string, error) {
-			switch looks++; looks {
-			case 2:
-				return "", errors.New("connection refused")
-			case 4:
-				end()
-				return "", ctx.Err()
-			}
-			return strings.Repeat("HOST\n", looks), nil
-		}
-		if err := live(ctx, &out, 2*time.Second, func() (int, int) { return 4, 80 }, look); err != nil {
-			t.Fatal(err)
-		}
-		got := out.String()
-		if !strings.HasPrefix(got, screenOn) || !strings.HasSuffix(got, screenOff) || strings.Count(got, screenTop) != 3 ||
-			!strings.Contains(got, "connection refused"+lineEnd+"\n"+lineEnd+"\nHOST") || !strings.Contains(got, "… 2 more lines") {
-			t.Errorf("got %q", got)
-		}
-		failed := func(context.Context) (string, error) { return "", errors.New("no") }
-		out.Reset()
-		if err := live(t.Context(), &out, time.Second, nil, failed); err == nil || out.Len() > 0 {
-			t.Errorf("a first look that fails: %v, %q", err, out.String())
-		}
-	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/hostcheck"
 )
 
-// errSaid ends with status 1 and without a word: all was said.
+// errSaid makes the program exit with status 1 and no message: all has been printed.
 var errSaid = errors.New("said")
 
 func hostCheckCommand() *cobra.Command {
@@ -25,13 +25,13 @@ func hostCheckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check ENDPOINT|NAME",
 		Short: "Check whether a machine can be a node, without changing it",
-		Long: `Look at a machine before it becomes a node: the way there, rights, the container
-runtime and its network, cgroups, disks, settings of the kernel, and who else drives
-it. Each line says what was found and, where something is amiss, how to fix it.
-Nothing is changed on the machine; "host prepare" applies some of the fixes.
+		Long: `Check a host before it becomes a node: the connection, privileges, the container
+runtime and its network, cgroups, disks, kernel settings, and whether something else
+manages it. Each line says what was found and, if it is a problem, how to fix it.
+The check changes nothing; "host prepare" applies some of the fixes.
 
-NAME is a Host object: its machine is looked at with its host keys and the key of its
-Secret, from here.
+NAME is a Host object: this command connects to it from here, with the host keys of
+the object and the key of its Secret.
 
 The exit status is 0 when there is no failure, and 1 otherwise.`,
 		Example: `  bowline host check unix:///run/containerd/containerd.sock
@@ -59,7 +59,7 @@ The exit status is 0 when there is no failure, and 1 otherwise.`,
 					return nil, errors.New("--kubelet-exposure: a Host says it itself")
 				}
 				if given := sshFlags(c); len(given) > 0 {
-					return nil, fmt.Errorf("%s: of use to ssh:// endpoints only; a Host has its own", strings.Join(given, ", "))
+					return nil, fmt.Errorf("%s: only for ssh:// endpoints; a Host object has its own", strings.Join(given, ", "))
 				}
 				return way.check(c.Context(), namespace, args[0], flags.rootDir)
 			}()
@@ -89,11 +89,11 @@ The exit status is 0 when there is no failure, and 1 otherwise.`,
 }
 
 func exposureFlag(c *cobra.Command, to *string) {
-	c.Flags().StringVar(to, "kubelet-exposure", "", "where the API server is to find logs and exec: process, at Bowline's address (default), or host, at the machine's")
+	c.Flags().StringVar(to, "kubelet-exposure", "", "where the API server connects for logs and exec: process, at Bowline's address (default), or host, at the host's")
 	choices(c, "kubelet-exposure", "process", "host")
 }
 
-// sshFlags are those given that mean nothing to a socket of this machine.
+// sshFlags returns the given flags that have no effect on a local socket.
 func sshFlags(c *cobra.Command) []string {
 	var given []string
 	for _, name := range []string{"identity-file", "certificate-file", "passphrase-file", "agent-socket", "known-hosts", "host-key", "ssh-config", "jump", "jump-host-key"} {
@@ -104,7 +104,7 @@ func sshFlags(c *cobra.Command) []string {
 	return given
 }
 
-// checkConfig is the machine that an endpoint names, without its root directory.
+// checkConfig returns the check of the host that an endpoint names, without its root directory.
 func checkConfig(raw string, o endpoint.Options, certificate string, given []string) (*hostcheck.Config, error) {
 	cfg := &hostcheck.Config{Endpoint: raw}
 	if !strings.HasPrefix(raw, "ssh://") {
@@ -114,7 +114,7 @@ func checkConfig(raw string, o endpoint.Options, certificate string, given []str
 		}
 		cfg.Endpoint = "unix://" + cfg.Socket
 		if len(given) > 0 {
-			return nil, fmt.Errorf("%s: of use to ssh:// endpoints only", strings.Join(given, ", "))
+			return nil, fmt.Errorf("%s: only for ssh:// endpoints", strings.Join(given, ", "))
 		}
 		return cfg, nil
 	}

@@ -9,13 +9,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/cluster"
+	"github.com/bowline-k8s/bowline/connect"
 	"github.com/bowline-k8s/bowline/enroll"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/hostcheck"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
-// check is the machine of a Host object, as Bowline comes to it.
+// check returns the check of a Host object's host, reached as Bowline reaches it.
 func (a *access) check(ctx context.Context, namespace, name, rootDir string) (*hostcheck.Config, error) {
 	objects, client, err := a.clients()
 	if err != nil {
@@ -34,7 +36,7 @@ func (a *access) check(ctx context.Context, namespace, name, rootDir string) (*h
 		if err != nil {
 			return nil, fmt.Errorf("read the key of the Host %s: %w", name, err)
 		}
-		given.Key, given.Passphrase, given.Certificate = secret.Data[v1.SSHAuthPrivateKey], bytes.TrimRight(secret.Data[secretPassphrase], "\r\n"), secret.Data[secretCertificate]
+		given.Key, given.Passphrase, given.Certificate = secret.Data[v1.SSHAuthPrivateKey], bytes.TrimRight(secret.Data[connect.SecretPassphrase], "\r\n"), secret.Data[connect.SecretCertificate]
 	}
 	target, err := endpoint.Resolve(h.Spec.Endpoint, endpoint.Options{Credentials: given, HostKeys: h.Spec.HostKeys, Jumps: enroll.Way(h)})
 	if err != nil {
@@ -43,7 +45,7 @@ func (a *access) check(ctx context.Context, namespace, name, rootDir string) (*h
 	cfg := &hostcheck.Config{Endpoint: h.Spec.Endpoint, Target: target, Socket: target.Socket, RootDir: rootDir}
 	cfg.Expose = enroll.ExposedPort(h.Spec.KubeletExposure)
 	if h.Status.NodeName != "" {
-		w, _, err := witnesses(ctx, client, nil, h.Status.NodeName)
+		w, _, err := cluster.Witnesses(ctx, client, nil, h.Status.NodeName)
 		if err != nil {
 			return nil, err
 		}

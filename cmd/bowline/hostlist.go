@@ -49,11 +49,12 @@ func hostRemoveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Take a machine out of the cluster: delete its Host object",
-		Long: `Delete a Host, and the Secret and the rights that "host add" made for it, and tell what
-the end waits for. The node is drained and the machine emptied, or, with --detach (or where
-the Host says so), its pods run on there, and the node goes.
+		Long: `Delete a Host, and the Secret and the RBAC objects that "host add" created for it, and
+show the progress. Bowline drains the node and removes its pods from the host. With
+--detach, or if the Host's deletionPolicy says so, the pods keep running on the host and
+only the node is deleted.
 
-The removal goes on by itself when nobody waits for it; run the command again to watch.`,
+If the command is interrupted, the removal continues; run it again to watch.`,
 		Example: `  bowline host remove box-1
   bowline host remove box-1 --detach`,
 		Args:              arguments("NAME"),
@@ -74,8 +75,8 @@ The removal goes on by itself when nobody waits for it; run the command again to
 	}
 	way.register(c)
 	namespaceFlag(c, &r.Namespace)
-	c.Flags().BoolVar(&r.Detach, "detach", false, "let its pods run on, on the machine, and do not reach for that")
+	c.Flags().BoolVar(&r.Detach, "detach", false, "leave its pods running on the host, and do not connect to the host")
 	c.Flags().BoolVar(&r.Wait, "wait", true, "wait until the Host has gone")
-	c.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait; 0: without end")
+	c.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait; 0 means without a limit")
 	return c
 }

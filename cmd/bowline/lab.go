@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// labProgram runs the lab. It is a program of its own, so that this one does not
-// carry Kubernetes, containerd and a registry.
+// labProgram is the lab's program. It is separate so that bowline does not contain Kubernetes,
+// containerd and a registry.
 const labProgram = "bowline-lab"
 
-// labCommand is hidden where the lab's program is not built: a release has none.
+// labCommand is hidden unless the lab's program is built: a release does not contain it.
 func labCommand(find func() (string, error)) *cobra.Command {
 	_, absent := find()
 	return &cobra.Command{
@@ -27,13 +27,13 @@ func labCommand(find func() (string, error)) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// It takes this process over: signals, terminal and status are its own.
+			// exec: signals, terminal and exit status become the lab's own.
 			return fmt.Errorf("run %s: %w", program, syscall.Exec(program, append([]string{program}, args...), os.Environ()))
 		},
 	}
 }
 
-// findLab looks beside this program, in the lab's cache and on the PATH.
+// findLab looks next to this program, in the lab's cache and in PATH.
 func findLab() (string, error) {
 	var places []string
 	if self, err := os.Executable(); err == nil {

@@ -16,9 +16,10 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/sshlogin"
 )
 
-// home is a home directory of its own, with ~/.ssh and no agent.
+// home creates a home directory with ~/.ssh and no agent.
 func home(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,7 +65,7 @@ func anAgent(t *testing.T, keys ...ed25519.PrivateKey) string {
 	return socket
 }
 
-// newKey is a private key, and its file's text.
+// newKey returns a private key and its file content.
 func newKey(t *testing.T) (ed25519.PrivateKey, string) {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
@@ -78,12 +79,13 @@ func newKey(t *testing.T) (ed25519.PrivateKey, string) {
 	return private, string(pem.EncodeToMemory(block))
 }
 
-// Whose login puts the line there. An agent that is set and of no use hides no key.
+// ownAccess selects the login that writes to authorized_keys. A useless agent does not hide any
+// key.
 func TestOwnAccess(t *testing.T) {
 	dir := home(t)
 	private, text := newKey(t)
 	own := func(identity string) string {
-		return ownAccess(ownLogin(t.Context()), "ssh://root@h/s", identity, "").Own()
+		return ownAccess(sshlogin.Own(t.Context()), "ssh://root@h/s", identity, "").Own()
 	}
 	is := func(when, want string) {
 		t.Helper()
@@ -110,19 +112,19 @@ func TestOwnAccess(t *testing.T) {
 	}
 	is("an agent", "your ssh-agent")
 
-	// The command that "host add" shows comes to the machine by the same key.
+	// The command that "host add" prints reaches the host with the same key.
 	for _, c := range []struct{ identity, given, want string }{{"/mine", "/given", "--identity-file /mine"}, {"", "/given", ""}, {"/mine", "", "--identity-file /mine"}} {
-		if got := strings.Join(ownAccess(ownLogin(t.Context()), "ssh://root@h/s", c.identity, c.given).Flags(), " "); got != c.want {
+		if got := strings.Join(ownAccess(sshlogin.Own(t.Context()), "ssh://root@h/s", c.identity, c.given).Flags(), " "); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
-	if got := ownAccess(login{}, "ssh://root@h/s", "", "/given").Flags(); strings.Join(got, " ") != "--identity-file /given" {
+	if got := ownAccess(sshlogin.Login{}, "ssh://root@h/s", "", "/given").Flags(); strings.Join(got, " ") != "--identity-file /given" {
 		t.Errorf("the only key there is: %q", got)
 	}
 }
 
-// check, prepare and release log in as ssh does, with no flag: by the keys in ~/.ssh,
-// though an agent is set that is of no use, to a machine that known_hosts has.
+// check, prepare and release log in as ssh does without flags: with the keys in ~/.ssh, although a
+// useless agent is set, to a host that known_hosts has.
 func TestHostCommandsLogInAsSSH(t *testing.T) {
 	server, rt := sshtest.Run(t), fake.Run(t, fake.Config{})
 	dir := home(t)
@@ -133,7 +135,7 @@ func TestHostCommandsLogInAsSSH(t *testing.T) {
 	}
 	endpoint := server.URL(rt.Socket)
 	out, errOut, status := typed(t, "host", "check", endpoint)
-	if status == 0 || !strings.Contains(out, "none is pinned") && !strings.Contains(out+errOut, "no key to log in") {
+	if status == 0 || !strings.Contains(out, "no key is pinned") && !strings.Contains(out+errOut, "no key to log in") {
 		t.Errorf("to an unknown machine: status %d, %s%s", status, out, errOut)
 	}
 	write(t, filepath.Join(dir, "id_ed25519"), string(key))
@@ -144,7 +146,7 @@ func TestHostCommandsLogInAsSSH(t *testing.T) {
 	write(t, filepath.Join(dir, "known_hosts"), knownhosts.Line([]string{server.Address}, pin)+"\n")
 	for _, args := range [][]string{{"host", "check"}, {"host", "prepare", "--dry-run"}} {
 		out, errOut, _ := typed(t, append(args, endpoint)...)
-		for _, raw := range []string{"host key  ", "failure  login", "failure  reachability", "no key to log in", "none is pinned"} {
+		for _, raw := range []string{"host key  ", "failure  login", "failure  reachability", "no key to log in", "no key is pinned"} {
 			if strings.Contains(out+errOut, "failure  "+raw) || strings.Contains(out+errOut, raw) && raw != "host key  " {
 				t.Errorf("%v: %s%s", args, out, errOut)
 			}
@@ -153,7 +155,7 @@ func TestHostCommandsLogInAsSSH(t *testing.T) {
 			t.Errorf("%v: %s%s", args, out, errOut)
 		}
 	}
-	// release opens the machine by what was checked, which nothing else than this test sees.
+	// release opens the host with the check's login, which only this test observes.
 	var flags hostFlags
 	c := hostReleaseCommand()
 	c.SetContext(t.Context())
@@ -169,7 +171,7 @@ func TestHostCommandsLogInAsSSH(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
-	// One that known_hosts has another key of is refused.
+	// A host for which known_hosts has another key is refused.
 	_, other := newKey(t)
 	signer, err := ssh.ParsePrivateKey([]byte(other))
 	if err != nil {

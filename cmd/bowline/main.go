@@ -1,6 +1,7 @@
-// Command bowline ties machines with a container runtime to a Kubernetes cluster
-// as nodes. Each file here is one subcommand that reads as a recipe: parse,
-// validate, wire, run.
+// Command bowline runs hosts with a container runtime as nodes of a Kubernetes cluster.
+//
+// Each subcommand has a file that reads as a recipe: parse, validate, wire, run. The parts of a
+// node are wired in build.go and run in node.go.
 package main
 
 import (
@@ -12,31 +13,23 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/mountns"
+	"github.com/bowline-k8s/bowline/version"
 )
 
-// version is set by the linker.
-var version = "dev"
-
 func main() {
-	afterJoin()
+	mountns.AfterExec()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends at once
+	context.AfterFunc(ctx, stop) // a second signal kills the process
 	as := calledAs(os.Args[0])
 	if status := explain(os.Stderr, as, rootCommand(as).ExecuteContext(ctx)); status != 0 {
 		os.Exit(status)
 	}
 }
 
-// each splits an error that was joined of several.
-func each(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	return []error{err}
-}
-
-// rootCommand is the whole program, called as the user has called it.
+// rootCommand returns the whole command tree, named as the user called it.
 func rootCommand(as string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "bowline",
@@ -57,19 +50,19 @@ fail, with nothing on standard error, when the report on standard output says wh
   bowline lab up                        a whole cluster on this machine, to try it on`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       version,
+		Version:       version.Version,
 	}
 	root.Flags().Bool("version", false, "print the version") // without a shorthand: -v is the verbosity
 	verbosity := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	if v := verbosity.Lookup("v"); v != nil {
-		v.Usage = "how much is logged, to standard error: 4 shows each login, 5 each call to a machine"
+		v.Usage = "the verbosity of the log on standard error: 4 shows each login, 5 each call to a host"
 		root.PersistentFlags().AddGoFlag(v)
 	}
 	root.AddCommand(runCommand(), configureCommand(), whyCommand(), topCommand(), hostCommand(), joinCommand(), labCommand(findLab), versionCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd("completion") // before the tree is completed
+	root.InitDefaultCompletionCmd("completion") // before usable walks the tree
 	usable(root)
 	name(root, as)
 	return root

@@ -12,25 +12,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// completionTime is how long a shell waits for the names of objects.
+// completionTime bounds the request for object names in shell completion.
 const completionTime = 3 * time.Second
 
-// formats of every command that has --output; a command may have more.
+// formats are the values of --output that every command with that flag has.
 var formats = []string{"text", "json"}
 
-// outputFlag is --output, of these formats or, if there are none, of text and json.
+// outputFlag adds --output, with formats and more as its values.
 func outputFlag(c *cobra.Command, to *string, more ...string) {
 	all := append(formats[:len(formats):len(formats)], more...)
 	c.Flags().StringVarP(to, "output", "o", formats[0], "the format: "+strings.Join(all, " or "))
 	choices(c, "output", all...)
 }
 
-// choices completes a flag in the shell.
+// choices adds shell completion for a flag.
 func choices(c *cobra.Command, flag string, all ...string) {
-	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)) // it is defined above
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)) // the flag is defined above
 }
 
-// checkOutput refuses a format that outputFlag does not have.
+// checkOutput rejects a format that outputFlag does not offer.
 func checkOutput(c *cobra.Command, format string, more ...string) error {
 	all := append(formats[:len(formats):len(formats)], more...)
 	if !slices.Contains(all, format) {
@@ -39,7 +39,7 @@ func checkOutput(c *cobra.Command, format string, more ...string) error {
 	return nil
 }
 
-// completeHosts completes the one argument of a command with the names of Hosts.
+// completeHosts completes a command's one argument with the names of Host objects.
 func completeHosts(way *access) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 		objects, _, err := way.clients()

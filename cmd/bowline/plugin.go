@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pluginName is what kubectl looks for in PATH to serve "kubectl bowline".
+// pluginName is the file name that kubectl looks for in PATH to serve "kubectl bowline".
 const pluginName = "kubectl-bowline"
 
-// calledAs is how a person has called this program, by the name of its file.
+// calledAs returns how the user called this program, by the name of its file.
 func calledAs(argv0 string) string {
 	if strings.TrimSuffix(filepath.Base(argv0), ".exe") == pluginName {
 		return "kubectl bowline"
@@ -18,7 +18,7 @@ func calledAs(argv0 string) string {
 	return "bowline"
 }
 
-// name has every command say what was called: in its usage, and in its examples.
+// name makes usage and examples of every command show the name that was called.
 func name(root *cobra.Command, as string) {
 	if as == root.Name() {
 		return

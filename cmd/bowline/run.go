@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -13,119 +11,91 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/faultinject"
+	"github.com/bowline-k8s/bowline/fleet"
 	"github.com/bowline-k8s/bowline/pool"
+	"github.com/bowline-k8s/bowline/procmem"
 )
 
 func runCommand() *cobra.Command {
 	var file, healthAddress string
 	c := &cobra.Command{
 		Use:   "run",
-		Short: "Drive the configured hosts as nodes of their cluster, until told to stop",
-		Long: `Drive the configured hosts as nodes of their cluster, until told to stop.
+		Short: "Run the configured hosts as nodes of their cluster",
+		Long: `Run the configured hosts as nodes of their cluster, until a signal stops the command.
 
-Stopping, by a signal or a crash, leaves every container running; the next run
-adopts them. With hostObjects.replicas, the other replicas do (docs/hosts.md).
+When Bowline stops or crashes, all containers keep running, and the next run adopts
+them. With hostObjects.replicas, another replica does (docs/hosts.md).
 
-The file is watched: hosts that are new in it, changed or gone are driven, driven
-anew or left alone within seconds, and the others never notice. A file that is
-wrong, or away, is told in the log and changes nothing. SIGHUP has it read at once.
-The containers of a host that is gone from the file run on, as after a stop.
+Bowline watches the file: within seconds it starts to manage the hosts that were added,
+applies what changed, and stops managing those that were removed, whose containers keep
+running. Other hosts are not affected. If the file is invalid or missing, Bowline logs
+an error and keeps the previous configuration. SIGHUP makes it read the file at once.
 
-With hostObjects in it, the cluster's Host objects are hosts as well: they come and
-go by kubectl (docs/hosts.md), and the command does not end when none is left.
+With hostObjects, the cluster's Host objects are hosts as well: you add and remove them
+with kubectl (docs/hosts.md), and the command does not end when there are none.
 
-A host that cannot be driven (its runtime or its API server does not answer, its
-credential is not accepted, it is somebody else's) is told in one sentence. With
-other hosts driven it is tried again, after 5 seconds and then ever later up to
-each minute; when no host is left the command ends with status 1, and whoever
-started it starts it again ("Restart=always" in a systemd unit). Once a host is
-driven, a runtime or an API server that is away is waited for; the API server also
-at the start, where the machine has been this node before: its static pods are
-driven meanwhile.`,
+If a host cannot be managed (its runtime or API server does not answer, its credential
+is not accepted, or something else manages it), Bowline logs one sentence. While it
+manages other hosts, it retries after 5 seconds, with a back-off of up to a minute. If
+no host is left, the command ends with status 1, and systemd restarts it
+("Restart=always"). Once a host is managed, Bowline waits for a runtime or an API server
+that does not answer. It also waits for the API server at the start if the host has been
+this node before, and runs its static pods meanwhile.`,
 		Example: `  bowline run --config /etc/bowline/config.yaml`,
 		Args:    arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx := c.Context()
-			// Before anything else: untaken, the signal would end the process.
+			// First of all: an unhandled SIGHUP would kill the process.
 			reload := make(chan os.Signal, 1)
 			signal.Notify(reload, syscall.SIGHUP)
 			defer signal.Stop(reload)
-			hook, err := faultHook()
+			hook, err := faultinject.Hook()
 			if err != nil {
 				return err
 			}
-			// The configuration as it was at the start has what is not applied later.
+			// cfg is the configuration at startup; not everything in it is applied again later.
 			var cfg *config.BowlineConfiguration
-			all, known := &joined{}, &drivers{byName: map[string]*driver{}}
-			configuration, err := openConfig(file, func(c *config.BowlineConfiguration) {
+			all, known := &fleet.Sources{}, fleet.NewDrivers()
+			configuration, err := fleet.OpenConfig(file, func(c *config.BowlineConfiguration) {
 				if cfg == nil {
 					cfg = c
 				} else if !equality.Semantic.DeepEqual(cfg.HostObjects, c.HostObjects) {
-					klog.FromContext(ctx).Info("hostObjects has changed: it takes effect when bowline is started again", "file", file)
+					klog.FromContext(ctx).Info("hostObjects has changed: restart bowline to apply it", "file", file)
 				}
-				all.fromFile(byName(c))
+				all.FromFile(fleet.ByName(c))
 			})
 			if err != nil {
 				return err
 			}
 			hosts := pool.New(func(ctx context.Context, h *config.Host) error {
-				return known.drive(ctx, h, hook)
-			}, pool.Options{EndWhenAllFail: cfg.HostObjects == nil, Hostile: isHostile}) // objects may come at any time
-			all.begin(hosts.Set)
+				return known.Drive(ctx, h, hook)
+			}, pool.Options{EndWhenAllFail: cfg.HostObjects == nil, Hostile: fleet.IsHostile}) // Host objects may be created at any time
+			all.Begin(hosts.Set)
 			ready := func() error { return nil } // the file has been read
-			sources := []func(context.Context) error{func(ctx context.Context) error { configuration.watch(ctx, reload); return nil }}
+			sources := []func(context.Context) error{func(ctx context.Context) error { configuration.Watch(ctx, reload); return nil }}
 			left := make(chan struct{})
 			if cfg.HostObjects != nil {
-				objects, err := openHostObjects(cfg.HostObjects, all, known, hosts)
+				objects, err := fleet.OpenHostObjects(cfg.HostObjects, all, known, hosts)
 				if err != nil {
 					return err
 				}
-				sources, left, ready = append(sources, objects.run), objects.left, objects.ready
+				sources, left, ready = append(sources, objects.Run), objects.Left, objects.Ready
 			} else {
 				close(left)
 			}
 			if healthAddress != "" {
-				health, err := listenHealth(healthAddress, ready)
+				health, err := fleet.ListenHealth(healthAddress, ready)
 				if err != nil {
 					return err
 				}
-				sources = append(sources, health.run)
+				sources = append(sources, health.Run)
 			}
-			saveMemory()
-			return runHosts(ctx, hosts, left, sources...)
+			procmem.Shrink()
+			return fleet.Run(ctx, hosts, left, sources...)
 		},
 	}
 	c.Flags().StringVar(&file, "config", "/etc/bowline/config.yaml", "the BowlineConfiguration")
-	c.Flags().StringVar(&healthAddress, "health-address", "", "where /livez, /readyz and /metrics of the process are answered over HTTP, such as 0.0.0.0:8080; nowhere by default")
+	c.Flags().StringVar(&healthAddress, "health-address", "", "the address on which to serve /livez, /readyz and /metrics of the process over HTTP, such as 0.0.0.0:8080 (default: not served)")
 	return c
-}
-
-// runHosts drives the pool beside what says which hosts there are to be, until ctx
-// ends, no host is left, or one of them cannot go on. The drivers end when left is
-// closed: a replica's hosts are given away before.
-func runHosts(ctx context.Context, hosts *pool.Pool, left <-chan struct{}, sources ...func(context.Context) error) error {
-	driving, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	ctx, cancel := context.WithCancel(ctx)
-	faults := make([]error, len(sources))
-	var beside sync.WaitGroup
-	for i, source := range sources {
-		beside.Go(func() {
-			if faults[i] = source(ctx); faults[i] != nil {
-				cancel()
-			}
-		})
-	}
-	beside.Go(func() {
-		<-ctx.Done()
-		<-left
-		end()
-	})
-	err := hosts.Run(driving)
-	cancel()
-	beside.Wait()
-	if fault := errors.Join(faults...); fault != nil {
-		return fault // for which the drivers were ended
-	}
-	return err
 }

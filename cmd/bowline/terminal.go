@@ -16,13 +16,13 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// isTerminal tells whether a person is at the other end.
+// isTerminal reports whether stream is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// windowOf a terminal; zeros where it does not say.
+// windowOf returns the size of a terminal; zeros if unknown.
 func windowOf(stream any) (rows, columns int) {
 	if f, ok := stream.(*os.File); ok {
 		if columns, rows, err := term.GetSize(int(f.Fd())); err == nil {
@@ -32,16 +32,17 @@ func windowOf(stream any) (rows, columns int) {
 	return 0, 0
 }
 
-// colourful: a terminal, and no wish for none (no-color.org).
+// colourful reports whether to print colours: out is a terminal, and they are not disabled
+// (no-color.org).
 func colourful(out io.Writer) bool {
 	return isTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// person asks and tells at a terminal, or tells a file.
+// person is the user at a terminal, or one who only reads the output.
 type person struct {
-	in  *bufio.Reader // nil: nobody is there
+	in  *bufio.Reader // nil if no one can answer
 	out io.Writer
-	yes bool // every question has been answered
+	yes bool // answers every question with yes
 }
 
 func newPerson(in io.Reader, out io.Writer, yes bool) *person {
@@ -52,17 +53,17 @@ func newPerson(in io.Reader, out io.Writer, yes bool) *person {
 	return p
 }
 
-// answers come from in, a terminal or not.
+// answers makes p read answers from in, a terminal or not.
 func (p *person) answers(in io.Reader) { p.in = bufio.NewReader(in) }
 
-// agrees is nil for a yes; instead says what to do where the answer is another, or where
-// standard input is not a terminal.
+// agrees returns nil for a yes. For any other answer, or without anyone to answer, it returns the
+// error instead, which says what to do.
 func (p *person) agrees(ctx context.Context, question, instead string) error {
 	yes, err := p.Confirm(ctx, question)
 	if err == nil && yes {
 		return nil
 	}
-	if err != nil && !errors.Is(err, enroll.ErrNobody) {
+	if err != nil && !errors.Is(err, enroll.ErrCannotAsk) {
 		return err
 	}
 	return errors.New(instead)
@@ -75,12 +76,12 @@ func (p *person) Confirm(ctx context.Context, question string) (bool, error) {
 		return true, nil
 	}
 	if p.in == nil {
-		return false, enroll.ErrNobody
+		return false, enroll.ErrCannotAsk
 	}
 	fmt.Fprintf(p.out, "%s [y/N] ", pod.Printable(question))
 	answer := make(chan string, 1)
-	go func() { // a read knows no context; the program ends with it
-		line, _ := p.in.ReadString('\n') // none is no
+	go func() { // a read cannot be cancelled; it ends with the program
+		line, _ := p.in.ReadString('\n') // end of input means no
 		answer <- line
 	}()
 	select {

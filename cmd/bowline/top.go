@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -11,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bowline-k8s/bowline/enroll"
-	"github.com/bowline-k8s/bowline/pod"
 )
 
 func topCommand() *cobra.Command {
@@ -21,8 +18,8 @@ func topCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "Hosts and their pods, live: links, round trips, restarts",
-		Long: `Show the hosts of a cluster, and the pods on them: of Host objects, and of the
-configuration files of Bowlines. On a terminal the table is kept up to date until you
+		Long: `Show the hosts of a cluster and their pods, from Host objects and from the
+configuration files of all Bowlines. On a terminal the table refreshes until you
 interrupt it.`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -48,63 +45,11 @@ interrupt it.`,
 				}
 				return err
 			}
-			return live(c.Context(), out, interval, func() (int, int) { return windowOf(out) }, look)
+			return enroll.Live(c.Context(), out, interval, func() (int, int) { return windowOf(out) }, look)
 		},
 	}
 	way.register(c)
-	c.Flags().BoolVar(&once, "once", false, "show it once (default where the output is no terminal)")
-	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "the time between two looks")
+	c.Flags().BoolVar(&once, "once", false, "print the table once (default if the output is not a terminal)")
+	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "the refresh interval")
 	return c
-}
-
-// What a terminal is told: the other screen and back, and where to write.
-const (
-	screenOn  = "\x1b[?1049h\x1b[?25l"
-	screenOff = "\x1b[?25h\x1b[?1049l"
-	screenTop = "\x1b[H"
-	lineEnd   = "\x1b[K"
-	restOff   = "\x1b[J"
-)
-
-// live shows what look says, again and again, until ctx ends. A look that fails is told
-// in the first line, above what was seen last; only the first one ends it.
-func live(ctx context.Context, out io.Writer, interval time.Duration, window func() (rows, columns int), look func(context.Context) (string, error)) error {
-	text, err := look(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := io.WriteString(out, screenOn); err != nil {
-		return err
-	}
-	defer io.WriteString(out, screenOff)
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	at := time.Now().Format(time.TimeOnly)
-	head := at
-	for {
-		var clipped bytes.Buffer
-		rows, columns := window()
-		if err := enroll.Clip(&clipped, head+"\n\n"+text, rows, columns); err != nil {
-			return err
-		}
-		frame := screenTop + string(bytes.ReplaceAll(clipped.Bytes(), []byte("\n"), []byte(lineEnd+"\n"))) + lineEnd + restOff
-		if _, err := io.WriteString(out, frame); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		now, err := look(ctx)
-		switch {
-		case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-			return nil
-		case err != nil:
-			head = fmt.Sprintf("as of %s: %s", at, pod.Printable(err.Error()))
-		default:
-			text, at = now, time.Now().Format(time.TimeOnly)
-			head = at
-		}
-	}
 }

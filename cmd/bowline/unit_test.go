@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestUnitKeepsTheMachinesMounts: a mount namespace of its own would hide from the
-// runtime every volume that Bowline mounts; a device policy, the disks of local volumes.
+// TestUnitKeepsTheMachinesMounts: a private mount namespace would hide every volume that Bowline
+// mounts from the runtime; a device policy would hide the disks of local volumes.
 func TestUnitKeepsTheMachinesMounts(t *testing.T) {
 	const path = "../../deploy/systemd/bowline.service"
 	text, err := os.ReadFile(path)
@@ -31,7 +31,7 @@ func TestUnitKeepsTheMachinesMounts(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no systemd-analyze here")
 	}
-	// The program may not be installed here; every directive has to be known.
+	// The program may not be installed here; every directive must be known.
 	out, _ := exec.Command(tool, "verify", "--man=no", path).CombinedOutput()
 	for line := range strings.Lines(string(out)) {
 		if strings.Contains(line, "bowline.service") && !strings.Contains(line, "is not executable") {

@@ -13,13 +13,12 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// usageError is a command line that cannot be run; see is the command whose help says how
-// to write it.
+// usageError is an error in the command line; see is the command whose help explains it.
 type usageError struct{ what, see string }
 
 func (e *usageError) Error() string { return e.what }
 
-// explain writes an error for a person, and returns the exit status.
+// explain prints an error for the user and returns the exit status.
 func explain(to io.Writer, as string, err error) int {
 	if err == nil {
 		return 0
@@ -36,13 +35,13 @@ func explain(to io.Writer, as string, err error) int {
 	return 1
 }
 
-// wrongUsage is what a person wrote wrongly on the command line of c.
+// wrongUsage returns the error for a mistake in the command line of c.
 func wrongUsage(c *cobra.Command, format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...), c.CommandPath()}
 }
 
-// usable completes the tree below c: commands that only hold others refuse what they do
-// not have, and every error of usage names the help.
+// usable completes the tree below c: a command group rejects unknown subcommands, and every usage
+// error names the help.
 func usable(c *cobra.Command) {
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return wrongUsage(c, "%v", err) })
 	c.SetUsageFunc(writeUsage)
@@ -55,7 +54,7 @@ func usable(c *cobra.Command) {
 			return unknownCommand(c, args[0])
 		}
 	}
-	if c.HasParent() && c.Parent().Name() == "completion" { // made by cobra
+	if c.HasParent() && c.Parent().Name() == "completion" { // created by cobra
 		c.Args = arguments()
 	}
 	for _, sub := range c.Commands() {
@@ -63,7 +62,7 @@ func usable(c *cobra.Command) {
 	}
 }
 
-// suggestDistance is how many letters a name may differ by to be suggested.
+// suggestDistance is the largest edit distance of a suggested name.
 const suggestDistance = 2
 
 func unknownCommand(c *cobra.Command, word string) error {
@@ -75,8 +74,8 @@ func unknownCommand(c *cobra.Command, word string) error {
 	return &usageError{text, c.CommandPath()}
 }
 
-// arguments takes one argument for each name, and no more; it also says which flags are
-// missing, so that a person learns of everything at once.
+// arguments requires one argument for each name. It also reports missing required flags, so that
+// the user learns of everything at once.
 func arguments(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) > len(names) {
@@ -86,7 +85,7 @@ func arguments(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// missing says which arguments and required flags are not there.
+// missing reports missing arguments and required flags.
 func missing(c *cobra.Command, names []string) error {
 	names = slices.Clone(names)
 	c.Flags().VisitAll(func(f *pflag.Flag) {
@@ -104,8 +103,8 @@ func missing(c *cobra.Command, names []string) error {
 	return wrongUsage(c, "give %s: %s", list, c.UseLine())
 }
 
-// writeUsage is the usage of a command. cobra's own shows a command that only holds others
-// as one that can be run by itself.
+// writeUsage prints the usage of a command. cobra's default shows a command group as runnable by
+// itself.
 func writeUsage(c *cobra.Command) error {
 	w := c.OutOrStderr()
 	line := c.UseLine()
@@ -136,7 +135,7 @@ func writeUsage(c *cobra.Command) error {
 	return nil
 }
 
-// helpCommand is "help COMMAND"; a command that does not exist is an error.
+// helpCommand returns "help COMMAND". It fails for a command that does not exist.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -154,4 +153,12 @@ func helpCommand() *cobra.Command {
 			return at.Help()
 		},
 	}
+}
+
+// each splits a joined error.
+func each(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// typed runs the whole program as a shell would, and returns its two outputs and its
-// exit status.
+// typed runs the whole program as a shell would, and returns stdout, stderr and the exit status.
 func typed(t *testing.T, args ...string) (out, errOut string, status int) {
 	t.Helper()
 	root := rootCommand("bowline")
@@ -23,7 +22,7 @@ func typed(t *testing.T, args ...string) (out, errOut string, status int) {
 	return stdout.String(), stderr.String(), status
 }
 
-// tree is every command of the program with the words that lead to it.
+// tree returns every command of the program by the words that invoke it.
 func tree() map[string]*cobra.Command {
 	all := map[string]*cobra.Command{}
 	var walk func(c *cobra.Command)
@@ -37,7 +36,7 @@ func tree() map[string]*cobra.Command {
 	return all
 }
 
-// A script must not go on after a command that does not exist.
+// A script must not continue after a command that does not exist.
 func TestUnknownCommand(t *testing.T) {
 	groups := 0
 	for path, c := range tree() {
@@ -53,7 +52,7 @@ func TestUnknownCommand(t *testing.T) {
 		if !strings.Contains(errOut, path+" --help") {
 			t.Errorf("%s no-such-command does not say where to look: %q", path, errOut)
 		}
-		// Without a word more, a group shows what it has.
+		// Without a subcommand, a group shows its help.
 		if out, _, status := typed(t, words...); status != 0 || !strings.Contains(out, "Usage:") {
 			t.Errorf("%s: status %d, %q", path, status, out)
 		}
@@ -80,7 +79,7 @@ func TestUnknownCommand(t *testing.T) {
 	}
 }
 
-// Each command says in its own words what is missing or too much, and where its help is.
+// Each command reports what is missing or too much, and where its help is.
 func TestWrongArguments(t *testing.T) {
 	for path, c := range tree() {
 		if !c.Runnable() || c.HasSubCommands() || c.DisableFlagParsing || c.Name() == "help" {
@@ -123,7 +122,7 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
-// What a person has no use for is not in the list, what they have is, and -v is one thing.
+// The help lists no command that is useless to users, lists all others, and -v has one meaning.
 func TestHelpShows(t *testing.T) {
 	out, _, status := typed(t, "--help")
 	if status != 0 || strings.Contains(out, "\n  join ") || !strings.Contains(out, "\n  completion ") || !strings.Contains(out, "Exit status") {

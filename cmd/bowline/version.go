@@ -2,37 +2,11 @@ package main
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bowline-k8s/bowline/version"
 )
-
-// commit is set by the linker; else Go's own note of it serves.
-var commit string
-
-// build is what this program is.
-type build struct {
-	Version  string `json:"version"`
-	Commit   string `json:"commit,omitempty"`
-	Go       string `json:"goVersion"`
-	Platform string `json:"platform"`
-}
-
-func thisBuild() build {
-	b := build{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok && b.Commit == "" {
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				b.Commit = s.Value + b.Commit
-			case s.Key == "vcs.modified" && s.Value == "true":
-				b.Commit += "-dirty"
-			}
-		}
-	}
-	return b
-}
 
 func versionCommand() *cobra.Command {
 	var output string
@@ -44,7 +18,7 @@ func versionCommand() *cobra.Command {
 			if err := checkOutput(c, output); err != nil {
 				return err
 			}
-			b := thisBuild()
+			b := version.This()
 			if output == "json" {
 				return writeJSON(c.OutOrStdout(), b)
 			}

@@ -19,7 +19,7 @@ func whyCommand() *cobra.Command {
 	q := &whyQuestion{}
 	why := &cobra.Command{
 		Use:   "why",
-		Short: "Ask a node why a pod does what it does",
+		Short: "Show why a pod runs or does not run",
 		Example: `  bowline why pod web-0 -n shop
   bowline why pod/web-0`,
 		Args: cobra.ArbitraryArgs,
@@ -35,25 +35,25 @@ func whyCommand() *cobra.Command {
 			case !typed:
 				return wrongUsage(c, "unknown command %q for %q; for the pod of that name: %s pod %s", args[0], c.CommandPath(), c.CommandPath(), args[0])
 			case !slices.Contains(podKinds, kind):
-				return wrongUsage(c, "%s: only a pod can be asked about (kubectl get pods shows the names): %s pod NAME", args[0], c.CommandPath())
+				return wrongUsage(c, "%s: only pods are supported (kubectl get pods lists them): %s pod NAME", args[0], c.CommandPath())
 			case len(args) > 1:
 				return wrongUsage(c, "unexpected argument %q: %s pod NAME", args[1], c.CommandPath())
 			}
-			return q.run(c, name)
+			return q.ask(c, name)
 		},
 	}
 	podCmd := &cobra.Command{
 		Use:   "pod NAME [-n NAMESPACE]",
-		Short: "Why a pod runs, or does not: what was seen, decided and awaited",
-		Long: `Show why a pod runs, or does not: what its node has observed, decided and waits for.
+		Short: "Show why a pod runs or does not run: what its node observed, decided and waits for",
+		Long: `Show why a pod runs or does not run: what its node observed, decided and waits for.
 
-NAME may be NAMESPACE/NAME; else the namespace is that of --namespace, or of the
-kubeconfig's context. The API server's proxy to the node is used (nodes/proxy).`,
+NAME may be NAMESPACE/NAME; otherwise --namespace or the kubeconfig's context sets the
+namespace. The command uses the API server's proxy to the node (nodes/proxy).`,
 		Example: `  bowline why pod web-0
   bowline why pod web-0 -n shop
   bowline why pod shop/web-0 -o json`,
 		Args: arguments("NAME"),
-		RunE: func(c *cobra.Command, args []string) error { return q.run(c, args[0]) },
+		RunE: func(c *cobra.Command, args []string) error { return q.ask(c, args[0]) },
 	}
 	for _, c := range []*cobra.Command{why, podCmd} {
 		q.way.register(c)
@@ -64,16 +64,16 @@ kubeconfig's context. The API server's proxy to the node is used (nodes/proxy).`
 	return why
 }
 
-// podKinds are the words by which kubectl knows pods.
+// podKinds are the names by which kubectl knows pods.
 var podKinds = []string{"pod", "pods", "po"}
 
-// whyQuestion is one run of the command.
+// whyQuestion is one run of "bowline why".
 type whyQuestion struct {
 	way               access
 	namespace, output string
 }
 
-func (q *whyQuestion) run(c *cobra.Command, pod string) error {
+func (q *whyQuestion) ask(c *cobra.Command, pod string) error {
 	if err := checkOutput(c, q.output); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (q *whyQuestion) run(c *cobra.Command, pod string) error {
 	return err
 }
 
-// names are the namespace and the name of the pod that a person means.
+// names returns the namespace and name of the pod that the user means.
 func (q *whyQuestion) names(c *cobra.Command, pod string) (namespace, name string, err error) {
 	namespace, name, qualified := strings.Cut(pod, "/")
 	switch {
@@ -107,13 +107,13 @@ func (q *whyQuestion) names(c *cobra.Command, pod string) (namespace, name strin
 	case namespace == "" || name == "" || strings.Contains(name, "/"):
 		err = wrongUsage(c, "%q does not name a pod: write NAME or NAMESPACE/NAME", pod)
 	case q.namespace != "" && q.namespace != namespace:
-		err = wrongUsage(c, "%q is in the namespace %s, and --namespace is %s: give one of them", pod, namespace, q.namespace)
+		err = wrongUsage(c, "%q is in the namespace %s, but --namespace is %s: set one of them", pod, namespace, q.namespace)
 	}
 	return namespace, name, err
 }
 
-// askWhy reaches the pod's node through the API server's proxy: the answer is
-// behind the node's authenticated endpoint, wherever the caller is.
+// askWhy asks the pod's node through the API server's proxy, because the node's endpoint is
+// authenticated and may be out of the caller's reach.
 func askWhy(c *cobra.Command, way *access, namespace, name string) (*pod.WhyReport, error) {
 	_, client, err := way.clients()
 	if err != nil {
@@ -133,12 +133,12 @@ func askWhy(c *cobra.Command, way *access, namespace, name string) (*pod.WhyRepo
 	}
 	report := &pod.WhyReport{}
 	if err := json.Unmarshal(data, report); err != nil {
-		return nil, fmt.Errorf("node %s answered something else than a report; is it a Bowline node? %w", p.Spec.NodeName, err)
+		return nil, fmt.Errorf("the answer of node %s is not a report; is it a Bowline node? %w", p.Spec.NodeName, err)
 	}
 	return report, nil
 }
 
-// whyNot prefers the node's own words to the API server's.
+// whyNot prefers the node's own message to the API server's.
 func whyNot(err error, body []byte) error {
 	if text := strings.TrimSpace(string(body)); text != "" && !strings.HasPrefix(text, "{") {
 		return errors.New(text)

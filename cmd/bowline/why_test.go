@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// whyAPI has the pod shop/web-0 on the node box-1, and that node behind its proxy.
+// whyAPI has the pod shop/web-0 on the node box-1, and that node behind the API server's proxy.
 func whyAPI(t *testing.T, report *pod.WhyReport) []string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,12 +47,12 @@ func whyAPI(t *testing.T, report *pod.WhyReport) []string {
 	return []string{"--kubeconfig", file}
 }
 
-// A pod is named as kubectl names it.
+// A pod is named as in kubectl.
 func TestWhyNames(t *testing.T) {
 	way := whyAPI(t, &pod.WhyReport{Namespace: "shop", Name: "web-0", Phase: "Syncing"})
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("HOME", t.TempDir())
-	if _, errOut, status := typed(t, "why", "pod", "web-0"); status != 1 || !strings.Contains(errOut, "no cluster is named") {
+	if _, errOut, status := typed(t, "why", "pod", "web-0"); status != 1 || !strings.Contains(errOut, "no cluster is configured") {
 		t.Errorf("without a kubeconfig: status %d, %q", status, errOut)
 	}
 	for line, want := range map[string]string{ // empty: the report
@@ -63,7 +63,7 @@ func TestWhyNames(t *testing.T) {
 		"pod/web-0 -n shop":           "",
 		"po/web-0 --context shop":     "",
 		"pod web-0":                   "pod default/web-0",
-		"pod shop/web-0 -n other":     "give one of them",
+		"pod shop/web-0 -n other":     "set one of them",
 		"pod shop/":                   "does not name a pod",
 		"pod a/b/c":                   "does not name a pod",
 		"pod pod/web-0":               `"pod/web-0" was read as NAMESPACE/NAME: write bowline why pod web-0 -n NAMESPACE`,

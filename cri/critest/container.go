@@ -34,7 +34,7 @@ func testContainerLife(s *suite, t *testing.T) {
 	if st.Image.GetImage() == "" || st.ImageRef == "" {
 		t.Errorf("image %v, reference %q", st.Image, st.ImageRef)
 	}
-	if !s.CRIO { // there it cannot be started then
+	if !s.CRIO { // CRI-O could not start it afterwards
 		if err := s.Client.StopContainer(ctx, id, time.Second); err != nil {
 			t.Errorf("stop of a container not started: %v", err)
 		}
@@ -142,8 +142,8 @@ func testExitCodes(s *suite, t *testing.T) {
 			t.Fatal(err)
 		}
 		st := s.exited(t, id)
-		// containerd takes the start's time after the fact: a container that ends
-		// at once can have ended a little before it started.
+		// containerd records the start time afterwards: a container that ends at once may have an
+		// end time slightly before its start time.
 		lasted := time.Duration(st.FinishedAt - st.StartedAt)
 		if st.ExitCode != c.code || st.Reason != c.reason || lasted < -time.Second || st.StartedAt == 0 {
 			t.Errorf("%s: %v", name, st)
@@ -156,7 +156,7 @@ func testStartFailure(s *suite, t *testing.T) {
 	sandboxID := s.runSandbox(t, sandbox)
 	config := s.script("c")
 	config.Command = []string{"/no-such-program"}
-	if s.CRIO { // runc looks for the program when the container is made
+	if s.CRIO { // runc looks up the program when the container is created
 		_, err := s.Client.CreateContainer(t.Context(), sandboxID, config, sandbox)
 		if err == nil || cri.IsTransport(err) || !strings.Contains(err.Error(), "no-such-program") {
 			t.Errorf("error %v, want the runtime's about the program", err)
@@ -195,7 +195,7 @@ func testUnknownObjects(s *suite, t *testing.T) {
 		"StartContainer": s.Client.StartContainer(ctx, none),
 	} {
 		if s.CRIO && verb == "CreateContainer" && err != nil && !cri.IsTransport(err) {
-			continue // without a code
+			continue // CRI-O has no code for this error
 		}
 		if !cri.IsNotFound(err) {
 			t.Errorf("%s: %v, want not found", verb, err)
@@ -245,8 +245,8 @@ func testStopGrace(s *suite, t *testing.T) {
 	})
 }
 
-// A stop cut off in mid-grace kills nothing, and its signal is not sent again. (On
-// CRI-O it kills when the grace is over, as if it had not been cut off.)
+// A stop that is cancelled during the grace period kills nothing, and its signal is not sent again.
+// (CRI-O still kills at the end of the grace period.)
 func testStopCutOff(s *suite, t *testing.T) {
 	id, _, sandbox := s.start(t, s.script("c", "ignore-term", "out up", "wait"))
 	log := filepath.Join(sandbox.LogDirectory, "c.log")
@@ -257,8 +257,8 @@ func testStopCutOff(s *suite, t *testing.T) {
 		t.Fatalf("error %v, want a transport error", err)
 	}
 	s.logHas(t, log, "TERM")
-	<-time.After(3 * time.Second) // beyond the grace
-	if s.CRIO {                   // it finishes what it began
+	<-time.After(3 * time.Second) // beyond the grace period
+	if s.CRIO {                   // it completes the stop
 		if st := s.status(t, id); st.ExitCode != 137 {
 			t.Errorf("exit code %d, want 137", st.ExitCode)
 		}
@@ -316,7 +316,7 @@ func testUpdateResources(s *suite, t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Runtimes before containerd 1.7 do not tell.
+	// containerd before 1.7 does not report resources.
 	if r := s.status(t, id).GetResources().GetLinux(); r != nil && (r.CpuShares != 256 || r.MemoryLimitInBytes != 96<<20) {
 		t.Errorf("resources %v", r)
 	}
@@ -337,7 +337,7 @@ func testExecSync(s *suite, t *testing.T) {
 	}
 	began := time.Now()
 	if r, err = run(time.Second, "wait"); s.CRIO && err == nil && r.ExitCode == -1 {
-		// An exit code that no command has: a probe or hook fails by it.
+		// No command exits with -1: a probe or hook fails on it.
 	} else if !cri.IsTimeout(err) || time.Since(began) > patience/2 {
 		t.Errorf("error %v after %v, want a time-out after 1 s", err, time.Since(began))
 	}

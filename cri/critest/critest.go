@@ -1,6 +1,5 @@
-// Package critest is the suite that every container runtime passes which
-// Bowline drives, cri/fake among them: what the layers above take for granted
-// of a runtime is asked for here.
+// Package critest is the suite that every container runtime that Bowline manages must pass,
+// including cri/fake. It tests what the layers above rely on.
 package critest
 
 import (
@@ -20,34 +19,35 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// Target is a runtime under test.
+// Target is the runtime under test.
 type Target struct {
 	Client *cri.Client
-	// Image is a reference, to be pulled, of an image that holds the test
-	// program (cri/fake/program) as /bowline-test.
+	// Image is the reference of a pullable image that has the test program (cri/fake/program) as
+	// /bowline-test.
 	Image string
-	// Missing is a reference that its registry answers "not found" to.
+	// Missing is a reference that its registry does not have.
 	Missing string
-	// Dir is a directory that the runtime and this process see under one path.
+	// Dir is a directory that has the same path for the runtime and for this process.
 	Dir string
-	// Dial dials from the runtime's machine, for its streaming server.
+	// Dial dials from the runtime's host, for its streaming server.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// NoEvents: the runtime serves no events.
 	NoEvents bool
-	// CRIEvents: its events are the CRI's, which know of no task.
+	// CRIEvents: the events are the CRI's, which have no tasks.
 	CRIEvents bool
-	// CRIO: where CRI-O answers otherwise than containerd, and the layers above bear
-	// either, its answer is the right one.
+	// CRIO: expect CRI-O's answers where they differ from containerd's and the layers above accept
+	// both.
 	CRIO bool
-	// Planter of what a cut-off start leaves; nil where the runtime is not containerd.
+	// Planter creates what an interrupted start leaves; nil if the runtime is not containerd.
 	Planter Planter
 	// CgroupParent of the sandboxes; may be empty.
 	CgroupParent string
 }
 
-// Run runs the suite. It touches nothing that it has not made, and removes that.
+// Run runs the suite. It changes only what it has created, and removes that.
 func Run(t *testing.T, target Target) {
 	s := &suite{Target: target}
 	if _, err := s.Client.PullImage(t.Context(), s.spec(), nil, nil); err != nil {
@@ -94,26 +94,16 @@ type suite struct {
 	count int
 }
 
-// spec names the image as a pod does. CRI-O verifies signatures by that name, and
-// makes no container without it.
+// spec names the image as a pod does. CRI-O verifies signatures by that name, and creates no
+// container without it.
 func (s *suite) spec() *runtimeapi.ImageSpec {
 	return &runtimeapi.ImageSpec{Image: s.Image, UserSpecifiedImage: s.Image}
 }
 
-// long enough for a loaded machine; nothing waits so long that works.
+// patience suffices for a loaded host; what works never waits that long.
 const patience = 60 * time.Second
 
-// eventually polls until the condition holds.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); <-time.After(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v in vain: %s", patience, what)
-		}
-	}
-}
-
-// sandbox makes the config of a new sandbox, with a log directory.
+// sandboxConfig returns the config of a new sandbox, with a log directory.
 func (s *suite) sandboxConfig(t *testing.T) *runtimeapi.PodSandboxConfig {
 	t.Helper()
 	s.count++
@@ -132,7 +122,7 @@ func (s *suite) sandboxConfig(t *testing.T) *runtimeapi.PodSandboxConfig {
 	}
 }
 
-// runSandbox runs a sandbox that is removed at the test's end.
+// runSandbox runs a sandbox, which is removed at the end of the test.
 func (s *suite) runSandbox(t *testing.T, config *runtimeapi.PodSandboxConfig) string {
 	t.Helper()
 	id, err := s.Client.RunPodSandbox(t.Context(), config, "")
@@ -151,7 +141,7 @@ func (s *suite) runSandbox(t *testing.T, config *runtimeapi.PodSandboxConfig) st
 	return id
 }
 
-// script is the config of a container that runs the test program.
+// script returns the config of a container that runs the test program.
 func (s *suite) script(name string, steps ...string) *runtimeapi.ContainerConfig {
 	return &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: 3}, Image: s.spec(),
@@ -161,7 +151,7 @@ func (s *suite) script(name string, steps ...string) *runtimeapi.ContainerConfig
 	}
 }
 
-// create makes a container in a sandbox of config.
+// create creates a container in a sandbox.
 func (s *suite) create(t *testing.T, sandboxID string, sandbox *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) string {
 	t.Helper()
 	id, err := s.Client.CreateContainer(t.Context(), sandboxID, c, sandbox)
@@ -171,7 +161,7 @@ func (s *suite) create(t *testing.T, sandboxID string, sandbox *runtimeapi.PodSa
 	return id
 }
 
-// start makes and starts a container in a new sandbox.
+// start creates and starts a container in a new sandbox.
 func (s *suite) start(t *testing.T, c *runtimeapi.ContainerConfig) (id, sandboxID string, sandbox *runtimeapi.PodSandboxConfig) {
 	t.Helper()
 	sandbox = s.sandboxConfig(t)
@@ -192,27 +182,27 @@ func (s *suite) status(t *testing.T, id string) *runtimeapi.ContainerStatus {
 	return st
 }
 
-// exited waits for the container's end.
+// exited waits until the container has exited.
 func (s *suite) exited(t *testing.T, id string) *runtimeapi.ContainerStatus {
 	t.Helper()
 	var st *runtimeapi.ContainerStatus
-	eventually(t, "container "+id+" exits", func() bool {
+	testutil.Eventually(t, "container "+id+" exits", func() bool {
 		st = s.status(t, id)
 		return st.State == runtimeapi.ContainerState_CONTAINER_EXITED
 	})
 	return st
 }
 
-// logHas waits until the container's raw log holds the text.
+// logHas waits until the container's raw log contains the text.
 func (s *suite) logHas(t *testing.T, path, text string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%q in the log", text), func() bool {
+	testutil.Eventually(t, fmt.Sprintf("%q in the log", text), func() bool {
 		data, err := os.ReadFile(path)
 		return err == nil && strings.Contains(string(data), text)
 	})
 }
 
-// files is the part of a host that logs.Read needs, for a directory that is seen here.
+// files is the part of a host that logs.Read needs, for a local directory.
 type files struct{}
 
 func (files) Open(_ context.Context, path string) (host.File, error) {

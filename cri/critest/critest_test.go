@@ -59,10 +59,9 @@ func TestFake(t *testing.T) {
 	}
 }
 
-// TestContainerd runs the suite on containerds that it starts itself:
-// BOWLINE_TEST_CONTAINERD names directories, as name=/dir separated by commas,
-// each with a binary containerd (or bowline-containerd) and
-// containerd-shim-runc-v2. Needs root, runc and CNI plugins.
+// TestContainerd runs the suite on containerds that it starts itself. BOWLINE_TEST_CONTAINERD lists
+// directories as name=/dir, separated by commas. Each has a binary containerd (or
+// bowline-containerd) and containerd-shim-runc-v2. It needs root, runc and CNI plugins.
 func TestContainerd(t *testing.T) {
 	env := os.Getenv("BOWLINE_TEST_CONTAINERD")
 	if env == "" {
@@ -102,10 +101,10 @@ func TestContainerd(t *testing.T) {
 	}
 }
 
-// TestEndpoints runs the suite on runtimes that run already, in this network
-// and mount namespace: BOWLINE_CRI_ENDPOINTS=name=unix:///socket, separated by
-// commas; of one with the name crio CRI-O's ways are expected. They pull the test image from a registry that the test serves on
-// loopback.
+// TestEndpoints runs the suite on runtimes that are already running, in this network and mount
+// namespace. BOWLINE_CRI_ENDPOINTS lists them as name=unix:///socket, separated by commas; the name
+// crio selects the expectations for CRI-O. They pull the test image from a registry that the test
+// serves on loopback.
 func TestEndpoints(t *testing.T) {
 	env := os.Getenv("BOWLINE_CRI_ENDPOINTS")
 	if env == "" {
@@ -131,7 +130,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// plant connects to containerd's own services.
+// plant returns a Planter that is connected to containerd's own services.
 func plant(t *testing.T, socket string) critest.Planter {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))

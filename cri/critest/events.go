@@ -22,8 +22,8 @@ func testEvents(s *suite, t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A subscription takes hold some time after it is asked for: wait for a
-	// first event of sandboxes that come for this.
+	// A subscription takes effect some time after the call: create sandboxes until the first event
+	// arrives.
 	first := false
 	for deadline := time.Now().Add(patience); !first; {
 		s.runSandbox(t, s.sandboxConfig(t))
@@ -64,7 +64,7 @@ func testEvents(s *suite, t *testing.T) {
 		t.Fatal(err)
 	}
 	next(cri.EventStarted, id)
-	// A command that ends in the container is no event.
+	// The end of an exec in the container gives no event.
 	if _, err := s.Client.ExecSync(ctx, id, []string{"/bowline-test", "exit 1"}, patience); err != nil {
 		t.Fatal(err)
 	}
@@ -73,13 +73,13 @@ func testEvents(s *suite, t *testing.T) {
 	}
 	next(cri.EventExited, id)
 	if !s.CRIEvents {
-		next(cri.EventDeleted, id) // its task
+		next(cri.EventDeleted, id) // of its task
 	}
 	if err := s.Client.RemoveContainer(ctx, id); err != nil {
 		t.Fatal(err)
 	}
 	next(cri.EventDeleted, id)
 	cancel()
-	for range events { // ends
+	for range events { // ends after cancel
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 func testImages(s *suite, t *testing.T) {
 	ctx, missing := t.Context(), &runtimeapi.ImageSpec{Image: s.Missing}
-	ref, err := s.Client.PullImage(ctx, s.spec(), nil, nil) // present already: no error
+	ref, err := s.Client.PullImage(ctx, s.spec(), nil, nil) // already present: no error
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func testImages(s *suite, t *testing.T) {
 	}
 }
 
-// notFound says whether the runtime refused for want of an image; CRI-O has no code
+// notFound reports whether the runtime refused because the image does not exist; CRI-O has no code
 // for that.
 func (s *suite) notFound(err error) bool {
 	return cri.IsNotFound(err) || s.CRIO && err != nil && !cri.IsTransport(err)

@@ -17,7 +17,7 @@ import (
 )
 
 func testLogs(s *suite, t *testing.T) {
-	long := strings.Repeat("0123456789", 4000) // beyond any runtime's longest line
+	long := strings.Repeat("0123456789", 4000) // longer than any runtime's longest line
 	id, _, sandbox := s.start(t, s.script("c", "out first", "err second", "out "+long, "lines 3 n"))
 	s.exited(t, id)
 	path := filepath.Join(sandbox.LogDirectory, "c.log")
@@ -28,8 +28,7 @@ func testLogs(s *suite, t *testing.T) {
 	if want := "first\n" + long + "\nn 0\nn 1\nn 2\n"; out.String() != want || errs.String() != "second\n" {
 		t.Errorf("stdout of %d bytes, want %d; stderr %q", out.Len(), len(want), errs.String())
 	}
-	// The order of lines of different streams is the runtime's business, so the
-	// tail is taken of one stream alone.
+	// The runtime decides the order of lines of different streams, so take the tail of one stream.
 	id, _, sandbox = s.start(t, s.script("c", "lines 3 n"))
 	s.exited(t, id)
 	path = filepath.Join(sandbox.LogDirectory, "c.log")
@@ -48,7 +47,7 @@ func testLogs(s *suite, t *testing.T) {
 	}
 }
 
-// A follower loses nothing and sees nothing twice while the log is rotated.
+// A follower loses no line and sees none twice while the log is rotated.
 func testLogRotation(s *suite, t *testing.T) {
 	ctx := t.Context()
 	id, _, sandbox := s.start(t, s.script("c", "each 2ms n"))

@@ -20,19 +20,19 @@ import (
 	containerdtypes "github.com/containerd/containerd/api/types"
 )
 
-// Planter makes what a start that was cut off at the wrong moment leaves in
-// containerd; that moment is too short to be hit at will.
+// Planter creates what a start leaves in containerd if it is interrupted at the wrong moment; that
+// moment is too short to hit deliberately.
 type Planter interface {
-	// Task makes a task for a container that its CRI has created and not started.
+	// Task creates a task for a container that the CRI has created but not started.
 	Task(ctx context.Context, containerID string) error
-	// Container makes a container like that of containerID, with a task, that the
-	// CRI knows nothing of, and returns its ID.
+	// Container creates a container like containerID, with a task, that the CRI does not know, and
+	// returns its ID.
 	Container(ctx context.Context, containerID string) (string, error)
-	// Sandbox makes the record of a sandbox that has no container, as one that its
-	// shim makes by itself, and returns its ID and what takes it away again;
-	// Unimplemented on containerd 1, which has no such records.
+	// Sandbox creates the record of a sandbox without a container, as a shim may create one itself.
+	// It returns the sandbox's ID and a function that removes the record, or Unimplemented on
+	// containerd 1, which has no such records.
 	Sandbox(ctx context.Context) (id string, remove func() error, err error)
-	// Left tells whether containerd has a container, or a task, of this ID.
+	// Left reports whether containerd has a container or a task of this ID.
 	Left(ctx context.Context, id string) (bool, error)
 }
 
@@ -77,7 +77,7 @@ func (p planter) Container(ctx context.Context, like string) (string, error) {
 	}
 	c.ID = fmt.Sprintf("planted-%d", time.Now().UnixNano())
 	c.SnapshotKey = c.ID
-	// The record first: containerd collects a snapshot that no record names.
+	// Create the record first: containerd garbage-collects a snapshot that no record names.
 	if _, err := containersapi.NewContainersClient(p.conn).Create(own, &containersapi.CreateContainerRequest{Container: c}); err != nil {
 		return "", err
 	}
@@ -118,8 +118,7 @@ func (p planter) Left(ctx context.Context, id string) (bool, error) {
 	return len(records.Containers) > 0, nil
 }
 
-// testForgottenTask: a container whose task the runtime's CRI does not know of
-// can be removed.
+// testForgottenTask: a container can be removed although the CRI does not know of its task.
 func testForgottenTask(s *suite, t *testing.T) {
 	if s.Planter == nil {
 		t.Skip("the runtime is not containerd")
@@ -136,8 +135,8 @@ func testForgottenTask(s *suite, t *testing.T) {
 	s.notLeft(t, id)
 }
 
-// testRemnants: what containerd has of a pod and its CRI has not goes, and
-// nothing of another pod does.
+// testRemnants: RemoveRemnants removes what containerd has of a pod and its CRI does not know, and
+// nothing of another pod.
 func testRemnants(s *suite, t *testing.T) {
 	if s.Planter == nil {
 		if younger, err := s.Client.RemoveRemnants(t.Context(), "some-uid", time.Now()); err != nil || younger != 0 {
@@ -183,7 +182,7 @@ func testRemnants(s *suite, t *testing.T) {
 	}
 }
 
-// testRecords: what containerd has a record of is told from what it has not.
+// testRecords: HasRecord distinguishes what containerd has a record of.
 func testRecords(s *suite, t *testing.T) {
 	has := func(what, id string, want bool) {
 		t.Helper()
@@ -192,7 +191,7 @@ func testRecords(s *suite, t *testing.T) {
 		}
 	}
 	if s.Planter == nil {
-		has("where nobody can tell", "some-id", true)
+		has("where it is unknown", "some-id", true)
 		return
 	}
 	has("what never was", "some-id", false)

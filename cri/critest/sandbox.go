@@ -57,7 +57,7 @@ func testSandboxLife(s *suite, t *testing.T) {
 	if ip, err := netip.ParseAddr(st.GetNetwork().GetIp()); err != nil || ip.IsLoopback() {
 		t.Errorf("address %q", st.GetNetwork().GetIp())
 	}
-	for range 2 { // it may be asked again
+	for range 2 { // the stop may be repeated
 		if err := s.Client.StopPodSandbox(ctx, id); err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func testSandboxRemove(s *suite, t *testing.T) {
 	}
 }
 
-// holds says whether all of want is in got. Runtimes add labels of their own.
+// holds reports whether got has all of want. Runtimes add labels of their own.
 func holds(got, want map[string]string) bool {
 	for key, value := range want {
 		if got[key] != value {
@@ -182,8 +182,8 @@ func holds(got, want map[string]string) bool {
 	return true
 }
 
-// wantTaken checks what a second sandbox or container of one name and attempt gets:
-// a refusal, or from CRI-O the ID of the first one.
+// wantTaken checks the result of creating a second sandbox or container with the same name and
+// attempt: a refusal, or from CRI-O the ID of the first one.
 func (s *suite) wantTaken(t *testing.T, id, again string, err error) {
 	t.Helper()
 	if s.CRIO && err == nil && again == id || !s.CRIO && cri.IsExists(err) {

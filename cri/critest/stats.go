@@ -6,8 +6,8 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 )
 
-// Who has a container running is known with its labels and what it has of memory. The
-// stats of sandboxes are not every runtime's.
+// The stats of each running container have its labels and its memory usage. Not every runtime
+// reports stats of sandboxes.
 func testStats(s *suite, t *testing.T) {
 	id, sandboxID, _ := s.start(t, s.script("measured", "wait"))
 	list, err := s.Client.ListContainerStats(t.Context(), "")

@@ -22,7 +22,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/stream"
 )
 
-// node serves the URL that prepare asks the runtime for.
+// node serves the URL that prepare gets from the runtime.
 func (s *suite) node(t *testing.T, opts stream.Options, prepare func(context.Context) (string, error)) *url.URL {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

@@ -24,19 +24,19 @@ type container struct {
 	program bool // the image is the test image
 	logPath string
 
-	// Below under Runtime.mu.
+	// Runtime.mu guards the following fields.
 	state                      runtimeapi.ContainerState
 	created, started, finished time.Time
 	code                       int32
 	reason, message            string
 	resources                  *runtimeapi.LinuxContainerResources
-	termed                     bool // the stop signal was sent; it is sent once
+	termed                     bool // the stop signal was sent; it is sent only once
 
 	kill     context.CancelFunc // SIGKILL; nil until started
 	killOnce sync.Once
 	oom      bool
 	term     chan struct{}
-	forced   chan int32    // an exit that a test asked for
+	forced   chan int32    // an exit that a test requested
 	exited   chan struct{} // closed when exited
 	log      *logFile
 	out      *fanOut // attached clients

@@ -18,22 +18,22 @@ import (
 	containerdtypes "github.com/containerd/containerd/api/types"
 )
 
-// forgotten is what containerd has and its CRI does not know of: a task of a
-// container that is created only, a whole container, or a sandbox.
+// forgotten is what containerd has but its CRI does not know: a task of a container that is only
+// created, a whole container, or a sandbox.
 type forgotten struct {
 	since   time.Time
-	labels  map[string]string // of a container; nil: only its task is forgotten
+	labels  map[string]string // of a container; nil if only its task is forgotten
 	task    bool
-	sandbox bool // the record of one, without a container
+	sandbox bool // a sandbox record without a container
 }
 
-// Planter plants what is forgotten, as critest asks for it.
+// Planter returns a Planter for critest.
 func (r *Runtime) Planter() *Planter { return &Planter{r} }
 
 // Planter is a critest.Planter.
 type Planter struct{ r *Runtime }
 
-// Task makes a task that the CRI does not know of.
+// Task creates a task that the CRI does not know of.
 func (p *Planter) Task(_ context.Context, id string) error {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
@@ -41,7 +41,7 @@ func (p *Planter) Task(_ context.Context, id string) error {
 	return nil
 }
 
-// Container makes a container, with its task, that the CRI does not know of.
+// Container creates a container, with its task, that the CRI does not know of.
 func (p *Planter) Container(_ context.Context, like string) (string, error) {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
@@ -54,7 +54,7 @@ func (p *Planter) Container(_ context.Context, like string) (string, error) {
 	return id, nil
 }
 
-// Sandbox makes a record of a sandbox that has no container.
+// Sandbox creates the record of a sandbox that has no container.
 func (p *Planter) Sandbox(context.Context) (string, func() error, error) {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
@@ -68,7 +68,7 @@ func (p *Planter) Sandbox(context.Context) (string, func() error, error) {
 	}, nil
 }
 
-// Left tells whether there is one of this ID.
+// Left reports whether containerd has anything with this ID.
 func (p *Planter) Left(_ context.Context, id string) (bool, error) {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
@@ -80,8 +80,7 @@ type containerServer struct {
 	r *Runtime
 }
 
-// List understands the two forms of filter that matter here: labels."key"=="value"
-// and id=="value".
+// List supports the two relevant forms of filter: labels."key"=="value" and id=="value".
 func (s *containerServer) List(_ context.Context, req *containersapi.ListContainersRequest) (*containersapi.ListContainersResponse, error) {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
@@ -127,7 +126,7 @@ type sandboxServer struct {
 	r *Runtime
 }
 
-// List understands id=="value" only.
+// List supports only id=="value".
 func (s *sandboxServer) List(_ context.Context, req *sandboxapi.StoreListRequest) (*sandboxapi.StoreListResponse, error) {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
@@ -145,7 +144,7 @@ type taskServer struct {
 	r *Runtime
 }
 
-// task is the task of this ID; r.mu is held.
+// task returns the task of this ID; the caller holds r.mu.
 func (s *taskServer) task(id string) (*forgotten, error) {
 	if f := s.r.forgotten[id]; f != nil && f.task {
 		return f, nil

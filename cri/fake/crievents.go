@@ -11,7 +11,7 @@ import (
 // GetContainerEvents serves the CRI's own events.
 func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out runtimeapi.RuntimeService_GetContainerEventsServer) error {
 	if !s.r.config.CRIEvents {
-		return nil // as CRI-O
+		return nil // as CRI-O does
 	}
 	return s.r.stream(out.Context(), nil, func(e *types.Envelope) error {
 		response := criEvent(e)
@@ -22,7 +22,7 @@ func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out r
 	})
 }
 
-// criEvent is the CRI's event for one of containerd's; nil if there is none.
+// criEvent converts a containerd event to the CRI's; nil if there is none.
 func criEvent(e *types.Envelope) *runtimeapi.ContainerEventResponse {
 	var id string
 	var kind runtimeapi.ContainerEventType
@@ -35,7 +35,7 @@ func criEvent(e *types.Envelope) *runtimeapi.ContainerEventResponse {
 	case "/tasks/exit":
 		var exit apievents.TaskExit
 		if _ = proto.Unmarshal(value, &exit); exit.ID != exit.ContainerID {
-			return nil // of a command in the container
+			return nil // of an exec in the container
 		}
 		id, kind = exit.ContainerID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
 	case "/containers/delete":

@@ -14,21 +14,21 @@ import (
 	"github.com/containerd/containerd/api/types"
 )
 
-// subscriber has a queue of its own, without a bound, as containerd gives.
+// subscriber has its own unlimited queue, as in containerd.
 type subscriber struct {
 	filters []string
 	queue   []*types.Envelope // under Runtime.mu
 	wake    chan struct{}
 }
 
-// publish queues an event for every subscriber whose filters take it; r.mu is held.
+// publish queues an event for every subscriber with a matching filter; the caller holds r.mu.
 func (r *Runtime) publish(topic string, event proto.Message) {
 	payload, err := proto.Marshal(event)
 	if err != nil {
 		return
 	}
 	e := &types.Envelope{Timestamp: timestamppb.New(r.now()), Namespace: "k8s.io", Topic: topic, Event: &anypb.Any{
-		// containerd's URL is the bare name.
+		// containerd's type URL is the bare name.
 		TypeUrl: string(event.ProtoReflect().Descriptor().FullName()), Value: payload,
 	}}
 	for s := range r.subs {
@@ -42,7 +42,7 @@ func (r *Runtime) publish(topic string, event proto.Message) {
 	}
 }
 
-// takes understands the one form of filter that matters here: an exact topic.
+// takes supports the one relevant form of filter: an exact topic.
 func (s *subscriber) takes(topic string) bool {
 	for _, f := range s.filters {
 		_, want, found := strings.Cut(f, "topic==")
@@ -62,8 +62,7 @@ func (s *eventServer) Subscribe(req *eventsapi.SubscribeRequest, out eventsapi.E
 	return s.r.stream(out.Context(), req.Filters, out.Send)
 }
 
-// stream gives one subscriber the events that its filters take, until ctx or the
-// runtime's life is over.
+// stream sends one subscriber the events that match its filters, until ctx or the runtime ends.
 func (r *Runtime) stream(ctx context.Context, filters []string, send func(*types.Envelope) error) error {
 	sub := &subscriber{filters: filters, wake: make(chan struct{}, 1)}
 	r.mu.Lock()
@@ -94,7 +93,7 @@ func (r *Runtime) stream(ctx context.Context, filters []string, send func(*types
 	}
 }
 
-// Subscribers is how many event streams are open.
+// Subscribers returns how many event streams are open.
 func (r *Runtime) Subscribers() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

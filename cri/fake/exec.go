@@ -42,7 +42,7 @@ func (s *runtimeServer) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRe
 
 var errExecTime = status.Error(codes.DeadlineExceeded, "exec time-out")
 
-// exec runs a command in a container to its end; the container's end ends it.
+// exec runs a command in a container until it exits; the end of the container ends it too.
 func (r *Runtime) exec(ctx context.Context, c *container, cmd []string, stdin io.Reader, stdout, stderr io.Writer) (int32, error) {
 	run := DefaultProgram
 	if r.config.Programs != nil {
@@ -77,7 +77,7 @@ func (r *Runtime) exec(ctx context.Context, c *container, cmd []string, stdin io
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// As a real one does: the exit of a command is a task exit with an ID of its own.
+	// As in a real runtime, the exit of an exec is a task exit with its own ID.
 	r.publish("/tasks/exit", &apievents.TaskExit{ContainerID: c.id, ID: newID(), Pid: 2, ExitStatus: uint32(code)})
 	return code, nil
 }
@@ -109,7 +109,7 @@ func (s *runtimeServer) PortForward(_ context.Context, req *runtimeapi.PortForwa
 	return s.r.streams.GetPortForward(req)
 }
 
-// streamRuntime is what the streaming server runs.
+// streamRuntime is what the streaming server calls.
 type streamRuntime Runtime
 
 func (s *streamRuntime) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
@@ -147,7 +147,7 @@ func (s *streamRuntime) Attach(ctx context.Context, id string, in io.Reader, out
 		me.stderr = errs
 	}
 	defer c.out.add(me)()
-	// After the output is listened to: what is typed may be answered at once.
+	// Only after attaching the output: the program may answer the input at once.
 	if in != nil && c.stdin != nil {
 		r.wg.Add(1)
 		go func() {
@@ -194,7 +194,7 @@ func (s *streamRuntime) PortForward(ctx context.Context, sandboxID string, port 
 	return err
 }
 
-// drainResize reads the terminal's sizes until stop.
+// drainResize reads the terminal's sizes until stop is called.
 func drainResize(ctx context.Context, resize <-chan remotecommand.TerminalSize) (stop func()) {
 	if resize == nil {
 		return func() {}

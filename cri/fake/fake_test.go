@@ -14,8 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 )
 
-// What the fake shares with real runtimes is tested by cri/critest; here is what
-// only it can do.
+// cri/critest tests what the fake shares with real runtimes; these tests cover the rest.
 
 func client(t *testing.T, r *fake.Runtime) *cri.Client {
 	t.Helper()

@@ -11,35 +11,34 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Fault is what shall go wrong with calls of one method.
+// Fault is a fault in calls of one method.
 type Fault struct {
-	// Before is returned without doing the call.
+	// Before is returned without executing the call.
 	Before error
-	// Delay comes first, and ends with the caller's context.
+	// Delay comes first; the end of the caller's context ends it.
 	Delay time.Duration
-	// Hold, if not nil, holds the call back, undone, until it is closed.
+	// Hold, if not nil, delays the call before its execution until Hold is closed.
 	Hold <-chan struct{}
-	// HoldAnswer, if not nil, holds the answer of a call that is done back until it
-	// is closed.
+	// HoldAnswer, if not nil, delays the answer of an executed call until HoldAnswer is closed.
 	HoldAnswer <-chan struct{}
-	// After is returned in place of the answer, once the call is done.
+	// After is returned instead of the answer, after the call is executed.
 	After error
-	// Withhold does the call and then never answers; the caller's deadline ends it.
+	// Withhold executes the call and never answers; the caller's deadline ends it.
 	Withhold bool
-	// Times is how many calls it hits; 0 is one, -1 all.
+	// Times is how many calls it affects; 0 means one, -1 all.
 	Times int
-	// Match, if not nil, chooses the requests that it hits.
+	// Match, if not nil, selects the requests that it affects.
 	Match func(request any) bool
 }
 
-// Inject puts a fault on a method ("StopContainer"); faults of one method are
-// used up in the order they came.
+// Inject adds a fault to a method ("StopContainer"); faults of one method are used up in the order
+// in which they were added.
 func (r *Runtime) Inject(method string, f Fault) { r.faults.inject(method, f) }
 
-// ClearFaults takes every fault away. Calls that are being held go on.
+// ClearFaults removes every fault. Calls that are already held stay held.
 func (r *Runtime) ClearFaults() { r.faults.clear() }
 
-// Calls counts the calls that have come in, by method.
+// Calls returns how often a method was called.
 func (r *Runtime) Calls(method string) int { return r.faults.calls(method) }
 
 type faults struct {
@@ -82,7 +81,7 @@ func (f *faults) done() chan struct{} {
 	return f.closed
 }
 
-// release lets every held call end, at Close.
+// release ends every held call, at Close.
 func (f *faults) release() {
 	c := f.done()
 	f.mu.Lock()
@@ -94,7 +93,7 @@ func (f *faults) release() {
 	}
 }
 
-// take counts a call and uses up its fault, if it has one.
+// take counts a call and uses up its fault, if any.
 func (f *faults) take(full string, request any) (Fault, bool) {
 	method := full[strings.LastIndexByte(full, '/')+1:]
 	f.mu.Lock()
@@ -118,7 +117,7 @@ func (f *faults) take(full string, request any) (Fault, bool) {
 	return Fault{}, false
 }
 
-// before is what happens ahead of the call.
+// before applies what precedes the call.
 func (f *faults) before(ctx context.Context, fault Fault) error {
 	if fault.Delay > 0 {
 		select {
@@ -135,7 +134,7 @@ func (f *faults) before(ctx context.Context, fault Fault) error {
 	return fault.Before
 }
 
-// await waits until hold is closed, if it is not nil.
+// await waits until hold is closed; it does not wait if hold is nil.
 func (f *faults) await(ctx context.Context, hold <-chan struct{}) error {
 	if hold == nil {
 		return nil

@@ -20,7 +20,7 @@ type RegistryImage struct {
 	Err      error         // its pull fails
 	UID      *int64        // USER of the image, by number
 	Username string        // USER of the image, by name
-	// Password, if not empty, is what AuthConfig.Password must be.
+	// Password, if not empty, is the required AuthConfig.Password.
 	Password string
 }
 
@@ -43,12 +43,12 @@ func (i *image) message() *runtimeapi.Image {
 	return m
 }
 
-// holdsTestProgram: a reference that it was pulled by names the test image.
+// holdsTestProgram reports whether one of the image's references names the test image.
 func (i *image) holdsTestProgram() bool {
 	return strings.Contains(strings.Join(append(slices.Clone(i.tags), i.digests...), " "), TestImage)
 }
 
-// Normalize gives a reference its registry, its library and its tag.
+// Normalize completes a reference with its registry, its library and its tag.
 func Normalize(ref string) string {
 	first, _, found := strings.Cut(ref, "/")
 	if !found || !strings.ContainsAny(first, ".:") && first != "localhost" {
@@ -68,7 +68,7 @@ func Normalize(ref string) string {
 
 func digestOf(s string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(s))) }
 
-// image finds an image by reference, digest or ID; nil if it is absent. r.mu is held.
+// image finds an image by reference, digest or ID, or returns nil; the caller holds r.mu.
 func (r *Runtime) image(ref string) *image {
 	if ref == "" {
 		return nil
@@ -88,7 +88,7 @@ func (r *Runtime) image(ref string) *image {
 	return nil
 }
 
-// AddImage puts an image on the machine without a pull and returns its ID.
+// AddImage adds an image without a pull and returns its ID.
 func (r *Runtime) AddImage(ref string, from RegistryImage) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// logLine is the longest content of one line, in bytes; more is cut into
-// partial lines, as containerd's max_container_log_line_size does.
+// logLine is the longest content of one line, in bytes; longer output is split into partial lines,
+// as with containerd's max_container_log_line_size.
 const logLine = 16 << 10
 
 // logFile is a container's log in the CRI format.
@@ -22,7 +22,7 @@ type logFile struct {
 	rest map[string][]byte // an unfinished line, by stream
 }
 
-// openLog opens the file for appending; with no path all is dropped.
+// openLog opens the file for appending; without a path, all output is dropped.
 func openLog(path string, now func() time.Time) (*logFile, error) {
 	l := &logFile{path: path, now: now, rest: map[string][]byte{}}
 	if path == "" {

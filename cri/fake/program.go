@@ -15,34 +15,32 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake/program"
 )
 
-// Program is what a container, or a command run in it, does. It returns the
-// exit code and must return when ctx is over, which is SIGKILL.
+// Program is what a container, or an exec in it, runs. It returns the exit code, and must return
+// when ctx ends, which stands for SIGKILL.
 type Program func(ctx context.Context, p *Process) int
 
-// Process is a container's first process or a command run in it.
+// Process is a container's first process or an exec in it.
 type Process struct {
 	Config         *runtimeapi.ContainerConfig
 	Sandbox        *runtimeapi.PodSandboxConfig
 	ContainerID    string
-	Args           []string // command and args, without what the image would add
+	Args           []string // command and args, without the image's defaults
 	Env            []string // NAME=value
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	Term           <-chan struct{} // one value for each SIGTERM; nil for a command
-	Exec           bool            // it is a command
+	Term           <-chan struct{} // one value per SIGTERM; nil for an exec
+	Exec           bool            // it is an exec
 
 	r       *Runtime
 	sandbox *sandbox
 	program bool
 }
 
-// TestImage is part of the reference of images whose program is package
-// program's, in any registry.
+// TestImage is a part of the references of images that run package program, in any registry.
 const TestImage = "bowline-test"
 
-// DefaultProgram is package program's for the test image, and for commands of
-// its form; every other image waits for SIGTERM and exits 0, and every other
-// command succeeds without output.
+// DefaultProgram runs package program for the test image, and for commands that name it. Every
+// other image waits for SIGTERM and exits 0; every other exec succeeds without output.
 func DefaultProgram(ctx context.Context, p *Process) int {
 	if p.program || len(p.Args) > 0 && p.Args[0] == "/"+TestImage {
 		return program.Run(ctx, p.world())
@@ -69,8 +67,8 @@ func (p *Process) world() program.World {
 	}
 }
 
-// Path turns a path in the container into one of this machine, through its
-// mounts; a path on no mount is returned as one that does not exist.
+// Path converts a path in the container to a local one, through its mounts. A path outside all
+// mounts becomes one that does not exist.
 func (p *Process) Path(inside string) string {
 	best, host := "", ""
 	for _, m := range p.Config.GetMounts() {
@@ -85,8 +83,7 @@ func (p *Process) Path(inside string) string {
 	return p.r.config.Root + host + strings.TrimPrefix(inside, best)
 }
 
-// listen takes a port of the sandbox's network: a loopback port that
-// PortForward finds.
+// listen opens a port in the sandbox's network: a loopback port that PortForward finds.
 func (p *Process) listen(_ context.Context, port int) (net.Listener, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -104,8 +101,8 @@ func (p *Process) listen(_ context.Context, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// Listening waits until a program in a sandbox listens on a port. As on a machine that is
-// a moment after the start of its container.
+// Listening waits until a program in a sandbox listens on a port. As on a real host, that is a
+// moment after the start of its container.
 func (r *Runtime) Listening(ctx context.Context, sandboxID string, port int) error {
 	for {
 		r.mu.Lock()
@@ -138,7 +135,7 @@ func environment(c *runtimeapi.ContainerConfig) []string {
 	return env
 }
 
-// writers writes to both, whatever the first one says.
+// writers writes to both, even if the first one fails.
 type writers [2]io.Writer
 
 func (w writers) Write(b []byte) (int, error) {
@@ -150,7 +147,7 @@ func (w writers) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// fanOut gives a container's output to the clients attached to it.
+// fanOut copies a container's output to the attached clients.
 type fanOut struct {
 	mu      sync.Mutex
 	clients map[*client]bool
@@ -183,7 +180,8 @@ func (s fanStream) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// add attaches a client until leave; its gone is closed at the end of all output.
+// add attaches a client until leave is called; the client's gone is closed at the end of all
+// output.
 func (f *fanOut) add(c *client) (leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -25,26 +25,26 @@ import (
 	versionapi "github.com/containerd/containerd/api/services/version/v1"
 )
 
-// Config of a Runtime.
+// Config configures a Runtime.
 type Config struct {
-	// Dir holds the socket, "cri.sock".
+	// Dir is the directory of the socket, "cri.sock".
 	Dir string
-	// Programs chooses what a container runs; nil, or nil for a container, is
+	// Programs returns what a container runs. If Programs is nil or returns nil, the container runs
 	// DefaultProgram.
 	Programs func(*runtimeapi.ContainerConfig) Program
-	// Registry holds what can be pulled, by normalised reference
-	// ("docker.io/library/nginx:latest"). A nil Registry has every image.
+	// Registry has the images that can be pulled, by normalised reference
+	// ("docker.io/library/nginx:latest"). If nil, every image can be pulled.
 	Registry map[string]RegistryImage
-	// Root, if not empty, is where the file system of the machine is seen that the
-	// runtime is on: paths of logs and mounts are below it.
+	// Root, if not empty, is the directory that stands for the root of the runtime's host: paths of
+	// logs and mounts are below it.
 	Root string
-	// Clock is how far the machine's clock is ahead of ours: all times that the
-	// runtime tells are by it. The task log is by ours.
+	// Clock is how far the host's clock is ahead of ours. All times that the runtime reports follow
+	// the host's clock; the task log follows ours.
 	Clock time.Duration
-	// NoEvents leaves out containerd's own services, as CRI-O does.
+	// NoEvents disables containerd's own services, as in CRI-O.
 	NoEvents bool
-	// CRIEvents serves GetContainerEvents, as CRI-O does with enable_pod_events. Without
-	// it the stream ends at once.
+	// CRIEvents serves GetContainerEvents, as CRI-O does with enable_pod_events. Without it the
+	// stream ends at once.
 	CRIEvents bool
 }
 
@@ -54,7 +54,7 @@ type Runtime struct {
 	Socket string // path of the unix socket
 	faults faults
 
-	// life ends at Close: every container dies with it.
+	// life ends at Close, which kills every container.
 	life context.Context
 	end  context.CancelFunc
 	wg   sync.WaitGroup // container programs and streaming
@@ -71,7 +71,7 @@ type Runtime struct {
 	containers map[string]*container
 	forgotten  map[string]*forgotten
 	names      map[string]string // reserved name to ID
-	listened   chan struct{}     // closed, and made anew, when a program listens
+	listened   chan struct{}     // closed and recreated when a program listens
 	images     map[string]*image // by ID
 	lastIP     int
 	conditions map[string]*runtimeapi.RuntimeCondition
@@ -89,8 +89,8 @@ type T interface {
 	Cleanup(func())
 }
 
-// Run starts a fake for a test, in a directory of its own whose path is short
-// enough for a socket, and closes it at the test's end.
+// Run starts a fake for a test and closes it at the end of the test. Its new directory has a path
+// that is short enough for a socket.
 func Run(t T, c Config) *Runtime {
 	t.Helper()
 	if c.Dir == "" {
@@ -109,7 +109,7 @@ func Run(t T, c Config) *Runtime {
 	return r
 }
 
-// Start makes a fake and serves it.
+// Start creates a fake and serves it.
 func Start(c Config) (*Runtime, error) {
 	if c.Dir == "" {
 		return nil, errors.New("fake: Config.Dir is required")
@@ -150,7 +150,7 @@ func Start(c Config) (*Runtime, error) {
 	return r, nil
 }
 
-// Serve listens again after Stop; what runs has run on.
+// Serve listens again after Stop. Containers are still running.
 func (r *Runtime) Serve() error {
 	r.serving.Lock()
 	defer r.serving.Unlock()
@@ -178,8 +178,8 @@ func (r *Runtime) Serve() error {
 	return nil
 }
 
-// plainType refuses a call whose content type names a codec, as CRI-O does: it tells gRPC
-// from HTTP by the content type alone.
+// plainType refuses a call whose content type names a codec, as CRI-O does: CRI-O distinguishes
+// gRPC from HTTP only by the content type.
 func plainType(ctx context.Context, call *tap.Info) (context.Context, error) {
 	if got := call.Header.Get("content-type"); len(got) != 1 || got[0] != "application/grpc" {
 		return nil, status.Errorf(codes.Unimplemented, "fake: the content type of %s is %q, not application/grpc: CRI-O would close the connection", call.FullMethodName, got)
@@ -187,8 +187,8 @@ func plainType(ctx context.Context, call *tap.Info) (context.Context, error) {
 	return ctx, nil
 }
 
-// Stop cuts every connection and closes the socket, as a stopped daemon does.
-// Containers run on. Serve brings it back.
+// Stop closes every connection and the socket, like a stopped daemon. Containers continue to run.
+// Serve starts it again.
 func (r *Runtime) Stop() {
 	r.serving.Lock()
 	defer r.serving.Unlock()
@@ -201,7 +201,7 @@ func (r *Runtime) Stop() {
 	_ = os.Remove(r.Socket)
 }
 
-// Close ends everything, containers included, and waits for it.
+// Close ends everything, including containers, and waits for that.
 func (r *Runtime) Close() {
 	r.end()
 	r.faults.release()
@@ -210,7 +210,7 @@ func (r *Runtime) Close() {
 	r.wg.Wait()
 }
 
-// now is the time by the machine's clock.
+// now returns the time by the host's clock.
 func (r *Runtime) now() time.Time { return time.Now().Add(r.config.Clock) }
 
 // Dial connects to the socket: cri.Config.Dial.
@@ -226,7 +226,7 @@ func (r *Runtime) SetCondition(name string, status bool, reason, message string)
 	r.conditions[name] = &runtimeapi.RuntimeCondition{Type: name, Status: status, Reason: reason, Message: message}
 }
 
-// PodCIDR is what UpdateRuntimeConfig last set.
+// PodCIDR returns what UpdateRuntimeConfig last set.
 func (r *Runtime) PodCIDR() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,7 +22,7 @@ type sandbox struct {
 	ready   bool
 	ip      string // empty on the host network
 	created time.Time
-	// listeners of its containers, by the port they think they listen on.
+	// listeners of its containers, by the port that the program asked for.
 	listeners map[int]net.Listener
 }
 
@@ -98,7 +98,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, sb *sandbox) error {
 	return nil
 }
 
-// endSandbox marks it not ready, once; r.mu is held.
+// endSandbox marks the sandbox not ready, once; the caller holds r.mu.
 func (r *Runtime) endSandbox(sb *sandbox) {
 	if !sb.ready {
 		return
@@ -189,9 +189,8 @@ func sorted[V any](m map[string]V, created func(V) time.Time) []V {
 	return slices.SortedFunc(maps.Values(m), func(a, b V) int { return created(a).Compare(created(b)) })
 }
 
-// FailSandbox ends a sandbox from within, as the death of its pause process
-// does: it is not ready, and its containers, which a real runtime leaves alone,
-// run on.
+// FailSandbox makes a sandbox not ready, as the death of its pause process does. Its containers
+// continue to run, as with a real runtime.
 func (r *Runtime) FailSandbox(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

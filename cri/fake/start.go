@@ -36,7 +36,7 @@ func (s *runtimeServer) StartContainer(_ context.Context, req *runtimeapi.StartC
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
-// start runs the container's program; r.mu is held.
+// start runs the container's program; the caller holds r.mu.
 func (r *Runtime) start(c *container) error {
 	run := DefaultProgram
 	if r.config.Programs != nil {
@@ -134,9 +134,8 @@ func (s *runtimeServer) StopContainer(ctx context.Context, req *runtimeapi.StopC
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// stop is containerd's stopContainer: the stop signal goes out once, whatever
-// is asked how often; a caller that goes away in mid-grace takes the SIGKILL
-// with it.
+// stop behaves like containerd's stopContainer: the stop signal is sent once, however often stop is
+// called. If the caller goes away during the grace period, there is no SIGKILL.
 func (r *Runtime) stop(ctx context.Context, c *container, grace time.Duration) error {
 	r.mu.Lock()
 	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
@@ -176,7 +175,7 @@ func (r *Runtime) sigkill(c *container) {
 	})
 }
 
-// Exit ends a running container with code, as if its program had.
+// Exit ends a running container with code, as if its program had exited.
 func (r *Runtime) Exit(id string, code int32) error {
 	c, err := r.running(id)
 	if err != nil {
@@ -190,7 +189,7 @@ func (r *Runtime) Exit(id string, code int32) error {
 	return nil
 }
 
-// OOMKill ends a running container as the kernel does that is out of memory.
+// OOMKill ends a running container like the kernel's OOM killer.
 func (r *Runtime) OOMKill(id string) error {
 	c, err := r.running(id)
 	if err != nil {
@@ -204,7 +203,7 @@ func (r *Runtime) OOMKill(id string) error {
 	return nil
 }
 
-// Lose puts a container in the state Unknown, as a runtime that lost its shim.
+// Lose puts a container in the state Unknown, as in a runtime that has lost the shim.
 func (r *Runtime) Lose(id string) error {
 	c, err := r.container(id)
 	if err != nil {

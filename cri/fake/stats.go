@@ -8,14 +8,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// containerMemory and containerDisk are what each running container uses, until
-// SetMemoryUsage says something else.
+// containerMemory and containerDisk are the usage of each running container, in bytes.
+// SetMemoryUsage overrides the memory.
 const (
 	containerMemory = 4 << 20
 	containerDisk   = 4 << 10
 )
 
-// SetMemoryUsage is what each container is told to use of memory, in bytes.
+// SetMemoryUsage sets the reported memory usage of each container, in bytes.
 func (r *Runtime) SetMemoryUsage(bytes uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ const (
 	OpUpdate        Op = "update" // Detail is "shares S quota Q memory M"
 )
 
-// Entry is one line of the task log, which is only added to.
+// Entry is one line of the task log, which only grows.
 type Entry struct {
 	Time      time.Time
 	Op        Op
@@ -39,15 +39,14 @@ type Entry struct {
 	Detail    string
 }
 
-// Log returns what has happened, oldest first.
+// Log returns the task log, oldest entry first.
 func (r *Runtime) Log() []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.log)
 }
 
-// Count counts the entries of an operation, of the named container if name is
-// not empty.
+// Count counts the entries of an operation; if name is not empty, only those of that container.
 func (r *Runtime) Count(op Op, name string) int {
 	n := 0
 	for _, e := range r.Log() {
@@ -58,20 +57,20 @@ func (r *Runtime) Count(op Op, name string) int {
 	return n
 }
 
-// note adds an entry; r.mu is held.
+// note adds an entry; the caller holds r.mu.
 func (r *Runtime) note(e Entry) {
 	e.Time = time.Now()
 	r.log = append(r.log, e)
 }
 
-// newID makes an ID of the form that containerd makes.
+// newID returns an ID in containerd's form.
 func newID() string {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b)
 	return hex.EncodeToString(b)
 }
 
-// find returns the object whose ID is, or uniquely begins with, id.
+// find returns the object whose ID equals, or uniquely begins with, id.
 func find[V any](m map[string]V, id string) (v V, ok bool) {
 	if v, ok = m[id]; ok || id == "" {
 		return v, ok
@@ -88,7 +87,7 @@ func find[V any](m map[string]V, id string) (v V, ok bool) {
 	return v, ok
 }
 
-// matches tells whether labels hold all of want.
+// matches reports whether labels have all of want.
 func matches(labels, want map[string]string) bool {
 	for k, v := range want {
 		if got, ok := labels[k]; !ok || got != v {

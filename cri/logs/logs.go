@@ -1,6 +1,5 @@
-// Package logs reads containers' log files in the CRI format: whole, from the
-// end, or as they grow, through what host.Host offers. What comes out is what
-// `kubectl logs` shows of a kubelet's node.
+// Package logs reads container log files in the CRI format through host.Host: whole, from the end,
+// or as they grow. Its output is what `kubectl logs` shows for a kubelet's node.
 package logs
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// LogHost is what is needed of a machine; host.Host is one.
+// LogHost is the part of host.Host that this package needs.
 type LogHost interface {
 	Open(ctx context.Context, path string) (host.File, error)
 	Stat(ctx context.Context, path string) (host.FileInfo, error)
@@ -26,37 +25,34 @@ type LogHost interface {
 }
 
 const (
-	// readBlock is how much is read forwards at a time, in bytes.
+	// readBlock is the size of a forward read, in bytes.
 	readBlock = 64 << 10
-	// longestLine bounds what is held of a line without a newline, in bytes;
-	// runtimes cut theirs at some 16 KiB. A longer one is not of the format.
+	// longestLine limits how much of an unfinished line is held, in bytes; runtimes cut lines at
+	// about 16 KiB. A longer line is not in the CRI format and is skipped.
 	longestLine = 1 << 20
-	// Following looks at the file every pollMin after new lines, and less and
-	// less often up to pollMax while there are none.
+	// Follow polls the file every pollMin after new lines; without new lines the pause grows to
+	// pollMax.
 	pollMin = 100 * time.Millisecond
 	pollMax = 500 * time.Millisecond
-	// checkEvery is how often, without new lines, the container is asked for and
-	// the path is looked at.
+	// checkEvery is how often Follow checks the container's state and the file at the path.
 	checkEvery = time.Second
-	// While a log is rotated there is none at its path: it is opened again after
-	// openPause, openTries times in all.
+	// During a rotation there is no file at the path: try to open it openTries times in all, with
+	// openPause in between.
 	openTries = 5
 	openPause = 200 * time.Millisecond
 )
 
-// Read writes the log at path as opts asks: TailLines (lines of the file, as the
-// kubelet counts), SinceTime or SinceSeconds (by our clock: where the machine's
-// differs, give SinceTime), LimitBytes, Timestamps, Stream, Follow. A nil writer
-// drops its stream. Lines that are not of the CRI format are passed over.
+// Read writes the log at path according to opts: TailLines (lines of the file, as the kubelet
+// counts), SinceTime or SinceSeconds (by our clock: if the host's differs, use SinceTime),
+// LimitBytes, Timestamps, Stream, Follow. A nil writer drops its stream. Lines that are not in the
+// CRI format are skipped. Like the kubelet, Read ignores files that were rotated before it began.
 //
-// What was rotated away before is not read, as the kubelet does not read it.
+// With Follow, Read continues across rotations, however many happen between two polls. It ends when
+// running returns false and everything is read, when LimitBytes are written, or when ctx ends, and
+// then returns the error of ctx. A transport error of running is ignored; if it returns that the
+// container does not exist, Read ends as well. Without Follow, running may be nil.
 //
-// With Follow it goes on, over rotations, however many happen between two looks, until
-// running says false and all is read, LimitBytes are written, or ctx is over, whose
-// error it returns. A transport error of running changes nothing; one that says that
-// the container does not exist ends it. running may be nil without Follow.
-//
-// A file that stays absent is an error that wraps fs.ErrNotExist.
+// If the file stays absent, the error wraps fs.ErrNotExist.
 func Read(ctx context.Context, h LogHost, path string, opts *v1.PodLogOptions, running func(ctx context.Context) (bool, error), stdout, stderr io.Writer) error {
 	r := &reader{h: h, path: path, w: newWriter(opts, stdout, stderr), lines: -1, running: running}
 	if r.w.left <= 0 {
@@ -90,7 +86,7 @@ func Read(ctx context.Context, h LogHost, path string, opts *v1.PodLogOptions, r
 	return err
 }
 
-// reader is one reading of one log.
+// reader reads one log once.
 type reader struct {
 	h       LogHost
 	path    string
@@ -99,16 +95,16 @@ type reader struct {
 
 	f     host.File
 	info  host.FileInfo // of f when it was opened
-	pos   int64         // next byte to read of f
-	rest  []byte        // an unfinished line before pos
-	skip  bool          // inside a line that is too long
-	lines int64         // how many may still be read; -1: any number
+	pos   int64         // offset in f of the next byte to read
+	rest  []byte        // the unfinished line before pos
+	skip  bool          // inside an overlong line
+	lines int64         // how many more lines to read; -1: no limit
 	block []byte
 
-	place // of f among the rotated files, where the log is followed
+	place // of f among the rotated files, if following
 }
 
-// open opens the file that path names now.
+// open opens the file that is at path now.
 func (r *reader) open(ctx context.Context, follow bool) error {
 	for try := 1; ; try++ {
 		f, err := r.h.Open(ctx, r.path)
@@ -148,7 +144,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// drain reads to the present end of the open file.
+// drain reads to the current end of the open file.
 func (r *reader) drain(ctx context.Context) error {
 	if r.block == nil {
 		r.block = make([]byte, readBlock)
@@ -162,7 +158,7 @@ func (r *reader) drain(ctx context.Context) error {
 		}
 		n, err := r.f.ReadAt(r.block, r.pos)
 		if r.following && (err == nil || errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist)) {
-			// Looked at after the read: what it read was of this file then.
+			// Check after the read: if f is still our file now, the data is from our file.
 			other, serr := r.sure(ctx, errors.Is(err, fs.ErrNotExist))
 			if serr != nil {
 				return fmt.Errorf("read the log %s: %w", r.path, serr)
@@ -185,7 +181,7 @@ func (r *reader) drain(ctx context.Context) error {
 	}
 }
 
-// take writes the whole lines of b and keeps what is left.
+// take writes the complete lines of b and keeps the rest.
 func (r *reader) take(b []byte) error {
 	for r.lines != 0 {
 		i := bytes.IndexByte(b, '\n')
@@ -230,7 +226,7 @@ func (r *reader) line(b []byte, whole bool) error {
 	return nil
 }
 
-// unfinished writes a last line that has no newline, once nothing follows it.
+// unfinished writes a last line without a newline, when nothing can follow it.
 func (r *reader) unfinished() error {
 	if len(r.rest) == 0 || r.skip || r.lines == 0 {
 		return nil
@@ -240,7 +236,7 @@ func (r *reader) unfinished() error {
 	return r.line(rest, false)
 }
 
-// follow reads on until the container has ended.
+// follow reads until the container has ended.
 func (r *reader) follow(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -271,9 +267,8 @@ func (r *reader) follow(ctx context.Context) error {
 	}
 }
 
-// check asks for the container, then looks for a rotation, then reads what came
-// meanwhile: in this order, nothing that was written before the container's end
-// is missed.
+// check asks for the container's state, then handles a rotation, then reads what was written
+// meanwhile. In this order it misses nothing that was written before the container's end.
 func (r *reader) check(ctx context.Context) (ended bool, err error) {
 	running, err := r.running(ctx)
 	switch {

@@ -25,17 +25,16 @@ import (
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
-// disk is a machine with files in memory.
+// disk is a host with files in memory.
 type disk struct {
 	mu    sync.Mutex
 	files map[string]*file
 	next  uint64
-	free  []uint64 // inodes that may be given again
-	err   error    // of Stat, if not nil
+	free  []uint64 // inodes that may be reused
+	err   error    // returned by Stat, if not nil
 	// onStat runs before each Stat.
 	onStat func()
-	// byName: a read finds its file by the inode, which is given to another one when
-	// nothing has it any more.
+	// byName: a read looks up its file by inode, which is reused once no file has it.
 	byName bool
 }
 
@@ -47,7 +46,7 @@ type file struct {
 
 func newDisk() *disk { return &disk{files: map[string]*file{}} }
 
-// write appends to a path, making the file if it is not there.
+// write appends to a path, and creates the file if it does not exist.
 func (d *disk) write(path, text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,7 +148,7 @@ func (*file) Close() error { return nil }
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
 
-// logLine is a line of the format, i seconds after t0.
+// logLine is a line in the CRI format, stamped i seconds after t0.
 func logLine(i int, stream, tag, text string) string {
 	return fmt.Sprintf("%s %s %s %s\n", t0.Add(time.Duration(i)*time.Second).Format(time.RFC3339Nano), stream, tag, text)
 }
@@ -191,7 +190,7 @@ func TestRead(t *testing.T) {
 		"only stdout":      {v1.PodLogOptions{Stream: ptr(v1.LogStreamStdout)}, "one\nthree\n\n", ""},
 		"only stderr":      {v1.PodLogOptions{Stream: ptr(v1.LogStreamStderr)}, "", "two\nbetween\n"},
 		"limit one stream": {v1.PodLogOptions{Stream: ptr(v1.LogStreamStderr), LimitBytes: ptr(int64(5))}, "", "two\nb"},
-		// What is asked for together holds together.
+		// Combined options apply together.
 		"tail, since": {v1.PodLogOptions{TailLines: ptr(int64(3)), SinceTime: ptr(metav1.NewTime(t0.Add(4 * time.Second)))}, "\n", ""},
 		"tail, limit": {v1.PodLogOptions{TailLines: ptr(int64(3)), LimitBytes: ptr(int64(8))}, "", "between\n"},
 		"tail, stamps": {v1.PodLogOptions{TailLines: ptr(int64(2)), Timestamps: true},
@@ -204,7 +203,7 @@ func TestRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, errs := read(t, sample, c.opts)
-			// The +00:00 zone is kept as it was written, or shown as Z: both are UTC.
+			// The +00:00 zone is kept as written, or shown as Z: both are UTC.
 			out = strings.ReplaceAll(out, "+00:00", "Z")
 			if out != c.out || errs != c.err {
 				t.Errorf("stdout %q, stderr %q\nwant   %q,        %q", out, errs, c.out, c.err)
@@ -234,7 +233,7 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// Tail by ranges finds what splitting the whole file finds.
+// Tail by ranges agrees with splitting the whole file.
 func TestTailAgainstDumb(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b strings.Builder
@@ -251,7 +250,7 @@ func TestTailAgainstDumb(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines := strings.SplitAfter(s, "\n") // the last one is what is unfinished
+		lines := strings.SplitAfter(s, "\n") // the last one is the unfinished line
 		keep := lines[max(0, len(lines)-1-n):]
 		if want := int64(len(s) - len(strings.Join(keep, ""))); got != want {
 			t.Fatalf("start %d, want %d of %d", got, want, len(s))
@@ -259,7 +258,7 @@ func TestTailAgainstDumb(t *testing.T) {
 	})
 }
 
-// followed runs Read with Follow in a bubble; step changes the world meanwhile.
+// followed runs Read with Follow in a synctest bubble, while step changes the world.
 func followed(t *testing.T, d *disk, opts v1.PodLogOptions, step func(stop func(error))) string {
 	t.Helper()
 	opts.Follow = true
@@ -362,8 +361,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// What the runtime writes to the old file between our last look at it and its
-// going over to the new one is not lost.
+// Lines that the runtime writes to the old file, between our last read of it and the runtime's
+// switch to the new one, are not lost.
 func TestRotationBetweenReadAndStat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
@@ -386,7 +385,7 @@ func TestRotationBetweenReadAndStat(t *testing.T) {
 	})
 }
 
-// A follower of a quiet log must cost next to nothing.
+// Following a quiet log must cost almost nothing.
 func TestFollowAsksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
@@ -431,7 +430,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Whatever a file holds, reading it neither fails nor writes more than it holds.
+// Whatever a file contains, reading it does not fail and does not write more than it contains.
 func FuzzRead(f *testing.F) {
 	f.Add(sample, int64(3))
 	corpus.Add(f)

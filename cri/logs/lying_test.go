@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// liar has a byte wherever it is asked for one, and no line ever ends.
+// liar returns a byte at every offset, and none of its lines ends.
 type liar struct {
 	reads int
 	end   func()
@@ -23,8 +23,8 @@ func (l *liar) ReadAt(p []byte, _ int64) (int, error) {
 	return len(p), nil
 }
 
-// TestSizeThatLies: the search for the last lines of a file that is said to have 2^63-1
-// bytes ends with the caller that asked for them.
+// TestSizeThatLies: the search for the last lines of a file with a reported size of 2^63-1 bytes
+// ends when its caller's context ends.
 func TestSizeThatLies(t *testing.T) {
 	for _, n := range []int64{0, 10} {
 		ctx, cancel := context.WithCancel(t.Context())

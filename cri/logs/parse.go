@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Stream is the stream of the container that a line came from.
+// Stream is the container's output stream that a line came from.
 type Stream byte
 
 const (
@@ -25,22 +25,22 @@ func (s Stream) String() string {
 type Line struct {
 	Time   time.Time
 	Stream Stream
-	// Partial: the container's own line goes on in the next line of this stream.
+	// Partial: the container's line continues in the next line of this stream.
 	Partial bool
-	// Content without the file's newline; it aliases what was parsed.
+	// Content without the file's newline; it aliases the parsed bytes.
 	Content []byte
 }
 
-// ErrFormat: a line that is not of the CRI format.
+// ErrFormat means that a line is not in the CRI log format.
 var ErrFormat = errors.New("not a line of the CRI log format")
 
-// Parse reads one line, with or without its newline, of the form that the CRI
-// prescribes (kubernetes/design-proposals CRI logging):
+// Parse parses one line, with or without its newline, in the format that the CRI prescribes
+// (kubernetes/design-proposals CRI logging):
 //
 //	2016-10-06T00:17:09.669794202Z stdout P content
 //
-// The third word holds tags separated by colons, of which the first is P
-// (partial) or F (full); words that came later are passed over.
+// The third word has tags separated by colons. The first tag is P (partial) or F (full); later tags
+// are ignored.
 func Parse(b []byte) (Line, error) {
 	b = bytes.TrimSuffix(b, []byte{'\n'})
 	stamp, rest, ok := bytes.Cut(b, []byte{' '})

@@ -16,35 +16,35 @@ import (
 )
 
 const (
-	// settle is how long, after a new log was seen, the runtime may still write to the
-	// old one: it opens the new one first.
+	// settle is how long the runtime may still write to the old log after a new one is seen: it
+	// opens the new one first.
 	settle = time.Second
-	// headSize is how much of a file's beginning tells it from others: the time of its
-	// first line, to the nanosecond, and some text.
+	// headSize is how many bytes at the beginning of a file identify it: the time of its first
+	// line, to the nanosecond, and some text.
 	headSize = 96
-	// listTries is how often a directory that changes under us is listed again.
+	// listTries is how often to list a directory again that changes meanwhile.
 	listTries = 5
-	// pauseOf a reader in which two rotations may have come: by the second, the file that
-	// was open is compressed, and a new one may have its inode.
+	// pauseOf is the pause between reads in which two rotations may have happened. The second one
+	// compresses the file that was open, and a new file may get its inode.
 	pauseOf = 2 * time.Second
 
 	compressed = ".gz"
 	temporary  = ".tmp"
 )
 
-// place of the open file in the order in which the runtime wrote: the rotated files
-// LOG.STAMP, whose names are in the order of time and some of which are compressed, then
-// the one at the log's path.
+// place is the position of the open file in the order in which the runtime wrote: first the rotated
+// files LOG.STAMP, whose names sort by time and some of which are compressed, then the file at the
+// log's path.
 type place struct {
 	following bool
 	// unplaced: the directory could not be listed yet.
 	unplaced bool
-	// after is the name, without .gz, of the rotated file that is the open one or, if
-	// current, came before it; empty where there was none.
+	// after is the name, without .gz, of the open file if that is rotated. If current, it is the
+	// last rotated file before the open one; empty if there is none.
 	after string
-	// current: the open file was at the log's path when it was last looked for.
+	// current: the open file was at the log's path when that was last checked.
 	current bool
-	head    []byte // of the open file, as far as it has one
+	head    []byte // the first bytes of the open file, up to headSize
 	read    time.Time
 }
 
@@ -55,12 +55,12 @@ type rotated struct {
 	whole bool // not compressed
 }
 
-// list returns the rotated files in the order of time, and what is at the log's path,
-// the zero FileInfo if nothing is.
+// list returns the rotated files in order of time, and the file at the log's path, or the zero
+// FileInfo if there is none.
 func (r *reader) list(ctx context.Context) (old []rotated, now host.FileInfo, err error) {
 	dir, base := path.Split(r.path)
 	infos, err := r.h.List(ctx, path.Clean(dir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // which the end of the pod takes away
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // the directory is removed with the pod
 		return nil, now, err
 	}
 	at := map[string]int{}
@@ -73,7 +73,7 @@ func (r *reader) list(ctx context.Context) (old []rotated, now host.FileInfo, er
 		}
 		stem, packed := strings.CutSuffix(info.Name, compressed)
 		f := rotated{stem, info, !packed}
-		// For a moment there are both; what is not compressed is there in full.
+		// Both exist for a moment; the uncompressed one is complete.
 		if i, both := at[stem]; !both {
 			at[stem] = len(old)
 			old = append(old, f)
@@ -85,7 +85,7 @@ func (r *reader) list(ctx context.Context) (old []rotated, now host.FileInfo, er
 	return old, now, nil
 }
 
-// locate finds the place of the file that was just opened at the log's path.
+// locate determines the place of the file that was just opened at the log's path.
 func (r *reader) locate(ctx context.Context) error {
 	if !r.following {
 		r.place = place{following: true, current: true}
@@ -103,7 +103,7 @@ func (r *reader) locate(ctx context.Context) error {
 	}
 	for _, f := range old {
 		if f.whole && sameFile(f.info, r.info) {
-			break // rotated since
+			break // rotated since we opened it
 		}
 		r.after = f.stem
 	}
@@ -119,17 +119,17 @@ func headOf(f host.File) ([]byte, error) {
 	return b[:n], err
 }
 
-// see keeps the beginning of the file, which may have been empty when it was opened.
+// see records the beginning of the file, which may have been empty when it was opened.
 func (r *reader) see(b []byte) {
 	if int64(len(r.head)) == r.pos && len(r.head) < headSize {
 		r.head = append(r.head, b[:min(len(b), headSize-len(r.head))]...)
 	}
 }
 
-// sure makes sure that the open file is still the one that was opened, where a read finds
-// its file by the inode, and may find none or, after a while, another one. It tells
-// whether r.f is another one now, which goes on where the lost one ended. gone: a read
-// found none.
+// sure checks that the open file is still the one that was opened. On some hosts a read looks up
+// its file by inode: it may find none or, after a while, another file. other reports whether sure
+// has replaced r.f by a file that continues where the lost one ended. gone means that a read found
+// no file.
 func (r *reader) sure(ctx context.Context, gone bool) (other bool, err error) {
 	skip := r.current && time.Since(r.read) < pauseOf || len(r.head) == 0
 	r.read = time.Now()
@@ -154,16 +154,16 @@ func (r *reader) sure(ctx context.Context, gone bool) (other bool, err error) {
 	case bytes.Equal(b[:n], r.head):
 		return false, nil
 	}
-	// An empty one may be ours, cut in place, which is seen by its size.
+	// An empty file may be ours, truncated in place; rotate sees that by its size.
 	return r.lost(ctx, errors.Is(err, io.EOF) && n == 0)
 }
 
 func sameFile(a, b host.FileInfo) bool { return a.Inode == b.Inode && a.Device == b.Device }
 
-// rotate goes over to the file that path names if it is another one than the open one,
-// by way of those that came between. Until the runtime has opened a new file it writes
-// to the old one, whatever that is called by now: so each is read to its end after a
-// later one was seen, and an absent path changes nothing.
+// rotate switches to the file at the path if that is not the open one, after reading all files in
+// between. Until the runtime has opened a new file, it writes to the old one, whatever its name is
+// by now. So each file is read to its end after a later one is seen, and an absent path changes
+// nothing.
 func (r *reader) rotate(ctx context.Context) error {
 	now, err := r.h.Stat(ctx, r.path)
 	if err != nil {
@@ -181,7 +181,7 @@ func (r *reader) rotate(ctx context.Context) error {
 		return fmt.Errorf("follow the log %s: %w", r.path, err)
 	}
 	if r.current && sameFile(now, r.info) {
-		if now.Size < r.pos { // cut in place
+		if now.Size < r.pos { // truncated in place
 			r.pos, r.rest, r.skip, r.head = 0, r.rest[:0], false, nil
 		}
 		return nil
@@ -201,7 +201,7 @@ func (r *reader) rotate(ctx context.Context) error {
 			return nil
 		}
 		if next.current && !sameFile(next.info, now) {
-			err = wait(ctx, settle) // this one was not there before we waited
+			err = wait(ctx, settle) // it did not exist before the wait above
 		}
 		if err == nil {
 			err = r.drain(ctx)
@@ -213,13 +213,13 @@ func (r *reader) rotate(ctx context.Context) error {
 			_ = next.f.Close()
 			return err
 		}
-		_ = r.f.Close() // it was read
+		_ = r.f.Close() // it was only read
 		r.f, r.info, r.after, r.current = next.f, next.info, next.after, next.current
 		r.pos, r.rest, r.skip, r.head = 0, r.rest[:0], false, next.head
 	}
 }
 
-// opened is the file that comes after the open one.
+// opened is the file that follows the open one.
 type opened struct {
 	f       host.File
 	info    host.FileInfo
@@ -228,7 +228,7 @@ type opened struct {
 	head    []byte
 }
 
-// next opens what the runtime wrote after the open file; nil if that is the last.
+// next opens the file that the runtime wrote after the open file; nil if there is none yet.
 func (r *reader) next(ctx context.Context) (*opened, error) {
 	for range listTries {
 		old, now, err := r.list(ctx)
@@ -263,12 +263,12 @@ func (r *reader) next(ctx context.Context) (*opened, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		// Renamed, compressed or removed since it was listed.
+		// It was renamed, compressed or removed after the listing: list again.
 	}
-	return nil, nil // at the next look
+	return nil, nil // retry at the next poll
 }
 
-// openAs opens the file of the log's directory that was listed as want.
+// openAs opens a file of the log's directory and verifies that it is the listed file want.
 func (r *reader) openAs(ctx context.Context, name string, want host.FileInfo, whole bool) (host.File, host.FileInfo, error) {
 	f, err := r.h.Open(ctx, path.Join(path.Dir(r.path), name))
 	if err != nil {

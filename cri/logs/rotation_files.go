@@ -10,14 +10,14 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// nothing is what is left of a file that was removed.
+// nothing stands for a file that was removed.
 type nothing struct{}
 
 func (nothing) ReadAt([]byte, int64) (int, error) { return 0, io.EOF }
 func (nothing) Stat() (host.FileInfo, error)      { return host.FileInfo{}, fs.ErrNotExist }
 func (nothing) Close() error                      { return nil }
 
-// unpacked is a compressed file, read forwards.
+// unpacked is a compressed file that can only be read forwards.
 type unpacked struct {
 	host.File
 	z   *gzip.Reader
@@ -49,7 +49,7 @@ func (u *unpacked) ReadAt(p []byte, off int64) (int, error) {
 	return m, err
 }
 
-// blocks reads a file in blocks of readBlock: each is a round trip.
+// blocks reads a file in blocks of readBlock, one round trip each.
 type blocks struct {
 	f         host.File
 	pos, size int64

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// find sets the place of the open file, which is not at the log's path any more. One
-// that is nowhere was removed: it comes before all that came after it.
+// find determines the place of the open file when it is no longer at the log's path. If the file is
+// nowhere, it was removed: then its place stays before all later files.
 func (r *reader) find(ctx context.Context, old []rotated) error {
 	if len(r.head) == 0 { // it was empty when it was opened
 		var err error
@@ -38,7 +38,7 @@ func (r *reader) find(ctx context.Context, old []rotated) error {
 	return nil
 }
 
-// beginsAlike tells whether a compressed file is what the open one became.
+// beginsAlike reports whether f is the compressed copy of the open file.
 func (r *reader) beginsAlike(ctx context.Context, f rotated) (bool, error) {
 	z, _, err := r.openAs(ctx, f.info.Name, f.info, false)
 	if err != nil {
@@ -53,8 +53,9 @@ func (r *reader) beginsAlike(ctx context.Context, f rotated) (bool, error) {
 	return bytes.Equal(b[:n], r.head), nil
 }
 
-// lost goes on reading what the open file became, where it cannot be read any more
-// without a name. If that is nowhere there is nothing more, or all stays as it is.
+// lost continues with the compressed copy of the open file, when the open file can no longer be
+// read without a name. If there is no copy, there is nothing more to read; with stay, nothing
+// changes.
 func (r *reader) lost(ctx context.Context, stay bool) (other bool, err error) {
 	was := r.place
 	for range listTries {

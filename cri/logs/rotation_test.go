@@ -17,8 +17,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// pack is what a rotation does to an older file: compressed, it is another file. Who has
-// the old one open reads it on, unless reads go by name.
+// pack compresses a file, as a rotation does to an older one: the result is a new file. A reader
+// that has the old one open can still read it, unless byName.
 func (d *disk) pack(p string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -34,8 +34,8 @@ func (d *disk) pack(p string) {
 	}
 }
 
-// runtime writes numbered lines as containerd does: to the file that it has open,
-// whatever that is called, and a moment longer than the new one exists.
+// runtime writes numbered lines as containerd does: to the file that it has open, whatever its
+// name, and for a moment after the new file exists.
 type runtime struct {
 	d     *disk
 	open  *file
@@ -61,7 +61,7 @@ func (r *runtime) reopen(late int, pause time.Duration) {
 	r.d.mu.Unlock()
 }
 
-// slow is a reader that stops now and then, as one at the end of a bad link.
+// slow is a reader that pauses now and then, as if behind a bad link.
 type slow struct {
 	mu     sync.Mutex
 	out    bytes.Buffer
@@ -78,8 +78,8 @@ func (s *slow) Write(b []byte) (int, error) {
 	return s.out.Write(b)
 }
 
-// Whatever the order of writes, rotations, compressions and looks, and however late a
-// follower is, it sees each line once and in order.
+// Whatever the order of writes, rotations, compressions and polls, and however late a follower is,
+// it sees each line once and in order.
 func TestFollowedOverAnyRotations(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		byName := rapid.Bool().Draw(rt, "byName")
@@ -89,7 +89,7 @@ func TestFollowedOverAnyRotations(t *testing.T) {
 			Lines     int
 			Late      int
 			Wait      time.Duration
-			Renamed   time.Duration // how long there is no log
+			Renamed   time.Duration // how long there is no log at the path
 			LatePause time.Duration
 			Pack      bool
 		}
@@ -106,7 +106,7 @@ func TestFollowedOverAnyRotations(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDisk()
 			d.byName = byName
-			for i := range before { // rotated before the follower came
+			for i := range before { // rotated before the follower started
 				d.write(fmt.Sprintf("/log.%04d", i), logLine(0, "stdout", "F", "old"))
 			}
 			r := &runtime{d: d, stamp: before}
@@ -122,13 +122,13 @@ func TestFollowedOverAnyRotations(t *testing.T) {
 					return running, nil
 				}, w, w)
 			}()
-			synctest.Wait() // it has begun
+			synctest.Wait() // the follower has started
 			for _, s := range steps {
 				r.write(s.Lines)
 				time.Sleep(s.Wait)
 				if s.Rotate {
 					if byName {
-						time.Sleep(3 * time.Second) // no interval is shorter
+						time.Sleep(3 * time.Second) // rotations are never closer than this
 						r.write(1)                  // an empty log is not rotated
 					}
 					if s.Pack {
@@ -183,7 +183,7 @@ func (d *disk) unpacked() []string {
 	return list
 }
 
-// What was removed before a late follower came to it is lost, and nothing else is.
+// A file that was removed before a late follower reached it is lost, and nothing else is.
 func TestFollowedOverRemovedLogs(t *testing.T) {
 	for _, byName := range []bool{false, true} {
 		t.Run(fmt.Sprint("byName ", byName), func(t *testing.T) {
@@ -191,13 +191,13 @@ func TestFollowedOverRemovedLogs(t *testing.T) {
 				d := newDisk()
 				d.byName = byName
 				d.write("/log", logLine(0, "stdout", "F", "a"))
-				// The follower has read a when b to e come and b to d go.
+				// When the follower has read a, b to e come and b to d are removed.
 				var once sync.Once
 				d.onStat = func() {
 					once.Do(func() {
 						for i, l := range []string{"b", "c", "d", "e"} {
 							p := fmt.Sprint("/log.", i)
-							time.Sleep(3 * time.Second) // no interval is shorter
+							time.Sleep(3 * time.Second) // rotations are never closer than this
 							d.rename("/log", p)
 							if i > 0 {
 								d.pack(fmt.Sprint("/log.", i-1))
@@ -223,7 +223,7 @@ func TestFollowedOverRemovedLogs(t *testing.T) {
 	}
 }
 
-// While a log is rotated there is none for a moment; who asks then is not told so.
+// During a rotation there is no log for a moment; a reader that starts then gets no error.
 func TestReadWhileRotated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
@@ -238,7 +238,7 @@ func TestReadWhileRotated(t *testing.T) {
 	})
 }
 
-// found is the file that a read of f reads.
+// found returns the file that a read of f reads.
 func (f *file) found() *file {
 	if !f.d.byName {
 		return f

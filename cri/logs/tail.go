@@ -7,18 +7,18 @@ import (
 	"io"
 )
 
-// tailBlock is how much is read at a time backwards, in bytes: one round trip.
+// tailBlock is the size of a backward read, in bytes: one round trip.
 const tailBlock = 32 << 10
 
-// tailStart finds where the last n lines of a file of size bytes begin. A last
-// line without its newline does not count as a line, and is included.
-// What the machine says of the size may be anything: ctx is looked at with each block.
+// tailStart returns the offset of the last n lines of a file of size bytes. A last line without a
+// newline does not count as a line, and is included. The reported size may be wrong, so ctx is
+// checked with each block.
 func tailStart(ctx context.Context, f io.ReaderAt, size, n int64) (int64, error) {
 	if n == 0 {
 		return lineStart(ctx, f, size)
 	}
 	buf := make([]byte, tailBlock)
-	// The n lines are preceded by a newline, so n+1 are looked for.
+	// A newline precedes the n lines, so search for n+1 newlines.
 	for right := size; right > 0; {
 		left := max(0, right-tailBlock)
 		block := buf[:right-left]
@@ -43,7 +43,7 @@ func tailStart(ctx context.Context, f io.ReaderAt, size, n int64) (int64, error)
 	return 0, nil
 }
 
-// lineStart finds the beginning of the unfinished line at the end of a file.
+// lineStart returns the offset of the unfinished line at the end of a file.
 func lineStart(ctx context.Context, f io.ReaderAt, size int64) (int64, error) {
 	buf := make([]byte, tailBlock)
 	for right := size; right > 0; {
@@ -63,7 +63,7 @@ func lineStart(ctx context.Context, f io.ReaderAt, size int64) (int64, error) {
 	return 0, nil
 }
 
-// readFull fills b from off; a file that became shorter is an error.
+// readFull fills b from off; it fails if the file has become shorter.
 func readFull(f io.ReaderAt, b []byte, off int64) error {
 	n, err := f.ReadAt(b, off)
 	if n == len(b) {

@@ -9,21 +9,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// errLimit: LimitBytes have been written.
+// errLimit means that LimitBytes have been written.
 var errLimit = errors.New("byte limit reached")
 
-// stampFormat is what goes before a line with Timestamps: of fixed width.
+// stampFormat is the timestamp before a line with the option Timestamps; its width is fixed.
 const stampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
-// writer puts lines out as the options ask.
+// writer writes lines according to the options.
 type writer struct {
-	to       [2]io.Writer // by Stream; nil: that stream is not wanted
+	to       [2]io.Writer // by Stream; nil drops the stream
 	since    time.Time
 	stamps   bool
 	left     int64 // bytes still allowed
 	midLine  [2]bool
 	scratch  []byte
-	received int64 // lines seen, wanted or not
+	received int64 // lines seen, written or not
 }
 
 func newWriter(opts *v1.PodLogOptions, stdout, stderr io.Writer) *writer {
@@ -48,7 +48,7 @@ func newWriter(opts *v1.PodLogOptions, stdout, stderr io.Writer) *writer {
 	return w
 }
 
-// line writes one line of the file, which ended with a newline if whole.
+// line writes one line of the file; whole means that it ended with a newline.
 func (w *writer) line(l Line, whole bool) error {
 	w.received++
 	if l.Time.Before(w.since) {

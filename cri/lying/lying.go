@@ -1,5 +1,5 @@
-// Package lying is a CRI runtime for tests whose replies are any bytes at all: what a
-// runtime that is compromised could send.
+// Package lying is a CRI runtime for tests that can reply with any bytes, as a compromised runtime
+// could.
 package lying
 
 import (
@@ -19,25 +19,25 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Reply writes the answer to a call: it may send any number of messages, wait, or
-// return an error of gRPC's.
+// Reply writes the answer to a call: it may send any number of messages, wait, or return a gRPC
+// error.
 type Reply func(send func(wire []byte) error, done <-chan struct{}) error
 
-// Runtime answers each method of the CRI as it was told.
+// Runtime answers each CRI method as configured by Answer.
 type Runtime struct {
 	mu      sync.Mutex
 	replies map[string]Reply
 	calls   sync.Map // of *atomic.Int64, by method
 }
 
-// New makes a runtime that names itself and has nothing.
+// New returns a runtime that reports its name and has nothing.
 func New() *Runtime {
 	r := &Runtime{replies: map[string]Reply{}}
 	r.Answer("Version", Message(&runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "lying", RuntimeVersion: "1", RuntimeApiVersion: "v1"}))
 	return r
 }
 
-// Answer sets the reply to a method, by its name without the service's; nil takes it away.
+// Answer sets the reply to a method, given without its service name; nil removes the reply.
 func (r *Runtime) Answer(method string, reply Reply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,7 +48,7 @@ func (r *Runtime) Answer(method string, reply Reply) {
 	r.replies[method] = reply
 }
 
-// Calls is how often a method was called.
+// Calls returns how often a method was called.
 func (r *Runtime) Calls(method string) int64 {
 	n, _ := r.calls.LoadOrStore(method, new(atomic.Int64))
 	return n.(*atomic.Int64).Load()
@@ -59,7 +59,7 @@ func Wire(wire []byte) Reply {
 	return func(send func([]byte) error, _ <-chan struct{}) error { return send(wire) }
 }
 
-// Message replies with a message as an honest runtime would.
+// Message replies with a message, as an honest runtime would.
 func Message(m protobuf.Message) Reply {
 	wire, err := protobuf.Marshal(m)
 	if err != nil {
@@ -74,7 +74,7 @@ func Hang(_ func([]byte) error, done <-chan struct{}) error {
 	return status.Error(codes.Canceled, "the caller went")
 }
 
-// Serve answers on a listener until it is closed.
+// Serve answers on a listener until stop is called.
 func (r *Runtime) Serve(l net.Listener) (stop func()) {
 	s := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2(proto.Name)}), grpc.UnknownServiceHandler(r.handle),
 		grpc.MaxSendMsgSize(1<<30), grpc.MaxRecvMsgSize(1<<30))
@@ -101,7 +101,7 @@ func (r *Runtime) handle(_ any, stream grpc.ServerStream) error {
 	return reply(func(wire []byte) error { m := raw(wire); return stream.SendMsg(&m) }, stream.Context().Done())
 }
 
-// raw is a message as it is on the wire.
+// raw is a message in wire format.
 type raw []byte
 
 type rawCodec struct{ encoding.CodecV2 }

@@ -1,10 +1,9 @@
-// Package shims ends shims of containerd's that nobody knows any more.
+// Package shims kills stray containerd shims: shims that containerd itself has forgotten.
 //
-// When the caller of a RunPodSandbox goes away just while its shim is being
-// started, containerd gives the start up and forgets the shim. That one has no
-// container and never gets one; most often it waits for ever for somebody to read
-// its log, and does not even answer on its socket. Neither the CRI nor
-// containerd's own services can name it, but its socket can be found.
+// If the caller of a RunPodSandbox goes away just while the shim is starting, containerd abandons
+// the start and forgets the shim. That shim never gets a container. Usually it waits forever for a
+// reader of its log, and does not even answer on its socket. Neither the CRI nor containerd's own
+// services can name it, but its socket can be found.
 package shims
 
 import (
@@ -25,15 +24,15 @@ import (
 )
 
 const (
-	// SocketDir is where containerd's shims listen unless it is told otherwise.
+	// SocketDir is where containerd's shims listen by default.
 	SocketDir = "/run/containerd/s"
 	// namespace of the CRI's containers.
 	namespace = "k8s.io"
-	// patience with a kill.
+	// patience is the timeout of the kill command.
 	patience = 10 * time.Second
 )
 
-// Machine is what is needed of a machine; host.Host has it.
+// Machine is the part of host.Host that a Reaper needs.
 type Machine interface {
 	List(ctx context.Context, dir string) ([]host.FileInfo, error)
 	ReadFile(ctx context.Context, path string, max int64) ([]byte, error)
@@ -41,33 +40,33 @@ type Machine interface {
 	Run(ctx context.Context, c host.Command) (host.Result, error)
 }
 
-// Runtime is what is needed of the runtime; cri.Client has it.
+// Runtime is the part of cri.Client that a Reaper needs.
 type Runtime interface {
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
-	// HasRecord tells whether containerd has a container of this ID.
+	// HasRecord reports whether containerd has a container or a sandbox of this ID.
 	HasRecord(ctx context.Context, id string) (bool, error)
 }
 
-// Reaper ends stray shims of one machine.
+// Reaper kills stray shims on one host.
 type Reaper struct {
 	Machine Machine
 	Runtime Runtime
-	// Address is containerd's own socket, a path.
+	// Address is the path of containerd's own socket.
 	Address string
 }
 
-// Result of one look.
+// Result is the result of one Reap.
 type Result struct {
-	// Ended are the IDs of the shims that were ended.
+	// Ended are the IDs of the killed shims.
 	Ended []string
-	// Starting shims have a record in containerd and no sandbox: they come or go.
-	// Look again.
+	// Starting counts shims with a record in containerd but no sandbox: they are starting or
+	// stopping. Call Reap again.
 	Starting int
 }
 
-// Reap looks once. Only a shim of the CRI's namespace goes, whose sandbox neither
-// the CRI nor containerd itself has: the record of a sandbox is made before its
-// shim is started, and no two have one ID, so nobody will come for it.
+// Reap looks for stray shims once. It kills a shim of the CRI's namespace only if neither the CRI
+// nor containerd itself has its sandbox. That is safe: containerd creates the record of a sandbox
+// before it starts the shim, and IDs are unique, so nothing will use that shim.
 func (r *Reaper) Reap(ctx context.Context) (Result, error) {
 	var result Result
 	unknown, err := r.unknownSockets(ctx)
@@ -94,17 +93,17 @@ func (r *Reaper) Reap(ctx context.Context) (Result, error) {
 	return result, errors.Join(faults...)
 }
 
-// unknownSockets are the names of those sockets that belong to no sandbox of the
-// CRI; they may be another client's.
+// unknownSockets returns the names of the sockets that belong to no sandbox of the CRI. They may
+// belong to another client of containerd.
 func (r *Reaper) unknownSockets(ctx context.Context) (map[string]bool, error) {
 	files, err := r.Machine.List(ctx, SocketDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // another runtime, or another place
+		return nil, nil // another runtime, or another directory
 	}
 	if err != nil {
 		return nil, err
 	}
-	// Listed after the sockets: one that is started meanwhile is not among them.
+	// List sandboxes after the sockets: a socket that is created meanwhile is not in files.
 	sandboxes, err := r.Runtime.ListPodSandbox(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -119,10 +118,10 @@ func (r *Reaper) unknownSockets(ctx context.Context) (map[string]bool, error) {
 	return unknown, nil
 }
 
-// reap ends the process if it is a stray shim.
+// reap kills the process if it is a stray shim.
 func (r *Reaper) reap(ctx context.Context, pid int, unknown map[string]bool, result *Result) error {
 	a, err := r.args(ctx, pid)
-	// One of another containerd on this machine has its socket in the same directory.
+	// The shims of another containerd on this host use the same socket directory.
 	if err != nil || !a.isShim() || a.address != r.Address || !unknown[socketName(a.address, a.id)] {
 		return err
 	}
@@ -134,7 +133,7 @@ func (r *Reaper) reap(ctx context.Context, pid int, unknown map[string]bool, res
 		result.Starting++
 		return nil
 	}
-	// Once more, so that the process is still that one.
+	// Read them again, to be sure that the PID still belongs to that process.
 	if again, err := r.args(ctx, pid); err != nil || again != a {
 		return err
 	}
@@ -152,7 +151,7 @@ func (r *Reaper) reap(ctx context.Context, pid int, unknown map[string]bool, res
 	return nil
 }
 
-// args of a process; none of one that has ended.
+// args returns the arguments of a process; empty if it has ended.
 func (r *Reaper) args(ctx context.Context, pid int) (args, error) {
 	cmdline, err := r.Machine.ReadFile(ctx, fmt.Sprintf("/proc/%d/cmdline", pid), 64<<10)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, host.ErrTooLarge) {
@@ -161,21 +160,20 @@ func (r *Reaper) args(ctx context.Context, pid int) (args, error) {
 	return parseArgs(cmdline), err
 }
 
-// socketName is the name of the socket of the shim of a sandbox, as containerd
-// 1.6 and 2 make it.
+// socketName returns the name of the socket of a sandbox's shim, as containerd 1.6 and 2 form it.
 func socketName(address, id string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(path.Join(address, namespace, id))))
 }
 
-// args are those of a shim's arguments that matter here.
+// args are the relevant arguments of a shim.
 type args struct{ program, namespace, id, address string }
 
-// isShim tells whether it is a shim of the CRI's namespace, which has a socket.
+// isShim reports whether it is a shim of the CRI's namespace with a socket.
 func (a args) isShim() bool {
 	return strings.HasPrefix(path.Base(a.program), "containerd-shim-") && a.namespace == namespace && a.id != "" && a.address != ""
 }
 
-// parseArgs reads /proc/PID/cmdline.
+// parseArgs parses /proc/PID/cmdline.
 func parseArgs(cmdline []byte) args {
 	var a args
 	words := strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")

@@ -19,12 +19,12 @@ import (
 
 const address = "/run/containerd/containerd.sock"
 
-// machine is a machine and its runtime, in memory.
+// machine is a host and its runtime, in memory.
 type machine struct {
 	sockets   []string          // names
-	noDir     bool              // there is no directory of sockets
+	noDir     bool              // the socket directory does not exist
 	processes map[string]string // words of the command line, by process ID
-	reused    map[string]string // the same, from the second look at one on
+	reused    map[string]string // the same, from the second read of a process on
 	sandboxes []string
 	records   []string
 	refuses   bool // kill fails

@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// What a pod's own metadata may take on its sandbox and on each of its containers, in
-// bytes. The runtime repeats all of it in each list, which has a limit: one pod must not
-// fill it for the whole node.
+// Limits on a pod's own metadata on its sandbox and on each of its containers, in bytes. The
+// runtime repeats all of it in each list, whose size is limited: one pod must not fill it for the
+// whole node.
 const (
 	maxAnnotations = 32 << 10
 	maxLabels      = 16 << 10
 )
 
-// bounded is a copy of m without its largest entries, where all are more than max bytes.
+// bounded returns a copy of m, without its largest entries if all together exceed max bytes.
 func bounded(m map[string]string, max int) map[string]string {
 	out := maps.Clone(m)
 	if out == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// TestMetadataOfOnePodIsBounded: a pod with as many and as large annotations and labels
-// as an API server takes does not fill the runtime's list; small ones all stay.
+// TestMetadataOfOnePodIsBounded: a pod with as many and as large annotations and labels as an API
+// server accepts does not fill the runtime's list; small ones all stay.
 func TestMetadataOfOnePodIsBounded(t *testing.T) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u",
 		Annotations: map[string]string{"small": "kept", "large": strings.Repeat("a", 200<<10)}, Labels: map[string]string{"app": "web"}}}

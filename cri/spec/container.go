@@ -12,35 +12,35 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// ContainerInput is what was found and prepared for one instance of a container.
+// ContainerInput is what was prepared for one instance of a container.
 type ContainerInput struct {
 	Attempt uint32   // ContainerMetadata.Attempt: the restart count
 	Crashes uint32   // pod.Container.Crashes
 	PodIPs  []string // primary first; empty on the host network
-	// ImageRef is what the runtime calls the image (Image.Id); empty falls back
-	// on the name in the spec.
+	// ImageRef is the runtime's name of the image (Image.Id); if empty, the name in the spec is
+	// used.
 	ImageRef  string
 	ImageUser ImageUser // of that image: UserOf(ImageStatus)
 	Env       []EnvVar  // from Env, in order
-	// Mounts is what each volume became on the machine, by the volume's name.
+	// Mounts are the prepared volumes on the host, by volume name.
 	Mounts map[string]VolumeMount
-	// SubPaths are the resolved machine paths of volume mounts with a subPath,
-	// by index into VolumeMounts; see SubPaths.
+	// SubPaths are the resolved host paths of volume mounts with a subPath, by index into
+	// VolumeMounts; see SubPaths.
 	SubPaths           map[int]string
-	EtcHostsPath       string // on the machine; empty mounts none
-	TerminationLogPath string // on the machine; empty mounts none
-	// TargetID is the container whose processes an ephemeral container sees.
+	EtcHostsPath       string // on the host; empty mounts none
+	TerminationLogPath string // on the host; empty mounts none
+	// TargetID is the container whose processes an ephemeral container can see.
 	TargetID string
 	// SupplementalGroups come from the pod's persistent volumes.
 	SupplementalGroups []int64
-	// Devices are volumeDevices and what device plugins gave.
+	// Devices are the volumeDevices and the devices of device plugins.
 	Devices    []*runtimeapi.Device
 	CDIDevices []*runtimeapi.CDIDevice
 }
 
-// Container is the ContainerConfig of one instance of c. An error means that
-// the spec asks for what cannot be had; its text is the message of a container
-// that waits with reason CreateContainerConfigError.
+// Container returns the ContainerConfig of one instance of c. An error means that the spec requests
+// something that is not possible; its text is the message of a container that waits with reason
+// CreateContainerConfigError.
 func Container(p *v1.Pod, c *v1.Container, m Machine, in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	mounts, err := mounts(p, c, m, in)
 	if err != nil {
@@ -118,8 +118,8 @@ func containerLabels(p *v1.Pod, c *v1.Container, m Machine) map[string]string {
 	}
 }
 
-// containerAnnotations hold what a later process must know of this instance
-// after the pod object has changed or gone.
+// containerAnnotations record what a later process must know about this instance after the pod
+// object has changed or is gone.
 func containerAnnotations(p *v1.Pod, c *v1.Container, in *ContainerInput) map[string]string {
 	out := map[string]string{
 		pod.AnnotationHash:              Hash(c),
@@ -145,7 +145,7 @@ func containerAnnotations(p *v1.Pod, c *v1.Container, in *ContainerInput) map[st
 	return bounded(out, maxAnnotations)
 }
 
-// mustJSON is for API types, which always marshal.
+// mustJSON marshals API types, which never fails.
 func mustJSON(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -154,7 +154,7 @@ func mustJSON(v any) string {
 	return string(b)
 }
 
-// stopSignal is ContainerConfig.StopSignal: "SIGRTMIN+3" is SIGNAL_SIGRTMINPLUS3.
+// stopSignal returns ContainerConfig.StopSignal: "SIGRTMIN+3" is SIGNAL_SIGRTMINPLUS3.
 func stopSignal(c *v1.Container) (runtimeapi.Signal, error) {
 	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil || *c.Lifecycle.StopSignal == "" {
 		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/spec"
 )
 
-// TestHashNeverChanges: these hashes lie on machines, written by what the comment names.
+// TestHashNeverChanges: these hashes are on existing containers; the comments name their writers.
 func TestHashNeverChanges(t *testing.T) {
 	var sample v1.Container
 	if err := json.Unmarshal([]byte(`{"name": "test_container", "image": "foo/image:v1", "command": ["/bin/testcmd"], "args": ["/bin/sh", "-c", "echo abc"],
@@ -31,8 +31,8 @@ func TestHashNeverChanges(t *testing.T) {
 		hash   string
 		former bool
 	}{
-		{sample, "8e45cbd0", false}, // kubelet 1.31 to 1.37: in their own test of HashContainer
-		{sample, "311670a", true},   // kubelet 1.15 to 1.30: in that test of theirs, TestConsistentHashContainer
+		{sample, "8e45cbd0", false}, // kubelet 1.31 to 1.37: in the kubelet's test of HashContainer
+		{sample, "311670a", true},   // kubelet 1.15 to 1.30: in the kubelet's test TestConsistentHashContainer
 		{app, "b188a4f6", true},     // Bowline before it wrote the kubelet's form
 		{v1.Container{}, "50c5d1f", true},
 	} {
@@ -154,8 +154,8 @@ func TestSubPaths(t *testing.T) {
 	}
 }
 
-// TestSubPathStaysInside: whatever the parts are, the joined path is below the
-// volume or the mount is refused.
+// TestSubPathStaysInside: whatever the parts are, the joined path is inside the volume, or the
+// mount is refused.
 func TestSubPathStaysInside(t *testing.T) {
 	part := rapid.SampledFrom([]string{"..", ".", "a", "", "...", "..a", "a..", "/"})
 	rapid.Check(t, func(t *rapid.T) {
@@ -193,7 +193,7 @@ func TestHostsMount(t *testing.T) {
 	}
 }
 
-// TestInputsAreNotChanged: the pod is shared by many readers.
+// TestInputsAreNotChanged: many readers share the pod.
 func TestInputsAreNotChanged(t *testing.T) {
 	m, envIn := world(t)
 	p := &v1.Pod{

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Limits of a resolv.conf that resolvers are known to take.
+// Limits on a resolv.conf that resolvers are known to accept.
 const (
 	maxNameservers     = 3
 	maxSearches        = 32
@@ -17,12 +17,11 @@ const (
 	maxSearchPathChars = 253
 )
 
-// Warning is an event that goes with a result that was produced all the same.
+// Warning is an event about a result that was produced nevertheless.
 type Warning struct{ Reason, Message string }
 
-// DNS is the pod's resolver configuration (PodSandboxConfig.DnsConfig), and the
-// warnings for what had to be left out. An error if the machine's resolv.conf
-// cannot be read as one.
+// DNS returns the pod's resolver configuration (PodSandboxConfig.DnsConfig), with warnings about
+// what it had to omit. It fails if the host's resolv.conf cannot be parsed.
 func DNS(p *v1.Pod, m Machine) (*runtimeapi.DNSConfig, []Warning, error) {
 	base, err := ParseResolvConf(m.HostResolv)
 	if err != nil {
@@ -34,12 +33,12 @@ func DNS(p *v1.Pod, m Machine) (*runtimeapi.DNSConfig, []Warning, error) {
 	case policy == v1.DNSNone:
 		config = &runtimeapi.DNSConfig{}
 	case policy == v1.DNSDefault, policy == v1.DNSClusterFirst && p.Spec.HostNetwork:
-		// The machine's own settings.
+		// The host's own settings.
 	case len(m.ClusterDNS) == 0:
 		warnings = append(warnings, Warning{"MissingClusterDNS", fmt.Sprintf(
 			"pod: %q. node does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 			podFormat(p), v1.DNSClusterFirst, v1.DNSDefault)})
-	default: // ClusterFirst, ClusterFirstWithHostNet, and a policy that nobody knows
+	default: // ClusterFirst, ClusterFirstWithHostNet, and unknown policies
 		config.Servers = append([]string(nil), m.ClusterDNS...)
 		config.Searches = clusterSearches(p.Namespace, m.ClusterDomain, base.Searches)
 		config.Options = []string{"ndots:5"}
@@ -59,7 +58,7 @@ func clusterSearches(namespace, domain string, host []string) []string {
 	return unique([]string{namespace + ".svc." + domain, "svc." + domain, domain}, host)
 }
 
-// fitDNS cuts what exceeds the limits, and says so.
+// fitDNS removes what exceeds the limits, and warns about it.
 func fitDNS(config *runtimeapi.DNSConfig) []Warning {
 	var warnings []Warning
 	if len(config.Servers) > maxNameservers {
@@ -75,8 +74,8 @@ func fitDNS(config *runtimeapi.DNSConfig) []Warning {
 	return warnings
 }
 
-// fitSearches keeps the first paths that fit: 32 of them, 2048 characters in
-// all. One longer than a domain name can be makes some resolvers abort.
+// fitSearches keeps the first paths that fit: 32 paths, 2048 characters in total. It drops a path
+// longer than a domain name can be, as some resolvers abort on it.
 func fitSearches(searches []string) []string {
 	var kept []string
 	chars := 0
@@ -98,7 +97,7 @@ func fitSearches(searches []string) []string {
 	return kept
 }
 
-// unique joins lists, each string where it came first.
+// unique joins lists and keeps the first occurrence of each string.
 func unique(lists ...[]string) []string {
 	seen := map[string]bool{}
 	var out []string
@@ -113,8 +112,8 @@ func unique(lists ...[]string) []string {
 	return out
 }
 
-// withOptions puts the pod's options over the given ones; one named twice keeps
-// its place and takes the later value.
+// withOptions adds the pod's options to the given ones; a repeated option keeps its position and
+// gets the later value.
 func withOptions(options []string, own []v1.PodDNSConfigOption) []string {
 	for _, o := range own {
 		option := o.Name
@@ -137,15 +136,15 @@ func setOption(options []string, option string) []string {
 	return append(options, option)
 }
 
-// ResolvConf is what a resolv.conf says.
+// ResolvConf is the content of a resolv.conf.
 type ResolvConf struct {
 	Nameservers []string // all of them, in order
 	Searches    []string // of the last search line, without trailing dots
 	Options     []string // each name once, with its last value
 }
 
-// ParseResolvConf reads resolv.conf(5). Unknown lines are skipped; a nameserver
-// line without an address is an error.
+// ParseResolvConf parses resolv.conf(5). It skips unknown lines; a nameserver line without an
+// address is an error.
 func ParseResolvConf(text []byte) (ResolvConf, error) {
 	var conf ResolvConf
 	var faults []error

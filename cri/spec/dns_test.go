@@ -43,7 +43,7 @@ func FuzzParseResolvConf(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// Writing it down and reading it again loses nothing.
+		// Writing and reparsing it loses nothing.
 		var b strings.Builder
 		for _, n := range conf.Nameservers {
 			b.WriteString("nameserver " + n + "\n")
@@ -117,7 +117,7 @@ func TestDNSLimits(t *testing.T) {
 	}
 }
 
-// repeat makes n different strings that begin with s, 7 characters longer.
+// repeat returns n different strings that begin with s and are 7 characters longer.
 func repeat(s string, n int) []string {
 	var out []string
 	for i := range n {

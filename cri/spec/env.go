@@ -7,36 +7,38 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
-// EnvInput is what a container's environment is made of. A ConfigMap or Secret
-// that is not in its map does not exist.
+// EnvInput is the input of a container's environment. A ConfigMap or Secret that is not in its map
+// does not exist.
 type EnvInput struct {
 	ConfigMaps map[string]*v1.ConfigMap // of the pod's namespace, by name
 	Secrets    map[string]*v1.Secret
-	Services   []*v1.Service // at least of the pod's namespace and of default
-	// Files have what EnvFiles names, as far as it could be read.
+	Services   []*v1.Service // at least those of the pod's namespace and of default
+	// Files has the content of EnvFiles, except those that could not be read.
 	Files map[EnvFile][]byte
 
 	FieldInput
 }
 
-// FieldInput is what fieldRef and resourceFieldRef need beside the pod.
+// FieldInput is what fieldRef and resourceFieldRef need in addition to the pod.
 type FieldInput struct {
 	PodIPs   []string // primary first
 	HostIPs  []string
-	NodeName string // where the pod does not say
-	// Allocatable of the node: the limits of who has none.
+	NodeName string // used if the pod has no nodeName
+	// Allocatable of the node: the limits of containers that set none.
 	Allocatable v1.ResourceList
 }
 
-// MissingError: an object or a key of it that the pod refers to does not exist.
-// The container waits with CreateContainerConfigError until it does.
+// MissingError means that an object that the pod refers to, or a key of it, does not exist. The
+// container waits with CreateContainerConfigError until it does.
 type MissingError struct {
 	Kind      string // "configmap" or "secret"
 	Namespace string
 	Name      string
-	Key       string // empty: the object itself
+	Key       string // empty if the object itself is missing
 }
 
 func (e *MissingError) Error() string {
@@ -50,10 +52,10 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("couldn't find key %s in %s %s/%s", e.Key, kind, e.Namespace, e.Name)
 }
 
-// Env resolves a container's environment: service variables, then envFrom, then
-// env, in that order; a name given again keeps its place and takes the later
-// value. Values of env may refer to all before them. *MissingError if a
-// configMap, secret or key that is not optional is missing.
+// Env resolves a container's environment: service variables, then envFrom, then env. A repeated
+// name keeps its position and gets the later value. Values of env may refer to all earlier
+// variables. If a configMap, a secret or a key is missing and not optional, Env returns a
+// *MissingError.
 func Env(p *v1.Pod, c *v1.Container, in EnvInput) ([]EnvVar, error) {
 	e := &environment{pod: p, container: c, in: in, at: map[string]int{}}
 	links := p.Spec.EnableServiceLinks == nil || *p.Spec.EnableServiceLinks
@@ -98,8 +100,7 @@ func (e *environment) lookup(name string) (string, bool) {
 	return e.vars[i].Value, true
 }
 
-// from adds all keys of one object, sorted, so that equal objects give equal
-// containers.
+// from adds all keys of one object, sorted, so that equal objects give equal containers.
 func (e *environment) from(source *v1.EnvFromSource) error {
 	switch {
 	case source.ConfigMapRef != nil:
@@ -124,7 +125,7 @@ func (e *environment) from(source *v1.EnvFromSource) error {
 	return nil
 }
 
-// setNamed skips what cannot be a variable's name for any process.
+// setNamed skips names that no process can have as a variable.
 func (e *environment) setNamed(name, value string) {
 	if name == "" || strings.ContainsAny(name, "=\x00") {
 		return
@@ -187,8 +188,8 @@ func (e *environment) add(v *v1.EnvVar) error {
 	return nil
 }
 
-// ContainerEnvRefs are the names of the configMaps and secrets that a container's
-// environment refers to, sorted, each once.
+// ContainerEnvRefs returns the names of the configMaps and secrets that a container's environment
+// refers to, sorted and without duplicates.
 func ContainerEnvRefs(c *v1.Container) (configMaps, secrets []string) {
 	for i := range c.EnvFrom {
 		if ref := c.EnvFrom[i].ConfigMapRef; ref != nil {
@@ -213,20 +214,11 @@ func ContainerEnvRefs(c *v1.Container) (configMaps, secrets []string) {
 	return sortedOnce(configMaps), sortedOnce(secrets)
 }
 
-// EnvRefs are the ContainerEnvRefs of all containers of the pod.
+// EnvRefs returns the ContainerEnvRefs of all containers of the pod.
 func EnvRefs(p *v1.Pod) (configMaps, secrets []string) {
-	add := func(c *v1.Container) {
+	for c := range pod.AllContainers(&p.Spec) {
 		m, s := ContainerEnvRefs(c)
 		configMaps, secrets = append(configMaps, m...), append(secrets, s...)
-	}
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			add(&list[i])
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		c := v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		add(&c)
 	}
 	return sortedOnce(configMaps), sortedOnce(secrets)
 }

@@ -9,9 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ServiceEnv are the variables by which a pod of namespace finds services: the
-// API server's own always (default/kubernetes), those of its namespace with
-// links. Sorted by service name.
+// ServiceEnv returns the variables by which a pod finds services: always those of the API server's
+// Service (default/kubernetes), and with links those of its namespace. Sorted by service name.
 func ServiceEnv(services []*v1.Service, namespace string, links bool) []EnvVar {
 	chosen := map[string]*v1.Service{}
 	for _, s := range services {
@@ -51,7 +50,7 @@ func serviceVars(s *v1.Service) []EnvVar {
 			out = append(out, EnvVar{prefix + "_SERVICE_PORT_" + envName(port.Name), number(port.Port)})
 		}
 	}
-	// The variables that Docker's links once made.
+	// The variables that Docker links used to create.
 	for i, port := range s.Spec.Ports {
 		protocol := string(port.Protocol)
 		if protocol == "" {

@@ -81,7 +81,7 @@ func TestEnvMissing(t *testing.T) {
 			t.Errorf("got %v, want %v", err, &c.want)
 			continue
 		}
-		// The same with optional: nothing is set, nothing is wrong.
+		// With optional set, nothing is added and nothing fails.
 		for i := range c.container.EnvFrom {
 			if r := c.container.EnvFrom[i].ConfigMapRef; r != nil {
 				r.Optional = &yes
@@ -104,8 +104,8 @@ func TestEnvMissing(t *testing.T) {
 	}
 }
 
-// TestEnvProperties: names are unique, the last value given wins, equal input
-// gives equal output, and EnvRefs names all that Env looks up.
+// TestEnvProperties: names are unique, the last value wins, equal input gives equal output, and
+// EnvRefs names everything that Env looks up.
 func TestEnvProperties(t *testing.T) {
 	names := []string{"A", "B", "C", "D"}
 	rapid.Check(t, func(t *rapid.T) {

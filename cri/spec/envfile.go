@@ -7,10 +7,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// EnvFile names a file in a volume that variables are taken from.
+// EnvFile names a file in a volume that has values of variables.
 type EnvFile struct{ Volume, Path string }
 
-// EnvFiles are the files that the container's variables are taken from, each once.
+// EnvFiles returns the files that the container's variables come from, without duplicates.
 func EnvFiles(c *v1.Container) []EnvFile {
 	var out []EnvFile
 	seen := map[EnvFile]bool{}
@@ -44,11 +44,11 @@ func (e *environment) file(name string, ref *v1.FileKeySelector) error {
 	return nil
 }
 
-// EnvFileValue looks a variable up in text of lines NAME='value', as a shell would
-// read them: what is between the quotes is taken as it stands, over several lines
-// too; empty lines, comments and blanks before a name are skipped, and with a blank
-// after the equals sign the value is empty. The first of a name counts. It is empty
-// where there is none; an error where the text before it is not of this form.
+// EnvFileValue looks up a variable in text of lines NAME='value'. The value is what is between the
+// quotes, unchanged, and may span lines. Empty lines, comments and blanks before a name are
+// skipped; a blank after the equals sign makes the value empty, as in a shell. The first occurrence
+// of a name counts. The result is empty if there is none, and an error if the text before it is
+// malformed.
 func EnvFileValue(text, key string) (string, error) {
 	for number := 1; text != ""; number++ {
 		line, rest, _ := strings.Cut(text, "\n")
@@ -74,7 +74,7 @@ func EnvFileValue(text, key string) (string, error) {
 		case !strings.HasPrefix(value, "'"):
 			return "", fmt.Errorf("the value in line %d is not in single quotes", number)
 		}
-		// From the opening quote on, over as many lines as it takes.
+		// The value begins at the opening quote and may span lines.
 		_, quoted, _ := strings.Cut(text, "='")
 		quoted, after, closed := strings.Cut(quoted, "'")
 		if !closed {
@@ -84,7 +84,7 @@ func EnvFileValue(text, key string) (string, error) {
 		tail, next, _ := strings.Cut(after, "\n")
 		tail = strings.TrimLeft(strings.TrimSuffix(tail, "\r"), " \t")
 		if tail != "" && tail[0] != '#' {
-			return "", fmt.Errorf("line %d goes on after its value", number)
+			return "", fmt.Errorf("line %d has text after its value", number)
 		}
 		if name == key {
 			return strings.ReplaceAll(quoted, "\r\n", "\n"), nil

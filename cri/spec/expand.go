@@ -2,9 +2,8 @@ package spec
 
 import "strings"
 
-// Expand replaces $(NAME) by the value that lookup finds. A reference to what
-// is not defined stays as it is, $$ is one $, and a $ before anything else is
-// itself. What is put in is not expanded again.
+// Expand replaces $(NAME) by the value that lookup returns. A reference to an undefined name stays
+// as it is, $$ becomes $, and a $ before anything else stays. Inserted values are not expanded.
 func Expand(s string, lookup func(name string) (string, bool)) string {
 	var b strings.Builder
 	for {
@@ -21,7 +20,7 @@ func Expand(s string, lookup func(name string) (string, bool)) string {
 			s = s[2:]
 		case '(':
 			end := strings.IndexByte(s, ')')
-			if end < 0 { // never closed: no reference, here or further on
+			if end < 0 { // never closed: no reference, here or later
 				b.WriteString("$(")
 				s = s[2:]
 				continue

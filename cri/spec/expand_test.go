@@ -18,7 +18,7 @@ func TestExpand(t *testing.T) {
 		"plain":            "plain",
 		"$(A)":             "a",
 		"x$(A)y$(A)z":      "xayaz",
-		"$(B)":             "$(A)", // what is put in is not expanded again
+		"$(B)":             "$(A)", // inserted values are not expanded
 		"$(EMPTY)":         "",
 		"$(NONE)":          "$(NONE)",
 		"$$(A)":            "$(A)",
@@ -45,7 +45,7 @@ func TestExpand(t *testing.T) {
 
 var reference = regexp.MustCompile(`\$\$|\$\([^)]*\)`)
 
-// dumbExpand is the rule as one regular expression.
+// dumbExpand implements the rule as one regular expression.
 func dumbExpand(s string) string {
 	return reference.ReplaceAllStringFunc(s, func(m string) string {
 		if m == "$$" {

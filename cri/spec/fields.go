@@ -12,11 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	helper "k8s.io/component-helpers/resource"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
-// FieldValue is the value of a fieldRef: metadata.name, .namespace, .uid,
-// .labels, .annotations, .labels['key'], .annotations['key'], spec.nodeName,
-// spec.serviceAccountName, status.hostIP(s), status.podIP(s).
+// FieldValue returns the value of a fieldRef: metadata.name, .namespace, .uid, .labels,
+// .annotations, .labels['key'], .annotations['key'], spec.nodeName, spec.serviceAccountName,
+// status.hostIP(s), status.podIP(s).
 func FieldValue(p *v1.Pod, ref *v1.ObjectFieldSelector, in FieldInput) (string, error) {
 	if ref.APIVersion != "" && ref.APIVersion != "v1" {
 		return "", fmt.Errorf("unsupported pod version: %s", ref.APIVersion)
@@ -86,7 +88,7 @@ func subscripted(p *v1.Pod, path, head, key string) (string, error) {
 	return values[key], nil
 }
 
-// formatMap is a line key="value" for each, sorted.
+// formatMap formats m as lines key="value", sorted.
 func formatMap(m map[string]string) string {
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -95,13 +97,12 @@ func formatMap(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// ResourceValue is the value of a resourceFieldRef in units of its divisor,
-// rounded up. c is the container that holds the reference, used where the
-// reference names none; a limit that is not set is the pod's own or the node's
-// allocatable.
+// ResourceValue returns the value of a resourceFieldRef in units of its divisor, rounded up. If the
+// reference names no container, it uses c, the container that has the reference. If a limit is not
+// set, it uses the pod-level limit, or else the node's allocatable.
 func ResourceValue(p *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
 	if ref.ContainerName != "" {
-		if c = containerNamed(p, ref.ContainerName); c == nil {
+		if c = pod.Find(pod.Containers(&p.Spec), ref.ContainerName); c == nil {
 			return "", fmt.Errorf("container %s not found", ref.ContainerName)
 		}
 	}
@@ -144,15 +145,4 @@ func podLimit(p *v1.Pod, name v1.ResourceName, allocatable v1.ResourceList) reso
 		}
 	}
 	return allocatable[name]
-}
-
-func containerNamed(p *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }

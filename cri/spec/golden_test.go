@@ -22,8 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// world is the one machine and cluster that all golden pods are on. The machine is one that
-// production makes: see TestGoldenMachines of cmd/bowline.
+// world returns the one host and cluster of all golden pods. The host is one that production
+// creates: see TestGoldenMachines of package node.
 func world(t *testing.T) (spec.Machine, spec.EnvInput) {
 	t.Helper()
 	data, err := os.ReadFile("testdata/machine.yaml")
@@ -51,8 +51,8 @@ func world(t *testing.T) (spec.Machine, spec.EnvInput) {
 	return m, env
 }
 
-// TestGolden makes the configs of each testdata/pods/*.yaml. A pod's annotation
-// test/machine is YAML over the machine above.
+// TestGolden builds the configs of each testdata/pods/*.yaml. A pod's annotation test/machine is
+// YAML that overrides the host of world.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/pods/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -165,7 +165,7 @@ func renderContainer(t *testing.T, p *v1.Pod, c *v1.Container, m spec.Machine, e
 	return plain(t, config)
 }
 
-// plain turns a message into maps, with environment values readable.
+// plain converts a message to maps, with readable environment values.
 func plain(t *testing.T, m proto.Message) any {
 	t.Helper()
 	data, err := protojson.Marshal(m)

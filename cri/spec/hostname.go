@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Hostname is the pod's short host name and its domain; the domain is empty
-// unless the pod has a subdomain. An error if the spec's own are not DNS names.
+// Hostname returns the pod's short host name and its domain, which is empty unless the pod has a
+// subdomain. It fails if the spec's names are not DNS names.
 func Hostname(p *v1.Pod, m Machine) (name, domain string, err error) {
 	if p.Spec.HostnameOverride != nil {
 		name = *p.Spec.HostnameOverride
@@ -38,8 +38,8 @@ func Hostname(p *v1.Pod, m Machine) (name, domain string, err error) {
 	return name, domain, nil
 }
 
-// cutHostname keeps a name within the 63 bytes that the kernel takes beside its
-// terminating zero; it must not end with a dash or a dot.
+// cutHostname limits a name to the 63 bytes that the kernel allows in addition to the terminating
+// zero; the result does not end with a dash or a dot.
 func cutHostname(p *v1.Pod, name string) (string, error) {
 	const longest = 63
 	if len(name) <= longest {
@@ -52,8 +52,8 @@ func cutHostname(p *v1.Pod, name string) (string, error) {
 	return cut, nil
 }
 
-// kernelHostname is PodSandboxConfig.Hostname: the short name, or the full one
-// where the pod asks for it and the kernel's 64 bytes hold it.
+// kernelHostname returns PodSandboxConfig.Hostname: the short name, or the full name if the pod
+// requests it and it fits into the kernel's 64 bytes.
 func kernelHostname(p *v1.Pod, m Machine) (string, error) {
 	name, domain, err := Hostname(p, m)
 	if err != nil {

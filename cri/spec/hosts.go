@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The first lines by which programs (and the e2e suite) tell a managed file.
+// The first lines by which programs (and the e2e suite) recognise a managed file.
 const (
 	hostsHeader            = "# Kubernetes-managed hosts file.\n"
 	hostsHeaderHostNetwork = "# Kubernetes-managed hosts file (host network).\n"
@@ -18,9 +18,9 @@ const (
 		"fe00::2\tip6-allrouters\n"
 )
 
-// HostsFile is the pod's /etc/hosts. base is the machine's own hosts file, which
-// a pod on the host network gets; other pods get their names at podIPs. An
-// error if the spec's host name is none.
+// HostsFile returns the pod's /etc/hosts. base is the host's own hosts file, which a pod on the
+// host network gets; other pods get their names at podIPs. It fails if the spec's host name is
+// invalid.
 func HostsFile(p *v1.Pod, m Machine, podIPs []string, base []byte) ([]byte, error) {
 	var b strings.Builder
 	if p.Spec.HostNetwork {
@@ -49,8 +49,8 @@ func HostsFile(p *v1.Pod, m Machine, podIPs []string, base []byte) ([]byte, erro
 	return []byte(b.String()), nil
 }
 
-// ManagesHosts says whether the container's /etc/hosts is ours: not before the
-// pod has an address, and not where the container mounts its own.
+// ManagesHosts reports whether we manage the container's /etc/hosts: not before the pod has an
+// address, and not if the container mounts its own.
 func ManagesHosts(p *v1.Pod, c *v1.Container, podIPs []string) bool {
 	if len(podIPs) == 0 && !p.Spec.HostNetwork {
 		return false

@@ -11,27 +11,26 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// VolumeMount is what a v1.Volume became on the machine.
+// VolumeMount is a v1.Volume as it was prepared on the host.
 type VolumeMount struct {
 	HostPath string
-	ReadOnly bool // the volume itself, whatever the mount says
+	ReadOnly bool // of the volume itself, whatever the mount says
 	SELinux  bool // relabel it for the pod
-	// Image is set for an image volume, which the runtime mounts by itself.
+	// Image is set for an image volume, which the runtime mounts itself.
 	Image *runtimeapi.ImageSpec
 }
 
-// SubPath is one volume mount of a container that shows a part of its volume.
+// SubPath is a volume mount of a container with a subPath.
 type SubPath struct {
 	Index  int    // into Container.VolumeMounts
 	Volume string // name
-	Path   string // clean, relative, no ".." in it
+	Path   string // clean, relative, without ".."
 }
 
-// SubPaths lists the parts of volumes that c mounts, expressions expanded. A
-// volume's content is the pod's to write, so a part may be a link that leads
-// out of the volume, and a path that was looked at may be another by the time
-// that the runtime mounts it: whoever prepares the container mounts each part
-// where no container reaches, and passes the place as ContainerInput.SubPaths.
+// SubPaths lists the subPaths that c mounts, with expressions expanded. The pod can write its
+// volume's content, so a subPath may be a link out of the volume, and a checked path may have
+// changed by the time the runtime mounts it. The caller must therefore mount each one at a place
+// that no container can reach, and pass that place as ContainerInput.SubPaths.
 func SubPaths(c *v1.Container, env []EnvVar) ([]SubPath, error) {
 	var out []SubPath
 	for i := range c.VolumeMounts {
@@ -75,9 +74,8 @@ func subPath(mount *v1.VolumeMount, env []EnvVar) (string, error) {
 	return path.Clean(part), nil
 }
 
-// mounts are the container's volumes in the spec's order, then /etc/hosts, then
-// the termination log. /dev/shm, /etc/hostname and /etc/resolv.conf are the
-// runtime's own.
+// mounts returns the container's volumes in the spec's order, then /etc/hosts, then the termination
+// log. The runtime itself provides /dev/shm, /etc/hostname and /etc/resolv.conf.
 func mounts(p *v1.Pod, c *v1.Container, m Machine, in ContainerInput) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
 	for i := range c.VolumeMounts {
@@ -133,7 +131,7 @@ func volumeMount(c *v1.Container, index int, m Machine, in ContainerInput) (*run
 	case resolved != "":
 		out.HostPath = resolved
 	default:
-		// A join of strings, which says nothing of links below: see SubPaths.
+		// This only joins strings and ignores links below: see SubPaths.
 		out.HostPath = join(volume.HostPath, part)
 	}
 	return out, nil

@@ -3,34 +3,36 @@ package spec
 import (
 	v1 "k8s.io/api/core/v1"
 	helper "k8s.io/component-helpers/resource"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
-// PodsShare is what all pods of the node together may use: the machine's capacity, less
-// what is reserved where that is enforced. Zero is not known, and not limited.
+// PodsShare is what all pods of the node together may use: the host's capacity, minus the enforced
+// reservations. A zero value is unknown, and not limited.
 type PodsShare struct {
 	MilliCPU      int64
 	MemoryBytes   int64
 	Pids          int64
-	HugePageBytes map[string]int64 // by page size as the kernel names it, "2MB"
+	HugePageBytes map[string]int64 // by page size in the kernel's form, "2MB"
 }
 
-// ParentCgroup is a cgroup above those of pods.
+// ParentCgroup is a cgroup above the pods' cgroups.
 type ParentCgroup struct {
-	Path   string // in the form of the runtime's driver
+	Path   string // in the form of the runtime's cgroup driver
 	Limits CgroupLimits
 }
 
-// PodsCgroup is the one above all pods, in the form of the runtime's driver.
+// PodsCgroup returns the cgroup above all pods, in the form of the runtime's cgroup driver.
 func PodsCgroup(driver string) string { return driversPath([]string{"kubepods"}, driver) }
 
-// ParentCgroups are the cgroups above those of pods, the highest first: kubepods has what
-// all pods may use, burstable the CPU that its pods request together, and besteffort the
-// least that there is. Guaranteed pods are beside the two, each with its own request. A
-// pod that has ended asks for nothing.
+// ParentCgroups returns the cgroups above the pods' cgroups, the highest first. kubepods has what
+// all pods may use, burstable the sum of its pods' CPU requests, and besteffort the minimum.
+// Guaranteed pods are directly in kubepods, each with its own request. Pods that have ended do not
+// count.
 func ParentCgroups(pods []*v1.Pod, all PodsShare, driver string) []ParentCgroup {
 	requested := int64(0)
 	for _, p := range pods {
-		if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed || QOSClass(p) != v1.PodQOSBurstable {
+		if pod.Terminal(p.Status.Phase) || pod.QOSClass(p) != v1.PodQOSBurstable {
 			continue
 		}
 		requests := helper.PodRequests(p, helper.PodResourcesOptions{})

@@ -55,7 +55,7 @@ func TestParentCgroups(t *testing.T) {
 	}
 }
 
-// TestCgroupNames: the kubelet's names, in the form of either driver.
+// TestCgroupNames: the kubelet's names, in the form of each cgroup driver.
 func TestCgroupNames(t *testing.T) {
 	p := &v1.Pod{}
 	p.UID = "1234-abcd"

@@ -7,42 +7,44 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 func join(elem ...string) string { return path.Join(elem...) }
 
-// VolumeDir is where a volume's content lies; plugin is its name with or
-// without the slash escaped ("kubernetes.io/empty-dir", "kubernetes.io~empty-dir").
+// VolumeDir returns the directory of a volume's content. plugin is the plugin's name, with the
+// slash escaped or not ("kubernetes.io/empty-dir", "kubernetes.io~empty-dir").
 func VolumeDir(root string, uid types.UID, plugin, name string) string {
 	return join(PodDir(root, uid), "volumes", strings.ReplaceAll(plugin, "/", "~"), name)
 }
 
-// ContainerDir holds the termination logs of one container, one file an instance.
+// ContainerDir returns the directory of a container's termination logs, one file per instance.
 func ContainerDir(root string, uid types.UID, container string) string {
 	return join(PodDir(root, uid), "containers", container)
 }
 
-// TerminationLogPath is the file behind a container's terminationMessagePath.
-// It is named by the attempt, so a start that is tried again finds the same one.
+// TerminationLogPath returns the file behind a container's terminationMessagePath. Its name is the
+// attempt, so a retried start finds the same file.
 func TerminationLogPath(root string, uid types.UID, container string, attempt uint32) string {
 	return join(ContainerDir(root, uid, container), strconv.FormatUint(uint64(attempt), 10))
 }
 
-// EtcHostsPath is the pod's managed hosts file on the machine.
+// EtcHostsPath returns the path of the pod's managed hosts file on the host.
 func EtcHostsPath(root string, uid types.UID) string { return join(PodDir(root, uid), "etc-hosts") }
 
-// LogDir is the log directory of a pod: PodSandboxConfig.LogDirectory.
+// LogDir returns the log directory of a pod: PodSandboxConfig.LogDirectory.
 func LogDir(m Machine, p *v1.Pod) string {
 	return join(m.PodLogsDir, p.Namespace+"_"+p.Name+"_"+string(p.UID))
 }
 
-// LogPath is a container's log file relative to LogDir: ContainerConfig.LogPath.
+// LogPath returns a container's log file relative to LogDir: ContainerConfig.LogPath.
 func LogPath(container string, attempt uint32) string {
 	return join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
 }
 
-// LogLink is the name of the link in /var/log/containers for one container
-// instance, as log collectors expect it. A file name has at most 255 bytes.
+// LogLink returns the name of a container instance's link in /var/log/containers, in the form that
+// log collectors expect. A file name has at most 255 bytes.
 func LogLink(p *v1.Pod, container, id string) string {
 	const longest = 255 - len(".log")
 	name := p.Name + "_" + p.Namespace + "_" + container + "-" + id
@@ -52,11 +54,11 @@ func LogLink(p *v1.Pod, container, id string) string {
 	return name + ".log"
 }
 
-// CgroupPath is the pod's cgroup below Machine.CgroupRoot: /kubepods/burstable/pod<uid>,
-// or the slices of the systemd driver; a Guaranteed pod lies directly in kubepods.
+// CgroupPath returns the pod's cgroup below Machine.CgroupRoot: /kubepods/burstable/pod<uid>, or
+// the slices of the systemd driver. The cgroup of a Guaranteed pod is directly in kubepods.
 func CgroupPath(p *v1.Pod, m Machine) string { return driversPath(cgroupParts(p), m.CgroupDriver) }
 
-// driversPath is a cgroup in the form of the runtime's driver.
+// driversPath returns a cgroup in the form of the runtime's cgroup driver.
 func driversPath(parts []string, driver string) string {
 	if driver == "systemd" {
 		return systemdSlice(parts)
@@ -66,7 +68,7 @@ func driversPath(parts []string, driver string) string {
 
 func cgroupParts(p *v1.Pod) []string {
 	parts := []string{"kubepods"}
-	switch QOSClass(p) {
+	switch pod.QOSClass(p) {
 	case v1.PodQOSBurstable:
 		parts = append(parts, "burstable")
 	case v1.PodQOSBestEffort:
@@ -75,8 +77,8 @@ func cgroupParts(p *v1.Pod) []string {
 	return append(parts, "pod"+string(p.UID))
 }
 
-// CgroupParent is LinuxPodSandboxConfig.CgroupParent: the pod's cgroup in the
-// runtime's driver's form, below Machine.CgroupRoot.
+// CgroupParent returns LinuxPodSandboxConfig.CgroupParent: the pod's cgroup below
+// Machine.CgroupRoot, in the form of the runtime's cgroup driver.
 func CgroupParent(p *v1.Pod, m Machine) string {
 	parts := cgroupParts(p)
 	if root := strings.Trim(m.CgroupRoot, "/"); root != "" {
@@ -85,8 +87,8 @@ func CgroupParent(p *v1.Pod, m Machine) string {
 	return driversPath(parts, m.CgroupDriver)
 }
 
-// systemdSlice is the path of nested slices: a slice's name repeats those above
-// it, joined by dashes, so dashes within a part become underscores.
+// systemdSlice returns the path of nested slices. A slice's name repeats the names above it, joined
+// by dashes, so dashes within a part become underscores.
 func systemdSlice(parts []string) string {
 	var name, dir strings.Builder
 	for i, part := range parts {

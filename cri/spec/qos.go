@@ -5,69 +5,18 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	helper "k8s.io/component-helpers/resource"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
-
-// QOSClass is the pod's quality-of-service class: what the API server has
-// recorded, else computed from the spec.
-func QOSClass(p *v1.Pod) v1.PodQOSClass {
-	if p.Status.QOSClass != "" {
-		return p.Status.QOSClass
-	}
-	return ComputeQOSClass(p)
-}
-
-// ComputeQOSClass computes the class from CPU and memory requests and limits of
-// the pod, if it has its own, else of its init and normal containers:
-// Guaranteed if all are set and equal, BestEffort if none is set, else Burstable.
-func ComputeQOSClass(p *v1.Pod) v1.PodQOSClass {
-	if helper.IsPodLevelResourcesSet(p) {
-		return classOf(p.Spec.Resources.Requests, p.Spec.Resources.Limits)
-	}
-	class := v1.PodQOSClass("")
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			r := &list[i].Resources
-			class = mix(class, classOf(r.Requests, r.Limits))
-		}
-	}
-	if class == "" {
-		return v1.PodQOSBestEffort
-	}
-	return class
-}
-
-func classOf(requests, limits v1.ResourceList) v1.PodQOSClass {
-	class := v1.PodQOSClass("")
-	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-		request, limit := requests[name], limits[name]
-		one := v1.PodQOSGuaranteed
-		switch {
-		case !request.Equal(limit):
-			one = v1.PodQOSBurstable
-		case request.IsZero():
-			one = v1.PodQOSBestEffort
-		}
-		class = mix(class, one)
-	}
-	return class
-}
-
-// mix keeps a class that all agree on.
-func mix(a, b v1.PodQOSClass) v1.PodQOSClass {
-	if a == "" || a == b {
-		return b
-	}
-	return v1.PodQOSBurstable
-}
 
 const (
 	oomGuaranteed = -997
 	oomBestEffort = 1000
 )
 
-// OOMScoreAdj is how readily the kernel kills the container when memory runs
-// out: a Guaranteed one late, a BestEffort one first, and a Burstable one by
-// the share of the machine's memory that it did not ask for.
+// OOMScoreAdj says how early the kernel kills the container when memory runs out: a Guaranteed one
+// late, a BestEffort one first, and a Burstable one by the share of the host's memory that it did
+// not request.
 func OOMScoreAdj(p *v1.Pod, c *v1.Container, m Machine) int64 {
 	score := oomScore(p, c, m.MemoryBytes)
 	if score < 0 && !m.CanLowerOOMScore {
@@ -80,7 +29,7 @@ func oomScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	if nodeCritical(p) {
 		return oomGuaranteed
 	}
-	switch QOSClass(p) {
+	switch pod.QOSClass(p) {
 	case v1.PodQOSGuaranteed:
 		return oomGuaranteed
 	case v1.PodQOSBestEffort:
@@ -92,14 +41,14 @@ func oomScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	extra := spareMemoryRequest(p)
 	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+extra)/capacity
 	if isSidecar(p, c) {
-		// A sidecar must not go before the containers that it serves.
+		// A sidecar must not be killed before the containers that it serves.
 		score = min(score, 1000-1000*(smallestMemoryRequest(p)+extra)/capacity)
 	}
 	return min(max(score, 1000+oomGuaranteed), oomBestEffort-1)
 }
 
-// spareMemoryRequest is each container's share of the memory that the pod as a
-// whole requests beyond the sum of its containers.
+// spareMemoryRequest returns each container's share of the memory that the pod-level request has
+// beyond the sum of its containers.
 func spareMemoryRequest(p *v1.Pod) int64 {
 	count := int64(len(p.Spec.Containers) + len(p.Spec.InitContainers))
 	if !helper.IsPodLevelRequestsSet(p) || count == 0 {
@@ -136,8 +85,8 @@ func isSidecar(p *v1.Pod, c *v1.Container) bool {
 	return false
 }
 
-// nodeCritical: the pod has the priority class system-node-critical in truth (a
-// class's name alone is anyone's to write) or by being a static pod.
+// nodeCritical reports whether the pod has the priority class system-node-critical. As anyone can
+// write the class's name alone, the pod must also have its priority or be a static pod.
 func nodeCritical(p *v1.Pod) bool {
 	const systemCritical = 2 * 1000000000
 	if p.Spec.PriorityClassName != "system-node-critical" {

@@ -8,9 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
-// The kernel's bounds for cpu.shares and for a CFS quota (microseconds).
+// The kernel's limits for cpu.shares and for a CFS quota (microseconds).
 const (
 	minShares    = 2
 	maxShares    = 262144
@@ -23,8 +25,7 @@ func CPUShares(milliCPU int64) int64 {
 	return min(max(milliCPU*sharesPerCPU/1000, minShares), maxShares)
 }
 
-// CPUQuota converts a limit in thousandths of a CPU to microseconds of each
-// period; 0 for no limit.
+// CPUQuota converts a limit in thousandths of a CPU to microseconds per period; 0 means no limit.
 func CPUQuota(milliCPU, periodUS int64) int64 {
 	if milliCPU == 0 {
 		return 0
@@ -32,7 +33,7 @@ func CPUQuota(milliCPU, periodUS int64) int64 {
 	return max(milliCPU*periodUS/1000, minQuotaUS)
 }
 
-// linuxResources converts amounts; a nil request means the limit is the request.
+// linuxResources converts amounts; a nil request means that the request equals the limit.
 func linuxResources(m Machine, cpuRequest, cpuLimit, memoryLimit *resource.Quantity) *runtimeapi.LinuxContainerResources {
 	if cpuRequest == nil {
 		cpuRequest = cpuLimit
@@ -51,8 +52,8 @@ func linuxResources(m Machine, cpuRequest, cpuLimit, memoryLimit *resource.Quant
 	return out
 }
 
-// ContainerResources is LinuxContainerConfig.Resources, and what
-// UpdateContainerResources takes after a resize.
+// ContainerResources returns LinuxContainerConfig.Resources, which UpdateContainerResources also
+// takes after a resize.
 func ContainerResources(p *v1.Pod, c *v1.Container, m Machine) *runtimeapi.LinuxContainerResources {
 	var request *resource.Quantity
 	if q, ok := c.Resources.Requests[v1.ResourceCPU]; ok {
@@ -65,19 +66,19 @@ func ContainerResources(p *v1.Pod, c *v1.Container, m Machine) *runtimeapi.Linux
 		if out.Unified == nil {
 			out.Unified = map[string]string{}
 		}
-		// A limit left by another memory policy goes with the next resize.
+		// Removes a limit that another memory policy left, at the next resize.
 		out.Unified["memory.high"] = "max"
 		if m.SwapControl {
 			out.Unified["memory.swap.max"] = "0"
 		}
 	} else if m.SwapControl {
-		// Memory and swap together no more than memory alone: no swap.
+		// If memory plus swap may not exceed memory alone, there is no swap.
 		out.MemorySwapLimitInBytes = out.MemoryLimitInBytes
 	}
 	return out
 }
 
-// limitOf is the container's limit, or the whole pod's where it has none.
+// limitOf returns the container's limit, or the pod-level limit if it has none.
 func limitOf(p *v1.Pod, c *v1.Container, name v1.ResourceName) *resource.Quantity {
 	if limit := c.Resources.Limits[name]; !limit.IsZero() {
 		return &limit
@@ -107,7 +108,7 @@ func overheadResources(p *v1.Pod, m Machine) *runtimeapi.LinuxContainerResources
 	return linuxResources(m, cpu, cpu, p.Spec.Overhead.Memory())
 }
 
-// hugepageLimits denies each page size of the machine that was not asked for.
+// hugepageLimits denies each page size of the host that the container does not request.
 func hugepageLimits(p *v1.Pod, c *v1.Container, m Machine) []*runtimeapi.HugepageLimit {
 	wanted := map[string]int64{}
 	if helper.IsPodLevelResourcesSet(p) {
@@ -129,7 +130,7 @@ func addHugepages(into map[string]int64, list v1.ResourceList) {
 	}
 }
 
-// hugepageSize turns "hugepages-2Mi" into the kernel's "2MB".
+// hugepageSize converts "hugepages-2Mi" to the kernel's "2MB".
 func hugepageSize(name v1.ResourceName) (string, bool) {
 	text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 	if !ok {
@@ -151,8 +152,8 @@ func hugepageSize(name v1.ResourceName) (string, bool) {
 	return strconv.FormatInt(size, 10) + units[unit], true
 }
 
-// CgroupLimits are the limits of a pod's cgroup. The fields are those of
-// host.CgroupResources, to which it converts; zero leaves the kernel's default.
+// CgroupLimits are the limits of a pod's cgroup. It has the fields of host.CgroupResources, to
+// which it converts; zero leaves the kernel's default.
 type CgroupLimits struct {
 	CPUShares     uint64
 	CPUQuotaUS    int64
@@ -162,21 +163,21 @@ type CgroupLimits struct {
 	HugePageBytes map[string]int64
 }
 
-// PodCgroup is what the pod's own cgroup (CgroupPath) is held to: the sum of
-// its containers and its overhead, as far as all of them declare limits.
+// PodCgroup returns the limits of the pod's own cgroup (CgroupPath): the sum of its containers and
+// its overhead, provided that all of them declare limits.
 func PodCgroup(p *v1.Pod, m Machine) CgroupLimits {
 	requests := helper.PodRequests(p, helper.PodResourcesOptions{})
 	limits := helper.PodLimits(p, helper.PodResourcesOptions{})
 	out := CgroupLimits{PidsMax: m.PodPidsLimit, CPUShares: minShares}
 	huge := map[string]int64{}
-	for _, size := range m.HugePageSizes { // what was not asked for is denied
+	for _, size := range m.HugePageSizes { // deny sizes that are not requested
 		huge[size] = 0
 	}
 	addHugepages(huge, requests)
 	if len(huge) > 0 {
 		out.HugePageBytes = huge
 	}
-	class := QOSClass(p)
+	class := pod.QOSClass(p)
 	if class == v1.PodQOSBestEffort {
 		return out
 	}
@@ -192,9 +193,8 @@ func PodCgroup(p *v1.Pod, m Machine) CgroupLimits {
 	return out
 }
 
-// ResizeCgroup parts the way from one size of a pod's cgroup to another: what grows
-// is given before the pod's containers get theirs, what shrinks is taken after. A
-// limit that is not wanted any more stays.
+// ResizeCgroup splits the change of a pod's cgroup in two: grow applies before its containers are
+// resized, shrink after. A limit that is no longer wanted stays.
 func ResizeCgroup(have, want CgroupLimits) (grow, shrink CgroupLimits) {
 	pick := func(from, to int64) *CgroupLimits {
 		if to > from && from != 0 {
@@ -215,18 +215,16 @@ func ResizeCgroup(have, want CgroupLimits) (grow, shrink CgroupLimits) {
 	return grow, shrink
 }
 
-// allLimited: the pod as a whole, or every container of it, has a limit.
+// allLimited reports whether the pod as a whole, or each of its containers, has a limit.
 func allLimited(p *v1.Pod, name v1.ResourceName) bool {
 	if helper.IsPodLevelResourcesSet(p) {
 		if q := p.Spec.Resources.Limits[name]; !q.IsZero() {
 			return true
 		}
 	}
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if q := list[i].Resources.Limits[name]; q.IsZero() {
-				return false
-			}
+	for c := range pod.Containers(&p.Spec) {
+		if q := c.Resources.Limits[name]; q.IsZero() {
+			return false
 		}
 	}
 	return true

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 func requires(requests, limits v1.ResourceList) v1.Container {
@@ -38,12 +39,12 @@ func TestQOSClass(t *testing.T) {
 		{"the pod's own is empty", v1.PodSpec{Containers: []v1.Container{burstable}, Resources: &v1.ResourceRequirements{}}, v1.PodQOSBurstable},
 		{"no containers", v1.PodSpec{}, v1.PodQOSBestEffort},
 	} {
-		if got := spec.QOSClass(&v1.Pod{Spec: c.pod}); got != c.want {
+		if got := pod.QOSClass(&v1.Pod{Spec: c.pod}); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
 	recorded := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{nothing}}, Status: v1.PodStatus{QOSClass: v1.PodQOSGuaranteed}}
-	if got := spec.QOSClass(recorded); got != v1.PodQOSGuaranteed {
+	if got := pod.QOSClass(recorded); got != v1.PodQOSGuaranteed {
 		t.Errorf("the recorded class does not hold: %s", got)
 	}
 }
@@ -89,7 +90,7 @@ func TestOOMScoreAdj(t *testing.T) {
 	}
 }
 
-// TestCPUProperties: the kernel's bounds hold and more CPU is never less.
+// TestCPUProperties: the kernel's limits hold, and more CPU never gives less.
 func TestCPUProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.Int64Range(0, math.MaxInt32).Draw(t, "a")
@@ -130,7 +131,7 @@ func TestPodCgroup(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
-	// The loop hands these to the host as they are.
+	// The sync loop passes these to the host unchanged.
 	if r := host.CgroupResources(spec.CgroupLimits{MemoryBytes: 7}); r.MemoryBytes != 7 {
 		t.Errorf("%+v", r)
 	}
@@ -149,8 +150,8 @@ func TestHugepages(t *testing.T) {
 	}
 }
 
-// What grows is given before the containers, what shrinks is taken after; a limit
-// that is new shrinks, and one that is not wanted any more stays.
+// Growth applies before the containers are resized, shrinking after. A new limit counts as
+// shrinking, and a limit that is no longer wanted stays.
 func TestResizeCgroup(t *testing.T) {
 	have := spec.CgroupLimits{CPUShares: 100, CPUQuotaUS: 1000, CPUPeriodUS: 7, MemoryBytes: 50}
 	for _, c := range []struct {

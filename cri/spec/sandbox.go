@@ -12,12 +12,12 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Sandbox is the PodSandboxConfig of the pod's attempt'th sandbox. An error
-// means that the spec asks for what cannot be had; it goes into a
-// FailedCreatePodSandBox event.
+// Sandbox returns the PodSandboxConfig of a pod's sandbox with this attempt number. An error means
+// that the spec requests something that is not possible; it goes into a FailedCreatePodSandBox
+// event.
 func Sandbox(p *v1.Pod, m Machine, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
 	if m.Owner == "" {
-		return nil, errors.New("sandbox without an owner stamp: Machine.Owner is empty, so nobody would ever remove it")
+		return nil, errors.New("sandbox without an owner label: Machine.Owner is empty, so nothing would ever remove it")
 	}
 	dns, _, err := DNS(p, m)
 	if err != nil {
@@ -60,11 +60,12 @@ func sandboxLabels(p *v1.Pod, m Machine) map[string]string {
 	labels[pod.LabelPodName] = p.Name
 	labels[pod.LabelPodNamespace] = p.Namespace
 	labels[pod.LabelPodUID] = string(p.UID)
-	labels[pod.LabelOwner] = m.Owner // last: a pod's own label cannot pose as a stamp
+	labels[pod.LabelOwner] = m.Owner // last, so that a pod's own label cannot fake a stamp
 	return labels
 }
 
-// sandboxAnnotations are the pod's own, and what a later process must know of it.
+// sandboxAnnotations returns the pod's own annotations, and what a later process must know about
+// it.
 func sandboxAnnotations(p *v1.Pod) map[string]string {
 	out := bounded(p.Annotations, maxAnnotations)
 	out[pod.AnnotationAllocation] = pod.AllocationOf(p).String()
@@ -77,20 +78,20 @@ func sysctls(p *v1.Pod) map[string]string {
 	}
 	out := map[string]string{}
 	for _, s := range p.Spec.SecurityContext.Sysctls {
-		// A pod may write slashes between the parts; CRI-O knows names with dots only.
+		// A pod may separate the parts by slashes; CRI-O accepts only dots.
 		out[sysctl.NormalizeName(s.Name)] = s.Value
 	}
 	return out
 }
 
-// portMappings lists the ports of the normal containers. The runtime's network
-// plugin acts on those with a host port.
+// portMappings returns the ports of the normal containers. The runtime's network plugin maps those
+// with a host port.
 func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	for i := range p.Spec.Containers {
 		seen := map[string]bool{}
 		for _, port := range p.Spec.Containers[i].Ports {
-			// The same port may be given once for each address family.
+			// The same port may appear once per address family.
 			key := port.Name
 			if key == "" {
 				key = fmt.Sprintf("%s-%s-%s:%d:%d", addressFamily(port.HostIP), port.Protocol, port.HostIP, port.ContainerPort, port.HostPort)
@@ -138,7 +139,7 @@ func sandboxSecurity(p *v1.Pod, m Machine) (*runtimeapi.LinuxSandboxSecurityCont
 	out := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces,
 		Privileged:       anyPrivileged(p),
-		// Nothing of the pod's own runs in the sandbox's process: least privilege.
+		// None of the pod's own code runs in the sandbox's process: least privilege.
 		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}
 	sc := p.Spec.SecurityContext
@@ -155,23 +156,15 @@ func sandboxSecurity(p *v1.Pod, m Machine) (*runtimeapi.LinuxSandboxSecurityCont
 }
 
 func anyPrivileged(p *v1.Pod) bool {
-	privileged := func(sc *v1.SecurityContext) bool { return sc != nil && sc.Privileged != nil && *sc.Privileged }
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if privileged(list[i].SecurityContext) {
-				return true
-			}
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if privileged(p.Spec.EphemeralContainers[i].SecurityContext) {
+	for c := range pod.AllContainers(&p.Spec) {
+		if sc := c.SecurityContext; sc != nil && sc.Privileged != nil && *sc.Privileged {
 			return true
 		}
 	}
 	return false
 }
 
-// Namespaces says which namespaces the pod's containers share, and with whom.
+// Namespaces returns which namespaces the pod's containers share, and with what.
 func Namespaces(p *v1.Pod, m Machine) (*runtimeapi.NamespaceOption, error) {
 	out := &runtimeapi.NamespaceOption{
 		Network:       nodeOrPod(p.Spec.HostNetwork),
@@ -202,5 +195,5 @@ func nodeOrPod(node bool) runtimeapi.NamespaceMode {
 	return runtimeapi.NamespaceMode_POD
 }
 
-// podFormat is how events name a pod: name_namespace(uid).
+// podFormat returns a pod's name in events: name_namespace(uid).
 func podFormat(p *v1.Pod) string { return p.Name + "_" + p.Namespace + "(" + string(p.UID) + ")" }

@@ -11,16 +11,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ImageUser is the user that an image says its process runs as: one of both.
-// The zero value is not known: the runtime uses the image's own, and a container
-// with runAsNonRoot is refused.
+// ImageUser is the user that an image runs as; at most one field is set. The zero value means
+// unknown: the runtime uses the image's own user, and a container with runAsNonRoot is refused.
 type ImageUser struct {
 	UID  *int64
 	Name string
 }
 
-// UserOf reads the user of an image (Image.Uid, Image.Username). An image that
-// names none runs as root; nothing is known of a nil one.
+// UserOf returns the user of an image (Image.Uid, Image.Username). An image without one runs as
+// root; the user of a nil image is unknown.
 func UserOf(image *runtimeapi.Image) ImageUser {
 	switch {
 	case image == nil:
@@ -33,8 +32,8 @@ func UserOf(image *runtimeapi.Image) ImageUser {
 	return ImageUser{UID: new(int64)}
 }
 
-// effective is the container's security context with the pod's as the default
-// for those fields that a pod has too.
+// effective returns the container's security context, with the pod's values as defaults for the
+// fields that pods have too.
 func effective(p *v1.Pod, c *v1.Container) v1.SecurityContext {
 	var out v1.SecurityContext
 	if c.SecurityContext != nil {
@@ -57,7 +56,7 @@ func effective(p *v1.Pod, c *v1.Container) v1.SecurityContext {
 	return out
 }
 
-// containerSecurity is LinuxContainerConfig.SecurityContext.
+// containerSecurity returns LinuxContainerConfig.SecurityContext.
 func containerSecurity(p *v1.Pod, c *v1.Container, m Machine, in ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	sc := effective(p, c)
 	if err := verifyNonRoot(p, c, sc, in.ImageUser); err != nil {
@@ -110,7 +109,7 @@ func verifyNonRoot(p *v1.Pod, c *v1.Container, sc v1.SecurityContext, image Imag
 	case image.UID == nil && image.Name != "":
 		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", image.Name, who)
 	case image.UID == nil:
-		// Nothing is known of the image's user, so it is not known to be another than root.
+		// The image's user is unknown, so it may be root.
 		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
 	case *image.UID == 0:
 		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
@@ -148,7 +147,7 @@ func int64Value(v *int64) *runtimeapi.Int64Value {
 	return &runtimeapi.Int64Value{Value: *v}
 }
 
-// groups are fsGroup, the pod's own, and those that its volumes bring.
+// groups returns fsGroup, the pod's supplemental groups, and those of its volumes.
 func groups(sc *v1.PodSecurityContext, extra []int64) ([]int64, runtimeapi.SupplementalGroupsPolicy, error) {
 	var out []int64
 	policy := runtimeapi.SupplementalGroupsPolicy_Merge
@@ -168,9 +167,8 @@ func groups(sc *v1.PodSecurityContext, extra []int64) ([]int64, runtimeapi.Suppl
 	return append(out, extra...), policy, nil
 }
 
-// What of /proc and /sys no container should see or change unless it is
-// privileged or asks for an unmasked /proc; the lists are those of the OCI
-// runtimes' defaults.
+// Paths of /proc and /sys that containers must not see or change, unless they are privileged or
+// request an unmasked /proc. The lists are the defaults of OCI runtimes.
 var (
 	maskedPaths = []string{
 		"/proc/asound",
@@ -206,7 +204,7 @@ func procPaths(mount *v1.ProcMountType, m Machine) (masked, readonly []string) {
 	return masked, slices.Clone(readonlyPaths)
 }
 
-// seccomp: the container's profile, else the pod's, else the machine's default.
+// seccomp returns the container's profile, or else the pod's, or else the host's default.
 func seccomp(p *v1.Pod, c *v1.Container, m Machine) (*runtimeapi.SecurityProfile, error) {
 	var profile *v1.SeccompProfile
 	switch {
@@ -237,9 +235,9 @@ func seccomp(p *v1.Pod, c *v1.Container, m Machine) (*runtimeapi.SecurityProfile
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
 }
 
-// apparmor: the container's profile, else the old annotation's (static pods may
-// have nothing else), else the pod's, else none, which leaves the runtime's own
-// default. The second result is the old string form, for older runtimes.
+// apparmor returns the container's profile, or else that of the old annotation (static pods may
+// have only that), or else the pod's, or else none, which leaves the runtime's default. The second
+// result is the old string form, for older runtimes.
 func apparmor(p *v1.Pod, c *v1.Container) (*runtimeapi.SecurityProfile, string, error) {
 	var profile *v1.AppArmorProfile
 	if c.SecurityContext != nil {

@@ -10,7 +10,7 @@ func service(namespace, name, ip string, ports ...v1.ServicePort) *v1.Service {
 	return &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1.ServiceSpec{ClusterIP: ip, Ports: ports}}
 }
 
-// list makes a ResourceList of name, amount pairs.
+// list builds a ResourceList from name, amount pairs.
 func list(pairs ...string) v1.ResourceList {
 	out := v1.ResourceList{}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -10,15 +10,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// withEnds gives the context a logger to which the end of a stream is no error:
-// the proxy cannot tell whether the side that went had said all that it had to.
+// withEnds returns a context whose logger does not treat the end of a stream as an error: the proxy
+// cannot tell whether the peer that went away was finished.
 func withEnds(ctx context.Context) context.Context {
 	sink := klog.FromContext(ctx).GetSink()
 	if sink == nil {
 		return ctx
 	}
 	if deep, ok := sink.(callDepthSink); ok {
-		sink = deep.WithCallDepth(1) // the line of the caller, not ours
+		sink = deep.WithCallDepth(1) // log the caller's line, not ours
 	}
 	return klog.NewContext(ctx, klog.New(endsSink{sink}))
 }
@@ -28,12 +28,12 @@ type callDepthSink interface {
 	WithCallDepth(depth int) klog.LogSink
 }
 
-// endsLevel is the verbosity at which ends are told.
+// endsLevel is the verbosity at which ends are logged.
 const endsLevel = 4
 
 type endsSink struct{ klog.LogSink }
 
-// Init leaves the sink below as it is: it has been set up, and others log to it.
+// Init does nothing: the wrapped sink is already set up and in use.
 func (s endsSink) Init(klog.RuntimeInfo) {}
 
 func (s endsSink) Error(err error, msg string, values ...any) {
@@ -59,7 +59,7 @@ func (s endsSink) WithCallDepth(depth int) klog.LogSink {
 
 func (s endsSink) WithName(name string) klog.LogSink { return endsSink{s.LogSink.WithName(name)} }
 
-// isEnd: the other side has gone, or our own was closed.
+// isEnd reports whether the peer went away, or our own connection was closed.
 func isEnd(err error) bool {
 	for _, end := range []error{net.ErrClosed, io.ErrClosedPipe, syscall.EPIPE, syscall.ECONNRESET} {
 		if errors.Is(err, end) {

@@ -5,35 +5,35 @@ import (
 	"fmt"
 )
 
-// Bounds of what a runtime's streaming server may send in SPDY's frames, where they are
-// decoded here: spdystream allocates what a frame's length says and queues 250 of them,
-// and unpacks the headers of a frame to a thousand times their size.
+// Limits on SPDY frames from a runtime's streaming server, if we decode them: spdystream allocates
+// what a frame's length says and queues 250 frames, and decompresses headers to up to a thousand
+// times their size.
 const (
-	maxDataFrame    = 128 << 10 // bytes; containerd and CRI-O write 32 KiB at most
+	maxDataFrame    = 128 << 10 // bytes; containerd and CRI-O write at most 32 KiB
 	maxControlFrame = 1 << 10   // bytes
-	maxHeaderFrame  = 256       // bytes, packed: a stream is accepted without a header
-	maxHeaderFrames = 16        // of a connection, which has five streams at most
+	maxHeaderFrame  = 256       // bytes, compressed: a stream is accepted without a header
+	maxHeaderFrames = 16        // per connection, which has at most five streams
 )
 
-// frameHeader is the length of what begins each frame, in bytes.
+// frameHeader is the length of a frame's header, in bytes.
 const frameHeader = 8
 
-// Types of SPDY/3's control frames that carry headers.
+// Types of SPDY/3 control frames that carry headers.
 const (
 	synStream = 1
 	synReply  = 2
 	headers   = 8
 )
 
-// frames follows a stream of SPDY/3 frames.
+// frames tracks the frame boundaries in a SPDY/3 stream.
 type frames struct {
 	header  [frameHeader]byte
 	have    int    // bytes of header so far
-	payload uint32 // bytes that are left of the frame
-	packed  int    // frames with headers so far
+	payload uint32 // bytes left of the frame
+	packed  int    // header frames so far
 }
 
-// look reads on, and fails at the frame that exceeds a bound: its payload is not passed on.
+// look scans b, and fails at a frame that exceeds a limit, so that its payload is not passed on.
 func (f *frames) look(b []byte) error {
 	for len(b) > 0 {
 		if f.payload > 0 {
@@ -57,7 +57,7 @@ func (f *frames) look(b []byte) error {
 }
 
 func (f *frames) begin() error {
-	length := binary.BigEndian.Uint32(f.header[4:]) & 0xffffff // below the flags
+	length := binary.BigEndian.Uint32(f.header[4:]) & 0xffffff // the low 24 bits; flags are above them
 	f.payload = length
 	what, most := "data", uint32(maxDataFrame)
 	if f.header[0]&0x80 != 0 {

@@ -13,7 +13,7 @@ import (
 
 const switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
-// data and control are SPDY/3 frames that say to have n bytes, with as many as are given.
+// data and control return SPDY/3 frames with a declared length n and the given payload.
 func data(n int, payload string) string {
 	var h [8]byte
 	binary.BigEndian.PutUint32(h[:], 1)
@@ -29,8 +29,8 @@ func control(kind uint16, n int, payload string) string {
 	return string(h[:]) + payload
 }
 
-// TestFramesAreBounded: a stream that is decoded here ends at the frame that is too large,
-// before its payload, wherever reads cut it; what a runtime writes passes.
+// TestFramesAreBounded: a stream that we decode ends at a frame that is too large, before its
+// payload, however reads split it. What a runtime writes passes.
 func TestFramesAreBounded(t *testing.T) {
 	reply := control(2, 16, strings.Repeat("r", 16))
 	for _, c := range []struct {
@@ -71,8 +71,7 @@ func TestFramesAreBounded(t *testing.T) {
 	}
 }
 
-// TestEndlessFrames: of a frame of 16 MiB nothing is read, and nothing is held against the
-// host.
+// TestEndlessFrames: a frame of 16 MiB is not read, and the host's budget is not exceeded.
 func TestEndlessFrames(t *testing.T) {
 	for name, begin := range map[string]string{"data": data(1<<24-1, ""), "headers": control(2, 1<<24-1, "")} {
 		lie := liar{begin: switched + begin, chunk: strings.Repeat("x", 1000)}

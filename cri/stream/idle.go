@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// idleConn closes itself when nothing was read or written for a time.
+// idleConn closes itself after a period without reads and writes.
 type idleConn struct {
 	net.Conn
 	idle  time.Duration
@@ -27,7 +27,7 @@ func newIdleConn(c net.Conn, idle time.Duration) *idleConn {
 	return i
 }
 
-// check closes the connection, or looks again when it could be due.
+// check closes the connection if it is idle for long enough, or else sets the timer again.
 func (i *idleConn) check() {
 	quiet := time.Since(i.start) - time.Duration(i.last.Load())
 	i.mu.Lock()

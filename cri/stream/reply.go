@@ -12,46 +12,46 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// replyTimeout bounds the time from the connection to the end of the answer's header. A
-// runtime answers before it begins the stream; the time is for the way to it.
+// replyTimeout is the time from the connection to the end of the answer's header. A runtime answers
+// before the stream begins, so most of the time is for the connection to it.
 const replyTimeout = 30 * time.Second
 
-// maxRefusal is how much of an answer is read that begins no stream, in bytes.
+// maxRefusal is how much is read of an answer that does not begin a stream, in bytes.
 const maxRefusal = 64 << 10
 
-// statusBytes of the first line are kept, to see whether a stream begins.
+// statusBytes is how much of the status line is kept, to see whether a stream begins.
 const statusBytes = 64
 
-// replyConn bounds what is read of the answer to a request for a stream: those who read
-// it keep all of the header before they look at it, and some of them the body too. Reads
-// are the reader's alone, as with any connection.
+// replyConn limits how much is read of the answer to a stream request: its readers keep the whole
+// header in memory before they examine it, and some of them the body too. Only one goroutine may
+// read at a time, as with any connection.
 type replyConn struct {
 	net.Conn
 	account *budget.Account
-	timer   *time.Timer // closes the connection; stopped where the stream begins
+	timer   *time.Timer // closes the connection; stopped when the stream begins
 	late    atomic.Bool
 
 	state replyState
 	first []byte // of the status line
-	left  int64  // that may be read in this state
-	line  int    // bytes of the header's line so far, without its end
+	left  int64  // bytes that may be read in this state
+	line  int    // bytes of the current header line, without its end
 	cr    bool   // the line so far is "\r"
 
-	frames *frames // of the stream, where they are decoded here; nil: passed through
+	frames *frames // of the stream, if we decode it; nil: passed through
 }
 
-// replyState is what the next byte belongs to: it goes from statusLine to header, and from
-// there to streaming or to refusal, once.
+// replyState is what the next byte belongs to. It goes once from statusLine to header, and from
+// there to streaming or refusal.
 type replyState int
 
 const (
 	statusLine replyState = iota
 	header
-	streaming // status 101: frames that are decoded here are bounded, and nothing else
+	streaming // status 101: limited only by frames, if decoded
 	refusal   // any other status
 )
 
-// newReplyConn bounds the answer on c; decoded says that its stream is decoded here.
+// newReplyConn limits the answer on c; decoded means that we decode its stream.
 func newReplyConn(c net.Conn, account *budget.Account, decoded bool) net.Conn {
 	r := &replyConn{Conn: c, account: account, left: account.Limit(budget.LineBytes)}
 	if decoded {
@@ -78,15 +78,16 @@ func (r *replyConn) Read(b []byte) (int, error) {
 	n, err := r.Conn.Read(b)
 	r.left -= int64(n)
 	rest := r.look(b[:n])
-	// What ended while the timer did is reported by the timer.
+	// An error because of the timeout is reported as the timeout.
 	if err != nil && r.late.Load() && !errors.Is(err, io.EOF) {
 		err = fmt.Errorf("the runtime's streaming server has not answered in %s", replyTimeout)
 	}
 	return r.bounded(b[:n], rest, err)
 }
 
-// bounded is the result of a read of which rest belongs to the stream. A frame that is too
-// large ends the stream, and is not held against the host: what a pod writes is in it.
+// bounded returns the result of a read; rest is the part of it that belongs to the stream. A frame
+// that is too large ends the stream, but does not count against the host's budget: it may carry
+// what a pod writes.
 func (r *replyConn) bounded(read, rest []byte, err error) (int, error) {
 	if r.frames != nil {
 		if tooMuch := r.frames.look(rest); tooMuch != nil {
@@ -99,14 +100,14 @@ func (r *replyConn) bounded(read, rest []byte, err error) (int, error) {
 
 func (r *replyConn) exceeded() error {
 	if r.state == refusal {
-		// No fault of the host: a runtime may say in it what a pod has said.
+		// Not the host's fault: a runtime may quote a pod's output here.
 		return fmt.Errorf("the refusal of the runtime's streaming server is longer than %d bytes", maxRefusal)
 	}
 	return r.account.Exceed(budget.LineBytes, "the header of the answer of the runtime's streaming server")
 }
 
-// look follows the header to its end, which is where net/http sees it: an empty line,
-// which ends in \r\n or in \n alone. It returns what belongs to the stream that follows.
+// look scans the header for its end, by the rule of net/http: an empty line that ends in \r\n or
+// only \n. It returns the part of b that belongs to the stream.
 func (r *replyConn) look(b []byte) (rest []byte) {
 	for i, c := range b {
 		switch r.state {
@@ -137,8 +138,8 @@ func (r *replyConn) look(b []byte) (rest []byte) {
 	return nil
 }
 
-// begin is the end of the header. What was read with it of what follows is not counted:
-// it is less than a reader's buffer.
+// begin handles the end of the header. What the same read returned after it is not counted: it is
+// less than a reader's buffer.
 func (r *replyConn) begin() {
 	if f := strings.Fields(string(r.first)); len(f) > 1 && f[1] == "101" {
 		r.state = streaming

@@ -23,14 +23,14 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// limit is the budget LineBytes, and what a buffered reader may have read beyond it.
+// limit is the budget LineBytes, plus what a buffered reader may have read beyond it.
 const limit = 64<<10 + 4<<10
 
-// liar is a streaming server that writes begin, and then chunk for ever.
+// liar is a streaming server that writes begin, and then chunk forever.
 type liar struct {
 	begin, chunk string
-	certificate  *tls.Certificate // nil: plain HTTP
-	wrote        atomic.Int64     // bytes that were read from it
+	certificate  *tls.Certificate // nil means plain HTTP
+	wrote        atomic.Int64     // bytes that its client has read
 }
 
 func (l *liar) dial(context.Context, string, string) (net.Conn, error) {
@@ -44,7 +44,7 @@ func (l *liar) dial(context.Context, string, string) (net.Conn, error) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil {
 			return
 		}
-		go func() { _, _ = io.Copy(io.Discard, c) }() // TLS says that it closes
+		go func() { _, _ = io.Copy(io.Discard, c) }() // read what TLS sends when it closes
 		for next := l.begin; l.wrote.Load() < 4<<20; next = l.chunk {
 			n, err := io.WriteString(c, next)
 			l.wrote.Add(int64(n))
@@ -56,15 +56,15 @@ func (l *liar) dial(context.Context, string, string) (net.Conn, error) {
 	return near, nil
 }
 
-// upgrades are the ways of a request to the runtime's streaming server.
+// upgrades are the kinds of upgrade request to the runtime's streaming server.
 var upgrades = map[string]http.Header{
 	"SPDY":             {"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}},
 	"WebSocket v4":     {"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"}},
 	"WebSocket tunnel": {"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {"SPDY/3.1+portforward.k8s.io"}},
 }
 
-// What a runtime's streaming server says before the stream begins is bounded, in each way
-// that a request takes, and the host that says more has exceeded a budget.
+// What a runtime's streaming server sends before the stream begins is limited, for each kind of
+// request. A host that sends more has exceeded its budget.
 func TestEndlessHeader(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.StartTLS()
@@ -120,7 +120,7 @@ func TestEndlessHeader(t *testing.T) {
 	}
 }
 
-// execTo runs a command by WebSocket v5 at a streaming server that lies.
+// execTo runs an exec by WebSocket v5 against a lying streaming server.
 func execTo(t *testing.T, account *budget.Account, scheme string, lie *liar) error {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -136,8 +136,8 @@ func execTo(t *testing.T, account *budget.Account, scheme string, lie *liar) err
 	return executors["websocket v5"](t, u).StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out})
 }
 
-// A refusal may be as long as it likes: it is read to the limit, and is no fault of the
-// host, as a runtime may quote in it what a pod has said.
+// A refusal of any length is read up to the limit, and does not exceed the host's budget: a runtime
+// may quote a pod's output in it.
 func TestEndlessRefusal(t *testing.T) {
 	lie := func() *liar {
 		return &liar{begin: "HTTP/1.1 500 Internal Server Error\r\n\r\n", chunk: strings.Repeat("x", 1000)}
@@ -180,7 +180,7 @@ func TestEndlessRefusal(t *testing.T) {
 	})
 }
 
-// After the header a stream may carry any amount.
+// After the header, a stream may carry any amount.
 func TestReplyLimitEndsWithTheHeader(t *testing.T) {
 	for name, begin := range map[string]string{
 		"CRLF": "HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\n\r\n", "LF": "HTTP/1.1 101 OK\nA: b\n\n",
@@ -189,7 +189,7 @@ func TestReplyLimitEndsWithTheHeader(t *testing.T) {
 			near, far := net.Pipe()
 			defer far.Close()
 			go func() {
-				// By single bytes, and then much at once.
+				// Single bytes first, then much at once.
 				for i := range begin {
 					_, _ = io.WriteString(far, begin[i:i+1])
 				}
@@ -204,7 +204,7 @@ func TestReplyLimitEndsWithTheHeader(t *testing.T) {
 	}
 }
 
-// A server that does not answer is left after a time, however slowly it says something.
+// A server that does not answer in time is given up, even if it slowly sends something.
 func TestReplyTimeout(t *testing.T) {
 	for name, c := range map[string]struct{ says string }{"silent": {""}, "slow": {"HTTP/1.1 101 Switching Protocols\r\nA: " + strings.Repeat("x", 1000)}} {
 		t.Run(name, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestReplyTimeout(t *testing.T) {
 				if took := time.Since(start); took != 30*time.Second {
 					t.Errorf("left after %v, want 30s", took)
 				}
-				time.Sleep(2 * time.Second) // the writer finds out
+				time.Sleep(2 * time.Second) // until the writer notices
 			})
 		})
 	}

@@ -1,17 +1,15 @@
-// Package stream proxies exec, attach and port-forward between whoever asked
-// the node for them (the API server, or a client that speaks to the node) and
-// the runtime's streaming server, which is dialled through the machine.
+// Package stream proxies exec, attach and port-forward between the client that asks the node for
+// them (the API server, or a client that connects to the node) and the runtime's streaming server,
+// which it dials through the host.
 //
-// The forms that come in, by Kubernetes 1.37:
+// It handles these kinds of request, as of Kubernetes 1.37:
 //
-//   - SPDY, and WebSocket up to v4.channel.k8s.io: passed through byte by byte;
-//     runtimes speak both. The API server turns what newer kubectls send into
-//     SPDY for nodes that do not declare the feature ExtendWebSocketsToKubelet, as
-//     this one does.
-//   - WebSocket v5.channel.k8s.io for exec and attach: translated to SPDY here,
-//     as runtimes do not speak it.
-//   - WebSocket SPDY/3.1+portforward.k8s.io for port-forward: a tunnel, taken
-//     off here.
+//   - SPDY, and WebSocket up to v4.channel.k8s.io: passed through byte by byte, as runtimes speak
+//     both. For nodes that do not declare the feature ExtendWebSocketsToKubelet, such as this one,
+//     the API server converts what newer kubectls send to SPDY.
+//   - WebSocket v5.channel.k8s.io for exec and attach: translated to SPDY here, as runtimes do not
+//     speak it.
+//   - WebSocket SPDY/3.1+portforward.k8s.io for port-forward: a tunnel that ends here.
 package stream
 
 import (
@@ -33,33 +31,32 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// IdleTimeout is how long a stream may carry nothing, the kubelet's
-// streamingConnectionIdleTimeout.
+// IdleTimeout is how long a stream may be idle: the kubelet's streamingConnectionIdleTimeout.
 const IdleTimeout = 4 * time.Hour
 
-// dialTimeout bounds the way to the runtime's streaming server.
+// dialTimeout limits the connection to the runtime's streaming server.
 const dialTimeout = 30 * time.Second
 
-// Options of a proxied stream.
+// Options configures a proxied stream.
 type Options struct {
-	// What an exec or attach asked for; the translation of WebSocket v5 needs it.
-	// All false for a port-forward.
+	// The streams that an exec or attach requests, for the translation of WebSocket v5. All are
+	// false for a port-forward.
 	Stdin, Stdout, Stderr, TTY bool
-	// Idle ends a stream that carries nothing for so long; 0 is IdleTimeout.
+	// Idle is how long the stream may be idle; 0 means IdleTimeout.
 	Idle time.Duration
 }
 
-// Dial opens a connection from the machine; host.Host's.
+// Dial opens a connection from the host; host.Host implements it.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Proxy serves the upgrade request req by the streaming server at rawURL, which
-// the runtime gave out for it (cri.Client's Exec, Attach or PortForward), until
-// either side ends. It answers errors to w itself: 400 where req is no upgrade,
-// 502 where the runtime's server does not answer. The URL works once.
+// Proxy serves the upgrade request req through the streaming server at rawURL, until either side
+// ends. The runtime has returned rawURL for this request (cri.Client's Exec, Attach or
+// PortForward); it works once. Proxy writes errors to w itself: 400 if req is not an upgrade, 502
+// if the runtime's server does not answer.
 func Proxy(w http.ResponseWriter, req *http.Request, rawURL string, dial Dial, opts Options) {
 	location, err := url.Parse(rawURL)
 	if err != nil || location.Host == "" || location.Scheme != "http" && location.Scheme != "https" {
-		// The URL holds a token that lets its holder in; it is not shown.
+		// The URL contains an access token: do not show it.
 		fail(w, req, http.StatusBadGateway, fmt.Errorf("the runtime gave a streaming URL that cannot be used"))
 		return
 	}
@@ -68,7 +65,7 @@ func Proxy(w http.ResponseWriter, req *http.Request, rawURL string, dial Dial, o
 	translated := wsstream.IsWebSocketRequestWithStreamCloseProtocol(req)
 	transport := newTransport(dial, opts.Idle, location.Scheme == "https", translated, budget.From(req.Context()))
 	location = plain(location)
-	// Nothing is pooled in it: each connection is taken over by its stream.
+	// The transport pools nothing: each connection is hijacked by its stream.
 	upgrade := proxy.NewUpgradeAwareHandler(location, transport, false, true, responder{})
 	upgrade.UseLocationHost = true
 	var handler http.Handler = upgrade
@@ -83,8 +80,8 @@ func Proxy(w http.ResponseWriter, req *http.Request, rawURL string, dial Dial, o
 	handler.ServeHTTP(w, req)
 }
 
-// plain is the location as the proxies see it: TLS is spoken below them, as the answer is
-// bounded above it.
+// plain returns the location for the proxies, with scheme http: TLS is handled below them, because
+// replyConn must see the decrypted answer.
 func plain(location *url.URL) *url.URL {
 	u := *location
 	if u.Scheme == "https" && u.Port() == "" {
@@ -120,15 +117,15 @@ func newTransport(dial Dial, idle time.Duration, overTLS, decoded bool, account 
 	}
 }
 
-// insecure: a runtime that serves TLS does so on its own machine's loopback with a
-// certificate that it made itself; the token in the URL is what counts.
+// insecure accepts any certificate: a runtime that serves TLS does so on its host's loopback with a
+// self-made certificate. The token in the URL is what protects it.
 var insecure = &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}
 
-// bearerProtocol is how a browser carries its token in a WebSocket's handshake.
+// bearerProtocol is the prefix with which a browser sends its token in a WebSocket handshake.
 const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
-// withoutCredentials takes out of a request what its caller proved itself with:
-// it is passed on to the machine, where no credential of the cluster may go.
+// withoutCredentials removes the caller's credentials from a request: the request goes to the host,
+// which must not receive credentials of the cluster.
 func withoutCredentials(req *http.Request) *http.Request {
 	req = req.Clone(req.Context())
 	for name := range req.Header {
@@ -148,7 +145,7 @@ func withoutCredentials(req *http.Request) *http.Request {
 	return req
 }
 
-// responder answers what goes wrong before the connection is taken over.
+// responder reports errors that occur before the connection is hijacked.
 type responder struct{}
 
 func (responder) Error(w http.ResponseWriter, req *http.Request, err error) {

@@ -30,7 +30,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/stream"
 )
 
-// newNode serves prepare's URL by stream.Proxy.
+// newNode serves the URL that prepare returns through stream.Proxy.
 func newNode(t *testing.T, opts stream.Options, prepare func(ctx context.Context) (string, error)) *url.URL {
 	t.Helper()
 	var d net.Dialer
@@ -50,8 +50,8 @@ func newNode(t *testing.T, opts stream.Options, prepare func(ctx context.Context
 	return u
 }
 
-// start runs a container of the test program, waits until it listens on ports, and returns
-// its client, sandbox and ID.
+// start runs a container of the test program, waits until it listens on ports, and returns its
+// client, sandbox and ID.
 func start(t *testing.T, config *runtimeapi.ContainerConfig, ports ...int) (c *cri.Client, sandboxID, id string) {
 	t.Helper()
 	r := fake.Run(t, fake.Config{})
@@ -81,7 +81,7 @@ func start(t *testing.T, config *runtimeapi.ContainerConfig, ports ...int) (c *c
 	return c, sandboxID, id
 }
 
-// executors are the ways in which clients come.
+// executors are the protocols that clients use.
 var executors = map[string]func(t *testing.T, u *url.URL) remotecommand.Executor{
 	"spdy": func(t *testing.T, u *url.URL) remotecommand.Executor {
 		e, err := remotecommand.NewSPDYExecutor(&rest.Config{Host: u.String()}, "POST", u)
@@ -125,7 +125,7 @@ func TestExec(t *testing.T) {
 				}
 			})
 			if name == "websocket v4" {
-				return // it cannot tell the end of stdin; that is why v5 came
+				return // v4 cannot signal the end of stdin, unlike v5
 			}
 			t.Run("stdin to its end", func(t *testing.T) {
 				u := newNode(t, stream.Options{Stdin: true, Stdout: true}, func(ctx context.Context) (string, error) {
@@ -145,7 +145,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// A terminal's size is carried, and its stderr is merged.
+// The terminal's size is passed on, and stderr is merged into stdout.
 func TestExecTTY(t *testing.T) {
 	c, _, id := start(t, &runtimeapi.ContainerConfig{Command: []string{"/" + fake.TestImage, "wait"}})
 	for _, name := range []string{"spdy", "websocket v5"} {
@@ -249,7 +249,7 @@ func TestPortForward(t *testing.T) {
 	}
 }
 
-// No credential of the caller's reaches the machine.
+// No credential of the caller reaches the host.
 func TestCredentialsStay(t *testing.T) {
 	seen := make(chan http.Header, 1)
 	runtime := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -320,7 +320,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// A connection that carries nothing is closed in its time, one that does is not.
+// An idle connection is closed in time; one that is in use is not.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()

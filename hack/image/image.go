@@ -15,18 +15,19 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// user runs the program: nobody's, and the number that a pod's security context names.
+// user is the UID and GID that the program runs as. No account has it, and a pod's security context
+// can name it.
 const user = 65532
 
-// release is what an image says of where it comes from. The same release of the same
-// program is the same bytes.
+// release describes where an image comes from. The same release of the same program gives the same
+// bytes.
 type release struct {
 	version  string
 	revision string    // the commit; empty where none is known
-	created  time.Time // the commit's
+	created  time.Time // of the commit
 }
 
-// labels are those of the OCI image specification.
+// labels returns the labels of the OCI image specification.
 func (r release) labels() map[string]string {
 	l := map[string]string{
 		"org.opencontainers.image.title":       "bowline",
@@ -42,7 +43,8 @@ func (r release) labels() map[string]string {
 	return l
 }
 
-// image is the program and what a program expects around it, for one architecture.
+// image returns the image for one architecture: the program and the files that a program expects
+// around it.
 func image(r release, architecture string, program []byte) (v1.Image, error) {
 	files, err := root(r.created, program)
 	if err != nil {
@@ -79,10 +81,10 @@ func image(r release, architecture string, program []byte) (v1.Image, error) {
 	return mutate.ConfigFile(img, config)
 }
 
-// root is the whole file system as a tar archive. It has no CA certificates: the only
-// certificate that Bowline checks is the API server's, whose authority comes with the
-// service account or stands in the kubeconfig; an image has no business to add to those.
-// /etc/ssl/certs is there to be mounted over where a kubeconfig trusts the system's.
+// root returns the whole file system as a tar archive. It has no CA certificates: Bowline checks
+// only the API server's certificate, whose CA comes with the service account or is in the
+// kubeconfig, and the image must not add to those. /etc/ssl/certs exists so that the system's
+// certificates can be mounted over it if a kubeconfig trusts them.
 func root(at time.Time, program []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -111,7 +113,7 @@ func root(at time.Time, program []byte) ([]byte, error) {
 	return b.Bytes(), errors.Join(append(errs, w.Close())...)
 }
 
-// index is the images of all architectures under one name.
+// index returns the images of all architectures under one name.
 func index(images []v1.Image) (v1.ImageIndex, error) {
 	all := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, img := range images {

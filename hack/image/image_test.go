@@ -40,7 +40,7 @@ func both(t *testing.T, r release) []v1.Image {
 	return images
 }
 
-// written has every file below dir.
+// written returns the contents of every file below dir.
 func written(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -63,7 +63,7 @@ func TestTheSameReleaseIsTheSameBytes(t *testing.T) {
 	ref := name.MustParseReference("bowline:v1.2.3").(name.Tag)
 	dirs := []string{t.TempDir(), t.TempDir()}
 	var digests []v1.Hash
-	for _, dir := range append(dirs, dirs[1]) { // the last run replaces what the one before wrote
+	for _, dir := range append(dirs, dirs[1]) { // the last run replaces the output of the one before
 		digest, err := write(dir, ref, both(t, someRelease))
 		if err != nil {
 			t.Fatal(err)
@@ -233,15 +233,17 @@ func TestPushedIndexIsPulledByPlatform(t *testing.T) {
 	}
 }
 
-// TestTheProgramKnowsItsCommit: "bowline version" in the image says which commit it is,
-// as one that "make build" has made does.
+// TestTheProgramKnowsItsCommit: "bowline version" in the image prints its commit, as a program
+// built with "make build" does.
 func TestTheProgramKnowsItsCommit(t *testing.T) {
 	source := t.TempDir()
-	main := filepath.Join(source, "cmd", "bowline", "main.go")
+	main, version := filepath.Join(source, "cmd", "bowline", "main.go"), filepath.Join(source, "version", "version.go")
 	if err := errors.Join(
 		os.MkdirAll(filepath.Dir(main), 0o755),
-		os.WriteFile(filepath.Join(source, "go.mod"), []byte("module example.com/some\n"), 0o644),
-		os.WriteFile(main, []byte("package main\n\nvar version, commit string\n\nfunc main() { println(version, commit) }\n"), 0o644),
+		os.MkdirAll(filepath.Dir(version), 0o755),
+		os.WriteFile(filepath.Join(source, "go.mod"), []byte("module github.com/bowline-k8s/bowline\n"), 0o644),
+		os.WriteFile(version, []byte("package version\n\nvar Version, Commit string\n"), 0o644),
+		os.WriteFile(main, []byte("package main\n\nimport \"github.com/bowline-k8s/bowline/version\"\n\nfunc main() { println(version.Version, version.Commit) }\n"), 0o644),
 	); err != nil {
 		t.Fatal(err)
 	}

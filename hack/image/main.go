@@ -1,6 +1,6 @@
-// Command image makes Bowline's container image from scratch, for each architecture, and
-// without Docker: the static program is all that is in it. The same commit and the same
-// Go make the same bytes.
+// Command image builds Bowline's container image from scratch, for each architecture and without
+// Docker. The image holds nothing but the static program. The same commit and the same Go version
+// give the same bytes.
 package main
 
 import (
@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string) error {
 	return remote.WriteIndex(ref, all, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
 }
 
-// tag is a version as a reference may hold it.
+// tag turns a version into a valid image tag.
 func tag(version string) string {
 	return strings.Map(func(c rune) rune {
 		if c == '+' || c == '/' || c == ':' {
@@ -90,7 +90,7 @@ func tag(version string) string {
 	}, version)
 }
 
-// releaseOf asks git for the commit; SOURCE_DATE_EPOCH stands in where there is no git.
+// releaseOf asks git for the commit. Without git, SOURCE_DATE_EPOCH gives the time.
 func releaseOf(ctx context.Context, source, version string) (release, error) {
 	r := release{version: version}
 	said, err := output(ctx, source, nil, "git", "log", "-1", "--format=%H %ct")
@@ -112,8 +112,8 @@ func releaseOf(ctx context.Context, source, version string) (release, error) {
 	return r, nil
 }
 
-// compile builds the program for an architecture. What the environment may say of how Go
-// builds is said here, as it would change the bytes.
+// compile builds the program for an architecture. It overrides every environment variable that
+// influences the Go build, because they would change the bytes.
 func compile(ctx context.Context, source string, r release, architecture string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "bowline-image-")
 	if err != nil {
@@ -123,7 +123,7 @@ func compile(ctx context.Context, source string, r release, architecture string)
 	program := filepath.Join(dir, "bowline")
 	env := []string{"GOOS=linux", "GOARCH=" + architecture, "CGO_ENABLED=0", "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOWORK=off"}
 	if _, err := output(ctx, source, env, "go", "build", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -buildid= -X main.version="+r.version+" -X main.commit="+r.revision, "-o", program, "./cmd/bowline"); err != nil {
+		"-ldflags", "-s -w -buildid= -X github.com/bowline-k8s/bowline/version.Version="+r.version+" -X github.com/bowline-k8s/bowline/version.Commit="+r.revision, "-o", program, "./cmd/bowline"); err != nil {
 		return nil, fmt.Errorf("build for %s: %w", architecture, err)
 	}
 	return os.ReadFile(program)

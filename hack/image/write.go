@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// write puts the images below dir: oci is a layout of all of them, and
-// bowline-ARCHITECTURE.tar one of them each, as docker load and ctr import take it. What
-// an earlier run has put there is replaced.
+// write puts the images below dir: oci is a layout of all of them, and each
+// bowline-ARCHITECTURE.tar holds one of them, for docker load and ctr import. It replaces the
+// output of an earlier run.
 func write(dir string, ref name.Tag, images []v1.Image) (v1.Hash, error) {
 	all, err := index(images)
 	if err != nil {
@@ -55,7 +55,7 @@ func write(dir string, ref name.Tag, images []v1.Image) (v1.Hash, error) {
 	return all.Digest()
 }
 
-// clear removes a layout of before, and nothing that is none.
+// clear removes an earlier OCI layout. It refuses to remove anything else.
 func clear(oci string) error {
 	entries, err := os.ReadDir(oci)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {

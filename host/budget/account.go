@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// Account counts what one driver's host has spent. Its methods are safe for concurrent
-// use. A nil account has the default limits and remembers nothing: what exceeds a
-// limit is an error there too.
+// Account counts what the host of one driver has used. Its methods are safe for concurrent use.
+// A nil account has the default limits and counts nothing; Check and Exceed still return errors.
 type Account struct {
 	limits   Limits
 	exceeded chan struct{} // closed with first
@@ -21,16 +20,16 @@ type Account struct {
 	stack []byte
 }
 
-// Use of one budget.
+// Use is the use of one budget.
 type Use struct {
 	Kind      Kind
 	Limit     int64
-	Now       int64 // held now, or the last thing that was counted
-	HighWater int64 // the most
-	Exceeded  int64 // how often
+	Now       int64 // held now, or the last size that was counted
+	HighWater int64 // the highest Now
+	Exceeded  int64 // how often the limit was exceeded
 }
 
-// New makes the account of one drive of a host.
+// New makes the account for one run of a host's driver.
 func New(l Limits) *Account {
 	a := &Account{limits: l, exceeded: make(chan struct{})}
 	for _, k := range Kinds() {
@@ -39,7 +38,7 @@ func New(l Limits) *Account {
 	return a
 }
 
-// Limit of a budget, for readers that stop before they have read more.
+// Limit is the limit of a budget, for readers that stop when they reach it.
 func (a *Account) Limit(k Kind) int64 {
 	if a == nil {
 		return defaults.Of(k)
@@ -47,8 +46,8 @@ func (a *Account) Limit(k Kind) int64 {
 	return a.limits.Of(k)
 }
 
-// Check counts one thing of size n against a budget. An error is an *ExceededError,
-// and ends the driver.
+// Check counts one thing of size n against a budget. An error is an *ExceededError and ends the
+// driver.
 func (a *Account) Check(k Kind, n int64, what string) error {
 	if a != nil {
 		a.mu.Lock()
@@ -61,9 +60,8 @@ func (a *Account) Check(k Kind, n int64, what string) error {
 	return nil
 }
 
-// Take holds n of a budget until release is called, which may be more than once. With
-// an error nothing is held, and the driver ends; release is never nil. A nil account
-// holds nothing.
+// Take holds n of a budget until release is called; release may be called more than once and is
+// never nil. On an error Take holds nothing, and the driver ends. A nil account holds nothing.
 func (a *Account) Take(k Kind, n int64, what string) (release func(), err error) {
 	if release, err = a.TryTake(k, n, what); err != nil {
 		a.trip(err.(*ExceededError), nil)
@@ -71,8 +69,8 @@ func (a *Account) Take(k Kind, n int64, what string) (release func(), err error)
 	return release, err
 }
 
-// TryTake is Take for what the host may not be to blame for: it is refused, and the
-// driver goes on.
+// TryTake is Take for costs that the host may not have caused: beyond the limit it returns the
+// error and the driver continues.
 func (a *Account) TryTake(k Kind, n int64, what string) (release func(), err error) {
 	if a == nil {
 		return func() {}, nil
@@ -92,19 +90,19 @@ func (a *Account) TryTake(k Kind, n int64, what string) (release func(), err err
 	return func() {}, &ExceededError{Kind: k, Limit: a.Limit(k), What: what}
 }
 
-// Exceed is for a reader that has stopped at a limit: what was there was more.
+// Exceed is for a reader that stopped at a limit because there was more to read.
 func (a *Account) Exceed(k Kind, what string) error {
 	e := &ExceededError{Kind: k, Limit: a.Limit(k), What: what}
 	a.trip(e, nil)
 	return e
 }
 
-// ErrPanicked is what a goroutine under Recover hands to those who wait for it, where it
-// has nothing else: set before the work, and replaced by what comes of it.
+// ErrPanicked is the result for those who wait for a goroutine under Recover. The goroutine sets
+// it before its work and replaces it with the real result.
 var ErrPanicked = errors.New("the code that reads what the host says panicked")
 
-// Recover is deferred at the top of a goroutine that reads what the host says: a
-// panic ends the driver, and not the process. A nil account lets it go on.
+// Recover is deferred at the top of a goroutine that reads output of the host: a panic then ends
+// the driver and not the process. A nil account does not recover.
 func (a *Account) Recover(what string) {
 	if a == nil {
 		return
@@ -122,7 +120,7 @@ func (a *Account) Go(what string, f func()) {
 	}()
 }
 
-// Exceeded is closed when the first budget is exceeded; never for a nil account.
+// Exceeded is closed when the first budget is exceeded. It is nil for a nil account.
 func (a *Account) Exceeded() <-chan struct{} {
 	if a == nil {
 		return nil
@@ -130,7 +128,7 @@ func (a *Account) Exceeded() <-chan struct{} {
 	return a.exceeded
 }
 
-// Err is what was exceeded first, an *ExceededError, or nil.
+// Err is the first *ExceededError, or nil.
 func (a *Account) Err() error {
 	if a == nil {
 		return nil
@@ -143,7 +141,7 @@ func (a *Account) Err() error {
 	return a.first
 }
 
-// Stack is where the panic was that Err tells of; nil if it was none.
+// Stack is the stack of the panic that Err reports; nil if Err reports no panic.
 func (a *Account) Stack() []byte {
 	if a == nil {
 		return nil
@@ -153,7 +151,7 @@ func (a *Account) Stack() []byte {
 	return a.stack
 }
 
-// Uses of all budgets, in the order of Kinds.
+// Uses returns the use of each budget, in the order of Kinds.
 func (a *Account) Uses() []Use {
 	if a == nil {
 		return nil
@@ -183,12 +181,12 @@ func (a *Account) trip(e *ExceededError, stack []byte) {
 
 type contextKey struct{}
 
-// With gives what is done under ctx the account.
+// With attaches the account to ctx.
 func With(ctx context.Context, a *Account) context.Context {
 	return context.WithValue(ctx, contextKey{}, a)
 }
 
-// From is the account of ctx, or nil.
+// From returns the account of ctx, or nil.
 func From(ctx context.Context) *Account {
 	a, _ := ctx.Value(contextKey{}).(*Account)
 	return a

@@ -1,9 +1,8 @@
-// Package budget bounds what one host may cost the process that drives many. What a
-// host says is read against limits; what exceeds one is an *ExceededError, and the
-// driver of that host ends with it. The package knows no host and no pool: the
-// readers of a host's words count them here, and the driver waits for Exceeded.
+// Package budget bounds what one host may cost the process that manages many. Readers compare
+// the output of a host with limits and count it here. What exceeds a limit is an *ExceededError
+// and ends the driver of that host, which waits for Exceeded. The package knows neither hosts
+// nor the pool.
 //
-// Only what the host itself is to blame for is counted so. What a pod can cause (the
-// output of its probe, a line of its log) is cut or refused where it is read, and
-// costs the host nothing.
+// It counts only what the host itself causes. What a pod can cause (the output of its probe, a
+// line of its log) is cut or refused where it is read, and does not count against the host.
 package budget

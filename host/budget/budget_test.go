@@ -20,7 +20,7 @@ func TestExceededNamesTheBudget(t *testing.T) {
 	}
 }
 
-// TestEveryBudgetHasALimit: a kind without one would refuse everything.
+// TestEveryBudgetHasALimit: a kind without a limit would refuse everything.
 func TestEveryBudgetHasALimit(t *testing.T) {
 	for _, k := range budget.Kinds() {
 		if (budget.Limits{}).Of(k) <= 0 && k != budget.Panic {
@@ -70,7 +70,7 @@ func TestTakeIsHeldUntilReleased(t *testing.T) {
 		t.Fatal(err)
 	}
 	one()
-	one() // once is enough
+	one() // a second call changes nothing
 	if _, err := a.Take(budget.Channels, 1, "a channel"); err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +99,8 @@ func TestAPanicIsTheAccounts(t *testing.T) {
 	}
 }
 
-// TestNilAccount: a reader that was given no account keeps to the default limits, and
-// a panic of a test is not hidden.
+// TestNilAccount: a reader without an account applies the default limits, and a panic in a test
+// is not hidden.
 func TestNilAccount(t *testing.T) {
 	var a *budget.Account
 	if err := a.Check(budget.LineBytes, 1<<30, "a line"); err == nil {

@@ -5,33 +5,33 @@ import "fmt"
 // Kind names one budget.
 type Kind int
 
-// The budgets. Those of one thing (a reply, a line, a file) are compared with each
-// thing by itself; those that are held (open calls, channels) with what is held at once.
+// The budgets. For a size (of a reply, a line, a file), each thing is compared with the limit by
+// itself; for things that are held (open calls, channels), the number that is held at once.
 const (
-	// ReplyBytes: a list of everything that the runtime has, on the wire.
+	// ReplyBytes: a list of everything in the runtime, on the wire.
 	ReplyBytes Kind = iota
-	// Items: the sandboxes, containers, images or map entries of one reply, the fields or
-	// lines of one script's answer, or the entries of one directory.
+	// Items: the sandboxes, containers, images or map entries of one reply, the fields or lines
+	// of one script's output, or the entries of one directory.
 	Items
-	// Pods: pods that the runtime shows as ours, by UID.
+	// Pods: the pods of this node in the runtime, by UID.
 	Pods
-	// StatusBytes: a status, or a list of one pod, on the wire.
+	// StatusBytes: a status, or a list for one pod, on the wire.
 	StatusBytes
-	// LineBytes: one line that a script or a program of ours on the host prints, or the
-	// runtime's reply to an action.
+	// LineBytes: one line that a script or program of ours prints on the host, or the runtime's
+	// reply to an action.
 	LineBytes
-	// OutputBytes: all that one request to a shell, or one command, prints.
+	// OutputBytes: all output of one shell request or one command.
 	OutputBytes
 	// OpenCalls: calls to the runtime that have not ended.
 	OpenCalls
-	// Channels: SSH channels that we have closed, and the host has not in time.
+	// Channels: SSH channels that we have closed and the host has not closed in time.
 	Channels
 	// FileBytes: one file that is read whole.
 	FileBytes
-	// Memory: what one decoded reply, all that is kept of the runtime's statuses, or all
-	// that was not read of an SSH connection takes in this process, as estimated.
+	// Memory: estimated memory in this process of one decoded reply, of all cached statuses of
+	// the runtime, or of all unread data of an SSH connection.
 	Memory
-	// Panic: code that reads what the host says has panicked. There is none to spend.
+	// Panic: code that reads output of the host has panicked. Its limit is zero.
 	Panic
 
 	kinds
@@ -40,7 +40,7 @@ const (
 var names = [kinds]string{"ReplyBytes", "Items", "Pods", "StatusBytes", "LineBytes", "OutputBytes",
 	"OpenCalls", "Channels", "FileBytes", "Memory", "Panic"}
 
-// String is the name that errors, metrics and conditions have for the budget.
+// String is the name of the budget in errors, metrics and conditions.
 func (k Kind) String() string {
 	if k < 0 || k >= kinds {
 		return fmt.Sprintf("Kind(%d)", int(k))
@@ -48,7 +48,7 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// Kinds are all kinds, in order.
+// Kinds returns all kinds, in order.
 func Kinds() []Kind {
 	all := make([]Kind, kinds)
 	for k := range all {
@@ -57,11 +57,11 @@ func Kinds() []Kind {
 	return all
 }
 
-// ExceededError: the host has exceeded a budget.
+// ExceededError reports that the host has exceeded a budget.
 type ExceededError struct {
 	Kind  Kind
 	Limit int64  // of the budget
-	What  string // exceeded it: "the reply to ListPodSandbox"
+	What  string // that exceeded it: "the reply to ListPodSandbox"
 }
 
 func (e *ExceededError) Error() string {

@@ -1,6 +1,6 @@
 package budget
 
-// Limits of one host, by budget. A zero field has the default.
+// Limits of one host, by budget. Zero means the default.
 type Limits struct {
 	ReplyBytes  int64 // default 8 MiB
 	Items       int64 // default 16,384
@@ -14,15 +14,15 @@ type Limits struct {
 	Memory      int64 // default 16 MiB
 }
 
-// defaults are far above what a node of 110 pods needs, and low enough that a host
-// which spends all of them at once costs less than 64 MiB.
+// defaults are far above what a node of 110 pods needs, and low enough that a host that uses all
+// of them at once costs less than 64 MiB.
 var defaults = Limits{
 	ReplyBytes: 8 << 20, Items: 16 << 10, Pods: 1 << 10, StatusBytes: 1 << 20,
 	LineBytes: 64 << 10, OutputBytes: 8 << 20, OpenCalls: 1 << 10, Channels: 128,
 	FileBytes: 16 << 20, Memory: 16 << 20,
 }
 
-// Of is the limit of one budget; nothing may be spent of Panic.
+// Of is the limit of one budget; that of Panic is 0.
 func (l Limits) Of(k Kind) int64 {
 	if set := l.field(k); set > 0 {
 		return set

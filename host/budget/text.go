@@ -5,15 +5,16 @@ import (
 	"strings"
 )
 
-// MaxText is how much of a text is kept, in bytes, in which a host or its runtime says what
-// went wrong. It goes into pods' statuses, events and the logs of decisions, of many pods
-// and for long. Sentences of runtimes are shorter, but for those that quote a pod.
+// MaxText is the number of bytes that are kept of an error message of a host or its runtime.
+// Such messages are stored for many pods and for long: in statuses, events and decision logs.
+// Messages of runtimes are shorter, except those that quote a pod.
 const MaxText = 2 << 10
 
-// Text is s, or its beginning and its end. The copy lets the rest go.
+// Text is s, shortened to MaxText. The result does not keep a longer s in memory.
 func Text(s string) string { return Shorten(s, MaxText) }
 
-// Shorten is s, or its beginning and its end in at most limit bytes, which are 64 or more.
+// Shorten is s, or the beginning and the end of s in at most limit bytes. limit must be 64 or
+// more.
 func Shorten(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
@@ -24,10 +25,10 @@ func testFiles(t *testing.T, m *machine) {
 
 	t.Run("write", func(t *testing.T) {
 		p := path.Join(d, "a/b/c")
-		must(t, m.h.WriteFile(ctx, p, []byte("one"), 0o604))
+		testutil.Must(t, m.h.WriteFile(ctx, p, []byte("one"), 0o604))
 		m.wantFile(t, p, "one")
 		st, err := m.h.Stat(ctx, p)
-		must(t, err)
+		testutil.Must(t, err)
 		if st.Mode != 0o604 || st.Size != 3 || st.Name != "c" || st.Inode == 0 {
 			t.Errorf("stat says %+v", st)
 		}
@@ -35,13 +36,13 @@ func testFiles(t *testing.T, m *machine) {
 			t.Errorf("modified %s ago", since)
 		}
 		parent, err := m.h.Stat(ctx, path.Join(d, "a"))
-		must(t, err)
+		testutil.Must(t, err)
 		if parent.Mode != fs.ModeDir|0o750 {
 			t.Errorf("the parent has mode %v, want 0750", parent.Mode)
 		}
-		must(t, m.h.WriteFile(ctx, p, []byte("two"), 0o600))
+		testutil.Must(t, m.h.WriteFile(ctx, p, []byte("two"), 0o600))
 		after, err := m.h.Stat(ctx, p)
-		must(t, err)
+		testutil.Must(t, err)
 		if after.Mode != 0o600 {
 			t.Errorf("mode %v after the second write, want 0600", after.Mode)
 		}
@@ -49,14 +50,14 @@ func testFiles(t *testing.T, m *machine) {
 			t.Error("the file was written in place; a reader could see half of it")
 		}
 		list, err := m.h.List(ctx, path.Dir(p))
-		must(t, err)
+		testutil.Must(t, err)
 		if len(list) != 1 {
 			t.Errorf("a write leaves more than the file: %+v", list)
 		}
 	})
 	t.Run("write replaces a link and not its target", func(t *testing.T) {
 		m.write(t, d+"/target", "keep")
-		must(t, m.h.Symlink(ctx, d+"/target", d+"/via"))
+		testutil.Must(t, m.h.Symlink(ctx, d+"/target", d+"/via"))
 		m.write(t, d+"/via", "new")
 		m.wantFile(t, d+"/target", "keep")
 		m.wantFile(t, d+"/via", "new")
@@ -139,15 +140,15 @@ func testFiles(t *testing.T, m *machine) {
 	t.Run("link", func(t *testing.T) {
 		p := d + "/links/one"
 		for _, target := range []string{"somewhere", "/elsewhere", "/elsewhere"} {
-			must(t, m.h.Symlink(ctx, target, p))
+			testutil.Must(t, m.h.Symlink(ctx, target, p))
 			st, err := m.h.Stat(ctx, p)
-			must(t, err)
+			testutil.Must(t, err)
 			if st.Mode.Type() != fs.ModeSymlink || st.Target != target {
 				t.Errorf("stat says %+v, want a link to %s", st, target)
 			}
 		}
 		list, err := m.h.List(ctx, d+"/links")
-		must(t, err)
+		testutil.Must(t, err)
 		if len(list) != 1 || list[0].Target != "/elsewhere" {
 			t.Errorf("listed %+v", list)
 		}
@@ -156,9 +157,9 @@ func testFiles(t *testing.T, m *machine) {
 		for _, n := range []string{"z", "a b", "m\nn", "ü"} {
 			m.write(t, d+"/list/"+n, n)
 		}
-		must(t, m.h.MkdirAll(ctx, d+"/list/k", 0o700, nil))
+		testutil.Must(t, m.h.MkdirAll(ctx, d+"/list/k", 0o700, nil))
 		list, err := m.h.List(ctx, d+"/list")
-		must(t, err)
+		testutil.Must(t, err)
 		var names []string
 		for _, i := range list {
 			names = append(names, i.Name)
@@ -175,8 +176,8 @@ func testFiles(t *testing.T, m *machine) {
 		if err := m.h.Remove(ctx, d+"/full"); err == nil {
 			t.Error("a directory that is not empty was removed")
 		}
-		must(t, m.h.Remove(ctx, d+"/full/file"))
-		must(t, m.h.Remove(ctx, d+"/full"))
+		testutil.Must(t, m.h.Remove(ctx, d+"/full/file"))
+		testutil.Must(t, m.h.Remove(ctx, d+"/full"))
 		if m.exists(t, d+"/full") {
 			t.Error("it is still there")
 		}
@@ -185,7 +186,7 @@ func testFiles(t *testing.T, m *machine) {
 		p := d + "/log"
 		m.write(t, p, "0123456789")
 		f, err := m.h.Open(ctx, p)
-		must(t, err)
+		testutil.Must(t, err)
 		buf := make([]byte, 4)
 		if n, err := f.ReadAt(buf, 3); err != nil || string(buf[:n]) != "3456" {
 			t.Errorf("read %q, %v", buf[:n], err)
@@ -194,13 +195,13 @@ func testFiles(t *testing.T, m *machine) {
 			t.Errorf("read %q, %v, want the last two bytes and io.EOF", buf[:n], err)
 		}
 		before, err := f.Stat()
-		must(t, err)
+		testutil.Must(t, err)
 		m.run(t, "mv", p, p+".1")
 		m.write(t, p, "new")
 		after, err := f.Stat()
-		must(t, err)
+		testutil.Must(t, err)
 		named, err := m.h.Stat(ctx, p)
-		must(t, err)
+		testutil.Must(t, err)
 		if after.Inode != before.Inode || named.Inode == before.Inode {
 			t.Error("a rotated file cannot be told from the one before")
 		}
@@ -208,7 +209,7 @@ func testFiles(t *testing.T, m *machine) {
 		if n, err := f.ReadAt(buf, 10); string(buf[:n]) != "abc" {
 			t.Errorf("read %q, %v of what was added", buf[:n], err)
 		}
-		must(t, f.Close())
+		testutil.Must(t, f.Close())
 		if _, err := f.ReadAt(buf, 0); err == nil {
 			t.Error("a closed file was read")
 		}
@@ -241,7 +242,7 @@ func testTail(t *testing.T, m *machine) {
 			t.Errorf("%s held the calls for %s", p, took)
 		}
 	}
-	// A link may name a file that is to be read; a FIFO never blocks.
+	// ReadFile follows a link; a FIFO never blocks.
 	m.wantFile(t, d+"/link", "0123456789")
 	if got, err := m.h.ReadFile(ctx, d+"/fifo", 10); err == nil {
 		t.Errorf("ReadFile of a fifo gave %q", got)
@@ -258,25 +259,25 @@ func testDirectories(t *testing.T, m *machine) {
 	d := m.dir(t)
 	for _, mode := range []fs.FileMode{0o777, 0o700, 0o750, 0o755} {
 		p := path.Join(d, "m"+mode.String(), "in", "last")
-		must(t, m.h.MkdirAll(ctx, p, mode, nil))
+		testutil.Must(t, m.h.MkdirAll(ctx, p, mode, nil))
 		st, err := m.h.Stat(ctx, p)
-		must(t, err)
+		testutil.Must(t, err)
 		if st.Mode != fs.ModeDir|mode {
 			t.Errorf("made with %v: has %v", mode, st.Mode)
 		}
 		parent, err := m.h.Stat(ctx, path.Dir(p))
-		must(t, err)
+		testutil.Must(t, err)
 		if parent.Mode.Perm()&0o022 != 0 {
 			t.Errorf("a parent has mode %v: others may write to it", parent.Mode)
 		}
 	}
 	p := d + "/again"
-	must(t, m.h.MkdirAll(ctx, p, 0o700, nil))
+	testutil.Must(t, m.h.MkdirAll(ctx, p, 0o700, nil))
 	m.write(t, p+"/kept", "x")
-	must(t, m.h.MkdirAll(ctx, p, 0o755, nil))
-	// Who writes to its parent may have put any directory there.
+	testutil.Must(t, m.h.MkdirAll(ctx, p, 0o755, nil))
+	// Any writer of the parent may have put the directory there, so it is not changed.
 	st, err := m.h.Stat(ctx, p)
-	must(t, err)
+	testutil.Must(t, err)
 	if st.Mode.Perm() != 0o700 {
 		t.Errorf("mode %v after the second call, want 0700 as before", st.Mode)
 	}
@@ -288,18 +289,18 @@ func testDirectories(t *testing.T, m *machine) {
 		t.Error("a directory was made below a file")
 	}
 	m.run(t, "ln", "-s", p, d+"/link")
-	must(t, m.h.MkdirAll(ctx, d+"/link", 0o711, nil))
+	testutil.Must(t, m.h.MkdirAll(ctx, d+"/link", 0o711, nil))
 	if st, err := m.h.Stat(ctx, p); err != nil || st.Mode.Perm() != 0o700 {
 		t.Errorf("through a link the mode became %v, %v", st.Mode, err)
 	}
 	m.run(t, "ln", "-s", d, d+"/parent")
-	must(t, m.h.MkdirAll(ctx, d+"/parent/again", 0o711, nil))
+	testutil.Must(t, m.h.MkdirAll(ctx, d+"/parent/again", 0o711, nil))
 	if st, err := m.h.Stat(ctx, p); err != nil || st.Mode.Perm() != 0o700 {
 		t.Errorf("below a link the mode became %v, %v", st.Mode, err)
 	}
 	for _, mode := range []fs.FileMode{0o777 | fs.ModeSticky, 0o770 | fs.ModeSetgid} {
 		p := path.Join(d, "special"+mode.String())
-		must(t, m.h.MkdirAll(ctx, p, mode, nil))
+		testutil.Must(t, m.h.MkdirAll(ctx, p, mode, nil))
 		if st, err := m.h.Stat(ctx, p); err != nil || st.Mode != fs.ModeDir|mode {
 			t.Errorf("made with %v: has %v, %v", mode, st.Mode, err)
 		}
@@ -307,11 +308,11 @@ func testDirectories(t *testing.T, m *machine) {
 	if !m.isRoot {
 		return
 	}
-	must(t, m.h.MkdirAll(ctx, p, 0o700, &host.Owner{UID: 1234, GID: 2345}))
+	testutil.Must(t, m.h.MkdirAll(ctx, p, 0o700, &host.Owner{UID: 1234, GID: 2345}))
 	if got := m.output(t, "stat", "-c", "%u %g", p); got != "0 0" {
 		t.Errorf("a directory that was there is given to %q", got)
 	}
-	must(t, m.h.MkdirAll(ctx, d+"/owned", 0o770, &host.Owner{UID: 1234, GID: 2345}))
+	testutil.Must(t, m.h.MkdirAll(ctx, d+"/owned", 0o770, &host.Owner{UID: 1234, GID: 2345}))
 	if got := m.output(t, "stat", "-c", "%u %g %a", d+"/owned"); got != "1234 2345 770" {
 		t.Errorf("owner and mode are %q", got)
 	}
@@ -319,7 +320,7 @@ func testDirectories(t *testing.T, m *machine) {
 		t.Errorf("stat says %+v, %v", st, err)
 	}
 	list, err := m.h.List(ctx, d)
-	must(t, err)
+	testutil.Must(t, err)
 	if !slices.ContainsFunc(list, func(i host.FileInfo) bool { return i.Name == "owned" && i.GID == 2345 }) {
 		t.Errorf("list says %+v", list)
 	}
@@ -346,8 +347,8 @@ func testChownGroup(t *testing.T, m *machine) {
 	ctx := context.Background()
 	d := m.dir(t)
 	m.write(t, d+"/v/file", "x")
-	must(t, m.h.MkdirAll(ctx, d+"/v/sub", 0o700, nil))
-	must(t, m.h.WriteFile(ctx, d+"/v/sub/tool", nil, 0o744))
+	testutil.Must(t, m.h.MkdirAll(ctx, d+"/v/sub", 0o700, nil))
+	testutil.Must(t, m.h.WriteFile(ctx, d+"/v/sub/tool", nil, 0o744))
 	m.write(t, d+"/outside", "x")
 	m.run(t, "ln", "-s", d+"/outside", d+"/v/link")
 	if !m.isRoot {
@@ -356,16 +357,16 @@ func testChownGroup(t *testing.T, m *machine) {
 	perm := func(p string) string { return m.output(t, "stat", "-c", "%g %a", p) }
 	outside := perm(d + "/outside")
 
-	must(t, m.h.ChownGroup(ctx, d+"/v", 4321, true))
+	testutil.Must(t, m.h.ChownGroup(ctx, d+"/v", 4321, true))
 	for p, want := range map[string]string{"": "4321 2775", "/file": "4321 644", "/sub": "4321 2750", "/sub/tool": "4321 744"} {
 		if p == "" {
-			want = "4321 2750" // made by WriteFile with 0750
+			want = "4321 2750" // created by WriteFile with 0750
 		}
 		if got := perm(d + "/v" + p); got != want {
 			t.Errorf("read-only: %q has %s, want %s", p, got, want)
 		}
 	}
-	must(t, m.h.ChownGroup(ctx, d+"/v", 4321, false))
+	testutil.Must(t, m.h.ChownGroup(ctx, d+"/v", 4321, false))
 	for p, want := range map[string]string{"": "4321 2770", "/file": "4321 664", "/sub": "4321 2770", "/sub/tool": "4321 764"} {
 		if got := perm(d + "/v" + p); got != want {
 			t.Errorf("writable: %q has %s, want %s", p, got, want)
@@ -385,7 +386,7 @@ func testNetwork(t *testing.T, m *machine) {
 	for _, n := range []struct{ network, address string }{{"unix", d + "/s"}, {"tcp", "127.0.0.1:0"}} {
 		t.Run(n.network, func(t *testing.T) {
 			l, err := m.h.Listen(ctx, n.network, n.address)
-			must(t, err)
+			testutil.Must(t, err)
 			defer l.Close()
 			go func() {
 				c, err := l.Accept()
@@ -396,21 +397,21 @@ func testNetwork(t *testing.T, m *machine) {
 				io.Copy(c, c)
 			}()
 			c, err := m.h.Dial(ctx, n.network, l.Addr().String())
-			must(t, err)
+			testutil.Must(t, err)
 			defer c.Close()
-			must(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+			testutil.Must(t, c.SetDeadline(time.Now().Add(10*time.Second)))
 			_, err = c.Write([]byte("hello"))
-			must(t, err)
+			testutil.Must(t, err)
 			got := make([]byte, 5)
 			_, err = io.ReadFull(c, got)
-			must(t, err)
+			testutil.Must(t, err)
 			if !bytes.Equal(got, []byte("hello")) {
 				t.Errorf("echo %q", got)
 			}
 			if n.network == "unix" {
 				if second, err := m.h.Listen(ctx, "unix", n.address); err == nil {
 					second.Close()
-					t.Error("a socket that somebody listens on was taken over")
+					t.Error("a socket with a listener was taken over")
 				}
 			}
 		})

@@ -1,6 +1,6 @@
-// Package hosttest is the suite that every host.Host passes. It looks at the
-// machine only through the Host under test and through programs that Host.Run
-// starts there, so that a far machine is tested as a near one is.
+// Package hosttest is the test suite that every host.Host passes. It inspects the host only
+// through the Host under test and through programs that Host.Run starts, so it tests a local and
+// a remote host in the same way.
 package hosttest
 
 import (
@@ -19,14 +19,15 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// Opener makes a Host of its own: a session, a process's view. The suite closes it.
+// Opener makes a new Host, as another session or process would have it. The suite closes it.
 type Opener func(t *testing.T) host.Host
 
-// Run runs the whole suite. root is an absolute path on the machine that does
-// not exist or is empty; the suite works below it and leaves nothing there. The
-// test binary's TestMain must call Main. only names tests of it, all by default.
+// Run runs the whole suite. root is an absolute path on the host that does not exist or is
+// empty; the suite works below it and leaves nothing there. The TestMain of the test binary must
+// call Main. only selects tests by name; all by default.
 func Run(t *testing.T, open Opener, root string, only ...string) {
 	m := &machine{open: open, root: root}
 	m.h = m.another(t)
@@ -42,7 +43,7 @@ func Run(t *testing.T, open Opener, root string, only ...string) {
 	}{
 		{"Files", testFiles},
 		{"Tail", testTail},
-		{"StatAll", testStatAll},
+		{"FileSizes", testFileSizes},
 		{"Rename", testRename},
 		{"Compress", testCompress},
 		{"Directories", testDirectories},
@@ -77,7 +78,7 @@ func Run(t *testing.T, open Opener, root string, only ...string) {
 	}
 }
 
-// machine is the host under test and what the suite knows of it.
+// machine is the host under test and what the suite knows about it.
 type machine struct {
 	h      host.Host
 	open   Opener
@@ -96,15 +97,15 @@ func (m *machine) another(t *testing.T) host.Host {
 	return h
 }
 
-// dir makes a new directory below the root.
+// dir creates a new directory below the root.
 func (m *machine) dir(t *testing.T) string {
 	t.Helper()
 	d := path.Join(m.root, strings.ToLower(rand.Text()[:10]))
-	must(t, m.h.MkdirAll(context.Background(), d, 0o755, nil))
+	testutil.Must(t, m.h.MkdirAll(context.Background(), d, 0o755, nil))
 	return d
 }
 
-// run starts a program on the machine and fails the test unless it exits with zero.
+// run runs a program on the host and fails the test unless it exits with zero.
 func (m *machine) run(t *testing.T, args ...string) {
 	t.Helper()
 	m.output(t, args...)
@@ -113,7 +114,7 @@ func (m *machine) run(t *testing.T, args ...string) {
 func (m *machine) output(t *testing.T, args ...string) string {
 	t.Helper()
 	r, err := m.h.Run(context.Background(), host.Command{Args: args, Timeout: 20 * time.Second})
-	must(t, err)
+	testutil.Must(t, err)
 	if r.ExitCode != 0 {
 		t.Fatalf("%v: exit code %d: %s", args, r.ExitCode, r.Stderr)
 	}
@@ -122,14 +123,14 @@ func (m *machine) output(t *testing.T, args ...string) string {
 
 func (m *machine) write(t *testing.T, p, content string) {
 	t.Helper()
-	must(t, m.h.WriteFile(context.Background(), p, []byte(content), 0o644))
+	testutil.Must(t, m.h.WriteFile(context.Background(), p, []byte(content), 0o644))
 }
 
 // wantFile fails unless p holds content.
 func (m *machine) wantFile(t *testing.T, p, content string) {
 	t.Helper()
 	got, err := m.h.ReadFile(context.Background(), p, 1<<20)
-	must(t, err)
+	testutil.Must(t, err)
 	if string(got) != content {
 		t.Errorf("%s holds %q, want %q", p, got, content)
 	}
@@ -144,13 +145,6 @@ func (m *machine) exists(t *testing.T, p string) bool {
 	return err == nil
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // wantErr fails unless err is target.
 func wantErr(t *testing.T, err, target error, is func(error, error) bool) {
 	t.Helper()
@@ -159,29 +153,14 @@ func wantErr(t *testing.T, err, target error, is func(error, error) bool) {
 	}
 }
 
-// eventually polls until cond holds.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-deadline:
-			t.Fatalf("after 20 s: not yet: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
-// What the second process is told to do, and the path to do it with.
+// The task of the second process, and its path.
 const (
 	doEnv   = "BOWLINE_HOSTTEST_DO"
 	pathEnv = "BOWLINE_HOSTTEST_PATH"
 )
 
-// Main runs the tests; or, in a process that the suite started for the purpose,
-// takes a lock or writes trees until it is killed.
+// Main runs the tests. In a second process that the suite starts, it takes a lock or writes
+// trees until it is killed.
 func Main(m *testing.M, open func() (host.Host, error)) {
 	do, p := os.Getenv(doEnv), os.Getenv(pathEnv)
 	if do == "" {
@@ -209,22 +188,22 @@ func Main(m *testing.M, open func() (host.Host, error)) {
 		fmt.Println("error:", err)
 		os.Exit(1)
 	}
-	// Until killed, or until the parent's end closes our standard input.
+	// Until it is killed, or the parent ends, which closes our standard input.
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
 }
 
-// second starts this test binary again; kill ends it by SIGKILL and waits.
+// second starts this test binary again; kill ends it with SIGKILL and waits.
 func second(t *testing.T, do, path string) (kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), doEnv+"="+do, pathEnv+"="+path)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	must(t, err)
+	testutil.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testutil.Must(t, err)
+	testutil.Must(t, cmd.Start())
 	var once sync.Once
 	kill = func() {
 		once.Do(func() {

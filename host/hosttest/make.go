@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// made is the error of Make alone.
+// made returns only the error of Make.
 func made(_ []bool, err error) error { return err }
 
 func testMake(t *testing.T, m *machine) {
@@ -28,7 +29,7 @@ func testMake(t *testing.T, m *machine) {
 	make := func(t *testing.T, want string, things ...host.Thing) {
 		t.Helper()
 		got, err := m.h.Make(ctx, things...)
-		must(t, err)
+		testutil.Must(t, err)
 		word := ""
 		for _, is := range got {
 			word += map[bool]string{true: "+", false: "-"}[is]
@@ -40,7 +41,7 @@ func testMake(t *testing.T, m *machine) {
 	mode := func(t *testing.T, p string, want fs.FileMode) {
 		t.Helper()
 		st, err := m.h.Stat(ctx, d+p)
-		must(t, err)
+		testutil.Must(t, err)
 		if st.Mode != want {
 			t.Errorf("%s has mode %v, want %v", p, st.Mode, want)
 		}
@@ -69,9 +70,9 @@ func testMake(t *testing.T, m *machine) {
 		mode(t, "/log", fs.ModeDir|0o755)
 		mode(t, "/pod/sticky", fs.ModeSetuid|0o711)
 		before, err := m.h.Stat(ctx, d+"/record")
-		must(t, err)
+		testutil.Must(t, err)
 
-		// All of it again, with something new.
+		// Create everything again, with one new directory.
 		things[0].Data = bytes.Repeat([]byte("0123456789"), 10_000)
 		make(t, "---------+", append(slices.Clone(things), dir("/pod/later", 0o700))...)
 		m.wantFile(t, d+"/record", string(things[0].Data))
@@ -80,13 +81,13 @@ func testMake(t *testing.T, m *machine) {
 			t.Errorf("the file was written in place: %v", err)
 		}
 		list, err := m.h.List(ctx, d+"/pod")
-		must(t, err)
+		testutil.Must(t, err)
 		if len(list) != 7 {
 			t.Errorf("more is left than was made: %+v", list)
 		}
 	})
 	t.Run("modes of what is there", func(t *testing.T) {
-		must(t, m.h.MkdirAll(ctx, d+"/there", 0o700, nil))
+		testutil.Must(t, m.h.MkdirAll(ctx, d+"/there", 0o700, nil))
 		m.run(t, "chmod", "2700", d+"/there")
 		make(t, "-", dir("/there", 0o755))
 		mode(t, "/there", fs.ModeDir|fs.ModeSetgid|0o700)
@@ -96,8 +97,8 @@ func testMake(t *testing.T, m *machine) {
 	})
 	t.Run("a link is replaced and not followed", func(t *testing.T) {
 		m.write(t, d+"/target", "keep")
-		must(t, m.h.Symlink(ctx, d+"/target", d+"/via"))
-		must(t, m.h.Symlink(ctx, d+"/nowhere", d+"/dangling"))
+		testutil.Must(t, m.h.Symlink(ctx, d+"/target", d+"/via"))
+		testutil.Must(t, m.h.Symlink(ctx, d+"/nowhere", d+"/dangling"))
 		make(t, "---", file("/via", "", 0o600), file("/dangling", "", 0o600), file("/dangling", "new", 0o600))
 		m.wantFile(t, d+"/target", "keep")
 		m.wantFile(t, d+"/dangling", "new")
@@ -110,7 +111,7 @@ func testMake(t *testing.T, m *machine) {
 		hosts.InPlace = true
 		make(t, "+", hosts)
 		before, err := m.h.Stat(ctx, d+"/hosts")
-		must(t, err)
+		testutil.Must(t, err)
 		m.run(t, "chmod", "0666", d+"/hosts")
 		for _, data := range []string{"192.0.2.2 short\n", "192.0.2.2 short\n", "192.0.2.3 a name that is longer\n"} {
 			hosts.Data = []byte(data)
@@ -122,7 +123,7 @@ func testMake(t *testing.T, m *machine) {
 			mode(t, "/hosts", 0o644)
 		}
 		m.write(t, d+"/other", "keep")
-		must(t, m.h.Symlink(ctx, d+"/other", d+"/link"))
+		testutil.Must(t, m.h.Symlink(ctx, d+"/other", d+"/link"))
 		link := file("/link", "new", 0o600)
 		link.InPlace = true
 		make(t, "-", link)

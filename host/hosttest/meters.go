@@ -4,20 +4,22 @@ import (
 	"context"
 	"strconv"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func testMeters(t *testing.T, m *machine) {
 	ctx := context.Background()
 	d := m.dir(t)
 	f, err := m.h.Facts(ctx)
-	must(t, err)
+	testutil.Must(t, err)
 	kills := m.output(t, "sh", "-c", `grep -s "^oom_kill " /proc/vmstat | cut -d " " -f 2`)
 	got, err := m.h.Measure(ctx, "", d, d+"/is not/there", "/proc")
-	must(t, err)
+	testutil.Must(t, err)
 	if got.MemoryBytes != f.MemoryBytes || got.WorkingSetBytes <= 0 || got.WorkingSetBytes >= got.MemoryBytes {
 		t.Errorf("%d of %d bytes of memory are used, the machine has %d", got.WorkingSetBytes, got.MemoryBytes, f.MemoryBytes)
 	}
-	// One more may have been killed meanwhile.
+	// The kernel may have killed more in the meantime.
 	if n, err := strconv.ParseInt(kills, 10, 64); err != nil && got.OOMKills != -1 || err == nil && (got.OOMKills < n || got.OOMKills > n+100) {
 		t.Errorf("the kernel has killed %q, and %d are measured", kills, got.OOMKills)
 	}
@@ -50,11 +52,11 @@ func testMeters(t *testing.T, m *machine) {
 	m.write(t, d+"/full/sub/small", "x")
 	m.run(t, "ln", d+"/full/a file", d+"/full/the same")
 	m.run(t, "ln", "-s", "/", d+"/full/everything")
-	must(t, m.h.MkdirAll(ctx, d+"/empty", 0o755, nil))
+	testutil.Must(t, m.h.MkdirAll(ctx, d+"/empty", 0o755, nil))
 	m.write(t, d+"/-n", "a name that is no option")
 	m.run(t, "ln", "-s", "/usr", d+"/link")
 	used, err := m.h.DiskUsage(ctx, d+"/full", d+"/empty", d+"/none", d+"/link")
-	must(t, err)
+	testutil.Must(t, err)
 	if len(used) != 4 {
 		t.Fatalf("usage: %+v", used)
 	}

@@ -8,14 +8,16 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// NFSEnv names a directory that the machine exports to itself, such as 127.0.0.1:/srv, by
-// a server that systemd calls nfs-server, with a file of the name page. It is set where there is one.
+// NFSEnv names a directory that the host exports to itself, such as 127.0.0.1:/srv, with a
+// server whose systemd unit is nfs-server. The directory has a file page. The variable is set
+// only where there is one.
 const NFSEnv = "BOWLINE_HOSTTEST_NFS"
 
-// testShared is for what another machine shares: it is mounted once, and it goes, whether
-// that machine answers or not.
+// testShared tests a network file system: it is mounted once, and can be unmounted whether or
+// not the server answers.
 func testShared(t *testing.T, m *machine) {
 	source := os.Getenv(NFSEnv)
 	if source == "" {
@@ -26,12 +28,12 @@ func testShared(t *testing.T, m *machine) {
 	a := host.Mount{Source: source, Target: d + "/deep/with blank", Type: "nfs", Options: []string{"noexec"}}
 	t.Cleanup(func() {
 		m.run(t, "systemctl", "start", "nfs-server")
-		must(t, m.h.Unmount(ctx, a.Target))
+		testutil.Must(t, m.h.Unmount(ctx, a.Target))
 	})
-	for range 2 { // once more changes nothing
-		must(t, m.h.Mount(ctx, a))
+	for range 2 { // the second mount changes nothing
+		testutil.Must(t, m.h.Mount(ctx, a))
 		list, err := m.h.ListMounts(ctx, d)
-		must(t, err)
+		testutil.Must(t, err)
 		if len(list) != 1 || list[0].Target != a.Target || list[0].Type != "nfs4" || list[0].Source != source {
 			t.Fatalf("mounted is %+v", list)
 		}
@@ -39,8 +41,8 @@ func testShared(t *testing.T, m *machine) {
 	if !m.exists(t, a.Target+"/page") {
 		t.Error("what is shared is not shown")
 	}
-	must(t, m.h.Unmount(ctx, a.Target))
-	must(t, m.h.Unmount(ctx, a.Target))
+	testutil.Must(t, m.h.Unmount(ctx, a.Target))
+	testutil.Must(t, m.h.Unmount(ctx, a.Target))
 	if m.exists(t, a.Target+"/page") {
 		t.Error("it is shown after it was unmounted")
 	}
@@ -50,15 +52,15 @@ func testShared(t *testing.T, m *machine) {
 		t.Errorf("a directory that is not exported: %v", err)
 	}
 
-	must(t, m.h.Mount(ctx, a))
+	testutil.Must(t, m.h.Mount(ctx, a))
 	m.run(t, "systemctl", "stop", "nfs-server")
 	began := time.Now()
 	if err := m.h.Mount(ctx, a); err != nil {
 		t.Errorf("what is mounted already, while its server is away: %v", err)
 	}
-	must(t, m.h.Unmount(ctx, a.Target))
+	testutil.Must(t, m.h.Unmount(ctx, a.Target))
 	list, err := m.h.ListMounts(ctx, d)
-	must(t, err)
+	testutil.Must(t, err)
 	if took := time.Since(began); len(list) > 0 || took > time.Minute {
 		t.Errorf("%+v after %s", list, took)
 	}
@@ -67,16 +69,16 @@ func testShared(t *testing.T, m *machine) {
 	}
 }
 
-// testSharedType: mount(8) forgets the type of what it has to bind. What comes of it is
-// a directory of the machine, and does not stay where a share was asked for.
+// testSharedType: with bind options mount(8) ignores the type. It then mounts a directory of the
+// host, which must not stay where a network file system was requested.
 func testSharedType(t *testing.T, m *machine) {
 	if !m.isRoot {
 		t.Skip("only root mounts")
 	}
 	ctx := context.Background()
 	d := m.dir(t)
-	must(t, m.h.MkdirAll(ctx, d+"/x:", 0o755, nil))
-	must(t, m.h.MkdirAll(ctx, d+"/shown", 0o755, nil))
+	testutil.Must(t, m.h.MkdirAll(ctx, d+"/x:", 0o755, nil))
+	testutil.Must(t, m.h.MkdirAll(ctx, d+"/shown", 0o755, nil))
 	m.write(t, d+"/shown/page", "the machine's own")
 	m.run(t, "ln", "-s", d+"/shown", d+"/x:/r")
 	for _, options := range [][]string{{"bind"}, {"noatime,rbind"}} {
@@ -85,10 +87,10 @@ func testSharedType(t *testing.T, m *machine) {
 			t.Errorf("%q: %v", options, err)
 		}
 		list, err := m.h.ListMounts(ctx, d)
-		must(t, err)
+		testutil.Must(t, err)
 		if len(list) > 0 || m.exists(t, d+"/target/page") {
 			t.Errorf("%q: mounted is %+v", options, list)
 		}
-		must(t, m.h.Unmount(ctx, d+"/target"))
+		testutil.Must(t, m.h.Unmount(ctx, d+"/target"))
 	}
 }

@@ -9,9 +9,10 @@ import (
 	"testing"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// testSlices: cgroups that systemd makes and removes, where it drives the machine.
+// testSlices tests cgroups that systemd creates and removes, on hosts that run systemd.
 func testSlices(t *testing.T, m *machine) {
 	ctx := context.Background()
 	stem := "bowlinehosttest" + path.Base(m.dir(t))
@@ -26,8 +27,8 @@ func testSlices(t *testing.T, m *machine) {
 			t.Errorf("slice %q was removed", bad)
 		}
 	}
-	// What is not there is not asked of systemd, which need not be there either.
-	must(t, m.h.RemoveCgroup(ctx, mid, true))
+	// systemd is not asked about slices that do not exist, so it need not run either.
+	testutil.Must(t, m.h.RemoveCgroup(ctx, mid, true))
 	if list, err := m.h.ListCgroups(ctx, mid); err != nil || len(list) != 0 {
 		t.Errorf("children of a slice that is not there: %v, %v", list, err)
 	}
@@ -43,29 +44,29 @@ func testSlices(t *testing.T, m *machine) {
 		return m.output(t, "systemctl", "show", "--value", "-p", property, path.Base(p))
 	}
 	facts, err := m.h.Facts(ctx)
-	must(t, err)
+	testutil.Must(t, err)
 	properties, files := "MemoryLimit CPUShares", "memory.limit_in_bytes pids.max cpu.cfs_quota_us cpu.shares"
 	if facts.CgroupVersion == 2 {
 		properties, files = "MemoryMax CPUWeight", "memory.max pids.max cpu.max cpu.weight"
 	}
 	limits := host.CgroupResources{CPUShares: 512, CPUQuotaUS: 50_000, CPUPeriodUS: 100_000, MemoryBytes: 64 << 20, PidsMax: 100}
 	p := pod("1_a")
-	must(t, m.h.EnsureCgroup(ctx, p, limits))
-	must(t, m.h.EnsureCgroup(ctx, p, limits))
-	must(t, m.h.EnsureCgroup(ctx, mid, host.CgroupResources{CPUShares: 1024})) // made by the first, without limits
-	must(t, m.h.EnsureCgroup(ctx, mid, host.CgroupResources{}))
-	// A quota is rounded up to a hundredth of a processor.
+	testutil.Must(t, m.h.EnsureCgroup(ctx, p, limits))
+	testutil.Must(t, m.h.EnsureCgroup(ctx, p, limits))
+	testutil.Must(t, m.h.EnsureCgroup(ctx, mid, host.CgroupResources{CPUShares: 1024})) // created by the first, without limits
+	testutil.Must(t, m.h.EnsureCgroup(ctx, mid, host.CgroupResources{}))
+	// A quota is rounded up to a hundredth of a CPU.
 	limits.CPUQuotaUS, limits.MemoryBytes = 12_345, 96<<20
-	must(t, m.h.EnsureCgroup(ctx, p, limits))
-	must(t, m.h.EnsureCgroup(ctx, pod("2_b"), host.CgroupResources{MemoryBytes: -1, CPUQuotaUS: -1, PidsMax: -1}))
+	testutil.Must(t, m.h.EnsureCgroup(ctx, p, limits))
+	testutil.Must(t, m.h.EnsureCgroup(ctx, pod("2_b"), host.CgroupResources{MemoryBytes: -1, CPUQuotaUS: -1, PidsMax: -1}))
 	for where, want := range map[string][]string{top: {path.Base(mid)}, mid: {path.Base(p), path.Base(pod("2_b"))}, p: {}} {
 		got, err := m.h.ListCgroups(ctx, where)
-		must(t, err)
+		testutil.Must(t, err)
 		if !slices.Equal(got, want) && len(got)+len(want) > 0 {
 			t.Errorf("children of %s are %q, want %q", where, got, want)
 		}
 	}
-	// One command, as each is a matter of seconds on a machine that is emulated.
+	// One command, because each takes seconds on an emulated host.
 	state := func() string {
 		return m.output(t, "sh", "-c", `show() { echo "$1: $(systemctl show --value -p "$2" "${1##*/}" | tr '\n' ' ')"; }
 			for s in "$1" "$2" "$3" "$4"; do show "$s" ActiveState,Transient; done
@@ -85,7 +86,7 @@ func testSlices(t *testing.T, m *machine) {
 	check := func() {
 		t.Helper()
 		var got []string
-		eventually(t, "the slices are active", func() bool { // they are made by jobs
+		testutil.Eventually(t, "the slices are active", func() bool { // jobs create them
 			got = nil
 			for line := range strings.Lines(state()) {
 				_, value, named := strings.Cut(line, ": ")
@@ -102,15 +103,15 @@ func testSlices(t *testing.T, m *machine) {
 	}
 	check()
 	measured, err := m.h.Measure(ctx, p)
-	must(t, err)
+	testutil.Must(t, err)
 	if measured.CgroupBytes != 96<<20 {
 		t.Errorf("of the slice's memory %+v is measured", measured)
 	}
-	// systemd believes in them: when it reads all its files anew, they stay.
+	// systemd knows the slices: they stay when it reloads its files.
 	m.run(t, "systemctl", "daemon-reload")
 	check()
 
-	// A process inside keeps it, unless it is to be killed.
+	// A process inside keeps the slice, unless it may be killed.
 	begin := func(name, slice string) {
 		m.run(t, "systemd-run", "--quiet", "--collect", "--unit", name, "--slice", path.Base(slice), "--service-type=exec", "sleep", "1000")
 	}
@@ -121,21 +122,21 @@ func testSlices(t *testing.T, m *machine) {
 	if unit(p, "ActiveState") != "active" || unit(stem+"-a", "ActiveState") != "active" {
 		t.Error("an attempt to remove a slice ended what is in it")
 	}
-	must(t, m.h.RemoveCgroup(ctx, p, true))
-	must(t, m.h.RemoveCgroup(ctx, p, true))
-	eventually(t, "the slice has stopped", func() bool { return unit(p, "LoadState") == "not-found" })
-	// One that systemd made by itself, because something wanted to be in it: its limits
-	// are kept elsewhere, and go with it.
+	testutil.Must(t, m.h.RemoveCgroup(ctx, p, true))
+	testutil.Must(t, m.h.RemoveCgroup(ctx, p, true))
+	testutil.Eventually(t, "the slice has stopped", func() bool { return unit(p, "LoadState") == "not-found" })
+	// A slice that systemd created itself, because a unit was placed in it: its limits are kept
+	// elsewhere, and are removed with it.
 	other := pod("3_c")
 	begin(stem+"-b", other)
-	must(t, m.h.EnsureCgroup(ctx, other, host.CgroupResources{MemoryBytes: 96 << 20}))
+	testutil.Must(t, m.h.EnsureCgroup(ctx, other, host.CgroupResources{MemoryBytes: 96 << 20}))
 	if got := unit(other, strings.Fields(properties)[0]); got != strconv.Itoa(96<<20) {
 		t.Errorf("a slice that was there has %s", got)
 	}
 	for _, s := range []string{other, pod("2_b"), mid, top} {
-		must(t, m.h.RemoveCgroup(ctx, s, true))
+		testutil.Must(t, m.h.RemoveCgroup(ctx, s, true))
 	}
-	eventually(t, "nothing is left", func() bool {
+	testutil.Eventually(t, "nothing is left", func() bool {
 		return m.output(t, "sh", "-c", `find /sys/fs/cgroup /run/systemd/system.control /run/systemd/transient -name "$1*" 2>/dev/null; systemctl list-units --all --no-legend "$1*"`, "sh", stem) == ""
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func testStart(t *testing.T, m *machine) {
@@ -18,7 +20,7 @@ func testStart(t *testing.T, m *machine) {
 		d := m.dir(t)
 		odd := `it's "odd" $HOME * \`
 		p, err := m.h.Start(ctx, "sh", "-c", `echo "$1"; while read -r l; do echo "got $l" >&2; done; echo over >"$2"`, "sh", odd, d+"/end")
-		must(t, err)
+		testutil.Must(t, err)
 		out := bufio.NewReader(p)
 		line := func(want string) {
 			t.Helper()
@@ -29,16 +31,16 @@ func testStart(t *testing.T, m *machine) {
 		line(odd)
 		for _, say := range []string{"one", "two words", strings.Repeat("x", 3000)} {
 			_, err := p.Write([]byte(say + "\n"))
-			must(t, err)
+			testutil.Must(t, err)
 			line("got " + say)
 		}
-		must(t, p.Close())
-		must(t, p.Close())
-		eventually(t, "the program ends with its input", func() bool { return m.exists(t, d+"/end") })
+		testutil.Must(t, p.Close())
+		testutil.Must(t, p.Close())
+		testutil.Eventually(t, "the program ends with its input", func() bool { return m.exists(t, d+"/end") })
 	})
 	t.Run("ends by itself", func(t *testing.T) {
 		p, err := m.h.Start(ctx, "sh", "-c", "echo last words; exit 3")
-		must(t, err)
+		testutil.Must(t, err)
 		defer p.Close()
 		if all, err := io.ReadAll(p); err != nil || string(all) != "last words\n" {
 			t.Errorf("it said %q, %v", all, err)
@@ -57,12 +59,12 @@ func testStart(t *testing.T, m *machine) {
 	t.Run("ends with the host's sessions", func(t *testing.T) {
 		d := m.dir(t)
 		p, err := m.h.Start(ctx, "sh", "-c", `echo here; read -r l; echo over >"$1"`, "sh", d+"/end")
-		must(t, err)
+		testutil.Must(t, err)
 		if _, err := bufio.NewReader(p).ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
-		must(t, p.Close())
-		eventually(t, "the program ends", func() bool { return m.exists(t, d+"/end") })
+		testutil.Must(t, p.Close())
+		testutil.Eventually(t, "the program ends", func() bool { return m.exists(t, d+"/end") })
 		if n, err := p.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, context.Canceled) {
 			t.Errorf("read of a closed one: %d, %v", n, err)
 		}

@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// mounts skips the test where this machine lets us mount nothing.
+// mounts skips the test if this process may not mount on the host.
 func (m *machine) mounts(t *testing.T) {
 	t.Helper()
 	ctx := context.Background()
@@ -25,11 +26,11 @@ func (m *machine) mounts(t *testing.T) {
 	if err := m.h.Mount(ctx, host.Mount{Source: "tmpfs", Target: probe, Type: "tmpfs"}); err != nil {
 		t.Skipf("this machine lets us mount nothing: %v", err)
 	}
-	must(t, m.h.Unmount(ctx, probe))
+	testutil.Must(t, m.h.Unmount(ctx, probe))
 }
 
-// volume is a directory with a neighbour that must never be seen, and targets
-// for subPaths, whose mounts go with the test.
+// volume is a directory with a neighbour that must never be visible, and targets for subPaths.
+// Their mounts are removed after the test.
 type volume struct{ root, targets string }
 
 const canary = "outside"
@@ -49,7 +50,7 @@ func (m *machine) volume(t *testing.T) volume {
 			}
 		}
 	})
-	must(t, m.h.MkdirAll(context.Background(), v.root, 0o775|fs.ModeSetgid|fs.ModeSticky, nil))
+	testutil.Must(t, m.h.MkdirAll(context.Background(), v.root, 0o775|fs.ModeSetgid|fs.ModeSticky, nil))
 	m.write(t, d+"/canary", canary)
 	m.write(t, d+"/secret/file", canary)
 	m.write(t, v.root+"/dir/file", "inside")
@@ -96,7 +97,7 @@ func testSubPath(t *testing.T, m *machine) {
 			m.wantFile(t, target, want)
 		}
 	}
-	// A FIFO is shown and not opened.
+	// A FIFO is mounted and not opened.
 	for _, part := range []string{"fifo", "dir/fifo"} {
 		if target, err := bind(part); err != nil {
 			t.Errorf("%s: %v", part, err)
@@ -104,9 +105,9 @@ func testSubPath(t *testing.T, m *machine) {
 			t.Errorf("%s is %+v, %v", part, st, err)
 		}
 	}
-	// What is missing is made with the volume's own mode, whatever the umask.
+	// Missing directories get the mode of the volume, whatever the umask.
 	target, err := bind("new/deep er/-x")
-	must(t, err)
+	testutil.Must(t, err)
 	m.write(t, target+"/work", "done")
 	m.wantFile(t, v.root+"/new/deep er/-x/work", "done")
 	for _, p := range []string{"new", "new/deep er", "new/deep er/-x"} {
@@ -139,15 +140,15 @@ func testSubPath(t *testing.T, m *machine) {
 	testSubPathAgain(t, m, v)
 }
 
-// testSubPathAgain: the container is started again.
+// testSubPathAgain: the container is restarted.
 func testSubPathAgain(t *testing.T, m *machine, v volume) {
 	ctx := context.Background()
 	again := func(part string) string {
 		t.Helper()
 		s := host.SubPath{Root: v.root, Path: part, Target: v.targets + "/again/0"}
-		must(t, m.h.BindSubPath(ctx, s))
+		testutil.Must(t, m.h.BindSubPath(ctx, s))
 		list, err := m.h.ListMounts(ctx, s.Target)
-		must(t, err)
+		testutil.Must(t, err)
 		if len(list) != 1 {
 			t.Errorf("%s is mounted %d times: %+v", part, len(list), list)
 		}
@@ -157,13 +158,13 @@ func testSubPathAgain(t *testing.T, m *machine, v volume) {
 	m.wantFile(t, again("dir/file"), "inside")
 	m.run(t, "sh", "-c", `rm "$1" && echo other > "$1"`, "sh", v.root+"/dir/file")
 	m.wantFile(t, again("dir/file"), "other\n")
-	m.wantFile(t, again("dir")+"/file", "other\n") // it was a file, and is a directory
+	m.wantFile(t, again("dir")+"/file", "other\n") // it was a file, and is a directory now
 	m.wantFile(t, again("dir")+"/file", "other\n")
 	if st, err := m.h.Stat(ctx, again("fifo")); err != nil || st.Mode.Type() != fs.ModeNamedPipe {
 		t.Errorf("the FIFO is %+v, %v", st, err)
 	}
-	// What is mounted is removed by a pod: it has no path any more, and is unmounted
-	// all the same, and nothing else is.
+	// A pod removes the directory that is mounted: it has no path any more, but it is still
+	// unmounted, and nothing else is.
 	m.run(t, "sh", "-c", `mkdir "$1" && echo gone >"$1/x"`, "sh", v.root+"/goes")
 	point := again("goes")
 	m.run(t, "rm", "-r", v.root+"/goes")
@@ -173,43 +174,43 @@ func testSubPathAgain(t *testing.T, m *machine, v volume) {
 		t.Error("another target")
 	}
 	m.run(t, "rm", "-r", v.root+"/goes")
-	must(t, m.h.Unmount(ctx, point))
+	testutil.Must(t, m.h.Unmount(ctx, point))
 	if list, err := m.h.ListMounts(ctx, point); err != nil || len(list) > 0 {
 		t.Errorf("what has been removed stays mounted: %+v, %v", list, err)
 	}
-	// What a killed call has mounted and not checked is not believed.
+	// A mount that a killed call left unchecked is not reused.
 	target := v.targets + "/again/0"
-	must(t, m.h.Remove(ctx, target))
-	must(t, m.h.Mount(ctx, host.Mount{Source: path.Dir(v.root) + "/canary", Target: target, Type: "bind"}))
+	testutil.Must(t, m.h.Remove(ctx, target))
+	testutil.Must(t, m.h.Mount(ctx, host.Mount{Source: path.Dir(v.root) + "/canary", Target: target, Type: "bind"}))
 	m.wantFile(t, again("dir/file"), "other\n")
-	must(t, m.h.Unmount(ctx, target))
+	testutil.Must(t, m.h.Unmount(ctx, target))
 
 	// A root that is a link, and one that is a mount.
 	m.run(t, "ln", "-sfn", v.root, v.root+"-link")
-	must(t, m.h.BindSubPath(ctx, host.SubPath{Root: v.root + "-link", Path: "dir/file", Target: target}))
+	testutil.Must(t, m.h.BindSubPath(ctx, host.SubPath{Root: v.root + "-link", Path: "dir/file", Target: target}))
 	m.wantFile(t, target, "other\n")
 	mem := v.root + "/memory"
-	must(t, m.h.Mount(ctx, host.Mount{Source: "tmpfs", Target: mem, Type: "tmpfs", Options: []string{"mode=0777"}}))
+	testutil.Must(t, m.h.Mount(ctx, host.Mount{Source: "tmpfs", Target: mem, Type: "tmpfs", Options: []string{"mode=0777"}}))
 	m.write(t, mem+"/a/b", "in memory")
 	for _, s := range []host.SubPath{{Root: mem, Path: "a/b"}, {Root: v.root, Path: "memory/a/b"}} {
 		s.Target = target
-		must(t, m.h.BindSubPath(ctx, s))
+		testutil.Must(t, m.h.BindSubPath(ctx, s))
 		m.wantFile(t, target, "in memory")
 	}
-	// A file that the machine's owner has mounted on another.
+	// The owner of the host has mounted a file on another.
 	m.write(t, v.root+"/owner", "")
-	must(t, m.h.Mount(ctx, host.Mount{Source: mem + "/a/b", Target: v.root + "/owner", Type: "bind"}))
+	testutil.Must(t, m.h.Mount(ctx, host.Mount{Source: mem + "/a/b", Target: v.root + "/owner", Type: "bind"}))
 	m.wantFile(t, again("owner"), "in memory")
 }
 
-// testSubPathRace: what a pod flips while its subPath is mounted shows nothing
-// from outside, and makes nobody wait.
+// testSubPathRace: while a pod changes its subPath during the mount, nothing from outside
+// becomes visible and no call blocks.
 func testSubPathRace(t *testing.T, m *machine) {
 	ctx := context.Background()
 	m.mounts(t)
 	v := m.volume(t)
 	stop := v.targets + "/stop"
-	must(t, m.h.MkdirAll(ctx, v.targets, 0o755, nil))
+	testutil.Must(t, m.h.MkdirAll(ctx, v.targets, 0o755, nil))
 	flipped := make(chan error, 1)
 	go func() {
 		_, err := m.h.Run(ctx, host.Command{Timeout: 2 * time.Minute, Args: []string{"sh", "-c", `cd "$1"
@@ -226,7 +227,7 @@ func testSubPathRace(t *testing.T, m *machine) {
 	}()
 	defer func() {
 		m.write(t, stop, "")
-		must(t, <-flipped)
+		testutil.Must(t, <-flipped)
 	}()
 	began := time.Now()
 	bound, refused := 0, 0
@@ -239,14 +240,14 @@ func testSubPathRace(t *testing.T, m *machine) {
 			}
 			refused++
 			list, err := m.h.ListMounts(ctx, s.Target)
-			must(t, err)
+			testutil.Must(t, err)
 			if !slices.ContainsFunc(list, func(m host.Mount) bool { return m.Target == s.Target }) {
 				continue
 			}
 		} else {
 			bound++
 		}
-		// What is mounted, by this call or one before it, is inside.
+		// What this call or an earlier one mounted is inside.
 		seen := m.output(t, "sh", "-c", `cd "$1" 2>/dev/null && cat file x 2>/dev/null; [ ! -f "$1" ] || cat "$1"`, "sh", s.Target)
 		if strings.Contains(seen, canary) {
 			t.Fatalf("%s: what is outside is seen", s.Path)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	inner "github.com/bowline-k8s/bowline/host/internal/machine"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 const timeout = 20 * time.Second
@@ -20,8 +21,8 @@ const timeout = 20 * time.Second
 func testMounts(t *testing.T, m *machine) {
 	ctx := context.Background()
 	d := m.dir(t)
-	must(t, m.h.Unmount(ctx, d))
-	must(t, m.h.Unmount(ctx, d+"/none"))
+	testutil.Must(t, m.h.Unmount(ctx, d))
+	testutil.Must(t, m.h.Unmount(ctx, d+"/none"))
 	if !m.isRoot {
 		t.Skip("only root mounts")
 	}
@@ -40,26 +41,26 @@ func testMounts(t *testing.T, m *machine) {
 		t.Errorf("stat says %+v, %v", st, err)
 	}
 	m.write(t, a.Target+"/file", "x")
-	must(t, m.h.Mount(ctx, a)) // once more changes nothing
+	testutil.Must(t, m.h.Mount(ctx, a)) // the second mount changes nothing
 	m.wantFile(t, a.Target+"/file", "x")
 
 	b := host.Mount{Source: "tmpfs", Target: a.Target + "/in", Type: "tmpfs"}
-	must(t, m.h.Mount(ctx, b))
+	testutil.Must(t, m.h.Mount(ctx, b))
 	c := host.Mount{Source: a.Target, Target: d + "/bound", Type: "bind", Options: []string{"ro"}}
-	must(t, m.h.Mount(ctx, c))
-	must(t, m.h.Mount(ctx, c))
+	testutil.Must(t, m.h.Mount(ctx, c))
+	testutil.Must(t, m.h.Mount(ctx, c))
 	m.wantFile(t, c.Target+"/file", "x")
 	if err := m.h.WriteFile(ctx, c.Target+"/file", []byte("y"), 0o644); err == nil {
 		t.Error("a read-only bind was written to")
 	}
 	m.write(t, d+"/source", "file")
-	must(t, m.h.Mount(ctx, host.Mount{Source: d + "/source", Target: d + "/file", Type: "bind"}))
+	testutil.Must(t, m.h.Mount(ctx, host.Mount{Source: d + "/source", Target: d + "/file", Type: "bind"}))
 	m.wantFile(t, d+"/file", "file")
 
 	m.run(t, "ln", "-s", d, d+"-link")
 	for _, as := range []string{d, d + "-link"} {
 		list, err := m.h.ListMounts(ctx, as)
-		must(t, err)
+		testutil.Must(t, err)
 		var targets []string
 		for _, e := range list {
 			targets = append(targets, strings.TrimPrefix(e.Target, as))
@@ -69,9 +70,9 @@ func testMounts(t *testing.T, m *machine) {
 			t.Errorf("mounts below %s: %q", as, targets)
 		}
 	}
-	must(t, m.h.Remove(ctx, d+"-link"))
+	testutil.Must(t, m.h.Remove(ctx, d+"-link"))
 	at, err := m.h.ListMounts(ctx, a.Target)
-	must(t, err)
+	testutil.Must(t, err)
 	if len(at) != 2 || at[1].Target != a.Target || at[1].Type != "tmpfs" {
 		t.Errorf("mounts at and below the target: %+v", at)
 	}
@@ -79,35 +80,35 @@ func testMounts(t *testing.T, m *machine) {
 	testMakeShared(t, m)
 	testBusyMounts(t, m)
 
-	// Memory in use, and still it goes.
+	// Memory that is in use is unmounted all the same.
 	f, err := m.h.Open(ctx, a.Target+"/file")
-	must(t, err)
+	testutil.Must(t, err)
 	defer f.Close()
-	must(t, m.h.Unmount(ctx, b.Target))
-	must(t, m.h.Unmount(ctx, a.Target))
-	must(t, m.h.Unmount(ctx, a.Target))
+	testutil.Must(t, m.h.Unmount(ctx, b.Target))
+	testutil.Must(t, m.h.Unmount(ctx, a.Target))
+	testutil.Must(t, m.h.Unmount(ctx, a.Target))
 	if m.exists(t, a.Target+"/file") {
 		t.Error("the tmpfs is still there")
 	}
-	must(t, m.h.Unmount(ctx, c.Target))
-	must(t, m.h.Unmount(ctx, d+"/file"))
+	testutil.Must(t, m.h.Unmount(ctx, c.Target))
+	testutil.Must(t, m.h.Unmount(ctx, d+"/file"))
 	if list, err := m.h.ListMounts(ctx, d); err != nil || len(list) != 0 {
 		t.Errorf("left: %+v, %v", list, err)
 	}
 }
 
-// testMakeShared: a directory in a mount of its own that is private becomes a shared one,
-// once; a mount that is there already has its propagation set.
+// testMakeShared: MakeShared makes a directory in a private mount a shared mount of its own,
+// once. Mount sets the propagation of a mount that exists already.
 func testMakeShared(t *testing.T, m *machine) {
 	ctx := context.Background()
 	private := host.Mount{Source: "tmpfs", Target: m.dir(t) + "/private", Type: "tmpfs", Options: []string{"rprivate"}}
-	must(t, m.h.Mount(ctx, private))
+	testutil.Must(t, m.h.Mount(ctx, private))
 	dir := private.Target + "/root dir"
 	shared := func(at string) (mounts int, yes bool) {
 		data, err := m.h.ReadFile(ctx, "/proc/self/mountinfo", 1<<22)
-		must(t, err)
+		testutil.Must(t, err)
 		entries, err := inner.ParseMountInfo(data)
-		must(t, err)
+		testutil.Must(t, err)
 		for _, e := range entries {
 			if e.Point == at {
 				mounts++
@@ -117,17 +118,17 @@ func testMakeShared(t *testing.T, m *machine) {
 		return mounts, yes
 	}
 	for range 2 {
-		must(t, m.h.MakeShared(ctx, dir))
+		testutil.Must(t, m.h.MakeShared(ctx, dir))
 		if n, yes := shared(dir); n != 1 || !yes {
 			t.Errorf("%d mounts on %s, shared is %v", n, dir, yes)
 		}
 	}
-	must(t, m.h.MakeShared(ctx, dir+"/below"))
+	testutil.Must(t, m.h.MakeShared(ctx, dir+"/below"))
 	if n, _ := shared(dir + "/below"); n != 0 {
 		t.Error("what is shared already was mounted on itself")
 	}
 	for range 2 {
-		must(t, m.h.UndoShared(ctx, dir))
+		testutil.Must(t, m.h.UndoShared(ctx, dir))
 		if n, _ := shared(dir); n != 0 {
 			t.Errorf("%d mounts on %s, which is not shared any more", n, dir)
 		}
@@ -136,23 +137,22 @@ func testMakeShared(t *testing.T, m *machine) {
 		t.Error("a private mount was made shared")
 	}
 	private.Options = []string{"rshared"}
-	must(t, m.h.Mount(ctx, private))
+	testutil.Must(t, m.h.Mount(ctx, private))
 	if n, yes := shared(private.Target); n != 1 || !yes {
 		t.Errorf("a mount that was there: %d mounts, shared is %v", n, yes)
 	}
-	must(t, m.h.UndoShared(ctx, private.Target))
+	testutil.Must(t, m.h.UndoShared(ctx, private.Target))
 	if n, _ := shared(private.Target); n != 1 {
 		t.Error("a mount of a file system was taken for one of a directory on itself")
 	}
-	must(t, m.h.Unmount(ctx, private.Target))
+	testutil.Must(t, m.h.Unmount(ctx, private.Target))
 }
 
-// testBusyMounts: what is in use stays where something could be lost of it, and who uses
-// it is told.
+// testBusyMounts: a mount in use stays if data could be lost, and the error names its users.
 func testBusyMounts(t *testing.T, m *machine) {
 	ctx := context.Background()
 	d := m.dir(t)
-	must(t, m.h.MkdirAll(ctx, d+"/held/in", 0o755, nil))
+	testutil.Must(t, m.h.MkdirAll(ctx, d+"/held/in", 0o755, nil))
 	for _, c := range []struct {
 		name  string
 		mount host.Mount
@@ -163,13 +163,13 @@ func testBusyMounts(t *testing.T, m *machine) {
 		{"in memory", host.Mount{Source: "tmpfs", Type: "tmpfs"}, false},
 	} {
 		c.mount.Target = d + "/with blank"
-		must(t, m.h.Mount(ctx, c.mount))
+		testutil.Must(t, m.h.Mount(ctx, c.mount))
 		list, err := m.h.ListMounts(ctx, c.mount.Target)
-		must(t, err)
-		stays := c.stays && list[0].Type != "tmpfs" && list[0].Type != "ramfs" // the tests' directory may be in memory
+		testutil.Must(t, err)
+		stays := c.stays && list[0].Type != "tmpfs" && list[0].Type != "ramfs" // the directory of the tests may be in memory
 		p, err := m.h.Start(ctx, "sh", "-c", `cd "$1" && exec cat`, "sh", c.mount.Target)
-		must(t, err)
-		if _, err := p.Write([]byte("here\n")); err != nil { // what comes back is of cat, and no more of sh
+		testutil.Must(t, err)
+		if _, err := p.Write([]byte("here\n")); err != nil { // the echo comes from cat, no longer from sh
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		if _, err := io.ReadFull(p, make([]byte, len("here\n"))); err != nil {
@@ -186,17 +186,17 @@ func testBusyMounts(t *testing.T, m *machine) {
 			t.Errorf("%s, in use: %+v", c.name, busy)
 		}
 		left, err := m.h.ListMounts(ctx, d)
-		must(t, err)
+		testutil.Must(t, err)
 		if (len(left) > 0) != stays {
 			t.Errorf("%s, in use: left are %+v", c.name, left)
 		}
-		must(t, p.Close())
-		// The process ends when its input does, which it learns a moment later.
+		testutil.Must(t, p.Close())
+		// The process ends shortly after its input was closed.
 		deadline := time.Now().Add(timeout)
 		for err = m.h.Unmount(ctx, c.mount.Target); errors.Is(err, host.ErrBusy) && time.Now().Before(deadline); {
 			err = m.h.Unmount(ctx, c.mount.Target)
 		}
-		must(t, err)
+		testutil.Must(t, err)
 	}
 }
 
@@ -223,35 +223,35 @@ func testCgroups(t *testing.T, m *machine) {
 			t.Error(err)
 		}
 	})
-	must(t, m.h.RemoveCgroup(ctx, top+"/none", true))
+	testutil.Must(t, m.h.RemoveCgroup(ctx, top+"/none", true))
 	if list, err := m.h.ListCgroups(ctx, top+"/none"); err != nil || len(list) != 0 {
 		t.Errorf("children of a cgroup that is not there: %v, %v", list, err)
 	}
 	limits := host.CgroupResources{CPUShares: 512, CPUQuotaUS: 50_000, CPUPeriodUS: 100_000, MemoryBytes: 64 << 20, PidsMax: 100}
-	must(t, m.h.EnsureCgroup(ctx, p, limits))
-	must(t, m.h.EnsureCgroup(ctx, p, limits))
+	testutil.Must(t, m.h.EnsureCgroup(ctx, p, limits))
+	testutil.Must(t, m.h.EnsureCgroup(ctx, p, limits))
 	limits.CPUQuotaUS, limits.MemoryBytes = 80_000, 96<<20
-	must(t, m.h.EnsureCgroup(ctx, p, limits))
-	must(t, m.h.EnsureCgroup(ctx, top+"/burstable/pod2", host.CgroupResources{MemoryBytes: -1, CPUQuotaUS: -1, PidsMax: -1}))
+	testutil.Must(t, m.h.EnsureCgroup(ctx, p, limits))
+	testutil.Must(t, m.h.EnsureCgroup(ctx, top+"/burstable/pod2", host.CgroupResources{MemoryBytes: -1, CPUQuotaUS: -1, PidsMax: -1}))
 
 	for path, want := range map[string][]string{top: {"burstable"}, top + "/burstable": {"pod1", "pod2"}, p: {}} {
 		got, err := m.h.ListCgroups(ctx, path)
-		must(t, err)
+		testutil.Must(t, err)
 		if !slices.Equal(got, want) && len(got)+len(want) > 0 {
 			t.Errorf("children of %s are %q, want %q", path, got, want)
 		}
 	}
 	for path, want := range map[string]int64{p: 96 << 20, top + "/burstable/pod2": 0, top + "/none": 0} {
 		got, err := m.h.Measure(ctx, path)
-		must(t, err)
+		testutil.Must(t, err)
 		if got.CgroupBytes != want || got.CgroupWorkingSetBytes < 0 || got.CgroupWorkingSetBytes > want {
 			t.Errorf("of %s %d of %d bytes are used, want %d", path, got.CgroupWorkingSetBytes, got.CgroupBytes, want)
 		}
 	}
 	facts, err := m.h.Facts(ctx)
-	must(t, err)
-	// The limits are in the kernel, wherever the hierarchies are mounted. Cgroups of others
-	// come and go while find walks.
+	testutil.Must(t, err)
+	// The limits are in the kernel, wherever the hierarchies are mounted. Other cgroups may
+	// appear and disappear while find walks.
 	find := func(file, want string) {
 		t.Helper()
 		got := m.output(t, "sh", "-c", `find /sys/fs/cgroup -path "*$1/$2" -exec cat {} + 2>/dev/null || :`, "sh", p, file)
@@ -267,14 +267,15 @@ func testCgroups(t *testing.T, m *machine) {
 		find("memory.limit_in_bytes", strconv.Itoa(96<<20))
 		find("cpu.cfs_quota_us", "80000")
 		find("cpu.shares", "512")
-		// No process can enter a cpuset that has no processors.
+		// No process can enter a cpuset that has no CPUs.
 		if sets := m.output(t, "sh", "-c", `find /sys/fs/cgroup -path "*$1/cpuset.[cm][pe][um]s" -exec sh -c '[ -n "$(cat "$0")" ] || echo "$0"' {} \; 2>/dev/null || :`, "sh", p); sets != "" {
 			t.Errorf("empty: %s", sets)
 		}
 	}
 	find("pids.max", "100")
 
-	// A process inside keeps it, unless it is to be killed; its end lets it go.
+	// A process inside keeps the cgroup, unless it may be killed; when it ends, the cgroup can
+	// be removed.
 	stop := path.Join(m.root, "cgroup-stop")
 	m.run(t, "mkfifo", stop)
 	done := make(chan error, 1)
@@ -284,7 +285,7 @@ func testCgroups(t *testing.T, m *machine) {
 		done <- err
 	}
 	inside := func() {
-		eventually(t, "the process is in its cgroups", func() bool {
+		testutil.Eventually(t, "the process is in its cgroups", func() bool {
 			return m.output(t, "sh", "-c", `find /sys/fs/cgroup -path "*$1/cgroup.procs" -exec cat {} + 2>/dev/null | sort -u`, "sh", p) != ""
 		})
 	}
@@ -294,13 +295,13 @@ func testCgroups(t *testing.T, m *machine) {
 		t.Error("a cgroup with a process was removed")
 	}
 	m.run(t, "sh", "-c", `echo > "$1"`, "sh", stop)
-	must(t, <-done)
-	must(t, m.h.RemoveCgroup(ctx, top, false))
-	must(t, m.h.EnsureCgroup(ctx, p, limits))
+	testutil.Must(t, <-done)
+	testutil.Must(t, m.h.RemoveCgroup(ctx, top, false))
+	testutil.Must(t, m.h.EnsureCgroup(ctx, p, limits))
 	go begin()
 	inside()
-	must(t, m.h.RemoveCgroup(ctx, top, true))
-	<-done // killed: how Run tells it does not matter here
+	testutil.Must(t, m.h.RemoveCgroup(ctx, top, true))
+	<-done // killed: the result of Run does not matter here
 	if left := m.output(t, "sh", "-c", `find /sys/fs/cgroup -path "*$1" 2>/dev/null || :`, "sh", top); left != "" {
 		t.Errorf("left: %s", left)
 	}
@@ -310,7 +311,7 @@ func testRun(t *testing.T, m *machine) {
 	ctx := context.Background()
 	r, err := m.h.Run(ctx, host.Command{Args: []string{"sh", "-c", `cat; echo "$VAR"; pwd; echo oops >&2; exit 3`},
 		Env: []string{"VAR=a b'c"}, Dir: "/", Stdin: []byte("in\x00put\n"), Timeout: timeout})
-	must(t, err)
+	testutil.Must(t, err)
 	if string(r.Stdout) != "in\x00put\na b'c\n/\n" || string(r.Stderr) != "oops\n" || r.ExitCode != 3 {
 		t.Errorf("result %+v", r)
 	}
@@ -333,7 +334,7 @@ func testRun(t *testing.T, m *machine) {
 		t.Errorf("killed by SIGTERM: %+v, %v", r, err)
 	}
 	r, err = m.h.Run(ctx, host.Command{Args: []string{"head", "-c", "3000000", "/dev/zero"}, Timeout: timeout})
-	must(t, err)
+	testutil.Must(t, err)
 	if len(r.Stdout) != 1<<20 || r.ExitCode != 0 {
 		t.Errorf("%d bytes of output and exit code %d, want 1 MiB and 0", len(r.Stdout), r.ExitCode)
 	}
@@ -347,11 +348,11 @@ func testRun(t *testing.T, m *machine) {
 			t.Errorf("took %s", took)
 		}
 		child, err := m.h.ReadFile(ctx, pids, 100)
-		must(t, err)
+		testutil.Must(t, err)
 		pid := strings.TrimSpace(string(child))
-		eventually(t, "the child is gone", func() bool {
+		testutil.Eventually(t, "the child is gone", func() bool {
 			got := m.output(t, "sh", "-c", `if [ -d /proc/$1 ]; then cut -d' ' -f3 /proc/$1/stat; else echo gone; fi`, "sh", pid)
-			return got == "gone" || got == "Z" // nobody reaps it in a bare container
+			return got == "gone" || got == "Z" // in a container without an init nothing reaps it
 		})
 	})
 	t.Run("cancel", func(t *testing.T) {
@@ -362,13 +363,13 @@ func testRun(t *testing.T, m *machine) {
 			_, err := m.h.Run(ctx, host.Command{Args: []string{"sh", "-c", `: > "$1"; sleep 1000`, "sh", started}, Timeout: time.Hour})
 			done <- err
 		}()
-		eventually(t, "the command runs", func() bool { return m.exists(t, started) })
+		testutil.Eventually(t, "the command runs", func() bool { return m.exists(t, started) })
 		cancel()
 		select {
 		case err := <-done:
 			wantErr(t, err, context.Canceled, errors.Is)
 		case <-time.After(timeout):
-			t.Fatal("a cancelled command goes on")
+			t.Fatal("a cancelled command continues")
 		}
 	})
 }
@@ -376,7 +377,7 @@ func testRun(t *testing.T, m *machine) {
 func testFacts(t *testing.T, m *machine) {
 	ctx := context.Background()
 	f, err := m.h.Facts(ctx)
-	must(t, err)
+	testutil.Must(t, err)
 	if want := m.output(t, "uname", "-n"); f.Hostname != want {
 		t.Errorf("host name %q, want %q", f.Hostname, want)
 	}
@@ -424,7 +425,7 @@ func testLock(t *testing.T, m *machine) {
 	ctx := context.Background()
 	p := m.dir(t) + "/made/owner.lock"
 	one, err := m.h.Lock(ctx, p, []byte("one, the first of all holders"))
-	must(t, err)
+	testutil.Must(t, err)
 	other := m.another(t)
 	for _, h := range []host.Host{m.h, other} {
 		_, err := h.Lock(ctx, p, []byte("two"))
@@ -439,23 +440,23 @@ func testLock(t *testing.T, m *machine) {
 		t.Error("a held lock is lost")
 	default:
 	}
-	must(t, one.Close())
+	testutil.Must(t, one.Close())
 	two, err := other.Lock(ctx, p, []byte("two"))
-	must(t, err)
-	m.wantFile(t, p, "two") // nothing of the longer one before
-	// Removing the file as its holder lets the next one make a lock of its own.
-	must(t, other.Remove(ctx, p))
+	testutil.Must(t, err)
+	m.wantFile(t, p, "two") // no rest of the longer one before
+	// When the holder's file is removed, the next caller can lock a new file.
+	testutil.Must(t, other.Remove(ctx, p))
 	three, err := m.h.Lock(ctx, p, []byte("three"))
-	must(t, err)
+	testutil.Must(t, err)
 	select {
 	case <-two.Lost():
 	case <-time.After(timeout):
 		t.Error("a lock whose file was replaced is not lost")
 	}
-	must(t, two.Close())
+	testutil.Must(t, two.Close())
 	_, err = other.Lock(ctx, p, []byte("four"))
 	wantErr(t, err, host.ErrLocked, errors.Is)
-	must(t, three.Close())
+	testutil.Must(t, three.Close())
 }
 
 func testLockProcess(t *testing.T, m *machine) {
@@ -467,12 +468,12 @@ func testLockProcess(t *testing.T, m *machine) {
 	if !errors.As(err, &locked) || string(locked.Holder) != "the second process" {
 		t.Fatalf("while another process holds the lock: %v", err)
 	}
-	kill() // by SIGKILL: it cannot give anything back
+	kill() // with SIGKILL, so it cannot release anything itself
 	var l host.Lock
-	eventually(t, "the lock of a killed process is free", func() bool {
+	testutil.Eventually(t, "the lock of a killed process is free", func() bool {
 		l, err = m.h.Lock(ctx, p, []byte("ours"))
 		return err == nil
 	})
-	m.wantFile(t, p, "ours") // and nothing of the longer name that was killed
-	must(t, l.Close())
+	m.wantFile(t, p, "ours") // no rest of the longer content
+	testutil.Must(t, l.Close())
 }

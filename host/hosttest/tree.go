@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func tree(pairs ...string) host.Tree {
@@ -21,8 +22,8 @@ func tree(pairs ...string) host.Tree {
 	return t
 }
 
-// wantTree fails unless dir shows exactly want, in the kubelet's layout, with
-// one version and nothing else.
+// wantTree fails unless dir holds exactly want, in the kubelet's layout, with one version and
+// nothing else.
 func (m *machine) wantTree(t *testing.T, dir string, want host.Tree) {
 	t.Helper()
 	ctx := context.Background()
@@ -30,7 +31,7 @@ func (m *machine) wantTree(t *testing.T, dir string, want host.Tree) {
 	for p, f := range want {
 		m.wantFile(t, path.Join(dir, p), string(f.Data))
 		st, err := m.h.Stat(ctx, path.Join(dir, "..data", p))
-		must(t, err)
+		testutil.Must(t, err)
 		if st.Mode != f.Mode {
 			t.Errorf("%s has mode %v, want %v", p, st.Mode, f.Mode)
 		}
@@ -38,7 +39,7 @@ func (m *machine) wantTree(t *testing.T, dir string, want host.Tree) {
 		links[first] = true
 	}
 	list, err := m.h.List(ctx, dir)
-	must(t, err)
+	testutil.Must(t, err)
 	versions := 0
 	for _, e := range list {
 		switch {
@@ -70,12 +71,12 @@ func testTree(t *testing.T, m *machine) {
 	dir := m.dir(t) + "/volume"
 	version := func() string {
 		st, err := m.h.Stat(ctx, dir+"/..data")
-		must(t, err)
+		testutil.Must(t, err)
 		return st.Target
 	}
 	write := func(w host.Tree) {
 		t.Helper()
-		must(t, m.h.WriteTree(ctx, dir, w))
+		testutil.Must(t, m.h.WriteTree(ctx, dir, w))
 		m.wantTree(t, dir, w)
 	}
 
@@ -91,10 +92,10 @@ func testTree(t *testing.T, m *machine) {
 	if version() == v {
 		t.Error("changed content has the old version")
 	}
-	// One file becomes a directory, and back.
+	// A file becomes a directory, and a file again.
 	write(tree("a/b", "1"))
 	write(tree("a", "1"))
-	// Modes are exact whatever the umask, and a change of mode alone is a change.
+	// Modes are exact whatever the umask, and a changed mode alone is a change.
 	modes := tree("a", "1", "b", "2")
 	modes["a"] = host.TreeFile{Data: []byte("1"), Mode: 0o400}
 	modes["b"] = host.TreeFile{Data: []byte("2"), Mode: 0o666}
@@ -143,11 +144,11 @@ func testTree(t *testing.T, m *machine) {
 	})
 	t.Run("foreign things stay", func(t *testing.T) {
 		w := tree("a", "1")
-		// A runtime makes such a directory to mount another volume inside.
+		// A runtime creates such a directory to mount another volume inside.
 		m.run(t, "mkdir", dir+"/nested")
-		must(t, m.h.WriteTree(ctx, dir, w))
+		testutil.Must(t, m.h.WriteTree(ctx, dir, w))
 		if !m.exists(t, dir+"/nested") {
-			t.Error("a directory of somebody else was removed")
+			t.Error("a directory of another owner was removed")
 		}
 		m.run(t, "rmdir", dir+"/nested")
 	})
@@ -182,11 +183,11 @@ func testTree(t *testing.T, m *machine) {
 	})
 }
 
-// testTreeReaders: whoever goes through ..data once never sees two versions.
+// testTreeReaders: a reader that resolves ..data once never sees two versions.
 func testTreeReaders(t *testing.T, m *machine) {
 	ctx := context.Background()
 	dir := m.dir(t)
-	must(t, m.h.WriteTree(ctx, dir, versionTree(0)))
+	testutil.Must(t, m.h.WriteTree(ctx, dir, versionTree(0)))
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -208,7 +209,7 @@ func testTreeReaders(t *testing.T, m *machine) {
 				for f := range versionFiles {
 					got, err := m.h.ReadFile(ctx, fmt.Sprintf("%s/%s/d/f%d", dir, st.Target, f), 100)
 					if errors.Is(err, fs.ErrNotExist) {
-						contents = nil // the version was superseded while we read
+						contents = nil // the version was replaced during the read
 						break
 					}
 					if err != nil {
@@ -234,14 +235,14 @@ func testTreeReaders(t *testing.T, m *machine) {
 		})
 	}
 	for n := 1; n <= 60; n++ {
-		must(t, m.h.WriteTree(ctx, dir, versionTree(n)))
+		testutil.Must(t, m.h.WriteTree(ctx, dir, versionTree(n)))
 	}
-	eventually(t, "a reader has seen a whole version", func() bool { mu.Lock(); defer mu.Unlock(); return whole > 0 })
+	testutil.Eventually(t, "a reader has seen a whole version", func() bool { mu.Lock(); defer mu.Unlock(); return whole > 0 })
 	close(stop)
 	wg.Wait()
 	t.Logf("%d whole reads of %d versions", whole, len(seen))
 
-	// Writers of one directory exclude each other.
+	// Concurrent writers of one directory exclude each other.
 	for n := range 8 {
 		wg.Go(func() {
 			if err := m.h.WriteTree(ctx, dir, versionTree(100+n)); err != nil {
@@ -251,7 +252,7 @@ func testTreeReaders(t *testing.T, m *machine) {
 	}
 	wg.Wait()
 	got, err := m.h.ReadFile(ctx, dir+"/d/f0", 100)
-	must(t, err)
+	testutil.Must(t, err)
 	var last int
 	if _, err := fmt.Sscanf(string(got), "version %d", &last); err != nil {
 		t.Fatal(err)
@@ -259,7 +260,7 @@ func testTreeReaders(t *testing.T, m *machine) {
 	m.wantTree(t, dir, versionTree(last))
 }
 
-// versionTree is a tree whose files all say the same.
+// versionTree is a tree whose files all have the same content.
 func versionTree(n int) host.Tree {
 	w := host.Tree{}
 	for f := range versionFiles {
@@ -270,38 +271,38 @@ func versionTree(n int) host.Tree {
 
 const versionFiles = 4
 
-// testTreeKilled: a writer killed at any moment leaves one whole version, or
-// none yet, and the next writer takes the rest away.
+// testTreeKilled: a writer that is killed at any moment leaves one complete version, or none
+// yet, and the next writer removes the rest.
 func testTreeKilled(t *testing.T, m *machine) {
 	ctx := context.Background()
 	dir := m.dir(t) + "/volume"
 	for round := range 8 {
 		kill := second(t, "write", dir)
 		if round > 0 {
-			// Some way into its work: a version that is not the last round's.
+			// The writer has replaced the version of the last round.
 			before, err := m.h.Stat(ctx, dir+"/..data")
-			must(t, err)
-			eventually(t, "the second process writes", func() bool {
+			testutil.Must(t, err)
+			testutil.Eventually(t, "the second process writes", func() bool {
 				now, err := m.h.Stat(ctx, dir+"/..data")
 				return err == nil && now.Target != before.Target
 			})
 		} else {
-			eventually(t, "the second process writes", func() bool { return m.exists(t, dir+"/..data") })
+			testutil.Eventually(t, "the second process writes", func() bool { return m.exists(t, dir+"/..data") })
 		}
 		kill()
 		st, err := m.h.Stat(ctx, dir+"/..data")
-		must(t, err)
+		testutil.Must(t, err)
 		contents := map[string]bool{}
 		for f := range versionFiles {
 			got, err := m.h.ReadFile(ctx, fmt.Sprintf("%s/%s/d/f%d", dir, st.Target, f), 100)
-			must(t, err)
+			testutil.Must(t, err)
 			contents[string(got)] = true
 		}
 		if len(contents) != 1 {
 			t.Errorf("a killed writer leaves %v", contents)
 		}
 		w := tree("after", fmt.Sprint(round), "d/f0", "x")
-		must(t, m.h.WriteTree(ctx, dir, w))
+		testutil.Must(t, m.h.WriteTree(ctx, dir, w))
 		m.wantTree(t, dir, w)
 	}
 }
@@ -324,7 +325,7 @@ func testRemoveTree(t *testing.T, m *machine) {
 		return p
 	}
 	p := build(t)
-	must(t, m.h.RemoveTree(ctx, p))
+	testutil.Must(t, m.h.RemoveTree(ctx, p))
 	if m.exists(t, p) {
 		t.Error("the tree is still there")
 	}
@@ -332,7 +333,7 @@ func testRemoveTree(t *testing.T, m *machine) {
 
 	t.Run("the path is a link", func(t *testing.T) {
 		m.run(t, "ln", "-s", d+"/outside", d+"/link")
-		must(t, m.h.RemoveTree(ctx, d+"/link"))
+		testutil.Must(t, m.h.RemoveTree(ctx, d+"/link"))
 		if m.exists(t, d+"/link") {
 			t.Error("the link is still there")
 		}
@@ -340,20 +341,20 @@ func testRemoveTree(t *testing.T, m *machine) {
 	})
 	t.Run("the path is a file", func(t *testing.T) {
 		m.write(t, d+"/file", "x")
-		must(t, m.h.RemoveTree(ctx, d+"/file"))
+		testutil.Must(t, m.h.RemoveTree(ctx, d+"/file"))
 		if m.exists(t, d+"/file") {
 			t.Error("the file is still there")
 		}
 	})
 	t.Run("many entries", func(t *testing.T) {
 		m.run(t, "sh", "-c", `mkdir "$1" && cd "$1" && i=0; while [ $i -lt 2000 ]; do : > f$i; i=$((i+1)); done`, "sh", d+"/many")
-		must(t, m.h.RemoveTree(ctx, d+"/many"))
+		testutil.Must(t, m.h.RemoveTree(ctx, d+"/many"))
 		if m.exists(t, d+"/many") {
 			t.Error("the directory is still there")
 		}
 	})
 	t.Run("a directory is swapped for a link meanwhile", func(t *testing.T) {
-		// One goroutine removes, another turns directories into links to the outside.
+		// One goroutine removes, another replaces directories with links to outside.
 		var wg sync.WaitGroup
 		for range 10 {
 			p := d + "/raced"
@@ -362,9 +363,9 @@ func testRemoveTree(t *testing.T, m *machine) {
 				m.h.Run(ctx, host.Command{Timeout: timeout, Args: []string{"sh", "-c",
 					`for i in 8 7 6 5 4 3 2 1; do mv "$1/d$i/e" "$1/moved$i" 2>/dev/null && ln -s "$2" "$1/d$i/e"; done`, "sh", p, d + "/outside"}})
 			})
-			_ = m.h.RemoveTree(ctx, p) // may find the tree not empty
+			_ = m.h.RemoveTree(ctx, p) // may fail because the tree is not empty
 			wg.Wait()
-			must(t, m.h.RemoveTree(ctx, p))
+			testutil.Must(t, m.h.RemoveTree(ctx, p))
 			m.wantFile(t, d+"/outside/victim", "keep")
 		}
 	})
@@ -385,11 +386,11 @@ func testRemoveTree(t *testing.T, m *machine) {
 			err := m.h.RemoveTree(ctx, p)
 			wantErr(t, err, host.ErrMountInside, errors.Is)
 			m.wantFile(t, mnt.Target+"/inside", "keep")
-			m.wantFile(t, p+"/a/b/c/file", "x") // refused before anything went
+			m.wantFile(t, p+"/a/b/c/file", "x") // refused before anything was removed
 			err = m.h.RemoveTree(ctx, mnt.Target)
 			wantErr(t, err, host.ErrMountInside, errors.Is)
-			must(t, m.h.Unmount(ctx, mnt.Target))
-			must(t, m.h.RemoveTree(ctx, p))
+			testutil.Must(t, m.h.Unmount(ctx, mnt.Target))
+			testutil.Must(t, m.h.RemoveTree(ctx, p))
 			m.wantFile(t, d+"/outside/victim", "keep")
 		})
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// busy is the error of a mount that is in use; real is its path without links.
+// busy returns the error for a mount that is in use; real is its path without links.
 func busy(ctx context.Context, target, real string, top *machine.MountEntry) error {
 	return &host.BusyError{Target: target, Type: top.FSType, Source: top.Source, Users: usersOf(ctx, real)}
 }
 
-// usersOf are some of the processes that have something of the mount at real open, or
-// run in it. Only the kernel's links are read: who follows one may wait for a server.
+// usersOf returns some of the processes that have a file below real open, or run in it. It only
+// reads the kernel's links: to follow one may block on a file server.
 func usersOf(ctx context.Context, real string) []string {
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -30,7 +30,7 @@ func usersOf(ctx context.Context, real string) []string {
 		if !uses(p, real) {
 			continue
 		}
-		name, _ := os.ReadFile(p + "/comm") // one that has ended meanwhile has none
+		name, _ := os.ReadFile(p + "/comm") // empty if the process has ended
 		users = append(users, filepath.Base(p)+" ("+strings.TrimSpace(string(name))+")")
 	}
 	return users
@@ -38,7 +38,7 @@ func usersOf(ctx context.Context, real string) []string {
 
 func uses(process, real string) bool {
 	links := []string{process + "/cwd", process + "/root", process + "/exe"}
-	fds, _ := os.ReadDir(process + "/fd") // one that has ended uses nothing
+	fds, _ := os.ReadDir(process + "/fd") // empty if the process has ended
 	for _, fd := range fds {
 		links = append(links, process+"/fd/"+fd.Name())
 	}

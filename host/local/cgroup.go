@@ -18,13 +18,13 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// cgroupPath joins the configured root and a caller's path.
+// cgroupPath returns path below the configured root.
 func (h *Host) cgroupPath(path string) (string, error) {
 	if !machine.CleanAbs(path) || path == "/" {
 		return "", fmt.Errorf("cgroup %q is not a clean absolute path below /", path)
 	}
 	if h.hier.Version == 0 {
-		return "", fmt.Errorf("cgroup %s: no control groups are mounted on %s", path, h.name)
+		return "", fmt.Errorf("cgroup %s: no cgroups are mounted on %s", path, h.name)
 	}
 	if machine.IsSlice(path) {
 		return machine.SliceBelow(h.cgroupRoot, path)
@@ -32,7 +32,7 @@ func (h *Host) cgroupPath(path string) (string, error) {
 	return filepath.Join(h.cgroupRoot, path), nil
 }
 
-// cgroupDeadline leaves systemd the time that it may need for a job.
+// cgroupDeadline gives systemd more time, because it may need it for a job.
 func cgroupDeadline(path string) time.Duration {
 	if machine.IsSlice(path) {
 		return mountDeadline
@@ -40,7 +40,7 @@ func cgroupDeadline(path string) time.Duration {
 	return shortDeadline
 }
 
-// EnsureCgroup writes no file that holds the wanted value already.
+// EnsureCgroup skips files that hold the wanted value already.
 func (h *Host) EnsureCgroup(ctx context.Context, path string, r host.CgroupResources) error {
 	return run(h, ctx, "EnsureCgroup", cgroupDeadline(path), func(ctx context.Context) error {
 		full, err := h.cgroupPath(path)
@@ -53,8 +53,8 @@ func (h *Host) EnsureCgroup(ctx context.Context, path string, r host.CgroupResou
 				return fmt.Errorf("make cgroup %s: %w", full, err)
 			}
 		}
-		// Also of a slice: what systemd has no property for, and the directories that a
-		// process may enter before systemd has come to it.
+		// Slices too: systemd has no property for some limits, and a process may enter the
+		// directories before systemd has created them.
 		if h.hier.Version == 2 {
 			err = ensureV2(h.hier.V2, full, r)
 		} else {
@@ -67,7 +67,7 @@ func (h *Host) EnsureCgroup(ctx context.Context, path string, r host.CgroupResou
 	})
 }
 
-// RemoveCgroup waits for processes that are about to end, up to a second.
+// RemoveCgroup waits up to a second for processes that are about to end.
 func (h *Host) RemoveCgroup(ctx context.Context, path string, kill bool) error {
 	return run(h, ctx, "RemoveCgroup", cgroupDeadline(path), func(ctx context.Context) error {
 		full, err := h.cgroupPath(path)
@@ -98,7 +98,7 @@ func (h *Host) RemoveCgroup(ctx context.Context, path string, kill bool) error {
 				for _, point := range h.hier.All {
 					killCgroupDir(filepath.Join(point, full))
 				}
-				kill, wait = false, 5*time.Millisecond // and once more from the start
+				kill, wait = false, 5*time.Millisecond // and start over once more
 			}
 			if pauseErr := pause(ctx, wait); pauseErr != nil {
 				return errors.Join(err, pauseErr)
@@ -107,8 +107,8 @@ func (h *Host) RemoveCgroup(ctx context.Context, path string, kill bool) error {
 	})
 }
 
-// killCgroupDir kills what is in a cgroup and below it. What it cannot read or
-// kill, the removal that follows complains of.
+// killCgroupDir kills the processes in a cgroup and below it. It ignores errors, because the
+// removal that follows reports them.
 func killCgroupDir(dir string) {
 	children, err := subdirs(dir)
 	if err != nil {
@@ -122,7 +122,7 @@ func killCgroupDir(dir string) {
 		return
 	}
 	for _, field := range strings.Fields(string(procs)) {
-		// 0 is a process of another PID namespace, and to kill would mean ourselves.
+		// 0 is a process of another PID namespace; kill(0) would kill our own process group.
 		if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
@@ -153,7 +153,7 @@ func removeCgroupDir(dir string) error {
 	return &fs.PathError{Op: "remove cgroup", Path: dir, Err: err}
 }
 
-// ListCgroups of a path that is nowhere is an empty list.
+// ListCgroups returns an empty list if path exists in no hierarchy.
 func (h *Host) ListCgroups(ctx context.Context, path string) ([]string, error) {
 	return call(h, ctx, "ListCgroups", shortDeadline, func(ctx context.Context) ([]string, error) {
 		full := h.cgroupRoot
@@ -194,13 +194,13 @@ func subdirs(dir string) ([]string, error) {
 	return names, nil
 }
 
-// write changes the file if it does not hold the value already.
+// writeSetting writes the file unless it holds the value already.
 func writeSetting(s machine.Setting, dir string) error {
 	p := filepath.Join(dir, s.File)
 	if old, err := os.ReadFile(p); err == nil && strings.Join(strings.Fields(string(old)), " ") == s.Value {
 		return nil
 	}
-	// Without O_CREAT: a file that is not there is a controller that is not there.
+	// Without O_CREAT: if the file does not exist, the controller does not either.
 	f, err := os.OpenFile(p, os.O_WRONLY, 0)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// ensureV1 makes the cgroup in every hierarchy that has a controller.
+// ensureV1 creates the cgroup in every hierarchy that has a controller.
 func ensureV1(h machine.Hierarchies, full string, r host.CgroupResources) error {
 	points := make([]string, 0, len(h.By))
 	for point := range h.By {
@@ -44,8 +44,8 @@ func ensureV1(h machine.Hierarchies, full string, r host.CgroupResources) error 
 	return nil
 }
 
-// makeV1 makes the directories one by one: a new cpuset is empty, and a process
-// cannot enter it before it has the processors and memory nodes of its parent.
+// makeV1 creates the directories one by one: a new cpuset is empty, and a process can enter it
+// only after the CPUs and memory nodes of its parent were copied.
 func makeV1(point, full string, cpuset bool) error {
 	dir := point
 	for e := range strings.SplitSeq(strings.Trim(full, "/"), "/") {

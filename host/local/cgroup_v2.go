@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// ensureV2 makes the cgroup and opens the controllers on the way down to it.
+// ensureV2 creates the cgroup and enables the controllers in all its parents.
 func ensureV2(point, full string, r host.CgroupResources) error {
 	dir := point
 	for e := range strings.SplitSeq(strings.Trim(full, "/"), "/") {
@@ -48,7 +48,7 @@ func ensureV2(point, full string, r host.CgroupResources) error {
 	return nil
 }
 
-// openControllers enables what dir has for its children, in one write.
+// openControllers enables the available controllers for the children of dir, in one write.
 func openControllers(dir string) error {
 	have, err := words(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// Facts fails only where a node could not be made of the rest; what a machine
-// may lack (DMI, swap, huge pages) stays zero.
+// Facts fails only if the missing fact is required for a node; what a host may lack (DMI, swap,
+// huge pages) stays zero.
 func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 	return call(h, ctx, "Facts", shortDeadline, func(context.Context) (host.Facts, error) {
 		var u unix.Utsname
@@ -41,7 +41,7 @@ func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 			CgroupVersion: h.hier.Version,
 			HugePages:     hugePages("/sys/kernel/mm/hugepages"),
 		}
-		// As the kubelet reports it: the firmware's, the hypervisor's, the file's.
+		// In the order of the kubelet: from the firmware, the hypervisor, the file.
 		f.SystemUUID = machine.FirstOf(strings.ToLower(oneLine("/sys/class/dmi/id/product_uuid")),
 			strings.Trim(oneLine("/proc/device-tree/vm,uuid"), "\x00"), f.MachineID)
 		var err error
@@ -81,7 +81,7 @@ func oneLine(path string) string {
 	return strings.TrimSpace(string(line))
 }
 
-// exists tells whether any file matches any of the patterns.
+// exists reports whether any file matches any of the patterns.
 func exists(patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		found, _ := filepath.Glob(p)
@@ -99,7 +99,7 @@ func osImage(path string) string {
 	return machine.PrettyName(data)
 }
 
-// cpus counts what the machine has, not what this process may use.
+// cpus counts the CPUs of the host, not those that this process may use.
 func cpus() int {
 	if n := machine.CountList(oneLine("/sys/devices/system/cpu/online")); n > 0 {
 		return n
@@ -136,8 +136,9 @@ func disk(dir string) (size, inodes int64, err error) {
 	}
 }
 
-// addresses are the global unicast ones of interfaces that are up: first those
-// of the interface with the default route, IPv4 before IPv6; routed: there is one.
+// addresses returns the global unicast addresses of interfaces that are up: first those of the
+// interface with the default route, IPv4 before IPv6. routed reports whether there is a default
+// route.
 func addresses() (ips []net.IP, routed bool, err error) {
 	ifaces, err := net.Interfaces()
 	if err != nil {
@@ -156,7 +157,7 @@ func addresses() (ips []net.IP, routed bool, err error) {
 		}
 		addrs, err := i.Addrs()
 		if err != nil {
-			continue // the interface went since it was listed
+			continue // the interface has disappeared since it was listed
 		}
 		for _, a := range addrs {
 			n, ok := a.(*net.IPNet)

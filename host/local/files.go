@@ -18,8 +18,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// ReadFile follows links (/etc/resolv.conf is one) but opens without blocking,
-// so that a FIFO put in a file's place is an error and not a wait.
+// ReadFile follows links (/etc/resolv.conf is one) but opens without blocking, so that a FIFO in
+// place of the file is an error and does not block.
 func (h *Host) ReadFile(ctx context.Context, path string, max int64) ([]byte, error) {
 	return call(h, ctx, "ReadFile", shortDeadline, func(context.Context) ([]byte, error) {
 		f, err := openRegular(path, 0)
@@ -53,12 +53,12 @@ func (h *Host) ReadTail(ctx context.Context, path string, max int64) ([]byte, er
 		if from < 0 {
 			from = 0
 		}
-		// A section, not the rest: a file that grows meanwhile must not give more.
+		// A section, not the rest: a file that grows in the meantime must not return more.
 		return io.ReadAll(io.NewSectionReader(f, from, max))
 	})
 }
 
-// openRegular opens for reading and refuses everything but a regular file.
+// openRegular opens a file for reading, and refuses everything but a regular file.
 func openRegular(path string, flags int) (*os.File, error) {
 	if err := machine.Absolute("open", path); err != nil {
 		return nil, err
@@ -82,8 +82,8 @@ func openRegular(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// WriteFile survives the end of this process, and of the machine's power, at any
-// point: the path holds the old content or the new.
+// WriteFile is atomic even if this process or the power of the host ends at any point: the path
+// holds the old content or the new.
 func (h *Host) WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error {
 	return run(h, ctx, "WriteFile", shortDeadline, func(context.Context) error {
 		return writeFile(realDisk{}, path, data, mode, true)
@@ -92,8 +92,8 @@ func (h *Host) WriteFile(ctx context.Context, path string, data []byte, mode fs.
 
 var tempCounter atomic.Uint64
 
-// tempName begins with a dot and names our process: two writers never meet. A
-// long name is cut, so that the whole stays below the 255 bytes of a name.
+// tempName begins with a dot and contains our PID and a counter, so that two writers never use
+// the same name. It cuts a long base, so that the name stays within the limit of 255 bytes.
 func tempName(base string) string {
 	if len(base) > 200 {
 		base = base[:200]
@@ -101,7 +101,7 @@ func tempName(base string) string {
 	return "." + base + host.TemporaryMark + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(tempCounter.Add(1), 36)
 }
 
-// MkdirAll leaves a directory that is there, or a link to one, as it is.
+// MkdirAll does not change a directory that exists, or a link to one.
 func (h *Host) MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *host.Owner) error {
 	return run(h, ctx, "MkdirAll", shortDeadline, func(context.Context) error { return mkdirAll(path, mode, owner) })
 }
@@ -111,12 +111,12 @@ func mkdirAll(path string, mode fs.FileMode, owner *host.Owner) error {
 		return err
 	}
 	path = filepath.Clean(path)
-	// No parent is ever writable by others, whatever the last one is.
+	// A new parent is never writable by others, whatever mode is.
 	if err := mkdirParents(filepath.Dir(path), mode&0o755); err != nil {
 		return err
 	}
-	// The names above may be links, and may become others at any time: the parent is opened,
-	// and so is what is made in it.
+	// The names above may be links, and may be replaced at any time. So the parent is opened,
+	// and the new directory relative to it.
 	wrong := func(err error) error { return &fs.PathError{Op: "mkdir", Path: path, Err: err} }
 	parent, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -128,7 +128,7 @@ func mkdirAll(path string, mode fs.FileMode, owner *host.Owner) error {
 		var st unix.Stat_t
 		if errors.Is(err, unix.EEXIST) && unix.Fstatat(parent, base, &st, 0) == nil {
 			if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-				// Who writes to the parent may have put any directory there: it stays as it is.
+				// Any writer of the parent may have put a directory there: it is not changed.
 				return nil
 			}
 			err = unix.ENOTDIR
@@ -158,7 +158,7 @@ func mkdirAll(path string, mode fs.FileMode, owner *host.Owner) error {
 	return d.Chmod(want)
 }
 
-// Make does nothing at once that its parts do one by one: this machine is near.
+// Make creates the things one by one; locally there are no round trips to save.
 func (h *Host) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
 	return call(h, ctx, "Make", shortDeadline, func(ctx context.Context) ([]bool, error) {
 		made := make([]bool, len(things))
@@ -188,7 +188,7 @@ func makeOne(t host.Thing) error {
 	return writeFile(realDisk{}, t.Path, t.Data, t.Mode, t.Synced)
 }
 
-// Symlink makes missing parents with mode 0755.
+// Symlink creates missing parents with mode 0755.
 func (h *Host) Symlink(ctx context.Context, target, path string) error {
 	return run(h, ctx, "Symlink", shortDeadline, func(context.Context) error {
 		if err := machine.Absolute("link", path); err != nil {
@@ -242,7 +242,7 @@ func (h *Host) List(ctx context.Context, dir string) ([]host.FileInfo, error) {
 			}
 			st, err := e.Info()
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // gone since it was listed
+				continue // removed since it was listed
 			}
 			if err != nil {
 				return nil, err
@@ -259,7 +259,7 @@ func fileInfo(st fs.FileInfo, path string) host.FileInfo {
 		i.Inode, i.Device, i.GID = sys.Ino, uint64(sys.Dev), int64(sys.Gid)
 	}
 	if st.Mode()&fs.ModeSymlink != 0 {
-		// Empty where the link went between the two calls.
+		// Empty if the link was removed between the two calls.
 		i.Target, _ = os.Readlink(path)
 	}
 	return i
@@ -291,8 +291,7 @@ type file struct {
 }
 
 func (f *file) ReadAt(p []byte, off int64) (int, error) {
-	// The read goes into a buffer of its own: one that was given up must not
-	// write into p later.
+	// The read has its own buffer: after its deadline it must not write into p.
 	data, err := call(f.h, context.Background(), "ReadAt", shortDeadline, func(context.Context) (readAt, error) {
 		buf := make([]byte, len(p))
 		n, err := f.f.ReadAt(buf, off)
@@ -328,7 +327,7 @@ func (f *file) Stat() (host.FileInfo, error) {
 
 func (f *file) Close() error { return f.f.Close() }
 
-// pause waits, or says that the context is over.
+// pause waits for d, or until ctx ends, and returns the error of ctx.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

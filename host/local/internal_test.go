@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// TestDeadlineGivesUp: the caller is let go when its time is over, though the
-// system call hangs; what the call opens afterwards is closed.
+// TestDeadlineGivesUp: the caller returns at its deadline although the system call hangs, and
+// what the call opens later is closed.
 func TestDeadlineGivesUp(t *testing.T) {
 	h := &Host{name: "test"}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
@@ -37,7 +37,7 @@ func TestDeadlineGivesUp(t *testing.T) {
 	}
 }
 
-// TestDefaultDeadline: a context without a deadline gets the operation's.
+// TestDefaultDeadline: without a deadline in the context, that of the operation applies.
 func TestDefaultDeadline(t *testing.T) {
 	err := run(&Host{name: "test"}, context.Background(), "Hang", 10*time.Millisecond, func(ctx context.Context) error {
 		<-ctx.Done()
@@ -52,7 +52,7 @@ type closer func() error
 
 func (c closer) Close() error { return c() }
 
-// fakeV2 makes a directory that looks like a cgroup2 mount as far as files go.
+// fakeV2 makes a directory with the files of a cgroup2 mount.
 func fakeV2(t *testing.T, dirs ...string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -83,12 +83,12 @@ func TestEnsureV2(t *testing.T) {
 		"kubepods/pod1/memory.max": "1048576", "kubepods/pod1/pids.max": "7", "kubepods/memory.max": "max\n",
 	} {
 		got, err := os.ReadFile(filepath.Join(root, file))
-		// A plain file keeps the tail of longer content, which cgroupfs does not.
+		// A plain file keeps the tail of longer content; cgroupfs does not.
 		if err != nil || !strings.HasPrefix(string(got), want) || want == "" && len(got) > 0 {
 			t.Errorf("%s holds %q, %v; want %q", file, got, err, want)
 		}
 	}
-	// The cgroups above pods: what all may use, and a share that changes.
+	// The parents of pod cgroups: the limit of all pods, and a share that changes.
 	root = fakeV2(t, "kubepods", "kubepods/burstable", "kubepods/pod1")
 	for _, c := range []struct {
 		path string
@@ -117,8 +117,8 @@ func TestEnsureV2(t *testing.T) {
 	}
 }
 
-// TestOpenDirAt: by openat2 and without it, the walk refuses links and leaves
-// what is missing missing.
+// TestOpenDirAt: with and without openat2, the walk refuses links and does not create missing
+// directories.
 func TestOpenDirAt(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(dir+"/d", 0o755), os.Symlink("d", dir+"/l"), os.Symlink("/etc", dir+"/out")); err != nil {
@@ -163,8 +163,8 @@ func TestOpenDirAt(t *testing.T) {
 	}
 }
 
-// TestLockOfRemovedFile: a lock on a file that its path does not name any more
-// would exclude nobody, so it is not taken.
+// TestLockOfRemovedFile: a lock on a file that its path no longer names would exclude no other
+// process, so it is not taken.
 func TestLockOfRemovedFile(t *testing.T) {
 	h := &Host{name: "test", lockCheck: time.Hour}
 	p := filepath.Join(t.TempDir(), "lock")

@@ -1,6 +1,5 @@
-// Package local is host.Host for the machine that this process runs on, by
-// system calls. The process is taken to live in the mount namespace of the
-// container runtime; it may be one of its own.
+// Package local implements host.Host for the local host with system calls. The process must run
+// in the mount namespace of the container runtime, which may be another than the initial one.
 package local
 
 import (
@@ -22,23 +21,23 @@ import (
 const (
 	shortDeadline = 10 * time.Second // one file, one cgroup, one dial
 	mountDeadline = 30 * time.Second
-	treeDeadline  = 2 * time.Minute // walks whose length the pods decide
+	treeDeadline  = 2 * time.Minute // walks whose length depends on the content of pods
 )
 
-// Config of a local host. The zero value is a machine as it usually is.
+// Config of a local host. The zero value suits a usual host.
 type Config struct {
-	// Name is how logs and errors call the machine; "local" by default.
+	// Name is the name of the host in logs and errors; "local" by default.
 	Name string
 	// Hook sees every operation, by labels such as "host/ReadFile".
 	Hook host.Hook
-	// CgroupRoot is put before every path of the Cgroups methods: a slash path
-	// below the mount points of the hierarchies. "/" by default.
+	// CgroupRoot is the parent of every path of the Cgroups methods: a slash path below the
+	// mount points of the hierarchies. "/" by default.
 	CgroupRoot string
-	// RootDir is the directory whose file system Facts measures; need not exist.
+	// RootDir is the directory whose file system Facts measures; it need not exist.
 	// /var/lib/kubelet by default.
 	RootDir string
-	// LockCheck is how often a held lock makes sure that its file is still the
-	// one its path names; 2 s by default.
+	// LockCheck is how often a held lock checks that its path still names its file; 2 s by
+	// default.
 	LockCheck time.Duration
 }
 
@@ -67,7 +66,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Host is this machine.
+// Host is the local host.
 type Host struct {
 	name       string
 	hook       host.Hook
@@ -76,17 +75,17 @@ type Host struct {
 	lockCheck  time.Duration
 	asRoot     bool
 
-	trees machine.KeyedMutex // one writer a directory in WriteTree
+	trees machine.KeyedMutex // one WriteTree per directory at a time
 	hier  machine.Hierarchies
 
-	// beforeBind is called between the check of a subPath and its mount: where a
-	// test lets a pod have its way.
+	// beforeBind is called between the check of a subPath and its mount. A test changes the
+	// directory there, as a pod could.
 	beforeBind func()
 }
 
 var _ host.Host = (*Host)(nil)
 
-// New looks at the machine's control groups and starts nothing.
+// New reads the cgroup mounts of the host and starts nothing.
 func New(c Config) (host.Host, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -108,10 +107,10 @@ func New(c Config) (host.Host, error) {
 
 func (h *Host) Name() string { return h.name }
 
-// Close has nothing to end: there is no connection to this machine.
+// Close does nothing: there are no connections.
 func (h *Host) Close() error { return nil }
 
-// ClockOffset is zero: the machine's clock is ours.
+// ClockOffset is zero: the host has our clock.
 func (h *Host) ClockOffset(ctx context.Context) (time.Duration, time.Duration, error) {
 	return 0, 0, run(h, ctx, "ClockOffset", shortDeadline, func(context.Context) error { return nil })
 }
@@ -127,7 +126,7 @@ func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, err
 	})
 }
 
-// Listen replaces a unix socket that nobody listens on any more.
+// Listen replaces a unix socket that no process listens on any more.
 func (h *Host) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	return call(h, ctx, "Listen", shortDeadline, func(ctx context.Context) (net.Listener, error) {
 		var lc net.ListenConfig
@@ -158,11 +157,10 @@ func (h *Host) Listen(ctx context.Context, network, address string) (net.Listene
 	})
 }
 
-// call runs f under the hook and a deadline. A system call cannot be
-// interrupted (a dead NFS server holds it for ever), so f runs beside us: when
-// the time is over the caller gets the context's error, and whether f took
-// effect is not known. f looks at its context between steps, so that what was
-// given up does not go on for long.
+// call runs f under the hook and a deadline. A system call cannot be interrupted (a dead NFS
+// server blocks it for ever), so f runs in its own goroutine. When the deadline expires, the
+// caller gets the error of the context and does not know whether f took effect. f checks its
+// context between steps, so that it does not continue for long.
 func call[T any](h *Host, ctx context.Context, label string, deadline time.Duration, f func(context.Context) (T, error)) (T, error) {
 	if _, has := ctx.Deadline(); !has {
 		var cancel context.CancelFunc
@@ -189,8 +187,8 @@ func call[T any](h *Host, ctx context.Context, label string, deadline time.Durat
 			out, opened = r.v, r.err == nil
 			return r.err
 		case <-ctx.Done():
-			// Prefer an answer that is there at the same moment; give a late one
-			// back, so that no descriptor is lost.
+			// Prefer a result that arrives at the same moment, and close a late one, so that no
+			// descriptor leaks.
 			select {
 			case r := <-done:
 				out, opened = r.v, r.err == nil
@@ -207,7 +205,7 @@ func call[T any](h *Host, ctx context.Context, label string, deadline time.Durat
 		}
 	})
 	if c, ok := any(out).(interface{ Close() error }); err != nil && opened && ok {
-		// The hook withheld a success: what was opened is nobody's.
+		// The hook turned a success into an error, so no caller would close the result.
 		c.Close()
 		var zero T
 		out = zero

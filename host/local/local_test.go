@@ -65,9 +65,8 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestHook: every operation passes the hook under its label and with a deadline,
-// is not done where the hook does not call it, and is done where the hook
-// withholds the answer.
+// TestHook: every operation passes through the hook with its label and a deadline. It does not
+// run if the hook does not call it, and it runs if the hook withholds the result.
 func TestHook(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -152,14 +151,15 @@ func TestHook(t *testing.T) {
 	}
 }
 
-// closeAll closes what an operation opened, if it did.
+// closeAll closes what an operation opened, if anything.
 func closeAll(c interface{ Close() error }) {
 	if c != nil {
 		c.Close()
 	}
 }
 
-// unprivileged: the operation was meant to fail of itself; only an injected fault counts.
+// unprivileged drops errors of the operation itself, which are expected; only an injected fault
+// counts.
 func unprivileged(err error) error {
 	if err != nil && strings.Contains(err.Error(), "injected") {
 		return err

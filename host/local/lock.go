@@ -19,8 +19,8 @@ import (
 
 const maxHolder = 64 << 10
 
-// Lock is flock(2): the kernel ties it to the open file, not to the process's
-// number, and gives it back however the process ends.
+// Lock is flock(2): the kernel ties it to the open file, not to the PID, and releases it however
+// the process ends.
 func (h *Host) Lock(ctx context.Context, path string, holder []byte) (host.Lock, error) {
 	return call(h, ctx, "Lock", shortDeadline, func(ctx context.Context) (host.Lock, error) {
 		if err := machine.Absolute("lock", path); err != nil {
@@ -35,7 +35,7 @@ func (h *Host) Lock(ctx context.Context, path string, holder []byte) (host.Lock,
 			}
 			f, err := os.OpenFile(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o640)
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // the directory went away under us
+				continue // the directory was removed in the meantime
 			}
 			if err != nil {
 				return nil, err
@@ -52,8 +52,8 @@ func (h *Host) Lock(ctx context.Context, path string, holder []byte) (host.Lock,
 	})
 }
 
-// take locks the open file; again says that path names another file by now (its
-// last holder removed it), so the lock would exclude nobody.
+// take locks the open file. again reports that path now names another file (the last holder
+// removed the old one), so that the lock would exclude no other process.
 func (h *Host) take(ctx context.Context, f *os.File, path string, holder []byte) (l host.Lock, again bool, err error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -78,7 +78,7 @@ func (h *Host) take(ctx context.Context, f *os.File, path string, holder []byte)
 	return lk, false, nil
 }
 
-// readHolder gives a holder that has just taken the lock the time to write itself in.
+// readHolder gives a holder that has just taken the lock some time to write its identity.
 func readHolder(ctx context.Context, f *os.File) []byte {
 	for wait := time.Millisecond; ; wait *= 2 {
 		data, err := io.ReadAll(io.NewSectionReader(f, 0, maxHolder))
@@ -97,8 +97,8 @@ func samePath(f *os.File, path string) bool {
 	return err == nil && os.SameFile(open, named)
 }
 
-// lock is a held lock. It is lost when its path names another file, or none: then
-// another process can lock the same path.
+// lock is a held lock. It is lost when its path names another file, or none: then another
+// process can lock the same path.
 type lock struct {
 	f    *os.File
 	path string
@@ -128,7 +128,7 @@ func (l *lock) watch(every time.Duration) {
 
 func (l *lock) Lost() <-chan struct{} { return l.lost }
 
-// Close empties the file, so that nobody takes a past holder for a present one.
+// Close empties the file, so that no reader takes a past holder for a current one.
 func (l *lock) Close() error {
 	l.once.Do(func() {
 		close(l.stop)

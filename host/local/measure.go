@@ -14,7 +14,6 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// Measure reads a dozen small files.
 func (h *Host) Measure(ctx context.Context, cgroup string, paths ...string) (host.Measured, error) {
 	return call(h, ctx, "Measure", shortDeadline, func(context.Context) (host.Measured, error) {
 		mem, err := os.ReadFile("/proc/meminfo")
@@ -75,8 +74,8 @@ func fileSystem(path string) (host.FileSystem, error) {
 	}
 }
 
-// DiskUsage walks the directories, in which others write meanwhile: what goes away on
-// the way counts nothing.
+// DiskUsage walks the directories while other processes write to them; it does not count files
+// that disappear during the walk.
 func (h *Host) DiskUsage(ctx context.Context, dirs ...string) ([]host.Usage, error) {
 	return call(h, ctx, "DiskUsage", treeDeadline, func(ctx context.Context) ([]host.Usage, error) {
 		out := make([]host.Usage, len(dirs))
@@ -109,7 +108,7 @@ func diskUsage(ctx context.Context, dir string) (host.Usage, error) {
 			err = unix.Lstat(path, &st)
 		}
 		switch {
-		case err != nil: // it went, or is nobody's business
+		case err != nil: // removed, or not readable
 			return nil
 		case st.Dev != top.Dev && d.IsDir():
 			return fs.SkipDir

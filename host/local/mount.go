@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// mountFlags by option name; the second set are propagation changes, which the
-// kernel takes in a call of their own.
+// mountFlags by option name; propagationFlags are the changes of propagation, which need a mount
+// call of their own.
 var (
 	mountFlags = map[string]uintptr{
 		"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
@@ -32,8 +32,7 @@ var (
 	}
 )
 
-// parseMountOptions splits options into flags, propagation and what the file
-// system itself reads.
+// parseMountOptions splits options into flags, propagation and data for the file system.
 func parseMountOptions(options []string) (flags, propagation uintptr, data string) {
 	var rest []string
 	for _, o := range options {
@@ -48,8 +47,8 @@ func parseMountOptions(options []string) (flags, propagation uintptr, data strin
 	return flags, propagation, strings.Join(rest, ",")
 }
 
-// Mount does nothing where the same thing is mounted already, so that it can be
-// repeated after an answer that did not arrive. The target of a bound file is a file.
+// Mount does nothing if the same is mounted already, so that callers can retry after a lost
+// answer. If the source of a bind mount is a file, the target is one.
 func (h *Host) Mount(ctx context.Context, m host.Mount) error {
 	return run(h, ctx, "Mount", mountDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("mount on", m.Target); err != nil {
@@ -78,7 +77,7 @@ func (h *Host) Mount(ctx context.Context, m host.Mount) error {
 		if err := unix.Mount(m.Source, m.Target, fsType, flags, data); err != nil {
 			return fmt.Errorf("mount %s (%s) on %s: %w", m.Source, m.Type, m.Target, err)
 		}
-		// The kernel ignores all other flags of a bind until it is mounted again.
+		// The kernel ignores all other flags of a bind mount until a remount.
 		if rest := flags &^ (unix.MS_BIND | unix.MS_REC); bind && rest != 0 {
 			if err := unix.Mount("", m.Target, "", unix.MS_REMOUNT|unix.MS_BIND|rest, ""); err != nil {
 				return errors.Join(fmt.Errorf("mount %s: set %v: %w", m.Target, m.Options, err), unix.Unmount(m.Target, unix.MNT_DETACH))
@@ -101,7 +100,7 @@ func propagate(m host.Mount, propagation uintptr) error {
 	return nil
 }
 
-// MakeShared leaves alone what is shared already, by whatever mount.
+// MakeShared does nothing if dir is in a shared mount already.
 func (h *Host) MakeShared(ctx context.Context, dir string) error {
 	return run(h, ctx, "MakeShared", mountDeadline, func(context.Context) error {
 		if err := machine.Absolute("make shared", dir); err != nil {
@@ -153,8 +152,11 @@ func makeTarget(m host.Mount, bind bool) error {
 
 func dirOf(p string) string { return p[:strings.LastIndexByte(p, '/')+1] }
 
-// mounted says whether what m wants is what the target's topmost mount shows.
+// mounted reports whether the topmost mount at the target is what m asks for.
 func mounted(m host.Mount, bind bool) (bool, error) {
+	if !maybeMountPoint(m.Target) {
+		return false, nil
+	}
 	entries, err := readMountInfo()
 	if err != nil {
 		return false, err
@@ -173,7 +175,7 @@ func mounted(m host.Mount, bind bool) (bool, error) {
 	return a.Dev == b.Dev && a.Ino == b.Ino, nil
 }
 
-// UndoShared detaches the mount: what has a file open sees it by the directory as well.
+// UndoShared detaches the mount. An open file stays accessible through the directory below it.
 func (h *Host) UndoShared(ctx context.Context, dir string) error {
 	return run(h, ctx, "UndoShared", mountDeadline, func(context.Context) error {
 		if err := machine.Absolute("undo the sharing of", dir); err != nil {
@@ -194,20 +196,26 @@ func (h *Host) UndoShared(ctx context.Context, dir string) error {
 	})
 }
 
-// Unmount takes away everything that is stacked on target.
+// Unmount removes all mounts that are stacked at target.
 func (h *Host) Unmount(ctx context.Context, target string) error {
 	return run(h, ctx, "Unmount", mountDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("unmount", target); err != nil {
+			return err
+		}
+		shared, err := sharedAt(target)
+		if err != nil {
 			return err
 		}
 		for range 64 {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if done, err := unmountShared(ctx, target); err != nil {
-				return err
-			} else if done {
-				continue
+			if shared {
+				if done, err := unmountShared(ctx, target); err != nil {
+					return err
+				} else if done {
+					continue
+				}
 			}
 			err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
 			if errors.Is(err, unix.EBUSY) {
@@ -218,9 +226,10 @@ func (h *Host) Unmount(ctx context.Context, target string) error {
 			case errors.Is(err, host.ErrBusy):
 				return err
 			case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-				return nil // not a mount point, or not there
+				return nil // not a mount point, or does not exist
 			case errors.Is(err, unix.EPERM):
-				// Who may not unmount gets EPERM for what is no mount as well.
+				// Without the permission to unmount, the error is EPERM even if target is not a
+				// mount point.
 				if is, infoErr := isMountPoint(target); infoErr == nil && !is {
 					return nil
 				}
@@ -233,18 +242,26 @@ func (h *Host) Unmount(ctx context.Context, target string) error {
 	})
 }
 
-// detach is for what is in use: it goes out of sight where nothing can be lost of it.
+// detach handles a mount that is in use: it detaches the mount if nothing can be lost.
 func detach(ctx context.Context, target string) error {
 	at, err := topAt(target)
 	switch {
 	case err != nil:
 		return err
 	case at.top == nil:
-		return unix.EINVAL // it went meanwhile
+		return unix.EINVAL // unmounted in the meantime
 	case !machine.Detachable(*at.top):
 		return busy(ctx, target, at.real, at.top)
 	}
 	return unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+}
+
+// maybeMountPoint asks the kernel about target alone, which is much cheaper than to read all
+// mounts. It returns true if the kernel does not know (before 5.8), and on errors.
+func maybeMountPoint(target string) bool {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, target, unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)
+	return err != nil || st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
 func isMountPoint(target string) (bool, error) {
@@ -256,7 +273,7 @@ func isMountPoint(target string) (bool, error) {
 	return slices.ContainsFunc(entries, func(e machine.MountEntry) bool { return e.Point == real }), nil
 }
 
-// ListMounts names the targets below dir as the caller does, whatever links dir contains.
+// ListMounts returns targets below dir as the caller spells it, even if dir contains links.
 func (h *Host) ListMounts(ctx context.Context, dir string) ([]host.Mount, error) {
 	return call(h, ctx, "ListMounts", mountDeadline, func(ctx context.Context) ([]host.Mount, error) {
 		if err := machine.Absolute("list mounts of", dir); err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// RemoveTree looks for mounts before it touches anything, and again at every
-// step: pods write below these directories while it runs. It holds a descriptor
-// of each directory that it is in, so no link swapped in for one leads it out.
+// RemoveTree checks for mounts before it removes anything, and again at every step, because pods
+// write to these directories while it runs. It holds a descriptor of each directory on its way,
+// so that a link put in place of one cannot lead it outside.
 func (h *Host) RemoveTree(ctx context.Context, path string) error {
 	return run(h, ctx, "RemoveTree", treeDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("remove tree", path); err != nil {
@@ -74,12 +74,12 @@ func removeAt(ctx context.Context, parent int, name, path string) error {
 			if err := removeEntry(ctx, int(d.Fd()), n, filepath.Join(path, n)); err != nil {
 				errs = append(errs, err)
 			}
-			// A tree of a million files that cannot be removed needs no more.
+			// Ten errors are enough, even for a tree of a million files that cannot be removed.
 			if len(errs) > 10 {
 				return errors.Join(errs...)
 			}
 		}
-		if err != nil { // io.EOF among them: the rmdir below tells the truth
+		if err != nil { // io.EOF or another error: the rmdir below reports what remains
 			break
 		}
 	}
@@ -91,7 +91,7 @@ func removeAt(ctx context.Context, parent int, name, path string) error {
 
 func removeEntry(ctx context.Context, parent int, name, path string) error {
 	err := unlinkAt(parent, name, path, 0)
-	// A directory answers EISDIR (Linux) or EPERM (POSIX).
+	// For a directory the error is EISDIR (Linux) or EPERM (POSIX).
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
 		var st unix.Stat_t
 		if statErr := unix.Fstatat(parent, name, &st, unix.AT_SYMLINK_NOFOLLOW); statErr == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
@@ -150,7 +150,7 @@ func openDirAtOld(parent int, name string, flags int) (int, error) {
 	return fd, nil
 }
 
-// gone: what is not there any more has been removed.
+// gone drops the error if the file does not exist: then it has been removed.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -158,8 +158,8 @@ func gone(err error) error {
 	return err
 }
 
-// ChownGroup never follows a link and stays on the file system of path. It goes
-// on after a failure, so that one odd file does not hide the others.
+// ChownGroup never follows a link and stays on the file system of path. It continues after a
+// failure, so that one bad file does not hide the others.
 func (h *Host) ChownGroup(ctx context.Context, path string, gid int64, readOnly bool) error {
 	return run(h, ctx, "ChownGroup", treeDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("change group of", path); err != nil {
@@ -184,7 +184,7 @@ func (h *Host) ChownGroup(ctx context.Context, path string, gid int64, readOnly 
 
 type grouper struct {
 	gid  int
-	bits uint32 // added to files; directories get execute and setgid as well
+	bits uint32 // added to files; directories also get execute and setgid
 }
 
 func (c grouper) change(ctx context.Context, parent int, name, path string, device *uint64) error {
@@ -204,7 +204,7 @@ func (c grouper) change(ctx context.Context, parent int, name, path string, devi
 		return &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if device != nil && *device != uint64(st.Dev) {
-		return nil // another volume mounted inside
+		return nil // another volume is mounted inside
 	}
 	if int(st.Gid) != c.gid {
 		if err := unix.Fchownat(fd, "", -1, c.gid, unix.AT_EMPTY_PATH); err != nil {
@@ -219,9 +219,9 @@ func (c grouper) change(ctx context.Context, parent int, name, path string, devi
 	if kind == unix.S_IFDIR {
 		want |= unix.S_ISGID | 0o110
 	}
-	// Compared with what is now: the chown above drops bits of executables.
+	// Compare with the mode after the chown, which drops bits of executables.
 	if err := unix.Fstat(fd, &st); err == nil && st.Mode&0o7777 != want {
-		// fchmod refuses an O_PATH descriptor; its name in /proc is that file.
+		// fchmod refuses an O_PATH descriptor; its path in /proc is the same file.
 		if err := unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), want); err != nil {
 			return &fs.PathError{Op: "chmod", Path: path, Err: err}
 		}

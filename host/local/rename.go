@@ -19,25 +19,27 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// compressDeadline is for a log of some gigabytes on a busy machine.
+// compressDeadline is enough for a log of some gigabytes on a busy host.
 const compressDeadline = 10 * time.Minute
 
-func (h *Host) StatAll(ctx context.Context, paths []string) ([]host.FileInfo, error) {
-	return call(h, ctx, "StatAll", shortDeadline, func(context.Context) ([]host.FileInfo, error) {
-		infos := make([]host.FileInfo, len(paths))
+func (h *Host) FileSizes(ctx context.Context, paths []string) ([]int64, error) {
+	return call(h, ctx, "FileSizes", shortDeadline, func(context.Context) ([]int64, error) {
+		sizes := make([]int64, len(paths))
 		for i, p := range paths {
 			if err := machine.Absolute("stat", p); err != nil {
 				return nil, err
 			}
 			st, err := os.Lstat(p)
 			switch {
-			case err == nil:
-				infos[i] = fileInfo(st, p)
-			case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR):
+			case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
+				sizes[i] = host.NoFile
+			case err != nil:
 				return nil, err
+			case st.Mode().IsRegular():
+				sizes[i] = st.Size()
 			}
 		}
-		return infos, nil
+		return sizes, nil
 	})
 }
 
@@ -50,7 +52,8 @@ func (h *Host) Rename(ctx context.Context, from, to string) error {
 		}
 		err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-			// A file system that cannot refuse: what makes files beside ours is looked for first.
+			// The file system does not support RENAME_NOREPLACE, so check first; this is not
+			// atomic.
 			if _, err = os.Lstat(to); err == nil {
 				err = unix.EEXIST
 			} else if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +67,7 @@ func (h *Host) Rename(ctx context.Context, from, to string) error {
 	})
 }
 
-// Compress works on a thread of its own, of the lowest priority, which ends with it.
+// Compress runs on a thread of its own with the lowest priority.
 func (h *Host) Compress(ctx context.Context, path string) error {
 	return run(h, ctx, "Compress", compressDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("compress", path); err != nil {
@@ -72,7 +75,7 @@ func (h *Host) Compress(ctx context.Context, path string) error {
 		}
 		done := make(chan error, 1)
 		go func() {
-			runtime.LockOSThread() // and never unlocked: the thread goes, with its priority
+			runtime.LockOSThread() // never unlocked, so that the thread ends with its priority
 			_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19)
 			done <- compress(ctx, filepath.Clean(path))
 		}()

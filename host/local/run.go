@@ -17,9 +17,8 @@ import (
 
 const maxOutput = 1 << 20
 
-// Run gives the command a process group of its own and kills all of it when the
-// time is over. A command that a signal ended has exit code 128 plus the signal,
-// as a shell would say.
+// Run starts the command in a process group of its own and kills the group at the timeout. If a
+// signal ended the command, the exit code is 128 plus the signal, as in a shell.
 func (h *Host) Run(ctx context.Context, c host.Command) (host.Result, error) {
 	if len(c.Args) == 0 {
 		return host.Result{}, errors.New("run: no command")
@@ -30,7 +29,7 @@ func (h *Host) Run(ctx context.Context, c host.Command) (host.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	var out host.Result
-	// Not through call: the command is killed and waited for when the time is over.
+	// Run does not use call, because it kills the command at the timeout and waits for it.
 	err := h.hook.Do(ctx, "host/Run", func(ctx context.Context) (err error) {
 		out, err = runCommand(ctx, c)
 		return err
@@ -50,7 +49,7 @@ func runCommand(ctx context.Context, c host.Command) (host.Result, error) {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	// A child that left the group may hold the pipes open; do not wait for it long.
+	// A child that left the group may hold the pipes open; do not wait long for it.
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	if ctx.Err() != nil {
@@ -67,8 +66,8 @@ func runCommand(ctx context.Context, c host.Command) (host.Result, error) {
 	return host.Result{Stdout: stdout.data, Stderr: stderr.data, ExitCode: code}, nil
 }
 
-// limited keeps the first MiB and swallows the rest, so that the command never
-// blocks on a full pipe.
+// limited keeps the first MiB and drops the rest, so that the command never blocks on a full
+// pipe.
 type limited struct{ data []byte }
 
 func (l *limited) Write(p []byte) (int, error) {

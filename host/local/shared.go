@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,19 +15,18 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// sharedPatience is for how long a machine that shares a file system may hold up its
-// unmounting.
+// sharedPatience is how long a file server may delay an unmount.
 const sharedPatience = 7 * time.Second
 
-// share is what is mounted at a path.
+// share is the mount at a path.
 type share struct {
-	real   string              // the path with its parents' links resolved
-	top    *machine.MountEntry // nil: nothing is
+	real   string              // the path with the links in its parents resolved
+	top    *machine.MountEntry // nil: nothing is mounted
 	height int                 // of the stack of mounts at the path
 }
 
-// topAt does not look at the target itself: who looks at what another machine shares
-// waits for that machine.
+// topAt does not access the target itself, because access to a network file system blocks while
+// the server does not answer.
 func topAt(target string) (s share, err error) {
 	entries, err := readMountInfo()
 	if err != nil {
@@ -43,7 +43,22 @@ func topAt(target string) (s share, err error) {
 	return s, nil
 }
 
-// shareAt is topAt of what another machine shares; what is this machine's own is left out.
+// sharedAt reports whether a network file system is among the mounts that are stacked at target.
+func sharedAt(target string) (bool, error) {
+	entries, err := readMountInfo()
+	if err != nil {
+		return false, err
+	}
+	at := func(real string) bool {
+		return slices.ContainsFunc(entries, func(e machine.MountEntry) bool {
+			return machine.Shared(e.FSType) && e.Point == real
+		})
+	}
+	target = filepath.Clean(target)
+	return at(filepath.Join(resolve(filepath.Dir(target)), filepath.Base(target))), nil
+}
+
+// shareAt is topAt for network file systems; it omits all other mounts.
 func shareAt(target string) (share, error) {
 	s, err := topAt(target)
 	if s.top != nil && !machine.Shared(s.top.FSType) {
@@ -52,8 +67,8 @@ func shareAt(target string) (share, error) {
 	return s, err
 }
 
-// mountShared has mount(8) do it: what the kernel is to be told (the address that a name
-// has, the version that both speak) a program of the file system's own finds out.
+// mountShared runs mount(8), because the kernel needs data that a helper program of the file
+// system finds out: the address of a name, and the version that both sides support.
 func mountShared(ctx context.Context, m host.Mount) error {
 	at, err := shareAt(m.Target)
 	if err != nil {
@@ -69,8 +84,8 @@ func mountShared(ctx context.Context, m host.Mount) error {
 	return errors.Join(err, ofType(m, at, err == nil))
 }
 
-// ofType takes away what mount(8) put at a place if that is not of the type that was asked
-// for: by some options it forgets the type. done: it says that it mounted something.
+// ofType checks the type of what mount(8) mounted, and unmounts it if it is another one: with
+// some options mount(8) ignores the type. done: mount(8) reported success.
 func ofType(m host.Mount, before share, done bool) error {
 	now, err := topAt(before.real)
 	switch {
@@ -84,7 +99,8 @@ func ofType(m host.Mount, before share, done bool) error {
 		}
 		return nil
 	}
-	// Private first: else what is mounted below goes where it was bound from as well.
+	// Private first: else the unmount of what is mounted below propagates to where it was bound
+	// from.
 	if err := unix.Mount("", now.real, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("unmount %s, which is not of the type %s: %w", m.Target, m.Type, err)
 	}
@@ -94,11 +110,10 @@ func ofType(m host.Mount, before share, done bool) error {
 	return fmt.Errorf("mount on %s: what was mounted is not of the type %s, but of the machine's own %s, and was taken away", m.Target, m.Type, now.top.FSType)
 }
 
-// unmountShared is false if what is mounted at target is no other machine's. A server that
-// is away cannot hold it up for longer than sharedPatience, twice: where nothing uses the
-// mount, the kernel waits for the server when the mount is out of sight already, and not
-// longer than the program that asked for it lives. What processes use stays, unless the
-// server does not answer: then their requests are aborted, as umount -f does.
+// unmountShared returns false if target is not a network file system. A dead server delays it by
+// sharedPatience at most twice: if no process uses the mount, the kernel first detaches it and
+// then waits for the server, only as long as the umount program lives. A mount that processes
+// use stays, unless the server does not answer: then umount -f aborts their requests.
 func unmountShared(ctx context.Context, target string) (bool, error) {
 	at, err := shareAt(target)
 	if err != nil || at.top == nil {
@@ -108,7 +123,7 @@ func unmountShared(ctx context.Context, target string) (bool, error) {
 		now, err := topAt(at.real)
 		return err == nil && now.height < at.height
 	}
-	// Paths are not resolved again (-c), as that means to look at what is mounted.
+	// -c: do not resolve the path again, because that accesses the mount.
 	err = program(ctx, sharedPatience, "umount", "-c", "--", at.real)
 	if !gone() && ctx.Err() == nil && !answers(ctx, at.real) {
 		err = program(ctx, sharedPatience, "umount", "-cf", "--", at.real)
@@ -127,8 +142,8 @@ func unmountShared(ctx context.Context, target string) (bool, error) {
 	return false, fmt.Errorf("unmount %s, which shows %s: %w", target, at.top.Source, err)
 }
 
-// answers: the server of a share tells what is left of it. A process of its own asks, as
-// the question may last for ever.
+// answers reports whether the server of a share answers statfs. A separate process asks, because
+// the call may block for ever.
 func answers(ctx context.Context, real string) bool {
 	ctx, cancel := context.WithTimeout(ctx, sharedPatience)
 	defer cancel()
@@ -136,7 +151,7 @@ func answers(ctx context.Context, real string) bool {
 	return err == nil
 }
 
-// program runs one to its end; what it says is the error.
+// program runs a program until it ends; on a failure the error has its output.
 func program(ctx context.Context, limit time.Duration, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

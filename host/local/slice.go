@@ -19,7 +19,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// systemd asks systemd by busctl, which is part of it.
+// systemd calls systemd with busctl, which is part of it.
 func systemd(ctx context.Context, args []string) (said string, err error) {
 	cmd := exec.CommandContext(ctx, "busctl", args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
@@ -35,7 +35,7 @@ func systemd(ctx context.Context, args []string) (said string, err error) {
 	return said, fmt.Errorf("busctl: %s: %w", said, err)
 }
 
-// startSlice makes the slice, and those above it that are not there, or sets its limits.
+// startSlice creates the slice and its missing parents; if the slice exists, it sets its limits.
 func (h *Host) startSlice(ctx context.Context, full string, r host.CgroupResources) error {
 	all := machine.Slices(full)
 	for _, above := range all[:len(all)-1] {
@@ -43,7 +43,7 @@ func (h *Host) startSlice(ctx context.Context, full string, r host.CgroupResourc
 			continue
 		}
 		if said, err := systemd(ctx, machine.StartSlice(h.hier.Version, above, host.CgroupResources{})); err != nil && !machine.SliceExists(said) {
-			return fmt.Errorf("systemd does not make the slice %s: %w", path.Base(above), err)
+			return fmt.Errorf("systemd failed to create the slice %s: %w", path.Base(above), err)
 		}
 	}
 	said, err := systemd(ctx, machine.StartSlice(h.hier.Version, full, r))
@@ -51,20 +51,20 @@ func (h *Host) startSlice(ctx context.Context, full string, r host.CgroupResourc
 		return nil
 	}
 	if !machine.SliceExists(said) {
-		return fmt.Errorf("systemd does not make the slice: %w", err)
+		return fmt.Errorf("systemd failed to create the slice: %w", err)
 	}
 	set := machine.SetSlice(h.hier.Version, full, r)
 	if set == nil {
 		return nil
 	}
 	if _, err := systemd(ctx, set); err != nil {
-		return fmt.Errorf("systemd does not set the limits of the slice: %w", err)
+		return fmt.Errorf("systemd failed to set the limits of the slice: %w", err)
 	}
 	return nil
 }
 
-// stopSlice ends a slice. To stop it stops what is in it, so it waits a second for
-// processes that are about to end, and kills what is left if it may.
+// stopSlice stops a slice. Stopping it would end the processes in it, so stopSlice first waits a
+// second for those that are about to end, and with kill kills the rest.
 func (h *Host) stopSlice(ctx context.Context, full string, kill bool) error {
 	var dirs []string
 	for _, point := range h.hier.All {
@@ -92,19 +92,19 @@ func (h *Host) stopSlice(ctx context.Context, full string, kill bool) error {
 			for _, dir := range dirs {
 				killCgroupDir(dir)
 			}
-			kill, wait = false, 5*time.Millisecond // and once more from the start
+			kill, wait = false, 5*time.Millisecond // and start over once more
 		}
 		if err := pause(ctx, wait); err != nil {
 			return errors.Join(fmt.Errorf("processes %s are still in it", busy), err)
 		}
 	}
 	if said, err := systemd(ctx, machine.StopSlice(full)); err != nil && !machine.SliceMissing(said) {
-		return fmt.Errorf("systemd does not stop the slice: %w", err)
+		return fmt.Errorf("systemd failed to stop the slice: %w", err)
 	}
 	return os.RemoveAll(machine.SliceSettings(full))
 }
 
-// processesBelow are the processes of a cgroup and of those below it.
+// processesBelow returns the processes of a cgroup and of its descendants.
 func processesBelow(dir string) string {
 	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {

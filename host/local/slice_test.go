@@ -11,17 +11,11 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/internal/systemdtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Below a root that systemd can have no slices in there are none, which is no error of who
-// looks for them; to make one is.
+// Below a root where systemd cannot have slices there are none: looking for one is no error,
+// making one is.
 func TestNoSlicesBelowSuchARoot(t *testing.T) {
 	ctx := context.Background()
 	tree := t.TempDir()
@@ -29,13 +23,13 @@ func TestNoSlicesBelowSuchARoot(t *testing.T) {
 	if got, err := h.ListCgroups(ctx, "/kubepods.slice"); err != nil || len(got) != 0 {
 		t.Errorf("listed %q, %v", got, err)
 	}
-	must(t, h.RemoveCgroup(ctx, "/kubepods.slice", true))
+	testutil.Must(t, h.RemoveCgroup(ctx, "/kubepods.slice", true))
 	if err := h.EnsureCgroup(ctx, "/kubepods.slice", host.CgroupResources{}); err == nil || !strings.Contains(err.Error(), `no '@'`) {
 		t.Errorf("made: %v", err)
 	}
 }
 
-// TestSlices: what systemd is asked.
+// TestSlices: the calls to systemd.
 func TestSlices(t *testing.T) {
 	ctx := context.Background()
 	s := systemdtest.New(t)
@@ -53,14 +47,14 @@ func TestSlices(t *testing.T) {
 	}
 	limits := host.CgroupResources{CPUShares: 1024, CPUQuotaUS: 12_300, CPUPeriodUS: 100_000, MemoryBytes: 1 << 20, PidsMax: 7}
 	properties := "CPUWeight t 39 CPUQuotaPerSecUSec t 130000 MemoryMax t 1048576 TasksMax t 7"
-	must(t, h.EnsureCgroup(ctx, full, limits))
+	testutil.Must(t, h.EnsureCgroup(ctx, full, limits))
 	first := start + "kubepods-burstable-pod1.slice replace 10 Wants as 1 kubepods-burstable.slice" + born + properties + " 0"
 	check("a new one, and what is above", start+"kubepods.slice replace"+above+"-.slice"+born+"0",
 		start+"kubepods-burstable.slice replace"+above+"kubepods.slice"+born+"0", first)
-	must(t, h.EnsureCgroup(ctx, full, limits))
+	testutil.Must(t, h.EnsureCgroup(ctx, full, limits))
 	check("one that is there", first, "SetUnitProperties sba(sv) kubepods-burstable-pod1.slice true 4 "+properties)
 	for file, want := range map[string]string{"cpu.weight": "39", "cpu.max": "13000 100000", "memory.max": "1048576", "pids.max": "7"} {
-		// A plain file keeps the tail of longer content, which cgroupfs does not.
+		// A plain file keeps the tail of longer content; cgroupfs does not.
 		if got := s.File(full, file); !strings.HasPrefix(got, want) {
 			t.Errorf("%s holds %q, not %q", file, got, want)
 		}
@@ -68,15 +62,15 @@ func TestSlices(t *testing.T) {
 	if got, err := h.ListCgroups(ctx, "/kubepods.slice/kubepods-burstable.slice"); err != nil || len(got) != 1 || got[0] != "kubepods-burstable-pod1.slice" {
 		t.Errorf("listed %q, %v", got, err)
 	}
-	// To stop a slice ends what is in it: it is not asked for while something is.
-	s.Put(full, "cgroup.procs", "4194304\n") // more than there can be
+	// Stopping a slice ends its processes, so systemd is not asked while there are any.
+	s.Put(full, "cgroup.procs", "4194304\n") // above the highest possible PID
 	if err := h.RemoveCgroup(ctx, full, false); err == nil || !strings.Contains(err.Error(), "4194304") {
 		t.Errorf("one with a process: %v", err)
 	}
 	check("one with a process")
 	s.Put(full, "cgroup.procs", "")
-	must(t, h.RemoveCgroup(ctx, full, false))
-	must(t, h.RemoveCgroup(ctx, full, false))
+	testutil.Must(t, h.RemoveCgroup(ctx, full, false))
+	testutil.Must(t, h.RemoveCgroup(ctx, full, false))
 	check("the removal", "StopUnit ss kubepods-burstable-pod1.slice replace")
 	s.Break()
 	if err := h.EnsureCgroup(ctx, full, limits); err == nil || !strings.Contains(err.Error(), "Connection refused") {

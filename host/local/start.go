@@ -16,11 +16,11 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// endPatience is how long a program may take to end by the end of its input.
+// endPatience is how long a program may take to end after its input was closed.
 const endPatience = 2 * time.Second
 
-// Start gives the program a process group of its own. It ends with us, as its input
-// does.
+// Start runs the program in a process group of its own. When this process ends, so does its
+// input, and with that the program.
 func (h *Host) Start(ctx context.Context, args ...string) (host.Process, error) {
 	if len(args) == 0 {
 		return nil, errors.New("start: no command")
@@ -37,7 +37,7 @@ func start(args []string) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", args[0], err)
 	}
-	// A pipe of our own: Wait would close one of the command's under its reader.
+	// A pipe of our own: Wait would close one of exec.Cmd while it is being read.
 	out, theirs, err := os.Pipe()
 	if err != nil {
 		in.Close()
@@ -54,7 +54,7 @@ func start(args []string) (*process, error) {
 	p := &process{in: in, out: out, pid: cmd.Process.Pid, ended: make(chan struct{})}
 	go func() {
 		defer close(p.ended)
-		_ = cmd.Wait() // its output has said what there was to say
+		_ = cmd.Wait() // its output has told the reason
 	}()
 	return p, nil
 }
@@ -70,7 +70,7 @@ type process struct {
 func (p *process) Read(b []byte) (int, error)  { return p.out.Read(b) }
 func (p *process) Write(b []byte) (int, error) { return p.in.Write(b) }
 
-// Close ends the input, and kills what does not end by that.
+// Close closes the input, and kills the program if that does not end it.
 func (p *process) Close() error {
 	p.once.Do(func() {
 		p.in.Close()

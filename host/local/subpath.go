@@ -16,11 +16,11 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// BindSubPath pins, checks, then mounts. Every element is opened by the
-// descriptor of the directory before it and without following a link, so that a
-// descriptor is of what is inside and stays of it, whatever its name becomes;
-// links are read from their own descriptors and walked in the same way. The last
-// descriptor is what is mounted: its path under /proc names the file itself.
+// BindSubPath pins, checks, then mounts. It opens every element relative to the descriptor of
+// the directory before it and without following a link. So each descriptor refers to a file
+// inside the root, even if its name changes. It reads links from their own descriptors and walks
+// their targets in the same way. Then it mounts the last descriptor: its path under /proc names
+// the file itself.
 func (h *Host) BindSubPath(ctx context.Context, s host.SubPath) error {
 	return run(h, ctx, "BindSubPath", mountDeadline, func(ctx context.Context) error {
 		if err := s.Check(); err != nil {
@@ -45,8 +45,7 @@ func (h *Host) BindSubPath(ctx context.Context, s host.SubPath) error {
 	})
 }
 
-// pinned is a file that is held by a descriptor that neither reads nor blocks
-// (O_PATH), and what it is.
+// pinned is a file held by a descriptor that neither reads nor blocks (O_PATH), and its stat.
 type pinned struct {
 	fd   int
 	stat unix.Stat_t
@@ -54,10 +53,10 @@ type pinned struct {
 
 func (p pinned) is(kind uint32) bool { return p.stat.Mode&unix.S_IFMT == kind }
 
-// path names the file itself, and not what has its name now.
+// path names the file itself, even if its name now belongs to another file.
 func (p pinned) path() string { return "/proc/self/fd/" + strconv.Itoa(p.fd) }
 
-// pin opens name below the directory dir, links as links.
+// pin opens name in the directory dir. A final link is opened itself with O_NOFOLLOW.
 func pin(dir int, name string, flags int) (pinned, error) {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
 	if err != nil {
@@ -70,7 +69,7 @@ func pin(dir int, name string, flags int) (pinned, error) {
 	return p, nil
 }
 
-// walker goes down from a directory, and never above it.
+// walker descends from a directory, and never leaves it.
 type walker struct {
 	root string // as the kernel names it
 	held []pinned
@@ -97,7 +96,7 @@ func (w *walker) close() {
 
 func (w *walker) last() pinned { return w.held[len(w.held)-1] }
 
-// back gives up what lies deeper than the first n.
+// back closes the descriptors after the first n.
 func (w *walker) back(n int) {
 	for _, p := range w.held[n:] {
 		_ = unix.Close(p.fd)
@@ -105,13 +104,13 @@ func (w *walker) back(n int) {
 	w.held = w.held[:n]
 }
 
-// maxLinks is how many links the kernel follows in one path.
+// maxLinks is the most links that the kernel follows in one path.
 const maxLinks = 40
 
 func (w *walker) walk(ctx context.Context, part string) error {
 	type element struct {
 		name     string
-		fromLink bool // it must be there
+		fromLink bool // it must exist
 	}
 	var todo []element
 	for name := range strings.SplitSeq(part, "/") {
@@ -183,9 +182,8 @@ func readPinnedLink(p pinned) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// makeDir makes a directory in the last one with the mode of the root, its special bits
-// included, so that an fsGroup holds in it. One that another has just made is
-// taken as it is.
+// makeDir creates a directory in the last one with the mode of the root, special bits included,
+// so that an fsGroup applies in it. If another process has just created it, it is used as it is.
 func (w *walker) makeDir(name string) (pinned, error) {
 	mode := w.held[0].stat.Mode & 0o7777
 	dir := w.last().fd
@@ -201,7 +199,7 @@ func (w *walker) makeDir(name string) (pinned, error) {
 		_ = unix.Close(p.fd)
 		return pinned{}, fmt.Errorf("%w: changed while it was made", host.ErrSubPathUnsafe)
 	}
-	// The path under /proc is that of the directory which is held, and no link of a pod's.
+	// The path under /proc names the held directory, not a link of a pod.
 	if err := unix.Chmod(p.path(), mode); err != nil {
 		_ = unix.Close(p.fd)
 		return pinned{}, fmt.Errorf("%w: %w", host.ErrSubPathMake, &fs.PathError{Op: "chmod", Path: name, Err: err})
@@ -209,8 +207,8 @@ func (w *walker) makeDir(name string) (pinned, error) {
 	return p, nil
 }
 
-// within asks the kernel where the file that is held is. A pod may have moved it
-// since, or removed it; it cannot have moved it out of its own mount.
+// within asks the kernel for the current path of the held file. A pod may have moved or removed
+// it since, but cannot have moved it out of its own mount.
 func (w *walker) within() error {
 	at, err := os.Readlink(w.last().path())
 	if err != nil {
@@ -225,7 +223,7 @@ func (w *walker) within() error {
 	return nil
 }
 
-// bindPinned shows the file at target.
+// bindPinned mounts the file on target.
 func bindPinned(ctx context.Context, p pinned, target string) error {
 	if done, err := clearTarget(p, target); done || err != nil {
 		return err
@@ -242,8 +240,8 @@ func bindPinned(ctx context.Context, p pinned, target string) error {
 	return nil
 }
 
-// clearTarget takes away what is mounted at target, unless it is p already: the
-// mount of the container's last run, or one whose answer did not arrive.
+// clearTarget removes the mounts at target, unless the top one is p already. They come from the
+// container's last run, or from a call whose answer was lost.
 func clearTarget(p pinned, target string) (done bool, err error) {
 	for range 64 {
 		mounted, err := isMountPoint(target)
@@ -254,7 +252,7 @@ func clearTarget(p pinned, target string) (done bool, err error) {
 		if err := unix.Lstat(target, &st); err == nil && st.Dev == p.stat.Dev && st.Ino == p.stat.Ino {
 			return true, nil
 		}
-		// At once out of sight: what it showed may be a dead server's.
+		// Detach at once: the mount may be of a dead server.
 		if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
 			return false, &fs.PathError{Op: "unmount", Path: target, Err: err}
 		}
@@ -262,7 +260,7 @@ func clearTarget(p pinned, target string) (done bool, err error) {
 	return false, fmt.Errorf("unmount %s: still mounted after 64 rounds", target)
 }
 
-// makePlace makes target a directory for a directory, and a file for all else.
+// makePlace makes target a directory for a directory, and a file for everything else.
 func makePlace(p pinned, target string) error {
 	if err := mkdirParents(filepath.Dir(target), 0o750); err != nil {
 		return err

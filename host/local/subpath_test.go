@@ -12,8 +12,8 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// TestSubPathChangesBeforeTheMount: whatever a pod does between the check and the
-// mount, what was checked is what is mounted.
+// TestSubPathChangesBeforeTheMount: what was checked is mounted, whatever a pod does between the
+// check and the mount.
 func TestSubPathChangesBeforeTheMount(t *testing.T) {
 	any, err := New(Config{})
 	if err != nil {
@@ -64,8 +64,8 @@ func TestSubPathChangesBeforeTheMount(t *testing.T) {
 					t.Errorf("took %s", took)
 				}
 				if part == "d" && name[:8] == "the file" {
-					// The directory that was checked is mounted, with what is in it now:
-					// a link in it leads where the container's own root says.
+					// The checked directory is mounted, with its current content: a link in it
+					// resolves within the container's own root.
 					var st, now unix.Stat_t
 					must(errors.Join(unix.Stat(s.Target, &st), unix.Stat(s.Root+"/d", &now)))
 					if st.Ino != now.Ino {
@@ -86,7 +86,7 @@ func TestSubPathChangesBeforeTheMount(t *testing.T) {
 	}
 }
 
-// TestSubPathRemovedMeanwhile: what nobody can reach any more is not mounted.
+// TestSubPathRemovedMeanwhile: a removed directory is not mounted.
 func TestSubPathRemovedMeanwhile(t *testing.T) {
 	root := t.TempDir()
 	if err := os.Mkdir(root+"/d", 0o755); err != nil {
@@ -118,8 +118,8 @@ func TestSubPathRemovedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestSubPathFlips: 200 subPaths while a name is a directory, a file, a FIFO and
-// a link out by turns, with a pause between each check and its mount.
+// TestSubPathFlips: 200 subPaths while a name alternates between a directory, a file, a FIFO and
+// a link to outside, with a switch between each check and its mount.
 func TestSubPathFlips(t *testing.T) {
 	any, err := New(Config{})
 	if err != nil {
@@ -145,7 +145,7 @@ func TestSubPathFlips(t *testing.T) {
 
 	flips := 0
 	flipped := make(chan struct{})
-	h.beforeBind = func() { // the pod may flip now, and has flipped
+	h.beforeBind = func() { // let the pod switch now, and wait until it has
 		flipped <- struct{}{}
 		<-flipped
 	}

@@ -20,14 +20,14 @@ import (
 
 type unixStat = syscall.Stat_t
 
-// WriteTree keeps the layout of the kubelet's atomic writer:
+// WriteTree uses the layout of the kubelet's AtomicWriter:
 //
-//	dir/..2026_11_21_06_20_10.123456/a     the version's files
+//	dir/..2026_11_21_06_20_10.123456/a     the files of the version
 //	dir/..data -> ..2026_11_21_06_20_10.123456
-//	dir/a -> ..data/a                      what the container opens
+//	dir/a -> ..data/a                      the path that the container opens
 //
-// A reader that goes through ..data once sees one version. What a killed writer
-// left (a version that was never shown, a half-made link) goes with the next call.
+// A reader that resolves ..data once sees one version. The next call removes what a killed
+// writer left (an incomplete version, a temporary link).
 func (h *Host) WriteTree(ctx context.Context, dir string, tree host.Tree) error {
 	return run(h, ctx, "WriteTree", shortDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("write tree", dir); err != nil {
@@ -44,7 +44,7 @@ func (h *Host) WriteTree(ctx context.Context, dir string, tree host.Tree) error 
 		if err := mkdirParents(dir, 0o755); err != nil {
 			return err
 		}
-		// Nothing below leaves dir, whatever links somebody put into it.
+		// The root confines all operations to dir, whatever links it contains.
 		root, err := os.OpenRoot(dir)
 		if err != nil {
 			return err
@@ -78,16 +78,15 @@ func (h *Host) writeTree(ctx context.Context, root *os.Root, tree host.Tree) err
 		}
 		current = next
 	}
-	// The visible links come after the flip, so that none dangles; those of
-	// removed files go after it, for the same reason.
+	// The visible links are created after the switch, so that none dangles. Those of removed
+	// files are removed after it, for the same reason.
 	if err := setLinks(root, tree); err != nil {
 		return err
 	}
 	return sweep(root, current, tree)
 }
 
-// currentVersion is the directory that ..data names, or "" where there is none
-// that we could have made.
+// currentVersion is the directory that ..data names, or "" if it does not name a version.
 func currentVersion(root *os.Root) (string, error) {
 	target, err := root.Readlink(machine.DataLink)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) {
@@ -106,7 +105,7 @@ func currentVersion(root *os.Root) (string, error) {
 	return target, err
 }
 
-// versionHolds says whether the version is exactly the tree: paths, bytes, modes, owners.
+// versionHolds reports whether the version is exactly the tree: paths, bytes, modes, owners.
 func (h *Host) versionHolds(root *os.Root, version string, tree host.Tree) (bool, error) {
 	sub, err := root.OpenRoot(version)
 	if err != nil {
@@ -152,7 +151,7 @@ func (h *Host) versionHolds(root *os.Root, version string, tree host.Tree) (bool
 	return err == nil && seen == len(tree), err
 }
 
-// wantOwner turns nil into root, where we could give a file to root at all.
+// wantOwner returns root for nil, if this process can chown to root.
 func (h *Host) wantOwner(o *host.Owner) host.Owner {
 	switch {
 	case o != nil:
@@ -170,7 +169,7 @@ func (h *Host) owns(st fs.FileInfo, o *host.Owner) bool {
 	return ok && (want.UID < 0 || int64(sys.Uid) == want.UID) && (want.GID < 0 || int64(sys.Gid) == want.GID)
 }
 
-// writeVersion writes the tree into a new directory that nobody sees yet.
+// writeVersion writes the tree into a new directory that is not visible yet.
 func (h *Host) writeVersion(ctx context.Context, root *os.Root, tree host.Tree) (string, error) {
 	name, err := makeVersion(root)
 	if err != nil {
@@ -229,7 +228,7 @@ func mkdirsIn(root *os.Root, dir string) error {
 		}
 		return err
 	}
-	return root.Chmod(dir, 0o755) // whatever the umask
+	return root.Chmod(dir, 0o755) // despite the umask
 }
 
 func (h *Host) writeIn(root *os.Root, p string, want host.TreeFile) error {
@@ -257,10 +256,10 @@ func flip(root *os.Root, version string) error {
 	return root.Rename(machine.DataLinkTmp, machine.DataLink)
 }
 
-// setLinks makes dir/<first element> -> ..data/<first element> for all files.
-// What is there and is no link stays, and is an error: a directory of that name
-// is most likely where a runtime mounts another volume inside this one, and
-// removing it would take the mount away from a running container.
+// setLinks creates dir/<first element> -> ..data/<first element> for all files. If anything but
+// a link has that name, it stays and is an error: it is most likely a directory where a runtime
+// mounts another volume inside this one, and removing it would unmount that in a running
+// container.
 func setLinks(root *os.Root, tree host.Tree) error {
 	for name := range machine.FirstElements(tree) {
 		want := machine.DataLink + "/" + name
@@ -280,8 +279,8 @@ func setLinks(root *os.Root, tree host.Tree) error {
 	return nil
 }
 
-// sweep removes links of files that are gone and versions that are not shown;
-// nothing that WriteTree did not make.
+// sweep removes the links of removed files and all versions but the current one; nothing that
+// WriteTree did not create.
 func sweep(root *os.Root, current string, tree host.Tree) error {
 	d, err := root.Open(".")
 	if err != nil {

@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchRetry is the time to the next try of a watch on what is not there.
+// watchRetry is the pause before a watch on a missing path is tried again.
 const watchRetry = 5 * time.Second
 
-// watched are the events after which a directory's files may be other ones; a file that
-// is being written is of no use before it is closed.
+// watched are the events after which the files of a directory may have changed. A file that is
+// being written counts when it is closed.
 const watched = unix.IN_CLOSE_WRITE | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 	unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
-// Watch calls changed when something of the directory at path may have changed, or where
-// path is a file, of the directory that holds it; until ctx ends. It is a hint, that may
-// come too often and, while there is no such directory, not at all.
+// Watch calls changed when the directory at path may have changed, or, if path is a file, its
+// parent directory; until ctx ends. It is a hint: it may come too often and does not come while
+// the directory does not exist.
 func Watch(ctx context.Context, path string, changed func()) error {
 	for ctx.Err() == nil {
 		err := watchOnce(ctx, path, changed)
 		if ctx.Err() == nil && err == nil {
-			changed() // the directory itself has gone, or is another one now
+			changed() // the directory itself was removed or replaced
 			continue
 		}
 		select {
@@ -54,7 +54,7 @@ func watchOnce(ctx context.Context, path string, changed func()) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = f.Close() })
 	defer stop()
-	changed() // what changed before there was a watch
+	changed() // for changes before the watch existed
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := f.Read(buf)
@@ -71,7 +71,7 @@ func watchOnce(ctx context.Context, path string, changed func()) error {
 	}
 }
 
-// ended says whether the directory that was watched is not there by its name any more.
+// ended reports whether the watched directory no longer exists under its name.
 func ended(events []byte) bool {
 	const gone = unix.IN_IGNORED | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_UNMOUNT
 	for len(events) >= unix.SizeofInotifyEvent {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Watch tells of each kind of change, of a directory that comes to be, and of a file by
-// the directory that holds it.
+// Watch reports each kind of change, a directory that is created later, and a file through its
+// parent directory.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	write := func(name string) func(dir string) error {
@@ -50,7 +50,7 @@ func TestWatch(t *testing.T) {
 			if tc.path != "d" {
 				return
 			}
-			// What is in it then is told of as well, once it is watched itself.
+			// Once the new directory itself is watched, changes in it are reported too.
 			for late := time.After(time.Minute); ; {
 				drain(hints)
 				if err := write("in")(path); err != nil {
@@ -61,7 +61,7 @@ func TestWatch(t *testing.T) {
 					return
 				case <-late:
 					t.Fatal("what is in it is not told of")
-				case <-time.After(100 * time.Millisecond): // the watch moved while we wrote
+				case <-time.After(100 * time.Millisecond): // the watch was moved while we wrote
 				}
 			}
 		})

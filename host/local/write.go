@@ -14,16 +14,16 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// writable is what the writing of a file asks of the machine; a test's loses power.
+// writable is the file system as writeFile uses it; a test replaces it to simulate a power cut.
 type writable interface {
 	Stat(path string) (fs.FileInfo, error)
 	Mkdir(dir string, mode fs.FileMode) error
 	Chmod(path string, mode fs.FileMode) error
-	// Create makes a new file for writing, for root alone.
+	// Create creates a new file for writing, with access for its owner only.
 	Create(path string) (writtenFile, error)
 	Rename(from, to string) error
 	Remove(path string) error
-	// SyncDir brings the names in a directory to the disk.
+	// SyncDir syncs the entries of a directory to the disk.
 	SyncDir(dir string) error
 }
 
@@ -33,9 +33,8 @@ type writtenFile interface {
 	Sync() error
 }
 
-// writeFile replaces a file by way of a temporary one. Synced, the content is on the
-// disk before it has the name, and the name before writeFile returns; so are the names
-// of the directories that it made.
+// writeFile replaces a file through a temporary one. If synced, it syncs the content before the
+// rename, and before it returns the directory and the parents of directories that it made.
 func writeFile(d writable, path string, data []byte, mode fs.FileMode, synced bool) error {
 	if err := machine.Absolute("write", path); err != nil {
 		return err
@@ -73,21 +72,21 @@ func writeFile(d writable, path string, data []byte, mode fs.FileMode, synced bo
 	}
 	for _, dir := range append(named, dir) {
 		if err := d.SyncDir(dir); err != nil {
-			return fmt.Errorf("write %s: bring its name to the disk: %w", path, err)
+			return fmt.Errorf("write %s: sync its directory: %w", path, err)
 		}
 	}
 	return nil
 }
 
-// writeInPlace writes a regular file that is there; it is false where there is none. What
-// the file has already is not written.
+// writeInPlace overwrites an existing regular file; it returns false if there is none. It does
+// not write unchanged content.
 func writeInPlace(path string, data []byte, mode fs.FileMode) (there bool, err error) {
 	if err := machine.Absolute("write", path); err != nil {
 		return false, err
 	}
 	f, err := os.OpenFile(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false, nil // nothing, a link or no file: to be replaced, which says what is wrong
+		return false, nil // missing, a link or not openable: writeFile replaces it or reports the error
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
@@ -108,13 +107,13 @@ func writeInPlace(path string, data []byte, mode fs.FileMode) (there bool, err e
 	return true, nil
 }
 
-// mkdirParents makes what is missing of dir with exactly mode.
+// mkdirParents creates dir and its missing parents with exactly mode.
 func mkdirParents(dir string, mode fs.FileMode) error {
 	_, err := makeMissing(realDisk{}, dir, mode)
 	return err
 }
 
-// makeMissing is mkdirParents; it returns the directories that have a new name in them.
+// makeMissing is mkdirParents; it returns the directories that got a new entry.
 func makeMissing(d writable, dir string, mode fs.FileMode) (named []string, err error) {
 	st, err := d.Stat(dir)
 	if err == nil {
@@ -132,7 +131,7 @@ func makeMissing(d writable, dir string, mode fs.FileMode) (named []string, err 
 			return nil, err
 		}
 	}
-	// Another maker may be first, and may not have synced it.
+	// Another process may create dir first without syncing parent.
 	named = append(named, parent)
 	if err := d.Mkdir(dir, mode); err != nil {
 		if errors.Is(err, fs.ErrExist) {
@@ -143,7 +142,7 @@ func makeMissing(d writable, dir string, mode fs.FileMode) (named []string, err 
 	return named, d.Chmod(dir, mode)
 }
 
-// realDisk is the machine's.
+// realDisk is the file system of the host.
 type realDisk struct{}
 
 func (realDisk) Stat(path string) (fs.FileInfo, error)     { return os.Stat(path) }
@@ -162,8 +161,8 @@ func (realDisk) SyncDir(dir string) error {
 		return err
 	}
 	defer d.Close()
-	// A file system that cannot sync a directory by itself says EINVAL; syncfs is for all
-	// that it has.
+	// Some file systems cannot sync a single directory and return EINVAL; syncfs syncs the whole
+	// file system.
 	if err = d.Sync(); errors.Is(err, unix.EINVAL) {
 		err = unix.Syncfs(int(d.Fd()))
 	}

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// powerless is a file system that keeps what was synced, and the order of what was done.
-// A rename may reach the disk before the content does, as file systems do it.
+// powerless is a file system that tracks what was synced, and the order of operations. A rename
+// may reach the disk before the content, as on real file systems.
 type powerless struct {
 	files, onDisk map[string]*content // by path; a nil content is a directory
 	did           []string
-	cutAt         int // the operation at which the power goes; 0: never
+	cutAt         int // the operation at which the power is cut; 0: never
 }
 
 type content struct{ now, synced string }
@@ -107,8 +107,8 @@ func (f powerlessFile) Sync() error {
 	return err
 }
 
-// afterwards is what the path may hold when the power is back: with what was synced of
-// the names, and with all names that there were, of which a disk may have any.
+// afterwards returns what the path may hold after the power cut: with the synced names, and with
+// all names, because the disk may have any of them.
 func (p *powerless) afterwards(path string) []string {
 	var out []string
 	for _, names := range []map[string]*content{p.onDisk, p.files} {
@@ -155,7 +155,7 @@ func TestWriteSurvivesPowerCut(t *testing.T) {
 	}
 }
 
-// TestWriteOrder: what is not synced loses its content, so the test above can fail.
+// TestWriteOrder: without sync the content is lost, so the test above can fail.
 func TestWriteOrder(t *testing.T) {
 	for synced, want := range map[bool]string{
 		true:  "mkdir /r/new, create, write, chmod, sync the file, rename to /r/new/file, sync /r, sync /r/new",
@@ -174,7 +174,7 @@ func TestWriteOrder(t *testing.T) {
 	}
 }
 
-// TestRealDiskSyncsDirectories: also of a file system that has nothing to sync.
+// TestRealDiskSyncsDirectories: also on a file system that has nothing to sync.
 func TestRealDiskSyncsDirectories(t *testing.T) {
 	for _, dir := range []string{t.TempDir(), "/dev/shm"} {
 		if err := (realDisk{}).SyncDir(dir); err != nil {

@@ -11,10 +11,11 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// bus is a D-Bus of the test's own, on which python3-dbusmock plays logind: so the
-// protocol, busctl and systemd-inhibit are the real ones. Skipped where there is none.
+// bus is a private D-Bus on which python3-dbusmock plays logind, so the protocol, busctl and
+// systemd-inhibit are the real ones. The test is skipped without python3-dbusmock.
 type bus struct {
 	t       *testing.T
 	address string
@@ -27,16 +28,16 @@ func newBus(t *testing.T) *bus {
 			t.Skip(err)
 		}
 	}
-	const python = "/usr/bin/python3" // the one that Debian's packages are for
+	const python = "/usr/bin/python3" // the interpreter that Debian packages its modules for
 	if out, err := exec.Command(python, "-c", "import dbusmock").CombinedOutput(); err != nil {
 		t.Skipf("python3-dbusmock is not here: %s", out)
 	}
 	b := &bus{t, "unix:path=" + t.TempDir() + "/bus"}
 	b.daemon("dbus-daemon", "--session", "--nofork", "--address="+b.address)
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", b.address)
-	eventually(t, "the bus answers", func() bool { return exec.Command("busctl", "--system", "list").Run() == nil })
+	testutil.Eventually(t, "the bus answers", func() bool { return exec.Command("busctl", "--system", "list").Run() == nil })
 	b.daemon(python, "-m", "dbusmock", "--system", "--template", "logind")
-	eventually(t, "the mock answers", func() bool {
+	testutil.Eventually(t, "the mock answers", func() bool {
 		return exec.Command("busctl", "--system", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "PreparingForShutdown").Run() == nil
 	})
 	b.mock("org.freedesktop.DBus.Mock", "AddProperty", "ssv", "org.freedesktop.login1.Manager", "InhibitDelayMaxUSec", "t", "5000000")
@@ -47,7 +48,7 @@ func (b *bus) daemon(name string, args ...string) {
 	b.t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "DBUS_SYSTEM_BUS_ADDRESS="+b.address)
-	must(b.t, cmd.Start())
+	testutil.Must(b.t, cmd.Start())
 	b.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 }
 
@@ -81,31 +82,31 @@ func (b *bus) inhibitors() string {
 	return b.mock("org.freedesktop.login1.Manager", "ListInhibitors")
 }
 
-// TestOnABus: what busctl and systemd-inhibit say and do on a real bus.
+// TestOnABus runs busctl and systemd-inhibit on a real bus.
 func TestOnABus(t *testing.T) {
-	for _, kind := range []string{"near", "far"} {
+	for _, kind := range []string{"near", "remote"} {
 		t.Run(kind, func(t *testing.T) {
 			b := newBus(t)
 			var h host.Host
 			if kind == "near" {
 				var err error
 				h, err = local.New(local.Config{})
-				must(t, err)
+				testutil.Must(t, err)
 			} else {
-				// The login has an environment of its own.
+				// The login has its own environment.
 				dir := t.TempDir()
 				for _, p := range []string{"busctl", "systemd-inhibit"} {
 					real, err := exec.LookPath(p)
-					must(t, err)
-					must(t, os.WriteFile(filepath.Join(dir, p), []byte("#!/bin/sh\nDBUS_SYSTEM_BUS_ADDRESS="+b.address+" exec "+real+" \"$@\"\n"), 0o755))
+					testutil.Must(t, err)
+					testutil.Must(t, os.WriteFile(filepath.Join(dir, p), []byte("#!/bin/sh\nDBUS_SYSTEM_BUS_ADDRESS="+b.address+" exec "+real+" \"$@\"\n"), 0o755))
 				}
-				h = far(t, dir+":/usr/bin:/bin")
+				h = remote(t, dir+":/usr/bin:/bin")
 			}
 			defer h.Close()
 			ctx := context.Background()
 			s := open(t, h, 5*time.Second)
 			hint(t, s)
-			must(t, s.Hold(ctx))
+			testutil.Must(t, s.Hold(ctx))
 			if list := b.inhibitors(); !strings.Contains(list, `"shutdown" "who" "why not" "delay"`) {
 				t.Errorf("logind knows of %s", list)
 			}
@@ -116,11 +117,11 @@ func TestOnABus(t *testing.T) {
 					t.Errorf("preparing: %v, %v; it is %s", got, err, going)
 				}
 			}
-			must(t, s.Release(ctx))
-			eventually(t, "logind knows of no inhibitor", func() bool { return !strings.Contains(b.inhibitors(), "who") })
-			must(t, s.Hold(ctx))
+			testutil.Must(t, s.Release(ctx))
+			testutil.Eventually(t, "logind knows of no inhibitor", func() bool { return !strings.Contains(b.inhibitors(), "who") })
+			testutil.Must(t, s.Hold(ctx))
 
-			// Another's signal is none of logind's.
+			// A signal of another sender does not count.
 			b.ctl("emit", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "PrepareForShutdown", "b", "true")
 			if got, err := s.Preparing(ctx); err != nil || got {
 				t.Errorf("preparing: %v, %v", got, err)
@@ -130,8 +131,8 @@ func TestOnABus(t *testing.T) {
 				t.Error("another's signal was heard as logind's")
 			default:
 			}
-			must(t, s.Close())
-			eventually(t, "the inhibitor goes with the session", func() bool { return !strings.Contains(b.inhibitors(), "who") })
+			testutil.Must(t, s.Close())
+			testutil.Eventually(t, "the inhibitor goes with the session", func() bool { return !strings.Contains(b.inhibitors(), "who") })
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Machine is what is needed of a host.Host.
+// Machine is the part of host.Host that this package needs.
 type Machine interface {
 	Run(ctx context.Context, cmd host.Command) (host.Result, error)
 	Start(ctx context.Context, args ...string) (host.Process, error)
@@ -21,23 +21,23 @@ type Machine interface {
 	Remove(ctx context.Context, path string) error
 }
 
-// ErrNone: the machine has no logind that could be asked.
+// ErrNone: the host has no logind that could be asked.
 var ErrNone = errors.New("no systemd-logind")
 
-// DropIn is the file by which logind waits for longer. The number puts it behind those
-// of the distribution and of the machine's owner.
+// DropIn is the configuration file that makes logind wait longer. The number sorts it behind the
+// files of the distribution and of the owner of the host.
 const DropIn = "/run/systemd/logind.conf.d/99-bowline.conf"
 
 const (
 	service   = "org.freedesktop.login1"
 	object    = "/org/freedesktop/login1"
 	manager   = "org.freedesktop.login1.Manager"
-	askedFor  = 30 * time.Second // one question to logind, of a machine that may be busy
-	reloadFor = 5                // looks, each after twice the pause of the last
+	askedFor  = 30 * time.Second // for one question to logind, on a busy host
+	reloadFor = 5                // checks, each after twice the pause before it
 	firstLook = 100 * time.Millisecond
 )
 
-// property asks logind for one, which busctl writes as "t 5000000".
+// property asks logind for a property, which busctl prints as "t 5000000".
 func property(ctx context.Context, m Machine, name, kind string) (string, error) {
 	r, err := m.Run(ctx, host.Command{Args: []string{"busctl", "--system", "get-property", service, object, manager, name}, Timeout: askedFor})
 	switch {
@@ -50,7 +50,7 @@ func property(ctx context.Context, m Machine, name, kind string) (string, error)
 	}
 	value, ok := strings.CutPrefix(strings.TrimSpace(string(r.Stdout)), kind+" ")
 	if !ok {
-		return "", fmt.Errorf("ask logind for %s: it says %q", name, r.Stdout)
+		return "", fmt.Errorf("read %s from logind: got %q", name, r.Stdout)
 	}
 	return value, nil
 }
@@ -60,7 +60,7 @@ func preparing(ctx context.Context, m Machine) (bool, error) {
 	return value == "true", err
 }
 
-// delay is how long logind waits at most for those who inhibit a shutdown.
+// delay returns the longest time that logind waits for inhibitors of a shutdown.
 func delay(ctx context.Context, m Machine) (time.Duration, error) {
 	value, err := property(ctx, m, "InhibitDelayMaxUSec", "t")
 	if err != nil {
@@ -68,29 +68,29 @@ func delay(ctx context.Context, m Machine) (time.Duration, error) {
 	}
 	n, err := strconv.ParseUint(value, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("ask logind for InhibitDelayMaxUSec: %w", err)
+		return 0, fmt.Errorf("read InhibitDelayMaxUSec from logind: %w", err)
 	}
 	return time.Duration(min(n, uint64(1<<63-1)/1000)) * time.Microsecond, nil
 }
 
-// raise has logind wait for at least as long as is needed, and for a margin, and returns
-// for how long it will.
+// raise makes logind wait for at least need: if it waits less, raise configures need+margin. It
+// returns the delay that is in force afterwards.
 func raise(ctx context.Context, m Machine, need, margin time.Duration) (time.Duration, error) {
 	most, err := delay(ctx, m)
 	if err != nil || most >= need {
 		return most, err
 	}
-	text := fmt.Sprintf("# By bowline, for the graceful shutdown of a node: it is gone after the next boot.\n[Login]\nInhibitDelayMaxSec=%d\n",
+	text := fmt.Sprintf("# Written by bowline for the graceful node shutdown; removed at the next boot.\n[Login]\nInhibitDelayMaxSec=%d\n",
 		int64((need+margin+time.Second-1)/time.Second))
 	if _, err := m.Make(ctx, host.Thing{Path: DropIn[:strings.LastIndexByte(DropIn, '/')], Mode: fs.ModeDir | 0o755},
 		host.Thing{Path: DropIn, Mode: 0o644, Data: []byte(text)}); err != nil {
-		return most, fmt.Errorf("have logind wait for longer: %w", err)
+		return most, fmt.Errorf("raise logind's InhibitDelayMaxSec: %w", err)
 	}
 	if err := reload(ctx, m); err != nil {
 		return most, err
 	}
 	pause := firstLook
-	for range reloadFor { // logind answers before it has read its configuration
+	for range reloadFor { // logind answers the signal before it has read its configuration
 		select {
 		case <-ctx.Done():
 			return most, ctx.Err()
@@ -111,18 +111,18 @@ func reload(ctx context.Context, m Machine) error {
 		err = errors.New(strings.TrimSpace(string(r.Stderr)))
 	}
 	if err != nil {
-		return fmt.Errorf("have logind read its configuration: %w", err)
+		return fmt.Errorf("reload the configuration of logind: %w", err)
 	}
 	return nil
 }
 
-// Restore takes back what Open has changed on the machine, if it has.
+// Restore removes the drop-in of Open, if there is one.
 func Restore(ctx context.Context, m Machine) error {
 	switch err := m.Remove(ctx, DropIn); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("remove what had logind wait for longer: %w", err)
+		return fmt.Errorf("restore logind's InhibitDelayMaxSec: %w", err)
 	}
 	return reload(ctx, m)
 }

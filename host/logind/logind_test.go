@@ -19,11 +19,12 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 var _ logind.Machine = host.Host(nil)
 
-// The stand-ins keep what logind would know in files beside them.
+// The stand-ins keep logind's state in files beside them.
 const (
 	busctl = `#!/bin/sh
 d=${0%/*}
@@ -52,7 +53,7 @@ exit $code
 `
 )
 
-// mock is a machine's logind, as far as its commands show it.
+// mock is the logind of a host, as remote as its commands show it.
 type mock struct {
 	t   *testing.T
 	dir string
@@ -64,7 +65,9 @@ func newMock(t *testing.T) *mock {
 		t.Fatal(err)
 	}
 	// A stand-in that is about to end may write once more.
-	t.Cleanup(func() { eventually(t, "nobody writes any more", func() bool { return os.RemoveAll(dir) == nil }) })
+	t.Cleanup(func() {
+		testutil.Eventually(t, "all writes have ended", func() bool { return os.RemoveAll(dir) == nil })
+	})
 	m := &mock{t, dir}
 	m.program("busctl", busctl)
 	m.program("systemd-inhibit", inhibit)
@@ -103,7 +106,7 @@ func (m *mock) log() string {
 	return string(data)
 }
 
-// signal is what busctl monitor prints of one.
+// signal writes what busctl monitor prints for a signal.
 func (m *mock) signal() {
 	m.t.Helper()
 	f, err := os.OpenFile(m.dir+"/signals", os.O_RDWR, 0)
@@ -118,13 +121,13 @@ func (m *mock) signal() {
 	}
 }
 
-func far(t *testing.T, path string) host.Host {
+func remote(t *testing.T, path string) host.Host {
 	t.Helper()
 	s := sshtest.Run(t)
 	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
-	must(t, err)
+	testutil.Must(t, err)
 	l, err := link.New(link.Config{Target: target, Wait: time.Minute})
-	must(t, err)
+	testutil.Must(t, err)
 	done := make(chan error, 1)
 	go func() { done <- l.Run(context.Background()) }()
 	t.Cleanup(func() {
@@ -132,13 +135,12 @@ func far(t *testing.T, path string) host.Host {
 			t.Error(err)
 		}
 	})
-	h, err := ssh.New(context.Background(), ssh.Config{Name: "far", Transport: l, Path: path})
-	must(t, err)
+	h, err := ssh.New(context.Background(), ssh.Config{Name: "remote", Transport: l, Path: path})
+	testutil.Must(t, err)
 	return h
 }
 
-// near and far are this machine by system calls and over a real sshd, with the stand-ins
-// first in PATH.
+// machines are this host by system calls and over a real sshd, with the stand-ins first in PATH.
 func (m *mock) machines() map[string]func() host.Host {
 	return map[string]func() host.Host{
 		"near": func() host.Host {
@@ -149,15 +151,15 @@ func (m *mock) machines() map[string]func() host.Host {
 			}
 			return h
 		},
-		"far": func() host.Host {
-			return far(m.t, m.dir+":/usr/sbin:/usr/bin:/sbin:/bin")
+		"remote": func() host.Host {
+			return remote(m.t, m.dir+":/usr/sbin:/usr/bin:/sbin:/bin")
 		},
 	}
 }
 
-// both runs a test on either kind of machine.
+// both runs a test locally and over SSH.
 func both(t *testing.T, f func(t *testing.T, m *mock, h host.Host)) {
-	for _, kind := range []string{"near", "far"} {
+	for _, kind := range []string{"near", "remote"} {
 		t.Run(kind, func(t *testing.T) {
 			m := newMock(t)
 			h := m.machines()[kind]()
@@ -175,26 +177,6 @@ func open(t *testing.T, h logind.Machine, need time.Duration) *logind.Session {
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for until := time.Now().Add(30 * time.Second); !cond(); {
-		if time.Now().After(until) {
-			t.Fatalf("after 30 s: not yet: %s", what)
-		}
-		select { // a process of the machine is waited for
-		case <-time.After(10 * time.Millisecond):
-		case <-t.Context().Done():
-		}
-	}
 }
 
 func hint(t *testing.T, s *logind.Session) {
@@ -215,8 +197,8 @@ func TestSession(t *testing.T) {
 		if s.Delay() != 5*time.Second {
 			t.Errorf("logind waits for %s", s.Delay())
 		}
-		hint(t, s) // the monitor is there
-		must(t, s.Hold(ctx))
+		hint(t, s) // the monitor runs
+		testutil.Must(t, s.Hold(ctx))
 		if !m.has("inhibited") {
 			t.Error("it is held and logind does not know")
 		}
@@ -229,7 +211,7 @@ func TestSession(t *testing.T) {
 		if going, err := s.Preparing(ctx); err != nil || !going {
 			t.Errorf("preparing: %v, %v", going, err)
 		}
-		must(t, s.Release(ctx))
+		testutil.Must(t, s.Release(ctx))
 		if m.has("inhibited") {
 			t.Error("it is released and logind does not know")
 		}
@@ -239,20 +221,20 @@ func TestSession(t *testing.T) {
 		m.set("preparing", "false")
 		m.signal()
 		hint(t, s)
-		must(t, s.Hold(ctx))
-		must(t, s.Close())
-		eventually(t, "the inhibitor goes with the session", func() bool { return !m.has("inhibited") })
+		testutil.Must(t, s.Hold(ctx))
+		testutil.Must(t, s.Close())
+		testutil.Eventually(t, "the inhibitor goes with the session", func() bool { return !m.has("inhibited") })
 		if log := m.log(); !strings.Contains(log, "--what=shutdown --mode=delay --who=who --why=why not sh") || !strings.Contains(log, "sender='org.freedesktop.login1'") {
 			t.Errorf("the commands were\n%s", log)
 		}
 	})
 }
 
-// TestNothingStays: the processes on the machine end with the session.
+// TestNothingStays: the processes on the host end with the session.
 func TestNothingStays(t *testing.T) {
 	both(t, func(t *testing.T, m *mock, h host.Host) {
 		s := open(t, h, 0)
-		must(t, s.Hold(context.Background()))
+		testutil.Must(t, s.Hold(context.Background()))
 		fifo := m.dir + "/signals"
 		readers := func() bool {
 			open, _ := filepath.Glob("/proc/[0-9]*/fd/*")
@@ -261,10 +243,10 @@ func TestNothingStays(t *testing.T) {
 				return to == fifo
 			})
 		}
-		eventually(t, "the monitor reads the signals", readers)
-		must(t, s.Close())
-		eventually(t, "the monitor ends", func() bool { return !readers() })
-		eventually(t, "the session ends", func() bool {
+		testutil.Eventually(t, "the monitor reads the signals", readers)
+		testutil.Must(t, s.Close())
+		testutil.Eventually(t, "the monitor ends", func() bool { return !readers() })
+		testutil.Eventually(t, "the session ends", func() bool {
 			select {
 			case <-s.Ended():
 				return true
@@ -275,19 +257,19 @@ func TestNothingStays(t *testing.T) {
 	})
 }
 
-// TestShortSessions: a session that is closed as soon as it is open leaves nothing either,
-// whatever its script has come to.
+// TestShortSessions: a session that is closed right after it was opened leaves no process
+// either, however far its script has got.
 func TestShortSessions(t *testing.T) {
 	both(t, func(t *testing.T, m *mock, h host.Host) {
 		for range 60 {
 			s, err := logind.Open(context.Background(), logind.Config{Machine: h, Who: "who", Why: "why"})
-			must(t, err)
-			must(t, s.Close())
+			testutil.Must(t, err)
+			testutil.Must(t, s.Close())
 		}
-		eventually(t, "every process of theirs has ended", func() bool {
+		testutil.Eventually(t, "every process of theirs has ended", func() bool {
 			all, _ := filepath.Glob("/proc/[0-9]*/environ")
 			return !slices.ContainsFunc(all, func(f string) bool {
-				env, _ := os.ReadFile(f) // of one that has just ended: nothing
+				env, _ := os.ReadFile(f) // empty if the process has just ended
 				if !strings.Contains(string(env), "="+m.dir+":") {
 					return false
 				}
@@ -298,16 +280,17 @@ func TestShortSessions(t *testing.T) {
 	})
 }
 
-// TestInhibitorIsLost: who holds the inhibitor may be ended by anyone on the machine, and
-// then nothing is held any more.
+// TestInhibitorIsLost: anyone on the host may end the process that holds the inhibitor, and then
+// the inhibitor is released.
 func TestInhibitorIsLost(t *testing.T) {
 	both(t, func(t *testing.T, m *mock, h host.Host) {
 		m.program("systemd-inhibit", strings.Replace(inhibit, `echo yes >"$d/inhibited"`, `echo yes >"$d/inhibited"; echo $$ >"$d/holder"`, 1))
 		s := open(t, h, 0)
-		must(t, s.Hold(context.Background()))
+		testutil.Must(t, s.Hold(context.Background()))
 		pid, err := os.ReadFile(m.dir + "/holder")
-		must(t, err)
-		// The stand-in ends when what it runs does, which a signal to it alone would not tell.
+		testutil.Must(t, err)
+		// The stand-in ends with the process that it runs; a signal to the stand-in alone would
+		// not end that.
 		if out, err := exec.Command("pkill", "-KILL", "-P", strings.TrimSpace(string(pid))).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -322,15 +305,14 @@ func TestInhibitorIsLost(t *testing.T) {
 	})
 }
 
-// TestMonitorEnds: a bus that is started anew ends what listened to it.
-// TestMonitorThatNeverStops: a machine whose monitor prints for ever exceeds a budget, as
-// any other program does.
+// TestMonitorThatNeverStops: a monitor that prints without end exceeds a budget, like any other
+// program.
 func TestMonitorThatNeverStops(t *testing.T) {
 	both(t, func(t *testing.T, m *mock, h host.Host) {
 		m.program("busctl", strings.Replace(busctl, `exec cat <>"$d/signals"`, `while :; do echo PrepareForShutdown; done`, 1))
 		account := budget.New(budget.Limits{OutputBytes: 64 << 10})
 		s, err := logind.Open(budget.With(context.Background(), account), logind.Config{Machine: h, Who: "who", Why: "why not", Need: time.Second})
-		must(t, err)
+		testutil.Must(t, err)
 		defer s.Close()
 		select {
 		case <-s.Ended():
@@ -344,6 +326,7 @@ func TestMonitorThatNeverStops(t *testing.T) {
 	})
 }
 
+// TestMonitorEnds: a restart of the bus ends the monitor, and with it the session.
 func TestMonitorEnds(t *testing.T) {
 	both(t, func(t *testing.T, m *mock, h host.Host) {
 		m.program("busctl", strings.Replace(busctl, `exec cat <>"$d/signals"`, `echo "Failed to read from the bus" >&2; exit 1`, 1))
@@ -373,14 +356,14 @@ func TestNone(t *testing.T) {
 	t.Run("without the program", func(t *testing.T) {
 		t.Setenv("PATH", t.TempDir())
 		h, err := local.New(local.Config{})
-		must(t, err)
+		testutil.Must(t, err)
 		if _, err := logind.Open(context.Background(), logind.Config{Machine: h}); !errors.Is(err, logind.ErrNone) {
 			t.Errorf("opened: %v", err)
 		}
 	})
 }
 
-// elsewhere is a machine whose drop-in is in another place.
+// elsewhere is a machine with its drop-in at another path.
 type elsewhere struct {
 	logind.Machine
 	dir string
@@ -397,8 +380,8 @@ func (e elsewhere) Remove(ctx context.Context, path string) error {
 	return e.Machine.Remove(ctx, e.dir+path)
 }
 
-// TestDelay: logind is told to wait for longer where it would not wait for long enough,
-// and only there; and is as it was when the machine is handed back.
+// TestDelay: logind is made to wait longer only if it would not wait long enough, and Restore
+// undoes that.
 func TestDelay(t *testing.T) {
 	both(t, func(t *testing.T, m *mock, h host.Host) {
 		ctx := context.Background()
@@ -406,8 +389,8 @@ func TestDelay(t *testing.T) {
 		open := func(need time.Duration) *logind.Session {
 			t.Helper()
 			s, err := logind.Open(ctx, logind.Config{Machine: e, Who: "who", Why: "why", Need: need, Margin: 7 * time.Second})
-			must(t, err)
-			must(t, s.Close())
+			testutil.Must(t, err)
+			testutil.Must(t, s.Close())
 			return s
 		}
 		if s := open(5 * time.Second); s.Delay() != 5*time.Second || strings.Contains(m.log(), "KillUnit") {
@@ -416,7 +399,7 @@ func TestDelay(t *testing.T) {
 		if _, err := os.Stat(e.dir + logind.DropIn); err == nil {
 			t.Error("a drop-in was written that was not needed")
 		}
-		must(t, logind.Restore(ctx, e))
+		testutil.Must(t, logind.Restore(ctx, e))
 		if strings.Contains(m.log(), "KillUnit") {
 			t.Error("nothing was restored, and logind was bothered")
 		}
@@ -426,17 +409,17 @@ func TestDelay(t *testing.T) {
 			t.Errorf("it waits for %s", s.Delay())
 		}
 		data, err := os.ReadFile(e.dir + logind.DropIn)
-		must(t, err)
+		testutil.Must(t, err)
 		if !strings.HasSuffix(string(data), "\n[Login]\nInhibitDelayMaxSec=37\n") {
 			t.Errorf("the drop-in is\n%s", data)
 		}
 		m.set("raised", "5000000")
-		must(t, logind.Restore(ctx, e))
+		testutil.Must(t, logind.Restore(ctx, e))
 		if _, err := os.Stat(e.dir + logind.DropIn); err == nil || strings.Count(m.log(), "KillUnit ssi systemd-logind.service all 1") != 2 {
 			t.Errorf("the drop-in: %v; the commands were\n%s", err, m.log())
 		}
 
-		// One whose owner has the last word waits for as long as he says.
+		// A drop-in of the host's owner that sorts later decides how long logind waits.
 		if s := open(time.Minute); s.Delay() != 5*time.Second {
 			t.Errorf("it waits for %s", s.Delay())
 		}

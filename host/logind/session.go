@@ -21,15 +21,15 @@ var script string
 
 // Config of a Session.
 type Config struct {
-	// Machine, Who and Why are required; the latter two are for "systemd-inhibit --list".
+	// Machine, Who and Why are required; the latter two appear in "systemd-inhibit --list".
 	Machine  Machine
 	Who, Why string
-	// Need is how long logind must wait for us. Where it would not, it is told to, and
-	// to wait for Margin more.
+	// Need is how long logind must wait for us. If it would wait less, it is configured to wait
+	// for Need and Margin.
 	Need, Margin time.Duration
 }
 
-// Session is one process on the machine, which watches and holds.
+// Session is one process on the host that watches for shutdowns and holds the inhibitor.
 type Session struct {
 	machine Machine
 	process host.Process
@@ -37,13 +37,13 @@ type Session struct {
 	delay   time.Duration
 
 	words chan string   // "held", "released", "refused"
-	hints chan struct{} // of one
-	ended chan struct{} // closed with err and last set
+	hints chan struct{} // capacity one
+	ended chan struct{} // closed after err and last are set
 	err   error
 
 	mu    sync.Mutex
-	last  string // what a program said last
-	asked bool   // a word is to come
+	last  string // the last line of a program's output
+	asked bool   // an answer is expected
 }
 
 // Open starts a Session. ErrNone: there is no logind.
@@ -64,11 +64,11 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 	return s, nil
 }
 
-// noisy is how long logind may take to say as much as one command may: it has a few lines
-// a day to tell.
+// noisy is the time in which logind's signals may print as much as one command may. Normally
+// they are a few lines a day.
 const noisy = time.Hour
 
-// listen sorts what the process says, until it ends.
+// listen reads and dispatches the output of the process until it ends.
 func (s *Session) listen(account *budget.Account) {
 	defer close(s.ended)
 	out := bufio.NewScanner(s.process)
@@ -93,7 +93,7 @@ func (s *Session) listen(account *budget.Account) {
 		case ours:
 			select {
 			case s.words <- word:
-			default: // who asked has gone
+			default: // the caller of ask has returned
 			}
 		case strings.Contains(line, "PrepareForShutdown"), strings.HasPrefix(line, "Monitoring"):
 			select {
@@ -117,7 +117,7 @@ func (s *Session) said() string {
 	return s.last
 }
 
-// wasAsked reports whether a word was to come; with it, none is any more.
+// wasAsked reports whether an answer was expected, and resets that.
 func (s *Session) wasAsked() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,30 +129,30 @@ func (s *Session) wasAsked() bool {
 // Delay is how long logind waits for us.
 func (s *Session) Delay() time.Duration { return s.delay }
 
-// Hints are poked when it is worth asking Preparing.
+// Hints fires when the caller should ask Preparing.
 func (s *Session) Hints() <-chan struct{} { return s.hints }
 
-// Ended is closed when the session is over; Err says why.
+// Ended is closed when the session is over; Err has the reason.
 func (s *Session) Ended() <-chan struct{} { return s.ended }
 
-// Err is of a session that has ended.
+// Err is the reason why the session ended. It may be read only after Ended is closed.
 func (s *Session) Err() error { return s.err }
 
-// Preparing reports whether the machine is going down.
+// Preparing reports whether the host is shutting down.
 func (s *Session) Preparing(ctx context.Context) (bool, error) { return preparing(ctx, s.machine) }
 
-// Hold takes the inhibitor. logind refuses it while the machine goes down.
+// Hold takes the inhibitor. logind refuses it during a shutdown.
 func (s *Session) Hold(ctx context.Context) error { return s.ask(ctx, "hold", "held") }
 
-// Release gives it back: the machine goes down if it is about to.
+// Release releases the inhibitor: a shutdown that waits for it continues.
 func (s *Session) Release(ctx context.Context) error { return s.ask(ctx, "release", "released") }
 
-// ask has one asker at a time.
+// ask sends one request and waits for its answer. There must be one caller at a time.
 func (s *Session) ask(ctx context.Context, what, want string) error {
 	ctx, cancel := context.WithTimeout(ctx, askedFor)
 	defer cancel()
 	select {
-	case <-s.words: // a late answer, to someone who has gone
+	case <-s.words: // a late answer to a caller that has returned
 	default:
 	}
 	s.mu.Lock()
@@ -183,6 +183,6 @@ func (s *Session) ask(ctx context.Context, what, want string) error {
 	}
 }
 
-// Close ends the process, and gives the inhibitor back. It does not wait for the word of
-// a machine that may be out of reach.
+// Close ends the process, which releases the inhibitor. It does not wait for an answer of a host
+// that may be unreachable.
 func (s *Session) Close() error { return s.process.Close() }

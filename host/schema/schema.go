@@ -1,9 +1,9 @@
-// Package schema reads and writes what Bowline keeps on a machine between two of its
-// processes: JSON with the version of its schema.
+// Package schema reads and writes the records that Bowline keeps on a host for its next process:
+// JSON with a schema version.
 //
-// A field that is added, removed or given another meaning makes a new version. So a
-// file of the version that a process knows has no field that the process would drop,
-// and a file of a newer version is left as it is.
+// A field that is added, removed or given another meaning makes a new version. So a file of a
+// known version has no field that the process would drop, and a file of a newer version is left
+// unchanged.
 package schema
 
 import (
@@ -14,28 +14,28 @@ import (
 	"io"
 )
 
-// NewerError is that a record was written by a newer Bowline.
+// NewerError reports that a newer Bowline wrote the record.
 type NewerError struct{ Found, Known int }
 
 func (e *NewerError) Error() string {
 	return fmt.Sprintf("it has schema version %d, and this Bowline knows versions up to %d; run the newer Bowline that wrote it", e.Found, e.Known)
 }
 
-// Newer says whether err is a NewerError.
+// Newer reports whether err is a NewerError.
 func Newer(err error) bool {
 	var newer *NewerError
 	return errors.As(err, &newer)
 }
 
-// Bounds of a record: an object takes two bytes in it, and hundreds once it is decoded. A
-// machine with 500 images, each pulled by 100 secrets, has 55,000 objects in one.
+// Bounds of a record: an object takes two bytes of JSON, but hundreds of bytes once decoded. The
+// record of a host with 500 images, each pulled with 100 secrets, has 55,000 objects.
 const (
 	maxObjects = 64 << 10  // objects and lists
-	maxValues  = 256 << 10 // of all of them
+	maxValues  = 256 << 10 // in all of them together
 )
 
-// check counts what a record consists of. It counts what is within strings too, where
-// production has none of these characters.
+// check counts the objects and values of a record. It also counts these characters inside of
+// strings, where they do not occur in production.
 func check(data []byte) error {
 	objects := bytes.Count(data, []byte("{")) + bytes.Count(data, []byte("["))
 	values := bytes.Count(data, []byte(","))
@@ -45,9 +45,9 @@ func check(data []byte) error {
 	return nil
 }
 
-// Decode reads a record whose schema version is at most known. Version 0, which has no
-// such field, is what the first releases wrote. An error leaves into as it was, but for
-// a NewerError: what this version knows of the record is read then, for display only.
+// Decode reads a record whose schema version is at most known. Version 0 has no version field;
+// the first releases wrote it. On an error into stays unchanged, except on a NewerError: then it
+// has the fields that this version knows, for display only.
 func Decode(data []byte, known int, into any) error {
 	if err := check(data); err != nil {
 		return err
@@ -60,7 +60,7 @@ func Decode(data []byte, known int, into any) error {
 	}
 	switch v := header.SchemaVersion; {
 	case v > known:
-		_ = json.Unmarshal(data, into) // whatever can be shown of it
+		_ = json.Unmarshal(data, into) // as much as can be displayed
 		return &NewerError{Found: v, Known: known}
 	case v < 0:
 		return fmt.Errorf("schema version %d does not exist", v)
@@ -78,6 +78,6 @@ func Decode(data []byte, known int, into any) error {
 	return nil
 }
 
-// Blank says whether a file holds nothing: spaces, or the NULs that a power cut leaves
-// of a file whose content had not reached the disk.
+// Blank reports whether a file holds only spaces or NULs. A power cut leaves NULs in a file
+// whose content had not reached the disk.
 func Blank(data []byte) bool { return len(bytes.Trim(data, " \t\r\n\x00")) == 0 }

@@ -42,8 +42,8 @@ func TestBlank(t *testing.T) {
 	}
 }
 
-// TestDecodeIsBounded: a record of some megabytes may be a hundred times as large once it
-// is decoded, so what it consists of is counted before.
+// TestDecodeIsBounded: a record of some megabytes may take a hundred times as much memory once
+// decoded, so Decode counts its objects and values first.
 func TestDecodeIsBounded(t *testing.T) {
 	for what, item := range map[string]string{"objects": `{},`, "lists": `[],`, "numbers": `0,`} {
 		for n, want := range map[int]string{30_000: "", 2_000_000: "and the most are"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh"
 )
 
-// BenchmarkWriteTree: 1 MiB in 1000 keys, on host/ssh and host/local.
+// BenchmarkWriteTree writes 1 MiB in 1000 keys, with host/ssh and host/local.
 func BenchmarkWriteTree(b *testing.B) {
 	ctx := context.Background()
 	near, err := local.New(local.Config{})
@@ -139,7 +139,7 @@ func BenchmarkOperations(b *testing.B) {
 	}
 }
 
-// processes is how many the kernel has started, of everybody's.
+// processes returns the number of processes that the kernel has started, of all users.
 func processes(b *testing.B) (n int64) {
 	b.Helper()
 	stat, err := os.ReadFile("/proc/stat")

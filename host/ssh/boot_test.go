@@ -6,16 +6,16 @@ import (
 
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// A machine that has booted is looked at again: it may have come back with control groups
-// of another version, and other tools.
+// After a reboot the host is probed again: it may have another cgroup version and other tools.
 func TestFactsAfterABoot(t *testing.T) {
 	h, err := New(t.Context(), Config{Name: "far.example", Transport: &shtest.Transport{}})
-	must(t, err)
+	testutil.Must(t, err)
 	defer h.Close()
 	want, err := h.Facts(t.Context())
-	must(t, err)
+	testutil.Must(t, err)
 	now := *h.machine()
 	if now.boot != want.BootID || want.BootID == "" {
 		t.Fatalf("what was found is of boot %q, and the machine is of %q", now.boot, want.BootID)
@@ -24,7 +24,7 @@ func TestFactsAfterABoot(t *testing.T) {
 		former := found{boot: boot, hier: machine.Hierarchies{Version: 7}}
 		h.found.Store(&former)
 		got, err := h.Facts(t.Context())
-		must(t, err)
+		testutil.Must(t, err)
 		if boot == now.boot {
 			if !reflect.DeepEqual(*h.machine(), former) {
 				t.Errorf("%s: it was looked at again: %+v", what, *h.machine())

@@ -10,19 +10,19 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// What a machine answers is bounded twice: in bytes, while it comes, and in what it
-// consists of, before anything is made of it. A record takes as little as two bytes on
-// the wire, and a hundred times as much here.
+// The output of a host is bounded twice: in bytes, while it arrives, and in its number of items,
+// before it is parsed. A record takes as little as two bytes on the wire, and a hundred times as
+// much in memory.
 
-// whole makes the request one whose answer only the machine itself decides the size of:
-// what is more than OutputBytes ends the driver.
+// whole marks a request whose output size only the host itself decides: more than OutputBytes
+// ends the driver.
 func (h *Host) whole(what string, r shell.Request) shell.Request {
 	r.MaxStdout, r.Whole, r.Kind = int(h.budget.Limit(budget.OutputBytes)), what, budget.OutputBytes
 	return r
 }
 
-// read is request for an answer that may be large: parse has it while no other large one
-// is there.
+// read is request for output that may be large. parse runs while no other large output is being
+// parsed.
 func (h *Host) read(ctx context.Context, op, object string, r shell.Request, parse func(stdout []byte) error) error {
 	if r.Limit == 0 {
 		r.Limit = limitOf(ctx)
@@ -41,8 +41,8 @@ func (h *Host) read(ctx context.Context, op, object string, r shell.Request, par
 	return parsed
 }
 
-// checkFields counts keys and values that each end with a NUL, and looks for lines that
-// no such file has.
+// checkFields counts keys and values, which each end with a NUL, and checks the length of the
+// longest line.
 func checkFields(a *budget.Account, what string, data []byte) error {
 	if err := a.Check(budget.Items, int64(bytes.Count(data, []byte{0})/2), what); err != nil {
 		return err
@@ -58,8 +58,8 @@ func checkFields(a *budget.Account, what string, data []byte) error {
 	return a.Check(budget.LineBytes, int64(longest), "a line of "+what)
 }
 
-// mountWords is how many words a mount has at most on average: six fields, an optional
-// one or two, three more, and the options.
+// mountWords is the highest average number of words of a mount: six fields, one or two optional
+// ones, three more, and the options.
 const mountWords = 32
 
 // checkMounts counts the lines of mountinfo, and the words that they are split into.
@@ -72,8 +72,8 @@ func checkMounts(a *budget.Account, data []byte) error {
 	return a.Check(budget.Items, int64(words/mountWords), "the words of "+what)
 }
 
-// checkEntries counts the records of a directory. What a pod puts there is no fault of
-// the machine: it is refused, and the driver goes on.
+// checkEntries counts the records of a directory. A pod may have created them, so too many are
+// refused without ending the driver.
 func checkEntries(a *budget.Account, data []byte) error {
 	limit := a.Limit(budget.Items)
 	if int64(bytes.Count(data, []byte{0})/3) > limit {

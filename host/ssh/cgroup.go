@@ -15,13 +15,13 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// cgroupPath joins the configured root and a caller's path.
+// cgroupPath returns p below the configured root.
 func (h *Host) cgroupPath(p string) (string, error) {
 	if !machine.CleanAbs(p) || p == "/" || strings.ContainsAny(p, "\n|") {
 		return "", fmt.Errorf("cgroup %q is not a clean absolute path below /", p)
 	}
 	if h.machine().hier.Version == 0 {
-		return "", fmt.Errorf("cgroup %s: no control groups are mounted", p)
+		return "", fmt.Errorf("cgroup %s: no cgroups are mounted", p)
 	}
 	if machine.IsSlice(p) {
 		return machine.SliceBelow(h.cgroupRoot, p)
@@ -29,7 +29,7 @@ func (h *Host) cgroupPath(p string) (string, error) {
 	return path.Join(h.cgroupRoot, p), nil
 }
 
-// cgroupDeadline leaves systemd the time that it may need for a job.
+// cgroupDeadline gives systemd more time, because it may need it for a job.
 func cgroupDeadline(path string) time.Duration {
 	if machine.IsSlice(path) {
 		return mountDeadline
@@ -37,15 +37,15 @@ func cgroupDeadline(path string) time.Duration {
 	return shortDeadline
 }
 
-// EnsureCgroup writes no file that holds the wanted value already.
+// EnsureCgroup skips files that hold the wanted value already.
 func (h *Host) EnsureCgroup(ctx context.Context, p string, r host.CgroupResources) error {
 	return run(h, ctx, "EnsureCgroup", cgroupDeadline(p), func(ctx context.Context) error {
 		full, err := h.cgroupPath(p)
 		if err != nil {
 			return err
 		}
-		// Also of a slice: what systemd has no property for, and the directories that a
-		// process may enter before systemd has come to it.
+		// Slices too: systemd has no property for some limits, and a process may enter the
+		// directories before systemd has created them.
 		slice := machine.IsSlice(full)
 		if slice {
 			r = machine.ForSystemd(r)
@@ -68,8 +68,8 @@ func (h *Host) EnsureCgroup(ctx context.Context, p string, r host.CgroupResource
 	})
 }
 
-// sliceArgs are the first arguments of scripts/ensureslice.sh: the calls that make the
-// slices above, those that make and set this one, and where slices are to be seen.
+// sliceArgs are the first arguments of scripts/ensureslice.sh: where slices appear, the calls
+// that create its parents, and the calls that create the slice and set its limits.
 func sliceArgs(hier machine.Hierarchies, full string, r host.CgroupResources) []string {
 	var above []string
 	all := machine.Slices(full)
@@ -121,7 +121,7 @@ func ensureV2Args(hier machine.Hierarchies, full string, r host.CgroupResources)
 	return []string{full, hier.V2, strings.Join(machine.PodControllers, " "), strings.Join(lines, "\n")}
 }
 
-// settingLine is a setting as scripts/cgroup.sh reads it.
+// settingLine is a setting in the syntax of scripts/cgroup.sh.
 func settingLine(s machine.Setting, point, full string) string {
 	optional := "no"
 	if s.Optional {
@@ -130,10 +130,10 @@ func settingLine(s machine.Setting, point, full string) string {
 	return strings.Join([]string{s.Controller, optional, s.Value, path.Join(point, full, s.File)}, "|")
 }
 
-// RemoveCgroup waits for processes that are about to end, up to a second.
+// RemoveCgroup waits up to a second for processes that are about to end.
 func (h *Host) RemoveCgroup(ctx context.Context, p string, kill bool) error {
-	// It is looked at again and again, at each controller's: a slow machine is to come to
-	// the killing.
+	// The script checks repeatedly, in each hierarchy: the deadline lets a slow host get to the
+	// killing.
 	return run(h, ctx, "RemoveCgroup", mountDeadline, func(ctx context.Context) error {
 		full, err := h.cgroupPath(p)
 		if errors.Is(err, machine.ErrNoSlice) {
@@ -165,7 +165,7 @@ func (h *Host) cgroupDirs(full string) []string {
 	return dirs
 }
 
-// ListCgroups of a path that is nowhere is an empty list.
+// ListCgroups returns an empty list if p exists in no hierarchy.
 func (h *Host) ListCgroups(ctx context.Context, p string) ([]string, error) {
 	return call(h, ctx, "ListCgroups", shortDeadline, func(ctx context.Context) ([]string, error) {
 		full := h.cgroupRoot
@@ -178,7 +178,8 @@ func (h *Host) ListCgroups(ctx context.Context, p string) ([]string, error) {
 				return nil, err
 			}
 		}
-		res, err := h.script(ctx, "list cgroups in", full, scriptListCgroups, h.cgroupDirs(full), nil)
+		args := append([]string{strings.TrimSuffix(full, "/")}, h.machine().hier.All...)
+		res, err := h.script(ctx, "list cgroups in", full, scriptListCgroups, args, nil)
 		if err == nil {
 			err = h.budget.Check(budget.Items, int64(bytes.Count(res.Stdout, []byte{0})), "the list of cgroups")
 		}
@@ -189,7 +190,7 @@ func (h *Host) ListCgroups(ctx context.Context, p string) ([]string, error) {
 	})
 }
 
-// parseNames are strings that each end with a NUL; sorted, each once.
+// parseNames parses strings that each end with a NUL, sorts them and removes duplicates.
 func parseNames(data []byte) []string {
 	text := strings.TrimSuffix(string(data), "\x00")
 	if text == "" {

@@ -21,8 +21,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 )
 
-// groupers are hosts with all ways to change a tree: in a mount namespace, and without
-// one; of coreutils and of busybox.
+// groupers are hosts with all ways to change a tree: with and without a mount namespace, with
+// coreutils and with busybox.
 func groupers(t *testing.T, transport func() ssh.Transport) map[string]*ssh.Host {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -49,9 +49,8 @@ func groupers(t *testing.T, transport func() ssh.Transport) map[string]*ssh.Host
 	return hosts
 }
 
-// TestChownGroupOfLiveVolume: a pod swaps a directory and a file of its volume for links
-// out of it, as fast as it can, while another pod with an fsGroup starts. No file outside
-// changes.
+// TestChownGroupOfLiveVolume: a pod replaces a directory and a file of its volume with links to
+// outside, as fast as it can, while another pod with an fsGroup starts. No file outside changes.
 func TestChownGroupOfLiveVolume(t *testing.T) {
 	for name, h := range groupers(t, nil) {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +64,7 @@ func TestChownGroupOfLiveVolume(t *testing.T) {
 				names[i] = fmt.Sprintf("f%d", i)
 				mode := fs.FileMode(0o600)
 				if i%10 == 0 {
-					mode |= fs.ModeSetuid // it must not become another's
+					mode |= fs.ModeSetuid // it must not get another owner with it
 				}
 				if err := errors.Join(os.WriteFile(filepath.Join(outside, names[i]), nil, 0o600),
 					os.WriteFile(filepath.Join(volume, "a", names[i]), nil, 0o600), os.Chmod(filepath.Join(volume, "a", names[i]), mode)); err != nil {
@@ -91,7 +90,7 @@ func TestChownGroupOfLiveVolume(t *testing.T) {
 			})
 			until := time.Now().Add(2 * time.Second)
 			for n := 0; n < 3 || time.Now().Before(until) && n < 50; n++ {
-				// That names change under it may be an error.
+				// An error is allowed, because names change during the call.
 				_ = h.ChownGroup(context.Background(), volume, int64(4000+n), false)
 			}
 			close(stop)
@@ -113,7 +112,8 @@ func TestChownGroupOfLiveVolume(t *testing.T) {
 	}
 }
 
-// TestChownGroupTree: all of a deep and wide tree gets what a kubelet gives it.
+// TestChownGroupTree: a whole deep and wide tree gets the group and modes that a kubelet gives
+// it.
 func TestChownGroupTree(t *testing.T) {
 	for name, h := range groupers(t, nil) {
 		t.Run(name, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestChownGroupTree(t *testing.T) {
 	}
 }
 
-// TestChownGroupIsBrief: a thousand files that cannot be changed are not a thousand lines.
+// TestChownGroupIsBrief: a thousand files that cannot be changed do not print a thousand lines.
 func TestChownGroupIsBrief(t *testing.T) {
 	var sent counting
 	for name, h := range groupers(t, func() ssh.Transport { return &sent }) {
@@ -212,7 +212,7 @@ func TestChownGroupIsBrief(t *testing.T) {
 	}
 }
 
-// counting counts what its sessions write.
+// counting counts the bytes that its sessions write.
 type counting struct {
 	shtest.Transport
 	bytes atomic.Int64

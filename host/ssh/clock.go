@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// goodClock is an uncertainty that no second measurement needs to better.
+// goodClock is an uncertainty that needs no further measurement.
 const goodClock = 10 * time.Millisecond
 
-// ClockOffset is measured over the shell, the best of up to three. The uncertainty
-// is half the round trip.
+// ClockOffset measures over the shell, up to three times, and returns the best result. The
+// uncertainty is half the round trip.
 func (h *Host) ClockOffset(ctx context.Context) (offset, uncertainty time.Duration, err error) {
 	err = run(h, ctx, "ClockOffset", shortDeadline, func(ctx context.Context) error {
 		for i := range 3 {
@@ -38,12 +38,13 @@ func (h *Host) ClockOffset(ctx context.Context) (offset, uncertainty time.Durati
 	return offset, uncertainty, err
 }
 
-// parseClock reads date +%s.%N; coarse is what it may be off where date knows no %N.
+// parseClock reads the output of date +%s.%N; coarse is the possible error if date does not
+// support %N.
 func parseClock(s string) (t time.Time, coarse time.Duration, err error) {
 	whole, fraction, _ := strings.Cut(strings.TrimSpace(s), ".")
 	seconds, err := strconv.ParseInt(whole, 10, 64)
 	if err != nil {
-		return t, 0, fmt.Errorf("the machine's clock says %q", s)
+		return t, 0, fmt.Errorf("the host's clock returned %q", s)
 	}
 	if len(fraction) != 9 || strings.Trim(fraction, "0123456789") != "" {
 		return time.Unix(seconds, 0).Add(500 * time.Millisecond), 500 * time.Millisecond, nil

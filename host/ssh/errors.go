@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// messages is what a script said on standard error, in one line and bounded.
+// messages joins a script's standard error into one line of limited length.
 func messages(stderr []byte) string {
 	var lines []string
 	for line := range strings.SplitSeq(strings.TrimSpace(string(stderr)), "\n") {
@@ -23,7 +23,7 @@ func messages(stderr []byte) string {
 	return strings.ToValidUTF8(said, "?")
 }
 
-// strerrors are those of strerror(3) in the C locale, and dash's own.
+// strerrors are the messages of strerror(3) in the C locale, and those of dash.
 var strerrors = []struct {
 	text  string
 	errno syscall.Errno
@@ -50,7 +50,7 @@ var strerrors = []struct {
 	{"Stale file handle", syscall.ESTALE},
 }
 
-// errnoOf finds the error in the end of a message; nil if it tells none.
+// errnoOf finds the errno at the end of a message; nil if there is none.
 func errnoOf(said string) error {
 	said = strings.TrimRight(said, ".; \n")
 	for _, w := range strerrors {
@@ -61,5 +61,5 @@ func errnoOf(said string) error {
 	return nil
 }
 
-// newSuffix makes a name that nobody else makes.
+// newSuffix returns a unique suffix for a name.
 func newSuffix() string { return strings.ToLower(rand.Text()[:16]) }

@@ -15,24 +15,24 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// exposer is a Transport with a connection for what others send.
+// exposer is a Transport with a bulk connection, which carries what clients send.
 type exposer interface {
 	Bulk(ctx context.Context) (*link.Bulk, error)
 	EndBulk()
 }
 
-// Expose listens at a TCP address of the machine, for others to come to: by sshd, on the
-// bulk connection, as what they send may be much. Who takes from us a lock that
-// was taken before ends this as it ends our requests (scripts/guard.sh), whether
-// this process still runs or not. The listener ends with that connection.
+// Expose listens on a TCP address of the host for other clients, through sshd. It uses the bulk
+// connection, because clients may send much. The listener ends with that connection. It also
+// ends when another process takes the lock from us, like our requests (scripts/guard.sh),
+// whether or not this process still runs.
 //
-// sshd that is not told to listen for others (GatewayPorts) does on loopback, and says
-// nothing: dial the address from the machine, and see NotListened.
+// Without GatewayPorts sshd listens on loopback only, and reports no error: dial the address
+// from the host, and see NotListened.
 func (h *Host) Expose(ctx context.Context, address string) (net.Listener, error) {
 	return call(h, ctx, "Expose", shortDeadline, func(ctx context.Context) (net.Listener, error) {
 		way, ok := h.transport.(exposer)
 		if !ok {
-			return nil, fmt.Errorf("listen on %s: there is no such way to the machine", address)
+			return nil, fmt.Errorf("listen on %s: the host is not reached that way", address)
 		}
 		res, err := h.script(ctx, "listen on", address, scriptConnection, nil, nil)
 		if err != nil {
@@ -53,22 +53,22 @@ func (h *Host) Expose(ctx context.Context, address string) (net.Listener, error)
 		}
 		e := &exposed{Listener: l, guard: guard}
 		h.budget.Go("the guard's session", func() {
-			_, _ = guard.Wait() // by its end or by Close
+			_, _ = guard.Wait() // by its own end or by Close
 			e.Close()
 		})
 		return e, nil
 	})
 }
 
-// ExposeAnew has the next Expose be judged by sshd's configuration of then.
-func (h *Host) ExposeAnew() {
+// ReconnectExposure makes the next Expose connect again, so that sshd's current configuration applies.
+func (h *Host) ReconnectExposure() {
 	if way, ok := h.transport.(exposer); ok {
 		way.EndBulk()
 	}
 }
 
-// guard starts what ends the connection when the lock changes hands, and waits for its
-// word.
+// guard starts the process that ends the connection when the lock changes hands, and waits until
+// it runs.
 func (h *Host) guard(ctx context.Context, bulk *link.Bulk, tag string) (link.Session, error) {
 	nonce := newSuffix()
 	text := fmt.Sprintf("PATH=%s\nLC_ALL=C\nexport PATH LC_ALL\ntag=%s\nnonce=%s\n", shell.Quote(h.path), shell.Quote(tag), nonce) +
@@ -79,7 +79,7 @@ func (h *Host) guard(ctx context.Context, bulk *link.Bulk, tag string) (link.Ses
 	}
 	var stderr said
 	go drain(session, &stderr, h.budget, "the guard's session")
-	h.budget.Go("the guard's session", func() { _, _ = session.Stdin().Write([]byte(text)) }) // its failure is the end of the answer
+	h.budget.Go("the guard's session", func() { _, _ = session.Stdin().Write([]byte(text)) }) // if it fails, the output ends
 	word := make(chan error, 1)
 	h.budget.Go("the guard's session", func() {
 		err := budget.ErrPanicked
@@ -99,7 +99,7 @@ func (h *Host) guard(ctx context.Context, bulk *link.Bulk, tag string) (link.Ses
 		if why := strings.TrimSpace(string(stderr.bytes())); why != "" && !errors.As(err, &much) {
 			err = errors.New(why)
 		}
-		// What it may say is that a connection has gone.
+		// The script may say that the connection is over.
 		return nil, fmt.Errorf("guard of the connection: %w: %w", err, host.ErrUnreachable)
 	case <-ctx.Done():
 		session.Close()
@@ -107,7 +107,7 @@ func (h *Host) guard(ctx context.Context, bulk *link.Bulk, tag string) (link.Ses
 	}
 }
 
-// exposed ends with its guard, and its guard with it.
+// exposed ends with its guard, and the guard with it.
 type exposed struct {
 	net.Listener
 	guard link.Session
@@ -123,27 +123,27 @@ func (e *exposed) Close() error {
 	return e.err
 }
 
-// NotExposedError says why others do not come to an address of the machine.
+// NotExposedError reports why clients do not reach an address of the host.
 type NotExposedError struct {
 	Reason string // PortTaken, Forbidden or LoopbackOnly
 	Text   string // a sentence
-	Mend   string // what to do on the machine: words and command lines, several lines
+	Fix    string // what to do on the host: text and command lines, several lines
 }
 
 // Reasons of a NotExposedError.
 const (
 	PortTaken    = "PortTaken"    // another program listens there
 	Forbidden    = "Forbidden"    // sshd does not listen there for us
-	LoopbackOnly = "LoopbackOnly" // sshd listens, and not for others
+	LoopbackOnly = "LoopbackOnly" // sshd listens, but not for other hosts
 )
 
 func (e *NotExposedError) Error() string {
-	return e.Text + ": " + strings.ReplaceAll(e.Mend, "\n", "; ")
+	return e.Text + ": " + strings.ReplaceAll(e.Fix, "\n", "; ")
 }
 
-const gatewayPorts = "in /etc/ssh/sshd_config of the machine write\nGatewayPorts clientspecified\nthen\nsystemctl reload ssh || systemctl reload sshd"
+const gatewayPorts = "set in /etc/ssh/sshd_config of the host:\nGatewayPorts clientspecified\nthen run:\nsystemctl reload ssh || systemctl reload sshd"
 
-// whyRefused tells apart what sshd does not.
+// whyRefused distinguishes reasons that sshd does not report.
 func (h *Host) whyRefused(ctx context.Context, address string, err error) error {
 	if errors.Is(err, host.ErrUnreachable) || ctx.Err() != nil {
 		return err
@@ -152,19 +152,18 @@ func (h *Host) whyRefused(ctx context.Context, address string, err error) error 
 	if dialErr == nil {
 		c.Close()
 		_, port, _ := net.SplitHostPort(address)
-		return &NotExposedError{PortTaken, "another program of the machine listens on " + address,
-			"see which it is\nss -tlnp 'sport = :" + port + "'\nor choose another port (server.port)"}
+		return &NotExposedError{PortTaken, "another program of the host listens on " + address,
+			"find it:\nss -tlnp 'sport = :" + port + "'\nor choose another port (server.port)"}
 	}
 	if errors.Is(dialErr, host.ErrUnreachable) {
 		return dialErr
 	}
 	return &NotExposedError{Forbidden, "sshd does not listen on " + address + " for us",
-		"in /etc/ssh/sshd_config of the machine write\nAllowTcpForwarding yes\nGatewayPorts clientspecified\nthen\nsystemctl reload ssh || systemctl reload sshd\n" +
-			"and see that the address is the machine's, and that neither PermitListen there nor permitlisten in authorized_keys leaves it out"}
+		"set in /etc/ssh/sshd_config of the host:\nAllowTcpForwarding yes\nGatewayPorts clientspecified\nthen run:\nsystemctl reload ssh || systemctl reload sshd\n" +
+			"and check that the address belongs to the host, and that PermitListen there and permitlisten in authorized_keys allow it"}
 }
 
-// NotListened makes of a dial's error, to an address that is exposed, what it says of
-// sshd.
+// NotListened converts the error of a dial to an exposed address into what it means about sshd.
 func NotListened(address string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return &NotExposedError{LoopbackOnly, "sshd listens on loopback only, and not on " + address, gatewayPorts}

@@ -14,12 +14,13 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// elsewhere is an address of loopback that sshd does not take for it.
+// elsewhere is a loopback address that sshd does not treat as loopback.
 const elsewhere = "127.0.0.2"
 
-// freeAddress is one that nobody listens on just now.
+// freeAddress is an address on which no process listens now.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", elsewhere+":0")
@@ -30,15 +31,15 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// patiently is a context for a call on a machine that is very busy.
+// patiently is a context for a call on a very busy host.
 func patiently(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// exposed listens at an address, and at another where somebody has the port meanwhile, be
-// it on another address that sshd takes as well.
+// exposed listens on an address. It tries another one if a process has taken the port in the
+// meantime, also on another address that sshd listens on.
 func exposed(t *testing.T, h *ssh.Host) (l net.Listener, address string) {
 	t.Helper()
 	for try := 0; ; try++ {
@@ -53,7 +54,7 @@ func exposed(t *testing.T, h *ssh.Host) (l net.Listener, address string) {
 	}
 }
 
-// comes says whether who dials the address from the machine comes to l.
+// comes returns nil if a connection to the address from the host reaches l.
 func comes(t *testing.T, h *ssh.Host, l net.Listener, address string) error {
 	t.Helper()
 	go func() {
@@ -79,15 +80,15 @@ func comes(t *testing.T, h *ssh.Host, l net.Listener, address string) error {
 	return err
 }
 
-// TestExpose: for others to come to, as sshd_config has it; and what it says where it does
-// not.
+// TestExpose: Expose listens for other clients as sshd_config allows, and reports the reason if
+// it does not.
 func TestExpose(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		config []string
 		listen string // reason of a refusal to listen
-		come   string // reason why nobody comes
-		mend   string
+		come   string // reason why no client arrives
+		fix    string
 	}{
 		{"as asked", []string{"GatewayPorts clientspecified"}, "", "", ""},
 		{"everywhere", []string{"GatewayPorts yes"}, "", "", ""},
@@ -100,7 +101,7 @@ func TestExpose(t *testing.T) {
 			var not *ssh.NotExposedError
 			if c.listen != "" {
 				_, err := h.Expose(patiently(t), freeAddress(t))
-				if !errors.As(err, &not) || not.Reason != c.listen || !strings.Contains(err.Error(), c.mend) || errors.Is(err, host.ErrUnreachable) {
+				if !errors.As(err, &not) || not.Reason != c.listen || !strings.Contains(err.Error(), c.fix) || errors.Is(err, host.ErrUnreachable) {
 					t.Errorf("got %v", err)
 				}
 				return
@@ -108,7 +109,7 @@ func TestExpose(t *testing.T) {
 			l, address := exposed(t, h)
 			err := comes(t, h, l, address)
 			if c.come != "" {
-				if err := ssh.NotListened(address, err); !errors.As(err, &not) || not.Reason != c.come || !strings.Contains(err.Error(), c.mend) {
+				if err := ssh.NotListened(address, err); !errors.As(err, &not) || not.Reason != c.come || !strings.Contains(err.Error(), c.fix) {
 					t.Errorf("got %v", err)
 				}
 			} else {
@@ -126,8 +127,8 @@ func TestExpose(t *testing.T) {
 			if _, err := l.Accept(); err != net.ErrClosed {
 				t.Errorf("Accept after Close: %v", err)
 			}
-			// The port is free, and the connection of before serves again.
-			eventually(t, "it listens again", func() bool {
+			// The port is free, and the existing connection works again.
+			testutil.Eventually(t, "it listens again", func() bool {
 				l, err := h.Expose(patiently(t), address)
 				if err == nil {
 					err = l.Close()
@@ -138,16 +139,16 @@ func TestExpose(t *testing.T) {
 	}
 }
 
-// TestExposeAnew: sshd's configuration of now is that of the next connection.
-func TestExposeAnew(t *testing.T) {
+// TestReconnectExposure: the next connection uses sshd's current configuration.
+func TestReconnectExposure(t *testing.T) {
 	h := login(t, sshtest.Run(t, "GatewayPorts clientspecified"))
 	l, address := exposed(t, h)
-	h.ExposeAnew()
+	h.ReconnectExposure()
 	if _, err := l.Accept(); !errors.Is(err, host.ErrUnreachable) && err != net.ErrClosed {
 		t.Errorf("Accept after the end of its connection: %v", err)
 	}
 	l.Close()
-	eventually(t, "it listens by another connection", func() bool {
+	testutil.Eventually(t, "it listens by another connection", func() bool {
 		l, err := h.Expose(patiently(t), address)
 		if err == nil {
 			err = comes(t, h, l, address)
@@ -157,8 +158,8 @@ func TestExposeAnew(t *testing.T) {
 	})
 }
 
-// paused are the connections of a process that is stopped: the machine hears nothing of
-// it, not even their end.
+// paused holds the connections of a process that is stopped: the host receives nothing from it,
+// not even the end of the connections.
 type paused struct {
 	stopped atomic.Bool
 	mu      sync.Mutex
@@ -215,13 +216,13 @@ func (c *pausedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestExposeIsFenced: who takes the lock takes the port as well, from a process that does
-// nothing about it.
+// TestExposeIsFenced: a process that takes the lock also takes the port, from a process that
+// does nothing.
 func TestExposeIsFenced(t *testing.T) {
 	server := sshtest.Run(t, "GatewayPorts clientspecified")
 	ctx := patiently(t)
 	process := &paused{}
-	t.Cleanup(process.end) // after its link has
+	t.Cleanup(process.end) // after its link has closed
 	one, two := loginBy(t, server, process.dial), login(t, server)
 	p := t.TempDir() + "/lock"
 	if _, err := one.Lock(ctx, p, []byte("one")); err != nil {
@@ -241,7 +242,7 @@ func TestExposeIsFenced(t *testing.T) {
 	}
 	defer lock.Close()
 	var l2 net.Listener
-	eventually(t, "the next driver listens", func() bool { l2, err = two.Expose(patiently(t), address); return err == nil })
+	testutil.Eventually(t, "the next driver listens", func() bool { l2, err = two.Expose(patiently(t), address); return err == nil })
 	if err := comes(t, two, l2, address); err != nil {
 		t.Errorf("nobody comes to the next driver: %v", err)
 	}

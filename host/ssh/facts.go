@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	maxThrottles   = 16 << 10 // processors that are looked at; a kernel has at most 8,192
+	maxThrottles   = 16 << 10 // CPUs that are checked; a kernel has at most 8,192
 	capSysResource = 24
 )
 
-// Facts fails only where a node could not be made of the rest; what a machine
-// may lack (DMI, swap, huge pages) stays zero.
+// Facts fails only if the missing fact is required for a node; what a host may lack (DMI, swap,
+// huge pages) stays zero.
 func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 	return call(h, ctx, "Facts", shortDeadline, func(ctx context.Context) (host.Facts, error) {
 		f, err := h.readFacts(ctx)
@@ -27,15 +27,15 @@ func (h *Host) Facts(ctx context.Context) (host.Facts, error) {
 		switch again, err := h.booted(ctx, f.BootID); {
 		case err != nil:
 			return host.Facts{}, err
-		case again: // some were asked for by what the machine had before
+		case again: // some queries depended on the state before the reboot
 			return h.readFacts(ctx)
 		}
 		return f, nil
 	})
 }
 
-// parseFields reads keys and values that each end with a NUL. The last one counts
-// where a key comes twice.
+// parseFields reads keys and values that each end with a NUL. Of duplicate keys the last one
+// counts.
 func parseFields(data []byte) map[string]string {
 	v := map[string]string{}
 	for len(data) > 0 {
@@ -70,7 +70,7 @@ func (h *Host) readFacts(ctx context.Context) (host.Facts, error) {
 	return f, nil
 }
 
-// parseFacts reads what scripts/facts.sh prints.
+// parseFacts parses the output of scripts/facts.sh.
 func parseFacts(data []byte) (host.Facts, error) {
 	v := parseFields(data)
 	f := host.Facts{
@@ -89,7 +89,7 @@ func parseFacts(data []byte) (host.Facts, error) {
 		Addresses:     machine.Addresses(v["addresses"], v["route"], v["if-inet6"], v["fib-trie"]),
 		Routed:        machine.DefaultInterface([]byte(v["route"])) != "",
 	}
-	// As the kubelet reports it: the firmware's, the hypervisor's, the file's.
+	// In the order of the kubelet: from the firmware, the hypervisor, the file.
 	f.SystemUUID = machine.FirstOf(strings.ToLower(v["product-uuid"]), strings.TrimSpace(v["vm-uuid"]), f.MachineID)
 	if r, ok := v["resolv.conf"]; ok {
 		f.ResolvConf = []byte(r)
@@ -127,7 +127,7 @@ func number(s string) int64 {
 	return machine.Count(s)
 }
 
-// goarch is Go's name of what uname -m says.
+// goarch converts the output of uname -m to GOARCH.
 func goarch(m string) string {
 	switch m {
 	case "x86_64":

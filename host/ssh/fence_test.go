@@ -17,15 +17,16 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// login is a host over an sshd, with a link of its own.
+// login returns a host over an sshd, with a link of its own.
 func login(t *testing.T, s *sshtest.Server) *ssh.Host {
 	t.Helper()
 	return loginBy(t, s, nil)
 }
 
-// loginBy is login over connections that dial makes; nil: as usual.
+// loginBy is login over connections that dial makes; nil: the default.
 func loginBy(t *testing.T, s *sshtest.Server, dial func(context.Context, string, string) (net.Conn, error)) *ssh.Host {
 	t.Helper()
 	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
@@ -48,8 +49,8 @@ func loginBy(t *testing.T, s *sshtest.Server, dial func(context.Context, string,
 	return h
 }
 
-// forked is a request of h that runs on and on, as the shell of a command that leaves
-// no trace of us in its environment, and a child of it. It waits until both run.
+// forked starts a request of h that does not end: the shell of a command that removes our
+// variables from its environment, and a child of it. It waits until both run.
 func forked(t *testing.T, h *ssh.Host, dir string) (pids []int, ended chan error) {
 	t.Helper()
 	file := filepath.Join(dir, "pids")
@@ -59,7 +60,7 @@ func forked(t *testing.T, h *ssh.Host, dir string) (pids []int, ended chan error
 			`setsid sleep 1000 & echo $$ $! >"$1.part"; mv "$1.part" "$1"; wait`, "sh", file}})
 		ended <- err
 	}()
-	eventually(t, "the request runs", func() bool { _, err := os.Stat(file); return err == nil })
+	testutil.Eventually(t, "the request runs", func() bool { _, err := os.Stat(file); return err == nil })
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +72,7 @@ func forked(t *testing.T, h *ssh.Host, dir string) (pids []int, ended chan error
 		}
 		pids = append(pids, pid)
 		t.Cleanup(func() {
-			if t.Failed() { // or it has been seen to end
+			if t.Failed() { // else the test has seen it end
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		})
@@ -102,8 +103,8 @@ func wantDead(t *testing.T, when string, pids []int, ended chan error) {
 	}
 }
 
-// TestFenceEndsRequests: when a lock has changed hands, nothing runs any more that was
-// begun over the connection of the one before, whichever way it went.
+// TestFenceEndsRequests: after a lock has changed hands, nothing that was started over the
+// connection of the former holder runs any more, however that lost the lock.
 func TestFenceEndsRequests(t *testing.T) {
 	server := sshtest.Run(t)
 	ctx := t.Context()
@@ -147,7 +148,8 @@ func TestFenceEndsRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		pids, ended := forked(t, one, t.TempDir())
-		// The sshd of the connection goes, and with it the lock; what it ran goes on.
+		// The sshd of the connection ends, and the lock with it; the programs that it started
+		// continue.
 		data, err := os.ReadFile(p + ".session")
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +164,7 @@ func TestFenceEndsRequests(t *testing.T) {
 		}
 		<-l.Lost()
 		var l2 host.Lock
-		eventually(t, "the lock is taken", func() bool { l2, err = two.Lock(ctx, p, []byte("two")); return err == nil })
+		testutil.Eventually(t, "the lock is taken", func() bool { l2, err = two.Lock(ctx, p, []byte("two")); return err == nil })
 		wantDead(t, "when the next has the lock", pids, ended)
 		if err := l2.Close(); err != nil {
 			t.Error(err)
@@ -183,15 +185,15 @@ func TestFenceEndsRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Who is stopped takes no beats; the shell that holds the lock misses them.
+		// A stopped sshd forwards no beats, so the shell that holds the lock misses them.
 		sshd, _ := strconv.Atoi(strings.Fields(string(data))[2])
 		if err := syscall.Kill(sshd, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the silent one's connection is ended", func() bool { return !runs(sshd) })
+		testutil.Eventually(t, "the silent one's connection is ended", func() bool { return !runs(sshd) })
 		two := login(t, server)
 		var l2 host.Lock
-		eventually(t, "the lock is taken", func() bool { l2, err = two.Lock(ctx, p, []byte("two")); return err == nil })
+		testutil.Eventually(t, "the lock is taken", func() bool { l2, err = two.Lock(ctx, p, []byte("two")); return err == nil })
 		wantDead(t, "when the next has the lock", pids, ended)
 		<-l.Lost()
 		if err := l2.Close(); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 )
 
-// inNamespace runs a fence as process 1 of a namespace: it can reach nothing outside.
-// The forger is root's, as a process of a pod with hostPID is, and so is believed; its
-// child's name reads as that process 1 is a child of the forger.
+// inNamespace runs a fence as process 1 of a namespace, so that it cannot reach anything
+// outside. The forger runs as root, like a process of a pod with hostPID, so its environment is
+// trusted. The name of its child looks as if process 1 were a child of the forger.
 const inNamespace = `
 [ "$$" = 1 ] && [ "$(readlink /proc/self)" -lt 100 ] || fail "not in a namespace"
 sleep 1000 &
@@ -29,8 +29,8 @@ behind_name "$bystander"
 wait "$forger" || echo "the forger ended with $?"
 `
 
-// TestFenceSparesInit: no name of a process makes the fence take process 1 for one of
-// the connection's.
+// TestFenceSparesInit: no name of a process makes the fence treat process 1 as one of the
+// connection.
 func TestFenceSparesInit(t *testing.T) {
 	unshare := []string{"--fork", "--kill-child", "--pid", "--mount-proc"}
 	if out, err := exec.Command("unshare", append(unshare, "true")...).CombinedOutput(); err != nil {

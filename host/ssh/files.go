@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// tailLimit bounds ReadTail on the machine: a pod that puts a FIFO in a file's
-// place at the right moment makes the opening wait, and gains this long.
+// tailLimit bounds ReadTail on the host: a pod that replaces the file with a FIFO at the right
+// moment blocks the open for this long.
 const tailLimit = 3 * time.Second
 
 // ReadFile follows links (/etc/resolv.conf is one). A FIFO is an error.
@@ -26,7 +26,8 @@ func (h *Host) ReadFile(ctx context.Context, path string, max int64) ([]byte, er
 		}
 		max := min(max, h.budget.Limit(budget.FileBytes))
 		var data []byte
-		// The script reads no more than one byte too many: what prints more is not it.
+		// The script reads at most one byte more than max, so more output does not come from the
+		// script.
 		err := h.read(ctx, "open", path, shell.Request{Script: scriptReadFile, Args: []string{path, itoa(max + 1)}, MaxStdout: int(max + 1),
 			Whole: "more of " + path + " than was asked for", Kind: budget.FileBytes}, func(stdout []byte) error {
 			if data = nonNil(stdout); int64(len(data)) > max {
@@ -62,8 +63,8 @@ func nonNil(b []byte) []byte {
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// WriteFile survives the end of the link, and of the machine's power, at any point: the
-// path holds the old content or the new.
+// WriteFile is atomic even if the link or the power of the host ends at any point: the path
+// holds the old content or the new.
 func (h *Host) WriteFile(ctx context.Context, p string, data []byte, mode fs.FileMode) error {
 	return run(h, ctx, "WriteFile", shortDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("write", p); err != nil {
@@ -76,7 +77,7 @@ func (h *Host) WriteFile(ctx context.Context, p string, data []byte, mode fs.Fil
 	})
 }
 
-// octal is mode as chmod takes it.
+// octal formats mode for chmod.
 func octal(mode fs.FileMode) string {
 	bits := uint64(mode.Perm())
 	for special, bit := range map[fs.FileMode]uint64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
@@ -87,25 +88,25 @@ func octal(mode fs.FileMode) string {
 	return fmt.Sprintf("%04o", bits)
 }
 
-// MkdirAll leaves a directory that is there, or a link to one, as it is.
+// MkdirAll does not change a directory that exists, or a link to one.
 func (h *Host) MkdirAll(ctx context.Context, p string, mode fs.FileMode, owner *host.Owner) error {
 	return run(h, ctx, "MkdirAll", shortDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("make directory", p); err != nil {
 			return err
 		}
 		p = path.Clean(p)
-		special := "" // mkdir(2) takes no such bits, and chown(2) may take them away
+		special := "" // mkdir(2) ignores these bits, and chown(2) may clear them
 		if mode&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0 {
 			special = octal(mode)
 		}
-		// No parent is ever writable by others, whatever the last one is.
+		// A new parent is never writable by others, whatever mode is.
 		mask := 0o777 &^ (mode & 0o755)
 		_, err := h.script(ctx, "mkdir", p, scriptMkdirAll, []string{p, path.Dir(p), octal(mask), octal(0o777 &^ mode.Perm()), special, ownerWord(owner)}, nil)
 		return err
 	})
 }
 
-// ownerWord is an owner as chown takes it; empty where nothing is to be changed.
+// ownerWord formats an owner for chown; empty if there is nothing to change.
 func ownerWord(o *host.Owner) string {
 	switch {
 	case o == nil || o.UID < 0 && o.GID < 0:
@@ -118,7 +119,7 @@ func ownerWord(o *host.Owner) string {
 	return itoa(o.UID) + ":" + itoa(o.GID)
 }
 
-// Symlink makes missing parents with mode 0755.
+// Symlink creates missing parents with mode 0755.
 func (h *Host) Symlink(ctx context.Context, target, p string) error {
 	return run(h, ctx, "Symlink", shortDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("link", p); err != nil {
@@ -190,7 +191,8 @@ func (h *Host) Remove(ctx context.Context, p string) error {
 		}
 		args := []string{path.Clean(p)}
 		if _, held := h.held.LoadAndDelete(args[0]); held {
-			// What Lock put beside it goes with it: the directory may be removed next.
+			// Also remove the session file of the lock, because the directory may be removed
+			// next.
 			args = append(args, args[0]+sessionSuffix)
 		}
 		_, err := h.script(ctx, "remove", p, scriptRemove, args, nil)

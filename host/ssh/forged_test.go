@@ -12,15 +12,14 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 )
 
-// forge is a process that claims to be of a connection and has a child with a name of
-// which the second line reads as the process $1. Both wait for the end of the input.
+// forge is a process that claims to belong to a connection, with a child whose name has a second
+// line that looks like the stat of process $1. Both wait for the end of the input.
 const forge = `exec 3<&0
 sh -c 'printf "\n%d (a" "$1" >/proc/self/comm; echo named; read -r line' sh "$1" <&3 &
 echo $!
 wait`
 
-// begin starts a command that lives until the end of the test, and returns what it
-// writes.
+// begin starts a command that lives until the end of the test, and returns its PID and output.
 func begin(t *testing.T, cmd *exec.Cmd) (pid int, out *bufio.Reader) {
 	t.Helper()
 	in, err := cmd.StdinPipe()
@@ -42,9 +41,9 @@ func begin(t *testing.T, cmd *exec.Cmd) (pid int, out *bufio.Reader) {
 	return cmd.Process.Pid, bufio.NewReader(stdout)
 }
 
-// TestFenceSparesOthers: a user of the machine gives his processes the environment of a
-// request, and a name that reads as a line of another process. The next driver ends the
-// connection, and nothing else.
+// TestFenceSparesOthers: a user of the host gives his processes the environment of a request,
+// and a name that looks like a line about another process. The next driver ends the connection,
+// and nothing else.
 func TestFenceSparesOthers(t *testing.T) {
 	server := sshtest.Run(t)
 	ctx := t.Context()
@@ -67,7 +66,7 @@ func TestFenceSparesOthers(t *testing.T) {
 		forger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
 	forging, out := begin(t, forger)
-	for range 2 { // the child's number, and that it has its name
+	for range 2 { // the child's PID, and a line once it has its name
 		if _, err := out.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +79,7 @@ func TestFenceSparesOthers(t *testing.T) {
 	if !runs(bystander) {
 		t.Error("a process that has nothing to do with the connection was ended")
 	}
-	// Where the tests run as the login user his environment is believed.
+	// If the tests run as the login user, his environment is trusted.
 	if os.Getuid() == 0 && !runs(forging) {
 		t.Error("another user's process was ended for its environment")
 	}

@@ -75,24 +75,28 @@ func FuzzParseNames(f *testing.F) {
 	})
 }
 
-func FuzzParseStates(f *testing.F) {
-	f.Add([]byte("1\nx81a4 5 6 7 0 1700000001 d 05:37:04.8 +0000\n"))
-	f.Add([]byte("0 1\nf 644 1 2 3 0 4.5\n"))
+func FuzzParseSizes(f *testing.F) {
+	f.Add([]byte("f-o\n5\n"), 3)
+	f.Add([]byte("ff\n5\n6\n"), 2)
 	corpus.Add(f)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		into := make([]host.FileInfo, 2)
-		if parseStates(data, []string{"/a", "/b"}, into) != nil {
+	f.Fuzz(func(t *testing.T, data []byte, paths int) {
+		paths = max(min(paths, 500), 0)
+		sizes, err := parseSizes(data, paths)
+		if err != nil {
 			return
 		}
-		for i, name := range []string{"a", "b"} {
-			if into[i].Name != "" && into[i].Name != name || into[i].Size < 0 {
-				t.Errorf("file %d is %+v", i, into[i])
+		if len(sizes) != paths {
+			t.Errorf("%d sizes for %d paths", len(sizes), paths)
+		}
+		for _, size := range sizes {
+			if size < 0 && size != host.NoFile {
+				t.Errorf("size %d", size)
 			}
 		}
 	})
 }
 
-// FuzzFailure: what a script complains of becomes one bounded line.
+// FuzzFailure: the error output of a script becomes one bounded line.
 func FuzzFailure(f *testing.F) {
 	f.Add([]byte("cat: /x: No such file or directory\n"), 1)
 	f.Add([]byte("\xff\n\n"), 137)
@@ -105,7 +109,7 @@ func FuzzFailure(f *testing.F) {
 	})
 }
 
-// FuzzSkipTo: up to the mark and not beyond, or an error.
+// FuzzSkipTo: skipTo reads up to the mark and not beyond, or fails.
 func FuzzSkipTo(f *testing.F) {
 	f.Add("motd\nnonce starts\nrest", "nonce starts\n")
 	corpus.Add(f)
@@ -129,7 +133,7 @@ func FuzzSkipTo(f *testing.F) {
 	})
 }
 
-// FuzzParseBusy: who holds a mount is a few bounded lines.
+// FuzzParseBusy: the users of a mount are a few bounded lines.
 func FuzzParseBusy(f *testing.F) {
 	f.Add([]byte("ext4\n/dev/sdb\n42 (postgres)\n43 (sh)\n"))
 	f.Add([]byte("\xff\n\n\x1b[2J"))

@@ -21,33 +21,33 @@ import (
 const (
 	shortDeadline = 10 * time.Second // one file, one cgroup, one dial
 	mountDeadline = 30 * time.Second
-	treeDeadline  = 2 * time.Minute // walks whose length the pods decide, and trees
+	treeDeadline  = 2 * time.Minute // trees, and walks whose length depends on the content of pods
 )
 
-// Config of a machine at the end of a Transport.
+// Config of a host behind a Transport.
 type Config struct {
-	// Name is how logs and errors call the machine. Required.
+	// Name is the name of the host in logs and errors. Required.
 	Name string
 	// Hook sees every operation, by labels such as "host/ReadFile".
 	Hook host.Hook
-	// CgroupRoot is put before every path of the Cgroups methods; "/" by default.
+	// CgroupRoot is the parent of every path of the Cgroups methods; "/" by default.
 	CgroupRoot string
-	// RootDir is the directory whose file system Facts measures; need not exist.
+	// RootDir is the directory whose file system Facts measures; it need not exist.
 	// /var/lib/kubelet by default.
 	RootDir string
-	// Transport is the way to the machine. The Host closes it. Required.
+	// Transport is the connection to the host. The Host closes it. Required.
 	Transport Transport
-	// Sudo runs the commands by "sudo -n", for a login user who is not root. Files
-	// are then read by commands as well, and never by SFTP.
+	// Sudo runs the commands with "sudo -n", for a login user who is not root. Then commands
+	// also read files, and SFTP is not used.
 	Sudo bool
-	// Relay names the program by which unix sockets are opened with sudo, for a login
-	// user who may not open them; see Rights. None by default.
+	// Relay is the program that opens unix sockets with sudo, for a login user who may not open
+	// them; see Rights. None by default.
 	Relay string
-	// Shell is the path of a POSIX shell on the machine; /bin/sh by default.
+	// Shell is the path of a POSIX shell on the host; /bin/sh by default.
 	Shell string
 	// Path is the PATH of the commands; shell.DefaultPath by default.
 	Path string
-	// Budget is where what the machine prints is counted; may be nil.
+	// Budget counts the output of the host; may be nil.
 	Budget *budget.Account
 }
 
@@ -82,7 +82,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Host is a machine that is reached through a Transport.
+// Host is a host that is reached through a Transport.
 type Host struct {
 	name       string
 	hook       host.Hook
@@ -96,19 +96,19 @@ type Host struct {
 	budget     *budget.Account
 
 	shells *shell.Pool
-	found  atomic.Pointer[found] // as the machine was when it last booted, as far as Facts has seen
-	trees  machine.KeyedMutex    // one writer a directory in WriteTree
+	found  atomic.Pointer[found] // as of the last boot that Facts has seen
+	trees  machine.KeyedMutex    // one WriteTree per directory at a time
 	files  sftpClient
 	held   sync.Map // paths of locks that were taken
-	// packs holds the place of the one compression at a time: each has a shell for
-	// as long as it takes, and the pool has few.
+	// packs limits Compress to one at a time: each occupies a shell while it runs, and the pool
+	// has few.
 	packs chan struct{}
 }
 
 var _ host.Host = (*Host)(nil)
 
-// New asks the machine, in one round trip, which tools and control groups it has;
-// one error lists every tool that is missing.
+// New asks the host, in one round trip, for its tools and cgroup mounts. The error lists every
+// missing tool.
 func New(ctx context.Context, c Config) (*Host, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, err
 	})
 }
 
-// Listen replaces a unix socket that nobody listens on any more.
+// Listen replaces a unix socket that no process listens on any more.
 func (h *Host) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	return call(h, ctx, "Listen", shortDeadline, func(ctx context.Context) (net.Listener, error) {
 		if network != "unix" && network != "tcp" {
@@ -176,7 +176,7 @@ func (h *Host) Listen(ctx context.Context, network, address string) (net.Listene
 	})
 }
 
-// call runs f under the hook and a deadline. f gives up with its context.
+// call runs f under the hook and a deadline. f returns when its context ends.
 func call[T any](h *Host, ctx context.Context, label string, deadline time.Duration, f func(context.Context) (T, error)) (T, error) {
 	if _, has := ctx.Deadline(); !has {
 		var cancel context.CancelFunc
@@ -197,7 +197,7 @@ func call[T any](h *Host, ctx context.Context, label string, deadline time.Durat
 		return nil
 	})
 	if c, ok := any(out).(interface{ Close() error }); err != nil && opened && ok {
-		// The hook withheld a success: what was opened is nobody's.
+		// The hook turned a success into an error, so no caller would close the result.
 		c.Close()
 		var zero T
 		out = zero
@@ -213,14 +213,14 @@ func run(h *Host, ctx context.Context, label string, deadline time.Duration, f f
 	return err
 }
 
-// script runs one of our scripts to its end. An exit code that is not zero is an
-// error of op on object; the result is there all the same.
+// script runs one of our scripts and waits for it. A non-zero exit code is an error of op on
+// object, which comes with the result.
 func (h *Host) script(ctx context.Context, op, object, text string, args []string, stdin []byte) (shell.Result, error) {
 	return h.request(ctx, op, object, shell.Request{Script: text, Args: args, Stdin: stdin, Inside: true})
 }
 
-// request is script with all that a request may have but its limit, which is what
-// ctx leaves and a second, so that it is we who give up first.
+// request is script with all options of a request. The default of its limit is the time that ctx
+// leaves plus a second, so that this side gives up first.
 func (h *Host) request(ctx context.Context, op, object string, r shell.Request) (shell.Result, error) {
 	if r.Limit == 0 {
 		r.Limit = limitOf(ctx)
@@ -244,7 +244,7 @@ func remaining(ctx context.Context) time.Duration {
 	return treeDeadline
 }
 
-// failure makes an error of what a script wrote.
+// failure converts the output of a failed script to an error.
 func failure(op, object string, res shell.Result) error {
 	if res.Code == 128+9 {
 		return fmt.Errorf("%s %s: killed at its time limit: %w", op, object, context.DeadlineExceeded)
@@ -256,7 +256,7 @@ func failure(op, object string, res shell.Result) error {
 	return fmt.Errorf("%s %s: exit code %d: %s", op, object, res.Code, said)
 }
 
-// failed is an error that a tool told by the words of strerror(3).
+// failed is an error that a tool reported with the text of strerror(3).
 type failed struct {
 	err  *fs.PathError
 	said string
@@ -265,7 +265,8 @@ type failed struct {
 func (f *failed) Error() string { return f.err.Error() + " (" + f.said + ")" }
 func (f *failed) Unwrap() error { return f.err }
 
-// temporary is a name beside p for what will be renamed to it; a long name is cut.
+// temporary is the temporary name, beside p, of a file that will be renamed to p; it cuts a long
+// base.
 func temporary(p string) string {
 	dir, base := path.Split(p)
 	if len(base) > 200 {

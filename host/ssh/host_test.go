@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 )
 
-// Of the second process that the suite starts: how it opens its host.
+// How the second process of the suite opens its host.
 const (
 	pathEnv  = "BOWLINE_SSH_TEST_PATH"
 	shellEnv = "BOWLINE_SSH_TEST_SHELL"
@@ -52,12 +52,12 @@ func TestSuiteBash(t *testing.T) {
 	suite(t, func() ssh.Config { return ssh.Config{Shell: "/bin/bash"} })
 }
 
-// TestSuiteWithoutSFTP: ranged reads by commands.
+// TestSuiteWithoutSFTP runs the suite with ranged reads by commands.
 func TestSuiteWithoutSFTP(t *testing.T) {
 	suite(t, func() ssh.Config { return ssh.Config{Transport: &shtest.Transport{NoSFTP: true}} })
 }
 
-// TestSuiteBusybox: busybox's sh, and its applets first in PATH.
+// TestSuiteBusybox runs the suite with busybox's sh, and its applets first in PATH.
 func TestSuiteBusybox(t *testing.T) {
 	dir, sh := shtest.Busybox(t)
 	if dir == "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// endless prints one thing for ever, until it is closed.
+// endless prints one text for ever, until it is closed.
 type endless struct {
 	text   []byte
 	read   atomic.Int64
@@ -37,8 +37,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// hostile is a session of a machine that prints for ever, takes everything and never
-// ends.
+// hostile is a session of a host that prints for ever, accepts every input and never ends.
 type hostile struct {
 	stdout, stderr endless
 	ended          chan struct{}
@@ -59,7 +58,8 @@ func (s *hostile) Close() error {
 	return nil
 }
 
-// hostileTransport gives such sessions, with what they print; an empty text is silence.
+// hostileTransport returns such sessions, which print the given texts; an empty text prints
+// nothing.
 type hostileTransport struct {
 	Transport
 	stdout, stderr string
@@ -95,7 +95,7 @@ func (t *hostileTransport) Subsystem(ctx context.Context, _ string) (link.Sessio
 
 func (t *hostileTransport) Close() error { return nil }
 
-// quiet says nothing where the text is empty.
+// quiet prints nothing for an empty text.
 type quiet struct{ *hostile }
 
 func (q quiet) Stdout() io.Reader { return orSilence(&q.hostile.stdout) }
@@ -118,8 +118,8 @@ var printed = map[string]struct {
 	"lines without an end":  {"Welcome to this machine!\n", budget.OutputBytes},
 }
 
-// TestMachineThatPrintsForEver: every wait for a word of the machine's ends soon after
-// the budget, with an error that names it, and the driver ends.
+// TestMachineThatPrintsForEver: every wait for an answer of the host ends soon after the budget
+// is exceeded, with an error that names it, and the driver ends.
 func TestMachineThatPrintsForEver(t *testing.T) {
 	for op, do := range map[string]func(ctx context.Context, h *Host) error{
 		"lock": func(ctx context.Context, h *Host) error {
@@ -151,12 +151,13 @@ func TestMachineThatPrintsForEver(t *testing.T) {
 				h := hostileHost(tr, account)
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
-				err := do(ctx, h) // by its deadline it would fail with another error
+				err := do(ctx, h) // its deadline would cause another error
 				var much *budget.ExceededError
 				if !errors.As(err, &much) {
 					t.Fatalf("error %v names no budget", err)
 				}
-				// Where bytes are looked for and not lines, the line has no bound of its own.
+				// If the code searches for bytes and not lines, the line has no limit of its
+				// own.
 				if much.Kind != p.kind && much.Kind != budget.OutputBytes {
 					t.Errorf("exceeded %s, want %s", much.Kind, p.kind)
 				}
@@ -172,7 +173,7 @@ func TestMachineThatPrintsForEver(t *testing.T) {
 	}
 }
 
-// TestStandardErrorWithoutEnd: so does what nobody waits for.
+// TestStandardErrorWithoutEnd: the same holds for output that no call waits for.
 func TestStandardErrorWithoutEnd(t *testing.T) {
 	account := budget.New(budget.Limits{})
 	tr := &hostileTransport{stderr: "warning: no\n"}
@@ -197,8 +198,7 @@ func waitClosed(t *testing.T, s *hostile) {
 	}
 }
 
-// TestWordsSurviveNoise: what is printed between two words that are waited for counts
-// again from zero.
+// TestWordsSurviveNoise: after each expected word, output counts from zero again.
 func TestWordsSurviveNoise(t *testing.T) {
 	a := budget.New(budget.Limits{OutputBytes: 1000})
 	var text bytes.Buffer
@@ -224,7 +224,7 @@ func TestWordsSurviveNoise(t *testing.T) {
 	}
 }
 
-// hostileHost is a host whose machine was honest while it was probed.
+// hostileHost is a host that behaved well while it was probed.
 func hostileHost(tr Transport, a *budget.Account) *Host {
 	return &Host{name: "hostile", transport: tr, relay: "python3", shellPath: "/bin/sh", path: shell.DefaultPath, budget: a,
 		shells: shell.NewPool(shell.Config{Start: tr.Start, Budget: a})}

@@ -12,8 +12,8 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// parseInfos reads records of three fields that each end with a NUL: the state,
-// the name and a link's target. The state is that of GNU find,
+// parseInfos parses records of three fields that each end with a NUL: the state, the name and
+// the target of a link. The state is the format of GNU find,
 //
 //	f 644 SIZE INODE DEVICE GROUP SECONDS.FRACTION
 //
@@ -47,7 +47,7 @@ func parseInfos(data []byte) ([]host.FileInfo, error) {
 	return infos, nil
 }
 
-// stateFields is the most that a state has.
+// stateFields is the most fields of a state.
 const stateFields = 9
 
 func parseState(s string) (i host.FileInfo, err error) {
@@ -92,7 +92,7 @@ func parseState(s string) (i host.FileInfo, err error) {
 	return i, nil
 }
 
-// nanoseconds reads the digits behind a point; zero if they are none.
+// nanoseconds parses the digits after a decimal point; zero if they are none.
 func nanoseconds(digits string) int64 {
 	digits = (digits + "000000000")[:9]
 	n, err := strconv.ParseUint(digits, 10, 32)
@@ -102,7 +102,7 @@ func nanoseconds(digits string) int64 {
 	return int64(n)
 }
 
-// rawMode is st_mode as Go has it.
+// rawMode converts st_mode to fs.FileMode.
 func rawMode(m uint32) fs.FileMode {
 	mode := fs.FileMode(m & 0o777)
 	for bit, special := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
@@ -127,7 +127,7 @@ func rawMode(m uint32) fs.FileMode {
 	return mode
 }
 
-// letterMode is the type as find's %y tells it.
+// letterMode converts the type that find prints for %y.
 func letterMode(l byte) fs.FileMode {
 	switch l {
 	case 'f':

@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// TestRemoveTreeSparesLateMount: a volume of the same file system is mounted below a tree
-// when rm has begun. Its files stay.
+// TestRemoveTreeSparesLateMount: another process mounts a volume of the same file system below a
+// tree after rm has started. The files of the volume stay.
 func TestRemoveTreeSparesLateMount(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounts")
@@ -27,7 +27,7 @@ func TestRemoveTreeSparesLateMount(t *testing.T) {
 	t.Run("by the shell", func(t *testing.T) { lateMount(t, "exit 1") })
 }
 
-// lateMount has an rm whose --help is given.
+// lateMount uses an rm whose --help output is given.
 func lateMount(t *testing.T, help string) {
 	d := t.TempDir()
 	fifo := func(name string) *os.File {
@@ -42,7 +42,7 @@ func lateMount(t *testing.T, help string) {
 		return f
 	}
 	removes, mounted := fifo("removes"), fifo("mounted")
-	// An rm that says that it begins, and waits for the mount.
+	// An rm that reports its start and waits for the mount.
 	rm := `#!/bin/sh
 export PATH='` + shell.DefaultPath + `'
 case $1 in
@@ -69,7 +69,7 @@ exec rm "$@"
 	if err := unix.Mount(d+"/volume", d+"/tree/sub/late", "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // it goes with the directory
+	t.Cleanup(func() { // it disappears with its directory
 		if err := unix.Unmount(d+"/tree/sub/late", unix.MNT_DETACH); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
 			t.Error(err)
 		}
@@ -86,7 +86,7 @@ exec rm "$@"
 	}
 }
 
-// TestRemoveTreeIsBrief: the errors of a thousand files are some lines.
+// TestRemoveTreeIsBrief: the errors of a thousand files take only some lines.
 func TestRemoveTreeIsBrief(t *testing.T) {
 	d := t.TempDir()
 	rm := "#!/bin/sh\n[ \"$1\" != --help ] || exec /bin/rm --help\n" +

@@ -20,7 +20,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 )
 
-// liars are sessions that keep to the protocol, and answer everything with one thing.
+// liars are sessions that follow the protocol, but answer every request with the same output.
 type liars struct {
 	Transport
 	answer func(io.Writer) error
@@ -63,7 +63,7 @@ func (s *liar) Close() error {
 	return nil
 }
 
-// repeated writes a text again and again, to that many bytes.
+// repeated writes a text repeatedly, up to that many bytes.
 func repeated(text string, size int) func(io.Writer) error {
 	return func(w io.Writer) error {
 		block := strings.Repeat(text, max(1, 32<<10/len(text)))
@@ -87,7 +87,7 @@ func then(answers ...func(io.Writer) error) func(io.Writer) error {
 	}
 }
 
-// peak is the most of the heap that is in use while f runs, beyond what was before.
+// peak is the highest heap use while f runs, above the use before.
 func peak(f func()) int64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(10))
 	runtime.GC()
@@ -115,12 +115,12 @@ func peak(f func()) int64 {
 
 var mountLine = "0 0 0 / /a r - x y\n"
 
-// hostOps are what a hostile machine may answer at length.
+// hostOps are the operations whose output a hostile host may make long.
 var hostOps = map[string]struct {
 	do     func(ctx context.Context, h *Host) error
 	answer func(io.Writer) error
 	kind   budget.Kind
-	// spares: a pod may cause it, so that the driver goes on.
+	// spares: a pod may cause it, so the driver continues.
 	spares bool
 }{
 	"mounts without end":               {listMounts, then(repeated("/\x00", 2), repeated(mountLine, 100<<20)), budget.OutputBytes, false},
@@ -148,7 +148,7 @@ func listCgroups(ctx context.Context, h *Host) error {
 	return err
 }
 
-// liarHost is a host whose machine was honest while it was probed.
+// liarHost is a host that behaved well while it was probed.
 func liarHost(t *testing.T, answer func(io.Writer) error, a *budget.Account) *Host {
 	h := hostileHost(&liars{answer: answer}, a)
 	h.found.Store(&found{findPrintf: true, hier: machine.Hierarchies{Version: 2, V2: "/sys/fs/cgroup", All: []string{"/sys/fs/cgroup"}}})
@@ -157,8 +157,8 @@ func liarHost(t *testing.T, answer func(io.Writer) error, a *budget.Account) *Ho
 	return h
 }
 
-// TestLargeAnswersAreBounded: what is framed well is bounded all the same, by an error
-// that names the budget, and costs little until then.
+// TestLargeAnswersAreBounded: correctly framed output is bounded too, with an error that names
+// the budget, and costs little until then.
 func TestLargeAnswersAreBounded(t *testing.T) {
 	for what, op := range hostOps {
 		t.Run(what, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestLargeAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestLargeAnswersTakeTurns: four that are within their limits cost hardly more than one.
+// TestLargeAnswersTakeTurns: four large answers within their limits cost hardly more than one.
 func TestLargeAnswersTakeTurns(t *testing.T) {
 	line := "1 1 0:1 / /" + strings.Repeat("d", 480) + " rw - tmpfs tmpfs rw\n"
 	h := liarHost(t, then(repeated("/\x00", 2), repeated(line, 7<<20)), budget.New(budget.Limits{}))
@@ -206,8 +206,8 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestIdleShellThatPrints: what a shell prints that was asked nothing is read all the
-// while, and is bounded as well. Unread, it would be kept packet by packet.
+// TestIdleShellThatPrints: output of an idle shell is read continuously and is bounded too.
+// Unread, it would be buffered packet by packet.
 func TestIdleShellThatPrints(t *testing.T) {
 	answered := make(chan struct{})
 	account := budget.New(budget.Limits{})

@@ -16,24 +16,23 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// sessionSuffix of the file beside a lock that names its session.
+// sessionSuffix is the suffix of the file beside a lock that names its session.
 const sessionSuffix = ".session"
 
 const (
 	maxHolder = 64 << 10
-	// beatEvery is how often we show that we are there.
+	// beatEvery is the interval of the beats that show the host that we are alive.
 	beatEvery = 2 * time.Second
-	// lostAfter is how long we take the lock for ours after a beat that was
-	// answered. The machine lets it go 15 s after the last beat that it got, which
-	// it got after we sent it: so we stop before another can start.
+	// lostAfter is how long we consider the lock ours after we sent a beat that was answered.
+	// The host releases it 15 s after the last beat that it received, which is later than we
+	// sent it. So we stop before another process can start.
 	lostAfter = 10 * time.Second
 )
 
-// Lock is flock(1) in a session of its own, whose life is the lock (see
-// scripts/lock.sh): the machine gives it back when the session ends, when sshd does,
-// and when nothing was heard of us for 15 s. Beside the file lies path.session,
-// which names that session's process and its connection: for Takeover, and for the next
-// holder, who ends what is still running of it.
+// Lock is flock(1) in a session of its own that lives as long as the lock (see scripts/lock.sh):
+// the host releases the lock when the session or sshd ends, or when it has received no beat for
+// 15 s. The file path.session beside the lock names the session's process and its connection.
+// Takeover uses it, and so does the next holder, who ends what still runs over that connection.
 func (h *Host) Lock(ctx context.Context, p string, holder []byte) (host.Lock, error) {
 	return call(h, ctx, "Lock", shortDeadline, func(ctx context.Context) (host.Lock, error) {
 		if err := machine.Absolute("lock", p); err != nil {
@@ -62,7 +61,7 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 	}
 	var stderr said
 	go drain(session, &stderr, h.budget, "the lock's session")
-	h.budget.Go("the lock's session", func() { _, _ = session.Stdin().Write(append([]byte(text), holder...)) }) // its failure is the end of the answer
+	h.budget.Go("the lock's session", func() { _, _ = session.Stdin().Write(append([]byte(text), holder...)) }) // if it fails, the output ends
 	type answer struct {
 		word string
 		rest []byte
@@ -102,12 +101,12 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 		}
 		return nil, failure("lock", p, shell.Result{Stderr: stderr.bytes(), Code: code})
 	case <-ctx.Done():
-		session.Close() // and the script ends at its first reading
+		session.Close() // the script then ends at its first read
 		return nil, fmt.Errorf("lock %s: %w", p, ctx.Err())
 	}
 }
 
-// waitCode is the exit code of a session that has closed its output; -1 if there is none.
+// waitCode returns the exit code of a session that has closed its output; -1 if there is none.
 func waitCode(ctx context.Context, s link.Session, a *budget.Account) int {
 	code := make(chan int, 1)
 	a.Go("the end of a session", func() {
@@ -130,14 +129,14 @@ type lock struct {
 	session  link.Session
 	out      *spoken
 	budget   *budget.Account
-	answered time.Time // when the last beat that was answered was sent
+	answered time.Time // when the last answered beat was sent
 
 	lost, stop, done chan struct{}
 	once             sync.Once
 	err              error
 }
 
-// watch sends beats until one is not answered in time, or Close.
+// watch sends beats until one is not answered in time, or until Close.
 func (l *lock) watch() {
 	defer l.budget.Recover("the lock's session")
 	defer close(l.done)
@@ -152,15 +151,15 @@ func (l *lock) watch() {
 			select {
 			case answers <- struct{}{}:
 				l.out.wanted()
-			default: // an answer to no beat
+			default: // an answer without a beat
 			}
 		}
 	})
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
-	sent := time.Time{} // of the beat on its way
+	sent := time.Time{} // of the beat that is not answered yet
 	for {
-		// The wall clock as well: the other one stands while a laptop sleeps.
+		// Check the wall clock too: the monotonic clock stops while a laptop sleeps.
 		late := time.NewTimer(min(time.Until(l.answered.Add(lostAfter)), time.Until(l.answered.Round(0).Add(lostAfter))))
 		select {
 		case <-tick.C:
@@ -193,8 +192,8 @@ func (l *lock) lose() {
 
 func (l *lock) Lost() <-chan struct{} { return l.lost }
 
-// Close gives the lock back and empties the file; it waits a little for the machine
-// to say so. A lock that is lost has nothing to give back.
+// Close releases the lock and empties the file; it waits a short time for the confirmation of
+// the host. If the lock is lost, there is nothing to release.
 func (l *lock) Close() error {
 	l.once.Do(func() {
 		close(l.stop)
@@ -222,12 +221,12 @@ func (l *lock) Close() error {
 	return l.err
 }
 
-// Takeover frees the lock at path: it ends the session that Lock recorded beside it,
-// if that still runs, is the very process, and holds the lock; with its connection,
-// and every request that was begun over that. For a driver that
-// knows the holder for its own former self, or was told to by an operator; the former
-// driver sees its lock as lost within 10 s. No error if nobody holds the lock; an
-// error where another kind of process does (host/local's).
+// Takeover frees the lock at path: it ends the session that Lock recorded beside it, with its
+// connection and every request that was started over that. It does so only if that process still
+// runs, is the recorded one and holds the lock. It is for a driver that knows the holder to be
+// its own former process, or that an operator told to take over; the former driver learns within
+// 10 s that its lock is lost. No error if no process holds the lock; an error if a holder of
+// another kind does (host/local).
 func (h *Host) Takeover(ctx context.Context, p string) error {
 	return run(h, ctx, "Takeover", shortDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("take over", p); err != nil {

@@ -16,9 +16,10 @@ import (
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// TestLockSessionDies: the lock is lost at once when its process goes, and free.
+// TestLockSessionDies: when the lock's process ends, the lock is lost at once and free.
 func TestLockSessionDies(t *testing.T) {
 	ctx := context.Background()
 	tr := &shtest.Transport{}
@@ -51,7 +52,7 @@ func TestLockSessionDies(t *testing.T) {
 	}
 }
 
-// TestTakeover ends the session of another driver and nothing else.
+// TestTakeover: Takeover ends the session of another driver and nothing else.
 func TestTakeover(t *testing.T) {
 	ctx := context.Background()
 	one, two := open(t, ssh.Config{}), open(t, ssh.Config{})
@@ -80,7 +81,7 @@ func TestTakeover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A record that names another process kills nobody.
+	// A record that names another process kills no process.
 	victim := exec.Command("sleep", "1000")
 	if err := victim.Start(); err != nil {
 		t.Fatal(err)
@@ -118,8 +119,8 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// TestLockPaused: a driver whose beats do not arrive loses the lock on its own side
-// before the machine gives it away.
+// TestLockPaused: a driver whose beats do not arrive loses the lock on its own side before the
+// host releases it.
 func TestLockPaused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 15 s")
@@ -136,7 +137,7 @@ func TestLockPaused(t *testing.T) {
 		t.Fatal(err)
 	}
 	sessions := tr.Sessions()
-	sessions[len(sessions)-1].Process.Signal(syscall.SIGSTOP) // no answers any more
+	sessions[len(sessions)-1].Process.Signal(syscall.SIGSTOP) // no answers from now on
 	began := time.Now()
 	select {
 	case <-l.Lost():
@@ -147,7 +148,7 @@ func TestLockPaused(t *testing.T) {
 		t.Errorf("lost after %s", took)
 	}
 	sessions[len(sessions)-1].Process.Signal(syscall.SIGCONT)
-	eventually(t, "the lock is free", func() bool {
+	testutil.Eventually(t, "the lock is free", func() bool {
 		l2, err := two.Lock(ctx, p, []byte("two"))
 		if err == nil {
 			err = l2.Close()
@@ -159,7 +160,7 @@ func TestLockPaused(t *testing.T) {
 	}
 }
 
-// A lock that is removed while it is held leaves nothing beside it.
+// A lock that is removed while it is held leaves no file beside it.
 func TestLockRemoved(t *testing.T) {
 	ctx := context.Background()
 	h := open(t, ssh.Config{})

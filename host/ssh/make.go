@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// Make is one script with few processes: each costs the machine more than what it
-// does.
+// Make is one script with few processes: on the host, starting a process costs more than its
+// work.
 func (h *Host) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
 	return call(h, ctx, "Make", shortDeadline, func(ctx context.Context) ([]bool, error) {
 		if len(things) == 0 {
@@ -41,8 +41,8 @@ func (h *Host) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
 	})
 }
 
-// makeText is what scripts/make.sh reads: calls of its functions. Directories that
-// follow each other and have one mode are made by one call.
+// makeText is the input of scripts/make.sh: calls of its functions. One call creates consecutive
+// directories with the same mode.
 func makeText(things []host.Thing) string {
 	var b strings.Builder
 	open := fs.FileMode(0)

@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// Measure is one round trip, however many the paths are.
+// Measure takes one round trip for any number of paths.
 func (h *Host) Measure(ctx context.Context, cgroup string, paths ...string) (host.Measured, error) {
 	return call(h, ctx, "Measure", shortDeadline, func(ctx context.Context) (host.Measured, error) {
 		version, root := h.machine().hier.MemoryRoot()
@@ -44,7 +44,7 @@ func (h *Host) Measure(ctx context.Context, cgroup string, paths ...string) (hos
 	})
 }
 
-// parseMeasured reads what scripts/measure.sh prints of so many paths.
+// parseMeasured parses the output of scripts/measure.sh for that many paths.
 func parseMeasured(data []byte, version, paths int) (host.Measured, error) {
 	v := parseFields(data)
 	m := host.Measured{
@@ -73,7 +73,7 @@ func parseMeasured(data []byte, version, paths int) (host.Measured, error) {
 	return m, nil
 }
 
-// DiskUsage is one request; what takes long is the machine's disk.
+// DiskUsage is one request; the disk of the host determines how long it takes.
 func (h *Host) DiskUsage(ctx context.Context, dirs ...string) ([]host.Usage, error) {
 	if len(dirs) == 0 {
 		return nil, nil
@@ -91,7 +91,7 @@ func (h *Host) DiskUsage(ctx context.Context, dirs ...string) ([]host.Usage, err
 	})
 }
 
-// parseUsages reads what scripts/diskusage.sh prints of so many directories.
+// parseUsages parses the output of scripts/diskusage.sh for that many directories.
 func parseUsages(data []byte, dirs int) ([]host.Usage, error) {
 	var out []host.Usage
 	for line := range bytes.Lines(data) {

@@ -16,7 +16,7 @@ import (
 
 var propagations = []string{"private", "rprivate", "shared", "rshared", "slave", "rslave", "unbindable", "runbindable"}
 
-// mountArgs splits the options of m as scripts/mount.sh takes them.
+// mountArgs splits the options of m into the arguments of scripts/mount.sh.
 func mountArgs(m host.Mount) (fsType, options, again, propagation string) {
 	fsType = m.Type
 	var rest, flags []string
@@ -40,8 +40,8 @@ func mountArgs(m host.Mount) (fsType, options, again, propagation string) {
 	return fsType, options, again, strings.Join(flags, " ")
 }
 
-// Mount does nothing where the same thing is mounted already, so that it can be
-// repeated after an answer that did not arrive. The target of a bound file is a file.
+// Mount does nothing if the same is mounted already, so that callers can retry after a lost
+// answer. If the source of a bind mount is a file, the target is one.
 func (h *Host) Mount(ctx context.Context, m host.Mount) error {
 	return run(h, ctx, "Mount", mountDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("mount on", m.Target); err != nil {
@@ -62,7 +62,7 @@ func (h *Host) Mount(ctx context.Context, m host.Mount) error {
 	})
 }
 
-// MakeShared leaves alone what is shared already, by whatever mount.
+// MakeShared does nothing if dir is in a shared mount already.
 func (h *Host) MakeShared(ctx context.Context, dir string) error {
 	return run(h, ctx, "MakeShared", mountDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("make shared", dir); err != nil {
@@ -73,7 +73,7 @@ func (h *Host) MakeShared(ctx context.Context, dir string) error {
 	})
 }
 
-// UndoShared detaches the mount: what has a file open sees it by the directory as well.
+// UndoShared detaches the mount. An open file stays accessible through the directory below it.
 func (h *Host) UndoShared(ctx context.Context, dir string) error {
 	return run(h, ctx, "UndoShared", mountDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("undo the sharing of", dir); err != nil {
@@ -87,7 +87,7 @@ func (h *Host) UndoShared(ctx context.Context, dir string) error {
 // unmountBusy is the exit code of scripts/unmount.sh for a mount that is in use.
 const unmountBusy = 35
 
-// Unmount takes away everything that is stacked on target.
+// Unmount removes all mounts that are stacked at target.
 func (h *Host) Unmount(ctx context.Context, target string) error {
 	return run(h, ctx, "Unmount", mountDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("unmount", target); err != nil {
@@ -102,8 +102,8 @@ func (h *Host) Unmount(ctx context.Context, target string) error {
 	})
 }
 
-// parseBusy reads the file system's type, its source as mountinfo has it, and the
-// processes that use it, one a line.
+// parseBusy reads the type of the file system, its source as in mountinfo, and the processes
+// that use it, one per line.
 func parseBusy(target string, out []byte) *host.BusyError {
 	const longest = 128
 	var lines []string
@@ -123,7 +123,7 @@ func parseBusy(target string, out []byte) *host.BusyError {
 	return e
 }
 
-// ListMounts names the targets below dir as the caller does, whatever links dir contains.
+// ListMounts returns targets below dir as the caller spells it, even if dir contains links.
 func (h *Host) ListMounts(ctx context.Context, dir string) ([]host.Mount, error) {
 	return call(h, ctx, "ListMounts", mountDeadline, func(ctx context.Context) ([]host.Mount, error) {
 		if err := machine.Absolute("list mounts of", dir); err != nil {

@@ -20,10 +20,10 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// Open reads by SFTP, whose server does one thing after another: so nothing but a
-// regular file is opened by it, and the name is looked at before and after. Where
-// there is no SFTP, or it would run as another user than the commands, each read is
-// a command that finds the file by its inode, in the directory it was opened in.
+// Open reads through SFTP. The SFTP server handles one request at a time, so Open opens only
+// regular files with it, and checks the name before and after. If there is no SFTP, or it would
+// run as another user than the commands, each read is a command that finds the file by its inode
+// in the same directory.
 func (h *Host) Open(ctx context.Context, p string) (host.File, error) {
 	return call(h, ctx, "Open", shortDeadline, func(ctx context.Context) (host.File, error) {
 		if err := machine.Absolute("open", p); err != nil {
@@ -54,13 +54,13 @@ func (h *Host) Open(ctx context.Context, p string) (host.File, error) {
 			if err != nil {
 				return nil, err
 			}
-			before = after // rotated between the looks
+			before = after // rotated between the checks
 		}
 		return nil, fmt.Errorf("open %s: it is replaced again and again", p)
 	})
 }
 
-// openable is what p names, which is a regular file.
+// openable returns the state of p, which must be a regular file.
 func (h *Host) openable(ctx context.Context, p string) (host.FileInfo, error) {
 	info, err := h.stat(ctx, p)
 	if err == nil && !info.Mode.IsRegular() {
@@ -69,10 +69,11 @@ func (h *Host) openable(ctx context.Context, p string) (host.FileInfo, error) {
 	return info, err
 }
 
-// noSFTP is how long a machine that refused the subsystem is not asked again.
+// noSFTP is the pause before a host that refused the subsystem is asked again.
 const noSFTP = time.Minute
 
-// sftpClient is the machine's one SFTP session; made at need, and again when it broke.
+// sftpClient is the one SFTP session of the host; it is made on demand, and again after it
+// broke.
 type sftpClient struct {
 	mu      sync.Mutex
 	now     *sftpSession
@@ -103,7 +104,7 @@ func (c *sftpClient) close() error {
 	return nil
 }
 
-// sftp returns nil without an error where commands have to do.
+// sftp returns nil without an error if commands must be used instead.
 func (h *Host) sftp(ctx context.Context) (*sftpSession, error) {
 	c := &h.files
 	c.mu.Lock()
@@ -144,7 +145,7 @@ func (h *Host) sftp(ctx context.Context) (*sftpSession, error) {
 	select {
 	case m := <-done:
 		if m.err != nil {
-			// The subsystem's program is missing, or is no SFTP server.
+			// The program of the subsystem is missing, or is not an SFTP server.
 			session.Close()
 			c.refused = time.Now()
 			return nil, nil
@@ -162,8 +163,8 @@ func (h *Host) sftp(ctx context.Context) (*sftpSession, error) {
 	}
 }
 
-// bounded runs f beside us. One that outlives ctx holds the server, and so every
-// other file: the session is closed.
+// bounded runs f in its own goroutine. A call that outlives ctx blocks the server, and so every
+// other file: then bounded closes the session.
 func bounded[T any](ctx context.Context, s *sftpSession, f func() (T, error)) (T, error) {
 	type result struct {
 		v   T
@@ -196,7 +197,7 @@ type sftpFile struct {
 	info   host.FileInfo
 }
 
-// readAt is what one read gave.
+// readAt is the result of one read.
 type readAt struct {
 	data []byte
 	eof  bool
@@ -204,7 +205,7 @@ type readAt struct {
 
 func (f *sftpFile) ReadAt(p []byte, off int64) (int, error) {
 	r, err := call(f.h, context.Background(), "ReadAt", shortDeadline, func(ctx context.Context) (readAt, error) {
-		// Into a buffer of its own: a read that was given up must not write into p later.
+		// The read has its own buffer: after its deadline it must not write into p.
 		return bounded(ctx, f.client, func() (readAt, error) {
 			buf := make([]byte, len(p))
 			n, err := f.f.ReadAt(buf, off)
@@ -234,10 +235,10 @@ func (f *sftpFile) Stat() (host.FileInfo, error) {
 		if err != nil {
 			return host.FileInfo{}, err
 		}
-		if st.Size() < 0 { // it is an unsigned number on the wire
+		if st.Size() < 0 { // it is unsigned on the wire
 			return host.FileInfo{}, fmt.Errorf("stat %s: %d bytes", f.f.Name(), uint64(st.Size()))
 		}
-		i := f.info // an open file has one inode for ever
+		i := f.info // an open file never changes its inode
 		i.Mode, i.Size, i.Time = st.Mode(), st.Size(), st.ModTime()
 		return i, nil
 	})
@@ -250,7 +251,7 @@ func (f *sftpFile) Close() error {
 	return err
 }
 
-// rangeFile reads by commands.
+// rangeFile reads with commands.
 type rangeFile struct {
 	h    *Host
 	info host.FileInfo

@@ -18,24 +18,11 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// patience is for a machine that is very busy.
+// patience is enough for a very busy host.
 const patience = time.Minute
-
-// eventually polls until cond holds.
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	deadline, tick := time.After(patience), time.NewTicker(5*time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-deadline:
-			t.Fatalf("not yet: %s", what)
-		case <-tick.C:
-		}
-	}
-}
 
 func closeHost(t testing.TB, h *ssh.Host) {
 	t.Cleanup(func() {
@@ -58,7 +45,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestMissingTools: one error lists them all and names the machine.
+// TestMissingTools: one error lists all missing tools and names the host.
 func TestMissingTools(t *testing.T) {
 	dir := t.TempDir()
 	for _, tool := range []string{"cat", "dd", "timeout", "id", "grep", "sh"} {
@@ -86,8 +73,8 @@ func TestMissingTools(t *testing.T) {
 	}
 }
 
-// TestHook: every operation passes the hook under its label and with a deadline, and
-// is not done where the hook does not call it.
+// TestHook: every operation passes through the hook with its label and a deadline, and does not
+// run if the hook does not call it.
 func TestHook(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -156,8 +143,8 @@ func TestHook(t *testing.T) {
 	}
 }
 
-// TestErrors: what tools say becomes the error that a system call would give, and
-// names the machine.
+// TestErrors: messages of tools become the errors that a system call would return, and name the
+// host.
 func TestErrors(t *testing.T) {
 	ctx := context.Background()
 	h := open(t, ssh.Config{})
@@ -186,7 +173,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestUnreachable: a link that fails is told from an answer.
+// TestUnreachable: a failed link is distinguished from an answer.
 func TestUnreachable(t *testing.T) {
 	ctx := context.Background()
 	tr := &shtest.Transport{}
@@ -197,7 +184,7 @@ func TestUnreachable(t *testing.T) {
 		_, err := h.Run(ctx, host.Command{Args: []string{"sh", "-c", `: >"$1"; sleep 1000`, "sh", p}, Timeout: 3 * time.Second})
 		done <- err
 	}()
-	eventually(t, "the command runs", func() bool { _, err := os.Stat(p); return err == nil })
+	testutil.Eventually(t, "the command runs", func() bool { _, err := os.Stat(p); return err == nil })
 	tr.Close()
 	if err := <-done; !errors.Is(err, host.ErrUnreachable) {
 		t.Errorf("error %v", err)
@@ -208,7 +195,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestStartedProgramUnreachable: a program whose connection goes has not ended by itself.
+// TestStartedProgramUnreachable: when the connection ends, the program does not count as ended.
 func TestStartedProgramUnreachable(t *testing.T) {
 	tr := &shtest.Transport{}
 	h := open(t, ssh.Config{Transport: tr})
@@ -229,7 +216,7 @@ func TestStartedProgramUnreachable(t *testing.T) {
 	h.Close()
 }
 
-// TestNothingSecretInArguments: payload is in the arguments of no process.
+// TestNothingSecretInArguments: no process has payload in its arguments.
 func TestNothingSecretInArguments(t *testing.T) {
 	ctx := context.Background()
 	h := open(t, ssh.Config{})
@@ -276,7 +263,7 @@ func TestNothingSecretInArguments(t *testing.T) {
 	}
 }
 
-// TestListenReplacesADeadSocket and leaves a live one.
+// TestListenReplacesADeadSocket, and leaves a live one.
 func TestListenReplacesADeadSocket(t *testing.T) {
 	ctx := context.Background()
 	h := open(t, ssh.Config{})
@@ -300,8 +287,8 @@ func TestListenReplacesADeadSocket(t *testing.T) {
 	}
 }
 
-// TestSudo: commands go by sudo, and so do ranged reads, since SFTP would run as the
-// login user.
+// TestSudo: commands run with sudo, and so do ranged reads, because SFTP would run as the login
+// user.
 func TestSudo(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()

@@ -99,7 +99,7 @@ func FuzzNextWord(f *testing.F) {
 	})
 }
 
-// FuzzEscape: what escape writes, a shell's printf turns back into the same bytes.
+// FuzzEscape: a shell's printf converts the output of escape back into the same bytes.
 func FuzzEscape(f *testing.F) {
 	f.Add([]byte("-n %s \\ ' \x00\x81\xff\n\n"))
 	corpus.Add(f)
@@ -169,7 +169,7 @@ func TestMountArgs(t *testing.T) {
 	}
 }
 
-// TestEnsureArgs: what the scripts are told of hierarchies of either version.
+// TestEnsureArgs: the arguments of the scripts for hierarchies of either version.
 func TestEnsureArgs(t *testing.T) {
 	v1 := machine.Hierarchies{Version: 1, V1: map[string]string{"cpu": "/c/cpu", "cpuset": "/c/set"},
 		By: map[string][]string{"/c/cpu": {"cpu"}, "/c/set": {"cpuset"}}}
@@ -188,7 +188,7 @@ func TestEnsureArgs(t *testing.T) {
 	}
 }
 
-// TestEnsureV2 on a directory that looks like a cgroup2 mount as far as files go.
+// TestEnsureV2 runs on a directory with the files of a cgroup2 mount.
 func TestEnsureV2(t *testing.T) {
 	ctx := context.Background()
 	h, err := New(ctx, Config{Name: "far.example", Transport: &shtest.Transport{}})

@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 )
 
-// Programs of a machine whose disk loses the content of a file that gets a name before
-// it is synced, and that notes what is synced.
+// Programs of a host whose disk loses the content of a file that was renamed before it was
+// synced. They log what is synced.
 const (
 	losingMv = `for from; do case $from in -*) ;; *) break ;; esac; done
 grep -qxF "sync $from" "$LOG" || : >|"$from"
@@ -32,8 +32,8 @@ exec /bin/sync "$@"
 `
 )
 
-// TestFilesSurvivePowerCut: a record over SSH is synced, named, and its name synced, by
-// one request.
+// TestFilesSurvivePowerCut: over SSH one request syncs a record, renames it, and syncs its
+// directory.
 func TestFilesSurvivePowerCut(t *testing.T) {
 	write := map[string]func(context.Context, *ssh.Host, string) error{
 		"WriteFile": func(ctx context.Context, h *ssh.Host, p string) error {

@@ -9,31 +9,30 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// tools that the scripts use. Those of coreutils and util-linux, or busybox.
+// tools are the programs that the scripts use, of coreutils and util-linux or of busybox.
 var tools = []string{"cat", "chgrp", "chmod", "chown", "cut", "date", "dd", "find", "flock", "grep", "head", "id", "ln", "mkdir", "mount",
 	"mv", "readlink", "rm", "rmdir", "sed", "setsid", "sha256sum", "sleep", "stat", "sync", "tail", "timeout", "tr", "umount", "uname", "wc", "xargs"}
 
-// found is what the machine has.
+// found is what the host provides.
 type found struct {
 	findPrintf  bool // GNU find: one process for any number of entries
 	oneFS       bool // rm --one-file-system
 	nanoseconds bool // date +%N
 	asRoot      bool
 	hier        machine.Hierarchies
-	boot        string // ID of the boot that it is of; empty before Facts has told
+	boot        string // ID of the boot that the rest is of; empty before the first Facts
 }
 
-// machine is what the machine has. A caller that needs two things of it asks once.
+// machine returns what the host provides. A caller that needs two fields calls it once.
 func (h *Host) machine() *found {
 	if f := h.found.Load(); f != nil {
 		return f
 	}
-	return &found{} // while it is asked for the first time
+	return &found{} // during the first probe
 }
 
-// booted looks again where the machine has booted since it was last looked at: it may have
-// control groups of another version now, and other tools. It says whether that is so. Two
-// at once find the same.
+// booted probes again if the host has rebooted since the last probe: its cgroup version and its
+// tools may have changed. It reports whether it did. Concurrent calls get the same result.
 func (h *Host) booted(ctx context.Context, boot string) (again bool, err error) {
 	last := h.machine()
 	if last.boot == boot || boot == "" {
@@ -70,7 +69,7 @@ func parseProbe(data []byte) (found, error) {
 	var missing []string
 	head, mounts, ok := bytes.Cut(data, []byte("mounts\n"))
 	if !ok {
-		return f, fmt.Errorf("the machine answered the first request with %.200q", data)
+		return f, fmt.Errorf("the host answered the first request with %.200q", data)
 	}
 	for line := range strings.Lines(string(head)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -89,7 +88,7 @@ func parseProbe(data []byte) (found, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return f, fmt.Errorf("the machine lacks %s: install coreutils, findutils and util-linux, or busybox with these applets", strings.Join(missing, ", "))
+		return f, fmt.Errorf("the host lacks %s: install coreutils, findutils and util-linux, or busybox with these applets", strings.Join(missing, ", "))
 	}
 	entries, err := machine.ParseMountInfo(mounts)
 	if err != nil {

@@ -16,18 +16,18 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// relay is a program of the machine that joins its standard input and output with a
-// unix socket. sshd opens sockets as the login user, so that sudo does not help; what
-// runs by sudo may open them.
+// relay is a program on the host that connects its standard input and output to a unix socket.
+// sshd opens sockets as the login user, so sudo has no effect there; a program that runs with
+// sudo may open them.
 type relay struct {
 	name string
-	// script runs it: $1 is the socket, $2 what it prints, with a newline, before the
-	// first byte of the other side.
+	// script runs the relay: $1 is the socket, $2 a line to print before the first byte from the
+	// socket.
 	script string
 }
 
-// relays in the order in which they are tried. The first two say why a socket could not
-// be opened, and greet once it is.
+// relays in the order in which they are tried. The first two report why a socket cannot be
+// opened, and print the greeting only once it is open.
 var relays = []relay{
 	{"python3", "exec python3 -c " + shell.Quote(scriptRelayPython) + ` "$@"`},
 	{"perl", "exec perl -e " + shell.Quote(scriptRelayPerl) + ` "$@"`},
@@ -100,7 +100,7 @@ copy($s, *STDOUT);
 kill "KILL", $pid;
 `
 
-// relayed opens a connection to a unix socket through a relay, by sudo or not.
+// relayed opens a connection to a unix socket through a relay, with or without sudo.
 func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string, a *budget.Account) (net.Conn, error) {
 	nonce := newSuffix()
 	command := "/bin/sh -c " + shell.Quote("PATH="+shell.Quote(shell.DefaultPath)+"; "+r.script) + " sh " + shell.Quote(socket) + " " + nonce
@@ -126,7 +126,7 @@ func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string
 		err = ctx.Err()
 	}
 	if err == nil {
-		// What came with the greeting.
+		// What arrived together with the greeting.
 		rest, _ := out.r.Peek(out.r.Buffered())
 		return &relayConn{session: s, rest: rest, address: &net.UnixAddr{Name: socket, Net: "unix"}}, nil
 	}
@@ -147,8 +147,8 @@ func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string
 	return nil, failure("dial unix by "+r.name, socket, shell.Result{Stderr: stderr.bytes(), Code: code})
 }
 
-// greeting reads up to the line that ends in the nonce: what a login shell prints comes
-// before.
+// greeting reads up to the line that ends with the nonce. Output of a login shell may precede
+// it.
 func (w *spoken) greeting() error {
 	for {
 		line, err := w.line()
@@ -164,7 +164,7 @@ type relayConn struct {
 	address net.Addr
 
 	mu   sync.Mutex
-	rest []byte // of the output, to be read first
+	rest []byte // read with the greeting, to be returned first
 }
 
 func (c *relayConn) Read(p []byte) (int, error) {
@@ -180,7 +180,7 @@ func (c *relayConn) Read(p []byte) (int, error) {
 
 func (c *relayConn) Write(p []byte) (int, error) { return c.session.Stdin().Write(p) }
 
-// CloseWrite says that no more is written; the other direction goes on.
+// CloseWrite ends the write direction; reads continue.
 func (c *relayConn) CloseWrite() error    { return c.session.Stdin().Close() }
 func (c *relayConn) Close() error         { return c.session.Close() }
 func (c *relayConn) LocalAddr() net.Addr  { return c.address }
@@ -207,7 +207,7 @@ func (c *relayConn) SetWriteDeadline(t time.Time) error {
 // relayTry bounds one try of a relay.
 const relayTry = 20 * time.Second
 
-// findRelay is the first relay that carries what a CRI socket is asked and answers, and
+// findRelay returns the first relay that transfers requests and answers of a CRI socket, and
 // that ends when it should.
 func findRelay(ctx context.Context, t Transport, socket string) (string, error) {
 	var tried []error
@@ -217,14 +217,14 @@ func findRelay(ctx context.Context, t Transport, socket string) (string, error) 
 			return r.name, nil
 		}
 		if errors.Is(err, host.ErrUnreachable) && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			return "", err // the link, and no fault of the relay's
+			return "", err // the link failed, not the relay
 		}
 		tried = append(tried, err)
 	}
 	return "", errors.Join(tried...)
 }
 
-// tryRelay begins an HTTP/2 connection, as gRPC is, and ends it.
+// tryRelay begins an HTTP/2 connection, as gRPC does, and ends it.
 func tryRelay(ctx context.Context, t Transport, r relay, sudo bool, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, relayTry)
 	defer cancel()
@@ -237,7 +237,7 @@ func tryRelay(ctx context.Context, t Transport, r relay, sudo bool, socket strin
 	if err := c.SetDeadline(until); err != nil {
 		return fmt.Errorf("%s: %w", r.name, err)
 	}
-	// The preface, and settings that change nothing: RFC 9113, 3.4.
+	// The connection preface and an empty SETTINGS frame: RFC 9113, 3.4.
 	if _, err := io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
 		return fmt.Errorf("%s: %w", r.name, err)
 	}
@@ -257,7 +257,7 @@ func tryRelay(ctx context.Context, t Transport, r relay, sudo bool, socket strin
 	return nil
 }
 
-// relayOf finds one by its name.
+// relayOf finds a relay by its name.
 func relayOf(name string) (relay, bool) {
 	for _, r := range relays {
 		if r.name == name {

@@ -26,7 +26,7 @@ import (
 
 const relayPatience = time.Minute
 
-// haveRelays are those that this machine has where they are looked for.
+// haveRelays are the relays that this host has in DefaultPath.
 func haveRelays(t *testing.T) []relay {
 	t.Helper()
 	var have []relay
@@ -43,7 +43,7 @@ func haveRelays(t *testing.T) []relay {
 	return have
 }
 
-// listenUnix serves each connection by f.
+// listenUnix serves each connection with f.
 func listenUnix(t *testing.T, f func(*net.UnixConn)) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "relay")
@@ -93,8 +93,8 @@ func overSSHD(t *testing.T) Transport {
 	return l
 }
 
-// TestRelays: what goes in comes out at the other end, with half-close, over a real
-// sshd and a local shell.
+// TestRelays: data passes in both directions, with half-close, over a real sshd and over a local
+// shell.
 func TestRelays(t *testing.T) {
 	have := haveRelays(t)
 	body := bytes.Repeat([]byte("knots\x00\n"), 100_000)
@@ -102,7 +102,7 @@ func TestRelays(t *testing.T) {
 	for name, tr := range map[string]Transport{"sshd": overSSHD(t), "sh": &shtest.Transport{}} {
 		for _, r := range have {
 			if strings.Contains(socket, "'") && r.name != "python3" && r.name != "perl" {
-				continue // their own words for an address
+				continue // these have their own address syntax
 			}
 			t.Run(name+"/"+r.name, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), relayPatience)
@@ -150,7 +150,7 @@ func TestRelays(t *testing.T) {
 	}
 }
 
-// TestRelayConn: a relay gives what a net.Conn promises.
+// TestRelayConn: a relay behaves as a net.Conn must.
 func TestRelayConn(t *testing.T) {
 	tr := overSSHD(t)
 	for _, r := range haveRelays(t) {
@@ -174,7 +174,7 @@ func TestRelayConn(t *testing.T) {
 	}
 }
 
-// TestRelayIsTried: what greets as gRPC does and ends is taken, all else is not.
+// TestRelayIsTried: a relay is accepted only if the socket greets like gRPC and the relay ends.
 func TestRelayIsTried(t *testing.T) {
 	r := haveRelays(t)[0]
 	tr := &shtest.Transport{}
@@ -200,8 +200,8 @@ func TestRelayIsTried(t *testing.T) {
 	}
 }
 
-// TestRightsByRelay: a login with sudo that may not open the socket, in words that a
-// stand-in for the machine says.
+// TestRightsByRelay: a login user with sudo who may not open the socket, on a stand-in for a
+// host.
 func TestRightsByRelay(t *testing.T) {
 	r := haveRelays(t)[0]
 	socket := listenUnix(t, func(c *net.UnixConn) {
@@ -224,7 +224,7 @@ func TestRightsByRelay(t *testing.T) {
 	}
 }
 
-// standIn answers the question of rights itself, and knows no sudo but as a word.
+// standIn answers the script of Rights itself, and runs commands without sudo.
 type standIn struct {
 	shtest.Transport
 	says string

@@ -12,16 +12,15 @@ import (
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
-// exitMount is how a script says that it found a mount.
+// exitMount is the exit code of a script that found a mount.
 const exitMount = 32
 
-// RemoveTree looks for mounts before it touches anything, in a mount namespace in which
-// none appears later. What is mounted in the tree meanwhile is detached where the
-// directory goes; what is in it stays. The rest is what the machine's rm does: GNU's goes
-// from directory to directory by open descriptors, without following links, and enters no
-// other file system. Elsewhere the script itself walks, and checks each directory that it
-// enters. Where the machine gives no mount namespace, a bind of the same file system that
-// is mounted while it runs is not noticed.
+// RemoveTree checks for mounts before it removes anything, in a mount namespace that receives no
+// new mounts. If another process mounts in the tree in the meantime, that mount is detached when
+// its directory is removed, and its content stays. GNU rm does the rest: it walks by open
+// descriptors, follows no links and enters no other file system. Without GNU rm the script
+// itself walks, and checks each directory that it enters. If the host allows no mount namespace,
+// a bind mount of the same file system that is made during the run is not noticed.
 func (h *Host) RemoveTree(ctx context.Context, p string) error {
 	return run(h, ctx, "RemoveTree", treeDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("remove tree", p); err != nil {
@@ -46,11 +45,11 @@ func (h *Host) RemoveTree(ctx context.Context, p string) error {
 	})
 }
 
-// ChownGroup never follows a link and stays on the file system of path, also where a pod
-// swaps names for links meanwhile. The machine does it in a mount namespace whose kernel
-// follows no links (Linux 5.10, and a mount(8) that knows nosymfollow). Elsewhere it goes
-// from directory to directory and opens each file, which takes some milliseconds a file,
-// and leaves the modes of FIFOs, sockets and devices.
+// ChownGroup never follows a link and stays on the file system of path, even if a pod replaces
+// names with links at the same time. It runs in a mount namespace where the kernel follows no
+// links (Linux 5.10, and a mount(8) that knows nosymfollow). Without that the script walks from
+// directory to directory and opens each file, which takes some milliseconds per file, and leaves
+// the modes of FIFOs, sockets and devices unchanged.
 func (h *Host) ChownGroup(ctx context.Context, p string, gid int64, readOnly bool) error {
 	return run(h, ctx, "ChownGroup", treeDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("change group of", p); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,66 +14,92 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// compressDeadline is for a log of some gigabytes on a busy machine.
+// compressDeadline is enough for a log of some gigabytes on a busy host.
 const compressDeadline = 10 * time.Minute
 
-// statBatch bounds what one stat(1) is given, so that its arguments are never too many.
-const statBatch = 500
+// sizeBatch bounds the paths of one stat(1), so that there are never too many arguments.
+const sizeBatch = 500
 
-func (h *Host) StatAll(ctx context.Context, paths []string) ([]host.FileInfo, error) {
-	return call(h, ctx, "StatAll", shortDeadline, func(ctx context.Context) ([]host.FileInfo, error) {
-		infos := make([]host.FileInfo, len(paths))
-		for from := 0; from < len(paths); from += statBatch {
-			to := min(from+statBatch, len(paths))
-			if err := h.statBatch(ctx, paths[from:to], infos[from:to]); err != nil {
+func (h *Host) FileSizes(ctx context.Context, paths []string) ([]int64, error) {
+	return call(h, ctx, "FileSizes", shortDeadline, func(ctx context.Context) ([]int64, error) {
+		sizes := make([]int64, 0, len(paths))
+		for batch := range slices.Chunk(paths, sizeBatch) {
+			part, err := h.sizeBatch(ctx, batch)
+			if err != nil {
 				return nil, err
 			}
+			sizes = append(sizes, part...)
 		}
-		return infos, nil
+		return sizes, nil
 	})
 }
 
-func (h *Host) statBatch(ctx context.Context, paths []string, into []host.FileInfo) error {
+func (h *Host) sizeBatch(ctx context.Context, paths []string) ([]int64, error) {
 	clean := make([]string, len(paths))
 	for i, p := range paths {
 		if err := machine.Absolute("stat", p); err != nil {
-			return err
+			return nil, err
 		}
 		clean[i] = path.Clean(p)
 	}
-	res, err := h.request(ctx, "stat", clean[0], shell.Request{Script: scriptStatAll, Args: clean, Inside: true, MaxStdout: 1 << 20})
+	res, err := h.request(ctx, "stat", clean[0], shell.Request{Script: scriptFileSizes, Args: relative(clean), Inside: true, MaxStdout: 1 << 20})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return parseStates(res.Stdout, clean, into)
+	sizes, err := parseSizes(res.Stdout, len(clean))
+	if err != nil {
+		return nil, fmt.Errorf("stat %s: %w", clean[0], err)
+	}
+	return sizes, nil
 }
 
-// parseStates reads what scripts/statall.sh prints: the numbers of the paths that are
-// there, then a state for each of them.
-func parseStates(data []byte, clean []string, into []host.FileInfo) error {
-	if len(data) == 0 {
-		return nil
-	}
-	first, rest, _ := strings.Cut(strings.TrimSuffix(string(data), "\n"), "\n")
-	// A number of a path, and a blank, take up to 5 bytes.
-	if n := strings.Count(rest, "\n"); n >= len(clean) || len(first) > 5*len(clean) {
-		return fmt.Errorf("stat %s: the machine told of %d files, and was asked for %d", clean[0], n+1, len(clean))
-	}
-	numbers, states := strings.Fields(first), strings.Split(rest, "\n")
-	if len(numbers) != len(states) {
-		return fmt.Errorf("stat %s: the machine told of %d files and %d states", clean[0], len(numbers), len(states))
-	}
-	for i, word := range numbers {
-		n, err := strconv.Atoi(word)
-		if err != nil || n < 0 || n >= len(into) {
-			return fmt.Errorf("stat %s: the machine told of a file %.50q", clean[0], word)
+// relative returns the deepest directory that all paths are in, without its last slash, and the
+// paths below it. They are sent every few seconds, and most of each is the same.
+func relative(paths []string) []string {
+	dir := path.Dir(paths[0])
+	in := func(p string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
+	for _, p := range paths {
+		for !in(p) {
+			dir = path.Dir(dir)
 		}
-		if into[n], err = parseState(states[i]); err != nil {
-			return fmt.Errorf("stat %s: %w", clean[n], err)
-		}
-		into[n].Name = path.Base(clean[n])
 	}
-	return nil
+	dir = strings.TrimSuffix(dir, "/")
+	args := []string{dir}
+	for _, p := range paths {
+		args = append(args, p[len(dir)+1:])
+	}
+	return args
+}
+
+// parseSizes parses the output of scripts/filesizes.sh for that many paths.
+func parseSizes(data []byte, paths int) ([]int64, error) {
+	kinds, rest, ended := strings.Cut(string(data), "\n")
+	if !ended || len(kinds) != paths {
+		return nil, fmt.Errorf("the host answered for %d files, not %d", len(kinds), paths)
+	}
+	files := strings.Count(kinds, "f")
+	if n := strings.Count(rest, "\n"); n != files {
+		return nil, fmt.Errorf("the host sent %d sizes for %d files", n, files)
+	}
+	sizes := make([]int64, paths)
+	for i, kind := range []byte(kinds) {
+		switch kind {
+		case 'f':
+			var line string
+			line, rest, _ = strings.Cut(rest, "\n")
+			size, err := strconv.ParseInt(line, 10, 64)
+			if err != nil || size < 0 {
+				return nil, fmt.Errorf("the host sent the size %.50q", line)
+			}
+			sizes[i] = size
+		case 'o':
+		case '-':
+			sizes[i] = host.NoFile
+		default:
+			return nil, fmt.Errorf("the host sent the kind of file %q", kind)
+		}
+	}
+	return sizes, nil
 }
 
 func (h *Host) Rename(ctx context.Context, from, to string) error {
@@ -87,7 +114,7 @@ func (h *Host) Rename(ctx context.Context, from, to string) error {
 	})
 }
 
-// Compress waits for the one before it: the time limit is for its own work.
+// Compress first waits for a running one; the time limit covers only its own work.
 func (h *Host) Compress(ctx context.Context, p string) error {
 	select {
 	case h.packs <- struct{}{}:

@@ -11,13 +11,14 @@ import (
 
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// However many logs are rotated at once, one is compressed at a time: each compression
-// holds a shell, and what pods wait for needs one too.
+// However many logs are rotated at once, one is compressed at a time: each compression occupies
+// a shell, and operations that pods wait for need one too.
 func TestOneCompressionAtATime(t *testing.T) {
 	dir := t.TempDir()
-	// It tells of another that is at work beside it.
+	// It reports another one that runs at the same time.
 	gzip := "#!/bin/sh\nmkdir " + dir + "/at-work || touch " + dir + "/two\ncat\nhead -c 1000000 /dev/urandom | sha256sum >/dev/null\nrmdir " + dir + "/at-work\n"
 	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)
@@ -48,7 +49,7 @@ func TestOneCompressionAtATime(t *testing.T) {
 	}
 }
 
-// Whoever waits for another's compression stops waiting when it is told to.
+// A call that waits for another compression returns when its context is cancelled.
 func TestACompressionThatWaits(t *testing.T) {
 	dir := t.TempDir()
 	begun, free := filepath.Join(dir, "begun"), filepath.Join(dir, "free")
@@ -68,7 +69,7 @@ func TestACompressionThatWaits(t *testing.T) {
 	closeHost(t, h)
 	first := make(chan error, 1)
 	go func() { first <- h.Compress(t.Context(), filepath.Join(dir, "a")) }()
-	eventually(t, "the first compression has begun", func() bool { _, err := os.Stat(begun); return err == nil })
+	testutil.Eventually(t, "the first compression has begun", func() bool { _, err := os.Stat(begun); return err == nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := h.Compress(ctx, filepath.Join(dir, "b")); !errors.Is(err, context.Canceled) {

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// scriptRights tells who the login user is, and what that user may do.
+// scriptRights prints who the login user is, and what that user may do.
 const scriptRights = `export LC_ALL=C
 printf 'uid %s\n' "$(id -u)"
 if sudo -n true </dev/null >/dev/null 2>&1; then
@@ -24,18 +24,18 @@ if [ -r "$1" ] && [ -w "$1" ]; then echo opens; fi
 printf 'group %s\n' "$(stat -c %G -- "$1" 2>/dev/null)"
 `
 
-// Access is how a login user drives a machine; the zero value is root's.
+// Access is how a login user manages a host; the zero value is for root.
 type Access struct {
-	Sudo  bool   // the commands run by "sudo -n"
-	Relay string // the program that opens the runtime's socket by sudo; see Config
+	Sudo  bool   // the commands run with "sudo -n"
+	Relay string // the program that opens the runtime's socket with sudo; see Config
 }
 
-// rightsDeadline bounds the questions, and the tries of relays.
+// rightsDeadline bounds the questions and the tries of relays.
 const rightsDeadline = time.Minute
 
-// Rights asks whether the login user of t may drive the machine whose runtime
-// listens at socket, and how. An error that is not host.ErrUnreachable says in one
-// sentence what is missing, and the line that mends it.
+// Rights asks whether and how the login user of t may manage the host whose runtime listens at
+// socket. An error that is not host.ErrUnreachable says in one sentence what is missing, and the
+// command or line that fixes it.
 func Rights(ctx context.Context, t Transport, user, socket string) (Access, error) {
 	ctx, cancel := context.WithTimeout(ctx, rightsDeadline)
 	defer cancel()
@@ -52,16 +52,16 @@ func Rights(ctx context.Context, t Transport, user, socket string) (Access, erro
 		return Access{Sudo: true, Relay: name}, nil
 	}
 	if errors.Is(err, host.ErrUnreachable) {
-		return Access{}, fmt.Errorf("look for what opens %s for %s: %w", socket, user, err)
+		return Access{}, fmt.Errorf("find a program that opens %s for %s: %w", socket, user, err)
 	}
 	_, refused := r.decide(user, socket)
-	return Access{}, fmt.Errorf("%w; or install python3, perl or socat there, one of which would open it by sudo (tried: %s)", refused, messages([]byte(err.Error())))
+	return Access{}, fmt.Errorf("%w; or install python3, perl or socat there, with which sudo can open it (tried: %s)", refused, messages([]byte(err.Error())))
 }
 
 func askRights(ctx context.Context, t Transport, user, socket string) (rights, error) {
 	s, err := t.Start(ctx, "exec /bin/sh -c "+shell.Quote(scriptRights)+" sh "+shell.Quote(socket))
 	if err != nil {
-		return rights{}, fmt.Errorf("ask what %s may do: %w", user, err)
+		return rights{}, fmt.Errorf("check the privileges of %s: %w", user, err)
 	}
 	defer s.Close()
 	type answer struct {
@@ -76,15 +76,15 @@ func askRights(ctx context.Context, t Transport, user, socket string) (rights, e
 	select {
 	case a := <-read:
 		if a.err != nil {
-			return rights{}, fmt.Errorf("ask what %s may do: %w", user, errors.Join(host.ErrUnreachable, a.err))
+			return rights{}, fmt.Errorf("check the privileges of %s: %w", user, errors.Join(host.ErrUnreachable, a.err))
 		}
 		r, err := parseRights(a.data)
 		if err != nil {
-			return rights{}, fmt.Errorf("ask what %s may do: %w", user, err)
+			return rights{}, fmt.Errorf("check the privileges of %s: %w", user, err)
 		}
 		return r, nil
 	case <-ctx.Done():
-		return rights{}, fmt.Errorf("ask what %s may do: %w: %w", user, host.ErrUnreachable, ctx.Err())
+		return rights{}, fmt.Errorf("check the privileges of %s: %w: %w", user, host.ErrUnreachable, ctx.Err())
 	}
 }
 
@@ -92,20 +92,20 @@ func askRights(ctx context.Context, t Transport, user, socket string) (rights, e
 type rights struct {
 	root   bool
 	sudo   bool   // without a password
-	there  bool   // the socket is, as far as the user sees
+	there  bool   // the socket exists, as far as the user can see
 	opens  bool   // may open it
-	hidden bool   // a socket is there, as root sees by sudo
-	group  string // of the socket; empty where the user may not look
+	hidden bool   // the socket exists, as root sees with sudo
+	group  string // of the socket; empty if the user may not stat it
 }
 
-// wantsRelay: root could open the socket, and sshd does not let us.
+// wantsRelay: root could open the socket, but sshd as the login user cannot.
 func (r rights) wantsRelay() bool { return !r.root && r.sudo && r.hidden && !r.opens }
 
 func parseRights(data []byte) (rights, error) {
 	var r rights
 	known := false
 	for line := range strings.Lines(string(data)) {
-		// What a login shell says before is no line of ours.
+		// Output of a login shell before ours does not match.
 		switch word, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " "); {
 		case word == "uid" && rest != "":
 			known, r.root = true, rest == "0"
@@ -123,24 +123,24 @@ func parseRights(data []byte) (rights, error) {
 		}
 	}
 	if !known {
-		return r, fmt.Errorf("the machine answered the first request with %.200q", data)
+		return r, fmt.Errorf("the host answered the first request with %.200q", data)
 	}
 	return r, nil
 }
 
-// decide is for who opens the socket as the login user, or not at all.
+// decide handles all cases without a relay.
 func (r rights) decide(user, socket string) (sudo bool, err error) {
 	sudoers := fmt.Sprintf("%s ALL=(root) NOPASSWD: ALL", user)
 	switch {
 	case r.root:
 		return false, nil
 	case !r.sudo:
-		return false, fmt.Errorf("%s may not do what root may (mounts, cgroups, /var/lib/kubelet): log in as root, or write the line %q to /etc/sudoers.d/bowline on the machine", user, sudoers)
+		return false, fmt.Errorf("%s lacks the privileges of root (mounts, cgroups, /var/lib/kubelet): log in as root, or add the line %q to /etc/sudoers.d/bowline on the host", user, sudoers)
 	case r.opens, !r.there && r.group == "":
-		// A socket that is not there, or out of sight, is told by who dials it.
+		// If the socket does not exist or is not visible, the dial reports it.
 		return true, nil
 	case r.group != "" && r.group != "root":
-		return false, fmt.Errorf("%s may not open %s, which sudo does not help with: run \"usermod -aG %s %s\" on the machine", user, socket, r.group, user)
+		return false, fmt.Errorf("%s may not open %s, and sshd opens sockets as the login user, whatever sudo allows: run \"usermod -aG %s %s\" on the host", user, socket, r.group, user)
 	}
-	return false, fmt.Errorf("%s may not open %s, which sudo does not help with: log in as root, or set \"gid\" under [grpc] in /etc/containerd/config.toml on the machine to a group of %s's", user, socket, user)
+	return false, fmt.Errorf("%s may not open %s, and sshd opens sockets as the login user, whatever sudo allows: log in as root, or set \"gid\" under [grpc] in /etc/containerd/config.toml on the host to a group of %s", user, socket, user)
 }

@@ -11,7 +11,7 @@ func TestRights(t *testing.T) {
 	for _, c := range []struct {
 		name, said string
 		sudo       bool
-		fails      string // words of the error
+		fails      string // text of the error
 	}{
 		{"root", "uid 0\nsudo\nthere\nopens\ngroup root\n", false, ""},
 		{"root without sudo, no socket", "uid 0\ngroup \n", false, ""},

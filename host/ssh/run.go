@@ -13,9 +13,9 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// Run gives the command a process group of its own, which is killed when the time
-// is over or the command has ended. Its environment and standard input are in no
-// process's arguments; Args are, as those of any command.
+// Run starts the command in a process group of its own, which is killed at the timeout and when
+// the command has ended. The environment and standard input appear in no process's arguments;
+// Args do, as for any command.
 func (h *Host) Run(ctx context.Context, c host.Command) (host.Result, error) {
 	if len(c.Args) == 0 {
 		return host.Result{}, errors.New("run: no command")
@@ -52,7 +52,7 @@ func (h *Host) runCommand(ctx context.Context, c host.Command) (host.Result, err
 		Foreign: true,
 	})
 	if err == nil && ctx.Err() != nil {
-		err = ctx.Err() // killed by the far end a moment before we gave up
+		err = ctx.Err() // the host killed it just before we gave up
 	}
 	if err != nil {
 		return host.Result{}, fmt.Errorf("run %s on %s: %w", c.Args[0], h.name, err)
@@ -69,7 +69,7 @@ func (h *Host) runCommand(ctx context.Context, c host.Command) (host.Result, err
 
 func firstWord(s string) string { w, _, _ := strings.Cut(s, " "); return w }
 
-// exports is the environment as shell text.
+// exports returns shell text that sets the environment.
 func exports(env []string) (string, error) {
 	var b strings.Builder
 	for _, e := range env {
@@ -82,7 +82,8 @@ func exports(env []string) (string, error) {
 	return b.String(), nil
 }
 
-// isName: letters, digits and underscores, no digit first.
+// isName reports whether s is a variable name: letters, digits and underscores, not starting
+// with a digit.
 func isName(s string) bool {
 	for i, c := range []byte(s) {
 		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'

@@ -10,14 +10,14 @@ import (
 //go:embed scripts/*.sh
 var scriptFiles embed.FS
 
-// load joins scripts behind the prelude, without the comments that stand alone:
-// the text is in the arguments of a process on the machine.
+// load concatenates the prelude and the scripts without their whole-line comments, because the
+// text is in the arguments of a process on the host.
 func load(names ...string) string {
 	var b strings.Builder
 	for _, n := range append([]string{"prelude"}, names...) {
 		data, err := scriptFiles.ReadFile("scripts/" + n + ".sh")
 		if err != nil {
-			panic(err) // a name that is misspelt here
+			panic(err) // a misspelt name in this file
 		}
 		for line := range strings.Lines(string(data)) {
 			if t := strings.TrimSpace(line); t != "" && !strings.HasPrefix(t, "#") {
@@ -28,7 +28,7 @@ func load(names ...string) string {
 	return b.String()
 }
 
-// private is load for a script that runs where no mount appears that is made meanwhile.
+// private is load for a script that runs in a mount namespace which receives no new mounts.
 func private(names ...string) string {
 	return "script=" + shell.Quote(load(names...)) + "\n" + load("private")
 }
@@ -49,7 +49,7 @@ var (
 	scriptSymlink      = load("symlink")
 	scriptRemove       = load("remove")
 	scriptStatGNU      = load("stat_gnu")
-	scriptStatAll      = load("statall")
+	scriptFileSizes    = load("filesizes")
 	scriptRename       = load("rename")
 	scriptCompress     = load("compress")
 	scriptListGNU      = load("list_gnu")
@@ -69,7 +69,7 @@ var (
 	scriptEnsureV1     = load("cgroup", "ensure_v1")
 	scriptEnsureV2     = load("cgroup", "ensure_v2")
 	scriptRemoveCgroup = load("removecgroup")
-	// Each of the two shifts its own arguments away.
+	// Each of the two parts shifts its own arguments away.
 	scriptEnsureSliceV1 = load("slice", "ensureslice", "cgroup", "ensure_v1")
 	scriptEnsureSliceV2 = load("slice", "ensureslice", "cgroup", "ensure_v2")
 	scriptRemoveSlice   = load("slice", "removeslice", "removecgroup")

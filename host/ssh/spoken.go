@@ -12,22 +12,22 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 )
 
-// spoken has the lines of ours among what a session prints: a nonce, a blank, a word.
-// What a login shell prints before is no line of ours. A line and all that is printed
-// between two words have a budget.
+// spoken extracts our lines from the output of a session: a nonce, a blank, a word. Output of a
+// login shell may precede them. A line has a budget, and so has everything that is printed
+// between two words.
 type spoken struct {
 	r      *bufio.Reader
 	nonce  string
 	budget *budget.Account
-	what   string // printed it, for errors
-	noise  int64  // bytes since the last word that was waited for
+	what   string // the program that prints, for errors
+	noise  int64  // bytes since the last expected word
 }
 
 func newSpoken(r io.Reader, nonce string, a *budget.Account, what string) *spoken {
 	return &spoken{r: bufio.NewReader(r), nonce: nonce, budget: a, what: what}
 }
 
-// next reads up to the next line of ours.
+// next reads up to the next line of ours and returns its word.
 func (w *spoken) next() (string, error) {
 	for {
 		line, err := w.line()
@@ -40,10 +40,10 @@ func (w *spoken) next() (string, error) {
 	}
 }
 
-// wanted begins the budget of what is printed again, after a word that was waited for.
+// wanted resets the output budget, after a word that was expected.
 func (w *spoken) wanted() { w.noise = 0 }
 
-// line is one without its newline.
+// line reads one line and returns it without its newline.
 func (w *spoken) line() (string, error) {
 	var line []byte
 	for {
@@ -65,7 +65,7 @@ func (w *spoken) line() (string, error) {
 	}
 }
 
-// skipTo reads up to the mark, and not beyond.
+// skipTo reads up to and including the mark, and not beyond.
 func skipTo(r io.Reader, mark string, a *budget.Account, what string) error {
 	var tail []byte
 	b := make([]byte, 1)
@@ -83,13 +83,13 @@ func skipTo(r io.Reader, mark string, a *budget.Account, what string) error {
 	return nil
 }
 
-// said keeps the beginning of what is written.
+// said keeps the beginning of what is written to it.
 type said struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-// maxSaid is what is kept.
+// maxSaid is the number of bytes that said keeps.
 const maxSaid = 4 << 10
 
 func (t *said) Write(p []byte) (int, error) {
@@ -105,13 +105,13 @@ func (t *said) bytes() []byte {
 	return append([]byte(nil), t.buf.Bytes()...)
 }
 
-// drain reads the standard error of a session, which would stop where it is not read.
-// A session that prints more than a budget of it is closed.
+// drain reads the standard error of a session, which would block if it were not read. It closes
+// a session that prints more than OutputBytes.
 func drain(s link.Session, into *said, a *budget.Account, what string) {
 	defer a.Recover("the standard error of " + what)
 	limit := a.Limit(budget.OutputBytes)
 	if n, _ := io.Copy(into, io.LimitReader(s.Stderr(), limit+1)); n > limit {
-		_ = a.Exceed(budget.OutputBytes, "the standard error of "+what) // the account tells of it
+		_ = a.Exceed(budget.OutputBytes, "the standard error of "+what) // the account reports it
 		s.Close()
 	}
 }

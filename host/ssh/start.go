@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// Start gives the program a session of its own on the control connection: when the
-// connection is over, sshd ends the program's input.
+// Start runs the program in a session of its own on the control connection: when the connection
+// ends, sshd closes the program's input.
 func (h *Host) Start(ctx context.Context, args ...string) (host.Process, error) {
 	if len(args) == 0 {
 		return nil, errors.New("start: no command")
@@ -25,7 +25,8 @@ func (h *Host) Start(ctx context.Context, args ...string) (host.Process, error) 
 		for _, a := range args {
 			quoted.WriteString(" " + shell.Quote(a))
 		}
-		// The number says where the program's own words begin: a login shell may have some.
+		// The nonce marks the beginning of the program's output, because a login shell may print
+		// something first.
 		nonce := newSuffix()
 		text := fmt.Sprintf("PATH=%s\nLC_ALL=C\nexport PATH LC_ALL\necho %s starts\nexec%s 2>&1\n", shell.Quote(h.path), nonce, quoted.String())
 		session, err := h.transport.Start(ctx, shell.Command(h.shellPath, h.sudo, len(text)))
@@ -34,7 +35,8 @@ func (h *Host) Start(ctx context.Context, args ...string) (host.Process, error) 
 		}
 		go drain(session, new(said), h.budget, args[0])
 		p := &process{session: session, nonce: nonce, name: args[0], budget: h.budget}
-		// Written before anything else is: what comes after it is the program's.
+		// This text is written before anything else: what follows it is the input of the
+		// program.
 		wrote := make(chan error, 1)
 		go func() {
 			_, err := session.Stdin().Write([]byte(text))
@@ -58,11 +60,11 @@ type process struct {
 	nonce   string
 	name    string
 	budget  *budget.Account
-	begun   bool // Read's
+	begun   bool // Read has found the nonce
 	once    sync.Once
 }
 
-// Read leaves out what the login shell said before the program began.
+// Read skips what the login shell printed before the program.
 func (p *process) Read(b []byte) (int, error) {
 	if !p.begun {
 		if err := skipTo(p.session.Stdout(), p.nonce+" starts\n", p.budget, "the login shell before "+p.name); err != nil {
@@ -77,7 +79,8 @@ func (p *process) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// end tells the end of a program, which has an exit code, from that of a connection.
+// end distinguishes the end of the program, which has an exit code, from the end of the
+// connection.
 func (p *process) end(err error) error {
 	var much *budget.ExceededError
 	if errors.As(err, &much) {

@@ -14,7 +14,7 @@ const (
 	exitMake   = 34
 )
 
-// BindSubPath is one script; how it pins what it mounts is said there.
+// BindSubPath is one script, which describes how it pins what it mounts.
 func (h *Host) BindSubPath(ctx context.Context, s host.SubPath) error {
 	return run(h, ctx, "BindSubPath", mountDeadline, func(ctx context.Context) error {
 		if err := s.Check(); err != nil {

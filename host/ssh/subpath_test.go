@@ -15,8 +15,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// striking is a PATH whose mount lets a pod have its way first: it sources
-// strike in the volume, once, between the script's check and the mount.
+// striking returns a PATH whose mount first acts as the pod: it runs strike in the volume, once,
+// between the script's check and the mount.
 func striking(t *testing.T, volume, strike, real, path string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,8 +27,8 @@ func striking(t *testing.T, volume, strike, real, path string) string {
 	return dir + ":" + path
 }
 
-// TestSubPathChangesBeforeTheMount: whatever a pod does between the check and the
-// mount, nothing from outside is mounted, and nothing waits.
+// TestSubPathChangesBeforeTheMount: whatever a pod does between the check and the mount, nothing
+// from outside is mounted, and nothing blocks.
 func TestSubPathChangesBeforeTheMount(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root mounts")
@@ -38,10 +38,10 @@ func TestSubPathChangesBeforeTheMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	mounts := []struct{ name, shell, mount string }{{"sh", "/bin/sh", mount}}
-	if dir, _ := shtest.Busybox(t); dir != "" { // its sh would not look for a mount in PATH
+	if dir, _ := shtest.Busybox(t); dir != "" { // its sh would not search PATH for mount
 		mounts = append(mounts, struct{ name, shell, mount string }{"busybox", "/bin/sh", dir + "/mount"})
 	}
-	if bash, err := exec.LookPath("bash"); err == nil { // which does not ask the kernel where it is
+	if bash, err := exec.LookPath("bash"); err == nil { // which does not ask the kernel for its directory
 		mounts = append(mounts, struct{ name, shell, mount string }{"bash", bash, mount})
 	}
 	for _, how := range mounts {
@@ -92,7 +92,7 @@ func judgeSubPath(t *testing.T, h *ssh.Host, s host.SubPath, want string, err er
 		if len(mounts) > 0 {
 			t.Errorf("refused, and mounted: %+v", mounts)
 		}
-		// Elsewhere by then is a reason to refuse, whatever was to be seen.
+		// A changed path may be refused, whatever was visible before.
 		t.Logf("refused: %v", err)
 		return
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// TestMkdirAllSwapped: a pod makes a link of a hostPath directory, or of its parent, at the
-// moment at which MkdirAll uses one of its tools. What the link leads to stays what it is.
+// TestMkdirAllSwapped: a pod replaces a hostPath directory, or its parent, with a link at the
+// moment when MkdirAll runs one of its tools. The target of the link does not change.
 func TestMkdirAllSwapped(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root gives files away")
@@ -29,7 +29,7 @@ func TestMkdirAllSwapped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := t.TempDir()
 			swap := "#!/bin/sh\nexport PATH=" + shell.DefaultPath + "\n"
-			if c.tool == "mkdir" { // after it has been made
+			if c.tool == "mkdir" { // after the directory was created
 				swap += c.tool + ` "$@" || exit` + "\nset -- .\n"
 			}
 			swap += "[ -e '" + d + "/old' ] || [ ! -e '" + d + "/up/dir' ] || { mv '" + d + "/" + c.swapped + "' '" + d + "/old'; ln -s '" + c.link + "' '" + d + "/" + c.swapped + "'; }\n"
@@ -44,7 +44,7 @@ func TestMkdirAllSwapped(t *testing.T) {
 			}
 			h := open(t, ssh.Config{Path: d + "/bin:" + shell.DefaultPath})
 			closeHost(t, h)
-			// It may be refused: nothing else may change.
+			// The call may fail: nothing else may change.
 			err := h.MkdirAll(context.Background(), d+"/up/dir", 0o755|fs.ModeSticky, &host.Owner{UID: 4321, GID: 4321})
 			if _, swapped := os.Lstat(d + "/old"); swapped != nil {
 				t.Fatalf("%s was not used: %v", c.tool, err)

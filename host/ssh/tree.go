@@ -17,10 +17,10 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 )
 
-// WriteTree keeps the layout that host/local describes. The whole tree travels in
-// one request, as shell text whose printf commands write the files, so that a
-// thousand files are no thousand processes. A writer of a request that we gave up
-// may still run: the directory is locked on the machine as well.
+// WriteTree uses the layout that host/local describes. One request carries the whole tree as
+// shell text whose printf commands write the files, so that a thousand files do not need a
+// thousand processes. A writer whose request we gave up may still run, so the script also locks
+// the directory on the host.
 func (h *Host) WriteTree(ctx context.Context, dir string, tree host.Tree) error {
 	return run(h, ctx, "WriteTree", treeDeadline, func(ctx context.Context) error {
 		if err := machine.Absolute("write tree", dir); err != nil {
@@ -42,17 +42,17 @@ func (h *Host) WriteTree(ctx context.Context, dir string, tree host.Tree) error 
 	})
 }
 
-// versionName is unlike every other but by a chance of one to a million a second.
+// versionName is unique except for a chance of one in a million per second.
 func versionName() string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return fmt.Sprintf("%s%06d", time.Now().UTC().Format(machine.VersionLayout), binary.BigEndian.Uint32(b[:])%1_000_000)
 }
 
-// endMark ends a request that is a text.
+// endMark ends a request that consists of shell text.
 const endMark = "#end"
 
-// wantOwner turns nil into root, where we could give a file to root at all.
+// wantOwner returns root for nil, if we can chown to root.
 func (h *Host) wantOwner(o *host.Owner) host.Owner {
 	switch {
 	case o != nil:
@@ -70,15 +70,15 @@ func (h *Host) wantOwner(o *host.Owner) host.Owner {
 //	states             prints modes, owners and sizes of the files
 //	contents           prints the bytes of all files
 //	targets            prints the targets of the visible links
-//	link_all           makes the visible links, where there is none
-//	$states $digest    what states and sha256sum of contents shall print
-//	$entries           files and directories in the version
-//	$links $count      what targets shall print, and how many names there are
+//	link_all           creates the visible links, if there are none
+//	$states $digest    the expected output of states and sha256sum of contents
+//	$entries           the number of files and directories in the version
+//	$links $count      the expected output of targets, and the number of names
 func (h *Host) treeAbout(tree host.Tree) string {
 	paths := machine.SortedPaths(tree)
 	isDir, sum := map[string]bool{}, sha256.New()
 	dirs := []string{"."}
-	// stat prints a group of files for each kind of owner that is asked for.
+	// stat prints one group of files for each combination of requested owner and group.
 	formats := [4]string{"%f - - %s", "%f %u - %s", "%f - %g %s", "%f %u %g %s"}
 	var groups, states [4][]string
 	for _, p := range paths {
@@ -128,11 +128,11 @@ func (h *Host) treeAbout(tree host.Tree) string {
 	return b.String()
 }
 
-// maxWords is what a command surely takes of arguments, in bytes.
+// maxWords is a number of bytes of arguments that every command accepts.
 const maxWords = 32 << 10
 
-// batch is a line that runs command with the words of list: by itself where they
-// are few, or as often as xargs finds it necessary. Nothing where there are none.
+// batch is a line that runs command with the words of list: once if they are few, else as often
+// as xargs needs. It is empty if list is.
 func batch(command string, list []string) string {
 	w := words(list)
 	switch {
@@ -156,7 +156,7 @@ func batchInto(command string, list []string, dir string) string {
 	return "printf '%s\\0'" + w + " | xargs -0 sh -c '" + command + " \"$@\" " + dir + "' sh\n"
 }
 
-// words are arguments of a command, each behind a blank.
+// words quotes the arguments of a command, each after a blank.
 func words(list []string) string {
 	var b strings.Builder
 	for _, w := range list {
@@ -165,8 +165,8 @@ func words(list []string) string {
 	return b.String()
 }
 
-// treeContent is shell text that writes the tree into the current directory, which
-// is empty.
+// treeContent is shell text that writes the tree into the current directory, which must be
+// empty.
 func (h *Host) treeContent(tree host.Tree) string {
 	paths := machine.SortedPaths(tree)
 	var b strings.Builder
@@ -186,7 +186,7 @@ func (h *Host) treeContent(tree host.Tree) string {
 	b.WriteString("umask 022\n" + batch("mkdir -p --", dirs))
 	mask := ""
 	for _, p := range paths {
-		// A new file gets the mode at once; one that can be run, below.
+		// The umask gives a new file its mode at once; executables get theirs below.
 		if m := octal(0o777 &^ tree[p].Mode.Perm()); m != mask {
 			mask = m
 			b.WriteString("umask " + mask + "\n")
@@ -195,7 +195,7 @@ func (h *Host) treeContent(tree host.Tree) string {
 	}
 	for _, o := range sortedKeys(owners) {
 		if o == "0:0" && h.machine().asRoot {
-			// They are root's already, unless the directory hands its group down.
+			// Files belong to root already, unless the directory passes on its group.
 			b.WriteString("[ ! -g . ] || {\n" + batch("chown -h "+o+" --", owners[o]) + "}\n")
 			continue
 		}
@@ -218,7 +218,7 @@ func sortedKeys(m map[string][]string) []string {
 	return keys
 }
 
-// chunk is how much of a file one printf writes.
+// chunk is the number of bytes that one printf writes.
 const chunk = 32 << 10
 
 func writeFileText(b *strings.Builder, p string, data []byte) {
@@ -231,7 +231,7 @@ func writeFileText(b *strings.Builder, p string, data []byte) {
 	b.WriteString("} >" + shell.Quote(p) + "\n")
 }
 
-// printText writes lines of shell that print data.
+// printText writes shell lines that print data.
 func printText(b *strings.Builder, data []byte) {
 	for part := range slices.Chunk(data, chunk) {
 		b.WriteString("printf '")
@@ -240,7 +240,7 @@ func printText(b *strings.Builder, data []byte) {
 	}
 }
 
-// escape writes data as a format of printf between single quotes.
+// escape writes data as a printf format between single quotes.
 func escape(b *strings.Builder, data []byte) {
 	for i, c := range data {
 		switch {

@@ -21,8 +21,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 )
 
-// TestTreeShellKilled: the writer's shell is killed at random moments; ..data always
-// shows one whole version, and the next writer takes the rest away.
+// TestTreeShellKilled: the writer's shell is killed at random moments. ..data always shows one
+// complete version, and the next writer removes the rest.
 func TestTreeShellKilled(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir() + "/volume"
@@ -62,8 +62,8 @@ func TestTreeShellKilled(t *testing.T) {
 		tr := &shtest.Transport{}
 		h := open(t, ssh.Config{Transport: tr})
 		timer := time.AfterFunc(time.Duration(rand.Int64N(int64(usual))), func() {
-			// The loop's children lead groups of their own: the script, too, dies.
-			// Never by kill(1): procps 4.0.2 takes -KILL -12345 for everybody.
+			// The loop's children lead groups of their own, so kill the script too. Do not use
+			// kill(1): that of procps 4.0.2 applies -KILL -12345 to all processes.
 			s := tr.Sessions()[0]
 			children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", s.Process.Pid, s.Process.Pid))
 			s.Process.Kill()
@@ -95,7 +95,7 @@ func TestTreeShellKilled(t *testing.T) {
 	}
 }
 
-// TestTreeBytes: all bytes in content and odd names.
+// TestTreeBytes: all bytes in content, and odd names.
 func TestTreeBytes(t *testing.T) {
 	ctx := context.Background()
 	h := open(t, ssh.Config{})
@@ -119,7 +119,7 @@ func TestTreeBytes(t *testing.T) {
 	}
 }
 
-// TestChownGroupKeepsSetuid, as the kubelet does.
+// TestChownGroupKeepsSetuid: as the kubelet does.
 func TestChownGroupKeepsSetuid(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root gives files away")
@@ -138,8 +138,8 @@ func TestChownGroupKeepsSetuid(t *testing.T) {
 	}
 }
 
-// TestReadTailSwapped: a pod swaps its file for a link to a secret, and back, as
-// fast as it can. Nobody reads the secret for it.
+// TestReadTailSwapped: a pod replaces its file with a link to a secret, and back, as fast as it
+// can. ReadTail never reads the secret.
 func TestReadTailSwapped(t *testing.T) {
 	ctx := context.Background()
 	h := open(t, ssh.Config{})

@@ -19,12 +19,12 @@ import (
 
 const (
 	hostPrefix = "bowline-host-"
-	// writeAgain is between two tries to write a host's Lease; unseen is how long the
-	// one that was written may take to be seen.
+	// writeAgain is between two attempts to write a host's Lease. unseen is how long a written
+	// Lease may take to appear in the watch.
 	writeAgain, unseen = time.Second, 10 * time.Second
 )
 
-// leaseName of a host: its own name, but where that would be too long.
+// leaseName is bowline-host-NAME, or a hash of the name where that is too long.
 func leaseName(host string) string {
 	if name := hostPrefix + host; len(name) <= validation.DNS1123SubdomainMaxLength {
 		return name
@@ -34,28 +34,28 @@ func leaseName(host string) string {
 
 func holder(l *coordinationv1.Lease) string { return ptr.Deref(l.Spec.HolderIdentity, "") }
 
-// writing is a Lease that is being written, or was.
+// writing is the state of the write of one Lease.
 type writing struct {
-	version string // of the Lease before
-	take    bool   // of a host for us
+	version string // of the Lease before the write
+	take    bool   // we take a host
 	ended   bool
 	err     error
-	until   time.Time // when it has ended: before, it is not written again
+	until   time.Time // set when the write has ended: before this time it is not retried
 }
 
-// under way: it is being written, or was and that is not seen yet.
+// underWay reports whether the write is in progress, or done but not yet seen in the watch.
 func (w *writing) underWay(version string, now time.Time) bool {
 	return w != nil && (!w.ended || w.err == nil && w.version == version && now.Before(w.until))
 }
 
-// written tells how a write has ended.
+// written is the result of a write.
 type written struct {
 	what string
 	err  error
 }
 
-// write makes a move known. The one that is seen is the precondition: of two who write,
-// one does not. next is when to try again.
+// write records a move in the host's Lease. The version that was seen is the precondition, so of
+// two concurrent writers only one succeeds. next is when to try again.
 func (r *Replica) write(ctx context.Context, m shard.Move, seen *coordinationv1.Lease, now time.Time) (next time.Time) {
 	return r.request(ctx, m.Host, m.To == r.cfg.Name, seen, now, func() error {
 		ctx, cancel := context.WithTimeout(ctx, answer)
@@ -76,9 +76,9 @@ func (r *Replica) write(ctx context.Context, m shard.Move, seen *coordinationv1.
 	})
 }
 
-// tidy deletes the Leases of hosts that are no more, and of replicas that are not.
+// tidy deletes the Leases of hosts that do not exist any more, and those of dead replicas.
 func (r *Replica) tidy(ctx context.Context, hosts []string, seen snapshot, now time.Time) (next time.Time) {
-	first, lives := true, map[string]bool{} // first of the replicas that live
+	first, lives := true, map[string]bool{} // our name is the first of the living replicas
 	for _, other := range r.living {
 		first = first && r.cfg.Name <= other.Name
 		lives[other.Name] = true
@@ -103,7 +103,7 @@ func (r *Replica) tidy(ctx context.Context, hosts []string, seen snapshot, now t
 		if r.strays[name].IsZero() {
 			r.strays[name] = now
 		}
-		// A new Host may be another's to see before us.
+		// Another replica may have seen a new Host before us.
 		if at := r.strays[name].Add(shard.Settle); at.After(now) {
 			next = sooner(next, at)
 		} else {
@@ -124,12 +124,13 @@ func (r *Replica) tidy(ctx context.Context, hosts []string, seen snapshot, now t
 	return next
 }
 
-// request has something written beside everything else, unless that is under way.
+// request starts a write in the background, unless one for the same Lease is under way or has just
+// failed.
 func (r *Replica) request(ctx context.Context, what string, take bool, seen *coordinationv1.Lease, now time.Time, do func() error) (next time.Time) {
 	w := r.writing[what]
 	switch {
 	case w.underWay(version(seen), now):
-		return w.until // zero while it is being written: its end is a step
+		return w.until // zero while the request runs: its end triggers a step
 	case w != nil && w.err != nil && now.Before(w.until):
 		return w.until
 	}
@@ -144,7 +145,7 @@ func (r *Replica) request(ctx context.Context, what string, take bool, seen *coo
 	return time.Time{}
 }
 
-// takes tells whether a host is just being taken.
+// takes reports whether a write that takes a host is in progress.
 func (r *Replica) takes() bool {
 	for _, w := range r.writing {
 		if w.take && !w.ended {
@@ -161,7 +162,7 @@ func version(l *coordinationv1.Lease) string {
 	return l.ResourceVersion
 }
 
-// note takes in how a write has ended. What was written counts when it is seen.
+// note stores the result of a write. The write takes effect only when the watch shows it.
 func (r *Replica) note(ctx context.Context, end written, now time.Time) {
 	w := r.writing[end.what]
 	w.ended, w.err = true, end.err
@@ -169,12 +170,12 @@ func (r *Replica) note(ctx context.Context, end written, now time.Time) {
 	case end.err == nil:
 		w.until = now.Add(unseen)
 	case apierrors.IsConflict(end.err), apierrors.IsAlreadyExists(end.err):
-		// Another has written, and it will be seen what.
+		// Another replica has written; the watch will show what.
 		w.until = now.Add(lookAgain)
-		klog.FromContext(ctx).V(2).Info("Another has written first", "of", end.what)
+		klog.FromContext(ctx).V(2).Info("Another replica wrote the Lease first", "of", end.what)
 	default:
 		w.until = now.Add(writeAgain)
-		klog.FromContext(ctx).Info("It cannot be written whose the host is; it is tried again", "of", end.what, "err", end.err)
+		klog.FromContext(ctx).Error(end.err, "Failed to update the host lease, will retry", "of", end.what)
 	}
 	maps.DeleteFunc(r.writing, func(_ string, w *writing) bool { return w.ended && now.After(w.until) })
 }

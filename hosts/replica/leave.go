@@ -14,12 +14,12 @@ import (
 	"github.com/bowline-k8s/bowline/hosts/shard"
 )
 
-// dropTime is how long drivers have to end before the others are told that all hosts
-// may be taken; who takes one then waits for its lock.
+// dropTime is how long drivers have to stop before the others learn that they may take all hosts. A
+// replica that takes one then waits for its lock.
 const dropTime = 5 * time.Second
 
-// leave begins the end: from now on this replica takes no hosts and gives away those
-// that it has, one after another.
+// leave starts the end: from now on this replica takes no hosts, and gives away the ones that it
+// holds, one after another.
 func (r *Replica) leave(ctx context.Context) {
 	r.mu.Lock()
 	r.leaving = true
@@ -28,7 +28,7 @@ func (r *Replica) leave(ctx context.Context) {
 	poke(r.beat)
 }
 
-// left: there is nothing to give away any more, or nobody to give it to.
+// left reports whether there is no host left to give away, or no replica to give one to.
 func (r *Replica) left() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,7 +36,7 @@ func (r *Replica) left() bool {
 	return len(r.held) == 0 || !r.heard || !taken
 }
 
-// drop lets go of all hosts, and waits a while for their drivers to end.
+// drop lets go of all hosts, and waits up to dropTime for their drivers to stop.
 func (r *Replica) drop(ctx context.Context) {
 	r.mu.Lock()
 	had := slices.Collect(maps.Keys(r.held))
@@ -57,17 +57,17 @@ func (r *Replica) drop(ctx context.Context) {
 	}
 }
 
-// erase deletes our Lease, so that nobody waits for its being over.
+// erase deletes our Lease, so that no other replica waits for it to expire.
 func (r *Replica) erase(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, dropTime)
 	defer cancel()
 	name := replicaPrefix + r.cfg.Name
 	err := r.eraseOnce(ctx, name)
 	for apierrors.IsConflict(err) && ctx.Err() == nil {
-		err = r.eraseOnce(ctx, name) // a renewal that was cut off has come yet
+		err = r.eraseOnce(ctx, name) // a renewal that was cancelled arrived after all
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		klog.FromContext(ctx).Info("This replica's Lease cannot be deleted; the others wait until it is over", "lease", name, "err", err)
+		klog.FromContext(ctx).Error(err, "Failed to delete this replica's Lease; the others wait until it expires", "lease", name)
 	}
 }
 

@@ -14,19 +14,19 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 )
 
-// happening is one thing that befalls a world, and the time that follows it.
+// happening is one event in a world, and the time that follows it.
 type happening struct {
 	what  string
-	which int // of the members, or of the hosts
+	which int // index of the member, or of the host
 	then  time.Duration
 }
 
-// TestWhateverHappens: processes and machines die, are told to end, are cut off and
-// hear again; hosts come and go. In the end every host is driven by the one that its
-// Lease names, and they are spread evenly; and unless one was cut off, no two have ever
-// believed that they have one host.
+// TestWhateverHappens: processes and machines die, are stopped, are cut off and reconnected; hosts
+// come and go. In the end every host is managed by the replica that its Lease names, and they are
+// spread evenly. Unless one was cut off, no two replicas ever believed that they held the same
+// host.
 func TestWhateverHappens(t *testing.T) {
-	what := []string{"start", "start", "kill", "machine dies", "leave", "refuse", "swallow", "mend", "mend", "host comes", "host goes"}
+	what := []string{"start", "start", "kill", "machine dies", "leave", "refuse", "swallow", "fix", "fix", "host comes", "host goes"}
 	rapid.Check(t, func(rt *rapid.T) {
 		var script []happening
 		for range rapid.IntRange(1, 12).Draw(rt, "happenings") {
@@ -94,7 +94,7 @@ func befall(t *testing.T, hosts int, script []happening) (wrong []string) {
 		case h.what == "swallow":
 			m.wire.turn(swallowed)
 			cut = true
-		case h.what == "mend":
+		case h.what == "fix":
 			m.wire.turn(whole)
 		}
 		w.after(h.then)
@@ -107,7 +107,7 @@ func befall(t *testing.T, hosts int, script []happening) (wrong []string) {
 	for _, m := range living {
 		m.wire.turn(whole)
 	}
-	// client-go comes back after a minute, 30 s pass before the balance, and moves pause.
+	// client-go retries within a minute, 30 s pass before balancing, and moves pause.
 	time.Sleep(4 * time.Minute)
 	clear(w.both)
 	w.after(10 * time.Second)

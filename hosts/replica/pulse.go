@@ -16,20 +16,20 @@ import (
 
 const (
 	replicaPrefix = "bowline-replica-"
-	// KindLabel is on all Leases of this package, and tells what they are of.
+	// KindLabel is on all Leases of this package; its value is replica or host.
 	KindLabel = "bowline.io/lease"
-	// leavingAnnotation is on the Lease of a replica that gives its hosts away.
+	// leavingAnnotation is on the Lease of a replica that is leaving.
 	leavingAnnotation = "bowline.io/leaving"
 )
 
-// errTaken: there are two processes of one name.
-var errTaken = errors.New("another process has become the replica of this name; give each one a name of its own (hostObjects.replicas.name, or POD_NAME in its environment)")
+// errTaken: two processes have the same name.
+var errTaken = errors.New("another process uses the name of this replica; give each replica its own name (hostObjects.replicas.name, or POD_NAME in its environment)")
 
 func isLeaving(l *coordinationv1.Lease) bool { return l.Annotations[leavingAnnotation] != "" }
 
-// renew renews our Lease until ctx ends. It is an error if it is another's.
+// renew renews our Lease until ctx ends. It returns errTaken if another process has taken it.
 func (r *Replica) renew(ctx context.Context) error {
-	var ours *coordinationv1.Lease // as it was written last; nil: not known
+	var ours *coordinationv1.Lease // as last written; nil: not known
 	failing := false
 	for {
 		began := time.Now()
@@ -42,7 +42,7 @@ func (r *Replica) renew(ctx context.Context) error {
 			return fmt.Errorf("the Lease %s: %w", replicaPrefix+r.cfg.Name, err)
 		case err != nil:
 			if !failing {
-				klog.FromContext(ctx).Info("This replica's Lease cannot be renewed; it is tried again each second", "lease", replicaPrefix+r.cfg.Name, "err", err)
+				klog.FromContext(ctx).Error(err, "Failed to renew this replica's Lease, will retry every second", "lease", replicaPrefix+r.cfg.Name)
 			}
 			failing = true
 		default:
@@ -59,7 +59,7 @@ func (r *Replica) renew(ctx context.Context) error {
 	}
 }
 
-// renewOnce writes our Lease, and returns it as it is then.
+// renewOnce writes our Lease, and returns it as the API server stored it.
 func (r *Replica) renewOnce(ctx context.Context, ours *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
@@ -77,12 +77,12 @@ func (r *Replica) renewOnce(ctx context.Context, ours *coordinationv1.Lease) (*c
 	case err != nil:
 		return nil, err
 	case ours != nil && !mine(there):
-		return nil, errTaken // who comes last has it: that is what was started last
+		return nil, errTaken // the process that was started last keeps the name
 	}
 	return r.cfg.Leases.Update(ctx, r.renewed(there), metav1.UpdateOptions{})
 }
 
-// renewed is a Lease as it is renewed now.
+// renewed returns a copy of l, renewed now.
 func (r *Replica) renewed(l *coordinationv1.Lease) *coordinationv1.Lease {
 	l = l.DeepCopy()
 	now := metav1.NowMicro()

@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	// renewPeriod is between two renewals, renewAgain before one that failed is tried
-	// again, answer bounds each request.
+	// renewPeriod is between two renewals, renewAgain before the retry of a failed one. answer is
+	// the timeout of one request.
 	renewPeriod = 4 * time.Second
 	renewAgain  = time.Second
 	answer      = 3 * time.Second
-	// doubt: whose own renewals were not seen for so long moves no hosts. A replica
-	// whose Lease was not seen to change for dead has none any more.
+	// doubt: a replica that has not seen its own renewals for this long moves no hosts. dead: a
+	// replica whose Lease has not been seen to change for this long holds no hosts any more.
 	doubt = 6 * time.Second
 	dead  = 10 * time.Second
-	// forgotten: then the Lease of a dead replica is deleted.
+	// forgotten: the Lease of a replica that has been dead for this long is deleted.
 	forgotten = 5 * time.Minute
-	// lookAgain at what nothing announces: drivers that end.
+	// lookAgain is the poll interval for what sends no event: drivers that stop.
 	lookAgain = 200 * time.Millisecond
 )
 
-// Leases are those of Bowline's own namespace.
+// Leases are the Leases of Bowline's own namespace.
 type Leases interface {
 	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
 	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
@@ -46,28 +46,30 @@ type Leases interface {
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// Sink drives hosts: all that it is to drive, each time that one changes.
+// Sink receives all hosts that it is to manage, each time that one changes.
 type Sink interface {
 	Set(hosts map[string]*config.Host)
 }
 
-// Objects see to what is ours (hosts.Source).
+// Objects reconciles the Hosts that are ours (hosts.Source).
 type Objects interface {
-	// Look is called when a host has become ours, or is not any more.
+	// Look is called when a host has become ours, or has stopped being ours.
 	Look(name string)
-	// At tells whether anything is still done about one that is not ours.
+	// At reports whether work on a host that is not ours is still in progress.
 	At(name string) bool
 }
 
 // Config of a Replica.
 type Config struct {
-	// Name tells it from all other replicas.
+	// Name is unique among the replicas.
 	Name   string
 	Leases Leases
 	Sink   Sink
-	// Driven tells whether a driver is at the host of that name, or is being ended.
+	// Driven reports whether the host of that name has a driver, including one that is still
+	// stopping.
 	Driven func(name string) bool
-	// Patience is how long it gives hosts away one by one at its end; 15 s by default.
+	// Patience is the time that the replica has at its end to give its hosts away one by one; 15 s
+	// by default.
 	Patience time.Duration
 }
 
@@ -89,31 +91,31 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Replica is one of those that share the hosts. It stands between the source of hosts
-// (hosts.Shard, hosts.Sink) and who drives them.
+// Replica is one of the processes that share the hosts. It filters what the source of hosts
+// (hosts.Shard, hosts.Sink) passes to the pool that manages them.
 type Replica struct {
 	cfg      Config
-	identity string // tells two processes of one name apart
+	identity string // unique per process, even if two have the same name
 	view     *view
-	wake     chan struct{} // of one: look now
-	beat     chan struct{} // of one: renew now
+	wake     chan struct{} // capacity 1: run a step now
+	beat     chan struct{} // capacity 1: renew now
 	wrote    chan written
 
 	mu      sync.Mutex
-	hosts   []string // that there are
-	known   bool     // hosts has been told
+	hosts   []string // all that exist
+	known   bool     // hosts has been set
 	wanted  map[string]*config.Host
 	held    map[string]bool
-	given   map[string]bool // held, and let go of: its driver ends
+	given   map[string]bool // held, and being given away: its driver is stopping
 	leaving bool
 
-	// Run's own.
+	// Only Run uses these.
 	objects Objects
 	living  []shard.Replica
 	heard   bool
-	changed time.Time            // when living did
-	writing map[string]*writing  // by host, or by Lease
-	strays  map[string]time.Time // Leases of no host, and since when they have been seen
+	changed time.Time            // when living last changed
+	writing map[string]*writing  // by host, or by the name of a Lease
+	strays  map[string]time.Time // Leases of hosts that do not exist, and since when they have been seen
 	writers sync.WaitGroup
 }
 
@@ -157,7 +159,7 @@ func (r *Replica) Holds(name string) bool {
 	return r.held[name] && !r.given[name]
 }
 
-// Set implements hosts.Sink: those that are ours are passed on.
+// Set implements hosts.Sink. It passes on only the hosts that are ours.
 func (r *Replica) Set(all map[string]*config.Host) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,7 +167,7 @@ func (r *Replica) Set(all map[string]*config.Host) {
 	r.pass()
 }
 
-// pass has what is ours driven; mu is held.
+// pass passes the hosts that are ours to the Sink. The caller holds mu.
 func (r *Replica) pass() {
 	ours := map[string]*config.Host{}
 	for name, h := range r.wanted {
@@ -176,11 +178,11 @@ func (r *Replica) pass() {
 	r.cfg.Sink.Set(ours)
 }
 
-// Run shares until ctx ends, and then leaves: it gives away what it has. The error is
-// of a replica that cannot be one. Objects are to see to hosts until it returns.
+// Run shares hosts until ctx ends, and then leaves by giving away the hosts that it holds. It
+// returns an error if this process cannot be a replica. objects must run until it returns.
 func (r *Replica) Run(ctx context.Context, objects Objects) error {
 	r.objects = objects
-	// What is begun when ctx ends is what the end consists of.
+	// Leaving begins when ctx ends, so the work needs a context that outlives it.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -210,7 +212,7 @@ func (r *Replica) Run(ctx context.Context, objects Objects) error {
 			done, end = nil, time.After(r.cfg.Patience)
 			r.leave(inner)
 		case <-end:
-			klog.FromContext(ctx).Info("Not every host could be given away in time; the others take the rest", "patience", r.cfg.Patience)
+			klog.FromContext(ctx).Info("Failed to hand over all hosts in time; the other replicas take the rest", "patience", r.cfg.Patience)
 			over = true
 		case err := <-failed:
 			r.drop(inner)

@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/hosts/shard"
 )
 
-// bubble is a test in virtual time.
+// bubble runs a test in virtual time.
 func bubble(t *testing.T, hosts int, test func(*testing.T, *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -27,8 +27,8 @@ func bubble(t *testing.T, hosts int, test func(*testing.T, *world)) {
 	})
 }
 
-// TestSecondReplica: the first has all at once; the second gets half of them, after it
-// has been there for a while and one by one.
+// TestSecondReplica: the first has all hosts at once. The second gets half of them, one by one,
+// after it has lived for a while.
 func TestSecondReplica(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, w *world) {
 		w.start("a")
@@ -50,8 +50,8 @@ func TestSecondReplica(t *testing.T) {
 	})
 }
 
-// TestKilled: the hosts of a replica that is killed are with others within 20 s, and
-// nobody else's moves; also where its machine dies with it, and the locks are free later.
+// TestKilled: the hosts of a replica that is killed are with others within 20 s, and no other host
+// moves. This holds also if its machine dies with it, so that the locks are released later.
 func TestKilled(t *testing.T) {
 	for what, locks := range map[string]time.Duration{"process": 0, "machine": 15 * time.Second} {
 		t.Run(what, func(t *testing.T) {
@@ -77,8 +77,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestComesBack: a process that is killed and started again under its name within the
-// 10 s goes on with what it had.
+// TestComesBack: a process that is killed, and restarted under its name within the 10 s, keeps its
+// hosts.
 func TestComesBack(t *testing.T) {
 	bubble(t, 6, func(t *testing.T, w *world) {
 		a := w.start("a")
@@ -97,8 +97,8 @@ func TestComesBack(t *testing.T) {
 	})
 }
 
-// TestAPIServerAway: while it is, and when it comes back to one before the other, nobody
-// moves, and no driver ends.
+// TestAPIServerAway: while the API server is down, and when it returns to one replica before the
+// other, no host moves, and no driver stops.
 func TestAPIServerAway(t *testing.T) {
 	for what, how := range map[string]condition{"refusing": refusing, "silent": swallowed} {
 		for _, away := range []time.Duration{5 * time.Second, 7 * time.Second, 9 * time.Second, 12 * time.Second, time.Minute, time.Hour} {
@@ -112,7 +112,7 @@ func TestAPIServerAway(t *testing.T) {
 						rounds = 1
 					}
 					for range rounds {
-						w.after(1700 * time.Millisecond) // at another moment of the renewals each time
+						w.after(1700 * time.Millisecond) // at another phase of the renewals each time
 						w.fresh()
 						for _, m := range []*member{a, b, c} {
 							m.wire.turn(how)
@@ -134,8 +134,8 @@ func TestAPIServerAway(t *testing.T) {
 	}
 }
 
-// TestLeaves: a replica that is told to end gives its hosts away one by one, and then
-// deletes its Lease; the only one lets go of all, and the next one has them at once.
+// TestLeaves: a replica that is stopped gives its hosts away one by one, and then deletes its
+// Lease. The only replica lets go of all, and the next one has them at once.
 func TestLeaves(t *testing.T) {
 	bubble(t, 9, func(t *testing.T, w *world) {
 		a := w.start("a")
@@ -168,7 +168,7 @@ func TestLeaves(t *testing.T) {
 			t.Errorf("%d moves, %d hosts at once, for %s at most, both had %v", n, w.most, w.worst, w.both)
 		}
 
-		// More than there is time for: the others take the rest at once.
+		// More hosts than the time allows: the others take the rest at once.
 		c.slow(4*time.Second, 0)
 		leave(c, c.r.cfg.Patience+dropTime+time.Second)
 		w.after(time.Second)
@@ -182,7 +182,7 @@ func TestLeaves(t *testing.T) {
 	})
 }
 
-// TestLeavingTakesNothing: a host that comes while a replica leaves goes to another.
+// TestLeavingTakesNothing: a host that is added while a replica leaves goes to another.
 func TestLeavingTakesNothing(t *testing.T) {
 	bubble(t, 6, func(t *testing.T, w *world) {
 		a, b := w.start("a"), w.start("b")
@@ -209,8 +209,8 @@ func TestLeavingTakesNothing(t *testing.T) {
 	})
 }
 
-// TestTakenBack: a host that was to be another's, who dies before it is, is driven again
-// where it was.
+// TestTakenBack: a host is being given to a replica that dies before it takes it. The old holder
+// manages it again.
 func TestTakenBack(t *testing.T) {
 	bubble(t, 4, func(t *testing.T, w *world) {
 		a := w.start("a")
@@ -227,8 +227,8 @@ func TestTakenBack(t *testing.T) {
 	})
 }
 
-// TestRollingUpgrade: each host moves once, to who is new, and never two of one
-// replica's at a time.
+// TestRollingUpgrade: each host moves once, to a new replica, and never two hosts of one replica at
+// a time.
 func TestRollingUpgrade(t *testing.T) {
 	bubble(t, 12, func(t *testing.T, w *world) {
 		a, b, c := w.start("a1"), w.start("b1"), w.start("c1")
@@ -253,9 +253,9 @@ func TestRollingUpgrade(t *testing.T) {
 	})
 }
 
-// TestCutOff: a replica that alone loses the API server goes on driving what it drives,
-// by the machines' locks, though the others have taken its Leases; when it hears of that
-// it lets go, and they drive.
+// TestCutOff: a replica that alone loses the API server continues to manage its hosts by the
+// machines' locks, although the others have taken its Leases. When it learns of that, it lets go,
+// and they manage the hosts.
 func TestCutOff(t *testing.T) {
 	for what, how := range map[string]condition{"refusing": refusing, "silent": swallowed} {
 		t.Run(what, func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestCutOff(t *testing.T) {
 				if held != 6 || len(w.both) != 3 {
 					t.Errorf("the other one has %d, both have %v", held, w.both)
 				}
-				// Its links are cut as well: the machines give its locks back.
+				// Its links are cut as well: the machines release its locks.
 				w.mu.Lock()
 				a.apart = true
 				w.free(func(_ string, by *member) bool { return by == a })
@@ -295,7 +295,7 @@ func TestCutOff(t *testing.T) {
 				a.apart = false
 				w.mu.Unlock()
 				a.wire.turn(whole)
-				// A watch that failed for long is tried again at client-go's own pace.
+				// A watch that has failed for long is retried at client-go's own pace.
 				w.after(90 * time.Second)
 				for h, d := range w.both {
 					if d > 65*time.Second {
@@ -315,8 +315,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestNotHeardTakesNothing: who cannot renew takes no new host, and goes on as soon as
-// it can.
+// TestNotHeardTakesNothing: a replica that cannot renew takes no new host, and does so as soon as
+// it can renew.
 func TestNotHeardTakesNothing(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		a := w.start("a")
@@ -330,7 +330,7 @@ func TestNotHeardTakesNothing(t *testing.T) {
 		a.r.Hosts(more)
 		w.after(time.Minute)
 		w.want("a:2")
-		// Another one gives it a host, as it may before it has missed it.
+		// Another replica gives it a host, as it may before it notices.
 		given := &wire{server: w.server, by: a}
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leaseName("given"), Labels: map[string]string{KindLabel: "host"}}}
 		lease.Spec.HolderIdentity = &a.name
@@ -353,8 +353,7 @@ func TestNotHeardTakesNothing(t *testing.T) {
 	})
 }
 
-// TestHostLeaseDenied: whose Lease cannot be written is driven by nobody, and is as soon
-// as it can be.
+// TestHostLeaseDenied: a host whose Lease cannot be written is not managed until it can be.
 func TestHostLeaseDenied(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		a := w.start("a")
@@ -373,8 +372,8 @@ func TestHostLeaseDenied(t *testing.T) {
 	})
 }
 
-// TestOneName: of two processes of one name the one that was started last goes on; the
-// other one ends, and says why.
+// TestOneName: of two processes of one name, the one that was started last continues. The other one
+// ends with an error.
 func TestOneName(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		first := w.start("a")
@@ -383,7 +382,7 @@ func TestOneName(t *testing.T) {
 		w.after(20 * time.Second)
 		select {
 		case err := <-first.ended:
-			if err == nil || !strings.Contains(err.Error(), "give each one a name of its own") {
+			if err == nil || !strings.Contains(err.Error(), "give each replica its own name") {
 				t.Errorf("it ended with %v", err)
 			}
 		default:
@@ -393,8 +392,8 @@ func TestOneName(t *testing.T) {
 	})
 }
 
-// TestTidy: a Host that is no more has no Lease, and neither has a replica that has been
-// dead for long.
+// TestTidy: the Leases of a deleted Host, and of a replica that has been dead for long, are
+// deleted.
 func TestTidy(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		a, b := w.start("a"), w.start("b")
@@ -425,7 +424,7 @@ func TestTidy(t *testing.T) {
 	})
 }
 
-// TestUnknownToOne: a Host that one replica does not know yet stays with who does.
+// TestUnknownToOne: a Host that one replica does not know yet stays with the one that does.
 func TestUnknownToOne(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		a, b := w.start("a"), w.start("b")
@@ -469,12 +468,12 @@ func TestNewWantsAll(t *testing.T) {
 	}
 }
 
-// TestSilence: for how long others may be silent, by when they and we are seen.
+// TestSilence: how long other replicas may be silent, by when their renewals and ours are seen.
 func TestSilence(t *testing.T) {
 	const ours, other = "a", "b"
 	for _, c := range []struct {
 		what        string
-		ours, other []float64 // seconds when a renewal is seen
+		ours, other []float64 // the seconds at which renewals are seen
 		at          float64
 		heard       bool
 		lives       bool

@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/hosts/shard"
 )
 
-// step looks, decides and acts, and says when to look again if nothing happens.
+// step reads the Leases, decides and acts. next is when to run again if nothing happens.
 func (r *Replica) step(ctx context.Context, now time.Time) (next time.Time) {
 	seen := r.view.look(r.identity, r.cfg.Name, now)
 	if !seen.synced {
@@ -25,7 +25,7 @@ func (r *Replica) step(ctx context.Context, now time.Time) (next time.Time) {
 		if r.heard {
 			log.Info("This replica is heard", "replica", r.cfg.Name)
 		} else {
-			log.Info("This replica's own renewals are not seen; it drives what it drives, and moves no hosts", "replica", r.cfg.Name)
+			log.Info("This replica does not see its own renewals; it keeps its hosts and moves none", "replica", r.cfg.Name)
 		}
 	}
 	r.mu.Lock()
@@ -34,7 +34,7 @@ func (r *Replica) step(ctx context.Context, now time.Time) (next time.Time) {
 	next = seen.wake
 	if living := append(seen.others, shard.Replica{Name: r.cfg.Name, Leaving: leaving}); !same(living, r.living) {
 		r.living, r.changed = living, now
-		log.Info("The replicas that live", "replicas", fmt.Sprint(living))
+		log.Info("Live replicas", "replicas", fmt.Sprint(living))
 	}
 	if !known {
 		return next
@@ -56,8 +56,8 @@ func (r *Replica) step(ctx context.Context, now time.Time) (next time.Time) {
 		switch {
 		case m.From == r.cfg.Name:
 			targets[m.Host] = m
-		// One after another, in the plan's order: so whoever sees a part of it done comes to
-		// the same for the rest.
+		// One after another, in the plan's order, so that a replica that sees a part of it done
+		// comes to the same plan for the rest.
 		case m.Reason == shard.Unheld && m.To == r.cfg.Name && !r.takes():
 			next = sooner(next, r.write(ctx, m, seen.leases[leaseName(m.Host)], now))
 		}
@@ -69,21 +69,21 @@ func (r *Replica) step(ctx context.Context, now time.Time) (next time.Time) {
 	return next
 }
 
-// hold makes ours what the Leases say is. What is new is taken only while we are heard;
-// what is not ours any more is let go of at once.
+// hold adopts what the Leases say. It takes new hosts only while we are heard, and lets go at once
+// of hosts that are not ours any more.
 func (r *Replica) hold(ctx context.Context, holders map[string]string) {
 	var look []string
 	r.mu.Lock()
 	for h, who := range holders {
 		if who == r.cfg.Name && !r.held[h] && r.heard && !r.leaving {
-			klog.FromContext(ctx).Info("The host is this replica's", "host", h)
+			klog.FromContext(ctx).Info("Acquired the host", "host", h)
 			r.held[h] = true
 			look = append(look, h)
 		}
 	}
 	for h := range r.held {
 		if who := holders[h]; who != r.cfg.Name {
-			klog.FromContext(ctx).Info("The host is not this replica's any more", "host", h, "holder", who)
+			klog.FromContext(ctx).Info("Lost the host to another replica", "host", h, "holder", who)
 			delete(r.held, h)
 			delete(r.given, h)
 			look = append(look, h)
@@ -98,21 +98,21 @@ func (r *Replica) hold(ctx context.Context, holders map[string]string) {
 	}
 }
 
-// give lets go of hosts that others are to have, and tells whose they are as soon as
-// nothing is done about them here. One that nobody is to have any more is taken back.
+// give lets go of hosts that are to move to other replicas, and writes the new holder once no work
+// on them is left here. It takes back a host that is not to move any more.
 func (r *Replica) give(ctx context.Context, targets map[string]shard.Move, seen snapshot, now time.Time) (next time.Time) {
 	var look []string
 	r.mu.Lock()
 	for h, m := range targets {
 		if r.held[h] && !r.given[h] {
-			klog.FromContext(ctx).Info("The host is given away", "host", h, "to", m.To, "reason", m.Reason)
+			klog.FromContext(ctx).Info("Handing over the host", "host", h, "to", m.To, "reason", m.Reason)
 			r.given[h] = true
 			look = append(look, h)
 		}
 	}
 	for h := range r.given {
 		if _, ok := targets[h]; !ok && !r.writing[h].underWay(version(seen.leases[leaseName(h)]), now) {
-			klog.FromContext(ctx).Info("The host is not given away after all", "host", h)
+			klog.FromContext(ctx).Info("Keeping the host after all", "host", h)
 			delete(r.given, h)
 			look = append(look, h)
 		}
@@ -128,7 +128,7 @@ func (r *Replica) give(ctx context.Context, targets map[string]shard.Move, seen 
 	for _, h := range given {
 		m, ok := targets[h]
 		switch {
-		case !ok: // it is being written
+		case !ok: // its Lease is being written
 		case r.cfg.Driven(h) || r.objects.At(h):
 			next = sooner(next, now.Add(lookAgain))
 		default:
@@ -143,7 +143,7 @@ func same(a, b []shard.Replica) bool {
 	return slices.Equal(slices.SortedFunc(slices.Values(a), byName), slices.SortedFunc(slices.Values(b), byName))
 }
 
-// sooner of two times, where zero is never.
+// sooner returns the earlier of two times, where zero means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

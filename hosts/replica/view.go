@@ -22,35 +22,35 @@ import (
 	"github.com/bowline-k8s/bowline/hosts/shard"
 )
 
-// view is what is seen of the Leases, and since when.
+// view is what this replica has seen of the Leases, and since when.
 type view struct {
 	leases  cache.SharedIndexInformer
 	changed func()
 
-	// The loop's own.
+	// Only the loop uses these.
 	replicas map[string]seen   // by name
-	holders  map[string]string // of the hosts' Leases, by their names
-	echo     time.Time         // when our own renewal was seen last
-	since    time.Time         // we have been heard since
-	moved    time.Time         // when a host was seen to change hands
+	holders  map[string]string // the holders in the hosts' Leases, by the names of the Leases
+	echo     time.Time         // when our own renewal was last seen
+	since    time.Time         // when our renewals were last seen again after doubt
+	moved    time.Time         // when a host was last seen to change its holder
 	first    bool              // holders has been filled
 }
 
-// seen is a replica's Lease as it was seen last, and when it was seen to change.
+// seen is a replica's Lease as it was last seen, and when it was seen to change.
 type seen struct {
 	version string
 	at      time.Time
 }
 
-// snapshot is what is seen now.
+// snapshot is the view at one time.
 type snapshot struct {
 	synced bool
 	heard  bool                             // our own renewals are seen
-	leases map[string]*coordinationv1.Lease // of hosts, by their names
-	others []shard.Replica                  // that live
-	gone   []*coordinationv1.Lease          // of replicas that have been dead for long
+	leases map[string]*coordinationv1.Lease // of hosts, by the names of the Leases
+	others []shard.Replica                  // living
+	gone   []*coordinationv1.Lease          // of replicas that have been dead for longer than forgotten
 	moved  time.Time
-	wake   time.Time // when something of this changes by itself
+	wake   time.Time // when this changes without an event
 }
 
 func newView(leases Leases, changed func()) (*view, error) {
@@ -77,14 +77,14 @@ func newView(leases Leases, changed func()) (*view, error) {
 	return v, err
 }
 
-// unread is told that a watch has ended, as each does after some minutes, or that it or
-// a list has failed. client-go tries again, ever later up to each half minute.
+// unread logs that a watch or a list has failed. A watch also ends regularly after some minutes,
+// which is logged only at V(4). client-go retries with a back-off of up to about 30 s.
 func unread(ctx context.Context, _ *cache.Reflector, err error) {
 	log := klog.FromContext(ctx)
 	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		log = log.V(4)
 	}
-	log.Info("The Leases of the replicas cannot be followed; it is tried again", "err", err)
+	log.Error(err, "Failed to watch the Leases of the replicas, will retry")
 }
 
 func (v *view) run(ctx context.Context) {
@@ -98,8 +98,8 @@ func (v *view) run(ctx context.Context) {
 	v.leases.RunWithContext(ctx)
 }
 
-// look takes note of what has changed since the last look. me is this process, which is
-// the replica called name.
+// look records what has changed since the last look. me is the identity of this process, name the
+// name of its replica.
 func (v *view) look(me, name string, now time.Time) snapshot {
 	if !v.leases.HasSynced() {
 		return snapshot{}
@@ -133,7 +133,7 @@ func (v *view) see(all []*coordinationv1.Lease, me, name string, now time.Time) 
 			delete(v.replicas, who)
 		}
 	}
-	gap := time.Duration(0) // since our own renewal before was seen, if one is seen now
+	gap := time.Duration(0) // from our previous renewal to this one, if a new one is seen
 	for who, l := range replicas {
 		if v.replicas[who].version == l.ResourceVersion {
 			continue
@@ -143,7 +143,7 @@ func (v *view) see(all []*coordinationv1.Lease, me, name string, now time.Time) 
 			gap, v.echo = now.Sub(v.echo), now
 		}
 	}
-	// What was not seen while our own renewals were not is not held against anybody.
+	// Time in which our own renewals were not seen does not count against the other replicas.
 	switch {
 	case gap >= doubt:
 		v.since = now

@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// server keeps Leases as an API server does: a version a write, writes of what has
-// changed meanwhile refused.
+// server keeps Leases as an API server does: a version per write, and a conflict for a write of an
+// outdated version.
 type server struct {
 	mu     sync.Mutex
 	cond   *sync.Cond // something was written, or a wire has changed
@@ -47,7 +47,7 @@ type server struct {
 	uids   int
 }
 
-// put stores a Lease and tells it; mu is held.
+// put stores a Lease and sends the event. The caller holds mu.
 func (s *server) put(kind watch.EventType, l *coordinationv1.Lease) *coordinationv1.Lease {
 	l = l.DeepCopy()
 	l.ResourceVersion = strconv.Itoa(len(s.log) + 1)
@@ -70,11 +70,11 @@ const (
 	swallowed           // nothing is answered
 )
 
-// wire is one replica's way to the server.
+// wire is one replica's connection to the server.
 type wire struct {
 	*server
 	is     condition
-	denied string // writes of Leases whose names begin so are forbidden
+	denied string // writes of Leases whose names have this prefix are forbidden
 	by     *member
 }
 
@@ -87,7 +87,7 @@ func (w *wire) turn(to condition) {
 	w.cond.Broadcast()
 }
 
-// through waits until a call gets through; mu is held.
+// through waits until a call gets through. The caller holds mu.
 func (w *wire) through(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { w.mu.Lock(); defer w.mu.Unlock(); w.cond.Broadcast() })()
 	for w.is == swallowed && ctx.Err() == nil {
@@ -101,7 +101,7 @@ func (w *wire) through(ctx context.Context) error {
 
 var resource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 
-// there is a Lease as it is; it is called by writes with the one that they saw.
+// there returns a Lease as stored. Writes call it with the version that they saw.
 func (w *wire) there(ctx context.Context, name string, saw *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	if err := w.through(ctx); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (w *wire) Get(ctx context.Context, name string, _ metav1.GetOptions) (*coor
 	return w.there(ctx, name, nil)
 }
 
-// late lets a write take its time, another one with each Lease and each who writes.
+// late delays a write by a time that depends on the Lease and the writer.
 func (w *wire) late(name string) {
 	h := fnv.New32()
 	_, _ = h.Write([]byte(w.by.name + name))
@@ -191,7 +191,7 @@ func (w *wire) List(ctx context.Context, o metav1.ListOptions) (*coordinationv1.
 
 func (w *wire) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if o.SendInitialEvents != nil {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil) // so that it is listed
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil) // forces a list
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -246,14 +246,14 @@ type world struct {
 	mu      sync.Mutex
 	hosts   map[string]*config.Host
 	locks   map[string]*member // of machines
-	freed   chan struct{}      // closed when one of them is
+	freed   chan struct{}      // closed when a lock is released
 	began   map[string]int     // how often a machine was taken
 	members []*member
-	// What was seen by after.
-	idle  map[string]time.Duration // of a host: not driven just now, and for how long
+	// Measured by after.
+	idle  map[string]time.Duration // of a host: how long it has not been managed until now
 	worst time.Duration            // the longest of these since it was set to 0
-	most  int                      // of hosts that were idle at once, since it was set to 0
-	both  map[string]time.Duration // of a host: so long two believed that they have it
+	most  int                      // most hosts idle at once since it was set to 0
+	both  map[string]time.Duration // of a host: how long two replicas have believed that they hold it
 }
 
 func newWorld(t *testing.T, hosts int) *world {
@@ -268,7 +268,7 @@ func newWorld(t *testing.T, hosts int) *world {
 	return w
 }
 
-// member is a replica's process: what shares, what drives, and what sees to objects.
+// member is a replica's process: the Replica, its drivers, and its reconciler of Hosts.
 type member struct {
 	w      *world
 	name   string
@@ -277,11 +277,11 @@ type member struct {
 	cancel context.CancelFunc
 	ended  chan error
 
-	// w.mu
-	lingers  time.Duration // of drivers, at their end
-	finishes time.Duration // of what sees to objects
+	// guarded by w.mu
+	lingers  time.Duration // how long drivers take to stop
+	finishes time.Duration // how long the reconciler takes to finish
 	apart    bool          // it does not reach the machines
-	gone     bool          // killed: nothing of it does anything any more
+	gone     bool          // killed: it does nothing any more
 	set      map[string]*config.Host
 	drivers  map[string]context.CancelFunc
 	busy     map[string]time.Time
@@ -309,7 +309,7 @@ func (w *world) start(name string) *member {
 	return m
 }
 
-// end ends all; a test of a bubble may leave nothing behind.
+// end stops everything; a synctest bubble may leave nothing behind.
 func (w *world) end() {
 	for _, m := range w.members {
 		m.wire.turn(refusing)
@@ -319,8 +319,8 @@ func (w *world) end() {
 	synctest.Wait()
 }
 
-// kill ends a process by SIGKILL: its connections are closed by its machine's kernel. Of
-// a machine that dies nobody closes them, and locks are free later.
+// kill ends a process by SIGKILL: the kernel of its machine closes its connections. If the machine
+// dies, its connections stay open, and the locks are released later.
 func (m *member) kill(locks time.Duration) {
 	m.wire.turn(refusing)
 	m.w.mu.Lock()
@@ -341,7 +341,7 @@ func (m *member) kill(locks time.Duration) {
 	}
 }
 
-// slow sets what drivers, and what sees to objects, take to end.
+// slow sets how long drivers and the reconciler take to end.
 func (m *member) slow(lingers, finishes time.Duration) {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
@@ -369,7 +369,7 @@ func (m *member) driven(name string) bool {
 	return m.drivers[name] != nil
 }
 
-// Set is the pool.
+// Set plays the pool.
 func (m *member) Set(hosts map[string]*config.Host) {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
@@ -377,7 +377,7 @@ func (m *member) Set(hosts map[string]*config.Host) {
 	m.drive()
 }
 
-// drive begins and ends drivers; mu is held.
+// drive starts and stops drivers. The caller holds mu.
 func (m *member) drive() {
 	for name, cancel := range m.drivers {
 		if m.set[name] == nil {
@@ -392,7 +392,7 @@ func (m *member) drive() {
 		m.drivers[name] = cancel
 		go func() {
 			for ctx.Err() == nil {
-				select { // also anew, when it was lost
+				select { // again after the lock was lost
 				case <-ctx.Done():
 				case <-m.take(name):
 				}
@@ -413,8 +413,8 @@ func (m *member) drive() {
 	}
 }
 
-// take takes a machine's lock, unless another has it; what is returned is closed when a
-// lock is free again.
+// take takes a machine's lock, unless another member has it. The returned channel is closed when a
+// lock is released.
 func (m *member) take(name string) <-chan struct{} {
 	m.w.mu.Lock()
 	defer m.w.mu.Unlock()
@@ -425,15 +425,14 @@ func (m *member) take(name string) <-chan struct{} {
 	return m.w.freed
 }
 
-// free gives locks back; mu is held.
+// free releases locks. The caller holds mu.
 func (w *world) free(which func(host string, by *member) bool) {
 	maps.DeleteFunc(w.locks, which)
 	close(w.freed)
 	w.freed = make(chan struct{})
 }
 
-// after lets time pass, and looks at everything meanwhile, each 100 ms or
-// 1200 times.
+// after advances the time, and checks everything each 100 ms, or 1200 times if that is fewer.
 func (w *world) after(d time.Duration) {
 	step := max(100*time.Millisecond, d/1200)
 	for ; d > 0; d -= step {
@@ -469,7 +468,7 @@ func (w *world) after(d time.Duration) {
 	}
 }
 
-// counts is how many hosts each drives, in the order of their starts.
+// counts is the number of hosts that each member manages, in the order of their starts.
 func (w *world) counts() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -497,7 +496,7 @@ func (w *world) moves() int {
 	return n
 }
 
-// fresh begins to look anew at what is the worst.
+// fresh resets the measurements.
 func (w *world) fresh() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -509,14 +508,14 @@ func (w *world) fresh() {
 	}
 }
 
-// lease is a Lease as it is; nil: there is none.
+// lease is a Lease as stored, or nil.
 func (w *world) lease(name string) *coordinationv1.Lease {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
 	return w.server.leases[name]
 }
 
-// want wants so many hosts with each, all driven, and each by who its Lease names.
+// want expects each member to have so many hosts, all managed, and each by the holder of its Lease.
 func (w *world) want(counts string) {
 	w.t.Helper()
 	if got := w.counts(); got != counts {

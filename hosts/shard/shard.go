@@ -1,11 +1,11 @@
-// Package shard decides which replica of Bowline drives which host: purely, so that
-// every replica comes to the same answer of what all of them see.
+// Package shard decides which replica of Bowline manages which host. It is pure, so every replica
+// that sees the same input comes to the same answer.
 //
-//   - A host that no living replica has goes at once to the one with the fewest.
+//   - A host that no living replica holds goes at once to the replica with the fewest.
 //   - A replica that is leaving gives its hosts away, one at a time, and takes none.
-//   - The rest is balanced to within one host, by the fewest moves there are: one at a
-//     time, Pause apart, and none within Settle of a change of the replicas, as one that
-//     has gone is often there again, or another in its place.
+//   - The rest is balanced to within one host, by the fewest possible moves: one at a time, Pause
+//     apart, and none within Settle of a change of the replicas, because a replica that has gone
+//     often returns, or is replaced.
 package shard
 
 import (
@@ -15,18 +15,17 @@ import (
 )
 
 const (
-	// Settle is how long the replicas have to be the same ones before hosts move only
-	// for the balance.
+	// Settle is how long the set of replicas must be unchanged before hosts move only for balance.
 	Settle = 30 * time.Second
-	// Pause is between two such moves: the host that moved is found by its new driver
-	// before the next one is let go of.
+	// Pause is between two such moves, so that the new driver has the host before the next one is
+	// let go.
 	Pause = 2 * time.Second
 )
 
-// Replica is a living one.
+// Replica is a living replica.
 type Replica struct {
 	Name string
-	// Leaving: it takes no more hosts and gives away those it has.
+	// Leaving: it takes no more hosts and gives away the ones that it holds.
 	Leaving bool
 }
 
@@ -39,41 +38,41 @@ func (r Replica) String() string {
 
 // Input is what is seen of replicas and hosts.
 type Input struct {
-	Replicas []Replica         // that live, each once, in any order
-	Hosts    []string          // that there are, each once, in any order
-	Holders  map[string]string // host to the replica that has it, living or not
-	Changed  time.Time         // when Replicas were last seen to change
-	Moved    time.Time         // when a host was last seen to change hands
+	Replicas []Replica         // living, each once, in any order
+	Hosts    []string          // all, each once, in any order
+	Holders  map[string]string // host to the replica that holds it, living or not
+	Changed  time.Time         // when Replicas last changed
+	Moved    time.Time         // when a host last changed its holder
 	Now      time.Time
 }
 
-// Reason of a move.
+// Reason of a Move.
 type Reason string
 
-// The reasons there are.
+// The Reasons.
 const (
-	Unheld  Reason = "Unheld"  // nobody has the host, or nobody who lives: who is to have it takes it
-	Leaving Reason = "Leaving" // who has it is leaving, and gives it away
-	Balance Reason = "Balance" // who has it has more than another, and gives it away
+	Unheld  Reason = "Unheld"  // no living replica holds the host: the new holder takes it
+	Leaving Reason = "Leaving" // the holder is leaving, and gives it away
+	Balance Reason = "Balance" // the holder has more hosts than another replica, and gives it away
 )
 
-// Move of a host from one replica to another. From is empty where nobody has it, and
-// names a dead one where that had it.
+// Move of a host from one replica to another. From is empty if the host had no holder, and may name
+// a dead replica.
 type Move struct {
 	Host, From, To string
 	Reason         Reason
 }
 
-// Plan is what is to be done.
+// Plan is the result of Decide.
 type Plan struct {
-	Moves []Move // at most one of each host
-	// WakeAt is when the answer changes though nothing else does; zero: never.
+	Moves []Move // at most one per host
+	// WakeAt is when the answer changes though the input does not; zero: never.
 	WakeAt time.Time
 }
 
-// Decide says which hosts are to move. Hosts that nobody can take stay as they are.
+// Decide decides which hosts move. Hosts that no replica can take stay as they are.
 func Decide(in Input) Plan {
-	counts := map[string]int{} // of those that take hosts
+	counts := map[string]int{} // of the replicas that take hosts
 	leaving := map[string]bool{}
 	for _, r := range in.Replicas {
 		if r.Leaving {
@@ -87,7 +86,7 @@ func Decide(in Input) Plan {
 	}
 	hosts := slices.Sorted(slices.Values(in.Hosts))
 	var unheld, given []string
-	first := map[string]string{} // the host that each would give away
+	first := map[string]string{} // the host that each replica would give away
 	for _, h := range hosts {
 		holder := in.Holders[h]
 		_, takes := counts[holder]
@@ -97,7 +96,7 @@ func Decide(in Input) Plan {
 		case leaving[holder] && first[holder] == "":
 			given = append(given, h)
 		case leaving[holder]:
-			continue // its turn comes
+			continue // later
 		default:
 			unheld = append(unheld, h)
 			continue
@@ -134,8 +133,8 @@ func Decide(in Input) Plan {
 	return p
 }
 
-// fewest is the replica with the fewest hosts, most the one with the most; of equals
-// the first by name.
+// fewest is the replica with the fewest hosts, most the one with the most. Of equals, the first by
+// name wins.
 func fewest(counts map[string]int) string {
 	return best(counts, func(a, b int) int { return cmp.Compare(a, b) })
 }

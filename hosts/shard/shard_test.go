@@ -12,10 +12,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-var long = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) // ago
+var long = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) // long ago
 
-// seen reads "a b- c" as replicas, of which b is leaving, and "1a 2b 3" as hosts, of
-// which 3 is held by nobody. All of it has been so for an hour.
+// seen reads "a b- c" as replicas, of which b is leaving, and "1a 2b 3" as hosts, of which 3 has no
+// holder. All of it has been so for an hour.
 func seen(replicas, hosts string) Input {
 	in := Input{Holders: map[string]string{}, Changed: long, Moved: long, Now: long.Add(time.Hour)}
 	for _, r := range strings.Fields(replicas) {
@@ -34,7 +34,7 @@ func seen(replicas, hosts string) Input {
 func TestDecide(t *testing.T) {
 	for _, c := range []struct {
 		what, replicas, hosts string
-		changed, moved        time.Duration // ago; 0: for long
+		changed, moved        time.Duration // how long ago; 0: an hour
 		want                  string
 		wake                  time.Duration // 0: never
 	}{
@@ -78,7 +78,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// wrong says what is wrong with a plan, by a dumb reading of what a plan is to be.
+// wrong says what is wrong with a plan, by a direct reading of the rules.
 func wrong(in Input, p Plan) string {
 	takes, lives := map[string]bool{}, map[string]bool{}
 	for _, r := range in.Replicas {
@@ -135,7 +135,7 @@ func wrong(in Input, p Plan) string {
 	return ""
 }
 
-// apply does what a plan says, and lets the time pass for which it waits.
+// apply executes a plan, and advances the time to WakeAt.
 func apply(in Input, p Plan) Input {
 	in.Holders = maps.Clone(in.Holders)
 	for _, m := range p.Moves {
@@ -148,8 +148,8 @@ func apply(in Input, p Plan) Input {
 	return in
 }
 
-// fewestMoves is how many hosts have to leave who has them, and how few each may have
-// in the end: those with the most keep the larger shares.
+// fewestMoves is the least number of hosts that must move. The replicas with the most hosts keep
+// the larger shares, because that moves fewest.
 func fewestMoves(in Input) int {
 	count := map[string]int{}
 	n := 0
@@ -182,7 +182,7 @@ func fewestMoves(in Input) int {
 	return moves
 }
 
-// settles applies plans until none is left, and says what is wrong on the way.
+// settles applies plans until none is left, and says what was wrong on the way.
 func settles(in Input) string {
 	want, moves := fewestMoves(in), 0
 	for range 3*len(in.Hosts) + 3 {
@@ -226,8 +226,8 @@ func settles(in Input) string {
 	return ""
 }
 
-// TestAllSmall is every case of up to three replicas, each gone, living or leaving, and
-// of five hosts, each held by one of them or by nobody; settled, and not.
+// TestAllSmall covers every case of up to three replicas, each gone, living or leaving, and of five
+// hosts, each held by one of them or by none; settled, and not.
 func TestAllSmall(t *testing.T) {
 	const hosts = "12345"
 	names := []string{"a", "b", "c"}
@@ -260,8 +260,8 @@ func TestAllSmall(t *testing.T) {
 	}
 }
 
-// TestProperties: of many replicas and hosts as of few; the order in which they are
-// seen is nothing.
+// TestProperties: many replicas and hosts behave like few, and the order in which they are seen
+// does not matter.
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := Input{Holders: map[string]string{}, Now: long.Add(time.Hour)}

@@ -1,7 +1,6 @@
-// Package cgroups places processes in the lab's cgroups, in every hierarchy that
-// is mounted, and empties and removes them. Membership is what tells the lab's
-// processes from all others: a child cannot leave it, and a recycled pid is not
-// in it.
+// Package cgroups places processes in the lab's cgroups, in every mounted hierarchy, and empties
+// and removes these cgroups. Membership identifies the lab's processes: a child cannot leave it,
+// and a recycled pid is not in it.
 package cgroups
 
 import (
@@ -27,7 +26,7 @@ type Hierarchy struct {
 	Options []string // of a v1 hierarchy: its controllers or name=...
 }
 
-// Has says whether a v1 hierarchy carries the controller.
+// Has reports whether a v1 hierarchy carries the controller.
 func (h Hierarchy) Has(controller string) bool { return slices.Contains(h.Options, controller) }
 
 // Mounted lists the hierarchies mounted in the caller's mount namespace.
@@ -107,21 +106,21 @@ func (h Hierarchy) make(path string) error {
 	return nil
 }
 
-// delegate hands every controller of a v2 cgroup to its children. A cgroup with
-// processes of its own refuses, which the machine's root never does and ours
-// never has.
+// delegate enables every controller of a v2 cgroup for its children. The kernel refuses this for a
+// cgroup with processes of its own, except for the machine's root; the lab's cgroups have none.
 func (h Hierarchy) delegate(dir string) {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
 		return
 	}
 	for controller := range strings.FieldsSeq(string(data)) {
-		// One by one, since one that is refused must not take the others with it.
+		// One by one: a refused controller must not prevent the others.
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)
 	}
 }
 
-// inheritCpuset fills what a new v1 cpuset has empty; no process may join it before.
+// inheritCpuset fills the empty files of a new v1 cpuset from its parent. No process can join the
+// cpuset before that.
 func inheritCpuset(parent, dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		present, err := os.ReadFile(filepath.Join(dir, file))
@@ -159,8 +158,8 @@ func Join(path string) error {
 	return nil
 }
 
-// Delegate hands the controllers of a v2 cgroup to its children, once the
-// processes that made it have moved below it.
+// Delegate enables the controllers of a v2 cgroup for its children. Call it after the processes
+// that made the cgroup have moved below it.
 func Delegate(path string) error {
 	all, err := Mounted()
 	if err != nil {
@@ -174,7 +173,8 @@ func Delegate(path string) error {
 	return nil
 }
 
-// Weigh makes the cgroup count for factor ordinary ones where processors are short.
+// Weigh gives the cgroup the CPU weight of factor ordinary cgroups, which counts when processors
+// are short.
 func Weigh(path string, factor int) error {
 	all, err := Mounted()
 	if err != nil {
@@ -213,7 +213,7 @@ func Processes(path string) ([]int, error) {
 		for _, dir := range tree(filepath.Join(h.Mount, path)) {
 			data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 			if err != nil {
-				continue // removed meanwhile
+				continue // removed in the meantime
 			}
 			for field := range strings.FieldsSeq(string(data)) {
 				if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
@@ -230,8 +230,8 @@ func Processes(path string) ([]int, error) {
 	return list, nil
 }
 
-// Kill kills every process in the cgroup and below it, and waits until there is
-// none or the context ends.
+// Kill kills every process in the cgroup and below it, and waits until none is left or the context
+// ends.
 func Kill(ctx context.Context, path string) error {
 	all, err := Mounted()
 	if err != nil {
@@ -260,7 +260,7 @@ func Kill(ctx context.Context, path string) error {
 	}
 }
 
-// thaw lets frozen processes of a v1 freezer die.
+// thaw thaws a v1 freezer, so that its frozen processes can die.
 func (h Hierarchy) thaw(path string) {
 	if !h.Has("freezer") {
 		return
@@ -270,8 +270,8 @@ func (h Hierarchy) thaw(path string) {
 	}
 }
 
-// killMember kills pid if it is in the cgroup. The handle is opened before the
-// membership is read, so the process that is looked at is the one that is killed.
+// killMember kills pid if it is in the cgroup. It opens the pidfd before it reads the membership,
+// so it kills the process that it checked.
 func killMember(pid int, path string) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -285,7 +285,7 @@ func killMember(pid int, path string) {
 	_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 }
 
-// member says whether a /proc/PID/cgroup file places its process at or below path.
+// member reports whether a /proc/PID/cgroup file places its process at or below path.
 func member(file, path string) bool {
 	for line := range strings.Lines(file) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -296,8 +296,8 @@ func member(file, path string) bool {
 	return false
 }
 
-// Remove removes the cgroup and all below it from every hierarchy. They must be
-// empty of processes.
+// Remove removes the cgroup and all cgroups below it from every hierarchy. They must have no
+// processes.
 func Remove(ctx context.Context, path string) error {
 	all, err := Mounted()
 	if err != nil {
@@ -312,7 +312,7 @@ func Remove(ctx context.Context, path string) error {
 				if err == nil || errors.Is(err, fs.ErrNotExist) {
 					break
 				}
-				// The kernel lets go of the last process a little after it is dead.
+				// The kernel releases the last process a little after its death.
 				select {
 				case <-ctx.Done():
 					return fmt.Errorf("remove cgroup %s: %w", dir, err)
@@ -329,7 +329,7 @@ func tree(root string) []string {
 	var dirs []string
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // removed meanwhile
+			return nil // removed in the meantime
 		}
 		if d.IsDir() {
 			dirs = append(dirs, path)

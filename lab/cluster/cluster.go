@@ -1,5 +1,5 @@
-// Package cluster describes the control plane: the keys that it needs, its
-// processes, and the objects that every lab has from the start.
+// Package cluster describes the control plane: its keys, its processes, and the objects that every
+// lab has from the start.
 package cluster
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/bowline-k8s/bowline/lab/proc"
 )
 
-// Keys are the paths of what the control plane's processes are given.
+// Keys holds the authority and the paths of the files for the control plane's processes.
 type Keys struct {
-	CA                                       *pki.Authority // the cluster's
+	CA                                       *pki.Authority // of the cluster
 	EtcdCA, FrontProxyCA                     string
 	EtcdCert, EtcdKey                        string
 	EtcdClientCert, EtcdClientKey            string
@@ -26,8 +26,8 @@ type Keys struct {
 	SchedulerCert, Scheduler                 string
 }
 
-// MakeKeys makes every key, certificate and kubeconfig of the control plane
-// that is not there yet.
+// MakeKeys makes every key, certificate and kubeconfig of the control plane that does not exist
+// yet.
 func MakeKeys(lab layout.Lab) (Keys, error) {
 	var k Keys
 	dir := lab.Path("pki")
@@ -88,11 +88,11 @@ func MakeKeys(lab layout.Lab) (Keys, error) {
 	return k, nil
 }
 
-// Components are the control plane's processes, in the order in which they start.
+// Components lists the control plane's processes in the order in which they start.
 var Components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 
-// Daemon describes one process of the control plane. self is the lab's program,
-// bin the directory of the built ones; audit has the API server log its requests.
+// Daemon describes one process of the control plane. self is the lab's program and bin the
+// directory of the built ones. audit makes the API server log its requests.
 func Daemon(lab layout.Lab, k Keys, self, bin, component string, audit bool) proc.Daemon {
 	args := arguments(lab, k, component)
 	if audit && component == "kube-apiserver" {
@@ -121,7 +121,7 @@ func arguments(lab layout.Lab, k Keys, component string) []string {
 			"--initial-cluster=lab=" + lab.EtcdPeerURL(),
 			"--trusted-ca-file=" + k.EtcdCA, "--cert-file=" + k.EtcdCert, "--key-file=" + k.EtcdKey, "--client-cert-auth",
 			"--peer-trusted-ca-file=" + k.EtcdCA, "--peer-cert-file=" + k.EtcdCert, "--peer-key-file=" + k.EtcdKey, "--peer-client-cert-auth",
-			"--unsafe-no-fsync", // a lab does not outlive a power cut
+			"--unsafe-no-fsync", // a lab need not survive a power cut
 			"--log-level=warn",
 		}
 	case "kube-apiserver":
@@ -175,8 +175,7 @@ func arguments(lab layout.Lab, k Keys, component string) []string {
 	panic("no such component: " + component)
 }
 
-// HealthURL answers 200 once a component works, and needs no credentials of its
-// own for it.
+// HealthURL returns the URL that answers 200, without credentials, once a component works.
 func HealthURL(lab layout.Lab, component string) string {
 	switch component {
 	case "kube-apiserver":

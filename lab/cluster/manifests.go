@@ -13,8 +13,8 @@ var objects string
 
 var objectsTemplate = template.Must(template.New("objects.yaml").Parse(objects))
 
-// Objects renders what is applied to a fresh cluster: the API server's right to
-// call nodes, kube-proxy's rights, the pod network of each host, and CoreDNS.
+// Objects renders the objects that a fresh cluster gets: the API server's right to call nodes,
+// kube-proxy's rights, the pod network of each host, and CoreDNS.
 func Objects(lab layout.Lab) (string, error) {
 	var b strings.Builder
 	err := objectsTemplate.Execute(&b, map[string]any{

@@ -1,4 +1,4 @@
-// Package conformance pins what hack/conformance-build.sh builds of the Kubernetes
-// project's own module: the e2e suite as a test binary, and the programs of the images
-// that it runs. Nothing imports it.
+// Package conformance pins the programs that hack/conformance-build.sh builds from the Kubernetes
+// project's own module: the e2e suite as a test binary, and the programs of the images that the
+// suite runs. Nothing imports this package.
 package conformance

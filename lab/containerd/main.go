@@ -1,6 +1,6 @@
-// Command bowline-containerd is containerd of the published module with the
-// plugins that a Kubernetes node needs. It is built apart from the lab's
-// Kubernetes, because the shim beside it stays in memory once for each pod.
+// Command bowline-containerd is containerd, from its published module, with the plugins that a
+// Kubernetes node needs. It has its own module, apart from the lab's Kubernetes, because each pod
+// keeps one copy of the shim in memory.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 
 	"github.com/containerd/containerd/v2/cmd/containerd/command"
 
-	// The runtime and what it stores.
+	// The runtime and its stores.
 	_ "github.com/containerd/containerd/api/types/runc/options"
 	_ "github.com/containerd/containerd/v2/core/metrics/cgroups"
 	_ "github.com/containerd/containerd/v2/core/metrics/cgroups/v2"
@@ -35,7 +35,7 @@ import (
 	_ "github.com/containerd/containerd/v2/plugins/cri/images"
 	_ "github.com/containerd/containerd/v2/plugins/cri/runtime"
 
-	// What is served over the socket.
+	// The services on the socket.
 	_ "github.com/containerd/containerd/v2/plugins/server/debug"
 	_ "github.com/containerd/containerd/v2/plugins/server/grpc"
 	_ "github.com/containerd/containerd/v2/plugins/server/metrics"

@@ -1,5 +1,4 @@
-// Command coredns is CoreDNS of the published module with the plugins that
-// cluster DNS needs.
+// Command coredns is CoreDNS, from its published module, with the plugins that cluster DNS needs.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command bowline-kube is the lab's control plane and its tools in one binary,
-// so that the machine links and caches the Kubernetes packages once. The first
-// argument, or the name by which the program is called, picks the component.
+// Command bowline-kube is the lab's control plane and its tools in one binary, so that the machine
+// links and caches the Kubernetes packages once. The first argument, or the name by which the
+// program is called, selects the component.
 package main
 
 import (
@@ -25,8 +25,7 @@ import (
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 )
 
-// components maps a component's name to the program it runs. Each returns the
-// process's exit status.
+// components maps a component's name to its program, which returns the process's exit status.
 var components = map[string]func() int{
 	"etcd":                    runEtcd,
 	"kube-apiserver":          component(func() *cobra.Command { return apiserver.NewAPIServerCommand() }),
@@ -56,14 +55,14 @@ func component(newCommand func() *cobra.Command) func() int {
 	return func() int { return cli.Run(newCommand()) }
 }
 
-// runEtcd leaves by os.Exit on failure, inside etcdmain.
+// runEtcd ends through os.Exit on failure, inside etcdmain.
 func runEtcd() int {
 	etcdmain.Main(os.Args)
 	return 0
 }
 
-// runKubectl parses the log level before the command is built, as kubectl's
-// own main does, because building it already looks for plugins and .kuberc.
+// runKubectl parses the log level before it builds the command, as kubectl's own main does, because
+// building the command already looks for plugins and .kuberc.
 func runKubectl() int {
 	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {

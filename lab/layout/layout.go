@@ -1,6 +1,6 @@
-// Package layout says what a lab is called on this machine: its paths, links,
-// addresses and cgroups, all derived from its directory and its index, so that
-// several labs stand side by side and each can be removed by name alone.
+// Package layout defines the names of a lab on this machine: its paths, links, addresses and
+// cgroups. All derive from the lab's directory and index, so that several labs can coexist and each
+// can be removed by name alone.
 package layout
 
 import (
@@ -17,17 +17,17 @@ const (
 	MaxHosts = 200
 	// Domain is the cluster's DNS domain.
 	Domain = "cluster.local"
-	// Registry is the registry's name in image references. Each host's containerd
-	// is told where it really listens.
+	// Registry is the registry's name in image references. The configuration of each host's runtime
+	// holds its real address.
 	Registry = "registry.lab"
-	// RunDir holds what belongs to the machine and not to one lab: locks, the
-	// claims of indexes, and mount points that labs had to make.
+	// RunDir holds the state of the machine rather than of one lab: locks, the claims of indexes,
+	// and the mount points that labs had to make.
 	RunDir = "/run/bowline-lab"
 	// KubeletPort is where a node of the lab serves the kubelet's API.
 	KubeletPort = 10250
 )
 
-// Runtime is what serves the CRI on the hosts of a lab.
+// Runtime is the CRI runtime of a lab's hosts.
 type Runtime string
 
 // The runtimes.
@@ -36,7 +36,7 @@ const (
 	CRIO       Runtime = "crio"
 )
 
-// Runtimes lists what ParseRuntime takes.
+// Runtimes lists the names that ParseRuntime accepts.
 var Runtimes = []Runtime{Containerd, CRIO}
 
 // ParseRuntime returns the runtime of that name; the empty name is containerd.
@@ -50,8 +50,7 @@ func ParseRuntime(name string) (Runtime, error) {
 	return Runtime(name), nil
 }
 
-// Socket is the CRI endpoint as a process in a lab host sees it: where the
-// runtime listens by default.
+// Socket is the path of the runtime's CRI socket inside a lab host: its default path.
 func (r Runtime) Socket() string {
 	if r == CRIO {
 		return "/run/crio/crio.sock"
@@ -62,26 +61,24 @@ func (r Runtime) Socket() string {
 // Lab is one lab on this machine.
 type Lab struct {
 	Dir   string // holds everything that the lab writes
-	Index int    // 0 to MaxIndex, picks links, addresses and cgroups
+	Index int    // 0 to MaxIndex; determines links, addresses and cgroups
 }
 
 // Name is also the lab's cgroup below each hierarchy's root.
 func (l Lab) Name() string { return fmt.Sprintf("bowline-lab-%d", l.Index) }
 
-// Bridge is the link that ties the hosts together, in the machine's own network
-// namespace.
+// Bridge is the link that connects the hosts, in the machine's own network namespace.
 func (l Lab) Bridge() string { return fmt.Sprintf("bowlab%d", l.Index) }
 
-// BridgeMAC is the link address of the bridge, one that nobody has been given.
+// BridgeMAC is the bridge's MAC address, which no other link has.
 func (l Lab) BridgeMAC() string { return fmt.Sprintf("02:6c:61:62:00:%02x", l.Index) }
 
 // Gateway is the machine's address on the bridge. The API server and the
 // registry listen there.
 func (l Lab) Gateway() netip.Addr { return netip.AddrFrom4([4]byte{172, 29, byte(l.Index), 1}) }
 
-// Beside are addresses of the bridge's network that the lab gives to nobody: for
-// processes that stand beside its hosts. The hosts' serving certificates hold for
-// them.
+// Beside are addresses of the bridge's network that the lab does not use. They are for processes
+// that run beside its hosts. The hosts' serving certificates are valid for them.
 func (l Lab) Beside() []netip.Addr {
 	var all []netip.Addr
 	for last := byte(203); last < 253; last++ {
@@ -93,8 +90,8 @@ func (l Lab) Beside() []netip.Addr {
 // NodeNet is the network of the bridge.
 func (l Lab) NodeNet() netip.Prefix { return netip.PrefixFrom(l.Gateway(), 24) }
 
-// Loopback is an address of the loopback network that no other lab uses. What
-// only the control plane talks to listens there.
+// Loopback is an address of the loopback network that no other lab uses. The control plane's
+// internal ports listen there.
 func (l Lab) Loopback() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, byte(100 + l.Index), 1}) }
 
 // PodNet holds the pod networks of all hosts.
@@ -117,7 +114,7 @@ func (l Lab) DNSServiceIP() netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(80 + l.Index), 0, 10})
 }
 
-// APIURL is the API server's address for the machine, hosts and pods alike.
+// APIURL is the API server's URL, the same for the machine, hosts and pods.
 func (l Lab) APIURL() string { return fmt.Sprintf("https://%s:6443", l.Gateway()) }
 
 // RegistryAddress is where the registry listens, plain HTTP.
@@ -126,7 +123,7 @@ func (l Lab) RegistryAddress() string { return netip.AddrPortFrom(l.Gateway(), 5
 // EtcdURL is etcd's client endpoint.
 func (l Lab) EtcdURL() string { return fmt.Sprintf("https://%s:2379", l.Loopback()) }
 
-// EtcdPeerURL is etcd's peer endpoint, which nobody but etcd itself uses.
+// EtcdPeerURL is etcd's peer endpoint. Only etcd itself uses it.
 func (l Lab) EtcdPeerURL() string { return fmt.Sprintf("https://%s:2380", l.Loopback()) }
 
 // Path joins names to the lab's directory.
@@ -161,7 +158,7 @@ func (l Lab) Hosts(n int) []Host {
 	return hosts
 }
 
-// Name is the host's name, and that of its node.
+// Name is the host's name and its node's name.
 func (h Host) Name() string { return fmt.Sprintf("host%d", h.Number) }
 
 // IP is the host's address on the bridge.
@@ -177,13 +174,13 @@ func (h Host) PodCIDR() netip.Prefix {
 // Link is the end of the host's veth pair that stays on the bridge.
 func (h Host) Link() string { return fmt.Sprintf("bowlab%dh%d", h.Lab.Index, h.Number) }
 
-// PeerLink is the other end before it is moved into the host and called eth0.
+// PeerLink is the name of the other end until it is moved into the host and renamed to eth0.
 func (h Host) PeerLink() string { return fmt.Sprintf("bowlab%dp%d", h.Lab.Index, h.Number) }
 
 // Cgroup is the host's cgroup, the root of its cgroup namespace.
 func (h Host) Cgroup() string { return h.Lab.Name() + "/" + h.Name() }
 
-// SystemCgroup holds the host's daemons; pods live beside it.
+// SystemCgroup holds the host's daemons. The pods' cgroups are its siblings.
 func (h Host) SystemCgroup() string { return h.Cgroup() + "/system" }
 
 // Path joins names to the host's own directory.
@@ -191,17 +188,17 @@ func (h Host) Path(names ...string) string {
 	return h.Lab.Path(append([]string{"hosts", h.Name()}, names...)...)
 }
 
-// Process is how a process of the host is called in pid files and logs.
+// Process is the name of a process of the host in pid files and logs.
 func (h Host) Process(component string) string { return h.Name() + "-" + component }
 
-// Bind is a directory of the host's own that hides the machine's.
+// Bind is a directory of the host that hides the machine's.
 type Bind struct {
 	Target string // absolute, as a process in the host sees it
 	Source string // below Path()
 }
 
-// Binds lists the directories that a host does not share with the machine.
-// /run is not among them: it is a tmpfs of the host's own.
+// Binds lists the directories that a host does not share with the machine. /run is not among them:
+// each host has its own tmpfs there.
 func (h Host) Binds() []Bind {
 	var binds []Bind
 	for _, target := range []string{

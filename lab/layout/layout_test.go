@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Labs and hosts must not overlap in anything that the machine has once.
+// Labs and hosts must not overlap in anything that exists once on the machine.
 func TestNothingIsSharedBetweenLabs(t *testing.T) {
 	names := map[string]string{}
 	var nets []netip.Prefix

@@ -14,17 +14,17 @@ import (
 	"github.com/bowline-k8s/bowline/lab/pki"
 )
 
-// Files are the paths of a host's configuration. They lie in the lab's
-// directory, which machine and hosts see alike.
+// Files are the paths of a host's configuration. They are in the lab's directory, which has the
+// same path on the machine and in the hosts.
 type Files struct {
 	Containerd, CRIO, KubeProxy, Kubelet, Sshd string
 	NodeKubeconfig                             string // system:node:<name>
-	ServingCert, ServingKey                    string // of the kubelet's API, by the cluster's CA
-	ClientCA                                   string // whose clients the kubelet's API takes
+	ServingCert, ServingKey                    string // of the kubelet's API, signed by the cluster's CA
+	ClientCA                                   string // the CA of the clients that the kubelet's API accepts
 }
 
-// Configure writes a host's files. hosts is how many hosts the lab has, ca the
-// cluster's authority.
+// Configure writes a host's files. hosts is the number of hosts in the lab, ca the cluster's
+// authority.
 func Configure(t Tools, h layout.Host, hosts int, ca *pki.Authority) (Files, error) {
 	lab := h.Lab
 	f := Files{
@@ -70,7 +70,7 @@ func Configure(t Tools, h layout.Host, hosts int, ca *pki.Authority) (Files, err
 		if old, err := os.ReadFile(path); err == nil && string(old) == content {
 			continue
 		}
-		// In place, not by rename: some of these are bound over the machine's files.
+		// Write in place, not by rename: some of these are bind-mounted over the machine's files.
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			return f, err
 		}
@@ -83,16 +83,16 @@ func Configure(t Tools, h layout.Host, hosts int, ca *pki.Authority) (Files, err
 	return f, sshKeys(h)
 }
 
-// ServingLeaf is the certificate of the kubelet's API of the host's node: on the
-// host, or on the machine or beside it, for a process that drives the host over SSH.
+// ServingLeaf is the serving certificate of the kubelet's API of the host's node. It is valid on
+// the host, and on the machine or beside it, for a process that manages the host over SSH.
 func ServingLeaf(h layout.Host) pki.Leaf {
 	return pki.Leaf{Name: h.Name() + "-serving", CommonName: "system:node:" + h.Name(),
 		Organization: []string{"system:nodes"}, DNS: []string{h.Name(), "localhost"},
 		IPs: append(append(loopback(), h.IP(), h.Lab.Gateway()), h.Lab.Beside()...), Server: true}
 }
 
-// canLowerOOMScore says whether a process of ours may lower oom_score_adj.
-// Without CAP_SYS_RESOURCE in the bounding set runc fails when it is told to.
+// canLowerOOMScore reports whether the lab's processes may lower oom_score_adj. Without
+// CAP_SYS_RESOURCE in the bounding set, runc fails if it is asked to lower it.
 func canLowerOOMScore() bool {
 	r, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_RESOURCE, 0, 0, 0)
 	return err == nil && r == 1
@@ -207,8 +207,8 @@ func etcHosts(lab layout.Lab, hosts int) string {
 	return b.String()
 }
 
-// sshdConfig: HOME is not root's on the machine, whose shell may read files there that
-// are no part of a host.
+// sshdConfig sets HOME to /, not to root's home on the machine, because a shell may
+// read files there that are no part of a host.
 func sshdConfig(h layout.Host) string {
 	return fmt.Sprintf(`Port 22
 ListenAddress %s
@@ -226,7 +226,7 @@ Subsystem sftp internal-sftp
 `, h.IP(), h.Path("ssh", "host_key"), h.Lab.Path("ssh", "authorized_keys"))
 }
 
-// sshKeys makes the host's key, and the lab's own key that opens all its hosts.
+// sshKeys makes the host's key, and the lab's own key, which logs into all its hosts.
 func sshKeys(h layout.Host) error {
 	for _, key := range []string{h.Path("ssh", "host_key"), h.Lab.Path("ssh", "id_ed25519")} {
 		if _, err := os.Stat(key + ".pub"); err == nil {
@@ -235,7 +235,7 @@ func sshKeys(h layout.Host) error {
 		if err := os.MkdirAll(filepath.Dir(key), 0o700); err != nil {
 			return err
 		}
-		_ = os.Remove(key) // half of an earlier attempt, which ssh-keygen would ask about
+		_ = os.Remove(key) // half of an earlier attempt; ssh-keygen would ask about it
 		cmd := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bowline-lab", "-f", key)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("ssh-keygen: %s", strings.TrimSpace(string(out)))

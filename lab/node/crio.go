@@ -13,8 +13,8 @@ func (t Tools) crio(program string) string {
 	return filepath.Join(filepath.Dir(t.Bin), "crio", "bin", program)
 }
 
-// MissingCRIO is the path of a program of CRI-O that has not been built, empty if
-// none is missing.
+// MissingCRIO returns the path of a CRI-O program that has not been built, or "" if none is
+// missing.
 func MissingCRIO(t Tools) string {
 	for _, program := range []string{"crio", "pinns"} {
 		if _, err := os.Stat(t.crio(program)); err != nil {
@@ -24,18 +24,18 @@ func MissingCRIO(t Tools) string {
 	return ""
 }
 
-// crioRunc is the program that a host's CRI-O starts as its OCI runtime: it fits
-// the container to this machine and becomes runc (see Fit).
+// crioRunc is the program that a host's CRI-O starts as its OCI runtime. It adapts the container to
+// this machine and executes runc (see Runc).
 func crioRunc(h layout.Host) string { return h.Path("crio", "runc") }
 
-// crioFiles are the contents of a host's files for CRI-O, by path.
+// crioFiles returns the contents of a host's files for CRI-O, by path.
 func crioFiles(t Tools, h layout.Host, config string) map[string]string {
 	return map[string]string{
 		config:      crioConfig(t, h),
 		crioRunc(h): fmt.Sprintf("#!/bin/sh\nexec %s _runc \"$@\"\n", t.Self),
 		// The lab's images are not signed.
 		h.Path("crio", "policy.json"): `{"default": [{"type": "insecureAcceptAnything"}]}` + "\n",
-		// These lie in the host's own /etc.
+		// These are in the host's own /etc.
 		h.Path("root/etc/containers/policy.json"): `{"default": [{"type": "insecureAcceptAnything"}]}` + "\n",
 		h.Path("root/etc/containers/registries.conf"): fmt.Sprintf(`short-name-mode = "disabled"
 

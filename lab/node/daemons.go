@@ -10,8 +10,8 @@ import (
 
 func loopback() []netip.Addr { return []netip.Addr{netip.MustParseAddr("127.0.0.1")} }
 
-// Components are the daemons of a host, in the order in which they start; of a bare
-// host, which somebody else gives a runtime.
+// Components lists the daemons of a host in the order in which they start. A bare host gets its
+// runtime from the caller.
 func Components(r layout.Runtime, bare bool) []string {
 	if bare {
 		return []string{"sshd"}
@@ -19,8 +19,8 @@ func Components(r layout.Runtime, bare bool) []string {
 	return []string{string(r), "sshd", "kube-proxy"}
 }
 
-// Daemon describes one daemon of the host; pid is a process inside it. Besides
-// those of Components there is "kubelet", which runs only when asked for.
+// Daemon describes one daemon of the host; pid is a process inside it. Besides those of Components
+// there is "kubelet", which runs only on request.
 func Daemon(t Tools, h layout.Host, f Files, pid int, component string) (proc.Daemon, error) {
 	d := proc.Daemon{
 		Name:   h.Process(component),
@@ -30,18 +30,18 @@ func Daemon(t Tools, h layout.Host, f Files, pid int, component string) (proc.Da
 	}
 	switch component {
 	case string(layout.CRIO):
-		// The runc in front of it is found by its path, and by that the real one on the PATH.
+		// CRI-O finds the wrapper of runc by its path, and the wrapper finds runc on the PATH.
 		d.Env = []string{t.path()}
 		d.Args = []string{t.crio("crio"), "--config", f.CRIO, "--config-dir", ""}
 	case string(layout.Containerd):
-		// The shim is found on the PATH, and by it runc.
+		// containerd finds the shim on the PATH, and the shim finds runc there.
 		d.Env = []string{t.path()}
 		d.Args = []string{t.Bin + "/bowline-containerd", "--config", f.Containerd}
 	case "sshd":
 		d.Args = []string{"/usr/sbin/sshd", "-D", "-e", "-f", f.Sshd}
 	case "kube-proxy":
-		// It ends when the node's addresses change, which they do when the node
-		// registers, and wants to be started again.
+		// kube-proxy ends when the node's addresses change, which happens when the node registers,
+		// and expects a restart.
 		d.Args = []string{t.Self, "_supervise", "--", t.Bin + "/bowline-kube", "kube-proxy", "--config", f.KubeProxy}
 	case "kubelet":
 		d.Args = []string{t.Bin + "/bowline-kubelet", "--config", f.Kubelet, "--kubeconfig", f.NodeKubeconfig,

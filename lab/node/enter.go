@@ -14,14 +14,13 @@ import (
 	"github.com/bowline-k8s/bowline/lab/proc"
 )
 
-// namespaces are those that make a lab host, in the order in which they are
-// entered: paths mean something else once the mount namespace has changed.
+// namespaces are the namespaces of a lab host in the order in which they are entered. mnt is last,
+// because paths change their meaning with the mount namespace.
 var namespaces = []string{"cgroup", "uts", "net", "mnt"}
 
-// Enter moves the calling process into a cgroup, if one is named, and into the
-// namespaces of process pid, if it is not 0, and becomes the command there. It
-// returns only if that fails. The working directory is kept where it exists.
-// A daemon keeps no descriptors but the first three.
+// Enter moves the calling process into a cgroup, if one is named, and into the namespaces of
+// process pid, if it is not 0, and executes the command there. It returns only on failure. The
+// working directory is kept if it exists there. A daemon keeps only its first three descriptors.
 func Enter(cgroup string, pid int, daemon bool, argv, env []string) error {
 	runtime.LockOSThread()
 	if cgroup != "" {
@@ -56,8 +55,8 @@ func enterNamespaces(pid int) error {
 		}
 		fds = append(fds, fd)
 	}
-	// The mount namespace can only be changed by a thread that shares its root
-	// and working directory with no other.
+	// A thread can change its mount namespace only if it shares its root and working directory with
+	// no other thread.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare the working directory: %w", err)
 	}
@@ -67,13 +66,12 @@ func enterNamespaces(pid int) error {
 		}
 	}
 	if dirErr == nil {
-		_ = os.Chdir(directory) // it may be hidden in there; then it is /
+		_ = os.Chdir(directory) // it may be hidden in there; then the directory is /
 	}
 	return nil
 }
 
-// identity reads which namespaces a process is in, as the links below
-// /proc/PID/ns show them.
+// identity returns the namespaces of a process, as the links below /proc/PID/ns show them.
 func identity(pid int) (map[string]string, error) {
 	ids := map[string]string{}
 	for _, ns := range namespaces {

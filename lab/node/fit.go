@@ -14,9 +14,9 @@ import (
 	"syscall"
 )
 
-// Runc fits what runc is asked to start to this machine, and becomes runc. args
-// are runc's own. containerd does the same by itself where it is configured to;
-// CRI-O does not, and runc refuses the container.
+// Runc adapts the container that runc is about to start to this machine, and executes runc. args
+// are runc's own. containerd does the same if it is configured to; CRI-O does not, and runc would
+// refuse the container.
 func Runc(args []string) error {
 	limits := machineLimits()
 	if bundle := option(args, "--bundle", "-b"); bundle != "" {
@@ -36,7 +36,7 @@ func Runc(args []string) error {
 	return fmt.Errorf("run %s: %w", runc, syscall.Exec(runc, append([]string{"runc"}, args...), os.Environ()))
 }
 
-// lookRunc finds runc where conmon, which clears the environment, has no PATH.
+// lookRunc finds runc even without a PATH: conmon clears the environment.
 func lookRunc() (string, error) {
 	path := os.Getenv("PATH")
 	if path == "" {
@@ -65,15 +65,15 @@ func option(args []string, names ...string) string {
 	return ""
 }
 
-// limits are what a process of ours cannot give a container here.
+// limits describe what the lab's processes cannot give a container on this machine.
 type limits struct {
 	hugetlb     bool // there is a hierarchy for limits of huge pages
-	oomScoreAdj int  // the lowest that a process may have
+	oomScoreAdj int  // the lowest value that a process may set
 	// capabilities is the bounding set, a bit for each of capabilityNames.
 	capabilities uint64
 }
 
-// capabilityNames are in the order of their numbers (capabilities(7)).
+// capabilityNames is in the order of the capabilities' numbers (capabilities(7)).
 var capabilityNames = strings.Fields(`CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_FSETID CAP_KILL
 	CAP_SETGID CAP_SETUID CAP_SETPCAP CAP_LINUX_IMMUTABLE CAP_NET_BIND_SERVICE CAP_NET_BROADCAST CAP_NET_ADMIN CAP_NET_RAW
 	CAP_IPC_LOCK CAP_IPC_OWNER CAP_SYS_MODULE CAP_SYS_RAWIO CAP_SYS_CHROOT CAP_SYS_PTRACE CAP_SYS_PACCT CAP_SYS_ADMIN
@@ -81,7 +81,7 @@ var capabilityNames = strings.Fields(`CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SE
 	CAP_AUDIT_CONTROL CAP_SETFCAP CAP_MAC_OVERRIDE CAP_MAC_ADMIN CAP_SYSLOG CAP_WAKE_ALARM CAP_BLOCK_SUSPEND CAP_AUDIT_READ
 	CAP_PERFMON CAP_BPF CAP_CHECKPOINT_RESTORE`)
 
-// boundingSet is CapBnd of /proc/self/status; all where it cannot be read.
+// boundingSet returns CapBnd of /proc/self/status, or all capabilities if it cannot be read.
 func boundingSet() uint64 {
 	data, _ := os.ReadFile("/proc/self/status")
 	for line := range strings.Lines(string(data)) {
@@ -94,7 +94,7 @@ func boundingSet() uint64 {
 	return ^uint64(0)
 }
 
-// may says whether a container can have a capability here.
+// may reports whether a container can have a capability on this machine.
 func (l limits) may(name string) bool {
 	number := slices.Index(capabilityNames, name)
 	return number < 0 || l.capabilities&(1<<number) != 0
@@ -119,7 +119,7 @@ func machineLimits() limits {
 	return l
 }
 
-// fitContainer changes an OCI runtime configuration.
+// fitContainer adapts an OCI runtime configuration.
 func (l limits) fitContainer(config map[string]any) {
 	if linux, ok := config["linux"].(map[string]any); ok && !l.hugetlb {
 		if resources, ok := linux["resources"].(map[string]any); ok {
@@ -131,7 +131,7 @@ func (l limits) fitContainer(config map[string]any) {
 	}
 }
 
-// fitProcess changes the process of an OCI runtime configuration.
+// fitProcess adapts the process of an OCI runtime configuration.
 func (l limits) fitProcess(process map[string]any) {
 	// A privileged container gets every capability that CRI-O knows.
 	if sets, ok := process["capabilities"].(map[string]any); ok {
@@ -157,7 +157,7 @@ func (l limits) fitProcess(process map[string]any) {
 func rewrite(path string, change func(map[string]any)) error {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // runc says it better
+		return nil // runc reports it better
 	}
 	if err != nil {
 		return err

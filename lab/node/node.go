@@ -1,6 +1,6 @@
-// Package node makes and finds lab hosts. A lab host is a mount, UTS, network
-// and cgroup namespace of its own on this machine, kept by a process that only
-// waits, with a containerd, a kube-proxy and an sshd inside.
+// Package node makes and finds lab hosts. A lab host is a set of mount, UTS, network and cgroup
+// namespaces on this machine, kept alive by a process that only waits, with a container runtime, a
+// kube-proxy and an sshd inside.
 package node
 
 import (
@@ -25,10 +25,10 @@ import (
 type Tools struct {
 	Self string // bowline-lab
 	Bin  string // directory of the lab's built programs
-	// First is a directory of programs that a host's containerd finds before the machine's
-	// own, another runc say; none if empty.
+	// First is a directory of programs, for example another runc, that a host's runtime finds
+	// before the machine's own. Empty means none.
 	First string
-	// Runtime is what serves the CRI on the hosts.
+	// Runtime is the CRI runtime of the hosts.
 	Runtime layout.Runtime
 }
 
@@ -44,8 +44,8 @@ func (t Tools) path() string {
 // Keeper is the name of the waiting process in pid files.
 const Keeper = "keeper"
 
-// Pid returns a process in the host's namespaces: the keeper, or another if the
-// keeper has been killed. ok is false if the host does not exist.
+// Pid returns a process in the host's namespaces: the keeper, or another if the keeper has been
+// killed. ok is false if the host does not exist.
 func Pid(h layout.Host) (pid int, ok bool) {
 	want, err := readIdentity(h)
 	if err != nil {
@@ -80,8 +80,8 @@ func readIdentity(h layout.Host) (map[string]string, error) {
 	return ids, json.Unmarshal(data, &ids)
 }
 
-// Ensure makes the host unless it exists, and its keeper unless that runs. hosts
-// is how many hosts the lab has. It reports whether it made the host.
+// Ensure makes the host unless it exists, and starts its keeper unless it runs. hosts is the number
+// of hosts in the lab. made reports whether the host is new.
 func Ensure(ctx context.Context, t Tools, h layout.Host, hosts int) (made bool, err error) {
 	keeper := proc.Daemon{
 		Name: h.Process(Keeper), RunDir: h.Lab.Path("run"), LogDir: h.Lab.Path("logs"),
@@ -92,14 +92,14 @@ func Ensure(ctx context.Context, t Tools, h layout.Host, hosts int) (made bool, 
 		_, err := keeper.Ensure()
 		return false, err
 	}
-	// What is left of an earlier host can no longer be entered.
+	// The remains of an earlier host can no longer be entered.
 	if err := cgroups.Kill(ctx, h.Cgroup()); err != nil {
 		return false, err
 	}
 	if err := cgroups.Remove(ctx, h.Cgroup()); err != nil {
 		return false, err
 	}
-	_ = exec.CommandContext(ctx, "ip", "link", "del", h.Link()).Run() // it mostly isn't there
+	_ = exec.CommandContext(ctx, "ip", "link", "del", h.Link()).Run() // usually it does not exist
 	_ = os.Remove(h.Path("namespaces.json"))
 	return true, create(ctx, t, h, hosts, keeper)
 }
@@ -151,7 +151,7 @@ func create(ctx context.Context, t Tools, h layout.Host, hosts int, keeper proc.
 	return os.WriteFile(h.Path("namespaces.json"), data, 0o644)
 }
 
-// join ties the new host to the bridge and waits for its report.
+// join connects the new host to the bridge and waits for its report.
 func join(ctx context.Context, h layout.Host, pid int, goW, reportR *os.File) error {
 	if err := IP([]string{
 		"link add " + h.Link() + " type veth peer name " + h.PeerLink(),
@@ -181,9 +181,8 @@ func join(ctx context.Context, h layout.Host, pid int, goW, reportR *os.File) er
 	}
 }
 
-// Command is what is put before a command to run it inside the host, where pid
-// is a process. The lab's own program becomes the command: pid, exit code and
-// terminal are the command's own.
+// Command is the prefix of a command that runs it inside the host, where pid is a process. The
+// lab's own program executes the command: pid, exit code and terminal are the command's own.
 func Command(t Tools, h layout.Host, pid int) []string {
 	return []string{t.Self, "_enter", "--cgroup", h.SystemCgroup(), "--pid", strconv.Itoa(pid), "--"}
 }

@@ -19,23 +19,23 @@ import (
 	"github.com/bowline-k8s/bowline/lab/proc"
 )
 
-// Descriptors of the first process of a host, given by the command that starts it.
+// Descriptors of the first process of a host, passed by the command that starts it.
 const (
-	reportFD = 3 // one line: "ok", or what failed
-	goFD     = 4 // one byte comes when the host's link has been moved in
+	reportFD = 3 // one line: "ok", or the error
+	goFD     = 4 // receives one byte when the host's link has been moved in
 )
 
-// CloneFlags are the namespaces that the first process of a host is born into.
-// The cgroup namespace follows once it has joined its cgroup.
+// CloneFlags are the namespaces in which the first process of a host starts. The cgroup namespace
+// follows once the process has joined its cgroup.
 const CloneFlags = syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNET
 
-// systemWeight is for how many ordinary cgroups the one of a host's daemons counts beside
+// systemWeight is the CPU weight of the cgroup of a host's daemons, in ordinary cgroups such as
 // those of its pods.
 const systemWeight = 32
 
-// Isolate is the first half of a host's first process: it joins the host's cgroup, makes
-// that the root of a cgroup namespace, moves its daemons' cgroup below it, and
-// becomes the second half.
+// Isolate is the first half of a host's first process: it joins the host's cgroup, makes it the
+// root of a cgroup namespace, moves itself into the daemons' cgroup below it, and executes the
+// second half.
 func Isolate(h layout.Host, second []string) error {
 	runtime.LockOSThread()
 	if err := cgroups.Join(h.Cgroup()); err != nil {
@@ -56,9 +56,8 @@ func Isolate(h layout.Host, second []string) error {
 	return syscall.Exec(second[0], second, os.Environ())
 }
 
-// Setup is the second half: it makes the host's view of the file system and its
-// network, reports, and becomes keeper, a process that only waits. hosts is how
-// many hosts the lab has.
+// Setup is the second half: it sets up the host's view of the file system and its network, reports,
+// and executes keeper, a process that only waits. hosts is the number of hosts in the lab.
 func Setup(h layout.Host, hosts int, keeper []string) error {
 	report := os.NewFile(reportFD, "report")
 	err := errors.Join(setup(h, hosts), proc.KeepNothing())
@@ -86,10 +85,10 @@ func setup(h layout.Host, hosts int) error {
 	return network(h, hosts)
 }
 
-// mounts hides from the host what it must not share with the machine.
+// mounts hides everything from the host that it must not share with the machine.
 func mounts(h layout.Host) error {
-	// Nothing that is mounted here reaches the machine, and within the host mounts
-	// propagate as they do on a machine that systemd has booted.
+	// Mounts in the host never reach the machine. Within the host they propagate as on a machine
+	// that systemd has booted.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -100,7 +99,7 @@ func mounts(h layout.Host) error {
 	if err != nil {
 		return err
 	}
-	// What is behind links into /run is copied before /run is hidden.
+	// Copy the targets of links into /run before /run is hidden.
 	if err := ownEtc(h.Path("root", "etc")); err != nil {
 		return err
 	}
@@ -123,17 +122,17 @@ func mounts(h layout.Host) error {
 	return mountCgroups(hierarchies)
 }
 
-// notCopied is what a host's /etc does not take over: what the host has of its own,
-// and what makes a node of a machine.
+// notCopied lists the entries of /etc that a host does not copy from the machine: those that the
+// host has of its own, and those that make a machine a node.
 var notCopied = map[string]bool{
 	"hosts": true, "resolv.conf": true, "machine-id": true, // config.go writes them
 	"cni": true, "containerd": true, "modules-load.d": true, "sysctl.d": true,
 	"kubernetes": true, "bowline": true,
 }
 
-// ownEtc gives the host an /etc of its own, once: a copy of the machine's.
+// ownEtc gives the host its own /etc, once: a copy of the machine's.
 func ownEtc(dir string) error {
-	whole := dir + ".copied" // there when the copy is
+	whole := dir + ".copied" // exists once the copy is complete
 	if _, err := os.Stat(whole); err == nil {
 		return nil
 	}
@@ -158,8 +157,8 @@ func ownEtc(dir string) error {
 	return os.WriteFile(whole, nil, 0o644)
 }
 
-// mountCgroups mounts the hierarchies where the machine has them. In a cgroup
-// namespace a new mount shows the host's cgroup as the root.
+// mountCgroups mounts the hierarchies at the same paths as on the machine. In a cgroup namespace a
+// new mount shows the host's cgroup as the root.
 func mountCgroups(hierarchies []cgroups.Hierarchy) error {
 	const root, flags = "/sys/fs/cgroup", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if len(hierarchies) != 1 || hierarchies[0].Mount != root {
@@ -185,12 +184,12 @@ func mountCgroups(hierarchies []cgroups.Hierarchy) error {
 	return nil
 }
 
-// sysctls of the host's network namespace: it routes for its pods, and traffic
+// sysctls sets the sysctls of the host's network namespace: it routes for its pods, and traffic
 // between pods on one bridge passes kube-proxy's rules.
 //
-// One host of the lab after the other: the kernel turns ip_forward only while nobody else
-// changes any network, and the writer turns round in the kernel until then. Some of them
-// together take the processors from whoever is about to be done, for minutes.
+// The lab's hosts take turns. The kernel changes ip_forward only while no other process changes any
+// network, and the writer spins in the kernel until then. Several writers at once take the
+// processors from the process that would finish next, for minutes.
 func sysctls(lab layout.Lab) error {
 	turn, err := os.OpenFile(lab.Path("sysctls.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -206,7 +205,7 @@ func sysctls(lab layout.Lab) error {
 		"net/bridge/bridge-nf-call-ip6tables": "1",
 	} {
 		err := os.WriteFile("/proc/sys/"+file, []byte(value), 0)
-		// A kernel without br_netfilter has no such bridge traffic to show to iptables.
+		// Without br_netfilter the kernel does not show such bridge traffic to iptables.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -224,7 +223,7 @@ func network(h layout.Host, hosts int) error {
 	}, Routes(h, hosts)...))
 }
 
-// Routes are the ip commands that make a host reach the pods of the others.
+// Routes returns the ip commands that let a host reach the pods of the others.
 func Routes(h layout.Host, hosts int) []string {
 	var commands []string
 	for _, other := range h.Lab.Hosts(hosts) {

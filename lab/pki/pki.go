@@ -1,5 +1,5 @@
-// Package pki makes the lab's authorities, keys, certificates and kubeconfigs.
-// What is there and still valid is kept.
+// Package pki makes the lab's authorities, keys, certificates and kubeconfigs. It keeps existing
+// ones that are still valid.
 package pki
 
 import (
@@ -24,7 +24,7 @@ import (
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
-	// renewBefore is how long before its end a certificate is made anew.
+	// renewBefore is how long before its expiry a certificate is reissued.
 	renewBefore = 30 * 24 * time.Hour
 )
 
@@ -35,14 +35,14 @@ type Authority struct {
 	key       *ecdsa.PrivateKey
 }
 
-// Leaf asks for a certificate, kept at Dir/Name.crt and Dir/Name.key.
+// Leaf describes a certificate, kept at Dir/Name.crt and Dir/Name.key.
 type Leaf struct {
 	Name         string
 	CommonName   string
 	Organization []string
 	DNS          []string
 	IPs          []netip.Addr
-	Server       bool // may serve as well as be a client
+	Server       bool // valid for a server as well as for a client
 }
 
 // Open loads the authority of that name, or makes it.
@@ -54,7 +54,7 @@ func Open(dir, name, commonName string) (*Authority, error) {
 		return a, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("authority %s: %w; remove its directory to have it made anew", name, err)
+		return nil, fmt.Errorf("authority %s: %w; remove its directory to recreate it", name, err)
 	}
 	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, err
@@ -83,8 +83,8 @@ func Open(dir, name, commonName string) (*Authority, error) {
 func (a *Authority) CertFile() string { return filepath.Join(a.Dir, a.Name+".crt") }
 func (a *Authority) keyFile() string  { return filepath.Join(a.Dir, a.Name+".key") }
 
-// Issue makes the certificate unless one by this authority, for the same names,
-// is there and lives long enough. It returns the paths of certificate and key.
+// Issue makes the certificate unless a valid one by this authority, for the same names, exists. It
+// returns the paths of certificate and key.
 func (a *Authority) Issue(l Leaf) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(a.Dir, l.Name+".crt"), filepath.Join(a.Dir, l.Name+".key")
 	if cert, _, err := load(certFile, keyFile); err == nil && a.good(cert, l) {
@@ -116,7 +116,7 @@ func (a *Authority) Issue(l Leaf) (certFile, keyFile string, err error) {
 	return certFile, keyFile, save(certFile, keyFile, der, key)
 }
 
-// good says whether a certificate at hand serves the request.
+// good reports whether an existing certificate satisfies the request.
 func (a *Authority) good(cert *x509.Certificate, l Leaf) bool {
 	if cert.CheckSignatureFrom(a.cert) != nil || cert.Subject.CommonName != l.CommonName ||
 		time.Now().Add(renewBefore).After(cert.NotAfter) {
@@ -135,8 +135,8 @@ func (a *Authority) good(cert *x509.Certificate, l Leaf) bool {
 	return true
 }
 
-// SigningKey makes the key pair that signs service account tokens, at
-// dir/name.key and dir/name.pub.
+// SigningKey makes the key pair that signs service account tokens, at dir/name.key and
+// dir/name.pub.
 func SigningKey(dir, name string) (public, private string, err error) {
 	public, private = filepath.Join(dir, name+".pub"), filepath.Join(dir, name+".key")
 	if _, err := os.Stat(public); err == nil {
@@ -156,8 +156,8 @@ func SigningKey(dir, name string) (public, private string, err error) {
 	return public, private, os.WriteFile(public, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o644)
 }
 
-// Kubeconfig writes a kubeconfig that holds its certificates itself. server is
-// the API server's URL; caFile, certFile and keyFile are PEM files.
+// Kubeconfig writes a kubeconfig with embedded certificates. server is the API server's URL;
+// caFile, certFile and keyFile are PEM files.
 func Kubeconfig(path, server, user, caFile, certFile, keyFile string) error {
 	var encoded [3]string
 	for i, file := range []string{caFile, certFile, keyFile} {
@@ -189,7 +189,7 @@ current-context: lab
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	// Who reads it meanwhile must not find half of it.
+	// A concurrent reader must not find half of the file.
 	if old, err := os.ReadFile(path); err == nil && string(old) == config {
 		return nil
 	}
@@ -230,7 +230,7 @@ func load(certFile, keyFile string) (*x509.Certificate, *ecdsa.PrivateKey, error
 	return cert, key, err
 }
 
-// save writes the key before the certificate: a certificate that is there has its key.
+// save writes the key before the certificate: if a certificate exists, so does its key.
 func save(certFile, keyFile string, der []byte, key *ecdsa.PrivateKey) error {
 	if err := writeKey(keyFile, key); err != nil {
 		return err

@@ -1,6 +1,5 @@
-// Package proc starts, finds and stops the lab's daemons. A daemon is known by
-// its pid together with the time at which it started, so that a pid that the
-// kernel has given to somebody else is never taken for it.
+// Package proc starts, finds and stops the lab's daemons. It identifies a daemon by its pid and its
+// start time, so that a recycled pid is never mistaken for it.
 package proc
 
 import (
@@ -20,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ID is one process of one boot.
+// ID identifies one process of one boot.
 type ID struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot: field 22 of /proc/PID/stat
@@ -37,8 +36,8 @@ func Identify(pid int) (ID, error) {
 	if err != nil {
 		return ID{}, fmt.Errorf("process %d: %w", pid, err)
 	}
-	// While a thread other than the first replaces the program (execve), the first
-	// is a zombie for a moment, and the process as alive as ever.
+	// While a thread other than the first replaces the program (execve), the first thread is a
+	// zombie for a moment, although the process is alive.
 	if (state == "Z" || state == "X") && exited(pid) {
 		return ID{}, fmt.Errorf("process %d is dead", pid)
 	}
@@ -49,7 +48,7 @@ func Identify(pid int) (ID, error) {
 	return ID{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}, nil
 }
 
-// exited says whether all threads of a process have ended.
+// exited reports whether all threads of a process have ended.
 func exited(pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -60,8 +59,8 @@ func exited(pid int) bool {
 	return err == nil && n > 0
 }
 
-// parseStat reads the state and the start time out of a /proc/PID/stat file. The
-// name in it may hold spaces and parentheses.
+// parseStat reads the state and the start time from a /proc/PID/stat file. The name in it may
+// contain spaces and parentheses.
 func parseStat(stat string) (state string, start uint64, err error) {
 	end := strings.LastIndexByte(stat, ')')
 	if end < 0 {
@@ -75,7 +74,7 @@ func parseStat(stat string) (state string, start uint64, err error) {
 	return fields[0], start, err
 }
 
-// Alive says whether this very process still runs.
+// Alive reports whether this very process still runs.
 func (id ID) Alive() bool {
 	if id.PID <= 0 {
 		return false
@@ -84,7 +83,7 @@ func (id ID) Alive() bool {
 	return err == nil && now == id
 }
 
-// Signal sends a signal to this very process; false if it is gone.
+// Signal sends a signal to this very process, and returns false if it is gone.
 func (id ID) Signal(sig syscall.Signal) bool {
 	fd, err := unix.PidfdOpen(id.PID, 0)
 	if err != nil {
@@ -94,7 +93,7 @@ func (id ID) Signal(sig syscall.Signal) bool {
 	return id.Alive() && unix.PidfdSendSignal(fd, sig, nil, 0) == nil
 }
 
-// Stop asks the process to end, and after grace kills it.
+// Stop sends SIGTERM, and kills the process after grace.
 func (id ID) Stop(ctx context.Context, grace time.Duration) error {
 	if !id.Signal(syscall.SIGTERM) {
 		return nil
@@ -109,7 +108,7 @@ func (id ID) Stop(ctx context.Context, grace time.Duration) error {
 	return fmt.Errorf("process %d survives SIGKILL", id.PID)
 }
 
-// wait waits until the process is gone; false if it is not after d.
+// wait waits until the process is gone, and returns false if it is still there after d.
 func (id ID) wait(ctx context.Context, d time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -128,18 +127,17 @@ type Daemon struct {
 	Name string   // of its pid file and log
 	Args []string // with the program's path first
 	Env  []string // added to a minimal environment
-	// Enter is put before Args: the lab's own command that joins cgroups and
-	// namespaces and then becomes the daemon. The pid stays the same.
+	// Enter is prepended to Args: the lab's own command, which joins cgroups and namespaces and
+	// then executes the daemon. The pid stays the same.
 	Enter  []string
 	RunDir string // pid files
 	LogDir string
-	// Attr, or nil, sets more of how the process is made; Files are its
-	// descriptors from 3 on.
+	// Attr, or nil, sets more attributes of the process; Files are its descriptors from 3 on.
 	Attr  *syscall.SysProcAttr
 	Files []*os.File
 }
 
-// Record is what a pid file holds.
+// Record is the content of a pid file.
 type Record struct {
 	ID
 	Name    string    `json:"name"`
@@ -155,7 +153,7 @@ func (d Daemon) Running() (Record, bool) {
 	return r, err == nil && r.Alive()
 }
 
-// Read reads the record of a daemon that was started once.
+// Read reads the record of a daemon that has been started.
 func Read(runDir, name string) (Record, error) {
 	var r Record
 	data, err := os.ReadFile(filepath.Join(runDir, name+".json"))
@@ -182,7 +180,7 @@ func List(runDir string) ([]Record, error) {
 	return records, nil
 }
 
-// Forget removes a daemon's pid file: it is meant not to run.
+// Forget removes a daemon's pid file, because the daemon is no longer meant to run.
 func Forget(runDir, name string) { _ = os.Remove(filepath.Join(runDir, name+".json")) }
 
 // Ensure starts the daemon unless it runs. It reports whether it started it.
@@ -218,7 +216,7 @@ func (d Daemon) Ensure() (started bool, err error) {
 		return false, fmt.Errorf("start %s: %w", d.Name, err)
 	}
 	id, err := Identify(cmd.Process.Pid)
-	go cmd.Wait() // reaped while we live, by init after us
+	go cmd.Wait() // reaped here while we live, and by init after that
 	if err != nil {
 		return false, fmt.Errorf("start %s: it ended at once, see %s", d.Name, log.Name())
 	}
@@ -230,10 +228,10 @@ func (d Daemon) Ensure() (started bool, err error) {
 	return true, writeFile(d.pidFile(), data)
 }
 
-// KeepNothing lets go, on the next exec, of every descriptor but the first three.
-// A process of the lab calls it before it becomes a daemon: until then it holds
-// the lock of the command that started it, so that nobody takes a lab down while
-// a process of it is on its way into its cgroup.
+// KeepNothing makes the next exec close every descriptor but the first three. A process of the lab
+// calls it before it becomes a daemon. Until then the process holds the lock of the command that
+// started it, so that no command can remove a lab while one of its processes is on its way into its
+// cgroup.
 func KeepNothing() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -247,7 +245,7 @@ func KeepNothing() error {
 	return nil
 }
 
-// writeFile replaces a file in one step, so that a reader never sees half of it.
+// writeFile replaces a file atomically, so that a reader never sees half of it.
 func writeFile(path string, data []byte) error {
 	tmp := path + ".tmp"
 	if err := os.WriteFile(tmp, data, 0o644); err != nil {

@@ -24,7 +24,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// A pid that the kernel has given to another process must never get a signal.
+// A recycled pid must never get a signal.
 func TestRecycledPidIsNotOurs(t *testing.T) {
 	other := exec.Command("sleep", "60")
 	if err := other.Start(); err != nil {
@@ -103,7 +103,7 @@ func TestDaemonThatIgnoresTermIsKilled(t *testing.T) {
 	}
 }
 
-// A process that changes its program from a thread of its own is alive throughout.
+// A process that calls execve from a thread other than the first is alive throughout.
 func TestExecOfAThreadIsNotDeath(t *testing.T) {
 	if os.Getenv("EXEC_FROM_THREAD") != "" {
 		n, _ := strconv.Atoi(os.Getenv("EXEC_FROM_THREAD"))
@@ -143,7 +143,7 @@ func TestExecOfAThreadIsNotDeath(t *testing.T) {
 		if alive {
 			continue
 		}
-		// It has ended, unless it is alive again.
+		// The process has ended, unless it is alive again.
 		for {
 			if id.Alive() {
 				t.Fatalf("it was taken for dead at look %d and is alive", looks)

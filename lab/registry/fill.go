@@ -21,8 +21,8 @@ import (
 
 func architecture() string { return runtime.GOARCH }
 
-// direct carries requests to the registry's handler without a connection, so
-// that the registry can be filled before it answers anybody.
+// direct carries requests to the registry's handler without a connection, so that the registry can
+// be filled before it listens.
 type direct struct{ handler http.Handler }
 
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -36,7 +36,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Newer says whether a program of a built-in image was built after t.
+// Newer reports whether a program of a built-in image was built after t.
 func Newer(bin string, t time.Time) bool {
 	for _, b := range BuiltIns {
 		if info, err := os.Stat(filepath.Join(bin, b.Program)); err == nil && info.ModTime().After(t) {
@@ -87,8 +87,7 @@ func fill(ctx context.Context, handler http.Handler, bin, loaded string) error {
 	return nil
 }
 
-// Keep writes an image into the directory from which the registry is filled when
-// it starts.
+// Keep writes an image into the directory from which the registry is filled at its start.
 func Keep(loaded, image string, img v1.Image) error {
 	if err := os.MkdirAll(loaded, 0o755); err != nil {
 		return err
@@ -104,8 +103,8 @@ func Keep(loaded, image string, img v1.Image) error {
 	return os.Rename(path+".tmp", path)
 }
 
-// keptFile is the file name of a loaded image: the name itself, with what a
-// file name cannot hold written as %2F and %3A.
+// keptFile returns the file name of a loaded image: its name, with the characters that a file name
+// cannot hold written as %2F and %3A.
 func keptFile(image string) string {
 	return strings.NewReplacer("%", "%25", "/", "%2F", ":", "%3A").Replace(image) + ".tar"
 }

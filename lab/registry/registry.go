@@ -1,5 +1,5 @@
-// Package registry makes the lab's images out of static programs and serves them
-// as an OCI registry over plain HTTP.
+// Package registry builds the lab's images from static programs and serves them as an OCI registry
+// over plain HTTP.
 package registry
 
 import (
@@ -48,13 +48,13 @@ var BuiltIns = []BuiltIn{
 	{Name: "coredns:lab", Program: "bowline-coredns"},
 }
 
-// Build makes the image of a built-in from its program in bin.
+// Build builds the image of a built-in from its program in bin.
 func (b BuiltIn) Build(bin string) (v1.Image, error) {
 	tag := b.Name[strings.LastIndexByte(b.Name, ':')+1:]
 	return FromBinary(filepath.Join(bin, b.Program), b.Args, b.Links, []string{"VERSION=" + tag}, b.Port)
 }
 
-// FromBinary makes an image that runs one static program, in /bin under its file
+// FromBinary builds an image that runs one static program. The program is in /bin under its file
 // name and the names in links.
 func FromBinary(path string, args, links, env []string, port string) (v1.Image, error) {
 	data, err := os.ReadFile(path)
@@ -79,7 +79,7 @@ func FromBinary(path string, args, links, env []string, port string) (v1.Image, 
 	file.Config.Env = append([]string{"PATH=/bin"}, env...)
 	file.Config.Entrypoint = []string{"/bin/" + program}
 	if len(links) > 0 && len(args) > 0 {
-		// A box of commands: any of them may be the command.
+		// A multi-call binary: any of its commands may be the container's command.
 		file.Config.Entrypoint, file.Config.Cmd = nil, args
 	} else {
 		file.Config.Cmd = args
@@ -90,14 +90,14 @@ func FromBinary(path string, args, links, env []string, port string) (v1.Image, 
 	return mutate.ConfigFile(image, file)
 }
 
-// emptyImage is an OCI image, its configuration too: CRI-O refuses a manifest of
-// one kind with a configuration of the other.
+// emptyImage returns an empty OCI image with an OCI configuration: CRI-O refuses a manifest of one
+// kind with a configuration of the other.
 func emptyImage() v1.Image {
 	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 }
 
-// layer is the root file system: the program, the users root and nobody, and the
-// directories that programs expect.
+// layer returns the root file system: the program, a user database, and the directories
+// that programs expect.
 func layer(program string, data []byte, links []string) (v1.Layer, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -129,7 +129,7 @@ func layer(program string, data []byte, links []string) (v1.Layer, error) {
 	if err := errors.Join(append(errs, w.Close())...); err != nil {
 		return nil, err
 	}
-	// Not compressed: it goes over loopback only.
+	// Uncompressed: it is only sent over loopback.
 	return static.NewLayer(b.Bytes(), types.OCIUncompressedLayer), nil
 }
 
@@ -142,8 +142,8 @@ func Push(ctx context.Context, address, image string, img v1.Image) error {
 	return remote.Write(ref, img, remote.WithContext(ctx), remote.WithJobs(1))
 }
 
-// Load reads an image from an archive as docker save writes it, or makes one of
-// a directory (FromDirectory) or of a static program.
+// Load reads an image from an archive of docker save, or builds one from a directory
+// (FromDirectory) or from a static program.
 func Load(path string) (v1.Image, error) {
 	if img, err := tarball.ImageFromPath(path, nil); err == nil {
 		return img, nil
@@ -161,8 +161,8 @@ func Load(path string) (v1.Image, error) {
 	return FromBinary(path, nil, nil, nil, "")
 }
 
-// Serve runs the registry at address until the context ends. It starts with the
-// built-in images and with what lies in the directory loaded (see Keep).
+// Serve runs the registry at address until the context ends. It starts with the built-in images and
+// those in the directory loaded (see Keep).
 func Serve(ctx context.Context, address, bin, blobs, loaded string) error {
 	if err := os.MkdirAll(blobs, 0o755); err != nil {
 		return err
@@ -171,8 +171,8 @@ func Serve(ctx context.Context, address, bin, blobs, loaded string) error {
 		registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)),
 		registry.Logger(stdlog.New(io.Discard, "", 0)),
 	)
-	// Nobody is answered before every image is there: a pull that came too early
-	// would fail, and be tried again only after a back-off.
+	// Fill the registry before it listens: a pull that came too early would fail, and be retried
+	// only after a back-off.
 	if err := fill(ctx, handler, bin, loaded); err != nil {
 		return err
 	}

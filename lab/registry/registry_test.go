@@ -25,7 +25,7 @@ func TestKeptNamesComeBack(t *testing.T) {
 	}
 }
 
-// What is pushed is there again after a restart, beside the built-in images.
+// Pushed images exist again after a restart, beside the built-in ones.
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "bin")

@@ -19,15 +19,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Names in a directory that FromDirectory makes an image of.
+// Names in a directory that FromDirectory reads.
 const (
 	rootFS     = "rootfs"     // the root file system
 	configFile = "image.json" // the image's configuration, as "config" of an OCI image
 )
 
-// FromDirectory makes an image of one layer: dir/rootfs with owners and modes as they
-// are there, and dir/image.json, {"Cmd": ["sh"], "User": "1234"}. The same files give the
-// same image, whenever they were made.
+// FromDirectory builds an image of one layer from dir/rootfs, with the owners and modes of its
+// files, and dir/image.json, {"Cmd": ["sh"], "User": "1234"}. The same files give the same image,
+// whatever their times.
 func FromDirectory(dir string) (v1.Image, error) {
 	data, err := os.ReadFile(filepath.Join(dir, configFile))
 	if err != nil {
@@ -41,7 +41,7 @@ func FromDirectory(dir string) (v1.Image, error) {
 	if err := writeTar(&archive, filepath.Join(dir, rootFS)); err != nil {
 		return nil, err
 	}
-	// Not compressed: it goes over loopback only.
+	// Uncompressed: it is only sent over loopback.
 	layer := static.NewLayer(archive.Bytes(), types.OCIUncompressedLayer)
 	image, err := mutate.AppendLayers(emptyImage(), layer)
 	if err != nil {
@@ -56,7 +56,7 @@ func FromDirectory(dir string) (v1.Image, error) {
 	return mutate.ConfigFile(image, file)
 }
 
-// writeTar writes what lies below root, in the order of names.
+// writeTar archives everything below root in the order of names.
 func writeTar(out io.Writer, root string) error {
 	w := tar.NewWriter(out)
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -83,7 +83,7 @@ func writeTar(out io.Writer, root string) error {
 		if d.IsDir() {
 			h.Name += "/"
 		}
-		// Names of this machine's users are not the image's.
+		// Names of this machine's users do not belong into the image.
 		h.Uname, h.Gname = "", ""
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 			h.Uid, h.Gid = int(stat.Uid), int(stat.Gid)

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// An image of a directory has its links, modes and configuration, and is the same
-// whenever its files were written.
+// An image of a directory has its links, modes and configuration, and does not depend on when its
+// files were written.
 func TestFromDirectory(t *testing.T) {
 	make := func(age time.Duration) string {
 		dir := t.TempDir()

@@ -17,7 +17,8 @@ var verbs = map[string]string{
 	http.MethodDelete: "delete",
 }
 
-// admit answers 401, 403 or 500 and returns false, or returns true.
+// admit authenticates and authorizes a request. If that fails it writes 401, 403 or 500 and returns
+// false.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request, subresources []string) bool {
 	logger := klog.FromContext(r.Context())
 	who, ok, err := s.cfg.Authenticator.AuthenticateRequest(r)
@@ -26,7 +27,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, subresources []st
 			logger.V(2).Info("Unauthenticated request to the kubelet API", "path", r.URL.Path, "from", r.RemoteAddr, "err", err)
 		}
 		if stranger(r.Context()) {
-			// Neither the rest of its body is read nor what it has asked behind this.
+			// Neither the rest of the body nor pipelined requests are read.
 			w.Header().Set("Connection", "close")
 		}
 		http.Error(w, "Unauthorized", http.StatusUnauthorized)

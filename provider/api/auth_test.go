@@ -212,8 +212,8 @@ func TestAccessIsReviewedAndRemembered(t *testing.T) {
 	}
 }
 
-// A caller without a credential is let in where the configuration says so; one
-// with a wrong credential is not.
+// TestAnonymous: if configured, a caller without a credential is accepted; one with a wrong
+// credential is not.
 func TestAnonymous(t *testing.T) {
 	client := fake.NewSimpleClientset()
 	client.PrependReactor("create", "tokenreviews", func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -234,8 +234,7 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-// The times that answers are good for are the configured ones: with a
-// nanosecond nothing is remembered.
+// TestCacheTimes: the configured cache times are used; with a nanosecond nothing is cached.
 func TestCacheTimes(t *testing.T) {
 	client := fake.NewSimpleClientset()
 	calls := map[string]int{}

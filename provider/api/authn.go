@@ -23,9 +23,9 @@ import (
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 )
 
-// apiserver's authenticatorfactory and authorizerfactory would do what authn.go
-// and authz.go do, but they link OpenTelemetry's exporters and CEL: some 18 MiB of
-// resident memory before the first request. The kubelet's cache times are kept.
+// authn.go and authz.go do what apiserver's authenticatorfactory and authorizerfactory do. Those
+// link OpenTelemetry's exporters and CEL, about 18 MiB of resident memory before the first request.
+// The cache times are the kubelet's.
 const (
 	tokenTTL      = 2 * time.Minute
 	allowTTL      = 5 * time.Minute
@@ -34,21 +34,21 @@ const (
 	cacheEntries  = 1024
 )
 
-// Authentication is by what a caller may be known.
+// Authentication configures how callers authenticate.
 type Authentication struct {
-	// ClientCAs is a PEM file of the authorities of client certificates, read
-	// again when it changes; empty: no certificate is taken.
+	// ClientCAs is a PEM file of the CAs of client certificates, re-read when it changes; empty:
+	// client certificates are not accepted.
 	ClientCAs string
-	// Tokens vouches for bearer tokens; nil: no token is taken.
+	// Tokens reviews bearer tokens; nil: tokens are not accepted.
 	Tokens authenticationclient.TokenReviewInterface
-	// TokenTTL is how long an answer about a token is good; 2 min if zero.
+	// TokenTTL is how long the result of a review is cached; default 2 min.
 	TokenTTL time.Duration
-	// Anonymous takes a caller without any credential as system:anonymous. One
-	// with a wrong credential is refused all the same.
+	// Anonymous accepts a caller without a credential as system:anonymous. A wrong credential is
+	// refused nevertheless.
 	Anonymous bool
 }
 
-// NewAuthenticator knows callers by the ways of a.
+// NewAuthenticator authenticates callers by the methods in a.
 func NewAuthenticator(a Authentication) (authenticator.Request, error) {
 	var ways []authenticator.Request
 	if a.ClientCAs != "" {
@@ -72,7 +72,7 @@ func NewAuthenticator(a Authentication) (authenticator.Request, error) {
 	case a.Anonymous:
 		return union.NewFailOnError(known, authenticator.RequestFunc(anonymous)), nil
 	case len(ways) == 0:
-		return nil, errors.New("kubelet API: neither a client CA nor token review is configured, so nobody could call it")
+		return nil, errors.New("kubelet API: neither a client CA nor token review is configured, so it would refuse every request")
 	}
 	return known, nil
 }
@@ -89,15 +89,15 @@ func parsePool(files [][]byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// tokenReview asks the API server whose token it is.
+// tokenReview authenticates tokens by a TokenReview of the API server.
 type tokenReview struct {
 	client authenticationclient.TokenReviewInterface
 	ttl    time.Duration
-	cache  *utilcache.LRUExpireCache // by hash of the token; a refused one has nil
+	cache  *utilcache.LRUExpireCache // by the token's hash; not a user.Info if the token was refused
 }
 
 func (t *tokenReview) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	key := sha256.Sum256([]byte(token)) // a secret does not lie in a cache
+	key := sha256.Sum256([]byte(token)) // so that the cache has no secrets
 	if hit, ok := t.cache.Get(key); ok {
 		u, known := hit.(user.Info)
 		if !known {

@@ -14,23 +14,23 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
-// accessReview asks the API server whether a caller may (SubjectAccessReview).
+// accessReview authorizes by a SubjectAccessReview of the API server.
 type accessReview struct {
 	client authorizationclient.SubjectAccessReviewInterface
-	allow  time.Duration             // how long a yes is good
-	deny   time.Duration             // and anything else
+	allow  time.Duration             // how long an allowed request is cached
+	deny   time.Duration             // how long any other decision is cached
 	cache  *utilcache.LRUExpireCache // by the review's spec as JSON
 }
 
-// Authorization is who says what a caller may do, and for how long that is good.
+// Authorization configures how requests are authorized, and how long decisions are cached.
 type Authorization struct {
-	// Reviews asks the API server; nil: every known caller may do everything.
+	// Reviews asks the API server; nil: every authenticated caller may do everything.
 	Reviews authorizationclient.SubjectAccessReviewInterface
-	// AllowTTL of a yes, 5 min if zero; DenyTTL of a no, 30 s if zero.
+	// AllowTTL caches allowed requests, default 5 min; DenyTTL caches others, default 30 s.
 	AllowTTL, DenyTTL time.Duration
 }
 
-// NewAuthorizer decides as a says.
+// NewAuthorizer makes the authorizer that a configures.
 func NewAuthorizer(a Authorization) authorizer.UnconditionalAuthorizer {
 	if a.Reviews == nil {
 		return alwaysAllow{}

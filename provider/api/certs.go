@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// file is a value parsed from files that belong to our own process (not to the
-// machine), read again when they change. A change that cannot be read or parsed
-// leaves the last good value in place: files are replaced one after the other.
+// file is a value parsed from files of our own process (not of the machine), re-read when they
+// change. If a change cannot be read or parsed, the last good value stays, because files are
+// replaced one after the other.
 type file[T any] struct {
 	paths []string
 	parse func([][]byte) (T, error)
@@ -75,7 +75,7 @@ func (f *file[T]) refresh() error {
 	return nil
 }
 
-// CertFiles serves the certificate in PEM files, read again when they change.
+// CertFiles serves the certificate in PEM files, re-read when they change.
 func CertFiles(certFile, keyFile string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	f := &file[*tls.Certificate]{paths: []string{certFile, keyFile}, parse: func(pem [][]byte) (*tls.Certificate, error) {
 		c, err := tls.X509KeyPair(pem[0], pem[1])
@@ -87,8 +87,8 @@ func CertFiles(certFile, keyFile string) (func(*tls.ClientHelloInfo) (*tls.Certi
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.get() }, nil
 }
 
-// SelfSigned makes a serving certificate for a year, as a kubelet does that was
-// given none: API servers that are not told to check it take it.
+// SelfSigned makes a serving certificate for a year, as a kubelet without one does. An API server
+// that is not configured to verify it accepts it.
 func SelfSigned(nodeName string, ips []net.IP) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

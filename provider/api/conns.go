@@ -9,36 +9,35 @@ import (
 	"time"
 )
 
-// bounds are what one node's API spends on those who call it. A kubelet has none of
-// them, and is one node; a process of ours serves the APIs of many.
+// bounds are what one node's API spends on its callers. A kubelet has no such bounds, but serves
+// one node; a Bowline process serves the APIs of many.
 type bounds struct {
 	total     int           // connections
-	strangers int           // of them: without an authorized request so far
-	sent      int           // bytes that all strangers together have sent
-	strange   time.Duration // for the first authorized request of a connection
-	answer    time.Duration // for a write of an answer that is no stream
+	strangers int           // the part of them without an authorized request so far
+	sent      int           // bytes that all strangers together may have sent
+	strange   time.Duration // time until the first authorized request of a connection
+	answer    time.Duration // time for each write of an answer that is not a stream
 }
 
-// defaultBounds: authenticating and authorizing a first request are two reviews of
-// 10 s at most. A forward over SSH holds up to 2 MiB of a connection that is not read.
-// What strangers send may be headers without an end, which take twenty times as much
-// memory; a handshake and a first request are 4 KiB.
+// defaultBounds: authenticating and authorizing a first request takes two reviews of up to 10 s. A
+// forward over SSH buffers up to 2 MiB of a connection that is not read. Strangers may send endless
+// headers, which take twenty times as much memory; a handshake and a first request take 4 KiB.
 var defaultBounds = bounds{total: 512, strangers: 64, sent: 512 << 10, strange: 30 * time.Second, answer: 30 * time.Second}
 
-// conns is a listener whose connections are counted. A connection is a stranger's until
-// a request of it has been authorized. When there are too many strangers, the oldest of
-// the address that has the most of them is closed, so that a flood from one address
-// costs the callers of others nothing. When they have sent too much, it is the one that has
-// sent the most, of the address that has.
+// conns is a listener that counts its connections. A connection is a stranger until one of its
+// requests has been authorized. If there are too many strangers, the oldest one of the address with
+// the most of them is closed, so that a flood from one address does not cost callers from others.
+// If they have sent too much, the one that has sent the most is closed, of the address that has
+// sent the most.
 type conns struct {
 	net.Listener
 	bounds bounds
 
 	mu        sync.Mutex
 	open      int
-	strangers map[string][]*caller // by IP, the oldest first
-	strange   int                  // how many strangers there are
-	sent      int                  // bytes that they have sent
+	strangers map[string][]*caller // by IP, oldest first
+	strange   int                  // number of strangers
+	sent      int                  // bytes that strangers have sent
 }
 
 func newConns(l net.Listener, b bounds) *conns {
@@ -50,11 +49,11 @@ type caller struct {
 	net.Conn
 	of      *conns
 	from    string
-	timer   *time.Timer // closes a stranger
-	known   bool        // guarded by of.mu, as closed and sent are
+	timer   *time.Timer // closes it while it is a stranger
+	known   bool        // not a stranger; of.mu guards known, closed and sent
 	closed  bool
-	sent    int         // bytes, while it was a stranger's
-	through atomic.Bool // known, for those who read
+	sent    int         // bytes, while it was a stranger
+	through atomic.Bool // known, for Read without the lock
 }
 
 func (c *caller) Read(b []byte) (int, error) {
@@ -67,7 +66,7 @@ func (c *caller) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// count adds what c has sent, and returns who has to go for it.
+// count adds n to what c has sent, and returns the stranger to close if that is too much.
 func (l *conns) count(c *caller, n int) (heaviest *caller) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +93,7 @@ func (l *conns) count(c *caller, n int) (heaviest *caller) {
 	return heaviest
 }
 
-// Accept refuses what is above the total, and accepts the next.
+// Accept accepts the next connection, and closes those above the total.
 func (l *conns) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -112,8 +111,8 @@ func (l *conns) Accept() (net.Conn, error) {
 	}
 }
 
-// take makes a stranger of raw, and returns who has to make room for it; no stranger
-// if there is no room.
+// take makes a stranger of raw. It returns the stranger to close for it, if any, and a nil c if
+// there is no room.
 func (l *conns) take(raw net.Conn) (c, evicted *caller) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +144,7 @@ func (l *conns) oldest() *caller {
 	return most[0]
 }
 
-// expire closes c if it is still a stranger's.
+// expire closes c if it is still a stranger.
 func (l *conns) expire(c *caller) {
 	l.mu.Lock()
 	known := c.known
@@ -155,7 +154,7 @@ func (l *conns) expire(c *caller) {
 	}
 }
 
-// forget takes c out of the strangers; l.mu is held.
+// forget makes c known. The caller holds l.mu.
 func (l *conns) forget(c *caller) {
 	if c.known {
 		return
@@ -179,7 +178,7 @@ func (l *conns) forget(c *caller) {
 	}
 }
 
-// Close gives the place back.
+// Close closes the connection and frees its place.
 func (c *caller) Close() error {
 	c.of.mu.Lock()
 	if !c.closed {
@@ -201,7 +200,7 @@ func address(c net.Conn) string {
 
 type callerKey struct{}
 
-// withCaller lets a request find the connection that it came by.
+// withCaller lets a request find its connection.
 func withCaller(ctx context.Context, c net.Conn) context.Context {
 	if over, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
 		c = over.NetConn()
@@ -212,7 +211,7 @@ func withCaller(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// welcome notes that a request of this connection was authorized.
+// welcome records that a request of this connection was authorized.
 func welcome(ctx context.Context) {
 	c, ok := ctx.Value(callerKey{}).(*caller)
 	if !ok {
@@ -223,7 +222,7 @@ func welcome(ctx context.Context) {
 	c.of.forget(c)
 }
 
-// stranger says whether no request of this connection has been authorized yet.
+// stranger reports whether no request of this connection has been authorized yet.
 func stranger(ctx context.Context) bool {
 	c, ok := ctx.Value(callerKey{}).(*caller)
 	if !ok {
@@ -234,15 +233,15 @@ func stranger(ctx context.Context) bool {
 	return !c.known
 }
 
-// prompt gives each write of an answer a time, as who does not read would hold its
-// connection and the answer for ever. The server lifts it after the answer.
+// prompt sets a deadline for each write of an answer, because a caller that does not read would
+// hold its connection and the answer forever. The server clears it after the answer.
 type prompt struct {
 	http.ResponseWriter
 	each time.Duration
 }
 
 func (p prompt) hurry() {
-	// A writer without deadlines is a test's.
+	// only writers in tests have no deadlines
 	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(p.each))
 }
 

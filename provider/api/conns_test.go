@@ -18,7 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// counted counts the connections that the server holds.
+// counted counts the connections that the server has open.
 type counted struct {
 	net.Listener
 	open, taken atomic.Int64
@@ -68,7 +68,7 @@ func serve(t *testing.T, n *node, change func(*Server)) (*Server, *counted) {
 	return s, l
 }
 
-// dialFrom makes a TLS connection from a loopback address of the caller's own.
+// dialFrom opens a TLS connection from the given loopback address.
 func dialFrom(t *testing.T, from string, l net.Listener) *tls.Conn {
 	t.Helper()
 	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 10 * time.Second}
@@ -103,7 +103,7 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// drip writes text again and again, for as long as it is taken.
+// drip writes text again and again until a write fails.
 func drip(to io.Writer, text string) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -112,7 +112,7 @@ func drip(to io.Writer, text string) {
 	}
 }
 
-// cutOff waits for the server's end of c, whatever it sends before.
+// cutOff waits until the server closes c, and ignores what it sends before.
 func cutOff(t *testing.T, c net.Conn, within time.Duration) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(within))
@@ -121,16 +121,16 @@ func cutOff(t *testing.T, c net.Conn, within time.Duration) {
 	}
 }
 
-// One address without a credential opens connections by the hundred. The server holds
-// a few of them, and a caller of another address that was there first, and one that
-// comes later, are served.
+// TestStrangersDoNotTakeTheServer: one address without a credential opens connections by the
+// hundred. The server keeps a few of them, and serves callers from other addresses, one that was
+// there first and one that comes later.
 func TestStrangersDoNotTakeTheServer(t *testing.T) {
 	s, l := serve(t, &node{pods: []*v1.Pod{webPod()}}, nil)
 	known := dialFrom(t, "127.0.0.2", l)
 	if r, err := ask(known, "/healthz"); err != nil || r.StatusCode != http.StatusOK {
 		t.Fatalf("before the flood: %v, %v", r, err)
 	}
-	slow := dialFrom(t, "127.0.0.3", l) // has said nothing yet when the flood comes
+	slow := dialFrom(t, "127.0.0.3", l) // has sent nothing yet when the flood comes
 	if err := slow.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,8 @@ func TestStrangersDoNotTakeTheServer(t *testing.T) {
 	}
 }
 
-// A connection that has not shown a credential in time is cut, whatever it does.
+// TestStrangerIsCutInTime: a connection without a valid credential is closed in time, whatever it
+// does.
 func TestStrangerIsCutInTime(t *testing.T) {
 	for name, say := range map[string]func(t *testing.T, c *tls.Conn){
 		"says nothing": func(t *testing.T, c *tls.Conn) { c.HandshakeContext(t.Context()) },
@@ -186,8 +187,8 @@ func TestStrangerIsCutInTime(t *testing.T) {
 	}
 }
 
-// Who asks without a credential is answered once: what it has sent behind that is not
-// worked off, nor read.
+// TestStrangerIsAnsweredOnce: a request without a credential gets one answer; pipelined requests
+// are neither handled nor read.
 func TestStrangerIsAnsweredOnce(t *testing.T) {
 	_, l := serve(t, &node{}, nil)
 	c := dialFrom(t, "127.0.0.1", l)
@@ -202,7 +203,7 @@ func TestStrangerIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-// A known caller that asks and does not read what it is given is cut.
+// TestCallerWhoDoesNotReadIsCut: a known caller that does not read its answer is disconnected.
 func TestCallerWhoDoesNotReadIsCut(t *testing.T) {
 	n := &node{}
 	for range 2000 {
@@ -217,8 +218,8 @@ func TestCallerWhoDoesNotReadIsCut(t *testing.T) {
 	waitUntil(t, "the connection is closed", func() bool { return l.taken.Load() == 1 && l.open.Load() == 0 })
 }
 
-// A caller that is known keeps its connection for as long as it likes, and a stream
-// has no time at all.
+// TestKnownCallersAreNotHurried: a known caller keeps its connection without a limit, and a stream
+// has no timeout.
 func TestKnownCallersAreNotHurried(t *testing.T) {
 	n := &node{pods: []*v1.Pod{webPod()}, container: Container{ID: "c1", LogPath: "/log", Running: true}}
 	_, l := serve(t, n, func(s *Server) {
@@ -245,8 +246,8 @@ func TestKnownCallersAreNotHurried(t *testing.T) {
 	}
 }
 
-// Above the total, which only known callers can reach, the next one is refused, and
-// has a place when one has gone.
+// TestConnectionsOfOneNodeAreBounded: above the total, which only known callers can reach, the next
+// connection is refused, until another one closes.
 func TestConnectionsOfOneNodeAreBounded(t *testing.T) {
 	s, l := serve(t, &node{}, func(s *Server) { s.bounds.total, s.bounds.strangers = 8, 4 })
 	var conns []net.Conn

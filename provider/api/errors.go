@@ -10,17 +10,17 @@ import (
 )
 
 var (
-	// ErrNotFound: no such pod, container or log. Answered with 404.
+	// ErrNotFound: the pod, container or log does not exist. Answered with 404.
 	ErrNotFound = errors.New("not found")
-	// ErrBadRequest: the caller asked for what cannot be. Answered with 400.
+	// ErrBadRequest: the request is malformed or impossible. Answered with 400.
 	ErrBadRequest = errors.New("bad request")
-	// ErrInvalid: what was asked was understood, and is not allowed. Answered with 422.
+	// ErrInvalid: the request was understood, but is not allowed. Answered with 422.
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnavailable: the machine or its runtime does not answer. Answered with 503.
 	ErrUnavailable = errors.New("unavailable")
 )
 
-// said is an error whose text is for the caller and whose kind is a sentinel.
+// said is an error with a text for the caller and a sentinel as its kind.
 type said struct {
 	kind error
 	text string
@@ -42,7 +42,7 @@ func statusOf(err error) int {
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
 	}
-	// The runtime's own words, as cri-streaming maps them.
+	// The runtime's gRPC codes, mapped as cri-streaming does.
 	var g interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &g) {
 		switch g.GRPCStatus().Code() {

@@ -17,7 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// heap is what is held of it, in bytes, without what is garbage.
+// heap is the live heap in bytes, after garbage collection.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -26,9 +26,9 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Strangers that send headers without an end and hold what they have sent cost the process
-// at most the 64 MiB that a hostile host may, whether one address sends them or each has
-// its own. Most of it is the connections' own, twice as much under the race detector.
+// TestStrangersHeadersAreBounded: strangers that send endless headers and stay connected cost the
+// process at most the 64 MiB that a hostile host may cost, from one address or from many. Most of
+// that is for the connections themselves, twice as much under the race detector.
 func TestStrangersHeadersAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		strangers, each int
@@ -62,7 +62,7 @@ func TestStrangersHeadersAreBounded(t *testing.T) {
 				})
 			}
 			all.Wait()
-			// What was written last may still be on its way: the most of some looks counts.
+			// The last writes may still be in flight, so use the maximum of several samples.
 			var most int64
 			for range 5 {
 				most = max(most, heap()-before)
@@ -77,7 +77,8 @@ func TestStrangersHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// The largest request that the API server makes for a caller, and one that is larger.
+// TestRequestHeaderSizes: the largest request that the API server sends for a caller, and a larger
+// one.
 func TestRequestHeaderSizes(t *testing.T) {
 	_, l := serve(t, &node{pods: []*v1.Pod{webPod()}}, nil)
 	for name, c := range map[string]struct {
@@ -102,8 +103,8 @@ func TestRequestHeaderSizes(t *testing.T) {
 	}
 }
 
-// An HTTP/2 connection has few requests at once, and each has the bound of a header: a
-// compressed one takes a few bytes on the way and much here.
+// TestHTTP2IsBounded: an HTTP/2 connection has few concurrent requests, each with the header bound,
+// because a compressed header is small on the wire and large in memory.
 func TestHTTP2IsBounded(t *testing.T) {
 	_, l := serve(t, &node{pods: []*v1.Pod{webPod()}}, nil)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}

@@ -15,21 +15,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// logOptions decodes v1.PodLogOptions, with the kubelet's answers: 400 to what cannot be
-// read, 422 to what is not allowed. An absent option is nil, not zero: tailLines=0 asks
-// for nothing, no tailLines for everything. Of those that are not here, container is in
-// the path, and insecureSkipTLSVerifyBackend is of the API server's way to the node.
+// logOptions decodes v1.PodLogOptions with a kubelet's status codes: 400 for what cannot be parsed,
+// 422 for what is not allowed. An absent option is nil, not zero: tailLines=0 asks for nothing, no
+// tailLines for everything. Options that are not decoded: container is in the path, and
+// insecureSkipTLSVerifyBackend concerns the API server's connection to the node.
 func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 	o := &v1.PodLogOptions{}
 	bad := func(kind error, name, want string) error {
 		return &said{kind, fmt.Sprintf("%s %q: %s wanted", name, q.Get(name), want)}
 	}
 	for name, to := range map[string]*bool{"follow": &o.Follow, "previous": &o.Previous, "timestamps": &o.Timestamps} {
-		// As apimachinery reads a parameter: what is not false is true.
+		// As apimachinery does: whatever is not false is true.
 		v := q.Get(name)
 		*to = q.Has(name) && v != "0" && !strings.EqualFold(v, "false")
 	}
-	if tail := q.Get("tail"); tail != "" { // the old spelling; "all" is none
+	if tail := q.Get("tail"); tail != "" { // the old name; "all" means no limit
 		q.Del("tailLines")
 		if tail != "all" {
 			q.Set("tailLines", tail)
@@ -126,13 +126,13 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil || r.Context().Err() != nil:
 	case out.wrote:
-		fmt.Fprintln(out, err) // the status line is gone; say it where it will be read
+		fmt.Fprintln(out, err) // the status line is sent already, so write the error to the log output
 	default:
 		fail(w, err)
 	}
 }
 
-// noLog says in the kubelet's words why a container has no log yet.
+// noLog explains in the kubelet's words why a container has no log yet.
 func noLog(p *v1.Pod, name string, previous bool, err error) error {
 	if !errors.Is(err, ErrNotFound) {
 		return err
@@ -158,7 +158,7 @@ func noLog(p *v1.Pod, name string, previous bool, err error) error {
 	return &said{ErrBadRequest, fmt.Sprintf("container %q in pod %q is not available", name, p.Name)}
 }
 
-// flushWriter sends each write on at once: a followed log is read as it grows.
+// flushWriter flushes each write, so that a followed log arrives as it grows.
 type flushWriter struct {
 	w     http.ResponseWriter
 	wrote bool
@@ -166,7 +166,7 @@ type flushWriter struct {
 
 func (f *flushWriter) Write(p []byte) (int, error) {
 	if len(p) == 0 {
-		return 0, nil // would send the status line
+		return 0, nil // a write would send the status line
 	}
 	f.wrote = true
 	n, err := f.w.Write(p)

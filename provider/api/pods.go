@@ -34,8 +34,8 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, map[string]any{"kubeletconfig": s.cfg.Configz()})
 }
 
-// healthz answers "ok", or 500 with a line for each check. The cause of a failure
-// is in the log and the node's conditions.
+// healthz answers "ok", or 500 with a line for each check. The log and the node's conditions have
+// the cause of a failure.
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	checks := []struct {
 		name string
@@ -91,5 +91,5 @@ func writeJSON(w http.ResponseWriter, v any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Write(data) // a caller that went away needs no answer
+	w.Write(data) // ignore a caller that has gone away
 }

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// route is one line of the kubelet's API.
+// route is one entry of the kubelet's API.
 type route struct {
 	patterns []string // of http.ServeMux
 	methods  []string
-	// subresources of nodes/<this node>, any of which lets the caller in; the
-	// verb is that of the HTTP method.
+	// subresources of nodes/<this node>, any of which permits the request. The verb is that of the
+	// HTTP method.
 	subresources []string
-	// handler is nil for a part of the kubelet's API that this node does not
-	// offer: 501, after authorization.
+	// handler is nil for a part of the kubelet's API that this node does not offer: it answers 501,
+	// after authorization.
 	handler http.HandlerFunc
-	// streams: the answer lasts for as long as both sides like.
+	// streams: the answer has no time limit.
 	streams bool
 }
 
@@ -27,9 +27,8 @@ var (
 	anyVerb = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 )
 
-// routes is the whole table. The subresources are those of the kubelet of 1.37
-// with fine-grained authorization: the special one first, then proxy, for
-// callers whose rules are older.
+// routes is the whole API. The subresources are those of the 1.37 kubelet with fine-grained
+// authorization: the specific one first, then proxy, for callers with older rules.
 func (s *Server) routes() []route {
 	pods := []string{"pods", "proxy"}
 	proxy := []string{"proxy"}
@@ -65,7 +64,7 @@ func (s *Server) routes() []route {
 	}
 }
 
-// guard lets only those through to a route that are known and allowed.
+// guard admits only authenticated and authorized requests to a route.
 func (s *Server) guard(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		timed := prompt{w, s.bounds.answer}

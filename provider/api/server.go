@@ -23,19 +23,18 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Pods is what the sync loop tells. A namespace/name that is not on this node
-// gives an error that wraps ErrNotFound.
+// Pods is the sync loop's view of pods. For a namespace/name that is not on this node, its methods
+// return an error that wraps ErrNotFound.
 type Pods interface {
-	// Resolve turns the UID of a mirror pod into that of the static pod it stands for.
+	// Resolve maps the UID of a mirror pod to that of its static pod.
 	Resolve(uid types.UID) types.UID
 	// PodByName returns the pod with its newest status.
 	PodByName(namespace, name string) (*v1.Pod, bool)
 	Pods() []*v1.Pod
-	// RunningPods are made from what the runtime shows, for /runningpods.
+	// RunningPods lists the pods that the runtime shows, for /runningpods.
 	RunningPods(ctx context.Context) ([]*v1.Pod, error)
-	// Container finds the newest instance of a container, or with previous the
-	// one before it. An empty uid means whichever pod has the name. ErrNotFound if
-	// there is none.
+	// Container returns the newest instance of a container, or the one before it with previous. An
+	// empty uid matches any pod of that name. It returns ErrNotFound if there is none.
 	Container(ctx context.Context, namespace, name string, uid types.UID, container string, previous bool) (Container, error)
 	// Sandbox returns the ID of the pod's ready sandbox.
 	Sandbox(ctx context.Context, namespace, name string, uid types.UID) (string, error)
@@ -49,47 +48,46 @@ type Container struct {
 	LogPath string // absolute, on the machine
 }
 
-// Streams are the runtime's verbs for commands and streams.
+// Streams are the runtime's calls for commands and streams.
 type Streams interface {
-	// Exec, Attach and PortForward return the streaming URL that the runtime made.
+	// Exec, Attach and PortForward return the runtime's streaming URL.
 	Exec(ctx context.Context, req *runtimeapi.ExecRequest) (url string, err error)
 	Attach(ctx context.Context, req *runtimeapi.AttachRequest) (url string, err error)
 	PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (url string, err error)
-	// Proxy carries the caller's upgraded connection to that URL until either side
-	// closes it.
+	// Proxy copies between the caller's upgraded connection and that URL until either side closes.
 	Proxy(w http.ResponseWriter, r *http.Request, url string, o StreamOptions)
-	// Run runs a command to its end and returns stdout then stderr.
+	// Run runs a command to its end, and returns its stdout followed by its stderr.
 	Run(ctx context.Context, containerID string, cmd []string) (output []byte, err error)
 }
 
-// StreamOptions are what the caller asked for.
+// StreamOptions are the streams that the caller requested.
 type StreamOptions struct {
 	Stdin, Stdout, Stderr, TTY bool
 	PortForward                bool
 }
 
-// LogReader copies a container's log at path to stdout and stderr (nil: not
-// wanted) as opts say; with opts.Follow until running answers false.
+// LogReader copies a container's log at path to stdout and stderr (nil: not wanted), filtered by
+// opts. With opts.Follow it continues until running returns false.
 type LogReader func(ctx context.Context, path string, opts *v1.PodLogOptions,
 	running func(context.Context) (bool, error), stdout, stderr io.Writer) error
 
 // Config of a Server.
 type Config struct {
 	NodeName string
-	// Listener is bound already, so that the node object can name its port.
+	// Listener is already bound, so that the node object can name its port.
 	Listener net.Listener
-	// Certificate answers TLS handshakes: CertFiles or SelfSigned.
+	// Certificate is CertFiles or SelfSigned.
 	Certificate   func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	Authenticator authenticator.Request
 	Authorizer    authorizer.UnconditionalAuthorizer
 	Pods          Pods
 	Streams       Streams
 	Logs          LogReader
-	// SyncLoop says why the sync loop is not well, or nil.
+	// SyncLoop returns why the sync loop is unhealthy, or nil.
 	SyncLoop func() error
-	// Metrics answers /metrics with the series of this node.
+	// Metrics serves /metrics with the series of this node.
 	Metrics http.Handler
-	// Configz returns what /configz shows as "kubeletconfig"; no secrets in it.
+	// Configz returns what /configz shows as "kubeletconfig"; it must not contain secrets.
 	Configz func() any
 }
 
@@ -111,9 +109,9 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// maxHeader bounds a request's header, in bytes, the line with the command of an exec in it
-// included. A kubelet takes 1 MiB, and 1 MiB of short headers takes 16 MiB of memory, of a
-// caller that has shown nothing yet. A token has 1 to 2 KiB.
+// maxHeader bounds a request's header in bytes, including the request line with the command of an
+// exec. A kubelet accepts 1 MiB, but 1 MiB of short headers takes 16 MiB of memory, from a caller
+// that has not authenticated yet. A token has 1 to 2 KiB.
 const maxHeader = 64 << 10
 
 // Server is the kubelet API of one node.
@@ -139,7 +137,7 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Port that the listener is bound to.
+// Port is the bound port.
 func (s *Server) Port() int32 {
 	if a, ok := s.cfg.Listener.Addr().(*net.TCPAddr); ok {
 		return int32(a.Port)
@@ -158,19 +156,20 @@ func (s *Server) Run(ctx context.Context) error {
 		TLSConfig: &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			GetCertificate: s.cfg.Certificate,
-			// A client may come with a certificate or with a token: ask, never insist.
+			// A client may use a certificate or a token, so request a certificate, but do not
+			// require it.
 			ClientAuth: tls.RequestClientCert,
 		},
-		// Streams and followed logs last for hours, so only what must be quick is timed:
-		// here, and by the bounds.
+		// Streams and followed logs last for hours, so only fast steps have timeouts: here, and by
+		// the bounds.
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       90 * time.Second,
 		MaxHeaderBytes:    maxHeader,
 		HTTP2: &http.HTTP2Config{
-			// A caller with more at once opens another connection.
+			// A caller that needs more opens another connection.
 			MaxConcurrentStreams: 16,
-			// What is buffered of a connection before anything is known of its caller. The
-			// bodies of requests here are empty.
+			// What is buffered before the caller has authenticated. Requests here have empty
+			// bodies.
 			MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10,
 		},
 		BaseContext: func(net.Listener) context.Context { return ctx },
@@ -191,7 +190,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// debugWriter takes net/http's own lines: port scans and broken handshakes.
+// debugWriter logs net/http's own messages: port scans and failed handshakes.
 type debugWriter struct{ logger klog.Logger }
 
 func (w debugWriter) Write(p []byte) (int, error) {
@@ -199,7 +198,7 @@ func (w debugWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// recovered turns a panic into a plain 500; the stack goes to the log only.
+// recovered turns a panic into a plain 500; only the log gets the stack.
 func recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -208,7 +207,7 @@ func recovered(next http.Handler) http.Handler {
 				return
 			}
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-				panic(p) // net/http's own way to cut a connection
+				panic(p) // how net/http aborts a connection
 			}
 			klog.FromContext(r.Context()).Error(fmt.Errorf("panic: %v", p), "Kubelet API handler failed", "path", r.URL.Path, "stack", string(debug.Stack()))
 			http.Error(w, "internal error", http.StatusInternalServerError)

@@ -160,7 +160,7 @@ func call(s *Server, method, path string, header ...string) *httptest.ResponseRe
 	return w
 }
 
-// Every path is asked for with the subresources that the kubelet of 1.37 asks for.
+// TestAuthorizationTable: every path requires the subresources that the 1.37 kubelet requires.
 func TestAuthorizationTable(t *testing.T) {
 	for _, c := range []struct{ method, path, want string }{
 		{"GET", "/healthz", "healthz,proxy"},
@@ -380,7 +380,7 @@ func TestLogOptions(t *testing.T) {
 	if w := get("stream=Stdout"); w.Body.String() != "" {
 		t.Errorf("stream=Stdout shows stderr: %q", w.Body)
 	}
-	// What is not false is true, as apimachinery reads parameters.
+	// Whatever is not false is true, as apimachinery parses parameters.
 	for v, want := range map[string]bool{"true": true, "1": true, "yes": true, "": true, "0": false, "False": false} {
 		if w := get("follow=" + v); w.Code != 200 || n.sawLog.Follow != want {
 			t.Errorf("follow=%s: %d, %v", v, w.Code, n.sawLog.Follow)

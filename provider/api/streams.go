@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// streamOptions reads the kubelet's query: input, output, error and tty are "1".
+// streamOptions decodes the kubelet's query: input, output, error and tty are "1".
 func streamOptions(r *http.Request) (StreamOptions, error) {
 	q := r.URL.Query()
 	o := StreamOptions{
@@ -23,7 +23,7 @@ func streamOptions(r *http.Request) (StreamOptions, error) {
 		TTY:    q.Get("tty") == "1",
 	}
 	if o.TTY {
-		o.Stderr = false // a terminal has one output; callers ask for both
+		o.Stderr = false // a terminal has one output; callers request both
 	}
 	if !o.Stdin && !o.Stdout && !o.Stderr {
 		return o, &said{ErrBadRequest, "you must specify at least 1 of stdin, stdout, stderr"}
@@ -43,8 +43,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// attach takes the terminal from the container's spec: a process that runs
-// without one cannot be given one, nor lose it.
+// attach takes TTY from the container's spec, because a terminal cannot be added to or removed from
+// a running process.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	s.stream(w, r, func(ctx context.Context, id string, o StreamOptions) (string, error) {
 		if p, ok := s.cfg.Pods.PodByName(r.PathValue("namespace"), r.PathValue("pod")); ok {
@@ -100,8 +100,8 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	s.cfg.Streams.Proxy(w, r, url, StreamOptions{PortForward: true})
 }
 
-// forwardedPorts are in the query of a WebSocket caller that speaks the kubelet's
-// own protocol; over SPDY, tunnelled or not, each stream names its port.
+// forwardedPorts decodes the ports in the query of a WebSocket caller with the kubelet's own
+// protocol. With SPDY, tunnelled or not, each stream names its port.
 func forwardedPorts(r *http.Request) ([]int32, error) {
 	spoken := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ",")
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || strings.Contains(spoken, "SPDY/3.1") {
@@ -123,8 +123,8 @@ func forwardedPorts(r *http.Request) ([]int32, error) {
 	return ports, nil
 }
 
-// run runs a command and answers with all its output; its query parameter is
-// split at blanks, as the kubelet's always was.
+// run runs a command and answers with its whole output. The query parameter is split at blanks, as
+// a kubelet does.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	id, err := s.running(r)
 	if err != nil {
@@ -136,10 +136,10 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	w.Write(out) // a caller that went away needs no answer
+	w.Write(out) // ignore a caller that has gone away
 }
 
-// pod finds the pod that the path names; a uid there must be its own.
+// pod returns the pod in the path; a uid in the path must match.
 func (s *Server) pod(r *http.Request) (*v1.Pod, error) {
 	namespace, name, uid := r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid"))
 	p, ok := s.cfg.Pods.PodByName(namespace, name)
@@ -149,7 +149,7 @@ func (s *Server) pod(r *http.Request) (*v1.Pod, error) {
 	return p, nil
 }
 
-// running finds the container that the path names, which must run.
+// running returns the container in the path, which must be running.
 func (s *Server) running(r *http.Request) (string, error) {
 	p, err := s.pod(r)
 	if err != nil {

@@ -20,29 +20,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 var _ corelisters.ServiceLister = (*Services)(nil)
 
-// until waits for a condition, and fails without it.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	limit := time.After(30 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("it does not come to this: %s", what)
-		}
-	}
-}
-
-// node is one that reads Services.
+// node is a node that reads Services.
 type node struct {
 	*Services
-	leave func() // and wait until it has left
+	leave func() // leaves, and waits until that is done
 }
 
 func (s *server) node(t *testing.T, all *Shared, who string) node {
@@ -72,10 +59,11 @@ func (n node) sees(name string) bool {
 
 func (n node) synced(t *testing.T) {
 	t.Helper()
-	until(t, "the node has synced", n.HasSynced)
+	testutil.Eventually(t, "the node has synced", n.HasSynced)
 }
 
-// All nodes of a cluster read by one client: all objects are sent once, and one watch is open.
+// TestOneReadForAllNodes: all nodes of a cluster use one client: each object is sent once, and one
+// watch is open.
 func TestOneReadForAllNodes(t *testing.T) {
 	s := newServer(t)
 	s.add("services", "a")
@@ -89,7 +77,7 @@ func TestOneReadForAllNodes(t *testing.T) {
 	}
 	s.add("services", "b")
 	for _, n := range nodes {
-		until(t, "each sees what is there, and what comes", func() bool { return n.sees("a") && n.sees("b") })
+		testutil.Eventually(t, "each sees what is there, and what comes", func() bool { return n.sees("a") && n.sees("b") })
 		list, err := n.List(labels.Everything())
 		if err != nil || len(list) != 2 || list[0].Annotations != nil {
 			t.Errorf("listed: %v, %v", list, err)
@@ -100,8 +88,8 @@ func TestOneReadForAllNodes(t *testing.T) {
 	}
 }
 
-// A node that comes when others read has synced without a read of its own; RuntimeClasses
-// are read beside Services.
+// TestRuntimeClasses: a node that joins others is synced without a list of its own. RuntimeClasses
+// and Services are read independently.
 func TestRuntimeClasses(t *testing.T) {
 	s := newServer(t)
 	s.add("runtimeclasses", "gvisor")
@@ -116,7 +104,7 @@ func TestRuntimeClasses(t *testing.T) {
 			t.Errorf("before it has joined: %v", err)
 		}
 		running.Go(func() { _ = r.Run(ctx, s.cluster(), client) })
-		until(t, "it has synced", r.HasSynced)
+		testutil.Eventually(t, "it has synced", r.HasSynced)
 		if c, err := r.Get("gvisor"); err != nil || c.Handler != "h-gvisor" {
 			t.Errorf("%s: %v, %v", who, c, err)
 		}
@@ -126,8 +114,8 @@ func TestRuntimeClasses(t *testing.T) {
 	}
 }
 
-// When the node leaves whose client is used, another's goes on with the watch: nothing is
-// read again, and nothing is missed.
+// TestAnotherTakesOver: when the node leaves whose client is used, another client continues the
+// watch: nothing is listed again, and nothing is missed.
 func TestAnotherTakesOver(t *testing.T) {
 	s := newServer(t)
 	s.add("services", "a")
@@ -137,16 +125,16 @@ func TestAnotherTakesOver(t *testing.T) {
 	second, third := s.node(t, all, "n2"), s.node(t, all, "n3")
 	second.synced(t)
 	third.synced(t)
-	until(t, "the first watches", func() bool { return slices.Equal(s.watching("services"), []string{"n1"}) })
-	s.add("services", "early") // client-go distrusts a short watch by which nothing came
-	until(t, "it is seen", func() bool { return second.sees("early") })
+	testutil.Eventually(t, "the first watches", func() bool { return slices.Equal(s.watching("services"), []string{"n1"}) })
+	s.add("services", "early") // client-go treats a short watch without events as suspicious
+	testutil.Eventually(t, "it is seen", func() bool { return second.sees("early") })
 	first.leave()
-	until(t, "one of the others watches", func() bool {
+	testutil.Eventually(t, "one of the others watches", func() bool {
 		w := s.watching("services")
 		return len(w) == 1 && w[0] != "n1"
 	})
 	s.add("services", "b")
-	until(t, "both see what comes", func() bool { return second.sees("b") && third.sees("b") })
+	testutil.Eventually(t, "both see what comes", func() bool { return second.sees("b") && third.sees("b") })
 	if reads := s.count("services all"); reads != 1 {
 		t.Errorf("all Services were sent %d times", reads)
 	}
@@ -155,7 +143,7 @@ func TestAnotherTakesOver(t *testing.T) {
 	}
 }
 
-// A client that is refused, or has no answer, gives way to another.
+// TestFailingClientGivesWay: a client that is refused, or gets no answer, gives way to another.
 func TestFailingClientGivesWay(t *testing.T) {
 	for name, fail := range map[string]func(*server, string){
 		"forbidden":    func(s *server, who string) { s.refused[who] = http.StatusForbidden },
@@ -171,26 +159,26 @@ func TestFailingClientGivesWay(t *testing.T) {
 				nodes = append(nodes, s.node(t, all, who))
 				nodes[len(nodes)-1].synced(t)
 			}
-			until(t, "the first watches", func() bool { return slices.Equal(s.watching("services"), []string{"n1"}) })
+			testutil.Eventually(t, "the first watches", func() bool { return slices.Equal(s.watching("services"), []string{"n1"}) })
 			s.change(func() { fail(s, "n1"); fail(s, "n2") })
-			until(t, "the third watches", func() bool { return slices.Equal(s.watching("services"), []string{"n3"}) })
+			testutil.Eventually(t, "the third watches", func() bool { return slices.Equal(s.watching("services"), []string{"n3"}) })
 			s.add("services", "late")
 			for _, n := range nodes {
-				until(t, "each sees what comes", func() bool { return n.sees("late") })
+				testutil.Eventually(t, "each sees what comes", func() bool { return n.sees("late") })
 			}
 		})
 	}
 }
 
-// A node that may not read has not synced and sees nothing, whatever others read; it never
-// reads for them. Once it may, it has all of theirs.
+// TestNodeThatMayNotRead: a node that may not read is not synced and sees nothing, whatever others
+// read, and its client is never used. Once it may read, it has all objects.
 func TestNodeThatMayNotRead(t *testing.T) {
 	s := newServer(t)
 	s.add("services", "a")
 	s.refused["n1"] = http.StatusForbidden
 	all := &Shared{}
 	without := s.node(t, all, "n1")
-	until(t, "it has asked", func() bool { return s.count("services one n1") > 0 })
+	testutil.Eventually(t, "it has asked", func() bool { return s.count("services one n1") > 0 })
 	with := s.node(t, all, "n2")
 	with.synced(t)
 	if without.HasSynced() || without.sees("a") || s.count("services all n1") > 0 {
@@ -203,8 +191,8 @@ func TestNodeThatMayNotRead(t *testing.T) {
 	}
 }
 
-// Nodes share nothing that comes from another API server, by another trust, or from
-// another cluster behind the same address.
+// TestClustersAreApart: nodes share nothing across API servers, trusts, or clusters behind one
+// address.
 func TestClustersAreApart(t *testing.T) {
 	ours, theirs := newServer(t), newServer(t)
 	ours.add("services", "ours")
@@ -227,7 +215,8 @@ func TestClustersAreApart(t *testing.T) {
 	}
 }
 
-// With the last node, the watch and the memory go; the next one reads again.
+// TestLastNodeLeaves: with the last node, the watch and the memory are released; the next node
+// lists again.
 func TestLastNodeLeaves(t *testing.T) {
 	s := newServer(t)
 	s.add("services", "a")
@@ -240,13 +229,13 @@ func TestLastNodeLeaves(t *testing.T) {
 	if n2.leave(); !n2.sees("a") {
 		t.Error("what a node reads is gone while its last containers start")
 	}
-	until(t, "no client watches", func() bool { return len(s.watching("services")) == 0 })
+	testutil.Eventually(t, "no client watches", func() bool { return len(s.watching("services")) == 0 })
 	if len(all.views) != 0 {
 		t.Errorf("%d views are left", len(all.views))
 	}
-	n1.Services.view.Store(nil) // as with its node
+	n1.Services.view.Store(nil) // as if the nodes were gone
 	n2.Services.view.Store(nil)
-	until(t, "the memory is free", func() bool { runtime.GC(); return held.Value() == nil })
+	testutil.Eventually(t, "the memory is free", func() bool { runtime.GC(); return held.Value() == nil })
 	again := s.node(t, all, "n1")
 	again.synced(t)
 	if !again.sees("a") || s.count("services all") != 2 {
@@ -254,7 +243,7 @@ func TestLastNodeLeaves(t *testing.T) {
 	}
 }
 
-// Nodes come and go at once, and one that stays sees all that comes.
+// TestNodesComeAndGo: nodes join and leave concurrently, and one that stays sees everything.
 func TestNodesComeAndGo(t *testing.T) {
 	s := newServer(t)
 	all := &Shared{}
@@ -267,7 +256,7 @@ func TestNodesComeAndGo(t *testing.T) {
 				r, client := all.Services(), s.client(t, who)
 				var run sync.WaitGroup
 				run.Go(func() { _ = r.Run(ctx, s.cluster(), client) })
-				until(t, "it has synced", r.HasSynced)
+				testutil.Eventually(t, "it has synced", r.HasSynced)
 				s.add("services", who+string(rune('a'+i)))
 				cancel()
 				run.Wait()
@@ -275,7 +264,7 @@ func TestNodesComeAndGo(t *testing.T) {
 		})
 	}
 	others.Wait()
-	until(t, "all is seen", func() bool {
+	testutil.Eventually(t, "all is seen", func() bool {
 		list, err := stays.List(labels.Everything())
 		return err == nil && len(list) == 40
 	})
@@ -290,8 +279,8 @@ func listed(l *sources) (order []*source) {
 	return slices.Clone(l.order)
 }
 
-// A connection that is cut is an empty watch to client-go: its client gives way as well. One
-// that ends after it spoke is as it should be.
+// TestEmptyWatchGivesWay: client-go sees a broken connection as an empty watch, so its client gives
+// way. A watch that ends after an event is normal.
 func TestEmptyWatchGivesWay(t *testing.T) {
 	for _, speaks := range []bool{true, false} {
 		v := &view{kind: services}
@@ -312,7 +301,8 @@ func TestEmptyWatchGivesWay(t *testing.T) {
 	}
 }
 
-// A watch by which nothing comes ends, and its client gives way; what comes puts that off.
+// TestSilentWatchGivesWay: a watch without events ends, and its client gives way; an event
+// postpones that.
 func TestSilentWatchGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &view{kind: services}
@@ -339,8 +329,8 @@ func TestSilentWatchGivesWay(t *testing.T) {
 	})
 }
 
-// Who is refused is followed by each other one, at once; without an answer the others wait
-// for the next try.
+// TestTry: after a refusal, each other client is tried at once; without an answer, they wait for
+// the next try.
 func TestTry(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	for name, c := range map[string]struct {
@@ -376,7 +366,7 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// A call by a client whose node leaves is made by the next one.
+// TestLeavesDuringACall: if a client's node leaves during a call, the next client makes it.
 func TestLeavesDuringACall(t *testing.T) {
 	var l sources
 	a, b := newSource(nil), newSource(nil)

@@ -1,16 +1,15 @@
 // Package clusterwide reads what is the same for every node of a cluster, Services and
-// RuntimeClasses, once for all nodes of the process that are in it.
+// RuntimeClasses, once for all nodes of this process in that cluster.
 //
-//	Services, RuntimeClasses  what one node reads by; empty before Run has joined its cluster
-//	Shared                    owns a view of each kind of object in each cluster
-//	view                      one informer, while any node reads by it
-//	sources                   the clients of these nodes, of which the first is used
+//	Services, RuntimeClasses  one node's reader; empty before Run has joined its cluster
+//	Shared                    owns a view per kind of object and cluster
+//	view                      one informer, as long as any node reads through it
+//	sources                   the clients of these nodes; the first one is used
 //
-// A node joins when its own client has shown that the node may read the kind: a node that
-// may not has never synced, whatever others may. From then on any node's client reads for
-// all. One that fails, or whose node leaves, gives way to the next, which goes on with the
-// watch from where it was: nothing is listed again.
+// A node joins once its own client has shown that the node may read the kind. So a node that may not
+// is never synced, whatever the others may. From then on any node's client reads for all. If it
+// fails, or its node leaves, the next client continues the watch where it was, without a new list.
 //
-// Nodes share only what comes from one API server by one trust (Cluster). What an API
-// server says of itself is not enough: another could say the same.
+// Nodes share only objects of one API server with the same trust (Cluster). What an API server says
+// about itself is not enough, because another one could say the same.
 package clusterwide

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// kind is one kind of object, and how a client reads all of it.
+// kind is one kind of object, and how a client lists and watches it.
 type kind struct {
 	name   string
 	object runtime.Object
@@ -40,8 +40,7 @@ var runtimeClasses = &kind{
 	},
 }
 
-// lean keeps of an object what nodes read. Annotations and managed fields are the most of
-// many objects.
+// lean drops what nodes do not read. Many objects consist mostly of annotations and managed fields.
 func lean(obj any) (any, error) {
 	if m, err := meta.Accessor(obj); err == nil {
 		m.SetManagedFields(nil)

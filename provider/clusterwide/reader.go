@@ -16,32 +16,32 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// reader is what one node reads one kind by.
+// reader reads one kind for one node.
 type reader struct {
 	shared *Shared
 	kind   *kind
-	view   atomic.Pointer[view] // nil before the node may read; kept after it has left
+	view   atomic.Pointer[view] // nil until the node may read; kept after it has left
 }
 
-// Services are those of the cluster, as one node reads them. They are shared with other
-// nodes, and must not be changed.
+// Services are those of the cluster, read for one node. They are shared with other nodes, and must
+// not be modified.
 type Services struct{ reader }
 
 // Services returns a node's reader of Services.
 func (s *Shared) Services() *Services { return &Services{reader{shared: s, kind: services}} }
 
-// List is as corelisters.ServiceLister's.
+// List is that of corelisters.ServiceLister.
 func (r *Services) List(selector labels.Selector) ([]*v1.Service, error) {
 	return corelisters.NewServiceLister(r.indexer()).List(selector)
 }
 
-// Services is as corelisters.ServiceLister's.
+// Services is that of corelisters.ServiceLister.
 func (r *Services) Services(namespace string) corelisters.ServiceNamespaceLister {
 	return corelisters.NewServiceLister(r.indexer()).Services(namespace)
 }
 
-// RuntimeClasses are those of the cluster, as one node reads them. They are shared with
-// other nodes, and must not be changed.
+// RuntimeClasses are those of the cluster, read for one node. They are shared with other nodes, and
+// must not be modified.
 type RuntimeClasses struct{ reader }
 
 // RuntimeClasses returns a node's reader of RuntimeClasses.
@@ -49,12 +49,12 @@ func (s *Shared) RuntimeClasses() *RuntimeClasses {
 	return &RuntimeClasses{reader{shared: s, kind: runtimeClasses}}
 }
 
-// Get is as nodelisters.RuntimeClassLister's.
+// Get is that of nodelisters.RuntimeClassLister.
 func (r *RuntimeClasses) Get(name string) (*nodev1.RuntimeClass, error) {
 	return nodelisters.NewRuntimeClassLister(r.indexer()).Get(name)
 }
 
-// HasSynced: the node may read the kind, and all objects of it have been taken in.
+// HasSynced reports whether the node may read the kind, and the first list is complete.
 func (r *reader) HasSynced() bool {
 	v := r.view.Load()
 	return v != nil && v.informer.HasSynced()
@@ -67,8 +67,8 @@ func (r *reader) indexer() cache.Indexer {
 	return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 }
 
-// Run reads until ctx ends: for this node, and by its client for the others of the cluster.
-// It may be called once.
+// Run reads until ctx ends: for this node, and with its client for the others of the cluster. It
+// may be called only once.
 func (r *reader) Run(ctx context.Context, c Cluster, client kubernetes.Interface) error {
 	if !r.allowed(ctx, client) {
 		return nil
@@ -83,14 +83,14 @@ func (r *reader) Run(ctx context.Context, c Cluster, client kubernetes.Interface
 	return nil
 }
 
-// Pauses between tries to read, as those of an informer.
+// Back-off between attempts to read, as an informer's.
 const (
 	firstPause = time.Second
 	mostPause  = 30 * time.Second
 )
 
-// allowed waits until the node's own client has read one object. It is false when ctx has
-// ended first.
+// allowed waits until the node's own client has read one object. It returns false if ctx ends
+// first.
 func (r *reader) allowed(ctx context.Context, client kubernetes.Interface) bool {
 	said := ""
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
@@ -102,7 +102,7 @@ func (r *reader) allowed(ctx context.Context, client kubernetes.Interface) bool 
 			return true
 		case err.Error() != said:
 			said = err.Error()
-			klog.FromContext(ctx).Error(err, "The node cannot read from its cluster, will retry", "objects", r.kind.name)
+			klog.FromContext(ctx).Error(err, "Failed to read from the node's cluster, will retry", "objects", r.kind.name)
 		}
 		select {
 		case <-time.After(pause):

@@ -20,19 +20,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// server is an API server with Services and RuntimeClasses, as far as informers go: lists,
-// watches that begin with all objects, and such that go on from a version.
+// server is an API server with Services and RuntimeClasses, as far as informers need it: lists,
+// watches that begin with all objects, and watches that continue from a version.
 type server struct {
 	*httptest.Server
 	mu      sync.Mutex
 	version int
 	objects map[string]map[string]any // resource -> name -> object
-	events  map[string][]event        // by resource, of all time
-	changed chan struct{}             // closed at each change, and made again
+	events  map[string][]event        // by resource, all events so far
+	changed chan struct{}             // closed and replaced at each change
 	asked   map[string]int            // "resource what who"; what is one, all or on
-	open    map[string]int            // watches that are open, "resource who"
-	refused map[string]int            // who -> status code
-	lost    map[string]bool           // whose way to the server is broken
+	open    map[string]int            // open watches, by "resource who"
+	refused map[string]int            // client to status code
+	lost    map[string]bool           // clients whose connection is broken
 }
 
 type event struct {
@@ -52,7 +52,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// client is one of who's.
+// client returns a client with the identity who.
 func (s *server) client(t *testing.T, who string) kubernetes.Interface {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, BearerToken: who, QPS: -1,
@@ -63,7 +63,7 @@ func (s *server) client(t *testing.T, who string) kubernetes.Interface {
 	return c
 }
 
-// way is how who's requests get to the server, such as by a proxy.
+// way is the connection of one client to the server, as through a proxy.
 type way struct {
 	*server
 	who  string
@@ -82,7 +82,7 @@ func (w *way) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (s *server) cluster() Cluster { return Cluster{UID: "u", Server: s.URL} }
 
-// add makes a Service or a RuntimeClass.
+// add creates a Service or a RuntimeClass.
 func (s *server) add(resource, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *server) add(resource, name string) {
 	s.tell()
 }
 
-// change is done to what the server does, which open watches see.
+// change changes the server's behaviour, and notifies open watches.
 func (s *server) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *server) tell() {
 	s.changed = make(chan struct{})
 }
 
-// count adds up what was asked for whose key begins so.
+// count sums up asked over the keys with this prefix.
 func (s *server) count(prefix string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *server) count(prefix string) (n int) {
 	return n
 }
 
-// watching are those who have a watch of a resource open.
+// watching are the clients with an open watch of a resource.
 func (s *server) watching(resource string) (who []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +176,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveWatch sends what comes after a version until the client leaves or is refused.
+// serveWatch sends the events after a version until the client leaves or is refused.
 func (s *server) serveWatch(w http.ResponseWriter, r *http.Request, resource, who string) {
 	s.change(func() { s.open[resource+" "+who]++ })
 	defer s.change(func() { s.open[resource+" "+who]-- })

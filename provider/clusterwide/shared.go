@@ -6,18 +6,18 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Cluster is what nodes have to agree on to read by one client.
+// Cluster is what nodes must have in common to share a client.
 type Cluster struct {
-	// UID is that of the Service default/kubernetes, as each node has read it.
+	// UID of the Service default/kubernetes, as each node has read it.
 	UID string
 	// Server is the URL of the API server.
 	Server string
-	// Trust is by what the certificate of the API server is verified.
+	// Trust is what verifies the API server's certificate.
 	Trust string
 }
 
-// Shared owns the views of all clusters that nodes of this process are in. The zero value
-// is ready.
+// Shared owns the views of all clusters that nodes of this process are in. The zero value is ready
+// to use.
 type Shared struct {
 	mu    sync.Mutex
 	views map[viewKey]*view
@@ -28,8 +28,8 @@ type viewKey struct {
 	kind    *kind
 }
 
-// join makes client one of those that read k in c. leave takes it away again, and with the
-// last one the view; it returns when the client is not used any more.
+// join adds client to those that read k in c. leave removes it, closes the view if it was the last
+// one, and returns when the client is no longer in use.
 func (s *Shared) join(c Cluster, k *kind, client kubernetes.Interface) (_ *view, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *Shared) join(c Cluster, k *kind, client kubernetes.Interface) (_ *view,
 		s.views[key] = v
 	}
 	v.sources.add(src)
-	v.start() // by which there is a client to read by
+	v.start() // after add, so that there is a client to read with
 	return v, func() { s.leave(key, v, src) }, nil
 }
 
@@ -53,7 +53,7 @@ func (s *Shared) leave(key viewKey, v *view, src *source) {
 	s.mu.Lock()
 	last := v.sources.remove(src)
 	if last {
-		delete(s.views, key) // a node that joins later reads again
+		delete(s.views, key) // a node that joins later lists again
 	}
 	s.mu.Unlock()
 	if last {

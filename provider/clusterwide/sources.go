@@ -15,7 +15,7 @@ type source struct {
 	client kubernetes.Interface
 	ctx    context.Context // ends when the node leaves
 	cancel context.CancelFunc
-	uses   sync.WaitGroup // calls and watches
+	uses   sync.WaitGroup // calls and watches in progress
 }
 
 func newSource(client kubernetes.Interface) *source {
@@ -24,7 +24,7 @@ func newSource(client kubernetes.Interface) *source {
 	return s
 }
 
-// sources are the clients by which a view is read; the first is used.
+// sources are the clients that a view may use; the first one is used.
 type sources struct {
 	mu    sync.Mutex
 	order []*source
@@ -36,7 +36,7 @@ func (l *sources) add(s *source) {
 	l.order = append(l.order, s)
 }
 
-// remove ends what s does, and says whether it was the last one.
+// remove ends the calls of s, and reports whether it was the last one.
 func (l *sources) remove(s *source) (last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *sources) remove(s *source) (last bool) {
 	return len(l.order) == 0
 }
 
-// giveWay makes s the last to be used.
+// giveWay moves s to the end.
 func (l *sources) giveWay(s *source) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *sources) giveWay(s *source) {
 	}
 }
 
-// use is the first source, whose uses has one more, and how many there are.
+// use returns the first source, with its uses incremented, and the number of sources.
 func (l *sources) use() (*source, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,12 +66,12 @@ func (l *sources) use() (*source, int) {
 	return s, len(l.order)
 }
 
-// errNone is for a view that is about to be closed.
+// errNone is returned by a view that is about to be closed.
 var errNone = errors.New("no node is left to read by")
 
-// try calls with the first source. One that fails gives way. The next is tried at once
-// where the API server has refused this one, or its node has left; without an answer
-// the caller tries again in its own time, as the others may have none either.
+// try calls with the first source, and moves a failing one to the end. It tries the next source at
+// once if the API server has refused the request, or if the node has left. After any other error
+// the caller retries at its own pace, because the other clients may get no answer either.
 func (l *sources) try(ctx context.Context, call func(context.Context, *source) error) error {
 	var refused error
 	for tried := 0; ; tried++ {
@@ -79,7 +79,7 @@ func (l *sources) try(ctx context.Context, call func(context.Context, *source) e
 		switch {
 		case s == nil:
 			return errNone
-		case refused != nil && tried >= n: // each has been asked
+		case refused != nil && tried >= n: // all have been tried
 			s.uses.Done()
 			return refused
 		}
@@ -88,7 +88,7 @@ func (l *sources) try(ctx context.Context, call func(context.Context, *source) e
 		case err == nil || ctx.Err() != nil:
 			return err
 		case s.ctx.Err() != nil:
-			tried = -1 // those who are left are asked, each
+			tried = -1 // try all of the remaining ones
 			continue
 		}
 		l.giveWay(s)
@@ -99,7 +99,7 @@ func (l *sources) try(ctx context.Context, call func(context.Context, *source) e
 	}
 }
 
-// once calls with s, until it leaves.
+// once calls with s, and cancels the call if s leaves.
 func (l *sources) once(ctx context.Context, s *source, call func(context.Context, *source) error) error {
 	defer s.uses.Done()
 	ctx, cancel := context.WithCancel(ctx)

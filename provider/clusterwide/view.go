@@ -12,22 +12,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// answerWithin bounds a list, and the beginning of a watch. An API server gives a list up
-// after a minute, and some proxies hold a watch's headers back until its first bookmark.
+// answerWithin bounds a list, and the start of a watch. An API server gives up a list after a
+// minute, and some proxies delay a watch's headers until its first bookmark.
 const answerWithin = 90 * time.Second
 
-// silenceLimit ends a watch by which nothing comes. An API server sends a bookmark each
-// minute.
+// silenceLimit ends a watch without events. An API server sends a bookmark each minute.
 const silenceLimit = 4 * time.Minute
 
-// view is one kind of object of one cluster.
+// view is one kind of object in one cluster.
 type view struct {
 	kind     *kind
 	sources  sources
 	informer cache.SharedIndexInformer
 	once     sync.Once
 	stop     context.CancelFunc
-	running  sync.WaitGroup // the informer, and what its watch goes through
+	running  sync.WaitGroup // the informer and the relays of its watches
 }
 
 func newView(k *kind) (*view, error) {
@@ -37,8 +36,8 @@ func newView(k *kind) (*view, error) {
 	return v, v.informer.SetTransform(lean)
 }
 
-// start reads from now on; the first call counts. What reads is of no node: not of its
-// context either.
+// start starts the informer at the first call. The informer belongs to no node, so it does not use
+// a node's context.
 func (v *view) start() {
 	v.once.Do(func() {
 		ctx, stop := context.WithCancel(klog.NewContext(context.Background(), klog.Background()))
@@ -68,7 +67,7 @@ func (v *view) list(ctx context.Context, o metav1.ListOptions) (list runtime.Obj
 
 func (v *view) watch(ctx context.Context, o metav1.ListOptions) (w watch.Interface, err error) {
 	err = v.sources.try(ctx, func(ctx context.Context, s *source) error {
-		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the try
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the watch outlives the try
 		unhook := context.AfterFunc(s.ctx, cancel)
 		late := time.AfterFunc(answerWithin, cancel)
 		from, err := v.kind.watch(ctx, s.client, o)
@@ -87,9 +86,9 @@ func (v *view) watch(ctx context.Context, o metav1.ListOptions) (w watch.Interfa
 	return w, nil
 }
 
-// relay passes on what comes by a watch of s, until s leaves. One that ends in an error, or
-// by which nothing comes, makes s give way: a connection that is cut is an empty watch to
-// client-go, and no error. done is called at the end.
+// relay forwards the events of a watch of s until s leaves. If the watch ends with an error, or
+// without any event, s gives way, because client-go sees a broken connection as an empty watch and
+// not as an error. done is called at the end.
 func (v *view) relay(s *source, from watch.Interface, done func()) watch.Interface {
 	events := make(chan watch.Event)
 	to := watch.NewProxyWatcher(events)

@@ -9,12 +9,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/bowline-k8s/bowline/syncloop/config"
+	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 )
 
-// A pod with an init container that runs, and main containers that do not yet,
-// counts as "not running": its object is deleted at once, and DeletePod is called
-// only because the object is gone.
+// TestDeletionOfAPodThatIsOnlyStarting: virtual-kubelet takes a pod with a running init container,
+// whose main containers do not run yet, as "not running". It deletes the object at once, and calls
+// DeletePod only because the object is gone.
 func TestDeletionOfAPodThatIsOnlyStarting(t *testing.T) {
 	t.Parallel()
 	starting := func(s *v1.PodStatus) {
@@ -28,7 +28,7 @@ func TestDeletionOfAPodThatIsOnlyStarting(t *testing.T) {
 		w.bareNode()
 		w.pod("web-0", withInit)
 		s := newScript()
-		there := make(chan bool, 10) // was the object still there when DeletePod came
+		there := make(chan bool, 10) // whether the object still existed at DeletePod
 		s.onDelete = func(p *v1.Pod) { there <- w.getPod(p.Name) != nil }
 		w.alone(s)
 		w.until("created", func() bool { return s.saw("create web-0") })
@@ -38,26 +38,26 @@ func TestDeletionOfAPodThatIsOnlyStarting(t *testing.T) {
 		select {
 		case early := <-there:
 			if early {
-				t.Error("DeletePod came before the object went; virtual-kubelet has mended this")
+				t.Error("DeletePod came before the object went; virtual-kubelet has fixed this")
 			}
-		case <-time.After(5 * time.Second): // never: worse still
+		case <-time.After(5 * time.Second): // never called: even worse
 		}
 	})
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("web-0", withInit)
-		w.until("added", func() bool { return o.told(config.Add, p) })
+		w.until("added", func() bool { return o.told(podconfig.Add, p) })
 		w.setStatus("web-0", starting)
 		w.deletePod("web-0", 600)
 		w.until("the loop asked to end it", func() bool { return o.saw("terminate web-0") })
-		w.until("the source says DELETE", func() bool { return o.told(config.Delete, p) })
+		w.until("the source says DELETE", func() bool { return o.told(podconfig.Delete, p) })
 		w.stays(time.Second, "the API object", func() bool { return w.getPod("web-0") != nil })
 	})
 }
 
-// DeletePod was called and returned; the object goes when the grace period is
-// over, whatever runs.
+// TestDeletionAfterGraceWhateverRuns: after DeletePod has returned, virtual-kubelet deletes the
+// object when the grace period is over, whatever still runs.
 func TestDeletionAfterGraceWhateverRuns(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestDeletionAfterGraceWhateverRuns(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("db-0")
-		w.until("added", func() bool { return o.told(config.Add, p) })
+		w.until("added", func() bool { return o.told(podconfig.Add, p) })
 		w.setStatus("db-0", runningStatus)
 		w.deletePod("db-0", 2)
 		w.until("the loop asked to end it, after the grace", func() bool { return o.saw("terminate db-0") })
@@ -87,7 +87,8 @@ func TestDeletionAfterGraceWhateverRuns(t *testing.T) {
 	})
 }
 
-// A delete that the watch missed comes as a tombstone, which is dropped.
+// TestMissedDelete: a delete that the watch missed arrives as a tombstone, which virtual-kubelet
+// drops.
 func TestMissedDelete(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
@@ -108,21 +109,21 @@ func TestMissedDelete(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("lost")
-		w.until("added", func() bool { return o.told(config.Add, p) })
+		w.until("added", func() bool { return o.told(podconfig.Add, p) })
 		w.wire.lose()
 		w.deletePod("lost", 0)
 		later := w.pod("later")
 		w.wire.restore()
-		w.until("the wire works again", func() bool { return o.told(config.Add, later) })
-		w.until("REMOVE", func() bool { return o.told(config.Remove, p) })
+		w.until("the wire works again", func() bool { return o.told(podconfig.Add, later) })
+		w.until("REMOVE", func() bool { return o.told(podconfig.Remove, p) })
 		if _, err := o.node.Pods().Lister().Pods(w.ns).Get("lost"); err == nil {
 			t.Error("the lister holds a pod that is gone; housekeeping would keep it")
 		}
 	})
 }
 
-// A pod deleted and made again under its name while the watch was away arrives
-// as an update, or, when its spec is the same, not at all.
+// TestRecreatedUnderItsName: a pod that is recreated under its name while the watch is down arrives
+// as an update or, if its spec is the same, not at all.
 func TestRecreatedUnderItsName(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
@@ -146,12 +147,12 @@ func TestRecreatedUnderItsName(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		old := w.pod("web-0")
-		w.until("added", func() bool { return o.told(config.Add, old) })
+		w.until("added", func() bool { return o.told(podconfig.Add, old) })
 		w.wire.lose()
 		w.deletePod("web-0", 0)
 		fresh := w.pod("web-0")
 		w.wire.restore()
-		w.until("the new one added", func() bool { return o.told(config.Add, fresh) })
+		w.until("the new one added", func() bool { return o.told(podconfig.Add, fresh) })
 		got := strings.Join(o.source("web-0"), ", ")
 		want := fmt.Sprintf("ADD %s, REMOVE %s, ADD %s", old.UID, old.UID, fresh.UID)
 		if got != want {
@@ -160,8 +161,8 @@ func TestRecreatedUnderItsName(t *testing.T) {
 	})
 }
 
-// What the provider holds and the API server lacks is deleted at the start:
-// static pods die with each restart.
+// TestStaticPodsAtStart: virtual-kubelet deletes at its start what the provider has and the API
+// server does not, so static pods would die at each restart.
 func TestStaticPodsAtStart(t *testing.T) {
 	t.Parallel()
 	static := func(w *world) *v1.Pod {
@@ -181,7 +182,7 @@ func TestStaticPodsAtStart(t *testing.T) {
 		o.held[w.ns+"/static"] = static(w)
 		w.start(o)
 		p := w.pod("marker")
-		w.until("the controllers work", func() bool { return o.saw("changed marker") && o.told(config.Add, p) })
+		w.until("the controllers work", func() bool { return o.saw("changed marker") && o.told(podconfig.Add, p) })
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		for _, h := range o.hooks {
@@ -192,8 +193,8 @@ func TestStaticPodsAtStart(t *testing.T) {
 	})
 }
 
-// After a restart the provider knows nothing yet, and is told to create every
-// pod that the API server calls unfinished: what ran to its end runs again.
+// TestRestartRunsNothingTwice: after a restart, virtual-kubelet asks the provider to create every
+// pod that is unfinished in the API, so pods that have already finished run again.
 func TestRestartRunsNothingTwice(t *testing.T) {
 	t.Parallel()
 	once := func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }
@@ -201,16 +202,16 @@ func TestRestartRunsNothingTwice(t *testing.T) {
 		w := newWorld(t)
 		w.bareNode()
 		w.pod("job", once)
-		w.setStatus("job", runningStatus) // its end was not reported before we died
+		w.setStatus("job", runningStatus) // its end was not reported before the restart
 		s := newScript()
-		executions := 1 // in the life before
+		executions := 1 // before the restart
 		s.create = func(*v1.Pod) error { executions++; return nil }
 		w.alone(s)
 		w.until("created", func() bool { return s.saw("create job") })
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if executions != 2 {
-			t.Errorf("executed %d times; virtual-kubelet has mended this", executions)
+			t.Errorf("executed %d times; virtual-kubelet has fixed this", executions)
 		}
 	})
 	t.Run("behind", func(t *testing.T) {
@@ -218,17 +219,17 @@ func TestRestartRunsNothingTwice(t *testing.T) {
 		o := w.build()
 		p := w.pod("job", once)
 		w.setStatus("job", runningStatus)
-		// Adoption has its time here: before Run nothing asks for pods.
+		// The loop can adopt pods here: before Run no pods arrive.
 		if o.node.Pods().HasSynced() || len(o.source("job")) > 0 {
 			t.Fatal("pods arrive before Run")
 		}
 		w.start(o)
-		w.until("the loop is only told to look", func() bool { return o.saw("changed job") && o.told(config.Add, p) })
+		w.until("the loop is only told to look", func() bool { return o.saw("changed job") && o.told(podconfig.Add, p) })
 	})
 }
 
-// A pod that somebody else made terminal (an eviction) never reaches the
-// provider: its containers run on.
+// TestTerminalPodsAreSeen: a pod that another client made terminal (an eviction) never reaches the
+// provider: its containers keep running.
 func TestTerminalPodsAreSeen(t *testing.T) {
 	t.Parallel()
 	evict := func(s *v1.PodStatus) { s.Phase, s.Reason = v1.PodFailed, "Evicted" }
@@ -248,8 +249,8 @@ func TestTerminalPodsAreSeen(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("evicted")
-		w.until("added", func() bool { return o.told(config.Add, p) })
+		w.until("added", func() bool { return o.told(podconfig.Add, p) })
 		w.setStatus("evicted", evict)
-		w.until("RECONCILE", func() bool { return o.told(config.Reconcile, p) })
+		w.until("RECONCILE", func() bool { return o.told(podconfig.Reconcile, p) })
 	})
 }

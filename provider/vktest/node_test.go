@@ -18,10 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider"
 )
 
-// pinger is a node provider as virtual-kubelet expects one.
+// pinger is a NodeProvider as virtual-kubelet expects it.
 type pinger struct {
 	mu     sync.Mutex
 	err    error
@@ -51,12 +52,12 @@ func (w *world) object() *v1.Node {
 		Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady"}}}}
 }
 
-// aloneNode runs virtual-kubelet's NodeController as it comes.
+// aloneNode runs virtual-kubelet's unmodified NodeController.
 func (w *world) aloneNode(p vknode.NodeProvider, n *v1.Node, opts ...vknode.NodeControllerOpt) *vknode.NodeController {
 	w.t.Helper()
 	opts = append([]vknode.NodeControllerOpt{vknode.WithNodePingInterval(200 * time.Millisecond), vknode.WithNodeStatusUpdateInterval(300 * time.Millisecond)}, opts...)
 	c, err := vknode.NewNodeController(p, n, w.client.CoreV1().Nodes(), opts...)
-	must(w.t, err)
+	testutil.Must(w.t, err)
 	go c.Run(w.ctx)
 	return c
 }
@@ -89,8 +90,8 @@ func (w *world) renewed() time.Time {
 	return l.Spec.RenewTime.Time
 }
 
-// An error of Ping stops status and lease in silence; at the start, nothing is
-// ever registered.
+// TestUnhealthyNodeSaysWhy: an error of Ping stops status and lease without a log; at the start,
+// the node is never registered.
 func TestUnhealthyNodeSaysWhy(t *testing.T) {
 	t.Parallel()
 	away := errors.New("container runtime is down")
@@ -120,7 +121,7 @@ func TestUnhealthyNodeSaysWhy(t *testing.T) {
 			return last.Equal(before) && time.Since(last) > 2*time.Second
 		})
 		if c := w.condition(v1.NodeReady); c.Status == v1.ConditionFalse || strings.Contains(c.Message, "down") {
-			t.Errorf("it says why (%+v); virtual-kubelet has mended this", c)
+			t.Errorf("it says why (%+v); virtual-kubelet has fixed this", c)
 		}
 	})
 	t.Run("behind", func(t *testing.T) {
@@ -140,9 +141,9 @@ func TestUnhealthyNodeSaysWhy(t *testing.T) {
 	})
 }
 
-// The callback replaces labels and annotations, and blocks when the controller
-// is busy.
-func TestNodeLabelsStayAndNobodyBlocks(t *testing.T) {
+// TestNodeLabelsStayAndNothingBlocks: the callback replaces labels and annotations, and blocks while
+// the controller is busy.
+func TestNodeLabelsStayAndNothingBlocks(t *testing.T) {
 	t.Parallel()
 	stall := func(release chan struct{}) func(*http.Request) *http.Response {
 		return func(r *http.Request) *http.Response {
@@ -156,7 +157,7 @@ func TestNodeLabelsStayAndNobodyBlocks(t *testing.T) {
 		w := newWorld(t)
 		p := &pinger{}
 		w.ready(w.aloneNode(p, w.object(), vknode.WithNodeStatusUpdateInterval(time.Hour)))
-		p.notify(w.object()) // now it has "applied" the label
+		p.notify(w.object()) // now the label is in its last-applied annotation
 		w.until("reported", func() bool { return w.getNode().Annotations["virtual-kubelet.io/last-applied-object-meta"] != "" })
 		bare := w.object()
 		bare.Labels = nil
@@ -175,7 +176,7 @@ func TestNodeLabelsStayAndNobodyBlocks(t *testing.T) {
 		}()
 		select {
 		case <-returned:
-			t.Error("three reports went in at once; virtual-kubelet has mended this")
+			t.Error("three reports went in at once; virtual-kubelet has fixed this")
 		case <-time.After(2 * time.Second):
 		}
 	})
@@ -208,8 +209,8 @@ func TestNodeLabelsStayAndNobodyBlocks(t *testing.T) {
 	})
 }
 
-// Each report carries the whole status once more, in annotations, and there is
-// one a minute.
+// TestHeartbeatsAreSmallAndRare: each report repeats the whole status in annotations, once a
+// minute.
 func TestHeartbeatsAreSmallAndRare(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
@@ -241,8 +242,8 @@ func TestHeartbeatsAreSmallAndRare(t *testing.T) {
 	})
 }
 
-// Taints and providerID of later reports are ignored, and NodeRestriction would
-// forbid them: they must be right at registration.
+// TestTaintsAreRegistered: later reports ignore taints and providerID, and NodeRestriction would
+// forbid them, so they must be right at registration.
 func TestTaintsAreRegistered(t *testing.T) {
 	t.Parallel()
 	taint := v1.Taint{Key: "shop.example/gpu", Value: "yes", Effect: v1.TaintEffectNoSchedule}
@@ -259,7 +260,7 @@ func TestTaintsAreRegistered(t *testing.T) {
 		p.notify(late)
 		w.until("reported", func() bool { return w.condition(v1.NodeReady).Message == "with a taint" })
 		if n := w.getNode(); has(n) || n.Spec.ProviderID != "" {
-			t.Error("a later taint or providerID was taken; virtual-kubelet has mended this")
+			t.Error("a later taint or providerID was taken; virtual-kubelet has fixed this")
 		}
 		_, err := w.asNode().CoreV1().Nodes().Patch(w.ctx, w.node, types.StrategicMergePatchType, []byte(`{"spec":{"taints":[{"key":"shop.example/gpu","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 		if !apierrors.IsForbidden(err) {
@@ -279,7 +280,7 @@ func TestTaintsAreRegistered(t *testing.T) {
 	})
 }
 
-// Addresses merge by type: of two InternalIPs, what comes out is not what went in.
+// TestTwoAddressesOfOneType: addresses merge by type, which corrupts two InternalIPs.
 func TestTwoAddressesOfOneType(t *testing.T) {
 	t.Parallel()
 	addresses := func(ips ...string) []v1.NodeAddress {
@@ -311,7 +312,7 @@ func TestTwoAddressesOfOneType(t *testing.T) {
 		if got := w.getNode().Status.Addresses; !slices.Equal(got, before) {
 			t.Errorf("registered with %v", got)
 		}
-		// A second life elsewhere takes the object over.
+		// Another process takes the object over.
 		ctx, cancel := context.WithCancel(w.ctx)
 		defer cancel()
 		o := w.build(at(after))
@@ -336,9 +337,9 @@ func TestTwoAddressesOfOneType(t *testing.T) {
 	})
 }
 
-// The lease's holder is the node's name, so two lives of one node renew the same
-// lease and neither knows: a lease cannot say who drives the machine. (That is
-// said by the owner file on it; see syncloop/owner.)
+// TestLeaseTellsNoLivesApart: the lease's holder is the node's name, so two processes of one node
+// renew the same lease without noticing. A lease cannot say which process manages the machine. The
+// owner file on the machine does; see syncloop/owner.
 func TestLeaseTellsNoLivesApart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -349,7 +350,7 @@ func TestLeaseTellsNoLivesApart(t *testing.T) {
 	second := w.aloneNode(&pinger{}, w.object(), vknode.WithNodeEnableLeaseV1WithRenewInterval(leases, 4, 300*time.Millisecond))
 	w.ready(second)
 	l, err := leases.Get(w.ctx, w.node, metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	if *l.Spec.HolderIdentity != w.node {
 		t.Errorf("the holder is %q: lives can be told apart now", *l.Spec.HolderIdentity)
 	}
@@ -365,7 +366,8 @@ func TestLeaseTellsNoLivesApart(t *testing.T) {
 	})
 }
 
-// virtual-kubelet's own default label is refused to a node; the kubelet's are not.
+// TestLabelsUnderNodeRestriction: a node may not set virtual-kubelet's default label; it may set
+// the kubelet's.
 func TestLabelsUnderNodeRestriction(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
@@ -373,7 +375,7 @@ func TestLabelsUnderNodeRestriction(t *testing.T) {
 		n := w.object()
 		n.Labels["kubernetes.io/role"] = "agent"
 		c, err := vknode.NewNodeController(&pinger{}, n, w.asNode().CoreV1().Nodes())
-		must(t, err)
+		testutil.Must(t, err)
 		err = c.Run(w.ctx)
 		if err == nil || !strings.Contains(err.Error(), "is not allowed to") {
 			t.Errorf("registration with kubernetes.io/role: %v, want it refused", err)
@@ -391,20 +393,20 @@ func TestLabelsUnderNodeRestriction(t *testing.T) {
 			}
 		}
 		server, err := w.admin.Discovery().ServerVersion()
-		must(t, err)
+		testutil.Must(t, err)
 		if n.Status.NodeInfo.KubeletVersion != provider.ReportedVersion(server.GitVersion) {
 			t.Errorf("kubelet version %q against a server of %q", n.Status.NodeInfo.KubeletVersion, server.GitVersion)
 		}
 	})
 }
 
-// A node that somebody deleted stays away, and only the log says so.
+// TestDeletedNodeComesBack: a node that someone deleted stays deleted, and only the log says so.
 func TestDeletedNodeComesBack(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
 		w := newWorld(t)
 		w.ready(w.aloneNode(&pinger{}, w.object()))
-		must(t, w.admin.CoreV1().Nodes().Delete(w.ctx, w.node, metav1.DeleteOptions{}))
+		testutil.Must(t, w.admin.CoreV1().Nodes().Delete(w.ctx, w.node, metav1.DeleteOptions{}))
 		w.stays(3*time.Second, "it stays away", func() bool { return w.getNode().Name == "" })
 	})
 	t.Run("behind", func(t *testing.T) {
@@ -413,7 +415,7 @@ func TestDeletedNodeComesBack(t *testing.T) {
 		o.node.SetReady(true, "", "")
 		w.until("Ready", func() bool { return w.condition(v1.NodeReady).Status == v1.ConditionTrue })
 		old := w.getNode().UID
-		must(t, w.admin.CoreV1().Nodes().Delete(w.ctx, w.node, metav1.DeleteOptions{}))
+		testutil.Must(t, w.admin.CoreV1().Nodes().Delete(w.ctx, w.node, metav1.DeleteOptions{}))
 		w.within(5*time.Second, "it comes back with its status", func() bool {
 			n := w.getNode()
 			return n.UID != "" && n.UID != old && w.condition(v1.NodeReady).Status == v1.ConditionTrue
@@ -421,13 +423,14 @@ func TestDeletedNodeComesBack(t *testing.T) {
 		at := time.Now()
 		w.until("its lease goes on", func() bool { return w.renewed().After(at) })
 		o.node.Retire()
-		must(t, w.admin.CoreV1().Nodes().Delete(w.ctx, w.node, metav1.DeleteOptions{}))
+		testutil.Must(t, w.admin.CoreV1().Nodes().Delete(w.ctx, w.node, metav1.DeleteOptions{}))
 		o.node.SetReady(false, "", "leaving")
 		w.stays(2*time.Second, "a retired one stays away", func() bool { return w.getNode().Name == "" })
 	})
 }
 
-// A lease that shares a client with everything else is late when that is busy.
+// TestLeaseHasAClientOfItsOwn: a lease that shares a client with other requests is late when that
+// is busy.
 func TestLeaseHasAClientOfItsOwn(t *testing.T) {
 	t.Parallel()
 	slow := func(c *rest.Config) { c.QPS, c.Burst = 5, 10 }
@@ -486,8 +489,8 @@ func (l lister) CoreV1Pods(ctx context.Context) error {
 	return err
 }
 
-// What the node controller wrote while we were not heard is put right at once,
-// not with the next regular report.
+// TestUnknownIsPutRight: what the node controller wrote during an outage is corrected at once, not
+// with the next regular report.
 func TestUnknownIsPutRight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -512,8 +515,8 @@ func TestUnknownIsPutRight(t *testing.T) {
 	}
 }
 
-// A node object that was made before its machine came is taken, by the node's own
-// rights, and bears our mark from the first report on.
+// TestNodeMadeBeforeItsMachine: a node object that was created before its machine started is
+// accepted, with the node's own rights, and has our annotation from the first report on.
 func TestNodeMadeBeforeItsMachine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -15,8 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider"
-	"github.com/bowline-k8s/bowline/syncloop/config"
+	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 )
 
 func hasCondition(p *v1.Pod, kind v1.PodConditionType) bool {
@@ -31,8 +32,8 @@ func openGate(s *v1.PodStatus) {
 	s.Conditions = append(s.Conditions, v1.PodCondition{Type: gateType, Status: v1.ConditionTrue})
 }
 
-// The whole status of the provider's pod replaces the server's, conditions of
-// other controllers included.
+// TestConditionsOfOthersSurvive: the status of the provider's pod replaces the server's whole
+// status, including conditions of other controllers.
 func TestConditionsOfOthersSurvive(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
@@ -48,17 +49,17 @@ func TestConditionsOfOthersSurvive(t *testing.T) {
 		s.tell(mine)
 		w.until("its status written", func() bool { return w.getPod("web").Status.Phase == v1.PodRunning })
 		if hasCondition(w.getPod("web"), gateType) {
-			t.Error("the gate's condition survived; virtual-kubelet has mended this")
+			t.Error("the gate's condition survived; virtual-kubelet has fixed this")
 		}
 	})
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("web", gated)
-		w.until("added", func() bool { return o.told(config.Add, p) })
+		w.until("added", func() bool { return o.told(podconfig.Add, p) })
 		w.setStatus("web", openGate)
-		w.until("the loop sees it", func() bool { return o.told(config.Reconcile, p) })
-		w.deletePod("web", 600) // provokes all that the controller writes
+		w.until("the loop sees it", func() bool { return o.told(podconfig.Reconcile, p) })
+		w.deletePod("web", 600) // triggers all of the controller's writes
 		w.until("asked to end it", func() bool { return o.saw("terminate web") })
 		if n := w.wire.count("PUT", "/pods/"); n != 0 {
 			t.Errorf("%d pods were written whole", n)
@@ -72,8 +73,8 @@ func TestConditionsOfOthersSurvive(t *testing.T) {
 	})
 }
 
-// One error of CreatePod fails a pod that may not restart for good, and writes
-// into the informer's own object.
+// TestOneErrorFailsNoJob: one error of CreatePod permanently fails a pod that may not restart, and
+// modifies the informer's own object.
 func TestOneErrorFailsNoJob(t *testing.T) {
 	t.Parallel()
 	once := func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }
@@ -83,8 +84,7 @@ func TestOneErrorFailsNoJob(t *testing.T) {
 		w.pod("job", once)
 		s := newScript()
 		s.create = func(*v1.Pod) error { return errors.New("the runtime was busy for a moment") }
-		// The second harm first: what the informer holds is changed, even where the
-		// write itself fails.
+		// The second harm first: the informer's object is modified even if the write fails.
 		w.wire.breakWith(func(r *http.Request) *http.Response {
 			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/status") {
 				return answer(r, 500, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500}`)
@@ -116,12 +116,12 @@ func TestOneErrorFailsNoJob(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("job", once)
-		w.until("handed on", func() bool { return o.saw("changed job") && o.told(config.Add, p) })
+		w.until("handed on", func() bool { return o.saw("changed job") && o.told(podconfig.Add, p) })
 		w.stays(time.Second, "Pending", func() bool { return w.getPod("job").Status.Phase == v1.PodPending })
 	})
 }
 
-// A status that could not be written 20 times is forgotten.
+// TestStatusIsNotForgotten: virtual-kubelet gives up a status after 20 failed writes.
 func TestStatusIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestStatusIsNotForgotten(t *testing.T) {
 		w.bareNode()
 		w.pod("web")
 		s := newScript()
-		fast := func(c *vknode.PodControllerConfig) { // the same 20 tries in a second, not in hours
+		fast := func(c *vknode.PodControllerConfig) { // the same 20 attempts in a second instead of hours
 			c.SyncPodStatusFromProviderRateLimiter = workqueue.NewTypedItemFastSlowRateLimiter[any](time.Millisecond, time.Millisecond, 100)
 		}
 		w.alone(s, fast)
@@ -155,19 +155,19 @@ func TestStatusIsNotForgotten(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("web")
-		w.until("added", func() bool { return o.told(config.Add, p) })
-		// The queue is not used: nothing is written by the controller at all, and
-		// the writer of syncloop does not forget.
+		w.until("added", func() bool { return o.told(podconfig.Add, p) })
+		// The queue is not used: the controller writes nothing, and syncloop's writer does not give
+		// up.
 		w.setStatus("web", runningStatus)
-		w.until("seen", func() bool { return o.told(config.Reconcile, p) })
+		w.until("seen", func() bool { return o.told(podconfig.Reconcile, p) })
 		if n := w.wire.count("PUT", "/pods/"); n != 0 {
 			t.Errorf("the controller wrote %d statuses", n)
 		}
 	})
 }
 
-// A change of status alone is not handed on: readiness gates set by others are
-// missed.
+// TestStatusChangesOfOthersAreSeen: a change of only the status is not passed on, so readiness
+// gates set by others are missed.
 func TestStatusChangesOfOthersAreSeen(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
@@ -186,13 +186,14 @@ func TestStatusChangesOfOthersAreSeen(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("web", gated)
-		w.until("added", func() bool { return o.told(config.Add, p) })
+		w.until("added", func() bool { return o.told(podconfig.Add, p) })
 		w.setStatus("web", openGate)
-		w.until("RECONCILE", func() bool { return o.told(config.Reconcile, p) })
+		w.until("RECONCILE", func() bool { return o.told(podconfig.Reconcile, p) })
 	})
 }
 
-// A resize of the pod's own resources (not of a container) is no change to it.
+// TestPodLevelResizeIsSeen: a resize of the pod-level resources (not of a container) does not count
+// as a change.
 func TestPodLevelResizeIsSeen(t *testing.T) {
 	t.Parallel()
 	cpu := func(q string) *v1.ResourceRequirements {
@@ -240,13 +241,13 @@ func TestPodLevelResizeIsSeen(t *testing.T) {
 		if p.Spec.Resources == nil {
 			t.Skip("this API server has no resources of pods as a whole")
 		}
-		w.until("added", func() bool { return o.told(config.Add, p) })
+		w.until("added", func() bool { return o.told(podconfig.Add, p) })
 		resize(w)
-		w.until("UPDATE", func() bool { return o.told(config.Update, p) })
+		w.until("UPDATE", func() bool { return o.told(podconfig.Update, p) })
 	})
 }
 
-// Every pod gets an event that it was created, before anything is.
+// TestNoProviderEvents: every pod gets an event that it was created, before anything is.
 func TestNoProviderEvents(t *testing.T) {
 	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
@@ -261,7 +262,7 @@ func TestNoProviderEvents(t *testing.T) {
 		rec := w.recorder(w.client)
 		o := w.behind()
 		p := w.pod("web")
-		w.until("handed on", func() bool { return o.saw("changed web") && o.told(config.Add, p) })
+		w.until("handed on", func() bool { return o.saw("changed web") && o.told(podconfig.Add, p) })
 		rec.Event(p, v1.EventTypeNormal, "Pulled", "an event of ours")
 		w.until("our event", func() bool { return slices.Contains(w.events("web"), "Pulled") })
 		for _, reason := range w.events("web") {
@@ -272,8 +273,8 @@ func TestNoProviderEvents(t *testing.T) {
 	})
 }
 
-// Environment: a pod IP cannot be resolved before there is one, so the pod is
-// never created.
+// TestEnvOfPodIP: an environment variable with the pod IP cannot be resolved before there is an IP,
+// so the pod is never created.
 func TestEnvOfPodIP(t *testing.T) {
 	t.Parallel()
 	field := func(p *v1.Pod) {
@@ -293,12 +294,12 @@ func TestEnvOfPodIP(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("web", field)
-		w.until("handed on", func() bool { return o.saw("changed web") && o.told(config.Add, p) })
+		w.until("handed on", func() bool { return o.saw("changed web") && o.told(podconfig.Add, p) })
 	})
 }
 
-// Environment: resourceFieldRef is dropped, the order is lost, and secrets are
-// written into the pod.
+// TestEnvStaysAsWritten: resourceFieldRef is dropped, the order of environment variables is lost,
+// and secrets are written into the pod.
 func TestEnvStaysAsWritten(t *testing.T) {
 	t.Parallel()
 	env := []v1.EnvVar{
@@ -310,7 +311,7 @@ func TestEnvStaysAsWritten(t *testing.T) {
 	with := func(p *v1.Pod) { p.Spec.Containers[0].Env = env; off := false; p.Spec.EnableServiceLinks = &off }
 	secret := func(w *world) {
 		_, err := w.admin.CoreV1().Secrets(w.ns).Create(w.ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "hunter2"}}, metav1.CreateOptions{})
-		must(w.t, err)
+		testutil.Must(w.t, err)
 	}
 	t.Run("alone", func(t *testing.T) {
 		w := newWorld(t)
@@ -326,9 +327,9 @@ func TestEnvStaysAsWritten(t *testing.T) {
 			leaked = leaked || e.Value == "hunter2"
 		}
 		if !dropped || !leaked {
-			t.Errorf("resourceFieldRef dropped: %v, secret written into the pod: %v; virtual-kubelet has mended this", dropped, leaked)
+			t.Errorf("resourceFieldRef dropped: %v, secret written into the pod: %v; virtual-kubelet has fixed this", dropped, leaked)
 		}
-		// The order comes out of a Go map: any other order in several pods shows it.
+		// The order is that of a Go map: any other order in several pods proves it.
 		shuffled := false
 		for i := 0; i < 20 && !shuffled; i++ {
 			name := "more-" + string(rune('a'+i))
@@ -343,7 +344,7 @@ func TestEnvStaysAsWritten(t *testing.T) {
 			shuffled = strings.Join(names, " ") != "A PASSWORD B"
 		}
 		if !shuffled {
-			t.Error("20 pods kept their order; virtual-kubelet has mended this")
+			t.Error("20 pods kept their order; virtual-kubelet has fixed this")
 		}
 	})
 	t.Run("behind", func(t *testing.T) {
@@ -351,9 +352,9 @@ func TestEnvStaysAsWritten(t *testing.T) {
 		secret(w)
 		o := w.behind()
 		p := w.pod("web", with)
-		w.until("added", func() bool { return o.told(config.Add, p) })
+		w.until("added", func() bool { return o.told(podconfig.Add, p) })
 		got, err := o.node.Pods().Lister().Pods(w.ns).Get("web")
-		must(t, err)
+		testutil.Must(t, err)
 		var names []string
 		for i, e := range got.Spec.Containers[0].Env {
 			names = append(names, e.Name)

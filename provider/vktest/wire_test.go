@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// wire is the way to the API server: it counts, cuts and breaks.
+// wire is the connection to the API server: it counts, cuts and breaks requests.
 type wire struct {
 	mu    sync.Mutex
 	log   []string // "PUT /api/v1/namespaces/x/pods/y/status"
-	cut   bool     // pod lists and watches fail, running watches end
-	gone  bool     // the next watch that resumes is answered 410
+	cut   bool     // pod lists and watches fail, open watches end
+	gone  bool     // the next watch that resumes gets 410
 	open  map[*cuttable]bool
 	fault func(*http.Request) *http.Response
 }
@@ -59,7 +59,7 @@ func answer(r *http.Request, code int, body string) *http.Response {
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewBufferString(body))}
 }
 
-// cuttable ends when it is told to, as a connection does that was lost.
+// cuttable is a response body that can be cut like a lost connection.
 type cuttable struct {
 	io.ReadCloser
 	lost chan struct{}
@@ -99,8 +99,8 @@ func (w *wire) lose() {
 	}
 }
 
-// restore mends it, after so long that the watch cannot be resumed: what was
-// missed is only seen by the difference of two lists.
+// restore restores the connection, so late that the watch cannot resume: what was missed shows only
+// as the difference of two lists.
 func (w *wire) restore() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +113,7 @@ func (w *wire) breakWith(f func(*http.Request) *http.Response) {
 	w.fault = f
 }
 
-// count is how many requests had this method and a path that ends or begins so.
+// count is how many requests had this method and a path that ends or begins with part.
 func (w *wire) count(method, part string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

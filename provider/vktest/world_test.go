@@ -25,17 +25,18 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/provider"
-	"github.com/bowline-k8s/bowline/syncloop/config"
+	"github.com/bowline-k8s/bowline/syncloop/podconfig"
 )
 
-// world is one node and one namespace of their own in the lab, and three clients.
+// world is a node and a namespace in the lab, and three clients.
 type world struct {
 	t      *testing.T
 	cfg    *rest.Config
-	admin  kubernetes.Interface // the test's own hand
-	client kubernetes.Interface // what the controllers use, through wire
+	admin  kubernetes.Interface // for the test's own calls
+	client kubernetes.Interface // for the controllers, through wire
 	wire   *wire
 	ns     string
 	node   string
@@ -49,16 +50,16 @@ func newWorld(t *testing.T) *world {
 		t.Skip("set BOWLINE_LAB_KUBECONFIG to an administrator's kubeconfig of a lab cluster")
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", path)
-	must(t, err)
+	testutil.Must(t, err)
 	cfg.QPS = -1
 	w := &world{t: t, cfg: cfg, wire: &wire{}, node: "vk-" + rand.String(8)}
 	w.admin, err = kubernetes.NewForConfig(cfg)
-	must(t, err)
+	testutil.Must(t, err)
 	w.client = w.clientWith(func(c *rest.Config) { c.Wrap(w.wire.wrap) })
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ctx = ctx
 	ns, err := w.admin.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "vk-"}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	w.ns = ns.Name
 	t.Cleanup(func() {
 		cancel()
@@ -77,22 +78,22 @@ func (w *world) clientWith(change func(*rest.Config)) kubernetes.Interface {
 	c := rest.CopyConfig(w.cfg)
 	change(c)
 	client, err := kubernetes.NewForConfig(c)
-	must(w.t, err)
+	testutil.Must(w.t, err)
 	return client
 }
 
-// asNode acts as the node's own identity, under the Node authorizer and NodeRestriction.
+// asNode has the node's own identity, under the Node authorizer and NodeRestriction.
 func (w *world) asNode() kubernetes.Interface {
 	return w.clientWith(func(c *rest.Config) {
 		c.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + w.node, Groups: []string{"system:nodes", "system:authenticated"}}
 	})
 }
 
-// bareNode makes the node object, so that nobody collects its pods.
+// bareNode creates the node object, so that its pods are not garbage-collected.
 func (w *world) bareNode() {
 	w.t.Helper()
 	_, err := w.admin.CoreV1().Nodes().Create(w.ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node}}, metav1.CreateOptions{})
-	must(w.t, err)
+	testutil.Must(w.t, err)
 }
 
 func (w *world) pod(name string, change ...func(*v1.Pod)) *v1.Pod {
@@ -135,10 +136,10 @@ func (w *world) getNode() *v1.Node {
 
 func (w *world) deletePod(name string, grace int64) {
 	w.t.Helper()
-	must(w.t, w.admin.CoreV1().Pods(w.ns).Delete(w.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &grace}))
+	testutil.Must(w.t, w.admin.CoreV1().Pods(w.ns).Delete(w.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &grace}))
 }
 
-// setStatus is the hand of another controller on the pod's status.
+// setStatus writes the pod's status as another controller does.
 func (w *world) setStatus(name string, change func(*v1.PodStatus)) *v1.Pod {
 	w.t.Helper()
 	var out *v1.Pod
@@ -175,7 +176,7 @@ func (w *world) within(d time.Duration, what string, ok func() bool) {
 	}
 }
 
-// stays sees that something holds for as long as its opposite took to show.
+// stays checks that something holds for as long as its opposite took to appear.
 func (w *world) stays(d time.Duration, what string, ok func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(d); time.Now().Before(deadline); {
@@ -200,7 +201,7 @@ func (w *world) recorder(c kubernetes.Interface) record.EventRecorder {
 // events are the reasons of the pod's events so far.
 func (w *world) events(name string) []string {
 	list, err := w.admin.CoreV1().Events(w.ns).List(w.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
-	must(w.t, err)
+	testutil.Must(w.t, err)
 	var reasons []string
 	for _, e := range list.Items {
 		reasons = append(reasons, e.Reason)
@@ -208,14 +209,7 @@ func (w *world) events(name string) []string {
 	return reasons
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// script is a provider as virtual-kubelet expects one: it holds pods by name.
+// script is a provider as virtual-kubelet expects it: it holds pods by name.
 type script struct {
 	mu     sync.Mutex
 	pods   map[string]*v1.Pod
@@ -285,7 +279,7 @@ func (s *script) DeletePod(_ context.Context, p *v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.note("delete", p)
-	return nil // its containers take their time
+	return nil // its containers stop later
 }
 
 func (s *script) GetPod(_ context.Context, ns, name string) (*v1.Pod, error) {
@@ -328,7 +322,7 @@ func (s *script) tell(p *v1.Pod) {
 	cb(p)
 }
 
-// alone runs virtual-kubelet's PodController as it comes.
+// alone runs virtual-kubelet's unmodified PodController.
 func (w *world) alone(p vknode.PodLifecycleHandler, change ...func(*vknode.PodControllerConfig)) informers.SharedInformerFactory {
 	w.t.Helper()
 	pods := informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -343,7 +337,7 @@ func (w *world) alone(p vknode.PodLifecycleHandler, change ...func(*vknode.PodCo
 		c(&cfg)
 	}
 	pc, err := vknode.NewPodController(cfg)
-	must(w.t, err)
+	testutil.Must(w.t, err)
 	pods.Start(w.ctx.Done())
 	all.Start(w.ctx.Done())
 	all.WaitForCacheSync(w.ctx.Done())
@@ -358,15 +352,15 @@ func (w *world) alone(p vknode.PodLifecycleHandler, change ...func(*vknode.PodCo
 	return pods
 }
 
-// ours is the node as Bowline runs it, with a loop that only takes notes and the
-// real merge of syncloop/config behind the informer.
+// ours is the node as Bowline runs it, with a loop that only records calls, and the real merge of
+// syncloop/podconfig behind the informer.
 type ours struct {
 	node    *provider.Node
 	mu      sync.Mutex
-	hooks   []string        // "changed a", "terminate b"
-	changes []config.Change // what the api source made of it
+	hooks   []string           // "changed a", "terminate b"
+	changes []podconfig.Change // the resulting changes of the api source
 	held    map[string]*v1.Pod
-	api     *config.API
+	api     *podconfig.API
 }
 
 func (o *ours) PodChanged(r pod.Ref) {
@@ -395,7 +389,7 @@ func (o *ours) saw(hook string) bool {
 	return slices.Contains(o.hooks, hook)
 }
 
-// source says what the loop was told of a pod: "ADD uid", "RECONCILE uid".
+// source lists the loop's changes of a pod: "ADD uid", "RECONCILE uid".
 func (o *ours) source(name string) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -408,7 +402,7 @@ func (o *ours) source(name string) []string {
 	return out
 }
 
-func (o *ours) told(op config.Op, p *v1.Pod) bool {
+func (o *ours) told(op podconfig.Op, p *v1.Pod) bool {
 	return slices.Contains(o.source(p.Name), fmt.Sprintf("%s %s", op, p.UID))
 }
 
@@ -431,12 +425,12 @@ func (w *world) build(change ...func(*provider.Config)) *ours {
 		c(&cfg)
 	}
 	n, err := provider.New(cfg)
-	must(w.t, err)
+	testutil.Must(w.t, err)
 	o.node = n
-	pc := config.New(config.SourceAPI)
-	o.api = config.NewAPI(pc, n.Pods().Lister(), n.Pods().HasSynced)
+	pc := podconfig.New(podconfig.SourceAPI)
+	o.api = podconfig.NewAPI(pc, n.Pods().Lister(), n.Pods().HasSynced)
 	_, err = n.Pods().AddEventHandler(o.api.Handler(w.ctx))
-	must(w.t, err)
+	testutil.Must(w.t, err)
 	go pc.Run(w.ctx)
 	go func() {
 		for {

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Policy is what the machine's owner forbids. The zero Policy forbids nothing.
+// Policy is what the host's owner forbids. The zero Policy forbids nothing.
 type Policy struct {
 	NoPrivileged  bool
 	NoHostPath    bool
@@ -16,16 +16,17 @@ type Policy struct {
 	NoNFS         bool
 }
 
-// Rejection is why a pod, or one container of it, may not run on this machine.
+// Rejection is why a pod, or one of its containers, may not run on this host.
 type Rejection struct {
-	Reason  string // of the first thing found: for status.reason and the event
-	Message string // names every field and container that is beyond the policy
+	Reason  string // of the first violation; for status.reason and the event
+	Message string // names every field and container that violates the policy
 }
 
-// Error makes a rejection one of what the pod asks for by another object.
+// Error makes a Rejection an error, to report a violation that is found outside the pod object,
+// such as in a persistent volume.
 func (r *Rejection) Error() string { return r.Message }
 
-// Reasons of a Rejection, one for each field of the policy.
+// The reasons of a Rejection by policy, one for each field of Policy.
 const (
 	ReasonPrivileged  = "PrivilegedForbidden"
 	ReasonHostPath    = "HostPathForbidden"
@@ -33,7 +34,7 @@ const (
 	ReasonNFS         = "NFSForbidden"
 )
 
-// Pod judges the pod without its ephemeral containers; nil admits it.
+// Pod judges the pod without its ephemeral containers. nil means admitted.
 func Pod(p *v1.Pod, policy Policy) *Rejection {
 	var f findings
 	spec := &p.Spec
@@ -64,8 +65,8 @@ func Pod(p *v1.Pod, policy Policy) *Rejection {
 	return f.rejection()
 }
 
-// Volume judges the persistent volume behind one of the pod's volumes, of which the pod
-// itself says nothing; nil admits it.
+// Volume judges the persistent volume behind the pod's volume name, which the pod's own spec does
+// not show. nil means admitted.
 func Volume(name string, pv *v1.PersistentVolume, policy Policy) *Rejection {
 	var f findings
 	switch source := pv.Spec.PersistentVolumeSource; {
@@ -79,8 +80,8 @@ func Volume(name string, pv *v1.PersistentVolume, policy Policy) *Rejection {
 	return f.rejection()
 }
 
-// Ephemeral judges the ephemeral container of this name alone; nil admits it, and
-// also a name that the pod does not have.
+// Ephemeral judges only the ephemeral container of this name. nil means admitted, or that the pod
+// has no such container.
 func Ephemeral(p *v1.Pod, name string, policy Policy) *Rejection {
 	var f findings
 	for i := range p.Spec.EphemeralContainers {
@@ -91,14 +92,14 @@ func Ephemeral(p *v1.Pod, name string, policy Policy) *Rejection {
 	return f.rejection()
 }
 
-// findings are what is beyond the policy, in the order of the search.
+// findings are the policy violations, in the order in which they were found.
 type findings []struct{ reason, what string }
 
 func (f *findings) add(reason, format string, args ...any) {
 	*f = append(*f, struct{ reason, what string }{reason, fmt.Sprintf(format, args...)})
 }
 
-// rejection tells all findings in one sentence for each field of the policy.
+// rejection reports all findings, in one sentence per field of the policy.
 func (f findings) rejection() *Rejection {
 	if len(f) == 0 {
 		return nil
@@ -121,7 +122,7 @@ func (f findings) rejection() *Rejection {
 	return &Rejection{Reason: f[0].reason, Message: strings.Join(sentences, "; ")}
 }
 
-// privilegedPod finds what of a pod, apart from its containers, is the machine's.
+// privilegedPod finds pod-level fields that give power over the host.
 func (f *findings) privilegedPod(spec *v1.PodSpec) {
 	if spec.HostPID {
 		f.add(ReasonPrivileged, "spec.hostPID is true")
@@ -139,7 +140,7 @@ func (f *findings) privilegedPod(spec *v1.PodSpec) {
 	f.hostProcess(at, sc.WindowsOptions)
 }
 
-// container finds what one container asks for; at is its place in the pod.
+// container finds the violations of one container; at is its path in the pod.
 func (f *findings) container(at string, p *v1.Pod, c *v1.Container, policy Policy) {
 	if policy.NoPrivileged {
 		f.privileged(at+".securityContext", c.SecurityContext)
@@ -159,7 +160,7 @@ func (f *findings) container(at string, p *v1.Pod, c *v1.Container, policy Polic
 	}
 }
 
-// probes finds those that the machine is to send to an address other than the pod's.
+// probes finds probes that the host would send to an address other than the pod's.
 func (f *findings) probes(at string, c *v1.Container) {
 	for _, probe := range []struct {
 		name string
@@ -171,7 +172,7 @@ func (f *findings) probes(at string, c *v1.Container) {
 	}
 }
 
-// hooks are probes of the machine's network as well.
+// hooks finds lifecycle hooks that the host would send to such an address.
 func (f *findings) hooks(at string, c *v1.Container) {
 	if c.Lifecycle == nil {
 		return
@@ -186,7 +187,7 @@ func (f *findings) hooks(at string, c *v1.Container) {
 	}
 }
 
-// otherHost finds the host of a request that is not the pod.
+// otherHost finds an explicit host in a probe or a hook.
 func (f *findings) otherHost(at string, get *v1.HTTPGetAction, connect *v1.TCPSocketAction) {
 	if get != nil && get.Host != "" {
 		f.add(ReasonHostNetwork, "%s.httpGet.host is %s", at, get.Host)
@@ -218,17 +219,16 @@ func (f *findings) privileged(at string, sc *v1.SecurityContext) {
 	f.hostProcess(at, sc.WindowsOptions)
 }
 
-// plainCapabilities are those that a container has unless it drops them: the
-// defaults of containerd and CRI-O together.
+// plainCapabilities are the default capabilities of containerd and of CRI-O together.
 var plainCapabilities = []string{"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD",
 	"NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
 
-// plain takes a name as runtimes do: in any case, with or without CAP_.
+// plain accepts a name as runtimes do: in any case, with or without CAP_.
 func plain(c v1.Capability) bool {
 	return slices.Contains(plainCapabilities, strings.TrimPrefix(strings.ToUpper(string(c)), "CAP_"))
 }
 
-// plainSELinuxTypes are those of containers that are confined.
+// plainSELinuxTypes are the types of confined containers.
 var plainSELinuxTypes = []string{"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"}
 
 func (f *findings) selinux(at string, o *v1.SELinuxOptions) {

@@ -12,7 +12,7 @@ func no() *bool  { b := false; return &b }
 
 func proc(t v1.ProcMountType) *v1.ProcMountType { return &t }
 
-// all forbids everything; one is each policy alone, by the reason that it gives.
+// all forbids everything; one maps each reason to the policy that forbids only that.
 var (
 	all = Policy{NoPrivileged: true, NoHostPath: true, NoHostNetwork: true, NoNFS: true}
 	one = map[string]Policy{
@@ -23,8 +23,8 @@ var (
 	}
 )
 
-// containerCases are what a container may ask for: the reason that refuses it, and
-// the field that the message names below the container. An empty reason is admitted.
+// containerCases are what a container may ask for: the reason of the refusal (empty: admitted), and
+// the field below the container that the message names.
 var containerCases = []struct {
 	name, reason, field string
 	ask                 func(*v1.Container)
@@ -116,7 +116,7 @@ func selinux(o v1.SELinuxOptions) func(*v1.Container) {
 	return sc(func(s *v1.SecurityContext) { s.SELinuxOptions = &o })
 }
 
-// plainPod has two containers of each kind, so that the last of each is judged too.
+// plainPod has two containers of each kind, to check that each of them is judged.
 func plainPod() *v1.Pod {
 	p := &v1.Pod{}
 	always := v1.ContainerRestartPolicyAlways
@@ -128,8 +128,7 @@ func plainPod() *v1.Pod {
 	return p
 }
 
-// check compares a judgement with what is wanted: refused under its own policy and
-// under all, by nothing else.
+// check expects a refusal by the policy of that reason and by all, and by no other policy.
 func check(t *testing.T, what, reason, message string, judge func(Policy) *Rejection) {
 	t.Helper()
 	if got := judge(Policy{}); got != nil {
@@ -225,7 +224,7 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// All that is beyond the policy is told at once: who mends a pod mends it once.
+// The message names every violation, so that one correction of the pod suffices.
 func TestMessageTellsAll(t *testing.T) {
 	p := plainPod()
 	p.Spec.HostNetwork, p.Spec.HostPID = true, true
@@ -242,7 +241,7 @@ func TestMessageTellsAll(t *testing.T) {
 	}
 }
 
-// Persistent volumes name paths of the machine as volumes do.
+// Persistent volumes name paths of the host as volumes do.
 func TestPersistentVolumes(t *testing.T) {
 	block := v1.PersistentVolumeBlock
 	for _, tc := range []struct {

@@ -1,48 +1,48 @@
-// Package admit judges a pod before anything of it is started: by the policy of the
-// machine's owner (Pod), as what the owner of a lent machine does not allow is not
-// started there, whoever asks for it in the cluster; and as a kubelet does, by the node
-// and by the pods that it has taken (OnNode). It is pure: a judgement is a function of
-// the pod, the policy and the node.
+// Package admit decides admission: whether a pod may run on this node, before anything of it is
+// started. Pod checks the policy of the host's owner, no matter who created the pod. OnNode makes a
+// kubelet's checks, against the node and the pods that it has admitted. The package is pure: a
+// result depends only on the pod, the policy and the node.
 //
-// # What privileged covers
+// # What NoPrivileged covers
 //
-// A policy that forbids `privileged: true` and allows another way to the same power
-// is a hole, so NoPrivileged refuses, in every container:
+// A policy that forbids `privileged: true` but allows another way to the same power would be a
+// hole. So NoPrivileged refuses, in every container:
 //
-//   - securityContext.privileged, and hostProcess, which is Windows' word for it;
-//   - capabilities beyond the ones that a runtime gives to every container: SYS_ADMIN
-//     mounts, SYS_PTRACE reads other processes, SYS_MODULE and SYS_RAWIO are the
-//     kernel, and so on; one that is not known here is refused as well, and so is ALL;
+//   - securityContext.privileged, and hostProcess, its counterpart on Windows;
+//   - capabilities beyond those that a runtime gives to every container: SYS_ADMIN mounts,
+//     SYS_PTRACE reads other processes, SYS_MODULE and SYS_RAWIO control the kernel, and so on.
+//     Unknown capabilities and ALL are refused as well;
 //   - procMount: Unmasked, which makes /proc/sys and /proc/sysrq-trigger writable;
-//   - what takes away the confinement that a runtime sets by itself: an AppArmor
-//     profile Unconfined (by its old annotation as well), and SELinux users, roles and
-//     types other than those of plain containers, as spc_t is not confined at all;
+//   - removing the confinement that a runtime sets by default: the AppArmor profile Unconfined
+//     (also by its old annotation), and SELinux users, roles and types other than those of plain
+//     containers, as spc_t is not confined at all;
 //
 // and in the pod:
 //
-//   - hostPID: root in a container may kill every process of the machine and look
-//     into many of them;
-//   - hostIPC: the shared memory and queues of the machine's own processes.
+//   - hostPID: root in a container may kill every process of the host and inspect many of them;
+//   - hostIPC: the shared memory and queues of the host's own processes.
 //
-// It leaves alone what a plain container has anyway: running as root, setuid programs,
-// and seccomp Unconfined, which is what a pod has that asks for nothing. A seccomp or
-// AppArmor profile of type Localhost is a file that the owner put there. Sysctls are
-// those of the pod's own namespaces; the runtime refuses every other.
+// It allows what a plain container has anyway: running as root, setuid programs, and seccomp
+// Unconfined, which is what a pod without a seccomp profile gets. A seccomp or AppArmor profile of
+// type Localhost is a file that the owner put on the host. Sysctls are limited to the pod's own
+// namespaces; the runtime refuses every other one.
 //
-// # What hostPath, hostNetwork and NFS cover
+// # What NoHostPath, NoHostNetwork and NoNFS cover
 //
-// NoHostPath refuses volumes of type hostPath, read-only ones too: /etc/shadow and the
-// runtime's socket can be read. It refuses persistent volumes of types hostPath and
-// local as well (Volume), as soon as the claim's volume is known: they name a path of
-// the machine too. NoHostNetwork refuses hostNetwork, hostPorts, which take ports of
-// the machine's addresses from its owner, and probes and hooks with a host of their
-// own: the machine sends these, to its own loopback and to its owner's network. NoNFS
-// refuses volumes of type nfs, of the pod and of persistent volumes (Volume): the machine
-// itself mounts them as root, from whatever server of its networks they name.
+// NoHostPath refuses hostPath volumes, read-only ones too, because /etc/shadow and the runtime's
+// socket are readable. It also refuses persistent volumes of types hostPath and local (Volume), as
+// soon as the claim's volume is known, because they name a path of the host too.
+//
+// NoHostNetwork refuses hostNetwork; hostPorts, which take ports of the host's addresses from its
+// owner; and probes and hooks with a host of their own, because the host sends these, to its own
+// loopback and to its owner's network.
+//
+// NoNFS refuses nfs volumes, of the pod and of persistent volumes (Volume): the host itself mounts
+// them as root, from any server that they name.
 //
 // # Ephemeral containers
 //
-// They come to a pod that runs already, which is not ended for them: Ephemeral judges
-// each by itself, and one that is refused is never started. So they do not count in
-// Pod, and it makes no difference whether one was added before the node saw the pod.
+// An ephemeral container is added to a running pod, and the pod is not ended because of it.
+// Ephemeral judges each one by itself, and a refused one is never started. Pod ignores them, so it
+// makes no difference whether one was added before the node saw the pod.
 package admit

@@ -9,11 +9,12 @@ import (
 	"k8s.io/component-helpers/nodedeclaredfeatures"
 )
 
-// ofLibrary is the release of Kubernetes whose features the library knows: it tells from
-// which release on a feature need not be declared.
+// ofLibrary is the Kubernetes release of the nodedeclaredfeatures library, which drops a feature in
+// the release from which on nodes need not declare it.
 var ofLibrary = version.MustParseGeneric("1.37")
 
-// declaredFeatures: what a pod makes use of that a node has to declare, this one does.
+// declaredFeatures checks that the node declares each feature that the pod uses and that nodes must
+// declare.
 func declaredFeatures(p *v1.Pod, n Node) *Rejection {
 	if n.Features == nil {
 		return nil

@@ -12,30 +12,30 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Node is what the kubelet's checks read of the node.
+// Node is what the kubelet's checks need to know of the node.
 type Node struct {
 	Name        string
 	Labels      map[string]string
 	Taints      []v1.Taint
 	Allocatable v1.ResourceList
 	OS          string // "linux"
-	// AppArmor: the machine's kernel enforces profiles.
+	// AppArmor says that the host's kernel enforces AppArmor profiles.
 	AppArmor bool
-	// StrictGroups: the runtime honours supplementalGroupsPolicy Strict
+	// StrictGroups says that the runtime honours supplementalGroupsPolicy Strict
 	// (node.status.features).
 	StrictGroups bool
-	// Pressure are the pressure conditions that are True.
+	// Pressure lists the pressure conditions that are True.
 	Pressure []v1.NodeConditionType
-	// Features that the node declares, by which the scheduler chooses it; nil: of a node
-	// whose features are not judged.
+	// Features lists the features that the node declares, which the scheduler uses too. nil skips
+	// the check.
 	Features []string
-	// GoingDown: the machine is about to go down.
+	// GoingDown says that the host is about to shut down.
 	GoingDown bool
-	// Sysctls that pods may set; nil: of a node whose sysctls are not judged.
+	// Sysctls that pods may set. nil skips the check.
 	Sysctls *Sysctls
 }
 
-// Reasons of a Rejection by the node itself, the kubelet's.
+// The reasons of a Rejection by the node, as a kubelet spells them.
 const (
 	ReasonEvicted      = "Evicted"
 	ReasonSysctl       = "SysctlForbidden"
@@ -50,20 +50,20 @@ const (
 	ReasonFeature      = "PodFeatureUnsupported"
 	ReasonUnexpected   = "UnexpectedAdmissionError"
 	ReasonShutdown     = "NodeShutdown"
-	reasonOutOf        = "OutOf" // and the resource's name
+	reasonOutOf        = "OutOf" // followed by the resource's name
 )
 
-// Verdict of OnNode. Both zero: the pod is taken.
+// Verdict is the result of OnNode. If both fields are zero, the pod is admitted.
 type Verdict struct {
 	Rejection *Rejection
-	// Preempt are pods that make room for this one, which is critical: it is taken,
-	// and they are ended first.
+	// Preempt lists pods to end first so that this one, which is critical, fits. The pod is
+	// admitted.
 	Preempt []*v1.Pod
 }
 
-// OnNode judges as a kubelet does whether the node takes the pod beside others, the
-// pods that it has taken and that have not ended. The order of the checks, of which
-// the first that fails gives the reason, is the kubelet's.
+// OnNode decides as a kubelet does whether the node admits the pod. others are the pods that it has
+// admitted and that have not ended. The first failing check gives the reason; their order is the
+// kubelet's.
 func OnNode(p *v1.Pod, others []*v1.Pod, n Node) Verdict {
 	for _, check := range []func(*v1.Pod, Node) *Rejection{underPressure, sysctls, osLabel, osField, groupsPolicy} {
 		if r := check(p, n); r != nil {
@@ -93,8 +93,8 @@ func OnNode(p *v1.Pod, others []*v1.Pod, n Node) Verdict {
 	return Verdict{Preempt: preempt}
 }
 
-// general are the resources that the pod lacks on the node, and the first other
-// reason not to take it.
+// general returns the resources that the pod lacks on the node, and the first other reason not to
+// admit it.
 func general(p *v1.Pod, others []*v1.Pod, n Node) (lacking []shortage, other *Rejection) {
 	lacking = shortages(p, others, n.Allocatable)
 	predicate := func(reason, why string) *Rejection {
@@ -119,7 +119,7 @@ func matchesAffinity(p *v1.Pod, n Node) bool {
 	return ok && err == nil
 }
 
-// toleratesAll: of taints only NoExecute concerns a node; the others are the scheduler's.
+// toleratesAll checks NoExecute taints only. The others concern only the scheduler.
 func toleratesAll(p *v1.Pod, taints []v1.Taint) bool {
 	for i := range taints {
 		if taints[i].Effect == v1.TaintEffectNoExecute && !tolerates(p, &taints[i]) {
@@ -142,8 +142,8 @@ func tolerates(p *v1.Pod, taint *v1.Taint) bool {
 	})
 }
 
-// underPressure: a node that is short of something takes critical pods only, and one
-// that is short of memory alone those that have asked for some.
+// underPressure rejects pods on a node under pressure, except critical ones. If memory is the only
+// pressure, it admits pods that are not BestEffort, or that tolerate its taint.
 func underPressure(p *v1.Pod, n Node) *Rejection {
 	if len(n.Pressure) == 0 || Critical(p) {
 		return nil
@@ -179,8 +179,7 @@ func groupsPolicy(p *v1.Pod, n Node) *Rejection {
 	return &Rejection{ReasonGroupsPolicy, "SupplementalGroupsPolicy=Strict is not supported in this node"}
 }
 
-// appArmor: a pod that names a profile, other than Unconfined, needs a machine that
-// has AppArmor.
+// appArmor checks that the host has AppArmor if the pod names a profile other than Unconfined.
 func appArmor(p *v1.Pod, n Node) *Rejection {
 	cannot := func(why string) *Rejection { return &Rejection{ReasonAppArmor, "Cannot enforce AppArmor: " + why} }
 	profiles := appArmorProfiles(p)
@@ -198,7 +197,7 @@ func appArmor(p *v1.Pod, n Node) *Rejection {
 	return nil
 }
 
-// appArmorProfiles are those that the pod and its containers name.
+// appArmorProfiles lists the profiles of the pod and its containers.
 func appArmorProfiles(p *v1.Pod) []*v1.AppArmorProfile {
 	var out []*v1.AppArmorProfile
 	if sc := p.Spec.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
@@ -220,7 +219,7 @@ func appArmorProfiles(p *v1.Pod) []*v1.AppArmorProfile {
 	return out
 }
 
-// each calls f for every container of the pod but its ephemeral ones.
+// each calls f for every container of the pod except the ephemeral ones.
 func each(p *v1.Pod, f func(*v1.Container)) {
 	for i := range p.Spec.InitContainers {
 		f(&p.Spec.InitContainers[i])
@@ -230,10 +229,12 @@ func each(p *v1.Pod, f func(*v1.Container)) {
 	}
 }
 
-// systemCritical is the least priority of the cluster's own pods.
+// systemCritical is the lowest priority of system-critical pods.
 const systemCritical = 2_000_000_000
 
-// Critical reports whether the node makes room for the pod, and spares it.
+// Critical reports whether a pod is critical, as a kubelet defines it: a static pod, a mirror pod,
+// or one of system-critical priority. The node preempts other pods for it, and admits it under
+// pressure.
 func Critical(p *v1.Pod) bool {
 	return pod.IsStatic(p) || pod.IsMirror(p) || p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical
 }

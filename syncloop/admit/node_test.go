@@ -21,7 +21,7 @@ func aNode() Node {
 	}
 }
 
-// asking is a pod with these requests of its one container.
+// asking makes a pod whose one container has these requests.
 func asking(name string, ask ...string) *v1.Pod {
 	p := &v1.Pod{}
 	p.Name, p.UID = name, types.UID(name)
@@ -50,7 +50,7 @@ func critical(p *v1.Pod) {
 	p.Spec.Priority, p.Spec.PriorityClassName = &n, "system-node-critical"
 }
 
-// What a kubelet rejects, with its reason and message; an empty reason is taken.
+// The pods that a kubelet rejects, with reason and message; an empty reason means admitted.
 func TestOnNode(t *testing.T) {
 	strict := v1.SupplementalGroupsPolicyStrict
 	localhost := v1.AppArmorProfileTypeLocalhost
@@ -140,8 +140,8 @@ func TestOnNode(t *testing.T) {
 	}
 }
 
-// A critical pod is taken, and of the others those end that serve best: of the lowest
-// class, and no more than it takes.
+// A critical pod is admitted, and the best victims end: those of the lowest class, and no more than
+// needed.
 func TestPreemption(t *testing.T) {
 	guaranteed := func(p *v1.Pod) {
 		p.Spec.Containers[0].Resources.Limits = p.Spec.Containers[0].Resources.Requests
@@ -197,7 +197,8 @@ func sameNames(a, b []string) bool {
 	return true
 }
 
-// A safe sysctl is safe since a kernel; without the kernel's version the oldest only are.
+// A sysctl is safe from a kernel version on. If the version is unknown, only those that were always
+// safe are.
 func TestSysctlsByKernel(t *testing.T) {
 	for _, tc := range []struct {
 		kernel, name string

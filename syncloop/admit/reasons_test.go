@@ -6,8 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Every reason for which a kubelet v1.37.1 rejects a pod: this node has it, or can never
-// come to it, and why.
+// Every reason for which a kubelet v1.37.1 rejects a pod is either given here, or listed with why
+// it never occurs.
 func TestEveryReason(t *testing.T) {
 	strict, no := v1.SupplementalGroupsPolicyStrict, false
 	elsewhere := func(p *v1.Pod) { p.Spec.NodeName = "other" }
@@ -62,7 +62,7 @@ func TestEveryReason(t *testing.T) {
 	}
 }
 
-// What a pod makes use of that has to be declared, and is, is taken.
+// A pod that uses a feature is admitted only if the node declares it.
 func TestDeclaredFeatures(t *testing.T) {
 	no := false
 	users := having(asking("p"), func(p *v1.Pod) { p.Spec.HostNetwork, p.Spec.HostUsers = true, &no })
@@ -79,7 +79,7 @@ func TestDeclaredFeatures(t *testing.T) {
 		message  string
 	}{
 		"plain":                   {pod: asking("p"), features: []string{}},
-		"not judged":              {pod: users},
+		"not decided":             {pod: users},
 		"users":                   {pod: users, features: []string{}, message: lacks + "UserNamespacesHostNetworkSupport"},
 		"users, declared":         {pod: users, features: []string{"UserNamespacesHostNetworkSupport"}},
 		"restarts":                {pod: restarts, features: []string{}, message: lacks + "RestartAllContainersOnContainerExits"},

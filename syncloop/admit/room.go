@@ -12,7 +12,7 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// shortage is one resource that does not suffice: CPU in thousandths, the rest in units.
+// shortage is one resource that does not suffice: CPU in millicores, others in their base unit.
 type shortage struct {
 	name                      v1.ResourceName
 	requested, used, capacity int64
@@ -26,7 +26,7 @@ func (s shortage) rejection() *Rejection {
 // missing is how much would have to be freed.
 func (s shortage) missing() int64 { return s.requested - (s.capacity - s.used) }
 
-// shortages are the resources that the pod lacks beside the others: pods first, then
+// shortages lists the resources that the pod lacks on the node with the others: pods first, then
 // CPU, memory and ephemeral storage, then the rest by name.
 func shortages(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) []shortage {
 	var out []shortage
@@ -45,7 +45,7 @@ func shortages(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) []short
 	for _, name := range order(requests) {
 		s := shortage{name, amount(name, requests[name]), amount(name, used[name]), amount(name, allocatable[name])}
 		if _, offered := allocatable[name]; !offered && extended(name) {
-			continue // the cluster's, which no node offers
+			continue // a cluster-level resource, which no node offers
 		}
 		if s.requested > 0 && s.missing() > 0 {
 			out = append(out, s)
@@ -54,7 +54,7 @@ func shortages(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) []short
 	return out
 }
 
-// order lists what is counted on a node.
+// order lists the resources that are accounted on a node.
 func order(requests v1.ResourceList) []v1.ResourceName {
 	first := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
 	var rest []v1.ResourceName
@@ -67,7 +67,7 @@ func order(requests v1.ResourceList) []v1.ResourceName {
 	return append(first, rest...)
 }
 
-// extended reports whether the resource is not one of Kubernetes' own.
+// extended reports whether the resource is an extended one, outside the kubernetes.io namespace.
 func extended(name v1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
@@ -79,11 +79,11 @@ func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// bestEffort reports whether no container asks for CPU or memory.
+// bestEffort reports whether the pod has QoS class BestEffort.
 func bestEffort(p *v1.Pod) bool { return qos(p) == v1.PodQOSBestEffort }
 
-// qos is the status' class, which the API server sets; of a pod that has none it is
-// made of what its containers ask for.
+// qos is the class in the pod's status, which the API server sets. Without one it is computed from
+// the pod-level resources, or else from those of the containers.
 func qos(p *v1.Pod) v1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
@@ -111,7 +111,7 @@ func qos(p *v1.Pod) v1.PodQOSClass {
 	return v1.PodQOSBurstable
 }
 
-// portTaken reports whether a port of the machine that the pod asks for is another's.
+// portTaken reports whether another pod has a host port that the pod asks for.
 func portTaken(p *v1.Pod, others []*v1.Pod) bool {
 	wants := hostPorts(p)
 	if len(wants) == 0 {
@@ -137,7 +137,7 @@ type hostPort struct {
 	port     int32
 }
 
-// hostPorts are those of the containers that run as long as the pod.
+// hostPorts lists the host ports of the main containers and the sidecars.
 func hostPorts(p *v1.Pod) []hostPort {
 	var out []hostPort
 	add := func(c *v1.Container) {
@@ -158,8 +158,8 @@ func hostPorts(p *v1.Pod) []hostPort {
 	return out
 }
 
-// Victims are the pods whose end makes room for a critical pod beside others, as they
-// were given; none if it has all that it wants. A rejection says that no pod's end serves.
+// Victims are the pods to end so that a critical pod fits with the others, at their allocation. It
+// is empty if nothing is lacking. A rejection means that ending pods cannot free enough.
 func Victims(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) ([]*v1.Pod, *Rejection) {
 	lacking := shortages(p, others, allocatable)
 	if len(lacking) == 0 {
@@ -172,9 +172,8 @@ func Victims(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) ([]*v1.Po
 	return out, nil
 }
 
-// victims are the pods whose end frees what a critical pod lacks: as few as serve,
-// those of the lowest class first, and of one class those that come nearest to what
-// is lacking.
+// victims picks the pods to preempt for what a critical pod lacks: as few as suffice, of the lowest
+// QoS class first, and within a class those closest to the missing amount.
 func victims(p *v1.Pod, others []*v1.Pod, lacking []shortage) ([]*v1.Pod, error) {
 	byClass := map[v1.PodQOSClass][]*v1.Pod{}
 	var all []*v1.Pod
@@ -202,7 +201,7 @@ func preemptable(by, o *v1.Pod) bool {
 	return by.Spec.Priority != nil && o.Spec.Priority != nil && *by.Spec.Priority > *o.Spec.Priority
 }
 
-// requirement is an amount of one resource that is still lacking.
+// requirement is how much of one resource is still lacking.
 type requirement struct {
 	name  v1.ResourceName
 	lacks int64
@@ -233,7 +232,7 @@ func requestOf(p *v1.Pod, name v1.ResourceName) int64 {
 	return amount(name, helper.PodRequests(p, helper.PodResourcesOptions{})[name])
 }
 
-// less is what still lacks once these pods have ended.
+// less is what is still lacking once these pods have ended.
 func (rs requirements) less(pods []*v1.Pod) requirements {
 	var out requirements
 	for _, r := range rs {
@@ -247,8 +246,8 @@ func (rs requirements) less(pods []*v1.Pod) requirements {
 	return out
 }
 
-// distance is how far from all that is lacking the end of one pod leaves the node,
-// each resource weighing the same.
+// distance is how far ending this one pod leaves the node from everything that is lacking, with
+// equal weight for each resource.
 func (rs requirements) distance(p *v1.Pod) float64 {
 	d := 0.0
 	for _, r := range rs {
@@ -259,7 +258,7 @@ func (rs requirements) distance(p *v1.Pod) float64 {
 	return d
 }
 
-// nearest takes pods until nothing lacks; there are enough of them.
+// nearest picks pods until nothing is lacking. The caller has checked that there are enough.
 func nearest(pods []*v1.Pod, need requirements) []*v1.Pod {
 	pods = slices.Clone(pods)
 	var out []*v1.Pod
@@ -277,7 +276,7 @@ func nearest(pods []*v1.Pod, need requirements) []*v1.Pod {
 	return out
 }
 
-// smaller compares requests, of memory before those of CPU.
+// smaller compares requests, of memory first and then of CPU.
 func smaller(a, b *v1.Pod) bool {
 	for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
 		if x, y := requestOf(a, name), requestOf(b, name); x != y {

@@ -10,14 +10,14 @@ import (
 	sysctl "k8s.io/component-helpers/node/util/sysctl"
 )
 
-// Sysctls are the kernel parameters that pods may set: names, and beginnings of names,
-// each with the namespace that keeps it the pod's own.
+// Sysctls are the kernel parameters that pods may set: exact names and name prefixes, each with the
+// namespace that isolates it.
 type Sysctls struct {
 	names, prefixes map[string]sysctl.Namespace
 }
 
-// safeSysctls are isolated by their namespace since this kernel, and harm no other pod;
-// empty: since always.
+// safeSysctls are isolated by their namespace from this kernel version on (empty: in every
+// version), and harm no other pod.
 var safeSysctls = map[string]string{
 	"kernel.shm_rmid_forced":              "",
 	"net.ipv4.ip_local_port_range":        "",
@@ -35,8 +35,8 @@ var safeSysctls = map[string]string{
 	"net.ipv4.tcp_notsent_lowat":          "4.6",
 }
 
-// NewSysctls allows the safe ones of this kernel (uname -r), and unsafe, in which a
-// name may end in a star. A name of no namespace is allowed to nobody.
+// NewSysctls allows the safe sysctls of this kernel (uname -r) and the unsafe ones that are listed,
+// where a name may end in a star. A name of no known namespace is never allowed.
 func NewSysctls(kernel string, unsafe []string) *Sysctls {
 	s := &Sysctls{names: map[string]sysctl.Namespace{}, prefixes: map[string]sysctl.Namespace{}}
 	running, err := version.ParseGeneric(kernel)
@@ -69,7 +69,7 @@ func sysctls(p *v1.Pod, n Node) *Rejection {
 	return nil
 }
 
-// refuses says why the pod may not set it, or "".
+// refuses says why the pod may not set the sysctl; empty means that it may.
 func (s *Sysctls) refuses(name string, p *v1.Pod) string {
 	name = sysctl.NormalizeName(name)
 	ns, known := s.names[name]

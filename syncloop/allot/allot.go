@@ -1,6 +1,5 @@
-// Package allot judges resizes of pods: whether what a pod asks for fits beside
-// what the others of its node were given, whose turn it is, and what is told of it.
-// It is pure.
+// Package allot decides on pod resizes: whether a resize fits with the allocations of the other
+// pods on the node, which pending resize comes first, and what events say. It is pure.
 package allot
 
 import (
@@ -12,15 +11,15 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// Verdict on a resize. The zero value lets it happen.
+// Verdict is the result for a resize. The zero value allows it.
 type Verdict struct {
-	Reason  string // v1.PodReasonDeferred or v1.PodReasonInfeasible, as the condition says
-	Short   string // what the event names: OutOf and the resource that is short
+	Reason  string // v1.PodReasonDeferred or v1.PodReasonInfeasible, for the pod's condition
+	Short   string // for the event: OutOf and the name of the resource that is short
 	Message string
 }
 
-// Fits judges p, as it wants to be, beside the others, as they were given. The first
-// resource that is short is told, in the order and in the words that a kubelet has.
+// Fits checks whether p, at the size that it asks for, fits with the others at their allocation. It
+// reports the first resource that is short, in a kubelet's order and words.
 func Fits(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) Verdict {
 	want := helper.PodRequests(p, helper.PodResourcesOptions{})
 	used := map[v1.ResourceName]int64{}
@@ -41,7 +40,7 @@ func Fits(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) Verdict {
 	return Verdict{}
 }
 
-// amount is a quantity in the unit that it is counted in.
+// amount is a quantity in the unit that it is counted in: millicores of CPU, else the base unit.
 func amount(name v1.ResourceName, milli, whole int64) int64 {
 	if name == v1.ResourceCPU {
 		return milli
@@ -49,15 +48,15 @@ func amount(name v1.ResourceName, milli, whole int64) int64 {
 	return whole
 }
 
-// Candidate is a pod whose resize waits.
+// Candidate is a pod with a pending resize.
 type Candidate struct {
 	Wanted, Given *v1.Pod
 	Class         v1.PodQOSClass
-	Since         time.Time // its resize is pending since then
+	Since         time.Time // when its resize became pending
 }
 
-// Before says whose turn comes first: who asks for no more than it has, then the
-// higher priority, then Guaranteed pods, then who has waited longer.
+// Before orders pending resizes: first those that do not grow, then by higher priority, then
+// Guaranteed pods, then by longer wait.
 func Before(a, b Candidate) int {
 	if x, y := a.grows(), b.grows(); x != y {
 		return order(!x)
@@ -93,8 +92,7 @@ func priority(p *v1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// Message is the text of an event about a resize: what it is, and what the pod is to
-// have.
+// Message is the text of an event about a resize, with the resources that the pod asks for.
 func Message(what string, p *v1.Pod, generation int64, problem string) string {
 	type resources struct {
 		Name      string                  `json:"name"`

@@ -1,7 +1,7 @@
-// Package eviction watches what is left of the machine, says on the node what it is
-// short of, and ends pods so that the machine stays well: the kubelet's evictionManager.
-// What it decides is in choose; here it is measured and done. A machine that cannot be
-// measured decides nothing: neither a condition changes nor is a pod ended.
+// Package eviction measures what the host has left, sets the node's pressure conditions, and evicts
+// pods so that the host stays usable: the kubelet's evictionManager. Package evictionpolicy decides; this
+// package measures and acts. While the host cannot be measured, no condition changes and no pod is
+// evicted.
 package eviction
 
 import (
@@ -21,22 +21,22 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
-	"github.com/bowline-k8s/bowline/syncloop/eviction/choose"
+	"github.com/bowline-k8s/bowline/syncloop/eviction/evictionpolicy"
 )
 
-// Runtime is what the manager asks of the container runtime; *cri.Client has it.
+// Runtime is the part of *cri.Client that the manager needs.
 type Runtime interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 	ListContainerStats(ctx context.Context, sandboxID string) ([]*runtimeapi.ContainerStats, error)
 	ListPodSandboxStats(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error)
 }
 
-// Pods are the loop, as the manager sees it.
+// Pods is the sync loop, as the manager sees it.
 type Pods interface {
-	// Active are the pods of which something runs or may run, and that do not end yet.
+	// Active returns the pods that run or may run, and that do not terminate yet.
 	Active() []*v1.Pod
-	// Evict has a pod ended, which is told as evicted for this reason. disrupted: the
-	// pod also gets the condition DisruptionTarget.
+	// Evict terminates the pod, with the message as reason of the eviction. disrupted adds the
+	// condition DisruptionTarget.
 	Evict(p *v1.Pod, grace time.Duration, message string, disrupted bool, annotations map[string]string)
 	// Over reports whether nothing of the pod runs any more.
 	Over(p *v1.Pod) bool
@@ -44,7 +44,7 @@ type Pods interface {
 	Spared(p *v1.Pod) bool
 }
 
-// Config of a Manager.
+// Config configures a Manager.
 type Config struct {
 	Host    host.Meters
 	Runtime Runtime
@@ -52,65 +52,66 @@ type Config struct {
 	// Event records an event on the node; Condition sets one of its pressure conditions.
 	Event     func(kind, reason, message string)
 	Condition func(c v1.NodeConditionType, pressed bool)
-	// Reclaim removes what nobody uses from the file system of images: containers of pods
-	// that have ended, and then images.
+	// Reclaim frees the image file system of what is unused: containers of pods that have ended,
+	// then images.
 	Reclaim func(ctx context.Context) error
 
-	// Measured is told what was measured; nil: nobody asks.
+	// Measured receives each measurement; nil: no one needs it.
 	Measured func(ctx context.Context, m host.Measured)
 
-	RootDir string                 // of pods' volumes, on the machine
-	LogDir  func(p *v1.Pod) string // of its containers' logs
+	RootDir string                 // of pods' volumes, on the host
+	LogDir  func(p *v1.Pod) string // of the logs of the pod's containers
 
 	Thresholds []pod.Threshold
-	// PodsCgroup is that of all pods, in the form of the driver that the runtime has now:
-	// what is left of its limit is pod.AllocatableMemory. Empty: no threshold is of that.
+	// PodsCgroup is the cgroup of all pods, named for the cgroup driver that the runtime has now.
+	// What is left of its limit is pod.AllocatableMemory. Empty: that signal is not measured.
 	PodsCgroup func() string
-	// MaxGrace of a pod that is evicted for a soft threshold.
+	// MaxGrace bounds the grace period of a pod that is evicted for a soft threshold.
 	MaxGrace time.Duration
-	// Transition is how long a condition stays after its cause has gone.
+	// Transition is how long a condition stays True after its cause has gone.
 	Transition time.Duration
 }
 
 const (
-	// Period is how often the machine is measured.
+	// Period is how often the host is measured.
 	Period = 10 * time.Second
-	// hardGrace of a pod that is evicted for a hard threshold.
+	// hardGrace is the grace period of a pod that is evicted for a hard threshold or for its own
+	// limit.
 	hardGrace = time.Second
-	// endPatience is how long an evicted pod may take to end before the machine is
-	// measured again.
+	// endPatience is how long an evicted pod may take to end before the host is measured again.
 	endPatience = 30 * time.Second
-	// walkShare and longestPause keep the walks through limited pods' directories to a
-	// small part of the machine's time: the pause after one is so many times its length.
+	// walkShare and longestPause keep the walks through the directories of pods with disk limits to
+	// a small part of the host's time: the pause after a walk is walkShare times its duration, at
+	// most longestPause.
 	walkShare    = 50
 	longestPause = time.Minute
 	// mountPeriod is how often the runtime is asked where its images are.
 	mountPeriod = 10 * time.Minute
 )
 
-// Manager watches one machine.
+// Manager watches one host.
 type Manager struct {
 	cfg Config
 
 	mu         sync.Mutex
 	conditions []v1.NodeConditionType
 
-	// Run's alone:
-	state    choose.State
+	// Only Run uses these:
+	state    evictionpolicy.State
 	told     map[v1.NodeConditionType]bool
-	images   string // where the runtime has its images
+	images   string // mount point of the runtime's images
 	imagesAt time.Time
-	walkAt   time.Time            // when limited pods are looked at again
-	ending   map[types.UID]ending // that were evicted, and had not ended when last looked at
+	walkAt   time.Time            // when pods with disk limits are measured again
+	ending   map[types.UID]ending // pods that were evicted, and had not ended when last looked at
 }
 
-// ending is a pod that was told to end.
+// ending is an evicted pod that has not ended.
 type ending struct {
-	grace time.Duration // that it was given
-	until time.Time     // it is expected to have ended
+	grace time.Duration // grace period that it got
+	until time.Time     // when it should have ended
 }
 
-// New makes a Manager; Run drives it.
+// New returns a Manager; Run starts its work.
 func New(c Config) (*Manager, error) {
 	switch {
 	case c.Host == nil, c.Runtime == nil, c.Pods == nil, c.Event == nil, c.Condition == nil, c.Reclaim == nil, c.LogDir == nil, c.PodsCgroup == nil:
@@ -121,14 +122,14 @@ func New(c Config) (*Manager, error) {
 	return &Manager{cfg: c, told: map[v1.NodeConditionType]bool{}, ending: map[types.UID]ending{}}, nil
 }
 
-// Conditions are the pressure conditions that are True now.
+// Conditions returns the pressure conditions that are True now.
 func (m *Manager) Conditions() []v1.NodeConditionType {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.conditions
 }
 
-// Run watches until ctx ends.
+// Run measures and evicts until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	for {
 		evicted, err := m.look(ctx)
@@ -136,7 +137,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			klog.FromContext(ctx).V(1).Info("What is left of the machine is not known, and nothing is decided", "err", err)
+			klog.FromContext(ctx).V(1).Info("Failed to measure the host's free resources; no eviction is decided", "err", err)
 		}
 		if len(evicted) > 0 {
 			m.await(ctx, evicted)
@@ -157,7 +158,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// await gives evicted pods the time to end: what they leave is measured then.
+// await gives evicted pods time to end, so that the next measurement includes what they free.
 func (m *Manager) await(ctx context.Context, pods []*v1.Pod) {
 	for until := time.Now().Add(endPatience); time.Now().Before(until); {
 		if !sleep(ctx, time.Second) || !slices.ContainsFunc(pods, func(p *v1.Pod) bool { return !m.cfg.Pods.Over(p) }) {
@@ -166,22 +167,22 @@ func (m *Manager) await(ctx context.Context, pods []*v1.Pod) {
 	}
 }
 
-// look measures once, says what it finds, and evicts at most what it must.
+// look measures once, updates the conditions, and evicts at most what it must.
 func (m *Manager) look(ctx context.Context) ([]*v1.Pod, error) {
 	seen, ownImageFs, err := m.measure(ctx)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	var r choose.Result
-	m.state, r = choose.Step(m.state, m.cfg.Thresholds, seen, now, m.cfg.Transition)
+	var r evictionpolicy.Result
+	m.state, r = evictionpolicy.Step(m.state, m.cfg.Thresholds, seen, now, m.cfg.Transition)
 	m.tell(r.Conditions)
 	evicted, err := m.limits(ctx, now, ownImageFs)
 	switch {
 	case errors.Is(err, host.ErrUnreachable):
 		return nil, err
-	case err != nil: // what the machine is short of matters more
-		klog.FromContext(ctx).Info("What pods with limits have on the disk is not known", "err", err)
+	case err != nil: // node pressure matters more
+		klog.FromContext(ctx).Error(err, "Failed to measure the local storage of pods with limits")
 	case len(evicted) > 0:
 		return evicted, nil
 	}
@@ -189,24 +190,24 @@ func (m *Manager) look(ctx context.Context) ([]*v1.Pod, error) {
 		return nil, nil
 	}
 	first := r.Due[0]
-	what := choose.ResourceOf(first.Signal)
-	klog.FromContext(ctx).Info("The machine is short of something", "resource", what, "signal", first.Signal, "threshold", first.Amount.String(), "available", seen[first.Signal].Available)
+	what := evictionpolicy.ResourceOf(first.Signal)
+	klog.FromContext(ctx).Info("The host is under resource pressure", "resource", what, "signal", first.Signal, "threshold", first.Amount.String(), "available", seen[first.Signal].Available)
 	m.cfg.Event(v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim "+string(what))
 	if ofImages(first.Signal, ownImageFs) {
 		if err := m.cfg.Reclaim(ctx); err != nil {
-			klog.FromContext(ctx).Info("Unused images could not all be removed", "err", err)
+			klog.FromContext(ctx).Error(err, "Failed to remove all unused images")
 		}
 		if seen, ownImageFs, err = m.measure(ctx); err != nil {
 			return nil, err
 		}
-		if choose.Enough(m.cfg.Thresholds, seen) {
+		if evictionpolicy.Enough(m.cfg.Thresholds, seen) {
 			return nil, nil
 		}
 	}
 	return m.evict(ctx, r.Due, seen, ownImageFs)
 }
 
-// ofImages: whether removing images gives back what the signal is short of.
+// ofImages reports whether removing images frees what the signal is short of.
 func ofImages(s pod.Signal, ownImageFs bool) bool {
 	switch s {
 	case pod.ImageFsAvailable, pod.ImageFsInodesFree:
@@ -217,10 +218,10 @@ func ofImages(s pod.Signal, ownImageFs bool) bool {
 	return false
 }
 
-// evict ends the one pod that gives way first.
-func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen choose.Observations, ownImageFs bool) ([]*v1.Pod, error) {
+// evict evicts the first pod in the ranking that may be evicted.
+func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen evictionpolicy.Observations, ownImageFs bool) ([]*v1.Pod, error) {
 	first := due[0]
-	what := choose.ResourceOf(first.Signal)
+	what := evictionpolicy.ResourceOf(first.Signal)
 	active := m.cfg.Pods.Active()
 	usages, err := m.usages(ctx, active, what != v1.ResourceMemory && first.Signal != pod.PIDAvailable, first.Signal == pod.PIDAvailable, true)
 	if err != nil {
@@ -230,16 +231,17 @@ func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen choose.Ob
 		return !slices.ContainsFunc(active, func(p *v1.Pod) bool { return p.UID == uid })
 	})
 	now := time.Now()
-	// A kubelet goes by whichever of a resource's thresholds comes first.
-	soft := !slices.ContainsFunc(due, func(t pod.Threshold) bool { return !t.Soft && choose.ResourceOf(t.Signal) == what })
+	// One due hard threshold of the resource is enough. The kubelet goes by whichever of them comes
+	// first.
+	soft := !slices.ContainsFunc(due, func(t pod.Threshold) bool { return !t.Soft && evictionpolicy.ResourceOf(t.Signal) == what })
 	for _, e := range m.ending {
 		if soft && now.Before(e.until) {
-			return nil, nil // one gives way already, and has the time that it was given
+			return nil, nil // one is terminating already, within the grace period that it got
 		}
 	}
-	for _, p := range choose.Rank(active, usages, first.Signal, ownImageFs) {
+	for _, p := range evictionpolicy.Rank(active, usages, first.Signal, ownImageFs) {
 		if m.cfg.Pods.Spared(p) {
-			klog.FromContext(ctx).Info("A critical pod is not evicted", "pod", klog.KObj(p))
+			klog.FromContext(ctx).Info("Kept a critical pod", "pod", klog.KObj(p))
 			continue
 		}
 		grace := hardGrace
@@ -249,16 +251,16 @@ func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen choose.Ob
 				grace = min(grace, time.Duration(*s)*time.Second)
 			}
 		}
-		// One that ends already is told again only if it has to hurry.
+		// A pod that is terminating already is evicted again only with a shorter grace period.
 		if e, told := m.ending[p.UID]; told && grace >= e.grace {
 			if now.Before(e.until) {
 				return nil, nil
 			}
-			// A kubelet would choose it again and again, and never another.
-			klog.FromContext(ctx).Info("An evicted pod has not ended; another one gives way", "pod", klog.KObj(p))
+			// The kubelet would choose it again and again, and never another.
+			klog.FromContext(ctx).Info("An evicted pod has not stopped; evicting another one", "pod", klog.KObj(p))
 			continue
 		}
-		message, notes := choose.Message(p, usages[string(p.UID)], due, seen)
+		message, notes := evictionpolicy.Message(p, usages[string(p.UID)], due, seen)
 		m.cfg.Pods.Evict(p, grace, message, true, notes)
 		m.ending[p.UID] = ending{grace: grace, until: now.Add(max(grace*3/2, endPatience))}
 		return []*v1.Pod{p}, nil
@@ -267,12 +269,12 @@ func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen choose.Ob
 	return nil, nil
 }
 
-// limits evicts the pods that have more on the disk than they may by their own limits.
+// limits evicts the pods that exceed their own limits on disk usage.
 func (m *Manager) limits(ctx context.Context, now time.Time, ownImageFs bool) ([]*v1.Pod, error) {
 	if now.Before(m.walkAt) {
 		return nil, nil
 	}
-	limited := slices.DeleteFunc(m.cfg.Pods.Active(), func(p *v1.Pod) bool { return !choose.Limited(p) })
+	limited := slices.DeleteFunc(m.cfg.Pods.Active(), func(p *v1.Pod) bool { return !evictionpolicy.Limited(p) })
 	if len(limited) == 0 {
 		return nil, nil
 	}
@@ -283,7 +285,7 @@ func (m *Manager) limits(ctx context.Context, now time.Time, ownImageFs bool) ([
 	}
 	var evicted []*v1.Pod
 	for _, p := range limited {
-		if why := choose.Exceeded(p, usages[string(p.UID)], ownImageFs); why != "" && !m.cfg.Pods.Spared(p) {
+		if why := evictionpolicy.Exceeded(p, usages[string(p.UID)], ownImageFs); why != "" && !m.cfg.Pods.Spared(p) {
 			m.cfg.Pods.Evict(p, hardGrace, why, false, nil)
 			evicted = append(evicted, p)
 		}
@@ -291,7 +293,7 @@ func (m *Manager) limits(ctx context.Context, now time.Time, ownImageFs bool) ([
 	return evicted, nil
 }
 
-// tell says on the node what has changed.
+// tell stores the conditions and reports those that changed.
 func (m *Manager) tell(conditions []v1.NodeConditionType) {
 	m.mu.Lock()
 	m.conditions = conditions
@@ -305,12 +307,12 @@ func (m *Manager) tell(conditions []v1.NodeConditionType) {
 	}
 }
 
-// measure reads every signal, and whether images have a file system of their own.
-func (m *Manager) measure(ctx context.Context) (choose.Observations, bool, error) {
+// measure reads every signal, and reports whether images have a file system of their own.
+func (m *Manager) measure(ctx context.Context) (evictionpolicy.Observations, bool, error) {
 	if m.images == "" || time.Since(m.imagesAt) > mountPeriod {
 		info, err := m.cfg.Runtime.ImageFsInfo(ctx)
 		if err != nil {
-			return nil, false, fmt.Errorf("ask the runtime where images are: %w", err)
+			return nil, false, fmt.Errorf("read the runtime's image file system: %w", err)
 		}
 		m.images, m.imagesAt = m.cfg.RootDir, time.Now()
 		for _, fs := range info.GetImageFilesystems() {
@@ -328,23 +330,23 @@ func (m *Manager) measure(ctx context.Context) (choose.Observations, bool, error
 		m.cfg.Measured(ctx, got)
 	}
 	node, images := got.FileSystems[0], got.FileSystems[1]
-	seen := choose.Observations{
+	seen := evictionpolicy.Observations{
 		pod.MemoryAvailable:  {Available: got.MemoryBytes - got.WorkingSetBytes, Capacity: got.MemoryBytes},
 		pod.NodeFsAvailable:  {Available: node.FreeBytes, Capacity: node.Bytes},
 		pod.ImageFsAvailable: {Available: images.FreeBytes, Capacity: images.Bytes},
 	}
-	// A file system such as btrfs counts no inodes, and is not short of any.
+	// A file system such as btrfs does not count inodes and cannot run out of them.
 	if node.Inodes > 0 {
-		seen[pod.NodeFsInodesFree] = choose.Observation{Available: node.InodesFree, Capacity: node.Inodes}
+		seen[pod.NodeFsInodesFree] = evictionpolicy.Observation{Available: node.InodesFree, Capacity: node.Inodes}
 	}
 	if images.Inodes > 0 {
-		seen[pod.ImageFsInodesFree] = choose.Observation{Available: images.InodesFree, Capacity: images.Inodes}
+		seen[pod.ImageFsInodesFree] = evictionpolicy.Observation{Available: images.InodesFree, Capacity: images.Inodes}
 	}
 	if got.CgroupBytes > 0 {
-		seen[pod.AllocatableMemory] = choose.Observation{Available: got.CgroupBytes - got.CgroupWorkingSetBytes, Capacity: got.CgroupBytes}
+		seen[pod.AllocatableMemory] = evictionpolicy.Observation{Available: got.CgroupBytes - got.CgroupWorkingSetBytes, Capacity: got.CgroupBytes}
 	}
 	if got.PidsMax > 0 && got.Pids > 0 {
-		seen[pod.PIDAvailable] = choose.Observation{Available: got.PidsMax - got.Pids, Capacity: got.PidsMax}
+		seen[pod.PIDAvailable] = evictionpolicy.Observation{Available: got.PidsMax - got.Pids, Capacity: got.PidsMax}
 	}
 	return seen, node.Device != images.Device, nil
 }

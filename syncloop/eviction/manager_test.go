@@ -20,20 +20,20 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// box is a machine, its runtime and its pods, in memory.
+// box is a fake host, its runtime and its pods.
 type box struct {
 	mu sync.Mutex
 
 	free     int64 // bytes of 1000, on the one file system
 	memory   int64 // bytes available, of 1000
-	podsHave int64 // of memory, of the 500 that they may have
+	podsHave int64 // bytes of memory that pods use, of 500 in their cgroup
 	own      bool  // images have a file system of their own
 	err      error
 	pods     []*v1.Pod
 	uses     map[string]uint64 // memory by pod
 	dirs     map[string]int64  // bytes by directory
 	walks    int
-	measured int // how often somebody was told
+	measured int // how often Measured was called
 	reclaims int
 	gives    int64         // what removing images frees
 	lasts    time.Duration // how long an evicted pod takes to end
@@ -116,7 +116,7 @@ func (b *box) lock() (unlock func()) {
 	return b.mu.Unlock
 }
 
-// do changes or reads the box while nobody else does.
+// do changes or reads the box under its lock.
 func (b *box) do(f func()) {
 	defer b.lock()()
 	f()
@@ -127,7 +127,7 @@ func (b *box) say(format string, args ...any) {
 	b.said = append(b.said, fmt.Sprintf(format, args...))
 }
 
-// heard are the words since the last time.
+// heard returns what was said since the last call.
 func (b *box) heard() string {
 	defer b.lock()()
 	defer func() { b.said = nil }()
@@ -149,7 +149,7 @@ func (b *box) add(name string, memory uint64, change func(*v1.Pod)) {
 	})
 }
 
-// run starts a manager over a machine that is well.
+// run starts a manager on a host without pressure.
 func run(t *testing.T, thresholds ...pod.Threshold) (*box, *Manager) {
 	t.Helper()
 	b := &box{free: 900, memory: 900, uses: map[string]uint64{}, dirs: map[string]int64{}, over: map[string]time.Time{}, lasts: time.Second}
@@ -186,7 +186,7 @@ func run(t *testing.T, thresholds ...pod.Threshold) (*box, *Manager) {
 	return b, m
 }
 
-// after lets time pass, and compares what is said meanwhile.
+// after lets time pass, and compares what was said meanwhile.
 func (b *box) after(t *testing.T, d time.Duration, want ...string) {
 	t.Helper()
 	time.Sleep(d)
@@ -196,7 +196,7 @@ func (b *box) after(t *testing.T, d time.Duration, want ...string) {
 	}
 }
 
-// heardFor lets time pass; what is said is kept.
+// heardFor lets time pass and keeps what was said.
 func (b *box) heardFor(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -210,8 +210,8 @@ func threshold(t *testing.T, s pod.Signal, amount string) pod.Threshold {
 	return pod.Threshold{Signal: s, Amount: a}
 }
 
-// One pod at a time gives way, the next one when the first has ended and that was not
-// enough; critical ones stay.
+// Pods are evicted one at a time, the next one if the first has ended and that was not enough;
+// critical pods stay.
 func TestMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, m := run(t, threshold(t, pod.MemoryAvailable, "10%"))
@@ -238,8 +238,8 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// What pods may have of the memory may be gone where the machine has plenty: a pod gives
-// way before the kernel chooses one.
+// The pods' share of memory may run out while the host has plenty: a pod is evicted before the
+// kernel kills one.
 func TestAllocatableMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _ := run(t, threshold(t, pod.MemoryAvailable, "100"), threshold(t, pod.AllocatableMemory, "100"))
@@ -257,8 +257,8 @@ func TestAllocatableMemory(t *testing.T) {
 	})
 }
 
-// A pod that does not end is not the only one that gives way; once it has ended, nothing is
-// remembered of it.
+// While one evicted pod does not end, another one is evicted. Once a pod has ended, the manager
+// forgets it.
 func TestAPodThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, m := run(t, threshold(t, pod.MemoryAvailable, "10%"))
@@ -280,8 +280,8 @@ func TestAPodThatDoesNotEnd(t *testing.T) {
 	})
 }
 
-// While an evicted pod has the time that it was given no other gives way, and where that is
-// too long it is told to hurry.
+// No other pod is evicted within the grace period of an evicted one. If that is too long, the same
+// pod is evicted again with a shorter one.
 func TestAPodThatHasTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		soft, hard := threshold(t, pod.MemoryAvailable, "20%"), threshold(t, pod.MemoryAvailable, "10%")
@@ -300,14 +300,14 @@ func TestAPodThatHasTime(t *testing.T) {
 			t.Fatalf("before its time is over:\n%s", heard)
 		}
 		b.do(func() { b.memory = 90 })
-		b.heardFor(endPatience) // after that it counts as one that does not end
+		b.heardFor(endPatience) // after that it counts as a pod that does not end
 		if heard := b.heard(); !strings.Contains(heard, "evict slow in 1s") || strings.Contains(heard, "evict next") {
 			t.Errorf("once the hard threshold is met:\n%s", heard)
 		}
 	})
 }
 
-// Images that nobody uses go before pods do, where that helps.
+// Unused images are removed before pods are evicted, if that helps.
 func TestDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _ := run(t, threshold(t, pod.NodeFsAvailable, "10%"))
@@ -329,7 +329,7 @@ func TestDisk(t *testing.T) {
 			"evict writer in 1s, disrupted true: The node was low on resource: ephemeral-")
 		b.do(func() { b.free = 900 })
 		b.after(t, 2*time.Minute, "DiskPressure false")
-		b.do(func() { b.own, b.free, b.lasts = true, 50, time.Minute }) // images elsewhere are nothing to the pods' file system
+		b.do(func() { b.own, b.free, b.lasts = true, 50, time.Minute }) // images on another file system do not help the pods' one
 		var was, is int
 		b.do(func() { was = b.reclaims })
 		b.after(t, Period, "DiskPressure true", "Warning EvictionThresholdMet Attempting to reclaim ephemeral-storage",
@@ -341,7 +341,7 @@ func TestDisk(t *testing.T) {
 	})
 }
 
-// A soft threshold waits for its grace, and gives pods theirs, up to the most.
+// A soft threshold waits for its grace period, and gives pods theirs, up to MaxGrace.
 func TestSoft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		soft := threshold(t, pod.MemoryAvailable, "500")
@@ -355,7 +355,7 @@ func TestSoft(t *testing.T) {
 	})
 }
 
-// A machine that cannot be measured changes no condition and ends no pod, however long.
+// While the host cannot be measured, no condition changes and no pod is evicted, however long.
 func TestUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, m := run(t, threshold(t, pod.MemoryAvailable, "10%"))
@@ -373,8 +373,7 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// Limits of the pod's own are looked at without any pressure, and only of pods that have
-// some.
+// Pods' own limits are checked without any pressure, and only for pods that have some.
 func TestOwnLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _ := run(t, threshold(t, pod.MemoryAvailable, "10%"))

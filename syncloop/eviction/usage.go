@@ -11,17 +11,17 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
-	"github.com/bowline-k8s/bowline/syncloop/eviction/choose"
+	"github.com/bowline-k8s/bowline/syncloop/eviction/evictionpolicy"
 )
 
-// usages asks what these pods have: of memory, and what they have written, by the
-// runtime; of logs and emptyDirs, with disk, by the machine; of processes by the runtime,
-// where it knows. ranking: who has most is asked for, and what the runtime told is better
-// than nothing.
-func (m *Manager) usages(ctx context.Context, pods []*v1.Pod, disk, processes, ranking bool) (choose.Usages, error) {
-	out := choose.Usages{}
+// usages measures what these pods use: memory and writable layers from the runtime's stats; logs
+// and disk-backed emptyDirs, if disk is set, from the host; processes, if set, from the runtime as
+// far as it reports them. With ranking, an error from the host other than ErrUnreachable is only
+// logged, as a ranking by the runtime's stats alone is better than none.
+func (m *Manager) usages(ctx context.Context, pods []*v1.Pod, disk, processes, ranking bool) (evictionpolicy.Usages, error) {
+	out := evictionpolicy.Usages{}
 	for _, p := range pods {
-		out[string(p.UID)] = &choose.Usage{Volumes: map[string]choose.Disk{}}
+		out[string(p.UID)] = &evictionpolicy.Usage{Volumes: map[string]evictionpolicy.Disk{}}
 	}
 	stats, err := m.cfg.Runtime.ListContainerStats(ctx, "")
 	if err != nil {
@@ -32,10 +32,10 @@ func (m *Manager) usages(ctx context.Context, pods []*v1.Pod, disk, processes, r
 		if u == nil {
 			continue
 		}
-		u.Containers = append(u.Containers, choose.Container{
+		u.Containers = append(u.Containers, evictionpolicy.Container{
 			Name:   s.GetAttributes().GetLabels()[pod.LabelContainerName],
 			Memory: int64(s.GetMemory().GetWorkingSetBytes().GetValue()),
-			RootFs: choose.Disk{Bytes: int64(s.GetWritableLayer().GetUsedBytes().GetValue()), Inodes: int64(s.GetWritableLayer().GetInodesUsed().GetValue())},
+			RootFs: evictionpolicy.Disk{Bytes: int64(s.GetWritableLayer().GetUsedBytes().GetValue()), Inodes: int64(s.GetWritableLayer().GetInodesUsed().GetValue())},
 		})
 	}
 	if processes {
@@ -44,7 +44,7 @@ func (m *Manager) usages(ctx context.Context, pods []*v1.Pod, disk, processes, r
 	if disk {
 		err := m.disks(ctx, pods, out)
 		if err != nil && ranking && !errors.Is(err, host.ErrUnreachable) {
-			klog.FromContext(ctx).Info("What pods have in their directories is not known: the runtime's figures alone count", "err", err)
+			klog.FromContext(ctx).Error(err, "Failed to measure the pods' directories; using only the runtime's figures")
 			err = nil
 		}
 		return out, err
@@ -52,8 +52,9 @@ func (m *Manager) usages(ctx context.Context, pods []*v1.Pod, disk, processes, r
 	return out, nil
 }
 
-// processes counts them where the runtime can; of others priority alone decides.
-func (m *Manager) processes(ctx context.Context, out choose.Usages) {
+// processes adds the process counts if the runtime reports them; without them, priority alone
+// decides.
+func (m *Manager) processes(ctx context.Context, out evictionpolicy.Usages) {
 	stats, err := m.cfg.Runtime.ListPodSandboxStats(ctx)
 	if err != nil {
 		return
@@ -69,18 +70,18 @@ func processCount(s *runtimeapi.PodSandboxStats) uint64 {
 	return s.GetLinux().GetProcess().GetProcessCount().GetValue()
 }
 
-// disks adds what is in the directories of the pods, in one request.
-func (m *Manager) disks(ctx context.Context, pods []*v1.Pod, out choose.Usages) error {
+// disks adds the sizes of the pods' log and emptyDir directories, in one request to the host.
+func (m *Manager) disks(ctx context.Context, pods []*v1.Pod, out evictionpolicy.Usages) error {
 	var dirs []string
-	var to []func(choose.Disk)
+	var to []func(evictionpolicy.Disk)
 	for _, p := range pods {
 		u := out[string(p.UID)]
 		for i := range u.Containers {
 			c := &u.Containers[i]
 			dirs = append(dirs, path.Join(m.cfg.LogDir(p), c.Name))
-			to = append(to, func(d choose.Disk) {
+			to = append(to, func(d evictionpolicy.Disk) {
 				c.Logs = d
-				u.Logs = choose.Disk{Bytes: u.Logs.Bytes + d.Bytes, Inodes: u.Logs.Inodes + d.Inodes}
+				u.Logs = evictionpolicy.Disk{Bytes: u.Logs.Bytes + d.Bytes, Inodes: u.Logs.Inodes + d.Inodes}
 			})
 		}
 		for _, v := range p.Spec.Volumes {
@@ -88,7 +89,7 @@ func (m *Manager) disks(ctx context.Context, pods []*v1.Pod, out choose.Usages) 
 				continue
 			}
 			dirs = append(dirs, path.Join(m.cfg.RootDir, "pods", string(p.UID), "volumes/kubernetes.io~empty-dir", v.Name))
-			to = append(to, func(d choose.Disk) { u.Volumes[v.Name] = d })
+			to = append(to, func(d evictionpolicy.Disk) { u.Volumes[v.Name] = d })
 		}
 	}
 	got, err := m.cfg.Host.DiskUsage(ctx, dirs...)
@@ -96,7 +97,7 @@ func (m *Manager) disks(ctx context.Context, pods []*v1.Pod, out choose.Usages) 
 		return err
 	}
 	for i, d := range got {
-		to[i](choose.Disk{Bytes: d.Bytes, Inodes: d.Inodes})
+		to[i](evictionpolicy.Disk{Bytes: d.Bytes, Inodes: d.Inodes})
 	}
 	return nil
 }

@@ -9,18 +9,18 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// cutOff removes what writes that were cut off left behind, in the directories
-// that outlive pods: the temporary name of a file or a link, never renamed. One
-// that two sweeps in a row have seen is none under way, as no write takes that
-// long.
-func (s *Sweeper) cutOff(ctx context.Context) (removed int, err error) {
+// cutOff removes what interrupted writes left in the directories that outlive pods: temporary names
+// of files and links that were never renamed. It removes a name that two consecutive sweeps have
+// seen; no write takes that long. lists has what the look of this sweep found in the record and
+// link directories.
+func (s *Sweeper) cutOff(ctx context.Context, lists map[string][]host.FileInfo) (removed int, err error) {
+	parent := path.Dir(s.cfg.RecordDir)
+	if lists[parent], err = s.list(ctx, parent); err != nil {
+		return 0, err
+	}
 	seen := map[string]bool{}
 	var faults []error
-	for _, dir := range []string{path.Dir(s.cfg.RecordDir), s.cfg.RecordDir, s.cfg.LinksDir} {
-		infos, err := s.list(ctx, dir)
-		if err != nil {
-			return removed, err
-		}
+	for dir, infos := range lists {
 		for _, f := range infos {
 			file := path.Join(dir, f.Name)
 			switch {

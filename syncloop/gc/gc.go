@@ -1,13 +1,11 @@
-// Package gc takes away what pods of ours left behind: dead containers (one a
-// name is kept for its log while its pod exists), sandboxes without a pod, log
-// directories and links, pod directories, cgroups. Package choose decides; this
-// package looks and acts.
+// Package gc removes what our pods left behind: dead containers (the newest of each name is kept
+// for its log while its pod exists), sandboxes without a pod, log directories and links, pod
+// directories, and cgroups. Package gcpolicy decides; this package observes and acts.
 //
-// What is ours on the machine is known by the records that the volume manager
-// writes before it makes anything of a pod: a file under RecordDir named by the
-// pod's UID. A log directory or cgroup whose UID has no record is someone
-// else's. The record goes last, when a look at the machine and its runtime has
-// found nothing else of its pod.
+// Ownership on the host follows from the records that the volume manager writes before it creates
+// anything for a pod: a file under RecordDir, named by the pod's UID. A log directory or cgroup
+// whose UID has no record belongs to someone else. The record is removed last, once a look at the
+// host and its runtime has found nothing else of the pod.
 package gc
 
 import (
@@ -21,11 +19,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host"
-	"github.com/bowline-k8s/bowline/syncloop/gc/choose"
-	"github.com/bowline-k8s/bowline/syncloop/regular"
+	"github.com/bowline-k8s/bowline/syncloop/gc/gcpolicy"
+	"github.com/bowline-k8s/bowline/syncloop/periodic"
 )
 
-// Host is what the sweep needs of a machine; host.Host has it.
+// Host is the part of host.Host that the sweep needs.
 type Host interface {
 	List(ctx context.Context, dir string) ([]host.FileInfo, error)
 	Remove(ctx context.Context, path string) error
@@ -34,67 +32,66 @@ type Host interface {
 	RemoveCgroup(ctx context.Context, path string, kill bool) error
 }
 
-// Runtime lists and removes. All errors mean that nothing is known.
+// Runtime lists and removes. After an error, nothing is known.
 type Runtime interface {
-	// Everything of the runtime, whosever it is; times by our clock.
-	List(ctx context.Context) ([]choose.Sandbox, []choose.Container, error)
-	// RemoveContainer of a dead container; none is no error.
+	// List returns everything in the runtime, including what is not ours; times are by our clock.
+	List(ctx context.Context) ([]gcpolicy.Sandbox, []gcpolicy.Container, error)
+	// RemoveContainer removes a dead container; a missing one is no error.
 	RemoveContainer(ctx context.Context, id string) error
-	// RemoveSandbox stops and removes a sandbox that is not ready; none is no error.
+	// RemoveSandbox stops and removes a sandbox that is not ready; a missing one is no error.
 	RemoveSandbox(ctx context.Context, id string) error
-	// RemoveRemnants ends what the runtime has of a pod beyond what it lists, where
-	// it lists nothing any more. It tells whether something younger than minAge
-	// stays, which may be about to be listed.
+	// RemoveRemnants ends what the runtime still has of a pod for which it lists nothing any more.
+	// left reports whether something younger than minAge remains, which may be about to be listed.
 	RemoveRemnants(ctx context.Context, uid types.UID, minAge time.Duration) (left bool, err error)
 }
 
 // Volumes is the volume manager.
 type Volumes interface {
-	// Orphans are the pods of ours that have a directory.
-	Orphans(ctx context.Context) ([]types.UID, error)
+	// Orphans returns the pods of ours that have a directory.
+	Orphans(ctx context.Context, records []host.FileInfo) ([]types.UID, error)
 	Release(ctx context.Context, uid types.UID) error
 }
 
-// Pods tells what the loop knows. It is asked once for each sweep, and again
-// before each removal that concerns an unknown pod.
+// Pods reports what the sync loop knows. It is asked once per sweep, and again before each removal
+// that concerns an unknown pod.
 type Pods interface {
-	// SourcesSeen: every source of pods has been seen once.
+	// SourcesSeen reports whether every source of pods has been seen once.
 	SourcesSeen() bool
-	// Known: a worker or a source has the pod.
+	// Known reports whether a worker or a source has the pod.
 	Known(uid types.UID) bool
-	// Finished: the pod has ended, and nothing of it runs again.
+	// Finished reports whether the pod has ended and nothing of it runs again.
 	Finished(uid types.UID) bool
 }
 
-// Config of a Sweeper.
+// Config configures a Sweeper.
 type Config struct {
 	Host    Host
 	Runtime Runtime
 	Volumes Volumes
 	Pods    Pods
-	// Owner is the stamp on sandboxes and containers of ours (pod.LabelOwner).
+	// Owner is the stamp on our sandboxes and containers (pod.LabelOwner).
 	Owner string
 	// RecordDir is volume.RecordDir of the root directory.
 	RecordDir string
-	// LogsRoot is "/var/log/pods", LinksDir "/var/log/containers".
+	// LogsRoot is "/var/log/pods", LinksDir is "/var/log/containers".
 	LogsRoot, LinksDir string
-	// CgroupParents hold pods' cgroups, as host.Cgroups names them; none means
+	// CgroupParents hold the pods' cgroups, named as in host.Cgroups; none means
 	// DefaultCgroupParents.
 	CgroupParents []string
-	// MinAge keeps younger containers and sandboxes of unknown pods; 0 means 1 min.
+	// MinAge is the age below which containers and sandboxes of unknown pods stay; 0 means 1 min.
 	MinAge time.Duration
-	// AfterRemnants is called once after a sweep has asked for remnants to be removed,
-	// of however many pods; nil does nothing.
+	// AfterRemnants is called once after a sweep that requested the removal of remnants, for
+	// however many pods; nil does nothing.
 	AfterRemnants func()
-	// Period of Run; 0 means the package's.
+	// Period is the interval of Run; 0 means the constant Period.
 	Period time.Duration
 }
 
-// Period is the kubelet's between two sweeps.
+// Period is the interval between two sweeps, as in the kubelet.
 const Period = time.Minute
 
-// DefaultCgroupParents are the kubelet's, by class of service, under either
-// cgroup driver; those that do not exist hold nothing.
+// DefaultCgroupParents are the kubelet's cgroups per QoS class, for both cgroup drivers. Those that
+// do not exist count as empty.
 var DefaultCgroupParents = []string{
 	"/kubepods", "/kubepods/burstable", "/kubepods/besteffort",
 	"/kubepods.slice", "/kubepods.slice/kubepods-burstable.slice", "/kubepods.slice/kubepods-besteffort.slice",
@@ -118,10 +115,10 @@ func (c *Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// Sweeper collects garbage. It sweeps once at a time.
+// Sweeper collects garbage, one sweep at a time.
 type Sweeper struct {
 	cfg  Config
-	turn sync.Mutex      // of who sweeps
+	turn sync.Mutex      // held by the running sweep
 	cut  map[string]bool // temporary names that the last sweep saw
 }
 
@@ -145,10 +142,9 @@ func New(c Config) (*Sweeper, error) {
 	return &Sweeper{cfg: c}, nil
 }
 
-// Run sweeps every Period until ctx ends. A sweep that failed is logged; the
-// next one tries again.
+// Run sweeps every Period until ctx ends. It logs a failed sweep; the next one retries.
 func (s *Sweeper) Run(ctx context.Context) error {
-	return regular.Run(ctx, s.cfg.Period, "Could not collect all garbage", func(ctx context.Context) error {
+	return periodic.Run(ctx, s.cfg.Period, "Failed to collect all garbage", func(ctx context.Context) error {
 		result, err := s.Sweep(ctx)
 		if !result.Empty() {
 			klog.FromContext(ctx).Info("Collected garbage", "containers", result.Containers, "sandboxes", result.Sandboxes,
@@ -161,30 +157,30 @@ func (s *Sweeper) Run(ctx context.Context) error {
 // Result counts what one sweep removed.
 type Result struct {
 	Containers, Sandboxes, PodDirs, LogDirs, Links, Cgroups, Records int
-	// CutOff counts the temporary files and links of writes that were cut off.
+	// CutOff counts temporary files and links left by interrupted writes.
 	CutOff int
-	// Foreign counts sandboxes and containers seen that are not ours.
+	// Foreign counts the sandboxes and containers that are not ours.
 	Foreign int
 }
 
-// Empty: nothing was removed, records apart.
+// Empty reports whether nothing was removed, not counting Records, CutOff and Foreign.
 func (r Result) Empty() bool {
 	return r.Containers+r.Sandboxes+r.PodDirs+r.LogDirs+r.Links+r.Cgroups == 0
 }
 
-// Sweep looks once and removes what is garbage. If anything cannot be looked at
-// it removes nothing: what was not seen is not known to be gone. What cannot be
-// removed is told in the error and does not keep the rest from going.
+// Sweep looks once and removes the garbage. If any part of the look fails, it removes nothing: what
+// was not seen is not known to be gone. A failed removal is returned in the error and does not stop
+// the others.
 func (s *Sweeper) Sweep(ctx context.Context) (Result, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
-	in, err := s.look(ctx)
+	in, lists, err := s.look(ctx)
 	if err != nil {
 		return Result{}, fmt.Errorf("collect garbage: %w", err)
 	}
-	result, err := s.remove(ctx, choose.What(in))
+	result, err := s.remove(ctx, gcpolicy.What(in))
 	var cutErr error
-	result.CutOff, cutErr = s.cutOff(ctx)
+	result.CutOff, cutErr = s.cutOff(ctx, lists)
 	err = errors.Join(err, cutErr)
 	if err != nil {
 		err = fmt.Errorf("collect garbage: %w", err)
@@ -192,12 +188,12 @@ func (s *Sweeper) Sweep(ctx context.Context) (Result, error) {
 	return result, err
 }
 
-// RemoveFinished removes the containers and sandboxes of pods that have ended and that
-// somebody still has: their last logs and states, which are less than the machine's disk.
+// RemoveFinished removes the containers and sandboxes of pods that have ended, although the loop
+// still knows them: free disk space is worth more than their last logs and states.
 func (s *Sweeper) RemoveFinished(ctx context.Context) error {
 	s.turn.Lock()
 	defer s.turn.Unlock()
-	in := choose.Input{Owner: s.cfg.Owner, MinAge: s.cfg.MinAge, Known: map[types.UID]bool{}, Finished: map[types.UID]bool{}}
+	in := gcpolicy.Input{Owner: s.cfg.Owner, MinAge: s.cfg.MinAge, Known: map[types.UID]bool{}, Finished: map[types.UID]bool{}}
 	var err error
 	if in.Sandboxes, in.Containers, err = s.cfg.Runtime.List(ctx); err != nil {
 		return fmt.Errorf("list what the runtime has: %w", err)
@@ -208,10 +204,10 @@ func (s *Sweeper) RemoveFinished(ctx context.Context) error {
 		in.Finished[uid] = in.SourcesSeen && s.cfg.Pods.Finished(uid)
 	}
 	in.Now = time.Now()
-	chosen := choose.What(in)
-	result, err := s.remove(ctx, choose.Removals{Containers: chosen.Containers, Sandboxes: chosen.Sandboxes})
+	chosen := gcpolicy.What(in)
+	result, err := s.remove(ctx, gcpolicy.Removals{Containers: chosen.Containers, Sandboxes: chosen.Sandboxes})
 	if !result.Empty() {
-		klog.FromContext(ctx).Info("Removed what ended pods had left, as the disk is short", "containers", result.Containers, "sandboxes", result.Sandboxes)
+		klog.FromContext(ctx).Info("Removed the containers of ended pods: low on disk", "containers", result.Containers, "sandboxes", result.Sandboxes)
 	}
 	return err
 }

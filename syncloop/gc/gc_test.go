@@ -15,16 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/host"
-	"github.com/bowline-k8s/bowline/syncloop/gc/choose"
+	"github.com/bowline-k8s/bowline/syncloop/gc/gcpolicy"
 )
 
-// machine is a host, its runtime, its volumes and the loop's knowledge at once:
-// what it holds is what a test looks at.
+// machine fakes a host, its runtime, its volumes and the loop's knowledge at once; tests inspect
+// its fields.
 type machine struct {
 	files      map[string]host.FileInfo // by path
 	cgroups    map[string]bool
-	sandboxes  []choose.Sandbox
-	containers []choose.Container
+	sandboxes  []gcpolicy.Sandbox
+	containers []gcpolicy.Container
 	known      map[types.UID]bool
 	finished   map[types.UID]bool
 	seen       bool
@@ -32,7 +32,7 @@ type machine struct {
 	calls      []string
 	onRemove   func(what string)
 	onList     func(dir string)   // before a directory is listed
-	young      map[types.UID]bool // has remnants that are too young
+	young      map[types.UID]bool // pods whose remnants are too young to remove
 }
 
 const owner = "cluster/node"
@@ -45,7 +45,7 @@ func (m *machine) add(p string, mode fs.FileMode, target string) {
 	m.files[p] = host.FileInfo{Name: path.Base(p), Mode: mode, Target: target}
 }
 
-// pod leaves on the machine all that a pod leaves, recorded or not.
+// pod adds everything that a pod leaves on the host, with or without a record.
 func (m *machine) pod(uid string, recorded bool) {
 	if recorded {
 		m.add("/root/bowline/pods/"+uid, 0o640, "")
@@ -55,8 +55,8 @@ func (m *machine) pod(uid string, recorded bool) {
 	m.add("/var/log/pods/ns_p_"+uid+"/c/0.log", 0o640, "")
 	m.add("/var/log/containers/p_ns_c-"+uid+"id.log", fs.ModeSymlink, "/var/log/pods/ns_p_"+uid+"/c/0.log")
 	m.cgroups["/kubepods/besteffort/pod"+uid] = true
-	m.sandboxes = append(m.sandboxes, choose.Sandbox{ID: uid + "box", UID: types.UID(uid), Owner: owner, CreatedAt: time.Now().Add(-time.Hour)})
-	m.containers = append(m.containers, choose.Container{
+	m.sandboxes = append(m.sandboxes, gcpolicy.Sandbox{ID: uid + "box", UID: types.UID(uid), Owner: owner, CreatedAt: time.Now().Add(-time.Hour)})
+	m.containers = append(m.containers, gcpolicy.Container{
 		ID: uid + "id", Name: "c", UID: types.UID(uid), Owner: owner, SandboxID: uid + "box", CreatedAt: time.Now().Add(-time.Hour),
 		LogPath: "/var/log/pods/ns_p_" + uid + "/c/0.log",
 	})
@@ -134,32 +134,32 @@ func (m *machine) RemoveCgroup(_ context.Context, p string, _ bool) error {
 	return nil
 }
 
-// cri and volumes are machine's other faces; List has two meanings.
-type cri struct{ *machine }
+// runtime and volumes are further interfaces of machine, because List has two meanings.
+type runtime struct{ *machine }
 
-func (c cri) List(context.Context) ([]choose.Sandbox, []choose.Container, error) {
+func (c runtime) List(context.Context) ([]gcpolicy.Sandbox, []gcpolicy.Container, error) {
 	err := c.call("cri/List", "")
 	return slices.Clone(c.sandboxes), slices.Clone(c.containers), err
 }
 
-func (c cri) RemoveContainer(_ context.Context, id string) error {
+func (c runtime) RemoveContainer(_ context.Context, id string) error {
 	if err := c.call("RemoveContainer", id); err != nil {
 		return err
 	}
-	c.containers = slices.DeleteFunc(c.containers, func(x choose.Container) bool { return x.ID == id })
+	c.containers = slices.DeleteFunc(c.containers, func(x gcpolicy.Container) bool { return x.ID == id })
 	c.machine.containers = c.containers
 	return nil
 }
 
-func (c cri) RemoveSandbox(_ context.Context, id string) error {
+func (c runtime) RemoveSandbox(_ context.Context, id string) error {
 	if err := c.call("RemoveSandbox", id); err != nil {
 		return err
 	}
-	c.machine.sandboxes = slices.DeleteFunc(c.machine.sandboxes, func(x choose.Sandbox) bool { return x.ID == id })
+	c.machine.sandboxes = slices.DeleteFunc(c.machine.sandboxes, func(x gcpolicy.Sandbox) bool { return x.ID == id })
 	return nil
 }
 
-func (c cri) RemoveRemnants(_ context.Context, uid types.UID, minAge time.Duration) (bool, error) {
+func (c runtime) RemoveRemnants(_ context.Context, uid types.UID, minAge time.Duration) (bool, error) {
 	if minAge != time.Minute {
 		return false, fmt.Errorf("asked for those older than %v", minAge)
 	}
@@ -168,10 +168,11 @@ func (c cri) RemoveRemnants(_ context.Context, uid types.UID, minAge time.Durati
 
 type volumes struct{ *machine }
 
-func (v volumes) Orphans(context.Context) ([]types.UID, error) {
+func (v volumes) Orphans(_ context.Context, records []host.FileInfo) ([]types.UID, error) {
 	var uids []types.UID
 	for p := range v.files {
-		if _, recorded := v.files["/root/bowline/pods/"+path.Base(p)]; path.Dir(p) == "/root/pods" && recorded {
+		recorded := slices.ContainsFunc(records, func(f host.FileInfo) bool { return f.Name == path.Base(p) })
+		if path.Dir(p) == "/root/pods" && recorded {
 			uids = append(uids, types.UID(path.Base(p)))
 		}
 	}
@@ -196,7 +197,7 @@ func (p pods) Finished(uid types.UID) bool {
 func (m *machine) sweeper(t *testing.T) *Sweeper {
 	t.Helper()
 	s, err := New(Config{
-		Host: m, Runtime: cri{m}, Volumes: volumes{m}, Pods: pods{m}, Owner: owner,
+		Host: m, Runtime: runtime{m}, Volumes: volumes{m}, Pods: pods{m}, Owner: owner,
 		RecordDir: "/root/bowline/pods", LogsRoot: "/var/log/pods", LinksDir: "/var/log/containers",
 	})
 	if err != nil {
@@ -231,9 +232,8 @@ func (m *machine) left(uid string) []string {
 	return list
 }
 
-// A look takes long over a slow link. A pod that made its log directory after the list of
-// them, and was gone when the look ended, leaves its record, so that the next sweep
-// finds the directory.
+// A look takes long over a slow link. A pod creates its log directory after that list was read and
+// is gone when the look ends. Its record must stay, so that the next sweep finds the directory.
 func TestPodThatEndsDuringALook(t *testing.T) {
 	m := newMachine()
 	m.add("/root/bowline/pods/brief", 0o640, "")
@@ -300,8 +300,8 @@ func TestSweepLeavesNothingOfThePodsThatAreGone(t *testing.T) {
 	}
 }
 
-// A process that is killed between the making of a file and its renaming leaves
-// the temporary name, which no later write takes away.
+// A process killed between creating a file and renaming it leaves the temporary name, which no
+// later write removes.
 func TestWhatACutOffWriteLeft(t *testing.T) {
 	m := newMachine()
 	m.pod("known", true)
@@ -356,8 +356,8 @@ func TestAContainerThatStaysKeepsItsPod(t *testing.T) {
 	}
 }
 
-// What the runtime has of a pod beyond what it lists goes last but for the record,
-// which stays until it has gone.
+// The runtime's unlisted remnants of a pod go last, before only the record, which stays until they
+// are gone.
 func TestRemnantsKeepTheRecord(t *testing.T) {
 	const record = "/root/bowline/pods/gone"
 	m := newMachine()
@@ -509,18 +509,18 @@ func TestConfigNamesEveryFault(t *testing.T) {
 	}
 }
 
-// Under disk pressure pods that have ended keep no containers; what runs, what may run
-// again, and everything while the pods are not known, stays.
+// Under disk pressure, pods that have ended keep no containers. What runs, what may run again, and
+// everything while the pods are not known, stays.
 func TestRemoveFinished(t *testing.T) {
 	m := newMachine()
 	for _, uid := range []string{"ended", "runs", "waits"} {
 		m.pod(uid, true)
 		m.known[types.UID(uid)] = true
 	}
-	m.finished = map[types.UID]bool{"ended": true, "runs": true} // of one that runs it is not believed
+	m.finished = map[types.UID]bool{"ended": true, "runs": true} // a running pod is not believed to be finished
 	for i := range m.containers {
 		if m.containers[i].UID == "runs" {
-			m.containers[i].State, m.sandboxes[i].State = choose.Running, choose.Running
+			m.containers[i].State, m.sandboxes[i].State = gcpolicy.Running, gcpolicy.Running
 		}
 	}
 	left := func() string {

@@ -12,13 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/host"
-	"github.com/bowline-k8s/bowline/syncloop/gc/choose"
+	"github.com/bowline-k8s/bowline/syncloop/gc/gcpolicy"
 )
 
-// look gathers all that choose.What needs, in the order that choose.Input
-// demands: the records and who lives, the machine, the runtime, and the loop last.
-func (s *Sweeper) look(ctx context.Context) (choose.Input, error) {
-	in := choose.Input{
+// look gathers the input of gcpolicy.What in the order that gcpolicy.Input demands: the records and
+// which of their pods live, the host, the runtime, and the loop last. It also returns what it listed
+// of the directories that cutOff cleans.
+func (s *Sweeper) look(ctx context.Context) (gcpolicy.Input, map[string][]host.FileInfo, error) {
+	in := gcpolicy.Input{
 		Owner:    s.cfg.Owner,
 		MinAge:   s.cfg.MinAge,
 		LogsRoot: s.cfg.LogsRoot,
@@ -28,23 +29,23 @@ func (s *Sweeper) look(ctx context.Context) (choose.Input, error) {
 	}
 	records, err := s.list(ctx, s.cfg.RecordDir)
 	if err != nil {
-		return in, err
+		return in, nil, err
 	}
 	seen := s.cfg.Pods.SourcesSeen()
 	for _, f := range records {
-		// A temporary name of a write that was cut off is no UID.
+		// The temporary name of an interrupted write is not a UID.
 		if f.Mode.IsRegular() && !strings.HasPrefix(f.Name, ".") {
 			uid := types.UID(f.Name)
 			in.Records[uid] = true
 			in.Lived[uid] = !seen || s.cfg.Pods.Known(uid)
 		}
 	}
-	if in.PodDirs, err = s.cfg.Volumes.Orphans(ctx); err != nil {
-		return in, err
+	if in.PodDirs, err = s.cfg.Volumes.Orphans(ctx, records); err != nil {
+		return in, nil, err
 	}
 	logs, err := s.list(ctx, s.cfg.LogsRoot)
 	if err != nil {
-		return in, err
+		return in, nil, err
 	}
 	for _, f := range logs {
 		if f.Mode.IsDir() {
@@ -53,27 +54,27 @@ func (s *Sweeper) look(ctx context.Context) (choose.Input, error) {
 	}
 	links, err := s.list(ctx, s.cfg.LinksDir)
 	if err != nil {
-		return in, err
+		return in, nil, err
 	}
 	for _, f := range links {
 		if f.Mode&fs.ModeSymlink != 0 && path.IsAbs(f.Target) {
-			in.Links = append(in.Links, choose.Link{Name: f.Name, Target: f.Target})
+			in.Links = append(in.Links, gcpolicy.Link{Name: f.Name, Target: f.Target})
 		}
 	}
 	if in.Cgroups, err = s.cgroups(ctx); err != nil {
-		return in, err
+		return in, nil, err
 	}
 	if in.Sandboxes, in.Containers, err = s.cfg.Runtime.List(ctx); err != nil {
-		return in, fmt.Errorf("list what the runtime has: %w", err)
+		return in, nil, fmt.Errorf("list what the runtime has: %w", err)
 	}
 	in.SourcesSeen = s.cfg.Pods.SourcesSeen()
 	s.know(&in)
 	in.Now = time.Now()
-	return in, nil
+	return in, map[string][]host.FileInfo{s.cfg.RecordDir: records, s.cfg.LinksDir: links}, nil
 }
 
 // know asks the loop about every pod that was seen.
-func (s *Sweeper) know(in *choose.Input) {
+func (s *Sweeper) know(in *gcpolicy.Input) {
 	ask := func(uid types.UID) {
 		if _, asked := in.Known[uid]; !asked {
 			in.Known[uid] = s.cfg.Pods.Known(uid)
@@ -90,8 +91,8 @@ func (s *Sweeper) know(in *choose.Input) {
 	}
 }
 
-func (s *Sweeper) cgroups(ctx context.Context) ([]choose.Cgroup, error) {
-	var list []choose.Cgroup
+func (s *Sweeper) cgroups(ctx context.Context) ([]gcpolicy.Cgroup, error) {
+	var list []gcpolicy.Cgroup
 	for _, parent := range s.cfg.CgroupParents {
 		names, err := s.cfg.Host.ListCgroups(ctx, parent)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -101,15 +102,15 @@ func (s *Sweeper) cgroups(ctx context.Context) ([]choose.Cgroup, error) {
 			return nil, fmt.Errorf("list cgroups in %s: %w", parent, err)
 		}
 		for _, name := range names {
-			if uid := choose.CgroupUID(name); uid != "" {
-				list = append(list, choose.Cgroup{Path: path.Join(parent, name), UID: uid})
+			if uid := gcpolicy.CgroupUID(name); uid != "" {
+				list = append(list, gcpolicy.Cgroup{Path: path.Join(parent, name), UID: uid})
 			}
 		}
 	}
 	return list, nil
 }
 
-// list is the host's List, empty where there is no directory.
+// list is the host's List; a missing directory counts as empty.
 func (s *Sweeper) list(ctx context.Context, dir string) ([]host.FileInfo, error) {
 	infos, err := s.cfg.Host.List(ctx, dir)
 	if errors.Is(err, fs.ErrNotExist) {

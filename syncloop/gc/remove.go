@@ -10,16 +10,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/bowline-k8s/bowline/syncloop/gc/choose"
+	"github.com/bowline-k8s/bowline/syncloop/gc/gcpolicy"
 )
 
-// remove takes away what was chosen, each kind after those that it may still
-// depend on. Where a pod was chosen because nobody has it, the loop is asked once
-// more at the last moment: a static pod comes back under its old UID.
-func (s *Sweeper) remove(ctx context.Context, r choose.Removals) (Result, error) {
+// remove removes what was chosen, each kind after those that may still depend on it. If a pod was
+// chosen because it is unknown, the loop is asked once more at the last moment: a static pod comes
+// back under its old UID.
+func (s *Sweeper) remove(ctx context.Context, r gcpolicy.Removals) (Result, error) {
 	result := Result{Foreign: r.Foreign}
 	var faults []error
-	// try reports whether the thing went.
+	// try reports whether the removal succeeded.
 	try := func(count *int, what string, err error) bool {
 		if err != nil {
 			faults = append(faults, fmt.Errorf("remove %s: %w", what, err))
@@ -28,9 +28,9 @@ func (s *Sweeper) remove(ctx context.Context, r choose.Removals) (Result, error)
 		*count++
 		return true
 	}
-	failed := map[types.UID]bool{} // pods of which something stayed
-	occupied := map[string]bool{}  // sandboxes in which a container stayed
-	stayed := map[string]bool{}    // container IDs
+	failed := map[types.UID]bool{} // pods with a failed removal
+	occupied := map[string]bool{}  // sandboxes with a container that could not be removed
+	stayed := map[string]bool{}    // IDs of containers that could not be removed
 
 	for _, c := range r.Containers {
 		if !try(&result.Containers, "container "+c.ID, s.cfg.Runtime.RemoveContainer(ctx, c.ID)) {
@@ -56,13 +56,13 @@ func (s *Sweeper) remove(ctx context.Context, r choose.Removals) (Result, error)
 		}
 	}
 	for _, name := range r.LogDirs {
-		if came(choose.LogDirUID(name)) || !single(name) {
+		if came(gcpolicy.LogDirUID(name)) || !single(name) {
 			continue
 		}
 		try(&result.LogDirs, "log directory "+name, ignoreMissing(s.cfg.Host.RemoveTree(ctx, path.Join(s.cfg.LogsRoot, name))))
 	}
 	for _, name := range r.Links {
-		if single(name) && !stayed[choose.LinkContainerID(name)] {
+		if single(name) && !stayed[gcpolicy.LinkContainerID(name)] {
 			try(&result.Links, "log link "+name, ignoreMissing(s.cfg.Host.Remove(ctx, path.Join(s.cfg.LinksDir, name))))
 		}
 	}
@@ -92,12 +92,12 @@ func (s *Sweeper) remove(ctx context.Context, r choose.Removals) (Result, error)
 	return result, errors.Join(faults...)
 }
 
-// removeLog removes a container's log and what rotation made of it
-// (0.log, 0.log.20260102-150405, ...gz), if it lies in its own pod's directory.
-func (s *Sweeper) removeLog(ctx context.Context, c choose.Container) error {
+// removeLog removes a container's log and its rotated files (0.log, 0.log.20260102-150405, ...gz),
+// if they lie in its own pod's log directory.
+func (s *Sweeper) removeLog(ctx context.Context, c gcpolicy.Container) error {
 	rest, ok := strings.CutPrefix(path.Clean(c.LogPath), path.Clean(s.cfg.LogsRoot)+"/")
 	podDir, _, _ := strings.Cut(rest, "/")
-	if !ok || c.UID == "" || choose.LogDirUID(podDir) != c.UID {
+	if !ok || c.UID == "" || gcpolicy.LogDirUID(podDir) != c.UID {
 		return nil
 	}
 	dir, base := path.Split(path.Clean(c.LogPath))
@@ -116,7 +116,7 @@ func (s *Sweeper) removeLog(ctx context.Context, c choose.Container) error {
 	return nil
 }
 
-// single: name is one element of a path, as every name from a listing is.
+// single reports whether name is one path element, as every name from a listing is.
 func single(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/")
 }

@@ -1,7 +1,7 @@
-// Package imagegc removes images that nobody uses when the file system that holds them
-// fills up: the kubelet's imageManager garbage collection. Nobody is anybody who has a
-// container on the runtime, other drivers included, and a pod of ours that names the
-// image, whether it has a container yet or not.
+// Package imagegc removes unused images when the file system that holds them fills up: the
+// kubelet's image garbage collection (imageManager). An image is in use if any container in the
+// runtime uses it, whether or not Bowline created that container, or if a pod of ours names it,
+// with or without a container yet.
 package imagegc
 
 import (
@@ -17,11 +17,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host"
-	"github.com/bowline-k8s/bowline/syncloop/imagegc/choose"
+	"github.com/bowline-k8s/bowline/syncloop/imagegc/imagegcpolicy"
 	"github.com/bowline-k8s/bowline/wall"
 )
 
-// Runtime is what the collector asks of the container runtime; *cri.Client has it.
+// Runtime is the part of *cri.Client that the collector needs.
 type Runtime interface {
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
@@ -29,34 +29,34 @@ type Runtime interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
-// Config of a Collector.
+// Config configures a Collector.
 type Config struct {
 	Runtime Runtime
 	Host    host.Meters
 	// Event records an event on the node.
 	Event func(kind, reason, message string)
-	// Wanted says whether a pod of ours names the image, or the runtime itself does.
+	// Wanted reports whether a pod of ours, or the runtime itself, names the image.
 	Wanted func(*runtimeapi.Image) bool
-	// Present is told which images there were at a time, by ID; nil: nobody asks.
+	// Present receives the IDs of all images at a time; nil: no one needs them.
 	Present func(ctx context.Context, ids []string, asOf time.Time)
-	// Quiet says that nothing is known of the pods now, or that the machine is another's:
-	// nothing is removed.
+	// Quiet reports that the pods are not known now, or that the host belongs to another process.
+	// Nothing is removed then.
 	Quiet func() bool
-	// High and Low are percents of the file system: from the one on images are removed,
-	// until the other is reached. With a High of 100 none are, but for their age.
+	// High and Low are percentages of the file system's size. From High on, images are removed
+	// until Low is reached. With a High of 100, images are removed only for their age.
 	High, Low int
-	// MinAge that an image has at least when it is removed; MaxAge without use from which
-	// it is removed in any case, 0: never.
+	// MinAge is the least age of an image that is removed. MaxAge is how long an image may stay
+	// unused, even if there is room; 0 means forever.
 	MinAge, MaxAge time.Duration
 }
 
 const (
-	// Period is how often the file system is looked at.
+	// Period is how often the file system is checked.
 	Period = 5 * time.Minute
-	// quietPeriod is how often Config.Quiet is asked while it says so.
+	// quietPeriod is how often Config.Quiet is called while it returns true.
 	quietPeriod = 10 * time.Second
-	// mostPause is the longest pause after a collection that freed too little: a disk that
-	// others have filled is not mended by removing what pods are about to need again.
+	// mostPause is the longest pause after a collection that freed too little. If other files have
+	// filled the disk, it does not help to remove images that pods are about to need again.
 	mostPause = time.Hour
 )
 
@@ -65,13 +65,13 @@ type Collector struct {
 	cfg Config
 
 	mu      sync.Mutex // one collection at a time
-	records choose.Records
+	records imagegcpolicy.Records
 	began   time.Time
-	pause   time.Duration // the present one after a failure; 0: the last one sufficed
+	pause   time.Duration // current pause after a collection that freed too little; 0: the last one freed enough
 	until   time.Time
 }
 
-// New makes a Collector; Run drives it.
+// New returns a Collector; Run starts its work.
 func New(c Config) (*Collector, error) {
 	switch {
 	case c.Runtime == nil, c.Host == nil, c.Event == nil, c.Wanted == nil, c.Quiet == nil:
@@ -86,7 +86,7 @@ func New(c Config) (*Collector, error) {
 func (c *Collector) Run(ctx context.Context) error {
 	failures := 0
 	for {
-		// As soon as the pods are known, and not a period later.
+		// Collect as soon as the pods are known, not a whole Period later.
 		for c.cfg.Quiet() {
 			if !sleep(ctx, quietPeriod) {
 				return nil
@@ -99,13 +99,14 @@ func (c *Collector) Run(ctx context.Context) error {
 		case err == nil:
 			failures = 0
 		case errors.Is(err, host.ErrUnreachable):
-			log.V(1).Info("Images are not looked at, as the machine is out of reach", "err", err)
+			log.V(1).Info("Skipped image garbage collection: the host is unreachable", "err", err)
 		default:
-			// The kubelet's first failure may be of a runtime that is about to come.
+			// The first failure may come from a runtime that is still starting; the kubelet records
+			// no event for it either.
 			if failures++; failures > 1 {
 				c.cfg.Event(v1.EventTypeWarning, "ImageGCFailed", err.Error())
 			}
-			log.Error(err, "The garbage collection of images failed")
+			log.Error(err, "Image garbage collection failed")
 		}
 		if !sleep(ctx, Period) {
 			return nil
@@ -122,10 +123,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// look brings the records up to date.
+// look updates the records.
 func (c *Collector) look(ctx context.Context, now time.Time) error {
-	// Images first: one that is pulled, and a container made of it, between the two lists
-	// is used, or is not there at all.
+	// List images first: if one is pulled and used by a container between the two lists, it is
+	// missing or in use, never unused.
 	images, err := c.cfg.Runtime.ListImages(ctx)
 	if err != nil {
 		return err
@@ -141,12 +142,12 @@ func (c *Collector) look(ctx context.Context, now time.Time) error {
 		}
 		c.cfg.Present(ctx, ids, now)
 	}
-	c.records = choose.Look(c.records, now, images, containers, c.cfg.Wanted)
+	c.records = imagegcpolicy.Look(c.records, now, images, containers, c.cfg.Wanted)
 	return nil
 }
 
-// Collect removes what is too old, and where the file system is too full what is not
-// used until it is not any more.
+// Collect removes images that are too old. If the file system is too full, it also removes unused
+// images until enough is freed.
 func (c *Collector) Collect(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,7 +162,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 		return err
 	}
 	if c.cfg.MaxAge > 0 && now.Sub(c.began) > c.cfg.MaxAge {
-		if _, err := c.remove(ctx, choose.Old(c.records, now, c.cfg.MaxAge), math.MaxInt64, "nobody has used it for long"); err != nil {
+		if _, err := c.remove(ctx, imagegcpolicy.Old(c.records, now, c.cfg.MaxAge), math.MaxInt64, "it has been unused for too long"); err != nil {
 			return err
 		}
 	}
@@ -177,7 +178,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 		c.cfg.Event(v1.EventTypeWarning, "InvalidDiskCapacity", err.Error())
 		return err
 	}
-	excess := choose.Excess(fs.Bytes, fs.FreeBytes, c.cfg.High, c.cfg.Low)
+	excess := imagegcpolicy.Excess(fs.Bytes, fs.FreeBytes, c.cfg.High, c.cfg.Low)
 	switch {
 	case excess == 0:
 		c.pause, c.until = 0, time.Time{}
@@ -185,8 +186,8 @@ func (c *Collector) Collect(ctx context.Context) error {
 	case !wall.Passed(c.until, now):
 		return nil
 	}
-	klog.FromContext(ctx).Info("The disk of images is too full", "percent", choose.Percent(fs.Bytes, fs.FreeBytes), "high", c.cfg.High, "low", c.cfg.Low, "excess", excess)
-	freed, err := c.remove(ctx, choose.Settled(c.records, now, c.cfg.MinAge), excess, "the disk is too full")
+	klog.FromContext(ctx).Info("The image file system is too full", "percent", imagegcpolicy.Percent(fs.Bytes, fs.FreeBytes), "high", c.cfg.High, "low", c.cfg.Low, "excess", excess)
+	freed, err := c.remove(ctx, imagegcpolicy.Settled(c.records, now, c.cfg.MinAge), excess, "the disk is too full")
 	if err != nil {
 		return err
 	}
@@ -200,12 +201,11 @@ func (c *Collector) Collect(ctx context.Context) error {
 		"Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
 			"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
 			"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
-		choose.Percent(fs.Bytes, fs.FreeBytes), size(fs.Bytes), freed))
+		imagegcpolicy.Percent(fs.Bytes, fs.FreeBytes), size(fs.Bytes), freed))
 	return nil
 }
 
-// RemoveUnused removes every image that nobody uses, under disk pressure, but for the
-// ones that have just come.
+// RemoveUnused removes every unused image, under disk pressure, except those younger than MinAge.
 func (c *Collector) RemoveUnused(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,11 +216,11 @@ func (c *Collector) RemoveUnused(ctx context.Context) error {
 	if err := c.look(ctx, now); err != nil {
 		return err
 	}
-	_, err := c.remove(ctx, choose.Settled(c.records, now, c.cfg.MinAge), math.MaxInt64, "the node is short of disk")
+	_, err := c.remove(ctx, imagegcpolicy.Settled(c.records, now, c.cfg.MinAge), math.MaxInt64, "the node is short of disk")
 	return err
 }
 
-// remove removes images in order until so many bytes are freed.
+// remove removes images in order until that many bytes are freed.
 func (c *Collector) remove(ctx context.Context, ids []string, bytes int64, why string) (freed int64, err error) {
 	var errs []error
 	for _, id := range ids {
@@ -241,11 +241,11 @@ func (c *Collector) remove(ctx context.Context, ids []string, bytes int64, why s
 	return freed, errors.Join(errs...)
 }
 
-// fileSystem is that which holds the images.
+// fileSystem is the file system that holds the images.
 func (c *Collector) fileSystem(ctx context.Context) (host.FileSystem, error) {
 	info, err := c.cfg.Runtime.ImageFsInfo(ctx)
 	if err != nil {
-		return host.FileSystem{}, fmt.Errorf("ask the runtime where images are: %w", err)
+		return host.FileSystem{}, fmt.Errorf("read the runtime's image file system: %w", err)
 	}
 	at := ""
 	for _, fs := range info.GetImageFilesystems() {
@@ -254,7 +254,7 @@ func (c *Collector) fileSystem(ctx context.Context) (host.FileSystem, error) {
 		}
 	}
 	if at == "" {
-		return host.FileSystem{}, errors.New("the runtime does not say where images are")
+		return host.FileSystem{}, errors.New("the runtime does not report its image file system")
 	}
 	m, err := c.cfg.Host.Measure(ctx, "", at)
 	if err != nil {
@@ -263,7 +263,7 @@ func (c *Collector) fileSystem(ctx context.Context) (host.FileSystem, error) {
 	return m.FileSystems[0], nil
 }
 
-// size writes bytes with a unit.
+// size formats bytes with a unit.
 func size(bytes int64) string {
 	if bytes < 1<<10 {
 		return fmt.Sprintf("%d B", bytes)

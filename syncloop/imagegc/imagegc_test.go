@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// disk is a machine of 1000 bytes, of which others have some.
+// disk is a fake host with a disk of 1000 bytes, some of them used by other files.
 type disk struct {
 	host.Meters
 	mu         sync.Mutex
@@ -32,7 +32,7 @@ type disk struct {
 	present    []string
 }
 
-// do changes or reads the disk while nobody else does.
+// do changes or reads the disk under its lock.
 func (d *disk) do(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,7 +88,7 @@ func (d *disk) add(id string, size uint64) {
 	d.images = append(d.images, &runtimeapi.Image{Id: id, RepoTags: []string{"registry/" + id + ":1"}, Size: size})
 }
 
-// runs makes a container of anybody's of the image.
+// runs adds a container that uses the image.
 func (d *disk) runs(id string) {
 	d.containers = append(d.containers, &runtimeapi.Container{Id: "c-" + id, ImageId: id, ImageRef: id})
 }
@@ -110,8 +110,8 @@ func (d *disk) collector(t *testing.T, maxAge time.Duration) *Collector {
 	return c
 }
 
-// Between the thresholds nothing happens; above them images go by their last use, and
-// none that is used, pinned or wanted, or has just come.
+// Between the thresholds nothing is removed. Above them images are removed by last use, except
+// those that are used, pinned, wanted or just pulled.
 func TestCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{wanted: map[string]bool{"wanted": true}}
@@ -135,13 +135,13 @@ func TestCollect(t *testing.T) {
 		}
 		collect()
 		d.containers = d.containers[:1] // "once" was used by then
-		d.others = 340                  // 84 % in all
+		d.others = 340                  // 84 % in total
 		collect()
 		d.others = 350
 		d.quiet = true
 		collect()
 		d.quiet = false
-		collect("never") // at 85 %, which 100 bytes bring to 75
+		collect("never") // at 85 %, which 100 bytes bring to 75 %
 		d.others = 450
 		d.add("new", 10)
 		collect("once")
@@ -153,8 +153,8 @@ func TestCollect(t *testing.T) {
 	})
 }
 
-// A disk that others have filled: the event comes ever more rarely, and images that come
-// meanwhile stay until the next attempt; when there is room again all is as before.
+// Other files have filled the disk: the event recurs ever more rarely, and images pulled meanwhile
+// stay until the next attempt. Once there is room again, the pause starts from the beginning.
 func TestFilledByOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{others: 900}
@@ -186,7 +186,7 @@ func TestFilledByOthers(t *testing.T) {
 	})
 }
 
-// What nobody has used for imageMaximumGCAge goes, however much room there is.
+// An image unused for imageMaximumGCAge is removed, however much room there is.
 func TestAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{}
@@ -211,8 +211,8 @@ func TestAge(t *testing.T) {
 	})
 }
 
-// Under disk pressure everything goes that nobody uses; a machine out of reach, or a
-// runtime that fails once, is no event.
+// Under disk pressure every unused image is removed. An unreachable host and a single failure of
+// the runtime cause no event.
 func TestRemoveUnusedAndFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{}
@@ -248,7 +248,7 @@ func TestRemoveUnusedAndFailures(t *testing.T) {
 	})
 }
 
-// Who keeps records of images hears at each look which there are.
+// Present is called at each look with the images that exist.
 func TestPresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{}
@@ -275,7 +275,7 @@ func TestPresent(t *testing.T) {
 	})
 }
 
-// The first look is not a whole period late because the pods were not known at once.
+// The first collection is not a whole Period late if the pods were not known at once.
 func TestFirstLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{others: 900}

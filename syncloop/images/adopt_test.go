@@ -8,7 +8,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/hosttest/recordtest"
 )
 
-// TestEveryVersionsPulls: who was let in to an image stays let in, and no other is.
+// TestEveryVersionsPulls: those who may use an image according to an older file still may, and no
+// one else.
 func TestEveryVersionsPulls(t *testing.T) {
 	recordtest.Each(t, func(t *testing.T, version string, h host.Host, root string) {
 		r := newRecords(h, path.Join(root, "bowline", "pulls.json"))

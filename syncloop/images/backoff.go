@@ -7,8 +7,8 @@ import (
 	"github.com/bowline-k8s/bowline/wall"
 )
 
-// backoff counts failures by key: the wait after each doubles from base to max.
-// It is guarded by the Manager's mutex.
+// backoff counts failures by key: the wait after each one doubles from base to max. The Manager's
+// mutex guards it.
 type backoff struct {
 	base, max time.Duration
 	entries   map[string]backoffEntry
@@ -24,14 +24,14 @@ func newBackoff(base, max time.Duration) backoff {
 	return backoff{base: base, max: max, entries: map[string]backoffEntry{}}
 }
 
-// expired: so long after the wait's longest that a new failure is a new story.
+// expired reports whether a failure is so old (twice max) that the next one counts as the first.
 func (b *backoff) expired(e backoffEntry, now time.Time) bool {
 	return wall.Passed(e.at.Add(2*b.max), now)
 }
 
 // fail counts a failure and returns until when to wait.
 func (b *backoff) fail(key, message string, now time.Time) time.Time {
-	for k, e := range b.entries { // the map holds only what still counts
+	for k, e := range b.entries { // drop expired entries
 		if b.expired(e, now) {
 			delete(b.entries, k)
 		}
@@ -44,7 +44,7 @@ func (b *backoff) fail(key, message string, now time.Time) time.Time {
 	return now.Add(wait)
 }
 
-// state says whether key waits, until when, and for which failure.
+// state reports whether key is in back-off, until when, and for which failure.
 func (b *backoff) state(key string, now time.Time) (until time.Time, message string, waiting bool) {
 	e, ok := b.entries[key]
 	if !ok || b.expired(e, now) {

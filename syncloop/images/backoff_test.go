@@ -7,7 +7,7 @@ import (
 	"github.com/bowline-k8s/bowline/wall/walltest"
 )
 
-// A sleep of the machine counts as a wait, and a clock that is set back prolongs none.
+// The time that the machine slept counts as waiting, and a clock that is set back prolongs no wait.
 func TestBackoffFollowsBothClocks(t *testing.T) {
 	b, now := newBackoff(10*time.Second, 5*time.Minute), time.Now()
 	for range 10 {

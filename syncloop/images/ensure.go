@@ -18,13 +18,12 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Manager makes images present. Its methods are safe for concurrent use. It has
-// no goroutine of its own: a pull's goroutine ends with the last call that
-// waits for it.
+// Manager makes images present. Its methods are safe for concurrent use. It has no goroutine of its
+// own: a pull's goroutine ends at the latest with the last call that waits for it.
 type Manager struct {
 	cfg   Config
 	slots chan struct{} // nil without a limit
-	// records is nil where nothing is recorded.
+	// records is nil without Config.Files.
 	records *records
 
 	mu      sync.Mutex
@@ -32,7 +31,7 @@ type Manager struct {
 	backoff backoff
 }
 
-// New makes a Manager.
+// New returns a Manager.
 func New(c Config) (*Manager, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -47,9 +46,8 @@ func New(c Config) (*Manager, error) {
 	return m, nil
 }
 
-// Ensure makes the image of c present as its pull policy says. An error is an
-// *Error; or the context's, or a transport error, after which nothing is known
-// and nothing is counted.
+// Ensure makes the image of c present according to its pull policy. The error is an *Error, or that
+// of the context or the transport; after the latter two nothing is known and no failure is counted.
 func (m *Manager) Ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSecrets []v1.Secret) (Result, error) {
 	result, err := m.ensure(ctx, p, c, pullSecrets)
 	var fault *Error
@@ -67,7 +65,7 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 		return Result{}, &Error{Reason: ReasonInvalidName, Message: message}
 	}
 	image := &runtimeapi.ImageSpec{Image: withDefaultTag(c.Image, ref), Annotations: p.Annotations}
-	rec := recorded{image: c.Image, repository: ref.Repository()}
+	rec := recorded{image: c.Image, repository: ref.Repository}
 	policy := policy(c, ref)
 	if policy != v1.PullAlways {
 		look := m.records.look()
@@ -77,7 +75,7 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 		}
 		rec.pull = pull{before: found.GetId(), known: true}
 		if err := m.records.seen(ctx, look, c.Image, rec.repository, found.GetId()); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(1).Info("What came of a pull could not be written down", "image", c.Image, "err", err)
+			klog.FromContext(ctx).V(1).Info("Failed to record the result of an image pull", "image", c.Image, "err", err)
 		}
 		usable, there, err := m.usable(ctx, p, c.Image, ref, found, pullSecrets)
 		if err != nil {
@@ -94,13 +92,13 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, c *v1.Container, pullSe
 		}
 	}
 	if rec.have, err = credentials(pullSecrets, rec.repository); err != nil {
-		// A broken secret is the pod's fault, as a registry that refuses it would be.
+		// A broken secret is the pod's fault, like one that the registry refuses.
 		return Result{}, m.pullFailed(p, c, key(p, c), err)
 	}
 	return m.pull(ctx, p, c, image, rec)
 }
 
-// provided are the credentials that providers have for the pod.
+// provided returns the providers' credentials for the pod.
 func (m *Manager) provided(ctx context.Context, p *v1.Pod, repository string) []Credential {
 	if m.cfg.Providers == nil {
 		return nil
@@ -108,9 +106,8 @@ func (m *Manager) provided(ctx context.Context, p *v1.Pod, repository string) []
 	return m.cfg.Providers.Credentials(ctx, p, repository)
 }
 
-// usable says whether the pod may use an image that is there without pulling it
-// itself, and how that is told. An image that it may not use is to it as if it were
-// not there.
+// usable reports whether the pod may use a present image without a pull of its own; there is the
+// wording for the event. For a pod that may not, the image counts as absent.
 func (m *Manager) usable(ctx context.Context, p *v1.Pod, image string, ref Reference, found *runtimeapi.Image, secrets []v1.Secret) (ok bool, there string, err error) {
 	switch {
 	case found == nil:
@@ -119,25 +116,25 @@ func (m *Manager) usable(ctx context.Context, p *v1.Pod, image string, ref Refer
 		return true, "already present on machine", nil
 	}
 	verifies := func(ours bool) bool { return m.cfg.Verify.verifies(image, ours, m.cfg.Allowed) }
-	must, err := m.records.mustPull(ctx, verifies, image, ref.Repository(), found.Id, sources(secrets, ref.Repository()))
+	must, err := m.records.mustPull(ctx, verifies, image, ref.Repository, found.Id, sources(secrets, ref.Repository))
 	if must && err == nil && m.cfg.Providers != nil {
-		// A provider is a program, and may take its time: it is run only where that could help.
+		// A provider is a program and may be slow: run it only if its answer could help.
 		var some bool
-		if some, err = m.records.accountsMay(ctx, ref.Repository(), found.Id); some && err == nil {
-			must, err = m.records.mustPull(ctx, verifies, image, ref.Repository(), found.Id, m.provided(ctx, p, ref.Repository()))
+		if some, err = m.records.accountsMay(ctx, ref.Repository, found.Id); some && err == nil {
+			must, err = m.records.mustPull(ctx, verifies, image, ref.Repository, found.Id, m.provided(ctx, p, ref.Repository))
 		}
 	}
 	if err != nil {
 		if ctx.Err() != nil || m.cfg.Transport(err) || errors.Is(err, host.ErrUnreachable) {
 			return false, "", fmt.Errorf("whether the pod may use image %q: %w", image, err)
 		}
-		klog.FromContext(ctx).Error(err, "It is not known who may use an image; it is pulled again", "image", image)
+		klog.FromContext(ctx).Error(err, "Failed to check which pods may use an image; pulling it again", "image", image)
 		return false, "", nil
 	}
 	return !must, "already present on machine and can be accessed by the pod", nil
 }
 
-// recorded is what is written down of a pull.
+// recorded is what the records need to know of a pull.
 type recorded struct {
 	pull
 	image, repository string
@@ -188,8 +185,8 @@ func (m *Manager) pull(ctx context.Context, p *v1.Pod, c *v1.Container, image *r
 	return Result{Ref: done.ref, Image: done.image, ID: done.image.GetId(), Pulled: true}, nil
 }
 
-// note writes down what came of a pull. Where that cannot be written, or the end is
-// not known, the intent stays until somebody looks: who comes before pulls by itself.
+// note records the outcome of a pull. If the outcome is unknown or cannot be written, the intent
+// stays until the next look at the image; pods that need the image before then pull it themselves.
 func (m *Manager) note(ctx context.Context, image *runtimeapi.ImageSpec, rec recorded, done flightResult, pullErr error) {
 	if m.records == nil {
 		return
@@ -210,14 +207,14 @@ func (m *Manager) note(ctx context.Context, image *runtimeapi.ImageSpec, rec rec
 	}
 	m.records.leave(rec.image, rec.pull)
 	if ctx.Err() == nil {
-		klog.FromContext(ctx).Info("Who may use an image could not be written down; others pull it again", "image", rec.image, "err", err)
+		klog.FromContext(ctx).Error(err, "Failed to record which pods may use an image; other pods pull it again", "image", rec.image)
 	}
 }
 
-// recordTime bounds what is written down of a pull whose pod, or process, ends.
+// recordTime bounds the recording of a pull whose pod, or process, ends.
 const recordTime = 3 * time.Second
 
-// cutOff writes down what came of a pull that its pod does not wait for any more.
+// cutOff records the outcome of a pull that its pod no longer waits for.
 func (m *Manager) cutOff(ctx context.Context, image *runtimeapi.ImageSpec, rec recorded) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
 	defer cancel()
@@ -231,7 +228,7 @@ func (m *Manager) cutOff(ctx context.Context, image *runtimeapi.ImageSpec, rec r
 	return m.records.ended(ctx, rec.image, rec.repository, rec.pull, found.GetId())
 }
 
-// pullFailed counts a failure and gives it the kubelet's words.
+// pullFailed counts a failure and returns an error with the kubelet's reason and message.
 func (m *Manager) pullFailed(p *v1.Pod, c *v1.Container, backoffKey string, err error) error {
 	m.event(p, c, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", c.Image, words(err)))
 	reason, message := classify(c.Image, err)
@@ -241,7 +238,7 @@ func (m *Manager) pullFailed(p *v1.Pod, c *v1.Container, backoffKey string, err 
 	return &Error{Reason: reason, Message: message, Err: err, Until: until}
 }
 
-// classify tells two causes that a runtime names by the beginning of its error.
+// classify recognizes two causes that a runtime names at the beginning of its error.
 func classify(image string, err error) (reason, message string) {
 	text, _ := said(err)
 	for _, known := range []struct{ reason, why string }{
@@ -255,9 +252,9 @@ func classify(image string, err error) (reason, message string) {
 	return ReasonPull, words(err)
 }
 
-// lost: the call's outcome is not known. A pull is the one call that may last
-// so long that the runtime itself gives up; its words for that, under codes that
-// a broken connection could have too, are an answer.
+// lost reports whether the call's outcome is unknown. A pull is the one call that may last so long
+// that the runtime itself gives up. It reports that under codes that a broken connection could have
+// too, but it is an answer.
 func (m *Manager) lost(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return true
@@ -270,7 +267,7 @@ func (m *Manager) lost(ctx context.Context, err error) bool {
 	return reason == ReasonPull && m.cfg.Transport(err)
 }
 
-// said is what the runtime answered, and under which code; OK: it was not the runtime.
+// said returns the runtime's message and code; OK: the error is not from the runtime.
 func said(err error) (string, codes.Code) {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		if answer, ok := e.(interface{ GRPCStatus() *status.Status }); ok {
@@ -280,8 +277,8 @@ func said(err error) (string, codes.Code) {
 	return err.Error(), codes.OK
 }
 
-// words are the runtime's own, as people know them from other nodes: with the code of
-// its answer, unless that says nothing.
+// words is the runtime's error text as on other nodes: with the code of its answer, unless that
+// says nothing.
 func words(err error) string {
 	text, code := said(err)
 	if code == codes.OK || code == codes.Unknown {
@@ -296,7 +293,7 @@ func (m *Manager) backoffState(key string) (until time.Time, last string, waitin
 	return m.backoff.state(key, time.Now())
 }
 
-// Forget drops what is remembered of a pod that is gone.
+// Forget drops the back-offs of a pod that is gone.
 func (m *Manager) Forget(p *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -309,5 +306,5 @@ func (m *Manager) event(p *v1.Pod, c *v1.Container, kind, reason, message string
 	}
 }
 
-// key of a back-off: a pod waits for its own failures of an image.
+// key is the key of a back-off: a pod waits only for its own failures of an image.
 func key(p *v1.Pod, c *v1.Container) string { return string(p.UID) + "_" + c.Image }

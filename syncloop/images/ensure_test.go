@@ -20,7 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// registry is a runtime that behaves: images appear by pulls, which take time.
+// registry is a fake runtime: images appear by pulls, which take time.
 type registry struct {
 	mu      sync.Mutex
 	present map[string]bool
@@ -30,7 +30,7 @@ type registry struct {
 	ids     map[string]string // of images; "id-of-" and the name for others
 	calls   []string
 	running int
-	most    int // pulls at once
+	most    int // most pulls at once
 }
 
 func (r *registry) ImageStatus(_ context.Context, s *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
@@ -46,7 +46,7 @@ func (r *registry) ImageStatus(_ context.Context, s *runtimeapi.ImageSpec) (*run
 	return &runtimeapi.Image{Id: cmp.Or(r.ids[s.Image], "id-of-"+s.Image), Size: 42}, nil
 }
 
-// set changes what the runtime has and does.
+// set changes the runtime under its lock.
 func (r *registry) set(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,7 +192,7 @@ func TestSharedPull(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(time.Second)
-		leave() // the one who began it
+		leave() // the call that started it
 		wg.Wait()
 		if !errors.Is(errs[0], context.Canceled) {
 			t.Errorf("who left got %v", errs[0])

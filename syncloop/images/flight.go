@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// flight is one pull that several calls wait for. It ends when the runtime has
-// answered, or when nobody waits for it any more.
+// flight is one pull that several calls wait for. It ends when the runtime has answered, or when no
+// call waits for it any more.
 type flight struct {
 	waiters int // guarded by Manager.mu
 	cancel  context.CancelFunc
@@ -25,15 +25,15 @@ type flight struct {
 
 type flightResult struct {
 	ref   string
-	image *runtimeapi.Image // nil if the runtime could not tell
+	image *runtimeapi.Image // nil if its status could not be read
 	took  time.Duration     // of the pull itself, without waiting for a slot
 	err   error
-	used  *runtimeapi.AuthConfig // with which it was pulled; nil: without credentials
+	used  *runtimeapi.AuthConfig // the credentials that worked; nil: none were needed
 }
 
-// join waits for a pull of image with these credentials, and begins it if there
-// is none. Calls with other credentials pull by themselves: a pod must not get
-// an image on another's secret, nor fail on it.
+// join waits for a pull of image with these credentials, and starts it if there is none. Calls with
+// other credentials have their own pull: a pod must neither get an image by another pod's secret,
+// nor fail because of it.
 func (m *Manager) join(ctx context.Context, image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) (flightResult, error) {
 	if err := ctx.Err(); err != nil {
 		return flightResult{}, err
@@ -42,8 +42,8 @@ func (m *Manager) join(ctx context.Context, image *runtimeapi.ImageSpec, auths [
 	m.mu.Lock()
 	f := m.flights[key]
 	if f == nil {
-		// The first caller may leave before the others, so the pull has a
-		// cancellation of its own; logger and trace are the first caller's.
+		// The first caller may leave before the others, so the pull has its own cancellation;
+		// logger and trace are the first caller's.
 		pullCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		f = &flight{cancel: cancel, done: make(chan struct{})}
 		m.flights[key] = f
@@ -58,14 +58,14 @@ func (m *Manager) join(ctx context.Context, image *runtimeapi.ImageSpec, auths [
 		return f.result, f.result.err
 	case <-ctx.Done():
 		if m.leave(key, f) {
-			<-f.done // the last one waits for the goroutine to end
+			<-f.done // the last waiter waits for the goroutine to end
 		}
 		return flightResult{}, ctx.Err()
 	}
 }
 
-// leave takes one waiter off and, after the last, cancels the pull and lets the
-// next caller begin a new one. It says whether this was the last.
+// leave removes one waiter. After the last one it cancels the pull, so that the next caller starts
+// a new one. It reports whether this was the last.
 func (m *Manager) leave(key string, f *flight) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,10 +83,10 @@ func (m *Manager) leave(key string, f *flight) bool {
 func (m *Manager) fly(ctx context.Context, key string, f *flight, image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) {
 	defer budget.From(ctx).Recover("pull an image")
 	defer close(f.done)
-	f.result.err = budget.ErrPanicked // unless it turns out otherwise
+	f.result.err = budget.ErrPanicked // in case attempt panics
 	f.result = m.attempt(ctx, image, auths)
 	m.mu.Lock()
-	if m.flights[key] == f { // who comes from now on pulls anew
+	if m.flights[key] == f { // later callers start a new pull
 		delete(m.flights, key)
 	}
 	m.mu.Unlock()
@@ -111,7 +111,7 @@ func (m *Manager) attempt(ctx context.Context, image *runtimeapi.ImageSpec, auth
 		ref, err := m.cfg.Runtime.PullImage(ctx, image, auth, nil)
 		if err == nil {
 			out := flightResult{ref: ref, took: time.Since(began), used: auth}
-			// The image is there whether or not its status can be read now.
+			// The image is present whether or not its status can be read now.
 			out.image, _ = m.cfg.Runtime.ImageStatus(ctx, image)
 			return out
 		}
@@ -126,7 +126,7 @@ func (m *Manager) attempt(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	return flightResult{err: errs}
 }
 
-// refusals are the runtime's answers to one pull with several credentials.
+// refusals are the runtime's errors from one pull with several credentials.
 type refusals []error
 
 func (r refusals) Error() string {
@@ -144,7 +144,7 @@ func (r refusals) Error() string {
 
 func (r refusals) Unwrap() []error { return r }
 
-// flightKey tells images and credentials apart without holding the latter.
+// flightKey distinguishes images and credentials without containing the latter.
 func flightKey(image *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) string {
 	h := sha256.New()
 	for _, a := range auths {

@@ -1,5 +1,5 @@
-// Package images makes container images present: pull policies, credentials,
-// one pull in flight an image, bounded parallelism, back-off.
+// Package images makes container images present on a host: pull policies, credentials, one pull in
+// flight per image, bounded parallelism, back-off.
 package images
 
 import (
@@ -14,42 +14,39 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 )
 
-// Runtime is what images asks of the container runtime; *cri.Client has it.
+// Runtime is the part of *cri.Client that images needs.
 type Runtime interface {
 	// ImageStatus returns nil without an error if the image is absent.
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
 	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (ref string, err error)
 }
 
-// Events records what people look for with kubectl describe. container is the
-// name of the container that the event is about; kind is v1.EventTypeNormal or
-// v1.EventTypeWarning. It must not block.
+// Events records what users see with kubectl describe. container is the name of the container that
+// the event is about; kind is v1.EventTypeNormal or v1.EventTypeWarning. Event must not block.
 type Events interface {
 	Event(p *v1.Pod, container, kind, reason, message string)
 }
 
-// Config of a Manager.
+// Config configures a Manager.
 type Config struct {
 	Runtime Runtime // required
 	Events  Events  // nil: none are recorded
-	// MaxParallel pulls at once; 0 is no limit, 1 is one after the other.
+	// MaxParallel bounds concurrent pulls; 0 is no limit, 1 is one after the other.
 	MaxParallel int
-	// BackoffBase and BackoffMax: 10 s and 300 s by default.
+	// BackoffBase and BackoffMax are 10 s and 300 s by default.
 	BackoffBase, BackoffMax time.Duration
-	// Files and RecordPath are where it is kept who may use which image. Without them
-	// every pod may use every image that is there.
+	// Files and RecordPath say where the records are kept of which pods may use which image.
+	// Without them every pod may use every image that is present.
 	Files      Files
 	RecordPath string
-	// Providers have credentials that are tried after those of pull secrets; nil: there
-	// are none.
+	// Providers have credentials that are tried after those of pull secrets; nil: there are none.
 	Providers Providers
-	// Verify is NeverVerifyPreloadedImages by default; Allowed are the names for
+	// Verify is NeverVerifyPreloadedImages by default; Allowed are the image names for
 	// NeverVerifyAllowlistedImages.
 	Verify  Verification
 	Allowed []string
-	// Transport says whether an error of Runtime means that it was not reached, so
-	// that nothing is known: neither back-off nor an event follows. cri.IsTransport
-	// by default.
+	// Transport reports whether an error of Runtime means that the runtime was not reached, so that
+	// nothing is known: no back-off and no event follows. The default is cri.IsTransport.
 	Transport func(error) bool
 }
 
@@ -83,16 +80,16 @@ func (c *Config) validate() error {
 
 // Result is an image that is present.
 type Result struct {
-	// Ref is what to create a container with: what the runtime returned from the
-	// pull (containerd: the image's ID), or the ID of an image that was there.
+	// Ref is the image reference to create a container with: what the runtime returned from the
+	// pull (containerd: the image's ID), or the ID of an image that was already present.
 	Ref string
-	// ID is the image's ID, empty if the runtime did not tell after a pull.
+	// ID is the image's ID, empty if it could not be read after a pull.
 	ID     string
-	Image  *runtimeapi.Image // nil if the runtime did not tell after a pull
-	Pulled bool              // by this call, or by another one that it waited for
+	Image  *runtimeapi.Image // nil if its status could not be read after a pull
+	Pulled bool              // by this call, or by another call that it waited for
 }
 
-// The reasons of an Error, which are the container's waiting reasons.
+// The reasons of an Error are the container's waiting reasons.
 const (
 	ReasonPull        = "ErrImagePull"
 	ReasonBackOff     = "ImagePullBackOff"
@@ -103,20 +100,20 @@ const (
 	ReasonSignature   = "SignatureValidationFailed"
 )
 
-// Error is why an image is not there.
+// Error is why an image is not available.
 type Error struct {
-	Reason  string // one of the above
+	Reason  string // one of the constants above
 	Message string // for the container's status
-	Err     error  // the runtime's, or nil
-	// Until is when a pull may be tried again; zero where no back-off runs.
+	Err     error  // the cause, or nil
+	// Until is when a pull may be retried; zero without a back-off.
 	Until time.Time
 }
 
 func (e *Error) Error() string { return e.Message }
 func (e *Error) Unwrap() error { return e.Err }
 
-// policy is the container's pull policy; where it has none, Always for the tag
-// latest and IfNotPresent for others.
+// policy is the container's pull policy. The default is Always for the tag latest, else
+// IfNotPresent.
 func policy(c *v1.Container, r Reference) v1.PullPolicy {
 	switch {
 	case c.ImagePullPolicy != "":

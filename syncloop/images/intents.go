@@ -12,28 +12,27 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// An intent is on the machine for as long as a pull runs, or is over without anybody
-// having seen its end. Each pull that begins adds one; pulled, failed, ended or seen take
-// it off. An image whose name has an intent may be what a pull has brought, so it is
-// nobody's but those whose credentials pulled it.
+// An intent is in the file on the host while a pull runs, or after it has finished with an unknown
+// outcome. begin adds one per pull; pulled, failed, ended or seen removes it. An image whose name
+// has an intent may come from such a pull, so only those whose credentials pulled it may use it.
 
-// pull is what is known of a pull apart from its end. The zero value is one of an earlier
-// life of ours, of which nothing is.
+// pull is what is known of a pull besides its outcome. The zero value is a pull of an earlier
+// process, of which nothing is known.
 type pull struct {
-	// before is the ID of the image that was there when it began; empty: there was none.
+	// before is the ID of the image that was present when the pull began; empty: none.
 	before string
-	known  bool // before is
-	open   bool // it has no credentials: what it brings is anybody's
+	known  bool // before is known
+	open   bool // it has no credentials, so every pod may use what it brings
 	seq    uint64
 }
 
-// brought says whether an image that is there after a pull may have come by it, and may
-// not be everybody's. What was there before is whose it was.
+// brought reports whether an image present after the pull may come from it and may not be open to
+// everyone. An image that was present before keeps its access.
 func (p pull) brought(id string) bool {
 	return id != "" && !p.open && !(p.known && p.before == id)
 }
 
-// begin writes down that a pull of the image is about to begin.
+// begin records that a pull of the image is about to begin.
 func (r *records) begin(ctx context.Context, image string) error {
 	return r.locked(ctx, func(f *recordFile) bool {
 		if f.Intents == nil {
@@ -44,18 +43,19 @@ func (r *records) begin(ctx context.Context, image string) error {
 	})
 }
 
-// failed writes down that a pull did not come to anything.
+// failed records that a pull failed.
 func (r *records) failed(ctx context.Context, image string) error {
 	return r.locked(ctx, func(f *recordFile) bool { return f.done(image) })
 }
 
-// ended writes down that a pull was cut off, and the image that is there all the same;
-// no ID: none is.
+// ended records that a pull was cut off, and the ID of the image that is present nevertheless;
+// empty: none.
 func (r *records) ended(ctx context.Context, image, repository string, p pull, id string) error {
 	return r.locked(ctx, func(f *recordFile) bool { return r.end(f, image, repository, p, id) })
 }
 
-// end takes one pull off. What it may have brought lets nobody in who does not pull it.
+// end removes one pull's intent. The image that it may have brought is recorded as open to no one,
+// so each pod pulls it.
 func (r *records) end(f *recordFile, image, repository string, p pull, id string) (changed bool) {
 	changed = f.done(image)
 	if !p.brought(id) {
@@ -65,7 +65,7 @@ func (r *records) end(f *recordFile, image, repository string, p pull, id string
 	return f.add(id, repository, access{}) || changed
 }
 
-// leave remembers that a pull is over and that its end is not known, or not written down.
+// leave remembers that a pull has finished, but its outcome is unknown or could not be written.
 func (r *records) leave(image string, p pull) {
 	<-r.turn
 	defer func() { r.turn <- struct{}{} }()
@@ -76,8 +76,8 @@ func (r *records) leave(image string, p pull) {
 	r.file.left[image] = append(slices.Clip(r.file.left[image]), p)
 }
 
-// look is to be asked for before a look at an image: seen believes the look about the
-// pulls that were over by then.
+// look must be called before a look at an image: seen applies the look only to pulls that had
+// finished by then.
 func (r *records) look() uint64 {
 	if r == nil {
 		return 0
@@ -85,8 +85,8 @@ func (r *records) look() uint64 {
 	return r.ends.Load()
 }
 
-// seen writes down what a look tells of the pulls whose end nobody saw: id is of the image
-// that is there; empty: none is.
+// seen applies a look to the pulls with an unknown outcome. id is that of the image that is
+// present; empty: none.
 func (r *records) seen(ctx context.Context, look uint64, image, repository, id string) error {
 	if r == nil {
 		return nil
@@ -107,7 +107,7 @@ func (r *records) seen(ctx context.Context, look uint64, image, repository, id s
 	})
 }
 
-// unseen are the names of images whose pulls have ends that nobody saw.
+// unseen returns the names of images with pulls of unknown outcome.
 func (r *records) unseen(ctx context.Context) (names []string, err error) {
 	err = r.locked(ctx, func(f *recordFile) bool {
 		names = slices.Sorted(maps.Keys(f.left))
@@ -116,7 +116,7 @@ func (r *records) unseen(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// done takes one pull off; the last one takes the intent with it.
+// done takes one off the image's intents.
 func (f *recordFile) done(image string) bool {
 	n, ok := f.Intents[image]
 	if !ok {
@@ -130,8 +130,8 @@ func (f *recordFile) done(image string) bool {
 	return true
 }
 
-// begin writes down that a pull is about to begin, and finds out which image is there
-// until then, where nobody has looked yet and that may matter.
+// begin records that a pull is about to begin. If no look was made yet and it may matter, it also
+// finds out which image is present until then.
 func (m *Manager) begin(ctx context.Context, image *runtimeapi.ImageSpec, rec *recorded) error {
 	if m.records == nil {
 		return nil
@@ -139,10 +139,10 @@ func (m *Manager) begin(ctx context.Context, image *runtimeapi.ImageSpec, rec *r
 	if rec.open = len(rec.have) == 0; rec.open || rec.known {
 		return m.records.begin(ctx, rec.image)
 	}
-	// Side by side: over SSH each is a round trip.
+	// In parallel, as each is a round trip over SSH.
 	before := make(chan pull, 1)
 	budget.From(ctx).Go("look at an image", func() {
-		var p pull // nothing, if it cannot be seen
+		var p pull // stays zero if the image cannot be seen
 		defer func() { before <- p }()
 		if found, err := m.cfg.Runtime.ImageStatus(ctx, image); err == nil {
 			p.before, p.known = found.GetId(), true
@@ -153,12 +153,11 @@ func (m *Manager) begin(ctx context.Context, image *runtimeapi.ImageSpec, rec *r
 	return err
 }
 
-// mostEnds of pulls are looked for at once.
+// mostEnds bounds how many pulls Prune looks up at once.
 const mostEnds = 50
 
-// Prune forgets who was let in to images that are not on the machine any more: ids were
-// there at a time. It looks for what came of the pulls whose end nobody saw, as the pods
-// that they were for may be gone.
+// Prune forgets the access to images that are no longer on the host; ids were present at asOf. It
+// also looks up the pulls with an unknown outcome, as the pods that needed them may be gone.
 func (m *Manager) Prune(ctx context.Context, ids []string, asOf time.Time) error {
 	if m.records == nil {
 		return nil
@@ -170,15 +169,15 @@ func (m *Manager) Prune(ctx context.Context, ids []string, asOf time.Time) error
 	for _, name := range names[:min(len(names), mostEnds)] {
 		ref, err := Parse(name)
 		if err != nil {
-			continue // none that a pod had
+			continue // not a name from a pod
 		}
 		look := m.records.look()
 		found, err := m.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: withDefaultTag(name, ref)})
 		if err == nil {
-			err = m.records.seen(ctx, look, name, ref.Repository(), found.GetId())
+			err = m.records.seen(ctx, look, name, ref.Repository, found.GetId())
 		}
 		if err != nil {
-			klog.FromContext(ctx).V(1).Info("The end of a pull is not known yet", "image", name, "err", err)
+			klog.FromContext(ctx).V(1).Info("The result of an image pull is not known yet", "image", name, "err", err)
 		}
 	}
 	return m.records.prune(ctx, ids, asOf)

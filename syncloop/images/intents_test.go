@@ -19,8 +19,8 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// A pod that is deleted while its image is pulled leaves the image to whoever brings it
-// to the machine by other means.
+// After a pod is deleted during its pull, an image that comes to the host by other means is open to
+// all.
 func TestCancelledPullLeavesNoIntent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &files{}
@@ -52,8 +52,8 @@ func TestCancelledPullLeavesNoIntent(t *testing.T) {
 	})
 }
 
-// An intent of a process that died goes as soon as somebody looks; an image that is there
-// then lets nobody in, and is forgotten when it is removed.
+// The intent of a dead process goes at the next look. If the image is present then, it is open to
+// no one, and its record goes when the image is removed.
 func TestIntentOfADeadProcess(t *testing.T) {
 	for name, there := range map[string]bool{"image is there": true, "image is not there": false} {
 		f := &files{data: fmt.Appendf(nil, `{"salt":"s","intents":{%q:3}}`, private)}
@@ -76,7 +76,8 @@ func TestIntentOfADeadProcess(t *testing.T) {
 	}
 }
 
-// A record that grew beyond all use, or that is too large to read, lets nobody in.
+// If the records have too many intents or are too large to read, no pod may use an image without a
+// pull.
 func TestRecordsAreBounded(t *testing.T) {
 	many := recordFile{Intents: map[string]int{}}
 	for i := range maxIntents + 1 {
@@ -97,7 +98,8 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// The record of a newer Bowline lets nobody in, and stays as it is.
+// With the records of a newer Bowline no pod may use an image without a pull, and the file stays as
+// it is.
 func TestNewerRecords(t *testing.T) {
 	const newer = `{"schemaVersion":2,"images":{},"more":true}`
 	f := &files{data: []byte(newer)}
@@ -114,8 +116,8 @@ func TestNewerRecords(t *testing.T) {
 	}
 }
 
-// pullThatHangs is a pull of the private image by a pod with a secret, or without, that
-// hangs until it is ended.
+// pullThatHangs starts a pull of the private image by a pod with or without a secret. It hangs
+// until end is called.
 func pullThatHangs(t *testing.T, m *Manager, uid string, secrets ...v1.Secret) (end func()) {
 	ctx, deleted := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -132,14 +134,14 @@ func pullThatHangs(t *testing.T, m *Manager, uid string, secrets ...v1.Secret) (
 	}
 }
 
-// usedBy says whether a pod without secrets may use the private image without a pull.
+// usedBy reports whether a pod without secrets may use the private image without a pull.
 func usedBy(t *testing.T, m *Manager, uid string) bool {
 	_, err := m.Ensure(t.Context(), aPod(uid), container(private, v1.PullNever), nil)
 	return err == nil
 }
 
-// An image that was on the machine before a pull that is cut off stays everybody's; what
-// such a pull may have brought does not become so. The next life finds the same.
+// An image that was present before a pull is cut off stays open to all. An image that the pull may
+// have brought does not become so. The next process finds the same.
 func TestCutOffPullOfAnImageThatIsThere(t *testing.T) {
 	ann := pullSecret("ann", "ann", "1")
 	for name, c := range map[string]struct {
@@ -181,8 +183,8 @@ func TestCutOffPullOfAnImageThatIsThere(t *testing.T) {
 	}
 }
 
-// A link that goes while two pods pull one image leaves no intent of either, whether the
-// image was there before or is not there after.
+// A connection lost while two pods pull one image leaves no intent, whether the image was present
+// before or is absent afterwards.
 func TestLostPullsOfTwoPods(t *testing.T) {
 	for name, there := range map[string]bool{"it was there": true, "it is not there": false} {
 		t.Run(name, func(t *testing.T) {
@@ -219,8 +221,8 @@ func TestLostPullsOfTwoPods(t *testing.T) {
 	}
 }
 
-// Nobody asks for the image of a pod that was deleted while the machine was out of reach:
-// the regular look at the images finds what became of its pull.
+// No pod needs the image of a pod that was deleted while the host was unreachable: Prune finds the
+// outcome of its pull.
 func TestPruneFindsTheEndOfALostPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &files{}
@@ -245,7 +247,7 @@ func TestPruneFindsTheEndOfALostPull(t *testing.T) {
 	})
 }
 
-// A pull that ends after a look at the image began is not judged by that look.
+// A look that began before a pull ended says nothing about that pull.
 func TestALookBeforeTheEndTellsNothing(t *testing.T) {
 	f := &files{}
 	r := newRecords(f, "/records")
@@ -274,7 +276,7 @@ func TestALookBeforeTheEndTellsNothing(t *testing.T) {
 	}
 }
 
-// What came of a pull and could not be written down is found out by the next look.
+// If the outcome of a pull could not be written, the next look at the image finds it.
 func TestAnEndThatCannotBeWrittenDown(t *testing.T) {
 	for name, pullErr := range map[string]error{"it failed": errors.New("500"), "it succeeded": nil} {
 		f := &files{}

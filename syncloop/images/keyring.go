@@ -12,27 +12,27 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Credential to pull with, and where it comes from.
+// Credential is a registry credential and its source.
 type Credential struct {
 	Auth *runtimeapi.AuthConfig
-	// Account whose token it was had for. What is of no account and in no pull secret
-	// every pod of the node may have.
+	// Account is the service account whose token it was obtained with. A credential without an
+	// account and without a pull secret is open to every pod of the node.
 	Account *AccountID
 	secret  *secretID // without its hash
 }
 
-// Keyring holds credentials by registry, as Docker's configurations name them:
-// registry.example, *.example:5000, registry.example/team.
+// Keyring holds credentials by registry, named as in Docker's configuration: registry.example,
+// *.example:5000, registry.example/team.
 type Keyring map[string][]Credential
 
-// Add a credential for a registry.
+// Add adds a credential for a registry.
 func (k Keyring) Add(registry string, c Credential) {
 	key := registryKey(registry)
 	k[key] = append(k[key], c)
 }
 
-// Lookup returns the credentials that fit a repository, the most specific first.
-// Several may fit: they are tried in order, so that a rotated one takes over.
+// Lookup returns the credentials that fit a repository, the most specific registry first. If
+// several fit, they are tried in order, so that a rotated one takes over.
 func (k Keyring) Lookup(repository string) []Credential {
 	var keys []string
 	for key := range k {
@@ -41,7 +41,7 @@ func (k Keyring) Lookup(repository string) []Credential {
 		}
 	}
 	slices.Sort(keys)
-	slices.Reverse(keys) // a longer key of the same beginning sorts later: it is more specific
+	slices.Reverse(keys) // of two keys with the same beginning, the longer one is more specific and sorts later
 	var out []Credential
 	for _, key := range keys {
 		out = append(out, k[key]...)
@@ -52,7 +52,7 @@ func (k Keyring) Lookup(repository string) []Credential {
 	return out
 }
 
-// credentials are those of pull secrets that fit a repository. The error names the
+// credentials returns the credentials in pull secrets that fit a repository. The error names the
 // secret, never its content.
 func credentials(secrets []v1.Secret, repository string) ([]Credential, error) {
 	ring := Keyring{}
@@ -64,7 +64,7 @@ func credentials(secrets []v1.Secret, repository string) ([]Credential, error) {
 	return ring.Lookup(repository), nil
 }
 
-// distinct are what there is to try, each once.
+// distinct returns the credentials to try, without duplicates.
 func distinct(list []Credential) []*runtimeapi.AuthConfig {
 	var out []*runtimeapi.AuthConfig
 	for _, c := range list {
@@ -83,11 +83,10 @@ func sameAuth(a, b *runtimeapi.AuthConfig) bool {
 type dockerAuth struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
-	Auth     string `json:"auth"` // base64 of username:password; wins
+	Auth     string `json:"auth"` // base64 of username:password; overrides them
 }
 
-// addSecret reads a secret of type dockerconfigjson or dockercfg; others are
-// not for pulling.
+// addSecret reads a secret of type dockerconfigjson or dockercfg and ignores others.
 func addSecret(ring Keyring, s *v1.Secret) error {
 	var auths map[string]dockerAuth
 	switch s.Type {
@@ -139,8 +138,8 @@ func (d dockerAuth) config() (*runtimeapi.AuthConfig, error) {
 	return out, nil
 }
 
-// registryKey is host and path of a registry as it is written in a Docker
-// configuration: with or without a scheme, with or without the API version.
+// registryKey is host and path of a registry name in a Docker configuration, which may have a
+// scheme or an API version.
 func registryKey(registry string) string {
 	for _, scheme := range []string{"https://", "http://"} {
 		if rest, ok := strings.CutPrefix(registry, scheme); ok {
@@ -165,8 +164,8 @@ func registryKey(registry string) string {
 	return host + p
 }
 
-// Fits matches a registry with a repository: equal ports, hosts of as many parts,
-// each of which the registry's part globs, and the registry's path as a prefix.
+// Fits reports whether a registry matches a repository: equal ports, hosts with equally many parts,
+// each part matching the registry's glob, and the registry's path a prefix.
 func Fits(key, repository string) bool {
 	keyHost, keyPath := cutPath(key)
 	host, rest := cutPath(repository)
@@ -180,7 +179,7 @@ func Fits(key, repository string) bool {
 		return false
 	}
 	for i := range parts {
-		if keyParts[i] == parts[i] { // an address in brackets is no glob
+		if keyParts[i] == parts[i] { // an IPv6 address in brackets is no glob
 			continue
 		}
 		if ok, err := path.Match(keyParts[i], parts[i]); err != nil || !ok {

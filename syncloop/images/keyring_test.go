@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// secret makes a dockerconfigjson of registry, user pairs; the password is "p-" and the user.
+// secret makes a dockerconfigjson from pairs of registry and user; the password is "p-" and the
+// user.
 func secret(pairs ...string) v1.Secret {
 	var entries []string
 	for i := 0; i+1 < len(pairs); i += 2 {

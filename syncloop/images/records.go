@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -22,48 +23,52 @@ import (
 	"github.com/bowline-k8s/bowline/host/schema"
 )
 
-// Files is where the records of pulls are kept; a host.Host has it.
+// RecordFile is the file on the host, below the node's root directory, that records which pull
+// credentials gave access to which image.
+func RecordFile(root string) string { return path.Join(root, "bowline", "pulls.json") }
+
+// Files stores the records of pulls; host.Host implements it.
 type Files interface {
 	ReadFile(ctx context.Context, path string, max int64) ([]byte, error)
 	WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error
 }
 
-// records say with which credentials the images on the machine were pulled, so that
-// a pod does not get an image that only another's secret could pull. An image that
-// was not pulled by us is anybody's: whoever brought it to the machine let it in.
+// records say with which credentials the images on the host were pulled, so that a pod does not get
+// an image that only another pod's secret could pull. By default an image that we did not pull
+// is open to every pod; see Verification.
 type records struct {
 	files Files
 	path  string
-	turn  chan struct{} // of who reads or writes; holds one
+	turn  chan struct{} // holds one token; the goroutine that took it reads or writes
 	read  bool
 	file  recordFile
-	added map[string]time.Time // when this life of ours last wrote of an image, by ID
-	ends  atomic.Uint64        // counts the pulls that are over and whose end nobody saw
-	// frozen: the file is a newer Bowline's, and is not written.
+	added map[string]time.Time // when this process last recorded an image, by ID
+	ends  atomic.Uint64        // counts finished pulls with an unknown outcome
+	// frozen is set if the file is of a newer Bowline; it is then not written.
 	frozen bool
 }
 
-// recordFile is what is on the machine.
+// recordFile is the file on the host.
 type recordFile struct {
 	SchemaVersion int `json:"schemaVersion"`
-	// Salt of the hashes of credentials.
+	// Salt is hashed with the credentials.
 	Salt string `json:"salt,omitempty"`
-	// Lost: there was a record before this one that could not be read. Of an image that
-	// is not among Images it is not known who was let in, so each pod pulls it itself.
+	// Lost is set if an earlier file could not be read. Each pod must then pull an image that is
+	// not among Images, as it is unknown which pods may use it.
 	Lost bool `json:"lost,omitempty"`
-	// Intents counts the pulls whose end has not been seen, by image name: the image
-	// may be there, and nobody knows who was let in.
+	// Intents counts the pulls with an unknown outcome, by image name: the image may be present,
+	// and it is unknown which pods may use it.
 	Intents map[string]int `json:"intents,omitempty"`
-	// Images by ID, and below by repository.
+	// Images are by ID, then by repository.
 	Images map[string]map[string]access `json:"images,omitempty"`
-	// left are those of the intents whose pulls are over and whose end nobody saw, by
-	// image name; what is on the machine does not have them.
+	// left are the intents whose pulls have finished with an unknown outcome, by image name. They
+	// are not in the file.
 	left map[string][]pull
 }
 
-// access to an image of one repository. The zero value lets nobody in.
+// access says who may use an image of one repository. The zero value is no one.
 type access struct {
-	// Everyone, where it was pulled without credentials or with the node's own.
+	// Everyone is set if it was pulled without credentials or with the node's own.
 	Everyone bool        `json:"everyone,omitempty"`
 	Secrets  []secretID  `json:"secrets,omitempty"`
 	Accounts []AccountID `json:"serviceAccounts,omitempty"`
@@ -74,25 +79,25 @@ type secretID struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
-	Hash      string    `json:"hash"` // of the credentials in it
+	Hash      string    `json:"hash"` // of its credentials
 }
 
 const (
-	// schemaVersion of the file.
+	// schemaVersion is the version of the file.
 	schemaVersion = 1
 	maxRecords    = 8 << 20
-	// maxIntents are remembered of earlier lives. Where there are more, the record counts as
-	// lost: every pod pulls what is not known.
+	// maxIntents bounds the intents of earlier processes. Beyond it the record counts as lost:
+	// every pod pulls images that are not recorded.
 	maxIntents = 1000
-	// maxSecrets of one image are remembered, and as many accounts; who is not among
-	// them pulls again.
+	// maxSecrets bounds the secrets that are recorded per image, and the accounts; a pod with
+	// another one pulls again.
 	maxSecrets = 100
 )
 
-// damagedSuffix is of a copy of records that could not be read.
+// damagedSuffix marks the copy of a file that could not be read.
 const damagedSuffix = ".damaged"
 
-const lostRecords = "Failed to read the records of image pulls. Pods pull every image that is on the machine again, since it is not known " +
+const lostRecords = "Failed to read the records of image pulls. Pods pull every present image again, since it is not known " +
 	"which were pulled with a secret. If every pod may use them all, delete the file and restart"
 
 func newRecords(files Files, path string) *records {
@@ -101,7 +106,8 @@ func newRecords(files Files, path string) *records {
 	return r
 }
 
-// locked runs f on the record as it is on the machine, and writes it if f says so.
+// locked calls f with the records, which it reads first if needed, and writes them if f returns
+// true.
 func (r *records) locked(ctx context.Context, f func(*recordFile) (changed bool)) error {
 	select {
 	case <-r.turn:
@@ -163,11 +169,10 @@ func (r *records) load(ctx context.Context) (file recordFile, err error) {
 		rand.Read(salt)
 		file.Salt = hex.EncodeToString(salt)
 	}
-	// Pulls that a life of ours before this one did not see the end of: each counts as
-	// one whose end nobody will see.
+	// Earlier processes did not see the outcome of these pulls, and no process will.
 	if len(file.Intents) > maxIntents {
 		file.Intents, file.Lost = nil, true
-		klog.FromContext(ctx).Info("Too many pulls have no known end; pods pull every image that is not known", "path", r.path, "most", maxIntents)
+		klog.FromContext(ctx).Info("Too many image pulls have no known result; pods pull every unknown image", "path", r.path, "most", maxIntents)
 	}
 	file.left = make(map[string][]pull, len(file.Intents))
 	for image := range file.Intents {
@@ -186,8 +191,8 @@ func (f recordFile) clone() recordFile {
 	return f
 }
 
-// mustPull says whether a pod with these credentials may use an image that is there
-// only after a pull of its own. verifies is asked whether that is to be looked into.
+// mustPull reports whether a pod with these credentials may use a present image only after a pull
+// of its own. verifies decides whether that needs verification.
 func (r *records) mustPull(ctx context.Context, verifies func(ours bool) bool, image, repository, id string, have []Credential) (must bool, err error) {
 	known := false
 	err = r.locked(ctx, func(f *recordFile) (changed bool) {
@@ -221,19 +226,19 @@ func (r *records) mustPull(ctx context.Context, verifies func(ours bool) bool, i
 		return false
 	})
 	if err != nil && known && !must {
-		klog.FromContext(ctx).Info("That a pod may use an image is known, and could not be written down", "image", image, "err", err)
+		klog.FromContext(ctx).Error(err, "Failed to record that a pod may use an image", "image", image)
 		return false, nil
 	}
 	return must, err
 }
 
-// pulled writes down who was let in: whoever has the credentials that were used, or
-// everyone where there were none.
+// pulled records who may use the image: those with the credentials that were used, or everyone if
+// none were.
 func (r *records) pulled(ctx context.Context, image, repository, id string, used *runtimeapi.AuthConfig, have []Credential) error {
 	return r.locked(ctx, func(f *recordFile) bool {
 		r.added[id] = time.Now()
 		changed := f.add(id, repository, letIn(used, have, f))
-		for range len(f.left[image]) { // the image is known by its ID from now on
+		for range len(f.left[image]) { // their outcome is covered by the image's ID from now on
 			changed = f.done(image) || changed
 		}
 		delete(f.left, image)
@@ -241,8 +246,8 @@ func (r *records) pulled(ctx context.Context, image, repository, id string, used
 	})
 }
 
-// prune forgets the images that were not on the machine at a time. One that was written of
-// since may have come after that.
+// prune forgets the images that were not on the host at asOf. An image recorded since then may have
+// come later, and stays.
 func (r *records) prune(ctx context.Context, ids []string, asOf time.Time) error {
 	return r.locked(ctx, func(f *recordFile) (changed bool) {
 		for id := range f.Images {
@@ -257,7 +262,7 @@ func (r *records) prune(ctx context.Context, ids []string, asOf time.Time) error
 	})
 }
 
-// add merges access to an image, and reports whether it is more than before.
+// add merges access to an image, and reports whether anything changed.
 func (f *recordFile) add(id, repository string, more access) (changed bool) {
 	a, ok := f.Images[id][repository]
 	switch {
@@ -288,7 +293,7 @@ func (f *recordFile) add(id, repository string, more access) (changed bool) {
 	return changed
 }
 
-// hash of credentials, which cannot be told from it without the salt.
+// hash hashes credentials with the salt.
 func (f *recordFile) hash(a *runtimeapi.AuthConfig) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %d:%s %d:%s", f.Salt, len(a.Username), a.Username, len(a.Password), a.Password)

@@ -20,11 +20,11 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// files are files in memory.
+// files is a fake Files in memory.
 type files struct {
 	mu      sync.Mutex
 	data    []byte
-	damaged []byte // what was set aside
+	damaged []byte // the copy of a damaged file
 	writes  int
 	err     error
 }
@@ -72,7 +72,7 @@ func pullSecret(name, user, password string) v1.Secret {
 
 const private = "registry.example/app:1"
 
-// onlyFor is a registry that lets nobody else in.
+// onlyFor is a registry that accepts only this user.
 func onlyFor(user, password string) func(string, *runtimeapi.AuthConfig) error {
 	return func(image string, auth *runtimeapi.AuthConfig) error {
 		if strings.HasPrefix(image, "registry.example/") && (auth.GetUsername() != user || auth.GetPassword() != password) {
@@ -82,8 +82,8 @@ func onlyFor(user, password string) func(string, *runtimeapi.AuthConfig) error {
 	}
 }
 
-// What a secret pulled is for those who have it, or the same credentials, or pull it
-// themselves; over restarts of ours too.
+// An image that a secret pulled is open to pods with that secret or the same credentials, and to
+// pods that pull it themselves; also after a restart of Bowline.
 func TestWhoMayUseAnImage(t *testing.T) {
 	r, f := &registry{pullErr: onlyFor("ann", "1")}, &files{}
 	node := func() *Manager {
@@ -132,7 +132,7 @@ func TestWhoMayUseAnImage(t *testing.T) {
 	p, e = use(v1.PullIfNotPresent, private, changed)
 	check("the same secret with another password", p, e, false, "")
 
-	// What nobody's credentials were needed for is everybody's.
+	// An image that needed no credentials is open to all.
 	p, e = use(v1.PullIfNotPresent, "public.example/app:1")
 	check("a public image", p, e, true, "")
 	p, e = use(v1.PullIfNotPresent, "public.example/app:1", bob)
@@ -147,13 +147,13 @@ func TestWhoMayUseAnImage(t *testing.T) {
 	}
 }
 
-// A record that a power cut emptied, or that is damaged otherwise, opens no image: what
-// another's secret pulled is not taken for an image that came with the machine.
+// A record that a power cut emptied, or that is damaged otherwise, opens no image: an image pulled
+// with a secret does not pass for one that was preloaded.
 func TestADamagedRecordOpensNothing(t *testing.T) {
 	for name, damaged := range map[string][]byte{"empty": {}, "zeros": make([]byte, 512), "cut": []byte(`{"salt":"1","images":{`)} {
 		r, f := &registry{pullErr: onlyFor("ann", "1")}, &files{}
 		use := func(secrets ...v1.Secret) error {
-			m, _ := manager(t, r, Config{Files: f, RecordPath: "/records"}) // each in a life of its own
+			m, _ := manager(t, r, Config{Files: f, RecordPath: "/records"}) // each in a process of its own
 			_, err := m.Ensure(t.Context(), aPod(strings.Repeat("x", r.pulls()+1)), container(private, v1.PullIfNotPresent), secrets)
 			return err
 		}
@@ -180,15 +180,14 @@ func TestADamagedRecordOpensNothing(t *testing.T) {
 	}
 }
 
-// A pull that nobody saw the end of lets nobody in; one that failed is as if it had
-// never been.
+// A pull with an unknown outcome opens the image to no one; a failed one leaves no trace.
 func TestPullWithoutAnEnd(t *testing.T) {
 	r, f := &registry{present: map[string]bool{}, pullErr: onlyFor("ann", "1")}, &files{}
 	m, _ := manager(t, r, Config{Files: f, RecordPath: "/records"})
 	if err := m.records.begin(t.Context(), private); err != nil {
 		t.Fatal(err)
 	}
-	r.present[private] = true // the runtime went on with it when our process died
+	r.present[private] = true // the runtime finished the pull after our process died
 	m, _ = manager(t, r, Config{Files: f, RecordPath: "/records"})
 	if _, err := m.Ensure(t.Context(), aPod("1"), container(private, v1.PullIfNotPresent), nil); err == nil {
 		t.Error("a pod without a secret uses what a pull without an end has brought")
@@ -202,7 +201,7 @@ func TestPullWithoutAnEnd(t *testing.T) {
 	if strings.Contains(string(f.data), `"intents"`) {
 		t.Errorf("the image is there and its intent stays: %s", f.data)
 	}
-	// A pull of what is not there, which fails, is forgotten.
+	// A failed pull of an absent image is forgotten.
 	if _, err := m.Ensure(t.Context(), aPod("4"), container("registry.example/other:1", v1.PullIfNotPresent), nil); err == nil {
 		t.Error("it was let in without a secret")
 	}
@@ -211,7 +210,7 @@ func TestPullWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// While the machine cannot be reached nothing is decided.
+// While the host is unreachable nothing is decided.
 func TestRecordsOutOfReach(t *testing.T) {
 	r, f := &registry{present: map[string]bool{private: true}}, &files{err: host.ErrUnreachable}
 	m, events := manager(t, r, Config{Files: f, RecordPath: "/records"})
@@ -228,7 +227,7 @@ func TestRecordsOutOfReach(t *testing.T) {
 	}
 }
 
-// What is recorded of an image goes with the image; one that came after the look stays.
+// An image's record goes with the image; one that came after the look stays.
 func TestRecordsArePruned(t *testing.T) {
 	f := &files{}
 	r := newRecords(f, "/r")
@@ -246,7 +245,7 @@ func TestRecordsArePruned(t *testing.T) {
 	}
 	pull("old")
 	pull("kept")
-	r = newRecords(f, "/r") // a later life
+	r = newRecords(f, "/r") // after a restart
 	looked := time.Now()
 	pull("new")
 	if err := r.prune(t.Context(), []string{"kept"}, looked); err != nil || ids() != "kept new" {

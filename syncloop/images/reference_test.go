@@ -11,24 +11,24 @@ var hex64 = strings.Repeat("0123456789abcdef", 4)
 
 func TestParse(t *testing.T) {
 	for name, want := range map[string]Reference{
-		"busybox":                               {"docker.io", "library/busybox", "latest", ""},
-		"busybox:1":                             {"docker.io", "library/busybox", "1", ""},
-		"localhost:5000":                        {"docker.io", "library/localhost", "5000", ""},
-		"team/app":                              {"docker.io", "team/app", "latest", ""},
-		"docker.io/app":                         {"docker.io", "library/app", "latest", ""},
-		"index.docker.io/app:2":                 {"docker.io", "library/app", "2", ""},
-		"my_host.local/app":                     {"my_host.local", "app", "latest", ""},
-		"localhost/app":                         {"localhost", "app", "latest", ""},
-		"localhost:5000/app":                    {"localhost:5000", "app", "latest", ""},
-		"registry.k8s.io/a/b/c:v1.2-rc.3":       {"registry.k8s.io", "a/b/c", "v1.2-rc.3", ""},
-		"HOST/app":                              {"HOST", "app", "latest", ""},
-		"[fd00::1]:5000/app:1":                  {"[fd00::1]:5000", "app", "1", ""},
-		"a__b/c-d.e_f---g":                      {"docker.io", "a__b/c-d.e_f---g", "latest", ""},
-		"app@sha256:" + hex64:                   {"docker.io", "library/app", "", "sha256:" + hex64},
-		"r.example/app:1@sha256:" + hex64:       {"r.example", "app", "1", "sha256:" + hex64},
-		"app@sha512:" + hex64 + hex64:           {"docker.io", "library/app", "", "sha512:" + hex64 + hex64},
-		"app:" + strings.Repeat("x", 128):       {"docker.io", "library/app", strings.Repeat("x", 128), ""},
-		"r.example/" + strings.Repeat("x", 255): {"r.example", strings.Repeat("x", 255), "latest", ""},
+		"busybox":                               {"docker.io/library/busybox", "latest", ""},
+		"busybox:1":                             {"docker.io/library/busybox", "1", ""},
+		"localhost:5000":                        {"docker.io/library/localhost", "5000", ""},
+		"team/app":                              {"docker.io/team/app", "latest", ""},
+		"docker.io/app":                         {"docker.io/library/app", "latest", ""},
+		"index.docker.io/app:2":                 {"docker.io/library/app", "2", ""},
+		"my_host.local/app":                     {"my_host.local/app", "latest", ""},
+		"localhost/app":                         {"localhost/app", "latest", ""},
+		"localhost:5000/app":                    {"localhost:5000/app", "latest", ""},
+		"registry.k8s.io/a/b/c:v1.2-rc.3":       {"registry.k8s.io/a/b/c", "v1.2-rc.3", ""},
+		"HOST/app":                              {"HOST/app", "latest", ""},
+		"[fd00::1]:5000/app:1":                  {"[fd00::1]:5000/app", "1", ""},
+		"a__b/c-d.e_f---g":                      {"docker.io/a__b/c-d.e_f---g", "latest", ""},
+		"app@sha256:" + hex64:                   {"docker.io/library/app", "", "sha256:" + hex64},
+		"r.example/app:1@sha256:" + hex64:       {"r.example/app", "1", "sha256:" + hex64},
+		"app@sha512:" + hex64 + hex64:           {"docker.io/library/app", "", "sha512:" + hex64 + hex64},
+		"app:" + strings.Repeat("x", 128):       {"docker.io/library/app", strings.Repeat("x", 128), ""},
+		"r.example/" + strings.Repeat("x", 255): {"r.example/" + strings.Repeat("x", 255), "latest", ""},
 	} {
 		got, err := Parse(name)
 		if err != nil || got != want {
@@ -59,10 +59,10 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if r.Domain == "" || r.Path == "" || r.Tag == "" && r.Digest == "" {
+		if r.Repository == "" || r.Tag == "" && r.Digest == "" {
 			t.Fatalf("Parse(%q) = %+v has holes", s, r)
 		}
-		full := r.Repository()
+		full := r.Repository
 		if r.Tag != "" {
 			full += ":" + r.Tag
 		}

@@ -9,15 +9,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Providers have credentials beside those of pull secrets.
+// Providers have credentials besides those of pull secrets.
 type Providers interface {
-	// Credentials that fit the repository, for a pod, in the order in which they are to
-	// be tried; none where there are none to be had.
+	// Credentials returns the credentials for a pod that fit the repository, in the order in which
+	// to try them; it may return none.
 	Credentials(ctx context.Context, p *v1.Pod, repository string) []Credential
 }
 
-// AccountID is a service account for whose token credentials were had that pulled an
-// image. Another pod of the same account may use the image as well.
+// AccountID is a service account whose token gave the credentials that pulled an image. Other pods
+// of the same account may use the image, too.
 type AccountID struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -28,20 +28,20 @@ type AccountID struct {
 func sources(secrets []v1.Secret, repository string) []Credential {
 	var out []Credential
 	for i := range secrets {
-		// An error is told where the credentials are to be used.
+		// The error is reported where the credentials are used.
 		found, _ := credentials(secrets[i:i+1], repository)
 		out = append(out, found...)
 	}
 	return out
 }
 
-// of is the secret with the hash of one of its credentials.
+// of returns the secret with the hash of one of its credentials.
 func (s secretID) of(auth *runtimeapi.AuthConfig, f *recordFile) secretID {
 	s.Hash = f.hash(auth)
 	return s
 }
 
-// letIn are those to whom an image is open that was pulled with the credential used.
+// letIn returns who may use an image that was pulled with the credential used.
 func letIn(used *runtimeapi.AuthConfig, have []Credential, f *recordFile) (a access) {
 	if used == nil {
 		return access{Everyone: true}
@@ -52,7 +52,8 @@ func letIn(used *runtimeapi.AuthConfig, have []Credential, f *recordFile) (a acc
 		case c.secret != nil:
 			a.Secrets = append(a.Secrets, c.secret.of(c.Auth, f))
 		case len(a.Secrets) > 0:
-			// A secret's own: that a provider has it too opens the image to nobody else.
+			// The credential is in a secret: that a provider has it too opens the image to no one
+			// else.
 		case c.Account == nil:
 			return access{Everyone: true}
 		case !slices.Contains(a.Accounts, *c.Account):
@@ -62,7 +63,8 @@ func letIn(used *runtimeapi.AuthConfig, have []Credential, f *recordFile) (a acc
 	return a
 }
 
-// holdsAccount: the pod that has these credentials is of an account that is let in.
+// holdsAccount reports whether one of the credentials belongs to a service account that may use the
+// image.
 func (a access) holdsAccount(have []Credential) bool {
 	return slices.ContainsFunc(have, func(c Credential) bool { return c.Account != nil && slices.Contains(a.Accounts, *c.Account) })
 }
@@ -77,8 +79,8 @@ func (a *access) addAccounts(more []AccountID) (changed bool) {
 	return changed
 }
 
-// accountsMay says whether some account is let in, so that it is worth asking the
-// providers whether the pod's is.
+// accountsMay reports whether any service account may use the image, so that it is worth running
+// the providers.
 func (r *records) accountsMay(ctx context.Context, repository, id string) (some bool, err error) {
 	err = r.locked(ctx, func(f *recordFile) bool {
 		some = len(f.Images[id][repository].Accounts) > 0

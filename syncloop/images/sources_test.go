@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// provided has credentials by service account; those of "" are the node's own.
+// provided is a fake Providers by service account; those of "" are the node's own.
 type provided struct {
 	by    map[string][]Credential
 	asked int
@@ -60,8 +60,8 @@ func TestOrderOfSources(t *testing.T) {
 	}
 }
 
-// What a service account's credential pulled is for the pods of that account; what the
-// node's own pulled is for all; what a secret pulled stays the secret's.
+// An image pulled with a service account's credential is open to the pods of that account; one
+// pulled with the node's own, to all; one pulled with a secret, only by that secret.
 func TestWhoMayUseAnImageOfAProvider(t *testing.T) {
 	for name, c := range map[string]struct {
 		first  string // the account of the pod that pulls
@@ -98,7 +98,7 @@ func TestWhoMayUseAnImageOfAProvider(t *testing.T) {
 			for who, pulls := range c.pulls {
 				f.data = []byte(record)
 				before, asked := r.pulls(), providers.asked
-				// Of another life of ours, which knows what is on record.
+				// A new process knows only what is recorded.
 				_, err := node().Ensure(t.Context(), podAs(who), &v1.Container{Name: "c", Image: private, ImagePullPolicy: v1.PullNever}, nil)
 				if (err != nil) != pulls || r.pulls() != before {
 					t.Errorf("%q: %v; want it to need a pull: %v", who, err, pulls)

@@ -2,8 +2,8 @@ package images
 
 import "strings"
 
-// Verification says for which images it counts with whose credentials they were
-// pulled (KubeletConfiguration.imagePullCredentialsVerificationPolicy).
+// Verification says for which images a pod must prove that its credentials may pull them
+// (KubeletConfiguration.imagePullCredentialsVerificationPolicy).
 type Verification string
 
 const (
@@ -13,9 +13,9 @@ const (
 	AlwaysVerify                 Verification = "AlwaysVerify"
 )
 
-// verifies reports whether a pod has to show that it may use the image, which is
-// there; ours: we pulled it, or may have. The list has names without tag and digest;
-// one that ends in /* stands for all that begin so.
+// verifies reports whether a pod must prove that it may use the image, which is present. ours is
+// set if we pulled it, or may have. allowed has names without tag and digest; one that ends in /*
+// matches as a prefix.
 func (v Verification) verifies(image string, ours bool, allowed []string) bool {
 	switch v {
 	case NeverVerify:
@@ -34,7 +34,7 @@ func (v Verification) verifies(image string, ours bool, allowed []string) bool {
 	return ours
 }
 
-// bareName is an image's name as it was written, without tag and digest.
+// bareName is an image's name as written, without tag and digest.
 func bareName(image string) string {
 	name, _, _ := strings.Cut(image, "@")
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {

@@ -1,5 +1,5 @@
-// Package lifecycle runs one handler of a container's lifecycle: exec, httpGet
-// or sleep. What becomes of the container when it fails is the planner's.
+// Package lifecycle runs one lifecycle hook of a container: exec, httpGet or sleep. The planner
+// decides what happens to the container if the hook fails.
 package lifecycle
 
 import (
@@ -16,7 +16,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/host"
-	"github.com/bowline-k8s/bowline/syncloop/handler"
+	"github.com/bowline-k8s/bowline/syncloop/probehttp"
 )
 
 // Exec runs commands in containers (cri.Client).
@@ -24,25 +24,25 @@ type Exec interface {
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (cri.ExecResult, error)
 }
 
-// Dialer opens connections from the machine (host.Host).
+// Dialer opens connections from the host (host.Host).
 type Dialer interface {
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Event reasons, the kubelet's.
+// Event reasons of the kubelet.
 const (
 	FailedPostStartHook = "FailedPostStartHook"
 	FailedPreStopHook   = "FailedPreStopHook"
 )
 
-// Error is why a handler failed.
+// Error is the error of a failed hook.
 type Error struct {
-	// Reason for the event: FailedPostStartHook or FailedPreStopHook.
+	// Reason is the event's reason: FailedPostStartHook or FailedPreStopHook.
 	Reason string
-	// Message is the event's text. It has none of the handler's output, which
-	// may hold secrets; that is in Error.
+	// Message is the event's text. It has none of the hook's output, which may contain secrets;
+	// Error has that.
 	Message string
-	// Transport: nobody knows whether the handler ran or how it ended.
+	// Transport: it is unknown whether the hook ran or how it ended.
 	Transport bool
 	detail    string
 	Err       error
@@ -51,7 +51,7 @@ type Error struct {
 func (e *Error) Error() string { return e.detail }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Runner runs handlers. Both fields are required.
+// Runner runs hooks. Both fields are required.
 type Runner struct {
 	Exec Exec
 	Dial Dialer
@@ -60,11 +60,10 @@ type Runner struct {
 // maxOutput is how much of a failed command's output an error quotes, in bytes.
 const maxOutput = 10 << 10
 
-// Run runs handler, which is c.Lifecycle's PostStart or PreStop, in container
-// containerID; podIP is asked by an httpGet without a host. It has no time-out
-// of its own: ctx has. It returns the text for the event and an *Error if the
-// handler failed, or both zero. A tcpSocket handler fails, as it does in a
-// kubelet: the API keeps the field but nothing supports it.
+// Run runs h, which is c.Lifecycle's PostStart or PreStop, in container containerID. An httpGet
+// without a host goes to podIP. Run has no timeout of its own, only ctx's. If the hook fails, it
+// returns the event's text and an *Error, else zero values. A tcpSocket hook fails, as in a
+// kubelet: the API has the field but nothing supports it.
 func (r *Runner) Run(ctx context.Context, p *v1.Pod, containerID string, c *v1.Container, h *v1.LifecycleHandler, podIP string) (string, error) {
 	var err error
 	var detail string
@@ -93,7 +92,7 @@ func (r *Runner) Run(ctx context.Context, p *v1.Pod, containerID string, c *v1.C
 	return e.Message, e
 }
 
-// exec runs the command and returns what to say of its failure.
+// exec runs the command and returns a description of its failure.
 func (r *Runner) exec(ctx context.Context, id string, a *v1.ExecAction) (string, error) {
 	res, err := r.Exec.ExecSync(ctx, id, a.Command, 0)
 	if err == nil && res.ExitCode != 0 {
@@ -107,19 +106,19 @@ func (r *Runner) exec(ctx context.Context, id string, a *v1.ExecAction) (string,
 
 func cut(b []byte) string { return string(b[:min(len(b), maxOutput)]) }
 
-// httpGet sends the request; any response is a success, whatever its status.
+// httpGet sends the request; any response is a success, whatever its status code.
 func (r *Runner) httpGet(ctx context.Context, p *v1.Pod, c *v1.Container, a *v1.HTTPGetAction, podIP string) error {
 	if a.Host == "" && podIP == "" {
 		return errors.New("failed to find networking container: the pod has no address")
 	}
-	req, err := handler.Request(ctx, a, c, podIP, "lifecycle")
+	req, err := probehttp.Request(ctx, a, c, podIP, "lifecycle")
 	if err != nil {
 		return err
 	}
-	client := handler.Client(r.Dial, false)
+	client := probehttp.Client(r.Dial, false)
 	resp, err := client.Do(req)
-	// A server without TLS answers an HTTPS hook in plain text: asked again so,
-	// and without the credentials that were meant for TLS.
+	// A server without TLS answers an HTTPS hook in plain text. Ask again over HTTP, without the
+	// credentials that were meant for TLS.
 	if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) || err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		req = req.Clone(ctx)
 		req.URL.Scheme = "http"
@@ -133,7 +132,7 @@ func (r *Runner) httpGet(ctx context.Context, p *v1.Pod, c *v1.Container, a *v1.
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = handler.Body(resp.Body) // the server may wait for it to be read
+	_, _ = probehttp.Body(resp.Body) // the server may wait for it to be read
 	return nil
 }
 

@@ -110,7 +110,7 @@ func TestHTTPGet(t *testing.T) {
 	var got []string
 	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = append(got, fmt.Sprint(r.Method, " ", r.URL, " ", r.UserAgent(), " ", r.Header.Get("Authorization")))
-		w.WriteHeader(http.StatusInternalServerError) // whatever it answers, it answered
+		w.WriteHeader(http.StatusInternalServerError) // any answer is a success
 	})
 	plain, secure := httptest.NewServer(serve), httptest.NewTLSServer(serve)
 	defer plain.Close()
@@ -122,7 +122,7 @@ func TestHTTPGet(t *testing.T) {
 	}{
 		"http":           {plain.URL, v1.URISchemeHTTP, "secret"},
 		"https":          {secure.URL, v1.URISchemeHTTPS, "secret"},
-		"https to plain": {plain.URL, v1.URISchemeHTTPS, ""}, // the credentials were for TLS
+		"https to plain": {plain.URL, v1.URISchemeHTTPS, ""}, // the credentials are for TLS only
 	} {
 		got = nil
 		h, ip := get(c.url, c.scheme)

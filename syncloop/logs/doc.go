@@ -1,20 +1,19 @@
-// Package logs keeps containers' logs on the machine within bounds, as the kubelet's
-// container log manager does: a log that has reached MaxSize is renamed to
-// LOG.YYYYMMDD-HHMMSS and the runtime told to open a new one; older ones are
-// compressed (.gz) and, beyond MaxFiles, removed.
+// Package logs keeps container logs on the host within limits, as the kubelet's container log
+// manager does. It renames a log that has reached MaxSize to LOG.YYYYMMDD-HHMMSS and asks the
+// runtime to reopen it. It compresses older rotated logs (.gz) and removes those beyond MaxFiles.
 //
 //	0.log                        the runtime writes here
 //	0.log.20260102-030405        rotated last; a collector may still be reading it
 //	0.log.20260102-030305.gz     older ones
-//	0.log.20260102-030205.tmp    a compression under way, or one that was cut off
+//	0.log.20260102-030205.tmp    a compression in progress, or an interrupted one
 //
-// The sizes of all logs are one request to the machine; only a log that is too large
-// costs more. What was cut off at any point is put right by a later look: a log that is
-// not there is opened by the runtime, and the rest by the next rotation.
+// One request to the host returns the sizes of all logs; only a log that is too large costs more. A
+// later sweep repairs a rotation that was interrupted at any point: if the log is missing, the
+// sweep asks the runtime to reopen it; the next rotation cleans up the rest.
 //
-// It differs from the kubelet's where that loses something: a log that cannot be
-// compressed is rotated all the same, and the renamed log gets its name back only if
-// nothing has it, as the runtime may have opened the new one and its answer got lost.
+// It differs from the kubelet where the kubelet would lose something. It rotates a log even if an
+// old one cannot be compressed. It gives the renamed log its name back only if no file has that
+// name: the runtime may have opened the new log although its answer was lost.
 package logs
 
 import (
@@ -26,9 +25,9 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Host is what is needed of the machine; host.Host is one.
+// Host is the part of host.Host that a Rotator needs.
 type Host interface {
-	StatAll(ctx context.Context, paths []string) ([]host.FileInfo, error)
+	FileSizes(ctx context.Context, paths []string) ([]int64, error)
 	List(ctx context.Context, dir string) ([]host.FileInfo, error)
 	Rename(ctx context.Context, from, to string) error
 	Compress(ctx context.Context, path string) error
@@ -40,29 +39,29 @@ type Runtime interface {
 	ReopenContainerLog(ctx context.Context, id string) error
 }
 
-// Container is a running container of ours.
+// Container is one of our running containers.
 type Container struct {
 	ID      string
-	LogPath string // on the machine, absolute
+	LogPath string // absolute path on the host
 }
 
 // Config of a Rotator.
 type Config struct {
 	Host    Host
 	Runtime Runtime
-	// Containers are those that run now, as far as is known.
+	// Containers returns the containers that run now, as far as we know.
 	Containers func() []Container
-	// IsTransport tells an error of the runtime after which nothing is known.
+	// IsTransport reports whether it is unknown, after a runtime error, if the call took effect.
 	IsTransport func(error) bool
-	// LogsRoot is "/var/log/pods"; a log elsewhere is not touched.
+	// LogsRoot is "/var/log/pods"; logs elsewhere are not touched.
 	LogsRoot string
-	// MaxSize in bytes at which a log is rotated; negative: none is.
+	// MaxSize is the size in bytes at which a log is rotated; negative disables rotation.
 	MaxSize int64
-	// MaxFiles of one container, with the one that is written to; at least 2.
+	// MaxFiles is the limit per container, including the current log; at least 2.
 	MaxFiles int
-	// MaxWorkers is how many logs are rotated at a time.
+	// MaxWorkers is how many logs may rotate at the same time.
 	MaxWorkers int
-	// Interval between two looks.
+	// Interval is the time between two sweeps.
 	Interval time.Duration
 }
 

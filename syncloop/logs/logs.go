@@ -15,13 +15,13 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
-	"github.com/bowline-k8s/bowline/syncloop/regular"
+	"github.com/bowline-k8s/bowline/syncloop/periodic"
 )
 
-// Rotator looks at logs and rotates them.
+// Rotator checks the sizes of logs and rotates them.
 type Rotator struct{ cfg Config }
 
-// New makes a Rotator; Run drives it.
+// New returns a Rotator; call Run or Sweep.
 func New(c Config) (*Rotator, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -30,13 +30,13 @@ func New(c Config) (*Rotator, error) {
 	return &Rotator{cfg: c}, nil
 }
 
-// Run looks once each interval until ctx ends; a rotation that has begun ends first.
+// Run sweeps once each interval until ctx ends; it finishes a rotation that has begun.
 func (r *Rotator) Run(ctx context.Context) error {
 	if r.cfg.MaxSize < 0 {
 		<-ctx.Done()
 		return nil
 	}
-	return regular.Run(ctx, r.cfg.Interval, "Could not keep all container logs within their bounds", func(ctx context.Context) error {
+	return periodic.Run(ctx, r.cfg.Interval, "Failed to rotate all container logs", func(ctx context.Context) error {
 		rotated, err := r.Sweep(ctx)
 		if rotated > 0 {
 			klog.FromContext(ctx).V(1).Info("Rotated container logs", "containers", rotated)
@@ -45,8 +45,8 @@ func (r *Rotator) Run(ctx context.Context) error {
 	})
 }
 
-// Sweep looks at the logs of all running containers once, and rotates those that are
-// too large. An error of one log does not keep the others from being rotated.
+// Sweep checks the logs of all running containers once and rotates those that are too large. An
+// error with one log does not prevent the rotation of the others.
 func (r *Rotator) Sweep(ctx context.Context) (rotated int, err error) {
 	list := slices.DeleteFunc(slices.Clone(r.cfg.Containers()), func(c Container) bool {
 		return path.Clean(c.LogPath) != c.LogPath || !strings.HasPrefix(c.LogPath, r.cfg.LogsRoot+"/")
@@ -58,12 +58,12 @@ func (r *Rotator) Sweep(ctx context.Context) (rotated int, err error) {
 	for i, c := range list {
 		paths[i] = c.LogPath
 	}
-	infos, err := r.cfg.Host.StatAll(ctx, paths)
+	sizes, err := r.cfg.Host.FileSizes(ctx, paths)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return 0, nil // one went while they were looked at: a container's end
+			return 0, nil // a log vanished during the request: its container ended
 		}
-		return 0, fmt.Errorf("look at the sizes of container logs: %w", err)
+		return 0, fmt.Errorf("read the sizes of container logs: %w", err)
 	}
 	var (
 		mu      sync.Mutex
@@ -74,9 +74,9 @@ func (r *Rotator) Sweep(ctx context.Context) (rotated int, err error) {
 	for i, c := range list {
 		var work func(context.Context, Container) error
 		switch {
-		case infos[i] == host.FileInfo{}:
+		case sizes[i] == host.NoFile:
 			work = r.reopen
-		case infos[i].Mode.IsRegular() && infos[i].Size >= r.cfg.MaxSize:
+		case sizes[i] >= r.cfg.MaxSize:
 			work = r.rotate
 		default:
 			continue
@@ -94,7 +94,7 @@ func (r *Rotator) Sweep(ctx context.Context) (rotated int, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case err == nil && infos[i].Inode != 0:
+			case err == nil && sizes[i] != host.NoFile:
 				rotated++
 			case err != nil && r.runs(c.ID):
 				faults = append(faults, fmt.Errorf("container %s: %w", c.ID, err))
@@ -105,22 +105,22 @@ func (r *Rotator) Sweep(ctx context.Context) (rotated int, err error) {
 	return rotated, errors.Join(faults...)
 }
 
-// runs: an error about a container that has ended meanwhile says nothing new.
+// runs reports whether the container still runs. Errors about one that has ended are not reported.
 func (r *Rotator) runs(id string) bool {
 	return slices.ContainsFunc(r.cfg.Containers(), func(c Container) bool { return c.ID == id })
 }
 
-// reopen is for a log that is not there: its rotation was cut off, or someone took it
-// away. Until then the runtime writes to a file that nobody finds.
+// reopen asks the runtime to reopen a log that does not exist: its rotation was interrupted, or
+// someone removed it. Until then the runtime writes to a file that has no name that readers know.
 func (r *Rotator) reopen(ctx context.Context, c Container) error {
 	if err := r.cfg.Runtime.ReopenContainerLog(ctx, c.ID); err != nil {
-		return fmt.Errorf("the log %s is not there, and is not opened anew: %w", c.LogPath, err)
+		return fmt.Errorf("the log %s does not exist, and reopening it failed: %w", c.LogPath, err)
 	}
 	return nil
 }
 
-// rotate makes room, compresses what was rotated before, then rotates. The log that was
-// rotated last is left as it is, as the runtime and collectors are not done with it.
+// rotate removes excess files, compresses older logs, then rotates. It does not compress the log
+// that it now renames, because the runtime and collectors may still use it.
 func (r *Rotator) rotate(ctx context.Context, c Container) error {
 	dir, base := path.Split(c.LogPath)
 	infos, err := r.cfg.Host.List(ctx, path.Clean(dir))
@@ -150,11 +150,11 @@ func (r *Rotator) rotate(ctx context.Context, c Container) error {
 	return errors.Join(unpacked, r.replace(ctx, c, dir+rotatedName(names, base, time.Now())))
 }
 
-// replaceLimit bounds what is not cut off by our own end.
+// replaceLimit is the timeout of replace, which the end of ctx does not interrupt.
 const replaceLimit = 45 * time.Second
 
-// replace has the runtime write to a new file. It is gone through with even if ctx ends,
-// as between its steps the log has no name that readers know.
+// replace renames the log and has the runtime open a new one. It continues if ctx ends, because
+// between the two steps the log has no name that readers know.
 func (r *Rotator) replace(ctx context.Context, c Container, rotated string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replaceLimit)
 	defer cancel()
@@ -165,12 +165,12 @@ func (r *Rotator) replace(ctx context.Context, c Container, rotated string) erro
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("%s is now %s, and no new log is opened: %w", c.LogPath, path.Base(rotated), err)
+	err = fmt.Errorf("renamed %s to %s, but opening a new log failed: %w", c.LogPath, path.Base(rotated), err)
 	if r.cfg.IsTransport(err) {
-		return err // it may have been: the next look finds it, or asks again
+		return err // the runtime may have opened it: the next sweep finds it, or asks again
 	}
 	if back := r.cfg.Host.Rename(ctx, rotated, c.LogPath); back != nil && !errors.Is(back, fs.ErrExist) {
-		return errors.Join(err, fmt.Errorf("give %s its name back: %w", rotated, back))
+		return errors.Join(err, fmt.Errorf("rename %s back: %w", rotated, back))
 	}
 	return err
 }

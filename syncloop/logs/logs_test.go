@@ -24,11 +24,11 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/logs"
 )
 
-// errTransport is an error after which nothing is known.
+// errTransport is an error after which it is unknown if the call took effect.
 var errTransport = errors.New("the runtime is away")
 
-// container is one whose runtime is we: it writes lines to the file that is open,
-// whatever that is called.
+// container is a container for which the test acts as the runtime: it writes lines to the open
+// file, whatever its name is by now.
 type container struct {
 	path string
 
@@ -36,8 +36,8 @@ type container struct {
 	f      *os.File
 	lines  int
 	asked  int
-	refuse []error // of the next ReopenContainerLog; nil opens
-	after  error   // said though the log was opened
+	refuse []error // errors of the next ReopenContainerLog calls; nil opens
+	after  error   // returned although the log was opened
 }
 
 func newContainer(t *testing.T, name string) *container {
@@ -87,7 +87,7 @@ func (c *container) ReopenContainerLog(context.Context, string) error {
 	return errors.Join(old.Close(), c.after)
 }
 
-// rotator rotates c's log beyond 1 KiB.
+// rotator returns a Rotator that rotates c's log beyond 1 KiB.
 func (c *container) rotator(t *testing.T, h logs.Host, maxFiles int) *logs.Rotator {
 	t.Helper()
 	r, err := logs.New(logs.Config{
@@ -101,7 +101,7 @@ func (c *container) rotator(t *testing.T, h logs.Host, maxFiles int) *logs.Rotat
 	return r
 }
 
-// files are the names beside the log, sorted.
+// files returns the sorted names of the files in the log's directory.
 func (c *container) files(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(c.path))
@@ -147,7 +147,7 @@ func TestRotation(t *testing.T) {
 			t.Fatalf("after rotation %d: %v", i, names)
 		}
 		for j, n := range names[1:] {
-			// All but the last one are compressed.
+			// All rotated logs but the last one are compressed.
 			if strings.HasSuffix(n, ".gz") != (j < len(names)-2) {
 				t.Errorf("after rotation %d: %v", i, names)
 			}
@@ -158,7 +158,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// A rotation that goes wrong at any step leaves the log readable or is put right.
+// A rotation that fails at any step leaves the log readable, or a later sweep repairs it.
 func TestRotationThatFails(t *testing.T) {
 	refused := errors.New("container is not running")
 	t.Run("the runtime refuses: the log has its name back", func(t *testing.T) {
@@ -228,16 +228,16 @@ func TestRotationThatFails(t *testing.T) {
 	})
 	t.Run("the machine is away: nothing is done", func(t *testing.T) {
 		c := newContainer(t, "c")
-		far := &faulty{Host: near(t), stat: host.ErrUnreachable}
-		r := c.rotator(t, far, 4)
+		remote := &faulty{Host: near(t), stat: host.ErrUnreachable}
+		r := c.rotator(t, remote, 4)
 		c.write(100)
 		if _, err := r.Sweep(t.Context()); !errors.Is(err, host.ErrUnreachable) {
 			t.Errorf("error %v", err)
 		}
-		far.stat = nil
+		remote.stat = nil
 		sweep(t, r, 1)
 		c.write(100)
-		far.compress = host.ErrUnreachable
+		remote.compress = host.ErrUnreachable
 		if _, err := r.Sweep(t.Context()); !errors.Is(err, host.ErrUnreachable) || c.asked != 1 {
 			t.Errorf("error %v, opened %d times", err, c.asked)
 		}
@@ -293,17 +293,17 @@ func (b byID) ReopenContainerLog(ctx context.Context, id string) error {
 	return b[id].ReopenContainerLog(ctx, id)
 }
 
-// faulty is a machine that refuses.
+// faulty is a host whose calls fail.
 type faulty struct {
 	logs.Host
 	stat, compress error
 }
 
-func (f *faulty) StatAll(ctx context.Context, paths []string) ([]host.FileInfo, error) {
+func (f *faulty) FileSizes(ctx context.Context, paths []string) ([]int64, error) {
 	if f.stat != nil {
 		return nil, f.stat
 	}
-	return f.Host.StatAll(ctx, paths)
+	return f.Host.FileSizes(ctx, paths)
 }
 
 func (f *faulty) Compress(ctx context.Context, path string) error {
@@ -313,7 +313,7 @@ func (f *faulty) Compress(ctx context.Context, path string) error {
 	return f.Host.Compress(ctx, path)
 }
 
-func far(t *testing.T) host.Host {
+func remote(t *testing.T) host.Host {
 	t.Helper()
 	s := sshtest.Run(t)
 	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
@@ -326,7 +326,7 @@ func far(t *testing.T) host.Host {
 	}
 	done := make(chan error, 1)
 	go func() { done <- l.Run(context.Background()) }()
-	h, err := ssh.New(t.Context(), ssh.Config{Name: "far", Transport: l})
+	h, err := ssh.New(t.Context(), ssh.Config{Name: "remote", Transport: l})
 	t.Cleanup(func() {
 		if h != nil {
 			_ = h.Close()
@@ -341,13 +341,13 @@ func far(t *testing.T) host.Host {
 	return h
 }
 
-// TestFollowedWhileRotated: a container writes without a pause, its log is rotated as
-// fast as the machine can, and followers see each line once, near and far.
+// TestFollowedWhileRotated: a container writes without a pause, its log is rotated as fast as the
+// host can, and followers see each line once, locally and over SSH.
 func TestFollowedWhileRotated(t *testing.T) {
 	for name, c := range map[string]struct {
 		machine   func(*testing.T) host.Host
 		rotations int
-	}{"near": {near, 30}, "far": {far, 8}} {
+	}{"near": {near, 30}, "remote": {remote, 8}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h, box := c.machine(t), newContainer(t, "c")
@@ -384,7 +384,7 @@ func TestFollowedWhileRotated(t *testing.T) {
 					}
 				}
 			})
-			r := box.rotator(t, h, 1000) // none is removed before it is read
+			r := box.rotator(t, h, 1000) // none is removed before the followers have read it
 			for done := 0; done < c.rotations; {
 				n, err := r.Sweep(t.Context())
 				if err != nil {
@@ -413,7 +413,7 @@ func TestFollowedWhileRotated(t *testing.T) {
 	}
 }
 
-// follower keeps what it reads, and stops once.
+// follower keeps what it reads, and can pause once.
 type follower struct {
 	begun chan struct{} // closed at the first line
 	text  strings.Builder

@@ -12,10 +12,10 @@ const (
 	temporary   = ".tmp"
 )
 
-// choose says what becomes of the files beside a log called base before it is rotated:
-// those that an earlier rotation left unfinished are removed, then the oldest, so that
-// with the two that the rotation makes there are maxFiles; what stays is compressed.
-// Each list is in the order in which it is to be worked on, oldest first.
+// choose decides about the files next to a log called base before it is rotated. It removes what an
+// interrupted rotation left, then the oldest files, so that maxFiles remain after the rotation: the
+// rotated log and the new one count. The other files are compressed. Both lists are in the order of
+// processing, oldest first.
 func choose(names []string, base string, maxFiles int) (remove, compress []string) {
 	var rotated []string
 	for _, n := range names {
@@ -39,8 +39,8 @@ func choose(names []string, base string, maxFiles int) (remove, compress []strin
 	return remove, compress
 }
 
-// rotatedName is what base is renamed to at now. Names are in the order of time also
-// where a clock was set back, or two rotations come in one second.
+// rotatedName returns the name that base gets at now. Names sort by time even if the clock was set
+// back, or if two rotations happen within one second.
 func rotatedName(names []string, base string, now time.Time) string {
 	now = now.UTC().Truncate(time.Second)
 	for _, n := range names {

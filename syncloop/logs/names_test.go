@@ -42,8 +42,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// However rotations are cut off: there are never more than maxFiles after one, the
-// newest stay, and nothing is both compressed and removed.
+// However rotations are interrupted: after a rotation there are never more than maxFiles, the
+// newest remain, and no file is in both lists.
 func TestChooseKeepsTheNewest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxFiles := rapid.IntRange(2, 8).Draw(t, "maxFiles")

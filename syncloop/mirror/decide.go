@@ -7,15 +7,15 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// action is one call to be made. Static is the pod whose mirror pod is to be made, Mirror
-// the mirror pod that goes before, or alone.
+// action is a step of the Manager. static is the pod to create a mirror pod for; mirror is the
+// mirror pod to delete first, or alone.
 type action struct {
 	static *v1.Pod
 	mirror *v1.Pod
 	why    string
 }
 
-// name is that of the mirror pod.
+// name returns the namespace and name of the mirror pod.
 func (a action) name() string {
 	p := a.static
 	if p == nil {
@@ -24,24 +24,24 @@ func (a action) name() string {
 	return p.Namespace + "/" + p.Name
 }
 
-// input of decide.
+// input is the input of decide.
 type input struct {
 	static, mirrors []*v1.Pod
-	// complete: every source has been seen, so that a mirror pod without a static pod
-	// stands for nothing.
+	// complete: every source has been seen, so a mirror pod without a static pod is stale.
 	complete bool
-	// ending says whether an earlier static pod of this name has not ended yet.
+	// ending reports whether an earlier static pod of this name has not ended yet.
 	ending func(namespace, name string) bool
-	// buried says of a mirror pod that it tells of a life of its static pod that is over.
+	// buried reports whether a mirror pod describes an ended life of its static pod.
 	buried func(mirror types.UID) bool
-	// lives says whether this static pod lives: nothing of it has ended, or is about to.
-	lives func(static types.UID) bool
-	// withheld says of a mirror pod's annotations that its static pod may be there.
+	// alive reports whether this static pod is alive: it has not ended and is not ending.
+	alive func(static types.UID) bool
+	// withheld reports whether the static pod of a mirror pod with these annotations may exist
+	// although no source shows it.
 	withheld func(annotations map[string]string) bool
 }
 
-// decide says what to do so that each static pod has its mirror pod, and nothing else
-// has one. The mirror pod of a pod that still ends shows how it ends, and stays.
+// decide returns the actions after which each static pod has its mirror pod, and no other mirror
+// pod exists. The mirror pod of a pod that is still ending shows how it ends, and stays.
 func decide(in input) []action {
 	type name struct{ namespace, name string }
 	of := func(p *v1.Pod) name { return name{p.Namespace, p.Name} }
@@ -51,7 +51,7 @@ func decide(in input) []action {
 	}
 	wanted := map[name]*v1.Pod{}
 	for _, p := range in.static {
-		// Of two of one name, from two sources, the one that is shown already.
+		// Of two static pods of one name, from two sources, the one with a mirror pod wins.
 		if m := mirrors[of(p)]; wanted[of(p)] == nil || m != nil && stands(m, p) {
 			wanted[of(p)] = p
 		}
@@ -64,15 +64,15 @@ func decide(in input) []action {
 		case m == nil:
 			out = append(out, action{static: p, why: "it has none"})
 		case m.DeletionTimestamp != nil:
-			out = append(out, action{static: p, mirror: m, why: "it was deleted, and the static pod was not"})
+			out = append(out, action{static: p, mirror: m, why: "it was deleted, but the static pod was not"})
 		case !stands(m, p):
-			out = append(out, action{static: p, mirror: m, why: "it stands for another version of the static pod"})
+			out = append(out, action{static: p, mirror: m, why: "it belongs to another version of the static pod"})
 		case in.buried(m.UID):
 			out = append(out, action{static: p, mirror: m, why: "it told how the static pod ended that was put back since"})
-		case ended(m) && in.lives(p.UID):
-			// No status comes back from its end: it tells of a life that ended with a
-			// shutdown of the machine.
-			out = append(out, action{static: p, mirror: m, why: "it tells of the end of an earlier life"})
+		case pod.Terminal(m.Status.Phase) && in.alive(p.UID):
+			// A final status cannot become a live one again. It describes a life that ended with a
+			// shutdown of the host.
+			out = append(out, action{static: p, mirror: m, why: "it reports the end of an earlier instance"})
 		}
 	}
 	for _, m := range in.mirrors {
@@ -85,8 +85,4 @@ func decide(in input) []action {
 
 func stands(mirror, static *v1.Pod) bool {
 	return mirror.Annotations[pod.AnnotationMirror] == static.Annotations[pod.AnnotationConfigHash]
-}
-
-func ended(p *v1.Pod) bool {
-	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }

@@ -1,6 +1,6 @@
-// Package mirror keeps the mirror pods: the objects by which the API server shows the
-// static pods of a node. It makes what is missing, makes anew what is stale or has been
-// deleted, and deletes what stands for nothing. Static pods run without it.
+// Package mirror maintains the mirror pods, the objects in the API server that represent a node's
+// static pods. It creates missing ones, recreates stale or deleted ones, and deletes those without
+// a static pod. Static pods run without it.
 //
 //	static pods ─┐
 //	mirror pods ─┴─► decide (pure) ─► Manager: create, delete
@@ -23,67 +23,68 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Sources of pods, as config.PodConfig merges them.
+// Sources is the part of config.PodConfig that this package needs.
 type Sources interface {
-	// Mirrored is poked when a static pod or a mirror pod has come, gone or changed.
+	// Mirrored receives a value when a static pod or a mirror pod was added, removed or changed.
 	Mirrored() <-chan struct{}
 	StaticPods() (static, mirrors []*v1.Pod)
 	SeenBy(source string) bool
-	// Buried says whether the mirror pod of this UID is of a life that is over.
+	// Buried reports whether the mirror pod of this UID describes an ended life of its static pod.
 	Buried(mirror types.UID) bool
-	// Withheld says whether a pod with these annotations may be there, which no source
-	// can tell.
+	// Withheld reports whether a pod with these annotations may exist although no source can show
+	// it.
 	Withheld(annotations map[string]string) bool
 	AllSeen() bool
 }
 
-// Config of a Manager.
+// Config configures a Manager.
 type Config struct {
 	Pods    corev1client.PodsGetter
 	Sources Sources
-	// Node is the UID of the node's object, which owns the mirror pods; empty while it is
-	// not known, or on its way out.
+	// Node returns the UID of the Node object, which owns the mirror pods; empty while it is
+	// unknown or the Node is being deleted.
 	Node     func() types.UID
 	NodeName string
-	// Ending says whether an earlier static pod of this name has not ended yet.
+	// Ending reports whether an earlier static pod of this name has not ended yet.
 	Ending func(namespace, name string) bool
-	// Lives says whether a static pod lives: its mirror pod tells of no end. Nil: not known.
-	Lives func(static types.UID) bool
-	// Silent says that another process speaks for the node now. Nil: never.
+	// Alive reports whether a static pod is alive, so that its mirror pod must not show an end.
+	// Nil: unknown.
+	Alive func(static types.UID) bool
+	// Silent reports whether another process reports for the node now. Nil: never.
 	Silent func() bool
-	// Event tells on the node of a mirror pod that cannot be made.
+	// Event records an event on the node about a mirror pod that cannot be created.
 	Event func(reason, message string)
 }
 
-// Manager keeps the mirror pods. Only Run touches its fields.
+// Manager maintains the mirror pods. Only Run touches its fields.
 type Manager struct {
 	cfg    Config
-	faults map[types.UID]string // last told, by static pod
-	waits  map[string]*wait     // by namespace and name: one that is refused holds up no other
+	faults map[types.UID]string // last reported, by static pod
+	waits  map[string]*wait     // by namespace and name, so that a refused mirror pod delays no other
 }
 
-// wait is a mirror pod that could not be made or deleted.
+// wait is the back-off of a mirror pod that could not be created or deleted.
 type wait struct {
 	failures int
 	until    time.Time
 }
 
-// The pass of housekeeping is the kubelet's; a call that failed waits longer with each
+// period is that of the kubelet's housekeeping. The back-off of a failed call grows with each
 // failure.
 const (
 	period     = 2 * time.Second
-	minBackoff = 250 * time.Millisecond // doubled at the first failure already
+	minBackoff = 250 * time.Millisecond // already doubled at the first failure
 	maxBackoff = 30 * time.Second
 	timeout    = 10 * time.Second
 )
 
-// New makes a Manager; Run works.
+// New makes a Manager; Run runs it.
 func New(c Config) (*Manager, error) {
 	if c.Pods == nil || c.Sources == nil || c.Node == nil || c.Ending == nil || c.Event == nil {
 		return nil, errors.New("mirror: Pods, Sources, Node, Ending and Event are required")
 	}
-	if c.Lives == nil {
-		c.Lives = func(types.UID) bool { return false }
+	if c.Alive == nil {
+		c.Alive = func(types.UID) bool { return false }
 	}
 	if c.Silent == nil {
 		c.Silent = func() bool { return false }
@@ -91,7 +92,7 @@ func New(c Config) (*Manager, error) {
 	return &Manager{cfg: c, faults: map[types.UID]string{}, waits: map[string]*wait{}}, nil
 }
 
-// Run keeps the mirror pods until ctx ends.
+// Run maintains the mirror pods until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	for {
 		m.pass(ctx)
@@ -109,15 +110,15 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 func (m *Manager) pass(ctx context.Context) {
-	// Before the API server's pods are known, so are its mirror pods not.
+	// Until the API server's pods are known, its mirror pods are not known either.
 	if !m.cfg.Sources.SeenBy(pod.SourceAPI) || m.cfg.Silent() {
 		clear(m.waits)
 		return
 	}
-	complete := m.cfg.Sources.AllSeen() // asked before the pods
+	complete := m.cfg.Sources.AllSeen() // read before the pods
 	static, mirrors := m.cfg.Sources.StaticPods()
-	waits := map[string]*wait{} // of what is still to be done
-	for _, a := range decide(input{static: static, mirrors: mirrors, complete: complete, ending: m.cfg.Ending, buried: m.cfg.Sources.Buried, lives: m.cfg.Lives, withheld: m.cfg.Sources.Withheld}) {
+	waits := map[string]*wait{} // of the actions that are still due
+	for _, a := range decide(input{static: static, mirrors: mirrors, complete: complete, ending: m.cfg.Ending, buried: m.cfg.Sources.Buried, alive: m.cfg.Alive, withheld: m.cfg.Sources.Withheld}) {
 		of := a.name()
 		w := m.waits[of]
 		if w == nil {
@@ -136,7 +137,7 @@ func (m *Manager) pass(ctx context.Context) {
 			continue
 		}
 		if w.failures++; w.failures == 1 {
-			klog.FromContext(ctx).Info("A mirror pod is not as it should be; it is tried again", "pod", of, "err", err)
+			klog.FromContext(ctx).Error(err, "Failed to update a mirror pod, will retry", "pod", of)
 		}
 		w.until = time.Now().Add(min(minBackoff<<min(w.failures, 8), maxBackoff))
 	}
@@ -157,7 +158,7 @@ func (m *Manager) act(ctx context.Context, a action) error {
 	}
 	owner := m.cfg.Node()
 	if owner == "" {
-		return nil // the next pass knows it
+		return nil // the next pass tries again
 	}
 	log.V(1).Info("Makes a mirror pod", "pod", klog.KObj(a.static), "of", a.static.UID, "why", a.why)
 	err := m.create(ctx, a.static, owner)
@@ -165,11 +166,11 @@ func (m *Manager) act(ctx context.Context, a action) error {
 	case err == nil:
 		delete(m.faults, a.static.UID)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
-		// The object itself is refused, which no retry mends by itself.
+		// The API server refuses the object itself; a retry alone does not help.
 		if m.faults[a.static.UID] != err.Error() {
 			m.faults[a.static.UID] = err.Error()
-			if !apierrors.IsAlreadyExists(err) { // the watch is a moment behind, mostly
-				m.cfg.Event("FailedMirrorPod", fmt.Sprintf("Static pod %s/%s runs, and the API server takes no mirror pod for it: %v", a.static.Namespace, a.static.Name, err))
+			if !apierrors.IsAlreadyExists(err) { // mostly the watch is just behind
+				m.cfg.Event("FailedMirrorPod", fmt.Sprintf("Static pod %s/%s runs, but the API server accepts no mirror pod for it: %v", a.static.Namespace, a.static.Name, err))
 			}
 		}
 	}
@@ -195,7 +196,7 @@ func (m *Manager) create(ctx context.Context, static *v1.Pod, owner types.UID) e
 	return nil
 }
 
-// delete takes one away at once: nothing ends with it.
+// delete deletes a mirror pod with grace 0, because nothing ends with it.
 func (m *Manager) delete(ctx context.Context, mirror *v1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -208,7 +209,7 @@ func (m *Manager) delete(ctx context.Context, mirror *v1.Pod) error {
 	return nil
 }
 
-// forget drops what was told of static pods that are no more.
+// forget drops the reported faults of static pods that do not exist any more.
 func (m *Manager) forget(static []*v1.Pod) {
 	have := make(map[types.UID]bool, len(static))
 	for _, p := range static {

@@ -58,7 +58,7 @@ func TestDecide(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{name: "none yet", static: pods(static("a", "1")), want: []string{"make a of 1"}},
-		{name: "as it should be", static: pods(static("a", "1")), mirrors: pods(mirrored("a", "m", "1"))},
+		{name: "update a mirror pod", static: pods(static("a", "1")), mirrors: pods(mirrored("a", "m", "1"))},
 		{name: "stale", static: pods(static("a", "2")), mirrors: pods(mirrored("a", "m", "1")), want: []string{"delete m, make a of 2"}},
 		{name: "deleted by hand", static: pods(static("a", "1")), mirrors: pods(leaving(mirrored("a", "m", "1"))), want: []string{"delete m, make a of 1"}},
 		{name: "of nothing", mirrors: pods(mirrored("a", "m", "1")), want: []string{"delete m"}},
@@ -80,7 +80,7 @@ func TestDecide(t *testing.T) {
 			for _, a := range decide(input{static: tc.static, mirrors: tc.mirrors, complete: !tc.incomplete,
 				buried:   func(mirror types.UID) bool { return mirror == "buried" },
 				ending:   func(_, name string) bool { return name == tc.ending },
-				lives:    func(types.UID) bool { return !tc.dead },
+				alive:    func(types.UID) bool { return !tc.dead },
 				withheld: func(a map[string]string) bool { return a[pod.AnnotationMirror] == tc.withheld }}) {
 				var words []string
 				if a.mirror != nil {
@@ -109,7 +109,7 @@ type world struct {
 	silent          bool
 	node            types.UID
 	fail            map[string]error // by verb
-	refuse          string           // name of a pod that may not be made
+	refuse          string           // name of a pod that may not be created
 	made            []*v1.Pod
 	calls           []string
 	events          []string
@@ -222,7 +222,7 @@ func TestManager(t *testing.T) {
 	})
 }
 
-// What the API server refuses is told once, and tried again ever more seldom.
+// A refused mirror pod is reported once and retried at growing intervals.
 func TestRefused(t *testing.T) {
 	resource := schema.GroupResource{Resource: "pods"}
 	for name, tc := range map[string]struct {
@@ -252,8 +252,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A mirror pod that is refused holds up no other one.
-func TestRefusedHoldsUpNobody(t *testing.T) {
+// A refused mirror pod delays no other one.
+func TestRefusedDelaysNothingElse(t *testing.T) {
 	w := &world{static: []*v1.Pod{static("a", "1")}, node: "uid", refuse: "a"}
 	run(t, w, func() {
 		time.Sleep(10 * time.Minute)

@@ -9,24 +9,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Strategy is how a manager learns what its objects hold. The names are the values of
-// the kubelet's configMapAndSecretChangeDetectionStrategy.
+// Strategy is how a manager learns the content of its objects. The values are those of the
+// kubelet's configMapAndSecretChangeDetectionStrategy.
 type Strategy string
 
-// The strategies: see the package.
+// The strategies; the package comment describes them.
 const (
 	Watch Strategy = "Watch"
 	Cache Strategy = "Cache"
 	Get   Strategy = "Get"
 )
 
-// defaultTTL is how old an answer may be where the cluster does not say: its controller
-// manager writes it on each node (node.alpha.kubernetes.io/ttl), longer in larger ones.
+// defaultTTL is how old an answer may be if the cluster does not say. Its controller manager sets
+// the age on each node (node.alpha.kubernetes.io/ttl), longer in larger clusters.
 const defaultTTL = time.Minute
 
-// cached is the last answer, or a new one where that is too old. While the API server
-// does not answer, what was known stays good for the pods that knew it: a pod that has
-// come since waits for what holds now, and so does one whose object was missing.
+// cached returns the last answer, or a new one if that is too old. While the API server does not
+// answer, pods that were registered before keep the last known object. A pod registered since then
+// waits for a new answer, and so does one whose object was missing.
 func (it *item) cached(ctx context.Context, m *Manager) (object, error) {
 	select {
 	case it.turn <- struct{}{}:
@@ -38,7 +38,7 @@ func (it *item) cached(ctx context.Context, m *Manager) (object, error) {
 	o := it.object
 	good := o != nil && !it.outdated
 	fresh := good && (isImmutable(o) || time.Since(it.asked) < m.age())
-	it.outdated = false // but for a pod that comes from now on
+	it.outdated = false // until another pod registers
 	it.mu.Unlock()
 	if fresh {
 		return o, nil
@@ -46,14 +46,14 @@ func (it *item) cached(ctx context.Context, m *Manager) (object, error) {
 
 	asked := time.Now()
 	taken := false
-	if good { // what the API server has at hand will do
+	if good { // the API server's watch cache will do
 		answer, err := it.ask(ctx, m, metav1.GetOptions{ResourceVersion: "0"})
 		if err != nil {
 			return o, nil
 		}
 		taken = it.put(m, answer)
 	}
-	if !taken { // nothing is known, or what is at hand is older than that
+	if !taken { // nothing is known, or the watch cache is older than what is known
 		answer, err := it.ask(ctx, m, metav1.GetOptions{})
 		switch {
 		case err != nil && good:
@@ -62,7 +62,7 @@ func (it *item) cached(ctx context.Context, m *Manager) (object, error) {
 			it.outdate()
 			return nil, it.notAsked(err)
 		}
-		it.doubt() // the store has the last word, as it may have been restored
+		it.doubt() // the store decides, as it may have been restored
 		it.put(m, answer)
 	}
 	it.mu.Lock()
@@ -71,7 +71,7 @@ func (it *item) cached(ctx context.Context, m *Manager) (object, error) {
 	return it.read(), nil
 }
 
-// ask is get, again where it is refused: the Node authorizer learns of a new pod a moment
+// ask is get, repeated while it is forbidden: the Node authorizer learns of a new pod a moment
 // after us.
 func (it *item) ask(ctx context.Context, m *Manager, options metav1.GetOptions) (object, error) {
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
@@ -91,7 +91,7 @@ func (it *item) notAsked(err error) error {
 	return fmt.Errorf("read %s %s/%s: %w", it.key.kind, it.key.namespace, it.key.name, err)
 }
 
-// outdate has the object asked for anew, however young the last answer is.
+// outdate forces a new request for the object, however recent the last answer is.
 func (it *item) outdate() {
 	it.mu.Lock()
 	defer it.mu.Unlock()

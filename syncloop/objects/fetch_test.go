@@ -11,8 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// asking starts a manager of a strategy that asks when it is read, with the age that the
-// cluster gives.
+// asking starts a manager with a strategy that reads on demand, and with the TTL of the cluster.
 func asking(t *testing.T, a *api, s Strategy, ttl *time.Duration) *Manager {
 	t.Helper()
 	m, err := New(Config{Client: a.Clientset, Strategy: s, TTL: func() (time.Duration, bool) {
@@ -27,7 +26,7 @@ func asking(t *testing.T, a *api, s Strategy, ttl *time.Duration) *Manager {
 	return m
 }
 
-// holds reads the object, and wants this of it and so many questions until now.
+// holds reads the object, and wants this content and so many gets up to now.
 func holds(t *testing.T, m *Manager, a *api, want string, gets int32) {
 	t.Helper()
 	got, err := m.ConfigMap(t.Context(), "ns", "c")
@@ -56,18 +55,18 @@ func TestCacheAsksWhenTheAnswerIsOld(t *testing.T) {
 		holds(t, m, a, "one", 1)
 		change(t, a, "2", "two")
 		time.Sleep(ttl - time.Second)
-		m.Register(podNaming("a", "c")) // an update of a pod that is known is no reason
+		m.Register(podNaming("a", "c")) // an update of a known pod causes no get
 		holds(t, m, a, "one", 1)
 		time.Sleep(time.Second)
 		holds(t, m, a, "two", 2)
 
-		// A pod that comes later is to see what holds then.
+		// A pod that registers later must see the current content.
 		change(t, a, "3", "three")
 		m.Register(podNaming("b", "c"))
 		holds(t, m, a, "three", 3)
 		holds(t, m, a, "three", 3)
 
-		// The cluster says how old it may be, at any time.
+		// The cluster may change the TTL at any time.
 		change(t, a, "4", "four")
 		ttl = 0
 		holds(t, m, a, "four", 4)
@@ -84,8 +83,8 @@ func TestCacheAsksWhenTheAnswerIsOld(t *testing.T) {
 	})
 }
 
-// TestCacheOfARestoredStore: an older version than the known one may come of a cache that
-// lags; the store itself is believed, as it may have been restored.
+// TestCacheOfARestoredStore: a version older than the known one may come from a lagging watch
+// cache, and is ignored. From the store itself it is accepted, as the store may have been restored.
 func TestCacheOfARestoredStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(configMap("c", "7", map[string]string{"k": "seven"}))
@@ -95,7 +94,7 @@ func TestCacheOfARestoredStore(t *testing.T) {
 		holds(t, m, a, "seven", 1)
 		change(t, a, "3", "restored")
 		time.Sleep(ttl)
-		holds(t, m, a, "restored", 3) // of its cache, and of its store
+		holds(t, m, a, "restored", 3) // from the watch cache, then from the store
 		time.Sleep(ttl)
 		holds(t, m, a, "restored", 4)
 		m.Unregister("a")
@@ -124,7 +123,7 @@ func TestCacheWithoutTheAPIServer(t *testing.T) {
 		away := error(errors.New("connection refused"))
 		a.refuse.Store(&away)
 		time.Sleep(time.Hour)
-		holds(t, m, a, "one", 2) // old, and still what the pod is made of
+		holds(t, m, a, "one", 2) // old, but still what the pod runs with
 		m.Register(podNaming("b", "c"))
 		for range 2 {
 			if _, err := m.ConfigMap(t.Context(), "ns", "c"); err == nil || err.Error() != "read configmap ns/c: connection refused" {
@@ -177,7 +176,7 @@ func TestGetAsksEachTime(t *testing.T) {
 	}
 }
 
-// What was missing is asked for each time; what never changes is asked for once.
+// A missing object is requested each time, an immutable one once.
 func TestCacheOfWhatIsMissingOrFixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI()

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// firstGet bounds one attempt at the first answer.
+	// firstGet bounds one get.
 	firstGet = 10 * time.Second
-	// Between attempts at the first answer: the Node authorizer learns of a new
-	// pod a moment after us, so the first refusals mean little.
+	// firstRetry and lastRetry bound the back-off between attempts at a first answer. The Node
+	// authorizer learns of a new pod a moment after us, so the first refusals mean little.
 	firstRetry, lastRetry = 50 * time.Millisecond, 5 * time.Second
-	// minWatch is how long a watch lasts at least; the default of 5 min makes
-	// needless work for an object that hardly changes.
+	// minWatch is the least duration of a watch; the default of 5 min costs needless work for an
+	// object that hardly changes.
 	minWatch = 30 * time.Minute
 )
 
@@ -36,7 +36,7 @@ type object interface {
 	metav1.Object
 }
 
-// item is one followed object.
+// item is one object that pods name.
 type item struct {
 	key    key
 	pods   map[types.UID]bool // guarded by Manager.mu
@@ -46,15 +46,15 @@ type item struct {
 
 	mu      sync.Mutex
 	known   bool   // synced is closed
-	object  object // nil: there is none
-	doubted bool   // the next answer is believed, whatever its version
+	object  object // nil: it does not exist, or no answer yet
+	doubted bool   // accept the next answer, whatever its version
 	missed  bool   // a reader gave up waiting for the first answer
-	lastErr error  // of the last attempt at it
+	lastErr error  // of the last attempt at a first answer
 
-	// Of the strategy Cache: see fetch.go.
-	turn     chan struct{} // capacity 1: held by who asks the API server
-	asked    time.Time     // when what is known was asked for; guarded by mu
-	outdated bool          // a pod has come that it was not asked for; guarded by mu
+	// For the strategy Cache: see fetch.go.
+	turn     chan struct{} // capacity 1: held by the caller that asks the API server
+	asked    time.Time     // when the request for the known answer was sent; guarded by mu
+	outdated bool          // a pod registered after the known answer; guarded by mu
 }
 
 func newItem(k key) *item {
@@ -74,7 +74,7 @@ func (it *item) read() object {
 	return it.object
 }
 
-// wait is for the first answer; nil: there is no such object.
+// wait waits for the first answer and returns the object; nil: it does not exist.
 func (it *item) wait(ctx context.Context) (object, error) {
 	select {
 	case <-it.synced:
@@ -84,7 +84,8 @@ func (it *item) wait(ctx context.Context) (object, error) {
 	}
 }
 
-// notSynced is why there is no first answer yet. The next one wakes the pods.
+// notSynced is the error while there is no first answer. It sets missed, so that the first answer
+// wakes the pods.
 func (it *item) notSynced() error {
 	it.mu.Lock()
 	defer it.mu.Unlock()
@@ -96,8 +97,8 @@ func (it *item) notSynced() error {
 	return fmt.Errorf("failed to sync %s cache: %s/%s: %w", it.key.kind, it.key.namespace, it.key.name, err)
 }
 
-// follow reads the object once, which is one fast and consistent read, and then
-// watches it until ctx ends or the object says that it never changes.
+// follow gets the object once, which is one fast and consistent read, and then watches it until ctx
+// ends or the object is immutable.
 func (it *item) follow(ctx context.Context, m *Manager) {
 	if !it.first(ctx, m) || it.immutable() {
 		return
@@ -132,7 +133,7 @@ func (it *item) first(ctx context.Context, m *Manager) bool {
 	}
 }
 
-// get asks the API server; nil: there is no such object.
+// get reads the object from the API server; nil: it does not exist.
 func (it *item) get(ctx context.Context, m *Manager, options metav1.GetOptions) (o object, err error) {
 	ctx, cancel := context.WithTimeout(ctx, firstGet)
 	defer cancel()
@@ -178,8 +179,8 @@ func (it *item) listWatch(m *Manager) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(lw, m.client)
 }
 
-// put takes in an answer; nil says that there is no such object. False: it says less than
-// what is known.
+// put stores an answer; nil says that the object does not exist. It returns false if the answer is
+// older than what is known.
 func (it *item) put(m *Manager, o object) bool {
 	if o != nil {
 		o.SetManagedFields(nil) // often larger than the data
@@ -205,7 +206,7 @@ func (it *item) put(m *Manager, o object) bool {
 	return true
 }
 
-// doubt has the next answer believed, whatever its version.
+// doubt makes put accept the next answer, whatever its version.
 func (it *item) doubt() {
 	it.mu.Lock()
 	defer it.mu.Unlock()
@@ -231,8 +232,8 @@ func same(a, b object) bool {
 	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
 }
 
-// older: a says less than b of the same object, as an API server with a lagging
-// cache may.
+// older reports whether a is an older version of the same object than b. An API server with a
+// lagging watch cache may return such a version.
 func older(a, b object) bool {
 	if a == nil || b == nil || a.GetUID() != b.GetUID() {
 		return false
@@ -241,12 +242,12 @@ func older(a, b object) bool {
 	return err == nil && order < 0
 }
 
-// store hands what the reflector sees to its item.
+// store passes what the reflector sees to its item.
 type store struct {
 	it        *item
 	m         *Manager
 	immutable context.CancelFunc // ends the watch
-	listed    bool               // a list has been seen
+	listed    bool               // Replace has been called
 }
 
 func (s *store) set(x any) error {
@@ -255,7 +256,7 @@ func (s *store) set(x any) error {
 		return fmt.Errorf("watch of %s gave a %T", s.it.key.kind, x)
 	}
 	if o.GetName() != s.it.key.name {
-		// A server that ignores the field selector: not ours to keep.
+		// The server ignores the field selector: another object.
 		return nil
 	}
 	s.it.put(s.m, o)
@@ -276,9 +277,9 @@ func (s *store) Delete(x any) error {
 	return nil
 }
 
-// Replace takes a list. The first may be of a cache that lags behind the first read. A later
-// one is not older than what the reflector has seen, unless the API server has lost that, as
-// it does when its store is restored: it is believed.
+// Replace takes a list. The first one may come from a watch cache that lags behind the first get. A
+// later one is not older than what the reflector has seen, unless the API server's store was
+// restored: then the list is right.
 func (s *store) Replace(list []any, _ string) error {
 	if s.listed {
 		s.it.doubt()

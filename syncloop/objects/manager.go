@@ -1,12 +1,11 @@
-// Package objects holds the configMaps and secrets that this node's pods name,
-// and nothing else: each is asked for by its name, as the Node authorizer allows,
-// from the first pod that names it until the last is gone.
+// Package objects holds the configMaps and secrets that this node's pods name, and nothing else. It
+// requests each by its name, as the Node authorizer demands, from the first pod that names it until
+// the last is gone.
 //
-// With the strategy Watch each is read once and then watched; fifty pods that share
-// an object share its watch, and an immutable object is read once. With Cache it is
-// read when somebody needs it and the last answer is too old, with Get whenever
-// somebody needs it: no connection stays open for it, and a change is seen when the
-// pods are looked at next.
+// With the strategy Watch, each object is read once and then watched; fifty pods that share an
+// object share its watch, and an immutable object is read once. With Cache, an object is read when
+// a pod needs it and the last answer is too old; with Get, whenever a pod needs it. Both keep no
+// connection open, and a change is seen at the next sync of a pod.
 package objects
 
 import (
@@ -26,25 +25,25 @@ import (
 // defaultSyncTimeout is how long a reader waits for an object's first answer.
 const defaultSyncTimeout = 3 * time.Second
 
-// Client is what the manager needs of the API; a clientset is one.
+// Client is what the manager needs of the API, such as a clientset.
 type Client interface {
 	CoreV1() corev1client.CoreV1Interface
 }
 
-// Config of a Manager.
+// Config configures a Manager.
 type Config struct {
 	Client Client
-	// SyncTimeout is how long ConfigMap and Secret wait for an answer of the API
-	// server, where their context ends no sooner; 0 means 3 s.
+	// SyncTimeout is how long ConfigMap and Secret wait for the API server, if their context does
+	// not end before; 0 means 3 s.
 	SyncTimeout time.Duration
-	// Strategy; empty means Watch.
+	// Strategy is how objects are read; empty means Watch.
 	Strategy Strategy
-	// TTL is how old an answer may be with the strategy Cache, as the cluster says now;
-	// false, or nil: it says nothing, which means a minute.
+	// TTL returns how old an answer may be with the strategy Cache, as the cluster says now. If it
+	// is nil or returns false, the age is a minute.
 	TTL func() (time.Duration, bool)
 }
 
-// kind of an object; also the resource in errors, singular as in the kubelet's.
+// kind of an object. Errors use it as the resource name, in the singular as the kubelet does.
 type kind string
 
 const (
@@ -76,7 +75,7 @@ type Manager struct {
 	pending map[types.UID]bool // to be sent on updates
 }
 
-// New returns a manager; Run makes it work.
+// New returns a manager; Run starts its work.
 func New(c Config) (*Manager, error) {
 	if c.Client == nil {
 		return nil, errors.New("objects: Client is required")
@@ -107,12 +106,12 @@ func New(c Config) (*Manager, error) {
 	}, nil
 }
 
-// Updates yields the UID of a pod when an object that it names changed, came or
-// went. Several changes may come as one.
+// Updates yields the UID of a pod when an object that it names was changed, created or deleted. One
+// UID may stand for several changes.
 func (m *Manager) Updates() <-chan types.UID { return m.updates }
 
-// Run follows the objects until ctx ends, and returns when all that it started
-// has ended. It runs once.
+// Run follows the objects until ctx ends, and returns when its goroutines have ended. It may be
+// called once.
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	if m.run != nil {
@@ -126,15 +125,17 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Unlock()
 
 	for {
-		uid, send := m.nextPending()
+		uid, send := m.takePending()
 		var out chan types.UID
 		if send {
 			out = m.updates
 		}
 		select {
 		case out <- uid:
-			m.sent(uid)
 		case <-m.wake:
+			if send {
+				m.putBack(uid)
+			}
 		case <-ctx.Done():
 			m.mu.Lock()
 			m.ended = true
@@ -145,23 +146,29 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-func (m *Manager) nextPending() (types.UID, bool) {
+// takePending takes a UID out of pending before it is sent: the receiver may read the objects as
+// soon as it has the UID, so a change from then on must make the UID pending again.
+func (m *Manager) takePending() (types.UID, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for uid := range m.pending {
+		delete(m.pending, uid)
 		return uid, true
 	}
 	return "", false
 }
 
-func (m *Manager) sent(uid types.UID) {
+// putBack makes a UID pending again that was not sent, unless its pod is gone.
+func (m *Manager) putBack(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.pending, uid)
+	if m.pods[uid] != nil {
+		m.pending[uid] = true
+	}
 }
 
-// Register says that the pod lives and names what it names; it is cheap and may
-// be called for every update of the pod.
+// Register adds a pod and the objects that it names, or updates them. It is cheap and may be called
+// for every update of the pod.
 func (m *Manager) Register(p *v1.Pod) {
 	configMaps, secrets := References(p)
 	want := make(map[key]bool, len(configMaps)+len(secrets))
@@ -174,7 +181,7 @@ func (m *Manager) Register(p *v1.Pod) {
 	m.set(p.UID, want)
 }
 
-// Unregister says that the pod is gone.
+// Unregister removes a pod that is gone.
 func (m *Manager) Unregister(uid types.UID) { m.set(uid, nil) }
 
 func (m *Manager) set(uid types.UID, want map[key]bool) {
@@ -193,7 +200,7 @@ func (m *Manager) set(uid types.UID, want map[key]bool) {
 				m.startLocked(it)
 			}
 		}
-		it.outdate() // a new pod is to have what holds now
+		it.outdate() // a new pod must get a current answer
 		it.pods[uid] = true
 	}
 	for k := range have {
@@ -215,7 +222,7 @@ func (m *Manager) set(uid types.UID, want map[key]bool) {
 	m.pods[uid] = want
 }
 
-// startLocked begins to follow an object.
+// startLocked starts to follow an object; the caller holds mu.
 func (m *Manager) startLocked(it *item) {
 	if m.ended || m.strategy != Watch {
 		return
@@ -228,7 +235,7 @@ func (m *Manager) startLocked(it *item) {
 	})
 }
 
-// changed notes that the item's pods must look again.
+// changed marks the item's pods for Updates.
 func (m *Manager) changed(it *item) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,10 +251,9 @@ func (m *Manager) changed(it *item) {
 	}
 }
 
-// ConfigMap returns the object, which the caller must not change. A missing one
-// is an API NotFound error (configmap "x" not found). An object that no
-// registered pod names, or of which no answer came in time, is another error:
-// nothing is known of it.
+// ConfigMap returns the object, which the caller must not change. A missing object is an API
+// NotFound error (configmap "x" not found). Any other error means that nothing is known: no
+// registered pod names the object, or no answer came in time.
 func (m *Manager) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	o, err := m.get(ctx, key{kindConfigMap, namespace, name})
 	if err != nil {
@@ -256,7 +262,7 @@ func (m *Manager) ConfigMap(ctx context.Context, namespace, name string) (*v1.Co
 	return o.(*v1.ConfigMap), nil
 }
 
-// Secret is as ConfigMap.
+// Secret is ConfigMap for secrets.
 func (m *Manager) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 	o, err := m.get(ctx, key{kindSecret, namespace, name})
 	if err != nil {

@@ -17,10 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// api is an API server's object tracker that counts, and that tells which field
-// selectors it was asked with.
+// api is a fake API server that counts gets and watches, and notes lists and watches without a
+// name.
 type api struct {
 	*fake.Clientset
 	gets, watches atomic.Int32
@@ -43,7 +45,7 @@ func newAPI(objects ...runtime.Object) *api {
 	})
 	a.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		a.look(action.(clienttesting.WatchAction).GetWatchRestrictions().Fields.String())
-		// Counted once it is open: what a test does next is sure to be seen by it.
+		// Count it once it is open, so that it sees what the test does next.
 		w, err := a.Tracker().Watch(action.GetResource(), action.GetNamespace())
 		a.watches.Add(1)
 		return true, w, err
@@ -92,21 +94,6 @@ func podNaming(uid types.UID, names ...string) *v1.Pod {
 	return p
 }
 
-// eventually polls; the tracker and the reflector run in goroutines of their own.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 func woken(t *testing.T, m *Manager, n int) []types.UID {
 	t.Helper()
 	var uids []types.UID
@@ -132,7 +119,7 @@ func TestManyPodsShareOneWatch(t *testing.T) {
 	if err != nil || got.Data["ca.crt"] != "one" {
 		t.Fatalf("%v, %v", got, err)
 	}
-	eventually(t, "a watch", func() bool { return a.watches.Load() > 0 })
+	testutil.Eventually(t, "a watch", func() bool { return a.watches.Load() > 0 })
 	if g, w := a.gets.Load(), a.watches.Load(); g != 1 || w != 1 {
 		t.Errorf("%d gets and %d watches for 50 pods", g, w)
 	}
@@ -170,7 +157,7 @@ func TestDroppedWithTheLastPod(t *testing.T) {
 	if _, err := m.ConfigMap(t.Context(), "ns", "c"); err == nil || apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "not registered") {
 		t.Fatalf("err = %v", err)
 	}
-	// The goroutine that followed it has ended, not only the entry.
+	// Its goroutine must have ended, not only its entry be gone.
 	go func() { m.workers.Wait(); close(ended) }()
 	select {
 	case <-ended:
@@ -200,7 +187,7 @@ func TestMissingThenCreatedWakes(t *testing.T) {
 	if !apierrors.IsNotFound(err) || err.Error() != `configmap "late" not found` {
 		t.Fatalf("err = %v", err)
 	}
-	eventually(t, "a watch", func() bool { return a.watches.Load() > 0 })
+	testutil.Eventually(t, "a watch", func() bool { return a.watches.Load() > 0 })
 	if _, err := a.CoreV1().ConfigMaps("ns").Create(t.Context(), configMap("late", "7", map[string]string{"k": "v"}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -216,6 +203,25 @@ func TestMissingThenCreatedWakes(t *testing.T) {
 	woken(t, m, 1)
 	if _, err := m.ConfigMap(t.Context(), "ns", "late"); !apierrors.IsNotFound(err) {
 		t.Fatalf("err = %v", err)
+	}
+}
+
+// TestChangeDuringDeliveryIsSent changes an object as soon as its last change was received, which is
+// when the manager is about to note that it sent it.
+func TestChangeDuringDeliveryIsSent(t *testing.T) {
+	a := newAPI(configMap("c", "1", nil))
+	m := start(t, a, 0)
+	m.Register(podNaming("a", "c"))
+	m.mu.Lock()
+	it := m.items[key{kindConfigMap, "ns", "c"}]
+	m.mu.Unlock()
+	for i := range 20_000 {
+		m.changed(it)
+		select {
+		case <-m.Updates():
+		case <-time.After(20 * time.Second):
+			t.Fatalf("change %d was never sent", i)
+		}
 	}
 }
 
@@ -242,7 +248,7 @@ func TestBecomesImmutable(t *testing.T) {
 	a := newAPI(configMap("c", "1", nil))
 	m := start(t, a, 0)
 	m.Register(podNaming("a", "c"))
-	eventually(t, "a watch", func() bool { return a.watches.Load() > 0 })
+	testutil.Eventually(t, "a watch", func() bool { return a.watches.Load() > 0 })
 	yes := true
 	c := configMap("c", "2", map[string]string{"k": "v"})
 	c.Immutable = &yes
@@ -262,12 +268,12 @@ func TestNoAnswerIsNotNotFound(t *testing.T) {
 	a.refuse.Store(&refusal)
 	m := start(t, a, 20*time.Millisecond)
 	m.Register(podNaming("a", "c"))
-	eventually(t, "a first attempt", func() bool { return a.gets.Load() > 0 })
+	testutil.Eventually(t, "a first attempt", func() bool { return a.gets.Load() > 0 })
 	_, err := m.ConfigMap(t.Context(), "ns", "c")
 	if err == nil || apierrors.IsNotFound(err) || !strings.HasPrefix(err.Error(), "failed to sync configmap cache") {
 		t.Fatalf("err = %v", err)
 	}
-	// Who gave up waiting is woken by the first answer.
+	// The first answer wakes the pod whose reader gave up waiting.
 	a.refuse.Store(nil)
 	if uids := woken(t, m, 1); uids[0] != "a" {
 		t.Fatalf("woke %v", uids)
@@ -288,7 +294,7 @@ func TestAnOlderAnswerIsIgnored(t *testing.T) {
 	if got := it.read().(*v1.ConfigMap).Data["k"]; got != "new" {
 		t.Errorf("data went back to %q", got)
 	}
-	// Deleted and made again: another object, whatever its version.
+	// Deleted and created again: another object, whatever its version.
 	again := configMap("c", "9", map[string]string{"k": "again"})
 	again.UID = "other"
 	it.put(m, again)
@@ -346,8 +352,8 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// A list that follows another is believed, also with an older version: the store of the API
-// server has been restored.
+// A list after the first is accepted even with an older version: the API server's store has been
+// restored.
 func TestRestoredStore(t *testing.T) {
 	m, err := New(Config{Client: newAPI().Clientset})
 	if err != nil {

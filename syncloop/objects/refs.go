@@ -4,9 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// References are the configMaps and secrets that the pod names, each once: in
-// volumes, environments, pull secrets and CSI volumes. They are the ones that
-// the Node authorizer lets this pod's node read.
+// References returns the configMaps and secrets that the pod names, each once: in volumes,
+// environments, pull secrets and CSI volumes. The Node authorizer lets the pod's node read them.
 func References(p *v1.Pod) (configMaps, secrets []string) {
 	cm, sec := map[string]bool{}, map[string]bool{}
 	add := func(list *[]string, seen map[string]bool, name string) {

@@ -1,10 +1,10 @@
-// Package oom tells on the node of processes that the kernel has killed because the
-// machine itself had no memory left: the kubelet's oomWatcher. A container that exceeds
-// its own limit is the runtime's to tell, as OOMKilled.
+// Package oom records events on the node about processes that the kernel killed because the host
+// itself was out of memory, like the kubelet's oomWatcher. A container that exceeds its own limit
+// is reported by the runtime as OOMKilled.
 //
-// A kubelet follows the kernel's log all the time, which over SSH would hold a session
-// and a process of the machine for ever. Here the kernel's count of such kills is read
-// beside what else is measured, and its log only when the count has grown.
+// A kubelet follows the kernel log all the time. Over SSH that would hold a session and a process
+// on the host for ever. This package takes the kernel's count of such kills from the regular
+// measurements, and reads the log only when the count has grown.
 package oom
 
 import (
@@ -22,12 +22,12 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Host is what is needed of the machine; host.Host is one.
+// Host is the part of host.Host that this package needs.
 type Host interface {
 	Run(ctx context.Context, cmd host.Command) (host.Result, error)
 }
 
-// Config of a Watcher; both are required.
+// Config configures a Watcher; both fields are required.
 type Config struct {
 	Host Host
 	// Event records an event on the node.
@@ -36,17 +36,17 @@ type Config struct {
 
 const (
 	reason = "SystemOOM" // the kubelet's
-	// deadline of one look into the kernel's log.
+	// deadline of one read of the kernel log.
 	deadline = 10 * time.Second
-	// most lines that are looked at: the kernel may have killed hundreds at once.
+	// most is how many lines are read: the kernel may have killed hundreds of processes at once.
 	most = 100
 )
 
-// Watcher is used by one goroutine.
+// Watcher is for use by one goroutine.
 type Watcher struct {
 	cfg   Config
 	known bool
-	kills int64 // that are told of, or were there before us
+	kills int64 // kills that were reported, or happened before the first call
 }
 
 // New makes a Watcher.
@@ -57,21 +57,21 @@ func New(c Config) (*Watcher, error) {
 	return &Watcher{cfg: c}, nil
 }
 
-// script is the end of the kernel's log of kills, and how many there were by then.
+// script prints the end of the kernel log's kills, then the current count of kills.
 var script = fmt.Sprintf("dmesg | grep 'Killed process' | tail -n %d; grep '^oom_kill ' /proc/vmstat", most)
 
-// Saw is told how many processes the kernel has killed since the machine came up
-// (host.Measured.OOMKills), and tells of those of which it has not told. What happened
-// before the first call was told by who was here then.
+// Saw takes how many processes the kernel has killed since the host booted
+// (host.Measured.OOMKills), and records an event for each new one. Kills before the first call are
+// not reported: an earlier process did so.
 func (w *Watcher) Saw(ctx context.Context, kills int64) {
 	switch {
-	case kills < 0: // the machine does not say
+	case kills < 0: // the host does not provide the count
 		return
 	case !w.known:
 		w.known, w.kills = true, kills
 		return
 	case kills < w.kills:
-		w.kills = 0 // it has come up anew
+		w.kills = 0 // the host has rebooted
 	}
 	if kills == w.kills {
 		return
@@ -79,15 +79,15 @@ func (w *Watcher) Saw(ctx context.Context, kills int64) {
 	log := klog.FromContext(ctx)
 	r, err := w.cfg.Host.Run(ctx, host.Command{Args: []string{"sh", "-c", script}, Timeout: deadline})
 	if errors.Is(err, host.ErrUnreachable) || ctx.Err() != nil {
-		return // the count is there at the next look too
+		return // the next measurement has the count too
 	}
 	lines, now := parse(string(r.Stdout))
 	now = max(now, kills)
 	fresh := lines[max(0, len(lines)-int(min(now-w.kills, most))):]
 	if len(fresh) == 0 {
-		log.Info("Which processes the kernel has killed is not known, as its log cannot be read", "err", err, "stderr", strings.TrimSpace(string(r.Stderr)))
+		log.Error(err, "Failed to read the kernel log; the names of OOM-killed processes are unknown", "stderr", strings.TrimSpace(string(r.Stderr)))
 	}
-	log.Info("The kernel has killed processes for want of memory", "processes", now-w.kills)
+	log.Info("The kernel killed processes because the host is out of memory", "processes", now-w.kills)
 	w.kills = now
 	for _, k := range fresh {
 		if k.system {
@@ -96,19 +96,19 @@ func (w *Watcher) Saw(ctx context.Context, kills int64) {
 	}
 }
 
-// kill is one line of the kernel's log.
+// kill is one line of the kernel log.
 type kill struct {
 	pid    int
-	name   string // of the program, as the kernel has it: 15 bytes at most
-	system bool   // the machine had none left, not a cgroup
+	name   string // of the program, as the kernel has it: at most 15 bytes
+	system bool   // the host was out of memory, not a cgroup
 }
 
-// killed is such a line, behind the time that dmesg writes. The words before are the
-// kernel's: "Out of memory" of the machine, "Memory cgroup out of memory" of a cgroup. The
-// name is the program's own choice, and may look like anything.
+// killed matches such a line after the timestamp that dmesg writes. The text before it is the
+// kernel's: "Out of memory" for the host, "Memory cgroup out of memory" for a cgroup. A program
+// chooses its own name, which may look like anything.
 var killed = regexp.MustCompile(`^(?:<\d+>)?(?:\[[^\]]*\] )?([A-Z][A-Za-z_ ()]*): Killed process (\d+)(?:, UID \d+,)? \((.*)\),? total-vm:`)
 
-// parse reads what script prints. The count is 0 if it is not there.
+// parse reads the output of script. The count is 0 if the output has none.
 func parse(out string) (kills []kill, count int64) {
 	for line := range strings.Lines(out) {
 		line = strings.TrimRight(line, "\n")

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
-// Lines as kernels of several ages and dmesgs of util-linux and busybox write them.
+// Lines as several kernel versions, and the dmesg of util-linux and of busybox, write them.
 const lines = `[ 1234.567890] Out of memory: Killed process 812 (stress) total-vm:8192kB, anon-rss:512kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:60kB oom_score_adj:0
 [Mon Nov 23 10:00:00 2026] Memory cgroup out of memory: Killed process 813 (alloc) total-vm:8192kB, anon-rss:512kB
 <3>[ 1236.000000] Out of memory (oom_kill_allocating_task): Killed process 814 (a (b) c) total-vm:1kB, anon-rss:1kB
@@ -47,13 +47,13 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// machine kills, and keeps a log of which the script prints the end.
+// machine kills processes and keeps a log; script prints the end of it.
 type machine struct {
 	log   []string
 	count int64
 	err   error
 	asked int
-	late  func() // before the log is read
+	late  func() // called before the log is read
 }
 
 func (m *machine) kill(pid int, words string) {
@@ -119,7 +119,7 @@ func TestSaw(t *testing.T) {
 	look("and up again", 8)
 	m.kill(9, systems)
 	m.err = errors.New("no sh")
-	look("its log cannot be read")
+	look("read the kernel log")
 	m.err = nil
 	look("nor is it told later")
 	m.log, m.count = nil, 0

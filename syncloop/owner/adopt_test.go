@@ -9,7 +9,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// TestEveryVersionsOwner: a machine keeps its stamp, whichever version drove it last.
+// TestEveryVersionsOwner: a host keeps its stamp, whichever version managed it last.
 func TestEveryVersionsOwner(t *testing.T) {
 	const cluster = "0b7c2f9e-5d0e-4b6e-9a51-3c1f8f0f2a11"
 	recordtest.Each(t, func(t *testing.T, version string, h host.Host, root string) {

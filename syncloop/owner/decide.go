@@ -11,23 +11,23 @@ import (
 	"github.com/bowline-k8s/bowline/host/schema"
 )
 
-// Identity is whose a machine is: one node of one cluster.
+// Identity is the owner of a host: one node of one cluster.
 type Identity struct {
-	// ClusterUID is chosen when the machine becomes a node, and stays: the UID that the
-	// Service default/kubernetes had then.
+	// ClusterUID is set when the host becomes a node, and stays: the UID that the Service
+	// default/kubernetes had then.
 	ClusterUID string `json:"clusterUID"`
 	NodeName   string `json:"nodeName"`
 }
 
-// Stamp is the value of pod.LabelOwner on everything of this identity. It names
-// no process: the next one of the same node adopts what it finds.
+// Stamp returns the value of pod.LabelOwner on everything of this identity. It does not name a
+// process: the node's next process adopts what it finds.
 func (i Identity) Stamp() string { return i.ClusterUID + "/" + i.NodeName }
 
 func (i Identity) String() string {
 	return fmt.Sprintf("node %q of cluster %s", i.NodeName, i.ClusterUID)
 }
 
-// parseStamp is Stamp's inverse; a stamp of another form stays as it is.
+// parseStamp describes the identity of a stamp, or quotes a stamp of another form.
 func parseStamp(stamp string) string {
 	if id, ok := identityOf(stamp); ok {
 		return id.String()
@@ -40,23 +40,23 @@ func identityOf(stamp string) (Identity, bool) {
 	return Identity{cluster, node}, ok
 }
 
-// schemaVersion of the owner file.
+// schemaVersion is the version of the owner file's format.
 const schemaVersion = 1
 
-// Record is the content of the owner file and of the locks: whose the machine
-// is, and which process drives it, or last did.
+// Record is the content of the owner file and of the locks: the owner, and the process that manages
+// the host or last did.
 type Record struct {
 	SchemaVersion int `json:"schemaVersion"`
 	Identity
-	// Witnesses of the cluster, as they were last seen.
+	// Witnesses of the cluster, as last seen.
 	Witnesses Witnesses `json:"witnesses"`
-	Instance  string    `json:"instance"` // of the process; new with each start
+	Instance  string    `json:"instance"` // of the process; changes with each start
 	PID       int       `json:"pid"`
 	StartedAt time.Time `json:"startedAt"`
 	Version   string    `json:"version"` // of Bowline
 }
 
-// driver says which process the record is of.
+// driver describes the process that wrote the record.
 func (r Record) driver() string {
 	return fmt.Sprintf("%s, instance %s, pid %d, running since %s", r.Identity, r.Instance, r.PID, r.StartedAt.UTC().Format(time.RFC3339))
 }
@@ -65,14 +65,14 @@ func (r Record) bytes() []byte {
 	r.SchemaVersion = schemaVersion
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		panic(err) // strings, a number and a time: cannot be
+		panic(err) // impossible for strings, numbers and a time
 	}
 	return append(data, '\n')
 }
 
-// ParseRecord reads an owner file, or what a lock says of its holder: nil without an
-// error for no content (an empty file is what a power cut leaves of a new one). What can
-// be read of a newer Bowline's comes with a schema.NewerError, and may be shown.
+// ParseRecord reads an owner file, or the holder that a lock reports. Empty content gives nil
+// without an error: a power cut can leave a new file empty. A record of a newer Bowline comes with
+// a schema.NewerError and the fields that can be read; the caller may show them.
 func ParseRecord(data []byte) (*Record, error) {
 	if schema.Blank(data) {
 		return nil, nil
@@ -90,7 +90,7 @@ func ParseRecord(data []byte) (*Record, error) {
 	return r, nil
 }
 
-// Sandbox is what a decision knows of one pod sandbox of the runtime.
+// Sandbox is the part of a pod sandbox on the runtime that a decision needs.
 type Sandbox struct {
 	ID      string
 	Pod     string // namespace/name
@@ -101,39 +101,39 @@ type Sandbox struct {
 	Ready   bool   // SANDBOX_READY
 }
 
-// Locked is that another process holds a lock of the machine.
+// Locked means that another process holds a lock of the host.
 type Locked struct {
 	Path   string
-	Holder *Record // nil where the holder did not say, or not in our words
+	Holder *Record // nil if the holder wrote nothing, or no Record
 }
 
-// Evidence is all that a decision depends on.
+// Evidence is everything that a decision depends on.
 type Evidence struct {
-	// Self has the UID of the Service default/kubernetes, or what the caller knows the
-	// cluster by; no UID where that Service is missing.
+	// Self has the UID of the Service default/kubernetes, or another identity by which the caller
+	// knows the cluster. Its ClusterUID is empty if that Service is missing.
 	Self         Identity
-	Witnesses    Witnesses  // of the cluster, as they are now
-	Pods         []KnownPod // nil: not asked
-	AllowForeign bool       // drive a runtime that has pods of a kubelet
-	Locked       *Locked    // nil: the locks are ours, or not yet tried
+	Witnesses    Witnesses  // of the cluster, now
+	Pods         []KnownPod // nil: not requested
+	AllowForeign bool       // accept a runtime that has pods of a kubelet
+	Locked       *Locked    // nil: we hold the locks, or have not tried yet
 	FilePath     string
 	File         *Record // nil: no owner file, or an empty one
-	FileErr      error   // the owner file cannot be understood
+	FileErr      error   // set if the owner file cannot be parsed
 	Sandboxes    []Sandbox
 }
 
-// Kind is how a decision falls.
+// Kind is the outcome of a decision.
 type Kind int
 
 const (
 	Accepted      Kind = iota
 	HeldByOther        // a live process holds a lock
-	FileUnclear        // the owner file is not one of ours, and no pod tells whose the machine is
-	FileNewer          // the owner file is of a newer Bowline
-	OtherCluster       // the owner file is of another cluster: the wrong kubeconfig
-	OtherNode          // the owner file is of another node of this cluster
-	OtherSandbox       // the runtime has sandboxes of another owner's stamp
-	KubeletDrives      // the runtime has live pods of a kubelet
+	FileUnclear        // the owner file is not a Record, and no sandbox proves who the owner is
+	FileNewer          // the owner file is from a newer Bowline
+	OtherCluster       // the owner file names another cluster: the wrong kubeconfig
+	OtherNode          // the owner file names another node of this cluster
+	OtherSandbox       // the runtime has sandboxes with another owner's stamp
+	KubeletDrives      // the runtime has ready sandboxes of a kubelet
 )
 
 var kindNames = [...]string{"Accepted", "HeldByOther", "FileUnclear", "FileNewer", "OtherCluster", "OtherNode", "OtherSandbox", "KubeletDrives"}
@@ -145,18 +145,27 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Decision over the evidence.
+// Decision is the result of Decide.
 type Decision struct {
-	Kind     Kind
-	Sentence string // why not, and what to do; empty if accepted
-	Ours     int    // sandboxes with our stamp
-	Foreign  int    // all others; they are never touched
-	// Identity is as whom the machine is driven, if accepted.
+	Kind Kind
+	// Problem is why the host is refused, and Fix what to do; both are empty if it is accepted.
+	Problem, Fix string
+	Ours         int // sandboxes with our stamp
+	Foreign      int // all others; never touched
+	// Identity is the owner under which we manage the host, if accepted.
 	Identity Identity
 }
 
-// Decide is PURE: whether we may drive the machine. What tells most comes first:
-// a live process, then what an earlier one wrote, then what the runtime shows.
+// Sentence returns the problem and the fix in one sentence; empty if the host is accepted.
+func (d Decision) Sentence() string {
+	if d.Problem == "" {
+		return ""
+	}
+	return d.Problem + "; " + d.Fix
+}
+
+// Decide decides whether we may manage the host. It is PURE. The strongest evidence comes first: a
+// live process, then what an earlier process wrote, then what the runtime shows.
 func Decide(e Evidence) Decision {
 	d := Decision{Identity: e.identity()}
 	var others, kubelets []Sandbox
@@ -166,40 +175,47 @@ func Decide(e Evidence) Decision {
 			d.Ours++
 			continue
 		case s.Stamp != "":
-			// Stopped ones too: their owner is to come back to them.
+			// Stopped ones count too: their owner may return to them.
 			others = append(others, s)
 		case s.Kubelet && s.Ready:
 			kubelets = append(kubelets, s)
 		}
 		d.Foreign++
 	}
-	refuse := func(k Kind, format string, args ...any) Decision {
-		d.Kind, d.Sentence = k, fmt.Sprintf(format, args...)
+	refuse := func(k Kind, problem, fix string) Decision {
+		d.Kind, d.Problem, d.Fix = k, problem, fix
 		return d
 	}
 	switch {
 	case e.Locked != nil && e.Locked.Holder == nil:
-		return refuse(HeldByOther, "another process drives this machine: it holds the lock %s and does not say who it is; find it with \"fuser %s\" and stop it", e.Locked.Path, e.Locked.Path)
+		return refuse(HeldByOther, "another process manages this host: it holds the lock "+e.Locked.Path+" without a name",
+			fmt.Sprintf("find it with \"fuser %s\", and stop it", e.Locked.Path))
 	case e.Locked != nil:
-		return refuse(HeldByOther, "another Bowline drives this machine (%s): %s; stop it, or give this one a machine of its own", e.Locked.Path, e.Locked.Holder.driver())
+		return refuse(HeldByOther, fmt.Sprintf("another Bowline manages this host (%s): %s", e.Locked.Path, e.Locked.Holder.driver()), "stop it, or use another host")
 	case schema.Newer(e.FileErr):
-		return refuse(FileNewer, "the owner file %s is of another Bowline: %v, or remove the file if that Bowline has given the machine up", e.FilePath, e.FileErr)
+		return refuse(FileNewer, fmt.Sprintf("the owner file %s belongs to another Bowline: %v", e.FilePath, e.FileErr),
+			"remove the file if that Bowline no longer uses the host")
 	case e.FileErr != nil && (d.Ours == 0 || len(others) > 0):
-		// Where all stamps are ours, they say whose the machine is.
-		return refuse(FileUnclear, "the owner file %s cannot be understood (%v); if no other Bowline uses this machine, remove it", e.FilePath, e.FileErr)
+		// If all stamps are ours, they prove who the owner is.
+		return refuse(FileUnclear, fmt.Sprintf("cannot parse the owner file %s (%v)", e.FilePath, e.FileErr), "if no other Bowline uses this host, remove it")
 	case e.File != nil && e.File.ClusterUID != d.Identity.ClusterUID:
-		return refuse(OtherCluster, "this machine is %s (owner file %s), and the kubeconfig is of cluster %s; use that cluster's kubeconfig, or remove the file if that cluster has given the machine up", e.File.Identity, e.FilePath, cmp.Or(e.Self.ClusterUID, "without a UID (the Service default/kubernetes is missing)"))
+		return refuse(OtherCluster, fmt.Sprintf("this host is %s (owner file %s), but the kubeconfig is for cluster %s", e.File.Identity, e.FilePath,
+			cmp.Or(e.Self.ClusterUID, "without a UID (the Service default/kubernetes is missing)")),
+			"use the kubeconfig of that cluster, or remove the file if that cluster no longer uses the host")
 	case e.File != nil && e.File.NodeName != e.Self.NodeName:
-		return refuse(OtherNode, "this machine is %s (owner file %s), not node %q; use that nodeName, or remove the file once that node's pods are gone", e.File.Identity, e.FilePath, e.Self.NodeName)
+		return refuse(OtherNode, fmt.Sprintf("this host is %s (owner file %s), not node %q", e.File.Identity, e.FilePath, e.Self.NodeName),
+			"use that nodeName, or remove the file once that node's pods are gone")
 	case len(others) > 0:
-		return refuse(OtherSandbox, "the runtime has %s of %s; start Bowline as that node, or remove them", example(others), parseStamp(first(others).Stamp))
+		return refuse(OtherSandbox, fmt.Sprintf("the runtime has %s of %s", example(others), parseStamp(first(others).Stamp)), "start Bowline as that node, or remove them")
 	case len(kubelets) > 0 && !e.AllowForeign:
-		return refuse(KubeletDrives, "the runtime runs %s of somebody else: a kubelet drives it; drain that node and stop its kubelet, or set allowForeignPods to leave them alone beside Bowline's", example(kubelets))
+		return refuse(KubeletDrives, fmt.Sprintf("the runtime runs %s of another program, probably a kubelet", example(kubelets)),
+			"drain that node and stop its kubelet, or set allowForeignPods to run beside them")
 	}
 	return d
 }
 
-// first by name, so that one state has one sentence.
+// first returns the first sandbox by pod name, so that the same state always gives the same
+// sentence.
 func first(sandboxes []Sandbox) Sandbox {
 	return slices.MinFunc(sandboxes, func(a, b Sandbox) int {
 		return strings.Compare(a.Pod+"\x00"+a.ID, b.Pod+"\x00"+b.ID)

@@ -18,8 +18,8 @@ func record(i Identity) *Record {
 	return &Record{Identity: i, Instance: "i", PID: 7, StartedAt: time.Unix(0, 0), Version: "v"}
 }
 
-// TestDecideEverything enumerates locks × owner files × sets of sandboxes ×
-// permission, and compares with rules that are written down one by one.
+// TestDecideEverything enumerates locks × owner files × sets of sandboxes × permission, and
+// compares with rules that are written down one by one.
 func TestDecideEverything(t *testing.T) {
 	locks := []*Locked{nil, {Path: "/l"}, {Path: "/l", Holder: record(self)}, {Path: "/l", Holder: record(elsewhere)}}
 	type file struct {
@@ -89,8 +89,8 @@ func TestDecideEverything(t *testing.T) {
 					if d.Kind != want || d.Ours != ours || d.Foreign != foreign {
 						t.Fatalf("%+v\ndecided %+v, want %s, %d ours, %d foreign", e, d, want, ours, foreign)
 					}
-					if (d.Sentence == "") != (want == Accepted) || strings.Contains(d.Sentence, "\n") {
-						t.Fatalf("the sentence of %s is %q", d.Kind, d.Sentence)
+					if (d.Sentence() == "") != (want == Accepted) || strings.Contains(d.Sentence(), "\n") {
+						t.Fatalf("the sentence of %s is %q", d.Kind, d.Sentence())
 					}
 					// The order of the runtime's list does not matter.
 					for i, j := 0, len(e.Sandboxes)-1; i < j; i, j = i+1, j-1 {
@@ -110,7 +110,7 @@ func TestDecideEverything(t *testing.T) {
 	}
 }
 
-// TestSentences: each says who, and what to do.
+// TestSentences: each sentence says who the owner is, and what to do.
 func TestSentences(t *testing.T) {
 	kubelet := Sandbox{ID: "1", Pod: "kube-system/dns", Kubelet: true, Ready: true}
 	other := Sandbox{ID: "2", Pod: "default/web", Stamp: elsewhere.Stamp(), Kubelet: true}
@@ -119,22 +119,22 @@ func TestSentences(t *testing.T) {
 		want string
 	}{
 		{Evidence{Locked: &Locked{Path: "/r/owner.lock", Holder: record(elsewhere)}},
-			`another Bowline drives this machine (/r/owner.lock): node "n1" of cluster c2, instance i, pid 7, running since 1970-01-01T00:00:00Z; stop it, or give this one a machine of its own`},
+			`another Bowline manages this host (/r/owner.lock): node "n1" of cluster c2, instance i, pid 7, running since 1970-01-01T00:00:00Z; stop it, or use another host`},
 		{Evidence{Locked: &Locked{Path: "/l"}},
-			`another process drives this machine: it holds the lock /l and does not say who it is; find it with "fuser /l" and stop it`},
+			`another process manages this host: it holds the lock /l without a name; find it with "fuser /l", and stop it`},
 		{Evidence{FileErr: errors.New("bad")},
-			`the owner file /f cannot be understood (bad); if no other Bowline uses this machine, remove it`},
+			`cannot parse the owner file /f (bad); if no other Bowline uses this host, remove it`},
 		{Evidence{File: record(elsewhere)},
-			`this machine is node "n1" of cluster c2 (owner file /f), and the kubeconfig is of cluster c1; use that cluster's kubeconfig, or remove the file if that cluster has given the machine up`},
+			`this host is node "n1" of cluster c2 (owner file /f), but the kubeconfig is for cluster c1; use the kubeconfig of that cluster, or remove the file if that cluster no longer uses the host`},
 		{Evidence{File: record(neighbour)},
-			`this machine is node "n2" of cluster c1 (owner file /f), not node "n1"; use that nodeName, or remove the file once that node's pods are gone`},
+			`this host is node "n2" of cluster c1 (owner file /f), not node "n1"; use that nodeName, or remove the file once that node's pods are gone`},
 		{Evidence{Sandboxes: []Sandbox{other}},
 			`the runtime has 1 pod (default/web) of node "n1" of cluster c2; start Bowline as that node, or remove them`},
 		{Evidence{Sandboxes: []Sandbox{kubelet, {ID: "3", Pod: "default/a", Kubelet: true, Ready: true}}},
-			`the runtime runs 2 pods (such as default/a) of somebody else: a kubelet drives it; drain that node and stop its kubelet, or set allowForeignPods to leave them alone beside Bowline's`},
+			`the runtime runs 2 pods (such as default/a) of another program, probably a kubelet; drain that node and stop its kubelet, or set allowForeignPods to run beside them`},
 	} {
 		c.e.Self, c.e.FilePath = self, "/f"
-		if got := Decide(c.e).Sentence; got != c.want {
+		if got := Decide(c.e).Sentence(); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
 		}
 	}

@@ -18,7 +18,7 @@ func FuzzParseRecord(f *testing.F) {
 		if err != nil || r == nil {
 			return
 		}
-		r.SchemaVersion = schemaVersion // what is written has today's
+		r.SchemaVersion = schemaVersion // bytes writes the current version
 		again, err := ParseRecord(r.bytes())
 		if err != nil || !cmp.Equal(r, again) {
 			t.Errorf("%+v became %+v, %v", r, again, err)

@@ -1,12 +1,12 @@
-// Package owner decides whose a machine is, and holds it. A runtime that two
-// drivers collect orphans from loses pods, so a machine has one owner at a time:
+// Package owner decides which cluster and node a host belongs to, and holds its locks. If two
+// drivers collect orphans on one runtime, pods are lost. So a host has one owner at a time:
 //
-//	<root>/bowline/owner       whose it is, over restarts (Record, JSON)
-//	<root>/bowline/owner.lock  held while a process drives it
-//	/run/bowline/<socket>.lock held as well: two roots on one runtime
-//	label bowline.io/owner     on every sandbox and container that is the owner's
+//	<root>/bowline/owner       the owner, across restarts (Record, JSON)
+//	<root>/bowline/owner.lock  held while a process manages the host
+//	/run/bowline/<socket>.lock held as well, against two roots on one runtime
+//	label bowline.io/owner     the owner's stamp, on each of its sandboxes and containers
 //
-// A machine that is refused is left as it was found.
+// A refused claim leaves the host as it was.
 package owner
 
 import (
@@ -34,35 +34,35 @@ type Host interface {
 	Lock(ctx context.Context, path string, holder []byte) (host.Lock, error)
 }
 
-// Runtime shows the sandboxes; nothing here changes one.
+// Runtime lists the sandboxes; this package changes none.
 type Runtime interface {
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 }
 
-// Config of a claim.
+// Config configures a claim.
 type Config struct {
 	Host    Host
 	Runtime Runtime
-	RootDir string // on the machine, such as /var/lib/kubelet
-	// ClusterUID is what a machine that is no node yet will know the cluster by: the UID
-	// of the Service default/kubernetes. A machine that is one keeps what it has. Empty
-	// where that Service is missing: the Node of Witnesses has to tell then.
+	RootDir string // on the host, for example /var/lib/kubelet
+	// ClusterUID is the cluster's identity on a host that is not a node yet: the UID of the Service
+	// default/kubernetes. A host that is a node keeps the identity that it has. If that Service is
+	// missing, ClusterUID is empty and Witnesses.Node must be set.
 	ClusterUID string
-	// Witnesses say whether the cluster of the owner file is this one.
+	// Witnesses tell whether the cluster of the owner file is this one.
 	Witnesses Witnesses
-	// Pods asks the API server for the pods of the node. It is asked where the witnesses
-	// do not tell; nil: it cannot be asked.
+	// Pods reads the node's pods from the API server. It is called if the witnesses do not decide;
+	// nil means that this is not possible.
 	Pods      func(context.Context) ([]KnownPod, error)
 	NodeName  string
-	Instance  string // of this process; new with each start
+	Instance  string // of this process; changes with each start
 	Version   string // of Bowline
 	PID       int
 	StartedAt time.Time
-	// Endpoint is the path of the runtime's socket; empty leaves its lock out.
+	// Endpoint is the path of the runtime's socket; if empty, its lock is not taken.
 	Endpoint string
-	// RunDir holds the lock of the endpoint; the constant by default.
+	// RunDir is the directory of the endpoint's lock; the default is the constant RunDir.
 	RunDir string
-	// AllowForeignPods drives a runtime with pods of a kubelet, which are never touched.
+	// AllowForeignPods accepts a runtime with pods of a kubelet. Bowline never touches those.
 	AllowForeignPods bool
 }
 
@@ -72,15 +72,15 @@ func (c *Config) validate() error {
 	}
 	switch {
 	case c.Host == nil || c.Runtime == nil:
-		return errors.New("claim a machine: no host or no runtime")
+		return errors.New("claim the host: no host or no runtime")
 	case !path.IsAbs(c.RootDir) || !path.IsAbs(c.RunDir):
-		return fmt.Errorf("claim a machine: directories %q and %q are to be absolute", c.RootDir, c.RunDir)
+		return fmt.Errorf("claim the host: directories %q and %q must be absolute", c.RootDir, c.RunDir)
 	case c.ClusterUID == "" && c.Witnesses.Node == "" || strings.ContainsAny(c.ClusterUID, "/\n"):
-		return fmt.Errorf("claim a machine: cluster UID %q", c.ClusterUID)
+		return fmt.Errorf("claim the host: cluster UID %q", c.ClusterUID)
 	case c.NodeName == "" || strings.ContainsAny(c.NodeName, "/\n"):
-		return fmt.Errorf("claim a machine: node name %q", c.NodeName)
+		return fmt.Errorf("claim the host: node name %q", c.NodeName)
 	case c.Instance == "":
-		return errors.New("claim a machine: no instance")
+		return errors.New("claim the host: no instance")
 	}
 	return nil
 }
@@ -90,14 +90,14 @@ func (c *Config) dir() string         { return path.Join(c.RootDir, "bowline") }
 func (c *Config) filePath() string    { return FilePath(c.RootDir) }
 func (c *Config) lockPaths() []string { return LockPaths(c.RootDir, c.RunDir, c.Endpoint) }
 
-// RunDir is where locks of endpoints are, by default.
+// RunDir is the default directory of endpoint locks.
 const RunDir = "/run/bowline"
 
-// FilePath is the path of the owner file of a root directory.
+// FilePath returns the path of the owner file below a root directory.
 func FilePath(rootDir string) string { return path.Join(rootDir, "bowline", "owner") }
 
-// LockPaths are the locks of a machine, in the order in which they are taken: of the
-// root directory, and of the runtime's socket unless that is empty.
+// LockPaths returns the locks of a host in the order in which they are taken: the lock of the root
+// directory, and that of the runtime's socket unless socket is empty.
 func LockPaths(rootDir, runDir, socket string) []string {
 	paths := []string{FilePath(rootDir) + ".lock"}
 	if socket != "" {
@@ -107,16 +107,16 @@ func LockPaths(rootDir, runDir, socket string) []string {
 	return paths
 }
 
-// RefusedError: the machine is somebody else's. Its text is one sentence that
-// says whose, and what to do.
+// RefusedError means that the host has another owner. Its text is one sentence: who the owner is,
+// and what to do.
 type RefusedError struct{ Decision Decision }
 
-func (e *RefusedError) Error() string { return e.Decision.Sentence }
+func (e *RefusedError) Error() string { return e.Decision.Sentence() }
 
 const maxRecord = 64 << 10
 
-// Take claims the machine: a *RefusedError if it is somebody else's; any other
-// error says that whose it is could not be found out, and may be tried again.
+// Take claims the host. It returns a *RefusedError if the host has another owner. After any other
+// error the owner is unknown; the caller may try again.
 func Take(ctx context.Context, c Config) (*Claim, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func Take(ctx context.Context, c Config) (*Claim, error) {
 		return nil, err
 	}
 	if !known {
-		// Nobody drives it by these locks: look before anything is written.
+		// No process holds these locks: look before writing anything.
 		if _, _, err := look(ctx, &c, nil); err != nil {
 			return nil, err
 		}
@@ -152,7 +152,7 @@ func Take(ctx context.Context, c Config) (*Claim, error) {
 			record.Witnesses = file.Witnesses.merge(c.Witnesses)
 		}
 		if err := c.Host.WriteFile(ctx, c.filePath(), record.bytes(), 0o644); err != nil {
-			return fmt.Errorf("claim a machine: %w", err)
+			return fmt.Errorf("claim the host: %w", err)
 		}
 		claim.record = record
 		return nil
@@ -171,13 +171,13 @@ func exists(ctx context.Context, h Host, p string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("claim a machine: %w", err)
+		return false, fmt.Errorf("claim the host: %w", err)
 	}
 	return true, nil
 }
 
-// look gathers the evidence and decides; an error unless accepted. It returns the owner
-// file too, if there is one.
+// look gathers the evidence and decides. It returns an error unless the decision is Accepted. It
+// also returns the owner file if there is one.
 func look(ctx context.Context, c *Config, locked *Locked) (Decision, *Record, error) {
 	e := Evidence{Self: c.self(), Witnesses: c.Witnesses, AllowForeign: c.AllowForeignPods, Locked: locked, FilePath: c.filePath()}
 	if locked == nil {
@@ -187,19 +187,19 @@ func look(ctx context.Context, c *Config, locked *Locked) (Decision, *Record, er
 		case errors.Is(err, host.ErrTooLarge):
 			e.FileErr = err
 		case err != nil:
-			return Decision{}, nil, fmt.Errorf("claim a machine: read the owner file: %w", err)
+			return Decision{}, nil, fmt.Errorf("claim the host: read the owner file: %w", err)
 		default:
 			e.File, e.FileErr = ParseRecord(data)
 		}
 		if e.Sandboxes, err = list(ctx, c.Runtime); err != nil {
-			return Decision{}, nil, fmt.Errorf("claim a machine: %w", err)
+			return Decision{}, nil, fmt.Errorf("claim the host: %w", err)
 		}
 	}
 	d := Decide(e)
 	if c.Pods != nil && (d.Kind == OtherCluster || d.Kind == OtherSandbox || d.Kind == FileUnclear) {
 		var err error
 		if e.Pods, err = c.Pods(ctx); err != nil {
-			return Decision{}, nil, fmt.Errorf("claim a machine: %w", err)
+			return Decision{}, nil, fmt.Errorf("claim the host: %w", err)
 		}
 		d = Decide(e)
 	}
@@ -207,7 +207,7 @@ func look(ctx context.Context, c *Config, locked *Locked) (Decision, *Record, er
 	case d.Kind != Accepted:
 		return d, nil, &RefusedError{d}
 	case d.Identity.ClusterUID == "":
-		return d, nil, errors.New("claim a machine: the Service default/kubernetes is missing, and a machine that is no node yet has nothing else to know its cluster by; the API server makes it again by itself")
+		return d, nil, errors.New("claim the host: the Service default/kubernetes is missing, which identifies the cluster of a new node; the API server recreates it by itself")
 	}
 	return d, e.File, nil
 }
@@ -220,7 +220,7 @@ func list(ctx context.Context, r Runtime) ([]Sandbox, error) {
 	return Sandboxes(all), nil
 }
 
-// Sandboxes is what a decision knows of those that the runtime lists.
+// Sandboxes returns the part of the listed sandboxes that a decision needs.
 func Sandboxes(all []*runtimeapi.PodSandbox) []Sandbox {
 	sandboxes := make([]Sandbox, 0, len(all))
 	for _, s := range all {
@@ -238,17 +238,17 @@ func Sandboxes(all []*runtimeapi.PodSandbox) []Sandbox {
 	return sandboxes
 }
 
-// Claim is a machine that is ours until Release, or until Lost.
+// Claim is a host that is ours until Release, or until Lost.
 type Claim struct {
 	c          Config
 	found      Decision
 	locks      []host.Lock
-	paths      []string // of locks
-	removeRoot bool     // the root directory was not there before us
+	paths      []string // of the locks
+	removeRoot bool     // we created the root directory
 
 	mu     sync.Mutex
-	record Record // that the owner file has
-	over   bool   // released: the file is not ours to write
+	record Record // the content of the owner file
+	over   bool   // released: we may no longer write the file
 
 	lost     chan struct{}
 	lostOnce sync.Once
@@ -258,33 +258,33 @@ type Claim struct {
 	err      error
 }
 
-// Stamp is the value of pod.LabelOwner for everything that this claim creates.
+// Stamp returns the value of pod.LabelOwner for everything that this claim creates.
 func (c *Claim) Stamp() string { return c.c.self().Stamp() }
 
-// Found is the decision at the time of the claim, with its counts of our own and
-// of foreign sandboxes.
+// Found returns the decision at the time of the claim, with its counts of our own and of foreign
+// sandboxes.
 func (c *Claim) Found() Decision { return c.found }
 
-// Lost is closed when the machine may be somebody else's: stop driving it at
-// once, touch nothing.
+// Lost is closed when another process may own the host. The caller must stop managing it at once
+// and touch nothing.
 func (c *Claim) Lost() <-chan struct{} { return c.lost }
 
 func (c *Claim) lock(ctx context.Context, p string, holder []byte) error {
 	l, err := c.c.Host.Lock(ctx, p, holder)
 	var locked *host.LockedError
 	if errors.As(err, &locked) {
-		record, _ := ParseRecord(locked.Holder) // nil if it is not in our words
+		record, _ := ParseRecord(locked.Holder) // nil if the content is not a Record
 		_, _, err = look(ctx, &c.c, &Locked{Path: p, Holder: record})
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("claim a machine: %w", err)
+		return fmt.Errorf("claim the host: %w", err)
 	}
 	c.locks, c.paths = append(c.locks, l), append(c.paths, p)
 	return nil
 }
 
-// watch makes one channel of the locks'.
+// watch closes lost when any lock is lost.
 func (c *Claim) watch() {
 	for _, l := range c.locks {
 		c.watchers.Go(func() {
@@ -297,8 +297,8 @@ func (c *Claim) watch() {
 	}
 }
 
-// Learn writes down what is seen of the cluster's witnesses after the claim: the Node of
-// a machine that becomes one is made only then. It writes nothing where that is known.
+// Learn records witnesses of the cluster that are seen after the claim: the Node of a new node is
+// created only then. It writes nothing if they are already recorded.
 func (c *Claim) Learn(ctx context.Context, seen Witnesses) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,15 +322,15 @@ func (c *Claim) Learn(ctx context.Context, seen Witnesses) error {
 	return nil
 }
 
-// ErrNotHeld is of a claim that was lost or released.
-var ErrNotHeld = errors.New("the machine is not held any more")
+// ErrNotHeld is returned by a claim that was lost or released.
+var ErrNotHeld = errors.New("the host's lock is not held any more")
 
-// Release gives the machine back. Where nothing of ours is left on the runtime,
-// the owner file goes too; else it stays and keeps others away from our pods.
-// A claim that was lost only lets go. It may be called twice.
+// Release gives the host back. If nothing of ours is left on the runtime, it also removes the owner
+// file; otherwise the file stays and keeps others away from our pods. A lost claim only closes its
+// locks. Release may be called twice.
 func (c *Claim) Release(ctx context.Context) error {
 	c.released.Do(func() {
-		c.mu.Lock() // the file may be removed, and another claim writes it next
+		c.mu.Lock() // the file may be removed below, and the next claim writes it
 		c.over = true
 		c.mu.Unlock()
 		err := c.giveBack(ctx)
@@ -342,13 +342,13 @@ func (c *Claim) Release(ctx context.Context) error {
 func (c *Claim) giveBack(ctx context.Context) error {
 	select {
 	case <-c.lost:
-		return nil // the files may be another's by now
+		return nil // the files may belong to another process by now
 	default:
 	}
 	sandboxes, err := list(ctx, c.c.Runtime)
 	if err != nil {
-		// Not known to be empty: the file stays.
-		return fmt.Errorf("release the machine: %w", err)
+		// The runtime may still have our pods: the file stays.
+		return fmt.Errorf("release the host: %w", err)
 	}
 	for _, s := range sandboxes {
 		if s.Stamp == c.Stamp() {
@@ -356,14 +356,14 @@ func (c *Claim) giveBack(ctx context.Context) error {
 		}
 	}
 	if err := c.c.Host.Remove(ctx, c.c.filePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("release the machine: %w", err)
+		return fmt.Errorf("release the host: %w", err)
 	}
 	c.removeFiles(ctx)
 	return nil
 }
 
-// removeFiles removes the locks that we hold, and the directories if they are
-// empty then. What stays behind on an error is an empty file that nobody holds.
+// removeFiles removes the lock files that we hold, and their directories if they are then empty.
+// After an error an empty, unlocked file may remain.
 func (c *Claim) removeFiles(ctx context.Context) {
 	for _, p := range c.paths {
 		_ = c.c.Host.Remove(ctx, p)

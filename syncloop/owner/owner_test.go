@@ -23,7 +23,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// listed is a runtime that has these sandboxes.
+// listed is a runtime with these sandboxes.
 type listed struct {
 	mu        sync.Mutex
 	sandboxes []*runtimeapi.PodSandbox
@@ -55,7 +55,7 @@ var (
 
 const childEnv = "BOWLINE_OWNER_TEST_DIR"
 
-// TestMain is also the second process: it claims the directory and waits to be killed.
+// TestMain also runs the second process, which claims the directory and waits to be killed.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(childEnv)
 	if dir == "" {
@@ -90,7 +90,7 @@ func newHost(t *testing.T) host.Host {
 	return h
 }
 
-// snapshot is every file below dir with its content.
+// snapshot returns every file below dir with its content.
 func snapshot(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -161,7 +161,7 @@ func TestLifeOfAClaim(t *testing.T) {
 	_, err = Take(ctx, c)
 	wantRefused(t, err, HeldByOther, `node "n1"`, "c1", "parent", "pid 42", "1970-01-01T00:00:01Z")
 
-	// With a pod of ours left the file stays, and keeps another cluster away.
+	// If a pod of ours is left, the file stays and keeps another cluster away.
 	r.set(nil, ours)
 	if err := claim.Release(ctx); err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestLifeOfAClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Empty again: nothing is left, but for the root, which was there this time.
+	// The runtime is empty again: nothing is left but the root, which existed before this claim.
 	if err := os.Remove(dir + "/root"); err != nil {
 		t.Error(err)
 	}
@@ -203,7 +203,7 @@ func TestLifeOfAClaim(t *testing.T) {
 	}
 }
 
-// TestRefusalLeavesNoTrace: whatever the reason, the machine is as it was.
+// TestRefusalLeavesNoTrace: whatever the reason, a refusal leaves the host as it was.
 func TestRefusalLeavesNoTrace(t *testing.T) {
 	for name, c := range map[string]struct {
 		files     map[string]string
@@ -238,7 +238,7 @@ func TestRefusalLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// readOnly is a host that cannot be written to.
+// readOnly is a host that must not be written to.
 type readOnly struct {
 	Host
 	t *testing.T
@@ -254,8 +254,8 @@ func (r readOnly) Lock(context.Context, string, []byte) (host.Lock, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// TestLooksFirst: where no Bowline ever was, nothing is written before the
-// runtime has been looked at, not even for a moment.
+// TestLooksFirst: on a host without Bowline's directory nothing is written before the look at the
+// runtime, not even for a moment.
 func TestLooksFirst(t *testing.T) {
 	c := configIn(t.TempDir(), readOnly{newHost(t), t}, &listed{sandboxes: []*runtimeapi.PodSandbox{kubelets}})
 	_, err := Take(context.Background(), c)
@@ -278,14 +278,14 @@ func TestAllowForeignPods(t *testing.T) {
 	if _, err := os.Stat(dir + "/root/bowline"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the owner file stays for a foreign pod: %v", err)
 	}
-	// Another Bowline's pods are not what was allowed.
+	// AllowForeignPods does not allow another Bowline's pods.
 	r.set(nil, theirs)
 	_, err := Take(context.Background(), c)
 	wantRefused(t, err, OtherSandbox, "default/theirs")
 }
 
-// TestOneRuntimeTwoRoots: a second root on the same socket is refused by the
-// lock of the socket, and leaves no trace of itself.
+// TestOneRuntimeTwoRoots: the lock of the socket refuses a second root on the same socket, which
+// leaves no trace.
 func TestOneRuntimeTwoRoots(t *testing.T) {
 	dir := t.TempDir()
 	c := configIn(dir, newHost(t), &listed{})
@@ -340,8 +340,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestKilledProcess: a live process keeps us out and says who it is; killed by
-// SIGKILL, it does not.
+// TestKilledProcess: a live process keeps us out and says who it is; after SIGKILL it does not.
 func TestKilledProcess(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0])

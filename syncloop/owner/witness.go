@@ -10,32 +10,31 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Witnesses are what tells one cluster from another, as a node may read it. Each can
-// change while the cluster stays the same: anybody may delete the Service, and
-// kube-apiserver makes another; a CA is rotated; a Node is deleted and registers again.
-// An empty one says nothing.
+// Witnesses are facts, readable by a node, that tell one cluster from another. Each can change
+// while the cluster stays the same: anyone may delete the Service, and kube-apiserver creates
+// another; a CA is rotated; a Node is deleted and registers again. An empty witness proves nothing.
 type Witnesses struct {
 	// Service is the UID of the Service default/kubernetes.
 	Service string `json:"serviceUID,omitempty"`
 	// Node is the UID of the Node object.
 	Node string `json:"nodeUID,omitempty"`
-	// CA are fingerprints of the certificates by which the API server is trusted. A
-	// bundle holds several while the CA is rotated.
+	// CA holds fingerprints of the certificates that the API server is trusted by. A bundle has
+	// several while the CA is rotated.
 	CA []string `json:"ca,omitempty"`
 }
 
-// Likeness is whether two sets of witnesses are of one cluster.
+// Likeness says whether two sets of witnesses belong to one cluster.
 type Likeness int
 
 const (
 	Another  Likeness = iota
-	Doubtful          // nothing agrees but the CA, which clusters may share
+	Doubtful          // only the CA agrees, and clusters may share a CA
 	Same
 )
 
-// compare says how far w and seen are of one cluster. A UID exists once: that of the
-// Service or of the Node is proof. The CA is not, and counts for nothing where the Node
-// is another one.
+// compare says whether w and seen belong to one cluster. UIDs are unique, so an equal UID of the
+// Service or of the Node is proof. An equal CA is not, and it counts for nothing if the Nodes
+// differ.
 func (w Witnesses) compare(seen Witnesses) Likeness {
 	agrees := func(a, b string) bool { return a != "" && a == b }
 	switch {
@@ -49,7 +48,7 @@ func (w Witnesses) compare(seen Witnesses) Likeness {
 	return Another
 }
 
-// merge is what is seen now, and what was known of the rest.
+// merge returns w updated by what seen has.
 func (w Witnesses) merge(seen Witnesses) Witnesses {
 	w.Service, w.Node = cmp.Or(seen.Service, w.Service), cmp.Or(seen.Node, w.Node)
 	if len(seen.CA) > 0 {
@@ -58,39 +57,39 @@ func (w Witnesses) merge(seen Witnesses) Witnesses {
 	return w
 }
 
-// learns says whether seen tells more than, or another than, what is known.
+// learns reports whether seen has anything that w lacks or has differently.
 func (w Witnesses) learns(seen Witnesses) bool {
 	next := w.merge(seen)
 	return next.Service != w.Service || next.Node != w.Node || !slices.Equal(next.CA, w.CA)
 }
 
-// Compare says whether the record is of the cluster that a caller calls clusterUID and
-// that has these witnesses.
+// Compare says whether the record belongs to the cluster with these witnesses, which the caller
+// identifies as clusterUID.
 func (r *Record) Compare(clusterUID string, seen Witnesses) Likeness {
 	if clusterUID != "" && r.ClusterUID == clusterUID {
 		return Same
 	}
 	known := r.Witnesses
-	// The record of a first release has the Service's UID for the cluster's.
+	// Records of the first release have only ClusterUID: the UID of the Service.
 	known.Service = cmp.Or(known.Service, r.ClusterUID)
 	return known.compare(seen)
 }
 
-// identity is as whom we drive the machine: the cluster keeps the name that it had when
-// the machine became its node, so that the stamps on what runs stay ours.
+// identity returns the identity under which we manage the host. The cluster keeps the UID that it
+// had when the host became its node, so that the stamps on what runs stay ours.
 func (e Evidence) identity() Identity {
 	as := Identity{NodeName: e.Self.NodeName}
 	if e.File != nil && e.FileErr == nil {
 		as.ClusterUID = e.File.ClusterUID
 		like := e.File.Compare(e.Self.ClusterUID, e.Witnesses)
-		// Where nothing of the node runs no pod can be ended by mistake.
+		// If nothing of the node runs, no pod can be ended by mistake.
 		idle := !slices.ContainsFunc(e.Sandboxes, func(s Sandbox) bool { return s.Stamp == as.Stamp() })
 		if like == Same || like == Doubtful && idle || like.Proved(as, e.Sandboxes, e.Pods) {
 			return as
 		}
 		return e.Self
 	}
-	// No file to go by: what runs, if all of it is one node's, and the API server knows it.
+	// No usable file: accept the identity of a stamp if the API server knows a pod that has it.
 	for _, s := range e.Sandboxes {
 		if id, ok := identityOf(s.Stamp); ok && id.NodeName == as.NodeName && Another.Proved(id, e.Sandboxes, e.Pods) {
 			return id
@@ -99,23 +98,23 @@ func (e Evidence) identity() Identity {
 	return e.Self
 }
 
-// IsOf says whether a machine with this owner file would be driven as the node of the
-// cluster that it is known to be a node of.
+// IsOf reports whether a claim of a host with this owner file, by the given cluster, would keep the
+// file's identity.
 func (r *Record) IsOf(clusterUID string, seen Witnesses, sandboxes []Sandbox, pods []KnownPod) bool {
 	e := Evidence{Self: Identity{clusterUID, r.NodeName}, Witnesses: seen, Pods: pods, File: r, Sandboxes: sandboxes}
 	return e.identity() == r.Identity
 }
 
-// KnownPod is a pod that the API server has for the node.
+// KnownPod is a pod of the node in the API server.
 type KnownPod struct {
 	UID types.UID
-	// Static is the UID of the static pod that a mirror pod stands for, and Seen when its
-	// node first saw that, to the nanosecond.
+	// For a mirror pod, Static is the UID of its static pod, and Seen is when the node first saw
+	// that pod, to the nanosecond.
 	Static types.UID
 	Seen   string
 }
 
-// KnownPods is what a decision knows of those that the API server lists.
+// KnownPods returns the part of the API server's pods that a decision needs.
 func KnownPods(list []v1.Pod) []KnownPod {
 	known := make([]KnownPod, 0, len(list))
 	for i := range list {
@@ -129,11 +128,11 @@ func KnownPods(list []v1.Pod) []KnownPod {
 	return known
 }
 
-// Proved says whether one of the sandboxes bears the node's stamp and is of a pod that the
-// API server has for the node. Pods' UIDs exist once, so the cluster is the node's then.
-// That of a static pod is made of its manifest and the node's name, which two clusters may
-// share: it counts together with the time at which the pod was first seen, or where the
-// clusters are alike otherwise.
+// Proved reports whether one of the sandboxes has the node's stamp and belongs to a pod that the
+// API server has for the node. Pod UIDs are unique, so then the node belongs to the cluster. The
+// UID of a static pod derives from its manifest and the node's name, which two clusters may share:
+// it counts only together with the time at which the pod was first seen, or if the clusters are
+// alike otherwise.
 func (l Likeness) Proved(id Identity, sandboxes []Sandbox, pods []KnownPod) bool {
 	return slices.ContainsFunc(sandboxes, func(s Sandbox) bool {
 		return s.Stamp == id.Stamp() && s.PodUID != "" && slices.ContainsFunc(pods, func(p KnownPod) bool {

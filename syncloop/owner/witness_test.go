@@ -17,9 +17,9 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// TestEveryWitness enumerates, for the Service, the Node and the CA, that it agrees, that
-// it differs, that nothing is recorded of it and that nothing is seen of it; with and
-// without a sandbox of the node, and with and without its pod in the API server.
+// TestEveryWitness enumerates, for the Service, the Node and the CA: it agrees, it differs, it is
+// not recorded, it is not seen; with and without a sandbox of the node, and with and without its
+// pod in the API server.
 func TestEveryWitness(t *testing.T) {
 	type pair struct{ recorded, seen string }
 	states := []pair{{"a", "a"}, {"a", "b"}, {"", "b"}, {"a", ""}}
@@ -35,8 +35,8 @@ func TestEveryWitness(t *testing.T) {
 		for node, n := range states {
 			for bundle, b := range states {
 				for running := range 3 { // none; one; one that the API server has
-					// An empty Service in the record is the file of a first release, which has
-					// its UID for the cluster's.
+					// Without a Service the record is like the first release's, which used the
+					// Service's UID as the cluster's.
 					file := record(Identity{"stable", "n1"})
 					file.Witnesses = Witnesses{Service: s.recorded, Node: n.recorded, CA: ca(b.recorded)}
 					e := Evidence{Self: Identity{"now", "n1"}, FilePath: "/f", File: file,
@@ -72,15 +72,15 @@ func TestEveryWitness(t *testing.T) {
 	}
 }
 
-// TestServiceIsRecreated: a machine stays a node of its cluster, and keeps its stamp,
-// when the Service default/kubernetes has another UID at the next start; also by the
-// owner file of a first release, and without any.
+// TestServiceIsRecreated: a host stays a node of its cluster and keeps its stamp when the Service
+// default/kubernetes has another UID at the next start; also with an owner file of the first
+// release, and without any.
 func TestServiceIsRecreated(t *testing.T) {
 	old := Witnesses{Service: "c1", Node: "node-1", CA: []string{"ca"}}
 	now := Witnesses{Service: "c9", Node: "node-1", CA: []string{"ca"}}
 	const first = `{"clusterUID": "c1", "nodeName": "n1", "instance": "i", "pid": 7, "startedAt": "2026-01-02T03:04:05Z", "version": "v"}`
 	for name, c := range map[string]struct {
-		write   string // in place of what the first claim has written
+		write   string // replaces the owner file of the first claim
 		pods    []KnownPod
 		refused Kind
 	}{
@@ -132,7 +132,8 @@ func TestServiceIsRecreated(t *testing.T) {
 	}
 }
 
-// TestAPIServerCannotBeAsked: not knowing is no refusal.
+// TestAPIServerCannotBeAsked: if the API server does not answer, the claim fails but is not
+// refused.
 func TestAPIServerCannotBeAsked(t *testing.T) {
 	theirs := &runtimeapi.PodSandbox{Id: "x", Metadata: &runtimeapi.PodSandboxMetadata{}, Labels: map[string]string{pod.LabelOwner: "c0/n1"}}
 	c := configIn(t.TempDir(), newHost(t), &listed{sandboxes: []*runtimeapi.PodSandbox{theirs}})
@@ -143,8 +144,8 @@ func TestAPIServerCannotBeAsked(t *testing.T) {
 	}
 }
 
-// TestMirrorPodsAreProof: a machine that runs static pods only is known by their mirror
-// pods. Their UID alone, which two clusters may share, is proof where the CA agrees too.
+// TestMirrorPodsAreProof: a host that runs only static pods is recognised by their mirror pods. The
+// static pods' UID alone, which two clusters may share, is proof only if the CA agrees too.
 func TestMirrorPodsAreProof(t *testing.T) {
 	const seen = "2026-01-02T03:04:05.678901234Z"
 	mirror := func(of, seen string) v1.Pod {
@@ -187,7 +188,7 @@ func TestMirrorPodsAreProof(t *testing.T) {
 						t.Errorf("a machine that is driven already is of the cluster: %t", got)
 					}
 				} else {
-					want = c.accepted && len(c.file.CA) == 0 && c.file.Node == "" // what the file alone tells
+					want = c.accepted && len(c.file.CA) == 0 && c.file.Node == "" // the cases that do not need the file's CA or Node
 				}
 				claim, err := Take(t.Context(), cfg)
 				switch {
@@ -204,7 +205,7 @@ func TestMirrorPodsAreProof(t *testing.T) {
 	}
 }
 
-// TestNoServiceAndNoNode: a machine that is no node yet waits for the Service.
+// TestNoServiceAndNoNode: a host that is not a node yet waits for the Service.
 func TestNoServiceAndNoNode(t *testing.T) {
 	cfg := configIn(t.TempDir(), newHost(t), &listed{})
 	cfg.ClusterUID, cfg.Witnesses = "", Witnesses{Node: "node-1"}
@@ -214,7 +215,7 @@ func TestNoServiceAndNoNode(t *testing.T) {
 	}
 }
 
-// writes counts the writes of a machine; failing refuses them.
+// writes counts the writes to a host, and fails them if failing is set.
 type writes struct {
 	Host
 	n       int
@@ -228,8 +229,8 @@ func (w *writes) WriteFile(ctx context.Context, path string, data []byte, mode f
 	return w.Host.WriteFile(ctx, path, data, mode)
 }
 
-// TestWitnessesAreLearned: what is found out of the cluster after the claim is in the
-// owner file, once, and for as long as the machine is held.
+// TestWitnessesAreLearned: witnesses that are found after the claim are written to the owner file,
+// once, and only while the host is held.
 func TestWitnessesAreLearned(t *testing.T) {
 	h := &writes{Host: newHost(t)}
 	cfg := configIn(t.TempDir(), h, &listed{sandboxes: []*runtimeapi.PodSandbox{ours}})

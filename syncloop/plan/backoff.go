@@ -8,30 +8,30 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// The kubelet's figures for a container that exits and is to run again: the first
-// restart is at once, the next after 10 s, then twice as long each, at most 300 s;
-// a run of 10 minutes resets the count.
+// The kubelet's figures for a container that exits and has to run again: the first restart is
+// immediate, the next one after 10 s, then twice as long each time, up to 300 s. A run of 10
+// minutes (GoodRun) resets the count.
 const (
 	crashFirst = 10 * time.Second
 	crashMost  = 300 * time.Second
 	GoodRun    = 10 * time.Minute
 )
 
-// Pauses after operations that failed, and after one whose fate is unknown.
+// Pauses after operations that failed, and after one whose result is unknown.
 const (
 	retryFirst = time.Second
-	retryMost  = 10 * time.Second // how often a kubelet tries a pod that fails to sync
-	pullPause  = 10 * time.Second // the image's own, longer back-off is the image manager's
+	retryMost  = 10 * time.Second // how often a kubelet retries a pod that fails to sync
+	pullPause  = 10 * time.Second // the image manager has its own, longer back-off per image
 	lostPause  = time.Second
 	stopPause  = 250 * time.Millisecond
-	// sandboxPause is the least time between two replacements of a pod's sandbox.
+	// sandboxPause is the minimum time between two replacements of a pod's sandbox.
 	sandboxPause = 10 * time.Second
 )
 
 const reasonCrashLoop = "CrashLoopBackOff"
 
-// crashDelay is the wait after the exit of the instance that was restarted
-// streak times since the last good run.
+// crashDelay is the wait after the exit of an instance that was the streak-th restart since the
+// last good run.
 func crashDelay(streak uint32) time.Duration {
 	if streak == 0 {
 		return 0
@@ -42,7 +42,7 @@ func crashDelay(streak uint32) time.Duration {
 	return min(crashFirst<<(streak-1), crashMost)
 }
 
-// retryDelay is the pause after the n-th failure in a row, n from 1.
+// retryDelay is the pause after the n-th failure in a row, n starting at 1.
 func retryDelay(n int) time.Duration {
 	if n > 5 {
 		return retryMost
@@ -50,15 +50,14 @@ func retryDelay(n int) time.Duration {
 	return min(retryFirst<<max(n-1, 0), retryMost)
 }
 
-// spread lengthens a pause by up to a tenth.
+// spread lengthens a pause by up to 10%.
 func spread(t time.Duration, jitter float64) time.Duration {
 	return t + time.Duration(float64(t)*0.1*min(max(jitter, 0), 1))
 }
 
-// crashed reports whether the exited instance prior keeps its container from
-// starting for now, and writes the back-off down for the status. The wait is
-// derived from the instance's own count and times, so that a new process that
-// remembers nothing never restarts a container too early.
+// crashed reports whether the exit of instance prior keeps its container in back-off, and records
+// the back-off for the status. The delay is derived from the instance's own crash count and times,
+// so that a new process with an empty ledger does not restart a container too early.
 func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 	if !d.counts(c, prior) {
 		return false
@@ -68,8 +67,8 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 	if delay == 0 {
 		return false
 	}
-	// More left than the whole wait means that our clock was set back.
-	if b, ok := d.book.Backoff[c.Name]; ok && b.ID == prior.ID && b.Reason == reasonCrashLoop && b.Until.Sub(d.in.Now) <= spread(delay, 1) {
+	// If more remains than the whole delay, our clock was set back.
+	if b := d.book.Backoff(c.Name); b.ID == prior.ID && b.Reason == reasonCrashLoop && b.Until.Sub(d.in.Now) <= spread(delay, 1) {
 		return b.Until.After(d.in.Now)
 	}
 	end := prior.FinishedAt
@@ -77,7 +76,7 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 		end = prior.CreatedAt
 	}
 	if end.After(d.in.Now) {
-		end = d.in.Now.Round(0) // the two clocks disagree a little, or ours was set
+		end = d.in.Now.Round(0) // the host's clock differs from ours, or ours was set
 	}
 	if !end.Add(delay).After(d.in.Now) {
 		return false
@@ -93,15 +92,15 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 	return true
 }
 
-// counts reports whether the exit of prior counts as a crash of its container: it
-// ended in the current sandbox, and was made as the container is wanted now. What
-// ends with its sandbox, or with the machine, has not crashed.
+// counts reports whether the exit of prior is a crash of its container: it ended in the current
+// sandbox, and had the container's current image and size. An end together with its sandbox or the
+// host is not a crash.
 func (d *decision) counts(c *v1.Container, prior *pod.Container) bool {
 	return prior != nil && d.sandbox != nil && prior.SandboxID == d.sandbox.ID && !d.another(c, prior)
 }
 
-// streak is how many restarts within the sandbox led to an instance since the last
-// good run, that one included.
+// streak is the number of restarts within the sandbox since the last good run, up to and including
+// this instance.
 func (d *decision) streak(c *pod.Container) uint32 {
 	switch {
 	case c.State == pod.StateExited && !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= GoodRun:
@@ -109,26 +108,26 @@ func (d *decision) streak(c *pod.Container) uint32 {
 	case c.Crashes != nil:
 		return *c.Crashes
 	}
-	// A version that did not count made it. Each sandbox before this one began with
-	// a first instance: those are no crashes.
+	// An older version, without crash counts, made it. Each earlier sandbox added an attempt for
+	// its first instance, and those are not crashes.
 	return c.Attempt - min(c.Attempt, d.sandbox.Attempt)
 }
 
-// nextCrashes is the count of the instance that follows prior, or of the first one.
+// nextCrashes is the crash count of the instance that follows prior, or of the first one.
 func (d *decision) nextCrashes(c *v1.Container, prior *pod.Container) uint32 {
 	switch {
 	case d.counts(c, prior):
 		return d.streak(prior) + 1
 	case d.in.Observed.Newest(c.Name) == nil:
-		return d.book.Crashes[c.Name]
+		return d.book.Names[c.Name].Crashes
 	}
 	return 0
 }
 
-// forgetCrash ends a crash back-off that follows an exit in another sandbox.
+// forgetCrash clears a crash back-off that follows an exit in another sandbox.
 func (d *decision) forgetCrash(name string) {
-	b, ok := d.book.Backoff[name]
-	if !ok || b.Reason != reasonCrashLoop {
+	b := d.book.Backoff(name)
+	if b.Reason != reasonCrashLoop {
 		return
 	}
 	for i := range d.in.Observed.Containers {
@@ -139,13 +138,13 @@ func (d *decision) forgetCrash(name string) {
 	}
 }
 
-// another reports whether an instance was made with another image or of another size
-// than its container has now: its crashes do not count against the next one.
+// another reports whether an instance has another image or size than its container should have now.
+// Its crashes do not count for the next instance.
 func (d *decision) another(c *v1.Container, o *pod.Container) bool {
 	return d.redefined(c, o) || o.Size != nil && d.in.Allocated != "" && *o.Size != pod.SizeOf(d.spec, c)
 }
 
-// podName is the form that the kubelet's messages have: name_namespace(uid).
+// podName has the form of the kubelet's messages: name_namespace(uid).
 func (d *decision) podName() string {
 	r := d.in.Observed.Ref
 	if p := d.in.Pod; p != nil {

@@ -10,9 +10,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// checkPlan holds one plan against what must be true of every plan, in its own
-// simple words; it shares no judgement with the planner. Each complaint begins
-// with the name of the property that is hurt.
+// checkPlan checks one plan against properties that hold for every plan. It shares no decisions
+// with the planner. Each complaint begins with the name of the violated property.
 func checkPlan(in Input, out Plan) (bad []string) {
 	wrong := func(property, format string, args ...any) {
 		bad = append(bad, property+": "+fmt.Sprintf(format, args...))
@@ -142,16 +141,16 @@ func checkPlan(in Input, out Plan) (bad []string) {
 	return bad
 }
 
-// mustRestart: a running container has other memory than it is to have, and its
-// policy wants it restarted for that.
+// mustRestart says that a running container has to be restarted for other memory, by its
+// resizePolicy.
 func mustRestart(in Input, c *pod.Container) bool {
-	spec := specOf(&in.Pod.Spec, c.Name)
+	spec := pod.Find(pod.AllContainers(&in.Pod.Spec), c.Name)
 	if spec == nil || c.State != pod.StateRunning || c.Size == nil || c.SandboxID != in.Observed.Sandboxes[0].ID || len(spec.ResizePolicy) == 0 {
 		return false
 	}
 	have := *c.Size
-	if s, ok := in.Ledger.Sized[c.ID]; ok {
-		have = s
+	if s := in.Ledger.Containers[c.ID].Size; s != nil {
+		have = *s
 	}
 	return have.MemoryRequest != spec.Resources.Requests.Memory().Value()
 }
@@ -172,18 +171,18 @@ func ephemeral(p *v1.Pod, name string) bool {
 	return false
 }
 
-// kubeletDelays are the waits after the exit of an instance that 0, 1, 2, ... crashes
-// in its sandbox led to.
+// kubeletDelays are the waits, in seconds, after the exit of an instance that follows 0, 1, 2, ...
+// crashes in its sandbox.
 var kubeletDelays = []time.Duration{0, 10, 20, 40, 80, 160, 300}
 
-// checkBackoff judges when an instance starts, and how many crashes it is told of:
-// only the exits in the current sandbox of instances that were made as the container
-// is now, and did not run well, are any.
+// checkBackoff checks when an instance starts, and the crash count that it gets. Only exits in the
+// current sandbox count, of instances with the container's current image and size that did not have
+// a good run.
 func checkBackoff(in Input, op Operation, newest *pod.Container, wrong func(string, string, ...any)) {
 	if newest == nil {
-		return // what a restart of every container has removed
+		return // removed by a restart of every container
 	}
-	want := specOf(&in.Pod.Spec, op.Container)
+	want := pod.Find(pod.AllContainers(&in.Pod.Spec), op.Container)
 	other := newest.Size != nil && *newest.Size != pod.SizeOf(&in.Pod.Spec, want) || newest.SpecHash != in.Hashes[op.Container]
 	if newest.SandboxID != in.Observed.Sandboxes[0].ID || other {
 		if op.Crashes != 0 {
@@ -199,7 +198,7 @@ func checkBackoff(in Input, op Operation, newest *pod.Container, wrong func(stri
 		crashes = 0
 	}
 	if wait := kubeletDelays[min(max(crashes, 0), len(kubeletDelays)-1)] * time.Second; in.Now.Before(newest.FinishedAt.Add(wait)) &&
-		!in.Now.Before(newest.FinishedAt) { // else the clock was set back, and the exit's time says nothing
+		!in.Now.Before(newest.FinishedAt) { // else the clock was set back, and the exit's time means nothing
 		wrong("early", "%s starts %v after an exit that follows %d crashes", op.Container, in.Now.Sub(newest.FinishedAt), crashes)
 	}
 	if int(op.Crashes) != max(crashes, 0)+1 {
@@ -246,15 +245,15 @@ func checkStart(in Input, op Operation, wrong func(string, string, ...any)) {
 		}
 	}
 	if newest != nil && newest.State == pod.StateExited {
-		spec := specOf(&in.Pod.Spec, op.Container)
+		spec := pod.Find(pod.AllContainers(&in.Pod.Spec), op.Container)
 		once := in.Pod.Spec.RestartPolicy == v1.RestartPolicyNever || in.Pod.Spec.RestartPolicy == v1.RestartPolicyOnFailure && newest.ExitCode == 0
-		if main && spec.RestartPolicy == nil && once && !in.Ledger.Again[newest.ID] {
+		if main && spec.RestartPolicy == nil && once && !in.Ledger.Containers[newest.ID].Again {
 			wrong("policy", "%s exited with %d and starts again under %s", op.Container, newest.ExitCode, in.Pod.Spec.RestartPolicy)
 		}
 	}
 	checkBackoff(in, op, newest, wrong)
 
-	// Order of initialisation, read from the front: all before must be done.
+	// Order of initialisation, read from the front: everything before must be done.
 	done := func(i int) (exists, ok bool) {
 		c := in.Pod.Spec.InitContainers[i]
 		side := c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways

@@ -11,12 +11,12 @@ import (
 // defaultGrace is the API server's default of terminationGracePeriodSeconds.
 const defaultGrace = 30 * time.Second
 
-// minimumGrace is the least that a kubelet gives a container to end in
-// (minimumGracePeriodInSeconds), also where the API, a probe or an eviction says less.
+// minimumGrace is a kubelet's minimum grace period for a container (minimumGracePeriodInSeconds).
+// podGrace applies it.
 const minimumGrace = 2 * time.Second
 
-// ends finds why the pod must not run any longer: asked for, its own deadline, or
-// finished. It sets d.terminate.
+// ends finds why the pod must not run any longer: a request, its deadline, or that it has finished.
+// It sets d.terminate.
 func (d *decision) ends() bool {
 	p := d.in.Pod
 	switch {
@@ -28,7 +28,7 @@ func (d *decision) ends() bool {
 		if s := p.DeletionGracePeriodSeconds; s != nil {
 			d.terminate.Grace = seconds(*s)
 		}
-	case p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed:
+	case pod.Terminal(p.Status.Phase):
 		d.end(CauseFinished, "", "The pod had finished before.")
 	case d.overdue():
 		d.end(CauseDeadline, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
@@ -47,8 +47,8 @@ func (d *decision) end(cause Cause, reason, message string) {
 	d.terminate = &Terminate{At: d.in.Now, Grace: d.podGrace(), Cause: cause, Reason: reason, Message: message}
 }
 
-// overdue reports whether activeDeadlineSeconds have passed, and sees that the
-// worker wakes when they have.
+// overdue reports whether activeDeadlineSeconds have passed; if not, it sets a wake-up for that
+// time.
 func (d *decision) overdue() bool {
 	s := d.spec.ActiveDeadlineSeconds
 	if s == nil {
@@ -66,8 +66,8 @@ func (d *decision) overdue() bool {
 	return false
 }
 
-// activeSince is status.startTime, or before the API server has it the birth of
-// the oldest sandbox left.
+// activeSince is status.startTime, or, before the API server has one, the creation time of the
+// oldest remaining sandbox.
 func (d *decision) activeSince() time.Time {
 	if st := d.in.Pod.Status.StartTime; st != nil {
 		return st.Time
@@ -81,7 +81,7 @@ func (d *decision) activeSince() time.Time {
 	return t
 }
 
-// done says in words why every container has finished for good, or "".
+// done says why every container has finished for good, or is empty.
 func (d *decision) done() string {
 	source := d.restartSource()
 	if c := d.failedInit(); c != nil && !d.stoppedBy(source, c) {
@@ -103,7 +103,7 @@ func (d *decision) done() string {
 	return ""
 }
 
-// failedInit is the init container whose failure ends the pod, or nil.
+// failedInit returns the init container whose failure ends the pod, or nil.
 func (d *decision) failedInit() *v1.Container {
 	if d.mainHere() {
 		return nil
@@ -113,7 +113,7 @@ func (d *decision) failedInit() *v1.Container {
 		if sidecar(c) {
 			continue
 		}
-		if got := d.here(c.Name); got != nil && !d.flying(OpStart, c.Name) && got.State == pod.StateExited && got.ExitCode != 0 && !restarts(d.spec, c, got.ExitCode) {
+		if got := d.here(c.Name); got != nil && !d.flying(OpStart, c.Name) && got.State == pod.StateExited && got.ExitCode != 0 && !pod.Restarts(d.spec, c, got.ExitCode) {
 			return c
 		}
 	}
@@ -130,8 +130,8 @@ func (d *decision) ranAnything() bool {
 	return false
 }
 
-// podGrace is the pod's terminationGracePeriodSeconds, and at least the kubelet's
-// minimum: what the node itself ends always hears the stop signal first.
+// podGrace is the pod's terminationGracePeriodSeconds, and at least the kubelet's minimum: a
+// container that the node itself ends always gets the stop signal first.
 func (d *decision) podGrace() time.Duration {
 	if s := d.spec.TerminationGracePeriodSeconds; s != nil {
 		return max(seconds(*s), minimumGrace)
@@ -144,10 +144,10 @@ func seconds(s int64) time.Duration {
 	return time.Duration(min(max(s, 0), most)) * time.Second
 }
 
-// by is when the request's grace is over.
+// by is the end of the request's grace period.
 func (t *Terminate) by() time.Time { return t.At.Add(t.Grace) }
 
-// words say why the pod ends.
+// words says why the pod ends.
 func (t *Terminate) words() string {
 	switch t.Cause {
 	case CauseDeleted:
@@ -159,9 +159,9 @@ func (t *Terminate) words() string {
 	case CauseDeadline:
 		return "the pod's active deadline has passed"
 	case CauseRejected:
-		return "the node does not take the pod: " + t.Message
+		return "the node rejected the pod: " + t.Message
 	case CauseShutdown:
-		return "the machine is about to go down"
+		return "the host is shutting down"
 	}
 	if t.Message != "" {
 		return "the pod is finished: " + t.Message
@@ -169,9 +169,9 @@ func (t *Terminate) words() string {
 	return "the pod is finished"
 }
 
-// Merge is the request in force after a second one came: the earlier end of
-// grace wins, whichever asked for it; a deletion or the loss of the source says
-// what becomes of the remains; the first reason for the status stays.
+// Merge combines the request in force with a second one. The earlier end of the grace period wins.
+// A deletion or the loss of the source becomes the Cause, which decides what happens to the
+// remains. The first Reason and Message stay.
 func Merge(old, new *Terminate) *Terminate {
 	if old == nil || new == nil {
 		if old == nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// noSpec stands in for the spec of a pod that no source has. It is only read.
+// noSpec stands in for the spec of a pod that no source has. It is read-only.
 var noSpec v1.PodSpec
 
-// Decide says what to do next for one pod. It changes nothing that in refers to;
-// equal inputs have equal plans.
+// Decide says what to do next for one pod. It changes nothing that in refers to, and equal inputs
+// give equal plans.
 func Decide(in Input) Plan {
 	d := decision{in: &in, spec: &noSpec, terminate: in.Terminate, book: book{Ledger: in.Ledger}}
 	if in.Pod != nil {
@@ -49,7 +49,7 @@ func Decide(in Input) Plan {
 		WakeAt: d.wake, Reason: d.reason, Illegal: illegal}
 }
 
-// syncing brings the pod up and keeps it up, or finds why it ends.
+// syncing starts the pod and keeps it running, or finds why it must end.
 func (d *decision) syncing() pod.Phase {
 	if d.ends() {
 		return pod.Terminating
@@ -78,18 +78,17 @@ func (d *decision) syncing() pod.Phase {
 	return pod.Syncing
 }
 
-// decision is one call of Decide while it is being made.
+// decision is the state of one call of Decide.
 type decision struct {
 	in        *Input
 	spec      *v1.PodSpec
 	terminate *Terminate
-	// sandbox is the one that containers belong to: the newest, if it is ready.
+	// sandbox is the current sandbox, see currentSandbox.
 	sandbox *pod.Sandbox
 	book    book
-	// lane is taken by the container whose turn it is to start.
+	// lane says that a container has the turn to start, so no other one may.
 	lane bool
-	// resizing: the pod's cgroup is on its way to another size, and no container
-	// starts before.
+	// resizing says that the pod's cgroup is being resized. No container starts until that is done.
 	resizing bool
 	start    []Operation
 	cancel   []Key
@@ -97,7 +96,7 @@ type decision struct {
 	reason   string
 }
 
-// unusable says why nothing can be decided on this observation, or "".
+// unusable says why nothing can be decided on this observation, or is empty.
 func (d *decision) unusable() string {
 	o := &d.in.Observed
 	switch {
@@ -115,7 +114,7 @@ func (d *decision) unusable() string {
 	return ""
 }
 
-// note adds to the reason in words.
+// note appends to the reason.
 func (d *decision) note(s string) {
 	if d.reason == "" {
 		d.reason = s
@@ -124,14 +123,14 @@ func (d *decision) note(s string) {
 	d.reason += "; " + s
 }
 
-// wakeAt brings the next look forward to t.
+// wakeAt makes the worker decide again at t, or earlier.
 func (d *decision) wakeAt(t time.Time) {
 	if t.After(d.in.Now) && (d.wake.IsZero() || t.Before(d.wake)) {
 		d.wake = t
 	}
 }
 
-// begin plans an operation unless it is under way or planned already.
+// begin plans an operation unless it is in flight or already planned.
 func (d *decision) begin(op Operation) {
 	k := op.Key()
 	for i := range d.in.InFlight {
@@ -152,8 +151,8 @@ func (d *decision) begin(op Operation) {
 	d.note(op.Kind.String() + ": " + op.Reason)
 }
 
-// flying reports whether an operation of this kind is under way, for the named
-// container where name is not empty.
+// flying reports whether an operation of this kind is in flight: for the named container, or any if
+// name is empty.
 func (d *decision) flying(kind OpKind, name string) bool {
 	for i := range d.in.InFlight {
 		if op := &d.in.InFlight[i]; op.Kind == kind && (name == "" || op.Container == name) {
@@ -163,7 +162,7 @@ func (d *decision) flying(kind OpKind, name string) bool {
 	return false
 }
 
-// flyingID reports whether an operation on this container or sandbox is under way.
+// flyingID reports whether an operation of this kind is in flight for this container or sandbox.
 func (d *decision) flyingID(kind OpKind, id string) bool {
 	for i := range d.in.InFlight {
 		if op := &d.in.InFlight[i]; op.Kind == kind && op.ID == id {
@@ -173,19 +172,15 @@ func (d *decision) flyingID(kind OpKind, id string) bool {
 	return false
 }
 
-// creating reports whether an operation under way could still make something run.
+// creating reports whether an operation in flight could still start something.
 func (d *decision) creating() bool {
 	return d.flying(OpSandbox, "") || d.flying(OpStart, "")
 }
 
-// paused reports whether the thing under key is in back-off, and sees that the
-// worker wakes at its end.
+// paused reports whether key is in back-off, and if so sets a wake-up for its end.
 func (d *decision) paused(key string) bool {
-	if len(d.book.Backoff) == 0 {
-		return false
-	}
-	b, ok := d.book.Backoff[key]
-	if !ok || !b.Until.After(d.in.Now) {
+	b := d.book.Backoff(key)
+	if !b.Until.After(d.in.Now) {
 		return false
 	}
 	d.wakeAt(b.Until)

@@ -1,7 +1,7 @@
-// Package plan decides what a pod worker does next, and nothing else: Decide is
-// a pure function from what is wanted, observed, remembered and under way to a
-// list of operations, a new memory and a time to look again. Record turns the
-// end of an operation into memory. The caller acts, observes, and asks again.
+// Package plan decides what a pod worker does next. Decide is a pure function: from the desired
+// state, the observation, the ledger and the operations in flight it makes a list of operations, a
+// new ledger and a time to decide again. Record updates the ledger when an operation ends. The
+// caller executes the operations, observes, and calls Decide again.
 //
 //	wanted (Pod, Terminate)   observed (pleg)   remembered (Ledger)
 //	                \               |               /
@@ -13,39 +13,42 @@
 //
 // The decision reads from top to bottom in decide.go; each concern has a file:
 //
-//	phase.go      the one place where the phase moves
+//	phase.go      the only place where the phase changes
 //	deadline.go   why a pod ends by itself: deadline, finished, failed
-//	repair.go     what must not run now is stopped
+//	repair.go     stops what must not run now
 //	restart.go    restart policies and rules
-//	restartall.go the rule that restarts every container
-//	resize.go     another size: in place, or by a restart
-//	sandbox.go    one ready sandbox, volumes beside it
-//	init.go       init containers in order, sidecars kept up
+//	restartall.go the rule RestartAllContainers
+//	resize.go     a new size: in place, or by a restart
+//	redefined.go  whether a container runs another image than its spec names
+//	sandbox.go    one ready sandbox, and the volumes
+//	init.go       init containers in order, sidecars kept running
 //	main.go       main and ephemeral containers
-//	launch.go     one container's way up: back-off, pull, turn, start, hook
-//	backoff.go    how long to wait, with the past of a container as evidence
-//	terminate.go  Terminating: stop everything in order, within the grace
+//	launch.go     the steps to a running container: back-off, pull, turn, start, hook
+//	backoff.go    how long to wait, derived from the container's history
+//	terminate.go  Terminating: stop everything in order, within the grace period
 //	terminated.go Terminated: sandboxes, volumes, remains
-//	ledger.go     copy-on-write memory, and what is forgotten
-//	record.go     outcomes into memory
+//	stopcause.go  why a container is stopped
+//	ledger.go     the copy-on-write ledger, and what it forgets
+//	record.go     outcomes into the ledger
+//	view.go       look-ups in the observation and the spec
 //
-// Three rules hold everywhere. An observation that is stale, or older than the
-// worker's own last mutation, decides nothing. An operation that is under way is
-// neither repeated nor waited behind, except where order is the point. Nothing
-// is remembered that can be derived from the runtime, so that a new process with
-// an empty Ledger decides the same, or more cautiously.
+// Three rules always hold:
 //
-// What the caller owes:
+//   - An observation that is stale, or older than the worker's own last mutation, decides nothing.
+//   - An operation in flight is not repeated. Nothing waits for it unless order requires that.
+//   - The ledger holds nothing that can be derived from the runtime, so a new process with an empty
+//     Ledger decides the same, or more cautiously.
 //
-//   - It keeps Plan.Phase, Plan.Terminate and Plan.Ledger and hands them back; it
-//     merges a new request into the one in force with Merge.
-//   - It cancels the keys in Plan.Cancel before it begins Plan.Start. A cancelled
-//     operation stays in InFlight until it has returned; cancelling it again is
-//     harmless, and happens.
-//   - When an operation returns it takes it out of InFlight, passes its Outcome to
-//     Record, and, if its kind Mutates, sets NeedSeq to a sequence number taken
-//     then, whatever the outcome: no observation begun earlier counts.
-//   - An outcome that was cancelled, timed out or cut off is Transport, not Err.
-//   - After any phase but Gone it asks again at WakeAt, on a new observation, a
-//     verdict, an outcome, a change of the pod, of Hold or of Reported.
+// What the caller must do:
+//
+//   - Keep Plan.Phase, Plan.Terminate and Plan.Ledger and pass them to the next call; merge a new
+//     request into the one in force with Merge.
+//   - Cancel the keys in Plan.Cancel before it begins Plan.Start. A cancelled operation stays in
+//     InFlight until it has returned. A key may be cancelled repeatedly; that is harmless.
+//   - When an operation returns, take it out of InFlight, pass its Outcome to Record, and, if its
+//     kind Mutates, set NeedSeq to a sequence number taken then, whatever the outcome: no
+//     observation that began earlier counts.
+//   - Report an operation that was cancelled, timed out or cut off with Outcome.Transport.
+//   - In every phase but Gone, call Decide again at WakeAt and on a new observation, a verdict, an
+//     outcome, and a change of the pod, of Hold or of Reported.
 package plan

@@ -10,14 +10,14 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// instance is one way in which a container can be found.
+// instance is one state in which a container can be found.
 type instance struct {
 	name  string
 	there bool
 	old   bool // in a sandbox that is not the newest
 	state pod.ContainerState
 	code  int32
-	stray bool // beside it an older instance runs
+	stray bool // an older instance runs as well
 }
 
 var instances = []instance{
@@ -32,9 +32,9 @@ var instances = []instance{
 	{name: "two", there: true, state: pod.StateRunning, stray: true},
 }
 
-// enumerate calls visit with every combination of phase, restart policy, states
-// of an init, a sidecar and a main container, verdicts, sandboxes, volumes,
-// request, operation under way, and freshness.
+// enumerate calls visit with every combination of phase, restart policy, states of an init, a
+// sidecar and a main container, verdicts, sandboxes, volumes, request, operation in flight, and
+// freshness.
 func enumerate(visit func(name func() string, in Input)) {
 	boxes := map[string][]pod.Sandbox{
 		"none":     nil,
@@ -77,12 +77,12 @@ func enumerate(visit func(name func() string, in Input)) {
 										in := Input{Now: now, Pod: p, Phase: phase, Terminate: request, Verdicts: marks, InFlight: flight,
 											Volumes: VolumeState((n + f) % 3), Reported: r == 1 && f%2 == 0,
 											Observed: pod.Observed{Seq: 5, Sandboxes: boxes[box], Containers: cons}, NeedSeq: 5,
-											Ledger: Ledger{Pulled: map[string]bool{"setup": true, "proxy": true, "app": true}}}
+											Ledger: Ledger{Names: map[string]NameRecord{"setup": {Pulled: true}, "proxy": {Pulled: true}, "app": {Pulled: true}}}}
 										if n == 3 {
-											in.Ledger.Pulled = nil
+											in.Ledger.Names = nil
 										}
 										if r == 1 && n == 2 {
-											in.Ledger.Stopped = map[string]bool{"box-1": true, "box-2": true}
+											in.Ledger.Sandboxes = map[string]SandboxRecord{"box-1": {Stopped: true}, "box-2": {Stopped: true}}
 										}
 										name := func() string {
 											return fmt.Sprintf("setup %s, proxy %s, app %s, verdicts %d, sandbox %s, %s, %v, request %v, under way %v",

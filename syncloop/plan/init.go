@@ -6,9 +6,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// inits brings the init containers on their way, in order, and keeps the
-// sidecars among them up. It reports whether all have done their part in the
-// current sandbox, so that the main containers may run.
+// inits runs the init containers in order, and keeps the sidecars among them running. It reports
+// whether all of them are done in the current sandbox, so that the main containers may start.
 func (d *decision) inits() bool {
 	list := d.spec.InitContainers
 	next := d.nextInit()
@@ -26,11 +25,10 @@ func (d *decision) inits() bool {
 	return next == len(list)
 }
 
-// nextInit is the index of the first init container that has not done its part.
-// It looks from the end, as results of early ones may have been collected: the
-// last one that exists in the current sandbox vouches for all before it, and a
-// main container there for all of them. Containers of an older sandbox vouch for
-// nothing.
+// nextInit is the index of the first init container that is not done. It searches from the end,
+// because the instances of early ones may have been garbage collected: the last one that exists in
+// the current sandbox implies all before it, and a main container there implies all of them.
+// Containers of an older sandbox do not count.
 func (d *decision) nextInit() int {
 	list := d.spec.InitContainers
 	if len(list) == 0 || d.mainHere() {
@@ -49,13 +47,13 @@ func (d *decision) nextInit() int {
 	return 0
 }
 
-// initDone reports whether an init container has done its part: exited with
-// success, or as a sidecar started, its startup probe and postStart included.
+// initDone reports whether an init container is done: it exited with 0, or, for a sidecar, it has
+// started, including its postStart hook and startup probe.
 func (d *decision) initDone(c *v1.Container, got *pod.Container) bool {
 	if !sidecar(c) {
 		return got.State == pod.StateExited && got.ExitCode == 0
 	}
-	if got.State != pod.StateRunning || d.book.Why[got.ID].Cause != StopNone || !d.hooked(got) {
+	if got.State != pod.StateRunning || d.book.Containers[got.ID].Why.Cause != StopNone || !d.hooked(got) {
 		return false
 	}
 	return c.StartupProbe == nil || d.in.Verdicts[got.ID].Startup == pod.VerdictSuccess
@@ -71,7 +69,7 @@ func (d *decision) mainHere() bool {
 	return false
 }
 
-// keepSidecar starts a sidecar whenever it does not run, whatever its exit code.
+// keepSidecar starts a sidecar whenever it is not running, whatever its exit code.
 func (d *decision) keepSidecar(c *v1.Container) {
 	got := d.here(c.Name)
 	switch {
@@ -90,8 +88,8 @@ func (d *decision) keepSidecar(c *v1.Container) {
 	}
 }
 
-// runInit runs the one init container whose turn it is. That its failure does
-// not end the pod has been seen before.
+// runInit runs the init container whose turn it is. A failure that ends the pod was already handled
+// in ends.
 func (d *decision) runInit(c *v1.Container) {
 	got := d.here(c.Name)
 	switch {

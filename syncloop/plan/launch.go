@@ -6,11 +6,10 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// launch drives a container that should run and does not one step on its way up:
-// back-off, pull, sandbox and volumes, its turn, start. prior is the instance
-// whose crash counts, or nil. lane is the turn that it takes: containers start
-// one after the other, and a postStart hook or a pull under way holds up those
-// behind it, but one in back-off does not.
+// launch takes a container that should run one step further: back-off, pull, sandbox and volumes,
+// its turn, start. prior is the instance whose crash counts, or nil. lane is the turn: containers
+// start one after another, and a pull or a postStart hook in flight delays the containers after it,
+// but a back-off does not.
 func (d *decision) launch(c *v1.Container, prior *pod.Container, lane *bool, why string) {
 	d.forgetCrash(c.Name)
 	switch {
@@ -23,16 +22,16 @@ func (d *decision) launch(c *v1.Container, prior *pod.Container, lane *bool, why
 		return
 	case prior != nil && prior.State == pod.StateExited && d.crashed(c, prior):
 		d.paused(c.Name)
-		d.note(d.book.Backoff[c.Name].Message)
+		d.note(d.book.Backoff(c.Name).Message)
 		return
 	case d.paused(c.Name):
-		d.note(c.Name + " is tried again later" + because(d.book.Backoff[c.Name]))
+		d.note(c.Name + " is tried again later" + because(d.book.Backoff(c.Name)))
 		return
 	case d.flying(OpPull, c.Name):
 		*lane = true
 		d.note("the image of " + c.Name + " is being pulled")
 		return
-	case !d.book.Pulled[c.Name]:
+	case !d.book.Names[c.Name].Pulled:
 		*lane = true
 		d.begin(Operation{Kind: OpPull, Container: c.Name, Reason: "its image must be present"})
 		return
@@ -55,8 +54,8 @@ func (d *decision) launch(c *v1.Container, prior *pod.Container, lane *bool, why
 		Crashes: d.nextCrashes(c, prior), Reason: why})
 }
 
-// turnTaken reports whether a container is being started, or made up for its
-// hook. Ephemeral containers have a turn of their own.
+// turnTaken reports whether an init or main container is being started or has its postStart hook
+// run. Ephemeral containers have a turn of their own.
 func (d *decision) turnTaken() bool {
 	for i := range d.in.InFlight {
 		if op := &d.in.InFlight[i]; (op.Kind == OpStart || op.Kind == OpHook) && d.resets(op.Container) {
@@ -66,18 +65,17 @@ func (d *decision) turnTaken() bool {
 	return false
 }
 
-// prefetch pulls for a container whose turn comes later. Policy Never waits: the
-// image may be what an init container brings.
+// prefetch pulls the image of a container whose turn comes later. It skips policy Never, because an
+// init container may bring that image.
 func (d *decision) prefetch(c *v1.Container) {
-	if c.ImagePullPolicy == v1.PullNever || d.book.Pulled[c.Name] || d.here(c.Name) != nil || d.paused(c.Name) {
+	if c.ImagePullPolicy == v1.PullNever || d.book.Names[c.Name].Pulled || d.here(c.Name) != nil || d.paused(c.Name) {
 		return
 	}
 	d.begin(Operation{Kind: OpPull, Container: c.Name, Reason: "its turn to start comes later"})
 }
 
-// occupied reports whether an instance of the named container is in the way of a
-// new one: it may be running, or was created and never started, or an operation
-// works on it.
+// occupied reports whether an instance of the named container blocks a new one: it may be running,
+// it was created and never started, or an operation is in flight for it.
 func (d *decision) occupied(name string) bool {
 	for i := range d.in.Observed.Containers {
 		if c := &d.in.Observed.Containers[i]; c.Name == name && c.State != pod.StateExited {
@@ -87,14 +85,13 @@ func (d *decision) occupied(name string) bool {
 	return d.flying(OpStop, name) || d.flying(OpRemoveContainer, name) || d.flying(OpHook, name)
 }
 
-// hooked reports whether the running instance's postStart is behind it, and runs
-// it where the start's reply was lost before it.
+// hooked reports whether the running instance's postStart hook is done. If the start's reply was
+// lost before the hook, it starts the hook.
 func (d *decision) hooked(c *pod.Container) bool {
 	if d.flying(OpStart, c.Name) || d.flyingID(OpHook, c.ID) {
 		return false
 	}
-	done, ok := d.book.Hooked[c.ID]
-	if !ok || done {
+	if d.book.Containers[c.ID].Hook != HookPending {
 		return true
 	}
 	if d.in.Hold == "" && !d.paused(c.Name) {
@@ -103,13 +100,13 @@ func (d *decision) hooked(c *pod.Container) bool {
 	return false
 }
 
-// settled clears what is remembered against a container that runs.
+// settled clears the back-off and the pull record of a running container.
 func (d *decision) settled(c *pod.Container) {
-	if len(d.book.Backoff)+len(d.book.Pulled) == 0 || d.book.Why[c.ID].Cause != StopNone || d.flying(OpStart, c.Name) {
+	if len(d.book.Names) == 0 || d.book.Containers[c.ID].Why.Cause != StopNone || d.flying(OpStart, c.Name) {
 		return
 	}
-	d.book.notPulled(c.Name) // its next start looks anew
-	if done, ok := d.book.Hooked[c.ID]; ok && !done {
+	d.book.pulled(c.Name, false) // its next start checks the image again
+	if d.book.Containers[c.ID].Hook == HookPending {
 		return // its hook is still being tried
 	}
 	d.book.clearBackoff(c.Name)

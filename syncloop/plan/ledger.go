@@ -1,14 +1,117 @@
 package plan
 
 import (
+	"iter"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// book is a Ledger that is copied map by map when first written: the caller's
-// stays as it was, and a decision that remembers nothing new allocates nothing.
+// Backoff returns the back-off of a key: a name of Names, or the IDKey of a container or sandbox.
+func (l *Ledger) Backoff(key string) Backoff {
+	id, ok := strings.CutPrefix(key, idPrefix)
+	if !ok {
+		return l.Names[key].Backoff
+	}
+	if b := l.Containers[id].Backoff; b != (Backoff{}) {
+		return b
+	}
+	return l.Sandboxes[id].Backoff
+}
+
+// Backoffs iterates over all back-offs, by their keys.
+func (l *Ledger) Backoffs() iter.Seq2[string, Backoff] {
+	return func(yield func(string, Backoff) bool) {
+		for name, r := range l.Names {
+			if r.Backoff != (Backoff{}) && !yield(name, r.Backoff) {
+				return
+			}
+		}
+		for id, r := range l.Containers {
+			if r.Backoff != (Backoff{}) && !yield(IDKey(id), r.Backoff) {
+				return
+			}
+		}
+		for id, r := range l.Sandboxes {
+			if r.Backoff != (Backoff{}) && !yield(IDKey(id), r.Backoff) {
+				return
+			}
+		}
+	}
+}
+
+// Sizes returns, by container ID, the results of in-place resizes.
+func (l *Ledger) Sizes() map[string]pod.Size {
+	out := map[string]pod.Size{}
+	for id, r := range l.Containers {
+		if r.Size != nil {
+			out[id] = *r.Size
+		}
+	}
+	return out
+}
+
+// Again returns the IDs of containers that were stopped to be started again.
+func (l *Ledger) Again() map[string]bool {
+	out := map[string]bool{}
+	for id, r := range l.Containers {
+		if r.Again {
+			out[id] = true
+		}
+	}
+	return out
+}
+
+// Resized returns the Ledger with these results of earlier resizes: the sizes of containers and the
+// cgroups of sandboxes, by ID.
+func Resized(l Ledger, sized map[string]pod.Size, cgroups map[string]Cgroup) Ledger {
+	b := book{Ledger: l}
+	for id, s := range sized {
+		b.sized(id, s)
+	}
+	for id, c := range cgroups {
+		b.cgroup(id, c)
+	}
+	return b.Ledger
+}
+
+// Successor is the first Ledger of the next life of a static pod: attempts are the smallest attempts
+// of its containers, by name.
+func Successor(attempts map[string]uint32) Ledger {
+	b := book{}
+	for name, n := range attempts {
+		b.attempts(name, n)
+	}
+	return b.Ledger
+}
+
+// ResizeChanged returns the Ledger after the allocation has changed: a resize that failed is not
+// wanted any more.
+func ResizeChanged(l Ledger) Ledger {
+	if l.Backoff(ResizeKey).Of != OpResize {
+		return l
+	}
+	b := book{Ledger: l}
+	b.clearBackoff(ResizeKey)
+	return b.Ledger
+}
+
+// ContentChanged ends the pauses of what waits for a ConfigMap or Secret, because one has changed.
+func ContentChanged(l Ledger) Ledger {
+	b := book{Ledger: l}
+	for key, v := range l.Names {
+		if key == VolumesKey || v.Backoff.Reason == "CreateContainerConfigError" {
+			v.Backoff.Until = time.Time{}
+			b.backoff(key, v.Backoff)
+		}
+	}
+	return b.Ledger
+}
+
+// book is a Ledger whose maps are each copied on first write. The caller's Ledger stays unchanged,
+// and a decision that writes nothing allocates nothing.
 type book struct {
 	Ledger
 	owned [ledgerMaps]bool
@@ -16,116 +119,127 @@ type book struct {
 
 // Indices into book.owned, one for each map of Ledger.
 const (
-	ofBackoff = iota
-	ofHooked
-	ofStopBegan
-	ofStopBy
-	ofStops
-	ofPreStopped
-	ofWhy
-	ofAgain
-	ofPulled
-	ofCrashes
-	ofAttempts
-	ofStopped
-	ofSized
-	ofCgroups
+	ofNames = iota
+	ofContainers
+	ofSandboxes
 	ledgerMaps
 )
 
-// set writes one entry of the map m, which is the book's map number i.
-func set[K comparable, V any](b *book, i int, m *map[K]V, k K, v V) {
-	own(b, i, m)
-	(*m)[k] = v
-}
-
-// drop removes one entry if it is there.
-func drop[K comparable, V any](b *book, i int, m *map[K]V, k K) {
-	if _, ok := (*m)[k]; !ok {
+// edit changes one record of map m, whose index in book.owned is i. A record that becomes the zero
+// value is deleted.
+func edit[V comparable](b *book, i int, m *map[string]V, key string, change func(*V)) {
+	had := (*m)[key]
+	next := had
+	change(&next)
+	if next == had {
 		return
 	}
-	own(b, i, m)
-	delete(*m, k)
-}
-
-func own[K comparable, V any](b *book, i int, m *map[K]V) {
-	if b.owned[i] {
+	if !b.owned[i] {
+		b.owned[i] = true
+		*m = maps.Clone(*m)
+		if *m == nil {
+			*m = map[string]V{}
+		}
+	}
+	var none V
+	if next == none {
+		delete(*m, key)
 		return
 	}
-	b.owned[i] = true
-	if *m == nil {
-		*m = map[K]V{}
-		return
-	}
-	*m = maps.Clone(*m)
+	(*m)[key] = next
 }
 
-func (b *book) backoff(key string, v Backoff)    { set(b, ofBackoff, &b.Backoff, key, v) }
-func (b *book) clearBackoff(key string)          { drop(b, ofBackoff, &b.Backoff, key) }
-func (b *book) hooked(id string, done bool)      { set(b, ofHooked, &b.Hooked, id, done) }
-func (b *book) stopBegan(id string, t time.Time) { set(b, ofStopBegan, &b.StopBegan, id, t) }
-func (b *book) stopBy(id string, t time.Time)    { set(b, ofStopBy, &b.StopBy, id, t) }
-func (b *book) stops(id string)                  { set(b, ofStops, &b.Stops, id, b.Stops[id]+1) }
-func (b *book) preStopped(id string)             { set(b, ofPreStopped, &b.PreStopped, id, true) }
-func (b *book) because(id string, why Stop)      { set(b, ofWhy, &b.Why, id, why) }
-func (b *book) again(id string)                  { set(b, ofAgain, &b.Again, id, true) }
-func (b *book) pulled(name string)               { set(b, ofPulled, &b.Pulled, name, true) }
-func (b *book) notPulled(name string)            { drop(b, ofPulled, &b.Pulled, name) }
-func (b *book) crashes(name string, n uint32)    { set(b, ofCrashes, &b.Crashes, name, n) }
-func (b *book) noCrashes(name string)            { drop(b, ofCrashes, &b.Crashes, name) }
-func (b *book) attempts(name string, n uint32)   { set(b, ofAttempts, &b.Attempts, name, n) }
-func (b *book) stopped(id string)                { set(b, ofStopped, &b.Stopped, id, true) }
-func (b *book) sized(id string, s pod.Size)      { set(b, ofSized, &b.Sized, id, s) }
-func (b *book) cgroup(id string, c Cgroup)       { set(b, ofCgroups, &b.Cgroups, id, c) }
+func (b *book) name(name string, change func(*NameRecord)) {
+	edit(b, ofNames, &b.Names, name, change)
+}
 
-// prune forgets containers and sandboxes that the runtime no longer has. Called
-// only with an observation newer than the last mutation, so that what is missing
-// is gone and not merely unseen.
+func (b *book) container(id string, change func(*ContainerRecord)) {
+	edit(b, ofContainers, &b.Containers, id, change)
+}
+
+func (b *book) sandbox(id string, change func(*SandboxRecord)) {
+	edit(b, ofSandboxes, &b.Sandboxes, id, change)
+}
+
+// backoff sets the back-off of a key. v.Of says whether an IDKey is that of a sandbox.
+func (b *book) backoff(key string, v Backoff) {
+	id, ok := strings.CutPrefix(key, idPrefix)
+	switch {
+	case !ok:
+		b.name(key, func(r *NameRecord) { r.Backoff = v })
+	case v.Of == OpStopSandbox || v.Of == OpRemoveSandbox:
+		b.sandbox(id, func(r *SandboxRecord) { r.Backoff = v })
+	default:
+		b.container(id, func(r *ContainerRecord) { r.Backoff = v })
+	}
+}
+
+func (b *book) clearBackoff(key string) {
+	id, ok := strings.CutPrefix(key, idPrefix)
+	if !ok {
+		b.name(key, func(r *NameRecord) { r.Backoff = Backoff{} })
+		return
+	}
+	b.container(id, func(r *ContainerRecord) { r.Backoff = Backoff{} })
+	b.sandbox(id, func(r *SandboxRecord) { r.Backoff = Backoff{} })
+}
+
+func (b *book) hooked(id string, h HookState) {
+	b.container(id, func(r *ContainerRecord) { r.Hook = h })
+}
+
+func (b *book) because(id string, why Stop) {
+	b.container(id, func(r *ContainerRecord) { r.Why = why })
+}
+
+func (b *book) sized(id string, s pod.Size) {
+	b.container(id, func(r *ContainerRecord) { r.Size = &s })
+}
+
+func (b *book) cgroup(id string, c Cgroup) {
+	b.sandbox(id, func(r *SandboxRecord) { r.Cgroup = &c })
+}
+
+func (b *book) pulled(name string, present bool) {
+	b.name(name, func(r *NameRecord) { r.Pulled = present })
+}
+
+func (b *book) crashes(name string, n uint32) {
+	b.name(name, func(r *NameRecord) { r.Crashes = n })
+}
+
+func (b *book) attempts(name string, n uint32) {
+	b.name(name, func(r *NameRecord) { r.Attempt = n })
+}
+
+// prune forgets containers and sandboxes that the runtime no longer has. It is called only with an
+// observation newer than the last mutation, so whatever is missing is really gone.
 func (b *book) prune(o *pod.Observed) {
-	pruneIDs(b, ofHooked, &b.Hooked, o)
-	pruneIDs(b, ofStopBegan, &b.StopBegan, o)
-	pruneIDs(b, ofStopBy, &b.StopBy, o)
-	pruneIDs(b, ofStops, &b.Stops, o)
-	pruneIDs(b, ofPreStopped, &b.PreStopped, o)
-	pruneIDs(b, ofWhy, &b.Why, o)
-	pruneIDs(b, ofAgain, &b.Again, o)
-	pruneIDs(b, ofStopped, &b.Stopped, o)
-	pruneIDs(b, ofSized, &b.Sized, o)
-	pruneIDs(b, ofCgroups, &b.Cgroups, o)
-	prefix := IDKey("")
-	for k, v := range b.Backoff {
-		if len(k) <= len(prefix) || k[:len(prefix)] != prefix {
-			continue
+	for id, r := range b.Containers {
+		switch c := containerOf(o, id); {
+		case c == nil:
+			b.container(id, func(r *ContainerRecord) { *r = ContainerRecord{} })
+		case r.Backoff.Of == OpStop && !live(c):
+			b.container(id, func(r *ContainerRecord) { r.Backoff = Backoff{} })
 		}
-		if id := k[len(prefix):]; !known(o, id) || v.Of == OpStop && !liveID(o, id) {
-			b.clearBackoff(k)
+	}
+	for id := range b.Sandboxes {
+		if !hasSandbox(o, id) {
+			b.sandbox(id, func(r *SandboxRecord) { *r = SandboxRecord{} })
 		}
 	}
 }
 
-func liveID(o *pod.Observed, id string) bool {
+func containerOf(o *pod.Observed, id string) *pod.Container {
 	for i := range o.Containers {
 		if o.Containers[i].ID == id {
-			return live(&o.Containers[i])
+			return &o.Containers[i]
 		}
 	}
-	return false
+	return nil
 }
 
-func pruneIDs[V any](b *book, i int, m *map[string]V, o *pod.Observed) {
-	for id := range *m {
-		if !known(o, id) {
-			drop(b, i, m, id)
-		}
-	}
-}
-
-func known(o *pod.Observed, id string) bool {
-	for i := range o.Containers {
-		if o.Containers[i].ID == id {
-			return true
-		}
-	}
+func hasSandbox(o *pod.Observed, id string) bool {
 	for i := range o.Sandboxes {
 		if o.Sandboxes[i].ID == id {
 			return true

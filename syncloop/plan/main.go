@@ -6,8 +6,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// mains starts the main containers in order and keeps them as their restart
-// policies say.
+// mains starts the main containers in order and restarts them according to their restart policies.
 func (d *decision) mains() {
 	for i := range d.spec.Containers {
 		c := &d.spec.Containers[i]
@@ -28,7 +27,7 @@ func (d *decision) mains() {
 	}
 }
 
-// prefetchMains pulls for the main containers while the pod initialises.
+// prefetchMains pulls the images of the main containers while the init containers run.
 func (d *decision) prefetchMains() {
 	for i := range d.spec.Containers {
 		if c := &d.spec.Containers[i]; !d.finished(c) && !d.anyLive(c.Name) {
@@ -37,8 +36,8 @@ func (d *decision) prefetchMains() {
 	}
 }
 
-// ephemerals starts each ephemeral container once, ever, and beside the others:
-// a pod that hangs in a hook must not keep its debugger out.
+// ephemerals starts each ephemeral container once only. They do not wait for other containers'
+// turns: a pod that hangs in a hook must not keep its debugger out.
 func (d *decision) ephemerals() {
 	lane := false
 	for i := range d.spec.EphemeralContainers {

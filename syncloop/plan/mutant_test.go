@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// mutants are planners that are wrong in one way each, and the property that
-// must catch it. A property that lets its mutant pass proves nothing.
+// mutants are planners with one fault each, and the property that must catch it. A property that
+// misses its mutant proves nothing.
 var mutants = map[string]struct {
 	property string
 	decide   func(Input) Plan
@@ -109,7 +109,7 @@ var mutants = map[string]struct {
 	}},
 	"never wakes": {"converge", func(in Input) Plan {
 		out := Decide(in)
-		if len(out.Ledger.Backoff) > 0 {
+		for range out.Ledger.Backoffs() {
 			out.Start = nil
 		}
 		out.WakeAt = time.Time{}
@@ -264,7 +264,7 @@ func without(out Plan, kind OpKind) Plan {
 	return out
 }
 
-// TestMutants sees every property fail: first on walks, then on single plans.
+// TestMutants makes every property fail: first on walks, then on single plans.
 func TestMutants(t *testing.T) {
 	var inputs []Input
 	n := 0
@@ -296,8 +296,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// TestMutantsCoverProperties keeps the list complete: a property in the checks
-// that no mutant is there for is not known to work.
+// TestMutantsCoverProperties requires a mutant for every property; without one, a property is not
+// known to work.
 func TestMutantsCoverProperties(t *testing.T) {
 	have := map[string]bool{}
 	for _, m := range mutants {

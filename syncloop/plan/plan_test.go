@@ -57,10 +57,10 @@ func TestRestarts(t *testing.T) {
 		{never, v1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: []v1.ContainerRestartRule{rule("NotIn", 3)}}, 5, true},
 		{never, v1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: []v1.ContainerRestartRule{rule("NotIn", 3)}}, 3, false},
 		{never, v1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: []v1.ContainerRestartRule{rule("Else", 3), {}}}, 3, false},
-		// Rules without a policy of the container's own are not looked at.
+		// Rules are ignored if the container has no restart policy of its own.
 		{never, v1.Container{RestartPolicyRules: []v1.ContainerRestartRule{rule("In", 3)}}, 3, false},
 	} {
-		if got := restarts(&v1.PodSpec{RestartPolicy: tc.pod}, &tc.c, tc.code); got != tc.want {
+		if got := pod.Restarts(&v1.PodSpec{RestartPolicy: tc.pod}, &tc.c, tc.code); got != tc.want {
 			t.Errorf("pod %q, container %+v, exit %d: %v", tc.pod, tc.c, tc.code, got)
 		}
 	}
@@ -85,8 +85,8 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// The jitter of a crash's back-off is drawn once: later looks with other draws
-// do not move its end.
+// The jitter of a crash back-off is drawn once: later decisions with other jitter do not move its
+// end.
 func TestCrashJitterIsDrawnOnce(t *testing.T) {
 	p, err := parsePod("main=app")
 	if err != nil {
@@ -143,8 +143,8 @@ func TestOrphanWithoutSpec(t *testing.T) {
 	}
 }
 
-// A pod that the API server calls finished is not run again by a new process,
-// and one that is being deleted does not start.
+// A new process does not run a pod again that is finished in the API server, and does not start one
+// that is being deleted.
 func TestAdoptsWhatTheAPISays(t *testing.T) {
 	for name, change := range map[string]func(*v1.Pod){
 		"succeeded": func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded },
@@ -163,15 +163,14 @@ func TestAdoptsWhatTheAPISays(t *testing.T) {
 	}
 }
 
-// A restart count that the API server was told never goes back, although the
-// runtime lost every trace.
+// The restart count in the API object never goes back, even if the runtime lost every trace.
 func TestAttemptsGoOn(t *testing.T) {
 	p, err := parsePod("main=app")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "app", RestartCount: 4, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
-	in := Input{Now: epoch, Pod: p, Volumes: VolumesReady, Ledger: Ledger{Pulled: map[string]bool{"app": true}},
+	in := Input{Now: epoch, Pod: p, Volumes: VolumesReady, Ledger: Ledger{Names: map[string]NameRecord{"app": {Pulled: true}}},
 		Observed: pod.Observed{Seq: 1, Sandboxes: []pod.Sandbox{{ID: "b", Ready: true}}}}
 	out := Decide(in)
 	if len(out.Start) != 1 || out.Start[0].Kind != OpStart || out.Start[0].Attempt != 5 {
@@ -179,9 +178,8 @@ func TestAttemptsGoOn(t *testing.T) {
 	}
 }
 
-// A container that was made and whose start nobody answered for may have run:
-// what takes its place counts as a restart, as it does with a kubelet. One whose
-// creation alone was lost cannot have.
+// A container that was created, and whose start has an unknown result, may have run: as with a
+// kubelet, its replacement counts as a restart. If only the creation was lost, it cannot have run.
 func TestAStartInDoubtCounts(t *testing.T) {
 	p, err := parsePod("main=app")
 	if err != nil {
@@ -189,7 +187,7 @@ func TestAStartInDoubtCounts(t *testing.T) {
 	}
 	for made, want := range map[string]uint32{"c": 3, "": 2} {
 		out := Outcome{Operation: Operation{Kind: OpStart, Container: "app", Attempt: 2}, ContainerID: made, Transport: true, Err: "lost", At: epoch}
-		ledger := Record(Ledger{Pulled: map[string]bool{"app": true}}, out, p, 0)
+		ledger := Record(Ledger{Names: map[string]NameRecord{"app": {Pulled: true}}}, out, p, 0)
 		in := Input{Now: epoch.Add(time.Hour), Pod: p, Volumes: VolumesReady, Ledger: ledger,
 			Observed: pod.Observed{Seq: 1, Sandboxes: []pod.Sandbox{{ID: "b", Ready: true}}, Containers: []pod.Container{
 				{ID: "c", Name: "app", SandboxID: "b", Attempt: 2, State: pod.StateCreated}}}}
@@ -217,33 +215,33 @@ func TestRecord(t *testing.T) {
 		want Ledger
 	}{
 		"a pull that failed": {Ledger{}, Outcome{Operation: op(OpPull), Err: "no such image", Reason: "ErrImagePull"},
-			Ledger{Backoff: map[string]Backoff{"app": {Failures: 1, Until: in(10 * time.Second), Reason: "ErrImagePull", Message: "no such image", Of: OpPull}}}},
-		"a pull that failed again": {Ledger{Backoff: map[string]Backoff{"app": {Failures: 1, Of: OpPull}}}, Outcome{Operation: op(OpPull), Err: "x", Reason: "ImagePullBackOff"},
-			Ledger{Backoff: map[string]Backoff{"app": {Failures: 2, Until: in(10 * time.Second), Reason: "ImagePullBackOff", Message: "x", Of: OpPull}}}},
-		"a pull after a failure": {Ledger{Backoff: map[string]Backoff{"app": {Failures: 1, Of: OpPull, Reason: "ErrImagePull"}}}, Outcome{Operation: op(OpPull)},
-			Ledger{Backoff: map[string]Backoff{}, Pulled: map[string]bool{"app": true}}},
-		"a pull leaves another failure": {Ledger{Backoff: map[string]Backoff{"app": {Failures: 3, Of: OpStart}}}, Outcome{Operation: op(OpPull)},
-			Ledger{Backoff: map[string]Backoff{"app": {Failures: 3, Of: OpStart}}, Pulled: map[string]bool{"app": true}}},
-		"a start": {Ledger{Backoff: map[string]Backoff{"app": {Failures: 3, Of: OpStart}}, Pulled: map[string]bool{"app": true}}, Outcome{Operation: op(OpStart), ContainerID: "c", Hooked: true},
-			Ledger{Backoff: map[string]Backoff{}, Pulled: map[string]bool{}, Hooked: map[string]bool{"c": true}}},
-		"a start that failed thrice": {Ledger{Backoff: map[string]Backoff{"app": {Failures: 2, Of: OpStart}}, Pulled: map[string]bool{"app": true}}, Outcome{Operation: op(OpStart), Err: "no key", Reason: "CreateContainerConfigError"},
-			Ledger{Backoff: map[string]Backoff{"app": {Failures: 3, Until: in(4 * time.Second), Reason: "CreateContainerConfigError", Message: "no key", Of: OpStart}}, Pulled: map[string]bool{}}},
+			Ledger{Names: map[string]NameRecord{"app": {Backoff: Backoff{Failures: 1, Until: in(10 * time.Second), Reason: "ErrImagePull", Message: "no such image", Of: OpPull}}}}},
+		"a pull that failed again": {Ledger{Names: map[string]NameRecord{"app": {Backoff: Backoff{Failures: 1, Of: OpPull}}}}, Outcome{Operation: op(OpPull), Err: "x", Reason: "ImagePullBackOff"},
+			Ledger{Names: map[string]NameRecord{"app": {Backoff: Backoff{Failures: 2, Until: in(10 * time.Second), Reason: "ImagePullBackOff", Message: "x", Of: OpPull}}}}},
+		"a pull after a failure": {Ledger{Names: map[string]NameRecord{"app": {Backoff: Backoff{Failures: 1, Of: OpPull, Reason: "ErrImagePull"}}}}, Outcome{Operation: op(OpPull)},
+			Ledger{Names: map[string]NameRecord{"app": {Pulled: true}}}},
+		"a pull leaves another failure": {Ledger{Names: map[string]NameRecord{"app": {Backoff: Backoff{Failures: 3, Of: OpStart}}}}, Outcome{Operation: op(OpPull)},
+			Ledger{Names: map[string]NameRecord{"app": {Backoff: Backoff{Failures: 3, Of: OpStart}, Pulled: true}}}},
+		"a start": {Ledger{Names: map[string]NameRecord{"app": {Backoff: Backoff{Failures: 3, Of: OpStart}, Pulled: true}}}, Outcome{Operation: op(OpStart), ContainerID: "c", Hooked: true},
+			Ledger{Names: map[string]NameRecord{}, Containers: map[string]ContainerRecord{"c": {Hook: HookDone}}}},
+		"a start that failed thrice": {Ledger{Names: map[string]NameRecord{"app": {Backoff: Backoff{Failures: 2, Of: OpStart}, Pulled: true}}}, Outcome{Operation: op(OpStart), Err: "no key", Reason: "CreateContainerConfigError"},
+			Ledger{Names: map[string]NameRecord{"app": {Backoff: Backoff{Failures: 3, Until: in(4 * time.Second), Reason: "CreateContainerConfigError", Message: "no key", Of: OpStart}}}}},
 		"a start lost before the hook": {Ledger{}, Outcome{Operation: op(OpStart), ContainerID: "c", Transport: true, Err: "lost"},
-			Ledger{Backoff: map[string]Backoff{"app": {Until: in(time.Second), Of: OpStart}}, Hooked: map[string]bool{"c": false}, Attempts: map[string]uint32{"app": 1}}},
+			Ledger{Names: map[string]NameRecord{"app": {Backoff: Backoff{Until: in(time.Second), Of: OpStart}, Attempt: 1}}, Containers: map[string]ContainerRecord{"c": {Hook: HookPending}}}},
 		"a creation that was lost": {Ledger{}, Outcome{Operation: op(OpStart), Transport: true, Err: "lost"},
-			Ledger{Backoff: map[string]Backoff{"app": {Until: in(time.Second), Of: OpStart}}}},
+			Ledger{Names: map[string]NameRecord{"app": {Backoff: Backoff{Until: in(time.Second), Of: OpStart}}}}},
 		"a hook that failed": {Ledger{}, Outcome{Operation: op(OpStart), ContainerID: "c", Hooked: true, Err: "exit 1", Reason: "PostStartHookError"},
-			Ledger{Backoff: map[string]Backoff{"app": {Failures: 1, Until: in(time.Second), Reason: "PostStartHookError", Message: "exit 1", Of: OpStart}}, Hooked: map[string]bool{"c": true},
-				Why: map[string]Stop{"c": {StopPostStart, "PostStartHookError: exit 1"}}}},
-		"a hook made up for": {Ledger{Hooked: map[string]bool{"id": false}}, Outcome{Operation: op(OpHook), Hooked: true},
-			Ledger{Hooked: map[string]bool{"id": true}}},
+			Ledger{Names: map[string]NameRecord{"app": {Backoff: Backoff{Failures: 1, Until: in(time.Second), Reason: "PostStartHookError", Message: "exit 1", Of: OpStart}}},
+				Containers: map[string]ContainerRecord{"c": {Hook: HookDone, Why: Stop{StopPostStart, "PostStartHookError: exit 1"}}}}},
+		"a hook made up for": {Ledger{Containers: map[string]ContainerRecord{"id": {Hook: HookPending}}}, Outcome{Operation: op(OpHook), Hooked: true},
+			Ledger{Containers: map[string]ContainerRecord{"id": {Hook: HookDone}}}},
 		"a stop whose hook ran": {Ledger{}, Outcome{Operation: op(OpStop), Transport: true, Hooked: true},
-			Ledger{Backoff: map[string]Backoff{IDKey("id"): {Until: in(250 * time.Millisecond), Of: OpStop}}, PreStopped: map[string]bool{"id": true}}},
-		"a sandbox stopped": {Ledger{}, Outcome{Operation: op(OpStopSandbox)}, Ledger{Stopped: map[string]bool{"id": true}}},
-		"a lost sandbox call keeps what it shows": {Ledger{Backoff: map[string]Backoff{SandboxKey: {Failures: 2, Reason: "FailedCreatePodSandBox", Of: OpSandbox}}}, Outcome{Operation: op(OpSandbox), Transport: true},
-			Ledger{Backoff: map[string]Backoff{SandboxKey: {Failures: 2, Until: in(time.Second), Reason: "FailedCreatePodSandBox", Of: OpSandbox}}}},
-		"volumes that failed do not count against the release": {Ledger{Backoff: map[string]Backoff{VolumesKey: {Failures: 7, Reason: "FailedMount", Of: OpVolumes}}}, Outcome{Operation: op(OpRelease), Err: "busy", Reason: "FailedUnmount"},
-			Ledger{Backoff: map[string]Backoff{VolumesKey: {Failures: 1, Until: in(time.Second), Reason: "FailedUnmount", Message: "busy", Of: OpRelease}}}},
+			Ledger{Containers: map[string]ContainerRecord{"id": {Backoff: Backoff{Until: in(250 * time.Millisecond), Of: OpStop}, PreStopped: true}}}},
+		"a sandbox stopped": {Ledger{}, Outcome{Operation: op(OpStopSandbox)}, Ledger{Sandboxes: map[string]SandboxRecord{"id": {Stopped: true}}}},
+		"a lost sandbox call keeps what it shows": {Ledger{Names: map[string]NameRecord{SandboxKey: {Backoff: Backoff{Failures: 2, Reason: "FailedCreatePodSandBox", Of: OpSandbox}}}}, Outcome{Operation: op(OpSandbox), Transport: true},
+			Ledger{Names: map[string]NameRecord{SandboxKey: {Backoff: Backoff{Failures: 2, Until: in(time.Second), Reason: "FailedCreatePodSandBox", Of: OpSandbox}}}}},
+		"volumes that failed do not count against the release": {Ledger{Names: map[string]NameRecord{VolumesKey: {Backoff: Backoff{Failures: 7, Reason: "FailedMount", Of: OpVolumes}}}}, Outcome{Operation: op(OpRelease), Err: "busy", Reason: "FailedUnmount"},
+			Ledger{Names: map[string]NameRecord{VolumesKey: {Backoff: Backoff{Failures: 1, Until: in(time.Second), Reason: "FailedUnmount", Message: "busy", Of: OpRelease}}}}},
 	} {
 		tc.out.At = epoch
 		before := fmt.Sprintf("%+v", tc.from)
@@ -272,8 +270,7 @@ func steadyInput(t testing.TB) Input {
 	return w.input()
 }
 
-// A pod that simply runs costs next to nothing: no operation, and no allocation
-// but that of the input itself.
+// A steadily running pod costs almost nothing: no operation, and at most one allocation.
 func TestSteadyStateIsCheap(t *testing.T) {
 	in := steadyInput(t)
 	if out := Decide(in); len(out.Start) > 0 || out.WakeAt.IsZero() {
@@ -292,9 +289,9 @@ func BenchmarkDecideSteady(b *testing.B) {
 	}
 }
 
-// Stops that are cut off until the grace is long over, as by a link that fails
-// again and again, still ask with SIGTERM first; a container whose stops are never
-// answered is killed in the end, and one that is to be killed at once is.
+// Stops that are cut off until the grace period is long over, for example by a link that fails
+// repeatedly, still send SIGTERM first. A container whose stops are never answered is killed in the
+// end, and one that has to be killed at once is.
 func TestStopsThatComeLate(t *testing.T) {
 	p, err := parsePod("main=app")
 	if err != nil {
@@ -303,8 +300,7 @@ func TestStopsThatComeLate(t *testing.T) {
 	decide := func(grace time.Duration, stops int) Plan {
 		return Decide(Input{Now: epoch.Add(time.Hour), Pod: p, Phase: pod.Terminating, Volumes: VolumesReady,
 			Terminate: &Terminate{At: epoch, Grace: grace, Cause: CauseDeleted},
-			Ledger: Ledger{Stops: map[string]int{"c": stops},
-				StopBegan: map[string]time.Time{"c": epoch}, StopBy: map[string]time.Time{"c": epoch.Add(grace)}},
+			Ledger:    Ledger{Containers: map[string]ContainerRecord{"c": {Stops: stops, StopBegan: epoch, StopBy: epoch.Add(grace)}}},
 			Observed: pod.Observed{Seq: 1, Sandboxes: []pod.Sandbox{{ID: "b", Ready: true}}, Containers: []pod.Container{
 				{ID: "c", Name: "app", SandboxID: "b", State: pod.StateRunning}}}})
 	}
@@ -321,15 +317,14 @@ func TestStopsThatComeLate(t *testing.T) {
 		out := decide(tc.grace, tc.stops)
 		if len(out.Start) != 1 || out.Start[0].Kind != OpStop || out.Start[0].Grace != tc.want {
 			t.Errorf("grace %v, %d stops before: %+v, want a stop with %v", tc.grace, tc.stops, out.Start, tc.want)
-		} else if n := out.Ledger.Stops["c"]; n != tc.stops+1 {
+		} else if n := out.Ledger.Containers["c"].Stops; n != tc.stops+1 {
 			t.Errorf("%d stops counted after %d", n, tc.stops)
 		}
 	}
 }
 
-// A sidecar whose turn comes when the pod's grace is over has the least that a container
-// gets, for as long as that lasts: the looks that follow take none of it away, unless the
-// pod is to go at once.
+// A sidecar whose turn comes after the pod's grace period gets leastGrace. Later decisions do not
+// shorten it, unless the pod has to go at once.
 func TestALateSidecarKeepsItsGrace(t *testing.T) {
 	p, err := parsePod("inits=proxy* main=app")
 	if err != nil {

@@ -4,14 +4,16 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Record is the Ledger after an operation ended. Jitter in [0,1) spreads the
-// pauses after failures. The Ledger given stays as it was.
+// Record returns the Ledger after an operation has ended. Jitter in [0,1) spreads the pauses after
+// failures. It does not change l.
 func Record(l Ledger, out Outcome, p *v1.Pod, jitter float64) Ledger {
 	r := recorder{book: book{Ledger: l}, out: out, jitter: jitter}
 	if p != nil {
-		r.spec = specOf(&p.Spec, out.Operation.Container)
+		r.spec = pod.Find(pod.AllContainers(&p.Spec), out.Operation.Container)
 	}
 	switch out.Operation.Kind {
 	case OpVolumes, OpRelease:
@@ -37,7 +39,7 @@ func Record(l Ledger, out Outcome, p *v1.Pod, jitter float64) Ledger {
 	case OpStopSandbox:
 		r.end(IDKey(out.Operation.ID))
 		if r.succeeded() {
-			r.book.stopped(out.Operation.ID)
+			r.book.sandbox(out.Operation.ID, func(s *SandboxRecord) { s.Stopped = true })
 		}
 	case OpRemoveContainer, OpRemoveSandbox:
 		r.end(IDKey(out.Operation.ID))
@@ -54,7 +56,7 @@ type recorder struct {
 
 func (r *recorder) succeeded() bool { return r.out.Err == "" && !r.out.Transport }
 
-// end is the plain case: success forgets, a lost reply pauses, a failure counts.
+// end handles the simple case: success clears the back-off, a lost reply pauses, a failure counts.
 func (r *recorder) end(key string) {
 	if r.succeeded() {
 		r.book.clearBackoff(key)
@@ -63,9 +65,9 @@ func (r *recorder) end(key string) {
 	r.pause(key)
 }
 
-// pause puts off the next try.
+// pause delays the next attempt.
 func (r *recorder) pause(key string) {
-	b := r.book.Backoff[key]
+	b := r.book.Backoff(key)
 	switch {
 	case r.out.Transport:
 		wait := lostPause
@@ -75,7 +77,7 @@ func (r *recorder) pause(key string) {
 		if of := r.out.Operation.Kind; b.Of != of && (b.Reason == "" || key == VolumesKey) {
 			b = Backoff{Of: of}
 		}
-		b.Until = r.out.At.Add(spread(wait, r.jitter)) // what it shows stays
+		b.Until = r.out.At.Add(spread(wait, r.jitter)) // Reason and Message stay
 		r.book.backoff(key, b)
 		return
 	case b.Reason == reasonCrashLoop && b.ID != "" || b.Of != r.out.Operation.Kind:
@@ -92,17 +94,17 @@ func (r *recorder) pause(key string) {
 func (r *recorder) pull() {
 	name := r.out.Operation.Container
 	if !r.succeeded() {
-		r.book.notPulled(name)
+		r.book.pulled(name, false)
 		r.pause(name)
 		return
 	}
-	r.book.pulled(name)
-	if b, ok := r.book.Backoff[name]; ok && b.Of == OpPull {
+	r.book.pulled(name, true)
+	if r.book.Backoff(name).Of == OpPull {
 		r.book.clearBackoff(name)
 	}
 }
 
-// start records a start or a postStart hook that was made up for.
+// start records the outcome of a start, or of a postStart hook that was run afterwards.
 func (r *recorder) start() {
 	name, id := r.out.Operation.Container, r.out.ContainerID
 	if id == "" && r.out.Operation.Kind == OpHook {
@@ -111,26 +113,31 @@ func (r *recorder) start() {
 	hook := r.spec != nil && r.spec.Lifecycle != nil && r.spec.Lifecycle.PostStart != nil
 	switch {
 	case r.succeeded():
-		r.book.notPulled(name)
-		r.book.noCrashes(name)
+		r.book.pulled(name, false)
+		r.book.crashes(name, 0)
 		r.book.clearBackoff(name)
 		if id != "" {
-			r.book.hooked(id, true)
+			r.book.hooked(id, HookDone)
 		}
-	case r.out.Hooked && !r.out.Transport: // the hook failed: the container must not stay
-		r.book.notPulled(name)
-		r.book.hooked(id, true)
+	case r.out.Hooked && !r.out.Transport: // the hook failed: the container must be stopped
+		r.book.pulled(name, false)
+		r.book.hooked(id, HookDone)
 		r.book.because(id, Stop{StopPostStart, strings.TrimSuffix(r.out.Reason+": "+r.out.Err, ": ")})
 		r.pause(name)
 	default:
 		if id != "" && hook {
-			r.book.hooked(id, r.out.Hooked)
+			state := HookPending
+			if r.out.Hooked {
+				state = HookDone
+			}
+			r.book.hooked(id, state)
 		}
 		if !r.out.Transport {
-			r.book.notPulled(name)
-		} else if n := r.out.Operation.Attempt + 1; id != "" && r.out.Operation.Kind == OpStart && r.book.Attempts[name] < n {
-			// Made, and perhaps started: should the runtime show it as never started,
-			// because it went down meanwhile, the next instance counts as a restart.
+			r.book.pulled(name, false)
+		} else if n := r.out.Operation.Attempt + 1; id != "" && r.out.Operation.Kind == OpStart && r.book.Names[name].Attempt < n {
+			// The container was created and perhaps started. If the host went down before the
+			// runtime recorded the start, the container looks never started; the next instance
+			// counts as a restart nevertheless.
 			r.book.attempts(name, n)
 		}
 		r.pause(name)
@@ -140,15 +147,15 @@ func (r *recorder) start() {
 func (r *recorder) stop() {
 	id := r.out.Operation.ID
 	if r.out.Hooked {
-		r.book.preStopped(id)
+		r.book.container(id, func(c *ContainerRecord) { c.PreStopped = true })
 	}
 	if !r.succeeded() {
 		r.pause(IDKey(id))
 		return
 	}
-	// The next observation shows it dead and this is forgotten; if it does not,
-	// the stop is not repeated in a tight loop.
-	b := r.book.Backoff[IDKey(id)]
+	// The next observation should show the container dead, and prune forgets this. If it does not,
+	// this pause keeps the stop from being repeated in a tight loop.
+	b := r.book.Backoff(IDKey(id))
 	b.Failures++
 	b.Of = OpStop
 	b.Until = r.out.At.Add(spread(retryDelay(b.Failures), r.jitter))

@@ -9,8 +9,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// redefined reports whether an instance was made of another image than its container has
-// now. A hash that no known form explains says nothing by itself.
+// redefined reports whether an instance was made of another image than its container has now. An
+// unknown hash alone proves nothing.
 func (d *decision) redefined(c *v1.Container, o *pod.Container) bool {
 	want := d.in.Hashes[c.Name]
 	if want == "" || o.SpecHash == "" || want == o.SpecHash || slices.Contains(d.in.FormerHashes[c.Name], o.SpecHash) {
@@ -22,9 +22,9 @@ func (d *decision) redefined(c *v1.Container, o *pod.Container) bool {
 	return otherImage(o.Image, c.Image)
 }
 
-// otherImage reports whether two names are surely of two images: both have a digest, and
-// another one, or neither has, and repository or tag differ. A runtime may show an image
-// by another of its names, or by its ID.
+// otherImage reports whether two names surely refer to two images: both have a digest and the
+// digests differ, or neither has one and repository or tag differ. A runtime may show an image
+// under another of its names, or by its ID.
 func otherImage(shown, wanted string) bool {
 	shownName, shownDigest, shownPinned := strings.Cut(shown, "@")
 	wantedName, wantedDigest, wantedPinned := strings.Cut(wanted, "@")
@@ -37,7 +37,7 @@ func otherImage(shown, wanted string) bool {
 	return fullName(shownName) != fullName(wantedName)
 }
 
-// fullName is an image's name with what a runtime adds: the registry, its library, the tag.
+// fullName completes an image name as a runtime does: with registry, library and tag.
 func fullName(name string) string {
 	first, _, path := strings.Cut(name, "/")
 	if !path || !strings.ContainsAny(first, ".:") && first != "localhost" {

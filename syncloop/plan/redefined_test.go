@@ -8,7 +8,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// TestRedefined: an instance is replaced for another image only, never for a hash.
+// TestRedefined checks that an instance is replaced because of another image only, never because of
+// a hash.
 func TestRedefined(t *testing.T) {
 	for name, c := range map[string]struct {
 		hash, made, shown, wants string

@@ -8,10 +8,9 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// repair stops what must not run: containers of other sandboxes, second
-// instances, containers that failed a probe or whose spec has changed, ones that
-// the runtime lost sight of; and sandboxes that are not the current one. It goes
-// on while starting is on hold.
+// repair stops what must not run: containers of other sandboxes, superseded instances, containers
+// that failed a probe or whose spec changed, and those in state Unknown; also sandboxes other than
+// the current one. It works even while Hold forbids starts.
 func (d *decision) repair() {
 	o := &d.in.Observed
 	for i := range o.Containers {
@@ -21,8 +20,8 @@ func (d *decision) repair() {
 			d.removeUnstarted(c)
 		case live(c):
 			if s := d.mustStop(c); s.why.Cause != StopNone {
-				if s.again && !d.book.Again[c.ID] {
-					d.book.again(c.ID)
+				if s.again {
+					d.book.container(c.ID, func(r *ContainerRecord) { r.Again = true })
 				}
 				d.stop(c, d.in.Now.Add(s.grace), s.why)
 			}
@@ -42,27 +41,27 @@ func (d *decision) repair() {
 	}
 }
 
-// removeUnstarted removes an instance that was created and never started, what a
-// crash or a lost reply leaves between the two. Nothing ran in it.
+// removeUnstarted removes an instance that was created and never started, which a crash or a lost
+// reply leaves behind. Nothing ran in it.
 func (d *decision) removeUnstarted(c *pod.Container) {
 	if d.flying(OpStart, c.Name) || d.flyingID(OpRemoveContainer, c.ID) {
 		return
 	}
 	if d.paused(IDKey(c.ID)) {
-		d.note(c.Name + ": its removal is tried again later" + because(d.book.Backoff[IDKey(c.ID)]))
+		d.note(c.Name + ": its removal is tried again later" + because(d.book.Backoff(IDKey(c.ID))))
 		return
 	}
-	if d.book.Attempts[c.Name] < c.Attempt {
+	if d.book.Names[c.Name].Attempt < c.Attempt {
 		d.book.attempts(c.Name, c.Attempt) // the next instance takes its number
 	}
-	if d.sandbox != nil && c.SandboxID == d.sandbox.ID && d.book.Crashes[c.Name] != d.streak(c) {
+	if d.sandbox != nil && c.SandboxID == d.sandbox.ID && d.book.Names[c.Name].Crashes != d.streak(c) {
 		d.book.crashes(c.Name, d.streak(c))
 	}
 	d.begin(Operation{Kind: OpRemoveContainer, ID: c.ID, Container: c.Name, Attempt: c.Attempt, Reason: "it was created and never started"})
 }
 
-// halt is why a live container must stop while its pod runs (StopNone: it may stay),
-// the grace it gets, and whether it is started again whatever its exit code.
+// halt says why a live container must stop while its pod runs (StopNone: it may stay), its grace
+// period, and whether it is started again whatever its exit code.
 type halt struct {
 	why   Stop
 	grace time.Duration
@@ -72,12 +71,12 @@ type halt struct {
 func (d *decision) mustStop(c *pod.Container) halt {
 	newest := d.in.Observed.Newest(c.Name) == c
 	if newest && d.flying(OpStart, c.Name) {
-		return halt{} // it is the instance being started
+		return halt{} // it is the instance that is being started
 	}
 	grace := d.podGrace()
-	spec := specOf(d.spec, c.Name)
-	if why := d.book.Why[c.ID]; why.Cause != StopNone {
-		return halt{why: why, grace: grace} // a stop that was begun is carried through
+	spec := pod.Find(pod.AllContainers(d.spec), c.Name)
+	if why := d.book.Containers[c.ID].Why; why.Cause != StopNone {
+		return halt{why: why, grace: grace} // a stop that has begun is completed
 	}
 	switch {
 	case spec == nil:
@@ -95,7 +94,7 @@ func (d *decision) mustStop(c *pod.Container) halt {
 	}
 	at := sidecarIndex(d.spec, c.Name)
 	if at < 0 && !d.isMain(c.Name) {
-		return halt{} // init and ephemeral containers run to their end
+		return halt{} // init and ephemeral containers run to completion
 	}
 	if d.redefined(spec, c) {
 		return halt{why: Stop{StopDefinition, "Container " + c.Name + " definition changed"}, grace: grace, again: true}
@@ -122,8 +121,8 @@ func (d *decision) mustStop(c *pod.Container) halt {
 	return halt{}
 }
 
-// never reports whether the container's policy, rules aside, is Never: with no
-// exit code of its own there is nothing for a rule to match.
+// never reports whether the container's restart policy, without its rules, is Never. Rules do not
+// apply, because a container that we stop has no exit code of its own to match.
 func (d *decision) never(c *v1.Container) bool {
 	if c.RestartPolicy != nil {
 		return *c.RestartPolicy == v1.ContainerRestartPolicyNever
@@ -148,16 +147,17 @@ func (d *decision) isMain(name string) bool {
 	return false
 }
 
-// stop ends one container, killed at the latest at by; the earliest time asked
-// for stands. A stop under way that would kill too late is cancelled, and issued
-// again with what remains once it has returned: two never run at once.
+// stop stops one container and has it killed no later than by; the earliest by of several calls
+// holds. If a stop in flight would kill too late, it is cancelled, and issued again with the
+// remaining grace period once it has returned, so that two never run at once.
 func (d *decision) stop(c *pod.Container, by time.Time, why Stop) {
-	_, again := d.book.StopBegan[c.ID]
-	if old, ok := d.book.StopBy[c.ID]; ok && old.Before(by) {
-		by = old
+	was := d.book.Containers[c.ID]
+	again := !was.StopBegan.IsZero()
+	if !was.StopBy.IsZero() && was.StopBy.Before(by) {
+		by = was.StopBy
 	}
 	if d.flyingID(OpStop, c.ID) {
-		if old := d.book.StopBy[c.ID]; again && old.Sub(by) > time.Second {
+		if again && was.StopBy.Sub(by) > time.Second {
 			d.cancel = append(d.cancel, Key{OpStop, c.Name, c.ID})
 			d.note("the stop of " + c.Name + " gets a shorter grace")
 			return
@@ -166,40 +166,41 @@ func (d *decision) stop(c *pod.Container, by time.Time, why Stop) {
 		return
 	}
 	if d.paused(IDKey(c.ID)) {
-		d.note("the stop of " + c.Name + " is tried again shortly" + because(d.book.Backoff[IDKey(c.ID)]))
+		d.note("the stop of " + c.Name + " is tried again shortly" + because(d.book.Backoff(IDKey(c.ID))))
 		return
 	}
+	began := was.StopBegan
 	if !again {
-		d.book.stopBegan(c.ID, d.in.Now)
-	}
-	if old, ok := d.book.StopBy[c.ID]; !ok || !old.Equal(by) {
-		d.book.stopBy(c.ID, by)
-	}
-	if d.book.Why[c.ID].Cause == StopNone {
-		d.book.because(c.ID, why)
+		began = d.in.Now
 	}
 	grace := max(by.Sub(d.in.Now), 0)
-	// Whether a stop that was cut off, or lost on its way, ever sent SIGTERM nobody
-	// knows: the next one does, and waits a moment for it. A container whose stops
-	// are cut off again and again is killed in the end.
+	// A stop that was cut off or lost may not have sent SIGTERM. So the next one sends it and waits
+	// briefly. A container whose stops are cut off repeatedly (stopsCutOff) is killed in the end.
 	forced := d.terminate != nil && d.terminate.Grace == 0
-	if grace == 0 && !forced && by.After(d.book.StopBegan[c.ID]) && d.book.Stops[c.ID] < stopsCutOff {
+	if grace == 0 && !forced && by.After(began) && was.Stops < stopsCutOff {
 		grace = leastGrace
 	}
-	d.book.stops(c.ID)
+	d.book.container(c.ID, func(r *ContainerRecord) {
+		r.StopBegan, r.Stops = began, r.Stops+1
+		if !r.StopBy.Equal(by) {
+			r.StopBy = by
+		}
+		if r.Why.Cause == StopNone {
+			r.Why = why
+		}
+	})
 	grace = (grace + time.Second - 1).Truncate(time.Second) // the CRI counts in seconds
 	d.begin(Operation{Kind: OpStop, ID: c.ID, Container: c.Name, Attempt: c.Attempt, Grace: grace,
 		PreStop: grace > 0 && d.preStop(c), Cause: why.Cause, Reason: why.Words})
 }
 
-// preStop reports whether a hook is to be run before the container is stopped.
-// Where no source has the pod's spec any more, the container's own annotation
-// tells.
+// preStop reports whether a preStop hook has to run before the container is stopped. If no source
+// has the pod's spec any more, the container's annotation says so.
 func (d *decision) preStop(c *pod.Container) bool {
-	if c.State != pod.StateRunning || d.book.PreStopped[c.ID] {
+	if c.State != pod.StateRunning || d.book.Containers[c.ID].PreStopped {
 		return false
 	}
-	if spec := specOf(d.spec, c.Name); spec != nil {
+	if spec := pod.Find(pod.AllContainers(d.spec), c.Name); spec != nil {
 		return spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
 	}
 	return c.Annotations[pod.AnnotationPreStop] != ""

@@ -6,8 +6,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// resize has the pod's cgroup and its running containers brought to what was
-// allocated, once the containers that must restart for it have stopped.
+// resize plans to resize the pod's cgroup and its running containers to the allocation, once the
+// containers that must restart for it have stopped.
 func (d *decision) resize() {
 	if d.sandbox == nil || d.in.Allocated == "" {
 		return
@@ -23,8 +23,8 @@ func (d *decision) resize() {
 	case stopping:
 		d.resizing = true
 		d.note("the resize waits for a container to stop")
-	case d.paused(ResizeKey): // containers that are to start do not wait for it
-		d.note("the resize is tried again later" + because(d.book.Backoff[ResizeKey]))
+	case d.paused(ResizeKey): // containers that have to start do not wait for it
+		d.note("the resize is tried again later" + because(d.book.Backoff(ResizeKey)))
 	default:
 		d.resizing = true
 		d.begin(Operation{Kind: OpResize, ID: d.sandbox.ID, Allocated: d.in.Allocated, Was: d.cgroup(),
@@ -32,8 +32,8 @@ func (d *decision) resize() {
 	}
 }
 
-// resizeDue reports whether there is something to resize in place, and whether a
-// container that is resized by a restart is still to stop.
+// resizeDue reports whether something has to be resized in place, and whether a container that is
+// resized by a restart still has to stop.
 func (d *decision) resizeDue() (due, stopping bool) {
 	has := d.cgroup()
 	due = has.Unsure || has.Allocated != "" && has.Allocated != d.in.Allocated
@@ -52,18 +52,18 @@ func (d *decision) resizeDue() (due, stopping bool) {
 	return due, stopping
 }
 
-// cgroup is what the pod's own cgroup was made for.
+// cgroup is the allocation that the pod's own cgroup was sized for.
 func (d *decision) cgroup() Cgroup { return cgroupOf(d.book.Ledger, d.sandbox) }
 
 func cgroupOf(l Ledger, s *pod.Sandbox) Cgroup {
-	if c, ok := l.Cgroups[s.ID]; ok {
-		return c
+	if c := l.Sandboxes[s.ID].Cgroup; c != nil {
+		return *c
 	}
 	return Cgroup{Allocated: s.Annotations[pod.AnnotationAllocation]}
 }
 
-// ActuatedPod is what the pod's own cgroup was made for last, as Input.Allocated writes
-// it; empty where the pod has no sandbox that is ready, or nobody knows.
+// ActuatedPod is the allocation that the pod's cgroup was last sized for, in the form of
+// Input.Allocated. It is empty if the pod has no current sandbox, or if that is unknown.
 func ActuatedPod(l Ledger, o *pod.Observed) string {
 	if s := currentSandbox(o); s != nil {
 		return cgroupOf(l, s).Allocated
@@ -71,8 +71,8 @@ func ActuatedPod(l Ledger, o *pod.Observed) string {
 	return ""
 }
 
-// unsized reports whether a container has other resources than were allocated to
-// it, and whether its resizePolicy wants it restarted for that.
+// unsized reports whether a container has other resources than its allocation, and whether its
+// resizePolicy requires a restart for the difference.
 func (d *decision) unsized(c *pod.Container) (differs, restart bool) {
 	spec := resizable(d.spec, c.Name)
 	have := Actuated(d.book.Ledger, c)
@@ -93,28 +93,27 @@ func (d *decision) unsized(c *pod.Container) (differs, restart bool) {
 	return true, false
 }
 
-// resizable is the spec of a container that can be resized: any but an ephemeral one.
+// resizable returns the spec of a container that can be resized: any but an ephemeral one.
 func resizable(s *v1.PodSpec, name string) *v1.Container {
 	for i := range s.EphemeralContainers {
 		if s.EphemeralContainers[i].Name == name {
 			return nil
 		}
 	}
-	return specOf(s, name)
+	return pod.Find(pod.AllContainers(s), name)
 }
 
-// Actuated is the size that a container has: by its last resize, or by what it was
-// made with; nil where nobody knows.
+// Actuated is a container's actual size: of its last resize, or else the one that it was created
+// with; nil if unknown.
 func Actuated(l Ledger, c *pod.Container) *pod.Size {
-	if s, ok := l.Sized[c.ID]; ok {
-		return &s
+	if s := l.Containers[c.ID].Size; s != nil {
+		return s
 	}
 	return c.Size
 }
 
-// Unsure is the size of a container that is being resized from have to want, of which
-// nobody knows how far it came: it differs from any other in what is being changed,
-// and in nothing else.
+// Unsure is the size of a container whose resize from have to want has an unknown result. What is
+// being changed differs from every possible size, and the rest stays as in have.
 func Unsure(have, want pod.Size) pod.Size {
 	if have.CPURequest != want.CPURequest || have.CPULimit != want.CPULimit {
 		have.CPURequest, have.CPULimit = -1, -1
@@ -125,8 +124,8 @@ func Unsure(have, want pod.Size) pod.Size {
 	return have
 }
 
-// Resizing reports whether the pod, of which in.Observed tells, does not have yet
-// what was allocated to it. Containers that do not run get it when they start.
+// Resizing reports whether the pod, as in.Observed shows it, does not have its allocation yet.
+// Containers that are not running do not count: they get it when they start.
 func Resizing(in Input) bool {
 	d := decision{in: &in, spec: &noSpec, book: book{Ledger: in.Ledger}, sandbox: currentSandbox(&in.Observed)}
 	if in.Pod == nil || in.Allocated == "" || d.sandbox == nil {

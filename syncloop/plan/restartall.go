@@ -6,11 +6,11 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// restartAll carries out the rule RestartAllContainers: when a container exited
-// with a code that asks for it, every init and main container is killed and
-// removed, the one that asked last and when its back-off is over, and the pod begins
-// anew in its sandbox. It reports whether that is under way. The evidence is the
-// exited container itself, so a new process carries on where the old one stopped.
+// restartAll executes the rule RestartAllContainers: after a container has exited with a matching
+// code, every init and main container is killed and removed, and the pod starts over in its
+// sandbox. Containers that triggered the rule are removed last, after the back-off. restartAll
+// reports whether this is in progress. The exited container itself is the evidence, so a new
+// process continues where the old one stopped.
 func (d *decision) restartAll() bool {
 	source, o := d.restartSource(), &d.in.Observed
 	if source == nil {
@@ -32,14 +32,14 @@ func (d *decision) restartAll() bool {
 			others = others || !d.asksRestartAll(c)
 		}
 	}
-	switch _, stopped := d.book.StopBegan[source.ID]; {
+	switch stopped := !d.book.Containers[source.ID].StopBegan.IsZero(); {
 	case running:
 		d.note("every container restarts, once all have stopped")
 		return true
-	case others, stopped: // its exit is no crash of its own
-	case d.crashed(specOf(d.spec, source.Name), source):
+	case others, stopped: // its exit is not a crash of its own
+	case d.crashed(pod.Find(pod.AllContainers(d.spec), source.Name), source):
 		d.paused(source.Name)
-		d.note("every container restarts later: " + d.book.Backoff[source.Name].Message)
+		d.note("every container restarts later: " + d.book.Backoff(source.Name).Message)
 		return true
 	}
 	for i := range o.Containers {
@@ -47,7 +47,7 @@ func (d *decision) restartAll() bool {
 		if !d.resets(c.Name) || others && d.asksRestartAll(c) {
 			continue
 		}
-		if d.book.Attempts[c.Name] <= c.Attempt {
+		if d.book.Names[c.Name].Attempt <= c.Attempt {
 			d.book.attempts(c.Name, c.Attempt+1)
 			d.book.crashes(c.Name, d.carried(c))
 		}
@@ -59,11 +59,11 @@ func (d *decision) restartAll() bool {
 	return true
 }
 
-// carried is the crash count that an instance leaves to the next when a restart of
-// all removes it: an exit of its own is counted, an end by our signal is not.
+// carried is the crash count that a removed instance passes on to the next one. A failure of its
+// own adds one; a stop by us or exit code 0 does not.
 func (d *decision) carried(c *pod.Container) uint32 {
-	_, stopped := d.book.StopBegan[c.ID]
-	switch spec := specOf(d.spec, c.Name); {
+	stopped := !d.book.Containers[c.ID].StopBegan.IsZero()
+	switch spec := pod.Find(pod.AllContainers(d.spec), c.Name); {
 	case spec == nil || !d.counts(spec, c):
 		return 0
 	case stopped || c.ExitCode == 0:
@@ -72,10 +72,10 @@ func (d *decision) carried(c *pod.Container) uint32 {
 	return d.streak(c) + 1
 }
 
-// restartSource is the instance whose exit restarts every container, the first of
-// several; nil: none does.
+// restartSource returns the instance whose exit restarts every container, the earliest if there are
+// several, or nil.
 func (d *decision) restartSource() (source *pod.Container) {
-	if !canRestartAll(d.spec) {
+	if !pod.CanRestartAll(d.spec) {
 		return nil
 	}
 	o := &d.in.Observed
@@ -88,15 +88,15 @@ func (d *decision) restartSource() (source *pod.Container) {
 	return source
 }
 
-// stoppedBy reports whether the container has ended after source did, whose exit restarts
-// it, whatever it ended with. What had ended by then is no part of that: a pod that was
-// finished does not begin anew.
+// stoppedBy reports whether the container ended after source, whose exit restarts it whatever its
+// own result. A container that ended before is not affected: a pod that had finished does not start
+// over.
 func (d *decision) stoppedBy(source *pod.Container, c *v1.Container) bool {
 	newest := d.in.Observed.Newest(c.Name)
 	return source != nil && newest != nil && newest.State == pod.StateExited && newest.FinishedAt.After(source.FinishedAt)
 }
 
-// resets reports whether the named container takes part in a restart of all.
+// resets reports whether the named container takes part in a restart of all containers.
 func (d *decision) resets(name string) bool {
 	for i := range d.spec.InitContainers {
 		if d.spec.InitContainers[i].Name == name {
@@ -110,10 +110,10 @@ func (d *decision) asksRestartAll(c *pod.Container) bool {
 	if c.State != pod.StateExited {
 		return false
 	}
-	spec := specOf(d.spec, c.Name)
+	spec := pod.Find(pod.AllContainers(d.spec), c.Name)
 	if spec == nil || !d.resets(c.Name) {
 		return false
 	}
-	rule := matchingRule(spec, c.ExitCode)
+	rule := pod.RestartRule(spec, c.ExitCode)
 	return rule != nil && rule.Action == v1.ContainerRestartRuleActionRestartAllContainers
 }

@@ -2,23 +2,22 @@ package plan
 
 import "github.com/bowline-k8s/bowline/pod"
 
-// volumes has the volumes prepared, beside everything else: only a container's
-// start needs them.
+// volumes plans to prepare the volumes, concurrently with everything else: only the start of a
+// container needs them.
 func (d *decision) volumes() {
 	switch {
 	case d.in.Volumes == VolumesReady:
 	case d.flying(OpVolumes, ""):
 		d.note("the volumes are being prepared")
 	case d.paused(VolumesKey):
-		d.note("the volumes are tried again later" + because(d.book.Backoff[VolumesKey]))
+		d.note("the volumes are tried again later" + because(d.book.Backoff(VolumesKey)))
 	default:
 		d.begin(Operation{Kind: OpVolumes, Reason: "the volumes are not known to be ready"})
 	}
 }
 
-// ensureSandbox has a new sandbox made where there is none that is ready. The
-// old one must be stopped first, and with it everything that ran in it: two
-// sandboxes of one pod never run containers at once.
+// ensureSandbox plans a new sandbox if there is no current one. The old one must be stopped first,
+// and with it everything that ran in it: containers never run in two sandboxes of one pod at once.
 func (d *decision) ensureSandbox() {
 	if d.sandbox != nil {
 		return
@@ -28,14 +27,14 @@ func (d *decision) ensureSandbox() {
 	case d.flying(OpSandbox, ""):
 		d.note("the sandbox is being made")
 		return
-	case d.flying(OpResize, ""): // the cgroup is the pod's: the resize would undo the new one's size
+	case d.flying(OpResize, ""): // the cgroup belongs to the pod: the resize would undo the new sandbox's size
 		d.note("the new sandbox waits for the resize under way to end")
 		return
 	case d.leftovers():
 		d.note("the new sandbox waits for the old one to go")
 		return
 	case d.paused(SandboxKey):
-		d.note("the sandbox is tried again later" + because(d.book.Backoff[SandboxKey]))
+		d.note("the sandbox is tried again later" + because(d.book.Backoff(SandboxKey)))
 		return
 	case d.flaps():
 		d.note("the sandbox is replaced later: the last one lived for less than " + sandboxPause.String())
@@ -49,18 +48,18 @@ func (d *decision) ensureSandbox() {
 	d.begin(op)
 }
 
-// unaddressed reports whether the newest sandbox is ready and has no address: its network
-// namespace is gone, or it was given none. Nothing reaches what runs in there.
+// unaddressed reports whether the newest sandbox is ready and has no address: its network namespace
+// is gone, or it never got one. Containers in it are unreachable.
 func (d *decision) unaddressed() bool {
 	o := &d.in.Observed
 	return len(o.Sandboxes) > 0 && o.Sandboxes[0].Ready && o.Sandboxes[0].NoAddress
 }
 
-// flaps reports whether the last sandbox, itself a replacement, was made too short a
-// time ago to be replaced. One whose making failed has a back-off of its own.
+// flaps reports whether the last sandbox, itself a replacement, is too young to be replaced. If its
+// creation failed, that has a back-off of its own.
 func (d *decision) flaps() bool {
 	o := &d.in.Observed
-	if _, failed := d.book.Backoff[SandboxKey]; failed || len(o.Sandboxes) == 0 || o.Sandboxes[0].Attempt == 0 {
+	if d.book.Backoff(SandboxKey) != (Backoff{}) || len(o.Sandboxes) == 0 || o.Sandboxes[0].Attempt == 0 {
 		return false
 	}
 	made := o.Sandboxes[0].CreatedAt
@@ -72,7 +71,8 @@ func (d *decision) flaps() bool {
 	return at.After(d.in.Now)
 }
 
-// leftovers reports whether something of an older sandbox is still there.
+// leftovers reports whether something of an older sandbox may still be running, or hold its
+// network.
 func (d *decision) leftovers() bool {
 	o := &d.in.Observed
 	for i := range o.Containers {
@@ -85,11 +85,11 @@ func (d *decision) leftovers() bool {
 			return true
 		}
 	}
-	return len(o.Sandboxes) > 0 && !d.book.Stopped[o.Sandboxes[0].ID]
+	return len(o.Sandboxes) > 0 && !d.book.Sandboxes[o.Sandboxes[0].ID].Stopped
 }
 
-// stopSandbox stops one sandbox, once nothing runs in it and nothing is being
-// started. It reports whether that is still to be done or under way.
+// stopSandbox stops one sandbox once nothing runs in it and nothing is being started. It reports
+// whether the sandbox is not known to be stopped yet.
 func (d *decision) stopSandbox(s *pod.Sandbox, why string) bool {
 	if stopped(d.book.Ledger, s) {
 		return false
@@ -97,17 +97,17 @@ func (d *decision) stopSandbox(s *pod.Sandbox, why string) bool {
 	switch {
 	case d.flyingID(OpStopSandbox, s.ID), d.flying(OpStart, ""), d.liveIn(s.ID):
 	case d.paused(IDKey(s.ID)):
-		d.note("the stop of a sandbox is tried again later" + because(d.book.Backoff[IDKey(s.ID)]))
+		d.note("the stop of a sandbox is tried again later" + because(d.book.Backoff(IDKey(s.ID))))
 	default:
 		d.begin(Operation{Kind: OpStopSandbox, ID: s.ID, Attempt: s.Attempt, Reason: why})
 	}
 	return true
 }
 
-func stopped(l Ledger, s *pod.Sandbox) bool { return !s.Ready && l.Stopped[s.ID] }
+func stopped(l Ledger, s *pod.Sandbox) bool { return !s.Ready && l.Sandboxes[s.ID].Stopped }
 
-// HoldsSandbox reports whether the pod has a sandbox that is not known to be stopped, and
-// with it addresses and ports.
+// HoldsSandbox reports whether the pod has a sandbox that is not known to be stopped, and so may
+// hold addresses and ports.
 func HoldsSandbox(l Ledger, o *pod.Observed) bool {
 	for i := range o.Sandboxes {
 		if !stopped(l, &o.Sandboxes[i]) {

@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata with what the planner says")
 
-// TestScripts plays testdata/*.txt. A script is a list of blocks: commands, a
-// line of dashes, and what came of them up to an empty line; # begins a comment.
+// TestScripts plays testdata/*.txt. A script is a list of blocks: commands, a line of dashes, and
+// their output up to an empty line; # begins a comment.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 15 {
@@ -47,7 +47,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// Whatever words a stop or an operation has, the scripts go the same way.
+// Rewording the reasons of stops and operations does not change what happens.
 func TestScriptsReworded(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 15 {
@@ -74,7 +74,7 @@ func firstDifference(want, got string) string {
 	return "more lines than wanted"
 }
 
-// play runs one script and returns it with the outputs that came.
+// play runs one script and returns it with the actual outputs.
 func play(t *testing.T, script string, reword bool) string {
 	var out strings.Builder
 	w := &world{reword: reword}
@@ -113,7 +113,7 @@ func play(t *testing.T, script string, reword bool) string {
 	return strings.TrimRight(out.String(), "\n") + "\n"
 }
 
-// command carries out one line.
+// command executes one line.
 func command(w *world, line string) (string, error) {
 	f := strings.Fields(line)
 	arg := func(i int) string {
@@ -146,7 +146,7 @@ func command(w *world, line string) (string, error) {
 		return "", err
 	case "step": // one decision
 		return show(w, w.tick()), nil
-	case "run": // decide and carry out, a line for each round, until nothing more begins
+	case "run": // decide and execute, one output line per round, until nothing more begins
 		var b strings.Builder
 		for range 30 {
 			was := w.reported
@@ -198,7 +198,7 @@ func command(w *world, line string) (string, error) {
 			c.State = pod.StateUnknown
 		}
 		return "", err
-	case "collect": // the garbage collection removes a dead container
+	case "collect": // garbage collection removes a dead container
 		c, err := con()
 		if err == nil {
 			w.carryOut(Operation{Kind: OpRemoveContainer, ID: c.ID})
@@ -230,7 +230,7 @@ func command(w *world, line string) (string, error) {
 	case "image":
 		w.hashes[arg(1)] = arg(2)
 		w.pod = w.pod.DeepCopy()
-		specOf(&w.pod.Spec, arg(1)).Image = arg(2)
+		pod.Find(pod.AllContainers(&w.pod.Spec), arg(1)).Image = arg(2)
 		return "", nil
 	case "resize": // CONTAINER CPU MEMORY
 		cpu, err := strconv.ParseInt(arg(2), 10, 64)
@@ -258,7 +258,7 @@ func command(w *world, line string) (string, error) {
 	case "hold":
 		w.hold = rest
 		return "", nil
-	case "crash": // our process dies; crash done: what was under way had been carried out
+	case "crash": // our process dies; crash done: the operations in flight were carried out
 		w.crash(func(Operation) ending {
 			return map[string]ending{"": endBefore, "done": endAfter, "half": endHalf}[arg(1)]
 		})
@@ -317,12 +317,12 @@ func showWorld(w *world) string {
 		fmt.Fprintf(&b, " in %s\n", c.SandboxID)
 	}
 	keys := []string{}
-	for k := range w.ledger.Backoff {
+	for k := range w.ledger.Backoffs() {
 		keys = append(keys, k)
 	}
 	slices.Sort(keys)
 	for _, k := range keys {
-		e := w.ledger.Backoff[k]
+		e := w.ledger.Backoff(k)
 		fmt.Fprintf(&b, "  %s: %s %s\n", k, e.Reason, e.Message)
 	}
 	return b.String()
@@ -340,7 +340,7 @@ func parsePod(words string) (*v1.Pod, error) {
 		key, value, _ := strings.Cut(word, "=")
 		for _, item := range strings.Split(value, ",") {
 			part := strings.Split(item, ":")
-			c := specOf(&p.Spec, part[0])
+			c := pod.Find(pod.AllContainers(&p.Spec), part[0])
 			var number *int64
 			if n, err := strconv.ParseInt(part[len(part)-1], 10, 64); err == nil {
 				number = &n

@@ -1,11 +1,11 @@
 package plan
 
-// StopCause is why a container is stopped. Events, statuses and decisions depend on
-// it; the words beside it are for people only.
+// StopCause is why a container is stopped. Events, statuses and decisions depend on it; Stop.Words
+// is for people only.
 type StopCause int
 
 const (
-	StopNone            StopCause = iota // no stop of ours
+	StopNone            StopCause = iota // not stopped by this worker
 	StopPodEnds                          // the pod is terminating
 	StopNotInSpec                        // the pod's spec has no such container
 	StopSandboxNotReady                  // its sandbox is not ready, or has no address
@@ -21,7 +21,7 @@ const (
 	stopCauses
 )
 
-// Stop is why a container is stopped, for the machine and for people.
+// Stop is why a container is stopped: the cause for code, the words for people.
 type Stop struct {
 	Cause StopCause
 	Words string

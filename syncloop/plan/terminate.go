@@ -6,17 +6,17 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// leastGrace is what a container gets that waited for its turn until the pod's
-// grace was over.
+// leastGrace is the grace period of a container that could not be stopped before the pod's own was
+// over.
 const leastGrace = 2 * time.Second
 
-// stopsCutOff is how many stops of one container may be cut off, each with a grace
-// of its own, before the next one has none.
+// stopsCutOff is how many stops of one container may be cut off before the next one, with the grace
+// period over, kills at once.
 const stopsCutOff = 10
 
-// terminating stops what runs. Main containers, init containers and ephemeral
-// ones stop at once and together; then the sidecars in reverse order, each when
-// those behind it have gone, or all of them when the grace is over.
+// terminating stops whatever runs. Main, init and ephemeral containers stop immediately and
+// together; then the sidecars in reverse order, each after those behind it have stopped, or all at
+// once when the grace period is over.
 func (d *decision) terminating() pod.Phase {
 	d.requested()
 	d.cancelStarts()
@@ -33,14 +33,14 @@ func (d *decision) terminating() pod.Phase {
 	return pod.Terminated
 }
 
-// requested gives a pod that is past Syncing a request, should it have none.
+// requested sets a request on a pod that is past Syncing without one.
 func (d *decision) requested() {
 	if d.terminate == nil {
 		d.end(CauseFinished, "", "")
 	}
 }
 
-// stopAll issues the stops that are due, and reports whether anything is live.
+// stopAll plans the stops that are due, and reports whether any container is live.
 func (d *decision) stopAll() bool {
 	o := &d.in.Observed
 	by := d.terminate.by()
@@ -60,12 +60,12 @@ func (d *decision) stopAll() bool {
 		}
 		end := by
 		if over && d.terminate.Grace > 0 {
-			began, ok := d.book.StopBegan[c.ID]
+			began := d.book.Containers[c.ID].StopBegan
 			switch {
-			case !ok:
+			case began.IsZero():
 				end = d.in.Now.Add(leastGrace)
 			case !began.Before(by):
-				end = began.Add(leastGrace) // as it was given when its turn came
+				end = began.Add(leastGrace) // the same end as when its turn came
 			}
 		}
 		d.stop(c, end, Stop{StopPodEnds, d.terminate.words()})
@@ -73,8 +73,8 @@ func (d *decision) stopAll() bool {
 	return left
 }
 
-// sidecarTurn reports whether everything that stops before the sidecar at index
-// at has stopped: all but sidecars, and the sidecars behind it.
+// sidecarTurn reports whether everything that stops before the sidecar with index at has stopped:
+// all containers but sidecars, and the sidecars behind it.
 func (d *decision) sidecarTurn(at int) bool {
 	for i := range d.in.Observed.Containers {
 		c := &d.in.Observed.Containers[i]
@@ -88,8 +88,8 @@ func (d *decision) sidecarTurn(at int) bool {
 	return true
 }
 
-// cancelStarts cancels what would bring something up. What it made meanwhile
-// shows in the observation after its end.
+// cancelStarts cancels operations that would start something. What they have started by then shows
+// in the next observation.
 func (d *decision) cancelStarts() {
 	for i := range d.in.InFlight {
 		switch d.in.InFlight[i].Kind {

@@ -2,16 +2,16 @@ package plan
 
 import "github.com/bowline-k8s/bowline/pod"
 
-// terminated clears up in order: sandboxes, then volumes; when the API server
-// has the last status, the remains of a pod that is deleted. A finished pod
-// keeps its containers for their logs until the garbage collection.
+// terminated cleans up in order: sandboxes, then volumes, then, once the API server has the last
+// status, the remains of a deleted pod. A finished pod keeps its containers, for their logs, until
+// garbage collection.
 func (d *decision) terminated() pod.Phase {
 	d.requested()
 	if d.in.Phase == pod.Terminated {
 		d.cancelStarts()
 	}
 	switch {
-	case d.stopAll(): // a call that was given up took effect after all
+	case d.stopAll(): // a call that had been given up took effect after all
 		d.note("waits for a late container to stop")
 	case d.creating():
 		d.note("waits for a start under way to end")
@@ -47,17 +47,17 @@ func (d *decision) release() bool {
 	case d.in.Volumes == VolumesReleased:
 		return false
 	case d.flying(OpVolumes, ""), d.flying(OpRelease, ""):
-	case d.book.Backoff[VolumesKey].Of == OpRelease && d.paused(VolumesKey):
-		d.note("the release is tried again later" + because(d.book.Backoff[VolumesKey]))
+	case d.book.Backoff(VolumesKey).Of == OpRelease && d.paused(VolumesKey):
+		d.note("the release is tried again later" + because(d.book.Backoff(VolumesKey)))
 	default:
 		d.begin(Operation{Kind: OpRelease, Reason: "nothing uses the volumes any more"})
 	}
 	return true
 }
 
-// remove removes the remains of a deleted, orphaned or evicted pod, and reports whether
-// some are left: what an evicted one wrote is what the machine is short of. What cannot be removed does not hold the pod: the garbage
-// collection sees to it.
+// remove removes the remains of a deleted, orphaned or evicted pod, and reports whether some are
+// left. An evicted pod's remains go because the host is short of what they occupy. Remains that
+// cannot be removed do not hold up the pod; garbage collection removes them.
 func (d *decision) remove() bool {
 	if c := d.terminate.Cause; c != CauseDeleted && c != CauseOrphan && c != CauseEvicted {
 		return false
@@ -85,11 +85,8 @@ func (d *decision) remove() bool {
 	return left
 }
 
-// failed reports whether the removal of this container or sandbox failed before.
+// failed reports whether removing this container or sandbox has failed before.
 func (d *decision) failed(id string) bool {
-	if len(d.book.Backoff) == 0 {
-		return false
-	}
-	b, ok := d.book.Backoff[IDKey(id)]
-	return ok && b.Failures > 0 && (b.Of == OpRemoveContainer || b.Of == OpRemoveSandbox)
+	b := d.book.Backoff(IDKey(id))
+	return b.Failures > 0 && (b.Of == OpRemoveContainer || b.Of == OpRemoveSandbox)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// currentSandbox is the newest sandbox if it is ready and has an address where it is
-// to have one; an older one that is ready is a leftover.
+// currentSandbox is the newest sandbox, if it is ready and has the address that it should have. Any
+// older ready sandbox is a leftover.
 func currentSandbox(o *pod.Observed) *pod.Sandbox {
 	if len(o.Sandboxes) > 0 && o.Sandboxes[0].Ready && !o.Sandboxes[0].NoAddress {
 		return &o.Sandboxes[0]
@@ -15,14 +15,13 @@ func currentSandbox(o *pod.Observed) *pod.Sandbox {
 	return nil
 }
 
-// live reports whether processes of the container may be running. A runtime
-// that lost its shim (Unknown) cannot tell, so it may.
+// live reports whether processes of the container may be running. In state Unknown (the runtime
+// lost the shim) they may.
 func live(c *pod.Container) bool {
 	return c.State == pod.StateRunning || c.State == pod.StateUnknown
 }
 
-// anyLive reports whether an instance of the named container may be running, in
-// any sandbox.
+// anyLive reports whether an instance of the named container may be running, in any sandbox.
 func (d *decision) anyLive(name string) bool {
 	for i := range d.in.Observed.Containers {
 		if c := &d.in.Observed.Containers[i]; c.Name == name && live(c) {
@@ -32,7 +31,7 @@ func (d *decision) anyLive(name string) bool {
 	return false
 }
 
-// here is the newest instance of the named container in the current sandbox.
+// here returns the newest instance of the named container in the current sandbox, or nil.
 func (d *decision) here(name string) *pod.Container {
 	if d.sandbox == nil {
 		return nil
@@ -45,32 +44,12 @@ func (d *decision) here(name string) *pod.Container {
 	return nil
 }
 
-// specOf is the named container's spec, or nil: init, main, then ephemeral.
-func specOf(s *v1.PodSpec, name string) *v1.Container {
-	for i := range s.InitContainers {
-		if s.InitContainers[i].Name == name {
-			return &s.InitContainers[i]
-		}
-	}
-	for i := range s.Containers {
-		if s.Containers[i].Name == name {
-			return &s.Containers[i]
-		}
-	}
-	for i := range s.EphemeralContainers {
-		if s.EphemeralContainers[i].Name == name {
-			return (*v1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon)
-		}
-	}
-	return nil
-}
-
 // sidecar reports whether an init container is kept running (restartPolicy Always).
 func sidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// sidecarIndex is the place of the named sidecar among the init containers, or -1.
+// sidecarIndex is the index of the named sidecar among the init containers, or -1.
 func sidecarIndex(s *v1.PodSpec, name string) int {
 	for i := range s.InitContainers {
 		if c := &s.InitContainers[i]; c.Name == name && sidecar(c) {
@@ -80,7 +59,7 @@ func sidecarIndex(s *v1.PodSpec, name string) int {
 	return -1
 }
 
-// reported is the named container's status as the API server has it, or nil.
+// reported returns the named container's status in the API object, or nil.
 func (d *decision) reported(name string) *v1.ContainerStatus {
 	if d.in.Pod == nil {
 		return nil

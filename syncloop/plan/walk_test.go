@@ -12,10 +12,10 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// chooser makes the choices of a walk: rapid's, which shrink, or a seed's.
+// chooser makes the choices of a walk: by rapid, which can shrink them, or from a seed.
 type chooser func(n int) int
 
-// walkPods are the pods that walks are taken with.
+// walkPods are the pods that walks use.
 var walkPods = []string{
 	"main=app",
 	"main=app,web restart=OnFailure",
@@ -29,7 +29,7 @@ var walkPods = []string{
 	"inits=setup,proxy* main=app,web resize-restarts=app,proxy",
 }
 
-// walk takes steps at random: time, work, exits, verdicts, faults, crashes.
+// walk takes random steps: time, operations, exits, verdicts, faults, crashes.
 func walk(choose chooser, decide func(Input) Plan, steps int) *world {
 	p, err := parsePod(walkPods[choose(len(walkPods))])
 	if err != nil {
@@ -102,8 +102,8 @@ func (w *world) pick(choose chooser, s pod.ContainerState) *pod.Container {
 	return list[choose(len(list))]
 }
 
-// settle lets all faults end and time pass, and says where the pod must be then:
-// up as its spec wants it, or gone without a trace of running.
+// settle ends all faults and lets time pass until the pod rests. Then it must be running as its
+// spec says, or be gone with nothing left running.
 func (w *world) settle() {
 	w.stale, w.hold = "", ""
 	w.catchUp()
@@ -125,7 +125,7 @@ func (w *world) settle() {
 		busy := false
 		for _, c := range w.cons {
 			if c.State == pod.StateRunning && w.pod != nil {
-				spec := specOf(&w.pod.Spec, c.Name)
+				spec := pod.Find(pod.AllContainers(&w.pod.Spec), c.Name)
 				if spec.StartupProbe != nil || spec.LivenessProbe != nil {
 					w.verdicts[c.ID] = pod.Verdicts{Startup: pod.VerdictSuccess, Liveness: pod.VerdictSuccess, Readiness: pod.VerdictSuccess}
 				}
@@ -159,7 +159,7 @@ func (w *world) isInit(name string) bool {
 	return false
 }
 
-// judgeEnd says whether the pod has arrived.
+// judgeEnd checks that the pod has converged.
 func (w *world) judgeEnd() {
 	running := map[string]int{}
 	for _, c := range w.cons {
@@ -218,7 +218,7 @@ func TestWalks(t *testing.T) {
 	})
 }
 
-// TestManyWalks goes farther than rapid's hundred, with fixed seeds.
+// TestManyWalks takes more walks than rapid's hundred, with fixed seeds.
 func TestManyWalks(t *testing.T) {
 	n := 4000
 	if testing.Short() {

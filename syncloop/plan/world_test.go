@@ -14,24 +14,23 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// world is a runtime, an API server and a pod worker in one place, small enough
-// to think about: plans are carried out on it, calls are lost on it, and what
-// must never happen is written down in bad.
+// world simulates a runtime, an API server and a pod worker. Plans are executed on it, calls can be
+// lost on it, and violated properties are recorded in bad.
 type world struct {
 	decide func(Input) Plan
-	reword bool // every reason in words is replaced before it is used
+	reword bool // replace every textual reason before it is used
 
-	// The machine.
+	// The host.
 	now       time.Time
 	boxes     []pod.Sandbox    // newest first
 	cons      []*pod.Container // in order of creation
 	ids       int
-	late      []Operation // calls given up that the runtime will still carry out
+	late      []Operation // calls that were given up, and that the runtime will still carry out
 	runs      map[string]int
-	anew      int             // how often an exit has restarted all
-	initsDone map[string]bool // sandbox ID and init name: it did its part there
+	anew      int             // how often an exit has restarted all containers
+	initsDone map[string]bool // by sandbox ID and init name: it was done there
 
-	// The API server: nil once the object is deleted.
+	// The API server; nil once the object is deleted.
 	pod *v1.Pod
 
 	// The worker.
@@ -46,12 +45,12 @@ type world struct {
 	reported     bool
 	verdicts     map[string]pod.Verdicts
 	hashes       map[string]string
-	ended        bool // this pod has been past Syncing, in any process
+	ended        bool // this pod has left Syncing, in any process
 
-	given  string              // the pod's allocation, written down
-	cgroup string              // what the pod's cgroup is made for
-	sizes  map[string]pod.Size // what each container has, by ID
-	// record is what is on the machine of the last resize that began, and of what.
+	given  string              // the pod's allocation, in its written form
+	cgroup string              // the allocation that the pod's cgroup is sized for
+	sizes  map[string]pod.Size // the actual size of each container, by ID
+	// record is the host's record of the last resize that began.
 	record struct {
 		box    string
 		cgroup Cgroup
@@ -68,7 +67,7 @@ func newWorld(p *v1.Pod, decide func(Input) Plan) *world {
 		verdicts: map[string]pod.Verdicts{}, hashes: map[string]string{}, sizes: map[string]pod.Size{}}
 }
 
-// allocated is what the pod was given: what it wants.
+// allocated is the pod's allocation, which equals what it asks for.
 func (w *world) allocated() string {
 	if w.pod == nil {
 		return ""
@@ -79,14 +78,13 @@ func (w *world) allocated() string {
 	return w.given
 }
 
-// resizeTo has the named container want so many thousandths of a CPU and so many
-// bytes.
+// resizeTo sets the named container's requests: cpu in millicores, memory in bytes.
 func (w *world) resizeTo(name string, cpu, memory int64) {
 	if w.pod == nil {
 		return
 	}
 	w.pod, w.given = w.pod.DeepCopy(), ""
-	if c := specOf(&w.pod.Spec, name); c != nil {
+	if c := pod.Find(pod.AllContainers(&w.pod.Spec), name); c != nil {
 		c.Resources.Requests = v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(cpu, resource.DecimalSI),
 			v1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI)}
 	}
@@ -96,7 +94,7 @@ func (w *world) wrong(property, format string, args ...any) {
 	w.bad = append(w.bad, property+": "+fmt.Sprintf(format, args...))
 }
 
-// observe publishes what the runtime shows now, or that it cannot be reached.
+// observe publishes the runtime's current state, or that it is unreachable.
 func (w *world) observe() {
 	if w.stale != "" {
 		w.seen.Stale = w.stale
@@ -132,7 +130,7 @@ func (w *world) input() Input {
 		Reported: w.reported, Hold: w.hold, Hashes: w.hashes, Allocated: w.allocated()}
 }
 
-// tick is one turn of the worker: observe, decide, begin.
+// tick is one iteration of the worker: observe, decide, begin.
 func (w *world) tick() Plan {
 	w.observe()
 	in := w.input()
@@ -143,9 +141,12 @@ func (w *world) tick() Plan {
 		w.ended = true
 	}
 	if w.reword {
-		w.ledger.Why = maps.Clone(w.ledger.Why)
-		for id, s := range w.ledger.Why {
-			w.ledger.Why[id] = Stop{s.Cause, "reworded"}
+		w.ledger.Containers = maps.Clone(w.ledger.Containers)
+		for id, r := range w.ledger.Containers {
+			if r.Why.Cause != StopNone {
+				r.Why.Words = "reworded"
+				w.ledger.Containers[id] = r
+			}
 		}
 	}
 	for _, op := range out.Start {
@@ -161,7 +162,7 @@ func (w *world) tick() Plan {
 	return out
 }
 
-// report is the status writer and the API server.
+// report stands for the status writer and the API server.
 func (w *world) report(fresh bool) {
 	if w.pod == nil {
 		w.reported = true
@@ -212,21 +213,21 @@ func (w *world) statuses(specs []v1.Container, old []v1.ContainerStatus) []v1.Co
 	return out
 }
 
-// How an operation ends.
+// ending is how an operation ends.
 type ending int
 
 const (
 	endOK      ending = iota
-	endErr            // refused, nothing done
+	endErr            // refused, nothing was done
 	endBefore         // lost before it was carried out
 	endAfter          // carried out, the reply lost
-	endHalf           // a start lost between create and start; else like endBefore
-	endLate           // given up; carried out some time later
+	endHalf           // a start that was lost between create and start; else like endBefore
+	endLate           // given up, and carried out some time later
 	endBadHook        // a start whose postStart failed
 	endings
 )
 
-// finish ends the i-th operation under way.
+// finish ends the operation in flight with index i.
 func (w *world) finish(i int, how ending, reason, err string) {
 	op := w.flights[i]
 	w.flights = slices.Delete(w.flights, i, i+1)
@@ -278,7 +279,7 @@ func (w *world) finish(i int, how ending, reason, err string) {
 	}
 }
 
-// carryOut does to the machine what the operation says.
+// carryOut applies the operation to the simulated host.
 func (w *world) carryOut(op Operation) (id, err string) {
 	switch op.Kind {
 	case OpSandbox:
@@ -298,7 +299,7 @@ func (w *world) carryOut(op Operation) (id, err string) {
 		for _, c := range w.cons {
 			if given, ok := pod.ParseAllocation(op.Allocated); ok && w.pod != nil && c.State == pod.StateRunning && c.SandboxID == op.ID {
 				p := given.Apply(w.pod)
-				w.sizes[c.ID] = pod.SizeOf(&p.Spec, specOf(&p.Spec, c.Name))
+				w.sizes[c.ID] = pod.SizeOf(&p.Spec, pod.Find(pod.AllContainers(&p.Spec), c.Name))
 				sized[c.ID] = w.sizes[c.ID]
 			}
 		}
@@ -331,7 +332,7 @@ func (w *world) carryOut(op Operation) (id, err string) {
 	return "", ""
 }
 
-// unsure is what is known of the containers of a resize whose end is not.
+// unsure is what is known of the containers of a resize with an unknown result.
 func (w *world) unsure(op Operation) map[string]pod.Size {
 	out := map[string]pod.Size{}
 	for i := range w.seen.Containers {
@@ -339,14 +340,14 @@ func (w *world) unsure(op Operation) map[string]pod.Size {
 		have := Actuated(w.ledger, c)
 		if given, ok := pod.ParseAllocation(op.Allocated); ok && w.pod != nil && c.State == pod.StateRunning && c.SandboxID == op.ID && have != nil {
 			p := given.Apply(w.pod)
-			out[c.ID] = Unsure(*have, pod.SizeOf(&p.Spec, specOf(&p.Spec, c.Name)))
+			out[c.ID] = Unsure(*have, pod.SizeOf(&p.Spec, pod.Find(pod.AllContainers(&p.Spec), c.Name)))
 		}
 	}
 	return out
 }
 
-// create makes a container as a runtime does: the name and attempt are reserved,
-// the sandbox must be ready.
+// create makes a container as a runtime does: name and attempt are reserved, and the sandbox must
+// be ready.
 func (w *world) create(op Operation, state pod.ContainerState) (id, err string) {
 	i := slices.IndexFunc(w.boxes, func(b pod.Sandbox) bool { return b.ID == op.ID && b.Ready })
 	if i < 0 {
@@ -361,8 +362,8 @@ func (w *world) create(op Operation, state pod.ContainerState) (id, err string) 
 	c := &pod.Container{ID: fmt.Sprintf("%s-%d", op.Container, w.ids), Name: op.Container, SandboxID: op.ID, Attempt: op.Attempt,
 		State: state, CreatedAt: w.now, SpecHash: w.hashes[op.Container], Crashes: &op.Crashes}
 	if w.pod != nil {
-		c.Annotations = map[string]string{pod.AnnotationImage: specOf(&w.pod.Spec, op.Container).Image}
-		size := pod.SizeOf(&w.pod.Spec, specOf(&w.pod.Spec, op.Container))
+		c.Annotations = map[string]string{pod.AnnotationImage: pod.Find(pod.AllContainers(&w.pod.Spec), op.Container).Image}
+		size := pod.SizeOf(&w.pod.Spec, pod.Find(pod.AllContainers(&w.pod.Spec), op.Container))
 		c.Size, w.sizes[c.ID] = &size, size
 	}
 	if state == pod.StateRunning {
@@ -373,7 +374,7 @@ func (w *world) create(op Operation, state pod.ContainerState) (id, err string) 
 	return c.ID, ""
 }
 
-// startedOne judges a start by what the machine knows.
+// startedOne checks a start against the state of the simulated host.
 func (w *world) startedOne(c *pod.Container) {
 	w.runs[c.Name]++
 	for _, other := range w.cons {
@@ -394,14 +395,14 @@ func (w *world) startedOne(c *pod.Container) {
 			}
 		}
 	}
-	if specOf(&w.pod.Spec, c.Name).RestartPolicy == nil && w.pod.Spec.RestartPolicy == v1.RestartPolicyNever && w.runs[c.Name] > 1+w.anew && len(w.ledger.Again) == 0 {
+	if pod.Find(pod.AllContainers(&w.pod.Spec), c.Name).RestartPolicy == nil && w.pod.Spec.RestartPolicy == v1.RestartPolicyNever && w.runs[c.Name] > 1+w.anew && len(w.ledger.Again()) == 0 {
 		w.wrong("policy", "%s runs a second time under Never", c.Name)
 	}
 }
 
 func (w *world) exit(c *pod.Container, code int32) {
 	if w.pod != nil && !w.hasFinished() {
-		if rule := matchingRule(specOf(&w.pod.Spec, c.Name), code); rule != nil && rule.Action == v1.ContainerRestartRuleActionRestartAllContainers {
+		if rule := pod.RestartRule(pod.Find(pod.AllContainers(&w.pod.Spec), c.Name), code); rule != nil && rule.Action == v1.ContainerRestartRuleActionRestartAllContainers {
 			w.anew++
 		}
 	}
@@ -415,7 +416,7 @@ func (w *world) hasFinished() bool {
 		exited := false
 		for _, c := range w.cons {
 			if c.Name == w.pod.Spec.Containers[i].Name {
-				exited = c.State == pod.StateExited // the last one counts
+				exited = c.State == pod.StateExited // the last one decides
 			}
 		}
 		if !exited {
@@ -425,15 +426,14 @@ func (w *world) hasFinished() bool {
 	return true
 }
 
-// crash kills the worker's process and starts a new one: what it remembered is
-// lost, what it had asked for was carried out or not, as how says.
+// crash kills the worker's process and starts a new one: its memory is lost, and how says whether
+// its operations in flight were carried out.
 func (w *world) crash(how func(Operation) ending) {
 	for _, op := range w.flights {
-		if op.Kind == OpResize { // the next life finds that it had begun, and not how it ended
+		if op.Kind == OpResize { // the next process finds that it had begun, but not how it ended
 			before := w.unsure(op)
 			defer func() {
-				w.ledger.Cgroups = map[string]Cgroup{op.ID: {Allocated: op.Was.Allocated, Unsure: true}}
-				w.ledger.Sized = before
+				w.ledger = Resized(Ledger{}, before, map[string]Cgroup{op.ID: {Allocated: op.Was.Allocated, Unsure: true}})
 			}()
 		}
 		switch how(op) {
@@ -449,14 +449,14 @@ func (w *world) crash(how func(Operation) ending) {
 	}
 	w.flights, w.ledger, w.terminate, w.phase = nil, Ledger{}, nil, pod.Syncing
 	if r := w.record; len(w.boxes) > 0 && r.box == w.boxes[0].ID {
-		w.ledger.Cgroups, w.ledger.Sized = map[string]Cgroup{r.box: r.cgroup}, r.sized
+		w.ledger = Resized(Ledger{}, r.sized, map[string]Cgroup{r.box: r.cgroup})
 	}
 	w.volumes, w.reported, w.seen, w.needSeq, w.seq = VolumesNone, w.pod == nil, pod.Observed{}, 0, 0
 	w.verdicts = map[string]pod.Verdicts{}
 	if w.pod == nil {
 		w.terminate = &Terminate{At: w.now, Grace: 30 * time.Second, Cause: CauseOrphan}
 	}
-	// The end of a pod that was still to be reported is found again by observation.
+	// The end of a pod that was not reported yet is found again by observation.
 	w.ended = w.pod == nil || w.pod.DeletionTimestamp != nil || w.pod.Status.Phase == v1.PodFailed
 }
 
@@ -464,7 +464,7 @@ func (w *world) crash(how func(Operation) ending) {
 func (w *world) catchUp() {
 	for _, op := range w.late {
 		if op.Kind == OpResize {
-			continue // nothing that is observed would show it
+			continue // no observation would show it
 		}
 		w.carryOut(op)
 	}
@@ -483,7 +483,7 @@ func (w *world) remove(grace time.Duration) {
 	}
 	p.DeletionGracePeriodSeconds = &s
 	w.pod = p
-	if w.phase == pod.Gone { // the finished pod's worker has ended: a new one
+	if w.phase == pod.Gone { // the finished pod's worker has ended, so a new one begins
 		w.crash(func(Operation) ending { return endBefore })
 	}
 	w.terminate = Merge(w.terminate, &Terminate{At: w.now, Grace: grace, Cause: CauseDeleted})

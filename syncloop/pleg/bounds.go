@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// maxRuntimeMessage is how much of the runtime's own message on a container is kept.
+	// maxRuntimeMessage is how many bytes of the runtime's own message about a container are kept.
 	maxRuntimeMessage = 8 << 10
-	// maxUID and maxName are the longest labels that pods of ours have.
+	// maxUID and maxName are the longest label values that our pods have.
 	maxUID, maxName = 128, 253
-	// maxPromises is how many hints may wait for a look; more are a relist.
+	// maxPromises is how many hints may wait for a look; beyond that, each triggers a relist.
 	maxPromises = 4096
 )
 
-// usedAnnotations are those of sandboxes and containers that are read later. A pod's own
-// are on its sandbox as well, and are not kept.
+// usedAnnotations are the annotations of sandboxes and containers that are read later. The others
+// are not kept, such as the pod's own annotations on its sandbox.
 var usedAnnotations = []string{
 	pod.AnnotationSize, pod.AnnotationAllocation, pod.AnnotationHash, pod.AnnotationRestartCount,
 	pod.AnnotationTerminationPath, pod.AnnotationTerminationPolicy, pod.AnnotationPodGrace, pod.AnnotationPodDeletionGrace,
@@ -38,7 +38,7 @@ func used(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// cut shortens what the runtime says of a container. The copy lets the rest go.
+// cut shortens the runtime's message about a container. The copy frees the rest.
 func cut(message string) string {
 	if len(message) <= maxRuntimeMessage {
 		return message
@@ -46,14 +46,13 @@ func cut(message string) string {
 	return strings.ToValidUTF8(message[:maxRuntimeMessage], "") + "..."
 }
 
-// ours tells whether labels are such as we stamp: with our owner, and of a pod that an
-// API server could have.
+// ours reports whether labels carry our owner stamp, and a pod that an API server could have.
 func (g *Generator) ours(labels map[string]string) bool {
 	return labels[pod.LabelOwner] == g.cfg.Owner && len(labels[pod.LabelPodUID]) <= maxUID &&
 		len(labels[pod.LabelPodNamespace]) <= maxName && len(labels[pod.LabelPodName]) <= maxName && len(labels[pod.LabelContainerName]) <= maxName
 }
 
-// Bytes that an observation takes beside its strings, roughly.
+// Approximate size in bytes of the parts of an observation, without its strings.
 const (
 	ofPod       = 512
 	ofSandbox   = 256
@@ -61,7 +60,7 @@ const (
 	ofEntry     = 64
 )
 
-// size is what an observation takes in memory, roughly.
+// size returns the approximate size of an observation in memory.
 func size(o pod.Observed) int64 {
 	n := ofPod + len(o.Ref.Namespace) + len(o.Ref.Name) + len(o.Ref.UID) + len(o.Stale)
 	for i := range o.Sandboxes {
@@ -89,9 +88,9 @@ func entries(m map[string]string) (n int) {
 	return n
 }
 
-// affordable tells whether what the cache keeps, with the observation o in the place of
-// what it has of that pod, is within the budget. It counts double: the garbage collector
-// lets as much again be used before it runs.
+// affordable returns an error if the cache would exceed the memory budget with o in place of that
+// pod's old observation. The size counts double, because the garbage collector lets the heap grow
+// to about twice the live data before it runs.
 func (g *Generator) affordable(o pod.Observed) error {
 	return g.cfg.Budget.Check(budget.Memory, 2*g.cache.sizeWith(o), "what is kept of the runtime's statuses")
 }

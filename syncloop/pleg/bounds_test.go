@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// hostile is a world whose statuses are as large as they may be.
+// hostile is a world that returns statuses as large as a test sets them.
 type hostile struct {
 	*world
 	status func(*runtimeapi.ContainerStatus)
@@ -46,8 +46,8 @@ func exceeded(t *testing.T, a *budget.Account, err error, want budget.Kind) {
 	}
 }
 
-// TestInventedPods: a runtime that shows pods without end, with our stamp, is not asked
-// for the status of each.
+// TestInventedPods: if a runtime lists endlessly many pods with our stamp, we do not request the
+// status of each.
 func TestInventedPods(t *testing.T) {
 	w, a := newWorld(), budget.New(budget.Limits{})
 	for i := range 1025 {
@@ -60,8 +60,8 @@ func TestInventedPods(t *testing.T) {
 	}
 }
 
-// TestLargeStatuses: of each status what is used is kept, and no more of all than the
-// budget allows.
+// TestLargeStatuses: the cache keeps only the used parts of each status, and in total no more than
+// the budget allows.
 func TestLargeStatuses(t *testing.T) {
 	w, a := newWorld(), budget.New(budget.Limits{})
 	w.add("u", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
@@ -90,7 +90,7 @@ func TestLargeStatuses(t *testing.T) {
 	}
 }
 
-// TestSizeFollowsTheCache: what goes is taken off again.
+// TestSizeFollowsTheCache: the counted size shrinks when observations are replaced or removed.
 func TestSizeFollowsTheCache(t *testing.T) {
 	w := newWorld()
 	w.add("u", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
@@ -110,8 +110,8 @@ func TestSizeFollowsTheCache(t *testing.T) {
 	}
 }
 
-// TestLabelsThatNobodyStamps: names of megabytes are not ours, whatever their stamp.
-func TestLabelsThatNobodyStamps(t *testing.T) {
+// TestLabelsWithoutAStamp: labels of megabytes are not ours, whatever owner they carry.
+func TestLabelsWithoutAStamp(t *testing.T) {
 	w := newWorld()
 	w.add("u", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
 	w.add(strings.Repeat("u", 1<<20), "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
@@ -124,8 +124,8 @@ func TestLabelsThatNobodyStamps(t *testing.T) {
 	}
 }
 
-// TestEndlessEvents: events of what is not known are dropped beyond a number, and a
-// stream that ends as it begins is opened ever later.
+// TestEndlessEvents: events with unknown IDs are dropped beyond a limit, and a stream that ends as
+// soon as it opens is reopened with a growing back-off.
 func TestEndlessEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -154,14 +154,15 @@ func TestEndlessEvents(t *testing.T) {
 	})
 }
 
-// panicky panics at what a status says.
+// panicky panics when the containers are listed.
 type panicky struct{ *world }
 
 func (panicky) ListContainers(context.Context, *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
 	panic("a list that cannot be")
 }
 
-// TestAPanicOfALookEndsTheLook: it is an error there, and the account's.
+// TestAPanicOfALookEndsTheLook: a panic becomes an error of the look, and is reported to the budget
+// account.
 func TestAPanicOfALookEndsTheLook(t *testing.T) {
 	w, a := newWorld(), budget.New(budget.Limits{})
 	g, err := New(Config{Runtime: panicky{w}, Files: w, Owner: "me", Budget: a, IsNotFound: func(error) bool { return false }})

@@ -10,31 +10,29 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Cache holds the latest observation of each pod. Reads never block on the
-// runtime.
+// Cache holds the latest observation of each pod. Reads never block on the runtime.
 type Cache struct {
 	seq atomic.Uint64
 
 	mu   sync.Mutex
 	pods map[types.UID]pod.Observed
-	// A pod without an entry was seen to have nothing by the last full relist.
+	// The last full relist found nothing for a pod that has no entry in pods.
 	allSeq   uint64
 	allAt    time.Time
 	allStale string
 	foreign  int
-	heard    map[types.UID]heard // of pods at which a look has not succeeded since
-	size     int64               // of pods and heard, roughly
+	heard    map[types.UID]heard // of pods whose last look did not succeed
+	size     int64               // of pods and heard, approximate bytes
 }
 
 func newCache() *Cache {
 	return &Cache{pods: map[types.UID]pod.Observed{}, heard: map[types.UID]heard{}}
 }
 
-// NextSeq takes a sequence number: every look begun later has a larger one.
+// NextSeq returns a new sequence number. Every look that begins later has a larger one.
 func (c *Cache) NextSeq() uint64 { return c.seq.Add(1) }
 
-// Get returns the latest observation of the pod. Seq is zero before the first
-// look.
+// Get returns the latest observation of the pod. Its Seq is zero before the first look.
 func (c *Cache) Get(uid types.UID) pod.Observed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,14 +49,14 @@ func (c *Cache) get(uid types.UID) pod.Observed {
 	return pod.Observed{Ref: pod.Ref{UID: uid}, Seq: c.allSeq, At: c.allAt, Stale: c.allStale}
 }
 
-// Foreign is how many sandboxes on the runtime are not ours.
+// Foreign returns how many sandboxes on the runtime are not ours.
 func (c *Cache) Foreign() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.foreign
 }
 
-// Known returns the pods of which the runtime has anything.
+// Known returns the pods that have a sandbox or container on the runtime.
 func (c *Cache) Known() []pod.Ref {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,8 +69,8 @@ func (c *Cache) Known() []pod.Ref {
 	return refs
 }
 
-// put keeps o unless something newer is there. It says whether it was kept, and
-// whether it ended a time in which the runtime could not be seen.
+// put stores o unless the cache has something newer. It reports whether it stored o, and whether it
+// ended a period in which the runtime could not be seen.
 func (c *Cache) put(o pod.Observed) (kept, seesAgain bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +79,7 @@ func (c *Cache) put(o pod.Observed) (kept, seesAgain bool) {
 	if old, ok := c.pods[o.Ref.UID]; ok && old.Seq > o.Seq {
 		return false, seesAgain
 	}
-	// A pod that a full relist begun later did not find stays absent.
+	// A pod that a later full relist did not find stays absent.
 	if _, ok := c.pods[o.Ref.UID]; !ok && c.allSeq > o.Seq {
 		return false, seesAgain
 	}
@@ -90,7 +88,7 @@ func (c *Cache) put(o pod.Observed) (kept, seesAgain bool) {
 	return true, seesAgain
 }
 
-// keep puts o in the place of what there was of its pod; mu is held.
+// keep replaces the pod's observation with o; the caller holds mu.
 func (c *Cache) keep(o pod.Observed) {
 	if old, ok := c.pods[o.Ref.UID]; ok {
 		c.size -= size(old)
@@ -99,7 +97,7 @@ func (c *Cache) keep(o pod.Observed) {
 	c.pods[o.Ref.UID] = o
 }
 
-// sizeWith is what the cache would take with o.
+// sizeWith returns the size that the cache would have with o.
 func (c *Cache) sizeWith(o pod.Observed) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +108,7 @@ func (c *Cache) sizeWith(o pod.Observed) int64 {
 	return n
 }
 
-// stale marks everything as of unknown age and says whether that is news.
+// stale marks everything stale and reports whether it was not already.
 func (c *Cache) stale(why string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,10 +117,9 @@ func (c *Cache) stale(why string) bool {
 	return news
 }
 
-// relisted records that a full look begun at seq saw the pods in seen and no
-// others; it returns the pods that vanished, those of doubtful state too, and
-// whether it ended a time in which the runtime could not be seen. Pods looked at
-// later stay.
+// relisted records that a full look begun at seq saw the pods in seen and no others. It returns the
+// pods that vanished, including pods whose observation was stale, and whether it ended a period in
+// which the runtime could not be seen. Pods with a later look stay.
 func (c *Cache) relisted(seq uint64, at time.Time, seen map[types.UID]bool, foreign int) (gone []pod.Ref, seesAgain bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,14 +137,14 @@ func (c *Cache) relisted(seq uint64, at time.Time, seen map[types.UID]bool, fore
 			c.unhear(uid, seq)
 		}
 	}
-	// Not what was stale when the relist began: another look may have failed since.
+	// Read allStale now, not at the start of the relist: another look may have failed since.
 	seesAgain = c.allStale != ""
 	c.allSeq, c.allAt, c.allStale, c.foreign = seq, at, "", foreign
 	return gone, seesAgain
 }
 
-// staleOne marks one pod's observation, or its absence, as of unknown age, unless
-// a newer look has succeeded, and says whether that is news.
+// staleOne marks one pod's observation (or its absence) stale, unless a newer look has succeeded.
+// It reports whether it was not already stale.
 func (c *Cache) staleOne(ref pod.Ref, seq uint64, why string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,16 +161,16 @@ func (c *Cache) staleOne(ref pod.Ref, seq uint64, why string) bool {
 	return news
 }
 
-// staleAlone says whether the pod's own last look failed.
+// staleAlone reports whether the pod's own last look failed.
 func (c *Cache) staleAlone(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pods[uid].Stale != ""
 }
 
-// touch makes an unchanged observation as new as the look that confirmed it. was
-// is the Seq of the observation that was compared: another that has taken its
-// place meanwhile has been confirmed by nobody, and false is returned.
+// touch makes an unchanged observation as new as the look that confirmed it. was is the Seq of the
+// observation that the look compared. If another observation has replaced that one meanwhile, touch
+// returns false: the look did not confirm it.
 func (c *Cache) touch(uid types.UID, was, seq uint64, at time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/bowline-k8s/bowline/wall/walltest"
 )
 
-// What is told of times goes by the wall clock, whatever it was made of: crash back-offs
-// and deadlines count from it.
+// Times that ourTime returns are wall clock times in every case: crash back-offs and deadlines
+// count from them.
 func TestOurTimeHasNoMonotonicReading(t *testing.T) {
 	g := newWorld().generator(t)
 	now := time.Now()
@@ -23,8 +23,8 @@ func TestOurTimeHasNoMonotonicReading(t *testing.T) {
 	}
 }
 
-// A relist's timer stands still while the machine sleeps and does not follow a clock that
-// is set, so neither does the verdict: the node is as ready after a sleep as before it.
+// The relist timer stands still while the system sleeps and ignores changes of the wall clock.
+// Health follows the same clock: the node is as ready after a sleep as before it.
 func TestHealthGoesByTheTimeOfTheTimers(t *testing.T) {
 	g := newWorld().generator(t)
 	if ok, last := g.Healthy(time.Now()); ok || !last.IsZero() {
@@ -50,8 +50,8 @@ func TestHealthGoesByTheTimeOfTheTimers(t *testing.T) {
 	}
 }
 
-// Relists follow each other for a while after the event stream was opened, by the same
-// clock: one that was set back since does not prolong that.
+// The short relist pause after the opening of the event stream is measured by the same clock:
+// setting the wall clock back does not prolong it.
 func TestRelistsSettleWhateverTheClockSays(t *testing.T) {
 	g := newWorld().generator(t)
 	now := time.Now()
@@ -72,8 +72,8 @@ func TestRelistsSettleWhateverTheClockSays(t *testing.T) {
 	}
 }
 
-// A clock that was set back, by which the last relist lies ahead, delays no relist; a
-// sleep brings none forward.
+// A wall clock that is set back, so that the last relist lies in the future, does not delay the
+// next one. A sleep does not bring it forward.
 func TestAClockThatIsSetMovesNoRelist(t *testing.T) {
 	g := newWorld().generator(t)
 	now := time.Now()

@@ -1,13 +1,13 @@
-// Package pleg is the Pod Lifecycle Event Generator: the only writer of what is
-// observed of the runtime. Relists are the truth; the runtime's events only
-// bring a look forward. Each look takes a sequence number before its first
-// request is sent, so "newer than my last change" never depends on a clock.
+// Package pleg is the Pod Lifecycle Event Generator. It alone writes the Cache of observations:
+// what the runtime has of each pod. Relists are the truth; the runtime's events only bring a look
+// forward. Each look takes a sequence number before it sends its first request, so "newer than my
+// last change" never depends on a clock.
 //
-//	events (hints) ──┐
-//	relist timer ────┼─► look ─► Cache (by UID) ─► Changed
-//	Observe (a worker's own) ─┘
+//	events (hints) ───────────┐
+//	relist timer ─────────────┼─► look ─► Cache (by UID) ─► TakeChanged
+//	Observe (from a worker) ──┘
 //
-// Files: generator.go (when to look), look.go (how), cache.go (what is kept),
-// users.go (ranges of user IDs, also of pods at which a look fails), message.go
-// (termination messages).
+// Files: generator.go (when to look), follow.go (event stream), look.go (how to look), patience.go
+// (pods that do not answer), cache.go (the Cache), users.go (user ID ranges, also of pods whose
+// look fails), message.go (termination messages), bounds.go (limits on what the runtime reports).
 package pleg

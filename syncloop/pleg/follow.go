@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// follow turns hints into looks at single pods.
+// follow turns runtime events into looks at single pods.
 func (g *Generator) follow(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	pause := time.Second
@@ -33,9 +33,9 @@ func (g *Generator) follow(ctx context.Context) {
 		g.events.Store(false)
 		g.Kick()
 		if ctx.Err() == nil {
-			log.V(1).Info("Runtime event stream ended; relisting each second until it is back")
+			log.V(1).Info("Runtime event stream ended; relisting every second until it is back")
 		}
-		// One that ends as it begins is not opened in a tight loop.
+		// Back off if the stream ends right after it opens.
 		if time.Since(opened) > time.Second {
 			pause = time.Second
 			continue
@@ -48,10 +48,10 @@ func (g *Generator) follow(ctx context.Context) {
 	}
 }
 
-// settle is how long hints are gathered before the pods they name are looked
-// at: a container's start and exit come as bursts of events. The runtime tells
-// of an exit before its own lists show it, so a look that does not show what the
-// hint promised is repeated, each time after twice the pause.
+// settle is how long to gather hints before looking at their pods: the start and exit of a
+// container come as bursts of events. The runtime sends the event of an exit before its own lists
+// show the exit, so a look that does not show what the hint announced is repeated, each time after
+// twice the pause.
 const (
 	settle      = 20 * time.Millisecond
 	settleLimit = 5 * time.Second
@@ -60,7 +60,7 @@ const (
 // promise is a hint that no look has confirmed yet.
 type promise struct {
 	Hint
-	pause time.Duration // to the next look
+	pause time.Duration // until the next look
 	due   time.Time
 }
 
@@ -80,8 +80,8 @@ func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
 				g.Kick()
 				continue
 			}
-			// An ID that is not known may be foreign, or of a look that is under
-			// way and saw less than the event tells: it is kept for a while.
+			// An unknown ID may be foreign, or belong to a look under way that saw less than the
+			// event reports: keep the hint for a while.
 			if g.uidOf(h.ID) != "" && g.confirmed(h) {
 				continue
 			}
@@ -95,8 +95,8 @@ func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
 	}
 }
 
-// lookAgain looks at the pods whose hints are due, once each, and puts off what
-// the look did not confirm.
+// lookAgain looks once at each pod that has due hints, and postpones hints that the look did not
+// confirm.
 func (g *Generator) lookAgain(ctx context.Context, open map[Hint]*promise, now time.Time) {
 	looked := map[types.UID]bool{}
 	for h, p := range open {
@@ -106,7 +106,7 @@ func (g *Generator) lookAgain(ctx context.Context, open map[Hint]*promise, now t
 		uid := g.uidOf(h.ID)
 		if uid != "" && !looked[uid] && !g.confirmed(h) {
 			looked[uid] = true
-			// An error is in the cache as staleness, and the relist retries.
+			// The cache records an error as staleness, and the relist retries.
 			ref, changed := g.cache.Get(uid).Ref, g.changedBy(h)
 			g.within(uid, func() { _, _ = g.Observe(ctx, ref, changed) })
 		}
@@ -118,7 +118,7 @@ func (g *Generator) lookAgain(ctx context.Context, open map[Hint]*promise, now t
 	}
 }
 
-// changedBy is what a hint tells of; its ID is one of the cache's.
+// changedBy returns the object that a hint is about. The cache must know the hint's ID.
 func (g *Generator) changedBy(h Hint) Changed {
 	if findSandbox(g.cache.Get(g.uidOf(h.ID)).Sandboxes, h.ID) != nil {
 		return Changed{Sandbox: h.ID}
@@ -142,8 +142,8 @@ func (g *Generator) uidOf(id string) types.UID {
 	return g.byID[id]
 }
 
-// confirmed says whether what is cached shows what the hint promised, or cannot
-// show it, because the object is not one of ours.
+// confirmed reports whether the cache shows what the hint announced, or cannot show it because the
+// object is not ours.
 func (g *Generator) confirmed(h Hint) bool {
 	uid := g.uidOf(h.ID)
 	if uid == "" {
@@ -154,7 +154,7 @@ func (g *Generator) confirmed(h Hint) bool {
 	if c := findContainer(o.Containers, h.ID); c != nil {
 		running, present = c.State == pod.StateRunning, true
 		if c.State == pod.StateExited && h.Expect == Started {
-			return true // it has ended since
+			return true // it has already ended
 		}
 	} else if s := findSandbox(o.Sandboxes, h.ID); s != nil {
 		running, present = s.Ready, true

@@ -15,14 +15,14 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Hint is a runtime event reduced to what it says of one container or sandbox.
+// Hint is a runtime event, reduced to what it says about one container or sandbox.
 type Hint struct {
 	ID string // of a container or a sandbox
 	// Expect is what a look should show once the runtime has handled the event.
 	Expect Expect
 }
 
-// Expect is what becomes of the container or sandbox that a Hint names.
+// Expect is the state of a Hint's container or sandbox after the event.
 type Expect int
 
 const (
@@ -34,26 +34,26 @@ const (
 type Config struct {
 	Runtime Runtime
 	Files   Files
-	// Owner is the value of pod.LabelOwner on what is ours.
+	// Owner is the value of pod.LabelOwner on our sandboxes and containers.
 	Owner string
-	// ClockOffset is the machine's clock minus ours.
+	// ClockOffset returns the host's clock minus ours.
 	ClockOffset func() time.Duration
-	// ClockDoubt hears that the runtime told a time that cannot be true by ClockOffset;
-	// it must not block.
+	// ClockDoubt is called if the runtime reports a time that is impossible under ClockOffset. It
+	// must not block.
 	ClockDoubt func()
-	// IsNotFound tells the runtime's "no such object" from other errors.
+	// IsNotFound reports whether an error is the runtime's "no such object".
 	IsNotFound func(error) bool
-	// IsTransport tells "the runtime was not reached" from an answer. An answer
-	// that fails concerns one pod alone, whose observation becomes stale; without
-	// IsTransport every error counts as blindness.
+	// IsTransport reports whether an error means that the runtime was not reached. An error that
+	// the runtime answers with makes only one pod's observation stale. If IsTransport is nil, every
+	// error makes all observations stale.
 	IsTransport func(error) bool
-	// Hints opens the runtime's event stream; the channel closes with the stream.
-	// Nil, or an error, means that there is none for now.
+	// Hints opens the runtime's event stream; the channel closes with the stream. If Hints is nil
+	// or fails, there is no stream for now.
 	Hints func(ctx context.Context) (<-chan Hint, error)
-	// Relist is the pause between relists without events (1 s), RelistWithEvents
-	// with them (60 s).
+	// Relist is the pause between relists without an event stream (default 1 s), RelistWithEvents
+	// with one (default 60 s).
 	Relist, RelistWithEvents time.Duration
-	// Budget counts what the runtime shows; nil keeps to the default limits.
+	// Budget limits how much the runtime may report; nil means the default limits.
 	Budget *budget.Account
 }
 
@@ -79,29 +79,29 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// unhealthyAfter is how long the node stays ready without a relist.
+// unhealthyAfter is how long the node stays ready without a successful relist.
 const unhealthyAfter = 3 * time.Minute
 
-// Generator keeps the Cache true.
+// Generator keeps the Cache up to date.
 type Generator struct {
 	cfg   Config
 	cache *Cache
 
 	events     atomic.Bool // the event stream is open
-	opened     moment      // when it was opened
-	partial    atomic.Bool // the last relist could not look at some pod
-	whole      atomic.Bool // a relist knew the ranges of users of every pod, once
-	lastRelist moment      // when the last relist that succeeded began
+	opened     moment      // when the event stream was last opened
+	partial    atomic.Bool // the last relist failed to look at some pod
+	whole      atomic.Bool // a relist has once known the user ID ranges of every pod
+	lastRelist moment      // start of the last successful relist
 	kick       chan struct{}
 
 	mu      sync.Mutex
-	byID    map[string]types.UID   // container and sandbox IDs of the cache
-	changed map[types.UID]struct{} // not yet handed out
-	looking map[types.UID]struct{} // looks that a relist or a hint began, and that are under way
+	byID    map[string]types.UID   // container and sandbox IDs in the cache
+	changed map[types.UID]struct{} // not yet returned by TakeChanged
+	looking map[types.UID]struct{} // pods with a look under way that a relist or a hint began
 	notify  chan struct{}
 }
 
-// New makes a Generator; Run drives it.
+// New returns a Generator. It does nothing until Run is called.
 func New(c Config) (*Generator, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -116,10 +116,10 @@ func New(c Config) (*Generator, error) {
 	}, nil
 }
 
-// Cache is what the generator writes.
+// Cache returns the cache that the generator writes.
 func (g *Generator) Cache() *Cache { return g.cache }
 
-// Notify fires when TakeChanged has something; it never fills up.
+// Notify returns a channel that receives when TakeChanged has something. Senders never block on it.
 func (g *Generator) Notify() <-chan struct{} { return g.notify }
 
 // TakeChanged returns the pods whose observation changed since the last call.
@@ -134,14 +134,14 @@ func (g *Generator) TakeChanged() []types.UID {
 	return uids
 }
 
-// moment is when something last happened. It keeps the reading of the monotonic clock,
-// which timers follow: what is computed of it knows no sleep and no clock that is set.
+// moment holds the time at which something last happened. It keeps the monotonic reading, which
+// timers follow too, so durations since a moment ignore system sleep and changes of the wall clock.
 type moment struct{ at atomic.Pointer[time.Time] }
 
-// set reports whether it is the first.
+// set stores at and reports whether it is the first time that was set.
 func (m *moment) set(at time.Time) (first bool) { return m.at.Swap(&at) == nil }
 
-// time is zero where there was none.
+// time returns the last time that was set, or zero.
 func (m *moment) time() time.Time {
 	if at := m.at.Load(); at != nil {
 		return *at
@@ -149,18 +149,18 @@ func (m *moment) time() time.Time {
 	return time.Time{}
 }
 
-// Healthy says whether a relist succeeded within the last three minutes, and when the
-// last one did; zero for none. The minutes are of the clock that relists go by.
+// Healthy reports whether a relist succeeded within the last three minutes, and when the last
+// successful one began (zero if none). It uses the monotonic clock, as the relist timer does.
 func (g *Generator) Healthy(now time.Time) (bool, time.Time) {
 	last := g.lastRelist.time()
 	return now.Sub(last) < unhealthyAfter, last
 }
 
-// Whole says whether Cache.Users has the range of every sandbox that the runtime had at
-// our start: a relist succeeds also where some pod could not be looked at.
+// Whole reports whether Cache.Users has the range of every sandbox that the runtime had when we
+// started. A successful relist is not enough: it also succeeds if the look at some pod fails.
 func (g *Generator) Whole() bool { return g.whole.Load() }
 
-// Kick brings the next relist forward.
+// Kick makes the next relist happen now.
 func (g *Generator) Kick() {
 	select {
 	case g.kick <- struct{}{}:
@@ -168,9 +168,9 @@ func (g *Generator) Kick() {
 	}
 }
 
-// Run relists until ctx ends. The event stream, where there is one, is reopened
-// when it closes; relists follow each opening for a while, because what happened
-// between two streams was not told.
+// Run relists until ctx ends. If there is an event stream, Run reopens it when it closes. After
+// each opening it keeps the short relist pause for a while, because events between two streams are
+// lost.
 func (g *Generator) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -186,7 +186,7 @@ func (g *Generator) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-			// Somebody's List may have been one since.
+			// A caller of List may have done a relist meanwhile.
 			if left := g.left(pause, time.Now()); left > 0 {
 				timer.Reset(left)
 				continue
@@ -199,15 +199,15 @@ func (g *Generator) Run(ctx context.Context) error {
 	}
 }
 
-// left is what is left of a pause since the last relist.
+// left returns the remainder of a pause that began with the last relist.
 func (g *Generator) left(pause time.Duration, now time.Time) time.Duration {
 	return pause - now.Sub(g.lastRelist.time())
 }
 
-// pause is how long the next relist waits, after one that ended with err.
+// pause returns how long to wait before the next relist, after one that ended with err.
 func (g *Generator) pause(err error, now time.Time) time.Duration {
-	// An exit that was told before the stream was open may show in the lists
-	// only after the relist that follows the opening.
+	// The relist that follows the opening of the stream may not yet show an exit whose event came
+	// before the opening.
 	settled := now.Sub(g.opened.time()) > settleLimit
 	if err == nil && g.events.Load() && settled && !g.partial.Load() {
 		return g.cfg.RelistWithEvents
@@ -215,14 +215,14 @@ func (g *Generator) pause(err error, now time.Time) time.Duration {
 	return g.cfg.Relist
 }
 
-// Relist looks at everything.
+// Relist lists everything and looks at each pod that changed.
 func (g *Generator) Relist(ctx context.Context) error {
 	_, _, err := g.List(ctx)
 	return err
 }
 
-// List is a relist that gives what the runtime has, whosever it is, to one who would
-// ask the same; the next relist comes that much later.
+// List is a Relist that also returns the runtime's lists, including sandboxes and containers of
+// other owners, so that its callers need not list again. It postpones the next timed relist.
 func (g *Generator) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
 	seq, at := g.cache.NextSeq(), time.Now()
 	all, err := g.list(ctx, "")
@@ -237,7 +237,7 @@ func (g *Generator) List(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runt
 	return all.sandboxes, all.containers, nil
 }
 
-// relisted brings the cache to what a look at everything, begun at seq, has shown.
+// relisted updates the cache from a full list that was begun at seq.
 func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time.Time) error {
 	seen, partial, users := make(map[types.UID]bool, len(all.byUID)), false, true
 	for uid, l := range all.byUID {
@@ -269,16 +269,16 @@ func (g *Generator) relisted(ctx context.Context, all lists, seq uint64, at time
 	return nil
 }
 
-// Changed names what was just changed of a pod, where that is known: its status is
-// asked for beside the lists instead of after them.
+// Changed names the sandbox or container that the caller just changed, if known. Observe then
+// requests its status in parallel with the lists instead of after them.
 type Changed struct{ Sandbox, Container string }
 
-// Observe looks at one pod now and returns what the cache then holds.
+// Observe looks at one pod now and returns the cached observation.
 func (g *Generator) Observe(ctx context.Context, ref pod.Ref, changed Changed) (pod.Observed, error) {
 	seq, at := g.cache.NextSeq(), time.Now()
 	told := make(chan foretold, 1)
 	g.cfg.Budget.Go("read what has changed", func() {
-		var f foretold // nothing, if it cannot be read
+		var f foretold // stays empty if the status cannot be read
 		defer func() { told <- f }()
 		f = g.foretell(ctx, changed)
 	})
@@ -307,8 +307,7 @@ func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, told 
 	if err := g.affordable(o); err != nil {
 		return err
 	}
-	// The status of a container may fail or never come, and what the sandboxes hold of
-	// the machine is known.
+	// The container statuses may fail or hang, but the sandboxes' user ID ranges are already known.
 	g.cache.hear(l, o.Sandboxes, seq)
 	if o.Containers, err = g.containers(ctx, l, old, told); err != nil {
 		return err
@@ -341,25 +340,25 @@ func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, told 
 	return nil
 }
 
-// failedOne marks one pod's observation stale: the runtime answers, but not about
-// this pod. The others go on.
+// failedOne marks one pod's observation stale: the runtime answers, but not about this pod. Other
+// pods are not affected.
 func (g *Generator) failedOne(ctx context.Context, ref pod.Ref, seq uint64, err error) {
 	if !g.cache.staleOne(ref, seq, err.Error()) {
 		return
 	}
-	klog.FromContext(ctx).Info("The runtime does not tell the state of a pod; nothing is decided for it until it does",
+	klog.FromContext(ctx).Info("The runtime does not report the state of a pod; its worker waits",
 		"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID, "err", err)
 	g.announce(ref.UID)
 	g.Kick()
 }
 
-// failed marks the cache stale; what ctx itself cut off says nothing.
+// failed marks the whole cache stale, unless ctx itself ended: that says nothing about the runtime.
 func (g *Generator) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if g.cache.stale(err.Error()) {
-		klog.FromContext(ctx).Info("Lost sight of the runtime; nothing is decided until it answers", "err", err)
+		klog.FromContext(ctx).Error(err, "The runtime does not answer; pod workers wait")
 		g.announceAll()
 		g.Kick()
 	}
@@ -386,7 +385,7 @@ func (g *Generator) announce(uid types.UID) {
 	}
 }
 
-// All stands in TakeChanged for every pod, those that the runtime lacks too.
+// All in the result of TakeChanged means every pod, including pods that the runtime does not have.
 const All types.UID = "*"
 
 func (g *Generator) announceAll() { g.announce(All) }

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Runtime is what a look asks of the container runtime.
+// Runtime is the part of the CRI that a look calls.
 type Runtime interface {
 	ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
@@ -22,15 +22,15 @@ type Runtime interface {
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 }
 
-// listed is what the two list calls say of one pod.
+// listed is what the two list calls report of one pod.
 type listed struct {
 	ref        pod.Ref
 	sandboxes  []*runtimeapi.PodSandbox
 	containers []*runtimeapi.Container
 }
 
-// lists is what the runtime has: as it says, and what is ours by pod. foreign
-// counts the sandboxes that do not carry our stamp.
+// lists is the result of the list calls: as the runtime returned it, and our objects by pod.
+// foreign counts the sandboxes that do not carry our stamp.
 type lists struct {
 	sandboxes  []*runtimeapi.PodSandbox
 	containers []*runtimeapi.Container
@@ -38,7 +38,7 @@ type lists struct {
 	foreign    int
 }
 
-// list asks for everything, or for one pod.
+// list lists everything, or one pod if uid is set.
 func (g *Generator) list(ctx context.Context, uid types.UID) (lists, error) {
 	var sf *runtimeapi.PodSandboxFilter
 	var cf *runtimeapi.ContainerFilter
@@ -47,7 +47,7 @@ func (g *Generator) list(ctx context.Context, uid types.UID) (lists, error) {
 		sf = &runtimeapi.PodSandboxFilter{LabelSelector: sel}
 		cf = &runtimeapi.ContainerFilter{LabelSelector: sel}
 	}
-	// Side by side: on a far machine a look lasts as long as its round trips.
+	// In parallel: over SSH a look takes as long as its round trips.
 	var containers []*runtimeapi.Container
 	asked := make(chan error, 1)
 	go func() {
@@ -95,7 +95,7 @@ func (g *Generator) list(ctx context.Context, uid types.UID) (lists, error) {
 	return lists{sandboxes, containers, byUID, foreign}, nil
 }
 
-// unchanged says whether the lists show exactly what old already holds.
+// unchanged reports whether the lists show exactly what old already holds.
 func unchanged(l *listed, old pod.Observed) bool {
 	if len(l.sandboxes) != len(old.Sandboxes) || len(l.containers) != len(old.Containers) {
 		return false
@@ -133,15 +133,15 @@ func findContainer(all []pod.Container, id string) *pod.Container {
 	return nil
 }
 
-// foretold are statuses that were asked for beside the lists, of what is known to
-// have changed. One is believed where the lists show the same state.
+// foretold holds statuses that Observe requested in parallel with the lists. A status is used only
+// if the lists show the same state.
 type foretold struct {
 	sandboxes  map[string]*runtimeapi.PodSandboxStatus
 	containers map[string]*runtimeapi.ContainerStatus
 }
 
-// foretell asks for the statuses of what was changed; an error is none of its own,
-// as what is missing is asked for again.
+// foretell requests the statuses of what changed. It ignores errors: the look requests a missing
+// status again.
 func (g *Generator) foretell(ctx context.Context, changed Changed) (f foretold) {
 	if changed.Sandbox != "" {
 		if st, err := g.cfg.Runtime.PodSandboxStatus(ctx, changed.Sandbox); err == nil {
@@ -156,8 +156,9 @@ func (g *Generator) foretell(ctx context.Context, changed Changed) (f foretold) 
 	return f
 }
 
-// sandboxes fills the first half of an observation: what did not change state is taken
-// from old, the rest is asked for. One that vanished between list and status is left out.
+// sandboxes returns the sandboxes of an observation. It copies those whose state did not change
+// from old and requests the status of the rest. It omits a sandbox that vanished between list and
+// status.
 func (g *Generator) sandboxes(ctx context.Context, l *listed, old pod.Observed, told foretold) ([]pod.Sandbox, error) {
 	var all []pod.Sandbox
 	for _, s := range l.sandboxes {
@@ -189,7 +190,7 @@ func (g *Generator) sandboxes(ctx context.Context, l *listed, old pod.Observed, 
 	return all, nil
 }
 
-// containers fills the other half, in the same way.
+// containers returns the containers of an observation, in the same way as sandboxes.
 func (g *Generator) containers(ctx context.Context, l *listed, old pod.Observed, told foretold) ([]pod.Container, error) {
 	var all []pod.Container
 	for _, c := range l.containers {
@@ -289,8 +290,8 @@ func (g *Generator) container(ctx context.Context, st *runtimeapi.ContainerStatu
 	return c
 }
 
-// resources turns the kernel's figures back into amounts. What the runtime does not
-// tell is what the container was made with; nil where that is not known either.
+// resources converts the kernel's values back to amounts. Values that the runtime does not report
+// come from made, the size at creation. The result is nil if neither is known.
 func resources(r *runtimeapi.LinuxContainerResources, made *pod.Size) *pod.Size {
 	var out pod.Size
 	if made != nil {
@@ -319,7 +320,7 @@ func attemptOf(st *runtimeapi.ContainerStatus) uint32 {
 	return st.GetMetadata().GetAttempt()
 }
 
-// crashesOf is nil for an instance that carries no count.
+// crashesOf returns nil for a container that carries no crash count.
 func crashesOf(st *runtimeapi.ContainerStatus) *uint32 {
 	n, err := strconv.ParseUint(st.Annotations[pod.AnnotationCrashes], 10, 32)
 	if err != nil {
@@ -341,19 +342,19 @@ func stateOf(s runtimeapi.ContainerState) pod.ContainerState {
 	return pod.StateUnknown
 }
 
-// Bounds of what a runtime says of times.
+// Tolerances for times that the runtime reports.
 const (
-	// lateShow is how long after an exit the runtime's lists may show it.
+	// lateShow is how long after an exit the runtime's lists may first show it.
 	lateShow = 10 * time.Second
-	// clockSlack is how far a time may be off before the offset is in doubt.
+	// clockSlack is how far a time may be off before the clock offset is in doubt.
 	clockSlack = 2 * time.Second
 )
 
-// ourTime turns the host's nanoseconds into our clock's time; zero stays zero. What
-// is known already stays: the host's clock may have been set since. What was not
-// there when the pod was last looked at, at after by our clock, has come since then;
-// where the host's clock says otherwise it has been set, and the offset is in doubt.
-// What is told has no monotonic reading: it is compared with times of the API.
+// ourTime converts the host's nanoseconds to our clock; zero stays zero. A time that is already
+// known is kept, because the host's clock may have been set since. after is when we last looked at
+// the pod, by our clock. An event that the last look did not show happened after it; if the host's
+// clock says otherwise, that clock was set, and ourTime reports the offset as doubtful. The result
+// has no monotonic reading, because it is compared with times from the API.
 func (g *Generator) ourTime(ns int64, known, after time.Time) time.Time {
 	if ns <= 0 {
 		return time.Time{}

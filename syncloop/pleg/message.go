@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// maxMessage is how much of a termination message file is reported.
+	// maxMessage is how many bytes of a termination message file are reported.
 	maxMessage = 4096
-	// maxLogMessage and maxLogLines bound a message taken from the log instead.
+	// maxLogMessage (bytes) and maxLogLines limit a message that is taken from the log.
 	maxLogMessage = 2048
 	maxLogLines   = 80
 )
 
-// Files reads the end of a file on the machine.
+// Files reads the end of a file on the host.
 type Files interface {
 	ReadTail(ctx context.Context, path string, max int64) ([]byte, error)
 }
 
-// terminationMessage is what the container left to be said of its end: the file
-// at its terminationMessagePath, or the end of its log where the policy asks
-// for it. A file that cannot be read yields the runtime's own message.
+// terminationMessage returns the container's termination message: the file at its
+// terminationMessagePath, or the end of its log if terminationMessagePolicy is
+// FallbackToLogsOnError. If neither can be read, it returns the runtime's own message.
 func (g *Generator) terminationMessage(ctx context.Context, st *runtimeapi.ContainerStatus) string {
 	path := st.Annotations[pod.AnnotationTerminationPath]
 	for _, m := range st.Mounts {
@@ -38,7 +38,7 @@ func (g *Generator) terminationMessage(ctx context.Context, st *runtimeapi.Conta
 	}
 	fallback := st.Annotations[pod.AnnotationTerminationPolicy] == string(v1.TerminationMessageFallbackToLogsOnError)
 	if fallback && st.ExitCode != 0 && st.LogPath != "" {
-		// A log line carries up to 45 bytes of time, stream and tag.
+		// Time, stream and tag take up to 45 bytes of a log line.
 		if data, err := g.cfg.Files.ReadTail(ctx, st.LogPath, maxLogMessage+maxLogLines*45); err == nil {
 			if text := logTail(string(data)); text != "" {
 				return text
@@ -48,7 +48,7 @@ func (g *Generator) terminationMessage(ctx context.Context, st *runtimeapi.Conta
 	return st.Message
 }
 
-// logTail takes the text out of the last CRI log lines: "time stream tag text".
+// logTail extracts the text of the last CRI log lines ("time stream tag text").
 func logTail(data string) string {
 	lines := strings.Split(strings.TrimSuffix(data, "\n"), "\n")
 	if len(lines) > maxLogLines {
@@ -58,7 +58,7 @@ func logTail(data string) string {
 	for _, line := range lines {
 		fields := strings.SplitN(line, " ", 4)
 		if len(fields) < 4 || (fields[1] != "stdout" && fields[1] != "stderr") {
-			continue // the first line may be cut
+			continue // the first line may be truncated
 		}
 		b.WriteString(fields[3])
 		if !strings.HasPrefix(fields[2], "P") {

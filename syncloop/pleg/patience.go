@@ -12,14 +12,14 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// patience is how long a relist, or the pods that hints name, wait for the look at
-// one pod. A status call may hang until its deadline, as a stuck shim does, while the
-// runtime answers for everything else.
+// patience is how long a relist, or the handling of hints, waits for the look at one pod. A status
+// call may hang until its deadline, for example on a stuck shim, while the runtime answers all
+// other calls.
 const patience = 2 * time.Second
 
-// lookPatiently looks at one pod for a relist. A look that takes too long makes that
-// pod's observation stale and goes on by itself; until it has ended no relist begins
-// another. It reports whether the pod was seen; an error concerns every pod.
+// lookPatiently looks at one pod for a relist. A look that takes too long makes that pod's
+// observation stale and continues in the background; no relist begins another look at the pod until
+// it has ended. lookPatiently reports whether the pod was seen. An error concerns every pod.
 func (g *Generator) lookPatiently(ctx context.Context, l *listed, old pod.Observed, seq uint64, at time.Time) (bool, error) {
 	type result struct {
 		alone bool
@@ -38,7 +38,7 @@ func (g *Generator) lookPatiently(ctx context.Context, l *listed, old pod.Observ
 	case !begun:
 		return false, nil
 	case !ended:
-		g.failedOne(ctx, l.ref, seq, fmt.Errorf("the runtime has not told the pod's state within %v", patience))
+		g.failedOne(ctx, l.ref, seq, fmt.Errorf("the runtime has not reported the pod's state within %v", patience))
 		return false, nil
 	case r.alone:
 		return false, nil
@@ -46,9 +46,9 @@ func (g *Generator) lookPatiently(ctx context.Context, l *listed, old pod.Observ
 	return r.err == nil, r.err
 }
 
-// within runs f in a goroutine and waits for its end for as long as patience. What f
-// writes may be read only if it has ended. A pod has one such f at a time: begun is
-// false where an earlier one is under way.
+// within runs f in a goroutine and waits for it, at most for patience. The caller may read what f
+// writes only if ended is true. A pod has one such f at a time: begun is false if an earlier one is
+// still running.
 func (g *Generator) within(uid types.UID, f func()) (ended, begun bool) {
 	g.mu.Lock()
 	_, busy := g.looking[uid]
@@ -79,9 +79,8 @@ func (g *Generator) within(uid types.UID, f func()) (ended, begun bool) {
 	}
 }
 
-// lookFailed marks stale what an error of a look concerns: that pod alone, or
-// everything. A call that was not answered concerns one pod where the runtime still
-// answers for its lists.
+// lookFailed handles an error of a look: it marks that pod alone stale, or everything. A call
+// without an answer concerns only this pod if the runtime still answers the list calls.
 func (g *Generator) lookFailed(ctx context.Context, ref pod.Ref, seq uint64, err error) (alone bool, _ error) {
 	var exceeded *budget.ExceededError
 	if errors.As(err, &exceeded) {

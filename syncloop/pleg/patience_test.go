@@ -13,8 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// hang makes the status of one container wait for the caller's deadline, as a stuck
-// shim does.
+// hang makes the status call of one container wait for the caller's deadline, as a stuck shim does.
 func (w *world) hang(id string) {
 	w.hung = func(ctx context.Context, asked string) error {
 		if asked != id {
@@ -29,8 +28,8 @@ func (w *world) hang(id string) {
 	}
 }
 
-// A status call that never answers is the trouble of one pod: the relist succeeds,
-// the others are seen, with and without a past of the pod.
+// A status call that never answers concerns one pod: the relist succeeds and the other pods are
+// seen, whether the pod was seen before or not.
 func TestAStatusThatHangsConcernsOnePod(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -77,8 +76,8 @@ func TestAStatusThatHangsConcernsOnePod(t *testing.T) {
 	}
 }
 
-// A status that fails as the runtime goes away says nothing of one pod: everything
-// is stale, and nothing is dead.
+// A status call that fails because the runtime goes away concerns every pod: everything is stale,
+// and nothing is dead.
 func TestAStatusThatFailsWithTheRuntimeConcernsAll(t *testing.T) {
 	w := newWorld()
 	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)

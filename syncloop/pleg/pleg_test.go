@@ -19,17 +19,17 @@ var errNotFound = errors.New("not found")
 
 // world is a runtime in memory: its state is what the test last set.
 type world struct {
-	sandbox    func(*runtimeapi.PodSandbox) *runtimeapi.PodSandboxStatus // a status of another kind
+	sandbox    func(*runtimeapi.PodSandbox) *runtimeapi.PodSandboxStatus // optional: builds the status of a sandbox
 	mu         sync.Mutex
 	err        error
 	sandboxes  []*runtimeapi.PodSandbox
 	containers []*runtimeapi.Container
 	counting   sync.Mutex
 	calls      map[string]int
-	broken     string                                     // a container whose status fails
-	hung       func(ctx context.Context, id string) error // before a container's status is read
-	asked      func()                                     // after a container's status was read
-	listed     func()                                     // after the containers were listed
+	broken     string                                     // a container whose status call fails
+	hung       func(ctx context.Context, id string) error // called before a container's status is read
+	asked      func()                                     // called after a container's status was read
+	listed     func()                                     // called after the containers were listed
 	hints      chan Hint
 	tails      map[string]string
 	startedAt  time.Time // of every container
@@ -156,8 +156,8 @@ func (w *world) generator(t *testing.T) *Generator {
 	return g
 }
 
-// A sandbox with a network of its own and no address in it is told from one whose
-// network the runtime does not show, and from one on the machine's network.
+// A sandbox whose own network has no address differs from one whose network the runtime does not
+// show, and from one on the host network.
 func TestSandboxWithoutAnAddress(t *testing.T) {
 	node := &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}}}
 	empty := &runtimeapi.PodSandboxNetworkStatus{}
@@ -188,7 +188,7 @@ func TestRelistSeesOursOnly(t *testing.T) {
 	w := newWorld()
 	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
 	w.add("2", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
-	w.sandboxes[1].Labels = map[string]string{pod.LabelPodUID: "2"} // a kubelet's
+	w.sandboxes[1].Labels = map[string]string{pod.LabelPodUID: "2"} // a kubelet's sandbox
 	w.containers[1].Labels = w.sandboxes[1].Labels
 	g := w.generator(t)
 	if o := g.Cache().Get("1"); o.Seq != 0 {
@@ -212,7 +212,7 @@ func TestRelistSeesOursOnly(t *testing.T) {
 	}
 }
 
-// What did not change costs two list calls and nothing else, and counts as fresh.
+// A pod that did not change costs two list calls and nothing else, and counts as fresh.
 func TestUnchangedIsCheapAndFresh(t *testing.T) {
 	w := newWorld()
 	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
@@ -233,7 +233,7 @@ func TestUnchangedIsCheapAndFresh(t *testing.T) {
 	}
 }
 
-// An observation begun before another never replaces it.
+// A look that begins earlier never replaces a later one.
 func TestOlderLookLoses(t *testing.T) {
 	c := newCache()
 	early, late := c.NextSeq(), c.NextSeq()
@@ -245,7 +245,7 @@ func TestOlderLookLoses(t *testing.T) {
 	if got := c.Get("1"); got.Containers[0].ID != "new" {
 		t.Errorf("the cache holds %q", got.Containers[0].ID)
 	}
-	// A relist begun before the pod was looked at does not take it away.
+	// A relist that began before the look at the pod does not remove it.
 	c.relisted(early, time.Now(), map[types.UID]bool{}, 0)
 	if got := c.Get("1"); len(got.Containers) != 1 {
 		t.Error("a relist begun earlier removed a pod looked at later")
@@ -265,8 +265,8 @@ func TestVanishedPodIsAnnounced(t *testing.T) {
 	}
 }
 
-// With the event stream open a change is seen without waiting for the relist;
-// when the stream ends, relists come each second again.
+// With the event stream open, a change is seen without waiting for the relist. When the stream
+// ends, relists run each second again.
 func TestHintsBringLooksForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -276,7 +276,7 @@ func TestHintsBringLooksForward(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = g.Run(ctx) }()
-		time.Sleep(settleLimit + 2*time.Second) // what precedes the stream comes to light
+		time.Sleep(settleLimit + 2*time.Second) // until the generator uses the long pause
 		synctest.Wait()
 		relists := w.calls["ListPodSandbox"]
 		time.Sleep(30 * time.Second)
@@ -284,7 +284,7 @@ func TestHintsBringLooksForward(t *testing.T) {
 		if got := w.calls["ListPodSandbox"]; got != relists {
 			t.Errorf("%d relists in 30 s with events open", got-relists)
 		}
-		// The runtime tells of the exit before its lists show it.
+		// The runtime sends the event of the exit before its lists show it.
 		time.AfterFunc(300*time.Millisecond, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -310,8 +310,8 @@ func TestHintsBringLooksForward(t *testing.T) {
 	})
 }
 
-// A container ends before the event stream is open, and the lists show it a
-// moment after the relist that follows the opening: no hint will tell of it.
+// A container ends before the event stream is open, and the lists show it only after the relist
+// that follows the opening: no hint announces it.
 func TestAnExitBeforeTheStreamIsSeenSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -362,8 +362,7 @@ func TestTerminationMessage(t *testing.T) {
 	}
 }
 
-// An event that comes while the look that first sees its container is under way
-// is not lost.
+// An event is not lost if it comes during the look that sees its container for the first time.
 func TestHintBeforeItsContainerIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -374,7 +373,7 @@ func TestHintBeforeItsContainerIsKnown(t *testing.T) {
 		go func() { defer close(done); _ = g.Run(ctx) }()
 		synctest.Wait()
 		w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
-		w.asked = func() { // between what is asked of the container and its entry in the cache
+		w.asked = func() { // after the container's status is read, before it is in the cache
 			w.asked = nil
 			w.containers[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
 			w.hints <- Hint{ID: "c-1", Expect: Ended}
@@ -394,8 +393,7 @@ func TestHintBeforeItsContainerIsKnown(t *testing.T) {
 	})
 }
 
-// A look that confirms an observation does not vouch for another that took its
-// place.
+// A look that confirms an observation does not confirm another one that has replaced it.
 func TestTouchWhatWasCompared(t *testing.T) {
 	c := newCache()
 	old, other, relist := c.NextSeq(), c.NextSeq(), c.NextSeq()
@@ -410,12 +408,12 @@ func TestTouchWhatWasCompared(t *testing.T) {
 	}
 }
 
-// A machine's clock may be set while a container starts: what its runtime tells of
-// times stays between the looks that show the change, and the offset is in doubt.
+// The host's clock may be set while a container starts. Times that the runtime reports stay between
+// the looks that show the change, and the offset is in doubt.
 func TestTimesLieBetweenTheLooks(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		started time.Duration // by the machine's clock, from the second look on
+		started time.Duration // by the host's clock, from the second look on
 		want    func(first, second time.Time) time.Time
 		doubts  int
 	}{
@@ -445,7 +443,7 @@ func TestTimesLieBetweenTheLooks(t *testing.T) {
 				if want := c.want(first, second); !got.Equal(want) || doubts != c.doubts {
 					t.Errorf("started %s after the first look, %d doubts; want %s and %d", got.Sub(first), doubts, want.Sub(first), c.doubts)
 				}
-				// Set right meanwhile; what was known stays when the container ends.
+				// The clock is right again by now; a known time stays when the container ends.
 				w.startedAt = second
 				time.Sleep(time.Minute)
 				w.containers[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
@@ -460,8 +458,8 @@ func TestTimesLieBetweenTheLooks(t *testing.T) {
 	}
 }
 
-// One who asks for everything each minute spares the relists, and is answered with
-// what is not ours as well; a relist comes when nobody asks any more.
+// A caller of List each minute replaces the relists and also gets objects that are not ours.
+// Relists resume when the calls stop.
 func TestListIsARelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -10,8 +10,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// A transport error makes everything stale and nothing dead; the next look that
-// succeeds ends that.
+// A transport error makes everything stale and nothing dead; the next successful look ends that.
 func TestStaleIsNeverDead(t *testing.T) {
 	w := newWorld()
 	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
@@ -39,8 +38,8 @@ func TestStaleIsNeverDead(t *testing.T) {
 	}
 }
 
-// A look that fails while a relist is under way marks everything stale, and that
-// relist then ends it: whoever was told of the first is told of the second.
+// If a look fails during a relist, it marks everything stale, and the relist then ends that: a
+// worker that learns of the first learns of the second.
 func TestARelistTellsThatItEndedBlindness(t *testing.T) {
 	w := newWorld()
 	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
@@ -49,7 +48,7 @@ func TestARelistTellsThatItEndedBlindness(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.TakeChanged()
-	// Nothing to look at in this relist: only its end can tell.
+	// This relist has no pod to look at: only its end can announce the change.
 	w.listed = func() {
 		w.listed = nil
 		_ = g.failed(t.Context(), errors.New("another look failed"))
@@ -66,8 +65,8 @@ func TestARelistTellsThatItEndedBlindness(t *testing.T) {
 	}
 }
 
-// A pod that the runtime could not tell about, and then has nothing of, waits
-// for that to be said.
+// A pod that the runtime could not report, and that then turns out not to exist, is announced: its
+// worker waits for that.
 func TestAPodInDoubtThatIsNotThereIsAnnounced(t *testing.T) {
 	w := newWorld()
 	g := w.generator(t)
@@ -88,7 +87,7 @@ func TestAPodInDoubtThatIsNotThereIsAnnounced(t *testing.T) {
 	}
 }
 
-// A runtime that answers, but not about one pod, blinds us for that pod alone.
+// A runtime that answers, but not about one pod, makes only that pod stale.
 func TestOnePodThatCannotBeLookedAt(t *testing.T) {
 	w := newWorld()
 	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
@@ -103,12 +102,12 @@ func TestOnePodThatCannotBeLookedAt(t *testing.T) {
 		c.State = runtimeapi.ContainerState_CONTAINER_EXITED
 	}
 	w.broken = "c-1"
-	for range 2 { // the second must not take the unchanged list for sight
+	for range 2 { // the second relist must not skip the pod because its list is unchanged
 		if err := g.Relist(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if o := g.Cache().Get("1"); o.Stale == "" || o.Containers[0].State != pod.StateRunning {
-			t.Errorf("the pod that could not be looked at: %+v", o)
+			t.Errorf("the pod that could not be checked: %+v", o)
 		}
 		if o := g.Cache().Get("2"); o.Stale != "" || o.Containers[0].State != pod.StateExited {
 			t.Errorf("the other pod: %+v", o)

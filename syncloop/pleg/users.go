@@ -6,16 +6,16 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// heard is what a look has read of a pod's sandboxes, when it could not be finished yet,
-// or failed. It is kept apart from the pod's observation, on which decisions are made.
+// heard is what a look has read of a pod's sandboxes, if it is not finished or failed. It is kept
+// apart from the pod's observation, which decisions are based on.
 type heard struct {
 	seq uint64 // of the look
-	// users are the ranges that the sandboxes hold, by sandbox ID: nil for one that
-	// holds none, or that vanished before it was read.
+	// users are the user ID ranges of the sandboxes, by sandbox ID: nil for a sandbox that has
+	// none, or that vanished before it was read.
 	users map[string]*pod.IDRange
 }
 
-// size is what it takes in memory, roughly.
+// size returns its approximate size in memory.
 func (h heard) size() int64 {
 	n := 0
 	for id := range h.users {
@@ -24,8 +24,8 @@ func (h heard) size() int64 {
 	return int64(n)
 }
 
-// hear keeps which ranges the listed sandboxes of a pod hold, until a look at the pod
-// succeeds. read has the status of each that is there.
+// hear records the user ID ranges of the pod's listed sandboxes, until a look at the pod succeeds.
+// read has the status of each sandbox that still exists.
 func (c *Cache) hear(l *listed, read []pod.Sandbox, seq uint64) {
 	h := heard{seq: seq, users: make(map[string]*pod.IDRange, len(l.sandboxes))}
 	for _, s := range l.sandboxes {
@@ -44,7 +44,7 @@ func (c *Cache) hear(l *listed, read []pod.Sandbox, seq uint64) {
 	c.heard[l.ref.UID] = h
 }
 
-// unhear drops what a look begun at seq, or an earlier one, has read; mu is held.
+// unhear drops what a look read that began at or before seq; the caller holds mu.
 func (c *Cache) unhear(uid types.UID, seq uint64) {
 	if h, ok := c.heard[uid]; ok && h.seq <= seq {
 		c.size -= h.size()
@@ -52,8 +52,8 @@ func (c *Cache) unhear(uid types.UID, seq uint64) {
 	}
 }
 
-// knowsUsers says whether it is known of each listed sandbox of the pod which range it
-// holds: that never changes, however old the look is that has read it.
+// knowsUsers reports whether the range of every listed sandbox of the pod is known. A sandbox's
+// range never changes, so a look of any age counts.
 func (c *Cache) knowsUsers(l *listed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,8 +66,8 @@ func (c *Cache) knowsUsers(l *listed) bool {
 	return true
 }
 
-// Users returns the ranges of user IDs that sandboxes hold, those of pods too that could
-// not be looked at any further.
+// Users returns the user ID ranges of all sandboxes, including those of pods whose look did not
+// finish.
 func (c *Cache) Users() []pod.IDRange {
 	c.mu.Lock()
 	defer c.mu.Unlock()

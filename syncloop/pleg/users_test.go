@@ -13,7 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// withUsers makes the sandboxes hold ranges by their IDs.
+// withUsers gives the sandboxes user ID ranges, by sandbox ID.
 func (w *world) withUsers(first map[string]uint32) {
 	w.sandbox = func(s *runtimeapi.PodSandbox) *runtimeapi.PodSandboxStatus {
 		users := &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: []*runtimeapi.IDMapping{{HostId: first[s.Id], Length: 65536}}}
@@ -22,7 +22,7 @@ func (w *world) withUsers(first map[string]uint32) {
 	}
 }
 
-// usersAre checks the ranges, by their first IDs.
+// usersAre checks the first IDs of the ranges.
 func usersAre(t *testing.T, g *Generator, when string, want ...uint32) {
 	t.Helper()
 	var got []uint32
@@ -35,8 +35,8 @@ func usersAre(t *testing.T, g *Generator, when string, want ...uint32) {
 	}
 }
 
-// The range of a pod is known where the status of its container never comes, and the pod
-// is not decided on all the same.
+// The user ID range of a pod is known although the status of its container never comes; the pod
+// still gets no decisions.
 func TestUsersOfAPodWhoseContainerHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -48,7 +48,7 @@ func TestUsersOfAPodWhoseContainerHangs(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- g.Run(ctx) }()
-		for range 3 { // in the first look, and in a later one
+		for range 3 { // during the first look, and during later ones
 			time.Sleep(25 * time.Second)
 			synctest.Wait()
 			if !g.Whole() {
@@ -67,8 +67,8 @@ func TestUsersOfAPodWhoseContainerHangs(t *testing.T) {
 	})
 }
 
-// What a failed look has told of a pod's users follows its sandboxes: it counts until a
-// look succeeds, or until the pod is gone.
+// The ranges that a failed look has read follow the pod's sandboxes: they count until a look
+// succeeds or the pod is gone.
 func TestUsersFollowTheSandboxes(t *testing.T) {
 	w := newWorld()
 	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
@@ -111,7 +111,7 @@ func TestUsersFollowTheSandboxes(t *testing.T) {
 	}
 }
 
-// A look that ends late does not bring back what a later one has not found.
+// A look that ends late does not bring back what a later one no longer found.
 func TestALateLookDoesNotReplaceALaterOne(t *testing.T) {
 	c := newCache()
 	l := func(id string) *listed {
@@ -129,8 +129,8 @@ func TestALateLookDoesNotReplaceALaterOne(t *testing.T) {
 	}
 }
 
-// Without the status of a sandbox its pod's range is not known, whatever else is; one that
-// vanished holds none.
+// Without the status of a sandbox, its range is not known, whatever else is. A sandbox that
+// vanished has none.
 func TestUsersOfASandboxThatCannotBeRead(t *testing.T) {
 	w := newWorld()
 	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
@@ -153,7 +153,7 @@ func TestUsersOfASandboxThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// unreadable is a runtime that does not tell the status of one sandbox.
+// unreadable is a runtime that fails the status call of one sandbox.
 type unreadable struct {
 	*world
 	id  string

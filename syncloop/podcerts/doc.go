@@ -1,4 +1,4 @@
-// Package podcerts has certificates signed for pods' podCertificate volumes, by the
+// Package podcerts requests certificates for pods' podCertificate volumes, by the
 // PodCertificateRequest API, and renews them (the kubelet's podcertificate manager).
 //
 // Each projection of a pod is one record:
@@ -8,10 +8,11 @@
 //	   │ denied or failed, for good                       │
 //	   └───────────────────► refused ◄────────────────────┘
 //
-// asking has a key and a request, or the failure of the last attempt at one; renewing
-// has those beside what serves. Nothing outlives this process: keys are in memory and
-// in the volumes, and a new process asks anew. A request that is not to be seen ten
-// minutes after it was made has been deleted, and is made again.
+// A record that is asking has a key and a request, or the error of the last attempt to create one.
+// A record that is renewing has those and the certificate in use. Nothing outlives this process:
+// keys are in memory and in the volumes, and a new process requests new certificates. A request
+// that the informer does not show ten minutes after its creation counts as deleted, and a new one
+// is created.
 package podcerts
 
 import (
@@ -27,33 +28,35 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Config of a Manager.
+// Config configures a Manager.
 type Config struct {
 	Client kubernetes.Interface
-	// NodeName, and the node that has it, which a request names by its UID.
+	// NodeName is the node's name; Node reads the node, whose UID a request names.
 	NodeName string
 	Node     func(context.Context) (*v1.Node, error)
-	// ServiceAccount that a pod has.
+	// ServiceAccount reads a pod's service account.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
-	// Event tells of a pod's requests that were refused, and of certificates that end.
-	// It must not block.
+	// Event records on a pod that a request was refused, a renewal is late, or a certificate
+	// expired. It must not block.
 	Event func(p *v1.Pod, reason, message string)
 }
 
 const (
-	// patience is how long a Bundle that was just asked for is waited for.
+	// patience is how long Bundle waits for a certificate that was just requested.
 	patience = 2 * time.Second
-	// abandon is after when a request that is not to be seen counts as deleted, and
-	// overdue how long after its time a renewal is late. jitter spreads both, and renewals.
+	// abandon is the age at which a request that the informer does not show counts as deleted;
+	// overdue is how late a renewal may be before an event. jitter is added to abandon and to the
+	// time of renewal.
 	abandon, overdue, jitter = 10 * time.Minute, 10 * time.Minute, 5 * time.Minute
-	// again after a request that could not be made, doubling to the last.
+	// firstAgain is the pause after a failed attempt to create a request; it doubles up to
+	// lastAgain.
 	firstAgain, lastAgain = time.Second, time.Minute
-	// rest is after how long a certificate may be renewed at the earliest, whatever its
-	// times are: a machine whose clock is ahead would ask for ever.
+	// rest is the least age at which a certificate is renewed, whatever its own times are; with a
+	// clock that is ahead, the host would send requests without pause.
 	rest = time.Minute
-	// callTimeout of one request to the API server.
+	// callTimeout bounds the API calls of one request.
 	callTimeout = 10 * time.Second
-	// informAgain: all records are looked at this often, whatever was heard.
+	// lookAgain is how often step looks at all records, with or without a wake-up.
 	lookAgain = time.Minute
 )
 
@@ -61,12 +64,12 @@ const (
 type Manager struct {
 	cfg     Config
 	updates chan types.UID
-	wake    chan struct{} // capacity 1: something is due
-	turn    chan struct{} // capacity 1: held while a key is made, which takes a processor
+	wake    chan struct{} // capacity 1: step has something to do
+	turn    chan struct{} // capacity 1: held while a key is made, which occupies a CPU
 
 	mu       sync.Mutex
 	records  map[key]*record
-	changed  map[types.UID]bool // pods to be told of
+	changed  map[types.UID]bool // pods to send on updates
 	informer cache.SharedIndexInformer
 	lister   certificateslisters.PodCertificateRequestLister
 }
@@ -74,22 +77,22 @@ type Manager struct {
 type key struct {
 	uid    types.UID
 	volume string
-	source int // its place among the volume's sources
+	source int // index among the volume's sources
 }
 
-// record is one projection. Its fields are guarded by Manager.mu.
+// record is the state of one projection. Manager.mu guards its fields.
 type record struct {
 	pod    *v1.Pod
 	source *v1.PodCertificateProjection
-	// busy: a request is being made.
+	// busy is set while a request is being created.
 	busy    bool
-	settled chan struct{} // closed when there is a first certificate, or a refusal
+	settled chan struct{} // closed at the first certificate or refusal
 
-	request *request // under way
-	bundle  *bundle  // serves; nil: none yet
-	refused error    // for good
-	// fault of the last attempt at a request; again is when the next one is made, wait
-	// what it waited.
+	request *request // in flight
+	bundle  *bundle  // in use; nil: none yet
+	refused error    // permanently
+	// fault is the error of the last attempt; again is when the next one is due, wait is the
+	// current back-off.
 	fault error
 	again time.Time
 	wait  time.Duration
@@ -107,7 +110,7 @@ type bundle struct {
 	toldLate, ended bool
 }
 
-// New makes a Manager; it starts nothing.
+// New returns a Manager; it starts nothing.
 func New(c Config) (*Manager, error) {
 	if c.Client == nil || c.NodeName == "" || c.Node == nil || c.ServiceAccount == nil || c.Event == nil {
 		return nil, errors.New("podcerts: Client, NodeName, Node, ServiceAccount and Event are required")
@@ -116,12 +119,12 @@ func New(c Config) (*Manager, error) {
 		records: map[key]*record{}, changed: map[types.UID]bool{}}, nil
 }
 
-// Updates yields the UID of a pod of which a certificate was signed or refused.
+// Updates yields the UID of a pod for which a certificate was issued or refused.
 func (m *Manager) Updates() <-chan types.UID { return m.updates }
 
-// Bundle is the private key and the certificate chain of a projection, in PEM: of the
-// volume of this name, at this place among its sources. The first call has them asked
-// for. An error says what they wait for, or why there will be none.
+// Bundle returns the private key and the certificate chain of a projection, in PEM: the one at
+// index source of the named volume. The first call starts the request. An error says what is
+// pending, or why there will be no certificate.
 func (m *Manager) Bundle(ctx context.Context, p *v1.Pod, volume string, source int) (privateKey, chain []byte, err error) {
 	projection := projectionOf(p, volume, source)
 	if projection == nil {
@@ -136,7 +139,7 @@ func (m *Manager) Bundle(ctx context.Context, p *v1.Pod, volume string, source i
 	}
 	m.mu.Unlock()
 	m.poke()
-	// Most signers answer at once: a pod that starts need not fail first.
+	// Most signers answer at once; waiting briefly spares a starting pod a failure.
 	select {
 	case <-r.settled:
 	case <-time.After(patience):

@@ -13,8 +13,8 @@ import (
 	"errors"
 )
 
-// newKey makes a key of a type of the API's, in PKCS #8, and a certificate request that
-// shows that who asks has it; it says nothing else.
+// newKey makes a private key of one of the API's key types, in PKCS #8, and a certificate request
+// that proves its possession and is otherwise empty.
 func newKey(kind string) (privateKey, proof []byte, err error) {
 	made, err := generate(kind)
 	if err != nil {
@@ -30,7 +30,7 @@ func newKey(kind string) (privateKey, proof []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), proof, nil
 }
 
-// generateRSA takes seconds, which tests have not.
+// generateRSA is replaced in tests, because an RSA key takes seconds.
 var generateRSA = func(bits int) (crypto.Signer, error) { return rsa.GenerateKey(rand.Reader, bits) }
 
 func generate(kind string) (crypto.Signer, error) {
@@ -52,7 +52,7 @@ func generate(kind string) (crypto.Signer, error) {
 	return nil, errors.New("this node makes no keys of that type")
 }
 
-// certificates are the blocks of a chain, without what else stands between them.
+// certificates returns the certificate blocks of a chain, without any text between them.
 func certificates(chain string) []byte {
 	var out bytes.Buffer
 	for rest := []byte(chain); ; {

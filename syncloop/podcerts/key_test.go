@@ -18,8 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Keys are made one after another, and a slow one takes nothing of the time in which the
-// API server has to answer.
+// Keys are made one after another, and a slow one does not use up the timeout of the API calls.
 func TestSlowKeys(t *testing.T) {
 	some, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

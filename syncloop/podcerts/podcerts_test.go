@@ -21,12 +21,12 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// world is a cluster with a signer that does what a test says.
+// world is a cluster with a signer that a test controls.
 type world struct {
 	t      *testing.T
 	client *fake.Clientset
 	m      *Manager
-	sign   func(*certificatesv1.PodCertificateRequest) // of each new request; nil: it stays as it is
+	sign   func(*certificatesv1.PodCertificateRequest) // called on each new request; nil leaves it pending
 
 	mu     sync.Mutex
 	made   []*certificatesv1.PodCertificateRequest
@@ -35,7 +35,7 @@ type world struct {
 	fail   error // of creating a request
 }
 
-// begin runs the manager until the test ends, in a bubble.
+// begin runs the manager until the test ends, inside a synctest bubble.
 func begin(t *testing.T) *world {
 	w := &world{t: t, client: fake.NewClientset()}
 	w.client.PrependReactor("create", "podcertificaterequests", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -124,7 +124,7 @@ func testPod(uid types.UID) *v1.Pod {
 
 const chain = "words\n-----BEGIN CERTIFICATE-----\nX: y\n\nb25l\n-----END CERTIFICATE-----\nmore\n-----BEGIN CERTIFICATE-----\ndHdv\n-----END CERTIFICATE-----\n"
 
-// issue signs for a day, to be renewed after half of it.
+// issue signs for a day, with renewal due after half of it.
 func issue(r *certificatesv1.PodCertificateRequest) {
 	now := time.Now()
 	r.Status = certificatesv1.PodCertificateRequestStatus{
@@ -139,7 +139,7 @@ func refuse(kind string) func(*certificatesv1.PodCertificateRequest) {
 	}
 }
 
-// bundle asks for the pod's; its text is that of an error, or how many keys were had before.
+// bundle reads the pod's bundle, checks the chain, and returns the key.
 func (w *world) bundle(p *v1.Pod) (key string, err error) {
 	w.t.Helper()
 	k, c, err := w.m.Bundle(w.t.Context(), p, "certs", 1)
@@ -196,7 +196,7 @@ func TestIssueAndRenew(t *testing.T) {
 		if len(w.said()) != 0 {
 			t.Errorf("events %v", w.said())
 		}
-		// Another pod has its own, and a pod that is forgotten begins anew.
+		// Another pod has its own key, and a forgotten pod starts again.
 		other, err := w.bundle(testPod("u2"))
 		if err != nil || other == second {
 			t.Errorf("another pod: %v, the same key: %v", err, other == second)
@@ -260,8 +260,8 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// A renewal that nobody signs is told of when it is late, and when the certificate ends;
-// the old one is given until then, and one that is refused ends it.
+// A renewal that no one signs records an event when it is late and one when the certificate
+// expires. The old certificate stays in use throughout.
 func TestLateRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t)
@@ -298,7 +298,7 @@ func TestLateRenewal(t *testing.T) {
 	})
 }
 
-// beginning of every bubble.
+// beginning is when every bubble begins.
 var beginning = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func TestARequestThatIsDeletedIsMadeAgain(t *testing.T) {
@@ -353,8 +353,8 @@ func TestTriedAgain(t *testing.T) {
 	})
 }
 
-// A machine whose clock is ahead, or a signer of certificates that are over, is not asked
-// without pause.
+// Requests are not sent without pause if the host's clock is ahead or the signer issues expired
+// certificates.
 func TestRenewalsRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t)

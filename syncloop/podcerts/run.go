@@ -20,7 +20,7 @@ import (
 	"github.com/bowline-k8s/bowline/wall"
 )
 
-// Run makes requests, sees what becomes of them, and sends Updates, until ctx ends.
+// Run creates requests, follows their outcome, and sends Updates, until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -41,7 +41,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// toTell is a pod to be told of; out is nil where there is none.
+// toTell returns a pod to send on updates; out is nil if there is none.
 func (m *Manager) toTell() (uid types.UID, out chan<- types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,8 +94,8 @@ func (m *Manager) step(ctx context.Context, calls *sync.WaitGroup, now time.Time
 	return next
 }
 
-// due is when the record is to be asked for again, or a time before now. A renewal is due
-// by the wall clock, and a try that failed by whichever clock comes first.
+// due is when to request a certificate for the record, or a time before now. A renewal is due by
+// the wall clock, a retry by whichever clock comes first.
 func (r *record) due(now time.Time) time.Time {
 	var due time.Time
 	if !wall.Passed(r.again, now) {
@@ -107,7 +107,8 @@ func (r *record) due(now time.Time) time.Time {
 	return due
 }
 
-// watch follows the node's requests, from the first that is made on: few pods have any.
+// watch starts an informer for the node's requests. It starts with the first record, as few pods
+// have any.
 func (m *Manager) watch(ctx context.Context, calls *sync.WaitGroup) {
 	m.informer = certificatesinformers.NewFilteredPodCertificateRequestInformer(m.cfg.Client, metav1.NamespaceAll, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
@@ -119,12 +120,12 @@ func (m *Manager) watch(ctx context.Context, calls *sync.WaitGroup) {
 	if _, err := m.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: poke, UpdateFunc: func(any, any) { m.poke() }, DeleteFunc: poke,
 	}); err != nil {
-		klog.FromContext(ctx).Error(err, "The requests of pods' certificates are looked at each minute only")
+		klog.FromContext(ctx).Error(err, "Failed to watch PodCertificateRequests; polling every minute")
 	}
 	calls.Go(func() { m.informer.RunWithContext(ctx) })
 }
 
-// look sees what became of a request. The caller holds mu.
+// look checks the outcome of a request. The caller holds mu.
 func (m *Manager) look(k key, r *record, now time.Time) {
 	found, err := m.lister.PodCertificateRequests(r.pod.Namespace).Get(r.request.name)
 	if err != nil {
@@ -161,7 +162,7 @@ func (m *Manager) look(k key, r *record, now time.Time) {
 }
 
 func bundleOf(privateKey []byte, found *certificatesv1.PodCertificateRequest, now time.Time) *bundle {
-	now = now.Round(0) // a certificate's times go by the wall clock
+	now = now.Round(0) // a certificate's times are wall clock times
 	b := &bundle{key: privateKey, chain: certificates(found.Status.CertificateChain), renew: now, ends: now}
 	if t := found.Status.NotAfter; t != nil {
 		b.ends = t.Round(0)
@@ -178,7 +179,8 @@ func bundleOf(privateKey []byte, found *certificatesv1.PodCertificateRequest, no
 	return b
 }
 
-// warn tells once of a certificate that is not renewed in time. The caller holds mu.
+// warn records, once each, an event for a late renewal and for an expired certificate. The caller
+// holds mu.
 func (m *Manager) warn(r *record, now time.Time) {
 	if b := r.bundle; now.After(b.renew.Add(overdue)) && !b.toldLate {
 		b.toldLate = true
@@ -190,7 +192,7 @@ func (m *Manager) warn(r *record, now time.Time) {
 	}
 }
 
-// ask makes a request for a new key.
+// ask creates a request with a new key.
 func (m *Manager) ask(ctx context.Context, r *record) {
 	made, err := m.create(ctx, r)
 	m.mu.Lock()
@@ -200,7 +202,7 @@ func (m *Manager) ask(ctx context.Context, r *record) {
 	} else if ctx.Err() == nil {
 		r.wait = min(max(2*r.wait, firstAgain), lastAgain)
 		r.again, r.fault = time.Now().Add(r.wait), err
-		klog.FromContext(ctx).Error(err, "A certificate of a pod cannot be asked for; it is tried again", "pod", klog.KObj(r.pod), "podUID", r.pod.UID, "after", r.wait)
+		klog.FromContext(ctx).Error(err, "Failed to request a pod's certificate, will retry", "pod", klog.KObj(r.pod), "podUID", r.pod.UID, "after", r.wait)
 	}
 	m.mu.Unlock()
 	m.poke()
@@ -211,7 +213,7 @@ func (m *Manager) create(ctx context.Context, r *record) (*request, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout) // the key's time is not the API server's
+	ctx, cancel := context.WithTimeout(ctx, callTimeout) // begins after the key is made, which may take seconds
 	defer cancel()
 	p := r.pod
 	account, err := m.cfg.ServiceAccount(ctx, p.Namespace, p.Spec.ServiceAccountName)
@@ -243,7 +245,7 @@ func (m *Manager) create(ctx context.Context, r *record) (*request, error) {
 	return &request{key: privateKey, name: made.Name, abandon: time.Now().Add(abandon + rand.N(jitter))}, nil
 }
 
-// makeKey makes one key at a time: of RSA one takes seconds of a processor.
+// makeKey makes one key at a time, as an RSA key takes seconds of CPU time.
 func (m *Manager) makeKey(ctx context.Context, kind string) (privateKey, proof []byte, err error) {
 	select {
 	case m.turn <- struct{}{}:

@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/wall/walltest"
 )
 
-// A request that was deleted while the machine slept is made again when it wakes, and
-// not after as long again.
+// A request that was deleted while the machine slept counts as deleted at wake-up, not a whole
+// abandon later.
 func TestARequestThatIsDeletedDuringASleep(t *testing.T) {
 	now := time.Now()
 	m := &Manager{lister: certificateslisters.NewPodCertificateRequestLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}))}

@@ -16,13 +16,13 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/bowline-k8s/bowline/syncloop/handler"
+	"github.com/bowline-k8s/bowline/syncloop/probehttp"
 )
 
-// errUsed: gRPC would connect again; the probe has one connection.
+// errUsed is the error of gRPC's attempt to reconnect: a probe has one connection.
 var errUsed = errors.New("the probe's connection is closed")
 
-// grpc asks the health service of grpc.health.v1.
+// grpc calls the health service grpc.health.v1.
 func (m *Manager) grpc(ctx context.Context, r run, a *v1.GRPCAction) outcome {
 	address := net.JoinHostPort(r.ip, strconv.Itoa(int(a.Port)))
 	limit := timeout(r.spec)
@@ -45,13 +45,13 @@ func (m *Manager) grpc(ctx context.Context, r run, a *v1.GRPCAction) outcome {
 	}()
 	creds := insecure.NewCredentials()
 	if a.Mode != nil && *a.Mode == v1.GRPCProbeModeTLS {
-		creds = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) // as the kubelet: a probe has no name to verify
+		creds = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) // as the kubelet does: a probe has no name to verify
 	}
 	cc, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithUserAgent("kube-probe/"+handler.Version),
+		grpc.WithUserAgent("kube-probe/"+probehttp.Version),
 		grpc.WithTransportCredentials(creds),
-		grpc.WithMaxHeaderListSize(handler.MaxHeader),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(handler.MaxBody)),
+		grpc.WithMaxHeaderListSize(probehttp.MaxHeader),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(probehttp.MaxBody)),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 			select {
 			case c := <-only:

@@ -1,13 +1,13 @@
-// Package prober asks running containers whether they have started, live and
-// are ready. It measures the container, not the link: a probe's clock starts
-// when its connection is open, and a fault of the transport is no result.
+// Package prober runs the startup, liveness and readiness probes of running containers. It measures
+// the container, not the link: a probe's timeout starts when its connection is open, and a
+// transport error is no result.
 //
-// One goroutine holds a heap of due times; a run is a goroutine that lives as
-// long as the run. Nothing else waits, so a hundred idle probes cost a timer.
+// One goroutine holds a heap of due times. Each run of a probe has its own goroutine, which ends
+// with the run, so a hundred idle probes cost one timer.
 //
-//	Sync ──► targets, one a running container ──► heap ──► Run ──► one run
-//	                                                ▲                 │
-//	Verdicts ◄── tally (reduce.go, pure) ◄──────────┴─────────────────┘
+//	Sync ──► targets, one per running container ──► heap ──► Run ──► one run
+//	                                                  ▲                 │
+//	Verdicts ◄── tally (reduce.go, pure) ◄────────────┴─────────────────┘
 package prober
 
 import (
@@ -25,7 +25,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/pod"
-	"github.com/bowline-k8s/bowline/syncloop/handler"
+	"github.com/bowline-k8s/bowline/syncloop/probehttp"
 )
 
 // Exec runs commands in containers (cri.Client).
@@ -33,8 +33,8 @@ type Exec interface {
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (cri.ExecResult, error)
 }
 
-// Dialer opens connections from the machine (host.Host). An error that wraps
-// host.ErrUnreachable is the link's, any other is the container's.
+// Dialer opens connections from the host (host.Host). An error that wraps host.ErrUnreachable is
+// the link's; any other is the container's.
 type Dialer interface {
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -43,15 +43,15 @@ type Dialer interface {
 type Config struct {
 	Exec   Exec
 	Dialer Dialer
-	// Event records an event about a container; nil: none are recorded.
+	// Event records an event about a container; nil records none.
 	Event func(p *v1.Pod, container, eventType, reason, message string)
-	// Late reports whether the link answers late just now, so that a time-out is
-	// not the container's; nil: it never does.
+	// Late reports whether the link currently answers late, so that a timeout does not count as the
+	// container's failure; nil means that it never does.
 	Late func() bool
-	// DialSlack is what opening a connection may take beyond the probe's own
-	// time-out: the round trip to a far machine. 0 for this machine.
+	// DialSlack is the time that opening a connection may take beyond the probe's own timeout: the
+	// round trip to a remote host; 0 if local.
 	DialSlack time.Duration
-	// Random in [0,1) spreads first runs; math/rand if nil.
+	// Random returns a number in [0,1) that spreads first runs; nil means math/rand.
 	Random func() float64
 }
 
@@ -71,32 +71,32 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Manager owns the probes of every pod. Its methods do not block on probes.
+// Manager runs the probes of all pods. Its methods do not block on probes.
 type Manager struct {
 	cfg     Config
 	client  *http.Client // HTTP/1.1, and HTTP/2 over TLS
 	h2c     *http.Client
-	kick    chan struct{} // the heap's head has changed
+	kick    chan struct{} // the first due time has changed
 	updates chan types.UID
 
 	mu      sync.Mutex
-	began   time.Time // what started before is adopted
+	began   time.Time // containers that started before this are adopted
 	pods    map[types.UID]map[string]*target
 	heap    dueHeap
 	adopted map[string]bool // readiness by container ID, until its first Sync
-	changed []types.UID     // to be sent on updates, each once
+	changed []types.UID     // pods to send on updates, each once
 	runs    sync.WaitGroup
 }
 
-// target is one running container instance. Its fields are the mutex's.
+// target is one running container instance. Manager.mu guards its fields.
 type target struct {
 	pod       *v1.Pod
 	container *v1.Container
 	id        string
 	ip        string // the pod's primary address
 	startedAt time.Time
-	probes    [3]*probe // by Kind; nil where the container declares none
-	stopped   bool      // the pod ends: readiness alone goes on
+	probes    [3]*probe // by Kind; nil if the container declares none
+	stopped   bool      // the pod is terminating: only readiness continues
 	removed   bool
 }
 
@@ -111,20 +111,20 @@ type probe struct {
 	begins time.Time
 	early  time.Duration // wait before the next early run
 	due    time.Time
-	index  int  // in the heap; -1: not in it
-	active bool // a run is under way
+	index  int  // in the heap, or -1
+	active bool // a run is in progress
 	cancel context.CancelFunc
 }
 
-// New makes a Manager; Run probes.
+// New returns a Manager. Probes start with Run.
 func New(c Config) (*Manager, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	return &Manager{
 		cfg:     c,
-		client:  handler.Client(c.Dialer, false),
-		h2c:     handler.Client(c.Dialer, true),
+		client:  probehttp.Client(c.Dialer, false),
+		h2c:     probehttp.Client(c.Dialer, true),
 		kick:    make(chan struct{}, 1),
 		updates: make(chan types.UID),
 		began:   time.Now(),
@@ -133,20 +133,20 @@ func New(c Config) (*Manager, error) {
 	}, nil
 }
 
-// Updates gives the UID of each pod of which a verdict has changed, once however
-// often it has. It is never closed.
+// Updates returns a channel that receives the UID of each pod with changed verdicts. Several
+// changes may be merged into one. The channel is never closed.
 func (m *Manager) Updates() <-chan types.UID { return m.updates }
 
-// Adopt says that a container was ready, or not, when a life before ours last
-// told the API server; to be called before its first Sync.
+// Adopt records the readiness that an earlier process last reported to the API server for a
+// container. Call it before the container's first Sync.
 func (m *Manager) Adopt(containerID string, ready bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.adopted[containerID] = ready
 }
 
-// Sync brings the probes of a pod to what was observed: a probe begins with its
-// container instance and ends with it. A stale observation changes nothing.
+// Sync adapts the probes of a pod to an observation: a probe begins and ends with its container
+// instance. A stale observation changes nothing.
 func (m *Manager) Sync(p *v1.Pod, o pod.Observed, podIPs []string) {
 	if o.Stale != "" || o.Seq == 0 {
 		return
@@ -193,11 +193,11 @@ func (m *Manager) Sync(p *v1.Pod, o pod.Observed, podIPs []string) {
 	}
 }
 
-// declare makes the probes of a new target and arms the first of them.
+// declare creates the probes of a new target and arms those that run first.
 func (m *Manager) declare(t *target, isInit bool) {
 	c := t.container
 	if isInit && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways) {
-		return // it runs to its end and is never probed
+		return // an init container that runs to completion is never probed
 	}
 	for k, spec := range [3]*v1.Probe{Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe} {
 		if spec != nil {
@@ -218,8 +218,8 @@ func (m *Manager) declare(t *target, isInit bool) {
 	m.armStarted(t)
 }
 
-// known is what was told of this very instance before: by Adopt, or by the pod's
-// status at the API server.
+// known returns what was reported for this instance earlier: by Adopt, or in the pod's status at
+// the API server.
 func (m *Manager) known(t *target) (started, ready bool) {
 	ready = m.adopted[t.id]
 	started = ready
@@ -235,8 +235,8 @@ func (m *Manager) known(t *target) (started, ready bool) {
 	return started, ready
 }
 
-// Stop ends the liveness and startup probes of a pod that is being terminated.
-// Readiness goes on, without events, until the containers have gone.
+// Stop ends the liveness and startup probes of a pod that is terminating. Readiness probes
+// continue, without events, until the containers are gone.
 func (m *Manager) Stop(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -273,7 +273,7 @@ func (m *Manager) remove(t *target) {
 	}
 }
 
-// Verdicts returns what is known of a pod's running containers, by container ID.
+// Verdicts returns the verdicts about a pod's running containers, by container ID.
 func (m *Manager) Verdicts(uid types.UID) map[string]pod.Verdicts {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,8 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// commands answers exec probes by the command's first word, and remembers when
-// each was asked.
+// commands answers exec probes by the command's first word, and records the time of each call.
 type commands struct {
 	mu     sync.Mutex
 	answer map[string]func(ctx context.Context) (cri.ExecResult, error)
@@ -53,7 +52,7 @@ func linkDown(context.Context) (cri.ExecResult, error) {
 	return cri.ExecResult{}, &cri.Error{Method: "ExecSync", Kind: cri.KindTransport, Err: errors.New("gone")}
 }
 
-// bench is a manager under test, in a bubble.
+// bench is a manager under test, in a synctest bubble.
 type bench struct {
 	*Manager
 	commands
@@ -109,7 +108,7 @@ func probeOf(command string, tune func(*v1.Probe)) *v1.Probe {
 	return p
 }
 
-// running tells the manager that container c runs as id, started now or earlier.
+// running reports to the manager that container c runs as id since started.
 func (b *bench) running(id string, started time.Time) {
 	b.seq++
 	b.Sync(b.pod, pod.Observed{Seq: b.seq, Containers: []pod.Container{{ID: id, Name: "c", State: pod.StateRunning, StartedAt: started}}}, []string{"10.0.0.5"})
@@ -180,7 +179,7 @@ func TestStartupGatesTheOthers(t *testing.T) {
 		b.pod.Spec.Containers = []v1.Container{{Name: "c",
 			StartupProbe: probeOf("s", nil), LivenessProbe: probeOf("l", nil), ReadinessProbe: probeOf("r", nil)}}
 		b.running("1", time.Now())
-		time.Sleep(25 * time.Second) // two counted failures of three
+		time.Sleep(25 * time.Second) // two of three failures that count
 		if v := b.verdict("1"); v.Startup != pod.VerdictUnknown || len(b.times("l"))+len(b.times("r")) != 0 {
 			t.Fatalf("%+v, liveness asked %d times", v, len(b.times("l")))
 		}
@@ -200,7 +199,7 @@ func TestStartupGatesTheOthers(t *testing.T) {
 	})
 }
 
-// A container gets failureThreshold × period to start, never less.
+// A container has failureThreshold × period to start, never less.
 func TestStartupGetsItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t)
@@ -297,7 +296,7 @@ func TestAdoptedReadinessDoesNotBlink(t *testing.T) {
 			t.Error("three failures are not counted")
 		}
 
-		// The same from Adopt alone; and another instance inherits nothing.
+		// Adopt alone has the same effect; a new instance inherits nothing.
 		b.pod = b.pod.DeepCopy()
 		b.pod.UID, b.pod.Status = "uid2", v1.PodStatus{}
 		b.Adopt("2", true)

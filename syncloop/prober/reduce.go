@@ -2,7 +2,7 @@ package prober
 
 import "github.com/bowline-k8s/bowline/pod"
 
-// Kind of a probe.
+// Kind is the kind of a probe.
 type Kind int
 
 const (
@@ -15,34 +15,34 @@ var kindNames = [...]string{"Startup", "Liveness", "Readiness"}
 
 func (k Kind) String() string { return kindNames[k] }
 
-// Result of one run of a probe.
+// Result is the result of one run of a probe.
 type Result int
 
 const (
-	// Unknown: the run says nothing of the container (the link was down, the
-	// probe could not be made). It changes nothing.
+	// Unknown says nothing about the container (the link was down, or the probe could not be made).
+	// It changes nothing.
 	Unknown Result = iota
 	Success
 	Failure
 )
 
-// Thresholds are how many results in a row count (v1.Probe); at least 1 each.
+// Thresholds are the numbers of consecutive results that count (v1.Probe); each is at least 1.
 type Thresholds struct{ Success, Failure int }
 
-// Tally is what the results of one probe of one container instance add up to.
+// Tally accumulates the results of one probe of one container instance.
 type Tally struct {
 	Verdict pod.Verdict
-	// Hold: no more runs for this instance. A startup probe has done its work;
-	// a container that failed its liveness probe is being stopped, and a command
-	// run in it then may do harm.
+	// Hold ends the runs for this instance: a startup probe that has succeeded is done, and a
+	// container whose startup or liveness probe has failed is being stopped, where another exec
+	// could do harm.
 	Hold bool
 
 	last Result
-	run  int // results in a row equal to last
+	run  int // consecutive results equal to last
 }
 
-// First is the tally before any result: a container is not ready until its probe
-// says so, and neither dead nor started before a probe has looked.
+// First returns the tally before any result: a container is not ready until its readiness probe
+// succeeds; whether it has started or is alive is unknown until the first verdict.
 func First(k Kind) Tally {
 	if k == Readiness {
 		return Tally{Verdict: pod.VerdictFailure}

@@ -40,8 +40,8 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestAddAgainstHistory checks the tally against a reading of the whole history:
-// the verdict is that of the last row of equal results that was long enough.
+// TestAddAgainstHistory checks the tally against the whole history: the verdict is that of the last
+// sequence of equal results that reached its threshold.
 func TestAddAgainstHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		th := Thresholds{rapid.IntRange(1, 3).Draw(t, "success"), rapid.IntRange(1, 3).Draw(t, "failure")}

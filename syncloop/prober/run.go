@@ -15,10 +15,10 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
-	"github.com/bowline-k8s/bowline/syncloop/handler"
+	"github.com/bowline-k8s/bowline/syncloop/probehttp"
 )
 
-// run is what one run of a probe needs to know; it shares nothing that changes.
+// run is the input of one run of a probe. It does not change during the run.
 type run struct {
 	kind      Kind
 	spec      *v1.Probe
@@ -26,16 +26,16 @@ type run struct {
 	id, ip    string
 }
 
-// outcome of one run.
+// outcome is the outcome of one run.
 type outcome struct {
 	result  Result
 	message string
-	warning bool   // a success that is worth an event
+	warning bool   // success, but with an event
 	errored error  // the probe could not be made: no result, but an event
-	state   string // the kubelet's word for it then: "unknown", "failure"
+	state   string // how the kubelet's event names that result: "unknown" or "failure"
 }
 
-// maxTries of a probe that cannot be made, within one run, as the kubelet does.
+// maxTries is how often one run tries a probe that cannot be made, as in the kubelet.
 const maxTries = 3
 
 // probe runs a probe once.
@@ -67,7 +67,7 @@ func (m *Manager) try(ctx context.Context, r run) outcome {
 
 func broken(err error) outcome { return outcome{errored: err, state: "unknown"} }
 
-// failed is a failure with a message, unless the error is the link's.
+// failed returns a failure with a message, or no result if the error is the link's.
 func (m *Manager) failed(err error, message string) outcome {
 	var ne net.Error
 	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &ne) && ne.Timeout()
@@ -80,12 +80,12 @@ func (m *Manager) failed(err error, message string) outcome {
 	return outcome{result: Failure, message: message}
 }
 
-// exec runs a command; the runtime keeps its time.
+// exec runs a command; the runtime enforces the timeout.
 func (m *Manager) exec(ctx context.Context, r run, a *v1.ExecAction) outcome {
 	command := make([]string, len(a.Command))
 	for i, s := range a.Command {
 		command[i] = spec.Expand(s, func(name string) (string, bool) {
-			// The kubelet's probes know the values written in the spec, no others.
+			// The kubelet's probes expand only values that the spec contains literally.
 			for j := range r.container.Env {
 				if r.container.Env[j].Name == name {
 					return r.container.Env[j].Value, true
@@ -101,36 +101,36 @@ func (m *Manager) exec(ctx context.Context, r run, a *v1.ExecAction) outcome {
 	case cri.IsTimeout(err):
 		return outcome{result: Failure, message: fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), limit)}
 	case cri.IsTransport(err), cri.IsNotFound(err):
-		return outcome{} // nobody knows, or the container is gone: the next observation tells
+		return outcome{} // no result; if the container is gone, the next observation shows it
 	default:
 		return broken(err)
 	}
 	out := append(res.Stdout[:len(res.Stdout):len(res.Stdout)], res.Stderr...)
-	o := outcome{result: Success, message: string(out[:min(len(out), handler.MaxBody)])}
+	o := outcome{result: Success, message: string(out[:min(len(out), probehttp.MaxBody)])}
 	if res.ExitCode != 0 {
 		o.result = Failure
 	}
 	return o
 }
 
-// open opens the probe's connection. The probe's own clock starts afterwards.
+// open opens the probe's connection. The probe's own timeout starts after that.
 func (m *Manager) open(ctx context.Context, r run, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout(r.spec)+m.cfg.DialSlack)
 	defer cancel()
-	return handler.Dial(ctx, m.cfg.Dialer, address)
+	return probehttp.Dial(ctx, m.cfg.Dialer, address)
 }
 
 func (m *Manager) http(ctx context.Context, r run, a *v1.HTTPGetAction) outcome {
-	req, err := handler.Request(ctx, a, r.container, r.ip, "probe")
+	req, err := probehttp.Request(ctx, a, r.container, r.ip, "probe")
 	if err != nil {
 		return broken(err)
 	}
-	address := handler.Address(req.URL)
+	address := probehttp.Address(req.URL)
 	conn, err := m.open(ctx, r, address)
 	if err != nil {
 		return m.failed(err, fmt.Sprintf("Get %q: %v", req.URL, err))
 	}
-	ctx, opened := handler.WithOpened(ctx, address, conn)
+	ctx, opened := probehttp.WithOpened(ctx, address, conn)
 	defer opened.Close()
 	client := *m.client
 	if a.Protocol != nil && *a.Protocol == v1.HTTPProtocolHTTP2 {
@@ -142,7 +142,7 @@ func (m *Manager) http(ctx context.Context, r run, a *v1.HTTPGetAction) outcome 
 		return m.failed(err, err.Error())
 	}
 	defer resp.Body.Close()
-	body, err := handler.Body(resp.Body)
+	body, err := probehttp.Body(resp.Body)
 	switch {
 	case errors.Is(err, host.ErrUnreachable):
 		return outcome{}
@@ -157,7 +157,7 @@ func (m *Manager) http(ctx context.Context, r run, a *v1.HTTPGetAction) outcome 
 }
 
 func (m *Manager) tcp(ctx context.Context, r run, a *v1.TCPSocketAction) outcome {
-	port, err := handler.Port(a.Port, r.container)
+	port, err := probehttp.Port(a.Port, r.container)
 	if err != nil {
 		return broken(err)
 	}

@@ -40,7 +40,7 @@ func manager(t testing.TB, d Dialer, late bool) *Manager {
 	return m
 }
 
-// at is a run against the server at address, by one handler.
+// at returns a run against the server at address, with the handler that h makes.
 func at(t testing.TB, address string, h func(port intstr.IntOrString) v1.ProbeHandler) run {
 	t.Helper()
 	address = strings.TrimPrefix(strings.TrimPrefix(address, "http://"), "https://")
@@ -135,14 +135,14 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// The probe's time-out is one second here; the way to the container takes longer.
+// The probe's timeout is one second here; opening the connection takes longer.
 func TestTheClockStartsWhenTheConnectionIsOpen(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(routes())
 	defer srv.Close()
 	far := dialFunc(func(ctx context.Context, network, address string) (net.Conn, error) {
 		select {
-		case <-time.After(1500 * time.Millisecond): // a real clock: the server is a real one
+		case <-time.After(1500 * time.Millisecond): // real time: the server is real
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -262,7 +262,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// endlessHealth answers with more than a health check has to say.
+// endlessHealth answers with headers or messages that are larger than a health check needs.
 type endlessHealth struct {
 	grpc_health_v1.UnimplementedHealthServer
 	header, message int
@@ -277,7 +277,7 @@ func (h endlessHealth) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckR
 	return r, nil
 }
 
-// A pod's answer to a gRPC probe is as bounded as one to an HTTP probe.
+// Answers to a gRPC probe are as limited in size as those to an HTTP probe.
 func TestGRPCAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	m := manager(t, direct, false)
@@ -342,8 +342,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// BenchmarkHTTP is the cost of one run: fifty pods with a probe every ten
-// seconds are five of them a second. Half of it is the server's.
+// BenchmarkHTTP measures one run: fifty pods with a probe every ten seconds make five runs a
+// second. The server takes half of the cost.
 func BenchmarkHTTP(b *testing.B) {
 	srv := httptest.NewServer(routes())
 	defer srv.Close()

@@ -16,10 +16,10 @@ import (
 	"github.com/bowline-k8s/bowline/wall"
 )
 
-// firstEarly is the wait after the first early run; it doubles.
+// firstEarly is the pause after the first early run; it doubles each time.
 const firstEarly = 500 * time.Millisecond
 
-// Run starts probes when they are due, until ctx ends and every run has ended.
+// Run starts probes when they are due. It returns after ctx and every run have ended.
 func (m *Manager) Run(ctx context.Context) error {
 	defer m.runs.Wait()
 	timer := time.NewTimer(0)
@@ -32,7 +32,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		wait := wall.Glance
 		if len(m.heap) > 0 {
-			wait = wall.Until(m.heap[0].due, now) // a start is told by the wall clock
+			wait = wall.Until(m.heap[0].due, now) // due times derive from start times, which are wall clock times
 		}
 		var updates chan types.UID
 		var uid types.UID
@@ -54,9 +54,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// arm schedules the first run of a probe. What ran before this process did, and
-// liveness probes always, begin at a random part of their period, so that they
-// do not all run at once; the others begin as soon as the delay is over.
+// arm schedules the first run of a probe. Liveness probes, and all probes of containers older than
+// this process, start at a random offset within their period, so that they do not all run at once.
+// Other probes start as soon as the initial delay is over.
 func (m *Manager) arm(p *probe) {
 	now := time.Now()
 	p.begins = p.target.startedAt.Add(time.Duration(p.spec.InitialDelaySeconds) * time.Second)
@@ -95,7 +95,7 @@ func (m *Manager) wake() {
 	}
 }
 
-// halt ends a probe: it is due no more, and a run under way is cut off.
+// halt ends a probe: it removes it from the heap and cancels its current run.
 func (m *Manager) halt(p *probe) {
 	if p.index >= 0 {
 		heap.Remove(&m.heap, p.index)
@@ -116,13 +116,13 @@ func (m *Manager) launch(ctx context.Context, p *probe) {
 		defer cancel()
 		o := m.probe(runCtx, r)
 		if runCtx.Err() != nil {
-			o = outcome{} // cut off: it says nothing
+			o = outcome{} // cancelled: no result
 		}
 		m.finish(ctx, p, o)
 	})
 }
 
-// finish takes the outcome of one run and schedules the next.
+// finish records the outcome of one run and schedules the next.
 func (m *Manager) finish(ctx context.Context, p *probe, o outcome) {
 	t := p.target
 	m.mu.Lock()
@@ -134,7 +134,8 @@ func (m *Manager) finish(ctx context.Context, p *probe, o outcome) {
 	early := m.isEarly(p)
 	before := p.tally
 	if early && o.result == Failure {
-		// It had no time yet to come up: asked again soon, and not counted.
+		// The container had no time to start yet: the probe runs again soon, and this failure does
+		// not count.
 	} else {
 		if o.result == Failure {
 			p.message = o.message
@@ -160,8 +161,8 @@ func (m *Manager) finish(ctx context.Context, p *probe, o outcome) {
 	}
 }
 
-// next schedules a probe's next run: a period after the last was due, or sooner
-// while the container has had less than one period to come up.
+// next schedules a probe's next run: one period after the last run was due, or sooner during the
+// first period of the container.
 func (m *Manager) next(p *probe, again bool) {
 	if p.tally.Hold {
 		return
@@ -182,11 +183,10 @@ func (m *Manager) next(p *probe, again bool) {
 	m.schedule(p, at)
 }
 
-// isEarly reports whether a run of a probe that never succeeded falls within the
-// first period after the initial delay. A kubelet's worker looks at no fixed
-// time in this period, and looks anew whenever it makes the pod's status;
-// looking several times without counting what fails is sooner in finding a
-// container up, and never sooner in giving it up.
+// isEarly reports whether a run of a startup or readiness probe without any result falls within the
+// first period after the initial delay. The kubelet's probe worker first runs at no fixed time
+// within that period, and runs again whenever the kubelet syncs the pod's status. Several early
+// runs whose failures do not count find a ready container sooner, and never give one up sooner.
 func (m *Manager) isEarly(p *probe) bool {
 	return p.kind != Liveness && p.tally.run == 0 && p.tally.Verdict != pod.VerdictSuccess &&
 		p.due.Before(p.begins.Add(period(p.spec)))
@@ -200,8 +200,8 @@ func thresholds(s *v1.Probe) Thresholds {
 	return Thresholds{Success: max(int(s.SuccessThreshold), 1), Failure: max(int(s.FailureThreshold), 1)}
 }
 
-// event is the text and the reason of the event that an outcome earns, in the
-// kubelet's words; empty for none.
+// event returns the text and the reason of an outcome's event, as the kubelet words it; empty if
+// there is none.
 func (o outcome) event(k Kind) (text, reason string) {
 	switch {
 	case o.errored != nil:
@@ -214,7 +214,7 @@ func (o outcome) event(k Kind) (text, reason string) {
 	return "", ""
 }
 
-// dueHeap orders probes by when they are due.
+// dueHeap orders probes by due time.
 type dueHeap []*probe
 
 func (h dueHeap) Len() int           { return len(h) }

@@ -1,13 +1,13 @@
-// Package qos keeps the cgroups above those of pods, as the kubelet's QOS container
-// manager does: kubepods with what all pods may use, and in it burstable and besteffort
-// with their shares of the CPU, which follow the pods as they come and go.
+// Package qos maintains the cgroups above those of pods, like the kubelet's QOSContainerManager:
+// kubepods, with the limits of all pods together, and below it burstable and besteffort, with CPU
+// shares that follow the pods as they come and go.
 //
-// A pod's own cgroup is made with its sandbox and removed with the pod's release
-// (syncloop/execute_sandbox.go), leftovers by the garbage collection, and the cgroups of
-// this package when the machine is handed back (handover.RemoveCgroups).
+// A pod's own cgroup is made with its sandbox and removed when the pod is released
+// (syncloop/execute_sandbox.go). The garbage collection removes leftovers, and
+// handover.RemoveCgroups removes the cgroups of this package when the host is released.
 //
-// Where another driver's pods are below the same parents these are that driver's too, and
-// nothing is written: cgroupRoot is how two drivers of one machine are kept apart.
+// If pods of another driver, such as a kubelet, are below the same parents, the parents belong to
+// that driver too, and nothing is written. Two drivers of one host need different cgroupRoots.
 package qos
 
 import (
@@ -26,61 +26,62 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Host is what is needed of the machine; host.Host is one.
+// Host is the part of host.Host that this package needs.
 type Host interface {
 	EnsureCgroup(ctx context.Context, path string, r host.CgroupResources) error
 	ListCgroups(ctx context.Context, path string) ([]string, error)
 }
 
-// Config of a Manager.
+// Config configures a Manager.
 type Config struct {
 	Host Host
-	// Pods that the node has, with their phases.
+	// Pods returns the node's pods with their phases.
 	Pods func() []*v1.Pod
-	// Seen: every source of pods has been seen once; nothing is written before.
+	// Seen reports whether every source of pods has been seen once; nothing is written before.
 	Seen func() bool
-	// Known: the pod is one of ours.
+	// Known reports whether the pod belongs to this node.
 	Known func(uid types.UID) bool
-	// UID is the pod whose cgroup has a name; empty if it is none.
+	// UID returns the UID of the pod that a cgroup of this name belongs to; empty if none.
 	UID func(cgroup string) types.UID
-	// All is what all pods may use now.
+	// All returns what all pods together may use now.
 	All func() spec.PodsShare
-	// Driver of the runtime now: cgroupfs, or systemd, whose slices these then are.
+	// Driver returns the runtime's current cgroup driver: cgroupfs, or systemd, with which the
+	// cgroups are slices.
 	Driver func() string
-	// Event tells of the node; nil tells nothing.
+	// Event records an event on the node; nil: none.
 	Event func(kind, reason, message string)
 }
 
 const (
-	// Period is how often the pods are looked at, which asks the machine nothing.
+	// Period is how often the pods are checked; the check itself makes no call to the host.
 	Period = 5 * time.Second
-	// again is how often what did not change is written all the same: systemd and people
-	// set these files too.
+	// again is how often unchanged limits are rewritten: systemd and administrators change these
+	// files too.
 	again = 5 * time.Minute
-	// retry is how long after an error it is tried again; the kubelet's.
+	// retry is the pause after an error; the kubelet's.
 	retry = time.Minute
 )
 
-// Reasons of events; the kubelet's.
+// Event reasons of the kubelet.
 const (
 	reasonEnforced = "NodeAllocatableEnforced"
 	reasonFailed   = "FailedNodeAllocatableEnforcement"
 )
 
-// ErrShared: another driver's pods are below the same parents.
-var ErrShared = errors.New("the cgroups hold pods of another driver")
+// ErrShared is the error if pods of another driver are below the same parents.
+var ErrShared = errors.New("the cgroups have pods of another program")
 
 // Manager writes the parents' limits.
 type Manager struct {
 	cfg     Config
 	written []spec.ParentCgroup
-	due     time.Time // when they are written again, or tried again
+	due     time.Time // when the limits are rewritten or retried
 	failing string
-	shared  int  // times in a row that ErrShared was seen
-	told    bool // that the limits are in force
+	shared  int  // how often in a row ErrShared was seen
+	told    bool // the event about enforced limits has been recorded
 }
 
-// New makes a Manager; Run drives it.
+// New makes a Manager; Run runs it.
 func New(c Config) (*Manager, error) {
 	if c.Host == nil || c.Pods == nil || c.Seen == nil || c.Known == nil || c.UID == nil || c.All == nil || c.Driver == nil {
 		return nil, errors.New("qos: Host, Pods, Seen, Known, UID, All and Driver are required")
@@ -91,7 +92,7 @@ func New(c Config) (*Manager, error) {
 	return &Manager{cfg: c}, nil
 }
 
-// Run writes at once, and then what changes, until ctx ends.
+// Run writes the limits at once, and then when they change, until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	tick := time.NewTicker(Period)
 	defer tick.Stop()
@@ -118,7 +119,7 @@ func (m *Manager) turn(ctx context.Context, now time.Time) {
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, host.ErrUnreachable):
-		m.written, m.due = nil, now // at the next look: nothing is wrong with the limits
+		m.written, m.due = nil, now // retry at the next check; nothing is wrong with the limits
 	case err != nil:
 		m.failed(ctx, err)
 		m.written, m.due = nil, now.Add(retry)
@@ -131,10 +132,10 @@ func (m *Manager) turn(ctx context.Context, now time.Time) {
 	}
 }
 
-// failed says once what is wrong.
+// failed reports an error once for as long as it stays the same.
 func (m *Manager) failed(ctx context.Context, err error) {
 	if errors.Is(err, ErrShared) {
-		// At first it may be what a pod of ours left, which the garbage collection takes.
+		// At first it may be a leftover of this node's pods, which the garbage collection removes.
 		if m.shared++; m.shared < 3 {
 			m.failing = "shared"
 			return
@@ -144,22 +145,23 @@ func (m *Manager) failed(ctx context.Context, err error) {
 		return
 	}
 	m.failing = err.Error()
-	klog.FromContext(ctx).Error(err, "Could not set the limits of the cgroups above the pods', will try again")
+	klog.FromContext(ctx).Error(err, "Failed to set the limits of the pods' parent cgroups, will retry")
 	if !errors.Is(err, ErrShared) {
 		m.cfg.Event(v1.EventTypeWarning, reasonFailed, err.Error())
 	}
 }
 
-// write makes the cgroups, which hold what was wanted before or now after any error.
+// write makes the cgroups and sets their limits. After an error each cgroup has either its previous
+// limits or the new ones.
 func (m *Manager) write(ctx context.Context, want []spec.ParentCgroup) error {
 	for _, c := range want {
 		names, err := m.cfg.Host.ListCgroups(ctx, c.Path)
 		if err != nil {
-			return fmt.Errorf("look whose pods are in cgroup %s: %w", c.Path, err)
+			return fmt.Errorf("list the pods of cgroup %s: %w", c.Path, err)
 		}
 		for _, name := range names {
 			if uid := m.cfg.UID(name); uid != "" && !m.cfg.Known(uid) {
-				return fmt.Errorf("%w: %s; another cgroupRoot keeps the two apart", ErrShared, path.Join(c.Path, name))
+				return fmt.Errorf("%w: %s; set another cgroupRoot to separate them", ErrShared, path.Join(c.Path, name))
 			}
 		}
 	}

@@ -17,12 +17,12 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
-	"github.com/bowline-k8s/bowline/syncloop/gc/choose"
+	"github.com/bowline-k8s/bowline/syncloop/gc/gcpolicy"
 )
 
-// world is a machine's cgroups and a node's pods.
+// world is a host's cgroups and a node's pods.
 type world struct {
-	mu sync.Mutex // held by who looks and by who changes
+	mu sync.Mutex // held by readers and by change
 
 	pods     []*v1.Pod
 	unseen   bool
@@ -50,7 +50,7 @@ func (w *world) ListCgroups(_ context.Context, path string) ([]string, error) {
 	return w.children[path], w.listErr
 }
 
-// took are the writes since it was asked last.
+// took returns the writes since the last call.
 func (w *world) took() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,7 +58,7 @@ func (w *world) took() string {
 	return strings.Join(w.writes, "; ")
 }
 
-// change is what happens to the machine or to the node.
+// change changes the host or the node.
 func (w *world) change(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,11 +84,11 @@ func burstable(uid, cpu string) *v1.Pod {
 	return p
 }
 
-// run runs f in a bubble beside a Manager of w, with the time of the first look over.
+// run runs f in a synctest bubble with a running Manager of w, after its first check.
 func run(t *testing.T, w *world, f func()) {
 	synctest.Test(t, func(t *testing.T) {
 		m, err := New(Config{
-			Host: w, Pods: w.has, Seen: func() bool { return !w.unseen }, UID: choose.CgroupUID,
+			Host: w, Pods: w.has, Seen: func() bool { return !w.unseen }, UID: gcpolicy.CgroupUID,
 			Known: func(uid types.UID) bool {
 				return slices.ContainsFunc(w.has(), func(p *v1.Pod) bool { return p.UID == uid })
 			},
@@ -111,7 +111,7 @@ func run(t *testing.T, w *world, f func()) {
 	})
 }
 
-// after lets time pass, and all that is due in it happen.
+// after lets time pass, with everything that is due in it.
 func after(d time.Duration) { time.Sleep(d + time.Millisecond); synctest.Wait() }
 
 const (
@@ -148,8 +148,8 @@ func TestParentsFollowThePods(t *testing.T) {
 	}
 }
 
-// TestParentsFollowTheDriver: a runtime that was restarted with another one, as after a
-// boot into the other cgroup version, has its pods below other parents.
+// TestParentsFollowTheDriver: a runtime that was restarted with the other cgroup driver, for
+// example after a boot into the other cgroup version, has its pods below other parents.
 func TestParentsFollowTheDriver(t *testing.T) {
 	w := &world{driver: "cgroupfs"}
 	run(t, w, func() {
@@ -213,7 +213,7 @@ func TestParentsThatCannotBeSet(t *testing.T) {
 				if got := w.took(); got != "" {
 					t.Errorf("wrote %q beside %s", got, parent)
 				}
-				w.change(func() { w.children = nil }) // it went
+				w.change(func() { w.children = nil }) // it was removed
 				after(retry)
 				if got := w.took(); !strings.HasPrefix(got, top) {
 					t.Errorf("wrote %q", got)

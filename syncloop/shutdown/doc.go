@@ -1,15 +1,16 @@
-// Package shutdown ends a node's pods in order before their machine goes down: the
-// kubelet's graceful node shutdown. The order is order's; here it is watched for, and
-// carried out.
+// Package shutdown implements the kubelet's graceful node shutdown: it ends a node's pods in order
+// before the host goes down. Package order defines the order; this package watches for the shutdown
+// and ends the pods. A host is in one of two states:
 //
-//	watched   a Session holds the machine's inhibitor; whoever shuts the machine down waits
-//	          for us. → going, when the machine says that it goes down
-//	going     the node is not Ready, takes no pod, and its pods end, group by group; then
-//	          the API server is given time to hear of it, and the inhibitor is given back,
-//	          with which the machine goes. → watched, when the machine says that it does
-//	          not go down (any more): it was called off, or it is up again
+//	watched   A Session holds an inhibitor lock: a shutdown of the host waits for us.
+//	          → going, when the host reports that it goes down.
+//	going     The node is not Ready and takes no pods. Its pods end, group by group. Then the
+//	          API server gets time to receive their statuses, and we release the inhibitor,
+//	          which lets the host go down.
+//	          → watched, when the host reports that it does not go down: the shutdown was
+//	          cancelled, or the host is up again.
 //
-// A session that ends says nothing of the machine: what is going stays so, and what was
-// not told to end yet is not, until a new session has asked. The inhibitor is as long as
-// the session: a machine whose link to us dies need not wait for us, and may go.
+// The end of a session says nothing about the host: going stays going, and no further pods are
+// ended until a new session has asked. The inhibitor ends with its session: if the link dies, the
+// host does not wait for us.
 package shutdown

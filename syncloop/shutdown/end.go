@@ -22,17 +22,17 @@ func (m *Manager) start(ctx context.Context, held bool) *ending {
 	ctx, cancel := context.WithCancel(ctx)
 	e := &ending{cancel: cancel, ended: make(chan struct{})}
 	if !held {
-		klog.FromContext(ctx).Info("The machine does not wait for this process, which came late to its shutdown: its pods are ended as far as time allows")
+		klog.FromContext(ctx).Info("The shutdown began before this process held an inhibitor: stopping as many pods as the time allows")
 	}
 	go func() {
-		defer budget.From(ctx).Recover("end the pods of a machine that goes down")
+		defer budget.From(ctx).Recover("stop the pods before the shutdown")
 		defer close(e.ended)
 		m.endAll(ctx)
 	}()
 	return e
 }
 
-// end cuts it off and waits for it.
+// end cancels the attempt and waits until it has stopped.
 func (e *ending) end() {
 	if e != nil {
 		e.cancel()
@@ -40,7 +40,7 @@ func (e *ending) end() {
 	}
 }
 
-// done is closed when it has ended, and nil when that has been noticed.
+// done returns a channel that is closed when the attempt has ended; nil once that was noticed.
 func (e *ending) done() <-chan struct{} {
 	if e == nil || e.noticed {
 		return nil
@@ -48,13 +48,13 @@ func (e *ending) done() <-chan struct{} {
 	return e.ended
 }
 
-// endAll ends the pods, group by group, and gives the API server time to hear of it.
+// endAll ends the pods, group by group, and gives the API server time to receive their statuses.
 func (m *Manager) endAll(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	began := time.Now()
 	total := order.Total(m.cfg.Periods)
 	if !await(ctx, began.Add(total), m.cfg.Pods.Known) {
-		log.Info("It is not known which pods there are; none is ended before the machine goes down")
+		log.Info("The pods are not known yet; none is stopped before the shutdown")
 		return
 	}
 	var ended []*v1.Pod
@@ -62,14 +62,14 @@ func (m *Manager) endAll(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		log.Info("Pods are ended before the machine goes down", "priority", g.Priority, "pods", len(g.Pods), "time", g.Time)
+		log.Info("Stopping pods before the shutdown", "priority", g.Priority, "pods", len(g.Pods), "time", g.Time)
 		var pods []*v1.Pod
 		for _, e := range g.Pods {
 			m.cfg.Pods.End(e.Pod, e.Grace)
 			pods = append(pods, e.Pod)
 		}
 		if !await(ctx, time.Now().Add(g.Time), func() bool { return all(pods, m.cfg.Pods.Over) }) && ctx.Err() == nil {
-			log.Info("Not all of these pods have ended in their time", "priority", g.Priority, "time", g.Time)
+			log.Info("Some pods did not stop in time", "priority", g.Priority, "time", g.Time)
 		}
 		ended = append(ended, pods...)
 	}
@@ -78,7 +78,7 @@ func (m *Manager) endAll(ctx context.Context) {
 		by = last
 	}
 	if !await(ctx, by, func() bool { return all(ended, m.cfg.Pods.Told) }) && ctx.Err() == nil {
-		log.Info("The API server has not been told of the end of every pod")
+		log.Info("The API server has not received the final status of every pod")
 	}
 }
 
@@ -91,7 +91,7 @@ func all(pods []*v1.Pod, is func(*v1.Pod) bool) bool {
 	return true
 }
 
-// await looks until it is so, or the time is over, or ctx ends.
+// await polls is until it returns true, the deadline by passes, or ctx ends.
 func await(ctx context.Context, by time.Time, is func() bool) bool {
 	for {
 		switch {

@@ -21,8 +21,8 @@ import (
 
 var errNoInit = errors.New("nobody to ask")
 
-// world is a machine with an init, its pods, and who watches. Everything that happens is
-// written down with its time since the beginning.
+// world is a host with an init, its pods, and the watching manager. Its diary records everything
+// that happens, with the time since the beginning.
 type world struct {
 	*testing.T
 	began time.Time
@@ -31,18 +31,18 @@ type world struct {
 	diary    []string
 	going    bool
 	held     bool
-	absent   bool // there is nothing to ask
-	cut      bool // the machine cannot be reached
-	deaf     int  // questions that are not answered
+	absent   bool // Open fails with an absent error
+	cut      bool // the host cannot be reached
+	deaf     int  // how many calls get no answer
 	session  *session
 	sessions int
 	boots    int
 	delay    time.Duration
 
-	unknown  bool // which pods there are
-	silent   bool // the API server is not told
+	unknown  bool // the pods of the node are not known
+	silent   bool // the API server receives nothing
 	pods     []*v1.Pod
-	takes    map[types.UID]time.Duration // to end, whatever its grace; its grace by default
+	takes    map[types.UID]time.Duration // how long a pod takes to end; its grace period by default
 	overAt   map[types.UID]time.Time
 	revivals int
 }
@@ -55,7 +55,7 @@ func (w *world) note(format string, args ...any) {
 	w.diary = append(w.diary, fmt.Sprintf("%s ", time.Since(w.began).Truncate(100*time.Millisecond))+fmt.Sprintf(format, args...))
 }
 
-// wants fails unless exactly this has happened since the last time, of which it looks.
+// wants fails unless exactly this has happened since the previous call.
 func (w *world) wants(lines ...string) {
 	w.Helper()
 	synctest.Wait()
@@ -67,7 +67,7 @@ func (w *world) wants(lines ...string) {
 	w.diary = nil
 }
 
-// wantsAnyTime is wants without the times, which depend on pauses between tries.
+// wantsAnyTime is wants without the times, which depend on the pauses between retries.
 func (w *world) wantsAnyTime(lines ...string) {
 	w.Helper()
 	w.mu.Lock()
@@ -84,7 +84,7 @@ func (w *world) pod(name string, priority int32, takes time.Duration) {
 	w.takes[p.UID] = takes
 }
 
-// change is what the machine's owner does; who watches is poked.
+// change applies a change of the host and pokes the session.
 func (w *world) change(f func()) {
 	w.mu.Lock()
 	f()
@@ -99,7 +99,7 @@ func (w *world) change(f func()) {
 	synctest.Wait()
 }
 
-// unlink ends the session as a dead link does: the inhibitor goes with it.
+// unlink ends the session as a dead link does: the inhibitor ends with it.
 func (w *world) unlink() {
 	w.mu.Lock()
 	w.cut, w.held = true, false
@@ -136,7 +136,7 @@ func (w *world) manager(periods ...order.Period) *Manager {
 	return m
 }
 
-// run drives a manager; stop ends it as the end of our process does.
+// run runs a manager; stop ends it like the end of our process.
 func (w *world) run(m *Manager) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/shutdown/order"
 )
 
-// The kubelet's words of a pod that ends by a shutdown, and of the node.
+// The kubelet's texts for a pod that ends by a shutdown, and for the node.
 const (
 	ReasonTerminated  = "Terminated"
 	MessageTerminated = "Pod was terminated in response to imminent node shutdown."
@@ -23,82 +23,83 @@ const (
 	eventStays  = "Shutdown manager detected shutdown cancellation"
 )
 
-// Margin is for how long after all periods the machine is asked to wait, for the word of
-// the last end to arrive.
+// Margin is how long after all periods we ask the host to wait, so that the last status can reach
+// the API server.
 const Margin = 5 * time.Second
 
 const (
-	// telling is how long the API server is waited for when all pods have ended.
+	// telling is how long to wait for the API server when all pods have ended.
 	telling = 10 * time.Second
-	// glance is how often it is looked whether pods have ended.
+	// glance is how often to check whether pods have ended.
 	glance = 100 * time.Millisecond
-	// firstRetry and lastRetry are the pauses before a new session.
+	// firstRetry and lastRetry are the shortest and longest pauses before a new session.
 	firstRetry = time.Second
 	lastRetry  = 10 * time.Second
-	// patience is how often a session is asked again that does not answer.
+	// patience is how often to retry within a session that does not answer.
 	patience = 5
-	// absentRetry is the longest pause where there was nothing to ask so far.
+	// absentRetry is the longest pause if the host never had a service to ask.
 	absentRetry = 10 * time.Minute
 )
 
-// Session watches a machine and holds its inhibitor; *logind.Session has it.
+// Session watches a host and holds its inhibitor; *logind.Session implements it.
 type Session interface {
-	// Delay is for how long the machine waits for us at most.
+	// Delay is the longest time that the host waits for us.
 	Delay() time.Duration
-	// Hints are poked when it is worth asking Preparing: whether the machine goes down.
+	// Hints receives when the answer of Preparing, whether the host goes down, may have changed.
 	Hints() <-chan struct{}
 	Preparing(ctx context.Context) (bool, error)
 	Hold(ctx context.Context) error
 	Release(ctx context.Context) error
-	// Ended is closed when the session is over, of which Err says why.
+	// Ended is closed when the session is over; Err says why.
 	Ended() <-chan struct{}
 	Err() error
 	Close() error
 }
 
-// Pods are the loop, as the manager sees it.
+// Pods is the manager's view of the sync loop.
 type Pods interface {
-	// Known reports whether it is known which pods there are.
+	// Known reports whether all pods of the node are known.
 	Known() bool
-	// Unended are the pods that have not ended, whether or not anything of them runs.
+	// Unended returns the pods that have not ended, whether or not anything of them runs.
 	Unended() []*v1.Pod
-	// End has a pod ended, with this grace, which is told as ended by the shutdown.
+	// End terminates a pod with this grace period; its status names the shutdown as the cause.
 	End(p *v1.Pod, grace time.Duration)
-	// Over reports whether nothing of the pod runs, and its volumes are gone; Told
-	// whether the API server knows.
+	// Over reports whether nothing of the pod runs and its volumes are gone. Told reports whether
+	// the API server has received that.
 	Over(p *v1.Pod) bool
 	Told(p *v1.Pod) bool
-	// Revive has static pods that a shutdown ended run again. pending: of some the end
-	// is not over yet.
+	// Revive restarts static pods that a shutdown ended. pending is true if some of them are still
+	// terminating.
 	Revive() (pending bool)
 }
 
 // Config of a Manager.
 type Config struct {
-	// Open starts a session; Absent says of its error that there is nothing to ask.
+	// Open starts a session. Absent reports whether its error means that the host has no service to
+	// ask.
 	Open   func(ctx context.Context) (Session, error)
 	Absent func(error) bool
-	// BootID is another one after each start of the machine.
+	// BootID returns an ID that changes with each boot of the host.
 	BootID func(ctx context.Context) (string, error)
 	Pods   Pods
 	// Periods by priority; at least one.
 	Periods []order.Period
-	// Event records an event on the node; Changed shows on it whether the machine goes down.
+	// Event records an event on the node. Changed shows on the node whether the host goes down.
 	Event   func(kind, reason, message string)
 	Changed func(going bool)
 }
 
-// Manager watches one machine.
+// Manager watches one host.
 type Manager struct {
 	cfg   Config
 	going atomic.Bool
 
-	// Run's alone:
-	revive bool   // some static pods are to run again when their end is over
-	boot   string // the boot that was seen to end; empty: not known
+	// Only Run uses these:
+	revive bool   // some static pods must restart when they have terminated
+	boot   string // ID of the boot that goes down; empty if unknown
 }
 
-// New makes a Manager; Run drives it.
+// New returns a Manager; call Run.
 func New(c Config) (*Manager, error) {
 	switch {
 	case c.Open == nil, c.Absent == nil, c.BootID == nil, c.Pods == nil, c.Event == nil, c.Changed == nil:
@@ -109,12 +110,12 @@ func New(c Config) (*Manager, error) {
 	return &Manager{cfg: c}, nil
 }
 
-// Going reports whether the machine goes down, as far as it is known. None never does: a
-// nil Manager is one of a node that does not watch.
+// Going reports whether the host is known to go down. It is false for a nil Manager, which stands
+// for a node that does not watch.
 func (m *Manager) Going() bool { return m != nil && m.going.Load() }
 
-// Run watches until ctx ends. That of this process is no shutdown of the machine's: its
-// pods run on.
+// Run watches until ctx ends. The end of this process is not a shutdown of the host: the pods keep
+// running.
 func (m *Manager) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	pause, told, ever := firstRetry, "", false
@@ -125,11 +126,11 @@ func (m *Manager) Run(ctx context.Context) error {
 			ever = true
 			m.tell(ctx, s)
 			err = m.session(ctx, s)
-			if time.Since(began) > lastRetry { // one that ends at once is no mend
+			if time.Since(began) > lastRetry { // a session that ends at once does not reset the back-off
 				pause, told = firstRetry, ""
 			}
 			if closeErr := s.Close(); closeErr != nil {
-				log.V(1).Info("The watch for a shutdown of the machine was not ended cleanly", "err", closeErr)
+				log.V(1).Info("Failed to close the shutdown watch", "err", closeErr)
 			}
 		}
 		if ctx.Err() != nil {
@@ -142,9 +143,9 @@ func (m *Manager) Run(ctx context.Context) error {
 		switch {
 		case err.Error() == told:
 		case absent && !ever:
-			log.Info("Nobody can be asked to wait with a shutdown of this machine: its pods are not ended in order before it goes down", "err", err)
+			log.Info("The host has no logind to delay a shutdown: pods are not stopped gracefully before it", "err", err)
 		default:
-			log.Info("A shutdown of the machine is not watched for until it can be again", "err", err)
+			log.Error(err, "Failed to watch for a shutdown of the host, will retry")
 		}
 		told = err.Error()
 		select {
@@ -160,12 +161,12 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// tell says once a session what is held.
+// tell logs, once per session, how long the host waits.
 func (m *Manager) tell(ctx context.Context, s Session) {
 	log, need := klog.FromContext(ctx), order.Total(m.cfg.Periods)
 	if s.Delay() < need {
-		log.Info("The machine does not wait for as long as the pods may take to end", "waits", s.Delay(), "needed", need)
+		log.Info("The host's shutdown delay is shorter than the grace periods", "waits", s.Delay(), "needed", need)
 		return
 	}
-	log.V(1).Info("A shutdown of the machine waits for its pods", "waits", s.Delay(), "needed", need)
+	log.V(1).Info("A shutdown of the host waits for its pods", "waits", s.Delay(), "needed", need)
 }

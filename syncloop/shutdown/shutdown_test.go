@@ -16,10 +16,10 @@ const (
 	untold = "event NodeShutdown: Shutdown manager detected shutdown cancellation"
 )
 
-func wait(d time.Duration) { time.Sleep(d); synctest.Wait() } // of synctest's time
+func wait(d time.Duration) { time.Sleep(d); synctest.Wait() } // in synctest's time
 
-// TestShutdown: pods end by priority, each group when the one before it has ended, and the
-// machine goes when all have, and not before.
+// TestShutdown: pods end by priority, each group when the previous one has ended, and the host goes
+// down when all have, not before.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -48,8 +48,8 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// TestTimeIsOver: a group that does not end in its time does not keep the next from its
-// own, and the machine goes when all time is over.
+// TestTimeIsOver: a group that does not end in time does not take the next group's time, and the
+// host goes down when all time is over.
 func TestTimeIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -59,12 +59,12 @@ func TestTimeIsOver(t *testing.T) {
 		w.change(func() { w.going = true })
 		w.wants("0s held", "0s "+told, "0s going true", "0s end stuck 20s")
 		wait(time.Minute)
-		w.wants("20s end system 10s", "35s released") // Margin: for the last word
+		w.wants("20s end system 10s", "35s released") // includes Margin, for the last status
 	})
 }
 
-// TestNobodyRuns: there is nothing to wait for.
-func TestNobodyRuns(t *testing.T) {
+// TestNothingRuns: without pods there is nothing to wait for.
+func TestNothingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.run(w.manager(periods...))()
@@ -73,7 +73,7 @@ func TestNobodyRuns(t *testing.T) {
 	})
 }
 
-// TestAPIServerAway: it is given a while to hear of the ends, and no more.
+// TestAPIServerAway: the API server gets limited time to receive the statuses.
 func TestAPIServerAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -86,7 +86,7 @@ func TestAPIServerAway(t *testing.T) {
 		wait(time.Minute)
 		w.wants("11s released")
 	})
-	synctest.Test(t, func(t *testing.T) { // and back in time
+	synctest.Test(t, func(t *testing.T) { // the API server is back in time
 		w := newWorld(t)
 		w.silent = true
 		w.pod("a", 0, time.Second)
@@ -101,8 +101,8 @@ func TestAPIServerAway(t *testing.T) {
 	})
 }
 
-// TestCalledOff: who has not been told to end yet goes on, the node takes pods again, and
-// static pods that have ended run again. The next shutdown is another one.
+// TestCalledOff: pods that were not ended yet keep running, the node takes pods again, and static
+// pods that have ended restart. The next shutdown starts over.
 func TestCalledOff(t *testing.T) {
 	for name, after := range map[string]struct {
 		wait time.Duration
@@ -152,7 +152,7 @@ func TestCalledOff(t *testing.T) {
 	}
 }
 
-// TestFalseHint: a signal that is none of logind's, or is late, decides nothing.
+// TestFalseHint: a signal that is not logind's, or is late, decides nothing.
 func TestFalseHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -168,7 +168,7 @@ func TestFalseHint(t *testing.T) {
 	})
 }
 
-// TestNoAnswer: a question that fails does not give the inhibitor back, for a while.
+// TestNoAnswer: after a failed call the inhibitor is kept for a while.
 func TestNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -190,8 +190,8 @@ func TestNoAnswer(t *testing.T) {
 	})
 }
 
-// TestLinkDies: a dead link ends no more pods, and does not say that the machine stays up;
-// when it is back, the machine is asked.
+// TestLinkDies: while the link is dead no further pods end, and the host counts as going down. When
+// the link is back, the host is asked.
 func TestLinkDies(t *testing.T) {
 	for name, stays := range map[string]bool{"and the machine goes": false, "and is there again": true} {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestLinkDies(t *testing.T) {
 				w.wants("0s held", "0s "+told, "0s going true", "0s end a 20s")
 				w.unlink()
 				wait(5 * time.Minute)
-				w.wants() // system is not ended: nobody knows what the machine does
+				w.wants() // system is not ended: the host's state is unknown
 				if !m.Going() {
 					t.Error("a machine out of reach takes pods")
 				}
@@ -214,7 +214,7 @@ func TestLinkDies(t *testing.T) {
 				w.cut, w.going = false, stays
 				w.mu.Unlock()
 				wait(2 * time.Minute)
-				if stays { // it still goes down, and waits for nobody
+				if stays { // it still goes down, and does not wait
 					w.wantsAnyTime("end system 10s")
 					return
 				}
@@ -227,7 +227,7 @@ func TestLinkDies(t *testing.T) {
 	}
 }
 
-// TestWeBeginLate: a process that begins while the machine goes down takes it up.
+// TestWeBeginLate: a process that starts during a shutdown continues it.
 func TestWeBeginLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -237,7 +237,7 @@ func TestWeBeginLate(t *testing.T) {
 		stop := w.run(w.manager(periods...))
 		w.change(func() { w.going = true })
 		w.wants("0s held", "0s "+told, "0s going true")
-		stop() // ours; the machine waits for it no more
+		stop() // the end of our process; the host no longer waits for it
 		wait(time.Second)
 		if w.held {
 			t.Error("an inhibitor stays behind")
@@ -252,7 +252,7 @@ func TestWeBeginLate(t *testing.T) {
 		wait(20 * time.Second)
 		w.wants("3.1s end a 20s", "6.1s end system 10s")
 	})
-	synctest.Test(t, func(t *testing.T) { // which pods there are is never known
+	synctest.Test(t, func(t *testing.T) { // the pods never become known
 		w := newWorld(t)
 		w.pod("a", 0, time.Second)
 		w.unknown = true
@@ -276,7 +276,7 @@ func TestOurEnd(t *testing.T) {
 	})
 }
 
-// TestAbsent: where there is nobody to ask, it is tried ever more rarely.
+// TestAbsent: if the host has no service to ask, retries back off.
 func TestAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -296,8 +296,8 @@ func TestAbsent(t *testing.T) {
 	})
 }
 
-// TestUpWithoutInit: a machine that was started anew takes pods, also where its init does
-// not answer any more; one whose init is lost on the way down does not.
+// TestUpWithoutInit: a host that has rebooted takes pods, even if its init no longer answers; a
+// host that loses its init on the way down does not.
 func TestUpWithoutInit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -327,7 +327,7 @@ func TestUpWithoutInit(t *testing.T) {
 	})
 }
 
-// TestASecondShutdown: static pods that were to run again stay ended.
+// TestASecondShutdown: static pods that were about to restart stay ended.
 func TestASecondShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -348,7 +348,7 @@ func TestASecondShutdown(t *testing.T) {
 	})
 }
 
-// TestSessionsThatEndAtOnce are begun ever more rarely.
+// TestSessionsThatEndAtOnce: sessions that end at once are reopened with a growing back-off.
 func TestSessionsThatEndAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -10,8 +10,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/shutdown/order"
 )
 
-// session watches until the session ends, or ctx. Its error is never nil unless ctx has
-// ended.
+// session watches until the session or ctx ends. It returns an error unless ctx has ended.
 func (m *Manager) session(ctx context.Context, s Session) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -28,7 +27,7 @@ func (m *Manager) session(ctx context.Context, s Session) error {
 		case failed == patience:
 			return err
 		default:
-			// Giving up gives the inhibitor back as well.
+			// Giving up would release the inhibitor as well.
 			failed++
 			again = time.After(firstRetry)
 		}
@@ -45,12 +44,12 @@ func (m *Manager) session(ctx context.Context, s Session) error {
 		case <-again:
 			err = w.look(ctx)
 		case <-w.pods.done():
-			klog.FromContext(ctx).Info("What was to end before the machine goes down has had its time; the machine may go")
+			klog.FromContext(ctx).Info("Finished the graceful shutdown; released the inhibitor")
 			w.pods.noticed = true
 			if w.held {
 				w.held = false
 				if err := s.Release(ctx); err != nil {
-					return err // and the inhibitor goes with the session
+					return err // the inhibitor ends with the session
 				}
 			}
 		case <-revive:
@@ -59,19 +58,19 @@ func (m *Manager) session(ctx context.Context, s Session) error {
 	}
 }
 
-// watch is one session's.
+// watch is the state of one session.
 type watch struct {
 	*Manager
 	s    Session
 	held bool
-	pods *ending // nil: none is ended
+	pods *ending // nil if none are being ended
 }
 
-// look asks the machine whether it goes down, and does what follows.
+// look asks the host whether it goes down, and acts on the answer.
 func (w *watch) look(ctx context.Context) error {
 	var refused error
 	if !w.held && w.pods == nil {
-		// Before it is asked, so that no shutdown begins between the two.
+		// Hold before asking, so that no shutdown can begin in between.
 		refused = w.s.Hold(ctx)
 		w.held = refused == nil
 	}
@@ -82,7 +81,7 @@ func (w *watch) look(ctx context.Context) error {
 	case going && w.pods == nil:
 		first := w.begin(ctx)
 		w.pods = w.start(ctx, w.held)
-		if first { // nothing waits for it
+		if first { // read it last: the pods need not wait for it
 			w.boot = w.bootID(ctx)
 		}
 		return nil
@@ -99,31 +98,30 @@ func (w *watch) look(ctx context.Context) error {
 	return refused
 }
 
-// begin tells that the machine goes down; false: that is known from an earlier session, and
-// gone on with.
+// begin announces that the host goes down. It returns false if an earlier session already did.
 func (m *Manager) begin(ctx context.Context) (first bool) {
 	if m.going.Swap(true) {
 		return false
 	}
-	klog.FromContext(ctx).Info("The machine is about to go down: its pods are ended first", "time", order.Total(m.cfg.Periods))
+	klog.FromContext(ctx).Info("The host is shutting down: stopping its pods first", "time", order.Total(m.cfg.Periods))
 	m.boot = ""
 	m.cfg.Event(v1.EventTypeNormal, reasonEvent, eventGoing)
 	m.cfg.Changed(true)
 	return true
 }
 
-// bootID is empty where the machine does not say.
+// bootID returns the current boot ID, or "" if the host does not report one.
 func (m *Manager) bootID(ctx context.Context) string {
 	id, err := m.cfg.BootID(ctx)
 	if err != nil {
-		klog.FromContext(ctx).V(1).Info("The machine does not say which boot this is", "err", err)
+		klog.FromContext(ctx).V(1).Info("Failed to read the host's boot ID", "err", err)
 		return ""
 	}
 	return id
 }
 
-// isUpAgain reports whether the machine that was going down has been started anew, which
-// is asked where its init says nothing.
+// isUpAgain reports whether a host that was going down has booted again. It serves for a host whose
+// init no longer answers.
 func (m *Manager) isUpAgain(ctx context.Context) bool {
 	if !m.going.Load() || m.boot == "" {
 		return false
@@ -132,13 +130,13 @@ func (m *Manager) isUpAgain(ctx context.Context) bool {
 	return now != "" && now != m.boot
 }
 
-// over: the machine does not go down (any more).
+// over records that the host does not go down, or is up again.
 func (m *Manager) over(ctx context.Context) {
 	if !m.going.Swap(false) {
 		return
 	}
-	klog.FromContext(ctx).Info("The machine does not go down, or is up again: it takes pods")
+	klog.FromContext(ctx).Info("The shutdown was cancelled, or the host is up again: accepting pods")
 	m.cfg.Event(v1.EventTypeNormal, reasonEvent, eventStays)
 	m.cfg.Changed(false)
-	m.revive = true // the last to be told to end need a moment to say so
+	m.revive = true // Run retries Revive: the last pods may still be terminating
 }

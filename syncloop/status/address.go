@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// podIPs are the newest sandbox's addresses, one a family, the family of the
-// node's primary address first. A pod whose sandbox is gone keeps the ones it
-// had; a pod on the host's network has the host's.
+// podIPs are the newest sandbox's addresses, one per family, the family of the node's primary
+// address first. A pod without a ready sandbox keeps its old addresses; a pod on the host's network
+// has the host's.
 func (g *generator) podIPs() ([]v1.PodIP, string) {
 	var ips []string
 	sandboxes := g.in.Observed.Sandboxes
@@ -32,7 +32,7 @@ func (g *generator) podIPs() ([]v1.PodIP, string) {
 	return out, out[0].IP
 }
 
-// hostIPs are the node's addresses, or what was told before if they are not known.
+// hostIPs are the node's addresses, or the old ones if they are unknown.
 func (g *generator) hostIPs() ([]v1.HostIP, string) {
 	ips := g.byFamily(g.in.HostIPs)
 	if len(ips) == 0 {

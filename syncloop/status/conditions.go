@@ -6,9 +6,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Reasons of pod conditions, the kubelet's.
+// Reasons of pod conditions, as a kubelet spells them.
 const (
 	reasonSandboxNotReady = "PodSandboxNotReady"
 	reasonPodCompleted    = "PodCompleted"
@@ -20,7 +22,7 @@ const (
 	messageAllStarted     = "container exited with restart policy rule"
 )
 
-// owned reports whether a condition is the node's alone to write.
+// owned reports whether only the node writes this condition.
 func owned(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady,
@@ -30,7 +32,7 @@ func owned(t v1.PodConditionType) bool {
 	return false
 }
 
-// conditions sets the node's own conditions after those of others, which stay.
+// conditions keeps the conditions of other components and appends the node's own.
 func (g *generator) conditions(s *v1.PodStatus) {
 	for _, c := range g.in.Pod.Status.Conditions {
 		if !owned(c.Type) {
@@ -52,18 +54,18 @@ func (g *generator) conditions(s *v1.PodStatus) {
 		c.ObservedGeneration = g.in.Pod.Generation
 		s.Conditions = append(s.Conditions, c)
 	}
-	if g.canRestartAll() {
+	if pod.CanRestartAll(g.spec) {
 		c := g.allRestarting(s)
 		c.ObservedGeneration = g.in.Pod.Generation
 		s.Conditions = append(s.Conditions, c)
 	}
-	if !Terminal(s.Phase) {
+	if !pod.Terminal(s.Phase) {
 		s.Conditions = append(s.Conditions, g.in.Resize...)
 	}
 }
 
-// allRestarting tells whether every container restarts because of how one has ended: from
-// then until all of them have been removed.
+// allRestarting is the condition AllContainersRestarting: True from the exit that restarts every
+// container until all of them have been removed.
 func (g *generator) allRestarting(s *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
 	switch {
@@ -77,7 +79,7 @@ func (g *generator) allRestarting(s *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// readyToStart tells whether the pod has a sandbox with its network.
+// readyToStart says whether the pod has a ready sandbox with a network.
 func (g *generator) readyToStart() v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse, Reason: reasonSandboxNotReady}
 	sandboxes := g.in.Observed.Sandboxes
@@ -106,8 +108,8 @@ func (g *generator) readyToStart() v1.PodCondition {
 
 func (g *generator) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 	yes := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
-	if was := condition(g.old.Conditions, v1.PodInitialized); was != nil && Terminal(g.old.Phase) {
-		return *was // a pod ends once
+	if was := condition(g.old.Conditions, v1.PodInitialized); was != nil && pod.Terminal(g.old.Phase) {
+		return *was // a pod ends only once
 	}
 	var unknown, incomplete []string
 	for i := range g.spec.InitContainers {
@@ -124,7 +126,7 @@ func (g *generator) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 		yes.Reason = reasonPodCompleted
 		return yes
 	}
-	// A main container that has started proves it, though sidecars may restart.
+	// A started main container proves it, although sidecars may restart.
 	for i := range s.ContainerStatuses {
 		if st := &s.ContainerStatuses[i].State; st.Running != nil || st.Terminated != nil {
 			return yes
@@ -159,8 +161,8 @@ func (g *generator) containersReady(s *v1.PodStatus) v1.PodCondition {
 	msg := messages("containers with unknown status: %s", unknown, "containers with unready status: %s", unready)
 	was := condition(g.old.Conditions, v1.ContainersReady)
 	switch {
-	case was != nil && was.Status == v1.ConditionFalse && Terminal(g.old.Phase):
-		c.Reason, c.Message = was.Reason, was.Message // a pod ends once
+	case was != nil && was.Status == v1.ConditionFalse && pod.Terminal(g.old.Phase):
+		c.Reason, c.Message = was.Reason, was.Message // a pod ends only once
 	case s.Phase == v1.PodSucceeded && len(unknown) == 0:
 		c.Reason = reasonPodCompleted
 	case s.Phase == v1.PodFailed:
@@ -173,7 +175,7 @@ func (g *generator) containersReady(s *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// ready is containersReady and every readiness gate.
+// ready is containersReady combined with every readiness gate.
 func (g *generator) ready(s *v1.PodStatus, containersReady v1.PodCondition) v1.PodCondition {
 	c := containersReady
 	c.Type = v1.PodReady
@@ -194,11 +196,11 @@ func (g *generator) ready(s *v1.PodStatus, containersReady v1.PodCondition) v1.P
 	return c
 }
 
-// disruption adds DisruptionTarget when the node ended the pod for the sake of
-// others, together with the terminal phase and not before.
+// disruption adds DisruptionTarget if the node ended the pod because of Termination.Disruption,
+// together with the terminal phase and not before.
 func (g *generator) disruption(s *v1.PodStatus) {
 	t := g.in.Terminate
-	if t == nil || t.Disruption == "" || !Terminal(s.Phase) || Terminal(g.old.Phase) || g.held(s) {
+	if t == nil || t.Disruption == "" || !pod.Terminal(s.Phase) || pod.Terminal(g.old.Phase) || g.held(s) {
 		return
 	}
 	set(&s.Conditions, v1.PodCondition{
@@ -207,7 +209,7 @@ func (g *generator) disruption(s *v1.PodStatus) {
 	})
 }
 
-// transitionTimes keeps the time of a condition whose status did not change.
+// transitionTimes keeps the transition time of a condition whose status did not change.
 func (g *generator) transitionTimes(s *v1.PodStatus) {
 	for i := range s.Conditions {
 		c := &s.Conditions[i]
@@ -243,7 +245,7 @@ func set(list *[]v1.PodCondition, c v1.PodCondition) {
 	*list = append(*list, c)
 }
 
-// messages joins the formats whose list of names is not empty.
+// messages joins the formatted messages of the non-empty name lists.
 func messages(f1 string, n1 []string, f2 string, n2 []string) string {
 	var out []string
 	if len(n1) > 0 {

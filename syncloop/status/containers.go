@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Reasons of container states that no runtime gives.
+// Reasons and messages of container states that do not come from a runtime.
 const (
 	reasonCreating       = "ContainerCreating"
 	reasonInitializing   = "PodInitializing"
@@ -25,7 +25,7 @@ const (
 	messageInitInferred  = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
 )
 
-// kind of the list that a container stands in.
+// kind is the list that a container belongs to.
 type kind int
 
 const (
@@ -34,8 +34,8 @@ const (
 	ephemeralKind
 )
 
-// containers returns the statuses of one list of containers: init containers in
-// the order of the spec, the others by name, as the kubelet has them.
+// containers returns the statuses of one list of containers: init containers in the order of the
+// spec, the others by name, as in a kubelet.
 func (g *generator) containers(specs []v1.Container, previous []v1.ContainerStatus, k kind) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for i := range specs {
@@ -57,8 +57,8 @@ func (g *generator) containers(specs []v1.Container, previous []v1.ContainerStat
 	return out
 }
 
-// container is the status of one container from its newest instance, the one
-// before, the old status, and the reason it waits.
+// container makes one container's status from its newest instance, the one before, the old status,
+// and the reason it waits.
 func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
 	newest, previous := g.instances(c.Name)
 	var s v1.ContainerStatus
@@ -76,9 +76,10 @@ func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, k kind) 
 		return s
 	}
 	w, waits := g.in.Waiting[c.Name]
-	// The API server lets no container leave an end that its restart policy makes
-	// final, so the end of one that was stopped to be started again is never its state.
-	between := newest != nil && newest.State == pod.StateExited && g.again(newest.ID) && !restarts(c, g.spec, newest.ExitCode)
+	// The API server rejects a container that leaves a termination which its restart policy makes
+	// final. So the exit of a container that was stopped to be started again never becomes its
+	// State.
+	between := newest != nil && newest.State == pod.StateExited && g.again(newest.ID) && !pod.Restarts(g.spec, c, newest.ExitCode)
 	if !g.willStart(c, newest, k) || !waits && !between {
 		return s
 	}
@@ -92,7 +93,7 @@ func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, k kind) 
 	return s
 }
 
-// instances returns the two newest instances of a container.
+// instances returns the newest instance of a container and the one before.
 func (g *generator) instances(name string) (newest, previous *pod.Container) {
 	cs := g.in.Observed.Containers
 	for i := range cs {
@@ -107,8 +108,8 @@ func (g *generator) instances(name string) (newest, previous *pod.Container) {
 	return newest, nil
 }
 
-// willStart reports whether the worker means to start the container, so that
-// its waiting reason says more than how it last ended.
+// willStart reports whether the worker will start the container, so that its waiting reason is more
+// useful than its last termination.
 func (g *generator) willStart(c *v1.Container, newest *pod.Container, k kind) bool {
 	if g.in.Pod.DeletionTimestamp != nil || g.in.Phase != pod.Syncing {
 		return false
@@ -119,16 +120,16 @@ func (g *generator) willStart(c *v1.Container, newest *pod.Container, k kind) bo
 	case newest.State == pod.StateRunning || k == ephemeralKind:
 		return false
 	}
-	return restarts(c, g.spec, newest.ExitCode) || g.again(newest.ID)
+	return pod.Restarts(g.spec, c, newest.ExitCode) || g.again(newest.ID)
 }
 
-// again reports whether the worker stopped a container in order to start it again.
+// again reports whether the worker stopped the container to start it again.
 func (g *generator) again(id string) bool { return g.in.Again[id] }
 
-// absent is the status of a container of which the runtime shows no instance.
+// absent is the status of a container that has no instance in the runtime.
 func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
 	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, State: g.waiting(), VolumeMounts: g.volumeMounts(c)}
-	// Main containers exist, so the init containers before them have succeeded.
+	// A main container exists, so the init containers before it have succeeded.
 	succeeded := k == initKind && !sidecar(c) && g.mainCreated(false)
 	if old != nil {
 		if w := old.State.Waiting; k != ephemeralKind && (w == nil || w.Reason == reasonRestartingAll) && g.restartingAll() {
@@ -138,13 +139,13 @@ func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, k kind) v1.
 			return *old
 		}
 		if last := old.LastTerminationState.Terminated; last != nil && last.ContainerID != "" && last.ContainerID == old.ContainerID {
-			s = *old // what was told of the instance that ended last stays, until there is a next one
+			s = *old // the status of the instance that ended last stays until there is a next one
 			s.State = g.waiting()
 		}
 		s.RestartCount = old.RestartCount
 		s.LastTerminationState = old.LastTerminationState
-		// It ran when we last looked, so it ended, though nobody can say how:
-		// "never ran" would let a pod that runs once run twice.
+		// It ran at the last observation, so it has ended with an unknown result. Without a
+		// termination, a pod that must run once could run twice.
 		if old.State.Running != nil {
 			if s.LastTerminationState.Terminated == nil {
 				s.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
@@ -162,8 +163,8 @@ func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, k kind) v1.
 	return s
 }
 
-// removedForAll is the status of a container whose instance was removed so that all begin
-// anew: how it ended stays to be read, with the reason that it did not end by itself.
+// removedForAll is the status of a container whose instance was removed because all containers
+// restart. Its last termination stays readable, with that reason.
 func (g *generator) removedForAll(s v1.ContainerStatus, old *v1.ContainerStatus) v1.ContainerStatus {
 	s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonRestartingAll, Message: messageRemovedForAll}}
 	s.RestartCount, s.LastTerminationState = old.RestartCount, old.LastTerminationState
@@ -201,7 +202,7 @@ func (g *generator) present(c *v1.Container, n *pod.Container, old *v1.Container
 	}
 	if old != nil {
 		if old.VolumeMounts != nil {
-			s.VolumeMounts = old.VolumeMounts // immutable once told
+			s.VolumeMounts = old.VolumeMounts // immutable once reported
 		}
 		s.AllocatedResourcesStatus = old.AllocatedResourcesStatus
 		s.RestartCount = max(s.RestartCount, old.RestartCount)
@@ -213,25 +214,25 @@ func (g *generator) present(c *v1.Container, n *pod.Container, old *v1.Container
 	}
 	s.State = g.state(n, old, &s)
 	if last := s.LastTerminationState.Terminated; s.State.Terminated != nil && last != nil && last.ContainerID == s.ContainerID {
-		s.LastTerminationState.Terminated = nil // it was told as the last while a next one was awaited
+		s.LastTerminationState.Terminated = nil // reported as the last one while the next instance was awaited
 	}
 	if s.State.Running != nil && old != nil && old.State.Terminated != nil && !countedAtEnd(old) &&
 		old.ContainerID != s.ContainerID && old.RestartCount >= int32(n.Attempt) {
-		// The runtime forgot the instances before, and with them their number.
+		// The runtime forgot the earlier instances, and with them the attempt number.
 		s.RestartCount = old.RestartCount + 1
 	}
 	return s
 }
 
-// countedAtEnd reports whether the restart after the end that old tells of is in
-// its count already, as that of an end which nobody can say the code of.
+// countedAtEnd reports whether the restart count in old already includes the restart after its
+// termination, as it does for a termination with unknown exit code.
 func countedAtEnd(old *v1.ContainerStatus) bool {
 	t := old.State.Terminated
 	return t.Reason == reasonUnknown && t.Message == messageGoneFinished && t.ContainerID == old.ContainerID
 }
 
-// state is the state of one instance. old may be nil; s takes the restart count
-// of an end that only we know of.
+// state is the State of one instance. old may be nil. s gets the restart count for a termination
+// that only old implies.
 func (g *generator) state(n *pod.Container, old *v1.ContainerStatus, s *v1.ContainerStatus) v1.ContainerState {
 	switch n.State {
 	case pod.StateRunning:
@@ -261,7 +262,7 @@ func (g *generator) state(n *pod.Container, old *v1.ContainerStatus, s *v1.Conta
 		}
 		if old.State.Running != nil && n.State == pod.StateUnknown {
 			if old.ContainerID == g.id(n.ID) {
-				s.RestartCount = old.RestartCount + 1 // as the kubelet: its restart is counted at its end
+				s.RestartCount = old.RestartCount + 1 // as in a kubelet: its restart is counted at its end
 			}
 			return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 				Reason: reasonUnknown, Message: messageGoneFinished, ExitCode: exitUnknown, ContainerID: g.id(n.ID),
@@ -271,20 +272,20 @@ func (g *generator) state(n *pod.Container, old *v1.ContainerStatus, s *v1.Conta
 	return g.waiting()
 }
 
-// mayNotLeave reports whether a container that has terminated stays so.
+// mayNotLeave reports whether a terminated container must stay terminated.
 func (g *generator) mayNotLeave(c *v1.Container, old *v1.ContainerStatus, k kind) bool {
 	if old.State.Terminated == nil || k == ephemeralKind || sidecar(c) {
 		return false
 	}
-	if g.spec.RestartPolicy == v1.RestartPolicyAlways || g.canRestartAll() {
+	if g.spec.RestartPolicy == v1.RestartPolicyAlways || pod.CanRestartAll(g.spec) {
 		return false
 	}
 	code := old.State.Terminated.ExitCode
-	return !(code != 0 && g.spec.RestartPolicy == v1.RestartPolicyOnFailure) && !restarts(c, g.spec, code)
+	return !(code != 0 && g.spec.RestartPolicy == v1.RestartPolicyOnFailure) && !pod.Restarts(g.spec, c, code)
 }
 
-// readiness fills started and ready from the probes' verdicts. Without a
-// verdict nothing changes for the same instance: our own restart is no news.
+// readiness sets Started and Ready from the probes' verdicts. Without a verdict, both stay as they
+// were for the same instance: a restart of our process changes nothing.
 func (g *generator) readiness(c *v1.Container, s *v1.ContainerStatus, old *v1.ContainerStatus, k kind) {
 	s.Ready, s.Started = false, nil
 	if k == ephemeralKind {
@@ -310,8 +311,8 @@ func (g *generator) readiness(c *v1.Container, s *v1.ContainerStatus, old *v1.Co
 		v.Readiness == pod.VerdictUnknown && same && old.Ready
 }
 
-// mainCreated reports whether the runtime shows any main container: in the
-// newest sandbox only, or in any.
+// mainCreated reports whether the runtime shows any main container: in the newest sandbox only, or
+// in any.
 func (g *generator) mainCreated(newestSandbox bool) bool {
 	o := &g.in.Observed
 	for i := range o.Containers {
@@ -327,7 +328,7 @@ func (g *generator) mainCreated(newestSandbox bool) bool {
 	return false
 }
 
-// volumeMounts tells the mounts of the spec, for the runtime knows no volume names.
+// volumeMounts reports the mounts of the spec, because the runtime knows no volume names.
 func (g *generator) volumeMounts(c *v1.Container) []v1.VolumeMountStatus {
 	var out []v1.VolumeMountStatus
 	for _, m := range c.VolumeMounts {

@@ -1,10 +1,14 @@
 package status
 
-import v1 "k8s.io/api/core/v1"
+import (
+	v1 "k8s.io/api/core/v1"
 
-// Merge lays ours, which Generate made, over api, what the API server holds:
-// the conditions and fields of others stay as they are there, a terminal phase
-// is never left, and a terminal pod is never Ready.
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// Merge applies ours, made by Generate, to api, which the API server holds. Conditions and fields
+// of other components stay as they are in api, a terminal phase is never left, and a terminal pod
+// is never Ready.
 func Merge(api, ours v1.PodStatus) v1.PodStatus {
 	out := *ours.DeepCopy()
 	out.Conditions = nil
@@ -21,7 +25,7 @@ func Merge(api, ours v1.PodStatus) v1.PodStatus {
 			set(&out.Conditions, c)
 		}
 	}
-	// What another component removed shall not be brought back by our copy of it.
+	// Our copy must not bring back what another component has removed.
 	out.VolumeHealth = nil
 	keepUnowned(&out, api.DeepCopy())
 	out.ObservedGeneration = max(out.ObservedGeneration, api.ObservedGeneration)
@@ -31,10 +35,10 @@ func Merge(api, ours v1.PodStatus) v1.PodStatus {
 	if !api.StartTime.IsZero() {
 		out.StartTime = api.StartTime
 	}
-	if Terminal(api.Phase) && out.Phase != api.Phase {
+	if pod.Terminal(api.Phase) && out.Phase != api.Phase {
 		out.Phase, out.Reason, out.Message = api.Phase, api.Reason, api.Message
 	}
-	if Terminal(out.Phase) {
+	if pod.Terminal(out.Phase) {
 		for _, t := range []v1.PodConditionType{v1.ContainersReady, v1.PodReady} {
 			c := condition(out.Conditions, t)
 			if c == nil || c.Status != v1.ConditionTrue {

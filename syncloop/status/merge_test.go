@@ -74,32 +74,6 @@ func quantities(cpu, memory string) v1.ResourceList {
 	return l
 }
 
-func TestQOSClass(t *testing.T) {
-	full := v1.ResourceRequirements{Limits: quantities("1", "1Gi"), Requests: quantities("1000m", "1Gi")}
-	limits := v1.ResourceRequirements{Limits: quantities("1", "1Gi")}
-	half := v1.ResourceRequirements{Limits: quantities("1", ""), Requests: quantities("1", "")}
-	for name, c := range map[string]struct {
-		containers []v1.ResourceRequirements
-		level      *v1.ResourceRequirements
-		want       v1.PodQOSClass
-	}{
-		"nothing":          {[]v1.ResourceRequirements{{}}, nil, v1.PodQOSBestEffort},
-		"guaranteed":       {[]v1.ResourceRequirements{full, full}, nil, v1.PodQOSGuaranteed},
-		"limits alone":     {[]v1.ResourceRequirements{limits}, nil, v1.PodQOSGuaranteed},
-		"one without":      {[]v1.ResourceRequirements{full, {}}, nil, v1.PodQOSBurstable},
-		"no memory":        {[]v1.ResourceRequirements{half}, nil, v1.PodQOSBurstable},
-		"pod level decide": {[]v1.ResourceRequirements{{}}, &full, v1.PodQOSGuaranteed},
-	} {
-		spec := &v1.PodSpec{Resources: c.level}
-		for _, r := range c.containers {
-			spec.Containers = append(spec.Containers, v1.Container{Resources: r})
-		}
-		if got := qosClass(spec); got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
-		}
-	}
-}
-
 func TestPodRequests(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	req := func(cpu string) v1.ResourceRequirements {
@@ -132,7 +106,7 @@ func TestAddresses(t *testing.T) {
 	if d := cmp.Diff(want, st.PodIPs); d != "" || st.PodIP != "2001:db8::5" {
 		t.Errorf("podIP %s; %s", st.PodIP, d)
 	}
-	// The sandbox is gone, its address stays; a new one without an address has none.
+	// A pod keeps the address of a sandbox that is gone. A new sandbox without an address has none.
 	s.in.Old, s.in.Observed.Sandboxes = st, []pod.Sandbox{{Ready: false}}
 	if st := Generate(s.in); st.PodIP != "2001:db8::5" {
 		t.Errorf("a dead sandbox's address is forgotten: %q", st.PodIP)

@@ -8,8 +8,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// phase is the pod's phase by its containers alone; what may not be told yet or
-// no more is decided afterwards.
+// phase is the pod's phase according to its containers. Generate then applies reason, finish and
+// holdTerminal to it.
 func (g *generator) phase(s *v1.PodStatus) v1.PodPhase {
 	pendingInit, initFailed := g.initProgress(s)
 	if initFailed {
@@ -27,7 +27,7 @@ func (g *generator) phase(s *v1.PodStatus) v1.PodPhase {
 	case n.running == 0 && n.stopped > 0 && n.unknown == 0:
 		switch {
 		case g.in.Phase < pod.Terminated && n.stopped > n.finished:
-			return v1.PodRunning // between two runs
+			return v1.PodRunning // between two instances
 		case n.stopped == n.succeeded:
 			return v1.PodSucceeded
 		}
@@ -36,12 +36,12 @@ func (g *generator) phase(s *v1.PodStatus) v1.PodPhase {
 	return v1.PodPending
 }
 
-// tally counts containers by what their states say of the pod.
+// tally counts containers by what their states mean for the pod's phase.
 type tally struct {
 	unknown, running, waiting int
 	stopped                   int // ended at least once and not running
-	finished                  int // of those, never to start again
-	succeeded                 int // of those, now terminated with exit code 0
+	finished                  int // of those, never to be started again
+	succeeded                 int // of the stopped ones, now terminated with exit code 0
 }
 
 // ended returns how a container that is not running last ended, or nil.
@@ -52,13 +52,13 @@ func ended(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	return s.LastTerminationState.Terminated
 }
 
-// runsAgain reports whether a container that ended so is to run again.
+// runsAgain reports whether a container that ended like this has to run again.
 func (g *generator) runsAgain(c *v1.Container, how *v1.ContainerStateTerminated) bool {
-	return how.Reason == reasonRestartingAll || restarts(c, g.spec, how.ExitCode) || g.restartingAll() ||
+	return how.Reason == reasonRestartingAll || pod.Restarts(g.spec, c, how.ExitCode) || g.restartingAll() ||
 		g.again(strings.TrimPrefix(how.ContainerID, g.scheme()))
 }
 
-// initProgress looks at the init containers that run to their end.
+// initProgress looks at the init containers that are not sidecars.
 func (g *generator) initProgress(s *v1.PodStatus) (pending, failed bool) {
 	for i := range g.spec.InitContainers {
 		c := &g.spec.InitContainers[i]
@@ -77,7 +77,7 @@ func (g *generator) initProgress(s *v1.PodStatus) (pending, failed bool) {
 	return pending, failed
 }
 
-// countSidecars counts the sidecars; one that has ended says nothing of the phase.
+// countSidecars counts the sidecars. A sidecar that has ended does not affect the phase.
 func (g *generator) countSidecars(s *v1.PodStatus, n *tally) (pending bool) {
 	for i := range g.spec.InitContainers {
 		c := &g.spec.InitContainers[i]
@@ -122,8 +122,8 @@ func (g *generator) countMains(s *v1.PodStatus, n *tally) {
 	}
 }
 
-// finish is the last word on a pod of which nothing runs any more: a container
-// without a known end has ended badly, and the phase is terminal.
+// finish completes the status of a pod in which nothing runs any more: a container without a known
+// termination counts as failed, and the phase becomes terminal.
 func (g *generator) finish(s *v1.PodStatus) {
 	end := func(c *v1.ContainerStatus) {
 		if c.State.Terminated != nil {
@@ -132,7 +132,7 @@ func (g *generator) finish(s *v1.PodStatus) {
 		no := false
 		c.Ready, c.Started = false, &no
 		if last := c.LastTerminationState.Terminated; last != nil && last.ContainerID != "" && last.ContainerID == c.ContainerID {
-			c.State, c.LastTerminationState = c.LastTerminationState, v1.ContainerState{} // it waited for a next run
+			c.State, c.LastTerminationState = c.LastTerminationState, v1.ContainerState{} // it waited for its next start
 			return
 		}
 		c.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
@@ -147,7 +147,7 @@ func (g *generator) finish(s *v1.PodStatus) {
 			end(&s.ContainerStatuses[i])
 		}
 	}
-	// Init containers up to the last with any sign of a start, the first always.
+	// End the init containers up to the last one with any sign of a start, and always the first.
 	last := 0
 	for i := range s.InitContainerStatuses {
 		if started(&s.InitContainerStatuses[i]) {
@@ -159,7 +159,7 @@ func (g *generator) finish(s *v1.PodStatus) {
 			end(&s.InitContainerStatuses[i])
 		}
 	}
-	if !Terminal(s.Phase) {
+	if !pod.Terminal(s.Phase) {
 		s.Phase = v1.PodFailed
 	}
 }

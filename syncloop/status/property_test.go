@@ -37,7 +37,7 @@ func drawPod(t *rapid.T, s *script) {
 	}
 }
 
-// drawObserved draws anything at all: runtimes lose, forget and repeat.
+// drawObserved draws arbitrary observations: runtimes lose, forget and repeat instances.
 func drawObserved(t *rapid.T, s *script) {
 	o := pod.Observed{Seq: s.in.Observed.Seq + 1}
 	if rapid.IntRange(0, 9).Draw(t, "stale") == 0 {
@@ -78,9 +78,9 @@ func drawObserved(t *rapid.T, s *script) {
 	s.in.Observed = o
 }
 
-// check returns the first broken promise between one status and the next.
+// check returns the first property that is violated between one status and the next.
 func check(before, after v1.PodStatus) error {
-	if Terminal(before.Phase) && after.Phase != before.Phase {
+	if pod.Terminal(before.Phase) && after.Phase != before.Phase {
 		return fmt.Errorf("phase left %s for %s", before.Phase, after.Phase)
 	}
 	counts := map[string]int32{}
@@ -103,7 +103,7 @@ func check(before, after v1.PodStatus) error {
 	if ready == nil || ready.Status != v1.ConditionTrue {
 		return nil
 	}
-	if Terminal(after.Phase) {
+	if pod.Terminal(after.Phase) {
 		return fmt.Errorf("Ready in phase %s", after.Phase)
 	}
 	for _, c := range after.ContainerStatuses {
@@ -139,10 +139,10 @@ func TestProperties(t *testing.T) {
 				if err := check(s.in.Old, st); err != nil {
 					t.Fatal(err)
 				}
-				if s.in.Phase >= pod.Terminated && !Terminal(st.Phase) {
+				if s.in.Phase >= pod.Terminated && !pod.Terminal(st.Phase) {
 					t.Fatalf("Terminated worker, phase %s", st.Phase)
 				}
-				if s.in.Phase < pod.Terminated && Terminal(st.Phase) && !Terminal(s.in.Old.Phase) {
+				if s.in.Phase < pod.Terminated && pod.Terminal(st.Phase) && !pod.Terminal(s.in.Old.Phase) {
 					t.Fatalf("%s worker, new terminal phase %s", s.in.Phase, st.Phase)
 				}
 			} else if s.in.Old.Phase != "" {
@@ -166,7 +166,7 @@ func TestProperties(t *testing.T) {
 	})
 }
 
-// TestChecksSeeBrokenStatuses breaks each promise on purpose.
+// TestChecksSeeBrokenStatuses violates each property on purpose.
 func TestChecksSeeBrokenStatuses(t *testing.T) {
 	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
 	waiting := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}

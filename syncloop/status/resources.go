@@ -7,9 +7,9 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// resources tells what the pod as a whole was given. While it runs, its CPU and its
-// limits are those that its cgroup has: where a container has none, the pod has none, and
-// a resize that has not been carried out is not in them.
+// resources sets the pod-level resources. While the pod runs, its CPU request and its limits are
+// those of its cgroup: if a container has no limit, neither has the pod, and a resize that was not
+// applied yet is not shown.
 func (g *generator) resources(s *v1.PodStatus) {
 	s.AllocatedResources = podRequests(g.spec)
 	r := v1.ResourceRequirements{Requests: s.AllocatedResources.DeepCopy(), Limits: podLimits(g.spec)}
@@ -36,14 +36,14 @@ func (g *generator) resources(s *v1.PodStatus) {
 	}
 }
 
-// Amounts at or below these are the kernel's least, and are told as they were given.
+// Amounts up to these are the kernel's minimum, and are reported as they were allocated.
 const (
-	leastShares   = 2  // thousandths of a CPU that the least cpu.shares come to
-	leastCPULimit = 10 // thousandths of a CPU that the least quota comes to
+	leastShares   = 2  // millicores of the minimum cpu.shares
+	leastCPULimit = 10 // millicores of the minimum CPU quota
 )
 
-// containerResources is what an instance has: what was given, and of a running one
-// what the runtime says, or said before.
+// containerResources is what an instance has: its allocation, and while it runs what the runtime
+// reports, or reported before.
 func containerResources(c *v1.Container, n *pod.Container, old *v1.ContainerStatus, id string) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
 	if n.State != pod.StateRunning {
@@ -89,9 +89,9 @@ func bytes(n int64) *resource.Quantity {
 	return resource.NewQuantity(n, resource.BinarySI)
 }
 
-// podRequests is what the scheduler counts for the pod: the larger of what runs
-// together and of each step of the init sequence with the sidecars before it;
-// pod-level requests replace it; overhead is added. Nil if nothing is requested.
+// podRequests is what the scheduler counts for the pod: the larger of the containers that run
+// together and of each init step with the sidecars before it. Pod-level requests replace it,
+// overhead is added. It is nil if nothing is requested.
 func podRequests(spec *v1.PodSpec) v1.ResourceList {
 	sum := inAll(spec, func(r *v1.ResourceRequirements) v1.ResourceList { return r.Requests })
 	add(sum, spec.Overhead)
@@ -101,7 +101,7 @@ func podRequests(spec *v1.PodSpec) v1.ResourceList {
 	return sum
 }
 
-// podLimits is the same of limits; overhead is added to those that there are.
+// podLimits does the same for limits. Overhead is added only to resources that have a limit.
 func podLimits(spec *v1.PodSpec) v1.ResourceList {
 	sum := inAll(spec, func(r *v1.ResourceRequirements) v1.ResourceList { return r.Limits })
 	for name, q := range spec.Overhead {
@@ -115,24 +115,23 @@ func podLimits(spec *v1.PodSpec) v1.ResourceList {
 	return sum
 }
 
-// limitsPod reports whether the pod's own cgroup has a limit.
+// limitsPod reports whether the pod's own cgroup has a limit for this resource.
 func limitsPod(spec *v1.PodSpec, name v1.ResourceName) bool {
 	if spec.Resources != nil {
 		if _, ok := spec.Resources.Limits[name]; ok {
 			return true
 		}
 	}
-	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
-		for i := range list {
-			if _, ok := list[i].Resources.Limits[name]; !ok {
-				return false
-			}
+	for c := range pod.Containers(spec) {
+		if _, ok := c.Resources.Limits[name]; !ok {
+			return false
 		}
 	}
 	return true
 }
 
-// inAll sums up one part of what is asked for; it is never nil.
+// inAll sums up the requests or limits of the pod without overhead; part selects which. It is never
+// nil.
 func inAll(spec *v1.PodSpec, part func(*v1.ResourceRequirements) v1.ResourceList) v1.ResourceList {
 	together, sidecars, steps := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
 	for i := range spec.Containers {
@@ -173,39 +172,3 @@ func raise(to, from v1.ResourceList) {
 		}
 	}
 }
-
-// qosClass is the pod's quality of service by its CPU and memory: Guaranteed if
-// every container (or the pod as a whole) has limits for both and requests
-// equal to them, BestEffort if nothing is set, else Burstable.
-func qosClass(spec *v1.PodSpec) v1.PodQOSClass {
-	var all []*v1.ResourceRequirements
-	if r := spec.Resources; r != nil && len(r.Requests)+len(r.Limits) > 0 {
-		all = append(all, r)
-	} else {
-		for i := range spec.InitContainers {
-			all = append(all, &spec.InitContainers[i].Resources)
-		}
-		for i := range spec.Containers {
-			all = append(all, &spec.Containers[i].Resources)
-		}
-	}
-	anything, guaranteed := false, true
-	for _, r := range all {
-		for _, n := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-			limit, request := r.Limits[n], r.Requests[n]
-			anything = anything || positive(limit) || positive(request)
-			if !positive(limit) || positive(request) && request.Cmp(limit) != 0 {
-				guaranteed = false
-			}
-		}
-	}
-	switch {
-	case !anything:
-		return v1.PodQOSBestEffort
-	case guaranteed:
-		return v1.PodQOSGuaranteed
-	}
-	return v1.PodQOSBurstable
-}
-
-func positive(q resource.Quantity) bool { return q.Sign() > 0 }

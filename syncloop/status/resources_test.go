@@ -23,7 +23,7 @@ func sized(name string, requests, limits v1.ResourceList) v1.Container {
 	return v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: requests, Limits: limits}}
 }
 
-// What a pod as a whole is told to have been given, before it runs and while it does.
+// The resources reported for a pod as a whole, before it runs and while it runs.
 func TestPodResources(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	sidecar := sized("s", amounts("5m", ""), amounts("10m", "10Mi"))
@@ -61,8 +61,8 @@ func TestPodResources(t *testing.T) {
 	}
 }
 
-// While a resize has not been carried out, a running pod is told to have what its cgroup
-// was made for: but for the request of memory, of which no cgroup knows.
+// Until a resize is applied, a running pod shows what its cgroup was sized for, except for the
+// memory request, which a cgroup does not have.
 func TestPodResourcesBeforeAResize(t *testing.T) {
 	p := &v1.Pod{Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{Requests: amounts("20m", "10Ki"), Limits: amounts("20m", "10Ki")},
 		Containers: []v1.Container{{Name: "a"}}}}

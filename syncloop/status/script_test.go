@@ -20,9 +20,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden output in testdata")
 
-// TestScripts plays testdata/*.txt. A script declares a pod, then observations;
-// each "status" feeds the status before it back as Old and prints the new one
-// between it and the next command. Lines of output begin with "| ".
+// TestScripts plays testdata/*.txt. A script declares a pod, then observations; each "status"
+// passes the status before it back as Old, and prints the new one before the next command. Output
+// lines begin with "| ".
 //
 //	pod restart=Never gates=a,b hostnetwork deleted=10
 //	init NAME | sidecar NAME [startup] [readiness] | main NAME [startup] [readiness] [restart=P] [rule=CODE]
@@ -31,11 +31,12 @@ var update = flag.Bool("update", false, "rewrite the golden output in testdata")
 //	run NAME#ATTEMPT       created NAME#ATTEMPT   exit NAME#ATTEMPT CODE [REASON [MESSAGE]]
 //	unknown NAME#ATTEMPT   gone NAME              (every instance)
 //	verdict NAME#ATTEMPT STARTUP READINESS        (U, S or F)
-//	wait NAME [REASON [MESSAGE]]                  (without a reason: no more)
+//	wait NAME [REASON [MESSAGE]]                  (without a reason: not any more)
 //	awaits WORDS [NAME...]                        (replaces)
 //	again NAME#ATTEMPT                            (it was stopped to be started again; replaces)
+//	holds sandbox|nothing                         (Input.HoldsSandbox)
 //	terminate REASON [disruption|rejected]                 condition TYPE STATUS
-//	restarted                                     (our process: Old is lost, the API keeps its copy)
+//	restarted                                     (our process: Old is lost, the API server keeps its copy)
 //	status
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -245,7 +246,7 @@ func (s *script) do(f []string) error {
 		if arg(2) == "disruption" {
 			s.in.Terminate.Disruption = "because"
 		}
-	case "holds": // its sandbox, or no more
+	case "holds": // holds a sandbox, or not any more
 		s.in.HoldsSandbox = f[1] == "sandbox"
 	case "condition":
 		s.in.Pod = p.DeepCopy()
@@ -260,7 +261,7 @@ func (s *script) do(f []string) error {
 	return nil
 }
 
-// put replaces an instance, or adds it before the older ones of its name.
+// put replaces an instance, or inserts it before the older ones of its name.
 func (s *script) put(c pod.Container) {
 	cs := s.in.Observed.Containers
 	var out []pod.Container

@@ -1,10 +1,9 @@
-// Package status turns what was observed of a pod into the v1.PodStatus that
-// the API server shall see, with the kubelet's meaning of every field. It is
-// pure: the same Input gives the same status, and a status fed back as Old
-// gives itself.
+// Package status makes the v1.PodStatus for the API server from an observation of the pod, with the
+// kubelet's meaning of every field. It is pure: equal Inputs give equal statuses, and a status that
+// is passed back as Old gives itself.
 //
-// Generate makes the status of this node's view; Merge lays it over what the
-// API server holds, keeping what belongs to others.
+// Generate makes the status from this node's view. Merge applies it to what the API server holds,
+// and keeps what belongs to other components.
 package status
 
 import (
@@ -16,45 +15,44 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Input is all that a status depends on.
+// Input is everything that a status depends on.
 type Input struct {
 	Now time.Time
-	// Pod is the pod as the API server (or a static source) last showed it. Its
-	// Status brings the conditions of others, readiness gates among them.
+	// Pod is the pod as the API server (or a source of static pods) last showed it. Its Status
+	// carries the conditions of other components, such as readiness gates.
 	Pod *v1.Pod
-	// Phase of the pod's worker: a terminal v1 phase is not told before Terminated, nor
-	// while HoldsSandbox, as the API server deletes a pod in such a phase at once.
+	// Phase is the phase of the pod's worker. No terminal v1 phase is reported before Terminated,
+	// nor while HoldsSandbox, because the API server deletes a pod in such a phase at once.
 	Phase        pod.Phase
 	HoldsSandbox bool
 	Observed     pod.Observed
-	// Old is the status that was last generated for this UID; zero after a
-	// restart of ours, when Pod.Status takes its place.
+	// Old is the last status that was generated for this UID. It is zero after a restart of this
+	// process; then Pod.Status takes its place.
 	Old v1.PodStatus
-	// Waiting says, by container name, why a container is not started: back-offs
-	// and failures of the worker's ledger.
+	// Waiting says, by container name, why a container is not started: back-offs and failures from
+	// the worker's ledger.
 	Waiting map[string]Waiting
-	// Awaits says, by container name, what a container that is still to be made waits
-	// for, where that takes long.
+	// Awaits says, by container name, what a container that is not created yet waits for, if that
+	// takes long.
 	Awaits map[string]string
-	// Again holds the IDs (without a scheme) of the containers that were stopped in order
-	// to start again, whatever they exit with.
+	// Again holds the IDs (without a scheme) of containers that were stopped to be started again,
+	// whatever their exit code.
 	Again map[string]bool
 	// Verdicts by container ID (without a scheme).
 	Verdicts map[string]pod.Verdicts
-	// HostIPs are the node's addresses, primary first; at most two are used.
+	// HostIPs are the node's addresses, primary first. At most two are used.
 	HostIPs []string
-	// Terminate is nil unless something other than deletion ends the pod.
+	// Terminate is nil unless something other than a deletion ends the pod.
 	Terminate *Termination
 	// RuntimeName is the scheme of container IDs, "containerd" if empty
 	// (VersionResponse.RuntimeName).
 	RuntimeName string
-	// RecursiveReadOnly: the pod's runtime handler supports recursive read-only mounts.
+	// RecursiveReadOnly says that the pod's runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
-	// Resize are the conditions of resizes, with their times. Pod has the resources
-	// that it was given.
+	// Resize are the conditions of resizes, with their times. Pod carries its allocated resources.
 	Resize []v1.PodCondition
-	// Actuated is what the pod's own cgroup was made for last; nil where nobody knows,
-	// or where it is what Pod has.
+	// Actuated is the allocation that the pod's cgroup was last sized for; nil if that is unknown
+	// or equal to Pod's.
 	Actuated *pod.Allocation
 }
 
@@ -64,20 +62,19 @@ type Waiting struct {
 	Message string
 }
 
-// Termination is why the node itself ends the pod.
+// Termination is why the node ends the pod.
 type Termination struct {
 	Reason  string // status.reason: "Evicted", "DeadlineExceeded"; empty on deletion
 	Message string
-	// Disruption, if not empty, is the message of the condition DisruptionTarget with
-	// reason TerminationByKubelet that the pod also gets (eviction under node pressure,
-	// preemption, node shutdown).
+	// Disruption, if not empty, is the message of a condition DisruptionTarget with reason
+	// TerminationByKubelet (eviction under node pressure, preemption, node shutdown).
 	Disruption string
-	// Rejected: the node has never taken the pod, so that no container has a status.
+	// Rejected says that the node never admitted the pod, so no container has a status.
 	Rejected bool
 }
 
-// Generate returns the status. A stale or missing observation says nothing of
-// what runs now, so it returns the old status as it was.
+// Generate returns the status. A stale or missing observation says nothing about what runs now, so
+// then it returns the old status unchanged.
 func Generate(in Input) v1.PodStatus {
 	old := in.Old
 	if old.Phase == "" && old.ContainerStatuses == nil {
@@ -92,7 +89,7 @@ func Generate(in Input) v1.PodStatus {
 	s.ObservedGeneration = max(in.Pod.Generation, old.ObservedGeneration)
 	s.QOSClass = old.QOSClass
 	if s.QOSClass == "" {
-		s.QOSClass = qosClass(g.spec)
+		s.QOSClass = pod.ComputeQOSClass(&v1.Pod{Spec: *g.spec})
 	}
 	s.StartTime = old.StartTime
 	if s.StartTime.IsZero() {
@@ -111,7 +108,7 @@ func Generate(in Input) v1.PodStatus {
 
 	s.Phase = g.phase(&s)
 	g.reason(&s)
-	// As a kubelet has them: of what the containers said, before the last word on them.
+	// As in a kubelet, the conditions are computed before finish changes the container statuses.
 	g.conditions(&s)
 	if in.Phase >= pod.Terminated && !in.HoldsSandbox {
 		g.finish(&s)
@@ -123,20 +120,20 @@ func Generate(in Input) v1.PodStatus {
 	return s
 }
 
-// generator carries the input through the parts of one status.
+// generator holds the input while one status is generated.
 type generator struct {
 	in   Input
 	old  *v1.PodStatus
 	spec *v1.PodSpec
 }
 
-// reason keeps a terminal phase for ever, keeps the reason that belongs to an
-// unchanged phase, and lets the node's own termination override both.
+// reason never leaves a terminal phase, and keeps the reason and message of an unchanged phase. If
+// the phase is not terminal yet, the node's own termination sets all three.
 func (g *generator) reason(s *v1.PodStatus) {
 	api := &g.in.Pod.Status
-	// Out of a terminal phase there is no way, not even into the other one.
+	// A terminal phase never changes, not even into the other terminal phase.
 	for _, p := range []v1.PodPhase{g.old.Phase, api.Phase} {
-		if Terminal(p) {
+		if pod.Terminal(p) {
 			s.Phase = p
 		}
 	}
@@ -149,13 +146,13 @@ func (g *generator) reason(s *v1.PodStatus) {
 			s.Message = api.Message
 		}
 	}
-	if t := g.in.Terminate; t != nil && t.Reason != "" && !Terminal(g.old.Phase) && !Terminal(api.Phase) {
+	if t := g.in.Terminate; t != nil && t.Reason != "" && !pod.Terminal(g.old.Phase) && !pod.Terminal(api.Phase) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, t.Reason, t.Message
 	}
 }
 
-// rejected reports whether the node did not take the pod: now, or in a life of ours
-// before this one, which left it failed without a word of any container.
+// rejected reports whether the node rejected the pod: now, or in an earlier process, which left the
+// pod Failed without any container status.
 func (g *generator) rejected() bool {
 	if len(g.in.Observed.Containers) > 0 {
 		return false
@@ -166,8 +163,8 @@ func (g *generator) rejected() bool {
 	return g.old.Phase == v1.PodFailed && len(g.old.InitContainerStatuses)+len(g.old.ContainerStatuses)+len(g.old.EphemeralContainerStatuses) == 0
 }
 
-// holdTerminal keeps the old phase until the worker has seen nothing running, and no
-// sandbox: whoever waits for a terminal phase may reuse what the pod holds.
+// holdTerminal keeps the old phase until the worker has seen nothing running, and no sandbox:
+// anyone who waits for a terminal phase may reuse what the pod holds.
 func (g *generator) holdTerminal(s *v1.PodStatus) {
 	if !g.held(s) {
 		return
@@ -178,15 +175,12 @@ func (g *generator) holdTerminal(s *v1.PodStatus) {
 	}
 }
 
-// held reports whether s.Phase is terminal and may not be told yet.
+// held reports whether s.Phase is terminal and may not be reported yet.
 func (g *generator) held(s *v1.PodStatus) bool {
-	return Terminal(s.Phase) && !Terminal(g.old.Phase) && !Terminal(g.in.Pod.Status.Phase) && (g.in.Phase < pod.Terminated || g.in.HoldsSandbox)
+	return pod.Terminal(s.Phase) && !pod.Terminal(g.old.Phase) && !pod.Terminal(g.in.Pod.Status.Phase) && (g.in.Phase < pod.Terminated || g.in.HoldsSandbox)
 }
 
-// Terminal reports whether no container of a pod in this phase runs again.
-func Terminal(p v1.PodPhase) bool { return p == v1.PodFailed || p == v1.PodSucceeded }
-
-// keepUnowned carries over the fields that other components write.
+// keepUnowned copies the fields that other components write.
 func keepUnowned(s, from *v1.PodStatus) {
 	s.ResourceClaimStatuses = from.ResourceClaimStatuses
 	s.ExtendedResourceClaimStatus = from.ExtendedResourceClaimStatus
@@ -196,7 +190,7 @@ func keepUnowned(s, from *v1.PodStatus) {
 	}
 }
 
-// ephemeral gives ephemeral containers the type of the others.
+// ephemeral converts ephemeral containers to the type of the others.
 func ephemeral(spec *v1.PodSpec) []v1.Container {
 	var cs []v1.Container
 	for i := range spec.EphemeralContainers {
@@ -205,12 +199,11 @@ func ephemeral(spec *v1.PodSpec) []v1.Container {
 	return cs
 }
 
-// maxMessages is how many bytes of termination messages one pod may report.
+// maxMessages is the maximum size in bytes of a pod's termination messages together.
 const maxMessages = 12 << 10
 
-// normalize cuts times to the second, which is all that the API keeps, and
-// termination messages to the pod's share, so that what is compared is what
-// is stored.
+// normalize truncates times to seconds, which is the API's resolution, and termination messages to
+// each container's share of maxMessages, so that statuses compare as they are stored.
 func normalize(p *v1.Pod, s *v1.PodStatus) {
 	share := maxMessages
 	if n := len(p.Spec.InitContainers) + len(p.Spec.Containers) + len(p.Spec.EphemeralContainers); n > 0 {

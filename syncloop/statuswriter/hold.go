@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// submit gives the entry to a worker at once, or after a while if all that it
-// would change is minor.
+// submit enqueues the entry at once, or after Config.Hold if its change is minor.
 func (w *Writer) submit(e *entry) {
 	if w.cfg.Hold < 0 || !w.minor(e) {
 		w.enqueue(e)
@@ -25,10 +24,9 @@ func (w *Writer) submit(e *entry) {
 	}
 }
 
-// minor reports whether the wanted status changes nothing of the API's but what
-// nobody acts on while the pod starts or ends: its addresses and its sandbox,
-// which matter with the containers, what those wait for, and the generation that
-// was seen.
+// minor reports whether the wanted status changes only parts that nothing acts on while the pod
+// starts or ends: addresses and sandbox condition, which matter only together with the containers;
+// waiting messages; and the observed generation.
 func (w *Writer) minor(e *entry) bool {
 	if e.wanted == nil || e.rv == "" || e.final != nil {
 		return false
@@ -37,7 +35,7 @@ func (w *Writer) minor(e *entry) bool {
 	return !equality.Semantic.DeepEqual(merged, e.api) && equality.Semantic.DeepEqual(weighty(merged), weighty(e.api))
 }
 
-// weighty is a status without its minor parts.
+// weighty returns a status without its minor parts.
 func weighty(st v1.PodStatus) v1.PodStatus {
 	st.PodIP, st.PodIPs, st.ObservedGeneration = "", nil, 0
 	conditions := make([]v1.PodCondition, 0, len(st.Conditions))
@@ -52,7 +50,7 @@ func weighty(st v1.PodStatus) v1.PodStatus {
 	return st
 }
 
-// unworded are statuses without the words that containers wait with.
+// unworded returns statuses without waiting messages.
 func unworded(list []v1.ContainerStatus) []v1.ContainerStatus {
 	out := slices.Clone(list)
 	for i := range out {

@@ -12,8 +12,8 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// What nobody acts on waits for company, for a while; what somebody acts on does
-// not wait, and takes what waits with it.
+// A minor change is held for a while. Any other change is written at once, together with a held
+// one.
 func TestMinorChangesWaitForCompany(t *testing.T) {
 	sandbox := func(st v1.PodStatus, ip string) v1.PodStatus {
 		st.PodIP, st.PodIPs = ip, []v1.PodIP{{IP: ip}}
@@ -29,7 +29,7 @@ func TestMinorChangesWaitForCompany(t *testing.T) {
 		if n := len(a.asked()); n != 0 {
 			t.Errorf("written at once: %v", a.asked())
 		}
-		// Seen again, and changed again, it waits no longer than it would have.
+		// Being seen or changed again does not extend the hold.
 		time.Sleep(600 * time.Millisecond)
 		w.Reconcile(p)
 		w.Set(p, sandbox(pending, "10.0.0.6"))
@@ -56,7 +56,7 @@ func TestMinorChangesWaitForCompany(t *testing.T) {
 			t.Errorf("the held change was written once more: %v", a.asked())
 		}
 
-		// The end of the pod waits for nothing.
+		// The end of the pod is never held.
 		p = a.edit(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
 		w.Set(p, sandbox(running(v1.ConditionTrue), "10.0.0.8"))
 		gone := false
@@ -71,8 +71,7 @@ func TestMinorChangesWaitForCompany(t *testing.T) {
 	})
 }
 
-// Who saw that a status is not accepted any more, as a minor change of it waits,
-// hears when it is accepted again.
+// A caller that saw Accepted become false during a held change is notified when it is true again.
 func TestAcceptedAgainAfterTheHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
@@ -98,8 +97,7 @@ func TestAcceptedAgainAfterTheHold(t *testing.T) {
 	})
 }
 
-// What a container waits for is told after the hold; that it waits for something else,
-// as its reason says, at once.
+// A changed waiting message is held; a changed waiting reason is written at once.
 func TestWordsOfWaitingAreHeld(t *testing.T) {
 	waiting := func(reason, message string) v1.PodStatus {
 		return v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{{Name: "c",

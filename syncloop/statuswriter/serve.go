@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// serve is one worker: it takes an entry, writes it, and says how it went.
+// serve is one worker: it takes an entry, writes it, and settles the result.
 func (w *Writer) serve(ctx context.Context) {
 	for {
 		e := w.next()
@@ -35,7 +35,7 @@ func (w *Writer) serve(ctx context.Context) {
 	}
 }
 
-// next waits for an entry to write; nil when the writer stops.
+// next waits for an entry to write. It returns nil when the writer stops.
 func (w *Writer) next() *entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,7 +55,7 @@ func (w *Writer) next() *entry {
 	}
 }
 
-// settle takes the result of one write and tells those who wait for it.
+// settle handles the result of one write and calls the callbacks.
 func (w *Writer) settle(log klog.Logger, e *entry, err error) {
 	w.mu.Lock()
 	e.busy = false
@@ -68,17 +68,17 @@ func (w *Writer) settle(log klog.Logger, e *entry, err error) {
 	e.told = accepted
 	switch {
 	case apierrors.IsForbidden(err) && e.forgotten:
-		// A pod of this name on another node: ours is no more, and nobody waits.
+		// The name belongs to a pod of another node: our object is gone, and nothing waits for it.
 		e.finished = true
 	case err != nil:
 		if e.failures == 0 {
-			log.Info("Status is not written; trying again until it is", "err", err)
+			log.Error(err, "Failed to write the pod status, will retry")
 		}
 		delay, _ := apierrors.SuggestsClientDelay(err)
 		w.backOff(e, time.Duration(delay)*time.Second)
 	default:
 		if e.failures > 0 {
-			log.Info("Status is written again", "failures", e.failures)
+			log.Info("Wrote the pod status again", "failures", e.failures)
 			e.failures = 0
 		}
 		if e.again {
@@ -96,8 +96,8 @@ func (w *Writer) settle(log klog.Logger, e *entry, err error) {
 	}
 }
 
-// write brings the API server to the wanted status, and to no object at all if
-// that is asked for. A nil error means that nothing of this try remains to do.
+// write makes the API server's object match the wanted status, or deletes the object after Final. A
+// nil error means that this attempt has nothing left to do.
 func (w *Writer) write(ctx context.Context, e *entry) error {
 	if w.cfg.Silent() {
 		w.awaitVoice(e)
@@ -105,7 +105,7 @@ func (w *Writer) write(ctx context.Context, e *entry) error {
 	}
 	object, ok := w.cfg.Mirror(e.ref)
 	if !ok {
-		return nil // Reconcile comes with the mirror pod
+		return nil // Reconcile is called when the mirror pod appears
 	}
 	w.mu.Lock()
 	e.standIn(object.UID)
@@ -134,21 +134,21 @@ func (w *Writer) write(ctx context.Context, e *entry) error {
 		return nil
 	case !latest:
 		w.mu.Lock()
-		e.again = true // a newer status came meanwhile: it goes first
+		e.again = true // a newer status was set meanwhile: it is written first
 		w.mu.Unlock()
 		return nil
 	case mirror:
 		w.mu.Lock()
-		e.finished = true // its own source deletes it
+		e.finished = true // the mirror manager deletes it
 		w.mu.Unlock()
 		return nil
 	case !deleting:
-		return nil // nobody asked for it: Reconcile comes with the deletionTimestamp
+		return nil // not being deleted: Reconcile is called when it has a deletionTimestamp
 	}
 	return w.delete(ctx, e, object)
 }
 
-// patch sends what the wanted status changes of api's.
+// patch sends the difference between api and the wanted status merged into it.
 func (w *Writer) patch(ctx context.Context, e *entry, object pod.Ref, api, wanted v1.PodStatus, version uint64) error {
 	body, err := statusPatch(object.UID, api, w.cfg.Merge(api, wanted))
 	if err != nil {
@@ -172,16 +172,16 @@ func (w *Writer) patch(ctx context.Context, e *entry, object pod.Ref, api, wante
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if e.object != object.UID {
-			return nil // another stands in by now, which has been told nothing yet
+			return nil // another object stands in by now; nothing was written to that one yet
 		}
 		if w.learn(e, p); p.ResourceVersion != "" && p.ResourceVersion == rv {
 			e.futile, e.futileRV = body, rv
 		}
 		e.sent = max(e.sent, version)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err):
-		// No object, or another UID under this name, or what we knew of it is too
-		// old. A read decides: NodeRestriction says "not found" of a pod that the
-		// API server has stored and not yet shown to its own caches.
+		// The object does not exist, has another UID, or our copy is too old. A read decides:
+		// NodeRestriction answers "not found" for a pod that is stored but not yet in the API
+		// server's own caches.
 		if p, getErr := w.get(ctx, e, object); getErr != nil || p == nil {
 			return getErr
 		}
@@ -192,7 +192,7 @@ func (w *Writer) patch(ctx context.Context, e *entry, object pod.Ref, api, wante
 	return nil
 }
 
-// delete takes the object away; the UID keeps it from hitting a successor.
+// delete deletes the object. The UID precondition protects a successor of the same name.
 func (w *Writer) delete(ctx context.Context, e *entry, object pod.Ref) error {
 	now := int64(0)
 	err := w.cfg.Pods.Pods(object.Namespace).Delete(ctx, object.Name, metav1.DeleteOptions{
@@ -210,8 +210,8 @@ func (w *Writer) delete(ctx context.Context, e *entry, object pod.Ref) error {
 	return fmt.Errorf("delete pod %s: %w", object, err)
 }
 
-// get reads the object anew. It returns nil without an error, and finishes the
-// entry, if the object is absent or another's.
+// get reads the object from the API server. If it does not exist or has another UID, get finishes
+// the entry and returns nil without an error.
 func (w *Writer) get(ctx context.Context, e *entry, object pod.Ref) (*v1.Pod, error) {
 	w.mu.Lock()
 	before := e.rv
@@ -226,8 +226,8 @@ func (w *Writer) get(ctx context.Context, e *entry, object pod.Ref) (*v1.Pod, er
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// The read is of the store itself: what was known before it is not newer, whatever its
-	// version.
+	// The read is consistent with the store, so an earlier observation is not newer, whatever its
+	// resourceVersion.
 	if p.UID == e.object && p.ResourceVersion != "" && e.rv == before {
 		e.rv, e.doubt = "", false
 	}
@@ -235,16 +235,16 @@ func (w *Writer) get(ctx context.Context, e *entry, object pod.Ref) (*v1.Pod, er
 	return p, nil
 }
 
-// finish marks that there is no object to write to any more. A mirror pod that has gone
-// is made anew, and Reconcile comes with it.
+// finish records that the object to write to does not exist any more. It does not finish a static
+// pod's entry: a missing mirror pod is recreated, and Reconcile is called for the new one.
 func (w *Writer) finish(e *entry, object types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e.finished = e.finished || object == e.ref.UID
 }
 
-// statusPatch is the strategic merge patch from one status to another with the
-// UID as precondition, or nil if there is nothing to change.
+// statusPatch is the strategic merge patch from one status to another, with the UID as
+// precondition, or nil if they are equal.
 func statusPatch(uid types.UID, from, to v1.PodStatus) ([]byte, error) {
 	old, err := json.Marshal(v1.Pod{Status: from})
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package statuswriter is the only writer of pod statuses to the API server. It
-// keeps, by UID, the newest wanted status and what the API server was last seen
-// to hold, sends what differs as a patch of the status alone with the UID as
-// precondition, tries again for ever, and at the very end deletes the object.
+// Package statuswriter is the only writer of pod statuses to the API server. For each UID it keeps
+// the newest wanted status and the newest known object of the API server. It sends the difference
+// as a patch of the status subresource with the UID as precondition, retries until it succeeds, and
+// finally deletes the object.
 //
 //	Set ──► queue ──► worker: Merge over the API's status, patch what differs
 //	Reconcile ──► the API's status differs from the wanted one ──► queue
@@ -25,28 +25,28 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Config of a Writer.
+// Config configures a Writer.
 type Config struct {
 	Pods corev1client.PodsGetter
-	// Merge lays a wanted status over the API's, keeping what belongs to others
-	// (status.Merge). Merging its own result again changes nothing.
+	// Merge applies a wanted status to the API's and keeps what belongs to other components
+	// (status.Merge). It must be idempotent.
 	Merge func(api, wanted v1.PodStatus) v1.PodStatus
-	// Workers write at the same time; 8 if zero.
+	// Workers is the number of concurrent writes; 8 if zero.
 	Workers int
 	// Timeout of one API call; 10 s if zero.
 	Timeout time.Duration
 	// MinBackoff doubles up to MaxBackoff after each failure; 200 ms and 10 s if zero.
 	MinBackoff, MaxBackoff time.Duration
-	// Hold is how long a change waits that nobody acts on, for a weightier one to
-	// go with; 1 s if zero, not at all if negative.
+	// Hold is how long a minor change is held, to be written together with a more important one; 1
+	// s if zero, not at all if negative.
 	Hold time.Duration
-	// Changed is called, from a worker, when Accepted of a pod turns true; nil: not.
+	// Changed is called by a worker when Accepted of a pod becomes true. It may be nil.
 	Changed func(pod.Ref)
-	// Silent says that another process speaks for the pods now: nothing is written, nor
-	// counted as written, until a Reconcile after it has turned false. Nil: never.
+	// Silent says that another process writes for the pods now. Until it returns false, nothing is
+	// written or counts as written; it is asked again every silentPause. Nil: never.
 	Silent func() bool
-	// Mirror gives the API object that stands for a pod of another source; ok
-	// is false until there is one. Nil: every pod is its own object.
+	// Mirror returns the API object for a pod: itself, or the mirror pod of a static pod. ok is
+	// false while there is none. Nil: every pod is its own object.
 	Mirror func(pod.Ref) (object pod.Ref, ok bool)
 }
 
@@ -80,51 +80,50 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Writer writes statuses. Its methods never block on the API server.
+// Writer writes statuses. Its methods never wait for the API server.
 type Writer struct {
 	cfg Config
 
 	mu      sync.Mutex
-	work    *sync.Cond // queue has grown, or stopped
+	work    *sync.Cond // signals that queue has grown, or that stopped is set
 	queue   []types.UID
 	entries map[types.UID]*entry
 	stopped bool
 }
 
-// entry is what is known of one UID. Its fields are the mutex's, except that
-// only the worker that set busy writes api, and only through the mutex.
+// entry is what is known of one UID. Writer.mu guards all fields but ref.
 type entry struct {
 	ref pod.Ref
 
 	wanted  *v1.PodStatus // nil until Set
-	version uint64        // of wanted; grows with each Set that changed it
+	version uint64        // of wanted; incremented by each Set that changes it
 	sent    uint64        // version that the API server has accepted
 
-	api      v1.PodStatus // newest seen
-	rv       string       // its resourceVersion; empty: not seen
+	api      v1.PodStatus // newest known status
+	rv       string       // its resourceVersion; empty if unknown
 	deleting bool         // the API object has a deletionTimestamp
-	object   types.UID    // of the API object: another than the pod's for a mirror pod
+	object   types.UID    // UID of the API object; for a static pod that of its mirror pod
 
-	// futile is a patch that the API server took and that changed nothing (a
-	// field it does not keep), at futileRV: it is not sent again.
+	// futile is a patch that the API server accepted at futileRV and that changed nothing (a field
+	// that it drops). It is not sent again.
 	futile   []byte
 	futileRV string
 
-	told      bool   // Changed was called for the present acceptance
-	final     func() // set by Final, until it is done
-	finished  bool   // the object was deleted by us, is absent, or is another UID's
-	forgotten bool   // drop the entry when nothing is owed any more
+	told      bool   // Changed was called for the current acceptance
+	final     func() // set by Final, until it was called
+	finished  bool   // the object was deleted by us, does not exist, or has another UID
+	forgotten bool   // drop the entry when nothing is left to write
 
 	queued, busy, again bool
 	failures            int
 	retry               *time.Timer // set while backing off
-	lag                 *time.Timer // set while the watch shows an older object than is known
-	doubt               bool        // it has for too long: a read decides
-	hold                *time.Timer // set while a minor change waits for company
-	silent              *time.Timer // set while another process speaks
+	lag                 *time.Timer // set while the watch shows an older object than the known one
+	doubt               bool        // the known object may be outdated: read it first
+	hold                *time.Timer // set while a minor change is held
+	silent              *time.Timer // set while another process writes for the pod
 }
 
-// New makes a Writer; Run writes.
+// New makes a Writer. Run does the writing.
 func New(c Config) (*Writer, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -134,8 +133,8 @@ func New(c Config) (*Writer, error) {
 	return w, nil
 }
 
-// Run writes until ctx ends. What is not written then, the next process writes:
-// it generates the same status again.
+// Run writes until ctx ends. The next process writes what is left, because it generates the same
+// status again.
 func (w *Writer) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		w.mu.Lock()
@@ -160,13 +159,13 @@ func (w *Writer) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Set makes st the wanted status of p. p is the pod as it was last read, its
-// Status and ResourceVersion what the API server held then.
+// Set makes st the wanted status of p. p is the pod as it was last read, with the Status and
+// ResourceVersion that the API server had then.
 func (w *Writer) Set(p *v1.Pod, st v1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if old := w.entries[p.UID]; old != nil && old.forgotten && old.finished {
-		delete(w.entries, p.UID) // of a life before this one, which a call is still under way for
+		delete(w.entries, p.UID) // of an earlier life; a call for it is still in flight
 	}
 	e := w.entry(refOf(p))
 	e.forgotten = false
@@ -174,17 +173,16 @@ func (w *Writer) Set(p *v1.Pod, st v1.PodStatus) {
 	if e.wanted == nil || !equality.Semantic.DeepEqual(*e.wanted, st) {
 		e.wanted = st.DeepCopy()
 		e.version++
-		e.told = false // Accepted has turned false until this one is
+		e.told = false // Accepted is false until the new status is accepted
 	}
 	if e.sent != e.version || w.differs(e) {
 		w.submit(e)
 	}
 }
 
-// Reconcile compares what the API server holds, as p was just read, with the
-// wanted status, and writes again if another has changed what is ours: the node
-// controller does while it takes the node for dead. p may be a mirror pod, which is
-// told by the static pod that it stands for.
+// Reconcile compares the API server's object, as p was just read, with the wanted status, and
+// writes again if another client has changed the node's part: the node controller does so when it
+// considers the node dead. p may be a mirror pod; it then belongs to the entry of its static pod.
 func (w *Writer) Reconcile(p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,11 +204,10 @@ func (w *Writer) Reconcile(p *v1.Pod) {
 	}
 }
 
-// Final deletes the API object, with grace 0 and the UID as precondition, after
-// the last status set is accepted. To be called when nothing of the pod is left
-// on the machine; an object that nobody asked to delete is left alone. done is
-// called once, from a worker, when the object is deleted or found absent; not if
-// Accepted is true already because the object is known to be absent.
+// Final deletes the API object, with grace 0 and the UID as precondition, once the last status is
+// accepted. Call it when nothing of the pod is left on the host. It leaves an object without a
+// deletionTimestamp alone, and a mirror pod to the mirror manager. A worker then calls done once,
+// but not if the object was already known not to exist (Accepted is true).
 func (w *Writer) Final(ref pod.Ref, done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -225,8 +222,8 @@ func (w *Writer) Final(ref pod.Ref, done func()) {
 	w.enqueue(e)
 }
 
-// Accepted reports whether the API server holds the terminal status that was
-// last set for uid, or has no such object any more.
+// Accepted reports whether the API server has the terminal status that was last set for uid, or has
+// no such object any more.
 func (w *Writer) Accepted(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,8 +231,8 @@ func (w *Writer) Accepted(uid types.UID) bool {
 	return e != nil && e.accepted()
 }
 
-// standIn makes the API object of this UID the one that the pod is told by. One that is
-// new has not been told anything.
+// standIn sets the API object that the pod's status is written to. Nothing was written to a new one
+// yet.
 func (e *entry) standIn(object types.UID) {
 	if e.object == object {
 		return
@@ -244,14 +241,14 @@ func (e *entry) standIn(object types.UID) {
 	e.sent, e.told, e.futile, e.futileRV = 0, false, nil, ""
 }
 
-// mirrored: the API object is another than the pod.
+// mirrored says that the pod's API object is a mirror pod.
 func (e *entry) mirrored() bool { return e.object != e.ref.UID }
 
 func (e *entry) accepted() bool {
-	return e.finished || e.wanted != nil && e.sent == e.version && terminal(e.api.Phase)
+	return e.finished || e.wanted != nil && e.sent == e.version && pod.Terminal(e.api.Phase)
 }
 
-// Absent tells that no API object of uid exists any more: nothing is owed to it.
+// Absent records that the API object of uid does not exist any more, so nothing is left to write.
 func (w *Writer) Absent(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -261,8 +258,8 @@ func (w *Writer) Absent(uid types.UID) {
 	}
 }
 
-// Forget drops what is kept of uid, once nothing is owed to the API server: a
-// status not yet accepted, or a deletion, is still carried out.
+// Forget drops the entry of uid once nothing is left to write: a status that is not accepted yet,
+// or a deletion, is still completed.
 func (w *Writer) Forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -272,7 +269,7 @@ func (w *Writer) Forget(uid types.UID) {
 	}
 }
 
-// drop removes a forgotten entry that owes nothing.
+// drop removes a forgotten entry that has nothing left to write.
 func (w *Writer) drop(e *entry) {
 	owes := !e.finished && (e.final != nil || e.sent != e.version)
 	if e.forgotten && !owes && !e.busy {
@@ -291,7 +288,7 @@ func (e *entry) stopTimers() {
 	}
 }
 
-// entry returns the entry of ref, made if need be.
+// entry returns the entry of ref, and creates it if necessary.
 func (w *Writer) entry(ref pod.Ref) *entry {
 	e := w.entries[ref.UID]
 	if e == nil {
@@ -301,7 +298,7 @@ func (w *Writer) entry(ref pod.Ref) *entry {
 	return e
 }
 
-// learn takes what p shows of the API object, unless something newer is known.
+// learn records p's status and resourceVersion, unless a newer version is known.
 func (w *Writer) learn(e *entry, p *v1.Pod) {
 	if p.UID != e.object {
 		return
@@ -318,12 +315,12 @@ func (w *Writer) learn(e *entry, p *v1.Pod) {
 	e.api, e.rv = *p.Status.DeepCopy(), p.ResourceVersion
 }
 
-// watchLag is for how long a watch may show an older object than a patch has answered.
+// watchLag is how long a watch may show an older object than the last patch returned.
 const watchLag = 10 * time.Second
 
-// watched compares what a watch shows with what is known. An older version is mostly an
-// echo that is still to come; where it stays, the API server has lost what is known of, as
-// it does when its store is restored, and a read decides what there is.
+// watched compares the version that a watch shows with the known one. An older version is usually a
+// delayed event. If it persists, the API server has lost the known version, for example because its
+// store was restored, and a read decides.
 func (w *Writer) watched(e *entry, shown string) {
 	order, err := resourceversion.CompareResourceVersion(shown, e.rv)
 	switch {
@@ -344,11 +341,11 @@ func (w *Writer) watched(e *entry, shown string) {
 	}
 }
 
-// silentPause is how often it is asked whether another process speaks still.
+// silentPause is the interval at which Silent is asked again.
 const silentPause = 2 * time.Second
 
-// awaitVoice enqueues the entry again after a pause: its end is the end of the silence,
-// or another pause. What the other process has written meanwhile is read first.
+// awaitVoice enqueues the entry again after silentPause. If Silent is still true then, another
+// pause follows; otherwise the object is read first, as the other process may have changed it.
 func (w *Writer) awaitVoice(e *entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -365,12 +362,13 @@ func (w *Writer) awaitVoice(e *entry) {
 	})
 }
 
-// differs reports whether the wanted status, laid over the API's, changes it.
+// differs reports whether merging the wanted status changes the API's.
 func (w *Writer) differs(e *entry) bool {
 	return e.wanted != nil && e.rv != "" && !equality.Semantic.DeepEqual(w.cfg.Merge(e.api, *e.wanted), e.api)
 }
 
-// enqueue gives the entry to a worker, unless one has it or it backs off.
+// enqueue queues the entry for a worker. If a worker has it, it is queued again afterwards; if it
+// is in back-off, the timer does so.
 func (w *Writer) enqueue(e *entry) {
 	if e.hold != nil {
 		e.hold.Stop()
@@ -387,7 +385,7 @@ func (w *Writer) enqueue(e *entry) {
 	}
 }
 
-// backOff enqueues the entry again after a while that doubles with each failure.
+// backOff enqueues the entry again after a pause that doubles with each failure.
 func (w *Writer) backOff(e *entry, atLeast time.Duration) {
 	d := min(w.cfg.MinBackoff<<min(e.failures, 16), w.cfg.MaxBackoff)
 	d = max(d+time.Duration(rand.Float64()*float64(d)/4), atLeast)
@@ -401,5 +399,3 @@ func (w *Writer) backOff(e *entry, atLeast time.Duration) {
 }
 
 func refOf(p *v1.Pod) pod.Ref { return pod.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID} }
-
-func terminal(p v1.PodPhase) bool { return p == v1.PodFailed || p == v1.PodSucceeded }

@@ -32,17 +32,16 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// api is an API server of one pod, as far as this package can tell the
-// difference: resource versions, UID preconditions, strategic patches, and
-// faults on request.
+// api is an API server with one pod, with what this package depends on: resource versions, UID
+// preconditions, strategic patches, and faults on request.
 type api struct {
 	mu    sync.Mutex
-	pod   *v1.Pod // nil: absent
+	pod   *v1.Pod // nil if it does not exist
 	rv    int
 	calls []string // "patch", "get", "delete"
-	// fail, if set, is asked before each call.
+	// fail, if set, is called before each request and may make it fail.
 	fail func(verb string) error
-	// ignore makes a patch change nothing, as a server does with fields it drops.
+	// ignore makes a patch change nothing, like a server that drops unknown fields.
 	ignore bool
 	bodies []string
 }
@@ -115,7 +114,7 @@ func (a *api) store(p *v1.Pod) {
 	a.pod = p
 }
 
-// edit changes the pod as another client would, and returns it as a watch shows it.
+// edit changes the pod as another client would, and returns it as a watch would show it.
 func (a *api) edit(f func(*v1.Pod)) *v1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -125,28 +124,28 @@ func (a *api) edit(f func(*v1.Pod)) *v1.Pod {
 	return p.DeepCopy()
 }
 
-// setFail changes what fails from now on.
+// setFail replaces fail.
 func (a *api) setFail(f func(verb string) error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.fail = f
 }
 
-// asked returns the calls so far.
+// asked returns the requests so far.
 func (a *api) asked() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.calls)
 }
 
-// drop removes the pod.
+// drop deletes the pod.
 func (a *api) drop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pod = nil
 }
 
-// present returns the pod as it is stored, or nil.
+// present returns the stored pod, or nil.
 func (a *api) present() *v1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,7 +163,7 @@ func (a *api) count(verb string) (n int) {
 	return n
 }
 
-// merge keeps the conditions of others, whose types have a slash.
+// merge keeps the conditions of other components, whose types contain a slash.
 func merge(api, wanted v1.PodStatus) v1.PodStatus {
 	out := *wanted.DeepCopy()
 	out.Conditions = nil
@@ -211,7 +210,7 @@ func TestPatchesOnlyWhatChanged(t *testing.T) {
 		w.Set(p, st)
 		synctest.Wait()
 		st.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
-		w.Set(p, st) // p is the older one: the writer knows better
+		w.Set(p, st) // p is older than what the writer knows
 		w.Set(p, st)
 		synctest.Wait()
 		if n := a.count("patch"); n != 2 {
@@ -263,7 +262,7 @@ func TestRetriesUntilTheAPIIsBack(t *testing.T) {
 		if n < 25 || n > 50 {
 			t.Errorf("%d tries in 5 minutes", n)
 		}
-		w.Set(p, running(v1.ConditionTrue)) // the newest is what gets written
+		w.Set(p, running(v1.ConditionTrue)) // only the newest status is written
 		a.setFail(nil)
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
@@ -279,7 +278,7 @@ func TestReconcilePutsRightWhatAnotherWrote(t *testing.T) {
 		w, p := start(t, a, nil)
 		w.Set(p, running(v1.ConditionTrue))
 		synctest.Wait()
-		w.Reconcile(a.edit(func(*v1.Pod) {})) // an event that changes nothing of ours
+		w.Reconcile(a.edit(func(*v1.Pod) {})) // an event that changes nothing in our part
 		synctest.Wait()
 		if n := a.count("patch"); n != 1 {
 			t.Fatalf("%d patches", n)
@@ -296,8 +295,8 @@ func TestReconcilePutsRightWhatAnotherWrote(t *testing.T) {
 	})
 }
 
-// While another process speaks for the pod nothing is written over its words, and
-// nothing counts as written; afterwards all is.
+// While another process writes for the pod, nothing is written over its status or counts as
+// written. Afterwards everything is.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
@@ -327,8 +326,8 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// What was held back is written when the silence ends, also where no event of the pod
-// comes; and what the other process wrote meanwhile is read before.
+// The held-back status is written when the silence ends, even without an event of the pod, and
+// after reading what the other process wrote.
 func TestTheEndOfASilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
@@ -384,8 +383,8 @@ func TestFinalComesAfterTheLastStatus(t *testing.T) {
 		w.Set(p, v1.PodStatus{Phase: v1.PodFailed})
 		done := 0
 		w.Final(refOf(p), func() { done++ })
-		w.Final(refOf(p), func() { done += 100 }) // asked for already
-		w.Forget(p.UID)                           // what is owed is still done
+		w.Final(refOf(p), func() { done += 100 }) // was called already
+		w.Forget(p.UID)                           // what is left to write is still written
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if w.Accepted(p.UID) || done != 0 {
@@ -410,7 +409,7 @@ func TestFinalComesAfterTheLastStatus(t *testing.T) {
 	})
 }
 
-func TestFinalLeavesAloneWhatNobodyDeleted(t *testing.T) {
+func TestFinalKeepsWhatWasNotDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
 		w, p := start(t, a, nil)
@@ -476,7 +475,7 @@ func TestAcceptedAfterOurRestart(t *testing.T) {
 		if !w.Accepted(p.UID) || len(a.asked()) != 0 {
 			t.Errorf("accepted %v, calls %v", w.Accepted(p.UID), a.asked())
 		}
-		w.Set(p, running(v1.ConditionTrue)) // not terminal: not accepted as such
+		w.Set(p, running(v1.ConditionTrue)) // not terminal, so it is not accepted as such
 		synctest.Wait()
 		if w.Accepted(p.UID) {
 			t.Error("a running pod counts as reported")
@@ -509,8 +508,8 @@ func TestAbsentAndForbiddenEndTheRetries(t *testing.T) {
 	})
 }
 
-// TestNotFoundIsReadAgain: NodeRestriction answers "not found" for a pod that
-// its own cache does not show yet. The object is there, and is written.
+// TestNotFoundIsReadAgain: NodeRestriction answers "not found" for a pod that its own cache does
+// not show yet. The object exists and is written.
 func TestNotFoundIsReadAgain(t *testing.T) {
 	for _, verb := range []string{"patch", "delete"} {
 		t.Run(verb, func(t *testing.T) {
@@ -562,8 +561,8 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
-// A mirror pod that comes in another's place has been told nothing, whatever the other
-// was told; and one that is gone is waited for.
+// A mirror pod that replaces another one has no status yet, whatever was written to the other; and
+// a missing mirror pod is waited for.
 func TestMirrorPodReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
@@ -616,7 +615,7 @@ func TestMirrorPodReplaced(t *testing.T) {
 		synctest.Wait()
 		show(mirror("m3"))
 		told("the third")
-		// Another pod's mirror pod with this hash is not this one's.
+		// Another pod's mirror pod with the same hash does not belong to this entry.
 		patches := len(a.bodies)
 		stranger := mirror("m4")
 		stranger.Name = "q"
@@ -635,7 +634,7 @@ func TestMirrorPodReplaced(t *testing.T) {
 	})
 }
 
-// TestOnTheWire pins what a real client sends.
+// TestOnTheWire checks the requests that a real client sends.
 func TestOnTheWire(t *testing.T) {
 	type request struct{ method, path, contentType, body string }
 	got := make(chan request, 10)
@@ -686,8 +685,8 @@ func TestConfigIsValidated(t *testing.T) {
 	}
 }
 
-// TestRestoredStore: an API server whose store was restored shows an older version than is
-// known. When that lasts, it is read, believed and put right.
+// TestRestoredStore: an API server whose store was restored shows an older version than the known
+// one. If that persists, the object is read, believed and corrected.
 func TestRestoredStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}

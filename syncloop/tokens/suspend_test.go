@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// While the machine sleeps, timers stand still and the wall clock goes on: a token
-// that fell due meanwhile is renewed within a minute of the return.
+// While the machine sleeps, timers stand still and the wall clock continues. A token that fell due
+// meanwhile is renewed within a minute after the wake-up.
 func TestATokenThatFallsDueWhileTheMachineSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{}
@@ -35,8 +35,8 @@ func TestATokenThatFallsDueWhileTheMachineSleeps(t *testing.T) {
 	})
 }
 
-// The times that a token is judged by carry no monotonic reading, which stands still
-// while the machine sleeps.
+// The times that decide about a token carry no monotonic reading, which stands still while the
+// machine sleeps.
 func TestTokensAreJudgedByWallTime(t *testing.T) {
 	m, err := New(Config{Client: &issuer{}})
 	if err != nil {

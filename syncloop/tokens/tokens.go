@@ -1,8 +1,7 @@
-// Package tokens gets service account tokens that are bound to one pod, by the
-// TokenRequest API, and keeps them fresh: a token is asked for anew at 80 % of
-// its life or after 24 hours, a little earlier by chance so that the tokens of
-// many pods do not fall due at once. Tokens are kept in memory only, until the
-// pod is gone, and appear in no log and no error.
+// Package tokens gets service account tokens that are bound to one pod, by the TokenRequest API,
+// and keeps them fresh. It requests a new token at 80 % of the old one's life or after 24 hours,
+// minus a random jitter, so that the tokens of many pods do not fall due at once. Tokens stay in
+// memory only, until the pod is gone, and appear in no log and no error.
 package tokens
 
 import (
@@ -27,18 +26,18 @@ import (
 const (
 	maxAge    = 24 * time.Hour
 	maxJitter = 10 * time.Second
-	// defaultLife is the API server's for a request that names none.
+	// defaultLife is the API server's default for a request without expirationSeconds.
 	defaultLife = time.Hour
-	// retryAfter a refresh that failed, while the token in hand still serves.
+	// retryAfter is the pause after a failed refresh while the current token is still valid.
 	retryAfter = 10 * time.Second
-	// defaultTimeout of one TokenRequest.
+	// defaultTimeout bounds one TokenRequest.
 	defaultTimeout = 10 * time.Second
 )
 
-// Config of a Manager.
+// Config configures a Manager.
 type Config struct {
-	Client corev1client.ServiceAccountsGetter // clientset.CoreV1() is one
-	// Timeout of one TokenRequest; 0 means 10 s.
+	Client corev1client.ServiceAccountsGetter // such as clientset.CoreV1()
+	// Timeout bounds one TokenRequest; 0 means 10 s.
 	Timeout time.Duration
 }
 
@@ -47,7 +46,7 @@ type Error struct {
 	Namespace, ServiceAccount string
 	Pod                       string // name
 	Audience                  string // empty: the API server's
-	// Expired: there was a token, and its life ended before it could be renewed.
+	// Expired is set if there was a token, which expired before a refresh succeeded.
 	Expired bool
 	Err     error // the API's
 }
@@ -70,16 +69,16 @@ type key struct {
 	uid                     types.UID
 	audience                string
 	expiration              int64
-	accountUID              types.UID // empty: whichever account has the name
+	accountUID              types.UID // empty: any account of that name
 }
 
 // entry is one token. Its fields are read and written by the holder of sem.
 type entry struct {
 	sem     chan struct{} // capacity 1: one request in flight for each token
 	token   string        // empty: none yet
-	due     time.Time     // refresh from here on
+	due     time.Time     // when to refresh it
 	expires time.Time
-	failing bool // the last refresh failed; said once
+	failing bool // the last refresh failed and was logged
 }
 
 // Manager keeps tokens. Its methods are safe for concurrent use.
@@ -87,13 +86,13 @@ type Manager struct {
 	client  corev1client.ServiceAccountsGetter
 	timeout time.Duration
 	jitter  func() time.Duration // in [0, maxJitter)
-	now     func() time.Time     // wall time: tokens expire by it also while the machine sleeps
+	now     func() time.Time     // wall time, as tokens also expire while the machine sleeps
 	updates chan types.UID
 	wake    chan struct{} // capacity 1: dues changed
 
 	mu      sync.Mutex
 	entries map[key]*entry
-	dues    map[key]time.Time // when to wake a token's pod; absent once it was
+	dues    map[key]time.Time // when to send the token's pod on updates; removed once sent
 }
 
 // New returns a manager; it starts nothing.
@@ -116,9 +115,9 @@ func New(c Config) (*Manager, error) {
 	}, nil
 }
 
-// Token of the pod's service account for an audience (empty: the API server)
-// with a life in seconds (0: the API server's choice). While a refresh fails and
-// the token in hand is valid, that one is returned. Errors are *Error.
+// Token returns a token of the pod's service account for an audience (empty: the API server) with a
+// life in seconds (0: the API server chooses). While a refresh fails it returns the current token
+// as long as that is valid. Errors are *Error.
 func (m *Manager) Token(ctx context.Context, p *v1.Pod, audience string, expirationSeconds int64) (string, error) {
 	account := p.Spec.ServiceAccountName
 	if account == "" {
@@ -127,8 +126,8 @@ func (m *Manager) Token(ctx context.Context, p *v1.Pod, audience string, expirat
 	return m.tokenOf(ctx, key{p.Namespace, account, p.Name, p.UID, audience, expirationSeconds, ""})
 }
 
-// AccountToken is Token of the pod's service account as it is with this UID: of another
-// one of the same name the API server gives none.
+// AccountToken is Token for the pod's service account with this UID: the API server refuses a token
+// for another account of the same name.
 func (m *Manager) AccountToken(ctx context.Context, p *v1.Pod, uid types.UID, audience string) (string, error) {
 	return m.tokenOf(ctx, key{p.Namespace, p.Spec.ServiceAccountName, p.Name, p.UID, audience, 0, uid})
 }
@@ -157,7 +156,7 @@ func (m *Manager) tokenOf(ctx context.Context, k key) (string, error) {
 	}
 	if !e.failing {
 		e.failing = true
-		klog.FromContext(ctx).Error(err, "Cannot refresh a service account token, the present one serves on",
+		klog.FromContext(ctx).Error(err, "Failed to refresh a service account token; the current one stays in use",
 			"pod", klog.KRef(k.namespace, k.pod), "podUID", k.uid, "serviceAccount", k.account, "expires", e.expires)
 	}
 	e.due = m.now().Add(retryAfter)
@@ -176,8 +175,8 @@ func (m *Manager) entry(k key) *entry {
 	return e
 }
 
-// refresh asks for a token. Its times count from our clock at the request, so
-// that a clock that differs from the API server's neither delays nor hastens.
+// refresh requests a token. Expiry counts from our clock at the time of the request, so that a skew
+// to the API server's clock neither delays nor hastens the next refresh.
 func (m *Manager) refresh(ctx context.Context, k key, e *entry, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
@@ -220,16 +219,16 @@ func (m *Manager) refresh(ctx context.Context, k key, e *entry, now time.Time) e
 	return nil
 }
 
-// The API server may show us a pod before it shows it to its own admission and
-// its node authorizer. The pauses of a request that meets this double from the
-// first to the last; a back-off of the volume would cost the pod's start more.
+// The API server may show us a pod before its own admission and its node authorizer know it. The
+// pauses between retries double from firstLag to lastLag; the volume's back-off would delay the
+// pod's start longer.
 const (
 	firstLag = 20 * time.Millisecond
 	lastLag  = 320 * time.Millisecond
 )
 
-// lags reports whether the API server denies what it may soon know: the pod, or
-// that the pod is this node's.
+// lags reports whether the error may be due to that lag: the API server does not know the pod yet,
+// or not yet that it is bound to this node.
 func lags(err error, k key) bool {
 	var status apierrors.APIStatus
 	if apierrors.IsForbidden(err) {

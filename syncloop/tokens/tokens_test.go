@@ -115,7 +115,7 @@ func TestRequestIsBoundToThePod(t *testing.T) {
 	if i.accounts[0] != "ns/robot" {
 		t.Errorf("account = %s", i.accounts[0])
 	}
-	// A pod from a file may name none; audience and life are then the server's.
+	// A pod from a file may name no account; audience and life are then the API server's defaults.
 	p := testPod("u2")
 	p.Spec.ServiceAccountName = ""
 	mustToken(t, m, p, "", 0, "token-2")
@@ -200,8 +200,8 @@ func TestFirstFetchFails(t *testing.T) {
 	}
 }
 
-// TestAPodThatTheServerKnowsLate: its admission or its node authorizer may lag
-// behind the watch that showed us the pod.
+// TestAPodThatTheServerKnowsLate: the API server's admission or node authorizer may lag behind the
+// watch that showed us the pod.
 func TestAPodThatTheServerKnowsLate(t *testing.T) {
 	for name, late := range map[string]error{
 		"admission":  apierrors.NewNotFound(v1.Resource("pods"), "p"),

@@ -9,12 +9,11 @@ import (
 	"github.com/bowline-k8s/bowline/wall"
 )
 
-// Updates yields the UID of a pod when one of its tokens has fallen due. The
-// next Token call fetches the new one; while nothing calls it, the UID is not
-// repeated.
+// Updates yields the UID of a pod when one of its tokens has fallen due. The next Token call
+// fetches the new one; until then the UID is not repeated.
 func (m *Manager) Updates() <-chan types.UID { return m.updates }
 
-// schedule notes when the token's pod is to be woken; the caller holds e.
+// schedule notes when to send the token's pod on updates; the caller holds e.sem.
 func (m *Manager) schedule(k key, e *entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,7 +51,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// next is the token that falls due first.
+// next returns the token that falls due first.
 func (m *Manager) next() (k key, at time.Time, found bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +63,7 @@ func (m *Manager) next() (k key, at time.Time, found bool) {
 	return k, at, found
 }
 
-// sent drops a wake-up, unless a later one has taken its place.
+// sent drops a due time that was sent, unless a later one has replaced it.
 func (m *Manager) sent(k key, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

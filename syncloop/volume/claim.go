@@ -16,11 +16,12 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/syncloop/volume/render"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Claims gives claims, what they are bound to, and this node, as the API server
-// has them now: they are read when a pod is made, and not followed. Errors are
-// as Objects'.
+// Claims reads claims, persistent volumes and this node from the API server, when a pod's volumes
+// are set up; nothing is watched. Errors are like those of Objects.
 type Claims interface {
 	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
@@ -30,11 +31,11 @@ type Claims interface {
 // pluginLocal is the kubelet's plugin name with the slash escaped.
 const pluginLocal = "kubernetes.io~local-volume"
 
-// protectionFinalizer keeps a claim that is being deleted until no pod uses it.
+// protectionFinalizer keeps a deleted claim until no pod uses it.
 const protectionFinalizer = "kubernetes.io/pvc-protection"
 
-// setUpClaim makes a persistentVolumeClaim, or an ephemeral volume's, of what the
-// claim is bound to.
+// setUpClaim sets up a persistentVolumeClaim or ephemeral volume from the persistent volume that
+// its claim is bound to.
 func (m *Manager) setUpClaim(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volumeState, at setUpState) error {
 	if m.cfg.Claims == nil {
 		return &render.UnsupportedError{Type: render.TypeOf(v)}
@@ -87,7 +88,7 @@ func (m *Manager) setUpClaim(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *v
 	return &render.UnsupportedError{Type: "a persistent volume of type " + render.SourceOf(pv.Spec.PersistentVolumeSource)}
 }
 
-// boundTo is the persistent volume behind v, with all that must hold of both.
+// boundTo returns the persistent volume behind v, after checking the claim and the binding.
 func (m *Manager) boundTo(ctx context.Context, p *v1.Pod, v *v1.Volume) (*v1.PersistentVolume, bool, error) {
 	name, readOnly := p.Name+"-"+v.Name, false
 	if c := v.PersistentVolumeClaim; c != nil {
@@ -121,8 +122,8 @@ func (m *Manager) boundTo(ctx context.Context, p *v1.Pod, v *v1.Volume) (*v1.Per
 	return pv, readOnly, nil
 }
 
-// checkNode refuses a volume that is of another machine. Who makes pods past the
-// scheduler would find an empty directory here, or somebody else's.
+// checkNode refuses a volume of another node. A pod that bypassed the scheduler would otherwise get
+// an empty directory here, or someone else's.
 func (m *Manager) checkNode(ctx context.Context, pv *v1.PersistentVolume) error {
 	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
 		return nil
@@ -144,7 +145,7 @@ func (m *Manager) checkNode(ctx context.Context, pv *v1.PersistentVolume) error 
 	return nil
 }
 
-// checkMode: a file system is mounted, a block volume is given as a device.
+// checkMode checks that a file system is used by volumeMounts and a block volume by volumeDevices.
 func checkMode(p *v1.Pod, name string, block bool) error {
 	mode, wrong := v1.PersistentVolumeFilesystem, "volumeDevices"
 	if block {
@@ -156,26 +157,24 @@ func checkMode(p *v1.Pod, name string, block bool) error {
 		}
 		return slices.ContainsFunc(devices, func(x v1.VolumeDevice) bool { return x.Name == name })
 	}
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if check(list[i].VolumeMounts, list[i].VolumeDevices) {
-				return fmt.Errorf("volume %s has volumeMode %s, but is specified in %s", name, mode, wrong)
-			}
+	for c := range pod.Containers(&p.Spec) {
+		if check(c.VolumeMounts, c.VolumeDevices) {
+			return fmt.Errorf("volume %s has volumeMode %s, but is specified in %s", name, mode, wrong)
 		}
 	}
 	return nil
 }
 
-// groupHolds: the pod takes the root of a volume for all that is in it
-// (fsGroupChangePolicy OnRootMismatch), and the root is as the group needs it.
+// groupHolds reports whether the pod's fsGroupChangePolicy is OnRootMismatch, and the root of the
+// volume already has the group and mode.
 func groupHolds(p *v1.Pod, root host.FileInfo, gid int64) bool {
 	policy := p.Spec.SecurityContext.FSGroupChangePolicy
 	const needed = fs.ModeSetgid | 0o770
 	return policy != nil && *policy == v1.FSGroupChangeOnRootMismatch && root.GID == gid && root.Mode&needed == needed
 }
 
-// setUpLocal shows a directory of the machine, or the file system on a device of it, in the
-// pod's own directory, so that each pod has a mount of its own and a group for its files.
+// setUpLocal mounts a directory of the host, or the file system on one of its devices, in the pod's
+// own directory, so that each pod has its own mount and its own group for the files.
 func (m *Manager) setUpLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVolume, readOnly bool, vs *volumeState, at setUpState) error {
 	source := pv.Spec.Local.Path
 	if !path.IsAbs(source) || slices.Contains(strings.Split(source, "/"), "..") {
@@ -198,8 +197,8 @@ func (m *Manager) setUpLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVo
 				return err
 			}
 		}
-		// Only what is mounted can be given the group: another process of ours does not
-		// know whether all of it was.
+		// The group can only be set after the mount. An earlier process may not have finished that,
+		// so do it again.
 		if err := m.giveGroup(ctx, p, dir, readOnly); err != nil {
 			return err
 		}
@@ -219,7 +218,8 @@ func (m *Manager) setUpLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVo
 	if readOnly {
 		mount.Options = append(mount.Options, "ro")
 	}
-	// The group first: what is mounted is made, also for another process of ours.
+	// Set the group first: an existing mount then means that the volume is complete, also to a
+	// later process.
 	if err := m.giveGroup(ctx, p, source, readOnly); err != nil {
 		return err
 	}
@@ -230,8 +230,7 @@ func (m *Manager) setUpLocal(ctx context.Context, p *v1.Pod, pv *v1.PersistentVo
 	return nil
 }
 
-// giveGroup gives the pod's group what is in a directory, unless its root says that it has
-// it, and that is enough for the pod.
+// giveGroup gives the content of a directory to the pod's group, unless groupHolds.
 func (m *Manager) giveGroup(ctx context.Context, p *v1.Pod, dir string, readOnly bool) error {
 	gid := fsGroup(p)
 	if gid == nil || readOnly {

@@ -15,7 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// bindings are a cluster's claims and volumes.
+// bindings are a cluster's claims and persistent volumes.
 type bindings struct {
 	claims  map[string]*v1.PersistentVolumeClaim
 	volumes map[string]*v1.PersistentVolume
@@ -46,7 +46,7 @@ func (b *bindings) Node(context.Context) (*v1.Node, error) {
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: b.labels}}, nil
 }
 
-// bound is a claim "c" that is bound to a volume "pv" of this source.
+// bound has a claim "c" that is bound to a persistent volume "pv" with this source.
 func bound(source v1.PersistentVolumeSource) *bindings {
 	return &bindings{
 		labels: map[string]string{"kubernetes.io/hostname": "n"},
@@ -95,7 +95,7 @@ func TestClaimOfALocalVolume(t *testing.T) {
 	if n := h.nodes["/mnt/disk"]; n.gid != 7 || n.ro {
 		t.Errorf("the directory is %+v", n)
 	}
-	// Neither the API server nor the machine is asked again; another process adopts it.
+	// Neither the API server nor the host is asked again, and another process adopts the mount.
 	b.reads = 0
 	h.forgetCalls()
 	prepare(t, m, p)
@@ -122,8 +122,8 @@ func TestClaimOfALocalVolume(t *testing.T) {
 	}
 }
 
-// TestFSGroupChangePolicy: OnRootMismatch spares what is below a root that is as
-// the group needs it.
+// TestFSGroupChangePolicy: with OnRootMismatch, nothing below a root with the right group and mode
+// is changed.
 func TestFSGroupChangePolicy(t *testing.T) {
 	right := fs.ModeDir | fs.ModeSetgid | 0o770
 	for _, c := range []struct {
@@ -158,7 +158,7 @@ func TestClaimOfAHostPath(t *testing.T) {
 	if got := prepare(t, claimManager(t, h, b), testPod(claimVolume(true)))["data"]; got != (Mount{HostPath: "/data", ReadOnly: true}) {
 		t.Errorf("mount = %+v", got)
 	}
-	// An ephemeral volume's claim is the pod's own.
+	// The claim of an ephemeral volume belongs to the pod.
 	p := testPod(named("data", v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}))
 	b.claims[p.Name+"-data"] = b.claims["c"]
 	m := claimManager(t, h, b)
@@ -235,20 +235,20 @@ func TestClaimsThatCannotBeHad(t *testing.T) {
 			}
 		})
 	}
-	// A claim that is protected while a pod uses it is had, also when it is being deleted.
+	// A deleted claim that the finalizer protects can still be used.
 	h := newMemHost()
 	h.put("/mnt/disk", node{mode: fs.ModeDir | 0o755})
 	b := bound(localSource("/mnt/disk"))
 	b.claims["c"].DeletionTimestamp, b.claims["c"].Finalizers = &now, []string{protectionFinalizer}
 	prepare(t, claimManager(t, h, b), testPod(claimVolume(false)))
-	// That the API server is silent is no word about the claim.
+	// An error of the API server says nothing about the claim.
 	b.err = host.ErrUnreachable
 	if _, err := claimManager(t, h, b).Prepare(t.Context(), testPod(claimVolume(false))); !errors.Is(err, host.ErrUnreachable) {
 		t.Errorf("err = %v", err)
 	}
 }
 
-// A kubelet says so of a driver that has not registered with it.
+// The error is the kubelet's for a driver that is not registered with it.
 func TestVolumesOfCSIDrivers(t *testing.T) {
 	const want = "driver name disk.example not found in the list of registered CSI drivers"
 	for name, v := range map[string]v1.Volume{
@@ -267,8 +267,8 @@ func TestVolumesOfCSIDrivers(t *testing.T) {
 	}
 }
 
-// A pod has a volume when it was set up for it: by the mount that is there, or by the record
-// of a path of the machine. The name alone, another path, kind or mode is not enough.
+// A pod has a volume if it was set up for it: by its mount, or by the record of a path of the host.
+// The same name is not enough if the path, kind or mode differs.
 func TestWhetherThePodHasTheVolume(t *testing.T) {
 	block := v1.PersistentVolumeBlock
 	type volume struct {
@@ -287,7 +287,7 @@ func TestWhetherThePodHasTheVolume(t *testing.T) {
 		"hostPath":                     {hostPath("/a"), hostPath("/a"), true},
 		"another hostPath":             {hostPath("/a"), hostPath("/"), false},
 		"local":                        {directory, directory, true},
-		"local, whatever it names now": {directory, volume{source: localSource("/")}, true}, // what is mounted stays
+		"local, whatever it names now": {directory, volume{source: localSource("/")}, true}, // the mount stays
 		"device":                       {disk, disk, true},
 		"another device":               {disk, volume{source: localSource("/dev/sda"), mode: &block}, false},
 		"NFS":                          {share, share, true},
@@ -328,7 +328,7 @@ func TestWhetherThePodHasTheVolume(t *testing.T) {
 	b := bound(hostPath("/").source)
 	m := claimManager(t, h, b)
 	m.cfg.Allow = func(*v1.Pod, string, *v1.PersistentVolume, bool) error { return errors.New("no") }
-	for range 2 { // what was refused is not recorded
+	for range 2 { // a refused volume is not recorded
 		if _, err := m.Prepare(t.Context(), testPod(claimVolume(false))); err == nil || h.nodes["/root/pods/u/plugins/bowline.io~claims/data"] != nil {
 			t.Errorf("refused: %v", err)
 		}

@@ -14,68 +14,68 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Host is what the manager needs of a machine; host.Host has it.
+// Host is the part of host.Host that the manager needs.
 type Host interface {
 	host.Files
 	host.Mounts
 	Run(ctx context.Context, cmd host.Command) (host.Result, error)
 }
 
-// Objects gives configMaps and secrets. A missing one is an API NotFound error;
-// any other error means that nothing is known of it.
+// Objects reads configMaps and secrets. A missing one is an API NotFound error; any other error
+// means that nothing is known of it.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
-// Tokens gives service account tokens that are bound to a pod.
+// Tokens gets service account tokens that are bound to a pod.
 type Tokens interface {
-	// Token for an audience (empty: the API server) and a life in seconds (0: the
-	// API server's choice), from a cache while it is fresh.
+	// Token returns a token for an audience (empty: the API server) with a life in seconds (0: the
+	// API server chooses), from a cache while it is fresh.
 	Token(ctx context.Context, p *v1.Pod, audience string, expirationSeconds int64) (string, error)
 	// Forget drops the pod's tokens.
 	Forget(uid types.UID)
 }
 
-// Trust gives the cluster's trust bundles, as they are now: they are asked for at
-// each Refresh. Errors are as Objects'.
+// Trust reads the cluster's current trust bundles, at each Refresh. Errors are like those of
+// Objects.
 type Trust interface {
 	ClusterTrustBundle(ctx context.Context, name string) (*certificatesv1.ClusterTrustBundle, error)
-	// ClusterTrustBundles are those of a signer that the selector matches.
+	// ClusterTrustBundles returns the signer's bundles that match the selector.
 	ClusterTrustBundles(ctx context.Context, signer string, selector labels.Selector) ([]certificatesv1.ClusterTrustBundle, error)
 }
 
-// Certificates gives pods' own ones; podcerts.Manager has them.
+// Certificates gets pods' own certificates; podcerts.Manager implements it.
 type Certificates interface {
-	// Bundle is the key and the certificate chain, in PEM, of the source at a place of a
-	// projected volume.
+	// Bundle returns the key and the certificate chain, in PEM, of a projected volume's source by
+	// its index.
 	Bundle(ctx context.Context, p *v1.Pod, volume string, source int) (key, chain []byte, err error)
-	// Forget drops the pod's.
+	// Forget drops the pod's certificates.
 	Forget(uid types.UID)
 }
 
-// Config of a Manager.
+// Config configures a Manager.
 type Config struct {
 	Host    Host
 	Objects Objects
 	Tokens  Tokens
-	// Claims; nil: no persistent volumes.
+	// Claims is nil if persistent volumes are not supported.
 	Claims Claims
-	// Allow judges the persistent volume behind a volume of the pod before it is set up;
-	// its error refuses it. has: the pod has had this very volume since before. nil allows
+	// Allow decides whether the persistent volume behind a volume of the pod may be set up; its
+	// error refuses it. has is set if this very volume was set up for the pod before. nil allows
 	// every one.
 	Allow func(p *v1.Pod, volume string, pv *v1.PersistentVolume, has bool) error
-	// Trust; nil: no clusterTrustBundles.
+	// Trust is nil if clusterTrustBundles are not supported.
 	Trust Trust
-	// Certificates; nil: no podCertificates.
+	// Certificates is nil if podCertificates are not supported.
 	Certificates Certificates
-	// RootDir on the machine, "/var/lib/kubelet" by default; absolute.
+	// RootDir is an absolute path on the host, "/var/lib/kubelet" by default.
 	RootDir string
-	// Allocatable of the node: stands in for limits in downward API fields, and
-	// its memory is the size of a memory-backed volume without a smaller limit.
+	// Allocatable returns the node's allocatable resources. They stand in for limits in downward
+	// API fields; the memory is the size of a memory-backed volume without a smaller limit.
 	Allocatable func() v1.ResourceList
-	// TmpfsNoSwap: the machine's kernel takes tmpfs' noswap option; see
-	// NoSwapSupported. Secrets are then never swapped out.
+	// TmpfsNoSwap reports whether the host's kernel supports the noswap option of tmpfs (see
+	// NoSwapSupported). Secrets are then never swapped out.
 	TmpfsNoSwap func() bool
 }
 
@@ -95,41 +95,40 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Mount is what a volume became on the machine, for the container's mounts.
+// Mount is a volume that is set up on the host, for the container's mounts.
 type Mount struct {
 	HostPath string // empty for an image, which the runtime mounts, and for a device
-	// Device is the machine's path of a block volume, which containers have by
-	// volumeDevices.
+	// Device is the path of a block volume on the host, which containers use by volumeDevices.
 	Device string
-	// ReadOnly: containers may only read it, whatever their volumeMount says.
+	// ReadOnly means that containers may only read it, whatever their volumeMount says.
 	ReadOnly bool
-	// SELinux: the runtime may relabel it; false for the machine's own paths.
+	// SELinux means that the runtime may relabel it; false for the host's own paths.
 	SELinux bool
 }
 
-// Manager makes and removes volumes. Its methods are safe for concurrent use;
-// those of one pod wait for each other.
+// Manager sets up and removes volumes. Its methods are safe for concurrent use; calls for one pod
+// wait for each other.
 type Manager struct {
 	cfg Config
 	nfs *nfsTurns
 
 	mu      sync.Mutex
-	devices map[string]chan struct{} // by path, of capacity 1: held by who works on one
+	devices map[string]chan struct{} // by path, of capacity 1: held while one pod works on the device
 	pods    map[types.UID]*podState
-	// mounts are as the last successful Prepare made them: a container that is
-	// started again reads them without waiting for the API server.
+	// mounts are from the last successful Prepare: a container that restarts reads them without
+	// waiting for the API server.
 	mounts map[types.UID]map[string]Mount
 }
 
-// podState is what this process knows of one pod's volumes. Its fields are
-// read and written only by the holder of sem.
+// podState is what this process knows of one pod's volumes. Only the holder of sem reads or writes
+// its fields.
 type podState struct {
 	sem     chan struct{} // capacity 1: held while something works on the pod
-	refresh chan struct{} // capacity 1: held for the length of one Refresh, sem or not
+	refresh chan struct{} // capacity 1: held during a Refresh, with or without sem
 	gone    bool          // released and no longer in Manager.pods
-	made    bool          // the record exists
+	made    bool          // the record and the pod directory exist
 	dirs    map[string]bool
-	fresh   bool // the pod directory is new in this process: nothing can be mounted in it
+	fresh   bool // the pod directory is new: nothing can be mounted in it
 	volumes map[string]*volumeState
 }
 
@@ -137,13 +136,13 @@ type podState struct {
 type volumeState struct {
 	mount Mount
 	ready bool
-	bound bool // mount.HostPath is a mount, which a reboot of the machine takes away
-	// hash of the content last written by us; written says if there is one.
+	bound bool // mount.HostPath is a mount point; a reboot of the host unmounts it
+	// hash is of the content that this process wrote last; written is set if there is one.
 	hash    [32]byte
 	written bool
 }
 
-// New returns a manager; it does nothing by itself.
+// New returns a Manager; it starts nothing.
 func New(c Config) (*Manager, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -151,7 +150,7 @@ func New(c Config) (*Manager, error) {
 	return &Manager{cfg: c, nfs: newNFSTurns(), devices: map[string]chan struct{}{}, pods: map[types.UID]*podState{}, mounts: map[types.UID]map[string]Mount{}}, nil
 }
 
-// lock returns the pod's state, held by the caller until unlock.
+// lock returns the pod's state, which the caller holds until unlock.
 func (m *Manager) lock(ctx context.Context, uid types.UID) (*podState, error) {
 	if err := checkUID(uid); err != nil {
 		return nil, err
@@ -170,18 +169,17 @@ func (m *Manager) lock(ctx context.Context, uid types.UID) (*podState, error) {
 		select {
 		case ps.sem <- struct{}{}:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("volumes of pod %s: wait for the work before: %w", uid, ctx.Err())
+			return nil, fmt.Errorf("volumes of pod %s: wait for the previous operation: %w", uid, ctx.Err())
 		}
 		if !ps.gone {
 			return ps, nil
 		}
-		// Released while we waited: what comes now is a new beginning.
+		// Released while we waited: start with a new state.
 		<-ps.sem
 	}
 }
 
-// known is lock for a pod whose directories this process has made or adopted; nil
-// for any other.
+// known is lock for a pod whose directories this process has made or adopted; nil for any other.
 func (m *Manager) known(ctx context.Context, uid types.UID) (*podState, error) {
 	m.mu.Lock()
 	_, known := m.pods[uid]
@@ -203,7 +201,7 @@ func (m *Manager) known(ctx context.Context, uid types.UID) (*podState, error) {
 
 func (*Manager) unlock(ps *podState) { <-ps.sem }
 
-// forget takes the pod's state away; the caller holds it.
+// forget drops the pod's state, which the caller holds.
 func (m *Manager) forget(uid types.UID, ps *podState) {
 	ps.gone = true
 	m.mu.Lock()

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// defaultFSType is what a device without a file system gets, as from a kubelet.
+	// defaultFSType is the file system made on an empty device, as in the kubelet.
 	defaultFSType = "ext4"
-	// lookTime is for one look at a device, repairTime for mending or making what is on it.
+	// lookTime bounds one blkid, repairTime one fsck or mkfs.
 	lookTime   = 10 * time.Second
 	repairTime = 5 * time.Minute
 )
 
-// setUpDevice checks the block device that containers shall have.
+// setUpDevice checks the block device that containers use.
 func (m *Manager) setUpDevice(ctx context.Context, at string, readOnly bool, vs *volumeState) error {
 	_, info, err := m.follow(ctx, at)
 	switch {
@@ -41,9 +41,9 @@ func isBlockDevice(info host.FileInfo) bool {
 	return info.Mode&fs.ModeDevice != 0 && info.Mode&fs.ModeCharDevice == 0
 }
 
-// mountDevice mounts the file system on a block device in a pod's directory, and makes one
-// where there is nothing at all. Pods that share the device each mount it: the kernel has
-// it once.
+// mountDevice mounts a block device's file system in the pod's directory, and makes one if the
+// device is empty. Pods that share the device each mount it; the kernel has one file system for
+// all.
 func (m *Manager) mountDevice(ctx context.Context, device, dir string, pv *v1.PersistentVolume, readOnly bool) error {
 	turn := m.deviceTurn(device)
 	select {
@@ -73,7 +73,8 @@ func (m *Manager) mountDevice(ctx context.Context, device, dir string, pv *v1.Pe
 	mount := host.Mount{Source: device, Target: dir, Type: want, Options: slices.Clone(pv.Spec.MountOptions)}
 	err = m.cfg.Host.Mount(ctx, mount)
 	if err != nil && readOnly {
-		// For all pods alike if it can be: a device is mounted one way or the other.
+		// First read-write, even for a pod that only reads: the kernel mounts a device one way for
+		// all pods.
 		mount.Options = append(mount.Options, "ro")
 		err = m.cfg.Host.Mount(ctx, mount)
 	}
@@ -86,7 +87,7 @@ func (m *Manager) mountDevice(ctx context.Context, device, dir string, pv *v1.Pe
 	return nil
 }
 
-// deviceTurn is held by who works on a device.
+// deviceTurn is held while one pod works on the device.
 func (m *Manager) deviceTurn(device string) chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,8 +97,8 @@ func (m *Manager) deviceTurn(device string) chan struct{} {
 	return m.devices[device]
 }
 
-// formatOf is the file system on a device, or what else is there; empty if blkid finds
-// nothing at all.
+// formatOf is the file system on a device, or what else is on it; empty if blkid finds nothing at
+// all.
 func (m *Manager) formatOf(ctx context.Context, device string) (string, error) {
 	res, err := m.cfg.Host.Run(ctx, host.Command{Args: []string{"blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device}, Timeout: lookTime})
 	if err != nil {
@@ -106,8 +107,8 @@ func (m *Manager) formatOf(ctx context.Context, device string) (string, error) {
 	return parseFormat(res)
 }
 
-// parseFormat reads blkid's answer. What it is not sure of is something: a device is made
-// anew only where it says that nothing is there.
+// parseFormat reads blkid's answer. If it is unclear, the device counts as not empty: a file system
+// is made only if blkid says that there is nothing.
 func parseFormat(res host.Result) (string, error) {
 	switch {
 	case res.ExitCode == 2 && len(strings.TrimSpace(string(res.Stdout))) == 0:
@@ -130,7 +131,7 @@ func parseFormat(res host.Result) (string, error) {
 	return format, nil
 }
 
-// format makes a file system, as a kubelet does.
+// format makes a file system, with the kubelet's options.
 func (m *Manager) format(ctx context.Context, device, fsType string) error {
 	args := []string{"mkfs." + fsType}
 	switch fsType {
@@ -149,11 +150,11 @@ func (m *Manager) format(ctx context.Context, device, fsType string) error {
 	return nil
 }
 
-// fsckUncorrected is fsck's word that it found what it cannot mend by itself.
+// fsckUncorrected is the exit code of fsck for errors that it could not correct.
 const fsckUncorrected = 4
 
-// repair mends what can be without asking. What it cannot do (there is no fsck, the device
-// is mounted for another pod) is no reason not to mount: the mount tells.
+// repair lets fsck correct what it can without asking. If fsck cannot run (it is missing, or
+// another pod has mounted the device), the mount is tried anyway; it shows any errors.
 func (m *Manager) repair(ctx context.Context, device string) error {
 	res, err := m.cfg.Host.Run(ctx, host.Command{Args: []string{"fsck", "-a", device}, Timeout: repairTime})
 	switch {
@@ -165,7 +166,7 @@ func (m *Manager) repair(ctx context.Context, device string) error {
 	return nil
 }
 
-// said is what a program has written, in one line.
+// said is a program's output in one line.
 func said(res host.Result) string {
 	line := strings.Join(strings.Fields(string(res.Stdout)+" "+string(res.Stderr)), " ")
 	return strings.ToValidUTF8(line[:min(len(line), 1000)], "?")

@@ -14,7 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
-// disk is a machine with a device that blkid, mkfs and fsck know of.
+// disk is a host with a device that the fake blkid, mkfs and fsck know.
 func disk(format *string, broken bool) *memHost {
 	h := newMemHost()
 	h.put("/dev/sdb", node{mode: fs.ModeDevice})
@@ -68,14 +68,14 @@ func TestClaimOfAFileSystemOnADevice(t *testing.T) {
 	if format != "ext4" || !slices.Equal(h.ran(), []string{"blkid", "mkfs.ext4"}) || h.count("ChownGroup") != 1 {
 		t.Errorf("it is %q; calls %q", format, h.calls)
 	}
-	// Neither is it made nor mended again.
+	// It is neither formatted nor repaired again.
 	h.forgetCalls()
 	prepare(t, m, p)
 	prepare(t, claimManager(t, h, b), p)
 	if h.count("Mount") > 0 || len(h.ran()) > 0 {
 		t.Errorf("calls %q", h.calls)
 	}
-	// A second pod on the same machine, which finds what the first has made.
+	// A second pod on the same host finds the file system that the first one made.
 	q := testPod(claimVolume(true))
 	q.UID = "v"
 	if got := prepare(t, m, q)["data"]; !got.ReadOnly || h.mounts[strings.Replace(dir, "/u/", "/v/", 1)] == nil || !slices.Equal(h.ran(), []string{"blkid"}) {
@@ -140,7 +140,7 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// A device is made anew only where blkid says that nothing at all is there.
+// A file system is made only if blkid says that the device is empty.
 func TestParseFormat(t *testing.T) {
 	for _, c := range []struct {
 		code int

@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// The kubelet's plugin names with the slash escaped, as they stand in paths.
+// The kubelet's plugin names with the slash escaped, as in paths.
 const (
 	pluginConfigMap   = "kubernetes.io~configmap"
 	pluginSecret      = "kubernetes.io~secret"
@@ -25,14 +25,14 @@ const (
 	pluginEmptyDir    = "kubernetes.io~empty-dir"
 )
 
-// podDirMode is the kubelet's for everything of a pod that is not a volume.
+// podDirMode is the kubelet's mode for a pod's directories that are not volumes.
 const podDirMode = fs.FileMode(0o750)
 
 // PodDir is the pod's directory below the root directory.
 func PodDir(root string, uid types.UID) string { return path.Join(root, "pods", string(uid)) }
 
-// RecordDir holds one file for each pod that was ever prepared here and is not
-// yet swept, named by its UID.
+// RecordDir holds one file, named by its UID, for each pod that was ever prepared here and is not
+// swept yet.
 func RecordDir(root string) string { return path.Join(root, "bowline", "pods") }
 
 func (m *Manager) podDir(uid types.UID) string { return PodDir(m.cfg.RootDir, uid) }
@@ -45,8 +45,8 @@ func (m *Manager) recordPath(uid types.UID) string {
 	return path.Join(RecordDir(m.cfg.RootDir), string(uid))
 }
 
-// checkUID refuses what is no single path element: a UID becomes a directory
-// that is removed with all it holds.
+// checkUID refuses a UID that is not a single path element: it names a directory that is later
+// removed with all its content.
 func checkUID(uid types.UID) error {
 	s := string(uid)
 	if s == "" || s == "." || s == ".." || strings.ContainsAny(s, "/\x00") {
@@ -55,8 +55,8 @@ func checkUID(uid types.UID) error {
 	return nil
 }
 
-// checkNames refuses volume and container names that are no single path
-// element. The API server has checked them; a manifest from a file was not.
+// checkNames refuses volume and container names that are not a single path element. The API server
+// has checked them, but not for a manifest from a file.
 func checkNames(p *v1.Pod) error {
 	check := func(kind, name string) error {
 		if faults := validation.IsDNS1123Label(name); len(faults) != 0 {
@@ -91,11 +91,10 @@ func containerNames(p *v1.Pod) []string {
 	return names
 }
 
-// EnsurePodDirs records the pod as ours and makes its directories, each once a
-// process; Prepare does so too. Whatever else is made for a pod on the machine
-// (its cgroup, its log directory) is made after this, or a crash in between
-// leaves behind what no sweep knows to be ours. Call it again for an ephemeral
-// container that was added.
+// EnsurePodDirs records the pod as ours and creates its directories, once per process; Prepare does
+// so too. Everything else of a pod on the host (its cgroup, its log directory) must be created
+// after this, or a crash in between leaves something that no sweep knows to be ours. Call it again
+// after an ephemeral container was added.
 func (m *Manager) EnsurePodDirs(ctx context.Context, p *v1.Pod) error {
 	ps, err := m.lock(ctx, p.UID)
 	if err != nil {
@@ -142,18 +141,18 @@ func (m *Manager) ensurePodDirs(ctx context.Context, p *v1.Pod, ps *podState) er
 	return nil
 }
 
-// recordVersion is of the schema of record; the first releases wrote none.
+// recordVersion is the schema version of record; the first releases wrote none.
 const recordVersion = 1
 
-// record is for people and for later versions: the sweep needs the file's name only, and
-// so takes one of any version.
+// record is for people and for later versions: the sweep needs only the file's name, and so accepts
+// any version.
 type record struct {
 	SchemaVersion int    `json:"schemaVersion"`
 	Namespace     string `json:"namespace"`
 	Name          string `json:"name"`
 }
 
-// record is the file that is on the machine before anything else of the pod.
+// record returns the file that is written to the host before anything else of the pod.
 func (m *Manager) record(p *v1.Pod) (host.Thing, error) {
 	data, err := json.Marshal(record{SchemaVersion: recordVersion, Namespace: p.Namespace, Name: p.Name})
 	if err != nil {

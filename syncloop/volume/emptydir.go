@@ -14,9 +14,9 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/volume/render"
 )
 
-// setUpEmptyDir makes an emptyDir. What a pod has done to its directory since
-// (chmod of the root, a file given away) is left alone: ownership is set once in
-// the volume's life, and the ready file remembers that over our restarts.
+// setUpEmptyDir sets up an emptyDir. It sets the ownership once in the volume's life, and the ready
+// file records that across restarts of Bowline; so later changes by the pod (chmod of the root,
+// chown of a file) stay.
 func (m *Manager) setUpEmptyDir(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volumeState, at setUpState) error {
 	e := v.EmptyDir
 	dir := m.volumeDir(p.UID, pluginEmptyDir, v.Name)
@@ -29,7 +29,7 @@ func (m *Manager) setUpEmptyDir(ctx context.Context, p *v1.Pod, v *v1.Volume, vs
 	case e.Medium == v1.StorageMediumMemory, isHugePages(e.Medium):
 		memory, huge = true, isHugePages(e.Medium)
 		if !at.mounted[dir] {
-			vs.ready = false // lost with a reboot of the machine, if it ever was
+			vs.ready = false // lost with a reboot of the host, if it was ever mounted
 		}
 	default:
 		return &render.UnsupportedError{Type: "emptyDir with medium " + string(e.Medium)}
@@ -73,7 +73,7 @@ func (m *Manager) setUpEmptyDir(ctx context.Context, p *v1.Pod, v *v1.Volume, vs
 	return nil
 }
 
-// exist tells whether all paths are there.
+// exist reports whether all paths exist.
 func (m *Manager) exist(ctx context.Context, paths ...string) (bool, error) {
 	for _, p := range paths {
 		_, err := m.cfg.Host.Stat(ctx, p)
@@ -87,7 +87,7 @@ func (m *Manager) exist(ctx context.Context, paths ...string) (bool, error) {
 	return true, nil
 }
 
-// tmpfsMode is emptyDir.mode for the mount's option; empty leaves 1777.
+// tmpfsMode is emptyDir.mode as a mount option; empty leaves 1777.
 func tmpfsMode(mode *int32) string {
 	if mode == nil {
 		return ""
@@ -95,7 +95,7 @@ func tmpfsMode(mode *int32) string {
 	return strconv.FormatInt(int64(*mode), 8)
 }
 
-// dirMode is emptyDir.mode (Unix bits, sticky and setgid too) in Go's form.
+// dirMode is emptyDir.mode (Unix bits, including sticky and setgid) as an fs.FileMode.
 func dirMode(mode *int32) fs.FileMode {
 	if mode == nil {
 		return volumeDirMode

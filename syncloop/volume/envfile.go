@@ -14,16 +14,15 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// maxEnvFile is the most that a file of variables may have.
+// maxEnvFile is the greatest size of a file with environment variables, in bytes.
 const maxEnvFile = 1 << 20
 
-// EnvFile reads a file of a volume of the pod, from which a container's variables
-// are taken. What the pod's containers wrote there is not trusted: no link may lead
-// out of the volume, nothing but a regular file is read, and what is read is what was
-// checked, whatever changes meanwhile: it is mounted where no container looks, as a
-// subPath is.
+// EnvFile reads a file in a volume of the pod, from which a container's environment is set. What
+// containers wrote there is not trusted: no link may lead out of the volume, and only a regular
+// file is read. Like a subPath, the checked file is bind mounted where no container can change it,
+// so that exactly this file is read, whatever changes meanwhile.
 func (m *Manager) EnvFile(ctx context.Context, uid types.UID, volume, file string) ([]byte, error) {
-	// Held, so that nothing is mounted behind a Release, and one file at a time.
+	// Hold the pod, so that nothing is mounted after a Release, and one file is read at a time.
 	ps, err := m.known(ctx, uid)
 	if err != nil {
 		return nil, err
@@ -39,13 +38,13 @@ func (m *Manager) EnvFile(ctx context.Context, uid types.UID, volume, file strin
 	if err != nil {
 		return nil, fmt.Errorf("find %s in volume %q: %w", file, volume, err)
 	}
-	// No container's name: see SubPath.
+	// No container can have this name: see SubPath.
 	target := path.Join(m.subPathDir(uid), volume, "_env", "0")
 	if err := m.cfg.Host.BindSubPath(ctx, host.SubPath{Root: mount.HostPath, Path: at, Target: target}); err != nil {
 		return nil, fmt.Errorf("read %s of volume %q: %w", file, volume, err)
 	}
 	data, err := m.cfg.Host.ReadTail(ctx, target, maxEnvFile+1)
-	// What stays mounted goes with Release.
+	// If the unmount fails, Release unmounts it.
 	err = errors.Join(err, m.cfg.Host.Unmount(ctx, target))
 	if err != nil {
 		return nil, fmt.Errorf("read %s of volume %q: %w", file, volume, err)
@@ -56,10 +55,10 @@ func (m *Manager) EnvFile(ctx context.Context, uid types.UID, volume, file strin
 	return data, nil
 }
 
-// inside walks a path below root and follows the links, none of which leads out; an
-// absolute one begins at root, as the containers see it that the volume is the root of.
-// What it returns is below root and has no links. It is a first look: a file that is not
-// there must not be made by what is done with it.
+// inside resolves a path below root with its links, none of which leads out; an absolute link
+// begins at root, as for containers that have the volume as their root. The result is relative to
+// root and has no links. This check comes first because a missing file must not be created when it
+// is mounted.
 func (m *Manager) inside(ctx context.Context, root, file string) (string, error) {
 	todo := strings.Split(file, "/")
 	var done []string

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// flipping changes what is in a volume just before a file of it is mounted.
+// flipping changes a volume just before a file in it is mounted.
 type flipping struct {
 	host.Host
 	before func()
@@ -23,7 +23,7 @@ func (h flipping) BindSubPath(ctx context.Context, s host.SubPath) error {
 	return h.Host.BindSubPath(ctx, s)
 }
 
-// A file of variables is the volume's own, whatever a container makes of its name.
+// EnvFile reads only files of the volume, whatever a container puts in their place.
 func TestEnvFileStaysInTheVolume(t *testing.T) {
 	h, root := realHost(t)
 	if err := h.Mount(t.Context(), host.Mount{Source: "tmpfs", Target: filepath.Join(root, "probe"), Type: "tmpfs"}); err != nil {

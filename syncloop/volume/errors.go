@@ -7,17 +7,17 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/volume/render"
 )
 
-// ReasonFailedMount is the reason of the event that tells of an *Error.
+// ReasonFailedMount is the reason of the event for an *Error.
 const ReasonFailedMount = "FailedMount"
 
-// ErrForeign: a pod directory has no record of ours. It is never touched.
-var ErrForeign = errors.New("the pod directory was not made by this node agent")
+// ErrForeign means that a pod directory has no record of ours. It is never touched.
+var ErrForeign = errors.New("the pod directory does not belong to this node agent")
 
-// Error says why one volume of a pod cannot be had. Prepare and Refresh join
-// several; Failures takes them apart again.
+// Error says why one volume of a pod could not be set up. Prepare and Refresh join several;
+// Failures separates them.
 type Error struct {
 	Volume string // its name in the pod
-	// Reason is the event's, ReasonFailedMount.
+	// Reason is the reason of the event, ReasonFailedMount.
 	Reason string
 	Err    error
 }
@@ -29,12 +29,11 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Unsupported tells whether the volume is of a kind that this node cannot
-// mount, so that no retry helps.
+// Unsupported reports whether this node cannot mount volumes of this kind, so that no retry helps.
 func (e *Error) Unsupported() bool { return render.IsUnsupported(e.Err) }
 
-// Failures are the volumes' errors within err, in the order of the pod's
-// volumes; nil if err is of another kind.
+// Failures returns the volumes' errors within err, in the order of the pod's volumes; nil if there
+// are none.
 func Failures(err error) []*Error {
 	var list []*Error
 	var walk func(error)

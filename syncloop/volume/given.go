@@ -12,15 +12,16 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// pluginClaims is the directory of what is recorded of a pod's claims.
+// pluginClaims is the directory of the records about a pod's claims.
 const pluginClaims = "bowline.io~claims"
 
-// givenLimit is more than any path of the machine takes.
+// givenLimit is more than any path on the host needs.
 const givenLimit = 64 << 10
 
-// given tells whether the pod has this very persistent volume already behind its volume v.
-// The names of a claim and of its volume say nothing: both can be taken by others. What the
-// node mounted for the pod is there; of what containers have by its own path there is a record.
+// given reports whether the pod already has this very persistent volume behind its volume v. The
+// names of the claim and of the persistent volume prove nothing, as they can be reused. What the
+// node mounted for the pod is still mounted; for a path of the host that containers use directly
+// there is a record.
 func (m *Manager) given(ctx context.Context, p *v1.Pod, v *v1.Volume, pv *v1.PersistentVolume, at setUpState) (bool, error) {
 	if at.fresh {
 		return false, nil
@@ -42,7 +43,8 @@ func (m *Manager) given(ctx context.Context, p *v1.Pod, v *v1.Volume, pv *v1.Per
 	return string(data) == want, nil
 }
 
-// recordGiven is before the pod has the volume: a crash in between costs nothing.
+// recordGiven writes the record before the pod has the volume, so that a crash in between is
+// harmless.
 func (m *Manager) recordGiven(ctx context.Context, p *v1.Pod, v *v1.Volume, pv *v1.PersistentVolume) error {
 	source := ownPath(pv)
 	if source == "" {
@@ -58,7 +60,7 @@ func (m *Manager) givenPath(p *v1.Pod, v *v1.Volume) string {
 	return path.Join(m.podDir(p.UID), "plugins", pluginClaims, v.Name)
 }
 
-// mountedAt is where the node mounts the volume for the pod; empty: it mounts none.
+// mountedAt is where the node mounts the volume for the pod; empty: it does not mount it.
 func (m *Manager) mountedAt(p *v1.Pod, pv *v1.PersistentVolume) string {
 	switch {
 	case pv.Spec.NFS != nil:
@@ -69,8 +71,8 @@ func (m *Manager) mountedAt(p *v1.Pod, pv *v1.PersistentVolume) string {
 	return ""
 }
 
-// ownPath is what containers have by its own path of the machine, with the kind in front;
-// empty: they have none.
+// ownPath is the host's path that containers use directly, with its kind in front; empty: they use
+// none.
 func ownPath(pv *v1.PersistentVolume) string {
 	switch {
 	case pv.Spec.HostPath != nil:

@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// setUpHostPath checks a path of the machine against its type, or makes it.
-// It is checked once: a path that vanishes later is the container's to notice.
+// setUpHostPath checks a path of the host against its type, or creates it. It does so once; if the
+// path vanishes later, the container has to cope.
 func (m *Manager) setUpHostPath(ctx context.Context, v *v1.Volume, vs *volumeState) error {
 	at := v.HostPath.Path
 	vs.mount = Mount{HostPath: at}
@@ -88,7 +88,7 @@ func (m *Manager) makeHostPath(ctx context.Context, at string, is v1.HostPathTyp
 		}
 		return nil
 	}
-	// The kubelet makes the file only, never its directory.
+	// The kubelet creates only the file, never its directory.
 	if ok, err := m.exist(ctx, path.Dir(at)); err != nil {
 		return err
 	} else if !ok {
@@ -100,7 +100,7 @@ func (m *Manager) makeHostPath(ctx context.Context, at string, is v1.HostPathTyp
 	return nil
 }
 
-// typeOf puts a file into the API's words; "Unknown" for a FIFO and the like.
+// typeOf is the API's name for the type of a file; "Unknown" for a FIFO and the like.
 func typeOf(mode fs.FileMode) v1.HostPathType {
 	switch {
 	case mode.IsDir():
@@ -120,8 +120,8 @@ func typeOf(mode fs.FileMode) v1.HostPathType {
 // maxLinks is how many links the kernel follows in one path (ELOOP beyond).
 const maxLinks = 40
 
-// follow is stat(2): it resolves links in the last element of at, which the
-// host's Stat shows as links. It returns where they end.
+// follow is stat(2): it resolves links in the last element of at, which the host's Stat returns as
+// links. It also returns the resolved path.
 func (m *Manager) follow(ctx context.Context, at string) (string, host.FileInfo, error) {
 	for range maxLinks {
 		info, err := m.cfg.Host.Stat(ctx, at)
@@ -132,7 +132,7 @@ func (m *Manager) follow(ctx context.Context, at string) (string, host.FileInfo,
 			at = info.Target
 			continue
 		}
-		// Not cleaned: ".." after a link to a directory is the kernel's to resolve.
+		// Not cleaned: the kernel must resolve ".." after a link to a directory.
 		dir, _ := path.Split(strings.TrimRight(at, "/"))
 		at = dir + info.Target
 	}

@@ -10,13 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/bowline-k8s/bowline/host"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 func isHugePages(m v1.StorageMedium) bool {
 	return m == v1.StorageMediumHugePages || strings.HasPrefix(string(m), string(v1.StorageMediumHugePagesPrefix))
 }
 
-// mountHugePages mounts a hugetlbfs on dir. It has no size of its own, as from a kubelet:
+// mountHugePages mounts a hugetlbfs on dir. As with the kubelet, it has no size limit of its own:
 // the pod's cgroup limits how many pages its containers use.
 func (m *Manager) mountHugePages(ctx context.Context, dir string, p *v1.Pod, medium v1.StorageMedium) error {
 	size, err := hugePageSize(p, medium)
@@ -29,13 +31,13 @@ func (m *Manager) mountHugePages(ctx context.Context, dir string, p *v1.Pod, med
 	}
 	pages := "/sys/kernel/mm/hugepages/hugepages-" + strconv.FormatInt(size.Value()/1024, 10) + "kB"
 	if there, lookErr := m.exist(ctx, pages); lookErr == nil && !there {
-		return fmt.Errorf("the machine's kernel has no huge pages of %s: %w", size.String(), err)
+		return fmt.Errorf("the host's kernel has no huge pages of %s: %w", size.String(), err)
 	}
 	return fmt.Errorf("mount hugetlbfs on %s: %w", dir, err)
 }
 
-// hugePageSize is the medium's, which a container or the pod has to request; of a medium
-// without one, the only size that they request.
+// hugePageSize is the page size of the medium, which a container or the pod must request. For a
+// medium without a size it is the only size that they request.
 func hugePageSize(p *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	var want, found resource.Quantity
 	if text, sized := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); sized {
@@ -48,10 +50,8 @@ func hugePageSize(p *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error)
 	if r := p.Spec.Resources; r != nil {
 		requests = append(requests, r.Requests)
 	}
-	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			requests = append(requests, list[i].Resources.Requests)
-		}
+	for c := range pod.Containers(&p.Spec) {
+		requests = append(requests, c.Resources.Requests)
 	}
 	for _, list := range requests {
 		for name := range list {

@@ -16,7 +16,7 @@ func requesting(p *v1.Pod, sizes ...string) *v1.Pod {
 			v1.ResourceName(v1.ResourceHugePagesPrefix + size): resource.MustParse("4Mi")}}}
 		if i == 0 {
 			p.Spec.Containers = append(p.Spec.Containers, c)
-		} else { // in some cases these use them too
+		} else { // some cases use init containers, too
 			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
 		}
 	}
@@ -50,8 +50,8 @@ func TestHugePages(t *testing.T) {
 		if got := h.mounts[dir]; got == nil || got.Type != "hugetlbfs" || !slices.Equal(got.Options, []string{c.want}) {
 			t.Errorf("%s, %v: mounted is %+v", c.medium, c.requests, got)
 		}
-		// Once more, here and in a new process, mounts nothing; after a restart of the
-		// machine it is mounted again.
+		// Prepare again, here and in a new process, mounts nothing. After a reboot of the host it
+		// mounts again.
 		for range 2 {
 			prepare(t, m, p)
 			m = newManager(t, h, newCluster())
@@ -73,7 +73,7 @@ func TestHugePagesThatTheMachineHasNot(t *testing.T) {
 	p := requesting(testPod(emptyDir("HugePages-1Gi", "")), "1Gi")
 	h.fail["Mount"] = errors.New("invalid argument")
 	_, err := m.Prepare(t.Context(), p)
-	if err == nil || !strings.Contains(err.Error(), "the machine's kernel has no huge pages of 1Gi: invalid argument") {
+	if err == nil || !strings.Contains(err.Error(), "the host's kernel has no huge pages of 1Gi: invalid argument") {
 		t.Errorf("err = %v", err)
 	}
 	h.put("/sys/kernel/mm/hugepages/hugepages-1048576kB", node{})

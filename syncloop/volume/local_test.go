@@ -16,7 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/local"
 )
 
-// realHost is this machine, below a directory of the test's.
+// realHost is this machine, with a directory of the test's own.
 func realHost(t *testing.T) (host.Host, string) {
 	t.Helper()
 	h, err := local.New(local.Config{})
@@ -49,8 +49,8 @@ func read(t *testing.T, p string) string {
 	return string(data)
 }
 
-// TestARealFileSystem runs a pod's life on this machine; what needs mounts comes
-// along where they are allowed.
+// TestARealFileSystem runs a pod's life on this machine; the steps that need mounts run if mounting
+// is allowed.
 func TestARealFileSystem(t *testing.T) {
 	h, root := realHost(t)
 	c := newCluster()
@@ -131,8 +131,8 @@ func TestARealFileSystem(t *testing.T) {
 		t.Errorf("k = %q", got)
 	}
 
-	// subPath: a file of the configMap, a new directory, and not outside; a start
-	// after an update shows the new file.
+	// subPath: a file of the configMap, a new directory, and nothing outside. A start after an
+	// update gets the new file.
 	sub := func(volume, at string) (string, error) {
 		return m.SubPath(t.Context(), p, "c", 0, &v1.VolumeMount{Name: volume}, at)
 	}
@@ -164,7 +164,11 @@ func TestARealFileSystem(t *testing.T) {
 		}
 	}
 
-	if uids, err := realManager(t, h, c, root).Orphans(t.Context()); err != nil || len(uids) != 1 || uids[0] != "u" {
+	records, err := h.List(t.Context(), RecordDir(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uids, err := realManager(t, h, c, root).Orphans(t.Context(), records); err != nil || len(uids) != 1 || uids[0] != "u" {
 		t.Errorf("orphans = %v, %v", uids, err)
 	}
 	if err := realManager(t, h, c, root).Release(t.Context(), "u"); err != nil {
@@ -178,8 +182,8 @@ func TestARealFileSystem(t *testing.T) {
 	}
 }
 
-// TestAFullDisk: the volume fails with the reason that people know, nothing is
-// there in part, and when there is room again it is made.
+// TestAFullDisk: the volume fails with ENOSPC and is not left incomplete; it is set up once there
+// is room.
 func TestAFullDisk(t *testing.T) {
 	h, dir := realHost(t)
 	root := dir + "/small"
@@ -214,7 +218,7 @@ func TestAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	mounts := prepare(t, m, p)
-	// And while the pod runs: the old content stays whole until there is room.
+	// While the pod runs, the old content stays complete until there is room.
 	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("the disk is not full: %v", err)
 	}
@@ -236,7 +240,7 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
-// BenchmarkPrepare is an ordinary pod with a token, up and down.
+// BenchmarkPrepare sets up and releases the volumes of an ordinary pod with a token.
 func BenchmarkPrepare(b *testing.B) {
 	h, err := local.New(local.Config{})
 	if err != nil {

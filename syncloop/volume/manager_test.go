@@ -22,7 +22,7 @@ import (
 
 func ptr[T any](x T) *T { return &x }
 
-// cluster gives objects and tokens.
+// cluster fakes objects and tokens.
 type cluster struct {
 	mu         sync.Mutex
 	configMaps map[string]*v1.ConfigMap
@@ -31,7 +31,7 @@ type cluster struct {
 	token      string
 	forgotten  []types.UID
 	given      int                // tokens
-	kept       map[types.UID]bool // pods of which a token is kept
+	kept       map[types.UID]bool // pods with a token
 	gate       chan struct{}      // not nil: ConfigMap waits for it
 }
 
@@ -274,8 +274,8 @@ func TestAnOrdinaryPodCostsFewCalls(t *testing.T) {
 	}
 }
 
-// A Refresh that is under way while its pod is released asks for a token after the pod's
-// were forgotten. However it ends, nothing of the pod is kept.
+// A Refresh that runs while its pod is released requests a token after the pod's tokens were
+// forgotten. However it ends, no token of the pod is kept.
 func TestRefreshDuringRelease(t *testing.T) {
 	for name, cut := range map[string]bool{"which ends": false, "which is cut off": true} {
 		t.Run(name, func(t *testing.T) {
@@ -356,7 +356,7 @@ func TestARebootOfTheMachine(t *testing.T) {
 	p.Labels["l"] = "1"
 	prepare(t, m, p)
 	h.reboot()
-	// A refresh has something to write, and must not write it to the disk.
+	// The refresh has new content, and must not write it to the disk.
 	p.Labels["l"] = "2"
 	m.cfg.Tokens.(*cluster).token = "SECRET-next"
 	if err := m.Refresh(t.Context(), p); err == nil || len(Failures(err)) != 2 {
@@ -426,7 +426,7 @@ func TestRefresh(t *testing.T) {
 		t.Errorf("%d trees written for two changes", n)
 	}
 
-	// The API server is away, or the object: what is there stays.
+	// If the API server fails or the object is missing, the content stays.
 	c.err = errors.New("away")
 	err := m.Refresh(t.Context(), p)
 	if f := Failures(err); len(f) != 1 || f[0].Volume != "cfg" || f[0].Reason != "FailedMount" {
@@ -435,7 +435,7 @@ func TestRefresh(t *testing.T) {
 	if got := string(tree("cfg")["k"].Data); got != "new" {
 		t.Errorf("content = %s", got)
 	}
-	// A write that failed is tried again, though the objects are as before.
+	// A failed write is retried although the objects are unchanged.
 	c.err = nil
 	c.setConfigMap("cfg", "k", "third")
 	h.fail["WriteTree"] = host.ErrUnreachable
@@ -476,7 +476,7 @@ func TestFailuresNameTheirVolumes(t *testing.T) {
 	if h.nodes["/root/pods/u/volumes/kubernetes.io~secret/lost"] != nil {
 		t.Error("mounted before its object was there")
 	}
-	// Mended, the rest is not made twice.
+	// Once that is fixed, the other volumes are not set up twice.
 	p.Spec.Volumes = p.Spec.Volumes[:2]
 	m.cfg.Objects.(*cluster).setConfigMap("absent", "k", "v")
 	prepare(t, m, p)

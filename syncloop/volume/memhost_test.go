@@ -16,13 +16,13 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// memHost is a machine in memory: directories, files, links, mounts and trees
-// that behave, and a count of what was asked of it.
+// memHost is a fake host in memory, with directories, files, links, mounts and trees, that records
+// the calls.
 type memHost struct {
-	Host  // what is not below is not used
+	Host  // methods that are not defined below must not be called
 	mu    sync.Mutex
 	nodes map[string]*node
-	// mounts by target; what lay below is hidden until the unmount.
+	// mounts are by target; what lies beneath a mount is hidden until the unmount.
 	mounts map[string]*mounted
 	calls  []string
 	fail   map[string]error // by method
@@ -30,9 +30,9 @@ type memHost struct {
 	fails  map[string]error // what Unmount returns, by target
 	// unmounted are the targets in order.
 	unmounted []string
-	// run answers Run, without the lock; nil: nothing is run.
+	// run answers Run, without the lock; nil: nothing may be run.
 	run func(args []string) host.Result
-	// before is called, without the lock, ahead of each call.
+	// before is called ahead of each call, without the lock.
 	before func(method, path string)
 }
 
@@ -66,7 +66,7 @@ func (h *memHost) enter(method, p string) error {
 	return h.fail[method]
 }
 
-// put is for tests: a node with its parents.
+// put adds a node with its parents.
 func (h *memHost) put(p string, n node) {
 	if dir := path.Dir(p); h.nodes[dir] == nil {
 		h.mkdirs(dir, 0o755)
@@ -249,7 +249,7 @@ func (h *memHost) drop(target string) {
 	delete(h.mounts, target)
 }
 
-// reboot loses what is in memory.
+// reboot loses all mounts.
 func (h *memHost) reboot() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -258,7 +258,7 @@ func (h *memHost) reboot() {
 	}
 }
 
-// targets are the mount points at and below dir, deepest first; locked.
+// targets returns the mount points at and below dir, deepest first; the caller holds mu.
 func (h *memHost) targets(dir string) []string {
 	var list []string
 	for t := range h.mounts {
@@ -300,7 +300,7 @@ func (h *memHost) RemoveTree(_ context.Context, p string) error {
 	return nil
 }
 
-// BindSubPath knows no links: host/hosttest shows what becomes of them.
+// BindSubPath ignores links; host/hosttest tests those.
 func (h *memHost) BindSubPath(_ context.Context, s host.SubPath) error {
 	err := h.enter("BindSubPath", s.Target)
 	defer h.mu.Unlock()
@@ -316,7 +316,7 @@ func (h *memHost) BindSubPath(_ context.Context, s host.SubPath) error {
 	return nil
 }
 
-// count of the calls of a method.
+// count returns the number of calls of a method.
 func (h *memHost) count(method string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -331,7 +331,7 @@ func (h *memHost) count(method string) int {
 
 func (h *memHost) forgetCalls() { h.mu.Lock(); h.calls = nil; h.mu.Unlock() }
 
-// onDisk is where the bytes lie on the machine, mounts apart.
+// onDisk returns where the bytes are on the disk, not counting mounts.
 func (h *memHost) onDisk(secret string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,31 +17,30 @@ import (
 const (
 	// pluginNFS is the kubelet's plugin name with the slash escaped.
 	pluginNFS = "kubernetes.io~nfs"
-	// nfsHelper is what mount(8) needs for it.
+	// nfsHelper is what mount(8) needs for NFS.
 	nfsHelper = "/sbin/mount.nfs"
-	// nfsTime is for one attempt. It is made again, by the back-off of the pod's start.
+	// nfsTime bounds one attempt. The back-off of the pod's start repeats it.
 	nfsTime = 30 * time.Second
-	// nfsInAll is how many attempts there are at a time. Over SSH each holds one of the four
-	// shells of the machine (shell.MaxShells) for as long as it takes: the other two are for
-	// everything else.
+	// nfsInAll bounds concurrent attempts. Over SSH each holds one of the host's four shells
+	// (shell.MaxShells) as long as it takes: the other two are for everything else.
 	nfsInAll = 2
-	// nfsAtOnce is how many there are for one server that has answered; others have one.
+	// nfsAtOnce bounds concurrent attempts for one server that has answered; other servers get one.
 	nfsAtOnce = 2
-	// nfsAway is how many there are for all servers together that did not answer when they
-	// were last tried, so that the mounts of others do not wait for them.
+	// nfsAway bounds concurrent attempts for all servers together that did not answer when last
+	// tried, so that mounts of other servers do not wait for them.
 	nfsAway = 1
-	// nfsForget is how long a server that did not answer is remembered as such.
+	// nfsForget is how long it is remembered whether a server answered.
 	nfsForget = time.Hour
 )
 
-// nfsTurns gives mounts their turn, so that a server that is away delays its own alone.
+// nfsTurns schedules mounts, so that a server that does not answer delays only its own.
 type nfsTurns struct {
 	mu      sync.Mutex
-	waiting []*nfsTurn     // in the order in which they came
-	now     int            // turns that are taken
-	away    int            // those of them that are of servers known to be away
-	servers map[string]int // turns that are taken, by server
-	// tried is when a server was last found to answer, or to be away.
+	waiting []*nfsTurn     // in order of arrival
+	now     int            // turns in use
+	away    int            // those of servers known not to answer
+	servers map[string]int // turns in use, by server
+	// tried is when a server was last tried, and whether it answered.
 	tried map[string]nfsTry
 }
 
@@ -50,18 +49,18 @@ type nfsTry struct {
 	answered bool
 }
 
-// nfsTurn is one mount that waits, or is made.
+// nfsTurn is one mount that waits or runs.
 type nfsTurn struct {
 	server string
-	away   bool          // as was known when it was given
-	given  chan struct{} // closed when it is
+	away   bool          // the server was known not to answer when the turn was given
+	given  chan struct{} // closed when the turn is given
 }
 
 func newNFSTurns() *nfsTurns {
 	return &nfsTurns{servers: map[string]int{}, tried: map[string]nfsTry{}}
 }
 
-// mount has do mount what the server exports, when it is its turn.
+// mount waits for a turn and calls do.
 func (n *nfsTurns) mount(ctx context.Context, server string, do func(context.Context) error) error {
 	turn := n.ask(server)
 	defer n.end(turn)
@@ -88,7 +87,7 @@ func (n *nfsTurns) ask(server string) *nfsTurn {
 	return turn
 }
 
-// give gives the turns that may be had, those of servers known to be away last; mu is held.
+// give gives the available turns, those of servers known not to answer last; the caller holds mu.
 func (n *nfsTurns) give() {
 	for _, away := range []bool{false, true} {
 		n.waiting = slices.DeleteFunc(n.waiting, func(t *nfsTurn) bool {
@@ -108,7 +107,7 @@ func (n *nfsTurns) give() {
 	}
 }
 
-// end gives a turn back, or takes it out of those that wait.
+// end returns a turn, or stops waiting for it.
 func (n *nfsTurns) end(t *nfsTurn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -138,9 +137,9 @@ func (n *nfsTurns) answered(server string, yes bool) {
 	n.tried[server] = nfsTry{time.Now(), yes}
 }
 
-// setUpNFS mounts what a server exports in the pod's own directory. name is of the volume,
-// or of the persistent one. Neither the owner nor the label of what is there is changed: it
-// is the server's.
+// setUpNFS mounts a server's export in the pod's own directory. name is that of the volume, or of
+// the persistent volume. Ownership and SELinux labels of the content are not changed: they belong
+// to the server.
 func (m *Manager) setUpNFS(ctx context.Context, p *v1.Pod, name string, source *v1.NFSVolumeSource, options []string, readOnly bool, vs *volumeState, at setUpState) error {
 	if strings.ContainsRune(name, '/') {
 		return fmt.Errorf("the volume's name %q cannot name a directory", name)
@@ -163,7 +162,7 @@ func (m *Manager) setUpNFS(ctx context.Context, p *v1.Pod, name string, source *
 	}
 	if err := m.nfs.mount(ctx, source.Server, func(ctx context.Context) error { return m.cfg.Host.Mount(ctx, mount) }); err != nil {
 		if there, lookErr := m.exist(ctx, nfsHelper); lookErr == nil && !there {
-			return fmt.Errorf("mount %s: the machine has no %s; install its NFS client (Debian: nfs-common, others: nfs-utils): %w", mount.Source, nfsHelper, err)
+			return fmt.Errorf("mount %s: the host has no %s; install its NFS client (Debian: nfs-common, others: nfs-utils): %w", mount.Source, nfsHelper, err)
 		}
 		return fmt.Errorf("mount %s: %w", mount.Source, err)
 	}

@@ -69,7 +69,7 @@ func TestNFSOfAClaim(t *testing.T) {
 	b.volumes["pv"].Spec.MountOptions = []string{"nfsvers=4.1", "hard"}
 	m := claimManager(t, h, b)
 	const dir = "/root/pods/u/volumes/kubernetes.io~nfs/pv"
-	// As a kubelet has it: the claim says whether it is read-only.
+	// As in the kubelet, the claim decides whether it is read-only.
 	if got := prepare(t, m, testPod(claimVolume(false)))["data"]; got != (Mount{HostPath: dir}) {
 		t.Errorf("mount = %+v", got)
 	}
@@ -95,7 +95,7 @@ func TestNFSFails(t *testing.T) {
 		helper bool
 		want   string
 	}{
-		"no client":   {"nas", false, `MountVolume.SetUp failed for volume "v" : mount nas:/srv: the machine has no /sbin/mount.nfs; install its NFS client (Debian: nfs-common, others: nfs-utils): bad option`},
+		"no client":   {"nas", false, `MountVolume.SetUp failed for volume "v" : mount nas:/srv: the host has no /sbin/mount.nfs; install its NFS client (Debian: nfs-common, others: nfs-utils): bad option`},
 		"refused":     {"nas", true, `MountVolume.SetUp failed for volume "v" : mount nas:/srv: bad option`},
 		"no server":   {"", true, `MountVolume.SetUp failed for volume "v" : nfs server "" and path "/srv" name no export: the server is a host name or an address, and the path is absolute`},
 		"a flag":      {"-x", true, `MountVolume.SetUp failed for volume "v" : nfs server "-x" and path "/srv" name no export: the server is a host name or an address, and the path is absolute`},
@@ -113,8 +113,8 @@ func TestNFSFails(t *testing.T) {
 	}
 }
 
-// The machine mounts as root, and mount(8) has words that make of a share the machine's own
-// directories: only options that a share has are taken, and only of a server.
+// The host mounts as root, and mount(8) has options that mount the host's own directories instead
+// of a share: only options of NFS are allowed, and only a server as the source.
 func TestNFSOptionsAreAShares(t *testing.T) {
 	claim := func(source v1.NFSVolumeSource, options ...string) (*memHost, error) {
 		h := newMemHost()
@@ -124,7 +124,7 @@ func TestNFSOptionsAreAShares(t *testing.T) {
 		return h, err
 	}
 	nas := v1.NFSVolumeSource{Server: "nas", Path: "/srv"}
-	refused := map[string]string{ // what of it the error names
+	refused := map[string]string{ // by option; the value is the part that the error names
 		"noatime,bind": "bind", "hard,,bind": "bind", "sec=sys,rbind,ro": "rbind", "nfsvers=\"4,bind\"": "nfsvers=\"4",
 	}
 	for _, o := range []string{"bind", "rbind", "move", "remount", "loop", "make-shared", "make-rprivate", "shared", "rslave",
@@ -162,7 +162,7 @@ func TestNFSOptionsAreAShares(t *testing.T) {
 	}
 }
 
-// slowHost never gets an answer of a server.
+// slowHost gets an answer only from servers named good.
 type slowHost struct {
 	*memHost
 	now, most atomic.Int32
@@ -180,8 +180,8 @@ func (h *slowHost) Mount(ctx context.Context, m host.Mount) error {
 	return ctx.Err()
 }
 
-// Servers that are away hold up neither each other's pods for ever nor the machine's few
-// connections.
+// Pods with a server that does not answer are tried one after the other, and hold only one of the
+// host's few connections.
 func TestNFSWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &slowHost{memHost: newMemHost()}
@@ -240,7 +240,7 @@ func TestNFSBesideServersThatAreAway(t *testing.T) {
 		}
 		synctest.Wait()
 		mounted("first")
-		time.Sleep(10*nfsTime + time.Second) // in the middle of other attempts
+		time.Sleep(10*nfsTime + time.Second) // while other attempts run
 		synctest.Wait()
 		began := time.Now()
 		if mounted("second"); time.Since(began) != 0 {
@@ -254,7 +254,7 @@ func TestNFSBesideServersThatAreAway(t *testing.T) {
 	})
 }
 
-// shellHost is a machine over SSH: each call holds one of its shells.
+// shellHost is a host over SSH: each call holds one of its shells.
 type shellHost struct {
 	*slowHost
 	shells chan struct{}
@@ -270,8 +270,8 @@ func (h *shellHost) Mount(ctx context.Context, m host.Mount) error {
 	return h.slowHost.Mount(ctx, m)
 }
 
-// At a start, two servers that are away with two pods each leave half of a machine's
-// shells to everything else, at every moment.
+// At startup, two servers that do not answer, with two pods each, leave half of the host's shells
+// to everything else at all times.
 func TestNFSLeavesShells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &shellHost{&slowHost{memHost: newMemHost()}, make(chan struct{}, shell.MaxShells)}

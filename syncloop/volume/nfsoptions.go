@@ -9,11 +9,11 @@ import (
 	"unicode"
 )
 
-// nfsFlags and nfsValues are the options that a persistent volume may have a share mounted
-// with: those of nfs(5), and the flags of any mount. All others are refused, as mount(8)
-// reads more from the same list: bind, remount and loop make the machine's own directories
-// and files of what is called a share, others leave marks in its files. bg is left out
-// because the mount is not there when mount(8) ends.
+// nfsFlags and nfsValues are the mount options that a persistent volume may use for NFS: those of
+// nfs(5), and the flags of any mount. All others are refused, as mount(8) interprets more of the
+// same list: bind, remount and loop would mount the host's own directories and files instead of a
+// share, others leave marks in its files. bg is left out because mount(8) then returns before the
+// mount exists.
 var (
 	nfsFlags = []string{
 		"ro", "rw", "defaults", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "dirsync",
@@ -28,14 +28,14 @@ var (
 		"actimeo", "retry", "sec", "xprtsec", "proto", "port", "mountport", "mountproto", "mounthost", "mountvers", "namlen",
 		"clientaddr", "lookupcache", "local_lock", "nconnect", "max_connect", "rdirplus", "fsc", "write",
 	}
-	// nfsValue has nothing that mount(8) takes for the end of an option.
+	// nfsValue excludes everything that mount(8) takes for the end of an option.
 	nfsValue = regexp.MustCompile(`^[A-Za-z0-9_.:%-]+$`)
 
 	serverName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 	zone       = regexp.MustCompile(`^[A-Za-z0-9_.-]*$`)
 )
 
-// nfsOptions are the mount options of the persistent volume called name, each by itself.
+// nfsOptions checks the mount options of the named persistent volume and returns them one by one.
 func nfsOptions(name string, options []string) ([]string, error) {
 	var out []string
 	for _, list := range options {
@@ -54,7 +54,7 @@ func nfsOptions(name string, options []string) ([]string, error) {
 	return out, nil
 }
 
-// nfsSource is an export as mount(8) takes it.
+// nfsSource is the export in the form of mount(8).
 func nfsSource(server, path string) (string, error) {
 	bare := server
 	if strings.HasPrefix(server, "[") && strings.HasSuffix(server, "]") {

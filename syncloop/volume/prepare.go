@@ -13,12 +13,12 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/volume/render"
 )
 
-// Prepare makes every volume of the pod and returns them by name. It may be
-// called at any time and any number of times: for a pod that this process has
-// never seen it adopts what is there, and a mount that is there is left alone.
+// Prepare sets up every volume of the pod and returns them by name. It may be called at any time
+// and repeatedly: for a pod that is new to this process it adopts what exists, and it leaves
+// existing mounts alone.
 //
-// An error joins one *Error for each volume that failed (see Failures); those
-// that went well stay and cost nothing the next time.
+// The error joins one *Error per failed volume (see Failures). Volumes that succeeded stay and cost
+// nothing the next time.
 func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) (map[string]Mount, error) {
 	ps, err := m.lock(ctx, p.UID)
 	if err != nil {
@@ -40,8 +40,8 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) (map[string]Mount, err
 			ps.volumes[volumes[i].Name] = &volumeState{}
 		}
 	}
-	// Side by side: a token is a request to the API server, and a far machine
-	// answers several requests for the time of one.
+	// In parallel: a token is a request to the API server, and a remote host answers several
+	// requests in the time of one.
 	faults := make([]error, len(volumes))
 	var wg sync.WaitGroup
 	for i := range volumes {
@@ -65,10 +65,10 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod) (map[string]Mount, err
 	return m.publish(p.UID, ps), nil
 }
 
-// setUpState is what is known of the machine before a volume is set up.
+// setUpState is what is known of the host before a volume is set up.
 type setUpState struct {
 	mounted map[string]bool // mount points in the pod directory
-	fresh   bool            // nothing of this pod can be there yet
+	fresh   bool            // nothing of this pod can exist yet
 }
 
 func (m *Manager) setUp(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volumeState, at setUpState) error {
@@ -86,21 +86,21 @@ func (m *Manager) setUp(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volume
 	case v.CSI != nil:
 		return driverError(v.CSI.Driver)
 	case v.Image != nil:
-		// The runtime mounts it, when a container is made; its image is pulled before.
+		// The runtime mounts it when a container is created; its image is pulled before.
 		vs.mount, vs.ready = Mount{ReadOnly: true, SELinux: true}, true
 		return nil
 	}
 	return &render.UnsupportedError{Type: render.TypeOf(v)}
 }
 
-// driverError is a kubelet's for a CSI driver that has not registered with it, as none
-// can with this node.
+// driverError is the kubelet's error for a CSI driver that is not registered with it. On this node
+// none can be.
 func driverError(driver string) error {
 	return fmt.Errorf("kubernetes.io/csi: driver name %s not found in the list of registered CSI drivers: this node does not support CSI volumes", driver)
 }
 
-// mountPoints is the truth about what is mounted for the pod. It is asked for
-// each time: the machine may have been started anew under a living process.
+// mountPoints lists what is mounted for the pod. It asks the host each time, as the host may have
+// rebooted while this process ran.
 func (m *Manager) mountPoints(ctx context.Context, uid types.UID, ps *podState) (map[string]bool, error) {
 	points := map[string]bool{}
 	if ps.fresh {
@@ -116,9 +116,8 @@ func (m *Manager) mountPoints(ctx context.Context, uid types.UID, ps *podState) 
 	return points, nil
 }
 
-// Mounts are the pod's volumes by name, as the last successful Prepare of this
-// process made them; nil if there was none. It waits for nothing. The caller
-// changes nothing in the map.
+// Mounts returns the pod's volumes by name, from the last successful Prepare of this process; nil
+// if there was none. It does not block. The caller must not change the map.
 func (m *Manager) Mounts(uid types.UID) map[string]Mount {
 	m.mu.Lock()
 	defer m.mu.Unlock()

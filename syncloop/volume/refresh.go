@@ -10,11 +10,10 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/volume/render"
 )
 
-// Refresh brings the pod's configMap, secret, downwardAPI and projected volumes
-// to the present state of their objects, labels and tokens. Call it when one of
-// them changed and each minute or so; where nothing changed it does not touch
-// the machine. A volume that Prepare has not made in this process is left to
-// Prepare. On an error the old content stays; errors are as Prepare's.
+// Refresh updates the pod's configMap, secret, downwardAPI and projected volumes to the current
+// objects, labels and tokens. Call it after a change of any of them and about once a minute; if
+// nothing changed, it does not touch the host. It skips volumes that Prepare has not set up in this
+// process. On an error the old content stays; errors are like those of Prepare.
 func (m *Manager) Refresh(ctx context.Context, p *v1.Pod) error {
 	ps, volumes, err := m.refreshable(ctx, p)
 	if err != nil || len(volumes) == 0 {
@@ -23,12 +22,11 @@ func (m *Manager) Refresh(ctx context.Context, p *v1.Pod) error {
 	select {
 	case ps.refresh <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("refresh volumes of pod %s: wait for the refresh before: %w", p.UID, ctx.Err())
+		return fmt.Errorf("refresh volumes of pod %s: wait for the previous refresh: %w", p.UID, ctx.Err())
 	}
 	defer func() { <-ps.refresh }()
 
-	// The objects are asked for without holding the pod: while the API server is
-	// silent, a Release need not wait for it.
+	// Fetch the objects without holding the pod: a Release must not wait for a silent API server.
 	defer m.forgetAgain(p.UID, ps)
 	trees := make([]render.Tree, len(volumes))
 	faults := make([]error, len(volumes))
@@ -43,7 +41,7 @@ func (m *Manager) Refresh(ctx context.Context, p *v1.Pod) error {
 	}
 	defer m.unlock(now)
 	if now != ps {
-		// Released meanwhile; what is there now is another's to fill.
+		// Released meanwhile; the current state is for another call to fill.
 		if !now.made {
 			m.forget(p.UID, now)
 		}
@@ -60,7 +58,7 @@ func (m *Manager) Refresh(ctx context.Context, p *v1.Pod) error {
 	return errors.Join(faults...)
 }
 
-// refreshable are the pod's rendered volumes that this process has made.
+// refreshable returns the pod's rendered volumes that this process has set up.
 func (m *Manager) refreshable(ctx context.Context, p *v1.Pod) (*podState, []*v1.Volume, error) {
 	ps, err := m.known(ctx, p.UID)
 	if ps == nil {
@@ -85,8 +83,8 @@ func (m *Manager) update(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volum
 	plugin, memory := placeOf(v)
 	dir := m.volumeDir(p.UID, plugin, v.Name)
 	if memory {
-		// A machine that was started anew has lost the mount, and the directory
-		// beneath it is on disk, where a secret must never lie.
+		// A reboot of the host removes the mount. The directory beneath it is on disk, where a
+		// secret must never be.
 		mounts, err := m.cfg.Host.ListMounts(ctx, dir)
 		if err != nil {
 			return fmt.Errorf("list mounts at %s: %w", dir, err)
@@ -97,7 +95,7 @@ func (m *Manager) update(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volum
 		}
 		if !mounted {
 			vs.ready = false
-			return fmt.Errorf("%s is no longer mounted: the pod's volumes must be prepared anew", dir)
+			return fmt.Errorf("%s is no longer mounted: the pod's volumes must be prepared again", dir)
 		}
 	}
 	return m.write(ctx, p, dir, vs, tree)

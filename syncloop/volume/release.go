@@ -15,13 +15,13 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Release unmounts all that is mounted in the pod's directory, deepest first,
-// removes the directory and drops the pod's tokens. It needs no earlier Prepare,
-// may be called again, and is complete when it returns nil. Nothing is removed
-// through a mount: what cannot be unmounted makes it fail with the tree kept.
+// Release unmounts everything in the pod's directory, deepest first, removes the directory, and
+// drops the pod's tokens and certificates. It needs no earlier Prepare, may be called again, and is
+// complete when it returns nil. It removes nothing through a mount: if an unmount fails, it returns
+// an error and keeps the tree.
 //
-// The pod's record stays for the sweep of its logs and cgroup. A directory
-// without a record is ErrForeign.
+// The pod's record stays for the sweep of its logs and cgroup. A directory without a record is
+// ErrForeign.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	ps, err := m.lock(ctx, uid)
 	if err != nil {
@@ -38,12 +38,12 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 			return fmt.Errorf("release volumes of pod %s: %w", uid, err)
 		}
 	}
-	m.forget(uid, ps) // before what a Refresh asks for is: see forgetAgain
+	m.forget(uid, ps) // before forgetSources: see forgetAgain
 	m.forgetSources(uid)
 	return nil
 }
 
-// forgetSources drops what is kept of a pod beside its directory.
+// forgetSources drops the pod's tokens and certificates.
 func (m *Manager) forgetSources(uid types.UID) {
 	m.cfg.Tokens.Forget(uid)
 	if m.cfg.Certificates != nil {
@@ -51,9 +51,8 @@ func (m *Manager) forgetSources(uid types.UID) {
 	}
 }
 
-// forgetAgain is for who has asked for tokens and certificates without holding the pod:
-// if it was released meanwhile, what was asked for is of a pod that is gone, and would be
-// kept, and renewed, for as long as this process lives.
+// forgetAgain is for a caller that fetched tokens and certificates without holding the pod. If the
+// pod was released meanwhile, they would be kept, and renewed, as long as this process lives.
 func (m *Manager) forgetAgain(uid types.UID, ps *podState) {
 	m.mu.Lock()
 	released := m.pods[uid] != ps
@@ -63,7 +62,8 @@ func (m *Manager) forgetAgain(uid types.UID, ps *podState) {
 	}
 }
 
-// ours tells whether there is a pod directory to remove, and refuses a foreign one.
+// ours reports whether there is a pod directory to remove, and returns ErrForeign for a foreign
+// one.
 func (m *Manager) ours(ctx context.Context, uid types.UID, ps *podState) (bool, error) {
 	if ps.made {
 		return true, nil
@@ -82,8 +82,8 @@ func (m *Manager) ours(ctx context.Context, uid types.UID, ps *podState) (bool, 
 	return true, nil
 }
 
-// removeTries is how often a mount may appear between our look and the removal
-// (a container's own mount that propagated late).
+// removeTries bounds the retries if a mount appears between ListMounts and the removal (a
+// container's own mount that propagated late).
 const removeTries = 3
 
 func (m *Manager) removePodDir(ctx context.Context, uid types.UID) error {
@@ -109,13 +109,13 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("list mounts in %s: %w", dir, err)
 	}
-	// The parts of volumes go before the volumes: what serves one may be told that
-	// nobody uses it any more.
+	// Unmount subPaths before their volumes: after its last mount, the server of a volume may be
+	// told that it is no longer used.
 	parts := path.Join(dir, "volume-subpaths") + "/"
 	slices.SortStableFunc(mounts, func(a, b host.Mount) int {
 		return cmp.Compare(rank(a.Target, parts), rank(b.Target, parts))
 	})
-	var held []error // mounts in use, which keep neither others nor their servers
+	var held []error // busy mounts, which do not keep the others from being unmounted
 	for _, mount := range mounts {
 		if mount.Target != dir && !strings.HasPrefix(mount.Target, dir+"/") {
 			continue
@@ -134,8 +134,8 @@ func (m *Manager) unmountAll(ctx context.Context, dir string) error {
 	return errors.Join(held...)
 }
 
-// partOf tells of the error of a mount in use whether it is a part of the volume at
-// target: a volume is not given back while a part of it is in use.
+// partOf returns a func that reports whether a busy mount is a subPath of the volume at target.
+// Such a volume stays mounted.
 func partOf(parts, target string) func(error) bool {
 	volume := parts + path.Base(target) + "/"
 	return func(err error) bool {
@@ -144,7 +144,7 @@ func partOf(parts, target string) func(error) bool {
 	}
 }
 
-// rank is 0 for what lies below parts, 1 for all else.
+// rank is 0 for mounts below parts, else 1.
 func rank(target, parts string) int {
 	if strings.HasPrefix(target, parts) {
 		return 0
@@ -152,15 +152,11 @@ func rank(target, parts string) int {
 	return 1
 }
 
-// Orphans are the pods of ours that have a directory on the machine, whether or
-// not this process has seen them. The caller releases those that have no worker.
-func (m *Manager) Orphans(ctx context.Context) ([]types.UID, error) {
+// Orphans returns the pods of ours that have a directory on the host, whether or not this process
+// has seen them. The caller releases those without a worker. records is a list of RecordDir.
+func (m *Manager) Orphans(ctx context.Context, records []host.FileInfo) ([]types.UID, error) {
 	dirs, err := m.list(ctx, PodDir(m.cfg.RootDir, ""))
 	if err != nil || len(dirs) == 0 {
-		return nil, err
-	}
-	records, err := m.list(ctx, RecordDir(m.cfg.RootDir))
-	if err != nil {
 		return nil, err
 	}
 	ours := make(map[string]bool, len(records))
@@ -176,7 +172,7 @@ func (m *Manager) Orphans(ctx context.Context) ([]types.UID, error) {
 	return uids, nil
 }
 
-// list is the host's List, empty where there is no directory.
+// list is the host's List; a missing directory counts as empty.
 func (m *Manager) list(ctx context.Context, dir string) ([]host.FileInfo, error) {
 	infos, err := m.cfg.Host.List(ctx, dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -20,7 +20,7 @@ func TestReleaseInThisAndInANewProcess(t *testing.T) {
 			h, c := newMemHost(), newCluster()
 			m := newManager(t, h, c)
 			mounts := prepare(t, m, full())
-			// A container mounted something within an emptyDir, and it propagated.
+			// A container mounted something inside an emptyDir, and it propagated.
 			inner := mounts["scratchmemory"].HostPath + "/inner"
 			if err := h.Mount(t.Context(), host.Mount{Target: inner}); err != nil {
 				t.Fatal(err)
@@ -65,7 +65,7 @@ func TestReleaseNeverRemovesThroughAMount(t *testing.T) {
 	if h.count("RemoveTree") != 0 {
 		t.Error("removed with a mount inside")
 	}
-	// A mount that appears between the look and the removal is met by a new look.
+	// If a mount appears between ListMounts and the removal, Release lists the mounts again.
 	delete(h.busy, mounts["sec"].HostPath)
 	late := 0
 	h.before = func(method, p string) {
@@ -85,8 +85,8 @@ func TestReleaseNeverRemovesThroughAMount(t *testing.T) {
 	}
 }
 
-// A mount in use keeps the pod's directory and the volume that it is a part of, and
-// nothing else; the next Release finishes what is left.
+// A busy mount keeps the pod's directory and the volume that it belongs to, and nothing else. The
+// next Release removes the rest.
 func TestReleaseKeepsWhatIsInUse(t *testing.T) {
 	h := newMemHost()
 	m := newManager(t, h, newCluster())
@@ -147,7 +147,7 @@ func TestReleaseWhenTheMachineIsSilent(t *testing.T) {
 func TestOrphans(t *testing.T) {
 	h, c := newMemHost(), newCluster()
 	m := newManager(t, h, c)
-	if got, err := m.Orphans(t.Context()); err != nil || got != nil {
+	if got, err := m.Orphans(t.Context(), nil); err != nil || got != nil {
 		t.Fatalf("%v, %v", got, err)
 	}
 	for _, uid := range []types.UID{"b", "a"} {
@@ -159,11 +159,15 @@ func TestOrphans(t *testing.T) {
 	h.put("/root/pods/file", node{})
 	h.put("/root/bowline/pods/file", node{})
 	h.put("/root/bowline/pods/released", node{})
-	if got, err := newManager(t, h, c).Orphans(t.Context()); err != nil || !slices.Equal(got, []types.UID{"a", "b"}) {
+	records, err := h.List(t.Context(), RecordDir("/root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := newManager(t, h, c).Orphans(t.Context(), records); err != nil || !slices.Equal(got, []types.UID{"a", "b"}) {
 		t.Errorf("%v, %v", got, err)
 	}
 	h.fail["List"] = host.ErrUnreachable
-	if _, err := m.Orphans(t.Context()); !errors.Is(err, host.ErrUnreachable) {
+	if _, err := m.Orphans(t.Context(), nil); !errors.Is(err, host.ErrUnreachable) {
 		t.Errorf("err = %v", err)
 	}
 }
@@ -199,7 +203,7 @@ func TestSubPath(t *testing.T) {
 	if _, err := m.SubPath(t.Context(), p, "c", 0, &v1.VolumeMount{Name: "zz"}, "x"); err == nil || err.Error() != `cannot find volume "zz" to mount into container "c"` {
 		t.Errorf("err = %v", err)
 	}
-	// What the user is told says nothing of the machine; that it is silent is no secret.
+	// The error reveals nothing of the host's file system, except that the host does not answer.
 	secret := errors.New("/etc/shadow")
 	for _, c := range []struct {
 		err  error
@@ -220,7 +224,7 @@ func TestSubPath(t *testing.T) {
 	}
 	delete(h.fail, "BindSubPath")
 
-	// Another process of ours takes them away, before the volumes.
+	// Another process unmounts them, before the volumes.
 	if _, err := m.SubPath(t.Context(), p, "longer-than-a-volume", 0, &v1.VolumeMount{Name: "sec"}, "dir"); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +234,7 @@ func TestSubPath(t *testing.T) {
 	if len(h.mounts) > 0 || len(h.unmounted) != 3 || !strings.Contains(h.unmounted[2], "kubernetes.io~secret/sec") {
 		t.Errorf("unmounted %q, left %v", h.unmounted, h.mounts)
 	}
-	// A start that comes late mounts nothing.
+	// A late start of a container mounts nothing.
 	if err := m.Release(t.Context(), "u"); err != nil {
 		t.Fatal(err)
 	}

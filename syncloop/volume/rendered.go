@@ -16,11 +16,11 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/volume/render"
 )
 
-// volumeDirMode is the kubelet's for the root of every volume that it makes.
+// volumeDirMode is the kubelet's mode for the root of every volume that it creates.
 const volumeDirMode = 0o777
 
-// setUpRendered makes a configMap, secret, downwardAPI or projected volume. Its
-// objects are fetched first: what cannot be filled is not mounted.
+// setUpRendered sets up a configMap, secret, downwardAPI or projected volume. It fetches the
+// objects first: a volume that cannot be filled is not mounted.
 func (m *Manager) setUpRendered(ctx context.Context, p *v1.Pod, v *v1.Volume, vs *volumeState, at setUpState) error {
 	tree, err := m.render(ctx, p, v)
 	if err != nil {
@@ -55,8 +55,8 @@ func (m *Manager) setUpRendered(ctx context.Context, p *v1.Pod, v *v1.Volume, vs
 	return nil
 }
 
-// placeOf is where the kubelet keeps a rendered volume; memory says that it must
-// not lie on a disk.
+// placeOf is the plugin directory of a rendered volume, as in the kubelet; memory says that the
+// volume must not be on disk.
 func placeOf(v *v1.Volume) (plugin string, memory bool) {
 	switch {
 	case v.Secret != nil:
@@ -69,7 +69,7 @@ func placeOf(v *v1.Volume) (plugin string, memory bool) {
 	return pluginConfigMap, false
 }
 
-// render fetches what the volume is made of and renders it.
+// render fetches the volume's objects and renders it.
 func (m *Manager) render(ctx context.Context, p *v1.Pod, v *v1.Volume) (render.Tree, error) {
 	needs := render.NeedsOf(v)
 	s := render.Sources{
@@ -135,14 +135,14 @@ func (m *Manager) certificate(ctx context.Context, p *v1.Pod, volume string, pla
 	return c
 }
 
-// write brings the content to the machine and remembers its hash.
+// write writes the content to the host and stores its hash.
 func (m *Manager) write(ctx context.Context, p *v1.Pod, dir string, vs *volumeState, tree render.Tree) error {
 	vs.written = false
 	if err := m.cfg.Host.WriteTree(ctx, dir, toHost(tree)); err != nil {
 		return fmt.Errorf("write %s: %w", dir, err)
 	}
-	// The files have their group already; this gives it to the directories and
-	// links that the layout added.
+	// The files have their group already; this sets it for the directories and links that the
+	// layout added.
 	if gid := fsGroup(p); gid != nil {
 		if err := m.cfg.Host.ChownGroup(ctx, dir, *gid, true); err != nil {
 			return fmt.Errorf("give %s to group %d: %w", dir, *gid, err)
@@ -164,7 +164,7 @@ func toHost(tree render.Tree) host.Tree {
 	return t
 }
 
-// hash tells two trees apart without keeping secrets in memory.
+// hash identifies a tree, so that no secret is kept in memory to compare with.
 func hash(tree render.Tree) [32]byte {
 	h := sha256.New()
 	number := func(n int64) {
@@ -187,8 +187,8 @@ func hash(tree render.Tree) [32]byte {
 	return sum
 }
 
-// makeNested makes the directories on which other volumes are mounted inside
-// this one: the runtime finds this one read-only.
+// makeNested creates the mount points of other volumes inside this one, because the runtime mounts
+// this one read-only.
 func (m *Manager) makeNested(ctx context.Context, p *v1.Pod, v *v1.Volume, dir string) error {
 	nested, err := render.Nested(p, v.Name)
 	if err != nil {

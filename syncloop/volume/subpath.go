@@ -16,16 +16,16 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// SubPath mounts a part of one of the pod's prepared volumes where no container
-// can change it, and returns the place on the machine: the container shall mount
-// that, and not the path in the volume, which may be anything by then. index is
-// that of vm in the container's volumeMounts; part is vm.SubPath, or SubPathExpr
-// already expanded. Missing directories are made with the volume's own mode.
+// SubPath bind mounts a part of one of the pod's prepared volumes where no container can change it,
+// and returns that place on the host. The container must mount that place, not the path in the
+// volume, which may be anything by then. index is that of vm in the container's volumeMounts; part
+// is vm.SubPath, or the expanded SubPathExpr. Missing directories are created with the volume's own
+// mode.
 //
-// A container that is started again calls it again, and has what the path leads
-// to then. The mounts are the pod's: they go with Release.
+// Each start of a container calls it again and gets what the path leads to at that time. The mounts
+// belong to the pod and go with Release.
 //
-// Errors are the kubelet's and do not tell what is where on the machine.
+// Errors are the kubelet's and reveal nothing of the host's file system.
 func (m *Manager) SubPath(ctx context.Context, p *v1.Pod, container string, index int, vm *v1.VolumeMount, part string) (string, error) {
 	if path.IsAbs(part) {
 		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", part)
@@ -33,7 +33,7 @@ func (m *Manager) SubPath(ctx context.Context, p *v1.Pod, container string, inde
 	if slices.Contains(strings.Split(part, "/"), "..") {
 		return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", part)
 	}
-	// Held, so that nothing is mounted behind a Release.
+	// Hold the pod, so that nothing is mounted after a Release.
 	ps, err := m.known(ctx, p.UID)
 	if err != nil {
 		return "", err
@@ -54,14 +54,14 @@ func (m *Manager) SubPath(ctx context.Context, p *v1.Pod, container string, inde
 	case err == nil:
 		return target, nil
 	case errors.Is(err, host.ErrUnreachable), ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):
-		// The machine did not answer: that is no secret of its file system.
+		// The host did not answer, which reveals nothing of its file system.
 		return "", fmt.Errorf("prepare subPath for volumeMount %q of container %q: %w", vm.Name, container, err)
 	}
 	what := "prepare subPath"
 	if errors.Is(err, host.ErrSubPathMake) {
 		what = "create subPath directory"
 	}
-	klog.FromContext(ctx).Info("A subPath cannot be had", "err", err, "pod", klog.KObj(p), "container", container, "volume", vm.Name)
+	klog.FromContext(ctx).Error(err, "Failed to prepare a subPath", "pod", klog.KObj(p), "container", container, "volume", vm.Name)
 	return "", fmt.Errorf("failed to %s for volumeMount %q of container %q", what, vm.Name, container)
 }
 

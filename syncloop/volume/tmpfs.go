@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// mountTmpfs mounts a memory file system of at most size bytes (0: the kernel's
-// half of the memory) on dir; mode is octal, or empty for the kernel's 1777.
+// mountTmpfs mounts a tmpfs of at most size bytes on dir (0: the kernel's default, half of the
+// memory). mode is octal, or empty for the kernel's default 1777.
 func (m *Manager) mountTmpfs(ctx context.Context, dir string, size int64, mode string) error {
 	mount := host.Mount{Source: "tmpfs", Target: dir, Type: "tmpfs"}
 	if size > 0 {
@@ -32,9 +32,8 @@ func (m *Manager) mountTmpfs(ctx context.Context, dir string, size int64, mode s
 	return nil
 }
 
-// memorySize of a memory-backed volume in bytes: the smallest of the node's
-// allocatable memory, the pod's memory limit and the volume's own; 0 if none is
-// known.
+// memorySize is the size of a memory-backed volume in bytes: the least of the node's allocatable
+// memory, the pod's memory limit and the volume's own limit; 0 if none is known.
 func (m *Manager) memorySize(p *v1.Pod, limit *resource.Quantity) int64 {
 	allocatable := m.cfg.Allocatable()
 	size := allocatable.Memory().Value()
@@ -53,8 +52,8 @@ func (m *Manager) memorySize(p *v1.Pod, limit *resource.Quantity) int64 {
 	return size
 }
 
-// memoryIsLimited: the pod's cgroup has a memory limit, because the pod has one
-// or each of its containers has.
+// memoryIsLimited reports whether the pod's cgroup has a memory limit, because the pod has one or
+// each of its containers has.
 func memoryIsLimited(p *v1.Pod) bool {
 	if r := p.Spec.Resources; r != nil {
 		if _, ok := r.Limits[v1.ResourceMemory]; ok {
@@ -74,8 +73,8 @@ func memoryIsLimited(p *v1.Pod) bool {
 	return true
 }
 
-// NoSwapSupported tells from a kernel's version ("6.8.0-31-generic") whether
-// tmpfs has the noswap option, which came with Linux 6.4.
+// NoSwapSupported reports whether tmpfs has the noswap option in a kernel of this version
+// ("6.8.0-31-generic"); it came with Linux 6.4.
 func NoSwapSupported(kernelVersion string) bool {
 	major, rest, ok := strings.Cut(kernelVersion, ".")
 	if !ok {

@@ -10,8 +10,8 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/volume/render"
 )
 
-// trustBundles are the PEMs that a projection asks for. A selector that is nil
-// matches nothing, and an empty one everything, as labels' own rules say.
+// trustBundles returns the PEMs for a projection. As for labels in general, a nil selector matches
+// nothing and an empty one everything.
 func (m *Manager) trustBundles(ctx context.Context, t *v1.ClusterTrustBundleProjection) ([]string, error) {
 	if m.cfg.Trust == nil {
 		return nil, &render.UnsupportedError{Type: "projected clusterTrustBundle"}
@@ -41,5 +41,5 @@ func (m *Manager) trustBundles(ctx context.Context, t *v1.ClusterTrustBundleProj
 		}
 		return out, nil
 	}
-	return nil, nil // render says what is missing
+	return nil, nil // render reports what is missing
 }

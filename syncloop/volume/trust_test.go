@@ -30,8 +30,7 @@ func (a anchors) ClusterTrustBundles(_ context.Context, signer string, selector 
 	return []certificatesv1.ClusterTrustBundle{*b}, nil
 }
 
-// TestTrustBundlesFollow: a bundle that changes is in the volume with the next
-// Refresh.
+// TestTrustBundlesFollow: the next Refresh writes a changed bundle to the volume.
 func TestTrustBundlesFollow(t *testing.T) {
 	const one = "-----BEGIN CERTIFICATE-----\nb25l\n-----END CERTIFICATE-----\n"
 	const two = "-----BEGIN CERTIFICATE-----\ndHdv\n-----END CERTIFICATE-----\n"
@@ -68,7 +67,7 @@ func TestTrustBundlesFollow(t *testing.T) {
 	}
 	want("name", two)
 
-	// Where nobody gives bundles the volume says what is not supported.
+	// Without Trust, the volume's error says that it is not supported.
 	other := newManager(t, newMemHost(), c)
 	if _, err := other.Prepare(t.Context(), p); err == nil || !Failures(err)[0].Unsupported() {
 		t.Errorf("err = %v", err)

@@ -1,6 +1,6 @@
-// Package audit judges what an API server has logged of a Bowline in the cluster: of its
-// service account, and of the nodes that it is by impersonation. The log is that of a lab
-// that was started with --audit.
+// Package audit checks the API server's audit log for the requests of a Bowline in the cluster:
+// those of its service account, and those of the nodes that it impersonates. The log comes from a
+// lab that was started with --audit.
 package audit
 
 import (
@@ -29,26 +29,27 @@ const (
 	replicaName = "bowline-replica-"
 )
 
-// Cluster is what there was while the log was written: what it is held against.
+// Cluster describes the cluster while the log was written. The log is checked against it.
 type Cluster struct {
 	Namespace string   // Bowline's own
 	Account   string   // its service account there
-	Hooks     string   // that of the chart's hooks
-	Nodes     []string // that it may be
-	Hosts     []string // whose Leases it may hold
-	Secrets   []string // of its namespace, that Hosts name
+	Hooks     string   // the service account of the chart's hooks
+	Nodes     []string // that the account may impersonate
+	Hosts     []string // whose Leases the account may hold
+	Secrets   []string // of its namespace, named by Hosts
 	Pods      []*v1.Pod
-	// Tries is the user agent of requests that a test makes as the account, to be refused.
+	// Tries is the user agent of requests that a test makes as the account and that must be
+	// refused.
 	Tries string
-	// Provoked is what a test had refused by taking rights away.
+	// Provoked lists the refusals that a test caused by taking rights away.
 	Provoked []Provoked
 }
 
-// Provoked is a time in which the account itself may be refused something.
+// Provoked is a period in which the account itself may be refused something.
 type Provoked struct {
 	From, To time.Time
-	Name     string // what concerns this Host, its node and its Secret
-	Resource string // all objects of this resource, if there is no name
+	Name     string // the Host whose own requests, and those of its node and its Secret, may be refused
+	Resource string // all objects of this resource, if Name is empty
 }
 
 func (p Provoked) covers(e *auditv1.Event) bool {
@@ -59,18 +60,18 @@ func (p Provoked) covers(e *auditv1.Event) bool {
 	if p.Name == "" {
 		return e.ObjectRef != nil && e.ObjectRef.Resource == p.Resource
 	}
-	// Who may not be somebody is told whom, and the request is of whatever it would have
-	// been for.
+	// A refused impersonation names the user in its message; the request's object is the one that
+	// the impersonated user would have accessed.
 	said := e.ResponseStatus.Message
 	return strings.Contains(said, `"`+p.Name+`"`) || strings.Contains(said, `"`+nodePrefix+p.Name+`"`)
 }
 
-// IsTry tells whether a request is one of the test's own.
+// IsTry reports whether a request is one of the test's own tries.
 func (c *Cluster) IsTry(e auditv1.Event) bool { return c.Tries != "" && e.UserAgent == c.Tries }
 
 // Finding is a request that should not have been made.
 type Finding struct {
-	Event *auditv1.Event // nil: something is not in the log that should be
+	Event *auditv1.Event // nil: the log lacks something
 	Why   string
 }
 
@@ -86,8 +87,8 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s: %s %s: %d, by %s, %s", f.Why, who, e.Verb, e.RequestURI, code(e), e.UserAgent, e.RequestReceivedTimestamp.Format("15:04:05.000"))
 }
 
-// Read reads a log: an event a line. What is being written while it is read, a last line
-// without an end, is left out.
+// Read reads a log with one event a line. It ignores a last line without an end, which is still
+// being written.
 func Read(r io.Reader) ([]auditv1.Event, error) {
 	var all []auditv1.Event
 	lines := bufio.NewReader(r)
@@ -107,8 +108,8 @@ func Read(r io.Reader) ([]auditv1.Event, error) {
 	}
 }
 
-// Judge finds what the account and its nodes should not have asked for. A log in which one
-// of them has asked for nothing says nothing of it, and that is a finding too.
+// Judge returns the requests that the account and its nodes should not have made. A user without
+// any request in the log is a finding too, because the log then proves nothing about it.
 func (c *Cluster) Judge(events []auditv1.Event) []Finding {
 	j := judge{Cluster: c, seen: map[string]bool{}}
 	j.named, j.moments = c.named()
@@ -139,12 +140,12 @@ func (c *Cluster) user(account string) string {
 type judge struct {
 	*Cluster
 	named    map[reference]bool
-	moments  map[reference][]span // when pods that name it came to their node, and went
+	moments  map[reference][]span // when pods that name it came to their node or left it
 	seen     map[string]bool      // users
 	findings []Finding
 }
 
-// wrong says what is wrong with a request; nothing, where it is nobody's of ours.
+// wrong says what is wrong with a request. It returns "" for the requests of other users.
 func (j *judge) wrong(e *auditv1.Event) string {
 	account := e.User.Username == j.user(j.Account)
 	hooks := j.Hooks != "" && e.User.Username == j.user(j.Hooks)
@@ -160,9 +161,9 @@ func (j *judge) wrong(e *auditv1.Event) string {
 	if e.ImpersonatedUser != nil {
 		switch {
 		case !account:
-			return "somebody else is the node"
+			return "another user acts as the node"
 		case !isNode || !slices.Contains(j.Nodes, node):
-			return "the account is somebody that it may not be"
+			return "the account impersonates a user that it must not"
 		case slices.ContainsFunc(acting.Groups, func(g string) bool { return g != nodesGroup && g != "system:authenticated" }):
 			return "the account has given itself another group"
 		}
@@ -187,15 +188,15 @@ func (j *judge) wrong(e *auditv1.Event) string {
 	}
 }
 
-// behind is how long the API server may take to know what a node may read, of a pod that it
-// has been given, and a node that a pod is gone: the authorizer hears of pods as the node
-// does, a moment before or after it.
+// behind is how long the node authorizer may lag: until it allows a node to read the objects of a
+// new pod, and until the node learns that a pod is gone. The authorizer and the node both watch
+// pods, and either may be ahead.
 const behind = 10 * time.Second
 
-// span is a time in which an API server and a node may think otherwise of a pod.
+// span is a period in which the API server and a node may disagree about a pod.
 type span struct{ from, to time.Time }
 
-// unsettled tells whether a node was refused for that reason alone.
+// unsettled reports whether that lag alone explains the refusal of a node's request.
 func (j *judge) unsettled(node string, e *auditv1.Event) bool {
 	ref := e.ObjectRef
 	if ref == nil || ref.Name == "" || j.node(node, e) != "" {
@@ -206,7 +207,7 @@ func (j *judge) unsettled(node string, e *auditv1.Event) bool {
 	return slices.ContainsFunc(j.moments[object], func(s span) bool { return !at.Before(s.from) && at.Before(s.to) })
 }
 
-// node is what a node may not ask for.
+// node says why a node may not make the request, or returns "".
 func (j *judge) node(node string, e *auditv1.Event) string {
 	ref := e.ObjectRef
 	object := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
@@ -234,7 +235,7 @@ func (j *judge) node(node string, e *auditv1.Event) string {
 	return ""
 }
 
-// account is what the service account may not ask for as itself.
+// account says why the service account may not make the request as itself, or returns "".
 func (j *judge) account(e *auditv1.Event) string {
 	ref := e.ObjectRef
 	reads := slices.Contains([]string{"get", "list", "watch"}, e.Verb)
@@ -265,8 +266,8 @@ func (j *judge) account(e *auditv1.Event) string {
 	return ""
 }
 
-// hooks is what the account of the chart's hooks may not ask for: it knows Hosts, and the
-// Leases that replicas leave.
+// hooks says why the account of the chart's hooks may not make the request, or returns "". It may
+// use Hosts, and the Leases that replicas leave behind.
 func (j *judge) hooks(e *auditv1.Event) string {
 	switch ref := e.ObjectRef; {
 	case ref.Resource == "hosts":

@@ -18,7 +18,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 const account = "system:serviceaccount:bowline:bowline"
 
-// request is an event; as is who the account is by impersonation, "" itself.
+// request returns an event of the account; as is the user that it impersonates, "" for none.
 func request(as, verb, resource, namespace, name string) auditv1.Event {
 	e := auditv1.Event{Verb: verb, UserAgent: "bowline/test", ResponseStatus: &metav1.Status{Code: 200}}
 	e.User.Username, e.User.Groups = account, []string{"system:serviceaccounts"}
@@ -41,7 +41,7 @@ func answered(code int32, e auditv1.Event) auditv1.Event {
 	return e
 }
 
-// told is an answer 403 with these words, at a second of the run.
+// told makes e a 403 response with this message, at a second of the run.
 func told(second int, words string, e auditv1.Event) auditv1.Event {
 	e.RequestReceivedTimestamp = metav1.NewMicroTime(start.Add(time.Duration(second) * time.Second))
 	e.ResponseStatus = &metav1.Status{Code: 403, Message: words}
@@ -97,7 +97,7 @@ spec:
 
 const node2 = "system:node:host2"
 
-// innocent is what a Bowline asks for, all of it.
+// innocent returns every kind of request that a Bowline makes.
 func innocent() []auditv1.Event {
 	list := []auditv1.Event{
 		request("", "watch", "hosts", "", ""),
@@ -125,13 +125,13 @@ func innocent() []auditv1.Event {
 		told(5, `secrets "host2" is forbidden`, request("", "get", "secrets", "bowline", "host2")),
 		told(5, `users "system:node:host2" is forbidden`, request("", "get", "nodes", "", "host2")),
 		told(25, "leases are forbidden", request("", "update", "leases", "bowline", "bowline-host-host2")),
-		// The API server has not heard of the pod yet.
+		// The API server has not seen the pod yet.
 		told(1, "no relationship", request("system:node:host3", "get", "secrets", "default", "of-host3")),
 		told(9, "no relationship", request("system:node:host3", "watch", "secrets", "default", "of-host3")),
-		// The pod has gone, and the node does not know it yet.
+		// The pod is gone, and the node does not know it yet.
 		told(59, "no relationship", request("system:node:host3", "get", "pods", "default", "other")),
 		told(69, "no relationship", request("system:node:host3", "watch", "secrets", "default", "of-host3")),
-		// Not ours to judge.
+		// Other users, which Judge ignores.
 		by("system:node:host1", request("", "get", "secrets", "default", "of-host1")),
 		by("system:serviceaccount:default:default", answered(403, request("", "list", "secrets", "", ""))),
 	}
@@ -154,7 +154,7 @@ func TestInnocent(t *testing.T) {
 	}
 }
 
-// TestOffences: each is found among everything else, and nothing but it.
+// TestOffences: Judge finds each offence among all other requests, and nothing else.
 func TestOffences(t *testing.T) {
 	for name, c := range map[string]struct {
 		event auditv1.Event
@@ -179,10 +179,10 @@ func TestOffences(t *testing.T) {
 		"another node's lease":             {request(node2, "update", "leases", "kube-node-lease", "host3"), "another's Lease"},
 		"the replicas' lease, by a node":   {request(node2, "get", "leases", "bowline", "bowline-host-host2"), "another's Lease"},
 		"another node's pod":               {request(node2, "patch", "pods/status", "default", "other"), "another node's pod"},
-		"a node that is not the account's": {request("system:node:host1", "get", "nodes", "", "host1"), "may not be"},
-		"a person":                         {request("admin", "get", "nodes", "", "host2"), "may not be"},
+		"a node that is not the account's": {request("system:node:host1", "get", "nodes", "", "host1"), "impersonates a user that it must not"},
+		"a person":                         {request("admin", "get", "nodes", "", "host2"), "impersonates a user that it must not"},
 		"another group":                    {grouped("system:masters", request(node2, "get", "nodes", "", "host2")), "another group"},
-		"a node that somebody else is":     {by("system:serviceaccount:default:thief", request(node2, "get", "nodes", "", "host2")), "somebody else"},
+		"a node that another user acts as": {by("system:serviceaccount:default:thief", request(node2, "get", "nodes", "", "host2")), "another user acts as the node"},
 		"a Secret that no Host names":      {request("", "get", "secrets", "bowline", "another"), "no Host names it"},
 		"every Secret of the namespace":    {request("", "list", "secrets", "bowline", ""), "no Host names it"},
 		"a Secret of another namespace":    {request("", "watch", "secrets", "default", "host2"), "no Host names it"},
@@ -225,7 +225,7 @@ func TestOffences(t *testing.T) {
 	}
 }
 
-// TestSilence: a log without somebody says nothing of them.
+// TestSilence: a user without requests in the log is a finding.
 func TestSilence(t *testing.T) {
 	if found := cluster(t).Judge(nil); len(found) != 3 {
 		t.Errorf("of an empty log: %v", found)

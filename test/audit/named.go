@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// reference is what a pod of a node gives that node leave to read, and the pod itself.
+// reference is an object that a node may read because one of its pods names it, or the pod itself.
 type reference struct {
 	node, resource string
 	object         types.NamespacedName
 }
 
-// named is everything that the pods name, by node, and when they came to that node and went.
+// named returns all references of the pods, and when the pods came to their node and left it.
 func (c *Cluster) named() (map[reference]bool, map[reference][]span) {
 	all, moments := map[reference]bool{}, map[reference][]span{}
 	for _, p := range c.Pods {

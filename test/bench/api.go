@@ -17,13 +17,13 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// onlyAPI measures what nodes ask of the API server, and no more.
+// onlyAPI measures only the nodes' requests to the API server.
 const onlyAPI = "api"
 
 // apiSystems are the agents whose requests are counted.
 var apiSystems = []string{sysBowline, sysSSH, sysKubelet}
 
-// requests counts by HTTP method. Beginning a watch is one GET.
+// requests counts requests by HTTP method. The start of a watch is one GET.
 type requests map[string]float64
 
 func (r requests) total() (sum float64) {
@@ -33,7 +33,7 @@ func (r requests) total() (sum float64) {
 	return sum
 }
 
-// minus is what came beyond o; never less than nothing.
+// minus subtracts o, but never below zero.
 func (r requests) minus(o requests) requests {
 	d := requests{}
 	for method, n := range r {
@@ -52,7 +52,7 @@ func (r requests) times(f float64) requests {
 	return p
 }
 
-// String has the methods in the order of what they cost the API server.
+// String lists the methods in the order of their cost for the API server.
 func (r requests) String() string {
 	var parts []string
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "GET"} {
@@ -66,16 +66,16 @@ func (r requests) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// apiCost is what one agent asked for.
+// apiCost counts the requests of one agent.
 type apiCost struct {
-	idle       requests // a second, with all pods running
+	idle       requests // per second, with all pods running
 	start, end requests // for one pod
 }
 
-// restRequests is client-go's own count, which the kubelet shows as well.
+// restRequests matches client-go's own counter, which the kubelet exposes as well.
 var restRequests = regexp.MustCompile(`^rest_client_requests_total\{(.*)\} (\S+)$`)
 
-// metrics are the series of the agent's process.
+// metrics returns the metrics of the agent's process.
 func (r running) metrics(ctx context.Context) ([]byte, error) {
 	if r.counts == "" {
 		return r.client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes", theHost, "proxy/metrics").DoRaw(ctx)
@@ -95,7 +95,7 @@ func (r running) metrics(ctx context.Context) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// countRequests reads the agent's count of its requests so far.
+// countRequests returns the number of requests that the agent has made so far, by method.
 func countRequests(ctx context.Context, agent running) (requests, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -127,8 +127,8 @@ func countRequests(ctx context.Context, agent running) (requests, error) {
 	return r, lines.Err()
 }
 
-// costOf counts one agent's requests on a fresh host: while it is idle, and beyond
-// that, what a wave adds.
+// costOf counts one agent's requests on a fresh host: those while it is idle, and those that a wave
+// adds.
 func (b *bench) costOf(ctx context.Context, system string) (cost apiCost, err error) {
 	agent, err := b.begin(ctx, system)
 	if err != nil {
@@ -140,11 +140,11 @@ func (b *bench) costOf(ctx context.Context, system string) (cost apiCost, err er
 		return cost, err
 	}
 	w := wave{client: client, n: b.pods}
-	if _, err := countRequests(ctx, agent); err != nil { // who may ask is asked of the API server once
+	if _, err := countRequests(ctx, agent); err != nil { // the first scrape costs one access review
 		return cost, err
 	}
 	settle(ctx)
-	// during returns what was asked for while f ran and what trailed behind it.
+	// during returns the requests while f ran, and the time that f took.
 	during := func(f func() error) (r requests, seconds float64, err error) {
 		before, err := countRequests(ctx, agent)
 		if err != nil {
@@ -189,7 +189,7 @@ func (b *bench) costOf(ctx context.Context, system string) (cost apiCost, err er
 	return cost, nil
 }
 
-// api prints what the agents ask of the API server, and writes it where it is asked to.
+// api prints how many requests the agents make, and writes the table to a file if one is named.
 func (b *bench) api(ctx context.Context) error {
 	costs := map[string]apiCost{}
 	for _, system := range apiSystems {

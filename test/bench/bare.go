@@ -20,13 +20,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
-	"github.com/bowline-k8s/bowline/syncloop/pace"
+	"github.com/bowline-k8s/bowline/syncloop/startlimiter"
 )
 
-// bareCommand makes this program the bare CRI's driver, inside the host.
+// bareCommand makes this program the driver of the bare CRI, inside the host.
 const bareCommand = "_bare"
 
-// bareJob is what the driver is told at its start.
+// bareJob is the driver's input at its start.
 type bareJob struct {
 	Kubeconfig  string
 	HostIP, DNS string
@@ -46,7 +46,7 @@ type order struct {
 	Delete string  `json:",omitempty"` // a pod's name
 }
 
-// pullImages makes the images of the waves present.
+// pullImages pulls the images of the waves.
 func pullImages(ctx context.Context, socket string) error {
 	client, err := dialRuntime(ctx, socket)
 	if err != nil {
@@ -68,7 +68,7 @@ func dialRuntime(ctx context.Context, socket string) (*cri.Client, error) {
 	}})
 }
 
-// bareAt measures the bare CRI with up and down requests at a time.
+// bareAt measures the bare CRI with a concurrency of up for starts and of down for stops.
 func (b *bench) bareAt(ctx context.Context, up, down int) (r result, err error) {
 	client, err := b.fresh(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (b *bench) bareAt(ctx context.Context, up, down int) (r result, err error) 
 	if err := os.WriteFile(job.Tape, text, 0o600); err != nil {
 		return r, err
 	}
-	// Pods of a node that is not there are collected.
+	// Without a Node object, the pod garbage collector would delete its pods.
 	if _, err := client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Name}}, metav1.CreateOptions{}); err != nil {
 		return r, err
 	}
@@ -106,7 +106,7 @@ func (b *bench) bareAt(ctx context.Context, up, down int) (r result, err error) 
 		return r, err
 	}
 	w := wave{client: client, n: b.pods}
-	w.created = func(p *v1.Pod) { _ = driver.tell(order{Create: p}) } // a driver that died makes the wave fail
+	w.created = func(p *v1.Pod) { _ = driver.tell(order{Create: p}) } // if the driver has died, the wave fails
 	w.deleted = func(name string) error { return driver.tell(order{Delete: name}) }
 	if r.up, err = w.up(ctx); err != nil {
 		return r, errors.Join(err, driver.stop())
@@ -123,7 +123,7 @@ func (b *bench) bareAt(ctx context.Context, up, down int) (r result, err error) 
 	return r, errors.Join(err, driver.stop())
 }
 
-// driver is the bare CRI's driver as its parent sees it.
+// driver is the parent's handle of the bare CRI's driver.
 type driver struct {
 	pid  int
 	stop func() error
@@ -162,8 +162,7 @@ func (b *bench) startDriver(ctx context.Context, job bareJob) (*driver, error) {
 	}}, nil
 }
 
-// runBare is the driver: it carries out each order at once, as many at a time
-// as it may.
+// runBare is the driver: it executes each order at once, within its concurrency.
 func runBare(ctx context.Context, args []string) error {
 	var job bareJob
 	if len(args) != 2 {
@@ -192,13 +191,13 @@ func runBare(ctx context.Context, args []string) error {
 		case o.Create != nil:
 			p, do = &floorPod{pod: o.Create}, f.up
 			made[o.Create.Name] = p
-		case o.Delete != "" && o.Delete[0] == '*': // between the waves: another number at a time
+		case o.Delete != "" && o.Delete[0] == '*': // between the waves: another concurrency
 			n, err := strconv.Atoi(o.Delete[1:])
 			if err != nil {
 				return err
 			}
 			all.Wait()
-			slots = pace.New(n, time.Minute)
+			slots = startlimiter.New(n, time.Minute)
 			continue
 		default:
 			if p, do = made[o.Delete], f.down; p == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// The systems under test. Bowline drives the host by its socket, or over SSH with
-// so many milliseconds of delay in each direction.
+// The systems under test. Bowline manages the host through its local socket, or over SSH with this
+// many milliseconds of delay in each direction.
 const (
 	sysBowline = "bowline"
 	sysKubelet = "kubelet"
@@ -25,10 +25,10 @@ const (
 	sysSSH50   = "ssh50"
 )
 
-// farDelay of the systems that drive the host over SSH.
-var farDelay = map[string]time.Duration{sysSSH: 0, sysSSH10: 10 * time.Millisecond, sysSSH50: 50 * time.Millisecond}
+// remoteDelay is the delay of each system that manages the host over SSH.
+var remoteDelay = map[string]time.Duration{sysSSH: 0, sysSSH10: 10 * time.Millisecond, sysSSH50: 50 * time.Millisecond}
 
-// concurrencies that the bare CRI is tried with in the first repetition.
+// concurrencies are the ones that the first repetition tries with the bare CRI.
 var concurrencies = []int{2, 4, 8, 16}
 
 // result is one repetition of one system. Idle shares are of one core.
@@ -37,11 +37,11 @@ type result struct {
 	agentWork, runtimeWork time.Duration // CPU time of agent and runtime, up and down together
 	memory                 int64         // peak of the agent, bytes
 	idle, idleProbed       idle
-	one                    time.Duration // a pod with a token, a configMap and two containers to Ready
+	one                    time.Duration // time to Ready of a pod with a token, a configMap and two containers
 	link                   linkCost
 }
 
-// idle is what two processes use while nothing changes, as a share of one core.
+// idle is the CPU use of two processes while nothing changes, as a share of one core.
 type idle struct{ agent, runtime float64 }
 
 type bench struct {
@@ -49,8 +49,8 @@ type bench struct {
 	lab     *lab
 	results map[string][]result
 	self    string // this program
-	// what Bowline asked of the runtime, and how often it wrote to the API server
-	// for one pod, up and down; the bare CRI does the same
+	// Bowline's requests to the runtime, and how often it wrote to the API server for one pod, up
+	// and down; the bare CRI does the same.
 	tape               tape
 	wroteUp, wroteDown writes
 	bestUp, bestDown   int // concurrency of the bare CRI
@@ -60,13 +60,13 @@ func (b *bench) wants(system string) bool {
 	if system == sysBare && b.runtime != runtimeContainerd {
 		return false
 	}
-	_, far := farDelay[system]
-	return b.only == "" || b.only == system || b.only == onlyFar && (far || system == sysBowline)
+	_, far := remoteDelay[system]
+	return b.only == "" || b.only == system || b.only == onlyRemote && (far || system == sysBowline)
 }
 
 // repetition measures each system once, each on a fresh host.
 func (b *bench) repetition(ctx context.Context, i int) error {
-	// The pairs that are compared stand beside each other.
+	// Systems that are compared with each other run one after the other.
 	for _, system := range []string{sysSSH50, sysSSH10, sysSSH, sysBowline, sysKubelet, sysBare} {
 		if !b.wants(system) {
 			continue
@@ -89,9 +89,9 @@ func (b *bench) repetition(ctx context.Context, i int) error {
 	return nil
 }
 
-// fresh gives a host without a trace of the system before, the images pulled.
+// fresh resets the host, so that no trace of the previous system is left, and pulls the images.
 func (b *bench) fresh(ctx context.Context) (kubernetes.Interface, error) {
-	// A machine that is busy with something else may make the host late.
+	// On a busy machine the host may come up too late.
 	_, err := b.lab.do(ctx, "reset", theHost)
 	for range 3 {
 		if err == nil {
@@ -115,13 +115,13 @@ func (b *bench) fresh(ctx context.Context) (kubernetes.Interface, error) {
 	return client, pullImages(ctx, b.lab.Hosts[0].OutsideSocket)
 }
 
-// running is an agent that drives a fresh host.
+// running is an agent that manages a fresh host.
 type running struct {
 	client kubernetes.Interface
-	wire   *labtest.Wire // to a far host, else nil
+	wire   *labtest.Wire // to a remote host, else nil
 	pid    int
 	stop   func() error
-	// counts is where the process answers /metrics; empty: its node does.
+	// counts is the process's URL of /metrics; empty: the node serves it.
 	counts string
 }
 
@@ -131,7 +131,7 @@ func (b *bench) begin(ctx context.Context, system string) (r running, err error)
 		return r, err
 	}
 	start := b.startKubelet
-	delay, far := farDelay[system]
+	delay, far := remoteDelay[system]
 	if far {
 		if r.wire, err = labtest.NewWire(b.lab.Hosts[0].SSH.Address); err != nil {
 			return r, err
@@ -161,7 +161,7 @@ func (b *bench) begin(ctx context.Context, system string) (r running, err error)
 
 // agent measures Bowline or the kubelet.
 func (b *bench) agent(ctx context.Context, system string) (r result, err error) {
-	delay, far := farDelay[system]
+	delay, far := remoteDelay[system]
 	begun, err := b.begin(ctx, system)
 	if err != nil {
 		return r, err
@@ -213,7 +213,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	r.agentWork, r.runtimeWork = busy.agent+busyDown.agent, busy.runtime+busyDown.runtime
 	settle(ctx)
 	if far {
-		if b.idle > 0 && delay == 0 && len(b.results[system]) == 0 { // it takes minutes, and varies little
+		if b.idle > 0 && delay == 0 && len(b.results[system]) == 0 { // takes minutes and varies little
 			if r.link, err = b.linkCost(ctx, client, wire); err != nil {
 				return r, err
 			}
@@ -235,7 +235,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	return r, err
 }
 
-// settleTime lets what trails behind a wave, events mostly, come to its end.
+// settleTime lets the work that trails a wave finish, mostly events.
 const settleTime = 5 * time.Second
 
 func settle(ctx context.Context) {
@@ -271,7 +271,7 @@ func (m *meter) stop() (busy, error) {
 	return busy{now.agent - m.from.agent, now.runtime - m.from.runtime}, err
 }
 
-// idle waits for d and tells what was used meanwhile.
+// idle waits for d and returns the CPU use in that time.
 func (m *meter) idle(ctx context.Context, d time.Duration) (idle, error) {
 	if err := m.start(); err != nil {
 		return idle{}, err
@@ -287,8 +287,7 @@ func (m *meter) idle(ctx context.Context, d time.Duration) (idle, error) {
 	return idle{agent: used.agent.Seconds() / over, runtime: used.runtime.Seconds() / over}, err
 }
 
-// bare measures the CRI alone: at every concurrency the first time, then at
-// the best ones.
+// bare measures the CRI alone: with every concurrency the first time, then with the best ones.
 func (b *bench) bare(ctx context.Context) (best result, err error) {
 	if b.bestUp > 0 {
 		return b.bareAt(ctx, b.bestUp, b.bestDown)
@@ -310,11 +309,10 @@ func (b *bench) bare(ctx context.Context) (best result, err error) {
 	return best, nil
 }
 
-// healthPort is where Bowline's process answers in the host.
+// healthPort is the port of Bowline's process in the host.
 const healthPort = ":18080"
 
-// startBowline starts the program under test inside the host; socket is the
-// runtime's.
+// startBowline starts the program under test inside the host; socket is the runtime's.
 func (b *bench) startBowline(ctx context.Context, socket string) (pid int, stop func() error, err error) {
 	h := b.lab.Hosts[0]
 	file, err := b.config("endpoint: unix://" + socket + "\n  nodeIP: " + h.IP)
@@ -324,8 +322,8 @@ func (b *bench) startBowline(ctx context.Context, socket string) (pid int, stop 
 	return b.drive(b.lab.inHost(ctx, b.bowline, "run", "--config", file, "--health-address", h.IP+healthPort))
 }
 
-// config writes a BowlineConfiguration for the host; endpoint are the lines that
-// say how it is reached.
+// config writes a BowlineConfiguration for the host. endpoint holds the lines that say how to reach
+// it.
 func (b *bench) config(endpoint string) (file string, err error) {
 	h := b.lab.Hosts[0]
 	text := fmt.Sprintf(`apiVersion: bowline.io/v1alpha1
@@ -346,7 +344,7 @@ hosts:
 	return file, os.WriteFile(file, []byte(text), 0o600)
 }
 
-// drive starts a command line of Bowline's.
+// drive starts a command line of Bowline.
 func (b *bench) drive(cmd *exec.Cmd) (pid int, stop func() error, err error) {
 	log, err := os.Create(filepath.Join(b.lab.dir, "bench-bowline.log"))
 	if err != nil {
@@ -357,7 +355,7 @@ func (b *bench) drive(cmd *exec.Cmd) (pid int, stop func() error, err error) {
 		return 0, nil, errors.Join(err, log.Close())
 	}
 	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }() // it is ended by a signal; how, does not matter here
+	go func() { _ = cmd.Wait(); close(ended) }() // a signal ends it; its exit code does not matter here
 	return cmd.Process.Pid, func() error {
 		_ = cmd.Process.Signal(os.Interrupt)
 		select {
@@ -370,8 +368,8 @@ func (b *bench) drive(cmd *exec.Cmd) (pid int, stop func() error, err error) {
 	}, nil
 }
 
-// startKubelet starts the kubelet of the lab's Kubernetes: maxPods 110,
-// kubeAPIQPS 50 and burst 100 as Bowline has, parallel pulls.
+// startKubelet starts the kubelet of the lab's Kubernetes: maxPods 110, kubeAPIQPS 50 and burst 100
+// like Bowline, parallel pulls.
 func (b *bench) startKubelet(ctx context.Context) (pid int, stop func() error, err error) {
 	if _, err := b.lab.do(ctx, "kubelet", theHost); err != nil {
 		return 0, nil, err

@@ -30,7 +30,7 @@ const (
 // waveLimit bounds one wave: beyond it something is broken, not slow.
 const waveLimit = 5 * time.Minute
 
-// newClient makes a client without a rate limit of its own.
+// newClient makes a client without a rate limit.
 func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -41,7 +41,7 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(c)
 }
 
-// until polls for a condition of the API.
+// until polls until a condition of the API is true.
 func until(ctx context.Context, what string, done func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, waveLimit)
 	defer cancel()
@@ -58,7 +58,7 @@ func until(ctx context.Context, what string, done func(context.Context) (bool, e
 	}
 }
 
-// makeNamespace makes the pods' namespace and waits for what pods need of it.
+// makeNamespace makes the pods' namespace and waits for the objects that pods need in it.
 func makeNamespace(ctx context.Context, c kubernetes.Interface) error {
 	_, err := c.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -73,7 +73,7 @@ func makeNamespace(ctx context.Context, c kubernetes.Interface) error {
 	})
 }
 
-// nodeReady waits for the node to take pods.
+// nodeReady waits until the node takes pods.
 func nodeReady(ctx context.Context, c kubernetes.Interface) error {
 	return until(ctx, "node "+theHost+" is ready", func(ctx context.Context) (bool, error) {
 		n, err := c.CoreV1().Nodes().Get(ctx, theHost, metav1.GetOptions{})
@@ -94,10 +94,10 @@ func nodeReady(ctx context.Context, c kubernetes.Interface) error {
 	})
 }
 
-// probePeriod of the pods that are probed.
+// probePeriod is the period of the readiness probe.
 const probePeriod = 10 * time.Second
 
-// podSpec is one pod of a wave: it only waits, or it serves and is probed.
+// podSpec returns pod i of a wave. The pod only waits, or it serves and has a readiness probe.
 func podSpec(i int, probed bool) *v1.Pod {
 	c := v1.Container{Name: "main", Image: pauseImage, ImagePullPolicy: v1.PullIfNotPresent}
 	if probed {
@@ -109,22 +109,22 @@ func podSpec(i int, probed bool) *v1.Pod {
 	}
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("p%03d", i), Labels: map[string]string{"bench": "wave"}},
-		// Bound from the start: what a scheduler does is not what is measured.
+		// Bound from the start: the scheduler is not measured.
 		Spec: v1.PodSpec{NodeName: theHost, Containers: []v1.Container{c}},
 	}
 }
 
-// wave is pods that are made together, watched, and deleted together.
+// wave is a set of pods that are created together, watched, and deleted together.
 type wave struct {
 	client  kubernetes.Interface
 	n       int
 	probed  bool
-	created func(*v1.Pod)      // told of each pod that was made; nil: nobody
-	deleted func(string) error // told of each deletion that was accepted; nil: nobody
+	created func(*v1.Pod)      // called for each created pod; may be nil
+	deleted func(string) error // called for each accepted deletion; may be nil
 }
 
-// up makes the pods and waits until all are Ready; the time is from the first
-// request to the event that shows the last one Ready.
+// up creates the pods and waits until all are Ready. The time runs from the first request to the
+// event that shows the last pod Ready.
 func (w wave) up(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, waveLimit)
 	defer cancel()
@@ -197,7 +197,7 @@ func (w wave) down(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// watch starts before the wave does.
+// watch starts the watch. Call it before the wave begins.
 func (w wave) watch(ctx context.Context) (watch.Interface, error) {
 	list, err := w.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -206,7 +206,7 @@ func (w wave) watch(ctx context.Context) (watch.Interface, error) {
 	return w.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 }
 
-// each runs f for every pod, eight at a time; errors come by the channel.
+// each runs f for every pod, eight at a time, and sends errors to the channel.
 func (w wave) each(f func(i int) error) <-chan error {
 	failed := make(chan error, w.n)
 	var mu sync.Mutex
@@ -239,7 +239,7 @@ func isReady(p *v1.Pod) bool {
 	return false
 }
 
-// writes counts the requests that a node makes for its pods.
+// writes counts a node's write requests for its pods.
 type writes struct{ patches, events, tokens int }
 
 func (w writes) minus(o writes) writes {
@@ -254,7 +254,7 @@ func (w writes) per(n int) writes {
 var requestTotal = regexp.MustCompile(`^apiserver_request_total\{(.*)\} (\S+)$`)
 var label = regexp.MustCompile(`(\w+)="([^"]*)"`)
 
-// countWrites reads what the API server has counted so far.
+// countWrites reads the API server's counters.
 func countWrites(ctx context.Context, c kubernetes.Interface) (writes, error) {
 	data, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {

@@ -24,13 +24,12 @@ import (
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
-	"github.com/bowline-k8s/bowline/syncloop/pace"
+	"github.com/bowline-k8s/bowline/syncloop/startlimiter"
 )
 
-// floor gives a pod to the runtime with the requests that were recorded for the
-// pod of the same name, and nothing else: no watch, no decision, no back-off. Its
-// writes to the API server are as many as a node's, and go beside the runtime's
-// work wherever nothing depends on them.
+// floor replays the requests that were recorded for a pod of the same name to the runtime, and
+// nothing else: no watch, no decision, no back-off. It makes as many writes to the API server as a
+// node, concurrently with the runtime's work if nothing depends on them.
 type floor struct {
 	job     bareJob
 	tape    tape
@@ -39,18 +38,18 @@ type floor struct {
 	runtime *grpc.ClientConn
 	client  kubernetes.Interface
 	ca      []byte
-	starts  *pace.Pacer
-	// removals go one at a time beside the stops, as Bowline's do
-	removals *pace.Pacer
-	late     sync.WaitGroup // writes that nobody waits for
+	starts  *startlimiter.Pacer
+	// Removals run one at a time beside the stops, as in Bowline.
+	removals *startlimiter.Pacer
+	late     sync.WaitGroup // writes that no step waits for
 }
 
-// floorPod is a pod and what was made of it.
+// floorPod is a pod and its sandbox, container and status.
 type floorPod struct {
 	pod                *v1.Pod
 	sandbox, container string
 	ip                 string
-	status             []byte // the container's last status, as the runtime told it
+	status             []byte // the container's last status, as the runtime reported it
 	written            sync.WaitGroup
 }
 
@@ -63,7 +62,7 @@ func newFloor(ctx context.Context, job bareJob) (*floor, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &floor{job: job, host: h, starts: pace.New(job.Concurrency, time.Minute), removals: pace.New(facts.CPUs/2, time.Minute), machine: spec.Machine{
+	f := &floor{job: job, host: h, starts: startlimiter.New(job.Concurrency, time.Minute), removals: startlimiter.New(facts.CPUs/2, time.Minute), machine: spec.Machine{
 		RootDir: "/var/lib/kubelet", PodLogsDir: "/var/log/pods", CgroupDriver: "cgroupfs",
 		CgroupVersion: facts.CgroupVersion, Owner: "bench", Hostname: facts.Hostname, HostIPs: []string{job.HostIP},
 		MemoryBytes: facts.MemoryBytes, CPUs: facts.CPUs, CanLowerOOMScore: facts.CanLowerOOMScore,
@@ -84,7 +83,7 @@ func newFloor(ctx context.Context, job bareJob) (*floor, error) {
 	}
 	ca, err := f.client.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 	if err != nil {
-		// A node's own credential may read it only for a pod of its own.
+		// A node's own credential may read the configMap only for a pod of its own.
 		f.ca = make([]byte, 1200)
 		return f, nil
 	}
@@ -92,7 +91,7 @@ func newFloor(ctx context.Context, job bareJob) (*floor, error) {
 	return f, nil
 }
 
-// play sends recorded requests one after the other, under the names of fp's pod.
+// play sends recorded requests one after the other, with the names of fp's pod.
 func (f *floor) play(ctx context.Context, fp *floorPod, calls []recorded) error {
 	p := f.tape[fp.pod.Name]
 	for _, c := range calls {
@@ -117,7 +116,7 @@ func (f *floor) play(ctx context.Context, fp *floorPod, calls []recorded) error 
 	return nil
 }
 
-// learn keeps what later requests, files and statuses need of a reply.
+// learn keeps the parts of a reply that later requests, files and statuses need.
 func (fp *floorPod) learn(method string, reply []byte) error {
 	switch method {
 	case "RunPodSandbox":
@@ -150,14 +149,14 @@ func volumeOf(p *v1.Pod) (name string, ok bool) {
 	return "", false
 }
 
-// volumeDir is where the pod's projected service account volume is made.
+// volumeDir is the directory of the pod's projected service account volume.
 func (f *floor) volumeDir(p *v1.Pod) (dir string, ok bool) {
 	name, ok := volumeOf(p)
 	return spec.VolumeDir(f.machine.RootDir, p.UID, "kubernetes.io~projected", name), ok
 }
 
-// up makes the pod run and says that it is Ready. The volume is made beside the
-// sandbox, as a node does.
+// up starts the pod and reports it Ready. It makes the volume concurrently with the sandbox, as a
+// node does.
 func (f *floor) up(ctx context.Context, fp *floorPod) error {
 	p := fp.pod
 	for range f.job.PatchesUp - 1 {
@@ -227,7 +226,7 @@ func (f *floor) volumes(ctx context.Context, p *v1.Pod) error {
 	})
 }
 
-// sandboxFiles are what a sandbox needs before it is made.
+// sandboxFiles makes the directories and the cgroup that a sandbox needs.
 func (f *floor) sandboxFiles(ctx context.Context, p *v1.Pod) error {
 	if err := f.host.MkdirAll(ctx, spec.LogDir(f.machine, p), 0o755, nil); err != nil {
 		return err
@@ -235,7 +234,7 @@ func (f *floor) sandboxFiles(ctx context.Context, p *v1.Pod) error {
 	return f.host.EnsureCgroup(ctx, spec.CgroupPath(p, f.machine), host.CgroupResources(spec.PodCgroup(p, f.machine)))
 }
 
-// files are what the container's mounts name, and its log directory.
+// files writes the files that the container's mounts name, and makes its log directory.
 func (f *floor) files(ctx context.Context, fp *floorPod) error {
 	p := fp.pod
 	hosts, err := spec.HostsFile(p, f.machine, []string{fp.ip}, nil)
@@ -251,7 +250,7 @@ func (f *floor) files(ctx context.Context, fp *floorPod) error {
 	return f.host.MkdirAll(ctx, path.Join(spec.LogDir(f.machine, p), "main"), 0o755, nil)
 }
 
-// down ends the pod, takes its object away, and then removes what is left of it.
+// down stops the pod, deletes its object, and then removes the rest of it.
 func (f *floor) down(ctx context.Context, fp *floorPod) error {
 	p, calls := fp.pod, f.tape[fp.pod.Name]
 	fp.written.Wait()
@@ -319,7 +318,7 @@ func (f *floor) event(ctx context.Context, p *v1.Pod, suffix string) {
 			InvolvedObject: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
 			Reason:         "Started", Message: "Container started", Type: v1.EventTypeNormal, Count: 1,
 			Source: v1.EventSource{Component: "kubelet", Host: theHost}, FirstTimestamp: now, LastTimestamp: now,
-		}, metav1.CreateOptions{}) // an event that is lost is no fault
+		}, metav1.CreateOptions{}) // losing an event is no error
 	})
 }
 
@@ -334,8 +333,8 @@ func (f *floor) patch(ctx context.Context, p *v1.Pod, st v1.PodStatus) error {
 	})
 }
 
-// insist tries again while the API server's own caches lag behind a pod that it
-// has just stored: its node authorizer and admission then deny knowing it.
+// insist retries while the API server's caches lag behind a pod that it has just stored: until
+// then, its node authorizer and admission do not know the pod.
 func insist(ctx context.Context, do func() error) error {
 	for {
 		err := do()

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// labProgram drives the lab; hack/build-lab.sh makes it.
+// labProgram manages the lab; hack/build-lab.sh builds it.
 const labProgram = "bowline-lab"
 
-// theHost is the lab host that every system drives.
+// theHost is the lab host that every system manages.
 const theHost = "host1"
 
 // lab is a lab with one host, as `bowline-lab status -o json` describes it.
 type lab struct {
 	dir     string
-	owned   bool   // made here, and removed at the end
+	owned   bool   // started by this program, which removes it at the end
 	runtime string // of its host
 
 	Cluster struct {
@@ -51,13 +51,13 @@ type lab struct {
 	} `json:"hosts"`
 }
 
-// The container runtimes, as the lab names them and their processes.
+// The container runtimes, under the names that the lab uses for them and for their processes.
 const (
 	runtimeContainerd = "containerd"
 	runtimeCRIO       = "crio"
 )
 
-// socket is where the host's runtime listens, for processes of the host.
+// socket is the path of the runtime's socket inside the host.
 func (l *lab) socket() string {
 	if l.runtime == runtimeCRIO {
 		return "/run/crio/crio.sock"
@@ -80,14 +80,14 @@ func openLab(ctx context.Context, dir, runtime string) (*lab, error) {
 	if _, err := l.do(ctx, "up", "--hosts", "1", "--runtime", runtime); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
-	// The cluster's DNS would be 2 more pods on whichever node comes first.
+	// The cluster's DNS would add two pods to whichever node comes first.
 	if _, err := l.do(ctx, "kubectl", "-n", "kube-system", "delete", "deployment", "--all", "--wait"); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
 	return l, l.read(ctx)
 }
 
-// close removes the lab if it was made here.
+// close removes the lab if this program started it.
 func (l *lab) close() error {
 	if !l.owned {
 		return nil
@@ -110,12 +110,12 @@ func (l *lab) do(ctx context.Context, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// inHost is a command that becomes a process inside the host, with the same pid.
+// inHost returns a command that becomes a process inside the host, with the same pid.
 func (l *lab) inHost(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, labProgram, append([]string{"--dir", l.dir, "exec", theHost, "--"}, args...)...)
 }
 
-// read learns what the lab looks like now.
+// read reads the lab's current status.
 func (l *lab) read(ctx context.Context) error {
 	out, err := l.do(ctx, "status", "-o", "json")
 	if err != nil {
@@ -130,7 +130,7 @@ func (l *lab) read(ctx context.Context) error {
 	return nil
 }
 
-// pid of a process of the host, its runtime's or "kubelet".
+// pid returns the pid of a process of the host: its runtime or "kubelet".
 func (l *lab) pid(ctx context.Context, component string) (int, error) {
 	if err := l.read(ctx); err != nil {
 		return 0, err

@@ -1,15 +1,14 @@
-// Command bench measures Bowline, the kubelet of the lab's Kubernetes and the
-// bare CRI side by side, and prints one table. Each repetition gives every system
-// a fresh lab host with the images present, in turn, so that what the machine
-// does meanwhile meets all three alike.
+// Command bench measures Bowline, the kubelet of the lab's Kubernetes and the bare CRI, and prints
+// one table. In each repetition the systems run in turn, each on a fresh lab host with the images
+// present, so that other load on the machine affects all of them alike.
 //
 //	bench -bowline bin/bowline [-out docs/bench.md]
 //	bench -bowline bin/bowline -only api [-out docs/bench-api.md]
 //	bench -bowline bin/bowline -runtime crio [-out docs/bench-crio.md]
 //
-// BOWLINE_BENCH_RUNS (5), BOWLINE_BENCH_IDLE (1m, which holds one sweep of each kind;
-// 0 leaves the idle rows out), BOWLINE_BENCH_PODS (50) and BOWLINE_BENCH_LAB (a
-// directory of a lab to use and keep; a lab of its own is made and removed otherwise).
+// Environment: BOWLINE_BENCH_RUNS (5), BOWLINE_BENCH_IDLE (1m, which covers one sweep of each kind;
+// 0 omits the idle rows), BOWLINE_BENCH_PODS (50) and BOWLINE_BENCH_LAB (the directory of a lab to
+// use and keep; without it the program makes and removes its own).
 package main
 
 import (
@@ -44,27 +43,27 @@ func main() {
 	}
 }
 
-// options of one run.
+// options are the settings of one run.
 type options struct {
 	bowline string        // the program
 	out     string        // Markdown file; empty: only standard output
-	labDir  string        // empty: a lab of its own
-	only    string        // one system alone, for work on it
+	labDir  string        // empty: make one
+	only    string        // one system only, for work on it
 	runtime string        // of the host: containerd or crio
-	pods    int           // a wave
+	pods    int           // per wave
 	runs    int           // repetitions
 	idle    time.Duration // of each idle measurement
 }
 
-// onlyFar measures the local socket beside SSH, and no more.
-const onlyFar = "far"
+// onlyRemote measures only the local socket and SSH.
+const onlyRemote = "remote"
 
 func parse(args []string) (options, error) {
 	o := options{pods: 50, runs: 5, idle: time.Minute, labDir: os.Getenv("BOWLINE_BENCH_LAB")}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&o.bowline, "bowline", "bin/bowline", "the program to measure")
 	f.StringVar(&o.out, "out", "", "write the table to this Markdown file too")
-	f.StringVar(&o.only, "only", "", "measure one system alone: bowline, kubelet, bare, ssh, ssh10, ssh50; or far: bowline and what goes over SSH; or api: what is asked of the API server")
+	f.StringVar(&o.only, "only", "", "measure one system alone: bowline, kubelet, bare, ssh, ssh10, ssh50; or remote: bowline and the rows over SSH; or api: what is asked of the API server")
 	f.StringVar(&o.runtime, "runtime", runtimeContainerd, "the container runtime of the host: containerd or crio; with crio the bare CRI is not measured")
 	if err := f.Parse(args); err != nil {
 		return o, err

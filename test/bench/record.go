@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// recordCommand makes this program a proxy in front of containerd's socket, inside
-// the host, that writes what it passes on to its standard output.
+// recordCommand makes this program a proxy in front of containerd's socket, inside the host. The
+// proxy writes every call that it forwards to its standard output.
 const recordCommand = "_record"
 
 const (
@@ -28,14 +28,14 @@ const (
 	messageLimit     = 16 << 20 // the CRI's
 )
 
-// recorded is one call of the CRI that succeeded, in the bytes that were sent.
+// recorded is one successful CRI call, with the bytes that were sent.
 type recorded struct {
 	Method         string // "/runtime.v1.RuntimeService/RunPodSandbox"
 	At             time.Time
 	Request, Reply []byte
 }
 
-// rawCodec hands messages on as they are.
+// rawCodec passes messages through unchanged.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -53,7 +53,7 @@ func dialRaw(socket string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{}), grpc.MaxCallRecvMsgSize(messageLimit)))
 }
 
-// runRecorder is the proxy: it serves until its standard input ends.
+// runRecorder is the proxy. It serves until its standard input ends.
 func runRecorder(context.Context, []string) error {
 	runtime, err := dialRaw(containerdSocket)
 	if err != nil {
@@ -67,10 +67,10 @@ func runRecorder(context.Context, []string) error {
 	p := &proxy{runtime: runtime, out: json.NewEncoder(os.Stdout)}
 	server := grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.MaxRecvMsgSize(messageLimit), grpc.UnknownServiceHandler(p.pass))
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends, so does the recording
+		_, _ = io.Copy(io.Discard, os.Stdin) // however the input ends, so does the recording
 		server.Stop()
 	}()
-	p.write(recorded{}) // an empty one says that it listens
+	p.write(recorded{}) // an empty entry signals that the proxy listens
 	return server.Serve(listener)
 }
 
@@ -84,10 +84,10 @@ type proxy struct {
 func (p *proxy) write(c recorded) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.out.Encode(c) // the parent misses what it does not get
+	_ = p.out.Encode(c) // if the write fails, the call is missing from the parent's recording
 }
 
-// pass hands one call on, in both directions until both have ended.
+// pass forwards one call in both directions until both have ended.
 func (p *proxy) pass(_ any, from grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(from)
 	ctx := from.Context()
@@ -115,8 +115,8 @@ type messages interface {
 	SendMsg(any) error
 }
 
-// forward copies messages until there are no more, keeps the first, and says so
-// to the other side.
+// forward copies messages until there are no more, keeps the first, and then ends the other side's
+// stream.
 func forward(from, to messages, first *[]byte, end func() error) error {
 	for n := 0; ; n++ {
 		var m []byte
@@ -135,8 +135,8 @@ func forward(from, to messages, first *[]byte, end func() error) error {
 	}
 }
 
-// record lets Bowline make and end one wave through the proxy, and keeps what it
-// asked of the runtime and how often it wrote to the API server.
+// record lets Bowline start and end one wave through the proxy. It keeps Bowline's requests to the
+// runtime, and how often it wrote to the API server.
 func (b *bench) record(ctx context.Context) (err error) {
 	client, err := b.fresh(ctx)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// median of what f reads from the repetitions; ok is false without any.
+// median returns the median of f over the repetitions; ok is false if there are none.
 func median[T ~int64 | ~float64](rs []result, f func(result) T) (m T, ok bool) {
 	if len(rs) == 0 {
 		return 0, false
@@ -45,7 +45,7 @@ type row struct {
 	show func(float64) string
 	bare bool // the bare CRI has it too
 	idle bool // needs the idle measurements
-	// aims; zero: none
+	// Targets; zero: none.
 	ofKubelet, ofBare, atMost float64
 	aim                       string
 }
@@ -69,7 +69,7 @@ func rows(pods int, runtime string) []row {
 	}
 }
 
-// cells are a row's texts; measured is false where nothing was.
+// cells returns a row's texts; measured is false if nothing was measured.
 func (r row) cells(b *bench) (cells []string, measured bool) {
 	value := func(system string) (float64, bool) {
 		if r.idle && b.options.idle == 0 || system == sysBare && !r.bare {
@@ -117,13 +117,13 @@ func writeTable(w io.Writer, b *bench) {
 	if len(table) > 1 {
 		labtest.Table(w, table)
 	}
-	if far := farTable(b); far != nil {
+	if far := remoteTable(b); far != nil {
 		fmt.Fprintln(w)
 		labtest.Table(w, far)
 	}
 }
 
-// runtimeName is the name of the host's runtime as its people write it.
+// runtimeName is the name of the host's runtime, as its project spells it.
 func (b *bench) runtimeName() string {
 	if b.runtime == runtimeCRIO {
 		return "CRI-O"
@@ -131,7 +131,7 @@ func (b *bench) runtimeName() string {
 	return b.runtime
 }
 
-// document is the table with what is needed to read it, for docs/bench.md.
+// document returns the table with the text that explains it, for docs/bench.md.
 func document(b *bench, table []byte) []byte {
 	var d strings.Builder
 	title, command := "Benchmark", "make bench"

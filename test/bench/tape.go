@@ -11,19 +11,20 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// tape is what Bowline asked of the runtime for each pod of a wave, by the pod's
-// name. What names no pod, the relists above all, is not on it.
+// tape holds Bowline's requests to the runtime for each pod of a wave, by the pod's name. Requests
+// that name no pod, such as relists, are not on it.
 type tape map[string]*take
 
-// take is one pod's part. Up, Down and After are in the order in which they were
-// sent; the API object is deleted between Down and After.
+// take is one pod's part of a tape. Up, Down and After are in the order in which they were sent;
+// the API object is deleted between Down and After.
 type take struct {
 	UID, Volume        string // the pod's UID, and its token volume's name
 	Sandbox, Container string // IDs
 	Up, Down, After    []recorded
 }
 
-// newTape sorts calls by pod. It fails unless every one of n pods went all the way.
+// newTape sorts calls by pod. It fails unless the recording has the whole life of every one of n
+// pods.
 func newTape(calls []recorded, n int) (tape, error) {
 	slices.SortStableFunc(calls, func(a, b recorded) int { return a.At.Compare(b.At) })
 	t := tape{}
@@ -82,7 +83,7 @@ func (t tape) add(c recorded) error {
 	return nil
 }
 
-// of finds the pod that a call names by its UID or an ID.
+// of returns the pod that a call names by its UID or an ID.
 func (t tape) of(c recorded) *take {
 	for _, p := range t {
 		for _, name := range []string{p.UID, p.Sandbox, p.Container} {
@@ -123,7 +124,7 @@ func (p *take) count(method string) (n int) {
 	return n
 }
 
-// perPod is how many calls a pod takes up and down, in the median.
+// perPod returns the median number of calls per pod, up and down.
 func (t tape) perPod() (up, down int) {
 	var ups, downs []int
 	for _, p := range t {
@@ -137,9 +138,8 @@ func (t tape) perPod() (up, down int) {
 	return ups[len(ups)/2], downs[len(downs)/2]
 }
 
-// names replaces what the recorded pod was called by what this one is. Each name
-// is as long as the one that it replaces, so that the message around it stays
-// whole.
+// names replaces the recorded pod's names with those of fp. Each name is as long as the one that it
+// replaces, so that the message around it stays valid.
 func (p *take) names(message []byte, fp *floorPod) ([]byte, error) {
 	volume, _ := volumeOf(fp.pod)
 	for _, pair := range [][2]string{

@@ -17,7 +17,7 @@ import (
 
 func id(c string) string { return strings.Repeat(c, 64) }
 
-// oneLife is what a proxy records of one pod, and of calls that are no pod's.
+// oneLife returns a proxy's recording of one pod, and of calls that belong to no pod.
 func oneLife(t *testing.T, name, uid, sandbox, container string) []recorded {
 	t.Helper()
 	at := time.Unix(1000, 0)

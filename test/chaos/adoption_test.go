@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// resident is a pod that lives on a node while process after process is killed.
+// resident is a pod that stays on a node while one process after the other is killed.
 type resident struct {
 	node            *node
 	name            string
@@ -20,7 +20,7 @@ type resident struct {
 	creates, starts int
 }
 
-// settle makes a pod that is Ready.
+// settle makes a pod and waits until it is Ready.
 func (n *node) settle(ctx context.Context, name string) (*resident, error) {
 	dir, err := shared(n.dir, name)
 	if err != nil {
@@ -39,8 +39,8 @@ func (n *node) settle(ctx context.Context, name string) (*resident, error) {
 	return r, r.witness.lives(ctx, true)
 }
 
-// driven waits until a process that began after the mark has probed the pod: it
-// has adopted it. It returns what the process called until then.
+// driven waits until a process that began after the mark has probed the pod, which shows that it
+// has adopted the pod. It returns the process's calls until then.
 func (r *resident) driven(ctx context.Context, begins int) ([]entry, error) {
 	var calls []entry
 	err := labtest.Until(ctx, patience, "the next process to probe the pod", func(context.Context) error {
@@ -69,8 +69,8 @@ func (r *resident) driven(ctx context.Context, begins int) ([]entry, error) {
 	return calls, err
 }
 
-// restart kills the process while a fault awaits the next one, and judges the
-// pod once it is driven again.
+// restart kills the process while a fault awaits the next one, and judges the pod once a process
+// manages it again.
 func (r *resident) restart(ctx context.Context, f *fault) []string {
 	ctx, cancel := r.node.oneCase(ctx)
 	defer cancel(nil)
@@ -93,7 +93,7 @@ func (r *resident) restart(ctx context.Context, f *fault) []string {
 	return append(bad, r.judge()...)
 }
 
-// judge says what must not have been up to now, and forgets it.
+// judge returns the violations so far.
 func (r *resident) judge() []string {
 	versions, bad := r.witness.seen()
 	bad = append(bad, backwards(versions, 0)...)
@@ -133,8 +133,7 @@ func (r *resident) leave(ctx context.Context) []string {
 	return r.end(ctx, nil)
 }
 
-// end deletes the pod, under a fault that may have struck before, and judges its
-// whole life.
+// end deletes the pod, under a fault that may have struck before, and judges its whole life.
 func (r *resident) end(ctx context.Context, f *fault) []string {
 	if err := r.node.lab.Client.CoreV1().Pods(namespace).Delete(ctx, r.name, metav1.DeleteOptions{}); err != nil {
 		return []string{err.Error()}
@@ -163,8 +162,8 @@ func (r *resident) end(ctx context.Context, f *fault) []string {
 	return append(append(bad, seen...), e.judge()...)
 }
 
-// testAdoption kills the process that drives a Ready pod, and its successor at
-// every call that a new process makes until it drives the pod.
+// testAdoption kills the process that manages a Ready pod, and then its successor at every call
+// that a new process makes until it manages the pod.
 func (a *arena) testAdoption(t *testing.T) {
 	residents := map[*node]*resident{}
 	seen := make([]map[call]int, len(a.nodes))

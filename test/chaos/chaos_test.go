@@ -22,7 +22,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// arena is the lab with a Bowline on each host, and what has been struck so far.
+// arena is the lab with a Bowline on each host, and the faults that have struck so far.
 type arena struct {
 	lab   *labtest.Lab
 	dir   string
@@ -36,7 +36,7 @@ type arena struct {
 	struck map[string]map[string]bool // label -> point/action
 	cases  int
 	failed int
-	// unstruck are cases whose call came in none of their lives.
+	// unstruck are cases whose call occurred in none of their lives.
 	unstruck []string
 }
 
@@ -129,7 +129,7 @@ func newArena(t *testing.T) *arena {
 	return a
 }
 
-// buildWithFaults builds Bowline as these tests need it.
+// buildWithFaults builds Bowline with -tags faults.
 func buildWithFaults(t *testing.T, dir string) string {
 	t.Helper()
 	program := filepath.Join(dir, "bowline")
@@ -141,7 +141,7 @@ func buildWithFaults(t *testing.T, dir string) string {
 	return program
 }
 
-// startLab tries three times: a busy machine may take too long for a host to come up.
+// startLab tries three times: on a busy machine a host may take too long to come up.
 func startLab(t *testing.T, dir string, hosts int) (*labtest.Lab, error) {
 	t.Helper()
 	for attempt := 1; ; attempt++ {
@@ -156,8 +156,8 @@ func startLab(t *testing.T, dir string, hosts int) (*labtest.Lab, error) {
 	}
 }
 
-// prepare makes what the pods need, and takes away the cluster's own: one pod at
-// a time lives on a host, so that a call is that pod's.
+// prepare creates the objects that the pods need, and removes the cluster's own pods: only one pod
+// at a time may live on a host, so that each call belongs to it.
 func (a *arena) prepare(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -190,9 +190,9 @@ func (a *arena) prepare(t *testing.T) {
 	}
 }
 
-// warmUp takes a pod through its life on each node and remembers what the
-// machine then looks like. What the first pod of a machine leaves for good (the
-// network's bridge, the cgroups of the classes) is no leak.
+// warmUp takes a pod through its life on each node and remembers the state of the machine after
+// that. What the first pod of a machine leaves for good (the network's bridge, the QoS cgroups) is
+// no leak.
 func (a *arena) warmUp(t *testing.T) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -214,13 +214,13 @@ func (a *arena) warmUp(t *testing.T) {
 	}
 }
 
-// testCase is one case, to be run on any node.
+// testCase is one case. It can run on any node.
 type testCase struct {
 	name  string
 	fault fault
 }
 
-// teams are the nodes in groups of size.
+// teams splits the nodes into groups of size.
 func (a *arena) teams(size int) [][]*node {
 	var teams [][]*node
 	for chunk := range slices.Chunk(a.nodes, size) {
@@ -231,7 +231,7 @@ func (a *arena) teams(size int) [][]*node {
 	return teams
 }
 
-// spread runs the cases side by side, one at a time in each team of nodes.
+// spread runs the cases concurrently, one at a time in each team of nodes.
 func (a *arena) spread(t *testing.T, teams [][]*node, cases []testCase, run func(ctx context.Context, team []*node, index int, c testCase) []string) {
 	t.Helper()
 	type item struct {
@@ -261,9 +261,10 @@ func (a *arena) spread(t *testing.T, teams [][]*node, cases []testCase, run func
 					marks[k] = n.calls.mark()
 				}
 				bad := run(t.Context(), team, i.index, i.c)
-				// A call that came in every run without a fault may be left out in another:
-				// what one look has seen already, no other asks for. Such a run says nothing
-				// of the fault, and is made again; testStruck bounds how many cases stay so.
+				// A call that occurs in every run without a fault may be missing in another run,
+				// because one observation makes another request unnecessary. Such a run says
+				// nothing about the fault and is repeated; testStruck bounds how many cases never
+				// strike.
 				for again := 1; again <= 2 && len(bad) == 1 && strings.HasSuffix(bad[0], notStruck); again++ {
 					bad = run(t.Context(), team, i.index+again*len(cases), i.c) // a pod of another name
 				}
@@ -306,7 +307,7 @@ func (a *arena) spread(t *testing.T, teams [][]*node, cases []testCase, run func
 	t.Logf("%d cases in %v; the slowest took %v: %s", ran, time.Since(began).Round(time.Second), slow.Round(time.Millisecond), slowest)
 }
 
-// note that a fault has struck; a.mu is held.
+// note records that a fault has struck. The caller holds a.mu.
 func (a *arena) note(f fault) {
 	if a.struck[f.label] == nil {
 		a.struck[f.label] = map[string]bool{}
@@ -314,9 +315,8 @@ func (a *arena) note(f fault) {
 	a.struck[f.label][f.point+"/"+f.action] = true
 }
 
-// matrix is every call times every point. seen are the calls of runs without a
-// fault, one map a run: a call counts as often as in the run with the fewest, so
-// that it comes for sure.
+// matrix is every call times every point. seen holds the calls of runs without a fault, one map per
+// run. A call counts as often as in the run with the fewest, so that it occurs in every run.
 func (a *arena) matrix(prefix string, seen []map[call]int, often func(label string) bool) []testCase {
 	least := map[call]int{}
 	for i, run := range seen {
@@ -355,9 +355,8 @@ func (a *arena) matrix(prefix string, seen []map[call]int, often func(label stri
 	return cases
 }
 
-// during says how often a call is killed while it is under way, and how late at
-// most, in milliseconds: the starts, which containerd cuts off in many ways, all
-// along the time they take here.
+// during returns, for each kill while a call is in flight, its greatest delay in milliseconds.
+// containerd aborts starts in many ways, so starts are killed at several moments of their duration.
 func (a *arena) during(label string) []int {
 	switch {
 	case label != "cri/RunPodSandbox" && label != "cri/StartContainer":
@@ -368,8 +367,8 @@ func (a *arena) during(label string) []int {
 	return []int{40, 100, 200, 300, 300, 500}
 }
 
-// sample keeps each label's every point once at least. A quick run has besides all cases of
-// calls that change something, and one in four of those that only read.
+// sample keeps every point of each label at least once. A quick run also keeps all cases of calls
+// that change something, and one in four of those that only read.
 func (a *arena) sample(cases []testCase) []testCase {
 	if !a.quick {
 		return cases
@@ -394,13 +393,13 @@ func (a *arena) sampleBrief(cases []testCase) []testCase {
 	return a.sample(cases)
 }
 
-// byClock: the case strikes a call that a clock of minutes makes, not a pod's life.
-// A new process makes it too, so the matrix of adoption has it.
+// byClock reports whether the case strikes a call that a timer of minutes makes, rather than a
+// pod's life. A new process makes that call too, so the adoption matrix covers it.
 func byClock(c testCase) bool { return strings.HasPrefix(c.fault.site, "syncloop/qos.") }
 
 // testLife is the kill matrix of a pod's whole life.
 func (a *arena) testLife(t *testing.T) {
-	// Once on each node, as not every run makes every call equally often.
+	// Once on each node, because not every run makes every call equally often.
 	seen := make([]map[call]int, len(a.nodes))
 	var all sync.WaitGroup
 	for i, n := range a.nodes {
@@ -422,8 +421,8 @@ func (a *arena) testLife(t *testing.T) {
 	})
 }
 
-// testAnyMoment kills the process at moments that no call to the machine marks:
-// while it speaks with the API server, or thinks.
+// testAnyMoment kills the process at moments that are not marked by a call to the host: while it
+// talks to the API server, or computes.
 func (a *arena) testAnyMoment(t *testing.T) {
 	n := 40
 	switch {
@@ -434,7 +433,7 @@ func (a *arena) testAnyMoment(t *testing.T) {
 	}
 	var cases []testCase
 	for i := range n {
-		// A life takes some 2 s; spread over it, and a little at random.
+		// A life takes about 2 s. Spread the kills over it, with some randomness.
 		delay := time.Duration((float64(i) + a.rand.Float64()) * 2.4 / float64(n) * float64(time.Second)).Round(time.Millisecond)
 		f := atRandom(delay)
 		cases = append(cases, testCase{"any moment/" + f.String(), f})
@@ -444,7 +443,7 @@ func (a *arena) testAnyMoment(t *testing.T) {
 	})
 }
 
-// report tells which calls the matrix has.
+// report logs the calls of the matrix.
 func report(t *testing.T, cases []testCase) {
 	t.Helper()
 	labels, calls := map[string]bool{}, map[call]bool{}
@@ -455,8 +454,8 @@ func report(t *testing.T, cases []testCase) {
 	t.Logf("%d labels, %d calls, %d cases: %s", len(labels), len(calls), len(cases), strings.Join(slices.Sorted(maps.Keys(labels)), " "))
 }
 
-// testStruck: a label that was seen in any run was struck at every point, and all but
-// a few cases struck.
+// testStruck checks that every label seen in any run was struck at every point, and that all but a
+// few cases struck.
 func (a *arena) testStruck(t *testing.T) {
 	if os.Getenv("BOWLINE_CHAOS_ONLY") != "" {
 		t.Skip("not all cases were run")

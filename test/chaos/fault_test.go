@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// call is one call of a pod's life: the nth by this caller under this label.
+// call is one call of a pod's life: the nth of this caller with this label.
 type call struct {
 	label, site string
 	nth         int
@@ -19,7 +19,7 @@ func (c call) String() string { return fmt.Sprintf("%s@%s#%d", c.label, c.site, 
 type fault struct {
 	call
 	point, action string
-	delay         time.Duration // of point during
+	delay         time.Duration // at the point "during"
 }
 
 func (f fault) String() string {
@@ -35,12 +35,13 @@ func (f fault) String() string {
 
 func (f fault) kills() bool { return f.action == "kill" }
 
-// lifecycleExec: the call is that of a hook.
+// lifecycleExec reports whether the call is a hook's exec.
 func (f fault) lifecycleExec() bool {
 	return f.label == "cri/ExecSync" && strings.HasPrefix(f.site, "syncloop/lifecycle.")
 }
 
-// spec is what a Bowline with faults reads; id tells it from an equal one.
+// spec is the fault in the format that a Bowline with faults reads; id distinguishes it from an
+// equal one.
 func (f fault) spec(id int64) string {
 	return fmt.Sprintf("id=%d,label=%s,site=%s,nth=%d,point=%s,action=%s,delay=%s",
 		id, f.label, f.site, f.nth, f.point, f.action, max(f.delay, time.Millisecond))
@@ -59,8 +60,8 @@ const (
 	runSandbox     = "cri/RunPodSandbox"
 )
 
-// cutStart: a call that starts a task had been sent and not answered when a
-// process was killed. The runtime gives such a start up, so it may lose the task.
+// cutStart reports whether a call that starts a task had been sent and not answered when a process
+// was killed. The runtime gives up such a start, so it may lose the task.
 func cutStart(entries []entry, start string) bool {
 	flying, point := 0, ""
 	for _, e := range entries {
@@ -83,28 +84,27 @@ func cutStart(entries []entry, start string) bool {
 	return false
 }
 
-// points of the matrix, with their actions.
+// points are the points of the matrix, with their actions.
 var points = [][2]string{
 	{"before", "kill"}, {"withheld", "kill"}, {"after", "kill"},
 	{"before", "error"}, {"withheld", "error"},
 }
 
-// reads are the labels that change nothing on the machine. It is only how often
-// a call is struck that depends on it: a label that is missing here is struck at
-// each of its calls.
+// reads are the labels that change nothing on the host. They only decide how often a call is
+// struck: a label that is missing here is struck at each of its calls.
 var reads = map[string]bool{
 	"cri/Version": true, "cri/Status": true, "cri/RuntimeConfig": true, "cri/ContainerdVersion": true, "cri/Subscribe": true,
 	"cri/ListPodSandbox": true, "cri/PodSandboxStatus": true, "cri/ListContainers": true, "cri/ContainerStatus": true,
 	"cri/ImageStatus": true, "cri/ListImages": true, "cri/ImageFsInfo": true,
 	"host/ReadFile": true, "host/ReadTail": true, "host/Stat": true, "host/List": true, "host/ListMounts": true,
-	"host/StatAll": true, "host/ListCgroups": true, "host/Facts": true, "host/ClockOffset": true, "host/Open": true,
+	"host/FileSizes": true, "host/ListCgroups": true, "host/Facts": true, "host/ClockOffset": true, "host/Open": true,
 }
 
-// callLog is the file to which a Bowline with faults writes its calls. It is
-// read on from a mark.
+// callLog is the file to which a Bowline with faults writes its calls. It can be read from a mark
+// on.
 type callLog struct{ path string }
 
-// mark is the end of the log now.
+// mark is the current end of the log.
 func (l callLog) mark() int64 {
 	info, err := os.Stat(l.path)
 	if err != nil {
@@ -116,7 +116,7 @@ func (l callLog) mark() int64 {
 // entry is one line of the log.
 type entry struct{ what, label, site string }
 
-// since are the lines after a mark.
+// since returns the lines after a mark.
 func (l callLog) since(mark int64) []entry {
 	data, err := os.ReadFile(l.path)
 	if err != nil || int64(len(data)) <= mark {
@@ -144,7 +144,7 @@ func parseCalls(text string) []entry {
 	return list
 }
 
-// struck: a fault has struck.
+// struck reports whether a fault has struck.
 func struck(entries []entry) bool {
 	for _, e := range entries {
 		if e.what == "strike" {
@@ -154,7 +154,7 @@ func struck(entries []entry) bool {
 	return false
 }
 
-// counts how often each caller made each call.
+// counts returns how often each caller made each call.
 func counts(entries []entry) map[call]int {
 	n := map[call]int{}
 	for _, e := range entries {

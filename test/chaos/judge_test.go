@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// told is a pod's version, made by changes to a good one.
+// told returns a version of a good pod, with changes.
 func told(phase v1.PodPhase, change ...func(*v1.Pod)) *v1.Pod {
 	p := &v1.Pod{Status: v1.PodStatus{Phase: phase,
 		InitContainerStatuses: []v1.ContainerStatus{{Name: "init", ContainerID: "i"}},

@@ -18,24 +18,24 @@ import (
 const (
 	toolbox   = "registry.lab/toolbox:lab"
 	configMap = "greeting"
-	// patience with one step of a life: many times what it takes, as the machine
+	// patience bounds one step of a life. It is many times what the step takes, because the machine
 	// may be busy.
 	patience = 45 * time.Second
 )
 
-// namespace of all pods of this run.
+// namespace holds all pods of this run.
 var namespace string
 
-// script of a container: it tells its entry and, on SIGTERM or at its end, its
-// leave (LEAVE in body), with a name of this one execution, the pod's UID and the time.
+// script is a container's command. It writes its entry and, on SIGTERM or at its end, its leave
+// (LEAVE in body), each with an ID of this execution, the pod's UID and the time.
 func script(name, body string) []string {
 	return []string{"sh", "-c", `I=$(cat /proc/sys/kernel/random/uuid)
 append /w/log ` + name + ` enter $I $POD_UID $NODE $(date)
 ` + strings.ReplaceAll(body, "LEAVE", "append /w/log "+name+" leave $I $POD_UID $NODE $(date); exit 0")}
 }
 
-// untilTold stays until SIGTERM, and takes a little time to leave: whoever does
-// not wait for it is found out.
+// untilTold runs until SIGTERM and takes a little time to leave, which exposes a caller that does
+// not wait for it.
 const untilTold = `trap "sleep 0.15; LEAVE" TERM
 while true; do sleep 1; done`
 
@@ -60,7 +60,7 @@ func probe(what string) *v1.Probe {
 	return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: execAction("append", "/w/log", what)}, PeriodSeconds: 1, TimeoutSeconds: 10}
 }
 
-// lifePod is the pod whose life the matrix is made of.
+// lifePod is the pod of the kill matrix.
 func lifePod(name, node, dir string) *v1.Pod {
 	grace := int64(10)
 	init := container("init", "cat /cm/text; LEAVE")
@@ -94,8 +94,8 @@ func shared(parent, name string) (string, error) {
 	return dir, os.Chmod(dir, 0o777)
 }
 
-// life takes one pod through its life on the node while fault is armed, and
-// returns what must not have been.
+// life takes one pod through its life on the node while the fault is armed, and returns the
+// violations.
 func (n *node) life(ctx context.Context, name string, f *fault) []string {
 	ctx, cancel := n.oneCase(ctx)
 	defer cancel(nil)
@@ -177,8 +177,8 @@ func (n *node) life(ctx context.Context, name string, f *fault) []string {
 	return append(bad, n.badExits(f)...)
 }
 
-// badExits: the process ends only where a fault kills it. Of a fault that has not
-// struck awaitStrike has said so, and nothing ended.
+// badExits checks that the process ended only where a fault killed it. If the fault has not struck,
+// awaitStrike has reported it, and no process should have ended.
 func (n *node) badExits(f *fault) []string {
 	exits := n.tookExits()
 	if len(exits) == 0 && f != nil && !f.random() && !struck(n.since()) {
@@ -194,8 +194,8 @@ func (n *node) badExits(f *fault) []string {
 	return nil
 }
 
-// lives waits until the pod is Ready and both of its probes have been run; hooked:
-// and its postStart, which may be made up for after a pause.
+// lives waits until the pod is Ready and both of its probes have run; with hooked also until its
+// postStart has run, which may be delayed.
 func (w *witness) lives(ctx context.Context, hooked bool) error {
 	return labtest.Until(ctx, patience, "the pod Ready and probed", func(context.Context) error {
 		p := w.last()
@@ -216,7 +216,7 @@ func (w *witness) lives(ctx context.Context, hooked bool) error {
 	})
 }
 
-// forceAway ends a pod that failed a case, so that the next case starts clean.
+// forceAway deletes a pod that failed a case, so that the next case starts clean.
 func (n *node) forceAway(ctx context.Context, name string) error {
 	zero := int64(0)
 	err := n.lab.Client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &zero})

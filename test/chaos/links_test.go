@@ -21,29 +21,29 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// farNode is a lab host with a real containerd, and the Bowline that drives it from
-// outside over a wire.
-type farNode struct {
+// remoteNode is a lab host with a real containerd, and the Bowline that manages it from outside over a
+// wire.
+type remoteNode struct {
 	lab      *labtest.Lab
 	name     string
 	dir      string
 	wire     *labtest.Wire
 	bowline  *labtest.Bowline
-	runtime  *cri.Client // beside Bowline's, from outside the host
+	runtime  *cri.Client // a second client beside Bowline's, from outside the host
 	calls    callLog
 	resident string
 }
 
-// linkPatience is with what has to come when a link is back.
+// linkPatience bounds what must happen once a link is back.
 const linkPatience = 4 * time.Minute
 
-// hitCalls are the calls in flight when a link fails; a volume's write is hit by the
-// bytes that it takes.
+// hitCalls are the calls in flight when a link fails. The write of a volume is hit after a number
+// of bytes.
 var hitCalls = []string{runSandbox, "cri/CreateContainer", "cri/StopContainer", "cri/PullImage", "cri/ExecSync", "volume"}
 
-// TestLinks breaks the links to real containerds while calls are in flight, as
-// test/links does with fakes. It is judged by what the containers wrote on their host,
-// and in the end by what the runtime has left.
+// TestLinks breaks the links to real containerds while calls are in flight, as test/links does with
+// fakes. It judges what the containers wrote on their host, and in the end what the runtime has
+// left.
 func TestLinks(t *testing.T) {
 	if os.Getenv("BOWLINE_E2E") != "1" {
 		t.Skip("needs root and the lab: BOWLINE_E2E=1 runs it")
@@ -61,7 +61,7 @@ func TestLinks(t *testing.T) {
 		seed = n
 	}
 	t.Logf("BOWLINE_LINKS_SEED=%d", seed)
-	nodes := farNodes(t, 4)
+	nodes := remoteNodes(t, 4)
 	began := time.Now()
 	queue := make(chan int)
 	go func() {
@@ -77,7 +77,7 @@ func TestLinks(t *testing.T) {
 		all.Go(func() {
 			for i := range queue {
 				r := rand.New(rand.NewPCG(seed, uint64(i)))
-				// Each call and each way in turn: 5 and 6 have no common divisor.
+				// Combine each call with each fault: 5 and 6 have no common divisor.
 				class, label := labtest.LinkFaults[i%len(labtest.LinkFaults)], hitCalls[i%len(hitCalls)]
 				begin := time.Now()
 				hit, err := n.failLink(t.Context(), fmt.Sprintf("link-%d", i), class, label, r)
@@ -103,8 +103,9 @@ func TestLinks(t *testing.T) {
 	t.Logf("%d faults on %d links, %d of them while the call was certainly in flight, %s", faults, len(nodes), flying, time.Since(began).Round(time.Second))
 }
 
-// farNodes brings up a lab with a far Bowline for each host and a resident pod on it.
-func farNodes(t *testing.T, hosts int) []*farNode {
+// remoteNodes brings up a lab and, for each host, a Bowline that manages it over SSH, and a resident
+// pod.
+func remoteNodes(t *testing.T, hosts int) []*remoteNode {
 	t.Helper()
 	ctx := t.Context()
 	a := &arena{}
@@ -137,9 +138,9 @@ func farNodes(t *testing.T, hosts int) []*farNode {
 		ObjectMeta: metav1.ObjectMeta{Name: "big"}, Data: map[string]string{"text": strings.Repeat("knots ", 100_000)}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	var nodes []*farNode
+	var nodes []*remoteNode
 	for _, h := range a.lab.Status.Hosts {
-		n := &farNode{lab: a.lab, name: h.Name, dir: a.dir, calls: callLog{filepath.Join(a.dir, h.Name+".calls")}, resident: "resident-" + h.Name}
+		n := &remoteNode{lab: a.lab, name: h.Name, dir: a.dir, calls: callLog{filepath.Join(a.dir, h.Name+".calls")}, resident: "resident-" + h.Name}
 		if n.wire, err = labtest.NewWire(h.SSH.Address); err != nil {
 			t.Fatal(err)
 		}
@@ -175,17 +176,16 @@ func farNodes(t *testing.T, hosts int) []*farNode {
 	return nodes
 }
 
-func (n *farNode) file(pod string) string { return filepath.Join(n.dir, pod, "log") }
+func (n *remoteNode) file(pod string) string { return filepath.Join(n.dir, pod, "log") }
 
-// create makes a pod on the node whose container tells its entry and its leave.
-func (n *farNode) create(ctx context.Context, name string, volume bool) error {
+// create makes a pod on the node whose container writes its entry and its leave.
+func (n *remoteNode) create(ctx context.Context, name string, volume bool) error {
 	dir, err := shared(n.dir, name)
 	if err != nil {
 		return err
 	}
 	alive := func() *v1.Probe {
-		// A command that is late in earnest, on a machine without time to spare, is no
-		// reason to restart.
+		// A command that is merely slow on an overloaded machine must not cause a restart.
 		return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: execAction("true")}, PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 6}
 	}
 	grace := int64(600)
@@ -207,8 +207,8 @@ func (n *farNode) create(ctx context.Context, name string, volume bool) error {
 	return err
 }
 
-// told is how often a pod's container has entered and left.
-func (n *farNode) told(pod string) (entered, left int) {
+// told returns how often a pod's container has entered and left.
+func (n *remoteNode) told(pod string) (entered, left int) {
 	data, err := os.ReadFile(n.file(pod))
 	if err != nil {
 		return 0, 0
@@ -217,23 +217,23 @@ func (n *farNode) told(pod string) (entered, left int) {
 	return count(lines, "enter"), count(lines, "leave")
 }
 
-// lives: the pod's container has been started once, and has not been told to end.
-func (n *farNode) lives(pod string) error { return n.counted(pod, 0, 0) }
+// lives checks that the pod's container was started once and got no signal to end.
+func (n *remoteNode) lives(pod string) error { return n.counted(pod, 0, 0) }
 
-// counted: the pod's container has entered once, and has left so often; it may have
-// entered lost times more, of which it never came to leave.
-func (n *farNode) counted(pod string, lost, left int) error {
+// counted checks that the pod's container has entered once and left the given number of times. It
+// may have entered up to lost more times without leaving.
+func (n *remoteNode) counted(pod string, lost, left int) error {
 	if in, out := n.told(pod); in < 1 || in > 1+lost || out != left {
 		return fmt.Errorf("the container of %s entered %d times and left %d times, want 1 (and at most %d that the runtime gave up) and %d", pod, in, out, lost, left)
 	}
 	return nil
 }
 
-// lostStart is 1 where the runtime gave a start up whose caller was cut off from it,
-// which is the runtime's loss (see doc.go), and tells of any other restart. An instance
-// that the runtime shows as never started after its start's reply was lost is replaced,
-// and the number of the next one counts as a restart, as it does on a kubelet: it has
-// no end to tell of, and the container is still to have entered once and no more.
+// lostStart returns 1 if the runtime gave up a start whose caller lost its connection, which is the
+// runtime's fault (see doc.go), and an error for any other restart. An instance that the runtime
+// shows as never started after the start's reply was lost is replaced, and the next one counts as a
+// restart, as on a kubelet. That instance has no termination state, and the container must still
+// have entered exactly once.
 func lostStart(p *v1.Pod) (int, error) {
 	restarts := int(labtest.Restarts(p))
 	if restarts == 0 {
@@ -250,10 +250,10 @@ func lostStart(p *v1.Pod) (int, error) {
 	return 0, fmt.Errorf("%s has restarts: %s", p.Name, labtest.Describe(p))
 }
 
-// failLink is one fault: it strikes when the call is on its way. It tells whether the
-// call was in flight for certain.
-func (n *farNode) failLink(ctx context.Context, pod string, class labtest.LinkFault, label string, r *rand.Rand) (hit bool, err error) {
-	defer n.wire.Mend()
+// failLink runs one fault, which strikes while the call is on its way. hit reports whether the call
+// was certainly in flight.
+func (n *remoteNode) failLink(ctx context.Context, pod string, class labtest.LinkFault, label string, r *rand.Rand) (hit bool, err error) {
+	defer n.wire.Restore()
 	stops, probes, volume := label == "cri/StopContainer", label == "cri/ExecSync", label == "volume"
 	if stops {
 		if err := n.create(ctx, pod, false); err != nil {
@@ -311,7 +311,7 @@ func (n *farNode) failLink(ctx context.Context, pod string, class labtest.LinkFa
 	if err := labtest.Holds(ctx, labtest.LinkFaultTime(r), "while the link fails", func(context.Context) error { return n.lives(n.resident) }); err != nil {
 		return hit, err
 	}
-	n.wire.Mend()
+	n.wire.Restore()
 	lost := 0
 	if !stops {
 		p, err := n.lab.PodReady(ctx, namespace, pod, linkPatience)
@@ -366,9 +366,8 @@ func done(entries []entry, label string) (n int) {
 	return n
 }
 
-// awaitGone tells, when the pod's API object goes, how often its container had left
-// by then.
-func (n *farNode) awaitGone(ctx context.Context, pod string) (<-chan int, error) {
+// awaitGone reports, when the pod's API object goes, how often its container had left by then.
+func (n *remoteNode) awaitGone(ctx context.Context, pod string) (<-chan int, error) {
 	stream, err := n.lab.Client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + pod})
 	if err != nil {
 		return nil, err
@@ -383,7 +382,7 @@ func (n *farNode) awaitGone(ctx context.Context, pod string) (<-chan int, error)
 				return
 			}
 		}
-		// The API server ended the watch: the moment is not known as well.
+		// The API server ended the watch, so the moment is known less exactly.
 		if n.lab.PodGone(ctx, namespace, pod, linkPatience) == nil {
 			_, left := n.told(pod)
 			gone <- left
@@ -392,9 +391,9 @@ func (n *farNode) awaitGone(ctx context.Context, pod string) (<-chan int, error)
 	return gone, nil
 }
 
-// settled: the resident is Ready without a restart, and nothing else is left in the
-// runtime.
-func (n *farNode) settled(ctx context.Context) error {
+// settled checks that the resident is Ready without a restart, and that the runtime has nothing
+// else.
+func (n *remoteNode) settled(ctx context.Context) error {
 	p, err := n.lab.PodReady(ctx, namespace, n.resident, linkPatience)
 	if err != nil {
 		return err

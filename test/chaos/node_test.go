@@ -15,32 +15,32 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// node is one lab host, and the Bowline that drives it: whenever the process
-// ends it is started again, as a service manager would.
+// node is one lab host and the Bowline that manages it. The process is restarted whenever it ends,
+// as a service manager would do.
 type node struct {
 	lab     *labtest.Lab
 	name    string
-	dir     string // of this test, on the machine and on every host alike
+	dir     string // the test's, the same path on the machine and on every host
 	runtime *cri.Client
 	tasks   *labtest.Tasks
 	calls   callLog
-	before  labtest.Snapshot // of the machine with no pod on it
+	before  labtest.Snapshot // of the machine without any pod
 
 	mu      sync.Mutex
 	bowline *labtest.Bowline
-	mark    int64 // of the log when the fault in force was armed
-	held    bool  // not to be started again until released
+	mark    int64 // of the log when the current fault was armed
+	held    bool  // do not restart until released
 	closed  bool
 	exits   []int                   // exit codes since they were last taken; -1 is a signal
-	giveUp  context.CancelCauseFunc // ends the case under way
+	giveUp  context.CancelCauseFunc // cancels the current case
 	free    chan struct{}
 	done    chan struct{}
 }
 
-// maxExits in one case: more, and the program does not work at all.
+// maxExits bounds the exits in one case. With more, the program does not work at all.
 const maxExits = 5
 
-// sweep is how often garbage is collected here, and how old it must be.
+// sweep is the period of garbage collection here, and the minimum age of garbage.
 const sweep = "400ms"
 
 var faultID atomic.Int64
@@ -55,8 +55,8 @@ func startNode(ctx context.Context, lab *labtest.Lab, name, program, dir string)
 	if n.tasks, err = labtest.WatchTasks(ctx, lab.Host(name).OutsideSocket); err != nil {
 		return nil, err
 	}
-	// The looks at the sizes of logs come by the clock and belong to no pod's life: no
-	// rehearsal shows them. Their failures are tested beside them (syncloop/logs).
+	// The checks of log sizes run on a timer and belong to no pod's life, so no rehearsal shows
+	// them. The tests of syncloop/logs cover their failures.
 	config, err := lab.WriteConfig(name, `containerLogMaxSize: "-1"`)
 	if err != nil {
 		return nil, err
@@ -87,8 +87,8 @@ func (n *node) write(spec string) error {
 	return os.Rename(tmp, n.faultFile())
 }
 
-// supervise starts the process again whenever it ends. A fault that has struck
-// is taken away first; one that has not awaits the next process.
+// supervise restarts the process whenever it ends. It removes a fault that has struck; a fault that
+// has not strikes the next process.
 func (n *node) supervise() {
 	defer close(n.done)
 	for {
@@ -120,7 +120,7 @@ func (n *node) supervise() {
 	}
 }
 
-// arm sets a fault for the process that runs, or the next one.
+// arm sets a fault for the current process or the next one.
 func (n *node) arm(f *fault) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -132,8 +132,7 @@ func (n *node) arm(f *fault) error {
 	return n.write(f.spec(faultID.Add(1)))
 }
 
-// oneCase is a context for a case on this node: it ends when the program does
-// not stay up.
+// oneCase returns a context for a case on this node. It is cancelled if the program keeps exiting.
 func (n *node) oneCase(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	n.mu.Lock()
@@ -142,7 +141,7 @@ func (n *node) oneCase(ctx context.Context) (context.Context, context.CancelCaus
 	return ctx, cancel
 }
 
-// since are the calls since the fault was armed.
+// since returns the calls since the fault was armed.
 func (n *node) since() []entry {
 	n.mu.Lock()
 	mark := n.mark
@@ -150,7 +149,7 @@ func (n *node) since() []entry {
 	return n.calls.since(mark)
 }
 
-// hold keeps the next end of the process from being followed by a start.
+// hold prevents the restart after the next end of the process.
 func (n *node) hold() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -167,7 +166,7 @@ func (n *node) release() {
 	}
 }
 
-// kill ends the process; the supervisor starts the next.
+// kill kills the process; the supervisor starts the next.
 func (n *node) kill() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -176,9 +175,8 @@ func (n *node) kill() {
 	}
 }
 
-// between ends the process, arms a fault while none runs, and lets the next one
-// start: a fault for a new process is not for the one before it, which makes calls
-// by the clock.
+// between kills the process, arms a fault while none runs, and lets the next one start: the
+// previous process makes calls on timers, and must not meet a fault for the new one.
 func (n *node) between(ctx context.Context, f *fault) error {
 	n.mu.Lock()
 	n.exits, n.held = nil, true
@@ -197,18 +195,18 @@ func (n *node) between(ctx context.Context, f *fault) error {
 	return err
 }
 
-// tookExits are the exit codes since the fault was armed.
+// tookExits returns the exit codes since the fault was armed.
 func (n *node) tookExits() []int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return append([]int(nil), n.exits...)
 }
 
-// notStruck ends what is said of a fault whose call was not made.
+// notStruck ends the message about a fault whose call was not made.
 const notStruck = "has not struck"
 
-// awaitStrike waits until the armed fault has struck, and then until a killed
-// process has a successor that makes calls.
+// awaitStrike waits until the armed fault has struck, and then until a killed process has a
+// successor that makes calls.
 func (n *node) awaitStrike(ctx context.Context, f *fault) error {
 	return labtest.Until(ctx, 15*time.Second, "the fault "+f.String(), func(context.Context) error {
 		seen, again := false, false

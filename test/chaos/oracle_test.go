@@ -8,23 +8,23 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// evidence is all that is known of one life from outside Bowline.
+// evidence is everything known of one life from outside Bowline.
 type evidence struct {
 	fault    *fault // nil: none
 	versions []*v1.Pod
 	lines    [][]string
-	// creates and starts that containerd told.
+	// creates and starts are containerd's counts.
 	creates, starts int
-	// inside: containers that had entered and not left when the API object went.
+	// inside counts the containers that had entered and not left when the API object went.
 	inside int
-	// cut: a start was in flight when the process was killed, and the runtime may
-	// have given it up.
+	// cut is set if a start was in flight when the process was killed. The runtime may have given
+	// it up.
 	cut bool
-	// cutSandbox: the same of a sandbox, whose place another one takes.
+	// cutSandbox is the same for a sandbox, which another one then replaces.
 	cutSandbox bool
 }
 
-// judge lists what must not have been. See the package's description.
+// judge returns the violations of the package comment's rules.
 func (e evidence) judge() []string {
 	var bad []string
 	again := 0
@@ -50,8 +50,8 @@ func (e evidence) judge() []string {
 	return append(bad, ending(e.versions)...)
 }
 
-// runs judges what init and main wrote: each enters once, init leaves before
-// main enters, main leaves last. One of them may have been begun again times more.
+// runs judges the lines of init and main: each enters once, init leaves before main enters, main
+// leaves last. One of them may have begun up to again more times.
 func runs(lines [][]string, again int) []string {
 	n := map[string]int{}
 	var bad []string
@@ -60,7 +60,7 @@ func runs(lines [][]string, again int) []string {
 		what := l[0] + " " + l[1]
 		switch what {
 		case "init enter", "main enter":
-			if inside != "" && again == 0 { // one that was cut leaves without a word
+			if inside != "" && again == 0 { // one that was cut off leaves without a line
 				bad = append(bad, fmt.Sprintf("%s entered while %s was inside", l[0], inside))
 			}
 			inside = l[0]
@@ -123,8 +123,8 @@ func (e evidence) hooks() []string {
 
 var phaseRank = map[v1.PodPhase]int{"": 0, v1.PodPending: 1, v1.PodRunning: 2, v1.PodSucceeded: 3, v1.PodFailed: 3}
 
-// backwards judges a pod's versions, in the order in which the API server told
-// them, for a life in which nothing restarts, or one container again times.
+// backwards judges a pod's versions, in the order in which the API server sent them, for a life in
+// which nothing restarts, or one container up to again times.
 func backwards(versions []*v1.Pod, again int) []string {
 	var bad []string
 	for i := range versions {

@@ -18,16 +18,16 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// ends are the calls that end what a start that was cut off left. Where the cut
-// has to fall for that is a matter of a millisecond, so what it leaves is planted.
+// ends are the calls that remove the remnants of a start that was cut off. A cut produces remnants
+// only at one exact millisecond, so the test plants them.
 var ends = map[string]bool{
 	"cri/ContainerdList": true, "cri/ContainerdSandboxes": true, "cri/ContainerdKill": true, "cri/ContainerdWait": true,
 	"cri/ContainerdDeleteTask": true, "cri/ContainerdDelete": true,
 	"host/Run": true,
 }
 
-// remnants takes a pod through its life on a machine on which a shim without a
-// sandbox was left, and a container that only containerd knows.
+// remnants takes a pod through its life on a machine that has a shim without a sandbox, and a
+// container that only containerd knows.
 func (n *node) remnants(ctx context.Context, name string, f *fault) []string {
 	if err := n.arm(nil); err != nil {
 		return []string{err.Error()}
@@ -71,8 +71,8 @@ func (n *node) remnants(ctx context.Context, name string, f *fault) []string {
 	return bad
 }
 
-// plantShim starts a shim as containerd does, which then waits for somebody to
-// read its log, and returns its directory under /proc.
+// plantShim starts a shim as containerd does. The shim waits for a reader of its log. plantShim
+// returns its directory under /proc.
 func (n *node) plantShim(ctx context.Context, id string) (string, error) {
 	const socket = "/run/containerd/containerd.sock"
 	params, err := proto.Marshal(&bootapi.BootstrapParams{
@@ -120,7 +120,7 @@ func (n *node) plantContainer(ctx context.Context, pod string) (string, error) {
 	return "", fmt.Errorf("%s has no container main", pod)
 }
 
-// testRemnants strikes at each of the calls that end what was left.
+// testRemnants strikes at each call that removes the remnants.
 func (a *arena) testRemnants(t *testing.T) {
 	seen := make([]map[call]int, len(a.nodes))
 	var all sync.WaitGroup

@@ -19,8 +19,8 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// job runs a Job of one pod to its end, once and without a second try, while the
-// fault strikes; then the Job is deleted.
+// job runs a Job of one pod to its end, once and without a retry, while the fault strikes; then it
+// deletes the Job.
 func (n *node) job(ctx context.Context, name string, f *fault) []string {
 	ctx, cancel := n.oneCase(ctx)
 	defer cancel(nil)
@@ -81,7 +81,7 @@ func (n *node) job(ctx context.Context, name string, f *fault) []string {
 	switch {
 	case cut && count(lines, "enter") > 1:
 		bad = append(bad, fmt.Sprintf("the work was begun %d times, want once at most", count(lines, "enter")))
-	case cut: // the runtime gave the start up: the work may be lost, and the Job has failed
+	case cut: // the runtime gave up the start: the work may be lost, and the Job has failed
 	case err != nil:
 		bad = append(bad, err.Error())
 	default:
@@ -90,7 +90,7 @@ func (n *node) job(ctx context.Context, name string, f *fault) []string {
 	return append(bad, n.badExits(f)...)
 }
 
-// once: the container entered once and left once.
+// once checks that the container entered once and left once.
 func once(lines [][]string, name string) []string {
 	var bad []string
 	for _, what := range []string{"enter", "leave"} {
@@ -116,8 +116,8 @@ func (a *arena) testJob(t *testing.T) {
 		}
 		seen = append(seen, counts(n.since()))
 	}
-	// The runtime's calls; what a pod does on the machine beside is the same as in
-	// the matrix of a pod's life.
+	// Only the runtime's calls: everything else that a pod does on the host is the same as in
+	// testLife.
 	cases := slices.DeleteFunc(a.matrix("job/", seen, func(string) bool { return false }), func(c testCase) bool {
 		return !strings.HasPrefix(c.fault.label, "cri/") || strings.HasPrefix(c.fault.site, "syncloop/gc") ||
 			a.quick && reads[c.fault.label]
@@ -129,8 +129,8 @@ func (a *arena) testJob(t *testing.T) {
 	})
 }
 
-// set is a StatefulSet of one pod that may live on two nodes; both see the
-// directory that the pod writes to.
+// set is a StatefulSet of one pod that may run on two nodes. Both see the directory that the pod
+// writes to.
 type set struct {
 	lab   *labtest.Lab
 	name  string
@@ -172,7 +172,7 @@ func (s *set) cordon(ctx context.Context, name string, on bool) error {
 	return err
 }
 
-// ready waits for the pod to be Ready, and another than old.
+// ready waits until the pod is Ready and has another UID than old.
 func (s *set) ready(ctx context.Context, old types.UID) (*v1.Pod, error) {
 	return s.lab.Pod(ctx, namespace, s.pod(), patience, "Ready anew", func(p *v1.Pod) error {
 		if p.UID == old || !labtest.IsReady(p) || p.DeletionTimestamp != nil {
@@ -182,9 +182,8 @@ func (s *set) ready(ctx context.Context, old types.UID) (*v1.Pod, error) {
 	})
 }
 
-// move deletes the pod while the fault strikes its node, so that it comes back
-// on the other; it tells which node it left. away keeps a killed Bowline from
-// coming back for that long.
+// move deletes the pod while the fault strikes its node, so that it comes back on the other node,
+// and returns the node it left. It keeps a killed Bowline from restarting for away.
 func (s *set) move(ctx context.Context, f *fault, away time.Duration) (from *node, bad []string) {
 	old, err := s.ready(ctx, "")
 	if err != nil {
@@ -266,7 +265,7 @@ func count(lines [][]string, what string) (n int) {
 	return n
 }
 
-// overlaps lists each entry while another was inside.
+// overlaps lists each entry that happened while another container was inside.
 func overlaps(lines [][]string) []string {
 	var bad []string
 	inside := ""
@@ -284,8 +283,8 @@ func overlaps(lines [][]string) []string {
 	return bad
 }
 
-// testStatefulSet: the pod of a StatefulSet is never in two places, whatever
-// strikes while it goes from one node to the other.
+// testStatefulSet: the pod of a StatefulSet is never in two places, whatever strikes while it moves
+// from one node to the other.
 func (a *arena) testStatefulSet(t *testing.T) {
 	teams := a.teams(2)
 	sets := map[*node]*set{}

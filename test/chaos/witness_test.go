@@ -15,8 +15,8 @@ import (
 	"k8s.io/kubelet/pkg/types"
 )
 
-// witness watches one pod from outside Bowline: the API server's word, the
-// runtime's word, and what the pod's containers wrote.
+// witness watches one pod from outside Bowline: through the API server, through the runtime, and
+// through the lines that the pod's containers write.
 type witness struct {
 	node   *node
 	file   string // that the containers write to
@@ -25,12 +25,12 @@ type witness struct {
 	gone   chan struct{} // closed once the API object is gone
 
 	mu       sync.Mutex
-	versions []*v1.Pod // as the API server told them
-	faults   []string  // what must not be, seen while it was
+	versions []*v1.Pod // as the API server sent them
+	faults   []string  // violations, seen as they happened
 	inside   int       // containers that had not left when the API object went
 }
 
-// watchPod begins before the pod is created.
+// watchPod starts the witness. Call it before the pod is created.
 func watchPod(ctx context.Context, n *node, namespace, name, file string) (*witness, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &witness{node: n, file: file, cancel: cancel, gone: make(chan struct{})}
@@ -89,8 +89,7 @@ func (w *witness) followAPI(ctx context.Context, stream watch.Interface) {
 	}
 }
 
-// atEnd checks, at the moment at which the API object has gone, that nothing of
-// the pod runs or is mounted.
+// atEnd checks, when the API object has gone, that nothing of the pod runs or is mounted.
 func (w *witness) atEnd(ctx context.Context, p *v1.Pod) {
 	if mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", w.node.lab.Host(w.node.name).PID)); err != nil {
 		w.fault("%v", err)
@@ -129,7 +128,7 @@ func (w *witness) runs(ctx context.Context, uid string) (names, sandboxes []stri
 	return names, sandboxes, err
 }
 
-// pollRuntime looks whether two run that must not run at once.
+// pollRuntime checks for two containers or sandboxes that must not run at once.
 func (w *witness) pollRuntime(ctx context.Context) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -170,7 +169,7 @@ func (w *witness) uid() string {
 	return string(w.versions[0].UID)
 }
 
-// lines are those that the containers wrote, as words, at least three each.
+// lines returns the lines of the containers, split into words, at least three each.
 func (w *witness) lines() [][]string {
 	data, err := os.ReadFile(w.file)
 	if err != nil {
@@ -202,15 +201,14 @@ func (w *witness) last() *v1.Pod {
 	return w.versions[len(w.versions)-1]
 }
 
-// unleft is how many containers had told their entry and not their leave when
-// the API object went.
+// unleft is the number of containers that had entered and not left when the API object went.
 func (w *witness) unleft() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.inside
 }
 
-// seen are all versions, and what was wrong while it was.
+// seen returns all versions and the violations seen so far.
 func (w *witness) seen() ([]*v1.Pod, []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -20,18 +20,18 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// theHost is the one host of the lab, and its node.
+// theHost is the name of the lab's only host and of its node.
 const theHost = "host1"
 
-// cluster is a lab with the node that is judged.
+// cluster is a lab with the node under test.
 type cluster struct {
 	lab     *labtest.Lab
-	dir     string // of everything that goes with the lab
+	dir     string // holds everything that belongs to the lab
 	bowline *labtest.Bowline
 	wire    *labtest.Wire
 }
 
-// built is a path below what hack/conformance-build.sh made.
+// built is a path below the output of hack/conformance-build.sh.
 func built(names ...string) string {
 	return filepath.Join(append([]string{labtest.Cache(), "conformance"}, names...)...)
 }
@@ -99,7 +99,7 @@ func (c *cluster) startNode(ctx context.Context, o options) error {
 	return c.bowline.Start()
 }
 
-// down takes away what bringUp made.
+// down removes everything that bringUp made.
 func (c *cluster) down(o options) error {
 	if o.keep {
 		c.lab.Stay()
@@ -119,7 +119,7 @@ func (c *cluster) down(o options) error {
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
 }
 
-// findImages are the images' names with their tags: directories that hold an image.json.
+// findImages returns the images' names with their tags: the directories that hold an image.json.
 func findImages(dir string) (names []string, err error) {
 	for _, pattern := range []string{"*", "*/*"} {
 		found, err := filepath.Glob(filepath.Join(dir, pattern, "image.json"))
@@ -140,7 +140,7 @@ func findImages(dir string) (names []string, err error) {
 	return names, nil
 }
 
-// suite is the command that runs the suite with these flags beside ginkgo's own.
+// suite returns the command that runs the suite with these flags and ginkgo's own.
 func suite(ctx context.Context, o options, ginkgo []string, flags ...string) *exec.Cmd {
 	focus, skip := o.selection()
 	argv := append([]string{"--no-color", "--focus=" + focus, "--skip=" + skip}, ginkgo...)
@@ -154,7 +154,7 @@ func suite(ctx context.Context, o options, ginkgo []string, flags ...string) *ex
 	return cmd
 }
 
-// judge runs the selection. That specs failed is not an error: the report says it.
+// judge runs the selection. Failed specs are not an error: the report has them.
 func (c *cluster) judge(ctx context.Context, o options, report string) error {
 	if err := os.Remove(report); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -192,8 +192,8 @@ func (c *cluster) judge(ctx context.Context, o options, report string) error {
 	return err
 }
 
-// follow shows how far the suite is: it prints a bullet for each spec that ended, and of
-// one that failed two lines.
+// follow shows the suite's progress: ginkgo prints a bullet for each spec that ended, and two lines
+// for one that failed.
 func follow(from io.Reader, to io.Writer) {
 	began, n := time.Now(), 0
 	show := func(what string) {

@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// causesFile says why specs fail on the kubelet too: a regular expression of their name
-// or message, and the cause in the machine.
+// causesFile says why specs fail on the kubelet too: a regular expression of their name or message,
+// and the cause in the machine.
 const causesFile = "test/conformance/causes.yaml"
 
-// cause of failures that are the machine's.
+// cause explains failures that the machine causes.
 type cause struct {
 	Spec string `json:"spec"` // part of a spec's name
 	Why  string `json:"why"`
@@ -37,7 +37,7 @@ func readCauses(path string) ([]cause, error) {
 	return causes, nil
 }
 
-// verdict of a spec on a node, beside the kubelet's run.
+// verdict rates a spec on a node, compared with the kubelet's run.
 type verdict string
 
 const (
@@ -47,8 +47,8 @@ const (
 	unknown verdict = "not comparable" // there is no run of the kubelet
 )
 
-// judge compares a spec of a node with the kubelet's. A skip counts where the kubelet's
-// run skips with the same words, and nowhere else.
+// judge compares a spec of a node with the kubelet's. A skip counts only if the kubelet's run skips
+// the spec with the same message.
 func judge(s spec, kubelet *spec) verdict {
 	switch {
 	case s.State == statePassed:

@@ -1,14 +1,14 @@
-// Command conformance runs the Kubernetes project's own e2e suite against one node of a
-// lab: Bowline's over the local socket or over SSH, or the real kubelet's, of the same
-// Kubernetes and on the same container runtime: containerd, or CRI-O for the set "crio".
-// hack/conformance-build.sh has built the suite and its images.
+// Command conformance runs the Kubernetes project's own e2e suite against one node of a lab:
+// Bowline's, through the local socket or over SSH, or the real kubelet's, of the same Kubernetes
+// and on the same container runtime: containerd, or CRI-O for the set "crio".
+// hack/conformance-build.sh builds the suite and its images.
 //
 //	conformance -node local|ssh|kubelet [-set NAME | -focus RE [-skip RE]] [-procs N]
 //	conformance -list | -document
 //
-// A run prints a table of what did not pass, and why. A run of a whole set also replaces
+// A run prints a table of the specs that did not pass, and why. A run of a whole set also replaces
 // its column of docs/conformance.json (not with $BOWLINE_LAB_RUNTIME: each set has its own
-// runtime), and docs/conformance.md is generated from that: there a spec of the set's
+// runtime). docs/conformance.md is generated from that file, and there a spec of the set's
 // committed list that did not run counts as failed.
 package main
 
@@ -28,16 +28,16 @@ import (
 	"time"
 )
 
-// What is kept of the runs.
+// The files that keep the results of runs.
 const (
 	resultsFile  = "docs/conformance.json"
 	documentFile = "docs/conformance.md"
 )
 
-// options of one run.
+// options are the settings of one run.
 type options struct {
 	node  string // a column: local, ssh, kubelet
-	set   set    // that is run where focus and skip are empty
+	set   set    // runs if focus and skip are empty
 	focus string
 	skip  string
 	procs int
@@ -83,10 +83,10 @@ func parse(args []string) (options, error) {
 	return o, err
 }
 
-// whole: the run is of a whole set, whose result is kept.
+// whole reports whether the run is of a whole set, whose result is kept.
 func (o options) whole() bool { return o.focus == "" && o.skip == "" }
 
-// selection is what the suite is told to run.
+// selection returns the suite's focus and skip.
 func (o options) selection() (focus, skip string) {
 	if o.whole() {
 		return o.set.Focus, o.set.Skip
@@ -116,7 +116,7 @@ func main() {
 	}
 }
 
-// run judges one node.
+// run tests one node.
 func run(ctx context.Context, o options) error {
 	began := time.Now()
 	if err := os.MkdirAll(o.out, 0o755); err != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The nodes that are judged, each a column of the document.
+// The nodes under test, each a column of the document.
 const (
 	columnKubelet = "kubelet"
 	columnLocal   = "local"
@@ -23,14 +23,14 @@ const (
 
 var columns = []string{columnKubelet, columnLocal, columnSSH}
 
-// States of a spec: ginkgo's own words, and missing for one that did not run.
+// States of a spec: ginkgo's own words, and missing for a spec that did not run.
 const (
 	statePassed  = "passed"
 	stateSkipped = "skipped"
 	stateMissing = "missing"
 )
 
-// spec is how one spec ended.
+// spec is the result of one spec.
 type spec struct {
 	Name    string  `json:"name"`
 	State   string  `json:"state"`
@@ -45,7 +45,7 @@ type column struct {
 	Specs []spec `json:"specs"` // by name
 }
 
-// notPassed are the specs of a column that did not pass.
+// notPassed returns the specs of a column that did not pass.
 func (c column) notPassed() []spec {
 	return slices.DeleteFunc(slices.Clone(c.Specs), func(s spec) bool { return s.State == statePassed })
 }
@@ -95,8 +95,8 @@ func parseReport(data []byte) ([]spec, error) {
 	return specs, nil
 }
 
-// maxMessage bounds what is kept of a failure, some of which hold whole objects: its
-// beginning, and its end, which often says the most.
+// maxMessage bounds the text that is kept of a failure, because some hold whole objects. The
+// beginning is kept, and the end, which often says the most.
 const maxMessage = 400
 
 func oneLine(s string) string {
@@ -107,13 +107,13 @@ func oneLine(s string) string {
 	return s
 }
 
-// makeColumn is what a run says of the specs that were wanted; one that did not run is
-// missing. Where wanted is nil the specs that ran are those that were wanted.
+// makeColumn makes the column of a run. A wanted spec that did not run is missing. If wanted is
+// nil, the specs that ran are the wanted ones.
 func makeColumn(got []spec, wanted []string, began time.Time) column {
 	c := column{Date: began.UTC().Format(time.DateOnly), Took: time.Since(began).Round(time.Second).String()}
 	ran := map[string]bool{}
 	for _, s := range got {
-		// What the selection leaves out is reported as skipped too, without a word.
+		// Specs outside the selection are reported as skipped too, without a message.
 		if s.State == stateSkipped && s.Message == "" && !slices.Contains(wanted, s.Name) {
 			continue
 		}
@@ -132,7 +132,7 @@ func makeColumn(got []spec, wanted []string, began time.Time) column {
 	return c
 }
 
-// printColumn prints how a run ended and each spec that did not pass, with the reason.
+// printColumn prints the result of a run and each spec that did not pass, with the reason.
 func printColumn(to io.Writer, node string, c column) error {
 	counts := map[string]int{}
 	for _, s := range c.Specs {
@@ -162,7 +162,7 @@ func sortedKeys[V any](m map[string]V) []string {
 // results are the last runs of each set, by the set's name and the column.
 type results map[string]map[string]column
 
-// readResults reads what keepColumn wrote; none is no error.
+// readResults reads the file that keepColumn writes. A missing file is no error.
 func readResults(path string) (results, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -178,7 +178,7 @@ func readResults(path string) (results, error) {
 	return r, nil
 }
 
-// keepColumn replaces one column of the results, and writes the document anew.
+// keepColumn replaces one column of the results and rewrites the document.
 func keepColumn(resultsPath, documentPath, set, node string, c column) error {
 	r, err := readResults(resultsPath)
 	if err != nil {
@@ -198,7 +198,7 @@ func keepColumn(resultsPath, documentPath, set, node string, c column) error {
 	return keepDocument(resultsPath, documentPath)
 }
 
-// keepDocument writes the document of what is in the results.
+// keepDocument writes the document from the results.
 func keepDocument(resultsPath, documentPath string) error {
 	r, err := readResults(resultsPath)
 	if err != nil {

@@ -19,7 +19,7 @@ const aReport = `[{"SpecReports":[
  {"ContainerHierarchyTexts":["[sig-node] Pods"],"LeafNodeText":"needs a GPU","LeafNodeType":"It","State":"skipped","Failure":{"Message":"no GPU"}},
  {"ContainerHierarchyTexts":["[sig-apps] Job"],"LeafNodeText":"is not selected","LeafNodeType":"It","State":"skipped"}]}]`
 
-// A column has each spec that was wanted once: as it ended, or missing.
+// A column has each wanted spec once: with its result, or missing.
 func TestColumn(t *testing.T) {
 	got, err := parseReport([]byte(aReport))
 	if err != nil {
@@ -40,7 +40,7 @@ func TestColumn(t *testing.T) {
 	if n := len(c.notPassed()); n != 3 {
 		t.Errorf("%d did not pass", n)
 	}
-	// Without a list, what ran is what counts; what the selection left out does not.
+	// Without a list, the specs that ran count, and those outside the selection do not.
 	if n := len(makeColumn(got, nil, time.Now()).Specs); n != 3 {
 		t.Errorf("without a list there are %d specs", n)
 	}
@@ -53,7 +53,7 @@ func TestColumn(t *testing.T) {
 	}
 }
 
-// Of a long message its beginning and its end are kept, and no half of a letter.
+// oneLine keeps the beginning and the end of a long message, and never half of a character.
 func TestOneLine(t *testing.T) {
 	if got := oneLine(" a\n\tb "); got != "a b" {
 		t.Errorf("%q", got)
@@ -64,7 +64,7 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// Every pair of states has the verdict that the issue asks for.
+// Every pair of states has its verdict.
 func TestJudge(t *testing.T) {
 	state := func(s string) *spec { return &spec{State: s, Message: "why"} }
 	for _, c := range []struct {
@@ -125,7 +125,7 @@ func TestKeepColumn(t *testing.T) {
 	}
 }
 
-// The committed document is what the committed results and causes make.
+// The committed document matches the committed results and causes.
 func TestDocumentIsGenerated(t *testing.T) {
 	for _, name := range []string{resultsFile, documentFile, causesFile} {
 		if _, err := os.Stat(filepath.Join("../..", name)); err != nil {
@@ -165,7 +165,7 @@ func TestDocumentIsGenerated(t *testing.T) {
 	}
 }
 
-// What the suite prints shows how far it is, a bullet a spec on one line or many.
+// follow counts the suite's bullets, one a spec, on one line or many.
 func TestFollow(t *testing.T) {
 	var out bytes.Buffer
 	follow(strings.NewReader("Running\n••••\n• [FAILED] [2.133 seconds]\n[sig-node] Pods [It] should run\n/a.go:1\n"+strings.Repeat("•", 5)+"\n"), &out)

@@ -2,22 +2,22 @@ package main
 
 import "path"
 
-// set is a selection of the suite's specs whose results are kept. Its list is committed,
-// so that a spec that goes missing is seen.
+// set is a selection of the suite's specs whose results are kept. Its list is committed, so that a
+// missing spec is noticed.
 type set struct {
 	Name  string
 	Title string // of its part of the document
 	Focus string
 	Skip  string
-	Runc  bool // by a runc of its own module, newer than Debian's: see hack/runc.sh
+	Runc  bool // with a newer runc than Debian's: see hack/runc.sh
 	CRIO  bool // on CRI-O instead of containerd: see hack/build-crio.sh
 }
 
-// never are the specs that no set has: that disturb others, that are known to be flaky,
-// and those of features that Kubernetes has off.
+// never selects the specs that no set has: those that disturb others, are known to be flaky, or
+// belong to features that Kubernetes has off by default.
 const never = `\[(Serial|Disruptive|Flaky)\]|\[Feature:OffByDefault\]`
 
-// The specs of NodeConformance that need no feature and do not take long.
+// NodeConformance without the specs that need a feature or take long.
 const (
 	conformanceFocus = `\[sig-(node|storage)\].*\[NodeConformance\]`
 	conformanceSkip  = `\[(Serial|Disruptive|Flaky|Slow)\]|\[Feature:`
@@ -38,23 +38,23 @@ var sets = []set{
 		Skip:  never,
 	},
 	{
-		// The groups of what a node needs; those of features that are not Bowline's yet
-		// (dynamic resources, CSI, the node's log query) are not among them.
+		// The feature groups that a node needs, without those that Bowline does not support yet
+		// (dynamic resources, CSI, the node's log query).
 		Name: "features", Title: "Features",
 		Focus: `\[sig-(node|storage)\].*\[Feature:(InPlacePodVerticalScaling|EnvFiles|` +
 			`SupplementalGroupsPolicy|PodLevelResources|RuntimeHandler|KubeletCredentialProviders|HostAccess|Example)\]`,
 		Skip: never,
 	},
 	{
-		// What Debian's runc cannot do.
+		// Debian's runc does not support these.
 		Name: "userns", Title: "User namespaces, with a runc that has them",
 		Focus: `\[sig-(node|storage)\].*\[Feature:UserNamespacesSupport\]`,
 		Skip:  never, Runc: true,
 	},
 }
 
-// file is the committed list of a set's specs, one name a line. The same specs run on
-// both container runtimes.
+// file is the committed list of a set's specs, one name a line. The same specs run on both
+// container runtimes.
 func (s set) file() string {
 	name := s.Name
 	if s.CRIO {

@@ -7,14 +7,14 @@ import (
 	"github.com/bowline-k8s/bowline/test/twin"
 )
 
-// What make twin keeps, and why what differs there differs.
+// The results of make twin, and the causes of its differences.
 const (
 	twinResults = "docs/twin.json"
 	twinCauses  = "test/twin/causes.yaml"
 )
 
-// writeTwins writes the document's section of the twins, from what there is below root;
-// without results there is none.
+// writeTwins writes the document's section of the twins from the files below root. Without results
+// it writes nothing.
 func writeTwins(to io.Writer, root string) error {
 	r, err := twin.ReadResults(filepath.Join(root, twinResults))
 	if err != nil || len(r) == 0 {

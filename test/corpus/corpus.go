@@ -1,5 +1,5 @@
-// Package corpus gives a fuzz target the inputs that earlier runs of hack/fuzz.sh found:
-// those that reached code which no input before them had reached.
+// Package corpus gives a fuzz target the inputs that earlier runs of hack/fuzz.sh found: those that
+// reached new code.
 package corpus
 
 import (
@@ -16,11 +16,11 @@ import (
 	"testing"
 )
 
-// header begins each input, in the format of the files that go test keeps in testdata/fuzz.
+// header begins each input, in the format of go test's files in testdata/fuzz.
 const header = "go test fuzz v1\n"
 
-// Add adds the inputs of testdata/corpus/TARGET to the target's seeds. A target whose
-// corpus is not there has its own seeds alone.
+// Add adds the inputs of testdata/corpus/TARGET to the target's seeds. Without a corpus, the target
+// has only its own seeds.
 func Add(f *testing.F) {
 	f.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", "corpus", f.Name()))

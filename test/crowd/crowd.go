@@ -17,13 +17,13 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// patience with what has to come: many times what it takes.
+// patience is many times what the awaited step takes.
 const patience = 15 * time.Minute
 
-// settleTime lets what trails behind a change, events mostly, come to its end.
+// settleTime lets the work that trails a change finish, mostly events.
 const settleTime = 20 * time.Second
 
-// crowd is the cluster, its machines, and the process that drives them.
+// crowd is the cluster, its machines, and the process that manages them.
 type crowd struct {
 	options
 	dir       string
@@ -33,23 +33,23 @@ type crowd struct {
 	watch     *readyWatch
 	unwatch   context.CancelFunc
 	driven    int
-	empty     int64 // bytes resident with no host but the first
+	empty     int64 // resident bytes with the first host only
 	steps     []step
 	rounds    []round
-	made      int // pods whose start was timed
-	// watchesBefore are the watches of Services that others than Bowline have; watches
-	// are the most that Bowline had after any step.
+	made      int // number of pods whose start was timed
+	// watchesBefore counts the watches of Services by clients other than Bowline; watches is the
+	// maximum of Bowline's after any step.
 	watchesBefore, watches int
 }
 
-// step is what the process uses with so many hosts, and their pods.
+// step is the process's use of resources with this many hosts and their pods.
 type step struct {
 	hosts, pods int
 	bare, full  usage // before and after the last hosts got their pods
 	up, filled  time.Duration
 }
 
-// usage is what the process uses while nothing changes.
+// usage is the process's use of resources while nothing changes.
 type usage struct {
 	memory int64   // resident, bytes
 	cpu    float64 // of one core
@@ -60,7 +60,7 @@ func (s step) String() string {
 		mib(s.bare.memory), s.bare.cpu, s.pods, mib(s.full.memory), s.full.cpu, s.up.Round(time.Second), s.filled.Round(time.Second), labtest.Load())
 }
 
-// begin brings up all machines, and the process with the first of them.
+// begin brings up all machines, and starts the process with the first of them.
 func begin(ctx context.Context, o options) (c *crowd, err error) {
 	c = &crowd{options: o}
 	if c.dir, err = os.MkdirTemp("", "bowline-crowd"); err != nil {
@@ -101,7 +101,7 @@ func begin(ctx context.Context, o options) (c *crowd, err error) {
 	return c, err
 }
 
-// end takes everything away; the log stays where the process went wrong.
+// end removes everything; the log stays if the process failed.
 func (c *crowd) end() error {
 	var errs []error
 	if c.bowline != nil {
@@ -116,8 +116,7 @@ func (c *crowd) end() error {
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
 }
 
-// prepare takes away the cluster's own pods, which fake machines cannot run, and
-// makes a namespace.
+// prepare removes the cluster's own pods, which fake machines cannot run, and makes a namespace.
 func (c *crowd) prepare(ctx context.Context) error {
 	lab := c.farm.Lab
 	if out, err := lab.Kubectl(ctx, "-n", "kube-system", "delete", "deployment", "--all"); err != nil || out.Code != 0 {
@@ -146,7 +145,7 @@ func (c *crowd) prepare(ctx context.Context) error {
 
 func (c *crowd) config() string { return filepath.Join(c.dir, "bowline.yaml") }
 
-// configure writes the configuration of the first n hosts; the process watches it.
+// configure writes the configuration of the first n hosts; the process watches the file.
 func (c *crowd) configure(n int) error {
 	text := c.farm.Lab.ConfigHead()
 	for _, m := range c.farm.Machines[:n] {
@@ -165,7 +164,7 @@ func (c *crowd) step(ctx context.Context, n int) (s step, err error) {
 	s = step{hosts: n, pods: n * c.pods}
 	fresh := c.farm.Machines[c.driven:n]
 	if c.driven == 1 {
-		fresh = c.farm.Machines[:n] // the first has no pods yet
+		fresh = c.farm.Machines[:n] // the first host has no pods yet
 	}
 	began := time.Now()
 	if err := c.configure(n); err != nil {
@@ -194,9 +193,9 @@ func (c *crowd) step(ctx context.Context, n int) (s step, err error) {
 	return s, err
 }
 
-// fillAtOnce is how many pods are being started at any time while machines are filled.
-// All machines share the processors of this one: with all their pods at once, none of them
-// would answer in time.
+// fillAtOnce is the number of concurrent pod starts while machines are filled. All machines share
+// the processors of this one: if all their pods started at once, none of the machines would answer
+// in time.
 const fillAtOnce = 48
 
 // fill makes the pods of each machine, and waits until they are Ready.
@@ -248,7 +247,7 @@ func (c *crowd) create(ctx context.Context, name, node string) error {
 	return err
 }
 
-// usage waits until what was begun has ended, and then sees what idling costs.
+// usage waits until pending work has finished, and then measures the idle cost.
 func (c *crowd) usage(ctx context.Context) (u usage, err error) {
 	if err := pause(ctx, settleTime); err != nil {
 		return u, err

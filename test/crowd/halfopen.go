@@ -16,23 +16,23 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// atOnce is how many pods are being started at any time while starts are timed.
+// atOnce is the number of concurrent pod starts while starts are timed.
 const atOnce = 4
 
-// round is the starts that were timed, with or without half-open hosts.
+// round holds the timed starts, with or without half-open hosts.
 type round struct {
 	silent int
 	took   []time.Duration // sorted
 }
 
-// percentile of what is sorted; p of 0.99 has a hundredth above it.
+// percentile returns the value of a sorted list with a share of 1-p above it.
 func percentile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[min(int(p*float64(len(sorted))), len(sorted)-1)]
 }
 
-// compare times starts on hosts whose links are good, in turn while all are and while
-// some others swallow everything: from the moment that they do, so that the seconds
-// before a dead link is known for one are among them.
+// compare times starts on hosts with good links, in turn while all links are good and while some
+// other hosts swallow everything. It starts at the moment that these begin to swallow, so that the
+// measurement includes the seconds before a dead link is detected.
 func (c *crowd) compare(ctx context.Context) error {
 	machines := c.farm.Machines[:c.driven]
 	dead, good := machines[:c.silent], machines[c.silent:]
@@ -45,7 +45,7 @@ func (c *crowd) compare(ctx context.Context) error {
 		}
 		err := c.timed(ctx, good, c.silent)
 		for _, m := range dead {
-			m.Wire.Mend()
+			m.Wire.Restore()
 		}
 		if err != nil {
 			return err
@@ -77,7 +77,7 @@ func (c *crowd) linkUp(node string) func(context.Context) error {
 	}
 }
 
-// timed starts pods, each on the next of the machines, and ends each when it is Ready.
+// timed starts pods on the machines in turn, and deletes each when it is Ready.
 func (c *crowd) timed(ctx context.Context, machines []*farm.Machine, silent int) error {
 	r := round{silent: silent}
 	var mu sync.Mutex
@@ -133,7 +133,7 @@ func (c *crowd) one(ctx context.Context, name, node string) (time.Duration, erro
 	return at.Sub(began), c.watch.left(ctx, name, patience)
 }
 
-// joined is all starts of the rounds with, or without, half-open hosts.
+// joined returns all starts of the rounds with, or without, half-open hosts.
 func (c *crowd) joined(silent bool) (all []time.Duration) {
 	for _, r := range c.rounds {
 		if (r.silent > 0) == silent {

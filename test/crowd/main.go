@@ -1,13 +1,13 @@
-// Command crowd measures one Bowline process that drives many far machines. Each
-// machine is a bare lab host with a real sshd, and a fake container runtime that
-// lives in this program; the API server is real.
+// Command crowd measures one Bowline process that manages many remote hosts. Each is a bare lab
+// host with a real sshd and a fake container runtime that lives in this program; the API server is
+// real.
 //
 //	crowd -bowline bin/bowline [-hosts 10,50,100,200] [-pods 30] [-out docs/bench-pool.md]
 //
-// At each number of hosts it prints what the process uses while nothing changes,
-// without pods on the hosts that came last and with them, and so what a host and a
-// pod cost. At the last one, some hosts are then made to swallow everything, and the
-// time to Ready of pods on the others is compared with what it was.
+// At each number of hosts it prints the process's idle use of resources, without and with pods on
+// the hosts that came last, and so the cost of a host and of a pod. At the last number, some hosts
+// then swallow everything, and the time to Ready of pods on the others is compared with the time
+// before.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// options of one run.
+// options are the settings of one run.
 type options struct {
 	bowline string        // the program
 	out     string        // Markdown file; empty: only standard output
@@ -46,7 +46,7 @@ type options struct {
 	idle    time.Duration // of each idle measurement
 	starts  int           // pods whose start is timed, with and without half-open hosts
 	silent  int           // half-open hosts
-	// services are those of the cluster, which concern no pod here.
+	// services is the number of the cluster's Services, which concern no pod here.
 	services int
 }
 

@@ -13,14 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// serviceNamespaces is over how many namespaces the Services are spread.
+// serviceNamespaces is the number of namespaces that hold the Services.
 const serviceNamespaces = 20
 
-// makersOfServices make them side by side.
+// makersOfServices is how many goroutines create them.
 const makersOfServices = 16
 
-// makeServices makes the cluster's Services. They are in other namespaces than the pods, as
-// most of a large cluster's are: a pod has variables for each of its own.
+// makeServices makes the cluster's Services. They are in other namespaces than the pods, as are
+// most Services of a large cluster: a pod gets variables for each Service of its own namespace.
 func (c *crowd) makeServices(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -62,7 +62,7 @@ func (c *crowd) makeServices(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// serviceWatches are the watches of all Services that the API server has open.
+// serviceWatches is the number of the API server's open watches of all Services.
 func (c *crowd) serviceWatches(ctx context.Context) (int, error) {
 	data, err := c.farm.Lab.Client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *crowd) serviceWatches(ctx context.Context) (int, error) {
 	return watchesOfServices(data)
 }
 
-// watchesOfServices reads them from the metrics of an API server.
+// watchesOfServices reads that number from the metrics of an API server.
 func watchesOfServices(metrics []byte) (int, error) {
 	lines := bufio.NewScanner(bytes.NewReader(metrics))
 	lines.Buffer(nil, 1<<20)

@@ -9,13 +9,13 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// The aims, at the largest number of hosts.
+// The targets, at the largest number of hosts.
 const (
 	memoryAim = int64(3) << 29 // 1.5 GiB
 	cpuAim    = 1.5            // cores
-	slowerAim = 1.1            // p99 with half-open hosts, of that without
-	// linearAim is how much more a host with its pods may cost in the last step than
-	// in the one that cost least.
+	slowerAim = 1.1            // p99 with half-open hosts, relative to that without
+	// linearAim limits how much more a host with its pods may cost in the last step than in the
+	// cheapest one.
 	linearAim = 1.25
 )
 
@@ -28,14 +28,14 @@ func verdict(met bool) string {
 
 func kib(bytes float64) string { return fmt.Sprintf("%.0f KiB", bytes/(1<<10)) }
 
-// cost is what each host, with its pods, has added in a step.
+// cost is what each host, with its pods, added in a step.
 type cost struct {
 	host, pod float64 // bytes
 	cpu       float64 // of one core, for a host with its pods
 }
 
-// costs are those of each step beyond the one before; the first is beyond a process
-// that drives one host without pods.
+// costs returns the added cost of each step over the previous one; the first is compared with a
+// process that manages one host without pods.
 func (c *crowd) costs() []cost {
 	var all []cost
 	before, cpu, hosts := c.empty, 0.0, 1
@@ -55,7 +55,7 @@ func (c *crowd) costs() []cost {
 	return all
 }
 
-// tables prints what was measured, and whether an aim is missed.
+// tables prints the measurements, and reports whether a target is missed.
 func (c *crowd) tables(w io.Writer) (missed bool) {
 	table := [][]string{{"hosts", "pods", "memory without the last hosts' pods", "memory", "idle CPU, cores", "a host more costs", "a pod more costs", "a host more with its pods costs"}}
 	costs := c.costs()
@@ -97,7 +97,7 @@ func (c *crowd) tables(w io.Writer) (missed bool) {
 
 func ms(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
 
-// document is the tables with what is needed to read them, for docs/bench-pool.md.
+// document returns the tables with the text that explains them, for docs/bench-pool.md.
 func (c *crowd) document(tables []byte) []byte {
 	return fmt.Appendf(nil, `# One process, many hosts
 

@@ -18,8 +18,8 @@ import (
 type readyWatch struct {
 	mu      sync.Mutex
 	at      map[string]time.Time // pod -> first seen Ready
-	there   map[string]string    // pod -> how it is
-	changed chan struct{}        // closed at each change, and made anew
+	there   map[string]string    // pod -> its state
+	changed chan struct{}        // closed and replaced at each change
 }
 
 // watchPods watches a namespace until ctx ends.
@@ -73,7 +73,7 @@ func (w *readyWatch) announce() {
 	w.changed = make(chan struct{})
 }
 
-// ready waits for a pod to be Ready, and says when it was first seen so.
+// ready waits for a pod to be Ready, and returns when it was first seen so.
 func (w *readyWatch) ready(ctx context.Context, name string, limit time.Duration) (time.Time, error) {
 	var at time.Time
 	err := w.await(ctx, limit, func() (ok bool) { at, ok = w.at[name]; return ok })
@@ -94,7 +94,7 @@ func (w *readyWatch) left(ctx context.Context, name string, limit time.Duration)
 	return nil
 }
 
-// await waits until done, which is called with the lock held, says so.
+// await waits until done returns true. done is called with the lock held.
 func (w *readyWatch) await(ctx context.Context, limit time.Duration, done func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

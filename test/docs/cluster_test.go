@@ -16,34 +16,34 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// clusterDocuments are of a machine that Bowline makes a node of from within the cluster.
-// The first brings it there and takes it out again; between the two come the others.
+// clusterDocuments describe a machine that Bowline makes a node from within the cluster. The first
+// adds the machine and removes it again; the others run between the two.
 var clusterDocuments = []string{"quickstart.md", "networking.md", "security.md"}
 
-// theEnd is the heading under which the first document takes the machine out again.
+// theEnd is the heading under which the first document removes the machine.
 const theEnd = "## Take it out again"
 
-// near is the host of the lab where the chart's pod runs: a Bowline of the test's own
-// drives it.
+// near is the host of the lab where the chart's pod runs. The test's own Bowline manages it.
 const near = "host1"
 
-// newUserBound is for the way from "helm install" to a pod that runs on the machine.
+// newUserBound limits the time from "helm install" to a running pod on the machine.
 const newUserBound = 5 * time.Minute
 
-// TestInCluster runs every command of the documents that have Bowline in the cluster, on
-// one lab. BOWLINE_DOCS=quickstart leaves all but the first document out, and
-// BOWLINE_DOCS_TIMES is a file for how long each step of a new user's way has taken.
+// TestInCluster runs every command of the documents that have Bowline in the cluster, on one lab.
+// BOWLINE_DOCS=quickstart runs the first document only. BOWLINE_DOCS_TIMES is a file that gets the
+// duration of each step of a new user.
 func TestInCluster(t *testing.T) {
 	alone := os.Getenv("BOWLINE_DOCS") == "quickstart"
 	r := newReader(t, 2, "host2")
 	r.inCluster(t, !alone)
 
 	data, err := os.ReadFile("../../docs/" + clusterDocuments[0])
-	must(t, err)
+	testutil.Must(t, err)
 	before, _, found := strings.Cut(string(data), theEnd+"\n")
 	if !found {
 		t.Fatalf("%s has no heading %q", clusterDocuments[0], theEnd)
@@ -70,7 +70,7 @@ func TestInCluster(t *testing.T) {
 	r.nothingIsLeft(t)
 }
 
-// timed tells how long the way of a new user has taken, and that it was short.
+// timed reports how long a new user's steps took, and fails if that was too long.
 func (r *reader) timed(t *testing.T, all []ran) {
 	t.Helper()
 	var table strings.Builder
@@ -89,10 +89,10 @@ func (r *reader) timed(t *testing.T, all []ran) {
 		fmt.Fprintf(&table, "%6.1f s  %s\n", c.took.Seconds(), text)
 		if strings.HasPrefix(c.Text, "kubectl wait ") && strings.Contains(c.Text, "condition=Ready pod/") {
 			total := c.began.Add(c.took).Sub(began)
-			fmt.Fprintf(&table, "%6.1f s  from helm install to a pod that is Ready on the far machine\n", total.Seconds())
+			fmt.Fprintf(&table, "%6.1f s  from helm install to a pod that is Ready on the remote machine\n", total.Seconds())
 			t.Logf("a new user's way:\n%s", table.String())
 			if file := os.Getenv("BOWLINE_DOCS_TIMES"); file != "" {
-				must(t, os.WriteFile(file, []byte(table.String()), 0o644))
+				testutil.Must(t, os.WriteFile(file, []byte(table.String()), 0o644))
 			}
 			if total > newUserBound {
 				t.Errorf("it takes %s from helm install to a pod, which is more than %s", total.Round(time.Second), newUserBound)
@@ -103,8 +103,8 @@ func (r *reader) timed(t *testing.T, all []ran) {
 	t.Errorf("%s does not go from helm install to a pod that is Ready", clusterDocuments[0])
 }
 
-// inCluster makes of the lab what the documents take for granted: a cluster with a node,
-// a registry with images, a machine that is none, and a reader with their programs.
+// inCluster sets up what the documents take for granted: a cluster with a node, a registry with
+// images, a machine that is no node, and a reader with the programs.
 func (r *reader) inCluster(t *testing.T, kubeProxy bool) {
 	t.Helper()
 	helm := os.Getenv("BOWLINE_HELM")
@@ -115,14 +115,14 @@ func (r *reader) inCluster(t *testing.T, kubeProxy bool) {
 	r.machine(t)
 	bowline := &labtest.Bowline{Lab: r.lab, Host: near}
 	end, err := bowline.Keep(func(code int) { t.Errorf("%s's Bowline ended with %d\n%s", near, code, bowline.LogTail(4000)) })
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(r.state())
 		}
 		end(false)
 	})
-	// Beside the image that "make image" makes, this is the program alone.
+	// Without an image of "make image" the test builds one of the program alone.
 	image := os.Getenv("BOWLINE_IMAGE")
 	if image == "" {
 		image = built(t)
@@ -141,9 +141,9 @@ func (r *reader) inCluster(t *testing.T, kubeProxy bool) {
 
 	r.settle(t)
 	lab := labtest.Program("bowline-lab") + " --dir " + r.lab.Dir
-	// What a busy machine does not answer in time is asked again; and so is what comes a
-	// moment later: a request for a certificate, the node that shows it, rules for a Service,
-	// the link that a machine without time to spare took for lost.
+	// Retry what a busy machine does not answer in time, and what appears a moment later: a
+	// certificate request, the node that shows it, rules for a Service, a link that an overloaded
+	// machine took for lost.
 	r.program(t, "kubectl", fmt.Sprintf(`#!/bin/bash
 out=$(mktemp -p %[2]s) err=$(mktemp -p %[2]s)
 for try in $(seq 60); do
@@ -158,7 +158,7 @@ for try in $(seq 60); do
 	[ "$code" != 0 ] || break
 	case "$*" in
 	"get csr "* | "bowline host list" | "bowline why "* | *" wget "*) ;;
-	bowline*) grep -qE 'deadline exceeded|no answer|unreachable|does no more|handshake timeout|x509|dialing backend' "$out" "$err" || break ;;
+	bowline*) grep -qE 'deadline exceeded|no answer|unreachable|does not answer any more|handshake timeout|x509|dialing backend' "$out" "$err" || break ;;
 	*) grep -qE 'x509|TLS handshake|dialing backend|i/o timeout|connection refused' "$err" || break ;;
 	esac
 	sleep 1
@@ -168,13 +168,13 @@ cat "$err" >&2
 rm -f "$out" "$err"
 exit "$code"
 `, lab, r.home))
-	// Who makes a Host is asked at a terminal.
+	// The command that makes a Host asks at a terminal.
 	r.program(t, "kubectl-bowline", fmt.Sprintf(`#!/bin/bash
 [ "$1 $2" = "host add" ] || exec %[1]s "$@"
 printf 'y\ny\n' | script -q -e -c "$(printf '%%q ' %[1]s "$@")" /dev/null | tr -d '\r'
 exit "${PIPESTATUS[1]}"
 `, r.path("installed/kubectl-bowline")))
-	must(t, os.MkdirAll(r.path("installed"), 0o755))
+	testutil.Must(t, os.MkdirAll(r.path("installed"), 0o755))
 	r.program(t, "make", fmt.Sprintf(`#!/bin/bash
 set -eu
 for goal; do
@@ -186,22 +186,22 @@ for goal; do
 	esac
 done
 `, built(t), lab, image))
-	must(t, os.Symlink(helm, r.path("programs/helm")))
+	testutil.Must(t, os.Symlink(helm, r.path("programs/helm")))
 	charts, err := filepath.Abs("../../charts")
-	must(t, err)
-	must(t, os.Symlink(charts, r.path("charts")))
+	testutil.Must(t, err)
+	testutil.Must(t, os.Symlink(charts, r.path("charts")))
 	r.names = strings.NewReplacer("10.0.0.7", r.lab.Host(r.host).IP, "10.0.0.2", gateway(t, r.lab), "box-1", r.host, "box-2", near,
 		"registry.example", "registry.lab", "/usr/local/bin/kubectl-bowline", r.path("installed/kubectl-bowline"),
 		"registry.k8s.io/kube-proxy:v1.37.1", "registry.lab/kube-proxy:lab", "registry.k8s.io/e2e-test-images/agnhost:2.53", "registry.lab/web:v1",
 		"busybox:1.37", "registry.lab/toolbox:lab")
 }
 
-// machine makes the far host one that somebody owns: root has a home with its logins, and
-// no kube-proxy has been there.
+// machine makes the remote host look like an ordinary machine: root has a home with its logins,
+// and kube-proxy has never run there.
 func (r *reader) machine(t *testing.T) {
 	t.Helper()
 	ctx, h := t.Context(), r.lab.Host(r.host)
-	must(t, r.lab.StopProcess(ctx, r.host, "kube-proxy"))
+	testutil.Must(t, r.lab.StopProcess(ctx, r.host, "kube-proxy"))
 	out, err := r.lab.Exec(ctx, r.host, labtest.Program("bowline-kube"), "kube-proxy", "--cleanup").CombinedOutput()
 	if err != nil {
 		t.Fatalf("take kube-proxy's rules away: %v\n%s", err, out)
@@ -211,10 +211,10 @@ func (r *reader) machine(t *testing.T) {
 	}
 
 	logins, err := os.ReadFile(filepath.Join(r.lab.Dir, "ssh/authorized_keys"))
-	must(t, err)
+	testutil.Must(t, err)
 	r.write(t, "root/.ssh/authorized_keys", string(logins))
 	data, err := os.ReadFile(filepath.Join(r.lab.Dir, "hosts", r.host, "ssh/sshd_config"))
-	must(t, err)
+	testutil.Must(t, err)
 	var config strings.Builder
 	for line := range strings.Lines(string(data)) {
 		switch key, _, _ := strings.Cut(line, " "); key {
@@ -228,16 +228,16 @@ func (r *reader) machine(t *testing.T) {
 		config.WriteString(line)
 	}
 	r.write(t, "sshd_config", "GatewayPorts clientspecified\n"+config.String())
-	must(t, r.lab.StopProcess(ctx, r.host, "sshd"))
-	// The lab ends it with the host.
+	testutil.Must(t, r.lab.StopProcess(ctx, r.host, "sshd"))
+	// The lab ends this sshd with the host.
 	sshd := r.lab.Exec(context.WithoutCancel(ctx), r.host, "/usr/sbin/sshd", "-D", "-e", "-f", r.path("sshd_config"))
-	must(t, sshd.Start())
+	testutil.Must(t, sshd.Start())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = sshd.Wait()
 	}()
-	must(t, labtest.Until(ctx, time.Minute, "the machine's sshd listens", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(ctx, time.Minute, "the machine's sshd listens", func(ctx context.Context) error {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, "tcp", h.SSH.Address)
 		if err == nil {
@@ -251,15 +251,15 @@ func (r *reader) machine(t *testing.T) {
 	})
 }
 
-// rules of the machine's packet filter.
+// rules returns the machine's packet filter rules.
 func (r *reader) rules(t *testing.T) string {
 	t.Helper()
 	out, err := r.lab.Exec(t.Context(), r.host, "iptables-save").Output()
-	must(t, err)
+	testutil.Must(t, err)
 	return string(out)
 }
 
-// nothingIsLeft of the node, of Bowline and of what was let in.
+// nothingIsLeft checks that the node, Bowline and the access that was granted are gone.
 func (r *reader) nothingIsLeft(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -275,10 +275,10 @@ func (r *reader) nothingIsLeft(t *testing.T) {
 		t.Errorf("rights to be the node: %v %s%s", err, out.Stdout, out.Stderr)
 	}
 	client, err := r.lab.CRI(ctx, r.host)
-	must(t, err)
+	testutil.Must(t, err)
 	defer client.Close()
 	containers, err := client.ListContainers(ctx, &runtimeapi.ContainerFilter{})
-	must(t, err)
+	testutil.Must(t, err)
 	if len(containers) != 0 {
 		t.Errorf("%d containers are on the machine", len(containers))
 	}
@@ -287,13 +287,13 @@ func (r *reader) nothingIsLeft(t *testing.T) {
 		t.Errorf("of the owner file and the lock there are %v: %v", left, err)
 	}
 	logins, err := os.ReadFile(r.path("root/.ssh/authorized_keys"))
-	must(t, err)
+	testutil.Must(t, err)
 	if strings.Contains(string(logins), "bowline:") || !strings.Contains(string(logins), "ssh-ed25519 ") {
 		t.Errorf("the logins are\n%s", logins)
 	}
 }
 
-// state is what there is to see, for a test that has failed.
+// state collects the cluster's state, for a failed test.
 func (r *reader) state() string {
 	var b strings.Builder
 	for _, args := range [][]string{

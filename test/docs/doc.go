@@ -1,11 +1,11 @@
-// Package docs runs every command of documents, in their order, on labs, with the names of
-// the documents replaced by the lab's, and compares what is printed with what the document
-// says. A command that it does not run fails it.
+// Package docs runs every command of the documents, in their order, on labs, and compares the
+// output with what the document says. It replaces the documents' names by the lab's. A document
+// with a command that is not run fails.
 //
-// docs/far-machines.md and docs/trust.md are run on a machine alone; docs/quickstart.md,
-// docs/networking.md and docs/security.md on a cluster that installs the chart, on a
-// machine where no kube-proxy is but the one that the document brings. Of what a reader
-// has, "make" is the test's: it takes the image that was made before.
+// docs/remote-hosts.md and docs/trust.md run on a machine alone; docs/quickstart.md,
+// docs/networking.md and docs/security.md on a cluster that installs the chart, on a machine whose
+// only kube-proxy is the one that the document installs. The test brings its own "make", which
+// takes the image that was built before.
 //
 //	hack/test-machine.sh docs      (root; it builds helm and the lab's programs)
 package docs

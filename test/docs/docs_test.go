@@ -8,17 +8,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// documents of a machine without Bowline in the cluster, in the order in which they are run.
-var documents = []string{"far-machines.md", "trust.md"}
+// documents describe a machine without Bowline in the cluster, in the order in which they run.
+var documents = []string{"remote-hosts.md", "trust.md"}
 
-// says is what commands have to print, by a part of them.
+// says lists output that commands must print, by a part of the command.
 var says = []struct{ command, output string }{
-	{"host check", "a node can be made of this machine"},
+	{"host check", "this host can be a node"},
 	{"kubectl get nodes", "host1   Ready"},
-	{"host release", "Nothing of Bowline's stays"},
+	{"host release", "Nothing of Bowline is left"},
 	{"wc -l", "0\n"},
 	{"host scan", "ssh-ed25519 "},
 }
@@ -27,18 +28,18 @@ func TestEveryCommand(t *testing.T) {
 	r := newReader(t, 1, "host1")
 	r.settle(t)
 	r.program(t, "kubectl", fmt.Sprintf("#!/bin/sh\nexec %s --dir %s kubectl \"$@\"\n", labtest.Program("bowline-lab"), r.lab.Dir))
-	// A machine under load may answer too late: then the command is given again.
+	// A machine under load may answer too late: then the script repeats the command.
 	r.program(t, "bowline", fmt.Sprintf(`#!/bin/bash
 [ "$1" != run ] || exec %[1]s "$@"
 for try in 1 2 3 4 5; do
 	%[1]s "$@" 2>&1 | tee %[2]s
 	code=${PIPESTATUS[0]}
-	[ "$code" != 0 ] && grep -q -e "deadline exceeded" -e "no answer" -e unreachable -e "does no more" %[2]s || break
+	[ "$code" != 0 ] && grep -q -e "deadline exceeded" -e "no answer" -e unreachable -e "does not answer any more" %[2]s || break
 done
 exit "$code"
 `, built(t), r.path("said")))
-	must(t, os.MkdirAll(r.path("sudoers.d"), 0o755))
-	// The documents' names, and files of the machine that a host of the lab shares.
+	testutil.Must(t, os.MkdirAll(r.path("sudoers.d"), 0o755))
+	// The documents' names, and the machine's files that a host of the lab shares.
 	r.names = strings.NewReplacer("10.0.0.7", r.lab.Host(r.host).IP, "10.0.0.2", gateway(t, r.lab), "box-1", r.host,
 		"/root/.ssh/authorized_keys", filepath.Join(r.lab.Dir, "ssh/authorized_keys"), "/etc/sudoers.d", r.path("sudoers.d"))
 	said := map[string]bool{}
@@ -59,7 +60,7 @@ exit "$code"
 	}
 }
 
-// newReader has a lab of some hosts, of which one is the machine of the documents.
+// newReader makes a lab with that many hosts, one of which is the machine of the documents.
 func newReader(t *testing.T, hosts int, machine string) *reader {
 	t.Helper()
 	if os.Getenv("BOWLINE_E2E") != "1" {
@@ -67,10 +68,10 @@ func newReader(t *testing.T, hosts int, machine string) *reader {
 	}
 	// Sockets are below the directory: its path must be short.
 	dir, err := os.MkdirTemp("", "bowline-docs")
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	lab, err := labtest.Start(t.Context(), filepath.Join(dir, "lab"), hosts)
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if err := lab.Down(context.Background()); err != nil {
 			t.Error(err)

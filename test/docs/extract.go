@@ -6,19 +6,20 @@ import (
 	"strings"
 )
 
-// Command is one line that a reader is told to run, or a file that they are told to write.
+// Command is one line that a document tells the reader to run, or a file to write.
 type Command struct {
-	Line    int    // of the document, from 1
-	Text    string // of a file: what is in it
-	Machine bool   // it is run on the machine, and not beside Bowline
-	File    string // the name of a file, from the reader's directory; "": it is a command
-	// Begins: it is the first of its block. Prints, on the last of a block, is what the
-	// commands of the block print (Matches).
+	Line    int    // in the document, from 1
+	Text    string // for a file: its content
+	Machine bool   // runs on the machine, not beside Bowline
+	File    string // the name of a file, relative to the reader's directory; "": this is a command
+	// Begins marks the first command of its block. Prints, on the last of a block, is the expected
+	// output of the block's commands (Matches).
 	Begins bool
 	Prints string
 }
 
-// Elsewhere is a file of a machine that a reader may not have: it is shown, and not written.
+// Elsewhere reports whether this is a file of a machine that the reader may not have: it is shown,
+// and not written.
 func (c *Command) Elsewhere() bool { return strings.HasPrefix(c.File, "/") }
 
 var (
@@ -26,10 +27,10 @@ var (
 	program = regexp.MustCompile(`^(sudo |)(bowline|kubectl|helm|make|ssh|ssh-keygen|ssh-keyscan|systemctl|apt-get|cat|echo|chmod|sed|usermod|visudo) \S+ \S`)
 )
 
-// Extract returns the commands of a document. They stand in fenced blocks: of sh, or of
-// "sh machine"; of text, which is what the block of commands before it prints; and of
-// "yaml FILE", which is a file of that name. A code block of any other kind is an error,
-// and so is a command with its arguments in the running text that no block has.
+// Extract returns the commands of a document. They are in fenced blocks: of sh, or of "sh machine";
+// of text, which is the output of the block of commands before it; and of "yaml FILE", which is a
+// file of that name. A code block of any other kind is an error, and so is a command with its
+// arguments in the running text that no block has.
 func Extract(markdown string) ([]Command, error) {
 	var commands []Command
 	var prose []Command
@@ -50,7 +51,7 @@ func Extract(markdown string) ([]Command, error) {
 		case in:
 			block = append(block, line)
 		case strings.HasPrefix(line, "    "), strings.HasPrefix(line, "\t"):
-			return nil, fmt.Errorf("line %d: an indented block, which nobody runs: put it between fences", i+1)
+			return nil, fmt.Errorf("line %d: an indented block, which no test runs: put it between fences", i+1)
 		default:
 			for _, m := range inline.FindAllStringSubmatch(line, -1) {
 				if program.MatchString(m[1]) {
@@ -63,7 +64,7 @@ func Extract(markdown string) ([]Command, error) {
 		return nil, fmt.Errorf("the last block has no end")
 	}
 	for _, p := range prose {
-		// "bowline host prepare" speaks of a command of a block.
+		// "bowline host prepare" refers to a command of a block.
 		if !has(commands, p.Text) {
 			return nil, fmt.Errorf("line %d: %q is said in the text, and no block has it", p.Line, p.Text)
 		}
@@ -71,7 +72,7 @@ func Extract(markdown string) ([]Command, error) {
 	return commands, nil
 }
 
-// closed adds to commands what a block says, whose fence is in the line opened.
+// closed adds the commands of a block, whose fence is in the line opened.
 func closed(kind string, opened int, block []string, commands []Command) ([]Command, error) {
 	file, isFile := strings.CutPrefix(kind, "yaml ")
 	switch {
@@ -95,7 +96,7 @@ func closed(kind string, opened int, block []string, commands []Command) ([]Comm
 	case isFile:
 		commands = append(commands, Command{Line: opened, Text: strings.Join(block, "\n") + "\n", File: file, Begins: true})
 	default:
-		return nil, fmt.Errorf("a block of %q, which nobody runs: make it sh, \"sh machine\", text or \"yaml FILE\"", kind)
+		return nil, fmt.Errorf("a block of %q, which no test runs: make it sh, \"sh machine\", text or \"yaml FILE\"", kind)
 	}
 	return commands, nil
 }

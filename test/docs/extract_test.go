@@ -66,7 +66,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// TestDocuments: each can be run, and the way to a node is short.
+// TestDocuments: every document can be run, and a new user needs few commands to get a node.
 func TestDocuments(t *testing.T) {
 	for _, name := range append(clusterDocuments, documents...) {
 		data, err := os.ReadFile("../../docs/" + name)

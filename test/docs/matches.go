@@ -6,11 +6,10 @@ import (
 	"unicode"
 )
 
-// Matches compares what a document says that commands print with what they have printed:
-// each line of it has to be there, in this order. A word with a digit and a letter or a
-// dot in it, such as an age, an address or a generated name, stands for any word; "..."
-// stands for any word too, and at the end of a line for all that is left of it. A number
-// is itself, and so is a name that has another here: what names makes of it.
+// Matches compares the output that a document shows with the real one: each of its lines must
+// occur, in this order. A word with a digit and a letter or a dot in it, such as an age, an address
+// or a generated name, matches any word. "..." matches any word too, and at the end of a line the
+// rest of the line. A plain number must match exactly, and so must a name that names replaces.
 func Matches(want, got string, names *strings.Replacer) error {
 	lines := strings.Split(got, "\n")
 	for text := range strings.Lines(want) {

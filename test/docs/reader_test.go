@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// reader is somebody who follows the documents, with a home, and a lab for a cluster and
-// its machines.
+// reader is a user who follows the documents, with a home directory, and a lab as cluster and
+// machines.
 type reader struct {
 	lab   *labtest.Lab
 	home  string
@@ -32,17 +33,17 @@ type ran struct {
 	took   time.Duration
 }
 
-// settle makes a home with what every document takes for granted: a login to the machine,
-// and an administrator's way to the cluster.
+// settle makes a home with what every document takes for granted: a login to the machine, and an
+// administrator's access to the cluster.
 func (r *reader) settle(t *testing.T) {
 	t.Helper()
 	h := r.lab.Host(r.host)
 	key, err := os.ReadFile(h.SSH.Key)
-	must(t, err)
+	testutil.Must(t, err)
 	public, err := os.ReadFile(h.SSH.HostKey)
-	must(t, err)
+	testutil.Must(t, err)
 	admin, err := os.ReadFile(r.lab.Status.Cluster.AdminKubeconfig)
-	must(t, err)
+	testutil.Must(t, err)
 	ssh := r.path(".ssh")
 	r.write(t, ".ssh/id_ed25519", string(key))
 	r.write(t, ".ssh/known_hosts", h.IP+" "+string(public))
@@ -55,24 +56,24 @@ func (r *reader) path(name string) string { return filepath.Join(r.home, name) }
 
 func (r *reader) write(t *testing.T, name, content string) {
 	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(r.path(name)), 0o755))
-	must(t, os.WriteFile(r.path(name), []byte(content), 0o600))
+	testutil.Must(t, os.MkdirAll(filepath.Dir(r.path(name)), 0o755))
+	testutil.Must(t, os.WriteFile(r.path(name), []byte(content), 0o600))
 }
 
-// program is a script that the reader has in PATH.
+// program installs a script in the reader's PATH.
 func (r *reader) program(t *testing.T, name, script string) {
 	t.Helper()
 	r.write(t, "programs/"+name, script)
-	must(t, os.Chmod(r.path("programs/"+name), 0o755))
+	testutil.Must(t, os.Chmod(r.path("programs/"+name), 0o755))
 }
 
-// built is the program that is tested.
+// built is the path of the program under test.
 func built(t *testing.T) string {
 	t.Helper()
 	path, err := labtest.BuiltBowline()
-	must(t, err)
+	testutil.Must(t, err)
 	path, err = filepath.Abs(path)
-	must(t, err)
+	testutil.Must(t, err)
 	return path
 }
 
@@ -80,17 +81,16 @@ func built(t *testing.T) string {
 func read(t *testing.T, name string) []Command {
 	t.Helper()
 	data, err := os.ReadFile("../../docs/" + name)
-	must(t, err)
+	testutil.Must(t, err)
 	commands, err := Extract(string(data))
-	must(t, err)
+	testutil.Must(t, err)
 	return commands
 }
 
-// mark is what the script prints before each command, and after the last.
+// mark is printed by the script before each command, and after the last.
 const mark = "@@ command "
 
-// run follows commands of one document from the first to the last, as one shell does, and
-// compares what they print with what the document says.
+// run runs the commands of one document in one shell, and compares their output with the document.
 func (r *reader) run(t *testing.T, name string, commands []Command) []ran {
 	t.Helper()
 	var script strings.Builder
@@ -119,10 +119,10 @@ func (r *reader) run(t *testing.T, name string, commands []Command) []ran {
 	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
 	cmd.Dir = r.home
 	cmd.Env = append(os.Environ(), "HOME="+r.home, "PATH="+r.path("programs")+":"+os.Getenv("PATH"), "LC_ALL=C", "SSH_AUTH_SOCK=", "KUBECONFIG=", "NO_COLOR=1")
-	cmd.Stdin = yes{} // to every question
+	cmd.Stdin = yes{} // answers y to every question
 	cmd.WaitDelay = 20 * time.Second
 	out, err := labtest.Capture(cmd)
-	must(t, err)
+	testutil.Must(t, err)
 	t.Logf("%s: exit code %d after %s\n%s%s", name, out.Code, out.Took.Round(10*time.Millisecond), out.Stdout, out.Stderr)
 	parts := strings.Split("\n"+out.Stdout, "\n"+mark)[1:]
 	for i, part := range parts {
@@ -132,7 +132,7 @@ func (r *reader) run(t *testing.T, name string, commands []Command) []ran {
 			t.Fatalf("%s: a command prints what only the test prints: %q", name, head)
 		}
 		seconds, err := strconv.ParseFloat(at, 64)
-		must(t, err)
+		testutil.Must(t, err)
 		now := time.UnixMicro(int64(seconds * 1e6))
 		if i > 0 {
 			todo[i-1].took = now.Sub(todo[i-1].began)
@@ -149,7 +149,7 @@ func (r *reader) run(t *testing.T, name string, commands []Command) []ran {
 	return todo
 }
 
-// compare what was printed with what the document says of it.
+// compare compares the output with the document.
 func (r *reader) compare(t *testing.T, name string, all []ran) {
 	t.Helper()
 	var block strings.Builder
@@ -157,7 +157,7 @@ func (r *reader) compare(t *testing.T, name string, all []ran) {
 		if c.Begins {
 			block.Reset()
 		}
-		// What was answered for a person is not on the line of its question.
+		// A person's answer would be on the line of its question.
 		block.WriteString(strings.ReplaceAll(c.output, "[y/N] ", "[y/N] y\n"))
 		if c.Prints == "" {
 			continue
@@ -168,25 +168,17 @@ func (r *reader) compare(t *testing.T, name string, all []ran) {
 	}
 }
 
-// gateway is the address from which the hosts of a lab see this machine, and that of the
-// API server.
+// gateway is the address under which the hosts of a lab see this machine and the API server.
 func gateway(t *testing.T, lab *labtest.Lab) string {
 	t.Helper()
 	u, err := url.Parse(lab.Status.Cluster.APIURL)
-	must(t, err)
+	testutil.Must(t, err)
 	return u.Hostname()
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// yes is a person who says y without end.
+// yes answers y without end.
 type yes struct{}
 
 func (yes) Read(p []byte) (int, error) { return copy(p, "y\n"), nil }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -21,10 +21,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// rightsOfHost2 are those that a new machine takes, for the account of the example's chart.
+// rightsOfHost2 are the rights that a new machine needs, for the account of the example's chart.
 const rightsOfHost2 = `
 apiVersion: v1
 kind: Namespace
@@ -48,17 +49,17 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: is-host2
 subjects: [{kind: ServiceAccount, name: example-bowline, namespace: machines}]
 `
 
-// TestNodeAdmission: the chart's policies, as it renders them, on a real API server. As a
-// node that the account may be, neither a client certificate nor a mirror pod is to be had;
-// a serving certificate is, and other nodes are let be.
+// TestNodeAdmission tests the chart's policies, as it renders them, on a real API server. As a node
+// that the account may impersonate, it can get neither a client certificate nor a mirror pod; it
+// can get a serving certificate, and other nodes are not affected.
 func TestNodeAdmission(t *testing.T) {
-	if far {
+	if remote {
 		t.Skip("it has no machine")
 	}
 	parallel(t)
 	p := newPooled(t, "host1")
 	data, err := os.ReadFile("../../charts/testdata/example.yaml")
-	must(t, err)
+	testutil.Must(t, err)
 	policies := rightsOfHost2
 	for part := range strings.SplitSeq(string(data), "\n---\n") {
 		if strings.Contains(part, "kind: ValidatingAdmissionPolicy") {
@@ -70,21 +71,21 @@ func TestNodeAdmission(t *testing.T) {
 		c := rest.CopyConfig(p.lab.REST)
 		c.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + node, Groups: []string{"system:nodes", "system:authenticated"}}
 		client, err := kubernetes.NewForConfig(c)
-		must(t, err)
+		testutil.Must(t, err)
 		return client
 	}
 	for _, name := range []string{"host1", "host2"} {
 		_, err := p.lab.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		must(t, err)
+		testutil.Must(t, err)
 	}
 	requests := 0
 	request := func(ctx context.Context, node, signer string, usages ...certificatesv1.KeyUsage) error {
 		requests++
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		must(t, err)
+		testutil.Must(t, err)
 		subject := pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}
 		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject, DNSNames: []string{node}}, key)
-		must(t, err)
+		testutil.Must(t, err)
 		_, err = as(node).CertificatesV1().CertificateSigningRequests().Create(ctx, &certificatesv1.CertificateSigningRequest{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("request-%d", requests)},
 			Spec: certificatesv1.CertificateSigningRequestSpec{
@@ -96,7 +97,7 @@ func TestNodeAdmission(t *testing.T) {
 	}
 	mirror := func(ctx context.Context, node string) error {
 		n, err := p.lab.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-		must(t, err)
+		testutil.Must(t, err)
 		_, err = as(node).CoreV1().Pods(v1.NamespaceDefault).Create(ctx, &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "mirror-" + node, Labels: map[string]string{"app": "victim"}, Annotations: map[string]string{v1.MirrorPodAnnotationKey: "x"},
@@ -106,10 +107,10 @@ func TestNodeAdmission(t *testing.T) {
 		}, metav1.CreateOptions{})
 		return err
 	}
-	// A policy takes effect a moment after it is made.
+	// A policy takes effect a moment after its creation.
 	refused := func(what string, do func(context.Context) error) {
 		t.Helper()
-		must(t, labtest.Until(t.Context(), time.Minute, what+" is refused", func(ctx context.Context) error {
+		testutil.Must(t, labtest.Until(t.Context(), time.Minute, what+" is refused", func(ctx context.Context) error {
 			if err := do(ctx); err == nil || !strings.Contains(err.Error(), "nodeAdmission") {
 				return fmt.Errorf("it came to: %v", err)
 			}

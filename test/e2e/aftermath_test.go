@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -40,14 +41,14 @@ spec:
       - {name: scratch, emptyDir: {}}
 `, name, n, name, name))
 	d, err := lab.Client.AppsV1().Deployments(ns).Create(t.Context(), d, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	return d
 }
 
 func deleteDeployment(t *testing.T, ns, name string) {
 	t.Helper()
 	policy := metav1.DeletePropagationForeground
-	must(t, lab.Client.AppsV1().Deployments(ns).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}))
+	testutil.Must(t, lab.Client.AppsV1().Deployments(ns).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}))
 	until(t, "no pod of "+name, func(ctx context.Context) error {
 		list, err := lab.Client.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
 		if err != nil {
@@ -60,14 +61,15 @@ func deleteDeployment(t *testing.T, ns, name string) {
 	})
 }
 
-// Up, rolled, down: the machine is as it was. The file's name makes it the first test: each
-// later one would have to wait for the sweeps that collect what the tests before it left.
+// A Deployment goes up, is rolled and goes down, and the machine is as it was. The file's name
+// makes this the first test: a later one would have to wait for the sweeps that collect what
+// earlier tests left.
 func TestDeploymentLeavesNothing(t *testing.T) {
 	serial(t)
 	ns := namespace(t)
 	settle(t)
 	before, err := lab.Snapshot(t.Context(), runtime, host)
-	must(t, err)
+	testutil.Must(t, err)
 	t.Log("before:", before.Counts())
 
 	history := lab.Watch(ns)
@@ -79,10 +81,10 @@ func TestDeploymentLeavesNothing(t *testing.T) {
 	}
 	deployment(t, ns, "web", replicas)
 	_, err = lab.ReadyPods(t.Context(), ns, "app=web", replicas, 2*time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	step("20 pods Ready")
 	full, err := lab.Snapshot(t.Context(), runtime, host)
-	must(t, err)
+	testutil.Must(t, err)
 	t.Log("with 20 pods:", full.Counts())
 	for _, kind := range []string{"sandboxes", "containers", "network namespaces", "pod directories", "pod records",
 		"log directories", "log links", "addresses", "interfaces"} {
@@ -98,8 +100,8 @@ func TestDeploymentLeavesNothing(t *testing.T) {
 
 	_, err = lab.Client.AppsV1().Deployments(ns).Patch(t.Context(), "web", types.StrategicMergePatchType,
 		[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"`+webV2+`"}]}}}}`), metav1.PatchOptions{})
-	must(t, err)
-	must(t, labtest.Until(t.Context(), 3*time.Minute, "the new version everywhere", func(ctx context.Context) error {
+	testutil.Must(t, err)
+	testutil.Must(t, labtest.Until(t.Context(), 3*time.Minute, "the new version everywhere", func(ctx context.Context) error {
 		d, err := lab.Client.AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -111,7 +113,7 @@ func TestDeploymentLeavesNothing(t *testing.T) {
 		return nil
 	}))
 	pods, err := lab.ReadyPods(t.Context(), ns, "app=web", replicas, 2*time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	step("rolled")
 	for _, p := range pods {
 		if got := p.Status.ContainerStatuses[0]; got.Image != webV2 || got.RestartCount != 0 {
@@ -135,10 +137,10 @@ func TestDeploymentLeavesNothing(t *testing.T) {
 	}
 }
 
-// settle waits until the machine holds just what the cluster's own pods make.
+// settle waits until the machine holds only what the cluster's own pods make.
 func settle(t *testing.T) {
 	t.Helper()
-	must(t, labtest.Until(t.Context(), 4*time.Minute, "what earlier tests left is collected", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), 4*time.Minute, "what earlier tests left is collected", func(ctx context.Context) error {
 		list, err := lab.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -161,11 +163,10 @@ func settle(t *testing.T) {
 	}))
 }
 
-// nothingLeft waits until the machine is as it was, which takes the sweeps that
-// come each minute.
+// nothingLeft waits until the machine is as it was. That takes the sweeps, which run each minute.
 func nothingLeft(t *testing.T, before labtest.Snapshot) {
 	t.Helper()
-	must(t, labtest.Until(t.Context(), 4*time.Minute, "nothing is left on the machine", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), 4*time.Minute, "nothing is left on the machine", func(ctx context.Context) error {
 		after, err := lab.Snapshot(ctx, runtime, host)
 		if err != nil {
 			return err

@@ -8,20 +8,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// What drives a far machine is an ordinary user's process without any capability,
-// which reaches the API server and the machine's sshd and nothing else. The far
-// machine has namespaces and directories of its own, and what lies at the same
-// paths beside the process is untouched.
+// A process that manages a remote host runs as an ordinary user without any capability. It reaches
+// the API server and the host's sshd and nothing else. The remote host has its own namespaces and
+// directories, and the files at the same paths beside the process stay untouched.
 func TestApart(t *testing.T) {
 	serial(t)
-	if !far {
-		t.Skip("the machine is not far")
+	if !remote {
+		t.Skip("only for a remote host")
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", bowline.PID()))
-	must(t, err)
+	testutil.Must(t, err)
 	for _, name := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
 		if !strings.Contains(string(status), name+":\t0000000000000000\n") {
 			t.Errorf("the process has capabilities: %s", status)
@@ -33,7 +33,7 @@ func TestApart(t *testing.T) {
 	for _, space := range []string{"mnt", "net", "uts"} {
 		id := func(pid int) string {
 			link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, space))
-			must(t, err)
+			testutil.Must(t, err)
 			return link
 		}
 		mine, process, machine := id(os.Getpid()), id(bowline.PID()), id(lab.Host(host).PID)
@@ -47,34 +47,34 @@ func TestApart(t *testing.T) {
 		if os.IsNotExist(err) {
 			continue
 		}
-		must(t, err)
+		testutil.Must(t, err)
 		there, err := os.Stat(fmt.Sprintf("/proc/%d/root%s", h.PID, dir))
-		must(t, err)
+		testutil.Must(t, err)
 		if os.SameFile(here, there) {
 			t.Errorf("the machine's %s is this one's", dir)
 		}
 	}
-	// As the process: who answers?
+	// Which addresses does the process reach?
 	api := strings.TrimPrefix(lab.Status.Cluster.APIURL, "https://")
 	gateway, _, err := net.SplitHostPort(api)
-	must(t, err)
+	testutil.Must(t, err)
 	for _, to := range []struct {
 		address string
 		reached bool
 	}{
 		{api, true}, {wire.Address(), true},
-		{h.SSH.Address, false},                                    // only by way of the wire
+		{h.SSH.Address, false},                                    // only through the wire
 		{net.JoinHostPort(h.IP, "10256"), false},                  // kube-proxy's health port
 		{net.JoinHostPort(gateway, "2379"), false},                // etcd
 		{net.JoinHostPort(lab.Status.Cluster.DNSIP, "53"), false}, // a Service
 	} {
 		address, port, err := net.SplitHostPort(to.address)
-		must(t, err)
+		testutil.Must(t, err)
 		out, err := exec.CommandContext(t.Context(), "nsenter", "-t", fmt.Sprint(bowline.PID()), "-n", "--", "timeout", "5",
 			"bash", "-c", "exec 3<>/dev/tcp/"+address+"/"+port).CombinedOutput()
 		if (err == nil) != to.reached {
 			t.Errorf("%s is reached: %v, want %v: %s", to.address, err == nil, to.reached, out)
 		}
 	}
-	must(t, labtest.CheckCanaries(bowline.PID()))
+	testutil.Must(t, labtest.CheckCanaries(bowline.PID()))
 }

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
@@ -110,8 +111,7 @@ spec:
 	}
 }
 
-// The sweep keeps the instance before the one that runs, with its log, and removes those
-// before it.
+// The sweep keeps the previous instance and its log, and removes older ones.
 func TestPreviousLogsAfterASweep(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
@@ -128,7 +128,7 @@ spec:
 `)
 	dir := filepath.Join(lab.Host(host).Root, "var/log/pods", ns+"_thrice_"+string(p.UID), "main")
 	// Two back-offs and the period of the sweep.
-	must(t, labtest.Until(t.Context(), 3*time.Minute, "the first instance and its log are swept away while the third runs", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), 3*time.Minute, "the first instance and its log are swept away while the third runs", func(ctx context.Context) error {
 		list, err := runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: map[string]string{pod.LabelPodUID: string(p.UID)}})
 		if err != nil {
 			return err
@@ -178,7 +178,7 @@ spec:
 
 	t.Run("exec", func(t *testing.T) {
 		out, err := lab.Kubectl(t.Context(), "exec", "-n", ns, "works", "-c", "main", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
-		must(t, err)
+		testutil.Must(t, err)
 		if out.Stdout != "out\n" || !strings.HasPrefix(out.Stderr, "err\n") || out.Code != 7 {
 			t.Errorf("stdout %q, stderr %q, exit code %d", out.Stdout, out.Stderr, out.Code)
 		}
@@ -186,14 +186,14 @@ spec:
 	t.Run("exec with stdin", func(t *testing.T) {
 		input := strings.Repeat("0123456789abcdef\n", 20000) // more than any buffer on the way
 		out, err := lab.KubectlIn(t.Context(), input, "exec", "-i", "-n", ns, "works", "-c", "main", "--", "cat")
-		must(t, err)
+		testutil.Must(t, err)
 		if out.Stdout != input || out.Code != 0 {
 			t.Errorf("%d bytes went, %d came; exit code %d: %s", len(input), len(out.Stdout), out.Code, out.Stderr)
 		}
 	})
 	t.Run("exec of what is not there", func(t *testing.T) {
 		out, err := lab.Kubectl(t.Context(), "exec", "-n", ns, "works", "-c", "main", "--", "/no/such/program")
-		must(t, err)
+		testutil.Must(t, err)
 		if out.Code == 0 || !strings.Contains(out.Stderr, "/no/such/program") {
 			t.Errorf("exit code %d: %s", out.Code, out.Stderr)
 		}
@@ -201,13 +201,13 @@ spec:
 	t.Run("attach", func(t *testing.T) {
 		ready(t, ns, "listens")
 		out, err := lab.KubectlIn(t.Context(), "one\ntwo\n", "attach", "-i", "-n", ns, "listens")
-		must(t, err)
+		testutil.Must(t, err)
 		if !strings.Contains(out.Stdout, "heard one\n") || !strings.Contains(out.Stdout, "heard two\n") {
 			t.Errorf("stdout %q, stderr %q, exit code %d", out.Stdout, out.Stderr, out.Code)
 		}
 	})
 	t.Run("port-forward", func(t *testing.T) {
-		for i := range 2 { // the second one shows that the first has let go
+		for i := range 2 { // the second one shows that the first has closed its port
 			if got := forwarded(t, ns, "works"); !strings.Contains(got, "works\nversion v1") {
 				t.Errorf("%d: %q", i, got)
 			}
@@ -215,7 +215,7 @@ spec:
 	})
 }
 
-// forwarded asks the pod's port 8080 through kubectl port-forward.
+// forwarded requests the pod's port 8080 through kubectl port-forward.
 func forwarded(t *testing.T, ns, pod string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -224,8 +224,8 @@ func forwarded(t *testing.T, ns, pod string) string {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testutil.Must(t, err)
+	testutil.Must(t, cmd.Start())
 	defer func() { cancel(); _ = cmd.Wait() }()
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
@@ -238,11 +238,11 @@ func forwarded(t *testing.T, ns, pod string) string {
 	return get(t, ctx, http.DefaultClient, "http://127.0.0.1:"+port[1]+"/", "", http.StatusOK)
 }
 
-// get asks url and expects the code; token, if any, is the bearer's.
+// get requests url and expects the code; token, if not empty, is the bearer token.
 func get(t *testing.T, ctx context.Context, client *http.Client, url, token string, code int) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	must(t, err)
+	testutil.Must(t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -259,7 +259,7 @@ func get(t *testing.T, ctx context.Context, client *http.Client, url, token stri
 	return string(body)
 }
 
-// The node's port lets in only who may.
+// The node's port serves only authorized clients.
 func TestNodePortAuthorization(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
@@ -272,26 +272,26 @@ spec:
 	ready(t, ns, "secret")
 	base := "https://" + nodeAddress(t)
 	client := func(pair *labtest.KeyPair) *http.Client {
-		// Who the node is is not what this test is about.
+		// This test does not verify the node's identity.
 		config := &tls.Config{InsecureSkipVerify: true}
 		if pair != nil {
 			cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
-			must(t, err)
+			testutil.Must(t, err)
 			config.Certificates = []tls.Certificate{cert}
 		}
 		return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: 20 * time.Second}
 	}
 	token, err := lab.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	paths := []string{"/pods", "/containerLogs/" + ns + "/secret/main", "/exec/" + ns + "/secret/main?command=id&output=1",
 		"/run/" + ns + "/secret/main?cmd=id", "/configz", "/metrics", "/bowline/v1/why/" + ns + "/secret"}
 	for _, path := range paths {
 		get(t, t.Context(), client(nil), base+path, "", http.StatusUnauthorized)
 		get(t, t.Context(), client(nil), base+path, "no-token-of-anybody", http.StatusUnauthorized)
-		// Somebody, but nobody who may.
+		// Authenticated, but not authorized.
 		get(t, t.Context(), client(nil), base+path, token.Status.Token, http.StatusForbidden)
 	}
-	// The API server itself may, by its certificate.
+	// The API server itself is authorized, by its certificate.
 	api := client(&lab.Status.Cluster.KubeletClient)
 	until(t, "the log has what was printed", func(ctx context.Context) error {
 		if got := get(t, ctx, api, base+"/containerLogs/"+ns+"/secret/main", "", http.StatusOK); got != "told\n" {
@@ -302,7 +302,7 @@ spec:
 	if got := get(t, t.Context(), api, base+"/pods", "", http.StatusOK); !strings.Contains(got, `"secret"`) {
 		t.Errorf("the pods are %q", got)
 	}
-	// And so may a service account that was allowed to.
+	// So is a service account that has the rights.
 	kubectl(t, "create", "clusterrole", ns, "--verb=get", "--resource=nodes/proxy,nodes/log,nodes/metrics,nodes/pods")
 	kubectl(t, "create", "clusterrolebinding", ns, "--clusterrole="+ns, "--serviceaccount="+ns+":allowed")
 	kubectl(t, "create", "serviceaccount", "-n", ns, "allowed")
@@ -311,6 +311,6 @@ spec:
 		_ = lab.Client.RbacV1().ClusterRoleBindings().Delete(context.Background(), ns, metav1.DeleteOptions{})
 	})
 	allowed, err := lab.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "allowed", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	get(t, t.Context(), client(nil), base+"/pods", allowed.Status.Token, http.StatusOK)
 }

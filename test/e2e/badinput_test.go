@@ -19,9 +19,11 @@ import (
 	"golang.org/x/crypto/ssh"
 	"google.golang.org/grpc"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// Five mistakes are five lines, in one answer.
+// Five mistakes give five lines, in one answer.
 func TestFiveMistakes(t *testing.T) {
 	serial(t)
 	out := attempt(t, `apiVersion: bowline.io/v1alpha1
@@ -59,7 +61,7 @@ func TestBadInput(t *testing.T) {
 	}
 
 	t.Run("no configuration", func(t *testing.T) {
-		// The mistake of an empty file is one, in the form of a list.
+		// An empty file is one mistake, reported as a list.
 		if out := attempt(t, ""); out.Code <= 0 || !strings.Contains(out.Stderr, "the document is empty") {
 			t.Errorf("exit code %d: %s", out.Code, out.Stderr)
 		}
@@ -70,23 +72,23 @@ func TestBadInput(t *testing.T) {
 	t.Run("dead socket", func(t *testing.T) {
 		socket := dir + "/dead.sock"
 		l, err := net.Listen("unix", socket)
-		must(t, err)
+		testutil.Must(t, err)
 		l.(*net.UnixListener).SetUnlinkOnClose(false)
-		must(t, l.Close())
+		testutil.Must(t, l.Close())
 		refused(t, attempt(t, endpoint(socket)), socket, "does not answer")
 	})
 	t.Run("silent socket", func(t *testing.T) {
 		socket := dir + "/silent.sock"
-		l, err := net.Listen("unix", socket) // the kernel accepts, nobody answers
-		must(t, err)
+		l, err := net.Listen("unix", socket) // the kernel accepts, nothing answers
+		testutil.Must(t, err)
 		defer l.Close()
 		refused(t, attempt(t, endpoint(socket)), socket, "does not answer")
 	})
 	t.Run("runtime without CRI v1", func(t *testing.T) {
 		socket := dir + "/nocri.sock"
 		l, err := net.Listen("unix", socket)
-		must(t, err)
-		server := grpc.NewServer() // it serves nothing, as containerd without its CRI plugin
+		testutil.Must(t, err)
+		server := grpc.NewServer() // it serves nothing, like containerd without its CRI plugin
 		done := make(chan struct{})
 		go func() { defer close(done); _ = server.Serve(l) }()
 		defer func() { server.Stop(); <-done }()
@@ -97,12 +99,12 @@ func TestBadInput(t *testing.T) {
 	})
 	t.Run("broken kubeconfig", func(t *testing.T) {
 		path := dir + "/broken.kubeconfig"
-		must(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nclusters: {this is no list\n"), 0o600))
+		testutil.Must(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nclusters: {this is no list\n"), 0o600))
 		refused(t, attempt(t, kubeconfig(path)), path)
 	})
 	t.Run("kubeconfig of nobody's server", func(t *testing.T) {
 		path := changedKubeconfig(t, dir, "elsewhere", func(c *kubeconfigParts) { c.server = "https://127.0.0.1:1" })
-		// A machine that is the node already would wait for it, as TestAPIServerAway has it.
+		// A machine that is the node already would wait for the server, as in TestAPIServerAway.
 		refused(t, attempt(t, kubeconfig(path)+"  rootDirectory: "+dir+"/new\n"), path, "127.0.0.1:1", "does not answer")
 	})
 	t.Run("kubeconfig of somebody else", func(t *testing.T) {
@@ -123,20 +125,20 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
-// What an operator gets wrong about a far machine.
+// TestBadSSH: mistakes of an operator in the settings of a remote host.
 func TestBadSSH(t *testing.T) {
 	serial(t)
 	dir := hostDir(t)
 	h := lab.Host(host)
 	lines, err := lab.SSHLines(host, h.SSH.Address)
-	must(t, err)
+	testutil.Must(t, err)
 	good := lab.ConfigYAML(host, lines...)
 	pinned, err := os.ReadFile(h.SSH.HostKey)
-	must(t, err)
+	testutil.Must(t, err)
 	public, private, err := ed25519.GenerateKey(rand.Reader)
-	must(t, err)
+	testutil.Must(t, err)
 	other, err := ssh.NewPublicKey(public)
-	must(t, err)
+	testutil.Must(t, err)
 
 	t.Run("host key of another machine", func(t *testing.T) {
 		config := strings.Replace(good, strings.TrimSpace(string(pinned)), strings.TrimSpace(string(ssh.MarshalAuthorizedKey(other))), 1)
@@ -144,9 +146,9 @@ func TestBadSSH(t *testing.T) {
 	})
 	t.Run("key that the machine does not take", func(t *testing.T) {
 		block, err := ssh.MarshalPrivateKey(private, "")
-		must(t, err)
+		testutil.Must(t, err)
 		file := dir + "/id_other"
-		must(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+		testutil.Must(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
 		refused(t, attempt(t, strings.Replace(good, h.SSH.Key, file, 1)), h.IP, "root", ssh.FingerprintSHA256(other), "authorized_keys")
 	})
 	t.Run("key that is not there", func(t *testing.T) {
@@ -162,11 +164,11 @@ type kubeconfigParts struct {
 	cert, key []byte // PEM; nil leaves the node's own
 }
 
-// changedKubeconfig writes the node's kubeconfig with some parts of it replaced.
+// changedKubeconfig writes the node's kubeconfig with some parts replaced.
 func changedKubeconfig(t *testing.T, dir, name string, change func(*kubeconfigParts)) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(lab.Host(host).NodeKubeconfig)
-	must(t, err)
+	testutil.Must(t, err)
 	var parts kubeconfigParts
 	change(&parts)
 	for _, c := range config.Clusters {
@@ -181,24 +183,24 @@ func changedKubeconfig(t *testing.T, dir, name string, change func(*kubeconfigPa
 		}
 	}
 	path := filepath.Join(dir, name+".kubeconfig")
-	must(t, clientcmd.WriteToFile(*config, path))
+	testutil.Must(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 
-// selfSigned is a client certificate of the node, signed by nobody else.
+// selfSigned returns a self-signed client certificate of the node.
 func selfSigned(t *testing.T, from, to time.Time) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	testutil.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: from, NotAfter: to,
 		Subject:  pkix.Name{CommonName: "system:node:" + host, Organization: []string{"system:nodes"}},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	must(t, err)
+	testutil.Must(t, err)
 	keyDER, err := x509.MarshalECPrivateKey(private)
-	must(t, err)
+	testutil.Must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }

@@ -13,10 +13,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// shifted gives what a runtime says of times as one says it whose clock is off.
+// shifted changes the times in a runtime's answers as if its clock were off.
 func shifted(by time.Duration) func(method string, message []byte) ([]byte, error) {
 	shift := func(times ...*int64) {
 		for _, t := range times {
@@ -60,8 +61,8 @@ func shifted(by time.Duration) func(method string, message []byte) ([]byte, erro
 	}
 }
 
-// setClock lets the machine's date, which a driver reads its clock by, be off; the
-// kernel's clock is everybody's. right sets it right again.
+// setClock makes the output of the machine's date command, from which a driver reads the clock, be
+// off. It leaves the kernel's clock alone, which all hosts share. right restores date.
 func setClock(t *testing.T, by time.Duration) (right func()) {
 	t.Helper()
 	run := func(ctx context.Context, script string) {
@@ -83,12 +84,12 @@ mount --bind /run/date.off /usr/bin/date`, int(by.Seconds())))
 	return right
 }
 
-// A pod that ends while the link is down, on a machine whose clock is four minutes
-// off, is told with its true exit code and its true times.
+// A pod that ends while the link is down, on a machine whose clock is four minutes off, is reported
+// with its true exit code and times.
 func TestClockIsWrong(t *testing.T) {
 	serial(t)
-	if !far {
-		t.Skip("the machine is not far")
+	if !remote {
+		t.Skip("only for a remote host")
 	}
 	for _, by := range []time.Duration{4 * time.Minute, -4 * time.Minute} {
 		t.Run(by.String(), func(t *testing.T) {
@@ -97,18 +98,18 @@ func TestClockIsWrong(t *testing.T) {
 			right := setClock(t, by)
 			newRecorder(t, fmt.Sprintf("/proc/%d/root%s", h.PID, socket), h.OutsideSocket, shifted(by))
 			withoutBowline(t, func() {
-				defer right() // before the driver that all tests share looks at it
+				defer right() // before the suite's own driver looks at it
 				w, err := labtest.NewWire(h.SSH.Address)
-				must(t, err)
+				testutil.Must(t, err)
 				defer w.Close()
 				lines, err := lab.SSHLines(host, w.Address())
-				must(t, err)
+				testutil.Must(t, err)
 				lines[0] = fmt.Sprintf("endpoint: ssh://%s@%s%s", h.SSH.User, w.Address(), socket)
 				file := filepath.Join(dir, "bowline.yaml")
-				must(t, os.WriteFile(file, []byte(lab.ConfigYAML(host, lines...)), 0o644))
+				testutil.Must(t, os.WriteFile(file, []byte(lab.ConfigYAML(host, lines...)), 0o644))
 				b := &labtest.Bowline{Lab: lab, Host: host, Wire: w, Config: file, Args: []string{"-v=2"}, LogPath: bowline.LogPath}
-				must(t, b.Start())
-				defer func() { must(t, b.Stop()) }()
+				testutil.Must(t, b.Start())
+				defer func() { testutil.Must(t, b.Stop()) }()
 				create(t, ns, `
 metadata: {name: ends}
 spec:
@@ -122,11 +123,11 @@ spec:
   volumes: [{name: d, hostPath: {path: `+dir+`}}]
 `)
 				_, err = lab.PodReady(t.Context(), ns, "ends", 3*time.Minute)
-				must(t, err)
+				testutil.Must(t, err)
 				w.Cut()
-				must(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o644))
+				testutil.Must(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o644))
 				truth := &runtimeapi.ContainerStatus{}
-				must(t, labtest.Until(t.Context(), time.Minute, "the container ends", func(ctx context.Context) error {
+				testutil.Must(t, labtest.Until(t.Context(), time.Minute, "the container ends", func(ctx context.Context) error {
 					list, err := runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: map[string]string{"io.kubernetes.pod.namespace": ns}})
 					if err != nil || len(list) != 1 {
 						return fmt.Errorf("%d containers: %w", len(list), err)
@@ -136,14 +137,14 @@ spec:
 					}
 					return err
 				}))
-				w.Mend()
+				w.Restore()
 				p, err := lab.Pod(t.Context(), ns, "ends", 3*time.Minute, "Failed", func(p *v1.Pod) error {
 					if p.Status.Phase != v1.PodFailed {
 						return fmt.Errorf("it is %s", p.Status.Phase)
 					}
 					return nil
 				})
-				must(t, err)
+				testutil.Must(t, err)
 				told := labtest.Container(p, "main").State.Terminated
 				if told == nil || told.ExitCode != 7 {
 					t.Fatalf("it is told to have ended so: %+v", told)
@@ -162,18 +163,18 @@ spec:
 	}
 }
 
-// A machine's clock is set right while it is driven, as one without a clock of its
-// own does some time after its start: probes come when they would, and what is told
-// of the start is true.
+// A machine's clock is corrected while Bowline manages it, as happens some time after the boot of a
+// machine without a hardware clock: probes keep their schedule, and the reported start time is
+// true.
 func TestClockIsSet(t *testing.T) {
 	serial(t)
-	if !far {
-		t.Skip("the machine is not far")
+	if !remote {
+		t.Skip("only for a remote host")
 	}
 	for _, by := range []time.Duration{4 * time.Minute, -4 * time.Minute} {
 		t.Run(by.String(), func(t *testing.T) {
 			ns, right := namespace(t), setClock(t, by)
-			withoutBowline(t, func() {}) // the one that starts measures the wrong clock
+			withoutBowline(t, func() {}) // the process that starts measures the wrong clock
 			defer withoutBowline(t, right)
 			right()
 			begin := time.Now()
@@ -187,7 +188,7 @@ spec:
     readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}
 `)
 			p, err := lab.PodReady(t.Context(), ns, "web", 2*time.Minute)
-			must(t, err)
+			testutil.Must(t, err)
 			t.Logf("Ready after %s", time.Since(begin).Round(time.Millisecond))
 			// A wrong clock is off by four minutes.
 			started := labtest.Container(p, "web").State.Running.StartedAt.Time

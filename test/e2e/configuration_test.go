@@ -18,11 +18,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// everyField sets what is not the default of any field that shows outside; a
-// second host's runtime is not there, which must not trouble the first.
+// everyField sets every field with a visible effect to a value other than the default. The runtime
+// of a second host does not exist, which must not affect the first.
 const everyField = `apiVersion: bowline.io/v1alpha1
 kind: BowlineConfiguration
 kubeconfig: KUBECONFIG
@@ -61,34 +62,34 @@ hosts:
   server: {port: 10778}
 `
 
-// What the configuration says takes effect on the node, the pod and the endpoint.
+// The configuration takes effect on the node, the pod and the endpoint.
 func TestConfigurationTakesEffect(t *testing.T) {
-	if far {
-		t.Skip("what a configuration says of a machine is the same for a far one")
+	if remote {
+		t.Skip("the configuration is the same for a remote host")
 	}
 	parallel(t)
 	ctx := t.Context()
 	own := ownLab(t, 1)
 	h := own.Host(host)
-	// The root directory is a link: mounts are known by what it leads to.
-	must(t, os.MkdirAll(filepath.Join(h.Root, "var/lib/kubelet/real"), 0o755))
-	must(t, os.Symlink("real", filepath.Join(h.Root, "var/lib/kubelet/link")))
+	// The root directory is a symbolic link: mounts show its target.
+	testutil.Must(t, os.MkdirAll(filepath.Join(h.Root, "var/lib/kubelet/real"), 0o755))
+	testutil.Must(t, os.Symlink("real", filepath.Join(h.Root, "var/lib/kubelet/link")))
 	file := filepath.Join(own.Dir, "every-field.yaml")
-	must(t, os.WriteFile(file, []byte(strings.NewReplacer("KUBECONFIG", h.NodeKubeconfig, "CLIENTCA", h.ClientCA, "NODEIP", h.IP,
+	testutil.Must(t, os.WriteFile(file, []byte(strings.NewReplacer("KUBECONFIG", h.NodeKubeconfig, "CLIENTCA", h.ClientCA, "NODEIP", h.IP,
 		"CERT", h.Serving.Cert, "KEY", h.Serving.Key).Replace(everyField)), 0o644))
 	asked := credentialProvider(t, own)
 	b := &labtest.Bowline{Lab: own, Host: host, Config: file}
-	must(t, b.Start())
+	testutil.Must(t, b.Start())
 	t.Cleanup(b.Kill)
 	if _, err := own.NodeReady(ctx, host, v1.ConditionTrue, 2*time.Minute); err != nil {
 		t.Fatalf("%v\n%s", err, b.LogTail(4000))
 	}
 
 	n, err := own.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	var taints []string
 	for _, taint := range n.Spec.Taints {
-		if taint.Key != v1.TaintNodeNotReady { // the controller manager takes it away in its own time
+		if taint.Key != v1.TaintNodeNotReady { // the controller manager removes it in its own time
 			taints = append(taints, taint.ToString())
 		}
 	}
@@ -115,14 +116,14 @@ func TestConfigurationTakesEffect(t *testing.T) {
 	})
 
 	p := &v1.Pod{}
-	must(t, yaml.Unmarshal([]byte(`
+	testutil.Must(t, yaml.Unmarshal([]byte(`
 metadata: {name: p}
 spec:
   containers:
   - {name: c, image: registry.lab/toolbox:lab, command: [sleep, infinity], resources: {limits: {cpu: 100m, memory: 32Mi}}}
 `), p))
 	_, err = own.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	p, err = own.PodReady(ctx, "default", "p", 60*time.Second)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, b.LogTail(4000))
@@ -138,7 +139,7 @@ spec:
 	if _, err := os.Stat(filepath.Join(h.Root, "var/lib/kubelet/real/pods", string(p.UID))); err != nil {
 		t.Errorf("volumes: %v", err)
 	}
-	// A guaranteed pod's cgroup is right below kubepods, in either version's tree.
+	// A guaranteed pod's cgroup is directly below kubepods, in the tree of either version.
 	cgroup := filepath.Join(h.Cgroup, "mine/kubepods/pod"+string(p.UID))
 	for name, want := range map[string]string{"pids/%s/pids.max": "77", "cpu/%s/cpu.cfs_quota_us": "-1"} {
 		path := filepath.Join("/sys/fs/cgroup", fmt.Sprintf(name, cgroup))
@@ -158,41 +159,42 @@ spec:
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	reply, err := client.Get(fmt.Sprintf("https://%s:10777/pods", h.IP))
-	must(t, err)
+	testutil.Must(t, err)
 	defer reply.Body.Close()
 	body, err := io.ReadAll(reply.Body)
-	must(t, err)
+	testutil.Must(t, err)
 	if reply.StatusCode != http.StatusOK || !strings.Contains(string(body), string(p.UID)) {
 		t.Errorf("without a credential the endpoint says %d %.200s", reply.StatusCode, body)
 	}
 
 	log, err := os.ReadFile(b.LogPath)
-	must(t, err)
-	if !strings.Contains(string(log), `"The host cannot be driven; it is tried again" host="host2"`) {
-		t.Errorf("the host without a runtime is not told of:\n%s", log)
+	testutil.Must(t, err)
+	failure := []string{`"Failed to manage the host, will retry"`, `host="host2"`}
+	if lineOf(string(log), failure...) == "" {
+		t.Errorf("the log does not say that host2, which has no runtime, cannot be managed:\n%s", log)
 	}
-	must(t, own.Client.CoreV1().Pods("default").Delete(ctx, "p", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-	must(t, own.PodGone(ctx, "default", "p", 2*time.Minute))
-	must(t, b.Stop())
+	testutil.Must(t, own.Client.CoreV1().Pods("default").Delete(ctx, "p", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	testutil.Must(t, own.PodGone(ctx, "default", "p", 2*time.Minute))
+	testutil.Must(t, b.Stop())
 	log, err = os.ReadFile(b.LogPath)
-	must(t, err)
+	testutil.Must(t, err)
 	for line := range strings.Lines(string(log)) {
-		if !strings.HasPrefix(line, "I") {
+		if !strings.HasPrefix(line, "I") && lineOf(line, failure...) == "" {
 			t.Errorf("its log has %q", line)
 		}
 	}
 }
 
-// limitsFollowPods: of what all pods may use, the reserved is left out; what burstable
-// pods get is what they request together, as they come and go. The one that comes fills
-// its log, of which there are never more than two files.
+// limitsFollowPods: the limit of all pods excludes what is reserved, and that of the burstable pods
+// is the sum of their requests as they come and go. The new pod fills its log, which never has more
+// than two files.
 func limitsFollowPods(t *testing.T, own *labtest.Lab, b *labtest.Bowline) {
 	t.Helper()
 	ctx, h := t.Context(), own.Host(host)
 	n, err := own.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	_, err = os.Stat("/sys/fs/cgroup/cgroup.controllers")
-	v1Files := err != nil // whose names are those below
+	v1Files := err != nil // the names below are those of v1
 	wait := func(what, controller, cgroup string, want func(context.Context) (string, error)) {
 		t.Helper()
 		if !v1Files {
@@ -230,7 +232,7 @@ func limitsFollowPods(t *testing.T, own *labtest.Lab, b *labtest.Bowline) {
 	}
 	wait("the CPU of burstable pods", "cpu", "kubepods/burstable", requested)
 	p := &v1.Pod{}
-	must(t, yaml.Unmarshal([]byte(`
+	testutil.Must(t, yaml.Unmarshal([]byte(`
 metadata: {name: more}
 spec:
   terminationGracePeriodSeconds: 0
@@ -241,7 +243,7 @@ spec:
     resources: {requests: {cpu: 300m}}
 `), p))
 	p, err = own.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	if _, err := own.PodReady(ctx, "default", "more", 60*time.Second); err != nil {
 		t.Fatalf("%v\n%s", err, b.LogTail(4000))
 	}
@@ -260,7 +262,7 @@ spec:
 		}
 		return fmt.Errorf("%v, after %s", now, before)
 	})
-	must(t, own.Client.CoreV1().Pods("default").Delete(ctx, "more", metav1.DeleteOptions{}))
-	must(t, own.PodGone(ctx, "default", "more", 60*time.Second))
+	testutil.Must(t, own.Client.CoreV1().Pods("default").Delete(ctx, "more", metav1.DeleteOptions{}))
+	testutil.Must(t, own.PodGone(ctx, "default", "more", 60*time.Second))
 	wait("the CPU of burstable pods with one less", "cpu", "kubepods/burstable", requested)
 }

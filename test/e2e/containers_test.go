@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -19,14 +20,14 @@ func configMap(t *testing.T, ns, name string, data map[string]string) {
 	t.Helper()
 	_, err := lab.Client.CoreV1().ConfigMaps(ns).Create(t.Context(),
 		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 }
 
 func secret(t *testing.T, ns, name string, data map[string]string) {
 	t.Helper()
 	_, err := lab.Client.CoreV1().Secrets(ns).Create(t.Context(),
 		&v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: data}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 }
 
 func TestEnvironment(t *testing.T) {
@@ -34,7 +35,7 @@ func TestEnvironment(t *testing.T) {
 	ns := namespace(t)
 	configMap(t, ns, "colours", map[string]string{"RED": "rot", "BLUE": "blau"})
 	secret(t, ns, "words", map[string]string{"PASS": "wort"})
-	// The service is there before the pod, so the pod is told of it.
+	// The service exists before the pod, so the pod gets its variables.
 	kubectl(t, "create", "service", "clusterip", "-n", ns, "my-shop", "--tcp=80:8080")
 	create(t, ns, `
 metadata: {name: env, labels: {tier: front}, annotations: {note: "a b"}}
@@ -118,8 +119,8 @@ spec:
 	}
 }
 
-// Init containers run one after another, a sidecar among them stays, and all of
-// it ends in the reverse order.
+// Init containers run one after another, a sidecar among them stays, and all end in the reverse
+// order.
 func TestInitOrderAndSidecars(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
@@ -159,15 +160,15 @@ spec:
 			t.Errorf("sidecar: %v", c)
 		}
 	}
-	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "ordered", metav1.DeleteOptions{}))
-	must(t, lab.PodGone(t.Context(), ns, "ordered", 2*time.Minute))
+	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "ordered", metav1.DeleteOptions{}))
+	testutil.Must(t, lab.PodGone(t.Context(), ns, "ordered", 2*time.Minute))
 	data, err := os.ReadFile(filepath.Join(dir, "log"))
-	must(t, err)
+	testutil.Must(t, err)
 	want := "first\nsidecar-up\nsecond-with-sidecar\nmain-up\nmain-down\nsidecar-down\n"
 	if string(data) != want {
 		t.Errorf("the order was\n%swanted\n%s", data, want)
 	}
-	// A sidecar does not keep a Job's pod from being done.
+	// A sidecar does not prevent a Job's pod from completing.
 	create(t, ns, `
 metadata: {name: jobish}
 spec:
@@ -234,16 +235,16 @@ spec:
 			t.Errorf("%s has started %d times", name, n)
 		}
 	}
-	// The back-off grows: at 10 s and then at 20 s.
+	// The back-off grows: 10 s, and then 20 s.
 	_, err := lab.Pod(t.Context(), ns, "always-0", time.Minute, "has restarted twice", func(p *v1.Pod) error {
 		if labtest.Restarts(p) < 3 {
 			return fmt.Errorf("%d restarts", labtest.Restarts(p))
 		}
 		return nil
 	})
-	must(t, err)
-	// A container that runs may not have written its line yet.
-	must(t, labtest.Until(t.Context(), 10*time.Second, "always-0 has started 4 or 5 times", func(context.Context) error {
+	testutil.Must(t, err)
+	// A running container may not have written its line yet.
+	testutil.Must(t, labtest.Until(t.Context(), 10*time.Second, "always-0 has started 4 or 5 times", func(context.Context) error {
 		if n := starts(t, dir, "always-0"); n < 4 || n > 5 {
 			return fmt.Errorf("%d times", n)
 		}

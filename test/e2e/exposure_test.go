@@ -15,23 +15,23 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// TestExposedByTheMachine: with kubeletExposure host the API server finds logs and exec at
-// the machine's own address, where its sshd listens for Bowline, which listens nowhere. An
-// sshd that may not is told, with the line that mends it; pods run meanwhile, and when it
-// is mended it is found out. The same port comes back after the link does, and with the
-// next process.
+// TestExposedByTheMachine: with kubeletExposure host the API server reaches logs and exec at the
+// machine's own address, where its sshd listens for Bowline, which listens nowhere itself. If sshd
+// may not listen there, the node's condition has the line that fixes it; pods run meanwhile, and
+// Bowline notices the fix. The port comes back after the link does, and with the next process.
 func TestExposedByTheMachine(t *testing.T) {
 	serial(t)
-	if !far {
-		t.Skip("the machine is not far")
+	if !remote {
+		t.Skip("only for a remote host")
 	}
 	ns := namespace(t)
 	d := openDoor(t, nil, "", "")
 	through, err := labtest.NewWire(d.address)
-	must(t, err)
+	testutil.Must(t, err)
 	defer through.Close()
 	d.address = through.Address()
 	config := d.config(t, "root", "  identityFile: "+d.key, "kubeletExposure: host")
@@ -48,18 +48,18 @@ func TestExposedByTheMachine(t *testing.T) {
 	}
 	withoutBowline(t, func() {
 		b := &labtest.Bowline{Lab: lab, Host: host, Wire: through, Config: config, Args: []string{"-v=2"}, LogPath: bowline.LogPath}
-		// sshd listens on loopback, and says nothing.
+		// sshd listens on loopback instead, and reports no error.
 		program, err := labtest.BuiltBowline()
-		must(t, err)
+		testutil.Must(t, err)
 		check, err := labtest.Capture(exec.CommandContext(t.Context(), program, "host", "check", "--kubelet-exposure", "host", "--identity-file", d.key,
 			"--host-key", d.hostKey, "ssh://root@"+d.address+lab.Host(host).RuntimeSocket))
-		must(t, err)
+		testutil.Must(t, err)
 		if line := regexp.MustCompile(`(?m)^failure +exposure .*` + regexp.QuoteMeta(address) + `:10250(.*\n)+? +GatewayPorts clientspecified$`).FindString(check.Stdout); line == "" || check.Code != 1 {
 			t.Errorf("host check ended with %d and says\n%s%s", check.Code, check.Stdout, check.Stderr)
 		}
-		must(t, b.Start())
-		defer func() { must(t, b.Stop()) }()
-		must(t, labtest.Until(t.Context(), 2*time.Minute, "the node says what is to be set", wantCondition("KubeletExposed", v1.ConditionFalse, "GatewayPorts clientspecified")))
+		testutil.Must(t, b.Start())
+		defer func() { testutil.Must(t, b.Stop()) }()
+		testutil.Must(t, labtest.Until(t.Context(), 2*time.Minute, "the node says what is to be set", wantCondition("KubeletExposed", v1.ConditionFalse, "GatewayPorts clientspecified")))
 		create(t, ns, `
 metadata: {name: runs}
 spec:
@@ -68,19 +68,19 @@ spec:
   containers: [{name: main, image: $TOOLBOX, command: [sh, -c, "echo told; exec sleep infinity"]}]
 `)
 		before, err := lab.PodReady(t.Context(), ns, "runs", 2*time.Minute)
-		must(t, err)
+		testutil.Must(t, err)
 		if before.Status.HostIP != address || before.Status.PodIP != address {
 			t.Errorf("a pod on the host's network has the addresses %s and %s, not %s", before.Status.HostIP, before.Status.PodIP, address)
 		}
 		if out, err := lab.Kubectl(t.Context(), "logs", "-n", ns, "runs"); err != nil || out.Code == 0 {
-			t.Errorf("its log before the mend: %v: %s", err, out.Stdout)
+			t.Errorf("its log before the fix: %v: %s", err, out.Stdout)
 		}
 		d.reload(t, "GatewayPorts clientspecified")
-		must(t, labtest.Until(t.Context(), 3*time.Minute, "the mend is found", wantCondition("KubeletExposed", v1.ConditionTrue, address)))
+		testutil.Must(t, labtest.Until(t.Context(), 3*time.Minute, "the fix is noticed", wantCondition("KubeletExposed", v1.ConditionTrue, address)))
 		until(t, "log and shell are there", works)
 
 		node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-		must(t, err)
+		testutil.Must(t, err)
 		if got := node.Status.DaemonEndpoints.KubeletEndpoint.Port; got != 10250 {
 			t.Errorf("the node's port is %d", got)
 		}
@@ -99,22 +99,22 @@ spec:
   containers: [{name: web, image: $WEB}]
 `)
 		_, err = lab.PodReady(t.Context(), ns, "web", 2*time.Minute)
-		must(t, err)
+		testutil.Must(t, err)
 		if got := forwarded(t, ns, "web"); !strings.Contains(got, "web\nversion v1") {
 			t.Errorf("forwarded: %q", got)
 		}
 
 		through.Cut()
 		until(t, "LinkUp is False", wantCondition("LinkUp", v1.ConditionFalse))
-		through.Mend()
-		must(t, labtest.Until(t.Context(), 2*time.Minute, "log and shell are back with the link", works))
+		through.Restore()
+		testutil.Must(t, labtest.Until(t.Context(), 2*time.Minute, "log and shell are back with the link", works))
 
 		b.Kill()
-		must(t, b.Start())
-		must(t, labtest.Until(t.Context(), 2*time.Minute, "log and shell are back with the next process", works))
-		must(t, labtest.Until(t.Context(), time.Minute, "the node says so", wantCondition("KubeletExposed", v1.ConditionTrue, net.JoinHostPort(address, "10250"))))
+		testutil.Must(t, b.Start())
+		testutil.Must(t, labtest.Until(t.Context(), 2*time.Minute, "log and shell are back with the next process", works))
+		testutil.Must(t, labtest.Until(t.Context(), time.Minute, "the node says so", wantCondition("KubeletExposed", v1.ConditionTrue, net.JoinHostPort(address, "10250"))))
 		after, err := lab.PodReady(t.Context(), ns, "runs", time.Minute)
-		must(t, err)
+		testutil.Must(t, err)
 		same(t, before, after)
 	})
 	if _, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute); err != nil {
@@ -123,12 +123,12 @@ spec:
 	until(t, "the node takes it back", wantCondition("KubeletExposed", v1.ConditionTrue, "Bowline's own address"))
 }
 
-// listening are the TCP sockets on which a process listens, as lines of /proc/net.
+// listening returns the TCP sockets on which a process listens, as lines of /proc/net.
 func listening(t *testing.T, pid int) []string {
 	t.Helper()
 	proc := fmt.Sprintf("/proc/%d", pid)
 	fds, err := os.ReadDir(proc + "/fd")
-	must(t, err)
+	testutil.Must(t, err)
 	own := map[string]bool{}
 	for _, fd := range fds {
 		if to, err := os.Readlink(filepath.Join(proc, "fd", fd.Name())); err == nil {

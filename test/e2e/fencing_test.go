@@ -22,15 +22,16 @@ import (
 	"google.golang.org/grpc/peer"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// recorder is a CRI socket that passes all on to a runtime's, and keeps by which
-// connection what changes anything was asked for.
+// recorder is a CRI socket that forwards every call to a runtime, and records the changing calls
+// and the connection of each.
 type recorder struct {
 	server *grpc.Server
 	client *grpc.ClientConn
-	answer func(method string, message []byte) ([]byte, error) // what a caller is told; nil: the runtime's words
+	answer func(method string, message []byte) ([]byte, error) // changes a reply; nil: the runtime's reply is forwarded
 
 	mu    sync.Mutex
 	calls []recorded
@@ -39,11 +40,11 @@ type recorder struct {
 // recorded is one call; by is the sshd that carried it, one for each SSH connection.
 type recorded struct{ by, method string }
 
-// changes are the calls that only a machine's driver makes; an exec probe is one.
+// changes are the calls that only a host's driver makes, including exec probes.
 var changes = []string{"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer",
 	"RemoveContainer", "UpdateContainerResources", "UpdateRuntimeConfig", "PullImage", "RemoveImage", "ExecSync", "ReopenContainerLog"}
 
-// newRecorder listens at a path for the runtime at another, both seen from here.
+// newRecorder listens at path for the runtime at another path, both as seen from this process.
 func newRecorder(t *testing.T, path, runtime string, answer func(string, []byte) ([]byte, error)) *recorder {
 	t.Helper()
 	r := &recorder{answer: answer}
@@ -53,11 +54,11 @@ func newRecorder(t *testing.T, path, runtime string, answer func(string, []byte)
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", runtime)
 		}))
-	must(t, err)
+	testutil.Must(t, err)
 	r.server = grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(r.pass),
 		grpc.MaxRecvMsgSize(16<<20), grpc.MaxSendMsgSize(16<<20))
 	l, err := net.Listen("unix", path)
-	must(t, err)
+	testutil.Must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- r.server.Serve(peers{l.(*net.UnixListener)}) }()
 	t.Cleanup(func() {
@@ -69,7 +70,7 @@ func newRecorder(t *testing.T, path, runtime string, answer func(string, []byte)
 	return r
 }
 
-// pass is every call.
+// pass forwards one call.
 func (r *recorder) pass(_ any, in grpc.ServerStream) error {
 	full, _ := grpc.MethodFromServerStream(in)
 	method := full[strings.LastIndexByte(full, '/')+1:]
@@ -80,7 +81,7 @@ func (r *recorder) pass(_ any, in grpc.ServerStream) error {
 	}
 	ctx := in.Context()
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		ctx = metadata.NewOutgoingContext(ctx, md) // containerd's namespace is there
+		ctx = metadata.NewOutgoingContext(ctx, md) // it holds containerd's namespace
 	}
 	out, err := r.client.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, full)
 	if err != nil {
@@ -113,7 +114,7 @@ func (r *recorder) pass(_ any, in grpc.ServerStream) error {
 	}
 }
 
-// drivers are who changed anything, in turn.
+// drivers returns the connections that made changes, in turn.
 func (r *recorder) drivers() (list []string, calls int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,14 +126,14 @@ func (r *recorder) drivers() (list []string, calls int) {
 	return list, len(r.calls)
 }
 
-// rawCodec leaves messages as they are.
+// rawCodec passes messages through unchanged.
 type rawCodec struct{}
 
 func (rawCodec) Marshal(v any) ([]byte, error)      { return *v.(*[]byte), nil }
 func (rawCodec) Unmarshal(data []byte, v any) error { *v.(*[]byte) = slices.Clone(data); return nil }
 func (rawCodec) Name() string                       { return "proto" }
 
-// peers names the process at the other end of each connection as its address.
+// peers uses the process at the other end of each connection as its address.
 type peers struct{ *net.UnixListener }
 
 func (l peers) Accept() (net.Conn, error) {
@@ -163,14 +164,13 @@ func (c peerConn) RemoteAddr() net.Addr {
 	return &net.UnixAddr{Net: "unix", Name: fmt.Sprint("process ", c.pid)}
 }
 
-// Two Bowlines for one node and one machine: again and again the one that drives is
-// paused or cut off, the other takes over, and the former comes back. Who changed
-// anything is told by the runtime's side of the socket: never two at a time. A pod
-// counts all the while.
+// Two Bowlines have one node and one machine. Repeatedly the active one is paused or cut off, the
+// other takes over, and the former comes back. The recorder in front of the runtime's socket shows
+// who makes changes: never two at a time. A pod counts all the while.
 func TestTwoDrivers(t *testing.T) {
 	serial(t)
-	if !far {
-		t.Skip("the machine is not far")
+	if !remote {
+		t.Skip("only for a remote host")
 	}
 	ns := namespace(t)
 	dir := hostDir(t)
@@ -188,14 +188,14 @@ func TestTwoDrivers(t *testing.T) {
 		var all []*driver
 		start := func(n int) *driver {
 			w, err := labtest.NewWire(h.SSH.Address)
-			must(t, err)
+			testutil.Must(t, err)
 			lines, err := lab.SSHLines(host, w.Address())
-			must(t, err)
+			testutil.Must(t, err)
 			lines[0] = strings.Replace(lines[0], h.RuntimeSocket, socket, 1)
 			file := filepath.Join(dir, fmt.Sprintf("driver-%d.yaml", n))
-			must(t, os.WriteFile(file, []byte(lab.ConfigYAML(host, lines...)), 0o644))
+			testutil.Must(t, os.WriteFile(file, []byte(lab.ConfigYAML(host, lines...)), 0o644))
 			d := &driver{&labtest.Bowline{Lab: lab, Host: host, Wire: w, Config: file, Args: []string{"-v=2"}, LogPath: bowline.LogPath}, w}
-			must(t, d.Start())
+			testutil.Must(t, d.Start())
 			all = append(all, d)
 			return d
 		}
@@ -204,7 +204,7 @@ func TestTwoDrivers(t *testing.T) {
 				if d.Running() {
 					_ = syscall.Kill(d.PID(), syscall.SIGCONT)
 				}
-				d.wire.Mend()
+				d.wire.Restore()
 				if err := d.Stop(); err != nil {
 					t.Error(err)
 				}
@@ -215,30 +215,30 @@ func TestTwoDrivers(t *testing.T) {
 			name := fmt.Sprintf("round-%d", n)
 			create(t, ns, fmt.Sprintf("metadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 0\n  containers: [{name: main, image: $TOOLBOX, command: [sleep, infinity]}]\n", name))
 			_, err := lab.PodReady(t.Context(), ns, name, 3*time.Minute)
-			must(t, err)
+			testutil.Must(t, err)
 		}
 		now := start(0)
 		counted(t, ns, "lives", dir, 1)
 		before, err := lab.ReadyPods(t.Context(), ns, "app=lives", 1, 3*time.Minute)
-		must(t, err)
+		testutil.Must(t, err)
 		drives(0)
 		for round := 1; round <= rounds; round++ {
 			former := now
 			if round%2 == 1 {
-				must(t, syscall.Kill(former.PID(), syscall.SIGSTOP))
+				testutil.Must(t, syscall.Kill(former.PID(), syscall.SIGSTOP))
 			} else {
 				former.wire.Swallow()
 			}
 			now = start(round)
 			drives(round)
-			// The former one takes its link for down, and may reach the API server all the
-			// same: the node's words are those of who drives it.
+			// The former one takes its link for down, and may still reach the API server: the
+			// node's status must be that of the active one.
 			until(t, "the node's link is up", wantCondition("LinkUp", v1.ConditionTrue))
-			// The former one comes back, finds itself out, and gives up.
+			// The former one comes back, detects that it has lost the machine, and gives up.
 			if round%2 == 1 {
-				must(t, syscall.Kill(former.PID(), syscall.SIGCONT))
+				testutil.Must(t, syscall.Kill(former.PID(), syscall.SIGCONT))
 			} else {
-				former.wire.Mend()
+				former.wire.Restore()
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			code, err := former.Wait(ctx)
@@ -248,7 +248,7 @@ func TestTwoDrivers(t *testing.T) {
 			}
 		}
 		after, err := lab.ReadyPods(t.Context(), ns, "app=lives", 1, 3*time.Minute)
-		must(t, err)
+		testutil.Must(t, err)
 		same(t, &before[0], &after[0])
 		if n := starts(t, dir, after[0].Name); n != 1 || after[0].Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("%s has started %d times, and says %d restarts", after[0].Name, n, after[0].Status.ContainerStatuses[0].RestartCount)

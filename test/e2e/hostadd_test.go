@@ -14,47 +14,48 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// TestHostAdd: a machine becomes a node by "host add" alone, by a key that was made for
-// it, with the restrictions of its line; is looked at; and goes by "host remove".
+// TestHostAdd: "host add" alone makes a machine a node, with a key made for it and the restrictions
+// of the key's line; the commands show it; and "host remove" removes it.
 func TestHostAdd(t *testing.T) {
-	if far {
-		t.Skip("its host is far in any case")
+	if remote {
+		t.Skip("its host is always remote")
 	}
 	parallel(t)
 	p := newPooled(t, "host1")
 	define(t, p.lab)
 	p.objects(p.account("bowline", "host1"))
-	must(t, p.bowline.Start())
+	testutil.Must(t, p.bowline.Start())
 	t.Cleanup(p.bowline.Kill)
 	c := p.cli()
 	h := p.lab.Host("host1")
 	hostKey, err := os.ReadFile(h.SSH.HostKey)
-	must(t, err)
+	testutil.Must(t, err)
 	add := []string{"host", "add", "host1", "--ssh", h.SSH.User + "@" + p.wires["host1"].Address(), "--socket", h.RuntimeSocket,
 		"--label", "example.com/lent=true", "--by-hand"}
 
-	c.fails("the host key has to be confirmed", add...)
+	c.fails("cannot ask you to confirm the host key", add...)
 	add = append(add, "--host-key", strings.TrimSpace(string(hostKey)))
-	said := c.fails("does not take the key yet", add...)
+	said := c.fails("does not accept the key yet", add...)
 	line := ""
 	for l := range strings.Lines(said) {
 		if strings.HasPrefix(l, "restrict,port-forwarding ssh-ed25519 ") {
 			line = l
 		}
 	}
-	// The lab's hosts share one file, which goes with the lab.
+	// The lab's hosts share one file, which is removed with the lab.
 	authorized, err := os.OpenFile(filepath.Join(p.lab.Dir, "ssh/authorized_keys"), os.O_APPEND|os.O_WRONLY, 0)
-	must(t, err)
+	testutil.Must(t, err)
 	_, err = authorized.WriteString(line)
-	must(t, err)
-	must(t, authorized.Close())
+	testutil.Must(t, err)
+	testutil.Must(t, authorized.Close())
 
 	said = c.runs(add...)
 	t.Log(said)
-	for _, step := range []string{"of a first try", "takes the key", "a node can be made of this machine", "The Host host1 is made.", "The link is up.",
+	for _, step := range []string{"from an earlier attempt", "takes the key", "this host can be a node", "The Host host1 is made.", "The link is up.",
 		"The runtime is containerd ", "The node host1 is Ready: "} {
 		if !strings.Contains(said, step) {
 			t.Errorf("it does not tell %q:\n%s", step, said)
@@ -66,15 +67,15 @@ func TestHostAdd(t *testing.T) {
 	}
 	p.pod("on-it", "host1")
 
-	if said := c.runs(add...); !strings.Contains(said, "is there already, of this machine") || strings.Contains(said, "is made") {
+	if said := c.runs(add...); !strings.Contains(said, "exists already, for this host") || strings.Contains(said, "is made") {
 		t.Errorf("once more:\n%s", said)
 	}
-	c.fails("there is a Host host1 already", "host", "add", "host1", "--ssh", "root@192.0.2.1")
-	if said := c.runs("host", "check", "host1"); !strings.Contains(said, "Bowline, as it shall") {
+	c.fails("the Host host1 exists already", "host", "add", "host1", "--ssh", "root@192.0.2.1")
+	if said := c.runs("host", "check", "host1"); !strings.Contains(said, "Bowline, as expected") {
 		t.Errorf("the machine of a Host that is driven:\n%s", said)
 	}
-	// The link may be down for a moment on a machine without time to spare.
-	must(t, labtest.Until(t.Context(), 90*time.Second, "the tables show it", func(context.Context) error {
+	// On an overloaded machine the link may be down for a moment.
+	testutil.Must(t, labtest.Until(t.Context(), 90*time.Second, "the tables show it", func(context.Context) error {
 		list, top := c.run("host", "list").Stdout, c.run("top", "--once").Stdout
 		_, row, _ := strings.Cut(list, "\n")
 		row = strings.Join(strings.Fields(row), " ")
@@ -93,7 +94,7 @@ func TestHostAdd(t *testing.T) {
 	}
 
 	said = c.runs("host", "remove", "host1")
-	for _, step := range []string{"is being drained", "The Host host1 and its node are gone.", "The Secret bowline/host1 with its key is deleted.", "authorized_keys"} {
+	for _, step := range []string{"is being drained", "The Host host1 and its node are gone.", "Deleted the Secret bowline/host1 with its key.", "authorized_keys"} {
 		if !strings.Contains(said, step) {
 			t.Errorf("it does not tell %q:\n%s", step, said)
 		}
@@ -108,10 +109,10 @@ func TestHostAdd(t *testing.T) {
 	if _, err := p.lab.Client.CoreV1().Pods(v1.NamespaceDefault).Get(t.Context(), "on-it", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("its pod: %v", err)
 	}
-	c.fails("there is no Host host1", "host", "remove", "host1")
+	c.fails("the Host host1 does not exist", "host", "remove", "host1")
 }
 
-// cli is a person's Bowline, with a home of their own and nobody at the terminal.
+// cli is a user's Bowline, with its own home and no terminal.
 type cli struct {
 	p       *pooled
 	program string
@@ -120,11 +121,11 @@ type cli struct {
 func (p *pooled) cli() *cli {
 	p.t.Helper()
 	program, err := labtest.BuiltBowline()
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	return &cli{p, program}
 }
 
-// run gives a command; again where the machine was too slow for it: what it says then is
+// run runs a command, and repeats it if the machine was too slow: the command's message then says
 // to run it again.
 func (c *cli) run(args ...string) (out labtest.Output) {
 	c.p.t.Helper()
@@ -133,9 +134,9 @@ func (c *cli) run(args ...string) (out labtest.Output) {
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+c.p.lab.Status.Cluster.AdminKubeconfig, "HOME="+c.p.lab.Dir, "SSH_AUTH_SOCK=")
 		var err error
 		out, err = labtest.Capture(cmd)
-		must(c.p.t, err)
+		testutil.Must(c.p.t, err)
 		slow := false
-		for _, words := range []string{"deadline exceeded", "no answer", "unreachable", "does no more", "in time", "handshake timeout"} {
+		for _, words := range []string{"deadline exceeded", "no answer", "unreachable", "does not answer any more", "in time", "handshake timeout"} {
 			slow = slow || strings.Contains(out.Stdout+out.Stderr, words)
 		}
 		if out.Code == 0 || !slow {
@@ -146,27 +147,27 @@ func (c *cli) run(args ...string) (out labtest.Output) {
 	return out
 }
 
-// plugin gives a command to kubectl.
+// plugin runs a command as a kubectl plugin.
 func (c *cli) plugin(args ...string) string {
 	c.p.t.Helper()
 	dir := filepath.Join(c.p.lab.Dir, "plugin")
-	must(c.p.t, os.MkdirAll(dir, 0o755))
+	testutil.Must(c.p.t, os.MkdirAll(dir, 0o755))
 	program, err := filepath.Abs(c.program)
-	must(c.p.t, err)
+	testutil.Must(c.p.t, err)
 	if err := os.Symlink(program, filepath.Join(dir, "kubectl-bowline")); !os.IsExist(err) {
-		must(c.p.t, err)
+		testutil.Must(c.p.t, err)
 	}
 	cmd := c.p.lab.Command(c.p.t.Context(), append([]string{"kubectl", "bowline"}, args...)...)
 	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 	out, err := labtest.Capture(cmd)
-	must(c.p.t, err)
+	testutil.Must(c.p.t, err)
 	if out.Code != 0 {
 		c.p.t.Fatalf("kubectl bowline %s: exit code %d: %s%s", strings.Join(args, " "), out.Code, out.Stdout, out.Stderr)
 	}
 	return out.Stdout
 }
 
-// runs a command, which succeeds, and returns what it prints.
+// runs runs a command that must succeed, and returns its output.
 func (c *cli) runs(args ...string) string {
 	c.p.t.Helper()
 	began := time.Now()
@@ -178,8 +179,7 @@ func (c *cli) runs(args ...string) string {
 	return out.Stdout
 }
 
-// fails: a command does not succeed, and says so in these words; returned is what it
-// prints before.
+// fails runs a command that must fail with these words, and returns its output before that.
 func (c *cli) fails(words string, args ...string) string {
 	c.p.t.Helper()
 	out := c.run(args...)

@@ -17,39 +17,40 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// TestHostObjects: a machine becomes a node by kubectl, over SSH, with the key of a
-// Secret; and is taken out again, drained, and then detached. The account has the
-// rights that docs/hosts.md gives it, and no others. A host of the file never notices.
+// TestHostObjects: kubectl makes a machine a node, over SSH, with the key in a Secret; and removes
+// it again, drained, and then detached. The account has the rights of docs/hosts.md, and no others.
+// A host of the configuration file is never affected.
 func TestHostObjects(t *testing.T) {
-	if far {
-		t.Skip("its hosts are far in any case")
+	if remote {
+		t.Skip("its hosts are always remote")
 	}
 	parallel(t)
 	p := newPooled(t, "host1", "host2")
 	define(t, p.lab)
 	account := p.account("bowline", "host2-key")
 	p.objects(account, p.host("host1"))
-	must(t, p.bowline.Start())
+	testutil.Must(t, p.bowline.Start())
 	t.Cleanup(p.bowline.Kill)
 	p.ready("host1", 110)
 	p.pod("stays", "host1")
 
 	p.apply(p.object("host2", "host2"))
-	p.reason("host2", "Credentials", "there is no Secret bowline/host2-key")
+	p.reason("host2", "Credentials", "the Secret bowline/host2-key does not exist")
 	p.key("host2")
 	p.reason("host2", "NodeReady", "")
 	p.ready("host2", 110)
 	p.pod("drained", "host2")
 
-	// Names that are not theirs to take.
+	// Names that these Hosts may not take.
 	_, err := p.lab.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	p.apply(strings.Replace(p.object("thief", "foreign"), "root@", "root@another.", 1))
-	p.reason("thief", "NodeTaken", "a node foreign that was not made of this Host")
+	p.reason("thief", "NodeTaken", "the node foreign exists and does not belong to this Host")
 	p.apply(strings.Replace(p.object("twin", "host1"), "root@", "root@twin.", 1))
 	p.reason("twin", "HostTaken", "Bowline's configuration")
 	p.kubectl("delete", "host", "thief", "twin", "--timeout=90s")
@@ -57,7 +58,7 @@ func TestHostObjects(t *testing.T) {
 	p.kubectl("patch", "host", "host2", "--type=merge", "-p", `{"spec":{"maxPods":13}}`)
 	p.ready("host2", 13)
 	p.reason("host2", "NodeReady", "")
-	must(t, labtest.Until(t.Context(), 90*time.Second, "kubectl shows the host", func(context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), 90*time.Second, "kubectl shows the host", func(context.Context) error {
 		lines := strings.Split(strings.TrimSpace(p.kubectl("get", "hosts")), "\n")
 		fields := strings.Fields(lines[len(lines)-1])
 		if strings.Join(strings.Fields(lines[0]), " ") != "NAME READY NODE LINK RTT PODS REASON AGE" || len(fields) != 8 ||
@@ -98,17 +99,17 @@ func TestHostObjects(t *testing.T) {
 	p.lockIsFree("host2")
 
 	p.pod("at-the-end", "host1")
-	if n := p.lines("Drives the machine", `host="host1"`); n != 1 {
+	if n := p.lines("Manages the host", `host="host1"`); n != 1 {
 		t.Errorf("host1, of the file, was taken %d times", n)
 	}
 }
 
-// account makes a service account with the rights of docs/hosts.md, and to the Secrets,
-// whose names have commas between; and a kubeconfig for it.
+// account makes a service account with the rights of docs/hosts.md, and to the Secrets, whose names
+// are separated by commas; and a kubeconfig for it.
 func (p *pooled) account(namespace, secret string) string {
 	t, ctx, client := p.t, p.t.Context(), p.lab.Client
 	docs, err := os.ReadFile("../../docs/hosts.md")
-	must(t, err)
+	testutil.Must(t, err)
 	var roles string
 	for _, block := range strings.Split(string(docs), "```yaml\n")[1:] {
 		if block, _, _ = strings.Cut(block, "```"); strings.Contains(block, "kind: ClusterRole") || strings.Contains(block, "kind: Role") {
@@ -148,43 +149,43 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: bowline-replica
 subjects: [{kind: ServiceAccount, name: bowline, namespace: %[1]s}]
 `, namespace, secret))
 	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bowline", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	c := clientcmdapi.NewConfig()
 	c.Clusters["lab"] = &clientcmdapi.Cluster{Server: p.lab.REST.Host, CertificateAuthority: p.lab.REST.CAFile, CertificateAuthorityData: p.lab.REST.CAData}
 	c.AuthInfos["bowline"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	c.Contexts["lab"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "bowline"}
 	c.CurrentContext = "lab"
 	file := filepath.Join(p.lab.Dir, "account.kubeconfig")
-	must(t, clientcmd.WriteToFile(*c, file))
+	testutil.Must(t, clientcmd.WriteToFile(*c, file))
 	return file
 }
 
-// key puts the key of a machine's login into its Secret.
+// key puts the SSH key of a machine into its Secret.
 func (p *pooled) key(machine string) {
 	p.t.Helper()
 	key, err := os.ReadFile(p.lab.Host(machine).SSH.Key)
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	_, err = p.lab.Client.CoreV1().Secrets("bowline").Create(p.t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: machine + "-key"},
 		Type: v1.SecretTypeSSHAuth, Data: map[string][]byte{v1.SSHAuthPrivateKey: key}}, metav1.CreateOptions{})
-	must(p.t, err)
+	testutil.Must(p.t, err)
 }
 
-// objects writes the configuration: hosts of its own, and those that are objects.
+// objects writes a configuration with these hosts and with Host objects.
 func (p *pooled) objects(account string, hosts ...string) {
 	p.t.Helper()
 	p.edit(append(hosts, p.objectsOf(account))...)
 }
 
-// objectsOf is what a configuration says of objects; the nodes' files are made.
+// objectsOf returns the part of the configuration for Host objects, and makes the nodes' files.
 func (p *pooled) objectsOf(account string) string {
 	p.t.Helper()
 	files := filepath.Join(p.lab.Dir, "nodes")
-	must(p.t, os.Mkdir(files, 0o700))
+	testutil.Must(p.t, os.Mkdir(files, 0o700))
 	for _, h := range p.lab.Status.Hosts {
 		for suffix, file := range map[string]string{"kubeconfig": h.NodeKubeconfig, "crt": h.Serving.Cert, "key": h.Serving.Key} {
 			data, err := os.ReadFile(file)
-			must(p.t, err)
-			must(p.t, os.WriteFile(filepath.Join(files, h.Name+"."+suffix), data, 0o600))
+			testutil.Must(p.t, err)
+			testutil.Must(p.t, os.WriteFile(filepath.Join(files, h.Name+"."+suffix), data, 0o600))
 		}
 	}
 	return fmt.Sprintf(`hostObjects:
@@ -203,12 +204,12 @@ func (p *pooled) object(name, node string) string {
 	return p.objectOf("host2", p.lab.Host("host2").RuntimeSocket, name, node)
 }
 
-// objectOf is a Host of a machine, whose key is in a Secret of its own.
+// objectOf is a Host of a machine, whose key is in its own Secret.
 func (p *pooled) objectOf(machine, socket, name, node string) string {
 	p.t.Helper()
 	h := p.lab.Host(machine)
 	key, err := os.ReadFile(h.SSH.HostKey)
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	return fmt.Sprintf(`
 apiVersion: bowline.io/v1alpha1
 kind: Host
@@ -224,7 +225,7 @@ spec:
 func (p *pooled) apply(text string) {
 	p.t.Helper()
 	out, err := p.lab.KubectlIn(p.t.Context(), text, "apply", "-f", "-")
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	if out.Code != 0 {
 		p.t.Fatalf("kubectl apply: %s\n%s", out.Stderr, text)
 	}
@@ -233,7 +234,7 @@ func (p *pooled) apply(text string) {
 func (p *pooled) kubectl(args ...string) string {
 	p.t.Helper()
 	out, err := p.lab.Kubectl(p.t.Context(), args...)
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	if out.Code != 0 {
 		state, _ := p.lab.Kubectl(p.t.Context(), "get", "hosts", "-o", "yaml")
 		p.t.Fatalf("kubectl %s: exit code %d: %s%s\n%s\n%s", strings.Join(args, " "), out.Code, out.Stdout, out.Stderr, state.Stdout, p.bowline.LogTail(4000))
@@ -241,8 +242,8 @@ func (p *pooled) kubectl(args ...string) string {
 	return out.Stdout
 }
 
-// reason waits for a Host's condition Ready to have a reason, and words in its message,
-// of its newest generation.
+// reason waits until a Host's Ready condition has this reason, and words in its message, for the
+// newest generation.
 func (p *pooled) reason(host, reason, words string) {
 	p.t.Helper()
 	const path = `jsonpath={.metadata.generation} {.status.conditions[?(@.type=="Ready")].observedGeneration} {.status.conditions[?(@.type=="Ready")].reason} {.status.conditions[?(@.type=="Ready")].message}`
@@ -266,15 +267,15 @@ func (p *pooled) nodeIsGone(name string) {
 	}
 }
 
-// containers that run on a host.
+// containers counts the containers that run on a host.
 func (p *pooled) containers(host string) int {
 	p.t.Helper()
 	runtime, err := p.lab.CRI(p.t.Context(), host)
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	defer runtime.Close()
 	list, err := runtime.ListContainers(p.t.Context(), &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}})
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	return len(list)
 }
 
@@ -284,7 +285,7 @@ func (p *pooled) ownerFile(host string) string {
 
 func (p *pooled) lockIsFree(host string) {
 	p.t.Helper()
-	must(p.t, labtest.Until(p.t.Context(), time.Minute, "the lock of "+host+" is free", func(ctx context.Context) error {
+	testutil.Must(p.t, labtest.Until(p.t.Context(), time.Minute, "the lock of "+host+" is free", func(ctx context.Context) error {
 		return p.lab.Exec(ctx, host, "flock", "-n", ownerLock, "true").Run()
 	}))
 }

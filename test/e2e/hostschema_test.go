@@ -12,26 +12,27 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
 // crds are the definitions that the chart installs.
 const crds = "../../charts/bowline/crds"
 
-// define has a lab's API server serve Hosts.
+// define makes a lab's API server serve Hosts.
 func define(t *testing.T, l *labtest.Lab) {
 	t.Helper()
 	dir, err := filepath.Abs(crds)
-	must(t, err)
+	testutil.Must(t, err)
 	for _, args := range [][]string{{"apply", "-f", dir}, {"wait", "--for=condition=Established", "--timeout=90s", "-f", dir}} {
 		out, err := l.Kubectl(t.Context(), args...)
-		must(t, err)
+		testutil.Must(t, err)
 		if out.Code != 0 {
 			t.Fatalf("kubectl %s: %s%s", strings.Join(args, " "), out.Stdout, out.Stderr)
 		}
 	}
 	// A definition is served a moment after it is Established.
-	must(t, labtest.Until(t.Context(), 90*time.Second, "Hosts are served", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), 90*time.Second, "Hosts are served", func(ctx context.Context) error {
 		if out, err := l.Kubectl(ctx, "get", "hosts"); err != nil || out.Code != 0 {
 			return fmt.Errorf("%v: %s", err, out.Stderr)
 		}
@@ -56,7 +57,7 @@ spec:
     - {user: root, address: "fd00::7", port: 2222, hostKeys: ["SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"]}
   nodeName: box-1.lab
   labels: {disk: ssd}
-  taints: [{key: far, effect: NoSchedule}]
+  taints: [{key: remote, effect: NoSchedule}]
   maxPods: 30
   reserved: {cpu: 100m, memory: 1.5Gi}
   linkGrace: 1h30m
@@ -72,11 +73,11 @@ spec: {endpoint: "unix:///run/containerd/containerd.sock"}
 `
 )
 
-// badHosts are refused with words that help: of goodHost, or of nearHost, the first
-// text is replaced by the second.
+// badHosts are refused with helpful messages. In goodHost or nearHost, the first text is replaced
+// by the second.
 var badHosts = []struct{ host, old, by, want string }{
 	{nearHost, "spec: {endpoint: \"unix:///run/containerd/containerd.sock\"}", "spec: {endpoint: \"ssh://root@box/run/c.sock\"}",
-		"hostKeys: pin the machine's host keys, or somebody between could be the machine; bowline host scan prints them"},
+		"hostKeys: pin the machine's host keys, or another machine could take its place; bowline host scan prints them"},
 	{nearHost, "\"}", "\", hostKeys: [\"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"]}", "hostKeys: the endpoint is not ssh://, leave them out"},
 	{nearHost, "\"}", "\", credentialsSecretRef: {name: key}}", "credentialsSecretRef: the endpoint is not ssh://, leave it out"},
 	{nearHost, "\"}", "\", linkGrace: 1m}", "linkGrace: the endpoint is not ssh://, there is no link"},
@@ -104,17 +105,17 @@ var badHosts = []struct{ host, old, by, want string }{
 	{goodHost, "deletionPolicy: detach", "deletionPolicy: forget", "supported values: \"drain\", \"detach\""},
 }
 
-// TestHostSchema: what is wrong in a Host the API server itself refuses, in words that
-// say what to do; and kubectl shows what there is to know.
+// TestHostSchema: the API server itself refuses a wrong Host, with a message that says what to do;
+// and kubectl shows the important fields.
 func TestHostSchema(t *testing.T) {
-	if far {
+	if remote {
 		t.Skip("the same API server")
 	}
 	parallel(t)
 	define(t, lab)
 	for _, good := range []string{goodHost, nearHost} {
 		out, err := lab.KubectlIn(t.Context(), good, "create", "-f", "-")
-		must(t, err)
+		testutil.Must(t, err)
 		if out.Code != 0 {
 			t.Fatalf("%s\nis refused: %s", good, out.Stderr)
 		}
@@ -131,7 +132,7 @@ func TestHostSchema(t *testing.T) {
 			t.Fatalf("there is no %q in a Host", c.old)
 		}
 		bad = strings.NewReplacer("name: box}", "name: bad}", "name: here}", "name: bad}").Replace(bad)
-		// As kubectl create --dry-run=server sends it, without a process for each.
+		// Sent like kubectl create --dry-run=server, without a process for each.
 		err := lab.Client.CoreV1().RESTClient().Post().AbsPath("/apis/bowline.io/v1alpha1/hosts").Param("dryRun", "All").
 			Param("fieldValidation", "Strict").SetHeader("Content-Type", "application/yaml").Body([]byte(bad)).Do(t.Context()).Error()
 		if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), c.want) {
@@ -139,14 +140,14 @@ func TestHostSchema(t *testing.T) {
 		}
 	}
 
-	// A node keeps its name, whether it has one of its own or the Host's.
+	// A node keeps its name, whether the Host sets it or its own name is used.
 	for _, args := range [][]string{
 		{"patch", "host", "box", "--type=merge", "-p", `{"spec":{"nodeName":"box-2"}}`},
 		{"patch", "host", "box", "--type=merge", "-p", `{"spec":{"nodeName":null}}`},
 		{"patch", "host", "here", "--type=merge", "-p", `{"spec":{"nodeName":"there"}}`},
 	} {
 		out, err := lab.Kubectl(t.Context(), args...)
-		must(t, err)
+		testutil.Must(t, err)
 		if out.Code == 0 || !strings.Contains(out.Stderr, "nodeName: a node cannot be renamed; delete the Host, which drains the node, and make another") {
 			t.Errorf("%v: exit code %d: %s", args, out.Code, out.Stderr)
 		}
@@ -164,7 +165,7 @@ func TestHostSchema(t *testing.T) {
 	columns(t, "hosts-table.txt", kubectl(t, "get", "hosts", "box", "here"))
 }
 
-// columns compares a table of kubectl's with a golden one, in which every age is <age>.
+// columns compares a table of kubectl with a golden one, in which every age is <age>.
 // BOWLINE_UPDATE=1 rewrites it.
 func columns(t *testing.T, golden, table string) {
 	t.Helper()
@@ -179,10 +180,10 @@ func columns(t *testing.T, golden, table string) {
 	}
 	file := filepath.Join("testdata", golden)
 	if os.Getenv("BOWLINE_UPDATE") == "1" {
-		must(t, os.WriteFile(file, []byte(b.String()), 0o644))
+		testutil.Must(t, os.WriteFile(file, []byte(b.String()), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	must(t, err)
+	testutil.Must(t, err)
 	if b.String() != string(want) {
 		t.Errorf("kubectl shows\n%swant\n%s", b.String(), want)
 	}

@@ -28,26 +28,27 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// account makes a service account with the rules, cluster-wide, and returns a
-// kubeconfig of it.
+// account makes a service account with the rules, cluster-wide, and returns its kubeconfig.
 func account(t *testing.T, ns, name string, rules ...rbacv1.PolicyRule) (kubeconfig string) {
 	t.Helper()
 	ctx := t.Context()
 	meta := metav1.ObjectMeta{Name: ns + "-" + name}
 	_, err := lab.Client.CoreV1().ServiceAccounts(ns).Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	if len(rules) > 0 {
 		_, err = lab.Client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
-		must(t, err)
+		testutil.Must(t, err)
 		_, err = lab.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: meta,
 			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: name}}}, metav1.CreateOptions{})
-		must(t, err)
+		testutil.Must(t, err)
 		t.Cleanup(func() {
-			must(t, lab.Client.RbacV1().ClusterRoleBindings().Delete(context.Background(), meta.Name, metav1.DeleteOptions{}))
-			must(t, lab.Client.RbacV1().ClusterRoles().Delete(context.Background(), meta.Name, metav1.DeleteOptions{}))
+			testutil.Must(t, lab.Client.RbacV1().ClusterRoleBindings().Delete(context.Background(), meta.Name, metav1.DeleteOptions{}))
+			testutil.Must(t, lab.Client.RbacV1().ClusterRoles().Delete(context.Background(), meta.Name, metav1.DeleteOptions{}))
 		})
 	}
 	for _, r := range rules {
@@ -56,19 +57,19 @@ func account(t *testing.T, ns, name string, rules ...rbacv1.PolicyRule) (kubecon
 	hour := int64(3600)
 	token, err := lab.Client.CoreV1().ServiceAccounts(ns).CreateToken(ctx, name,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	config, err := clientcmd.LoadFromFile(lab.Host(host).NodeKubeconfig)
-	must(t, err)
+	testutil.Must(t, err)
 	for _, c := range config.Contexts {
 		config.AuthInfos = map[string]*clientcmdapi.AuthInfo{c.AuthInfo: {Token: token.Status.Token}}
 	}
 	path := filepath.Join(hostDir(t), name+".kubeconfig")
-	must(t, clientcmd.WriteToFile(*config, path))
+	testutil.Must(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 
-// effective waits until who has the right: the API server hears of rights as everybody
-// does, a moment later.
+// effective waits until the user has the right: the API server's authorizer watches RBAC objects
+// and lags a moment.
 func effective(t *testing.T, right rbacv1.PolicyRule, who authorizationv1.SubjectAccessReviewSpec) {
 	t.Helper()
 	resource, sub, _ := strings.Cut(right.Resources[0], "/")
@@ -92,15 +93,15 @@ func mayImpersonate(node string) []rbacv1.PolicyRule {
 	}
 }
 
-// withCredential makes the host's configuration one with another credential.
+// withCredential replaces the credential in the host's configuration.
 func withCredential(kubeconfig string) func(string) string {
 	return func(yaml string) string {
 		return strings.Replace(yaml, lab.Host(host).NodeKubeconfig, kubeconfig, 1)
 	}
 }
 
-// A service account that may impersonate this one node, and may do nothing else, runs
-// it; the same account can be no other node, and another's account not this one.
+// A service account that may impersonate this one node, and nothing else, can run it. The same
+// account can be no other node, and another's account not this one.
 func TestImpersonate(t *testing.T) {
 	serial(t)
 	ns := namespace(t)
@@ -118,7 +119,7 @@ spec:
 			t.Errorf("the configMap shows %q", got)
 		}
 		event(t, ns, "web", "Started")
-		must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+		testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 		until(t, "the pod goes", func(ctx context.Context) error {
 			if _, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("it is there: %w", err)
@@ -129,16 +130,16 @@ spec:
 
 	t.Run("nothing else", func(t *testing.T) {
 		base, err := clientcmd.BuildConfigFromFlags("", narrow)
-		must(t, err)
+		testutil.Must(t, err)
 		as := func(user string, groups ...string) error {
 			c := rest.CopyConfig(base)
 			c.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
 			client, err := kubernetes.NewForConfig(c)
-			must(t, err)
+			testutil.Must(t, err)
 			_, err = client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
 			return err
 		}
-		must(t, as("system:node:"+host, "system:nodes"))
+		testutil.Must(t, as("system:node:"+host, "system:nodes"))
 		for what, err := range map[string]error{
 			"itself":           as(""),
 			"another node":     as("system:node:host2", "system:nodes"),
@@ -162,26 +163,26 @@ spec:
 	})
 }
 
-// A node object that a kubelet reports is not taken, and not changed in anything.
+// A Node object that a kubelet reports is not taken over, and not changed.
 func TestForeignNode(t *testing.T) {
 	serial(t)
 	ctx := t.Context()
 	const name = "somebodys"
 	_, err := lab.Client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() { _ = lab.Client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}) })
-	// Controllers write to it as well: a patch has no version that could be old.
+	// Controllers write to it as well: a patch needs no current version.
 	_, err = lab.Client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType,
 		[]byte(`{"status": {"nodeInfo": {"kubeletVersion": "v1.37.1", "osImage": "Another"}}}`), metav1.PatchOptions{}, "status")
-	must(t, err)
+	testutil.Must(t, err)
 
 	ns := namespace(t)
 	credential := account(t, ns, "claims", mayImpersonate(name)...)
 	config := withCredential(credential)(lab.ConfigYAML(host, "identity: {mode: Impersonate}"))
 	config = strings.Replace(config, "nodeName: "+host, "nodeName: "+name, 1)
-	refused(t, attempt(t, config), `"`+name+`"`, "is not Bowline's", "kubectl annotate node "+name)
+	refused(t, attempt(t, config), `"`+name+`"`, "does not belong to Bowline", "kubectl annotate node "+name)
 	n, err := lab.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	for _, f := range n.ManagedFields {
 		if strings.HasPrefix(f.Manager, "bowline") {
 			t.Errorf("it was changed: %s of %s", f.Operation, f.Manager)
@@ -195,26 +196,26 @@ func TestForeignNode(t *testing.T) {
 var (
 	mayAsk = rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"},
 		Verbs: []string{"create", "get", "list", "watch"}}
-	// Whose requests the controller manager approves by itself.
+	// The controller manager approves requests of accounts with these rights.
 	nodeClient     = rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests/nodeclient"}, Verbs: []string{"create"}}
 	selfNodeClient = rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests/selfnodeclient"}, Verbs: []string{"create"}}
 )
 
-// renewsItself lets the controller manager approve the renewals of nodes, as a cluster
-// that kubeadm makes does.
+// renewsItself lets the controller manager approve the renewals of nodes, as in a cluster made by
+// kubeadm.
 func renewsItself(t *testing.T, name string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: name}
 	_, err := lab.Client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{selfNodeClient}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	_, err = lab.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: meta,
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:nodes"}}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	effective(t, selfNodeClient, authorizationv1.SubjectAccessReviewSpec{User: "system:node:" + host, Groups: []string{"system:nodes"}})
 	t.Cleanup(func() {
-		must(t, lab.Client.RbacV1().ClusterRoleBindings().Delete(context.Background(), name, metav1.DeleteOptions{}))
-		must(t, lab.Client.RbacV1().ClusterRoles().Delete(context.Background(), name, metav1.DeleteOptions{}))
+		testutil.Must(t, lab.Client.RbacV1().ClusterRoleBindings().Delete(context.Background(), name, metav1.DeleteOptions{}))
+		testutil.Must(t, lab.Client.RbacV1().ClusterRoles().Delete(context.Background(), name, metav1.DeleteOptions{}))
 	})
 }
 
@@ -223,45 +224,45 @@ func kept(t *testing.T, file string) *x509.Certificate {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil // between two: the next look finds it
+		return nil // between two files: the next attempt finds it
 	}
 	block, _ := pem.Decode(data)
 	cert, err := x509.ParseCertificate(block.Bytes)
-	must(t, err)
+	testutil.Must(t, err)
 	return cert
 }
 
-// nearItsEnd replaces a kept certificate by one of the same node, signed by the lab's
-// authority, of whose life 50 hours are over and one is left.
+// nearItsEnd replaces a kept certificate by one of the same node, signed by the lab's CA, with 50
+// hours of its life over and one left.
 func nearItsEnd(t *testing.T, file string) {
 	t.Helper()
 	authority := lab.Host(host).ClientCA
 	pair, err := tls.LoadX509KeyPair(authority, strings.TrimSuffix(authority, ".crt")+".key")
-	must(t, err)
+	testutil.Must(t, err)
 	signer, err := x509.ParseCertificate(pair.Certificate[0])
-	must(t, err)
+	testutil.Must(t, err)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	testutil.Must(t, err)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(7), NotBefore: time.Now().Add(-50 * time.Hour), NotAfter: time.Now().Add(time.Hour),
 		Subject:  pkix.Name{CommonName: "system:node:" + host, Organization: []string{"system:nodes"}},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, signer, key.Public(), pair.PrivateKey)
-	must(t, err)
+	testutil.Must(t, err)
 	keyDER, err := x509.MarshalECPrivateKey(key)
-	must(t, err)
+	testutil.Must(t, err)
 	target, err := filepath.EvalSymlinks(file)
-	must(t, err)
-	// In place, so that the file stays the process's user's.
-	must(t, os.WriteFile(target, append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+	testutil.Must(t, err)
+	// In place, so that the file's owner stays the process's user.
+	testutil.Must(t, os.WriteFile(target, append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})...), 0o600))
 }
 
-// A credential that may only ask for a certificate makes the node: the certificate is
-// kept, serves the next process without the credential, and renews itself.
+// A credential that may only request a certificate makes the node. The certificate is kept, lets
+// the next process run without the credential, and is renewed.
 func TestBootstrap(t *testing.T) {
 	serial(t)
-	if far {
+	if remote {
 		t.Skip("certificates are of this process, wherever the machine is")
 	}
 	ns := namespace(t)
@@ -278,7 +279,7 @@ func TestBootstrap(t *testing.T) {
 			t.Fatalf("what is kept is %+v", cert)
 		}
 		info, err := os.Stat(current)
-		must(t, err)
+		testutil.Must(t, err)
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("it has mode %s", info.Mode())
 		}
@@ -286,7 +287,7 @@ func TestBootstrap(t *testing.T) {
 		ready(t, ns, "first")
 	}, identity(bootstrap))
 	nearItsEnd(t, current)
-	// An account without any right: what is kept has to do.
+	// An account without any right: the kept certificate must suffice.
 	configured(t, withCredential("/none"), func() {
 		until(t, "the certificate is renewed", func(context.Context) error {
 			if cert := kept(t, current); cert == nil || cert.SerialNumber.Int64() == 7 {
@@ -300,7 +301,7 @@ func TestBootstrap(t *testing.T) {
 			t.Error("the first pod was started again")
 		}
 		list, err := lab.Client.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
-		must(t, err)
+		testutil.Must(t, err)
 		renewals := 0
 		for _, r := range list.Items {
 			if r.Spec.Username == "system:node:"+host && r.Spec.SignerName == "kubernetes.io/kube-apiserver-client-kubelet" && len(r.Status.Certificate) > 0 {
@@ -318,11 +319,11 @@ func TestBootstrap(t *testing.T) {
 	})
 }
 
-// An account that may approve makes its node's certificates itself, also the one that
-// the node serves with, which the API server verifies.
+// An account that may approve makes its node's certificates itself, including the serving
+// certificate, which the API server verifies.
 func TestCSR(t *testing.T) {
 	serial(t)
-	if far {
+	if remote {
 		t.Skip("certificates are of this process, wherever the machine is")
 	}
 	ns := namespace(t)
@@ -339,7 +340,7 @@ func TestCSR(t *testing.T) {
 	configured(t, change, func() {
 		create(t, ns, podThatSleeps("made"))
 		ready(t, ns, "made")
-		// The API server takes no certificate of the node's own signing.
+		// The API server does not accept a certificate that the node signed itself.
 		if got := inPod(t, ns, "made", "echo hello"); got != "hello" {
 			t.Errorf("exec prints %q", got)
 		}

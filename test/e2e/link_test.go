@@ -15,10 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// nodeCondition of the host's node.
+// nodeCondition returns a condition of the host's node.
 func nodeCondition(ctx context.Context, kind v1.NodeConditionType) (v1.NodeCondition, error) {
 	node, err := lab.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
 	if err != nil {
@@ -50,27 +51,27 @@ func wantCondition(kind v1.NodeConditionType, status v1.ConditionStatus, words .
 	}
 }
 
-// The link to a far machine fails, in each of the ways in which links fail, for
-// longer than every probe's threshold: no container is restarted or started twice,
-// the node stays Ready and says what is wrong, what ends meanwhile is told
-// truthfully, and a deletion that was asked for is done when the link is back.
+// The link to a remote host fails, in each way in which links fail, for longer than every probe's
+// threshold. No container is restarted or started twice, the node stays Ready and reports the
+// failure, what ends meanwhile is reported truthfully, and a requested deletion happens when the
+// link is back.
 func TestLinkFails(t *testing.T) {
 	serial(t)
-	if !far {
-		t.Skip("the machine is not far")
+	if !remote {
+		t.Skip("only for a remote host")
 	}
 	for _, fault := range []struct {
 		name  string
 		begin func()
 		end   func()
-		down  bool // the node can tell
-		stall bool // whoever sends to us is not read
+		down  bool // the node can report it
+		stall bool // messages to us are not read
 	}{
-		{"cut", wire.Cut, wire.Mend, true, false},
-		{"half open", wire.Swallow, wire.Mend, true, true},
-		{"corrupt", wire.Corrupt, wire.Mend, true, false},
-		{"slow", func() { wire.Delay(400 * time.Millisecond) }, wire.Mend, false, false},
-		{"narrow", func() { wire.Throttle(6000) }, wire.Mend, false, false},
+		{"cut", wire.Cut, wire.Restore, true, false},
+		{"half open", wire.Swallow, wire.Restore, true, true},
+		{"corrupt", wire.Corrupt, wire.Restore, true, false},
+		{"slow", func() { wire.Delay(400 * time.Millisecond) }, wire.Restore, false, false},
+		{"narrow", func() { wire.Throttle(6000) }, wire.Restore, false, false},
 		{"paused process", func() { signal(t, syscall.SIGSTOP) }, func() { signal(t, syscall.SIGCONT) }, false, true},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
@@ -80,7 +81,7 @@ func TestLinkFails(t *testing.T) {
 			defer history.Stop()
 			counted(t, ns, "lives", dir, 5)
 			before, err := lab.ReadyPods(t.Context(), ns, "app=lives", 5, 2*time.Minute)
-			must(t, err)
+			testutil.Must(t, err)
 			create(t, ns, `
 metadata: {name: ends}
 spec:
@@ -98,9 +99,9 @@ spec:
 
 			connection := lockSession(t)
 			fault.begin()
-			defer fault.end() // where the test ends before its time
+			defer fault.end() // in case the test ends early
 			began := time.Now()
-			must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "goes", metav1.DeleteOptions{}))
+			testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "goes", metav1.DeleteOptions{}))
 			if fault.down {
 				until(t, "LinkUp is False", wantCondition("LinkUp", v1.ConditionFalse, "ssh"))
 				t.Logf("the node says so after %s", time.Since(began).Round(time.Millisecond))
@@ -114,7 +115,7 @@ spec:
 					others <- nil
 				}
 			}()
-			must(t, labtest.Holds(t.Context(), 22*time.Second-time.Since(began), "the node is Ready", wantCondition(v1.NodeReady, v1.ConditionTrue)))
+			testutil.Must(t, labtest.Holds(t.Context(), 22*time.Second-time.Since(began), "the node is Ready", wantCondition(v1.NodeReady, v1.ConditionTrue)))
 			if err := <-others; err != nil {
 				t.Errorf("another's pod on the same runtime: %v", err)
 			}
@@ -124,8 +125,8 @@ spec:
 				}
 			}
 			if fault.name == "paused process" {
-				// Requests may be on its way over the connection, and another driver may
-				// have the lock: so the connection goes before the lock does.
+				// Requests may still be in flight on the connection while another driver has the
+				// lock, so the connection must end before the lock is released.
 				until(t, "its connection is ended", func(context.Context) error {
 					if connection.alive() {
 						return fmt.Errorf("process %s lives", connection.pid)
@@ -150,13 +151,13 @@ spec:
 			p := ended(t, ns, "ends", v1.PodFailed)
 			t.Logf("all is told %s after the link came back", time.Since(back).Round(time.Millisecond))
 			end := p.Status.ContainerStatuses[0].State.Terminated
-			// Its end by the machine's clock, and not when it was learnt, which is later; a busy
-			// machine starts its shell late.
+			// The end is by the machine's clock, not the later time at which Bowline learnt of it.
+			// A busy machine starts the shell late.
 			if took := end.FinishedAt.Sub(end.StartedAt.Time); end.ExitCode != 7 || took < 11*time.Second || took > 20*time.Second || end.FinishedAt.After(back) {
 				t.Errorf("the pod that ended is told as %+v", end)
 			}
 			after, err := lab.ReadyPods(t.Context(), ns, "app=lives", 5, time.Minute)
-			must(t, err)
+			testutil.Must(t, err)
 			for i := range after {
 				same(t, &before[i], &after[i])
 				if n := starts(t, dir, after[i].Name); n != 1 {
@@ -171,9 +172,9 @@ spec:
 	}
 }
 
-// startBeside starts a pod of somebody else's on the runtime and takes it away. Its
-// containers make more events than a queue holds that a runtime has for those who
-// do not read: 6 each, and 100.
+// startBeside starts a pod that does not belong to Bowline on the runtime and removes it. Its
+// containers make more events than the runtime queues for a client that does not read: 6 each, and
+// 100.
 func startBeside(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -213,15 +214,14 @@ func startBeside(ctx context.Context, dir string) error {
 
 const ownerLock = "/var/lib/kubelet/bowline/owner.lock"
 
-// process is one that is told from a later one of its number.
+// process identifies a process, even if its pid is recycled.
 type process struct{ pid, began string }
 
-// lockSession is the sshd that carries the connection by which the machine's lock
-// is held.
+// lockSession is the sshd of the connection that holds the machine's lock.
 func lockSession(t *testing.T) process {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(lab.Host(host).Root, ownerLock+".session"))
-	must(t, err)
+	testutil.Must(t, err)
 	words := strings.Fields(string(data))
 	if len(words) != 4 || words[2] == "0" {
 		t.Fatalf("the lock's session is recorded as %q", data)
@@ -245,5 +245,5 @@ func (p process) alive() bool {
 
 func signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	must(t, syscall.Kill(bowline.PID(), s))
+	testutil.Must(t, syscall.Kill(bowline.PID(), s))
 }

@@ -20,25 +20,26 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// door is a second sshd in the host, with users of its own.
+// door is a second sshd in the host, with its own users.
 type door struct {
 	address string
-	dir     string // of its files, for every user to read
+	dir     string // of its files, readable by every user
 	key     string
 	hostKey string
 }
 
-// openDoor starts the sshd. Users and sudoers are the host's alone: files are
-// mounted over those that it shares with the machine.
+// openDoor starts the sshd. Users and sudoers exist only in the host: their files are mounted over
+// those that the host shares with the machine.
 func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "bowline-door")
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	must(t, os.Chmod(dir, 0o755))
+	testutil.Must(t, os.Chmod(dir, 0o755))
 	d := &door{dir: dir, key: filepath.Join(dir, "key")}
 	for _, name := range []string{"host_key", "key"} {
 		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, name)).CombinedOutput(); err != nil {
@@ -46,7 +47,7 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 		}
 	}
 	pin, err := os.ReadFile(filepath.Join(dir, "host_key.pub"))
-	must(t, err)
+	testutil.Must(t, err)
 	d.hostKey = strings.TrimSpace(string(pin))
 	passwd, shadow, groups := "", "", "doorkeepers:x:64200:"+group+"\n"
 	for i, user := range users {
@@ -60,13 +61,13 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 		mode := os.FileMode(0o440)
 		if file != "/etc/sudoers" {
 			old, err = os.ReadFile(file)
-			must(t, err)
+			testutil.Must(t, err)
 			info, err := os.Stat(file)
-			must(t, err)
+			testutil.Must(t, err)
 			mode = info.Mode()
 		}
 		own := filepath.Join(dir, filepath.Base(file))
-		must(t, os.WriteFile(own, append(old, text...), mode))
+		testutil.Must(t, os.WriteFile(own, append(old, text...), mode))
 		inHost(t, "mount", "--bind", own, file)
 		t.Cleanup(func() {
 			if out, err := labtest.Capture(lab.Exec(context.Background(), host, "umount", file)); err != nil || out.Code != 0 {
@@ -74,23 +75,23 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 			}
 		})
 	}
-	// The port is free: nothing but an sshd on 22 listens in the host beside its daemons.
+	// The port is free: besides its daemons only an sshd on 22 listens in the host.
 	d.address = net.JoinHostPort(lab.Host(host).IP, "2222")
 	config := fmt.Sprintf("Port 2222\nListenAddress %s\nHostKey %s\nAuthorizedKeysFile %s\nPidFile %s\nPasswordAuthentication no\n"+
 		"PermitRootLogin yes\nStrictModes no\nUsePAM no\nSubsystem sftp internal-sftp\n",
 		lab.Host(host).IP, filepath.Join(dir, "host_key"), filepath.Join(dir, "key.pub"), filepath.Join(dir, "sshd.pid"))
-	must(t, os.WriteFile(filepath.Join(dir, "sshd_config"), []byte(config), 0o644))
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "sshd_config"), []byte(config), 0o644))
 	cmd := lab.Exec(context.Background(), host, "/usr/sbin/sshd", "-D", "-e", "-f", filepath.Join(dir, "sshd_config"))
 	stderr, err := cmd.StderrPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testutil.Must(t, err)
+	testutil.Must(t, cmd.Start())
 	up, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		var once sync.Once
 		for l := bufio.NewScanner(stderr); l.Scan(); {
 			if strings.HasPrefix(l.Text(), "Server listening") {
-				once.Do(func() { close(up) }) // it does so again when it is reloaded
+				once.Do(func() { close(up) }) // it prints this again after a reload
 			}
 		}
 	}()
@@ -109,23 +110,23 @@ func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 	return d
 }
 
-// reload has the sshd read its configuration with one more line.
+// reload makes the sshd read its configuration with one more line.
 func (d *door) reload(t *testing.T, line string) {
 	t.Helper()
 	file := filepath.Join(d.dir, "sshd_config")
 	old, err := os.ReadFile(file)
-	must(t, err)
-	must(t, os.WriteFile(file, append(old, line+"\n"...), 0o644))
+	testutil.Must(t, err)
+	testutil.Must(t, os.WriteFile(file, append(old, line+"\n"...), 0o644))
 	inHost(t, "sh", "-c", `kill -HUP "$(cat "$1")"`, "sh", filepath.Join(d.dir, "sshd.pid"))
 }
 
-// config drives the host as a user; more are lines of the configuration's ssh.
+// config is a configuration that logs in to the host as user; more are lines of its ssh section.
 func (d *door) config(t *testing.T, user string, more ...string) string {
 	t.Helper()
 	file := filepath.Join(d.dir, user+".yaml")
 	lines := append([]string{fmt.Sprintf("endpoint: ssh://%s@%s%s", user, d.address, lab.Host(host).RuntimeSocket),
 		"ssh:", fmt.Sprintf("  hostKeys: [%q]", d.hostKey)}, more...)
-	must(t, os.WriteFile(file, []byte(lab.ConfigYAML(host, lines...)), 0o644))
+	testutil.Must(t, os.WriteFile(file, []byte(lab.ConfigYAML(host, lines...)), 0o644))
 	return file
 }
 
@@ -133,20 +134,19 @@ func (d *door) config(t *testing.T, user string, more ...string) string {
 func inHost(t *testing.T, argv ...string) string {
 	t.Helper()
 	out, err := labtest.Capture(lab.Exec(t.Context(), host, argv...))
-	must(t, err)
+	testutil.Must(t, err)
 	if out.Code != 0 {
 		t.Fatalf("%q in the host: exit code %d: %s%s", argv, out.Code, out.Stdout, out.Stderr)
 	}
 	return out.Stdout
 }
 
-// serves starts a Bowline beside the host and has it do what takes files, mounts and
-// the runtime.
+// serves starts a Bowline beside the host and makes it use files, mounts and the runtime.
 func serves(t *testing.T, ns, name, config string) {
 	t.Helper()
 	b := &labtest.Bowline{Lab: lab, Host: host, Wire: wire, Config: config, Args: []string{"-v=2"}, LogPath: bowline.LogPath}
-	must(t, b.Start())
-	defer func() { must(t, b.Stop()) }()
+	testutil.Must(t, b.Start())
+	defer func() { testutil.Must(t, b.Stop()) }()
 	create(t, ns, fmt.Sprintf(`
 metadata: {name: %s}
 spec:
@@ -166,16 +166,16 @@ spec:
 	if got := logs(t, ns, name); !strings.Contains(got, "from "+name) {
 		t.Errorf("its log is %q", got)
 	}
-	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-	must(t, lab.PodGone(t.Context(), ns, name, time.Minute))
+	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	testutil.Must(t, lab.PodGone(t.Context(), ns, name, time.Minute))
 }
 
-// TestLogins: root, who may open the socket and use sudo, who may use sudo alone and
-// opens it through a relay; and who may not, in one sentence with what mends it.
+// TestLogins: root; a user who may open the socket and use sudo; a user who may only use sudo and
+// opens it through a relay; and a user who may not, who gets one sentence with the fix.
 func TestLogins(t *testing.T) {
 	serial(t)
-	if !far {
-		t.Skip("the machine is not far")
+	if !remote {
+		t.Skip("only for a remote host")
 	}
 	if _, err := exec.LookPath("sudo"); err != nil {
 		t.Skip("there is no sudo here: apt-get install sudo")
@@ -203,19 +203,18 @@ func TestLogins(t *testing.T) {
 func attemptHere(t *testing.T, file string) labtest.Output {
 	t.Helper()
 	program, err := labtest.BuiltBowline()
-	must(t, err)
+	testutil.Must(t, err)
 	out, err := labtest.Capture(exec.CommandContext(t.Context(), program, "run", "--config", file))
-	must(t, err)
+	testutil.Must(t, err)
 	return out
 }
 
-// TestKeyFromSecret: the key of the login, with its passphrase, is in a Secret that an
-// account may read which may read nothing else. While the API server is away a link
-// that was cut comes back by the key of before.
+// TestKeyFromSecret: the SSH key, with its passphrase, is in a Secret that an account may read, and
+// nothing else. While the API server is away, a link that was cut comes back with the previous key.
 func TestKeyFromSecret(t *testing.T) {
 	serial(t)
-	if !far {
-		t.Skip("the machine is not far")
+	if !remote {
+		t.Skip("only for a remote host")
 	}
 	ns := namespace(t)
 	d := openDoor(t, nil, "", "")
@@ -224,40 +223,40 @@ func TestKeyFromSecret(t *testing.T) {
 		t.Fatalf("ssh-keygen: %v: %s", err, out)
 	}
 	private, err := os.ReadFile(encrypted)
-	must(t, err)
+	testutil.Must(t, err)
 	public, err := os.ReadFile(encrypted + ".pub")
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(d.dir, "key.pub"), public, 0o644))
-	must(t, os.Remove(encrypted))
-	must(t, os.Remove(d.key))
+	testutil.Must(t, err)
+	testutil.Must(t, os.WriteFile(filepath.Join(d.dir, "key.pub"), public, 0o644))
+	testutil.Must(t, os.Remove(encrypted))
+	testutil.Must(t, os.Remove(d.key))
 
 	_, err = lab.Client.CoreV1().Secrets(ns).Create(t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "machine"}, Type: v1.SecretTypeSSHAuth,
 		Data: map[string][]byte{v1.SSHAuthPrivateKey: private, "passphrase": []byte("open sesame")}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	_, err = lab.Client.CoreV1().ServiceAccounts(ns).Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "keys"}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	_, err = lab.Client.RbacV1().Roles(ns).Create(t.Context(), manifest[rbacv1.Role](t, ns, `
 metadata: {name: keys}
 rules: [{apiGroups: [""], resources: [secrets], resourceNames: [machine], verbs: [get]}]
 `), metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	_, err = lab.Client.RbacV1().RoleBindings(ns).Create(t.Context(), manifest[rbacv1.RoleBinding](t, ns, `
 metadata: {name: keys}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: keys}
 subjects: [{kind: ServiceAccount, name: keys, namespace: $NS}]
 `), metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	token, err := lab.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "keys", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	account := clientcmdapi.NewConfig()
 	account.Clusters["lab"] = &clientcmdapi.Cluster{Server: lab.REST.Host, CertificateAuthority: lab.REST.CAFile, CertificateAuthorityData: lab.REST.CAData}
 	account.AuthInfos["keys"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	account.Contexts["keys"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "keys"}
 	account.CurrentContext = "keys"
-	must(t, clientcmd.WriteToFile(*account, filepath.Join(d.dir, "keys.kubeconfig")))
+	testutil.Must(t, clientcmd.WriteToFile(*account, filepath.Join(d.dir, "keys.kubeconfig")))
 
 	through, err := labtest.NewWire(d.address)
-	must(t, err)
+	testutil.Must(t, err)
 	defer through.Close()
 	d.address = through.Address()
 	// The kubeconfig's path is relative to the configuration's.
@@ -265,15 +264,15 @@ subjects: [{kind: ServiceAccount, name: keys, namespace: $NS}]
 	withoutBowline(t, func() {
 		serves(t, ns, "by-secret", config)
 		b := &labtest.Bowline{Lab: lab, Host: host, Wire: through, Config: config, Args: []string{"-v=2"}, LogPath: bowline.LogPath}
-		must(t, b.Start())
-		defer func() { must(t, b.Stop()) }()
+		testutil.Must(t, b.Start())
+		defer func() { testutil.Must(t, b.Stop()) }()
 		until(t, "the link is up", wantCondition("LinkUp", v1.ConditionTrue))
 		create(t, ns, "metadata: {name: lives}\nspec:\n  containers: [{name: main, image: $TOOLBOX, command: [sleep, infinity]}]\n")
 		before := ready(t, ns, "lives")
-		must(t, lab.StopProcess(t.Context(), "", "kube-apiserver"))
+		testutil.Must(t, lab.StopProcess(t.Context(), "", "kube-apiserver"))
 		connection := lockSession(t)
 		through.Cut()
-		through.Mend()
+		through.Restore()
 		until(t, "another connection holds the machine, by the key of before", func(context.Context) error {
 			data, err := os.ReadFile(filepath.Join(lab.Host(host).Root, ownerLock+".session"))
 			if err == nil && (strings.Contains(string(data), " "+connection.pid+" ") || len(strings.Fields(string(data))) != 4) {
@@ -281,7 +280,7 @@ subjects: [{kind: ServiceAccount, name: keys, namespace: $NS}]
 			}
 			return err
 		})
-		must(t, lab.StartProcess(t.Context(), "", "kube-apiserver"))
+		testutil.Must(t, lab.StartProcess(t.Context(), "", "kube-apiserver"))
 		until(t, "the API server is back", func(ctx context.Context) error {
 			_, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "lives", metav1.GetOptions{})
 			return err

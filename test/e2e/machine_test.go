@@ -16,10 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// editor is somebody who may edit Hosts, and not their status.
+// editor is a user who may edit Hosts, but not their status.
 const editor = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -33,12 +34,12 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edits-ho
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: editor}]
 `
 
-// TestAnotherMachine: who may edit a Host points it at another machine. That gets nothing
-// of the node, and the Host says so; the pods stay where they are. Who may change the
-// status lets it in, by the command that the message has.
+// TestAnotherMachine: a user who may edit a Host points it at another machine. That machine gets
+// nothing of the node, and the Host reports it; the pods stay where they are. A user who may change
+// the status admits it, with the command in the message.
 func TestAnotherMachine(t *testing.T) {
-	if far {
-		t.Skip("its hosts are far in any case")
+	if remote {
+		t.Skip("its hosts are always remote")
 	}
 	parallel(t)
 	p := newPooled(t, "host1", "host2")
@@ -47,14 +48,14 @@ func TestAnotherMachine(t *testing.T) {
 	p.apply(editor)
 	p.key("host1")
 	p.key("host2")
-	must(t, p.bowline.Start())
+	testutil.Must(t, p.bowline.Start())
 	t.Cleanup(p.bowline.Kill)
 	p.apply(p.object("host2", "host2"))
 	p.reason("host2", "NodeReady", "")
 	p.ready("host2", 110)
 	before := p.pod("stays", "host2")
 
-	// The first machine is recorded, which begins no driver again.
+	// The first machine is recorded, which does not restart its driver.
 	record := func() string {
 		return p.kubectl("get", "host", "host2", "-o", "jsonpath={.status.machine.machineID} {.status.machine.hostKey}")
 	}
@@ -62,7 +63,7 @@ func TestAnotherMachine(t *testing.T) {
 	if got := record(); got != first {
 		t.Errorf("recorded is %q; want %q", got, first)
 	}
-	if n := p.lines("Drives the machine", `host="host2"`); n != 1 {
+	if n := p.lines("Manages the host", `host="host2"`); n != 1 {
 		t.Errorf("the machine was taken %d times", n)
 	}
 
@@ -75,8 +76,8 @@ func TestAnotherMachine(t *testing.T) {
 	if err != nil || applied.Code != 0 {
 		t.Fatalf("the editor may not edit: %v: %s", err, applied.Stderr)
 	}
-	p.reason("host2", "OtherMachine", "not the one that the Host host2 was first driven on")
-	must(t, labtest.Until(t.Context(), time.Minute, "an event on the Host", func(ctx context.Context) error {
+	p.reason("host2", "OtherMachine", "differs from the one on record for the Host host2")
+	testutil.Must(t, labtest.Until(t.Context(), time.Minute, "an event on the Host", func(ctx context.Context) error {
 		list, err := p.lab.Client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Host,involvedObject.name=host2,reason=OtherMachine"})
 		if err == nil && (len(list.Items) == 0 || list.Items[0].Type != v1.EventTypeWarning) {
 			err = fmt.Errorf("there are %+v", list.Items)
@@ -102,13 +103,13 @@ func TestAnotherMachine(t *testing.T) {
 	}
 	untouched("refused")
 
-	// The editor has no way to the record, by the status or beside it.
+	// The editor cannot change the record, through the status or otherwise.
 	for _, args := range [][]string{
 		{"patch", "host", "host2", "--as=editor", "--subresource=status", "--type=merge", "-p", `{"status":{"machine":null}}`},
 		{"patch", "host", "host2", "--as=editor", "--type=merge", "-p", `{"status":{"machine":null},"spec":{"maxPods":13}}`},
 	} {
 		out, err := p.lab.Kubectl(t.Context(), args...)
-		must(t, err)
+		testutil.Must(t, err)
 		if forbidden := strings.Contains(out.Stderr, "forbidden"); forbidden != (args[4] == "--subresource=status") {
 			t.Errorf("kubectl %q: %s%s", args, out.Stdout, out.Stderr)
 		}
@@ -119,18 +120,18 @@ func TestAnotherMachine(t *testing.T) {
 	}
 	untouched("after the editor's patches")
 
-	// Pointed back, it is driven as if nothing had been.
+	// Pointed back, it continues as if nothing had happened.
 	p.apply(p.object("host2", "host2"))
 	p.reason("host2", "NodeReady", "")
 	now, err := p.lab.PodReady(t.Context(), v1.NamespaceDefault, before.Name, 3*time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	same(t, before, now)
 
-	// A replacement that is let in by the command of the message.
+	// A replacement is admitted with the command in the message.
 	p.apply(moved)
 	p.reason("host2", "OtherMachine", "")
 	message := p.kubectl("get", "host", "host2", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].message}`)
-	_, command, found := strings.Cut(message, "let it in: kubectl ")
+	_, command, found := strings.Cut(message, "accept it: kubectl ")
 	command, patch, whole := strings.Cut(command, " -p '")
 	if !found || !whole {
 		t.Fatalf("the message has no command: %s", message)
@@ -146,17 +147,17 @@ func TestAnotherMachine(t *testing.T) {
 	}
 }
 
-// running are the running containers of a pod on a host, by ID.
+// running returns the running containers of a pod on a host, by ID.
 func (p *pooled) running(host, pod string) (ids []string) {
 	p.t.Helper()
 	runtime, err := p.lab.CRI(p.t.Context(), host)
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	defer runtime.Close()
 	list, err := runtime.ListContainers(p.t.Context(), &runtimeapi.ContainerFilter{
 		State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 		LabelSelector: map[string]string{"io.kubernetes.pod.name": pod},
 	})
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	for _, c := range list {
 		ids = append(ids, c.Id)
 	}
@@ -164,15 +165,15 @@ func (p *pooled) running(host, pod string) (ids []string) {
 	return ids
 }
 
-// machine is a machine of the lab as a Host's status has it.
+// machine is a machine of the lab as a Host's status records it.
 func (p *pooled) machine(name string) string {
 	p.t.Helper()
 	h := p.lab.Host(name)
 	id, err := os.ReadFile(filepath.Join(h.Root, "etc/machine-id"))
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	line, err := os.ReadFile(h.SSH.HostKey)
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	key, _, _, _, err := ssh.ParseAuthorizedKey(line)
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	return strings.TrimSpace(string(id)) + " " + ssh.FingerprintSHA256(key)
 }

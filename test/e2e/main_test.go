@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -27,15 +28,15 @@ const (
 	webV2   = "registry.lab/web:v2"
 )
 
-// far runs the suite with a Bowline beside the host, which drives it over SSH.
-var far = os.Getenv("BOWLINE_E2E_HOST") == "ssh"
+// remote makes the suite use a Bowline beside the host, which manages it over SSH.
+var remote = os.Getenv("BOWLINE_E2E_HOST") == "ssh"
 
-// part is the part of the suite that this process runs, "serial" or "parallel", with a lab
-// of its own; all of it by default.
+// part is the part of the suite that this process runs, "serial" or "parallel", with its own lab;
+// by default it runs both.
 var part = os.Getenv("BOWLINE_E2E_PART")
 
-// serial is called first by a test that needs the lab's node for itself: it stops Bowline,
-// breaks its link or counts all that the machine holds.
+// serial is called first by a test that needs the lab's node for itself: it stops Bowline, breaks
+// its link or counts everything on the machine.
 func serial(t *testing.T) {
 	t.Helper()
 	if part == "parallel" {
@@ -43,8 +44,8 @@ func serial(t *testing.T) {
 	}
 }
 
-// parallel is called by a test that runs beside others on the lab's node, or has a lab of
-// its own.
+// parallel is called by a test that runs concurrently with others on the lab's node, or has its own
+// lab.
 func parallel(t *testing.T) {
 	t.Helper()
 	if part == "serial" {
@@ -53,11 +54,11 @@ func parallel(t *testing.T) {
 	t.Parallel()
 }
 
-// labs bounds the labs of tests' own at a time: each has a control plane and takes about 16
-// of the 128 inotify instances that Linux gives a user.
+// labs bounds the concurrent labs of tests with their own lab: each has a control plane and takes
+// about 16 of the 128 inotify instances that Linux gives a user.
 var labs = make(chan struct{}, 2)
 
-// ownLab starts a lab for the test alone. It goes with the test.
+// ownLab starts a lab for this test alone. The lab ends with the test.
 func ownLab(t *testing.T, hosts int, flags ...string) *labtest.Lab {
 	t.Helper()
 	select {
@@ -68,21 +69,21 @@ func ownLab(t *testing.T, hosts int, flags ...string) *labtest.Lab {
 	t.Cleanup(func() { <-labs })
 	// Sockets are below the directory: its path must be short.
 	dir, err := os.MkdirTemp("", "bowline-e2e")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	testutil.Must(t, err)
+	t.Cleanup(func() { testutil.Must(t, os.RemoveAll(dir)) })
 	own, err := labtest.Start(t.Context(), filepath.Join(dir, "lab"), hosts, flags...)
-	must(t, err)
-	t.Cleanup(func() { must(t, own.Down(context.Background())) })
+	testutil.Must(t, err)
+	t.Cleanup(func() { testutil.Must(t, own.Down(context.Background())) })
 	return own
 }
 
-// What TestMain brings up for all tests.
+// The fixtures that TestMain brings up for all tests.
 var (
 	lab     *labtest.Lab
 	bowline *labtest.Bowline
-	wire    *labtest.Wire // to a far host's sshd; nil: the host is not far
-	runtime *cri.Client   // beside Bowline's, from outside the host
-	static  staticPods    // what the node is told to run beside the API server's pods
+	wire    *labtest.Wire // to a remote host's sshd; nil: the host is local
+	runtime *cri.Client   // a second client beside Bowline's, from outside the host
+	static  staticPods    // the node's static pods
 )
 
 func TestMain(m *testing.M) {
@@ -121,7 +122,7 @@ func runAll(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer runtime.Close()
-	if far {
+	if remote {
 		if wire, err = lab.NewWire(host); err != nil {
 			return 1, err
 		}
@@ -132,14 +133,14 @@ func runAll(m *testing.M) (code int, err error) {
 	}
 	defer static.server.Close()
 	bowline = &labtest.Bowline{Lab: lab, Host: host, Wire: wire, Args: []string{"-v=2"}, Extra: static.lines()}
-	if far {
+	if remote {
 		bowline.Apart = &labtest.Apart{Ports: []string{static.port()}}
 	}
 	if err := bowline.Start(); err != nil {
 		return 1, err
 	}
 	defer func() {
-		if far && bowline.Running() {
+		if remote && bowline.Running() {
 			if canaryErr := labtest.CheckCanaries(bowline.PID()); canaryErr != nil && err == nil {
 				err = canaryErr
 			}
@@ -160,7 +161,7 @@ func runAll(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// keepLog saves Bowline's log from the lab's end, for a failed run.
+// keepLog saves Bowline's log before the lab is removed, for a failed run.
 func keepLog() {
 	data, err := os.ReadFile(bowline.LogPath)
 	if err != nil {
@@ -179,13 +180,12 @@ func keepLog() {
 	fmt.Printf("Bowline's log is kept in %s; it ends:\n%s\n", kept.Name(), data[max(0, len(data)-4000):])
 }
 
-// namespace makes a namespace for the test. It goes when the test ends, without
-// anybody waiting for it.
+// namespace makes a namespace for the test. It is deleted when the test ends, without waiting.
 func namespace(t *testing.T) string {
 	t.Helper()
 	ns, err := lab.Client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			tell(t, ns.Name)
@@ -195,13 +195,13 @@ func namespace(t *testing.T) string {
 		}
 		_ = lab.Client.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{})
 	})
-	// After an outage of the API server the controller manager's watches may be in
-	// back-off for as long as this.
-	must(t, labtest.Until(t.Context(), 90*time.Second, "the default service account", func(ctx context.Context) error {
+	// After an outage of the API server the controller manager's watches may be in back-off for
+	// this long.
+	testutil.Must(t, labtest.Until(t.Context(), 90*time.Second, "the default service account", func(ctx context.Context) error {
 		_, err := lab.Client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}))
-	must(t, labtest.Until(t.Context(), 90*time.Second, "the cluster's CA for pods", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), 90*time.Second, "the cluster's CA for pods", func(ctx context.Context) error {
 		_, err := lab.Client.CoreV1().ConfigMaps(ns.Name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	}))
@@ -227,8 +227,8 @@ func tell(t *testing.T, ns string) {
 	}
 }
 
-// manifest reads one object strictly. $NS, $TOOLBOX and $WEB stand for the
-// namespace and the images.
+// manifest parses one object strictly. $NS, $TOOLBOX and $WEB stand for the namespace and the
+// images.
 func manifest[T any](t *testing.T, ns, text string) *T {
 	t.Helper()
 	text = strings.NewReplacer("$NS", ns, "$TOOLBOX", toolbox, "$WEB", webV1).Replace(text)
@@ -243,7 +243,7 @@ func manifest[T any](t *testing.T, ns, text string) *T {
 func create(t *testing.T, ns, text string) *v1.Pod {
 	t.Helper()
 	p, err := lab.Client.CoreV1().Pods(ns).Create(t.Context(), manifest[v1.Pod](t, ns, text), metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	return p
 }
 
@@ -251,11 +251,11 @@ func create(t *testing.T, ns, text string) *v1.Pod {
 func ready(t *testing.T, ns, name string) *v1.Pod {
 	t.Helper()
 	p, err := lab.PodReady(t.Context(), ns, name, 3*time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	return p
 }
 
-// ended waits for a pod's last phase.
+// ended waits for a pod's final phase.
 func ended(t *testing.T, ns, name string, phase v1.PodPhase) *v1.Pod {
 	t.Helper()
 	p, err := lab.Pod(t.Context(), ns, name, 3*time.Minute, string(phase), func(p *v1.Pod) error {
@@ -264,28 +264,21 @@ func ended(t *testing.T, ns, name string, phase v1.PodPhase) *v1.Pod {
 		}
 		return nil
 	})
-	must(t, err)
+	testutil.Must(t, err)
 	return p
 }
 
-// until polls for a condition for a minute.
+// until polls for a condition for two minutes.
 func until(t *testing.T, what string, condition func(context.Context) error) {
 	t.Helper()
-	must(t, labtest.Until(t.Context(), 2*time.Minute, what, condition))
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, labtest.Until(t.Context(), 2*time.Minute, what, condition))
 }
 
 // kubectl runs kubectl and fails the test if it fails.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := lab.Kubectl(t.Context(), args...)
-	must(t, err)
+	testutil.Must(t, err)
 	if out.Code != 0 {
 		t.Fatalf("kubectl %s: exit code %d: %s%s", strings.Join(args, " "), out.Code, out.Stdout, out.Stderr)
 	}
@@ -298,22 +291,22 @@ func inPod(t *testing.T, ns, pod, script string) string {
 	return strings.TrimSpace(kubectl(t, "exec", "-n", ns, pod, "--", "sh", "-c", script))
 }
 
-// logs of a container that has ended, or until now.
+// logs returns the log of a container, up to its end or until now.
 func logs(t *testing.T, ns, pod string, flags ...string) string {
 	t.Helper()
 	return kubectl(t, append([]string{"logs", "-n", ns, pod}, flags...)...)
 }
 
-// hostDir is a directory that tests, the host and pods by hostPath share.
+// hostDir is a directory shared by the tests, the host and pods with hostPath.
 func hostDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(lab.Dir, "shared")
-	must(t, err)
-	must(t, os.Chmod(dir, 0o777))
+	testutil.Must(t, err)
+	testutil.Must(t, os.Chmod(dir, 0o777))
 	return dir
 }
 
-// onHost runs a command on the lab's host, also while the test ends.
+// onHost runs a command on the lab's host, even while the test ends.
 func onHost(t *testing.T, args ...string) {
 	t.Helper()
 	if out, err := lab.Exec(context.Background(), host, args...).CombinedOutput(); err != nil {
@@ -329,7 +322,7 @@ func starts(t *testing.T, dir, name string) int {
 	if os.IsNotExist(err) {
 		return 0
 	}
-	must(t, err)
+	testutil.Must(t, err)
 	return strings.Count(string(data), "\n")
 }
 
@@ -373,14 +366,14 @@ func waiting(t *testing.T, ns, pod, container string, reasons ...string) *v1.Con
 		}
 		return fmt.Errorf("it does not")
 	})
-	must(t, err)
+	testutil.Must(t, err)
 	return w
 }
 
-// withBowline stops Bowline for what f does and starts it again as it was.
+// withoutBowline stops Bowline while f runs and then starts it again as it was.
 func withoutBowline(t *testing.T, f func()) {
 	t.Helper()
-	must(t, bowline.Stop())
+	testutil.Must(t, bowline.Stop())
 	defer func() {
 		if !bowline.Running() {
 			startBowline(t)
@@ -389,11 +382,10 @@ func withoutBowline(t *testing.T, f func()) {
 	f()
 }
 
-// startBowline starts Bowline and waits until it has proven to act: it answers
-// on the node's port.
+// startBowline starts Bowline and waits until it serves the node's port.
 func startBowline(t *testing.T) {
 	t.Helper()
-	must(t, bowline.Start())
+	testutil.Must(t, bowline.Start())
 	answers(t)
 }
 
@@ -409,7 +401,7 @@ func answers(t *testing.T) {
 	}
 }
 
-// answer is the condition that a script in a pod prints want.
+// answer returns the condition that a script in a pod prints want.
 func answer(ns, pod, script, want string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		out, err := lab.Kubectl(ctx, "exec", "-n", ns, pod, "--", "sh", "-c", script)

@@ -14,17 +14,18 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// The Node has what a kubelet's has.
+// The Node object has the fields that a kubelet sets.
 func TestNodeRegisters(t *testing.T) {
 	serial(t)
-	// The test before may have started Bowline.
+	// The previous test may have started Bowline.
 	_, err := lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	for _, r := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods, v1.ResourceEphemeralStorage} {
 		capacity, allocatable := node.Status.Capacity[r], node.Status.Allocatable[r]
 		if capacity.Sign() <= 0 || allocatable.Sign() <= 0 || allocatable.Cmp(capacity) > 0 {
@@ -54,7 +55,7 @@ func TestNodeRegisters(t *testing.T) {
 			t.Errorf("condition %s is %q, not %q", c, conditions[c], want)
 		}
 	}
-	// So that the API server passes kubectl's WebSockets on as they are.
+	// This makes the API server forward kubectl's WebSockets unchanged.
 	if !slices.Contains(node.Status.DeclaredFeatures, "ExtendWebSocketsToKubelet") {
 		t.Errorf("declaredFeatures are %v", node.Status.DeclaredFeatures)
 	}
@@ -76,13 +77,13 @@ func TestNodeRegisters(t *testing.T) {
 		addresses[a.Type] = a.Address
 	}
 	want := lab.Host(host).IP
-	if far {
+	if remote {
 		want = bowline.Apart.Address()
 	}
 	if addresses[v1.NodeInternalIP] != want || addresses[v1.NodeHostName] != host {
 		t.Errorf("addresses are %v", node.Status.Addresses)
 	}
-	if port := node.Status.DaemonEndpoints.KubeletEndpoint.Port; !far && port != 10250 || port == 0 {
+	if port := node.Status.DaemonEndpoints.KubeletEndpoint.Port; !remote && port != 10250 || port == 0 {
 		t.Errorf("the node's port is %d", port)
 	}
 	if len(node.Status.Images) == 0 {
@@ -90,12 +91,12 @@ func TestNodeRegisters(t *testing.T) {
 	}
 }
 
-// Its lease is the node's own, and is renewed.
+// The lease belongs to the node, and is renewed.
 func TestNodeLease(t *testing.T) {
 	serial(t)
 	leases := lab.Client.CoordinationV1().Leases("kube-node-lease")
 	lease, err := leases.Get(t.Context(), host, metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != host {
 		t.Errorf("the lease's holder is %v", lease.Spec.HolderIdentity)
 	}
@@ -103,11 +104,11 @@ func TestNodeLease(t *testing.T) {
 		t.Errorf("the lease lasts %v s", lease.Spec.LeaseDurationSeconds)
 	}
 	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	if len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != node.UID {
 		t.Errorf("the lease is owned by %v, not by the Node", lease.OwnerReferences)
 	}
-	must(t, labtest.Until(t.Context(), 15*time.Second, "a renewed lease", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), 15*time.Second, "a renewed lease", func(ctx context.Context) error {
 		now, err := leases.Get(ctx, host, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -119,15 +120,15 @@ func TestNodeLease(t *testing.T) {
 	}))
 }
 
-// The credential that Bowline works with is the node's, with a node's rights only.
+// Bowline works with the node's credential, which has only a node's rights.
 func TestNodeIdentity(t *testing.T) {
 	serial(t)
 	config, err := clientcmd.BuildConfigFromFlags("", lab.Host(host).NodeKubeconfig)
-	must(t, err)
+	testutil.Must(t, err)
 	client, err := kubernetes.NewForConfig(config)
-	must(t, err)
+	testutil.Must(t, err)
 	who, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	if who.Status.UserInfo.Username != "system:node:"+host {
 		t.Errorf("it is %q", who.Status.UserInfo.Username)
 	}
@@ -136,8 +137,7 @@ func TestNodeIdentity(t *testing.T) {
 	}
 }
 
-// While containerd is away the node is NotReady and says why; no container
-// restarts by it.
+// While containerd is away the node is NotReady and says why; no container restarts because of it.
 func TestNodeNotReadyWithoutRuntime(t *testing.T) {
 	serial(t)
 	ns := namespace(t)
@@ -147,23 +147,23 @@ func TestNodeNotReadyWithoutRuntime(t *testing.T) {
 	history := lab.Watch(ns)
 	defer history.Stop()
 
-	must(t, lab.StopProcess(t.Context(), host, lab.Host(host).Runtime))
+	testutil.Must(t, lab.StopProcess(t.Context(), host, lab.Host(host).Runtime))
 	begin := time.Now()
 	condition, err := lab.NodeReady(t.Context(), host, v1.ConditionFalse, time.Minute)
 	if startErr := lab.StartProcess(t.Context(), host, lab.Host(host).Runtime); startErr != nil {
 		t.Fatal(startErr)
 	}
-	must(t, err)
+	testutil.Must(t, err)
 	t.Logf("NotReady after %s: %s", time.Since(begin).Round(time.Millisecond), condition.Message)
 	if !strings.Contains(condition.Message, "runtime") || condition.Reason != "KubeletNotReady" {
 		t.Errorf("the condition does not say why: %s: %s", condition.Reason, condition.Message)
 	}
 	begin = time.Now()
 	_, err = lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	t.Logf("Ready again after %s", time.Since(begin).Round(time.Millisecond))
 
-	// A new pod proves that the node works; the old one is as it was.
+	// A new pod proves that the node works; the old one is unchanged.
 	create(t, ns, probed("later", dir))
 	ready(t, ns, "later")
 	after := ready(t, ns, "steady")
@@ -176,7 +176,7 @@ func TestNodeNotReadyWithoutRuntime(t *testing.T) {
 	}
 }
 
-// probed is a pod that notes each start in dir and has every kind of probe.
+// probed is a pod that records each start in dir and has every kind of probe.
 func probed(name, dir string) string {
 	return `
 metadata: {name: ` + name + `, labels: {app: probed}}
@@ -195,7 +195,7 @@ spec:
 `
 }
 
-// same: the same containers run, and none has restarted.
+// same checks that the same containers run, and that none has restarted.
 func same(t *testing.T, before, after *v1.Pod) {
 	t.Helper()
 	if before.UID != after.UID {
@@ -209,11 +209,11 @@ func same(t *testing.T, before, after *v1.Pod) {
 	}
 }
 
-// nodeAddress is where the node's API is, as the API server finds it.
+// nodeAddress is the address of the node's API, as the API server uses it.
 func nodeAddress(t *testing.T) string {
 	t.Helper()
 	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	for _, a := range node.Status.Addresses {
 		if a.Type == v1.NodeInternalIP {
 			return fmt.Sprintf("%s:%d", a.Address, node.Status.DaemonEndpoints.KubeletEndpoint.Port)

@@ -13,11 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// counted is a Deployment whose containers note each start under their pod's
-// name in dir and have every kind of probe.
+// counted makes a Deployment whose containers record each start under their pod's name in dir and
+// have every kind of probe.
 func counted(t *testing.T, ns, name, dir string, n int) {
 	t.Helper()
 	d := manifest[appsv1.Deployment](t, ns, fmt.Sprintf(`
@@ -42,17 +43,17 @@ spec:
       volumes: [{name: starts, hostPath: {path: %s}}]
 `, name, n, name, name, dir))
 	_, err := lab.Client.AppsV1().Deployments(ns).Create(t.Context(), d, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 }
 
 func scale(t *testing.T, ns, name string, n int) {
 	t.Helper()
 	_, err := lab.Client.AppsV1().Deployments(ns).Patch(t.Context(), name, types.MergePatchType,
 		fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n), metav1.PatchOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 }
 
-// containerd goes away under load: what ran goes on running, what was starting starts.
+// containerd goes away under load: running containers keep running, and starting ones start.
 func TestContainerdRestartsUnderLoad(t *testing.T) {
 	serial(t)
 	ns := namespace(t)
@@ -61,7 +62,7 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 	defer history.Stop()
 	counted(t, ns, "load", dir, 10)
 	before, err := lab.ReadyPods(t.Context(), ns, "app=load", 10, 2*time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	// Ten more begin, and containerd goes while they do.
 	scale(t, ns, "load", 20)
 	until(t, "pods that start", func(ctx context.Context) error {
@@ -80,22 +81,22 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, lab.StopProcess(t.Context(), host, lab.Host(host).Runtime))
+	testutil.Must(t, lab.StopProcess(t.Context(), host, lab.Host(host).Runtime))
 	// Long enough that every probe would have failed its threshold.
-	must(t, labtest.Holds(t.Context(), 8*time.Second, "bowline runs", func(context.Context) error {
+	testutil.Must(t, labtest.Holds(t.Context(), 8*time.Second, "bowline runs", func(context.Context) error {
 		if !bowline.Running() {
 			return fmt.Errorf("it has ended: %s", bowline.LogTail(2000))
 		}
 		return nil
 	}))
-	must(t, lab.StartProcess(t.Context(), host, lab.Host(host).Runtime))
+	testutil.Must(t, lab.StartProcess(t.Context(), host, lab.Host(host).Runtime))
 	begin := time.Now()
 	after, err := lab.ReadyPods(t.Context(), ns, "app=load", 20, 2*time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	t.Logf("20 pods Ready %s after containerd came back", time.Since(begin).Round(time.Millisecond))
 	for i := range after {
-		// A container that was made and never started, because containerd went in
-		// between, counts as one, as it does with a kubelet.
+		// A container that was created and never started, because containerd went in between,
+		// counts as a restart, as with a kubelet.
 		if n, told := starts(t, dir, after[i].Name), int(labtest.Restarts(&after[i])); n < 1 || n > told+1 {
 			t.Errorf("%s has started %d times and tells %d restarts", after[i].Name, n, told)
 		}
@@ -113,19 +114,19 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 	}
 }
 
-// The API server is away for a minute: what is healthy runs on, what exits is
-// restarted as its policy says, and the statuses catch up. A process of ours that starts
-// meanwhile runs static pods, and ends nothing.
+// The API server is away for a minute: healthy containers run on, containers that exit are
+// restarted by their policy, and the statuses catch up. A new Bowline process that starts meanwhile
+// runs static pods, and ends nothing.
 func TestAPIServerAway(t *testing.T) {
 	serial(t)
-	if far && os.Getenv("BOWLINE_E2E_FULL") == "" {
+	if remote && os.Getenv("BOWLINE_E2E_FULL") == "" {
 		t.Skip("the API server is away from Bowline, not from the machine; BOWLINE_E2E_FULL=1 runs it")
 	}
 	ns := namespace(t)
 	dir := hostDir(t)
 	counted(t, ns, "steady", dir, 5)
 	steady, err := lab.ReadyPods(t.Context(), ns, "app=steady", 5, time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	create(t, ns, `
 metadata: {name: exits}
 spec:
@@ -153,7 +154,7 @@ spec:
 	history := lab.Watch(ns)
 	defer history.Stop()
 
-	must(t, lab.StopProcess(t.Context(), "", "kube-apiserver"))
+	testutil.Must(t, lab.StopProcess(t.Context(), "", "kube-apiserver"))
 	back := false
 	defer func() {
 		if !back {
@@ -169,13 +170,13 @@ spec:
 		}
 		return nil
 	}
-	must(t, labtest.Holds(t.Context(), 45*time.Second, "bowline runs", running))
-	// Nobody has told the restart yet: it was Bowline's own doing.
+	testutil.Must(t, labtest.Holds(t.Context(), 45*time.Second, "bowline runs", running))
+	// No status can report the restart yet: Bowline did it on its own.
 	if n := starts(t, dir, "exits"); n < 2 {
 		t.Errorf("the container that exited has started %d times while the API server was away", n)
 	}
 	bowline.Kill()
-	must(t, bowline.Start())
+	testutil.Must(t, bowline.Start())
 	t.Cleanup(func() { _ = os.Remove(filepath.Join(static.dir, "offline.yaml")) })
 	static.put(t, ns, "offline.yaml", `
 apiVersion: v1
@@ -190,13 +191,13 @@ spec:
     volumeMounts: [{name: starts, mountPath: /starts}]
   volumes: [{name: starts, hostPath: {path: `+dir+`}}]
 `)
-	must(t, labtest.Until(t.Context(), time.Minute, "the static pod runs without an API server", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), time.Minute, "the static pod runs without an API server", func(ctx context.Context) error {
 		if _, err := os.Stat(filepath.Join(dir, "offline")); err != nil {
 			return fmt.Errorf("%w; bowline's log: %s", err, bowline.LogTail(2000))
 		}
 		return running(ctx)
 	}))
-	must(t, lab.StartProcess(t.Context(), "", "kube-apiserver"))
+	testutil.Must(t, lab.StartProcess(t.Context(), "", "kube-apiserver"))
 	back = true
 	begin := time.Now()
 	_, err = lab.Pod(t.Context(), ns, "exits", time.Minute, "told to have restarted", func(p *v1.Pod) error {
@@ -208,13 +209,13 @@ spec:
 		}
 		return nil
 	})
-	must(t, err)
+	testutil.Must(t, err)
 	ended(t, ns, "finishes", v1.PodSucceeded)
 	t.Logf("statuses caught up %s after the API server was started", time.Since(begin).Round(time.Millisecond))
 	_, err = lab.NodeReady(t.Context(), host, v1.ConditionTrue, time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	now, err := lab.ReadyPods(t.Context(), ns, "app=steady", 5, time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	for i := range now {
 		for j := range steady {
 			if now[i].Name == steady[j].Name {
@@ -232,15 +233,15 @@ spec:
 	if n := starts(t, dir, "offline"); n != 1 {
 		t.Errorf("the static pod has started %d times", n)
 	}
-	must(t, os.Remove(filepath.Join(static.dir, "offline.yaml")))
-	// The watches live again: a new pod starts, an old one ends. client-go tries
-	// a lost watch again after up to a minute, in a kubelet as here.
+	testutil.Must(t, os.Remove(filepath.Join(static.dir, "offline.yaml")))
+	// The watches live again: a new pod starts, an old one ends. client-go retries a lost watch
+	// after up to a minute, as in a kubelet.
 	create(t, ns, probed("later", dir))
 	_, err = lab.PodReady(t.Context(), ns, "later", 2*time.Minute)
-	must(t, err)
-	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "later", metav1.DeleteOptions{}))
-	must(t, lab.PodGone(t.Context(), ns, "later", time.Minute))
-	must(t, lab.PodGone(t.Context(), ns, "offline-"+host, time.Minute))
+	testutil.Must(t, err)
+	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "later", metav1.DeleteOptions{}))
+	testutil.Must(t, lab.PodGone(t.Context(), ns, "later", time.Minute))
+	testutil.Must(t, lab.PodGone(t.Context(), ns, "offline-"+host, time.Minute))
 	for _, bad := range history.Backwards() {
 		t.Error(bad)
 	}

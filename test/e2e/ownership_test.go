@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -23,18 +24,18 @@ import (
 func attempt(t *testing.T, config string) labtest.Output {
 	t.Helper()
 	program, err := labtest.BuiltBowline()
-	must(t, err)
+	testutil.Must(t, err)
 	file := filepath.Join(hostDir(t), "config.yaml")
-	must(t, os.WriteFile(file, []byte(config), 0o644))
+	testutil.Must(t, os.WriteFile(file, []byte(config), 0o644))
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
 	out, err := labtest.Capture(lab.Exec(ctx, host, program, "run", "--config", file))
-	must(t, err)
+	testutil.Must(t, err)
 	return out
 }
 
-// refused: the attempt ended with one sentence that has the words, and a code
-// that says so.
+// refused checks that the attempt ended with an error code and one sentence that contains the
+// words.
 func refused(t *testing.T, out labtest.Output, words ...string) {
 	t.Helper()
 	sentence := oneSentence(t, out)
@@ -66,29 +67,29 @@ func oneSentence(t *testing.T, out labtest.Output) string {
 	return lines[len(lines)-1]
 }
 
-// A second Bowline on the machine is refused, whatever port it takes.
+// A second Bowline on the machine is refused, whatever port it uses.
 func TestSecondBowlineRefused(t *testing.T) {
 	serial(t)
 	config := strings.Replace(lab.ConfigYAML(host), "  server:\n", "  server:\n    port: 10260\n", 1)
 	refused(t, attempt(t, config), "another Bowline", host, fmt.Sprint(bowline.PID()))
-	// Another root on the same runtime is another Bowline all the same.
+	// With another root directory on the same runtime it is still a second Bowline.
 	refused(t, attempt(t, config+"  rootDirectory: "+hostDir(t)+"\n"), "another Bowline", host)
 	if !bowline.Running() {
 		t.Error("the first one has ended")
 	}
 }
 
-// TestServiceIsMadeAgain: a cluster is known by more than the Service default/kubernetes,
-// which anybody with the right may delete, and which kube-apiserver makes again with another
-// UID. The node goes on, and a restart adopts what runs; so does one that finds the owner
-// file of a release that knew the Service alone.
+// TestServiceIsMadeAgain: more than the Service default/kubernetes identifies a cluster. Anyone
+// with the right may delete that Service, and kube-apiserver recreates it with another UID. The
+// node continues, and a restart adopts what runs, even if it finds the owner file of a release that
+// knew only the Service.
 func TestServiceIsMadeAgain(t *testing.T) {
 	serial(t)
 	ns := namespace(t)
 	dir := hostDir(t)
 	counted(t, ns, "lives", dir, 3)
 	before, err := lab.ReadyPods(t.Context(), ns, "app=lives", 3, time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	for _, first := range []bool{false, true} {
 		replaceService(t)
 		name := fmt.Sprintf("beside-%v", first)
@@ -106,7 +107,7 @@ spec:
 		})
 		same(t, beside, ready(t, ns, name))
 		now, err := lab.ReadyPods(t.Context(), ns, "app=lives", 3, time.Minute)
-		must(t, err)
+		testutil.Must(t, err)
 		for i := range before {
 			for j := range now {
 				if now[j].Name == before[i].Name {
@@ -120,8 +121,8 @@ spec:
 	}
 }
 
-// The same of a machine on which only static pods run, with an owner file of the first
-// releases: their mirror pods say whose it is.
+// The same for a machine that runs only static pods, with an owner file of the first releases:
+// their mirror pods identify the owner.
 func TestServiceIsMadeAgainForStaticPods(t *testing.T) {
 	serial(t)
 	ns := namespace(t)
@@ -138,10 +139,10 @@ spec:
 	withoutBowline(t, func() {
 		replaceService(t)
 		pods, err := lab.Client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + host})
-		must(t, err)
+		testutil.Must(t, err)
 		for i := range pods.Items {
 			if p := &pods.Items[i]; p.Annotations[v1.MirrorPodAnnotationKey] == "" {
-				must(t, lab.Client.CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+				testutil.Must(t, lab.Client.CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 			}
 		}
 		forgetWitnesses(t)
@@ -149,13 +150,13 @@ spec:
 	same(t, before, ready(t, ns, "alone-"+host))
 }
 
-// replaceService deletes the Service kubernetes and waits for another one.
+// replaceService deletes the Service kubernetes and waits for its successor.
 func replaceService(t *testing.T) {
 	t.Helper()
 	services := lab.Client.CoreV1().Services(metav1.NamespaceDefault)
 	was, err := services.Get(t.Context(), "kubernetes", metav1.GetOptions{})
-	must(t, err)
-	must(t, services.Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}))
+	testutil.Must(t, err)
+	testutil.Must(t, services.Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}))
 	until(t, "kube-apiserver makes the Service again", func(ctx context.Context) error {
 		now, err := services.Get(ctx, "kubernetes", metav1.GetOptions{})
 		if err == nil && now.UID == was.UID {
@@ -165,48 +166,48 @@ func replaceService(t *testing.T) {
 	})
 }
 
-// forgetWitnesses writes the owner file as the first releases wrote it.
+// forgetWitnesses writes the owner file in the format of the first releases.
 func forgetWitnesses(t *testing.T) {
 	t.Helper()
 	file := filepath.Join(lab.Host(host).Root, "/var/lib/kubelet/bowline/owner")
 	data, err := os.ReadFile(file)
-	must(t, err)
+	testutil.Must(t, err)
 	record := map[string]any{}
-	must(t, json.Unmarshal(data, &record))
+	testutil.Must(t, json.Unmarshal(data, &record))
 	delete(record, "witnesses")
 	delete(record, "schemaVersion")
 	data, err = json.Marshal(record)
-	must(t, err)
-	must(t, os.WriteFile(file, data, 0o600))
+	testutil.Must(t, err)
+	testutil.Must(t, os.WriteFile(file, data, 0o600))
 }
 
-// The machine is another cluster's, or another node's: refused, and the owner
-// file stays as it was.
+// A machine that belongs to another cluster or another node is refused, and the owner file does not
+// change.
 func TestOtherOwnerRefused(t *testing.T) {
 	serial(t)
 	file := filepath.Join(lab.Host(host).Root, "/var/lib/kubelet/bowline/owner")
 	withoutBowline(t, func() {
-		// A Bowline that leaves nothing of its own takes its owner file away, but
-		// the cluster's DNS runs here.
+		// A Bowline that leaves nothing of its own removes its owner file, but here the cluster's
+		// DNS runs.
 		ours, err := os.ReadFile(file)
-		must(t, err)
-		defer func() { must(t, os.WriteFile(file, ours, 0o600)) }()
+		testutil.Must(t, err)
+		defer func() { testutil.Must(t, os.WriteFile(file, ours, 0o600)) }()
 		for field, other := range map[string]string{
 			"clusterUID": "00000000-1111-2222-3333-444444444444",
 			"nodeName":   "somebody",
 		} {
 			record := map[string]any{}
-			must(t, json.Unmarshal(ours, &record))
+			testutil.Must(t, json.Unmarshal(ours, &record))
 			record[field] = other
-			if field == "clusterUID" { // nothing that the file knows of the cluster is of this one
+			if field == "clusterUID" { // nothing that the file knows matches this cluster
 				record["witnesses"] = map[string]any{"serviceUID": other, "nodeUID": other}
 			}
 			data, err := json.Marshal(record)
-			must(t, err)
-			must(t, os.WriteFile(file, data, 0o600))
+			testutil.Must(t, err)
+			testutil.Must(t, os.WriteFile(file, data, 0o600))
 			refused(t, attempt(t, lab.ConfigYAML(host)), other, "owner file")
 			after, err := os.ReadFile(file)
-			must(t, err)
+			testutil.Must(t, err)
 			if !bytes.Equal(after, data) {
 				t.Errorf("the owner file was changed: %s", after)
 			}
@@ -214,7 +215,7 @@ func TestOtherOwnerRefused(t *testing.T) {
 	})
 }
 
-// canary is a pod as a kubelet makes it, by hand over the CRI.
+// canary is a pod as a kubelet makes it, made directly over the CRI.
 type canary struct {
 	sandbox, container, image string
 	logs, dir                 string // on the machine, from outside the host
@@ -228,10 +229,10 @@ func newCanary(t *testing.T) canary {
 	logs := "/var/log/pods/default_canary_" + uid
 	root := lab.Host(host).Root
 	c := canary{logs: filepath.Join(root, logs), dir: filepath.Join(root, "/var/lib/kubelet/pods", uid)}
-	must(t, os.MkdirAll(filepath.Join(c.logs, "main"), 0o755))
-	must(t, os.MkdirAll(filepath.Join(c.dir, "volumes/kubernetes.io~empty-dir/scratch"), 0o755))
-	must(t, os.WriteFile(filepath.Join(c.dir, "volumes/kubernetes.io~empty-dir/scratch/file"), []byte("kept"), 0o644))
-	must(t, os.MkdirAll(filepath.Join(root, "/var/log/containers"), 0o755))
+	testutil.Must(t, os.MkdirAll(filepath.Join(c.logs, "main"), 0o755))
+	testutil.Must(t, os.MkdirAll(filepath.Join(c.dir, "volumes/kubernetes.io~empty-dir/scratch"), 0o755))
+	testutil.Must(t, os.WriteFile(filepath.Join(c.dir, "volumes/kubernetes.io~empty-dir/scratch/file"), []byte("kept"), 0o644))
+	testutil.Must(t, os.MkdirAll(filepath.Join(root, "/var/log/containers"), 0o755))
 	sandbox := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "canary", Namespace: "default", Uid: uid},
 		LogDirectory: logs, Labels: labels,
@@ -241,9 +242,9 @@ func newCanary(t *testing.T) canary {
 	// An image that nothing else here uses.
 	c.image = webV2
 	ref, err := runtime.PullImage(ctx, &runtimeapi.ImageSpec{Image: c.image}, nil, sandbox)
-	must(t, err)
+	testutil.Must(t, err)
 	c.sandbox, err = runtime.RunPodSandbox(ctx, sandbox, "")
-	must(t, err)
+	testutil.Must(t, err)
 	containerLabels := map[string]string{"io.kubernetes.container.name": "main"}
 	for k, v := range labels {
 		containerLabels[k] = v
@@ -254,13 +255,13 @@ func newCanary(t *testing.T) canary {
 		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
 			NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}}},
 	}, sandbox)
-	must(t, err)
-	must(t, runtime.StartContainer(ctx, c.container))
-	must(t, os.Symlink(logs+"/main/0.log", filepath.Join(root, "/var/log/containers", "canary_default_main-"+c.container+".log")))
+	testutil.Must(t, err)
+	testutil.Must(t, runtime.StartContainer(ctx, c.container))
+	testutil.Must(t, os.Symlink(logs+"/main/0.log", filepath.Join(root, "/var/log/containers", "canary_default_main-"+c.container+".log")))
 	return c
 }
 
-// unharmed: all of the canary is as it was made.
+// unharmed checks that everything of the canary is as it was made.
 func (c canary) unharmed(t *testing.T, when string) {
 	t.Helper()
 	ctx := t.Context()
@@ -297,11 +298,11 @@ func (c canary) remove(t *testing.T) {
 	_ = os.Remove(filepath.Join(lab.Host(host).Root, "/var/log/containers", "canary_default_main-"+c.container+".log"))
 }
 
-// A kubelet's pods on the runtime: refused, unless the configuration allows them
-// to be there; and not one thing of theirs is touched, whatever we do.
+// A kubelet's pods on the runtime are refused, unless the configuration allows foreign pods; and
+// nothing of theirs is touched, whatever we do.
 func TestForeignPods(t *testing.T) {
 	serial(t)
-	if far && os.Getenv("BOWLINE_E2E_FULL") == "" {
+	if remote && os.Getenv("BOWLINE_E2E_FULL") == "" {
 		t.Skip("whose pods the runtime has is asked of the runtime, over SSH as here; BOWLINE_E2E_FULL=1 runs it")
 	}
 	ns := namespace(t)
@@ -320,19 +321,19 @@ func TestForeignPods(t *testing.T) {
 		c.unharmed(t, "after the refusal")
 
 		config, err := lab.WriteConfig(host, "allowForeignPods: true")
-		must(t, err)
+		testutil.Must(t, err)
 		beside := &labtest.Bowline{Lab: lab, Host: host, Config: config, Args: []string{"-v=2"}, LogPath: bowline.LogPath}
-		must(t, beside.Start())
-		defer func() { must(t, beside.Stop()) }()
+		testutil.Must(t, beside.Start())
+		defer func() { testutil.Must(t, beside.Stop()) }()
 		deployment(t, ns, "beside", 3)
 		_, err = lab.ReadyPods(t.Context(), ns, "app=beside", 3, time.Minute)
-		must(t, err)
+		testutil.Must(t, err)
 		c.unharmed(t, "beside our pods")
-		// The kill leaves pods to adopt; among them the canary is none.
+		// The kill leaves pods to adopt; the canary is not one of them.
 		beside.Kill()
-		must(t, beside.Start())
+		testutil.Must(t, beside.Start())
 		_, err = lab.NodeReady(t.Context(), host, v1.ConditionTrue, 2*time.Minute)
-		must(t, err)
+		testutil.Must(t, err)
 		deleteDeployment(t, ns, "beside")
 		until(t, "our pods are collected", func(ctx context.Context) error {
 			list, err := runtime.ListPodSandbox(ctx, nil)
@@ -346,8 +347,8 @@ func TestForeignPods(t *testing.T) {
 			}
 			return nil
 		})
-		// Two sweeps come within this time, and one has something of ours to collect.
-		must(t, labtest.Holds(t.Context(), 65*time.Second, "bowline runs", func(context.Context) error {
+		// Two sweeps run within this time, and one has something of ours to collect.
+		testutil.Must(t, labtest.Holds(t.Context(), 65*time.Second, "bowline runs", func(context.Context) error {
 			if !beside.Running() {
 				return fmt.Errorf("it has ended: %s", beside.LogTail(2000))
 			}

@@ -11,10 +11,12 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// persistent makes a volume of a source, given as YAML, and a claim that it binds
-// to; both have the name of the source's kind.
+// persistent makes a volume from a source, given as YAML, and a claim bound to it; both are named
+// after the source's kind.
 func persistent(t *testing.T, ns, name, source string) {
 	t.Helper()
 	pv := ns + "-" + name
@@ -30,7 +32,7 @@ spec:
   %s
 `, pv, name, host, source))
 	_, err := lab.Client.CoreV1().PersistentVolumes().Create(t.Context(), volume, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		_ = lab.Client.CoreV1().PersistentVolumes().Delete(context.Background(), pv, metav1.DeleteOptions{})
 	})
@@ -43,27 +45,27 @@ spec:
   resources: {requests: {storage: 1Mi}}
 `, name, pv))
 	_, err = lab.Client.CoreV1().PersistentVolumeClaims(ns).Create(t.Context(), claim, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 }
 
-// Claims bound to local and hostPath volumes, and an image as a volume; what they
-// show by subPath, and that a second pod finds what the first has written.
+// Claims bound to local and hostPath volumes, and an image as a volume: what they show by subPath,
+// and that a second pod finds what the first has written.
 func TestPersistentVolumes(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
-	must(t, os.Mkdir(filepath.Join(dir, "local"), 0o755))
-	must(t, os.Mkdir(filepath.Join(dir, "path"), 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "path/file"), []byte("content\n"), 0o644))
+	testutil.Must(t, os.Mkdir(filepath.Join(dir, "local"), 0o755))
+	testutil.Must(t, os.Mkdir(filepath.Join(dir, "path"), 0o755))
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "path/file"), []byte("content\n"), 0o644))
 	persistent(t, ns, "local", "local: {path: "+dir+"/local}")
 	persistent(t, ns, "path", "hostPath: {path: "+dir+"/path, type: Directory}")
-	// What the whole cluster trusts, as a bundle of its own.
+	// The cluster's own CA, as a trust bundle.
 	root, err := lab.Client.CoreV1().ConfigMaps(ns).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	bundle := &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: ns},
 		Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: root.Data["ca.crt"]}}
 	_, err = lab.Client.CertificatesV1().ClusterTrustBundles().Create(t.Context(), bundle, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		_ = lab.Client.CertificatesV1().ClusterTrustBundles().Delete(context.Background(), ns, metav1.DeleteOptions{})
 	})
@@ -110,13 +112,13 @@ spec:
 	if got := logs(t, ns, "reads"); got != "kept\n" {
 		t.Errorf("the second pod finds %q", got)
 	}
-	// A claim without a volume holds the pod, with the kubelet's words; past the
+	// A claim without a volume holds the pod, with the kubelet's message. The pod bypasses the
 	// scheduler, which would hold it back.
 	_, err = lab.Client.CoreV1().PersistentVolumeClaims(ns).Create(t.Context(), manifest[v1.PersistentVolumeClaim](t, ns, `
 metadata: {name: unbound}
 spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: none, resources: {requests: {storage: 1Mi}}}
 `), metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	create(t, ns, `
 metadata: {name: waits}
 spec:

@@ -17,10 +17,10 @@ import (
 	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
 )
 
-// signer of the lab's, whose requests a test answers itself.
+// signer is a signer whose requests the test answers itself.
 const signer = "bowline.example/lab"
 
-// signOne waits for the one request of a namespace for a pod's certificate, and signs it.
+// signOne waits for the only request for a pod's certificate in a namespace, and signs it.
 func signOne(t *testing.T, api certificatesclient.CertificatesV1Interface, ns string) {
 	t.Helper()
 	until(t, "a request for the pod's certificate", func(ctx context.Context) error {
@@ -40,7 +40,7 @@ func signOne(t *testing.T, api certificatesclient.CertificatesV1Interface, ns st
 	})
 }
 
-// sign has the request's key in a certificate of an authority that nobody else knows.
+// sign issues a certificate for the request's key, by a CA made for it.
 func sign(r *certificatesv1.PodCertificateRequest) error {
 	request, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
 	if err != nil {

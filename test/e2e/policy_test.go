@@ -7,15 +7,17 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// configured runs f while Bowline drives the host by another configuration: the
-// host's own with extra lines, or with what change makes of it.
+// configured runs f while Bowline manages the host with another configuration: the host's own with
+// extra lines, or the result of change.
 func configured(t *testing.T, change func(yaml string) string, f func(), extra ...string) {
 	t.Helper()
-	if far {
+	if remote {
 		lines, err := lab.SSHLines(host, wire.Address())
-		must(t, err)
+		testutil.Must(t, err)
 		extra = append(lines, extra...)
 	}
 	text := lab.ConfigYAML(host, extra...)
@@ -23,12 +25,12 @@ func configured(t *testing.T, change func(yaml string) string, f func(), extra .
 		text = change(text)
 	}
 	file := filepath.Join(hostDir(t), "bowline.yaml")
-	must(t, os.WriteFile(file, []byte(text), 0o644))
+	testutil.Must(t, os.WriteFile(file, []byte(text), 0o644))
 	withoutBowline(t, func() {
 		was := bowline.Config
 		bowline.Config = file
 		defer func() {
-			must(t, bowline.Stop())
+			testutil.Must(t, bowline.Stop())
 			bowline.Config = was
 		}()
 		startBowline(t)
@@ -38,11 +40,11 @@ func configured(t *testing.T, change func(yaml string) string, f func(), extra .
 	})
 }
 
-// Where the machine's owner forbids it, a pod beyond the policy fails with the reason
-// and was never started; one inside runs, and so does what ran before.
+// Under the machine owner's policy, a pod outside the policy fails with the reason and is never
+// started; one inside runs, and so do the pods from before.
 func TestPolicy(t *testing.T) {
 	serial(t)
-	if far {
+	if remote {
 		t.Skip("a pod is judged before the machine is asked for anything")
 	}
 	ns := namespace(t)

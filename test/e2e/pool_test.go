@@ -15,12 +15,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// pooled is a lab of two far hosts and the one process that drives them, by a file
-// that the test edits.
+// pooled is a lab of two remote hosts and the one process that manages them, with a configuration
+// file that the test edits.
 type pooled struct {
 	t       *testing.T
 	lab     *labtest.Lab
@@ -34,7 +35,7 @@ func newPooled(t *testing.T, hosts ...string) *pooled {
 	var err error
 	for _, name := range hosts {
 		p.wires[name], err = p.lab.NewWire(name)
-		must(t, err)
+		testutil.Must(t, err)
 		t.Cleanup(p.wires[name].Close)
 	}
 	p.file = filepath.Join(p.lab.Dir, "pool.yaml")
@@ -46,19 +47,18 @@ func newPooled(t *testing.T, hosts ...string) *pooled {
 func (p *pooled) host(name string, more ...string) string {
 	p.t.Helper()
 	lines, err := p.lab.SSHLines(name, p.wires[name].Address())
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	return p.lab.ConfigHost(name, append(lines, more...)...)
 }
 
 // edit replaces the file as an editor does.
 func (p *pooled) edit(hosts ...string) {
 	p.t.Helper()
-	must(p.t, os.WriteFile(p.file+".new", []byte(p.lab.ConfigHead()+strings.Join(hosts, "")), 0o600))
-	must(p.t, os.Rename(p.file+".new", p.file))
+	testutil.Must(p.t, os.WriteFile(p.file+".new", []byte(p.lab.ConfigHead()+strings.Join(hosts, "")), 0o600))
+	testutil.Must(p.t, os.Rename(p.file+".new", p.file))
 }
 
-// ready waits for the node to take pods of a host that is driven with room for
-// so many.
+// ready waits until the node is Ready, its link is up and its capacity is maxPods.
 func (p *pooled) ready(node string, maxPods int64) *v1.Node {
 	p.t.Helper()
 	var n *v1.Node
@@ -96,7 +96,7 @@ func (p *pooled) pod(name, node string) *v1.Pod {
 	p.t.Helper()
 	ctx, began := p.t.Context(), time.Now()
 	spec := &v1.Pod{}
-	must(p.t, yaml.UnmarshalStrict([]byte(fmt.Sprintf(`
+	testutil.Must(p.t, yaml.UnmarshalStrict([]byte(fmt.Sprintf(`
 metadata: {name: %s}
 spec:
   nodeName: %s
@@ -104,8 +104,8 @@ spec:
   tolerations: [{operator: Exists}]
   containers: [{name: main, image: %s, command: [sleep, infinity]}]
 `, name, node, toolbox)), spec))
-	must(p.t, labtest.Until(ctx, time.Minute, "create "+name, func(ctx context.Context) error {
-		// The service account is the controller manager's to make.
+	testutil.Must(p.t, labtest.Until(ctx, time.Minute, "create "+name, func(ctx context.Context) error {
+		// Wait for the controller manager to make the service account.
 		_, err := p.lab.Client.CoreV1().Pods(v1.NamespaceDefault).Create(ctx, spec, metav1.CreateOptions{})
 		return err
 	}))
@@ -117,10 +117,10 @@ spec:
 	return made
 }
 
-// says waits for a line of the log with all the words.
+// says waits for a log line with all the words.
 func (p *pooled) says(words ...string) {
 	p.t.Helper()
-	must(p.t, labtest.Until(p.t.Context(), time.Minute, "the log says "+strings.Join(words, ", "), func(context.Context) error {
+	testutil.Must(p.t, labtest.Until(p.t.Context(), time.Minute, "the log says "+strings.Join(words, ", "), func(context.Context) error {
 		if p.lines(words...) == 0 {
 			return fmt.Errorf("it does not; it ends: %s", p.bowline.LogTail(1000))
 		}
@@ -128,11 +128,11 @@ func (p *pooled) says(words ...string) {
 	}))
 }
 
-// lines of the log with all the words.
+// lines counts the log lines with all the words.
 func (p *pooled) lines(words ...string) (n int) {
 	p.t.Helper()
 	log, err := os.ReadFile(p.bowline.LogPath)
-	must(p.t, err)
+	testutil.Must(p.t, err)
 lines:
 	for line := range strings.Lines(string(log)) {
 		for _, w := range words {
@@ -149,25 +149,25 @@ lines:
 func (p *pooled) instance(host string) string {
 	p.t.Helper()
 	data, err := os.ReadFile(filepath.Join(p.lab.Host(host).Root, owner.FilePath("/var/lib/kubelet")))
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	record, err := owner.ParseRecord(data)
-	must(p.t, err)
+	testutil.Must(p.t, err)
 	return record.Instance
 }
 
-// One process has many hosts, by a file that is edited while it runs. One comes, dies,
-// is changed while it is dead, comes back, goes, and comes again; the other one's
-// driver, node and pods are never touched.
+// One process manages many hosts, with a file that is edited while it runs. One host comes, dies,
+// is changed while it is dead, comes back, goes, and comes again; the other host's driver, node and
+// pods are never affected.
 func TestOneProcessManyHosts(t *testing.T) {
-	if far {
-		t.Skip("its hosts are far in any case")
+	if remote {
+		t.Skip("its hosts are always remote")
 	}
 	parallel(t)
 	const room, other = 110, 13
 	p := newPooled(t, "host1", "host2")
 	first, second := p.host("host1"), p.host("host2")
 	p.edit(first)
-	must(t, p.bowline.Start())
+	testutil.Must(t, p.bowline.Start())
 	t.Cleanup(p.bowline.Kill)
 	node := p.ready("host1", room)
 	stays := p.pod("stays", "host1")
@@ -177,45 +177,45 @@ func TestOneProcessManyHosts(t *testing.T) {
 	p.ready("host2", room)
 	beside := p.pod("beside", "host2")
 
-	// What is sent to it is swallowed, and then it is wanted otherwise: its driver
-	// cannot even give the machine back.
+	// Everything sent to it is swallowed, and then its configuration changes: its driver cannot
+	// even release the machine.
 	p.wires["host2"].Swallow()
 	p.pod("while-the-other-is-silent", "host1")
 	changed := p.host("host2", fmt.Sprintf("maxPods: %d", other))
 	p.edit(first, changed)
-	p.says("The host's driver is ended", `host="host2"`)
+	p.says("Stopping the host's driver", `host="host2"`)
 	p.pod("while-the-other-is-changed", "host1")
-	p.wires["host2"].Mend()
+	p.wires["host2"].Restore()
 	p.ready("host2", other)
 
-	taken := p.lines("Drives the machine", `host="host2"`)
+	taken := p.lines("Manages the host", `host="host2"`)
 	p.edit(first, strings.Replace(changed, "maxPods: 13", "maxPods: many", 1))
-	p.says("is wrong and changes nothing", p.file, "hosts[1].maxPods")
+	p.says("is invalid; the previous configuration stays in use", p.file, "hosts[1].maxPods")
 	p.edit(first, changed, strings.Replace(changed, "nodeName: host2", "nodeName: host3", 1))
-	p.says("is wrong and changes nothing", p.file, "hosts[2].endpoint: Duplicate value")
-	must(t, os.Remove(p.file))
-	p.says("cannot be read; the hosts are driven as they were", p.file)
+	p.says("is invalid; the previous configuration stays in use", p.file, "hosts[2].endpoint: Duplicate value")
+	testutil.Must(t, os.Remove(p.file))
+	p.says("Failed to read the configuration file", p.file)
 	p.pod("by-a-wrong-file", "host2")
-	if n := p.lines("Drives the machine", `host="host2"`); n != taken {
+	if n := p.lines("Manages the host", `host="host2"`); n != taken {
 		t.Errorf("host2 was taken %d times, %d before the wrong files", n, taken)
 	}
 
-	ended := p.lines("The host's driver has ended", `host="host2"`)
+	ended := p.lines("The host's driver stopped", `host="host2"`)
 	p.edit(first)
-	must(t, syscall.Kill(pid, syscall.SIGHUP))
-	must(t, labtest.Until(t.Context(), time.Minute, "host2's driver ends", func(ctx context.Context) error {
-		if n := p.lines("The host's driver has ended", `host="host2"`); n == ended {
+	testutil.Must(t, syscall.Kill(pid, syscall.SIGHUP))
+	testutil.Must(t, labtest.Until(t.Context(), time.Minute, "host2's driver ends", func(ctx context.Context) error {
+		if n := p.lines("The host's driver stopped", `host="host2"`); n == ended {
 			return fmt.Errorf("it has not ended: %s", p.bowline.LogTail(1000))
 		}
 		return p.lab.Exec(ctx, "host2", "flock", "-n", ownerLock, "true").Run()
 	}))
 	runtime, err := p.lab.CRI(t.Context(), "host2")
-	must(t, err)
+	testutil.Must(t, err)
 	defer runtime.Close()
 	list, err := runtime.ListContainers(t.Context(), &runtimeapi.ContainerFilter{
 		LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(beside.UID)},
 		State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}})
-	must(t, err)
+	testutil.Must(t, err)
 	if len(list) != 1 {
 		t.Errorf("of the pod on the machine that is not driven any more %d containers run", len(list))
 	}
@@ -228,16 +228,16 @@ func TestOneProcessManyHosts(t *testing.T) {
 	p.pod("after-all", "host2")
 	for _, before := range []*v1.Pod{stays, beside} {
 		now, err := p.lab.PodReady(t.Context(), v1.NamespaceDefault, before.Name, time.Minute)
-		must(t, err)
+		testutil.Must(t, err)
 		same(t, before, now)
 	}
 	if !p.bowline.Running() || p.bowline.PID() != pid {
 		t.Error("the process has changed")
 	}
-	if n := p.lines("Drives the machine", `host="host1"`); n != 1 {
+	if n := p.lines("Manages the host", `host="host1"`); n != 1 {
 		t.Errorf("host1 was taken %d times", n)
 	}
-	// A claim is taken anew with the link, which a machine without time to spare may lose.
+	// A claim is taken again with the link, which an overloaded machine may lose.
 	if p.lines("The link to the machine is down", `host="host1"`) > 0 {
 		t.Log("host1's link was down for a while")
 	} else if now := p.instance("host1"); now != driver {

@@ -15,10 +15,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// strained is a node of a lab of its own, which is short of things.
+// strained is a node of the test's own lab that runs short of resources.
 type strained struct {
 	*testing.T
 	own *labtest.Lab
@@ -26,31 +27,31 @@ type strained struct {
 	w   *labtest.Wire
 }
 
-// start drives the node by these lines of its configuration.
+// start runs the node with these lines in its configuration.
 func (s *strained) start(lines ...string) {
 	s.Helper()
-	if far {
+	if remote {
 		more, err := s.own.SSHLines(host, s.w.Address())
-		must(s.T, err)
+		testutil.Must(s.T, err)
 		lines = append(more, lines...)
 	}
 	file := filepath.Join(s.own.Dir, "strained.yaml")
-	must(s.T, os.WriteFile(file, []byte(s.own.ConfigYAML(host, lines...)), 0o644))
+	testutil.Must(s.T, os.WriteFile(file, []byte(s.own.ConfigYAML(host, lines...)), 0o644))
 	s.b = &labtest.Bowline{Lab: s.own, Host: host, Config: file, Wire: s.w, Args: []string{"-v=2"}}
-	if far {
+	if remote {
 		s.b.Apart = &labtest.Apart{}
 	}
-	must(s.T, s.b.Start())
+	testutil.Must(s.T, s.b.Start())
 	if _, err := s.own.NodeReady(s.Context(), host, v1.ConditionTrue, time.Minute); err != nil {
 		s.Fatalf("%v\n%s", err, s.b.LogTail(4000))
 	}
 }
 
-// pod makes one on the node, whatever the scheduler thinks of that.
+// pod makes a pod on the node, bypassing the scheduler.
 func (s *strained) pod(name, spec, container string) {
 	s.Helper()
 	p := &v1.Pod{}
-	must(s.T, yaml.UnmarshalStrict([]byte(strings.NewReplacer("NAME", name, "HOST", host, "SPEC", spec, "IMAGE", toolbox, "CONTAINER", container).Replace(`
+	testutil.Must(s.T, yaml.UnmarshalStrict([]byte(strings.NewReplacer("NAME", name, "HOST", host, "SPEC", spec, "IMAGE", toolbox, "CONTAINER", container).Replace(`
 metadata: {name: NAME}
 spec:
   nodeName: HOST
@@ -60,10 +61,10 @@ spec:
   containers: [{name: main, image: IMAGE, CONTAINER}]
 `)), p))
 	_, err := s.own.Client.CoreV1().Pods("default").Create(s.Context(), p, metav1.CreateOptions{})
-	must(s.T, err)
+	testutil.Must(s.T, err)
 }
 
-// fails waits for the pod to fail for this reason, with these words.
+// fails waits until the pod fails for this reason, with these words.
 func (s *strained) fails(name, reason, words string, disrupted bool) *v1.Pod {
 	s.Helper()
 	p, err := s.own.Pod(s.Context(), "default", name, 2*time.Minute, "failed", func(p *v1.Pod) error {
@@ -130,27 +131,27 @@ func (s *strained) told(object, reason, words string) {
 	})
 }
 
-// Pods fill the disk, exceed their own limits, and want more than the node has; the
-// machine is short of memory and of PIDs: the right pods go, in order, with the kubelet's
-// reasons, and the node says what it is short of.
+// Pods fill the disk, exceed their own limits, and want more than the node has; the machine is
+// short of memory and of PIDs. The right pods are evicted, in order, with the kubelet's reasons,
+// and the node reports its pressure.
 func TestPressure(t *testing.T) {
-	if far && os.Getenv("BOWLINE_E2E_FULL") == "" {
-		t.Skip("what a far machine is short of is measured by host.Meters, whose suite is of both; BOWLINE_E2E_FULL=1 runs it")
+	if remote && os.Getenv("BOWLINE_E2E_FULL") == "" {
+		t.Skip("the suite of host.Meters measures pressure on both kinds of hosts; BOWLINE_E2E_FULL=1 runs this test too")
 	}
 	parallel(t)
 	ctx := t.Context()
 	s := &strained{T: t, own: ownLab(t, 1)}
 	var err error
-	if far {
+	if remote {
 		s.w, err = s.own.NewWire(host)
-		must(t, err)
+		testutil.Must(t, err)
 		t.Cleanup(s.w.Close)
 	}
-	// The pods' file system is a small one, which is filled without harm to anybody.
+	// The pods' file system is a small one, which the test can fill without harm.
 	const root = "/var/lib/kubelet/small"
 	for _, argv := range [][]string{{"mkdir", "-p", root}, {"mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", root}} {
 		out, err := labtest.Capture(s.own.Exec(ctx, host, argv...))
-		must(t, err)
+		testutil.Must(t, err)
 		if out.Code != 0 {
 			t.Fatalf("%q: %s", argv, out.Stderr)
 		}
@@ -186,8 +187,8 @@ func TestPressure(t *testing.T) {
 	s.told(host, "NodeHasDiskPressure", "")
 	s.runs("asked", "hog", "modest", "critical")
 
-	// A threshold above what is left of the machine is met without using any of it.
-	must(t, s.b.Stop())
+	// A threshold above the machine's free resources is met without using any of them.
+	testutil.Must(t, s.b.Stop())
 	s.start("rootDirectory: "+root, `evictionHard: {memory.available: "99.99%", pid.available: "99.99%"}`)
 	hog := s.fails("hog", "Evicted", "The node was low on resource: memory. Threshold quantity: ", true)
 	asked := s.fails("asked", "Evicted", "The node was low on resource: memory. Threshold quantity: ", true)
@@ -211,18 +212,18 @@ func TestPressure(t *testing.T) {
 	s.fails("too-late", "Evicted", "Pod was rejected: The node had condition: [MemoryPressure PIDPressure]. ", false)
 	s.runs("critical")
 
-	// Images go when their disk is short, but for what anybody has a container of, ours or
-	// another's, and what a pod of ours names.
-	must(t, s.b.Stop())
+	// Image GC removes images when their disk is short, but not those that any container uses, ours
+	// or foreign, nor those that a pod of ours names.
+	testutil.Must(t, s.b.Stop())
 	runtime, err := s.own.CRI(ctx, host)
-	must(t, err)
+	testutil.Must(t, err)
 	defer runtime.Close()
 	stranger := s.stranger(runtime, webV2)
 	_, err = runtime.PullImage(ctx, &runtimeapi.ImageSpec{Image: webV1}, nil, nil)
-	must(t, err)
+	testutil.Must(t, err)
 	has := func(ctx context.Context, image string) bool {
 		i, err := runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: image})
-		must(t, err)
+		testutil.Must(t, err)
 		return i != nil
 	}
 	s.start("rootDirectory: "+root, "allowForeignPods: true", `evictionHard: {imagefs.available: "99.99%"}`, "imageMinimumGCAge: 1s")
@@ -241,8 +242,8 @@ func TestPressure(t *testing.T) {
 		t.Errorf("the container of another driver: %+v, %v", c, err)
 	}
 	s.runs("critical")
-	must(t, s.b.Stop())
-	// Of any machine's disk more than 1 % is used, and not by the lab's few images.
+	testutil.Must(t, s.b.Stop())
+	// More than 1 % of any machine's disk is in use, and not by the lab's few images.
 	since := time.Now().Add(-time.Second) // events have whole seconds
 	s.start("rootDirectory: "+root, "allowForeignPods: true", "evictionHard: {memory.available: 1Mi}",
 		"imageGCHighThresholdPercent: 1", "imageGCLowThresholdPercent: 0")
@@ -253,7 +254,7 @@ func TestPressure(t *testing.T) {
 	s.precedence(root)
 }
 
-// stranger runs a container of an image that is of no driver of ours.
+// stranger runs a foreign container of an image.
 func (s *strained) stranger(runtime *cri.Client, image string) (container string) {
 	s.Helper()
 	ctx := s.Context()
@@ -264,14 +265,14 @@ func (s *strained) stranger(runtime *cri.Client, image string) (container string
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: own}},
 	}
 	ref, err := runtime.PullImage(ctx, &runtimeapi.ImageSpec{Image: image}, nil, sandbox)
-	must(s.T, err)
+	testutil.Must(s.T, err)
 	id, err := runtime.RunPodSandbox(ctx, sandbox, "")
-	must(s.T, err)
+	testutil.Must(s.T, err)
 	container, err = runtime.CreateContainer(ctx, id, &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: ref},
 		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: own}},
 	}, sandbox)
-	must(s.T, err)
-	must(s.T, runtime.StartContainer(ctx, container))
+	testutil.Must(s.T, err)
+	testutil.Must(s.T, runtime.StartContainer(ctx, container))
 	return container
 }

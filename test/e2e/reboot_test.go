@@ -12,11 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// A machine that comes up again has another boot ID, and its runtime knows sandboxes and
-// containers that have ended. The node tells of the reboot; the pods start at once, as
+// After a reboot a machine has another boot ID, and its runtime has sandboxes and containers that
+// have ended. The node reports the reboot; the pods start at once, without back-off, because
 // nothing has crashed.
 func TestRebooted(t *testing.T) {
 	serial(t)
@@ -24,17 +25,17 @@ func TestRebooted(t *testing.T) {
 	dir := hostDir(t)
 	counted(t, ns, "lives", dir, 2)
 	before, err := lab.ReadyPods(t.Context(), ns, "app=lives", 2, 2*time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 
 	const bootID, file = "5ca1ab1e-0000-4000-8000-00000b0071d0", "/proc/sys/kernel/random/boot_id"
-	must(t, os.WriteFile(filepath.Join(dir, "boot_id"), []byte(bootID+"\n"), 0o644))
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "boot_id"), []byte(bootID+"\n"), 0o644))
 	withoutBowline(t, func() {
 		onHost(t, "mount", "--bind", filepath.Join(dir, "boot_id"), file)
 		list, err := runtime.ListPodSandbox(t.Context(), nil)
-		must(t, err)
+		testutil.Must(t, err)
 		for _, s := range list {
 			if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
-				must(t, runtime.StopPodSandbox(t.Context(), s.Id))
+				testutil.Must(t, runtime.StopPodSandbox(t.Context(), s.Id))
 			}
 		}
 	})
@@ -63,7 +64,7 @@ func TestRebooted(t *testing.T) {
 			}
 			return nil
 		})
-		must(t, err)
+		testutil.Must(t, err)
 		if p.UID != before[i].UID {
 			t.Errorf("%s is another pod", p.Name)
 		}
@@ -73,11 +74,11 @@ func TestRebooted(t *testing.T) {
 	}
 	t.Logf("the pods are Ready %s after Bowline was started", time.Since(began).Round(time.Millisecond))
 	events, err := lab.Client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=BackOff"})
-	must(t, err)
+	testutil.Must(t, err)
 	for _, e := range events.Items {
 		t.Errorf("%s: %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)
 	}
-	// CoreDNS is one of the pods that the machine took down.
+	// CoreDNS is one of the pods that the reboot stopped.
 	_, err = lab.ReadyPods(t.Context(), "kube-system", "k8s-app=kube-dns", 1, time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 }

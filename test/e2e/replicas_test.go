@@ -17,22 +17,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// TestReplicas: two processes share two machines by Host objects. One is killed, and the
-// other adopts its machine; then a new one comes, and the other is told to end and gives
-// both away. The pods never notice, and of no machine do two change anything by turns, as
-// the runtime's side of the socket has it. The account has the rights that
-// docs/hosts.md gives it, and no others.
+// TestReplicas: two processes share two machines through Host objects. One is killed, and the other
+// adopts its machine; then a new one starts, and the other gets SIGTERM and hands over both. The
+// pods are never affected, and the recorder in front of each runtime shows that no two processes
+// change a machine in turns. The account has the rights of docs/hosts.md, and no others.
 func TestReplicas(t *testing.T) {
-	if far {
-		t.Skip("its hosts are far in any case")
+	if remote {
+		t.Skip("its hosts are always remote")
 	}
 	parallel(t)
 	const (
 		socket = "/run/recorded.sock"
-		// adopted is within 20 s, and this machine may have no time to spare.
+		// Adoption takes at most 20 s, but this machine may be overloaded.
 		patience = 3 * time.Minute
 	)
 	machines := []string{"host1", "host2"}
@@ -49,16 +49,16 @@ func TestReplicas(t *testing.T) {
 	start := func(name string) *labtest.Bowline {
 		file := filepath.Join(p.lab.Dir, "replica-"+name+".yaml")
 		head := strings.TrimSuffix(p.lab.ConfigHead(), "hosts:\n")
-		must(t, os.WriteFile(file, []byte(head+objects+fmt.Sprintf("  replicas: {name: %s}\n", name)), 0o600))
+		testutil.Must(t, os.WriteFile(file, []byte(head+objects+fmt.Sprintf("  replicas: {name: %s}\n", name)), 0o600))
 		b := &labtest.Bowline{Lab: p.lab, Host: machines[0], Wire: p.wires[machines[0]], Config: file, Args: []string{"-v=2"},
 			LogPath: filepath.Join(p.lab.Dir, "replica-"+name+".log")}
-		must(t, b.Start())
+		testutil.Must(t, b.Start())
 		t.Cleanup(b.Kill)
-		p.bowline = b // whose log is shown when a wait is in vain
+		p.bowline = b // its log is shown if a wait fails
 		return b
 	}
 	leases := p.lab.Client.CoordinationV1().Leases("bowline")
-	// driver says which replica has a machine, as its Lease says, and drives it.
+	// driver returns the replica that holds a machine's Lease and manages the machine.
 	driver := func(ctx context.Context, machine string) (string, error) {
 		l, err := leases.Get(ctx, "bowline-host-"+machine, metav1.GetOptions{})
 		if err != nil {
@@ -67,12 +67,12 @@ func TestReplicas(t *testing.T) {
 		who := ptr.Deref(l.Spec.HolderIdentity, "")
 		log, err := os.ReadFile(filepath.Join(p.lab.Dir, "replica-"+who+".log"))
 		if err != nil || !drives(string(log), machine) {
-			return "", fmt.Errorf("%s is with %q, who does not drive it yet: %v", machine, who, err)
+			return "", fmt.Errorf("%s is with %q, which does not manage it yet: %v", machine, who, err)
 		}
 		return who, nil
 	}
-	// with waits for every machine to be driven by one of the replicas, and for each of
-	// these to have one, and says which.
+	// with waits until every machine is managed by one of the replicas and each replica has a
+	// machine, and returns which.
 	with := func(replicas ...string) map[string]string {
 		t.Helper()
 		has := map[string]string{}
@@ -129,12 +129,12 @@ func TestReplicas(t *testing.T) {
 	unharmed("after the kill")
 
 	start("three")
-	must(t, labtest.Until(t.Context(), patience, "the third replica lives", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), patience, "the third replica lives", func(ctx context.Context) error {
 		_, err := leases.Get(ctx, "bowline-replica-three", metav1.GetOptions{})
 		return err
 	}))
 	began = time.Now()
-	must(t, syscall.Kill(two.PID(), syscall.SIGTERM))
+	testutil.Must(t, syscall.Kill(two.PID(), syscall.SIGTERM))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	code, err := two.Wait(ctx)
 	cancel()
@@ -168,14 +168,13 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// drives tells whether a process's log says that it has taken a machine since it was
-// given it last.
+// drives reports whether a process's log shows that it has taken a machine since it last got it.
 func drives(log, machine string) bool {
-	given := strings.LastIndex(log, fmt.Sprintf("The host is this replica's\" host=%q", machine))
-	return given >= 0 && lineOf(log[given:], "Drives the machine", fmt.Sprintf("host=%q", machine)) != ""
+	given := strings.LastIndex(log, fmt.Sprintf("Acquired the host\" host=%q", machine))
+	return given >= 0 && lineOf(log[given:], "Manages the host", fmt.Sprintf("host=%q", machine)) != ""
 }
 
-// lineOf is the first line with both words, or empty.
+// lineOf is the first line with all words, or "".
 func lineOf(log string, words ...string) string {
 lines:
 	for line := range strings.Lines(log) {

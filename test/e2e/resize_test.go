@@ -11,18 +11,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// patchResize asks for other resources as kubectl patch --subresource resize does.
+// patchResize requests other resources as kubectl patch --subresource resize does.
 func patchResize(t *testing.T, ns, name, spec string) *v1.Pod {
 	t.Helper()
 	p, err := lab.Client.CoreV1().Pods(ns).Patch(t.Context(), name, types.StrategicMergePatchType,
 		[]byte(`{"spec":{`+spec+`}}`), metav1.PatchOptions{}, "resize")
-	must(t, err)
+	testutil.Must(t, err)
 	return p
 }
 
-// resized waits until nothing of a resize is left to be done.
+// resized waits until a resize is complete.
 func resized(t *testing.T, ns, name string) *v1.Pod {
 	t.Helper()
 	var p *v1.Pod
@@ -64,7 +66,7 @@ func sameAmounts(a, b v1.ResourceList) bool {
 	return len(a) == len(b) && a.Cpu().Cmp(*b.Cpu()) == 0 && a.Memory().Cmp(*b.Memory()) == 0
 }
 
-// podFile is what a cgroup v1 file of the pod says, or of one container of it.
+// podFile returns a cgroup v1 file of the pod, or of one of its containers.
 func podFile(p *v1.Pod, class, controller, container, file string) string {
 	dir := filepath.Join("/sys/fs/cgroup", controller, lab.Host(host).Cgroup, "kubepods", class, "pod"+string(p.UID))
 	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
@@ -81,9 +83,8 @@ func podFile(p *v1.Pod, class, controller, container, file string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// A pod gets other resources while it runs: the kernel's files have them, a
-// container restarts where its policy says so and nowhere else, and what cannot be
-// had is told and waits.
+// A running pod gets other resources: the kernel's files have them, a container restarts only if
+// its resize policy says so, and a request that cannot be met is reported and waits.
 func TestResize(t *testing.T) {
 	parallel(t)
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
@@ -132,7 +133,7 @@ spec:
 	p := resized(t, ns, "many")
 	check(p, "", "memory", "", "memory.limit_in_bytes", "104857600")
 
-	// CPU up and memory down, sidecars too.
+	// CPU up and memory down, including sidecars.
 	patchResize(t, ns, "many", `"initContainers":[{"name":"side","resources":{"requests":{"cpu":"40m"},"limits":{"cpu":"40m"}}}],
 		"containers":[{"name":"main","resources":{"requests":{"cpu":"100m","memory":"40Mi"},"limits":{"cpu":"100m","memory":"40Mi"}}}]`)
 	p = resized(t, ns, "many")
@@ -143,7 +144,7 @@ spec:
 	check(p, "", "cpu", "", "cpu.cfs_quota_us", "17000")
 	check(p, "", "memory", "", "memory.limit_in_bytes", "94371840")
 
-	// Memory of the container that must restart for it.
+	// Memory of the container whose policy requires a restart.
 	patchResize(t, ns, "many", `"containers":[{"name":"again","resources":{"requests":{"memory":"60Mi"},"limits":{"memory":"60Mi"}}}]`)
 	until(t, "it has restarted", func(ctx context.Context) error {
 		got, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "many", metav1.GetOptions{})
@@ -166,7 +167,7 @@ spec:
 		}
 	}
 
-	// What is not to be had waits; what is used is not taken; both are told.
+	// A request beyond the node waits; memory in use is not taken away; both are reported.
 	tell := func(kind v1.PodConditionType, reason, words string) {
 		t.Helper()
 		until(t, string(kind)+" "+reason, func(ctx context.Context) error {
@@ -183,8 +184,8 @@ spec:
 		})
 	}
 	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	must(t, err)
-	whole := node.Status.Allocatable.Cpu().MilliValue() // which the other containers of the pod have a part of already
+	testutil.Must(t, err)
+	whole := node.Status.Allocatable.Cpu().MilliValue() // the pod's other containers use a part of it already
 	patchResize(t, ns, "many", fmt.Sprintf(`"containers":[{"name":"main","resources":{"requests":{"cpu":"%dm"},"limits":{"cpu":"%[1]dm"}}}]`, whole-70))
 	tell(v1.PodResizePending, v1.PodReasonDeferred, fmt.Sprintf("Node didn't have enough resource: cpu, requested: %d, used: ", whole))
 	patchResize(t, ns, "many", `"containers":[{"name":"main","resources":{"requests":{"cpu":"100m","memory":"10Ki"},"limits":{"cpu":"100m","memory":"10Ki"}}}]`)
@@ -193,7 +194,7 @@ spec:
 	p = resized(t, ns, "many")
 	check(p, "", "memory", "main", "memory.limit_in_bytes", "52428800")
 
-	// The pod as a whole: its container is held to what the pod is held to.
+	// The pod as a whole: the pod's limit applies to its container.
 	ready(t, ns, "whole")
 	patchResize(t, ns, "whole", `"resources":{"requests":{"cpu":"150m","memory":"80Mi"},"limits":{"cpu":"150m","memory":"80Mi"}}`)
 	p = resized(t, ns, "whole")

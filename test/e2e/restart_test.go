@@ -11,11 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// Bowline is killed and started again: it adopts what runs. Nothing restarts,
-// nothing is made twice, nothing told is taken back, and what was ending ends.
+// Bowline is killed and started again, and adopts what runs. Nothing restarts, nothing is made
+// twice, no status goes back, and what was ending ends.
 func TestAdoption(t *testing.T) {
 	serial(t)
 	ns := namespace(t)
@@ -63,17 +64,17 @@ spec:
         volumeMounts: [{name: starts, mountPath: /starts}]
       volumes: [{name: starts, hostPath: {path: `+dir+`}}]
 `)
-	// The pods that take long to be Ready first, then the Job.
+	// First the pods that take long to be Ready, then the Job.
 	_, err := lab.ReadyPods(t.Context(), ns, "app=steady", 7, time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	slow, ending := ready(t, ns, "slow"), ready(t, ns, "ending")
 	_, err = lab.Client.BatchV1().Jobs(ns).Create(t.Context(), job, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	once, err := lab.ReadyPods(t.Context(), ns, "app=once", 1, time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	steady, err := lab.ReadyPods(t.Context(), ns, "app=steady", 7, time.Minute)
-	must(t, err)
-	must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "ending", metav1.DeleteOptions{}))
+	testutil.Must(t, err)
+	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "ending", metav1.DeleteOptions{}))
 	asked := time.Now()
 	until(t, "the ending pod has TERM", func(context.Context) error {
 		if starts(t, dir, "ending-term") == 0 {
@@ -90,7 +91,7 @@ spec:
 	startBowline(t)
 	t.Logf("the node answers %s after the kill", time.Since(killed).Round(time.Millisecond))
 
-	must(t, lab.PodGone(t.Context(), ns, "ending", 40*time.Second))
+	testutil.Must(t, lab.PodGone(t.Context(), ns, "ending", 40*time.Second))
 	gone := time.Since(asked)
 	t.Logf("the ending pod, with 12 s of grace, was gone after %s", gone.Round(time.Millisecond))
 	if gone < 10*time.Second {
@@ -113,7 +114,7 @@ spec:
 		}
 	}
 	now, err := lab.ReadyPods(t.Context(), ns, "app=steady", 7, time.Minute)
-	must(t, err)
+	testutil.Must(t, err)
 	for i := range steady {
 		for j := range now {
 			if now[j].Name == steady[i].Name {
@@ -125,7 +126,7 @@ spec:
 		}
 	}
 	same(t, slow, ready(t, ns, "slow"))
-	// Nothing but what ended has gone, and nothing has come.
+	// Only what ended is gone, and nothing is new.
 	sandboxesNow, containersNow := ofNamespace(t, ns)
 	for id, pod := range sandboxesNow {
 		if _, ok := sandboxes[id]; !ok {
@@ -157,14 +158,14 @@ func ofNamespace(t *testing.T, ns string) (sandboxes, containers map[string]stri
 	t.Helper()
 	sandboxes, containers = map[string]string{}, map[string]string{}
 	list, err := runtime.ListPodSandbox(t.Context(), nil)
-	must(t, err)
+	testutil.Must(t, err)
 	for _, s := range list {
 		if s.Metadata.GetNamespace() == ns {
 			sandboxes[s.Id] = s.Metadata.GetName()
 		}
 	}
 	all, err := runtime.ListContainers(t.Context(), &runtimeapi.ContainerFilter{})
-	must(t, err)
+	testutil.Must(t, err)
 	for _, c := range all {
 		if c.Labels["io.kubernetes.pod.namespace"] == ns {
 			containers[c.Id] = c.Labels["io.kubernetes.pod.name"] + "/" + c.Metadata.GetName()

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// A container's log is rotated at its default size, older files are compressed, and who
-// follows sees each line once; who asks without following gets what a kubelet gives,
-// the file that is written to now. What may be asked of a log can be asked together.
+// A container's log is rotated at its default size, and older files are compressed. A client that
+// follows gets each line once; one that does not follow gets the current file, as from a kubelet.
+// All log options can be combined.
 func TestLogRotation(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
-	// Lines of 1 KiB: 11,000 are more than the 10 MiB at which a log is rotated.
+	// Lines of 1 KiB: 11,000 exceed the 10 MiB at which a log is rotated.
 	create(t, ns, `
 metadata: {name: talks}
 spec:
@@ -42,7 +42,7 @@ spec:
 	ready(t, ns, "talks")
 	followed := make(chan string, 1)
 	go func() {
-		// Past the test's own end of patience: it must end by itself.
+		// Longer than the test waits: kubectl must end by itself.
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		out, err := lab.Kubectl(ctx, "logs", "-n", ns, "talks", "-f")

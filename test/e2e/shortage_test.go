@@ -12,13 +12,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// What TestPressure does to its node when the machine is short of more than pods took.
+// The steps of TestPressure in which the machine is short of more than pods have taken.
 
-// others have filled the disk of images: the node says that no image of its own would
-// help, and leaves them alone.
+// others: something else has filled the disk of images. The node reports that removing its own
+// images would not help, and keeps them.
 func (s *strained) others(runtime *cri.Client, since time.Time) {
 	s.Helper()
 	ctx := s.Context()
@@ -30,7 +31,7 @@ func (s *strained) others(runtime *cri.Client, since time.Time) {
 	}
 	s.runs("critical")
 	list, err := s.own.Client.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + host})
-	must(s.T, err)
+	testutil.Must(s.T, err)
 	for _, e := range list.Items {
 		if e.LastTimestamp.Time.After(since) && (e.Reason == "ImageGCFailed" || e.Reason == "FreeDiskSpaceFailed" && e.Count > 1) {
 			s.Errorf("it was told %d times: %s %s", e.Count, e.Reason, e.Message)
@@ -38,14 +39,14 @@ func (s *strained) others(runtime *cri.Client, since time.Time) {
 	}
 }
 
-// processes: where PIDs are short, who has the most of them goes first among equals.
+// processes: if PIDs are short, the pod with the most processes goes first among equals.
 func (s *strained) processes(root string) {
 	s.Helper()
 	s.pod("few", "", "command: [sleep, inf]")
-	// By this path it is a process; what the shell knows itself it runs in its own.
+	// By this path it is a process; the shell runs its built-in sleep in its own process.
 	s.pod("many", "", `command: [sh, -c, "for i in 1 2 3 4 5 6 7 8; do //bin/sleep inf & done; wait"]`)
 	s.runs("few", "many")
-	must(s.T, s.b.Stop())
+	testutil.Must(s.T, s.b.Stop())
 	s.start("rootDirectory: "+root, "allowForeignPods: true", `evictionHard: {pid.available: "99.99%"}`)
 	many := s.fails("many", "Evicted", "The node was low on resource: pids. Threshold quantity: ", true)
 	few := s.fails("few", "Evicted", "The node was low on resource: pids. Threshold quantity: ", true)
@@ -54,7 +55,7 @@ func (s *strained) processes(root string) {
 	}
 	s.condition(v1.NodePIDPressure, v1.ConditionTrue, "KubeletHasInsufficientPID", v1.TaintNodePIDPressure)
 	s.runs("critical")
-	must(s.T, s.b.Stop())
+	testutil.Must(s.T, s.b.Stop())
 }
 
 func (s *strained) disruptedAt(p *v1.Pod) time.Time {
@@ -64,12 +65,11 @@ func (s *strained) disruptedAt(p *v1.Pod) time.Time {
 	return time.Time{}
 }
 
-// allocatable: what all pods may have of the memory is nearly gone, and the machine has
-// plenty.
+// allocatable: the pods' share of the memory is nearly used up, while the machine has plenty.
 func (s *strained) allocatable(root string) {
 	s.Helper()
 	n, err := s.own.Client.CoreV1().Nodes().Get(s.Context(), host, metav1.GetOptions{})
-	must(s.T, err)
+	testutil.Must(s.T, err)
 	s.start("rootDirectory: "+root, "allowForeignPods: true", "evictionHard: {memory.available: 128Mi}",
 		fmt.Sprintf(`systemReserved: {memory: "%d"}`, n.Status.Capacity.Memory().Value()-(320<<20)))
 	s.pod("within", "", "command: [sleep, inf], resources: {requests: {memory: 16Mi}}")
@@ -77,11 +77,11 @@ func (s *strained) allocatable(root string) {
 	s.pod("large", "", "command: [alloc, 200Mi]")
 	s.fails("large", "Evicted", "The node was low on resource: memory. Threshold quantity: 128Mi, available: ", true)
 	s.runs("within", "critical")
-	must(s.T, s.b.Stop())
+	testutil.Must(s.T, s.b.Stop())
 }
 
-// full: nothing more can be written where volumes are. What is there stays whole, what is
-// missing is told, and both get what they wait for once there is room.
+// full: nothing more can be written in the volumes' file system. Existing data stays complete,
+// missing objects are reported, and both are updated once there is room.
 func (s *strained) full(root string) {
 	s.Helper()
 	ctx := s.Context()
@@ -92,7 +92,7 @@ func (s *strained) full(root string) {
 	const size = 512 << 10
 	for _, m := range []*v1.ConfigMap{configMap("live", "old"), configMap("large", strings.Repeat("x", size))} {
 		_, err := core.ConfigMaps("default").Create(ctx, m, metav1.CreateOptions{})
-		must(s.T, err)
+		testutil.Must(s.T, err)
 	}
 	mounts := func(name string) string { return "volumes: [{name: v, configMap: {name: " + name + "}}]" }
 	const reads = "command: [sleep, inf], volumeMounts: [{name: v, mountPath: /v}]"
@@ -108,13 +108,13 @@ func (s *strained) full(root string) {
 	}
 	onHost(1, "dd", "if=/dev/zero", "of="+filler, "bs=65536")
 	_, err := core.ConfigMaps("default").Update(ctx, configMap("live", strings.Repeat("new", size/3)), metav1.UpdateOptions{})
-	must(s.T, err)
+	testutil.Must(s.T, err)
 	s.pod("writer", mounts("large"), reads)
 	s.told("writer", "FailedMount", "no space left on device")
 	s.told("reader", "FailedMount", "no space left on device")
 	text := func() string {
 		out, err := s.own.Kubectl(ctx, "exec", "reader", "--", "cat", "/v/text")
-		must(s.T, err)
+		testutil.Must(s.T, err)
 		return out.Stdout
 	}
 	if got := text(); got != "old" {
@@ -135,14 +135,13 @@ func (s *strained) full(root string) {
 	s.runs("reader", "critical")
 }
 
-// precedence: a critical pod that has no room gets that of another, whether it is new or
-// grows.
+// precedence: a critical pod without room preempts another pod, whether it is new or grows.
 func (s *strained) precedence(root string) {
 	s.Helper()
 	ctx := s.Context()
 	s.start("rootDirectory: "+root, "allowForeignPods: true")
 	n, err := s.own.Client.CoreV1().Nodes().Get(ctx, host, metav1.GetOptions{})
-	must(s.T, err)
+	testutil.Must(s.T, err)
 	all := n.Status.Allocatable.Cpu().MilliValue()
 	asks := func(milli int64) string {
 		return fmt.Sprintf("command: [sleep, inf], resources: {requests: {cpu: %dm}}", milli)
@@ -153,7 +152,7 @@ func (s *strained) precedence(root string) {
 	s.runs("gives", "grows")
 	_, err = s.own.Client.CoreV1().Pods("default").Patch(ctx, "grows", types.StrategicMergePatchType,
 		[]byte(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"900m"}}}]}}`), metav1.PatchOptions{}, "resize")
-	must(s.T, err)
+	testutil.Must(s.T, err)
 	gaveWay := func(name string) {
 		s.Helper()
 		p, err := s.own.Pod(ctx, "default", name, time.Minute, "it has given way", func(p *v1.Pod) error {
@@ -162,7 +161,7 @@ func (s *strained) precedence(root string) {
 			}
 			return nil
 		})
-		must(s.T, err)
+		testutil.Must(s.T, err)
 		c := labtest.Condition(p, v1.DisruptionTarget)
 		if p.Status.Reason != "Preempting" || p.Status.Message != "Preempted in order to admit critical pod" || c == nil ||
 			c.Message != "Pod was preempted by Kubelet to accommodate a critical pod." {
@@ -178,11 +177,11 @@ func (s *strained) precedence(root string) {
 		}
 		return nil
 	})
-	must(s.T, err)
+	testutil.Must(s.T, err)
 	s.pod("gives-too", "", asks(all-1500))
 	s.runs("gives-too")
 	s.pod("comes", important, asks(800))
 	s.runs("comes", "grows")
 	gaveWay("gives-too")
-	must(s.T, s.b.Stop())
+	testutil.Must(s.T, s.b.Stop())
 }

@@ -19,12 +19,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// staticPods are the manifests of the node's static pods: a directory on the host, and a
-// URL. Both are empty but for TestStaticPods.
+// staticPods holds the manifests of the node's static pods: a directory on the host, and a URL.
+// Both are empty except in TestStaticPods.
 type staticPods struct {
 	dir    string // seen from outside the host
 	server *http.Server
@@ -34,7 +35,7 @@ type staticPods struct {
 	body string // at the URL
 }
 
-// serve makes the directory, and serves the URL where the lab's API server is reached.
+// serve makes the directory, and serves the URL at the address of the lab's API server.
 func (s *staticPods) serve(l *labtest.Lab) error {
 	s.dir = filepath.Join(l.Host(host).Root, "var/lib/kubelet/manifests")
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
@@ -66,12 +67,12 @@ func (s *staticPods) port() string {
 	return s.url[strings.LastIndexByte(s.url, ':')+1 : strings.LastIndexByte(s.url, '/')]
 }
 
-// lines are of the host's configuration. A far machine is asked each second; what happens
-// on this one is to be seen without being asked for.
+// lines are lines of the host's configuration. Bowline polls a remote host each second; it must
+// notice changes on a local one without polling.
 func (s *staticPods) lines() []string {
 	lines := []string{"staticPodPath: /var/lib/kubelet/manifests", "staticPodURL: " + s.url,
 		"staticPodURLHeader: {X-Lab: [e2e]}", "httpCheckFrequency: 1s"}
-	if far {
+	if remote {
 		lines = append(lines, "fileCheckFrequency: 1s")
 	}
 	return lines
@@ -83,20 +84,20 @@ func (s *staticPods) publish(body string) {
 	s.body = body
 }
 
-// put writes a manifest as an editor does. $NS, $TOOLBOX and $WEB stand as in manifest.
+// put writes a manifest as an editor does. $NS, $TOOLBOX and $WEB are replaced as in manifest.
 func (s *staticPods) put(t *testing.T, ns, file, text string) {
 	t.Helper()
-	must(t, os.WriteFile(filepath.Join(s.dir, "."+file), []byte(expand(ns, text)), 0o644))
-	must(t, os.Rename(filepath.Join(s.dir, "."+file), filepath.Join(s.dir, file)))
+	testutil.Must(t, os.WriteFile(filepath.Join(s.dir, "."+file), []byte(expand(ns, text)), 0o644))
+	testutil.Must(t, os.Rename(filepath.Join(s.dir, "."+file), filepath.Join(s.dir, file)))
 }
 
 func expand(ns, text string) string {
 	return strings.NewReplacer("$NS", ns, "$TOOLBOX", toolbox, "$WEB", webV1).Replace(text)
 }
 
-// Static pods from a directory and a URL: shown by mirror pods, which logs and exec go
-// through; a broken manifest beside them; a mirror pod deleted by hand; a restart of ours;
-// one edited, which ends before it starts anew; and removed.
+// Static pods from a directory and a URL: mirror pods show them, and serve logs and exec; a broken
+// manifest beside them; a mirror pod deleted by hand; a restart of Bowline; an edited one, which
+// ends before it starts again; and removal.
 func TestStaticPods(t *testing.T) {
 	serial(t)
 	ns := namespace(t)
@@ -104,7 +105,7 @@ func TestStaticPods(t *testing.T) {
 	t.Cleanup(func() {
 		static.publish("")
 		for _, file := range []string{"web.yaml", "slow.yaml", "bad.yaml"} {
-			_ = os.Remove(filepath.Join(static.dir, file)) // it is gone unless the test failed
+			_ = os.Remove(filepath.Join(static.dir, file)) // removed already unless the test failed
 		}
 	})
 	static.put(t, ns, "bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: bad, namespace: $NS}\nspec: {containers: [{name: c\n")
@@ -180,13 +181,13 @@ spec:
 		return fmt.Errorf("there are %d others", len(list.Items))
 	})
 
-	// A mirror pod deleted by hand comes back, and the static pod does not notice.
+	// A mirror pod deleted by hand comes back, and the static pod is not affected.
 	kubectl(t, "delete", "pod", "-n", ns, web.Name, "--wait=false")
 	again := mirror(t, ns, web.Name, func(p *v1.Pod) bool { return p.UID != web.UID })
 	web.UID = again.UID
 	same(t, web, again)
 
-	// A restart of ours adopts all of it.
+	// A restart of Bowline adopts all of it.
 	history := lab.Watch(ns)
 	defer history.Stop()
 	bowline.Kill()
@@ -206,10 +207,10 @@ spec:
 	}
 	read := func() string {
 		data, err := os.ReadFile(filepath.Join(dir, "log"))
-		must(t, err)
+		testutil.Must(t, err)
 		return strings.Join(strings.Fields(string(data)), " ")
 	}
-	// What was edited ended first. A pod is Ready before its shell has written a line.
+	// The old version ended first. A pod is Ready before its shell has written a line.
 	until(t, "the edited pod starts after the first has ended", func(context.Context) error {
 		if got := read(); got != "up-one end-one down-one up-two" {
 			return fmt.Errorf("starts and ends: %q", got)
@@ -217,8 +218,8 @@ spec:
 		return nil
 	})
 
-	// Taken away and put back as it was, while it ends, it ends whole and starts again.
-	must(t, os.Remove(filepath.Join(static.dir, "slow.yaml")))
+	// Removed and put back unchanged while it ends: it ends completely and starts again.
+	testutil.Must(t, os.Remove(filepath.Join(static.dir, "slow.yaml")))
 	until(t, "the removed pod ends", func(context.Context) error {
 		if got := read(); !strings.HasSuffix(got, "end-two") && !strings.HasSuffix(got, "down-two") {
 			return fmt.Errorf("starts and ends: %q", got)
@@ -237,13 +238,13 @@ spec:
 		return nil
 	})
 
-	// Removed, they end, and their mirror pods go.
+	// Once removed, the pods end, and their mirror pods go.
 	for _, file := range []string{"web.yaml", "slow.yaml", "bad.yaml"} {
-		must(t, os.Remove(filepath.Join(static.dir, file)))
+		testutil.Must(t, os.Remove(filepath.Join(static.dir, file)))
 	}
 	static.publish("")
 	for _, name := range []string{web.Name, two.Name, served.Name} {
-		must(t, labtest.Until(t.Context(), time.Minute, "the mirror pod "+name+" has gone", func(ctx context.Context) error {
+		testutil.Must(t, labtest.Until(t.Context(), time.Minute, "the mirror pod "+name+" has gone", func(ctx context.Context) error {
 			_, err := lab.Client.CoreV1().Pods(ns).Get(ctx, name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				return nil
@@ -262,14 +263,14 @@ spec:
 	})
 }
 
-// complete compares the pod that the node runs with its mirror pod, which the API server
-// has filled in: it finds nothing that the node has not filled in itself.
+// complete compares the pod that the node runs with its mirror pod, to which the API server has
+// applied its defaults: the node must have applied the same ones.
 func complete(t *testing.T, mirror *v1.Pod) {
 	t.Helper()
 	data, err := lab.Client.CoreV1().RESTClient().Get().Resource("nodes").Name(host).SubResource("proxy").Suffix("pods").Do(t.Context()).Raw()
-	must(t, err)
+	testutil.Must(t, err)
 	var list v1.PodList
-	must(t, json.Unmarshal(data, &list))
+	testutil.Must(t, json.Unmarshal(data, &list))
 	for i := range list.Items {
 		p := &list.Items[i]
 		if p.Namespace != mirror.Namespace || p.Name != mirror.Name {
@@ -279,7 +280,7 @@ func complete(t *testing.T, mirror *v1.Pod) {
 			t.Errorf("the node's pod is %s %v", p.UID, p.Annotations)
 		}
 		filled := mirror.Spec.DeepCopy()
-		filled.Priority, filled.PreemptionPolicy = p.Spec.Priority, p.Spec.PreemptionPolicy // by admission
+		filled.Priority, filled.PreemptionPolicy = p.Spec.Priority, p.Spec.PreemptionPolicy // set by admission
 		if diff := cmp.Diff(&p.Spec, filled); diff != "" {
 			t.Errorf("the API server has filled in what the node has not:\n%s", diff)
 		}
@@ -288,7 +289,7 @@ func complete(t *testing.T, mirror *v1.Pod) {
 	t.Errorf("the node does not list pod %s", mirror.Name)
 }
 
-// mirror waits for a mirror pod that is ready and as it is to be.
+// mirror waits until a mirror pod is Ready and satisfies is.
 func mirror(t *testing.T, ns, name string, is func(*v1.Pod) bool) *v1.Pod {
 	t.Helper()
 	var found *v1.Pod

@@ -12,16 +12,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/audit"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// Without a watch of their configMaps and secrets, pods start as soon as what they name is
-// there, and their volumes follow it. Each strategy has a node of its own; the API server's
-// log says that neither node watched any.
+// Without a watch of their configMaps and secrets, pods start as soon as the objects that they name
+// exist, and their volumes follow changes. Each strategy has its own node; the API server's log
+// shows that neither node watched any.
 func TestStrategiesWithoutWatch(t *testing.T) {
-	if far {
-		t.Skip("how the API server is asked is the same for a far machine")
+	if remote {
+		t.Skip("requests to the API server are the same for a remote host")
 	}
 	parallel(t)
 	ctx := t.Context()
@@ -29,7 +30,7 @@ func TestStrategiesWithoutWatch(t *testing.T) {
 	strategies := map[string]string{"host1": "Cache", "host2": "Get"}
 	for node, strategy := range strategies {
 		b := &labtest.Bowline{Lab: own, Host: node, Extra: []string{"configMapAndSecretChangeDetectionStrategy: " + strategy, "syncFrequency: 5s"}}
-		must(t, b.Start())
+		testutil.Must(t, b.Start())
 		t.Cleanup(func() {
 			if t.Failed() {
 				t.Logf("%s:\n%s", node, b.LogTail(4000))
@@ -40,7 +41,7 @@ func TestStrategiesWithoutWatch(t *testing.T) {
 	core := own.Client.CoreV1()
 	for node := range strategies {
 		_, err := own.NodeReady(ctx, node, v1.ConditionTrue, 2*time.Minute)
-		must(t, err)
+		testutil.Must(t, err)
 		p := manifest[v1.Pod](t, "default", fmt.Sprintf(`
 metadata: {name: of-%[1]s}
 spec:
@@ -55,7 +56,7 @@ spec:
   volumes: [{name: page, configMap: {name: page}}]
 `, node))
 		_, err = core.Pods("default").Create(ctx, p, metav1.CreateOptions{})
-		must(t, err)
+		testutil.Must(t, err)
 	}
 	waits := func(node, reason, what string) {
 		t.Helper()
@@ -66,21 +67,21 @@ spec:
 			}
 			return nil
 		})
-		must(t, err)
+		testutil.Must(t, err)
 	}
 	for node := range strategies {
 		waits(node, "ContainerCreating", `"page"`)
 	}
 	_, err := core.ConfigMaps("default").Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "page"}, Data: map[string]string{"index": "one"}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	for node := range strategies {
 		waits(node, "CreateContainerConfigError", `secret "key" not found`)
 	}
 	_, err = core.Secrets("default").Create(ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "key"}, StringData: map[string]string{"key": "k1"}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	shows := func(node, want string) {
 		t.Helper()
-		must(t, labtest.Until(ctx, 60*time.Second, node+" shows "+want, func(ctx context.Context) error {
+		testutil.Must(t, labtest.Until(ctx, 60*time.Second, node+" shows "+want, func(ctx context.Context) error {
 			out, err := own.Kubectl(ctx, "exec", "of-"+node, "--", "sh", "-c", "cat /page/index; echo $KEY")
 			if got := strings.Join(strings.Fields(out.Stdout), " "); err == nil && got != want {
 				err = fmt.Errorf("%q %s", got, out.Stderr)
@@ -92,16 +93,16 @@ spec:
 		shows(node, "onek1")
 	}
 	_, err = core.ConfigMaps("default").Patch(ctx, "page", types.MergePatchType, []byte(`{"data":{"index":"two"}}`), metav1.PatchOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	for node := range strategies {
 		shows(node, "twok1")
 	}
 
 	log, err := os.Open(own.Status.Cluster.AuditLog)
-	must(t, err)
+	testutil.Must(t, err)
 	defer log.Close()
 	events, err := audit.Read(log)
-	must(t, err)
+	testutil.Must(t, err)
 	gets := map[string]int{}
 	for _, e := range events {
 		node, isNode := strings.CutPrefix(e.User.Username, "system:node:")

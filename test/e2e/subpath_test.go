@@ -13,13 +13,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// A container flips the path that others mount by subPath: directory, file, FIFO,
-// links out of the volume. Nothing from outside is ever seen, and each container
-// starts in the end. BOWLINE_SUBPATH=full flips for a minute while 200 start, on a
-// far host with a pause between the check of each and its mount.
+// A container flips the path that others mount by subPath: directory, file, FIFO, links out of the
+// volume. No container ever sees anything outside the volume, and each starts in the end.
+// BOWLINE_SUBPATH=full flips for a minute while 200 start; on a remote host it adds a pause between
+// the check of each and its mount.
 func TestSubPathFlips(t *testing.T) {
 	full := os.Getenv("BOWLINE_SUBPATH") == "full"
 	if full {
@@ -29,24 +30,24 @@ func TestSubPathFlips(t *testing.T) {
 	}
 	ns := namespace(t)
 	pods, containers, pause, pace := 2, 12, 0*time.Second, "2ms"
-	if far {
-		pace = "200ms" // what has flipped while a script ran is refused, so that none would start
+	if remote {
+		pace = "200ms" // a path that flips while the script runs is refused, so at a higher pace none would start
 	}
 	if full {
 		pace = "20ms"
 		pods, containers, pause = 20, 10, 3*time.Second
-		if far {
+		if remote {
 			slowMounts(t)
 		}
 	}
 	dir := hostDir(t)
-	must(t, os.MkdirAll(filepath.Join(dir, "volume/old"), 0o777))
-	must(t, os.MkdirAll(filepath.Join(dir, "out"), 0o777))
-	must(t, os.MkdirAll(filepath.Join(dir, "outside"), 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "outside/x"), []byte("OUTSIDE\n"), 0o644))
+	testutil.Must(t, os.MkdirAll(filepath.Join(dir, "volume/old"), 0o777))
+	testutil.Must(t, os.MkdirAll(filepath.Join(dir, "out"), 0o777))
+	testutil.Must(t, os.MkdirAll(filepath.Join(dir, "outside"), 0o755))
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "outside/x"), []byte("OUTSIDE\n"), 0o644))
 
-	// What was at the path stays alive for a while, as a mount of what has been
-	// removed shows nothing.
+	// The old target of the path exists for a while longer, because a mount of a removed directory
+	// shows nothing.
 	create(t, ns, `
 metadata: {name: flips}
 spec:
@@ -109,12 +110,12 @@ spec:
   volumes: [{name: v, hostPath: {path: %[3]s/volume}}, {name: out, hostPath: {path: %[3]s/out}}]
 `, i, list.String(), dir))
 		if pause > 0 {
-			must(t, labtest.Holds(t.Context(), pause, "nothing is seen from outside", func(context.Context) error { return sees(dir) }))
+			testutil.Must(t, labtest.Holds(t.Context(), pause, "nothing is seen from outside", func(context.Context) error { return sees(dir) }))
 		}
 	}
-	// Some start, whatever is at the path; what is left starts when it is quiet.
+	// Some start while the path flips; the rest start when it stops.
 	some := pods * containers / 4
-	must(t, labtest.Until(t.Context(), 90*time.Second, "some containers have seen something", func(context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), 90*time.Second, "some containers have seen something", func(context.Context) error {
 		if err := sees(dir); err != nil {
 			return err
 		}
@@ -124,9 +125,9 @@ spec:
 		return nil
 	}))
 	during := starts(t, dir, "out/seen")
-	must(t, os.WriteFile(filepath.Join(dir, "volume/stop"), nil, 0o644))
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "volume/stop"), nil, 0o644))
 	p := ended(t, ns, "flips", v1.PodSucceeded)
-	must(t, labtest.Until(t.Context(), 4*time.Minute, "every pod ends well", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), 4*time.Minute, "every pod ends well", func(ctx context.Context) error {
 		list, err := lab.Client.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{LabelSelector: "reads"})
 		if err != nil {
 			return err
@@ -138,28 +139,28 @@ spec:
 		}
 		return nil
 	}))
-	must(t, sees(dir))
+	testutil.Must(t, sees(dir))
 	seen, err := os.ReadFile(filepath.Join(dir, "out/seen"))
-	must(t, err)
+	testutil.Must(t, err)
 	kinds := map[string]int{}
 	for line := range strings.Lines(string(seen)) {
 		kinds[strings.TrimSpace(line)]++
 	}
 	flips, err := os.ReadFile(filepath.Join(dir, "volume/flips"))
-	must(t, err)
+	testutil.Must(t, err)
 	t.Logf("%d containers in %s, %d of them during %s flips; seen: %v", pods*containers, time.Since(began).Round(time.Second), during,
 		strings.TrimSpace(string(flips)), kinds)
 	if n := strings.Count(string(seen), "\n"); n < pods*containers {
 		t.Errorf("%d of %d containers have run", n, pods*containers)
 	}
 
-	// The mounts go with the pods. The API server takes pods that have ended at once,
-	// and does not wait for the node.
+	// The mounts go with the pods. The API server removes ended pods at once, without waiting for
+	// the node.
 	kubectl(t, "delete", "pod", "-n", ns, "--all", "--wait=true", "--timeout=120s")
 	until(t, "no subPath is mounted", unmounted(t, string(p.UID), "volume-subpaths/v/c"))
 }
 
-// unmounted: no mount of the host has any of these words.
+// unmounted returns the condition that no mount of the host contains any of these words.
 func unmounted(t *testing.T, words ...string) func(context.Context) error {
 	return func(context.Context) error {
 		for line := range strings.Lines(inHost(t, "cat", "/proc/self/mountinfo")) {
@@ -173,7 +174,7 @@ func unmounted(t *testing.T, words ...string) func(context.Context) error {
 	}
 }
 
-// sees fails when a container has seen what is outside.
+// sees fails if a container has seen a file outside the volume.
 func sees(dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, "out/seen"))
 	if err == nil && strings.Contains(string(data), "OUTSIDE") {
@@ -182,18 +183,18 @@ func sees(dir string) error {
 	return nil
 }
 
-// slowMounts lets time pass on the host before each bind mount by a program.
+// slowMounts replaces mount on the host by a program that waits before each bind mount.
 func slowMounts(t *testing.T) {
 	t.Helper()
 	real, err := exec.LookPath("mount")
-	must(t, err)
+	testutil.Must(t, err)
 	real, err = filepath.EvalSymlinks(real)
-	must(t, err)
+	testutil.Must(t, err)
 	dir := hostDir(t)
 	data, err := os.ReadFile(real)
-	must(t, err)
-	must(t, os.WriteFile(dir+"/mount", data, 0o755))
-	must(t, os.WriteFile(dir+"/slow", []byte("#!/bin/sh\ncase $* in\n*--bind*) sleep 0.1 ;;\nesac\nexec "+dir+"/mount \"$@\"\n"), 0o755))
+	testutil.Must(t, err)
+	testutil.Must(t, os.WriteFile(dir+"/mount", data, 0o755))
+	testutil.Must(t, os.WriteFile(dir+"/slow", []byte("#!/bin/sh\ncase $* in\n*--bind*) sleep 0.1 ;;\nesac\nexec "+dir+"/mount \"$@\"\n"), 0o755))
 	inHost(t, "mount", "--bind", dir+"/slow", real)
 	t.Cleanup(func() {
 		out, err := labtest.Capture(lab.Exec(context.Background(), host, "umount", real))

@@ -8,10 +8,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// Variables come from a file that an init container wrote, and the container waits
-// with the reason where it cannot be had.
+// Variables come from a file that an init container wrote. If the file is unusable, the container
+// waits with the reason.
 func TestVariablesFromAFile(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
@@ -60,14 +62,13 @@ spec:
 	}
 }
 
-// A pod with hostUsers: false has users of its own: root in it is nobody on the
-// machine, and its volumes are its own all the same. Where the runtime cannot do it,
-// an event says so.
+// A pod with hostUsers: false has its own users: root in it is an unprivileged user on the machine,
+// and still owns its volumes. If the runtime does not support this, an event says so.
 func TestOwnUsers(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
 	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	can := false
 	for _, h := range node.Status.RuntimeHandlers {
 		can = can || h.Name == "" && h.Features != nil && h.Features.UserNamespaces != nil && *h.Features.UserNamespaces

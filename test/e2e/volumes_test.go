@@ -14,11 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// noContainers: none of a pod's containers runs.
+// noContainers returns the condition that none of a pod's containers runs.
 func noContainers(uid string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list, err := runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{
@@ -31,7 +32,7 @@ func noContainers(uid string) func(context.Context) error {
 	}
 }
 
-// The token that every pod has is bound to it, and the API server takes it.
+// Every pod's token is bound to the pod, and the API server accepts it.
 func TestServiceAccountToken(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
@@ -86,7 +87,7 @@ spec:
 func kubectlIn(t *testing.T, input string, args ...string) string {
 	t.Helper()
 	out, err := lab.KubectlIn(t.Context(), input, args...)
-	must(t, err)
+	testutil.Must(t, err)
 	if out.Code != 0 {
 		t.Fatalf("kubectl %s: exit code %d: %s", strings.Join(args, " "), out.Code, out.Stderr)
 	}
@@ -98,7 +99,7 @@ func TestLiveVolumes(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
 	configMap(t, ns, "page", map[string]string{"index": "one", "other": "same"})
-	many := map[string]string{} // near to 1 MiB, which is all that a configMap may hold
+	many := map[string]string{} // close to 1 MiB, the maximum of a configMap
 	for i := range 1000 {
 		many[fmt.Sprintf("key-%03d", i)] = strings.Repeat("m", 1000)
 	}
@@ -163,9 +164,9 @@ spec:
 	patch("configmap", "page", `{"data":{"index":"two"}}`)
 	patch("secret", "key", `{"stringData":{"key":"k2"}}`)
 	_, err := lab.Client.CoreV1().Pods(ns).Patch(t.Context(), "reads", types.MergePatchType, []byte(`{"metadata":{"labels":{"colour":"blue"}}}`), metav1.PatchOptions{})
-	must(t, err)
-	// Before volumes are looked at again on schedule, which is after a minute.
-	must(t, labtest.Until(t.Context(), 45*time.Second, "the volumes show the new", func(ctx context.Context) error {
+	testutil.Must(t, err)
+	// Before the scheduled remount of volumes, which comes after a minute.
+	testutil.Must(t, labtest.Until(t.Context(), 45*time.Second, "the volumes show the new", func(ctx context.Context) error {
 		out, err := lab.Kubectl(ctx, "exec", "-n", ns, "reads", "-c", "main", "--", "sh", "-c", "cat /page/index /page/other /key/key /down/labels")
 		if err == nil && (!strings.HasPrefix(out.Stdout, "twosamek2") || !strings.Contains(out.Stdout, `colour="blue"`)) {
 			err = fmt.Errorf("%q", out.Stdout)
@@ -189,7 +190,7 @@ spec:
 	if got := inPod(t, ns, "reads", "cat /sub"); got != "one" {
 		t.Errorf("a subPath has followed: %q", got)
 	}
-	// A volume whose configMap is not there holds the pod, with the kubelet's word.
+	// A volume with a missing configMap holds the pod, with the kubelet's message.
 	create(t, ns, `
 metadata: {name: waits}
 spec:
@@ -250,10 +251,10 @@ spec:
 	if info, err := os.Stat(dir); err != nil || info.Mode()&os.ModeSetgid == 0 || info.Mode().Perm() != 0o777 {
 		t.Errorf("%s: %v %v", dir, info, err)
 	}
-	// It outlives its containers. What kills the container may be killed with it, before it
-	// ends by itself.
+	// The volume outlives the containers. The kill command may be killed with its container before
+	// it ends by itself.
 	killed, err := lab.Kubectl(t.Context(), "exec", "-n", ns, "scratch", "--", "kill", "1")
-	must(t, err)
+	testutil.Must(t, err)
 	if killed.Code != 0 && killed.Code != 137 {
 		t.Errorf("kill: exit code %d: %s%s", killed.Code, killed.Stdout, killed.Stderr)
 	}
@@ -270,8 +271,8 @@ func TestHostPaths(t *testing.T) {
 	parallel(t)
 	ns := namespace(t)
 	dir := hostDir(t)
-	must(t, os.Mkdir(filepath.Join(dir, "dir"), 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o644))
+	testutil.Must(t, os.Mkdir(filepath.Join(dir, "dir"), 0o755))
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o644))
 	volume := func(name, path, kind string) string {
 		return fmt.Sprintf("  - {name: %s, hostPath: {path: %s, type: %s}}\n", name, filepath.Join(dir, path), kind)
 	}
@@ -320,18 +321,18 @@ spec:
 		}
 		waiting(t, ns, name, "main", "ContainerCreating")
 	}
-	// What was missing comes, and the pod goes on by itself.
-	must(t, os.Mkdir(filepath.Join(dir, "absent"), 0o755))
+	// Once the missing path exists, the pod continues by itself.
+	testutil.Must(t, os.Mkdir(filepath.Join(dir, "absent"), 0o755))
 	_, err := lab.PodReady(t.Context(), ns, "absent", 2*time.Minute+30*time.Second)
-	must(t, err)
+	testutil.Must(t, err)
 }
 
-// A mount below a read-only mount is read-only too, where a pod asks for it and the node
-// says that its runtime can.
+// A mount below a read-only mount is read-only too, if a pod requests it and the node reports that
+// its runtime supports it.
 func TestRecursiveReadOnly(t *testing.T) {
 	parallel(t)
 	node, err := lab.Client.CoreV1().Nodes().Get(t.Context(), host, metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	can := false
 	for _, h := range node.Status.RuntimeHandlers {
 		can = can || h.Name == "" && h.Features != nil && h.Features.RecursiveReadOnlyMounts != nil && *h.Features.RecursiveReadOnlyMounts
@@ -339,7 +340,7 @@ func TestRecursiveReadOnly(t *testing.T) {
 	t.Log("the runtime can:", can)
 	ns := namespace(t)
 	dir := hostDir(t)
-	must(t, os.Mkdir(filepath.Join(dir, "below"), 0o777))
+	testutil.Must(t, os.Mkdir(filepath.Join(dir, "below"), 0o777))
 	onHost(t, "mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "tmpfs", filepath.Join(dir, "below"))
 	t.Cleanup(func() { onHost(t, "umount", filepath.Join(dir, "below")) })
 	for mode, wants := range map[string]v1.RecursiveReadOnlyMode{

@@ -11,12 +11,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// why asks by the program itself, as a person does on any machine with a
-// kubeconfig.
+// why runs the program itself, as a user does on any machine with a kubeconfig.
 func why(ctx context.Context, args ...string) (labtest.Output, error) {
 	program, err := labtest.BuiltBowline()
 	if err != nil {
@@ -26,8 +26,7 @@ func why(ctx context.Context, args ...string) (labtest.Output, error) {
 		append([]string{"why", "pod", "--kubeconfig", lab.Status.Cluster.AdminKubeconfig}, args...)...))
 }
 
-// explained waits until both forms of the answer hold every word, and the
-// report is as it is to be.
+// explained waits until both forms of the answer contain every word, and the report satisfies is.
 func explained(t *testing.T, ns, name string, is func(*pod.WhyReport) bool, words ...string) *pod.WhyReport {
 	t.Helper()
 	var report pod.WhyReport
@@ -66,7 +65,7 @@ func explained(t *testing.T, ns, name string, is func(*pod.WhyReport) bool, word
 	return &report
 }
 
-// waits: it tells of a back-off, and until when the pod waits.
+// waits reports whether the report names a back-off, and until when the pod waits.
 func waits(r *pod.WhyReport) bool {
 	return len(r.Backoffs) > 0 && r.Waits != nil && !r.Waits.Until.IsZero()
 }
@@ -109,7 +108,7 @@ func TestWhy(t *testing.T) {
 	t.Run("not there", func(t *testing.T) {
 		t.Parallel()
 		out, err := why(t.Context(), ns+"/nobody")
-		must(t, err)
+		testutil.Must(t, err)
 		if out.Code == 0 || !strings.Contains(out.Stderr, "not found") {
 			t.Errorf("exit code %d: %s", out.Code, out.Stderr)
 		}
@@ -123,9 +122,9 @@ func TestWhy(t *testing.T) {
 			}
 			return nil
 		})
-		must(t, err)
+		testutil.Must(t, err)
 		out, err := why(t.Context(), ns+"/homeless")
-		must(t, err)
+		testutil.Must(t, err)
 		if out.Code == 0 || !strings.Contains(out.Stderr, "no node") {
 			t.Errorf("exit code %d: %s", out.Code, out.Stderr)
 		}

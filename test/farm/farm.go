@@ -1,7 +1,6 @@
-// Package farm makes fake far machines: each is a bare host of a lab, so a mount,
-// UTS, network and cgroup namespace of its own with a real sshd inside, whose
-// container runtime is a fake that the test holds in its hand. A wire goes to each
-// machine's sshd.
+// Package farm makes fake remote hosts. Each is a bare host of a lab, that is, a set of mount, UTS,
+// network and cgroup namespaces with a real sshd inside, whose container runtime is a fake that the
+// test controls. A wire leads to each host's sshd.
 package farm
 
 import (
@@ -23,15 +22,15 @@ type Farm struct {
 	Machines []*Machine
 }
 
-// Machine is one far machine.
+// Machine is one remote host.
 type Machine struct {
 	*labtest.Host
 	Runtime *fake.Runtime
 	Wire    *labtest.Wire
 }
 
-// Start brings up a cluster with n machines, its files below dir; Close takes it
-// away. The clocks of the first machines are ahead of ours by clocks.
+// Start brings up a cluster with n machines, with its files below dir; Close removes it. The clocks
+// of the first machines are ahead of ours by clocks.
 func Start(ctx context.Context, dir string, n int, clocks ...time.Duration) (*Farm, error) {
 	lab, err := labtest.Start(ctx, dir, n, "--bare")
 	if err != nil {
@@ -57,8 +56,7 @@ func Start(ctx context.Context, dir string, n int, clocks ...time.Duration) (*Fa
 
 func newMachine(h *labtest.Host, clock time.Duration) (*Machine, error) {
 	m := &Machine{Host: h}
-	// The socket has the name that the fake gives it; the machine knows it by the
-	// runtime's.
+	// The fake chooses the socket's name; the machine expects it under the runtime's.
 	socket := m.Path(h.RuntimeSocket)
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return nil, err
@@ -78,8 +76,8 @@ func newMachine(h *labtest.Host, clock time.Duration) (*Machine, error) {
 	return m, nil
 }
 
-// setDate makes date on the machine tell the time by its clock. No namespace of Linux
-// has a wall clock of its own, so the program there is one that adds the difference.
+// setDate makes the date command on the machine show the machine's clock. Linux has no namespace
+// for the wall clock, so a wrapper adds the difference.
 func (f *Farm) setDate(ctx context.Context, m *Machine, clock time.Duration) error {
 	const date = "/usr/bin/date"
 	data, err := os.ReadFile(date)
@@ -104,7 +102,7 @@ func (f *Farm) setDate(ctx context.Context, m *Machine, clock time.Duration) err
 	return nil
 }
 
-// Path is where a path of the machine is seen from outside.
+// Path is the path of a machine's file as seen from outside.
 func (m *Machine) Path(path string) string {
 	return strings.TrimSuffix(fmt.Sprintf("/proc/%d/root%s", m.PID, path), "/")
 }
@@ -118,8 +116,8 @@ func (f *Farm) Close(ctx context.Context) error {
 	return f.Lab.Down(ctx)
 }
 
-// WriteConfig writes a BowlineConfiguration of all machines, each reached over its
-// wire, and returns its path.
+// WriteConfig writes a BowlineConfiguration of all machines, each reached over its wire, and
+// returns its path.
 func (f *Farm) WriteConfig() (string, error) {
 	text := f.Lab.ConfigHead()
 	for _, m := range f.Machines {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -56,37 +57,30 @@ func runAll(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestNear(t *testing.T) { handOver(t, "host1", false) }
 func TestFar(t *testing.T)  { handOver(t, "host2", true) }
 
-// way runs "bowline host ..." for a machine, in it or from outside over SSH.
+// way runs "bowline host ..." for a machine, locally or from outside over SSH.
 type way struct {
-	box *box
-	far bool
+	box    *box
+	remote bool
 }
 
 func (w way) host(t *testing.T, verb string, flags ...string) labtest.Output {
 	t.Helper()
 	program, err := labtest.BuiltBowline()
-	must(t, err)
+	testutil.Must(t, err)
 	var all labtest.Output
 	for {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		out, err := labtest.Capture(w.command(t, ctx, append([]string{program, "host", verb}, flags...)))
 		cancel()
-		must(t, err)
+		testutil.Must(t, err)
 		t.Logf("bowline host %s %q: exit code %d after %s\n%s%s", verb, flags, out.Code, out.Took.Round(10*time.Millisecond), out.Stdout, out.Stderr)
 		all.Stdout, all.Stderr, all.Code, all.Took = all.Stdout+out.Stdout, all.Stderr+out.Stderr, out.Code, all.Took+out.Took
-		// A machine under load may answer too late; a command that was cut off is given
-		// again, which is what a person is told to do.
-		if !w.far || out.Code == 0 || all.Took > 5*time.Minute || !slices.ContainsFunc(tooLate, func(s string) bool {
+		// A machine under load may answer too late. Repeat a command that was cut off, as its
+		// message tells a user to do.
+		if !w.remote || out.Code == 0 || all.Took > 5*time.Minute || !slices.ContainsFunc(tooLate, func(s string) bool {
 			return strings.Contains(out.Stdout+out.Stderr, s)
 		}) {
 			return all
@@ -94,24 +88,24 @@ func (w way) host(t *testing.T, verb string, flags ...string) labtest.Output {
 	}
 }
 
-var tooLate = []string{"deadline exceeded", "no answer", "unreachable", "the machine answered at first and does no more", "a second not"}
+var tooLate = []string{"deadline exceeded", "no answer", "unreachable", "the host answered at first, but does not answer any more", "the second failed"}
 
 func (w way) command(t *testing.T, ctx context.Context, argv []string) *exec.Cmd {
 	t.Helper()
 	h := w.box.lab.Host(w.box.name)
-	if !w.far {
+	if !w.remote {
 		cmd := w.box.lab.Exec(ctx, w.box.name, append(argv, "unix://"+h.RuntimeSocket)...)
 		cmd.Env = append(os.Environ(), "PATH="+defaultPath)
 		return cmd
 	}
 	key, err := os.ReadFile(h.SSH.HostKey)
-	must(t, err)
+	testutil.Must(t, err)
 	argv = append(argv, "--identity-file", h.SSH.Key, "--host-key", strings.TrimSpace(string(key)),
 		fmt.Sprintf("ssh://%s@%s%s", h.SSH.User, h.SSH.Address, h.RuntimeSocket))
 	return exec.CommandContext(ctx, argv[0], argv[1:]...)
 }
 
-// wants: it ended so, and said these words.
+// wants checks the exit code and that the output contains these words.
 func wants(t *testing.T, out labtest.Output, code int, words ...string) {
 	t.Helper()
 	if out.Code != code {
@@ -124,49 +118,49 @@ func wants(t *testing.T, out labtest.Output, code int, words ...string) {
 	}
 }
 
-func handOver(t *testing.T, name string, far bool) {
+func handOver(t *testing.T, name string, remote bool) {
 	ctx := t.Context()
 	b := newBox(t, lab, name)
-	w := way{b, far}
+	w := way{b, remote}
 	runtime, err := lab.CRI(ctx, name)
-	must(t, err)
+	testutil.Must(t, err)
 	defer runtime.Close()
 	serves(t, runtime)
 	foreign := newCanary(t, runtime)
 	b.in(t, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/ip_forward")
 	pods, err := lab.Snapshot(ctx, runtime, name)
-	must(t, err)
+	testutil.Must(t, err)
 
-	// A machine as Docker's package leaves it: no node can be made of it.
+	// Docker's package leaves a machine like this: it cannot be a node.
 	b.setCRI(t, false)
 	before := b.state(t)
 	wants(t, w.host(t, "check"), 1, "CRI plugin disabled", "ip_forward=0")
 
-	// What would be done is shown, and not done.
+	// A dry run shows the changes and makes none.
 	wants(t, w.host(t, "prepare", "--dry-run"), 0,
 		`- disabled_plugins = ["io.containerd.grpc.v1.cri"]`, "+ disabled_plugins = []", "containerd restarts", "+ net.ipv4.ip_forward=1")
 	if diff := cmp.Diff(before, b.state(t)); diff != "" {
 		t.Fatalf("--dry-run has changed the machine:\n%s", diff)
 	}
-	// Nobody says yes.
-	wants(t, w.host(t, "prepare"), 1, "nothing was done")
+	// Without an answer nothing is done.
+	wants(t, w.host(t, "prepare"), 1, "nothing was changed")
 	if diff := cmp.Diff(before, b.state(t)); diff != "" {
 		t.Fatalf("unanswered, it has changed the machine:\n%s", diff)
 	}
 
 	wants(t, w.host(t, "prepare", "--yes"), 0, "new file /etc/cni/net.d/90-bowline.conflist")
 	wants(t, w.host(t, "check"), 0)
-	wants(t, w.host(t, "prepare", "--dry-run"), 0, "Nothing is to be mended")
+	wants(t, w.host(t, "prepare", "--dry-run"), 0, "There is nothing to fix")
 	foreign.unharmed(t, "after prepare")
 
 	drive(t, w)
 	foreign.unharmed(t, "beside pods")
 
 	flags := []string{}
-	if far {
+	if remote {
 		flags = append(flags, "--kubeconfig", lab.Status.Cluster.AdminKubeconfig)
 	}
-	wants(t, w.host(t, "release", flags...), 0, "node \""+name+"\" of cluster", "stopping default/"+name, "removed /etc/cni/net.d/90-bowline.conflist", "Nothing of Bowline's stays")
+	wants(t, w.host(t, "release", flags...), 0, "node \""+name+"\" of cluster", "stopping default/"+name, "removed /etc/cni/net.d/90-bowline.conflist", "Nothing of Bowline is left")
 	if diff := cmp.Diff(before, b.state(t)); diff != "" {
 		t.Errorf("the machine is not as it was:\n%s", diff)
 	}
@@ -174,19 +168,19 @@ func handOver(t *testing.T, name string, far bool) {
 		t.Errorf("the preStop hook has left %q, %v", data, err)
 	}
 	_, err = lab.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) != far {
+	if apierrors.IsNotFound(err) != remote {
 		t.Errorf("the node: %v", err)
 	}
 	_, err = lab.Client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) != far {
+	if apierrors.IsNotFound(err) != remote {
 		t.Errorf("the pod: %v", err)
 	}
 
-	// Seen by way of its CRI, the machine is as it was too.
+	// With the CRI enabled again, the machine is as it was too.
 	b.setCRI(t, true)
 	serves(t, runtime)
 	foreign.unharmed(t, "after release")
-	must(t, labtest.Until(ctx, time.Minute, "the machine is as it was", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(ctx, time.Minute, "the machine is as it was", func(ctx context.Context) error {
 		after, err := lab.Snapshot(ctx, runtime, name)
 		if err != nil {
 			return err
@@ -196,8 +190,8 @@ func handOver(t *testing.T, name string, far bool) {
 		}
 		return nil
 	}))
-	// Nothing is there to be released.
-	wants(t, w.host(t, "release"), 0, "No node of Bowline's", "Nothing of Bowline's stays")
+	// There is nothing left to release.
+	wants(t, w.host(t, "release"), 0, "no node of Bowline", "Nothing of Bowline is left")
 	foreign.unharmed(t, "after another release")
 	if b.restarts != 2 {
 		t.Errorf("containerd was restarted %d times, not once by prepare and once by release", b.restarts)
@@ -207,35 +201,35 @@ func handOver(t *testing.T, name string, far bool) {
 // shared is a directory that a pod writes to by hostPath.
 func shared(name string) string { return filepath.Join(lab.Dir, name+"-shared") }
 
-// drive makes a node of the machine, runs a pod on it, and stops the driver.
+// drive makes the machine a node, runs a pod on it, and stops the driver.
 func drive(t *testing.T, w way) {
 	t.Helper()
 	ctx, name := t.Context(), w.box.name
-	must(t, os.Mkdir(shared(name), 0o777))
+	testutil.Must(t, os.Mkdir(shared(name), 0o777))
 	var extra []string
 	driver := &labtest.Bowline{Lab: lab, Host: name, Args: []string{"-v=2"}}
-	if w.far {
+	if w.remote {
 		wire, err := labtest.NewWire(lab.Host(name).SSH.Address)
-		must(t, err)
+		testutil.Must(t, err)
 		defer wire.Close()
 		driver.Wire = wire
 		lines, err := lab.SSHLines(name, wire.Address())
-		must(t, err)
+		testutil.Must(t, err)
 		extra = append(extra, lines...)
 	}
 	var err error
 	driver.Config, err = lab.WriteConfig(name, extra...)
-	must(t, err)
-	must(t, driver.Start())
+	testutil.Must(t, err)
+	testutil.Must(t, driver.Start())
 	defer driver.Kill()
 	_, err = lab.NodeReady(ctx, name, v1.ConditionTrue, 2*time.Minute)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, driver.LogTail(4000))
 	}
 	_, err = lab.Client.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": "v"}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	p := &v1.Pod{}
-	must(t, yaml.UnmarshalStrict([]byte(strings.NewReplacer("$NAME", name, "$DIR", shared(name), "$IMAGE", image).Replace(`
+	testutil.Must(t, yaml.UnmarshalStrict([]byte(strings.NewReplacer("$NAME", name, "$DIR", shared(name), "$IMAGE", image).Replace(`
 metadata: {name: $NAME}
 spec:
   nodeName: $NAME
@@ -254,30 +248,30 @@ spec:
   - {name: memory, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
   - {name: shared, hostPath: {path: $DIR}}
 `)), p))
-	must(t, labtest.Until(ctx, 90*time.Second, "the default service account", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(ctx, 90*time.Second, "the default service account", func(ctx context.Context) error {
 		_, err := lab.Client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}))
 	_, err = lab.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	if _, err := lab.PodReady(ctx, "default", name, 2*time.Minute); err != nil {
 		t.Fatalf("%v\n%s", err, driver.LogTail(4000))
 	}
-	if w.far {
+	if w.remote {
 		noCredential(t, w.box)
 	}
-	// A machine that is driven is not released.
-	wants(t, w.host(t, "release"), 1, "another Bowline drives this machine", fmt.Sprint(driver.PID()))
-	must(t, driver.Stop())
+	// A managed machine cannot be released.
+	wants(t, w.host(t, "release"), 1, "another Bowline manages this host", fmt.Sprint(driver.PID()))
+	testutil.Must(t, driver.Stop())
 }
 
-// noCredential: the key of the node's credential is nowhere on the machine, where a
-// pod's volumes are.
+// noCredential checks that the key of the node's credential is nowhere among the pod's volumes on
+// the machine.
 func noCredential(t *testing.T, b *box) {
 	t.Helper()
 	c, err := clientcmd.BuildConfigFromFlags("", b.lab.Host(b.name).NodeKubeconfig)
-	must(t, err)
-	must(t, rest.LoadTLSFiles(c))
+	testutil.Must(t, err)
+	testutil.Must(t, rest.LoadTLSFiles(c))
 	lines := strings.Split(strings.TrimSpace(string(c.KeyData)), "\n")
 	if len(lines) < 3 || len(lines[1]) < 40 {
 		t.Fatalf("the node's key has %d lines", len(lines))

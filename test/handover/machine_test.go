@@ -18,11 +18,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// box is a lab host made like a machine of somebody's own: its containerd reads
-// /etc/containerd/config.toml, and is restarted by systemctl.
+// box is a lab host made to look like an ordinary machine: its containerd reads
+// /etc/containerd/config.toml, and systemctl restarts it.
 type box struct {
 	lab  *labtest.Lab
 	name string
@@ -32,23 +33,23 @@ type box struct {
 	restarts   int
 }
 
-// file of the host, from outside; only of directories that are the host's own.
+// file is a path of the host as seen from outside, only for directories that are the host's own.
 func (b *box) file(path string) string { return filepath.Join(b.lab.Host(b.name).Root, path) }
 
 const containerdConfig = "/etc/containerd/config.toml"
 
-// newBox takes the lab's containerd away and starts one as a machine has it.
+// newBox replaces the lab's containerd with one that is configured as on an ordinary machine.
 func newBox(t *testing.T, lab *labtest.Lab, name string) *box {
 	t.Helper()
 	b := &box{lab: lab, name: name}
-	must(t, lab.StopProcess(t.Context(), name, "containerd"))
+	testutil.Must(t, lab.StopProcess(t.Context(), name, "containerd"))
 	config, err := os.ReadFile(filepath.Join(lab.Dir, "hosts", name, "containerd.toml"))
-	must(t, err)
-	must(t, os.WriteFile(b.file(containerdConfig), config, 0o640))
-	// The lab's own network is none of this machine's.
-	must(t, os.Remove(b.file("/etc/cni/net.d/10-lab.conflist")))
+	testutil.Must(t, err)
+	testutil.Must(t, os.WriteFile(b.file(containerdConfig), config, 0o640))
+	// This machine must not have the lab's own network.
+	testutil.Must(t, os.Remove(b.file("/etc/cni/net.d/10-lab.conflist")))
 	b.systemctl(t)
-	must(t, b.restart(t.Context()))
+	testutil.Must(t, b.restart(t.Context()))
 	t.Cleanup(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -57,22 +58,22 @@ func newBox(t *testing.T, lab *labtest.Lab, name string) *box {
 	return b
 }
 
-// systemctl puts a program of this name into the host, which asks the test.
+// systemctl installs a program of this name in the host. It forwards requests to the test.
 func (b *box) systemctl(t *testing.T) {
 	t.Helper()
 	dir := filepath.Join(b.lab.Dir, b.name+"-sbin")
 	request, reply := filepath.Join(dir, "request"), filepath.Join(dir, "reply")
-	must(t, os.Mkdir(dir, 0o755))
-	must(t, syscall.Mkfifo(request, 0o600))
-	must(t, syscall.Mkfifo(reply, 0o600))
+	testutil.Must(t, os.Mkdir(dir, 0o755))
+	testutil.Must(t, syscall.Mkfifo(request, 0o600))
+	testutil.Must(t, syscall.Mkfifo(reply, 0o600))
 	script := fmt.Sprintf("#!/bin/sh\nset -e\n[ \"$*\" = 'restart containerd' ]\necho restart >%s\nread -r r <%s\n[ \"$r\" = ok ] || { echo \"$r\" >&2; exit 1; }\n", request, reply)
-	must(t, os.WriteFile(filepath.Join(dir, "systemctl"), []byte(script), 0o755))
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "systemctl"), []byte(script), 0o755))
 	b.in(t, "mount", "--bind", dir, "/usr/local/sbin")
-	// Opened both ways, neither open waits for the other end.
+	// Opened for both reading and writing, neither open waits for the other end.
 	asked, err := os.OpenFile(request, os.O_RDWR, 0)
-	must(t, err)
+	testutil.Must(t, err)
 	answer, err := os.OpenFile(reply, os.O_RDWR, 0)
-	must(t, err)
+	testutil.Must(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -103,7 +104,7 @@ func (b *box) restart(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	// What runs in a host ends with the lab.
+	// Processes in a host end with the lab.
 	cmd := b.lab.Exec(context.Background(), b.name, labtest.Program("bowline-containerd"), "--config", containerdConfig)
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(labtest.Program("x"))+":"+defaultPath)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -132,42 +133,42 @@ func (b *box) stop() error {
 	return nil
 }
 
-// setCRI writes the configuration with or without the CRI plugin, and restarts.
+// setCRI writes the configuration with or without the CRI plugin, and restarts containerd.
 func (b *box) setCRI(t *testing.T, on bool) {
 	t.Helper()
 	const disabled = "disabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n"
 	data, err := os.ReadFile(b.file(containerdConfig))
-	must(t, err)
+	testutil.Must(t, err)
 	text := strings.Replace(string(data), disabled, "", 1)
 	if !on {
 		text = strings.Replace(text, "version = 3\n", "version = 3\n"+disabled, 1)
 	}
-	must(t, os.WriteFile(b.file(containerdConfig), []byte(text), 0o640))
-	must(t, b.restart(t.Context()))
+	testutil.Must(t, os.WriteFile(b.file(containerdConfig), []byte(text), 0o640))
+	testutil.Must(t, b.restart(t.Context()))
 }
 
 // serves waits until the CRI serves: its socket opens before that.
 func serves(t *testing.T, runtime *cri.Client) {
 	t.Helper()
-	must(t, labtest.Until(t.Context(), 2*time.Minute, "the CRI serves", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), 2*time.Minute, "the CRI serves", func(ctx context.Context) error {
 		_, err := runtime.ListContainers(ctx, nil)
 		return err
 	}))
 }
 
-// in runs a command in the host and returns what it prints.
+// in runs a command in the host and returns its output.
 func (b *box) in(t *testing.T, argv ...string) string {
 	t.Helper()
 	out, err := labtest.Capture(b.lab.Exec(t.Context(), b.name, argv...))
-	must(t, err)
+	testutil.Must(t, err)
 	if out.Code != 0 {
 		t.Fatalf("%q in %s: exit code %d: %s%s", argv, b.name, out.Code, out.Stdout, out.Stderr)
 	}
 	return out.Stdout
 }
 
-// state is what a machine has that a node, or its preparation, may change and that
-// no list of pods shows: files with their content, links, settings, rules.
+// state is everything that a node, or its preparation, may change on a machine and that no list of
+// pods shows: files with their content, links, settings, rules.
 func (b *box) state(t *testing.T) string {
 	t.Helper()
 	return b.in(t, "sh", "-c", `
@@ -182,7 +183,7 @@ cat /proc/sys/net/ipv4/ip_forward
 iptables-save | grep -i -e cni- -e bowline || true`)
 }
 
-// canary is somebody else's pod, as crictl makes them, on the machine's own
+// canary is a pod that does not belong to Bowline, as crictl makes it, on the machine's own
 // network.
 type canary struct {
 	runtime   *cri.Client
@@ -204,24 +205,24 @@ func newCanary(t *testing.T, runtime *cri.Client) *canary {
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: options}},
 	}
 	ref, err := runtime.PullImage(ctx, &runtimeapi.ImageSpec{Image: image}, nil, sandbox)
-	must(t, err)
+	testutil.Must(t, err)
 	id, err := runtime.RunPodSandbox(ctx, sandbox, "")
-	must(t, err)
+	testutil.Must(t, err)
 	c := &canary{runtime: runtime}
 	c.container, err = runtime.CreateContainer(ctx, id, &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: ref},
 		Command: []string{"sleep", "36000"}, LogPath: "main.log",
 		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: options}},
 	}, sandbox)
-	must(t, err)
-	must(t, runtime.StartContainer(ctx, c.container))
+	testutil.Must(t, err)
+	testutil.Must(t, runtime.StartContainer(ctx, c.container))
 	st, err := runtime.ContainerStatus(ctx, c.container)
-	must(t, err)
+	testutil.Must(t, err)
 	c.started = st.StartedAt
 	return c
 }
 
-// unharmed: it runs, and has run all the time.
+// unharmed checks that it runs, and has run all the time.
 func (c *canary) unharmed(t *testing.T, when string) {
 	t.Helper()
 	st, err := c.runtime.ContainerStatus(t.Context(), c.container)

@@ -13,20 +13,21 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/audit"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// cluster is a lab whose first host is a node already, and whose API server logs.
+// cluster is a lab whose first host is a node already, and whose API server logs requests.
 type cluster struct {
 	t        *testing.T
 	lab      *labtest.Lab
 	bowline  *labtest.Bowline
-	pods     *labtest.History // all that there ever were
+	pods     *labtest.History // every pod that ever existed
 	helm     string           // the program
-	program  string           // a person's Bowline
+	program  string           // the user's bowline program
 	values   string           // the file
-	provoked []audit.Provoked // what the test has had refused
+	provoked []audit.Provoked // refusals that the test has caused
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -36,15 +37,15 @@ func newCluster(t *testing.T) *cluster {
 		}
 	}
 	program, err := labtest.BuiltBowline()
-	must(t, err)
+	testutil.Must(t, err)
 	// Sockets are below the directory: its path must be short.
 	dir, err := os.MkdirTemp("", "bowline-helm")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	testutil.Must(t, err)
+	t.Cleanup(func() { testutil.Must(t, os.RemoveAll(dir)) })
 	c := &cluster{t: t, helm: os.Getenv("BOWLINE_HELM"), program: program}
 	c.lab, err = labtest.Start(t.Context(), filepath.Join(dir, "lab"), 1+len(machines), "--audit")
-	must(t, err)
-	t.Cleanup(func() { must(t, c.lab.Down(context.Background())) })
+	testutil.Must(t, err)
+	t.Cleanup(func() { testutil.Must(t, c.lab.Down(context.Background())) })
 	c.pods = c.lab.Watch(v1.NamespaceAll)
 	t.Cleanup(c.pods.Stop)
 	out, err := c.lab.Command(t.Context(), "load-image", "bowline:test", os.Getenv("BOWLINE_IMAGE")).CombinedOutput()
@@ -54,7 +55,7 @@ func newCluster(t *testing.T) *cluster {
 
 	c.bowline = &labtest.Bowline{Lab: c.lab, Host: near}
 	end, err := c.bowline.Keep(func(code int) { t.Errorf("%s's Bowline ended with %d\n%s", near, code, c.bowline.LogTail(4000)) })
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() { end(false) })
 	if _, err := c.lab.NodeReady(t.Context(), near, v1.ConditionTrue, 3*time.Minute); err != nil {
 		t.Fatalf("%v\n%s", err, c.bowline.LogTail(4000))
@@ -77,7 +78,7 @@ hosts:
 	return c
 }
 
-// spec is what a Host says of a machine.
+// spec returns the spec of a machine's Host.
 func (c *cluster) spec(m machine, indent string) string {
 	h := c.lab.Host(m.name)
 	return fmt.Sprintf("%[1]sendpoint: ssh://%[2]s@%[3]s%[4]s\n%[1]shostKeys: [%[5]q]\n%[1]skubeletExposure: %[6]s\n",
@@ -87,13 +88,13 @@ func (c *cluster) spec(m machine, indent string) string {
 func (c *cluster) hostKey(m machine) string {
 	c.t.Helper()
 	key, err := os.ReadFile(c.lab.Host(m.name).SSH.HostKey)
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	return strings.TrimSpace(string(key))
 }
 
 func (c *cluster) chart() string {
 	path, err := filepath.Abs("../../charts/bowline")
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	return path
 }
 
@@ -118,7 +119,7 @@ func (c *cluster) command(argv ...string) (string, error) {
 	return out.String(), err
 }
 
-// run is a command that has to succeed.
+// run runs a command that must succeed.
 func (c *cluster) run(argv ...string) string {
 	c.t.Helper()
 	out, err := c.command(argv...)
@@ -131,14 +132,14 @@ func (c *cluster) run(argv ...string) string {
 func (c *cluster) kubectl(args ...string) string {
 	c.t.Helper()
 	out, err := c.lab.Kubectl(c.t.Context(), args...)
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	if out.Code != 0 {
 		c.t.Fatalf("kubectl %s: %s%s\n%s", strings.Join(args, " "), out.Stdout, out.Stderr, c.state())
 	}
 	return out.Stdout
 }
 
-// until waits for a condition, and shows the cluster where it does not come.
+// until waits for a condition, and shows the cluster's state if it fails.
 func (c *cluster) until(what string, condition func(ctx context.Context) error) {
 	c.t.Helper()
 	if err := labtest.Until(c.t.Context(), 4*time.Minute, what, condition); err != nil {
@@ -146,7 +147,7 @@ func (c *cluster) until(what string, condition func(ctx context.Context) error) 
 	}
 }
 
-// state is what there is to see of the chart, for a test that has failed.
+// state collects the chart's state, for a failed test.
 func (c *cluster) state() string {
 	var b strings.Builder
 	for _, args := range [][]string{
@@ -164,6 +165,6 @@ func (c *cluster) state() string {
 
 func (c *cluster) file(name, content string) string {
 	path := filepath.Join(c.lab.Dir, name)
-	must(c.t, os.WriteFile(path, []byte(content), 0o600))
+	testutil.Must(c.t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }

@@ -10,19 +10,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/audit"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
 const (
 	namespace = "bowline"
-	// near is driven by a Bowline of the test's own; the chart's pods run there.
+	// near is managed by the test's own Bowline; the chart's pods run there.
 	near = "host1"
-	// patience bounds what helm waits for: it is long, as nothing here measures time.
+	// patience bounds helm's waits. It is long, because the test measures no time.
 	patience = "6m"
 )
 
-// machine is one that the chart makes a node of, with how the API server reaches it.
+// machine is a machine that the chart makes a node of, and how the API server reaches it.
 type machine struct{ name, exposure string }
 
 var (
@@ -31,9 +32,9 @@ var (
 	machines = []machine{first, second}
 )
 
-// TestChart goes through a chart's life: installed, tried by helm test, changed, rolled
-// back, and uninstalled. At its end the API server's audit log says that nothing was asked
-// for that should not be.
+// TestChart goes through a chart's life: installed, tested by helm test, changed, rolled back, and
+// uninstalled. At the end it checks in the API server's audit log that no request was made that
+// should not be.
 func TestChart(t *testing.T) {
 	if os.Getenv("BOWLINE_E2E") != "1" {
 		t.Skip("set BOWLINE_E2E=1, BOWLINE_HELM and BOWLINE_IMAGE to install the chart in a lab (root); hack/test-machine.sh helm does")
@@ -47,7 +48,7 @@ func TestChart(t *testing.T) {
 
 	c.install()
 	c.areReady(machines...)
-	step("installed, and the far nodes are Ready")
+	step("installed, and the remote nodes are Ready")
 	for _, m := range machines {
 		c.isNoClouds(m.name)
 	}
@@ -74,7 +75,7 @@ func TestChart(t *testing.T) {
 	c.kubectl("delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/name=bowline-test", "--timeout=3m")
 	step("helm test fails while a link is cut")
 
-	// What a chart has no more is taken back before the change is made; a rollback brings
+	// An upgrade that removes a Host drains its node before the change is made; a rollback brings
 	// it back.
 	c.upgrade("--set-json", "hosts=[]")
 	c.nothingIsLeft()
@@ -90,9 +91,9 @@ func TestChart(t *testing.T) {
 	c.run(c.helm, "uninstall", "bowline", "-n", namespace, "--wait", "--timeout", patience)
 	step("uninstalled")
 	c.nothingIsLeft()
-	// Helm takes the processes' rights away while they are on their way out.
+	// Helm removes the processes' rights while they are still ending.
 	c.provoked = append(c.provoked, audit.Provoked{From: uninstalls, To: time.Now().Add(time.Minute), Resource: "leases"})
-	must(t, labtest.Until(t.Context(), 2*time.Minute, "nothing of the chart is left", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), 2*time.Minute, "nothing of the chart is left", func(ctx context.Context) error {
 		left := c.kubectl("get", "clusterroles,clusterrolebindings,all,configmaps,roles,rolebindings,serviceaccounts,hosts", "-A", "-l", "app.kubernetes.io/instance=bowline", "-o", "name") +
 			c.kubectl("get", "clusterroles,clusterrolebindings,roles,rolebindings", "-A", "-l", "bowline.io/host", "-o", "name") +
 			c.kubectl("get", "secrets", "-n", namespace, "-l", "owner=helm", "-o", "name") +
@@ -114,15 +115,8 @@ func TestChart(t *testing.T) {
 func (c *cluster) isNoClouds(node string) {
 	c.t.Helper()
 	n, err := c.lab.Client.CoreV1().Nodes().Get(c.t.Context(), node, metav1.GetOptions{})
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	if n.Spec.ProviderID != "bowline://"+node || n.Labels["node.kubernetes.io/exclude-from-external-load-balancers"] != "true" {
 		c.t.Errorf("a cloud controller takes %s for its own: providerID %q, labels %v", node, n.Spec.ProviderID, n.Labels)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 	"github.com/bowline-k8s/bowline/test/audit"
 )
@@ -21,7 +22,7 @@ import (
 // lent is the Host that "host add" makes of the second machine.
 const lent = "lent"
 
-// hostIs waits for a Host to be Ready for a reason.
+// hostIs waits until a Host's Ready condition has this reason.
 func (c *cluster) hostIs(host, reason string) {
 	c.t.Helper()
 	c.until("the Host "+host+" is "+reason, func(ctx context.Context) error {
@@ -40,14 +41,14 @@ func (c *cluster) areReady(all ...machine) {
 	}
 }
 
-// replicaEnds deletes the pod of the chart that drives a machine: the other takes it over,
-// and nothing of what runs there is started again.
+// replicaEnds deletes the chart's pod that manages a machine: the other replica takes the machine
+// over, and nothing that runs there is restarted.
 func (c *cluster) replicaEnds(m machine) {
 	c.t.Helper()
 	holder := func() string {
 		c.t.Helper()
 		lease, err := c.lab.Client.CoordinationV1().Leases(namespace).Get(c.t.Context(), "bowline-host-"+m.name, metav1.GetOptions{})
-		must(c.t, err)
+		testutil.Must(c.t, err)
 		if lease.Spec.HolderIdentity == nil {
 			return ""
 		}
@@ -86,7 +87,8 @@ func (c *cluster) replicaEnds(m machine) {
 	c.reached(m)
 }
 
-// link cuts the way to a machine, in silence, or mends it, and waits until the node says so.
+// link cuts the link to a machine silently, or restores it, and waits until the node's status shows
+// it.
 func (c *cluster) link(m machine, up bool) {
 	c.t.Helper()
 	verb, want := "-I", v1.ConditionFalse
@@ -111,12 +113,12 @@ func (c *cluster) link(m machine, up bool) {
 	})
 }
 
-// byHand makes nodes of Hosts that are not the chart's, and takes them out again: one by
-// kubectl, with the rights that docs/helm.md gives, the other by one command.
+// byHand makes nodes of Hosts that are not the chart's, and removes them again: one with kubectl
+// and the rights that docs/helm.md gives, the other with one command.
 func (c *cluster) byHand() {
 	c.t.Helper()
 	docs, err := os.ReadFile("../../docs/helm.md")
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	_, rights, found := strings.Cut(string(docs), "kind: ClusterRole\nmetadata:\n  name: bowline-node-box-2\n")
 	rights, _, closed := strings.Cut(rights, "```")
 	if !found || !closed {
@@ -127,14 +129,14 @@ func (c *cluster) byHand() {
 
 	began := time.Now()
 	c.kubectl("apply", "-f", c.file("host.yaml", host))
-	c.hostIs(first.name, "Credentials") // which the account may not read yet
+	c.hostIs(first.name, "Credentials") // the account may not read the Secret yet
 	file := c.file("rights.yaml", strings.ReplaceAll(rights, "box-2", first.name))
 	c.kubectl("apply", "-f", file)
 
 	h := c.lab.Host(second.name)
 	said := c.run(c.program, "host", "add", lent, "--ssh", h.SSH.User+"@"+h.SSH.Address, "--socket", h.RuntimeSocket, "--node-name", second.name,
 		"--key", h.SSH.Key, "--host-key", c.hostKey(second), "--timeout", "4m")
-	for _, words := range []string{"The service account bowline/bowline is given rights, by the ClusterRole and the Role bowline-host-lent", "impersonate system:node:" + second.name,
+	for _, words := range []string{"The ClusterRole and the Role bowline-host-lent give the service account bowline/bowline the rights", "impersonate system:node:" + second.name,
 		"The node " + second.name + " is Ready"} {
 		if !strings.Contains(said, words) {
 			c.t.Errorf("host add does not tell %q:\n%s", words, said)
@@ -145,7 +147,7 @@ func (c *cluster) byHand() {
 
 	c.kubectl("delete", "host", first.name, "--wait=false")
 	said = c.run(c.program, "host", "remove", lent, "--timeout", "4m")
-	if !strings.Contains(said, "The rights that Bowline had for it are deleted.") {
+	if !strings.Contains(said, "Deleted Bowline's rights for it.") {
 		c.t.Errorf("host remove says\n%s", said)
 	}
 	c.kubectl("wait", "--for=delete", "host/"+first.name, "--timeout=4m")
@@ -156,7 +158,7 @@ func (c *cluster) byHand() {
 	c.nothingIsLeft()
 }
 
-// nothingIsLeft of the far nodes, in the cluster and on the machines.
+// nothingIsLeft checks that nothing of the remote nodes is left in the cluster and on the machines.
 func (c *cluster) nothingIsLeft() {
 	c.t.Helper()
 	for _, m := range machines {
@@ -164,15 +166,15 @@ func (c *cluster) nothingIsLeft() {
 			c.t.Errorf("the node: %v", err)
 		}
 		pods, err := c.lab.Client.CoreV1().Pods(v1.NamespaceAll).List(c.t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + m.name})
-		must(c.t, err)
+		testutil.Must(c.t, err)
 		for _, p := range pods.Items {
 			c.t.Errorf("the pod %s/%s is on %s", p.Namespace, p.Name, m.name)
 		}
 		runtime, err := c.lab.CRI(c.t.Context(), m.name)
-		must(c.t, err)
+		testutil.Must(c.t, err)
 		containers, err := runtime.ListContainers(c.t.Context(), &runtimeapi.ContainerFilter{})
 		runtime.Close()
-		must(c.t, err)
+		testutil.Must(c.t, err)
 		if len(containers) != 0 {
 			c.t.Errorf("%d containers are on %s", len(containers), m.name)
 		}

@@ -14,20 +14,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
 const (
-	// beside is the node that a second runtime of the near machine becomes; the lab has a
+	// beside is the name of the node that a second runtime on the local host becomes; the lab has a
 	// pod network for it.
 	beside         = "host9"
 	localNamespace = "bowline-local"
 	secondDir      = "/run/containerd-two"
-	// localDir is that node's: below /run, which is a lab host's own.
+	// localDir is that node's directory, below /run, which each lab host has for itself.
 	localDir = "/run/bowline-two"
 )
 
-// onBeside are pods of the second runtime: one on its own network, one on the machine's.
+// onBeside are pods of the second runtime: one on its own network, one on the host's.
 const onBeside = `
 apiVersion: v1
 kind: Pod
@@ -44,9 +45,9 @@ spec:
     volumeMounts: [{name: word, mountPath: /word}, {name: scratch, mountPath: /scratch}]
 `
 
-// localSocket: a privileged pod of the chart on the near machine makes a node of a second
-// runtime there, leaves the first one's pods alone, and when it is uninstalled nothing of
-// that node is left.
+// localSocket: a privileged pod of the chart on the local host makes a node of a second runtime
+// there and leaves the first runtime's pods alone. After its uninstallation nothing of that node is
+// left.
 func (c *cluster) localSocket() {
 	c.t.Helper()
 	socket := c.secondRuntime()
@@ -103,7 +104,7 @@ localSocket:
 	}
 	left, err := labtest.Capture(c.lab.Exec(c.t.Context(), near, "sh", "-c",
 		"find "+localDir+" ! -type d; for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f; echo; done 2>/dev/null"))
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	for line := range strings.Lines(left.Stdout) {
 		if strings.HasPrefix(line, localDir) || strings.Contains(line, "containerd-shim") && strings.Contains(line, secondDir) {
 			c.t.Errorf("there is left %s", line)
@@ -114,13 +115,13 @@ localSocket:
 	}
 }
 
-// secondRuntime starts another containerd on the near machine, by the configuration of the
-// first with other places, and returns its socket.
+// secondRuntime starts another containerd on the local host, with the first one's configuration and
+// other paths, and returns its socket.
 func (c *cluster) secondRuntime() string {
 	c.t.Helper()
 	h := c.lab.Host(near)
 	first, err := os.ReadFile(filepath.Join(filepath.Dir(h.Root), "containerd.toml"))
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	config := strings.NewReplacer(
 		`"/var/lib/containerd"`, `"/var/lib/containerd/two"`,
 		"/run/containerd", secondDir,
@@ -129,16 +130,16 @@ func (c *cluster) secondRuntime() string {
 	cni := fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "two", "plugins": [{"type": "bridge", "bridge": "cni2", "isGateway": true,
   "ipam": {"type": "host-local", "dataDir": "/run/cni-two", "ranges": [[{"subnet": "10.%d.9.0/24"}]]}}]}`, 64+c.lab.Status.Index)
 	two := filepath.Join(h.Root, "etc/cni/two")
-	must(c.t, os.MkdirAll(two, 0o755))
-	must(c.t, os.WriteFile(filepath.Join(two, "10-two.conflist"), []byte(cni), 0o644))
+	testutil.Must(c.t, os.MkdirAll(two, 0o755))
+	testutil.Must(c.t, os.WriteFile(filepath.Join(two, "10-two.conflist"), []byte(cni), 0o644))
 
-	// Below the host's cgroup and in its namespaces: it goes with the lab, if not before.
+	// It runs below the host's cgroup and in its namespaces, so it ends with the lab at the latest.
 	cmd := c.lab.Exec(context.WithoutCancel(c.t.Context()), near, labtest.Program("bowline-containerd"), "--config", c.file("containerd-two.toml", config))
 	log, err := os.Create(filepath.Join(c.lab.Dir, "logs/containerd-two.log"))
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), "PATH="+labtest.Cache()+"/bin:"+os.Getenv("PATH"))
-	must(c.t, cmd.Start())
+	testutil.Must(c.t, cmd.Start())
 	c.t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()

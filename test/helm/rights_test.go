@@ -11,25 +11,26 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/audit"
 )
 
-// tries is who asks for what is to be refused: the log's judge leaves it alone.
+// tries is the user agent of requests that must be refused: the check of the log ignores it.
 const tries = "bowline-test-tries"
 
-// mayBeNoOtherNode: the account is the chart's nodes, and cannot be the other, nor read a
-// Secret that no Host names.
+// mayBeNoOtherNode: the account may act as the chart's nodes, and neither as any other node, nor
+// read a Secret that no Host names.
 func (c *cluster) mayBeNoOtherNode() {
 	c.t.Helper()
 	token, err := c.lab.Client.CoreV1().ServiceAccounts(namespace).CreateToken(c.t.Context(), "bowline", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	account := rest.AnonymousClientConfig(c.lab.REST)
 	account.BearerToken, account.UserAgent = token.Status.Token, tries
 	as := func(user string, groups ...string) kubernetes.Interface {
 		config := rest.CopyConfig(account)
 		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
 		client, err := kubernetes.NewForConfig(config)
-		must(c.t, err)
+		testutil.Must(c.t, err)
 		return client
 	}
 	get := func(client kubernetes.Interface, node string) error {
@@ -46,20 +47,20 @@ func (c *cluster) mayBeNoOtherNode() {
 		}
 	}
 	_, err = c.lab.Client.CoreV1().Secrets(namespace).Create(c.t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "another"}}, metav1.CreateOptions{})
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	if _, err := as("").CoreV1().Secrets(namespace).Get(c.t.Context(), "another", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
 		c.t.Errorf("the account reads a Secret that no Host names: %v", err)
 	}
 }
 
-// logIsClean judges all that the chart's accounts and its nodes have asked for.
+// logIsClean checks all requests of the chart's accounts and its nodes.
 func (c *cluster) logIsClean() {
 	c.t.Helper()
 	log, err := os.Open(c.lab.Status.Cluster.AuditLog)
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	defer log.Close()
 	events, err := audit.Read(log)
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	judge := audit.Cluster{
 		Namespace: namespace, Account: "bowline", Hooks: "bowline-hooks", Tries: tries, Provoked: c.provoked,
 		Hosts: []string{lent}, Secrets: []string{lent},

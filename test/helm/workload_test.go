@@ -9,11 +9,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// workload is a Deployment with a pod on each machine, which reads a Secret and a configMap,
-// a Service before it, and on each machine a pod on the machine's own network.
+// workload is a Deployment with one pod on each machine, which reads a Secret and a configMap, a
+// Service for it, and on each machine a pod on the host network.
 const workload = `
 apiVersion: v1
 kind: Secret
@@ -70,7 +71,7 @@ spec:
       containers: [{name: box, image: "registry.lab/toolbox:lab", command: [sh, -c, "echo on the network of $(hostname); sleep infinity"]}]
 `
 
-// podOn is the one pod of that app on a machine, Ready.
+// podOn returns the app's Ready pod on a machine.
 func (c *cluster) podOn(ctx context.Context, app, node string) (*v1.Pod, error) {
 	list, err := c.lab.Client.CoreV1().Pods(v1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "app=" + app, FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
@@ -84,7 +85,7 @@ func (c *cluster) podOn(ctx context.Context, app, node string) (*v1.Pod, error) 
 	return nil, fmt.Errorf("no pod of %s is Ready on %s", app, node)
 }
 
-// workloadRuns waits for all of it, and for the Service to lead from one machine to the
+// workloadRuns waits until all pods are Ready, and until the Service leads from one machine to the
 // pods of both.
 func (c *cluster) workloadRuns() {
 	c.t.Helper()
@@ -108,7 +109,7 @@ func (c *cluster) workloadRuns() {
 		return nil
 	})
 	service, err := c.lab.Client.CoreV1().Services(v1.NamespaceDefault).Get(c.t.Context(), "app", metav1.GetOptions{})
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	c.approveWhile("the Service leads to the pods of both machines", func(ctx context.Context) error {
 		out, err := c.lab.Kubectl(ctx, "exec", from.Name, "-c", "box", "--", "sh", "-c",
 			"for i in 1 2 3 4 5 6 7 8; do wget -q -T 2 -O - http://"+service.Spec.ClusterIP+"/; done")
@@ -124,12 +125,12 @@ func (c *cluster) workloadRuns() {
 	})
 }
 
-// reached: the pods of a machine are reached the way that its exposure says, and have what
-// they name.
+// reached checks that the pods of a machine are reached in the way of its exposure, and that they
+// see the objects that they name.
 func (c *cluster) reached(m machine) {
 	c.t.Helper()
 	node, err := c.lab.Client.CoreV1().Nodes().Get(c.t.Context(), m.name, metav1.GetOptions{})
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	own := c.lab.Host(m.name).IP
 	for _, a := range node.Status.Addresses {
 		if a.Type == v1.NodeInternalIP && (a.Address == own) != (m.exposure == "host") {
@@ -137,9 +138,9 @@ func (c *cluster) reached(m machine) {
 		}
 	}
 	app, err := c.podOn(c.t.Context(), "app", m.name)
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	net, err := c.podOn(c.t.Context(), "net", m.name)
-	must(c.t, err)
+	testutil.Must(c.t, err)
 	if net.Status.PodIP != own || net.Status.HostIP != own {
 		c.t.Errorf("on the network of %s, %s, the pod is %s on %s", m.name, own, net.Status.PodIP, net.Status.HostIP)
 	}
@@ -162,8 +163,8 @@ func (c *cluster) reached(m machine) {
 	}
 }
 
-// approveWhile waits for what the API server does by coming to the nodes. What these asked
-// for to serve with is approved meanwhile: the lab's API server checks it.
+// approveWhile waits for a request that the API server makes to the nodes. Meanwhile it approves
+// the nodes' requests for serving certificates, which the lab's API server verifies.
 func (c *cluster) approveWhile(what string, condition func(ctx context.Context) error) {
 	c.t.Helper()
 	c.until(what, func(ctx context.Context) error {

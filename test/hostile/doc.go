@@ -1,7 +1,7 @@
-// Package hostile has one host of many lie, and sees what that costs the others. One
-// Bowline process drives good hosts over SSH, each with a real sshd in namespaces of its
-// own and a fake runtime (test/farm), and one more whose runtime is exchanged for one that
-// replies with what exhausts a reader (cri/lying), and whose sshd then does the like:
+// Package hostile makes one host of many lie, and measures what that costs the others. One Bowline
+// process manages good hosts over SSH, each with a real sshd in its own namespaces and a fake
+// runtime (test/farm), and one more host. The runtime of that host is replaced by one whose replies
+// exhaust a reader (cri/lying), and then its sshd by a similar one:
 //
 //	lists of empty items    lists beyond every limit     pods without end
 //	statuses of megabytes   statuses that fill memory    replies that never end
@@ -14,19 +14,19 @@
 // # What must hold
 //
 //   - the peak of the process's resident memory is at most 64 MiB more than without it;
-//   - the process is not started again, nor is any other host's driver, nor any container;
-//     no other node is NotReady for a moment;
+//   - neither the process, nor any other host's driver, nor any container is restarted;
+//     no other node becomes NotReady even for a moment;
 //   - the host that exceeds a budget is quarantined: its node has the condition
 //     HostQuarantined with the budget's name, and an event; the process's metrics count
 //     it for that host and for no other;
-//   - when it behaves again, it is driven again by itself, its pod has not been touched,
-//     and a new one starts on it;
-//   - pods start on the others in the time that they take without it.
+//   - when the host behaves again, Bowline manages it again without help, its pod has not
+//     been touched, and a new one starts on it;
+//   - pods start on the others as fast as without it.
 //
-// The aim for the last is 1.1 times the median. The machines, the API server and the
-// process share the processors of the machine that the test runs on, so two runs without
-// any hostile host differ by more: the test prints the ratio, and fails above 1.5.
+// The target for the last is 1.1 times the median. The machines, the API server and the process
+// share the processors of the machine that runs the test, so two runs without any hostile host
+// differ by more: the test prints the ratio, and fails above 1.5.
 //
-// Environment: BOWLINE_E2E=1 runs it (root, and the lab's programs, needed).
-// BOWLINE_HOSTILE_HOSTS is the number of good hosts, 20 by default.
+// Environment: BOWLINE_E2E=1 runs it (needs root and the lab's programs). BOWLINE_HOSTILE_HOSTS is
+// the number of good hosts, 20 by default.
 package hostile

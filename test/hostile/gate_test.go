@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// gate passes connections on to what stands behind it, which may be exchanged.
+// gate forwards connections to a target that can be replaced.
 type gate struct {
 	net.Listener
 	all sync.WaitGroup
@@ -30,7 +30,7 @@ func newGate(l net.Listener, dial func() (net.Conn, error)) *gate {
 	return g
 }
 
-// turn exchanges what stands behind; connections to what stood there end.
+// turn replaces the target and closes the connections to the previous one.
 func (g *gate) turn(dial func() (net.Conn, error)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -20,19 +20,19 @@ import (
 
 const (
 	mostMemory = 64 << 20 // more than without the hostile host
-	mostRatio  = 1.5      // of medians; the package's comment says why it is not 1.1
+	mostRatio  = 1.5      // of medians; the package comment says why it is not 1.1
 	baseline   = 60       // starts without it
 	keptUp     = 30 * time.Second
 )
 
-// TestOneHostLies: the package's comment says what must hold.
+// TestOneHostLies checks the rules of the package comment with a lying runtime.
 func TestOneHostLies(t *testing.T) {
 	r := need(t)
 	stamp, err := r.stamp(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := 0 // that ends in a quarantine
+	last := 0 // the last lie that ends in a quarantine
 	for i, l := range lies {
 		if l.want != nil {
 			last = i
@@ -46,7 +46,7 @@ func TestOneHostLies(t *testing.T) {
 	r.counted(t)
 }
 
-// TestOneHostsShellsLie: the same where the host's sshd is not to be believed.
+// TestOneHostsShellsLie checks the same with a lying sshd.
 func TestOneHostsShellsLie(t *testing.T) {
 	r := need(t)
 	r.beside(t, func() {
@@ -71,8 +71,8 @@ func need(t *testing.T) *rig {
 	return start(t, hosts)
 }
 
-// beside has pods start on the good hosts while lies are told, and compares memory and
-// starts with those of before.
+// beside runs tell while pods start on the good hosts, and compares memory and start times with
+// those before.
 func (r *rig) beside(t *testing.T, tell func()) {
 	t.Helper()
 	without, calm := r.alone(t)
@@ -141,8 +141,8 @@ func (r *rig) alone(t *testing.T) (peak int64, took []time.Duration) {
 	return peak, took
 }
 
-// told has the host tell a lie until it is met, and then behave until its node is Ready.
-// The last time it is left to the pool when to try again.
+// told makes the host tell a lie until it has its effect, and then behave until its node is Ready.
+// After the last lie the pool decides when to try again.
 func (r *rig) told(t *testing.T, l lie, stamp string, last bool) {
 	t.Helper()
 	ctx, began := t.Context(), time.Now()
@@ -171,13 +171,13 @@ func (r *rig) told(t *testing.T, l lie, stamp string, last bool) {
 			t.Fatal(err)
 		}
 	}
-	if err := labtest.Until(ctx, patience, "the host is driven again", r.drivenAgain); err != nil {
+	if err := labtest.Until(ctx, patience, "the host is managed again", r.drivenAgain); err != nil {
 		t.Fatalf("%s: %v\n%s", l.name, err, r.bowline.LogTail(4000))
 	}
 }
 
-// toldByShells has the host's sshd lie for a while, to a link that was up and to a driver
-// that begins, and then behave until its node is Ready.
+// toldByShells makes the host's sshd lie for a while, first to an existing link and then to a
+// starting driver, and then behave until its node is Ready.
 func (r *rig) toldByShells(t *testing.T, l shellLie) {
 	t.Helper()
 	r.shells.tell(l)
@@ -200,12 +200,12 @@ func (r *rig) toldByShells(t *testing.T, l shellLie) {
 	if _, err := r.configure(); err != nil {
 		t.Fatal(err)
 	}
-	if err := labtest.Until(t.Context(), patience, "the host is driven again", r.drivenAgain); err != nil {
+	if err := labtest.Until(t.Context(), patience, "the host is managed again", r.drivenAgain); err != nil {
 		t.Fatalf("%s: %v\n%s", l.name, err, r.bowline.LogTail(4000))
 	}
 }
 
-// quarantined: the node's condition names a budget that the lie exceeds, and so does an event.
+// quarantined checks that the node's condition, and an event, name a budget that the lie exceeds.
 func (r *rig) quarantined(ctx context.Context, l lie) error {
 	n, err := r.farm.Lab.Client.CoreV1().Nodes().Get(ctx, r.bad.Name, metav1.GetOptions{})
 	if err != nil {
@@ -263,7 +263,7 @@ func condition(n *v1.Node, t v1.NodeConditionType) *v1.NodeCondition {
 	return nil
 }
 
-// life of a good host's node: who drives it, and since when it is Ready.
+// life identifies who manages a good host's node, and since when it is Ready.
 type life struct{ instance, ready string }
 
 func (r *rig) lives(t *testing.T) map[string]life {
@@ -280,8 +280,8 @@ func (r *rig) lives(t *testing.T) map[string]life {
 	return all
 }
 
-// untouched: the process, the drivers of the good hosts and all residents live on, and
-// the host that lied takes pods.
+// untouched checks that the process, the drivers of the good hosts and all residents are the same
+// as before, and that the host that lied takes pods.
 func (r *rig) untouched(t *testing.T, before map[string]life) {
 	t.Helper()
 	for name, now := range r.lives(t) {
@@ -301,7 +301,7 @@ func (r *rig) untouched(t *testing.T, before map[string]life) {
 	}
 }
 
-// counted: the quarantines are those of the host that lied.
+// counted checks that the metrics count quarantines only for the host that lied.
 func (r *rig) counted(t *testing.T) {
 	t.Helper()
 	counted, err := r.metrics("bowline_host_quarantines_total")

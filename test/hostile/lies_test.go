@@ -13,11 +13,11 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// lie is one way to cost the process much.
+// lie is one way to make the process spend resources.
 type lie struct {
 	name string
-	// want are the budgets of which one ends it; none: it stays within them all, and is
-	// kept up for a while.
+	// want lists the budgets one of which ends the lie. If empty, the lie stays within all of them,
+	// and continues for a while.
 	want []budget.Kind
 	tell func(r *lying.Runtime, stamp string)
 }
@@ -68,7 +68,7 @@ var lies = []lie{
 	}},
 }
 
-// sandboxes that are ready, of pods that no API server has.
+// sandboxes returns ready sandboxes of pods that no API server has.
 func sandboxes(n int, stamp string) []*runtimeapi.PodSandbox {
 	all := make([]*runtimeapi.PodSandbox, n)
 	for i := range all {
@@ -81,7 +81,7 @@ func sandboxes(n int, stamp string) []*runtimeapi.PodSandbox {
 	return all
 }
 
-// honest answers what a node asks for, so that a lie is met where it is told.
+// honest answers a node's ordinary calls, so that the process reaches the call that lies.
 func honest(r *lying.Runtime) {
 	on := []*runtimeapi.RuntimeCondition{{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true}}
 	for method, reply := range map[string]proto.Message{

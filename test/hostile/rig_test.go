@@ -29,10 +29,10 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// patience with what has to come: many times what it takes.
+// patience is many times what the awaited step takes.
 const patience = 5 * time.Minute
 
-// rig is the cluster, its machines, and the process that drives them.
+// rig is the cluster, its machines, and the process that manages them.
 type rig struct {
 	farm      *farm.Farm
 	good      []*farm.Machine
@@ -40,7 +40,7 @@ type rig struct {
 	runtime   *gate // of the bad one: its runtime, or the liar
 	liar      *lying.Runtime
 	sshd      *gate   // of the bad one: its sshd, or the shells that lie
-	shells    *shells // which are those
+	shells    *shells // the lying sshd
 	lies      net.Listener
 	bowline   *labtest.Bowline
 	health    string
@@ -95,7 +95,7 @@ func start(t *testing.T, hosts int) *rig {
 	return r
 }
 
-// gates puts the gate before the bad machine's runtime, and the liar beside that.
+// gates puts a gate before the bad machine's runtime, and starts the lying runtime beside it.
 func (r *rig) gates(t *testing.T) (err error) {
 	honest(r.liar)
 	if r.lies, err = net.Listen("unix", filepath.Join(r.dir, "lies.sock")); err != nil {
@@ -132,8 +132,8 @@ func (r *rig) behaving() func() (net.Conn, error) {
 
 func (r *rig) lying() func() (net.Conn, error) { return to("unix", r.lies.Addr().String()) }
 
-// configure writes the configuration. Each time the bad host has another label, so that
-// it is tried at once, quarantined or not.
+// configure writes the configuration. Each time the bad host gets another label, so that its driver
+// starts at once, quarantined or not.
 func (r *rig) configure() (string, error) {
 	r.round++
 	text := r.farm.Lab.ConfigHead()
@@ -147,7 +147,7 @@ func (r *rig) configure() (string, error) {
 			return "", err
 		}
 		if m == r.bad {
-			// The shells that lie have a key of their own, pinned as well.
+			// The lying sshd has its own key, which is pinned as well.
 			last := len(lines) - 1
 			lines[last] = strings.TrimSuffix(lines[last], "]") + fmt.Sprintf(", %q]", r.shells.key)
 			lines = append(lines, fmt.Sprintf(`labels: {round: "%d"}`, r.round))
@@ -183,8 +183,8 @@ func (r *rig) run(t *testing.T) {
 	})
 }
 
-// prepare takes away the cluster's own pods, which fake machines cannot run, makes a
-// namespace, and watches it.
+// prepare removes the cluster's own pods, which fake machines cannot run, makes a namespace, and
+// watches it.
 func (r *rig) prepare(ctx context.Context) error {
 	lab := r.farm.Lab
 	if out, err := lab.Kubectl(ctx, "-n", "kube-system", "delete", "deployment", "--all"); err != nil || out.Code != 0 {
@@ -222,7 +222,7 @@ func (r *rig) prepare(ctx context.Context) error {
 	})
 }
 
-// start makes a pod, and says how long it took to be Ready.
+// start makes a pod, and returns how long it took to be Ready.
 func (r *rig) start(ctx context.Context, name, node string) (time.Duration, error) {
 	seen := make(chan struct{})
 	r.mu.Lock()
@@ -254,8 +254,8 @@ func (r *rig) start(ctx context.Context, name, node string) (time.Duration, erro
 	}
 }
 
-// churn starts and ends pods on the good hosts until enough says so, and returns how
-// long each start took, sorted.
+// churn starts and deletes pods on the good hosts until enough returns true. It returns how long
+// each start took, sorted.
 func (r *rig) churn(ctx context.Context, enough func(n int) bool) (took []time.Duration, err error) {
 	for !enough(len(took)) {
 		r.made++
@@ -273,14 +273,14 @@ func (r *rig) churn(ctx context.Context, enough func(n int) bool) (took []time.D
 	return took, nil
 }
 
-// peak is the most memory that was resident since forget.
+// peak is the process's maximum resident memory since forget.
 func (r *rig) peak() (int64, error) { return labtest.Memory(r.bowline.PID(), "VmHWM") }
 
 func (r *rig) forget() error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", r.bowline.PID()), []byte("5"), 0)
 }
 
-// stamp is what the pods of the bad machine bear: root there can read it.
+// stamp is the owner's stamp on the bad machine's pods: root there can read it.
 func (r *rig) stamp(ctx context.Context) (string, error) {
 	c, err := cri.Connect(ctx, cri.Config{Dial: r.bad.Runtime.Dial})
 	if err != nil {
@@ -299,7 +299,7 @@ func (r *rig) stamp(ctx context.Context) (string, error) {
 	return "", errors.New("no sandbox has a stamp")
 }
 
-// metrics are the lines of a name that the process shows.
+// metrics returns the lines of the process's metrics that have this name.
 func (r *rig) metrics(name string) (lines []string, err error) {
 	answer, err := http.Get("http://" + r.health + "/metrics")
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 )
 
-// shellLie is one way in which an sshd costs the process much.
+// shellLie is one way in which an sshd makes the process spend resources.
 type shellLie struct {
 	name string
-	// talk is what a session's program writes, until its channel is closed; sftp tells
-	// that it is asked for files.
+	// talk writes the output of a session's program until its channel is closed; sftp is set for an
+	// SFTP session.
 	talk func(c ssh.Channel, sftp bool)
 }
 
@@ -42,8 +42,7 @@ var shellLies = []shellLie{
 	{"nothing at all", func(c ssh.Channel, _ bool) { _, _ = io.Copy(io.Discard, c) }},
 }
 
-// framedMounts is an answer that the first script takes for that of a machine with many
-// mounts.
+// framedMounts is an answer that the first script accepts as that of a machine with many mounts.
 var framedMounts = append([]byte("uid 0\ncan find-printf\nmounts\n"), bytes.Repeat([]byte("0 0 0 / /a r - x y\n"), 7<<20/19)...)
 
 func endless(w io.Writer, what []byte) {
@@ -54,7 +53,7 @@ func endless(w io.Writer, what []byte) {
 	}
 }
 
-// shells is an sshd that takes any key, and lies in each session.
+// shells is an sshd that accepts any key, and lies in each session.
 type shells struct {
 	net.Listener
 	config *ssh.ServerConfig

@@ -18,35 +18,34 @@ import (
 	"syscall"
 )
 
-// Apart sets a Bowline that drives a far host apart from this machine: an ordinary
-// user's, without any capability, in mount, UTS and network namespaces of its own.
-// It reaches the API server and the wire, and Ports, and nothing else. At the paths that it
-// uses on its host lies, here, a canary tree that it could write.
+// Apart isolates a Bowline that manages a remote host from this machine: it runs as an ordinary
+// user without any capability, in its own mount, UTS and network namespaces. It reaches only the
+// API server, the wire and Ports. At the paths that it uses on its host, its view of this machine
+// has a canary tree that it could write to.
 type Apart struct {
-	// Ports of the API server's address that it reaches as well.
+	// Ports are further ports of the API server's address that it can reach.
 	Ports []string
 
 	address string
 }
 
-// Address is that of the process that was started last; the API server reaches it
-// there.
+// Address is the address of the last process that was started; the API server reaches it there.
 func (a *Apart) Address() string { return a.address }
 
-// apartUser is the ordinary user.
+// apartUser is the UID of the ordinary user.
 const apartUser = 64738
 
-// canaries are files at paths that belong to the far host.
+// canaries are files at paths that belong to the remote host.
 var canaries = []string{
 	"/var/lib/kubelet/canary", "/var/lib/kubelet/pods/0/volumes/canary", "/var/lib/kubelet/bowline/canary",
 	"/var/log/pods/canary", "/var/log/containers/canary",
 	"/run/containerd/containerd.sock", "/run/bowline/canary", "/etc/cni/net.d/canary", "/etc/bowline/canary",
 }
 
-const canaryText = "this machine is not the far one\n"
+const canaryText = "this machine is not the remote host\n"
 
-// apartScript prepares the namespaces, and runs the command when it is told to on
-// its standard input. $1: the user; $2: what there is of canaries; then the command.
+// apartScript prepares the namespaces, and runs the command once it gets a line on its standard
+// input. $1: the user; $2: the canaries; then the command.
 const apartScript = `set -e
 user=$1 canaries=$2
 shift 2
@@ -63,7 +62,7 @@ mount --bind /tmp/.apart/etc /etc
 umount -l /tmp/.apart
 for file in $canaries; do
 	mkdir -p "${file%/*}"
-	printf 'this machine is not the far one\n' >"$file"
+	printf 'this machine is not the remote host\n' >"$file"
 done
 chown -R "$user:$user" /var/lib /var/log /run /etc
 ip link set lo up
@@ -72,7 +71,7 @@ exec 0</dev/null setpriv --pdeathsig KILL --reuid "$user" --regid "$user" --clea
 	--bounding-set=-all --inh-caps=-all -- "$@"
 `
 
-// command is the process before it has its network; connect gives it that.
+// command returns the process before it has a network; connect gives it one.
 func (a *Apart) command(ctx context.Context, env []string, argv ...string) *exec.Cmd {
 	args := append([]string{"-c", apartScript, "sh", strconv.Itoa(apartUser), strings.Join(canaries, " ")}, argv...)
 	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
@@ -84,11 +83,11 @@ func (a *Apart) command(ctx context.Context, env []string, argv ...string) *exec
 	return cmd
 }
 
-// apartAddress counts the processes of all labs of this one.
+// apartAddress counts the isolated processes of all labs of this test process.
 var apartAddress atomic.Int32
 
-// connect gives the process pid an address on the lab's bridge, lets it reach the
-// API server and the wire, and tells it to begin. All of it goes with the process.
+// connect gives the process pid an address on the lab's bridge, lets it reach the API server and
+// the wire, and tells it to begin. All of this ends with the process.
 func (a *Apart) connect(l *Lab, wire *Wire, pid int, begin io.WriteCloser) error {
 	defer begin.Close()
 	api, err := url.Parse(l.Status.Cluster.APIURL)
@@ -126,7 +125,7 @@ func (a *Apart) connect(l *Lab, wire *Wire, pid int, begin io.WriteCloser) error
 	return err
 }
 
-// CheckCanaries says what the process pid has changed of the canary tree.
+// CheckCanaries reports what the process pid has changed in the canary tree.
 func CheckCanaries(pid int) error {
 	root := fmt.Sprintf("/proc/%d/root", pid)
 	want := map[string]bool{}
@@ -151,9 +150,9 @@ func CheckCanaries(pid int) error {
 
 var pathWord = regexp.MustCompile(`/[^\s"'{},\[\]]+`)
 
-// grant lets the ordinary user read file and, where it is a text, the files that it
-// names: a configuration and what belongs to it. Only files below the temporary
-// directory are changed, those of labs and of tests.
+// grant lets the ordinary user read file and, if it is a text, the files that it names: a
+// configuration and the files that belong to it. It changes only files below the temporary
+// directory, which belong to labs and tests.
 func (a *Apart) grant(file string, depth int) error {
 	temporary := filepath.Clean(os.TempDir())
 	if !strings.HasPrefix(file, temporary+"/") {
@@ -187,7 +186,7 @@ func (a *Apart) grant(file string, depth int) error {
 	return nil
 }
 
-// program puts a copy of the program where everybody may run it.
+// program copies the program to a place where every user may run it.
 func (a *Apart) program(l *Lab, path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -197,7 +196,7 @@ func (a *Apart) program(l *Lab, path string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// A new file each time: the one before may be running.
+	// A new file each time: the previous one may be running.
 	f, err := os.CreateTemp(dir, "bowline-")
 	if err != nil {
 		return "", err

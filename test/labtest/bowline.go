@@ -19,21 +19,21 @@ import (
 type Bowline struct {
 	Lab  *Lab
 	Host string
-	// Wire, if it is not nil, goes to Host's sshd: the process runs on the machine
-	// itself, outside of every host, and drives Host over it.
+	// Wire, if not nil, leads to Host's sshd: the process runs on the machine itself, outside every
+	// host, and manages Host over it.
 	Wire *Wire
-	// Apart, if it is not nil, sets the process that drives Host over Wire apart.
+	// Apart, if not nil, isolates the process that manages Host over Wire.
 	Apart *Apart
-	// Program to run; BuiltBowline() if empty.
+	// Program is the program to run; BuiltBowline() if empty.
 	Program string
-	// Config is the file with the BowlineConfiguration; Start writes Lab.Config
-	// to it if it is empty.
+	// Config is the file with the BowlineConfiguration. If it is empty, Start writes one with
+	// Lab.WriteConfig.
 	Config string
-	// Extra are lines of the host's own in the file that Start writes.
+	// Extra are lines of the host in the file that Start writes.
 	Extra []string
 	// Args follow "run --config FILE", Env is added to the test's own.
 	Args, Env []string
-	// LogPath is where its output goes, appended; in the lab's directory if empty.
+	// LogPath is the file to which its output is appended; in the lab's directory if empty.
 	LogPath string
 
 	cmd  *exec.Cmd
@@ -59,14 +59,14 @@ func BuiltBowline() (string, error) {
 	return "", errors.New("bowline is not built: run make build, or set BOWLINE_BIN")
 }
 
-// ConfigYAML is a BowlineConfiguration for a host of the lab. extra are lines of
-// the host's own, such as "allowForeignPods: true".
+// ConfigYAML is a BowlineConfiguration for a host of the lab. extra are further lines of the host,
+// such as "allowForeignPods: true".
 func (l *Lab) ConfigYAML(host string, extra ...string) string {
 	return l.ConfigHead() + l.ConfigHost(host, extra...)
 }
 
-// ConfigHead is what a BowlineConfiguration of hosts of the lab begins with. How full
-// the disk of the machine that tests run on is, is none of their business.
+// ConfigHead is the beginning of a BowlineConfiguration of hosts of the lab. It switches off disk
+// eviction and image GC, because tests must not depend on how full the machine's disk is.
 func (l *Lab) ConfigHead() string {
 	return strings.Join([]string{
 		"apiVersion: bowline.io/v1alpha1",
@@ -102,7 +102,7 @@ func (l *Lab) ConfigHost(host string, extra ...string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// SSHLines are lines of ConfigYAML for a host whose sshd is found at address.
+// SSHLines are lines of ConfigYAML for a host whose sshd is at address.
 func (l *Lab) SSHLines(host, address string) ([]string, error) {
 	h := l.Host(host)
 	key, err := os.ReadFile(h.SSH.HostKey)
@@ -154,7 +154,7 @@ func (b *Bowline) Start() error {
 	if b.log, err = os.OpenFile(b.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
 		return err
 	}
-	// The process outlives no test: the lab ends what runs in its hosts.
+	// A process in a host ends with the lab, at the latest.
 	argv := append([]string{program, "run", "--config", config}, b.Args...)
 	env := append(os.Environ(), b.Env...)
 	var begin io.WriteCloser
@@ -182,8 +182,8 @@ func (b *Bowline) Start() error {
 	done, started := make(chan struct{}), make(chan error, 1)
 	cmd, log := b.cmd, b.log
 	go func() {
-		// The kernel ends a far process with the thread that started it: the test
-		// may be killed.
+		// The kernel kills a process outside the hosts together with the thread that started it, so
+		// that it ends even if the test is killed.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -207,10 +207,10 @@ func (b *Bowline) Start() error {
 	return nil
 }
 
-// PID of the process, which is Bowline's own.
+// PID is the pid of Bowline itself.
 func (b *Bowline) PID() int { return b.cmd.Process.Pid }
 
-// Running: it was started and has not ended.
+// Running reports whether it was started and has not ended.
 func (b *Bowline) Running() bool {
 	if b.done == nil {
 		return false
@@ -236,10 +236,9 @@ func (b *Bowline) Wait(ctx context.Context) (int, error) {
 // Kill ends it at once with SIGKILL.
 func (b *Bowline) Kill() { b.end(syscall.SIGKILL) }
 
-// Keep starts the process, and again whenever it has no host left to drive (exit code
-// 1), as a service manager would: a machine without time to spare may not answer in
-// time. Another end is a fault. End ends it for good: with a dump of what each
-// goroutine does in its log, or without one.
+// Keep starts the process and restarts it whenever it has no host left to manage (exit code 1), as
+// a service manager would: an overloaded machine may not answer in time. It calls fault for any
+// other exit. end ends the process for good: with a dump of all goroutines in its log, or without.
 func (b *Bowline) Keep(fault func(code int)) (end func(dump bool), err error) {
 	if err := b.Start(); err != nil {
 		return nil, err
@@ -275,7 +274,7 @@ func (b *Bowline) Keep(fault func(code int)) (end func(dump bool), err error) {
 	}, nil
 }
 
-// Stop asks it to end with SIGTERM and waits; SIGKILL follows after 15 s, and an error.
+// Stop sends SIGTERM and waits; after 15 s it sends SIGKILL and returns an error.
 func (b *Bowline) Stop() error {
 	if !b.Running() {
 		return nil

@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// guard takes a lab down when the process that made it is gone, however it ended, and
-// removes the test's directory around it, if that is empty then.
+// guard removes a lab when the process that made it is gone, however it ended. Then it removes the
+// test's directory around the lab, if that is empty.
 type guard struct{ stdin io.WriteCloser }
 
-// newGuard starts it: a process in a session of its own, which no signal to a terminal or
-// to a group of processes reaches, and whose input ends with ours.
+// newGuard starts the guard: a process in its own session, which no signal to a terminal or to a
+// process group reaches, and whose input ends with ours.
 func newGuard(dir string) (*guard, error) {
 	cmd := exec.Command("sh", "-c", `read -r word
 [ "$word" != down ] || exit 0
@@ -30,7 +30,7 @@ case ${1%/*} in */bowline-*) rmdir "${1%/*}" 2>/dev/null ;; esac`, Program("bowl
 	return &guard{stdin}, nil
 }
 
-// dismiss ends it: the lab is down.
+// dismiss ends the guard: the lab is down already.
 func (g *guard) dismiss() {
 	_, _ = io.WriteString(g.stdin, "down\n")
 	_ = g.stdin.Close()

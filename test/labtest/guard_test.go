@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A lab is taken down when its maker is killed, and left alone by one that took it down
+// The guard removes a lab whose maker was killed, and leaves the lab alone if its maker removed it
 // itself.
 func TestGuard(t *testing.T) {
 	if dir := os.Getenv("BOWLINE_GUARDED"); dir != "" {
@@ -34,7 +34,7 @@ func TestGuard(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(cache, "bin"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		// In the place of bowline-lab: it writes down what it is asked, and removes the lab.
+		// In place of bowline-lab: it writes down its arguments, and removes the lab.
 		if err := os.WriteFile(filepath.Join(cache, "bin/bowline-lab"), []byte("#!/bin/sh\ncd \"$2/../..\" && echo \"$@\" >asked.new && rmdir \"$2\" && mv asked.new asked\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}

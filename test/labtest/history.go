@@ -14,8 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// History keeps every version of the pods of a namespace that the API server
-// tells, in order.
+// History keeps every version of the pods of a namespace that the API server sends, in order.
 type History struct {
 	mu       sync.Mutex
 	versions map[types.UID][]Version
@@ -25,7 +24,7 @@ type History struct {
 	cancel   context.CancelFunc
 }
 
-// Version of a pod, and when it was seen here.
+// Version is a version of a pod, and when the watch saw it.
 type Version struct {
 	*v1.Pod
 	At time.Time
@@ -99,15 +98,15 @@ func (h *History) Of(uid types.UID) []*v1.Pod {
 	return list
 }
 
-// Seen returns the same with the time at which each was seen, and when the API object
-// was seen to be gone; zero: it is there.
+// Seen returns the same with the time of each, and when the API object was seen to be gone; zero:
+// it exists.
 func (h *History) Seen(uid types.UID) (versions []Version, gone time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]Version(nil), h.versions[uid]...), h.gone[uid]
 }
 
-// Now returns the newest version of each pod that is there.
+// Now returns the newest version of each existing pod.
 func (h *History) Now() []*v1.Pod {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,16 +120,16 @@ func (h *History) Now() []*v1.Pod {
 	return list
 }
 
-// Pods returns the UIDs of all lives seen, oldest first.
+// Pods returns the UIDs of all pods seen, oldest first.
 func (h *History) Pods() []types.UID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]types.UID(nil), h.order...)
 }
 
-// Backwards lists every step in which a pod's status fell behind what it said
-// before: a phase after a final one, fewer restarts, a container that waits
-// again under the same restart count after it ran, a start time that moved.
+// Backwards lists every step in which a pod's status fell behind an earlier one: a phase after a
+// final one, fewer restarts, a container that waits again under the same restart count after it
+// ran, a start time that moved.
 func (h *History) Backwards() []string {
 	var bad []string
 	for _, uid := range h.Pods() {
@@ -140,7 +139,7 @@ func (h *History) Backwards() []string {
 	return bad
 }
 
-// Backwards is the same of one life.
+// Backwards is the same for one pod.
 func Backwards(versions []Version) []string {
 	var bad []string
 	for i := 1; i < len(versions); i++ {
@@ -202,8 +201,8 @@ func byName(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// Unready lists when pods that had been Ready were told not to be, although
-// nothing had ended them.
+// Unready lists when pods that had been Ready were reported not Ready, although nothing had ended
+// them.
 func (h *History) Unready() []string {
 	var bad []string
 	for _, uid := range h.Pods() {

@@ -1,7 +1,6 @@
-// Package labtest is what the tests that need a whole cluster share: a lab of
-// their own, Bowline in one of its hosts, waiting for conditions, and a snapshot
-// of everything that pods leave on a machine. It drives the programs that
-// hack/build-lab.sh builds and needs root.
+// Package labtest is shared by the tests that need a whole cluster. It gives each test its own lab,
+// runs Bowline in one of its hosts, waits for conditions, and takes a snapshot of everything that
+// pods leave on a machine. It uses the programs that hack/build-lab.sh builds and needs root.
 package labtest
 
 import (
@@ -24,7 +23,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 )
 
-// Lab is a running lab of the caller's own.
+// Lab is a running lab that belongs to the caller.
 type Lab struct {
 	Dir    string
 	Status Status // as it was when the lab came up
@@ -34,7 +33,7 @@ type Lab struct {
 	guard *guard // nil: the lab stays
 }
 
-// Status is what "bowline-lab status -o json" says, as far as tests need it.
+// Status holds the fields of "bowline-lab status -o json" that tests need.
 type Status struct {
 	Index   int `json:"index"`
 	Cluster struct {
@@ -48,8 +47,8 @@ type Status struct {
 		ClientCA        string  `json:"clientCA"`
 		KubeletClient   KeyPair `json:"kubeletClient"`
 		Registry        string  `json:"registry"`
-		RegistryAddress string  `json:"registryAddress"` // where it listens
-		AuditLog        string  `json:"auditLog"`        // of a lab that was started with --audit
+		RegistryAddress string  `json:"registryAddress"` // its address
+		AuditLog        string  `json:"auditLog"`        // of a lab with --audit
 	} `json:"cluster"`
 	Hosts []Host `json:"hosts"`
 }
@@ -68,7 +67,7 @@ type Host struct {
 	PID            int     `json:"pid"`           // in all of its namespaces
 	Cgroup         string  `json:"cgroup"`        // seen from outside
 	Runtime        string  `json:"runtime"`       // containerd or crio
-	RuntimeSocket  string  `json:"runtimeSocket"` // of its CRI, as the host sees it
+	RuntimeSocket  string  `json:"runtimeSocket"` // the CRI's, as seen in the host
 	OutsideSocket  string  `json:"outsideSocket"` // the same from outside
 	Root           string  `json:"root"`          // holds the host's own directories
 	NodeKubeconfig string  `json:"nodeKubeconfig"`
@@ -77,7 +76,7 @@ type Host struct {
 	ClientCA       string  `json:"clientCA"`
 }
 
-// RuntimeName is what the host's runtime calls itself.
+// RuntimeName is the name that the host's runtime reports.
 func (h Host) RuntimeName() string {
 	if h.Runtime == "crio" {
 		return "cri-o"
@@ -85,7 +84,7 @@ func (h Host) RuntimeName() string {
 	return h.Runtime
 }
 
-// SSH is how to log in to a lab host.
+// SSH says how to log in to a lab host.
 type SSH struct {
 	Address string `json:"address"` // host:port
 	User    string `json:"user"`
@@ -93,7 +92,7 @@ type SSH struct {
 	HostKey string `json:"hostKey"` // file of the host's public key
 }
 
-// Cache is the directory of the lab's programs: $BOWLINE_CACHE, as hack/build-lab.sh has it.
+// Cache is the directory of the lab's programs: $BOWLINE_CACHE, as in hack/build-lab.sh.
 func Cache() string {
 	if dir := os.Getenv("BOWLINE_CACHE"); dir != "" {
 		return dir
@@ -104,9 +103,9 @@ func Cache() string {
 // Program is the path of one of the lab's programs.
 func Program(name string) string { return filepath.Join(Cache(), "bin", name) }
 
-// Runtime are the flags of "bowline-lab up" for the runtime that $BOWLINE_LAB_RUNTIME
-// names: containerd, or crio, which hack/build-crio.sh builds. None where flags choose
-// one, or hosts without.
+// Runtime returns the flags of "bowline-lab up" for the runtime that $BOWLINE_LAB_RUNTIME names:
+// containerd, or crio, which hack/build-crio.sh builds. It returns none if flags already choose a
+// runtime, or hosts without one.
 func Runtime(flags []string) []string {
 	name := os.Getenv("BOWLINE_LAB_RUNTIME")
 	if name == "" || slices.Contains(flags, "--bare") || slices.Contains(flags, "--runtime") {
@@ -115,8 +114,8 @@ func Runtime(flags []string) []string {
 	return []string{"--runtime", name}
 }
 
-// Start brings up a lab with its files below dir; Down takes it away, and so does the end
-// of this process, unless Stay is called. more are flags of "bowline-lab up".
+// Start brings up a lab with its files below dir. Down removes it, and so does the end of this
+// process, unless Stay is called. more are flags of "bowline-lab up".
 func Start(ctx context.Context, dir string, hosts int, more ...string) (*Lab, error) {
 	l := &Lab{Dir: dir}
 	var err error
@@ -125,7 +124,7 @@ func Start(ctx context.Context, dir string, hosts int, more ...string) (*Lab, er
 	}
 	more = append(more, Runtime(more)...)
 	if out, err := l.Command(ctx, append([]string{"up", "--hosts", fmt.Sprint(hosts)}, more...)...).CombinedOutput(); err != nil {
-		_ = l.Down(context.WithoutCancel(ctx)) // what of it came up
+		_ = l.Down(context.WithoutCancel(ctx)) // remove whatever came up
 		return nil, fmt.Errorf("bring the lab up: %w\n%s", err, out)
 	}
 	if err := l.connect(ctx); err != nil {
@@ -183,7 +182,7 @@ func (l *Lab) StopProcess(ctx context.Context, host, process string) error {
 	return l.process(ctx, "stop", host, process)
 }
 
-// StartProcess starts what StopProcess stopped.
+// StartProcess starts a process that StopProcess stopped.
 func (l *Lab) StartProcess(ctx context.Context, host, process string) error {
 	return l.process(ctx, "start", host, process)
 }
@@ -199,7 +198,7 @@ func (l *Lab) process(ctx context.Context, verb, host, process string) error {
 	return nil
 }
 
-// Host by its name.
+// Host returns a host by its name.
 func (l *Lab) Host(name string) *Host {
 	for i := range l.Status.Hosts {
 		if l.Status.Hosts[i].Name == name {
@@ -209,15 +208,15 @@ func (l *Lab) Host(name string) *Host {
 	return nil
 }
 
-// Output of a command that was run to its end.
+// Output is the result of a command that ran to its end.
 type Output struct {
 	Stdout, Stderr string
 	Code           int           // exit code; -1 if it did not end by itself
 	Took           time.Duration // from start to end
 }
 
-// Capture runs cmd to its end. The error is that it could not be run; an exit
-// code other than 0 is none.
+// Capture runs cmd to its end. It returns an error if cmd could not run; an exit code other than 0
+// is no error.
 func Capture(cmd *exec.Cmd) (Output, error) {
 	var stdout, stderr bytes.Buffer
 	if cmd.Stdout == nil {
@@ -246,8 +245,8 @@ func (l *Lab) KubectlIn(ctx context.Context, stdin string, args ...string) (Outp
 	return Capture(cmd)
 }
 
-// CRI is a client of a host's containerd, from outside the host and beside
-// whatever drives it.
+// CRI returns a client of a host's runtime, from outside the host and independent of the process
+// that manages it.
 func (l *Lab) CRI(ctx context.Context, host string) (*cri.Client, error) {
 	socket := l.Host(host).OutsideSocket
 	return cri.Connect(ctx, cri.Config{Endpoint: "unix://" + socket, Dial: func(ctx context.Context) (net.Conn, error) {

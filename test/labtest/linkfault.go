@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// LinkFault is a way in which links fail.
+// LinkFault is a way in which a link fails.
 type LinkFault struct {
 	Name string
-	// Begin strikes the wire; r picks how hard. Wire.Mend ends it.
+	// Begin starts the fault; r picks how severe it is. Wire.Restore ends it.
 	Begin func(w *Wire, r *rand.Rand)
-	// Breaks: nothing comes through.
+	// Breaks is set if nothing gets through.
 	Breaks bool
 }
 
-// LinkFaults are the ways.
+// LinkFaults lists all link faults.
 var LinkFaults = []LinkFault{
 	{"cut", func(w *Wire, _ *rand.Rand) { w.Cut() }, true},
 	{"half open", func(w *Wire, _ *rand.Rand) { w.Swallow() }, true},
@@ -23,8 +23,8 @@ var LinkFaults = []LinkFault{
 	{"delay", func(w *Wire, r *rand.Rand) { w.Delay(time.Duration(200+r.IntN(600)) * time.Millisecond) }, false},
 }
 
-// LinkFaultTime picks how long a link fails: for a moment, or for longer than it
-// takes to find out.
+// LinkFaultTime picks how long a link fails: for a moment, or for longer than the detection of a
+// dead link takes.
 func LinkFaultTime(r *rand.Rand) time.Duration {
 	if r.IntN(2) == 0 {
 		return time.Duration(300+r.IntN(2700)) * time.Millisecond

@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// tick is the unit of CPU times in /proc: USER_HZ, 100 on every architecture
-// that Go supports.
+// tick is the unit of CPU times in /proc: USER_HZ, 100 on every architecture that Go supports.
 const tick = 10 * time.Millisecond
 
-// CPUTime is what a process has used, user and system.
+// CPUTime is the user and system time that a process has used.
 func CPUTime(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The name, in parentheses, may hold anything.
+	// The name, in parentheses, may contain anything.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
@@ -32,8 +31,8 @@ func CPUTime(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * tick, err
 }
 
-// Memory is a line of /proc/PID/status in bytes: VmRSS, what is resident now, or
-// VmHWM, the most that ever was.
+// Memory returns a line of /proc/PID/status in bytes: VmRSS, the resident memory now, or VmHWM, its
+// maximum.
 func Memory(pid int, line string) (int64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

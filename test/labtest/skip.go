@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// SkipAll is what a TestMain exits with where its tests cannot run: none of them is
-// run, and go test says "no tests to run" beside the package instead of a bare "ok".
+// SkipAll returns the exit code for a TestMain whose tests cannot run. It runs none of them, so
+// that go test prints "no tests to run" for the package instead of a bare "ok".
 func SkipAll(m *testing.M, why string) int {
 	flag.Parse()
 	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {

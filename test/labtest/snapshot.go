@@ -21,13 +21,13 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 )
 
-// Snapshot is all that pods make on a machine: kind -> sorted names.
+// Snapshot is everything that pods make on a machine: kind -> sorted names.
 type Snapshot map[string][]string
 
-// kubeletRoot is Bowline's root directory as the host sees it.
+// kubeletRoot is Bowline's root directory as seen in the host.
 const kubeletRoot = "/var/lib/kubelet"
 
-// Snapshot looks at a host from outside.
+// Snapshot takes the snapshot of a host from outside.
 func (l *Lab) Snapshot(ctx context.Context, runtime *cri.Client, host string) (Snapshot, error) {
 	h := l.Host(host)
 	s := Snapshot{}
@@ -83,11 +83,11 @@ type looker struct {
 
 func (l *looker) fail(err error) {
 	if l.err == nil && err != nil {
-		l.err = fmt.Errorf("look at the machine: %w", err)
+		l.err = fmt.Errorf("inspect the host: %w", err)
 	}
 }
 
-// list names what lies in the directories that match pattern.
+// list names the entries of the directories that match pattern.
 func (l *looker) list(kind, pattern string) {
 	dirs, err := filepath.Glob(l.root + pattern)
 	l.fail(err)
@@ -99,14 +99,14 @@ func (l *looker) list(kind, pattern string) {
 		l.fail(err)
 		for _, e := range entries {
 			if strings.HasPrefix(e.Name(), "last_reserved_ip") || e.Name() == "lock" {
-				continue // host-local's own
+				continue // the files of host-local itself
 			}
 			l.s.add(kind, strings.TrimPrefix(filepath.Join(dir, e.Name()), l.root))
 		}
 	}
 }
 
-// mounts by their place; containerd's and pods' alike.
+// mounts lists the mount points of containerd and of pods alike.
 func (l *looker) mounts() {
 	f, err := os.Open("/proc/" + strconv.Itoa(l.pid) + "/mountinfo")
 	if err != nil {
@@ -128,14 +128,14 @@ func (l *looker) interfaces() {
 	l.fail(err)
 	for _, line := range strings.Split(string(data), "\n") {
 		name, _, ok := strings.Cut(strings.TrimSpace(line), ":")
-		// The bridge comes with the first pod and stays, as it does with a kubelet.
+		// The first pod creates the bridge, which stays, as with a kubelet.
 		if ok && strings.HasPrefix(name, "veth") {
 			l.s.add("interfaces", name)
 		}
 	}
 }
 
-// shims are the processes of the host's mount namespace, known to containerd or not.
+// shims lists the shims in the host's mount namespace, known to containerd or not.
 func (l *looker) shims() {
 	namespace := func(pid string) string {
 		link, _ := os.Readlink("/proc/" + pid + "/ns/mnt")
@@ -161,7 +161,7 @@ func (l *looker) shims() {
 	}
 }
 
-// containerd lists what containerd itself has, beside its CRI.
+// containerd lists containerd's own containers and tasks, independent of its CRI.
 func (l *looker) containerd(ctx context.Context, socket string) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -182,7 +182,7 @@ func (l *looker) containerd(ctx context.Context, socket string) {
 	}
 }
 
-// cgroups of pods, in every hierarchy.
+// cgroups lists the pods' cgroups in every hierarchy.
 func (l *looker) cgroups() {
 	base := l.root + "/sys/fs/cgroup"
 	for _, pattern := range []string{"/kubepods*", "/*/kubepods*", "/k8s.io", "/*/k8s.io"} {
@@ -190,12 +190,12 @@ func (l *looker) cgroups() {
 		l.fail(err)
 		for _, root := range roots {
 			if info, err := os.Lstat(filepath.Dir(root)); err != nil || info.Mode()&fs.ModeSymlink != 0 {
-				continue // cpu is another name of cpu,cpuacct
+				continue // a symbolic link: cpu is another name of cpu,cpuacct
 			}
 			l.fail(filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 				switch {
 				case errors.Is(err, fs.ErrNotExist):
-					return nil // it went meanwhile
+					return nil // removed in the meantime
 				case err != nil:
 					return err
 				case e.IsDir() && !qosCgroup(e.Name()):
@@ -207,7 +207,7 @@ func (l *looker) cgroups() {
 	}
 }
 
-// qosCgroup: the cgroups of the classes of service stay, as they do with a kubelet.
+// qosCgroup reports whether the cgroup belongs to a QoS class. Those stay, as with a kubelet.
 func qosCgroup(name string) bool {
 	switch strings.TrimSuffix(name, ".slice") {
 	case "kubepods", "burstable", "besteffort", "kubepods-burstable", "kubepods-besteffort", "k8s.io":
@@ -216,8 +216,8 @@ func qosCgroup(name string) bool {
 	return false
 }
 
-// Diff lists what is in after and not in before with a plus, and the reverse
-// with a minus. Empty: nothing has changed.
+// Diff lists the names that are only in after with a plus, and those only in before with a minus.
+// Empty: nothing has changed.
 func Diff(before, after Snapshot) []string {
 	var lines []string
 	kinds := map[string]bool{}
@@ -248,7 +248,7 @@ func Diff(before, after Snapshot) []string {
 	return lines
 }
 
-// Counts of each kind, for a log line.
+// Counts returns the count of each kind, for a log line.
 func (s Snapshot) Counts() string {
 	var kinds []string
 	for kind := range s {

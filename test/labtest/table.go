@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Table writes a Markdown table that can be read as it is; its first line is the head.
+// Table writes a Markdown table with aligned columns; its first line is the head.
 func Table(w io.Writer, table [][]string) {
 	width := make([]int, len(table[0]))
 	for _, line := range table {

@@ -20,9 +20,9 @@ import (
 	kubelettypes "k8s.io/kubelet/pkg/types"
 )
 
-// Tasks follows what containerd itself says of creates, starts and exits on a host,
-// beside whatever drives it. Of its event service each subscriber has a queue of its
-// own: nothing is lost, and who is slow hinders nobody.
+// Tasks follows containerd's own events of creates, starts and exits on a host, independent of the
+// process that manages it. containerd's event service has a queue for each subscriber: no event is
+// lost, and a slow subscriber does not delay others.
 type Tasks struct {
 	Conn *grpc.ClientConn // to containerd's socket
 
@@ -36,22 +36,22 @@ type Tasks struct {
 	err             error
 }
 
-// Instance is one container of containerd's: of a pod's container, or its sandbox.
+// Instance is one container in containerd: a pod's container or its sandbox.
 type Instance struct {
 	ID      string
 	Sandbox bool
-	// Of the pod, as the CRI has it; empty if the container was gone before it could
-	// be asked for.
+	// The pod and container, as in the CRI; empty if the container was gone before it could be
+	// looked up.
 	Namespace, Pod, UID, Container string
 	Attempt                        int
-	// As containerd tells: when it was created, its process was started, and has
-	// ended; zero if that has not happened.
+	// When containerd says that it was created, its process started, and ended; zero if that has
+	// not happened.
 	Created, Started, Exited time.Time
 	PID                      int // on the machine, from its start
 	Code                     int // exit code
 }
 
-// Runs: its process was started and has not ended.
+// Runs reports whether its process was started and has not ended.
 func (i *Instance) Runs() bool { return !i.Started.IsZero() && i.Exited.IsZero() }
 
 // Topics of containerd's events.
@@ -101,7 +101,7 @@ func WatchTasks(ctx context.Context, socket string) (*Tasks, error) {
 	return w, nil
 }
 
-// take notes one event.
+// take records one event.
 func (w *Tasks) take(ctx context.Context, e *containerdtypes.Envelope) error {
 	at := e.Timestamp.AsTime()
 	switch e.Topic {
@@ -133,7 +133,7 @@ func (w *Tasks) take(ctx context.Context, e *containerdtypes.Envelope) error {
 			return err
 		}
 		if x.ID != x.ContainerID {
-			return nil // what was run inside by exec
+			return nil // an exec in the container
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -143,7 +143,7 @@ func (w *Tasks) take(ctx context.Context, e *containerdtypes.Envelope) error {
 	return nil
 }
 
-// instance is the one of this ID, made if it is new; w.mu is held.
+// instance returns the instance with this ID, and makes it if it is new. The caller holds w.mu.
 func (w *Tasks) instance(id string) *Instance {
 	i := w.instances[id]
 	if i == nil {
@@ -154,7 +154,7 @@ func (w *Tasks) instance(id string) *Instance {
 	return i
 }
 
-// identify asks containerd whose a container is.
+// identify asks containerd for the pod of a container.
 func (w *Tasks) identify(ctx context.Context, id string) Instance {
 	r, err := containersapi.NewContainersClient(w.Conn).Get(ctx, &containersapi.GetContainerRequest{ID: id})
 	if err != nil {
@@ -188,15 +188,15 @@ func (w *Tasks) identify(ctx context.Context, id string) Instance {
 	return i
 }
 
-// Counts of creates and starts so far; an error if they are not all that were.
+// Counts returns the creates and starts so far, and an error if some are missing.
 func (w *Tasks) Counts() (creates, starts int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.creates, w.starts, w.err
 }
 
-// Instances that were told so far, in the order in which they were; an error if they
-// are not all.
+// Instances returns the instances so far, in the order of their first event, and an error if some
+// are missing.
 func (w *Tasks) Instances() ([]Instance, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,15 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// pollPeriod of conditions that nothing announces.
+// pollPeriod is the polling period of conditions.
 const pollPeriod = 50 * time.Millisecond
 
-// askTimeout bounds one question of a condition, so that the answer is the
-// condition's own and not that the time was up.
+// askTimeout bounds one evaluation of a condition, so that the result is the condition's own error
+// and not a timeout.
 const askTimeout = 10 * time.Second
 
-// Until asks condition until it returns nil, or returns its last error once
-// timeout has passed or ctx has ended.
+// Until evaluates condition until it returns nil, or returns its last error once timeout has passed
+// or ctx has ended.
 func Until(ctx context.Context, timeout time.Duration, what string, condition func(context.Context) error) error {
 	end := time.NewTimer(timeout)
 	defer end.Stop()
@@ -45,7 +45,7 @@ func ask(ctx context.Context, condition func(context.Context) error) error {
 	return condition(ctx)
 }
 
-// Holds asks condition for the whole time and returns its first error.
+// Holds evaluates condition for the whole time and returns its first error.
 func Holds(ctx context.Context, d time.Duration, what string, condition func(context.Context) error) error {
 	end := time.NewTimer(d)
 	defer end.Stop()
@@ -65,8 +65,7 @@ func Holds(ctx context.Context, d time.Duration, what string, condition func(con
 	}
 }
 
-// NodeReady waits for the node's Ready condition to be status ("True", "False")
-// and returns it.
+// NodeReady waits for the node's Ready condition to be status ("True", "False") and returns it.
 func (l *Lab) NodeReady(ctx context.Context, name string, status v1.ConditionStatus, timeout time.Duration) (v1.NodeCondition, error) {
 	var ready v1.NodeCondition
 	err := Until(ctx, timeout, "node "+name+" Ready="+string(status), func(ctx context.Context) error {
@@ -87,7 +86,7 @@ func (l *Lab) NodeReady(ctx context.Context, name string, status v1.ConditionSta
 	return ready, err
 }
 
-// Pod waits until condition holds of a pod and returns the pod.
+// Pod waits until condition holds for a pod and returns the pod.
 func (l *Lab) Pod(ctx context.Context, namespace, name string, timeout time.Duration, what string, condition func(*v1.Pod) error) (*v1.Pod, error) {
 	var p *v1.Pod
 	err := Until(ctx, timeout, "pod "+namespace+"/"+name+" "+what, func(ctx context.Context) error {
@@ -128,7 +127,7 @@ func (l *Lab) PodGone(ctx context.Context, namespace, name string, timeout time.
 	})
 }
 
-// ReadyPods waits until exactly n pods match the selector, all Ready, none ending.
+// ReadyPods waits until exactly n pods match the selector, all Ready, none terminating.
 func (l *Lab) ReadyPods(ctx context.Context, namespace, selector string, n int, timeout time.Duration) ([]v1.Pod, error) {
 	var pods []v1.Pod
 	err := Until(ctx, timeout, fmt.Sprintf("%d Ready pods %s of %s", n, selector, namespace), func(ctx context.Context) error {
@@ -153,13 +152,13 @@ func (l *Lab) ReadyPods(ctx context.Context, namespace, selector string, n int, 
 	return pods, err
 }
 
-// IsReady: the pod's condition Ready is True.
+// IsReady reports whether the pod's condition Ready is True.
 func IsReady(p *v1.Pod) bool {
 	c := Condition(p, v1.PodReady)
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-// Condition of a pod, or nil.
+// Condition returns a condition of a pod, or nil.
 func Condition(p *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
 	for i := range p.Status.Conditions {
 		if p.Status.Conditions[i].Type == t {
@@ -169,7 +168,7 @@ func Condition(p *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// Container status by name, of any kind of container, or nil.
+// Container returns the status of a container of any kind by name, or nil.
 func Container(p *v1.Pod, name string) *v1.ContainerStatus {
 	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
 		for i := range list {
@@ -181,7 +180,7 @@ func Container(p *v1.Pod, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// Restarts of all containers of a pod.
+// Restarts returns the restarts of all containers of a pod.
 func Restarts(p *v1.Pod) int32 {
 	var n int32
 	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
@@ -192,7 +191,7 @@ func Restarts(p *v1.Pod) int32 {
 	return n
 }
 
-// Describe says in one line how a pod is.
+// Describe returns a pod's state in one line.
 func Describe(p *v1.Pod) string {
 	s := fmt.Sprintf("%s %s", p.Name, p.Status.Phase)
 	if p.DeletionTimestamp != nil {

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Wire carries TCP connections from a port of its own to an address, fails as
-// links do, when it is told to, and counts what it carries.
+// Wire forwards TCP connections from a port of its own to an address, fails as links do when asked
+// to, and counts the bytes.
 type Wire struct {
 	to       string
 	listener net.Listener
-	delay    atomic.Int64 // of what is read, nanoseconds
-	rate     atomic.Int64 // bytes a second, of all connections together, in each direction; 0: no limit
+	delay    atomic.Int64 // delay of everything read, nanoseconds
+	rate     atomic.Int64 // bytes a second in each direction, all connections together; 0: no limit
 	swallow  atomic.Bool
 	corrupt  atomic.Bool
 	forth    lane // to the address
@@ -33,23 +33,23 @@ type lane struct {
 	carried atomic.Int64 // bytes
 
 	mu   sync.Mutex
-	free time.Time // when the bytes that have been sent so far are through
+	free time.Time // when the bytes sent so far are through
 	left int64     // bytes before at is called
 	at   func()
 }
 
-// pair is one connection and its other half.
+// pair is a connection and its counterpart.
 type pair struct {
 	near, far net.Conn
 	once      sync.Once
 	gone      chan struct{}
 }
 
-// NewWire begins to carry from a port of loopback; Close ends it.
+// NewWire forwards from a port of loopback; Close ends it.
 func NewWire(to string) (*Wire, error) { return newWire("127.0.0.1", to) }
 
-// NewWire begins to carry from a port of the lab's bridge, which a process that is
-// set apart can reach, to host's sshd.
+// NewWire forwards from a port of the lab's bridge, which an isolated process can reach, to host's
+// sshd.
 func (l *Lab) NewWire(host string) (*Wire, error) {
 	api, err := url.Parse(l.Status.Cluster.APIURL)
 	if err != nil {
@@ -68,21 +68,21 @@ func newWire(address, to string) (*Wire, error) {
 	return w, nil
 }
 
-// Address to dial.
+// Address is the address to dial.
 func (w *Wire) Address() string { return w.listener.Addr().String() }
 
-// Carried is how many bytes have come through, to the address and from it.
+// Carried returns the bytes that came through, to the address and from it.
 func (w *Wire) Carried() (forth, back int64) { return w.forth.carried.Load(), w.back.carried.Load() }
 
-// After calls f once, when n more bytes have been carried to the address and
-// before the next one is: a fault that f begins strikes in the middle of them.
+// After calls f once, after n more bytes have been carried to the address and before the next one:
+// a fault that f begins strikes in the middle of a stream.
 func (w *Wire) After(n int64, f func()) {
 	w.forth.mu.Lock()
 	defer w.forth.mu.Unlock()
 	w.forth.left, w.forth.at = n, f
 }
 
-// Cut closes every connection, and each new one at once, until Mend.
+// Cut closes every connection, and each new one at once, until Restore.
 func (w *Wire) Cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,23 +92,23 @@ func (w *Wire) Cut() {
 	}
 }
 
-// Swallow takes what is sent and passes nothing on, in either direction and on old
-// connections as on new ones, until Mend. Nothing is closed.
+// Swallow reads what is sent and forwards nothing, in either direction and on old and new
+// connections, until Restore. Nothing is closed.
 func (w *Wire) Swallow() { w.swallow.Store(true) }
 
-// Corrupt turns one bit of every piece that is carried, in either direction, until
-// Mend. Nothing is closed: whoever receives it has to find out.
+// Corrupt flips one bit of every piece that is carried, in either direction, until Restore. Nothing is
+// closed: the receiver has to detect it.
 func (w *Wire) Corrupt() { w.corrupt.Store(true) }
 
-// Delay holds back everything that is sent, by d in each direction.
+// Delay delays everything that is sent by d in each direction.
 func (w *Wire) Delay(d time.Duration) { w.delay.Store(int64(d)) }
 
-// Throttle lets through so many bytes a second in each direction.
+// Throttle limits each direction to this many bytes a second.
 func (w *Wire) Throttle(rate int) { w.rate.Store(int64(rate)) }
 
-// Mend carries again. What was swallowed is lost, so connections of that time are
-// closed: no link can lose the middle of a stream and go on.
-func (w *Wire) Mend() {
+// Restore ends every fault. It closes connections that lost bytes to Swallow, because a stream cannot
+// continue with a gap.
+func (w *Wire) Restore() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.swallow.Load() {
@@ -174,15 +174,14 @@ func (w *Wire) carry(near net.Conn) {
 	both.Wait()
 }
 
-// piece of a stream, on its way.
+// piece is a part of a stream on its way.
 type piece struct {
 	data []byte
 	due  time.Time // when it arrives
 }
 
-// pass carries one direction of a pair until either end is closed. What is read
-// queues up before it is written, so that a delay holds back a byte and not the
-// bytes behind it.
+// pass forwards one direction of a pair until either end is closed. It queues what it reads before
+// it writes it, so that a delay does not reduce the throughput.
 func (w *Wire) pass(p *pair, l *lane, to io.Writer, from io.Reader) {
 	queue := make(chan piece, 64)
 	var reader sync.WaitGroup
@@ -227,7 +226,7 @@ func (w *Wire) pass(p *pair, l *lane, to io.Writer, from io.Reader) {
 	}
 }
 
-// wait tells whether the pair is still there at a time.
+// wait waits until a time, and reports whether the pair still exists then.
 func (p *pair) wait(until time.Time) bool {
 	d := time.Until(until)
 	if d <= 0 {
@@ -243,7 +242,7 @@ func (p *pair) wait(until time.Time) bool {
 	}
 }
 
-// through is when n more bytes are through, at a rate.
+// through returns when n more bytes are through, at a rate.
 func (l *lane) through(n int, rate int64) time.Time {
 	if rate <= 0 {
 		return time.Time{}
@@ -257,7 +256,7 @@ func (l *lane) through(n int, rate int64) time.Time {
 	return l.free
 }
 
-// take says how many of n bytes may be carried before at is called.
+// take returns how many of n bytes may be carried before at is called, and at if it is then due.
 func (l *lane) take(n int) (int, func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,7 +276,8 @@ func (w *Wire) write(l *lane, to io.Writer, data []byte) error {
 	if w.corrupt.Load() {
 		data[rand.IntN(len(data))] ^= 1 << rand.IntN(8)
 	}
-	// Counted before the far end may have seen it: who has an answer finds it counted.
+	// Count the bytes before the other end can see them: a caller that has an answer finds it
+	// counted.
 	l.carried.Add(int64(len(data)))
 	n, err := to.Write(data)
 	l.carried.Add(int64(n - len(data)))

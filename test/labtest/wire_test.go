@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// wired is a wire to a server that sends back what it is sent, and a connection
-// over it.
+// wired returns a wire to an echo server, and a connection over it.
 func wired(t *testing.T) (*Wire, net.Conn) {
 	t.Helper()
 	server, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,8 +50,7 @@ func dialWire(t *testing.T, w *Wire) net.Conn {
 	return c
 }
 
-// echo sends data over the connection and returns what comes back, and how long
-// that took.
+// echo sends data over the connection and returns the reply and how long it took.
 func echo(t *testing.T, c net.Conn, data []byte) ([]byte, time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -68,7 +66,7 @@ func echo(t *testing.T, c net.Conn, data []byte) ([]byte, time.Duration) {
 	return got, time.Since(began)
 }
 
-// closed: the connection ends, without a byte more.
+// closed checks that the connection ends without another byte.
 func closed(t *testing.T, c net.Conn) {
 	t.Helper()
 	n, err := c.Read(make([]byte, 1))
@@ -108,7 +106,7 @@ func TestWire(t *testing.T) {
 		w.Cut()
 		closed(t, c)
 		closed(t, dialWire(t, w))
-		w.Mend()
+		w.Restore()
 		echo(t, dialWire(t, w), data)
 	})
 	t.Run("swallows", func(t *testing.T) {
@@ -118,7 +116,7 @@ func TestWire(t *testing.T) {
 		if _, err := c.Write(data); err != nil {
 			t.Fatal(err)
 		}
-		w.Mend()
+		w.Restore()
 		closed(t, c)
 		if forth, _ := w.Carried(); forth >= 2*int64(len(data)) {
 			t.Error("what was swallowed was carried")
@@ -133,14 +131,14 @@ func TestWire(t *testing.T) {
 			turned += bits.OnesCount8(got[i] ^ data[i])
 		}
 		if turned == 0 {
-			// Both directions may turn the same bit of the same byte: once in 8000 times.
+			// Both directions may flip the same bit of the same byte: once in 8000 times.
 			if got, _ := echo(t, c, data[:1000]); bytes.Equal(got, data[:1000]) {
 				t.Error("the same bytes come back")
 			}
 		}
-		w.Mend()
+		w.Restore()
 		if got, _ := echo(t, c, data); !bytes.Equal(got, data) {
-			t.Error("mended, other bytes come back")
+			t.Error("restored, other bytes come back")
 		}
 	})
 	t.Run("fails in the middle", func(t *testing.T) {

@@ -20,14 +20,14 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// op is what is in flight when the link fails.
+// op is the operation in flight when the link fails.
 type op struct {
 	name   string
 	method string // of the runtime; empty: the write of a volume
-	// names tells whether a request is about the pod that is to be hit.
+	// names reports whether a request is about the pod that is to be hit.
 	names func(request any, pod string) bool
-	// who is hit: a pod that is made for it, one that is Ready and is then deleted,
-	// or the resident.
+	// who is the pod to hit: one that is created for it, one that is Ready and is then deleted, or
+	// the resident.
 	who subject
 }
 
@@ -66,7 +66,7 @@ func (c testCase) String() string {
 	return fmt.Sprintf("case %d: %s, %s", c.index, c.op.name, c.class.Name)
 }
 
-// makeCases is every class at every op, rounds times, in the seed's order.
+// makeCases returns every fault at every op, rounds times, in the seed's order.
 func makeCases(rounds int, seed uint64) []testCase {
 	var cases []testCase
 	for range rounds {
@@ -85,15 +85,14 @@ func residentOf(n *node) string { return "resident-" + n.Name }
 
 func imageOf(pod string) string { return "registry.lab/" + fake.TestImage + ":" + pod }
 
-// counters is where containers count their starts, on their machine.
+// counters is the directory where containers count their starts, on their machine.
 const counters = "/run/counters"
 
 // create makes a pod on the node whose container counts its starts and waits.
 func (n *node) create(ctx context.Context, name string, volume bool) error {
 	probe := func() *v1.Probe {
 		return &v1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1,
-			// Where the machine has no time to spare a command may be late in earnest, but
-			// not so many in a row.
+			// On an overloaded machine a command may really be late, but not this many in a row.
 			FailureThreshold: 6,
 			ProbeHandler:     v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/" + fake.TestImage, "out alive"}}}}
 	}
@@ -122,7 +121,7 @@ func (n *node) create(ctx context.Context, name string, volume bool) error {
 	return err
 }
 
-// inLog is how the runtime's log calls a pod.
+// inLog is the pod's name in the runtime's log.
 func inLog(p *v1.Pod) string { return fmt.Sprintf("%s/%s (%s)", p.Namespace, p.Name, p.UID) }
 
 // delete asks for a pod's deletion.
@@ -138,7 +137,7 @@ func (n *node) delete(ctx context.Context, name string) error {
 	return pods.Delete(ctx, name, metav1.DeleteOptions{})
 }
 
-// gone looks at what runs of a pod whose API object has gone.
+// gone checks what still runs of a pod whose API object has gone.
 func (n *node) gone(p *v1.Pod) {
 	lives, _ := n.judge()
 	if l := lives[inLog(p)]; l != nil && len(l.running)+len(l.ready) > 0 {
@@ -158,7 +157,7 @@ func (n *node) judge() (map[string]*life, []string) {
 // strike is one fault: it begins while a call is in flight and ends with end.
 type strike struct {
 	struck chan struct{}
-	hold   chan struct{} // closed: the call that was hit goes on
+	hold   chan struct{} // closed: the call that was hit continues
 }
 
 // arm makes the link fail as soon as the op is in flight.
@@ -183,9 +182,9 @@ func (n *node) arm(c testCase, pod string, r *rand.Rand) *strike {
 		return true
 	}}
 	if r.IntN(2) == 0 {
-		fault.Hold = s.hold // it is carried out late, if at all
+		fault.Hold = s.hold // the call is carried out late, if at all
 	} else {
-		fault.HoldAnswer = s.hold // it is carried out, and the answer is late or lost
+		fault.HoldAnswer = s.hold // the call is carried out, and the answer is late or lost
 	}
 	n.Runtime.Inject(c.op.method, fault)
 	return s
@@ -193,7 +192,7 @@ func (n *node) arm(c testCase, pod string, r *rand.Rand) *strike {
 
 var errMissed = errors.New("the link failed before the write of the volume")
 
-// run is one case: what must not have been, if anything.
+// run runs one case and returns the violations.
 func (n *node) run(ctx context.Context, c testCase) []string {
 	for attempt := 0; ; attempt++ {
 		err := n.fail(ctx, c, attempt)
@@ -218,7 +217,7 @@ func (n *node) fail(ctx context.Context, c testCase, attempt int) error {
 	lab, ns := n.arena.farm.Lab, n.arena.namespace
 	pod := fmt.Sprintf("case-%d-%d", c.index, attempt)
 	volume := c.op.method == ""
-	defer n.Wire.Mend()
+	defer n.Wire.Restore()
 	defer n.Runtime.ClearFaults()
 
 	var s *strike
@@ -266,7 +265,7 @@ func (n *node) fail(ctx context.Context, c testCase, attempt int) error {
 			return err
 		}
 	}
-	n.Wire.Mend()
+	n.Wire.Restore()
 	goOn()
 	if c.op.who == newcomer {
 		p, err := lab.PodReady(ctx, ns, pod, patience)
@@ -298,7 +297,7 @@ func (n *node) fail(ctx context.Context, c testCase, attempt int) error {
 	return n.counted(pod)
 }
 
-// unharmed: nothing has happened up to now that must not.
+// unharmed checks that there are no violations so far.
 func (n *node) unharmed(context.Context) error {
 	if _, bad := n.judge(); len(bad) > 0 {
 		return errors.New(strings.Join(bad, "; "))
@@ -306,12 +305,12 @@ func (n *node) unharmed(context.Context) error {
 	return nil
 }
 
-// volumeOf a pod, as seen from outside its machine.
+// volumeOf is the directory of a pod's volume, as seen from outside its machine.
 func (n *node) volumeOf(p *v1.Pod) string {
 	return n.Path("/var/lib/kubelet/pods/" + string(p.UID) + "/volumes/kubernetes.io~configmap/big")
 }
 
-// writing: the pod's volume is not there yet, so its write is in flight.
+// writing reports whether the pod's volume does not exist yet, so that its write is in flight.
 func (n *node) writing(ctx context.Context, name string) bool {
 	p, err := n.arena.farm.Lab.Client.CoreV1().Pods(n.arena.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -321,7 +320,7 @@ func (n *node) writing(ctx context.Context, name string) bool {
 	return os.IsNotExist(err)
 }
 
-// whole: the pod's volume holds all that it should.
+// whole checks that the pod's volume is complete.
 func (n *node) whole(p *v1.Pod) error {
 	data, err := os.ReadFile(n.volumeOf(p) + "/data")
 	if err != nil {
@@ -333,7 +332,7 @@ func (n *node) whole(p *v1.Pod) error {
 	return nil
 }
 
-// counted: the pod's container has counted one start.
+// counted checks that the pod's container has counted one start.
 func (n *node) counted(pod string) error {
 	data, err := os.ReadFile(n.Path(counters) + "/" + pod)
 	if err != nil {

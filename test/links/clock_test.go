@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// A pod that ends while the link is down is told with its true exit code and its true
-// times, on machines whose clocks are four minutes off.
+// A pod that ends while the link is down is reported with its true exit code and times, on machines
+// whose clocks are four minutes off.
 func TestClockIsWrong(t *testing.T) {
 	if os.Getenv("BOWLINE_E2E") != "1" {
 		t.Skip("needs root and the lab: BOWLINE_E2E=1 runs it")
@@ -35,7 +35,7 @@ func TestClockIsWrong(t *testing.T) {
 			return err
 		}
 		n.Wire.Cut()
-		defer n.Wire.Mend()
+		defer n.Wire.Restore()
 		id := ""
 		for _, e := range n.Runtime.Log() {
 			if e.Op == fake.OpStart && strings.Contains(e.Pod, "/"+name+" ") {
@@ -45,7 +45,7 @@ func TestClockIsWrong(t *testing.T) {
 		if err := n.Runtime.Exit(id, 7); err != nil {
 			return err
 		}
-		n.Wire.Mend()
+		n.Wire.Restore()
 		p, err := lab.Pod(ctx, a.namespace, name, patience, "Failed", func(p *v1.Pod) error {
 			if p.Status.Phase != v1.PodFailed {
 				return fmt.Errorf("it is %s", p.Status.Phase)

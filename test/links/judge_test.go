@@ -10,16 +10,16 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 )
 
-// life is what a runtime's log says of one pod.
+// life is what a runtime's log says about one pod.
 type life struct {
 	ready   []string       // sandboxes
-	began   map[string]int // by sandbox: containers that were started in it
+	began   map[string]int // by sandbox: containers started in it
 	starts  map[string]int // by container name
 	running []string       // containers
 }
 
-// judge reads a runtime's log and says what must not have been. deleted is when the
-// deletion of a pod was asked for, by its name in the log.
+// judge reads a runtime's log and returns the violations. deleted is when the deletion of a pod was
+// requested, by its name in the log.
 func judge(log []fake.Entry, deleted map[string]time.Time) (map[string]*life, []string) {
 	lives := map[string]*life{}
 	var bad []string

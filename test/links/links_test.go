@@ -21,11 +21,10 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// patience with what has to come: many times what it takes, as the machine may be
-// busy with anything.
+// patience is many times what the awaited step takes, because the machine may be busy.
 const patience = 5 * time.Minute
 
-// arena is the cluster, its machines and the process that drives them.
+// arena is the cluster, its machines and the process that manages them.
 type arena struct {
 	farm      *farm.Farm
 	namespace string
@@ -43,7 +42,7 @@ type node struct {
 	arena *arena
 
 	mu      sync.Mutex
-	deleted map[string]time.Time // pod, as the runtime's log calls it -> when its deletion was asked for
+	deleted map[string]time.Time // pod, by its name in the runtime's log -> when its deletion was requested
 	early   []string             // API objects that went before their containers
 }
 
@@ -151,7 +150,7 @@ func (a *arena) bringUp(t *testing.T, hosts int, clocks []time.Duration) {
 	})
 }
 
-// each does something with every node at once, and ends the test if it fails.
+// each runs do for every node at once, and ends the test if one fails.
 func (a *arena) each(t *testing.T, do func(n *node) error) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -168,8 +167,8 @@ func (a *arena) each(t *testing.T, do func(n *node) error) {
 	}
 }
 
-// prepare makes what the pods need, and takes away the cluster's own: fake machines
-// cannot run them.
+// prepare makes the objects that the pods need, and removes the cluster's own pods, which fake
+// machines cannot run.
 func (a *arena) prepare(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -242,7 +241,7 @@ func (a *arena) storm(t *testing.T, cases []testCase) {
 	all.Wait()
 }
 
-// settled: in the end every pod that is left is Ready, without a restart, and the
+// settled checks that in the end every remaining pod is Ready without a restart, and that the
 // machines hold nothing else.
 func (a *arena) settled(t *testing.T) {
 	t.Helper()

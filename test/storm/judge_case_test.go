@@ -29,7 +29,7 @@ func ran(id string, attempt, created, started, exited, code int) labtest.Instanc
 	return i
 }
 
-// version of the pod u, as it was seen at a second.
+// version is a version of the pod u, as seen at a second.
 func version(at int, change ...func(*v1.Pod)) labtest.Version {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Annotations: map[string]string{annotationEnds: "main=5"}},
@@ -63,8 +63,8 @@ func asked(p *v1.Pod) { // at second 50
 
 func policy(r v1.RestartPolicy) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.RestartPolicy = r } }
 
-// struckTwice is a pod whose container was struck once, ran on as another, and was
-// deleted.
+// struckTwice is the evidence of a pod whose container was struck once, ran on as another instance,
+// and was deleted.
 func struckTwice() *evidence {
 	return &evidence{
 		instances: []labtest.Instance{ran("a", 0, 1, 2, 20, 137), ran("b", 1, 21, 22, 55, 0)},

@@ -12,21 +12,21 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// strike is something that was done to a pod, or to one instance of a container.
+// strike is something that the test did to a pod, or to one instance of a container.
 type strike struct {
 	kind string
 	uid  string
-	id   string // of the instance; its sandbox's, if kind is strikeSandbox; or none
+	id   string // of the instance; the sandbox's, if kind is strikeSandbox; or empty
 	at   time.Time
 }
 
-// life is one pod, by UID, as the API server told it.
+// life is one pod, by UID, as the API server reported it.
 type life struct {
 	versions []labtest.Version
-	gone     time.Time // when the API object was seen to have gone; zero: it is there
+	gone     time.Time // when the API object was seen to be gone; zero: it exists
 }
 
-// evidence is all that is known of a storm from outside Bowline.
+// evidence is everything known of a storm from outside Bowline.
 type evidence struct {
 	instances []labtest.Instance // of the storm's namespace alone
 	lives     map[string]life    // by UID
@@ -34,11 +34,11 @@ type evidence struct {
 	kills     []time.Time // of our process
 }
 
-// lag is how much later the API server's word may reach us, under load, than what
-// followed from it reached containerd.
+// lag is how late an event of the API server may reach us under load, compared with its effect in
+// containerd.
 const lag = 3 * time.Second
 
-// judge lists what must not have been. See the package's description.
+// judge returns the violations of the package comment's rules.
 func (e *evidence) judge() []string {
 	var bad []string
 	type key struct{ uid, container string }
@@ -75,7 +75,7 @@ func (e *evidence) judge() []string {
 	return bad
 }
 
-// say names an instance.
+// say describes an instance.
 func say(i *labtest.Instance) string {
 	what := i.Container
 	if i.Sandbox {
@@ -93,8 +93,8 @@ func say(i *labtest.Instance) string {
 
 func clock(t time.Time) string { return t.Local().Format("15:04:05.000") }
 
-// cut: its start was under way when our process was killed, and the runtime may have
-// given it up.
+// cut reports whether its start was in flight when our process was killed, so that the runtime may
+// have given it up.
 func (e *evidence) cut(i *labtest.Instance) bool {
 	for _, k := range e.kills {
 		if i.Created.After(k.Add(time.Second)) || k.Sub(i.Created) > 2*time.Minute {
@@ -115,7 +115,7 @@ func (l life) pod() *v1.Pod {
 	return l.versions[len(l.versions)-1].Pod
 }
 
-// asked is when the pod was asked to end, to the second; zero: it was not.
+// asked is when the pod's deletion was requested, to the second; zero: it was not.
 func (l life) asked() time.Time {
 	for _, v := range l.versions {
 		if v.DeletionTimestamp != nil {
@@ -129,7 +129,8 @@ func (l life) asked() time.Time {
 	return time.Time{}
 }
 
-// deleted: the pod had been asked to end by a time, or was forced away.
+// deleted reports whether the pod's deletion had been requested by a time, or the pod was deleted
+// by force.
 func (e *evidence) deleted(uid string, by time.Time) bool {
 	l := e.lives[uid]
 	if asked := l.asked(); !asked.IsZero() && !asked.After(by.Add(time.Second)) {
@@ -142,7 +143,7 @@ func (e *evidence) forced(uid string) bool {
 	return slices.ContainsFunc(e.strikes, func(s strike) bool { return s.kind == strikeForce && s.uid == uid })
 }
 
-// unexplained says that an instance ended for no known reason.
+// unexplained describes an instance that ended for no known reason, or returns "".
 func (e *evidence) unexplained(i *labtest.Instance) string {
 	if i.Exited.IsZero() || i.Started.IsZero() || e.deleted(i.UID, i.Exited) || e.cut(i) {
 		return ""
@@ -210,7 +211,7 @@ func (e *evidence) last(uid, container string, by time.Time) *labtest.Instance {
 	return newest
 }
 
-// over: by a time all regular containers of the pod had ended for good.
+// over reports whether by a time all regular containers of the pod had ended for good.
 func (e *evidence) over(p *v1.Pod, by time.Time) bool {
 	if p.Spec.RestartPolicy == v1.RestartPolicyAlways {
 		return false
@@ -224,8 +225,8 @@ func (e *evidence) over(p *v1.Pod, by time.Time) bool {
 	return true
 }
 
-// next judges two instances of one container, the second the first's successor.
-// sandboxes are the pod's.
+// next judges two instances of one container, the second the first's successor. sandboxes are the
+// pod's.
 func (e *evidence) next(a, b *labtest.Instance, sandboxes []labtest.Instance) []string {
 	var bad []string
 	pair := func(what string) { bad = append(bad, say(a)+" was followed by "+say(b)+": "+what) }
@@ -293,14 +294,14 @@ func (e *evidence) unready(uid string, l life) []string {
 	return bad
 }
 
-// ended: an instance of the pod, by ID if it is given, ended between two times.
+// ended reports whether an instance of the pod, with this ID if given, ended between two times.
 func (e *evidence) ended(uid, id string, after, by time.Time) bool {
 	return slices.ContainsFunc(e.instances, func(i labtest.Instance) bool {
 		return i.UID == uid && (id == "" || i.ID == id) && !i.Exited.IsZero() && i.Exited.After(after) && !i.Exited.After(by)
 	})
 }
 
-// restarts judges that each one that a status counts is the end of an instance.
+// restarts checks that each restart that a status counts is the end of an instance.
 func (e *evidence) restarts(uid string, l life) []string {
 	var bad []string
 	most := map[string]int32{}
@@ -327,8 +328,8 @@ func (e *evidence) restarts(uid string, l life) []string {
 	return bad
 }
 
-// backwards judges that no status falls behind what was said before. A pod that has lost
-// its sandbox is initialised again, and Pending meanwhile, as under a kubelet.
+// backwards checks that no status falls behind an earlier one. A pod that has lost its sandbox is
+// initialised again, and Pending meanwhile, as with a kubelet.
 func (e *evidence) backwards(uid string, l life) []string {
 	again := slices.ContainsFunc(e.strikes, func(s strike) bool { return s.kind == strikeSandbox && s.uid == uid })
 	return slices.DeleteFunc(labtest.Backwards(l.versions), func(what string) bool {
@@ -336,7 +337,7 @@ func (e *evidence) backwards(uid string, l life) []string {
 	})
 }
 
-// end judges that nothing of a pod ran when its API object went, its sandbox neither.
+// end checks that nothing of a pod, including its sandbox, ran when its API object went.
 func (e *evidence) end(uid string, l life) []string {
 	if l.gone.IsZero() || e.forced(uid) {
 		return nil
@@ -351,7 +352,7 @@ func (e *evidence) end(uid string, l life) []string {
 	return bad
 }
 
-// names judges that no two pods of one name ran at once.
+// names checks that no two pods of one name ran at once.
 func (e *evidence) names() []string {
 	var bad []string
 	byName := map[string][]*labtest.Instance{}
@@ -377,7 +378,7 @@ func (e *evidence) names() []string {
 	return bad
 }
 
-// truth compares a status with what containerd said.
+// truth compares a status with what containerd reported.
 func (e *evidence) truth(p *v1.Pod) []string {
 	var bad []string
 	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
@@ -425,7 +426,7 @@ func (e *evidence) containerTruth(p *v1.Pod, c v1.ContainerStatus) []string {
 	case i.Runs():
 		near("started", c.State.Running.StartedAt.Time, i.Started)
 		if before != nil && before.Started.IsZero() && e.cut(before) {
-			break // one that never began may have been replaced without a word
+			break // one that never began may have been replaced without a trace
 		}
 		if before != nil {
 			end(last, before)

@@ -21,18 +21,18 @@ import (
 
 const (
 	host = "host1"
-	// kills of our process in a storm.
+	// kills is how often a storm kills our process.
 	kills = 3
 	// pace is the mean time between two strikes.
 	pace = 1500 * time.Millisecond
-	// patience with what has no bound of its own: the machine may be busy.
+	// patience bounds waits without a bound of their own: the machine may be busy.
 	patience = 5 * time.Minute
-	// calm is how long a storm's traces may take to be put right: back-off of what was
-	// struck several times is among it.
+	// calm is how long it may take to restore the desired state after a storm. It includes the
+	// back-off of containers that were struck several times.
 	calm = 8 * time.Minute
 )
 
-// storm is one run. What it is made of belongs to the test's goroutine alone.
+// storm is one run. Its fields belong to the test's goroutine alone.
 type storm struct {
 	t         *testing.T
 	lab       *labtest.Lab
@@ -46,12 +46,12 @@ type storm struct {
 
 	strikes []strike
 	kills   []time.Time
-	asked   map[string]bool      // pods that were asked to end, by UID
-	struck  map[string]int       // strikes at containers, by UID
-	made    map[string]time.Time // when a pod by itself was made last, by name
+	asked   map[string]bool      // pods whose deletion was requested, by UID
+	struck  map[string]int       // strikes against containers, by UID
+	made    map[string]time.Time // when a bare pod was last made, by name
 
-	cpu  time.Duration // of the processes that were killed
-	peak int64         // resident memory of the greatest, bytes
+	cpu  time.Duration // of the killed processes
+	peak int64         // maximum resident memory of any process, bytes
 }
 
 func TestStorm(t *testing.T) {
@@ -83,7 +83,7 @@ func TestStorm(t *testing.T) {
 
 	s.rage(length)
 	raged := time.Now()
-	s.must(s.keep(t.Context(), true)) // what is done is begun once more, and no more after it
+	s.must(s.keep(t.Context(), true)) // finished pods and Jobs are made once more, for the last time
 	s.must(labtest.Until(t.Context(), calm, "the desired state, at last", func(ctx context.Context) error {
 		if err := s.alive(); err != nil {
 			return err
@@ -124,7 +124,7 @@ func (s *storm) must(err error) {
 	}
 }
 
-// newStorm brings up a lab, whose one node has no pod.
+// newStorm brings up a lab whose only node has no pod.
 func newStorm(t *testing.T, seed uint64, pods int) *storm {
 	ctx := t.Context()
 	s := &storm{t: t, rand: rand.New(rand.NewPCG(seed, 0)), workloads: workloads(pods),
@@ -185,7 +185,7 @@ func newStorm(t *testing.T, seed uint64, pods int) *storm {
 	return s
 }
 
-// empty is the machine without a pod.
+// empty is the snapshot of the machine without a pod.
 func (s *storm) empty() labtest.Snapshot {
 	var before labtest.Snapshot
 	s.must(labtest.Until(s.t.Context(), patience, "a machine without a pod", func(ctx context.Context) error {
@@ -209,7 +209,7 @@ func (s *storm) empty() labtest.Snapshot {
 	return before
 }
 
-// stands: every workload has begun; what ends by itself may have.
+// stands checks that every workload has begun. Pods that end by themselves may have ended.
 func (s *storm) stands(context.Context) error {
 	have := map[string]int{}
 	waits := ""
@@ -228,7 +228,7 @@ func (s *storm) stands(context.Context) error {
 	return nil
 }
 
-// alive starts our process again if it ended by itself, which is a fault.
+// alive restarts our process if it ended by itself, which is an error.
 func (s *storm) alive() error {
 	if s.bowline.Running() {
 		return nil
@@ -239,7 +239,7 @@ func (s *storm) alive() error {
 	return s.bowline.Start()
 }
 
-// account adds what the process that runs has used.
+// account adds the resource use of the current process.
 func (s *storm) account() {
 	cpu, err := labtest.CPUTime(s.bowline.PID())
 	s.must(err)
@@ -253,7 +253,7 @@ func (s *storm) rage(length time.Duration) {
 	ctx, end := context.WithTimeout(s.t.Context(), length)
 	defer end()
 	began := time.Now()
-	var falls []time.Duration // of our process, one in each part of the storm but its very beginning and end
+	var falls []time.Duration // when our process is killed: once in each part of the storm, not at its very beginning or end
 	for i := range kills {
 		part := length / kills
 		falls = append(falls, part*time.Duration(i)+part/4+time.Duration(s.rand.Int64N(int64(part/2))))
@@ -277,15 +277,14 @@ func (s *storm) rage(length time.Duration) {
 	}
 }
 
-// attempt does something, of which an error is a fault unless the storm is over; what
-// has begun is not cut off by its end.
+// attempt runs do. An error counts unless the storm is over. The storm's end does not cancel do.
 func (s *storm) attempt(ctx context.Context, what string, do func(context.Context) error) {
 	if err := do(s.t.Context()); err != nil && ctx.Err() == nil {
 		s.t.Errorf("%s: %s: %v", clock(time.Now()), what, err)
 	}
 }
 
-// truthful compares all statuses with what containerd says.
+// truthful compares all statuses with what containerd reports.
 func (s *storm) truthful(ctx context.Context) error {
 	pods, err := s.lab.Client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -315,8 +314,8 @@ func (s *storm) leave() {
 	s.t.Logf("all pods had gone %s after their namespace was deleted", time.Since(began).Round(time.Second))
 }
 
-// clean waits until the machine is as it was. What starts that were cut off have left is
-// swept once a minute, and not before it is a minute old.
+// clean waits until the machine is as it was. The remnants of starts that were cut off are swept
+// once a minute, once they are a minute old.
 func (s *storm) clean(before labtest.Snapshot) {
 	began := time.Now()
 	s.must(labtest.Until(s.t.Context(), patience, "the machine as it was", func(ctx context.Context) error {
@@ -332,7 +331,7 @@ func (s *storm) clean(before labtest.Snapshot) {
 	s.t.Logf("the machine was as before %s later", time.Since(began).Round(time.Second))
 }
 
-// evidence up to now.
+// evidence returns the evidence so far.
 func (s *storm) evidence() *evidence {
 	e := &evidence{lives: map[string]life{}, strikes: s.strikes, kills: s.kills}
 	all, err := s.tasks.Instances()
@@ -362,7 +361,7 @@ func (s *storm) judge() {
 	}
 }
 
-// measure prints what the storm was, and what it took.
+// measure prints what the storm did and how long things took.
 func (s *storm) measure(filled, raged time.Time) {
 	e := s.evidence()
 	kinds, ended := map[string]int{}, map[string]int{}
@@ -415,8 +414,8 @@ func (s *storm) measure(filled, raged time.Time) {
 		s.cpu.Round(10*time.Millisecond), 100*s.cpu.Seconds()/took.Seconds(), s.peak>>20, labtest.Load())
 }
 
-// times at which the pod was seen to have a node, to be Ready first, and to be asked to
-// end; zero: never.
+// times returns when the pod was first seen to have a node, to be Ready, and to be deleted; zero:
+// never.
 func (l life) times() (bound, ready, asked time.Time) {
 	for _, v := range l.versions {
 		if bound.IsZero() && v.Spec.NodeName != "" {

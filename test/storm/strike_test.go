@@ -20,21 +20,21 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// What is done to pods.
+// The kinds of strikes.
 const (
 	strikeForce   = "forced away" // deleted without grace
 	strikeDelete  = "deleted"
-	strikeSignal  = "signalled by exec"     // its own exec sends its first process a signal
+	strikeSignal  = "signalled by exec"     // an exec signals the container's first process
 	strikeKill    = "killed"                // SIGKILL
 	strikeExit    = "made to exit"          // the container ends itself
 	strikeFail    = "made to fail liveness" // and its probe ends it
 	strikeSandbox = "killed with its sandbox"
 )
 
-// strikesAPod is how often containers of one pod are struck: back-off grows with each.
+// strikesAPod limits the strikes against containers of one pod: back-off grows with each.
 const strikesAPod = 3
 
-// blow is a choice among what is done, as often as its weight is of all.
+// blow is a kind of strike and its relative frequency.
 type blow struct {
 	weight int
 	strike func(*storm, context.Context) error
@@ -53,7 +53,7 @@ var blows = []blow{
 	{1, (*storm).rollOut},
 }
 
-// strikeOnce does one thing, by the seed.
+// strikeOnce strikes once, by the seed.
 func (s *storm) strikeOnce(ctx context.Context) error {
 	all := 0
 	for _, b := range blows {
@@ -68,7 +68,7 @@ func (s *storm) strikeOnce(ctx context.Context) error {
 	return nil
 }
 
-// note writes a strike down, before it falls.
+// note records a strike before it happens.
 func (s *storm) note(kind, uid, id string) {
 	s.strikes = append(s.strikes, strike{kind, uid, id, time.Now()})
 	if id != "" {
@@ -76,8 +76,8 @@ func (s *storm) note(kind, uid, id string) {
 	}
 }
 
-// living are pods that run and that nobody has asked to end, in the order of their
-// names, so that the same seed makes the same choice as far as can be.
+// living returns pods that run and whose deletion was not requested, in the order of their names,
+// so that the same seed makes the same choice as far as possible.
 func (s *storm) living() []*v1.Pod {
 	pods := slices.DeleteFunc(s.history.Now(), func(p *v1.Pod) bool {
 		return p.DeletionTimestamp != nil || done(p) || p.Spec.NodeName == "" || s.asked[string(p.UID)]
@@ -91,7 +91,7 @@ func (s *storm) delete(ctx context.Context, p *v1.Pod, grace *int64) error {
 	err := s.lab.Client.CoreV1().Pods(s.namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: grace, Preconditions: &metav1.Preconditions{UID: &p.UID}})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it has gone by itself
+		return nil // it is gone already
 	}
 	return err
 }
@@ -115,8 +115,8 @@ func (s *storm) deleteSome(ctx context.Context, n int) error {
 	return nil
 }
 
-// forceOne lets the API server forget a pod at once. Not of a StatefulSet, nor one that
-// comes back by the same name: who does that is told that two may run.
+// forceOne deletes a pod from the API server at once. It spares a StatefulSet's pods and those that
+// come back with the same name: forcing those is documented to allow two at once.
 func (s *storm) forceOne(ctx context.Context) error {
 	pods := slices.DeleteFunc(s.living(), func(p *v1.Pod) bool {
 		return len(p.OwnerReferences) == 0 || p.OwnerReferences[0].Kind != "ReplicaSet"
@@ -129,7 +129,7 @@ func (s *storm) forceOne(ctx context.Context) error {
 	return s.delete(ctx, p, ptr.To(int64(0)))
 }
 
-// target is an instance that may be struck, and its pod; nil: there is none.
+// target picks an instance that may be struck, and its pod; nil if there is none.
 func (s *storm) target(want func(p *v1.Pod, i *labtest.Instance) bool) (*v1.Pod, *labtest.Instance, error) {
 	pods := map[string]*v1.Pod{}
 	for _, p := range s.living() {
@@ -157,8 +157,8 @@ func (s *storm) target(want func(p *v1.Pod, i *labtest.Instance) bool) (*v1.Pod,
 
 func isWeb(_ *v1.Pod, i *labtest.Instance) bool { return i.Container == "web" }
 
-// signalOne kills a container's first process from inside, by an exec of the runtime's
-// own. From there SIGKILL does not reach it.
+// signalOne kills a container's first process from inside, with an exec through the runtime.
+// SIGKILL has no effect from there.
 func (s *storm) signalOne(ctx context.Context) error {
 	_, i, err := s.target(func(p *v1.Pod, i *labtest.Instance) bool { return !i.Sandbox && !isWeb(p, i) })
 	if i == nil || err != nil {
@@ -167,7 +167,7 @@ func (s *storm) signalOne(ctx context.Context) error {
 	signal := []string{"TERM", "INT", "QUIT"}[s.rand.IntN(3)]
 	s.note(strikeSignal, i.UID, i.ID)
 	if _, err := s.runtime.ExecSync(ctx, i.ID, []string{"kill", "-" + signal, "1"}, 30*time.Second); err != nil {
-		s.t.Logf("%s: %v", say(i), err) // it ended meanwhile, or took its exec along
+		s.t.Logf("%s: %v", say(i), err) // the container ended, or its end interrupted the exec
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func (s *storm) killOne(context.Context) error {
 	return kill(i)
 }
 
-// killSandbox ends the process that holds a pod's namespaces.
+// killSandbox kills the process that holds a pod's namespaces.
 func (s *storm) killSandbox(context.Context) error {
 	_, i, err := s.target(func(p *v1.Pod, i *labtest.Instance) bool {
 		return i.Sandbox && p.Spec.RestartPolicy == v1.RestartPolicyAlways
@@ -193,7 +193,7 @@ func (s *storm) killSandbox(context.Context) error {
 	return kill(i)
 }
 
-// kill sends SIGKILL to an instance's process, if it is still that one.
+// kill sends SIGKILL to an instance's process, if the pid is still that process.
 func kill(i *labtest.Instance) error {
 	groups, err := os.ReadFile("/proc/" + strconv.Itoa(i.PID) + "/cgroup")
 	if os.IsNotExist(err) || err == nil && !bytes.Contains(groups, []byte(i.ID)) {

@@ -23,25 +23,23 @@ const (
 	web       = "registry.lab/web:v1"
 	configMap = "greeting"
 
-	// labelKind is the workload that a pod belongs to; a pod by itself has the name of
-	// its maker here.
+	// labelKind names the workload of a pod; for a bare pod, the workload that the test maintains.
 	labelKind = "storm"
-	// annotationEnds lists the exit codes with which containers end by themselves:
-	// "main=5 main=0".
+	// annotationEnds lists the exit codes with which containers end by themselves: "main=5 main=0".
 	annotationEnds = "storm/ends"
 )
 
-// workload is what is to be: replicas of a template, kept by a controller or by us.
+// workload is the desired state: replicas of a template, maintained by a controller or by the test.
 type workload struct {
 	name     string
-	kind     string // Deployment, StatefulSet, Job, or Pod: by itself, kept by us
+	kind     string // Deployment, StatefulSet, Job, or Pod: bare pods that the test maintains
 	replicas int
 	template v1.PodTemplateSpec
-	// steady: every pod of it is to be Ready in the end.
+	// steady is set if every pod must be Ready in the end.
 	steady bool
 }
 
-// workloads of n pods in all.
+// workloads returns workloads of n pods in all.
 func workloads(n int) []workload {
 	parts := []struct {
 		share int // of 110
@@ -84,7 +82,7 @@ func workloads(n int) []workload {
 	return append([]workload{first}, list...)
 }
 
-// untilTold stays until it is told to go, by TERM, and goes with 0.
+// untilTold runs until SIGTERM, and then exits with 0.
 const untilTold = `trap "exit 0" TERM
 touch /tmp/up
 while true; do sleep 5; done`
@@ -134,7 +132,7 @@ func withSidecar(t v1.PodTemplateSpec) v1.PodTemplateSpec {
 	return t
 }
 
-// probe waits long and gives up late: what fails on a busy machine is not the matter.
+// probe has a long timeout, because failures on a busy machine are not the subject of the test.
 func probe(h v1.ProbeHandler, period int32) *v1.Probe {
 	return &v1.Probe{ProbeHandler: h, PeriodSeconds: period, TimeoutSeconds: 20, FailureThreshold: 3}
 }
@@ -181,7 +179,7 @@ func (s *storm) begin(ctx context.Context, w workload) error {
 }
 
 func (s *storm) beginJob(ctx context.Context, w workload) error {
-	// It ends when so many have succeeded, and is then made anew.
+	// The Job ends after this many successes, and keep then replaces it.
 	_, err := s.lab.Client.BatchV1().Jobs(s.namespace).Create(ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: w.name + "-", Labels: w.template.Labels},
 		Spec: batchv1.JobSpec{Parallelism: ptr.To(int32(w.replicas)), Completions: ptr.To(int32(2 * w.replicas)),
@@ -197,9 +195,8 @@ func (s *storm) beginPod(ctx context.Context, w workload, i int) error {
 	return err
 }
 
-// keep does for the pods by themselves, and for Jobs, what controllers do for the
-// others: what is missing is made, and, if anew, what is done is taken away and made
-// once more.
+// keep does for bare pods and Jobs what controllers do for the others: it makes missing ones, and,
+// if anew, replaces finished ones.
 func (s *storm) keep(ctx context.Context, anew bool) error {
 	there := map[string]*v1.Pod{}
 	for _, p := range s.history.Now() {
@@ -216,7 +213,7 @@ func (s *storm) keep(ctx context.Context, anew bool) error {
 				name := w.name + "-" + strconv.Itoa(i)
 				p := there[name]
 				switch {
-				case p == nil && time.Since(s.made[name]) > 5*time.Second: // it may not have been seen yet
+				case p == nil && time.Since(s.made[name]) > 5*time.Second: // a pod just made may not have been seen yet
 					s.made[name] = time.Now()
 					if err := s.beginPod(ctx, w, i); err != nil {
 						return err
@@ -257,7 +254,7 @@ func done(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
-// desired tells what is not as it should be.
+// desired returns an error that says what differs from the desired state.
 func (s *storm) desired(ctx context.Context) error {
 	pods, err := s.lab.Client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// passingTime: what was reported for less may have been seen by nobody.
+	// passingTime: a value that lasted less may have been missed by a reporter.
 	passingTime = 2 * time.Second
-	// nearTime and nearPart: two spans agree that differ by no more than the greater of
-	// these. Two nodes share the machine with each other.
+	// nearTime and nearPart: two durations agree if they differ by no more than the greater of
+	// these. The two nodes share a machine.
 	nearTime = 3 * time.Second
 	nearPart = 0.3
 )
 
-// clocked are the reasons of events that come again by a clock, so that how many there
-// were depends on when the scenario ended.
+// clocked are the reasons of events that recur on a timer, so that their number depends on when the
+// scenario ended.
 var clocked = []string{"BackOff", "Unhealthy", "Failed", "FailedMount", "Pulling", "ProbeWarning", "FailedCreatePodSandBox", "ErrImageNeverPull", "InspectFailed"}
 
-// Compare two timelines of one scenario. None: they are alike.
+// Compare compares two timelines of one scenario. No result means that they agree.
 func Compare(a, b Timeline) []Difference {
 	c := &comparison{scenario: a.Scenario}
 	for _, track := range keys(a.Tracks, b.Tracks) {
@@ -91,11 +91,10 @@ func allPassing(name string, values []Value, which []int) bool {
 	return true
 }
 
-// passing says whether a value tells nothing that those beside it do not tell. The list
-// is closed:
+// passing reports whether a value adds no information to its neighbours. The list is closed:
 //
 //   - of a container: that it is being created, if it was created then; that it has
-//     ended, if what follows says how it ended; that it ran, if what follows says how that
+//     ended, if the next value says how it ended; that it ran, if the next value says how that
 //     life ended;
 //   - of a container's flags: those of a life that is followed by another life, and that
 //     it has started, before it is ready;
@@ -134,7 +133,7 @@ func passing(track string, values []Value, i int) bool {
 	return false
 }
 
-// events compares those of one part of the pod.
+// events compares the events of one part of the pod.
 func (c *comparison) events(part string, a, b []EventLine) {
 	where := "events of " + part
 	if part == "" {
@@ -159,7 +158,7 @@ func (c *comparison) events(part string, a, b []EventLine) {
 	}
 }
 
-// nearCount: by one, or by a third.
+// nearCount reports whether two counts differ by at most one, or by at most a third.
 func nearCount(a, b int32) bool {
 	gap := max(a-b, b-a)
 	return gap <= 1 || 3*gap <= max(a, b)
@@ -200,7 +199,7 @@ func (c *comparison) fields(when string, a, b map[string]string) {
 	}
 }
 
-// order: no two moments that are a second apart on one side are the other way round on
+// order checks that no two moments that are a second apart on one side are in the reverse order on
 // the other.
 func (c *comparison) order(a, b []Moment) {
 	at := map[string]time.Time{}
@@ -218,15 +217,15 @@ func (c *comparison) order(a, b []Moment) {
 	}
 }
 
-// gap between what two sequences have in common: indices into each.
+// gap is a part between the common elements of two sequences: indices into each.
 type gap struct{ a, b []int }
 
 func align[T any](a, b []T, key func(T) string) []gap {
 	return alignEach(a, b, key, func(int, int) {})
 }
 
-// alignEach finds the longest common subsequence of a and b, tells matched of its pairs,
-// and returns what lies between.
+// alignEach finds the longest common subsequence of a and b, calls matched for its pairs, and
+// returns the gaps between them.
 func alignEach[T any](a, b []T, key func(T) string, matched func(i, j int)) []gap {
 	length := make([][]int, len(a)+1)
 	for i := range length {

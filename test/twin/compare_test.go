@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// values of a track from words; one that ends in ~ was there for a moment.
+// values makes a track from words; a word that ends in ~ lasts for a moment.
 func values(kind func(string) string, words ...string) (track []Value) {
 	for _, w := range words {
 		v := Value{Text: strings.TrimSuffix(w, "~"), Lasted: time.Minute}
@@ -100,7 +100,7 @@ func TestOrder(t *testing.T) {
 		{moments(0, 5), moments(0, 3), false},
 		{moments(0, 5), moments(3, 0), true},
 		{moments(0, 5), moments(1, 0), true},
-		{moments(0, 1), moments(1, 0), false}, // to the second, both may be at once
+		{moments(0, 1), moments(1, 0), false}, // to the second, both may be simultaneous
 		{moments(0, 1), moments(2, 0), true},
 		{moments(0, 0), moments(9, 0), false},
 	} {
@@ -112,7 +112,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// The places that differ from both kubelets are told, and no others.
+// Both returns the places that differ from both kubelets, and no others.
 func TestBoth(t *testing.T) {
 	one := []Difference{{Where: "a", Other: "1"}, {Where: "b", Other: "1"}}
 	two := []Difference{{Where: "b", Other: "2"}, {Where: "c", Other: "2"}}

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// titles of the columns, in the order in which they are shown.
+// titles are the columns, in the order in which they are shown.
 var titles = []struct{ column, title string }{{"local", "Bowline, local socket"}, {"ssh", "Bowline, over SSH"}}
 
 // WriteSection writes the results as a section of docs/conformance.md.
 func WriteSection(to io.Writer, r Results, causes []Cause) {
 	fmt.Fprint(to, "\n## Twins\n\n",
-		"The same manifests, with the same things done to them, on two nodes of the real kubelet and on Bowline's, at the same time and on the same machine; ",
-		"what the API server was told of each, compared (`make twin`, `test/twin`). The two kubelets bound the noise: ",
-		"a difference of Bowline's is one that it has to both.\n\n",
+		"The same manifests and the same actions on two nodes of the real kubelet and on Bowline's, at the same time and on the same machine. ",
+		"`make twin` (`test/twin`) compares every status and event that the API server receives. The two kubelets bound the noise: ",
+		"it counts as a difference only if Bowline differs from both.\n\n",
 		"| node | date | took | scenarios | that differ | differences without a reason | that differ between the kubelets |\n|---|---|---|---|---|---|---|\n")
 	for _, c := range titles {
 		column, ok := r[c.column]
@@ -41,7 +41,7 @@ func WriteSection(to io.Writer, r Results, causes []Cause) {
 	}
 }
 
-// writeDifferences by their causes, each with one example.
+// writeDifferences writes the differences by their causes, each with one example.
 func writeDifferences(to io.Writer, title, other string, differences []Difference, causes []Cause, noise bool) {
 	if len(differences) == 0 {
 		return

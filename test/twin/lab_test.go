@@ -16,14 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// node of the lab, whoever drives it.
+// node is a node of the lab, a kubelet's or Bowline's.
 type node struct {
 	name, ip  string
 	namespace string
-	manifests string // directory of static pods, seen from outside of the host
+	manifests string // directory of static pods, seen from outside the host
 }
 
 // Images of most scenarios.
@@ -32,10 +33,10 @@ const (
 	web     = "registry.lab/web:v1"
 )
 
-// nodeNames: two of kubelets, and ours.
+// nodeNames: the nodes of two kubelets, and Bowline's.
 var nodeNames = []string{"host1", "host2", "host3"}
 
-// staticPath is that directory inside the host.
+// staticPath is the directory of static pods inside the host.
 const staticPath = "/var/lib/kubelet/manifests"
 
 // stage is a lab with two kubelets and one Bowline.
@@ -47,84 +48,84 @@ type stage struct {
 
 func (s *stage) nodes() []*node { return []*node{s.kubelets[0], s.kubelets[1], s.ours} }
 
-// setUp makes the lab for the test; out is where logs go.
-func setUp(t *testing.T, out string, far bool) *stage {
+// setUp makes the lab for the test; out is the directory of the logs.
+func setUp(t *testing.T, out string, remote bool) *stage {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context()) // what goes with the test's end, cleanups end
+	ctx := context.WithoutCancel(t.Context()) // the cleanups end what would otherwise end with the test
 	dir, err := os.MkdirTemp("", "bowline-twin")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	testutil.Must(t, err)
+	t.Cleanup(func() { testutil.Must(t, os.RemoveAll(dir)) })
 	lab, err := labtest.Start(ctx, filepath.Join(dir, "lab"), 3)
-	must(t, err)
-	t.Cleanup(func() { must(t, lab.Down(ctx)) })
+	testutil.Must(t, err)
+	t.Cleanup(func() { testutil.Must(t, lab.Down(ctx)) })
 	s := &stage{lab: lab}
 	// The cluster's DNS would be on whichever node comes first.
-	must(t, lab.Client.AppsV1().Deployments("kube-system").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	testutil.Must(t, lab.Client.AppsV1().Deployments("kube-system").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	for i, name := range nodeNames {
 		h := lab.Host(name)
 		n := &node{name: name, ip: h.IP, namespace: "twin-" + string(rune('a'+i)), manifests: filepath.Join(h.Root, staticPath)}
-		must(t, os.MkdirAll(n.manifests, 0o755))
+		testutil.Must(t, os.MkdirAll(n.manifests, 0o755))
 		if i < 2 {
 			s.kubelets[i] = n
 			startKubelet(t, lab, n, filepath.Join(out, "kubelet-"+name+".log"))
 			continue
 		}
 		s.ours = n
-		startBowline(t, lab, n, filepath.Join(out, "bowline.log"), far)
+		startBowline(t, lab, n, filepath.Join(out, "bowline.log"), remote)
 	}
 	for _, n := range s.nodes() {
 		_, err := lab.NodeReady(ctx, n.name, v1.ConditionTrue, 2*time.Minute)
-		must(t, err)
-		must(t, makeNamespace(ctx, lab, n.namespace))
-		must(t, warm(ctx, lab, n))
-		must(t, occupy(ctx, lab, n))
+		testutil.Must(t, err)
+		testutil.Must(t, makeNamespace(ctx, lab, n.namespace))
+		testutil.Must(t, warm(ctx, lab, n))
+		testutil.Must(t, occupy(ctx, lab, n))
 	}
 	return s
 }
 
-// startKubelet starts the real kubelet, as bowline-lab kubelet does, and with static pods.
+// startKubelet starts the real kubelet, as bowline-lab kubelet does, with static pods in addition.
 func startKubelet(t *testing.T, lab *labtest.Lab, n *node, logPath string) {
 	t.Helper()
 	h := lab.Host(n.name)
 	config, err := os.ReadFile(filepath.Join(filepath.Dir(h.Root), "kubelet.yaml"))
-	must(t, err)
+	testutil.Must(t, err)
 	path := filepath.Join(lab.Dir, "twin-"+n.name+".yaml")
-	must(t, os.WriteFile(path, fmt.Appendf(config, "staticPodPath: %s\nfileCheckFrequency: 1s\n", staticPath), 0o644))
+	testutil.Must(t, os.WriteFile(path, fmt.Appendf(config, "staticPodPath: %s\nfileCheckFrequency: 1s\n", staticPath), 0o644))
 	log, err := os.Create(logPath)
-	must(t, err)
+	testutil.Must(t, err)
 	cmd := lab.Exec(context.Background(), n.name, labtest.Program("bowline-kubelet"), "--config", path, "--kubeconfig", h.NodeKubeconfig,
 		"--hostname-override", n.name, "--node-ip", h.IP, "-v=2")
 	cmd.Stdout, cmd.Stderr = log, log
-	must(t, cmd.Start())
+	testutil.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGKILL) // what it made goes with the lab
 		var exit *exec.ExitError
 		if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
 			t.Error(err)
 		}
-		must(t, log.Close())
+		testutil.Must(t, log.Close())
 	})
 }
 
-func startBowline(t *testing.T, lab *labtest.Lab, n *node, logPath string, far bool) {
+func startBowline(t *testing.T, lab *labtest.Lab, n *node, logPath string, remote bool) {
 	t.Helper()
 	if err := os.Remove(logPath); err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
 	b := &labtest.Bowline{Lab: lab, Host: n.name, Args: []string{"-v=2"}, LogPath: logPath,
 		Extra: []string{"staticPodPath: " + staticPath, "fileCheckFrequency: 1s"}}
-	if far {
+	if remote {
 		wire, err := lab.NewWire(n.name)
-		must(t, err)
+		testutil.Must(t, err)
 		t.Cleanup(func() { wire.Close() })
 		b.Wire, b.Apart = wire, &labtest.Apart{}
 	}
-	must(t, b.Start())
-	t.Cleanup(func() { must(t, b.Stop()) })
+	testutil.Must(t, b.Start())
+	t.Cleanup(func() { testutil.Must(t, b.Stop()) })
 }
 
-// warm brings the images to a node that most scenarios use: else the first of them would
-// pull them, whichever that is.
+// warm pulls the images that most scenarios use to a node. Otherwise the first scenario would pull
+// them, whichever that is.
 func warm(ctx context.Context, lab *labtest.Lab, n *node) error {
 	pods := lab.Client.CoreV1().Pods(n.namespace)
 	_, err := pods.Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "warm"}, Spec: v1.PodSpec{NodeName: n.name, TerminationGracePeriodSeconds: new(int64(1)),
@@ -141,8 +142,8 @@ func warm(ctx context.Context, lab *labtest.Lab, n *node) error {
 	return lab.PodGone(ctx, n.namespace, "warm", time.Minute)
 }
 
-// occupy runs a pod beside those of the scenarios that has some of the node: else what
-// fits would depend on which others run at that moment.
+// occupy runs a pod beside those of the scenarios that uses some of the node. Otherwise what fits
+// would depend on the pods that run at that moment.
 func occupy(ctx context.Context, lab *labtest.Lab, n *node) error {
 	name := "occupant-" + n.name
 	_, err := lab.Client.CoreV1().Pods(metav1.NamespaceSystem).Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
@@ -156,7 +157,7 @@ func occupy(ctx context.Context, lab *labtest.Lab, n *node) error {
 	return err
 }
 
-// makeNamespace makes a namespace and waits for what pods need of it.
+// makeNamespace makes a namespace and waits for the objects that pods need in it.
 func makeNamespace(ctx context.Context, lab *labtest.Lab, name string) error {
 	_, err := lab.Client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -169,11 +170,4 @@ func makeNamespace(ctx context.Context, lab *labtest.Lab, name string) error {
 		_, err := lab.Client.CoreV1().ConfigMaps(name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	})
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

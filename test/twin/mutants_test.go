@@ -9,14 +9,16 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// kubelets of the recordings in testdata: each scenario there was played on two kubelets at
-// once, by TestTwin.
+// kubelets returns the recordings in testdata: TestTwin played each scenario on two kubelets at
+// once.
 func kubelets(t *testing.T) map[string][2]string {
 	t.Helper()
 	first, err := filepath.Glob("testdata/*.host1.json")
-	must(t, err)
+	testutil.Must(t, err)
 	pairs := map[string][2]string{}
 	for _, path := range first {
 		name := strings.TrimSuffix(filepath.Base(path), ".host1.json")
@@ -31,11 +33,11 @@ func kubelets(t *testing.T) map[string][2]string {
 func load(t *testing.T, path string) Recording {
 	t.Helper()
 	r, err := Load(path)
-	must(t, err)
+	testutil.Must(t, err)
 	return r
 }
 
-// Two kubelets did the same.
+// The recordings of two kubelets have no differences.
 func TestKubeletsAreAlike(t *testing.T) {
 	for name, paths := range kubelets(t) {
 		one, two := Normalise(load(t, paths[0])), Normalise(load(t, paths[1]))
@@ -45,8 +47,8 @@ func TestKubeletsAreAlike(t *testing.T) {
 	}
 }
 
-// mutants change a recording as a node that does wrong would have made it. Each says
-// whether there was something for it to change.
+// mutants change a recording as a faulty node would have produced it. Each reports whether there
+// was something to change.
 var mutants = map[string]func(*Recording) bool{
 	"the reason of an end is another one": eachState(func(s *v1.ContainerState) bool {
 		return s.Terminated != nil && set(&s.Terminated.Reason, "ContainerCannotRun")
@@ -251,7 +253,7 @@ func eachState(change func(*v1.ContainerState) bool) func(*Recording) bool {
 	})
 }
 
-// eachEvent changes those of a reason.
+// eachEvent changes the events with a reason.
 func eachEvent(reason string, change func(*v1.Event)) func(*Recording) bool {
 	return func(r *Recording) (done bool) {
 		for _, e := range r.Entries {
@@ -264,8 +266,7 @@ func eachEvent(reason string, change func(*v1.Event)) func(*Recording) bool {
 	}
 }
 
-// Each mutant is caught in every recording that it can change, and it can change one at
-// least.
+// Each mutant is caught in every recording that it can change, and it can change at least one.
 func TestMutantsAreCaught(t *testing.T) {
 	for name, mutate := range mutants {
 		t.Run(name, func(t *testing.T) {

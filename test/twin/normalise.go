@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// replacements is the closed list of what is taken out of words, beside the recording's
-// own names (its node, its namespace, its addresses, its pod's UID).
+// replacements is the closed list of what is removed from texts, in addition to the recording's own
+// names (its node, its namespace, its addresses, its pod's UID).
 var replacements = []struct {
 	what *regexp.Regexp
 	with string
@@ -26,16 +26,16 @@ var replacements = []struct {
 	{regexp.MustCompile(`\b[0-9a-f]{32}\b`), "UID"}, // of a static pod
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}\b`), "kube-api-access"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
-	// How long a pull took: "in 12ms (34ms including waiting)".
+	// The duration of a pull: "in 12ms (34ms including waiting)".
 	{regexp.MustCompile(`in (\d+h)?(\d+m)?[0-9.]+(ms|µs|s) \(([0-9.hmsµ]+) including waiting\)`), "in SPAN (SPAN including waiting)"},
-	// What the others on the node take of it, and how large it is.
+	// The use of the node by other pods, and its size.
 	{regexp.MustCompile(`\bused: \d+, capacity: \d+`), "used: N, capacity: N"},
-	// The near end of a connection.
+	// The local end of a connection.
 	{regexp.MustCompile(`\bHOSTIP:\d+->`), "HOSTIP:PORT->"},
 	{regexp.MustCompile(`\bGATEWAY:\d+->`), "GATEWAY:PORT->"},
 }
 
-// names that belong to one recording alone.
+// names returns the names that belong to one recording alone, and their replacements.
 func (r Recording) names() []string {
 	var pairs []string
 	add := func(name, with string) {
@@ -53,14 +53,14 @@ func (r Recording) names() []string {
 				continue
 			}
 			add(ip.IP, "PODIP")
-			// The bridge of the pods' network has its first address.
+			// The bridge of the pod network has its first address.
 			add(ip.IP[:strings.LastIndexByte(ip.IP, '.')+1]+"1", "GATEWAY")
 		}
 	}
 	add(r.HostIP, "HOSTIP")
 	add(r.Namespace, "NAMESPACE")
 	add(r.Node, "NODE")
-	// Longer names first: one may begin with another.
+	// Longer names first: one may be the prefix of another.
 	type pair struct{ name, with string }
 	var sorted []pair
 	for i := 0; i < len(pairs); i += 2 {
@@ -76,7 +76,7 @@ func (r Recording) names() []string {
 
 func newReplacer(r Recording) *strings.Replacer { return strings.NewReplacer(r.names()...) }
 
-// normaliser of one recording.
+// normaliser removes the names of one recording.
 type normaliser struct{ own *strings.Replacer }
 
 func (n normaliser) text(s string) string {
@@ -109,7 +109,7 @@ func Normalise(r Recording) Timeline {
 		if e.Pod == nil {
 			continue
 		}
-		// A mirror pod that is made anew is another object, and the same pod.
+		// A mirror pod that is recreated is another object, but the same pod.
 		if e.Deleted {
 			gone = e.At
 		}
@@ -129,7 +129,7 @@ func Normalise(r Recording) Timeline {
 				starts[s.Name][s.ContainerID] = s.State.Running.StartedAt.Time
 			}
 			for _, ended := range []*v1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
-				if ended != nil && !ended.FinishedAt.IsZero() { // else nobody knows of a life
+				if ended != nil && !ended.FinishedAt.IsZero() { // else the life is unknown
 					ends[s.Name][ended.ContainerID] = *ended
 				}
 			}
@@ -152,7 +152,7 @@ func Normalise(r Recording) Timeline {
 	return t
 }
 
-// forever: the value was never followed by another.
+// forever: no other value followed.
 const forever = time.Duration(1<<63 - 1)
 
 func eachContainer(p *v1.Pod, f func(v1.ContainerStatus)) {
@@ -163,7 +163,7 @@ func eachContainer(p *v1.Pod, f func(v1.ContainerStatus)) {
 	}
 }
 
-// tracks are the values of one status.
+// tracks puts the values of one status.
 func (n normaliser) tracks(p *v1.Pod, put func(track, kind, text string)) {
 	st := p.Status
 	put("phase", "", string(st.Phase))
@@ -188,7 +188,8 @@ func (n normaliser) tracks(p *v1.Pod, put func(track, kind, text string)) {
 	})
 }
 
-// state in words, and its kind: the name of what is waited for, or how the state is called.
+// state describes a state and returns its kind: the reason of a waiting state, or the name of the
+// state.
 func (n normaliser) state(s v1.ContainerState) (text, kind string) {
 	switch {
 	case s.Waiting != nil:
@@ -218,7 +219,8 @@ func (n normaliser) state(s v1.ContainerState) (text, kind string) {
 	return "", ""
 }
 
-// fields of the status, by their paths; lists are by the name of what is in them.
+// fields returns the fields of the status by their paths; list elements have the names of their
+// items.
 func (n normaliser) fields(p *v1.Pod) map[string]string {
 	fields := map[string]string{}
 	data, err := json.Marshal(p.Status)
@@ -266,7 +268,7 @@ func (n normaliser) flatten(into map[string]string, path string, value any) {
 	}
 }
 
-// lives of one container, by the IDs that it had.
+// lives adds the lives of one container, by its IDs.
 func (t *Timeline) lives(name string, ends map[string]v1.ContainerStateTerminated, starts map[string]time.Time, n normaliser) {
 	var all []v1.ContainerStateTerminated
 	for id, end := range ends {
@@ -299,7 +301,7 @@ func (t *Timeline) lives(name string, ends map[string]v1.ContainerStateTerminate
 	}
 }
 
-// events in the order in which they came first, each as it was last.
+// events adds the events in the order of their first occurrence, each in its last state.
 func (t *Timeline) events(r Recording, n normaliser) {
 	index := map[types.UID]int{}
 	for _, e := range r.Entries {

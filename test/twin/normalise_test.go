@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What is taken out of words, and what is not.
+// TestNormaliserText: what the normaliser removes from texts, and what it keeps.
 func TestNormaliserText(t *testing.T) {
 	r := Recording{Node: "host1", HostIP: "10.1.0.1", Namespace: "twin-a", Entries: []Entry{{Pod: &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{UID: types.UID("static-uid")},

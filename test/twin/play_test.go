@@ -20,18 +20,18 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// waitLimit of a step: beyond it something is broken, not slow.
+// waitLimit bounds a step: beyond it something is broken, not slow.
 const waitLimit = 4 * time.Minute
 
-// scenario is a pod and what is done with it.
+// scenario is a pod and the steps that are taken with it.
 type scenario struct {
 	name  string
 	spec  string // of the pod, YAML; see manifest
 	steps []step
-	file  bool // the pod is static: its manifest is a file of the node's
+	file  bool // the pod is static: its manifest is a file on the node
 }
 
-// resizeToWholeNode asks for every processor of the node, of which its occupant has some.
+// resizeToWholeNode asks for every processor of the node, some of which its occupant uses.
 func resizeToWholeNode(ctx context.Context, p *play) error {
 	n, err := p.lab.Client.CoreV1().Nodes().Get(ctx, p.node.name, metav1.GetOptions{})
 	if err != nil {
@@ -41,7 +41,7 @@ func resizeToWholeNode(ctx context.Context, p *play) error {
 	return patch(fmt.Sprintf(`"containers":[{"name":"main","resources":{"requests":{"cpu":%q},"limits":{"cpu":%q}}}]`, all, all), "resize")(ctx, p)
 }
 
-// step acts, or waits for what must have come before the next one.
+// step acts, or waits for what must happen before the next step.
 type step func(context.Context, *play) error
 
 // play is a scenario on one node.
@@ -52,7 +52,7 @@ type play struct {
 	rec  *recorder
 }
 
-// manifest of the scenario's pod on the node.
+// manifest returns the scenario's pod for the node.
 func (p *play) manifest(spec string) (*v1.Pod, error) {
 	pod := &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	err := yaml.UnmarshalStrict([]byte(strings.NewReplacer("$TOOLBOX", toolbox, "$WEB", web).Replace(spec)), &pod.Spec)
@@ -66,8 +66,8 @@ func (p *play) manifest(spec string) (*v1.Pod, error) {
 	return pod, err
 }
 
-// run makes the pod, does the steps, removes the pod if it is still there, and waits for
-// the last events.
+// run makes the pod, takes the steps, removes the pod if it still exists, and waits for the last
+// events.
 func (p *play) run(ctx context.Context) (Recording, error) {
 	for _, s := range append([]step{write(p.spec)}, append(p.steps, end)...) {
 		if err := s(ctx, p); err != nil {
@@ -76,7 +76,7 @@ func (p *play) run(ctx context.Context) (Recording, error) {
 			if pod := latest(entries); pod != nil {
 				state = labtest.Describe(pod)
 			}
-			// A pod that stays would be in the way of the others.
+			// A pod that stays would disturb the others.
 			_ = p.delete(context.WithoutCancel(ctx), 0)
 			return p.rec.recording(p.name), fmt.Errorf("%s on %s: %w (%s)", p.name, p.node.name, err, state)
 		}
@@ -84,7 +84,7 @@ func (p *play) run(ctx context.Context) (Recording, error) {
 	return p.rec.recording(p.name), nil
 }
 
-// write makes the pod, or puts its manifest where the node finds it.
+// write makes the pod, or puts its manifest into the node's directory.
 func write(spec string) step {
 	return func(ctx context.Context, p *play) error {
 		pod, err := p.manifest(spec)
@@ -99,7 +99,7 @@ func write(spec string) step {
 		if err != nil {
 			return err
 		}
-		// By a rename, as one that is half written may be read.
+		// Rename it into place, because the node might read a half-written file.
 		temporary := filepath.Join(filepath.Dir(p.node.manifests), p.name+".new")
 		if err := os.WriteFile(temporary, data, 0o644); err != nil {
 			return err
@@ -110,7 +110,7 @@ func write(spec string) step {
 
 func (p *play) path() string { return filepath.Join(p.node.manifests, p.name+".json") }
 
-// delete asks for the pod's deletion; grace < 0 is the pod's own.
+// delete asks for the pod's deletion; grace < 0 uses the pod's own grace period.
 func (p *play) delete(ctx context.Context, grace int64) error {
 	if p.file {
 		return os.Remove(p.path())
@@ -122,12 +122,12 @@ func (p *play) delete(ctx context.Context, grace int64) error {
 	return p.lab.Client.CoreV1().Pods(p.node.namespace).Delete(ctx, p.name, o)
 }
 
-// end of each scenario.
+// end is the last step of each scenario.
 func end(ctx context.Context, p *play) error {
 	entries, _, _ := p.rec.seen(p.name)
 	if pod := latest(entries); pod != nil {
 		if pod.DeletionTimestamp == nil {
-			// A write of the node's that is under way is part of what was before.
+			// A pending write of the node belongs to the time before the deletion.
 			if err := watched(1500*time.Millisecond)(ctx, p); err != nil {
 				return err
 			}
@@ -139,11 +139,11 @@ func end(ctx context.Context, p *play) error {
 			return err
 		}
 	}
-	// Events may come five seconds after what they tell of.
+	// Events may come five seconds after their cause.
 	return p.rec.quiet(ctx, p.name, 7*time.Second, time.Minute)
 }
 
-// until the pod is so.
+// until waits until the pod satisfies a condition.
 func until(what string, condition func(*v1.Pod) bool) step {
 	return func(ctx context.Context, p *play) error {
 		return p.rec.until(ctx, p.name, what, waitLimit, func(entries []Entry) bool {
@@ -157,12 +157,12 @@ var gone step = func(ctx context.Context, p *play) error {
 	return p.rec.until(ctx, p.name, "it is gone", waitLimit, func(entries []Entry) bool { return latest(entries) == nil })
 }
 
-// quiet: nothing was told for three seconds.
+// quiet waits until nothing was reported for three seconds.
 var quiet step = func(ctx context.Context, p *play) error {
 	return p.rec.quiet(ctx, p.name, 3*time.Second, 20*time.Second)
 }
 
-// watched for so long, whatever comes.
+// watched waits for so long, whatever is reported.
 func watched(span time.Duration) step {
 	return func(ctx context.Context, p *play) error {
 		err := p.rec.until(ctx, p.name, "", span, func([]Entry) bool { return false })
@@ -206,14 +206,14 @@ func waits(name, reason string) step {
 	})
 }
 
-// restarted: it has been started anew n times, and runs.
+// restarted waits until the container has restarted n times, and runs.
 func restarted(name string, n int32) step {
 	return container(name, fmt.Sprintf("has restarted %d times", n), func(s v1.ContainerStatus) bool {
 		return s.RestartCount >= n && s.State.Running != nil
 	})
 }
 
-// ended: it does not run, after it has been started anew n times.
+// ended waits until the container does not run, after n restarts.
 func ended(name string, n int32) step {
 	return container(name, "has ended again", func(s v1.ContainerStatus) bool { return s.RestartCount >= n && s.State.Running == nil })
 }
@@ -230,7 +230,7 @@ func configMap(name string, data map[string]string) step {
 	}
 }
 
-// patch of the pod's spec, or of a subresource's.
+// patch patches the pod's spec, or that of a subresource.
 func patch(spec string, subresource ...string) step {
 	return func(ctx context.Context, p *play) error {
 		_, err := p.lab.Client.CoreV1().Pods(p.node.namespace).Patch(ctx, p.name, types.StrategicMergePatchType,
@@ -239,7 +239,7 @@ func patch(spec string, subresource ...string) step {
 	}
 }
 
-// status condition of somebody else's, as a controller of a readiness gate sets it.
+// gate sets a condition of another owner, as the controller of a readiness gate does.
 func gate(kind, status string) step {
 	return func(ctx context.Context, p *play) error {
 		_, err := p.lab.Client.CoreV1().Pods(p.node.namespace).Patch(ctx, p.name, types.StrategicMergePatchType,
@@ -248,7 +248,7 @@ func gate(kind, status string) step {
 	}
 }
 
-// resized: what was asked for is what there is.
+// resized waits until the container has the requested resources.
 func resized(name, cpu, memory string) step {
 	return container(name, "has "+cpu+" "+memory, func(s v1.ContainerStatus) bool {
 		return s.Resources != nil && (cpu == "" || s.Resources.Limits.Cpu().String() == cpu) && (memory == "" || s.Resources.Limits.Memory().String() == memory)

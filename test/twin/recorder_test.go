@@ -14,13 +14,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// recorder keeps what a node's namespace sees, by scenario.
+// recorder keeps what a watch sees of a node's namespace, by scenario.
 type recorder struct {
 	node *node
 
 	mu      sync.Mutex
 	entries map[string][]Entry
-	changed chan struct{} // closed and made anew with each entry
+	changed chan struct{} // closed and replaced with each entry
 	err     error         // the watch has ended
 }
 
@@ -31,7 +31,7 @@ func record(ctx context.Context, client kubernetes.Interface, n *node) (*recorde
 	if err != nil {
 		return nil, err
 	}
-	// Both from one moment on: nothing of a scenario comes before it.
+	// Both watches start at one moment, before any scenario.
 	from := metav1.ListOptions{ResourceVersion: pods.ResourceVersion}
 	podWatch, err := client.CoreV1().Pods(n.namespace).Watch(ctx, from)
 	if err != nil {
@@ -89,7 +89,8 @@ func (r *recorder) tell() {
 	r.changed = make(chan struct{})
 }
 
-// seen is what there is of a scenario, and tells by a channel when there is more of any.
+// seen returns the entries of a scenario, and a channel that is closed when there are more of any
+// scenario.
 func (r *recorder) seen(scenario string) ([]Entry, <-chan struct{}, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +99,7 @@ func (r *recorder) seen(scenario string) ([]Entry, <-chan struct{}, error) {
 
 var errTooLate = errors.New("not within its time")
 
-// until waits for a condition of what was seen of a scenario.
+// until waits until a condition holds for the entries of a scenario.
 func (r *recorder) until(ctx context.Context, scenario, what string, timeout time.Duration, condition func([]Entry) bool) error {
 	end := time.NewTimer(timeout)
 	defer end.Stop()
@@ -120,8 +121,7 @@ func (r *recorder) until(ctx context.Context, scenario, what string, timeout tim
 	}
 }
 
-// quiet waits until nothing new has come of a scenario for a while, but no longer than
-// most.
+// quiet waits until a scenario has had no new entry for a while, but no longer than most.
 func (r *recorder) quiet(ctx context.Context, scenario string, span, most time.Duration) error {
 	end := time.NewTimer(most)
 	defer end.Stop()
@@ -149,13 +149,13 @@ func (r *recorder) quiet(ctx context.Context, scenario string, span, most time.D
 	}
 }
 
-// recording of a scenario so far.
+// recording is the recording of a scenario so far.
 func (r *recorder) recording(scenario string) Recording {
 	entries, _, _ := r.seen(scenario)
 	return Recording{Scenario: scenario, Node: r.node.name, HostIP: r.node.ip, Namespace: r.node.namespace, Entries: entries}
 }
 
-// latest is the pod as it was last; nil once it is gone, or before it is there.
+// latest is the last version of the pod; nil once it is gone, or before it exists.
 func latest(entries []Entry) *v1.Pod {
 	for i := len(entries) - 1; i >= 0; i-- {
 		if e := entries[i]; e.Pod != nil {

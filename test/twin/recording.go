@@ -15,20 +15,20 @@ type Recording struct {
 	Scenario string `json:"scenario"`
 	Node     string `json:"node"`   // the node's name
 	HostIP   string `json:"hostIP"` // the node's address
-	// Namespace of the pod, one of the node's own.
+	// Namespace of the pod. Each node has its own.
 	Namespace string  `json:"namespace"`
 	Entries   []Entry `json:"entries"`
 }
 
-// Entry is one change, in the order in which the API server told of them.
+// Entry is one change, in the order in which the API server sent them.
 type Entry struct {
-	At      time.Time `json:"at"` // when it was told
+	At      time.Time `json:"at"` // when it arrived
 	Pod     *v1.Pod   `json:"pod,omitempty"`
-	Deleted bool      `json:"deleted,omitempty"` // the pod, as it was last
+	Deleted bool      `json:"deleted,omitempty"` // Pod is then the last version
 	Event   *v1.Event `json:"event,omitempty"`
 }
 
-// Save writes the recording as JSON, without the pods' specs: they are what was asked for.
+// Save writes the recording as JSON, without the pods' specs, which are the test's own input.
 func (r Recording) Save(path string) error {
 	r.Entries = slices.Clone(r.Entries)
 	for i, e := range r.Entries {
@@ -45,7 +45,7 @@ func (r Recording) Save(path string) error {
 	return os.WriteFile(path, append(data, '\n'), 0o644)
 }
 
-// Load reads what Save wrote.
+// Load reads a file of Save.
 func Load(path string) (Recording, error) {
 	var r Recording
 	data, err := os.ReadFile(path)

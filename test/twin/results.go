@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Results by how Bowline's node was reached: "local" or "ssh".
+// Results holds the columns by how Bowline reached its host: "local" or "ssh".
 type Results map[string]Column
 
 // Column is one run.
@@ -34,15 +34,14 @@ func (c *Column) sort() {
 	slices.SortFunc(c.Noise, by)
 }
 
-// Both are the differences to one kubelet, of a place in which there is one to the other
-// kubelet too.
+// Both returns the differences to one kubelet in places that also differ from the other kubelet.
 func Both(one, two []Difference) []Difference {
 	return slices.DeleteFunc(slices.Clone(one), func(d Difference) bool {
 		return !slices.ContainsFunc(two, func(o Difference) bool { return o.Where == d.Where })
 	})
 }
 
-// ReadResults reads what Keep wrote; there may be nothing.
+// ReadResults reads the file that Keep writes; the file may be missing.
 func ReadResults(path string) (Results, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,21 +71,21 @@ func Keep(path, column string, c Column) error {
 	return os.WriteFile(path, append(data, '\n'), 0o644)
 }
 
-// Cause of differences: why Bowline does otherwise, or what makes two kubelets differ. All
-// that is given of it must match; scenario and where are regular expressions of the whole.
+// Cause explains differences: why Bowline behaves differently, or why two kubelets differ. Every
+// field that is set must match; scenario and where are regular expressions of the whole.
 type Cause struct {
 	Scenario string `json:"scenario,omitempty"`
 	Where    string `json:"where,omitempty"`
-	Kubelet  string `json:"kubelet,omitempty"` // part of what the kubelet says; "nothing": it says nothing
-	Other    string `json:"other,omitempty"`   // the same of the other
-	Noise    bool   `json:"noise,omitempty"`   // it is a cause of two kubelets' differences alone
+	Kubelet  string `json:"kubelet,omitempty"` // part of the kubelet's text; "nothing": it has none
+	Other    string `json:"other,omitempty"`   // the same for the other side
+	Noise    bool   `json:"noise,omitempty"`   // it explains only differences between two kubelets
 	Rare     bool   `json:"rare,omitempty"`    // few runs have it: the recorded ones need not
 	Why      string `json:"why"`
 
 	scenario, where *regexp.Regexp
 }
 
-// ReadCauses reads them, in the order in which they are tried.
+// ReadCauses reads the causes, in the order in which they are tried.
 func ReadCauses(path string) ([]Cause, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -117,8 +116,8 @@ func ReadCauses(path string) ([]Cause, error) {
 	return causes, nil
 }
 
-// Explain is why there is this difference, of two kubelets if it is noise; empty: nobody
-// knows.
+// Explain returns the reason of a difference, of one between two kubelets if noise is set; "" if no
+// cause matches.
 func Explain(causes []Cause, d Difference, noise bool) string {
 	if i := causeOf(causes, d, noise); i >= 0 {
 		return causes[i].Why
@@ -134,8 +133,8 @@ func causeOf(causes []Cause, d Difference, noise bool) int {
 	})
 }
 
-// Unused are the causes that explain none of the differences and none of the noise of
-// the columns.
+// Unused returns the causes that explain none of the differences and none of the noise of the
+// columns.
 func Unused(causes []Cause, columns ...Column) []Cause {
 	used := make([]bool, len(causes))
 	for _, column := range columns {

@@ -5,13 +5,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // writeCauses makes a file of causes.
 func writeCauses(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "causes.yaml")
-	must(t, os.WriteFile(path, []byte(text), 0o644))
+	testutil.Must(t, os.WriteFile(path, []byte(text), 0o644))
 	return path
 }
 
@@ -21,7 +23,7 @@ func TestCauses(t *testing.T) {
 - {where: phase, kubelet: nothing, why: two}
 - {where: ".*", noise: true, why: three}
 `))
-	must(t, err)
+	testutil.Must(t, err)
 	for _, test := range []struct {
 		d     Difference
 		noise bool
@@ -48,12 +50,12 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// A cause outlives its reason where nothing recorded needs it any more.
+// A cause is outdated if nothing recorded needs it any more.
 func TestEveryCauseIsUsed(t *testing.T) {
 	causes, err := ReadCauses("causes.yaml")
-	must(t, err)
+	testutil.Must(t, err)
 	r, err := ReadResults("../../docs/twin.json")
-	must(t, err)
+	testutil.Must(t, err)
 	for _, c := range Unused(causes, r["local"], r["ssh"]) {
 		if !c.Rare {
 			t.Errorf("nothing in docs/twin.json has this cause: %s", c)
@@ -71,7 +73,7 @@ func TestEveryCauseIsUsed(t *testing.T) {
 // The causes of one kind of scenario explain its known differences, and no wrong status.
 func TestCausesAreNarrow(t *testing.T) {
 	causes, err := ReadCauses("causes.yaml")
-	must(t, err)
+	testutil.Must(t, err)
 	for _, d := range []Difference{
 		{Scenario: "static", Where: "phase", Kubelet: "Running", Other: "Pending"},
 		{Scenario: "static", Where: "phase", Other: "Succeeded"},
@@ -83,6 +85,10 @@ func TestCausesAreNarrow(t *testing.T) {
 		{Scenario: "static", Where: "lives of main", Kubelet: "1", Other: "2"},
 		{Scenario: "static", Where: "status at the end: containerStatuses[main].restartCount", Kubelet: "0", Other: "1"},
 		{Scenario: "static-crashes", Where: "status at the end: containerStatuses[main].state.terminated.exitCode", Kubelet: "1", Other: "2"},
+		{Scenario: "static-crashes", Where: "status at the end: containerStatuses[main].state.terminated.exitCode", Kubelet: "(absent)", Other: "2"},
+		{Scenario: "static-changed", Where: "status at the end: containerStatuses[main].ready", Kubelet: "false", Other: "true"},
+		{Scenario: "static-changed", Where: "status at the end: conditions[Initialized].status", Kubelet: "True", Other: "False"},
+		{Scenario: "static-changed", Where: "lives of main", Kubelet: "2", Other: "0"},
 		{Scenario: "rejected-cpu", Where: "addresses", Other: "hostIP true podIP 1"},
 		{Scenario: "rejected-cpu", Where: "condition Ready", Other: "True"},
 		{Scenario: "rejected-cpu", Where: "status at the end: conditions[Ready].status", Kubelet: "(absent)", Other: "True"},
@@ -96,14 +102,14 @@ func TestCausesAreNarrow(t *testing.T) {
 
 func TestResultsAreKeptByColumn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "twin.json")
-	must(t, Keep(path, "local", Column{Date: "2026-01-02", Took: "1m", Scenarios: []string{"a", "b"},
+	testutil.Must(t, Keep(path, "local", Column{Date: "2026-01-02", Took: "1m", Scenarios: []string{"a", "b"},
 		Differences: []Difference{{Scenario: "a", Where: "phase", Kubelet: "x`y", Other: ""}, {Scenario: "b", Where: "order"}},
 		Noise:       []Difference{{Scenario: "b", Where: "phase"}}}))
-	must(t, Keep(path, "ssh", Column{Date: "2026-01-03", Took: "2m", Scenarios: []string{"a"}}))
+	testutil.Must(t, Keep(path, "ssh", Column{Date: "2026-01-03", Took: "2m", Scenarios: []string{"a"}}))
 	r, err := ReadResults(path)
-	must(t, err)
+	testutil.Must(t, err)
 	causes, err := ReadCauses(writeCauses(t, "- {where: phase, why: By design.}"))
-	must(t, err)
+	testutil.Must(t, err)
 	var b strings.Builder
 	WriteSection(&b, r, causes)
 	for _, want := range []string{
@@ -121,9 +127,9 @@ func TestResultsAreKeptByColumn(t *testing.T) {
 // The committed causes can be read, and explain every difference of the committed results.
 func TestEveryDifferenceHasACause(t *testing.T) {
 	causes, err := ReadCauses("causes.yaml")
-	must(t, err)
+	testutil.Must(t, err)
 	r, err := ReadResults(filepath.Join(root, "docs/twin.json"))
-	must(t, err)
+	testutil.Must(t, err)
 	for column, c := range r {
 		if len(c.Scenarios) < 40 {
 			t.Errorf("%s has only %d scenarios", column, len(c.Scenarios))

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// scenarios of all kinds. What a container does takes seconds, so that who looks each
-// second sees it.
+// scenarios returns the scenarios of all kinds. The containers' actions take seconds, so that a
+// node that polls each second sees them.
 func scenarios() []scenario {
 	return slices.Concat(probes(), hooks(), orders(), restarts(), images(), objects(), deletions(), resizes(), rejections(), others())
 }
@@ -17,7 +17,7 @@ func scenarios() []scenario {
 // Parts that many pods are made of.
 const (
 	sleeper = `image: $TOOLBOX, command: [sleep, "1000"]`
-	// stubborn ends by SIGKILL alone.
+	// stubborn ends only by SIGKILL.
 	stubborn = `image: $TOOLBOX, command: [sh, -c, "trap '' TERM; while :; do sleep 1; done"]`
 	never    = "restartPolicy: Never\n"
 )
@@ -25,7 +25,7 @@ const (
 // script is a container that runs a script.
 func script(lines string) string { return fmt.Sprintf(`image: $TOOLBOX, command: [sh, -c, %q]`, lines) }
 
-// one container, called main.
+// one is a pod with one container, called main.
 func one(container string) string { return "containers: [{name: main, " + container + "}]\n" }
 
 // probes: each handler, passing and failing, of each kind.
@@ -57,7 +57,7 @@ func probes() (all []scenario) {
 		}
 	}
 	return append(all,
-		// Stopped, it exits with 0, which is not the end of it.
+		// When stopped, it exits with 0, which must not complete the pod.
 		scenario{name: "liveness-onfailure-fails", spec: "restartPolicy: OnFailure\n" + one(script("trap 'exit 0' TERM; sleep inf")+
 			`, livenessProbe: {exec: {command: [cat, /none]}, initialDelaySeconds: 2, periodSeconds: 2, failureThreshold: 2}`),
 			steps: []step{restarted("main", 1), watched(time.Second)}},
@@ -89,7 +89,7 @@ func hooks() []scenario {
 	}
 }
 
-// orders of init containers and sidecars.
+// orders covers the order of init containers and sidecars.
 func orders() []scenario {
 	first := func(container string) string { return "initContainers:\n- {name: first, " + container + "}\n" }
 	return []scenario{
@@ -159,7 +159,7 @@ func images() []scenario {
 	}
 }
 
-// objects that pods name: missing, then made.
+// objects covers objects that pods name: missing, then made.
 func objects() []scenario {
 	volume := func(source string) string {
 		return "volumes: [{name: v, " + source + "}]\n" + one(sleeper+", volumeMounts: [{name: v, mountPath: /v}]")
@@ -181,7 +181,7 @@ func objects() []scenario {
 	}
 }
 
-// deletions at each stage.
+// deletions covers deletion at each stage.
 func deletions() []scenario {
 	return []scenario{
 		{name: "deleted-without-image", spec: one(`image: "registry.lab/missing:v1"`), steps: []step{waits("main", "ImagePullBackOff"), watched(2 * time.Second)}},
@@ -212,7 +212,7 @@ func resizes() []scenario {
 	}
 }
 
-// rejections: the node does not take the pod.
+// rejections covers pods that the node does not admit.
 func rejections() []scenario {
 	failed := []step{phase(v1.PodFailed), quiet}
 	return []scenario{

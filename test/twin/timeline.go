@@ -9,7 +9,7 @@ import (
 type Timeline struct {
 	Scenario string
 	Tracks   map[string][]Value     // by name
-	Events   map[string][]EventLine // by the field path of what they are of; "" is the pod
+	Events   map[string][]EventLine // by the field path of their object; "" is the pod
 	Lives    map[string][]Life      // by container
 	Settled  map[string]string      // the last status before the deletion, by field
 	Last     map[string]string      // the last status of all, by field
@@ -17,35 +17,35 @@ type Timeline struct {
 	Ending   time.Duration          // from the request to delete the pod until it was gone; 0: it was not deleted
 }
 
-// Value of a track.
+// Value is one value of a track.
 type Value struct {
 	Text   string
-	Kind   string        // what of it a neighbour must share for it to be passing; see passing
-	Lasted time.Duration // until the next one came
+	Kind   string        // what a neighbour must share for the value to be passing; see passing
+	Lasted time.Duration // until the next value
 }
 
-// EventLine is one event, in the state in which it was last.
+// EventLine is one event in its last state.
 type EventLine struct {
-	Text  string // type, reason, who reports, message
+	Text  string // type, reason, reporter, message
 	Cause string // the reason alone
 	Count int32
 }
 
-// Life of a container, from one start to the end of it. Of one that runs still there is
-// none.
+// Life is the life of a container, from one start to its end. A running container's current life is
+// not included.
 type Life struct {
 	End    string        // how it ended
 	Ran    time.Duration // whole seconds
-	Waited time.Duration // since the end of the one before; 0 of the first
+	Waited time.Duration // since the end of the previous one; 0 for the first
 }
 
-// Moment is a start or an end of a container's life, by the runtime's word.
+// Moment is a start or an end of a container's life, as the runtime reported it.
 type Moment struct {
 	What string
 	At   time.Time // to the second
 }
 
-// Difference between two timelines of a scenario.
+// Difference is a difference between two timelines of a scenario.
 type Difference struct {
 	Scenario string `json:"scenario"`
 	Where    string `json:"where"` // a track, a field, the events of a part, …

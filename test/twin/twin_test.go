@@ -9,31 +9,33 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// root of the repository, from here.
+// root is the path of the repository's root.
 const root = "../.."
 
-// atOnce is how many scenarios run beside each other, each on three nodes. More of them
-// would make the machine's load the noise.
+// atOnce is how many scenarios run concurrently, each on three nodes. With more, the machine's load
+// would become noise.
 const atOnce = 8
 
-// Each scenario, on two kubelets and on Bowline's node. BOWLINE_TWIN_RUN is a regular
+// TestTwin plays each scenario on two kubelets and on Bowline's node. BOWLINE_TWIN_RUN is a regular
 // expression of scenarios: with it the results are shown, and not kept. BOWLINE_TWIN=replay
-// judges the recordings of the last run anew, without a lab, and keeps what it finds.
+// evaluates the recordings of the last run again, without a lab, and keeps the results.
 func TestTwin(t *testing.T) {
 	replay := os.Getenv("BOWLINE_TWIN") == "replay"
 	if !replay && (os.Getenv("BOWLINE_E2E") != "1" || os.Getenv("BOWLINE_TWIN") != "1") {
 		t.Skip("set BOWLINE_E2E=1 and BOWLINE_TWIN=1 to run these tests in a lab (root)")
 	}
-	far := os.Getenv("BOWLINE_E2E_HOST") == "ssh"
-	column := map[bool]string{false: "local", true: "ssh"}[far]
+	remote := os.Getenv("BOWLINE_E2E_HOST") == "ssh"
+	column := map[bool]string{false: "local", true: "ssh"}[remote]
 	only := os.Getenv("BOWLINE_TWIN_RUN")
 	chosen, err := regexp.Compile(only)
-	must(t, err)
+	testutil.Must(t, err)
 	out, err := filepath.Abs(filepath.Join(root, "bin/twin", column))
-	must(t, err)
-	must(t, os.MkdirAll(out, 0o755))
+	testutil.Must(t, err)
+	testutil.Must(t, os.MkdirAll(out, 0o755))
 	file := func(scenario, node string) string {
 		return filepath.Join(out, scenario+"."+node+".json")
 	}
@@ -44,7 +46,7 @@ func TestTwin(t *testing.T) {
 		}
 	}
 	if !replay {
-		runAll(t, setUp(t, out, far), played, file)
+		runAll(t, setUp(t, out, remote), played, file)
 	}
 	var result Column
 	var first, last time.Time // of all recordings
@@ -52,7 +54,7 @@ func TestTwin(t *testing.T) {
 		var timelines []Timeline
 		for _, node := range nodeNames {
 			r, err := Load(file(sc.name, node))
-			must(t, err)
+			testutil.Must(t, err)
 			timelines = append(timelines, Normalise(r))
 			for _, e := range r.Entries {
 				if first.IsZero() || e.At.Before(first) {
@@ -72,7 +74,7 @@ func TestTwin(t *testing.T) {
 	result.Date, result.Took = first.UTC().Format(time.DateOnly), last.Sub(first).Round(time.Second).String()
 	report(t, result)
 	if only == "" {
-		must(t, Keep(filepath.Join(root, "docs/twin.json"), column, result))
+		testutil.Must(t, Keep(filepath.Join(root, "docs/twin.json"), column, result))
 	}
 }
 
@@ -82,10 +84,10 @@ func runAll(t *testing.T, s *stage, played []scenario, file func(scenario, node 
 	for _, n := range s.nodes() {
 		var err error
 		recorders[n], err = record(t.Context(), s.lab.Client, n)
-		must(t, err)
+		testutil.Must(t, err)
 	}
-	// Not as parallel tests, of which go test runs as many as there are processors: these
-	// wait most of the time.
+	// Not parallel tests, because go test runs only as many of those as there are processors, and
+	// these mostly wait.
 	places := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
 	for _, sc := range played {
@@ -108,10 +110,10 @@ func runAll(t *testing.T, s *stage, played []scenario, file func(scenario, node 
 	all.Wait()
 }
 
-// report shows what differs; a difference without a cause is a failure.
+// report shows the differences; one without a cause is a failure.
 func report(t *testing.T, result Column) {
 	causes, err := ReadCauses("causes.yaml")
-	must(t, err)
+	testutil.Must(t, err)
 	for _, d := range result.Noise {
 		t.Logf("noise: %s: %s", Explain(causes, d, true), d)
 	}

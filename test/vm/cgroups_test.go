@@ -14,15 +14,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// patience is for what takes seconds on a machine that is not emulated.
+// patience suits an emulated machine, where steps of seconds take minutes.
 const patience = 10 * time.Minute
 
 const image = "registry.lab/toolbox:lab"
 
-// TestV2: control groups of version 2, as what boots today has them.
+// TestV2: cgroup version 2, which current distributions boot with.
 func TestV2(t *testing.T) {
 	machine := boot(t, 2)
 	t.Run("suite", func(t *testing.T) { suite(t, machine) })
@@ -36,7 +37,7 @@ func TestV2(t *testing.T) {
 	})
 }
 
-// TestV1: version 1, which systemd before 256 can still drive.
+// TestV1: cgroup version 1, which systemd before 256 still supports.
 func TestV1(t *testing.T) {
 	machine := boot(t, 1)
 	t.Run("suite", func(t *testing.T) { suite(t, machine) })
@@ -45,12 +46,12 @@ func TestV1(t *testing.T) {
 	})
 }
 
-// cluster is a lab whose only host's node the machine takes.
+// cluster is a lab; the machine becomes the node of its only host.
 func cluster(t *testing.T) *labtest.Lab {
 	lab, err := labtest.Start(t.Context(), filepath.Join(t.TempDir(), "lab"), 1, "--bare")
-	must(t, err)
-	t.Cleanup(func() { must(t, lab.Down(context.Background())) })
-	// No pods but those of the test: what they ask for together is looked at.
+	testutil.Must(t, err)
+	t.Cleanup(func() { testutil.Must(t, lab.Down(context.Background())) })
+	// Only the test's pods may run, because the test checks the sum of their requests.
 	out, err := lab.Kubectl(t.Context(), "-n", "kube-system", "scale", "deployment", "--all", "--replicas=0")
 	if err != nil || out.Code != 0 {
 		t.Fatalf("scale what the lab runs: %v, %+v", err, out)
@@ -58,7 +59,7 @@ func cluster(t *testing.T) *labtest.Lab {
 	return lab
 }
 
-// tree is how the cgroups of one driver are called.
+// tree forms the names of one driver's cgroups.
 type tree struct{ driver string }
 
 func (d tree) path(parts ...string) string {
@@ -76,7 +77,7 @@ func (d tree) path(parts ...string) string {
 	return path
 }
 
-// files of one version, by what they limit.
+// files are the paths of one version's files, by what they limit.
 var files = map[int]map[string]string{
 	1: {"share": "cpu/%s/cpu.shares", "quota": "cpu/%s/cpu.cfs_quota_us", "memory": "memory/%s/memory.limit_in_bytes",
 		"pids": "pids/%s/pids.max", "huge": "hugetlb/%s/hugetlb.2MB.limit_in_bytes"},
@@ -84,10 +85,10 @@ var files = map[int]map[string]string{
 		"min": "%s/memory.min", "high": "%s/memory.high"},
 }
 
-// limits are what files are to hold; what is not named is not looked at.
+// limits are the expected contents of files; files that are not named are not checked.
 type limits map[string]string
 
-// read reads the files of cgroups in one round trip.
+// cgroups reads the files of cgroups in one round trip.
 func (m *Machine) cgroups(ctx context.Context, version int, wanted map[string]limits) (map[string]limits, error) {
 	var script strings.Builder
 	for cgroup, l := range wanted {
@@ -116,7 +117,7 @@ func (m *Machine) cgroups(ctx context.Context, version int, wanted map[string]li
 // holds waits until the cgroups have these limits.
 func (m *Machine) holds(t *testing.T, version int, wanted map[string]limits) {
 	t.Helper()
-	must(t, labtest.Until(t.Context(), 2*time.Minute, "the cgroups have their limits", func(ctx context.Context) error {
+	testutil.Must(t, labtest.Until(t.Context(), 2*time.Minute, "the cgroups have their limits", func(ctx context.Context) error {
 		got, err := m.cgroups(ctx, version, wanted)
 		if err != nil {
 			return err
@@ -136,8 +137,8 @@ func (m *Machine) holds(t *testing.T, version int, wanted map[string]limits) {
 	}))
 }
 
-// pods of the test: their resources, and what their cgroups are to have by version. A
-// quota of 12.3 hundredths of a processor is one that systemd cannot hold.
+// pods are the pods of the test: their resources, and the expected limits of their cgroups by
+// version. systemd cannot represent a quota of 12.3 hundredths of a processor.
 var pods = map[string]struct {
 	class, resources string
 	v1, v2           limits
@@ -159,7 +160,7 @@ var pods = map[string]struct {
 		limits{"share": "1", "quota": "max 100000", "memory": "max", "pids": "300", "huge": "0"}},
 }
 
-// node drives the machine as a node of the lab and reads back what its cgroups have.
+// node makes the machine a node of the lab and checks the limits of its cgroups.
 func node(t *testing.T, machine *Machine, lab *labtest.Lab, driver string, version int) {
 	d, began := drive(t, machine, lab, driver, "podPidsLimit: 300"), time.Now()
 	ctx, name, bowline, until := t.Context(), d.name, d.bowline, d.until
@@ -192,7 +193,7 @@ spec:
   automountServiceAccountToken: false
   containers: [{name: main, image: %s, command: [sleep, inf], resources: {%s}}]
 `, pod, image, p.resources))
-		until(t, pod+" runs", running) // one after another: the machine is a slow one
+		until(t, pod+" runs", running) // one after another: the machine is slow
 	}
 	at := func(pod string) string {
 		parts := []string{"kubepods"}
@@ -209,7 +210,7 @@ spec:
 		odd["quota"] = strings.Replace(odd["quota"], "12300", "13000", 1)
 	}
 	n, err := lab.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	memory := fmt.Sprint(n.Status.Capacity.Memory().Value())
 	// Two processors; the burstable pods ask for 110 thousandths together.
 	parents := map[int][3]string{1: {"2048", "112", "2"}, 2: {"79", "5", "1"}}[version]
@@ -217,24 +218,24 @@ spec:
 	wanted[named.path("kubepods", "burstable")] = limits{"share": parents[1]}
 	wanted[named.path("kubepods", "besteffort")] = limits{"share": parents[2]}
 	machine.holds(t, version, wanted)
-	// systemd itself knows of them: they are there when it reads its files anew.
+	// systemd itself knows the cgroups: they still exist after it re-reads its files.
 	if driver == "systemd" {
 		_, err := machine.Run(ctx, "systemctl daemon-reload && systemctl is-active kubepods.slice kubepods-burstable.slice '"+filepath.Base(at("burstable"))+"'")
-		must(t, err)
+		testutil.Must(t, err)
 		machine.holds(t, version, wanted)
 	}
 
 	// A resize.
 	_, err = api.Patch(ctx, "guaranteed", types.StrategicMergePatchType,
 		[]byte(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"300m","memory":"96Mi"},"limits":{"cpu":"300m","memory":"96Mi"}}}]}}`), metav1.PatchOptions{}, "resize")
-	must(t, err)
+	testutil.Must(t, err)
 	resized := wanted[at("guaranteed")]
 	maps.Copy(resized, map[int]limits{1: {"share": "307", "quota": "30000", "memory": "100663296"}, 2: {"share": "12", "quota": "30000 100000", "memory": "100663296"}}[version])
 	machine.holds(t, version, wanted)
 
-	// Another process of ours finds everything as it was.
+	// A new Bowline process finds everything as it was.
 	bowline.Kill()
-	must(t, bowline.Start())
+	testutil.Must(t, bowline.Start())
 	until(t, "the node is ready again, and its pods run", func(ctx context.Context) error {
 		if err := d.ready(ctx); err != nil {
 			return err
@@ -243,9 +244,9 @@ spec:
 	})
 	machine.holds(t, version, wanted)
 
-	// Without a pod no cgroup of one is there; with no more pods the class asks for nothing.
+	// A deleted pod leaves no cgroup, and without pods the class requests nothing.
 	for _, pod := range []string{"burstable", "odd", "besteffort", "huge"} {
-		must(t, api.Delete(ctx, pod, metav1.DeleteOptions{}))
+		testutil.Must(t, api.Delete(ctx, pod, metav1.DeleteOptions{}))
 		delete(wanted, at(pod))
 	}
 	left := func(ctx context.Context, patterns ...string) error {
@@ -269,14 +270,14 @@ spec:
 	wanted[named.path("kubepods", "burstable")] = limits{"share": parents[2]}
 	machine.holds(t, version, wanted)
 
-	// The machine's own memory is gone: the kernel is asked to choose a process, and the
-	// pod that is left is a guaranteed one.
+	// The machine runs out of memory: the kernel is asked to choose a victim, while the remaining
+	// pod is a guaranteed one.
 	_, err = machine.Run(ctx, `cp "$(command -v sleep)" /root/victim
 		(echo 1000 >/proc/self/oom_score_adj && exec /root/victim 600) >/dev/null 2>&1 &
 		until [ "$(cat /proc/$!/oom_score_adj)" = 1000 ]; do sleep 0.1; done
 		echo f >/proc/sysrq-trigger
 		wait $! || [ $? = 137 ] && rm /root/victim`)
-	must(t, err)
+	testutil.Must(t, err)
 	until(t, "the node says that its machine had no memory left", func(ctx context.Context) error {
 		list, err := lab.Client.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=SystemOOM,involvedObject.name=" + name})
 		if err == nil && !slices.ContainsFunc(list.Items, func(e v1.Event) bool {
@@ -287,9 +288,9 @@ spec:
 		return err
 	})
 
-	// The machine is handed back with a pod on it.
+	// The machine is released with a pod on it.
 	d.release(t)
-	must(t, left(ctx, "kubepods*"))
-	// For the next driver: the pod's object, without its node.
-	must(t, api.Delete(ctx, "guaranteed", *metav1.NewDeleteOptions(0)))
+	testutil.Must(t, left(ctx, "kubepods*"))
+	// For the next driver: delete the pod's object, which has no node now.
+	testutil.Must(t, api.Delete(ctx, "guaranteed", *metav1.NewDeleteOptions(0)))
 }

@@ -10,11 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// devices shows claims bound to local volumes on disks of the machine: one that pods have as
-// a device, and ones whose file systems they have, which are made, mended and shared.
+// devices tests claims that are bound to local volumes on disks of the machine: one that pods use
+// as a device, and others whose file systems are made, repaired and shared.
 func devices(t *testing.T, machine *Machine, lab *labtest.Lab) {
 	ctx, core := t.Context(), lab.Client.CoreV1()
 	_, err := machine.Run(ctx, `cd /srv
@@ -27,7 +28,7 @@ func devices(t *testing.T, machine *Machine, lab *labtest.Lab) {
 		mkfs.ext4 -q /srv/torn-device
 		# A mount count of one, and the word that it was not unmounted: fsck is to look.
 		tune2fs -c 1 -C 5 /srv/torn-device >/dev/null`)
-	must(t, err)
+	testutil.Must(t, err)
 	d := drive(t, machine, lab, "systemd")
 	xfs := "xfs"
 	d.local(t, "raw", v1.PersistentVolumeBlock, nil)
@@ -58,7 +59,7 @@ spec:
 	inPod := func(pod, script string) string {
 		t.Helper()
 		out, err := lab.Kubectl(ctx, "exec", pod, "--", "sh", "-c", script)
-		must(t, err)
+		testutil.Must(t, err)
 		return strings.Join(strings.Fields(out.Stdout+out.Stderr), " ")
 	}
 	pod("first", false)
@@ -74,22 +75,23 @@ spec:
 		t.Errorf("the second pod has %q", got)
 	}
 	shown, err := machine.Run(ctx, "grep kubernetes.io~local-volume /proc/mounts | cut -d ' ' -f 2,3 | sed 's,.*/,,' | sort | uniq -c")
-	must(t, err)
+	testutil.Must(t, err)
 	if got := strings.Join(strings.Fields(shown), " "); got != "2 empty ext4 2 other xfs 2 torn ext4" {
 		t.Errorf("mounted is %q", got)
 	}
-	// Another process of ours takes all of it as it is; then it goes, and comes again.
+	// A new Bowline process takes over everything unchanged; then the pods are deleted and made
+	// again.
 	d.bowline.Kill()
-	must(t, d.bowline.Start())
+	testutil.Must(t, d.bowline.Start())
 	d.until(t, "the node is ready again", d.ready)
 	for _, name := range []string{"first", "second"} {
-		must(t, core.Pods("default").Delete(ctx, name, metav1.DeleteOptions{}))
+		testutil.Must(t, core.Pods("default").Delete(ctx, name, metav1.DeleteOptions{}))
 	}
 	for _, name := range []string{"first", "second"} {
-		must(t, lab.PodGone(ctx, "default", name, patience))
+		testutil.Must(t, lab.PodGone(ctx, "default", name, patience))
 	}
 	out, err := machine.Run(ctx, "grep kubelet/pods /proc/mounts; ls /var/lib/kubelet/pods; fsck -n /srv/torn-device >/dev/null && fsck -n /srv/empty-device >/dev/null || echo not clean")
-	must(t, err)
+	testutil.Must(t, err)
 	if out != "" {
 		t.Errorf("left on the machine: %s", out)
 	}
@@ -98,13 +100,13 @@ spec:
 		t.Errorf("the third pod has %q", got)
 	}
 
-	// What a disk of another kind is asked for is told, and nothing is made on it.
+	// A request for an unsuitable disk gets an error, and nothing is made on the disk.
 	_, err = machine.Run(ctx, `cd /srv && truncate -s 320M parted
 		# One partition of Linux, from sector 2048 on: a table of DOS, byte by byte.
 		printf '\200\0\0\0\203\0\0\0\0\10\0\0\0\0\10\0' | dd of=parted bs=1 seek=446 conv=notrunc status=none
 		printf '\125\252' | dd of=parted bs=1 seek=510 conv=notrunc status=none
 		ln -sf "$(losetup -f --show parted)" /srv/parted-device`)
-	must(t, err)
+	testutil.Must(t, err)
 	d.local(t, "parted", v1.PersistentVolumeFilesystem, nil)
 	d.create(t, fmt.Sprintf(`
 metadata: {name: fourth}
@@ -127,13 +129,13 @@ spec:
 		return fmt.Errorf("%d events do not say so", len(list.Items))
 	})
 	out, err = machine.Run(ctx, "blkid -p -s PTTYPE -o value /srv/parted-device")
-	must(t, err)
+	testutil.Must(t, err)
 	if out != "dos" {
 		t.Errorf("the partitions are gone: %q", out)
 	}
 	for _, name := range []string{"third", "fourth"} {
-		must(t, core.Pods("default").Delete(ctx, name, metav1.DeleteOptions{}))
-		must(t, lab.PodGone(ctx, "default", name, patience))
+		testutil.Must(t, core.Pods("default").Delete(ctx, name, metav1.DeleteOptions{}))
+		testutil.Must(t, lab.PodGone(ctx, "default", name, patience))
 	}
 	d.release(t)
 }
@@ -149,9 +151,9 @@ func (d *driven) local(t *testing.T, name string, mode v1.PersistentVolumeMode, 
 		PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/srv/" + name + "-device", FSType: fsType}},
 		NodeAffinity:           &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{here}}},
 	}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	_, err = core.PersistentVolumeClaims("default").Create(t.Context(), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeClaimSpec{
 		AccessModes: access, StorageClassName: &none, VolumeName: name, VolumeMode: &mode, Resources: v1.VolumeResourceRequirements{Requests: size},
 	}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 }

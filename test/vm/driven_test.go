@@ -12,10 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// driven is the machine as a node of the lab, by a Bowline beside both.
+// driven is the machine as a node of the lab, managed by a Bowline beside both.
 type driven struct {
 	machine *Machine
 	lab     *labtest.Lab
@@ -23,18 +24,18 @@ type driven struct {
 	name    string // of the node
 }
 
-// drive starts containerd on the machine and a Bowline for it, and waits until the node is
-// ready for pods. extra are lines of its configuration. All ends with the test.
+// drive starts containerd on the machine and a Bowline for it, and waits until the node is ready
+// for pods. extra are lines of its configuration. Everything ends with the test.
 func drive(t *testing.T, machine *Machine, lab *labtest.Lab, driver string, extra ...string) *driven {
 	t.Helper()
 	d := &driven{machine: machine, lab: lab, name: lab.Status.Hosts[0].Name}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(cancel)
-	must(t, machine.Containerd(ctx, lab, driver))
+	testutil.Must(t, machine.Containerd(ctx, lab, driver))
 	config := filepath.Join(t.TempDir(), "bowline.yaml")
-	must(t, os.WriteFile(config, []byte(machine.Config(lab, extra...)), 0o644))
+	testutil.Must(t, os.WriteFile(config, []byte(machine.Config(lab, extra...)), 0o644))
 	d.bowline = &labtest.Bowline{Lab: lab, Host: d.name, Wire: &labtest.Wire{}, Config: config, LogPath: filepath.Join(lab.Dir, "bowline-"+filepath.Base(t.Name())+".log")}
-	must(t, d.bowline.Start())
+	testutil.Must(t, d.bowline.Start())
 	t.Cleanup(func() {
 		d.bowline.Kill()
 		if t.Failed() {
@@ -52,7 +53,7 @@ func drive(t *testing.T, machine *Machine, lab *labtest.Lab, driver string, extr
 
 func (d *driven) until(t *testing.T, what string, condition func(context.Context) error) {
 	t.Helper()
-	must(t, labtest.Until(t.Context(), patience, what, condition))
+	testutil.Must(t, labtest.Until(t.Context(), patience, what, condition))
 }
 
 func (d *driven) ready(ctx context.Context) error {
@@ -72,9 +73,9 @@ func (d *driven) ready(ctx context.Context) error {
 func (d *driven) create(t *testing.T, text string) {
 	t.Helper()
 	p := &v1.Pod{}
-	must(t, yaml.UnmarshalStrict([]byte(text), p))
+	testutil.Must(t, yaml.UnmarshalStrict([]byte(text), p))
 	_, err := d.lab.Client.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 }
 
 // runs waits until the pods are ready.
@@ -82,22 +83,22 @@ func (d *driven) runs(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		_, err := d.lab.PodReady(t.Context(), "default", name, patience)
-		must(t, err)
+		testutil.Must(t, err)
 	}
 }
 
-// release hands the machine back, and takes the node away.
+// release releases the machine and deletes the node.
 func (d *driven) release(t *testing.T) {
 	t.Helper()
 	d.bowline.Kill()
 	program, err := labtest.BuiltBowline()
-	must(t, err)
+	testutil.Must(t, err)
 	m := d.machine
 	release := exec.CommandContext(t.Context(), program, "host", "release", "--max-grace", "2s", "--identity-file", m.Key, "--host-key", m.HostKey, m.Endpoint())
 	if out, err := release.CombinedOutput(); err != nil {
 		t.Fatalf("host release: %v\n%s", err, out)
 	}
-	must(t, d.lab.Client.CoreV1().Nodes().Delete(t.Context(), d.name, metav1.DeleteOptions{}))
+	testutil.Must(t, d.lab.Client.CoreV1().Nodes().Delete(t.Context(), d.name, metav1.DeleteOptions{}))
 	_, err = m.Run(t.Context(), "systemctl stop containerd")
-	must(t, err)
+	testutil.Must(t, err)
 }

@@ -1,11 +1,10 @@
-// Package vm shows on a virtual machine what needs a machine of its own: systemd that
-// drives the control groups, of version 2 and 1, by either driver of the runtime, and that
-// turns the machine off; a server of files; disks. The machine is made and started by
-// hack/vm.sh; it is a far machine for a Bowline that runs beside a lab, which gives the
-// cluster.
+// Package vm tests on a virtual machine what needs a machine of its own: systemd that manages the
+// cgroups, of version 2 and 1, with either cgroup driver of the runtime, and that shuts the machine
+// down; an NFS server; disks. hack/vm.sh builds and starts the machine. It is a remote host for a
+// Bowline that runs beside a lab, which provides the cluster.
 //
-// BOWLINE_VM=1 runs the tests ("make vm"). BOWLINE_VM_DIR names a machine that runs already,
-// by the directory that hack/vm.sh was given, which is of use while a test is written.
+// BOWLINE_VM=1 runs the tests ("make vm"). BOWLINE_VM_DIR names a machine that runs already, by the
+// directory that hack/vm.sh was given, which is useful while writing a test.
 package vm
 
 import (
@@ -25,9 +24,9 @@ import (
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// Machine is a virtual machine that runs.
+// Machine is a running virtual machine.
 type Machine struct {
-	Dir     string // as hack/vm.sh has it
+	Dir     string // the directory that hack/vm.sh was given
 	Port    string // of its sshd, on 127.0.0.1
 	Key     string // file of the private key of root
 	HostKey string // a line as in known_hosts, without the name
@@ -35,7 +34,7 @@ type Machine struct {
 	cmd     *exec.Cmd
 }
 
-// script is hack/vm.sh, found from a package below the root of the module.
+// script is the path of hack/vm.sh, found from a package below the root of the module.
 func script() (string, error) {
 	dir, err := os.Getwd()
 	for ; err == nil && dir != "/"; dir = filepath.Dir(dir) {
@@ -47,11 +46,11 @@ func script() (string, error) {
 	return "", errors.Join(errors.New("there is no hack/vm.sh above this directory"), err)
 }
 
-// bootTime is generous: the processor is emulated, beside whatever else runs.
+// bootTime is generous: the processor is emulated, and shares this machine with other load.
 const bootTime = 15 * time.Minute
 
-// Start boots a machine with control groups of a version and waits for its sshd. It ends
-// with this process at the latest.
+// Start boots a machine with this cgroup version and waits for its sshd. It ends with this process
+// at the latest.
 func Start(ctx context.Context, dir string, cgroups int) (*Machine, error) {
 	program, err := script()
 	if err != nil {
@@ -79,7 +78,7 @@ func Start(ctx context.Context, dir string, cgroups int) (*Machine, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	ended, started := make(chan struct{}), make(chan error, 1)
 	go func() {
-		// The kernel ends it with the thread that started it.
+		// The kernel kills the machine together with the thread that started it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -113,13 +112,13 @@ func Start(ctx context.Context, dir string, cgroups int) (*Machine, error) {
 	return m, nil
 }
 
-// Attach is a machine that hack/vm.sh has started.
+// Attach returns a machine that hack/vm.sh has started.
 func Attach(dir string) (*Machine, error) {
 	m := &Machine{Dir: dir}
 	return m, m.read()
 }
 
-// read what hack/vm.sh wrote.
+// read reads the files of hack/vm.sh.
 func (m *Machine) read() error {
 	data, err := os.ReadFile(filepath.Join(m.Dir, "ssh_config"))
 	if err != nil {
@@ -151,7 +150,7 @@ func (m *Machine) Stop() {
 	<-m.ended
 }
 
-// SSH is an ssh of OpenSSH's to the machine.
+// SSH is a command of OpenSSH's ssh to the machine.
 func (m *Machine) SSH(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ssh", append([]string{"-F", filepath.Join(m.Dir, "ssh_config"), "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "vm"}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -181,8 +180,8 @@ func (m *Machine) Write(ctx context.Context, path, mode string, content []byte) 
 	return nil
 }
 
-// registryPort is where the lab's registry is to be found on the machine, which has no
-// way to it but by who logs in.
+// registryPort is the port of the lab's registry on the machine. The machine has no network of its
+// own, so ssh forwards the port.
 const registryPort = "5000"
 
 const network = `{
@@ -192,8 +191,8 @@ const network = `{
 }
 `
 
-// Containerd starts the lab's containerd on the machine, with the driver of systemd or
-// with cgroupfs, and carries the lab's registry to it until ctx ends.
+// Containerd starts the lab's containerd on the machine, with the cgroup driver systemd or
+// cgroupfs, and forwards the lab's registry to it until ctx ends.
 func (m *Machine) Containerd(ctx context.Context, lab *labtest.Lab, driver string) error {
 	config := fmt.Sprintf(`version = 3
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
@@ -227,7 +226,7 @@ func (m *Machine) Containerd(ctx context.Context, lab *labtest.Lab, driver strin
 		"-R", "127.0.0.1:"+registryPort+":"+lab.Status.Cluster.RegistryAddress, "-N", "vm")
 	started := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // as the kernel ends it with the thread that started it
+		runtime.LockOSThread() // the kernel kills it together with the thread that started it
 		defer runtime.UnlockOSThread()
 		err := forward.Start()
 		started <- err
@@ -244,13 +243,13 @@ func (m *Machine) Containerd(ctx context.Context, lab *labtest.Lab, driver strin
 	})
 }
 
-// Endpoint of the machine's containerd, for Bowline.
+// Endpoint is the endpoint of the machine's containerd, for Bowline.
 func (m *Machine) Endpoint() string {
 	return "ssh://root@127.0.0.1:" + m.Port + "/run/containerd/containerd.sock"
 }
 
-// Config is a configuration of the first node of the lab, with the machine as what it
-// drives. extra are lines of the host's own.
+// Config is a configuration of the first node of the lab, with the machine as its host. extra are
+// further lines of the host.
 func (m *Machine) Config(lab *labtest.Lab, extra ...string) string {
 	h := lab.Status.Hosts[0]
 	lines := []string{

@@ -12,24 +12,25 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// exported is what shares shares.
+// exported is the export that shares makes.
 const exported = "127.0.0.1:/srv/share"
 
-// shares has the machine serve a directory to itself, as another machine would.
+// shares makes the machine export a directory to itself, as another machine would.
 func shares(t *testing.T, machine *Machine) {
 	t.Helper()
 	_, err := machine.Run(t.Context(), `mkdir -p /srv/share
 		echo hello >/srv/share/page
 		echo '/srv/share 127.0.0.1(rw,no_root_squash,no_subtree_check,insecure,fsid=1)' >/etc/exports
 		systemctl restart nfs-server`)
-	must(t, err)
+	testutil.Must(t, err)
 }
 
-// nfs shows volumes that a server exports: named by a pod, and by a claim; read-only; with
-// a server that refuses, and with one that goes away before the pod does.
+// nfs tests volumes that a server exports: named by a pod, and by a claim; read-only; with a server
+// that refuses, and with one that goes away before the pod does.
 func nfs(t *testing.T, machine *Machine, lab *labtest.Lab) {
 	shares(t, machine)
 	d := drive(t, machine, lab, "systemd")
@@ -41,12 +42,12 @@ func nfs(t *testing.T, machine *Machine, lab *labtest.Lab) {
 		Capacity: size, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}, MountOptions: []string{"nfsvers=4.2", "noatime"},
 		PersistentVolumeSource: v1.PersistentVolumeSource{NFS: source},
 	}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	_, err = core.PersistentVolumeClaims("default").Create(ctx, &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "share"}, Spec: v1.PersistentVolumeClaimSpec{
 		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}, StorageClassName: &none, VolumeName: "share",
 		Resources: v1.VolumeResourceRequirements{Requests: size},
 	}}, metav1.CreateOptions{})
-	must(t, err)
+	testutil.Must(t, err)
 	pod := func(name, volume string) {
 		d.create(t, fmt.Sprintf(`
 metadata: {name: %s}
@@ -59,7 +60,7 @@ spec:
 `, name, image, volume))
 	}
 	_, err = machine.Run(ctx, "mkdir -p /srv/share/part && echo inner >/srv/share/part/file")
-	must(t, err)
+	testutil.Must(t, err)
 	pod("claims", "persistentVolumeClaim: {claimName: share}")
 	pod("reads", "nfs: {server: 127.0.0.1, path: /srv/share, readOnly: true}")
 	pod("refused", "nfs: {server: 127.0.0.1, path: /srv/none}")
@@ -67,7 +68,7 @@ spec:
 	inPod := func(pod, script string) string {
 		t.Helper()
 		out, err := lab.Kubectl(ctx, "exec", pod, "--", "sh", "-c", script)
-		must(t, err)
+		testutil.Must(t, err)
 		return strings.TrimSpace(out.Stdout + out.Stderr)
 	}
 	if got := inPod("claims", "cat /share/page /part/file && echo from claims >/share/new"); got != "hello\ninner" {
@@ -77,7 +78,7 @@ spec:
 		t.Errorf("the read-only volume shows %q", got)
 	}
 	shown, err := machine.Run(ctx, "grep kubernetes.io~nfs/ /proc/mounts")
-	must(t, err)
+	testutil.Must(t, err)
 	for _, want := range []string{"/volumes/kubernetes.io~nfs/share nfs4 rw,noatime,vers=4.2,", "/volumes/kubernetes.io~nfs/share nfs4 ro,"} {
 		if !strings.Contains(strings.ReplaceAll(shown, "relatime,", ""), want) {
 			t.Errorf("no mount is %q:\n%s", want, shown)
@@ -97,42 +98,42 @@ spec:
 		return fmt.Errorf("no event says so: %w", err)
 	})
 	_, err = machine.Run(ctx, "mkdir -p /srv/none/part; echo '/srv/none 127.0.0.1(rw,no_root_squash,no_subtree_check,insecure,fsid=2)' >>/etc/exports; exportfs -r")
-	must(t, err)
+	testutil.Must(t, err)
 	d.runs(t, "refused")
 
-	// Another process of ours takes the mounts as they are.
+	// A new Bowline process takes over the mounts unchanged.
 	before, err := machine.Run(ctx, "grep kubernetes.io~nfs/ /proc/self/mountinfo | sort")
-	must(t, err)
+	testutil.Must(t, err)
 	d.bowline.Kill()
-	must(t, d.bowline.Start())
+	testutil.Must(t, d.bowline.Start())
 	d.until(t, "the node is ready again", d.ready)
-	must(t, core.Pods("default").Delete(ctx, "reads", metav1.DeleteOptions{}))
-	must(t, lab.PodGone(ctx, "default", "reads", patience))
+	testutil.Must(t, core.Pods("default").Delete(ctx, "reads", metav1.DeleteOptions{}))
+	testutil.Must(t, lab.PodGone(ctx, "default", "reads", patience))
 	after, err := machine.Run(ctx, "grep kubernetes.io~nfs/ /proc/self/mountinfo | sort")
-	must(t, err)
+	testutil.Must(t, err)
 	for line := range strings.Lines(after) {
 		if !strings.Contains(before, strings.TrimSpace(line)) {
 			t.Errorf("it was mounted anew: %s", line)
 		}
 	}
 
-	// The server goes away, and a pod goes all the same: nothing waits for who does not come.
+	// After the server goes away, pods can still be deleted: nothing waits for the server.
 	_, err = machine.Run(ctx, "systemctl stop nfs-server")
-	must(t, err)
+	testutil.Must(t, err)
 	began := time.Now()
 	for _, name := range []string{"claims", "refused"} {
-		must(t, core.Pods("default").Delete(ctx, name, metav1.DeleteOptions{}))
+		testutil.Must(t, core.Pods("default").Delete(ctx, name, metav1.DeleteOptions{}))
 	}
 	for _, name := range []string{"claims", "refused"} {
-		must(t, lab.PodGone(ctx, "default", name, patience))
+		testutil.Must(t, lab.PodGone(ctx, "default", name, patience))
 	}
 	t.Logf("without their server the pods were gone after %s", time.Since(began).Round(time.Second))
 	out, err := machine.Run(ctx, "grep kubernetes.io~nfs/ /proc/mounts; ls /var/lib/kubelet/pods; true")
-	must(t, err)
+	testutil.Must(t, err)
 	if out != "" {
 		t.Errorf("left on the machine: %s", out)
 	}
 	_, err = machine.Run(ctx, "systemctl start nfs-server")
-	must(t, err)
+	testutil.Must(t, err)
 	d.release(t)
 }

@@ -11,12 +11,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
-// TestShutdown: the machine's own logind is asked to turn it off. It waits until the pods
-// have ended, the critical one last; a shutdown that comes to nothing makes the node what it
-// was, and one that goes on ends with the machine off.
+// TestShutdown: the machine's own logind is asked to power off. It waits until the pods have ended,
+// the critical one last. A cancelled shutdown restores the node; another one ends with the machine
+// off.
 func TestShutdown(t *testing.T) {
 	if os.Getenv("BOWLINE_VM_DIR") != "" {
 		t.Skip("the machine that runs is to go on running")
@@ -45,26 +46,26 @@ spec:
 `, name, priority, image)
 	}
 	const critical = "priorityClassName: system-node-critical"
-	must(t, machine.Write(ctx, "/etc/kubernetes/manifests/static.yaml", "644", []byte(pod("static", ""))))
+	testutil.Must(t, machine.Write(ctx, "/etc/kubernetes/manifests/static.yaml", "644", []byte(pod("static", ""))))
 	static := "static-" + d.name
 	d.create(t, pod("web", ""))
 	d.create(t, pod("critical", critical))
 	d.runs(t, "web", "critical", static)
 
-	// The target is refused after logind has begun to wait for us, as a unit that cannot be
-	// started would be: logind says then that the machine stays.
+	// The target is refused after logind has begun to wait for us, like a unit that cannot be
+	// started: logind then announces that the machine stays up.
 	poweroff := func(more string) {
 		t.Helper()
 		_, err := machine.Run(ctx, "systemctl poweroff --no-wall"+more)
-		must(t, err)
+		testutil.Must(t, err)
 		d.until(t, "the node says that it goes down", func(ctx context.Context) error { return d.says(ctx, v1.ConditionFalse, "node is shutting down") })
 	}
 	poweroff(" && systemctl mask --quiet --runtime poweroff.target")
 	d.ended(t, "web", "critical")
 	d.until(t, "the node is what it was", d.ready)
-	d.runs(t, static) // nobody else would make it anew
+	d.runs(t, static) // no controller would recreate it
 	out, err := machine.Run(ctx, "systemctl unmask --quiet --runtime poweroff.target; systemd-inhibit --list --no-pager --no-legend")
-	must(t, err)
+	testutil.Must(t, err)
 	if !strings.Contains(out, "bowline") {
 		t.Errorf("after a shutdown that came to nothing nobody waits for the next one: %q", out)
 	}
@@ -84,7 +85,7 @@ spec:
 	d.until(t, "the node's machine is out of reach", func(ctx context.Context) error { return d.says(ctx, v1.ConditionFalse, "") })
 }
 
-// says wants the node's Ready to be so, with this in its message.
+// says checks that the node's Ready condition has this status and message.
 func (d *driven) says(ctx context.Context, status v1.ConditionStatus, message string) error {
 	n, err := d.lab.Client.CoreV1().Nodes().Get(ctx, d.name, metav1.GetOptions{})
 	if err != nil {
@@ -98,8 +99,8 @@ func (d *driven) says(ctx context.Context, status v1.ConditionStatus, message st
 	return fmt.Errorf("the node says %+v", n.Status.Conditions)
 }
 
-// ended wants both pods to have ended by themselves before the machine went down, the
-// critical one after the other.
+// ended checks that both pods ended by themselves before the machine went down, the critical one
+// after the other.
 func (d *driven) ended(t *testing.T, pod, critical string) {
 	t.Helper()
 	var at []time.Time
@@ -115,7 +116,7 @@ func (d *driven) ended(t *testing.T, pod, critical string) {
 			at = append(at, c.State.Terminated.FinishedAt.Time)
 			return nil
 		})
-		must(t, err)
+		testutil.Must(t, err)
 	}
 	if at[1].Before(at[0].Add(4 * time.Second)) {
 		t.Errorf("%s ended at %s, and %s, which takes five seconds to end, at %s", pod, at[0], critical, at[1])

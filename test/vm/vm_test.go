@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -29,25 +30,18 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			return nil, err
 		}
-		return far(machine)
+		return remote(machine)
 	})
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// boot is a machine of the test's own, or the one that runs already.
+// boot returns a new machine, or the one that runs already.
 func boot(t *testing.T, cgroups int) *Machine {
 	t.Helper()
 	if dir := os.Getenv("BOWLINE_VM_DIR"); dir != "" {
 		machine, err := Attach(dir)
-		must(t, err)
+		testutil.Must(t, err)
 		out, err := machine.Run(t.Context(), "stat -fc %T /sys/fs/cgroup")
-		must(t, err)
+		testutil.Must(t, err)
 		if (out == "cgroup2fs") != (cgroups == 2) {
 			t.Skip("the machine that runs has control groups of the other version")
 		}
@@ -55,7 +49,7 @@ func boot(t *testing.T, cgroups int) *Machine {
 	}
 	dir := filepath.Join(t.TempDir(), "vm")
 	machine, err := Start(t.Context(), dir, cgroups)
-	must(t, err)
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		machine.Stop()
 		if t.Failed() {
@@ -66,7 +60,7 @@ func boot(t *testing.T, cgroups int) *Machine {
 	return machine
 }
 
-// linked is a host that takes its link with it.
+// linked is a host that closes its link with it.
 type linked struct {
 	host.Host
 	link *link.Link
@@ -74,8 +68,8 @@ type linked struct {
 
 func (l linked) Close() error { return errors.Join(l.Host.Close(), l.link.Close()) }
 
-// far is the machine as Bowline sees it.
-func far(m *Machine) (host.Host, error) {
+// remote is the machine as Bowline sees it.
+func remote(m *Machine) (host.Host, error) {
 	target, err := endpoint.Resolve(m.Endpoint(), endpoint.Options{
 		Credentials: endpoint.Credentials{KeyFile: m.Key}, HostKeys: []string{m.HostKey},
 	})
@@ -94,17 +88,16 @@ func far(m *Machine) (host.Host, error) {
 	return linked{h, l}, nil
 }
 
-// suite is the suite of machines, near and far, as far as it is of what a machine has to
-// have of its own: control groups, and a server of files. The rest of it knows no
-// difference between machines.
+// suite runs the part of the host suite, local and remote, that needs a machine of its own: cgroups
+// and an NFS server. The rest does not depend on the machine.
 func suite(t *testing.T, machine *Machine) {
-	t.Run("far", func(t *testing.T) {
+	t.Run("remote", func(t *testing.T) {
 		t.Setenv(dirEnv, machine.Dir)
 		t.Setenv(hosttest.NFSEnv, exported)
 		shares(t, machine)
 		hosttest.Run(t, func(t *testing.T) host.Host {
-			h, err := far(machine)
-			must(t, err)
+			h, err := remote(machine)
+			testutil.Must(t, err)
 			return h
 		}, "/var/tmp/hosttest", "Slices", "Cgroups", "Shared")
 	})
@@ -116,10 +109,10 @@ func suite(t *testing.T, machine *Machine) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		data, err := os.ReadFile(binary)
-		must(t, err)
-		must(t, machine.Write(t.Context(), "/var/tmp/local.test", "755", data))
+		testutil.Must(t, err)
+		testutil.Must(t, machine.Write(t.Context(), "/var/tmp/local.test", "755", data))
 		out, err := machine.Run(t.Context(), "cd /var/tmp && "+hosttest.NFSEnv+"="+exported+" ./local.test -test.v -test.run 'TestSuite$/^(Slices|Cgroups|Shared)$' 2>&1")
-		must(t, err)
+		testutil.Must(t, err)
 		t.Log(out)
 	})
 }

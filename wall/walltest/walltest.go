@@ -1,4 +1,4 @@
-// Package walltest makes times as they are after the machine has slept.
+// Package walltest makes times as they are after a suspend of the machine.
 package walltest
 
 import (
@@ -7,11 +7,11 @@ import (
 	"unsafe"
 )
 
-// Slept is t with a wall clock that is d further, in whole seconds, and the monotonic
-// reading that t has: what time.Now gives when the machine has slept for d, or when its
-// clock was set. A bubble of testing/synctest has no monotonic clock, and no such times.
+// Slept is t with its wall clock advanced by d, in whole seconds, and its monotonic reading
+// unchanged, as time.Now returns after a suspend of d, or after the clock was set. A
+// testing/synctest bubble has no monotonic clock, and so no such times.
 func Slept(t time.Time, d time.Duration) time.Time {
-	const seconds = 30 // the place of the wall clock's seconds in the first word
+	const seconds = 30 // bit position of the wall-clock seconds in the first word
 	out := t
 	*(*uint64)(unsafe.Pointer(&out)) += uint64(d/time.Second) << seconds
 	if got := out.Round(0).Sub(t.Round(0)); got != d.Truncate(time.Second) || out.Sub(t) != 0 {

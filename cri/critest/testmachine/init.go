@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the machine's first process is told by its environment.
+// Environment variables of the machine's first process.
 const (
 	envDir        = "BOWLINE_TESTMACHINE_DIR"
 	envContainerd = "BOWLINE_TESTMACHINE_CONTAINERD"
 )
 
-// Main is the machine's first process, if this is one; it does not return then.
-// Call it first in TestMain.
+// Main runs the machine's first process if this process is one, and then does not return. Call it
+// first in TestMain.
 func Main() {
 	dir := os.Getenv(envDir)
 	if dir == "" {
@@ -33,7 +33,7 @@ func Main() {
 		os.Exit(1)
 	}
 	go func() {
-		// Our parent's end of the pipe goes when it does.
+		// Stdin ends when our parent closes the pipe or dies.
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
@@ -48,7 +48,7 @@ func boot(dir, containerd string) error {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
-	// What containerd, its shims and the CNI library keep at fixed places.
+	// Fixed directories of containerd, its shims and the CNI library.
 	for _, p := range []string{"/run", "/var/lib", "/opt"} {
 		if err := unix.Mount("tmpfs", p, "tmpfs", 0, "mode=755"); err != nil {
 			return fmt.Errorf("mount %s: %w", p, err)
@@ -99,7 +99,7 @@ func boot(dir, containerd string) error {
 	return nil
 }
 
-// reap is the first process's duty to orphans, for ever.
+// reap reaps orphans forever, as the first process must.
 func reap() {
 	for {
 		var status syscall.WaitStatus

@@ -1,10 +1,10 @@
-// Package testmachine runs a containerd of any version as a machine of its own:
-// PID, mount and network namespaces, with its own root, state, socket, CNI
-// network and registry. Nothing is installed and nothing is left. It needs root,
-// runc and the CNI plugins of containernetworking-plugins.
+// Package testmachine runs a containerd of any version like a host of its own: in PID, mount and
+// network namespaces, with its own root, state, socket, CNI network and registry. It installs
+// nothing and leaves nothing behind. It needs root, runc and the CNI plugins of
+// containernetworking-plugins.
 //
-// A test binary that uses it calls Main first in its TestMain: the machine's
-// first process is the test binary itself, run again.
+// A test binary that uses it must first call Main in its TestMain: the machine's first process is
+// another instance of the test binary.
 package testmachine
 
 import (
@@ -25,16 +25,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config of a Machine.
+// Config configures a Machine.
 type Config struct {
-	Dir        string // work directory, absolute and short: it holds the socket; removed by Close
+	Dir        string // work directory of the socket, absolute and short; removed by Close
 	Containerd string // path of the containerd binary
-	ShimDir    string // directory that holds containerd-shim-runc-v2
+	ShimDir    string // directory of containerd-shim-runc-v2
 	CNIDir     string // directory of the CNI plugins
 	Image      []byte // static binary of the test images
 }
 
-// registryAddress is in the machine's own network.
+// registryAddress is the registry's address in the machine's own network.
 const registryAddress = "127.0.0.1:5000"
 
 // Machine is a running containerd.
@@ -73,7 +73,7 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID,
 	}
 	m.init.Stderr = os.Stderr
-	// The machine ends when this pipe does: with Close, or with this process.
+	// The machine ends when this pipe closes: at Close, or when this process ends.
 	if m.stdin, err = m.init.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -108,8 +108,8 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 	return m, nil
 }
 
-// Close ends every process of the machine, and with the last of them its
-// namespaces and mounts, and removes its directory and its control groups.
+// Close ends every process of the machine, and with them its namespaces and mounts. It removes its
+// directory and its cgroups.
 func (m *Machine) Close() error {
 	_ = m.stdin.Close()
 	_ = m.init.Process.Kill()
@@ -119,7 +119,7 @@ func (m *Machine) Close() error {
 	}
 	removeCgroups(m.CgroupParent())
 	var err error
-	// The kernel lets go of the last mounts a moment after the last process.
+	// The kernel releases the last mounts a moment after the last process has ended.
 	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(50 * time.Millisecond) {
 		if err = os.RemoveAll(m.config.Dir); err == nil || time.Now().After(deadline) {
 			return err
@@ -127,10 +127,10 @@ func (m *Machine) Close() error {
 	}
 }
 
-// CgroupParent is where this machine's sandboxes belong.
+// CgroupParent returns the cgroup parent for this machine's sandboxes.
 func (m *Machine) CgroupParent() string { return "/bowline-" + filepath.Base(m.config.Dir) }
 
-// removeCgroups removes a group and what is below it, under every controller.
+// removeCgroups removes a cgroup and all cgroups below it, under every controller.
 func removeCgroups(parent string) {
 	roots, _ := filepath.Glob("/sys/fs/cgroup/*" + parent)
 	roots = append(roots, "/sys/fs/cgroup"+parent)
@@ -160,13 +160,13 @@ func (m *Machine) Dial(ctx context.Context, network, address string) (net.Conn, 
 	}
 	done := make(chan result, 1)
 	go func() {
-		// The thread is thrown away with its namespace: it is never unlocked.
+		// Never unlock the thread: it is discarded, together with its namespace.
 		runtime.LockOSThread()
 		if err := unix.Setns(int(m.netns.Fd()), unix.CLONE_NEWNET); err != nil {
 			done <- result{nil, err}
 			return
 		}
-		// One address at a time, so that the socket is made on this thread.
+		// One address at a time, so that this thread creates the socket.
 		d := net.Dialer{FallbackDelay: -1}
 		c, err := d.DialContext(ctx, network, address)
 		done <- result{c, err}
@@ -177,7 +177,7 @@ func (m *Machine) Dial(ctx context.Context, network, address string) (net.Conn, 
 
 func writeConfigs(c Config, socket string) error {
 	restrict := !mayLowerOOMScore()
-	// Version 2 of the configuration is what both containerd 1.6 and 2 read.
+	// Both containerd 1.6 and 2 read version 2 of the configuration.
 	toml := fmt.Sprintf(`version = 2
 root = %q
 state = "/run/containerd"
@@ -205,7 +205,8 @@ state = "/run/containerd"
 	return os.WriteFile(filepath.Join(c.Dir, "cni", "10-pods.conflist"), []byte(cni), 0o644)
 }
 
-// mayLowerOOMScore: without CAP_SYS_RESOURCE runc fails on a negative score.
+// mayLowerOOMScore reports whether we have CAP_SYS_RESOURCE: without it, runc fails on a negative
+// score.
 func mayLowerOOMScore() bool {
 	v, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_RESOURCE, 0, 0, 0)
 	return err == nil && v == 1

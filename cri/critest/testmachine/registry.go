@@ -24,8 +24,8 @@ const (
 	layerType    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// Registry is an OCI registry, to be pulled from, of the test image and a pause
-// image, both made of one static binary.
+// Registry returns an OCI registry, for pulls only, with the test image and a pause image, both
+// built from one static binary.
 func Registry(binary []byte, arch string) (http.Handler, error) {
 	layer, err := layerOf(binary)
 	if err != nil {

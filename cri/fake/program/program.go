@@ -1,26 +1,25 @@
-// Package program is what the one program of the test images does: a tiny
-// script, given as its arguments, one step an argument. The fake runtime runs it
-// in its own process; for real runtimes it is built into an image. So one suite
-// asks the same of both.
+// Package program is the program of the test images. It runs a tiny script that is given as its
+// arguments, one step per argument. The fake runtime runs it in its own process; for real runtimes
+// it is built into an image. So one suite tests both.
 //
-//	out TEXT            a line to stdout
-//	err TEXT            a line to stderr
-//	lines N TEXT        N lines "TEXT <i>" to stdout, from 0
-//	cat                 stdin to stdout until its end
-//	env NAME            the variable's value to stdout
-//	append FILE TEXT    a line to the end of a file
-//	read FILE           a file to stdout; exit 1 if it cannot be read
+//	out TEXT            write a line to stdout
+//	err TEXT            write a line to stderr
+//	lines N TEXT        write N lines "TEXT <i>" to stdout, from 0
+//	cat                 copy stdin to stdout until its end
+//	env NAME            write the variable's value to stdout
+//	append FILE TEXT    append a line to a file
+//	read FILE           write a file to stdout; exit 1 if it cannot be read
 //	sleep DURATION      as time.ParseDuration
-//	wait                for ever
-//	each DURATION TEXT  a line "TEXT <i>" to stdout each DURATION, for ever
-//	echo PORT           write "listening" and accept TCP connections, sending back
-//	                    what comes, for ever
+//	wait                wait forever
+//	each DURATION TEXT  write a line "TEXT <i>" to stdout each DURATION, forever
+//	echo PORT           write "listening", accept TCP connections and send back what
+//	                    they send, forever
 //	on-term CODE        from now on SIGTERM ends the program with CODE
-//	ignore-term         from now on SIGTERM does nothing but write "TERM" to stdout
+//	ignore-term         from now on SIGTERM only writes "TERM" to stdout
 //	exit CODE
 //
-// SIGTERM ends it with 143 unless a step said otherwise; the end of the script
-// is exit 0; a step that cannot be understood is exit 2.
+// By default SIGTERM ends it with 143. The end of the script is exit 0; a step that it does not
+// understand is exit 2.
 package program
 
 import (
@@ -35,15 +34,15 @@ import (
 	"time"
 )
 
-// World is all that the program touches.
+// World is everything that the program accesses.
 type World struct {
 	Args           []string // the steps
 	Env            []string // NAME=value
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Term delivers one value for each SIGTERM.
+	// Term delivers one value per SIGTERM.
 	Term <-chan struct{}
-	// Path turns a path as the program sees it into one of this process.
+	// Path converts a path in the program's view to one of this process.
 	Path func(string) string
 	// Listen listens in the program's network.
 	Listen func(ctx context.Context, port int) (net.Listener, error)
@@ -52,11 +51,11 @@ type World struct {
 // Exit codes.
 const (
 	ExitTerm  = 143 // ended by SIGTERM
-	ExitUsage = 2   // a step that is not understood
+	ExitUsage = 2   // a step that it does not understand
 )
 
-// Run runs the script to its end and returns its exit code. The end of ctx is
-// SIGKILL: what is returned then does not count.
+// Run runs the script to its end and returns its exit code. The end of ctx stands for SIGKILL: the
+// exit code does not count then.
 func Run(ctx context.Context, w World) int {
 	r := &run{World: w}
 	ctx, r.cancel = context.WithCancel(ctx)
@@ -85,7 +84,7 @@ type run struct {
 	mu     sync.Mutex
 	ignore bool
 	onTerm int
-	ended  *int // the code that a SIGTERM ended it with; read after the watcher
+	ended  *int // the exit code of a SIGTERM; read after the watcher has ended
 }
 
 func (r *run) watchTerm(ctx context.Context) {
@@ -224,7 +223,7 @@ func (r *run) fail(err error) (int, bool) {
 	return 1, true
 }
 
-// echo serves until ctx is over.
+// echo serves until ctx ends.
 func (r *run) echo(ctx context.Context, port int) error {
 	l, err := r.Listen(ctx, port)
 	if err != nil {

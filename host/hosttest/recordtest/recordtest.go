@@ -1,6 +1,6 @@
-// Package recordtest gives tests the records that each version of Bowline leaves on a
-// machine, in the form that it wrote: host/schema/testdata/records. v0 is the form without
-// schema versions. A new version of any record adds a directory; what is there stays.
+// Package recordtest gives tests the records that each version of Bowline leaves on a host, as
+// that version wrote them: host/schema/testdata/records. v0 is the format without schema
+// versions. A new version of any record adds a directory; existing ones do not change.
 package recordtest
 
 import (
@@ -20,16 +20,16 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 )
 
-// patience is for a login to a machine that is very busy.
+// patience is enough for a login to a very busy host.
 const patience = time.Minute
 
-// Versions are the directories.
+// Versions are the names of the directories.
 var Versions = []string{"v0", "v1"}
 
-// Each runs f for each version, on this machine and over an sshd, with a root directory
-// that has its records.
+// Each runs f for each version, locally and over SSH, with a root directory that has its
+// records.
 func Each(t *testing.T, f func(t *testing.T, version string, h host.Host, root string)) {
-	for name, open := range map[string]func(*testing.T) host.Host{"local": near, "ssh": far} {
+	for name, open := range map[string]func(*testing.T) host.Host{"local": near, "ssh": remote} {
 		t.Run(name, func(t *testing.T) {
 			h := open(t)
 			for _, version := range Versions {
@@ -57,7 +57,7 @@ func near(t *testing.T) host.Host {
 	return closed(t, h)
 }
 
-func far(t *testing.T) host.Host {
+func remote(t *testing.T) host.Host {
 	s := sshtest.Run(t)
 	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
 	if err != nil {
@@ -74,7 +74,7 @@ func far(t *testing.T) host.Host {
 			t.Error(err)
 		}
 	})
-	h, err := ssh.New(t.Context(), ssh.Config{Name: "far.example", Transport: l})
+	h, err := ssh.New(t.Context(), ssh.Config{Name: "remote.example", Transport: l})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// maxAddresses is how many are told of: more than a kernel is given by any network plugin.
+// maxAddresses is the most addresses that are reported: more than any network plugin assigns.
 const maxAddresses = 16 << 10
 
-// Addresses are the global unicast ones of a machine: first those of the interface
-// with the default route, IPv4 before IPv6. ipAddr is what "ip -o addr show up"
-// prints; where it is empty (no ip on the machine) the files of /proc/net route,
-// if_inet6 and fib_trie must do, which know no interface of an IPv4 address.
+// Addresses are the global unicast addresses of a host: first those of the interface with the
+// default route, IPv4 before IPv6. ipAddr is the output of "ip -o addr show up". If it is empty
+// (no ip on the host), Addresses reads the /proc/net files route, if_inet6 and fib_trie, which
+// do not tell the interface of an IPv4 address.
 func Addresses(ipAddr, route, ifInet6, fibTrie string) []net.IP {
 	preferred := DefaultInterface([]byte(route))
 	type ranked struct {

@@ -2,6 +2,6 @@ package machine
 
 import "strings"
 
-// AppArmor reads the module's parameter "enabled", which a kernel without the module
-// does not have.
+// AppArmor reads the kernel module's parameter "enabled"; it is empty if the kernel lacks the
+// module.
 func AppArmor(enabled string) bool { return strings.HasPrefix(enabled, "Y") }

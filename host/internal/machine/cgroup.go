@@ -3,13 +3,14 @@ package machine
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Hierarchies are the machine's control groups. On version 1 there may be a
-// cgroup2 beside them, with few controllers or none; containers are not driven
-// by it, but a runtime may leave empty groups there.
+// Hierarchies are the cgroup mounts of the host. A version 1 host may also have a cgroup2 mount
+// with few controllers or none. It does not control containers, but a runtime may leave empty
+// cgroups there.
 type Hierarchies struct {
 	Version int                 // 1 or 2; 0: no control groups
 	V1      map[string]string   // controller to mount point
@@ -18,9 +19,9 @@ type Hierarchies struct {
 	By      map[string][]string // mount point to controllers, v1 only
 }
 
-// FindHierarchies decides as runc does: the machine is version 2 if what is
-// mounted on /sys/fs/cgroup is cgroup2. A machine that mounts elsewhere is
-// version 1 if it has a v1 hierarchy of a controller that limits pods.
+// FindHierarchies decides as runc does: the host is version 2 if the mount at /sys/fs/cgroup is
+// cgroup2. If that is mounted elsewhere, the host is version 1 if it has a v1 hierarchy with the
+// cpu or memory controller.
 func FindHierarchies(mounts []MountEntry) Hierarchies {
 	h := Hierarchies{V1: map[string]string{}, By: map[string][]string{}}
 	atUsual := ""
@@ -38,7 +39,7 @@ func FindHierarchies(mounts []MountEntry) Hierarchies {
 				continue
 			}
 			h.All = append(h.All, m.Point)
-			for _, o := range m.SuperOptions {
+			for o := range strings.SplitSeq(m.SuperOptions, ",") {
 				if isController(o) {
 					if _, twice := h.V1[o]; !twice {
 						h.V1[o] = m.Point
@@ -78,15 +79,15 @@ func isController(option string) bool {
 	return false
 }
 
-// Setting is one file of a cgroup, its base name, and its value.
+// Setting is one file of a cgroup (its base name) and its value.
 type Setting struct {
 	Controller string
 	File       string
 	Value      string
-	Optional   bool // the machine may lack the controller
+	Optional   bool // the host may lack the controller
 }
 
-// SettingsV1 in the order of writing: a quota needs its period first.
+// SettingsV1 returns the settings in the order of writing: the period must precede the quota.
 func SettingsV1(r host.CgroupResources) []Setting {
 	var s []Setting
 	if r.CPUShares != 0 {
@@ -127,10 +128,10 @@ func sortedSizes(m map[string]int64) []string {
 	return sizes
 }
 
-// defaultPeriodUS is the kernel's, of a quota.
+// defaultPeriodUS is the kernel's default period of a CPU quota.
 const defaultPeriodUS = 100_000
 
-// PodControllers are handed down to the pods' cgroups where the machine has them.
+// PodControllers are delegated to the pods' cgroups if the host has them.
 var PodControllers = []string{"cpu", "cpuset", "hugetlb", "io", "memory", "pids"}
 
 // SettingsV2 are the files of cgroup v2 and their values.
@@ -162,14 +163,15 @@ func SettingsV2(r host.CgroupResources) []Setting {
 	return s
 }
 
-// sharesToWeight maps [2, 262144] to [1, 10000] in a straight line, as the
-// kubelet does for its pods' cgroups.
+// sharesToWeight maps [2, 262144] linearly to [1, 10000], as the kubelet does for its pods'
+// cgroups.
 func sharesToWeight(shares uint64) uint64 {
 	shares = min(max(shares, 2), 262144)
 	return 1 + (shares-2)*9999/262142
 }
 
-// MemoryRoot is the version, and the directory of the root memory cgroup, or empty.
+// MemoryRoot returns the version, and the directory of the root memory cgroup; dir is empty if
+// there is none.
 func (h Hierarchies) MemoryRoot() (version int, dir string) {
 	if h.Version == 2 {
 		return 2, h.V2

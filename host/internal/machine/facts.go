@@ -19,7 +19,7 @@ func FirstOf(values ...string) string {
 	return ""
 }
 
-// Smaller of two numbers of which zero means not known.
+// Smaller returns the smaller of two numbers; zero means unknown.
 func Smaller(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -27,7 +27,7 @@ func Smaller(a, b int64) int64 {
 	return a
 }
 
-// PrettyName reads os-release(5): PRETTY_NAME, else NAME; the last line wins.
+// PrettyName reads os-release(5): PRETTY_NAME, else NAME; the last assignment wins.
 func PrettyName(data []byte) string {
 	values := map[string]string{}
 	for line := range bytes.Lines(data) {
@@ -47,13 +47,13 @@ func PrettyName(data []byte) string {
 	return FirstOf(values["PRETTY_NAME"], values["NAME"])
 }
 
-// Count reads a number of something; 0 where it is none, or negative.
+// Count parses a count; 0 if s is not a number or negative.
 func Count(s string) int64 {
 	n, _ := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
 	return max(n, 0)
 }
 
-// Times multiplies two counts; what is too much for a number is the largest.
+// Times multiplies two counts; on overflow the result is math.MaxInt64.
 func Times(a, b int64) int64 {
 	if high, low := bits.Mul64(uint64(a), uint64(b)); high == 0 && low <= math.MaxInt64 {
 		return int64(low)
@@ -61,10 +61,10 @@ func Times(a, b int64) int64 {
 	return math.MaxInt64
 }
 
-// maxList is more CPUs than any kernel knows.
+// maxList is more CPUs than any kernel supports.
 const maxList = 1 << 16
 
-// CountList counts the members of a list such as "0-3,8"; 0 where it is none.
+// CountList counts the members of a list such as "0-3,8"; 0 if the list is invalid.
 func CountList(list string) int {
 	n := 0
 	for part := range strings.SplitSeq(list, ",") {
@@ -98,7 +98,7 @@ func Meminfo(data []byte, key string) int64 {
 	return 0
 }
 
-// PageSizeName is the kernel's own short form in file names, "2MB".
+// PageSizeName is the kernel's short form in file names, "2MB".
 func PageSizeName(kb int64) string {
 	switch {
 	case kb >= 1<<20:
@@ -109,7 +109,7 @@ func PageSizeName(kb int64) string {
 	return strconv.FormatInt(kb, 10) + "KB"
 }
 
-// HasCapability reads the bounding set: it is what a runtime beside us can give.
+// HasCapability reads the bounding set, because that is what the container runtime can grant.
 func HasCapability(status []byte, capability uint) bool {
 	for line := range bytes.Lines(status) {
 		value, ok := strings.CutPrefix(string(line), "CapBnd:")
@@ -125,7 +125,8 @@ func HasCapability(status []byte, capability uint) bool {
 	return false
 }
 
-// DefaultInterface reads /proc/net/route: the default route of least metric.
+// DefaultInterface reads /proc/net/route and returns the interface of the default route with the
+// lowest metric.
 func DefaultInterface(table []byte) string {
 	best, bestMetric := "", uint64(0)
 	for line := range bytes.Lines(table) {

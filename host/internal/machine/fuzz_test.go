@@ -7,7 +7,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
-// FuzzFacts: numbers of /proc and of control groups, whatever stands there.
+// FuzzFacts parses arbitrary data as the numbers in /proc and in cgroup files.
 func FuzzFacts(f *testing.F) {
 	f.Add([]byte("MemTotal:       16318480 kB\nMemAvailable: 12 kB\n"))
 	f.Add([]byte("0-3,8,10-11\n"))
@@ -44,7 +44,7 @@ func FuzzFacts(f *testing.F) {
 	})
 }
 
-// FuzzHierarchies: where control groups are mounted, of any mountinfo.
+// FuzzHierarchies searches for cgroup mounts in an arbitrary mountinfo.
 func FuzzHierarchies(f *testing.F) {
 	f.Add([]byte("30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"))
 	corpus.Add(f)

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// SELinux reads selinuxfs's enforce, which a machine without SELinux does not have, and
-// the label of a process: "kernel" until a policy is loaded.
+// SELinux reads the file enforce of selinuxfs, which is empty on a host without SELinux, and the
+// label of a process, which is "kernel" until a policy is loaded.
 func SELinux(enforce, label string) (enabled, enforcing bool) {
 	label = strings.TrimSpace(strings.TrimRight(label, "\x00\n"))
 	enabled = enforce != "" && label != "kernel"
 	return enabled, enabled && enforce == "1"
 }
 
-// maxSwaps is how many areas are told of; a kernel has at most 32.
+// maxSwaps is the most swap areas that are reported; a kernel has at most 32.
 const maxSwaps = 64
 
-// Swaps are the areas that /proc/swaps lists below its header.
+// Swaps are the swap areas in /proc/swaps, after its header.
 func Swaps(data []byte) []string {
 	var areas []string
 	header := true
@@ -34,8 +34,8 @@ func Swaps(data []byte) []string {
 	return areas
 }
 
-// SwapControlFiles are patterns; where one matches, the kernel counts swap by cgroup.
-// The root of version 2 has no such file, so its children are looked at, and theirs.
+// SwapControlFiles are patterns. If one matches, the kernel accounts swap per cgroup. The root
+// cgroup of version 2 has no such file, so the patterns match its children and grandchildren.
 func SwapControlFiles(version int) []string {
 	if version == 2 {
 		return []string{"/sys/fs/cgroup/*/memory.swap.max", "/sys/fs/cgroup/*/*/memory.swap.max"}
@@ -46,7 +46,7 @@ func SwapControlFiles(version int) []string {
 // ThermalThrottleDirs is the pattern of the directories that ThermalThrottle reads.
 const ThermalThrottleDirs = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle"
 
-// ThermalThrottle are the CPUs that these directories are of, ascending.
+// ThermalThrottle returns the CPUs of these directories, ascending.
 func ThermalThrottle(dirs []string) []int {
 	before, after, _ := strings.Cut(ThermalThrottleDirs, "[0-9]*")
 	var cpus []int

@@ -57,8 +57,8 @@ func TestParseMountInfo(t *testing.T) {
 37 35 0:5 / /x rw - tmpfs tmpfs
 `))
 	want := []MountEntry{
-		{Device: "98:0", Root: "/mnt1", Point: `/mnt2/a b\c`, Options: []string{"rw", "noatime"}, Shared: true, FSType: "ext3", Source: "/dev/root", SuperOptions: []string{"rw", "errors=continue"}},
-		{Device: "0:5", Root: "/", Point: "/x", Options: []string{"rw"}, FSType: "tmpfs", Source: "tmpfs"},
+		{Device: "98:0", Root: "/mnt1", Point: `/mnt2/a b\c`, Options: "rw,noatime", Shared: true, FSType: "ext3", Source: "/dev/root", SuperOptions: "rw,errors=continue"},
+		{Device: "0:5", Root: "/", Point: "/x", Options: "rw", FSType: "tmpfs", Source: "tmpfs"},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
@@ -166,12 +166,12 @@ func TestCgroupMemory(t *testing.T) {
 		wantLimit, wantWorkingSet int64
 	}{
 		{1, "1048576\n", "4096\n", "inactive_file 1\ntotal_inactive_file 1024\n", 1 << 20, 3072},
-		{1, "9223372036854771712", "4096", "", 0, 0}, // none
+		{1, "9223372036854771712", "4096", "", 0, 0}, // unlimited
 		{2, "1048576", "4096", "inactive_file 96\n", 1 << 20, 4000},
 		{2, "1048576", "4096", "inactive_file 9999\n", 1 << 20, 0},
 		{2, "1048576", "4096", "", 1 << 20, 4096},
 		{2, "max", "4096", "", 0, 0},
-		{2, "", "", "", 0, 0}, // it is not there
+		{2, "", "", "", 0, 0}, // does not exist
 		{2, "1048576", "", "", 0, 0},
 		{2, "-1", "1", "", 0, 0},
 	} {

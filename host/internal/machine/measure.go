@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// WorkingSet is what a machine uses of its memory beyond what it could give up at once.
-// usage and stat are the root memory cgroup's memory.usage_in_bytes and memory.stat;
-// version 2 has no usage there, so that it comes from /proc/meminfo, as it does on a
-// machine without a memory cgroup.
+// WorkingSet is the used memory of a host without the file pages that it could free at once.
+// usage and stat are memory.usage_in_bytes and memory.stat of the root memory cgroup. The root
+// cgroup of version 2 has no usage, so there it comes from /proc/meminfo, as on a host without a
+// memory cgroup.
 func WorkingSet(meminfo []byte, version int, usage, stat string) int64 {
 	used := Count(usage)
 	key := "total_inactive_file"
@@ -25,13 +25,13 @@ func WorkingSet(meminfo []byte, version int, usage, stat string) int64 {
 	return max(used-inactive, 0)
 }
 
-// unlimited is from where on a memory limit is none: version 1 has a number for it, the
-// largest that is whole pages.
+// unlimited is the bound above which a memory limit means none: version 1 reports the largest
+// multiple of the page size.
 const unlimited = 1 << 62
 
-// CgroupMemory is the memory that a cgroup may have and its working set: version 1's
-// memory.limit_in_bytes, memory.usage_in_bytes and memory.stat, version 2's memory.max,
-// memory.current and memory.stat. Both are 0 where it has no limit.
+// CgroupMemory returns the memory limit of a cgroup and its working set, from version 1's
+// memory.limit_in_bytes, memory.usage_in_bytes and memory.stat, or version 2's memory.max,
+// memory.current and memory.stat. Both are 0 without a limit.
 func CgroupMemory(version int, limit, usage, stat string) (may, has int64) {
 	may, err := strconv.ParseInt(strings.TrimSpace(limit), 10, 64)
 	used, usedErr := strconv.ParseInt(strings.TrimSpace(usage), 10, 64)
@@ -46,7 +46,7 @@ func CgroupMemory(version int, limit, usage, stat string) (may, has int64) {
 	return may, max(used-inactive, 0)
 }
 
-// CgroupMemoryFiles are the names of the limit and of the usage.
+// CgroupMemoryFiles are the names of the files with the limit and the usage.
 func CgroupMemoryFiles(version int) (limit, usage string) {
 	if version == 1 {
 		return "memory.limit_in_bytes", "memory.usage_in_bytes"
@@ -54,7 +54,7 @@ func CgroupMemoryFiles(version int) (limit, usage string) {
 	return "memory.max", "memory.current"
 }
 
-// OOMKills reads the count from /proc/vmstat, or from its one line; -1 if it has none.
+// OOMKills reads the count from /proc/vmstat, or from that one line of it; -1 if there is none.
 func OOMKills(vmstat string) int64 {
 	n, ok := statOf(vmstat, "oom_kill")
 	if !ok {
@@ -73,7 +73,7 @@ func statOf(stat, key string) (int64, bool) {
 	return 0, false
 }
 
-// Threads reads how many there are from /proc/loadavg: "0.1 0.2 0.3 2/345 6789".
+// Threads reads the number of threads from /proc/loadavg: "0.1 0.2 0.3 2/345 6789".
 func Threads(loadavg string) int64 {
 	fields := strings.Fields(loadavg)
 	if len(fields) < 4 {

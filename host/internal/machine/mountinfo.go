@@ -1,5 +1,5 @@
-// Package machine is what every host.Host knows of Linux machines: how their files
-// under /proc are read, and what is decided of them. Nothing here touches one.
+// Package machine has what the host.Host implementations share about Linux: how to read the
+// files of /proc and what follows from them. It does no I/O.
 package machine
 
 import (
@@ -16,46 +16,69 @@ type MountEntry struct {
 	Device       string // major:minor
 	Root         string // of the mount within its file system
 	Point        string
-	Options      []string // of the mount
-	Shared       bool     // what is mounted below is seen in other namespaces
+	Options      string // of the mount, separated by commas
+	Shared       bool   // mounts below it propagate to other mount namespaces
 	FSType       string
 	Source       string
-	SuperOptions []string // of the file system
+	SuperOptions string // of the file system, separated by commas
 }
 
-// ParseMountInfo returns the mounts in the kernel's order: a later one at the
-// same point covers an earlier one.
+// ParseMountInfo returns the mounts in the kernel's order: a later one covers an earlier one at
+// the same point. The entries share one copy of data: a node with a hundred pods has hundreds of
+// mounts, and reads them several times per pod.
 func ParseMountInfo(data []byte) ([]MountEntry, error) {
-	var entries []MountEntry
-	for line := range bytes.Lines(data) {
-		text := strings.TrimRight(string(line), "\n")
-		if text == "" {
+	entries := make([]MountEntry, 0, bytes.Count(data, []byte("\n"))+1)
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimRight(line, "\n")
+		if line == "" {
 			continue
 		}
-		// 36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw,errors=continue
-		before, after, ok := strings.Cut(text, " - ")
-		left, right := strings.Split(before, " "), strings.Split(after, " ")
-		if !ok || len(left) < 6 || len(right) < 2 || !strings.HasPrefix(left[4], "/") {
-			return nil, fmt.Errorf("mountinfo: cannot read the line %q", text)
-		}
-		e := MountEntry{
-			Device:  left[2],
-			Root:    unescapeMount(left[3]),
-			Point:   unescapeMount(left[4]),
-			Options: strings.Split(left[5], ","),
-			FSType:  right[0],
-			Source:  unescapeMount(right[1]),
-		}
-		e.Shared = slices.ContainsFunc(left[6:], func(field string) bool { return strings.HasPrefix(field, "shared:") })
-		if len(right) > 2 {
-			e.SuperOptions = strings.Split(right[2], ",")
+		e, ok := parseMountEntry(line)
+		if !ok {
+			return nil, fmt.Errorf("mountinfo: cannot read the line %q", line)
 		}
 		entries = append(entries, e)
 	}
 	return entries, nil
 }
 
-// unescapeMount undoes the kernel's \ooo of blanks and backslashes.
+// parseMountEntry parses a line such as
+//
+//	36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw,errors=continue
+func parseMountEntry(line string) (e MountEntry, ok bool) {
+	before, after, ok := strings.Cut(line, " - ")
+	if !ok {
+		return e, false
+	}
+	var fields [5]string
+	for i := range fields {
+		if fields[i], before, ok = strings.Cut(before, " "); !ok {
+			return e, false
+		}
+	}
+	options, optional, _ := strings.Cut(before, " ")
+	if e.FSType, after, ok = strings.Cut(after, " "); !ok {
+		return e, false
+	}
+	source, after, _ := strings.Cut(after, " ")
+	e.SuperOptions, _, _ = strings.Cut(after, " ")
+	e.Device, e.Options = fields[2], options
+	e.Root, e.Point, e.Source = unescapeMount(fields[3]), unescapeMount(fields[4]), unescapeMount(source)
+	e.Shared = strings.HasPrefix(optional, "shared:") || strings.Contains(optional, " shared:")
+	return e, strings.HasPrefix(fields[4], "/")
+}
+
+// hasOption reports whether a list of options separated by commas has this one.
+func hasOption(list, option string) bool {
+	for o := range strings.SplitSeq(list, ",") {
+		if o == option {
+			return true
+		}
+	}
+	return false
+}
+
+// unescapeMount decodes the kernel's \ooo escapes of blanks and backslashes.
 func unescapeMount(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -74,12 +97,13 @@ func unescapeMount(s string) string {
 
 func isOctal(s string) bool { return strings.Trim(s, "01234567") == "" && s[0] <= '3' }
 
-// Below says whether p is dir or inside it.
+// Below reports whether p is dir or inside it.
 func Below(dir, p string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
-// MountOf is the mount that shows path, which has no links; nil if there is none.
+// MountOf returns the mount that contains path; nil if there is none. path must not contain
+// links.
 func MountOf(entries []MountEntry, path string) *MountEntry {
 	var of *MountEntry
 	for i := range entries {
@@ -90,12 +114,11 @@ func MountOf(entries []MountEntry, path string) *MountEntry {
 	return of
 }
 
-// MountsBelow are the mounts at and below dir, deepest first, what is on top
-// before what it covers. real is dir without links, which mountinfo knows none of;
-// the targets are named by dir.
+// MountsBelow returns the mounts at and below dir, deepest first, and of stacked mounts the top
+// one first. real is dir with links resolved, as mountinfo has it; the targets begin with dir.
 func MountsBelow(dir, real string, entries []MountEntry) []host.Mount {
 	var mounts []host.Mount
-	// Backwards: what was mounted last, and so on top, comes first.
+	// Backwards, because the last mount is on top.
 	for _, e := range slices.Backward(entries) {
 		if !Below(real, e.Point) {
 			continue
@@ -104,7 +127,7 @@ func MountsBelow(dir, real string, entries []MountEntry) []host.Mount {
 		if real != "/" {
 			target = strings.TrimSuffix(dir, "/") + strings.TrimPrefix(e.Point, real)
 		}
-		mounts = append(mounts, host.Mount{Source: e.Source, Target: target, Type: e.FSType, Options: e.Options})
+		mounts = append(mounts, host.Mount{Source: e.Source, Target: target, Type: e.FSType, Options: strings.Split(e.Options, ",")})
 	}
 	slices.SortStableFunc(mounts, func(a, b host.Mount) int {
 		return strings.Count(b.Target, "/") - strings.Count(a.Target, "/")

@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// CleanAbs: absolute, without "..", "." or doubled slashes.
+// CleanAbs reports whether p is absolute and has no "..", ".", doubled slash or NUL.
 func CleanAbs(p string) bool {
 	return path.IsAbs(p) && path.Clean(p) == p && !strings.Contains(p, "\x00")
 }
 
-// Absolute refuses what could name something else than it seems to.
+// Absolute returns an error if p is not absolute or contains "..".
 func Absolute(op, p string) error {
 	if !path.IsAbs(p) {
 		return fmt.Errorf("%s %q: the path is not absolute", op, p)
@@ -26,7 +26,7 @@ func Absolute(op, p string) error {
 	return nil
 }
 
-// KeyedMutex is a mutex for each key in use.
+// KeyedMutex is one mutex for each key in use.
 type KeyedMutex struct {
 	mu   sync.Mutex
 	keys map[string]*keyed
@@ -37,7 +37,7 @@ type keyed struct {
 	users int
 }
 
-// Lock waits for the key or the end of ctx.
+// Lock waits for the mutex of key or the end of ctx.
 func (k *KeyedMutex) Lock(ctx context.Context, key string) (unlock func(), err error) {
 	k.mu.Lock()
 	if k.keys == nil {

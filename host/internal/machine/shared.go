@@ -6,16 +6,17 @@ import (
 	"strings"
 )
 
-// Shared says whether a file system of this type is another machine's: who looks at it
-// waits for that machine, which may be away. NFS is what pods have of these.
+// Shared reports whether a file system of this type comes from a file server: access to it
+// blocks while that server does not answer. Of these types, pods use NFS.
 func Shared(fsType string) bool { return fsType == "nfs" || fsType == "nfs4" }
 
-// SameType: what mountinfo calls a file system, and what it was mounted as.
+// SameType reports whether mountinfo shows this type for a file system mounted as wanted.
 func SameType(shown, wanted string) bool {
 	return shown == wanted || wanted == "nfs" && shown == "nfs4"
 }
 
-// TopMount is what is mounted last at a point, with all links resolved; nil if nothing is.
+// TopMount returns the last mount at a point, which must have all links resolved; nil if there
+// is none.
 func TopMount(entries []MountEntry, point string) *MountEntry {
 	for i := len(entries) - 1; i >= 0; i-- {
 		if entries[i].Point == point {
@@ -25,8 +26,8 @@ func TopMount(entries []MountEntry, point string) *MountEntry {
 	return nil
 }
 
-// ShareOptions are the options of a file system that another machine shares, as mount(8)
-// takes them. One attempt is enough: who asks asks again.
+// ShareOptions are the options of a network file system for mount(8). They limit it to one
+// attempt, because the caller retries.
 func ShareOptions(options []string) string {
 	var out []string
 	retry := false
@@ -41,17 +42,17 @@ func ShareOptions(options []string) string {
 	return strings.Join(out, ",")
 }
 
-// inMemory are the file systems that have nothing on a disk.
+// inMemory are the file systems that store nothing on a disk.
 var inMemory = []string{"tmpfs", "ramfs", "hugetlbfs"}
 
-// Detachable says whether a mount that is in use may go out of sight before its last
-// user ends: nothing written through it could be lost then.
+// Detachable reports whether a mount in use may be detached before its last user ends: nothing
+// that is written through it could be lost.
 func Detachable(e MountEntry) bool {
-	return slices.Contains(inMemory, e.FSType) || slices.Contains(e.Options, "ro") || slices.Contains(e.SuperOptions, "ro")
+	return slices.Contains(inMemory, e.FSType) || hasOption(e.Options, "ro") || hasOption(e.SuperOptions, "ro")
 }
 
-// OnItself is the last mount at path, which has no links, if that is a mount of the
-// directory on itself: it shows what would be there without it.
+// OnItself reports whether the last mount at path is a bind mount of the directory on itself, so
+// that it shows the same as without it. path must not contain links.
 func OnItself(entries []MountEntry, path string) bool {
 	below := slices.DeleteFunc(slices.Clone(entries), func(e MountEntry) bool { return e.Point == path })
 	top, under := TopMount(entries, path), MountOf(below, path)
@@ -59,5 +60,5 @@ func OnItself(entries []MountEntry, path string) bool {
 		top.Root == pathpkg.Join(under.Root, strings.TrimPrefix(path, under.Point))
 }
 
-// MaxBusyUsers is how many processes that hold a mount are named.
+// MaxBusyUsers is the most processes that are named as users of a mount.
 const MaxBusyUsers = 3

@@ -13,15 +13,15 @@ import (
 
 const sliceSuffix = ".slice"
 
-// IsSlice tells whether a cgroup's path names a slice, which systemd makes and removes:
-// what is written to it without systemd's knowledge systemd takes back.
+// IsSlice reports whether the path of a cgroup names a slice. systemd creates and removes
+// slices, and reverts changes that it has not made.
 func IsSlice(p string) bool { return strings.HasSuffix(p, sliceSuffix) }
 
-// ErrNoSlice: systemd can have no slices below the configured root, so none is there.
+// ErrNoSlice: systemd cannot have slices below the configured root, so there are none.
 var ErrNoSlice = errors.New("systemd can have no slices below the configured root")
 
-// SliceBelow is the path of nested slices (/a.slice/a-b.slice) below the configured root,
-// a slash path whose parts lead the names of all slices below it: "/lab" gives
+// SliceBelow returns the path of nested slices (/a.slice/a-b.slice) below the configured root.
+// root is a slash path whose elements prefix the names of all slices below it: "/lab" gives
 // /lab.slice/lab-a.slice/lab-a-b.slice.
 func SliceBelow(root, p string) (string, error) {
 	prefix, out := "", ""
@@ -52,7 +52,7 @@ func SliceBelow(root, p string) (string, error) {
 	return out, nil
 }
 
-// oddRune finds what systemd takes in no slice's name.
+// oddRune finds a character that systemd does not allow in a slice's name.
 func oddRune(path string) (rune, bool) {
 	for _, r := range path {
 		if r != '/' && r != '-' && r != '_' && r != '.' && r != ':' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
@@ -62,7 +62,7 @@ func oddRune(path string) (rune, bool) {
 	return 0, false
 }
 
-// SliceNames are the names of slices as they are without the root's part.
+// SliceNames returns the names of slices without the prefix of the root.
 func SliceNames(root string, names []string) []string {
 	prefix := strings.ReplaceAll(strings.Trim(root, "/"), "-", "_")
 	if prefix == "" {
@@ -79,7 +79,7 @@ func SliceNames(root string, names []string) []string {
 	return out
 }
 
-// Slices are the paths of a slice and of those above it, the highest first.
+// Slices returns the paths of a slice and of its parents, the outermost first.
 func Slices(full string) []string {
 	var all []string
 	for p := full; p != "/" && p != "."; p = path.Dir(p) {
@@ -88,8 +88,8 @@ func Slices(full string) []string {
 	return all
 }
 
-// ForSystemd are limits as systemd can hold them: it counts a quota in hundredths of a
-// processor, and what is between two is rounded up, or the containers could not have theirs.
+// ForSystemd returns limits that systemd can represent. It counts a quota in hundredths of a
+// CPU; a value between two is rounded up, so that the containers get theirs in full.
 func ForSystemd(r host.CgroupResources) host.CgroupResources {
 	if r.CPUQuotaUS <= 0 {
 		return r
@@ -104,8 +104,8 @@ func ForSystemd(r host.CgroupResources) host.CgroupResources {
 	return r
 }
 
-// SliceProperties are limits as properties of a unit, in the words of busctl: NAME TYPE
-// VALUE. What systemd has no property for (huge pages) is written to the cgroup's files.
+// SliceProperties returns limits as unit properties in the syntax of busctl: NAME TYPE VALUE.
+// systemd has no property for huge pages; they are written to the files of the cgroup.
 func SliceProperties(version int, r host.CgroupResources) [][]string {
 	var p [][]string
 	add := func(name string, value uint64) {
@@ -127,7 +127,7 @@ func SliceProperties(version int, r host.CgroupResources) [][]string {
 		}
 	}
 	if r.CPUPeriodUS != 0 && r.CPUPeriodUS != defaultPeriodUS {
-		add("CPUQuotaPeriodUSec", r.CPUPeriodUS) // which systemd before 242 does not know
+		add("CPUQuotaPeriodUSec", r.CPUPeriodUS) // unknown to systemd before 242
 	}
 	switch {
 	case r.CPUQuotaUS > 0:
@@ -148,7 +148,7 @@ func SliceProperties(version int, r host.CgroupResources) [][]string {
 	return p
 }
 
-// sliceBirth are the properties that a slice is made with.
+// sliceBirth returns the properties for the creation of a slice.
 func sliceBirth(version int, full string) [][]string {
 	above := "-.slice"
 	if dir := path.Dir(full); dir != "/" {
@@ -165,7 +165,8 @@ func sliceBirth(version int, full string) [][]string {
 	}
 }
 
-// manager begins a call; what follows the dashes is no option, though a slice may be "-.slice".
+// manager begins a call. After the dashes nothing is parsed as an option, even if a slice is
+// "-.slice".
 var manager = []string{"--system", "--", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"}
 
 func call(method, signature string, args ...string) []string {
@@ -180,14 +181,14 @@ func withProperties(args []string, p [][]string) []string {
 	return args
 }
 
-// StartSlice are the arguments of busctl that make a slice with limits, if it is not there.
-// No argument has white space in it.
+// StartSlice returns the busctl arguments that create a slice with limits. The call fails if the
+// slice exists (SliceExists). No argument contains white space.
 func StartSlice(version int, full string, r host.CgroupResources) []string {
 	args := call("StartTransientUnit", "ssa(sv)a(sa(sv))", path.Base(full), "replace")
 	return append(withProperties(args, append(sliceBirth(version, full), SliceProperties(version, r)...)), "0")
 }
 
-// SetSlice changes the limits of a slice that is there; nil if there are none to set.
+// SetSlice changes the limits of an existing slice; nil if there are none to set.
 func SetSlice(version int, full string, r host.CgroupResources) []string {
 	p := SliceProperties(version, r)
 	if len(p) == 0 {
@@ -196,17 +197,17 @@ func SetSlice(version int, full string, r host.CgroupResources) []string {
 	return withProperties(call("SetUnitProperties", "sba(sv)", path.Base(full), "true"), p)
 }
 
-// StopSlice ends a slice.
+// StopSlice removes a slice.
 func StopSlice(full string) []string { return call("StopUnit", "ss", path.Base(full), "replace") }
 
-// SliceExists tells by what busctl said that the slice was there before.
+// SliceExists reports whether the output of busctl says that the slice exists already.
 func SliceExists(said string) bool { return strings.Contains(said, "already") }
 
-// SliceMissing tells by what busctl said that there is no such unit.
+// SliceMissing reports whether the output of busctl says that there is no such unit.
 func SliceMissing(said string) bool { return strings.Contains(said, "not loaded") }
 
-// SliceSettings is where systemd keeps limits of a slice that it did not make for us, until
-// the machine starts anew.
+// SliceSettings is where systemd keeps, until the reboot, the limits of a slice that it did not
+// create for us.
 func SliceSettings(full string) string {
 	return "/run/systemd/system.control/" + path.Base(full) + ".d"
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// TestSlices: names by systemd's rule, by which a slice's name repeats those above it.
+// TestSlices: by systemd's rule the name of a slice repeats those of its parents.
 func TestSlices(t *testing.T) {
 	for _, c := range []struct{ root, path, want string }{
 		{"/", "/kubepods.slice", "/kubepods.slice"},
@@ -39,7 +39,7 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// TestSliceProperties: limits in systemd's words, as libcontainer's manager gives them.
+// TestSliceProperties: the properties are those that libcontainer's manager sets.
 func TestSliceProperties(t *testing.T) {
 	words := func(p [][]string) string {
 		var all []string
@@ -76,7 +76,7 @@ func TestSliceProperties(t *testing.T) {
 			}
 		}
 	}
-	// What is written to the files is what systemd holds.
+	// The files get the values that systemd has.
 	for quota, want := range map[int64]int64{0: 0, -1: -1, 20_000: 20_000, 12_300: 13_000, 1_000: 1_000, 999: 1_000} {
 		if got := ForSystemd(host.CgroupResources{CPUQuotaUS: quota, CPUPeriodUS: 100_000}).CPUQuotaUS; got != want {
 			t.Errorf("a quota of %d becomes %d, not %d", quota, got, want)
@@ -84,7 +84,7 @@ func TestSliceProperties(t *testing.T) {
 	}
 }
 
-// TestSliceCalls: the calls as busctl takes them.
+// TestSliceCalls: the calls in the syntax of busctl.
 func TestSliceCalls(t *testing.T) {
 	const head = "--system -- call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager "
 	r := host.CgroupResources{MemoryBytes: 7}
@@ -110,7 +110,7 @@ func TestSliceCalls(t *testing.T) {
 			}
 		}
 	}
-	// In systemd's own words.
+	// Messages of systemd itself.
 	if !SliceExists("Call failed: Unit kubepods.slice was already loaded or has a fragment file.") || SliceExists("Call failed: Connection refused") {
 		t.Error("what tells that a slice is there")
 	}

@@ -10,17 +10,17 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// Names in a directory that WriteTree keeps.
+// Names in a directory that WriteTree manages.
 const (
 	DataLink    = "..data"
 	DataLinkTmp = "..data_tmp"
-	// A version's directory is named by this and six digits of chance, as the
-	// kubelet's are, so that a kubelet and we understand each other's trees.
+	// The name of a version's directory is this and six random digits, as in the kubelet, so
+	// that a kubelet and Bowline can take over each other's trees.
 	VersionLayout = "..2006_01_02_15_04_05."
 )
 
-// CheckTree refuses paths that would leave the directory, hide behind our own
-// names, or be a file and a directory at once.
+// CheckTree refuses paths that leave the directory, that use the reserved names of versions, or
+// that are both a file and a directory.
 func CheckTree(tree host.Tree) error {
 	for p := range tree {
 		switch {
@@ -58,7 +58,7 @@ func CheckTree(tree host.Tree) error {
 
 func has(tree host.Tree, p string) bool { _, ok := tree[p]; return ok }
 
-// IsVersion: "..", then a digit, and no further element.
+// IsVersion reports whether name is "..", then a digit, and a single path element.
 func IsVersion(name string) bool {
 	return len(name) > 2 && strings.HasPrefix(name, "..") && name[2] >= '0' && name[2] <= '9' && !strings.Contains(name, "/")
 }
@@ -73,7 +73,7 @@ func IsDirOf(tree host.Tree, dir string) bool {
 	return false
 }
 
-// FirstElements are the names that are seen in the directory itself.
+// FirstElements are the names in the directory itself.
 func FirstElements(tree host.Tree) map[string]bool {
 	names := map[string]bool{}
 	for p := range tree {
@@ -83,7 +83,7 @@ func FirstElements(tree host.Tree) map[string]bool {
 	return names
 }
 
-// SortedPaths are the paths of all files.
+// SortedPaths returns the paths of all files, sorted.
 func SortedPaths(tree host.Tree) []string {
 	paths := make([]string, 0, len(tree))
 	for p := range tree {

@@ -1,7 +1,6 @@
-// Package systemdtest stands in for systemd where a test wants to know what is asked of
-// it: a busctl, and a directory that looks like a cgroup2 mount as far as files go. That
-// the real one does as much is shown by the suite of machines on one that it drives
-// (test/vm).
+// Package systemdtest is a fake systemd that records the calls to it: a busctl, and a directory
+// with the files of a cgroup2 mount. The host suite on a real systemd (test/vm) shows that the
+// real one behaves the same.
 package systemdtest
 
 import (
@@ -11,7 +10,7 @@ import (
 	"testing"
 )
 
-// busctl keeps units as files, and makes and removes their cgroups as systemd does.
+// busctl keeps units as files and, like systemd, creates and removes their cgroups.
 const busctl = `#!/bin/sh
 set -eu
 here=HERE
@@ -39,7 +38,7 @@ StopUnit)
 esac
 `
 
-// Systemd is the stand-in.
+// Systemd is the fake.
 type Systemd struct {
 	Bin  string // for PATH
 	Tree string // the mount point
@@ -47,7 +46,7 @@ type Systemd struct {
 	t    *testing.T
 }
 
-// New makes one that knows no unit.
+// New makes a fake without units.
 func New(t *testing.T) *Systemd {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,7 +69,7 @@ func (s *Systemd) must(err error) {
 	}
 }
 
-// Calls since the last time, as method, signature and arguments.
+// Calls returns the calls since the last time, as method, signature and arguments.
 func (s *Systemd) Calls() []string {
 	data, err := os.ReadFile(filepath.Join(s.dir, "calls"))
 	if os.IsNotExist(err) {
@@ -84,12 +83,12 @@ func (s *Systemd) Calls() []string {
 // Break makes every further call fail.
 func (s *Systemd) Break() { s.must(os.WriteFile(filepath.Join(s.dir, "broken"), nil, 0o644)) }
 
-// Put writes a file of a cgroup.
+// Put writes a file in a cgroup.
 func (s *Systemd) Put(cgroup, file, content string) {
 	s.must(os.WriteFile(filepath.Join(s.Tree, cgroup, file), []byte(content), 0o644))
 }
 
-// File is what a file of a cgroup holds; empty if there is none.
+// File returns the content of a file in a cgroup; empty if it does not exist.
 func (s *Systemd) File(cgroup, file string) string {
 	data, err := os.ReadFile(filepath.Join(s.Tree, cgroup, file))
 	if !os.IsNotExist(err) {

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// TestAnswersAreNotRepeated: an error that a Host's status repeats tells nothing of what
-// listens at the endpoint, but that it is no SSH server.
+// TestAnswersAreNotRepeated: an error in a Host's status reveals nothing about what listens at
+// the endpoint, except that it is no SSH server.
 func TestAnswersAreNotRepeated(t *testing.T) {
-	// disconnect is a message before the keys are exchanged: RFC 4253, 11.1.
+	// disconnect is a message before the key exchange: RFC 4253, 11.1.
 	payload := append([]byte{1}, ssh.Marshal(struct {
 		Reason         uint32
 		Text, Language string

@@ -1,6 +1,6 @@
 package endpoint
 
-// CheckHostKey says in one sentence what is wrong with a line of Options.HostKeys.
+// CheckHostKey returns an error, in one sentence, if a line of Options.HostKeys is not valid.
 func CheckHostKey(line string) error {
 	_, err := parsePin(line)
 	return err

@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Client is what one login needs.
+// Client is the configuration of one login.
 type Client struct {
 	// Config is for ssh.NewClientConn, with HostKeyName as its address.
 	Config *ssh.ClientConfig
@@ -23,24 +23,24 @@ type Client struct {
 	pins     *pins
 	ring     *keyring
 	rejected *HostKeyError
-	accepted bool   // the host key was
-	hostKey  string // the fingerprint of the accepted one
-	required string // the only one to accept; empty: any that is pinned
+	accepted bool   // the host key was accepted
+	hostKey  string // fingerprint of the accepted key
+	required string // fingerprint of the only key to accept; empty: any pinned key
 }
 
-// AuthError says that the machine refused every key, or that there is none that
-// could be offered; it is of no use to try again soon.
+// AuthError reports that the host refused every key, or that there was no key to offer. A retry
+// soon after does not help.
 type AuthError struct{ msg string }
 
 func (e *AuthError) Error() string { return e.msg }
 
-// NewAuthError is for a Credentials' Source that knows no login.
+// NewAuthError is for a Source of Credentials that has no login.
 func NewAuthError(msg string) *AuthError { return &AuthError{msg} }
 
-// UnexpectedError says that what answers at an address did not come to show a host key.
-// It repeats nothing of the answer: where a Host's status has this error, whoever may
-// make Hosts would read by it what listens in Bowline's network. What there is to tell
-// is in Cause, for the log.
+// UnexpectedError reports that the server at an address never got to present a host key. The
+// text repeats nothing of the answer: the status of a Host shows this error, so anyone who may
+// create Hosts could use it to find out what listens in Bowline's network. Cause has the
+// details, for the log.
 type UnexpectedError struct {
 	Address string
 	Cause   error
@@ -50,10 +50,9 @@ func (e *UnexpectedError) Error() string {
 	return "what answers at " + e.Address + " is not an SSH server that shows a host key (the log says more with -v=2)"
 }
 
-// Client reads the keys and the pinned host keys of t, as they are now. Close must
-// be called when the login is over. The types of host keys in without are not asked
-// for; see HostKeyTypes. Its errors are *AuthError, but for a host key that
-// cannot be read, and those of Source.
+// Client reads the keys and the pinned host keys of t as they are now. The caller must call
+// Close after the login. It does not ask for the host key types in without; see HostKeyTypes.
+// Its errors are *AuthError, except for an unreadable host key and for errors of Source.
 func (t *Target) Client(ctx context.Context, without ...string) (*Client, error) {
 	p, err := t.pins(without)
 	if err != nil {
@@ -94,11 +93,11 @@ func (t *Target) Client(ctx context.Context, without ...string) (*Client, error)
 	return c, nil
 }
 
-// Require accepts one host key alone, "SHA256:…", and that only if it is pinned.
+// Require accepts only the host key with this fingerprint, "SHA256:…", and only if it is pinned.
 func (c *Client) Require(fingerprint string) { c.required = fingerprint }
 
-// HostKey is the fingerprint of the host key that was accepted, "SHA256:…"; empty before.
-// Of a certificate it is that of the key which is certified.
+// HostKey is the fingerprint of the accepted host key, "SHA256:…"; empty before. For a
+// certificate it is that of the certified key.
 func (c *Client) HostKey() string { return c.hostKey }
 
 func (c *Client) checkRequired(key ssh.PublicKey) error {
@@ -113,9 +112,9 @@ func (c *Client) checkRequired(key ssh.PublicKey) error {
 	return nil
 }
 
-// Known are those of the keys, which the machine presents, that are pinned for it. The
-// error is a *HostKeyError where other keys are, or where one of them is revoked; where
-// nothing is pinned, there is neither a key nor an error.
+// Known returns those of the given keys of the host that are pinned for it. The error is a
+// *HostKeyError if only other keys are pinned, or if one of them is revoked. If nothing is
+// pinned, there is neither a key nor an error.
 func (t *Target) Known(keys []ssh.PublicKey) ([]ssh.PublicKey, error) {
 	p, err := t.pins(nil)
 	if err != nil {
@@ -131,7 +130,7 @@ func (t *Target) Known(keys []ssh.PublicKey) ([]ssh.PublicKey, error) {
 			known = append(known, key)
 		case errors.As(err, &refused) && refused.Problem == "revoked":
 			return nil, err
-		case errors.As(err, &refused) && refused.Problem == "changed" && len(p.types) > 0: // an authority alone says nothing of keys without a certificate
+		case errors.As(err, &refused) && refused.Problem == "changed" && len(p.types) > 0: // an authority alone says nothing about keys without a certificate
 			other = err
 		}
 	}
@@ -141,13 +140,13 @@ func (t *Target) Known(keys []ssh.PublicKey) ([]ssh.PublicKey, error) {
 	return nil, other
 }
 
-// Close lets go of the agent.
+// Close closes the connection to the agent.
 func (c *Client) Close() { c.ring.close() }
 
-// HostKeyTypes are what to pass to Target.Client for the next try after err: the
-// types of keys that the server presented in vain, while a key of another type may
-// be the pinned one. That is so with fingerprints, whose type is not known, and
-// where one of several pinned keys was replaced. Nil where no other type is left.
+// HostKeyTypes returns what to pass to Target.Client for the next attempt after err: the key
+// types that the server presented and that are not pinned, while the pinned key may be of
+// another type. That happens with fingerprints, whose type is unknown, and if one of several
+// pinned keys was replaced. Nil if no other type is left.
 func (c *Client) HostKeyTypes(err error, before []string) []string {
 	var he *HostKeyError
 	if !errors.As(err, &he) || he.Problem != "changed" && he.Problem != ProblemOther || !slices.Contains(c.pins.types, he.Type) || len(c.pins.types) == 1 {
@@ -156,8 +155,8 @@ func (c *Client) HostKeyTypes(err error, before []string) []string {
 	return append(slices.Clone(before), he.Type)
 }
 
-// Explain turns the error of ssh.NewClientConn into a *HostKeyError or an
-// *AuthError where it is one, and returns it as it is otherwise.
+// Explain converts the error of ssh.NewClientConn to a *HostKeyError, *AuthError or
+// *UnexpectedError if it is one, and otherwise returns it unchanged.
 func (c *Client) Explain(err error) error {
 	if err == nil {
 		return nil
@@ -172,8 +171,8 @@ func (c *Client) Explain(err error) error {
 	if !c.accepted && !ofNetwork(err) {
 		return &UnexpectedError{Address: c.target.Address, Cause: err}
 	}
-	// The package has no kinds for these. They come after the host key; 2 is what
-	// sshd says after too many keys, 14 that no other method is left.
+	// x/crypto/ssh has no error types for these. They follow the host key: sshd disconnects with
+	// reason 2 after too many keys, and with 14 if no other method is left.
 	text := err.Error()
 	if c.accepted && (strings.Contains(text, "unable to authenticate") || strings.Contains(text, "ssh: disconnect, reason 2:") ||
 		strings.Contains(text, "ssh: disconnect, reason 14:")) {
@@ -183,7 +182,7 @@ func (c *Client) Explain(err error) error {
 	return err
 }
 
-// ofNetwork says whether the connection ended, and no answer is the reason.
+// ofNetwork reports whether err is the end of the connection, not an answer of the server.
 func ofNetwork(err error) bool {
 	var network net.Error
 	var errno syscall.Errno

@@ -62,7 +62,7 @@ func certify(t testing.TB, key ssh.PublicKey, ca crypto.Signer, kind uint32, pri
 	return c
 }
 
-// serveSSH is a server with these host keys that knows these users' keys and CA.
+// serveSSH is a server with these host keys that accepts these users' keys and CA.
 func serveSSH(t *testing.T, hostKeys []ssh.Signer, users ...ssh.PublicKey) string {
 	t.Helper()
 	checker := &ssh.CertChecker{
@@ -193,7 +193,7 @@ func TestCredentials(t *testing.T) {
 
 	for name, c := range map[string]struct {
 		target Target
-		says   string // of the error, or empty for a login
+		says   string // text of the error, or empty if the login succeeds
 	}{
 		"bytes":                        {Target{Credentials: Credentials{Key: pemOf(t, good, "")}}, ""},
 		"file":                         {Target{Credentials: Credentials{KeyFile: goodFile}}, ""},

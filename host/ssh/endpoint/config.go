@@ -9,24 +9,23 @@ import (
 	"strings"
 )
 
-// settings are the keywords of ssh_config that are honoured, for one alias; the
-// rest of the file is passed over. As in OpenSSH the first value found counts.
+// settings are the supported keywords of ssh_config for one alias; the rest of the file is
+// ignored. As in OpenSSH the first value counts.
 type settings struct {
 	hostName, user, port, hostKeyAlias   string
 	proxyJump, proxyCommand              string
 	identitiesOnly, identityAgent        string
 	identityFiles, certificateFiles      []string
 	userKnownHosts                       []string
-	proxyDecided                         bool // ProxyJump or ProxyCommand, whichever comes first
+	proxyDecided                         bool // ProxyJump or ProxyCommand, the first one counts
 	identityFilesNone, userKnownHostsSet bool
 }
 
-// maxIncludes is how deep Include goes, as in OpenSSH.
+// maxIncludes is the maximum depth of Include, as in OpenSSH.
 const maxIncludes = 16
 
-// readConfig reads what file says of alias; home is what ~ stands for. The parser
-// is our own: it must refuse Match wherever it stands, in an included file too,
-// instead of guessing.
+// readConfig reads the settings of alias in file; home replaces ~. The parser is our own,
+// because it must refuse Match anywhere, also in an included file, instead of guessing.
 func readConfig(file, alias, home string) (*settings, error) {
 	s := new(settings)
 	if err := s.read(file, alias, home, true, 0); err != nil {
@@ -52,7 +51,7 @@ func (s *settings) read(file, alias, home string, parent bool, depth int) error 
 				active = parent && matchHost(args, alias)
 			case "match":
 				if len(args) != 1 || !strings.EqualFold(args[0], "all") {
-					err = errors.New("the keyword Match is not understood here: write what this machine needs into a Host block, or into an ssh_config of its own")
+					err = errors.New("the keyword Match is not supported: use a Host block, or a separate ssh_config for this host")
 				}
 				active = parent
 			case "include":
@@ -95,7 +94,7 @@ func (s *settings) include(args []string, alias, home string, active bool, depth
 	return nil
 }
 
-// set takes one line of a block that is meant for the alias.
+// set applies one line of a block that matches the alias.
 func (s *settings) set(keyword string, args []string) error {
 	one := func(to *string) error {
 		if len(args) != 1 {
@@ -154,9 +153,9 @@ func (s *settings) set(keyword string, args []string) error {
 	return nil
 }
 
-// splitLine is a line's keyword in lower case and its arguments; no keyword for a
-// line that says nothing. Quotes as in OpenSSH: "…" and '…', and \ before a quote,
-// a backslash or, outside quotes, a space.
+// splitLine returns the keyword of a line in lower case, and its arguments; the keyword is empty
+// for a blank line or a comment. Quotes as in OpenSSH: "…" and '…', and \ before a quote, a
+// backslash or, outside quotes, a space.
 func splitLine(line string) (keyword string, args []string, err error) {
 	line = strings.Trim(line, " \t\r\f")
 	if line == "" || line[0] == '#' {
@@ -209,8 +208,8 @@ func splitLine(line string) (keyword string, args []string, err error) {
 	return keyword, args, nil
 }
 
-// matchHost is the rule of a Host line: one pattern matches and no negated one. As
-// in OpenSSH the case of letters counts.
+// matchHost applies a Host line: one pattern matches and no negated one does. As in OpenSSH it
+// is case-sensitive.
 func matchHost(patterns []string, alias string) bool {
 	matched := false
 	for _, p := range patterns {
@@ -250,7 +249,7 @@ func wildcard(pattern, s string) bool {
 	return p == len(pattern)
 }
 
-// expandHome replaces a leading ~/ by home.
+// expandHome replaces a leading ~/ with home.
 func expandHome(p, home string) (string, error) {
 	rest, ok := strings.CutPrefix(p, "~")
 	if !ok {
@@ -265,7 +264,7 @@ func expandHome(p, home string) (string, error) {
 	return filepath.Join(home, rest), nil
 }
 
-// expand replaces the tokens of OpenSSH (%h, %d, …) that tokens knows.
+// expand replaces the tokens of OpenSSH (%h, %d, …) that are in tokens.
 func expand(value string, tokens map[byte]string) (string, error) {
 	var out strings.Builder
 	for i := 0; i < len(value); i++ {
@@ -279,7 +278,7 @@ func expand(value string, tokens map[byte]string) (string, error) {
 		}
 		by, ok := tokens[value[i]]
 		if !ok {
-			return "", fmt.Errorf("%q: %%%c is not known here, write the value", value, value[i])
+			return "", fmt.Errorf("%q: %%%c is not supported, write the value", value, value[i])
 		}
 		out.WriteString(by)
 	}

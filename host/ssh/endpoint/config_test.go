@@ -12,7 +12,7 @@ import (
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
-// home is a home directory with files in it.
+// home makes a home directory with these files.
 func home(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ Host *
 	Port 22
 `
 
-// TestConfigAsOpenSSH compares with what ssh -G makes of the same file.
+// TestConfigAsOpenSSH compares with the output of ssh -G for the same file.
 func TestConfigAsOpenSSH(t *testing.T) {
 	ssh, err := exec.LookPath("ssh")
 	if err != nil {
@@ -112,7 +112,7 @@ func TestConfigAsOpenSSH(t *testing.T) {
 					delete(want, key)
 				}
 			}
-			if want["proxyjump"] == "none|" || got["proxyjump"] == "none|" { // versions differ in telling it
+			if want["proxyjump"] == "none|" || got["proxyjump"] == "none|" { // versions of ssh print it differently
 				delete(want, "proxyjump")
 				delete(got, "proxyjump")
 			}
@@ -153,7 +153,7 @@ func TestResolve(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 
-	// The URL's user and port count before those of the file, options before both.
+	// The URL's user and port have priority over the file, options over both.
 	pin := "SHA256:" + strings.Repeat("A", 43)
 	got, err = Resolve("ssh://me@edge:1/a", Options{ConfigFile: file, Home: dir, ProxyJump: "none", KnownHosts: []string{"/kh"}, HostKeys: []string{pin}})
 	if err != nil || got.String() != "me@edge.example.com:1" || got.Jumps != nil || got.KnownHosts[0] != "/kh" || got.HostKeys[0] != pin {
@@ -197,10 +197,10 @@ func TestJumpsOfJumps(t *testing.T) {
 
 func TestConfigMistakes(t *testing.T) {
 	for text, says := range map[string]string{
-		"Host x\nMatch host y\n User u\n":     "line 2: the keyword Match is not understood",
-		"Match exec \"rm -rf /\"\n":           "Match is not understood",
+		"Host x\nMatch host y\n User u\n":     "line 2: the keyword Match is not supported",
+		"Match exec \"rm -rf /\"\n":           "Match is not supported",
 		"Include circle\n":                    "line 1: ",
-		"Include config-missing-is-fine\n":    "no user is given",
+		"Include config-missing-is-fine\n":    "no user is set",
 		"User\n":                              "line 1: user has no value",
 		"User \"a\n":                          "quote is not closed",
 		"User a b\n":                          "takes one value",
@@ -209,10 +209,10 @@ func TestConfigMistakes(t *testing.T) {
 		"User u\nProxyCommand nc %h %p\n":     "ProxyCommand is not run",
 		"User u\nProxyJump a,,b\n":            "no host",
 		"User u\nIdentityFile ~bob/key\n":     "home of another user",
-		"User u\nIdentityFile ~/%Z\n":         "%Z is not known",
+		"User u\nIdentityFile ~/%Z\n":         "%Z is not supported",
 		"User u\nHostName %\n":                "lone %",
 		"User u\nIdentityFile ${NO_SUCH}/k\n": "${NO_SUCH} is not set",
-		"Host other\n User u\n":               "no user is given",
+		"Host other\n User u\n":               "no user is set",
 		"User u\nUserKnownHostsFile ~bob\n":   "home of another user",
 	} {
 		dir := home(t, map[string]string{"config": text, ".ssh/circle": "Include circle\n"})
@@ -224,7 +224,7 @@ func TestConfigMistakes(t *testing.T) {
 	if _, err := Resolve("ssh://root@x/a", Options{ConfigFile: "/no/such/file"}); err == nil || !strings.Contains(err.Error(), "/no/such/file") {
 		t.Errorf("a missing file: %v", err)
 	}
-	if _, err := Resolve("ssh://x/a", Options{}); err == nil || !strings.Contains(err.Error(), "write ssh://user@host/") {
+	if _, err := Resolve("ssh://x/a", Options{}); err == nil || !strings.Contains(err.Error(), "use ssh://user@host/") {
 		t.Errorf("no user: %v", err)
 	}
 	if _, err := Resolve("ssh://root@x/a", Options{HostKeys: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "bowline host scan") {

@@ -15,24 +15,24 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// ProblemOther is the problem of a host key that is pinned, and is not the one that this
-// machine had before: see Client.Require.
+// ProblemOther is the problem of a host key that is pinned, but is not the one that this host
+// had before: see Client.Require.
 const ProblemOther = "other"
 
-// HostKeyError says that the machine's host key is not one that is pinned. Nothing
-// was sent to the machine but the key exchange.
+// HostKeyError reports that the host key of the host is not pinned. Nothing but the key exchange
+// was sent to the host.
 type HostKeyError struct {
 	Host        string // as it was looked up, "host:port"
 	Type        string // of the presented key, "ssh-ed25519"; empty if none was presented
 	Fingerprint string // of the presented key, "SHA256:…"; empty if none was presented
-	// Known is what is pinned, such as "ssh-ed25519 SHA256:… (known_hosts:3)";
-	// empty for a machine that nothing is pinned of.
+	// Known is what is pinned, such as "ssh-ed25519 SHA256:… (known_hosts:3)"; empty if nothing
+	// is pinned for the host.
 	Known []string
 	// Problem is "unknown", "changed", "revoked", "certificate" or ProblemOther.
 	Problem string
-	Files   []string // the known_hosts files, with a word where one is missing
-	Scan    string   // the command that shows the keys of the machine
-	Err     error    // of a certificate
+	Files   []string // the known_hosts files; missing ones are marked
+	Scan    string   // the command that shows the keys of the host
+	Err     error    // the reason why a certificate is not valid
 }
 
 func (e *HostKeyError) Error() string {
@@ -46,15 +46,15 @@ func (e *HostKeyError) Error() string {
 		if len(e.Files) > 0 {
 			in = " in " + strings.Join(e.Files, ", ")
 		}
-		return fmt.Sprintf("%s presents %s and none is pinned for it%s: compare with the machine's own (ssh-keygen -lf /etc/ssh/ssh_host_…_key.pub there), then pin it: %s", e.Host, presented, in, e.Scan)
+		return fmt.Sprintf("%s presents %s, but no key is pinned for it%s: compare it with the host's own key (ssh-keygen -lf /etc/ssh/ssh_host_…_key.pub there), then pin it: %s", e.Host, presented, in, e.Scan)
 	case "revoked":
-		return fmt.Sprintf("%s presents %s, which %s revokes: do not trust this machine until it has a new key, then pin that: %s", e.Host, presented, strings.Join(e.Known, ", "), e.Scan)
+		return fmt.Sprintf("%s presents %s, which %s revokes: do not trust this host until it has a new key, then pin that key: %s", e.Host, presented, strings.Join(e.Known, ", "), e.Scan)
 	case ProblemOther:
-		return fmt.Sprintf("%s presents %s, and the machine that is driven has %s: another machine answers at that address, or its host key was replaced; nothing is sent to it", e.Host, presented, strings.Join(e.Known, ", "))
+		return fmt.Sprintf("%s presents %s, but the managed host has %s: another machine answers at that address, or the host key was replaced; nothing is sent to it", e.Host, presented, strings.Join(e.Known, ", "))
 	case "certificate":
-		return fmt.Sprintf("%s presents a certificate of the host key %s that does not hold (%v): sign a new one, or pin the machine's key: %s", e.Host, e.Fingerprint, e.Err, e.Scan)
+		return fmt.Sprintf("%s presents an invalid certificate of the host key %s (%v): sign a new one, or pin the host's key: %s", e.Host, e.Fingerprint, e.Err, e.Scan)
 	}
-	return fmt.Sprintf("%s presents %s but pinned is %s: it was installed anew, or someone is in between; if the change is known, pin the new key: %s", e.Host, presented, strings.Join(e.Known, ", "), e.Scan)
+	return fmt.Sprintf("%s presents %s, but %s is pinned: the host was reinstalled, or someone intercepts the connection; if you expect the change, pin the new key: %s", e.Host, presented, strings.Join(e.Known, ", "), e.Scan)
 }
 
 func (e *HostKeyError) Unwrap() error { return e.Err }
@@ -65,12 +65,12 @@ type pin struct {
 	fingerprint string
 }
 
-// parsePin reads "ssh-ed25519 AAAA… [comment]" or "SHA256:…".
+// parsePin parses "ssh-ed25519 AAAA… [comment]" or "SHA256:…".
 func parsePin(line string) (pin, error) {
 	line = strings.TrimSpace(line)
 	if digest, ok := strings.CutPrefix(line, "SHA256:"); ok {
 		sum, err := base64.RawStdEncoding.Strict().DecodeString(digest)
-		// The decoder skips line ends, and no fingerprint of a key has one.
+		// The decoder skips line ends, but a fingerprint must not contain any.
 		if err != nil || len(sum) != sha256.Size || strings.ContainsAny(digest, "\r\n") {
 			return pin{}, fmt.Errorf("host key %q is not a fingerprint: SHA256: and 43 characters, as ssh-keygen -lf prints it", line)
 		}
@@ -97,10 +97,10 @@ func parsePin(line string) (pin, error) {
 	return pin{key: key, fingerprint: ssh.FingerprintSHA256(key)}, nil
 }
 
-// keyTypes are the types of host keys taken, the preferred first.
+// keyTypes are the accepted types of host keys, the preferred first.
 var keyTypes = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSA}
 
-// algorithmsOf are the signatures taken of a type of key; none of SHA-1.
+// algorithmsOf are the accepted signature algorithms of a key type; none with SHA-1.
 func algorithmsOf(keyType string) []string {
 	switch keyType {
 	case ssh.KeyAlgoRSA:
@@ -114,22 +114,21 @@ func algorithmsOf(keyType string) []string {
 var certificateAlgorithms = []string{ssh.CertAlgoED25519v01, ssh.CertAlgoECDSA256v01, ssh.CertAlgoECDSA384v01,
 	ssh.CertAlgoECDSA521v01, ssh.CertAlgoRSASHA512v01, ssh.CertAlgoRSASHA256v01}
 
-// pins are all that is pinned of one machine.
+// pins is everything that is pinned for one host.
 type pins struct {
 	host   string // HostKeyName
 	scan   string
 	inline []pin
 	files  ssh.HostKeyCallback // nil without known_hosts files
-	// algorithms are those of the pinned keys, so that a server with several keys
-	// presents the one that is pinned.
+	// algorithms are those of the pinned keys, so that a server with several keys presents a
+	// pinned one.
 	algorithms []string
 	types      []string // of keys, without those of certificates
 	known      []string // names of what is pinned, for errors
 	looked     []string // names of the files, for errors
 }
 
-// pins reads what is pinned of t. The types in without are left out: see
-// Client.HostKeyTypes.
+// pins reads what is pinned for t, without the types in without: see Client.HostKeyTypes.
 func (t *Target) pins(without []string) (*pins, error) {
 	p := &pins{host: t.HostKeyName, scan: t.scanCommand()}
 	types := map[string]bool{}
@@ -146,7 +145,7 @@ func (t *Target) pins(without []string) (*pins, error) {
 			continue
 		}
 		p.known = append(p.known, one.fingerprint)
-		for _, k := range keyTypes { // whichever it is of
+		for _, k := range keyTypes { // its type is unknown
 			types[k] = true
 		}
 	}
@@ -175,7 +174,7 @@ func (t *Target) pins(without []string) (*pins, error) {
 		}
 	}
 	if len(p.algorithms) == 0 {
-		// Nothing is pinned: let the server present any, so that the error can name it.
+		// Nothing is pinned: let the server present any key, so that the error can name it.
 		for _, k := range keyTypes {
 			p.algorithms = append(p.algorithms, algorithmsOf(k)...)
 		}
@@ -183,20 +182,19 @@ func (t *Target) pins(without []string) (*pins, error) {
 	return p, nil
 }
 
-// knownKey is a line of known_hosts that is meant for the machine.
+// knownKey is a line of known_hosts that applies to the host.
 type knownKey struct {
 	knownhosts.KnownKey
 	authority bool
-	portless  bool // a line for the machine's name with no port, which is another's
+	portless  bool // the line is for the name without the port
 }
 
 func (k knownKey) name() string {
 	return fmt.Sprintf("%s %s (%s:%d)", k.Key.Type(), ssh.FingerprintSHA256(k.Key), k.Filename, k.Line)
 }
 
-// names are those by which the files are asked: where the port is not 22 and
-// nothing is known of it, the name alone, as ssh does. "@cert-authority *" means
-// all ports by that.
+// names are the names to look up in the files: if the port is not 22 and nothing is found for
+// it, the name without the port, as ssh does. "@cert-authority *" thereby applies to all ports.
 func (p *pins) names() []string {
 	names := []string{p.host}
 	if host, port, err := net.SplitHostPort(p.host); err == nil && port != "22" {
@@ -205,7 +203,7 @@ func (p *pins) names() []string {
 	return names
 }
 
-// readKnownHosts sets p.files and returns the lines for the machine.
+// readKnownHosts sets p.files and returns the lines for the host.
 func (p *pins) readKnownHosts(files []string) ([]knownKey, error) {
 	var present []string
 	for _, f := range files {
@@ -224,7 +222,7 @@ func (p *pins) readKnownHosts(files []string) ([]knownKey, error) {
 		return nil, fmt.Errorf("known_hosts: %w: correct the line, or name another file", err)
 	}
 	p.files = check
-	// A key that nobody has makes the package tell which ones it wants.
+	// A key that does not exist makes the package return the keys that it expects.
 	nobody, err := ssh.NewPublicKey(ed25519.PublicKey(make([]byte, ed25519.PublicKeySize)))
 	if err != nil {
 		return nil, err
@@ -251,11 +249,11 @@ func (p *pins) readKnownHosts(files []string) ([]knownKey, error) {
 	return known, nil
 }
 
-// nowhere stands for the remote address, which is not looked at: a machine is known
-// by its name, whichever jump it is behind.
+// nowhere stands for the remote address, which is not checked: a host is identified by its name,
+// whichever jump host it is behind.
 var nowhere = &net.TCPAddr{IP: net.IPv4zero}
 
-// check is the ssh.HostKeyCallback. There is no way around it.
+// check is the ssh.HostKeyCallback. It cannot be disabled.
 func (p *pins) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	fail := &HostKeyError{Host: p.host, Type: key.Type(), Fingerprint: ssh.FingerprintSHA256(key), Known: p.known, Problem: "changed", Files: p.looked, Scan: p.scan}
 	var err error
@@ -293,7 +291,7 @@ func (p *pins) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	return fail
 }
 
-// scanCommand is what to type to see the machine's keys.
+// scanCommand is the command that shows the host's keys.
 func (t *Target) scanCommand() string {
 	return "bowline host scan " + strings.TrimSuffix(t.Address, ":22")
 }

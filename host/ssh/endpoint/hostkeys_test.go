@@ -58,7 +58,7 @@ func TestHostKeys(t *testing.T) {
 		address string
 		inline  []string
 		files   []string // text of each
-		problem string   // of the error; "file" for one of the file
+		problem string   // of the error; "file" for an error about a file
 	}{
 		"inline ed25519":        {three, []string{line(ed.PublicKey())}, nil, ""},
 		"inline ecdsa":          {three, []string{line(ec.PublicKey()) + " a comment"}, nil, ""},
@@ -144,7 +144,7 @@ func TestScan(t *testing.T) {
 		t.Errorf("got %v, %v by %d connections", keys, err, dials)
 	}
 
-	// What answers is no sshd, or nothing does.
+	// The server is not sshd, or closes the connection.
 	for _, text := range []string{"HTTP/1.1 400 Bad Request\r\n\r\n", ""} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -214,7 +214,7 @@ func FuzzParsePin(f *testing.F) {
 	})
 }
 
-// What known_hosts files say of the keys that a machine presents.
+// TestKnown: which of a host's keys known_hosts files pin.
 func TestKnown(t *testing.T) {
 	mine, other, ca := sign(t, edKey(t)).PublicKey(), sign(t, edKey(t)).PublicKey(), sign(t, edKey(t)).PublicKey()
 	const address = "10.0.0.7:2222"

@@ -17,21 +17,21 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 )
 
-// agentTimeout bounds all that is asked of an agent in one login. An agent that
-// asks its user takes longer than any machine's login should.
+// agentTimeout bounds all requests to an agent in one login. An agent that asks its user takes
+// longer than any login to a host should.
 const agentTimeout = 10 * time.Second
 
-// maxFile is far more than a key, a certificate or a known_hosts file has.
+// maxFile is far more than the size of a key, a certificate or a known_hosts file.
 const maxFile = 4 << 20
 
-// keyring is what one login has to offer.
+// keyring is the set of keys that one login can offer.
 type keyring struct {
 	signers  []ssh.Signer
 	offered  map[string]bool // wire format of the public keys in signers
-	notes    []string        // what was passed over, for the error if nothing serves
+	notes    []string        // what was skipped, for the error if no key is left
 	agentKey map[string]ssh.Signer
 	agentAll []ssh.Signer
-	agent    net.Conn // nil without one
+	agent    net.Conn // nil without an agent
 }
 
 func (k *keyring) close() {
@@ -40,7 +40,7 @@ func (k *keyring) close() {
 	}
 }
 
-// names are the kinds and fingerprints of what is offered, for an error.
+// names are the types and fingerprints of the offered keys, for an error.
 func (k *keyring) names() []string {
 	var names []string
 	for _, s := range k.signers {
@@ -71,8 +71,8 @@ func (k *keyring) add(s ssh.Signer) {
 	}
 }
 
-// keyring gathers the target's keys: the configured one, those of the identity
-// files, then the rest of the agent. Each is offered as a certificate first, if there is one.
+// keyring collects the target's keys: the configured one, those of the identity files, then the
+// rest of the agent. If a key has a certificate, that is offered first.
 func (t *Target) keyring(ctx context.Context) (_ *keyring, err error) {
 	k := &keyring{offered: map[string]bool{}, agentKey: map[string]ssh.Signer{}}
 	defer func() {
@@ -175,7 +175,7 @@ func (t *Target) noKey(k *keyring) error {
 	return fmt.Errorf("no key to log in to %s: %s: give a key file, an IdentityFile in ssh_config, or the socket of an ssh-agent", t, why)
 }
 
-// openAgent lists what the agent holds; no agent is no error.
+// openAgent lists the keys of the agent; without a socket it does nothing.
 func (k *keyring) openAgent(ctx context.Context, socket string) error {
 	if socket == "" {
 		return nil
@@ -197,9 +197,9 @@ func (k *keyring) openAgent(ctx context.Context, socket string) error {
 	return nil
 }
 
-// parse makes a signer of a private key; of a public one, or of one whose
-// passphrase is not known, the agent's if it has it. Nil for a public key that the
-// agent has not.
+// parse makes a signer of a private key. For a public key, or a private one whose passphrase is
+// unknown, it returns the agent's signer. It returns nil for a public key that the agent does
+// not have.
 func (k *keyring) parse(data []byte, what string, passphrase []byte) (ssh.Signer, error) {
 	s, err := ssh.ParsePrivateKey(data)
 	if err == nil {
@@ -286,7 +286,7 @@ func parseCertificate(data []byte, what string) (*ssh.Certificate, error) {
 	return c, nil
 }
 
-// readFile reads a small file of ours.
+// readFile reads a small local file.
 func readFile(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -16,13 +16,13 @@ const scanTimeout = 10 * time.Second
 
 var errScanned = errors.New("scanned")
 
-// Scan returns the host keys that the server at address ("host:port") presents, one
-// of each type, the preferred first. Each takes a connection by dial, which ends
-// before any login. What comes back is what the server says of itself: someone must
-// compare it with the machine before it is pinned.
+// Scan returns the host keys that the server at address ("host:port") presents, one of each
+// type, the preferred first. Each takes a connection by dial, which ends before any login. The
+// keys are only what the server claims: someone must compare them with the host before they are
+// pinned.
 func Scan(ctx context.Context, address string, dial func(ctx context.Context, network, address string) (net.Conn, error)) ([]ssh.PublicKey, error) {
 	var keys []ssh.PublicKey
-	var offers []string // of the server, once it told them
+	var offers []string // of the server, once it has sent them
 	for _, keyType := range keyTypes {
 		algorithms := algorithmsOf(keyType)
 		if offers != nil && !slices.ContainsFunc(algorithms, func(a string) bool { return slices.Contains(offers, a) }) {
@@ -60,7 +60,7 @@ func scanOne(ctx context.Context, address string, algorithms []string, dial func
 		User:              "scan",
 		ClientVersion:     "SSH-2.0-Bowline",
 		HostKeyAlgorithms: algorithms,
-		// It never says yes: the connection ends with the key in hand.
+		// It never accepts: the connection ends once the key is known.
 		HostKeyCallback: func(_ string, _ net.Addr, k ssh.PublicKey) error { key = k; return errScanned },
 	})
 	if key != nil && errors.Is(err, errScanned) {

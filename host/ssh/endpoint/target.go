@@ -14,61 +14,59 @@ import (
 	"strings"
 )
 
-// Target is one machine to log in to. Its files are read anew for each connection,
-// so a key or a known_hosts file may change under a running process.
+// Target is one host to log in to. Its files are read again for each connection, so a key or a
+// known_hosts file may change while the process runs.
 type Target struct {
 	// Name is the host as the user wrote it: an alias, a name or an address.
 	Name string
-	// Address is what is dialled, "host:port"; the last jump resolves the name.
+	// Address is what is dialled, "host:port"; the last jump host resolves the name.
 	Address string
-	// HostKeyName is the "host:port" by which known_hosts files know the machine.
+	// HostKeyName is the "host:port" of the host in known_hosts files.
 	HostKeyName string
 	User        string
-	// Socket is the endpoint's socket, an absolute path on the machine; empty for a jump.
+	// Socket is the socket of the endpoint, an absolute path on the host; empty for a jump host.
 	Socket string
 
 	Credentials
-	// IdentityFiles are private keys (or the .pub of a key in the agent), tried in
-	// this order; a missing one is passed over.
+	// IdentityFiles are private keys (or the .pub of a key in the agent), tried in this order;
+	// missing ones are skipped.
 	IdentityFiles []string
-	// CertificateFiles are OpenSSH user certificates, put to the keys they are of;
-	// key-cert.pub next to a key is found by itself.
+	// CertificateFiles are OpenSSH user certificates, matched to their keys; key-cert.pub next
+	// to a key is found automatically.
 	CertificateFiles []string
-	// IdentitiesOnly offers no key of the agent but those that a file names.
+	// IdentitiesOnly offers no key of the agent except those that a file names.
 	IdentitiesOnly bool
 
-	// KnownHosts are known_hosts files; a missing one is passed over.
+	// KnownHosts are known_hosts files; missing ones are skipped.
 	KnownHosts []string
-	// HostKeys pin the machine's host keys: "ssh-ed25519 AAAA…" or "SHA256:…".
-	// With KnownHosts, a key that either knows is taken.
+	// HostKeys pin the host's keys: "ssh-ed25519 AAAA…" or "SHA256:…". Together with KnownHosts,
+	// a key in either is accepted.
 	HostKeys []string
 
-	// Jumps are the machines on the way, the first to be dialled first. They have
-	// no jumps themselves.
+	// Jumps are the jump hosts, the first to be dialled first. They have no Jumps themselves.
 	Jumps []Target
 }
 
 // String is user@host:port, for logs and errors.
 func (t *Target) String() string { return t.User + "@" + t.Address }
 
-// Credentials log in at every machine on the way. The zero value has none.
+// Credentials log in to the host and to every jump host. The zero value has none.
 type Credentials struct {
 	Key            Secret // a private key, OpenSSH or PEM
-	KeyFile        string // or the file of one; it must be there
+	KeyFile        string // or the file of one; it must exist
 	Passphrase     Secret // of encrypted keys
 	PassphraseFile string // or the file of one, whose last newline is dropped
 	Certificate    []byte // an OpenSSH user certificate for one of the keys
 	AgentSocket    string // path of an ssh-agent's socket
-	// Source, if it is not nil, gives Key, Passphrase and Certificate anew at each
-	// login, in place of those here. Its error is an *AuthError where it is of no use
-	// to try again soon.
+	// Source, if not nil, provides Key, Passphrase and Certificate at each login, instead of
+	// those here. Its error is an *AuthError if a retry soon after does not help.
 	Source func(context.Context) (Login, error) `json:"-"`
 }
 
-// Login is what a Credentials' Source gives.
+// Login is the result of a Source of Credentials.
 type Login struct {
 	Key         Secret // a private key, OpenSSH or PEM
-	Passphrase  Secret // of it, where it is encrypted
+	Passphrase  Secret // of the key, if it is encrypted
 	Certificate []byte // an OpenSSH user certificate for it; may be empty
 }
 
@@ -79,46 +77,46 @@ func (Secret) String() string               { return "(secret)" }
 func (Secret) Format(f fmt.State, _ rune)   { io.WriteString(f, "(secret)") }
 func (Secret) MarshalText() ([]byte, error) { return []byte("(secret)"), nil }
 
-// Options are what the URL does not say. The zero value reads no files.
+// Options are the settings that the URL does not contain. The zero value reads no files.
 type Options struct {
-	// ConfigFile is an ssh_config; none by default. It is asked for HostName, User,
-	// Port, IdentityFile, CertificateFile, IdentitiesOnly, IdentityAgent, ProxyJump,
-	// UserKnownHostsFile and HostKeyAlias of the URL's host and of the jumps. As
-	// with ssh itself, ~/.ssh/id_* and the usual known_hosts files count where it
-	// names none and Credentials are empty.
+	// ConfigFile is an ssh_config; none by default. HostName, User, Port, IdentityFile,
+	// CertificateFile, IdentitiesOnly, IdentityAgent, ProxyJump, UserKnownHostsFile and
+	// HostKeyAlias are read from it, for the URL's host and for the jump hosts. As in ssh,
+	// ~/.ssh/id_* and the usual known_hosts files apply if it names none and Credentials are
+	// empty.
 	ConfigFile string
-	// Home is what ~ stands for in ConfigFile; that of the process by default.
+	// Home replaces ~ in ConfigFile; the home of the process by default.
 	Home string
-	// Credentials come before the keys that ConfigFile names.
+	// Credentials are tried before the keys that ConfigFile names.
 	Credentials Credentials
-	// KnownHosts are known_hosts files for the machine and the jumps; they replace
+	// KnownHosts are known_hosts files for the host and the jump hosts; they replace
 	// UserKnownHostsFile.
 	KnownHosts []string
-	// HostKeys pin the machine, not the jumps: "ssh-ed25519 AAAA…" or "SHA256:…".
+	// HostKeys pin the host, not the jump hosts: "ssh-ed25519 AAAA…" or "SHA256:…".
 	HostKeys []string
 	// ProxyJump replaces that of ConfigFile: [user@]host[:port],…, or "none".
 	ProxyJump string
-	// JumpHostKeys pin the jumps of ProxyJump and of ConfigFile, beside KnownHosts.
+	// JumpHostKeys pin the jump hosts of ProxyJump and of ConfigFile, in addition to KnownHosts.
 	JumpHostKeys []string
-	// Jumps replace ProxyJump: each has host keys of its own, and no known_hosts file
-	// counts for it.
+	// Jumps replace ProxyJump: each has its own host keys, and no known_hosts file applies to
+	// it.
 	Jumps []Jump
 }
 
-// Jump is a machine on the way, with the only host keys that are taken of it.
+// Jump is a jump host, with the only host keys that are accepted from it.
 type Jump struct {
 	User, Address string // Address is a name or an IP address
 	Port          int    // 22 if 0
 	HostKeys      []string
 }
 
-// String is user@host[:port], as ProxyJump takes it.
+// String is user@host[:port], as in ProxyJump.
 func (j Jump) String() string {
 	u := URL{User: j.User, Host: j.Address, Port: j.Port}
 	return strings.TrimPrefix(u.String(), "ssh://")
 }
 
-// Check says in one sentence what is wrong with j.
+// Check returns an error, in one sentence, if j is not valid.
 func (j Jump) Check() error {
 	_, err := j.url()
 	return err
@@ -149,8 +147,9 @@ func (j Jump) url() (URL, error) {
 	return u, nil
 }
 
-// Resolve parses an ssh:// URL and completes it. Errors are one sentence that says
-// what to write; keys and host keys are looked at by Target.Client, not here.
+// Resolve parses an ssh:// URL and completes it. An error is one sentence that says what to
+// write. Target.Client, not Resolve, reads the keys; Resolve only checks the syntax of pinned
+// host keys.
 func Resolve(raw string, o Options) (*Target, error) {
 	u, err := Parse(raw)
 	if err != nil {
@@ -161,7 +160,7 @@ func Resolve(raw string, o Options) (*Target, error) {
 	}
 	if len(o.Jumps) > 0 {
 		if o.ProxyJump != "" {
-			return nil, errors.New("there are two ways to the machine: leave out ProxyJump or the jumps with host keys")
+			return nil, errors.New("both ProxyJump and jumps with host keys are set: remove one of them")
 		}
 		o.ProxyJump = "none"
 	}
@@ -193,8 +192,8 @@ func Resolve(raw string, o Options) (*Target, error) {
 	return t, nil
 }
 
-// resolve completes one machine and the jumps to it. jump overrides ConfigFile's
-// ProxyJump; via are the aliases that brought us here.
+// resolve completes one host and its jump hosts. jump overrides ConfigFile's ProxyJump; via are
+// the aliases that led here, to detect a cycle.
 func (o Options) resolve(u URL, jump string, via []string) (*Target, error) {
 	if slices.Contains(via, u.Host) {
 		return nil, fmt.Errorf("ProxyJump goes in a circle: %s: give %s the line \"ProxyJump none\"",
@@ -225,7 +224,7 @@ func (o Options) resolve(u URL, jump string, via []string) (*Target, error) {
 		return nil, fmt.Errorf("%s: %w", u.Host, err)
 	}
 	for i, j := range jumps {
-		// The first one is reached as ssh_config says, each other through the one before.
+		// The first is reached as ssh_config says, each other one through the one before.
 		of, seen := "none", []string(nil)
 		if i == 0 {
 			of, seen = "", append(slices.Clone(via), u.Host)
@@ -240,7 +239,7 @@ func (o Options) resolve(u URL, jump string, via []string) (*Target, error) {
 	return t, nil
 }
 
-// fill sets all of t but the jumps.
+// fill sets all of t except the jump hosts.
 func (o Options) fill(t *Target, u URL, s *settings) error {
 	host, port := u.Host, u.Port
 	var err error
@@ -261,7 +260,7 @@ func (o Options) fill(t *Target, u URL, s *settings) error {
 		t.User = s.user
 	}
 	if t.User == "" {
-		return errors.New("no user is given: write ssh://user@host/…, or a User line in an ssh_config that the configuration names")
+		return errors.New("no user is set: use ssh://user@host/…, or a User line in the configured ssh_config")
 	}
 	t.Address = net.JoinHostPort(host, strconv.Itoa(port))
 	t.HostKeyName = strings.ToLower(t.Address) // as ssh writes names to known_hosts
@@ -314,8 +313,8 @@ func (o Options) fill(t *Target, u URL, s *settings) error {
 	return o.fillDefaults(t, s, files)
 }
 
-// fillDefaults adds the known_hosts files, and what ssh itself takes where an
-// ssh_config says nothing.
+// fillDefaults adds the known_hosts files, and the defaults of ssh for what an ssh_config does
+// not set.
 func (o Options) fillDefaults(t *Target, s *settings, files func(string, []string) ([]string, error)) error {
 	var err error
 	switch {

@@ -1,7 +1,6 @@
-// Package endpoint turns ssh://user@host[:port]/path, with an ssh_config where one
-// is named, into a Target: who to dial, as whom, with which keys, by which jumps,
-// pinned to which host keys. It reads files and asks an agent; it dials no machine,
-// except for Scan.
+// Package endpoint resolves ssh://user@host[:port]/path, and an ssh_config if one is named, to a
+// Target: the address, user, keys, jump hosts and pinned host keys. It reads files and asks an
+// agent; except in Scan it dials no host.
 package endpoint
 
 import (
@@ -13,15 +12,15 @@ import (
 	"strings"
 )
 
-// URL is a parsed endpoint, nothing looked up yet.
+// URL is a parsed endpoint; nothing is looked up yet.
 type URL struct {
-	User   string // empty where the URL has none
+	User   string // empty if the URL has none
 	Host   string // a name, an alias of ssh_config or an address without brackets
-	Port   int    // 0 where the URL has none
-	Socket string // absolute path on the machine
+	Port   int    // 0 if the URL has none
+	Socket string // absolute path on the host
 }
 
-// String is the URL as Parse takes it.
+// String is the URL in the syntax of Parse.
 func (u URL) String() string {
 	host := u.Host
 	if strings.Contains(host, ":") {
@@ -36,11 +35,11 @@ func (u URL) String() string {
 	return "ssh://" + host + u.Socket
 }
 
-// maxSocket is what sun_path of Linux holds, without its final zero.
+// maxSocket is the length of sun_path in Linux, without its final zero.
 const maxSocket = 107
 
-// Parse reads ssh://[user@]host[:port]/absolute/socket/path. It never repeats what
-// may be a password in its errors.
+// Parse parses ssh://[user@]host[:port]/absolute/socket/path. Its errors never repeat what may
+// be a password.
 func Parse(raw string) (URL, error) {
 	rest, err := cutScheme(raw)
 	if err != nil {
@@ -67,23 +66,23 @@ func cutScheme(raw string) (string, error) {
 		return "", errors.New("the endpoint has no scheme: write ssh://user@host/path/of/the.sock")
 	}
 	if scheme != "ssh" {
-		// What is before :// may be anything, a password too, if it is no scheme.
+		// If it is not a scheme, the text before :// may be anything, even a password.
 		if !plain(scheme, "+") {
 			scheme = "what stands there"
 		}
-		return "", fmt.Errorf("the endpoint's scheme is %s: this kind of machine is reached by ssh://", scheme)
+		return "", fmt.Errorf("the endpoint's scheme is %s: remote hosts use ssh://", scheme)
 	}
 	return rest, nil
 }
 
-// parseAuthority reads [user@]host[:port], as of a URL or of ProxyJump.
+// parseAuthority parses [user@]host[:port], as in a URL or in ProxyJump.
 func parseAuthority(s string) (URL, error) {
 	var u URL
 	host := s
 	if i := strings.LastIndexByte(s, '@'); i >= 0 {
 		u.User, host = s[:i], s[i+1:]
 		if strings.Contains(u.User, ":") {
-			return URL{}, errors.New("the endpoint has a password in it: take it out and log in by a key")
+			return URL{}, errors.New("the endpoint has a password in it: remove it, and log in with a key")
 		}
 		if err := checkUser(u.User); err != nil {
 			return URL{}, err
@@ -132,18 +131,18 @@ func parsePort(s string) (int, error) {
 	return int(n), nil
 }
 
-// checkUser refuses what no account is called, and what a URL would escape.
+// checkUser refuses characters that no account name has, or that a URL would escape.
 func checkUser(user string) error {
 	if user == "" {
 		return errors.New("the endpoint has an @ but no user before it")
 	}
 	for _, r := range user {
 		if r <= ' ' || r == 0x7f || strings.ContainsRune(`%?#"'\/`+"`", r) {
-			return fmt.Errorf("the endpoint's user has the character %q in it, which is not taken", r)
+			return fmt.Errorf("the endpoint's user has the invalid character %q", r)
 		}
 	}
 	if user[0] == '-' {
-		return errors.New("the endpoint's user starts with a dash, which is not taken")
+		return errors.New("the endpoint's user starts with a dash")
 	}
 	return nil
 }
@@ -153,7 +152,7 @@ func checkSocket(socket, host string) error {
 	case socket == "" || socket == "/":
 		return fmt.Errorf("the endpoint of %s names no socket: write its absolute path after the host, such as ssh://user@%s/run/containerd/containerd.sock", host, host)
 	case strings.ContainsAny(socket, "%?#\x00\n\r"):
-		return fmt.Errorf("the endpoint of %s has one of %%, ? and # in the path of the socket: the path is taken as it stands, without escapes and queries", host)
+		return fmt.Errorf("the endpoint of %s has %%, ? or # in the path of the socket: escapes and queries are not supported", host)
 	case path.Clean(socket) != socket:
 		return fmt.Errorf("the endpoint of %s has the path %q: write it as %q", host, socket, path.Clean(socket))
 	case len(socket) > maxSocket:
@@ -162,7 +161,7 @@ func checkSocket(socket, host string) error {
 	return nil
 }
 
-// plain is true of letters, digits, dots and what else lists.
+// plain reports whether s consists of letters, digits, dots and the characters of also.
 func plain(s, also string) bool {
 	for _, r := range s {
 		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || strings.ContainsRune(also, r)) {
@@ -172,8 +171,8 @@ func plain(s, also string) bool {
 	return s != ""
 }
 
-// parseJumps reads the value of ProxyJump: [user@]host[:port] or ssh://…, comma
-// separated, the first to be dialled first; none for "none".
+// parseJumps parses the value of ProxyJump: [user@]host[:port] or ssh://…, separated by commas,
+// the first to be dialled first; none for "none".
 func parseJumps(s string) ([]URL, error) {
 	if strings.EqualFold(s, "none") {
 		return nil, nil

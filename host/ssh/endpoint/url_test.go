@@ -105,11 +105,11 @@ func FuzzParse(f *testing.F) {
 		u, err := Parse(raw)
 		if err != nil {
 			if rest, ok := strings.CutPrefix(raw, "ssh://"); ok {
-				// What stands between a colon and the last @ before the path may be a password.
+				// The text between a colon and the last @ before the path may be a password.
 				authority, _, _ := strings.Cut(rest, "/")
 				if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 					if _, password, ok := strings.Cut(authority[:i], ":"); ok && len(password) > 8 && strings.Contains(err.Error(), password) &&
-						!strings.Contains("the endpoint has a password in it: take it out and log in by a key", password) {
+						!strings.Contains("the endpoint has a password in it: remove it, and log in with a key", password) {
 						t.Errorf("the error repeats %q: %v", password, err)
 					}
 				}

@@ -10,28 +10,28 @@ import (
 const (
 	minDelay   = time.Second
 	maxDelay   = 30 * time.Second
-	earlyDelay = 5 * time.Second // at most, for as long as the outage is an early one
+	earlyDelay = 5 * time.Second // the limit in the first minute of an outage (early)
 	early      = time.Minute
 
-	// A login that is refused is not tried often: sshd since 9.8 shuts out a source
-	// whose logins fail (PerSourcePenalties), our good ones included.
+	// A refused login is not retried often: sshd since 9.8 blocks a source whose logins fail
+	// (PerSourcePenalties), including its successful ones.
 	minAuthDelay = 10 * time.Second
 	maxAuthDelay = 5 * time.Minute
 
-	// stable is how long a connection must have been up to clear the failures
-	// before it: one that ends at once, again and again, is a failure too.
+	// stable is how long a connection must have been up to clear the failures before it: one
+	// that repeatedly ends at once counts as a failure.
 	stable = 10 * time.Second
 )
 
 // backoff decides when to try next. It is a value without a clock.
 type backoff struct {
-	began    time.Time // of the outage; zero while there is none
-	failures int       // of the network since then
+	began    time.Time // of the outage; zero if there is none
+	failures int       // of the network, since began
 	refused  int       // logins refused since then
 }
 
-// fail counts an attempt, or a connection that did not last, and returns how long
-// to wait before the next one. random is in [0,1).
+// fail counts a failed attempt, or a connection that did not last, and returns how long to wait
+// before the next one. random is in [0,1).
 func (b *backoff) fail(now time.Time, err error, random float64) time.Duration {
 	if b.began.IsZero() {
 		b.began = now
@@ -49,12 +49,12 @@ func (b *backoff) fail(now time.Time, err error, random float64) time.Duration {
 			delay = min(delay, earlyDelay)
 		}
 	}
-	// Up to a fifth less, so that nodes behind one jump do not come at once.
+	// Up to a fifth less, so that nodes behind one jump host do not reconnect at the same time.
 	return max(delay-time.Duration(random*float64(delay)/5), minDelay)
 }
 
-// lost counts the end of a connection that was up for so long, and returns how
-// long to wait before the next attempt.
+// lost counts the end of a connection that was up for that long, and returns how long to wait
+// before the next attempt.
 func (b *backoff) lost(now time.Time, up time.Duration, err error, random float64) time.Duration {
 	if up < stable {
 		return b.fail(now, err, random)
@@ -63,7 +63,7 @@ func (b *backoff) lost(now time.Time, up time.Duration, err error, random float6
 	return time.Duration(random * float64(minDelay) / 2)
 }
 
-// double is first, doubled n-1 times, at most limit.
+// double returns first, doubled n-1 times, at most limit.
 func double(first time.Duration, n int, limit time.Duration) time.Duration {
 	for ; n > 1 && first < limit; n-- {
 		first *= 2

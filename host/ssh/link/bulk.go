@@ -6,7 +6,8 @@ import (
 	"net"
 )
 
-// Bulk is one bulk connection, for what has to go by one and the same: it ends with it.
+// Bulk is one particular bulk connection, for calls that must use the same one. It ends with
+// that connection.
 type Bulk struct {
 	link *Link
 	c    *connection
@@ -21,7 +22,7 @@ func (l *Link) Bulk(ctx context.Context) (*Bulk, error) {
 	return &Bulk{l, c}, nil
 }
 
-// Start starts a command line of the login shell.
+// Start starts a command line in the login shell.
 func (b *Bulk) Start(ctx context.Context, command string) (Session, error) {
 	return b.link.session(b.exactly(ctx), b.link.bulk, "ssh/Start", "exec", command)
 }
@@ -31,9 +32,8 @@ func (b *Bulk) Listen(ctx context.Context, network, address string) (net.Listene
 	return b.link.listenOn(b.exactly(ctx), b.link.bulk, network, address)
 }
 
-// EndBulk ends the bulk connection, where there is one, with all that goes by it. A
-// connection keeps the configuration that sshd had at its beginning: the next one is by
-// what sshd has been told to reload since.
+// EndBulk ends the bulk connection, if there is one, with everything on it. A connection keeps
+// the configuration that sshd had at its start; the next one uses what sshd has reloaded since.
 func (l *Link) EndBulk() {
 	l.bulk.mu.Lock()
 	c := l.bulk.conn
@@ -45,12 +45,13 @@ func (l *Link) EndBulk() {
 
 type exactKey struct{}
 
-// exactly makes a call go by this connection or not at all.
+// exactly makes a call use this connection or fail.
 func (b *Bulk) exactly(ctx context.Context) context.Context {
 	return context.WithValue(ctx, exactKey{}, b.c)
 }
 
-// replaced says that a call is for another connection than c, or for one that is over.
+// replaced returns an error if the call is for another connection than c, or for one that is
+// over.
 func (n *lane) replaced(ctx context.Context, c *connection) error {
 	if only, ok := ctx.Value(exactKey{}).(*connection); ok && (only != c || c.isBroken()) {
 		return fmt.Errorf("the connection that the call was for: %w", &DownError{Address: n.link.target.Address, Cause: errCut})

@@ -10,8 +10,8 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// TestBulkIsOne: what is asked of one bulk connection does not go by the next one, and
-// what it listens on ends with it; the control connection never notices.
+// TestBulkIsOne: calls for one bulk connection do not use the next one, and its listeners end
+// with it; the control connection is not affected.
 func TestBulkIsOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab(t)

@@ -16,7 +16,7 @@ import (
 
 var errCut = errors.New("the connection was cut")
 
-// Start starts a command line of the login shell, on the control connection.
+// Start starts a command line in the login shell, on the control connection.
 func (l *Link) Start(ctx context.Context, command string) (Session, error) {
 	return l.session(ctx, l.control, "ssh/Start", "exec", command)
 }
@@ -26,10 +26,9 @@ func (l *Link) Subsystem(ctx context.Context, name string) (Session, error) {
 	return l.session(ctx, l.bulk, "ssh/Subsystem", "subsystem", name)
 }
 
-// Dial opens a connection from the machine, on the control connection: network
-// "unix" or "tcp". It has deadlines, and half-close by CloseWrite. What the machine
-// answers satisfies errors.Is with syscall.ECONNREFUSED and the like where sshd
-// tells; of a socket it never does.
+// Dial opens a connection from the host, on the control connection: network "unix" or "tcp". The
+// connection supports deadlines, and half-close with CloseWrite. If sshd reports the reason of a
+// refusal, errors.Is finds syscall.ECONNREFUSED and the like; for unix sockets it never does.
 func (l *Link) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return l.dialOn(ctx, l.control, network, address)
 }
@@ -53,9 +52,9 @@ func (l *Link) dialOn(ctx context.Context, n *lane, network, address string) (ne
 	})
 }
 
-// Listen listens on the machine by a reverse forward: network "unix" or "tcp". The
-// listener ends with the control connection: Accept then returns an error that
-// wraps host.ErrUnreachable. After Close it is net.ErrClosed.
+// Listen listens on the host with a reverse forward: network "unix" or "tcp". The listener ends
+// with the control connection: then Accept returns an error that wraps host.ErrUnreachable.
+// After Close it returns net.ErrClosed.
 func (l *Link) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	return l.listenOn(ctx, l.control, network, address)
 }
@@ -72,8 +71,8 @@ func (l *Link) listenOn(ctx context.Context, n *lane, network, address string) (
 
 func drop[T io.Closer](c T) { c.Close() }
 
-// call gets the connection and makes a call on it, under the hook, with a deadline
-// where ctx has none. Its errors say what was called, and whether it was answered.
+// call gets the connection and makes a call on it, under the hook, with a deadline if ctx has
+// none. Its errors say what was called, and whether the host answered.
 func call[T io.Closer](ctx context.Context, n *lane, label, what, object string, do func(context.Context, *connection) (T, error)) (T, error) {
 	var value, none T
 	made := false
@@ -98,7 +97,7 @@ func call[T io.Closer](ctx context.Context, n *lane, label, what, object string,
 		err = fmt.Errorf("%s: no call was made: %w", object, host.ErrUnreachable)
 	}
 	if err != nil {
-		if made { // the hook's own error
+		if made { // the error is the hook's
 			value.Close()
 		}
 		return none, err
@@ -106,7 +105,7 @@ func call[T io.Closer](ctx context.Context, n *lane, label, what, object string,
 	return value, nil
 }
 
-// explain tells answers of the machine from the failures of the link.
+// explain distinguishes answers of the host from failures of the link.
 func (c *connection) explain(ctx context.Context, what, object string, err error) error {
 	var refused *ssh.OpenChannelError
 	var answer *answerError
@@ -118,15 +117,15 @@ func (c *connection) explain(ctx context.Context, what, object string, err error
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", object, &UnansweredError{c.address, c.top.silence(), context.Cause(ctx)})
 	}
-	// What is left is the end of the connection, in one of several wordings.
+	// The rest is the end of the connection, which has several error texts.
 	return fmt.Errorf("%s: %w", object, &DownError{Address: c.address, Cause: errCut})
 }
 
 func (c *connection) isBroken() bool { return c.top.broken.Load() || closedNow(c.ended) }
 
-// readEnded is the error of a read that ended: an end of the link is no end of a
-// stream. The socket has failed by then, but for a DISCONNECT message of sshd,
-// which may come a moment before its end.
+// readEnded converts the error of a read, because the end of the link is not the end of the
+// stream. The socket has failed by then, except if sshd sent a DISCONNECT message, which may
+// precede that.
 func (c *connection) readEnded(err error) error {
 	if c.isBroken() {
 		return &DownError{Address: c.address, Cause: errCut}
@@ -134,8 +133,8 @@ func (c *connection) readEnded(err error) error {
 	return err
 }
 
-// writeEnded is the error of a write: x/crypto/ssh says EOF where the other side
-// has closed the channel.
+// writeEnded converts the error of a write: x/crypto/ssh returns EOF if the other side has
+// closed the channel.
 func (c *connection) writeEnded(err error) error {
 	if c.isBroken() {
 		return &DownError{Address: c.address, Cause: errCut}

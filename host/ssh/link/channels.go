@@ -14,28 +14,28 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// Bounds of the channels of one connection. x/crypto/ssh keeps up to 2 MiB of each that
-// the machine has sent and that was not read, until both sides have closed it. So all
-// that has no reader of its own is read here and dropped: the standard error of what is
-// no program, and what comes after we have closed a channel. See unread for the others.
+// Bounds of the channels of one connection. For each channel x/crypto/ssh keeps up to 2 MiB of
+// unread data from the host, until both sides have closed it. So this package reads and drops
+// what no one else reads: the standard error of channels without a program, and data that
+// arrives after we closed a channel. unread bounds the others.
 const (
 	maxOpened    = 512 // by us
-	maxForwarded = 192 // by the machine, which forwards connections
-	// overdue is how long a machine may take to close a channel that we have closed;
-	// one whose link is that late is judged dead by then.
+	maxForwarded = 192 // by the host, for forwarded connections
+	// overdue is how long the host may take to close a channel that we have closed. By then a
+	// link that late counts as dead.
 	overdue = 30 * time.Second
-	// maxLate is what may come on a channel that we have closed, in bytes: the window
-	// that it had, and that which we opened a moment before.
+	// maxLate is the number of bytes that may arrive on a channel that we have closed: its
+	// window, and one window that we granted just before.
 	maxLate = 4 << 20
 )
 
-// channels counts those of a connection, each until the machine has closed it.
+// channels counts the channels of a connection, each until the host has closed it.
 type channels struct {
 	mu                sync.Mutex
 	opened, forwarded int
 }
 
-// take counts one more, or returns false where there are most already.
+// take counts one more channel, or returns false if the limit is reached.
 func (c *channels) take(count *int, most int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,20 +52,20 @@ func (c *channels) give(count *int) {
 	*count--
 }
 
-// channel is one that is counted.
+// channel is a channel that is counted.
 type channel struct {
 	ssh.Channel
 	c    *connection
 	once sync.Once
-	over chan struct{} // closed when the machine has closed it
+	over chan struct{} // closed when the host has closed it
 
 	stdout, stderr *stream
-	// refused is why the stream was closed that was not read; set before Close.
+	// refused is the reason why an unread stream was closed; set before Close.
 	refused atomic.Pointer[budget.ExceededError]
 }
 
-// track counts a channel until its requests end, which they do when the machine has
-// closed it. serve reads them.
+// track counts a channel until its requests end, which they do when the host has closed it.
+// serve reads the requests.
 func (c *connection) track(raw ssh.Channel, count *int, serve func()) *channel {
 	ch := &channel{Channel: raw, c: c, over: make(chan struct{})}
 	var u *unread
@@ -92,7 +92,7 @@ func (ch *channel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Stderr is of a program.
+// Stderr is the standard error of a program.
 func (ch *channel) Stderr() io.ReadWriter {
 	return struct {
 		io.Reader
@@ -100,14 +100,14 @@ func (ch *channel) Stderr() io.ReadWriter {
 	}{ch.stderr, ch.Channel.Stderr()}
 }
 
-// refuse closes a channel of which too much is unread.
+// refuse closes a channel that has too much unread data.
 func (ch *channel) refuse() {
 	ch.refused.Store(&budget.ExceededError{Kind: budget.Memory, Limit: maxUnread, What: "what came on a channel and was not read"})
 	ch.Close()
 }
 
-// Close has what still comes read and dropped. It does not wait for that, nor does what is
-// read wait for it: the closing may hang as long as the machine takes nothing.
+// Close starts to read and drop what still arrives. It does not wait for that, and the reading
+// does not wait for Close: that may hang as long as the host accepts no data.
 func (ch *channel) Close() error {
 	ch.once.Do(func() {
 		ch.c.budget.Go("a channel that was closed", ch.await)
@@ -125,7 +125,7 @@ func (ch *channel) Close() error {
 	return ch.Channel.Close()
 }
 
-// discard reads to the end, and returns false where there is more than limit.
+// discard reads to the end, and returns false if there is more than limit.
 func (c *connection) discard(from io.Reader, read *atomic.Int64, limit int64) bool {
 	buf := make([]byte, 4<<10)
 	for {
@@ -139,8 +139,8 @@ func (c *connection) discard(from io.Reader, read *atomic.Int64, limit int64) bo
 	}
 }
 
-// silence ends the connection where a channel that is no program's has a standard error:
-// no SSH server sends any, and it would not be read.
+// silence ends the connection if a channel without a program has a standard error: no SSH server
+// sends one, and nothing would read it.
 func (c *connection) silence(stderr io.Reader) {
 	if !c.discard(stderr, new(atomic.Int64), 0) {
 		_ = c.budget.Exceed(budget.OutputBytes, "the standard error of a connection, which has none")
@@ -148,8 +148,8 @@ func (c *connection) silence(stderr io.Reader) {
 	}
 }
 
-// await counts a channel that we have closed, and the machine has not in time, against
-// the host's budget. What exceeds that ends the connection.
+// await counts a channel that we have closed, and the host has not closed in time, against the
+// budget of the host. If that exceeds the budget, it ends the connection.
 func (ch *channel) await() {
 	timer := time.NewTimer(overdue)
 	defer timer.Stop()
@@ -188,7 +188,7 @@ func (c *connection) open(kind string, extra []byte, serve func(<-chan *ssh.Requ
 	return c.track(raw, &c.channels.opened, func() { serve(requests) }), nil
 }
 
-// dial opens a connection from the machine to an address that checkAddress has passed.
+// dial opens a connection from the host to an address that checkAddress has accepted.
 func (c *connection) dial(network, address string) (*channelConn, error) {
 	if network == "unix" {
 		ch, err := c.open("direct-streamlocal@openssh.com", ssh.Marshal(struct {

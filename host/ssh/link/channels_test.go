@@ -13,9 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// TestForwardedChannelsAreBounded: who opens connections to a forwarded port by the
-// hundred, and keeps them, gets so many of them and no more; when they are closed there
-// is room again.
+// TestForwardedChannelsAreBounded: a client that opens hundreds of connections to a forwarded
+// port and keeps them gets no more than the limit; when they are closed, it can open new ones.
 func TestForwardedChannelsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab(t)
@@ -78,7 +77,7 @@ func (mute) Close() error             { return nil }
 func (mute) Read([]byte) (int, error) { return 0, io.EOF }
 func (mute) Stderr() io.ReadWriter    { return mute{} }
 
-// TestChannelsThatTheHostDoesNotClose: each may be 2 MiB of the process's memory.
+// TestChannelsThatTheHostDoesNotClose: each may take 2 MiB of memory of the process.
 func TestChannelsThatTheHostDoesNotClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 5
@@ -109,7 +108,7 @@ func TestChannelsThatTheHostDoesNotClose(t *testing.T) {
 			t.Fatalf("one was closed: %v", err)
 		}
 		open().Close()
-		open().Close() // one that is closed in time does not count
+		open().Close() // a channel that is closed in time does not count
 		close(requests[len(requests)-1])
 		time.Sleep(overdue / 2)
 		if err := account.Err(); err != nil {
@@ -133,8 +132,8 @@ func TestChannelsThatTheHostDoesNotClose(t *testing.T) {
 	})
 }
 
-// TestChannelsThatWeOpenAreBounded: the next one is refused with a budget's name, and
-// the driver goes on, as it is our own doing.
+// TestChannelsThatWeOpenAreBounded: the next one is refused with the name of the budget, and the
+// driver continues, because we opened them ourselves.
 func TestChannelsThatWeOpenAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab(t)

@@ -15,18 +15,18 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// connection is one SSH connection to the machine, jumps included.
+// connection is one SSH connection to the host, through all jump hosts.
 type connection struct {
 	client  *ssh.Client
-	top     *socket // of the machine itself
-	hops    []*hop  // all that must be closed, the first dialled first
+	top     *socket // to the host itself
+	hops    []*hop  // everything to be closed, in the order of dialling
 	limits  *limits
 	address string
-	hostKey string // of the machine itself, a fingerprint
-	number  int    // of its lane; set before anybody has it
+	hostKey string // fingerprint of the key of the host itself
+	number  int    // in its lane; set before the lane hands it out
 
-	// globals holds one token: global requests go one after the other, and waiting
-	// for the turn is given up with the context, which a mutex would not.
+	// globals holds one token: global requests are sent one at a time. A channel instead of a
+	// mutex, because the wait for the turn ends with the context.
 	globals  chan struct{}
 	forwards forwards
 	channels channels
@@ -41,9 +41,9 @@ type hop struct {
 	hostKey string
 }
 
-// connect makes a connection: through each jump, then to the machine. It returns
-// within the timeouts of l for each hop, and at once when ctx ends. Where hostKey is not
-// empty, the machine itself has to present that one.
+// connect makes a connection: through each jump host, then to the host. It returns within the
+// timeouts of l for each hop, and at once when ctx ends. If hostKey is not empty, the host
+// itself must present that key.
 func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, memory map[string][]string, hostKey string, a *budget.Account) (_ *connection, err error) {
 	c := &connection{limits: l, budget: a, address: t.Address, globals: make(chan struct{}, 1), ended: make(chan struct{})}
 	defer func() {
@@ -87,7 +87,7 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 	a.Go("an SSH connection", func() {
 		defer close(c.ended)
 		c.client.Wait()
-		// What is still up below it is of no use any more.
+		// The hops below it are of no more use.
 		c.closeHops()
 		for _, h := range c.hops {
 			h.client.Wait()
@@ -96,8 +96,8 @@ func connect(ctx context.Context, t *endpoint.Target, dial dialFunc, l *limits, 
 	return c, nil
 }
 
-// addHop dials and logs in to t. memory keeps, by address, which types of host keys
-// not to ask for, so that finding that out costs no connections the next time.
+// addHop dials and logs in to t. memory keeps, by address, which host key types not to ask for,
+// so that the next connection does not need additional attempts to find that out.
 func (c *connection) addHop(ctx context.Context, t *endpoint.Target, dial dialFunc, memory map[string][]string, hostKey string) error {
 	var first error
 	for {
@@ -121,7 +121,7 @@ func (c *connection) addHop(ctx context.Context, t *endpoint.Target, dial dialFu
 	}
 }
 
-// otherTypes asks for another try, without some types of host keys.
+// otherTypes requests another attempt, without some types of host keys.
 type otherTypes struct {
 	without []string
 	err     error
@@ -146,7 +146,8 @@ func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFun
 		return err
 	}
 	s := newSocket(raw, c.limits.write)
-	// The deadline is the socket's own: a write of the handshake sets another.
+	// Close the socket at the deadline, because each write of the handshake sets its own
+	// deadline.
 	timeout := time.AfterFunc(c.limits.handshake, func() { s.Close() })
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	conn, channels, requests, err := ssh.NewClientConn(s, t.HostKeyName, auth.Config)
@@ -158,8 +159,8 @@ func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFun
 	s.Close()
 	switch {
 	case err == nil:
-		ssh.NewClient(conn, channels, requests).Close() // which ends what it has begun
-		err = errors.New("the login was given up")
+		ssh.NewClient(conn, channels, requests).Close() // this ends its goroutines
+		err = errors.New("the login timed out")
 	case !wanted:
 	default:
 		explained := auth.Explain(err)
@@ -179,15 +180,15 @@ func (c *connection) login(ctx context.Context, t *endpoint.Target, dial dialFun
 	return err
 }
 
-// closeHops closes the machine's socket, then those that carry it. It does not wait.
+// closeHops closes the socket to the host, then those that carry it. It does not wait.
 func (c *connection) closeHops() {
 	for i := len(c.hops) - 1; i >= 0; i-- {
 		c.hops[i].socket.Close()
 	}
 }
 
-// waitFor runs a call that knows no context. When ctx ends first, the call goes on
-// until its connection does, and what it still brings is dropped.
+// waitFor runs a call that does not support contexts. When ctx ends first, the call continues
+// until its connection ends, and its result is dropped.
 func waitFor[T any](ctx context.Context, a *budget.Account, call func() (T, error), drop func(T)) (T, error) {
 	type result struct {
 		value T
@@ -232,10 +233,9 @@ func request[T any](ctx context.Context, c *connection, call func() (T, error), 
 	}, drop)
 }
 
-// watch sends keepalives until the connection ends or nothing has come from the
-// machine for long enough, whatever it was: a busy link is a live one. pinged gets
-// the round trip of each keepalive. It returns why the connection ended, which is
-// closed then and over.
+// watch sends keepalives until the connection ends, or nothing has arrived from the host for too
+// long. Any data counts, so a busy link is alive. pinged receives the round trip of each
+// keepalive. watch returns the reason after the connection is closed and has ended.
 func (c *connection) watch(ctx context.Context, ping func(context.Context, func(context.Context) error) error, pinged func(time.Duration)) error {
 	tick := time.NewTicker(c.limits.interval)
 	defer tick.Stop()
@@ -257,7 +257,7 @@ func (c *connection) watch(ctx context.Context, ping func(context.Context, func(
 				began := time.Now()
 				if err := ping(pings, func(ctx context.Context) error {
 					_, err := request(ctx, c, func() (bool, error) {
-						// Any answer will do; OpenSSH says no to it.
+						// Any answer counts; OpenSSH refuses this request.
 						_, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil)
 						return true, err
 					}, func(bool) {})

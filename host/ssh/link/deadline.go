@@ -14,7 +14,7 @@ type deadline struct {
 
 func newDeadline() *deadline { return &deadline{past: make(chan struct{})} }
 
-// set moves the deadline; the zero time is never.
+// set moves the deadline; the zero time means none.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -39,7 +39,7 @@ func (d *deadline) set(t time.Time) {
 	mine = time.AfterFunc(left, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		// A timer that set could not stop any more is not the one in force.
+		// A timer that set could not stop in time is no longer the current one.
 		if d.timer == mine {
 			d.timer = nil
 			close(d.past)
@@ -48,7 +48,7 @@ func (d *deadline) set(t time.Time) {
 	d.timer = mine
 }
 
-// passed is closed once the deadline in force is past.
+// passed is closed once the current deadline is past.
 func (d *deadline) passed() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,13 +13,12 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// DownError says that there is no link to the machine. It wraps
-// host.ErrUnreachable and, where one is known, the cause: an
-// *endpoint.HostKeyError, an *endpoint.AuthError, an error of the network.
+// DownError reports that there is no link to the host. It wraps host.ErrUnreachable and, if
+// known, the cause: an *endpoint.HostKeyError, an *endpoint.AuthError, or a network error.
 type DownError struct {
-	Address string        // "host:port" of the machine
-	For     time.Duration // how long the link has been down; 0 when it just went
-	Cause   error         // nil before the first try has ended
+	Address string        // "host:port" of the host
+	For     time.Duration // how long the link has been down; 0 if it just went down
+	Cause   error         // nil before the first attempt has ended
 }
 
 func (e *DownError) Error() string {
@@ -47,7 +46,7 @@ func (e *DownError) Unwrap() []error {
 	return []error{host.ErrUnreachable, e.Cause}
 }
 
-// silentError ends a connection whose other end sent nothing.
+// silentError ends a connection from which nothing arrives.
 type silentError struct{ after time.Duration }
 
 func (e *silentError) Error() string { return fmt.Sprintf("no answer for %d s", e.after/time.Second) }
@@ -55,13 +54,13 @@ func (e *silentError) Error() string { return fmt.Sprintf("no answer for %d s", 
 // errClosed is the cause after Close.
 var errClosed = errors.New("the link is closed")
 
-// UnansweredError says that a call ended with its context before the machine had
-// answered. It wraps host.ErrUnreachable and the context's error.
+// UnansweredError reports that a call ended with its context before the host answered. It wraps
+// host.ErrUnreachable and the error of the context.
 type UnansweredError struct {
-	Address string // "host:port" of the machine
-	// Silence is how long nothing at all had come from the machine. Where it is
-	// short (a keepalive is sent every 3 s) the link is not what is slow: a dial
-	// waits for an address that drops packets, a program for a busy machine.
+	Address string // "host:port" of the host
+	// Silence is how long nothing at all had arrived from the host. If that is short (a
+	// keepalive is sent every 3 s), the link is not the cause: a dial waits for an address that
+	// drops packets, or a program for a busy host.
 	Silence time.Duration
 	Cause   error
 }
@@ -72,8 +71,8 @@ func (e *UnansweredError) Error() string {
 
 func (e *UnansweredError) Unwrap() []error { return []error{host.ErrUnreachable, e.Cause} }
 
-// refusal explains a channel that the machine did not open. It is an answer, and
-// never wraps host.ErrUnreachable. what is "unix", "tcp" or "session".
+// refusal explains a channel that the host did not open. It is an answer, so it never wraps
+// host.ErrUnreachable. what is "unix", "tcp" or "session".
 func refusal(what, object string, err *ssh.OpenChannelError) error {
 	text := err.Message
 	if text == "" || text == "open failed" {
@@ -101,7 +100,7 @@ func refusal(what, object string, err *ssh.OpenChannelError) error {
 	case what == "session":
 		hint = ": sshd gives a connection no more sessions (MaxSessions in sshd_config)"
 	case what == "unix" && err.Reason == ssh.ConnectionFailed && kind == nil:
-		// OpenSSH says no more than this, whatever is the matter with a socket.
+		// For a socket OpenSSH does not report any reason.
 		hint = ": nothing listens there, or the login user may not use it, or sshd_config has no AllowStreamLocalForwarding yes"
 	case what == "unix" && err.Reason != ssh.ConnectionFailed:
 		hint = ": sshd forbids it, set AllowStreamLocalForwarding yes in its sshd_config"
@@ -111,11 +110,11 @@ func refusal(what, object string, err *ssh.OpenChannelError) error {
 	return &answerError{text: object + ": " + text + hint, kind: kind, channel: err}
 }
 
-// answerError is what the machine answered: not a failure of the link.
+// answerError is an answer of the host, not a failure of the link.
 type answerError struct {
 	text    string
-	kind    error // what errors.Is finds, or nil
-	channel error // what x/crypto/ssh said, or nil
+	kind    error // the error that errors.Is finds, or nil
+	channel error // the error of x/crypto/ssh, or nil
 }
 
 func (e *answerError) Error() string { return e.text }

@@ -18,10 +18,9 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// The time of these tests is synctest's, which also fails a test that leaves a
-// goroutine behind.
+// These tests use the clock of synctest, which also fails a test that leaves a goroutine behind.
 
-// up waits for the link and returns when it came.
+// up waits for the link and returns the time when it came up.
 func up(t *testing.T, l *Link) time.Time {
 	t.Helper()
 	return until(t, l, true)
@@ -113,7 +112,7 @@ func TestSilentMachine(t *testing.T) {
 	})
 }
 
-// TestOutage is a machine that is away for 20 s, then for 10 min.
+// TestOutage: the host is down for 20 s, then for 10 min.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab(t)
@@ -180,7 +179,7 @@ func TestRefusedLogin(t *testing.T) {
 				l := b.link(t)
 				start(t, l)
 				time.Sleep(time.Second)
-				_, err := l.Dial(t.Context(), "unix", "/echo") // ends with the second attempt
+				_, err := l.Dial(t.Context(), "unix", "/echo") // returns after the second attempt
 				began := time.Now()
 				_, again := l.Dial(t.Context(), "unix", "/echo")
 				_, bulk := l.DialBulk(t.Context(), "unix", "/echo")
@@ -214,7 +213,7 @@ func TestRefusedLogin(t *testing.T) {
 	}
 }
 
-// TestBriefConnections: a login that works and a connection that ends at once.
+// TestBriefConnections: the login works and the connection ends at once.
 func TestBriefConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab(t)
@@ -335,7 +334,7 @@ func TestClose(t *testing.T) {
 			t.Error("it is up after Close")
 		}
 
-		// While an attempt is under way, and while it waits for the next.
+		// During an attempt, and during the wait for the next.
 		for _, wait := range []time.Duration{0, 3 * time.Second} {
 			b.down.Store(true)
 			l := b.link(t)
@@ -367,7 +366,7 @@ func TestBulkOnFirstUse(t *testing.T) {
 		if n := len(b.attempts()); n != 2 {
 			t.Fatalf("%d connections after it", n)
 		}
-		// Without use it is not made again; the control connection never notices.
+		// Without use it is not made again; the control connection is not affected.
 		b.wire(1).cut()
 		time.Sleep(time.Minute)
 		if n := len(b.attempts()); n != 2 || !l.State().Up {

@@ -20,7 +20,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// jumpLabs are a jump and the machine behind it, with a link to that.
+// jumpLabs are a jump host and the host behind it, with a link to that.
 func jumpLabs(t *testing.T) (jump, machine *lab, l *Link) {
 	t.Helper()
 	jump, machine = newLab(t), newLab(t)
@@ -38,7 +38,7 @@ func jumpLabs(t *testing.T) (jump, machine *lab, l *Link) {
 func TestJump(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault func(jump, machine *lab)
-		says  string // of the state's error after the fault
+		says  string // text of the state's error after the fault
 	}{
 		"the machine is silent behind a live jump": {func(_, m *lab) { m.wire(0).swallow(); m.down.Store(true) }, "no answer for 9 s"},
 		"the jump is silent":                       {func(j, _ *lab) { j.wire(0).swallow(); j.down.Store(true) }, "no answer for 9 s"},
@@ -91,9 +91,9 @@ func TestJumpThatForbids(t *testing.T) {
 	})
 }
 
-// TestAnyFault makes calls from many sides while the network does what it likes.
-// Each call ends in time, with an answer or with the link's error; in the end all is
-// well, and synctest finds nobody left behind.
+// TestAnyFault makes concurrent calls during random network faults. Each call ends in time, with
+// an answer or with the error of the link. In the end everything works, and synctest finds no
+// goroutine left behind.
 func TestAnyFault(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestAnyFault(t *testing.T) {
 	}
 }
 
-// anyCall makes one call within limit, and uses what it gives.
+// anyCall makes one call within limit, and uses the result.
 func anyCall(ctx context.Context, l *Link, random *rand.Rand, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -215,7 +215,7 @@ func anyCall(ctx context.Context, l *Link, random *rand.Rand, limit time.Duratio
 	}
 }
 
-// closedAs is how a program that the deadline closed is counted.
+// closedAs maps the error of a program that the deadline closed.
 func closedAs(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return context.DeadlineExceeded

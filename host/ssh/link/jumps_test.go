@@ -13,8 +13,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 )
 
-// TestPinnedJumps: three sshds, each reached from the one before. The keys of each are
-// checked, and the error says which jump it is about.
+// TestPinnedJumps: three sshds, each reached from the one before. The host keys of each are
+// checked, and the error names the jump host.
 func TestPinnedJumps(t *testing.T) {
 	outer, inner, far := sshtest.Run(t), sshtest.Run(t), sshtest.Run(t)
 	echo(t, "unix", far.Dir+"/echo.sock")

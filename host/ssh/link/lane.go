@@ -37,7 +37,7 @@ func newLane(l *Link, name string) *lane {
 
 func (n *lane) run(ctx context.Context) {
 	defer n.shut()
-	// What it means is told by who watches State.
+	// Only at level 2: users of State report what a failure means.
 	logger := klog.FromContext(ctx).WithValues("address", n.link.target.Address, "connection", n.name)
 	for ctx.Err() == nil {
 		if n == n.link.bulk && !n.wanted(ctx) {
@@ -72,8 +72,8 @@ func (n *lane) run(ctx context.Context) {
 	}
 }
 
-// wanted waits until someone uses the bulk connection and the control connection is
-// up: without that an attempt would only stand in its way.
+// wanted waits until there is a call for the bulk connection and the control connection is up:
+// before that, an attempt would only delay the control connection.
 func (n *lane) wanted(ctx context.Context) bool {
 	select {
 	case <-n.want:
@@ -93,7 +93,7 @@ func (n *lane) wanted(ctx context.Context) bool {
 	}
 }
 
-// set is the only place where the state of a lane changes; false if nothing did.
+// set is the only place where the state of a lane changes; it returns false if nothing changed.
 func (n *lane) set(c *connection, cause error) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -115,7 +115,7 @@ func (n *lane) set(c *connection, cause error) bool {
 	return true
 }
 
-// alive is the number of the connection, if it is up.
+// alive is the number of the connection if it is up, else 0.
 func (n *lane) alive() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,7 +144,7 @@ func (n *lane) announce() {
 	n.changed = make(chan struct{})
 }
 
-// get waits for the connection. The error wraps host.ErrUnreachable.
+// get waits for the connection. Its error wraps host.ErrUnreachable.
 func (n *lane) get(ctx context.Context) (*connection, error) {
 	until := time.Now().Add(n.link.limits.wait)
 	timer := time.NewTimer(time.Until(until))
@@ -167,7 +167,7 @@ func (n *lane) get(ctx context.Context) (*connection, error) {
 			return c, nil
 		}
 		if over || n == n.link.control && allows(ctx, 0) != nil {
-			return nil, n.down() // or the next one would be of no use
+			return nil, n.down() // for Only, the next connection would be of no use
 		}
 		select {
 		case n.want <- struct{}{}:
@@ -187,13 +187,13 @@ func (n *lane) get(ctx context.Context) (*connection, error) {
 	}
 }
 
-// down is why n has no connection. The bulk connection is made when it is wanted:
-// how long it has been down says something only while the control connection is too.
+// down is the reason why n has no connection. The bulk connection is made on demand, so the time
+// that it has been down means something only while the control connection is down too.
 func (n *lane) down() *DownError {
 	down := &DownError{Address: n.link.target.Address}
 	n.mu.Lock()
 	if down.Cause = n.cause; n.conn != nil {
-		down.Cause = errCut // it just went, and run has not said so yet
+		down.Cause = errCut // it just went down, and run has not recorded it yet
 	} else {
 		down.For = time.Since(n.since)
 	}
@@ -208,7 +208,8 @@ func (n *lane) down() *DownError {
 	return down
 }
 
-// attempt makes one connection when it is time to. Its failure has been counted.
+// attempt waits until the next attempt is due and makes one connection. It counts its failures
+// itself.
 func (l *Link) attempt(ctx context.Context, n *lane) (*connection, error) {
 	for {
 		if err := sleepUntil(ctx, l.nextTry()); err != nil {
@@ -220,11 +221,11 @@ func (l *Link) attempt(ctx context.Context, n *lane) (*connection, error) {
 			return nil, context.Cause(ctx)
 		}
 		if time.Now().Before(l.nextTry()) {
-			<-l.slot // the other one failed meanwhile
+			<-l.slot // the other lane failed in the meantime
 			continue
 		}
 		if n == l.bulk && !l.State().Up {
-			<-l.slot // it would only stand in the way
+			<-l.slot // it would only delay the control connection
 			return nil, errors.New("the control connection went down")
 		}
 		break
@@ -236,7 +237,7 @@ func (l *Link) attempt(ctx context.Context, n *lane) (*connection, error) {
 		c, err = connect(ctx, l.target, l.dial, &l.limits, l.memory, l.requires(), l.budget)
 		return err
 	})
-	if err != nil && c != nil { // the hook's own error
+	if err != nil && c != nil { // the error is the hook's
 		c.closeHops()
 		<-c.ended
 		c = nil
@@ -252,7 +253,7 @@ func (l *Link) attempt(ctx context.Context, n *lane) (*connection, error) {
 	return c, err
 }
 
-// lost counts a connection that is over.
+// lost counts a connection that has ended.
 func (l *Link) lost(n *lane, up time.Duration, err error) {
 	controlUp := l.State().Up
 	l.mu.Lock()
@@ -283,7 +284,7 @@ func sleepUntil(ctx context.Context, t time.Time) error {
 	}
 }
 
-// answer is what an error keeps to itself of what the machine answered, for the log.
+// answer returns the host's answer that the text of an error omits, for the log.
 func answer(err error) string {
 	var unexpected *endpoint.UnexpectedError
 	if errors.As(err, &unexpected) {

@@ -1,17 +1,16 @@
-// Package link keeps the SSH connections of one machine: a control connection,
-// which is up whenever the machine can be reached, and a bulk connection, made on
-// first use, so that a copy does not make a probe late. Both are watched by
-// keepalives and made again with back-off and jitter.
+// Package link keeps the SSH connections to one host: a control connection, which is up whenever
+// the host can be reached, and a bulk connection, made on first use, so that a copy does not
+// delay a probe. Both are checked with keepalives and made again with back-off and jitter.
 //
 //	  ┌────────── fail: wait 1 s … 30 s ─────────┐
 //	  ▼        (a refused login: 10 s … 5 min)   │
-//	down ── one attempt in flight a machine ── connect
+//	down ── one attempt at a time per host ─── connect
 //	  ▲                                          │
 //	  └── nothing heard for 9 s, or cut ── up ◄──┘
 //
-// The golang.org/x/crypto/ssh below knows no contexts: a call of it that hangs goes
-// on until its connection is judged dead, while the caller's context lets the
-// caller go at once. Neither blocks for ever.
+// golang.org/x/crypto/ssh does not support contexts: a call of it that hangs continues until its
+// connection counts as dead, but the caller returns as soon as its context ends. Neither blocks
+// for ever.
 package link
 
 import (
@@ -31,22 +30,21 @@ type dialFunc = func(ctx context.Context, network, address string) (net.Conn, er
 
 // Config of a Link.
 type Config struct {
-	// Target is the machine; see endpoint.Resolve.
+	// Target is the host; see endpoint.Resolve.
 	Target *endpoint.Target
-	// Hook sees every attempt and call, by the labels ssh/Connect, ssh/Keepalive,
-	// ssh/Start, ssh/Subsystem, ssh/Dial and ssh/Listen.
+	// Hook sees every attempt and call, by the labels ssh/Connect, ssh/Keepalive, ssh/Start,
+	// ssh/Subsystem, ssh/Dial and ssh/Listen.
 	Hook host.Hook
-	// Dial makes the TCP connection to the machine or to its first jump; a
-	// net.Dialer by default.
+	// Dial makes the TCP connection to the host or to its first jump host; a net.Dialer by
+	// default.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Wait is how long a call waits for a link that is down, where its context
-	// does not end first; 10 s by default.
+	// Wait is how long a call waits for a link that is down, unless its context ends first; 10 s
+	// by default.
 	Wait time.Duration
-	// MaxDelay bounds the wait between two attempts to connect; by default it grows to
-	// 30 s, and to 5 min where the login is refused.
+	// MaxDelay bounds the wait between two attempts to connect; by default it grows to 30 s, and
+	// to 5 min if the login is refused.
 	MaxDelay time.Duration
-	// Budget is where the channels are counted that the machine does not close; may be
-	// nil.
+	// Budget counts the channels that the host does not close; may be nil.
 	Budget *budget.Account
 }
 
@@ -73,26 +71,26 @@ var defaultLimits = limits{
 	delay:     maxAuthDelay,
 }
 
-// State is what is known of the link, as told by the control connection.
+// State is the state of the link, which is that of the control connection.
 type State struct {
 	Up    bool
-	Since time.Time // of Up or not Up; New where Run has not connected yet
-	// Err is why the link is not up: nil before the first attempt has ended.
+	Since time.Time // of the last change of Up; of New if Run has not connected yet
+	// Err is the reason why the link is not up: nil before the first attempt has ended.
 	// errors.As finds an *endpoint.HostKeyError or *endpoint.AuthError.
 	Err error
 	// RTT is the round trip of the last keepalive; 0 before the first.
 	RTT time.Duration
-	// Heard is when the machine last sent anything; zero while not Up.
+	// Heard is when the host last sent anything; zero while not Up.
 	Heard time.Time
-	// Connection counts the control connections: the number of the one that is, or of
-	// the last one. See Only.
+	// Connection counts the control connections: the number of the current one, or of the last
+	// one. See Only.
 	Connection int
-	// HostKey is the fingerprint of the host key that the machine presented for that
-	// connection, "SHA256:…"; empty before the first.
+	// HostKey is the fingerprint of the host key that the host presented for that connection,
+	// "SHA256:…"; empty before the first.
 	HostKey string
 }
 
-// Link is the way to one machine. It is safe for concurrent use.
+// Link is the SSH link to one host. It is safe for concurrent use.
 type Link struct {
 	target        *endpoint.Target
 	hook          host.Hook
@@ -100,9 +98,9 @@ type Link struct {
 	dial          dialFunc
 	limits        limits
 	control, bulk *lane
-	required      atomic.Value // string: see Require
+	required      atomic.Value // fingerprint, a string: see Require
 
-	// slot is held by the one attempt in flight; memory belongs to its holder.
+	// slot is held by the one attempt in progress; memory belongs to its holder.
 	slot   chan struct{}
 	memory map[string][]string
 
@@ -114,7 +112,7 @@ type Link struct {
 	done    chan struct{} // closed when Run has returned; nil before it runs
 }
 
-// New makes a link that is down; Run makes it.
+// New makes a link that is down; Run connects it.
 func New(cfg Config) (*Link, error) {
 	if cfg.Target == nil {
 		return nil, errors.New("ssh link: no target is given")
@@ -134,9 +132,9 @@ func New(cfg Config) (*Link, error) {
 	return l, nil
 }
 
-// Run keeps the connections until ctx ends or Close is called, and returns when
-// they are closed. It runs once, and not after Close. Before it runs, calls wait as
-// for a link that is down.
+// Run keeps the connections up until ctx ends or Close is called, and returns when they are
+// closed. It can run once, and not after Close. Before it runs, calls wait as for a link that is
+// down.
 func (l *Link) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -164,7 +162,7 @@ func (l *Link) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close ends both connections and waits for Run to return. Calls fail from then on.
+// Close ends both connections and waits for Run to return. From then on calls fail.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -180,9 +178,9 @@ func (l *Link) Close() error {
 	return nil
 }
 
-// Require has the machine present the host key with this fingerprint, State.HostKey, for
-// every connection from now on, though others are pinned as well. A connection that was
-// made by another key is cut before Require returns.
+// Require makes the host present the host key with this fingerprint (State.HostKey) for every
+// connection from now on, even if others are pinned too. It cuts connections with another key
+// before it returns.
 func (l *Link) Require(hostKey string) {
 	l.required.Store(hostKey)
 	for _, n := range []*lane{l.control, l.bulk} {
@@ -194,21 +192,21 @@ func (l *Link) Require(hostKey string) {
 	}
 }
 
-// requires is the fingerprint of the one host key to take; empty: any that is pinned.
+// requires is the fingerprint of the only accepted host key; empty: any pinned key.
 func (l *Link) requires() string {
 	hostKey, _ := l.required.Load().(string)
 	return hostKey
 }
 
-// hold cuts c where its host key is not the required one. The lane's mu is held: so no
-// connection slips between an attempt and Require.
+// hold cuts c if its host key is not the required one. The caller holds the lane's mu, so that
+// no connection slips through between an attempt and Require.
 func (l *Link) hold(c *connection) {
 	if key := l.requires(); key != "" && key != c.hostKey {
 		c.closeHops()
 	}
 }
 
-// State is the state of the link now.
+// State returns the current state of the link.
 func (l *Link) State() State {
 	n := l.control
 	n.mu.Lock()
@@ -220,8 +218,8 @@ func (l *Link) State() State {
 	return s
 }
 
-// Changed is closed at the next change of Up or Err. Take it before State, so that
-// no change is lost:
+// Changed is closed at the next change of Up or Err. Call it before State, so that no change is
+// lost:
 //
 //	for {
 //		changed := l.Changed()

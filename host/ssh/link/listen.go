@@ -12,31 +12,31 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// backlog is how many connections wait for Accept; more are closed.
+// backlog is the most connections that wait for Accept; more are closed.
 const backlog = 128
 
-// forwards are the listeners of a connection, by what the machine calls them. Those
-// of x/crypto/ssh would not do: when a channel cannot be accepted, the ones behind
-// it are stuck, and with them the connection, even a closed one.
+// forwards are the listeners of a connection, by the name that the host uses. Those of
+// x/crypto/ssh do not suffice: if a channel cannot be accepted, the channels behind it are
+// stuck, and with them the connection, even after Close.
 type forwards struct {
 	once sync.Once
 	mu   sync.Mutex
 	by   map[string]*listener
 }
 
-// listener is a reverse forward. RFC 4254 section 7.1, PROTOCOL of OpenSSH section 2.4.
+// listener is a reverse forward: RFC 4254 section 7.1, OpenSSH's PROTOCOL section 2.4.
 type listener struct {
 	c       *connection
 	network string
 	host    string // tcp
-	port    uint32 // tcp; 0 until the machine chose one
+	port    uint32 // tcp; 0 until the host has chosen one
 	path    string // unix
 	conns   chan net.Conn
 	closed  chan struct{}
 	once    sync.Once
 }
 
-// listen asks the machine to listen at an address that checkAddress has passed.
+// listen asks the host to listen on an address that checkAddress has accepted.
 func (c *connection) listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l := &listener{c: c, network: network, path: address, conns: make(chan net.Conn, backlog), closed: make(chan struct{})}
 	if network == "tcp" {
@@ -51,8 +51,8 @@ func (c *connection) listen(ctx context.Context, network, address string) (net.L
 	return request(ctx, c, func() (net.Listener, error) { return l, l.begin() }, func(ln net.Listener) { ln.Close() })
 }
 
-// begin sends the request. Connections may come before its answer does, but not to a
-// port that the machine has yet to choose.
+// begin sends the request. Connections may arrive before its answer, but not on a port that the
+// host has yet to choose.
 func (l *listener) begin() error {
 	choose := l.network == "tcp" && l.port == 0
 	if !choose {
@@ -78,7 +78,7 @@ func (l *listener) begin() error {
 	return err
 }
 
-// request sends what begins the forward or, with "cancel-", ends it.
+// request sends the request that begins the forward or, with "cancel-", ends it.
 func (l *listener) request(prefix string) (bool, []byte, error) {
 	if l.network == "unix" {
 		return l.c.client.SendRequest(prefix+"streamlocal-forward@openssh.com", true, ssh.Marshal(struct{ Path string }{l.path}))
@@ -89,7 +89,7 @@ func (l *listener) request(prefix string) (bool, []byte, error) {
 	}{l.host, l.port}))
 }
 
-// name is how the machine tells whose a connection is.
+// name is the key by which the host names the listener of a connection.
 func (l *listener) name() string {
 	if l.network == "unix" {
 		return l.path
@@ -101,7 +101,7 @@ func tcpName(host string, port uint32) string {
 	return net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
 }
 
-// set says whose the connections to name are; nil for nobody.
+// set assigns the connections to name to a listener; nil removes it.
 func (f *forwards) set(name string, l *listener) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,8 +121,8 @@ func (f *forwards) get(name string) *listener {
 	return f.by[name]
 }
 
-// takeForwards takes connections as they come, to the end of c: one that nobody
-// takes would stop all that is read on the SSH connection.
+// takeForwards accepts or rejects connections as they arrive, until the end of c: an unhandled
+// one would block all reading from the SSH connection.
 func (c *connection) takeForwards(network string, in <-chan ssh.NewChannel) {
 	defer c.budget.Recover("the connections that the host forwards")
 	for open := range in {
@@ -141,7 +141,7 @@ func (c *connection) takeForwards(network string, in <-chan ssh.NewChannel) {
 		}
 		l := c.forwards.get(name)
 		if l == nil || l.network != network {
-			open.Reject(ssh.Prohibited, "nobody listens there")
+			open.Reject(ssh.Prohibited, "nothing listens there")
 			continue
 		}
 		if !c.channels.take(&c.channels.forwarded, maxForwarded) {
@@ -151,7 +151,7 @@ func (c *connection) takeForwards(network string, in <-chan ssh.NewChannel) {
 		raw, requests, err := open.Accept()
 		if err != nil {
 			c.channels.give(&c.channels.forwarded)
-			continue // the connection is over; what is behind this one must be taken all the same
+			continue // the connection is over, but the channels behind this one must be drained
 		}
 		channel := c.track(raw, &c.channels.forwarded, func() { ssh.DiscardRequests(requests) })
 		l.offer(newConn(c.channelConn(channel, l.Addr(), remote), c.readEnded, c.writeEnded))
@@ -164,7 +164,7 @@ type channelConn struct {
 	local, remote net.Addr
 }
 
-// channelConn is a connection over a channel, which has no standard error.
+// channelConn makes a connection from a channel, which has no standard error.
 func (c *connection) channelConn(ch *channel, local, remote net.Addr) *channelConn {
 	c.budget.Go("a connection's channel", func() { c.silence(ch.stderr) })
 	return &channelConn{ch, local, remote}
@@ -184,7 +184,7 @@ func (l *listener) offer(conn net.Conn) {
 	}
 }
 
-// drain closes what nobody will accept any more.
+// drain closes the connections that will not be accepted any more.
 func (l *listener) drain() {
 	for {
 		select {
@@ -210,7 +210,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close stops listening; it waits for the machine's word, or for the end of the link.
+// Close stops listening; it waits for the answer of the host, or for the end of the link.
 func (l *listener) Close() error {
 	err := error(net.ErrClosed)
 	l.once.Do(func() {
@@ -222,7 +222,7 @@ func (l *listener) Close() error {
 	return err
 }
 
-// end cancels the forward, which is over with its connection anyway.
+// end cancels the forward, which would otherwise end with its connection.
 func (l *listener) end() error {
 	select {
 	case l.c.globals <- struct{}{}:
@@ -240,7 +240,7 @@ func (l *listener) end() error {
 	return err
 }
 
-// Addr is the address on the machine; the IP of a host name is zero.
+// Addr is the address on the host; for a host name the IP is zero.
 func (l *listener) Addr() net.Addr {
 	if l.network == "unix" {
 		return &net.UnixAddr{Name: l.path, Net: "unix"}

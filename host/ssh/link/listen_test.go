@@ -13,8 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// TestUnattendedListener: connections that nobody accepts stop neither the link nor
-// its end.
+// TestUnattendedListener: connections that are not accepted block neither the link nor its end.
 func TestUnattendedListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab(t)
@@ -24,7 +23,7 @@ func TestUnattendedListener(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := ln.Addr().String(); got != "127.0.0.1:7777" { // which the machine chose
+		if got := ln.Addr().String(); got != "127.0.0.1:7777" { // which the host chose
 			t.Errorf("it listens on %s", got)
 		}
 		far := <-b.conns
@@ -78,7 +77,7 @@ func TestUnattendedListener(t *testing.T) {
 
 		b.wire(0).cut()
 		until(t, l, false)
-		for err = nil; err == nil; { // what had come is there until the end is seen
+		for err = nil; err == nil; { // connections that arrived before are returned first
 			_, err = ln.Accept()
 		}
 		if !errors.Is(err, host.ErrUnreachable) {

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// machine is an sshd of this machine, on a port of its own.
+// machine is a local sshd, on a port of its own.
 type machine struct {
 	dir     string
 	address string // 127.0.0.1:port
@@ -39,8 +39,8 @@ type machine struct {
 	url     string
 }
 
-// newMachine starts sshd with more lines of configuration. The test is skipped
-// where there is none, or where it could not log in.
+// newMachine starts sshd with additional lines of configuration. It skips the test if there is
+// no sshd or no one could log in.
 func newMachine(t *testing.T, more ...string) *machine {
 	t.Helper()
 	sshd, err := exec.LookPath("/usr/sbin/sshd")
@@ -168,7 +168,7 @@ func privateKey(t *testing.T, key ed25519.PrivateKey) []byte {
 	return pem.EncodeToMemory(block)
 }
 
-// echo serves connections by sending back what comes, to the end of each.
+// echo serves connections and sends back what arrives, until the end of each.
 func echo(t *testing.T, network, address string) net.Listener {
 	t.Helper()
 	ln, err := net.Listen(network, address)
@@ -191,7 +191,7 @@ func echo(t *testing.T, network, address string) net.Listener {
 	return ln
 }
 
-// run makes a link and keeps it to the end of the test.
+// run makes a link and keeps it until the end of the test.
 func run(t *testing.T, raw string, o endpoint.Options) *Link {
 	t.Helper()
 	target, err := endpoint.Resolve(raw, o)
@@ -220,7 +220,7 @@ func start(t *testing.T, l *Link) {
 	})
 }
 
-// says writes to a conn and expects it back.
+// says writes to a conn and expects the text back.
 func says(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	c.SetDeadline(time.Now().Add(time.Minute))

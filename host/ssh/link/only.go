@@ -9,17 +9,16 @@ import (
 
 type onlyKey struct{}
 
-// Only makes a call go by the control connection of that number (State.Connection) or
-// not at all: a call that has waited for a link must not go by the next connection,
-// where it has lost what it relied on. On the bulk connection it is the control
-// connection of that time that counts. 0 takes any.
+// Only makes a call use the control connection with that number (State.Connection) or fail. A
+// call that waited for the link must not use the next connection, because what it relied on may
+// be lost. A call on the bulk connection fails unless that control connection is up. 0 allows
+// any.
 func Only(ctx context.Context, connection int) context.Context {
 	return context.WithValue(ctx, onlyKey{}, connection)
 }
 
-// Allows tells whether Only lets the call of ctx use a session that was started before,
-// on the control connection.
-// The error wraps host.ErrUnreachable: nothing was sent.
+// Allows returns an error if Only forbids the call of ctx to use s, a session that was started
+// earlier on the control connection. The error wraps host.ErrUnreachable: nothing was sent.
 func Allows(ctx context.Context, s Session) error {
 	if p, ok := s.(*program); ok {
 		return allows(ctx, p.connection)
@@ -29,7 +28,7 @@ func Allows(ctx context.Context, s Session) error {
 
 func allows(ctx context.Context, connection int) error {
 	only, _ := ctx.Value(onlyKey{}).(int)
-	if only == 0 || only == connection { // no connection is 0
+	if only == 0 || only == connection { // no connection has number 0
 		return nil
 	}
 	return fmt.Errorf("the connection that the call was for is over: %w", host.ErrUnreachable)

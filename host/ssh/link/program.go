@@ -22,14 +22,14 @@ type program struct {
 	closed         chan struct{}
 	once           sync.Once
 
-	connection int // the number of the one that it came by
+	connection int // the number of its control connection
 
 	done chan struct{} // closed when the channel is over; code and err are set
 	code int
 	err  error
 }
 
-// session opens a channel and asks for kind ("exec", "subsystem") of name.
+// session opens a channel and requests kind ("exec", "subsystem") with name.
 func (l *Link) session(ctx context.Context, n *lane, label, kind, name string) (Session, error) {
 	object := fmt.Sprintf("%s at %s", kind, l.target.Address)
 	if kind == "subsystem" {
@@ -62,7 +62,7 @@ func (c *connection) newProgram() *program {
 	return &program{closed: make(chan struct{}), connection: c.number, done: make(chan struct{})}
 }
 
-// over gives a program its channel.
+// over sets the channel of a program.
 func (p *program) over(channel ssh.Channel, c *connection) {
 	p.channel = channel
 	p.stdin = newWriter(channel, channel.CloseWrite, p.closed, c.writeEnded)
@@ -103,7 +103,7 @@ func (p *program) serve(c *connection, requests <-chan *ssh.Request) {
 	close(p.done)
 }
 
-// signalNumbers are Linux's; a shell tells of them as 128+n.
+// signalNumbers are those of Linux; a shell reports them as 128+n.
 var signalNumbers = map[string]int{"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL": 9,
 	"USR1": 10, "SEGV": 11, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15}
 
@@ -121,8 +121,8 @@ func (p *program) Stdin() io.WriteCloser { return stdin{p.stdin} }
 func (p *program) Stdout() io.Reader     { return stdout{p.stdout} }
 func (p *program) Stderr() io.Reader     { return p.stderr }
 
-// Wait returns when the program has ended and its output has come, which it does
-// only while that is read. A signal is 128 and its number. After Close the error is
+// Wait returns when the program has ended and its output has arrived, which requires that the
+// output is read. For a signal the code is 128 plus its number. After Close the error is
 // net.ErrClosed.
 func (p *program) Wait() (int, error) {
 	select {

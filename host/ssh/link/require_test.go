@@ -11,8 +11,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// TestRequiredHostKey: of two pinned keys the machine has the one that it had before, on
-// either connection; another machine with the other pinned key is refused.
+// TestRequiredHostKey: of two pinned keys the host must present the one that it had before, on
+// either connection; another host with the other pinned key is refused.
 func TestRequiredHostKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab(t)
@@ -38,7 +38,7 @@ func TestRequiredHostKey(t *testing.T) {
 		}
 		l.Require(key)
 
-		// The bulk connection is made when it is first used: by then another machine answers.
+		// The bulk connection is made on first use: by then another host answers.
 		another := &ssh.ServerConfig{PublicKeyCallback: b.server.PublicKeyCallback}
 		another.AddHostKey(other)
 		b.another.Store(another)
@@ -60,7 +60,7 @@ func TestRequiredHostKey(t *testing.T) {
 			t.Errorf("back, the key is %q", l.State().HostKey)
 		}
 
-		// One that stands by another key is cut before Require returns.
+		// A connection with another key is cut before Require returns.
 		l.Require(ssh.FingerprintSHA256(other.PublicKey()))
 		if c, err := l.Dial(t.Context(), "unix", "/echo"); err == nil {
 			c.Close()

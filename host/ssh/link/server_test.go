@@ -24,7 +24,7 @@ type queue struct {
 	cond  *sync.Cond
 	data  []byte
 	err   error // of readers, once data is read
-	lossy bool  // what is written disappears
+	lossy bool  // written data is lost
 }
 
 func newQueue() *queue {
@@ -42,8 +42,8 @@ func (q *queue) end(err error) {
 	}
 }
 
-// wire is a TCP connection in memory that can be cut or swallow all. It works in
-// synctest, where net.Pipe does not serve: both ends of SSH write first.
+// wire is a TCP connection in memory that can be cut or lose all data. It works in synctest,
+// where net.Pipe does not: both ends of SSH write first.
 type wire struct {
 	in, out *queue
 	started time.Time
@@ -54,13 +54,13 @@ func newWire() (near, far *wire) {
 	return &wire{a, b, time.Now()}, &wire{b, a, time.Now()}
 }
 
-// cut ends both directions as a reset does.
+// cut ends both directions, as a reset does.
 func (w *wire) cut() {
 	w.in.end(syscall.ECONNRESET)
 	w.out.end(syscall.ECONNRESET)
 }
 
-// swallow makes the other end silent, with nobody told.
+// swallow makes the other end silent; neither end gets an error.
 func (w *wire) swallow() {
 	for _, q := range []*queue{w.in, w.out} {
 		q.mu.Lock()
@@ -115,27 +115,27 @@ func (w *wire) SetDeadline(time.Time) error      { return nil }
 func (w *wire) SetReadDeadline(time.Time) error  { return nil }
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 
-// lab is a machine in memory at 10.0.0.7:22, and the network to it.
+// lab is a host in memory at 10.0.0.7:22, and the network to it.
 type lab struct {
 	hostKey, userKey ed25519.PrivateKey
 	server           *ssh.ServerConfig
 	target           *endpoint.Target
 	targetMu         sync.Mutex // held by an attempt
 
-	another atomic.Pointer[ssh.ServerConfig] // of who answers in the machine's place; nil: it does itself
-	down    atomic.Bool                      // the port refuses
+	another atomic.Pointer[ssh.ServerConfig] // of a host that answers in its place; nil: it answers itself
+	down    atomic.Bool                      // the port refuses connections
 	brief   atomic.Bool                      // connections end right after the login
 	flight  atomic.Int32
 	release chan struct{} // lets /slow be opened
 	opened  chan ssh.Channel
-	pipes   chan net.Conn // the far ends of /pipe
-	behind  *lab          // the machine that this one is a jump to
+	pipes   chan net.Conn // the remote ends of /pipe
+	behind  *lab          // the host that this one is a jump host to
 	conns   chan *ssh.ServerConn
 
 	mu    sync.Mutex
-	wires []*wire     // near ends, in the order they were made
-	tries []time.Time // when a connection was asked for
-	most  int32       // attempts in flight at once
+	wires []*wire     // local ends, in the order they were made
+	tries []time.Time // when a connection was requested
+	most  int32       // the most attempts at the same time
 }
 
 func newLab(t *testing.T) *lab {
@@ -148,7 +148,7 @@ func newLab(t *testing.T) *lab {
 		return nil, errors.New("unknown key")
 	}}
 	b.server.AddHostKey(signer(t, b.hostKey))
-	t.Cleanup(func() { // the far end of a wire that swallows hears of nothing
+	t.Cleanup(func() { // the remote end of a wire that loses data does not see its end
 		for i := range b.wires {
 			b.wire(i).cut()
 		}
@@ -182,7 +182,7 @@ func (b *lab) dial(context.Context, string, string) (net.Conn, error) {
 	return near, nil
 }
 
-// wire is the i-th connection made.
+// wire is the i-th connection.
 func (b *lab) wire(i int) *wire {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,7 +195,7 @@ func (b *lab) attempts() []time.Time {
 	return append([]time.Time(nil), b.tries...)
 }
 
-// hook counts the attempts in flight.
+// hook counts the attempts in progress.
 func (b *lab) hook(ctx context.Context, label string, call func(context.Context) error) error {
 	if label == "ssh/Connect" {
 		b.mu.Lock()
@@ -217,7 +217,7 @@ func (b *lab) link(t *testing.T) *Link {
 	return l
 }
 
-// serve is sshd.
+// serve plays sshd.
 func (b *lab) serve(raw net.Conn) {
 	defer raw.Close()
 	server := b.server
@@ -295,7 +295,7 @@ func (b *lab) open(c ssh.NewChannel) {
 		return
 	case "/brief":
 		channel.Close()
-	case "/sink": // takes nothing
+	case "/sink": // reads nothing
 	default:
 		go func() {
 			io.Copy(channel, channel)

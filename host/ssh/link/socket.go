@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// socket is the net.Conn below an SSH connection. A write that does not get through
-// in time ends it, so that a machine that swallows cannot hold a writer for ever;
-// when bytes last came from the machine is what keepalives go by.
+// socket is the net.Conn below an SSH connection. A write that times out closes it, so that a
+// host that accepts no data cannot block a writer for ever. It records when the last bytes
+// arrived, which the keepalives need.
 type socket struct {
 	net.Conn
 	writeTimeout time.Duration
 	born         time.Time
-	heard        atomic.Int64 // of the last bytes received: nanoseconds since born, by the monotonic clock
+	heard        atomic.Int64 // when the last bytes arrived: nanoseconds since born, by the monotonic clock
 	broken       atomic.Bool  // the socket has failed or is closed
-	writing      atomic.Int64 // since when a write is under way, as heard; 0: none is
+	writing      atomic.Int64 // when the current write began, as in heard; 0: there is none
 	unread       unread
 	once         sync.Once
 	closeErr     error
@@ -38,7 +38,7 @@ func (s *socket) Read(p []byte) (int, error) {
 		s.unread.receive(n)
 	}
 	if err != nil {
-		// Before the channels see their end: they tell the link's from their own by it.
+		// Set it before the channels see their end: it tells them whether the link ended.
 		s.broken.Store(true)
 	}
 	return n, err
@@ -63,7 +63,7 @@ func (s *socket) Close() error {
 	return s.closeErr
 }
 
-// silence is how long nothing came.
+// silence is how long nothing has arrived.
 func (s *socket) silence() time.Duration {
 	return time.Since(s.born) - time.Duration(s.heard.Load())
 }

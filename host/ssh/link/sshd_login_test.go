@@ -19,7 +19,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// TestSSHDLogins logs in by each kind of credential and pin.
+// TestSSHDLogins logs in with each kind of credential and pin.
 func TestSSHDLogins(t *testing.T) {
 	m := newMachine(t)
 	socket := m.path("agent.sock")
@@ -29,7 +29,7 @@ func TestSSHDLogins(t *testing.T) {
 	}
 	serveAgent(t, keys, socket)
 
-	// A key that only a certificate lets in.
+	// A key that is accepted only with a certificate.
 	certified := newKey(t)
 	cert := &ssh.Certificate{Key: signer(t, certified).PublicKey(), CertType: ssh.UserCert, KeyId: "test",
 		ValidPrincipals: []string{"root"}, ValidBefore: ssh.CertTimeInfinity,
@@ -92,7 +92,7 @@ Host *
 	}
 
 	t.Run("source", func(t *testing.T) {
-		// With a passphrase, and anew for each connection.
+		// With a passphrase, and asked again for each connection.
 		block, err := ssh.MarshalPrivateKeyWithPassphrase(m.key, "", []byte("word"))
 		if err != nil {
 			t.Fatal(err)
@@ -110,18 +110,18 @@ Host *
 		} else if code, err := p.Wait(); code != 3 || err != nil {
 			t.Errorf("got %d, %v", code, err)
 		}
-		if p, err := l.Subsystem(ctx, "sftp"); err != nil { // by the other connection
+		if p, err := l.Subsystem(ctx, "sftp"); err != nil { // on the other connection
 			t.Error(err)
 		} else {
 			p.Close()
 		}
-		if n := len(asked); n < 2 { // more where a login took too long and was tried again
+		if n := len(asked); n < 2 { // more if a login took too long and was tried again
 			t.Errorf("asked %d times for two connections", n)
 		}
 	})
 	t.Run("too many keys", func(t *testing.T) {
 		many := agent.NewKeyring()
-		for range 8 { // sshd looks at six
+		for range 8 { // sshd checks six
 			if err := many.Add(agent.AddedKey{PrivateKey: newKey(t)}); err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +158,7 @@ Host *
 	})
 }
 
-// serveAgent is ssh-agent.
+// serveAgent plays ssh-agent.
 func serveAgent(t *testing.T, keys agent.Agent, socket string) {
 	t.Helper()
 	ln, err := net.Listen("unix", socket)

@@ -92,7 +92,7 @@ func TestSSHD(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		// SSH_FXP_INIT of version 3 is answered by SSH_FXP_VERSION, type 2.
+		// The answer to SSH_FXP_INIT of version 3 is SSH_FXP_VERSION, type 2.
 		p.Stdin().Write([]byte{0, 0, 0, 5, 1, 0, 0, 0, 3})
 		got := make([]byte, 9)
 		if _, err := io.ReadFull(p.Stdout(), got); err != nil || got[4] != 2 || got[8] != 3 {
@@ -150,8 +150,8 @@ func TestSSHD(t *testing.T) {
 	}
 }
 
-// TestSSHDGoes is an sshd process that is killed, and one that is stopped: the kernel
-// takes what is sent to that, and nobody answers.
+// TestSSHDGoes: an sshd process is killed, and another one is stopped: the kernel accepts data
+// for that, but nothing answers.
 func TestSSHDGoes(t *testing.T) {
 	m := newMachine(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -206,8 +206,8 @@ func TestSSHDGoes(t *testing.T) {
 	}
 }
 
-// TestOnly: a call that is for one connection goes by no other, neither as one that has
-// waited nor on a session of before.
+// TestOnly: a call for one connection uses no other, neither when it has waited nor on an
+// earlier session.
 func TestOnly(t *testing.T) {
 	m := newMachine(t)
 	echo(t, "unix", m.path("echo.sock"))
@@ -270,7 +270,7 @@ func TestOnly(t *testing.T) {
 	calls("that one", Only(ctx, l.State().Connection), true)
 }
 
-// TestSSHDCarries has gRPC, as the CRI speaks it, and HTTP, as probes do, go over the link.
+// TestSSHDCarries sends gRPC, as the CRI uses it, and HTTP, as probes do, over the link.
 func TestSSHDCarries(t *testing.T) {
 	m := newMachine(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

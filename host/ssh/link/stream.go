@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// chunk is what a stream holds between the channel and its user: a packet of SSH.
+// chunk is what a stream holds between the channel and its user: one SSH packet.
 const chunk = 32 << 10
 
-// reader reads a channel with deadlines, which the channels of x/crypto/ssh do not
-// have. One goroutine reads the channel from the first Read on; it ends with the
-// channel, which is with the connection at the latest.
+// reader reads from a channel with deadlines, which the channels of x/crypto/ssh lack. From the
+// first Read on, one goroutine reads the channel. It ends with the channel, which is at the
+// latest the end of the connection.
 type reader struct {
 	src      io.Reader
 	ended    func(error) error // the error to return for that of src
@@ -22,11 +22,11 @@ type reader struct {
 
 	start sync.Once
 	data  chan []byte   // from the goroutine
-	taken chan struct{} // its buffer may be used again
+	taken chan struct{} // its buffer may be reused
 	end   chan struct{} // closed by the goroutine, after err is set
 	err   error
 
-	mu   sync.Mutex // one Read after the other
+	mu   sync.Mutex // one Read at a time
 	rest []byte
 }
 
@@ -101,13 +101,13 @@ func (r *reader) setDeadline(t time.Time) error {
 	return nil
 }
 
-// writer writes to a channel with deadlines. A goroutine writes from the first
-// Write on, out of a copy: it may still be at it when Write has given up. What it
-// has taken counts as written, as if it were in the buffer of a socket.
+// writer writes to a channel with deadlines. From the first Write on, a goroutine writes from a
+// copy, because it may still be writing when Write has returned. Data that it has taken counts
+// as written, as in the buffer of a socket.
 type writer struct {
 	dst      io.Writer
-	finish   func() error      // says that no more is written
-	ended    func(error) error // the error to return for that of dst
+	finish   func() error      // ends the direction
+	ended    func(error) error // converts an error of dst
 	deadline *deadline
 	closed   chan struct{}
 
@@ -115,7 +115,7 @@ type writer struct {
 	work  chan []byte
 	done  chan error
 
-	mu     sync.Mutex // one Write after the other
+	mu     sync.Mutex // one Write at a time
 	buf    []byte     // belongs to the goroutine while busy
 	busy   bool
 	failed error
@@ -190,7 +190,7 @@ func (w *writer) settle() error {
 			}
 		case <-w.closed:
 			return net.ErrClosed
-		case <-past: // unless it was moved meanwhile
+		case <-past: // unless it was moved in the meantime
 		}
 	}
 	return w.failed
@@ -204,7 +204,7 @@ func (w *writer) setDeadline(t time.Time) error {
 	return nil
 }
 
-// CloseWrite says that no more is written; the other direction goes on.
+// CloseWrite ends the write direction; reads continue.
 func (w *writer) CloseWrite() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +234,7 @@ type rawConn interface {
 	RemoteAddr() net.Addr
 }
 
-// newConn wraps a channel; the functions turn its errors into those of the link.
+// newConn wraps a channel; the functions convert its errors into those of the link.
 func newConn(raw rawConn, readEnded, writeEnded func(error) error) *conn {
 	closed := make(chan struct{})
 	c := &conn{raw: raw, closed: closed, reader: newReader(raw, closed, readEnded)}
@@ -254,7 +254,7 @@ func (c *conn) Close() error {
 		err = nil
 		c.reader.deadline.set(time.Time{})
 		c.writer.deadline.set(time.Time{})
-		go c.raw.Close() // it may wait for a write that hangs, until the link is judged
+		go c.raw.Close() // it may wait for a write that hangs until the link counts as dead
 	})
 	return err
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 )
 
-// TestConn is the suite of net.Conn: what gRPC and net/http expect of one.
+// TestConn tests what gRPC and net/http expect of a net.Conn.
 func TestConn(t *testing.T) {
 	b := newLab(t)
 	l := b.link(t)
@@ -49,7 +49,7 @@ func TestDeadlines(t *testing.T) {
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
-		// What comes after a read that gave up is not lost.
+		// Data that arrives after a read timed out is not lost.
 		io.WriteString(c, "kept")
 		synctest.Wait()
 		c.SetReadDeadline(time.Time{})
@@ -86,7 +86,7 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("a write to what the other side closed: %v", err)
 		}
 		brief.Close()
-		// A write that hangs ends with Close.
+		// Close ends a write that hangs.
 		other, err := l.Dial(t.Context(), "unix", "/sink")
 		if err != nil {
 			t.Fatal(err)
@@ -99,8 +99,8 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// TestHalfOpenWrites: a TCP connection whose far end takes nothing more, so that
-// writes block, with the deadlines of a real socket.
+// TestHalfOpenWrites: a TCP connection whose remote end accepts no more data, so that writes
+// block, with the deadlines of a real socket.
 func TestHalfOpenWrites(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -110,7 +110,7 @@ func TestHalfOpenWrites(t *testing.T) {
 	b := newLab(t)
 	stop := make(chan struct{})
 	near := make(chan net.Conn, 5)
-	// In between, a relay that stops to read: the kernel's buffers fill.
+	// A relay in between stops reading, so that the kernel's buffers fill.
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := b.dial(ctx, network, address)
 		if err != nil {
@@ -143,12 +143,12 @@ func TestHalfOpenWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.limits.write, l.limits.silence = 300*time.Millisecond, time.Hour // the write alone must find it
+	l.limits.write, l.limits.silence = 300*time.Millisecond, time.Hour // only the write can detect it
 	start(t, l)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	var conns []net.Conn
-	for range 8 { // windows enough to fill the buffers
+	for range 8 { // enough windows to fill the buffers
 		c, err := l.Dial(ctx, "unix", "/sink")
 		if err != nil {
 			t.Fatal(err)
@@ -229,7 +229,7 @@ func TestHook(t *testing.T) {
 			}
 		}
 	}
-	// What was opened for a call whose hook then failed is closed.
+	// If the hook fails after the call, the result of the call is closed.
 	close(b.release)
 	if _, err := l.Dial(t.Context(), "unix", "/slow"); err != fault {
 		t.Errorf("a dial with a fault gave %v", err)
@@ -250,8 +250,7 @@ func TestHook(t *testing.T) {
 	}
 }
 
-// TestReaderBytes compares what comes through a reader, by pieces of any size, with
-// what went in.
+// TestReaderBytes compares the output of a reader, in pieces of any size, with its input.
 func TestReaderBytes(t *testing.T) {
 	want := make([]byte, 300<<10)
 	for i := range want {
@@ -276,8 +275,8 @@ func TestReaderBytes(t *testing.T) {
 	}
 }
 
-// TestSocket: who reads the end of a stream must find the socket broken by then, and
-// that is a matter of moments in any other test.
+// TestSocket: a reader that sees the end of a stream must find the socket broken already. In any
+// other test that is a matter of timing.
 func TestSocket(t *testing.T) {
 	for name, use := range map[string]func(*socket) error{
 		"read":  func(s *socket) error { _, err := s.Read(make([]byte, 1)); return err },
@@ -290,7 +289,7 @@ func TestSocket(t *testing.T) {
 			t.Errorf("%s: %v, and broken is %v", name, err, s.broken.Load())
 		}
 		far.cut()
-		s.Read(make([]byte, 1)) // what came before the cut
+		s.Read(make([]byte, 1)) // data from before the cut
 		s.broken.Store(false)
 		if err := use(s); err == nil || !s.broken.Load() {
 			t.Errorf("%s after the cut: %v, and broken is %v", name, err, s.broken.Load())

@@ -5,5 +5,5 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 )
 
-// What Host needs, a Link has.
+// Link implements the Transport that Host needs.
 var _ hostssh.Transport = (*link.Link)(nil)

@@ -8,30 +8,30 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// Bounds of what a connection may have received that was not read. The SSH library keeps
-// each packet of a channel by itself until it is read, and tells nothing of them. A packet
-// with one byte takes 48 bytes of memory (16 for it, 32 to link it), and at least 36 on
-// the wire: the 2 MiB that a machine may send ahead on one channel cost up to 100 MiB. So
-// bytes on the wire are what is counted: maxUnread of them take at most 16 MiB.
+// Bounds of the unread data of a connection. The SSH library keeps each packet of a channel
+// separately until it is read, and does not report them. A packet with one byte takes 48 bytes
+// of memory (16 for the data, 32 for the list) and at least 36 on the wire: the 2 MiB that a
+// host may send ahead on one channel cost up to 100 MiB. So this package counts bytes on the
+// wire: maxUnread of them take at most 16 MiB.
 const (
 	maxUnread = 12 << 20
-	// perPacket is the least that a packet takes on the wire beside its data.
+	// perPacket is the least that a packet takes on the wire besides its data.
 	perPacket = 34
-	// window is what the library lets a machine send ahead on one channel, in bytes of data.
+	// window is how much data the library lets a host send ahead on one channel, in bytes.
 	window = 2 << 20
-	// unreadStep is how much is received between two looks at what is unread.
+	// unreadStep is how much is received between two checks of what is unread.
 	unreadStep = 256 << 10
 	// resting is how long a read must have waited to show that there was nothing to read.
 	resting = time.Second
 )
 
-// unread estimates what a connection has received that was not read: all that came on
-// the wire since the time when some stream that is not being read now was last seen to be
-// empty, without what the streams' readers have got since then. What it errs by is what
-// small packets need beside their data where one read gets several.
+// unread estimates the unread data of a connection: everything that arrived on the wire since
+// the time when the first of the streams that are not being read was last known to be empty,
+// minus what the readers of all streams received since then. The error is the overhead of small
+// packets when one read returns several.
 type unread struct {
-	// hangs says that nothing can be written: a read waits for that, too, as it opens
-	// the channel's window.
+	// hangs reports that no data can be written: a read waits for that too, because it opens the
+	// channel's window.
 	hangs func() bool
 	// over ends the connection, with the error of the budget.
 	over   func()
@@ -39,33 +39,33 @@ type unread struct {
 
 	mu       sync.Mutex
 	received int64 // on the wire
-	read     int64 // by the streams' readers, with perPacket for each read
-	next     int64 // of received: when to look again
+	read     int64 // by the readers of the streams, with perPacket for each read
+	next     int64 // the value of received at the next check
 	streams  map[*stream]bool
 	closing  int
 }
 
-// stream is one direction's data of a channel, or its standard error.
+// stream is the data of one direction of a channel, or its standard error.
 type stream struct {
 	of    *unread
 	src   io.Reader
-	close func() // the channel
-	// turn is of the one reader at a time: the library wakes one where a stream ends.
+	close func() // closes the channel
+	// turn admits one reader at a time, because the library wakes only one when a stream ends.
 	turn chan struct{}
 
-	// Of unread's mutex:
-	mark    int64     // received without read when it was last seen to be empty, or less
-	reading time.Time // since when; zero: it is not read now
-	closed  bool      // the channel, for what is unread of it
-	// A stream whose reader is always behind is never seen to be empty. But what it held
-	// at some time was read when a window more has been read. So its mark may move to that
-	// time, less what was read since then: it may have been what was held.
-	then  int64 // received without read at that time
-	since int64 // data of it that was read since then
+	// Guarded by the mutex of unread:
+	mark    int64     // received minus read when it was last known to be empty, or less
+	reading time.Time // since when; zero: it is not being read
+	closed  bool      // the channel was closed because of its unread data
+	// A stream whose reader is always behind is never seen empty. But once a window more has
+	// been read, everything that it held at an earlier time (then) has been read. So mark may
+	// move to that time, minus what was read since then, which may be the data that was held.
+	then  int64 // received minus read at that time
+	since int64 // data of the stream that was read since then
 	less  int64 // the same, with perPacket
 }
 
-// stream begins to count one; forget ends that.
+// stream begins to count a stream; forget ends that.
 func (u *unread) stream(src io.Reader, close func()) *stream {
 	s := &stream{of: u, src: src, close: close, turn: make(chan struct{}, 1)}
 	if u != nil {
@@ -112,14 +112,14 @@ func (s *stream) Read(p []byte) (int, error) {
 		}
 	}
 	if n < len(p) {
-		s.mark = u.received - u.read // the library gives all that it has
+		s.mark = u.received - u.read // the library returns all that it has
 	}
 	return n, err
 }
 
-// receive counts what came on the wire. What is too much of it closes the stream that was
-// not read for longest: a client of ours who does not read may be the reason, so that the
-// host is not blamed. Where no stream waits for its reader, it ends the connection.
+// receive counts what arrived on the wire. If too much is unread, it closes the stream that was
+// not read for longest: the reason may be a client of ours that does not read, so the host is
+// not blamed. If no stream waits for its reader, it ends the connection.
 func (u *unread) receive(n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -140,7 +140,7 @@ func (u *unread) receive(n int) {
 	}
 	switch held := now - first; {
 	case held <= maxUnread:
-	case u.closing > 0 && held <= maxUnread+maxUnread/2: // those are being emptied
+	case u.closing > 0 && held <= maxUnread+maxUnread/2: // closed channels are being emptied
 	case slowest == nil:
 		u.budget.Go("an SSH connection", u.over)
 	default:

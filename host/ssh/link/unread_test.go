@@ -17,8 +17,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// overTCP is a link to the lab with a real connection below it, so that who sends faster
-// than the other reads has to wait.
+// overTCP is a link to the lab over a real TCP connection, so that a sender that is faster than
+// its reader must wait.
 func overTCP(t *testing.T, a *budget.Account) (*lab, *Link) {
 	t.Helper()
 	b := newLab(t)
@@ -47,7 +47,7 @@ func overTCP(t *testing.T, a *budget.Account) (*lab, *Link) {
 	return b, l
 }
 
-// paused dials a channel and does not read what comes by it.
+// paused dials a channel and does not read from it.
 func paused(t *testing.T, b *lab, l *Link) (net.Conn, ssh.Channel) {
 	t.Helper()
 	c, err := l.Dial(t.Context(), "unix", "/slow")
@@ -64,7 +64,7 @@ func paused(t *testing.T, b *lab, l *Link) (net.Conn, ssh.Channel) {
 	return c, far
 }
 
-// crumbs writes bytes in packets of one byte, until it is stopped.
+// crumbs writes n packets of one byte, until a write fails.
 func crumbs(to io.Writer, n int) {
 	for range n {
 		if _, err := to.Write([]byte{'x'}); err != nil {
@@ -73,8 +73,8 @@ func crumbs(to io.Writer, n int) {
 	}
 }
 
-// TestUnreadPacketsAreBounded: channels that are not read, and get packets of one byte,
-// cost what their bytes on the wire allow, and not 100 MiB each.
+// TestUnreadPacketsAreBounded: unread channels that receive packets of one byte cost what their
+// bytes on the wire allow, and not 100 MiB each.
 func TestUnreadPacketsAreBounded(t *testing.T) {
 	account := budget.New(budget.Limits{})
 	b, l := overTCP(t, account)
@@ -121,13 +121,13 @@ func TestUnreadPacketsAreBounded(t *testing.T) {
 	}
 }
 
-// TestReadPacketsAreNotCounted: what is read costs nothing, however small its packets are,
-// nor does a paused stream that is within its window.
+// TestReadPacketsAreNotCounted: data that is read costs nothing, however small its packets are,
+// and neither does a paused stream within its window.
 func TestReadPacketsAreNotCounted(t *testing.T) {
 	account := budget.New(budget.Limits{})
 	b, l := overTCP(t, account)
-	slow, farSlow := paused(t, b, l)
-	go farSlow.Write(bytes.Repeat([]byte("y"), 3<<20)) // more than the window
+	slow, remoteSlow := paused(t, b, l)
+	go remoteSlow.Write(bytes.Repeat([]byte("y"), 3<<20)) // more than the window
 	quick, far := paused(t, b, l)
 	go func() {
 		crumbs(far, 100_000)
@@ -145,7 +145,7 @@ func TestReadPacketsAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestStandardErrorOfAConnection: no sshd sends any, and it had no reader.
+// TestStandardErrorOfAConnection: no sshd sends one, and nothing read it.
 func TestStandardErrorOfAConnection(t *testing.T) {
 	account := budget.New(budget.Limits{})
 	b, l := overTCP(t, account)
@@ -162,7 +162,7 @@ func TestStandardErrorOfAConnection(t *testing.T) {
 	}
 }
 
-// talkative is a channel whose other side goes on after it was closed.
+// talkative is a channel whose other side continues after it was closed.
 type talkative struct {
 	mute
 	left chan int
@@ -176,7 +176,7 @@ func (c talkative) Read(p []byte) (int, error) {
 	return min(n, len(p)), nil
 }
 
-// TestClosedChannelThatGoesOn: what was on the way is read and dropped; more than the
+// TestClosedChannelThatGoesOn: data that was on its way is read and dropped; more than the
 // window ends the connection.
 func TestClosedChannelThatGoesOn(t *testing.T) {
 	for what, packets := range map[string]int{"the rest of the window": 2 << 20 >> 12, "more than the window": 5 << 20 >> 12} {
@@ -212,19 +212,19 @@ func TestClosedChannelThatGoesOn(t *testing.T) {
 	}
 }
 
-// full is a stream that always has more.
+// full is a stream that always has more data.
 type full struct{}
 
 func (full) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestStreamThatIsAlwaysBehind: a large copy whose reader is the slower side is never
-// seen to be empty. What its packets need beside their data adds up, and is not unread.
+// TestStreamThatIsAlwaysBehind: a large copy whose reader is slower than the sender is never
+// seen empty. The overhead of its packets adds up, but is not unread data.
 func TestStreamThatIsAlwaysBehind(t *testing.T) {
 	u := &newSocket(nil, time.Minute).unread
 	u.over = func() { t.Error("the connection was ended") }
 	s := u.stream(full{}, func() { t.Error("the stream was closed") })
 	buf := make([]byte, chunk)
-	u.receive(1 << 20) // what it is behind
+	u.receive(1 << 20) // how far it is behind
 	for range 20 << 30 / chunk {
 		u.receive(chunk + 130) // three packets
 		if _, err := s.Read(buf); err != nil {

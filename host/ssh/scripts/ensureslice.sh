@@ -13,4 +13,4 @@ while IFS='|' read -r path call; do
 done <<END
 $above
 END
-start "$start" || [ -z "$set" ] || systemd "$set" || fail "systemd does not set the limits of the slice: $said"
+start "$start" || [ -z "$set" ] || systemd "$set" || fail "systemd failed to set the limits of the slice: $said"

@@ -13,6 +13,11 @@ whole() {
 	value=$(tr -d '\0' <"$2" && echo x)
 	printf '%s\0%s\0' "$1" "${value%x}"
 }
+# matching KEY FILE PATTERN: the lines that match an extended regular expression, as most
+# of these files is not needed.
+matching() {
+	printf '%s\0%s\0' "$1" "$(grep -s -E -e "$3" -- "$2")"
+}
 line hostname /proc/sys/kernel/hostname
 line kernel /proc/sys/kernel/osrelease
 printf 'machine\0%s\0' "$(uname -m)"
@@ -30,13 +35,17 @@ line apparmor /sys/module/apparmor/parameters/enabled
 line selinux /sys/fs/selinux/enforce
 whole label /proc/self/attr/current
 whole swaps /proc/swaps
-whole meminfo /proc/meminfo
-whole status /proc/self/status
+matching meminfo /proc/meminfo '^(MemTotal|SwapTotal):'
+matching status /proc/self/status '^CapEff:'
 whole resolv.conf /etc/resolv.conf
 whole route /proc/net/route
-whole if-inet6 /proc/net/if_inet6
-whole fib-trie /proc/net/fib_trie
-printf 'addresses\0%s\0' "$(ip -o addr show up 2>/dev/null)"
+# Each pod's interface has a link-local address, which is none of the host's.
+addresses=$(ip -o addr show up 2>/dev/null | grep -v -e '^[0-9]*: lo  *inet' -e ' inet6 fe80:')
+printf 'addresses\0%s\0' "$addresses"
+[ -n "$addresses" ] || {
+	whole if-inet6 /proc/net/if_inet6
+	whole fib-trie /proc/net/fib_trie
+}
 for pages in /sys/kernel/mm/hugepages/hugepages-*; do
 	line "${pages##*/}" "$pages/nr_hugepages"
 done

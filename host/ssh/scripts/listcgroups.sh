@@ -1,8 +1,18 @@
-# listcgroups DIR...: the names of the directories in them, each with a NUL.
-for dir; do
-	for child in "$dir"/*/ "$dir"/.[!.]*/; do
+# listcgroups PATH HIERARCHY...: the names of the directories in PATH of any hierarchy, each
+# once and with a NUL. The hierarchies of version 1 have mostly the same names.
+path=$1
+shift
+for root; do
+	for child in "$root$path"/*/ "$root$path"/.[!.]*/; do
 		[ -d "$child" ] || continue
 		child=${child%/}
-		printf '%s\0' "${child##*/}"
+		name=${child##*/}
+		for other; do
+			if [ "$other" = "$root" ]; then
+				printf '%s\0' "$name"
+				break
+			fi
+			[ ! -d "$other$path/$name" ] || break
+		done
 	done
 done

@@ -7,12 +7,13 @@ value() {
 	value=$(cat -- "$2" 2>/dev/null)
 	printf '%s\0%s\0' "$1" "$value"
 }
-# lines KEY FILE PATTERN: the lines of a file of which most is of no use to anybody.
+# lines KEY FILE PATTERN: the lines that match an extended regular expression, as most of
+# these files is not needed.
 lines() {
-	value=$(grep -s -e "$3" -- "$2")
+	value=$(grep -s -E -e "$3" -- "$2")
 	printf '%s\0%s\0' "$1" "$value"
 }
-value meminfo /proc/meminfo
+lines meminfo /proc/meminfo '^(MemTotal|MemFree|Inactive\(file\)):'
 value loadavg /proc/loadavg
 value pid-max /proc/sys/kernel/pid_max
 value threads-max /proc/sys/kernel/threads-max

@@ -24,7 +24,7 @@ while :; do
 done
 systemd "$stop" || case $said in
 *"not loaded"*) ;;
-*) fail "systemd does not stop the slice: $said" ;;
+*) fail "systemd failed to stop the slice: $said" ;;
 esac
 rm -rf -- "$settings"
 set -- no "$@"

@@ -17,5 +17,5 @@ start() {
 	case $said in
 	*already*) return 1 ;;
 	esac
-	fail "systemd does not make the slice: $said"
+	fail "systemd failed to create the slice: $said"
 }

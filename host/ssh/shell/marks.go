@@ -21,26 +21,26 @@ const (
 // maxMark bounds what follows a nonce: a kind, a number and the newline.
 const maxMark = 16
 
-// maxNoise bounds what is kept of the bytes before a begin mark, for messages.
+// maxNoise bounds the bytes before a begin mark that are kept for messages.
 const maxNoise = 4 << 10
 
-// collector takes one stream of an answer apart. What is before the begin mark
-// is no part of it (a login shell's greeting). Marks may stand anywhere within
-// the output: a relay of the far end writes to the same pipe.
+// collector parses one stream of an answer. Bytes before the begin mark (a login shell's
+// greeting) do not belong to it. Marks may appear anywhere within the output, because a relay on
+// the host writes to the same pipe.
 type collector struct {
 	nonce  []byte
 	max    int // bytes that are kept
 	budget *budget.Account
-	// whole names an output whose size the host alone decides, or is empty: one of more
-	// than max exceeds the budget kind.
+	// whole names an output whose size the host alone decides, or is empty: more than max bytes
+	// of it exceed the budget kind.
 	whole string
 	kind  budget.Kind
-	turn  *turn // for what is large; may be nil
-	// onExit is told the exit code, once: all that the script itself wrote to this
-	// stream is in data by then.
+	turn  *turn // for large output; may be nil
+	// onExit receives the exit code, once: by then data has everything that the script itself
+	// wrote to this stream.
 	onExit func(code int)
-	// grouped is closed when the script's process group is known; nil for a stream
-	// that does not tell it.
+	// grouped is closed when the script's process group is known; nil for a stream that does not
+	// report it.
 	grouped chan struct{}
 
 	mu      sync.Mutex
@@ -49,13 +49,13 @@ type collector struct {
 	pending []byte
 	before  int64 // bytes before the begin mark
 	beyond  int64 // bytes that were dropped
-	group   int   // the script's process group; 0 while it is not known
+	group   int   // the script's process group; 0 if unknown
 	begun   bool
 	ended   bool
 }
 
-// feed takes the next bytes; done when the end mark was among them. What makes the
-// output a large one waits for its turn first.
+// feed takes the next bytes; done reports that the end mark was among them. If the output
+// becomes large, feed first waits for its turn.
 func (c *collector) feed(p []byte) (done bool, err error) {
 	if c.turn != nil && len(c.data)+len(c.pending)+len(p) > bulky { // only feed writes them
 		if err := c.turn.take(); err != nil {
@@ -95,10 +95,10 @@ func (c *collector) feed(p []byte) (done bool, err error) {
 	}
 }
 
-// keep moves n bytes from pending to the output. What is before the begin mark, and what
-// is above max, is read and dropped up to the budget. Of the former the machine is to
-// blame, of the latter only where the output is whole: a pod may give a program of ours
-// much to complain of.
+// keep moves n bytes from pending to the output. It drops bytes before the begin mark and those
+// above max, up to the budget. Beyond it, bytes before the begin mark count against the host.
+// Bytes above max count against it only if the output is whole, because a pod may cause many
+// messages of our programs.
 func (c *collector) keep(n int) error {
 	if n <= 0 {
 		return nil
@@ -154,7 +154,7 @@ func (c *collector) mark(m string) error {
 	return fmt.Errorf("shell: the mark %q is out of place", m)
 }
 
-// output is what there is so far.
+// output returns the output so far.
 func (c *collector) output() (data []byte, begun bool, noise []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

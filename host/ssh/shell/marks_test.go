@@ -11,8 +11,8 @@ import (
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
-// FuzzCollector: the collector takes any bytes in any pieces, keeps no more than its
-// bound, and gives back exactly what stands between the marks.
+// FuzzCollector: the collector accepts any bytes in any pieces, keeps no more than its limit,
+// and returns exactly what is between the marks.
 func FuzzCollector(f *testing.F) {
 	nonce := "0123456789abcdeffedcba987654321f"
 	f.Add([]byte("motd\n"), []byte("out\x00put"), []byte{}, 3)
@@ -28,7 +28,7 @@ func FuzzCollector(f *testing.F) {
 		half := len(output) / 2
 		stream := string(noise) + nonce + "b\n" + nonce + "p77\n" + string(output[:half]) + nonce + "x42\n" + string(output[half:]) + nonce + "e\n"
 		if strings.Count(stream, nonce) != 4 {
-			return // a piece and its neighbour make a nonce
+			return // a piece and its neighbour form a nonce
 		}
 		if err := c.read(&pieces{[]byte(stream), max(1, size%50)}); err != nil {
 			t.Fatalf("%q: %v", stream, err)
@@ -37,7 +37,7 @@ func FuzzCollector(f *testing.F) {
 		if want := output[:min(len(output), 50)]; !begun || !bytes.Equal(data, want) || code != 42 || c.group != 77 {
 			t.Fatalf("%q gave %q, code %d, group %d", stream, data, code, c.group)
 		}
-		// What is no answer is an error or an end, and no panic.
+		// Invalid input causes an error or an end, but no panic.
 		c = &collector{nonce: []byte(nonce), max: 50, onExit: func(int) {}}
 		_ = c.read(&pieces{append([]byte(nonce+"b\n"), garbage...), max(1, size%50)})
 		c = &collector{nonce: []byte(nonce), max: 50}
@@ -60,7 +60,7 @@ func (c *collector) read(r io.Reader) error {
 	}
 }
 
-// pieces gives some bytes a read.
+// pieces returns some bytes per read.
 type pieces struct {
 	data []byte
 	size int

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// MaxShells of a Pool: sshd gives a connection ten sessions by default, and locks
-// and file transfers want some.
+// MaxShells of a Pool: sshd allows a connection ten sessions by default, and locks and file
+// transfers need some.
 const MaxShells = 4
 
-// Pool is up to MaxShells shells of one machine. Callers beyond that wait.
+// Pool is up to MaxShells shells of one host. Further callers wait.
 type Pool struct {
 	config Config
 	slots  chan struct{}
-	large  chan struct{} // of one: see bulky
+	large  chan struct{} // capacity one: see bulky
 
 	mu     sync.Mutex
 	idle   []*Shell
@@ -30,8 +30,8 @@ func NewPool(c Config) *Pool {
 	return &Pool{config: c, slots: make(chan struct{}, MaxShells), large: make(chan struct{}, 1), all: map[*Shell]bool{}}
 }
 
-// Do runs one request on a shell that is free, or on a new one. Errors are those
-// of Shell.Do and Config.Start; a broken shell is replaced by the next request.
+// Do runs one request on an idle shell, or on a new one. Errors are those of Shell.Do and
+// Config.Start; the next request replaces a broken shell.
 func (p *Pool) Do(ctx context.Context, r Request) (Result, error) {
 	var res Result
 	err := p.Read(ctx, r, func(got Result) error {
@@ -41,9 +41,9 @@ func (p *Pool) Do(ctx context.Context, r Request) (Result, error) {
 	return res, err
 }
 
-// Read is Do for what is read of the result while no other large one is there: several
-// that are kept at once, and what is made of them, cost a multiple. The error may be
-// that of read.
+// Read is Do for large output: read runs while no other large output is kept, because several
+// outputs at once and their decoded forms would multiply the cost. The error may be that of
+// read.
 func (p *Pool) Read(ctx context.Context, r Request, read func(Result) error) error {
 	if r.MaxStdout > DefaultOutput {
 		turnCtx, cancel := context.WithCancel(ctx)
@@ -74,13 +74,14 @@ func (p *Pool) run(ctx context.Context, r Request) (Result, error) {
 	return res, err
 }
 
-// end kills what a script that was given up has begun; it would go on to its limit.
-// The number is that of a group leader, or it has been given to something else.
+// end kills what an abandoned script has started, which would otherwise continue to its limit.
+// It checks that the number is still that of a process group leader, because it may have been
+// reused.
 const end = `read -r stat 2>/dev/null </proc/$1/stat || exit 0
 set -- "$1" ${stat##*) }
 [ "$4" != "$1" ] || kill -KILL "-$1"`
 
-// endLimit is how long we try; the script's own limit stands.
+// endLimit bounds the attempt; the script's own limit still applies.
 const endLimit = 5 * time.Second
 
 func (p *Pool) get(ctx context.Context) (*Shell, error) {
@@ -134,7 +135,7 @@ func (p *Pool) put(s *Shell) {
 	p.idle = append(p.idle, s)
 }
 
-// Close closes every shell; requests under way end with host.ErrUnreachable.
+// Close closes every shell; requests in progress end with host.ErrUnreachable.
 func (p *Pool) Close() error {
 	defer p.ending.Wait()
 	p.mu.Lock()

@@ -17,7 +17,7 @@ import (
 //go:embed loop.sh
 var loop string
 
-// Connection is a script that finds the sshd above it: $self, $sshd and $since.
+// Connection is a script that finds the sshd of its connection: it sets $self, $sshd and $since.
 //
 //go:embed connection.sh
 var Connection string
@@ -31,47 +31,49 @@ const (
 
 // Request is one run of a script.
 type Request struct {
-	// Script is the text. A shell keeps every script that it was sent, so texts
-	// are constants, and what varies is in Args. Longer than 64 KiB it may not
-	// fit the machine's argument limit.
+	// Script is the text. A shell keeps every script that it was sent, so texts are constants,
+	// and variable parts are in Args. A text of more than 64 KiB may exceed the host's argument
+	// limit.
 	Script string
-	// Args are $1 and so on: any bytes but NUL. Whoever may run ps there sees them.
+	// Args are $1 and so on: any bytes except NUL. Any user of the host can see them with ps,
+	// except for Inside.
 	Args []string
 	// Stdin is the script's whole standard input: any bytes, at most MaxStdin.
 	Stdin []byte
-	// Limit kills the script, with its process group; rounded up to seconds.
+	// Limit is the time after which the script and its process group are killed; rounded up to
+	// seconds.
 	Limit time.Duration
-	// MaxStdout and MaxStderr are the bytes kept of each stream; DefaultOutput
-	// where zero. The rest is read and dropped: a script that must not block does
-	// not, and what it writes until its limit travels, but no more than a budget of it.
+	// MaxStdout and MaxStderr are the bytes kept of each stream; DefaultOutput if zero. The rest
+	// is read and dropped, so that the script does not block. Its output until the limit is
+	// transferred, but no more than the budget.
 	MaxStdout, MaxStderr int
-	// Whole names a standard output whose size the host alone decides, "the list of
-	// mounts". One of more than MaxStdout exceeds the budget Kind, and ends the driver.
+	// Whole names a standard output whose size the host alone decides, "the list of mounts".
+	// More than MaxStdout bytes of it exceed the budget Kind and end the driver.
 	Whole string
 	Kind  budget.Kind
-	// Foreign is for programs that we did not write. They may leave processes
-	// behind that hold their output: their streams go through pipes of their own,
-	// which costs two more processes.
+	// Foreign is for programs that we did not write. They may leave processes behind that hold
+	// their output open, so their streams go through pipes of their own, which takes two more
+	// processes.
 	Foreign bool
-	// Inside is for scripts of ours that leave nothing behind and cannot wait for
-	// anybody: they run in the shell itself, which starts no process for them, so
-	// that neither their text nor Args are in the arguments of a process. Stdin is
-	// in $input, and is text that ends in no newline. The limit is kept from here,
-	// and costs the shell; where the link goes first the script runs to its end.
+	// Inside is for scripts of ours that leave nothing behind and cannot block on others. They
+	// run in the shell itself, without a process of their own, so neither their text nor Args
+	// are in the arguments of a process. Stdin is in $input, and must be text that does not end
+	// in a newline. This side enforces the limit, and the shell is lost with it; if the link
+	// ends first, the script runs to its end.
 	Inside bool
 
-	turn *turn // where MaxStdout is more than DefaultOutput
+	turn *turn // if MaxStdout is more than DefaultOutput
 }
 
-// inHeader is how much of an input travels among the arguments, which the far end
-// reads byte by byte; for more it starts a program.
+// inHeader is the largest input that is sent among the arguments, which the remote shell reads
+// byte by byte; for more it starts a program.
 const inHeader = 2 << 10
 
-// Result is how a script ended.
+// Result is the result of a script.
 type Result struct {
 	Stdout, Stderr []byte
-	// Code is the exit code; 128 plus the signal where one ended the script, so
-	// 137 at the time limit.
+	// Code is the exit code; 128 plus the signal if one ended the script, so 137 at the time
+	// limit.
 	Code int
 }
 
@@ -110,8 +112,8 @@ func (r *Request) complete() error {
 	return nil
 }
 
-// header is the line that loop.sh reads; length is that of the script text that
-// follows, or 0 where the shell knows the script.
+// header is the line that loop.sh reads. length is that of the following script text, or 0 if
+// the shell knows the script.
 func (r *Request) header(nonce string, id, length int) string {
 	how, stdin, args := "direct", strconv.Itoa(len(r.Stdin)), r.Args
 	switch {
@@ -134,7 +136,7 @@ func (r *Request) header(nonce string, id, length int) string {
 	return b.String()
 }
 
-// embedded says whether the input is in the header.
+// embedded reports whether the input is in the header.
 func (r *Request) embedded() bool { return r.Inside && len(r.Stdin) > 0 && len(r.Stdin) <= inHeader }
 
 // Quote makes one word of any string without NUL, for any POSIX shell.
@@ -143,15 +145,15 @@ func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + 
 // quoteLine is Quote in one line: nl is a newline in loop.sh.
 func quoteLine(s string) string { return strings.ReplaceAll(Quote(s), "\n", `'"$nl"'`) }
 
-// newNonce is 128 random bits in hexadecimal.
+// newNonce returns 128 random bits in hexadecimal.
 func newNonce() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// Command is the command line, for any login shell, that runs a text which is the
-// first len(text) bytes of its standard input: no quoting can go wrong.
+// Command is the command line, for any login shell, that runs the first length bytes of its
+// standard input as a script, so that no quoting is needed.
 func Command(sh string, sudo bool, length int) string {
 	c := "exec "
 	if sudo {

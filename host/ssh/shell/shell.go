@@ -15,29 +15,28 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 )
 
-// DefaultPath is the PATH of the scripts: the usual places, and those of NixOS.
+// DefaultPath is the PATH of the scripts: the usual directories, and those of NixOS.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/wrappers/bin:/run/current-system/sw/bin"
 
-// straggler is how long we wait for output that a process holds open after its
-// script has ended.
+// straggler is how long to wait for output that a process holds open after its script has ended.
 const straggler = time.Second
 
-// Config says how a shell is started.
+// Config says how to start a shell.
 type Config struct {
-	// Start starts a command line of the login shell. Its errors that are no
-	// answer of the machine wrap host.ErrUnreachable.
+	// Start starts a command line in the login shell. Its errors wrap host.ErrUnreachable unless
+	// they are an answer of the host.
 	Start func(ctx context.Context, command string) (link.Session, error)
-	// Sudo runs the shell as root by "sudo -n".
+	// Sudo runs the shell as root with "sudo -n".
 	Sudo bool
-	// Shell is the path of a POSIX shell there; /bin/sh by default.
+	// Shell is the path of a POSIX shell on the host; /bin/sh by default.
 	Shell string
 	// Path is the PATH of the scripts; DefaultPath by default.
 	Path string
-	// Budget is where what the machine prints is counted; may be nil.
+	// Budget counts the output of the host; may be nil.
 	Budget *budget.Account
 }
 
-// Shell is one sh of the machine. It serves one request at a time.
+// Shell is one sh on the host. It serves one request at a time.
 type Shell struct {
 	session link.Session
 	stdout  *stream
@@ -45,10 +44,10 @@ type Shell struct {
 	budget  *budget.Account
 	known   map[string]int // scripts that it was sent
 	used    bool           // it has answered once
-	given   chan struct{}  // where a script was given up: closed when left is known
-	left    int            // process group of that script; 0: not known
+	given   chan struct{}  // after a script was given up: closed when left is known
+	left    int            // process group of that script; 0: unknown
 	ended   chan struct{}  // closed when the program has ended
-	code    int            // its exit code, after ended; -1 where the link went first
+	code    int            // its exit code, after ended; -1 if the link ended first
 
 	once   sync.Once // the session is closed
 	mu     sync.Mutex
@@ -63,8 +62,8 @@ func Open(ctx context.Context, c Config) (*Shell, error) {
 	if c.Path == "" {
 		c.Path = DefaultPath
 	}
-	// The connection's name is in the environment of the loop and of all that it runs,
-	// by which the next holder of a machine's lock finds what is left of ours.
+	// The name of the connection is in the environment of the loop and of everything that it
+	// runs. The next holder of the host's lock uses it to find what is left of ours.
 	text := Connection + "export BOWLINE_CONNECTION=$sshd.$since.\nexec " + Quote(c.Shell) + " -c " + Quote(loop) +
 		" sh " + Quote(c.Shell) + " " + Quote(c.Path) + "\n"
 	session, err := c.Start(ctx, Command(c.Shell, c.Sudo, len(text)))
@@ -74,7 +73,8 @@ func Open(ctx context.Context, c Config) (*Shell, error) {
 	s := &Shell{session: session, budget: c.Budget, known: map[string]int{}, ended: make(chan struct{})}
 	s.stdout = s.read("output", session.Stdout())
 	s.stderr = s.read("error", session.Stderr())
-	// Seen at once, so that nobody takes a shell from a pool that went while idle.
+	// Noticed at once, so that no caller gets a shell from the pool that ended while it was
+	// idle.
 	s.budget.Go("a shell", func() {
 		defer close(s.ended)
 		var err error
@@ -83,8 +83,8 @@ func Open(ctx context.Context, c Config) (*Shell, error) {
 		}
 		s.fail(fmt.Errorf("shell: it has ended (exit code %d)", s.code))
 	})
-	// The text goes ahead of the first request, which also finds out why it may not
-	// have arrived. A link that takes nothing must not hold us.
+	// The text precedes the first request, which also finds out why it may not have arrived. A
+	// link that accepts no data must not block the caller.
 	written := make(chan struct{})
 	s.budget.Go("a shell", func() {
 		defer close(written)
@@ -99,13 +99,13 @@ func Open(ctx context.Context, c Config) (*Shell, error) {
 	}
 }
 
-// read reads a stream of the session until it ends; one that exceeds a budget ends the
+// read reads a stream of the session until it ends; if the stream exceeds a budget, it ends the
 // session.
 func (s *Shell) read(name string, from io.Reader) *stream {
 	st := &stream{name: name, budget: s.budget}
 	s.budget.Go("what a shell prints", func() {
 		st.read(from)
-		// What else ends a stream is for the request to tell of.
+		// The request reports any other end of a stream.
 		var much *budget.ExceededError
 		if errors.As(st.err, &much) {
 			s.fail(st.err)
@@ -115,13 +115,13 @@ func (s *Shell) read(name string, from io.Reader) *stream {
 	return st
 }
 
-// Close ends the session. What the shell runs ends with its time limit.
+// Close ends the session. What the shell runs ends at its time limit.
 func (s *Shell) Close() error {
 	s.fail(errors.New("shell: closed"))
 	return s.end()
 }
 
-// end closes the session; the second time there is nothing to do.
+// end closes the session, once.
 func (s *Shell) end() (err error) {
 	s.once.Do(func() { err = s.session.Close() })
 	return err
@@ -135,16 +135,16 @@ func (s *Shell) fail(err error) {
 	}
 }
 
-// Broken says why the shell takes no more requests; nil if it does.
+// Broken is the reason why the shell accepts no more requests; nil if it does.
 func (s *Shell) Broken() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.broken
 }
 
-// Do runs one request. After any error of its own the shell is broken and closed.
-// If ctx ends first the caller is let go at once, and whether the script runs on
-// to its limit is not known. A shell that went away is host.ErrUnreachable.
+// Do runs one request. After any error of Do the shell is broken and closed. If ctx ends first,
+// Do returns at once, and whether the script continues to its limit is unknown. If the shell has
+// ended, the error wraps host.ErrUnreachable.
 func (s *Shell) Do(ctx context.Context, r Request) (Result, error) {
 	if err := r.complete(); err != nil {
 		return Result{}, err
@@ -155,7 +155,7 @@ func (s *Shell) Do(ctx context.Context, r Request) (Result, error) {
 	if err := link.Allows(ctx, s.session); err != nil {
 		return Result{}, err
 	}
-	// One that ended before its first request may have left a message.
+	// A shell that ended before its first request may have left a message.
 	if err := s.Broken(); err != nil && s.used {
 		return Result{}, unreachable(err)
 	}
@@ -174,8 +174,8 @@ func (s *Shell) Do(ctx context.Context, r Request) (Result, error) {
 	return res, err
 }
 
-// giveUp closes the session as soon as it is known which process group the script
-// has, or after a while; the caller has gone by then.
+// giveUp closes the session as soon as the script's process group is known, or after a while;
+// the caller does not wait for it.
 func (s *Shell) giveUp(stdout *collector) {
 	s.given = make(chan struct{})
 	s.budget.Go("a shell", func() {
@@ -196,7 +196,7 @@ func (s *Shell) giveUp(stdout *collector) {
 
 func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 	nonce := newNonce()
-	exit := make(chan int, 2) // told by each stream
+	exit := make(chan int, 2) // each stream reports it
 	onExit := func(code int) { exit <- code }
 	stdout := &collector{nonce: []byte(nonce), max: r.MaxStdout, budget: s.budget, onExit: onExit, grouped: make(chan struct{}),
 		whole: r.Whole, kind: r.Kind, turn: r.turn}
@@ -239,8 +239,8 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 				return Result{}, s.gone(err, streams, open, stdout, stderr)
 			}
 		case <-late:
-			// A process that the script left behind holds its output. All that the
-			// script itself wrote has come, so there is an answer; the shell cannot go on.
+			// A process that the script left behind holds its output open. Everything that the
+			// script itself wrote has arrived, so there is an answer; the shell cannot continue.
 			s.fail(errors.New("shell: a process left behind holds the output"))
 			return fill(), nil
 		case <-ctx.Done():
@@ -260,7 +260,7 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 		return Result{}, unreachable(errors.New("shell: an answer without an exit code"))
 	}
 	if written != nil {
-		// The far end has read everything, or it could not have answered.
+		// The remote shell has read everything, or it could not have answered.
 		if err := <-written; err != nil {
 			return Result{}, s.gone(err, streams, open, stdout, stderr)
 		}
@@ -269,7 +269,7 @@ func (s *Shell) do(ctx context.Context, r *Request) (Result, error) {
 	return fill(), nil
 }
 
-// send writes the request; the script only where this shell has not got it yet.
+// send writes the request; the script text only if this shell does not have it yet.
 func (s *Shell) send(r *Request, nonce string) error {
 	var b bytes.Buffer
 	id, known := s.known[r.Script]
@@ -285,7 +285,7 @@ func (s *Shell) send(r *Request, nonce string) error {
 		_, err := s.session.Stdin().Write(b.Bytes())
 		return err
 	}
-	// Small requests go in one packet.
+	// A small request is sent in one packet.
 	if len(r.Stdin) <= 16<<10 {
 		b.Write(r.Stdin)
 		_, err := s.session.Stdin().Write(b.Bytes())
@@ -298,11 +298,11 @@ func (s *Shell) send(r *Request, nonce string) error {
 	return err
 }
 
-// gone explains why a stream ended. A shell that never answered and left an exit
-// code is an answer of the machine ("sudo: a password is required"); all else
-// leaves open what became of the request.
+// gone explains why a stream ended. If a shell never answered and has an exit code, that is an
+// answer of the host ("sudo: a password is required"). In all other cases it is unknown what
+// became of the request.
 func (s *Shell) gone(err error, streams <-chan error, open int, stdout, stderr *collector) error {
-	// What it said may still be on the way.
+	// Its messages may still be on their way.
 	ended, late := -1, time.After(straggler)
 	for hasEnded := s.ended; hasEnded != nil || open > 0; {
 		select {
@@ -320,12 +320,12 @@ func (s *Shell) gone(err error, streams <-chan error, open int, stdout, stderr *
 	_, begunErr, errOut := stderr.output()
 	if !s.used && !begun && !begunErr && ended >= 0 {
 		said := strings.TrimSpace(string(errOut) + "\n" + string(out))
-		return fmt.Errorf("the machine's shell did not start: exit code %d: %s", ended, said)
+		return fmt.Errorf("the host's shell did not start: exit code %d: %s", ended, said)
 	}
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	return unreachable(fmt.Errorf("the shell went away during a request (exit code %d): %w", ended, err))
+	return unreachable(fmt.Errorf("the shell ended during a request (exit code %d): %w", ended, err))
 }
 
 func unreachable(err error) error {

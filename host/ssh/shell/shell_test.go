@@ -21,9 +21,10 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// patience is for a machine that is very busy.
+// patience is enough for a very busy host.
 const patience = time.Minute
 
 // flavours are the shells that every test runs with, and their PATH.
@@ -112,7 +113,7 @@ func TestRequests(t *testing.T) {
 			for _, n := range []int{1, 1 << 20, 1<<20 + 1, 5<<20 - 7} {
 				want(t, do(t, p, with(r(`wc -c | tr -d ' '`), strings.Repeat("z", n))), fmt.Sprintln(n), "", 0)
 			}
-			// No variable and no descriptor of the loop is seen.
+			// The script sees no variable and no descriptor of the loop.
 			got := do(t, p, r(`env | grep -E '^(nonce|script|args|line|id)=' ; for d in 3 4 5 6 7 8; do [ ! -e /proc/self/fd/$d ] || ls -l /proc/self/fd/$d; done`))
 			want(t, got, "", "", 0)
 		}
@@ -134,8 +135,8 @@ func TestOutputBeyondTheLimit(t *testing.T) {
 	})
 }
 
-// TestFrames: any bytes pass in both directions, though they look like frames, and
-// nothing of one request is seen in the next.
+// TestFrames: any bytes pass in both directions, even if they look like frames, and nothing of
+// one request appears in the next.
 func TestFrames(t *testing.T) {
 	for name, c := range flavours(t) {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +176,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestTimeLimit: a script that outlives its limit is killed with its whole group.
+// TestTimeLimit: a script that exceeds its limit is killed with its whole group.
 func TestTimeLimit(t *testing.T) {
 	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
 		for _, foreign := range []bool{false, true} {
@@ -198,7 +199,7 @@ func TestTimeLimit(t *testing.T) {
 	})
 }
 
-// wantGone waits until a process has ended; nobody may reap it in a bare container.
+// wantGone waits until a process has ended; in a container without an init nothing may reap it.
 func wantGone(t *testing.T, pid string) {
 	t.Helper()
 	deadline, tick := time.After(patience), time.NewTicker(5*time.Millisecond)
@@ -216,8 +217,8 @@ func wantGone(t *testing.T, pid string) {
 	}
 }
 
-// TestStragglers: what a script leaves in its group is killed when it ends; what
-// has left the group and holds the output costs the shell, not the answer.
+// TestStragglers: what a script leaves in its group is killed when it ends. If a process has
+// left the group and holds the output open, the shell is lost, but not the answer.
 func TestStragglers(t *testing.T) {
 	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
 		file := filepath.Join(t.TempDir(), "pid")
@@ -245,18 +246,18 @@ func TestStragglers(t *testing.T) {
 	})
 }
 
-// TestStragglersOutput: an answer that is given up for a straggler has all that the
-// script wrote, however late the machine passes it on.
+// TestStragglersOutput: if a straggler holds the output open, the answer still has everything
+// that the script wrote, however late the host passes it on.
 func TestStragglersOutput(t *testing.T) {
 	dir := t.TempDir()
 	gate, file := filepath.Join(dir, "gate"), filepath.Join(dir, "away")
 	cat, err := exec.LookPath("cat")
-	must(t, err)
-	must(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
-	// What passes a foreign program's output on waits for the gate.
-	must(t, os.WriteFile(filepath.Join(dir, "bin/cat"), []byte("#!/bin/sh\nuntil [ -e "+gate+" ]; do sleep 0.05; done\nexec "+cat+"\n"), 0o755))
+	testutil.Must(t, err)
+	testutil.Must(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
+	// The program that passes on a foreign program's output waits for the gate.
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "bin/cat"), []byte("#!/bin/sh\nuntil [ -e "+gate+" ]; do sleep 0.05; done\nexec "+cat+"\n"), 0o755))
 	p, _ := open(t, shell.Config{Path: filepath.Join(dir, "bin") + ":" + shell.DefaultPath})
-	// Longer than a straggler is waited for after the script has ended.
+	// Longer than the wait for a straggler after the script has ended.
 	opened := make(chan error, 1)
 	time.AfterFunc(2*time.Second, func() { opened <- os.WriteFile(gate, nil, 0o644) })
 	res := do(t, p, shell.Request{Script: `setsid sh -c 'echo $$ >"$1"; exec sleep 1000' sh "$1" & until [ -s "$1" ]; do :; done; echo done; echo bad >&2; exit 5`,
@@ -267,11 +268,11 @@ func TestStragglersOutput(t *testing.T) {
 		t.Fatalf("process %q, %v", pid, err)
 	}
 	defer syscall.Kill(away, syscall.SIGKILL)
-	must(t, <-opened)
+	testutil.Must(t, <-opened)
 	want(t, res, "done\n", "bad\n", 5)
 }
 
-// TestCancelled: the caller is let go at once and the next request is served.
+// TestCancelled: the caller returns at once and the next request is served.
 func TestCancelled(t *testing.T) {
 	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
 		for i, stdin := range []int{0, 10 << 20} {
@@ -293,7 +294,7 @@ func TestCancelled(t *testing.T) {
 			}
 			want(t, do(t, p, shell.Request{Script: `echo next`}), "next\n", "", 0)
 			pid, err := os.ReadFile(started)
-			must(t, err)
+			testutil.Must(t, err)
 			wantGone(t, strings.TrimSpace(string(pid)))
 		}
 	})
@@ -315,8 +316,8 @@ func waitFile(t *testing.T, path string) {
 	}
 }
 
-// TestShellDies: in the middle of a request the error says that nothing is known;
-// idle, nobody notices.
+// TestShellDies: during a request the error says that the state is unknown; while idle, the
+// caller does not notice.
 func TestShellDies(t *testing.T) {
 	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
 		started := filepath.Join(t.TempDir(), "started")
@@ -334,7 +335,7 @@ func TestShellDies(t *testing.T) {
 		idle := tr.Sessions()[1]
 		idle.Process.Kill()
 		<-idle.Done()
-		// The pool learns of it from the same event as we do, so not always first.
+		// The pool gets the same event as this test, so not always first.
 		for range 2 {
 			res, err := p.Do(context.Background(), shell.Request{Script: `echo again`, Limit: patience})
 			if err == nil {
@@ -365,8 +366,8 @@ func TestConcurrentRequests(t *testing.T) {
 	})
 }
 
-// TestStart: a greeting of the login shell harms nothing; a shell that does not
-// start says why, and that is an answer of the machine.
+// TestStart: a greeting of the login shell does no harm. A shell that does not start reports the
+// reason, which is an answer of the host.
 func TestStart(t *testing.T) {
 	ctx := context.Background()
 	request := shell.Request{Script: `echo hello`, Limit: patience}
@@ -392,16 +393,9 @@ func TestStart(t *testing.T) {
 	if _, err := away.Do(ctx, request); !errors.Is(err, failing) {
 		t.Errorf("error %v", err)
 	}
-	must(t, p.Close())
+	testutil.Must(t, p.Close())
 	if _, err := p.Do(ctx, request); !errors.Is(err, host.ErrUnreachable) {
 		t.Errorf("after Close: %v", err)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -435,8 +429,8 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// TestInsideIsLimited: a script inside the shell that finds more than it was made for ends
-// itself, by its time on the processor and by its memory.
+// TestInsideIsLimited: a script inside the shell that uses too much CPU time or memory ends
+// itself.
 func TestInsideIsLimited(t *testing.T) {
 	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
 		want(t, do(t, p, shell.Request{Script: `ulimit -S -t; ulimit -S -v`, Inside: true, Limit: 7 * time.Second}), "7\n1048576\n", "", 0)
@@ -450,7 +444,7 @@ func TestInsideIsLimited(t *testing.T) {
 			t.Fatal("a script without an end has ended well")
 		}
 		pid, err := os.ReadFile(started)
-		must(t, err)
+		testutil.Must(t, err)
 		wantGone(t, strings.TrimSpace(string(pid)))
 		if n := len(tr.Sessions()); n > 2 {
 			t.Errorf("%d shells were started", n)
@@ -458,8 +452,8 @@ func TestInsideIsLimited(t *testing.T) {
 	})
 }
 
-// TestInside: a script inside the shell is answered as any other, and leaves
-// nothing of itself in the shell.
+// TestInside: a script inside the shell is answered like any other, and leaves nothing behind in
+// the shell.
 func TestInside(t *testing.T) {
 	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
 		r := func(script, input string, args ...string) shell.Request {
@@ -486,8 +480,8 @@ func TestInside(t *testing.T) {
 	})
 }
 
-// TestInsideIsEnded: who gives up on a script inside, or its limit does, ends the
-// shell with all that the script has begun; the next request is served by another.
+// TestInsideIsEnded: when the caller or the limit gives up a script inside, the shell ends with
+// everything that the script has started; another shell serves the next request.
 func TestInsideIsEnded(t *testing.T) {
 	each(t, func(t *testing.T, p *shell.Pool, tr *shtest.Transport) {
 		for _, by := range []string{"caller", "limit"} {
@@ -513,7 +507,7 @@ func TestInsideIsEnded(t *testing.T) {
 			cancel()
 			want(t, do(t, p, shell.Request{Script: `echo next`, Inside: true}), "next\n", "", 0)
 			pid, err := os.ReadFile(started)
-			must(t, err)
+			testutil.Must(t, err)
 			wantGone(t, strings.TrimSpace(string(pid)))
 		}
 	})

@@ -7,22 +7,22 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// stream is one stream of a shell. It is read as long as the shell lives, also between
-// two requests: what is not read is held by the SSH library, packet by packet.
+// stream is one stream of a shell. It is read as long as the shell lives, also between requests,
+// because the SSH library would buffer unread data packet by packet.
 type stream struct {
 	name   string
 	budget *budget.Account
 
 	mu    sync.Mutex
-	to    *collector // of the request that is under way
+	to    *collector // of the current request
 	done  chan<- error
-	idle  []byte // the first of what came since the last request
-	since int64  // bytes that came since then
+	idle  []byte // the first bytes since the last request
+	since int64  // number of bytes since then
 	err   error  // why the stream has ended
 }
 
-// read gives the stream's bytes to the request that is under way, until it ends or has
-// exceeded a budget.
+// read passes the stream's bytes to the current request, until the stream ends or exceeds a
+// budget.
 func (s *stream) read(from io.Reader) {
 	err := budget.ErrPanicked
 	defer func() { s.end(err) }()
@@ -41,7 +41,7 @@ func (s *stream) read(from io.Reader) {
 	}
 }
 
-// take counts what comes between two requests; an error ends the stream.
+// take counts what arrives between two requests; an error ends the stream.
 func (s *stream) take(p []byte) error {
 	s.mu.Lock()
 	to := s.to
@@ -64,8 +64,8 @@ func (s *stream) take(p []byte) error {
 	return err
 }
 
-// attach gives a request what comes from now on, and counts what came before as the noise
-// before its answer. done gets the result once: it has room for that.
+// attach gives c the bytes from now on, and counts earlier ones as noise before its answer. done
+// must have room for the one result that it gets.
 func (s *stream) attach(c *collector, done chan<- error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

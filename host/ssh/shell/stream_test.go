@@ -8,8 +8,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 )
 
-// TestWhatCameBeforeTheRequestCounts: a shell that prints without an end has one budget,
-// whenever a request begins.
+// TestWhatCameBeforeTheRequestCounts: a shell that prints without end has one budget, whenever a
+// request begins.
 func TestWhatCameBeforeTheRequestCounts(t *testing.T) {
 	const limit, chunk = 1 << 20, 32 << 10
 	account := budget.New(budget.Limits{OutputBytes: limit})

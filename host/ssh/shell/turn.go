@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// bulky is the size from which an output waits for its turn: of those that may have
-// more than DefaultOutput, one at a time is kept, and made something of.
+// bulky is the size from which an output waits for its turn: of the outputs that may exceed
+// DefaultOutput, only one at a time is kept and processed.
 const bulky = 64 << 10
 
-// turn is that of one request.
+// turn is the turn of one request.
 type turn struct {
 	slot chan struct{} // of the pool
 	ctx  context.Context
@@ -19,7 +19,7 @@ type turn struct {
 	held, over bool
 }
 
-// take waits for the turn, if the request does not have it already.
+// take waits for the turn, unless the request has it already.
 func (t *turn) take() error {
 	t.mu.Lock()
 	held := t.held
@@ -42,7 +42,7 @@ func (t *turn) take() error {
 	return nil
 }
 
-// release ends the turn, also one that take still waits for.
+// release ends the turn, also for a take that is still waiting.
 func (t *turn) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

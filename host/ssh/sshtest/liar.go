@@ -10,8 +10,8 @@ import (
 
 var request = regexp.MustCompile(`^([0-9a-f]{32}) (?:direct|inside|foreign) [0-9]+ (-|[0-9]+) [0-9]+ ([0-9]+)(?: .*)?\n$`)
 
-// Lie is the far end of a session that keeps to the protocol of host/ssh/shell, with an
-// answer of its own: it runs no script. It returns when in ends, or with the first error.
+// Lie is the remote end of a session that follows the protocol of host/ssh/shell but runs no
+// script: it sends an answer of its own. It returns when in ends, or on the first error.
 func Lie(in io.Reader, stdout, stderr io.Writer, answer func(stdout io.Writer) error) error {
 	lines := bufio.NewReader(in)
 	for {

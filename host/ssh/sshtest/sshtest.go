@@ -1,5 +1,5 @@
-// Package sshtest is a real sshd of this machine on a port of loopback, for tests
-// that want what only OpenSSH does.
+// Package sshtest runs a real local sshd on a loopback port, for tests that need OpenSSH's
+// behaviour.
 package sshtest
 
 import (
@@ -19,20 +19,20 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// Server is an sshd that lets root log in, by the key and by those of .ssh/authorized_keys
-// below Dir, which is the login's home.
+// Server is an sshd that lets root log in with the key, and with the keys in
+// .ssh/authorized_keys below Dir, which is the home of the login.
 type Server struct {
 	Address string // 127.0.0.1:port
-	Dir     string // of its files and the key; ends with the test
+	Dir     string // of its files and the key; removed after the test
 	KeyFile string
 	HostKey string // line of the public key
 }
 
-// start bounds the start of an sshd on a busy machine.
+// start bounds the start of an sshd on a busy host.
 const start = time.Minute
 
-// Run starts an sshd with more lines of configuration, until the test ends. The
-// test is skipped where there is none, or where it could not log in.
+// Run starts an sshd with additional lines of configuration, until the test ends. It skips the
+// test if there is no sshd or no one could log in.
 func Run(t testing.TB, more ...string) *Server {
 	t.Helper()
 	const program = "/usr/sbin/sshd"
@@ -57,7 +57,7 @@ func Run(t testing.TB, more ...string) *Server {
 		t.Fatal(err)
 	}
 	s.HostKey = strings.TrimSpace(string(pin))
-	// Another program may take the port between our look and sshd's: then again.
+	// Another program may take the port between our check and sshd: then try again.
 	for try := 1; ; try++ {
 		said, ok := s.serve(t, program, more)
 		if ok {
@@ -80,7 +80,7 @@ func (s *Server) serve(t testing.TB, program string, more []string) (string, boo
 	s.Address = free.Addr().String()
 	free.Close()
 	_, port, _ := net.SplitHostPort(s.Address)
-	// What the login shell of this machine's root reads at its start is no part of a test.
+	// HOME keeps the startup files of this host's root out of the test.
 	config := append([]string{"SetEnv HOME=" + s.Dir, "ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
 		"PasswordAuthentication no", "PermitRootLogin yes", "AuthorizedKeysFile " + s.path("key.pub") + " " + s.path(".ssh/authorized_keys"),
 		"Subsystem sftp internal-sftp", "MaxStartups 100", "HostKey " + s.path("host_key")}, more...)
@@ -136,10 +136,10 @@ func (s *Server) serve(t testing.TB, program string, more []string) (string, boo
 	return "", true
 }
 
-// URL of a socket of the machine, for root.
+// URL returns the URL of a socket on the host, for root.
 func (s *Server) URL(socket string) string { return "ssh://root@" + s.Address + socket }
 
-// Options log in with the key, and know the host key.
+// Options log in with the key and know the host key.
 func (s *Server) Options() endpoint.Options {
 	return endpoint.Options{Credentials: endpoint.Credentials{KeyFile: s.KeyFile}, HostKeys: []string{s.HostKey}}
 }

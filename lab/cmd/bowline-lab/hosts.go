@@ -14,7 +14,7 @@ import (
 func execCommand(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "exec HOST -- COMMAND...",
-		Short: "Run a command inside a host; its exit code is ours",
+		Short: "Run a command inside a host, and return its exit code",
 		Args:  cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := o.config()
@@ -103,7 +103,7 @@ func hostAndProcess(args []string) (host, process string) {
 func resetCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reset HOST",
-		Short: "Make a host anew, without its pods, images and files; its Node object goes too",
+		Short: "Recreate a host without its pods, images and files, and delete its Node object",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := o.config()

@@ -15,9 +15,9 @@ import (
 	"github.com/bowline-k8s/bowline/lab/registry"
 )
 
-// The commands in this file are the lab's own processes.
+// The commands in this file run as the lab's own processes.
 
-// enterCommand joins a cgroup and namespaces and becomes another program.
+// enterCommand joins a cgroup and namespaces and executes another program.
 func enterCommand() *cobra.Command {
 	var cgroup string
 	var pid int
@@ -70,7 +70,7 @@ func registryCommand() *cobra.Command {
 	}
 }
 
-// superviseCommand runs a program again whenever it ends. The program dies with it.
+// superviseCommand restarts a program whenever it ends. The program ends with it.
 func superviseCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "_supervise -- COMMAND...", Hidden: true, Args: cobra.MinimumNArgs(1),
@@ -97,7 +97,7 @@ func superviseCommand() *cobra.Command {
 	}
 }
 
-// runcCommand is what a host's CRI-O runs as its OCI runtime.
+// runcCommand is the OCI runtime that a host's CRI-O runs.
 func runcCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "_runc ...", Hidden: true, DisableFlagParsing: true,

@@ -1,5 +1,5 @@
-// Command bowline-lab runs a whole Kubernetes cluster on this machine as ordinary
-// processes: for trying Bowline out, and for its tests.
+// Command bowline-lab runs a whole Kubernetes cluster on this machine as ordinary processes, to try
+// out Bowline and to test it.
 package main
 
 import (
@@ -21,9 +21,9 @@ import (
 	"github.com/bowline-k8s/bowline/lab/node"
 )
 
-// The first goroutine keeps the first thread, since the commands that become
-// another program do it from there: a process whose first thread is not the one
-// that calls execve looks dead to others for a moment.
+// Lock the first goroutine to the first thread, because the commands that execute another program
+// must do it from there: if another thread calls execve, the process looks dead to others for a
+// moment.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -90,7 +90,7 @@ func defaultCache() string {
 	return "/var/cache/bowline"
 }
 
-// config makes the paths absolute: the daemons run in /.
+// config makes the paths absolute, because the daemons run in /.
 func (o *options) config() (lab.Config, error) {
 	self, err := os.Executable()
 	if err != nil {

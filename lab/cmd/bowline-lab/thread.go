@@ -5,8 +5,8 @@ import (
 	"runtime"
 )
 
-// runOnThread runs a command whose parent death signal is set: the kernel sends
-// it when the thread that started the process ends, so that thread is kept.
+// runOnThread runs a command that has a parent death signal. The kernel sends that signal when the
+// thread that started the process ends, so this keeps the thread.
 func runOnThread(cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

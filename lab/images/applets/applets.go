@@ -1,8 +1,8 @@
-// Package applets lists the commands of the toolbox image: what registry links
-// in /bin, and what the program answers to.
+// Package applets lists the commands of the toolbox image: the names that the registry links in
+// /bin, and that the program answers to.
 package applets
 
-// Names are sorted.
+// Names is sorted.
 var Names = []string{
 	"alloc", "append", "burn", "cat", "chmod", "chown", "cp", "count", "date", "dd", "df", "echo", "env",
 	"false", "fallocate", "grep", "head", "hostname", "id", "kill", "ln", "ls", "mkdir", "mkfifo", "mount", "mv", "nc", "nslookup",

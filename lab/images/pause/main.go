@@ -1,6 +1,5 @@
-// Command pause only waits: it keeps a pod's namespaces, or those of a lab host,
-// alive. It ends on SIGTERM or SIGINT, and buries the orphans that a shared pid
-// namespace gives it.
+// Command pause only waits: it keeps the namespaces of a pod or of a lab host alive. It ends on
+// SIGTERM or SIGINT, and reaps the orphans that a shared pid namespace gives it.
 package main
 
 import (

@@ -45,7 +45,7 @@ func (c *call) flags(takes string) (map[rune]string, []string) {
 	return found, args
 }
 
-// each runs f over the named files, or standard input where there is none.
+// each runs f over the named files, or over standard input if there are none.
 func (c *call) each(files []string, f func(name string, r io.Reader) error) int {
 	if len(files) == 0 {
 		files = []string{"-"}
@@ -295,7 +295,7 @@ func touch(c *call) int {
 	})
 }
 
-// stat prints what tests ask for: mode in octal, uid, gid, size, kind, name.
+// stat prints the fields that tests need: mode in octal, uid, gid, size, kind, name.
 func stat(c *call) int {
 	return c.all(c.args, func(p string) error {
 		info, err := os.Lstat(p)
@@ -544,7 +544,7 @@ func dd(c *call) int {
 	return 0
 }
 
-// fallocate takes up space at once: fallocate -l SIZE FILE
+// fallocate allocates space at once: fallocate -l SIZE FILE
 func fallocate(c *call) int {
 	flags, args := c.flags("l")
 	size, err := bytesOf(flags['l'])

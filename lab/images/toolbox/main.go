@@ -1,9 +1,8 @@
-// Command toolbox is a box of small commands in one static program, for pods in
-// demos and tests: a shell, and what one expects beside it. The name it is called
-// by, or its first argument, picks the command.
+// Command toolbox holds a shell and many small commands in one static program, for pods in demos
+// and tests. The name by which it is called, or its first argument, selects the command.
 //
-// As a container's first process it ends on SIGTERM with 143, as busybox would
-// not, unless a shell script has set a trap.
+// As a container's first process it ends on SIGTERM with exit code 143, unless a shell script has
+// set a trap. busybox would not.
 package main
 
 import (
@@ -17,7 +16,7 @@ import (
 	"syscall"
 )
 
-// call is one command's surroundings, inside the shell or alone.
+// call is the environment of one command, inside the shell or alone.
 type call struct {
 	ctx            context.Context
 	name           string
@@ -36,7 +35,7 @@ func (c *call) path(p string) string {
 	return filepath.Join(c.dir, p)
 }
 
-// fail reports an error as Unix commands do and returns the exit code 1.
+// fail prints an error as Unix commands do and returns exit code 1.
 func (c *call) fail(err error) int {
 	fmt.Fprintf(c.stderr, "%s: %v\n", c.name, err)
 	return 1
@@ -47,7 +46,7 @@ func (c *call) usage(text string) int {
 	return 2
 }
 
-// applets is filled by init, since the shell among them runs the others.
+// applets is filled by init, because the shell, one of its entries, runs the others.
 var applets map[string]func(*call) int
 
 func init() {
@@ -62,7 +61,7 @@ func init() {
 	}
 }
 
-// traps decides what a signal does to this process.
+// traps holds the handlers of signals to this process.
 var traps = struct {
 	sync.Mutex
 	handlers map[syscall.Signal]func()

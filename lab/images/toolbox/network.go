@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// wget prints what a URL answers: wget [-q] [-S] [-T SECONDS] [-O FILE] URL
+// wget prints the response of a URL: wget [-q] [-S] [-T SECONDS] [-O FILE] URL
 func wget(c *call) int {
 	flags, args := c.flags("TO")
 	if len(args) != 1 {
@@ -33,7 +33,7 @@ func wget(c *call) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	// A connection of its own, so that a loop over a Service sees all its pods.
+	// One connection per request, so that a loop over a Service reaches all its pods.
 	request.Close = true
 	resp, err := (&http.Client{Timeout: timeout}).Do(request)
 	if err != nil {
@@ -91,9 +91,8 @@ func nslookup(c *call) int {
 	return 0
 }
 
-// nc speaks TCP: nc [-w SECONDS] HOST PORT connects and copies both ways;
-// nc -z HOST PORT only tries; nc -l PORT answers each connection with its own
-// words (echo).
+// nc speaks TCP: nc [-w SECONDS] HOST PORT connects and copies both ways; nc -z HOST PORT only
+// connects; nc -l PORT is an echo server.
 func nc(c *call) int {
 	flags, args := c.flags("wl")
 	if port, ok := flags['l']; ok {

@@ -59,7 +59,8 @@ func sh(c *call) int {
 	}
 	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
 	status := 0
-	// Statement by statement: what stands after an exit, or has not come yet, does not matter.
+	// Run statement by statement: text after an exit, or text that has not arrived yet, must not
+	// matter.
 	for stmt, err := range parser.StmtsSeq(script) {
 		if err != nil {
 			c.fail(err)
@@ -133,7 +134,7 @@ func newRunner(c *call, params []string) (*interp.Runner, error) {
 	)
 }
 
-// viaShell is for commands that the shell has built in.
+// viaShell runs commands that are built into the shell.
 func viaShell(c *call) int {
 	runner, err := newRunner(c, append([]string{"--"}, c.args...))
 	if err != nil {
@@ -169,9 +170,9 @@ func exitCode(err error) int {
 	}
 }
 
-// setTrap takes the signals out of a trap command, and returns what is left for
-// the interpreter, which knows EXIT and ERR only. A handler runs at once, beside
-// the command that is running, with the variables as they are now.
+// setTrap handles the signals of a trap command, and returns the rest for the interpreter, which
+// knows only EXIT and ERR. A handler runs at once, concurrently with the current command, with the
+// variables as they are now.
 func setTrap(c *call, h interp.HandlerContext, args []string) []string {
 	if len(args) < 3 || args[1] == "-p" || args[1] == "-l" {
 		return args

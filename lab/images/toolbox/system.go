@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pause waits, and says whether the command should go on.
+// pause waits, and reports whether the command should continue.
 func (c *call) pause(d time.Duration) bool {
 	select {
 	case <-c.ctx.Done():
@@ -95,7 +95,7 @@ func echo(c *call) int {
 	return 0
 }
 
-// printEnv prints the environment, or runs a command with more in it.
+// printEnv prints the environment, or runs a command with additional variables.
 func printEnv(c *call) int {
 	args, env := c.args, c.env
 	for len(args) > 0 && strings.Contains(args[0], "=") {
@@ -299,7 +299,7 @@ func uname(c *call) int {
 	return 0
 }
 
-// alloc takes memory and holds it: alloc SIZE [SECONDS]
+// alloc allocates memory and holds it: alloc SIZE [SECONDS]
 func alloc(c *call) int {
 	if len(c.args) == 0 {
 		return c.usage("SIZE [SECONDS]")

@@ -22,9 +22,8 @@ func TestImageLinksEveryApplet(t *testing.T) {
 
 func table() map[string]func(*call) int { return applets }
 
-// run gives the shell its input as a program has it, as an open file: of any
-// other reader the interpreter copies on, beside the parser, which may then
-// find nothing of its script.
+// run gives the shell its input as an open file, as a program gets it. The interpreter copies from
+// any other reader concurrently with the parser, which may then miss the script.
 func run(t *testing.T, dir, stdin string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	input := filepath.Join(t.TempDir(), "stdin")

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// grpcServer answers the gRPC health protocol's Check for the whole server and
-// for the service "web", over HTTP/2 without TLS, as gRPC probes ask it.
+// grpcServer answers Check of the gRPC health protocol for the whole server and for the service
+// "web", over HTTP/2 without TLS, as gRPC probes call it.
 func grpcServer(addr string, healthy func() bool) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /grpc.health.v1.Health/Check", func(w http.ResponseWriter, r *http.Request) {
@@ -33,9 +33,8 @@ func grpcServer(addr string, healthy func() bool) *http.Server {
 	return &http.Server{Addr: addr, Handler: mux, Protocols: protocols}
 }
 
-// A gRPC message is a zero byte, four bytes of length, and a protobuf message:
-// for a request, perhaps, field 1 with the service's name; for a reply field 1
-// with the status.
+// A gRPC message is a zero byte, four bytes of length, and a protobuf message. A request has at
+// most field 1, the service's name; a reply has field 1, the status.
 const messageHead = 5
 
 func askedService(body io.Reader) (name string, ok bool) {

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// gRPC's own client is the judge.
+// The test calls the server with gRPC's own client.
 func TestHealthCheck(t *testing.T) {
 	var unhealthy atomic.Bool
 	server := grpcServer("", func() bool { return !unhealthy.Load() })

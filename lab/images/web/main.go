@@ -11,7 +11,7 @@
 //	/exit?code=n ends the process
 //	/sleep?d=5s  answers after d
 //
-// GRPC_PORT, where set, serves the gRPC health protocol: it says what /healthz says.
+// GRPC_PORT, if set, serves the gRPC health protocol, with the same state as /healthz.
 //
 // Environment: PORT (8080), GRPC_PORT, POD_NAME (the host name), VERSION, GREETING,
 // READY_AFTER, SHUTDOWN_DELAY (how long requests are still served after SIGTERM).

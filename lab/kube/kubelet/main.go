@@ -1,6 +1,5 @@
-// Command bowline-kubelet is the real kubelet of the lab's Kubernetes, kept out
-// of the multi-call binary so that a comparison with it measures a kubelet and
-// nothing else.
+// Command bowline-kubelet is the real kubelet of the lab's Kubernetes. It is not in the multi-call
+// binary, so that a comparison with it measures only a kubelet.
 package main
 
 import (

@@ -58,7 +58,7 @@ func serve(t *testing.T, h http.Handler) *url.URL {
 	return u
 }
 
-// open lets everybody in: these tests are about what comes after.
+// open admits everyone: these tests are about what comes after.
 type open struct{}
 
 func (open) AuthenticateRequest(*http.Request) (*authenticator.Response, bool, error) {
@@ -111,7 +111,7 @@ func (m *machine) Run(ctx context.Context, id string, cmd []string) ([]byte, err
 	return append(r.Stdout, r.Stderr...), err
 }
 
-// newMachine has the container do something, and listen on ports.
+// newMachine makes a container that does something, and listens on ports.
 func newMachine(t *testing.T, does string, ports ...int) *machine {
 	t.Helper()
 	r := fake.Run(t, fake.Config{})
@@ -162,7 +162,8 @@ func get(t *testing.T, u *url.URL, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// tailLines=0 equals none, one stream cannot be chosen, and every error is a 500.
+// TestLogs: virtual-kubelet treats tailLines=0 as none, cannot select one stream, and answers every
+// error with 500.
 func TestLogs(t *testing.T) {
 	var saw vkapi.ContainerLogOpts
 	var fail error
@@ -174,11 +175,11 @@ func TestLogs(t *testing.T) {
 	none := saw
 	get(t, vk, "/containerLogs/n/p/c?tailLines=0&stream=Stderr")
 	if saw != none {
-		t.Errorf("alone: tailLines=0&stream=Stderr is %+v, no options %+v; virtual-kubelet has mended this", saw, none)
+		t.Errorf("alone: tailLines=0&stream=Stderr is %+v, no options %+v; virtual-kubelet has fixed this", saw, none)
 	}
 	fail = errors.New("container is waiting to start")
 	if code, _ := get(t, vk, "/containerLogs/n/p/c"); code != 500 {
-		t.Errorf("alone: an error is a %d; virtual-kubelet has mended this", code)
+		t.Errorf("alone: an error is a %d; virtual-kubelet has fixed this", code)
 	}
 
 	m := newMachine(t, "wait")
@@ -196,14 +197,14 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// A good part of a kubelet's API is missing.
+// TestMissingPaths: a large part of a kubelet's API is missing.
 func TestMissingPaths(t *testing.T) {
 	vk := serve(t, vkapi.PodHandler(vkapi.PodHandlerConfig{}, true))
 	us := serve(t, ours(t, newMachine(t, "wait")).Handler())
 	for _, path := range []string{"/healthz", "/metrics", "/metrics/cadvisor", "/metrics/probes", "/configz", "/logs/", "/debug/pprof/",
 		"/exec/n/p/u/c", "/attach/n/p/u/c", "/portForward/n/p/u"} {
 		if code, _ := get(t, vk, path); code != 404 {
-			t.Errorf("alone: %s is a %d; virtual-kubelet has mended this", path, code)
+			t.Errorf("alone: %s is a %d; virtual-kubelet has fixed this", path, code)
 		}
 		if code, _ := get(t, us, path); code == 404 {
 			t.Errorf("ours: %s is not there", path)
@@ -217,7 +218,7 @@ func TestMissingPaths(t *testing.T) {
 			return resp.StatusCode
 		}
 		if code := post(vk); code != 404 {
-			t.Errorf("alone: %s is a %d; virtual-kubelet has mended this", path, code)
+			t.Errorf("alone: %s is a %d; virtual-kubelet has fixed this", path, code)
 		}
 		if code := post(us); code == 404 {
 			t.Errorf("ours: %s is not there", path)
@@ -225,7 +226,7 @@ func TestMissingPaths(t *testing.T) {
 	}
 }
 
-// quiet is a client that sends no pings; client-go's would hide an idle time-out.
+// quiet is a client that sends no pings; client-go's would hide an idle timeout.
 func quiet(t *testing.T) *httpspdy.SpdyRoundTripper {
 	t.Helper()
 	r, err := httpspdy.NewRoundTripperWithConfig(httpspdy.RoundTripperConfig{})
@@ -250,10 +251,10 @@ func command(words ...string) string {
 	return q.Encode()
 }
 
-// A terminal together with stderr, which clients do ask for, is a 400.
+// TestTerminalWithStderr: a terminal together with stderr, which clients do request, gets a 400.
 func TestTerminalWithStderr(t *testing.T) {
 	vk := serve(t, vkapi.PodHandler(vkapi.PodHandlerConfig{RunInContainer: func(context.Context, string, string, string, []string, vkapi.AttachIO) error { return nil }}, false))
-	// What the caller offers is not what is in the query: some ask for all.
+	// The query need not match the streams that the caller opens: some request all.
 	ask := func(u *url.URL, query string) (int, string) {
 		req, err := http.NewRequest("POST", u.String()+"/exec/n/p/c?"+query, nil)
 		check(t, err)
@@ -266,7 +267,7 @@ func TestTerminalWithStderr(t *testing.T) {
 	}
 	query := command("out hello") + "&tty=1&output=1&error=1"
 	if code, text := ask(vk, query); code != 400 || !strings.Contains(text, "tty and stderr") {
-		t.Errorf("alone: %d %s; virtual-kubelet has mended this", code, text)
+		t.Errorf("alone: %d %s; virtual-kubelet has fixed this", code, text)
 	}
 	m := newMachine(t, "wait")
 	us := serve(t, ours(t, m).Handler())
@@ -276,7 +277,7 @@ func TestTerminalWithStderr(t *testing.T) {
 	}
 }
 
-// A client of v5, as kubectl of today, is turned away.
+// TestWebSocketV5: a client of protocol v5, such as a current kubectl, is rejected.
 func TestWebSocketV5(t *testing.T) {
 	run := func(u *url.URL) (string, error) {
 		to := *u
@@ -294,16 +295,16 @@ func TestWebSocketV5(t *testing.T) {
 		return err
 	}}, false))
 	if out, err := run(vk); err == nil {
-		t.Errorf("alone: v5 works (%q); virtual-kubelet has mended this", out)
+		t.Errorf("alone: v5 works (%q); virtual-kubelet has fixed this", out)
 	}
 	if out, err := run(serve(t, ours(t, newMachine(t, "wait")).Handler())); err != nil || !strings.Contains(out, "hello") {
 		t.Errorf("ours: %q %v", out, err)
 	}
 }
 
-// A closed resize stream becomes sizes of zero without end.
+// TestClosedResizeDoesNotSpin: a closed resize stream becomes endless sizes of zero.
 func TestClosedResizeDoesNotSpin(t *testing.T) {
-	// closing opens an exec by hand, closes its resize stream, and reads what comes.
+	// closing opens an exec by hand, closes its resize stream, and reads the output.
 	closing := func(u *url.URL, query string) string {
 		transport := quiet(t)
 		req, err := http.NewRequest("POST", u.String()+"/exec/n/p/c?"+query, nil)
@@ -317,7 +318,7 @@ func TestClosedResizeDoesNotSpin(t *testing.T) {
 			check(t, err)
 			streams[kind] = s
 		}
-		// A command that has ended already takes neither; then there is output alone.
+		// A command that has already ended accepts neither; then only output follows.
 		_, _ = io.WriteString(streams["resize"], `{"Width":80,"Height":24}`)
 		_ = streams["resize"].Close()
 		out, err := io.ReadAll(streams["stdout"])
@@ -339,16 +340,15 @@ func TestClosedResizeDoesNotSpin(t *testing.T) {
 	}}, false))
 	closing(vk, command("wait")+"&tty=1&output=1")
 	if zeros.Load() <= 1000 {
-		t.Errorf("alone: %d sizes of zero; virtual-kubelet has mended this", zeros.Load())
+		t.Errorf("alone: %d sizes of zero; virtual-kubelet has fixed this", zeros.Load())
 	}
-	// Ours never takes the stream apart: it goes to the runtime as it comes, and
-	// the command works.
+	// Ours passes the stream to the runtime unparsed, and the command works.
 	if out := closing(serve(t, ours(t, newMachine(t, "wait")).Handler()), command("out hello")+"&tty=1&output=1"); !strings.Contains(out, "hello") {
 		t.Errorf("ours: %q", out)
 	}
 }
 
-// An exec that is silent for 30 s is cut off.
+// TestSilentExecLives: an exec without traffic for 30 s is cut off.
 func TestSilentExecLives(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for 35 s of real silence")
@@ -392,8 +392,8 @@ func TestSilentExecLives(t *testing.T) {
 	}
 }
 
-// The two time-outs of port-forward are swapped: the short one for making
-// streams cuts off connections that are merely idle.
+// TestIdlePortForwardLives: the two timeouts of port-forward are swapped: the short one for
+// creating streams cuts off connections that are only idle.
 func TestIdlePortForwardLives(t *testing.T) {
 	t.Parallel()
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
@@ -409,7 +409,7 @@ func TestIdlePortForwardLives(t *testing.T) {
 		}
 	}()
 	port := echo.Addr().(*net.TCPAddr).Port
-	// lives forwards a port, says something, is silent, and says it again.
+	// lives forwards a port, sends something, is silent, and sends it again.
 	lives := func(t *testing.T, u *url.URL, port int) bool {
 		to := *u
 		to.Path = "/portForward/n/p"
@@ -460,7 +460,7 @@ func TestIdlePortForwardLives(t *testing.T) {
 				return err
 			}}, false))
 		if lives(t, vk, port) {
-			t.Error("it lives on; virtual-kubelet has mended this")
+			t.Error("it lives on; virtual-kubelet has fixed this")
 		}
 	})
 	t.Run("ours", func(t *testing.T) {
@@ -470,7 +470,8 @@ func TestIdlePortForwardLives(t *testing.T) {
 	})
 }
 
-// A WebSocket port-forward names its ports in the query, which nobody reads.
+// TestWebSocketPortForwardHasPorts: a WebSocket port-forward names its ports in the query, which is
+// not read.
 func TestWebSocketPortForwardHasPorts(t *testing.T) {
 	dial := func(u *url.URL) {
 		d := websocket.Dialer{Subprotocols: []string{"v4.channel.k8s.io"}, HandshakeTimeout: 10 * time.Second}
@@ -492,7 +493,7 @@ func TestWebSocketPortForwardHasPorts(t *testing.T) {
 		return nil
 	}}, false)))
 	if called.Load() != 0 {
-		t.Error("alone: a port was forwarded; virtual-kubelet has mended this")
+		t.Error("alone: a port was forwarded; virtual-kubelet has fixed this")
 	}
 	m := newMachine(t, "wait")
 	dial(serve(t, ours(t, m).Handler()))
@@ -501,8 +502,8 @@ func TestWebSocketPortForwardHasPorts(t *testing.T) {
 	}
 }
 
-// Given a CA, every client must have a certificate: those with a token are
-// turned away in the handshake.
+// TestTokenClientsBesideACA: with a CA, every client must have a certificate: clients with a token
+// fail in the handshake.
 func TestTokenClientsBesideACA(t *testing.T) {
 	knock := func(c *tls.Config) error {
 		l, err := tls.Listen("tcp", "127.0.0.1:0", c)
@@ -528,7 +529,7 @@ func TestTokenClientsBesideACA(t *testing.T) {
 	check(t, nodeutil.WithTLSConfig(nodeutil.WithCAFromPath(ca))(cfg))
 	cfg.TLSConfig.Certificates = []tls.Certificate{*c}
 	if err := knock(cfg.TLSConfig); err == nil {
-		t.Error("alone: a client without a certificate is let in; virtual-kubelet has mended this")
+		t.Error("alone: a client without a certificate is let in; virtual-kubelet has fixed this")
 	}
 
 	s := ours(t, newMachine(t, "wait"))

@@ -31,9 +31,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// nodeutil.NewNode watches every secret and every configMap of the cluster, for
-// each node; a node's own identity may not even do that. We do not use it; that
-// provider asks for none is seen in vktest.TestEnvStaysAsWritten.
+// TestNodeutilWatchesAllSecrets: nodeutil.NewNode watches every secret and configMap of the
+// cluster, for each node; a node's own identity may not even do that. Bowline does not use it;
+// vktest.TestEnvStaysAsWritten shows that provider requests none.
 func TestNodeutilWatchesAllSecrets(t *testing.T) {
 	path := os.Getenv("BOWLINE_LAB_KUBECONFIG")
 	if path == "" {
@@ -81,7 +81,7 @@ func TestNodeutilWatchesAllSecrets(t *testing.T) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("asked only for %s; virtual-kubelet has mended this", strings.Join(paths, " "))
+			t.Fatalf("asked only for %s; virtual-kubelet has fixed this", strings.Join(paths, " "))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

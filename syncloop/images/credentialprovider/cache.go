@@ -15,10 +15,10 @@ import (
 	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
 )
 
-// cacheKey is what an answer serves for: an image, a registry, or allImages.
+// cacheKey is what a cached answer applies to: an image, a registry, or allImages.
 type cacheKey struct{ what, scope string }
 
-// allImages is no image's name.
+// allImages cannot be the name of an image.
 const allImages = "<global>"
 
 type cached struct {
@@ -26,11 +26,11 @@ type cached struct {
 	expires time.Time
 }
 
-// flightKey tells runs apart that may answer differently.
+// flightKey distinguishes runs that may answer differently.
 type flightKey struct{ image, scope, token string }
 
-// flight is one run that several calls wait for. It ends when the program has answered,
-// or when nobody waits for it any more.
+// flight is one run that several calls wait for. It ends when the program has answered, or when no
+// call waits for it any more.
 type flight struct {
 	waiters int // guarded by provider.mu
 	cancel  context.CancelFunc
@@ -39,7 +39,7 @@ type flight struct {
 	err     error
 }
 
-// get answers from the cache, or by a run that is under way, or by a new one.
+// get answers from the cache, from a run in flight, or from a new run.
 func (p *provider) get(ctx context.Context, q question) (answer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -67,14 +67,14 @@ func (p *provider) get(ctx context.Context, q question) (answer, error) {
 		return f.auth, f.err
 	case <-ctx.Done():
 		if p.leave(key, f) {
-			<-f.done // the last one waits for the program to end
+			<-f.done // the last waiter waits for the program to end
 		}
 		return nil, ctx.Err()
 	}
 }
 
-// leave takes one waiter off and, after the last, ends the run. It says whether this
-// was the last.
+// leave removes one waiter and, after the last one, ends the run. It reports whether this was the
+// last.
 func (p *provider) leave(key flightKey, f *flight) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *provider) fly(ctx context.Context, key flightKey, f *flight, q question
 	f.auth, f.err = p.take(q, response, time.Now())
 }
 
-// take keeps an answer for as long as it says. The caller holds mu.
+// take caches an answer for as long as it says. The caller holds mu.
 func (p *provider) take(q question, r *credentialapi.CredentialProviderResponse, now time.Time) (answer, error) {
 	if q.token != "" && !q.mayEcho {
 		for _, a := range r.Auth {
@@ -130,13 +130,13 @@ func (p *provider) take(q question, r *credentialapi.CredentialProviderResponse,
 	}
 	maps.DeleteFunc(p.cache, func(_ cacheKey, c cached) bool { return now.After(c.expires) })
 	if keep > 0 {
-		// By the wall clock, as the credential itself.
+		// By the wall clock, like the credential itself.
 		p.cache[key] = cached{auth: r.Auth, expires: now.Round(0).Add(keep)}
 	}
 	return r.Auth, nil
 }
 
-// cachedAnswer is the narrowest that still holds. The caller holds mu.
+// cachedAnswer returns the most specific answer that is still valid. The caller holds mu.
 func (p *provider) cachedAnswer(q question, now time.Time) (answer, bool) {
 	for _, what := range []string{q.image, registry(q.image), allImages} {
 		if c, ok := p.cache[cacheKey{what, q.scope}]; ok && !now.After(c.expires) {
@@ -151,7 +151,7 @@ func registry(image string) string {
 	return domain
 }
 
-// scope has each of its parts with its length, so that no two accounts have the same.
+// scope prefixes each part with its length, so that no two accounts have the same scope.
 func scope(namespace, name string, uid types.UID, annotations map[string]string) string {
 	var b strings.Builder
 	write := func(s string) { fmt.Fprintf(&b, "%d:%s ", len(s), s) }
@@ -165,7 +165,7 @@ func scope(namespace, name string, uid types.UID, annotations map[string]string)
 	return b.String()
 }
 
-// hash of a token; empty for none.
+// hash is the hash of a token; empty for none.
 func hash(token string) string {
 	if token == "" {
 		return ""

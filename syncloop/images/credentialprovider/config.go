@@ -20,7 +20,7 @@ import (
 	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
 )
 
-// Program is one provider, and where it is.
+// Program is one provider and the path of its executable.
 type Program struct {
 	Config kubeletconfig.CredentialProvider
 	Path   string
@@ -28,8 +28,8 @@ type Program struct {
 
 const kind = "CredentialProviderConfig"
 
-// configCodecs read all versions that the kubelet reads. The older ones have the fields
-// of v1 but for tokenAttributes.
+// configCodecs reads all versions that the kubelet reads. The older ones have the fields of v1
+// except tokenAttributes.
 var configCodecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
@@ -38,9 +38,9 @@ var configCodecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 }()
 
-// Load reads a CredentialProviderConfig: a file, or all *.json, *.yaml and *.yml of a
-// directory in the order of their names. The error has every mistake, of the
-// configuration and of the programs, which are looked for in binDir.
+// Load reads a CredentialProviderConfig: a file, or all *.json, *.yaml and *.yml of a directory in
+// the order of their names. The error lists every mistake in the configuration, and every program
+// that is missing in binDir.
 func Load(path, binDir string) ([]Program, error) {
 	if info, err := os.Stat(binDir); err != nil {
 		return nil, fmt.Errorf("imageCredentialProviderBinDir: %w", err)
@@ -55,7 +55,7 @@ func Load(path, binDir string) ([]Program, error) {
 	programs := make([]Program, 0, len(all))
 	for i, c := range all {
 		if plainName(c.Name) != "" {
-			continue // told by validate; where it leads to is not looked at
+			continue // reported by validate; do not follow such a path
 		}
 		file, err := exec.LookPath(filepath.Join(binDir, c.Name))
 		if err != nil {
@@ -71,7 +71,7 @@ func Load(path, binDir string) ([]Program, error) {
 	return programs, nil
 }
 
-// unwrapped is an error of exec without the path that it repeats.
+// unwrapped strips the repeated path from an error of exec.
 func unwrapped(err error) error {
 	var e *exec.Error
 	if errors.As(err, &e) {
@@ -107,7 +107,7 @@ func read(path string) ([]kubeletconfig.CredentialProvider, error) {
 }
 
 func configFiles(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir) // in the order of their names
+	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func parse(data []byte) (*kubeletconfig.CredentialProviderConfig, error) {
 	return c, nil
 }
 
-// versions of the protocol that the programs may speak.
+// versions of the protocol that programs may use.
 var versions = []string{credentialapi.GroupName + "/v1", credentialapi.GroupName + "/v1alpha1", credentialapi.GroupName + "/v1beta1"}
 
 func validate(all []kubeletconfig.CredentialProvider) field.ErrorList {
@@ -186,7 +186,7 @@ func validate(all []kubeletconfig.CredentialProvider) field.ErrorList {
 	return errs
 }
 
-// plainName says what is wrong with a program's name, or nothing.
+// plainName says what is wrong with a program's name; empty: nothing.
 func plainName(name string) string {
 	switch {
 	case name == "":
@@ -231,7 +231,8 @@ func validateTokens(at *field.Path, c *kubeletconfig.CredentialProvider) field.E
 	return errs
 }
 
-// validateKeys: annotations are told apart by case, which their form does not mind.
+// validateKeys checks the keys in lower case, as for any annotation; keys that differ in case are
+// distinct.
 func validateKeys(p *field.Path, keys []string) field.ErrorList {
 	var errs field.ErrorList
 	for i, k := range keys {

@@ -10,7 +10,7 @@ import (
 
 const head = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\n"
 
-// place writes files, of which those in bin/ are programs, and returns their directory.
+// place writes files, those in bin/ executable, and returns their directory.
 func place(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,7 +32,7 @@ func place(t *testing.T, files map[string]string) string {
 
 const plain = "{name: one, apiVersion: credentialprovider.kubelet.k8s.io/v1, matchImages: [r.example], defaultCacheDuration: 1m"
 
-// All that a configuration can have wrong, each with what is said of it.
+// Every possible mistake in a configuration, with its messages.
 func TestMistakes(t *testing.T) {
 	const tokens = plain + ", tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true"
 	for name, c := range map[string]struct {

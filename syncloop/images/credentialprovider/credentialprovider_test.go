@@ -22,13 +22,13 @@ import (
 	"github.com/bowline-k8s/bowline/wall/walltest"
 )
 
-// cluster has service accounts, and tokens of them.
+// cluster fakes service accounts and their tokens.
 type cluster struct {
 	mu       sync.Mutex
 	accounts map[string]*v1.ServiceAccount // by namespace/name
 	age      int                           // of tokens
 	err      error
-	forbids  int // that many requests, from now on
+	forbids  int // number of requests to forbid from now on
 	asked    []string
 }
 
@@ -62,14 +62,14 @@ func (c *cluster) AccountToken(_ context.Context, p *v1.Pod, uid types.UID, audi
 	return fmt.Sprintf("token-%s-%s-%d", p.Name, uid, c.age), c.err
 }
 
-// script is a program's behaviour.
+// script fakes a program.
 type script struct {
 	mu       sync.Mutex
 	runs     []question
 	took     time.Duration
 	response credentialapi.CredentialProviderResponse
 	err      error
-	ended    int // runs that were given up
+	ended    int // cancelled runs
 }
 
 func (s *script) run(ctx context.Context, q question) (*credentialapi.CredentialProviderResponse, error) {
@@ -125,7 +125,7 @@ func podOf(name, account string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)}, Spec: v1.PodSpec{ServiceAccountName: account}}
 }
 
-// users that are to be tried, in order, each with its account.
+// users returns the users to try, in order, each with its account.
 func users(t *testing.T, s *Set, p *v1.Pod, repository string) string {
 	t.Helper()
 	var out []string
@@ -139,13 +139,13 @@ func users(t *testing.T, s *Set, p *v1.Pod, repository string) string {
 	return strings.Join(out, " ")
 }
 
-// Which image an answer is kept for, and for how long.
+// Which images an answer is cached for, and for how long.
 func TestCache(t *testing.T) {
 	for name, c := range map[string]struct {
 		keyType  credentialapi.PluginCacheKeyType
 		duration *metav1.Duration
 		fallback time.Duration
-		// runs after each of the images was asked for twice, and then after a minute and a bit
+		// runs after two requests for each image, and after two more when a minute has passed
 		once, later int
 	}{
 		"image":           {"Image", nil, time.Minute, 3, 6},
@@ -199,8 +199,8 @@ func TestBadAnswersAreNotKept(t *testing.T) {
 	}
 }
 
-// Of providers for one image each is asked; the more specific registry goes first, then
-// the earlier provider.
+// Every provider that fits an image is run. The more specific registry comes first, then the
+// earlier provider.
 func TestOrder(t *testing.T) {
 	auth := func(pairs ...string) *script {
 		a := map[string]credentialapi.AuthConfig{}
@@ -232,7 +232,7 @@ func TestOneRunForAllThatWait(t *testing.T) {
 			wait.Go(func() { got[i] = users(t, all, podOf(fmt.Sprint("p", i), ""), "r.example/a") })
 		}
 		synctest.Wait()
-		leave() // who began it does not end it for the others
+		leave() // the first caller does not end it for the others
 		wait.Wait()
 		if s.count() != 1 || s.ended != 0 {
 			t.Errorf("%d runs, %d given up; want one for all", s.count(), s.ended)
@@ -242,7 +242,7 @@ func TestOneRunForAllThatWait(t *testing.T) {
 				t.Errorf("got %q", u)
 			}
 		}
-		// With nobody left it is ended, and the next one runs anew.
+		// After the last caller has left, the run is ended, and the next call starts a new one.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if out := all.Credentials(ctx, podOf("p", ""), "r.example/a"); out != nil || s.ended != 1 {
@@ -251,7 +251,7 @@ func TestOneRunForAllThatWait(t *testing.T) {
 		if u := users(t, all, podOf("p", ""), "r.example/a"); u != "run-3" {
 			t.Errorf("the next one got %q", u)
 		}
-		// A minute is what a program has.
+		// A program has one minute.
 		s.took = 2 * time.Minute
 		began := time.Now()
 		if u := users(t, all, podOf("p", ""), "r.example/a"); u != "" || time.Since(began) != time.Minute {
@@ -294,7 +294,8 @@ func TestTokens(t *testing.T) {
 		if s.runs[0].token != "token-one-r1-0" {
 			t.Errorf("the program was given %q", s.runs[0].token)
 		}
-		// The account was deleted and made anew: what was kept of the old one is not the new one's.
+		// The account was deleted and created again: the new one must not get the old one's cached
+		// answer.
 		c.accounts["shop/robot"].UID = "r2"
 		if got := users(t, all, podOf("one", "robot"), "r.example/a"); got != "run-3@shop/robot/r2" {
 			t.Errorf("a new account got %q", got)
@@ -385,8 +386,7 @@ func TestScopesDiffer(t *testing.T) {
 	}
 }
 
-// An answer ends by the wall clock, as the credential in it does: also while the machine
-// sleeps.
+// A cached answer expires by the wall clock, as its credential does, also while the machine sleeps.
 func TestAnAnswerEndsWhileTheMachineSleeps(t *testing.T) {
 	p := &provider{Program: Program{Config: kubeletconfig.CredentialProvider{DefaultCacheDuration: &metav1.Duration{}}}, cache: map[cacheKey]cached{}}
 	q, now := question{image: "r.example/a"}, time.Now()

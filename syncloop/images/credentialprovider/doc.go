@@ -1,14 +1,13 @@
-// Package credentialprovider runs credential providers: programs that say with which
-// credentials an image may be pulled (the kubelet's --image-credential-provider-config
-// and --image-credential-provider-bin-dir). They run beside this process, as its user,
-// whatever machine the images are pulled to: no credential of the registry's owner
-// lies on a far machine.
+// Package credentialprovider runs credential providers: programs that return the credentials for an
+// image (the kubelet's --image-credential-provider-config and --image-credential-provider-bin-dir).
+// They run on the machine of this process, as its user, whichever host pulls the image: the
+// credentials that they work with need not be on a remote host.
 //
-// A program is asked for an image that one of its matchImages fits, by a
-// CredentialProviderRequest on its standard input, and answers with a
-// CredentialProviderResponse. Answers are kept in memory for as long as they say, by
-// image, registry or for all images; with tokenAttributes also by service account. What
-// a program prints, and the token it is given, appear in no log and no error.
+// A program is run for an image that matches one of its matchImages. It gets a
+// CredentialProviderRequest on its standard input and answers with a CredentialProviderResponse.
+// Answers are cached in memory for as long as they say, by image, by registry or for all images;
+// with tokenAttributes also by service account. A program's output and the token that it gets
+// appear in no log and no error.
 package credentialprovider
 
 import (
@@ -30,18 +29,18 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/images"
 )
 
-// Accounts are the cluster's service accounts.
+// Accounts reads the cluster's service accounts.
 type Accounts interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 }
 
-// Tokens are bound to a pod; tokens.Manager has them.
+// Tokens gets tokens bound to a pod; tokens.Manager implements it.
 type Tokens interface {
-	// AccountToken of the pod's service account, which has this UID.
+	// AccountToken returns a token of the pod's service account with this UID.
 	AccountToken(ctx context.Context, p *v1.Pod, uid types.UID, audience string) (string, error)
 }
 
-// Set of providers, in the order of their configuration. Its methods are safe for
+// Set is a set of providers, in the order of their configuration. Its methods are safe for
 // concurrent use.
 type Set struct {
 	providers []*provider
@@ -49,7 +48,7 @@ type Set struct {
 	tokens    Tokens
 }
 
-// New makes the set of what Load returned. It starts nothing.
+// New makes a Set of the programs that Load returned. It starts nothing.
 func New(programs []Program, accounts Accounts, tokens Tokens) (*Set, error) {
 	if accounts == nil || tokens == nil {
 		return nil, errors.New("credentialprovider: accounts and tokens are required")
@@ -61,8 +60,8 @@ func New(programs []Program, accounts Accounts, tokens Tokens) (*Set, error) {
 	return s, nil
 }
 
-// Credentials of all providers that fit the repository. One that fails is told in the
-// log: the image may be had without it, and if not, the registry says so.
+// Credentials returns the credentials of all providers that fit the repository. A provider's
+// failure is only logged: the image may not need it, and if it does, the registry refuses the pull.
 func (s *Set) Credentials(ctx context.Context, p *v1.Pod, repository string) []images.Credential {
 	ring := images.Keyring{}
 	for _, one := range s.providers {
@@ -81,7 +80,7 @@ func (s *Set) Credentials(ctx context.Context, p *v1.Pod, repository string) []i
 	return ring.Lookup(repository)
 }
 
-// ask one provider, or its cache. The account is nil where no token was used.
+// ask returns the answer of one provider, or its cache. The account is nil if no token was used.
 func (s *Set) ask(ctx context.Context, one *provider, p *v1.Pod, repository string) (answer, *images.AccountID, error) {
 	if !one.handles(repository) {
 		return nil, nil, nil
@@ -94,8 +93,8 @@ func (s *Set) ask(ctx context.Context, one *provider, p *v1.Pod, repository stri
 	return auth, account, err
 }
 
-// question is what a provider is asked, with what its answer is kept by. One that needs
-// a service account, or annotations of it, does not apply to a pod without them.
+// question builds the request to a provider, with the scope of its cached answer. applies is false
+// if the provider requires a service account, or annotations of it, that the pod does not have.
 func (s *Set) question(ctx context.Context, t *kubeletconfig.ServiceAccountTokenAttributes, p *v1.Pod, repository string) (q question, _ *images.AccountID, applies bool, err error) {
 	q.image = repository
 	name := p.Spec.ServiceAccountName
@@ -113,7 +112,7 @@ func (s *Set) question(ctx context.Context, t *kubeletconfig.ServiceAccountToken
 	for _, k := range t.RequiredServiceAccountAnnotationKeys {
 		value, ok := account.Annotations[k]
 		if !ok {
-			klog.FromContext(ctx).V(5).Info("A credential provider is not asked: the service account lacks an annotation", "image", repository, "annotation", k)
+			klog.FromContext(ctx).V(5).Info("Skipped a credential provider: the service account lacks an annotation", "image", repository, "annotation", k)
 			return q, nil, false, nil
 		}
 		q.annotations[k] = value
@@ -137,12 +136,12 @@ func (s *Set) question(ctx context.Context, t *kubeletconfig.ServiceAccountToken
 	return q, &images.AccountID{Namespace: p.Namespace, Name: name, UID: account.UID}, true, nil
 }
 
-// patience with an API server that forbids what a new pod needs: 3 s.
+// patience bounds the retries while the API server forbids what a new pod needs: about 3 s.
 var patience = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 6}
 
-// onceAllowed asks again while the API server forbids it. The Node authorizer hears
-// which pods are this node's by a watch of its own, which may be behind ours; without
-// the credentials a pull would fail, and the pod would wait for the back-off.
+// onceAllowed retries while the API server forbids the request. The Node authorizer learns which
+// pods are on this node by a watch of its own, which may be behind ours. Without the credentials
+// the pull would fail, and the pod would wait for the back-off.
 func onceAllowed[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	var out T
 	var err error
@@ -151,27 +150,27 @@ func onceAllowed[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 		return !apierrors.IsForbidden(err), nil
 	})
 	if err == nil {
-		err = ctx.Err() // it was never asked
+		err = ctx.Err() // the loop may have ended before the first call
 	}
 	return out, err
 }
 
-// question to a program.
+// question is a request to a program.
 type question struct {
 	image       string // domain and path
 	token       string // empty: none
 	annotations map[string]string
-	// scope of the answer, beside the image: the service account; empty where it does
-	// not matter.
+	// scope of the cached answer besides the image: the service account; empty if it does not
+	// matter.
 	scope string
-	// mayEcho: the answer may be the token itself.
+	// mayEcho is set if the answer may contain the token itself.
 	mayEcho bool
 }
 
-// answer has credentials by registry.
+// answer is a set of credentials by registry.
 type answer map[string]credentialapi.AuthConfig
 
-// provider is one program with its answers.
+// provider is one program and its cached answers.
 type provider struct {
 	Program
 	run func(ctx context.Context, q question) (*credentialapi.CredentialProviderResponse, error)
@@ -190,5 +189,5 @@ func (p *provider) handles(repository string) bool {
 	return false
 }
 
-// deadline of one run.
+// deadline bounds one run.
 const deadline = time.Minute

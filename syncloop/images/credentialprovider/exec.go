@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	maxAnswer = 1 << 20 // of a program's standard output
-	// settle is how long what a program left behind may hold its output.
+	maxAnswer = 1 << 20 // of standard output
+	// settle is how long remaining child processes may hold the program's output open.
 	settle = 2 * time.Second
 )
 
@@ -31,8 +31,8 @@ var (
 
 func init() { install.Install(protocol) }
 
-// run asks the program once. Nothing that it prints is in an error: it may show a
-// credential on its standard error as well, so that nobody reads that.
+// run runs the program once. The error contains none of its output: standard error may show a
+// credential, too, so it is not read.
 func (p Program) run(ctx context.Context, q question) (*credentialapi.CredentialProviderResponse, error) {
 	request, err := encode(p.Config.APIVersion, q)
 	if err != nil {
@@ -47,7 +47,7 @@ func (p Program) run(ctx context.Context, q question) (*credentialapi.Credential
 	for _, e := range p.Config.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
-	// What the program has begun ends with it.
+	// Kill the program's child processes with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = settle
@@ -81,13 +81,12 @@ func encode(apiVersion string, q question) ([]byte, error) {
 	request := &credentialapi.CredentialProviderRequest{Image: q.image, ServiceAccountToken: q.token, ServiceAccountAnnotations: q.annotations}
 	data, err := runtime.Encode(codecs.EncoderForVersion(info.Serializer, version), request)
 	if err != nil {
-		return nil, errors.New("the request of a credential provider cannot be written") // it may hold a token
+		return nil, errors.New("the request of a credential provider cannot be written") // the error may hold a token
 	}
 	return data, nil
 }
 
-// decode reads an answer strictly. The error holds nothing of it but for a wrong
-// apiVersion.
+// decode reads an answer strictly. The error contains nothing of it but a wrong apiVersion.
 func decode(data []byte, apiVersion string) (*credentialapi.CredentialProviderResponse, error) {
 	kind, err := json.DefaultMetaFactory.Interpret(data)
 	if err != nil {
@@ -112,7 +111,7 @@ type bounded struct {
 	kept []byte
 	max  int
 	over bool
-	full func() // called once there is more
+	full func() // called when there is more
 }
 
 func (b *bounded) Write(data []byte) (int, error) {

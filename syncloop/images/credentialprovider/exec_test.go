@@ -21,7 +21,7 @@ const (
 	token      = "eyJhbGciOiJSUzI1NiJ9.payload.signature"
 )
 
-// program is a script that answers.
+// program makes a Program of a shell script.
 func program(t *testing.T, script string) Program {
 	t.Helper()
 	dir := place(t, map[string]string{"bin/helper": "#!/bin/sh\n" + script})
@@ -81,7 +81,7 @@ func TestOlderProtocols(t *testing.T) {
 	}
 }
 
-// What goes wrong is told without a word of the program's, as that may be a secret.
+// Errors contain nothing of the program's output, which may be a secret.
 func TestFailures(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
 		"exit":             {`echo secret-1; echo "no metadata service" >&2; exit 3`, "credential provider helper failed for image r.example/app: exit status 3; run it by hand"},
@@ -109,7 +109,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A program that does not answer is ended, with what it has begun.
+// A program that does not answer is killed, with its child processes.
 func TestNoAnswer(t *testing.T) {
 	p := program(t, `echo waiting >&2; mkfifo "$WHERE/pipe"; (exec cat "$WHERE/pipe"; :) & cat "$WHERE/pipe"`)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -118,7 +118,7 @@ func TestNoAnswer(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "did not answer for image r.example/app within 1m0s") {
 		t.Errorf("error %v", err)
 	}
-	// Nobody has the pipe open any more: opening it for writing without waiting fails.
+	// If no process has the pipe open any more, a non-blocking open for writing fails.
 	f, err := os.OpenFile(os.Getenv("WHERE")+"/pipe", os.O_WRONLY|0x800, 0)
 	if err == nil {
 		_ = f.Close()
@@ -131,8 +131,8 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever a program prints, it is an answer of the version that was asked
-// for, or an error that holds nothing of it.
+// FuzzDecode: any output is either an answer of the requested version, or an error that contains
+// nothing of it.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte(strings.Replace(good, "auth", "Auth", 1)))

@@ -1,5 +1,5 @@
-// Package order says in which order, and with how much time, pods are ended before their
-// machine goes down: the kubelet's shutdownGracePeriodByPodPriority. It is pure.
+// Package order plans in which order, and with how much time, pods end before the host goes down:
+// the kubelet's shutdownGracePeriodByPodPriority. It is pure.
 package order
 
 import (
@@ -12,34 +12,34 @@ import (
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// Priorities that Kubernetes itself knows.
+// Priorities that Kubernetes itself defines.
 const (
-	critical     int32 = 2_000_000_000   // of system-cluster-critical, the least that is critical
+	critical     int32 = 2_000_000_000   // of system-cluster-critical, the lowest critical priority
 	nodeCritical int32 = critical + 1000 // of system-node-critical
 )
 
-// Period is the time of the pods whose priority is at least this one, and less than the
-// next one's. The lowest is that of all below it, too.
+// Period is the time for pods whose priority is at least Priority and below that of the next
+// Period. The lowest Period also covers all lower priorities.
 type Period struct {
 	Priority int32
 	Time     time.Duration // whole seconds
 }
 
-// Group is a Period with its pods: all end together, and the next group's when they have,
+// Group is a Period with its pods. All end together. The next group follows when they have ended,
 // or when the time is over.
 type Group struct {
 	Period
 	Pods []Ending
 }
 
-// Ending is one pod's.
+// Ending is a pod that ends, and its grace period.
 type Ending struct {
 	Pod   *v1.Pod
-	Grace time.Duration // its own, or its group's time where that is less; at least 1 s
+	Grace time.Duration // the pod's own, or its group's time if that is less; at least 1 s
 }
 
-// Simple are the periods of shutdownGracePeriod and shutdownGracePeriodCriticalPods: the
-// critical pods have the last part of all the time. None where there is no time.
+// Simple returns the periods of shutdownGracePeriod and shutdownGracePeriodCriticalPods: critical
+// pods get the last part of the total time. It returns nil if there is no time.
 func Simple(all, ofCritical time.Duration) []Period {
 	if all <= 0 || ofCritical < 0 || ofCritical > all {
 		return nil
@@ -50,7 +50,7 @@ func Simple(all, ofCritical time.Duration) []Period {
 	}
 }
 
-// Total is the time of all periods.
+// Total returns the sum of all periods.
 func Total(periods []Period) time.Duration {
 	var sum time.Duration
 	for _, p := range periods {
@@ -59,8 +59,8 @@ func Total(periods []Period) time.Duration {
 	return sum
 }
 
-// Plan puts each pod into the group of its priority, lowest first. Groups without pods
-// are left out: nobody waits for them. No periods: there is no order, and no plan.
+// Plan puts each pod into the group of its priority, lowest first. It omits groups without pods, as
+// there is nothing to wait for. Without periods there is no plan.
 func Plan(periods []Period, pods []*v1.Pod) []Group {
 	if len(periods) == 0 {
 		return nil
@@ -72,7 +72,7 @@ func Plan(periods []Period, pods []*v1.Pod) []Group {
 	slices.SortStableFunc(groups, func(a, b Group) int { return cmp.Compare(a.Priority, b.Priority) })
 	for _, p := range pods {
 		of := Priority(p)
-		// The last whose priority is not more than the pod's, else the first.
+		// Use the last group whose priority is not above the pod's, or else the first.
 		at, found := slices.BinarySearchFunc(groups, of, func(g Group, priority int32) int { return cmp.Compare(g.Priority, priority) })
 		if !found {
 			at = max(at-1, 0)
@@ -82,8 +82,8 @@ func Plan(periods []Period, pods []*v1.Pod) []Group {
 	return slices.DeleteFunc(groups, func(g Group) bool { return len(g.Pods) == 0 })
 }
 
-// Priority is by which a pod is ordered. A static pod is critical to its node whatever its
-// manifest says: nobody resolves a priority class there.
+// Priority returns the priority that orders a pod. A static pod is always node-critical, whatever
+// its manifest says: nothing resolves a priority class there.
 func Priority(p *v1.Pod) int32 {
 	var of int32
 	if p.Spec.Priority != nil {

@@ -25,7 +25,7 @@ func p(name string, priority *int32, grace *int64, annotations ...string) *v1.Po
 
 func s(n int64) time.Duration { return time.Duration(n) * time.Second }
 
-// text writes a plan as "priority/time: pod grace, …" a line.
+// text writes a plan, one "priority/time: pod grace, …" line per group.
 func text(groups []Group) string {
 	var lines []string
 	for _, g := range groups {
@@ -42,7 +42,7 @@ func TestPlan(t *testing.T) {
 	of := func(n int32) *int32 { return &n }
 	own := func(n int64) *int64 { return &n }
 	kubernetes := []Period{{0, s(20)}, {2_000_000_000, s(10)}}
-	odd := []Period{{100_000, s(10)}, {10_000, s(180)}, {1_000, s(120)}, {0, s(60)}} // in no order
+	odd := []Period{{100_000, s(10)}, {10_000, s(180)}, {1_000, s(120)}, {0, s(60)}} // not sorted
 	for _, c := range []struct {
 		name    string
 		periods []Period
@@ -86,9 +86,9 @@ func TestSimple(t *testing.T) {
 	}
 }
 
-// TestAnyPlan: nobody is left out or ends twice, whoever ends before another has no higher
-// priority, no grace is longer than its group's time, and all fits into the sum. A dumb
-// reading of the kubelet's rule says the same of each pod's group.
+// TestAnyPlan: every pod ends once; a pod that ends before another has no higher priority; no grace
+// period exceeds its group's time; all periods fit into the total. A naive implementation of the
+// kubelet's rule agrees on each pod's group.
 func TestAnyPlan(t *testing.T) {
 	priority := rapid.OneOf(rapid.Int32Range(-3, 12), rapid.SampledFrom([]int32{1_000_000_000, 2_000_000_000, 2_000_001_000, -1 << 31, 1<<31 - 1}))
 	rapid.Check(t, func(t *rapid.T) {
@@ -139,8 +139,8 @@ func TestAnyPlan(t *testing.T) {
 	})
 }
 
-// dumb is the greatest priority of a period that is not more than the pod's, else the
-// least there is.
+// dumb returns the highest priority of a period that is not above the pod's, or else the lowest
+// one.
 func dumb(periods []Period, of int32) int32 {
 	least, best, found := periods[0].Priority, int32(0), false
 	for _, p := range periods {

@@ -41,9 +41,8 @@ func fromDownwardAPI(p *v1.Pod, items []v1.DownwardAPIVolumeFile, defaultMode fs
 	return tree, aggregate(faults)
 }
 
-// Field is the text of a pod's field, as a downward API volume may name it:
-// metadata.name, namespace, uid, labels, annotations, and one label or
-// annotation by ['key'].
+// Field is the text of a pod's field that a downward API volume may name: metadata.name, namespace,
+// uid, labels, annotations, and one label or annotation by ['key'].
 func Field(p *v1.Pod, fieldPath string) (string, error) {
 	if head, key, ok := subscript(fieldPath); ok {
 		switch head {
@@ -85,7 +84,7 @@ func subscript(fieldPath string) (head, key string, ok bool) {
 	return head, key, ok && head != ""
 }
 
-// formatMap writes one key="value" a line, by key, without a final newline.
+// formatMap writes one key="value" per line, sorted by key, without a final newline.
 func formatMap(m map[string]string) string {
 	var b strings.Builder
 	for i, k := range slices.Sorted(maps.Keys(m)) {
@@ -99,9 +98,8 @@ func formatMap(m map[string]string) string {
 	return b.String()
 }
 
-// ResourceField is a container's limit or request in units of the divisor,
-// rounded up. A cpu, memory or ephemeral-storage limit that is not set reads as
-// the node's allocatable.
+// ResourceField is a container's limit or request in units of the divisor, rounded up. An unset
+// limit for cpu, memory or ephemeral-storage reads as the node's allocatable.
 func ResourceField(p *v1.Pod, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
 	resources, err := containerResources(p, ref.ContainerName)
 	if err != nil {
@@ -117,7 +115,7 @@ func ResourceField(p *v1.Pod, ref *v1.ResourceFieldSelector, allocatable v1.Reso
 	case kind == "limits" && (ordinary || huge):
 		q = resources.Limits[name]
 		if q.IsZero() && ordinary {
-			// Huge pages are never overcommitted: no limit is no pages.
+			// Huge pages are never overcommitted: without a limit there are none.
 			q = allocatable[name]
 		}
 	case kind == "requests" && (ordinary || huge):
@@ -136,7 +134,7 @@ func ResourceField(p *v1.Pod, ref *v1.ResourceFieldSelector, allocatable v1.Reso
 	return ceilDiv(q.Value(), divisor.Value()), nil
 }
 
-// ceilDiv divides without floats, which lose bytes above 2^53.
+// ceilDiv divides without floats, which lose precision above 2^53.
 func ceilDiv(n, d int64) string {
 	if d == 0 {
 		// A divisor below the resource's unit; the API server refuses it.

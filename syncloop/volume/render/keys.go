@@ -21,8 +21,7 @@ func fromConfigMap(name string, items []v1.KeyToPath, defaultMode fs.FileMode, o
 	}
 	object := answer.Object
 	data := make(map[string][]byte, len(object.Data)+len(object.BinaryData))
-	// The API refuses a key that is in both; Data is looked at first, as in the
-	// kubelet's choice by items.
+	// The API refuses a key that is in both. Data wins, as in the kubelet for items.
 	for k, v := range object.BinaryData {
 		data[k] = v
 	}
@@ -46,7 +45,7 @@ func fromSecret(name string, items []v1.KeyToPath, defaultMode fs.FileMode, opti
 	return pick(answer.Object.Data, items, defaultMode, optional, "references non-existent secret key: %s")
 }
 
-// pick takes all keys, or those that items name, at the paths they name.
+// pick takes all keys, or those in items, at their paths.
 func pick(data map[string][]byte, items []v1.KeyToPath, defaultMode fs.FileMode, optional bool, missing string) (Tree, error) {
 	tree := make(Tree, len(data))
 	if len(items) == 0 {

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Nested are the directories that must be in the volume because another volume
-// is mounted there: this one is mounted read-only, so the runtime could not make
-// them. They are clean paths relative to the volume, parents before children.
+// Nested returns the directories that the volume needs as mount points of other volumes. The volume
+// is mounted read-only, so the runtime could not create them. They are clean paths relative to the
+// volume, parents before children.
 func Nested(p *v1.Pod, volume string) ([]string, error) {
 	found := map[string]bool{}
 	visit := func(mounts []v1.VolumeMount) error {
@@ -34,8 +34,8 @@ func Nested(p *v1.Pod, volume string) ([]string, error) {
 					below = append(below, rel)
 				}
 			}
-			// By length, so that what lies below another nested mount comes after
-			// it and is left to that one.
+			// Sort by length, so that a path below another nested mount comes after it and is left
+			// to that one.
 			sort.Slice(below, func(i, j int) bool {
 				if len(below[i]) != len(below[j]) {
 					return len(below[i]) < len(below[j])

@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// Limits of one path, from Linux's PATH_MAX and NAME_MAX.
+// Limits of one path: Linux's PATH_MAX and NAME_MAX.
 const (
 	maxPathLength = 4096
 	maxNameLength = 255
 )
 
-// cleanPaths checks every path and brings it into its clean form, or says which
-// path cannot be written.
+// cleanPaths checks every path and cleans it. The error says which path is invalid.
 func cleanPaths(t Tree) (Tree, error) {
 	clean := make(Tree, len(t))
 	names := make([]string, 0, len(t))
 	for name := range t {
 		names = append(names, name)
 	}
-	sort.Strings(names) // the same fault is told each time
+	sort.Strings(names) // so that the same fault is reported each time
 	for _, name := range names {
 		if err := CheckPath(name); err != nil {
 			return nil, err
@@ -38,8 +37,8 @@ func cleanPaths(t Tree) (Tree, error) {
 	return clean, nil
 }
 
-// CheckPath refuses a path that could leave the volume, or that would meet the
-// names that the atomic layout uses for itself (they begin with "..").
+// CheckPath refuses a path that could leave the volume, or that could collide with the names of the
+// atomic layout, which begin with "..".
 func CheckPath(p string) error {
 	if p == "" {
 		return fmt.Errorf("invalid path: must not be empty: %q", p)

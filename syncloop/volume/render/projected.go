@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// fromProjected merges its sources in order; where two give one path the later
-// wins. All faults are told at once, so that they can be mended at once.
+// fromProjected merges the sources in order; if two give one path, the later wins. It returns all
+// faults together, so that they can be fixed at once.
 func fromProjected(p *v1.Pod, v *v1.ProjectedVolumeSource, s Sources) (Tree, error) {
 	tree := Tree{}
 	var faults []error
@@ -32,8 +32,7 @@ func fromProjected(p *v1.Pod, v *v1.ProjectedVolumeSource, s Sources) (Tree, err
 		case source.PodCertificate != nil:
 			part, err = fromCertificate(p, v, source.PodCertificate, i, s)
 		default:
-			// A source with no kind projects nothing; the API server drops what
-			// it does not know.
+			// A source without a kind projects nothing; the API server drops unknown fields.
 			continue
 		}
 		if err != nil {
@@ -47,9 +46,9 @@ func fromProjected(p *v1.Pod, v *v1.ProjectedVolumeSource, s Sources) (Tree, err
 	return tree, aggregate(faults)
 }
 
-// fromToken makes a token's file. A token is private to the pod's user where
-// that is one user for all containers, or to its group by fsGroup (which makes
-// 0640 of it later); otherwise nobody can be named and the default mode holds.
+// fromToken makes a token's file. A token is private to the pod's user if all containers run as the
+// same one, or to its group by fsGroup (which later makes it 0640). Otherwise no owner can be named
+// and the default mode applies.
 func fromToken(p *v1.Pod, v *v1.ProjectedVolumeSource, t *v1.ServiceAccountTokenProjection, s Sources) (Tree, error) {
 	answer, ok := s.Tokens[tokenKey(t)]
 	if !ok {
@@ -61,8 +60,8 @@ func fromToken(p *v1.Pod, v *v1.ProjectedVolumeSource, t *v1.ServiceAccountToken
 	return Tree{t.Path: private(p, v, []byte(answer.Token))}, nil
 }
 
-// fromCertificate makes the files of a pod's certificate: a key and the chain in one, or
-// in one each. They are as private as a token.
+// fromCertificate makes the files of a pod's certificate: key and chain in one file, or in one
+// each. They are as private as a token.
 func fromCertificate(p *v1.Pod, v *v1.ProjectedVolumeSource, c *v1.PodCertificateProjection, place int, s Sources) (Tree, error) {
 	answer, ok := s.Certificates[place]
 	if !ok {
@@ -82,7 +81,7 @@ func fromCertificate(p *v1.Pod, v *v1.ProjectedVolumeSource, c *v1.PodCertificat
 	return tree, nil
 }
 
-// private is a file of the pod's user alone; see fromToken.
+// private is a file that only the pod's user may read; see fromToken.
 func private(p *v1.Pod, v *v1.ProjectedVolumeSource, data []byte) File {
 	f := File{Data: data, Mode: mode(v.DefaultMode), UID: -1, GID: -1}
 	user := CommonUser(p)
@@ -95,8 +94,8 @@ func private(p *v1.Pod, v *v1.ProjectedVolumeSource, data []byte) File {
 	return f
 }
 
-// CommonUser is the one user that every container of the pod runs as, or nil if
-// one of them does not say or two differ.
+// CommonUser is the user that every container of the pod runs as; nil if one does not specify it or
+// two differ.
 func CommonUser(p *v1.Pod) *int64 {
 	var podUser, common *int64
 	if p.Spec.SecurityContext != nil {
@@ -132,7 +131,7 @@ func CommonUser(p *v1.Pod) *int64 {
 	return common
 }
 
-// aggregate is nil for none, the error itself for one, and Faults for more.
+// aggregate is nil for no error, the error itself for one, and Faults for more.
 func aggregate(list []error) error {
 	switch len(list) {
 	case 0:
@@ -146,7 +145,7 @@ func aggregate(list []error) error {
 // Faults are several errors of one volume.
 type Faults []error
 
-// Error is the bracketed list that people know from the kubelet.
+// Error is a bracketed list, as in the kubelet.
 func (f Faults) Error() string {
 	var said []string
 	for _, err := range f {
@@ -160,11 +159,11 @@ func (f Faults) Error() string {
 	return "[" + strings.Join(said, ", ") + "]"
 }
 
-// Unwrap lets errors.As find the kinds within.
+// Unwrap lets errors.As find the errors within.
 func (f Faults) Unwrap() []error { return f }
 
-// IsUnsupported tells whether a volume failed because its kind is not supported,
-// which no retry mends.
+// IsUnsupported reports whether a volume failed because its kind is not supported, so that no retry
+// helps.
 func IsUnsupported(err error) bool {
 	var u *UnsupportedError
 	return errors.As(err, &u)

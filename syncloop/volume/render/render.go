@@ -1,6 +1,6 @@
-// Package render is PURE: it turns a volume of a pod and the objects that the
-// volume names into the files that the volume must hold. It reads nothing and
-// writes nothing, so the same input always gives the same tree.
+// Package render is PURE: it turns a volume of a pod and the objects that it names into the files
+// that the volume must hold. It reads and writes nothing, so the same input always gives the same
+// tree.
 package render
 
 import (
@@ -9,11 +9,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// DefaultMode is what the API server fills in for defaultMode of configMap,
-// secret, downwardAPI and projected volumes.
+// DefaultMode is the API server's default of defaultMode for configMap, secret, downwardAPI and
+// projected volumes.
 const DefaultMode = v1.ConfigMapVolumeSourceDefaultMode
 
-// Tree is the wanted content of a volume, by clean slash-separated relative path.
+// Tree is the desired content of a volume, by clean slash-separated relative path.
 type Tree map[string]File
 
 // File is one file of a Tree.
@@ -24,78 +24,76 @@ type File struct {
 	GID  int64       // group, of fsGroup; -1: root's
 }
 
-// TokenKey names one service account token of a volume.
+// TokenKey identifies one service account token of a volume.
 type TokenKey struct {
 	Audience string // empty: the API server's own
-	// ExpirationSeconds is the wanted life; 0 leaves it to the API server.
+	// ExpirationSeconds is the requested life; 0 leaves it to the API server.
 	ExpirationSeconds int64
 }
 
-// Needs are the objects a volume is made of. Names are in the pod's namespace
-// and appear once each.
+// Needs are the objects that a volume needs. Names are in the pod's namespace and appear once each.
 type Needs struct {
 	ConfigMaps []string
 	Secrets    []string
 	Tokens     []TokenKey
-	// TrustBundles are the projections that ask for them, by their place among the
-	// volume's sources.
+	// TrustBundles are the clusterTrustBundle projections by their index among the volume's
+	// sources.
 	TrustBundles map[int]*v1.ClusterTrustBundleProjection
-	// Certificates are the places of podCertificates among the volume's sources.
+	// Certificates are the indexes of podCertificates among the volume's sources.
 	Certificates []int
 }
 
-// ConfigMap is the answer to a request for one. Err is as the API says it:
-// a NotFound is forgiven where the source is optional.
+// ConfigMap is the result of reading one. Err is the API's; a NotFound is ignored if the source is
+// optional.
 type ConfigMap struct {
 	Object *v1.ConfigMap
 	Err    error
 }
 
-// Secret is the answer to a request for one; see ConfigMap.
+// Secret is the result of reading one; see ConfigMap.
 type Secret struct {
 	Object *v1.Secret
 	Err    error
 }
 
-// Token is the answer to a request for one.
+// Token is the result of requesting one.
 type Token struct {
 	Token string
 	Err   error
 }
 
-// TrustBundles is the answer to a request for some: the PEM of each, none where
-// nothing matches. Err is as the API says it: a NotFound is of the one that was
-// named.
+// TrustBundles is the result of reading bundles: the PEM of each, none if nothing matches. Err is
+// the API's; a NotFound is that of a bundle named by the projection.
 type TrustBundles struct {
 	PEM []string
 	Err error
 }
 
-// Certificate is the answer to a request for a pod's key and its certificates, in PEM.
+// Certificate is the result of requesting a pod's key and certificates, in PEM.
 type Certificate struct {
 	Key, Chain []byte
 	Err        error
 }
 
-// Sources holds the answers to all Needs, and what downward API fields refer to.
+// Sources holds the results for all Needs, and what downward API fields refer to.
 type Sources struct {
 	ConfigMaps map[string]ConfigMap
 	Secrets    map[string]Secret
 	Tokens     map[TokenKey]Token
-	// TrustBundles by the place of what asks for them among the volume's sources.
+	// TrustBundles are by the index of the projection among the volume's sources.
 	TrustBundles map[int]TrustBundles
-	// Certificates by the place of what asks for them.
+	// Certificates are by the index of the projection.
 	Certificates map[int]Certificate
 	// Allocatable of the node stands in for a limit that a container does not set.
 	Allocatable v1.ResourceList
 }
 
-// Is tells whether the volume is of a kind that Render makes.
+// Is reports whether Render makes volumes of this kind.
 func Is(v *v1.Volume) bool {
 	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
 }
 
-// NeedsOf tells which objects the volume is made of.
+// NeedsOf returns the objects that the volume needs.
 func NeedsOf(v *v1.Volume) Needs {
 	var n Needs
 	switch {
@@ -144,10 +142,9 @@ func appendNew[T comparable](list []T, x T) []T {
 
 // Render makes the content of a volume for which Is is true.
 //
-// Errors are the kubelet's sentences, without the volume's name: a missing
-// object is the API's own NotFound, a missing key "references non-existent ...
-// key", a source of a kind that is not supported an *UnsupportedError. Several
-// faults of one projected volume come in one error.
+// Errors have the kubelet's wording, without the volume's name: a missing object is the API's own
+// NotFound, a missing key "references non-existent ... key", a source of an unsupported kind an
+// *UnsupportedError. The faults of a projected volume are returned together.
 func Render(p *v1.Pod, v *v1.Volume, s Sources) (Tree, error) {
 	var tree Tree
 	var err error
@@ -177,9 +174,9 @@ func Render(p *v1.Pod, v *v1.Volume, s Sources) (Tree, error) {
 	return tree, nil
 }
 
-// applyFSGroup gives every file to the group, readable by it, before the volume
-// is flipped: no reader ever meets a file that its group cannot read. The mode
-// of a token so becomes 0640 out of 0600 and the group's read bit.
+// applyFSGroup gives every file to the group and makes it readable by it. This happens before the
+// new content becomes visible, so no reader finds a file that its group cannot read. A token's mode
+// 0600 thus becomes 0640.
 func applyFSGroup(t Tree, gid int64) {
 	for name, f := range t {
 		f.GID = gid

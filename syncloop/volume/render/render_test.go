@@ -52,7 +52,7 @@ func projected(mode *int32, s ...v1.VolumeProjection) *v1.Volume {
 	return volume(v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{DefaultMode: mode, Sources: s}})
 }
 
-// show is a tree in one readable line a file.
+// show formats a tree, one line per file.
 func show(t Tree) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(t)) {
@@ -259,8 +259,8 @@ func TestCheckPath(t *testing.T) {
 	}
 }
 
-// TestNoPathEscapes: whatever the keys and paths are called, what is rendered
-// stays within the volume and away from the names of the atomic layout.
+// TestNoPathEscapes: whatever the keys and paths are, the rendered files stay within the volume and
+// do not use the names of the atomic layout.
 func TestNoPathEscapes(t *testing.T) {
 	part := rapid.SampledFrom([]string{"a", "b", "..", ".", "", "..data", "..x", ".h", "a..b"})
 	rapid.Check(t, func(t *rapid.T) {

@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// fromTrustBundles makes the file of a clusterTrustBundle projection: every
-// certificate of the bundles once, in an order of its own that nobody may rely on.
+// fromTrustBundles makes the file of a clusterTrustBundle projection: every certificate of the
+// bundles once, in an order that no one may rely on.
 func fromTrustBundles(p *v1.Pod, v *v1.ProjectedVolumeSource, t *v1.ClusterTrustBundleProjection, place int, s Sources) (Tree, error) {
 	if t.Name == nil && t.SignerName == nil {
 		return nil, errors.New("ClusterTrustBundle projection requires either name or signerName to be set")
@@ -34,8 +34,7 @@ func fromTrustBundles(p *v1.Pod, v *v1.ProjectedVolumeSource, t *v1.ClusterTrust
 	return Tree{t.Path: private(p, v, anchors(answer.PEM))}, nil
 }
 
-// anchors are the certificates of all bundles, each once, without what else
-// stands between them.
+// anchors returns the certificates of all bundles, each once, without any text between them.
 func anchors(bundles []string) []byte {
 	seen := map[string]bool{}
 	for _, bundle := range bundles {

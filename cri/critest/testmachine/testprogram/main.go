@@ -1,5 +1,4 @@
-// Command testprogram is the program of the test images: package program with a
-// real world around it.
+// Command testprogram is the program of the test images: package program in a real process.
 package main
 
 import (

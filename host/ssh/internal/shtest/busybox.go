@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Busybox makes a directory of busybox's applets, and the path of its sh; empty
-// where there is no busybox.
+// Busybox makes a directory of busybox's applets, and returns it and the path of its sh; both
+// are empty without busybox.
 func Busybox(t testing.TB) (dir, sh string) {
 	t.Helper()
 	bin, err := exec.LookPath("busybox")

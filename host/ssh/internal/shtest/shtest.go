@@ -1,5 +1,5 @@
-// Package shtest is a way to this machine for the tests of host/ssh: sessions are
-// processes of a local sh, and nothing needs an sshd.
+// Package shtest is a transport to the local host for the tests of host/ssh: sessions are
+// processes of a local sh, and no sshd is needed.
 package shtest
 
 import (
@@ -19,18 +19,18 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 )
 
-// SFTPServer is OpenSSH's; where it is missing pkg/sftp's serves in this process.
+// SFTPServer is OpenSSH's. If it is missing, pkg/sftp serves in this process.
 const SFTPServer = "/usr/lib/openssh/sftp-server"
 
 // Transport starts local processes. It has the methods of ssh.Transport.
 type Transport struct {
 	// Shell is the login shell; /bin/sh by default.
 	Shell []string
-	// NoSFTP refuses the subsystem, as an sshd without one does.
+	// NoSFTP refuses the subsystem, like an sshd without one.
 	NoSFTP bool
-	// DieWithUs kills all that the sessions run when this process is killed, for a
-	// test that wants to see a script killed. Over SSH a request that was sent runs
-	// on. Root only; without root nothing is killed.
+	// DieWithUs kills everything in the sessions when this process is killed, for a test of
+	// killed scripts. (Over SSH a request that was sent continues.) It needs root; without root
+	// nothing is killed.
 	DieWithUs bool
 
 	mu       sync.Mutex
@@ -46,7 +46,7 @@ func (t *Transport) Start(ctx context.Context, command string) (link.Session, er
 	return t.start(ctx, append(argv, "-c", command)...)
 }
 
-// Subsystem knows "sftp".
+// Subsystem supports "sftp".
 func (t *Transport) Subsystem(ctx context.Context, name string) (link.Session, error) {
 	if name != "sftp" || t.NoSFTP {
 		return nil, fmt.Errorf("subsystem %s: request failed", name)
@@ -76,7 +76,7 @@ func (t *Transport) start(ctx context.Context, argv ...string) (*Session, error)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs[0], theirs[1], theirs[2]
 	var err error
 	if t.DieWithUs && os.Geteuid() == 0 {
-		// The init of a PID namespace, whose end is the end of everything in it.
+		// The init of a PID namespace: when it ends, everything in the namespace does.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL, Setsid: true}
 		err = startForever(cmd)
 	} else {
@@ -107,8 +107,8 @@ func (t *Transport) start(ctx context.Context, argv ...string) (*Session, error)
 	return s, nil
 }
 
-// startForever starts cmd from a thread that ends with this process: the signal of
-// Pdeathsig comes at the end of the thread.
+// startForever starts cmd from a thread that ends with this process, because the signal of
+// Pdeathsig is sent when the thread ends.
 func startForever(cmd *exec.Cmd) error {
 	started := make(chan error)
 	go func() {
@@ -119,7 +119,7 @@ func startForever(cmd *exec.Cmd) error {
 	return <-started
 }
 
-// Sessions are all that were started, the ended ones as well.
+// Sessions returns all sessions that were started, including those that have ended.
 func (t *Transport) Sessions() []*Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,7 +140,7 @@ func (t *Transport) Listen(ctx context.Context, network, address string) (net.Li
 	return lc.Listen(ctx, network, address)
 }
 
-// Close ends every session.
+// Close closes every session.
 func (t *Transport) Close() error {
 	for _, s := range t.Sessions() {
 		s.Close()
@@ -182,7 +182,7 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// serveSFTP serves in this process.
+// serveSFTP serves SFTP in this process.
 func serveSFTP() (*Session, error) {
 	inR, inW, err := os.Pipe()
 	if err != nil {

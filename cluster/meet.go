@@ -1,0 +1,196 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/notify"
+	"github.com/bowline-k8s/bowline/provider"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+)
+
+// isAway reports whether err means that the API server could not answer and may answer later. Any
+// answer that it did give is final.
+func isAway(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		var lost interface{ Timeout() bool } // an http client error: no response
+		return errors.As(err, &lost) || errors.Is(err, context.DeadlineExceeded)
+	}
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err)
+}
+
+// isRefusal reports whether an API server answered and refused. A starting API server refuses every
+// client until it has read its roles and accounts.
+func isRefusal(err error) bool {
+	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
+}
+
+// OwnedAs returns a function that reads the host's owner file. It returns nil unless the file is
+// readable and names NodeName.
+func OwnedAs(machine host.Files, cfg *config.Host, nodeName string) func(context.Context) *owner.Record {
+	return func(ctx context.Context) *owner.Record {
+		data, err := machine.ReadFile(ctx, owner.FilePath(cfg.RootDirectory), 1<<16)
+		if err != nil {
+			return nil
+		}
+		record, err := owner.ParseRecord(data)
+		if err != nil || record == nil || record.NodeName != nodeName {
+			return nil
+		}
+		return record
+	}
+}
+
+// Back-off of meet.
+const (
+	firstMeetPause = time.Second
+	mostMeetPause  = 10 * time.Second
+)
+
+// Meet waits for an API server that did not answer at startup, and verifies that it belongs to the
+// cluster in the owner file. An error means that it belongs to another cluster. Meet also retries
+// while the API server refuses requests: the host already is a node of the cluster, and its pods
+// keep running, as with a kubelet. If no witness decides, the running pods may; runtime lists them.
+func (c *Connection) Meet(ctx context.Context, nodeName string, runtime owner.Runtime) error {
+	var refusal string
+	for pause := firstMeetPause; ; pause = min(2*pause, mostMeetPause) {
+		select {
+		case <-c.Met:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		seen := &Connection{Rest: c.Rest, Client: c.Client, Identity: c.Identity}
+		same := false
+		err := seen.introduce(ctx, nodeName)
+		if err == nil {
+			same, err = c.sameAs(ctx, seen, runtime)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && (isAway(err) || cri.IsTransport(err)):
+			klog.FromContext(ctx).V(1).Info("Could not check yet whether the API server belongs to this node's cluster, will retry", "err", err)
+			continue
+		case err != nil && isRefusal(err):
+			if said := err.Error(); said != refusal {
+				refusal = said
+				klog.FromContext(ctx).Error(err, "The API server refuses this node, will retry")
+			}
+			continue
+		case err != nil:
+			return err
+		case !same:
+			return fmt.Errorf("the API server at %s belongs to cluster %s, but the host is a node of cluster %s; use the kubeconfig of that cluster, or remove the owner file if that cluster no longer uses the host", c.Rest.Host, seen.UID, c.UID)
+		}
+		klog.FromContext(ctx).Info("The API server answers")
+		c.Shared, c.Witnesses = seen.Shared, seen.Witnesses
+		close(c.Met)
+		return nil
+	}
+}
+
+// sameAs reports whether seen, the API server that answered, belongs to the host's cluster. It
+// compares the running pods if the witnesses do not decide.
+func (c *Connection) sameAs(ctx context.Context, seen *Connection, runtime owner.Runtime) (bool, error) {
+	if c.known.Compare(seen.UID, seen.Witnesses) == owner.Same {
+		return true, nil
+	}
+	sandboxes, err := runtime.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return false, fmt.Errorf("list the runtime's sandboxes: %w", err)
+	}
+	pods, err := podsOf(ctx, c.Client, c.known.NodeName)
+	if err != nil {
+		return false, err
+	}
+	return c.known.IsOf(seen.UID, seen.Witnesses, owner.Sandboxes(sandboxes), pods), nil
+}
+
+// IdentityRecorder keeps the cluster's witnesses in the owner file up to date. A Node that registers
+// for the first time, or again, is a witness that the claim could not see.
+type IdentityRecorder struct {
+	Cluster *Connection
+	Learn   func(context.Context, owner.Witnesses) error
+	node    atomic.Pointer[types.UID]
+	Due     notify.Signal
+}
+
+// See handles a new version of the Node object.
+func (a *IdentityRecorder) See(node *v1.Node) {
+	if provider.CheckOwn(node) != nil {
+		return // another agent's Node is no witness
+	}
+	if last := a.node.Swap(&node.UID); last == nil || *last != node.UID {
+		a.Due.Send()
+	}
+}
+
+// learnPause is the pause after a failed write of the owner file.
+const learnPause = 10 * time.Second
+
+// Run writes the owner file at the start and after each signal of Due, until ctx ends. Call it after
+// the API server has been met.
+func (a *IdentityRecorder) Run(ctx context.Context) error {
+	failing := false
+	for {
+		w := a.Cluster.Witnesses
+		if uid := a.node.Load(); uid != nil {
+			w.Node = string(*uid)
+		}
+		err := a.Learn(ctx, w)
+		if ctx.Err() != nil {
+			return nil
+		}
+		var again <-chan time.Time
+		if err != nil {
+			again = time.After(learnPause)
+			if !failing {
+				klog.FromContext(ctx).Error(err, "Failed to record the cluster's identity on the host, will retry")
+			}
+		}
+		failing = err != nil
+		select {
+		case <-again:
+		case <-a.Due:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// IsMet reports whether the API server has been met, so that the node may write to it.
+func (c *Connection) IsMet() bool {
+	select {
+	case <-c.Met:
+		return true
+	default:
+		return false
+	}
+}
+
+// WhenMet delays run until the API server has been met.
+func (c *Connection) WhenMet(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-c.Met:
+			return run(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

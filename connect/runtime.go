@@ -1,0 +1,50 @@
+package connect
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/notify"
+	"github.com/bowline-k8s/bowline/ownership"
+)
+
+// Resolve returns cfg with symbolic links on the host resolved.
+func Resolve(ctx context.Context, machine host.Host, cfg *config.Host) (*config.Host, error) {
+	real := *cfg
+	socket, err := RealPath(ctx, machine, cfg.SocketPath())
+	if err != nil {
+		return nil, fmt.Errorf("endpoint: %w", err)
+	}
+	real.Endpoint = strings.TrimSuffix(cfg.Endpoint, cfg.SocketPath()) + socket
+	if real.RootDirectory, err = RealPath(ctx, machine, cfg.RootDirectory); err != nil {
+		return nil, fmt.Errorf("rootDirectory: %w", err)
+	}
+	return &real, nil
+}
+
+// Runtime connects to the CRI socket through the host and sends to dialled after each dial. If
+// ctx passes the fence, so does every later dial.
+func Runtime(ctx context.Context, cfg *config.Host, machine host.Host, hook host.Hook, dialled notify.Signal) (*cri.Client, error) {
+	passes := ownership.Passes(ctx)
+	return cri.Connect(ctx, cri.Config{
+		Endpoint: cfg.Endpoint, Hook: hook, Budget: budget.From(ctx),
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			if passes {
+				ctx = ownership.Pass(ctx)
+			}
+			// A call that passed the fence may wait for this dial, so the fence must stop the dial
+			// too.
+			conn, err := machine.Dial(ctx, "unix", cfg.SocketPath())
+			if err == nil {
+				dialled.Send()
+			}
+			return conn, err
+		},
+	})
+}

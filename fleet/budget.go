@@ -1,0 +1,55 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/host/budget"
+)
+
+// hostileError is the error of a driver that was ended because its host exceeded a budget.
+type hostileError struct{ error }
+
+func (e *hostileError) Unwrap() error { return e.error }
+
+// IsHostile implements pool.Options.Hostile.
+func IsHostile(err error) bool {
+	var e *hostileError
+	return errors.As(err, &e)
+}
+
+// withinBudget runs drive for one host, with a budget account in its context. If a budget is
+// exceeded, or a goroutine that reads what the host says panics, drive's context ends, and
+// withinBudget returns that budget's error, whatever drive returns.
+func withinBudget(ctx context.Context, name string, drive func(context.Context) error) error {
+	account := budget.New(budget.Limits{})
+	budgets.begin(name, account)
+	inner, cancel := context.WithCancelCause(budget.With(ctx, account))
+	defer cancel(nil)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-account.Exceeded():
+			cancel(account.Err())
+		case <-inner.Done():
+		}
+	}()
+	err := func() error {
+		defer account.Recover("the driver")
+		return drive(inner)
+	}()
+	cancel(nil)
+	<-watched
+	exceeded := account.Err()
+	if exceeded == nil || ctx.Err() != nil {
+		return err
+	}
+	budgets.exceeded(name, exceeded)
+	if stack := account.Stack(); stack != nil {
+		klog.FromContext(ctx).Info("Stack of the driver's panic", "stack", string(stack))
+	}
+	return &hostileError{exceeded}
+}

@@ -1,0 +1,293 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/cluster"
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/connect"
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/hosts/replica"
+	"github.com/bowline-k8s/bowline/kubeclient"
+	"github.com/bowline-k8s/bowline/node"
+	"github.com/bowline-k8s/bowline/pool"
+	"github.com/bowline-k8s/bowline/release"
+)
+
+// Sources merges the hosts of the configuration file with those of the cluster's Host objects.
+type Sources struct {
+	mu      sync.Mutex
+	set     func(map[string]*config.Host) // nil until begin is called
+	file    map[string]*config.Host
+	objects map[string]*config.Host
+}
+
+// Begin calls set with the hosts there are, and again after each change.
+func (j *Sources) Begin(set func(map[string]*config.Host)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.set = set
+	j.apply()
+}
+
+func (j *Sources) FromFile(all map[string]*config.Host) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.file = all
+	j.apply()
+}
+
+// Set implements hosts.Sink.
+func (j *Sources) Set(all map[string]*config.Host) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.objects = all
+	j.apply()
+}
+
+// apply passes all hosts to set. A name that both sources have is the file's. j.mu is held.
+func (j *Sources) apply() {
+	if j.set == nil {
+		return
+	}
+	all := map[string]*config.Host{}
+	maps.Copy(all, j.objects)
+	maps.Copy(all, j.file)
+	j.set(all)
+}
+
+// taken reports whether the file has a host of h's name, or one with the same node or the same
+// machine.
+func (j *Sources) taken(h *config.Host) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.file[h.Name] != nil {
+		return true
+	}
+	claims := h.Claims()
+	for _, f := range j.file {
+		if slices.ContainsFunc(f.Claims(), func(c config.Claim) bool { return slices.Contains(claims, c) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Drivers tracks the drivers of the hosts that come from Host objects.
+type Drivers struct {
+	// recognize checks that a machine is that of the Host called name. It is set before the first
+	// such host is managed.
+	recognize func(ctx context.Context, name string, machine v1alpha1.MachineStatus) error
+
+	mu     sync.Mutex
+	byName map[string]*driver
+}
+
+type driver struct {
+	cfg  *config.Host
+	node atomic.Pointer[node.Node] // nil: there is none yet, or none any more
+}
+
+// NewDrivers returns no drivers yet.
+func NewDrivers() *Drivers { return &Drivers{byName: map[string]*driver{}} }
+
+// Drive runs the driver of one host, and tracks it if the host comes from a Host object.
+func (d *Drivers) Drive(ctx context.Context, cfg *config.Host, hook host.Hook) error {
+	show, may := func(*node.Node) {}, connect.Recognizer(nil)
+	if cfg.HostObject != "" {
+		this := d.begin(cfg)
+		defer this.node.Store(nil)
+		show = func(n *node.Node) { this.node.Store(n) }
+		may = func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, cfg.HostObject, m) }
+	}
+	return withinBudget(ctx, cfg.Name, func(ctx context.Context) error { return node.Run(ctx, cfg, hook, may, show) })
+}
+
+func (d *Drivers) begin(cfg *config.Host) *driver {
+	this := &driver{cfg: cfg}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.byName[cfg.Name] = this
+	return this
+}
+
+// report returns what is known of a host that the pool has; false if its driver never started.
+func (d *Drivers) report(name string, state pool.State) (hosts.Report, bool) {
+	d.mu.Lock()
+	this := d.byName[name]
+	d.mu.Unlock()
+	if this == nil {
+		return hosts.Report{}, false
+	}
+	if n := this.node.Load(); n != nil {
+		return n.Report(this.cfg), true
+	}
+	r := hosts.Report{Config: this.cfg, Err: state.Err}
+	if state.Phase == pool.Quarantined {
+		r.Quarantined = state.NextTry
+	}
+	return r, true
+}
+
+// keep drops the drivers of all hosts that the pool no longer has.
+func (d *Drivers) keep(states map[string]pool.State) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.byName, func(name string, _ *driver) bool { _, ok := states[name]; return !ok })
+}
+
+// reportPeriod is how often to poll what raises no event: links, pods.
+const reportPeriod = 2 * time.Second
+
+// HostObjects is the source of hosts from a cluster's Host objects.
+type HostObjects struct {
+	source  *hosts.Source
+	replica *replica.Replica // nil: this process has all of them
+	drivers *Drivers
+	pool    *pool.Pool
+	Left    chan struct{} // closed when run no longer adds or removes drivers
+}
+
+// OpenHostObjects creates the source that cfg names. It reads nothing yet.
+func OpenHostObjects(cfg *config.HostObjects, all *Sources, d *Drivers, p *pool.Pool) (*HostObjects, error) {
+	fail := func(err error) error { return fmt.Errorf("hostObjects: kubeconfig %s: %w", cfg.Kubeconfig, err) }
+	rest, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
+	if err != nil {
+		return nil, fail(err)
+	}
+	kubeclient.Configure(rest)
+	client, err := kubeclient.New(rest)
+	if err != nil {
+		return nil, fail(err)
+	}
+	api, err := hosts.NewClient(rest)
+	if err != nil {
+		return nil, fail(err)
+	}
+	o := &HostObjects{drivers: d, pool: p, Left: make(chan struct{})}
+	sources := hosts.Config{
+		API: api, Client: client, Namespace: cfg.Namespace, Kubeconfig: cfg.Kubeconfig, Template: &cfg.Template,
+		Sink: all, Taken: all.taken, AllowLocal: cfg.AllowLocal,
+		Driven: func(name string) bool { _, ok := p.States()[name]; return ok },
+		Release: func(ctx context.Context, h *config.Host) error {
+			return releaseMachine(ctx, h, client, func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, h.HostObject, m) })
+		},
+	}
+	if cfg.Replicas != nil {
+		name, err := replicaName(cfg.Replicas)
+		if err != nil {
+			return nil, err
+		}
+		o.replica, err = replica.New(replica.Config{
+			Name: name, Leases: client.CoordinationV1().Leases(cfg.Namespace), Sink: all, Driven: sources.Driven,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("hostObjects.replicas: %w", err)
+		}
+		sources.Sink, sources.Shard = o.replica, o.replica
+	}
+	if o.source, err = hosts.New(sources); err != nil {
+		return nil, err
+	}
+	d.recognize = o.source.Recognize
+	return o, nil
+}
+
+// Ready returns an error until the Host objects have been read.
+func (o *HostObjects) Ready() error {
+	if !o.source.Synced() {
+		return errHostsUnread
+	}
+	return nil
+}
+
+// replicaName returns the name by which this process differs from the other replicas.
+func replicaName(cfg *config.Replicas) (string, error) {
+	if name := cmp.Or(cfg.Name, os.Getenv("POD_NAME")); name != "" {
+		return name, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("hostObjects.replicas.name is not set, and the name of this machine is unknown: %w", err)
+	}
+	return strings.ToLower(name), nil
+}
+
+// Run watches the Host objects and reports their drivers to them until ctx ends. A replica then
+// hands over its hosts, which takes a while.
+func (o *HostObjects) Run(ctx context.Context) error {
+	var err error
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var all sync.WaitGroup
+	all.Go(func() { _ = o.source.Run(inner) }) // ends only with inner
+	all.Go(func() { o.tell(inner) })
+	if o.replica != nil {
+		err = o.replica.Run(ctx, o.source)
+	} else {
+		<-ctx.Done()
+	}
+	close(o.Left)
+	cancel()
+	all.Wait()
+	return err
+}
+
+// tell reports the drivers to the Host objects until ctx ends.
+func (o *HostObjects) tell(ctx context.Context) {
+	ticker := time.NewTicker(reportPeriod)
+	defer ticker.Stop()
+	for {
+		changed := o.pool.Changed()
+		states := o.pool.States()
+		o.drivers.keep(states)
+		budgets.keep(states)
+		for name, state := range states {
+			if r, ok := o.drivers.report(name, state); ok {
+				o.source.Report(name, r)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-ticker.C:
+		}
+	}
+}
+
+// releaseMachine removes everything of the node from its host, as "bowline host release" does, but
+// keeps what "host prepare" did. It fails on a machine other than the node's: that one is no proof
+// that the node's own is empty.
+func releaseMachine(ctx context.Context, cfg *config.Host, client kubernetes.Interface, may connect.Recognizer) error {
+	w, _, err := cluster.Witnesses(ctx, client, nil, cfg.NodeName)
+	if err != nil {
+		return err
+	}
+	log := klog.FromContext(ctx).V(2)
+	r := &release.Release{Open: func(ctx context.Context) (*connect.Host, error) { return connect.Open(ctx, cfg, nil) }, Cfg: cfg, NodeName: cfg.NodeName, Cluster: &cluster.Seen{Client: client, Witnesses: w}, Keep: true, May: may,
+		Say: func(format string, args ...any) {
+			log.Info("Releases the host", "host", cfg.Name, "step", fmt.Sprintf(format, args...))
+		}}
+	return withinBudget(ctx, cfg.Name, func(ctx context.Context) error {
+		done, err := r.Run(ctx)
+		if err != nil {
+			return err
+		}
+		return done.Err()
+	})
+}

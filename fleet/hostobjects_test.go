@@ -1,0 +1,165 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/pool"
+	"github.com/bowline-k8s/bowline/syncloop/owner"
+)
+
+// TestJoined: hosts of the file and of Host objects are set together; the file's take precedence.
+func TestJoined(t *testing.T) {
+	at := func(name, endpoint string) *config.Host {
+		return &config.Host{Name: name, NodeName: name, Endpoint: "ssh://root@" + endpoint + "/s"}
+	}
+	j, got := &Sources{}, map[string]*config.Host{}
+	fromFile, fromObject := at("both", "a"), at("both", "b")
+	j.FromFile(map[string]*config.Host{"both": fromFile})
+	j.Begin(func(all map[string]*config.Host) { got = all })
+	if got["both"] != fromFile {
+		t.Fatalf("at the beginning it is %v", got)
+	}
+	j.Set(map[string]*config.Host{"both": fromObject, "own": at("own", "c")})
+	if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, []string{"both", "own"}) || got["both"] != fromFile {
+		t.Errorf("with objects it is %v", got)
+	}
+	for h, want := range map[*config.Host]bool{
+		at("both", "x"): true, at("other", "a"): true, at("own", "c"): false,
+		{Name: "z", NodeName: "both", Endpoint: "ssh://root@z/s"}: true,
+	} {
+		if j.taken(h) != want {
+			t.Errorf("%+v: taken is %v", h, !want)
+		}
+	}
+	j.FromFile(nil)
+	if got["both"] != fromObject || len(got) != 2 {
+		t.Errorf("without the file it is %v", got)
+	}
+}
+
+// TestReportWithoutNode: before the node is built, and if it could not be, the report has the
+// pool's state.
+func TestReportWithoutNode(t *testing.T) {
+	d := &Drivers{byName: map[string]*driver{}}
+	if _, ok := d.report("box", pool.State{}); ok {
+		t.Error("a host that was not begun is reported")
+	}
+	cfg := &config.Host{Name: "box", HostObject: "box", Endpoint: "ssh://root@box/s", SSH: config.SSH{KnownHosts: []string{filepath.Join(t.TempDir(), "none")}}}
+	if err := d.Drive(t.Context(), cfg, nil); err == nil {
+		t.Fatal("a machine without a pinned key was driven")
+	}
+	failed := errors.New("no route")
+	if r, ok := d.report("box", pool.State{Phase: pool.Failed, Err: failed}); !ok || r.Config != cfg || r.Err != failed || r.NodeName != "" {
+		t.Errorf("it is %+v", r)
+	}
+	d.keep(map[string]pool.State{"other": {}})
+	if _, ok := d.report("box", pool.State{}); ok {
+		t.Error("a host that the pool has not is reported")
+	}
+}
+
+// TestReleaseOfAnother: deleting a Host does not empty the host of another cluster's node, or of
+// another node.
+func TestReleaseOfAnother(t *testing.T) {
+	client := kubernetesfake.NewClientset(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", UID: "ours"}})
+	for file, want := range map[string]string{
+		`{"clusterUID": "theirs", "nodeName": "box"}`: "not of the cluster ours",
+		`{"clusterUID": "ours", "nodeName": "other"}`: `not "box"`,
+	} {
+		rt := fake.Run(t, fake.Config{})
+		root := t.TempDir()
+		path := owner.FilePath(root)
+		if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(file), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		cfg := &config.Host{Name: "box", NodeName: "box", HostObject: "box", Endpoint: "unix://" + rt.Socket, RootDirectory: root}
+		if err := releaseMachine(t.Context(), cfg, client, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", file, err, want)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("%s: the owner file: %v", file, err)
+		}
+	}
+}
+
+// TestDriversEndLast: drivers run until left is closed, however long after the stop that is. A
+// source that fails ends everything, and its error is returned.
+func TestDriversEndLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var driven atomic.Bool
+		newPool := func() *pool.Pool {
+			p := pool.New(func(ctx context.Context, _ *config.Host) error {
+				driven.Store(true)
+				<-ctx.Done()
+				driven.Store(false)
+				return nil
+			}, pool.Options{})
+			p.Set(map[string]*config.Host{"box": {Name: "box"}})
+			return p
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		left, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- Run(ctx, newPool(), left, func(ctx context.Context) error {
+				<-ctx.Done()
+				time.Sleep(5 * time.Second) // of synctest time
+				close(left)
+				return nil
+			})
+		}()
+		time.Sleep(time.Second)
+		cancel()
+		time.Sleep(4 * time.Second)
+		if !driven.Load() {
+			t.Error("the driver ended before the hosts were given away")
+		}
+		time.Sleep(2 * time.Second)
+		if err := <-done; err != nil || driven.Load() {
+			t.Errorf("it ended with %v, driven is %v", err, driven.Load())
+		}
+
+		left = make(chan struct{})
+		close(left)
+		taken := errors.New("the name is another's")
+		if err := Run(t.Context(), newPool(), left, func(context.Context) error { return taken }); !errors.Is(err, taken) {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
+// TestReplicaName: the name is the configuration's, else the pod's, else the hostname.
+func TestReplicaName(t *testing.T) {
+	t.Setenv("POD_NAME", "")
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, want := range []string{strings.ToLower(machine), "pod", "own"} {
+		cfg := &config.Replicas{}
+		switch want {
+		case "pod":
+			t.Setenv("POD_NAME", "pod")
+		case "own":
+			cfg.Name = "own"
+		}
+		if got, err := replicaName(cfg); got != want || err != nil {
+			t.Errorf("it is %q, %v, and not %q", got, err, want)
+		}
+	}
+}

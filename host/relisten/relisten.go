@@ -1,0 +1,275 @@
+// Package relisten keeps listening on an address of a host while the underlying connections come
+// and go. Its callers accept from one stable listener.
+//
+//	  ┌──── refused: wait 1 s, doubled up to 60 s ─────┐
+//	  ▼     (host unreachable: wait 2 s)               │
+//	waiting ──────────────── Listen ───────────────────┤
+//	  ▲                        │                       │
+//	  │                        ▼                       │
+//	  └── ended or Drop ── listening ── Look fails ────┘
+package relisten
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/budget"
+)
+
+// Config of a Listener.
+type Config struct {
+	// Address on the host. It has a port, and does not change.
+	Address *net.TCPAddr
+	// Listen listens there. Its error wraps host.ErrUnreachable if the host was not asked.
+	Listen func(ctx context.Context) (net.Listener, error)
+	// Look dials Address as clients would, and checks that their connections reach this process.
+	// It ends with its context. An error that wraps host.ErrUnreachable or ErrUnknown means that
+	// the check has no result.
+	Look func(ctx context.Context) error
+	// Reconnect is called before each Listen after a number of refusals (stubborn), because the
+	// permissions on the host may have changed. May be nil.
+	Reconnect func()
+	// Tell receives the result of each try, one after the other: nil if it listens and Look
+	// succeeded, else the reason. On an error that wraps ErrUnknown it listens.
+	Tell func(error)
+	// Budget ends the driver if code panics that reads data of the host: Look makes a TLS
+	// handshake with whatever answers there. May be nil.
+	Budget *budget.Account
+}
+
+// ErrUnknown reports that Look had no result.
+var ErrUnknown = errors.New("not checked yet whether connections from outside reach it")
+
+const (
+	firstWait   = time.Second
+	longestWait = time.Minute
+	reachWait   = 2 * time.Second // while the host is unreachable
+	lookTime    = 10 * time.Second
+	looks       = 3
+	// stubborn is the number of refusals after which Reconnect is called before each Listen. A port
+	// that its last holder is about to release becomes free before that.
+	stubborn = 4
+)
+
+// Listener is a net.Listener. New starts nothing; Run does.
+type Listener struct {
+	cfg    Config
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+	poked  chan struct{}
+
+	mu    sync.Mutex
+	now   net.Listener // nil while not listening
+	drops int          // how often Drop was called
+}
+
+// New makes a listener that accepts nothing until Run is called.
+func New(c Config) (*Listener, error) {
+	if c.Address == nil || c.Address.Port == 0 || c.Listen == nil || c.Look == nil || c.Tell == nil {
+		return nil, errors.New("relisten: Address with a port, Listen, Look and Tell are required")
+	}
+	return &Listener{cfg: c, conns: make(chan net.Conn), closed: make(chan struct{}), poked: make(chan struct{}, 1)}, nil
+}
+
+// Addr is the address on the host.
+func (l *Listener) Addr() net.Addr { return l.cfg.Address }
+
+// Accept waits for a connection from any of the underlying listeners. It fails only after Close.
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case <-l.closed:
+		return nil, net.ErrClosed
+	default:
+	}
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends the listener for good.
+func (l *Listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	l.Drop()
+	return nil
+}
+
+// Drop closes the underlying listener and discards a Listen in progress, for when the
+// permissions to listen may have changed. Run then tries again.
+func (l *Listener) Drop() {
+	l.mu.Lock()
+	now := l.now
+	l.now = nil
+	l.drops++
+	l.mu.Unlock()
+	if now != nil {
+		// Close may wait for a host that does not answer.
+		go func() {
+			defer l.cfg.Budget.Recover("the end of a listener")
+			_ = now.Close()
+		}()
+	}
+}
+
+// Poke makes Run try at once.
+func (l *Listener) Poke() {
+	select {
+	case l.poked <- struct{}{}:
+	default:
+	}
+}
+
+// Run listens until ctx ends or Close is called.
+func (l *Listener) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer l.cfg.Budget.Recover("waiting for a listener to close")
+		select {
+		case <-l.closed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	refused := 0
+	for {
+		if refused >= stubborn && l.cfg.Reconnect != nil {
+			l.cfg.Reconnect()
+		}
+		err := l.listen(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		wait := reachWait
+		switch {
+		case errors.Is(err, host.ErrUnreachable):
+			refused = 0
+		default:
+			refused++
+			wait = min(firstWait<<min(refused-1, 10), longestWait)
+		}
+		l.cfg.Tell(err)
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-l.poked:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// listen listens once, until that ends, and returns the reason.
+func (l *Listener) listen(ctx context.Context) error {
+	l.mu.Lock()
+	drops := l.drops
+	l.mu.Unlock()
+	listener, err := l.cfg.Listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	l.mu.Lock()
+	stale := l.drops != drops
+	if !stale {
+		l.now = listener
+	}
+	l.mu.Unlock()
+	if stale {
+		return fmt.Errorf("listen on %s: given up: %w", l.cfg.Address, host.ErrUnreachable)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var both sync.WaitGroup
+	defer func() {
+		cancel()
+		l.mu.Lock()
+		if l.now == listener {
+			l.now = nil
+		}
+		l.mu.Unlock()
+		_ = listener.Close()
+		both.Wait()
+	}()
+	ended, looked := make(chan error, 1), make(chan error, 1)
+	both.Go(func() {
+		defer l.cfg.Budget.Recover("the listener on the machine")
+		ended <- l.take(ctx, listener)
+	})
+	look := func() {
+		defer l.cfg.Budget.Recover("the look at who answers on the machine")
+		looked <- l.look(ctx)
+	}
+	both.Go(look)
+	var again <-chan time.Time // nil while a look is in progress, and once its result is known
+	for {
+		select {
+		case err := <-looked:
+			if err != nil && !errors.Is(err, ErrUnknown) {
+				return err
+			}
+			l.cfg.Tell(err)
+			if err != nil {
+				again = time.After(longestWait)
+			}
+		case <-again:
+			again = nil
+			both.Go(look)
+		case err := <-ended:
+			return fmt.Errorf("listen on %s: it has ended: %w: %w", l.cfg.Address, err, host.ErrUnreachable)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// take passes accepted connections on to Accept.
+func (l *Listener) take(ctx context.Context, from net.Listener) error {
+	for {
+		c, err := from.Accept()
+		if err != nil {
+			return err
+		}
+		select {
+		case l.conns <- c:
+		case <-ctx.Done():
+			c.Close()
+			return ctx.Err()
+		}
+	}
+}
+
+// look calls Look until there is a result, at most looks times.
+func (l *Listener) look(ctx context.Context) error {
+	for tries := 1; ; tries++ {
+		err := func() error {
+			ctx, cancel := context.WithTimeout(ctx, lookTime)
+			defer cancel()
+			return l.cfg.Look(ctx)
+		}()
+		late := errors.Is(err, host.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
+		switch {
+		case err == nil || !late:
+			return err
+		case tries == looks:
+			return fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+		timer := time.NewTimer(reachWait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}

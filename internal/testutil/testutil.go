@@ -1,0 +1,39 @@
+// Package testutil has what tests of many packages need.
+package testutil
+
+import (
+	"testing"
+	"time"
+)
+
+// patience is how long Eventually waits: long enough for a loaded machine.
+const patience = time.Minute
+
+// Must fails the test if err is not nil.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Eventually waits until a condition holds, and fails the test if it does not within a minute. what
+// names the condition.
+func Eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	Within(t, patience, what, condition)
+}
+
+// Within is Eventually with another limit.
+func Within(t testing.TB, limit time.Duration, what string, condition func() bool) {
+	t.Helper()
+	deadline, tick := time.After(limit), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-deadline:
+			t.Fatalf("not within %s: %s", limit, what)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package node
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/provider"
+)
+
+// TestBuildInfoFollowsTheNode: an API server that is met late, or upgraded, changes the version
+// that the node reports, and the metric with it.
+func TestBuildInfoFollowsTheNode(t *testing.T) {
+	m := newNodeMetrics()
+	m.reports(provider.ReportedVersion("")) // the API server has not been met
+	node := &v1.Node{}
+	for _, server := range []string{"v1.30.4", "v1.31.0"} {
+		node.Status.NodeInfo.KubeletVersion = provider.ReportedVersion(server)
+		m.see(node)
+		w := httptest.NewRecorder()
+		m.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		if got := w.Body.String(); strings.Count(got, "kubernetes_build_info{") != 1 || !strings.Contains(got, `git_version="`+server+`"`) {
+			t.Errorf("with an API server of %s: %q", server, got)
+		}
+	}
+	node.Status.NodeInfo.KubeletVersion = ""
+	m.see(node) // its status has not been written yet
+	w := httptest.NewRecorder()
+	m.handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if got := w.Body.String(); !strings.Contains(got, `git_version="v1.31.0"`) {
+		t.Errorf("a node without a status: %q", got)
+	}
+}
+
+// TestMetricsOfEachNode: each of two nodes of a process shows its own metrics, and not those of the
+// process; the version is the one that the node reports.
+func TestMetricsOfEachNode(t *testing.T) {
+	var all nodesMetrics
+	shown := func(node string) string {
+		w := httptest.NewRecorder()
+		all.of(node).handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		return w.Body.String()
+	}
+	old := provider.ReportedVersion("v1.30.4")
+	all.of("one").reports(old)
+	own := provider.ReportedVersion("")
+	all.of("two").reports(own)
+	all.of("two").reports(own) // its driver starts again
+	for node, version := range map[string]string{"one": old, "two": own} {
+		got := shown(node)
+		if strings.Count(got, "kubernetes_build_info{") != 1 || !strings.Contains(got, `git_version="`+version+`"`) {
+			t.Errorf("%s reports %s and shows %q", node, version, got)
+		}
+		if !strings.Contains(got, "bowline_pod_worker_illegal_phase_edges_total 0") || !strings.Contains(got, "kubelet_started_user_namespaced_pods_total 0") {
+			t.Errorf("%s lacks series of its own: %q", node, got)
+		}
+		for _, prefix := range []string{"rest_client_", "process_", "go_"} {
+			if strings.Contains(got, "\n"+prefix) {
+				t.Errorf("%s shows %s* of the process", node, prefix)
+			}
+		}
+	}
+	if old != "v1.30.4" {
+		t.Errorf("beside an API server of v1.30.4 a node reports %s", old)
+	}
+}

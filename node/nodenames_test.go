@@ -1,0 +1,26 @@
+package node
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNodeNames(t *testing.T) {
+	var n nodeNames
+	giveBack, err := n.take("c1", "box", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.take("c1", "box", "b"); err == nil || !strings.Contains(err.Error(), `host a already uses the node name "box"`) {
+		t.Errorf("a second machine of one node: %v", err)
+	}
+	for _, other := range [][2]string{{"c2", "box"}, {"c1", "box2"}} {
+		if _, err := n.take(other[0], other[1], "b"); err != nil {
+			t.Errorf("%s in %s: %v", other[1], other[0], err)
+		}
+	}
+	giveBack()
+	if _, err := n.take("c1", "box", "b"); err != nil {
+		t.Errorf("given back: %v", err)
+	}
+}

@@ -1,0 +1,166 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/cluster"
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/provider"
+)
+
+// hostQuarantined is the node's condition for a host that exceeded a budget. A node whose host
+// never did does not have the condition.
+const hostQuarantined v1.NodeConditionType = "HostQuarantined"
+
+// reasonQuarantined is the reason of Ready during a quarantine, and of its event.
+const reasonQuarantined = "HostQuarantined"
+
+// quarantine reports to the cluster, once, that a host is quarantined.
+type quarantine struct {
+	cfg      *config.Host
+	nodeName string // empty while it is the host's own name, not yet read
+	told     bool
+}
+
+// quarantineTime bounds the report, including a connection to the API server.
+const quarantineTime = 25 * time.Second
+
+// show reports the exceeded budget, if any, provided that the API server is known to be the node's.
+// cl is nil if the API server was not asked yet. claimed means that this process holds the host's
+// claim, so that no other process reports for the node.
+func (q *quarantine) show(ctx context.Context, cl *cluster.Connection, claimed bool) {
+	cause := budget.From(ctx).Err()
+	if cause == nil || q.told || q.nodeName == "" {
+		return
+	}
+	q.told = true
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quarantineTime)
+	defer cancel()
+	if err := q.tell(ctx, cl, claimed, cause); err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to show the quarantine in the cluster")
+	}
+}
+
+func (q *quarantine) tell(ctx context.Context, cl *cluster.Connection, claimed bool, cause error) error {
+	if cl == nil {
+		var err error
+		if cl, err = cluster.Connect(ctx, q.cfg, q.nodeName, nil); err != nil {
+			return err
+		}
+		defer cl.Close()
+	}
+	switch {
+	case !cl.IsMet():
+		return nil
+	case claimed:
+		return showQuarantine(ctx, cl.Client, q.nodeName, cause)
+	}
+	return showUnclaimed(ctx, cl.Client, q.cfg, q.nodeName, cause)
+}
+
+// showUnclaimed is showQuarantine for a host that this process has not claimed. It writes only to a
+// Node whose annotations say that it was made for this host. While the node's Lease has not
+// expired, another process may be managing the host, or was a moment ago: that one sets Ready and
+// takes the condition back. If there is none, the Lease expires before the host is tried again.
+func showUnclaimed(ctx context.Context, client kubernetes.Interface, cfg *config.Host, nodeName string, cause error) error {
+	node, err := client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("show that the host of node %s is quarantined: %w", nodeName, err)
+	case node.Annotations[provider.AnnotationDriver] == "" || provider.CheckOwn(node) != nil ||
+		node.Annotations[v1alpha1.HostAnnotation] != cfg.HostObject:
+		return fmt.Errorf("the node %s does not belong to this host, and stays unchanged", nodeName)
+	}
+	lease, err := client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, nodeName, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("show that the host of node %s is quarantined: %w", nodeName, err)
+	}
+	return writeQuarantine(ctx, client, nodeName, cause, err != nil || leaseEnded(lease, time.Now()))
+}
+
+func leaseEnded(l *coordinationv1.Lease, now time.Time) bool {
+	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
+		return true
+	}
+	return now.After(l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second))
+}
+
+// showQuarantine reports why the node is not managed any more. It runs after everything else of the
+// driver has ended.
+func showQuarantine(ctx context.Context, client kubernetes.Interface, nodeName string, cause error) error {
+	node, err := client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err == nil {
+		err = provider.CheckOwn(node)
+	}
+	if err != nil {
+		return fmt.Errorf("show that the host of node %s is quarantined: %w", nodeName, err)
+	}
+	return writeQuarantine(ctx, client, nodeName, cause, true)
+}
+
+// writeQuarantine sets the condition, and Ready too if ready is set, and records the event.
+func writeQuarantine(ctx context.Context, client kubernetes.Interface, nodeName string, cause error, ready bool) error {
+	now := metav1.Now()
+	message := "the host is quarantined: " + cause.Error()
+	conditions := []v1.NodeCondition{{Type: hostQuarantined, Status: v1.ConditionTrue, Reason: budgetReason(cause), Message: message, LastHeartbeatTime: now, LastTransitionTime: now}}
+	if ready {
+		conditions = append(conditions, v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: reasonQuarantined, Message: message, LastHeartbeatTime: now, LastTransitionTime: now})
+	}
+	data, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
+	if err != nil {
+		return err
+	}
+	if _, err := client.CoreV1().Nodes().Patch(ctx, nodeName, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status"); err != nil {
+		return fmt.Errorf("show that the host of node %s is quarantined: %w", nodeName, err)
+	}
+	event := &v1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", nodeName, now.UnixNano()), Namespace: metav1.NamespaceDefault},
+		// As a kubelet refers to its node, so that kubectl describe finds the event.
+		InvolvedObject: v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: nodeName, UID: types.UID(nodeName)},
+		Type:           v1.EventTypeWarning, Reason: reasonQuarantined, Message: message,
+		Source:         v1.EventSource{Component: "kubelet", Host: nodeName},
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	if _, err := client.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, event, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("record that the host of node %s is quarantined: %w", nodeName, err)
+	}
+	return nil
+}
+
+// budgetReason returns the condition's reason, from the budget's name.
+func budgetReason(cause error) string {
+	var e *budget.ExceededError
+	if errors.As(cause, &e) {
+		return "Budget" + e.Kind.String()
+	}
+	return reasonQuarantined
+}
+
+// endQuarantine sets the condition to False if the Node has it: the host is managed again.
+func (n *Node) endQuarantine(node *v1.Node) {
+	for _, c := range node.Status.Conditions {
+		if c.Type == hostQuarantined && c.Status == v1.ConditionTrue {
+			n.node.SetCondition(provider.Condition{Type: hostQuarantined, Status: v1.ConditionFalse,
+				Reason: "WithinBudget", Message: "the host is managed again"})
+		}
+	}
+}

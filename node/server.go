@@ -1,0 +1,119 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/cri/logs"
+	"github.com/bowline-k8s/bowline/nodecert"
+	"github.com/bowline-k8s/bowline/provider/api"
+)
+
+// server creates the node's HTTPS server. It binds the port at once, so that the Node object names
+// a port that answers.
+func (n *Node) server(ctx context.Context, loop *loopHooks) (*api.Server, error) {
+	certificate, err := n.certificate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	authenticator, err := api.NewAuthenticator(n.authentication(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if err := n.listen(ctx, certificate); err != nil {
+		return nil, err
+	}
+	return api.New(api.Config{
+		NodeName: n.name, Listener: n.listener, Certificate: certificate,
+		Authenticator: authenticator, Authorizer: api.NewAuthorizer(n.authorization()),
+		Pods: apiPods{loop}, Streams: streams{n.runtime, n.host.Streams}, Logs: n.readLog,
+		SyncLoop: func() error { return n.loop.Healthy() },
+		Configz:  func() any { return shownConfig(n.cfg) },
+		Metrics:  seriesOf.of(n.name).handler(),
+	})
+}
+
+// listen binds the port, locally or on a remote host that listens for the node's API.
+func (n *Node) listen(ctx context.Context, certificate getCertificate) (err error) {
+	port := int(n.cfg.Server.Port)
+	if n.cfg.Exposed() {
+		n.exposed, err = newExposure(ctx, n, port, certificate)
+		if err == nil {
+			n.listener = n.exposed.listener
+		}
+		return err
+	}
+	address := net.JoinHostPort(n.cfg.Server.Address, strconv.Itoa(port))
+	if n.listener, err = net.Listen("tcp", address); err != nil {
+		return fmt.Errorf("the node's API needs %s: %w; is a kubelet or another Bowline there? server.port chooses another", address, err)
+	}
+	return nil
+}
+
+// authentication returns how callers of the node's API authenticate.
+func (n *Node) authentication(ctx context.Context) api.Authentication {
+	a := api.Authentication{
+		ClientCAs: n.cfg.Authentication.X509.ClientCAFile,
+		TokenTTL:  n.cfg.Authentication.Webhook.CacheTTL.Duration,
+		Anonymous: *n.cfg.Authentication.Anonymous.Enabled,
+	}
+	if *n.cfg.Authentication.Webhook.Enabled {
+		a.Tokens = n.cluster.Client.AuthenticationV1().TokenReviews()
+	}
+	if a.ClientCAs == "" {
+		klog.FromContext(ctx).Info("The API server uses a client certificate; without authentication.x509.clientCAFile it is not accepted, and kubectl logs and exec are refused")
+	}
+	return a
+}
+
+// authorization returns how callers of the node's API are authorized.
+func (n *Node) authorization() api.Authorization {
+	a := api.Authorization{
+		AllowTTL: n.cfg.Authorization.Webhook.CacheAuthorizedTTL.Duration,
+		DenyTTL:  n.cfg.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
+	}
+	if n.cfg.Authorization.Mode != config.AuthorizationAlwaysAllow {
+		a.Reviews = n.cluster.Client.AuthorizationV1().SubjectAccessReviews()
+	}
+	return a
+}
+
+type getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
+// certificate returns the serving certificate: from a file, signed by the cluster, or self-signed.
+func (n *Node) certificate(ctx context.Context) (getCertificate, error) {
+	if n.cfg.Server.TLSCertFile != "" {
+		return api.CertFiles(n.cfg.Server.TLSCertFile, n.cfg.Server.TLSPrivateKeyFile)
+	}
+	addresses := func() (out []net.IP) {
+		for _, ip := range n.seen.load().ips {
+			out = append(out, net.ParseIP(ip))
+		}
+		return out
+	}
+	self, err := api.SelfSigned(n.name, addresses())
+	if signed := n.cfg.ServerTLSBootstrap; err != nil || signed == nil || !*signed {
+		return self, err
+	}
+	n.serving, err = nodecert.NewServing(ctx, nodecert.ServingConfig{
+		NodeName: n.name, Directory: n.cfg.Identity.CertificateDirectory, IPs: addresses,
+		Node: n.cluster.Rest, Approver: n.cluster.Identity.Approver, Until: self,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return n.serving.Get, nil
+}
+
+func (n *Node) readLog(ctx context.Context, path string, opts *v1.PodLogOptions,
+	running func(context.Context) (bool, error), stdout, stderr io.Writer) error {
+	return logs.Read(ctx, n.host, path, opts, running, stdout, stderr)
+}

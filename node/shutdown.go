@@ -1,0 +1,105 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/host/logind"
+	"github.com/bowline-k8s/bowline/syncloop/shutdown"
+	"github.com/bowline-k8s/bowline/syncloop/shutdown/order"
+)
+
+// buildShutdown creates the graceful node shutdown, which ends pods before the host goes down, if
+// it is configured.
+func (n *Node) buildShutdown() (err error) {
+	periods := shutdownPeriods(n.cfg)
+	if order.Total(periods) == 0 {
+		return nil
+	}
+	n.parts.shutdown, err = shutdown.New(shutdown.Config{
+		Open: func(ctx context.Context) (shutdown.Session, error) {
+			s, err := logind.Open(ctx, logind.Config{
+				Machine: n.host, Who: "bowline", Why: "the pods of node " + n.name + " are ended first",
+				Need: order.Total(periods), Margin: shutdown.Margin,
+			})
+			if err != nil {
+				return nil, err
+			}
+			return s, nil
+		},
+		Absent: func(err error) bool { return errors.Is(err, logind.ErrNone) },
+		BootID: func(ctx context.Context) (string, error) {
+			f, err := n.host.Facts(ctx)
+			return f.BootID, err
+		},
+		Pods: goingPods{n}, Periods: periods,
+		Event: n.node.Tell, Changed: n.going.set,
+	})
+	return err
+}
+
+// shutdownPeriods returns the configured periods; none means that pods get no time.
+func shutdownPeriods(cfg *config.Host) []order.Period {
+	var out []order.Period
+	for _, p := range cfg.ShutdownGracePeriodByPodPriority {
+		out = append(out, order.Period{Priority: p.Priority, Time: time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
+	}
+	if len(out) > 0 {
+		return out
+	}
+	return order.Simple(cfg.ShutdownGracePeriod.Duration, cfg.ShutdownGracePeriodCriticalPods.Duration)
+}
+
+// goingPods is the sync loop's pods as the shutdown manager sees them.
+type goingPods struct{ *Node }
+
+func (g goingPods) Known() bool                    { return g.loop.AllKnown() }
+func (g goingPods) Unended() []*v1.Pod             { return g.loop.Unended() }
+func (g goingPods) End(p *v1.Pod, d time.Duration) { g.loop.EndForShutdown(p.UID, d) }
+func (g goingPods) Over(p *v1.Pod) bool            { return g.loop.State(p.UID).Released() }
+func (g goingPods) Told(p *v1.Pod) bool            { return !g.loop.State(p.UID).Managed }
+func (g goingPods) Revive() bool                   { return g.loop.Revive() }
+
+// goingDown filters the node's Ready condition: a host that is about to shut down is not ready,
+// whatever its runtime reports.
+type goingDown struct {
+	show func(ok bool, reason, message string)
+
+	mu    sync.Mutex
+	going bool
+	last  *word // the status without the shutdown; nil before the first
+}
+
+// word handles a Ready status from the other sources.
+func (g *goingDown) word(ok bool, reason, message string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.last = &word{ok, reason, message}
+	g.tell()
+}
+
+func (g *goingDown) set(going bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.going = going
+	g.tell()
+}
+
+// tell combines both as a kubelet does. g.mu is held.
+func (g *goingDown) tell() {
+	w := cmp.Or(g.last, &word{message: "the container runtime has not reported its status yet"})
+	switch {
+	case !g.going:
+		g.show(w.ok, w.reason, w.message)
+	case w.ok:
+		g.show(false, "", shutdown.MessageNode)
+	default:
+		g.show(false, w.reason, "["+w.message+", "+shutdown.MessageNode+"]")
+	}
+}

@@ -1,0 +1,32 @@
+// Package periodic runs the periodic work of a node: one turn each period, repeated after an error.
+package periodic
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// Run calls turn once each period until ctx ends; the first call is one period from now. It logs a
+// turn's error with complaint, once for as long as the error stays the same.
+func Run(ctx context.Context, period time.Duration, complaint string, turn func(context.Context) error) error {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	failing := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := turn(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			failing = ""
+		case err.Error() != failing:
+			failing = err.Error()
+			klog.FromContext(ctx).Error(err, complaint+", will try again")
+		}
+	}
+}

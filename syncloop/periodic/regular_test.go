@@ -1,0 +1,45 @@
+package periodic
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+)
+
+// An error is logged when it occurs, not while it stays the same, and again after a successful
+// turn.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		said := []error{errors.New("a"), errors.New("a"), nil, errors.New("a"), errors.New("b")}
+		began := time.Now()
+		turns := 0
+		if err := Run(ctx, time.Minute, "It failed", func(context.Context) error {
+			turns++
+			if took := time.Since(began); took != time.Duration(turns)*time.Minute {
+				t.Errorf("turn %d came after %s", turns, took)
+			}
+			if turns == len(said) {
+				cancel()
+			}
+			return said[turns-1]
+		}); err != nil {
+			t.Error(err)
+		}
+		var told []string
+		for _, e := range logger.GetSink().(ktesting.Underlier).GetBuffer().Data() {
+			told = append(told, e.Message+": "+e.Err.Error())
+		}
+		// The error of the last turn is not logged, because ctx has ended.
+		if want := []string{"It failed, will try again: a", "It failed, will try again: a"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+	})
+}

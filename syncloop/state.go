@@ -1,0 +1,55 @@
+package syncloop
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/pod"
+)
+
+// PodState is what the worker of a pod last published. The zero value means that the pod has no
+// worker: the worker has not started yet, or it has ended.
+type PodState struct {
+	Managed bool // the pod has a worker
+	Static  bool
+	Phase   pod.Phase
+	// VolumesReleased means that the pod's volumes are unmounted and their directories removed.
+	VolumesReleased bool
+	// Status is the last generated status, or nil. It is replaced and never changed.
+	Status *v1.PodStatus
+}
+
+// Ended reports whether nothing of the pod runs or will run again, as far as its worker knows.
+func (s PodState) Ended() bool { return !s.Managed || s.Phase >= pod.Terminated }
+
+// Released reports whether the pod has ended and its volumes are released.
+func (s PodState) Released() bool {
+	return !s.Managed || s.Phase >= pod.Terminated && s.VolumesReleased
+}
+
+// Ending reports whether the worker is ending the pod, or has ended it.
+func (s PodState) Ending() bool { return s.Managed && s.Phase > pod.Syncing }
+
+// Alive reports whether the pod has a status, has not ended and is not ending.
+func (s PodState) Alive() bool {
+	return s.Managed && s.Phase == pod.Syncing && s.Status != nil &&
+		(s.Status.Phase == v1.PodPending || s.Status.Phase == v1.PodRunning)
+}
+
+// State returns what the worker of a pod last published.
+func (l *Loop) State(uid types.UID) PodState {
+	w := l.worker(uid)
+	if w == nil {
+		return PodState{}
+	}
+	w.pub.mu.Lock()
+	defer w.pub.mu.Unlock()
+	return PodState{Managed: true, Static: w.static, Phase: w.pub.phase, VolumesReleased: w.pub.released, Status: w.pub.status}
+}
+
+// worker returns the pod's worker, or nil.
+func (l *Loop) worker(uid types.UID) *worker {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.workers[uid]
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
+)
+
+// The settings of the idle link's measurement.
+const (
+	linkPods = 30
+	// linkTime covers two listings of the pods, which run each 60 s.
+	linkTime = 2 * time.Minute
+	scrapes  = 10
+	// recordDir holds one file for each pod that has something on the host.
+	recordDir = "/var/lib/kubelet/bowline/pods"
+	onePods   = 7 // runs of the single pod; the median counts
+)
+
+// linkCost is the traffic of a link, both directions together, in bytes.
+type linkCost struct {
+	idle   float64 // per second, with linkPods pods without probes
+	probe  float64 // one HTTP probe
+	scrape float64 // one GET of the node's /metrics
+}
+
+// startFar starts the program under test outside the host and connects it over wire.
+func (b *bench) startFar(ctx context.Context, wire *labtest.Wire) (pid int, stop func() error, err error) {
+	h := b.lab.Hosts[0]
+	key, err := os.ReadFile(h.SSH.HostKey)
+	if err != nil {
+		return 0, nil, err
+	}
+	file, err := b.config(fmt.Sprintf("endpoint: ssh://%s@%s%s\n  nodeIP: %s\n  ssh: {identityFile: %s, hostKeys: [%q]}",
+		h.SSH.User, wire.Address(), b.lab.socket(), h.IP, h.SSH.Key, strings.TrimSpace(string(key))))
+	if err != nil {
+		return 0, nil, err
+	}
+	cmd := exec.CommandContext(ctx, b.bowline, "run", "--config", file)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return b.drive(cmd)
+}
+
+// onePod measures the time from the request for a pod with a token, a configMap and two containers
+// to the event that shows it Ready. It returns the median of several pods, one after the other.
+func onePod(ctx context.Context, client kubernetes.Interface) (time.Duration, error) {
+	maps := client.CoreV1().ConfigMaps(namespace)
+	_, err := maps.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Data: map[string]string{"a": "1", "b": "2"}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return 0, err
+	}
+	var times []time.Duration
+	for i := range onePods + 1 {
+		t, err := oneTry(ctx, client, fmt.Sprintf("one-%d", i))
+		if err != nil {
+			return 0, err
+		}
+		if i > 0 { // the first one warms up the caches
+			times = append(times, t)
+		}
+	}
+	slices.Sort(times)
+	return times[len(times)/2], nil
+}
+
+func oneTry(ctx context.Context, client kubernetes.Interface, name string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, waveLimit)
+	defer cancel()
+	p := podSpec(0, false)
+	p.Name, p.Labels = name, nil
+	second := p.Spec.Containers[0].DeepCopy()
+	second.Name = "second"
+	p.Spec.Containers = append(p.Spec.Containers, *second)
+	for i := range p.Spec.Containers {
+		p.Spec.Containers[i].VolumeMounts = []v1.VolumeMount{{Name: "config", MountPath: "/config"}}
+	}
+	p.Spec.Volumes = []v1.Volume{{Name: "config", VolumeSource: v1.VolumeSource{
+		ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "one"}}}}}
+	pods := client.CoreV1().Pods(namespace)
+	seen, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+	if err != nil {
+		return 0, err
+	}
+	defer seen.Stop()
+	began := time.Now()
+	if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		return 0, err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("pod %s is not Ready: %w", name, ctx.Err())
+		case e, open := <-seen.ResultChan():
+			if !open {
+				return 0, fmt.Errorf("the watch of pod %s ended", name)
+			}
+			if p, ok := e.Object.(*v1.Pod); !ok || !isReady(p) {
+				continue
+			}
+		}
+		break
+	}
+	took := time.Since(began)
+	if err := pods.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return 0, err
+	}
+	return took, until(ctx, "pod "+name+" is gone", func(ctx context.Context) (bool, error) {
+		_, err := pods.Get(ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), err
+	})
+}
+
+// linkCost measures on the wire the traffic of an idle node, and what a probe and a scrape add.
+func (b *bench) linkCost(ctx context.Context, client kubernetes.Interface, wire *labtest.Wire) (c linkCost, err error) {
+	carried := func() float64 {
+		forth, back := wire.Carried()
+		return float64(forth + back)
+	}
+	measure := func(d time.Duration) (float64, error) {
+		from, began := carried(), time.Now()
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(d):
+		}
+		return (carried() - from) / time.Since(began).Seconds(), nil
+	}
+	// Two sweeps, a minute apart, collect what earlier pods left.
+	collected := func() error {
+		defer settle(ctx)
+		return until(ctx, "the garbage is collected", func(ctx context.Context) (bool, error) {
+			out, err := b.lab.inHost(ctx, "ls", recordDir).Output()
+			return strings.Count(string(out), "\n") <= linkPods, err
+		})
+	}
+	quiet := wave{client: client, n: linkPods}
+	if _, err := quiet.up(ctx); err != nil {
+		return c, err
+	}
+	if err := collected(); err != nil {
+		return c, err
+	}
+	if c.idle, err = measure(linkTime); err != nil {
+		return c, err
+	}
+	from := carried()
+	for range scrapes {
+		if _, err := client.CoreV1().RESTClient().Get().Resource("nodes").Name(theHost).SubResource("proxy").Suffix("metrics").DoRaw(ctx); err != nil {
+			return c, fmt.Errorf("scrape the node: %w", err)
+		}
+	}
+	c.scrape = (carried() - from) / scrapes
+	if _, err := quiet.down(ctx); err != nil {
+		return c, err
+	}
+	probed := wave{client: client, n: linkPods, probed: true}
+	if _, err := probed.up(ctx); err != nil {
+		return c, err
+	}
+	if err := collected(); err != nil {
+		return c, err
+	}
+	rate, err := measure(linkTime)
+	if err != nil {
+		return c, err
+	}
+	c.probe = (rate - c.idle) / (float64(linkPods) / probePeriod.Seconds())
+	_, err = probed.down(ctx)
+	return c, err
+}
+
+// remoteTable compares the local socket and SSH.
+func remoteTable(b *bench) [][]string {
+	systems := []string{sysBowline, sysSSH, sysSSH10, sysSSH50}
+	seconds := func(s float64) string { return fmt.Sprintf("%.2f s", s) }
+	milli := func(s float64) string { return fmt.Sprintf("%.0f ms", s*1000) }
+	table := [][]string{{"", "local socket", "SSH, 0 ms", "SSH, 10 ms", "SSH, 50 ms", "SSH/local", "aim"}}
+	if len(b.results[sysSSH]) == 0 {
+		return nil
+	}
+	verdict := func(aim string, met bool) string { return aim + map[bool]string{true: ": met", false: ": missed"}[met] }
+	for _, r := range []struct {
+		name string
+		read func(result) float64
+		show func(float64) string
+		of   float64 // target for SSH over loopback, relative to the local socket; 0: none
+	}{
+		{fmt.Sprintf("%d pods to all Ready", b.pods), func(r result) float64 { return r.up.Seconds() }, seconds, 1.15},
+		{fmt.Sprintf("%d pods to all gone", b.pods), func(r result) float64 { return r.down.Seconds() }, seconds, 1.15},
+		{"one pod to Ready: token, configMap, two containers", func(r result) float64 { return r.one.Seconds() }, milli, 0},
+		{"CPU of the agent for both waves", func(r result) float64 { return r.agentWork.Seconds() }, seconds, 0},
+		{"peak memory of the agent (VmHWM)", func(r result) float64 { return float64(r.memory) }, func(n float64) string { return mib(int64(n)) }, 0},
+	} {
+		line := []string{r.name}
+		values := map[string]float64{}
+		for _, s := range systems {
+			v, ok := median(b.results[s], r.read)
+			if !ok {
+				line = append(line, "-")
+				continue
+			}
+			values[s] = v
+			line = append(line, r.show(v))
+		}
+		near, far := values[sysBowline], values[sysSSH]
+		if near == 0 || far == 0 {
+			table = append(table, append(line, "-", ""))
+			continue
+		}
+		aim := ""
+		if r.of != 0 {
+			aim = verdict(fmt.Sprintf("≤ %.2f", r.of), far <= r.of*near)
+		}
+		table = append(table, append(line, fmt.Sprintf("%.2f", far/near), aim))
+	}
+	one := func(r result) float64 { return r.one.Seconds() }
+	if far, ok := median(b.results[sysSSH50], one); ok {
+		near, _ := median(b.results[sysSSH], one)
+		trips := (far - near) / 0.1
+		table = append(table, []string{"round trips of that pod: (at 50 ms - at 0 ms) / 100 ms", "", fmt.Sprintf("%.1f", trips), "", "", "", verdict("≤ 12", trips <= 12)})
+	}
+	if b.options.idle > 0 {
+		link := b.results[sysSSH][0].link
+		bytes := func(n float64) string {
+			if n <= 0 { // less than the variation of the idle link
+				return "-"
+			}
+			return fmt.Sprintf("%.0f B", n)
+		}
+		table = append(table,
+			[]string{fmt.Sprintf("the idle link with %d pods, a second", linkPods), "", bytes(link.idle), "", "", "", verdict("< 2048 B", link.idle < 2048)},
+			[]string{"an HTTP probe", "", bytes(link.probe), "", "", "", ""},
+			[]string{"a scrape of the node's /metrics", "", bytes(link.scrape), "", "", "", ""})
+	}
+	return table
+}
