@@ -643,7 +643,7 @@ func TestOnTheWire(t *testing.T) {
 		got <- request{r.Method, r.URL.Path, r.Header.Get("Content-Type"), string(b)}
 		rw.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(rw).Encode(&v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
-			ObjectMeta: metav1.ObjectMeta{UID: "uid", ResourceVersion: "9"}, Status: v1.PodStatus{Phase: v1.PodFailed}})
+			ObjectMeta: metav1.ObjectMeta{UID: "uid", ResourceVersion: "9"}, Status: v1.PodStatus{Phase: v1.PodFailed, HostIP: "192.0.2.1"}})
 	}))
 	defer srv.Close()
 	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: srv.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
