@@ -60,7 +60,7 @@
 // Environment: BOWLINE_E2E=1 runs it (needs root and the lab's programs). BOWLINE_CHAOS=quick
 // strikes calls that only read at a sample of their points, by a seed that is printed
 // (BOWLINE_CHAOS_SEED repeats it); brief strikes each label once at each of its points, in every
-// matrix; full, the default, strikes everywhere. BOWLINE_CHAOS_HOSTS is the number of hosts that
+// matrix; part strikes each label once in every matrix; full, the default, strikes everywhere. BOWLINE_CHAOS_HOSTS is the number of hosts that
 // work in parallel. BOWLINE_CHAOS_LAB is the directory of a lab to use and to leave running.
 // BOWLINE_CHAOS_ONLY is a regular expression of case names.
 package chaos

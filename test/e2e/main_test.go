@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +37,22 @@ var remote = os.Getenv("BOWLINE_E2E_HOST") == "ssh"
 // by default it runs both.
 var part = os.Getenv("BOWLINE_E2E_PART")
 
+// seed chooses, over SSH, half of the suite; without a seed, all tests run.
+var seed = os.Getenv("BOWLINE_TEST_SEED")
+
+// chosen skips a test that the seed leaves out. The local suite runs all tests always.
+func chosen(t *testing.T) {
+	t.Helper()
+	if !remote || seed == "" {
+		return
+	}
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, seed+" "+t.Name())
+	if h.Sum32()>>31 == 1 {
+		t.Skip("not in the part of the suite over SSH that BOWLINE_TEST_SEED=" + seed + " chooses")
+	}
+}
+
 // serial is called first by a test that needs the lab's node for itself: it stops Bowline, breaks
 // its link or counts everything on the machine.
 func serial(t *testing.T) {
@@ -42,6 +60,7 @@ func serial(t *testing.T) {
 	if part == "parallel" {
 		t.Skip("the serial part runs it")
 	}
+	chosen(t)
 }
 
 // parallel is called by a test that runs concurrently with others on the lab's node, or has its own
@@ -51,6 +70,7 @@ func parallel(t *testing.T) {
 	if part == "serial" {
 		t.Skip("the parallel part runs it")
 	}
+	chosen(t)
 	t.Parallel()
 }
 
