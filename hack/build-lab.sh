@@ -49,19 +49,23 @@ stamp_of() {
   ) | sha256sum | cut -d' ' -f1
 }
 
-# Shows every few seconds how many packages a build has compiled, because a cold build of Kubernetes
-# takes minutes.
+# Shows every few seconds how many packages a build has compiled, and how long the rest may take,
+# because a cold build of Kubernetes takes minutes.
 build() {
-  local module=$1 package=$2 out=$3 log start pid
+  local module=$1 package=$2 out=$3 log start pid all compiled
+  local flags=(-trimpath -buildvcs=false -ldflags '-s -w')
   log=$(mktemp)
+  all=$(cd "$module" && go list "${flags[@]}" -deps -f '{{if .Stale}}.{{end}}' "$package" 2>"$log" | grep -c .) || true
   start=$SECONDS
-  (cd "$module" && exec go build -v -trimpath -buildvcs=false -ldflags '-s -w' -o "$out.new" "$package") >"$log" 2>&1 &
+  (cd "$module" && exec go build -v "${flags[@]}" -o "$out.new" "$package") >"$log" 2>&1 &
   pid=$!
   trap 'kill $pid 2>/dev/null; exit 130' INT TERM
   while kill -0 "$pid" 2>/dev/null; do
     sleep 0.2
     if (((SECONDS - start) % 5 == 4)); then
-      printf '  %4d s, %4d packages compiled, now %s\n' $((SECONDS - start)) "$(wc -l <"$log")" "$(tail -n 1 "$log" | grep . || echo linking)"
+      compiled=$(wc -l <"$log")
+      printf '  %4d s, %4d of %d packages compiled, about %d s left\n' $((SECONDS - start)) "$compiled" "$all" \
+        $((compiled > 0 && all > compiled ? (SECONDS - start) * (all - compiled) / compiled + 1 : 1))
       sleep 1
     fi
   done
