@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS := -s -w -X github.com/bowline-k8s/bowline/version.Version=$(VERSION) -X github.com/bowline-k8s/bowline/version.Commit=$(COMMIT)
 
-.PHONY: help build image lab crio demo demo-down test unit race machine generate hostile fuzz verify quickstart-timed conformance conformance-kubelet twin storm vm bench bench-crio bench-api bench-pool clean
+.PHONY: help build image lab crio demo demo-down test test-full unit race machine generate hostile fuzz verify quickstart-timed conformance conformance-kubelet twin storm vm bench bench-crio bench-api bench-pool clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,8 +27,11 @@ demo: ## a whole cluster on this machine, a node made by Bowline, an application
 demo-down: ## take the demo down; nothing stays behind
 	@hack/demo-down.sh
 
-test: ## every test: unit, race, fake runtime, real containerd, real cluster
+test: ## every kind of test: unit, race, fake runtime, real containerd, real cluster
 	@hack/test.sh
+
+test-full: ## the same, with the whole suite over SSH and the whole kill matrix (some hours)
+	@hack/test.sh --full
 
 unit: ## the tests that need nothing but Go
 	@hack/test.sh unit

@@ -3,6 +3,10 @@
 # Needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+hack=$PWD/hack
+. hack/test-lib.sh
+begin_record
+trap end_record EXIT
 hack/build-lab.sh
 cd lab
-BOWLINE_LAB_TEST=1 exec go test -count=1 "$@" ./...
+BOWLINE_LAB_TEST=1 gotest lab -count=1 "$@" ./...

@@ -5,8 +5,13 @@
 # missing.
 #
 #   hack/test-machine.sh [STEP...]     all steps, or: lab critest vktest e2e crio ssh handover links docs helm chaos
+#
+# If BOWLINE_TEST_SEED is set, the suite over SSH and the kill matrix run a part, which the seed
+# chooses.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+hack=$PWD/hack
+. hack/test-lib.sh
 [ "$(id -u)" = 0 ] || { echo "hack/test-machine.sh: run it as root: it makes namespaces, mounts and cgroups" >&2; exit 1; }
 hack/build-lab.sh || exit 1
 cache=${BOWLINE_CACHE:-/var/cache/bowline}
@@ -18,8 +23,9 @@ if ! command -v sudo >/dev/null && command -v apt-get >/dev/null; then
 fi
 
 work=$(mktemp -d)
-summary=$work/summary failures=$work/failures
-: >"$summary" >"$failures"
+failures=$work/failures
+: >"$failures"
+begin_record
 failed=0
 lab=
 lanes=()
@@ -29,9 +35,15 @@ cleanup() {
   local lane
   for lane in "${lanes[@]}"; do { kill -- "-$lane" && wait "$lane"; } 2>/dev/null; done
   cleanup_lab
+  end_record
   rm -rf "$work"
 }
 trap cleanup EXIT
+
+seed=${BOWLINE_TEST_SEED:-}
+if [ "$seed" ]; then
+  echo "BOWLINE_TEST_SEED=$seed chooses a part of the suite over SSH and of the kill matrix; make test-full runs all of both."
+fi
 
 # step NAME COMMAND...: runs it if NAME, or the part before its slash, is wanted, and records the
 # result. The steps after a failed one still run.
@@ -43,7 +55,7 @@ step() {
   printf '\n\033[1m== %s\033[0m\n' "$name"
   "$@" || { how=FAILED; failed=1; }
   printf -- '-- %s %s after %d s\n' "$name" "$how" $((SECONDS - start)) >&3
-  printf '%-13s %-6s %4d s\n' "$name" "$how" $((SECONDS - start)) >>"$summary"
+  record "$name" $how $((SECONDS - start))
 }
 
 # beside LANE...: runs functions of steps concurrently, because most steps mostly wait. Each has its
@@ -73,7 +85,7 @@ beside() {
 critest() {
   local debian
   debian=$(sh cri/critest/testmachine/debian-containerd.sh "$cache/debian-containerd") || return 1
-  BOWLINE_TEST_CONTAINERD="v2=$cache/bin,debian=$debian" go test -count=1 -timeout 10m -run TestContainerd ./cri/critest/
+  BOWLINE_TEST_CONTAINERD="v2=$cache/bin,debian=$debian" gotest critest -count=1 -timeout 10m -run TestContainerd ./cri/critest/
 }
 
 vktest() {
@@ -81,8 +93,8 @@ vktest() {
   "$cache/bin/bowline-lab" --dir "$lab" up --hosts 1 || { cleanup_lab; return 1; }
   local config status=0
   config=$("$cache/bin/bowline-lab" --dir "$lab" kubeconfig --path) || { cleanup_lab; return 1; }
-  BOWLINE_LAB_KUBECONFIG=$config go test -count=1 -timeout 15m ./provider/vktest/ || status=1
-  (cd provider/vktest/http && BOWLINE_LAB_KUBECONFIG=$config go test -count=1 -timeout 10m ./...) || status=1
+  BOWLINE_LAB_KUBECONFIG=$config gotest vktest -count=1 -timeout 15m ./provider/vktest/ || status=1
+  (cd provider/vktest/http && BOWLINE_LAB_KUBECONFIG=$config gotest vktest -count=1 -timeout 10m ./...) || status=1
   "$cache/bin/bowline-lab" --dir "$lab" down && lab=
   return $status
 }
@@ -96,9 +108,9 @@ complaints() {
   ' "$1" "$1"
 }
 
-# e2e HOST PART: runs the suite's tests that have the node for themselves (serial), or those that
-# run concurrently (parallel), in its own lab. It shows the whole log of a failure, and otherwise
-# the slowest tests.
+# e2e HOST PART NAME: runs the suite's tests that have the node for themselves (serial), or those that
+# run concurrently (parallel), in its own lab, as the step NAME. It shows the whole log of a failure, and
+# otherwise the slowest tests.
 e2e() {
   local host=$1 part=$2 log=$work/e2e-$1-$2.log status=0
   BOWLINE_E2E=1 BOWLINE_E2E_HOST=$host BOWLINE_E2E_PART=$part BOWLINE_BIN=$PWD/bin/bowline \
@@ -107,6 +119,7 @@ e2e() {
     grep -v '^=== ' "$log"
     complaints "$log" >>"$failures"
   fi
+  awk -v part="$3" -v record="$BOWLINE_TEST_RECORD" -f hack/gotest.awk "$log" >/dev/null
   echo "the longest, in seconds:"
   awk '/^--- / { gsub(/[()s]/, "", $4); print $4, $3 }' "$log" | sort -rn | head -n 10 | xargs printf '  %7.1f %s\n'
   tail -n 1 "$log"
@@ -117,7 +130,7 @@ e2e() {
 # tests that wait two minutes for CRI-O's own grace period, and some of the tests above.
 crio() {
   if ! hack/build-crio.sh --check; then
-    echo "skipped"
+    printf 'skip\tcrio\tall\tCRI-O is not built: make crio\n' >>"$BOWLINE_TEST_RECORD"
     return 0
   fi
   local status=0
@@ -127,28 +140,31 @@ crio() {
     (cd cri/critest && BOWLINE_CRI_ENDPOINTS=crio=unix:///run/crio/crio.sock "$cache/bin/bowline-lab" --dir "$lab" exec host1 -- \
       "$work/critest" -test.timeout 5m -test.run TestEndpoints -test.skip 'TestEndpoints/crio/^(SandboxStopKills|ContainerRemoveRunning)$') || status=1
   "$cache/bin/bowline-lab" --dir "$lab" down && lab=
-  BOWLINE_LAB_RUNTIME=crio BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 10m -parallel 6 ./test/e2e/ \
+  BOWLINE_LAB_RUNTIME=crio BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline gotest crio -count=1 -timeout 10m -parallel 6 ./test/e2e/ \
     -run 'TestNode|TestInit|TestExec|TestProbes|TestRestart|TestImages' || status=1
   return $status
 }
 
 # Links that fail while calls are in flight, to hosts with fake runtimes.
 links() {
-  BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 60m ./test/links/
+  BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline gotest links -count=1 -timeout 60m ./test/links/
 }
 
 chaos() {
-  BOWLINE_E2E=1 BOWLINE_CHAOS=${BOWLINE_CHAOS:-brief} go test -count=1 -timeout 60m ./test/chaos/
+  local mode=brief
+  [ -z "$seed" ] || mode=part
+  BOWLINE_E2E=1 BOWLINE_CHAOS=${BOWLINE_CHAOS:-$mode} BOWLINE_CHAOS_SEED=${BOWLINE_CHAOS_SEED:-$seed} \
+    gotest chaos -count=1 -timeout 6h ./test/chaos/
 }
 
 # A machine is prepared, runs pods, and is released, locally and over SSH.
-handover() { BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline go test -count=1 -timeout 30m ./test/handover/; }
+handover() { BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline gotest handover -count=1 -timeout 30m ./test/handover/; }
 
 # Every command of the documents, both of those about machines and of those with Bowline in the
 # cluster.
 docs() {
   hack/helm.sh version --short || return 1
-  BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline BOWLINE_HELM=$PWD/bin/helm go test -count=1 -timeout 30m ./test/docs/
+  BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline BOWLINE_HELM=$PWD/bin/helm gotest docs -count=1 -timeout 30m ./test/docs/
 }
 
 # The chart in a lab, with helm and the image, which are built here.
@@ -158,16 +174,16 @@ helm() {
   hack/helm.sh version --short || return 1
   go -C hack/image run . -root "$PWD" -out "$PWD/bin/image" -architectures "$arch" -version test || return 1
   BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline BOWLINE_HELM=$PWD/bin/helm BOWLINE_IMAGE=$PWD/bin/image/bowline-$arch.tar \
-    go test -count=1 -timeout 30m ./test/helm/
+    gotest helm -count=1 -timeout 30m ./test/helm/
 }
 
 serial() {
-  step e2e/serial e2e local serial
-  step ssh/serial e2e ssh serial
+  step e2e/serial e2e local serial e2e/serial
+  step ssh/serial e2e ssh serial ssh/serial
 }
 parallel() {
-  step e2e/parallel e2e local parallel
-  step ssh/parallel e2e ssh parallel
+  step e2e/parallel e2e local parallel e2e/parallel
+  step ssh/parallel e2e ssh parallel ssh/parallel
 }
 others() {
   step critest critest
@@ -182,11 +198,7 @@ others() {
 step lab hack/test-lab.sh
 beside serial parallel others
 step chaos chaos
-# If all is well, go test's own output is last. Otherwise the failures and the summary are, and the
-# word FAIL.
 if [ $failed != 0 ]; then
-  echo
-  cat "$failures" "$summary"
-  echo FAIL
+  printf '\n%s\nFAIL\n' "$(cat "$failures")"
 fi
 exit $failed

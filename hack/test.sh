@@ -2,20 +2,28 @@
 # Every test: those that need only Go, the same under the race detector if they have goroutines, and
 # those on real containerds and real clusters.
 #
-#   hack/test.sh [unit|race|machine]...     all three by default
+#   hack/test.sh [--full] [unit|race|machine]...     all three by default
+#
+# Without --full, the suite over SSH and the kill matrix run a part, which a seed chooses:
+# BOWLINE_TEST_SEED repeats it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+hack=$PWD/hack
+. hack/test-lib.sh
 # sudo's PATH lacks the usual directory of Go.
 command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
 
 bold= plain=
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
-# step WHAT: prints how long the previous step took. The last one ends with the output of go test
-# itself.
-step() {
-  if [ -n "${began:-}" ]; then printf '%s-- %d s%s\n' "$bold" $((SECONDS - began)) "$plain"; fi
-  printf '\n%s== %s%s\n' "$bold" "$*" "$plain"
-  began=$SECONDS
+step() { printf '\n%s== %s%s\n' "$bold" "$*" "$plain"; }
+
+# part NAME COMMAND...: runs the part and records its result.
+part() {
+  local name=$1 start=$SECONDS how=ok
+  shift
+  "$@" || how=FAILED
+  record "$name" $how $((SECONDS - start))
+  [ $how = ok ]
 }
 
 # Not under the race detector: purely deciding packages start no goroutine, and their enumerations
@@ -25,16 +33,16 @@ alone='^github.com/bowline-k8s/bowline(/charts|/config|/pod)?$|/syncloop/(plan|s
 unit() {
   step "unit: what needs nothing but Go"
   local module packages=./...
-  for module in hack/image lab provider/vktest/http; do (cd "$module" && go test ./...); done
+  for module in hack/image lab provider/vktest/http; do (cd "$module" && gotest unit ./...) || return 1; done
   # The same tests under the race detector follow.
-  [[ " $* " != *" race "* ]] || packages=$(go list ./... | grep -E "$alone")
+  [[ " $* " != *" race "* ]] || packages=$(go list ./... | grep -E "$alone") || return 1
   # shellcheck disable=SC2086
-  go test $packages
+  gotest unit $packages
 }
 
 race() {
   local packages
-  packages=$(go list ./... | grep -vE "$alone")
+  packages=$(go list ./... | grep -vE "$alone") || return 1
   # The detector is written in C; gcc links its programs.
   if ! command -v gcc >/dev/null; then
     step "race: gcc is missing"
@@ -42,27 +50,45 @@ race() {
       echo "install it: sudo apt-get install -y gcc libc6-dev" >&2
       return 1
     fi
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev || return 1
   fi
   step "race: what runs at once, under the race detector"
   # host/ssh runs real sshds, and may take longer than go test's ten minutes.
   # shellcheck disable=SC2086
-  CGO_ENABLED=1 go test -race -timeout 25m $packages
+  CGO_ENABLED=1 gotest race -race -timeout 25m $packages
+}
+
+build() {
+  step "build: what the real ones need (Kubernetes takes some minutes to build the first time)"
+  hack/build-lab.sh && make --no-print-directory -s build
 }
 
 machine() {
-  step "machine: what the real ones need (Kubernetes takes some minutes to build the first time)"
-  hack/build-lab.sh
-  make --no-print-directory -s build
+  part build build || return 1
   step "machine: real containerds, real clusters"
   hack/test-machine.sh
 }
 
+if [ "${1:-}" = --full ]; then
+  shift
+  unset BOWLINE_TEST_SEED
+  export BOWLINE_CHAOS=full BOWLINE_E2E_FULL=1 BOWLINE_LINKS=full
+else
+  export BOWLINE_TEST_SEED=${BOWLINE_TEST_SEED:-$RANDOM}
+fi
 [ $# -gt 0 ] || set -- unit race machine
 for name; do
   case $name in
-  unit | race | machine) "$name" "$@" ;;
-  *) echo "hack/test.sh [unit|race|machine]..." >&2; exit 2 ;;
+  unit | race | machine) ;;
+  *) echo "hack/test.sh [--full] [unit|race|machine]..." >&2; exit 2 ;;
   esac
+done
+
+begin_record
+trap end_record EXIT
+for name; do
+  case $name in
+  machine) machine ;; # its steps are parts
+  *) part "$name" "$name" "$@" ;;
+  esac || { echo FAIL; exit 1; }
 done

@@ -1,0 +1,21 @@
+# Reads the output of go test -v and prints what go test without -v would: a line for each package,
+# and the output of a package that failed. It appends to the file `record`, under the name `part`,
+# each skipped test with its reason, and the number of tests that ran.
+
+# A log line belongs to the test that the last line of === names.
+/^=== / { test = $3; next }
+/^ +[A-Za-z0-9_]+_test\.go:[0-9]+: / { said[test] = $0; sub(/^ +[^ ]+ /, "", said[test]) }
+# What labtest.SkipAll prints.
+/^skipped: / { printf "skip\t%s\t%s\t%s\n", part, "all of a package", substr($0, 10) >>record }
+/^ *--- SKIP: / { printf "skip\t%s\t%s\t%s\n", part, $3, said[$3] >>record }
+/^--- (PASS|FAIL): / { ran++ }
+# The line of a package follows all that the package printed.
+/^(ok|FAIL|\?) *\t/ {
+  printf "%s%s\n", (/^FAIL/ ? text : ""), $0
+  fflush()
+  text = ""
+  split("", said)
+  next
+}
+{ text = text $0 "\n" }
+END { printf "%s", text; printf "ran\t%s\t%d\n", part, ran >>record }
