@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/bowline-k8s/bowline/hosts"
 	"github.com/bowline-k8s/bowline/kubeclient"
@@ -18,38 +20,35 @@ import (
 // them.
 type access struct{ kubeconfig, context string }
 
-func (a *access) register(c *cobra.Command) {
-	c.Flags().StringVar(&a.kubeconfig, "kubeconfig", "", "the kubeconfig to use (default: $KUBECONFIG, ~/.kube/config, or inside a pod its service account)")
-	c.Flags().StringVar(&a.context, "context", "", "the kubeconfig context to use (default: the current one)")
+func (a *access) flags() *genericclioptions.ConfigFlags {
+	return &genericclioptions.ConfigFlags{KubeConfig: &a.kubeconfig, Context: &a.context}
 }
 
-func (a *access) loader() clientcmd.ClientConfig {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = a.kubeconfig
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context})
+func (a *access) register(c *cobra.Command) {
+	a.flags().AddFlags(c.Flags())
+	c.Flags().Lookup("kubeconfig").Usage = "the kubeconfig to use (default: $KUBECONFIG, ~/.kube/config, or inside a pod its service account)"
+	c.Flags().Lookup("context").Usage = "the kubeconfig context to use (default: the current one)"
 }
 
 // namespace returns the namespace of the context, or the pod's own in a pod without a kubeconfig.
 func (a *access) namespace() (string, error) {
-	namespace, _, err := a.loader().Namespace()
-	return namespace, accessError(err)
-}
-
-// accessError tells the user what to do if no cluster is configured.
-func accessError(err error) error {
-	if clientcmd.IsEmptyConfig(err) {
-		return errors.New("no cluster is configured: neither $KUBECONFIG nor ~/.kube/config exists; set --kubeconfig")
-	}
+	namespace, _, err := a.flags().ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
+		return "", fmt.Errorf("kubeconfig: %w", err)
 	}
-	return nil
+	return namespace, nil
 }
 
+// rest tells the user what to do if no cluster is configured.
 func (a *access) rest() (*rest.Config, error) {
-	config, err := a.loader().ClientConfig()
+	loader := a.flags().ToRawKubeConfigLoader()
+	config, err := loader.ClientConfig()
 	if err != nil {
-		return nil, accessError(err)
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	// kubectl would try its default server, on port 8080 of this machine.
+	if raw, err := loader.RawConfig(); err == nil && api.IsConfigEmpty(&raw) && config.Host == clientcmd.ClusterDefaults.Server {
+		return nil, errors.New("no cluster is configured: neither $KUBECONFIG nor ~/.kube/config exists; set --kubeconfig")
 	}
 	config.Timeout = 30 * time.Second
 	return kubeclient.Configure(config), nil

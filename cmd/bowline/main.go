@@ -1,18 +1,19 @@
 // Command bowline runs hosts with a container runtime as nodes of a Kubernetes cluster.
 //
-// Each subcommand has a file that reads as a recipe: parse, validate, wire, run. The parts of a
-// node are wired in build.go and run in node.go.
+// Each subcommand has a file that reads as a recipe: parse, validate, call, print.
 package main
 
 import (
 	"context"
-	"flag"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
+	"github.com/spf13/pflag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
 	"github.com/bowline-k8s/bowline/mountns"
 	"github.com/bowline-k8s/bowline/version"
@@ -53,12 +54,7 @@ fail, with nothing on standard error, when the report on standard output says wh
 		Version:       version.Version,
 	}
 	root.Flags().Bool("version", false, "print the version") // without a shorthand: -v is the verbosity
-	verbosity := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(verbosity)
-	if v := verbosity.Lookup("v"); v != nil {
-		v.Usage = "the verbosity of the log on standard error: 4 shows each login, 5 each call to a host"
-		root.PersistentFlags().AddGoFlag(v)
-	}
+	logFlags(root)
 	root.AddCommand(runCommand(), configureCommand(), whyCommand(), topCommand(), hostCommand(), joinCommand(), labCommand(findLab), versionCommand())
 	root.SetHelpCommand(helpCommand())
 	root.InitDefaultHelpCmd()
@@ -66,4 +62,22 @@ fail, with nothing on standard error, when the report on standard output says wh
 	usable(root)
 	name(root, as)
 	return root
+}
+
+// logFlags adds the log flags of a Kubernetes component. Those that only tune its output streams are
+// hidden.
+func logFlags(root *cobra.Command) {
+	logging := logsapi.NewLoggingConfiguration()
+	flags := root.PersistentFlags()
+	logsapi.AddFlags(logging, flags)
+	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = strings.HasPrefix(f.Name, "log-") })
+	flags.Lookup("v").Usage = "the verbosity of the log on standard error: 4 shows each login, 5 each call to a host"
+	flags.Lookup("logging-format").Usage = "the format of the log: text or json"
+	flags.Lookup("vmodule").Usage = "the verbosity by source file, PATTERN=N,... (text format only)"
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+			return wrongUsage(c, "log flags: %v", err)
+		}
+		return nil
+	}
 }

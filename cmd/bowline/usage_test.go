@@ -7,7 +7,22 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	logsapi "k8s.io/component-base/logs/api/v1"
 )
+
+// The tests run many commands in one process; a user runs one.
+func init() { logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged }
+
+// TestLogFlags: a format that does not exist is a wrong use, and klog's other flags are not shown.
+func TestLogFlags(t *testing.T) {
+	if _, errOut, status := typed(t, "version", "--logging-format", "xml"); status != 1 || !strings.Contains(errOut, "log format") {
+		t.Errorf("status %d, %q", status, errOut)
+	}
+	out, _, _ := typed(t, "run", "--help")
+	if strings.Contains(out, "--log-") || !strings.Contains(out, "--logging-format") {
+		t.Errorf("help: %s", out)
+	}
+}
 
 // typed runs the whole program as a shell would, and returns stdout, stderr and the exit status.
 func typed(t *testing.T, args ...string) (out, errOut string, status int) {
