@@ -1,5 +1,8 @@
-// Package prepare fixes what keeps a host from being a node, as package handover decides, and checks
-// the host again.
+// Package prepare fixes what keeps a host from being a node, and undoes the fixes.
+//
+// The pure Decide derives the fixes from what hostcheck found. Before anything is changed, one file
+// below the root directory of the host records the change with the previous content. Undo restores
+// that, where nothing else has changed it since.
 package prepare
 
 import (
@@ -15,7 +18,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/bowline-k8s/bowline/connect"
-	"github.com/bowline-k8s/bowline/handover"
 	"github.com/bowline-k8s/bowline/hostcheck"
 	"github.com/bowline-k8s/bowline/kubeclient"
 )
@@ -64,7 +66,7 @@ type Preparation struct {
 	Check   *hostcheck.Config
 	Open    func(context.Context) (*connect.Host, error)
 	RootDir string
-	Node    handover.Node
+	Node    Node
 	DryRun  bool
 	Show    func(text string)           // shows a fix or a note
 	Agree   func(context.Context) error // an error stops the preparation
@@ -133,20 +135,20 @@ func interrupted(ctx context.Context) error {
 	return nil
 }
 
-func (p *Preparation) decide(ctx context.Context, found hostcheck.Found) (plan handover.Plan, err error) {
+func (p *Preparation) decide(ctx context.Context, found hostcheck.Found) (plan Plan, err error) {
 	err = p.onMachine(ctx, func(m *connect.Host) error {
 		root, err := connect.RealPath(ctx, m, p.RootDir)
 		if err != nil {
 			return err
 		}
-		site, err := handover.Survey(ctx, m, root, found)
-		plan = handover.Decide(found, site, p.Node)
+		facts, err := Inspect(ctx, m, root, found)
+		plan = Decide(found, facts, p.Node)
 		return err
 	})
 	return plan, err
 }
 
-// Resolve runs f on the host, over a connection of its own.
+// onMachine runs f on the host, over a connection of its own.
 func (p *Preparation) onMachine(ctx context.Context, f func(m *connect.Host) error) error {
 	m, err := p.Open(ctx)
 	if err != nil {
@@ -155,27 +157,27 @@ func (p *Preparation) onMachine(ctx context.Context, f func(m *connect.Host) err
 	return errors.Join(f(m), m.Close())
 }
 
-func (p *Preparation) apply(ctx context.Context, fixes []handover.Fix) error {
+func (p *Preparation) apply(ctx context.Context, fixes []Fix) error {
 	return p.onMachine(ctx, func(m *connect.Host) error {
 		root, err := connect.RealPath(ctx, m, p.RootDir)
 		if err != nil {
 			return err
 		}
-		return handover.Apply(ctx, m, root, fixes)
+		return Apply(ctx, m, root, fixes)
 	})
 }
 
 // settle checks the host until the fixes have taken effect, at most for settleTime.
-func (p *Preparation) settle(ctx context.Context, fixes []handover.Fix) (*hostcheck.Report, hostcheck.Found) {
+func (p *Preparation) settle(ctx context.Context, fixes []Fix) (*hostcheck.Report, hostcheck.Found) {
 	enough := time.After(settleTime)
 	for {
 		report, found := hostcheck.Look(ctx, *p.Check)
 		shows := found.Asked
 		for _, m := range fixes {
 			switch m.Name {
-			case handover.FixCRI:
+			case FixCRI:
 				shows = shows && found.CRI
-			case handover.FixNetwork:
+			case FixNetwork:
 				shows = shows && found.NetworkReady
 			}
 		}

@@ -16,9 +16,9 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/connect"
 	"github.com/bowline-k8s/bowline/cri"
-	"github.com/bowline-k8s/bowline/handover"
 	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/ownership"
+	"github.com/bowline-k8s/bowline/prepare"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 	"github.com/bowline-k8s/bowline/syncloop/volume"
@@ -49,7 +49,7 @@ type Release struct {
 
 // Result is what a release changed on the host, and what it left.
 type Result struct {
-	Changes []handover.Change
+	Changes []Change
 	Left    []string // of Bowline; empty after a complete release
 }
 
@@ -82,12 +82,12 @@ func (r *Release) Run(ctx context.Context) (_ *Result, err error) {
 		return nil, fmt.Errorf("%w; a release needs the container runtime: start it, and release the host again", err)
 	}
 	defer r.client.Close()
-	record, err := handover.ReadRecord(ctx, r.machine, r.Cfg.RootDirectory)
+	record, err := prepare.ReadRecord(ctx, r.machine, r.Cfg.RootDirectory)
 	if err != nil {
 		return nil, err
 	}
 	// Before the claim, because its lock files are on the host too.
-	before, err := handover.List(ctx, r.machine, r.Cfg.RootDirectory)
+	before, err := List(ctx, r.machine, r.Cfg.RootDirectory)
 	if err != nil {
 		return nil, err
 	}
@@ -104,22 +104,22 @@ func (r *Release) Run(ctx context.Context) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := handover.List(ctx, r.machine, r.Cfg.RootDirectory)
+	after, err := List(ctx, r.machine, r.Cfg.RootDirectory)
 	if err != nil {
 		return nil, err
 	}
 	left.AddTo(after)
 	ours.Paths, ours.Bridges = r.ourPaths(record)
-	return &Result{handover.Compare(before, after), append(kept, handover.Stays(after, ours)...)}, nil
+	return &Result{Compare(before, after), append(kept, Stays(after, ours)...)}, nil
 }
 
 // empty stops and removes what is Bowline's in the runtime, and adds to before what the runtime
 // had. It returns what was Bowline's and what the runtime still has.
-func (r *Release) empty(ctx context.Context, before handover.Listing) (ours handover.Ours, left handover.Seen, err error) {
+func (r *Release) empty(ctx context.Context, before Listing) (ours Ours, left Seen, err error) {
 	ctx, stop := r.whileOurs(ctx)
 	defer stop()
 	err = func() error {
-		seen, err := handover.See(ctx, r.client)
+		seen, err := See(ctx, r.client)
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (r *Release) empty(ctx context.Context, before handover.Listing) (ours hand
 		if err := r.pods(ctx); err != nil {
 			return err
 		}
-		left, err = handover.See(ctx, r.client)
+		left, err = See(ctx, r.client)
 		return err
 	}()
 	if err != nil {
@@ -154,7 +154,7 @@ func (r *Release) claim(ctx context.Context) error {
 		return fmt.Errorf("list the runtime's sandboxes: %w", err)
 	}
 	r.running = owner.Sandboxes(sandboxes)
-	id, known := handover.Whose(file, r.running)
+	id, known := Whose(file, r.running)
 	switch {
 	case known && r.NodeName != "" && r.NodeName != id.NodeName:
 		return fmt.Errorf("this machine is %s, and not %q (--node-name)", id, r.NodeName)
@@ -231,13 +231,13 @@ func (r *Release) pods(ctx context.Context) error {
 		}
 	}
 	hooks := &lifecycle.Runner{Exec: r.client, Dial: r.machine}
-	stopper := &handover.Stopper{
+	stopper := &Stopper{
 		Runtime: r.client, Stamp: r.id.Stamp(), MaxGrace: r.MaxGrace, Log: r.Say,
 		Hook: func(ctx context.Context, sb *runtimeapi.PodSandbox, c *runtimeapi.Container) {
 			r.preStop(ctx, hooks, sb, c)
 		},
 	}
-	seen, err := handover.See(ctx, r.client)
+	seen, err := See(ctx, r.client)
 	if err != nil {
 		return err
 	}
@@ -256,12 +256,12 @@ func (r *Release) pods(ctx context.Context) error {
 // giveBack undoes what "host prepare" did. It releases the claim after the undo steps that need the
 // CRI, and before those that restart the runtime or take the CRI away. kept is what could not be
 // restored.
-func (r *Release) giveBack(ctx context.Context, record *handover.Record) (kept []string, err error) {
+func (r *Release) giveBack(ctx context.Context, record *prepare.Record) (kept []string, err error) {
 	undo := func(restarts bool) {
 		if record == nil || r.Keep {
 			return
 		}
-		u := handover.Undo(ctx, r.machine, record, restarts)
+		u := prepare.Undo(ctx, r.machine, record, restarts)
 		for _, line := range u.Done {
 			r.Say("%s", line)
 		}
@@ -281,13 +281,13 @@ func (r *Release) giveBack(ctx context.Context, record *handover.Record) (kept [
 		return kept, nil // the record stays, for a retry
 	}
 	if record == nil {
-		record = &handover.Record{}
+		record = &prepare.Record{}
 	}
-	return nil, handover.Forget(ctx, r.machine, record, r.Cfg.RootDirectory)
+	return nil, prepare.Forget(ctx, r.machine, record, r.Cfg.RootDirectory)
 }
 
 // ourPaths returns the files and links that are Bowline's, of this node and of others.
-func (r *Release) ourPaths(record *handover.Record) (paths, bridges []string) {
+func (r *Release) ourPaths(record *prepare.Record) (paths, bridges []string) {
 	root := r.Cfg.RootDirectory
 	paths = append(owner.LockPaths(root, owner.RunDir, r.Cfg.SocketPath()), owner.FilePath(root), volume.RecordDir(root))
 	if r.Keep {

@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri/shims"
-	"github.com/bowline-k8s/bowline/handover"
+
 	"github.com/bowline-k8s/bowline/host/logind"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop"
@@ -51,12 +51,8 @@ const (
 
 // list returns all sandboxes and containers of the runtime.
 func (r *Release) list(ctx context.Context) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
-	sandboxes, err := r.client.ListPodSandbox(ctx, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	containers, err := r.client.ListContainers(ctx, nil)
-	return sandboxes, containers, err
+	seen, err := See(ctx, r.client)
+	return seen.Sandboxes, seen.Containers, err
 }
 
 // sweep removes what the pods left, with the node's own garbage collector, to which no pod is
@@ -112,5 +108,5 @@ func (r *Release) sweep(ctx context.Context) error {
 	if err := logind.Restore(ctx, r.machine); err != nil {
 		return err
 	}
-	return handover.RemoveCgroups(ctx, r.machine)
+	return removeCgroups(ctx, r.machine)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
-	"github.com/bowline-k8s/bowline/enroll"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/hostadmin"
 	"github.com/bowline-k8s/bowline/sshlogin"
 )
 
@@ -20,7 +20,7 @@ const poll = time.Second
 func hostAddCommand() *cobra.Command {
 	var (
 		way            access
-		r              enroll.Request
+		r              hostadmin.Request
 		labels, taints []string
 		identity, key  string
 		exposure       string
@@ -50,11 +50,11 @@ With -v=4 each login is logged, with the keys that were offered.`,
 		Args: arguments("NAME"),
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			r.Name, r.Exposure = args[0], v1alpha1.KubeletExposure(exposure)
-			if r.Labels, err = enroll.ParseLabels(labels); err != nil {
+			if r.Labels, err = hostadmin.ParseLabels(labels); err != nil {
 				return err
 			}
 			for _, t := range taints {
-				taint, err := enroll.ParseTaint(t)
+				taint, err := hostadmin.ParseTaint(t)
 				if err != nil {
 					return err
 				}
@@ -73,15 +73,15 @@ With -v=4 each login is logged, with the keys that were offered.`,
 			if err := r.Check(); err != nil { // before any request to the cluster
 				return err
 			}
-			e, err := way.enroller(c, yes)
+			e, err := way.hostEditor(c, yes)
 			if err != nil {
 				return err
 			}
 			own := sshlogin.Own(c.Context())
-			e.Machine = func(raw string, jumps []endpoint.Jump) enroll.Machine {
+			e.Machine = func(raw string, jumps []endpoint.Jump) hostadmin.Machine {
 				m := ownAccess(own, raw, identity, key)
 				m.Jumps = jumps
-				m.Expose = enroll.ExposedPort(r.Exposure)
+				m.Expose = hostadmin.ExposedPort(r.Exposure)
 				return m
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
@@ -112,22 +112,22 @@ With -v=4 each login is logged, with the keys that were offered.`,
 	return c
 }
 
-// enroller returns what the commands on Host objects share.
-func (a *access) enroller(c *cobra.Command, yes bool) (*enroll.Enroller, error) {
+// hostEditor returns what the commands on Host objects share.
+func (a *access) hostEditor(c *cobra.Command, yes bool) (*hostadmin.Editor, error) {
 	quiet()
 	objects, client, err := a.clients()
 	if err != nil {
 		return nil, err
 	}
 	who := newPerson(c.InOrStdin(), c.OutOrStdout(), yes)
-	return &enroll.Enroller{Hosts: objects, Client: client, Asker: who, Reporter: who, Command: c.Root().DisplayName(), Poll: poll}, nil
+	return &hostadmin.Editor{Hosts: objects, Client: client, Asker: who, Reporter: who, Command: c.Root().DisplayName(), Poll: poll}, nil
 }
 
 // ownAccess returns the host as reached with the user's own login: with the identity file, whose
 // passphrase an agent may have; or without one, with the agent and the usual keys. given is the key
 // file for Bowline, if any.
-func ownAccess(own sshlogin.Login, raw, identity, given string) *enroll.SSH {
-	m := &enroll.SSH{Endpoint: raw, KnownHosts: own.KnownHosts, KeyFile: given}
+func ownAccess(own sshlogin.Login, raw, identity, given string) *hostadmin.SSH {
+	m := &hostadmin.SSH{Endpoint: raw, KnownHosts: own.KnownHosts, KeyFile: given}
 	m.Access.AgentSocket = own.Agent
 	if identity != "" {
 		m.Access.KeyFile = identity

@@ -20,7 +20,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
-	"github.com/bowline-k8s/bowline/enroll"
+	"github.com/bowline-k8s/bowline/hostadmin"
 	"github.com/bowline-k8s/bowline/hosts"
 	"github.com/bowline-k8s/bowline/version"
 )
@@ -128,7 +128,7 @@ func TestHostCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var _ enroll.Hosts = (*hosts.Client)(nil)
+	var _ hostadmin.Hosts = (*hosts.Client)(nil)
 	h := &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "box-1"}}
 	h.Spec.Endpoint = "unix:///run/c.sock"
 	if made, err := objects.Create(t.Context(), h); err != nil || made.UID != "made" || made.Spec.Endpoint != h.Spec.Endpoint {
@@ -233,7 +233,7 @@ func TestPlugin(t *testing.T) {
 // The user is asked only at a terminal; --yes answers for an absent one.
 func TestPerson(t *testing.T) {
 	var out bytes.Buffer
-	if _, err := newPerson(strings.NewReader("y\n"), &out, false).Confirm(t.Context(), "Well?"); !errors.Is(err, enroll.ErrCannotAsk) {
+	if _, err := newPerson(strings.NewReader("y\n"), &out, false).Confirm(t.Context(), "Well?"); !errors.Is(err, hostadmin.ErrCannotAsk) {
 		t.Errorf("a pipe was asked: %v", err)
 	}
 	if yes, err := newPerson(strings.NewReader(""), &out, true).Confirm(t.Context(), "Well?"); !yes || err != nil || out.String() != "Well? yes (--yes)\n" {

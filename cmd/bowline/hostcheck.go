@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
-	"github.com/bowline-k8s/bowline/enroll"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/hostadmin"
 	"github.com/bowline-k8s/bowline/hostcheck"
 )
 
@@ -44,14 +44,14 @@ The exit status is 0 when there is no failure, and 1 otherwise.`,
 			if err := checkOutput(c, output); err != nil {
 				return err
 			}
-			if err := enroll.CheckExposure(v1alpha1.KubeletExposure(exposure)); err != nil {
+			if err := hostadmin.CheckExposure(v1alpha1.KubeletExposure(exposure)); err != nil {
 				return err
 			}
 			cfg, err := func() (*hostcheck.Config, error) {
 				if strings.ContainsAny(args[0], "/:") {
 					cfg, err := flags.check(c, args[0])
 					if err == nil {
-						cfg.Expose = enroll.ExposedPort(v1alpha1.KubeletExposure(exposure))
+						cfg.Expose = hostadmin.ExposedPort(v1alpha1.KubeletExposure(exposure))
 					}
 					return cfg, err
 				}

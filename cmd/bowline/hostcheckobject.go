@@ -11,8 +11,8 @@ import (
 
 	"github.com/bowline-k8s/bowline/cluster"
 	"github.com/bowline-k8s/bowline/connect"
-	"github.com/bowline-k8s/bowline/enroll"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/hostadmin"
 	"github.com/bowline-k8s/bowline/hostcheck"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
@@ -38,12 +38,12 @@ func (a *access) check(ctx context.Context, namespace, name, rootDir string) (*h
 		}
 		given.Key, given.Passphrase, given.Certificate = secret.Data[v1.SSHAuthPrivateKey], bytes.TrimRight(secret.Data[connect.SecretPassphrase], "\r\n"), secret.Data[connect.SecretCertificate]
 	}
-	target, err := endpoint.Resolve(h.Spec.Endpoint, endpoint.Options{Credentials: given, HostKeys: h.Spec.HostKeys, Jumps: enroll.Way(h)})
+	target, err := endpoint.Resolve(h.Spec.Endpoint, endpoint.Options{Credentials: given, HostKeys: h.Spec.HostKeys, Jumps: hostadmin.Way(h)})
 	if err != nil {
 		return nil, fmt.Errorf("the Host %s: %w", name, err)
 	}
 	cfg := &hostcheck.Config{Endpoint: h.Spec.Endpoint, Target: target, Socket: target.Socket, RootDir: rootDir}
-	cfg.Expose = enroll.ExposedPort(h.Spec.KubeletExposure)
+	cfg.Expose = hostadmin.ExposedPort(h.Spec.KubeletExposure)
 	if h.Status.NodeName != "" {
 		w, _, err := cluster.Witnesses(ctx, client, nil, h.Status.NodeName)
 		if err != nil {

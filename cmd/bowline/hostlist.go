@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/bowline-k8s/bowline/enroll"
+	"github.com/bowline-k8s/bowline/hostadmin"
 )
 
 func hostListCommand() *cobra.Command {
@@ -28,12 +28,12 @@ func hostListCommand() *cobra.Command {
 			}
 			list, err := objects.List(c.Context(), metav1.ListOptions{})
 			if err != nil {
-				return enroll.HostsError(err)
+				return hostadmin.HostsError(err)
 			}
 			if output == "json" {
 				return writeJSON(c.OutOrStdout(), list)
 			}
-			_, err = fmt.Fprint(c.OutOrStdout(), enroll.HostTable(list, time.Now(), output == "wide"))
+			_, err = fmt.Fprint(c.OutOrStdout(), hostadmin.HostTable(list, time.Now(), output == "wide"))
 			return err
 		},
 	}
@@ -44,7 +44,7 @@ func hostListCommand() *cobra.Command {
 
 func hostRemoveCommand() *cobra.Command {
 	var way access
-	var r enroll.Removal
+	var r hostadmin.Removal
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "remove NAME",
@@ -61,7 +61,7 @@ If the command is interrupted, the removal continues; run it again to watch.`,
 		ValidArgsFunction: completeHosts(&way),
 		RunE: func(c *cobra.Command, args []string) error {
 			r.Name = args[0]
-			e, err := way.enroller(c, true)
+			e, err := way.hostEditor(c, true)
 			if err != nil {
 				return err
 			}

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bowline-k8s/bowline/connect"
-	"github.com/bowline-k8s/bowline/handover"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/release"
 )
@@ -57,7 +56,7 @@ status is 0 when nothing of Bowline is left, and 1 otherwise.`,
 			if err != nil {
 				return err
 			}
-			r.Say("\n%s", handover.Text(done.Changes))
+			r.Say("\n%s", release.Text(done.Changes))
 			if len(done.Left) > 0 {
 				r.Say("Left of Bowline:\n  %s", strings.Join(done.Left, "\n  "))
 				return errSaid

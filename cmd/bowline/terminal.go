@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/bowline-k8s/bowline/enroll"
+	"github.com/bowline-k8s/bowline/hostadmin"
 	"github.com/bowline-k8s/bowline/hostcheck"
 	"github.com/bowline-k8s/bowline/pod"
 )
@@ -63,20 +63,20 @@ func (p *person) agrees(ctx context.Context, question, instead string) error {
 	if err == nil && yes {
 		return nil
 	}
-	if err != nil && !errors.Is(err, enroll.ErrCannotAsk) {
+	if err != nil && !errors.Is(err, hostadmin.ErrCannotAsk) {
 		return err
 	}
 	return errors.New(instead)
 }
 
-// Confirm implements enroll.Asker.
+// Confirm implements hostadmin.Asker.
 func (p *person) Confirm(ctx context.Context, question string) (bool, error) {
 	if p.yes {
 		fmt.Fprintf(p.out, "%s yes (--yes)\n", pod.Printable(question))
 		return true, nil
 	}
 	if p.in == nil {
-		return false, enroll.ErrCannotAsk
+		return false, hostadmin.ErrCannotAsk
 	}
 	fmt.Fprintf(p.out, "%s [y/N] ", pod.Printable(question))
 	answer := make(chan string, 1)
@@ -100,13 +100,13 @@ func (p *person) Confirm(ctx context.Context, question string) (bool, error) {
 	}
 }
 
-// Step implements enroll.Reporter.
+// Step implements hostadmin.Reporter.
 func (p *person) Step(text string) { fmt.Fprintln(p.out, pod.Printable(text)) }
 
-// Show implements enroll.Reporter.
+// Show implements hostadmin.Reporter.
 func (p *person) Show(text string) { fmt.Fprint(p.out, pod.PrintableLines(text)) }
 
-// Report implements enroll.Reporter.
+// Report implements hostadmin.Reporter.
 func (p *person) Report(r *hostcheck.Report) {
 	fmt.Fprintf(p.out, "\n%s\n", r.Text(colourful(p.out)))
 }

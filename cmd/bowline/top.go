@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bowline-k8s/bowline/enroll"
+	"github.com/bowline-k8s/bowline/hostadmin"
 )
 
 func topCommand() *cobra.Command {
@@ -31,7 +31,7 @@ interrupt it.`,
 				return err
 			}
 			look := func(ctx context.Context) (string, error) {
-				v, err := enroll.Look(ctx, objects, client)
+				v, err := hostadmin.Look(ctx, objects, client)
 				if err != nil {
 					return "", err
 				}
@@ -45,7 +45,7 @@ interrupt it.`,
 				}
 				return err
 			}
-			return enroll.Live(c.Context(), out, interval, func() (int, int) { return windowOf(out) }, look)
+			return hostadmin.Live(c.Context(), out, interval, func() (int, int) { return windowOf(out) }, look)
 		},
 	}
 	way.register(c)

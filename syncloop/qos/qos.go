@@ -4,7 +4,7 @@
 //
 // A pod's own cgroup is made with its sandbox and removed when the pod is released
 // (syncloop/execute_sandbox.go). The garbage collection removes leftovers, and
-// handover.RemoveCgroups removes the cgroups of this package when the host is released.
+// package release removes the cgroups of this package when the host is released.
 //
 // If pods of another driver, such as a kubelet, are below the same parents, the parents belong to
 // that driver too, and nothing is written. Two drivers of one host need different cgroupRoots.
