@@ -37,14 +37,14 @@ type Connection struct {
 	Client     kubernetes.Interface
 	Identity   *identity
 	UID        string          // ID under which a host that is no node yet records this cluster; empty if there is none
-	Witnesses  owner.Witnesses // as read by introduce; set before Met is closed
+	Witnesses  owner.Witnesses // as read by identify; set before Ready is closed
 	known      *owner.Record   // the owner file, if the API server did not answer at startup; else nil
-	GitVersion string          // version of the API server; empty before it is met
-	// Shared identifies what nodes of one cluster in this process share; set before Met is closed.
+	GitVersion string          // version of the API server; empty before it answers
+	// Shared identifies what nodes of one cluster in this process share; set before Ready is closed.
 	Shared clusterwide.Cluster
-	// Met is closed when the API server has proved to be that of the host's cluster and has
+	// Ready is closed when the API server has proved to be that of the host's cluster and has
 	// accepted the node. Nothing is reported to it before that.
-	Met chan struct{}
+	Ready chan struct{}
 }
 
 // firstAnswer bounds the first exchange with the API server.
@@ -54,8 +54,8 @@ const firstAnswer = 15 * time.Second
 // reported at once, in one sentence, and not as a node that never appears.
 //
 // If the API server does not answer and known (which may be nil) returns the owner record of this
-// node, Connect succeeds all the same: Meet waits for the API server, and what does not need
-// it, such as static pods, is managed meanwhile.
+// node, Connect succeeds all the same: WaitForAPIServer waits for the API server, and what does not
+// need it, such as static pods, is managed meanwhile.
 func Connect(ctx context.Context, cfg *config.Host, nodeName string, known func(context.Context) *owner.Record) (_ *Connection, err error) {
 	id, err := newIdentity(ctx, cfg, nodeName)
 	if err != nil {
@@ -74,11 +74,11 @@ func Connect(ctx context.Context, cfg *config.Host, nodeName string, known func(
 	if err != nil {
 		return nil, err
 	}
-	c := &Connection{Rest: node, Client: client, Identity: id, Met: make(chan struct{})}
-	switch err := c.introduce(ctx, nodeName); {
+	c := &Connection{Rest: node, Client: client, Identity: id, Ready: make(chan struct{})}
+	switch err := c.identify(ctx, nodeName); {
 	case err == nil:
-		close(c.Met)
-	case !isAway(err) || known == nil:
+		close(c.Ready)
+	case !isUnavailable(err) || known == nil:
 		return nil, err
 	default:
 		if c.known = known(ctx); c.known == nil {
@@ -92,8 +92,8 @@ func Connect(ctx context.Context, cfg *config.Host, nodeName string, known func(
 
 func (c *Connection) Close() { c.Identity.close() }
 
-// introduce asks the API server which user this is and which cluster it serves.
-func (c *Connection) introduce(ctx context.Context, nodeName string) error {
+// identify asks the API server which user this is and which cluster it serves.
+func (c *Connection) identify(ctx context.Context, nodeName string) error {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()
 	want := "system:node:" + nodeName

@@ -32,15 +32,15 @@ func TestConnectCluster(t *testing.T) {
 }
 
 // If the owner file names a cluster, Connect does not fail when the API server does not
-// answer. meet accepts that cluster's API server later, and refuses another one's.
-func TestAPIServerIsMetLater(t *testing.T) {
+// answer. WaitForAPIServer accepts that cluster's API server later, and refuses another one's.
+func TestAPIServerIsReadyLater(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, user string
 		Witnesses   owner.Witnesses
 		noService   bool   // the Service default/kubernetes is missing; the Node is node-1
 		runs        string // UID of a pod that runs on the host
 		code        int    // status of the first answer; later ones are good
-		want        string // error of meet; empty: it succeeds
+		want        string // error of WaitForAPIServer; empty: it succeeds
 		refused     bool   // Connect fails
 	}{
 		"same cluster":          {known: "u1", user: "system:node:n1"},
@@ -91,20 +91,20 @@ func TestAPIServerIsMetLater(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || cl.IsMet() || cl.UID != c.known {
+			if err != nil || cl.IsReady() || cl.UID != c.known {
 				t.Fatalf("%+v, %v", cl, err)
 			}
 			away.Store(false)
 			rt := &sandboxList{{Labels: map[string]string{pod.LabelPodUID: c.runs, pod.LabelOwner: c.known + "/n1"},
 				Annotations: map[string]string{pod.AnnotationSeen: "then"}}}
-			err = cl.Meet(t.Context(), "n1", rt)
+			err = cl.WaitForAPIServer(t.Context(), "n1", rt)
 			switch {
-			case c.want == "" && (err != nil || !cl.IsMet()):
-				t.Errorf("met %v: %v", cl.IsMet(), err)
+			case c.want == "" && (err != nil || !cl.IsReady()):
+				t.Errorf("ready %v: %v", cl.IsReady(), err)
 			case c.want == "" && (cl.Witnesses.Node == "" == c.noService || cl.Claim("n1").Pods == nil):
 				t.Errorf("what the next claim knows: %+v", cl.Witnesses)
-			case c.want != "" && (err == nil || cl.IsMet() || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("met %v: %v, want %q", cl.IsMet(), err, c.want)
+			case c.want != "" && (err == nil || cl.IsReady() || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("ready %v: %v, want %q", cl.IsReady(), err, c.want)
 			}
 		})
 	}
@@ -158,7 +158,7 @@ func TestConnectClusterWithoutTheService(t *testing.T) {
 }
 
 // An answer of the API server does not count as absence.
-func TestIsAway(t *testing.T) {
+func TestIsUnavailable(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		away bool
@@ -170,7 +170,7 @@ func TestIsAway(t *testing.T) {
 		"another kind":       {errors.New("what answers is no API server"), false},
 		"untrusted":          {x509.UnknownAuthorityError{}, false},
 	} {
-		if got := isAway(fmt.Errorf("wrapped: %w", c.err)); got != c.away {
+		if got := isUnavailable(fmt.Errorf("wrapped: %w", c.err)); got != c.away {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

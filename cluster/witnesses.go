@@ -92,7 +92,7 @@ func podsOf(ctx context.Context, client kubernetes.Interface, nodeName string) (
 // Claim returns what the cluster contributes to the claim of its node's host.
 func (c *Connection) Claim(nodeName string) owner.Config {
 	o := owner.Config{ClusterUID: c.UID, NodeName: nodeName}
-	if c.IsMet() {
+	if c.IsReady() {
 		o.Witnesses = c.Witnesses
 		o.Pods = func(ctx context.Context) ([]owner.KnownPod, error) { return podsOf(ctx, c.Client, nodeName) }
 	}

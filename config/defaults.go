@@ -22,7 +22,7 @@ func setDefaults(c *BowlineConfiguration) {
 	for i := range c.Hosts {
 		h := &c.Hosts[i]
 		orDefault(&h.Name, h.NodeName)
-		if u, err := endpoint.Parse(h.Endpoint); err == nil && h.Far() {
+		if u, err := endpoint.Parse(h.Endpoint); err == nil && h.Remote() {
 			orDefault(&h.Name, u.Host)
 		}
 		orDefault(&h.Name, "local")
@@ -37,7 +37,7 @@ func setDefaults(c *BowlineConfiguration) {
 		orDefault(&h.RootDirectory, "/var/lib/kubelet")
 		orDefault(&h.Server.Address, "0.0.0.0")
 		orDefault(&h.KubeletExposure, ExposureProcess)
-		if !h.Far() || h.Exposed() {
+		if !h.Remote() || h.Exposed() {
 			orDefault(&h.Server.Port, 10250)
 		}
 		orDuration(&h.LinkGrace, 40*time.Second)
@@ -170,15 +170,15 @@ func mergeTaints(all, own []v1.Taint) []v1.Taint {
 	return append(out, own...)
 }
 
-// Far reports whether the host is remote.
-func (h *Host) Far() bool { return strings.HasPrefix(h.Endpoint, "ssh://") }
+// Remote reports whether the host is remote.
+func (h *Host) Remote() bool { return strings.HasPrefix(h.Endpoint, "ssh://") }
 
 // Exposed reports whether the remote host's sshd listens for the node.
-func (h *Host) Exposed() bool { return h.Far() && h.KubeletExposure == ExposureHost }
+func (h *Host) Exposed() bool { return h.Remote() && h.KubeletExposure == ExposureHost }
 
 // SocketPath is the endpoint's path on the machine.
 func (h *Host) SocketPath() string {
-	if u, err := endpoint.Parse(h.Endpoint); err == nil && h.Far() {
+	if u, err := endpoint.Parse(h.Endpoint); err == nil && h.Remote() {
 		return u.Socket
 	}
 	return strings.TrimPrefix(h.Endpoint, "unix://")

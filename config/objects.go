@@ -31,10 +31,10 @@ func validateHostObjects(p *field.Path, o *HostObjects) field.ErrorList {
 	if o.Namespace == "" {
 		errs = append(errs, field.Required(p.Child("namespace"), "the namespace of the Secrets that Host objects name"))
 	} else {
-		errs = append(errs, sayings(p.Child("namespace"), o.Namespace, validation.IsDNS1123Label(o.Namespace))...)
+		errs = append(errs, messages(p.Child("namespace"), o.Namespace, validation.IsDNS1123Label(o.Namespace))...)
 	}
 	if r := o.Replicas; r != nil && r.Name != "" {
-		errs = append(errs, sayings(p.Child("replicas", "name"), r.Name, validation.IsDNS1123Subdomain(r.Name))...)
+		errs = append(errs, messages(p.Child("replicas", "name"), r.Name, validation.IsDNS1123Subdomain(r.Name))...)
 	}
 	if o.Replicas != nil && o.AllowLocal {
 		errs = append(errs, field.Forbidden(p.Child("allowLocal"), "with replicas, a local socket would be on a different machine in each of them"))

@@ -56,7 +56,7 @@ func validateHost(p *field.Path, h *Host) field.ErrorList {
 	errs := validateEndpoint(p.Child("endpoint"), h.Endpoint)
 	errs = append(errs, validateSSH(p, h)...)
 	if h.NodeName != "" {
-		errs = append(errs, sayings(p.Child("nodeName"), h.NodeName, validation.IsDNS1123Subdomain(h.NodeName))...)
+		errs = append(errs, messages(p.Child("nodeName"), h.NodeName, validation.IsDNS1123Subdomain(h.NodeName))...)
 	}
 	if scheme, rest, ok := strings.Cut(h.ProviderID, "://"); h.ProviderID != "" && (!ok || scheme == "" || rest == "" || strings.ContainsAny(h.ProviderID, " \t\n{}")) {
 		errs = append(errs, field.Invalid(p.Child("providerID"), h.ProviderID, "it is such as bowline://box-1"))
@@ -87,7 +87,7 @@ func validateHost(p *field.Path, h *Host) field.ErrorList {
 			errs = append(errs, field.Forbidden(s.Child("publishedAddress"), "with kubeletExposure host, nodeIP sets the address"))
 		}
 	}
-	if h.Server.Port != 0 || !h.Far() {
+	if h.Server.Port != 0 || !h.Remote() {
 		for _, msg := range validation.IsValidPortNum(int(h.Server.Port)) {
 			errs = append(errs, field.Invalid(s.Child("port"), h.Server.Port, msg))
 		}
@@ -130,7 +130,7 @@ func validateSettings(p *field.Path, n *NodeSettings) field.ErrorList {
 			errs = append(errs, field.Invalid(at("clusterDNS").Index(i), s, "not an IP address"))
 		}
 	}
-	errs = append(errs, sayings(at("clusterDomain"), n.ClusterDomain, validation.IsDNS1123Subdomain(n.ClusterDomain))...)
+	errs = append(errs, messages(at("clusterDomain"), n.ClusterDomain, validation.IsDNS1123Subdomain(n.ClusterDomain))...)
 	if *n.ResolvConf != "" {
 		errs = append(errs, machinePath(at("resolvConf"), *n.ResolvConf)...)
 	}
@@ -251,10 +251,10 @@ func (h *Host) Claims() []Claim {
 	}
 	claims := []Claim{{"endpoint", machine}}
 	// A remote host has its own hostname and root directory.
-	if !h.Far() || h.NodeName != "" {
+	if !h.Remote() || h.NodeName != "" {
 		claims = append(claims, Claim{"nodeName", h.NodeName})
 	}
-	if !h.Far() {
+	if !h.Remote() {
 		claims = append(claims, Claim{"rootDirectory", h.RootDirectory})
 	}
 	if h.Server.Port != 0 && !h.Exposed() { // if exposed it is a port of the machine
@@ -321,8 +321,8 @@ func oneOf(p *field.Path, value string, known ...string) field.ErrorList {
 	return nil
 }
 
-// sayings turns messages about one value into errors.
-func sayings(p *field.Path, value string, messages []string) field.ErrorList {
+// messages turns messages about one value into errors.
+func messages(p *field.Path, value string, messages []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, msg := range messages {
 		errs = append(errs, field.Invalid(p, value, msg))

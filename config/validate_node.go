@@ -12,8 +12,8 @@ import (
 func validateLabels(p *field.Path, labels map[string]string) field.ErrorList {
 	var errs field.ErrorList
 	for _, k := range sortedKeys(labels) {
-		errs = append(errs, sayings(p, k, validation.IsQualifiedName(k))...)
-		errs = append(errs, sayings(p.Key(k), labels[k], validation.IsValidLabelValue(labels[k]))...)
+		errs = append(errs, messages(p, k, validation.IsQualifiedName(k))...)
+		errs = append(errs, messages(p.Key(k), labels[k], validation.IsValidLabelValue(labels[k]))...)
 		// The labels that NodeRestriction allows a node to set on itself (the kubelet's own rule).
 		prefix, _, ok := strings.Cut(k, "/")
 		if ok && (within(prefix, "kubernetes.io") || within(prefix, "k8s.io")) && !nodeMaySet(prefix, k) {
@@ -40,8 +40,8 @@ func validateTaints(p *field.Path, taints []v1.Taint) field.ErrorList {
 	var errs field.ErrorList
 	for i := range taints {
 		t, at := &taints[i], p.Index(i)
-		errs = append(errs, sayings(at.Child("key"), t.Key, validation.IsQualifiedName(t.Key))...)
-		errs = append(errs, sayings(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
+		errs = append(errs, messages(at.Child("key"), t.Key, validation.IsQualifiedName(t.Key))...)
+		errs = append(errs, messages(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
 		errs = append(errs, oneOf(at.Child("effect"), string(t.Effect), "NoSchedule", "PreferNoSchedule", "NoExecute")...)
 		for j := range i {
 			if taints[j].MatchTaint(t) {

@@ -26,7 +26,7 @@ func validateSSH(p *field.Path, h *Host) field.ErrorList {
 			errs = append(errs, field.Invalid(published, a, "not a reachable IP address"))
 		}
 	}
-	if h.Far() {
+	if h.Remote() {
 		if h.NodeName == "" {
 			errs = append(errs, field.Required(p.Child("nodeName"), "set nodeName for an ssh:// endpoint: otherwise the hostname of the remote host would decide which node it is"))
 		}
@@ -60,7 +60,7 @@ func validateSecret(p *field.Path, s *SSH) field.ErrorList {
 			errs = append(errs, field.Required(at.Child(f.name), "it names the Secret with the key"))
 			continue
 		}
-		errs = append(errs, sayings(at.Child(f.name), f.value, f.sayings(f.value))...)
+		errs = append(errs, messages(at.Child(f.name), f.value, f.sayings(f.value))...)
 	}
 	for _, f := range []struct{ name, value string }{{"identityFile", s.IdentityFile}, {"certificateFile", s.CertificateFile},
 		{"passphraseFile", s.PassphraseFile}, {"agentSocket", s.AgentSocket}} {

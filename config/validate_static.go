@@ -22,7 +22,7 @@ func validateStaticPods(at func(...string) *field.Path, n *NodeSettings) field.E
 		}
 	}
 	for _, name := range sortedKeys(n.StaticPodURLHeader) {
-		errs = append(errs, sayings(at("staticPodURLHeader"), name, validation.IsHTTPHeaderName(name))...)
+		errs = append(errs, messages(at("staticPodURLHeader"), name, validation.IsHTTPHeaderName(name))...)
 		for _, v := range n.StaticPodURLHeader[name] {
 			if strings.ContainsAny(v, "\r\n\x00") {
 				errs = append(errs, field.Invalid(at("staticPodURLHeader").Key(name), "(not shown)", "a header is one line"))

@@ -54,7 +54,7 @@ type exposer interface {
 const firstLink = 30 * time.Second
 
 func Open(ctx context.Context, cfg *config.Host, hook host.Hook) (*Host, error) {
-	if !cfg.Far() {
+	if !cfg.Remote() {
 		h, err := local.New(local.Config{Name: cfg.Name, Hook: hook, CgroupRoot: cfg.CgroupRoot, RootDir: cfg.RootDirectory})
 		if err != nil {
 			return nil, err

@@ -31,12 +31,12 @@ func Resolve(ctx context.Context, machine host.Host, cfg *config.Host) (*config.
 // Runtime connects to the CRI socket through the host and sends to dialled after each dial. If
 // ctx passes the fence, so does every later dial.
 func Runtime(ctx context.Context, cfg *config.Host, machine host.Host, hook host.Hook, dialled notify.Signal) (*cri.Client, error) {
-	passes := ownership.Passes(ctx)
+	passes := ownership.BypassesFence(ctx)
 	return cri.Connect(ctx, cri.Config{
 		Endpoint: cfg.Endpoint, Hook: hook, Budget: budget.From(ctx),
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			if passes {
-				ctx = ownership.Pass(ctx)
+				ctx = ownership.WithFenceBypass(ctx)
 			}
 			// A call that passed the fence may wait for this dial, so the fence must stop the dial
 			// too.

@@ -68,9 +68,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Said returns the runtime's own answer without the request: its message, and the same with the
+// ErrorText returns the runtime's own answer without the request: its message, and the same with the
 // gRPC code. ok is false if the error did not come from the runtime.
-func Said(err error) (message, coded string, ok bool) {
+func ErrorText(err error) (message, coded string, ok bool) {
 	var e *Error
 	if !errors.As(err, &e) || e.Kind == KindTransport {
 		return "", "", false

@@ -183,7 +183,7 @@ func OpenHostObjects(cfg *config.HostObjects, all *Sources, d *Drivers, p *pool.
 	sources := hosts.Config{
 		API: api, Client: client, Namespace: cfg.Namespace, Kubeconfig: cfg.Kubeconfig, Template: &cfg.Template,
 		Sink: all, Taken: all.taken, AllowLocal: cfg.AllowLocal,
-		Driven: func(name string) bool { _, ok := p.States()[name]; return ok },
+		Managed: func(name string) bool { _, ok := p.States()[name]; return ok },
 		Release: func(ctx context.Context, h *config.Host) error {
 			return releaseMachine(ctx, h, client, func(ctx context.Context, m v1alpha1.MachineStatus) error { return d.recognize(ctx, h.HostObject, m) })
 		},
@@ -194,7 +194,7 @@ func OpenHostObjects(cfg *config.HostObjects, all *Sources, d *Drivers, p *pool.
 			return nil, err
 		}
 		o.replica, err = replica.New(replica.Config{
-			Name: name, Leases: client.CoordinationV1().Leases(cfg.Namespace), Sink: all, Driven: sources.Driven,
+			Name: name, Leases: client.CoordinationV1().Leases(cfg.Namespace), Sink: all, Managed: sources.Managed,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("hostObjects.replicas: %w", err)
@@ -279,7 +279,7 @@ func releaseMachine(ctx context.Context, cfg *config.Host, client kubernetes.Int
 		return err
 	}
 	log := klog.FromContext(ctx).V(2)
-	r := &release.Release{Open: func(ctx context.Context) (*connect.Host, error) { return connect.Open(ctx, cfg, nil) }, Cfg: cfg, NodeName: cfg.NodeName, Cluster: &cluster.Seen{Client: client, Witnesses: w}, Keep: true, May: may,
+	r := &release.Release{Open: func(ctx context.Context) (*connect.Host, error) { return connect.Open(ctx, cfg, nil) }, Cfg: cfg, NodeName: cfg.NodeName, Cluster: &cluster.Seen{Client: client, Witnesses: w}, Keep: true, Recognize: may,
 		Say: func(format string, args ...any) {
 			log.Info("Releases the host", "host", cfg.Name, "step", fmt.Sprintf(format, args...))
 		}}

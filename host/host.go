@@ -78,7 +78,7 @@ type Files interface {
 	// Make creates directories and files in order, as MkdirAll and WriteFile do, in one round
 	// trip. Only Synced files survive a power cut. After an error any of them may exist. made
 	// reports for each thing whether nothing was at its path before.
-	Make(ctx context.Context, things ...Thing) (made []bool, err error)
+	Make(ctx context.Context, things ...Entry) (made []bool, err error)
 	// Symlink creates or replaces the link at path, and creates its parents with mode 0755.
 	Symlink(ctx context.Context, target, path string) error
 	// Stat does not follow a link in the last element of path.
@@ -118,8 +118,8 @@ type TreeFile struct {
 	Owner *Owner      // nil: root
 }
 
-// Thing is one argument of Make: a directory if Mode has fs.ModeDir, else a file.
-type Thing struct {
+// Entry is one argument of Make: a directory if Mode has fs.ModeDir, else a file.
+type Entry struct {
 	Path string
 	Mode fs.FileMode
 	Data []byte // of a file

@@ -131,9 +131,9 @@ func testAddExposed(t *testing.T, w *world) {
 
 // TestAddIsGoneOnWith: after each failed step the next attempt continues, above all with the same
 // key.
-func TestAddIsGoneOnWith(t *testing.T) { inWorld(t, testAddIsGoneOnWith) }
+func TestAddContinues(t *testing.T) { inWorld(t, testAddContinues) }
 
-func testAddIsGoneOnWith(t *testing.T, w *world) {
+func testAddContinues(t *testing.T, w *world) {
 	r := request()
 
 	w.machine.scanErr = errors.New("scan 10.0.0.7:22: connection refused")

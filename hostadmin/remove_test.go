@@ -65,7 +65,7 @@ func TestRemoveDetaches(t *testing.T) {
 
 // TestRemoveIsGoneOnWith: a removal that takes too long says what it waits for, and can be
 // continued.
-func TestRemoveIsGoneOnWith(t *testing.T) {
+func TestRemoveContinues(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.added()
 		w.hosts.holds = 1 << 20

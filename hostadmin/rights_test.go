@@ -300,10 +300,10 @@ func testWhoseRights(t *testing.T, w *world) {
 	}
 }
 
-// TestNobodysRights: without the chart's account, no rights are granted.
-func TestNobodysRights(t *testing.T) { inWorld(t, testNobodysRights) }
+// TestRightsOfNoAccount: without the chart's account, no rights are granted.
+func TestRightsOfNoAccount(t *testing.T) { inWorld(t, testRightsOfNoAccount) }
 
-func testNobodysRights(t *testing.T, w *world) {
+func testRightsOfNoAccount(t *testing.T, w *world) {
 	testutil.Must(t, w.client.CoreV1().ServiceAccounts("bowline").Delete(t.Context(), "bowline", metav1.DeleteOptions{}))
 	w.answers = []bool{true, true}
 	testutil.Must(t, w.Add(w.ctx(), request()))

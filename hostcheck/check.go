@@ -29,10 +29,10 @@ type Config struct {
 	// Expose is the port of the machine at which the API server shall reach the node; 0: it reaches
 	// the node elsewhere.
 	Expose int
-	// Driven is the node that may be managing the machine now; its locks are no failure. The zero
+	// Managed is the node that may be managing the machine now; its locks are no failure. The zero
 	// value: none.
-	Driven    owner.Identity
-	Witnesses owner.Witnesses // of Driven's cluster
+	Managed   owner.Identity
+	Witnesses owner.Witnesses // of Managed's cluster
 }
 
 // Machine is the part of host.Host that a check uses.
@@ -78,14 +78,14 @@ func look(ctx context.Context, c Config, w way, near bool) (*Report, Found) {
 	r := &Report{Endpoint: c.Endpoint}
 	subjects, first := remoteSubjects, Reachability
 	if near {
-		subjects, first = nearSubjects, Rights
+		subjects, first = localSubjects, Rights
 	}
 	if c.Expose != 0 && !near {
 		subjects = slices.Insert(slices.Clone(subjects), slices.Index(subjects, Forwarding)+1, Exposure)
 	}
 	var found Found
 	if w.come(ctx, r) {
-		e := &examination{Config: c, way: w, near: near, report: r}
+		e := &examination{Config: c, way: w, local: near, report: r}
 		e.all(ctx)
 		if e.gone != nil {
 			r.add(Line{Failure, first, fmt.Sprintf("the host answered at first, but does not answer any more: %v", e.gone), "check again when it answers"})
@@ -96,17 +96,17 @@ func look(ctx context.Context, c Config, w way, near bool) (*Report, Found) {
 	return r, found
 }
 
-// nearWay reaches the local machine.
-type nearWay struct{ rootDir string }
+// localWay reaches the local machine.
+type localWay struct{ rootDir string }
 
-func (nearWay) come(context.Context, *Report) bool { return true }
-func (nearWay) close()                             {}
+func (localWay) come(context.Context, *Report) bool { return true }
+func (localWay) close()                             {}
 
-func (w nearWay) open(context.Context, bool) (Machine, error) {
+func (w localWay) open(context.Context, bool) (Machine, error) {
 	return local.New(local.Config{RootDir: w.rootDir})
 }
 
-func (nearWay) dial(ctx context.Context, socket string) (net.Conn, error) {
+func (localWay) dial(ctx context.Context, socket string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", socket)
 }
 

@@ -56,8 +56,8 @@ func (u usage) free() int {
 	return int(float64(u.avail) * 100 / float64(u.size))
 }
 
-// judgeDisk: what is, for example, "below /var/lib/kubelet"; inodes is nil if not known.
-func judgeDisk(what string, space usage, inodes *usage, fix string) Line {
+// checkDisk: what is, for example, "below /var/lib/kubelet"; inodes is nil if not known.
+func checkDisk(what string, space usage, inodes *usage, fix string) Line {
 	found := fmt.Sprintf("%s (on %s): %d %% free (%s of %s)", what, space.mount, space.free(), kibibytes(space.avail), kibibytes(space.size))
 	worst := space.free()
 	if inodes != nil && inodes.size > 0 {

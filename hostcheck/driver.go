@@ -55,10 +55,10 @@ func parseDrivers(out string) (kubelet int, held map[string]int) {
 	return kubelet, held
 }
 
-// judgeDrivers uses the decision that a node itself begins with (owner.Decide). It does not know
+// checkDrivers uses the decision that a node itself begins with (owner.Decide). It does not know
 // which node this machine shall become, so the remains of an earlier node are only a warning. The
 // node driven may hold the locks.
-func judgeDrivers(d drivers, locks []string, driven owner.Identity, seen owner.Witnesses) []Line {
+func checkDrivers(d drivers, locks []string, driven owner.Identity, seen owner.Witnesses) []Line {
 	e := owner.Evidence{FilePath: d.filePath, Sandboxes: d.sandboxes}
 	e.File, e.FileErr = owner.ParseRecord(d.file)
 	if e.File != nil {

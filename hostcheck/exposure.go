@@ -36,7 +36,7 @@ func (e *examination) exposes(ctx context.Context) {
 			return errors.New("the host has no reachable address")
 		}
 		x.address = net.JoinHostPort(facts.Addresses[0].String(), strconv.Itoa(e.Expose))
-		if e.Driven.NodeName != "" { // that node may listen there itself
+		if e.Managed.NodeName != "" { // that node may listen there itself
 			if c, err := m.Dial(ctx, "tcp", x.address); err == nil {
 				x.driven = true
 				return c.Close()
@@ -44,7 +44,7 @@ func (e *examination) exposes(ctx context.Context) {
 		}
 		return comes(ctx, m, x.address)
 	})
-	e.add(judgeExposure(x))
+	e.add(checkExposure(x))
 }
 
 // comes reports whether a connection to the address reaches us.
@@ -87,7 +87,7 @@ type exposure struct {
 	err     error
 }
 
-func judgeExposure(x exposure) Line {
+func checkExposure(x exposure) Line {
 	var not *farhost.NotExposedError
 	switch {
 	case errors.As(x.err, &not):

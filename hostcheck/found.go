@@ -30,7 +30,7 @@ const ContainerdConfig = containerdConfig
 // Look is Run, and also returns what the report is based on.
 func Look(ctx context.Context, c Config) (*Report, Found) {
 	if c.Target == nil {
-		return look(ctx, c, nearWay{c.RootDir}, true)
+		return look(ctx, c, localWay{c.RootDir}, true)
 	}
 	return look(ctx, c, &remoteWay{target: c.Target, rootDir: c.RootDir}, false)
 }

@@ -21,7 +21,7 @@ const maxRead = 1 << 20
 type examination struct {
 	Config
 	way    way
-	near   bool
+	local  bool
 	report *Report
 	gone   error // why the machine does not answer any more
 
@@ -83,11 +83,11 @@ func (e *examination) tools(ctx context.Context) {
 		return err
 	})
 	switch {
-	case err != nil && e.near:
+	case err != nil && e.local:
 		e.add(Line{Failure, Cgroups, err.Error(), "mount /proc and /sys/fs/cgroup"})
 	case err != nil:
 		e.add(Line{Failure, Tools, err.Error(), "on Debian or Ubuntu:\napt-get install coreutils findutils grep sed util-linux"})
-	case !e.near: // the local machine needs none
+	case !e.local: // the local machine needs none
 		e.add(ok(Tools, "a shell and all required tools"))
 	}
 }
@@ -133,16 +133,16 @@ func (e *examination) mayDo(ctx context.Context) {
 		e.add(unknown(Rights, err))
 		return
 	}
-	r.near, e.rights = e.near, &r
+	r.local, e.rights = e.local, &r
 	if w, ok := e.way.(relayer); ok && r.uid != 0 && r.sudo && !r.opens() {
 		_ = e.ask(ctx, func(ctx context.Context) (err error) {
 			r.relay, err = w.relay(ctx, r.user, e.Socket)
 			return err
 		})
 	}
-	e.add(judgeRights(r))
+	e.add(checkRights(r))
 	e.root = r.uid == 0
-	if e.root || !r.sudo || e.near {
+	if e.root || !r.sudo || e.local {
 		return
 	}
 	// Root sees more.
@@ -157,7 +157,7 @@ func (e *examination) mayDo(ctx context.Context) {
 }
 
 func (e *examination) socketOpens(ctx context.Context) bool {
-	s := socketState{near: e.near, path: e.Socket, mayOpen: e.rights == nil || e.rights.opens()}
+	s := socketState{local: e.local, path: e.Socket, mayOpen: e.rights == nil || e.rights.opens()}
 	s.err = e.ask(ctx, func(ctx context.Context) error {
 		c, err := e.way.dial(ctx, e.Socket)
 		if err == nil {
@@ -172,7 +172,7 @@ func (e *examination) socketOpens(ctx context.Context) bool {
 			s.listened = listenedOn(table, e.Socket)
 		}
 	}
-	e.add(judgeSocket(s))
+	e.add(checkSocket(s))
 	return s.err == nil
 }
 
@@ -199,11 +199,11 @@ func (e *examination) runtimeAnswers(ctx context.Context) {
 		if e.machine != nil && runtime.containerd() && errors.Is(err, cri.ErrNoCRI) {
 			e.file, _ = e.read(ctx, containerdConfig)
 		}
-		e.add(judgeNoRuntime(e.Socket, err, e.file))
+		e.add(checkNoRuntime(e.Socket, err, e.file))
 		return
 	}
-	e.add(judgeRuntime(runtime, version, status.GetStatus()))
-	e.add(judgeEvents(runtime, e.ask(ctx, func(ctx context.Context) error {
+	e.add(checkRuntime(runtime, version, status.GetStatus()))
+	e.add(checkEvents(runtime, e.ask(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		_, err := e.runtime.Events(ctx)
@@ -211,7 +211,7 @@ func (e *examination) runtimeAnswers(ctx context.Context) {
 	}))...)
 	e.config, e.status = status.GetInfo()["config"], status.GetStatus()
 	e.network = e.cni(ctx)
-	e.add(judgeNetwork(runtime, status.GetStatus(), e.network))
+	e.add(checkNetwork(runtime, status.GetStatus(), e.network))
 }
 
 // cni reads the CNI configuration, and lists the plugins.

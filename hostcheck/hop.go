@@ -18,8 +18,8 @@ import (
 // jumpName is the prefix of a jump host's name.
 const jumpName = "jump "
 
-// judgeHop returns the lines of one hop, up to its first failure.
-func judgeHop(name string, t *endpoint.Target, a hop) []Line {
+// checkHop returns the lines of one hop, up to its first failure.
+func checkHop(name string, t *endpoint.Target, a hop) []Line {
 	if !a.dialed {
 		return []Line{{Failure, Reachability, name + " does not answer: " + undialed(a.err), dialFix(a.err)}}
 	}
@@ -32,7 +32,7 @@ func judgeHop(name string, t *endpoint.Target, a hop) []Line {
 	}
 	lines := []Line{ok(Reachability, "%s answers in %s", name, a.took.Round(100*time.Microsecond))}
 	if untrusted {
-		return append(lines, judgeHostKey(name, key))
+		return append(lines, checkHostKey(name, key))
 	}
 	if a.key != nil {
 		lines = append(lines, ok(HostKey, "%s %s is pinned", a.key.Type(), ssh.FingerprintSHA256(a.key)))
@@ -43,7 +43,7 @@ func judgeHop(name string, t *endpoint.Target, a hop) []Line {
 	return append(lines, ok(Login, "%s", t))
 }
 
-func judgeHostKey(name string, e *endpoint.HostKeyError) Line {
+func checkHostKey(name string, e *endpoint.HostKeyError) Line {
 	presents := name + " presents " + e.Type + " " + e.Fingerprint
 	if e.Type == "" {
 		presents = name + " presents no key of a pinned type"

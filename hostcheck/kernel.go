@@ -10,7 +10,7 @@ import (
 // Bowline corrects the machine's times by it.
 const maxOffset = 2 * time.Second
 
-func judgeClock(offset, uncertainty time.Duration) Line {
+func checkClock(offset, uncertainty time.Duration) Line {
 	if offset.Abs() < uncertainty {
 		offset = 0
 	}
@@ -51,9 +51,9 @@ var sysctls = []sysctl{
 
 func (s sysctl) path() string { return "/proc/sys/" + strings.ReplaceAll(s.name, ".", "/") }
 
-// judgeSysctls: values by name. A missing one does not exist in this kernel, for example those of
+// checkSysctls: values by name. A missing one does not exist in this kernel, for example those of
 // bridges if br_netfilter is not loaded.
-func judgeSysctls(values map[string]string) []Line {
+func checkSysctls(values map[string]string) []Line {
 	var lines []Line
 	var well []string
 	for _, level := range []Level{Failure, Warning} {
@@ -78,7 +78,7 @@ func judgeSysctls(values map[string]string) []Line {
 	return lines
 }
 
-func judgeSwap(bytes int64) Line {
+func checkSwap(bytes int64) Line {
 	if bytes == 0 {
 		return ok(Swap, "off")
 	}

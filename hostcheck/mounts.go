@@ -52,17 +52,17 @@ func parseSELinux(config string) *bool {
 	return c.Enable
 }
 
-// judgePropagation accepts a private root directory, because a node makes it shared. The line tells
+// checkPropagation accepts a private root directory, because a node makes it shared. The line tells
 // the owner of the machine of the additional mount.
-func judgePropagation(root string, p propagation) Line {
+func checkPropagation(root string, p propagation) Line {
 	if p.shared {
 		return ok(Propagation, "%s is on a shared mount (%s): mount propagation works", root, p.mount)
 	}
 	return ok(Propagation, "%s is on a private mount (%s): the node bind-mounts it as shared, as a kubelet does, and bowline host release undoes that", root, p.mount)
 }
 
-// judgeSELinux: runtime is the SELinux setting of the runtime's configuration, or nil if unknown.
-func judgeSELinux(on, enforcing bool, runtime *bool) Line {
+// checkSELinux: runtime is the SELinux setting of the runtime's configuration, or nil if unknown.
+func checkSELinux(on, enforcing bool, runtime *bool) Line {
 	switch {
 	case !on:
 		return ok(SELinux, "off")

@@ -14,7 +14,7 @@ import (
 type cni struct {
 	confDir string
 	binDirs []string
-	told    bool     // the runtime reports binDirs; false: they are the default
+	loaded  bool     // the runtime reports binDirs; false: they are the default
 	configs []string // CNI configuration files, by name
 	plugins []string // plugins that the first of them calls
 	bins    []string // the files in binDirs
@@ -37,10 +37,10 @@ func parseCNI(config string) cni {
 	}
 	for _, dir := range append(c.CNI.BinDirs, c.CNI.BinDir) {
 		if path.IsAbs(dir) {
-			out.binDirs, out.told = append(out.binDirs, dir), true
+			out.binDirs, out.loaded = append(out.binDirs, dir), true
 		}
 	}
-	if !out.told {
+	if !out.loaded {
 		out.binDirs = []string{"/opt/cni/bin"}
 	}
 	return out
@@ -82,8 +82,8 @@ func ready(status *runtimeapi.RuntimeStatus) bool {
 	return condition(status, runtimeapi.NetworkReady).GetStatus()
 }
 
-// judgeNetwork reports whether pods can have a network, and what is missing.
-func judgeNetwork(see service, status *runtimeapi.RuntimeStatus, c cni) Line {
+// checkNetwork reports whether pods can have a network, and what is missing.
+func checkNetwork(see service, status *runtimeapi.RuntimeStatus, c cni) Line {
 	cond := condition(status, runtimeapi.NetworkReady)
 	if cond == nil {
 		return Line{Warning, Network, "the runtime does not report whether its network is ready", "look at it by hand"}
@@ -96,7 +96,7 @@ func judgeNetwork(see service, status *runtimeapi.RuntimeStatus, c cni) Line {
 	}
 	found := "not ready: " + said(cond)
 	switch {
-	case cond.GetStatus() && c.told && len(missing) > 0:
+	case cond.GetStatus() && c.loaded && len(missing) > 0:
 		// containerd reads the configuration, but searches the plugins only for the first pod.
 		found = "reported as ready, but pod networks will fail"
 	case cond.GetStatus():

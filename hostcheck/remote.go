@@ -101,7 +101,7 @@ func login(ctx context.Context, r *Report, t *endpoint.Target, dial dialer, name
 		if first != nil && errors.As(a.err, &key) {
 			a.err = first
 		}
-		r.add(judgeHop(name, t, a)...)
+		r.add(checkHop(name, t, a)...)
 		return a.client
 	}
 }

@@ -57,7 +57,7 @@ const (
 
 var (
 	remoteSubjects = []string{Reachability, HostKey, Login, Rights, Forwarding, Runtime, Network, Cgroups, Clock, Disk, Sysctls, Swap, Propagation, SELinux, Tools, Driver}
-	nearSubjects   = []string{Rights, Socket, Runtime, Network, Cgroups, Disk, Sysctls, Swap, Propagation, SELinux, Driver}
+	localSubjects  = []string{Rights, Socket, Runtime, Network, Cgroups, Disk, Sysctls, Swap, Propagation, SELinux, Driver}
 )
 
 func (r *Report) add(lines ...Line) { r.Lines = append(r.Lines, lines...) }

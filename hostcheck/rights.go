@@ -10,7 +10,7 @@ import (
 
 // rights is what a login user may do on the machine.
 type rights struct {
-	near   bool // the user of this process
+	local  bool // the user of this process
 	user   string
 	uid    int
 	groups []string // names, or numbers of groups without a name
@@ -42,13 +42,13 @@ func (r rights) opens() bool {
 	return s.permissions&0o002 != 0
 }
 
-// judgeRights: mounts and cgroups need root, and the socket must be accessible.
-func judgeRights(r rights) Line {
+// checkRights: mounts and cgroups need root, and the socket must be accessible.
+func checkRights(r rights) Line {
 	who := fmt.Sprintf("%s (uid %d)", r.user, r.uid)
 	if r.uid == 0 {
 		return ok(Rights, "%s", who)
 	}
-	if r.near {
+	if r.local {
 		return Line{Failure, Rights, "this process is of " + who + ", but mounts and cgroups need root", "run it as root:\nsudo bowline …"}
 	}
 	var lacks, fix []string

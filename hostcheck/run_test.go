@@ -119,7 +119,7 @@ var target = &endpoint.Target{Name: "10.0.0.7", Address: "10.0.0.7:22", HostKeyN
 	Credentials: endpoint.Credentials{KeyFile: "/keys/id"}}
 
 func (w *fakeWay) come(_ context.Context, r *Report) bool {
-	r.add(judgeHop(target.Address, target, w.hop)...)
+	r.add(checkHop(target.Address, target, w.hop)...)
 	return w.hop.err == nil
 }
 func (w *fakeWay) open(context.Context, bool) (Machine, error) {

@@ -15,9 +15,9 @@ import (
 
 const containerdConfig = "/etc/containerd/config.toml"
 
-// judgeNoRuntime reports a socket that opens but does not serve CRI v1. config is containerd's
+// checkNoRuntime reports a socket that opens but does not serve CRI v1. config is containerd's
 // configuration if the socket is containerd's and the file could be read.
-func judgeNoRuntime(socket string, err error, config []byte) Line {
+func checkNoRuntime(socket string, err error, config []byte) Line {
 	runtime := serviceOf(socket)
 	if line, disabled := withoutCRI(config); disabled && errors.Is(err, cri.ErrNoCRI) {
 		return Line{Failure, Runtime, "containerd runs with its CRI plugin disabled, as Docker's package sets it up",
@@ -73,8 +73,8 @@ func EnableCRI(config []byte) (fixed []byte, disabled bool) {
 	return slices.Concat(config[:at[0]], []byte(line), config[at[1]:]), true
 }
 
-// judgeRuntime reports on a runtime that answers: name, version, and condition RuntimeReady.
-func judgeRuntime(see service, v *runtimeapi.VersionResponse, status *runtimeapi.RuntimeStatus) Line {
+// checkRuntime reports on a runtime that answers: name, version, and condition RuntimeReady.
+func checkRuntime(see service, v *runtimeapi.VersionResponse, status *runtimeapi.RuntimeStatus) Line {
 	name := v.GetRuntimeName() + " " + v.GetRuntimeVersion()
 	if major, minor, known := parseVersion(v.GetRuntimeVersion()); v.GetRuntimeName() == "containerd" && known && (major < 1 || major == 1 && minor < 6) {
 		return Line{Failure, Runtime, name + " is older than 1.6", "install containerd 1.6 or later"}
@@ -85,9 +85,9 @@ func judgeRuntime(see service, v *runtimeapi.VersionResponse, status *runtimeapi
 	return ok(Runtime, "%s, CRI v1, ready", name)
 }
 
-// judgeEvents: err is of the subscription to the runtime's events. Without events the node relists
+// checkEvents: err is of the subscription to the runtime's events. Without events the node relists
 // each second, which costs bandwidth on a link.
-func judgeEvents(see service, err error) []Line {
+func checkEvents(see service, err error) []Line {
 	if !errors.Is(err, cri.ErrNoEvents) {
 		return nil
 	}
@@ -129,10 +129,10 @@ func parseVersion(s string) (major, minor int, known bool) {
 // not report it by RuntimeConfig.
 var systemdInConfig = regexp.MustCompile(`"[sS]ystemdCgroup"\s*:\s*true`)
 
-// judgeCgroups reports the version, the cgroup driver, and missing controllers that limits need.
+// checkCgroups reports the version, the cgroup driver, and missing controllers that limits need.
 // driver is empty without a runtime. reported is true if the runtime reports the driver, and false
 // if its configuration suggests it.
-func judgeCgroups(version int, controllers []string, driver string, reported bool) Line {
+func checkCgroups(version int, controllers []string, driver string, reported bool) Line {
 	if version == 0 {
 		return Line{Failure, Cgroups, "no cgroups are mounted", "mount -t cgroup2 none /sys/fs/cgroup"}
 	}

@@ -9,7 +9,7 @@ import (
 
 // socketState is the result of opening the runtime's socket.
 type socketState struct {
-	near     bool
+	local    bool
 	path     string
 	err      error // nil: it opens
 	mayOpen  bool  // by the permissions of the file
@@ -19,16 +19,16 @@ type socketState struct {
 
 const allowForwarding = "set in /etc/ssh/sshd_config of the host:\nAllowStreamLocalForwarding yes\nAllowTcpForwarding yes\nthen run:\nsystemctl reload ssh"
 
-// judgeSocket distinguishes causes that OpenSSH does not: it answers "open failed" for all of them.
-func judgeSocket(s socketState) Line {
+// checkSocket distinguishes causes that OpenSSH does not: it answers "open failed" for all of them.
+func checkSocket(s socketState) Line {
 	subject := Forwarding
-	if s.near {
+	if s.local {
 		subject = Socket
 	}
 	runtime := serviceOf(s.path)
 	var refused *ssh.OpenChannelError
 	switch {
-	case s.err == nil && s.near:
+	case s.err == nil && s.local:
 		return ok(subject, "%s opens", s.path)
 	case s.err == nil:
 		return ok(subject, "%s opens through sshd", s.path)
@@ -40,7 +40,7 @@ func judgeSocket(s socketState) Line {
 		return Line{Failure, subject, s.path + " cannot be opened: the login lacks the permission", "see the rights above"}
 	case !s.listened:
 		return Line{Failure, subject, "no process listens on " + s.path, runtime.restart()}
-	case s.near:
+	case s.local:
 		return Line{Failure, subject, s.path + " does not open: " + s.err.Error(), runtime.logs()}
 	}
 	return Line{Failure, subject, "sshd does not forward to " + s.path + ", although a process listens there", allowForwarding}

@@ -49,9 +49,9 @@ func line(t *testing.T, r *Report, subject string) Line {
 	return worst
 }
 
-// TestNear checks the local machine, with a fake runtime on a real socket. It expects only what the
+// TestLocal checks the local machine, with a fake runtime on a real socket. It expects only what the
 // test itself sets up.
-func TestNear(t *testing.T) {
+func TestLocal(t *testing.T) {
 	rt := fake.Run(t, fake.Config{})
 	cfg := Config{Endpoint: "unix://" + rt.Socket, Socket: rt.Socket, RootDir: filepath.Join(t.TempDir(), "kubelet")}
 	r := Run(t.Context(), cfg)
@@ -59,7 +59,7 @@ func TestNear(t *testing.T) {
 		t.Errorf("not looked at: %v", r.NotLookedAt)
 	}
 	for _, l := range r.Lines {
-		if !slices.Contains(nearSubjects, l.Subject) {
+		if !slices.Contains(localSubjects, l.Subject) {
 			t.Errorf("of this machine: %+v", l)
 		}
 	}

@@ -39,7 +39,7 @@ func (e *examination) cgroups(ctx context.Context) {
 		return
 	}
 	driver, reported := e.cgroupDriver(ctx)
-	e.add(judgeCgroups(facts.CgroupVersion, parseControllers(facts.CgroupVersion, string(data)), driver, reported))
+	e.add(checkCgroups(facts.CgroupVersion, parseControllers(facts.CgroupVersion, string(data)), driver, reported))
 }
 
 // cgroupDriver is the driver that the runtime reports, or that its configuration suggests.
@@ -62,7 +62,7 @@ func (e *examination) cgroupDriver(ctx context.Context) (driver string, reported
 }
 
 func (e *examination) clock(ctx context.Context) {
-	if e.near {
+	if e.local {
 		return
 	}
 	var offset, uncertainty time.Duration
@@ -74,7 +74,7 @@ func (e *examination) clock(ctx context.Context) {
 		e.add(unknown(Clock, err))
 		return
 	}
-	e.add(judgeClock(offset, uncertainty))
+	e.add(checkClock(offset, uncertainty))
 }
 
 func (e *examination) disks(ctx context.Context) {
@@ -126,7 +126,7 @@ func (e *examination) disk(ctx context.Context, dir, what, fix string, have []st
 	if u, err := df("-i"); err == nil { // busybox may not support -i
 		inodes = &u
 	}
-	e.add(judgeDisk(what, space, inodes, fix))
+	e.add(checkDisk(what, space, inodes, fix))
 	return space.mount
 }
 
@@ -142,13 +142,13 @@ func (e *examination) kernel(ctx context.Context) {
 		}
 	}
 	e.sysctls = values
-	e.add(judgeSysctls(values)...)
+	e.add(checkSysctls(values)...)
 	facts, err := e.facts(ctx)
 	if err != nil {
 		e.add(unknown(Swap, err))
 		return
 	}
-	e.add(judgeSwap(facts.SwapBytes), judgeSELinux(facts.SELinux, facts.SELinuxEnforcing, parseSELinux(e.config)))
+	e.add(checkSwap(facts.SwapBytes), checkSELinux(facts.SELinux, facts.SELinuxEnforcing, parseSELinux(e.config)))
 }
 
 func (e *examination) mounts(ctx context.Context) {
@@ -161,7 +161,7 @@ func (e *examination) mounts(ctx context.Context) {
 		e.add(unknown(Propagation, err))
 		return
 	}
-	e.add(judgePropagation(e.RootDir, p))
+	e.add(checkPropagation(e.RootDir, p))
 }
 
 func (e *examination) drivers(ctx context.Context) {
@@ -191,5 +191,5 @@ func (e *examination) drivers(ctx context.Context) {
 			return
 		}
 	}
-	e.add(judgeDrivers(d, locks, e.Driven, e.Witnesses)...)
+	e.add(checkDrivers(d, locks, e.Managed, e.Witnesses)...)
 }

@@ -2,8 +2,8 @@
 // reports on each of them in its status.
 //
 //	translate.go   pure: a Host object and the process's template become a config.Host
-//	judge.go       whether a Host may be managed: checks its spec, other Hosts, the Node, the Secret
-//	source.go      the reconciler, level-triggered, per Host: judge, finalizer, sink, status
+//	validate.go    whether a Host may be managed: checks its spec, other Hosts, the Node, the Secret
+//	source.go      the reconciler, level-triggered, per Host: validate, finalizer, sink, status
 //	share.go       skips the Hosts that belong to another replica
 //	secrets.go     one informer per Secret that a Host names
 //	machine.go     records the machine that a Host was first managed on, and refuses any other

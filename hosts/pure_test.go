@@ -81,11 +81,11 @@ func TestTranslate(t *testing.T) {
 	}
 	other := remoteHost("other")
 	other.Spec.Endpoint = h.Spec.Endpoint
-	if v := among(other, []*v1alpha1.Host{h}); v != nil {
+	if v := conflicting(other, []*v1alpha1.Host{h}); v != nil {
 		t.Errorf("the same address behind a jump is taken for the same machine: %+v", v)
 	}
 	h.Spec.SSH = nil
-	if v := among(other, []*v1alpha1.Host{h}); v == nil || v.reason != ReasonHostTaken {
+	if v := conflicting(other, []*v1alpha1.Host{h}); v == nil || v.reason != ReasonHostTaken {
 		t.Errorf("the same machine: %+v", v)
 	}
 	if d := cmp.Diff(&before, from); d != "" {
@@ -139,7 +139,7 @@ func TestLocalHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Far() || cfg.Endpoint != "unix:///run/x.sock" || cfg.Server.Port != 10250 {
+	if cfg.Remote() || cfg.Endpoint != "unix:///run/x.sock" || cfg.Server.Port != 10250 {
 		t.Errorf("it is %+v", cfg)
 	}
 }
@@ -164,7 +164,7 @@ func TestExposedHost(t *testing.T) {
 	}
 }
 
-func TestAmong(t *testing.T) {
+func TestConflicting(t *testing.T) {
 	at := func(name, node, endpoint string, sec int64) *v1alpha1.Host {
 		h := remoteHost(name)
 		h.CreationTimestamp, h.Spec.NodeName, h.Spec.Endpoint = metav1.Unix(sec, 0), node, endpoint
@@ -173,7 +173,7 @@ func TestAmong(t *testing.T) {
 	old, node, machine, other := at("old", "n", "e", 1), at("a", "n", "f", 2), at("b", "m", "e", 2), at("c", "old", "g", 2)
 	all := []*v1alpha1.Host{machine, other, node, old}
 	for h, want := range map[*v1alpha1.Host]string{old: "", node: "the Host old already has the node name n", machine: "the Host old has the same endpoint", other: ""} {
-		v := among(h, all)
+		v := conflicting(h, all)
 		switch {
 		case want == "" && v != nil:
 			t.Errorf("%s is refused: %s", h.Name, v.message)
@@ -258,19 +258,19 @@ func walk(t *testing.T, r removal) {
 			}
 			r.pods = 0
 		case stepEnd:
-			r.driven = false
+			r.managed = false
 		case stepRelease:
-			if r.driven || r.node && r.pods > 0 {
+			if r.managed || r.node && r.pods > 0 {
 				t.Errorf("%+v: the machine is emptied under a driver, or its pods", r)
 			}
 			r.released = true
 		case stepForget:
-			if r.driven || !detaches && !r.released {
+			if r.managed || !detaches && !r.released {
 				t.Errorf("%+v: the node is forgotten too early", r)
 			}
 			r.node = false
 		case stepDone:
-			if r.driven || r.node || r.was && !detaches && !r.released {
+			if r.managed || r.node || r.was && !detaches && !r.released {
 				t.Errorf("%+v is done", r)
 			}
 			return
@@ -285,13 +285,13 @@ func TestStatus(t *testing.T) {
 	good := Report{Config: cfg, NodeName: "box", Link: up, RuntimeName: "containerd", RuntimeVersion: "2.2", Pods: 3, Ready: true}
 	with := func(change func(*Report)) *Report { r := good; change(&r); return &r }
 	for name, c := range map[string]struct {
-		verdict         *verdict
+		verdict         *notReady
 		wanted          *config.Host
 		report          *Report
 		status          metav1.ConditionStatus
 		reason, message string
 	}{
-		"refused":         {verdict: refused(ReasonInvalid, "words"), status: metav1.ConditionFalse, reason: ReasonInvalid, message: "words"},
+		"refused":         {verdict: notReadyf(ReasonInvalid, "words"), status: metav1.ConditionFalse, reason: ReasonInvalid, message: "words"},
 		"not yet":         {wanted: cfg, status: metav1.ConditionFalse, reason: ReasonStarting},
 		"driven":          {wanted: cfg, report: &good, status: metav1.ConditionTrue, reason: ReasonNodeReady},
 		"of before":       {wanted: other, report: &good, status: metav1.ConditionFalse, reason: ReasonChanged},

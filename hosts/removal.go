@@ -9,7 +9,7 @@ type removal struct {
 	node     bool // a Node exists that was made of it
 	cordoned bool // that Node is unschedulable
 	pods     int  // on that Node, except those that would be recreated (DaemonSets')
-	driven   bool // it has a driver, perhaps one that is stopping
+	managed  bool // it has a driver, perhaps one that is stopping
 	released bool // nothing of ours is on the machine
 }
 
@@ -35,7 +35,7 @@ func next(r removal) step {
 		return stepCordon
 	case drains && r.node && r.pods > 0:
 		return stepEvict
-	case r.driven:
+	case r.managed:
 		return stepEnd
 	case drains && !r.released:
 		return stepRelease

@@ -34,12 +34,12 @@ func (s *Source) remove(ctx context.Context, h *v1alpha1.Host) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	if node != nil && !made(node, h) {
+	if node != nil && !createdFor(node, h) {
 		node = nil
 	}
 	r := removal{
 		policy: h.Spec.DeletionPolicy, was: h.Status.NodeName != "" || node != nil, node: node != nil,
-		driven: s.wants(h.Name) || s.cfg.Driven(h.Name), released: s.released(h.Name),
+		managed: s.wants(h.Name) || s.cfg.Managed(h.Name), released: s.released(h.Name),
 	}
 	var pods []v1.Pod
 	if node != nil {
@@ -59,12 +59,12 @@ func (s *Source) remove(ctx context.Context, h *v1alpha1.Host) (time.Duration, e
 	if err != nil || v == nil {
 		return 0, err
 	}
-	_, err = s.tell(ctx, h, v)
+	_, err = s.writeStatus(ctx, h, v)
 	return lookAgain, err
 }
 
 // take takes a step. The verdict reports its progress; nil: the Host is gone.
-func (s *Source) take(ctx context.Context, due step, h *v1alpha1.Host, node *v1.Node, pods []v1.Pod) (*verdict, error) {
+func (s *Source) take(ctx context.Context, due step, h *v1alpha1.Host, node *v1.Node, pods []v1.Pod) (*notReady, error) {
 	detaches := h.Spec.DeletionPolicy == v1alpha1.DeletionDetach
 	ctx, cancel := context.WithTimeout(ctx, 2*answer)
 	defer cancel()
@@ -73,29 +73,29 @@ func (s *Source) take(ctx context.Context, due step, h *v1alpha1.Host, node *v1.
 		if err := s.drained(node.Name).Cordon(ctx); err != nil {
 			return nil, err
 		}
-		return refused(ReasonDraining, "the node %s takes no new pods", node.Name), nil
+		return notReadyf(ReasonDraining, "the node %s takes no new pods", node.Name), nil
 	case stepEvict:
 		return s.evict(ctx, h, node, pods)
 	case stepEnd:
 		s.unwant(h.Name)
 		if detaches {
-			return refused(ReasonDetaching, "stopping the driver; the containers on the host keep running"), nil
+			return notReadyf(ReasonDetaching, "stopping the driver; the containers on the host keep running"), nil
 		}
-		return refused(ReasonDraining, "stopping the driver"), nil
+		return notReadyf(ReasonDraining, "stopping the driver"), nil
 	case stepRelease:
 		cfg, err := Translate(h, s.cfg.Template, s.cfg.Namespace, s.cfg.Kubeconfig)
 		if err != nil {
-			return refused(ReasonBlocked, "cannot release the host, as the Host object is invalid: %v; fix it"+orDetach, err, h.Name), nil
+			return notReadyf(ReasonBlocked, "cannot release the host, as the Host object is invalid: %v; fix it"+orDetach, err, h.Name), nil
 		}
 		if err := s.release(h.Name, cfg); err != nil {
-			return refused(ReasonBlocked, "failed to release the host: %v; will retry"+orDetach, err, h.Name), nil
+			return notReadyf(ReasonBlocked, "failed to release the host: %v; will retry"+orDetach, err, h.Name), nil
 		}
-		return refused(ReasonReleasing, "removing what the node left on the host"), nil
+		return notReadyf(ReasonReleasing, "removing what the node left on the host"), nil
 	case stepForget:
 		if err := s.forget(ctx, node, pods, detaches); err != nil {
 			return nil, err
 		}
-		return refused(ReasonDraining, "the node %s is deleted", node.Name), nil
+		return notReadyf(ReasonDraining, "the node %s is deleted", node.Name), nil
 	default:
 		if detaches {
 			klog.FromContext(ctx).Info("Detached the Host: its node is deleted; its containers, their volumes and the owner file are still on the host", "endpoint", h.Spec.Endpoint)
@@ -109,10 +109,10 @@ func (s *Source) take(ctx context.Context, due step, h *v1alpha1.Host, node *v1.
 
 // evict evicts the node's pods, within their disruption budgets. It keeps the host managed
 // meanwhile, because only its driver can end them.
-func (s *Source) evict(ctx context.Context, h *v1alpha1.Host, node *v1.Node, pods []v1.Pod) (*verdict, error) {
+func (s *Source) evict(ctx context.Context, h *v1alpha1.Host, node *v1.Node, pods []v1.Pod) (*notReady, error) {
 	cfg, err := Translate(h, s.cfg.Template, s.cfg.Namespace, s.cfg.Kubeconfig)
 	if err != nil {
-		return refused(ReasonBlocked, "cannot stop the node's pods, as the Host object is invalid: %v; fix it"+orDetach, err, h.Name), nil
+		return notReadyf(ReasonBlocked, "cannot stop the node's pods, as the Host object is invalid: %v; fix it"+orDetach, err, h.Name), nil
 	}
 	s.want(ctx, h.Name, cfg)
 	var ending, kept []string
@@ -137,13 +137,13 @@ func (s *Source) evict(ctx context.Context, h *v1alpha1.Host, node *v1.Node, pod
 			return nil, err
 		}
 	}
-	switch trouble := s.trouble(h.Name); {
+	switch trouble := s.blocked(h.Name); {
 	case len(kept) > 0:
-		return refused(ReasonBlocked, "the eviction of pods is refused, will retry: %s", several(kept)), nil
+		return notReadyf(ReasonBlocked, "the eviction of pods is refused, will retry: %s", several(kept)), nil
 	case trouble != "" && len(ending) > 0:
-		return refused(ReasonBlocked, "%d pods must stop, but the host cannot be managed: %s"+orDetach, len(ending), trouble, h.Name), nil
+		return notReadyf(ReasonBlocked, "%d pods must stop, but the host cannot be managed: %s"+orDetach, len(ending), trouble, h.Name), nil
 	}
-	return refused(ReasonDraining, "%d pods are terminating: %s", len(ending), several(ending)), nil
+	return notReadyf(ReasonDraining, "%d pods are terminating: %s", len(ending), several(ending)), nil
 }
 
 // several joins up to five names, and counts the rest.
@@ -155,8 +155,8 @@ func several(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// trouble is why a host's pods cannot be ended at the moment, or empty.
-func (s *Source) trouble(name string) string {
+// blocked is why a host's pods cannot be ended at the moment, or empty.
+func (s *Source) blocked(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch r, ok := s.reports[name]; {

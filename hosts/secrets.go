@@ -95,14 +95,14 @@ func (s *secrets) start(name string) *followed {
 	// These fail only if the informer has been started, which it has not.
 	_ = f.informer.SetTransform(withoutValues)
 	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { s.poke(f) },
-		UpdateFunc: func(any, any) { s.poke(f) },
-		DeleteFunc: func(any) { s.poke(f) },
+		AddFunc:    func(any) { s.notify(f) },
+		UpdateFunc: func(any, any) { s.notify(f) },
+		DeleteFunc: func(any) { s.notify(f) },
 	})
 	s.running.Go(func() { f.informer.RunWithContext(ctx) })
 	s.running.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), f.informer.HasSynced) {
-			s.poke(f)
+			s.notify(f)
 		}
 	})
 	return f
@@ -128,11 +128,11 @@ func (s *secrets) note(f *followed, err error) {
 	f.err = err
 	s.mu.Unlock()
 	if changed {
-		s.poke(f)
+		s.notify(f)
 	}
 }
 
-func (s *secrets) poke(f *followed) {
+func (s *secrets) notify(f *followed) {
 	s.mu.Lock()
 	var hosts []string
 	for h := range f.hosts {

@@ -43,8 +43,8 @@ func (p *part) hold(w *world, names string) {
 	after(time.Second)
 }
 
-// TestShardIsTold: the Shard receives the names of the Hosts as they come and go.
-func TestShardIsTold(t *testing.T) {
+// TestShardIsNotified: the Shard receives the names of the Hosts as they come and go.
+func TestShardIsNotified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &part{all: "not told"}
 		w := newWorldOf(t, p)
@@ -141,9 +141,9 @@ func TestRemovalIsHandedOver(t *testing.T) {
 	})
 }
 
-// TestNearWithReplicas: the machine of one replica is a different one for each other replica, so it
+// TestLocalWithReplicas: the machine of one replica is a different one for each other replica, so it
 // is refused.
-func TestNearWithReplicas(t *testing.T) {
+func TestLocalWithReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t, &part{held: "box"})
 		w.api.change("box", func(h *v1alpha1.Host) { h.Spec = v1alpha1.HostSpec{Endpoint: "unix:///run/containerd/containerd.sock"} })

@@ -51,9 +51,9 @@ type Config struct {
 	// Template has the defaults of what a Host does not set.
 	Template *config.Host
 	Sink     Sink
-	// Driven reports whether the host of that name has a driver, including one that is still
+	// Managed reports whether the host of that name has a driver, including one that is still
 	// stopping.
-	Driven func(name string) bool
+	Managed func(name string) bool
 	// Release removes what a node left on a machine that no driver manages.
 	Release func(ctx context.Context, h *config.Host) error
 	// Taken reports whether another source already has this host; nil: none does.
@@ -71,7 +71,7 @@ func (c *Config) validate() error {
 		field string
 		set   bool
 	}{{"API", c.API != nil}, {"Client", c.Client != nil}, {"Namespace", c.Namespace != ""}, {"Template", c.Template != nil},
-		{"Sink", c.Sink != nil}, {"Driven", c.Driven != nil}, {"Release", c.Release != nil}} {
+		{"Sink", c.Sink != nil}, {"Managed", c.Managed != nil}, {"Release", c.Release != nil}} {
 		if !f.set {
 			errs = append(errs, fmt.Errorf("%s is required", f.field))
 		}
@@ -213,7 +213,7 @@ func (s *Source) reconcile(ctx context.Context, name string) (again time.Duratio
 	if h.DeletionTimestamp != nil {
 		return s.remove(ctx, h)
 	}
-	cfg, refusal, err := s.judge(ctx, h)
+	cfg, refusal, err := s.validate(ctx, h)
 	if err != nil {
 		return 0, err
 	}
@@ -228,15 +228,15 @@ func (s *Source) reconcile(ctx context.Context, name string) (again time.Duratio
 	default:
 		s.want(ctx, name, cfg)
 	}
-	wait, err := s.tell(ctx, h, refusal)
+	wait, err := s.writeStatus(ctx, h, refusal)
 	if again == 0 || wait > 0 && wait < again {
 		again = wait
 	}
 	return again, err
 }
 
-// tell writes the status, unless it is up to date or was written just now.
-func (s *Source) tell(ctx context.Context, h *v1alpha1.Host, v *verdict) (again time.Duration, err error) {
+// writeStatus writes the status, unless it is up to date or was written just now.
+func (s *Source) writeStatus(ctx context.Context, h *v1alpha1.Host, v *notReady) (again time.Duration, err error) {
 	now := time.Now()
 	s.mu.Lock()
 	var r *Report

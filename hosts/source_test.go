@@ -18,9 +18,9 @@ import (
 
 func same(*v1alpha1.Host) {}
 
-// TestHostIsDriven: from creation to Ready. A changed Host is not Ready by a report of its old
+// TestHostIsManaged: from creation to Ready. A changed Host is not Ready by a report of its old
 // driver.
-func TestHostIsDriven(t *testing.T) {
+func TestHostIsManaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, secret("box"))
 		w.api.change("box", same)
@@ -254,7 +254,7 @@ func TestHostThatNeverWas(t *testing.T) {
 
 func TestNewWantsAll(t *testing.T) {
 	_, err := New(Config{})
-	for _, field := range []string{"API", "Client", "Namespace", "Template", "Sink", "Driven", "Release"} {
+	for _, field := range []string{"API", "Client", "Namespace", "Template", "Sink", "Managed", "Release"} {
 		if err == nil || !strings.Contains(err.Error(), field+" is required") {
 			t.Errorf("without %s: %v", field, err)
 		}

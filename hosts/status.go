@@ -33,13 +33,13 @@ const (
 	ReasonBlocked     = "Blocked"     // deleted: a step is blocked; the message says what to do
 )
 
-// verdict is what the status says of a Host before its driver is asked.
-type verdict struct {
+// notReady is what the status says of a Host before its driver is asked.
+type notReady struct {
 	reason, message string // empty: the Host is managed, and its driver reports
 }
 
-func refused(reason, format string, args ...any) *verdict {
-	return &verdict{reason, fmt.Sprintf(format, args...)}
+func notReadyf(reason, format string, args ...any) *notReady {
+	return &notReady{reason, fmt.Sprintf(format, args...)}
 }
 
 // longest message of a condition. The API server accepts 32768 bytes; a reader wants fewer.
@@ -48,7 +48,7 @@ const longest = 2000
 // statusOf computes the status of h, except for the machine, which is recorded separately. wanted
 // is the config that h is to be managed by, or nil if it is not. r is the last report on h; it may
 // predate the last change of h.
-func statusOf(h *v1alpha1.Host, v *verdict, wanted *config.Host, r *Report, now time.Time) *v1alpha1.HostStatus {
+func statusOf(h *v1alpha1.Host, v *notReady, wanted *config.Host, r *Report, now time.Time) *v1alpha1.HostStatus {
 	st := &v1alpha1.HostStatus{ObservedGeneration: h.Generation, NodeName: h.Status.NodeName}
 	for i := range h.Status.Conditions {
 		st.Conditions = append(st.Conditions, *h.Status.Conditions[i].DeepCopy())

@@ -217,7 +217,7 @@ func newWorldOf(t *testing.T, shard Shard, objects ...runtime.Object) *world {
 	w := &world{t: t, api: newFakeAPI(), client: fake.NewClientset(objects...), ending: map[string]bool{}}
 	w.client.PrependReactor("create", "pods", w.evict)
 	var err error
-	w.source, err = New(Config{API: w.api, Client: w.client, Namespace: "ours", Template: template(t), Sink: w, Driven: w.driven, Release: w.empty, Shard: shard})
+	w.source, err = New(Config{API: w.api, Client: w.client, Namespace: "ours", Template: template(t), Sink: w, Managed: w.driven, Release: w.empty, Shard: shard})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,12 +96,12 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 			NodeName: n.name, Labels: n.cfg.Labels, Taints: n.cfg.Taints, Annotations: madeOf(n.cfg), ProviderID: n.cfg.ProviderID,
 			MaxPods: int64(n.cfg.MaxPods),
 		},
-		Machine:        n.reported(first, kubelet),
+		Info:           n.reported(first, kubelet),
 		StatusInterval: n.cfg.NodeStatusReportFrequency.Duration,
 		LeaseDuration:  time.Duration(n.cfg.NodeLeaseDurationSeconds) * time.Second,
-		Back:           n.apiBack.Send,
+		OnReconnect:    n.apiBack.Send,
 		Instance:       string(uuid.NewUUID()),
-		Drives:         n.held.Held,
+		HoldsHost:      n.held.Held,
 	})
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 	if n.host.Link != nil {
 		n.ready.Delay = readiness.LinkVerdict
 	}
-	n.held.Back = func() {
+	n.held.OnReacquired = func() {
 		n.seen.due.Send() // the host may have rebooted
 		n.pleg.Kick()
 		n.node.Resume()
@@ -123,7 +123,7 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 		n.exposed.poke()
 		n.acquainted.Due.Send()
 	}
-	n.held.Lost = n.exposed.drop
+	n.held.OnLost = n.exposed.drop
 	n.node.OnNode(func(node *v1.Node) {
 		n.podNetwork.offer(node)
 		n.takeBack(node)
@@ -236,7 +236,7 @@ func (n *Node) buildParts(root string) (err error) {
 	}
 	n.parts.hooks = &lifecycle.Runner{Exec: n.runtime, Dial: n.host}
 	n.parts.status, err = statuswriter.New(statuswriter.Config{
-		Pods: core, Merge: status.Merge, Silent: func() bool { return !n.cluster.IsMet() || n.node.Silent() },
+		Pods: core, Merge: status.Merge, Silent: func() bool { return !n.cluster.IsReady() || n.node.Standby() },
 		// The API server may not echo an accepted status, so no watch event would wake the worker.
 		Changed: func(r pod.Ref) { n.loop.Wake(r.UID) },
 		Mirror:  n.sources.Object,

@@ -48,9 +48,9 @@ func newExposure(ctx context.Context, n *Node, port int, certificate getCertific
 		Listen: func(ctx context.Context) (net.Listener, error) {
 			return n.host.Expose.Expose(ctx, address())
 		},
-		Look:      func(ctx context.Context) error { return answers(ctx, n.host, address(), certificate) },
+		Check:     func(ctx context.Context) error { return answers(ctx, n.host, address(), certificate) },
 		Reconnect: n.host.Expose.ReconnectExposure,
-		Tell: func(err error) {
+		OnResult: func(err error) {
 			c := exposedCondition(address(), err)
 			if before := e.said.Swap(&c); before != nil && *before == c {
 				return
@@ -65,7 +65,7 @@ func newExposure(ctx context.Context, n *Node, port int, certificate getCertific
 // poke retries at once, because the host's lock is held again.
 func (e *exposure) poke() {
 	if e != nil {
-		e.listener.Poke()
+		e.listener.Retry()
 	}
 }
 

@@ -93,7 +93,7 @@ func Run(ctx context.Context, cfg *config.Host, hook host.Hook, may connect.Reco
 	claims := client
 	if machine.Fence != nil {
 		// A connection of its own, which passes the shut fence.
-		if claims, err = connect.Runtime(ownership.Pass(ctx), cfg, machine, hook, make(notify.Signal, 1)); err != nil {
+		if claims, err = connect.Runtime(ownership.WithFenceBypass(ctx), cfg, machine, hook, make(notify.Signal, 1)); err != nil {
 			return err
 		}
 		defer claims.Close()
@@ -199,7 +199,7 @@ func (n *Node) run(ctx context.Context) error {
 	}
 	n.events.StartRecordingToSink(&patientSink{
 		EventSink: &typedcore.EventSinkImpl{Interface: events.Events("")},
-		ctx:       ctx, quiet: n.loop.Quiet, met: n.cluster.Met,
+		ctx:       ctx, quiet: n.loop.Quiet, met: n.cluster.Ready,
 	})
 	defer n.events.Shutdown()
 	_ = n.clock.measure(ctx) // before the first relist; clock.watch retries it
@@ -224,16 +224,16 @@ func (n *Node) run(ctx context.Context) error {
 		})
 	}
 	part("first answer of the API server", func(ctx context.Context) error {
-		err := n.cluster.Meet(ctx, n.name, n.runtime)
+		err := n.cluster.WaitForAPIServer(ctx, n.name, n.runtime)
 		if err == nil {
 			<-ctx.Done()
 		}
 		return err
 	})
-	part("services", n.cluster.WhenMet(func(ctx context.Context) error {
+	part("services", n.cluster.AfterReady(func(ctx context.Context) error {
 		return n.services.Run(ctx, n.cluster.Shared, n.cluster.Client)
 	}))
-	part("runtime classes", n.cluster.WhenMet(func(ctx context.Context) error {
+	part("runtime classes", n.cluster.AfterReady(func(ctx context.Context) error {
 		return n.runtimeClasses.Run(ctx, n.cluster.Shared, n.cluster.Client)
 	}))
 	part("runtime observation", n.pleg.Run)
@@ -276,11 +276,11 @@ func (n *Node) run(ctx context.Context) error {
 		return nil
 	})
 	n.static.start(part)
-	part("node", n.cluster.WhenMet(n.node.Run))
+	part("node", n.cluster.AfterReady(n.node.Run))
 	part("ownership", n.held.Keep)
-	part("witnesses of the cluster", n.cluster.WhenMet(n.acquainted.Run))
+	part("witnesses of the cluster", n.cluster.AfterReady(n.acquainted.Run))
 	if n.serving != nil {
-		part("serving certificate", n.cluster.WhenMet(n.serving.Run))
+		part("serving certificate", n.cluster.AfterReady(n.serving.Run))
 	}
 	if n.exposed != nil {
 		part("listening on the machine", n.exposed.listener.Run)

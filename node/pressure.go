@@ -31,7 +31,7 @@ import (
 func (n *Node) buildPressure(ctx context.Context, machine spec.Machine) (err error) {
 	own := sandboxImage(ctx, n.runtime)
 	if n.parts.imageGC, err = imagegc.New(imagegc.Config{
-		Runtime: n.runtime, Host: n.host, Event: n.node.Tell,
+		Runtime: n.runtime, Host: n.host, Event: n.node.RecordEvent,
 		Present: func(ctx context.Context, ids []string, asOf time.Time) {
 			if err := n.parts.images.Prune(ctx, ids, asOf); err != nil {
 				klog.FromContext(ctx).V(1).Info("Failed to remove the records of removed images, will retry", "err", err)
@@ -40,7 +40,7 @@ func (n *Node) buildPressure(ctx context.Context, machine spec.Machine) (err err
 		Wanted: func(i *runtimeapi.Image) bool { return named(i, own) || wanted(n.sources.Pods(), i) },
 		// Remove nothing before the API server's pods are known, or while another process has the
 		// host.
-		Quiet: func() bool { return !n.sources.SeenBy(pod.SourceAPI) || n.node.Silent() },
+		Quiet: func() bool { return !n.sources.SeenBy(pod.SourceAPI) || n.node.Standby() },
 		High:  int(*n.cfg.ImageGCHighThresholdPercent), Low: int(*n.cfg.ImageGCLowThresholdPercent),
 		MinAge: n.cfg.ImageMinimumGCAge.Duration, MaxAge: n.cfg.ImageMaximumGCAge.Duration,
 	}); err != nil {
@@ -50,12 +50,12 @@ func (n *Node) buildPressure(ctx context.Context, machine spec.Machine) (err err
 	if err != nil {
 		return err
 	}
-	watcher, err := oom.New(oom.Config{Host: n.host, Event: n.node.Tell})
+	watcher, err := oom.New(oom.Config{Host: n.host, Event: n.node.RecordEvent})
 	if err != nil {
 		return err
 	}
 	n.parts.eviction, err = eviction.New(eviction.Config{
-		Host: n.host, Runtime: n.runtime, Pods: pressed{n}, Event: n.node.Tell, Condition: n.node.SetPressure,
+		Host: n.host, Runtime: n.runtime, Pods: pressed{n}, Event: n.node.RecordEvent, Condition: n.node.SetPressure,
 		Measured: func(ctx context.Context, m host.Measured) { watcher.Saw(ctx, m.OOMKills) }, PodsCgroup: n.podsCgroup,
 		// In the kubelet's order, because containers that have ended keep their images in use.
 		Reclaim: func(ctx context.Context) error {

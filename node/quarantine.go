@@ -64,7 +64,7 @@ func (q *quarantine) tell(ctx context.Context, cl *cluster.Connection, claimed b
 		defer cl.Close()
 	}
 	switch {
-	case !cl.IsMet():
+	case !cl.IsReady():
 		return nil
 	case claimed:
 		return showQuarantine(ctx, cl.Client, q.nodeName, cause)

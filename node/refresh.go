@@ -209,12 +209,12 @@ func (n *Node) derive(read, last *snapshot) (next *snapshot, err error) {
 }
 
 // reported returns the snapshot as the Node object reports it.
-func (n *Node) reported(s *snapshot, kubelet string) provider.Machine {
+func (n *Node) reported(s *snapshot, kubelet string) provider.NodeInfo {
 	facts := s.facts
 	// Drop what the Node does not show, or it would count as a change: each pod network adds an
 	// address.
 	facts.Addresses, facts.ResolvConf = []net.IP{}, nil
-	return provider.Machine{
+	return provider.NodeInfo{
 		Facts: facts, Addresses: n.addresses(s.ips), Reserved: s.reserved,
 		RuntimeName: s.version.GetRuntimeName(), RuntimeVersion: s.version.GetRuntimeVersion(),
 		KubeletVersion: kubelet, Handlers: handlers(s.status), Features: features(s.status), DeclaredFeatures: declaredFeatures,
@@ -223,7 +223,7 @@ func (n *Node) reported(s *snapshot, kubelet string) provider.Machine {
 
 // follow passes a new snapshot on to the parts that do not poll it.
 func (n *Node) follow(last, next *snapshot) {
-	n.node.SetMachine(n.reported(next, ""))
+	n.node.SetInfo(n.reported(next, ""))
 	if last.facts.BootID != next.facts.BootID {
 		n.pleg.Kick()
 	}

@@ -39,7 +39,7 @@ func (n *Node) buildShutdown() (err error) {
 			return f.BootID, err
 		},
 		Pods: goingPods{n}, Periods: periods,
-		Event: n.node.Tell, Changed: n.going.set,
+		Event: n.node.RecordEvent, Changed: n.going.set,
 	})
 	return err
 }

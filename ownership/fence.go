@@ -42,17 +42,19 @@ func (f *Fence) open(connection int) bool {
 // Close stops every call.
 func (f *Fence) Close() { f.shut.Store(true) }
 
-type passKey struct{}
+type bypassKey struct{}
 
-// Pass lets the calls of ctx through a shut fence. Only calls that take the lock use it.
-func Pass(ctx context.Context) context.Context { return context.WithValue(ctx, passKey{}, true) }
+// WithFenceBypass lets the calls of ctx through a shut fence. Only calls that take the lock use it.
+func WithFenceBypass(ctx context.Context) context.Context {
+	return context.WithValue(ctx, bypassKey{}, true)
+}
 
-// Passes reports whether the calls of ctx go through a shut fence.
-func Passes(ctx context.Context) bool { return ctx.Value(passKey{}) != nil }
+// BypassesFence reports whether the calls of ctx go through a shut fence.
+func BypassesFence(ctx context.Context) bool { return ctx.Value(bypassKey{}) != nil }
 
 // Hook is the fence as a host.Hook.
 func (f *Fence) Hook(ctx context.Context, label string, call func(context.Context) error) error {
-	if Passes(ctx) {
+	if BypassesFence(ctx) {
 		return f.next.Do(ctx, label, call)
 	}
 	if f.shut.Load() {

@@ -20,12 +20,12 @@ import (
 // Holder keeps the claim of a host while the host is managed. The claim of a remote host is lost
 // with its link, and is taken again before anything else is done on the host.
 type Holder struct {
-	Take  func(ctx context.Context) (Claim, error)
-	Fence *Fence        // nil: the host is local, and a lost claim is final
-	Back  func()        // called after the claim was taken again; may be nil
-	Lost  func()        // called when a claim that may be taken again is lost; may be nil
-	Pause time.Duration // between tries; 0 means lockPause
-	Claim Claim
+	Take         func(ctx context.Context) (Claim, error)
+	Fence        *Fence        // nil: the host is local, and a lost claim is final
+	OnReacquired func()        // called after the claim was taken again; may be nil
+	OnLost       func()        // called when a claim that may be taken again is lost; may be nil
+	Pause        time.Duration // between tries; 0 means lockPause
+	Claim        Claim
 	// updates carries what Record wants in the owner file to Keep, which owns the claim.
 	updates chan update
 }
@@ -52,8 +52,8 @@ const (
 	// then that a link has ended.
 	lockPatience = 25 * time.Second
 	lockPause    = time.Second
-	// tellAgain is how often the log repeats why the lock is not held.
-	tellAgain = 30 * time.Second
+	// logInterval is how often the log repeats why the lock is not held.
+	logInterval = 30 * time.Second
 )
 
 // NewHolder returns a Holder that takes its claim by take. fence is that of a remote host; nil for
@@ -64,7 +64,7 @@ func NewHolder(fence *Fence, take func(context.Context) (Claim, error)) *Holder 
 
 // Acquire takes the claim for the first time.
 func (h *Holder) Acquire(ctx context.Context) (err error) {
-	h.Claim, err = h.patiently(ctx, false)
+	h.Claim, err = h.acquire(ctx, false)
 	return err
 }
 
@@ -99,14 +99,14 @@ func (h *Holder) Keep(ctx context.Context) error {
 			return errors.New("lost the host: another process may hold its lock, so this process stops managing the host")
 		}
 		h.Fence.Close()
-		if h.Lost != nil {
-			h.Lost()
+		if h.OnLost != nil {
+			h.OnLost()
 		}
 		log.Info("Lost the host's lock together with the link; no changes are made on the host until it is held again")
-		if err := h.Claim.Release(Pass(ctx)); err != nil {
+		if err := h.Claim.Release(WithFenceBypass(ctx)); err != nil {
 			log.V(1).Info("Failed to release the lost lock", "err", err)
 		}
-		claim, err := h.patiently(ctx, true)
+		claim, err := h.acquire(ctx, true)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -115,8 +115,8 @@ func (h *Holder) Keep(ctx context.Context) error {
 		}
 		h.Claim = claim
 		log.Info("Acquired the host's lock again")
-		if h.Back != nil {
-			h.Back()
+		if h.OnReacquired != nil {
+			h.OnReacquired()
 		}
 	}
 }
@@ -138,9 +138,9 @@ func (h *Holder) Record(ctx context.Context, seen owner.Witnesses) error {
 	}
 }
 
-// patiently takes the claim. It believes only after lockPatience that another process holds a
+// acquire takes the claim. It believes only after lockPatience that another process holds a
 // remote host's lock. If this process held the claim before, it waits for the link without limit.
-func (h *Holder) patiently(ctx context.Context, before bool) (Claim, error) {
+func (h *Holder) acquire(ctx context.Context, before bool) (Claim, error) {
 	var held time.Time // since when another process has been seen to hold it
 	var told time.Time
 	for {
@@ -148,7 +148,7 @@ func (h *Holder) patiently(ctx context.Context, before bool) (Claim, error) {
 		if h.Fence != nil {
 			connection = h.Fence.connection()
 		}
-		claim, err := h.Take(Pass(ctx))
+		claim, err := h.Take(WithFenceBypass(ctx))
 		if h.Fence == nil || err == nil && h.Fence.open(connection) {
 			return claim, err
 		}
@@ -157,7 +157,7 @@ func (h *Holder) patiently(ctx context.Context, before bool) (Claim, error) {
 		case err == nil:
 			// The connection changed meanwhile: the locks may be held by two connections, one of
 			// which has ended.
-			if err = claim.Release(Pass(ctx)); err != nil {
+			if err = claim.Release(WithFenceBypass(ctx)); err != nil {
 				klog.FromContext(ctx).V(1).Info("Failed to release the claim of two connections", "err", err)
 			}
 			err = host.ErrUnreachable
@@ -175,7 +175,7 @@ func (h *Holder) patiently(ctx context.Context, before bool) (Claim, error) {
 		default:
 			held = time.Time{}
 		}
-		if time.Since(told) > tellAgain {
+		if time.Since(told) > logInterval {
 			klog.FromContext(ctx).Error(err, "Failed to acquire the host, will retry every second")
 			told = time.Now()
 		}

@@ -48,7 +48,7 @@ func (c *claims) take(ctx context.Context) (Claim, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked++
-	if !Passes(ctx) {
+	if !BypassesFence(ctx) {
 		c.fenced++
 	}
 	if len(c.answers) > 0 {
@@ -83,7 +83,7 @@ var (
 	errGone  = fmt.Errorf("claim the host: %w", host.ErrUnreachable)
 )
 
-func TestNearMachineIsLostForGood(t *testing.T) {
+func TestLocalHostIsLostForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &claims{}
 		h := &Holder{Take: c.take}
@@ -103,7 +103,7 @@ func TestRemoteHostIsHeldAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c, f := &claims{}, NewFence(nil, func() int { return 1 })
 		back, lost := 0, 0
-		h := &Holder{Take: c.take, Fence: f, Back: func() { back++ }, Lost: func() {
+		h := &Holder{Take: c.take, Fence: f, OnReacquired: func() { back++ }, OnLost: func() {
 			if lost++; !f.shut.Load() {
 				t.Error("told of the loss before the fence is shut")
 			}

@@ -28,7 +28,7 @@ func TestTheNodeIsAWitness(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := &cluster.IdentityRecorder{Cluster: &cluster.Connection{Witnesses: owner.Witnesses{Service: "s"}}, Learn: h.Record, Due: make(notify.Signal, 1)}
-		h.Back = a.Due.Send
+		h.OnReacquired = a.Due.Send
 		ended := make(chan error, 2)
 		go func() { ended <- h.Keep(ctx) }()
 		go func() { ended <- a.Run(ctx) }()

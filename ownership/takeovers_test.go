@@ -82,7 +82,7 @@ func drive(as []string) error {
 		return err
 	}
 	defer runtime.Close()
-	claims, err := connect.Runtime(ownership.Pass(ctx), cfg, m, m.Hook, make(notify.Signal, 1))
+	claims, err := connect.Runtime(ownership.WithFenceBypass(ctx), cfg, m, m.Hook, make(notify.Signal, 1))
 	if err != nil {
 		return err
 	}

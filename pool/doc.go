@@ -5,7 +5,7 @@
 // # The phases of a host
 //
 //	          Set               its turn, and no claim in its way
-//	(unknown) ───▶ Waiting ─────────────────────────────▶ Driven ◀──┐
+//	(unknown) ───▶ Waiting ─────────────────────────────▶ Managed ◀──┐
 //	                  ▲                                   │    │    │ after a pause
 //	                  │     ended, and it is wanted again │    ▼    │
 //	               Ending ◀──── Set: changed, or gone ────┘   Failed

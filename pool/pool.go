@@ -32,8 +32,8 @@ type Phase string
 const (
 	// Waiting for its turn, or for another driver with the same claim to end.
 	Waiting Phase = "Waiting"
-	// Driven: its driver runs. Only the driver knows whether it has reached the machine.
-	Driven Phase = "Driven"
+	// Managed: its driver runs. Only the driver knows whether it has reached the machine.
+	Managed Phase = "Managed"
 	// Failed: its driver has ended. It is tried again at NextTry.
 	Failed Phase = "Failed"
 	// Quarantined: its driver has panicked, or has ended because the host exceeded a budget. It is
@@ -47,8 +47,8 @@ const (
 type State struct {
 	Phase Phase
 	Since time.Time // when the phase began
-	// InTheWay says, while Waiting, whose driver must end first; mostly empty.
-	InTheWay string
+	// BlockedBy says, while Waiting, whose driver must end first; mostly empty.
+	BlockedBy string
 	// Err is the last error of the driver; nil if it has not failed with the current configuration.
 	// FailedAt is when.
 	Err      error

@@ -90,7 +90,7 @@ func TestOneHostFails(t *testing.T) {
 		end := running(t, p)
 		time.Sleep(4*time.Minute + time.Millisecond)
 		s := p.States()
-		if g := s["good"]; g.Phase != Driven || g.Err != nil || g.Since.Sub(began) != turnTime {
+		if g := s["good"]; g.Phase != Managed || g.Err != nil || g.Since.Sub(began) != turnTime {
 			t.Errorf("the good host is %+v", g)
 		}
 		if b := s["bad"]; b.Phase != Failed || b.Err.Error() != "no runtime" || b.NextTry.Sub(began) != 255*time.Second || b.FailedAt != b.Since {
@@ -207,14 +207,14 @@ func TestHangingDelaysNothingElse(t *testing.T) {
 		p.Set(hosts)
 		end := running(t, p)
 		time.Sleep(101 * turnTime)
-		if s := p.States()["late"]; s.Phase != Driven {
+		if s := p.States()["late"]; s.Phase != Managed {
 			t.Errorf("behind a hundred that hang it is %+v", s)
 		}
 		// All are removed, one is changed, and another one is added.
 		p.Set(of(at("late"), at("new"), at("dead0", "changed")))
 		time.Sleep(turnTime)
 		s := p.States()
-		if s["new"].Phase != Driven || s["late"].Phase != Driven || s["late"].Since.After(s["new"].Since) {
+		if s["new"].Phase != Managed || s["late"].Phase != Managed || s["late"].Since.After(s["new"].Since) {
 			t.Errorf("beside a hundred that do not end: new %+v, late %+v", s["new"], s["late"])
 		}
 		if s["dead0"].Phase != Ending || s["dead1"].Phase != Ending {
@@ -253,7 +253,7 @@ func TestOneMachineOneDriver(t *testing.T) {
 		changed := time.Now()
 		time.Sleep(leaving - time.Millisecond)
 		s := p.States()
-		if w := s["after"].InTheWay; s["after"].Phase != Waiting || w != "host before still uses the endpoint "+before.Endpoint {
+		if w := s["after"].BlockedBy; s["after"].Phase != Waiting || w != "host before still uses the endpoint "+before.Endpoint {
 			t.Errorf("while its machine is another's it is %+v", s["after"])
 		}
 		for name, phase := range map[string]Phase{"before": Ending, "a": Ending, "b": Ending} {
@@ -264,7 +264,7 @@ func TestOneMachineOneDriver(t *testing.T) {
 		time.Sleep(time.Second)
 		s = p.States()
 		for _, name := range []string{"after", "a", "b"} {
-			if got := s[name]; got.Phase != Driven || got.InTheWay != "" || got.Since.Before(changed.Add(leaving)) {
+			if got := s[name]; got.Phase != Managed || got.BlockedBy != "" || got.Since.Before(changed.Add(leaving)) {
 				t.Errorf("then %s is %+v", name, got)
 			}
 		}
@@ -365,7 +365,7 @@ func TestFailedAndChanged(t *testing.T) {
 		default:
 			t.Error("nobody was told")
 		}
-		if s := p.States(); len(s) != 1 || s["a"].Phase != Driven || s["a"].Err != nil {
+		if s := p.States(); len(s) != 1 || s["a"].Phase != Managed || s["a"].Err != nil {
 			t.Errorf("there are %+v", s)
 		}
 		changed = p.Changed()

@@ -45,7 +45,7 @@ var conducts = map[string]conduct{
 }
 
 // judge observes the start and end of every driver, and what is wanted meanwhile.
-type judge struct {
+type checker struct {
 	mu      sync.Mutex
 	wanted  map[string]*config.Host
 	changes map[string]time.Time // by name: when its wanted configuration last changed
@@ -55,12 +55,12 @@ type judge struct {
 	wrong   []string
 }
 
-func (j *judge) blame(format string, args ...any) {
+func (j *checker) blame(format string, args ...any) {
 	j.wrong = append(j.wrong, fmt.Sprintf(format, args...))
 }
 
 // set updates the judge, and then the pool.
-func (j *judge) set(p *Pool, hosts map[string]*config.Host) {
+func (j *checker) set(p *Pool, hosts map[string]*config.Host) {
 	j.mu.Lock()
 	for name := range conductsOfNames {
 		a, b := j.wanted[name], hosts[name]
@@ -73,7 +73,7 @@ func (j *judge) set(p *Pool, hosts map[string]*config.Host) {
 	p.Set(hosts)
 }
 
-func (j *judge) drive(ctx context.Context, h *config.Host) error {
+func (j *checker) drive(ctx context.Context, h *config.Host) error {
 	run := *h // a pointer unique to this run
 	j.mu.Lock()
 	if j.over {
@@ -117,7 +117,7 @@ func (j *judge) drive(ctx context.Context, h *config.Host) error {
 }
 
 // settled compares what is managed with what is wanted, long after the last change.
-func (j *judge) settled(p *Pool) {
+func (j *checker) settled(p *Pool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	states := p.States()
@@ -139,11 +139,11 @@ func (j *judge) settled(p *Pool) {
 		s := states[name]
 		switch conducts[h.Labels["conduct"]].fails {
 		case 0:
-			if s.Phase != Driven || driven[name] != 1 || s.Err != nil {
+			if s.Phase != Managed || driven[name] != 1 || s.Err != nil {
 				j.blame("%s is %+v with %d drivers", name, s, driven[name])
 			}
 		default:
-			if s.Err == nil || s.Phase != Driven && s.Phase != Failed {
+			if s.Err == nil || s.Phase != Managed && s.Phase != Failed {
 				j.blame("%s, which fails, is %+v", name, s)
 			}
 		}
@@ -213,7 +213,7 @@ func TestWhateverIsWanted(t *testing.T) {
 			e.pause = rapid.SampledFrom([]time.Duration{0, 0, time.Millisecond, turnTime, time.Second, 3 * time.Second, 10 * time.Second, 3 * time.Minute}).Draw(rt, "pause")
 			script = append(script, e)
 		}
-		j := &judge{changes: map[string]time.Time{}, live: map[*config.Host]string{}, claimed: map[config.Claim]string{}}
+		j := &checker{changes: map[string]time.Time{}, live: map[*config.Host]string{}, claimed: map[config.Claim]string{}}
 		synctest.Test(t, func(t *testing.T) {
 			p := New(j.drive, Options{})
 			ctx, cancel := context.WithCancel(t.Context())

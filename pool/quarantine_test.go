@@ -83,7 +83,7 @@ func TestQuarantineEnds(t *testing.T) {
 		p.Set(of(at("a")))
 		stop := running(t, p)
 		time.Sleep(3 * time.Hour)
-		if s := p.States()["a"]; s.Phase != Driven {
+		if s := p.States()["a"]; s.Phase != Managed {
 			t.Errorf("it is %+v", s)
 		}
 		stop()
@@ -115,7 +115,7 @@ func TestQuarantineOfAChangedHost(t *testing.T) {
 		}
 		p.Set(of(at("a", "repaired")))
 		time.Sleep(time.Second)
-		if s := p.States()["a"]; s.Phase != Driven || s.Quarantines != 0 {
+		if s := p.States()["a"]; s.Phase != Managed || s.Quarantines != 0 {
 			t.Errorf("it is %+v", s)
 		}
 	})

@@ -142,8 +142,8 @@ func (p *Pool) step(ctx context.Context, now time.Time) (next time.Time) {
 		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.name, b.name))
 	})
 	for _, m := range ready {
-		if in := p.inTheWay(m.host); in != "" {
-			if m.state.InTheWay != in {
+		if in := p.blockedBy(m.host); in != "" {
+			if m.state.BlockedBy != in {
 				klog.FromContext(ctx).Info("Waiting for the driver of another host to stop", "host", m.name, "inTheWay", in)
 			}
 			p.phase(m, Waiting, in)
@@ -160,8 +160,8 @@ func (p *Pool) step(ctx context.Context, now time.Time) (next time.Time) {
 	return next
 }
 
-// inTheWay says which live driver holds a claim of h.
-func (p *Pool) inTheWay(h *config.Host) string {
+// blockedBy says which live driver holds a claim of h.
+func (p *Pool) blockedBy(h *config.Host) string {
 	for _, c := range h.Claims() {
 		if other := p.holders[c]; other != nil {
 			return fmt.Sprintf("host %[3]s still uses the %[1]s %[2]s", c.Field, c.Value, other.name)
@@ -177,7 +177,7 @@ func (p *Pool) start(ctx context.Context, m *member, now time.Time) {
 	for _, c := range m.host.Claims() {
 		p.holders[c] = m
 	}
-	p.phase(m, Driven, "")
+	p.phase(m, Managed, "")
 	host := m.host
 	go func() { p.ended <- ending{m, p.safely(ctx, host)} }()
 }
@@ -282,10 +282,10 @@ func (p *Pool) forget(m *member) {
 func (p *Pool) phase(m *member, to Phase, inTheWay string) {
 	if m.state.Phase != to {
 		m.state.Since = time.Now()
-	} else if m.state.InTheWay == inTheWay {
+	} else if m.state.BlockedBy == inTheWay {
 		return
 	}
-	m.state.Phase, m.state.InTheWay, m.state.NextTry = to, inTheWay, time.Time{}
+	m.state.Phase, m.state.BlockedBy, m.state.NextTry = to, inTheWay, time.Time{}
 	p.touched = true
 }
 

@@ -53,19 +53,19 @@ type Config struct {
 	Server Server
 
 	Registration Registration
-	Machine      Machine
+	Info         NodeInfo
 
 	// Instance identifies this process's management of the machine, with a new value each time. The
-	// node object has it in AnnotationInstance. Drives reports whether this process holds the
-	// machine now; nil: always. See Node.Silent.
-	Instance string
-	Drives   func() bool
+	// node object has it in AnnotationInstance. HoldsHost reports whether this process holds the
+	// machine now; nil: always. See Node.Standby.
+	Instance  string
+	HoldsHost func() bool
 
 	// StatusInterval is how often an unchanged status is reported; default 5 min.
 	StatusInterval time.Duration
-	// Back is called several times in the minute after an outage of the API server, because the
+	// OnReconnect is called several times in the minute after an outage of the API server, because the
 	// watches may not yet show what changed meanwhile. It must not block; may be nil.
-	Back func()
+	OnReconnect func()
 	// RepairInterval is the least time between two corrections of conditions that another client
 	// wrote; default 10 s.
 	RepairInterval time.Duration
@@ -92,8 +92,8 @@ func (c *Config) setDefaults() {
 	if c.LeaseDuration == 0 {
 		c.LeaseDuration = 40 * time.Second
 	}
-	if c.Drives == nil {
-		c.Drives = func() bool { return true }
+	if c.HoldsHost == nil {
+		c.HoldsHost = func() bool { return true }
 	}
 	if c.Registration.MaxPods == 0 {
 		c.Registration.MaxPods = 110

@@ -14,7 +14,7 @@ import (
 type leaseClient struct {
 	coordclient.LeaseInterface
 	log     *stateLog
-	silence *silence
+	standby *standby
 }
 
 func (c leaseClient) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
@@ -32,7 +32,7 @@ func (c leaseClient) Create(ctx context.Context, l *coordinationv1.Lease, o meta
 }
 
 func (c leaseClient) Update(ctx context.Context, l *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	if c.silence.holds() {
+	if c.standby.active() {
 		return l, nil // another process renews it
 	}
 	l, err := c.LeaseInterface.Update(ctx, l, o)

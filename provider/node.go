@@ -30,7 +30,7 @@ type Registration struct {
 }
 
 // Machine is what the machine and its runtime report, and what the node derives from that.
-type Machine struct {
+type NodeInfo struct {
 	Facts host.Facts
 	// Reserved is subtracted from capacity to get allocatable; nil: DefaultReserved.
 	Reserved v1.ResourceList
@@ -59,7 +59,7 @@ type Condition struct {
 }
 
 // nodeObject builds the node as a kubelet would register and report it.
-func nodeObject(r Registration, m Machine, conditions []Condition, images []v1.ContainerImage, port int32, now time.Time) *v1.Node {
+func nodeObject(r Registration, m NodeInfo, conditions []Condition, images []v1.ContainerImage, port int32, now time.Time) *v1.Node {
 	n := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   r.NodeName,
@@ -114,7 +114,7 @@ func nodeObject(r Registration, m Machine, conditions []Condition, images []v1.C
 
 // nodeLabels are those that a kubelet sets. NodeRestriction allows a node to set these, and labels
 // outside of kubernetes.io and k8s.io.
-func nodeLabels(r Registration, m Machine) map[string]string {
+func nodeLabels(r Registration, m NodeInfo) map[string]string {
 	l := map[string]string{
 		v1.LabelHostname:      r.NodeName,
 		v1.LabelOSStable:      m.Facts.OS,
@@ -126,7 +126,7 @@ func nodeLabels(r Registration, m Machine) map[string]string {
 	return l
 }
 
-func nodeAddresses(r Registration, m Machine) []v1.NodeAddress {
+func nodeAddresses(r Registration, m NodeInfo) []v1.NodeAddress {
 	if m.Addresses != nil {
 		return slices.Clone(m.Addresses)
 	}

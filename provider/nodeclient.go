@@ -42,7 +42,7 @@ type nodeClient struct {
 	rebooted  func(bootID string) // called when a report has changed the boot ID
 	now       func() time.Time
 	log       *stateLog
-	silence   *silence
+	standby   *standby
 
 	mu      sync.Mutex
 	server  *v1.Node          // as last seen; nil before
@@ -62,7 +62,7 @@ func (c *nodeClient) Get(ctx context.Context, name string, o metav1.GetOptions) 
 		c.log.note(ctx, err)
 		return nil, err // each patch is preceded by a Get
 	}
-	c.silence.see(n)
+	c.standby.observe(n)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.server = n
@@ -80,7 +80,7 @@ func (c *nodeClient) Get(ctx context.Context, name string, o metav1.GetOptions) 
 func (c *nodeClient) Create(ctx context.Context, n *v1.Node, o metav1.CreateOptions) (*v1.Node, error) {
 	n = n.DeepCopy()
 	n.Status.Addresses = c.addresses()
-	if c.silence.holds() {
+	if c.standby.active() {
 		return n, nil
 	}
 	out, err := c.NodeInterface.Create(ctx, n, o)
@@ -101,7 +101,7 @@ func (c *nodeClient) Patch(ctx context.Context, name string, pt types.PatchType,
 	if server == nil {
 		return nil, fmt.Errorf("patch status of node %q: it was never read", name)
 	}
-	if c.silence.holds() {
+	if c.standby.active() {
 		return server.DeepCopy(), nil
 	}
 	fixed, applied, err := rewritePatch(data, server, c.addresses(), c.now())

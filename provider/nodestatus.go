@@ -18,10 +18,10 @@ type nodeStatus struct {
 	registration Registration
 	port         int32
 	repairEvery  time.Duration
-	back         func() // called at each report after an outage; may be nil
+	onReconnect  func() // called at each report after an outage; may be nil
 
 	mu         sync.Mutex
-	machine    Machine
+	info       NodeInfo
 	conditions []Condition // Ready last, as older controllers expect
 	images     []v1.ContainerImage
 
@@ -34,9 +34,9 @@ type nodeStatus struct {
 func newNodeStatus(c Config) *nodeStatus {
 	s := &nodeStatus{
 		registration: c.Registration,
-		machine:      c.Machine,
+		info:         c.Info,
 		repairEvery:  c.RepairInterval,
-		back:         c.Back,
+		onReconnect:  c.OnReconnect,
 		changed:      make(chan struct{}, 1),
 		wrong:        make(chan struct{}, 1),
 		again:        make(chan struct{}, 1),
@@ -103,8 +103,8 @@ func (s *nodeStatus) send(ctx context.Context, notify func(*v1.Node)) {
 			if reports--; reports > 0 {
 				report = time.After(reportAfterOutage)
 			}
-			if s.back != nil {
-				s.back()
+			if s.onReconnect != nil {
+				s.onReconnect()
 			}
 		}
 		// The controller takes one node at a time and keeps the newest in its channel. It stops
@@ -128,7 +128,7 @@ func (s *nodeStatus) send(ctx context.Context, notify func(*v1.Node)) {
 func (s *nodeStatus) node(now time.Time, addresses bool) *v1.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := nodeObject(s.registration, s.machine, s.conditions, s.images, s.port, now)
+	n := nodeObject(s.registration, s.info, s.conditions, s.images, s.port, now)
 	if !addresses {
 		n.Status.Addresses = nil
 	}
@@ -138,7 +138,7 @@ func (s *nodeStatus) node(now time.Time, addresses bool) *v1.Node {
 func (s *nodeStatus) addresses() []v1.NodeAddress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return nodeAddresses(s.registration, s.machine)
+	return nodeAddresses(s.registration, s.info)
 }
 
 // setCondition reports whether the condition's status changed.
@@ -169,12 +169,12 @@ func (s *nodeStatus) setImages(images []v1.ContainerImage) {
 	}
 }
 
-func (s *nodeStatus) setMachine(m Machine) {
+func (s *nodeStatus) setInfo(m NodeInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.KubeletVersion = s.machine.KubeletVersion
-	if !reflect.DeepEqual(s.machine, m) {
-		s.machine = m
+	m.KubeletVersion = s.info.KubeletVersion
+	if !reflect.DeepEqual(s.info, m) {
+		s.info = m
 		poke(s.changed)
 	}
 }
@@ -182,7 +182,7 @@ func (s *nodeStatus) setMachine(m Machine) {
 func (s *nodeStatus) setVersion(kubelet string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.machine.KubeletVersion = kubelet
+	s.info.KubeletVersion = kubelet
 }
 
 // observe compares the server's node with ours. The node controller sets the conditions of a node

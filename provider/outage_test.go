@@ -15,7 +15,7 @@ import (
 func TestReportsAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
-		s := newNodeStatus(Config{RepairInterval: 10 * time.Second, Back: func() { told++ }})
+		s := newNodeStatus(Config{RepairInterval: 10 * time.Second, OnReconnect: func() { told++ }})
 		log := &stateLog{what: "renew the node's lease", again: func() { poke(s.again) }}
 		ctx, cancel := context.WithCancel(t.Context())
 		var sent []time.Duration

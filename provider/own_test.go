@@ -37,7 +37,7 @@ func TestCheckOwn(t *testing.T) {
 // is neither read nor patched.
 func TestForeignNodeIsNotChanged(t *testing.T) {
 	ctx := context.Background()
-	made := nodeObject(Registration{NodeName: "n1"}, Machine{KubeletVersion: "v1.37.1"}, nil, nil, 0, metav1.Now().Time)
+	made := nodeObject(Registration{NodeName: "n1"}, NodeInfo{KubeletVersion: "v1.37.1"}, nil, nil, 0, metav1.Now().Time)
 	if err := CheckOwn(made); err != nil {
 		t.Fatalf("our own node: %v", err)
 	}

@@ -28,7 +28,7 @@ func (n *Node) SetPressure(t v1.NodeConditionType, pressed bool) {
 	}
 }
 
-// Tell records an event on the node.
-func (n *Node) Tell(kind, reason, message string) {
+// RecordEvent records an event on the node.
+func (n *Node) RecordEvent(kind, reason, message string) {
 	n.cfg.Recorder.Event(n.reference(), kind, reason, message)
 }

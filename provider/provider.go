@@ -31,7 +31,7 @@ type Node struct {
 
 	controller *vknode.PodController
 
-	silence     silence
+	standby     standby
 	registered  chan struct{}
 	once        sync.Once
 	retired     atomic.Bool
@@ -46,7 +46,7 @@ func New(c Config) (*Node, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	c.Machine.KubeletVersion = cmp.Or(c.Machine.KubeletVersion, builtVersion())
+	c.Info.KubeletVersion = cmp.Or(c.Info.KubeletVersion, builtVersion())
 	pods, err := newPodSource(c.Client, c.Registration.NodeName)
 	if err != nil {
 		return nil, fmt.Errorf("pod informer: %w", err)
@@ -63,18 +63,18 @@ func New(c Config) (*Node, error) {
 		registered:  make(chan struct{}),
 		registerLog: &stateLog{what: "register the node"},
 		leaseLog:    &stateLog{what: "renew the node's lease"},
-		silence:     silence{instance: c.Instance, drives: c.Drives},
+		standby:     standby{instance: c.Instance, holdsHost: c.HoldsHost},
 	}
 	n.leaseLog.again = func() { poke(n.status.again) }
 	n.nodes = &nodeClient{
 		NodeInterface: c.Client.CoreV1().Nodes(),
 		addresses:     n.status.addresses,
 		rebooted: func(boot string) {
-			n.Tell(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", c.Registration.NodeName, boot))
+			n.RecordEvent(v1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", c.Registration.NodeName, boot))
 		},
 		now:     time.Now,
 		log:     &stateLog{what: "report the node's status"},
-		silence: &n.silence,
+		standby: &n.standby,
 	}
 	n.controller, err = vknode.NewPodController(vknode.PodControllerConfig{
 		PodClient:                 &gate{PodsGetter: c.Client.CoreV1(), loop: c.Loop, lister: pods.lister},
@@ -126,13 +126,13 @@ func (n *Node) SetCondition(c Condition) { n.status.setCondition(c) }
 // SetImages sets node.status.images; see NodeImages.
 func (n *Node) SetImages(images []v1.ContainerImage) { n.status.setImages(images) }
 
-// SetMachine replaces what the machine and its runtime report. It ignores m.KubeletVersion.
-func (n *Node) SetMachine(m Machine) { n.status.setMachine(m) }
+// SetInfo replaces what the machine and its runtime report. It ignores m.KubeletVersion.
+func (n *Node) SetInfo(m NodeInfo) { n.status.setInfo(m) }
 
-// Silent reports whether another process has taken over the machine since this one lost it, and
+// Standby reports whether another process has taken over the machine since this one lost it, and
 // reports the node and its pods. Two reporting processes would overwrite each other endlessly, so
 // this one reports nothing then.
-func (n *Node) Silent() bool { return n.silence.holds() }
+func (n *Node) Standby() bool { return n.standby.active() }
 
 // Resume reports the node again after this process has got the machine back.
 func (n *Node) Resume() { poke(n.status.changed) }
@@ -157,7 +157,7 @@ func (n *Node) selfHandler() cache.ResourceEventHandler {
 		if node == nil {
 			return
 		}
-		n.silence.see(node)
+		n.standby.observe(node)
 		select {
 		case <-n.registered:
 			n.status.observe(node)

@@ -159,7 +159,7 @@ func facts() host.Facts {
 func TestNodeObject(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	n := nodeObject(Registration{NodeName: "n1", MaxPods: 110, Labels: map[string]string{"disk": "ssd"}, Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}},
-		Machine{Facts: facts(), RuntimeName: "containerd", RuntimeVersion: "v2.1.4", KubeletVersion: "v1.37.1"},
+		NodeInfo{Facts: facts(), RuntimeName: "containerd", RuntimeVersion: "v2.1.4", KubeletVersion: "v1.37.1"},
 		[]Condition{{v1.NodeReady, v1.ConditionTrue, "KubeletReady", "kubelet is posting ready status"}}, nil, 10250, at)
 	if d := cmp.Diff(map[string]string{
 		"kubernetes.io/hostname": "n1", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
@@ -306,7 +306,7 @@ func TestRewritePatch(t *testing.T) {
 func newTestNode(t *testing.T, client *fake.Clientset, l *loop) (*Node, func()) {
 	t.Helper()
 	n, err := New(Config{Client: client, LeaseClient: client, Recorder: record.NewFakeRecorder(100), Loop: l, Held: l,
-		Registration: Registration{NodeName: "n1"}, Machine: Machine{Facts: facts(), RuntimeName: "containerd", RuntimeVersion: "2.1.4"},
+		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts(), RuntimeName: "containerd", RuntimeVersion: "2.1.4"},
 		RepairInterval: 10 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -472,7 +472,7 @@ func TestRebooted(t *testing.T) {
 	client := fake.NewSimpleClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{AnnotationDriver: driverName}}})
 	recorder := record.NewFakeRecorder(10)
 	n, err := New(Config{Client: client, LeaseClient: client, Recorder: recorder, Loop: &loop{}, Held: &loop{},
-		Registration: Registration{NodeName: "n1"}, Machine: Machine{Facts: facts()}})
+		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts()}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func (n *Node) runController(ctx context.Context) error {
 		return fmt.Errorf("ask the API server for its version: %w", err)
 	}
 	nodes := n.nodes
-	leases := leaseClient{n.cfg.LeaseClient.CoordinationV1().Leases(v1.NamespaceNodeLease), n.leaseLog, &n.silence}
+	leases := leaseClient{n.cfg.LeaseClient.CoordinationV1().Leases(v1.NamespaceNodeLease), n.leaseLog, &n.standby}
 	controller, err := vknode.NewNodeController(n.status, n.status.node(time.Now(), false), nodes,
 		vknode.WithNodeEnableLeaseV1(leases, int32(n.cfg.LeaseDuration/time.Second)),
 		vknode.WithNodeStatusUpdateInterval(n.cfg.StatusInterval),

@@ -34,13 +34,13 @@ type Release struct {
 	DrainTime  time.Duration
 	MaxGrace   time.Duration
 	Keep       bool
-	May        connect.Recognizer // nil: any machine
+	Recognize  connect.Recognizer // nil: any machine
 	// Say gets a line for each step, for a person. Several goroutines may call it.
 	Say func(format string, args ...any)
 
 	machine *connect.Host
 	client  *cri.Client
-	hold    *ownership.Holder
+	holder  *ownership.Holder
 	id      owner.Identity // noOwner if the host is no node
 	file    *owner.Record  // nil if there is none
 	running []owner.Sandbox
@@ -66,12 +66,12 @@ func (r *Release) Run(ctx context.Context) (_ *Result, err error) {
 		return nil, err
 	}
 	defer r.machine.Close()
-	if r.May != nil {
+	if r.Recognize != nil {
 		facts, err := r.machine.Facts(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("read the host's facts: %w", err)
 		}
-		if err := r.machine.Recognized(ctx, facts, r.May); err != nil {
+		if err := r.machine.Recognized(ctx, facts, r.Recognize); err != nil {
 			return nil, err
 		}
 	}
@@ -100,7 +100,7 @@ func (r *Release) Run(ctx context.Context) (_ *Result, err error) {
 	}
 	// The rest is quick, and an interrupted one would leave a mess.
 	ctx = context.WithoutCancel(ctx)
-	kept, err := r.giveBack(ctx, record)
+	kept, err := r.undoPreparation(ctx, record)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (r *Release) Run(ctx context.Context) (_ *Result, err error) {
 // empty stops and removes what is Bowline's in the runtime, and adds to before what the runtime
 // had. It returns what was Bowline's and what the runtime still has.
 func (r *Release) empty(ctx context.Context, before Listing) (ours Ours, left Seen, err error) {
-	ctx, stop := r.whileOurs(ctx)
+	ctx, stop := r.whileClaimed(ctx)
 	defer stop()
 	err = func() error {
 		seen, err := See(ctx, r.client)
@@ -173,10 +173,10 @@ func (r *Release) claim(ctx context.Context) error {
 	}
 	r.id, r.file = id, file
 	r.Cfg.AllowForeignPods = true
-	r.hold = ownership.NewHolder(r.machine.Fence, func(ctx context.Context) (ownership.Claim, error) {
+	r.holder = ownership.NewHolder(r.machine.Fence, func(ctx context.Context) (ownership.Claim, error) {
 		return ownership.Take(ctx, r.Cfg, r.machine, r.client, owner.Config{ClusterUID: id.ClusterUID, NodeName: id.NodeName})
 	})
-	if err := r.hold.Acquire(ctx); err != nil {
+	if err := r.holder.Acquire(ctx); err != nil {
 		return err
 	}
 	if known {
@@ -188,15 +188,15 @@ func (r *Release) claim(ctx context.Context) error {
 	return err
 }
 
-// whileOurs returns a context that ends when the claim is lost: a host without a claim is not
+// whileClaimed returns a context that ends when the claim is lost: a host without a claim is not
 // touched.
-func (r *Release) whileOurs(ctx context.Context) (context.Context, func()) {
+func (r *Release) whileClaimed(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		select {
-		case <-r.hold.Claim.Lost():
+		case <-r.holder.Claim.Lost():
 			if f := r.machine.Fence; f != nil {
 				f.Close()
 			}
@@ -215,7 +215,7 @@ func (r *Release) notReleased(ctx context.Context, err error) error {
 	} else if ctx.Err() != nil {
 		err = errors.New("interrupted; to continue, release the host again")
 	}
-	ownership.Release(ctx, r.hold.Claim)
+	ownership.Release(ctx, r.holder.Claim)
 	return err
 }
 
@@ -253,10 +253,10 @@ func (r *Release) pods(ctx context.Context) error {
 	return nil
 }
 
-// giveBack undoes what "host prepare" did. It releases the claim after the undo steps that need the
-// CRI, and before those that restart the runtime or take the CRI away. kept is what could not be
-// restored.
-func (r *Release) giveBack(ctx context.Context, record *prepare.Record) (kept []string, err error) {
+// undoPreparation undoes what "host prepare" did. It releases the claim after the undo steps that
+// need the CRI, and before those that restart the runtime or take the CRI away. kept is what could
+// not be restored.
+func (r *Release) undoPreparation(ctx context.Context, record *prepare.Record) (kept []string, err error) {
 	undo := func(restarts bool) {
 		if record == nil || r.Keep {
 			return
@@ -270,7 +270,7 @@ func (r *Release) giveBack(ctx context.Context, record *prepare.Record) (kept []
 	undo(false)
 	letGo, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := r.hold.Claim.Release(letGo); err != nil {
+	if err := r.holder.Claim.Release(letGo); err != nil {
 		return kept, err
 	}
 	if err := r.machine.UndoShared(letGo, r.Cfg.RootDirectory); err != nil {

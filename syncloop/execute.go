@@ -117,7 +117,7 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 func (j *job) words(err error) string { return budget.Text(j.uncut(err)) }
 
 func (j *job) uncut(err error) string {
-	message, coded, ok := cri.Said(err)
+	message, coded, ok := cri.ErrorText(err)
 	var r *reasonError
 	switch {
 	case !ok:

@@ -94,7 +94,7 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img pulled) 
 	if in.Devices, err = j.devices(c); err != nil {
 		return nil, because("CreateContainerConfigError", err)
 	}
-	things := []host.Thing{
+	things := []host.Entry{
 		{Path: path.Join(spec.LogDir(m, j.pod), c.Name), Mode: fs.ModeDir | 0o755},
 		{Path: in.TerminationLogPath, Mode: 0o666}, // any user of the container may write its termination message
 	}

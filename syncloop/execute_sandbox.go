@@ -154,7 +154,7 @@ func (j *job) release(ctx context.Context) error {
 // hosts returns the pod's /etc/hosts; ok is false if the container brings its own. The file is
 // written before each start, because a new sandbox has new addresses. It is written in place, so
 // that running containers, which have it mounted, see the change.
-func (j *job) hosts(ctx context.Context, c *v1.Container, m spec.Machine) (file host.Thing, ok bool, err error) {
+func (j *job) hosts(ctx context.Context, c *v1.Container, m spec.Machine) (file host.Entry, ok bool, err error) {
 	if !spec.ManagesHosts(j.pod, c, j.podIPs) {
 		return file, false, nil
 	}
@@ -167,5 +167,5 @@ func (j *job) hosts(ctx context.Context, c *v1.Container, m spec.Machine) (file 
 		base = data
 	}
 	data, err := spec.HostsFile(j.pod, m, j.podIPs, base)
-	return host.Thing{Path: spec.EtcHostsPath(m.RootDir, j.pod.UID), Mode: 0o644, Data: data, InPlace: true}, err == nil, err
+	return host.Entry{Path: spec.EtcHostsPath(m.RootDir, j.pod.UID), Mode: 0o644, Data: data, InPlace: true}, err == nil, err
 }

@@ -49,7 +49,7 @@ func (a *access) check(ctx context.Context, namespace, name, rootDir string) (*h
 		if err != nil {
 			return nil, err
 		}
-		cfg.Driven, cfg.Witnesses = owner.Identity{ClusterUID: w.Service, NodeName: h.Status.NodeName}, w
+		cfg.Managed, cfg.Witnesses = owner.Identity{ClusterUID: w.Service, NodeName: h.Status.NodeName}, w
 	}
 	return cfg, nil
 }

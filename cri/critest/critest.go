@@ -82,7 +82,7 @@ func Run(t *testing.T, target Target) {
 		{"Events", testEvents},
 		{"Images", testImages},
 		{"ForgottenTask", testForgottenTask},
-		{"Remnants", testRemnants},
+		{"Remnants", testLeaked},
 		{"Records", testRecords},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(s, t) })

@@ -333,7 +333,7 @@ func testDeadlines(t *testing.T, m *machine) {
 	for name, err := range map[string]error{
 		"WriteFile": m.h.WriteFile(ctx, p, []byte("x"), 0o644),
 		"MkdirAll":  m.h.MkdirAll(ctx, p, 0o755, nil),
-		"Make":      made(m.h.Make(ctx, host.Thing{Path: p, Mode: 0o644})),
+		"Make":      made(m.h.Make(ctx, host.Entry{Path: p, Mode: 0o644})),
 		"WriteTree": m.h.WriteTree(ctx, p, host.Tree{"a": {Mode: 0o644}}),
 	} {
 		wantErr(t, err, context.Canceled, errors.Is)

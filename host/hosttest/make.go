@@ -20,13 +20,13 @@ func made(_ []bool, err error) error { return err }
 func testMake(t *testing.T, m *machine) {
 	ctx := context.Background()
 	d := m.dir(t)
-	dir := func(p string, mode fs.FileMode) host.Thing {
-		return host.Thing{Path: d + p, Mode: fs.ModeDir | mode}
+	dir := func(p string, mode fs.FileMode) host.Entry {
+		return host.Entry{Path: d + p, Mode: fs.ModeDir | mode}
 	}
-	file := func(p, data string, mode fs.FileMode) host.Thing {
-		return host.Thing{Path: d + p, Mode: mode, Data: []byte(data)}
+	file := func(p, data string, mode fs.FileMode) host.Entry {
+		return host.Entry{Path: d + p, Mode: mode, Data: []byte(data)}
 	}
-	make := func(t *testing.T, want string, things ...host.Thing) {
+	make := func(t *testing.T, want string, things ...host.Entry) {
 		t.Helper()
 		got, err := m.h.Make(ctx, things...)
 		testutil.Must(t, err)
@@ -49,7 +49,7 @@ func testMake(t *testing.T, m *machine) {
 
 	t.Run("what is missing", func(t *testing.T) {
 		odd := "a%s\\n'\"$x\x00\xff\n"
-		things := []host.Thing{
+		things := []host.Entry{
 			file("/record", odd, 0o640), dir("/pod", 0o750), dir("/pod/volumes", 0o750), dir("/pod/containers/it's one", 0o750),
 			dir("/pod/open", 0o777), file("/pod/log", "", 0o666), file("/pod/new/tool", "#!", 0o755), dir("/log/app", 0o755),
 			file("/pod/sticky", "", 0o4711),
@@ -132,12 +132,12 @@ func testMake(t *testing.T, m *machine) {
 	})
 	t.Run("a failure", func(t *testing.T) {
 		m.write(t, d+"/file", "x")
-		for _, thing := range []host.Thing{dir("/file", 0o755), dir("/file/below", 0o755), file("/file/below", "x", 0o644)} {
+		for _, thing := range []host.Entry{dir("/file", 0o755), dir("/file/below", 0o755), file("/file/below", "x", 0o644)} {
 			_, err := m.h.Make(ctx, dir("/before", 0o755), thing, dir("/after", 0o755))
 			wantErr(t, err, unix.ENOTDIR, errors.Is)
 		}
 		m.wantFile(t, d+"/file", "x")
-		_, err := m.h.Make(ctx, host.Thing{Path: "relative"})
+		_, err := m.h.Make(ctx, host.Entry{Path: "relative"})
 		if err == nil {
 			t.Error("a relative path was taken")
 		}

@@ -75,7 +75,7 @@ func testTreeFull(t *testing.T, m *machine) {
 	if err := m.h.WriteFile(ctx, small+"/file", []byte(strings.Repeat("x", 20_000)), 0o644); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a file: %v", err)
 	}
-	if _, err := m.h.Make(ctx, host.Thing{Path: small + "/file", Data: []byte(strings.Repeat("x", 20_000)), Mode: 0o644}); !errors.Is(err, syscall.ENOSPC) {
+	if _, err := m.h.Make(ctx, host.Entry{Path: small + "/file", Data: []byte(strings.Repeat("x", 20_000)), Mode: 0o644}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a file by Make: %v", err)
 	}
 	if m.exists(t, small+"/file") {

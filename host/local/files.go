@@ -159,7 +159,7 @@ func mkdirAll(path string, mode fs.FileMode, owner *host.Owner) error {
 }
 
 // Make creates the things one by one; locally there are no round trips to save.
-func (h *Host) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
+func (h *Host) Make(ctx context.Context, things ...host.Entry) ([]bool, error) {
 	return call(h, ctx, "Make", shortDeadline, func(ctx context.Context) ([]bool, error) {
 		made := make([]bool, len(things))
 		for i, t := range things {
@@ -176,7 +176,7 @@ func (h *Host) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
 	})
 }
 
-func makeOne(t host.Thing) error {
+func makeOne(t host.Entry) error {
 	if t.Mode.IsDir() {
 		return mkdirAll(t.Path, t.Mode&^fs.ModeDir, nil)
 	}

@@ -97,7 +97,7 @@ func TestHook(t *testing.T) {
 		"WriteTree": func() error { return h.WriteTree(ctx, dir+"/tree", host.Tree{"a": {Mode: 0o644}}) },
 		"MkdirAll":  func() error { return h.MkdirAll(ctx, dir+"/d", 0o755, nil) },
 		"Make": func() error {
-			_, err := h.Make(ctx, host.Thing{Path: dir + "/made", Mode: fs.ModeDir | 0o755})
+			_, err := h.Make(ctx, host.Entry{Path: dir + "/made", Mode: fs.ModeDir | 0o755})
 			return err
 		},
 		"Symlink":    func() error { return h.Symlink(ctx, "x", dir+"/l") },

@@ -17,7 +17,7 @@ import (
 type Machine interface {
 	Run(ctx context.Context, cmd host.Command) (host.Result, error)
 	Start(ctx context.Context, args ...string) (host.Process, error)
-	Make(ctx context.Context, things ...host.Thing) (made []bool, err error)
+	Make(ctx context.Context, things ...host.Entry) (made []bool, err error)
 	Remove(ctx context.Context, path string) error
 }
 
@@ -82,8 +82,8 @@ func raise(ctx context.Context, m Machine, need, margin time.Duration) (time.Dur
 	}
 	text := fmt.Sprintf("# Written by bowline for the graceful node shutdown; removed at the next boot.\n[Login]\nInhibitDelayMaxSec=%d\n",
 		int64((need+margin+time.Second-1)/time.Second))
-	if _, err := m.Make(ctx, host.Thing{Path: DropIn[:strings.LastIndexByte(DropIn, '/')], Mode: fs.ModeDir | 0o755},
-		host.Thing{Path: DropIn, Mode: 0o644, Data: []byte(text)}); err != nil {
+	if _, err := m.Make(ctx, host.Entry{Path: DropIn[:strings.LastIndexByte(DropIn, '/')], Mode: fs.ModeDir | 0o755},
+		host.Entry{Path: DropIn, Mode: 0o644, Data: []byte(text)}); err != nil {
 		return most, fmt.Errorf("raise logind's InhibitDelayMaxSec: %w", err)
 	}
 	if err := reload(ctx, m); err != nil {

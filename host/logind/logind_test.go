@@ -369,7 +369,7 @@ type elsewhere struct {
 	dir string
 }
 
-func (e elsewhere) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
+func (e elsewhere) Make(ctx context.Context, things ...host.Entry) ([]bool, error) {
 	for i := range things {
 		things[i].Path = e.dir + things[i].Path
 	}

@@ -6,7 +6,7 @@
 //	waiting ──────────────── Listen ───────────────────┤
 //	  ▲                        │                       │
 //	  │                        ▼                       │
-//	  └── ended or Drop ── listening ── Look fails ────┘
+//	  └── ended or Drop ── listening ── Check fails ───┘
 package relisten
 
 import (
@@ -27,22 +27,22 @@ type Config struct {
 	Address *net.TCPAddr
 	// Listen listens there. Its error wraps host.ErrUnreachable if the host was not asked.
 	Listen func(ctx context.Context) (net.Listener, error)
-	// Look dials Address as clients would, and checks that their connections reach this process.
+	// Check dials Address as clients would, and checks that their connections reach this process.
 	// It ends with its context. An error that wraps host.ErrUnreachable or ErrUnknown means that
 	// the check has no result.
-	Look func(ctx context.Context) error
-	// Reconnect is called before each Listen after a number of refusals (stubborn), because the
+	Check func(ctx context.Context) error
+	// Reconnect is called before each Listen after a number of refusals (reconnectAfter), because the
 	// permissions on the host may have changed. May be nil.
 	Reconnect func()
-	// Tell receives the result of each try, one after the other: nil if it listens and Look
+	// OnResult receives the result of each try, one after the other: nil if it listens and Check
 	// succeeded, else the reason. On an error that wraps ErrUnknown it listens.
-	Tell func(error)
-	// Budget ends the driver if code panics that reads data of the host: Look makes a TLS
+	OnResult func(error)
+	// Budget ends the driver if code panics that reads data of the host: Check makes a TLS
 	// handshake with whatever answers there. May be nil.
 	Budget *budget.Account
 }
 
-// ErrUnknown reports that Look had no result.
+// ErrUnknown reports that Check had no result.
 var ErrUnknown = errors.New("not checked yet whether connections from outside reach it")
 
 const (
@@ -51,9 +51,9 @@ const (
 	reachWait   = 2 * time.Second // while the host is unreachable
 	lookTime    = 10 * time.Second
 	looks       = 3
-	// stubborn is the number of refusals after which Reconnect is called before each Listen. A port
+	// reconnectAfter is the number of refusals after which Reconnect is called before each Listen. A port
 	// that its last holder is about to release becomes free before that.
-	stubborn = 4
+	reconnectAfter = 4
 )
 
 // Listener is a net.Listener. New starts nothing; Run does.
@@ -62,7 +62,7 @@ type Listener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
-	poked  chan struct{}
+	retry  chan struct{}
 
 	mu    sync.Mutex
 	now   net.Listener // nil while not listening
@@ -71,10 +71,10 @@ type Listener struct {
 
 // New makes a listener that accepts nothing until Run is called.
 func New(c Config) (*Listener, error) {
-	if c.Address == nil || c.Address.Port == 0 || c.Listen == nil || c.Look == nil || c.Tell == nil {
-		return nil, errors.New("relisten: Address with a port, Listen, Look and Tell are required")
+	if c.Address == nil || c.Address.Port == 0 || c.Listen == nil || c.Check == nil || c.OnResult == nil {
+		return nil, errors.New("relisten: Address with a port, Listen, Check and OnResult are required")
 	}
-	return &Listener{cfg: c, conns: make(chan net.Conn), closed: make(chan struct{}), poked: make(chan struct{}, 1)}, nil
+	return &Listener{cfg: c, conns: make(chan net.Conn), closed: make(chan struct{}), retry: make(chan struct{}, 1)}, nil
 }
 
 // Addr is the address on the host.
@@ -119,10 +119,10 @@ func (l *Listener) Drop() {
 	}
 }
 
-// Poke makes Run try at once.
-func (l *Listener) Poke() {
+// Retry makes Run try at once.
+func (l *Listener) Retry() {
 	select {
-	case l.poked <- struct{}{}:
+	case l.retry <- struct{}{}:
 	default:
 	}
 }
@@ -141,7 +141,7 @@ func (l *Listener) Run(ctx context.Context) error {
 	}()
 	refused := 0
 	for {
-		if refused >= stubborn && l.cfg.Reconnect != nil {
+		if refused >= reconnectAfter && l.cfg.Reconnect != nil {
 			l.cfg.Reconnect()
 		}
 		err := l.listen(ctx)
@@ -156,11 +156,11 @@ func (l *Listener) Run(ctx context.Context) error {
 			refused++
 			wait = min(firstWait<<min(refused-1, 10), longestWait)
 		}
-		l.cfg.Tell(err)
+		l.cfg.OnResult(err)
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-		case <-l.poked:
+		case <-l.retry:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -218,7 +218,7 @@ func (l *Listener) listen(ctx context.Context) error {
 			if err != nil && !errors.Is(err, ErrUnknown) {
 				return err
 			}
-			l.cfg.Tell(err)
+			l.cfg.OnResult(err)
 			if err != nil {
 				again = time.After(longestWait)
 			}
@@ -249,13 +249,13 @@ func (l *Listener) take(ctx context.Context, from net.Listener) error {
 	}
 }
 
-// look calls Look until there is a result, at most looks times.
+// look calls Check until there is a result, at most looks times.
 func (l *Listener) look(ctx context.Context) error {
 	for tries := 1; ; tries++ {
 		err := func() error {
 			ctx, cancel := context.WithTimeout(ctx, lookTime)
 			defer cancel()
-			return l.cfg.Look(ctx)
+			return l.cfg.Check(ctx)
 		}()
 		late := errors.Is(err, host.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
 		switch {

@@ -42,12 +42,12 @@ func (f *forward) isClosed() bool {
 	}
 }
 
-// world is a host, and the results that Tell received.
+// world is a host, and the results that OnResult received.
 type world struct {
 	*Listener
 	mu         sync.Mutex
 	refusal    error // of Listen
-	verdict    error // of Look
+	verdict    error // of Check
 	slow       time.Duration
 	began      time.Time
 	tries      []time.Duration // of Listen, since the start
@@ -79,7 +79,7 @@ func newWorld(t *testing.T, prepare func(*world)) *world {
 			w.forwards = append(w.forwards, f)
 			return f, nil
 		},
-		Look: func(context.Context) error {
+		Check: func(context.Context) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.verdict
@@ -89,7 +89,7 @@ func newWorld(t *testing.T, prepare func(*world)) *world {
 			defer w.mu.Unlock()
 			w.reconnects = append(w.reconnects, len(w.tries))
 		},
-		Tell: func(err error) {
+		OnResult: func(err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.told = append(w.told, err)
@@ -115,7 +115,7 @@ func newWorld(t *testing.T, prepare func(*world)) *world {
 	return w
 }
 
-// last returns the newest listener and the last result of Tell.
+// last returns the newest listener and the last result of OnResult.
 func (w *world) last() (*forward, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,7 +193,7 @@ func TestOutlasts(t *testing.T) {
 }
 
 // TestRefused: the listener retries soon, because the last holder of the port may be ending;
-// then with growing waits, after Reconnect; and at once after Poke.
+// then with growing waits, after Reconnect; and at once after Retry.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refusal := errors.New("no")
@@ -216,7 +216,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("it is told %v", err)
 		}
 		w.set(func() { w.refusal = nil })
-		w.Poke()
+		w.Retry()
 		synctest.Wait()
 		f, err := w.last()
 		if err != nil {
@@ -244,7 +244,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 // TestLook: if clients cannot reach the listener, it is closed; if that is unknown, it stays.
-func TestLook(t *testing.T) {
+func TestCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		verdict := errors.New("loopback only")
 		w := newWorld(t, func(w *world) { w.verdict = verdict })
@@ -319,7 +319,7 @@ func TestConfigIsChecked(t *testing.T) {
 }
 
 // A panic on what the host answers ends that driver, not the process.
-func TestAPanicOfALookIsTheDrivers(t *testing.T) {
+func TestAPanicOfACheckIsTheDrivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		account := budget.New(budget.Limits{})
 		l, err := New(Config{
@@ -327,8 +327,8 @@ func TestAPanicOfALookIsTheDrivers(t *testing.T) {
 			Listen: func(context.Context) (net.Listener, error) {
 				return &forward{conns: make(chan net.Conn), closed: make(chan struct{})}, nil
 			},
-			Look: func(context.Context) error { panic("found") },
-			Tell: func(error) {},
+			Check:    func(context.Context) error { panic("found") },
+			OnResult: func(error) {},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -86,12 +86,12 @@ func BenchmarkOperations(b *testing.B) {
 		},
 		"MakeDirs": func() error {
 			n++
-			_, err := h.Make(ctx, host.Thing{Path: fmt.Sprintf("%s/d%d/a", d, n), Mode: fs.ModeDir | 0o755}, host.Thing{Path: fmt.Sprintf("%s/d%d/b", d, n), Mode: fs.ModeDir | 0o750})
+			_, err := h.Make(ctx, host.Entry{Path: fmt.Sprintf("%s/d%d/a", d, n), Mode: fs.ModeDir | 0o755}, host.Entry{Path: fmt.Sprintf("%s/d%d/b", d, n), Mode: fs.ModeDir | 0o750})
 			return err
 		},
 		"MakeFiles": func() error {
 			n++
-			_, err := h.Make(ctx, host.Thing{Path: fmt.Sprintf("%s/f%d/hosts", d, n), Mode: 0o644, Data: []byte("127.0.0.1 localhost\n")}, host.Thing{Path: fmt.Sprintf("%s/f%d/log", d, n), Mode: 0o666})
+			_, err := h.Make(ctx, host.Entry{Path: fmt.Sprintf("%s/f%d/hosts", d, n), Mode: 0o644, Data: []byte("127.0.0.1 localhost\n")}, host.Entry{Path: fmt.Sprintf("%s/f%d/log", d, n), Mode: 0o666})
 			return err
 		},
 		"MkdirAllNew": func() error { n++; return h.MkdirAll(ctx, fmt.Sprintf("%s/m%d/y", d, n), 0o777, nil) },
@@ -102,7 +102,7 @@ func BenchmarkOperations(b *testing.B) {
 		},
 		"RemoveTreeNew": func() error {
 			n++
-			if _, err := h.Make(ctx, host.Thing{Path: fmt.Sprintf("%s/r%d/b", d, n), Mode: fs.ModeDir | 0o750}); err != nil {
+			if _, err := h.Make(ctx, host.Entry{Path: fmt.Sprintf("%s/r%d/b", d, n), Mode: fs.ModeDir | 0o750}); err != nil {
 				return err
 			}
 			return h.RemoveTree(ctx, fmt.Sprintf("%s/r%d", d, n))

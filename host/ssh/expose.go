@@ -77,7 +77,7 @@ func (h *Host) guard(ctx context.Context, bulk *link.Bulk, tag string) (link.Ses
 	if err != nil {
 		return nil, err
 	}
-	var stderr said
+	var stderr tail
 	go drain(session, &stderr, h.budget, "the guard's session")
 	h.budget.Go("the guard's session", func() { _, _ = session.Stdin().Write([]byte(text)) }) // if it fails, the output ends
 	word := make(chan error, 1)
@@ -85,7 +85,7 @@ func (h *Host) guard(ctx context.Context, bulk *link.Bulk, tag string) (link.Ses
 		err := budget.ErrPanicked
 		defer func() { word <- err }()
 		var w string
-		if w, err = newSpoken(session.Stdout(), nonce, h.budget, "the guard's session").next(); err == nil && w != "guards" {
+		if w, err = newReply(session.Stdout(), nonce, h.budget, "the guard's session").next(); err == nil && w != "guards" {
 			err = fmt.Errorf("it says %q", w)
 		}
 	})

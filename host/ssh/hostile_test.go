@@ -206,7 +206,7 @@ func TestWordsSurviveNoise(t *testing.T) {
 		text.Write(bytes.Repeat([]byte("noise\n"), 100))
 		text.WriteString("nonce beat\n")
 	}
-	w := newSpoken(&text, "nonce", a, "the test")
+	w := newReply(&text, "nonce", a, "the test")
 	for i := range 10 {
 		if word, err := w.next(); err != nil || word != "beat" {
 			t.Fatalf("word %d: %q, %v", i, word, err)

@@ -59,7 +59,7 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", p, err)
 	}
-	var stderr said
+	var stderr tail
 	go drain(session, &stderr, h.budget, "the lock's session")
 	h.budget.Go("the lock's session", func() { _, _ = session.Stdin().Write(append([]byte(text), holder...)) }) // if it fails, the output ends
 	type answer struct {
@@ -67,7 +67,7 @@ func (h *Host) lock(ctx context.Context, p string, holder []byte) (*lock, error)
 		rest []byte
 		err  error
 	}
-	out := newSpoken(session.Stdout(), nonce, h.budget, "the lock's session")
+	out := newReply(session.Stdout(), nonce, h.budget, "the lock's session")
 	answers := make(chan answer, 1)
 	h.budget.Go("the lock's session", func() {
 		a := answer{err: budget.ErrPanicked}
@@ -127,7 +127,7 @@ func waitCode(ctx context.Context, s link.Session, a *budget.Account) int {
 // lock is a held lock.
 type lock struct {
 	session  link.Session
-	out      *spoken
+	out      *reply
 	budget   *budget.Account
 	answered time.Time // when the last answered beat was sent
 

@@ -15,7 +15,7 @@ import (
 
 // Make is one script with few processes: on the host, starting a process costs more than its
 // work.
-func (h *Host) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
+func (h *Host) Make(ctx context.Context, things ...host.Entry) ([]bool, error) {
 	return call(h, ctx, "Make", shortDeadline, func(ctx context.Context) ([]bool, error) {
 		if len(things) == 0 {
 			return nil, nil
@@ -43,7 +43,7 @@ func (h *Host) Make(ctx context.Context, things ...host.Thing) ([]bool, error) {
 
 // makeText is the input of scripts/make.sh: calls of its functions. One call creates consecutive
 // directories with the same mode.
-func makeText(things []host.Thing) string {
+func makeText(things []host.Entry) string {
 	var b strings.Builder
 	open := fs.FileMode(0)
 	for i, t := range things {

@@ -104,7 +104,7 @@ func TestHook(t *testing.T) {
 		"WriteTree": func() error { return h.WriteTree(ctx, dir+"/t", host.Tree{}) },
 		"MkdirAll":  func() error { return h.MkdirAll(ctx, dir+"/d", 0o755, nil) },
 		"Make": func() error {
-			_, err := h.Make(ctx, host.Thing{Path: dir + "/made", Mode: fs.ModeDir | 0o755})
+			_, err := h.Make(ctx, host.Entry{Path: dir + "/made", Mode: fs.ModeDir | 0o755})
 			return err
 		},
 		"Symlink":      func() error { return h.Symlink(ctx, "x", dir+"/l") },

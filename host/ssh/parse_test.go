@@ -92,7 +92,7 @@ func FuzzNextWord(f *testing.F) {
 	f.Add("motd\nnonce held\nmore")
 	corpus.Add(f)
 	f.Fuzz(func(t *testing.T, s string) {
-		w, err := newSpoken(strings.NewReader(s), "nonce", nil, "fuzz").next()
+		w, err := newReply(strings.NewReader(s), "nonce", nil, "fuzz").next()
 		if err == nil && !strings.Contains(s, "nonce "+w+"\n") {
 			t.Errorf("%q gave %q", s, w)
 		}

@@ -40,8 +40,8 @@ func TestFilesSurvivePowerCut(t *testing.T) {
 			return h.WriteFile(ctx, p, []byte("content"), 0o600)
 		},
 		"Make": func(ctx context.Context, h *ssh.Host, p string) error {
-			_, err := h.Make(ctx, host.Thing{Path: p, Mode: 0o600, Data: []byte("content"), Synced: true},
-				host.Thing{Path: filepath.Dir(p) + "/dir", Mode: fs.ModeDir | 0o750})
+			_, err := h.Make(ctx, host.Entry{Path: p, Mode: 0o600, Data: []byte("content"), Synced: true},
+				host.Entry{Path: filepath.Dir(p) + "/dir", Mode: fs.ModeDir | 0o750})
 			return err
 		},
 	}

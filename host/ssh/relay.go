@@ -111,9 +111,9 @@ func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string
 	if err != nil {
 		return nil, fmt.Errorf("dial unix %s by %s: %w", socket, r.name, err)
 	}
-	var stderr said
+	var stderr tail
 	go drain(s, &stderr, a, "the relay "+r.name)
-	out := newSpoken(s.Stdout(), nonce, a, "the relay "+r.name)
+	out := newReply(s.Stdout(), nonce, a, "the relay "+r.name)
 	greeted := make(chan error, 1)
 	a.Go("the relay "+r.name, func() {
 		err := budget.ErrPanicked
@@ -149,7 +149,7 @@ func relayed(ctx context.Context, t Transport, r relay, sudo bool, socket string
 
 // greeting reads up to the line that ends with the nonce. Output of a login shell may precede
 // it.
-func (w *spoken) greeting() error {
+func (w *reply) greeting() error {
 	for {
 		line, err := w.line()
 		if err != nil || strings.HasSuffix(line, w.nonce) {

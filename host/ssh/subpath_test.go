@@ -75,14 +75,14 @@ func TestSubPathChangesBeforeTheMount(t *testing.T) {
 							t.Error(err)
 						}
 					})
-					judgeSubPath(t, h, s, want, err)
+					checkSubPath(t, h, s, want, err)
 				})
 			}
 		}
 	}
 }
 
-func judgeSubPath(t *testing.T, h *ssh.Host, s host.SubPath, want string, err error) {
+func checkSubPath(t *testing.T, h *ssh.Host, s host.SubPath, want string, err error) {
 	t.Helper()
 	mounts, listErr := h.ListMounts(t.Context(), s.Target)
 	if listErr != nil {

@@ -91,20 +91,20 @@ func (r *Replica) tidy(ctx context.Context, hosts []string, seen snapshot, now t
 	for _, h := range hosts {
 		there[leaseName(h)] = true
 	}
-	for name := range r.strays {
+	for name := range r.orphaned {
 		if there[name] || seen.leases[name] == nil {
-			delete(r.strays, name)
+			delete(r.orphaned, name)
 		}
 	}
 	for name, l := range seen.leases {
 		if who := holder(l); there[name] || who != r.cfg.Name && (!first || lives[who]) {
 			continue
 		}
-		if r.strays[name].IsZero() {
-			r.strays[name] = now
+		if r.orphaned[name].IsZero() {
+			r.orphaned[name] = now
 		}
 		// Another replica may have seen a new Host before us.
-		if at := r.strays[name].Add(shard.Settle); at.After(now) {
+		if at := r.orphaned[name].Add(shard.Settle); at.After(now) {
 			next = sooner(next, at)
 		} else {
 			over = append(over, l)

@@ -47,7 +47,7 @@ func (r *Replica) drop(ctx context.Context) {
 	for _, h := range had {
 		r.objects.Look(h)
 	}
-	busy := func(h string) bool { return r.cfg.Driven(h) || r.objects.At(h) }
+	busy := func(h string) bool { return r.cfg.Managed(h) || r.objects.At(h) }
 	for end := time.Now().Add(dropTime); slices.ContainsFunc(had, busy) && time.Now().Before(end); {
 		select {
 		case <-ctx.Done():

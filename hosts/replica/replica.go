@@ -65,9 +65,9 @@ type Config struct {
 	Name   string
 	Leases Leases
 	Sink   Sink
-	// Driven reports whether the host of that name has a driver, including one that is still
+	// Managed reports whether the host of that name has a driver, including one that is still
 	// stopping.
-	Driven func(name string) bool
+	Managed func(name string) bool
 	// Patience is the time that the replica has at its end to give its hosts away one by one; 15 s
 	// by default.
 	Patience time.Duration
@@ -78,7 +78,7 @@ func (c *Config) validate() error {
 	for _, f := range []struct {
 		field string
 		set   bool
-	}{{"Name", c.Name != ""}, {"Leases", c.Leases != nil}, {"Sink", c.Sink != nil}, {"Driven", c.Driven != nil}} {
+	}{{"Name", c.Name != ""}, {"Leases", c.Leases != nil}, {"Sink", c.Sink != nil}, {"Managed", c.Managed != nil}} {
 		if !f.set {
 			errs = append(errs, fmt.Errorf("%s is required", f.field))
 		}
@@ -110,13 +110,13 @@ type Replica struct {
 	leaving bool
 
 	// Only Run uses these.
-	objects Objects
-	living  []shard.Replica
-	heard   bool
-	changed time.Time            // when living last changed
-	writing map[string]*writing  // by host, or by the name of a Lease
-	strays  map[string]time.Time // Leases of hosts that do not exist, and since when they have been seen
-	writers sync.WaitGroup
+	objects  Objects
+	living   []shard.Replica
+	heard    bool
+	changed  time.Time            // when living last changed
+	writing  map[string]*writing  // by host, or by the name of a Lease
+	orphaned map[string]time.Time // Leases of hosts that do not exist, and since when they have been seen
+	writers  sync.WaitGroup
 }
 
 // New makes a Replica.
@@ -128,14 +128,14 @@ func New(c Config) (*Replica, error) {
 	r := &Replica{
 		cfg: c, identity: c.Name + "_" + rand.String(10),
 		wake: make(chan struct{}, 1), beat: make(chan struct{}, 1), wrote: make(chan written),
-		held: map[string]bool{}, given: map[string]bool{}, writing: map[string]*writing{}, strays: map[string]time.Time{},
+		held: map[string]bool{}, given: map[string]bool{}, writing: map[string]*writing{}, orphaned: map[string]time.Time{},
 	}
 	var err error
-	r.view, err = newView(c.Leases, r.poke)
+	r.view, err = newView(c.Leases, r.notify)
 	return r, err
 }
 
-func (r *Replica) poke() { poke(r.wake) }
+func (r *Replica) notify() { poke(r.wake) }
 
 func poke(c chan struct{}) {
 	select {
@@ -149,7 +149,7 @@ func (r *Replica) Hosts(names []string) {
 	r.mu.Lock()
 	r.hosts, r.known = slices.Clone(names), true
 	r.mu.Unlock()
-	r.poke()
+	r.notify()
 }
 
 // Holds implements hosts.Shard.

@@ -458,7 +458,7 @@ func TestLeaseName(t *testing.T) {
 
 func TestNewWantsAll(t *testing.T) {
 	_, err := New(Config{})
-	for _, field := range []string{"Name", "Leases", "Sink", "Driven"} {
+	for _, field := range []string{"Name", "Leases", "Sink", "Managed"} {
 		if err == nil || !strings.Contains(err.Error(), field+" is required") {
 			t.Errorf("without %s: %v", field, err)
 		}

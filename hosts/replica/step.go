@@ -129,7 +129,7 @@ func (r *Replica) give(ctx context.Context, targets map[string]shard.Move, seen 
 		m, ok := targets[h]
 		switch {
 		case !ok: // its Lease is being written
-		case r.cfg.Driven(h) || r.objects.At(h):
+		case r.cfg.Managed(h) || r.objects.At(h):
 			next = sooner(next, now.Add(lookAgain))
 		default:
 			next = sooner(next, r.write(ctx, m, seen.leases[leaseName(h)], now))

@@ -294,7 +294,7 @@ func (w *world) start(name string) *member {
 		drivers: map[string]context.CancelFunc{}, busy: map[string]time.Time{}}
 	m.wire.by = m
 	var err error
-	m.r, err = New(Config{Name: name, Leases: m.wire, Sink: m, Driven: m.driven})
+	m.r, err = New(Config{Name: name, Leases: m.wire, Sink: m, Managed: m.driven})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -306,7 +306,7 @@ func TestTwoAddressesOfOneType(t *testing.T) {
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
 		at := func(a []v1.NodeAddress) func(*provider.Config) {
-			return func(c *provider.Config) { c.Machine.Addresses = a }
+			return func(c *provider.Config) { c.Info.Addresses = a }
 		}
 		w.behind(at(before))
 		if got := w.getNode().Status.Addresses; !slices.Equal(got, before) {
@@ -329,7 +329,7 @@ func TestTwoAddressesOfOneType(t *testing.T) {
 		o := w.behind()
 		f := machine()
 		f.Addresses = []net.IP{net.IPv4(10, 7, 7, 7)}
-		o.node.SetMachine(provider.Machine{Facts: f, RuntimeName: "containerd", RuntimeVersion: "2.1.4"})
+		o.node.SetInfo(provider.NodeInfo{Facts: f, RuntimeName: "containerd", RuntimeVersion: "2.1.4"})
 		w.until("the machine's new address", func() bool {
 			a := w.getNode().Status.Addresses
 			return len(a) == 2 && a[0].Address == "10.7.7.7"

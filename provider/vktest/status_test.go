@@ -236,7 +236,7 @@ func TestPodLevelResizeIsSeen(t *testing.T) {
 	})
 	t.Run("behind", func(t *testing.T) {
 		w := newWorld(t)
-		o := w.behind(func(c *provider.Config) { c.Machine.DeclaredFeatures = []string{feature} })
+		o := w.behind(func(c *provider.Config) { c.Info.DeclaredFeatures = []string{feature} })
 		p := w.pod("big", level)
 		if p.Spec.Resources == nil {
 			t.Skip("this API server has no resources of pods as a whole")

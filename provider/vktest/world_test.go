@@ -419,7 +419,7 @@ func (w *world) build(change ...func(*provider.Config)) *ours {
 	cfg := provider.Config{
 		Client: w.client, LeaseClient: w.client, Recorder: w.recorder(w.client), Loop: o, Held: o,
 		Registration: provider.Registration{NodeName: w.node},
-		Machine:      provider.Machine{Facts: machine(), RuntimeName: "containerd", RuntimeVersion: "2.1.4"},
+		Info:         provider.NodeInfo{Facts: machine(), RuntimeName: "containerd", RuntimeVersion: "2.1.4"},
 	}
 	for _, c := range change {
 		c(&cfg)

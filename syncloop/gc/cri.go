@@ -85,7 +85,7 @@ func (r CRI) RemoveContainer(ctx context.Context, id string) error {
 }
 
 func (r CRI) RemoveRemnants(ctx context.Context, uid types.UID, minAge time.Duration) (bool, error) {
-	younger, err := r.Client.RemoveRemnants(ctx, uid, time.Now().Add(r.Offset()-minAge))
+	younger, err := r.Client.RemoveLeaked(ctx, uid, time.Now().Add(r.Offset()-minAge))
 	return younger > 0, err
 }
 

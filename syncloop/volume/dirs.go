@@ -109,13 +109,13 @@ func (m *Manager) ensurePodDirs(ctx context.Context, p *v1.Pod, ps *podState) er
 		return err
 	}
 	dir := m.podDir(p.UID)
-	var things []host.Thing
+	var things []host.Entry
 	if !ps.made {
 		record, err := m.record(p)
 		if err != nil {
 			return err
 		}
-		things = append(things, record, host.Thing{Path: dir, Mode: fs.ModeDir | podDirMode})
+		things = append(things, record, host.Entry{Path: dir, Mode: fs.ModeDir | podDirMode})
 	}
 	dirs := []string{path.Join(dir, "volumes"), path.Join(dir, "plugins")}
 	for _, name := range containerNames(p) {
@@ -123,7 +123,7 @@ func (m *Manager) ensurePodDirs(ctx context.Context, p *v1.Pod, ps *podState) er
 	}
 	dirs = slices.DeleteFunc(dirs, func(d string) bool { return ps.dirs[d] })
 	for _, d := range dirs {
-		things = append(things, host.Thing{Path: d, Mode: fs.ModeDir | podDirMode})
+		things = append(things, host.Entry{Path: d, Mode: fs.ModeDir | podDirMode})
 	}
 	if len(things) == 0 {
 		return nil
@@ -153,10 +153,10 @@ type record struct {
 }
 
 // record returns the file that is written to the host before anything else of the pod.
-func (m *Manager) record(p *v1.Pod) (host.Thing, error) {
+func (m *Manager) record(p *v1.Pod) (host.Entry, error) {
 	data, err := json.Marshal(record{SchemaVersion: recordVersion, Namespace: p.Namespace, Name: p.Name})
 	if err != nil {
-		return host.Thing{}, fmt.Errorf("record pod %s/%s: %w", p.Namespace, p.Name, err)
+		return host.Entry{}, fmt.Errorf("record pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	return host.Thing{Path: m.recordPath(p.UID), Mode: 0o640, Data: data, Synced: true}, nil
+	return host.Entry{Path: m.recordPath(p.UID), Mode: 0o640, Data: data, Synced: true}, nil
 }

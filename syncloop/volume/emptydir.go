@@ -66,7 +66,7 @@ func (m *Manager) setUpEmptyDir(ctx context.Context, p *v1.Pod, v *v1.Volume, vs
 			return fmt.Errorf("give %s to group %d: %w", dir, *gid, err)
 		}
 	}
-	if _, err := m.cfg.Host.Make(ctx, host.Thing{Path: ready, Mode: 0o640}); err != nil {
+	if _, err := m.cfg.Host.Make(ctx, host.Entry{Path: ready, Mode: 0o640}); err != nil {
 		return fmt.Errorf("mark emptyDir %q ready: %w", v.Name, err)
 	}
 	vs.ready = true

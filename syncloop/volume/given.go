@@ -50,7 +50,7 @@ func (m *Manager) recordGiven(ctx context.Context, p *v1.Pod, v *v1.Volume, pv *
 	if source == "" {
 		return nil
 	}
-	if _, err := m.cfg.Host.Make(ctx, host.Thing{Path: m.givenPath(p, v), Mode: 0o640, Data: []byte(source), Synced: true}); err != nil {
+	if _, err := m.cfg.Host.Make(ctx, host.Entry{Path: m.givenPath(p, v), Mode: 0o640, Data: []byte(source), Synced: true}); err != nil {
 		return fmt.Errorf("record which volume the pod has: %w", err)
 	}
 	return nil

@@ -94,7 +94,7 @@ func (m *Manager) makeHostPath(ctx context.Context, at string, is v1.HostPathTyp
 	} else if !ok {
 		return fmt.Errorf("open %s: no such file or directory", at)
 	}
-	if _, err := m.cfg.Host.Make(ctx, host.Thing{Path: at, Mode: 0o644}); err != nil {
+	if _, err := m.cfg.Host.Make(ctx, host.Entry{Path: at, Mode: 0o644}); err != nil {
 		return fmt.Errorf("make hostPath file %s: %w", at, err)
 	}
 	return nil

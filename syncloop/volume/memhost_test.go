@@ -148,7 +148,7 @@ func (h *memHost) ReadFile(_ context.Context, p string, _ int64) ([]byte, error)
 	return nil, &fs.PathError{Op: "open", Path: p, Err: fs.ErrNotExist}
 }
 
-func (h *memHost) Make(_ context.Context, things ...host.Thing) ([]bool, error) {
+func (h *memHost) Make(_ context.Context, things ...host.Entry) ([]bool, error) {
 	words := make([]string, len(things))
 	for i, t := range things {
 		words[i] = t.Path

@@ -108,10 +108,10 @@ func Read(r io.Reader) ([]auditv1.Event, error) {
 	}
 }
 
-// Judge returns the requests that the account and its nodes should not have made. A user without
+// Check returns the requests that the account and its nodes should not have made. A user without
 // any request in the log is a finding too, because the log then proves nothing about it.
-func (c *Cluster) Judge(events []auditv1.Event) []Finding {
-	j := judge{Cluster: c, seen: map[string]bool{}}
+func (c *Cluster) Check(events []auditv1.Event) []Finding {
+	j := checker{Cluster: c, seen: map[string]bool{}}
 	j.named, j.moments = c.named()
 	for i := range events {
 		e := &events[i]
@@ -137,7 +137,7 @@ func (c *Cluster) user(account string) string {
 	return "system:serviceaccount:" + c.Namespace + ":" + account
 }
 
-type judge struct {
+type checker struct {
 	*Cluster
 	named    map[reference]bool
 	moments  map[reference][]span // when pods that name it came to their node or left it
@@ -146,7 +146,7 @@ type judge struct {
 }
 
 // wrong says what is wrong with a request. It returns "" for the requests of other users.
-func (j *judge) wrong(e *auditv1.Event) string {
+func (j *checker) wrong(e *auditv1.Event) string {
 	account := e.User.Username == j.user(j.Account)
 	hooks := j.Hooks != "" && e.User.Username == j.user(j.Hooks)
 	acting := &e.User
@@ -197,7 +197,7 @@ const behind = 10 * time.Second
 type span struct{ from, to time.Time }
 
 // unsettled reports whether that lag alone explains the refusal of a node's request.
-func (j *judge) unsettled(node string, e *auditv1.Event) bool {
+func (j *checker) unsettled(node string, e *auditv1.Event) bool {
 	ref := e.ObjectRef
 	if ref == nil || ref.Name == "" || j.node(node, e) != "" {
 		return false
@@ -208,7 +208,7 @@ func (j *judge) unsettled(node string, e *auditv1.Event) bool {
 }
 
 // node says why a node may not make the request, or returns "".
-func (j *judge) node(node string, e *auditv1.Event) string {
+func (j *checker) node(node string, e *auditv1.Event) string {
 	ref := e.ObjectRef
 	object := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 	switch resource := resourceOf(ref); resource {
@@ -236,7 +236,7 @@ func (j *judge) node(node string, e *auditv1.Event) string {
 }
 
 // account says why the service account may not make the request as itself, or returns "".
-func (j *judge) account(e *auditv1.Event) string {
+func (j *checker) account(e *auditv1.Event) string {
 	ref := e.ObjectRef
 	reads := slices.Contains([]string{"get", "list", "watch"}, e.Verb)
 	switch resourceOf(ref) {
@@ -268,7 +268,7 @@ func (j *judge) account(e *auditv1.Event) string {
 
 // hooks says why the account of the chart's hooks may not make the request, or returns "". It may
 // use Hosts, and the Leases that replicas leave behind.
-func (j *judge) hooks(e *auditv1.Event) string {
+func (j *checker) hooks(e *auditv1.Event) string {
 	switch ref := e.ObjectRef; {
 	case ref.Resource == "hosts":
 		return ""

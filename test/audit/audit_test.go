@@ -131,7 +131,7 @@ func innocent() []auditv1.Event {
 		// The pod is gone, and the node does not know it yet.
 		told(59, "no relationship", request("system:node:host3", "get", "pods", "default", "other")),
 		told(69, "no relationship", request("system:node:host3", "watch", "secrets", "default", "of-host3")),
-		// Other users, which Judge ignores.
+		// Other users, which Check ignores.
 		by("system:node:host1", request("", "get", "secrets", "default", "of-host1")),
 		by("system:serviceaccount:default:default", answered(403, request("", "list", "secrets", "", ""))),
 	}
@@ -149,12 +149,12 @@ func innocent() []auditv1.Event {
 }
 
 func TestInnocent(t *testing.T) {
-	for _, f := range cluster(t).Judge(innocent()) {
+	for _, f := range cluster(t).Check(innocent()) {
 		t.Error(f)
 	}
 }
 
-// TestOffences: Judge finds each offence among all other requests, and nothing else.
+// TestOffences: Check finds each offence among all other requests, and nothing else.
 func TestOffences(t *testing.T) {
 	for name, c := range map[string]struct {
 		event auditv1.Event
@@ -217,7 +217,7 @@ func TestOffences(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			events := innocent()
 			events = slices.Insert(events, len(events)/2, c.event)
-			found := cluster(t).Judge(events)
+			found := cluster(t).Check(events)
 			if len(found) != 1 || !strings.Contains(found[0].Why, c.why) || found[0].Event != &events[(len(events)-1)/2] {
 				t.Errorf("found %v, want %q", found, c.why)
 			}
@@ -227,13 +227,13 @@ func TestOffences(t *testing.T) {
 
 // TestSilence: a user without requests in the log is a finding.
 func TestSilence(t *testing.T) {
-	if found := cluster(t).Judge(nil); len(found) != 3 {
+	if found := cluster(t).Check(nil); len(found) != 3 {
 		t.Errorf("of an empty log: %v", found)
 	}
 	without := slices.DeleteFunc(innocent(), func(e auditv1.Event) bool {
 		return e.ImpersonatedUser != nil && e.ImpersonatedUser.Username == "system:node:host3"
 	})
-	if found := cluster(t).Judge(without); len(found) != 1 || !strings.Contains(found[0].String(), "no request of the node host3") {
+	if found := cluster(t).Check(without); len(found) != 1 || !strings.Contains(found[0].String(), "no request of the node host3") {
 		t.Errorf("without a node: %v", found)
 	}
 }

@@ -29,7 +29,7 @@ var clusterDocuments = []string{"quickstart.md", "networking.md", "security.md"}
 const theEnd = "## Take it out again"
 
 // near is the host of the lab where the chart's pod runs. The test's own Bowline manages it.
-const near = "host1"
+const local = "host1"
 
 // newUserBound limits the time from "helm install" to a running pod on the machine.
 const newUserBound = 5 * time.Minute
@@ -113,8 +113,8 @@ func (r *reader) inCluster(t *testing.T, kubeProxy bool) {
 	}
 	ctx := t.Context()
 	r.machine(t)
-	bowline := &labtest.Bowline{Lab: r.lab, Host: near}
-	end, err := bowline.Keep(func(code int) { t.Errorf("%s's Bowline ended with %d\n%s", near, code, bowline.LogTail(4000)) })
+	bowline := &labtest.Bowline{Lab: r.lab, Host: local}
+	end, err := bowline.Keep(func(code int) { t.Errorf("%s's Bowline ended with %d\n%s", local, code, bowline.LogTail(4000)) })
 	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -135,7 +135,7 @@ func (r *reader) inCluster(t *testing.T, kubeProxy bool) {
 			t.Fatalf("load kube-proxy's image: %v\n%s", err, out)
 		}
 	}
-	if _, err := r.lab.NodeReady(ctx, near, v1.ConditionTrue, 3*time.Minute); err != nil {
+	if _, err := r.lab.NodeReady(ctx, local, v1.ConditionTrue, 3*time.Minute); err != nil {
 		t.Fatalf("%v\n%s", err, bowline.LogTail(4000))
 	}
 
@@ -190,7 +190,7 @@ done
 	charts, err := filepath.Abs("../../charts")
 	testutil.Must(t, err)
 	testutil.Must(t, os.Symlink(charts, r.path("charts")))
-	r.names = strings.NewReplacer("10.0.0.7", r.lab.Host(r.host).IP, "10.0.0.2", gateway(t, r.lab), "box-1", r.host, "box-2", near,
+	r.names = strings.NewReplacer("10.0.0.7", r.lab.Host(r.host).IP, "10.0.0.2", gateway(t, r.lab), "box-1", r.host, "box-2", local,
 		"registry.example", "registry.lab", "/usr/local/bin/kubectl-bowline", r.path("installed/kubectl-bowline"),
 		"registry.k8s.io/kube-proxy:v1.37.1", "registry.lab/kube-proxy:lab", "registry.k8s.io/e2e-test-images/agnhost:2.53", "registry.lab/web:v1",
 		"busybox:1.37", "registry.lab/toolbox:lab")

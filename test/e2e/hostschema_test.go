@@ -65,7 +65,7 @@ spec:
   policy: {allowPrivileged: false}
   deletionPolicy: detach
 `
-	nearHost = `
+	localHost = `
 apiVersion: bowline.io/v1alpha1
 kind: Host
 metadata: {name: here}
@@ -76,20 +76,20 @@ spec: {endpoint: "unix:///run/containerd/containerd.sock"}
 // badHosts are refused with helpful messages. In goodHost or nearHost, the first text is replaced
 // by the second.
 var badHosts = []struct{ host, old, by, want string }{
-	{nearHost, "spec: {endpoint: \"unix:///run/containerd/containerd.sock\"}", "spec: {endpoint: \"ssh://root@box/run/c.sock\"}",
+	{localHost, "spec: {endpoint: \"unix:///run/containerd/containerd.sock\"}", "spec: {endpoint: \"ssh://root@box/run/c.sock\"}",
 		"hostKeys: pin the machine's host keys, or another machine could take its place; bowline host scan prints them"},
-	{nearHost, "\"}", "\", hostKeys: [\"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"]}", "hostKeys: the endpoint is not ssh://, leave them out"},
-	{nearHost, "\"}", "\", credentialsSecretRef: {name: key}}", "credentialsSecretRef: the endpoint is not ssh://, leave it out"},
-	{nearHost, "\"}", "\", linkGrace: 1m}", "linkGrace: the endpoint is not ssh://, there is no link"},
-	{nearHost, "\"}", "\", ssh: {}}", "ssh: the endpoint is not ssh://, leave it out"},
+	{localHost, "\"}", "\", hostKeys: [\"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"]}", "hostKeys: the endpoint is not ssh://, leave them out"},
+	{localHost, "\"}", "\", credentialsSecretRef: {name: key}}", "credentialsSecretRef: the endpoint is not ssh://, leave it out"},
+	{localHost, "\"}", "\", linkGrace: 1m}", "linkGrace: the endpoint is not ssh://, there is no link"},
+	{localHost, "\"}", "\", ssh: {}}", "ssh: the endpoint is not ssh://, leave it out"},
 	{goodHost, "user: jump", "user: a b", "a user of the jump, such as root"},
 	{goodHost, "address: gate.lab", "address: \"gate.lab:22\"", "a name or an IP address; the user and the port have fields of their own"},
 	{goodHost, "port: 2222", "port: 0", "should be greater than or equal to 1"},
 	{goodHost, "gate.lab, hostKeys: [\"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"]", "gate.lab, hostKeys: []", "at least 1 items"},
 	{goodHost, "gate.lab, hostKeys: [\"SHA256", "gate.lab, hostKeys: [\"MD5", "a host key is \"ssh-ed25519 AAAA...\" or \"SHA256:...\", as bowline host scan prints it"},
-	{nearHost, "unix:///run", "tcp://box", "write ssh://user@host/run/containerd/containerd.sock, or unix:///path"},
-	{nearHost, "unix:///run", "unix://run", "write ssh://user@host/run/containerd/containerd.sock, or unix:///path"},
-	{nearHost, "\"unix:///run/containerd/containerd.sock\"", "\"\"", "at least 1 chars long"},
+	{localHost, "unix:///run", "tcp://box", "write ssh://user@host/run/containerd/containerd.sock, or unix:///path"},
+	{localHost, "unix:///run", "unix://run", "write ssh://user@host/run/containerd/containerd.sock, or unix:///path"},
+	{localHost, "\"unix:///run/containerd/containerd.sock\"", "\"\"", "at least 1 chars long"},
 	{goodHost, ":2222/run/containerd/containerd.sock", "", "after ssh://user@host comes the socket's path on the machine"},
 	{goodHost, "root@10", "root:secret@10", "there is a password in the endpoint: take it out, and name a Secret"},
 	{goodHost, "{name: box-key}", "{name: \"\"}", "credentialsSecretRef.name"},
@@ -113,7 +113,7 @@ func TestHostSchema(t *testing.T) {
 	}
 	parallel(t)
 	define(t, lab)
-	for _, good := range []string{goodHost, nearHost} {
+	for _, good := range []string{goodHost, localHost} {
 		out, err := lab.KubectlIn(t.Context(), good, "create", "-f", "-")
 		testutil.Must(t, err)
 		if out.Code != 0 {

@@ -110,7 +110,7 @@ spec:
 			others := make(chan error, 1)
 			go func() {
 				if fault.stall {
-					others <- startBeside(t.Context(), dir)
+					others <- startSecond(t.Context(), dir)
 				} else {
 					others <- nil
 				}
@@ -175,7 +175,7 @@ spec:
 // startBeside starts a pod that does not belong to Bowline on the runtime and removes it. Its
 // containers make more events than the runtime queues for a client that does not read: 6 each, and
 // 100.
-func startBeside(ctx context.Context, dir string) error {
+func startSecond(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	sandbox := &runtimeapi.PodSandboxConfig{

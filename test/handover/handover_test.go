@@ -57,8 +57,8 @@ func runAll(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-func TestNear(t *testing.T) { handOver(t, "host1", false) }
-func TestFar(t *testing.T)  { handOver(t, "host2", true) }
+func TestLocal(t *testing.T)  { handOver(t, "host1", false) }
+func TestRemote(t *testing.T) { handOver(t, "host2", true) }
 
 // way runs "bowline host ..." for a machine, locally or from outside over SSH.
 type way struct {

@@ -76,7 +76,7 @@ func (c *cluster) logIsClean() {
 	if tried := slices.IndexFunc(events, judge.IsTry); tried < 0 {
 		c.t.Error("the log does not have what the test tried: it is not of this cluster")
 	}
-	findings := judge.Judge(events)
+	findings := judge.Check(events)
 	for _, f := range findings {
 		c.t.Error(f)
 	}

@@ -29,7 +29,7 @@ var Versions = []string{"v0", "v1"}
 // Each runs f for each version, locally and over SSH, with a root directory that has its
 // records.
 func Each(t *testing.T, f func(t *testing.T, version string, h host.Host, root string)) {
-	for name, open := range map[string]func(*testing.T) host.Host{"local": near, "ssh": remote} {
+	for name, open := range map[string]func(*testing.T) host.Host{"local": localHost, "ssh": remote} {
 		t.Run(name, func(t *testing.T) {
 			h := open(t)
 			for _, version := range Versions {
@@ -49,7 +49,7 @@ func root(t *testing.T, version string) string {
 	return dir
 }
 
-func near(t *testing.T) host.Host {
+func localHost(t *testing.T) host.Host {
 	h, err := local.New(local.Config{})
 	if err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func (b *Bulk) exactly(ctx context.Context) context.Context {
 
 // replaced returns an error if the call is for another connection than c, or for one that is
 // over.
-func (n *lane) replaced(ctx context.Context, c *connection) error {
+func (n *keeper) replaced(ctx context.Context, c *connection) error {
 	if only, ok := ctx.Value(exactKey{}).(*connection); ok && (only != c || c.isBroken()) {
 		return fmt.Errorf("the connection that the call was for: %w", &DownError{Address: n.link.target.Address, Cause: errCut})
 	}

@@ -38,7 +38,7 @@ func (l *Link) DialBulk(ctx context.Context, network, address string) (net.Conn,
 	return l.dialOn(ctx, l.bulk, network, address)
 }
 
-func (l *Link) dialOn(ctx context.Context, n *lane, network, address string) (net.Conn, error) {
+func (l *Link) dialOn(ctx context.Context, n *keeper, network, address string) (net.Conn, error) {
 	if err := checkAddress(network, address); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
@@ -59,7 +59,7 @@ func (l *Link) Listen(ctx context.Context, network, address string) (net.Listene
 	return l.listenOn(ctx, l.control, network, address)
 }
 
-func (l *Link) listenOn(ctx context.Context, n *lane, network, address string) (net.Listener, error) {
+func (l *Link) listenOn(ctx context.Context, n *keeper, network, address string) (net.Listener, error) {
 	if err := checkAddress(network, address); err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
@@ -73,7 +73,7 @@ func drop[T io.Closer](c T) { c.Close() }
 
 // call gets the connection and makes a call on it, under the hook, with a deadline if ctx has
 // none. Its errors say what was called, and whether the host answered.
-func call[T io.Closer](ctx context.Context, n *lane, label, what, object string, do func(context.Context, *connection) (T, error)) (T, error) {
+func call[T io.Closer](ctx context.Context, n *keeper, label, what, object string, do func(context.Context, *connection) (T, error)) (T, error) {
 	var value, none T
 	made := false
 	if _, ok := ctx.Deadline(); !ok {

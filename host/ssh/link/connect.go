@@ -23,7 +23,7 @@ type connection struct {
 	limits  *limits
 	address string
 	hostKey string // fingerprint of the key of the host itself
-	number  int    // in its lane; set before the lane hands it out
+	number  int    // in its keeper; set before the keeper hands it out
 
 	// globals holds one token: global requests are sent one at a time. A channel instead of a
 	// mutex, because the wait for the turn ends with the context.

@@ -97,7 +97,7 @@ type Link struct {
 	budget        *budget.Account
 	dial          dialFunc
 	limits        limits
-	control, bulk *lane
+	control, bulk *keeper
 	required      atomic.Value // fingerprint, a string: see Require
 
 	// slot is held by the one attempt in progress; memory belongs to its holder.
@@ -128,7 +128,7 @@ func New(cfg Config) (*Link, error) {
 	if cfg.MaxDelay > 0 {
 		l.limits.delay = cfg.MaxDelay
 	}
-	l.control, l.bulk = newLane(l, "control"), newLane(l, "bulk")
+	l.control, l.bulk = newKeeper(l, "control"), newKeeper(l, "bulk")
 	return l, nil
 }
 
@@ -152,7 +152,7 @@ func (l *Link) Run(ctx context.Context) error {
 	defer close(l.done)
 
 	var lanes sync.WaitGroup
-	for _, n := range []*lane{l.control, l.bulk} {
+	for _, n := range []*keeper{l.control, l.bulk} {
 		lanes.Go(func() {
 			defer l.budget.Recover("an SSH connection")
 			n.run(ctx)
@@ -183,7 +183,7 @@ func (l *Link) Close() error {
 // before it returns.
 func (l *Link) Require(hostKey string) {
 	l.required.Store(hostKey)
-	for _, n := range []*lane{l.control, l.bulk} {
+	for _, n := range []*keeper{l.control, l.bulk} {
 		n.mu.Lock()
 		if n.conn != nil {
 			l.hold(n.conn)
@@ -198,7 +198,7 @@ func (l *Link) requires() string {
 	return hostKey
 }
 
-// hold cuts c if its host key is not the required one. The caller holds the lane's mu, so that
+// hold cuts c if its host key is not the required one. The caller holds the keeper's mu, so that
 // no connection slips through between an attempt and Require.
 func (l *Link) hold(c *connection) {
 	if key := l.requires(); key != "" && key != c.hostKey {

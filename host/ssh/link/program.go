@@ -30,7 +30,7 @@ type program struct {
 }
 
 // session opens a channel and requests kind ("exec", "subsystem") with name.
-func (l *Link) session(ctx context.Context, n *lane, label, kind, name string) (Session, error) {
+func (l *Link) session(ctx context.Context, n *keeper, label, kind, name string) (Session, error) {
 	object := fmt.Sprintf("%s at %s", kind, l.target.Address)
 	if kind == "subsystem" {
 		object = fmt.Sprintf("subsystem %s at %s", name, l.target.Address)

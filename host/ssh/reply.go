@@ -12,10 +12,10 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 )
 
-// spoken extracts our lines from the output of a session: a nonce, a blank, a word. Output of a
+// reply extracts our lines from the output of a session: a nonce, a blank, a word. Output of a
 // login shell may precede them. A line has a budget, and so has everything that is printed
 // between two words.
-type spoken struct {
+type reply struct {
 	r      *bufio.Reader
 	nonce  string
 	budget *budget.Account
@@ -23,12 +23,12 @@ type spoken struct {
 	noise  int64  // bytes since the last expected word
 }
 
-func newSpoken(r io.Reader, nonce string, a *budget.Account, what string) *spoken {
-	return &spoken{r: bufio.NewReader(r), nonce: nonce, budget: a, what: what}
+func newReply(r io.Reader, nonce string, a *budget.Account, what string) *reply {
+	return &reply{r: bufio.NewReader(r), nonce: nonce, budget: a, what: what}
 }
 
 // next reads up to the next line of ours and returns its word.
-func (w *spoken) next() (string, error) {
+func (w *reply) next() (string, error) {
 	for {
 		line, err := w.line()
 		if err != nil {
@@ -41,10 +41,10 @@ func (w *spoken) next() (string, error) {
 }
 
 // wanted resets the output budget, after a word that was expected.
-func (w *spoken) wanted() { w.noise = 0 }
+func (w *reply) wanted() { w.noise = 0 }
 
 // line reads one line and returns it without its newline.
-func (w *spoken) line() (string, error) {
+func (w *reply) line() (string, error) {
 	var line []byte
 	for {
 		part, err := w.r.ReadSlice('\n')
@@ -84,7 +84,7 @@ func skipTo(r io.Reader, mark string, a *budget.Account, what string) error {
 }
 
 // said keeps the beginning of what is written to it.
-type said struct {
+type tail struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
@@ -92,14 +92,14 @@ type said struct {
 // maxSaid is the number of bytes that said keeps.
 const maxSaid = 4 << 10
 
-func (t *said) Write(p []byte) (int, error) {
+func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.buf.Write(p[:min(len(p), maxSaid-t.buf.Len())])
 	return len(p), nil
 }
 
-func (t *said) bytes() []byte {
+func (t *tail) bytes() []byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return append([]byte(nil), t.buf.Bytes()...)
@@ -107,7 +107,7 @@ func (t *said) bytes() []byte {
 
 // drain reads the standard error of a session, which would block if it were not read. It closes
 // a session that prints more than OutputBytes.
-func drain(s link.Session, into *said, a *budget.Account, what string) {
+func drain(s link.Session, into *tail, a *budget.Account, what string) {
 	defer a.Recover("the standard error of " + what)
 	limit := a.Limit(budget.OutputBytes)
 	if n, _ := io.Copy(into, io.LimitReader(s.Stderr(), limit+1)); n > limit {

@@ -38,7 +38,7 @@ func expect(t *testing.T, name string, got Line, level Level, words ...string) {
 	}
 }
 
-func TestJudgeRights(t *testing.T) {
+func TestCheckRights(t *testing.T) {
 	sock := func(owner, group string, mode fs.FileMode) *socketFile {
 		return &socketFile{"/run/c.sock", owner, group, mode}
 	}
@@ -50,7 +50,7 @@ func TestJudgeRights(t *testing.T) {
 	}{
 		{"root", rights{user: "root", socket: sock("root", "root", 0o660)}, OK, nil},
 		{"root by another name", rights{user: "toor"}, OK, nil},
-		{"near", rights{near: true, user: "alice", uid: 1000}, Failure, []string{"sudo bowline"}},
+		{"near", rights{local: true, user: "alice", uid: 1000}, Failure, []string{"sudo bowline"}},
 		{"sudo and member", rights{user: "alice", uid: 1000, groups: []string{"alice", "ctr"}, sudo: true, socket: sock("root", "ctr", 0o660)}, OK, []string{"sudo without a password"}},
 		{"sudo and no member", rights{user: "alice", uid: 1000, groups: []string{"alice"}, sudo: true, socket: sock("root", "ctr", 0o660)}, Failure, []string{"usermod -aG ctr alice"}},
 		{"sudo, member, mode", rights{user: "alice", uid: 1000, groups: []string{"ctr"}, sudo: true, socket: sock("root", "ctr", 0o600)}, Failure, []string{"chmod g+rw /run/c.sock"}},
@@ -61,11 +61,11 @@ func TestJudgeRights(t *testing.T) {
 		{"neither", rights{user: "alice", uid: 1000, socket: sock("root", "ctr", 0o660)}, Failure, []string{"sudoers.d", "usermod -aG ctr alice", "mode 0660"}},
 		{"unseen socket", rights{user: "alice", uid: 1000, sudo: true}, OK, nil},
 	} {
-		expect(t, c.name, judgeRights(c.r), c.level, c.words...)
+		expect(t, c.name, checkRights(c.r), c.level, c.words...)
 	}
 }
 
-func TestJudgeSocket(t *testing.T) {
+func TestCheckSocket(t *testing.T) {
 	failed := errors.New("open failed")
 	prohibited := fmt.Errorf("dial: %w", &ssh.OpenChannelError{Reason: ssh.Prohibited})
 	for _, c := range []struct {
@@ -75,7 +75,7 @@ func TestJudgeSocket(t *testing.T) {
 		words []string
 	}{
 		{"opens", socketState{}, OK, []string{"sshd"}},
-		{"opens here", socketState{near: true}, OK, nil},
+		{"opens here", socketState{local: true}, OK, nil},
 		{"missing", socketState{path: socket, err: failed, missing: true}, Failure, []string{"no socket", "systemctl enable --now containerd"}},
 		{"missing, CRI-O's", socketState{path: crioSocket, err: failed, missing: true}, Failure, []string{"start CRI-O", "systemctl enable --now crio"}},
 		{"missing, of another", socketState{path: "/run/k3s/containerd/containerd.sock", err: failed, missing: true}, Failure, []string{"start the container runtime"}},
@@ -84,10 +84,10 @@ func TestJudgeSocket(t *testing.T) {
 		{"rights", socketState{err: failed, listened: true}, Failure, []string{"rights above"}},
 		{"no listener", socketState{path: socket, err: failed, mayOpen: true}, Failure, []string{"no process listens", "systemctl restart containerd"}},
 		{"no listener, CRI-O's", socketState{path: crioSocket, err: failed, mayOpen: true}, Failure, []string{"no process listens", "systemctl restart crio"}},
-		{"near", socketState{near: true, path: socket, err: failed, mayOpen: true, listened: true}, Failure, []string{"open failed", "journalctl -u containerd"}},
-		{"near, CRI-O's", socketState{near: true, path: crioSocket, err: failed, mayOpen: true, listened: true}, Failure, []string{"open failed", "journalctl -u crio"}},
+		{"near", socketState{local: true, path: socket, err: failed, mayOpen: true, listened: true}, Failure, []string{"open failed", "journalctl -u containerd"}},
+		{"near, CRI-O's", socketState{local: true, path: crioSocket, err: failed, mayOpen: true, listened: true}, Failure, []string{"open failed", "journalctl -u crio"}},
 	} {
-		line := judgeSocket(c.s)
+		line := checkSocket(c.s)
 		expect(t, c.name, line, c.level, c.words...)
 		if c.s.path != socket && strings.Contains(line.Fix, "containerd") {
 			t.Errorf("%s: the fix is of containerd: %s", c.name, line.Fix)
@@ -99,7 +99,7 @@ func TestJudgeSocket(t *testing.T) {
 	}
 }
 
-func TestJudgeExposure(t *testing.T) {
+func TestCheckExposure(t *testing.T) {
 	at := "10.0.0.7:10250"
 	for _, c := range []struct {
 		name  string
@@ -113,7 +113,7 @@ func TestJudgeExposure(t *testing.T) {
 		{"taken", exposure{address: at, err: &farhost.NotExposedError{Reason: farhost.PortTaken, Text: "taken", Fix: "see"}}, Failure, []string{"taken", "see"}},
 		{"other", exposure{address: at, err: errors.New("what?")}, Failure, []string{at, "what?", "journalctl -u ssh"}},
 	} {
-		expect(t, c.name, judgeExposure(c.x), c.level, c.words...)
+		expect(t, c.name, checkExposure(c.x), c.level, c.words...)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestExposure(t *testing.T) {
 	}
 }
 
-func TestJudgeRuntime(t *testing.T) {
+func TestCheckRuntime(t *testing.T) {
 	status := func(ready bool) *runtimeapi.RuntimeStatus {
 		return &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: ready, Message: "no disk"}}}
 	}
@@ -204,16 +204,16 @@ func TestJudgeRuntime(t *testing.T) {
 		{"containerd", "2.0.0", false, Failure},
 	} {
 		v := &runtimeapi.VersionResponse{RuntimeName: c.name, RuntimeVersion: c.version}
-		expect(t, c.version, judgeRuntime(serviceOf(socket), v, status(c.ready)), c.level, c.version)
+		expect(t, c.version, checkRuntime(serviceOf(socket), v, status(c.ready)), c.level, c.version)
 	}
 
 	none := fmt.Errorf("the runtime does not serve CRI v1: %w", cri.ErrNoCRI)
 	docker := "# see\n#disabled_plugins = []\ndisabled_plugins = [\"cri\"]\n"
-	expect(t, "docker", judgeNoRuntime(socket, none, []byte(docker)), Failure, "Docker", "disabled_plugins = []", "systemctl restart containerd")
-	expect(t, "no file", judgeNoRuntime(socket, none, nil), Failure, "containerd config dump | grep")
-	expect(t, "silent", judgeNoRuntime(socket, errors.New("no answer"), []byte(docker)), Failure, "no answer", "journalctl -u containerd")
-	expect(t, "CRI-O, silent", judgeNoRuntime(crioSocket, errors.New("no answer"), nil), Failure, "no answer", "journalctl -u crio")
-	expect(t, "another without CRI", judgeNoRuntime("/run/docker.sock", none, nil), Failure, "set the endpoint to the socket of a CRI runtime")
+	expect(t, "docker", checkNoRuntime(socket, none, []byte(docker)), Failure, "Docker", "disabled_plugins = []", "systemctl restart containerd")
+	expect(t, "no file", checkNoRuntime(socket, none, nil), Failure, "containerd config dump | grep")
+	expect(t, "silent", checkNoRuntime(socket, errors.New("no answer"), []byte(docker)), Failure, "no answer", "journalctl -u containerd")
+	expect(t, "CRI-O, silent", checkNoRuntime(crioSocket, errors.New("no answer"), nil), Failure, "no answer", "journalctl -u crio")
+	expect(t, "another without CRI", checkNoRuntime("/run/docker.sock", none, nil), Failure, "set the endpoint to the socket of a CRI runtime")
 	for config, want := range map[string]string{
 		"disabled_plugins = [\n  'io.containerd.grpc.v1.cri',\n  \"aufs\"\n]": `disabled_plugins = ["aufs"]`,
 		`disabled_plugins = ["aufs"]`:                                         "",
@@ -226,22 +226,22 @@ func TestJudgeRuntime(t *testing.T) {
 	}
 }
 
-func TestJudgeNetwork(t *testing.T) {
+func TestCheckNetwork(t *testing.T) {
 	status := func(ready bool) *runtimeapi.RuntimeStatus {
 		return &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.NetworkReady, Status: ready, Reason: "NotReady"}}}
 	}
 	dirs := cni{confDir: "/c", binDirs: []string{"/b"}}
-	expect(t, "ready", judgeNetwork(serviceOf(socket), status(true), dirs), OK)
-	expect(t, "silent", judgeNetwork(serviceOf(socket), nil, dirs), Warning)
-	expect(t, "empty", judgeNetwork(serviceOf(socket), status(false), dirs), Failure, "NotReady", "/c has no *.conflist")
+	expect(t, "ready", checkNetwork(serviceOf(socket), status(true), dirs), OK)
+	expect(t, "silent", checkNetwork(serviceOf(socket), nil, dirs), Warning)
+	expect(t, "empty", checkNetwork(serviceOf(socket), status(false), dirs), Failure, "NotReady", "/c has no *.conflist")
 	dirs.configs, dirs.plugins = []string{"1.conflist"}, []string{"bridge", "portmap"}
-	expect(t, "none of two", judgeNetwork(serviceOf(socket), status(false), dirs), Failure, "1.conflist", "/b", "bridge, portmap")
-	expect(t, "reported as ready, by a guess", judgeNetwork(serviceOf(socket), status(true), dirs), OK)
-	dirs.told = true
-	expect(t, "reported as ready", judgeNetwork(serviceOf(socket), status(true), dirs), Failure, "will fail", "/b", "bridge, portmap")
+	expect(t, "none of two", checkNetwork(serviceOf(socket), status(false), dirs), Failure, "1.conflist", "/b", "bridge, portmap")
+	expect(t, "reported as ready, by a guess", checkNetwork(serviceOf(socket), status(true), dirs), OK)
+	dirs.loaded = true
+	expect(t, "reported as ready", checkNetwork(serviceOf(socket), status(true), dirs), Failure, "will fail", "/b", "bridge, portmap")
 	dirs.bins = []string{"bridge", "portmap"}
-	expect(t, "ready and all there", judgeNetwork(serviceOf(socket), status(true), dirs), OK)
-	expect(t, "all there", judgeNetwork(serviceOf(socket), status(false), dirs), Failure, "/c/1.conflist")
+	expect(t, "ready and all there", checkNetwork(serviceOf(socket), status(true), dirs), OK)
+	expect(t, "all there", checkNetwork(serviceOf(socket), status(false), dirs), Failure, "/c/1.conflist")
 
 	got, err := parsePlugins([]byte(`{"name": "n", "plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap"}, {"type": "bridge"}]}`))
 	if err != nil || !slices.Equal(got, []string{"bridge", "host-local", "portmap"}) {
@@ -256,40 +256,40 @@ func TestJudgeNetwork(t *testing.T) {
 		`{"cni": {"binDir": "/x", "confDir": "/y"}}`:           "/y [/x] true",
 		`{"cni": {"binDirs": ["/z", "/w"], "confDir": "../"}}`: "/etc/cni/net.d [/z /w] true",
 	} {
-		if c := parseCNI(config); fmt.Sprint(c.confDir, " ", c.binDirs, " ", c.told) != want {
+		if c := parseCNI(config); fmt.Sprint(c.confDir, " ", c.binDirs, " ", c.loaded) != want {
 			t.Errorf("%s: %+v", config, c)
 		}
 	}
 }
 
-func TestJudgeKernel(t *testing.T) {
+func TestCheckKernel(t *testing.T) {
 	all := []string{"cpu", "memory", "pids"}
-	expect(t, "v2", judgeCgroups(2, all, "systemd", true), OK, "version 2", "systemd")
-	expect(t, "too old to report", judgeCgroups(2, all, "systemd", false), Warning, "cgroupDriver: systemd")
-	expect(t, "v1", judgeCgroups(1, all, "cgroupfs", false), OK)
-	expect(t, "no runtime", judgeCgroups(2, all, "", false), OK, "controllers")
-	expect(t, "none", judgeCgroups(0, nil, "cgroupfs", true), Failure)
-	expect(t, "no memory", judgeCgroups(2, []string{"cpu", "pids"}, "cgroupfs", true), Failure, "cgroup_enable=memory")
-	expect(t, "nothing", judgeCgroups(1, nil, "cgroupfs", true), Failure, "cpu, memory, pids")
+	expect(t, "v2", checkCgroups(2, all, "systemd", true), OK, "version 2", "systemd")
+	expect(t, "too old to report", checkCgroups(2, all, "systemd", false), Warning, "cgroupDriver: systemd")
+	expect(t, "v1", checkCgroups(1, all, "cgroupfs", false), OK)
+	expect(t, "no runtime", checkCgroups(2, all, "", false), OK, "controllers")
+	expect(t, "none", checkCgroups(0, nil, "cgroupfs", true), Failure)
+	expect(t, "no memory", checkCgroups(2, []string{"cpu", "pids"}, "cgroupfs", true), Failure, "cgroup_enable=memory")
+	expect(t, "nothing", checkCgroups(1, nil, "cgroupfs", true), Failure, "cpu, memory, pids")
 	v1 := "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t1\t3\t1\nmemory\t0\t1\t0\npids\t0\t1\t1\n"
 	if got := parseControllers(1, v1); !slices.Equal(got, []string{"cpu"}) {
 		t.Errorf("got %v", got)
 	}
 
-	expect(t, "in time", judgeClock(0, time.Millisecond), OK, "the same")
-	expect(t, "ahead", judgeClock(1900*time.Millisecond, time.Millisecond), OK, "1.9s ahead")
-	expect(t, "perhaps", judgeClock(3*time.Second, 2*time.Second), OK)
-	expect(t, "behind", judgeClock(-3*time.Second, time.Millisecond), Warning, "3s behind", "timedatectl")
+	expect(t, "in time", checkClock(0, time.Millisecond), OK, "the same")
+	expect(t, "ahead", checkClock(1900*time.Millisecond, time.Millisecond), OK, "1.9s ahead")
+	expect(t, "perhaps", checkClock(3*time.Second, 2*time.Second), OK)
+	expect(t, "behind", checkClock(-3*time.Second, time.Millisecond), Warning, "3s behind", "timedatectl")
 
-	expect(t, "no swap", judgeSwap(0), OK)
-	expect(t, "swap", judgeSwap(1<<30), Warning, "1.0 GiB", "swapoff -a")
+	expect(t, "no swap", checkSwap(0), OK)
+	expect(t, "swap", checkSwap(1<<30), Warning, "1.0 GiB", "swapoff -a")
 
 	yes, no := true, false
-	expect(t, "no SELinux", judgeSELinux(false, false, &no), OK, "off")
-	expect(t, "permissive", judgeSELinux(true, false, &no), OK, "permissive")
-	expect(t, "enforcing", judgeSELinux(true, true, &yes), OK, "enforcing")
-	expect(t, "the runtime does not report", judgeSELinux(true, true, nil), OK, "enforcing")
-	expect(t, "disabled in the runtime", judgeSELinux(true, true, parseSELinux(`{"enableSelinux": false}`)), Warning, "enable_selinux = true")
+	expect(t, "no SELinux", checkSELinux(false, false, &no), OK, "off")
+	expect(t, "permissive", checkSELinux(true, false, &no), OK, "permissive")
+	expect(t, "enforcing", checkSELinux(true, true, &yes), OK, "enforcing")
+	expect(t, "the runtime does not report", checkSELinux(true, true, nil), OK, "enforcing")
+	expect(t, "disabled in the runtime", checkSELinux(true, true, parseSELinux(`{"enableSelinux": false}`)), Warning, "enable_selinux = true")
 	if got := parseSELinux(`{}`); got != nil {
 		t.Errorf("a configuration that does not say: %v", *got)
 	}
@@ -314,19 +314,19 @@ func TestJudgeKernel(t *testing.T) {
 	if got, err := parsePropagation("21 1\n", "/etc"); err == nil {
 		t.Errorf("no mount: %+v", got)
 	}
-	expect(t, "shared", judgePropagation("/r", propagation{"/", true}), OK, "shared mount (/)")
-	expect(t, "private", judgePropagation("/r", propagation{"/", false}), OK, "private mount (/)", "host release")
+	expect(t, "shared", checkPropagation("/r", propagation{"/", true}), OK, "shared mount (/)")
+	expect(t, "private", checkPropagation("/r", propagation{"/", false}), OK, "private mount (/)", "host release")
 
 	values := map[string]string{}
 	for _, s := range sysctls {
 		values[s.name] = s.want
 	}
-	if got := judgeSysctls(values); len(got) != 1 || got[0].Level != OK {
+	if got := checkSysctls(values); len(got) != 1 || got[0].Level != OK {
 		t.Errorf("got %+v", got)
 	}
 	values["net.ipv4.ip_forward"], values["kernel.panic"] = "0", "0"
 	delete(values, "net.bridge.bridge-nf-call-iptables")
-	got := judgeSysctls(values)
+	got := checkSysctls(values)
 	if len(got) != 3 || strings.Contains(fmt.Sprint(got), "bridge-nf") {
 		t.Fatalf("got %+v", got)
 	}
@@ -335,14 +335,14 @@ func TestJudgeKernel(t *testing.T) {
 	expect(t, "rest", got[2], OK, "vm.overcommit_memory=1")
 }
 
-func TestJudgeDisk(t *testing.T) {
+func TestCheckDisk(t *testing.T) {
 	for _, c := range []struct {
 		avail, inodes int64
 		level         Level
 	}{
 		{15, 15, OK}, {14, 50, Warning}, {5, 50, Warning}, {4, 50, Failure}, {50, 14, Warning}, {50, 0, Failure},
 	} {
-		got := judgeDisk("below /x", usage{size: 100, avail: c.avail, mount: "/x"}, &usage{size: 100, avail: c.inodes}, "free disk space")
+		got := checkDisk("below /x", usage{size: 100, avail: c.avail, mount: "/x"}, &usage{size: 100, avail: c.inodes}, "free disk space")
 		expect(t, fmt.Sprint(c), got, c.level, "/x")
 	}
 	for _, c := range []struct {
@@ -353,13 +353,13 @@ func TestJudgeDisk(t *testing.T) {
 		{10, 50, "(imagefs.available 15%)"}, {9, 50, "; the default evictionHard (nodefs.available 10%) would evict pods at once"},
 		{14, 4, "; the default evictionHard (nodefs.inodesFree 5%) would evict pods at once"},
 	} {
-		got := judgeDisk("below /x", usage{size: 100, avail: c.avail, mount: "/x"}, &usage{size: 100, avail: c.inodes}, "free disk space").Found
+		got := checkDisk("below /x", usage{size: 100, avail: c.avail, mount: "/x"}, &usage{size: 100, avail: c.inodes}, "free disk space").Found
 		if !strings.Contains(got, c.want) || (c.want == "") == strings.Contains(got, "evict") {
 			t.Errorf("with %d and %d free it says %q, want %q", c.avail, c.inodes, got, c.want)
 		}
 	}
-	expect(t, "no inodes", judgeDisk("x", usage{size: 100, avail: 50}, &usage{}, "m"), OK)
-	expect(t, "not known", judgeDisk("x", usage{size: 100, avail: 50}, nil, "m"), OK)
+	expect(t, "no inodes", checkDisk("x", usage{size: 100, avail: 50}, &usage{}, "m"), OK)
+	expect(t, "not known", checkDisk("x", usage{size: 100, avail: 50}, nil, "m"), OK)
 	for out, want := range map[string]usage{
 		"Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/vda 264212084 38292596 57208668 41% /\n": {"/dev/vda", 264212084, 57208668, "/"},
 		"h\n//nas/my share 10 4 6 40% /mnt/a b\n":    {"//nas/my share", 10, 6, "/mnt/a b"},
@@ -376,7 +376,7 @@ func TestJudgeDisk(t *testing.T) {
 	}
 }
 
-func TestJudgeDrivers(t *testing.T) {
+func TestCheckDrivers(t *testing.T) {
 	locks := owner.LockPaths("/var/lib/kubelet", owner.RunDir, "/run/containerd/containerd.sock")
 	if locks[0] != "/var/lib/kubelet/bowline/owner.lock" || locks[1] != "/run/bowline/run-containerd-containerd.sock.lock" {
 		t.Fatalf("locks are %q", locks)
@@ -402,23 +402,23 @@ func TestJudgeDrivers(t *testing.T) {
 		{"unclear", drivers{file: []byte("x"), filePath: "/f"}, Failure, []string{"/f"}},
 		{"empty file", drivers{file: []byte("\n")}, OK, nil},
 	} {
-		got := judgeDrivers(c.d, locks, owner.Identity{}, owner.Witnesses{})
+		got := checkDrivers(c.d, locks, owner.Identity{}, owner.Witnesses{})
 		if len(got) != 1 {
 			t.Errorf("%s: got %+v", c.name, got)
 			continue
 		}
 		expect(t, c.name, got[0], c.level, c.words...)
 	}
-	if got := judgeDrivers(drivers{kubelet: 7, sandboxes: kubelets}, locks, owner.Identity{}, owner.Witnesses{}); len(got) != 2 {
+	if got := checkDrivers(drivers{kubelet: 7, sandboxes: kubelets}, locks, owner.Identity{}, owner.Witnesses{}); len(got) != 2 {
 		t.Errorf("got %+v", got)
 	}
 	held1 := drivers{held: map[string]int{locks[0]: 7}, holders: map[string][]byte{locks[0]: []byte(record)}, sandboxes: ours}
 	for node, level := range map[string]Level{"n-1": OK, "n-2": Failure} {
-		got := judgeDrivers(held1, locks, owner.Identity{ClusterUID: "c-1", NodeName: node}, owner.Witnesses{})
+		got := checkDrivers(held1, locks, owner.Identity{ClusterUID: "c-1", NodeName: node}, owner.Witnesses{})
 		expect(t, "driven as "+node, got[0], level, "n-1")
 	}
 	held1.kubelet = 7
-	if got := judgeDrivers(held1, locks, owner.Identity{ClusterUID: "c-1", NodeName: "n-1"}, owner.Witnesses{}); got[0].Level != Failure {
+	if got := checkDrivers(held1, locks, owner.Identity{ClusterUID: "c-1", NodeName: "n-1"}, owner.Witnesses{}); got[0].Level != Failure {
 		t.Errorf("beside a kubelet: %+v", got)
 	}
 	k, held := parseDrivers("kubelet 12\nkubelet 13\nheld 5 /a b\nheld 6 /a b\nheld x /c\nheld 9\n?\n")
@@ -427,9 +427,9 @@ func TestJudgeDrivers(t *testing.T) {
 	}
 }
 
-func TestJudgeHop(t *testing.T) {
+func TestCheckHop(t *testing.T) {
 	failed := func(h hop) Line {
-		lines := judgeHop("10.0.0.7:22", target, h)
+		lines := checkHop("10.0.0.7:22", target, h)
 		for _, l := range lines[:len(lines)-1] {
 			expect(t, "before the failure", l, OK)
 		}
@@ -463,9 +463,9 @@ func TestJudgeHop(t *testing.T) {
 	}
 }
 
-func TestJudgeHostKeyOfJump(t *testing.T) {
+func TestCheckHostKeyOfJump(t *testing.T) {
 	e := &endpoint.HostKeyError{Problem: "unknown", Type: "ssh-ed25519", Fingerprint: "SHA256:x", Scan: "bowline host scan 10.0.0.1"}
-	got := judgeHostKey(jumpName+"10.0.0.1:22", e)
+	got := checkHostKey(jumpName+"10.0.0.1:22", e)
 	expect(t, "jump", got, Failure, "--known-hosts", "bowline host scan 10.0.0.1")
 	if strings.Contains(got.Fix, "--host-key") {
 		t.Errorf("a flag that jumps do not hear: %q", got.Fix)
@@ -503,7 +503,7 @@ func FuzzParse(f *testing.F) {
 			if r.uid < 0 || r.user == "" {
 				t.Errorf("id: %+v", r)
 			}
-			judgeRights(r)
+			checkRights(r)
 		}
 		if pid, held := parseDrivers(s); pid < 0 || held[""] != 0 {
 			t.Errorf("drivers: %d, %v", pid, held)

@@ -20,9 +20,9 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
-// isAway reports whether err means that the API server could not answer and may answer later. Any
-// answer that it did give is final.
-func isAway(err error) bool {
+// isUnavailable reports whether err means that the API server could not answer and may answer later.
+// Any answer that it did give is final.
+func isUnavailable(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		var lost interface{ Timeout() bool } // an http client error: no response
@@ -54,21 +54,22 @@ func OwnedAs(machine host.Files, cfg *config.Host, nodeName string) func(context
 	}
 }
 
-// Back-off of meet.
+// Back-off of WaitForAPIServer.
 const (
-	firstMeetPause = time.Second
-	mostMeetPause  = 10 * time.Second
+	firstReadyPause   = time.Second
+	longestReadyPause = 10 * time.Second
 )
 
-// Meet waits for an API server that did not answer at startup, and verifies that it belongs to the
-// cluster in the owner file. An error means that it belongs to another cluster. Meet also retries
-// while the API server refuses requests: the host already is a node of the cluster, and its pods
-// keep running, as with a kubelet. If no witness decides, the running pods may; runtime lists them.
-func (c *Connection) Meet(ctx context.Context, nodeName string, runtime owner.Runtime) error {
+// WaitForAPIServer waits for an API server that did not answer at startup, and verifies that it
+// belongs to the cluster in the owner file. An error means that it belongs to another cluster. It
+// also retries while the API server refuses requests: the host already is a node of the cluster, and
+// its pods keep running, as with a kubelet. If no witness decides, the running pods may; runtime
+// lists them.
+func (c *Connection) WaitForAPIServer(ctx context.Context, nodeName string, runtime owner.Runtime) error {
 	var refusal string
-	for pause := firstMeetPause; ; pause = min(2*pause, mostMeetPause) {
+	for pause := firstReadyPause; ; pause = min(2*pause, longestReadyPause) {
 		select {
-		case <-c.Met:
+		case <-c.Ready:
 			return nil
 		case <-ctx.Done():
 			return nil
@@ -76,14 +77,14 @@ func (c *Connection) Meet(ctx context.Context, nodeName string, runtime owner.Ru
 		}
 		seen := &Connection{Rest: c.Rest, Client: c.Client, Identity: c.Identity}
 		same := false
-		err := seen.introduce(ctx, nodeName)
+		err := seen.identify(ctx, nodeName)
 		if err == nil {
 			same, err = c.sameAs(ctx, seen, runtime)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && (isAway(err) || cri.IsTransport(err)):
+		case err != nil && (isUnavailable(err) || cri.IsTransport(err)):
 			klog.FromContext(ctx).V(1).Info("Could not check yet whether the API server belongs to this node's cluster, will retry", "err", err)
 			continue
 		case err != nil && isRefusal(err):
@@ -99,7 +100,7 @@ func (c *Connection) Meet(ctx context.Context, nodeName string, runtime owner.Ru
 		}
 		klog.FromContext(ctx).Info("The API server answers")
 		c.Shared, c.Witnesses = seen.Shared, seen.Witnesses
-		close(c.Met)
+		close(c.Ready)
 		return nil
 	}
 }
@@ -144,7 +145,7 @@ func (a *IdentityRecorder) See(node *v1.Node) {
 const learnPause = 10 * time.Second
 
 // Run writes the owner file at the start and after each signal of Due, until ctx ends. Call it after
-// the API server has been met.
+// the API server is ready.
 func (a *IdentityRecorder) Run(ctx context.Context) error {
 	failing := false
 	for {
@@ -173,21 +174,21 @@ func (a *IdentityRecorder) Run(ctx context.Context) error {
 	}
 }
 
-// IsMet reports whether the API server has been met, so that the node may write to it.
-func (c *Connection) IsMet() bool {
+// IsReady reports whether the API server is ready, so that the node may write to it.
+func (c *Connection) IsReady() bool {
 	select {
-	case <-c.Met:
+	case <-c.Ready:
 		return true
 	default:
 		return false
 	}
 }
 
-// WhenMet delays run until the API server has been met.
-func (c *Connection) WhenMet(run func(context.Context) error) func(context.Context) error {
+// AfterReady delays run until the API server is ready.
+func (c *Connection) AfterReady(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
-		case <-c.Met:
+		case <-c.Ready:
 			return run(ctx)
 		case <-ctx.Done():
 			return nil

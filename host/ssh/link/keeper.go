@@ -14,8 +14,8 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
-// lane is one of the two connections. Its run owns it.
-type lane struct {
+// keeper is one of the two connections. Its run owns it.
+type keeper struct {
 	link *Link
 	name string
 	rtt  atomic.Int64 // of the last keepalive, nanoseconds
@@ -31,11 +31,11 @@ type lane struct {
 	changed chan struct{}
 }
 
-func newLane(l *Link, name string) *lane {
-	return &lane{link: l, name: name, want: make(chan struct{}, 1), since: time.Now(), changed: make(chan struct{})}
+func newKeeper(l *Link, name string) *keeper {
+	return &keeper{link: l, name: name, want: make(chan struct{}, 1), since: time.Now(), changed: make(chan struct{})}
 }
 
-func (n *lane) run(ctx context.Context) {
+func (n *keeper) run(ctx context.Context) {
 	defer n.shut()
 	// Only at level 2: users of State report what a failure means.
 	logger := klog.FromContext(ctx).WithValues("address", n.link.target.Address, "connection", n.name)
@@ -74,7 +74,7 @@ func (n *lane) run(ctx context.Context) {
 
 // wanted waits until there is a call for the bulk connection and the control connection is up:
 // before that, an attempt would only delay the control connection.
-func (n *lane) wanted(ctx context.Context) bool {
+func (n *keeper) wanted(ctx context.Context) bool {
 	select {
 	case <-n.want:
 	case <-ctx.Done():
@@ -93,8 +93,8 @@ func (n *lane) wanted(ctx context.Context) bool {
 	}
 }
 
-// set is the only place where the state of a lane changes; it returns false if nothing changed.
-func (n *lane) set(c *connection, cause error) bool {
+// set is the only place where the state of a keeper changes; it returns false if nothing changed.
+func (n *keeper) set(c *connection, cause error) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	flipped := (c != nil) != (n.conn != nil)
@@ -116,7 +116,7 @@ func (n *lane) set(c *connection, cause error) bool {
 }
 
 // alive is the number of the connection if it is up, else 0.
-func (n *lane) alive() int {
+func (n *keeper) alive() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.conn == nil || n.conn.isBroken() {
@@ -125,8 +125,8 @@ func (n *lane) alive() int {
 	return n.number
 }
 
-// shut ends the lane for good.
-func (n *lane) shut() {
+// shut ends the keeper for good.
+func (n *keeper) shut() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.over {
@@ -139,13 +139,13 @@ func (n *lane) shut() {
 	n.announce()
 }
 
-func (n *lane) announce() {
+func (n *keeper) announce() {
 	close(n.changed)
 	n.changed = make(chan struct{})
 }
 
 // get waits for the connection. Its error wraps host.ErrUnreachable.
-func (n *lane) get(ctx context.Context) (*connection, error) {
+func (n *keeper) get(ctx context.Context) (*connection, error) {
 	until := time.Now().Add(n.link.limits.wait)
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
@@ -189,7 +189,7 @@ func (n *lane) get(ctx context.Context) (*connection, error) {
 
 // down is the reason why n has no connection. The bulk connection is made on demand, so the time
 // that it has been down means something only while the control connection is down too.
-func (n *lane) down() *DownError {
+func (n *keeper) down() *DownError {
 	down := &DownError{Address: n.link.target.Address}
 	n.mu.Lock()
 	if down.Cause = n.cause; n.conn != nil {
@@ -210,7 +210,7 @@ func (n *lane) down() *DownError {
 
 // attempt waits until the next attempt is due and makes one connection. It counts its failures
 // itself.
-func (l *Link) attempt(ctx context.Context, n *lane) (*connection, error) {
+func (l *Link) attempt(ctx context.Context, n *keeper) (*connection, error) {
 	for {
 		if err := sleepUntil(ctx, l.nextTry()); err != nil {
 			return nil, err
@@ -221,7 +221,7 @@ func (l *Link) attempt(ctx context.Context, n *lane) (*connection, error) {
 			return nil, context.Cause(ctx)
 		}
 		if time.Now().Before(l.nextTry()) {
-			<-l.slot // the other lane failed in the meantime
+			<-l.slot // the other keeper failed in the meantime
 			continue
 		}
 		if n == l.bulk && !l.State().Up {
@@ -254,7 +254,7 @@ func (l *Link) attempt(ctx context.Context, n *lane) (*connection, error) {
 }
 
 // lost counts a connection that has ended.
-func (l *Link) lost(n *lane, up time.Duration, err error) {
+func (l *Link) lost(n *keeper, up time.Duration, err error) {
 	controlUp := l.State().Up
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,24 +13,24 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 )
 
-// judge returns the config that h is to be managed by, or the reason why it is refused. Both are
+// validate returns the config that h is to be managed by, or the reason why it is refused. Both are
 // nil while that is not known yet.
-func (s *Source) judge(ctx context.Context, h *v1alpha1.Host) (*config.Host, *verdict, error) {
+func (s *Source) validate(ctx context.Context, h *v1alpha1.Host) (*config.Host, *notReady, error) {
 	cfg, err := Translate(h, s.cfg.Template, s.cfg.Namespace, s.cfg.Kubeconfig)
 	if err != nil {
-		return nil, refused(ReasonInvalid, "%v", err), nil
+		return nil, notReadyf(ReasonInvalid, "%v", err), nil
 	}
 	if s.cfg.Shard != nil && !remote(h) {
-		return nil, refused(ReasonInvalid, "spec.endpoint: %s is a socket of the machine that runs Bowline, which differs between replicas; use an ssh:// endpoint, or remove hostObjects.replicas from the configuration", h.Spec.Endpoint), nil
+		return nil, notReadyf(ReasonInvalid, "spec.endpoint: %s is a socket of the machine that runs Bowline, which differs between replicas; use an ssh:// endpoint, or remove hostObjects.replicas from the configuration", h.Spec.Endpoint), nil
 	}
 	if !s.cfg.AllowLocal && !remote(h) {
-		return nil, refused(ReasonInvalid, "spec.endpoint: %s is a socket of the machine that runs Bowline, which its configuration does not allow: use an ssh:// endpoint, or set hostObjects.allowLocal there, which makes everyone who may create Hosts root on that machine", h.Spec.Endpoint), nil
+		return nil, notReadyf(ReasonInvalid, "spec.endpoint: %s is a socket of the machine that runs Bowline, which its configuration does not allow: use an ssh:// endpoint, or set hostObjects.allowLocal there, which makes everyone who may create Hosts root on that machine", h.Spec.Endpoint), nil
 	}
-	if v := among(h, s.all()); v != nil {
+	if v := conflicting(h, s.all()); v != nil {
 		return nil, v, nil
 	}
 	if s.cfg.Taken != nil && s.cfg.Taken(cfg) {
-		return nil, refused(ReasonHostTaken, "Bowline's configuration already has a host with that name, node or endpoint; remove it there, or delete this Host"), nil
+		return nil, notReadyf(ReasonHostTaken, "Bowline's configuration already has a host with that name, node or endpoint; remove it there, or delete this Host"), nil
 	}
 	if s.wants(h.Name) {
 		return cfg, nil, nil // the node is ours, and the link reports login errors itself
@@ -39,31 +39,31 @@ func (s *Source) judge(ctx context.Context, h *v1alpha1.Host) (*config.Host, *ve
 	if err != nil {
 		return nil, nil, err
 	}
-	if node != nil && !made(node, h) {
-		return nil, refused(ReasonNodeTaken, "the node %s exists and does not belong to this Host; choose another nodeName (in a new Host), or, if its machine no longer exists, run kubectl delete node %s", cfg.NodeName, cfg.NodeName), nil
+	if node != nil && !createdFor(node, h) {
+		return nil, notReadyf(ReasonNodeTaken, "the node %s exists and does not belong to this Host; choose another nodeName (in a new Host), or, if its machine no longer exists, run kubectl delete node %s", cfg.NodeName, cfg.NodeName), nil
 	}
 	known, missing := s.secrets.look(h.Name)
 	switch {
 	case !known:
 		return nil, nil, nil
 	case missing != "":
-		return nil, refused(ReasonCredentials, "%s", missing), nil
+		return nil, notReadyf(ReasonCredentials, "%s", missing), nil
 	}
 	return cfg, nil, nil
 }
 
-// among refuses a Host that has the node name or the endpoint of an older one.
-func among(h *v1alpha1.Host, all []*v1alpha1.Host) *verdict {
+// conflicting refuses a Host that has the node name or the endpoint of an older one.
+func conflicting(h *v1alpha1.Host, all []*v1alpha1.Host) *notReady {
 	for _, o := range all {
 		if o.UID == h.UID || !older(o, h) {
 			continue
 		}
 		if nodeName(o) == nodeName(h) {
-			return refused(ReasonHostTaken, "the Host %s already has the node name %s; delete one of the two", o.Name, nodeName(h))
+			return notReadyf(ReasonHostTaken, "the Host %s already has the node name %s; delete one of the two", o.Name, nodeName(h))
 		}
 		// The same address behind different jumps is a different machine.
 		if o.Spec.Endpoint == h.Spec.Endpoint && equality.Semantic.DeepEqual(v1alpha1.Jumps(o), v1alpha1.Jumps(h)) {
-			return refused(ReasonHostTaken, "the Host %s has the same endpoint; delete one of the two", o.Name)
+			return notReadyf(ReasonHostTaken, "the Host %s has the same endpoint; delete one of the two", o.Name)
 		}
 	}
 	return nil
@@ -77,8 +77,8 @@ func older(a, b *v1alpha1.Host) bool {
 	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
-// made reports whether node was created for h. A node that only has the same name was not.
-func made(node *v1.Node, h *v1alpha1.Host) bool {
+// createdFor reports whether node was created for h. A node that only has the same name was not.
+func createdFor(node *v1.Node, h *v1alpha1.Host) bool {
 	return node.Annotations[v1alpha1.HostAnnotation] == h.Name
 }
 

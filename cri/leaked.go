@@ -23,11 +23,11 @@ import (
 // the container), or a whole sandbox that it has forgotten. containerd itself still knows them, and
 // its own services can end them.
 
-// RemoveRemnants kills and removes what containerd still has of a pod. Call it only if the CRI
+// RemoveLeaked kills and removes what containerd still has of a pod. Call it only if the CRI
 // lists nothing of the pod any more. Containers created after before, by the host's clock, are
 // counted and kept: the CRI may be about to list them. If the runtime is not containerd, nothing
 // happens.
-func (c *Client) RemoveRemnants(ctx context.Context, pod types.UID, before time.Time) (younger int, err error) {
+func (c *Client) RemoveLeaked(ctx context.Context, pod types.UID, before time.Time) (younger int, err error) {
 	ctx = containerdContext(ctx)
 	records := containersapi.NewContainersClient(c.conn)
 	list, err := records.List(ctx, &containersapi.ListContainersRequest{

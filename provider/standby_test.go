@@ -20,13 +20,13 @@ import (
 // TestWhoLostTheMachineIsSilent: two processes have the node. The one that lost the machine and
 // sees the other's instance reports nothing, whatever it believes of the node. When it gets the
 // machine back, it reports again.
-func TestWhoLostTheMachineIsSilent(t *testing.T) {
+func TestStandbyAfterLosingTheHost(t *testing.T) {
 	client := fake.NewSimpleClientset()
 	var drives atomic.Bool
 	drives.Store(true)
 	n, err := New(Config{Client: client, LeaseClient: client, Recorder: record.NewFakeRecorder(100), Loop: &loop{}, Held: &loop{},
-		Registration: Registration{NodeName: "n1"}, Machine: Machine{Facts: facts()},
-		Instance: "first", Drives: drives.Load, RepairInterval: 10 * time.Millisecond, LeaseDuration: time.Hour})
+		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts()},
+		Instance: "first", HoldsHost: drives.Load, RepairInterval: 10 * time.Millisecond, LeaseDuration: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestWhoLostTheMachineIsSilent(t *testing.T) {
 	if _, err := nodes.UpdateStatus(t.Context(), theirs, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	testutil.Eventually(t, "silence", n.Silent)
+	testutil.Eventually(t, "silence", n.Standby)
 	calls := len(client.Actions())
 	// Each report begins with a Get: at the second one, the first is complete.
 	for report := 1; report <= 2; report++ {
@@ -75,7 +75,7 @@ func TestWhoLostTheMachineIsSilent(t *testing.T) {
 			return reads >= report
 		})
 	}
-	leases := leaseClient{client.CoordinationV1().Leases(v1.NamespaceNodeLease), n.leaseLog, &n.silence}
+	leases := leaseClient{client.CoordinationV1().Leases(v1.NamespaceNodeLease), n.leaseLog, &n.standby}
 	if _, err := leases.Update(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.UpdateOptions{}); err != nil {
 		t.Error(err)
 	}

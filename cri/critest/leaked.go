@@ -137,9 +137,9 @@ func testForgottenTask(s *suite, t *testing.T) {
 
 // testRemnants: RemoveRemnants removes what containerd has of a pod and its CRI does not know, and
 // nothing of another pod.
-func testRemnants(s *suite, t *testing.T) {
+func testLeaked(s *suite, t *testing.T) {
 	if s.Planter == nil {
-		if younger, err := s.Client.RemoveRemnants(t.Context(), "some-uid", time.Now()); err != nil || younger != 0 {
+		if younger, err := s.Client.RemoveLeaked(t.Context(), "some-uid", time.Now()); err != nil || younger != 0 {
 			t.Errorf("where there can be none: %d, %v", younger, err)
 		}
 		return
@@ -167,14 +167,14 @@ func testRemnants(s *suite, t *testing.T) {
 		if err := s.Client.RemovePodSandbox(ctx, sandboxes[i]); err != nil {
 			t.Fatal(err)
 		}
-		if younger, err := s.Client.RemoveRemnants(ctx, uid, time.Now().Add(-time.Hour)); err != nil || younger != 1 {
+		if younger, err := s.Client.RemoveLeaked(ctx, uid, time.Now().Add(-time.Hour)); err != nil || younger != 1 {
 			t.Errorf("of what is made since an hour: %d younger, %v", younger, err)
 		}
 		if left, err := s.Planter.Left(ctx, planted[i]); err != nil || !left {
 			t.Errorf("what is too young: left %v, %v", left, err)
 		}
 		for range 2 {
-			if younger, err := s.Client.RemoveRemnants(ctx, uid, time.Now()); err != nil || younger != 0 {
+			if younger, err := s.Client.RemoveLeaked(ctx, uid, time.Now()); err != nil || younger != 0 {
 				t.Fatalf("%d younger, %v", younger, err)
 			}
 		}
