@@ -96,7 +96,7 @@ func (c *Connection) WaitForAPIServer(ctx context.Context, nodeName string, runt
 		case err != nil:
 			return err
 		case !same:
-			return fmt.Errorf("the API server at %s belongs to cluster %s, but the host is a node of cluster %s; use the kubeconfig of that cluster, or remove the owner file if that cluster no longer uses the host", c.Rest.Host, seen.UID, c.UID)
+			return fmt.Errorf("the API server at %s belongs to %s, but the host is a node of cluster %s; use the kubeconfig of that cluster, or remove the owner file if that cluster no longer uses the host", c.Rest.Host, Name(seen.Witnesses), c.UID)
 		}
 		klog.FromContext(ctx).Info("The API server answers")
 		c.Shared, c.Witnesses = seen.Shared, seen.Witnesses

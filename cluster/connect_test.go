@@ -49,7 +49,7 @@ func TestAPIServerIsReadyLater(t *testing.T) {
 		"its static pod does":   {known: "u0", runs: "static", user: "system:node:n1"},
 		"other pods run here":   {known: "u0", runs: "p9", user: "system:node:n1", want: "belongs to cluster u1, but the host is a node of cluster u0"},
 		"no Service, the Node":  {known: "u0", Witnesses: owner.Witnesses{Node: "node-1"}, noService: true, user: "system:node:n1"},
-		"no Service, another":   {known: "u0", Witnesses: owner.Witnesses{Node: "node-2"}, noService: true, user: "system:node:n1", want: "the host is a node of cluster u0"},
+		"no Service, another":   {known: "u0", Witnesses: owner.Witnesses{Node: "node-2"}, noService: true, user: "system:node:n1", want: "belongs to cluster without a UID (the Service default/kubernetes is missing), but the host is a node of cluster u0"},
 		"another cluster":       {known: "u2", user: "system:node:n1", want: "belongs to cluster u1, but the host is a node of cluster u2"},
 		"another's":             {known: "u1", user: "system:node:n2", want: `the credential belongs to "system:node:n2"`},
 		"not accepted at first": {known: "u1", user: "system:node:n1", code: http.StatusUnauthorized},

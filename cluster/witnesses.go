@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
@@ -18,6 +19,11 @@ import (
 
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
+
+// Name names the cluster of w in a message.
+func Name(w owner.Witnesses) string {
+	return "cluster " + cmp.Or(w.Service, "without a UID (the Service default/kubernetes is missing)")
+}
 
 // Witnesses reads what tells this cluster from others: the Service default/kubernetes, the Node, if
 // it exists, and the CA of the credential. A node may not read namespaces, and may read the

@@ -53,7 +53,7 @@ func newDraining(ctx context.Context, kubeconfig string, file *owner.Record, id 
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
 	if !ours {
-		return nil, fmt.Errorf("kubeconfig %s is for cluster %s, but the host is %s; use the kubeconfig of that cluster", kubeconfig, w.Service, id)
+		return nil, fmt.Errorf("kubeconfig %s is for %s, but the host is %s; use the kubeconfig of that cluster", kubeconfig, cluster.Name(w), id)
 	}
 	if node == nil {
 		say("The cluster has no node %q any more.", id.NodeName)

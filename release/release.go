@@ -163,7 +163,7 @@ func (r *Release) claim(ctx context.Context) error {
 		case err != nil:
 			return err
 		case !ours:
-			return fmt.Errorf("this machine is %s, and not of the cluster %s", id, r.Cluster.Witnesses.Service)
+			return fmt.Errorf("this machine is %s, and not of the %s", id, cluster.Name(r.Cluster.Witnesses))
 		}
 	case !known && r.Kubeconfig != "" && r.NodeName == "":
 		return errors.New("the host has no record of a node: set --node-name, or omit --kubeconfig")
