@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
@@ -54,12 +55,6 @@ func OwnedAs(machine host.Files, cfg *config.Host, nodeName string) func(context
 	}
 }
 
-// Back-off of WaitForAPIServer.
-const (
-	firstReadyPause   = time.Second
-	longestReadyPause = 10 * time.Second
-)
-
 // WaitForAPIServer waits for an API server that did not answer at startup, and verifies that it
 // belongs to the cluster in the owner file. An error means that it belongs to another cluster. It
 // also retries while the API server refuses requests: the host already is a node of the cluster, and
@@ -67,13 +62,14 @@ const (
 // lists them.
 func (c *Connection) WaitForAPIServer(ctx context.Context, nodeName string, runtime owner.Runtime) error {
 	var refusal string
-	for pause := firstReadyPause; ; pause = min(2*pause, longestReadyPause) {
+	retry := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: 10 * time.Second}
+	for {
 		select {
 		case <-c.Ready:
 			return nil
 		case <-ctx.Done():
 			return nil
-		case <-time.After(pause):
+		case <-time.After(retry.Step()):
 		}
 		seen := &Connection{Rest: c.Rest, Client: c.Client, Identity: c.Identity}
 		same := false

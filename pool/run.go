@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/config"
@@ -27,6 +28,11 @@ const (
 	turnTime = 20 * time.Millisecond
 )
 
+var (
+	firstRetry   = wait.Backoff{Duration: retryFirst, Factor: 2, Steps: 10, Cap: retryLast}
+	firstRelease = wait.Backoff{Duration: quarantineFirst, Factor: 2, Steps: 10, Cap: quarantineLast}
+)
+
 // member is a host that is wanted, or whose driver has not ended.
 type member struct {
 	name   string
@@ -34,9 +40,9 @@ type member struct {
 	cancel context.CancelFunc // cancels its driver; nil: it has none
 	began  time.Time          // when the driver was started
 	due    time.Time          // when it may be started
-	pause  time.Duration      // the next pause, if it fails
-	away   time.Duration      // the next pause, if it is quarantined
 	state  State
+
+	retry, release wait.Backoff // of its failures, and of its quarantines
 }
 
 // ending reports that a driver has ended.
@@ -124,7 +130,7 @@ func (p *Pool) step(ctx context.Context, now time.Time) (next time.Time) {
 	for name, w := range wanted {
 		m := p.members[name]
 		if m == nil {
-			m = &member{name: name, host: w, due: now, pause: retryFirst, away: quarantineFirst}
+			m = &member{name: name, host: w, due: now, retry: firstRetry, release: firstRelease}
 			p.members[name] = m
 			p.phase(m, Waiting, "")
 		}
@@ -219,22 +225,18 @@ func (p *Pool) note(ctx context.Context, e ending) (failed bool) {
 	}
 	lasted := now.Sub(m.began)
 	if lasted > retryLast {
-		m.pause = retryFirst
+		m.retry = firstRetry
 	}
 	if lasted > quarantineLast {
-		m.away = quarantineFirst
+		m.release = firstRelease
 	}
-	to, pause := Failed, &m.pause
+	to, backoff := Failed, &m.retry
 	if p.hostile(e.err) {
-		to, pause = Quarantined, &m.away
+		to, backoff = Quarantined, &m.release
 		m.state.Quarantines++
 	}
-	m.due = now.Add(*pause - time.Duration(p.chance()*float64(*pause)/4))
-	if to == Failed {
-		m.pause = min(2*m.pause, retryLast)
-	} else {
-		m.away = min(2*m.away, quarantineLast)
-	}
+	pause := backoff.Step()
+	m.due = now.Add(pause - time.Duration(p.chance()*float64(pause)/4))
 	p.phase(m, to, "")
 	m.state.Err, m.state.FailedAt, m.state.NextTry = e.err, now, m.due
 	return true

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 )
 
@@ -18,8 +19,8 @@ const pingTimeout = 10 * time.Second
 // keepRegistered runs one NodeController after another, because a controller that cannot register
 // (API server down, credential not yet valid) gives up and never retries.
 func (n *Node) keepRegistered(ctx context.Context) error {
-	pause := 200 * time.Millisecond
-	for {
+	first := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Steps: 10, Cap: 7 * time.Second}
+	for retry := first; ; {
 		began := time.Now()
 		err := n.runController(ctx)
 		if ctx.Err() != nil {
@@ -30,14 +31,13 @@ func (n *Node) keepRegistered(ctx context.Context) error {
 		}
 		n.registerLog.note(ctx, err)
 		if time.Since(began) > time.Minute {
-			pause = 200 * time.Millisecond
+			retry = first
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(pause):
+		case <-time.After(retry.Step()):
 		}
-		pause = min(2*pause, 7*time.Second)
 	}
 }
 

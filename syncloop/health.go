@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
@@ -43,15 +44,13 @@ func (l *Loop) hold(p *v1.Pod) string {
 // watchRuntime asks at once and then every healthPeriod. While the runtime is not ready it asks
 // sooner, with a back-off from 100 ms.
 func (l *Loop) watchRuntime(ctx context.Context) {
-	const soon = 100 * time.Millisecond
-	backoff := soon
-	for ctx.Err() == nil {
+	first := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: healthPeriod}
+	for retry := first; ctx.Err() == nil; {
 		pause := healthPeriod
 		if l.askRuntime(ctx) {
-			backoff = soon
+			retry = first
 		} else {
-			pause = backoff
-			backoff = min(2*backoff, healthPeriod)
+			pause = retry.Step()
 		}
 		select {
 		case <-ctx.Done():

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
@@ -83,28 +84,41 @@ func (h *Host) RemoveCgroup(ctx context.Context, path string, kill bool) error {
 			}
 			kill = false
 		}
-		for wait := 5 * time.Millisecond; ; wait *= 2 {
-			var errs []error
-			for _, point := range h.hier.All {
-				errs = append(errs, removeCgroupDir(filepath.Join(point, full)))
-			}
-			err := errors.Join(errs...)
-			switch {
-			case !errors.Is(err, unix.EBUSY):
-				return err
-			case wait > 500*time.Millisecond && !kill:
-				return err
-			case wait > 500*time.Millisecond:
-				for _, point := range h.hier.All {
-					killCgroupDir(filepath.Join(point, full))
-				}
-				kill, wait = false, 5*time.Millisecond // and start over once more
-			}
-			if pauseErr := pause(ctx, wait); pauseErr != nil {
-				return errors.Join(err, pauseErr)
-			}
+		var dirs []string
+		for _, point := range h.hier.All {
+			dirs = append(dirs, filepath.Join(point, full))
 		}
+		return whileBusy(ctx, dirs, kill, func() error {
+			var errs []error
+			for _, dir := range dirs {
+				errs = append(errs, removeCgroupDir(dir))
+			}
+			return errors.Join(errs...)
+		})
 	})
+}
+
+// whileBusy repeats f while it returns EBUSY, for about a second. With kill it then kills the
+// processes in dirs, and repeats f for another second.
+func whileBusy(ctx context.Context, dirs []string, kill bool, f func() error) error {
+	first := wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Steps: 7}
+	for retry := first; ; {
+		err := f()
+		switch {
+		case !errors.Is(err, unix.EBUSY):
+			return err
+		case retry.Steps == 0 && !kill:
+			return err
+		case retry.Steps == 0:
+			for _, dir := range dirs {
+				killCgroupDir(dir)
+			}
+			kill, retry = false, first
+		}
+		if pauseErr := pause(ctx, retry.Step()); pauseErr != nil {
+			return errors.Join(err, pauseErr)
+		}
+	}
 }
 
 // killCgroupDir kills the processes in a cgroup and below it. It ignores errors, because the

@@ -3,7 +3,6 @@ package local
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -75,28 +74,15 @@ func (h *Host) stopSlice(ctx context.Context, full string, kill bool) error {
 	if len(dirs) == 0 {
 		return nil
 	}
-	for wait := 5 * time.Millisecond; ; wait *= 2 {
-		busy := ""
+	if err := whileBusy(ctx, dirs, kill, func() error {
 		for _, dir := range dirs {
-			if busy == "" {
-				busy = processesBelow(dir)
-			}
-		}
-		if busy == "" {
-			break
-		}
-		if wait > 500*time.Millisecond {
-			if !kill {
+			if busy := processesBelow(dir); busy != "" {
 				return fmt.Errorf("processes %s are still in it: %w", busy, unix.EBUSY)
 			}
-			for _, dir := range dirs {
-				killCgroupDir(dir)
-			}
-			kill, wait = false, 5*time.Millisecond // and start over once more
 		}
-		if err := pause(ctx, wait); err != nil {
-			return errors.Join(fmt.Errorf("processes %s are still in it", busy), err)
-		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	if said, err := systemd(ctx, machine.StopSlice(full)); err != nil && !machine.SliceMissing(said) {
 		return fmt.Errorf("systemd failed to stop the slice: %w", err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/bowline-k8s/bowline/host"
 )
 
@@ -89,17 +91,16 @@ func raise(ctx context.Context, m Machine, need, margin time.Duration) (time.Dur
 	if err := reload(ctx, m); err != nil {
 		return most, err
 	}
-	pause := firstLook
-	for range reloadFor { // logind answers the signal before it has read its configuration
+	look := wait.Backoff{Duration: firstLook, Factor: 2, Steps: reloadFor}
+	for look.Steps > 0 { // logind answers the signal before it has read its configuration
 		select {
 		case <-ctx.Done():
 			return most, ctx.Err()
-		case <-time.After(pause):
+		case <-time.After(look.Step()):
 		}
 		if most, err = delay(ctx, m); err != nil || most >= need {
 			return most, err
 		}
-		pause *= 2
 	}
 	return most, nil
 }

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
 )
@@ -139,7 +141,8 @@ func (l *Listener) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	refused := 0
+	first := wait.Backoff{Duration: firstWait, Factor: 2, Steps: 10, Cap: longestWait}
+	refused, retry := 0, first
 	for {
 		if refused >= reconnectAfter && l.cfg.Reconnect != nil {
 			l.cfg.Reconnect()
@@ -148,16 +151,15 @@ func (l *Listener) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		wait := reachWait
-		switch {
-		case errors.Is(err, host.ErrUnreachable):
-			refused = 0
-		default:
+		pause := reachWait
+		if errors.Is(err, host.ErrUnreachable) {
+			refused, retry = 0, first
+		} else {
 			refused++
-			wait = min(firstWait<<min(refused-1, 10), longestWait)
+			pause = retry.Step()
 		}
 		l.cfg.OnResult(err)
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 		case <-l.retry:

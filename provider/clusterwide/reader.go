@@ -9,6 +9,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	nodelisters "k8s.io/client-go/listers/node/v1"
@@ -83,17 +84,12 @@ func (r *reader) Run(ctx context.Context, c Cluster, client kubernetes.Interface
 	return nil
 }
 
-// Back-off between attempts to read, as an informer's.
-const (
-	firstPause = time.Second
-	mostPause  = 30 * time.Second
-)
-
-// allowed waits until the node's own client has read one object. It returns false if ctx ends
-// first.
+// allowed waits until the node's own client has read one object, with an informer's back-off. It
+// returns false if ctx ends first.
 func (r *reader) allowed(ctx context.Context, client kubernetes.Interface) bool {
 	said := ""
-	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+	retry := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: 30 * time.Second}
+	for {
 		err := r.one(ctx, client)
 		switch {
 		case ctx.Err() != nil:
@@ -105,7 +101,7 @@ func (r *reader) allowed(ctx context.Context, client kubernetes.Interface) bool 
 			klog.FromContext(ctx).Error(err, "Failed to read from the node's cluster, will retry", "objects", r.kind.name)
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(retry.Step()):
 		case <-ctx.Done():
 			return false
 		}

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
@@ -60,20 +61,17 @@ type Config struct {
 type Manager struct {
 	cfg    Config
 	faults map[types.UID]string // last reported, by static pod
-	waits  map[string]*wait     // by namespace and name, so that a refused mirror pod delays no other
+	waits  map[string]*backoff  // by namespace and name, so that a refused mirror pod delays no other
 }
 
-// wait is the back-off of a mirror pod that could not be created or deleted.
-type wait struct {
-	failures int
-	until    time.Time
+// backoff is that of a mirror pod that could not be created or deleted.
+type backoff struct {
+	wait.Backoff
+	until time.Time // zero before the first failure
 }
 
-// period is that of the kubelet's housekeeping. The back-off of a failed call grows with each
-// failure.
 const (
-	period     = 2 * time.Second
-	minBackoff = 250 * time.Millisecond // already doubled at the first failure
+	period     = 2 * time.Second // as of the kubelet's housekeeping
 	maxBackoff = 30 * time.Second
 	timeout    = 10 * time.Second
 )
@@ -89,7 +87,7 @@ func New(c Config) (*Manager, error) {
 	if c.Silent == nil {
 		c.Silent = func() bool { return false }
 	}
-	return &Manager{cfg: c, faults: map[types.UID]string{}, waits: map[string]*wait{}}, nil
+	return &Manager{cfg: c, faults: map[types.UID]string{}, waits: map[string]*backoff{}}, nil
 }
 
 // Run maintains the mirror pods until ctx ends.
@@ -117,12 +115,12 @@ func (m *Manager) pass(ctx context.Context) {
 	}
 	complete := m.cfg.Sources.AllSeen() // read before the pods
 	static, mirrors := m.cfg.Sources.StaticPods()
-	waits := map[string]*wait{} // of the actions that are still due
+	waits := map[string]*backoff{} // of the actions that are still due
 	for _, a := range decide(input{static: static, mirrors: mirrors, complete: complete, ending: m.cfg.Ending, buried: m.cfg.Sources.Buried, alive: m.cfg.Alive, withheld: m.cfg.Sources.Withheld}) {
 		of := a.name()
 		w := m.waits[of]
 		if w == nil {
-			w = &wait{}
+			w = &backoff{Backoff: wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: maxBackoff}}
 		}
 		waits[of] = w
 		if time.Now().Before(w.until) {
@@ -136,10 +134,10 @@ func (m *Manager) pass(ctx context.Context) {
 			delete(waits, of)
 			continue
 		}
-		if w.failures++; w.failures == 1 {
+		if w.until.IsZero() {
 			klog.FromContext(ctx).Error(err, "Failed to update a mirror pod, will retry", "pod", of)
 		}
-		w.until = time.Now().Add(min(minBackoff<<min(w.failures, 8), maxBackoff))
+		w.until = time.Now().Add(w.Step())
 	}
 	m.waits = waits
 	m.forget(static)

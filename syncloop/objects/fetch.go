@@ -73,18 +73,12 @@ func (it *item) cached(ctx context.Context, m *Manager) (object, error) {
 
 // ask is get, repeated while it is forbidden: the Node authorizer learns of a new pod a moment
 // after us.
-func (it *item) ask(ctx context.Context, m *Manager, options metav1.GetOptions) (object, error) {
-	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
-		o, err := it.get(ctx, m, options)
-		if !apierrors.IsForbidden(err) {
-			return o, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(wait):
-		}
-	}
+func (it *item) ask(ctx context.Context, m *Manager, options metav1.GetOptions) (o object, err error) {
+	_ = retry.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		o, err = it.get(ctx, m, options)
+		return !apierrors.IsForbidden(err), nil
+	})
+	return o, err
 }
 
 func (it *item) notAsked(err error) error {

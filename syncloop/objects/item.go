@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -22,13 +23,14 @@ import (
 const (
 	// firstGet bounds one get.
 	firstGet = 10 * time.Second
-	// firstRetry and lastRetry bound the back-off between attempts at a first answer. The Node
-	// authorizer learns of a new pod a moment after us, so the first refusals mean little.
-	firstRetry, lastRetry = 50 * time.Millisecond, 5 * time.Second
 	// minWatch is the least duration of a watch; the default of 5 min costs needless work for an
 	// object that hardly changes.
 	minWatch = 30 * time.Minute
 )
+
+// retry is the back-off between attempts at a first answer. The Node authorizer learns of a new pod
+// a moment after us, so the first refusals mean little.
+var retry = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 10, Cap: 5 * time.Second}
 
 // object is a *v1.ConfigMap or a *v1.Secret.
 type object interface {
@@ -116,21 +118,17 @@ func (it *item) follow(ctx context.Context, m *Manager) {
 
 // first gets the first answer; false if ctx ended before.
 func (it *item) first(ctx context.Context, m *Manager) bool {
-	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+	return retry.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		o, err := it.get(ctx, m, metav1.GetOptions{})
 		if err == nil {
 			it.put(m, o)
-			return true
+			return true, nil
 		}
 		it.mu.Lock()
 		it.lastErr = err
 		it.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(wait):
-		}
-	}
+		return false, nil
+	}) == nil
 }
 
 // get reads the object from the API server; nil: it does not exist.

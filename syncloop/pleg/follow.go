@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/pod"
@@ -13,16 +14,14 @@ import (
 // follow turns runtime events into looks at single pods.
 func (g *Generator) follow(ctx context.Context) {
 	log := klog.FromContext(ctx)
-	pause := time.Second
-	for ctx.Err() == nil {
+	first := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}
+	for retry := first; ctx.Err() == nil; {
 		hints, err := g.cfg.Hints(ctx)
 		if err != nil {
 			select {
 			case <-ctx.Done():
-				return
-			case <-time.After(pause):
+			case <-time.After(retry.Step()):
 			}
-			pause = min(2*pause, time.Minute)
 			continue
 		}
 		opened := time.Now()
@@ -37,14 +36,13 @@ func (g *Generator) follow(ctx context.Context) {
 		}
 		// Back off if the stream ends right after it opens.
 		if time.Since(opened) > time.Second {
-			pause = time.Second
+			retry = first
 			continue
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause):
+		case <-time.After(retry.Step()):
 		}
-		pause = min(2*pause, time.Minute)
 	}
 }
 

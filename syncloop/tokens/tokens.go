@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
@@ -192,9 +193,10 @@ func (m *Manager) refresh(ctx context.Context, k key, e *entry, now time.Time) e
 		request.Spec.ExpirationSeconds = &k.expiration
 	}
 	answer, err := m.client.ServiceAccounts(k.namespace).CreateToken(ctx, k.account, request, metav1.CreateOptions{})
-	for pause := firstLag; err != nil && e.token == "" && lags(err, k) && pause <= lastLag; pause *= 2 {
+	retry := wait.Backoff{Duration: 20 * time.Millisecond, Factor: 2, Steps: 5}
+	for err != nil && e.token == "" && lags(err, k) && retry.Steps > 0 {
 		select {
-		case <-time.After(pause):
+		case <-time.After(retry.Step()):
 		case <-ctx.Done():
 			return err
 		}
@@ -219,16 +221,9 @@ func (m *Manager) refresh(ctx context.Context, k key, e *entry, now time.Time) e
 	return nil
 }
 
-// The API server may show us a pod before its own admission and its node authorizer know it. The
-// pauses between retries double from firstLag to lastLag; the volume's back-off would delay the
-// pod's start longer.
-const (
-	firstLag = 20 * time.Millisecond
-	lastLag  = 320 * time.Millisecond
-)
-
-// lags reports whether the error may be due to that lag: the API server does not know the pod yet,
-// or not yet that it is bound to this node.
+// lags reports whether the API server may show us the pod before its own admission and its node
+// authorizer know it, or that it is bound to this node. The volume's back-off would delay the pod's
+// start longer than refresh does.
 func lags(err error, k key) bool {
 	var status apierrors.APIStatus
 	if apierrors.IsForbidden(err) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 )
 
@@ -25,26 +27,24 @@ const (
 
 // backoff decides when to try next. It is a value without a clock.
 type backoff struct {
-	began    time.Time // of the outage; zero if there is none
-	failures int       // of the network, since began
-	refused  int       // logins refused since then
+	began   time.Time    // of the outage; zero if there is none
+	network wait.Backoff // of attempts that the network failed, since began
+	login   wait.Backoff // of refused logins
 }
 
 // fail counts a failed attempt, or a connection that did not last, and returns how long to wait
 // before the next one. random is in [0,1).
 func (b *backoff) fail(now time.Time, err error, random float64) time.Duration {
 	if b.began.IsZero() {
-		b.began = now
+		*b = outage(now)
 	}
 	var auth *endpoint.AuthError
 	var key *endpoint.HostKeyError
 	delay := time.Duration(0)
 	if errors.As(err, &auth) || errors.As(err, &key) {
-		b.refused++
-		delay = double(minAuthDelay, b.refused, maxAuthDelay)
+		delay = b.login.Step()
 	} else {
-		b.failures++
-		delay = double(minDelay, b.failures, maxDelay)
+		delay = b.network.Step()
 		if now.Sub(b.began) < early {
 			delay = min(delay, earlyDelay)
 		}
@@ -59,14 +59,12 @@ func (b *backoff) lost(now time.Time, up time.Duration, err error, random float6
 	if up < stable {
 		return b.fail(now, err, random)
 	}
-	*b = backoff{began: now}
+	*b = outage(now)
 	return time.Duration(random * float64(minDelay) / 2)
 }
 
-// double returns first, doubled n-1 times, at most limit.
-func double(first time.Duration, n int, limit time.Duration) time.Duration {
-	for ; n > 1 && first < limit; n-- {
-		first *= 2
-	}
-	return min(first, limit)
+func outage(began time.Time) backoff {
+	return backoff{began: began,
+		network: wait.Backoff{Duration: minDelay, Factor: 2, Steps: 10, Cap: maxDelay},
+		login:   wait.Backoff{Duration: minAuthDelay, Factor: 2, Steps: 10, Cap: maxAuthDelay}}
 }
