@@ -6,14 +6,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// count schedules a call of Shard.Hosts with the current names.
-func (s *Source) count() {
-	select {
-	case s.names <- struct{}{}:
-	default:
-	}
-}
-
+// counts calls Shard.Hosts with the current names at each signal.
 func (s *Source) counts(ctx context.Context) {
 	for {
 		select {

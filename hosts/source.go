@@ -21,6 +21,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/notify"
 )
 
 // Sink receives all wanted hosts each time that one changes. The map and the hosts are not modified
@@ -93,7 +94,7 @@ type Source struct {
 	hosts   cache.SharedIndexInformer
 	queue   workqueue.TypedRateLimitingInterface[string]
 	secrets *secrets
-	names   chan struct{} // capacity 1: a Host has been added or deleted
+	names   notify.Signal // a Host has been added or deleted
 
 	mu       sync.Mutex
 	wanted   map[string]*config.Host
@@ -112,7 +113,7 @@ func New(c Config) (*Source, error) {
 	}
 	s := &Source{
 		cfg: c, wanted: map[string]*config.Host{}, reports: map[string]Report{}, written: map[string]time.Time{}, releases: map[string]*release{},
-		at: map[string]bool{}, names: make(chan struct{}, 1),
+		at: map[string]bool{}, names: notify.New(),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)),
 	}
 	s.secrets = newSecrets(c.Client, c.Namespace, s.queue.Add)
@@ -126,9 +127,9 @@ func New(c Config) (*Source, error) {
 		return nil, err
 	}
 	_, err := s.hosts.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { s.enqueue(obj); s.count() },
+		AddFunc:    func(obj any) { s.enqueue(obj); s.names.Send() },
 		UpdateFunc: func(_, obj any) { s.enqueue(obj) },
-		DeleteFunc: func(obj any) { s.enqueue(obj); s.count() },
+		DeleteFunc: func(obj any) { s.enqueue(obj); s.names.Send() },
 	})
 	return s, err
 }
@@ -163,7 +164,7 @@ func (s *Source) Run(ctx context.Context) error {
 		return nil
 	}
 	if s.cfg.Shard != nil {
-		s.count()
+		s.names.Send()
 		all.Go(func() { s.counts(ctx) })
 	}
 	for range workers {

@@ -34,7 +34,7 @@ func TestCatchUp(t *testing.T) {
 			return false, nil, nil
 		})
 		ctx, cancel := context.WithCancel(t.Context())
-		c := make(notify.Signal, 1)
+		c := notify.New()
 		done := make(chan error, 1)
 		go func() {
 			done <- catchUp(ctx, c, client.CoreV1(), "box-1", func(*v1.Pod) { seen.Add(1) })

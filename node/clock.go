@@ -27,7 +27,7 @@ type clock struct {
 
 func newClock(m *connect.Host) clock {
 	c := clock{
-		ask: m.ClockOffset, doubt: make(notify.Signal, 1), offset: &atomic.Int64{},
+		ask: m.ClockOffset, doubt: notify.New(), offset: &atomic.Int64{},
 		changed: func() <-chan struct{} { return nil },
 	}
 	if m.Link != nil {

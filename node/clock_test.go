@@ -36,7 +36,7 @@ func TestClockIsMeasuredAgain(t *testing.T) {
 				defer mu.Unlock()
 				return link
 			},
-			doubt: make(notify.Signal, 1), offset: &atomic.Int64{},
+			doubt: notify.New(), offset: &atomic.Int64{},
 		}
 		go func() { _ = c.watch(t.Context()) }()
 		expect := func(what string, times int, by time.Duration) {

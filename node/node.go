@@ -84,7 +84,7 @@ func Run(ctx context.Context, cfg *config.Host, hook host.Hook, may connect.Reco
 	defer cl.Close()
 	defer func() { told.show(ctx, cl, false) }()
 	defer budget.From(ctx).Recover("the driver")
-	dialled := make(notify.Signal, 1)
+	dialled := notify.New()
 	client, err := connect.Runtime(ctx, cfg, machine, hook, dialled)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func Run(ctx context.Context, cfg *config.Host, hook host.Hook, may connect.Reco
 	claims := client
 	if machine.Fence != nil {
 		// A connection of its own, which passes the shut fence.
-		if claims, err = connect.Runtime(ownership.WithFenceBypass(ctx), cfg, machine, hook, make(notify.Signal, 1)); err != nil {
+		if claims, err = connect.Runtime(ownership.WithFenceBypass(ctx), cfg, machine, hook, notify.New()); err != nil {
 			return err
 		}
 		defer claims.Close()
@@ -124,9 +124,9 @@ func Run(ctx context.Context, cfg *config.Host, hook host.Hook, may connect.Reco
 	n := &Node{
 		cfg: cfg, name: nodeName, host: machine, cluster: cl, runtime: client,
 		programs: programs,
-		held:     held, stamp: held.Claim.Stamp(), podNetwork: make(podNetwork, 1), pulled: make(notify.Signal, 1), apiBack: make(notify.Signal, 1),
+		held:     held, stamp: held.Claim.Stamp(), podNetwork: make(podNetwork, 1), pulled: notify.New(), apiBack: notify.New(),
 		clock:      newClock(machine),
-		acquainted: cluster.IdentityRecorder{Cluster: cl, Learn: held.Record, Due: make(notify.Signal, 1)},
+		acquainted: cluster.IdentityRecorder{Cluster: cl, Learn: held.Record, Due: notify.New()},
 		strays:     strayShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
 	}
 	defer n.closeListener()

@@ -80,7 +80,7 @@ func TestPodNetwork(t *testing.T) {
 func TestWatchImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		pulled := make(notify.Signal, 1)
+		pulled := notify.New()
 		var lists, sets atomic.Int32
 		var away atomic.Bool
 		done := make(chan error)

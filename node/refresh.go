@@ -154,7 +154,7 @@ func (r *refresher) run(ctx context.Context) error {
 
 // look creates the refresher with the first snapshot, for which every query must succeed.
 func (n *Node) look(ctx context.Context, facts host.Facts) (*refresher, error) {
-	r := &refresher{period: nearRefresh, due: make(notify.Signal, 1), aspects: aspects{
+	r := &refresher{period: nearRefresh, due: notify.New(), aspects: aspects{
 		facts: n.host.Facts, version: n.runtime.Version, resolv: n.resolvConf(), driver: n.cgroupDriver(n.runtime), derive: n.derive,
 		status: func(ctx context.Context) (*runtimeapi.StatusResponse, error) { return n.runtime.Status(ctx, false) },
 	}}

@@ -94,7 +94,7 @@ func TestRefresh(t *testing.T) {
 	c.version.Store(&runtimeapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "2.0.0"})
 	c.status.Store(handlerWith(false))
 	synctest.Test(t, func(t *testing.T) {
-		n.seen = &refresher{aspects: c.aspects(n), period: nearRefresh, due: make(notify.Signal, 1)}
+		n.seen = &refresher{aspects: c.aspects(n), period: nearRefresh, due: notify.New()}
 		first, err := n.derive(&snapshot{facts: host1, version: c.version.Load(), status: c.status.Load()}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +183,7 @@ func TestDriverFollowsTheRuntime(t *testing.T) {
 			c.version.Store(&runtimeapi.VersionResponse{})
 			c.status.Store(handlerWith(false))
 			synctest.Test(t, func(t *testing.T) {
-				n.seen = &refresher{aspects: c.aspects(n), period: remoteRefresh, due: make(notify.Signal, 1)}
+				n.seen = &refresher{aspects: c.aspects(n), period: remoteRefresh, due: notify.New()}
 				first, err := n.derive(&snapshot{facts: *c.facts.Load(), driver: "cgroupfs"}, nil)
 				if err != nil {
 					t.Fatal(err)

@@ -51,7 +51,7 @@ func (n *Node) buildStatic() (err error) {
 	s.apiSeen = make(chan struct{})
 	if cfg.StaticPodPath != "" {
 		if n.host.Link == nil {
-			s.changed = make(notify.Signal, 1)
+			s.changed = notify.New()
 			s.watch = func(ctx context.Context) error { return local.Watch(ctx, cfg.StaticPodPath, s.changed.Send) }
 		}
 		s.file = podconfig.NewFile(n.sources, podconfig.FileConfig{

@@ -39,7 +39,7 @@ func TestStrayShims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		m := &looked{err: fs.ErrNotExist}
-		s := strayShims{make(notify.Signal, 1), &shims.Reaper{Machine: m, Runtime: m}}
+		s := strayShims{notify.New(), &shims.Reaper{Machine: m, Runtime: m}}
 		done := make(chan error)
 		go func() { done <- s.run(ctx) }()
 		check := func(what string, want int) {

@@ -27,7 +27,7 @@ func TestTheNodeIsAWitness(t *testing.T) {
 		if err := h.Acquire(ctx); err != nil {
 			t.Fatal(err)
 		}
-		a := &cluster.IdentityRecorder{Cluster: &cluster.Connection{Witnesses: owner.Witnesses{Service: "s"}}, Learn: h.Record, Due: make(notify.Signal, 1)}
+		a := &cluster.IdentityRecorder{Cluster: &cluster.Connection{Witnesses: owner.Witnesses{Service: "s"}}, Learn: h.Record, Due: notify.New()}
 		h.OnReacquired = a.Due.Send
 		ended := make(chan error, 2)
 		go func() { ended <- h.Keep(ctx) }()

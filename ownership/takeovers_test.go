@@ -77,12 +77,12 @@ func drive(as []string) error {
 		return err
 	}
 	defer m.Close()
-	runtime, err := connect.Runtime(ctx, cfg, m, m.Hook, make(notify.Signal, 1))
+	runtime, err := connect.Runtime(ctx, cfg, m, m.Hook, notify.New())
 	if err != nil {
 		return err
 	}
 	defer runtime.Close()
-	claims, err := connect.Runtime(ownership.WithFenceBypass(ctx), cfg, m, m.Hook, make(notify.Signal, 1))
+	claims, err := connect.Runtime(ownership.WithFenceBypass(ctx), cfg, m, m.Hook, notify.New())
 	if err != nil {
 		return err
 	}

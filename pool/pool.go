@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/notify"
 )
 
 // Drive manages one host until ctx ends. It must end then; until it has ended, no other driver
@@ -73,7 +74,7 @@ type Pool struct {
 	options Options
 	chance  func() float64 // [0, 1)
 
-	wake  chan struct{} // capacity 1: wanted has changed
+	wake  notify.Signal // wanted has changed
 	ended chan ending
 
 	mu      sync.Mutex
@@ -92,7 +93,7 @@ type Pool struct {
 func New(drive Drive, o Options) *Pool {
 	return &Pool{
 		drive: drive, options: o, chance: rand.Float64,
-		wake: make(chan struct{}, 1), ended: make(chan ending), changed: make(chan struct{}),
+		wake: notify.New(), ended: make(chan ending), changed: make(chan struct{}),
 		wanted: map[string]*config.Host{}, states: map[string]State{},
 		members: map[string]*member{}, holders: map[config.Claim]*member{},
 	}
@@ -104,10 +105,7 @@ func (p *Pool) Set(hosts map[string]*config.Host) {
 	p.mu.Lock()
 	p.wanted = maps.Clone(hosts)
 	p.mu.Unlock()
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wake.Send()
 }
 
 // States of all hosts that are wanted, or whose drivers have not ended yet.

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/notify"
 )
 
 // nodeStatus holds the content of the node object, and passes full nodes to virtual-kubelet's
@@ -25,9 +26,9 @@ type nodeStatus struct {
 	conditions []Condition // Ready last, as older controllers expect
 	images     []v1.ContainerImage
 
-	changed chan struct{} // something above has changed, or the object is gone
-	wrong   chan struct{} // the server shows a condition that we did not write
-	again   chan struct{} // the server answers again after an outage
+	changed notify.Signal // something above has changed, or the object is gone
+	wrong   notify.Signal // the server shows a condition that we did not write
+	again   notify.Signal // the server answers again after an outage
 	senders sync.WaitGroup
 }
 
@@ -37,9 +38,9 @@ func newNodeStatus(c Config) *nodeStatus {
 		info:         c.Info,
 		repairEvery:  c.RepairInterval,
 		onReconnect:  c.OnReconnect,
-		changed:      make(chan struct{}, 1),
-		wrong:        make(chan struct{}, 1),
-		again:        make(chan struct{}, 1),
+		changed:      notify.New(),
+		wrong:        notify.New(),
+		again:        notify.New(),
 		conditions: []Condition{
 			{v1.NodeMemoryPressure, v1.ConditionFalse, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
 			{v1.NodeDiskPressure, v1.ConditionFalse, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
@@ -148,7 +149,7 @@ func (s *nodeStatus) setCondition(c Condition) bool {
 	i := slices.IndexFunc(s.conditions, func(have Condition) bool { return have.Type == c.Type })
 	if i < 0 {
 		s.conditions = slices.Insert(s.conditions, len(s.conditions)-1, c)
-		poke(s.changed)
+		s.changed.Send()
 		return true
 	}
 	before := s.conditions[i]
@@ -156,7 +157,7 @@ func (s *nodeStatus) setCondition(c Condition) bool {
 		return false
 	}
 	s.conditions[i] = c
-	poke(s.changed)
+	s.changed.Send()
 	return before.Status != c.Status
 }
 
@@ -165,7 +166,7 @@ func (s *nodeStatus) setImages(images []v1.ContainerImage) {
 	defer s.mu.Unlock()
 	if !reflect.DeepEqual(s.images, images) {
 		s.images = images
-		poke(s.changed)
+		s.changed.Send()
 	}
 }
 
@@ -175,7 +176,7 @@ func (s *nodeStatus) setInfo(m NodeInfo) {
 	m.KubeletVersion = s.info.KubeletVersion
 	if !reflect.DeepEqual(s.info, m) {
 		s.info = m
-		poke(s.changed)
+		s.changed.Send()
 	}
 }
 
@@ -193,20 +194,13 @@ func (s *nodeStatus) observe(server *v1.Node) {
 	for _, want := range s.conditions {
 		i := slices.IndexFunc(server.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == want.Type })
 		if i < 0 {
-			poke(s.wrong)
+			s.wrong.Send()
 			return
 		}
 		c := server.Status.Conditions[i]
 		if c.Status != want.Status || c.Reason != want.Reason || c.Message != want.Message {
-			poke(s.wrong)
+			s.wrong.Send()
 			return
 		}
-	}
-}
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

@@ -16,7 +16,7 @@ func TestReportsAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
 		s := newNodeStatus(Config{RepairInterval: 10 * time.Second, OnReconnect: func() { told++ }})
-		log := &stateLog{what: "renew the node's lease", again: func() { poke(s.again) }}
+		log := &stateLog{what: "renew the node's lease", again: s.again.Send}
 		ctx, cancel := context.WithCancel(t.Context())
 		var sent []time.Duration
 		began := time.Now()

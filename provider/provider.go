@@ -65,7 +65,7 @@ func New(c Config) (*Node, error) {
 		leaseLog:    &stateLog{what: "renew the node's lease"},
 		standby:     standby{instance: c.Instance, holdsHost: c.HoldsHost},
 	}
-	n.leaseLog.again = func() { poke(n.status.again) }
+	n.leaseLog.again = n.status.again.Send
 	n.nodes = &nodeClient{
 		NodeInterface: c.Client.CoreV1().Nodes(),
 		addresses:     n.status.addresses,
@@ -135,7 +135,7 @@ func (n *Node) SetInfo(m NodeInfo) { n.status.setInfo(m) }
 func (n *Node) Standby() bool { return n.standby.active() }
 
 // Resume reports the node again after this process has got the machine back.
-func (n *Node) Resume() { poke(n.status.changed) }
+func (n *Node) Resume() { n.status.changed.Send() }
 
 // Retire makes a deleted node object stay deleted.
 func (n *Node) Retire() { n.retired.Store(true) }
@@ -172,7 +172,7 @@ func (n *Node) selfHandler() cache.ResourceEventHandler {
 		UpdateFunc: func(_, obj any) { seen(obj) },
 		DeleteFunc: func(any) {
 			if !n.retired.Load() {
-				poke(n.status.changed) // the next report finds the object missing and recreates it
+				n.status.changed.Send() // the next report finds the object missing and recreates it
 			}
 		},
 	}

@@ -70,7 +70,7 @@ func (n *Node) runController(ctx context.Context) error {
 		case <-controller.Ready():
 			n.registerLog.note(ctx, nil)
 			n.once.Do(func() { close(n.registered) })
-			poke(n.status.changed) // an existing object has the status of an earlier run
+			n.status.changed.Send() // an existing object has the status of an earlier run
 		case <-controller.Done():
 		}
 	}()

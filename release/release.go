@@ -78,7 +78,7 @@ func (r *Release) Run(ctx context.Context) (_ *Result, err error) {
 	if r.Cfg, err = connect.Resolve(ctx, r.machine, r.Cfg); err != nil {
 		return nil, err
 	}
-	if r.client, err = connect.Runtime(ctx, r.Cfg, r.machine, r.machine.Hook, make(notify.Signal, 1)); err != nil {
+	if r.client, err = connect.Runtime(ctx, r.Cfg, r.machine, r.machine.Hook, notify.New()); err != nil {
 		return nil, fmt.Errorf("%w; a release needs the container runtime: start it, and release the host again", err)
 	}
 	defer r.client.Close()

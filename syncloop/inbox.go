@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
@@ -14,7 +15,7 @@ import (
 type inbox struct {
 	mu     sync.Mutex
 	mail   mail
-	notify chan struct{}
+	notify notify.Signal
 }
 
 // mail is everything that waits for one worker.
@@ -36,7 +37,7 @@ type finished struct {
 	image   *pulled // the images that OpPull made present
 }
 
-func newInbox() *inbox { return &inbox{notify: make(chan struct{}, 1)} }
+func newInbox() *inbox { return &inbox{notify: notify.New()} }
 
 // put merges into the mail and wakes the worker; it never blocks.
 func (b *inbox) put(merge func(*mail)) {
@@ -47,12 +48,7 @@ func (b *inbox) put(merge func(*mail)) {
 }
 
 // wake makes the worker decide again.
-func (b *inbox) wake() {
-	select {
-	case b.notify <- struct{}{}:
-	default:
-	}
-}
+func (b *inbox) wake() { b.notify.Send() }
 
 // take empties the inbox.
 func (b *inbox) take() mail {

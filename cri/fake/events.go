@@ -12,13 +12,15 @@ import (
 	eventsapi "github.com/containerd/containerd/api/services/events/v1"
 	versionapi "github.com/containerd/containerd/api/services/version/v1"
 	"github.com/containerd/containerd/api/types"
+
+	"github.com/bowline-k8s/bowline/notify"
 )
 
 // subscriber has its own unlimited queue, as in containerd.
 type subscriber struct {
 	filters []string
 	queue   []*types.Envelope // under Runtime.mu
-	wake    chan struct{}
+	wake    notify.Signal
 }
 
 // publish queues an event for every subscriber with a matching filter; the caller holds r.mu.
@@ -34,10 +36,7 @@ func (r *Runtime) publish(topic string, event proto.Message) {
 	for s := range r.subs {
 		if s.takes(topic) {
 			s.queue = append(s.queue, e)
-			select {
-			case s.wake <- struct{}{}:
-			default:
-			}
+			s.wake.Send()
 		}
 	}
 }
@@ -64,7 +63,7 @@ func (s *eventServer) Subscribe(req *eventsapi.SubscribeRequest, out eventsapi.E
 
 // stream sends one subscriber the events that match its filters, until ctx or the runtime ends.
 func (r *Runtime) stream(ctx context.Context, filters []string, send func(*types.Envelope) error) error {
-	sub := &subscriber{filters: filters, wake: make(chan struct{}, 1)}
+	sub := &subscriber{filters: filters, wake: notify.New()}
 	r.mu.Lock()
 	r.subs[sub] = true
 	r.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/notify"
 )
 
 //go:embed watch.sh
@@ -36,8 +37,8 @@ type Session struct {
 	nonce   string
 	delay   time.Duration
 
-	words chan string   // "held", "released", "refused"
-	hints chan struct{} // capacity one
+	words chan string // "held", "released", "refused"
+	hints notify.Signal
 	ended chan struct{} // closed after err and last are set
 	err   error
 
@@ -58,7 +59,7 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 		return nil, fmt.Errorf("watch for a shutdown: %w", err)
 	}
 	s := &Session{machine: c.Machine, process: p, nonce: nonce, delay: waits,
-		words: make(chan string, 1), hints: make(chan struct{}, 1), ended: make(chan struct{})}
+		words: make(chan string, 1), hints: notify.New(), ended: make(chan struct{})}
 	account := budget.From(ctx)
 	account.Go("read what logind says", func() { s.listen(account) })
 	return s, nil
@@ -96,10 +97,7 @@ func (s *Session) listen(account *budget.Account) {
 			default: // the caller of ask has returned
 			}
 		case strings.Contains(line, "PrepareForShutdown"), strings.HasPrefix(line, "Monitoring"):
-			select {
-			case s.hints <- struct{}{}:
-			default:
-			}
+			s.hints.Send()
 		case line != "":
 			s.mu.Lock()
 			s.last = line

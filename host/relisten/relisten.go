@@ -21,6 +21,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/notify"
 )
 
 // Config of a Listener.
@@ -64,7 +65,7 @@ type Listener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
-	retry  chan struct{}
+	retry  notify.Signal
 
 	mu    sync.Mutex
 	now   net.Listener // nil while not listening
@@ -76,7 +77,7 @@ func New(c Config) (*Listener, error) {
 	if c.Address == nil || c.Address.Port == 0 || c.Listen == nil || c.Check == nil || c.OnResult == nil {
 		return nil, errors.New("relisten: Address with a port, Listen, Check and OnResult are required")
 	}
-	return &Listener{cfg: c, conns: make(chan net.Conn), closed: make(chan struct{}), retry: make(chan struct{}, 1)}, nil
+	return &Listener{cfg: c, conns: make(chan net.Conn), closed: make(chan struct{}), retry: notify.New()}, nil
 }
 
 // Addr is the address on the host.
@@ -122,12 +123,7 @@ func (l *Listener) Drop() {
 }
 
 // Retry makes Run try at once.
-func (l *Listener) Retry() {
-	select {
-	case l.retry <- struct{}{}:
-	default:
-	}
-}
+func (l *Listener) Retry() { l.retry.Send() }
 
 // Run listens until ctx ends or Close is called.
 func (l *Listener) Run(ctx context.Context) error {

@@ -25,7 +25,7 @@ func (r *Replica) leave(ctx context.Context) {
 	r.leaving = true
 	r.mu.Unlock()
 	klog.FromContext(ctx).Info("This replica leaves", "replica", r.cfg.Name)
-	poke(r.beat)
+	r.beat.Send()
 }
 
 // left reports whether there is no host left to give away, or no replica to give one to.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/hosts/shard"
+	"github.com/bowline-k8s/bowline/notify"
 )
 
 const (
@@ -97,8 +98,8 @@ type Replica struct {
 	cfg      Config
 	identity string // unique per process, even if two have the same name
 	view     *view
-	wake     chan struct{} // capacity 1: run a step now
-	beat     chan struct{} // capacity 1: renew now
+	wake     notify.Signal // run a step now
+	beat     notify.Signal // renew now
 	wrote    chan written
 
 	mu      sync.Mutex
@@ -127,21 +128,12 @@ func New(c Config) (*Replica, error) {
 	c.Patience = cmp.Or(c.Patience, 15*time.Second)
 	r := &Replica{
 		cfg: c, identity: c.Name + "_" + rand.String(10),
-		wake: make(chan struct{}, 1), beat: make(chan struct{}, 1), wrote: make(chan written),
+		wake: notify.New(), beat: notify.New(), wrote: make(chan written),
 		held: map[string]bool{}, given: map[string]bool{}, writing: map[string]*writing{}, orphaned: map[string]time.Time{},
 	}
 	var err error
-	r.view, err = newView(c.Leases, r.notify)
+	r.view, err = newView(c.Leases, r.wake.Send)
 	return r, err
-}
-
-func (r *Replica) notify() { poke(r.wake) }
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // Hosts implements hosts.Shard.
@@ -149,7 +141,7 @@ func (r *Replica) Hosts(names []string) {
 	r.mu.Lock()
 	r.hosts, r.known = slices.Clone(names), true
 	r.mu.Unlock()
-	r.notify()
+	r.wake.Send()
 }
 
 // Holds implements hosts.Shard.

@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/bowline-k8s/bowline/notify"
 )
 
 // defaultSyncTimeout is how long a reader waits for an object's first answer.
@@ -64,7 +66,7 @@ type Manager struct {
 	ttl      func() (time.Duration, bool)
 
 	updates chan types.UID
-	wake    chan struct{} // capacity 1: pending is not empty
+	wake    notify.Signal // pending is not empty
 
 	mu      sync.Mutex
 	run     context.Context // of Run; nil before
@@ -99,7 +101,7 @@ func New(c Config) (*Manager, error) {
 		strategy: c.Strategy,
 		ttl:      c.TTL,
 		updates:  make(chan types.UID),
-		wake:     make(chan struct{}, 1),
+		wake:     notify.New(),
 		items:    map[key]*item{},
 		pods:     map[types.UID]map[key]bool{},
 		pending:  map[types.UID]bool{},
@@ -245,10 +247,7 @@ func (m *Manager) changed(it *item) {
 	for uid := range it.pods {
 		m.pending[uid] = true
 	}
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	m.wake.Send()
 }
 
 // ConfigMap returns the object, which the caller must not change. A missing object is an API

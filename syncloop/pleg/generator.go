@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -92,13 +93,13 @@ type Generator struct {
 	partial    atomic.Bool // the last relist failed to look at some pod
 	whole      atomic.Bool // a relist has once known the user ID ranges of every pod
 	lastRelist moment      // start of the last successful relist
-	kick       chan struct{}
+	kick       notify.Signal
 
 	mu      sync.Mutex
 	byID    map[string]types.UID   // container and sandbox IDs in the cache
 	changed map[types.UID]struct{} // not yet returned by TakeChanged
 	looking map[types.UID]struct{} // pods with a look under way that a relist or a hint began
-	notify  chan struct{}
+	notify  notify.Signal
 }
 
 // New returns a Generator. It does nothing until Run is called.
@@ -108,11 +109,11 @@ func New(c Config) (*Generator, error) {
 	}
 	return &Generator{
 		cfg: c, cache: newCache(),
-		kick:    make(chan struct{}, 1),
+		kick:    notify.New(),
 		byID:    map[string]types.UID{},
 		changed: map[types.UID]struct{}{},
 		looking: map[types.UID]struct{}{},
-		notify:  make(chan struct{}, 1),
+		notify:  notify.New(),
 	}, nil
 }
 
@@ -161,12 +162,7 @@ func (g *Generator) Healthy(now time.Time) (bool, time.Time) {
 func (g *Generator) Whole() bool { return g.whole.Load() }
 
 // Kick makes the next relist happen now.
-func (g *Generator) Kick() {
-	select {
-	case g.kick <- struct{}{}:
-	default:
-	}
-}
+func (g *Generator) Kick() { g.kick.Send() }
 
 // Run relists until ctx ends. If there is an event stream, Run reopens it when it closes. After
 // each opening it keeps the short relist pause for a while, because events between two streams are
@@ -379,10 +375,7 @@ func (g *Generator) announce(uid types.UID) {
 	g.mu.Lock()
 	g.changed[uid] = struct{}{}
 	g.mu.Unlock()
-	select {
-	case g.notify <- struct{}{}:
-	default:
-	}
+	g.notify.Send()
 }
 
 // All in the result of TakeChanged means every pod, including pods that the runtime does not have.

@@ -9,6 +9,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -45,9 +46,9 @@ type PodConfig struct {
 	mirrors  map[fullName]*v1.Pod // shown by the api source; they are not pods to run
 	buried   map[types.UID]bool   // UIDs of mirror pods, see Bury
 	queue    []Change
-	wake     chan struct{}
+	wake     notify.Signal
 	out      chan Change
-	mirrored chan struct{}
+	mirrored notify.Signal
 }
 
 type source struct {
@@ -61,9 +62,9 @@ func New(sources ...string) *PodConfig {
 		sources:  map[string]*source{},
 		mirrors:  map[fullName]*v1.Pod{},
 		buried:   map[types.UID]bool{},
-		wake:     make(chan struct{}, 1),
+		wake:     notify.New(),
 		out:      make(chan Change),
-		mirrored: make(chan struct{}, 1),
+		mirrored: notify.New(),
 	}
 	for _, name := range sources {
 		c.sources[name] = &source{pods: map[types.UID]*v1.Pod{}}
@@ -251,10 +252,7 @@ func refOf(p *v1.Pod) pod.Ref { return pod.Ref{Namespace: p.Namespace, Name: p.N
 
 func (c *PodConfig) push(change Change) {
 	c.queue = append(c.queue, change)
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Send()
 }
 
 // compare says what change turned old into p. It compares the whole object, because

@@ -109,12 +109,7 @@ func (c *PodConfig) dropMirror(of fullName) {
 }
 
 // PokeMirrored wakes the reader of Mirrored.
-func (c *PodConfig) PokeMirrored() {
-	select {
-	case c.mirrored <- struct{}{}:
-	default:
-	}
-}
+func (c *PodConfig) PokeMirrored() { c.mirrored.Send() }
 
 // Settle keeps the final status of a static pod whose worker ends, because no object of the API
 // server may remember it. It returns false if no source has the pod.

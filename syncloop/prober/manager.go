@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/probehttp"
 )
@@ -76,7 +77,7 @@ type Manager struct {
 	cfg     Config
 	client  *http.Client // HTTP/1.1, and HTTP/2 over TLS
 	h2c     *http.Client
-	kick    chan struct{} // the first due time has changed
+	kick    notify.Signal // the first due time has changed
 	updates chan types.UID
 
 	mu      sync.Mutex
@@ -125,7 +126,7 @@ func New(c Config) (*Manager, error) {
 		cfg:     c,
 		client:  probehttp.Client(c.Dialer, false),
 		h2c:     probehttp.Client(c.Dialer, true),
-		kick:    make(chan struct{}, 1),
+		kick:    notify.New(),
 		updates: make(chan types.UID),
 		began:   time.Now(),
 		pods:    map[types.UID]map[string]*target{},

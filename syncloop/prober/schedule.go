@@ -84,14 +84,7 @@ func (m *Manager) schedule(p *probe, at time.Time) {
 	p.due = at
 	heap.Push(&m.heap, p)
 	if p.index == 0 {
-		m.wake()
-	}
-}
-
-func (m *Manager) wake() {
-	select {
-	case m.kick <- struct{}{}:
-	default:
+		m.kick.Send()
 	}
 }
 
@@ -147,7 +140,7 @@ func (m *Manager) finish(ctx context.Context, p *probe, o outcome) {
 		if !slices.Contains(m.changed, t.pod.UID) {
 			m.changed = append(m.changed, t.pod.UID)
 		}
-		m.wake()
+		m.kick.Send()
 		klog.FromContext(ctx).V(1).Info("Probe verdict changed", "pod", klog.KObj(t.pod), "uid", t.pod.UID, "container", t.container.Name,
 			"probe", p.kind.String(), "verdict", p.tally.Verdict.String(), "output", o.message)
 	}

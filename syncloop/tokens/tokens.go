@@ -21,6 +21,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/wall"
 )
 
@@ -89,7 +90,7 @@ type Manager struct {
 	jitter  func() time.Duration // in [0, maxJitter)
 	now     func() time.Time     // wall time, as tokens also expire while the machine sleeps
 	updates chan types.UID
-	wake    chan struct{} // capacity 1: dues changed
+	wake    notify.Signal // dues changed
 
 	mu      sync.Mutex
 	entries map[key]*entry
@@ -110,7 +111,7 @@ func New(c Config) (*Manager, error) {
 		jitter:  func() time.Duration { return rand.N(maxJitter) },
 		now:     wall.Now,
 		updates: make(chan types.UID),
-		wake:    make(chan struct{}, 1),
+		wake:    notify.New(),
 		entries: map[key]*entry{},
 		dues:    map[key]time.Time{},
 	}, nil

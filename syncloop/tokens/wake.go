@@ -21,10 +21,7 @@ func (m *Manager) schedule(k key, e *entry) {
 		return // forgotten meanwhile
 	}
 	m.dues[k] = e.due
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	m.wake.Send()
 }
 
 // Run sends Updates until ctx ends.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/notify"
 )
 
 // keeper is one of the two connections. Its run owns it.
@@ -19,7 +20,7 @@ type keeper struct {
 	link *Link
 	name string
 	rtt  atomic.Int64 // of the last keepalive, nanoseconds
-	want chan struct{}
+	want notify.Signal
 
 	mu      sync.Mutex
 	conn    *connection // nil while down
@@ -32,7 +33,7 @@ type keeper struct {
 }
 
 func newKeeper(l *Link, name string) *keeper {
-	return &keeper{link: l, name: name, want: make(chan struct{}, 1), since: time.Now(), changed: make(chan struct{})}
+	return &keeper{link: l, name: name, want: notify.New(), since: time.Now(), changed: make(chan struct{})}
 }
 
 func (n *keeper) run(ctx context.Context) {
@@ -169,10 +170,7 @@ func (n *keeper) get(ctx context.Context) (*connection, error) {
 		if over || n == n.link.control && allows(ctx, 0) != nil {
 			return nil, n.down() // for Only, the next connection would be of no use
 		}
-		select {
-		case n.want <- struct{}{}:
-		default:
-		}
+		n.want.Send()
 		// After a refused login the next attempt may be minutes away.
 		if c == nil && n.link.nextTry().After(until) {
 			return nil, n.down()
