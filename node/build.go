@@ -106,15 +106,7 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 	if err != nil {
 		return err
 	}
-	n.node.SetReady(false, "", "the container runtime has not reported its status yet")
-	n.going.show = func(ok bool, reason, message string) {
-		n.said.Store(&word{ok, reason, message})
-		n.node.SetReady(ok, reason, message)
-	}
-	n.ready.Write = n.going.word
-	if n.host.Link != nil {
-		n.ready.Delay = readiness.LinkVerdict
-	}
+	n.ready = readiness.New(n.node, n.host, n.cfg.LinkGrace.Duration)
 	n.held.OnReacquired = func() {
 		n.seen.due.Send() // the host may have rebooted
 		n.pleg.Kick()

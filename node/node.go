@@ -11,7 +11,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"k8s.io/client-go/kubernetes"
 	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -146,9 +145,7 @@ type Node struct {
 	runtime *cri.Client
 	held    *ownership.Holder
 	stamp   string // of the claim; the same at each claim
-	ready   readiness.Reporter
-	going   goingDown            // filters what said shows
-	said    atomic.Pointer[word] // the last Ready status; nil before the first
+	ready   *readiness.Reporter
 	// programs are the image credential providers.
 	programs []credentialprovider.Program
 
@@ -236,6 +233,7 @@ func (n *Node) run(ctx context.Context) error {
 	part("runtime classes", n.cluster.AfterReady(func(ctx context.Context) error {
 		return n.runtimeClasses.Run(ctx, n.cluster.Shared, n.cluster.Client)
 	}))
+	part("readiness", n.ready.Run)
 	part("runtime observation", n.pleg.Run)
 	part("pod sources", n.sources.Run)
 	part("configMaps and secrets", n.parts.objects.Run)
@@ -284,11 +282,6 @@ func (n *Node) run(ctx context.Context) error {
 	}
 	if n.exposed != nil {
 		part("listening on the machine", n.exposed.listener.Run)
-	}
-	if n.host.Link != nil {
-		part("link", func(ctx context.Context) error {
-			return readiness.WatchLink(ctx, n.host, n.cfg.LinkGrace.Duration, &n.ready, n.node)
-		})
 	}
 	all.Wait()
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {

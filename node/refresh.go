@@ -244,7 +244,7 @@ func (n *Node) follow(last, next *snapshot) {
 // runtimeChanged handles the runtime's status. A runtime that is ready again may have been
 // restarted, with another version or cgroup driver.
 func (n *Node) runtimeChanged(ready bool, reason, message string) {
-	n.ready.Set(ready, reason, message)
+	n.ready.Runtime(ready, reason, message)
 	if ready {
 		n.seen.due.Send()
 	}

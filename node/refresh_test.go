@@ -176,7 +176,7 @@ func TestDriverFollowsTheRuntime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			n := &Node{cfg: &all.Hosts[0], name: "n", host: &connect.Host{}, ready: readiness.Reporter{Write: func(bool, string, string) {}}}
+			n := &Node{cfg: &all.Hosts[0], name: "n", host: &connect.Host{}, ready: readiness.New(nil, nil, 0)}
 			n.cfg.CgroupDriver = configured
 			c := &changing{}
 			c.facts.Store(&host.Facts{MemoryBytes: 4 << 30, CPUs: 2, RootDiskBytes: 1 << 40, Addresses: []net.IP{net.ParseIP("192.0.2.1")}})

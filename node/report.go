@@ -4,16 +4,12 @@ import (
 	"fmt"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/hosts"
 )
-
-// word is the last value set for the node's Ready condition.
-type word struct {
-	ok              bool
-	reason, message string
-}
 
 // madeOf returns the annotation that names the Host object of a node; nil without one.
 func madeOf(cfg *config.Host) map[string]string {
@@ -47,9 +43,7 @@ func (n *Node) Report(cfg *config.Host) hosts.Report {
 	default:
 		return r
 	}
-	r.Reason, r.Message = "KubeletNotReady", "the container runtime has not reported its status yet"
-	if w := n.said.Load(); w != nil {
-		r.Ready, r.Reason, r.Message = w.ok, w.reason, w.message
-	}
+	ready := n.node.Ready()
+	r.Ready, r.Reason, r.Message = ready.Status == v1.ConditionTrue, ready.Reason, ready.Message
 	return r
 }

@@ -1,10 +1,8 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -39,7 +37,7 @@ func (n *Node) buildShutdown() (err error) {
 			return f.BootID, err
 		},
 		Pods: goingPods{n}, Periods: periods,
-		Event: n.node.RecordEvent, Changed: n.going.set,
+		Event: n.node.RecordEvent, Changed: n.ready.ShuttingDown,
 	})
 	return err
 }
@@ -65,41 +63,3 @@ func (g goingPods) End(p *v1.Pod, d time.Duration) { g.loop.EndForShutdown(p.UID
 func (g goingPods) Over(p *v1.Pod) bool            { return g.loop.State(p.UID).Released() }
 func (g goingPods) Told(p *v1.Pod) bool            { return !g.loop.State(p.UID).Managed }
 func (g goingPods) Revive() bool                   { return g.loop.Revive() }
-
-// goingDown filters the node's Ready condition: a host that is about to shut down is not ready,
-// whatever its runtime reports.
-type goingDown struct {
-	show func(ok bool, reason, message string)
-
-	mu    sync.Mutex
-	going bool
-	last  *word // the status without the shutdown; nil before the first
-}
-
-// word handles a Ready status from the other sources.
-func (g *goingDown) word(ok bool, reason, message string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.last = &word{ok, reason, message}
-	g.tell()
-}
-
-func (g *goingDown) set(going bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.going = going
-	g.tell()
-}
-
-// tell combines both as a kubelet does. g.mu is held.
-func (g *goingDown) tell() {
-	w := cmp.Or(g.last, &word{message: "the container runtime has not reported its status yet"})
-	switch {
-	case !g.going:
-		g.show(w.ok, w.reason, w.message)
-	case w.ok:
-		g.show(false, "", shutdown.MessageNode)
-	default:
-		g.show(false, w.reason, "["+w.message+", "+shutdown.MessageNode+"]")
-	}
-}

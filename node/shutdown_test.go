@@ -30,34 +30,3 @@ func TestShutdownPeriods(t *testing.T) {
 		}
 	}
 }
-
-// TestGoingDown: a host that shuts down is not Ready, whatever else is reported. If it does not
-// shut down, the reported status is shown.
-func TestGoingDown(t *testing.T) {
-	var shown string
-	g := &goingDown{show: func(ok bool, reason, message string) { shown = fmt.Sprint(ok, " ", reason, ": ", message) }}
-	is := func(want string) {
-		t.Helper()
-		if shown != want {
-			t.Errorf("shown is %q, want %q", shown, want)
-		}
-	}
-	g.word(true, "", "")
-	is("true : ")
-	g.set(true)
-	is("false : node is shutting down")
-	g.word(true, "", "")
-	is("false : node is shutting down")
-	g.word(false, "", "container runtime is down")
-	is("false : [container runtime is down, node is shutting down]")
-	g.word(false, "LinkDown", "no answer")
-	is("false LinkDown: [no answer, node is shutting down]")
-	g.set(false)
-	is("false LinkDown: no answer")
-	g.word(true, "", "")
-	is("true : ")
-
-	g = &goingDown{show: g.show} // before any status is reported
-	g.set(true)
-	is("false : [the container runtime has not reported its status yet, node is shutting down]")
-}

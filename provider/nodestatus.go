@@ -32,6 +32,9 @@ type nodeStatus struct {
 	senders sync.WaitGroup
 }
 
+// NotReported is the message of Ready before the first SetReady.
+const NotReported = "the container runtime has not reported its status yet"
+
 func newNodeStatus(c Config) *nodeStatus {
 	s := &nodeStatus{
 		registration: c.Registration,
@@ -45,7 +48,7 @@ func newNodeStatus(c Config) *nodeStatus {
 			{v1.NodeMemoryPressure, v1.ConditionFalse, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
 			{v1.NodeDiskPressure, v1.ConditionFalse, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
 			{v1.NodePIDPressure, v1.ConditionFalse, "KubeletHasSufficientPID", "kubelet has sufficient PID available"},
-			{v1.NodeReady, v1.ConditionFalse, "KubeletNotReady", "container runtime status check may not have completed yet"},
+			{v1.NodeReady, v1.ConditionFalse, "KubeletNotReady", NotReported},
 		},
 	}
 	s.registration.instance = c.Instance

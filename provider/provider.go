@@ -120,6 +120,13 @@ func (n *Node) SetReady(ok bool, reason, message string) {
 	}
 }
 
+// Ready returns the Ready condition as it was set last.
+func (n *Node) Ready() Condition {
+	n.status.mu.Lock()
+	defer n.status.mu.Unlock()
+	return n.status.conditions[len(n.status.conditions)-1]
+}
+
 // SetCondition sets a condition other than Ready: a pressure, or one of ours.
 func (n *Node) SetCondition(c Condition) { n.status.setCondition(c) }
 

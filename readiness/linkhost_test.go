@@ -44,7 +44,7 @@ func TestDriveEndsWithItsMachine(t *testing.T) {
 		}
 	}
 	var key *endpoint.HostKeyError
-	if err := WatchLink(ctx, m, time.Minute, &Reporter{}, nil); !errors.As(err, &key) || !strings.Contains(err.Error(), "nothing is sent to it") {
+	if err := New(nil, m, time.Minute).Run(ctx); !errors.As(err, &key) || !strings.Contains(err.Error(), "nothing is sent to it") {
 		t.Errorf("the watch of the link ended with: %v", err)
 	}
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/shutdown/order"
 )
 
-// The kubelet's texts for a pod that ends by a shutdown, and for the node.
+// The kubelet's texts for a pod that ends by a shutdown.
 const (
 	ReasonTerminated  = "Terminated"
 	MessageTerminated = "Pod was terminated in response to imminent node shutdown."
-	MessageNode       = "node is shutting down"
 
 	reasonEvent = "NodeShutdown"
 	eventGoing  = "Shutdown manager detected shutdown event"

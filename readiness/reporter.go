@@ -1,0 +1,116 @@
+package readiness
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/bowline-k8s/bowline/connect"
+	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/provider"
+)
+
+// Node is where the conditions are written.
+type Node interface {
+	SetReady(ok bool, reason, message string)
+	SetCondition(provider.Condition)
+}
+
+// Reporter owns the State of a node. New starts nothing; Run does.
+type Reporter struct {
+	node  Node
+	host  *connect.Host
+	grace time.Duration
+	facts chan func(*State)
+	ended chan struct{} // closed when Run has ended
+}
+
+// New makes a Reporter of a host. grace is how long its link may be down while the node stays Ready.
+func New(node Node, host *connect.Host, grace time.Duration) *Reporter {
+	return &Reporter{node: node, host: host, grace: grace, facts: make(chan func(*State), 8), ended: make(chan struct{})}
+}
+
+// Runtime reports the runtime's own status.
+func (r *Reporter) Runtime(ok bool, reason, message string) {
+	r.tell(func(s *State) { s.runtime(time.Now(), Status{ok, reason, message}) })
+}
+
+// ShuttingDown reports whether the host is about to shut down.
+func (r *Reporter) ShuttingDown(going bool) {
+	r.tell(func(s *State) { s.ShuttingDown = going })
+}
+
+func (r *Reporter) tell(fact func(*State)) {
+	select {
+	case r.facts <- fact:
+	case <-r.ended:
+	}
+}
+
+// Run writes the conditions until ctx ends. It ends with an error if another machine answers than the
+// managed one: the next driver decides whether that one may take its place.
+func (r *Reporter) Run(ctx context.Context) error {
+	defer close(r.ended)
+	var s State
+	var changed <-chan struct{}
+	for look := true; ; {
+		if look && r.host.Link != nil {
+			changed = r.host.Link.Changed()
+			if err := r.look(ctx, &s); err != nil {
+				return err
+			}
+		}
+		for _, c := range s.Network() {
+			r.node.SetCondition(c)
+		}
+		ready := s.Ready()
+		r.node.SetReady(ready.OK, ready.Reason, ready.Message)
+		var due <-chan time.Time
+		if next := s.next(time.Now()); !next.IsZero() {
+			due = time.After(time.Until(next))
+		}
+		look = true
+		select {
+		case <-ctx.Done():
+			return nil
+		case fact := <-r.facts:
+			fact(&s)
+			look = false
+		case <-changed:
+		case <-due: // the message of the link has to be current
+		}
+	}
+}
+
+// look reads the state of the link.
+func (r *Reporter) look(ctx context.Context, s *State) error {
+	state, now := r.host.Link.State(), time.Now()
+	if err := otherMachine(state); err != nil {
+		return err
+	}
+	l := Link{Up: state.Up, Address: r.host.Address}
+	switch {
+	case state.Up && s.Link != nil && s.Link.Up:
+	case state.Up:
+		klog.FromContext(ctx).Info("The link to the machine is up", "address", l.Address)
+	default:
+		down := &link.DownError{Address: l.Address, For: now.Sub(state.Since), Cause: state.Err}
+		l.Message, l.Over = down.Error(), state.Since.Add(r.grace)
+		klog.FromContext(ctx).Info("The link to the machine is down", "err", l.Message)
+	}
+	s.link(now, l)
+	return nil
+}
+
+// otherMachine returns the link's error if the machine presents a pinned host key other than the
+// one that the link requires.
+func otherMachine(s link.State) error {
+	var key *endpoint.HostKeyError
+	if errors.As(s.Err, &key) && key.Problem == endpoint.ProblemOther {
+		return s.Err
+	}
+	return nil
+}
