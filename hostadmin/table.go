@@ -169,11 +169,9 @@ func podReady(p *v1.Pod) bool {
 // podState is the pod's status in one word: the waiting reason of a container, or the pod's phase.
 func podState(p *v1.Pod) string {
 	state := cmp.Or(p.Status.Reason, string(p.Status.Phase))
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-		for _, c := range list {
-			if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" {
-				state = w.Reason
-			}
+	for c := range pod.Statuses(&p.Status) {
+		if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" {
+			state = w.Reason
 		}
 	}
 	if p.DeletionTimestamp != nil {

@@ -8,9 +8,21 @@ import (
 
 // Containers iterates over the init containers of a pod and then its containers, without the
 // ephemeral ones.
-func Containers(s *v1.PodSpec) iter.Seq[*v1.Container] {
-	return func(yield func(*v1.Container) bool) {
-		for _, list := range [][]v1.Container{s.InitContainers, s.Containers} {
+func Containers(s *v1.PodSpec) iter.Seq[*v1.Container] { return each(s.InitContainers, s.Containers) }
+
+// Statuses iterates over the statuses of Containers.
+func Statuses(s *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
+	return each(s.InitContainerStatuses, s.ContainerStatuses)
+}
+
+// AllStatuses is Statuses and then those of the ephemeral containers.
+func AllStatuses(s *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
+	return each(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses)
+}
+
+func each[T any](lists ...[]T) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for _, list := range lists {
 			for i := range list {
 				if !yield(&list[i]) {
 					return
@@ -39,6 +51,16 @@ func AllContainers(s *v1.PodSpec) iter.Seq[*v1.Container] {
 // Find returns the container of this name among Containers or AllContainers, or nil.
 func Find(containers iter.Seq[*v1.Container], name string) *v1.Container {
 	for c := range containers {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// FindStatus returns the status of the container of this name, or nil.
+func FindStatus(s *v1.PodStatus, name string) *v1.ContainerStatus {
+	for c := range AllStatuses(s) {
 		if c.Name == name {
 			return c
 		}

@@ -304,12 +304,8 @@ func container(p *v1.Pod, name string) v1.ContainerStatus {
 	if p == nil {
 		return v1.ContainerStatus{}
 	}
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
-		for _, c := range list {
-			if c.Name == name {
-				return c
-			}
-		}
+	if s := pod.FindStatus(&p.Status, name); s != nil {
+		return *s
 	}
 	return v1.ContainerStatus{}
 }

@@ -141,10 +141,5 @@ func (j *job) roomToShrink(ctx context.Context, have, want spec.CgroupLimits, co
 
 // resizable returns the container of that name, or nil if it is ephemeral.
 func resizable(p *v1.Pod, name string) *v1.Container {
-	for i := range p.Spec.EphemeralContainers {
-		if p.Spec.EphemeralContainers[i].Name == name {
-			return nil
-		}
-	}
-	return pod.Find(pod.AllContainers(&p.Spec), name)
+	return pod.Find(pod.Containers(&p.Spec), name)
 }

@@ -110,15 +110,8 @@ func (l *Loop) Instance(_ context.Context, namespace, name string, uid types.UID
 // isWaiting reports whether the container waits between two instances; its newest instance is then
 // the previous one.
 func isWaiting(p *v1.Pod, container string) bool {
-	st := &p.Status
-	for _, list := range [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == container {
-				return list[i].State.Waiting != nil
-			}
-		}
-	}
-	return false
+	s := pod.FindStatus(&p.Status, container)
+	return s != nil && s.State.Waiting != nil
 }
 
 // Sandbox returns the ID of the pod's ready sandbox.

@@ -63,34 +63,27 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 // reported as running before stays so.
 func unhooked(p *v1.Pod, o pod.Observed, l plan.Ledger, flying []plan.Operation, told *v1.PodStatus) pod.Observed {
 	copied := false
-	hold := func(c *v1.Container, told []v1.ContainerStatus) {
+	for c := range pod.Containers(&p.Spec) {
 		if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
-			return
+			continue
 		}
 		i := slices.IndexFunc(o.Containers, func(n pod.Container) bool { return n.Name == c.Name })
 		if i < 0 || o.Containers[i].State != pod.StateRunning {
-			return
+			continue
 		}
 		id := o.Containers[i].ID
 		was := l.Containers[id]
 		pending := was.Hook == plan.HookPending || was.Why.Cause == plan.StopPostStart || slices.ContainsFunc(flying, func(op plan.Operation) bool {
 			return op.Kind == plan.OpStart && op.Container == c.Name || op.Kind == plan.OpHook && op.ID == id
 		})
-		if !pending || slices.ContainsFunc(told, func(s v1.ContainerStatus) bool {
-			return s.State.Running != nil && bareID(s.ContainerID) == id
-		}) {
-			return
+		s := pod.FindStatus(told, c.Name)
+		if !pending || s != nil && s.State.Running != nil && bareID(s.ContainerID) == id {
+			continue
 		}
 		if !copied {
 			o.Containers, copied = slices.Clone(o.Containers), true
 		}
 		o.Containers[i].State = pod.StateCreated
-	}
-	for i := range p.Spec.InitContainers {
-		hold(&p.Spec.InitContainers[i], told.InitContainerStatuses)
-	}
-	for i := range p.Spec.Containers {
-		hold(&p.Spec.Containers[i], told.ContainerStatuses)
 	}
 	return o
 }
@@ -169,11 +162,9 @@ func (l *Loop) handler(ctx context.Context, p *v1.Pod) (string, error) {
 // adoptReadiness keeps the readiness that the API server has for containers started by an earlier
 // process, until their probes have answered.
 func (l *Loop) adoptReadiness(p *v1.Pod) {
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-		for _, s := range list {
-			if id := bareID(s.ContainerID); id != "" && s.State.Running != nil {
-				l.cfg.Prober.Adopt(id, s.Ready)
-			}
+	for s := range pod.Statuses(&p.Status) {
+		if id := bareID(s.ContainerID); id != "" && s.State.Running != nil {
+			l.cfg.Prober.Adopt(id, s.Ready)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package syncloop
 
 import (
 	"fmt"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -58,7 +57,7 @@ func (w *worker) attempts() map[string]uint32 {
 			out[name] = r.Attempt
 		}
 	}
-	for _, s := range slices.Concat(w.status.InitContainerStatuses, w.status.ContainerStatuses) {
+	for s := range pod.Statuses(&w.status) {
 		if s.ContainerID != "" {
 			out[s.Name] = max(out[s.Name], uint32(max(s.RestartCount, 0))+1)
 		}

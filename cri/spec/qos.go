@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -74,15 +75,7 @@ func alwaysRestarts(c *v1.Container) bool {
 }
 
 func isSidecar(p *v1.Pod, c *v1.Container) bool {
-	if !alwaysRestarts(c) {
-		return false
-	}
-	for i := range p.Spec.InitContainers {
-		if p.Spec.InitContainers[i].Name == c.Name {
-			return true
-		}
-	}
-	return false
+	return alwaysRestarts(c) && slices.ContainsFunc(p.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name })
 }
 
 // nodeCritical reports whether the pod has the priority class system-node-critical. As anyone can

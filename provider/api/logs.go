@@ -13,6 +13,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // logOptions decodes v1.PodLogOptions with a kubelet's status codes: 400 for what cannot be parsed,
@@ -140,20 +142,15 @@ func noLog(p *v1.Pod, name string, previous bool, err error) error {
 	if previous {
 		return &said{ErrBadRequest, fmt.Sprintf("previous terminated container %q in pod %q not found", name, p.Name)}
 	}
-	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
-		for _, st := range list {
-			if st.Name != name || st.State.Waiting == nil {
-				continue
-			}
-			why := st.State.Waiting.Reason
-			switch why {
-			case "ErrImagePull":
-				why = "image can't be pulled"
-			case "ImagePullBackOff":
-				why = "trying and failing to pull image"
-			}
-			return &said{ErrBadRequest, fmt.Sprintf("container %q in pod %q is waiting to start: %s", name, p.Name, why)}
+	if st := pod.FindStatus(&p.Status, name); st != nil && st.State.Waiting != nil {
+		why := st.State.Waiting.Reason
+		switch why {
+		case "ErrImagePull":
+			why = "image can't be pulled"
+		case "ImagePullBackOff":
+			why = "trying and failing to pull image"
 		}
+		return &said{ErrBadRequest, fmt.Sprintf("container %q in pod %q is waiting to start: %s", name, p.Name, why)}
 	}
 	return &said{ErrBadRequest, fmt.Sprintf("container %q in pod %q is not available", name, p.Name)}
 }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // streamOptions decodes the kubelet's query: input, output, error and tty are "1".
@@ -170,22 +171,10 @@ func (s *Server) running(r *http.Request) (string, error) {
 }
 
 func hasContainer(p *v1.Pod, name string) bool {
-	named := func(c v1.Container) bool { return c.Name == name }
-	return slices.ContainsFunc(p.Spec.Containers, named) ||
-		slices.ContainsFunc(p.Spec.InitContainers, named) ||
-		slices.ContainsFunc(p.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return c.Name == name })
+	return pod.Find(pod.AllContainers(&p.Spec), name) != nil
 }
 
 func wantsTTY(p *v1.Pod, name string) bool {
-	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
-		if c.Name == name {
-			return c.TTY
-		}
-	}
-	for _, c := range p.Spec.EphemeralContainers {
-		if c.Name == name {
-			return c.TTY
-		}
-	}
-	return false
+	c := pod.Find(pod.AllContainers(&p.Spec), name)
+	return c != nil && c.TTY
 }

@@ -203,10 +203,10 @@ func appArmorProfiles(p *v1.Pod) []*v1.AppArmorProfile {
 	if sc := p.Spec.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
 		out = append(out, sc.AppArmorProfile)
 	}
-	each(p, func(c *v1.Container) {
+	for c := range pod.Containers(&p.Spec) {
 		if sc := c.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
 			out = append(out, sc.AppArmorProfile)
-			return
+			continue
 		}
 		switch of := p.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]; {
 		case of == v1.DeprecatedAppArmorBetaProfileRuntimeDefault:
@@ -215,18 +215,8 @@ func appArmorProfiles(p *v1.Pod) []*v1.AppArmorProfile {
 			name := strings.TrimPrefix(of, v1.DeprecatedAppArmorBetaProfileNamePrefix)
 			out = append(out, &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name})
 		}
-	})
+	}
 	return out
-}
-
-// each calls f for every container of the pod except the ephemeral ones.
-func each(p *v1.Pod, f func(*v1.Container)) {
-	for i := range p.Spec.InitContainers {
-		f(&p.Spec.InitContainers[i])
-	}
-	for i := range p.Spec.Containers {
-		f(&p.Spec.Containers[i])
-	}
 }
 
 // systemCritical is the lowest priority of system-critical pods.

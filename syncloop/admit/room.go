@@ -10,6 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // shortage is one resource that does not suffice: CPU in millicores, others in their base unit.
@@ -80,36 +82,7 @@ func amount(name v1.ResourceName, q resource.Quantity) int64 {
 }
 
 // bestEffort reports whether the pod has QoS class BestEffort.
-func bestEffort(p *v1.Pod) bool { return qos(p) == v1.PodQOSBestEffort }
-
-// qos is the class in the pod's status, which the API server sets. Without one it is computed from
-// the pod-level resources, or else from those of the containers.
-func qos(p *v1.Pod) v1.PodQOSClass {
-	if p.Status.QOSClass != "" {
-		return p.Status.QOSClass
-	}
-	var all []*v1.ResourceRequirements
-	if r := p.Spec.Resources; r != nil && len(r.Requests)+len(r.Limits) > 0 {
-		all = append(all, r)
-	} else {
-		each(p, func(c *v1.Container) { all = append(all, &c.Resources) })
-	}
-	nothing, guaranteed := true, true
-	for _, r := range all {
-		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-			limit, request := r.Limits[name], r.Requests[name]
-			nothing = nothing && limit.IsZero() && request.IsZero()
-			guaranteed = guaranteed && !limit.IsZero() && (request.IsZero() || request.Cmp(limit) == 0)
-		}
-	}
-	switch {
-	case nothing:
-		return v1.PodQOSBestEffort
-	case guaranteed:
-		return v1.PodQOSGuaranteed
-	}
-	return v1.PodQOSBurstable
-}
+func bestEffort(p *v1.Pod) bool { return pod.QOSClass(p) == v1.PodQOSBestEffort }
 
 // portTaken reports whether another pod has a host port that the pod asks for.
 func portTaken(p *v1.Pod, others []*v1.Pod) bool {
@@ -179,7 +152,7 @@ func victims(p *v1.Pod, others []*v1.Pod, lacking []shortage) ([]*v1.Pod, error)
 	var all []*v1.Pod
 	for _, o := range others {
 		if preemptable(p, o) {
-			byClass[qos(o)] = append(byClass[qos(o)], o)
+			byClass[pod.QOSClass(o)] = append(byClass[pod.QOSClass(o)], o)
 			all = append(all, o)
 		}
 	}

@@ -2,6 +2,8 @@ package objects
 
 import (
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // References returns the configMaps and secrets that the pod names, each once: in volumes,
@@ -39,17 +41,17 @@ func References(p *v1.Pod) (configMaps, secrets []string) {
 			}
 		}
 	}
-	env := func(vars []v1.EnvVar, from []v1.EnvFromSource) {
-		for i := range from {
-			if r := from[i].ConfigMapRef; r != nil {
+	for c := range pod.AllContainers(&p.Spec) {
+		for i := range c.EnvFrom {
+			if r := c.EnvFrom[i].ConfigMapRef; r != nil {
 				configMap(r.Name)
 			}
-			if r := from[i].SecretRef; r != nil {
+			if r := c.EnvFrom[i].SecretRef; r != nil {
 				secret(r.Name)
 			}
 		}
-		for i := range vars {
-			source := vars[i].ValueFrom
+		for i := range c.Env {
+			source := c.Env[i].ValueFrom
 			if source == nil {
 				continue
 			}
@@ -60,15 +62,6 @@ func References(p *v1.Pod) (configMaps, secrets []string) {
 				secret(r.Name)
 			}
 		}
-	}
-	for i := range p.Spec.InitContainers {
-		env(p.Spec.InitContainers[i].Env, p.Spec.InitContainers[i].EnvFrom)
-	}
-	for i := range p.Spec.Containers {
-		env(p.Spec.Containers[i].Env, p.Spec.Containers[i].EnvFrom)
-	}
-	for i := range p.Spec.EphemeralContainers {
-		env(p.Spec.EphemeralContainers[i].Env, p.Spec.EphemeralContainers[i].EnvFrom)
 	}
 	return configMaps, secrets
 }

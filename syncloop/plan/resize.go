@@ -94,14 +94,7 @@ func (d *decision) unsized(c *pod.Container) (differs, restart bool) {
 }
 
 // resizable returns the spec of a container that can be resized: any but an ephemeral one.
-func resizable(s *v1.PodSpec, name string) *v1.Container {
-	for i := range s.EphemeralContainers {
-		if s.EphemeralContainers[i].Name == name {
-			return nil
-		}
-	}
-	return pod.Find(pod.AllContainers(s), name)
-}
+func resizable(s *v1.PodSpec, name string) *v1.Container { return pod.Find(pod.Containers(s), name) }
 
 // Actuated is a container's actual size: of its last resize, or else the one that it was created
 // with; nil if unknown.

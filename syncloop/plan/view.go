@@ -64,13 +64,5 @@ func (d *decision) reported(name string) *v1.ContainerStatus {
 	if d.in.Pod == nil {
 		return nil
 	}
-	st := &d.in.Pod.Status
-	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
+	return pod.FindStatus(&d.in.Pod.Status, name)
 }

@@ -188,22 +188,19 @@ func (w *world) judgeEnd() {
 	if w.cgroup != w.allocated() {
 		w.wrong("resize", "rests with its cgroup made for %s: %s", w.cgroup, w.decide(w.input()).Reason)
 	}
-	for _, list := range [][]v1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
-		for i := range list {
-			c := &list[i]
-			if w.isInit(c.Name) {
-				continue
-			}
-			newest := w.seen.Newest(c.Name)
-			over := newest != nil && newest.State == pod.StateExited && newest.ExitCode == 0 && w.pod.Spec.RestartPolicy == v1.RestartPolicyOnFailure
-			over = over || newest != nil && newest.State == pod.StateExited && w.pod.Spec.RestartPolicy == v1.RestartPolicyNever
-			over = over || newest != nil && newest.State == pod.StateExited && newest.ExitCode != 7 && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyNever
-			if newest != nil && running[c.Name] == 1 && w.sizes[newest.ID] != pod.SizeOf(&w.pod.Spec, c) {
-				w.wrong("resize", "%s rests with %v: %s", newest.ID, w.sizes[newest.ID], w.decide(w.input()).Reason)
-			}
-			if running[c.Name] != 1 && !over {
-				w.wrong("converge", "%d instances of %s run at rest: %s", running[c.Name], c.Name, w.decide(w.input()).Reason)
-			}
+	for c := range pod.Containers(&w.pod.Spec) {
+		if w.isInit(c.Name) {
+			continue
+		}
+		newest := w.seen.Newest(c.Name)
+		over := newest != nil && newest.State == pod.StateExited && newest.ExitCode == 0 && w.pod.Spec.RestartPolicy == v1.RestartPolicyOnFailure
+		over = over || newest != nil && newest.State == pod.StateExited && w.pod.Spec.RestartPolicy == v1.RestartPolicyNever
+		over = over || newest != nil && newest.State == pod.StateExited && newest.ExitCode != 7 && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyNever
+		if newest != nil && running[c.Name] == 1 && w.sizes[newest.ID] != pod.SizeOf(&w.pod.Spec, c) {
+			w.wrong("resize", "%s rests with %v: %s", newest.ID, w.sizes[newest.ID], w.decide(w.input()).Reason)
+		}
+		if running[c.Name] != 1 && !over {
+			w.wrong("converge", "%d instances of %s run at rest: %s", running[c.Name], c.Name, w.decide(w.input()).Reason)
 		}
 	}
 }

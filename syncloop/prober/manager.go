@@ -225,12 +225,10 @@ func (m *Manager) known(t *target) (started, ready bool) {
 	ready = m.adopted[t.id]
 	started = ready
 	delete(m.adopted, t.id)
-	for _, list := range [][]v1.ContainerStatus{t.pod.Status.InitContainerStatuses, t.pod.Status.ContainerStatuses} {
-		for i := range list {
-			if s := &list[i]; s.State.Running != nil && strings.HasSuffix(s.ContainerID, "://"+t.id) {
-				ready = ready || s.Ready
-				started = started || s.Ready || s.Started != nil && *s.Started
-			}
+	for s := range pod.Statuses(&t.pod.Status) {
+		if s.State.Running != nil && strings.HasSuffix(s.ContainerID, "://"+t.id) {
+			ready = ready || s.Ready
+			started = started || s.Ready || s.Started != nil && *s.Started
 		}
 	}
 	return started, ready

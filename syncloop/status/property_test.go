@@ -48,31 +48,29 @@ func drawObserved(t *rapid.T, s *script) {
 	}
 	s.in.Verdicts, s.in.Waiting = map[string]pod.Verdicts{}, map[string]Waiting{}
 	verdict := rapid.SampledFrom([]pod.Verdict{pod.VerdictUnknown, pod.VerdictSuccess, pod.VerdictFailure})
-	for _, list := range [][]v1.Container{s.in.Pod.Spec.InitContainers, s.in.Pod.Spec.Containers} {
-		for _, c := range list {
-			top := rapid.IntRange(0, 3).Draw(t, "top")
-			for n := range rapid.IntRange(0, 2).Draw(t, "instances") {
-				id := fmt.Sprint(c.Name, "#", top-n)
-				// One instance goes through created, running and exited, or is unknown.
-				state := rapid.SampledFrom([]pod.ContainerState{pod.StateUnknown, pod.StateCreated, pod.StateRunning, pod.StateExited}).Draw(t, "state")
-				for _, was := range s.in.Observed.Containers {
-					if was.ID == id && state != pod.StateUnknown {
-						state = max(state, was.State)
-					}
+	for c := range pod.Containers(&s.in.Pod.Spec) {
+		top := rapid.IntRange(0, 3).Draw(t, "top")
+		for n := range rapid.IntRange(0, 2).Draw(t, "instances") {
+			id := fmt.Sprint(c.Name, "#", top-n)
+			// One instance goes through created, running and exited, or is unknown.
+			state := rapid.SampledFrom([]pod.ContainerState{pod.StateUnknown, pod.StateCreated, pod.StateRunning, pod.StateExited}).Draw(t, "state")
+			for _, was := range s.in.Observed.Containers {
+				if was.ID == id && state != pod.StateUnknown {
+					state = max(state, was.State)
 				}
-				if s.in.Phase == pod.Terminated && state == pod.StateRunning {
-					state = pod.StateExited // the worker saw nothing running
-				}
-				o.Containers = append(o.Containers, pod.Container{
-					ID: id, Name: c.Name, SandboxID: "sb0", Attempt: uint32(max(0, top-n)),
-					State:    state,
-					ExitCode: int32(rapid.IntRange(0, 1).Draw(t, "code")),
-				})
-				s.in.Verdicts[id] = pod.Verdicts{Startup: verdict.Draw(t, "startup"), Readiness: verdict.Draw(t, "readiness")}
 			}
-			if rapid.Bool().Draw(t, "waits") {
-				s.in.Waiting[c.Name] = Waiting{Reason: "CrashLoopBackOff"}
+			if s.in.Phase == pod.Terminated && state == pod.StateRunning {
+				state = pod.StateExited // the worker saw nothing running
 			}
+			o.Containers = append(o.Containers, pod.Container{
+				ID: id, Name: c.Name, SandboxID: "sb0", Attempt: uint32(max(0, top-n)),
+				State:    state,
+				ExitCode: int32(rapid.IntRange(0, 1).Draw(t, "code")),
+			})
+			s.in.Verdicts[id] = pod.Verdicts{Startup: verdict.Draw(t, "startup"), Readiness: verdict.Draw(t, "readiness")}
+		}
+		if rapid.Bool().Draw(t, "waits") {
+			s.in.Waiting[c.Name] = Waiting{Reason: "CrashLoopBackOff"}
 		}
 	}
 	s.in.Observed = o
@@ -84,19 +82,15 @@ func check(before, after v1.PodStatus) error {
 		return fmt.Errorf("phase left %s for %s", before.Phase, after.Phase)
 	}
 	counts := map[string]int32{}
-	for _, list := range [][]v1.ContainerStatus{before.InitContainerStatuses, before.ContainerStatuses} {
-		for _, c := range list {
-			counts[c.Name] = c.RestartCount
-		}
+	for c := range pod.Statuses(&before) {
+		counts[c.Name] = c.RestartCount
 	}
-	for _, list := range [][]v1.ContainerStatus{after.InitContainerStatuses, after.ContainerStatuses} {
-		for _, c := range list {
-			if c.RestartCount < counts[c.Name] {
-				return fmt.Errorf("restartCount of %s fell from %d to %d", c.Name, counts[c.Name], c.RestartCount)
-			}
-			if n := states(c.State); n != 1 {
-				return fmt.Errorf("%s has %d states", c.Name, n)
-			}
+	for c := range pod.Statuses(&after) {
+		if c.RestartCount < counts[c.Name] {
+			return fmt.Errorf("restartCount of %s fell from %d to %d", c.Name, counts[c.Name], c.RestartCount)
+		}
+		if n := states(c.State); n != 1 {
+			return fmt.Errorf("%s has %d states", c.Name, n)
 		}
 	}
 	ready := condition(after.Conditions, v1.PodReady)

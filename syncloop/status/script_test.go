@@ -300,21 +300,19 @@ func render(s *v1.PodStatus) []string {
 		}
 		lines = append(lines, l)
 	}
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
-		for _, c := range list {
-			l := fmt.Sprintf("  %s: %s", c.Name, state(&c.State))
-			if c.LastTerminationState.Terminated != nil {
-				l += " last[" + state(&c.LastTerminationState) + "]"
-			}
-			l += fmt.Sprintf(" restarts=%d", c.RestartCount)
-			if c.Started != nil && *c.Started {
-				l += " started"
-			}
-			if c.Ready {
-				l += " ready"
-			}
-			lines = append(lines, l)
+	for c := range pod.AllStatuses(s) {
+		l := fmt.Sprintf("  %s: %s", c.Name, state(&c.State))
+		if c.LastTerminationState.Terminated != nil {
+			l += " last[" + state(&c.LastTerminationState) + "]"
 		}
+		l += fmt.Sprintf(" restarts=%d", c.RestartCount)
+		if c.Started != nil && *c.Started {
+			l += " started"
+		}
+		if c.Ready {
+			l += " ready"
+		}
+		lines = append(lines, l)
 	}
 	return lines
 }

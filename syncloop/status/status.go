@@ -220,11 +220,9 @@ func normalize(p *v1.Pod, s *v1.PodStatus) {
 			}
 		}
 	}
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
-		for i := range list {
-			state(&list[i].State)
-			state(&list[i].LastTerminationState)
-		}
+	for c := range pod.AllStatuses(s) {
+		state(&c.State)
+		state(&c.LastTerminationState)
 	}
 	if s.StartTime != nil {
 		t := s.StartTime.Rfc3339Copy()

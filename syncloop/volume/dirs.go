@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // The kubelet's plugin names with the slash escaped, as in paths.
@@ -69,26 +70,12 @@ func checkNames(p *v1.Pod) error {
 			return err
 		}
 	}
-	for _, name := range containerNames(p) {
-		if err := check("container", name); err != nil {
+	for c := range pod.AllContainers(&p.Spec) {
+		if err := check("container", c.Name); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func containerNames(p *v1.Pod) []string {
-	var names []string
-	for i := range p.Spec.InitContainers {
-		names = append(names, p.Spec.InitContainers[i].Name)
-	}
-	for i := range p.Spec.Containers {
-		names = append(names, p.Spec.Containers[i].Name)
-	}
-	for i := range p.Spec.EphemeralContainers {
-		names = append(names, p.Spec.EphemeralContainers[i].Name)
-	}
-	return names
 }
 
 // EnsurePodDirs records the pod as ours and creates its directories, once per process; Prepare does
@@ -118,8 +105,8 @@ func (m *Manager) ensurePodDirs(ctx context.Context, p *v1.Pod, ps *podState) er
 		things = append(things, record, host.Entry{Path: dir, Mode: fs.ModeDir | podDirMode})
 	}
 	dirs := []string{path.Join(dir, "volumes"), path.Join(dir, "plugins")}
-	for _, name := range containerNames(p) {
-		dirs = append(dirs, path.Join(dir, "containers", name))
+	for c := range pod.AllContainers(&p.Spec) {
+		dirs = append(dirs, path.Join(dir, "containers", c.Name))
 	}
 	dirs = slices.DeleteFunc(dirs, func(d string) bool { return ps.dirs[d] })
 	for _, d := range dirs {

@@ -11,6 +11,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // mountTmpfs mounts a tmpfs of at most size bytes on dir (0: the kernel's default, half of the
@@ -60,13 +61,8 @@ func memoryIsLimited(p *v1.Pod) bool {
 			return true
 		}
 	}
-	for i := range p.Spec.InitContainers {
-		if p.Spec.InitContainers[i].Resources.Limits.Memory().IsZero() {
-			return false
-		}
-	}
-	for i := range p.Spec.Containers {
-		if p.Spec.Containers[i].Resources.Limits.Memory().IsZero() {
+	for c := range pod.Containers(&p.Spec) {
+		if c.Resources.Limits.Memory().IsZero() {
 			return false
 		}
 	}

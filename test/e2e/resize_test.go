@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // patchResize requests other resources as kubectl patch --subresource resize does.
@@ -41,20 +42,16 @@ func resized(t *testing.T, ns, name string) *v1.Pod {
 			}
 		}
 		want := map[string]v1.ResourceRequirements{}
-		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-			for _, c := range list {
-				want[c.Name] = c.Resources
-			}
+		for c := range pod.Containers(&p.Spec) {
+			want[c.Name] = c.Resources
 		}
-		for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-			for _, s := range list {
-				w := want[s.Name]
-				if s.State.Running == nil {
-					continue
-				}
-				if s.Resources == nil || !sameAmounts(s.Resources.Requests, w.Requests) || !sameAmounts(s.Resources.Limits, w.Limits) || !sameAmounts(s.AllocatedResources, w.Requests) {
-					return fmt.Errorf("%s has %v of %v allocated, and wants %v", s.Name, s.Resources, s.AllocatedResources, w)
-				}
+		for s := range pod.Statuses(&p.Status) {
+			w := want[s.Name]
+			if s.State.Running == nil {
+				continue
+			}
+			if s.Resources == nil || !sameAmounts(s.Resources.Requests, w.Requests) || !sameAmounts(s.Resources.Limits, w.Limits) || !sameAmounts(s.AllocatedResources, w.Requests) {
+				return fmt.Errorf("%s has %v of %v allocated, and wants %v", s.Name, s.Resources, s.AllocatedResources, w)
 			}
 		}
 		return nil
@@ -69,11 +66,9 @@ func sameAmounts(a, b v1.ResourceList) bool {
 // podFile returns a cgroup v1 file of the pod, or of one of its containers.
 func podFile(p *v1.Pod, class, controller, container, file string) string {
 	dir := filepath.Join("/sys/fs/cgroup", controller, lab.Host(host).Cgroup, "kubepods", class, "pod"+string(p.UID))
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-		for _, s := range list {
-			if s.Name == container {
-				dir = filepath.Join(dir, strings.TrimPrefix(s.ContainerID, "containerd://"))
-			}
+	for s := range pod.Statuses(&p.Status) {
+		if s.Name == container {
+			dir = filepath.Join(dir, strings.TrimPrefix(s.ContainerID, "containerd://"))
 		}
 	}
 	data, err := os.ReadFile(filepath.Join(dir, file))

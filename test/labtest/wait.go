@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // pollPeriod is the polling period of conditions.
@@ -170,23 +172,14 @@ func Condition(p *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
 
 // Container returns the status of a container of any kind by name, or nil.
 func Container(p *v1.Pod, name string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
+	return pod.FindStatus(&p.Status, name)
 }
 
 // Restarts returns the restarts of all containers of a pod.
 func Restarts(p *v1.Pod) int32 {
 	var n int32
-	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
-		for i := range list {
-			n += list[i].RestartCount
-		}
+	for c := range pod.Statuses(&p.Status) {
+		n += c.RestartCount
 	}
 	return n
 }
@@ -200,19 +193,17 @@ func Describe(p *v1.Pod) string {
 	if p.Status.Reason != "" {
 		s += " " + p.Status.Reason + " " + p.Status.Message
 	}
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-		for _, c := range list {
-			switch {
-			case c.State.Waiting != nil:
-				s += fmt.Sprintf(", %s waits: %s %s", c.Name, c.State.Waiting.Reason, c.State.Waiting.Message)
-			case c.State.Running != nil:
-				s += fmt.Sprintf(", %s runs, ready=%v", c.Name, c.Ready)
-			case c.State.Terminated != nil:
-				s += fmt.Sprintf(", %s ended: %d %s %s", c.Name, c.State.Terminated.ExitCode, c.State.Terminated.Reason, c.State.Terminated.Message)
-			}
-			if c.RestartCount > 0 {
-				s += fmt.Sprintf(" (%d restarts)", c.RestartCount)
-			}
+	for c := range pod.Statuses(&p.Status) {
+		switch {
+		case c.State.Waiting != nil:
+			s += fmt.Sprintf(", %s waits: %s %s", c.Name, c.State.Waiting.Reason, c.State.Waiting.Message)
+		case c.State.Running != nil:
+			s += fmt.Sprintf(", %s runs, ready=%v", c.Name, c.Ready)
+		case c.State.Terminated != nil:
+			s += fmt.Sprintf(", %s ended: %d %s %s", c.Name, c.State.Terminated.ExitCode, c.State.Terminated.Reason, c.State.Terminated.Message)
+		}
+		if c.RestartCount > 0 {
+			s += fmt.Sprintf(" (%d restarts)", c.RestartCount)
 		}
 	}
 	return s

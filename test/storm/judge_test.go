@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -279,15 +280,13 @@ func (e *evidence) unready(uid string, l life) []string {
 		if was && !is && !e.ended(uid, "", since.Add(-lag), b.At) {
 			bad = append(bad, fmt.Sprintf("%s (%s) was Ready until %s, when no container of it had ended: %s", b.Name, uid, clock(b.At), labtest.Describe(b.Pod)))
 		}
-		for _, list := range [][]v1.ContainerStatus{a.Status.ContainerStatuses, a.Status.InitContainerStatuses} {
-			for _, c := range list {
-				now := labtest.Container(b.Pod, c.Name)
-				if now == nil || !c.Ready || now.Ready || now.ContainerID != c.ContainerID {
-					continue
-				}
-				if _, id, _ := strings.Cut(c.ContainerID, "://"); !e.ended(uid, id, time.Time{}, b.At) {
-					bad = append(bad, fmt.Sprintf("%s of %s (%s) was ready until %s, and ran on", c.Name, b.Name, uid, clock(b.At)))
-				}
+		for c := range pod.Statuses(&a.Status) {
+			now := labtest.Container(b.Pod, c.Name)
+			if now == nil || !c.Ready || now.Ready || now.ContainerID != c.ContainerID {
+				continue
+			}
+			if _, id, _ := strings.Cut(c.ContainerID, "://"); !e.ended(uid, id, time.Time{}, b.At) {
+				bad = append(bad, fmt.Sprintf("%s of %s (%s) was ready until %s, and ran on", c.Name, b.Name, uid, clock(b.At)))
 			}
 		}
 	}
@@ -306,22 +305,20 @@ func (e *evidence) restarts(uid string, l life) []string {
 	var bad []string
 	most := map[string]int32{}
 	for _, v := range l.versions {
-		for _, list := range [][]v1.ContainerStatus{v.Status.ContainerStatuses, v.Status.InitContainerStatuses} {
-			for _, c := range list {
-				if c.RestartCount <= most[c.Name] {
-					continue
+		for c := range pod.Statuses(&v.Status) {
+			if c.RestartCount <= most[c.Name] {
+				continue
+			}
+			most[c.Name] = c.RestartCount
+			ends := int32(0)
+			for n := range e.instances {
+				i := &e.instances[n]
+				if i.UID == uid && !i.Sandbox && i.Container == c.Name && (!i.Exited.IsZero() && !i.Exited.After(v.At) || i.Started.IsZero() && e.cut(i)) {
+					ends++
 				}
-				most[c.Name] = c.RestartCount
-				ends := int32(0)
-				for n := range e.instances {
-					i := &e.instances[n]
-					if i.UID == uid && !i.Sandbox && i.Container == c.Name && (!i.Exited.IsZero() && !i.Exited.After(v.At) || i.Started.IsZero() && e.cut(i)) {
-						ends++
-					}
-				}
-				if ends < c.RestartCount {
-					bad = append(bad, fmt.Sprintf("%s of %s (%s) has %d restarts at %s, and ended %d times", c.Name, v.Name, uid, c.RestartCount, clock(v.At), ends))
-				}
+			}
+			if ends < c.RestartCount {
+				bad = append(bad, fmt.Sprintf("%s of %s (%s) has %d restarts at %s, and ended %d times", c.Name, v.Name, uid, c.RestartCount, clock(v.At), ends))
 			}
 		}
 	}
@@ -381,11 +378,9 @@ func (e *evidence) names() []string {
 // truth compares a status with what containerd reported.
 func (e *evidence) truth(p *v1.Pod) []string {
 	var bad []string
-	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
-		for _, c := range list {
-			for _, what := range e.containerTruth(p, c) {
-				bad = append(bad, fmt.Sprintf("%s of %s: %s", c.Name, p.Name, what))
-			}
+	for c := range pod.Statuses(&p.Status) {
+		for _, what := range e.containerTruth(p, *c) {
+			bad = append(bad, fmt.Sprintf("%s of %s: %s", c.Name, p.Name, what))
 		}
 	}
 	return bad

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // kubelets returns the recordings in testdata: TestTwin played each scenario on two kubelets at
@@ -235,11 +236,9 @@ func eachPod(change func(*v1.Pod) bool) func(*Recording) bool {
 
 func eachStatus(change func(*v1.ContainerStatus) bool) func(*Recording) bool {
 	return eachPod(func(p *v1.Pod) (done bool) {
-		for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-			for i := range list {
-				if change(&list[i]) {
-					done = true
-				}
+		for s := range pod.Statuses(&p.Status) {
+			if change(s) {
+				done = true
 			}
 		}
 		return done

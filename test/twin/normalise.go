@@ -11,6 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // replacements is the closed list of what is removed from texts, in addition to the recording's own
@@ -156,10 +158,8 @@ func Normalise(r Recording) Timeline {
 const forever = time.Duration(1<<63 - 1)
 
 func eachContainer(p *v1.Pod, f func(v1.ContainerStatus)) {
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
-		for _, s := range list {
-			f(s)
-		}
+	for s := range pod.AllStatuses(&p.Status) {
+		f(*s)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 func fromDownwardAPI(p *v1.Pod, items []v1.DownwardAPIVolumeFile, defaultMode fs.FileMode, s Sources) (Tree, error) {
@@ -148,15 +150,8 @@ func ceilDiv(n, d int64) string {
 }
 
 func containerResources(p *v1.Pod, name string) (*v1.ResourceRequirements, error) {
-	for i := range p.Spec.Containers {
-		if p.Spec.Containers[i].Name == name {
-			return &p.Spec.Containers[i].Resources, nil
-		}
-	}
-	for i := range p.Spec.InitContainers {
-		if p.Spec.InitContainers[i].Name == name {
-			return &p.Spec.InitContainers[i].Resources, nil
-		}
+	if c := pod.Find(pod.Containers(&p.Spec), name); c != nil {
+		return &c.Resources, nil
 	}
 	return nil, fmt.Errorf("container %s not found", name)
 }

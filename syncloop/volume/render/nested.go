@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // Nested returns the directories that the volume needs as mount points of other volumes. The volume
@@ -52,18 +54,8 @@ func Nested(p *v1.Pod, volume string) ([]string, error) {
 		}
 		return nil
 	}
-	for i := range p.Spec.InitContainers {
-		if err := visit(p.Spec.InitContainers[i].VolumeMounts); err != nil {
-			return nil, err
-		}
-	}
-	for i := range p.Spec.Containers {
-		if err := visit(p.Spec.Containers[i].VolumeMounts); err != nil {
-			return nil, err
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if err := visit(p.Spec.EphemeralContainers[i].VolumeMounts); err != nil {
+	for c := range pod.AllContainers(&p.Spec) {
+		if err := visit(c.VolumeMounts); err != nil {
 			return nil, err
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // fromProjected merges the sources in order; if two give one path, the later wins. It returns all
@@ -101,32 +103,15 @@ func CommonUser(p *v1.Pod) *int64 {
 	if p.Spec.SecurityContext != nil {
 		podUser = p.Spec.SecurityContext.RunAsUser
 	}
-	agree := func(sc *v1.SecurityContext) bool {
+	for c := range pod.AllContainers(&p.Spec) {
 		user := podUser
-		if sc != nil && sc.RunAsUser != nil {
+		if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
 			user = sc.RunAsUser
 		}
 		if user == nil || (common != nil && *common != *user) {
-			common = nil
-			return false
+			return nil
 		}
 		common = user
-		return true
-	}
-	for i := range p.Spec.InitContainers {
-		if !agree(p.Spec.InitContainers[i].SecurityContext) {
-			return nil
-		}
-	}
-	for i := range p.Spec.Containers {
-		if !agree(p.Spec.Containers[i].SecurityContext) {
-			return nil
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if !agree(p.Spec.EphemeralContainers[i].SecurityContext) {
-			return nil
-		}
 	}
 	return common
 }
