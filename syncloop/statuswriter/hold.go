@@ -2,25 +2,18 @@ package statuswriter
 
 import (
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// submit enqueues the entry at once, or after Config.Hold if its change is minor.
+// submit enqueues the entry at once, or after holdTime if its change is minor.
 func (w *Writer) submit(e *entry) {
-	if w.cfg.Hold < 0 || !w.minor(e) {
+	switch {
+	case e.state == writing || !w.minor(e):
 		w.enqueue(e)
-		return
-	}
-	if e.hold == nil && !e.queued && e.retry == nil && !e.finished {
-		e.hold = time.AfterFunc(w.cfg.Hold, func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			e.hold = nil
-			w.enqueue(e)
-		})
+	case e.state == idle:
+		w.enter(e, held, holdTime)
 	}
 }
 
@@ -28,11 +21,11 @@ func (w *Writer) submit(e *entry) {
 // starts or ends: addresses and sandbox condition, which matter only together with the containers;
 // waiting messages; and the observed generation.
 func (w *Writer) minor(e *entry) bool {
-	if e.wanted == nil || e.rv == "" || e.final != nil {
+	if e.wanted == nil || e.object.rv == "" || e.final != nil {
 		return false
 	}
-	merged := w.cfg.Merge(e.api, *e.wanted)
-	return !equality.Semantic.DeepEqual(merged, e.api) && equality.Semantic.DeepEqual(weighty(merged), weighty(e.api))
+	api, merged := e.object.status, w.cfg.Merge(e.object.status, *e.wanted)
+	return !equality.Semantic.DeepEqual(merged, api) && equality.Semantic.DeepEqual(weighty(merged), weighty(api))
 }
 
 // weighty returns a status without its minor parts.

@@ -12,81 +12,94 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/pod"
 )
 
-// serve is one worker: it takes an entry, writes it, and settles the result.
-func (w *Writer) serve(ctx context.Context) {
+// serve is one worker: it takes an entry, writes it if that is due, and settles the result.
+func (w *Writer) serve(ctx context.Context, queue workqueue.TypedDelayingInterface[types.UID]) {
 	for {
-		e := w.next()
-		if e == nil {
+		uid, down := queue.Get()
+		if down || ctx.Err() != nil {
 			return
 		}
-		log := klog.FromContext(ctx).WithValues("pod", klog.KRef(e.ref.Namespace, e.ref.Name), "uid", e.ref.UID)
-		callCtx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
-		err := w.write(callCtx, e)
-		cancel()
-		if ctx.Err() != nil {
-			return
+		if e := w.begin(uid, queue.AddAfter); e != nil {
+			callCtx, cancel := context.WithTimeout(ctx, writeTimeout)
+			err := w.write(callCtx, e)
+			cancel()
+			if ctx.Err() != nil {
+				return
+			}
+			w.settle(klog.FromContext(ctx).WithValues("pod", klog.KRef(e.ref.Namespace, e.ref.Name), "uid", uid), e, err)
 		}
-		w.settle(log, e, err)
+		queue.Done(uid)
 	}
 }
 
-// next waits for an entry to write. It returns nil when the writer stops.
-func (w *Writer) next() *entry {
+// begin returns the entry of uid if a write is due. Otherwise it returns nil, and after calls it
+// again in time.
+func (w *Writer) begin(uid types.UID, after func(types.UID, time.Duration)) *entry {
+	silence := w.cfg.Silent()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for {
-		for len(w.queue) == 0 && !w.stopped {
-			w.work.Wait()
-		}
-		if w.stopped {
-			return nil
-		}
-		uid := w.queue[0]
-		w.queue = w.queue[1:]
-		if e := w.entries[uid]; e != nil && e.queued {
-			e.queued, e.busy = false, true
-			return e
-		}
+	e := w.entries[uid]
+	if e == nil {
+		return nil
 	}
+	if left := time.Until(e.lag); left > 0 {
+		after(uid, left)
+	} else if !e.lag.IsZero() {
+		e.lag, e.object.doubt = time.Time{}, true
+		w.enqueue(e)
+	}
+	switch left := time.Until(e.at); {
+	case e.state != due && e.state != held && e.state != failed && e.state != silent:
+		return nil
+	case left > 0:
+		after(uid, left)
+		return nil
+	case silence:
+		w.enter(e, silent, silentPause)
+		return nil
+	}
+	e.object.doubt = e.object.doubt || e.state == silent // the other process may have changed it
+	w.enter(e, writing, 0)
+	return e
 }
 
 // settle handles the result of one write and calls the callbacks.
 func (w *Writer) settle(log klog.Logger, e *entry, err error) {
 	w.mu.Lock()
-	e.busy = false
 	var done func()
-	if e.finished && e.final != nil {
+	if e.state == finished {
 		done, e.final = e.final, nil
 	}
-	accepted := e.accepted()
+	accepted, failures := e.accepted(), w.retries.NumRequeues(e.ref.UID)
 	news := accepted && !e.told
 	e.told = accepted
 	switch {
 	case apierrors.IsForbidden(err) && e.forgotten:
 		// The name belongs to a pod of another node: our object is gone, and nothing waits for it.
-		e.finished = true
+		w.enter(e, finished, 0)
 	case err != nil:
-		if e.failures == 0 {
+		if failures == 0 {
 			log.Error(err, "Failed to write the pod status, will retry")
 		}
-		delay, _ := apierrors.SuggestsClientDelay(err)
-		w.backOff(e, time.Duration(delay)*time.Second)
+		least, _ := apierrors.SuggestsClientDelay(err)
+		w.enter(e, failed, max(wait.Jitter(w.retries.When(e.ref.UID), 0.25), time.Duration(least)*time.Second))
 	default:
-		if e.failures > 0 {
-			log.Info("Wrote the pod status again", "failures", e.failures)
-			e.failures = 0
+		if failures > 0 {
+			log.Info("Wrote the pod status again", "failures", failures)
+			w.retries.Forget(e.ref.UID)
 		}
-		if e.again {
-			e.again = false
+		changed := e.state == rewrite
+		if w.enter(e, idle, 0); changed {
 			w.submit(e)
 		}
 	}
-	w.drop(e)
 	w.mu.Unlock()
 	if done != nil {
 		done()
@@ -99,148 +112,131 @@ func (w *Writer) settle(log klog.Logger, e *entry, err error) {
 // write makes the API server's object match the wanted status, or deletes the object after Final. A
 // nil error means that this attempt has nothing left to do.
 func (w *Writer) write(ctx context.Context, e *entry) error {
-	if w.cfg.Silent() {
-		w.awaitVoice(e)
-		return nil
-	}
-	object, ok := w.cfg.Mirror(e.ref)
+	ref, ok := w.cfg.Mirror(e.ref)
 	if !ok {
 		return nil // Reconcile is called when the mirror pod appears
 	}
 	w.mu.Lock()
-	e.standIn(object.UID)
-	wanted, version, api, rv, deleting, final, doubt := e.wanted, e.version, e.api, e.rv, e.deleting, e.final != nil, e.doubt
+	e.standIn(ref.UID)
+	o, wanted, version, final := e.object, e.wanted, e.version, e.final != nil
+	known := *o
 	w.mu.Unlock()
-	if rv == "" || doubt || final && !deleting {
-		p, err := w.get(ctx, e, object)
-		if err != nil || p == nil {
+	if known.rv == "" || known.doubt || final && !known.deleting {
+		read, err := w.get(ctx, e, ref, o)
+		if err != nil || read == nil {
 			return err
 		}
-		api, deleting = p.Status, p.DeletionTimestamp != nil
+		known = *read
 	}
+	var err error
 	if wanted != nil {
-		if err := w.patch(ctx, e, object, api, *wanted, version); err != nil {
-			return err
-		}
+		err = w.patch(ctx, e, ref, o, known, *wanted, version)
 	}
-	if !final {
-		return nil
+	if err == nil && final && w.last(e, known.deleting) {
+		err = w.delete(ctx, e, ref)
 	}
-	w.mu.Lock()
-	finished, latest, mirror := e.finished, e.sent == e.version, e.mirrored()
-	w.mu.Unlock()
-	switch {
-	case finished:
-		return nil
-	case !latest:
-		w.mu.Lock()
-		e.again = true // a newer status was set meanwhile: it is written first
-		w.mu.Unlock()
-		return nil
-	case mirror:
-		w.mu.Lock()
-		e.finished = true // the mirror manager deletes it
-		w.mu.Unlock()
-		return nil
-	case !deleting:
-		return nil // not being deleted: Reconcile is called when it has a deletionTimestamp
-	}
-	return w.delete(ctx, e, object)
-}
-
-// patch sends the difference between api and the wanted status merged into it.
-func (w *Writer) patch(ctx context.Context, e *entry, object pod.Ref, api, wanted v1.PodStatus, version uint64) error {
-	body, err := statusPatch(object.UID, api, w.cfg.Merge(api, wanted))
-	if err != nil {
-		return fmt.Errorf("status patch of pod %s: %w", object, err)
-	}
-	w.mu.Lock()
-	rv := e.rv
-	if body == nil || bytes.Equal(body, e.futile) && rv == e.futileRV {
-		if e.object == object.UID {
-			e.sent = max(e.sent, version)
-		}
-		w.mu.Unlock()
-		return nil
-	}
-	w.mu.Unlock()
-	p, err := w.cfg.Pods.Pods(object.Namespace).Patch(ctx, object.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
-	switch {
-	case err == nil && p.UID != object.UID:
-		w.finish(e, object.UID) // a server that does not check the precondition
-	case err == nil:
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if e.object != object.UID {
-			return nil // another object stands in by now; nothing was written to that one yet
-		}
-		if w.learn(e, p); p.ResourceVersion != "" && p.ResourceVersion == rv {
-			e.futile, e.futileRV = body, rv
-		}
-		e.sent = max(e.sent, version)
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err):
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
 		// The object does not exist, has another UID, or our copy is too old. A read decides:
 		// NodeRestriction answers "not found" for a pod that is stored but not yet in the API
 		// server's own caches.
-		if p, getErr := w.get(ctx, e, object); getErr != nil || p == nil {
+		if read, getErr := w.get(ctx, e, ref, o); getErr != nil || read == nil {
 			return getErr
 		}
-		fallthrough
-	default:
-		return fmt.Errorf("patch status of pod %s: %w", object, err)
 	}
+	return err
+}
+
+// last reports whether the object is to be deleted now that its status is written.
+func (w *Writer) last(e *entry, deleting bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case e.state == finished:
+		return false
+	case e.object.sent != e.version:
+		w.enqueue(e) // a newer status was set meanwhile: it is written first
+		return false
+	case e.object.uid != e.ref.UID:
+		w.enter(e, finished, 0) // the mirror manager deletes it
+		return false
+	}
+	return deleting // otherwise Reconcile is called when it has a deletionTimestamp
+}
+
+// patch sends the difference between the known status of o and the wanted one merged into it.
+func (w *Writer) patch(ctx context.Context, e *entry, ref pod.Ref, o *object, known object, wanted v1.PodStatus, version uint64) error {
+	body, err := statusPatch(ref.UID, known.status, w.cfg.Merge(known.status, wanted))
+	if err != nil {
+		return fmt.Errorf("status patch of pod %s: %w", ref, err)
+	}
+	var p *v1.Pod // nil if there is nothing to send
+	if body != nil && !(bytes.Equal(body, known.futile) && known.rv == known.futileRV) {
+		if p, err = w.cfg.Pods.Pods(ref.Namespace).Patch(ctx, ref.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status"); err != nil {
+			return fmt.Errorf("patch status of pod %s: %w", ref, err)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case p == nil:
+	case p.UID != ref.UID: // a server that does not check the precondition
+		w.gone(e, ref.UID)
+		return nil
+	case p.ResourceVersion != "" && p.ResourceVersion == known.rv:
+		o.futile, o.futileRV = body, known.rv
+	default:
+		o.learn(p)
+	}
+	o.sent = max(o.sent, version)
 	return nil
 }
 
 // delete deletes the object. The UID precondition protects a successor of the same name.
-func (w *Writer) delete(ctx context.Context, e *entry, object pod.Ref) error {
+func (w *Writer) delete(ctx context.Context, e *entry, ref pod.Ref) error {
 	now := int64(0)
-	err := w.cfg.Pods.Pods(object.Namespace).Delete(ctx, object.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(object.UID)),
-	})
-	switch {
-	case err == nil:
-		w.finish(e, object.UID)
-		return nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		if p, getErr := w.get(ctx, e, object); getErr != nil || p == nil {
-			return getErr
-		}
-	}
-	return fmt.Errorf("delete pod %s: %w", object, err)
-}
-
-// get reads the object from the API server. If it does not exist or has another UID, get finishes
-// the entry and returns nil without an error.
-func (w *Writer) get(ctx context.Context, e *entry, object pod.Ref) (*v1.Pod, error) {
-	w.mu.Lock()
-	before := e.rv
-	w.mu.Unlock()
-	p, err := w.cfg.Pods.Pods(object.Namespace).Get(ctx, object.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && p.UID != object.UID {
-		w.finish(e, object.UID)
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get pod %s: %w", object, err)
+	if err := w.cfg.Pods.Pods(ref.Namespace).Delete(ctx, ref.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(ref.UID)),
+	}); err != nil {
+		return fmt.Errorf("delete pod %s: %w", ref, err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.gone(e, ref.UID)
+	return nil
+}
+
+// get reads the object from the API server and returns what is known of it now. If it does not exist
+// or has another UID, get finishes the entry and returns nil without an error.
+func (w *Writer) get(ctx context.Context, e *entry, ref pod.Ref, o *object) (*object, error) {
+	w.mu.Lock()
+	before := o.rv
+	w.mu.Unlock()
+	p, err := w.cfg.Pods.Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case apierrors.IsNotFound(err), err == nil && p.UID != ref.UID:
+		w.gone(e, ref.UID)
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get pod %s: %w", ref, err)
+	}
 	// The read is consistent with the store, so an earlier observation is not newer, whatever its
 	// resourceVersion.
-	if p.UID == e.object && p.ResourceVersion != "" && e.rv == before {
-		e.rv, e.doubt = "", false
+	if o.rv == before {
+		o.rv, o.doubt = "", false
 	}
-	w.learn(e, p)
-	return p, nil
+	o.learn(p)
+	known := *o
+	return &known, nil
 }
 
-// finish records that the object to write to does not exist any more. It does not finish a static
+// gone records that the object to write to does not exist any more. It does not finish a static
 // pod's entry: a missing mirror pod is recreated, and Reconcile is called for the new one.
-func (w *Writer) finish(e *entry, object types.UID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	e.finished = e.finished || object == e.ref.UID
+func (w *Writer) gone(e *entry, uid types.UID) {
+	if uid == e.ref.UID {
+		w.enter(e, finished, 0)
+	}
 }
 
 // statusPatch is the strategic merge patch from one status to another, with the UID as

@@ -9,9 +9,9 @@
 package statuswriter
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
@@ -31,15 +32,8 @@ type Config struct {
 	// Merge applies a wanted status to the API's and keeps what belongs to other components
 	// (status.Merge). It must be idempotent.
 	Merge func(api, wanted v1.PodStatus) v1.PodStatus
-	// Workers is the number of concurrent writes; 8 if zero.
-	Workers int
-	// Timeout of one API call; 10 s if zero.
-	Timeout time.Duration
 	// MinBackoff doubles up to MaxBackoff after each failure; 200 ms and 10 s if zero.
 	MinBackoff, MaxBackoff time.Duration
-	// Hold is how long a minor change is held, to be written together with a more important one; 1
-	// s if zero, not at all if negative.
-	Hold time.Duration
 	// Changed is called by a worker when Accepted of a pod becomes true. It may be nil.
 	Changed func(pod.Ref)
 	// Silent says that another process writes for the pods now. Until it returns false, nothing is
@@ -54,20 +48,7 @@ func (c *Config) validate() error {
 	if c.Pods == nil || c.Merge == nil {
 		return errors.New("statuswriter: Pods and Merge are required")
 	}
-	setDefault := func(d *time.Duration, to time.Duration) {
-		if *d <= 0 {
-			*d = to
-		}
-	}
-	setDefault(&c.Timeout, 10*time.Second)
-	setDefault(&c.MinBackoff, 200*time.Millisecond)
-	setDefault(&c.MaxBackoff, 10*time.Second)
-	if c.Hold == 0 {
-		c.Hold = time.Second
-	}
-	if c.Workers <= 0 {
-		c.Workers = 8
-	}
+	c.MinBackoff, c.MaxBackoff = cmp.Or(c.MinBackoff, 200*time.Millisecond), cmp.Or(c.MaxBackoff, 10*time.Second)
 	if c.Changed == nil {
 		c.Changed = func(pod.Ref) {}
 	}
@@ -82,45 +63,70 @@ func (c *Config) validate() error {
 
 // Writer writes statuses. Its methods never wait for the API server.
 type Writer struct {
-	cfg Config
+	cfg     Config
+	queue   workqueue.TypedInterface[types.UID] // a worker delays what is not due
+	retries workqueue.TypedRateLimiter[types.UID]
 
 	mu      sync.Mutex
-	work    *sync.Cond // signals that queue has grown, or that stopped is set
-	queue   []types.UID
 	entries map[types.UID]*entry
-	stopped bool
 }
+
+// state is what becomes of an entry next.
+//
+//	state     entered by                             left for
+//	idle      a success                              due, held
+//	due       a change                               writing
+//	held      a minor change, for holdTime           due, writing
+//	failed    a failed write, for its back-off       writing
+//	silent    Config.Silent, for silentPause         due, writing
+//	writing   a worker                               idle, failed, rewrite
+//	rewrite   a change while a worker writes         idle, failed
+//	finished  from each: the object was deleted by   none
+//	          us, does not exist or has another UID
+type state int
+
+const (
+	idle state = iota
+	due
+	held
+	failed
+	silent
+	writing
+	rewrite
+	finished
+)
 
 // entry is what is known of one UID. Writer.mu guards all fields but ref.
 type entry struct {
 	ref pod.Ref
 
+	state state
+	at    time.Time // when due, held, failed or silent ends
+	lag   time.Time // when a watch has shown an older object than the known one for too long; zero if it does not
+
 	wanted  *v1.PodStatus // nil until Set
 	version uint64        // of wanted; incremented by each Set that changes it
-	sent    uint64        // version that the API server has accepted
+	object  *object
 
-	api      v1.PodStatus // newest known status
+	told      bool   // Changed was called for the current acceptance
+	final     func() // set by Final, until it was called
+	forgotten bool   // drop the entry when nothing is left to write
+}
+
+// object is what is known of an API object: that of the pod, or the mirror pod of a static pod.
+// Writer.mu guards all fields but uid.
+type object struct {
+	uid      types.UID
+	sent     uint64       // entry.version that the API server has accepted
+	status   v1.PodStatus // the newest known
 	rv       string       // its resourceVersion; empty if unknown
-	deleting bool         // the API object has a deletionTimestamp
-	object   types.UID    // UID of the API object; for a static pod that of its mirror pod
+	deleting bool         // it has a deletionTimestamp
+	doubt    bool         // status may be outdated: read it first
 
 	// futile is a patch that the API server accepted at futileRV and that changed nothing (a field
 	// that it drops). It is not sent again.
 	futile   []byte
 	futileRV string
-
-	told      bool   // Changed was called for the current acceptance
-	final     func() // set by Final, until it was called
-	finished  bool   // the object was deleted by us, does not exist, or has another UID
-	forgotten bool   // drop the entry when nothing is left to write
-
-	queued, busy, again bool
-	failures            int
-	retry               *time.Timer // set while backing off
-	lag                 *time.Timer // set while the watch shows an older object than the known one
-	doubt               bool        // the known object may be outdated: read it first
-	hold                *time.Timer // set while a minor change is held
-	silent              *time.Timer // set while another process writes for the pod
 }
 
 // New makes a Writer. Run does the writing.
@@ -128,34 +134,27 @@ func New(c Config) (*Writer, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	w := &Writer{cfg: c, entries: map[types.UID]*entry{}}
-	w.work = sync.NewCond(&w.mu)
-	return w, nil
+	return &Writer{
+		cfg: c, entries: map[types.UID]*entry{}, queue: workqueue.NewTyped[types.UID](),
+		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](c.MinBackoff, c.MaxBackoff),
+	}, nil
 }
 
 // Run writes until ctx ends. The next process writes what is left, because it generates the same
 // status again.
 func (w *Writer) Run(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.stopped = true
-		w.work.Broadcast()
-	})
-	defer stop()
+	// Made here and not by New, because it has a goroutine.
+	queue := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.UID]{Queue: w.queue})
+	defer queue.ShutDown()
+	defer context.AfterFunc(ctx, queue.ShutDown)()
 	var all sync.WaitGroup
-	for range w.cfg.Workers {
+	for range workers {
 		all.Go(func() {
 			defer budget.From(ctx).Recover("write statuses")
-			w.serve(ctx)
+			w.serve(ctx, queue)
 		})
 	}
 	all.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, e := range w.entries {
-		e.stopTimers()
-	}
 	return ctx.Err()
 }
 
@@ -164,18 +163,15 @@ func (w *Writer) Run(ctx context.Context) error {
 func (w *Writer) Set(p *v1.Pod, st v1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if old := w.entries[p.UID]; old != nil && old.forgotten && old.finished {
-		delete(w.entries, p.UID) // of an earlier life; a call for it is still in flight
-	}
 	e := w.entry(refOf(p))
 	e.forgotten = false
-	w.learn(e, p)
+	e.object.learn(p)
 	if e.wanted == nil || !equality.Semantic.DeepEqual(*e.wanted, st) {
 		e.wanted = st.DeepCopy()
 		e.version++
 		e.told = false // Accepted is false until the new status is accepted
 	}
-	if e.sent != e.version || w.differs(e) {
+	if e.object.sent != e.version || w.differs(e) {
 		w.submit(e)
 	}
 }
@@ -197,9 +193,16 @@ func (w *Writer) Reconcile(p *v1.Pod) {
 	if uid != p.UID {
 		e.standIn(p.UID)
 	}
-	w.learn(e, p)
-	w.watched(e, p.ResourceVersion)
-	if w.differs(e) || e.final != nil || e.sent != e.version {
+	e.object.learn(p)
+	// An older version is usually a delayed event. If it persists, the API server has lost the known
+	// version, for example because its store was restored, and a read decides.
+	if order, err := resourceversion.CompareResourceVersion(p.ResourceVersion, e.object.rv); err != nil || order >= 0 {
+		e.lag = time.Time{}
+	} else if e.lag.IsZero() {
+		e.lag = time.Now().Add(watchLag)
+		w.queue.Add(uid)
+	}
+	if e.object.sent != e.version || e.final != nil || w.differs(e) {
 		w.submit(e)
 	}
 }
@@ -212,7 +215,7 @@ func (w *Writer) Final(ref pod.Ref, done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.entry(ref)
-	if e.finished || e.final != nil {
+	if e.state == finished || e.final != nil {
 		return
 	}
 	e.final = done
@@ -231,30 +234,16 @@ func (w *Writer) Accepted(uid types.UID) bool {
 	return e != nil && e.accepted()
 }
 
-// standIn sets the API object that the pod's status is written to. Nothing was written to a new one
-// yet.
-func (e *entry) standIn(object types.UID) {
-	if e.object == object {
-		return
-	}
-	e.object, e.api, e.rv, e.deleting = object, v1.PodStatus{}, "", false
-	e.sent, e.told, e.futile, e.futileRV = 0, false, nil, ""
-}
-
-// mirrored says that the pod's API object is a mirror pod.
-func (e *entry) mirrored() bool { return e.object != e.ref.UID }
-
 func (e *entry) accepted() bool {
-	return e.finished || e.wanted != nil && e.sent == e.version && pod.Terminal(e.api.Phase)
+	return e.state == finished || e.wanted != nil && e.object.sent == e.version && pod.Terminal(e.object.status.Phase)
 }
 
 // Absent records that the API object of uid does not exist any more, so nothing is left to write.
 func (w *Writer) Absent(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e := w.entries[uid]; e != nil && !e.finished {
-		e.finished = true
-		w.drop(e)
+	if e := w.entries[uid]; e != nil {
+		w.enter(e, finished, 0)
 	}
 }
 
@@ -271,20 +260,10 @@ func (w *Writer) Forget(uid types.UID) {
 
 // drop removes a forgotten entry that has nothing left to write.
 func (w *Writer) drop(e *entry) {
-	owes := !e.finished && (e.final != nil || e.sent != e.version)
-	if e.forgotten && !owes && !e.busy {
-		e.stopTimers()
-		if w.entries[e.ref.UID] == e {
-			delete(w.entries, e.ref.UID)
-		}
-	}
-}
-
-func (e *entry) stopTimers() {
-	for _, t := range []*time.Timer{e.retry, e.hold, e.lag, e.silent} {
-		if t != nil {
-			t.Stop()
-		}
+	owes := e.final != nil || e.object.sent != e.version || e.state == writing || e.state == rewrite
+	if e.forgotten && (e.state == finished || !owes) && w.entries[e.ref.UID] == e {
+		delete(w.entries, e.ref.UID)
+		w.retries.Forget(e.ref.UID)
 	}
 }
 
@@ -292,110 +271,69 @@ func (e *entry) stopTimers() {
 func (w *Writer) entry(ref pod.Ref) *entry {
 	e := w.entries[ref.UID]
 	if e == nil {
-		e = &entry{ref: ref, object: ref.UID}
+		e = &entry{ref: ref, object: &object{uid: ref.UID}}
 		w.entries[ref.UID] = e
 	}
 	return e
 }
 
+// standIn sets the API object that the pod's status is written to. Nothing was written to a new one
+// yet.
+func (e *entry) standIn(uid types.UID) {
+	if e.object.uid != uid {
+		e.object, e.told = &object{uid: uid}, false
+	}
+}
+
 // learn records p's status and resourceVersion, unless a newer version is known.
-func (w *Writer) learn(e *entry, p *v1.Pod) {
-	if p.UID != e.object {
+func (o *object) learn(p *v1.Pod) {
+	if p.UID != o.uid {
 		return
 	}
-	e.deleting = e.deleting || p.DeletionTimestamp != nil
+	o.deleting = o.deleting || p.DeletionTimestamp != nil
 	if p.ResourceVersion == "" {
 		return
 	}
-	if e.rv != "" {
-		if order, err := resourceversion.CompareResourceVersion(p.ResourceVersion, e.rv); err == nil && order <= 0 {
-			return
-		}
-	}
-	e.api, e.rv = *p.Status.DeepCopy(), p.ResourceVersion
-}
-
-// watchLag is how long a watch may show an older object than the last patch returned.
-const watchLag = 10 * time.Second
-
-// watched compares the version that a watch shows with the known one. An older version is usually a
-// delayed event. If it persists, the API server has lost the known version, for example because its
-// store was restored, and a read decides.
-func (w *Writer) watched(e *entry, shown string) {
-	order, err := resourceversion.CompareResourceVersion(shown, e.rv)
-	switch {
-	case err == nil && order < 0:
-		if e.lag == nil {
-			e.lag = time.AfterFunc(watchLag, func() {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				if e.lag != nil {
-					e.lag, e.doubt = nil, true
-					w.enqueue(e)
-				}
-			})
-		}
-	case e.lag != nil:
-		e.lag.Stop()
-		e.lag = nil
-	}
-}
-
-// silentPause is the interval at which Silent is asked again.
-const silentPause = 2 * time.Second
-
-// awaitVoice enqueues the entry again after silentPause. If Silent is still true then, another
-// pause follows; otherwise the object is read first, as the other process may have changed it.
-func (w *Writer) awaitVoice(e *entry) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if e.silent != nil || w.stopped {
+	if order, err := resourceversion.CompareResourceVersion(p.ResourceVersion, o.rv); err == nil && order <= 0 {
 		return
 	}
-	e.silent = time.AfterFunc(silentPause, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if e.silent = nil; e.sent != e.version || e.final != nil || w.differs(e) {
-			e.doubt = true
-			w.enqueue(e)
-		}
-	})
+	o.status, o.rv = *p.Status.DeepCopy(), p.ResourceVersion
 }
+
+const (
+	workers      = 8                // concurrent writes
+	writeTimeout = 10 * time.Second // of all calls of one write
+	// holdTime is how long a minor change is held, to be written together with a more important one.
+	holdTime = time.Second
+	// watchLag is how long a watch may show an older object than the last patch returned.
+	watchLag = 10 * time.Second
+	// silentPause is the interval at which Silent is asked again.
+	silentPause = 2 * time.Second
+)
 
 // differs reports whether merging the wanted status changes the API's.
 func (w *Writer) differs(e *entry) bool {
-	return e.wanted != nil && e.rv != "" && !equality.Semantic.DeepEqual(w.cfg.Merge(e.api, *e.wanted), e.api)
+	return e.wanted != nil && e.object.rv != "" && !equality.Semantic.DeepEqual(w.cfg.Merge(e.object.status, *e.wanted), e.object.status)
 }
 
-// enqueue queues the entry for a worker. If a worker has it, it is queued again afterwards; if it
-// is in back-off, the timer does so.
+// enter is the only place where the state changes. wait is how long the entry stays in it if nothing
+// happens; the worker that takes the entry now sees to that.
+func (w *Writer) enter(e *entry, s state, wait time.Duration) {
+	if e.state != finished {
+		e.state, e.at = s, time.Now().Add(wait)
+		w.queue.Add(e.ref.UID)
+	}
+	w.drop(e)
+}
+
+// enqueue makes the entry due, unless it is in back-off; a write under way is repeated.
 func (w *Writer) enqueue(e *entry) {
-	if e.hold != nil {
-		e.hold.Stop()
-		e.hold = nil
+	switch e.state {
+	case idle, held, silent:
+		w.enter(e, due, 0)
+	case writing:
+		w.enter(e, rewrite, 0)
 	}
-	switch {
-	case e.finished, e.queued, e.retry != nil:
-	case e.busy:
-		e.again = true
-	default:
-		e.queued = true
-		w.queue = append(w.queue, e.ref.UID)
-		w.work.Signal()
-	}
-}
-
-// backOff enqueues the entry again after a pause that doubles with each failure.
-func (w *Writer) backOff(e *entry, atLeast time.Duration) {
-	d := min(w.cfg.MinBackoff<<min(e.failures, 16), w.cfg.MaxBackoff)
-	d = max(d+time.Duration(rand.Float64()*float64(d)/4), atLeast)
-	e.failures++
-	e.retry = time.AfterFunc(d, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		e.retry = nil
-		w.enqueue(e)
-	})
 }
 
 func refOf(p *v1.Pod) pod.Ref { return pod.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID} }

@@ -685,6 +685,17 @@ func TestConfigIsValidated(t *testing.T) {
 	}
 }
 
+// A bubble does not end before its goroutines, so this test fails if a Writer has some without Run.
+func TestNewStartsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := New(Config{Pods: (&api{}).client().CoreV1(), Merge: merge})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"}}, running(v1.ConditionTrue))
+	})
+}
+
 // TestRestoredStore: an API server whose store was restored shows an older version than the known
 // one. If that persists, the object is read, believed and corrected.
 func TestRestoredStore(t *testing.T) {
