@@ -120,7 +120,8 @@ func (g *guard) tooLarge(err error) bool {
 }
 
 // explain describes the error of a command that prints too much, and of an error text that is too
-// long: an honest runtime then breaks off its reply, and the client refuses one that arrives.
+// long: an honest runtime then breaks off its reply, and the client refuses one that arrives. gRPC
+// shows either only in the text of the status.
 func (g *guard) explain(err error) error {
 	if g.method.output && g.tooLarge(err) {
 		return status.Errorf(codes.ResourceExhausted, "the command printed more than %d bytes", maxOutput)

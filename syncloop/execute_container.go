@@ -31,7 +31,7 @@ func (j *job) start(ctx context.Context, out *plan.Outcome) error {
 		return errors.New("its sandbox or image is gone")
 	}
 	if err := j.mapUsers(""); err != nil {
-		return because("CreateContainerConfigError", err)
+		return because(plan.ReasonConfig, err)
 	}
 	config, err := j.containerConfig(ctx, c, *j.image)
 	if err != nil {
@@ -78,7 +78,7 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img pulled) 
 	m := j.machine()
 	env, err := j.environment(ctx, c)
 	if err != nil {
-		return nil, because("CreateContainerConfigError", err)
+		return nil, because(plan.ReasonConfig, err)
 	}
 	in := spec.ContainerInput{
 		Attempt: j.op.Attempt, Crashes: j.op.Crashes, PodIPs: j.podIPs,
@@ -86,30 +86,30 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img pulled) 
 		TerminationLogPath: spec.TerminationLogPath(m.RootDir, j.pod.UID, c.Name, j.op.Attempt),
 	}
 	if in.TargetID, err = j.target(c.Name); err != nil {
-		return nil, because("CreateContainerConfigError", err)
+		return nil, because(plan.ReasonConfig, err)
 	}
 	if in.Mounts, in.SubPaths, err = j.mounts(ctx, c, env, img.volumes); err != nil {
-		return nil, because("CreateContainerConfigError", err)
+		return nil, because(plan.ReasonConfig, err)
 	}
 	if in.Devices, err = j.devices(c); err != nil {
-		return nil, because("CreateContainerConfigError", err)
+		return nil, because(plan.ReasonConfig, err)
 	}
 	things := []host.Entry{
 		{Path: path.Join(spec.LogDir(m, j.pod), c.Name), Mode: fs.ModeDir | 0o755},
 		{Path: in.TerminationLogPath, Mode: 0o666}, // any user of the container may write its termination message
 	}
 	if hosts, ok, err := j.hosts(ctx, c, m); err != nil {
-		return nil, because("CreateContainerConfigError", err)
+		return nil, because(plan.ReasonConfig, err)
 	} else if ok {
 		in.EtcHostsPath = hosts.Path
 		things = append(things, hosts)
 	}
 	if _, err := j.loop.cfg.Host.Make(ctx, things...); err != nil {
-		return nil, because("CreateContainerConfigError", fmt.Errorf("make the container's log directory, its termination message file and its /etc/hosts: %w", err))
+		return nil, because(plan.ReasonConfig, fmt.Errorf("make the container's log directory, its termination message file and its /etc/hosts: %w", err))
 	}
 	config, err := spec.Container(j.pod, c, m, in)
 	if err != nil {
-		return nil, because("CreateContainerConfigError", err)
+		return nil, because(plan.ReasonConfig, err)
 	}
 	return config, nil
 }

@@ -157,7 +157,7 @@ func (w *worker) awaitSight(now time.Time, o pod.Observed) {
 // waits. next is the ledger that is about to replace the worker's.
 func (w *worker) tellBackoffs(next plan.Ledger) {
 	for name, r := range next.Names {
-		if b := r.Backoff; b.Reason == "CrashLoopBackOff" && b.ID != "" && w.ledger.Names[name].Backoff.ID != b.ID {
+		if b := r.Backoff; b.Reason == plan.ReasonCrashLoop && b.ID != "" && w.ledger.Names[name].Backoff.ID != b.ID {
 			w.loop.event(w.pod, name, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)",
 				name, w.ref.Name, w.ref.Namespace, w.ref.UID))
 		}

@@ -38,6 +38,7 @@ func (h *Host) RemoveTree(ctx context.Context, p string) error {
 		switch {
 		case res.Code == exitMount:
 			return fmt.Errorf("remove tree %s: %s: %w", p, messages(res.Stderr), host.ErrMountInside)
+		// For a mount inside the tree rm has these words, in the C locale, and no exit code of its own.
 		case errors.Is(err, syscall.EBUSY), err != nil && strings.Contains(string(res.Stderr), "different device"):
 			return fmt.Errorf("%w: %w", err, host.ErrMountInside)
 		}

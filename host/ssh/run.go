@@ -57,6 +57,7 @@ func (h *Host) runCommand(ctx context.Context, c host.Command) (host.Result, err
 	if err != nil {
 		return host.Result{}, fmt.Errorf("run %s on %s: %w", c.Args[0], h.name, err)
 	}
+	// A program may exit with these codes too; only scripts/run.sh begins its answer so.
 	if said, ok := strings.CutPrefix(string(res.Stderr), "bowline: no "); ok && (res.Code == 127 || res.Code == 126) {
 		what := c.Args[0]
 		if res.Code == 126 {

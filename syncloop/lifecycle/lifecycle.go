@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"time"
 
@@ -119,7 +120,7 @@ func (r *Runner) httpGet(ctx context.Context, p *v1.Pod, c *v1.Container, a *v1.
 	resp, err := client.Do(req)
 	// A server without TLS answers an HTTPS hook in plain text. Ask again over HTTP, without the
 	// credentials that were meant for TLS.
-	if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) || err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+	if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) || errors.Is(err, http.ErrSchemeMismatch) {
 		req = req.Clone(ctx)
 		req.URL.Scheme = "http"
 		req.Header.Del("Authorization")

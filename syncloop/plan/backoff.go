@@ -28,7 +28,11 @@ const (
 	sandboxPause = 10 * time.Second
 )
 
-const reasonCrashLoop = "CrashLoopBackOff"
+// Reasons of a Backoff that something depends on.
+const (
+	ReasonCrashLoop = "CrashLoopBackOff"
+	ReasonConfig    = "CreateContainerConfigError" // what waits for a ConfigMap or Secret
+)
 
 // crashDelay is the wait after the exit of an instance that was the streak-th restart since the
 // last good run.
@@ -68,7 +72,7 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 		return false
 	}
 	// If more remains than the whole delay, our clock was set back.
-	if b := d.book.Backoff(c.Name); b.ID == prior.ID && b.Reason == reasonCrashLoop && b.Until.Sub(d.in.Now) <= spread(delay, 1) {
+	if b := d.book.Backoff(c.Name); b.ID == prior.ID && b.Reason == ReasonCrashLoop && b.Until.Sub(d.in.Now) <= spread(delay, 1) {
 		return b.Until.After(d.in.Now)
 	}
 	end := prior.FinishedAt
@@ -84,7 +88,7 @@ func (d *decision) crashed(c *v1.Container, prior *pod.Container) bool {
 	d.book.backoff(c.Name, Backoff{
 		Failures: int(streak),
 		Until:    end.Add(spread(delay, d.in.Jitter)),
-		Reason:   reasonCrashLoop,
+		Reason:   ReasonCrashLoop,
 		Message:  "back-off " + delay.String() + " restarting failed container=" + c.Name + " pod=" + d.podName(),
 		Of:       OpStart,
 		ID:       prior.ID,
@@ -127,7 +131,7 @@ func (d *decision) nextCrashes(c *v1.Container, prior *pod.Container) uint32 {
 // forgetCrash clears a crash back-off that follows an exit in another sandbox.
 func (d *decision) forgetCrash(name string) {
 	b := d.book.Backoff(name)
-	if b.Reason != reasonCrashLoop {
+	if b.Reason != ReasonCrashLoop {
 		return
 	}
 	for i := range d.in.Observed.Containers {

@@ -102,7 +102,7 @@ func ResizeChanged(l Ledger) Ledger {
 func ContentChanged(l Ledger) Ledger {
 	b := book{Ledger: l}
 	for key, v := range l.Names {
-		if key == VolumesKey || v.Backoff.Reason == "CreateContainerConfigError" {
+		if key == VolumesKey || v.Backoff.Reason == ReasonConfig {
 			v.Backoff.Until = time.Time{}
 			b.backoff(key, v.Backoff)
 		}

@@ -80,7 +80,7 @@ func (r *recorder) pause(key string) {
 		b.Until = r.out.At.Add(spread(wait, r.jitter)) // Reason and Message stay
 		r.book.backoff(key, b)
 		return
-	case b.Reason == reasonCrashLoop && b.ID != "" || b.Of != r.out.Operation.Kind:
+	case b.Reason == ReasonCrashLoop && b.ID != "" || b.Of != r.out.Operation.Kind:
 		b = Backoff{}
 	}
 	wait := retryDelay(b.Failures + 1)

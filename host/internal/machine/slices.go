@@ -200,7 +200,8 @@ func SetSlice(version int, full string, r host.CgroupResources) []string {
 // StopSlice removes a slice.
 func StopSlice(full string) []string { return call("StopUnit", "ss", path.Base(full), "replace") }
 
-// SliceExists reports whether the output of busctl says that the slice exists already.
+// SliceExists reports whether the output of busctl says that the slice exists already. busctl prints
+// the message of a D-Bus error, but not its name.
 func SliceExists(said string) bool { return strings.Contains(said, "already") }
 
 // SliceMissing reports whether the output of busctl says that there is no such unit.

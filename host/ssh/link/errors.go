@@ -79,6 +79,7 @@ func refusal(what, object string, err *ssh.OpenChannelError) error {
 		text = err.Reason.String()
 	}
 	var kind error
+	// The protocol has no errno: sshd and dropbear send the words of strerror(3).
 	switch lower := strings.ToLower(err.Message); {
 	case strings.Contains(lower, "connection refused"):
 		kind = syscall.ECONNREFUSED
