@@ -62,30 +62,29 @@ func leaves(typ reflect.Type, prefix string) []string {
 func selectors(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
-	files, knows := production(t), map[string]bool{}
-	for _, file := range files {
-		if slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == strconv.Quote(module+"/config") }) {
-			knows[file.dir] = true
+	for _, p := range typedModule() {
+		knows := func(f *ast.File) bool {
+			return slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == strconv.Quote(module+"/config") })
 		}
-	}
-	for _, file := range files {
-		if !knows[file.dir] {
+		if !slices.ContainsFunc(p.files, knows) {
 			continue
 		}
-		written := map[ast.Expr]bool{}
-		ast.Inspect(file.File, func(n ast.Node) bool {
-			if a, ok := n.(*ast.AssignStmt); ok && a.Tok == token.ASSIGN {
-				for _, left := range a.Lhs {
-					written[left] = true
+		for _, file := range p.files {
+			written := map[ast.Expr]bool{}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if a, ok := n.(*ast.AssignStmt); ok && a.Tok == token.ASSIGN {
+					for _, left := range a.Lhs {
+						written[left] = true
+					}
 				}
-			}
-			if s, ok := n.(*ast.SelectorExpr); ok && !written[s] {
-				if _, after, ok := strings.Cut("."+chain(s), ".cfg."); ok {
-					found["cfg."+after] = true
+				if s, ok := n.(*ast.SelectorExpr); ok && !written[s] {
+					if _, after, ok := strings.Cut("."+chain(s), ".cfg."); ok {
+						found["cfg."+after] = true
+					}
 				}
-			}
-			return true
-		})
+				return true
+			})
+		}
 	}
 	// cfg.SocketPath is Endpoint without its scheme.
 	if found["cfg.SocketPath"] {

@@ -2,11 +2,7 @@ package bowline
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
-	"path/filepath"
-	"slices"
-	"strings"
+	"go/types"
 	"testing"
 )
 
@@ -22,7 +18,6 @@ var unguarded = map[string]string{
 	"host/ssh/start.go":                           "writes; drain recovers",
 	"host/ssh/link/program.go":                    "closes a channel",
 	"host/ssh/link/stream.go":                     "copies bytes",
-	"faultinject/faults.go":                       "faults are for tests",
 	"fleet/hostobjects.go":                        "the process's own: the Host objects",
 	"release/release.go":                          "a command's, or under the account of a Host's removal",
 	"cluster/identity.go":                         "credentials of the API server",
@@ -51,113 +46,54 @@ var unguarded = map[string]string{
 // TestGoroutinesOfADriver: an unrecovered panic in one of them ends the process, and with it every
 // other host.
 func TestGoroutinesOfADriver(t *testing.T) {
-	imports := importsOf(t)
-	seen, byDir, used := 0, map[string]map[string]*ast.BlockStmt{}, map[string]bool{}
-	for _, dir := range ofDrivers(imports) {
-		files, err := filepath.Glob(dir + "/*.go")
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = func() error {
-			for _, path := range files {
-				if strings.HasSuffix(path, "_test.go") {
-					continue
-				}
-				file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-				if err != nil {
-					return err
-				}
-				functions := byDir[filepath.Dir(path)]
-				if functions == nil {
-					if functions, err = functionsOf(filepath.Dir(path)); err != nil {
-						return err
-					}
-					byDir[filepath.Dir(path)] = functions
-				}
-				for _, body := range goroutines(file, functions) {
-					seen++
-					used[path] = true
-					if reason, except := unguarded[path]; !except && (body == nil || !recovers(body)) {
-						t.Errorf("%s has a goroutine whose panic ends the process: defer Recover of the host's budget.Account in it", path)
-					} else if except && reason == "" {
-						t.Errorf("%s is excepted without a reason", path)
-					}
-				}
-			}
-			return nil
-		}()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if seen == 0 {
-		t.Fatal("no goroutine was seen")
-	}
-	for path := range unguarded {
-		if !used[path] {
-			t.Errorf("%s is excepted and has no goroutine", path)
-		}
-	}
-}
-
-// ofDrivers lists the packages that a driver, or a release, is made of.
-func ofDrivers(imports map[string][]string) []string {
-	dirs := []string{"fleet"}
-	for path := range reached(imports, "fleet") {
-		if dir, ours := strings.CutPrefix(path, module+"/"); ours {
-			dirs = append(dirs, dir)
-		}
-	}
-	slices.Sort(dirs)
-	return dirs
-}
-
-// functionsOf are the bodies of a package's functions and methods, by name. Of two with the same
-// name, the one with less recovery counts.
-func functionsOf(dir string) (map[string]*ast.BlockStmt, error) {
-	functions := map[string]*ast.BlockStmt{}
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range files {
-		if strings.HasSuffix(path, "_test.go") {
+	ofDriver := reached(importsOf(t), "fleet") // what a driver, or a release, is made of
+	bodies, used := bodiesOf(typedModule()...), set{}
+	for _, p := range typedModule() {
+		if _, is := ofDriver[module+"/"+p.path]; !is && p.path != "fleet" {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
-				if other := functions[f.Name.Name]; other == nil || recovers(other) {
-					functions[f.Name.Name] = f.Body
+		for _, file := range p.files {
+			path := positions.File(file.Pos()).Name()
+			for _, body := range p.goroutines(file, bodies) {
+				used[path] = true
+				if unguarded[path] == "" && !recovers(body) {
+					t.Errorf("%s has a goroutine whose panic ends the process: defer Recover of the host's budget.Account in it", path)
 				}
 			}
 		}
 	}
-	return functions, nil
+	for path, reason := range unguarded {
+		if !used[path] || reason == "" {
+			t.Errorf("%s is excepted without a reason, or has no goroutine", path)
+		}
+	}
 }
 
-// goroutines are the bodies of what a file starts, by go or by a WaitGroup's Go. For a function of
-// the package, or a variable of the file, it is that function's body; otherwise nil.
-func goroutines(file *ast.File, functions map[string]*ast.BlockStmt) (bodies []*ast.BlockStmt) {
-	variables := variablesOf(file)
+// bodiesOf returns the bodies of functions, by their full names.
+func bodiesOf(packages ...typed) map[string]*ast.BlockStmt {
+	bodies := map[string]*ast.BlockStmt{}
+	for _, p := range packages {
+		p.functions(func(name string, body *ast.BlockStmt) { bodies[name] = body })
+	}
+	return bodies
+}
+
+// goroutines are the bodies of what a file starts, by go or by the Go of a WaitGroup or the like. For
+// a function, or a variable of the file that has one, it is that function's body; otherwise nil.
+func (p typed) goroutines(file *ast.File, bodies map[string]*ast.BlockStmt) (found []*ast.BlockStmt) {
+	variables := p.variables(file)
 	started := func(e ast.Expr) {
+		var body *ast.BlockStmt
 		switch f := e.(type) {
 		case *ast.FuncLit:
-			bodies = append(bodies, f.Body)
-		case *ast.SelectorExpr:
-			bodies = append(bodies, functions[f.Sel.Name])
+			body = f.Body
 		case *ast.Ident:
-			if body, ok := variables[f.Name]; ok {
-				bodies = append(bodies, body)
-			} else {
-				bodies = append(bodies, functions[f.Name])
-			}
-		default:
-			bodies = append(bodies, nil)
+			body = variables[p.Uses[f]]
 		}
+		if f := p.function(e); f != nil {
+			body = bodies[f.Origin().FullName()]
+		}
+		found = append(found, body)
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -165,44 +101,29 @@ func goroutines(file *ast.File, functions map[string]*ast.BlockStmt) (bodies []*
 			started(n.Call.Fun)
 		case *ast.CallExpr:
 			// The Go of a budget's account has a name before the function.
-			if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Go" && len(n.Args) == 1 {
+			if f := p.function(n.Fun); f != nil && f.Name() == "Go" && len(n.Args) == 1 {
 				started(n.Args[0])
 			}
 		}
 		return true
 	})
-	return bodies
+	return found
 }
 
-// variablesOf are the bodies of functions in a file's variables, by name. Of two with the same
-// name, the one with less recovery counts. Nothing is known of a variable that is assigned anything
-// else, or is a parameter.
-func variablesOf(file *ast.File) map[string]*ast.BlockStmt {
-	variables := map[string]*ast.BlockStmt{}
-	note := func(name string, value ast.Expr) {
-		lit, ok := value.(*ast.FuncLit)
-		if !ok {
-			if _, function := variables[name]; function {
-				variables[name] = nil
-			}
-			return
-		}
-		if other, ok := variables[name]; !ok || other != nil && recovers(other) {
-			variables[name] = lit.Body
-		}
-	}
+// variables are the bodies of functions in a file's variables. Of two, the one with less recovery
+// counts. Nothing is known of a variable that is assigned anything else, or is a parameter.
+func (p typed) variables(file *ast.File) map[types.Object]*ast.BlockStmt {
+	variables := map[types.Object]*ast.BlockStmt{}
 	ast.Inspect(file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.AssignStmt:
-			for i, left := range n.Lhs {
-				if name, ok := left.(*ast.Ident); ok && i < len(n.Rhs) {
-					note(name.Name, n.Rhs[i])
+		if a, ok := n.(*ast.AssignStmt); ok && len(a.Lhs) == len(a.Rhs) {
+			for i, left := range a.Lhs {
+				name, _ := left.(*ast.Ident)
+				var body *ast.BlockStmt
+				if lit, ok := a.Rhs[i].(*ast.FuncLit); ok {
+					body = lit.Body
 				}
-			}
-		case *ast.ValueSpec:
-			for i, name := range n.Names {
-				if i < len(n.Values) {
-					note(name.Name, n.Values[i])
+				if other, seen := variables[p.ObjectOf(name)]; !seen || recovers(other) {
+					variables[p.ObjectOf(name)] = body
 				}
 			}
 		}
@@ -213,11 +134,18 @@ func variablesOf(file *ast.File) map[string]*ast.BlockStmt {
 
 // TestGoroutinesAreSeen: goroutines are found in each form of starting one.
 func TestGoroutinesAreSeen(t *testing.T) {
-	const source = `package p
+	p := typedText(`package p
+import "sync"
+type account struct{}
+func (account) Recover(string) {}
+func (account) Go(string, func()) {}
+var a account
 func well() { defer a.Recover("x") }
 func ill() {}
-func (s *s) method() {}
-func f(given func()) {
+type s struct{}
+func (s) method() {}
+func wrapped(f func()) func() { return f }
+func f(given func(), all *sync.WaitGroup, s s) {
 	go func() {}()
 	go ill()
 	go s.method()
@@ -229,37 +157,34 @@ func f(given func()) {
 	all.Go(look)
 	go look()
 	all.Go(wrapped(look))
+	twice := func() { defer a.Recover("x") }
+	twice = ill
+	all.Go(twice)
 
 	go well()
 	all.Go(well)
 	fine := func() { defer a.Recover("x") }
 	all.Go(fine)
 	a.Go("x", look)
-}`
-	file, err := parser.ParseFile(token.NewFileSet(), "p.go", source, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	functions := map[string]*ast.BlockStmt{}
-	for _, d := range file.Decls {
-		f := d.(*ast.FuncDecl)
-		functions[f.Name.Name] = f.Body
-	}
+}`)
 	var ill, well int
-	for _, body := range goroutines(file, functions) {
-		if body != nil && recovers(body) {
+	for _, body := range p.goroutines(p.files[0], bodiesOf(p)) {
+		if recovers(body) {
 			well++
 		} else {
 			ill++
 		}
 	}
-	if ill != 10 || well != 3 {
-		t.Errorf("%d without Recover and %d with it were seen, want 10 and 3", ill, well)
+	if ill != 11 || well != 3 {
+		t.Errorf("%d without Recover and %d with it were seen, want 11 and 3", ill, well)
 	}
 }
 
 // recovers reports whether one of the body's own deferred calls is of Recover.
 func recovers(body *ast.BlockStmt) bool {
+	if body == nil {
+		return false
+	}
 	for _, s := range body.List {
 		d, ok := s.(*ast.DeferStmt)
 		if !ok {
