@@ -4,9 +4,10 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/bowline-k8s/bowline/pool"
 )
@@ -18,25 +19,17 @@ func Run(ctx context.Context, hosts *pool.Pool, left <-chan struct{}, sources ..
 	driving, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	ctx, cancel := context.WithCancel(ctx)
-	faults := make([]error, len(sources))
-	var beside sync.WaitGroup
-	for i, source := range sources {
-		beside.Go(func() {
-			if faults[i] = source(ctx); faults[i] != nil {
-				cancel()
-			}
-		})
+	beside, ctx := errgroup.WithContext(ctx)
+	for _, source := range sources {
+		beside.Go(func() error { return source(ctx) })
 	}
-	beside.Go(func() {
+	beside.Go(func() error {
 		<-ctx.Done()
 		<-left
 		end()
+		return nil
 	})
 	err := hosts.Run(driving)
 	cancel()
-	beside.Wait()
-	if fault := errors.Join(faults...); fault != nil {
-		return fault // the reason why the drivers were ended
-	}
-	return err
+	return cmp.Or(beside.Wait(), err) // a source that failed is why the drivers were ended
 }

@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -186,8 +186,7 @@ func (n *Node) closeListener() {
 
 // run adopts the running pods, then serves until ctx ends or another process has the host.
 func (n *Node) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	all, ctx := errgroup.WithContext(ctx)
 	log := klog.FromContext(ctx)
 
 	events, err := eventClient(n.cluster.Rest)
@@ -206,18 +205,17 @@ func (n *Node) run(ctx context.Context) error {
 	}
 	log.Info("Manages the host", "node", n.name, "pods", len(n.pleg.Cache().Known()), "foreignSandboxes", n.pleg.Cache().Foreign())
 
-	var all sync.WaitGroup
 	part := func(name string, run func(context.Context) error) {
-		all.Go(func() {
+		all.Go(func() error {
 			defer budget.From(ctx).Recover(name)
 			err := run(ctx)
 			switch {
-			case ctx.Err() != nil: // errors after ctx has ended are expected
+			case ctx.Err() != nil:
+				return nil // errors after ctx has ended are expected
 			case err != nil:
-				cancel(fmt.Errorf("%s: %w", name, err))
-			default:
-				cancel(fmt.Errorf("%s: ended by itself", name))
+				return fmt.Errorf("%s: %w", name, err)
 			}
+			return fmt.Errorf("%s: ended by itself", name)
 		})
 	}
 	part("first answer of the API server", func(ctx context.Context) error {
@@ -283,7 +281,7 @@ func (n *Node) run(ctx context.Context) error {
 	if n.exposed != nil {
 		part("listening on the machine", n.exposed.listener.Run)
 	}
-	all.Wait()
+	_ = all.Wait() // the cause may also be that of the caller's context
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}

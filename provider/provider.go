@@ -3,13 +3,13 @@ package provider
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	vknode "github.com/virtual-kubelet/virtual-kubelet/node"
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -203,18 +203,16 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.cfg.Server != nil {
 		parts = append(parts, n.cfg.Server.Run)
 	}
-	var wg sync.WaitGroup
-	errs := make([]error, len(parts))
-	for i, part := range parts {
-		wg.Go(func() {
+	var all errgroup.Group
+	for _, part := range parts {
+		all.Go(func() error {
 			defer budget.From(ctx).Recover("keep the node")
 			defer cancel() // when one ends, the others are stopped
 			if err := part(ctx); ctx.Err() == nil {
-				errs[i] = err // later errors are a result of the stop
+				return err // later errors are a result of the stop
 			}
+			return nil
 		})
 	}
-	<-ctx.Done()
-	wg.Wait()
-	return errors.Join(errs...)
+	return all.Wait()
 }
