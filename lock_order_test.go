@@ -61,26 +61,26 @@ func TestLockOrderFinds(t *testing.T) {
 
 // locks collects which function takes which lock, and what is held then.
 type locks struct {
-	functions map[string]*lockWalk
-	calls     []heldCall
-	pairs     map[[2]string]string // outer and inner lock to a position
-}
-
-// heldCall is a call of a function under locks.
-type heldCall struct {
-	callee, at string
-	held       set
+	takes, callees map[string]set       // of each function
+	calls          map[[2]string]string // lock that is held and function that is called, to a position
+	pairs          map[[2]string]string // outer and inner lock, to a position
 }
 
 // lockWalk walks one function in the order of its statements.
 type lockWalk struct {
 	*locks
 	typed
-	takes, callees set // the locks and functions that it takes and calls
+	name string
 }
 
 // later walks what does not run under the locks of the function, such as a goroutine.
-func (w *lockWalk) later(n ast.Node) { (&lockWalk{w.locks, w.typed, set{}, set{}}).walk(n, set{}) }
+func (w *lockWalk) later(n ast.Node) { w.start(w.typed, at(n), n) }
+
+// start walks a function, and notes what it takes and calls under a name.
+func (l *locks) start(p typed, name string, body ast.Node) {
+	l.takes[name], l.callees[name] = set{}, set{}
+	(&lockWalk{l, p, name}).walk(body, set{})
+}
 
 // walk changes held to what may be held after n. It reports whether n returns.
 func (w *lockWalk) walk(n ast.Node, held set) (returns bool) {
@@ -152,12 +152,14 @@ func (w *lockWalk) call(c *ast.CallExpr, held set) {
 		for outer := range held {
 			w.pairs[[2]string{outer, lock}] = at(c)
 		}
-		held[lock], w.takes[lock] = true, true
+		held[lock], w.takes[w.name][lock] = true, true
 	case "(*sync.Mutex).Unlock", "(*sync.RWMutex).Unlock", "(*sync.RWMutex).RUnlock":
 		delete(held, w.lock(on))
 	default:
-		w.calls = append(w.calls, heldCall{callee, at(c), maps.Clone(held)})
-		w.callees[callee] = true
+		w.callees[w.name][callee] = true
+		for outer := range held {
+			w.calls[[2]string{outer, callee}] = at(c)
+		}
 	}
 }
 
@@ -171,32 +173,23 @@ func (w *lockWalk) lock(x ast.Expr) string {
 
 // lockProblems compares what the packages do with the declared order.
 func lockProblems(order map[string][]string, packages ...typed) (found []string) {
-	l := &locks{functions: map[string]*lockWalk{}, pairs: map[[2]string]string{}}
+	l := &locks{map[string]set{}, map[string]set{}, map[[2]string]string{}, map[[2]string]string{}}
 	for _, p := range packages {
-		p.functions(func(name string, body *ast.BlockStmt) {
-			l.functions[name] = &lockWalk{l, p, set{}, set{}}
-			l.functions[name].walk(body, set{})
-		})
+		p.functions(func(name string, body *ast.BlockStmt) { l.start(p, name, body) })
 	}
 	for more := true; more; {
 		more = false
-		for _, f := range l.functions {
-			before := len(f.takes)
-			for callee := range f.callees {
-				if c := l.functions[callee]; c != nil {
-					maps.Copy(f.takes, c.takes)
-				}
+		for name, takes := range l.takes {
+			before := len(takes)
+			for callee := range l.callees[name] {
+				maps.Copy(takes, l.takes[callee])
 			}
-			more = more || len(f.takes) != before
+			more = more || len(takes) != before
 		}
 	}
-	for _, c := range l.calls {
-		if f := l.functions[c.callee]; f != nil {
-			for outer := range c.held {
-				for inner := range f.takes {
-					l.pairs[[2]string{outer, inner}] = c.at
-				}
-			}
+	for call, at := range l.calls {
+		for inner := range l.takes[call[1]] {
+			l.pairs[[2]string{call[0], inner}] = at
 		}
 	}
 	inner := map[string][]string{}
