@@ -21,9 +21,7 @@ func TestMinorChangesWaitForCompany(t *testing.T) {
 		return st
 	}
 	pending := v1.PodStatus{Phase: v1.PodPending}
-	synctest.Test(t, func(t *testing.T) {
-		a := &api{}
-		w, p := start(t, a, nil)
+	bubble(t, nil, func(t *testing.T, a *api, w *Writer, p *v1.Pod) {
 		w.Set(p, sandbox(pending, "10.0.0.5"))
 		synctest.Wait()
 		if n := len(a.asked()); n != 0 {
@@ -103,9 +101,7 @@ func TestWordsOfWaitingAreHeld(t *testing.T) {
 		return v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{{Name: "c",
 			State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}}}}}
 	}
-	synctest.Test(t, func(t *testing.T) {
-		a := &api{}
-		w, p := start(t, a, nil)
+	bubble(t, nil, func(t *testing.T, a *api, w *Writer, p *v1.Pod) {
 		told := func() string {
 			synctest.Wait()
 			if list := a.present().Status.ContainerStatuses; len(list) > 0 {

@@ -152,15 +152,8 @@ func (a *api) present() *v1.Pod {
 	return a.pod
 }
 
-func (a *api) count(verb string) (n int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, c := range a.calls {
-		if c == verb {
-			n++
-		}
-	}
-	return n
+func (a *api) count(verb string) int {
+	return len(slices.DeleteFunc(a.asked(), func(c string) bool { return c != verb }))
 }
 
 // merge keeps the conditions of other components, whose types contain a slash.
@@ -198,10 +191,17 @@ func start(t *testing.T, a *api, tune func(*Config)) (*Writer, *v1.Pod) {
 	return w, a.present().DeepCopy()
 }
 
-func TestPatchesOnlyWhatChanged(t *testing.T) {
+// bubble runs a test with a Writer that writes to a.
+func bubble(t *testing.T, tune func(*Config), test func(t *testing.T, a *api, w *Writer, p *v1.Pod)) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
-		w, _ := start(t, a, nil)
+		w, p := start(t, a, tune)
+		test(t, a, w, p)
+	})
+}
+
+func TestPatchesOnlyWhatChanged(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, a *api, w *Writer, _ *v1.Pod) {
 		p := a.edit(func(p *v1.Pod) {
 			p.Status.Conditions = []v1.PodCondition{{Type: "ex/gate", Status: v1.ConditionTrue}}
 		})
@@ -251,9 +251,7 @@ func TestCoalescesWhileAWriteIsUnderWay(t *testing.T) {
 }
 
 func TestRetriesUntilTheAPIIsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &api{}
-		w, p := start(t, a, nil)
+	bubble(t, nil, func(t *testing.T, a *api, w *Writer, p *v1.Pod) {
 		a.setFail(func(string) error { return errors.New("connection refused") })
 		w.Set(p, running(v1.ConditionFalse))
 		time.Sleep(5 * time.Minute)
@@ -273,9 +271,7 @@ func TestRetriesUntilTheAPIIsBack(t *testing.T) {
 }
 
 func TestReconcilePutsRightWhatAnotherWrote(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &api{}
-		w, p := start(t, a, nil)
+	bubble(t, nil, func(t *testing.T, a *api, w *Writer, p *v1.Pod) {
 		w.Set(p, running(v1.ConditionTrue))
 		synctest.Wait()
 		w.Reconcile(a.edit(func(*v1.Pod) {})) // an event that changes nothing in our part
@@ -410,9 +406,7 @@ func TestFinalComesAfterTheLastStatus(t *testing.T) {
 }
 
 func TestFinalKeepsWhatWasNotDeleted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &api{}
-		w, p := start(t, a, nil)
+	bubble(t, nil, func(t *testing.T, a *api, w *Writer, p *v1.Pod) {
 		w.Set(p, v1.PodStatus{Phase: v1.PodSucceeded})
 		done := false
 		w.Final(refOf(p), func() { done = true })
@@ -435,9 +429,7 @@ func TestFinalKeepsWhatWasNotDeleted(t *testing.T) {
 func TestAnotherUIDIsNeverTouched(t *testing.T) {
 	for name, present := range map[string]bool{"recreated": true, "absent": false} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a := &api{}
-				w, p := start(t, a, nil)
+			bubble(t, nil, func(t *testing.T, a *api, w *Writer, p *v1.Pod) {
 				a.edit(func(p *v1.Pod) { p.UID = "other" })
 				if !present {
 					a.drop()
@@ -463,9 +455,7 @@ func TestAnotherUIDIsNeverTouched(t *testing.T) {
 }
 
 func TestAcceptedAfterOurRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &api{}
-		w, _ := start(t, a, nil)
+	bubble(t, nil, func(t *testing.T, a *api, w *Writer, _ *v1.Pod) {
 		p := a.edit(func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded })
 		if w.Accepted(p.UID) {
 			t.Error("accepted without having been set")
@@ -484,9 +474,7 @@ func TestAcceptedAfterOurRestart(t *testing.T) {
 }
 
 func TestAbsentAndForbiddenEndTheRetries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &api{}
-		w, p := start(t, a, nil)
+	bubble(t, nil, func(t *testing.T, a *api, w *Writer, p *v1.Pod) {
 		a.setFail(func(string) error { return apierrors.NewForbidden(gr, "p", errors.New("another node's")) })
 		w.Set(p, running(v1.ConditionTrue))
 		time.Sleep(time.Second)
@@ -513,9 +501,7 @@ func TestAbsentAndForbiddenEndTheRetries(t *testing.T) {
 func TestNotFoundIsReadAgain(t *testing.T) {
 	for _, verb := range []string{"patch", "delete"} {
 		t.Run(verb, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a := &api{}
-				w, _ := start(t, a, nil)
+			bubble(t, nil, func(t *testing.T, a *api, w *Writer, _ *v1.Pod) {
 				p := a.edit(func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
 				lagging := 2
 				a.setFail(func(v string) error {
@@ -602,9 +588,7 @@ func TestMirrorPodReplaced(t *testing.T) {
 		show(mirror("m2"))
 		told("another in its place")
 		// It goes before a status is written, and the watch shows that late.
-		a.mu.Lock()
-		a.pod = nil
-		a.mu.Unlock()
+		a.drop()
 		w.Set(static, running(v1.ConditionFalse))
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -699,9 +683,7 @@ func TestNewStartsNothing(t *testing.T) {
 // TestRestoredStore: an API server whose store was restored shows an older version than the known
 // one. If that persists, the object is read, believed and corrected.
 func TestRestoredStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := &api{}
-		w, _ := start(t, a, nil)
+	bubble(t, nil, func(t *testing.T, a *api, w *Writer, _ *v1.Pod) {
 		p := a.edit(func(*v1.Pod) {})
 		before := p.DeepCopy()
 		for range 5 {
