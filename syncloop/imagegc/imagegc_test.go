@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // disk is a fake host with a disk of 1000 bytes, some of them used by other files.
@@ -254,17 +255,11 @@ func TestPresent(t *testing.T) {
 		d := &disk{}
 		d.add("a", 1)
 		c := d.collector(t, 0)
-		if err := c.Collect(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, c.Collect(t.Context()))
 		d.add("b", 1)
-		if err := c.RemoveUnused(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, c.RemoveUnused(t.Context()))
 		d.quiet = true
-		if err := c.Collect(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, c.Collect(t.Context()))
 		d.quiet, d.err = false, errors.New("no list")
 		if err := c.Collect(t.Context()); err == nil {
 			t.Error("it collected without a list")

@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // After a pod is deleted during its pull, an image that comes to the host by other means is open to
@@ -66,9 +67,7 @@ func TestIntentOfADeadProcess(t *testing.T) {
 			t.Errorf("%s: recorded is %s", name, f.data)
 		}
 		r.present[private] = false
-		if err := m.Prune(t.Context(), nil, time.Now().Add(time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, m.Prune(t.Context(), nil, time.Now().Add(time.Second)))
 		r.present[private] = true
 		if !usedBy(t, m, "2") {
 			t.Errorf("%s: an image that was loaded by hand is refused: %s", name, f.data)
@@ -233,9 +232,7 @@ func TestPruneFindsTheEndOfALostPull(t *testing.T) {
 		end()
 		for _, statErr := range []error{errors.New("not yet"), nil} {
 			r.set(func() { r.statErr = statErr })
-			if err := m.Prune(t.Context(), nil, time.Now()); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, m.Prune(t.Context(), nil, time.Now()))
 			if got := strings.Contains(string(f.data), `"intents"`); got != (statErr != nil) {
 				t.Errorf("%v: an intent is recorded: %t", statErr, got)
 			}
@@ -251,15 +248,11 @@ func TestPruneFindsTheEndOfALostPull(t *testing.T) {
 func TestALookBeforeTheEndTellsNothing(t *testing.T) {
 	f := &files{}
 	r := newRecords(f, "/records")
-	if err := r.begin(t.Context(), private); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, r.begin(t.Context(), private))
 	early := r.look()
 	r.leave(private, pull{known: true})
 	late := r.look()
-	if err := r.seen(t.Context(), early, private, "registry.example/app", ""); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, r.seen(t.Context(), early, private, "registry.example/app", ""))
 	if !strings.Contains(string(f.data), `"intents"`) {
 		t.Errorf("an older look ended it: %s", f.data)
 	}
@@ -268,9 +261,7 @@ func TestALookBeforeTheEndTellsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.err = nil
-	if err := r.seen(t.Context(), late, private, "registry.example/app", ""); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, r.seen(t.Context(), late, private, "registry.example/app", ""))
 	if strings.Contains(string(f.data), `"intents"`) {
 		t.Errorf("a look that could not be written down is not repeated: %s", f.data)
 	}

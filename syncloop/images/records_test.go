@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // files is a fake Files in memory.
@@ -158,9 +159,7 @@ func TestADamagedRecordOpensNothing(t *testing.T) {
 			return err
 		}
 		ann := pullSecret("ann", "ann", "1")
-		if err := use(ann); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, use(ann))
 		f.data = damaged
 		for range 2 {
 			if err := use(); err == nil {
@@ -184,9 +183,7 @@ func TestADamagedRecordOpensNothing(t *testing.T) {
 func TestPullWithoutAnEnd(t *testing.T) {
 	r, f := &registry{present: map[string]bool{}, pullErr: onlyFor("ann", "1")}, &files{}
 	m, _ := manager(t, r, Config{Files: f, RecordPath: "/records"})
-	if err := m.records.begin(t.Context(), private); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, m.records.begin(t.Context(), private))
 	r.present[private] = true // the runtime finished the pull after our process died
 	m, _ = manager(t, r, Config{Files: f, RecordPath: "/records"})
 	if _, err := m.Ensure(t.Context(), aPod("1"), container(private, v1.PullIfNotPresent), nil); err == nil {
@@ -233,15 +230,11 @@ func TestRecordsArePruned(t *testing.T) {
 	r := newRecords(f, "/r")
 	ids := func() string {
 		var file recordFile
-		if err := json.Unmarshal(f.data, &file); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, json.Unmarshal(f.data, &file))
 		return strings.Join(slices.Sorted(maps.Keys(file.Images)), " ")
 	}
 	pull := func(id string) {
-		if err := r.pulled(t.Context(), "registry.example/"+id, "registry.example/"+id, id, nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, r.pulled(t.Context(), "registry.example/"+id, "registry.example/"+id, id, nil, nil))
 	}
 	pull("old")
 	pull("kept")

@@ -21,6 +21,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/logs"
 )
 
@@ -43,13 +44,9 @@ type container struct {
 func newContainer(t *testing.T, name string) *container {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "ns_p_uid", name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.MkdirAll(dir, 0o755))
 	c := &container{path: filepath.Join(dir, "0.log")}
-	if err := c.open(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, c.open())
 	t.Cleanup(func() { c.f.Close() })
 	return c
 }

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // asking starts a manager with a strategy that reads on demand, and with the TTL of the cluster.
@@ -165,9 +167,7 @@ func TestGetAsksEachTime(t *testing.T) {
 	holds(t, m, a, "one", 1)
 	change(t, a, "2", "two")
 	holds(t, m, a, "two", 2)
-	if err := a.CoreV1().ConfigMaps("ns").Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, a.CoreV1().ConfigMaps("ns").Delete(t.Context(), "c", metav1.DeleteOptions{}))
 	if _, err := m.ConfigMap(t.Context(), "ns", "c"); !apierrors.IsNotFound(err) || err.Error() != `configmap "c" not found` {
 		t.Errorf("err = %v", err)
 	}

@@ -197,9 +197,7 @@ func TestMissingThenCreatedWakes(t *testing.T) {
 	if got, err := m.ConfigMap(t.Context(), "ns", "late"); err != nil || got.Data["k"] != "v" {
 		t.Fatalf("%v, %v", got, err)
 	}
-	if err := a.CoreV1().ConfigMaps("ns").Delete(t.Context(), "late", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, a.CoreV1().ConfigMaps("ns").Delete(t.Context(), "late", metav1.DeleteOptions{}))
 	woken(t, m, 1)
 	if _, err := m.ConfigMap(t.Context(), "ns", "late"); !apierrors.IsNotFound(err) {
 		t.Fatalf("err = %v", err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -163,9 +164,7 @@ func TestLifeOfAClaim(t *testing.T) {
 
 	// If a pod of ours is left, the file stays and keeps another cluster away.
 	r.set(nil, ours)
-	if err := claim.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, claim.Release(ctx))
 	other := c
 	other.ClusterUID = "c2"
 	_, err = Take(ctx, other)
@@ -190,9 +189,7 @@ func TestLifeOfAClaim(t *testing.T) {
 	r.set(nil)
 	claim = take(t, c)
 	for range 2 {
-		if err := claim.Release(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, claim.Release(ctx))
 	}
 	// The runtime is empty again: nothing is left but the root, which existed before this claim.
 	if err := os.Remove(dir + "/root"); err != nil {
@@ -223,9 +220,7 @@ func TestRefusalLeavesNoTrace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for p, content := range c.files {
-				if err := errors.Join(os.MkdirAll(filepath.Dir(dir+"/"+p), 0o755), os.WriteFile(dir+"/"+p, []byte(content), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, errors.Join(os.MkdirAll(filepath.Dir(dir+"/"+p), 0o755), os.WriteFile(dir+"/"+p, []byte(content), 0o600)))
 			}
 			before := snapshot(t, dir)
 			r := &listed{sandboxes: c.sandboxes}
@@ -272,9 +267,7 @@ func TestAllowForeignPods(t *testing.T) {
 		t.Errorf("found %+v", f)
 	}
 	r.set(nil, kubelets)
-	if err := claim.Release(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, claim.Release(context.Background()))
 	if _, err := os.Stat(dir + "/root/bowline"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the owner file stays for a foreign pod: %v", err)
 	}
@@ -324,9 +317,7 @@ func TestLost(t *testing.T) {
 		t.Fatal("lost at once")
 	default:
 	}
-	if err := os.Remove(dir + "/run/run-containerd-containerd.sock.lock"); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Remove(dir+"/run/run-containerd-containerd.sock.lock"))
 	select {
 	case <-claim.Lost():
 	case <-time.After(20 * time.Second):
@@ -354,9 +345,7 @@ func TestKilledProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "claimed\n" {
 		t.Fatalf("the second process says %q, %v", line, err)
@@ -369,9 +358,7 @@ func TestKilledProcess(t *testing.T) {
 	if diff := cmp.Diff(before, snapshot(t, dir)); diff != "" {
 		t.Errorf("a refusal changed the machine: %s", diff)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, cmd.Process.Kill())
 	cmd.Wait()
 	claim := take(t, c)
 	if claim.Found().Ours != 1 {

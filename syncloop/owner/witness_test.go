@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -99,14 +100,10 @@ func TestServiceIsRecreated(t *testing.T) {
 			c1.Witnesses = old
 			claim := take(t, c1)
 			r.set(nil, ours)
-			if err := claim.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, claim.Release(t.Context()))
 			path := FilePath(c1.RootDir)
 			if c.write != "" {
-				if err := os.WriteFile(path, []byte(c.write), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, os.WriteFile(path, []byte(c.write), 0o644))
 			}
 			c2 := c1
 			c2.ClusterUID, c2.Witnesses = now.Service, now
@@ -181,9 +178,7 @@ func TestMirrorPodsAreProof(t *testing.T) {
 				want := c.accepted
 				if withFile {
 					file := Record{Identity: Identity{"c1", "n1"}, Witnesses: c.file}
-					if err := cfg.Host.WriteFile(t.Context(), FilePath(cfg.RootDir), file.bytes(), 0o644); err != nil {
-						t.Fatal(err)
-					}
+					testutil.Must(t, cfg.Host.WriteFile(t.Context(), FilePath(cfg.RootDir), file.bytes(), 0o644))
 					if got := file.IsOf(c.now.Service, c.now, Sandboxes(r.sandboxes), KnownPods([]v1.Pod{c.pod})); got != want {
 						t.Errorf("a machine that is driven already is of the cluster: %t", got)
 					}
@@ -248,9 +243,7 @@ func TestWitnessesAreLearned(t *testing.T) {
 	}
 	want := read()
 	for range 2 {
-		if err := claim.Learn(t.Context(), Witnesses{Node: "node-1"}); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, claim.Learn(t.Context(), Witnesses{Node: "node-1"}))
 	}
 	want.Witnesses.Node = "node-1"
 	if got := read(); !cmp.Equal(got, want) || h.n != before+1 {
@@ -264,9 +257,7 @@ func TestWitnessesAreLearned(t *testing.T) {
 	if err := claim.Learn(t.Context(), Witnesses{Node: "node-2"}); err != nil || read().Witnesses.Node != "node-2" {
 		t.Errorf("what could not be written is believed: %v, %+v", err, read())
 	}
-	if err := claim.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, claim.Release(t.Context()))
 	if err := claim.Learn(t.Context(), Witnesses{Node: "node-3"}); !errors.Is(err, ErrNotHeld) || read().Witnesses.Node != "node-2" {
 		t.Errorf("written after the release: %v, %+v", err, read())
 	}

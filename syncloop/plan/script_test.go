@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -37,9 +38,7 @@ func TestScripts(t *testing.T) {
 				return
 			}
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, os.WriteFile(file, []byte(got), 0o644))
 				return
 			}
 			t.Errorf("the planner says otherwise; if that is right: go test ./syncloop/plan -run Scripts -update\n%s", firstDifference(string(want), got))

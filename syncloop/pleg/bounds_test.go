@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -71,9 +72,7 @@ func TestLargeStatuses(t *testing.T) {
 		st.Annotations[pod.AnnotationHash] = "h"
 	}}
 	g := h.generator(t, a)
-	if err := g.Relist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, g.Relist(t.Context()))
 	c := g.Cache().Get("u").Containers[0]
 	if len(c.Message) > maxRuntimeMessage+3 || c.Annotations["a"] != "" || c.Annotations[pod.AnnotationHash] != "h" || c.SpecHash != "h" {
 		t.Errorf("%d bytes of a message, annotations %d", len(c.Message), len(c.Annotations))
@@ -96,9 +95,7 @@ func TestSizeFollowsTheCache(t *testing.T) {
 	w.add("u", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
 	g := hostile{world: w}.generator(t, nil)
 	for range 3 {
-		if err := g.Relist(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, g.Relist(t.Context()))
 		g.cache.staleOne(pod.Ref{UID: "u"}, g.cache.NextSeq(), "why")
 	}
 	if g.cache.size == 0 {
@@ -116,9 +113,7 @@ func TestLabelsWithoutAStamp(t *testing.T) {
 	w.add("u", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
 	w.add(strings.Repeat("u", 1<<20), "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
 	g := hostile{world: w}.generator(t, nil)
-	if err := g.Relist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, g.Relist(t.Context()))
 	if known := g.Cache().Known(); len(known) != 1 || g.Cache().Foreign() != 1 {
 		t.Errorf("%d pods, %d foreign sandboxes", len(known), g.Cache().Foreign())
 	}
@@ -145,9 +140,7 @@ func TestEndlessEvents(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		if err := g.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, g.Run(ctx))
 		if opens > 20 {
 			t.Errorf("the stream was opened %d times", opens)
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/wall/walltest"
 )
 
@@ -30,9 +31,7 @@ func TestHealthGoesByTheTimeOfTheTimers(t *testing.T) {
 	if ok, last := g.Healthy(time.Now()); ok || !last.IsZero() {
 		t.Errorf("before the first relist: healthy %t, last %v", ok, last)
 	}
-	if err := g.Relist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, g.Relist(t.Context()))
 	now := time.Now()
 	for what, c := range map[string]struct {
 		now  time.Time

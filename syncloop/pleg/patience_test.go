@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -38,9 +39,7 @@ func TestAStatusThatHangsConcernsOnePod(t *testing.T) {
 			w.add("2", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
 			g := w.generator(t)
 			if known {
-				if err := g.Relist(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, g.Relist(t.Context()))
 			}
 			w.hang("c-1")
 			w.mu.Lock()
@@ -83,9 +82,7 @@ func TestAStatusThatFailsWithTheRuntimeConcernsAll(t *testing.T) {
 	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
 	w.add("2", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
 	g := w.generator(t)
-	if err := g.Relist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, g.Relist(t.Context()))
 	w.containers[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
 	w.hung = func(context.Context, string) error {
 		w.counting.Lock()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -175,9 +176,7 @@ func TestSandboxWithoutAnAddress(t *testing.T) {
 			return &runtimeapi.PodSandboxStatus{Id: s.Id, State: s.State, Network: c.network, Linux: c.linux}
 		}
 		g := w.generator(t)
-		if err := g.Relist(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, g.Relist(t.Context()))
 		if got := g.Cache().Get("1").Sandboxes[0].NoAddress; got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
@@ -194,9 +193,7 @@ func TestRelistSeesOursOnly(t *testing.T) {
 	if o := g.Cache().Get("1"); o.Seq != 0 {
 		t.Errorf("before the first look Seq is %d", o.Seq)
 	}
-	if err := g.Relist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, g.Relist(t.Context()))
 	o := g.Cache().Get("1")
 	if len(o.Containers) != 1 || o.Containers[0].State != pod.StateRunning || o.Sandboxes[0].IPs[0] != "10.0.0.7" {
 		t.Errorf("observed %+v", o)
@@ -352,9 +349,7 @@ func TestTerminationMessage(t *testing.T) {
 			w.tails = tc.tails
 			w.add("1", "c", runtimeapi.ContainerState_CONTAINER_EXITED)
 			g := w.generator(t)
-			if err := g.Relist(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, g.Relist(t.Context()))
 			if got := g.Cache().Get("1").Containers[0].Message; got != tc.want {
 				t.Errorf("message %q, want %q", got, tc.want)
 			}
@@ -429,16 +424,12 @@ func TestTimesLieBetweenTheLooks(t *testing.T) {
 				g := w.generator(t)
 				g.cfg.ClockOffset, g.cfg.ClockDoubt = func() time.Duration { return 0 }, func() { doubts++ }
 				first := time.Now()
-				if err := g.Relist(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, g.Relist(t.Context()))
 				time.Sleep(time.Minute)
 				second := time.Now()
 				w.startedAt = second.Add(c.started)
 				w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
-				if err := g.Relist(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, g.Relist(t.Context()))
 				got := g.Cache().Get("1").Containers[0].StartedAt
 				if want := c.want(first, second); !got.Equal(want) || doubts != c.doubts {
 					t.Errorf("started %s after the first look, %d doubts; want %s and %d", got.Sub(first), doubts, want.Sub(first), c.doubts)
@@ -447,9 +438,7 @@ func TestTimesLieBetweenTheLooks(t *testing.T) {
 				w.startedAt = second
 				time.Sleep(time.Minute)
 				w.containers[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
-				if err := g.Relist(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, g.Relist(t.Context()))
 				if now := g.Cache().Get("1").Containers[0]; now.State != pod.StateExited || !now.StartedAt.Equal(got) {
 					t.Errorf("ended: %s, started %s after the first look, before %s", now.State, now.StartedAt.Sub(first), got.Sub(first))
 				}

@@ -7,6 +7,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -44,9 +45,7 @@ func TestARelistTellsThatItEndedBlindness(t *testing.T) {
 	w := newWorld()
 	w.add("1", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
 	g := w.generator(t)
-	if err := g.Relist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, g.Relist(t.Context()))
 	g.TakeChanged()
 	// This relist has no pod to look at: only its end can announce the change.
 	w.listed = func() {
@@ -54,9 +53,7 @@ func TestARelistTellsThatItEndedBlindness(t *testing.T) {
 		_ = g.failed(t.Context(), errors.New("another look failed"))
 		g.TakeChanged()
 	}
-	if err := g.Relist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, g.Relist(t.Context()))
 	if o := g.cache.Get("1"); o.Stale != "" {
 		t.Fatalf("still stale after a relist that succeeded: %s", o.Stale)
 	}
@@ -70,15 +67,11 @@ func TestARelistTellsThatItEndedBlindness(t *testing.T) {
 func TestAPodInDoubtThatIsNotThereIsAnnounced(t *testing.T) {
 	w := newWorld()
 	g := w.generator(t)
-	if err := g.Relist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, g.Relist(t.Context()))
 	ref := pod.Ref{Namespace: "ns", Name: "p-1", UID: "1"}
 	g.failedOne(t.Context(), ref, g.cache.NextSeq(), errors.New("the runtime does not tell"))
 	g.TakeChanged()
-	if err := g.Relist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, g.Relist(t.Context()))
 	if o := g.cache.Get("1"); o.Stale != "" {
 		t.Fatalf("still in doubt: %s", o.Stale)
 	}
@@ -94,18 +87,14 @@ func TestOnePodThatCannotBeLookedAt(t *testing.T) {
 	w.add("2", "c", runtimeapi.ContainerState_CONTAINER_RUNNING)
 	g := w.generator(t)
 	g.cfg.IsTransport = func(error) bool { return false }
-	if err := g.Relist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, g.Relist(t.Context()))
 	g.TakeChanged()
 	for _, c := range w.containers {
 		c.State = runtimeapi.ContainerState_CONTAINER_EXITED
 	}
 	w.broken = "c-1"
 	for range 2 { // the second relist must not skip the pod because its list is unchanged
-		if err := g.Relist(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, g.Relist(t.Context()))
 		if o := g.Cache().Get("1"); o.Stale == "" || o.Containers[0].State != pod.StateRunning {
 			t.Errorf("the pod that could not be checked: %+v", o)
 		}
@@ -117,9 +106,7 @@ func TestOnePodThatCannotBeLookedAt(t *testing.T) {
 		t.Error("one pod made the node unhealthy")
 	}
 	w.broken = ""
-	if err := g.Relist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, g.Relist(t.Context()))
 	if o := g.Cache().Get("1"); o.Stale != "" || o.Containers[0].State != pod.StateExited {
 		t.Errorf("after it could be looked at: %+v", o)
 	}

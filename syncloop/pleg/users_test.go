@@ -10,6 +10,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -79,9 +80,7 @@ func TestUsersFollowTheSandboxes(t *testing.T) {
 	g.cfg.IsTransport = func(error) bool { return false }
 	relist := func() {
 		t.Helper()
-		if err := g.Relist(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, g.Relist(t.Context()))
 	}
 	relist()
 	usersAre(t, g, "after a look that failed", 65536, 2*65536)
@@ -144,9 +143,7 @@ func TestUsersOfASandboxThatCannotBeRead(t *testing.T) {
 		want bool
 	}{{r.err, false}, {errNotFound, true}, {r.err, true}} {
 		r.err = c.err
-		if err := g.Relist(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, g.Relist(t.Context()))
 		if got := g.Whole(); got != c.want {
 			t.Errorf("%v: known %t, want %t", c.err, got, c.want)
 		}

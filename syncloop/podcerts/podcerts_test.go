@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // world is a cluster with a signer that a test controls.
@@ -307,9 +309,7 @@ func TestARequestThatIsDeletedIsMadeAgain(t *testing.T) {
 		p := testPod("u1")
 		_, err := w.bundle(p)
 		w.want(err, "not issued yet")
-		if err := w.client.CertificatesV1().PodCertificateRequests("shop").Delete(t.Context(), "req-1", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, w.client.CertificatesV1().PodCertificateRequests("shop").Delete(t.Context(), "req-1", metav1.DeleteOptions{}))
 		time.Sleep(abandon - time.Minute)
 		if w.requests() != 1 {
 			t.Errorf("%d requests, though it may only not be seen yet", w.requests())

@@ -14,6 +14,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func newPod(name, uid string, edit ...func(*v1.Pod)) *v1.Pod {
@@ -119,15 +121,11 @@ func TestMissedDeletion(t *testing.T) {
 	got := changes(t, c, func() {
 		_ = indexer.Add(a)
 		_ = indexer.Add(b)
-		if err := api.LookAll(); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, api.LookAll())
 		_ = indexer.Delete(a)
 		api.Handler(t.Context()).OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/a", Obj: a})
 		_ = indexer.Delete(b)
-		if err := api.LookAll(); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, api.LookAll())
 	})
 	want := []string{"ADD a/1", "ADD b/2", "REMOVE a/1", "REMOVE b/2"}
 	if len(got) == 4 && got[0] > got[1] { // the lister returns pods in no order

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -51,9 +52,7 @@ func TestScripts(t *testing.T) {
 			}
 			got := newScript().play(t, string(data))
 			if *update {
-				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, os.WriteFile(f, []byte(got), 0o644))
 				return
 			}
 			if d := cmp.Diff(string(data), got); d != "" {

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // issuer answers TokenRequests with "token-<n>".
@@ -293,9 +295,7 @@ func TestUpdatesWhenDue(t *testing.T) {
 			t.Fatalf("woke %s after %v", uid, time.Since(began))
 		}
 		cancel()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, <-done)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // flipping changes a volume just before a file in it is mounted.
@@ -29,9 +30,7 @@ func TestEnvFileStaysInTheVolume(t *testing.T) {
 	if err := h.Mount(t.Context(), host.Mount{Source: "tmpfs", Target: filepath.Join(root, "probe"), Type: "tmpfs"}); err != nil {
 		t.Skip("nothing can be mounted here: ", err)
 	}
-	if err := h.Unmount(t.Context(), filepath.Join(root, "probe")); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, h.Unmount(t.Context(), filepath.Join(root, "probe")))
 	flip := func() {}
 	m := realManager(t, flipping{h, func() { flip() }}, newCluster(), root)
 	p := testPod(emptyDir("", ""))
@@ -49,19 +48,13 @@ func TestEnvFileStaysInTheVolume(t *testing.T) {
 	outside := filepath.Join(root, "canary")
 	write := func(path, text string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		testutil.Must(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	link := func(to, path string) {
 		t.Helper()
 		_ = os.RemoveAll(path)
-		if err := os.Symlink(to, path); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.Symlink(to, path))
 	}
 	write(outside, "A=canary")
 	write(dir+"/a/vars", "A=1")

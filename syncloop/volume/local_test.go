@@ -14,6 +14,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // realHost is this machine, with a directory of the test's own.
@@ -59,9 +60,7 @@ func TestARealFileSystem(t *testing.T) {
 	mountErr := h.Mount(t.Context(), host.Mount{Source: "tmpfs", Target: probe, Type: "tmpfs"})
 	mountable := mountErr == nil
 	if mountable {
-		if err := h.Unmount(t.Context(), probe); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, h.Unmount(t.Context(), probe))
 		p = testPod(configMapVolume("cfg"), emptyDir("", ""), secretVolume("sec"), tokenVolume(), labelsVolume(), emptyDir(v1.StorageMediumMemory, "1Mi"))
 	} else if !errors.Is(mountErr, fs.ErrPermission) {
 		t.Fatal(mountErr)
@@ -100,12 +99,8 @@ func TestARealFileSystem(t *testing.T) {
 	}
 
 	// The container works; then another process adopts the pod.
-	if err := os.WriteFile(mounts["scratch"].HostPath+"/work", []byte("done"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(mounts["scratch"].HostPath, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(mounts["scratch"].HostPath+"/work", []byte("done"), 0o600))
+	testutil.Must(t, os.Chmod(mounts["scratch"].HostPath, 0o700))
 	version, err := os.Readlink(mounts["cfg"].HostPath + "/..data")
 	if err != nil {
 		t.Fatal(err)
@@ -124,9 +119,7 @@ func TestARealFileSystem(t *testing.T) {
 	}
 
 	c.setConfigMap("cfg", "k", "new")
-	if err := m.Refresh(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, m.Refresh(t.Context(), p))
 	if got := read(t, mounts["cfg"].HostPath+"/k"); got != "new" {
 		t.Errorf("k = %q", got)
 	}
@@ -142,9 +135,7 @@ func TestARealFileSystem(t *testing.T) {
 			t.Errorf("subPath k: %s, %v", at, err)
 		}
 		c.setConfigMap("cfg", "k", "newer")
-		if err := m.Refresh(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, m.Refresh(t.Context(), p))
 		if got := read(t, at); got != "new" {
 			t.Errorf("a container that runs sees %q", got)
 		}
@@ -156,9 +147,7 @@ func TestARealFileSystem(t *testing.T) {
 		} else if st, err := os.Stat(at); err != nil || !st.IsDir() {
 			t.Errorf("subPath x/y: %v", err)
 		}
-		if err := os.Symlink("/etc", mounts["scratch"].HostPath+"/etc"); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.Symlink("/etc", mounts["scratch"].HostPath+"/etc"))
 		if at, err := sub("scratch", "etc/passwd"); err == nil {
 			t.Errorf("subPath leaves the volume: %s", at)
 		}
@@ -171,9 +160,7 @@ func TestARealFileSystem(t *testing.T) {
 	if uids, err := realManager(t, h, c, root).Orphans(t.Context(), records); err != nil || len(uids) != 1 || uids[0] != "u" {
 		t.Errorf("orphans = %v, %v", uids, err)
 	}
-	if err := realManager(t, h, c, root).Release(t.Context(), "u"); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, realManager(t, h, c, root).Release(t.Context(), "u"))
 	if _, err := os.Lstat(PodDir(root, "u")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("pod directory: %v", err)
 	}
@@ -198,9 +185,7 @@ func TestAFullDisk(t *testing.T) {
 	c := newCluster()
 	m := realManager(t, h, c, root)
 	p := testPod(configMapVolume("cfg"), emptyDir("", ""))
-	if err := m.EnsurePodDirs(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, m.EnsurePodDirs(t.Context(), p))
 	c.setConfigMap("cfg", "k", strings.Repeat("x", 20_000))
 	ballast := root + "/ballast"
 	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
@@ -214,9 +199,7 @@ func TestAFullDisk(t *testing.T) {
 	if _, err := os.Lstat(m.volumeDir(p.UID, pluginConfigMap, "cfg") + "/k"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file is there: %v", err)
 	}
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Remove(ballast))
 	mounts := prepare(t, m, p)
 	// While the pod runs, the old content stays complete until there is room.
 	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
@@ -229,9 +212,7 @@ func TestAFullDisk(t *testing.T) {
 	if got := read(t, mounts["cfg"].HostPath+"/k"); got != strings.Repeat("x", 20_000) {
 		t.Errorf("%d bytes of %.1q", len(got), got)
 	}
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Remove(ballast))
 	if err := m.Refresh(t.Context(), p); err != nil {
 		t.Error(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func ptr[T any](x T) *T { return &x }
@@ -215,9 +216,7 @@ func TestAnEphemeralContainerGetsItsDirectory(t *testing.T) {
 	p = p.DeepCopy()
 	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
 	for range 2 {
-		if err := m.EnsurePodDirs(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, m.EnsurePodDirs(t.Context(), p))
 	}
 	if want := []string{"Make /root/pods/u/containers/debug"}; !slices.Equal(h.calls, want) {
 		t.Errorf("calls = %v", h.calls)
@@ -265,9 +264,7 @@ func TestAnOrdinaryPodCostsFewCalls(t *testing.T) {
 	}
 	h.forgetCalls()
 	for range 10 {
-		if err := m.Refresh(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, m.Refresh(t.Context(), p))
 	}
 	if len(h.calls) != 0 {
 		t.Errorf("refreshing what did not change: %v", h.calls)
@@ -291,9 +288,7 @@ func TestRefreshDuringRelease(t *testing.T) {
 				done := make(chan struct{})
 				go func() { defer close(done); _ = m.Refresh(ctx, p) }()
 				synctest.Wait() // it waits for the configMap
-				if err := m.Release(t.Context(), p.UID); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, m.Release(t.Context(), p.UID))
 				c.mu.Lock()
 				tokens := c.given
 				c.mu.Unlock()
@@ -416,9 +411,7 @@ func TestRefresh(t *testing.T) {
 	c.setConfigMap("cfg", "k", "new")
 	p = p.DeepCopy()
 	p.Labels["l"] = "2"
-	if err := m.Refresh(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, m.Refresh(t.Context(), p))
 	if got := string(tree("cfg")["k"].Data) + string(tree("labels")["labels"].Data); got != `newl="2"` {
 		t.Errorf("content = %s", got)
 	}
@@ -556,9 +549,7 @@ func TestOfOnePodOneAtATime(t *testing.T) {
 		})
 	}
 	wg.Wait() // memHost refuses a second mount on one target
-	if err := m.Release(t.Context(), "u"); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, m.Release(t.Context(), "u"))
 	if len(m.pods)+len(m.mounts) != 0 {
 		t.Errorf("%d pods, %d mounts are remembered", len(m.pods), len(m.mounts))
 	}
@@ -574,15 +565,11 @@ func TestReleaseDoesNotWaitForARefresh(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- m.Refresh(t.Context(), p) }()
 		synctest.Wait()
-		if err := m.Release(t.Context(), "u"); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, m.Release(t.Context(), "u"))
 		h.forgetCalls()
 		c.setConfigMap("cfg", "k", "new")
 		close(c.gate)
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, <-done)
 		if len(h.calls) != 0 {
 			t.Errorf("a refresh wrote after the release: %v", h.calls)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func nfsVolume(name, server string, readOnly bool) v1.Volume {
@@ -76,9 +77,7 @@ func TestNFSOfAClaim(t *testing.T) {
 	if is := h.mounts[dir]; is == nil || is.Source != "nas:/srv" || strings.Join(is.Options, ",") != "nfsvers=4.1,hard" {
 		t.Errorf("mounted is %+v", is)
 	}
-	if err := m.Release(t.Context(), "u"); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, m.Release(t.Context(), "u"))
 	if got := prepare(t, m, testPod(claimVolume(true)))["data"]; !got.ReadOnly || h.mounts[dir] == nil || h.mounts[dir].Options[2] != "ro" {
 		t.Errorf("mount = %+v", got)
 	}

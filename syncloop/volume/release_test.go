@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func TestReleaseInThisAndInANewProcess(t *testing.T) {
@@ -22,16 +23,12 @@ func TestReleaseInThisAndInANewProcess(t *testing.T) {
 			mounts := prepare(t, m, full())
 			// A container mounted something inside an emptyDir, and it propagated.
 			inner := mounts["scratchmemory"].HostPath + "/inner"
-			if err := h.Mount(t.Context(), host.Mount{Target: inner}); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, h.Mount(t.Context(), host.Mount{Target: inner}))
 			if again {
 				m = newManager(t, h, c)
 			}
 			for range 2 {
-				if err := m.Release(t.Context(), "u"); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, m.Release(t.Context(), "u"))
 			}
 			for p := range h.nodes {
 				if strings.HasPrefix(p, "/root/pods/u") {
@@ -77,9 +74,7 @@ func TestReleaseNeverRemovesThroughAMount(t *testing.T) {
 			}
 		}
 	}
-	if err := m.Release(t.Context(), "u"); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, m.Release(t.Context(), "u"))
 	if late != 1 || h.nodes["/root/pods/u"] != nil {
 		t.Error("the pod directory is left")
 	}
@@ -228,16 +223,12 @@ func TestSubPath(t *testing.T) {
 	if _, err := m.SubPath(t.Context(), p, "longer-than-a-volume", 0, &v1.VolumeMount{Name: "sec"}, "dir"); err != nil {
 		t.Fatal(err)
 	}
-	if err := newManager(t, h, newCluster()).Release(t.Context(), "u"); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, newManager(t, h, newCluster()).Release(t.Context(), "u"))
 	if len(h.mounts) > 0 || len(h.unmounted) != 3 || !strings.Contains(h.unmounted[2], "kubernetes.io~secret/sec") {
 		t.Errorf("unmounted %q, left %v", h.unmounted, h.mounts)
 	}
 	// A late start of a container mounts nothing.
-	if err := m.Release(t.Context(), "u"); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, m.Release(t.Context(), "u"))
 	if at, err := m.SubPath(t.Context(), p, "c", 0, &v1.VolumeMount{Name: "scratch"}, "dir"); err == nil || len(h.mounts) > 0 {
 		t.Errorf("after the release: %s, %v", at, err)
 	}

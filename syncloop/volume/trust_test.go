@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // anchors are a cluster's trust bundles.
@@ -62,9 +64,7 @@ func TestTrustBundlesFollow(t *testing.T) {
 	want("signer", two)
 	want("nothing", "")
 	trust["roots"] = two
-	if err := m.Refresh(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, m.Refresh(t.Context(), p))
 	want("name", two)
 
 	// Without Trust, the volume's error says that it is not supported.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 const head = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\n"
@@ -20,12 +22,8 @@ func place(t *testing.T, files map[string]string) string {
 			mode = 0o700
 		}
 		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		testutil.Must(t, os.WriteFile(file, []byte(text), mode))
 	}
 	return dir
 }

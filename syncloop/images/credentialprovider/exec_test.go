@@ -12,6 +12,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1"
 	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -53,9 +54,7 @@ func TestProtocol(t *testing.T) {
 		return strings.TrimSpace(string(data))
 	}
 	var request map[string]any
-	if err := json.Unmarshal([]byte(read("request")), &request); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, json.Unmarshal([]byte(read("request")), &request))
 	if diff := cmp.Diff(map[string]any{"apiVersion": protocolV1, "kind": "CredentialProviderRequest", "image": "r.example/app",
 		"serviceAccountToken": token, "serviceAccountAnnotations": map[string]any{"k": "v"}}, request); diff != "" {
 		t.Error(diff)
