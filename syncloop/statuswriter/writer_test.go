@@ -496,6 +496,33 @@ func TestAbsentAndForbiddenEndTheRetries(t *testing.T) {
 	})
 }
 
+// A pod may have another life under the same UID before the last write of the former one ends.
+func TestNextLifeWaitsForTheWrite(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, a *api, w *Writer, p *v1.Pod) {
+		hold := make(chan struct{})
+		a.setFail(func(string) error {
+			a.mu.Unlock()
+			<-hold
+			a.mu.Lock()
+			return nil
+		})
+		w.Set(p, running(v1.ConditionFalse))
+		synctest.Wait()
+		w.Absent(p.UID)
+		w.Forget(p.UID)
+		w.Set(p, running(v1.ConditionTrue))
+		synctest.Wait()
+		if n := len(a.asked()); n != 1 {
+			t.Errorf("%d writes at the same time", n)
+		}
+		close(hold)
+		synctest.Wait()
+		if c := a.present().Status.Conditions; len(c) != 1 || c[0].Status != v1.ConditionTrue {
+			t.Errorf("conditions %+v", c)
+		}
+	})
+}
+
 // TestNotFoundIsReadAgain: NodeRestriction answers "not found" for a pod that its own cache does
 // not show yet. The object exists and is written.
 func TestNotFoundIsReadAgain(t *testing.T) {
