@@ -168,7 +168,7 @@ type shown struct{ ready chan string }
 func (s shown) SetReady(_ bool, _, message string) { s.ready <- message }
 func (s shown) SetCondition(provider.Condition)    {}
 
-// TestReporter: each fact is written, and one that comes after Run has ended blocks nobody.
+// TestReporter: each fact is written, and one that comes after Run has ended blocks no caller.
 func TestReporter(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	node, done := shown{make(chan string)}, make(chan error)
