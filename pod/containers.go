@@ -68,5 +68,10 @@ func FindStatus(s *v1.PodStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
+// Sidecar reports whether an init container keeps running beside the main containers.
+func Sidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
 // Terminal reports whether a pod in this phase has ended.
 func Terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }

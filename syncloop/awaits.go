@@ -65,7 +65,7 @@ func (a *awaited) common() string {
 			return fmt.Sprintf("init container %q comes first: its image %q is being pulled", c.Name, c.Image)
 		case n == nil:
 			return "" // its own message says what it waits for
-		case c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways:
+		case pod.Sidecar(c):
 		case n.State == pod.StateRunning && a.since(n.StartedAt):
 			return fmt.Sprintf("init container %q comes first, and runs", c.Name)
 		case n.State == pod.StateRunning:

@@ -70,12 +70,8 @@ func smallestMemoryRequest(p *v1.Pod) int64 {
 	return least
 }
 
-func alwaysRestarts(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-}
-
 func isSidecar(p *v1.Pod, c *v1.Container) bool {
-	return alwaysRestarts(c) && slices.ContainsFunc(p.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name })
+	return pod.Sidecar(c) && slices.ContainsFunc(p.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name })
 }
 
 // nodeCritical reports whether the pod has the priority class system-node-critical. As anyone can

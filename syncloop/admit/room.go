@@ -121,7 +121,7 @@ func hostPorts(p *v1.Pod) []hostPort {
 		}
 	}
 	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+		if c := &p.Spec.InitContainers[i]; pod.Sidecar(c) {
 			add(c)
 		}
 	}

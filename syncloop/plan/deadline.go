@@ -110,7 +110,7 @@ func (d *decision) failedInit() *v1.Container {
 	}
 	for i := range d.spec.InitContainers {
 		c := &d.spec.InitContainers[i]
-		if sidecar(c) {
+		if pod.Sidecar(c) {
 			continue
 		}
 		if got := d.here(c.Name); got != nil && !d.flying(OpStart, c.Name) && got.State == pod.StateExited && got.ExitCode != 0 && !pod.Restarts(d.spec, c, got.ExitCode) {

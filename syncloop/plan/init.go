@@ -16,7 +16,7 @@ func (d *decision) inits() bool {
 		switch {
 		case i > next:
 			d.prefetch(c)
-		case sidecar(c):
+		case pod.Sidecar(c):
 			d.keepSidecar(c)
 		case i == next:
 			d.runInit(c)
@@ -50,7 +50,7 @@ func (d *decision) nextInit() int {
 // initDone reports whether an init container is done: it exited with 0, or, for a sidecar, it has
 // started, including its postStart hook and startup probe.
 func (d *decision) initDone(c *v1.Container, got *pod.Container) bool {
-	if !sidecar(c) {
+	if !pod.Sidecar(c) {
 		return got.State == pod.StateExited && got.ExitCode == 0
 	}
 	if got.State != pod.StateRunning || d.book.Containers[got.ID].Why.Cause != StopNone || !d.hooked(got) {

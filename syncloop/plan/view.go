@@ -44,15 +44,10 @@ func (d *decision) here(name string) *pod.Container {
 	return nil
 }
 
-// sidecar reports whether an init container is kept running (restartPolicy Always).
-func sidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-}
-
 // sidecarIndex is the index of the named sidecar among the init containers, or -1.
 func sidecarIndex(s *v1.PodSpec, name string) int {
 	for i := range s.InitContainers {
-		if c := &s.InitContainers[i]; c.Name == name && sidecar(c) {
+		if c := &s.InitContainers[i]; c.Name == name && pod.Sidecar(c) {
 			return i
 		}
 	}

@@ -197,7 +197,7 @@ func (m *Manager) Sync(p *v1.Pod, o pod.Observed, podIPs []string) {
 // declare creates the probes of a new target and arms those that run first.
 func (m *Manager) declare(t *target, isInit bool) {
 	c := t.container
-	if isInit && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways) {
+	if isInit && !pod.Sidecar(c) {
 		return // an init container that runs to completion is never probed
 	}
 	for k, spec := range [3]*v1.Probe{Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe} {

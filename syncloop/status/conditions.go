@@ -118,7 +118,7 @@ func (g *generator) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 		switch {
 		case cs == nil:
 			unknown = append(unknown, c.Name)
-		case sidecar(c) && (cs.Started == nil || !*cs.Started), !sidecar(c) && !cs.Ready:
+		case pod.Sidecar(c) && (cs.Started == nil || !*cs.Started), !pod.Sidecar(c) && !cs.Ready:
 			incomplete = append(incomplete, c.Name)
 		}
 	}
@@ -151,7 +151,7 @@ func (g *generator) containersReady(s *v1.PodStatus) v1.PodCondition {
 		}
 	}
 	for i := range g.spec.InitContainers {
-		if sidecar(&g.spec.InitContainers[i]) {
+		if pod.Sidecar(&g.spec.InitContainers[i]) {
 			look(g.spec.InitContainers[i].Name, s.InitContainerStatuses)
 		}
 	}

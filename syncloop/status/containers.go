@@ -72,7 +72,7 @@ func (g *generator) container(c *v1.Container, old *v1.ContainerStatus, k kind) 
 			}
 		}
 	}
-	if k == initKind && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0 && !sidecar(c) {
+	if k == initKind && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0 && !pod.Sidecar(c) {
 		return s
 	}
 	w, waits := g.in.Waiting[c.Name]
@@ -130,7 +130,7 @@ func (g *generator) again(id string) bool { return g.in.Again[id] }
 func (g *generator) absent(c *v1.Container, old *v1.ContainerStatus, k kind) v1.ContainerStatus {
 	s := v1.ContainerStatus{Name: c.Name, Image: c.Image, State: g.waiting(), VolumeMounts: g.volumeMounts(c)}
 	// A main container exists, so the init containers before it have succeeded.
-	succeeded := k == initKind && !sidecar(c) && g.mainCreated(false)
+	succeeded := k == initKind && !pod.Sidecar(c) && g.mainCreated(false)
 	if old != nil {
 		if w := old.State.Waiting; k != ephemeralKind && (w == nil || w.Reason == reasonRestartingAll) && g.restartingAll() {
 			return g.removedForAll(s, old)
@@ -274,7 +274,7 @@ func (g *generator) state(n *pod.Container, old *v1.ContainerStatus, s *v1.Conta
 
 // mayNotLeave reports whether a terminated container must stay terminated.
 func (g *generator) mayNotLeave(c *v1.Container, old *v1.ContainerStatus, k kind) bool {
-	if old.State.Terminated == nil || k == ephemeralKind || sidecar(c) {
+	if old.State.Terminated == nil || k == ephemeralKind || pod.Sidecar(c) {
 		return false
 	}
 	if g.spec.RestartPolicy == v1.RestartPolicyAlways || pod.CanRestartAll(g.spec) {
@@ -294,12 +294,12 @@ func (g *generator) readiness(c *v1.Container, s *v1.ContainerStatus, old *v1.Co
 	started := false
 	defer func() { s.Started = &started }()
 	if s.State.Running == nil {
-		s.Ready = k == initKind && !sidecar(c) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+		s.Ready = k == initKind && !pod.Sidecar(c) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 		return
 	}
 	same := old != nil && old.ContainerID == s.ContainerID && old.State.Running != nil
 	v := g.in.Verdicts[strings.TrimPrefix(s.ContainerID, g.scheme())]
-	regularInit := k == initKind && !sidecar(c)
+	regularInit := k == initKind && !pod.Sidecar(c)
 	started = c.StartupProbe == nil || regularInit ||
 		v.Startup == pod.VerdictSuccess ||
 		v.Startup == pod.VerdictUnknown && same && old.Started != nil && *old.Started

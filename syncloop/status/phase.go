@@ -62,7 +62,7 @@ func (g *generator) runsAgain(c *v1.Container, how *v1.ContainerStateTerminated)
 func (g *generator) initProgress(s *v1.PodStatus) (pending, failed bool) {
 	for i := range g.spec.InitContainers {
 		c := &g.spec.InitContainers[i]
-		if sidecar(c) {
+		if pod.Sidecar(c) {
 			continue
 		}
 		cs := find(s.InitContainerStatuses, c.Name)
@@ -81,7 +81,7 @@ func (g *generator) initProgress(s *v1.PodStatus) (pending, failed bool) {
 func (g *generator) countSidecars(s *v1.PodStatus, n *tally) (pending bool) {
 	for i := range g.spec.InitContainers {
 		c := &g.spec.InitContainers[i]
-		if !sidecar(c) {
+		if !pod.Sidecar(c) {
 			continue
 		}
 		cs := find(s.InitContainerStatuses, c.Name)
@@ -180,7 +180,7 @@ func (g *generator) initialized(s *v1.PodStatus, started func(*v1.ContainerStatu
 	switch {
 	case cs == nil:
 		return false
-	case sidecar(c):
+	case pod.Sidecar(c):
 		return cs.State.Running != nil && cs.Started != nil && *cs.Started
 	}
 	for _, st := range []v1.ContainerState{cs.State, cs.LastTerminationState} {

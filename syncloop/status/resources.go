@@ -139,7 +139,7 @@ func inAll(spec *v1.PodSpec, part func(*v1.ResourceRequirements) v1.ResourceList
 	}
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
-		if sidecar(c) {
+		if pod.Sidecar(c) {
 			add(together, part(&c.Resources))
 			add(sidecars, part(&c.Resources))
 			continue

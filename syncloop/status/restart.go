@@ -30,8 +30,3 @@ func (g *generator) some(is func(*v1.Container) bool) bool {
 	}
 	return false
 }
-
-// sidecar reports whether an init container keeps running with the main containers.
-func sidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-}

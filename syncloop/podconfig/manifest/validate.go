@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/bowline-k8s/bowline/pod"
 )
 
 // validate lists errors that would keep the pod from running, or would run something other than
@@ -50,7 +52,7 @@ func validate(p *v1.Pod) field.ErrorList {
 	names := sets.New[string]()
 	for i := range s.InitContainers {
 		errs = append(errs, validateContainer(spec.Child("initContainers").Index(i), &s.InitContainers[i], names, volumes)...)
-		if r := s.InitContainers[i].RestartPolicy; r != nil && *r == v1.ContainerRestartPolicyAlways {
+		if pod.Sidecar(&s.InitContainers[i]) {
 			continue // a sidecar may have the fields of a main container
 		}
 		errs = append(errs, validatePlainInit(spec.Child("initContainers").Index(i), &s.InitContainers[i])...)
