@@ -7,15 +7,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestFuzzTargetsAreListed: docs/fuzzing.md names exactly the existing targets, so that a parser
 // without one is noticed there, and each target starts from the stored corpus.
 func TestFuzzTargetsAreListed(t *testing.T) {
 	text, err := os.ReadFile("docs/fuzzing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	listed := map[string]bool{}
 	for _, part := range regexp.MustCompile("`([a-z/]+)` (Fuzz\\w+(?:, Fuzz\\w+)*)").FindAllStringSubmatch(string(text), -1) {
 		for name := range strings.SplitSeq(part[2], ", ") {
@@ -54,9 +54,7 @@ func TestFuzzTargetsAreListed(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for name := range kept {
 		if !found[name] {
 			t.Errorf("%s has a corpus and no target", name)

@@ -7,21 +7,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestParts: a test of test/e2e that calls neither serial nor parallel would run in both parts of
 // the suite.
 func TestParts(t *testing.T) {
 	files, err := filepath.Glob("test/e2e/*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	tests := 0
 	for _, path := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test") || f.Name.Name == "TestMain" {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // retired are words that readers of this field do not search for, each with the word that replaces
@@ -78,9 +80,7 @@ func TestRetiredWords(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if texts < 10000 || documents < 20 {
 		t.Errorf("looked at %d comments and messages and %d documents: there are more", texts, documents)
 	}

@@ -9,6 +9,8 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestNodeAdmission: if enabled, the policies deny the nodes that this release's account may be to
@@ -61,9 +63,7 @@ func TestNodeAdmission(t *testing.T) {
 // itself.
 func TestNodeAdmissionIsOff(t *testing.T) {
 	data, err := os.ReadFile("bowline/values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var values struct{ NodeAdmission *bool }
 	if err := yaml.Unmarshal(data, &values); err != nil || values.NodeAdmission == nil || *values.NodeAdmission {
 		t.Errorf("nodeAdmission is %v: %v", values.NodeAdmission, err)

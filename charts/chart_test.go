@@ -21,6 +21,7 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // document is one object, decoded strictly: an unknown field is an error.
@@ -33,18 +34,14 @@ type document struct {
 func documents(t *testing.T, file string) []document {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var all []document
 	for part := range bytes.SplitSeq(data, []byte("\n---\n")) {
 		var d struct {
 			metav1.TypeMeta   `json:",inline"`
 			metav1.ObjectMeta `json:"metadata"`
 		}
-		if err := yaml.Unmarshal(part, &d); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, yaml.Unmarshal(part, &d))
 		if d.Kind != "" {
 			all = append(all, document{d.TypeMeta, d.Name, part})
 		}
@@ -90,9 +87,7 @@ func TestConfiguration(t *testing.T) {
 	all := documents(t, example)
 	cm := of[v1.ConfigMap](t, all, "ConfigMap")["example-bowline"]
 	c, err := config.ParseFile("/etc/bowline/config.yaml", []byte(cm.Data["config.yaml"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if c.HostObjects == nil || c.HostObjects.Namespace != "machines" || cm.Namespace != "machines" {
 		t.Fatalf("the Secrets are looked for in another namespace: %+v", c.HostObjects)
 	}
@@ -101,9 +96,7 @@ func TestConfiguration(t *testing.T) {
 		t.Fatal("there is no Host box-1")
 	}
 	h, err := hosts.Translate(host, &c.HostObjects.Template, c.HostObjects.Namespace, c.HostObjects.Kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if h.Identity.Mode != config.IdentityImpersonate || h.Authentication.X509.ClientCAFile != "/etc/bowline/client-ca.crt" || !*h.ServerTLSBootstrap {
 		t.Errorf("who it is, and who may call it: %+v %+v", h.Identity, h.Authentication)
 	}
@@ -201,13 +194,9 @@ func TestRightsByHand(t *testing.T) {
 	byHand := documented(t, "../docs/helm.md", "bowline-node-box-2")
 	chart := of[rbacv1.ClusterRole](t, documents(t, example), "ClusterRole")["example-bowline-node-box-3"]
 	data, err := yaml.Marshal(chart.Rules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var want []rbacv1.PolicyRule
-	if err := yaml.UnmarshalStrict(bytes.ReplaceAll(data, []byte("box-3"), []byte("box-2")), &want); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, yaml.UnmarshalStrict(bytes.ReplaceAll(data, []byte("box-3"), []byte("box-2")), &want))
 	if !sameRules(byHand.Rules, want) {
 		t.Errorf("the rules by hand are\n%v\nthose of the chart\n%v", byHand.Rules, want)
 	}
@@ -220,9 +209,7 @@ func TestRightsByHand(t *testing.T) {
 func documented(t *testing.T, file, name string) *rbacv1.ClusterRole {
 	t.Helper()
 	docs, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for _, block := range strings.Split(string(docs), "```yaml\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
 		block, _, _ = strings.Cut(block, "\n---\n")
@@ -230,9 +217,7 @@ func documented(t *testing.T, file, name string) *rbacv1.ClusterRole {
 			continue
 		}
 		role := &rbacv1.ClusterRole{}
-		if err := yaml.UnmarshalStrict([]byte(block), role); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, yaml.UnmarshalStrict([]byte(block), role))
 		return role
 	}
 	t.Fatalf("%s has no ClusterRole %s", file, name)

@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestColumns: kubectl get hosts shows whether each is Ready, and has AGE as the last column, like
 // other objects. Its short name does not collide with a built-in one.
 func TestColumns(t *testing.T) {
 	data, err := os.ReadFile("bowline/crds/bowline.io_hosts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var crd struct {
 		Spec struct {
 			Names    struct{ ShortNames []string }
@@ -26,9 +26,7 @@ func TestColumns(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(data, &crd); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, yaml.Unmarshal(data, &crd))
 	var names, wide []string
 	for _, c := range crd.Spec.Versions[0].AdditionalPrinterColumns {
 		if c.Priority > 0 {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 var (
@@ -23,23 +25,17 @@ var (
 // builds, pushes or loads the image with another tag leads to ErrImagePull.
 func TestDocumentsTagTheImageThatTheChartPulls(t *testing.T) {
 	data, err := os.ReadFile("bowline/Chart.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var chart struct{ AppVersion string }
 	if err := yaml.Unmarshal(data, &chart); err != nil || chart.AppVersion == "" {
 		t.Fatalf("appVersion %q: %v", chart.AppVersion, err)
 	}
 	files, err := filepath.Glob("../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	found := 0
 	for _, file := range append(files, "../README.md", "../deploy/kubernetes/bowline.yaml", "bowline/values.yaml") {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		text := string(data)
 		for _, pattern := range []*regexp.Regexp{tagged, versioned} {
 			for _, m := range pattern.FindAllStringSubmatch(text, -1) {

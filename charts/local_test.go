@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 const local = "testdata/local.yaml"
@@ -27,9 +28,7 @@ func TestLocalSocket(t *testing.T) {
 	}
 	cm := of[v1.ConfigMap](t, all, "ConfigMap")["bowline-local"]
 	c, err := config.ParseFile("/etc/bowline/config.yaml", []byte(cm.Data["config.yaml"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if c.HostObjects != nil || len(c.Hosts) != 1 {
 		t.Fatalf("%+v, %d hosts", c.HostObjects, len(c.Hosts))
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestTemplatesAskNoCluster: "helm template" and GitOps tools render without a cluster, where
@@ -28,9 +29,7 @@ func TestTemplatesAskNoCluster(t *testing.T) {
 			continue
 		}
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if bytes.Contains(data, []byte("lookup ")) {
 			t.Errorf("%s looks something up in the cluster", file)
 		}
@@ -58,9 +57,7 @@ func hookOf(t *testing.T, d document) string {
 	var object struct {
 		Metadata metav1.ObjectMeta
 	}
-	if err := yaml.Unmarshal(d.raw, &object); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, yaml.Unmarshal(d.raw, &object))
 	return object.Metadata.Annotations["helm.sh/hook"]
 }
 
@@ -75,9 +72,7 @@ func TestHookJobsEnd(t *testing.T) {
 			}
 			seen++
 			var job batchv1.Job
-			if err := yaml.UnmarshalStrict(d.raw, &job); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, yaml.UnmarshalStrict(d.raw, &job))
 			limit := job.Spec.ActiveDeadlineSeconds
 			if limit == nil {
 				t.Errorf("%s: the Job %s has no activeDeadlineSeconds", file, d.name)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cluster/clustertest"
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider"
 )
 
@@ -67,9 +68,7 @@ func impersonate(t *testing.T, s *httptest.Server) *config.Host {
 func TestImpersonate(t *testing.T) {
 	s := impersonating(t, nil, "system:node:n1", "system:nodes")
 	c, err := Connect(t.Context(), impersonate(t, s), "n1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer c.Close()
 	if c.UID != "u1" {
 		t.Errorf("%+v", c)

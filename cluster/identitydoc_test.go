@@ -10,15 +10,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // The document and the program's messages give the same rights, and the document's configurations
 // load.
 func TestIdentityDocument(t *testing.T) {
 	data, err := os.ReadFile("../docs/identity.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	told := map[string][]rbacv1.PolicyRule{
 		"bowline-box-1": rules(t, impersonateRules("box-1")),
 		"bowline-csr":   rules(t, certifyRights(config.IdentityCSR)),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cluster/clustertest"
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider/clusterwide"
 )
 
@@ -33,9 +34,7 @@ func TestNodesOfOneClusterShare(t *testing.T) {
 	var found []clusterwide.Cluster
 	for _, h := range []*config.Host{byKubeconfig, byImpersonation} {
 		c, err := Connect(t.Context(), h, "n1", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		found = append(found, c.Shared)
 		c.Close()
 	}
@@ -53,13 +52,9 @@ func TestClustersDoNotShare(t *testing.T) {
 		return &rest.Config{Host: "https://a.example:6443", TLSClientConfig: rest.TLSClientConfig{CAData: slices.Clone(ca)}}
 	}
 	file := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(file, ca, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(file, ca, 0o600))
 	first, err := sharedBy(base(), "u1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for name, c := range map[string]struct {
 		uid    string
 		change func(*rest.Config)

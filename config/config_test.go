@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -26,9 +27,7 @@ type document struct {
 func documents(t *testing.T, file string) []document {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var docs []document
 	for text := range strings.SplitSeq(string(data), "\n---\n") {
 		d := document{yaml: text + "\n"}
@@ -126,9 +125,7 @@ func TestEveryFieldHasTestdata(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	c, err := Parse([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nhosts: [{kubeconfig: /k}]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	h := c.Hosts[0]
 	got := map[string]any{
 		"name": h.Name, "endpoint": h.Endpoint, "socket": h.SocketPath(), "kubeconfig": h.Kubeconfig, "root": h.RootDirectory, "logs": h.PodLogsDirectory,
@@ -180,9 +177,7 @@ hosts:
     server: {port: 2}
     taints: [{key: b, value: "2", effect: NoSchedule}, {key: c, effect: NoExecute}]
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	one, two := c.Hosts[0], c.Hosts[1]
 	if one.MaxPods != 50 || *one.CPUCFSQuota || *one.ResolvConf != "" || len(one.ClusterDNS) != 1 || one.Kubeconfig != "/all" || one.Name != "one" {
 		t.Errorf("the first host has %+v", one)
@@ -206,16 +201,12 @@ func TestLoad(t *testing.T) {
 	file := filepath.Join(dir, "bowline.yaml")
 	write := func(s string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(s), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(file, []byte(s), 0o600))
 	}
 	write("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: a/k\nauthentication: {x509: {clientCAFile: ca}}\n" +
 		"hosts: [{server: {tlsCertFile: /abs/crt, tlsPrivateKeyFile: key}}]\n")
 	c, err := Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	h := c.Hosts[0]
 	got := []string{c.Kubeconfig, h.Kubeconfig, h.Server.TLSCertFile, h.Server.TLSPrivateKeyFile, h.Authentication.X509.ClientCAFile}
 	want := []string{dir + "/a/k", dir + "/a/k", "/abs/crt", dir + "/key", dir + "/ca"}
@@ -255,9 +246,7 @@ func TestNotADocument(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{"testdata/valid.yaml", "testdata/invalid.yaml"} {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		testutil.Must(f, err)
 		for text := range strings.SplitSeq(string(data), "\n---\n") {
 			f.Add([]byte(text))
 			f.Add([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: k\n" + text))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // configure asks only about a host that the user's known_hosts does not have.
@@ -23,14 +24,10 @@ func TestConfigureHostKeys(t *testing.T) {
 	t.Setenv("HOME", home)
 	t.Setenv("SSH_AUTH_SOCK", "")
 	dir := filepath.Join(home, ".ssh")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Mkdir(dir, 0o700))
 	ask := func(yes bool, knownHosts ...string) (keys []string, said string, err error) {
 		target, err := endpoint.Resolve(server.URL("/run/c.sock"), endpoint.Options{KnownHosts: knownHosts})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		var out bytes.Buffer
 		n := &Request{target: target, Out: &out, Options: endpoint.Options{KnownHosts: knownHosts}}
 		n.Agree = func(_ context.Context, question, instead string) error {
@@ -53,13 +50,9 @@ func TestConfigureHostKeys(t *testing.T) {
 		t.Errorf("a file that does not have it: %v, %q", err, said)
 	}
 	pin, _, _, _, err := ssh.ParseAuthorizedKey([]byte(server.HostKey))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	line := knownhosts.Line([]string{server.Address}, pin) + "\n"
-	if err := os.WriteFile(filepath.Join(dir, "known_hosts"), []byte(line), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "known_hosts"), []byte(line), 0o600))
 	if keys, said, err := ask(false); err != nil || len(keys) != 1 || said != "" {
 		t.Errorf("known: %q, %v: %s", keys, err, said)
 	}

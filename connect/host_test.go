@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func TestPublished(t *testing.T) {
@@ -15,9 +16,7 @@ func TestPublished(t *testing.T) {
 		{"the same without a port", "", "::", "https://127.0.0.1", "127.0.0.1"},
 	} {
 		u, err := url.Parse(c.apiServer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		cfg := &config.Host{Server: config.Server{PublishedAddress: c.set, Address: c.listen}}
 		if got, err := Published(cfg, u); err != nil || got != c.want {
 			t.Errorf("%s: %q, %v; want %q", c.name, got, err, c.want)

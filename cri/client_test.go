@@ -20,14 +20,13 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func connect(t *testing.T, r *fake.Runtime, hook host.Hook) *cri.Client {
 	t.Helper()
 	c, err := cri.Connect(t.Context(), cri.Config{Dial: r.Dial, Hook: hook})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -48,9 +47,7 @@ func serveVersion(t *testing.T, service string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	s := grpc.NewServer()
 	if service != "" {
 		desc := runtimeapi.RuntimeService_ServiceDesc
@@ -73,9 +70,7 @@ func (versionOnly) Version(context.Context, *runtimeapi.VersionRequest) (*runtim
 func TestConnectSentences(t *testing.T) {
 	mute := filepath.Join(t.TempDir(), "mute")
 	l, err := net.Listen("unix", mute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer l.Close()
 	for name, c := range map[string]struct {
 		path, want string
@@ -273,18 +268,14 @@ func TestReconnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	events, err := c.Events(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	r.Stop()
 	if _, err := c.ListPodSandbox(t.Context(), nil); !cri.IsTransport(err) {
 		t.Fatalf("error %v, want a transport error", err)
 	}
 	for range events { // ends when the connection is lost
 	}
-	if err := r.Serve(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, r.Serve())
 	deadline := time.Now().Add(10 * time.Second)
 	for {
 		list, err := c.ListPodSandbox(t.Context(), nil)
@@ -313,18 +304,12 @@ func TestSlowReaderLosesItsStream(t *testing.T) {
 	r := fake.Run(t, fake.Config{})
 	c := connect(t, r, nil)
 	events, err := c.Events(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	waitFor(t, func() bool { return r.Subscribers() == 1 })
 	for i := range 700 { // three events each
 		id, err := c.RunPodSandbox(t.Context(), sandboxConfig(string(rune('a'+i%26))+time.Duration(i).String()), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.RemovePodSandbox(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
+		testutil.Must(t, c.RemovePodSandbox(t.Context(), id))
 	}
 	waitFor(t, func() bool { return r.Subscribers() == 0 })
 	n := 0
@@ -349,14 +334,10 @@ func waitFor(t *testing.T, condition func() bool) {
 func BenchmarkStatus(b *testing.B) {
 	dir := b.TempDir()
 	r, err := fake.Start(fake.Config{Dir: dir})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testutil.Must(b, err)
 	defer r.Close()
 	c, err := cri.Connect(b.Context(), cri.Config{Dial: r.Dial})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testutil.Must(b, err)
 	defer c.Close()
 	b.ReportAllocs()
 	for b.Loop() {

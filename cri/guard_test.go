@@ -7,6 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -15,9 +16,7 @@ func FuzzCost(f *testing.F) {
 	seed, err := proto.Marshal(&runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{
 		{Id: "a", Labels: map[string]string{"a": "b", "c": ""}, Metadata: &runtimeapi.PodSandboxMetadata{Name: "n"}}, {},
 	}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	testutil.Must(f, err)
 	f.Add(seed)
 	f.Add([]byte{0x0a, 0, 0x0a, 0})
 	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})

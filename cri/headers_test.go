@@ -24,6 +24,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/lying"
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // heads is a runtime that answers Version, and begins every other reply with headers of a given
@@ -116,9 +117,7 @@ func TestHeadersOfRepliesAreBounded(t *testing.T) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s")
 			l, err := net.Listen("unix", path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			defer l.Close()
 			h := &heads{size: size}
 			go func() {
@@ -132,9 +131,7 @@ func TestHeadersOfRepliesAreBounded(t *testing.T) {
 			}()
 			account := budget.New(budget.Limits{})
 			c, err := cri.Connect(t.Context(), cri.Config{Dial: dialUnix(path), Budget: account})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			defer c.Close()
 			before := heap()
 			ctx, cancel := context.WithCancel(t.Context())

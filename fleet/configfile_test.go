@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // hostsFile returns a configuration of remote hosts with these names.
@@ -71,9 +72,7 @@ func watch(t *testing.T, path string, now chan os.Signal) *watched {
 		}
 		slices.Sort(w.hosts)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ctx = klog.NewContext(ctx, textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&w.log))))
 	done := make(chan struct{})
@@ -114,9 +113,7 @@ func TestConfigFileChanges(t *testing.T) {
 		path := filepath.Join(dir, "config.yaml")
 		write := func(path, text string) {
 			t.Helper()
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, os.WriteFile(path, []byte(text), 0o600))
 		}
 		write(path, hostsFile("a"))
 		now := make(chan os.Signal, 1)
@@ -130,9 +127,7 @@ func TestConfigFileChanges(t *testing.T) {
 		w.is("written in place", 2, "a b", "Applied the changed configuration file", path, "hosts=2")
 
 		write(dir+"/.swap", hostsFile("a", "c"))
-		if err := os.Rename(dir+"/.swap", path); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.Rename(dir+"/.swap", path))
 		time.Sleep(twoLooks)
 		w.is("renamed over", 3, "a c", "Applied the changed")
 
@@ -155,9 +150,7 @@ func TestConfigFileChanges(t *testing.T) {
 		time.Sleep(twoLooks)
 		w.is("fixed", 4, "a d", "matches the configuration in use again")
 
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.Remove(path))
 		time.Sleep(twoLooks)
 		w.is("gone", 4, "a d", "Failed to read the configuration file", path)
 		time.Sleep(time.Minute)
@@ -180,20 +173,14 @@ func TestConfigFileOfAConfigMap(t *testing.T) {
 				os.Symlink(version, dir+"/..data_tmp"),
 				os.Rename(dir+"/..data_tmp", dir+"/..data"),
 			} {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 			}
 		}
 		swap("..1", hostsFile("a"))
-		if err := os.Symlink("..data/config.yaml", dir+"/config.yaml"); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.Symlink("..data/config.yaml", dir+"/config.yaml"))
 		w := watch(t, dir+"/config.yaml", nil)
 		swap("..2", hostsFile("a", "b"))
-		if err := os.RemoveAll(dir + "/..1"); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.RemoveAll(dir+"/..1"))
 		time.Sleep(twoLooks)
 		w.is("swapped", 2, "a b", "Applied the changed")
 	})
@@ -204,14 +191,10 @@ func TestConfigFileHalfWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "config.yaml")
 		whole := hostsFile("a", "b", "c")
-		if err := os.WriteFile(path, []byte(hostsFile("a", "b")), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(path, []byte(hostsFile("a", "b")), 0o600))
 		w := watch(t, path, nil)
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		defer f.Close()
 		for line := range strings.Lines(whole) {
 			if _, err := f.WriteString(line); err != nil {
@@ -227,17 +210,13 @@ func TestConfigFileHalfWritten(t *testing.T) {
 func TestConfigFileAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "config.yaml")
-		if err := os.WriteFile(path, []byte(hostsFile("a")), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(path, []byte(hostsFile("a")), 0o600))
 		now := make(chan os.Signal, 1)
 		w := watch(t, path, now)
 		now <- syscall.SIGHUP
 		synctest.Wait()
 		w.is("unchanged", 1, "a", "has not changed")
-		if err := os.WriteFile(path, []byte(hostsFile("b")), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(path, []byte(hostsFile("b")), 0o600))
 		now <- syscall.SIGHUP
 		synctest.Wait()
 		w.is("at once", 2, "b", "Applied the changed")
@@ -250,9 +229,7 @@ func TestOpenConfigRefuses(t *testing.T) {
 	if _, err := OpenConfig(path, never); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("no file: %v", err)
 	}
-	if err := os.WriteFile(path, []byte(hostsFile("A_B")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(path, []byte(hostsFile("A_B")), 0o600))
 	if _, err := OpenConfig(path, never); err == nil || !strings.Contains(err.Error(), "hosts[0].nodeName") {
 		t.Errorf("a wrong file: %v", err)
 	}

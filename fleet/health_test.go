@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func TestHealth(t *testing.T) {
@@ -18,22 +20,16 @@ func TestHealth(t *testing.T) {
 		}
 		return errors.New("nothing is read")
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); h.Run(ctx) }()
 	get := func(path string) (int, string) {
 		resp, err := http.Get("http://" + h.listener.Addr().String() + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return resp.StatusCode, string(body)
 	}
 	if code, body := get("/livez"); code != 200 || body != "ok\n" {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pool"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
@@ -85,9 +86,7 @@ func TestReleaseOfAnother(t *testing.T) {
 		rt := fake.Run(t, fake.Config{})
 		root := t.TempDir()
 		path := owner.FilePath(root)
-		if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(file), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(file), 0o600)))
 		cfg := &config.Host{Name: "box", NodeName: "box", HostObject: "box", Endpoint: "unix://" + rt.Socket, RootDirectory: root}
 		if err := releaseMachine(t.Context(), cfg, client, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", file, err, want)

@@ -24,6 +24,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/cri/lying"
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider"
 )
 
@@ -35,9 +36,7 @@ func TestQuarantineFromTheStart(t *testing.T) {
 	// The runtime's name is longer than a budget allows.
 	liar.Answer("Version", lying.Message(&runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: strings.Repeat("x", 2<<20), RuntimeApiVersion: "v1"}))
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(liar.Serve(l))
 	ours := map[string]string{provider.AnnotationDriver: "bowline", v1alpha1.HostAnnotation: "box"}
 	for name, c := range map[string]struct {
@@ -121,9 +120,7 @@ func TestQuarantineFromTheStart(t *testing.T) {
 			var got []v1.NodeConditionType
 			for _, patch := range patches {
 				var n v1.Node
-				if err := json.Unmarshal([]byte(patch), &n); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, json.Unmarshal([]byte(patch), &n))
 				for _, condition := range n.Status.Conditions {
 					got = append(got, condition.Type)
 					if !strings.Contains(condition.Message, "the machine's facts") && !strings.Contains(condition.Message, "the reply to Version") && !strings.Contains(condition.Message, "panicked: found") {

@@ -18,6 +18,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestOtherMachineGetsNothing: a machine that is not recognized, locally or over SSH, is asked only
@@ -25,18 +26,12 @@ import (
 // recognized by its machine-id and the link's host key.
 func TestOtherMachineGetsNothing(t *testing.T) {
 	here, err := local.New(local.Config{Name: "here"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	facts, err := here.Facts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	server, rt := sshtest.Run(t), fake.Run(t, fake.Config{})
 	pin, _, _, _, err := ssh.ParseAuthorizedKey([]byte(server.HostKey))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for name, c := range map[string]struct {
 		endpoint, hostKey, user string
 		login                   config.SSH

@@ -61,9 +61,7 @@ func testAdd(t *testing.T, w *world) {
 		t.Errorf("the Secret is %+v", s.ObjectMeta)
 	}
 	public, err := publicKey(s.Data[v1.SSHAuthPrivateKey])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if want := `restrict,port-forwarding,from="192.0.2.10" ` + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(public))) + " bowline:box-1\n"; w.machine.authorized != want {
 		t.Errorf("the line is\n%s, not\n%s", w.machine.authorized, want)
 	}
@@ -71,17 +69,13 @@ func testAdd(t *testing.T, w *world) {
 	// A second call creates nothing, asks nothing, and does not use the machine.
 	tries := w.machine.tries
 	w.said.Reset()
-	if err := w.Add(w.ctx(), r); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.Add(w.ctx(), r))
 	golden(t, "add-again.txt", w.said.String())
 
 	// Other jumps than those of the Host: the Host keeps its own, and the output says so.
 	w.said.Reset()
 	r.ProxyJump = []string{"root@Gate.example"}
-	if err := w.Add(w.ctx(), r); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.Add(w.ctx(), r))
 	if want := "Its jumps stay unchanged (none); use kubectl edit host box-1 to change them and their host keys.\n"; !strings.Contains(w.said.String(), want) {
 		t.Errorf("it does not say %q:\n%s", want, w.said.String())
 	}
@@ -183,9 +177,7 @@ func testAddContinues(t *testing.T, w *world) {
 		t.Errorf("it does not say that no Bowline reads the Host:\n%s", w.said.String())
 	}
 	w.hosts.script, w.hosts.looks = w.becomesNode, 0
-	if err := w.Add(w.ctx(), r); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.Add(w.ctx(), r))
 	s := w.theSecret()
 	if string(s.Data[v1.SSHAuthPrivateKey]) != key {
 		t.Error("the key of the first try was given up")
@@ -289,9 +281,7 @@ func testAddWithAKey(t *testing.T, w *world) {
 	w.machine.unfit = false
 
 	w.answers = []bool{true}
-	if err := w.Add(w.ctx(), r); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.Add(w.ctx(), r))
 	if string(w.theSecret().Data[v1.SSHAuthPrivateKey]) != string(r.Key) {
 		t.Error("the Secret has another key")
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // A failed look is shown above the last result, and the screen is restored at the end.
@@ -26,9 +28,7 @@ func TestLive(t *testing.T) {
 			}
 			return strings.Repeat("HOST\n", looks), nil
 		}
-		if err := Live(ctx, &out, 2*time.Second, func() (int, int) { return 4, 80 }, look); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, Live(ctx, &out, 2*time.Second, func() (int, int) { return 4, 80 }, look))
 		got := out.String()
 		if !strings.HasPrefix(got, screenOn) || !strings.HasSuffix(got, screenOff) || strings.Count(got, screenTop) != 3 ||
 			!strings.Contains(got, "connection refused"+lineEnd+"\n"+lineEnd+"\nHOST") || !strings.Contains(got, "… 2 more lines") {

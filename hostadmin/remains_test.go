@@ -38,9 +38,7 @@ func testAddShowsWhatRemains(t *testing.T, w *world) {
 		}
 	}
 	w.answers = []bool{true, true}
-	if err := w.Add(w.ctx(), request()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.Add(w.ctx(), request()))
 	said := w.said.String()
 	for _, want := range []string{"\n  kubectl certificate approve csr-mine\n", "Pods need a toleration to run there: example.com/lent=true:NoSchedule\n",
 		"set dnsPolicy: Default.\n"} {

@@ -31,6 +31,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/hostcheck"
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 var update = flag.Bool("update", false, "rewrite the goldens")
@@ -255,13 +256,9 @@ func newMachine(t *testing.T) *fakeMachine {
 func aPublicKey(t *testing.T) ssh.PublicKey {
 	t.Helper()
 	private, err := newKey("any")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	key, err := publicKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return key
 }
 
@@ -316,18 +313,12 @@ func golden(t *testing.T, name, got string) {
 	got = fingerprint.ReplaceAllString(keyData.ReplaceAllString(got, "AAAA…"), "SHA256:…")
 	file := filepath.Join("testdata", name)
 	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.MkdirAll("testdata", 0o755))
+		testutil.Must(t, os.WriteFile(file, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got; go test -update rewrites it):\n%s", file, diff)
 	}

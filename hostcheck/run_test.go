@@ -26,6 +26,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -139,9 +140,7 @@ func (w *fakeWay) close() {}
 func hostKey(t *testing.T) ssh.PublicKey {
 	t.Helper()
 	s, err := ssh.NewSignerFromKey(ed25519.NewKeyFromSeed(make([]byte, 32)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return s.PublicKey()
 }
 
@@ -258,9 +257,7 @@ func TestRun(t *testing.T) {
 				}
 			}
 			data, err := json.MarshalIndent(r, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			golden(t, c.name+".txt", []byte(text))
 			golden(t, c.name+".json", append(data, '\n'))
 		})
@@ -271,14 +268,10 @@ func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(file, got, 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if string(want) != string(got) {
 		t.Errorf("%s (rewritten by -update):\n%s", name, got)
 	}

@@ -14,6 +14,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 const (
@@ -183,9 +184,7 @@ func TestMachineIsRecorded(t *testing.T) {
 		after(5 * time.Second)
 		sets, before := w.sets, w.set["box"]
 		first, other := Machine(idA, keyA), Machine(idB, keyB)
-		if err := w.source.Recognize(t.Context(), "box", first); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, w.source.Recognize(t.Context(), "box", first))
 		if m := w.api.get("box").Status.Machine; m == nil || *m != first {
 			t.Fatalf("recorded is %+v", m)
 		}

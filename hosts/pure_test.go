@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 const pin = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -35,9 +36,7 @@ func template(t *testing.T, lines ...string) *config.Host {
 	t.Helper()
 	c, err := config.Parse([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: /etc/{nodeName}.kubeconfig\n" +
 		"registerWithTaints: [{key: far, effect: NoSchedule}]\nhostObjects:\n  namespace: ours\n  template:\n    labels: {a: \"1\", b: \"1\"}\n" + strings.Join(lines, "\n")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return &c.HostObjects.Template
 }
 
@@ -51,9 +50,7 @@ func TestTranslate(t *testing.T) {
 	from := template(t, "    ssh: {identityFile: /id, proxyJump: jump}")
 	before := *from
 	cfg, err := Translate(h, from, "ours", "/account")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	got := map[string]any{
 		"name": cfg.Name, "object": cfg.HostObject, "node": cfg.NodeName, "endpoint": cfg.Endpoint, "kubeconfig": cfg.Kubeconfig,
 		"labels": cfg.Labels, "taints": len(cfg.Taints), "pods": cfg.MaxPods, "reserved": cfg.SystemReserved, "grace": cfg.LinkGrace.Duration,
@@ -69,9 +66,7 @@ func TestTranslate(t *testing.T) {
 	}
 	h.Spec.SSH = &v1alpha1.HostSSH{ProxyJump: []v1alpha1.Jump{{User: "j", Address: "gate", Port: 2222, HostKeys: []string{pin}}}}
 	by, err := Translate(h, from, "ours", "/account")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if d := cmp.Diff([]config.SSHJump{{User: "j", Address: "gate", Port: 2222, HostKeys: []string{pin}}}, by.SSH.Jumps); d != "" || by.SSH.ProxyJump != "" {
 		t.Errorf("jump %q and %s", by.SSH.ProxyJump, d)
 	}
@@ -125,9 +120,7 @@ func TestPolicy(t *testing.T) {
 	h := remoteHost("box")
 	h.Spec.Policy = &v1alpha1.Policy{AllowPrivileged: &yes, AllowHostPath: &no, AllowNFS: &no}
 	cfg, err := Translate(h, template(t, "    policy: {allowPrivileged: false}"), "ours", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if p := cfg.Policy; *p.AllowPrivileged || *p.AllowHostPath || !*p.AllowHostNetwork || *p.AllowNFS {
 		t.Errorf("the policy allows: privileged %v, hostPath %v, hostNetwork %v, NFS %v", *p.AllowPrivileged, *p.AllowHostPath, *p.AllowHostNetwork, *p.AllowNFS)
 	}
@@ -136,9 +129,7 @@ func TestPolicy(t *testing.T) {
 func TestLocalHost(t *testing.T) {
 	h := &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "here"}, Spec: v1alpha1.HostSpec{Endpoint: "/run/x.sock"}}
 	cfg, err := Translate(h, template(t, "    ssh: {identityFile: /id}", "    server: {publishedAddress: 10.0.0.1}"), "ours", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if cfg.Remote() || cfg.Endpoint != "unix:///run/x.sock" || cfg.Server.Port != 10250 {
 		t.Errorf("it is %+v", cfg)
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func onNode(name, node, controller string) *v1.Pod {
@@ -101,9 +102,7 @@ func TestDrainOfALostMachine(t *testing.T) {
 		now := metav1.Now()
 		stuck := onNode("stuck", "box", "")
 		stuck.DeletionTimestamp, stuck.Finalizers = &now, []string{"driver"}
-		if err := w.client.Tracker().Add(stuck); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, w.client.Tracker().Add(stuck))
 		w.drives("box", func(r *Report) { r.Link = &Link{Message: "no answer for 2m"} })
 		w.api.remove("box")
 		after(20 * time.Second)

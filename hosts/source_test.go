@@ -14,6 +14,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func same(*v1alpha1.Host) {}
@@ -148,9 +149,7 @@ func TestNodeOfAnother(t *testing.T) {
 		if w.wanted() != "back other" {
 			t.Errorf("wanted are %q: the node of before is this Host's own", w.wanted())
 		}
-		if err := w.client.CoreV1().Nodes().Delete(t.Context(), "box", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, w.client.CoreV1().Nodes().Delete(t.Context(), "box", metav1.DeleteOptions{}))
 		after(20 * time.Second)
 		w.ready("box", ReasonStarting)
 		w.drives("other")

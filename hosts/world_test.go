@@ -26,6 +26,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // fakeAPI keeps Hosts as an API server does: a resource version per write, a generation per change
@@ -218,9 +219,7 @@ func newWorldOf(t *testing.T, shard Shard, objects ...runtime.Object) *world {
 	w.client.PrependReactor("create", "pods", w.evict)
 	var err error
 	w.source, err = New(Config{API: w.api, Client: w.client, Namespace: "ours", Template: template(t), Sink: w, Managed: w.driven, Release: w.empty, Shard: shard})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.source.Run(ctx) }()

@@ -26,6 +26,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // cluster is an API server with a signer. It identifies clients by a token or a client certificate,
@@ -70,9 +72,7 @@ func newCluster(t *testing.T) *cluster {
 func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return key
 }
 

@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // signer is an API server that signs approved requests. The first approval conflicts with another
@@ -85,18 +87,14 @@ func TestIssueNode(t *testing.T) {
 	server := httptest.NewServer(s)
 	defer server.Close()
 	issued, err := Issue(t.Context(), asJSON(server.URL), "box-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	block, _ := pem.Decode(s.request.Spec.Request)
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil || request.Subject.String() != "CN=system:node:box-1,O=system:nodes" || s.request.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		t.Errorf("asked for %v by %s, %v", request.Subject, s.request.Spec.SignerName, err)
 	}
 	config, err := clientcmd.Load(issued.Kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if user := config.AuthInfos["system:node:box-1"]; user == nil || !bytes.Equal(user.ClientCertificateData, certificate) || len(user.ClientKeyData) == 0 {
 		t.Errorf("the kubeconfig is %s", issued.Kubeconfig)
 	}

@@ -22,9 +22,7 @@ import (
 func client(t *testing.T, c Config) *Client {
 	t.Helper()
 	out, err := NewClient(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	run(t, out.Run)
 	return out
 }
@@ -33,9 +31,7 @@ func client(t *testing.T, c Config) *Client {
 func get(t *testing.T, c *Client, path string) string {
 	t.Helper()
 	answer, err := begin(t, c, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return answer()
 }
 
@@ -43,9 +39,7 @@ func get(t *testing.T, c *Client, path string) string {
 func begin(t *testing.T, c *Client, path string) (func() string, error) {
 	t.Helper()
 	h, err := rest.HTTPClientFor(c.REST())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	r, err := h.Get(c.REST().Host + path)
 	if err != nil {
 		return nil, err
@@ -76,9 +70,7 @@ func TestBootstrap(t *testing.T) {
 	s := newCluster(t)
 	dir := filepath.Join(t.TempDir(), "pki")
 	c := client(t, Config{NodeName: "n1", Directory: dir, Asker: s.asker("first")})
-	if err := c.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, c.Wait(t.Context()))
 	get(t, c, "/version")
 	if got := s.lastSeen(); got != "system:node:n1 101" {
 		t.Errorf("it comes as %q", got)
@@ -103,9 +95,7 @@ func TestBootstrap(t *testing.T) {
 	s.tokens = nil // it has expired
 	s.mu.Unlock()
 	again := client(t, Config{NodeName: "n1", Directory: dir, Asker: s.asker("first")})
-	if err := again.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, again.Wait(t.Context()))
 	get(t, again, "/version")
 	if got := s.lastSeen(); got != "system:node:n1 101" || len(s.asked()) != 1 {
 		t.Errorf("the next process comes as %q, after %q", got, s.asked())
@@ -123,17 +113,13 @@ func TestRenewalHasNoPause(t *testing.T) {
 	s.tokens, s.auto = nil, false // only with the old certificate, and not at once
 	s.mu.Unlock()
 	c, err := NewClient(t.Context(), Config{NodeName: "n1", Directory: dir, Asker: s.asker("first")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	get(t, c, "/version")
 	if got := s.lastSeen(); got != "system:node:n1 7" {
 		t.Fatalf("it comes as %q", got)
 	}
 	watch, err := begin(t, c, "/hold")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	<-s.holds
 	s.mu.Lock()
 	s.auto = true
@@ -190,9 +176,7 @@ func TestApprovedLater(t *testing.T) {
 	s.mu.Lock()
 	s.sign(s.requests[0]) // as if a person had approved it
 	s.mu.Unlock()
-	if err := c.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, c.Wait(t.Context()))
 	get(t, c, "/version")
 	if got := s.lastSeen(); got != "system:node:n1 101" {
 		t.Errorf("it comes as %q", got)
@@ -235,9 +219,7 @@ func TestServing(t *testing.T) {
 	own := &tls.Certificate{}
 	serving, err := NewServing(t.Context(), ServingConfig{NodeName: "n1", Directory: dir, IPs: func() []net.IP { return []net.IP{net.ParseIP("192.0.2.7")} }, Node: node.REST(),
 		Until: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	run(t, serving.Run)
 	testutil.Eventually(t, "the request is there", func() bool { return len(s.asked()) == 1 })
 	if got, err := serving.Get(nil); got != own || err != nil {
@@ -253,9 +235,7 @@ func TestServing(t *testing.T) {
 	approver := s.asker("first")
 	serving, err = NewServing(t.Context(), ServingConfig{NodeName: "n1", Directory: other, IPs: func() []net.IP { return []net.IP{net.ParseIP("192.0.2.7")} }, Node: node.REST(), Approver: approver,
 		Until: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if got, _ := serving.Get(nil); got == own || got.Leaf.SerialNumber.Int64() != 8 {
 		t.Error("what was kept is not shown")
 	}

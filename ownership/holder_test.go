@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
@@ -87,9 +88,7 @@ func TestLocalHostIsLostForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &claims{}
 		h := &Holder{Take: c.take}
-		if err := h.Acquire(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, h.Acquire(t.Context()))
 		close(c.newest().lost)
 		if err := h.Keep(t.Context()); err == nil || c.asked != 1 {
 			t.Errorf("%v, asked %d times", err, c.asked)
@@ -108,9 +107,7 @@ func TestRemoteHostIsHeldAgain(t *testing.T) {
 				t.Error("told of the loss before the fence is shut")
 			}
 		}}
-		if err := h.Acquire(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, h.Acquire(ctx))
 		done := make(chan error, 1)
 		go func() { done <- h.Keep(ctx) }()
 		allowed := func(what string, want bool) {
@@ -156,9 +153,7 @@ func TestRemoteHostTakenOverTwoConnections(t *testing.T) {
 			}
 			return c.take(ctx)
 		}}
-		if err := h.Acquire(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, h.Acquire(t.Context()))
 		if c.asked != 2 || !c.given[0].released || c.given[1].released {
 			t.Errorf("asked %d times, the first released: %v", c.asked, c.given[0].released)
 		}
@@ -182,9 +177,7 @@ func TestRemoteHostOfAnother(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, f := &claims{}, NewFence(nil, func() int { return 1 })
 				h := &Holder{Take: c.take, Fence: f}
-				if err := h.Acquire(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, h.Acquire(t.Context()))
 				c.answer(tc.answer)
 				close(c.newest().lost)
 				began := time.Now()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/cluster"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
@@ -24,9 +25,7 @@ func TestTheNodeIsAWitness(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c := &claims{}
 		h := NewHolder(NewFence(nil, func() int { return 1 }), c.take)
-		if err := h.Acquire(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, h.Acquire(ctx))
 		a := &cluster.IdentityRecorder{Cluster: &cluster.Connection{Witnesses: owner.Witnesses{Service: "s"}}, Learn: h.Record, Due: notify.New()}
 		h.OnReacquired = a.Due.Send
 		ended := make(chan error, 2)

@@ -28,6 +28,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/ownership"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
@@ -249,9 +250,7 @@ func TestTakeovers(t *testing.T) {
 			winner.fine = nil
 		}
 		before, did := asked.last(), lastLine(done)
-		if err := winner.take(); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, winner.take())
 		await(t, fmt.Sprintf("round %d: %s drives", round, winner.name), func() bool {
 			now := asked.last()
 			return now != before && strings.HasPrefix(now, winner.name)
@@ -281,9 +280,7 @@ func TestTakeovers(t *testing.T) {
 		t.Errorf("the runtime was asked by %d in turn, of whom %q came back: %q", len(asked.list), bad, asked.list)
 	}
 	data, err := os.ReadFile(done)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var wrote tenures
 	for line := range strings.Lines(string(data)) {
 		wrote.add(strings.TrimSpace(line))
@@ -318,17 +315,13 @@ func await(t *testing.T, what string, cond func() bool) {
 func startDriver(t *testing.T, name string, server *sshtest.Server, dir, socket string) *driverProcess {
 	t.Helper()
 	wire, err := labtest.NewWire(server.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	d := &driverProcess{name: name, wire: wire, cmd: exec.Command(os.Args[0])}
 	d.cmd.Env = append(os.Environ(), driverEnv+"="+strings.Join([]string{name, wire.Address(), server.KeyFile, server.HostKey, dir, socket}, "\n"))
 	d.cmd.Stderr = os.Stderr
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := d.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	d.take = func() error { _, err := in.Write([]byte("take\n")); return err }
 	started := make(chan error, 1)
 	ended := make(chan struct{})
@@ -343,9 +336,7 @@ func startDriver(t *testing.T, name string, server *sshtest.Server, dir, socket 
 			_ = d.cmd.Wait()
 		}
 	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, <-started)
 	t.Cleanup(func() {
 		_ = d.cmd.Process.Kill()
 		<-ended

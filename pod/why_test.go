@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
@@ -82,13 +84,9 @@ func TestWhyTextOfStaleEnding(t *testing.T) {
 
 func TestWhyJSONRoundTrip(t *testing.T) {
 	data, err := json.Marshal(report())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var back WhyReport
-	if err := json.Unmarshal(data, &back); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, json.Unmarshal(data, &back))
 	if d := cmp.Diff(report(), &back); d != "" {
 		t.Error(d)
 	}

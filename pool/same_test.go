@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 const document = `apiVersion: bowline.io/v1alpha1
@@ -28,9 +29,7 @@ hosts:
 func TestSame(t *testing.T) {
 	read := func() *config.Host {
 		c, err := config.ParseFile("/etc/bowline/config.yaml", []byte(document))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return &c.Hosts[0]
 	}
 	if !same(read(), read()) {

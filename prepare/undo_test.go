@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // memory is a machine of files and directories that records the commands it runs.
@@ -174,9 +175,7 @@ func TestApplyAndUndo(t *testing.T) {
 			if len(kept) > 0 {
 				return
 			}
-			if err := Forget(ctx, m, r, root); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, Forget(ctx, m, r, root))
 			if diff := cmp.Diff(before, m.files); diff != "" {
 				t.Errorf("the machine is not as it was:\n%s", diff)
 			}
@@ -188,13 +187,9 @@ func TestApplyAndUndo(t *testing.T) {
 func TestRestartsOnce(t *testing.T) {
 	ctx := t.Context()
 	m := newMemory("/etc/config.toml")
-	if err := Apply(ctx, m, root, all()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, Apply(ctx, m, root, all()))
 	r, err := ReadRecord(ctx, m, root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for range 2 {
 		if u := Undo(ctx, m, r, true); len(u.Kept) > 0 {
 			t.Errorf("kept %q", u.Kept)

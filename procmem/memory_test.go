@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func TestReadOnlyMapping(t *testing.T) {
@@ -39,9 +41,7 @@ func TestReleaseInit(t *testing.T) {
 func residentFile(t *testing.T) (n int) {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for line := range strings.Lines(string(data)) {
 		if rest, ok := strings.CutPrefix(line, "RssFile:"); ok {
 			if _, err := fmt.Sscanf(rest, "%d kB", &n); err != nil {

@@ -69,9 +69,7 @@ func somePod(uid types.UID) *v1.Pod {
 func TestHooksWakeAndNeverFail(t *testing.T) {
 	l := &loop{held: map[string]*v1.Pod{"shop/gone": somePod("u0")}}
 	idx := emptyIndexer()
-	if err := idx.Add(somePod("u1")); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, idx.Add(somePod("u1")))
 	h := &hooks{loop: l, held: l, lister: corev1listers.NewPodLister(idx)}
 	ctx := t.Context()
 	for name, hook := range map[string]func(context.Context, *v1.Pod) error{"create": h.CreatePod, "update": h.UpdatePod, "delete": h.DeletePod} {
@@ -100,18 +98,12 @@ func TestGateTurnsWritesIntoRequests(t *testing.T) {
 	client := fake.NewSimpleClientset(somePod("u1"))
 	l := &loop{}
 	idx := emptyIndexer()
-	if err := idx.Add(somePod("u1")); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, idx.Add(somePod("u1")))
 	g := &gate{PodsGetter: client.CoreV1(), loop: l, lister: corev1listers.NewPodLister(idx)}
 	ctx := t.Context()
 	uid := types.UID("u9")
-	if err := g.Pods("shop").Delete(ctx, "web", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Pods("shop").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, g.Pods("shop").Delete(ctx, "web", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}))
+	testutil.Must(t, g.Pods("shop").Delete(ctx, "web", metav1.DeleteOptions{}))
 	want := []pod.Ref{{Namespace: "shop", Name: "web", UID: "u9"}, {Namespace: "shop", Name: "web", UID: "u1"}}
 	if d := cmp.Diff(want, l.terminated); d != "" {
 		t.Errorf("terminate requests: %s", d)
@@ -238,17 +230,13 @@ func TestNodeImages(t *testing.T) {
 func patched(t *testing.T, server *v1.Node, patch []byte) *v1.Node {
 	t.Helper()
 	before, err := json.Marshal(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	after, err := strategicpatch.StrategicMergePatch(before, patch, v1.Node{})
 	if err != nil {
 		t.Fatalf("%v: %s", err, patch)
 	}
 	var n v1.Node
-	if err := json.Unmarshal(after, &n); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, json.Unmarshal(after, &n))
 	return &n
 }
 
@@ -269,9 +257,7 @@ func TestRewritePatch(t *testing.T) {
 	 "conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","lastHeartbeatTime":"2026-03-01T13:00:00Z","lastTransitionTime":"2020-01-01T00:00:00Z"},
 	               {"type":"DiskPressure","lastHeartbeatTime":"2026-03-01T13:00:00Z","lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`
 	out, applied, err := rewritePatch([]byte(in), server, want, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if d := cmp.Diff(map[string]string{lastAppliedStatus: "S", lastAppliedMeta: "M"}, applied); d != "" {
 		t.Error(d)
 	}
@@ -295,9 +281,7 @@ func TestRewritePatch(t *testing.T) {
 	// Correct addresses are not patched.
 	server.Status.Addresses = want
 	out, _, err = rewritePatch([]byte(in), server, want, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if strings.Contains(string(out), "addresses") {
 		t.Errorf("addresses are patched without need: %s", out)
 	}
@@ -308,9 +292,7 @@ func newTestNode(t *testing.T, client *fake.Clientset, l *loop) (*Node, func()) 
 	n, err := New(Config{Client: client, LeaseClient: client, Recorder: record.NewFakeRecorder(100), Loop: l, Held: l,
 		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts(), RuntimeName: "containerd", RuntimeVersion: "2.1.4"},
 		RepairInterval: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- n.Run(ctx) }()
@@ -390,16 +372,12 @@ func TestNodeLife(t *testing.T) {
 	})
 
 	// A deleted node is recreated at once.
-	if err := client.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, client.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}))
 	testutil.Eventually(t, "the node registered again", func() bool { return ready().Status == v1.ConditionTrue && len(get().Status.Addresses) == 2 })
 
 	// Unless it is retired.
 	n.Retire()
-	if err := client.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, client.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}))
 	n.SetReady(false, "", "leaving") // triggers a report
 	stop()
 	if name := get().Name; name != "" {
@@ -473,9 +451,7 @@ func TestRebooted(t *testing.T) {
 	recorder := record.NewFakeRecorder(10)
 	n, err := New(Config{Client: client, LeaseClient: client, Recorder: recorder, Loop: &loop{}, Held: &loop{},
 		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	report := func(boot string) {
 		t.Helper()
 		if _, err := n.nodes.Get(ctx, "n1", metav1.GetOptions{}); err != nil {

@@ -27,9 +27,7 @@ func TestStandbyAfterLosingTheHost(t *testing.T) {
 	n, err := New(Config{Client: client, LeaseClient: client, Recorder: record.NewFakeRecorder(100), Loop: &loop{}, Held: &loop{},
 		Registration: Registration{NodeName: "n1"}, Info: NodeInfo{Facts: facts()},
 		Instance: "first", HoldsHost: drives.Load, RepairInterval: 10 * time.Millisecond, LeaseDuration: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- n.Run(ctx) }()
@@ -43,9 +41,7 @@ func TestStandbyAfterLosingTheHost(t *testing.T) {
 	get := func() *v1.Node {
 		t.Helper()
 		node, err := nodes.Get(t.Context(), "n1", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return node
 	}
 	testutil.Eventually(t, "a registered node", func() bool {

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
@@ -50,17 +51,13 @@ func TestDrainIsOfOurs(t *testing.T) {
 			}))
 			defer server.Close()
 			file := filepath.Join(t.TempDir(), "kubeconfig")
-			if err := os.WriteFile(file, fmt.Appendf(nil, "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q}}]\ncontexts: [{name: c, context: {cluster: c}}]\n", server.URL), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, os.WriteFile(file, fmt.Appendf(nil, "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q}}]\ncontexts: [{name: c, context: {cluster: c}}]\n", server.URL), 0o600))
 			var said strings.Builder
 			say := func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
 			// For a host without an owner, and for the node of that name.
 			for _, id := range []owner.Identity{noOwner, {ClusterUID: "cluster", NodeName: "worker-1"}} {
 				d, err := newDraining(t.Context(), file, nil, id, nil, "worker-1", say)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				if (d != nil) != c.drain || !strings.Contains(said.String(), c.said) {
 					t.Errorf("%v: it is drained: %v; said %q", id, d != nil, said.String())
 				}
@@ -89,9 +86,7 @@ func TestDrainKnowsItsCluster(t *testing.T) {
 	}))
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q}}]\ncontexts: [{name: c, context: {cluster: c}}]\n", server.URL), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(file, fmt.Appendf(nil, "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: %q}}]\ncontexts: [{name: c, context: {cluster: c}}]\n", server.URL), 0o600))
 	id := owner.Identity{ClusterUID: "of-the-first-service", NodeName: "worker-1"}
 	for name, c := range map[string]struct {
 		running []owner.Sandbox

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // refuses checks that each command line fails with an error that contains the words, and prints
@@ -45,12 +47,8 @@ func TestHandOverRefuses(t *testing.T) {
 		"--root-directory":  {"/run/c.sock", "--root-directory", "x/"},
 	})
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(filepath.Dir(key), "config.yaml"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(key, nil, 0o600))
+	testutil.Must(t, os.WriteFile(filepath.Join(filepath.Dir(key), "config.yaml"), nil, 0o600))
 	with := func(args ...string) []string {
 		return append([]string{"--ssh", "root@10.0.0.7", "--identity-file", key, "--node-name", "n", "--out", t.TempDir()}, args...)
 	}

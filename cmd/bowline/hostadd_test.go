@@ -22,6 +22,7 @@ import (
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/hostadmin"
 	"github.com/bowline-k8s/bowline/hosts"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/version"
 )
 
@@ -100,9 +101,7 @@ func (a *hostAPI) serve(t *testing.T) []string {
 	c.Clusters["here"] = &clientcmdapi.Cluster{Server: s.URL}
 	c.Contexts["here"] = &clientcmdapi.Context{Cluster: "here"}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*c, file); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, clientcmd.WriteToFile(*c, file))
 	return []string{"--kubeconfig", file, "--context", "here"}
 }
 
@@ -125,9 +124,7 @@ func TestHostCommands(t *testing.T) {
 
 	access := access{kubeconfig: way[1], context: way[3]}
 	objects, _, err := access.clients()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var _ hostadmin.Hosts = (*hosts.Client)(nil)
 	h := &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "box-1"}}
 	h.Spec.Endpoint = "unix:///run/c.sock"
@@ -217,9 +214,7 @@ func TestPlugin(t *testing.T) {
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetArgs([]string{"host", "add", "--help"})
-	if err := root.Execute(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, root.Execute())
 	for _, want := range []string{"\n  kubectl bowline host add NAME --ssh", "\n  kubectl bowline host add box-1 --ssh root@10.0.0.7\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the help does not say %q:\n%s", want, out.String())

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/mountns"
 )
 
@@ -19,9 +20,7 @@ func TestJoinIsCalledRightly(t *testing.T) {
 // TestChartJoins: the chart names the pod's own files by the paths that a joined process sees.
 func TestChartJoins(t *testing.T) {
 	made, err := os.ReadFile("../../charts/testdata/local.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	paths := strings.Split(string(made), "/proc/self/fd/")[1:]
 	for _, p := range paths {
 		if !strings.HasPrefix("/proc/self/fd/"+p, mountns.PodRoot+"/") {

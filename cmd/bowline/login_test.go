@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/sshlogin"
 )
 
@@ -25,17 +26,13 @@ func home(t *testing.T) string {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)
 	t.Setenv("SSH_AUTH_SOCK", "")
-	if err := os.Mkdir(filepath.Join(dir, ".ssh"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Mkdir(filepath.Join(dir, ".ssh"), 0o700))
 	return filepath.Join(dir, ".ssh")
 }
 
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
 // anAgent serves an ssh-agent with these keys.
@@ -43,15 +40,11 @@ func anAgent(t *testing.T, keys ...ed25519.PrivateKey) string {
 	t.Helper()
 	ring := agent.NewKeyring()
 	for _, k := range keys {
-		if err := ring.Add(agent.AddedKey{PrivateKey: k}); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, ring.Add(agent.AddedKey{PrivateKey: k}))
 	}
 	socket := filepath.Join(t.TempDir(), "agent")
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -69,13 +62,9 @@ func anAgent(t *testing.T, keys ...ed25519.PrivateKey) string {
 func newKey(t *testing.T) (ed25519.PrivateKey, string) {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	block, err := ssh.MarshalPrivateKey(private, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return private, string(pem.EncodeToMemory(block))
 }
 
@@ -107,9 +96,7 @@ func TestOwnAccess(t *testing.T) {
 	if got := own("/mine"); got != "the key /mine" {
 		t.Errorf("a key that is named: %q", got)
 	}
-	if err := os.Remove(filepath.Join(dir, "id_ed25519")); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Remove(filepath.Join(dir, "id_ed25519")))
 	is("an agent", "your ssh-agent")
 
 	// The command that "host add" prints reaches the host with the same key.
@@ -130,9 +117,7 @@ func TestHostCommandsLogInAsSSH(t *testing.T) {
 	dir := home(t)
 	t.Setenv("SSH_AUTH_SOCK", filepath.Join(dir, "no-agent"))
 	key, err := os.ReadFile(server.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	endpoint := server.URL(rt.Socket)
 	out, errOut, status := typed(t, "host", "check", endpoint)
 	if status == 0 || !strings.Contains(out, "no key is pinned") && !strings.Contains(out+errOut, "no key to log in") {
@@ -140,9 +125,7 @@ func TestHostCommandsLogInAsSSH(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "id_ed25519"), string(key))
 	pin, _, _, _, err := ssh.ParseAuthorizedKey([]byte(server.HostKey))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	write(t, filepath.Join(dir, "known_hosts"), knownhosts.Line([]string{server.Address}, pin)+"\n")
 	for _, args := range [][]string{{"host", "check"}, {"host", "prepare", "--dry-run"}} {
 		out, errOut, _ := typed(t, append(args, endpoint)...)
@@ -161,22 +144,16 @@ func TestHostCommandsLogInAsSSH(t *testing.T) {
 	c.SetContext(t.Context())
 	flags.rootDir, flags.logsDir, flags.cgroupRoot = "/var/lib/kubelet", "/var/log/pods", "/"
 	checked, err := flags.check(c, endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	m, err := openChecked(t.Context(), checked, flags.host(checked))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
 	// A host for which known_hosts has another key is refused.
 	_, other := newKey(t)
 	signer, err := ssh.ParsePrivateKey([]byte(other))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	write(t, filepath.Join(dir, "known_hosts"), knownhosts.Line([]string{server.Address}, signer.PublicKey())+"\n")
 	if out, errOut, status := typed(t, "host", "check", endpoint); status == 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), "the key has changed") {
 		t.Errorf("a changed key: status %d, %s%s", status, out, errOut)

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestUnitKeepsTheMachinesMounts: a private mount namespace would hide every volume that Bowline
@@ -13,9 +15,7 @@ import (
 func TestUnitKeepsTheMachinesMounts(t *testing.T) {
 	const path = "../../deploy/systemd/bowline.service"
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	hides := regexp.MustCompile(`^(Protect\w+|Private\w+|ReadOnlyPaths|ReadWritePaths|InaccessiblePaths|ExecPaths|NoExecPaths|TemporaryFileSystem|Bind\w*Paths|Root\w+|Mount\w+|DynamicUser|User|DeviceAllow|DevicePolicy|RestrictNamespaces|RestrictSUIDSGID|ProcSubset)=`)
 	sandboxed := false
 	for line := range strings.Lines(string(text)) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -41,9 +42,7 @@ func whyAPI(t *testing.T, report *pod.WhyReport) []string {
 	c.Contexts["none"] = &clientcmdapi.Context{Cluster: "here"}
 	c.CurrentContext = "none"
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*c, file); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, clientcmd.WriteToFile(*c, file))
 	return []string{"--kubeconfig", file}
 }
 

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func testContainerLife(s *suite, t *testing.T) {
@@ -39,9 +40,7 @@ func testContainerLife(s *suite, t *testing.T) {
 			t.Errorf("stop of a container not started: %v", err)
 		}
 	}
-	if err := s.Client.StartContainer(ctx, id); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.StartContainer(ctx, id))
 	s.logHas(t, st.LogPath, "up")
 	running := s.status(t, id)
 	if running.State != runtimeapi.ContainerState_CONTAINER_RUNNING || running.StartedAt < running.CreatedAt || running.FinishedAt != 0 {
@@ -51,18 +50,14 @@ func testContainerLife(s *suite, t *testing.T) {
 		t.Errorf("a second start: %v, want a refusal", err)
 	}
 	for range 2 {
-		if err := s.Client.StopContainer(ctx, id, 30*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, s.Client.StopContainer(ctx, id, 30*time.Second))
 	}
 	st = s.status(t, id)
 	if st.State != runtimeapi.ContainerState_CONTAINER_EXITED || st.ExitCode != 143 || st.StartedAt != running.StartedAt || st.FinishedAt < st.StartedAt {
 		t.Errorf("stopped: %v", st)
 	}
 	for range 2 {
-		if err := s.Client.RemoveContainer(ctx, id); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, s.Client.RemoveContainer(ctx, id))
 		if _, err := s.Client.ContainerStatus(ctx, id); !cri.IsNotFound(err) {
 			t.Errorf("after the removal: %v, want not found", err)
 		}
@@ -98,9 +93,7 @@ func testContainerList(s *suite, t *testing.T) {
 		"together":   {&runtimeapi.ContainerFilter{PodSandboxId: sandboxOne, State: state(runtimeapi.ContainerState_CONTAINER_EXITED)}, nil},
 	} {
 		list, err := s.Client.ListContainers(t.Context(), c.filter)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		got, want := map[string]bool{}, map[string]bool{}
 		for _, l := range list {
 			if l.Id == one || l.Id == two || l.Id == three {
@@ -121,9 +114,7 @@ func testContainerList(s *suite, t *testing.T) {
 
 func testContainerRemoveRunning(s *suite, t *testing.T) {
 	id, _, _ := s.start(t, s.script("c", "ignore-term", "wait"))
-	if err := s.Client.RemoveContainer(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.RemoveContainer(t.Context(), id))
 	if _, err := s.Client.ContainerStatus(t.Context(), id); !cri.IsNotFound(err) {
 		t.Errorf("%v, want not found", err)
 	}
@@ -138,9 +129,7 @@ func testExitCodes(s *suite, t *testing.T) {
 		reason string
 	}{"fine": {"exit 0", 0, "Completed"}, "bad": {"exit 3", 3, "Error"}, "most": {"exit 255", 255, "Error"}} {
 		id := s.create(t, sandboxID, sandbox, s.script(name, c.step))
-		if err := s.Client.StartContainer(ctx, id); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, s.Client.StartContainer(ctx, id))
 		st := s.exited(t, id)
 		// containerd records the start time afterwards: a container that ends at once may have an
 		// end time slightly before its start time.
@@ -208,9 +197,7 @@ func testStopGrace(s *suite, t *testing.T) {
 		id, _, sandbox := s.start(t, s.script("c", "on-term 7", "out up", "wait"))
 		s.logHas(t, filepath.Join(sandbox.LogDirectory, "c.log"), "up")
 		began := time.Now()
-		if err := s.Client.StopContainer(t.Context(), id, patience); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, s.Client.StopContainer(t.Context(), id, patience))
 		if st := s.status(t, id); st.ExitCode != 7 || time.Since(began) > patience/2 {
 			t.Errorf("exit code %d after %v, want 7 soon", st.ExitCode, time.Since(began))
 		}
@@ -219,9 +206,7 @@ func testStopGrace(s *suite, t *testing.T) {
 		id, _, sandbox := s.start(t, s.script("c", "ignore-term", "out up", "wait"))
 		s.logHas(t, filepath.Join(sandbox.LogDirectory, "c.log"), "up")
 		began := time.Now()
-		if err := s.Client.StopContainer(t.Context(), id, 2*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, s.Client.StopContainer(t.Context(), id, 2*time.Second))
 		if st := s.status(t, id); st.ExitCode != 137 || time.Since(began) < 2*time.Second {
 			t.Errorf("exit code %d after %v, want 137 after 2 s", st.ExitCode, time.Since(began))
 		}
@@ -233,9 +218,7 @@ func testStopGrace(s *suite, t *testing.T) {
 		}
 		id, _, sandbox := s.start(t, s.script("c", "ignore-term", "out up", "wait"))
 		s.logHas(t, filepath.Join(sandbox.LogDirectory, "c.log"), "up")
-		if err := s.Client.StopContainer(t.Context(), id, 0); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, s.Client.StopContainer(t.Context(), id, 0))
 		if st := s.status(t, id); st.ExitCode != 137 {
 			t.Errorf("exit code %d, want 137", st.ExitCode)
 		}
@@ -267,9 +250,7 @@ func testStopCutOff(s *suite, t *testing.T) {
 	if st := s.status(t, id); st.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Fatalf("the container did not outlive the stop that was cut off: %v", st)
 	}
-	if err := s.Client.StopContainer(t.Context(), id, time.Second); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.StopContainer(t.Context(), id, time.Second))
 	if st := s.status(t, id); st.ExitCode != 137 {
 		t.Errorf("exit code %d, want 137", st.ExitCode)
 	}
@@ -280,13 +261,9 @@ func testStopCutOff(s *suite, t *testing.T) {
 
 func testEnvAndMounts(s *suite, t *testing.T) {
 	dir := filepath.Join(s.Dir, "mount")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.MkdirAll(dir, 0o755))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.WriteFile(filepath.Join(dir, "given"), []byte("from the host\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "given"), []byte("from the host\n"), 0o644))
 	config := s.script("c", "env GREETING", "read /data/given", "append /data/made by the container")
 	config.Envs = []*runtimeapi.KeyValue{{Key: "GREETING", Value: []byte("hello there")}}
 	config.Mounts = []*runtimeapi.Mount{{HostPath: dir, ContainerPath: "/data"}}
@@ -313,9 +290,7 @@ func testUpdateResources(s *suite, t *testing.T) {
 	err = s.Client.UpdateContainerResources(t.Context(), id, &runtimeapi.ContainerResources{
 		Linux: &runtimeapi.LinuxContainerResources{CpuShares: 256, MemoryLimitInBytes: 96 << 20},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	// containerd before 1.7 does not report resources.
 	if r := s.status(t, id).GetResources().GetLinux(); r != nil && (r.CpuShares != 256 || r.MemoryLimitInBytes != 96<<20) {
 		t.Errorf("resources %v", r)
@@ -349,9 +324,7 @@ func testExecSync(s *suite, t *testing.T) {
 	if st := s.status(t, id); st.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("the container ended with its command: %v", st)
 	}
-	if err := s.Client.StopContainer(ctx, id, 0); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.StopContainer(ctx, id, 0))
 	if _, err = run(time.Second, "out x"); err == nil || cri.IsTransport(err) || cri.IsTimeout(err) {
 		t.Errorf("exec in a container that has exited: %v, want a refusal", err)
 	}

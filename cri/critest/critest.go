@@ -109,9 +109,7 @@ func (s *suite) sandboxConfig(t *testing.T) *runtimeapi.PodSandboxConfig {
 	s.count++
 	name := fmt.Sprintf("critest-%d-%d", os.Getpid(), s.count)
 	logs := filepath.Join(s.Dir, name)
-	if err := os.MkdirAll(logs, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.MkdirAll(logs, 0o755))
 	t.Cleanup(func() { _ = os.RemoveAll(logs) })
 	return &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "critest", Uid: name, Attempt: 2},
@@ -126,9 +124,7 @@ func (s *suite) sandboxConfig(t *testing.T) *runtimeapi.PodSandboxConfig {
 func (s *suite) runSandbox(t *testing.T, config *runtimeapi.PodSandboxConfig) string {
 	t.Helper()
 	id, err := s.Client.RunPodSandbox(t.Context(), config, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		ctx := context.Background()
 		if err := s.Client.StopPodSandbox(ctx, id); err != nil {
@@ -155,9 +151,7 @@ func (s *suite) script(name string, steps ...string) *runtimeapi.ContainerConfig
 func (s *suite) create(t *testing.T, sandboxID string, sandbox *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) string {
 	t.Helper()
 	id, err := s.Client.CreateContainer(t.Context(), sandboxID, c, sandbox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return id
 }
 
@@ -167,18 +161,14 @@ func (s *suite) start(t *testing.T, c *runtimeapi.ContainerConfig) (id, sandboxI
 	sandbox = s.sandboxConfig(t)
 	sandboxID = s.runSandbox(t, sandbox)
 	id = s.create(t, sandboxID, sandbox, c)
-	if err := s.Client.StartContainer(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.StartContainer(t.Context(), id))
 	return id, sandboxID, sandbox
 }
 
 func (s *suite) status(t *testing.T, id string) *runtimeapi.ContainerStatus {
 	t.Helper()
 	st, err := s.Client.ContainerStatus(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return st
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/critest"
 	"github.com/bowline-k8s/bowline/cri/critest/testmachine"
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func TestMain(m *testing.M) {
@@ -32,9 +33,7 @@ func connect(t *testing.T, socket string) *cri.Client {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -76,16 +75,12 @@ func TestContainerd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			work, err := os.MkdirTemp("", "cri")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			m, err := testmachine.Start(ctx, testmachine.Config{Dir: work, Containerd: binary(t, dir), ShimDir: dir,
 				CNIDir: cniDir(t), Image: image})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			t.Cleanup(func() {
 				if t.Failed() {
 					log, _ := os.ReadFile(filepath.Join(work, "containerd.log"))
@@ -111,9 +106,7 @@ func TestEndpoints(t *testing.T) {
 		t.Skip("BOWLINE_CRI_ENDPOINTS is not set")
 	}
 	registry, err := testmachine.Registry(buildImage(t), runtime.GOARCH)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	server := httptest.NewServer(registry)
 	defer server.Close()
 	image := strings.TrimPrefix(server.URL, "http://") + "/" + testmachine.ImageName
@@ -134,9 +127,7 @@ func TestEndpoints(t *testing.T) {
 func plant(t *testing.T, socket string) critest.Planter {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return critest.ContainerdPlanter(conn)
 }
@@ -173,8 +164,6 @@ func buildImage(t *testing.T) []byte {
 		t.Fatalf("build the test program: %v\n%s", err, text)
 	}
 	data, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return data
 }

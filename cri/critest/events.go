@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func testEvents(s *suite, t *testing.T) {
@@ -19,9 +20,7 @@ func testEvents(s *suite, t *testing.T) {
 		}
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	// A subscription takes effect some time after the call: create sandboxes until the first event
 	// arrives.
 	first := false
@@ -60,24 +59,18 @@ func testEvents(s *suite, t *testing.T) {
 		}
 	}
 	next(cri.EventStarted, sandboxID)
-	if err := s.Client.StartContainer(ctx, id); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.StartContainer(ctx, id))
 	next(cri.EventStarted, id)
 	// The end of an exec in the container gives no event.
 	if _, err := s.Client.ExecSync(ctx, id, []string{"/bowline-test", "exit 1"}, patience); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Client.StopContainer(ctx, id, 0); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.StopContainer(ctx, id, 0))
 	next(cri.EventExited, id)
 	if !s.CRIEvents {
 		next(cri.EventDeleted, id) // of its task
 	}
-	if err := s.Client.RemoveContainer(ctx, id); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.RemoveContainer(ctx, id))
 	next(cri.EventDeleted, id)
 	cancel()
 	for range events { // ends after cancel

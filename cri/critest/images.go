@@ -7,14 +7,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func testImages(s *suite, t *testing.T) {
 	ctx, missing := t.Context(), &runtimeapi.ImageSpec{Image: s.Missing}
 	ref, err := s.Client.PullImage(ctx, s.spec(), nil, nil) // already present: no error
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	img, err := s.Client.ImageStatus(ctx, s.spec())
 	if err != nil || img == nil {
 		t.Fatalf("status of a pulled image: %v, %v", img, err)
@@ -48,9 +47,7 @@ func testImages(s *suite, t *testing.T) {
 		t.Errorf("a container of an absent image: %v, want not found", err)
 	}
 	for range 2 {
-		if err := s.Client.RemoveImage(ctx, s.spec()); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, s.Client.RemoveImage(ctx, s.spec()))
 		if img, err := s.Client.ImageStatus(ctx, s.spec()); img != nil || err != nil {
 			t.Errorf("after its removal: %v, %v, want neither", img, err)
 		}

@@ -18,6 +18,8 @@ import (
 	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	containerdtypes "github.com/containerd/containerd/api/types"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // Planter creates what a start leaves in containerd if it is interrupted at the wrong moment; that
@@ -126,9 +128,7 @@ func testForgottenTask(s *suite, t *testing.T) {
 	ctx, sandbox := t.Context(), s.sandboxConfig(t)
 	sandboxID := s.runSandbox(t, sandbox)
 	id := s.create(t, sandboxID, sandbox, s.script("c", "wait"))
-	if err := s.Planter.Task(ctx, id); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Planter.Task(ctx, id))
 	if err := s.Client.RemoveContainer(ctx, id); err != nil {
 		t.Error(err)
 	}
@@ -155,18 +155,14 @@ func testLeaked(s *suite, t *testing.T) {
 		c := s.script(name, "wait")
 		c.Labels[kubelettypes.KubernetesPodUIDLabel] = string(uid)
 		id, err := s.Planter.Container(ctx, s.create(t, sandboxID, sandbox, c))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		planted, sandboxes, uids = append(planted, id), append(sandboxes, sandboxID), append(uids, uid)
 	}
 	for i, uid := range uids {
 		if left, err := s.Planter.Left(ctx, planted[i]); err != nil || !left {
 			t.Fatalf("before: left %v, %v", left, err)
 		}
-		if err := s.Client.RemovePodSandbox(ctx, sandboxes[i]); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, s.Client.RemovePodSandbox(ctx, sandboxes[i]))
 		if younger, err := s.Client.RemoveLeaked(ctx, uid, time.Now().Add(-time.Hour)); err != nil || younger != 1 {
 			t.Errorf("of what is made since an hour: %d younger, %v", younger, err)
 		}
@@ -197,21 +193,15 @@ func testRecords(s *suite, t *testing.T) {
 	has("what never was", "some-id", false)
 	sandbox := s.runSandbox(t, s.sandboxConfig(t))
 	has("a sandbox", sandbox, true)
-	if err := s.Client.RemovePodSandbox(t.Context(), sandbox); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.RemovePodSandbox(t.Context(), sandbox))
 	has("a sandbox that was removed", sandbox, false)
 	id, remove, err := s.Planter.Sandbox(t.Context())
 	if status.Code(err) == codes.Unimplemented {
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	has("a sandbox without a container", id, true)
-	if err := remove(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, remove())
 	has("the same, removed", id, false)
 }
 

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri/logs"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func testLogs(s *suite, t *testing.T) {
@@ -22,9 +23,7 @@ func testLogs(s *suite, t *testing.T) {
 	s.exited(t, id)
 	path := filepath.Join(sandbox.LogDirectory, "c.log")
 	var out, errs bytes.Buffer
-	if err := logs.Read(t.Context(), files{}, path, &v1.PodLogOptions{}, nil, &out, &errs); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, logs.Read(t.Context(), files{}, path, &v1.PodLogOptions{}, nil, &out, &errs))
 	if want := "first\n" + long + "\nn 0\nn 1\nn 2\n"; out.String() != want || errs.String() != "second\n" {
 		t.Errorf("stdout of %d bytes, want %d; stderr %q", out.Len(), len(want), errs.String())
 	}
@@ -34,9 +33,7 @@ func testLogs(s *suite, t *testing.T) {
 	path = filepath.Join(sandbox.LogDirectory, "c.log")
 	out.Reset()
 	tail := int64(2)
-	if err := logs.Read(t.Context(), files{}, path, &v1.PodLogOptions{TailLines: &tail, Timestamps: true}, nil, &out, &out); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, logs.Read(t.Context(), files{}, path, &v1.PodLogOptions{TailLines: &tail, Timestamps: true}, nil, &out, &out))
 	lines := strings.Split(out.String(), "\n")
 	if len(lines) != 3 || !strings.HasSuffix(lines[0], "Z n 1") || !strings.HasSuffix(lines[1], "Z n 2") {
 		t.Errorf("tail %q", out.String())
@@ -63,20 +60,12 @@ func testLogRotation(s *suite, t *testing.T) {
 	}()
 	for i := range 2 {
 		<-time.After(1500 * time.Millisecond)
-		if err := os.Rename(path, fmt.Sprintf("%s.%d", path, i)); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Client.ReopenContainerLog(ctx, id); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.Rename(path, fmt.Sprintf("%s.%d", path, i)))
+		testutil.Must(t, s.Client.ReopenContainerLog(ctx, id))
 	}
 	s.logHas(t, path, "n ")
-	if err := s.Client.StopContainer(ctx, id, 5*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.StopContainer(ctx, id, 5*time.Second))
+	testutil.Must(t, <-done)
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	for i, l := range lines {
 		if l != fmt.Sprintf("n %d", i) {

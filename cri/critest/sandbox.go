@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func testStatus(s *suite, t *testing.T) {
@@ -16,9 +17,7 @@ func testStatus(s *suite, t *testing.T) {
 		t.Errorf("version %v, %v", v, err)
 	}
 	st, err := s.Client.Status(t.Context(), true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for _, name := range []string{runtimeapi.RuntimeReady, runtimeapi.NetworkReady} {
 		ready := false
 		for _, c := range st.Status.GetConditions() {
@@ -42,9 +41,7 @@ func testSandboxLife(s *suite, t *testing.T) {
 	again, err := s.Client.RunPodSandbox(ctx, config, "")
 	s.wantTaken(t, id, again, err)
 	st, err := s.Client.PodSandboxStatus(ctx, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if st.Id != id || st.State != runtimeapi.PodSandboxState_SANDBOX_READY || st.CreatedAt == 0 {
 		t.Errorf("status %v", st)
 	}
@@ -58,9 +55,7 @@ func testSandboxLife(s *suite, t *testing.T) {
 		t.Errorf("address %q", st.GetNetwork().GetIp())
 	}
 	for range 2 { // the stop may be repeated
-		if err := s.Client.StopPodSandbox(ctx, id); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, s.Client.StopPodSandbox(ctx, id))
 		if st, err = s.Client.PodSandboxStatus(ctx, id); err != nil || st.State != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
 			t.Errorf("after the stop: %v, %v", st, err)
 		}
@@ -69,9 +64,7 @@ func testSandboxLife(s *suite, t *testing.T) {
 		t.Error("a container was made in a stopped sandbox")
 	}
 	for range 2 {
-		if err := s.Client.RemovePodSandbox(ctx, id); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, s.Client.RemovePodSandbox(ctx, id))
 		if _, err := s.Client.PodSandboxStatus(ctx, id); !cri.IsNotFound(err) {
 			t.Errorf("after the removal: %v, want not found", err)
 		}
@@ -91,9 +84,7 @@ func testSandboxLife(s *suite, t *testing.T) {
 func testSandboxList(s *suite, t *testing.T) {
 	one, two := s.sandboxConfig(t), s.sandboxConfig(t)
 	idOne, idTwo := s.runSandbox(t, one), s.runSandbox(t, two)
-	if err := s.Client.StopPodSandbox(t.Context(), idTwo); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.StopPodSandbox(t.Context(), idTwo))
 	state := func(st runtimeapi.PodSandboxState) *runtimeapi.PodSandboxStateValue {
 		return &runtimeapi.PodSandboxStateValue{State: st}
 	}
@@ -112,9 +103,7 @@ func testSandboxList(s *suite, t *testing.T) {
 		"not ready":   {&runtimeapi.PodSandboxFilter{State: state(runtimeapi.PodSandboxState_SANDBOX_NOTREADY), LabelSelector: mine}, []string{idTwo}},
 	} {
 		list, err := s.Client.ListPodSandbox(t.Context(), c.filter)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		got := map[string]bool{}
 		for _, sb := range list {
 			if sb.Id == idOne || sb.Id == idTwo {
@@ -141,9 +130,7 @@ func testSandboxHostNetwork(s *suite, t *testing.T) {
 	}
 	id := s.runSandbox(t, config)
 	st, err := s.Client.PodSandboxStatus(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if ip := st.GetNetwork().GetIp(); ip != "" {
 		t.Errorf("address %q of a sandbox on the host's network", ip)
 	}
@@ -154,9 +141,7 @@ func testSandboxHostNetwork(s *suite, t *testing.T) {
 
 func testSandboxStopKills(s *suite, t *testing.T) {
 	id, sandboxID, _ := s.start(t, s.script("c", "ignore-term", "wait"))
-	if err := s.Client.StopPodSandbox(t.Context(), sandboxID); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.StopPodSandbox(t.Context(), sandboxID))
 	if st := s.exited(t, id); st.ExitCode != 137 {
 		t.Errorf("exit code %d, want 137", st.ExitCode)
 	}
@@ -164,9 +149,7 @@ func testSandboxStopKills(s *suite, t *testing.T) {
 
 func testSandboxRemove(s *suite, t *testing.T) {
 	id, sandboxID, _ := s.start(t, s.script("c", "wait"))
-	if err := s.Client.RemovePodSandbox(t.Context(), sandboxID); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, s.Client.RemovePodSandbox(t.Context(), sandboxID))
 	if _, err := s.Client.ContainerStatus(t.Context(), id); !cri.IsNotFound(err) {
 		t.Errorf("the container of a removed sandbox: %v, want not found", err)
 	}

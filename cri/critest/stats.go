@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // The stats of each running container have its labels and its memory usage. Not every runtime
@@ -11,9 +12,7 @@ import (
 func testStats(s *suite, t *testing.T) {
 	id, sandboxID, _ := s.start(t, s.script("measured", "wait"))
 	list, err := s.Client.ListContainerStats(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	found := false
 	for _, st := range list {
 		if st.GetAttributes().GetId() != id {
@@ -34,9 +33,7 @@ func testStats(s *suite, t *testing.T) {
 	if cri.IsUnimplemented(err) {
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for _, st := range sandboxes {
 		if st.GetAttributes().GetId() == sandboxID {
 			return

@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri/stream"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // node serves the URL that prepare gets from the runtime.
@@ -35,9 +36,7 @@ func (s *suite) node(t *testing.T, opts stream.Options, prepare func(context.Con
 	}))
 	t.Cleanup(server.Close)
 	u, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	u.RawQuery = "output=1"
 	return u
 }
@@ -58,9 +57,7 @@ func testStreamExec(s *suite, t *testing.T) {
 					Cmd: []string{"/bowline-test", "cat", "err oops", "exit 9"}})
 			})
 			e, err := executor(u)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			typed := strings.Repeat("typed ", 50_000)
 			var out, errs bytes.Buffer
 			err = e.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(typed), Stdout: &out, Stderr: &errs})
@@ -82,14 +79,10 @@ func testStreamPortForward(s *suite, t *testing.T) {
 	})
 	s.logHas(t, sandbox.LogDirectory+"/c.log", "listening")
 	d, err := portforward.NewSPDYOverWebsocketDialerForStreaming(u, &rest.Config{Host: u.String()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	stop, ready, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	f, err := portforward.NewOnAddressesForStreaming(d, []string{"127.0.0.1"}, []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	go func() { done <- f.ForwardPorts() }()
 	select {
 	case <-ready:
@@ -97,13 +90,9 @@ func testStreamPortForward(s *suite, t *testing.T) {
 		t.Fatal(err)
 	}
 	ports, err := f.GetPorts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, "there and back"); err != nil {
 		t.Fatal(err)

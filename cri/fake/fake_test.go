@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // cri/critest tests what the fake shares with real runtimes; these tests cover the rest.
@@ -19,9 +20,7 @@ import (
 func client(t *testing.T, r *fake.Runtime) *cri.Client {
 	t.Helper()
 	c, err := cri.Connect(t.Context(), cri.Config{Dial: r.Dial})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -31,17 +30,11 @@ func running(t *testing.T, r *fake.Runtime, c *cri.Client) (sandboxID, id string
 	r.AddImage("app", fake.RegistryImage{})
 	sandbox := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u"}}
 	sandboxID, err := c.RunPodSandbox(t.Context(), sandbox, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	id, err = c.CreateContainer(t.Context(), sandboxID, &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: "app"}}, sandbox)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartContainer(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
+	testutil.Must(t, c.StartContainer(t.Context(), id))
 	return sandboxID, id
 }
 
@@ -145,9 +138,7 @@ func TestWhatHappensToContainers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := fake.Run(t, fake.Config{})
 			sandboxID, id := running(t, r, client(t, r))
-			if err := c.do(r, sandboxID, id); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, c.do(r, sandboxID, id))
 			st, err := client(t, r).ContainerStatus(t.Context(), id)
 			if err != nil || st.State != c.state || st.ExitCode != c.code || st.Reason != c.reason {
 				t.Errorf("%v, %v", st, err)

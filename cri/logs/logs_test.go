@@ -22,6 +22,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -158,9 +159,7 @@ func read(t *testing.T, content string, opts v1.PodLogOptions) (stdout, stderr s
 	d := newDisk()
 	d.write("/log", content)
 	var out, errs bytes.Buffer
-	if err := Read(t.Context(), d, "/log", &opts, nil, &out, &errs); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, Read(t.Context(), d, "/log", &opts, nil, &out, &errs))
 	return out.String(), errs.String()
 }
 
@@ -247,9 +246,7 @@ func TestTailAgainstDumb(t *testing.T) {
 		n := rapid.IntRange(0, 45).Draw(t, "n")
 		s := b.String()
 		got, err := tailStart(t.Context(), strings.NewReader(s), int64(len(s)), int64(n))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		lines := strings.SplitAfter(s, "\n") // the last one is the unfinished line
 		keep := lines[max(0, len(lines)-1-n):]
 		if want := int64(len(s) - len(strings.Join(keep, ""))); got != want {

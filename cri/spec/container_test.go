@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestHashNeverChanges: these hashes are on existing containers; the comments name their writers.
@@ -94,9 +95,7 @@ func TestRunAsNonRoot(t *testing.T) {
 func TestUserOf(t *testing.T) {
 	run := func(u spec.ImageUser) *runtimeapi.LinuxContainerSecurityContext {
 		config, err := spec.Container(&v1.Pod{}, &v1.Container{}, spec.Machine{}, spec.ContainerInput{ImageUser: u})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return config.Linux.SecurityContext
 	}
 	if sc := run(spec.UserOf(nil)); sc.RunAsUser != nil || sc.RunAsUsername != "" {
@@ -142,9 +141,7 @@ func TestSubPaths(t *testing.T) {
 	}
 	in := spec.ContainerInput{Env: env, Mounts: map[string]spec.VolumeMount{"v": {HostPath: "/vol"}}, SubPaths: map[int]string{1: "/proc/1/fd/9"}}
 	config, err := spec.Container(&v1.Pod{}, c, spec.Machine{}, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var got []string
 	for _, m := range config.Mounts {
 		got = append(got, m.HostPath)
@@ -206,17 +203,11 @@ func TestInputsAreNotChanged(t *testing.T) {
 	}
 	before := p.DeepCopy()
 	sandbox, err := spec.Sandbox(p, m, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	env, err := spec.Env(p, &p.Spec.Containers[0], envIn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	config, err := spec.Container(p, &p.Spec.Containers[0], m, spec.ContainerInput{Env: env, SupplementalGroups: []int64{5}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	sandbox.Annotations["x"], sandbox.Labels["x"] = "y", "y"
 	config.Linux.SecurityContext.MaskedPaths[0] = "x"
 	if !reflect.DeepEqual(before, p) {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -55,9 +56,7 @@ func FuzzParseResolvConf(f *testing.F) {
 			b.WriteString("options " + strings.Join(conf.Options, " ") + "\n")
 		}
 		again, err := spec.ParseResolvConf([]byte(b.String()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if diff := cmp.Diff(conf, again); diff != "" {
 			t.Fatalf("%q (-first +again):\n%s", text, diff)
 		}

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func lines(env []spec.EnvVar) []string {
@@ -47,9 +48,7 @@ func TestEnvOrderAndOverrides(t *testing.T) {
 		Services:   []*v1.Service{service("shop", "linked", "10.0.0.1", v1.ServicePort{Port: 1})},
 	}
 	got, err := spec.Env(p, c, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	want := []string{"A=a", "B=b", "PATH=/bin:/more", "P_k=$(A)", "LATER=$(Z)", "Z=zz", "ESCAPED=$(Z)", "FROM_SECRET=$(A)", "BLANK="}
 	if diff := cmp.Diff(want, lines(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -27,13 +28,9 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func world(t *testing.T) (spec.Machine, spec.EnvInput) {
 	t.Helper()
 	data, err := os.ReadFile("testdata/machine.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var m spec.Machine
-	if err := yaml.UnmarshalStrict(data, &m); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, yaml.UnmarshalStrict(data, &m))
 	env := spec.EnvInput{
 		ConfigMaps: map[string]*v1.ConfigMap{"settings": {Data: map[string]string{"COLOR": "blue", "dotted.name": "kept", "LEVEL": "3"}}},
 		Secrets:    map[string]*v1.Secret{"creds": {Data: map[string][]byte{"user": []byte("ann"), "PASSWORD": []byte("s3cret")}}},
@@ -62,22 +59,16 @@ func TestGolden(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
 		t.Run(name, func(t *testing.T) {
 			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			var p v1.Pod
-			if err := yaml.UnmarshalStrict(data, &p); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, yaml.UnmarshalStrict(data, &p))
 			got := render(t, &p)
 			if !bytes.Equal(got, render(t, &p)) {
 				t.Fatal("two runs on equal input differ")
 			}
 			golden := filepath.Join("testdata", "golden", name+".json")
 			if *update {
-				if err := os.WriteFile(golden, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, os.WriteFile(golden, got, 0o644))
 				return
 			}
 			want, err := os.ReadFile(golden)
@@ -95,9 +86,7 @@ func render(t *testing.T, p *v1.Pod) []byte {
 	t.Helper()
 	m, envIn := world(t)
 	if over, ok := p.Annotations["test/machine"]; ok {
-		if err := yaml.UnmarshalStrict([]byte(over), &m); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, yaml.UnmarshalStrict([]byte(over), &m))
 	}
 	if p.Spec.HostNetwork {
 		envIn.PodIPs = envIn.HostIPs
@@ -109,9 +98,7 @@ func render(t *testing.T, p *v1.Pod) []byte {
 		out["sandbox"] = plain(t, config)
 	}
 	hosts, err := spec.HostsFile(p, m, envIn.PodIPs, []byte("127.0.0.1 base\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	out["hosts"] = strings.Split(string(hosts), "\n")
 	out["podCgroup"] = spec.PodCgroup(p, m)
 	if _, warnings, err := spec.DNS(p, m); err == nil && len(warnings) > 0 {
@@ -138,9 +125,7 @@ func render(t *testing.T, p *v1.Pod) []byte {
 	}
 	out["containers"] = containers
 	data, err := json.MarshalIndent(out, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return append(data, '\n')
 }
 
@@ -169,22 +154,16 @@ func renderContainer(t *testing.T, p *v1.Pod, c *v1.Container, m spec.Machine, e
 func plain(t *testing.T, m proto.Message) any {
 	t.Helper()
 	data, err := protojson.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var out map[string]any
-	if err := json.Unmarshal(data, &out); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, json.Unmarshal(data, &out))
 	if envs, ok := out["envs"].([]any); ok {
 		lines := []string{}
 		for _, e := range envs {
 			pair := e.(map[string]any)
 			encoded, _ := pair["value"].(string)
 			value, err := base64.StdEncoding.DecodeString(encoded)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			lines = append(lines, pair["key"].(string)+"="+string(value))
 		}
 		out["envs"] = lines

@@ -21,6 +21,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/stream"
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // limit is the budget LineBytes, plus what a buffered reader may have read beyond it.
@@ -129,9 +130,7 @@ func execTo(t *testing.T, account *budget.Account, scheme string, lie *liar) err
 	}))
 	defer server.Close()
 	u, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var out bytes.Buffer
 	return executors["websocket v5"](t, u).StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out})
 }
@@ -161,14 +160,10 @@ func TestEndlessRefusal(t *testing.T) {
 		}))
 		defer server.Close()
 		req, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		req.Header = upgrades["SPDY"].Clone()
 		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusInternalServerError {
 			t.Errorf("status %d, want the runtime's 500", resp.StatusCode)

@@ -28,6 +28,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/cri/stream"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // newNode serves the URL that prepare returns through stream.Proxy.
@@ -44,9 +45,7 @@ func newNode(t *testing.T, opts stream.Options, prepare func(ctx context.Context
 	}))
 	t.Cleanup(server.Close)
 	u, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return u
 }
 
@@ -56,9 +55,7 @@ func start(t *testing.T, config *runtimeapi.ContainerConfig, ports ...int) (c *c
 	t.Helper()
 	r := fake.Run(t, fake.Config{})
 	c, err := cri.Connect(t.Context(), cri.Config{Dial: r.Dial})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	sandbox := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u"}}
 	if sandboxID, err = c.RunPodSandbox(t.Context(), sandbox, ""); err != nil {
@@ -74,9 +71,7 @@ func start(t *testing.T, config *runtimeapi.ContainerConfig, ports ...int) (c *c
 		t.Fatal(err)
 	}
 	for _, port := range ports {
-		if err := r.Listening(t.Context(), sandboxID, port); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, r.Listening(t.Context(), sandboxID, port))
 	}
 	return c, sandboxID, id
 }
@@ -99,9 +94,7 @@ var executors = map[string]func(t *testing.T, u *url.URL) remotecommand.Executor
 
 func must(t *testing.T, e remotecommand.Executor, err error) remotecommand.Executor {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return e
 }
 
@@ -134,9 +127,7 @@ func TestExec(t *testing.T) {
 				typed := strings.Repeat("0123456789", 100_000)
 				var out bytes.Buffer
 				err := executor(t, u).StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(typed), Stdout: &out})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				if out.String() != typed+"done\n" {
 					t.Errorf("%d bytes came back of %d", out.Len(), len(typed))
 				}
@@ -207,14 +198,10 @@ func TestPortForward(t *testing.T) {
 				return c.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: sandboxID, Port: []int32{8080}})
 			})
 			d, err := dialer(u)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			stop, ready := make(chan struct{}), make(chan struct{})
 			f, err := portforward.NewOnAddressesForStreaming(d, []string{"127.0.0.1"}, []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			done := make(chan error, 1)
 			go func() { done <- f.ForwardPorts() }()
 			select {
@@ -223,14 +210,10 @@ func TestPortForward(t *testing.T) {
 				t.Fatal(err)
 			}
 			ports, err := f.GetPorts()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			for range 2 {
 				conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(ports[0].Local))))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				if _, err := io.WriteString(conn, "ping"); err != nil {
 					t.Fatal(err)
 				}
@@ -259,9 +242,7 @@ func TestCredentialsStay(t *testing.T) {
 	defer runtime.Close()
 	u := newNode(t, stream.Options{}, func(context.Context) (string, error) { return runtime.URL + "/exec/token", nil })
 	req, err := http.NewRequestWithContext(t.Context(), "GET", u.String(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for k, v := range map[string]string{
 		"Connection": "Upgrade", "Upgrade": "websocket", "Authorization": "Bearer secret", "Cookie": "secret",
 		"X-Remote-User": "secret", "Impersonate-User": "secret", "X-Kept": "kept",
@@ -270,9 +251,7 @@ func TestCredentialsStay(t *testing.T) {
 		req.Header.Set(k, v)
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden {
 		t.Errorf("status %d, want the runtime's 403", resp.StatusCode)
@@ -290,9 +269,7 @@ func TestCredentialsStay(t *testing.T) {
 
 func TestBadRequests(t *testing.T) {
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	_ = dead.Close()
 	for name, c := range map[string]struct {
 		url     string

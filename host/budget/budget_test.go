@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func TestExceededNamesTheBudget(t *testing.T) {
@@ -34,9 +35,7 @@ func TestEveryBudgetHasALimit(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	a := budget.New(budget.Limits{Items: 10})
-	if err := a.Check(budget.Items, 10, "a list"); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, a.Check(budget.Items, 10, "a list"))
 	if a.Err() != nil {
 		t.Fatal("exceeded by what is within the limit")
 	}
@@ -62,13 +61,9 @@ func TestCheck(t *testing.T) {
 func TestTakeIsHeldUntilReleased(t *testing.T) {
 	a := budget.New(budget.Limits{Channels: 2})
 	one, err := a.Take(budget.Channels, 1, "a channel")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	two, err := a.Take(budget.Channels, 1, "a channel")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	one()
 	one() // a second call changes nothing
 	if _, err := a.Take(budget.Channels, 1, "a channel"); err != nil {

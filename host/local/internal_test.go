@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestDeadlineGivesUp: the caller returns at its deadline although the system call hangs, and
@@ -58,14 +59,10 @@ func fakeV2(t *testing.T, dirs ...string) string {
 	root := t.TempDir()
 	for _, d := range append([]string{""}, dirs...) {
 		p := filepath.Join(root, d)
-		if err := os.MkdirAll(p, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.MkdirAll(p, 0o755))
 		for file, content := range map[string]string{"cgroup.controllers": "cpu io memory pids misc\n", "cgroup.subtree_control": "",
 			"cpu.weight": "100\n", "cpu.max": "max 100000\n", "memory.max": "max\n", "pids.max": "max\n"} {
-			if err := os.WriteFile(filepath.Join(p, file), []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, os.WriteFile(filepath.Join(p, file), []byte(content), 0o644))
 		}
 	}
 	return root
@@ -74,9 +71,7 @@ func fakeV2(t *testing.T, dirs ...string) string {
 func TestEnsureV2(t *testing.T) {
 	root := fakeV2(t, "kubepods", "kubepods/pod1")
 	r := host.CgroupResources{CPUShares: 1024, CPUQuotaUS: 20_000, MemoryBytes: 1 << 20, PidsMax: 7, HugePageBytes: map[string]int64{"2MB": 1}}
-	if err := ensureV2(root, "/kubepods/pod1", r); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, ensureV2(root, "/kubepods/pod1", r))
 	for file, want := range map[string]string{
 		"cgroup.subtree_control": "+cpu +io +memory +pids", "kubepods/cgroup.subtree_control": "+cpu +io +memory +pids",
 		"kubepods/pod1/cgroup.subtree_control": "", "kubepods/pod1/cpu.weight": "39", "kubepods/pod1/cpu.max": "20000 100000",
@@ -98,9 +93,7 @@ func TestEnsureV2(t *testing.T) {
 		{"/kubepods/burstable", host.CgroupResources{CPUShares: 3072}},
 		{"/kubepods/burstable", host.CgroupResources{CPUShares: 100_000}},
 	} {
-		if err := ensureV2(root, c.path, c.r); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, ensureV2(root, c.path, c.r))
 	}
 	for file, want := range map[string]string{"kubepods/cpu.weight": "79", "kubepods/memory.max": "7516192768", "kubepods/pids.max": "32768",
 		"kubepods/burstable/cpu.weight": "3815", "kubepods/burstable/memory.max": "max\n", "kubepods/cgroup.subtree_control": "+cpu +io +memory +pids"} {
@@ -109,9 +102,7 @@ func TestEnsureV2(t *testing.T) {
 			t.Errorf("%s holds %q, %v; want %q", file, got, err, want)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(root, "kubepods/pod1/cgroup.controllers"), []byte("pids"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(filepath.Join(root, "kubepods/pod1/cgroup.controllers"), []byte("pids"), 0o644))
 	if err := ensureV2(root, "/kubepods/pod1", r); err == nil || !strings.Contains(err.Error(), "cpu controller") {
 		t.Errorf("without the cpu controller: %v", err)
 	}
@@ -121,13 +112,9 @@ func TestEnsureV2(t *testing.T) {
 // directories.
 func TestOpenDirAt(t *testing.T) {
 	dir := t.TempDir()
-	if err := errors.Join(os.Mkdir(dir+"/d", 0o755), os.Symlink("d", dir+"/l"), os.Symlink("/etc", dir+"/out")); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, errors.Join(os.Mkdir(dir+"/d", 0o755), os.Symlink("d", dir+"/l"), os.Symlink("/etc", dir+"/out")))
 	parent, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer parent.Close()
 	for how, open := range map[string]func(name string) (*os.File, error){
 		"new": func(name string) (*os.File, error) { return openDirAt(int(parent.Fd()), name, name) },
@@ -151,9 +138,7 @@ func TestOpenDirAt(t *testing.T) {
 		}
 	}
 	proc, err := os.Open("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer proc.Close()
 	if _, err := openDirAt(int(proc.Fd()), "proc", "/proc"); !errors.Is(err, host.ErrMountInside) {
 		t.Errorf("a mount was entered: %v", err)
@@ -169,18 +154,12 @@ func TestLockOfRemovedFile(t *testing.T) {
 	h := &Host{name: "test", lockCheck: time.Hour}
 	p := filepath.Join(t.TempDir(), "lock")
 	f, err := os.Create(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer f.Close()
-	if err := os.Rename(p, p+".moved"); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Rename(p, p+".moved"))
 	for _, replaced := range []bool{false, true} {
 		if replaced {
-			if err := os.WriteFile(p, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, os.WriteFile(p, nil, 0o600))
 		}
 		l, again, err := h.take(context.Background(), f, p, nil)
 		if l != nil || !again || err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/hosttest"
 	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func config() local.Config { return local.Config{LockCheck: 20 * time.Millisecond} }
@@ -25,9 +26,7 @@ func TestMain(m *testing.M) {
 func open(t *testing.T, c local.Config) host.Host {
 	t.Helper()
 	h, err := local.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return h
 }
 

@@ -10,22 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestSubPathChangesBeforeTheMount: what was checked is mounted, whatever a pod does between the
 // check and the mount.
 func TestSubPathChangesBeforeTheMount(t *testing.T) {
 	any, err := New(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	h := any.(*Host)
 	outside := filepath.Join(t.TempDir(), "outside")
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 	}
 	write := func(p, content string) {
 		t.Helper()
@@ -89,30 +86,18 @@ func TestSubPathChangesBeforeTheMount(t *testing.T) {
 // TestSubPathRemovedMeanwhile: a removed directory is not mounted.
 func TestSubPathRemovedMeanwhile(t *testing.T) {
 	root := t.TempDir()
-	if err := os.Mkdir(root+"/d", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Mkdir(root+"/d", 0o755))
 	w, err := walkFrom(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer w.close()
-	if err := w.walk(t.Context(), "d"); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.within(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.walk(t.Context(), "d"))
+	testutil.Must(t, w.within())
 	elsewhere := t.TempDir() + "/d"
-	if err := os.Rename(root+"/d", elsewhere); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Rename(root+"/d", elsewhere))
 	if err := w.within(); !errors.Is(err, host.ErrSubPathUnsafe) {
 		t.Errorf("moved out: %v", err)
 	}
-	if err := os.Remove(elsewhere); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Remove(elsewhere))
 	if err := w.within(); !errors.Is(err, host.ErrSubPathUnsafe) {
 		t.Errorf("removed: %v", err)
 	}
@@ -122,17 +107,13 @@ func TestSubPathRemovedMeanwhile(t *testing.T) {
 // a link to outside, with a switch between each check and its mount.
 func TestSubPathFlips(t *testing.T) {
 	any, err := New(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	h := any.(*Host)
 	dir := t.TempDir()
 	root, target := dir+"/v", dir+"/t"
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 	}
 	must(os.Mkdir(dir+"/outside", 0o755))
 	must(os.WriteFile(dir+"/outside/x", []byte("outside"), 0o644))

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // Watch reports each kind of change, a directory that is created later, and a file through its
@@ -35,17 +37,13 @@ func TestWatch(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			if tc.prepare != nil {
-				if err := tc.prepare(dir); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, tc.prepare(dir))
 			}
 			path := filepath.Join(dir, tc.path)
 			hints := watching(t, path)
 			await(t, hints, "the watch begins")
 			drain(hints)
-			if err := tc.act(dir); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, tc.act(dir))
 			await(t, hints, what)
 			if tc.path != "d" {
 				return
@@ -53,9 +51,7 @@ func TestWatch(t *testing.T) {
 			// Once the new directory itself is watched, changes in it are reported too.
 			for late := time.After(time.Minute); ; {
 				drain(hints)
-				if err := write("in")(path); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, write("in")(path))
 				select {
 				case <-hints:
 					return

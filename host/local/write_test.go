@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // powerless is a file system that tracks what was synced, and the order of operations. A rename
@@ -162,9 +164,7 @@ func TestWriteOrder(t *testing.T) {
 		false: "mkdir /r/new, create, write, chmod, rename to /r/new/file",
 	} {
 		d := newPowerless(0)
-		if err := writeFile(d, "/r/new/file", []byte("next"), 0o600, synced); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, writeFile(d, "/r/new/file", []byte("next"), 0o600, synced))
 		if got := strings.Join(d.did, ", "); got != want {
 			t.Errorf("synced %v: %s", synced, got)
 		}

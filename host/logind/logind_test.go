@@ -61,9 +61,7 @@ type mock struct {
 
 func newMock(t *testing.T) *mock {
 	dir, err := os.MkdirTemp("", "logind")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	// A stand-in that is about to end may write once more.
 	t.Cleanup(func() {
 		testutil.Eventually(t, "all writes have ended", func() bool { return os.RemoveAll(dir) == nil })
@@ -172,9 +170,7 @@ func both(t *testing.T, f func(t *testing.T, m *mock, h host.Host)) {
 func open(t *testing.T, h logind.Machine, need time.Duration) *logind.Session {
 	t.Helper()
 	s, err := logind.Open(context.Background(), logind.Config{Machine: h, Who: "who", Why: "why not", Need: need})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }

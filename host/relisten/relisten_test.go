@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // forward is one listener of the host.
@@ -95,9 +96,7 @@ func newWorld(t *testing.T, prepare func(*world)) *world {
 			w.told = append(w.told, err)
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
@@ -285,9 +284,7 @@ func TestDrop(t *testing.T) {
 		w := newWorld(t, func(*world) {})
 		synctest.Wait()
 		first, err := w.last()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		w.set(func() { w.slow = 5 * time.Second })
 		w.Drop()
 		synctest.Wait()
@@ -330,9 +327,7 @@ func TestAPanicOfACheckIsTheDrivers(t *testing.T) {
 			Check:    func(context.Context) error { panic("found") },
 			OnResult: func(error) {},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- l.Run(ctx) }()

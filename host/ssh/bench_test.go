@@ -12,15 +12,14 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/host/ssh"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // BenchmarkWriteTree writes 1 MiB in 1000 keys, with host/ssh and host/local.
 func BenchmarkWriteTree(b *testing.B) {
 	ctx := context.Background()
 	near, err := local.New(local.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testutil.Must(b, err)
 	far := open(b, ssh.Config{})
 	closeHost(b, far)
 	content := strings.Repeat("0123456789abcde\n", 64)
@@ -37,17 +36,13 @@ func BenchmarkWriteTree(b *testing.B) {
 				dir, n := b.TempDir(), 0
 				for b.Loop() {
 					n++
-					if err := h.WriteTree(ctx, dir, tree(n, keys)); err != nil {
-						b.Fatal(err)
-					}
+					testutil.Must(b, h.WriteTree(ctx, dir, tree(n, keys)))
 				}
 			})
 			b.Run(fmt.Sprintf("same/%d/%s", keys, name), func(b *testing.B) {
 				dir := b.TempDir()
 				for b.Loop() {
-					if err := h.WriteTree(ctx, dir, tree(0, keys)); err != nil {
-						b.Fatal(err)
-					}
+					testutil.Must(b, h.WriteTree(ctx, dir, tree(0, keys)))
 				}
 			})
 		}
@@ -60,13 +55,9 @@ func BenchmarkOperations(b *testing.B) {
 	closeHost(b, h)
 	d := b.TempDir()
 	p := d + "/file"
-	if err := h.WriteFile(ctx, p, []byte("content"), 0o644); err != nil {
-		b.Fatal(err)
-	}
+	testutil.Must(b, h.WriteFile(ctx, p, []byte("content"), 0o644))
 	f, err := h.Open(ctx, p)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testutil.Must(b, err)
 	defer f.Close()
 	cgroup, n := "/bowline-bench", 0
 	defer h.RemoveCgroup(ctx, cgroup, true)
@@ -130,9 +121,7 @@ func BenchmarkOperations(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			before := processes(b)
 			for b.Loop() {
-				if err := op(); err != nil {
-					b.Fatal(err)
-				}
+				testutil.Must(b, op())
 			}
 			b.ReportMetric(float64(processes(b)-before)/float64(b.N), "processes/op")
 		})
@@ -143,9 +132,7 @@ func BenchmarkOperations(b *testing.B) {
 func processes(b *testing.B) (n int64) {
 	b.Helper()
 	stat, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		b.Fatal(err)
-	}
+	testutil.Must(b, err)
 	_, after, _ := strings.Cut(string(stat), "\nprocesses ")
 	if _, err := fmt.Sscan(after, &n); err != nil {
 		b.Fatal(err)

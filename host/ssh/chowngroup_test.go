@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // groupers are hosts with all ways to change a tree: with and without a mount namespace, with
@@ -29,9 +30,7 @@ func groupers(t *testing.T, transport func() ssh.Transport) map[string]*ssh.Host
 		t.Skip("only root gives files away")
 	}
 	none := t.TempDir()
-	if err := os.WriteFile(none+"/unshare", []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(none+"/unshare", []byte("#!/bin/sh\nexit 1\n"), 0o755))
 	usual := "/usr/sbin:/usr/bin:/sbin:/bin"
 	configs := map[string]ssh.Config{"namespace": {}, "directories": {Path: none + ":" + usual}, "directories, bash": {Shell: "/bin/bash", Path: none + ":" + usual}}
 	if dir, sh := shtest.Busybox(t); dir != "" {
@@ -56,9 +55,7 @@ func TestChownGroupOfLiveVolume(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := t.TempDir()
 			outside, volume := d+"/outside", d+"/volume"
-			if err := errors.Join(os.MkdirAll(outside, 0o755), os.MkdirAll(volume+"/a", 0o755), os.MkdirAll(volume+"/b", 0o755)); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, errors.Join(os.MkdirAll(outside, 0o755), os.MkdirAll(volume+"/a", 0o755), os.MkdirAll(volume+"/b", 0o755)))
 			names := make([]string, 400)
 			for i := range names {
 				names[i] = fmt.Sprintf("f%d", i)
@@ -97,9 +94,7 @@ func TestChownGroupOfLiveVolume(t *testing.T) {
 			pod.Wait()
 			for _, n := range append(names, ".") {
 				st, err := os.Lstat(filepath.Join(outside, n))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				want := fs.FileMode(0o600)
 				if n == "." {
 					want = 0o755 | fs.ModeDir
@@ -123,9 +118,7 @@ func TestChownGroupTree(t *testing.T) {
 			for i := range 40 {
 				deep += fmt.Sprintf("/d%d", i)
 			}
-			if err := os.MkdirAll(deep, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, os.MkdirAll(deep, 0o700))
 			files := map[string][2]fs.FileMode{ // before and after
 				"a\nb": {0o600, 0o660}, "ends\n": {0o600, 0o660}, "-n": {0o640, 0o660}, ".hidden": {0o400, 0o660}, "..x": {0o644, 0o664},
 				"tool": {0o755 | fs.ModeSetuid, 0o775 | fs.ModeSetuid}, "group": {0o711 | fs.ModeSetgid, 0o771 | fs.ModeSetgid}, "*": {0, 0o660},
@@ -135,25 +128,15 @@ func TestChownGroupTree(t *testing.T) {
 			}
 			for _, dir := range []string{v, deep} {
 				for n, mode := range files {
-					if err := errors.Join(os.WriteFile(filepath.Join(dir, n), nil, 0o600), os.Chmod(filepath.Join(dir, n), mode[0])); err != nil {
-						t.Fatal(err)
-					}
+					testutil.Must(t, errors.Join(os.WriteFile(filepath.Join(dir, n), nil, 0o600), os.Chmod(filepath.Join(dir, n), mode[0])))
 				}
 			}
-			if err := errors.Join(os.WriteFile(d+"/outside", nil, 0o600), os.Symlink(d+"/outside", v+"/link"), os.Symlink(d, v+"/up")); err != nil {
-				t.Fatal(err)
-			}
-			if err := h.ChownGroup(context.Background(), v, 4321, false); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, errors.Join(os.WriteFile(d+"/outside", nil, 0o600), os.Symlink(d+"/outside", v+"/link"), os.Symlink(d, v+"/up")))
+			testutil.Must(t, h.ChownGroup(context.Background(), v, 4321, false))
 			_ = filepath.WalkDir(v, func(p string, e fs.DirEntry, err error) error {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				st, err := e.Info()
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				if gid := st.Sys().(*syscall.Stat_t).Gid; gid != 4321 {
 					t.Errorf("%q has the group %d", p, gid)
 				}
@@ -182,13 +165,9 @@ func TestChownGroupIsBrief(t *testing.T) {
 	for name, h := range groupers(t, func() ssh.Transport { return &sent }) {
 		t.Run(name, func(t *testing.T) {
 			v := t.TempDir() + "/v"
-			if err := os.Mkdir(v, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, os.Mkdir(v, 0o755))
 			for i := range 1000 {
-				if err := os.WriteFile(fmt.Sprintf("%s/%d", v, i), nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, os.WriteFile(fmt.Sprintf("%s/%d", v, i), nil, 0o600))
 			}
 			if err := unix.Mount(v, v, "", unix.MS_BIND, ""); err != nil {
 				t.Skip(err)
@@ -198,9 +177,7 @@ func TestChownGroupIsBrief(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			if err := unix.Mount("", v, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, unix.Mount("", v, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 			before := sent.bytes.Load()
 			if err := h.ChownGroup(context.Background(), v, 4321, false); !errors.Is(err, unix.EROFS) {
 				t.Fatalf("%.1000v", err)

@@ -24,9 +24,7 @@ const elsewhere = "127.0.0.2"
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", elsewhere+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -229,17 +227,11 @@ func TestExposeIsFenced(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, address := exposed(t, one)
-	if err := comes(t, one, l, address); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, comes(t, one, l, address))
 	process.stopped.Store(true)
-	if err := two.Takeover(ctx, p); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, two.Takeover(ctx, p))
 	lock, err := two.Lock(ctx, p, []byte("two"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer lock.Close()
 	var l2 net.Listener
 	testutil.Eventually(t, "the next driver listens", func() bool { l2, err = two.Expose(patiently(t), address); return err == nil })

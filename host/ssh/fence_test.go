@@ -30,13 +30,9 @@ func login(t *testing.T, s *sshtest.Server) *ssh.Host {
 func loginBy(t *testing.T, s *sshtest.Server, dial func(context.Context, string, string) (net.Conn, error)) *ssh.Host {
 	t.Helper()
 	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	l, err := link.New(link.Config{Target: target, Wait: time.Minute, Dial: dial})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	done := make(chan error, 1)
 	go func() { done <- l.Run(context.Background()) }()
 	t.Cleanup(func() {
@@ -62,9 +58,7 @@ func forked(t *testing.T, h *ssh.Host, dir string) (pids []int, ended chan error
 	}()
 	testutil.Eventually(t, "the request runs", func() bool { _, err := os.Stat(file); return err == nil })
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for _, word := range strings.Fields(string(data)) {
 		pid, err := strconv.Atoi(word)
 		if err != nil || pid < 2 || !runs(pid) {
@@ -112,14 +106,10 @@ func TestFenceEndsRequests(t *testing.T) {
 		one, two := login(t, server), login(t, server)
 		p := t.TempDir() + "/lock"
 		l, err := one.Lock(ctx, p, []byte("one"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		pids, ended := forked(t, one, t.TempDir())
 		others, _ := forked(t, two, t.TempDir())
-		if err := two.Takeover(ctx, p); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, two.Takeover(ctx, p))
 		wantDead(t, "after the takeover", pids, ended)
 		for _, pid := range others {
 			if !runs(pid) {
@@ -128,9 +118,7 @@ func TestFenceEndsRequests(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		l2, err := two.Lock(ctx, p, []byte("two"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		select {
 		case <-l.Lost():
 		case <-time.After(patience):
@@ -144,24 +132,18 @@ func TestFenceEndsRequests(t *testing.T) {
 		one, two := login(t, server), login(t, server)
 		p := t.TempDir() + "/lock"
 		l, err := one.Lock(ctx, p, []byte("one"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		pids, ended := forked(t, one, t.TempDir())
 		// The sshd of the connection ends, and the lock with it; the programs that it started
 		// continue.
 		data, err := os.ReadFile(p + ".session")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		words := strings.Fields(string(data))
 		sshd, err := strconv.Atoi(words[2])
 		if err != nil || sshd < 2 {
 			t.Fatalf("the session is recorded as %q", data)
 		}
-		if err := syscall.Kill(sshd, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, syscall.Kill(sshd, syscall.SIGKILL))
 		<-l.Lost()
 		var l2 host.Lock
 		testutil.Eventually(t, "the lock is taken", func() bool { l2, err = two.Lock(ctx, p, []byte("two")); return err == nil })
@@ -177,19 +159,13 @@ func TestFenceEndsRequests(t *testing.T) {
 		one := login(t, server)
 		p := t.TempDir() + "/lock"
 		l, err := one.Lock(ctx, p, []byte("one"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		pids, ended := forked(t, one, t.TempDir())
 		data, err := os.ReadFile(p + ".session")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		// A stopped sshd forwards no beats, so the shell that holds the lock misses them.
 		sshd, _ := strconv.Atoi(strings.Fields(string(data))[2])
-		if err := syscall.Kill(sshd, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, syscall.Kill(sshd, syscall.SIGSTOP))
 		testutil.Eventually(t, "the silent one's connection is ended", func() bool { return !runs(sshd) })
 		two := login(t, server)
 		var l2 host.Lock

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // forge is a process that claims to belong to a connection, with a child whose name has a second
@@ -23,16 +24,10 @@ wait`
 func begin(t *testing.T, cmd *exec.Cmd) (pid int, out *bufio.Reader) {
 	t.Helper()
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
+	testutil.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Process.Kill()
@@ -54,9 +49,7 @@ func TestFenceSparesOthers(t *testing.T) {
 	}
 	pids, ended := forked(t, one, t.TempDir())
 	data, err := os.ReadFile(p + ".session")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	words := strings.Fields(string(data))
 
 	bystander, _ := begin(t, exec.Command("sleep", "1000"))
@@ -72,9 +65,7 @@ func TestFenceSparesOthers(t *testing.T) {
 		}
 	}
 
-	if err := two.Takeover(ctx, p); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, two.Takeover(ctx, p))
 	wantDead(t, "after the takeover", pids, ended)
 	if !runs(bystander) {
 		t.Error("a process that has nothing to do with the connection was ended")

@@ -10,6 +10,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/hosttest"
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // How the second process of the suite opens its host.
@@ -34,9 +35,7 @@ func open(t testing.TB, c ssh.Config) *ssh.Host {
 		c.Transport = &shtest.Transport{}
 	}
 	h, err := ssh.New(context.Background(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return h
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // endless prints one text for ever, until it is closed.
@@ -179,9 +180,7 @@ func TestStandardErrorWithoutEnd(t *testing.T) {
 	tr := &hostileTransport{stderr: "warning: no\n"}
 	h := hostileHost(tr, account)
 	p, err := h.Start(t.Context(), "watch")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer p.Close()
 	waitClosed(t, tr.session())
 	if account.Err() == nil {

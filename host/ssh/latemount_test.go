@@ -12,6 +12,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestRemoveTreeSparesLateMount: another process mounts a volume of the same file system below a
@@ -31,13 +32,9 @@ func TestRemoveTreeSparesLateMount(t *testing.T) {
 func lateMount(t *testing.T, help string) {
 	d := t.TempDir()
 	fifo := func(name string) *os.File {
-		if err := unix.Mkfifo(d+"/"+name, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, unix.Mkfifo(d+"/"+name, 0o600))
 		f, err := os.OpenFile(d+"/"+name, os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
@@ -60,15 +57,11 @@ exec rm "$@"
 	closeHost(t, h)
 	removed := make(chan error, 1)
 	go func() { removed <- h.RemoveTree(context.Background(), d+"/tree") }()
-	if err := removes.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, removes.SetReadDeadline(time.Now().Add(patience)))
 	if _, err := removes.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err, <-removed)
 	}
-	if err := unix.Mount(d+"/volume", d+"/tree/sub/late", "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, unix.Mount(d+"/volume", d+"/tree/sub/late", "", unix.MS_BIND, ""))
 	t.Cleanup(func() { // it disappears with its directory
 		if err := unix.Unmount(d+"/tree/sub/late", unix.MNT_DETACH); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
 			t.Error(err)
@@ -91,9 +84,7 @@ func TestRemoveTreeIsBrief(t *testing.T) {
 	d := t.TempDir()
 	rm := "#!/bin/sh\n[ \"$1\" != --help ] || exec /bin/rm --help\n" +
 		"n=0\nwhile [ $n -lt 5000 ]; do echo \"rm: cannot remove '/x/$n': Read-only file system\" >&2; n=$((n + 1)); done\nexit 1\n"
-	if err := errors.Join(os.MkdirAll(d+"/bin", 0o755), os.WriteFile(d+"/bin/rm", []byte(rm), 0o755), os.Mkdir(d+"/tree", 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, errors.Join(os.MkdirAll(d+"/bin", 0o755), os.WriteFile(d+"/bin/rm", []byte(rm), 0o755), os.Mkdir(d+"/tree", 0o755)))
 	var sent counting
 	h := open(t, ssh.Config{Transport: &sent, Path: d + "/bin:" + shell.DefaultPath})
 	closeHost(t, h)

@@ -27,9 +27,7 @@ func TestLockSessionDies(t *testing.T) {
 	closeHost(t, h)
 	p := t.TempDir() + "/lock"
 	l, err := h.Lock(ctx, p, []byte("one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	sessions := tr.Sessions()
 	sessions[len(sessions)-1].Process.Kill()
 	select {
@@ -41,9 +39,7 @@ func TestLockSessionDies(t *testing.T) {
 		t.Error(err)
 	}
 	again, err := h.Lock(ctx, p, []byte("two"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if err := again.Close(); err != nil {
 		t.Error(err)
 	}
@@ -63,38 +59,26 @@ func TestTakeover(t *testing.T) {
 		t.Errorf("of no lock: %v", err)
 	}
 	l, err := one.Lock(ctx, p, []byte("one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if _, err := two.Lock(ctx, p, []byte("two")); !errors.Is(err, host.ErrLocked) {
 		t.Fatalf("error %v", err)
 	}
-	if err := two.Takeover(ctx, p); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, two.Takeover(ctx, p))
 	select {
 	case <-l.Lost():
 	case <-time.After(patience):
 		t.Error("the former driver keeps its lock")
 	}
 	l2, err := two.Lock(ctx, p, []byte("two"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	// A record that names another process kills no process.
 	victim := exec.Command("sleep", "1000")
-	if err := victim.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, victim.Start())
 	defer func() { victim.Process.Kill(); victim.Wait() }()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", victim.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	_, rest, _ := strings.Cut(string(stat), ") ")
-	if err := os.WriteFile(p+".session", fmt.Appendf(nil, "%d %s\n", victim.Process.Pid, strings.Fields(rest)[19]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(p+".session", fmt.Appendf(nil, "%d %s\n", victim.Process.Pid, strings.Fields(rest)[19]), 0o600))
 	if err := one.Takeover(ctx, p); err == nil {
 		t.Error("a lock was taken over from an unknown process")
 	}
@@ -105,13 +89,9 @@ func TestTakeover(t *testing.T) {
 		t.Error(err)
 	}
 	near, err := local.New(local.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	l3, err := near.Lock(ctx, p, []byte("near"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer l3.Close()
 	os.Remove(p + ".session")
 	if err := one.Takeover(ctx, p); err == nil {
@@ -133,9 +113,7 @@ func TestLockPaused(t *testing.T) {
 	closeHost(t, two)
 	p := t.TempDir() + "/lock"
 	l, err := one.Lock(ctx, p, []byte("one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	sessions := tr.Sessions()
 	sessions[len(sessions)-1].Process.Signal(syscall.SIGSTOP) // no answers from now on
 	began := time.Now()
@@ -167,9 +145,7 @@ func TestLockRemoved(t *testing.T) {
 	closeHost(t, h)
 	dir := t.TempDir() + "/own"
 	l, err := h.Lock(ctx, dir+"/lock", []byte("us"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for _, p := range []string{dir + "/lock", dir} {
 		if err := h.Remove(ctx, p); err != nil {
 			t.Error(err)

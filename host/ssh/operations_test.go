@@ -53,9 +53,7 @@ func TestMissingTools(t *testing.T) {
 		if err != nil {
 			t.Skip(err)
 		}
-		if err := os.Symlink(p, filepath.Join(dir, tool)); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.Symlink(p, filepath.Join(dir, tool)))
 	}
 	_, err := ssh.New(context.Background(), ssh.Config{Name: "bare.example", Transport: &shtest.Transport{}, Path: dir})
 	if err == nil || errors.Is(err, host.ErrUnreachable) {
@@ -200,9 +198,7 @@ func TestStartedProgramUnreachable(t *testing.T) {
 	tr := &shtest.Transport{}
 	h := open(t, ssh.Config{Transport: tr})
 	p, err := h.Start(context.Background(), "cat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if _, err := p.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -270,16 +266,10 @@ func TestListenReplacesADeadSocket(t *testing.T) {
 	closeHost(t, h)
 	p := t.TempDir() + "/s"
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: p}), syscall.Close(fd)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
+	testutil.Must(t, errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: p}), syscall.Close(fd)))
 	l, err := h.Listen(ctx, "unix", p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer l.Close()
 	if second, err := h.Listen(ctx, "unix", p); err == nil {
 		second.Close()
@@ -293,30 +283,22 @@ func TestSudo(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
 	fake := "#!/bin/sh\n[ \"$1\" = -n ] || exit 1\nshift\necho run >>" + dir + "/sudo.log\nexec \"$@\"\n"
-	if err := os.WriteFile(dir+"/sudo", []byte(fake), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(dir+"/sudo", []byte(fake), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	tr := &shtest.Transport{}
 	h := open(t, ssh.Config{Transport: tr, Sudo: true})
 	closeHost(t, h)
 	p := dir + "/file"
-	if err := h.WriteFile(ctx, p, []byte("content"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, h.WriteFile(ctx, p, []byte("content"), 0o600))
 	f, err := h.Open(ctx, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer f.Close()
 	buf := make([]byte, 4)
 	if n, err := f.ReadAt(buf, 3); err != nil || string(buf[:n]) != "tent" {
 		t.Errorf("read %q, %v", buf[:n], err)
 	}
 	l, err := h.Lock(ctx, dir+"/lock", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -192,33 +193,23 @@ func TestEnsureArgs(t *testing.T) {
 func TestEnsureV2(t *testing.T) {
 	ctx := context.Background()
 	h, err := New(ctx, Config{Name: "far.example", Transport: &shtest.Transport{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer h.Close()
 	root := t.TempDir()
 	for _, d := range []string{"", "/kubepods", "/kubepods/pod1"} {
-		if err := os.MkdirAll(root+d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.MkdirAll(root+d, 0o755))
 		for file, content := range map[string]string{"cgroup.controllers": "cpu io memory pids misc\n", "cgroup.subtree_control": "",
 			"cpu.weight": "100\n", "cpu.max": "max 100000\n", "memory.max": "max\n", "pids.max": "7\n"} {
-			if err := os.WriteFile(root+d+"/"+file, []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, os.WriteFile(root+d+"/"+file, []byte(content), 0o644))
 		}
 	}
 	has := *h.machine()
 	has.hier = machine.Hierarchies{Version: 2, V2: root, All: []string{root}}
 	h.found.Store(&has)
 	before, err := os.Stat(root + "/kubepods/pod1/pids.max")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	r := host.CgroupResources{CPUShares: 1024, CPUQuotaUS: 20_000, MemoryBytes: 1 << 20, PidsMax: 7, HugePageBytes: map[string]int64{"2MB": 1}}
-	if err := h.EnsureCgroup(ctx, "/kubepods/pod1", r); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, h.EnsureCgroup(ctx, "/kubepods/pod1", r))
 	for file, want := range map[string]string{
 		"cgroup.subtree_control": "+cpu +io +memory +pids\n", "kubepods/cgroup.subtree_control": "+cpu +io +memory +pids\n",
 		"kubepods/pod1/cgroup.subtree_control": "", "kubepods/pod1/cpu.weight": "39\n", "kubepods/pod1/cpu.max": "20000 100000\n",
@@ -234,9 +225,7 @@ func TestEnsureV2(t *testing.T) {
 	if got, err := h.ListCgroups(ctx, "/kubepods"); err != nil || len(got) != 1 || got[0] != "pod1" {
 		t.Errorf("listed %v, %v", got, err)
 	}
-	if err := os.WriteFile(root+"/kubepods/pod1/cgroup.controllers", []byte("pids"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(root+"/kubepods/pod1/cgroup.controllers", []byte("pids"), 0o644))
 	if err := h.EnsureCgroup(ctx, "/kubepods/pod1", r); err == nil || !strings.Contains(err.Error(), "cpu controller") {
 		t.Errorf("without the cpu controller: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // Programs of a host whose disk loses the content of a file that was renamed before it was
@@ -51,32 +52,20 @@ func TestFilesSurvivePowerCut(t *testing.T) {
 				bin, dir := t.TempDir(), t.TempDir()
 				log := filepath.Join(t.TempDir(), "log")
 				for program, text := range map[string]string{"mv": losingMv, "sync": sync} {
-					if err := os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\nLOG="+log+"\n"+text), 0o755); err != nil {
-						t.Fatal(err)
-					}
+					testutil.Must(t, os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\nLOG="+log+"\n"+text), 0o755))
 				}
-				if err := os.WriteFile(log, nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, os.WriteFile(log, nil, 0o644))
 				h, err := ssh.New(t.Context(), ssh.Config{Name: "power", Transport: &shtest.Transport{}, Path: bin + ":/usr/sbin:/usr/bin:/sbin:/bin"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				closeHost(t, h)
-				if err := os.WriteFile(log, nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, os.WriteFile(log, nil, 0o644))
 				p := filepath.Join(dir, "a b", "c", "record")
-				if err := f(t.Context(), h, p); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, f(t.Context(), h, p))
 				if got, err := os.ReadFile(p); err != nil || string(got) != "content" {
 					t.Errorf("after the power cut it has %q, %v", got, err)
 				}
 				did, err := os.ReadFile(log)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				_, after, named := strings.Cut(string(did), "mv\n")
 				for _, d := range []string{dir, dir + "/a b", dir + "/a b/c"} {
 					if !named || !strings.Contains("\n"+after, "\nsync "+d+"\n") {

@@ -22,6 +22,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 const relayPatience = time.Minute
@@ -47,15 +48,11 @@ func haveRelays(t *testing.T) []relay {
 func listenUnix(t *testing.T, f func(*net.UnixConn)) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "relay")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "it's a.sock")
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -76,13 +73,9 @@ func overSSHD(t *testing.T) Transport {
 	t.Helper()
 	s := sshtest.Run(t)
 	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	l, err := link.New(link.Config{Target: target, Wait: relayPatience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	done := make(chan error, 1)
 	go func() { done <- l.Run(context.Background()) }()
 	t.Cleanup(func() {
@@ -108,13 +101,9 @@ func TestRelays(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), relayPatience)
 				defer cancel()
 				c, err := relayed(ctx, tr, r, false, socket, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				defer c.Close()
-				if err := c.SetDeadline(time.Now().Add(relayPatience)); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, c.SetDeadline(time.Now().Add(relayPatience)))
 				wrote := make(chan error, 1)
 				go func() {
 					_, err := c.Write(body)
@@ -127,17 +116,11 @@ func TestRelays(t *testing.T) {
 				if err := <-wrote; err != nil {
 					t.Error(err)
 				}
-				if err := c.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, c.SetReadDeadline(time.Now().Add(-time.Second)))
 				c2, err := relayed(ctx, tr, r, false, socket, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				defer c2.Close()
-				if err := c2.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, c2.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
 				if _, err := c2.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("a read past its deadline: %v", err)
 				}

@@ -20,20 +20,14 @@ func TestOneCompressionAtATime(t *testing.T) {
 	dir := t.TempDir()
 	// It reports another one that runs at the same time.
 	gzip := "#!/bin/sh\nmkdir " + dir + "/at-work || touch " + dir + "/two\ncat\nhead -c 1000000 /dev/urandom | sha256sum >/dev/null\nrmdir " + dir + "/at-work\n"
-	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bin", "gzip"), []byte(gzip), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "bin", "gzip"), []byte(gzip), 0o755))
 	h := open(t, ssh.Config{Path: filepath.Join(dir, "bin") + ":" + shell.DefaultPath})
 	closeHost(t, h)
 	var all sync.WaitGroup
 	for i := range 6 {
 		file := filepath.Join(dir, strconv.Itoa(i))
-		if err := os.WriteFile(file, []byte("a log"), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(file, []byte("a log"), 0o640))
 		all.Go(func() {
 			if err := h.Compress(t.Context(), file); err != nil {
 				t.Error(err)
@@ -54,16 +48,10 @@ func TestACompressionThatWaits(t *testing.T) {
 	dir := t.TempDir()
 	begun, free := filepath.Join(dir, "begun"), filepath.Join(dir, "free")
 	gzip := "#!/bin/sh\ncat\ntouch " + begun + "\nuntil [ -e " + free + " ]; do sleep 0.05; done\n"
-	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bin", "gzip"), []byte(gzip), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
+	testutil.Must(t, os.WriteFile(filepath.Join(dir, "bin", "gzip"), []byte(gzip), 0o755))
 	for _, name := range []string{"a", "b"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o640); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o640))
 	}
 	h := open(t, ssh.Config{Path: filepath.Join(dir, "bin") + ":" + shell.DefaultPath})
 	closeHost(t, h)
@@ -75,9 +63,7 @@ func TestACompressionThatWaits(t *testing.T) {
 	if err := h.Compress(ctx, filepath.Join(dir, "b")); !errors.Is(err, context.Canceled) {
 		t.Errorf("the second: %v", err)
 	}
-	if err := os.WriteFile(free, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(free, nil, 0o644))
 	if err := <-first; err != nil {
 		t.Error(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // striking returns a PATH whose mount first acts as the pod: it runs strike in the volume, once,
@@ -21,9 +22,7 @@ func striking(t *testing.T, volume, strike, real, path string) string {
 	t.Helper()
 	dir := t.TempDir()
 	text := fmt.Sprintf("#!/bin/sh\ncase $* in\n*--bind*) (cd '%s' && %s) >/dev/null 2>&1 ;;\nesac\nexec %s \"$@\"\n", volume, strike, real)
-	if err := os.WriteFile(dir+"/mount", []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(dir+"/mount", []byte(text), 0o755))
 	return dir + ":" + path
 }
 
@@ -34,9 +33,7 @@ func TestSubPathChangesBeforeTheMount(t *testing.T) {
 		t.Skip("only root mounts")
 	}
 	mount, err := exec.LookPath("mount")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	mounts := []struct{ name, shell, mount string }{{"sh", "/bin/sh", mount}}
 	if dir, _ := shtest.Busybox(t); dir != "" { // its sh would not search PATH for mount
 		mounts = append(mounts, struct{ name, shell, mount string }{"busybox", "/bin/sh", dir + "/mount"})
@@ -63,9 +60,7 @@ func TestSubPathChangesBeforeTheMount(t *testing.T) {
 					base := t.TempDir()
 					s := host.SubPath{Root: base + "/v", Path: part, Target: base + "/t"}
 					for p, content := range map[string]string{base + "/outside/file": "outside", s.Root + "/d/file": "inside"} {
-						if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(content), 0o644)); err != nil {
-							t.Fatal(err)
-						}
+						testutil.Must(t, errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(content), 0o644)))
 					}
 					h := open(t, ssh.Config{Shell: how.shell, Path: striking(t, s.Root, c.strike, how.mount, shell.DefaultPath)})
 					closeHost(t, h)

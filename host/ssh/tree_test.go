@@ -19,6 +19,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/internal/shtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestTreeShellKilled: the writer's shell is killed at random moments. ..data always shows one
@@ -38,9 +39,7 @@ func TestTreeShellKilled(t *testing.T) {
 		contents := map[string]bool{}
 		for f := range 20 {
 			got, err := os.ReadFile(fmt.Sprintf("%s/..data/d%d/f", dir, f))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			contents[string(got)] = true
 		}
 		if len(contents) != 1 {
@@ -49,13 +48,9 @@ func TestTreeShellKilled(t *testing.T) {
 	}
 	survivor := open(t, ssh.Config{})
 	closeHost(t, survivor)
-	if err := survivor.WriteTree(ctx, dir, version(0)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, survivor.WriteTree(ctx, dir, version(0)))
 	began := time.Now()
-	if err := survivor.WriteTree(ctx, dir, version(1)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, survivor.WriteTree(ctx, dir, version(1)))
 	usual := time.Since(began)
 	killed := 0
 	for n := range 30 {
@@ -85,9 +80,7 @@ func TestTreeShellKilled(t *testing.T) {
 		whole()
 	}
 	t.Logf("%d of 30 writers were killed", killed)
-	if err := survivor.WriteTree(ctx, dir, version(100)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, survivor.WriteTree(ctx, dir, version(100)))
 	whole()
 	left, err := filepath.Glob(dir + "/..2*")
 	if err != nil || len(left) != 1 {
@@ -108,9 +101,7 @@ func TestTreeBytes(t *testing.T) {
 	tree := host.Tree{"-n": {Data: []byte("-n"), Mode: 0o640}, "a\nb/it's %s\\": {Data: all, Mode: 0o600}, "ü $(x) `y`": {Data: []byte("%d\\n'#end"), Mode: 0o644},
 		"#end": {Mode: 0o644}}
 	for range 2 {
-		if err := h.WriteTree(ctx, dir, tree); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, h.WriteTree(ctx, dir, tree))
 		for p, f := range tree {
 			if got, err := os.ReadFile(filepath.Join(dir, p)); err != nil || !slices.Equal(got, f.Data) {
 				t.Errorf("%q: %d bytes, %v; want %d", p, len(got), err, len(f.Data))
@@ -127,12 +118,8 @@ func TestChownGroupKeepsSetuid(t *testing.T) {
 	h := open(t, ssh.Config{})
 	closeHost(t, h)
 	p := t.TempDir() + "/tool"
-	if err := errors.Join(os.WriteFile(p, nil, 0o755), os.Chmod(p, 0o755|fs.ModeSetuid)); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.ChownGroup(context.Background(), p, 4321, false); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, errors.Join(os.WriteFile(p, nil, 0o755), os.Chmod(p, 0o755|fs.ModeSetuid)))
+	testutil.Must(t, h.ChownGroup(context.Background(), p, 4321, false))
 	if st, err := os.Stat(p); err != nil || st.Mode() != 0o775|fs.ModeSetuid {
 		t.Errorf("mode %v, %v", st.Mode(), err)
 	}
@@ -145,9 +132,7 @@ func TestReadTailSwapped(t *testing.T) {
 	h := open(t, ssh.Config{})
 	closeHost(t, h)
 	d := t.TempDir()
-	if err := errors.Join(os.WriteFile(d+"/secret", []byte("secret"), 0o600), os.WriteFile(d+"/a", []byte("mine"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, errors.Join(os.WriteFile(d+"/secret", []byte("secret"), 0o600), os.WriteFile(d+"/a", []byte("mine"), 0o644)))
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/api/v1alpha1"
 	"github.com/bowline-k8s/bowline/hosts/replica"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // someHosts is an API server with a running Bowline: each list shows a deleted Host one step of its
@@ -154,14 +155,10 @@ func TestDropLeases(t *testing.T) {
 		"bowline-host-box-1": {replica.KindLabel: "host"}, "bowline-replica-one": {replica.KindLabel: "replica"}, "another": nil,
 	} {
 		_, err := client.CoordinationV1().Leases("bowline").Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 	}
 	var out bytes.Buffer
-	if err := DropLeases(t.Context(), client.CoordinationV1().Leases("bowline"), &out); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, DropLeases(t.Context(), client.CoordinationV1().Leases("bowline"), &out))
 	left, err := client.CoordinationV1().Leases("bowline").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(left.Items) != 1 || left.Items[0].Name != "another" || strings.Count(out.String(), "Deleted the Lease") != 2 {
 		t.Errorf("left %v, %v; said %q", left.Items, err, out.String())
@@ -188,9 +185,7 @@ func TestHostClearDeletesWhatWasAgreedTo(t *testing.T) {
 			s := newSomeHosts(before...)
 			var out bytes.Buffer
 			c := Clearing{Hosts: s, Out: &out, Pause: time.Second}
-			if err := c.Confirm(t.Context(), func(context.Context, string, string) error { return nil }); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, c.Confirm(t.Context(), func(context.Context, string, string) error { return nil }))
 			s.items = append(s.items, newSomeHosts("made-meanwhile").items...)
 			if err := c.Run(t.Context()); err != nil || !slices.Equal(s.deleted, before) {
 				t.Errorf("deleted %v of %v: %v", s.deleted, before, err)

@@ -9,8 +9,11 @@ import (
 // patience is how long Eventually waits: long enough for a loaded machine.
 const patience = time.Minute
 
-// Must fails the test if err is not nil.
-func Must(t testing.TB, err error) {
+// Must fails the test, a *testing.T or *rapid.T, if err is not nil.
+func Must(t interface {
+	Helper()
+	Fatal(args ...any)
+}, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 type authority struct {
@@ -37,19 +39,13 @@ type authority struct {
 func newAuthority(t *testing.T, name string) authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	tpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, tpl, tpl, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
@@ -58,13 +54,9 @@ func (a authority) client(t *testing.T, name string, groups ...string) *x509.Cer
 	tpl := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, tpl, a.cert, a.key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return cert
 }
 
@@ -79,18 +71,12 @@ func TestClientCertificatesAndReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ca.pem")
 	write := func(data []byte, at time.Time) {
 		t.Helper()
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(path, at, at); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(path, data, 0o600))
+		testutil.Must(t, os.Chtimes(path, at, at))
 	}
 	write(first.pem, time.Now().Add(-time.Hour))
 	auth, err := NewAuthenticator(Authentication{ClientCAs: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	knows := func(c *x509.Certificate) string {
 		r, ok, _ := auth.AuthenticateRequest(withCert(c))
 		if !ok {
@@ -137,9 +123,7 @@ func TestTokensAreReviewedOnce(t *testing.T) {
 		return true, r, fail
 	})
 	auth, err := NewAuthenticator(Authentication{Tokens: client.AuthenticationV1().TokenReviews()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ask := func(token string) (string, error) {
 		r := httptest.NewRequest("GET", "/metrics", nil)
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -190,9 +174,7 @@ func TestAccessIsReviewedAndRemembered(t *testing.T) {
 		d, _, err := z.Authorize(context.Background(), authorizer.AttributesRecord{
 			User: &user.DefaultInfo{Name: "p", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}},
 			Verb: "get", APIVersion: "v1", Resource: "nodes", Subresource: sub, Name: "n1", ResourceRequest: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return d
 	}
 	for range 2 {
@@ -220,9 +202,7 @@ func TestAnonymous(t *testing.T) {
 		return true, a.(ktesting.CreateAction).GetObject(), nil // not authenticated
 	})
 	auth, err := NewAuthenticator(Authentication{Tokens: client.AuthenticationV1().TokenReviews(), Anonymous: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	r := httptest.NewRequest("GET", "/pods", nil)
 	resp, ok, err := auth.AuthenticateRequest(r)
 	if err != nil || !ok || resp.User.GetName() != "system:anonymous" || strings.Join(resp.User.GetGroups(), ",") != "system:unauthenticated" {
@@ -250,9 +230,7 @@ func TestCacheTimes(t *testing.T) {
 		return true, o, nil
 	})
 	auth, err := NewAuthenticator(Authentication{Tokens: client.AuthenticationV1().TokenReviews(), TokenTTL: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	z := NewAuthorizer(Authorization{Reviews: client.AuthorizationV1().SubjectAccessReviews(), AllowTTL: 1, DenyTTL: 1})
 	for range 2 {
 		for _, token := range []string{"good", "bad"} {
@@ -286,36 +264,22 @@ func TestServingFilesAreReloaded(t *testing.T) {
 		a := newAuthority(t, "ca")
 		tpl := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour)}
 		der, err := x509.CreateCertificate(rand.Reader, tpl, a.cert, a.key.Public(), a.key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		kder, err := x509.MarshalECPrivateKey(a.key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		for path, block := range map[string]*pem.Block{crt: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "EC PRIVATE KEY", Bytes: kder}} {
-			if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chtimes(path, at, at); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
+			testutil.Must(t, os.Chtimes(path, at, at))
 		}
 	}
 	install(41, time.Now().Add(-time.Hour))
 	get, err := CertFiles(crt, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	serial := func() int64 {
 		c, err := get(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		leaf, err := x509.ParseCertificate(c.Certificate[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return leaf.SerialNumber.Int64()
 	}
 	if got := serial(); got != 41 {

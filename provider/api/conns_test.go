@@ -16,6 +16,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // counted counts the connections that the server has open.
@@ -73,9 +75,7 @@ func dialFrom(t *testing.T, from string, l net.Listener) *tls.Conn {
 	t.Helper()
 	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 10 * time.Second}
 	raw, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	t.Cleanup(func() { c.Close() })
 	return c
@@ -131,16 +131,12 @@ func TestStrangersDoNotTakeTheServer(t *testing.T) {
 		t.Fatalf("before the flood: %v, %v", r, err)
 	}
 	slow := dialFrom(t, "127.0.0.3", l) // has sent nothing yet when the flood comes
-	if err := slow.HandshakeContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, slow.HandshakeContext(t.Context()))
 	const flood = 300
 	for range flood {
 		d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}
 		c, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		defer c.Close()
 	}
 	waitUntil(t, "the server has taken the flood", func() bool { return l.taken.Load() >= flood+2 })
@@ -236,9 +232,7 @@ func TestKnownCallersAreNotHurried(t *testing.T) {
 	c := dialFrom(t, "127.0.0.1", l)
 	for range 2 {
 		r, err := ask(c, "/containerLogs/shop/web/app")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		all, err := io.ReadAll(r.Body)
 		if err != nil || string(all) != "begun\nended\n" {
 			t.Fatalf("the log is %q, %v", all, err)

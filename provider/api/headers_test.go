@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/net/http2"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // heap is the live heap in bytes, after garbage collection.
@@ -48,9 +50,7 @@ func TestStrangersHeadersAreBounded(t *testing.T) {
 			var conns []*tls.Conn
 			for i := range c.strangers {
 				conn := dialFrom(t, c.from(i), l)
-				if err := conn.HandshakeContext(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, conn.HandshakeContext(t.Context()))
 				conns = append(conns, conn)
 			}
 			before := heap()
@@ -113,9 +113,7 @@ func TestHTTP2IsBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, "GET", "https://"+l.Addr().String()+"/healthz", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		req.Header.Set("Authorization", "Bearer reader")
 		req.Header.Set("X-Extra", strings.Repeat("x", size))
 		r, err := transport.RoundTrip(req)
@@ -131,20 +129,14 @@ func TestHTTP2IsBounded(t *testing.T) {
 		t.Error("128 KiB were taken")
 	}
 	raw, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer raw.Close()
 	_ = raw.SetDeadline(time.Now().Add(10 * time.Second))
 	_, _ = io.WriteString(raw, http2.ClientPreface)
 	framer := http2.NewFramer(raw, raw)
-	if err := framer.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, framer.WriteSettings())
 	frame, err := framer.ReadFrame()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	told := frame.(*http2.SettingsFrame)
 	for id, want := range map[http2.SettingID]uint32{http2.SettingMaxConcurrentStreams: 16, http2.SettingMaxFrameSize: 16 << 10, http2.SettingInitialWindowSize: 64 << 10} {
 		if got, ok := told.Value(id); !ok || got != want {

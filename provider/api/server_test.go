@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -132,20 +133,14 @@ func webPod() *v1.Pod {
 func testServer(t *testing.T, n *node) *Server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	cert, err := SelfSigned("n1", []net.IP{net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	s, err := New(Config{NodeName: "n1", Listener: l, Certificate: cert, Authenticator: n, Authorizer: n, Pods: n, Streams: n,
 		Logs: n.logs, SyncLoop: func() error { return n.loopErr }, Configz: func() any { return map[string]int{"maxPods": 110} },
 		Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return s
 }
 
@@ -269,9 +264,7 @@ func TestHealthz(t *testing.T) {
 func TestPodsAndConfigz(t *testing.T) {
 	s := testServer(t, &node{pods: []*v1.Pod{webPod()}})
 	var list v1.PodList
-	if err := json.Unmarshal(call(s, "GET", "/pods").Body.Bytes(), &list); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, json.Unmarshal(call(s, "GET", "/pods").Body.Bytes(), &list))
 	if list.Kind != "PodList" || list.APIVersion != "v1" || len(list.Items) != 1 || list.Items[0].Name != "web" {
 		t.Errorf("/pods: %+v", list)
 	}
@@ -452,9 +445,7 @@ func TestServesTLSAndStops(t *testing.T) {
 	req, _ := http.NewRequest("GET", fmt.Sprintf("https://127.0.0.1:%d/healthz", s.Port()), nil)
 	req.Header.Set("Authorization", "Bearer reader")
 	resp, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	body, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if string(body) != "ok" {

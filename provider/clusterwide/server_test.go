@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // server is an API server with Services and RuntimeClasses, as far as informers need it: lists,
@@ -57,9 +59,7 @@ func (s *server) client(t *testing.T, who string) kubernetes.Interface {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, BearerToken: who, QPS: -1,
 		WrapTransport: func(next http.RoundTripper) http.RoundTripper { return &way{s, who, next} }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return c
 }
 

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -56,9 +58,7 @@ func grouped(group string, e auditv1.Event) auditv1.Event {
 func pod(t *testing.T, node, text string) *v1.Pod {
 	t.Helper()
 	p := &v1.Pod{}
-	if err := yaml.UnmarshalStrict([]byte(text), p); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, yaml.UnmarshalStrict([]byte(text), p))
 	p.Namespace, p.Spec.NodeName = "default", node
 	return p
 }
@@ -243,9 +243,7 @@ func TestRead(t *testing.T) {
 	want := innocent()
 	for _, e := range want {
 		line, err := json.Marshal(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		fmt.Fprintf(&log, "%s\n", line)
 	}
 	got, err := Read(strings.NewReader(log.String() + `{"kind":"Eve`))

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func id(c string) string { return strings.Repeat(c, 64) }
@@ -24,13 +26,9 @@ func oneLife(t *testing.T, name, uid, sandbox, container string) []recorded {
 	var calls []recorded
 	add := func(method string, request, reply proto.Message) {
 		in, err := proto.Marshal(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		out, err := proto.Marshal(reply)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		at = at.Add(time.Millisecond)
 		calls = append(calls, recorded{Method: "/runtime.v1.RuntimeService/" + method, At: at, Request: in, Reply: out})
 	}
@@ -58,9 +56,7 @@ func oneLife(t *testing.T, name, uid, sandbox, container string) []recorded {
 func TestTapeSortsCallsByPod(t *testing.T) {
 	calls := append(oneLife(t, "p000", "uid-0", id("a"), id("b")), oneLife(t, "p001", "uid-1", id("c"), id("d"))...)
 	tape, err := newTape(calls, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	methods := func(calls []recorded) (out []string) {
 		for _, c := range calls {
 			out = append(out, path.Base(c.Method))
@@ -101,21 +97,15 @@ func TestTapeWantsWholeLives(t *testing.T) {
 
 func TestTapePutsNewNamesIn(t *testing.T) {
 	tape, err := newTape(oneLife(t, "p000", "uid-0", id("a"), id("b")), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	p := tape["p000"]
 	fp := &floorPod{sandbox: id("e"), pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p000", UID: types.UID("uid-9")},
 		Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "kube-api-access-zzzzz", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}}}}}}
 	i := slices.IndexFunc(p.Up, func(c recorded) bool { return path.Base(c.Method) == "CreateContainer" })
 	message, err := p.names(p.Up[i].Request, fp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var got runtimeapi.CreateContainerRequest
-	if err := proto.Unmarshal(message, &got); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, proto.Unmarshal(message, &got))
 	if got.PodSandboxId != id("e") || got.SandboxConfig.Metadata.Uid != "uid-9" || got.Config.Mounts[0].HostPath != "/pods/uid-9/kube-api-access-zzzzz" {
 		t.Errorf("the request names %v", &got)
 	}

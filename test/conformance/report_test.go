@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 const aReport = `[{"SpecReports":[
@@ -22,9 +24,7 @@ const aReport = `[{"SpecReports":[
 // A column has each wanted spec once: with its result, or missing.
 func TestColumn(t *testing.T) {
 	got, err := parseReport([]byte(aReport))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	wanted := []string{"[sig-node] Pods should run [NodeConformance]", "[sig-node] Pods should fail [NodeConformance]",
 		"[sig-node] Pods needs a GPU", "[sig-node] Pods was renamed"}
 	c := makeColumn(got, wanted, time.Now())
@@ -104,14 +104,10 @@ func TestKeepColumn(t *testing.T) {
 		node   string
 		column column
 	}{{columnKubelet, kubelet}, {columnLocal, kubelet}, {columnLocal, ours}} {
-		if err := keepColumn(results, document, sets[0].Name, c.node, c.column); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, keepColumn(results, document, sets[0].Name, c.node, c.column))
 	}
 	data, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for _, want := range []string{
 		"| kubelet | 2026-01-02 | 1m | 2 | 1 | 0 | 1 | 0 |",
 		"| Bowline, local socket | 2026-01-03 | 2m | 2 | 0 | 0 | 2 | 1 |",
@@ -133,30 +129,20 @@ func TestDocumentIsGenerated(t *testing.T) {
 		}
 	}
 	r, err := readResults(filepath.Join("../..", resultsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	causes, err := readCauses(filepath.Join("../..", causesFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var b bytes.Buffer
 	writeDocument(&b, r, causes)
-	if err := writeTwins(&b, "../.."); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, writeTwins(&b, "../.."))
 	have, err := os.ReadFile(filepath.Join("../..", documentFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if diff := cmp.Diff(string(have), b.String()); diff != "" {
 		t.Errorf("%s was edited, or its causes changed: run conformance -document\n%s", documentFile, diff)
 	}
 	for _, set := range sets {
 		specs, err := readList(filepath.Join("../..", set.file()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		for node, c := range r[set.Name] {
 			if len(c.Specs) < len(specs) {
 				t.Errorf("%s, %s: %d of %d specs", set.Name, node, len(c.Specs), len(specs))

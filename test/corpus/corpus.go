@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // header begins each input, in the format of go test's files in testdata/fuzz.
@@ -27,9 +29,7 @@ func Add(f *testing.F) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	if err != nil {
-		f.Fatal(err)
-	}
+	testutil.Must(f, err)
 	inputs, err := parse(data)
 	if err != nil {
 		f.Fatalf("testdata/corpus/%s: %v", f.Name(), err)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func TestExtract(t *testing.T) {
@@ -70,9 +72,7 @@ func TestMatches(t *testing.T) {
 func TestDocuments(t *testing.T) {
 	for _, name := range append(clusterDocuments, documents...) {
 		data, err := os.ReadFile("../../docs/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		commands, err := Extract(string(data))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -29,9 +30,7 @@ const (
 func TestOneHostLies(t *testing.T) {
 	r := need(t)
 	stamp, err := r.stamp(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	last := 0 // the last lie that ends in a quarantine
 	for i, l := range lies {
 		if l.want != nil {
@@ -77,9 +76,7 @@ func (r *rig) beside(t *testing.T, tell func()) {
 	t.Helper()
 	without, calm := r.alone(t)
 	before := r.lives(t)
-	if err := r.forget(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, r.forget())
 	over := make(chan struct{})
 	var failed error
 	starts := make(chan []time.Duration, 1)
@@ -99,9 +96,7 @@ func (r *rig) beside(t *testing.T, tell func()) {
 	close(over)
 	took := <-starts
 	with, err := r.peak()
-	if err := errors.Join(err, failed); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, errors.Join(err, failed))
 	ratio := float64(median(took)) / float64(median(calm))
 	t.Logf("%d good hosts and one that lies: peak memory %d MiB, without lies %d MiB; median start %s (%d starts), without lies %s (%d starts): %.2f times; load %s",
 		len(r.good), with>>20, without>>20, median(took), len(took), median(calm), len(calm), ratio, labtest.Load())
@@ -128,16 +123,12 @@ func (r *rig) alone(t *testing.T) (peak int64, took []time.Duration) {
 	if _, err := r.churn(t.Context(), warm); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.forget(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, r.forget())
 	took, err := r.churn(t.Context(), func(n int) bool { return n >= baseline })
 	if err == nil {
 		peak, err = r.peak()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return peak, took
 }
 
@@ -146,9 +137,7 @@ func (r *rig) alone(t *testing.T) (peak int64, took []time.Duration) {
 func (r *rig) told(t *testing.T, l lie, stamp string, last bool) {
 	t.Helper()
 	ctx, began := t.Context(), time.Now()
-	if err := r.forgetEvents(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, r.forgetEvents(ctx))
 	l.tell(r.liar, stamp)
 	r.runtime.turn(r.lying())
 	if l.want == nil {
@@ -160,9 +149,7 @@ func (r *rig) told(t *testing.T, l lie, stamp string, last bool) {
 		t.Errorf("%s: %v\n%s", l.name, err, r.bowline.LogTail(4000))
 	}
 	peak, err := r.peak()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Logf("%s: met after %s; peak memory so far %d MiB", l.name, time.Since(began).Round(time.Second), peak>>20)
 	honest(r.liar)
 	r.runtime.turn(r.behaving())
@@ -192,9 +179,7 @@ func (r *rig) toldByShells(t *testing.T, l shellLie) {
 		}
 	}
 	peak, err := r.peak()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Logf("%s: peak memory so far %d MiB", l.name, peak>>20)
 	r.sshd.turn(to("tcp", r.bad.Wire.Address()))
 	if _, err := r.configure(); err != nil {
@@ -271,9 +256,7 @@ func (r *rig) lives(t *testing.T) map[string]life {
 	all := map[string]life{}
 	for _, m := range r.good {
 		n, err := r.farm.Lab.Client.CoreV1().Nodes().Get(t.Context(), m.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		c := condition(n, v1.NodeReady)
 		all[m.Name] = life{n.Annotations["bowline.io/instance"], fmt.Sprint(c.Status, " since ", c.LastTransitionTime)}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/cri/lying"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/test/farm"
 	"github.com/bowline-k8s/bowline/test/labtest"
@@ -78,9 +79,7 @@ func start(t *testing.T, hosts int) *rig {
 		}
 	})
 	r.good, r.bad = r.farm.Machines[:hosts], r.farm.Machines[hosts]
-	if err := errors.Join(r.prepare(ctx), r.gates(t)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, errors.Join(r.prepare(ctx), r.gates(t)))
 	r.run(t)
 	for _, m := range r.farm.Machines {
 		if _, err := r.farm.Lab.NodeReady(ctx, m.Name, v1.ConditionTrue, patience); err != nil {
@@ -161,21 +160,15 @@ func (r *rig) configure() (string, error) {
 func (r *rig) run(t *testing.T) {
 	t.Helper()
 	config, err := r.configure()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	r.health = free.Addr().String()
 	free.Close()
 	first := r.good[0]
 	r.bowline = &labtest.Bowline{Lab: r.farm.Lab, Host: first.Name, Wire: first.Wire, Config: config,
 		LogPath: filepath.Join(r.dir, "bowline.log"), Args: []string{"--health-address=" + r.health}}
-	if err := r.bowline.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, r.bowline.Start())
 	t.Cleanup(func() {
 		if err := r.bowline.Stop(); err != nil {
 			t.Error(err)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // The guard removes a lab whose maker was killed, and leaves the lab alone if its maker removed it
@@ -16,9 +18,7 @@ import (
 func TestGuard(t *testing.T) {
 	if dir := os.Getenv("BOWLINE_GUARDED"); dir != "" {
 		g, err := newGuard(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if os.Getenv("BOWLINE_GUARD_ENDS") == "dismissed" {
 			g.dismiss()
 			return
@@ -31,18 +31,12 @@ func TestGuard(t *testing.T) {
 	}
 	for how, want := range map[string]bool{"killed": true, "dismissed": false} {
 		cache := t.TempDir()
-		if err := os.Mkdir(filepath.Join(cache, "bin"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.Mkdir(filepath.Join(cache, "bin"), 0o755))
 		// In place of bowline-lab: it writes down its arguments, and removes the lab.
-		if err := os.WriteFile(filepath.Join(cache, "bin/bowline-lab"), []byte("#!/bin/sh\ncd \"$2/../..\" && echo \"$@\" >asked.new && rmdir \"$2\" && mv asked.new asked\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(filepath.Join(cache, "bin/bowline-lab"), []byte("#!/bin/sh\ncd \"$2/../..\" && echo \"$@\" >asked.new && rmdir \"$2\" && mv asked.new asked\n"), 0o755))
 		around := t.TempDir()
 		dir := filepath.Join(around, "bowline-guarded", "lab")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.MkdirAll(dir, 0o755))
 		cmd := exec.Command(os.Args[0], "-test.run", "^TestGuard$")
 		cmd.Env = append(os.Environ(), "BOWLINE_CACHE="+cache, "BOWLINE_GUARDED="+dir, "BOWLINE_GUARD_ENDS="+how)
 		if out, err := cmd.CombinedOutput(); (err == nil) == want {

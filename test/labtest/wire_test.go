@@ -7,15 +7,15 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // wired returns a wire to an echo server, and a connection over it.
 func wired(t *testing.T) (*Wire, net.Conn) {
 	t.Helper()
 	server, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { server.Close() })
 	go func() {
 		for {
@@ -30,9 +30,7 @@ func wired(t *testing.T) (*Wire, net.Conn) {
 		}
 	}()
 	w, err := NewWire(server.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(w.Close)
 	return w, dialWire(t, w)
 }
@@ -40,13 +38,9 @@ func wired(t *testing.T) (*Wire, net.Conn) {
 func dialWire(t *testing.T, w *Wire) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", w.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	return c
 }
 
@@ -60,9 +54,7 @@ func echo(t *testing.T, c net.Conn, data []byte) ([]byte, time.Duration) {
 	if _, err := io.ReadFull(c, got); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-sent; err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, <-sent)
 	return got, time.Since(began)
 }
 

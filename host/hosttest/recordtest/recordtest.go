@@ -18,6 +18,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // patience is enough for a login to a very busy host.
@@ -43,30 +44,22 @@ func root(t *testing.T, version string) string {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join(filepath.Dir(here), "../../schema/testdata/records", version))); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.CopyFS(dir, os.DirFS(filepath.Join(filepath.Dir(here), "../../schema/testdata/records", version))))
 	return dir
 }
 
 func localHost(t *testing.T) host.Host {
 	h, err := local.New(local.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return closed(t, h)
 }
 
 func remote(t *testing.T) host.Host {
 	s := sshtest.Run(t)
 	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	l, err := link.New(link.Config{Target: target, Wait: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	done := make(chan error, 1)
 	go func() { done <- l.Run(context.Background()) }()
 	t.Cleanup(func() {
@@ -75,9 +68,7 @@ func remote(t *testing.T) host.Host {
 		}
 	})
 	h, err := ssh.New(t.Context(), ssh.Config{Name: "remote.example", Transport: l})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return closed(t, h)
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -39,9 +40,7 @@ func TestFindHierarchies(t *testing.T) {
 		{"none", "1 1 0:1 / / rw - ext4 /dev/vda rw\n", 0, nil, "", nil},
 	} {
 		entries, err := ParseMountInfo([]byte(c.mounts))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		h := FindHierarchies(entries)
 		if c.v1 == nil {
 			c.v1 = map[string]string{}

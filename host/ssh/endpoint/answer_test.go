@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestAnswersAreNotRepeated: an error in a Host's status reveals nothing about what listens at
@@ -33,9 +35,7 @@ func TestAnswersAreNotRepeated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			answer := c.answer
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			defer ln.Close()
 			go func() {
 				c, err := ln.Accept()
@@ -48,9 +48,7 @@ func TestAnswersAreNotRepeated(t *testing.T) {
 				io.Copy(io.Discard, c)
 			}()
 			target, err := Resolve("ssh://root@"+ln.Addr().String()+"/run/cri.sock", Options{Credentials: Credentials{Key: pemOf(t, edKey(t), "")}, HostKeys: []string{pin}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			err = login(t, target)
 			var unexpected *UnexpectedError
 			if err == nil || !errors.As(err, &unexpected) && !errors.Is(err, io.EOF) {

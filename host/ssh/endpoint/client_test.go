@@ -19,23 +19,21 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func edKey(t testing.TB) ed25519.PrivateKey {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return key
 }
 
 func sign(t testing.TB, key crypto.Signer) ssh.Signer {
 	t.Helper()
 	s, err := ssh.NewSignerFromKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return s
 }
 
@@ -45,9 +43,7 @@ func pemOf(t testing.TB, key crypto.Signer, passphrase string) []byte {
 	if passphrase != "" {
 		block, err = ssh.MarshalPrivateKeyWithPassphrase(key, "", []byte(passphrase))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return pem.EncodeToMemory(block)
 }
 
@@ -56,9 +52,7 @@ func line(key ssh.PublicKey) string { return strings.TrimSpace(string(ssh.Marsha
 func certify(t testing.TB, key ssh.PublicKey, ca crypto.Signer, kind uint32, principal string, end time.Time) *ssh.Certificate {
 	t.Helper()
 	c := &ssh.Certificate{Key: key, CertType: kind, KeyId: "test", ValidPrincipals: []string{principal}, ValidBefore: uint64(end.Unix())}
-	if err := c.SignCert(rand.Reader, sign(t, ca)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, c.SignCert(rand.Reader, sign(t, ca)))
 	return c
 }
 
@@ -81,9 +75,7 @@ func serveSSH(t *testing.T, hostKeys []ssh.Signer, users ...ssh.PublicKey) strin
 		config.AddHostKey(k)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { ln.Close() })
 	go func() {
 		for {
@@ -113,9 +105,7 @@ func login(t *testing.T, target *Target) error {
 		}
 		defer client.Close()
 		raw, err := net.Dial("tcp", target.Address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		defer raw.Close()
 		_, _, _, err = ssh.NewClientConn(raw, target.HostKeyName, client.Config)
 		err = client.Explain(err)
@@ -136,16 +126,12 @@ func TestCredentials(t *testing.T) {
 	file := func(name string, data []byte) string {
 		t.Helper()
 		name = filepath.Join(dir, name)
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(name, data, 0o600))
 		return name
 	}
 	good, other, locked, ca, certified := edKey(t), edKey(t), edKey(t), edKey(t), edKey(t)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	hostKey := sign(t, edKey(t))
 	address := serveSSH(t, []ssh.Signer{hostKey}, sign(t, ca).PublicKey(), sign(t, good).PublicKey(), sign(t, locked).PublicKey(), sign(t, rsaKey).PublicKey())
 	forever := time.Now().Add(time.Hour)
@@ -172,14 +158,10 @@ func TestCredentials(t *testing.T) {
 	socket := filepath.Join(dir, "agent")
 	ring := agent.NewKeyring()
 	for _, k := range []ed25519.PrivateKey{other, locked} {
-		if err := ring.Add(agent.AddedKey{PrivateKey: k}); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, ring.Add(agent.AddedKey{PrivateKey: k}))
 	}
 	ln, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer ln.Close()
 	go func() {
 		for {
@@ -256,9 +238,7 @@ func TestCredentials(t *testing.T) {
 func TestSecretIsNotPrinted(t *testing.T) {
 	target := Target{Credentials: Credentials{Key: Secret("secretsecret"), Passphrase: Secret("secretsecret")}}
 	j, err := json.Marshal(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for _, text := range []string{string(j), fmt.Sprintf("%v %+v %#v %d %x", target, target, target, target.Key, target.Key)} {
 		if strings.Contains(text, "secretsecret") || strings.Contains(text, fmt.Sprintf("%x", "secretsecret")) || strings.Contains(text, "0x73, 0x65") || strings.Contains(text, "115 101") {
 			t.Errorf("it is in %s", text)

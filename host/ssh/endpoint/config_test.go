@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -18,12 +19,8 @@ func home(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range files {
 		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		testutil.Must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	return dir
 }
@@ -71,9 +68,7 @@ func TestConfigAsOpenSSH(t *testing.T) {
 	text := strings.ReplaceAll(bigConfig, "HOME", dir) + "Include " + dir + "/extra/*\n"
 	for _, c := range []string{text, "Include " + dir + "/extra/*\n" + text, "Host one\n Include " + dir + "/extra/*\n" + text,
 		"Host x\nMatch all\n User mall\n" + text, "host\tedge  other\n\tport   77\n" + text} {
-		if err := os.WriteFile(file, []byte(c), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(file, []byte(c), 0o600))
 		for _, alias := range []string{"edge", "edge-1", "edge-9", "gate", "inner", "twice", "one", "two", "other", "x"} {
 			out, err := exec.Command(ssh, "-G", "-F", file, alias).Output()
 			if err != nil {
@@ -86,9 +81,7 @@ func TestConfigAsOpenSSH(t *testing.T) {
 				}
 			}
 			s, err := readConfig(file, alias, dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			got := map[string]string{}
 			add := func(key string, values ...string) {
 				for _, v := range values {
@@ -133,14 +126,10 @@ func or(a, b string) string {
 func TestResolve(t *testing.T) {
 	dir := home(t, map[string]string{"config": ""})
 	file := filepath.Join(dir, "config")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(bigConfig, "HOME", "~")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(file, []byte(strings.ReplaceAll(bigConfig, "HOME", "~")), 0o600))
 	o := Options{ConfigFile: file, Home: dir}
 	got, err := Resolve("ssh://edge/run/a.sock", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	known := []string{dir + "/.ssh/known_hosts", dir + "/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"}
 	want := &Target{Name: "edge", Address: "edge.example.com:2222", HostKeyName: "edge.example.com:2222", User: "carl", Socket: "/run/a.sock",
 		IdentityFiles:    []string{dir + "/keys/one key", dir + "/keys/edge.example.com-2222-carl"},
@@ -177,9 +166,7 @@ func TestJumpsOfJumps(t *testing.T) {
 	dir := home(t, map[string]string{"config": "Host a\n ProxyJump b\nHost b\n ProxyJump c,d\nHost d\n ProxyJump a\nHost *\n User u\n",
 		"circle": "Host *\n ProxyJump gate\n User u\n"})
 	got, err := Resolve("ssh://a/s", Options{ConfigFile: filepath.Join(dir, "config"), Home: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var names []string
 	for _, j := range got.Jumps {
 		names = append(names, j.Name)

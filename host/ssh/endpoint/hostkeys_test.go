@@ -20,18 +20,15 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 func TestHostKeys(t *testing.T) {
 	ecdsaKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	user, ca, foreign := edKey(t), edKey(t), edKey(t)
 	ed, ec, rs := sign(t, edKey(t)), sign(t, ecdsaKey), sign(t, rsaKey)
 	users := sign(t, user).PublicKey()
@@ -39,9 +36,7 @@ func TestHostKeys(t *testing.T) {
 	certKey := edKey(t)
 	certified := func(ca ed25519.PrivateKey, principal string, end time.Time) string {
 		s, err := ssh.NewCertSigner(certify(t, sign(t, certKey).PublicKey(), ca, ssh.HostCert, principal, end), sign(t, certKey))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return serveSSH(t, []ssh.Signer{s, ed}, users)
 	}
 	forever := time.Now().Add(time.Hour)
@@ -97,9 +92,7 @@ func TestHostKeys(t *testing.T) {
 			for i, text := range c.files {
 				file := filepath.Join(t.TempDir(), fmt.Sprint("known_hosts", i))
 				if text != "MISSING" {
-					if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					testutil.Must(t, os.WriteFile(file, []byte(text), 0o600))
 				}
 				target.KnownHosts = append(target.KnownHosts, file)
 			}
@@ -147,9 +140,7 @@ func TestScan(t *testing.T) {
 	// The server is not sshd, or closes the connection.
 	for _, text := range []string{"HTTP/1.1 400 Bad Request\r\n\r\n", ""} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		go func() {
 			c, err := ln.Accept()
 			if err != nil {
@@ -233,13 +224,9 @@ func TestKnown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "known_hosts")
-			if err := os.WriteFile(file, []byte(c.file+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, os.WriteFile(file, []byte(c.file+"\n"), 0o600))
 			target, err := Resolve("ssh://root@"+address+"/run/c.sock", Options{KnownHosts: []string{file, file + ".missing"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			keys, err := target.Known([]ssh.PublicKey{mine})
 			problem := ""
 			var refused *HostKeyError

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestBulkIsOne: calls for one bulk connection do not use the next one, and its listeners end
@@ -19,17 +20,11 @@ func TestBulkIsOne(t *testing.T) {
 		start(t, l)
 		l.EndBulk() // there is none yet
 		first, err := l.Bulk(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		p, err := first.Start(t.Context(), "cat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		ln, err := first.Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		for _, a := range [][2]string{{"udp", "127.0.0.1:1"}, {"tcp", "nowhere"}} {
 			if _, err := first.Listen(t.Context(), a[0], a[1]); err == nil || errors.Is(err, host.ErrUnreachable) {
 				t.Errorf("%v: %v", a, err)
@@ -44,9 +39,7 @@ func TestBulkIsOne(t *testing.T) {
 			t.Errorf("a program after the end of its connection: %v", err)
 		}
 		second, err := l.Bulk(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if _, err := first.Start(t.Context(), "cat"); !errors.Is(err, host.ErrUnreachable) {
 			t.Errorf("a program on a connection that is over: %v", err)
 		}
@@ -54,9 +47,7 @@ func TestBulkIsOne(t *testing.T) {
 			t.Errorf("a listener on a connection that is over: %v", err)
 		}
 		again, err := second.Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if err := again.Close(); err != nil && err != net.ErrClosed {
 			t.Error(err)
 		}

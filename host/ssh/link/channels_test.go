@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestForwardedChannelsAreBounded: a client that opens hundreds of connections to a forwarded
@@ -21,9 +22,7 @@ func TestForwardedChannelsAreBounded(t *testing.T) {
 		l := b.link(t)
 		start(t, l)
 		ln, err := l.Listen(t.Context(), "tcp", "127.0.0.1:7777")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		accepted := make(chan net.Conn, 1000)
 		go func() {
 			for {
@@ -142,9 +141,7 @@ func TestChannelsThatWeOpenAreBounded(t *testing.T) {
 		until(t, l, true)
 		l.control.conn.channels.opened = maxOpened - 1
 		c, err := l.Dial(t.Context(), "unix", "/echo")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		var much *budget.ExceededError
 		if _, err := l.Dial(t.Context(), "unix", "/echo"); !errors.As(err, &much) || much.Kind != budget.Channels {
 			t.Errorf("one more than the bound: %v", err)

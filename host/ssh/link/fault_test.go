@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // These tests use the clock of synctest, which also fails a test that leaves a goroutine behind.
@@ -49,17 +50,11 @@ func TestSilentMachine(t *testing.T) {
 		ctx := t.Context()
 		up(t, l)
 		c, err := l.Dial(ctx, "unix", "/echo")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		p, err := l.Start(ctx, "cat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		ln, err := l.Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		says(t, c, "hello")
 		time.Sleep(time.Minute) // keepalives keep it up
 		if s := l.State(); !s.Up || s.RTT < 0 || time.Since(s.Heard) > 3*time.Second || len(b.attempts()) != 1 {
@@ -313,9 +308,7 @@ func TestClose(t *testing.T) {
 		l := b.link(t)
 		start(t, l)
 		c, err := l.DialBulk(t.Context(), "unix", "/echo")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if err := l.Run(t.Context()); err == nil {
 			t.Error("a second Run did not fail")
 		}
@@ -357,9 +350,7 @@ func TestBulkOnFirstUse(t *testing.T) {
 		}
 		for range 3 {
 			c, err := l.DialBulk(t.Context(), "unix", "/echo")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			says(t, c, "bulk")
 			c.Close()
 		}

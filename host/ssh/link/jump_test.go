@@ -18,6 +18,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // jumpLabs are a jump host and the host behind it, with a link to that.
@@ -29,9 +30,7 @@ func jumpLabs(t *testing.T) (jump, machine *lab, l *Link) {
 	first.Address, first.HostKeyName, first.Name = "192.0.2.1:22", "192.0.2.1:22", "gate"
 	machine.target.Jumps = []endpoint.Target{first}
 	l, err := New(Config{Target: machine.target, Dial: jump.dial, Hook: machine.hook})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return jump, machine, l
 }
 
@@ -50,9 +49,7 @@ func TestJump(t *testing.T) {
 				jump, machine, l := jumpLabs(t)
 				start(t, l)
 				conn, err := l.Dial(t.Context(), "unix", "/echo")
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				says(t, conn, strings.Repeat("far", 100000))
 				began := time.Now()
 				c.fault(jump, machine)

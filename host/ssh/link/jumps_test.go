@@ -11,6 +11,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestPinnedJumps: three sshds, each reached from the one before. The host keys of each are
@@ -24,13 +25,9 @@ func TestPinnedJumps(t *testing.T) {
 	}
 	jump := func(s *sshtest.Server, pin string) endpoint.Jump {
 		host, port, err := net.SplitHostPort(s.Address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		n, err := strconv.Atoi(port)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return endpoint.Jump{User: "root", Address: host, Port: n, HostKeys: []string{pin}}
 	}
 	options := func(jumps ...endpoint.Jump) endpoint.Options {
@@ -42,9 +39,7 @@ func TestPinnedJumps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := l.Dial(ctx, "unix", far.Dir+"/echo.sock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer c.Close()
 	says(t, c, strings.Repeat("far", 10000))
 
@@ -60,13 +55,9 @@ func TestPinnedJumps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			target, err := endpoint.Resolve(far.URL(far.Dir+"/echo.sock"), options(c.jumps...))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			l, err := New(Config{Target: target})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			start(t, l)
 			for l.State().Err == nil {
 				changed := l.Changed()

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestUnattendedListener: connections that are not accepted block neither the link nor its end.
@@ -20,9 +21,7 @@ func TestUnattendedListener(t *testing.T) {
 		l := b.link(t)
 		start(t, l)
 		ln, err := l.Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if got := ln.Addr().String(); got != "127.0.0.1:7777" { // which the host chose
 			t.Errorf("it listens on %s", got)
 		}
@@ -50,9 +49,7 @@ func TestUnattendedListener(t *testing.T) {
 		var channels []ssh.Channel
 		for range backlog + 50 {
 			c, err := come("127.0.0.1", 7777)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			channels = append(channels, c)
 		}
 		for i, c := range channels[backlog:] {
@@ -61,9 +58,7 @@ func TestUnattendedListener(t *testing.T) {
 			}
 		}
 		c, err := ln.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if c.LocalAddr().String() != "127.0.0.1:7777" || c.RemoteAddr().String() != "192.0.2.9:4444" {
 			t.Errorf("a connection is from %s to %s", c.RemoteAddr(), c.LocalAddr())
 		}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestRequiredHostKey: of two pinned keys the host must present the one that it had before, on
@@ -23,9 +24,7 @@ func TestRequiredHostKey(t *testing.T) {
 		b.target, err = endpoint.Resolve("ssh://root@10.0.0.7/run/cri.sock", endpoint.Options{
 			Credentials: endpoint.Credentials{Key: privateKey(t, b.userKey)}, HostKeys: []string{line(own), line(other)},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		l := b.link(t)
 		if key := l.State().HostKey; key != "" {
 			t.Errorf("before the first connection the key is %q", key)

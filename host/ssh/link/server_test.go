@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // queue is one direction of a wire: it never blocks a writer.
@@ -164,9 +165,7 @@ func (b *lab) pin(t *testing.T, key ed25519.PrivateKey) {
 		Credentials: endpoint.Credentials{Key: privateKey(t, b.userKey)},
 		HostKeys:    []string{string(ssh.MarshalAuthorizedKey(signer(t, key).PublicKey()))},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 }
 
 func (b *lab) dial(context.Context, string, string) (net.Conn, error) {
@@ -211,9 +210,7 @@ func (b *lab) hook(ctx context.Context, label string, call func(context.Context)
 func (b *lab) link(t *testing.T) *Link {
 	t.Helper()
 	l, err := New(Config{Target: b.target, Dial: b.dial, Hook: b.hook})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return l
 }
 

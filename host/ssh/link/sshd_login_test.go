@@ -17,6 +17,7 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestSSHDLogins logs in with each kind of credential and pin.
@@ -24,9 +25,7 @@ func TestSSHDLogins(t *testing.T) {
 	m := newMachine(t)
 	socket := m.path("agent.sock")
 	keys := agent.NewKeyring()
-	if err := keys.Add(agent.AddedKey{PrivateKey: m.key}); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, keys.Add(agent.AddedKey{PrivateKey: m.key}))
 	serveAgent(t, keys, socket)
 
 	// A key that is accepted only with a certificate.
@@ -34,17 +33,13 @@ func TestSSHDLogins(t *testing.T) {
 	cert := &ssh.Certificate{Key: signer(t, certified).PublicKey(), CertType: ssh.UserCert, KeyId: "test",
 		ValidPrincipals: []string{"root"}, ValidBefore: ssh.CertTimeInfinity,
 		Permissions: ssh.Permissions{Extensions: map[string]string{"permit-port-forwarding": ""}}}
-	if err := cert.SignCert(rand.Reader, m.ca); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, cert.SignCert(rand.Reader, m.ca))
 	m.write(t, "certified", privateKey(t, certified))
 	m.write(t, "certified-cert.pub", ssh.MarshalAuthorizedKey(cert))
 
 	host, port, _ := net.SplitHostPort(m.address)
 	pub, _, _, _, err := ssh.ParseAuthorizedKey([]byte(m.hostKey(t, "ecdsa")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	m.write(t, "known_hosts", []byte(knownhosts.Line([]string{knownhosts.HashHostname(knownhosts.Normalize(m.address))}, pub)+"\n"))
 	m.write(t, "config", fmt.Appendf(nil, `
 Host far
@@ -63,9 +58,7 @@ Host *
 `, host, port, m.path("key"), host, port, m.path("certified"), m.path("known_hosts")))
 
 	rsa, err := exec.Command("ssh-keygen", "-lf", m.path("host_rsa.pub")).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	key := endpoint.Credentials{KeyFile: m.path("key")}
 	for name, c := range map[string]struct {
 		url string
@@ -82,9 +75,7 @@ Host *
 			defer cancel()
 			l := run(t, c.url, c.o)
 			p, err := l.Start(ctx, "exit 3")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			if code, err := p.Wait(); code != 3 || err != nil {
 				t.Errorf("got %d, %v", code, err)
 			}
@@ -94,9 +85,7 @@ Host *
 	t.Run("source", func(t *testing.T) {
 		// With a passphrase, and asked again for each connection.
 		block, err := ssh.MarshalPrivateKeyWithPassphrase(m.key, "", []byte("word"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		asked := make(chan struct{}, 10)
 		l := run(t, m.url, endpoint.Options{HostKeys: []string{m.hostKey(t, "rsa")}, Credentials: endpoint.Credentials{
 			Source: func(context.Context) (endpoint.Login, error) {
@@ -122,9 +111,7 @@ Host *
 	t.Run("too many keys", func(t *testing.T) {
 		many := agent.NewKeyring()
 		for range 8 { // sshd checks six
-			if err := many.Add(agent.AddedKey{PrivateKey: newKey(t)}); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, many.Add(agent.AddedKey{PrivateKey: newKey(t)}))
 		}
 		serveAgent(t, many, m.path("many.sock"))
 		l := run(t, m.url, endpoint.Options{Credentials: endpoint.Credentials{AgentSocket: m.path("many.sock")}, HostKeys: []string{m.hostKey(t, "rsa")}})
@@ -143,9 +130,7 @@ Host *
 	})
 	t.Run("scan", func(t *testing.T) {
 		found, err := endpoint.Scan(t.Context(), m.address, new(net.Dialer).DialContext)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		var got []string
 		for _, k := range found {
 			got = append(got, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k))))
@@ -162,9 +147,7 @@ Host *
 func serveAgent(t *testing.T, keys agent.Agent, socket string) {
 	t.Helper()
 	ln, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { ln.Close() })
 	go func() {
 		for {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func TestSSHD(t *testing.T) {
@@ -38,9 +39,7 @@ func TestSSHD(t *testing.T) {
 		for _, dial := range []func(context.Context, string, string) (net.Conn, error){l.Dial, l.DialBulk} {
 			for _, a := range [][2]string{{"unix", m.path("echo.sock")}, {"tcp", tcp}} {
 				c, err := dial(ctx, a[0], a[1])
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				says(t, c, strings.Repeat("knots ", 50000))
 				if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
 					t.Error(err)
@@ -54,9 +53,7 @@ func TestSSHD(t *testing.T) {
 	})
 	t.Run("start", func(t *testing.T) {
 		p, err := l.Start(ctx, "cat; echo bad >&2; exit 7")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		defer p.Close()
 		io.WriteString(p.Stdin(), "good")
 		p.Stdin().Close()
@@ -75,9 +72,7 @@ func TestSSHD(t *testing.T) {
 	})
 	t.Run("close", func(t *testing.T) {
 		p, err := l.Start(ctx, "trap '' HUP PIPE; exec sleep 2")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		p.Close()
 		if _, err := p.Wait(); err != net.ErrClosed {
 			t.Errorf("Wait after Close: %v", err)
@@ -88,9 +83,7 @@ func TestSSHD(t *testing.T) {
 	})
 	t.Run("sftp", func(t *testing.T) {
 		p, err := l.Subsystem(ctx, "sftp")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		defer p.Close()
 		// The answer to SSH_FXP_INIT of version 3 is SSH_FXP_VERSION, type 2.
 		p.Stdin().Write([]byte{0, 0, 0, 5, 1, 0, 0, 0, 3})
@@ -105,17 +98,11 @@ func TestSSHD(t *testing.T) {
 	t.Run("listen", func(t *testing.T) {
 		for _, a := range [][2]string{{"tcp", "127.0.0.1:0"}, {"unix", m.path("reverse.sock")}} {
 			ln, err := l.Listen(ctx, a[0], a[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			c, err := net.Dial(a[0], ln.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			far, err := ln.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			go io.Copy(far, far)
 			says(t, c, "hello")
 			c.Close()
@@ -157,21 +144,15 @@ func TestSSHDGoes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	target, err := endpoint.Resolve(m.url, endpoint.Options{Credentials: endpoint.Credentials{KeyFile: m.path("key")}, HostKeys: []string{m.hostKey(t, "ed25519")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	l, err := New(Config{Target: target})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	l.limits.interval, l.limits.silence = 200*time.Millisecond, time.Second
 	start(t, l)
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		up(t, l)
 		p, err := l.Start(ctx, "echo $PPID; exec cat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		defer p.Close()
 		var sshd int
 		if _, err := fmt.Fscan(p.Stdout(), &sshd); err != nil || sshd < 2 {
@@ -181,9 +162,7 @@ func TestSSHDGoes(t *testing.T) {
 			t.Fatalf("process %d is %q, %v", sshd, comm, err)
 		}
 		began := time.Now()
-		if err := syscall.Kill(sshd, signal); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, syscall.Kill(sshd, signal))
 		code, err := p.Wait()
 		if code != -1 || !errors.Is(err, host.ErrUnreachable) {
 			t.Errorf("%s: the program ended with %d, %v", signal, code, err)
@@ -214,13 +193,9 @@ func TestOnly(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	target, err := endpoint.Resolve(m.url, endpoint.Options{Credentials: endpoint.Credentials{KeyFile: m.path("key")}, HostKeys: []string{m.hostKey(t, "ed25519")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	l, err := New(Config{Target: target, Wait: time.Minute, MaxDelay: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	start(t, l)
 	up(t, l)
 	first := l.State().Connection
@@ -243,9 +218,7 @@ func TestOnly(t *testing.T) {
 	}
 	calls("the connection", Only(ctx, first), true)
 	p, err := l.Start(ctx, "echo $PPID; exec cat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer p.Close()
 	if err := errors.Join(Allows(ctx, p), Allows(Only(ctx, first), p)); err != nil {
 		t.Error(err)
@@ -257,9 +230,7 @@ func TestOnly(t *testing.T) {
 	if _, err := fmt.Fscan(p.Stdout(), &sshd); err != nil || sshd < 2 {
 		t.Fatalf("the process of the connection is %d, %v", sshd, err)
 	}
-	if err := syscall.Kill(sshd, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, syscall.Kill(sshd, syscall.SIGKILL))
 	p.Wait()
 	calls("when it has gone", Only(ctx, first), false)
 	calls("any", ctx, true)
@@ -277,9 +248,7 @@ func TestSSHDCarries(t *testing.T) {
 	defer cancel()
 	listen := func(name string) net.Listener {
 		ln, err := net.Listen("unix", m.path(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return ln
 	}
 	g := grpc.NewServer()
@@ -296,9 +265,7 @@ func TestSSHDCarries(t *testing.T) {
 	l := run(t, m.url, endpoint.Options{Credentials: endpoint.Credentials{KeyFile: m.path("key")}, HostKeys: []string{m.hostKey(t, "ed25519")}})
 	cc, err := grpc.NewClient("passthrough:///machine", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.Dial(ctx, "unix", m.path("grpc.sock")) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer cc.Close()
 	for range 100 {
 		if r, err := healthpb.NewHealthClient(cc).Check(ctx, &healthpb.HealthCheckRequest{}); err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
@@ -312,9 +279,7 @@ func TestSSHDCarries(t *testing.T) {
 	for _, size := range []int{0, 1, 100 << 10, 5 << 20} {
 		body := bytes.Repeat([]byte("x"), size)
 		r, err := client.Post("http://machine/", "text/plain", bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		got, err := io.ReadAll(r.Body)
 		r.Body.Close()
 		if err != nil || !bytes.Equal(got, body) {

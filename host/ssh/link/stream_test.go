@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/nettest"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestConn tests what gRPC and net/http expect of a net.Conn.
@@ -40,9 +41,7 @@ func TestDeadlines(t *testing.T) {
 		l := b.link(t)
 		start(t, l)
 		c, err := l.Dial(t.Context(), "unix", "/echo")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		defer c.Close()
 		c.SetReadDeadline(time.Now().Add(time.Second))
 		began := time.Now()
@@ -59,9 +58,7 @@ func TestDeadlines(t *testing.T) {
 		}
 
 		sink, err := l.Dial(t.Context(), "unix", "/sink")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		sink.SetWriteDeadline(time.Now().Add(time.Minute))
 		began = time.Now()
 		n, err := sink.Write(make([]byte, 16<<20)) // more than a window
@@ -76,9 +73,7 @@ func TestDeadlines(t *testing.T) {
 			t.Error("a sink took the link down")
 		}
 		brief, err := l.Dial(t.Context(), "unix", "/brief")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if _, err := brief.Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("a read of what the other side closed: %v", err)
 		}
@@ -88,9 +83,7 @@ func TestDeadlines(t *testing.T) {
 		brief.Close()
 		// Close ends a write that hangs.
 		other, err := l.Dial(t.Context(), "unix", "/sink")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		time.AfterFunc(time.Second, func() { other.Close() })
 		if _, err := other.Write(make([]byte, 16<<20)); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("a write that Close ended: %v", err)
@@ -103,9 +96,7 @@ func TestDeadlines(t *testing.T) {
 // block, with the deadlines of a real socket.
 func TestHalfOpenWrites(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer ln.Close()
 	b := newLab(t)
 	stop := make(chan struct{})
@@ -140,9 +131,7 @@ func TestHalfOpenWrites(t *testing.T) {
 		return c, nil
 	}
 	l, err := New(Config{Target: b.target, Dial: dial})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	l.limits.write, l.limits.silence = 300*time.Millisecond, time.Hour // only the write can detect it
 	start(t, l)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -150,9 +139,7 @@ func TestHalfOpenWrites(t *testing.T) {
 	var conns []net.Conn
 	for range 8 { // enough windows to fill the buffers
 		c, err := l.Dial(ctx, "unix", "/sink")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		defer c.Close()
 		conns = append(conns, c)
 	}
@@ -202,9 +189,7 @@ func TestHook(t *testing.T) {
 		}
 		return err
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	l.limits.interval = time.Millisecond
 	start(t, l)
 	calls := map[string]func() (io.Closer, error){
@@ -266,9 +251,7 @@ func TestReaderBytes(t *testing.T) {
 		if err == io.EOF {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("%d bytes came out of %d", len(got), len(want))

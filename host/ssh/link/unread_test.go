@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // overTCP is a link to the lab over a real TCP connection, so that a sender that is faster than
@@ -24,9 +25,7 @@ func overTCP(t *testing.T, a *budget.Account) (*lab, *Link) {
 	b := newLab(t)
 	close(b.release)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
@@ -40,9 +39,7 @@ func overTCP(t *testing.T, a *budget.Account) (*lab, *Link) {
 	l, err := New(Config{Target: b.target, Budget: a, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	start(t, l)
 	return b, l
 }
@@ -51,9 +48,7 @@ func overTCP(t *testing.T, a *budget.Account) (*lab, *Link) {
 func paused(t *testing.T, b *lab, l *Link) (net.Conn, ssh.Channel) {
 	t.Helper()
 	c, err := l.Dial(t.Context(), "unix", "/slow")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	far := <-b.opened
 	if _, err := far.Write([]byte("x")); err != nil {
 		t.Fatal(err)

@@ -80,9 +80,7 @@ func do(t testing.TB, p *shell.Pool, r shell.Request) shell.Result {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	res, err := p.Do(ctx, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return res
 }
 
@@ -165,9 +163,7 @@ func TestFrames(t *testing.T) {
 				defer cancel()
 				res, err := p.Do(ctx, shell.Request{Script: script, Args: append([]string{fmt.Sprint(code)}, args...), Stdin: in,
 					Limit: patience, Foreign: rapid.Bool().Draw(t, "foreign")})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				if string(res.Stdout) != out || string(res.Stderr) != errs || res.Code != code {
 					t.Fatalf("stdout %.200q, stderr %.200q, code %d; want %.200q, %.200q, %d", res.Stdout, res.Stderr, res.Code, out, errs, code)
 				}
@@ -187,9 +183,7 @@ func TestTimeLimit(t *testing.T) {
 				t.Errorf("code %d after %s", res.Code, took)
 			}
 			pid, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			wantGone(t, strings.TrimSpace(string(pid)))
 			want(t, do(t, p, shell.Request{Script: `echo on`}), "on\n", "", 0)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestWhatCameBeforeTheRequestCounts: a shell that prints without end has one budget, whenever a
@@ -21,9 +22,7 @@ func TestWhatCameBeforeTheRequestCounts(t *testing.T) {
 		return s.take(text)
 	}
 	for printed < limit*3/4 {
-		if err := take(); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, take())
 	}
 	s.attach(&collector{nonce: []byte("nonce"), max: 100, budget: account}, make(chan error, 1))
 	var err error

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // Server is an sshd that lets root log in with the key, and with the keys in
@@ -53,9 +54,7 @@ func Run(t testing.TB, more ...string) *Server {
 		}
 	}
 	pin, err := os.ReadFile(s.path("host_key.pub"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	s.HostKey = strings.TrimSpace(string(pin))
 	// Another program may take the port between our check and sshd: then try again.
 	for try := 1; ; try++ {
@@ -74,9 +73,7 @@ func (s *Server) path(name string) string { return filepath.Join(s.Dir, name) }
 func (s *Server) serve(t testing.TB, program string, more []string) (string, bool) {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	s.Address = free.Addr().String()
 	free.Close()
 	_, port, _ := net.SplitHostPort(s.Address)
@@ -84,17 +81,11 @@ func (s *Server) serve(t testing.TB, program string, more []string) (string, boo
 	config := append([]string{"SetEnv HOME=" + s.Dir, "ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
 		"PasswordAuthentication no", "PermitRootLogin yes", "AuthorizedKeysFile " + s.path("key.pub") + " " + s.path(".ssh/authorized_keys"),
 		"Subsystem sftp internal-sftp", "MaxStartups 100", "HostKey " + s.path("host_key")}, more...)
-	if err := os.WriteFile(s.path("sshd_config"), []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(s.path("sshd_config"), []byte(strings.Join(config, "\n")+"\n"), 0o600))
 	cmd := exec.Command(program, "-D", "-e", "-f", s.path("sshd_config"))
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
+	testutil.Must(t, cmd.Start())
 	var mu sync.Mutex
 	var lines bytes.Buffer
 	said := func() string {
@@ -154,7 +145,5 @@ func (s *Server) Admit(t testing.TB, other *Server) {
 	if err == nil {
 		err = os.WriteFile(s.path(".ssh/authorized_keys"), key, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // Busybox makes a directory of busybox's applets, and returns it and the path of its sh; both
@@ -18,14 +20,10 @@ func Busybox(t testing.TB) (dir, sh string) {
 		return "", ""
 	}
 	list, err := exec.Command(bin, "--list").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	dir = t.TempDir()
 	for _, applet := range strings.Fields(string(list)) {
-		if err := os.Symlink(bin, filepath.Join(dir, applet)); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.Symlink(bin, filepath.Join(dir, applet)))
 	}
 	return dir, filepath.Join(dir, "sh")
 }
