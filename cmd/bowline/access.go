@@ -75,5 +75,5 @@ func (a *access) clients() (*hosts.Client, kubernetes.Interface, error) {
 const ownNamespace = "bowline"
 
 func namespaceFlag(c *cobra.Command, namespace *string) {
-	c.Flags().StringVarP(namespace, "namespace", "n", ownNamespace, "Bowline's namespace, which has the Secrets with the SSH keys; the namespace of the context is ignored")
+	c.Flags().StringVarP(namespace, "namespace", "n", ownNamespace, "Bowline's namespace, with the Secrets of the SSH keys; the context's namespace is ignored")
 }

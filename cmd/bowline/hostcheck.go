@@ -89,7 +89,7 @@ The exit status is 0 when there is no failure, and 1 otherwise.`,
 }
 
 func exposureFlag(c *cobra.Command, to *string) {
-	c.Flags().StringVar(to, "kubelet-exposure", "", "where the API server connects for logs and exec: process, at Bowline's address (default), or host, at the host's")
+	c.Flags().StringVar(to, "kubelet-exposure", "", "where the API server connects for logs and exec: process (Bowline's address, default) or host")
 	choices(c, "kubelet-exposure", "process", "host")
 }
 

@@ -57,7 +57,7 @@ If the command is interrupted, the removal continues; run it again to watch.`,
 	f.StringArrayVar(&all.Except, "except", nil, "the name of a Host that stays; may be repeated")
 	f.BoolVar(&all.Detach, "detach", false, "leave their pods running on the hosts, whatever their deletionPolicy is")
 	f.BoolVarP(&yes, "yes", "y", false, "delete them without asking")
-	f.StringVar(&leases, "leases", "", "then delete the Leases with which replicas shared the Hosts, in this namespace; Bowline must not run there any more")
+	f.StringVar(&leases, "leases", "", "then delete the replicas' Leases in this namespace, where Bowline must not run any more")
 	f.DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait")
 	return c
 }

@@ -79,7 +79,7 @@ failure, and 1 otherwise.`,
 	f := c.Flags()
 	f.BoolVar(&p.DryRun, "dry-run", false, "show the changes without making them")
 	f.BoolVarP(&yes, "yes", "y", false, "do it without asking")
-	f.StringVar(&podCIDR, "pod-cidr", "", "the pod CIDR of a new pod network (default: the node's podCIDR from --kubeconfig, or one that is derived from the node's name and overlaps no route)")
+	f.StringVar(&podCIDR, "pod-cidr", "", "the pod CIDR of a new pod network (default: the node's podCIDR, or one derived from its name)")
 	f.StringVar(&p.Node.Name, "node-name", "", "the name of the node, from which the pod CIDR is derived (default: the hostname)")
 	f.StringVar(&kubeconfig, "kubeconfig", "", "a kubeconfig with which to read the podCIDR of the node --node-name")
 	return c

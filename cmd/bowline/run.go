@@ -21,7 +21,7 @@ func runCommand() *cobra.Command {
 	var file, healthAddress string
 	c := &cobra.Command{
 		Use:   "run",
-		Short: "Run the configured hosts as nodes of their cluster",
+		Short: "Run the configured hosts as nodes",
 		Long: `Run the configured hosts as nodes of their cluster, until a signal stops the command.
 
 When Bowline stops or crashes, all containers keep running, and the next run adopts
@@ -96,6 +96,6 @@ this node before, and runs its static pods meanwhile.`,
 		},
 	}
 	c.Flags().StringVar(&file, "config", "/etc/bowline/config.yaml", "the BowlineConfiguration")
-	c.Flags().StringVar(&healthAddress, "health-address", "", "the address on which to serve /livez, /readyz and /metrics of the process over HTTP, such as 0.0.0.0:8080 (default: not served)")
+	c.Flags().StringVar(&healthAddress, "health-address", "", "serve /livez, /readyz and /metrics over HTTP on this address, such as 0.0.0.0:8080")
 	return c
 }

@@ -44,7 +44,7 @@ func whyCommand() *cobra.Command {
 	}
 	podCmd := &cobra.Command{
 		Use:   "pod NAME [-n NAMESPACE]",
-		Short: "Show why a pod runs or does not run: what its node observed, decided and waits for",
+		Short: "Show why a pod runs or does not run",
 		Long: `Show why a pod runs or does not run: what its node observed, decided and waits for.
 
 NAME may be NAMESPACE/NAME; otherwise --namespace or the kubeconfig's context sets the
