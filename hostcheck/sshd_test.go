@@ -1,7 +1,6 @@
 package hostcheck
 
 import (
-	"bufio"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -11,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,6 +24,8 @@ import (
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/host/local"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/owner"
 )
 
@@ -74,14 +74,10 @@ func TestLocal(t *testing.T) {
 		return // only root sees who holds locks
 	}
 	machine, err := local.New(local.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer machine.Close()
 	lock, err := machine.Lock(t.Context(), owner.LockPaths(cfg.RootDir, owner.RunDir, rt.Socket)[0], []byte(record))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if got := line(t, Run(t.Context(), cfg), Driver); got.Level != Failure || !strings.Contains(got.Found, "another Bowline") || !strings.Contains(got.Found, "n-1") {
 		t.Errorf("while the lock is held: %+v", got)
 	}
@@ -90,9 +86,7 @@ func TestLocal(t *testing.T) {
 		t.Error("the check took the lock")
 	default:
 	}
-	if err := lock.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, lock.Close())
 	if got := line(t, Run(t.Context(), cfg), Driver); strings.Contains(got.Found, "another Bowline") {
 		t.Errorf("when it is free: %+v", got)
 	}
@@ -101,91 +95,18 @@ func TestLocal(t *testing.T) {
 	expect(t, "nothing listens", line(t, Run(t.Context(), cfg), Socket), Failure)
 }
 
-// sshd starts an sshd on this machine with more lines of configuration, and returns its address. It
-// writes a key, "key", and the host key, "host_key.pub", to dir.
-func sshd(t *testing.T, dir string, more ...string) string {
-	t.Helper()
-	const program = "/usr/sbin/sshd"
-	if _, err := os.Stat(program); err != nil {
-		t.Skip("there is no " + program + " here")
-	}
-	if os.Getuid() != 0 {
-		t.Skip("sshd lets no one log in unless root runs it")
-	}
-	if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
-		t.Skipf("sshd needs /run/sshd: %v", err)
-	}
-	path := func(name string) string { return filepath.Join(dir, name) }
-	for _, name := range []string{"host_key", "key"} {
-		_ = os.Remove(path(name))
-		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path(name)).CombinedOutput(); err != nil {
-			t.Skipf("ssh-keygen: %v: %s", err, out)
-		}
-	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
-	_, port, _ := net.SplitHostPort(address)
-	config := append([]string{"SetEnv HOME=/", "ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
-		"PasswordAuthentication no", "PermitRootLogin yes", "AuthorizedKeysFile " + path("key.pub"),
-		"Subsystem sftp internal-sftp", "HostKey " + path("host_key")}, more...)
-	if err := os.WriteFile(path("sshd_config"), []byte(strings.Join(config, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "-D", "-e", "-f", path("sshd_config"))
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	up, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for s := bufio.NewScanner(stderr); s.Scan(); {
-			if strings.HasPrefix(s.Text(), "Server listening") {
-				close(up)
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	select {
-	case <-up:
-	case <-ended:
-		t.Fatal("sshd ended at once")
-	case <-time.After(10 * time.Second):
-		t.Fatal("sshd does not listen")
-	}
-	return address
-}
-
 func remote(t *testing.T, address, socket string, o endpoint.Options) Config {
 	t.Helper()
 	raw := "ssh://root@" + address + socket
 	target, err := endpoint.Resolve(raw, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return Config{Endpoint: raw, Target: target, Socket: target.Socket, RootDir: "/var/lib/kubelet"}
 }
 
 func TestSSHD(t *testing.T) {
-	dir := t.TempDir()
-	address := sshd(t, dir)
+	s := sshtest.Run(t)
 	rt := fake.Run(t, fake.Config{})
-	pin, err := os.ReadFile(filepath.Join(dir, "host_key.pub"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	login := endpoint.Credentials{KeyFile: filepath.Join(dir, "key")}
-	pins := []string{strings.TrimSpace(string(pin))}
+	address, login, pins := s.Address, s.Options().Credentials, s.Options().HostKeys
 
 	t.Run("whole", func(t *testing.T) {
 		r := Run(t.Context(), remote(t, address, rt.Socket, endpoint.Options{Credentials: login, HostKeys: pins}))
@@ -204,10 +125,8 @@ func TestSSHD(t *testing.T) {
 		}
 	})
 	t.Run("changed", func(t *testing.T) {
-		other, err := os.ReadFile(filepath.Join(dir, "key.pub"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		other, err := os.ReadFile(s.KeyFile + ".pub")
+		testutil.Must(t, err)
 		r := Run(t.Context(), remote(t, address, rt.Socket, endpoint.Options{Credentials: login, HostKeys: []string{strings.TrimSpace(string(other))}}))
 		expect(t, HostKey, line(t, r, HostKey), Failure, "has changed")
 	})
@@ -220,11 +139,9 @@ func TestSSHD(t *testing.T) {
 		expect(t, Forwarding, line(t, r, Forwarding), Failure, "there is no socket")
 	})
 	t.Run("jump", func(t *testing.T) {
-		known := filepath.Join(dir, "known_hosts")
+		known := filepath.Join(t.TempDir(), "known_hosts")
 		name, port, _ := net.SplitHostPort(address)
-		if err := os.WriteFile(known, []byte("["+name+"]:"+port+",[localhost]:"+port+" "+string(pin)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, os.WriteFile(known, []byte("["+name+"]:"+port+",[localhost]:"+port+" "+s.HostKey+"\n"), 0o600))
 		r := Run(t.Context(), remote(t, address, rt.Socket, endpoint.Options{Credentials: login, KnownHosts: []string{known}, ProxyJump: "root@localhost:" + port}))
 		expect(t, Runtime, line(t, r, Runtime), OK)
 		var order []string
@@ -239,15 +156,9 @@ func TestSSHD(t *testing.T) {
 }
 
 func TestSSHDForbids(t *testing.T) {
-	dir := t.TempDir()
-	address := sshd(t, dir, "AllowStreamLocalForwarding no")
+	s := sshtest.Run(t, "AllowStreamLocalForwarding no")
 	rt := fake.Run(t, fake.Config{})
-	pin, err := os.ReadFile(filepath.Join(dir, "host_key.pub"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := Run(t.Context(), remote(t, address, rt.Socket, endpoint.Options{
-		Credentials: endpoint.Credentials{KeyFile: filepath.Join(dir, "key")}, HostKeys: []string{strings.TrimSpace(string(pin))}}))
+	r := Run(t.Context(), remote(t, s.Address, rt.Socket, s.Options()))
 	expect(t, Forwarding, line(t, r, Forwarding), Failure, "AllowStreamLocalForwarding yes")
 	if strings.Join(r.NotLookedAt, " ") != "runtime network" {
 		t.Errorf("got\n%s", r.Text(false))
@@ -257,13 +168,9 @@ func TestSSHDForbids(t *testing.T) {
 func newKey(t *testing.T) []byte {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	block, err := ssh.MarshalPrivateKey(key, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return pem.EncodeToMemory(block)
 }
 
@@ -281,9 +188,7 @@ func TestDead(t *testing.T) {
 	for name, dial := range map[string]dialer{"silent": silent, "dropped": dropped} {
 		t.Run(name, func(t *testing.T) {
 			target, err := endpoint.Resolve("ssh://root@10.0.0.7/run/c.sock", endpoint.Options{Credentials: endpoint.Credentials{Key: newKey(t)}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				r := &Report{}

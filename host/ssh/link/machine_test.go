@@ -1,13 +1,10 @@
 package link
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -15,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +19,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
+	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func TestMain(m *testing.M) {
@@ -39,86 +37,27 @@ type machine struct {
 	url     string
 }
 
-// newMachine starts sshd with additional lines of configuration. It skips the test if there is
-// no sshd or no one could log in.
-func newMachine(t *testing.T, more ...string) *machine {
+// newMachine starts an sshd with three host keys, and a CA whose certificates may log in.
+func newMachine(t *testing.T) *machine {
 	t.Helper()
-	sshd, err := exec.LookPath("/usr/sbin/sshd")
-	if err != nil {
-		t.Skip("there is no /usr/sbin/sshd here")
-	}
-	if os.Getuid() != 0 {
-		t.Skip("sshd lets no one log in unless root runs it")
-	}
-	if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
-		t.Skipf("sshd needs /run/sshd: %v", err)
-	}
-	m := &machine{dir: t.TempDir()}
-	hostKeys := []string{"ed25519", "ecdsa", "rsa"}
-	for _, kind := range hostKeys {
+	m := &machine{dir: t.TempDir(), ca: signer(t, newKey(t))}
+	m.write(t, "ca.pub", ssh.MarshalAuthorizedKey(m.ca.PublicKey()))
+	more := []string{"TrustedUserCAKeys " + m.path("ca.pub")}
+	for _, kind := range []string{"ecdsa", "rsa"} {
 		if out, err := exec.Command("ssh-keygen", "-q", "-t", kind, "-N", "", "-f", m.path("host_"+kind)).CombinedOutput(); err != nil {
 			t.Skipf("ssh-keygen: %v: %s", err, out)
 		}
+		more = append(more, "HostKey "+m.path("host_"+kind))
 	}
-	m.key = newKey(t)
-	m.ca = signer(t, newKey(t))
-	m.write(t, "authorized_keys", ssh.MarshalAuthorizedKey(signer(t, m.key).PublicKey()))
-	m.write(t, "ca.pub", ssh.MarshalAuthorizedKey(m.ca.PublicKey()))
-	m.write(t, "key", privateKey(t, m.key))
-
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.address = free.Addr().String()
-	free.Close()
-	_, port, _ := net.SplitHostPort(m.address)
-	config := append([]string{"SetEnv HOME=/", "ListenAddress 127.0.0.1", "Port " + port, "PidFile none", "StrictModes no", "UsePAM no",
-		"PasswordAuthentication no", "PermitRootLogin yes", "AuthorizedKeysFile " + m.path("authorized_keys"),
-		"TrustedUserCAKeys " + m.path("ca.pub"), "Subsystem sftp internal-sftp", "MaxStartups 100"}, more...)
-	for _, kind := range hostKeys {
-		config = append(config, "HostKey "+m.path("host_"+kind))
-	}
-	m.write(t, "sshd_config", []byte(strings.Join(config, "\n")+"\n"))
-	m.url = "ssh://root@" + m.address + m.path("echo.sock")
-
-	cmd := exec.Command(sshd, "-D", "-e", "-f", m.path("sshd_config"))
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var log sync.Mutex
-	var lines bytes.Buffer
-	up, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for s := bufio.NewScanner(stderr); s.Scan(); {
-			log.Lock()
-			fmt.Fprintln(&lines, s.Text())
-			log.Unlock()
-			if strings.HasPrefix(s.Text(), "Server listening") {
-				close(up)
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-		if log.Lock(); t.Failed() {
-			t.Logf("sshd:\n%s", lines.String())
-		}
-		log.Unlock()
-	})
-	select {
-	case <-up:
-	case <-ended:
-		t.Fatal("sshd ended at once")
-	case <-time.After(time.Minute):
-		t.Fatal("sshd does not listen")
-	}
+	s := sshtest.Run(t, more...)
+	m.write(t, "host_ed25519.pub", []byte(s.HostKey))
+	data, err := os.ReadFile(s.KeyFile)
+	testutil.Must(t, err)
+	m.write(t, "key", data)
+	key, err := ssh.ParseRawPrivateKey(data)
+	testutil.Must(t, err)
+	m.key = *key.(*ed25519.PrivateKey)
+	m.address, m.url = s.Address, s.URL(m.path("echo.sock"))
 	return m
 }
 
@@ -126,45 +65,35 @@ func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
 
 func (m *machine) write(t *testing.T, name string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(m.path(name), data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, os.WriteFile(m.path(name), data, 0o600))
 }
 
 // hostKey is the line of a public host key.
 func (m *machine) hostKey(t *testing.T, kind string) string {
 	t.Helper()
 	data, err := os.ReadFile(m.path("host_" + kind + ".pub"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return strings.TrimSpace(string(data))
 }
 
 func newKey(t *testing.T) ed25519.PrivateKey {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return key
 }
 
 func signer(t *testing.T, key ed25519.PrivateKey) ssh.Signer {
 	t.Helper()
 	s, err := ssh.NewSignerFromKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return s
 }
 
 func privateKey(t *testing.T, key ed25519.PrivateKey) []byte {
 	t.Helper()
 	block, err := ssh.MarshalPrivateKey(key, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return pem.EncodeToMemory(block)
 }
 
@@ -172,9 +101,7 @@ func privateKey(t *testing.T, key ed25519.PrivateKey) []byte {
 func echo(t *testing.T, network, address string) net.Listener {
 	t.Helper()
 	ln, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { ln.Close() })
 	go func() {
 		for {
@@ -195,13 +122,9 @@ func echo(t *testing.T, network, address string) net.Listener {
 func run(t *testing.T, raw string, o endpoint.Options) *Link {
 	t.Helper()
 	target, err := endpoint.Resolve(raw, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	l, err := New(Config{Target: target})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	start(t, l)
 	return l
 }
