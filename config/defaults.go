@@ -148,12 +148,6 @@ func (n *NodeSettings) resolvePaths(abs func(*string)) {
 	abs(&n.ImageCredentialProviderBinDir)
 }
 
-// OwnAccount reports whether the process has an account other than the node's: the one in
-// Kubeconfig, or else the pod's service account.
-func (i Identity) OwnAccount() bool {
-	return i.Mode == IdentityImpersonate || i.Mode == IdentityCSR
-}
-
 // mergeTaints appends the host's taints to the configuration's. A host's taint replaces one with
 // the same key and effect.
 func mergeTaints(all, own []v1.Taint) []v1.Taint {

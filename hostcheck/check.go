@@ -68,24 +68,19 @@ func Run(ctx context.Context, c Config) *Report {
 	return r
 }
 
-func run(ctx context.Context, c Config, w way, near bool) *Report {
-	r, _ := look(ctx, c, w, near)
-	return r
-}
-
-func look(ctx context.Context, c Config, w way, near bool) (*Report, Found) {
+func look(ctx context.Context, c Config, w way, local bool) (*Report, Found) {
 	defer w.close()
 	r := &Report{Endpoint: c.Endpoint}
 	subjects, first := remoteSubjects, Reachability
-	if near {
+	if local {
 		subjects, first = localSubjects, Rights
 	}
-	if c.Expose != 0 && !near {
+	if c.Expose != 0 && !local {
 		subjects = slices.Insert(slices.Clone(subjects), slices.Index(subjects, Forwarding)+1, Exposure)
 	}
 	var found Found
 	if w.come(ctx, r) {
-		e := &examination{Config: c, way: w, local: near, report: r}
+		e := &examination{Config: c, way: w, local: local, report: r}
 		e.all(ctx)
 		if e.gone != nil {
 			r.add(Line{Failure, first, fmt.Sprintf("the host answered at first, but does not answer any more: %v", e.gone), "check again when it answers"})

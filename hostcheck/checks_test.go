@@ -169,7 +169,7 @@ func TestExposure(t *testing.T) {
 			well := allWell(t)
 			well.machine.facts.Addresses = []net.IP{net.IPv4(10, 0, 0, 7)}
 			w := &listeningWay{well, &listens{fakeMachine: well.machine, refused: c.refused, mute: c.mute}}
-			r := run(t.Context(), Config{Socket: socket, RootDir: "/var/lib/kubelet", Expose: c.port}, w, false)
+			r, _ := look(t.Context(), Config{Socket: socket, RootDir: "/var/lib/kubelet", Expose: c.port}, w, false)
 			if c.port == 0 {
 				for _, l := range r.Lines {
 					if l.Subject == Exposure {

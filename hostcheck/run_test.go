@@ -225,7 +225,7 @@ func TestPolled(t *testing.T) {
 	}{{true, OK, ""}, {false, Warning, "enable_pod_events = true"}} {
 		w := allWell(t)
 		w.runtime = fake.Run(t, fake.Config{NoEvents: true, CRIEvents: c.events})
-		r := run(t.Context(), Config{Socket: crioSocket, RootDir: "/var/lib/kubelet"}, w, false)
+		r, _ := look(t.Context(), Config{Socket: crioSocket, RootDir: "/var/lib/kubelet"}, w, false)
 		worst := OK
 		for _, l := range r.Lines {
 			if l.Subject == Runtime && l.Level != OK {
@@ -249,7 +249,7 @@ func TestRun(t *testing.T) {
 		{"unreachable", &fakeWay{hop: hop{err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := run(t.Context(), Config{Endpoint: "ssh://root@10.0.0.7" + socket, Socket: socket, RootDir: "/var/lib/kubelet"}, c.way, false)
+			r, _ := look(t.Context(), Config{Endpoint: "ssh://root@10.0.0.7" + socket, Socket: socket, RootDir: "/var/lib/kubelet"}, c.way, false)
 			text := r.Text(false)
 			for line := range strings.Lines(text) {
 				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
@@ -281,14 +281,14 @@ func golden(t *testing.T, name string, got []byte) {
 func TestGone(t *testing.T) {
 	w := allWell(t)
 	cfg := Config{Socket: socket, RootDir: "/var/lib/kubelet"}
-	run(t.Context(), cfg, w, false)
+	look(t.Context(), cfg, w, false)
 	all := w.machine.calls
 	if all < 10 {
 		t.Fatalf("only %d calls", all)
 	}
 	for n := 1; n < all; n++ {
 		w.machine.calls, w.machine.dies = 0, n
-		r := run(t.Context(), cfg, w, false)
+		r, _ := look(t.Context(), cfg, w, false)
 		if r.Fit || r.count(Failure) != 1 || r.count(Warning) != 0 || len(r.Lines)+len(r.NotLookedAt) < len(remoteSubjects) {
 			t.Errorf("dies after %d calls:\n%s", n, r.Text(false))
 		}
@@ -301,7 +301,7 @@ func TestGone(t *testing.T) {
 func TestWithoutTools(t *testing.T) {
 	w := allWell(t)
 	w.tools = errors.New("10.0.0.7: the machine lacks flock, setsid: install coreutils, findutils and util-linux")
-	r := run(t.Context(), Config{Socket: socket, RootDir: "/var/lib/kubelet"}, w, false)
+	r, _ := look(t.Context(), Config{Socket: socket, RootDir: "/var/lib/kubelet"}, w, false)
 	if r.Fit || r.count(Failure) != 1 || strings.Join(r.NotLookedAt, " ") != "rights cgroups clock disk sysctls swap propagation SELinux driver" {
 		t.Errorf("got\n%s", r.Text(false))
 	}

@@ -3,6 +3,8 @@
 package kubeclient
 
 import (
+	"errors"
+
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
@@ -53,7 +55,7 @@ func Configure(c *rest.Config) *rest.Config {
 }
 
 // New creates the clients. They share one HTTP client and one rate limiter.
-func New(config *rest.Config) (_ *Clientset, err error) {
+func New(config *rest.Config) (*Clientset, error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
@@ -63,27 +65,14 @@ func New(config *rest.Config) (_ *Clientset, err error) {
 		shared.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(shared.QPS, shared.Burst)
 	}
 	c := &Clientset{}
-	if c.core, err = corev1.NewForConfigAndClient(shared, httpClient); err != nil {
-		return nil, err
-	}
-	if c.coordination, err = coordinationv1.NewForConfigAndClient(shared, httpClient); err != nil {
-		return nil, err
-	}
-	if c.authentication, err = authenticationv1.NewForConfigAndClient(shared, httpClient); err != nil {
-		return nil, err
-	}
-	if c.authorization, err = authorizationv1.NewForConfigAndClient(shared, httpClient); err != nil {
-		return nil, err
-	}
-	if c.node, err = nodev1.NewForConfigAndClient(shared, httpClient); err != nil {
-		return nil, err
-	}
-	if c.certificates, err = certificatesv1.NewForConfigAndClient(shared, httpClient); err != nil {
-		return nil, err
-	}
-	if c.rbac, err = rbacv1.NewForConfigAndClient(shared, httpClient); err != nil {
-		return nil, err
-	}
-	c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(shared, httpClient)
-	return c, err
+	var errs [8]error
+	c.core, errs[0] = corev1.NewForConfigAndClient(shared, httpClient)
+	c.coordination, errs[1] = coordinationv1.NewForConfigAndClient(shared, httpClient)
+	c.authentication, errs[2] = authenticationv1.NewForConfigAndClient(shared, httpClient)
+	c.authorization, errs[3] = authorizationv1.NewForConfigAndClient(shared, httpClient)
+	c.node, errs[4] = nodev1.NewForConfigAndClient(shared, httpClient)
+	c.certificates, errs[5] = certificatesv1.NewForConfigAndClient(shared, httpClient)
+	c.rbac, errs[6] = rbacv1.NewForConfigAndClient(shared, httpClient)
+	c.discovery, errs[7] = discovery.NewDiscoveryClientForConfigAndClient(shared, httpClient)
+	return c, errors.Join(errs[:]...)
 }

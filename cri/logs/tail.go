@@ -14,9 +14,6 @@ const tailBlock = 32 << 10
 // newline does not count as a line, and is included. The reported size may be wrong, so ctx is
 // checked with each block.
 func tailStart(ctx context.Context, f io.ReaderAt, size, n int64) (int64, error) {
-	if n == 0 {
-		return lineStart(ctx, f, size)
-	}
 	buf := make([]byte, tailBlock)
 	// A newline precedes the n lines, so search for n+1 newlines.
 	for right := size; right > 0; {
@@ -37,26 +34,6 @@ func tailStart(ctx context.Context, f io.ReaderAt, size, n int64) (int64, error)
 				return left + int64(i) + 1, nil
 			}
 			end = i
-		}
-		right = left
-	}
-	return 0, nil
-}
-
-// lineStart returns the offset of the unfinished line at the end of a file.
-func lineStart(ctx context.Context, f io.ReaderAt, size int64) (int64, error) {
-	buf := make([]byte, tailBlock)
-	for right := size; right > 0; {
-		left := max(0, right-tailBlock)
-		block := buf[:right-left]
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		if err := readFull(f, block, left); err != nil {
-			return 0, err
-		}
-		if i := bytes.LastIndexByte(block, '\n'); i >= 0 {
-			return left + int64(i) + 1, nil
 		}
 		right = left
 	}

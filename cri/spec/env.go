@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/bowline-k8s/bowline/pod"
 )
 
 // EnvInput is the input of a container's environment. A ConfigMap or Secret that is not in its map
@@ -210,15 +208,6 @@ func ContainerEnvRefs(c *v1.Container) (configMaps, secrets []string) {
 		if ref := from.SecretKeyRef; ref != nil {
 			secrets = append(secrets, ref.Name)
 		}
-	}
-	return sortedOnce(configMaps), sortedOnce(secrets)
-}
-
-// EnvRefs returns the ContainerEnvRefs of all containers of the pod.
-func EnvRefs(p *v1.Pod) (configMaps, secrets []string) {
-	for c := range pod.AllContainers(&p.Spec) {
-		m, s := ContainerEnvRefs(c)
-		configMaps, secrets = append(configMaps, m...), append(secrets, s...)
 	}
 	return sortedOnce(configMaps), sortedOnce(secrets)
 }

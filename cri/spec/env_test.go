@@ -131,7 +131,7 @@ func TestEnvProperties(t *testing.T) {
 				LocalObjectReference: v1.LocalObjectReference{Name: pick.Draw(t, "object")}, Key: pick.Draw(t, "key"), Optional: &optional}}})
 		}
 		p := &v1.Pod{}
-		refs, _ := spec.EnvRefs(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{*c}}})
+		refs, _ := spec.ContainerEnvRefs(c)
 		known := map[string]*v1.ConfigMap{}
 		for _, n := range refs {
 			known[n] = maps[n]

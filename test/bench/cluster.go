@@ -126,71 +126,51 @@ type wave struct {
 // up creates the pods and waits until all are Ready. The time runs from the first request to the
 // event that shows the last pod Ready.
 func (w wave) up(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, waveLimit)
-	defer cancel()
-	seen, err := w.watch(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer seen.Stop()
-	began := time.Now()
-	failed := w.each(func(i int) error {
+	return w.run(ctx, "create pods", "ready", func(ctx context.Context, i int) error {
 		p, err := w.client.CoreV1().Pods(namespace).Create(ctx, podSpec(i, w.probed), metav1.CreateOptions{})
 		if err == nil && w.created != nil {
 			w.created(p)
 		}
 		return err
-	})
-	ready := map[string]bool{}
-	for len(ready) < w.n {
-		select {
-		case err := <-failed:
-			return 0, fmt.Errorf("create pods: %w", err)
-		case <-ctx.Done():
-			return 0, fmt.Errorf("%d of %d pods are ready: %w", len(ready), w.n, ctx.Err())
-		case e, open := <-seen.ResultChan():
-			if !open {
-				return 0, fmt.Errorf("the watch of pods ended")
-			}
-			if p, ok := e.Object.(*v1.Pod); ok && isReady(p) {
-				ready[p.Name] = true
-			}
-		}
-	}
-	return time.Since(began), nil
+	}, func(_ watch.EventType, p *v1.Pod) bool { return isReady(p) })
 }
 
 // down deletes the pods and waits until all are gone.
 func (w wave) down(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, waveLimit)
-	defer cancel()
-	seen, err := w.watch(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer seen.Stop()
-	began := time.Now()
-	failed := w.each(func(i int) error {
+	return w.run(ctx, "delete pods", "gone", func(ctx context.Context, i int) error {
 		name := podSpec(i, w.probed).Name
 		err := w.client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 		if err == nil && w.deleted != nil {
 			err = w.deleted(name)
 		}
 		return err
-	})
-	gone := map[string]bool{}
-	for len(gone) < w.n {
+	}, func(e watch.EventType, _ *v1.Pod) bool { return e == watch.Deleted })
+}
+
+// run does one request for each pod and waits until an event has shown each of them done.
+func (w wave) run(ctx context.Context, request, state string, do func(context.Context, int) error, done func(watch.EventType, *v1.Pod) bool) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, waveLimit)
+	defer cancel()
+	seen, err := w.watch(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer seen.Stop()
+	began := time.Now()
+	failed := w.each(func(i int) error { return do(ctx, i) })
+	pods := map[string]bool{}
+	for len(pods) < w.n {
 		select {
 		case err := <-failed:
-			return 0, fmt.Errorf("delete pods: %w", err)
+			return 0, fmt.Errorf("%s: %w", request, err)
 		case <-ctx.Done():
-			return 0, fmt.Errorf("%d of %d pods are gone: %w", len(gone), w.n, ctx.Err())
+			return 0, fmt.Errorf("%d of %d pods are %s: %w", len(pods), w.n, state, ctx.Err())
 		case e, open := <-seen.ResultChan():
 			if !open {
 				return 0, fmt.Errorf("the watch of pods ended")
 			}
-			if p, ok := e.Object.(*v1.Pod); ok && e.Type == watch.Deleted {
-				gone[p.Name] = true
+			if p, ok := e.Object.(*v1.Pod); ok && done(e.Type, p) {
+				pods[p.Name] = true
 			}
 		}
 	}
