@@ -120,15 +120,7 @@ func TestHeadersOfRepliesAreBounded(t *testing.T) {
 			testutil.Must(t, err)
 			defer l.Close()
 			h := &heads{size: size}
-			go func() {
-				for {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					go func() { _ = h.serve(c) }()
-				}
-			}()
+			testutil.Serve(t, l, func(c net.Conn) { _ = h.serve(c) })
 			account := budget.New(budget.Limits{})
 			c, err := cri.Connect(t.Context(), cri.Config{Dial: dialUnix(path), Budget: account})
 			testutil.Must(t, err)

@@ -405,11 +405,7 @@ func TestRegistrationIsTriedAgain(t *testing.T) {
 	client.PrependReactor("create", "nodes", failing(&mu, &failures))
 	l := &loop{}
 	n, _ := newTestNode(t, client, l)
-	select {
-	case <-n.Registered():
-	case <-time.After(20 * time.Second):
-		t.Fatal("never registered")
-	}
+	testutil.Receive(t, n.Registered(), 20*time.Second, "never registered")
 	mu.Lock()
 	defer mu.Unlock()
 	if failures != 0 {

@@ -45,16 +45,7 @@ func anAgent(t *testing.T, keys ...ed25519.PrivateKey) string {
 	socket := filepath.Join(t.TempDir(), "agent")
 	l, err := net.Listen("unix", socket)
 	testutil.Must(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _ = agent.ServeAgent(ring, c); c.Close() }()
-		}
-	}()
+	testutil.Serve(t, l, func(c net.Conn) { _ = agent.ServeAgent(ring, c) })
 	return socket
 }
 

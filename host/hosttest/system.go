@@ -448,11 +448,7 @@ func testLock(t *testing.T, m *machine) {
 	testutil.Must(t, other.Remove(ctx, p))
 	three, err := m.h.Lock(ctx, p, []byte("three"))
 	testutil.Must(t, err)
-	select {
-	case <-two.Lost():
-	case <-time.After(timeout):
-		t.Error("a lock whose file was replaced is not lost")
-	}
+	testutil.Receive(t, two.Lost(), timeout, "a lock whose file was replaced is not lost")
 	testutil.Must(t, two.Close())
 	_, err = other.Lock(ctx, p, []byte("four"))
 	wantErr(t, err, host.ErrLocked, errors.Is)

@@ -31,11 +31,7 @@ func TestDeadlineGivesUp(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	close(hang)
-	select {
-	case <-closed:
-	case <-time.After(10 * time.Second):
-		t.Error("what came too late stays open")
-	}
+	testutil.Receive(t, closed, 10*time.Second, "what came too late stays open")
 }
 
 // TestDefaultDeadline: without a deadline in the context, that of the operation applies.

@@ -93,9 +93,5 @@ func drain(hints chan struct{}) {
 
 func await(t *testing.T, hints chan struct{}, what string) {
 	t.Helper()
-	select {
-	case <-hints:
-	case <-time.After(time.Minute):
-		t.Fatal(what, ": nobody tells")
-	}
+	testutil.Receive(t, hints, time.Minute, what+": nobody tells")
 }

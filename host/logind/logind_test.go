@@ -290,11 +290,7 @@ func TestInhibitorIsLost(t *testing.T) {
 		if out, err := exec.Command("pkill", "-KILL", "-P", strings.TrimSpace(string(pid))).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		select {
-		case <-s.Ended():
-		case <-time.After(30 * time.Second):
-			t.Fatal("it is not noticed")
-		}
+		testutil.Receive(t, s.Ended(), 30*time.Second, "it is not noticed")
 		if err := s.Err(); err == nil || !strings.Contains(err.Error(), "is lost") {
 			t.Errorf("the session ended with %v", err)
 		}
@@ -310,11 +306,7 @@ func TestMonitorThatNeverStops(t *testing.T) {
 		s, err := logind.Open(budget.With(context.Background(), account), logind.Config{Machine: h, Who: "who", Why: "why not", Need: time.Second})
 		testutil.Must(t, err)
 		defer s.Close()
-		select {
-		case <-s.Ended():
-		case <-time.After(30 * time.Second):
-			t.Fatal("it is listened to for ever")
-		}
+		testutil.Receive(t, s.Ended(), 30*time.Second, "it is listened to for ever")
 		var much *budget.ExceededError
 		if !errors.As(s.Err(), &much) || much.Kind != budget.OutputBytes || account.Err() == nil {
 			t.Errorf("the session ended with %v, the account with %v", s.Err(), account.Err())
@@ -327,11 +319,7 @@ func TestMonitorEnds(t *testing.T) {
 	both(t, func(t *testing.T, m *mock, h host.Host) {
 		m.program("busctl", strings.Replace(busctl, `exec cat <>"$d/signals"`, `echo "Failed to read from the bus" >&2; exit 1`, 1))
 		s := open(t, h, 0)
-		select {
-		case <-s.Ended():
-		case <-time.After(30 * time.Second):
-			t.Fatal("it is not noticed")
-		}
+		testutil.Receive(t, s.Ended(), 30*time.Second, "it is not noticed")
 		if err := s.Err(); err == nil || !strings.Contains(err.Error(), "Failed to read from the bus") {
 			t.Errorf("the session ended with %v", err)
 		}

@@ -119,11 +119,7 @@ func TestFenceEndsRequests(t *testing.T) {
 		}
 		l2, err := two.Lock(ctx, p, []byte("two"))
 		testutil.Must(t, err)
-		select {
-		case <-l.Lost():
-		case <-time.After(patience):
-			t.Error("the former driver has its lock")
-		}
+		testutil.Receive(t, l.Lost(), patience, "the former driver has its lock")
 		if err := l2.Close(); err != nil {
 			t.Error(err)
 		}

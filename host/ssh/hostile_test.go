@@ -190,11 +190,7 @@ func TestStandardErrorWithoutEnd(t *testing.T) {
 
 func waitClosed(t *testing.T, s *hostile) {
 	t.Helper()
-	select {
-	case <-s.ended:
-	case <-time.After(10 * time.Second):
-		t.Error("the session is still open")
-	}
+	testutil.Receive(t, s.ended, 10*time.Second, "the session is still open")
 }
 
 // TestWordsSurviveNoise: after each expected word, output counts from zero again.

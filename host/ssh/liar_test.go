@@ -18,6 +18,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh/link"
 	"github.com/bowline-k8s/bowline/host/ssh/shell"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // liars are sessions that follow the protocol, but answer every request with the same output.
@@ -225,11 +226,7 @@ func TestIdleShellThatPrints(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(answered)
-	select {
-	case <-account.Exceeded():
-	case <-time.After(10 * time.Second):
-		t.Fatal("nothing was exceeded")
-	}
+	testutil.Receive(t, account.Exceeded(), 10*time.Second, "nothing was exceeded")
 	var much *budget.ExceededError
 	if !errors.As(account.Err(), &much) || much.Kind != budget.OutputBytes {
 		t.Error(account.Err())

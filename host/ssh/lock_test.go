@@ -30,11 +30,7 @@ func TestLockSessionDies(t *testing.T) {
 	testutil.Must(t, err)
 	sessions := tr.Sessions()
 	sessions[len(sessions)-1].Process.Kill()
-	select {
-	case <-l.Lost():
-	case <-time.After(patience):
-		t.Fatal("the lock is not lost")
-	}
+	testutil.Receive(t, l.Lost(), patience, "the lock is not lost")
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
@@ -64,11 +60,7 @@ func TestTakeover(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 	testutil.Must(t, two.Takeover(ctx, p))
-	select {
-	case <-l.Lost():
-	case <-time.After(patience):
-		t.Error("the former driver keeps its lock")
-	}
+	testutil.Receive(t, l.Lost(), patience, "the former driver keeps its lock")
 	l2, err := two.Lock(ctx, p, []byte("two"))
 	testutil.Must(t, err)
 	// A record that names another process kills no process.
@@ -117,11 +109,7 @@ func TestLockPaused(t *testing.T) {
 	sessions := tr.Sessions()
 	sessions[len(sessions)-1].Process.Signal(syscall.SIGSTOP) // no answers from now on
 	began := time.Now()
-	select {
-	case <-l.Lost():
-	case <-time.After(patience):
-		t.Fatal("the lock is not lost")
-	}
+	testutil.Receive(t, l.Lost(), patience, "the lock is not lost")
 	if took := time.Since(began); took < 5*time.Second || took > 15*time.Second {
 		t.Errorf("lost after %s", took)
 	}

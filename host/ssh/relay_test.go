@@ -53,19 +53,7 @@ func listenUnix(t *testing.T, f func(*net.UnixConn)) string {
 	socket := filepath.Join(dir, "it's a.sock")
 	l, err := net.Listen("unix", socket)
 	testutil.Must(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				f(c.(*net.UnixConn))
-			}()
-		}
-	}()
+	testutil.Serve(t, l, func(c net.Conn) { f(c.(*net.UnixConn)) })
 	return socket
 }
 

@@ -2,6 +2,7 @@
 package testutil
 
 import (
+	"net"
 	"testing"
 	"time"
 )
@@ -39,4 +40,33 @@ func Within(t testing.TB, limit time.Duration, what string, condition func() boo
 		case <-tick.C:
 		}
 	}
+}
+
+// Receive waits for a value, or for the end, of a channel. After limit it fails the test with what
+// is missing.
+func Receive[T any](t testing.TB, from <-chan T, limit time.Duration, missing string) {
+	t.Helper()
+	select {
+	case <-from:
+	case <-time.After(limit):
+		t.Fatal(missing)
+	}
+}
+
+// Serve passes each connection of l to f, in a goroutine of its own, and closes it when f returns.
+// l is closed with the end of the test.
+func Serve(t testing.TB, l net.Listener, f func(net.Conn)) {
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				f(c)
+			}()
+		}
+	}()
 }

@@ -75,11 +75,7 @@ spec:
 	d.runs(t, "web-2", "critical-2")
 	began := time.Now()
 	poweroff("")
-	select {
-	case <-machine.ended:
-	case <-time.After(patience):
-		t.Fatal("the machine is still there")
-	}
+	testutil.Receive(t, machine.ended, patience, "the machine is still there")
 	t.Logf("the machine was off after %s", time.Since(began).Round(time.Second))
 	d.ended(t, "web-2", "critical-2")
 	d.until(t, "the node's machine is out of reach", func(ctx context.Context) error { return d.says(ctx, v1.ConditionFalse, "") })

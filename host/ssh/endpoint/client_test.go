@@ -76,21 +76,11 @@ func serveSSH(t *testing.T, hostKeys []ssh.Signer, users ...ssh.PublicKey) strin
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	testutil.Must(t, err)
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				if conn, _, _, err := ssh.NewServerConn(c, config); err == nil {
-					conn.Wait()
-				}
-			}()
+	testutil.Serve(t, ln, func(c net.Conn) {
+		if conn, _, _, err := ssh.NewServerConn(c, config); err == nil {
+			conn.Wait()
 		}
-	}()
+	})
 	return ln.Addr().String()
 }
 
@@ -163,15 +153,7 @@ func TestCredentials(t *testing.T) {
 	ln, err := net.Listen("unix", socket)
 	testutil.Must(t, err)
 	defer ln.Close()
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() { agent.ServeAgent(ring, c); c.Close() }()
-		}
-	}()
+	testutil.Serve(t, ln, func(c net.Conn) { _ = agent.ServeAgent(ring, c) })
 
 	for name, c := range map[string]struct {
 		target Target

@@ -148,14 +148,5 @@ func serveAgent(t *testing.T, keys agent.Agent, socket string) {
 	t.Helper()
 	ln, err := net.Listen("unix", socket)
 	testutil.Must(t, err)
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() { agent.ServeAgent(keys, c); c.Close() }()
-		}
-	}()
+	testutil.Serve(t, ln, func(c net.Conn) { _ = agent.ServeAgent(keys, c) })
 }

@@ -222,11 +222,7 @@ func TestHook(t *testing.T) {
 	if n, err := (<-b.opened).Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("its channel gave %d, %v", n, err)
 	}
-	select {
-	case <-kept:
-	case <-time.After(20 * time.Second):
-		t.Error("the hook saw no keepalive")
-	}
+	testutil.Receive(t, kept, 20*time.Second, "the hook saw no keepalive")
 	mu.Lock()
 	defer mu.Unlock()
 	slices.Sort(seen)

@@ -146,11 +146,7 @@ func TestStandardErrorOfAConnection(t *testing.T) {
 	b, l := overTCP(t, account)
 	_, far := paused(t, b, l)
 	go crumbs(far.Stderr(), 1000)
-	select {
-	case <-account.Exceeded():
-	case <-time.After(10 * time.Second):
-		t.Fatal("nothing was exceeded")
-	}
+	testutil.Receive(t, account.Exceeded(), 10*time.Second, "nothing was exceeded")
 	var much *budget.ExceededError
 	if !errors.As(account.Err(), &much) || much.Kind != budget.OutputBytes {
 		t.Error(account.Err())

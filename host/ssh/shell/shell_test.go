@@ -62,11 +62,7 @@ func open(t testing.TB, c shell.Config) (*shell.Pool, *shtest.Transport) {
 			t.Error(err)
 		}
 		for _, s := range tr.Sessions() {
-			select {
-			case <-s.Done():
-			case <-time.After(patience):
-				t.Error("a shell does not end with its session")
-			}
+			testutil.Receive(t, s.Done(), patience, "a shell does not end with its session")
 		}
 	})
 	return p, tr
