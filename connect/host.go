@@ -147,7 +147,7 @@ func (m *Host) Recognized(ctx context.Context, facts host.Facts, r Recognizer) e
 func awaitLink(ctx context.Context, l *link.Link, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, firstLink)
 	defer cancel()
-	told := false
+	logged := false
 	for {
 		changed := l.Changed()
 		state := l.State()
@@ -158,9 +158,9 @@ func awaitLink(ctx context.Context, l *link.Link, address string) error {
 			return nil
 		case errors.As(state.Err, &key), errors.As(state.Err, &login):
 			return state.Err
-		case state.Err != nil && !told:
+		case state.Err != nil && !logged:
 			klog.FromContext(ctx).Error(state.Err, "The host does not answer yet")
-			told = true
+			logged = true
 		}
 		select {
 		case <-changed:

@@ -235,7 +235,7 @@ func (o *HostObjects) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	all.Go(func() { _ = o.source.Run(inner) }) // ends only with inner
-	all.Go(func() { o.tell(inner) })
+	all.Go(func() { o.reportDrivers(inner) })
 	if o.replica != nil {
 		err = o.replica.Run(ctx, o.source)
 	} else {
@@ -247,8 +247,8 @@ func (o *HostObjects) Run(ctx context.Context) error {
 	return err
 }
 
-// tell reports the drivers to the Host objects until ctx ends.
-func (o *HostObjects) tell(ctx context.Context) {
+// reportDrivers reports the drivers to the Host objects until ctx ends.
+func (o *HostObjects) reportDrivers(ctx context.Context) {
 	ticker := time.NewTicker(reportPeriod)
 	defer ticker.Stop()
 	for {

@@ -19,11 +19,11 @@ func Run(ctx context.Context, hosts *pool.Pool, left <-chan struct{}, sources ..
 	driving, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	ctx, cancel := context.WithCancel(ctx)
-	beside, ctx := errgroup.WithContext(ctx)
+	background, ctx := errgroup.WithContext(ctx)
 	for _, source := range sources {
-		beside.Go(func() error { return source(ctx) })
+		background.Go(func() error { return source(ctx) })
 	}
-	beside.Go(func() error {
+	background.Go(func() error {
 		<-ctx.Done()
 		<-left
 		end()
@@ -31,5 +31,5 @@ func Run(ctx context.Context, hosts *pool.Pool, left <-chan struct{}, sources ..
 	})
 	err := hosts.Run(driving)
 	cancel()
-	return cmp.Or(beside.Wait(), err) // a source that failed is why the drivers were ended
+	return cmp.Or(background.Wait(), err) // a source that failed is why the drivers were ended
 }

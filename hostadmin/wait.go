@@ -22,7 +22,7 @@ const lonely = 20 * time.Second
 func (e *Editor) wait(ctx context.Context, h *v1alpha1.Host) error {
 	e.step("Waiting for the node %s to become Ready.", nodeName(h))
 	said := map[string]string{}
-	tell := func(about, text string) {
+	stepOnce := func(about, text string) {
 		if text != "" && said[about] != text {
 			said[about] = text
 			e.step("%s", text)
@@ -36,22 +36,22 @@ func (e *Editor) wait(ctx context.Context, h *v1alpha1.Host) error {
 		case apierrors.IsNotFound(err) || err == nil && now.UID != uid:
 			return fmt.Errorf("the Host %s was deleted in the meantime", h.Name)
 		case err != nil:
-			tell("api", fmt.Sprintf("Cannot read the Host, will retry: %v", err))
+			stepOnce("api", fmt.Sprintf("Cannot read the Host, will retry: %v", err))
 		case now.DeletionTimestamp != nil:
 			return fmt.Errorf("the Host %s is being removed: it was deleted", h.Name)
 		default:
 			h = now
 			if current(h, v1alpha1.ConditionReady) == nil && time.Since(began) > lonely {
-				tell("unread", "No Bowline has read the Host yet: is one running in this cluster, with hostObjects in its configuration?")
+				stepOnce("unread", "No Bowline has read the Host yet: is one running in this cluster, with hostObjects in its configuration?")
 			}
 			for _, s := range stepsOf(h) {
-				tell(s[0], s[1])
+				stepOnce(s[0], s[1])
 			}
 			if err := e.hopeless(h); err != nil {
 				return err
 			}
 			node, ready := e.node(ctx, h)
-			tell("node", node)
+			stepOnce("node", node)
 			if ready {
 				e.Reporter.Show(fmt.Sprintf("\nThe node %s joined the cluster:\n  kubectl get node %s\n  %s top\n", nodeName(h), nodeName(h), e.Command))
 				e.remains(ctx, h)

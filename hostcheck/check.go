@@ -2,7 +2,7 @@
 // reports whether the machine meets it and, if not, how to fix that. It changes nothing on the
 // machine.
 //
-// The judge functions are pure: they turn what was found into a Line. The gathering code (remote.go,
+// The check functions are pure: they turn what was found into a Line. The gathering code (remote.go,
 // gather.go, system.go) decides nothing.
 package hostcheck
 

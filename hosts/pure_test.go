@@ -195,11 +195,11 @@ func TestCoarse(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		rtt := time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Minute)).Draw(t, "rtt"))
-		told := coarse("", rtt)
+		shown := coarse("", rtt)
 		// The value must stay when the round-trip time moves by a quarter.
 		for _, near := range []time.Duration{rtt, rtt * 5 / 4, rtt*4/5 + 1} {
-			if got := coarse(told, near); got != told {
-				t.Fatalf("%s was told as %s, %s as %s", rtt, told, near, got)
+			if got := coarse(shown, near); got != shown {
+				t.Fatalf("%s was shown as %s, %s as %s", rtt, shown, near, got)
 			}
 		}
 	})
@@ -316,16 +316,16 @@ func TestStatus(t *testing.T) {
 		t.Errorf("the status is %+v", h.Status)
 	}
 	exposed := with(func(r *Report) { r.Exposed = &Exposed{metav1.ConditionFalse, "LoopbackOnly", "set it"} })
-	told := remoteHost("box")
-	told.Status = *statusOf(told, nil, cfg, exposed, time.Unix(100, 5))
-	if c := meta.FindStatusCondition(told.Status.Conditions, v1alpha1.ConditionKubeletExposed); c == nil || c.Status != metav1.ConditionFalse || c.Reason != "LoopbackOnly" || c.Message != "set it" {
-		t.Errorf("a machine that does not listen is told as %+v", c)
+	shown := remoteHost("box")
+	shown.Status = *statusOf(shown, nil, cfg, exposed, time.Unix(100, 5))
+	if c := meta.FindStatusCondition(shown.Status.Conditions, v1alpha1.ConditionKubeletExposed); c == nil || c.Status != metav1.ConditionFalse || c.Reason != "LoopbackOnly" || c.Message != "set it" {
+		t.Errorf("a machine that does not listen is shown as %+v", c)
 	}
-	if ready := meta.FindStatusCondition(told.Status.Conditions, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue {
-		t.Errorf("its node is told as %+v", ready)
+	if ready := meta.FindStatusCondition(shown.Status.Conditions, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue {
+		t.Errorf("its node is shown as %+v", ready)
 	}
-	if c := meta.FindStatusCondition(statusOf(told, nil, cfg, &good, time.Unix(100, 5)).Conditions, v1alpha1.ConditionKubeletExposed); c != nil {
-		t.Errorf("one that is not to listen is told as %+v", c)
+	if c := meta.FindStatusCondition(statusOf(shown, nil, cfg, &good, time.Unix(100, 5)).Conditions, v1alpha1.ConditionKubeletExposed); c != nil {
+		t.Errorf("one that is not to listen is shown as %+v", c)
 	}
 	for name, c := range map[string]struct {
 		report         *Report

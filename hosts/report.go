@@ -72,7 +72,7 @@ func coarse(before string, rtt time.Duration) string {
 	if rtt <= 0 {
 		return before
 	}
-	if told, err := time.ParseDuration(before); err == nil && told > 0 && rtt >= told/2 && rtt <= 2*told {
+	if shown, err := time.ParseDuration(before); err == nil && shown > 0 && rtt >= shown/2 && rtt <= 2*shown {
 		return before
 	}
 	for step := time.Millisecond; ; step *= 10 {

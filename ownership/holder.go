@@ -142,7 +142,7 @@ func (h *Holder) Record(ctx context.Context, seen owner.Witnesses) error {
 // remote host's lock. If this process held the claim before, it waits for the link without limit.
 func (h *Holder) acquire(ctx context.Context, before bool) (Claim, error) {
 	var held time.Time // since when another process has been seen to hold it
-	var told time.Time
+	var logged time.Time
 	for {
 		connection := 0
 		if h.Fence != nil {
@@ -175,9 +175,9 @@ func (h *Holder) acquire(ctx context.Context, before bool) (Claim, error) {
 		default:
 			held = time.Time{}
 		}
-		if time.Since(told) > logInterval {
+		if time.Since(logged) > logInterval {
 			klog.FromContext(ctx).Error(err, "Failed to acquire the host, will retry every second")
-			told = time.Now()
+			logged = time.Now()
 		}
 		select {
 		case <-ctx.Done():

@@ -44,7 +44,7 @@ var conducts = map[string]conduct{
 	"dies":     {fails: 90 * time.Second},
 }
 
-// judge observes the start and end of every driver, and what is wanted meanwhile.
+// checker observes the start and end of every driver, and what is wanted meanwhile.
 type checker struct {
 	mu      sync.Mutex
 	wanted  map[string]*config.Host
@@ -59,7 +59,7 @@ func (j *checker) blame(format string, args ...any) {
 	j.wrong = append(j.wrong, fmt.Sprintf(format, args...))
 }
 
-// set updates the judge, and then the pool.
+// set updates the checker, and then the pool.
 func (j *checker) set(p *Pool, hosts map[string]*config.Host) {
 	j.mu.Lock()
 	for name := range conductsOfNames {

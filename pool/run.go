@@ -80,7 +80,7 @@ func (p *Pool) Run(ctx context.Context) error {
 			if err := p.allFailed(); p.options.EndWhenAllFail && err != nil {
 				return err // the caller reports it
 			}
-			e.m.tell(klog.FromContext(ctx))
+			e.m.logFailure(klog.FromContext(ctx))
 		}
 	}
 }
@@ -242,8 +242,8 @@ func (p *Pool) note(ctx context.Context, e ending) (failed bool) {
 	return true
 }
 
-// tell logs why the host is not driven, and until when.
-func (m *member) tell(log klog.Logger) {
+// logFailure logs why the host is not driven, and until when.
+func (m *member) logFailure(log klog.Logger) {
 	in := time.Until(m.due).Round(100 * time.Millisecond)
 	if m.state.Phase == Failed {
 		log.Error(m.state.Err, "Failed to manage the host, will retry", "host", m.name, "in", in)

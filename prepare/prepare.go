@@ -76,10 +76,10 @@ const (
 	// rounds is how often fixes are decided: the network can be checked only once the runtime
 	// answers.
 	rounds = 3
-	// settleTime is how long a runtime may take to answer and to load its network.
-	settleTime  = 2 * time.Minute
-	settlePause = time.Second
-	nodeTime    = 30 * time.Second // bounds one request for a Node
+	// recheckTime is how long a runtime may take to answer and to load its network.
+	recheckTime  = 2 * time.Minute
+	recheckPause = time.Second
+	nodeTime     = 30 * time.Second // bounds one request for a Node
 )
 
 // errNoRoot is the error for a host whose runtime and files cannot be examined. The report says why.
@@ -120,7 +120,7 @@ func (p *Preparation) Run(ctx context.Context) (*hostcheck.Report, error) {
 		if err := p.apply(ctx, plan.Fixes); err != nil {
 			return nil, err
 		}
-		report, found = p.settle(ctx, plan.Fixes)
+		report, found = p.recheck(ctx, plan.Fixes)
 	}
 	if err := interrupted(ctx); err != nil {
 		return nil, err
@@ -167,9 +167,9 @@ func (p *Preparation) apply(ctx context.Context, fixes []Fix) error {
 	})
 }
 
-// settle checks the host until the fixes have taken effect, at most for settleTime.
-func (p *Preparation) settle(ctx context.Context, fixes []Fix) (*hostcheck.Report, hostcheck.Found) {
-	enough := time.After(settleTime)
+// recheck checks the host until the fixes have taken effect, at most for recheckTime.
+func (p *Preparation) recheck(ctx context.Context, fixes []Fix) (*hostcheck.Report, hostcheck.Found) {
+	enough := time.After(recheckTime)
 	for {
 		report, found := hostcheck.Look(ctx, *p.Check)
 		shows := found.Asked
@@ -189,7 +189,7 @@ func (p *Preparation) settle(ctx context.Context, fixes []Fix) (*hostcheck.Repor
 			return report, found
 		case <-enough:
 			return report, found
-		case <-time.After(settlePause):
+		case <-time.After(recheckPause):
 		}
 	}
 }

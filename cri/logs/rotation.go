@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// settle is how long the runtime may still write to the old log after a new one is seen: it
+	// lateWrites is how long the runtime may still write to the old log after a new one is seen: it
 	// opens the new one first.
-	settle = time.Second
+	lateWrites = time.Second
 	// headSize is how many bytes at the beginning of a file identify it: the time of its first
 	// line, to the nanosecond, and some text.
 	headSize = 96
@@ -186,7 +186,7 @@ func (r *reader) rotate(ctx context.Context) error {
 		}
 		return nil
 	}
-	if err := wait(ctx, settle); err != nil {
+	if err := wait(ctx, lateWrites); err != nil {
 		return err
 	}
 	for {
@@ -201,7 +201,7 @@ func (r *reader) rotate(ctx context.Context) error {
 			return nil
 		}
 		if next.current && !sameFile(next.info, now) {
-			err = wait(ctx, settle) // it did not exist before the wait above
+			err = wait(ctx, lateWrites) // it did not exist before the wait above
 		}
 		if err == nil {
 			err = r.drain(ctx)

@@ -1,4 +1,4 @@
-// Package shims kills stray containerd shims: shims that containerd itself has forgotten.
+// Package shims kills orphaned containerd shims, which containerd itself has forgotten.
 //
 // If the caller of a RunPodSandbox goes away just while the shim is starting, containerd abandons
 // the start and forgets the shim. That shim never gets a container. Usually it waits forever for a
@@ -47,7 +47,7 @@ type Runtime interface {
 	HasRecord(ctx context.Context, id string) (bool, error)
 }
 
-// Reaper kills stray shims on one host.
+// Reaper kills orphaned shims on one host.
 type Reaper struct {
 	Machine Machine
 	Runtime Runtime
@@ -64,21 +64,21 @@ type Result struct {
 	Starting int
 }
 
-// Reap looks for stray shims once. It kills a shim of the CRI's namespace only if neither the CRI
+// Reap looks for orphaned shims once. It kills a shim of the CRI's namespace only if neither the CRI
 // nor containerd itself has its sandbox. That is safe: containerd creates the record of a sandbox
 // before it starts the shim, and IDs are unique, so nothing will use that shim.
 func (r *Reaper) Reap(ctx context.Context) (Result, error) {
 	var result Result
 	unknown, err := r.unknownSockets(ctx)
 	if err != nil {
-		return result, fmt.Errorf("look for stray shims: %w", err)
+		return result, fmt.Errorf("look for orphaned shims: %w", err)
 	}
 	if len(unknown) == 0 {
 		return result, nil
 	}
 	processes, err := r.Machine.List(ctx, "/proc")
 	if err != nil {
-		return result, fmt.Errorf("look for stray shims: %w", err)
+		return result, fmt.Errorf("look for orphaned shims: %w", err)
 	}
 	var faults []error
 	for _, p := range processes {
@@ -118,7 +118,7 @@ func (r *Reaper) unknownSockets(ctx context.Context) (map[string]bool, error) {
 	return unknown, nil
 }
 
-// reap kills the process if it is a stray shim.
+// reap kills the process if it is an orphaned shim.
 func (r *Reaper) reap(ctx context.Context, pid int, unknown map[string]bool, result *Result) error {
 	a, err := r.args(ctx, pid)
 	// The shims of another containerd on this host use the same socket directory.

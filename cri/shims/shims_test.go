@@ -130,7 +130,7 @@ func TestReap(t *testing.T) {
 		{name: "the kill is refused", m: machine{sockets: []string{sock("a")}, refuses: true,
 			processes: map[string]string{"7": words("k8s.io", "a", address)}},
 			fails: "shim of containerd with process ID 7: kill it: not permitted"},
-		{name: "the machine does not answer", m: machine{down: host.ErrUnreachable}, fails: "look for stray shims: host unreachable"},
+		{name: "the machine does not answer", m: machine{down: host.ErrUnreachable}, fails: "look for orphaned shims: host unreachable"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := &c.m

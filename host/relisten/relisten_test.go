@@ -53,7 +53,7 @@ type world struct {
 	began      time.Time
 	tries      []time.Duration // of Listen, since the start
 	reconnects []int           // number of tries before each Reconnect
-	told       []error
+	results    []error
 	forwards   []*forward
 }
 
@@ -93,7 +93,7 @@ func newWorld(t *testing.T, prepare func(*world)) *world {
 		OnResult: func(err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.told = append(w.told, err)
+			w.results = append(w.results, err)
 		},
 	})
 	testutil.Must(t, err)
@@ -118,13 +118,13 @@ func newWorld(t *testing.T, prepare func(*world)) *world {
 func (w *world) last() (*forward, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.told) == 0 {
-		return nil, errors.New("nothing was told")
+	if len(w.results) == 0 {
+		return nil, errors.New("there is no result")
 	}
 	if len(w.forwards) == 0 {
-		return nil, w.told[len(w.told)-1]
+		return nil, w.results[len(w.results)-1]
 	}
-	return w.forwards[len(w.forwards)-1], w.told[len(w.told)-1]
+	return w.forwards[len(w.forwards)-1], w.results[len(w.results)-1]
 }
 
 func (w *world) set(f func()) {
@@ -163,13 +163,13 @@ func TestOutlasts(t *testing.T) {
 			synctest.Wait()
 			f, err := w.last()
 			if err != nil || f == nil {
-				t.Fatalf("%d: it is told %v", i, err)
+				t.Fatalf("%d: the result is %v", i, err)
 			}
 			w.comes(t, f)
 			f.Close() // as when its link ends
 			synctest.Wait()
 			if _, err := w.last(); !errors.Is(err, host.ErrUnreachable) {
-				t.Errorf("%d: after its end it is told %v", i, err)
+				t.Errorf("%d: after its end the result is %v", i, err)
 			}
 			time.Sleep(reachWait)
 		}
@@ -212,14 +212,14 @@ func TestRefused(t *testing.T) {
 			t.Errorf("reconnects before the tries %v", reconnects)
 		}
 		if _, err := w.last(); !errors.Is(err, refusal) {
-			t.Errorf("it is told %v", err)
+			t.Errorf("the result is %v", err)
 		}
 		w.set(func() { w.refusal = nil })
 		w.Retry()
 		synctest.Wait()
 		f, err := w.last()
 		if err != nil {
-			t.Fatalf("after a poke it is told %v", err)
+			t.Fatalf("after a retry the result is %v", err)
 		}
 		w.comes(t, f)
 	})
@@ -237,7 +237,7 @@ func TestUnreachable(t *testing.T) {
 		time.Sleep(reachWait)
 		synctest.Wait()
 		if _, err := w.last(); err != nil {
-			t.Errorf("it is told %v", err)
+			t.Errorf("the result is %v", err)
 		}
 	})
 }
@@ -249,7 +249,7 @@ func TestCheck(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.verdict = verdict })
 		synctest.Wait()
 		if f, err := w.last(); !errors.Is(err, verdict) || !f.isClosed() {
-			t.Errorf("it is told %v, closed %v", err, f.isClosed())
+			t.Errorf("the result is %v, closed %v", err, f.isClosed())
 		}
 		// The wait has begun. A look that times out is repeated, then given up.
 		w.set(func() { w.verdict = context.DeadlineExceeded })
@@ -263,14 +263,14 @@ func TestCheck(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if last, err := w.last(); !errors.Is(err, ErrUnknown) || last != f || f.isClosed() {
-			t.Errorf("it is told %v, closed %v", err, f.isClosed())
+			t.Errorf("the result is %v, closed %v", err, f.isClosed())
 		}
 		// An unknown result is checked again later.
 		w.set(func() { w.verdict = nil })
 		time.Sleep(longestWait)
 		synctest.Wait()
 		if last, err := w.last(); err != nil || last != f || f.isClosed() {
-			t.Errorf("it is told %v, closed %v, after a look in time", err, f.isClosed())
+			t.Errorf("the result is %v, closed %v, after a look in time", err, f.isClosed())
 		}
 		if _, _, n := w.seen(); n != 2 {
 			t.Errorf("there were %d listeners", n)
@@ -303,7 +303,7 @@ func TestDrop(t *testing.T) {
 		synctest.Wait()
 		third, err := w.last()
 		if _, _, n := w.seen(); err != nil || n != 3 {
-			t.Fatalf("it is told %v after %d listeners", err, n)
+			t.Fatalf("the result is %v after %d listeners", err, n)
 		}
 		w.comes(t, third)
 	})

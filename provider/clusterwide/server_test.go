@@ -101,7 +101,7 @@ func (s *server) add(resource, name string) {
 	}
 	s.objects[resource][name] = object
 	s.events[resource] = append(s.events[resource], event{s.version, object})
-	s.tell()
+	s.notify()
 }
 
 // change changes the server's behaviour, and notifies open watches.
@@ -109,10 +109,10 @@ func (s *server) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
-	s.tell()
+	s.notify()
 }
 
-func (s *server) tell() {
+func (s *server) notify() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

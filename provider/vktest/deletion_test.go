@@ -47,11 +47,11 @@ func TestDeletionOfAPodThatIsOnlyStarting(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("web-0", withInit)
-		w.until("added", func() bool { return o.told(podconfig.Add, p) })
+		w.until("added", func() bool { return o.got(podconfig.Add, p) })
 		w.setStatus("web-0", starting)
 		w.deletePod("web-0", 600)
 		w.until("the loop asked to end it", func() bool { return o.saw("terminate web-0") })
-		w.until("the source says DELETE", func() bool { return o.told(podconfig.Delete, p) })
+		w.until("the source says DELETE", func() bool { return o.got(podconfig.Delete, p) })
 		w.stays(time.Second, "the API object", func() bool { return w.getPod("web-0") != nil })
 	})
 }
@@ -79,7 +79,7 @@ func TestDeletionAfterGraceWhateverRuns(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("db-0")
-		w.until("added", func() bool { return o.told(podconfig.Add, p) })
+		w.until("added", func() bool { return o.got(podconfig.Add, p) })
 		w.setStatus("db-0", runningStatus)
 		w.deletePod("db-0", 2)
 		w.until("the loop asked to end it, after the grace", func() bool { return o.saw("terminate db-0") })
@@ -109,13 +109,13 @@ func TestMissedDelete(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("lost")
-		w.until("added", func() bool { return o.told(podconfig.Add, p) })
+		w.until("added", func() bool { return o.got(podconfig.Add, p) })
 		w.wire.lose()
 		w.deletePod("lost", 0)
 		later := w.pod("later")
 		w.wire.restore()
-		w.until("the wire works again", func() bool { return o.told(podconfig.Add, later) })
-		w.until("REMOVE", func() bool { return o.told(podconfig.Remove, p) })
+		w.until("the wire works again", func() bool { return o.got(podconfig.Add, later) })
+		w.until("REMOVE", func() bool { return o.got(podconfig.Remove, p) })
 		if _, err := o.node.Pods().Lister().Pods(w.ns).Get("lost"); err == nil {
 			t.Error("the lister holds a pod that is gone; housekeeping would keep it")
 		}
@@ -147,12 +147,12 @@ func TestRecreatedUnderItsName(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		old := w.pod("web-0")
-		w.until("added", func() bool { return o.told(podconfig.Add, old) })
+		w.until("added", func() bool { return o.got(podconfig.Add, old) })
 		w.wire.lose()
 		w.deletePod("web-0", 0)
 		fresh := w.pod("web-0")
 		w.wire.restore()
-		w.until("the new one added", func() bool { return o.told(podconfig.Add, fresh) })
+		w.until("the new one added", func() bool { return o.got(podconfig.Add, fresh) })
 		got := strings.Join(o.source("web-0"), ", ")
 		want := fmt.Sprintf("ADD %s, REMOVE %s, ADD %s", old.UID, old.UID, fresh.UID)
 		if got != want {
@@ -182,7 +182,7 @@ func TestStaticPodsAtStart(t *testing.T) {
 		o.held[w.ns+"/static"] = static(w)
 		w.start(o)
 		p := w.pod("marker")
-		w.until("the controllers work", func() bool { return o.saw("changed marker") && o.told(podconfig.Add, p) })
+		w.until("the controllers work", func() bool { return o.saw("changed marker") && o.got(podconfig.Add, p) })
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		for _, h := range o.hooks {
@@ -224,7 +224,7 @@ func TestRestartRunsNothingTwice(t *testing.T) {
 			t.Fatal("pods arrive before Run")
 		}
 		w.start(o)
-		w.until("the loop is only told to look", func() bool { return o.saw("changed job") && o.told(podconfig.Add, p) })
+		w.until("the loop is only told to look", func() bool { return o.saw("changed job") && o.got(podconfig.Add, p) })
 	})
 }
 
@@ -249,8 +249,8 @@ func TestTerminalPodsAreSeen(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("evicted")
-		w.until("added", func() bool { return o.told(podconfig.Add, p) })
+		w.until("added", func() bool { return o.got(podconfig.Add, p) })
 		w.setStatus("evicted", evict)
-		w.until("RECONCILE", func() bool { return o.told(podconfig.Reconcile, p) })
+		w.until("RECONCILE", func() bool { return o.got(podconfig.Reconcile, p) })
 	})
 }

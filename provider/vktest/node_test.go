@@ -99,11 +99,7 @@ func TestUnhealthyNodeSaysWhy(t *testing.T) {
 		w := newWorld(t)
 		p := &pinger{err: away}
 		c := w.aloneNode(p, w.object())
-		select {
-		case <-c.Done():
-		case <-time.After(20 * time.Second):
-			t.Fatal("it neither registered nor ended")
-		}
+		testutil.Receive(t, c.Done(), 20*time.Second, "it neither registered nor ended")
 		p.fail(nil)
 		w.stays(time.Second, "never registered", func() bool { return w.getNode().Name == "" })
 	})
@@ -197,11 +193,7 @@ func TestNodeLabelsStayAndNothingBlocks(t *testing.T) {
 			}
 			close(returned)
 		}()
-		select {
-		case <-returned:
-		case <-time.After(10 * time.Second):
-			t.Error("SetReady blocks on the API server")
-		}
+		testutil.Receive(t, returned, 10*time.Second, "SetReady blocks on the API server")
 		o.node.SetReady(false, "", "the last word")
 		w.wire.breakWith(nil)
 		close(release)

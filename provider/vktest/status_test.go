@@ -46,7 +46,7 @@ func TestConditionsOfOthersSurvive(t *testing.T) {
 		w.setStatus("web", openGate)
 		mine := s.held("web").DeepCopy()
 		runningStatus(&mine.Status)
-		s.tell(mine)
+		s.changed(mine)
 		w.until("its status written", func() bool { return w.getPod("web").Status.Phase == v1.PodRunning })
 		if hasCondition(w.getPod("web"), gateType) {
 			t.Error("the gate's condition survived; virtual-kubelet has fixed this")
@@ -56,9 +56,9 @@ func TestConditionsOfOthersSurvive(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("web", gated)
-		w.until("added", func() bool { return o.told(podconfig.Add, p) })
+		w.until("added", func() bool { return o.got(podconfig.Add, p) })
 		w.setStatus("web", openGate)
-		w.until("the loop sees it", func() bool { return o.told(podconfig.Reconcile, p) })
+		w.until("the loop sees it", func() bool { return o.got(podconfig.Reconcile, p) })
 		w.deletePod("web", 600) // triggers all of the controller's writes
 		w.until("asked to end it", func() bool { return o.saw("terminate web") })
 		if n := w.wire.count("PUT", "/pods/"); n != 0 {
@@ -116,7 +116,7 @@ func TestOneErrorFailsNoJob(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("job", once)
-		w.until("handed on", func() bool { return o.saw("changed job") && o.told(podconfig.Add, p) })
+		w.until("handed on", func() bool { return o.saw("changed job") && o.got(podconfig.Add, p) })
 		w.stays(time.Second, "Pending", func() bool { return w.getPod("job").Status.Phase == v1.PodPending })
 	})
 }
@@ -142,7 +142,7 @@ func TestStatusIsNotForgotten(t *testing.T) {
 		})
 		mine := s.held("web").DeepCopy()
 		runningStatus(&mine.Status)
-		s.tell(mine)
+		s.changed(mine)
 		tries := func() int { return w.wire.count("PUT", "/pods/web/status") }
 		w.until("20 tries", func() bool { return tries() >= 20 })
 		w.wire.breakWith(nil)
@@ -155,11 +155,11 @@ func TestStatusIsNotForgotten(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("web")
-		w.until("added", func() bool { return o.told(podconfig.Add, p) })
+		w.until("added", func() bool { return o.got(podconfig.Add, p) })
 		// The queue is not used: the controller writes nothing, and syncloop's writer does not give
 		// up.
 		w.setStatus("web", runningStatus)
-		w.until("seen", func() bool { return o.told(podconfig.Reconcile, p) })
+		w.until("seen", func() bool { return o.got(podconfig.Reconcile, p) })
 		if n := w.wire.count("PUT", "/pods/"); n != 0 {
 			t.Errorf("the controller wrote %d statuses", n)
 		}
@@ -186,9 +186,9 @@ func TestStatusChangesOfOthersAreSeen(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("web", gated)
-		w.until("added", func() bool { return o.told(podconfig.Add, p) })
+		w.until("added", func() bool { return o.got(podconfig.Add, p) })
 		w.setStatus("web", openGate)
-		w.until("RECONCILE", func() bool { return o.told(podconfig.Reconcile, p) })
+		w.until("RECONCILE", func() bool { return o.got(podconfig.Reconcile, p) })
 	})
 }
 
@@ -241,9 +241,9 @@ func TestPodLevelResizeIsSeen(t *testing.T) {
 		if p.Spec.Resources == nil {
 			t.Skip("this API server has no resources of pods as a whole")
 		}
-		w.until("added", func() bool { return o.told(podconfig.Add, p) })
+		w.until("added", func() bool { return o.got(podconfig.Add, p) })
 		resize(w)
-		w.until("UPDATE", func() bool { return o.told(podconfig.Update, p) })
+		w.until("UPDATE", func() bool { return o.got(podconfig.Update, p) })
 	})
 }
 
@@ -262,7 +262,7 @@ func TestNoProviderEvents(t *testing.T) {
 		rec := w.recorder(w.client)
 		o := w.behind()
 		p := w.pod("web")
-		w.until("handed on", func() bool { return o.saw("changed web") && o.told(podconfig.Add, p) })
+		w.until("handed on", func() bool { return o.saw("changed web") && o.got(podconfig.Add, p) })
 		rec.Event(p, v1.EventTypeNormal, "Pulled", "an event of ours")
 		w.until("our event", func() bool { return slices.Contains(w.events("web"), "Pulled") })
 		for _, reason := range w.events("web") {
@@ -294,7 +294,7 @@ func TestEnvOfPodIP(t *testing.T) {
 		w := newWorld(t)
 		o := w.behind()
 		p := w.pod("web", field)
-		w.until("handed on", func() bool { return o.saw("changed web") && o.told(podconfig.Add, p) })
+		w.until("handed on", func() bool { return o.saw("changed web") && o.got(podconfig.Add, p) })
 	})
 }
 
@@ -352,7 +352,7 @@ func TestEnvStaysAsWritten(t *testing.T) {
 		secret(w)
 		o := w.behind()
 		p := w.pod("web", with)
-		w.until("added", func() bool { return o.told(podconfig.Add, p) })
+		w.until("added", func() bool { return o.got(podconfig.Add, p) })
 		got, err := o.node.Pods().Lister().Pods(w.ns).Get("web")
 		testutil.Must(t, err)
 		var names []string

@@ -315,7 +315,7 @@ func (s *script) NotifyPods(_ context.Context, cb func(*v1.Pod)) {
 	s.notify = cb
 }
 
-func (s *script) tell(p *v1.Pod) {
+func (s *script) changed(p *v1.Pod) {
 	s.mu.Lock()
 	cb := s.notify
 	s.mu.Unlock()
@@ -402,7 +402,7 @@ func (o *ours) source(name string) []string {
 	return out
 }
 
-func (o *ours) told(op podconfig.Op, p *v1.Pod) bool {
+func (o *ours) got(op podconfig.Op, p *v1.Pod) bool {
 	return slices.Contains(o.source(p.Name), fmt.Sprintf("%s %s", op, p.UID))
 }
 

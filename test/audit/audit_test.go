@@ -43,8 +43,8 @@ func answered(code int32, e auditv1.Event) auditv1.Event {
 	return e
 }
 
-// told makes e a 403 response with this message, at a second of the run.
-func told(second int, words string, e auditv1.Event) auditv1.Event {
+// forbidden makes e a 403 response with this message, at a second of the run.
+func forbidden(second int, words string, e auditv1.Event) auditv1.Event {
 	e.RequestReceivedTimestamp = metav1.NewMicroTime(start.Add(time.Duration(second) * time.Second))
 	e.ResponseStatus = &metav1.Status{Code: 403, Message: words}
 	return e
@@ -122,15 +122,15 @@ func innocent() []auditv1.Event {
 		by(account+"-hooks", request("", "list", "hosts", "", "")),
 		by(account+"-hooks", request("", "delete", "leases", "bowline", "bowline-host-host2")),
 		// Provoked.
-		told(5, `secrets "host2" is forbidden`, request("", "get", "secrets", "bowline", "host2")),
-		told(5, `users "system:node:host2" is forbidden`, request("", "get", "nodes", "", "host2")),
-		told(25, "leases are forbidden", request("", "update", "leases", "bowline", "bowline-host-host2")),
+		forbidden(5, `secrets "host2" is forbidden`, request("", "get", "secrets", "bowline", "host2")),
+		forbidden(5, `users "system:node:host2" is forbidden`, request("", "get", "nodes", "", "host2")),
+		forbidden(25, "leases are forbidden", request("", "update", "leases", "bowline", "bowline-host-host2")),
 		// The API server has not seen the pod yet.
-		told(1, "no relationship", request("system:node:host3", "get", "secrets", "default", "of-host3")),
-		told(9, "no relationship", request("system:node:host3", "watch", "secrets", "default", "of-host3")),
+		forbidden(1, "no relationship", request("system:node:host3", "get", "secrets", "default", "of-host3")),
+		forbidden(9, "no relationship", request("system:node:host3", "watch", "secrets", "default", "of-host3")),
 		// The pod is gone, and the node does not know it yet.
-		told(59, "no relationship", request("system:node:host3", "get", "pods", "default", "other")),
-		told(69, "no relationship", request("system:node:host3", "watch", "secrets", "default", "of-host3")),
+		forbidden(59, "no relationship", request("system:node:host3", "get", "pods", "default", "other")),
+		forbidden(69, "no relationship", request("system:node:host3", "watch", "secrets", "default", "of-host3")),
 		// Other users, which Check ignores.
 		by("system:node:host1", request("", "get", "secrets", "default", "of-host1")),
 		by("system:serviceaccount:default:default", answered(403, request("", "list", "secrets", "", ""))),
@@ -198,16 +198,16 @@ func TestOffences(t *testing.T) {
 		"all leases deleted":               {request("", "deletecollection", "leases", "bowline", ""), "another's Lease"},
 		"a hook that reads a Secret":       {by(account+"-hooks", request("", "get", "secrets", "bowline", "host2")), "the hooks"},
 		"a hook with another's leases":     {by(account+"-hooks", request("", "list", "leases", "kube-system", "")), "the hooks"},
-		"provoked, and too late":           {told(11, `secrets "host2" is forbidden`, request("", "get", "secrets", "bowline", "host2")), "forbidden"},
-		"provoked, and too early":          {told(-1, `secrets "host2" is forbidden`, request("", "get", "secrets", "bowline", "host2")), "forbidden"},
-		"another's, while one is provoked": {told(5, `secrets "host3" is forbidden`, request("", "get", "secrets", "bowline", "host3")), "forbidden"},
-		"a node, while one is provoked":    {told(5, `secrets "host2" is forbidden`, request(node2, "get", "secrets", "bowline", "host2")), "forbidden"},
-		"another resource, while provoked": {told(25, "hosts are forbidden", request("", "list", "hosts", "", "")), "forbidden"},
-		"refused long after the pod came":  {told(11, "no relationship", request("system:node:host3", "get", "secrets", "default", "of-host3")), "forbidden"},
-		"refused before the pod went":      {told(57, "no relationship", request("system:node:host3", "get", "secrets", "default", "of-host3")), "forbidden"},
-		"refused long after the pod went":  {told(70, "no relationship", request("system:node:host3", "get", "secrets", "default", "of-host3")), "forbidden"},
-		"refused before the pod came":      {told(-1, "no relationship", request("system:node:host3", "get", "secrets", "default", "of-host3")), "forbidden"},
-		"refused what another's pod names": {told(1, "no relationship", request(node2, "get", "secrets", "default", "of-host3")), "forbidden"},
+		"provoked, and too late":           {forbidden(11, `secrets "host2" is forbidden`, request("", "get", "secrets", "bowline", "host2")), "forbidden"},
+		"provoked, and too early":          {forbidden(-1, `secrets "host2" is forbidden`, request("", "get", "secrets", "bowline", "host2")), "forbidden"},
+		"another's, while one is provoked": {forbidden(5, `secrets "host3" is forbidden`, request("", "get", "secrets", "bowline", "host3")), "forbidden"},
+		"a node, while one is provoked":    {forbidden(5, `secrets "host2" is forbidden`, request(node2, "get", "secrets", "bowline", "host2")), "forbidden"},
+		"another resource, while provoked": {forbidden(25, "hosts are forbidden", request("", "list", "hosts", "", "")), "forbidden"},
+		"refused long after the pod came":  {forbidden(11, "no relationship", request("system:node:host3", "get", "secrets", "default", "of-host3")), "forbidden"},
+		"refused before the pod went":      {forbidden(57, "no relationship", request("system:node:host3", "get", "secrets", "default", "of-host3")), "forbidden"},
+		"refused long after the pod went":  {forbidden(70, "no relationship", request("system:node:host3", "get", "secrets", "default", "of-host3")), "forbidden"},
+		"refused before the pod came":      {forbidden(-1, "no relationship", request("system:node:host3", "get", "secrets", "default", "of-host3")), "forbidden"},
+		"refused what another's pod names": {forbidden(1, "no relationship", request(node2, "get", "secrets", "default", "of-host3")), "forbidden"},
 		"one that calls itself almost a try": {func() auditv1.Event {
 			e := answered(403, request("", "get", "nodes", "", "host2"))
 			e.UserAgent = "tries/2"

@@ -239,8 +239,8 @@ func request[T any](ctx context.Context, c *connection, call func() (T, error), 
 func (c *connection) watch(ctx context.Context, ping func(context.Context, func(context.Context) error) error, pinged func(time.Duration)) error {
 	tick := time.NewTicker(c.limits.interval)
 	defer tick.Stop()
-	judge := time.NewTimer(c.limits.silence)
-	defer judge.Stop()
+	silent := time.NewTimer(c.limits.silence)
+	defer silent.Stop()
 	pings, cancel := context.WithCancel(ctx)
 	answered := make(chan struct{}, 1)
 	pending := false
@@ -268,13 +268,13 @@ func (c *connection) watch(ctx context.Context, ping func(context.Context, func(
 			})
 		case <-answered:
 			pending = false
-		case <-judge.C:
+		case <-silent.C:
 			quiet := c.top.silence()
 			if quiet >= c.limits.silence {
 				err = &silentError{quiet}
 				break
 			}
-			judge.Reset(c.limits.silence - quiet)
+			silent.Reset(c.limits.silence - quiet)
 		case <-c.ended:
 			err = c.client.Wait()
 			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {

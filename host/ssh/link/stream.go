@@ -145,7 +145,7 @@ func (w *writer) Write(p []byte) (n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
-		if err := w.settle(); err != nil {
+		if err := w.flush(); err != nil {
 			return n, err
 		}
 		switch {
@@ -165,7 +165,7 @@ func (w *writer) Write(p []byte) (n int, err error) {
 		}
 		w.busy = true
 		n += len(w.buf)
-		switch err := w.settle(); {
+		switch err := w.flush(); {
 		case err != nil && w.failed != nil:
 			return n - len(w.buf), err
 		case n == len(p):
@@ -176,8 +176,8 @@ func (w *writer) Write(p []byte) (n int, err error) {
 	}
 }
 
-// settle waits until the goroutine has written what it took.
-func (w *writer) settle() error {
+// flush waits until the goroutine has written what it took.
+func (w *writer) flush() error {
 	for w.busy {
 		past := w.deadline.passed()
 		if closedNow(past) {
@@ -208,7 +208,7 @@ func (w *writer) setDeadline(t time.Time) error {
 func (w *writer) CloseWrite() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.settle(); err != nil {
+	if err := w.flush(); err != nil {
 		return err
 	}
 	if closedNow(w.closed) {
