@@ -36,7 +36,7 @@ type Shard interface {
 	// Hosts receives the names of all Hosts, once they have been listed and each time that one is
 	// added or deleted.
 	Hosts(names []string)
-	// Holds reports whether this process judges, manages and removes a Host, and writes its status.
+	// Holds reports whether this process validates, manages and removes a Host, and writes its status.
 	// The shard calls Look when that changes.
 	Holds(name string) bool
 }

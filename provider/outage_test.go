@@ -14,8 +14,8 @@ import (
 // for a minute, whatever the node's watch shows, and then no more.
 func TestReportsAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
-		s := newNodeStatus(Config{RepairInterval: 10 * time.Second, OnReconnect: func() { told++ }})
+		calls := 0
+		s := newNodeStatus(Config{RepairInterval: 10 * time.Second, OnReconnect: func() { calls++ }})
 		log := &stateLog{what: "renew the node's lease", again: s.again.Send}
 		ctx, cancel := context.WithCancel(t.Context())
 		var sent []time.Duration
@@ -34,8 +34,8 @@ func TestReportsAfterOutage(t *testing.T) {
 		if len(sent) != reportsAfterOutage || sent[0] != time.Minute || sent[len(sent)-1] != 2*time.Minute {
 			t.Errorf("reports at %v", sent)
 		}
-		if told != reportsAfterOutage {
-			t.Errorf("told of the server's return %d times", told)
+		if calls != reportsAfterOutage {
+			t.Errorf("called after the server's return %d times", calls)
 		}
 		cancel()
 		s.senders.Wait()

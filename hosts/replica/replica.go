@@ -176,14 +176,14 @@ func (r *Replica) Run(ctx context.Context, objects Objects) error {
 	r.objects = objects
 	// Leaving begins when ctx ends, so the work needs a context that outlives it.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var beside sync.WaitGroup
-	defer beside.Wait()
+	var background sync.WaitGroup
+	defer background.Wait()
 	defer cancel()
-	beside.Go(func() { r.view.run(inner) })
+	background.Go(func() { r.view.run(inner) })
 	pulse, still := context.WithCancel(inner)
 	defer still()
 	failed := make(chan error, 1)
-	beside.Go(func() { failed <- r.renew(pulse) })
+	background.Go(func() { failed <- r.renew(pulse) })
 	defer r.writers.Wait()
 	defer cancel()
 	timer := time.NewTimer(0)

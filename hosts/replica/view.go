@@ -88,9 +88,9 @@ func unread(ctx context.Context, _ *cache.Reflector, err error) {
 }
 
 func (v *view) run(ctx context.Context) {
-	var beside sync.WaitGroup
-	defer beside.Wait()
-	beside.Go(func() {
+	var background sync.WaitGroup
+	defer background.Wait()
+	background.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), v.leases.HasSynced) {
 			v.changed()
 		}
