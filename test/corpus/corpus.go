@@ -3,7 +3,6 @@
 package corpus
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -13,13 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
-
-// header begins each input, in the format of go test's files in testdata/fuzz.
-const header = "go test fuzz v1\n"
 
 // Add adds the inputs of testdata/corpus/TARGET to the target's seeds. Without a corpus, the target
 // has only its own seeds.
@@ -39,23 +36,20 @@ func Add(f *testing.F) {
 	}
 }
 
-// parse reads inputs, one after the other.
+// parse reads inputs, one a line. A line has the arguments of the target, as in go test's own files,
+// with a tab between two of them.
 func parse(data []byte) ([][]any, error) {
 	var inputs [][]any
-	for n, line := range bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n")) {
-		if string(line)+"\n" == header {
-			inputs = append(inputs, nil)
-			continue
+	for n, line := range strings.Split(strings.TrimSuffix(string(data), "\n"), "\n") {
+		var input []any
+		for text := range strings.SplitSeq(line, "\t") {
+			v, err := value(text)
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %w", n+1, err)
+			}
+			input = append(input, v)
 		}
-		if len(inputs) == 0 {
-			return nil, fmt.Errorf("line %d: no %q before it", n+1, header)
-		}
-		v, err := value(string(line))
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", n+1, err)
-		}
-		last := len(inputs) - 1
-		inputs[last] = append(inputs[last], v)
+		inputs = append(inputs, input)
 	}
 	return inputs, nil
 }
