@@ -136,9 +136,9 @@ func unmountShared(ctx context.Context, target string) (bool, error) {
 		return true, nil
 	case ctx.Err() != nil:
 		return false, ctx.Err()
-	// umount(8) has the same exit status for each failure; its words are "target is busy" or, of a
-	// helper, "device is busy".
-	case errors.Is(err, unix.EBUSY), err != nil && strings.Contains(err.Error(), " is busy"):
+	// umount(8) has the same exit status for each failure; its words are "target is busy", "device is
+	// busy" or "Device or resource busy".
+	case errors.Is(err, unix.EBUSY), err != nil && strings.Contains(err.Error(), " busy"):
 		return false, busy(ctx, target, at.real, at.top)
 	}
 	return false, fmt.Errorf("unmount %s, which shows %s: %w", target, at.top.Source, err)
