@@ -1,9 +1,9 @@
 package statuswriter
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -170,7 +170,7 @@ func (w *Writer) patch(ctx context.Context, e *entry, ref pod.Ref, o *object, kn
 		return fmt.Errorf("status patch of pod %s: %w", ref, err)
 	}
 	var p *v1.Pod // nil if there is nothing to send
-	if body != nil && !(bytes.Equal(body, known.futile) && known.rv == known.futileRV) {
+	if body != nil && known.rv+string(body) != known.futile {
 		if p, err = w.cfg.Pods.Pods(ref.Namespace).Patch(ctx, ref.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status"); err != nil {
 			return fmt.Errorf("patch status of pod %s: %w", ref, err)
 		}
@@ -183,7 +183,7 @@ func (w *Writer) patch(ctx context.Context, e *entry, ref pod.Ref, o *object, kn
 		w.gone(e, ref.UID)
 		return nil
 	case p.ResourceVersion != "" && p.ResourceVersion == known.rv:
-		o.futile, o.futileRV = body, known.rv
+		o.futile = known.rv + string(body)
 	default:
 		o.learn(p)
 	}
@@ -242,20 +242,14 @@ func (w *Writer) gone(e *entry, uid types.UID) {
 // statusPatch is the strategic merge patch from one status to another, with the UID as
 // precondition, or nil if they are equal.
 func statusPatch(uid types.UID, from, to v1.PodStatus) ([]byte, error) {
-	old, err := json.Marshal(v1.Pod{Status: from})
-	if err != nil {
-		return nil, err
-	}
-	next, err := json.Marshal(v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}, Status: to})
-	if err != nil {
+	old, err1 := json.Marshal(v1.Pod{Status: from})
+	next, err2 := json.Marshal(v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}, Status: to})
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
 	patch, err := strategicpatch.CreateTwoWayMergePatch(old, next, v1.Pod{})
-	if err != nil {
+	if err != nil || string(patch) == fmt.Sprintf(`{"metadata":{"uid":%q}}`, uid) {
 		return nil, err
-	}
-	if bytes.Equal(patch, fmt.Appendf(nil, `{"metadata":{"uid":%q}}`, uid)) {
-		return nil, nil
 	}
 	return patch, nil
 }

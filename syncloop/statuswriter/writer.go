@@ -123,10 +123,9 @@ type object struct {
 	deleting bool         // it has a deletionTimestamp
 	doubt    bool         // status may be outdated: read it first
 
-	// futile is a patch that the API server accepted at futileRV and that changed nothing (a field
-	// that it drops). It is not sent again.
-	futile   []byte
-	futileRV string
+	// futile is a resourceVersion and a patch of it that the API server accepted and that changed
+	// nothing (a field that it drops). It is not sent again.
+	futile string
 }
 
 // New makes a Writer. Run does the writing.
@@ -215,14 +214,10 @@ func (w *Writer) Final(ref pod.Ref, done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.entry(ref)
-	if e.state == finished || e.final != nil {
-		return
+	if e.state != finished && e.final == nil {
+		e.final = done
+		w.enqueue(e)
 	}
-	e.final = done
-	if done == nil {
-		e.final = func() {}
-	}
-	w.enqueue(e)
 }
 
 // Accepted reports whether the API server has the terminal status that was last set for uid, or has

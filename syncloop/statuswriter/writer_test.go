@@ -668,7 +668,7 @@ func TestOnTheWire(t *testing.T) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid", ResourceVersion: "8",
 		DeletionTimestamp: &metav1.Time{Time: time.Now()}}, Status: v1.PodStatus{Phase: v1.PodRunning, HostIP: "192.0.2.1"}}
 	w.Set(p, v1.PodStatus{Phase: v1.PodFailed, HostIP: "192.0.2.1"})
-	w.Final(refOf(p), nil)
+	w.Final(refOf(p), func() {})
 	patch, del := <-got, <-got
 	if patch.method != "PATCH" || patch.path != "/api/v1/namespaces/ns/pods/p/status" ||
 		patch.contentType != "application/strategic-merge-patch+json" ||
