@@ -69,7 +69,7 @@ func (r *resident) driven(ctx context.Context, begins int) ([]entry, error) {
 	return calls, err
 }
 
-// restart kills the process while a fault awaits the next one, and judges the pod once a process
+// restart kills the process while a fault awaits the next one, and checks the pod once a process
 // manages it again.
 func (r *resident) restart(ctx context.Context, f *fault) []string {
 	ctx, cancel := r.node.oneCase(ctx)
@@ -90,13 +90,13 @@ func (r *resident) restart(ctx context.Context, f *fault) []string {
 	if _, err := r.driven(ctx, begins); err != nil {
 		bad = append(bad, err.Error())
 	}
-	return append(bad, r.judge()...)
+	return append(bad, r.check()...)
 }
 
-// judge returns the violations so far.
-func (r *resident) judge() []string {
+// check returns the violations so far.
+func (r *resident) check() []string {
 	versions, bad := r.witness.seen()
-	bad = append(bad, backwards(versions, 0)...)
+	bad = append(bad, steady(versions, 0)...)
 	creates, starts, err := r.node.tasks.Counts()
 	if err != nil {
 		bad = append(bad, err.Error())
@@ -122,7 +122,7 @@ func (r *resident) judge() []string {
 	return bad
 }
 
-// leave deletes the pod and judges its whole life.
+// leave deletes the pod and checks its whole life.
 func (r *resident) leave(ctx context.Context) []string {
 	defer r.witness.stop()
 	ctx, cancel := r.node.oneCase(ctx)
@@ -133,7 +133,7 @@ func (r *resident) leave(ctx context.Context) []string {
 	return r.end(ctx, nil)
 }
 
-// end deletes the pod, under a fault that may have struck before, and judges its whole life.
+// end deletes the pod, under a fault that may have struck before, and checks its whole life.
 func (r *resident) end(ctx context.Context, f *fault) []string {
 	if err := r.node.lab.Client.CoreV1().Pods(namespace).Delete(ctx, r.name, metav1.DeleteOptions{}); err != nil {
 		return []string{err.Error()}
@@ -151,7 +151,7 @@ func (r *resident) end(ctx context.Context, f *fault) []string {
 	if err := r.node.clean(ctx, patience); err != nil {
 		bad = append(bad, err.Error())
 	}
-	e := evidence{fault: f, lines: r.witness.lines(), inside: r.witness.unleft()}
+	e := trace{fault: f, lines: r.witness.lines(), inside: r.witness.unleft()}
 	var err error
 	if e.creates, e.starts, err = r.node.tasks.Counts(); err != nil {
 		return append(bad, err.Error())
@@ -159,7 +159,7 @@ func (r *resident) end(ctx context.Context, f *fault) []string {
 	e.creates, e.starts = e.creates-r.creates, e.starts-r.starts
 	var seen []string
 	e.versions, seen = r.witness.seen()
-	return append(append(bad, seen...), e.judge()...)
+	return append(append(bad, seen...), e.check()...)
 }
 
 // testAdoption kills the process that manages a Ready pod, and then its successor at every call

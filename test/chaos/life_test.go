@@ -164,7 +164,7 @@ func (n *node) life(ctx context.Context, name string, f *fault) []string {
 	if err := n.clean(ctx, patience); err != nil {
 		bad = append(bad, err.Error())
 	}
-	e := evidence{fault: f, lines: w.lines(), inside: w.unleft(), cut: f != nil && cutStart(n.since(), startContainer),
+	e := trace{fault: f, lines: w.lines(), inside: w.unleft(), cut: f != nil && cutStart(n.since(), startContainer),
 		cutSandbox: f != nil && cutStart(n.since(), runSandbox)}
 	var seen []string
 	e.versions, seen = w.seen()
@@ -173,7 +173,7 @@ func (n *node) life(ctx context.Context, name string, f *fault) []string {
 		return fail(err, w)
 	}
 	e.creates, e.starts = nowCreates-creates, nowStarts-starts
-	bad = append(append(bad, seen...), e.judge()...)
+	bad = append(append(bad, seen...), e.check()...)
 	return append(bad, n.badExits(f)...)
 }
 

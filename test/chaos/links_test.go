@@ -42,7 +42,7 @@ const linkPatience = 4 * time.Minute
 var hitCalls = []string{runSandbox, "cri/CreateContainer", "cri/StopContainer", "cri/PullImage", "cri/ExecSync", "volume"}
 
 // TestLinks breaks the links to real containerds while calls are in flight, as test/links does with
-// fakes. It judges what the containers wrote on their host, and in the end what the runtime has
+// fakes. It checks what the containers wrote on their host, and in the end what the runtime has
 // left.
 func TestLinks(t *testing.T) {
 	if os.Getenv("BOWLINE_E2E") != "1" {

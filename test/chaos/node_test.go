@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/test/labtest"
+	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
 // node is one lab host and the Bowline that manages it. The process is restarted whenever it ends,
@@ -230,16 +231,7 @@ func (n *node) awaitStrike(ctx context.Context, f *fault) error {
 
 // clean waits until the machine is as it was before any pod.
 func (n *node) clean(ctx context.Context, timeout time.Duration) error {
-	return labtest.Until(ctx, timeout, n.name+" as it was before", func(ctx context.Context) error {
-		now, err := n.lab.Snapshot(ctx, n.runtime, n.name)
-		if err != nil {
-			return err
-		}
-		if diff := labtest.Diff(n.before, now); len(diff) > 0 {
-			return fmt.Errorf("left on the machine: %q", diff)
-		}
-		return nil
-	})
+	return oracle.NothingLeft(ctx, n.lab, n.runtime, n.name, n.before, timeout)
 }
 
 func (n *node) stop(t *testing.T) {

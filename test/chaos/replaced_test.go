@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/test/labtest"
+	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
 // job runs a Job of one pod to its end, once and without a retry, while the fault strikes; then it
@@ -79,32 +80,14 @@ func (n *node) job(ctx context.Context, name string, f *fault) []string {
 	data, err := os.ReadFile(filepath.Join(dir, "log"))
 	lines := parseLines(string(data))
 	switch {
-	case cut && count(lines, "enter") > 1:
-		bad = append(bad, fmt.Sprintf("the work was begun %d times, want once at most", count(lines, "enter")))
 	case cut: // the runtime gave up the start: the work may be lost, and the Job has failed
+		bad = append(bad, oracle.OneStart(executions(lines), 0)...)
 	case err != nil:
 		bad = append(bad, err.Error())
 	default:
-		bad = append(bad, once(lines, "work")...)
+		bad = append(bad, once(lines, 0, "work")...)
 	}
 	return append(bad, n.badExits(f)...)
-}
-
-// once checks that the container entered once and left once.
-func once(lines [][]string, name string) []string {
-	var bad []string
-	for _, what := range []string{"enter", "leave"} {
-		n := 0
-		for _, l := range lines {
-			if l[0] == name && l[1] == what {
-				n++
-			}
-		}
-		if n != 1 {
-			bad = append(bad, fmt.Sprintf("%d times %q %s, want once", n, name, what))
-		}
-	}
-	return bad
 }
 
 // testJob: a Job's work is done exactly once.
@@ -263,24 +246,6 @@ func count(lines [][]string, what string) (n int) {
 		}
 	}
 	return n
-}
-
-// overlaps lists each entry that happened while another container was inside.
-func overlaps(lines [][]string) []string {
-	var bad []string
-	inside := ""
-	for _, l := range lines {
-		switch {
-		case l[1] == "enter":
-			if inside != "" {
-				bad = append(bad, fmt.Sprintf("in two places: %s entered while %s was inside", strings.Join(l, " "), inside))
-			}
-			inside = l[2]
-		case l[1] == "leave" && l[2] == inside:
-			inside = ""
-		}
-	}
-	return bad
 }
 
 // testStatefulSet: the pod of a StatefulSet is never in two places, whatever strikes while it moves

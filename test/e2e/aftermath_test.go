@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
+	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
 const replicas = 20
@@ -124,9 +124,7 @@ func TestDeploymentLeavesNothing(t *testing.T) {
 	step("gone from the API")
 	nothingLeft(t, before)
 	step("nothing left on the machine")
-	for _, bad := range history.Backwards() {
-		t.Error(bad)
-	}
+	oracle.NoPodBackwards(t, history)
 	for _, uid := range history.Pods() {
 		for _, p := range history.Of(uid) {
 			if p.Status.Phase == v1.PodFailed {
@@ -166,14 +164,5 @@ func settle(t *testing.T) {
 // nothingLeft waits until the machine is as it was. That takes the sweeps, which run each minute.
 func nothingLeft(t *testing.T, before labtest.Snapshot) {
 	t.Helper()
-	testutil.Must(t, labtest.Until(t.Context(), 4*time.Minute, "nothing is left on the machine", func(ctx context.Context) error {
-		after, err := lab.Snapshot(ctx, runtime, host)
-		if err != nil {
-			return err
-		}
-		if diff := labtest.Diff(before, after); len(diff) > 0 {
-			return fmt.Errorf("%d differences:\n%s", len(diff), strings.Join(diff, "\n"))
-		}
-		return nil
-	}))
+	testutil.Must(t, oracle.NothingLeft(t.Context(), lab, runtime, host, before, 4*time.Minute))
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
+	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
 // nodeCondition returns a condition of the host's node.
@@ -164,9 +165,7 @@ spec:
 					t.Errorf("%s has started %d times", after[i].Name, n)
 				}
 			}
-			for _, bad := range history.Backwards() {
-				t.Error(bad)
-			}
+			oracle.NoPodBackwards(t, history)
 			until(t, "the node is Ready", wantCondition(v1.NodeReady, v1.ConditionTrue))
 		})
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
+	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
 // The Node object has the fields that a kubelet sets.
@@ -171,9 +172,7 @@ func TestNodeNotReadyWithoutRuntime(t *testing.T) {
 	if n := starts(t, dir, "steady"); n != 1 {
 		t.Errorf("the container has started %d times", n)
 	}
-	for _, bad := range history.Backwards() {
-		t.Error(bad)
-	}
+	oracle.NoPodBackwards(t, history)
 }
 
 // probed is a pod that records each start in dir and has every kind of probe.

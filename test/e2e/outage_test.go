@@ -15,6 +15,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
+	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
 // counted makes a Deployment whose containers record each start under their pod's name in dir and
@@ -109,9 +110,7 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range history.Backwards() {
-		t.Error(bad)
-	}
+	oracle.NoPodBackwards(t, history)
 }
 
 // The API server is away for a minute: healthy containers run on, containers that exit are
@@ -242,7 +241,5 @@ spec:
 	testutil.Must(t, lab.Client.CoreV1().Pods(ns).Delete(t.Context(), "later", metav1.DeleteOptions{}))
 	testutil.Must(t, lab.PodGone(t.Context(), ns, "later", time.Minute))
 	testutil.Must(t, lab.PodGone(t.Context(), ns, "offline-"+host, time.Minute))
-	for _, bad := range history.Backwards() {
-		t.Error(bad)
-	}
+	oracle.NoPodBackwards(t, history)
 }

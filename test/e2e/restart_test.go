@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
+	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
 // Bowline is killed and started again, and adopts what runs. Nothing restarts, nothing is made
@@ -138,9 +139,7 @@ spec:
 			t.Errorf("container %s of %s is new", id, what)
 		}
 	}
-	for _, bad := range history.Backwards() {
-		t.Error(bad)
-	}
+	oracle.NoPodBackwards(t, history)
 	for _, uid := range history.Pods() {
 		if uid == ending.UID || uid == once[0].UID {
 			continue // they end

@@ -21,6 +21,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
+	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -180,16 +181,7 @@ func handOver(t *testing.T, name string, remote bool) {
 	b.setCRI(t, true)
 	serves(t, runtime)
 	foreign.unharmed(t, "after release")
-	testutil.Must(t, labtest.Until(ctx, time.Minute, "the machine is as it was", func(ctx context.Context) error {
-		after, err := lab.Snapshot(ctx, runtime, name)
-		if err != nil {
-			return err
-		}
-		if diff := labtest.Diff(pods, after); len(diff) > 0 {
-			return fmt.Errorf("there differs:\n%s", strings.Join(diff, "\n"))
-		}
-		return nil
-	}))
+	testutil.Must(t, oracle.NothingLeft(ctx, lab, runtime, name, pods, time.Minute))
 	// There is nothing left to release.
 	wants(t, w.host(t, "release"), 0, "no node of Bowline", "Nothing of Bowline is left")
 	foreign.unharmed(t, "after another release")

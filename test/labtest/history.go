@@ -2,7 +2,6 @@ package labtest
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -125,99 +124,4 @@ func (h *History) Pods() []types.UID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]types.UID(nil), h.order...)
-}
-
-// Backwards lists every step in which a pod's status fell behind an earlier one: a phase after a
-// final one, fewer restarts, a container that waits again under the same restart count after it
-// ran, a start time that moved.
-func (h *History) Backwards() []string {
-	var bad []string
-	for _, uid := range h.Pods() {
-		versions, _ := h.Seen(uid)
-		bad = append(bad, Backwards(versions)...)
-	}
-	return bad
-}
-
-// Backwards is the same for one pod.
-func Backwards(versions []Version) []string {
-	var bad []string
-	for i := 1; i < len(versions); i++ {
-		for _, what := range backwards(versions[i-1].Pod, versions[i].Pod) {
-			bad = append(bad, fmt.Sprintf("%s at version %s: %s", versions[i].Name, versions[i].ResourceVersion, what))
-		}
-	}
-	return bad
-}
-
-var phaseRank = map[v1.PodPhase]int{"": 0, v1.PodPending: 1, v1.PodRunning: 2, v1.PodSucceeded: 3, v1.PodFailed: 3}
-
-func backwards(a, b *v1.Pod) []string {
-	var bad []string
-	if phaseRank[b.Status.Phase] < phaseRank[a.Status.Phase] {
-		bad = append(bad, fmt.Sprintf("phase %s after %s", b.Status.Phase, a.Status.Phase))
-	}
-	if a.Status.StartTime != nil && (b.Status.StartTime == nil || !a.Status.StartTime.Equal(b.Status.StartTime)) {
-		bad = append(bad, "another start time")
-	}
-	for _, list := range [][2][]v1.ContainerStatus{
-		{a.Status.ContainerStatuses, b.Status.ContainerStatuses},
-		{a.Status.InitContainerStatuses, b.Status.InitContainerStatuses},
-	} {
-		for _, before := range list[0] {
-			after := byName(list[1], before.Name)
-			if after == nil {
-				bad = append(bad, "container "+before.Name+" is no longer told")
-				continue
-			}
-			bad = append(bad, containerBackwards(&before, after)...)
-		}
-	}
-	return bad
-}
-
-func containerBackwards(a, b *v1.ContainerStatus) []string {
-	var bad []string
-	if b.RestartCount < a.RestartCount {
-		bad = append(bad, fmt.Sprintf("container %s: %d restarts after %d", a.Name, b.RestartCount, a.RestartCount))
-	}
-	if a.ContainerID == b.ContainerID && a.ContainerID != "" {
-		if a.State.Terminated != nil && b.State.Running != nil {
-			bad = append(bad, "container "+a.Name+" runs after it ended")
-		}
-	}
-	if a.RestartCount == b.RestartCount && a.State.Running != nil && b.State.Waiting != nil && b.LastTerminationState.Terminated == nil {
-		bad = append(bad, "container "+a.Name+" waits after it ran: "+b.State.Waiting.Reason)
-	}
-	return bad
-}
-
-func byName(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
-	for i := range list {
-		if list[i].Name == name {
-			return &list[i]
-		}
-	}
-	return nil
-}
-
-// Unready lists when pods that had been Ready were reported not Ready, although nothing had ended
-// them.
-func (h *History) Unready() []string {
-	var bad []string
-	for _, uid := range h.Pods() {
-		was := false
-		for _, p := range h.Of(uid) {
-			if p.DeletionTimestamp != nil {
-				break
-			}
-			ready := IsReady(p)
-			if was && !ready {
-				c := Condition(p, v1.PodReady)
-				bad = append(bad, fmt.Sprintf("%s at version %s: %v", p.Name, p.ResourceVersion, c))
-			}
-			was = ready
-		}
-	}
-	return bad
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/test/labtest"
+	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
 // op is the operation in flight when the link fails.
@@ -139,19 +140,17 @@ func (n *node) delete(ctx context.Context, name string) error {
 
 // gone checks what still runs of a pod whose API object has gone.
 func (n *node) gone(p *v1.Pod) {
-	lives, _ := n.judge()
-	if l := lives[inLog(p)]; l != nil && len(l.running)+len(l.ready) > 0 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.early = append(n.early, fmt.Sprintf("the API object of %s went while %d containers in %d sandboxes ran", p.Name, len(l.running), len(l.ready)))
-	}
-}
-
-func (n *node) judge() (map[string]*life, []string) {
+	bad := oracle.NothingRuns(instances(n.Runtime.Log()), inLog(p), time.Now())
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	lives, bad := judge(n.Runtime.Log(), n.deleted)
-	return lives, append(bad, n.early...)
+	n.early = append(n.early, bad...)
+}
+
+// check returns the violations so far.
+func (n *node) check() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append(check(n.Runtime.Log(), n.deleted), n.early...)
 }
 
 // strike is one fault: it begins while a call is in flight and ends with end.
@@ -199,7 +198,7 @@ func (n *node) run(ctx context.Context, c testCase) []string {
 		if errors.Is(err, errMissed) && attempt < 5 {
 			continue
 		}
-		_, bad := n.judge()
+		bad := n.check()
 		if err != nil {
 			bad = append([]string{err.Error()}, bad...)
 		}
@@ -299,7 +298,7 @@ func (n *node) fail(ctx context.Context, c testCase, attempt int) error {
 
 // unharmed checks that there are no violations so far.
 func (n *node) unharmed(context.Context) error {
-	if _, bad := n.judge(); len(bad) > 0 {
+	if bad := n.check(); len(bad) > 0 {
 		return errors.New(strings.Join(bad, "; "))
 	}
 	return nil

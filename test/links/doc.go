@@ -15,8 +15,8 @@
 //
 // # What must hold
 //
-// The test judges by the runtime's own log and by a counter that each container keeps on its
-// machine, never by what Bowline reports:
+// The rules are checked on the runtime's own log and on a counter that each container keeps on its
+// machine, never on what Bowline reports:
 //
 //   - a container is started once: none is restarted, and none runs twice;
 //   - no container gets a signal or ends, and no sandbox of one is stopped, before

@@ -253,14 +253,16 @@ func (a *arena) settled(t *testing.T) {
 		if r := labtest.Restarts(p); r != 0 {
 			return fmt.Errorf("the resident is told to have %d restarts", r)
 		}
-		return labtest.Until(t.Context(), patience, "nothing but the resident runs on "+n.Name, func(context.Context) error {
-			lives, bad := n.judge()
-			if len(bad) > 0 {
-				return fmt.Errorf("%s", strings.Join(bad, "; "))
+		return labtest.Until(t.Context(), patience, "nothing but the resident runs on "+n.Name, func(ctx context.Context) error {
+			if err := n.unharmed(ctx); err != nil {
+				return err
 			}
-			for pod, l := range lives {
-				if want := strings.Contains(pod, "/"+residentOf(n)+" "); want != (len(l.running) > 0) || want != (len(l.ready) > 0) {
-					return fmt.Errorf("of %s run %d containers in %d sandboxes", pod, len(l.running), len(l.ready))
+			all := instances(n.Runtime.Log())
+			for i := range all {
+				pod := all[i].Pod
+				containers, sandboxes := running(all, pod)
+				if want := strings.Contains(pod, "/"+residentOf(n)+" "); want != (containers > 0) || want != (sandboxes > 0) {
+					return fmt.Errorf("of %s run %d containers in %d sandboxes", pod, containers, sandboxes)
 				}
 			}
 			return nil

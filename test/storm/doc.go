@@ -6,7 +6,7 @@
 //	storm_test.go    the lab, the course of the storm, the measurements
 //	workload_test.go the pods
 //	strike_test.go   what is done to them
-//	judge_test.go    PURE: the rules and their violations
+//	rules_test.go    PURE: the rules and their violations
 //
 // # What must hold
 //

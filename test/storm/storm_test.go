@@ -17,6 +17,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/test/labtest"
+	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
 const (
@@ -101,7 +102,7 @@ func TestStorm(t *testing.T) {
 	s.leave()
 	s.clean(before)
 	s.account()
-	s.judge()
+	s.check()
 	s.measure(filled, raged)
 }
 
@@ -263,7 +264,7 @@ func (s *storm) rage(length time.Duration) {
 		if len(falls) > 0 && time.Since(began) > falls[0] {
 			falls = falls[1:]
 			s.account()
-			s.t.Logf("%s: bowline is killed", clock(time.Now()))
+			s.t.Logf("%s: bowline is killed", oracle.Clock(time.Now()))
 			s.kills = append(s.kills, time.Now())
 			s.bowline.Kill()
 			s.must(s.bowline.Start())
@@ -280,7 +281,7 @@ func (s *storm) rage(length time.Duration) {
 // attempt runs do. An error counts unless the storm is over. The storm's end does not cancel do.
 func (s *storm) attempt(ctx context.Context, what string, do func(context.Context) error) {
 	if err := do(s.t.Context()); err != nil && ctx.Err() == nil {
-		s.t.Errorf("%s: %s: %v", clock(time.Now()), what, err)
+		s.t.Errorf("%s: %s: %v", oracle.Clock(time.Now()), what, err)
 	}
 }
 
@@ -290,7 +291,7 @@ func (s *storm) truthful(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e := s.evidence()
+	e := s.trace()
 	var bad []string
 	for i := range pods.Items {
 		bad = append(bad, e.truth(&pods.Items[i])...)
@@ -318,22 +319,13 @@ func (s *storm) leave() {
 // once a minute, once they are a minute old.
 func (s *storm) clean(before labtest.Snapshot) {
 	began := time.Now()
-	s.must(labtest.Until(s.t.Context(), patience, "the machine as it was", func(ctx context.Context) error {
-		now, err := s.lab.Snapshot(ctx, s.runtime, host)
-		if err != nil {
-			return err
-		}
-		if diff := labtest.Diff(before, now); len(diff) > 0 {
-			return fmt.Errorf("left on the machine: %q", diff)
-		}
-		return nil
-	}))
+	s.must(oracle.NothingLeft(s.t.Context(), s.lab, s.runtime, host, before, patience))
 	s.t.Logf("the machine was as before %s later", time.Since(began).Round(time.Second))
 }
 
-// evidence returns the evidence so far.
-func (s *storm) evidence() *evidence {
-	e := &evidence{lives: map[string]life{}, strikes: s.strikes, kills: s.kills}
+// trace returns what is known so far.
+func (s *storm) trace() *trace {
+	e := &trace{lives: map[string]life{}, strikes: s.strikes, kills: s.kills}
 	all, err := s.tasks.Instances()
 	s.must(err)
 	for _, i := range all {
@@ -349,9 +341,8 @@ func (s *storm) evidence() *evidence {
 	return e
 }
 
-func (s *storm) judge() {
-	e := s.evidence()
-	bad := e.judge()
+func (s *storm) check() {
+	bad := s.trace().check()
 	for n, what := range bad {
 		if n == 40 {
 			s.t.Errorf("and %d more", len(bad)-n)
@@ -363,7 +354,7 @@ func (s *storm) judge() {
 
 // measure prints what the storm did and how long things took.
 func (s *storm) measure(filled, raged time.Time) {
-	e := s.evidence()
+	e := s.trace()
 	kinds, ended := map[string]int{}, map[string]int{}
 	for _, x := range s.strikes {
 		kinds[x.kind]++

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/bowline-k8s/bowline/test/labtest"
+	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
 // The kinds of strikes.
@@ -167,7 +168,7 @@ func (s *storm) signalOne(ctx context.Context) error {
 	signal := []string{"TERM", "INT", "QUIT"}[s.rand.IntN(3)]
 	s.note(strikeSignal, i.UID, i.ID)
 	if _, err := s.runtime.ExecSync(ctx, i.ID, []string{"kill", "-" + signal, "1"}, 30*time.Second); err != nil {
-		s.t.Logf("%s: %v", say(i), err) // the container ended, or its end interrupted the exec
+		s.t.Logf("%s: %v", oracle.Describe(i), err) // the container ended, or its end interrupted the exec
 	}
 	return nil
 }

@@ -2,14 +2,17 @@ package chaos
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/test/labtest"
+	"github.com/bowline-k8s/bowline/test/oracle"
 )
 
-// evidence is everything known of one life from outside Bowline.
-type evidence struct {
+// trace is everything known of one life from outside Bowline.
+type trace struct {
 	fault    *fault // nil: none
 	versions []*v1.Pod
 	lines    [][]string
@@ -24,57 +27,59 @@ type evidence struct {
 	cutSandbox bool
 }
 
-// judge returns the violations of the package comment's rules.
-func (e evidence) judge() []string {
+// check returns the violations of the package comment's rules.
+func (t trace) check() []string {
 	var bad []string
 	again := 0
-	if e.cut {
+	if t.cut {
 		again = 1
 	}
-	bad = append(bad, runs(e.lines, again)...)
-	bad = append(bad, e.hooks()...)
-	if e.inside > again {
-		bad = append(bad, fmt.Sprintf("the API object went before %d containers had left", e.inside))
+	bad = append(bad, runs(t.lines, again)...)
+	bad = append(bad, t.hooks()...)
+	if t.inside > again {
+		bad = append(bad, fmt.Sprintf("the API object went before %d containers had left", t.inside))
 	}
 	most := 3 + again
-	if e.cutSandbox {
+	if t.cutSandbox {
 		most++
 	}
-	if e.starts < 3 || e.starts > most {
-		bad = append(bad, fmt.Sprintf("containerd started %d tasks, want 3: sandbox, init and main", e.starts))
+	if t.starts < 3 || t.starts > most {
+		bad = append(bad, fmt.Sprintf("containerd started %d tasks, want 3: sandbox, init and main", t.starts))
 	}
-	if e.creates < 3 || e.creates > 4 {
-		bad = append(bad, fmt.Sprintf("containerd created %d containers, want 3, or 4 with one never started", e.creates))
+	if t.creates < 3 || t.creates > 4 {
+		bad = append(bad, fmt.Sprintf("containerd created %d containers, want 3, or 4 with one never started", t.creates))
 	}
-	bad = append(bad, backwards(e.versions, again)...)
-	return append(bad, ending(e.versions)...)
+	bad = append(bad, steady(t.versions, again)...)
+	return append(bad, ending(t.versions)...)
 }
 
-// runs judges the lines of init and main: each enters once, init leaves before main enters, main
+// executions returns the instances that wrote the lines; their times count lines, in seconds.
+func executions(lines [][]string) []labtest.Instance {
+	var list []labtest.Instance
+	for n, l := range lines {
+		now := time.Unix(int64(n)+1, 0)
+		i := slices.IndexFunc(list, func(i labtest.Instance) bool { return i.Container == l[0] && i.ID == l[2] })
+		switch {
+		case l[1] == "enter":
+			list = append(list, labtest.Instance{Container: l[0], ID: l[2], Created: now, Started: now})
+		case l[1] == "leave" && i >= 0:
+			list[i].Exited = now
+		}
+	}
+	return list
+}
+
+// overlaps checks that no container enters while another one is inside.
+func overlaps(lines [][]string) []string {
+	return oracle.OneAtATime(executions(lines), func(_, _ *labtest.Instance) bool { return true })
+}
+
+// runs checks the lines of init and main: each enters once, init leaves before main enters, main
 // leaves last. One of them may have begun up to again more times.
 func runs(lines [][]string, again int) []string {
-	n := map[string]int{}
-	var bad []string
-	inside := ""
-	for _, l := range lines {
-		what := l[0] + " " + l[1]
-		switch what {
-		case "init enter", "main enter":
-			if inside != "" && again == 0 { // one that was cut off leaves without a line
-				bad = append(bad, fmt.Sprintf("%s entered while %s was inside", l[0], inside))
-			}
-			inside = l[0]
-		case "init leave", "main leave":
-			if inside == l[0] {
-				inside = ""
-			}
-		}
-		n[what]++
-	}
-	for _, what := range []string{"init enter", "init leave", "main enter", "main leave"} {
-		if n[what] < 1 || n[what] > 1+again {
-			bad = append(bad, fmt.Sprintf("%d times %q, want once", n[what], what))
-		}
+	bad := once(lines, again, "init", "main")
+	if again == 0 { // one that was cut off leaves without a line
+		bad = append(bad, overlaps(lines)...)
 	}
 	first := func(what string) int {
 		for i, l := range lines {
@@ -90,10 +95,27 @@ func runs(lines [][]string, again int) []string {
 	return bad
 }
 
-// hooks judges how often postStart and preStop ran.
-func (e evidence) hooks() []string {
+// once checks that each container entered once and left once, or up to again more times.
+func once(lines [][]string, again int, names ...string) []string {
+	n := map[string]int{}
+	for _, l := range lines {
+		n[l[0]+" "+l[1]]++
+	}
+	var bad []string
+	for _, name := range names {
+		for _, what := range []string{name + " enter", name + " leave"} {
+			if n[what] < 1 || n[what] > 1+again {
+				bad = append(bad, fmt.Sprintf("%d times %q, want once", n[what], what))
+			}
+		}
+	}
+	return bad
+}
+
+// hooks checks how often postStart and preStop ran.
+func (t trace) hooks() []string {
 	count := func(name string) (n int) {
-		for _, l := range e.lines {
+		for _, l := range t.lines {
 			if l[0] == name {
 				n++
 			}
@@ -101,7 +123,7 @@ func (e evidence) hooks() []string {
 		return n
 	}
 	postMin, postMax, preMin, preMax := 1, 1, 1, 1
-	if f := e.fault; f != nil {
+	if f := t.fault; f != nil {
 		switch {
 		case f.kills():
 			postMin, preMax = 0, 2
@@ -121,18 +143,16 @@ func (e evidence) hooks() []string {
 	return bad
 }
 
-var phaseRank = map[v1.PodPhase]int{"": 0, v1.PodPending: 1, v1.PodRunning: 2, v1.PodSucceeded: 3, v1.PodFailed: 3}
-
-// backwards judges a pod's versions, in the order in which the API server sent them, for a life in
+// steady checks a pod's versions, in the order in which the API server sent them, for a life in
 // which nothing restarts, or one container up to again times.
-func backwards(versions []*v1.Pod, again int) []string {
-	var bad []string
+func steady(versions []*v1.Pod, again int) []string {
+	bad := oracle.NoStatusBackwards(versions, false)
 	for i := range versions {
 		p := versions[i]
 		say := func(format string, args ...any) {
 			bad = append(bad, fmt.Sprintf("version %d (%s): ", i, p.ResourceVersion)+fmt.Sprintf(format, args...))
 		}
-		for _, c := range statuses(p) {
+		for _, c := range oracle.Statuses(p) {
 			if c.RestartCount > int32(again) {
 				say("%s has %d restarts", c.Name, c.RestartCount)
 			}
@@ -147,12 +167,6 @@ func backwards(versions []*v1.Pod, again int) []string {
 			continue
 		}
 		old := versions[i-1]
-		if phaseRank[p.Status.Phase] < phaseRank[old.Status.Phase] {
-			say("phase %q after %q", p.Status.Phase, old.Status.Phase)
-		}
-		if old.Status.StartTime != nil && !old.Status.StartTime.Equal(p.Status.StartTime) {
-			say("start time %v after %v", p.Status.StartTime, old.Status.StartTime)
-		}
 		if old.Status.PodIP != "" && p.Status.PodIP != old.Status.PodIP && p.DeletionTimestamp == nil {
 			say("address %q after %q", p.Status.PodIP, old.Status.PodIP)
 		}
@@ -165,13 +179,9 @@ func backwards(versions []*v1.Pod, again int) []string {
 				say("condition %s is back while the pod ends", t)
 			}
 		}
-		for _, c := range statuses(old) {
+		for _, c := range oracle.Statuses(old) {
 			now := labtest.Container(p, c.Name)
-			if now == nil {
-				say("%s is no longer told", c.Name)
-				continue
-			}
-			if now.RestartCount == c.RestartCount+1 && again > 0 {
+			if now == nil || now.RestartCount == c.RestartCount+1 && again > 0 {
 				continue // another instance
 			}
 			for _, what := range step(&c, now, p.DeletionTimestamp != nil) {
@@ -182,7 +192,7 @@ func backwards(versions []*v1.Pod, again int) []string {
 	return bad
 }
 
-// step judges one container's next status.
+// step checks one container's next status.
 func step(old, now *v1.ContainerStatus, ending bool) []string {
 	var bad []string
 	if rank(now.State) < rank(old.State) {
@@ -204,7 +214,7 @@ func step(old, now *v1.ContainerStatus, ending bool) []string {
 	return bad
 }
 
-// ending judges the last version.
+// ending checks the last version.
 func ending(versions []*v1.Pod) []string {
 	var bad []string
 	for _, t := range []v1.PodConditionType{v1.PodInitialized, v1.PodReady} {
@@ -226,10 +236,6 @@ func ending(versions []*v1.Pod) []string {
 		}
 	}
 	return bad
-}
-
-func statuses(p *v1.Pod) []v1.ContainerStatus {
-	return append(append([]v1.ContainerStatus(nil), p.Status.InitContainerStatuses...), p.Status.ContainerStatuses...)
 }
 
 func isTrue(p *v1.Pod, t v1.PodConditionType) bool {

@@ -63,10 +63,10 @@ func asked(p *v1.Pod) { // at second 50
 
 func policy(r v1.RestartPolicy) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.RestartPolicy = r } }
 
-// struckTwice is the evidence of a pod whose container was struck once, ran on as another instance,
+// struckTwice is the trace of a pod whose container was struck once, ran on as another instance,
 // and was deleted.
-func struckTwice() *evidence {
-	return &evidence{
+func struckTwice() *trace {
+	return &trace{
 		instances: []labtest.Instance{ran("a", 0, 1, 2, 20, 137), ran("b", 1, 21, 22, 55, 0)},
 		lives: map[string]life{"u": {gone: second(58), versions: []labtest.Version{
 			version(5), version(20, unready),
@@ -76,101 +76,101 @@ func struckTwice() *evidence {
 	}
 }
 
-func TestJudge(t *testing.T) {
-	if bad := struckTwice().judge(); len(bad) > 0 {
+func TestRules(t *testing.T) {
+	if bad := struckTwice().check(); len(bad) > 0 {
 		t.Errorf("a life without fault: %q", bad)
 	}
-	last := func(e *evidence, n int) *labtest.Instance { return &e.instances[n] }
+	last := func(e *trace, n int) *labtest.Instance { return &e.instances[n] }
 	for name, c := range map[string]struct {
-		change func(*evidence)
+		change func(*trace)
 		want   string // empty: nothing is wrong
 	}{
-		"not struck":             {func(e *evidence) { e.strikes = nil }, "nobody knows why"},
-		"another was struck":     {func(e *evidence) { e.strikes[0].id = "x" }, "nobody knows why"},
-		"struck afterwards":      {func(e *evidence) { e.strikes[0].at = second(30) }, "nobody knows why"},
-		"with its sandbox":       {func(e *evidence) { e.strikes[0] = strike{strikeSandbox, "u", "s", second(19)} }, ""},
-		"by itself":              {func(e *evidence) { e.strikes = nil; last(e, 0).Code = 5 }, ""},
-		"with another code":      {func(e *evidence) { e.strikes = nil; last(e, 0).Code = 6 }, "nobody knows why"},
-		"before it was asked to": {func(e *evidence) { last(e, 1).Exited = second(40) }, "nobody knows why"},
-		"at the kill":            {func(e *evidence) { e.strikes = nil; e.kills = []time.Time{second(19)} }, "nobody knows why"},
-		"start cut off": {func(e *evidence) {
+		"not struck":             {func(e *trace) { e.strikes = nil }, "nobody knows why"},
+		"another was struck":     {func(e *trace) { e.strikes[0].id = "x" }, "nobody knows why"},
+		"struck afterwards":      {func(e *trace) { e.strikes[0].at = second(30) }, "nobody knows why"},
+		"with its sandbox":       {func(e *trace) { e.strikes[0] = strike{strikeSandbox, "u", "s", second(19)} }, ""},
+		"by itself":              {func(e *trace) { e.strikes = nil; last(e, 0).Code = 5 }, ""},
+		"with another code":      {func(e *trace) { e.strikes = nil; last(e, 0).Code = 6 }, "nobody knows why"},
+		"before it was asked to": {func(e *trace) { last(e, 1).Exited = second(40) }, "nobody knows why"},
+		"at the kill":            {func(e *trace) { e.strikes = nil; e.kills = []time.Time{second(19)} }, "nobody knows why"},
+		"start cut off": {func(e *trace) {
 			e.strikes, e.kills = nil, []time.Time{second(3)}
 			last(e, 0).Exited = second(4)
 		}, ""},
-		"two at once":     {func(e *evidence) { last(e, 1).Created = second(19) }, "the first had not ended"},
-		"never ended":     {func(e *evidence) { last(e, 0).Exited = time.Time{} }, "the first has not ended"},
-		"never started":   {func(e *evidence) { last(e, 0).Started, last(e, 0).Exited = time.Time{}, time.Time{} }, "never started"},
-		"the same number": {func(e *evidence) { last(e, 1).Attempt = 0 }, "no higher attempt"},
-		"restarted, though never to be": {func(e *evidence) {
+		"two at once":     {func(e *trace) { last(e, 1).Created = second(19) }, "had not ended before main"},
+		"never ended":     {func(e *trace) { last(e, 0).Exited = time.Time{} }, "had not ended before main"},
+		"never started":   {func(e *trace) { last(e, 0).Started, last(e, 0).Exited = time.Time{}, time.Time{} }, "never started"},
+		"the same number": {func(e *trace) { last(e, 1).Attempt = 0 }, "no higher attempt"},
+		"restarted, though never to be": {func(e *trace) {
 			for n := range e.lives["u"].versions {
 				policy(v1.RestartPolicyNever)(e.lives["u"].versions[n].Pod)
 			}
 		}, "there was to be none"},
-		"restarted, though it succeeded": {func(e *evidence) {
+		"restarted, though it succeeded": {func(e *trace) {
 			for n := range e.lives["u"].versions {
 				policy(v1.RestartPolicyOnFailure)(e.lives["u"].versions[n].Pod)
 			}
 			last(e, 0).Code = 0
 		}, "there was to be none"},
-		"a blip": {func(e *evidence) {
+		"a blip": {func(e *trace) {
 			l := e.lives["u"]
 			l.versions = append(l.versions[:1:1], version(10, unready), version(11), l.versions[1], l.versions[2], l.versions[3])
 			e.lives["u"] = l
 		}, "when no container of it had ended"},
-		"a container's blip": {func(e *evidence) {
+		"a container's blip": {func(e *trace) {
 			l := e.lives["u"]
 			l.versions = append(l.versions[:1:1], version(10, func(p *v1.Pod) { main0(p).Ready = false }), version(11), l.versions[1], l.versions[2], l.versions[3])
 			e.lives["u"] = l
 		}, "and ran on"},
-		"a restart too many": {func(e *evidence) { main0(e.lives["u"].versions[2].Pod).RestartCount = 2 }, "has 2 restarts"},
-		"gone too soon":      {func(e *evidence) { last(e, 1).Exited = second(59) }, "the API object had gone"},
-		"gone, and it runs":  {func(e *evidence) { last(e, 1).Exited = time.Time{} }, "the API object had gone"},
-		"a sandbox on its way out": {func(e *evidence) {
+		"a restart too many": {func(e *trace) { main0(e.lives["u"].versions[2].Pod).RestartCount = 2 }, "has 2 restarts"},
+		"gone too soon":      {func(e *trace) { last(e, 1).Exited = second(59) }, "the API object was gone"},
+		"gone, and it runs":  {func(e *trace) { last(e, 1).Exited = time.Time{} }, "the API object was gone"},
+		"a sandbox on its way out": {func(e *trace) {
 			s := ran("s", 0, 1, 1, 59, 137)
 			s.Sandbox, s.Container = true, ""
 			e.instances = append(e.instances, s)
-		}, "the API object had gone"},
-		"a sandbox on its way out, of a pod that was done": {func(e *evidence) {
+		}, "the API object was gone"},
+		"a sandbox on its way out, of a pod that was done": {func(e *trace) {
 			s := ran("s", 0, 1, 1, 59, 137)
 			s.Sandbox, s.Container = true, ""
 			e.instances = append(e.instances, s)
 			e.lives["u"].versions[2].Status.Phase, e.lives["u"].versions[3].Status.Phase = v1.PodSucceeded, v1.PodSucceeded
-		}, "the API object had gone"},
-		"Pending again": {func(e *evidence) {
+		}, "the API object was gone"},
+		"Pending again": {func(e *trace) {
 			e.lives["u"].versions[1].Status.Phase = v1.PodRunning
 			e.lives["u"].versions[2].Status.Phase = v1.PodPending
 		}, "phase Pending after Running"},
-		"initialised again": {func(e *evidence) {
+		"initialised again": {func(e *trace) {
 			e.strikes = []strike{{strikeSandbox, "u", "s", second(19)}}
 			e.lives["u"].versions[1].Status.Phase = v1.PodRunning
 			e.lives["u"].versions[2].Status.Phase = v1.PodPending
 			e.lives["u"].versions[3].Status.Phase = v1.PodPending
 		}, ""},
-		"forced": {func(e *evidence) {
+		"forced": {func(e *trace) {
 			last(e, 1).Exited = second(70)
 			e.strikes = append(e.strikes, strike{strikeForce, "u", "", second(50)})
 		}, ""},
-		"two of a name": {func(e *evidence) {
+		"two of a name": {func(e *trace) {
 			other := ran("c", 0, 54, 54, 0, 0)
 			other.UID = "v"
 			e.instances = append(e.instances, other)
-		}, "in two places at once"},
-		"one after the other": {func(e *evidence) {
+		}, "had not ended before main"},
+		"one after the other": {func(e *trace) {
 			other := ran("c", 0, 56, 57, 0, 0)
 			other.UID = "v"
 			e.instances = append(e.instances, other)
 		}, ""},
-		"init again": {func(e *evidence) {
+		"init again": {func(e *trace) {
 			first, again := ran("i", 0, 1, 1, 1, 0), ran("j", 1, 30, 30, 31, 0)
 			first.Container, again.Container = "init", "init"
 			e.instances = append(e.instances, first, again)
 		}, "ran again in the same sandbox"},
-		"a sidecar that left early": {func(e *evidence) {
+		"a sidecar that left early": {func(e *trace) {
 			side := ran("s", 0, 1, 1, 15, 0)
 			side.Container = "side"
 			e.instances = append(e.instances, side)
 		}, "nobody knows why"},
-		"a sandbox that ended": {func(e *evidence) {
+		"a sandbox that ended": {func(e *trace) {
 			s := ran("s", 0, 1, 1, 15, 0)
 			s.Sandbox, s.Container = true, ""
 			e.instances = append(e.instances, s)
@@ -178,7 +178,7 @@ func TestJudge(t *testing.T) {
 	} {
 		e := struckTwice()
 		c.change(e)
-		bad := strings.Join(e.judge(), "; ")
+		bad := strings.Join(e.check(), "; ")
 		if c.want == "" && bad != "" || !strings.Contains(bad, c.want) {
 			t.Errorf("%s: got %q, want one with %q", name, bad, c.want)
 		}
@@ -186,8 +186,8 @@ func TestJudge(t *testing.T) {
 }
 
 func TestTruth(t *testing.T) {
-	good := func() (*evidence, *v1.Pod) {
-		e := &evidence{instances: []labtest.Instance{ran("a", 0, 1, 2, 20, 137), ran("b", 1, 21, 22, 0, 0)}}
+	good := func() (*trace, *v1.Pod) {
+		e := &trace{instances: []labtest.Instance{ran("a", 0, 1, 2, 20, 137), ran("b", 1, 21, 22, 0, 0)}}
 		p := version(30, func(p *v1.Pod) {
 			c := main0(p)
 			c.ContainerID, c.RestartCount = "containerd://b", 1
@@ -198,28 +198,28 @@ func TestTruth(t *testing.T) {
 		return e, p
 	}
 	for name, c := range map[string]struct {
-		change func(e *evidence, c *v1.ContainerStatus)
+		change func(e *trace, c *v1.ContainerStatus)
 		want   string
 	}{
-		"true":             {func(*evidence, *v1.ContainerStatus) {}, ""},
-		"another instance": {func(_ *evidence, c *v1.ContainerStatus) { c.ContainerID = "containerd://a" }, "its instance is told to be"},
-		"other restarts":   {func(_ *evidence, c *v1.ContainerStatus) { c.RestartCount = 2 }, "2 restarts are told"},
-		"another start":    {func(_ *evidence, c *v1.ContainerStatus) { c.State.Running.StartedAt = metav1.NewTime(second(2)) }, "it started at"},
-		"no end before":    {func(_ *evidence, c *v1.ContainerStatus) { c.LastTerminationState.Terminated = nil }, "its end is not told"},
-		"another code":     {func(_ *evidence, c *v1.ContainerStatus) { c.LastTerminationState.Terminated.ExitCode = 1 }, "the end told is"},
-		"another end": {func(_ *evidence, c *v1.ContainerStatus) {
+		"true":             {func(*trace, *v1.ContainerStatus) {}, ""},
+		"another instance": {func(_ *trace, c *v1.ContainerStatus) { c.ContainerID = "containerd://a" }, "its instance is told to be"},
+		"other restarts":   {func(_ *trace, c *v1.ContainerStatus) { c.RestartCount = 2 }, "2 restarts are told"},
+		"another start":    {func(_ *trace, c *v1.ContainerStatus) { c.State.Running.StartedAt = metav1.NewTime(second(2)) }, "it started at"},
+		"no end before":    {func(_ *trace, c *v1.ContainerStatus) { c.LastTerminationState.Terminated = nil }, "its end is not told"},
+		"another code":     {func(_ *trace, c *v1.ContainerStatus) { c.LastTerminationState.Terminated.ExitCode = 1 }, "the end told is"},
+		"another end": {func(_ *trace, c *v1.ContainerStatus) {
 			c.LastTerminationState.Terminated.FinishedAt = metav1.NewTime(second(9))
 		}, "it ended at"},
-		"it has ended": {func(e *evidence, _ *v1.ContainerStatus) { e.instances[1].Exited = second(25) }, "the end told is"},
-		"it waits": {func(_ *evidence, c *v1.ContainerStatus) {
+		"it has ended": {func(e *trace, _ *v1.ContainerStatus) { e.instances[1].Exited = second(25) }, "the end told is"},
+		"it waits": {func(_ *trace, c *v1.ContainerStatus) {
 			c.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
 		}, "it runs, and its status"},
-		"never created": {func(e *evidence, _ *v1.ContainerStatus) { e.instances = nil }, "never created"},
-		"an end of one that never began": {func(e *evidence, c *v1.ContainerStatus) {
+		"never created": {func(e *trace, _ *v1.ContainerStatus) { e.instances = nil }, "never created"},
+		"an end of one that never began": {func(e *trace, c *v1.ContainerStatus) {
 			c.LastTerminationState.Terminated = nil
 			e.instances[0].Started, e.instances[0].Exited, e.kills = time.Time{}, time.Time{}, []time.Time{second(2)}
 		}, ""},
-		"an end of none": {func(e *evidence, _ *v1.ContainerStatus) { e.instances = e.instances[1:] }, "never ended"},
+		"an end of none": {func(e *trace, _ *v1.ContainerStatus) { e.instances = e.instances[1:] }, "never ended"},
 	} {
 		e, p := good()
 		c.change(e, main0(p))
