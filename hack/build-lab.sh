@@ -25,7 +25,7 @@ table() {
 bowline-lab             lab            ./cmd/bowline-lab  .
 pause                   lab            ./images/pause     images/pause
 web                     lab            ./images/web       images/web
-toolbox                 lab            ./images/toolbox   images/toolbox images/applets
+toolbox                 lab            ./images/toolbox   images/toolbox
 containerd-shim-runc-v2 lab/containerd ./shim             shim
 bowline-containerd      lab/containerd .                  .
 bowline-coredns         lab/coredns    .                  .
@@ -81,7 +81,7 @@ build() {
 
 install_packages() {
   local missing=() pkg
-  for pkg in runc containernetworking-plugins iptables conntrack ipset iproute2 openssh-server openssh-client; do
+  for pkg in runc containernetworking-plugins iptables conntrack ipset iproute2 openssh-server openssh-client busybox-static; do
     dpkg-query -W -f '${Status}' "$pkg" 2>/dev/null | grep -q 'ok installed' || missing+=("$pkg")
   done
   [ ${#missing[@]} = 0 ] && return
@@ -109,4 +109,10 @@ table | while read -r program module package sources; do
   build "$module" "$package" "$bin/$program" </dev/null
   echo "$stamp" >"$stamps/$program"
 done
+# The toolbox image has Debian's busybox. Its copy is new only if it differs: a running lab builds
+# its images again when a program is newer.
+if [ $# = 0 ] || [[ " $* " == *" toolbox "* ]]; then
+  busybox=$(command -v busybox) || { echo "busybox is missing: apt-get install -y busybox-static" >&2; exit 1; }
+  cmp -s "$busybox" "$bin/busybox" || { cp "$busybox" "$bin/busybox.new" && mv -f "$bin/busybox.new" "$bin/busybox"; }
+fi
 echo "the lab's programs are in $bin"

@@ -108,7 +108,7 @@ build() {
 programs() {
   local tree=$1/programs
   mkdir -p "$tree"
-  cp "$cache"/bin/{bowline-containerd,containerd-shim-runc-v2,pause,web,toolbox} "$tree/"
+  cp "$cache"/bin/{bowline-containerd,containerd-shim-runc-v2,pause,web,toolbox,busybox} "$tree/"
   mke2fs -qF -t ext4 -L programs -d "$tree" "$1/programs.img" 256M
   rm -rf "$tree"
 }

@@ -28,7 +28,7 @@ var needed = []struct{ program, pkg string }{
 }
 
 // built lists the programs that hack/build-lab.sh makes.
-var built = []string{"bowline-kube", "bowline-containerd", "containerd-shim-runc-v2", "bowline-coredns", "pause", "web", "toolbox"}
+var built = []string{"bowline-kube", "bowline-containerd", "containerd-shim-runc-v2", "bowline-coredns", "pause", "web", "toolbox", "busybox"}
 
 // check returns one sentence that says what the machine lacks and how to fix it.
 func check(t node.Tools) error {

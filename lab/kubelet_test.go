@@ -81,7 +81,7 @@ func TestKubelet(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	if got := kubectl("exec", "box", "--", "nslookup", "kubernetes.default"); got != "10.94.0.1" {
+	if got := kubectl("exec", "box", "--", "nslookup", "-type=a", "kubernetes.default.svc.cluster.local"); !strings.Contains(got, "Address: 10.94.0.1") {
 		t.Errorf("kubernetes.default is %s", got)
 	}
 	if got := kubectl("logs", "box"); got != "started" {

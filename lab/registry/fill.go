@@ -39,8 +39,10 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 // Newer reports whether a program of a built-in image was built after t.
 func Newer(bin string, t time.Time) bool {
 	for _, b := range BuiltIns {
-		if info, err := os.Stat(filepath.Join(bin, b.Program)); err == nil && info.ModTime().After(t) {
-			return true
+		for _, p := range b.Programs {
+			if info, err := os.Stat(filepath.Join(bin, p)); err == nil && info.ModTime().After(t) {
+				return true
+			}
 		}
 	}
 	return false

@@ -26,43 +26,43 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-
-	"github.com/bowline-k8s/bowline/lab/images/applets"
 )
 
 // BuiltIn is an image that every lab has.
 type BuiltIn struct {
-	Name    string   // with its tag, without the registry
-	Program string   // file name in the directory of built programs
-	Args    []string // the default command's arguments
-	Links   []string // further names of the program in /bin
-	Port    string   // "8080/tcp", or none
+	Name     string   // with its tag, without the registry
+	Programs []string // file names in the directory of built programs; the first is the command
+	Args     []string // the default command's arguments
+	Links    []string // further names of the command in /bin
+	Port     string   // "8080/tcp", or none
 }
 
 // BuiltIns lists the images of the demo and the tests.
 var BuiltIns = []BuiltIn{
-	{Name: "pause:lab", Program: "pause"},
-	{Name: "web:v1", Program: "web", Port: "8080/tcp"},
-	{Name: "web:v2", Program: "web", Port: "8080/tcp"},
-	{Name: "toolbox:lab", Program: "toolbox", Args: []string{"sh"}, Links: applets.Names},
-	{Name: "coredns:lab", Program: "bowline-coredns"},
+	{Name: "pause:lab", Programs: []string{"pause"}},
+	{Name: "web:v1", Programs: []string{"web"}, Port: "8080/tcp"},
+	{Name: "web:v2", Programs: []string{"web"}, Port: "8080/tcp"},
+	{Name: "toolbox:lab", Programs: []string{"toolbox", "busybox"}, Args: []string{"sh"}, Links: toolboxLinks},
+	{Name: "coredns:lab", Programs: []string{"bowline-coredns"}},
 }
+
+// toolboxLinks are the commands of the toolbox, and those of busybox that it runs.
+var toolboxLinks = strings.Fields(`alloc append count
+	awk cat chgrp chmod chown cp cut date dd df du echo env false fallocate find free grep head hostname id ip kill killall
+	ln ls md5sum mkdir mkfifo mount mv nc netstat nproc nslookup od pidof ping printf ps pwd readlink rm rmdir sed seq sh
+	sha256sum sleep sort stat sync tail tar tee test timeout top touch tr true tty umount uname uniq vi wc wget whoami xargs yes`)
 
 // Build builds the image of a built-in from its program in bin.
 func (b BuiltIn) Build(bin string) (v1.Image, error) {
 	tag := b.Name[strings.LastIndexByte(b.Name, ':')+1:]
-	return FromBinary(filepath.Join(bin, b.Program), b.Args, b.Links, []string{"VERSION=" + tag}, b.Port)
+	return FromBinary(bin, b.Programs, b.Args, b.Links, []string{"VERSION=" + tag}, b.Port)
 }
 
-// FromBinary builds an image that runs one static program. The program is in /bin under its file
-// name and the names in links.
-func FromBinary(path string, args, links, env []string, port string) (v1.Image, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("%w: build it with hack/build-lab.sh", err)
-	}
-	program := strings.TrimPrefix(filepath.Base(path), "bowline-")
-	layer, err := layer(program, data, links)
+// FromBinary builds an image that runs the first of some static programs, which are in dir. They are
+// in /bin under their file names, and the first one also under the names in links.
+func FromBinary(dir string, programs, args, links, env []string, port string) (v1.Image, error) {
+	program := strings.TrimPrefix(programs[0], "bowline-")
+	layer, err := layer(dir, programs, links)
 	if err != nil {
 		return nil, err
 	}
@@ -96,9 +96,9 @@ func emptyImage() v1.Image {
 	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 }
 
-// layer returns the root file system: the program, a user database, and the directories
-// that programs expect.
-func layer(program string, data []byte, links []string) (v1.Layer, error) {
+// layer returns the root file system: the programs, a user database, the order in which names are
+// looked up, and the directories that programs expect.
+func layer(from string, programs, links []string) (v1.Layer, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	entry := func(h tar.Header, content []byte) error {
@@ -122,9 +122,16 @@ func layer(program string, data []byte, links []string) (v1.Layer, error) {
 		entry(tar.Header{Name: "home/user/", Typeflag: tar.TypeDir, Mode: 0o755, Uid: 1000, Gid: 1000}, nil),
 		entry(tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")),
 		entry(tar.Header{Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nuser:x:1000:\nextra:x:2000:user\nnobody:x:65534:\n")),
-		entry(tar.Header{Name: "bin/" + program, Mode: 0o755}, data))
+		entry(tar.Header{Name: "etc/nsswitch.conf", Mode: 0o644}, []byte("hosts: files dns\n")))
+	for _, p := range programs {
+		data, err := os.ReadFile(filepath.Join(from, p))
+		if err != nil {
+			return nil, fmt.Errorf("%w: build it with hack/build-lab.sh", err)
+		}
+		errs = append(errs, entry(tar.Header{Name: "bin/" + strings.TrimPrefix(p, "bowline-"), Mode: 0o755}, data))
+	}
 	for _, link := range links {
-		errs = append(errs, entry(tar.Header{Name: "bin/" + link, Typeflag: tar.TypeSymlink, Linkname: program}, nil))
+		errs = append(errs, entry(tar.Header{Name: "bin/" + link, Typeflag: tar.TypeSymlink, Linkname: programs[0]}, nil))
 	}
 	if err := errors.Join(append(errs, w.Close())...); err != nil {
 		return nil, err
@@ -158,7 +165,7 @@ func Load(path string) (v1.Image, error) {
 	if !bytes.HasPrefix(data, []byte("\x7fELF")) {
 		return nil, fmt.Errorf("%s is neither an image archive (docker save), nor a Linux program, nor a directory", path)
 	}
-	return FromBinary(path, nil, nil, nil, "")
+	return FromBinary(filepath.Dir(path), []string{filepath.Base(path)}, nil, nil, nil, "")
 }
 
 // Serve runs the registry at address until the context ends. It starts with the built-in images and

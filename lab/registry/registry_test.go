@@ -33,8 +33,10 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, b := range BuiltIns {
-		if err := os.WriteFile(filepath.Join(bin, b.Program), []byte("\x7fELF"+b.Program), 0o755); err != nil {
-			t.Fatal(err)
+		for _, p := range b.Programs {
+			if err := os.WriteFile(filepath.Join(bin, p), []byte("\x7fELF"+p), 0o755); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	img, err := Load(filepath.Join(bin, "web"))

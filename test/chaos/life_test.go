@@ -30,14 +30,14 @@ var namespace string
 // (LEAVE in body), each with an ID of this execution, the pod's UID and the time.
 func script(name, body string) []string {
 	return []string{"sh", "-c", `I=$(cat /proc/sys/kernel/random/uuid)
-append /w/log ` + name + ` enter $I $POD_UID $NODE $(date)
-` + strings.ReplaceAll(body, "LEAVE", "append /w/log "+name+" leave $I $POD_UID $NODE $(date); exit 0")}
+append /w/log ` + name + ` enter $I $POD_UID $NODE $(date +%T)
+` + strings.ReplaceAll(body, "LEAVE", "append /w/log "+name+" leave $I $POD_UID $NODE $(date +%T); exit 0")}
 }
 
 // untilTold runs until SIGTERM and takes a little time to leave, which exposes a caller that does
 // not wait for it.
 const untilTold = `trap "sleep 0.15; LEAVE" TERM
-while true; do sleep 1; done`
+sleep inf & wait`
 
 func container(name, body string) v1.Container {
 	field := func(path string) *v1.EnvVarSource {

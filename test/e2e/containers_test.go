@@ -134,14 +134,14 @@ spec:
   - name: sidecar
     image: $TOOLBOX
     restartPolicy: Always
-    command: [sh, -c, "trap 'append /d/log sidecar-down; exit 0' TERM; append /d/log sidecar-up; nc -l 8081"]
+    command: [sh, -c, "trap 'append /d/log sidecar-down; exit 0' TERM; append /d/log sidecar-up; nc -ll -p 8081 -e cat & wait"]
     startupProbe: {tcpSocket: {port: 8081}, periodSeconds: 1, failureThreshold: 30}
     volumeMounts: [{name: d, mountPath: /d}]
-  - {name: second, image: $TOOLBOX, command: [sh, -c, "nc -z 127.0.0.1 8081 && append /d/log second-with-sidecar"], volumeMounts: [{name: d, mountPath: /d}]}
+  - {name: second, image: $TOOLBOX, command: [sh, -c, "nc 127.0.0.1 8081 </dev/null && append /d/log second-with-sidecar"], volumeMounts: [{name: d, mountPath: /d}]}
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, "trap 'append /d/log main-down; exit 0' TERM; append /d/log main-up; sleep inf"]
+    command: [sh, -c, "trap 'append /d/log main-down; exit 0' TERM; append /d/log main-up; sleep inf & wait"]
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: `+dir+`}}]
 `)

@@ -184,7 +184,7 @@ spec:
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, "append /starts/` + name + ` start; exec nc -l 8080"]
+    command: [sh, -c, "append /starts/` + name + ` start; exec nc -ll -p 8080 -e cat"]
     startupProbe: {exec: {command: ["true"]}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 30}
     readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 10}
     livenessProbe: {exec: {command: ["true"]}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 2}

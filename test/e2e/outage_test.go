@@ -35,7 +35,7 @@ spec:
       - name: main
         image: $TOOLBOX
         env: [{name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
-        command: [sh, -c, "append /starts/$(POD_NAME) start; exec nc -l 8080"]
+        command: [sh, -c, "append /starts/$(POD_NAME) start; exec nc -ll -p 8080 -e cat"]
         # Time enough for a busy machine: what may fail here is the runtime's absence.
         startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 60}
         readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 2}

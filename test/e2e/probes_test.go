@@ -172,7 +172,7 @@ spec:
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, "trap 'exit 0' TERM; append /d/up up; sleep inf"]
+    command: [sh, -c, "trap 'exit 0' TERM; append /d/up up; sleep inf & wait"]
     livenessProbe: {exec: {command: [cat, /d/well]}, initialDelaySeconds: 1, periodSeconds: 1, failureThreshold: 1}
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: `+dir+`}}]
@@ -248,7 +248,7 @@ spec:
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, "trap 'append /d/log term; exit 0' TERM; nc -l 8080"]
+    command: [sh, -c, "trap 'append /d/log term; exit 0' TERM; nc -ll -p 8080 -e cat & wait"]
     lifecycle:
       postStart: {exec: {command: [sh, -c, "sleep 1; append /d/log post-start"]}}
       preStop: {exec: {command: [sh, -c, "append /d/log pre-stop; sleep 1"]}}
@@ -317,7 +317,7 @@ spec:
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, "trap 'append /d/NAME term' TERM; append /d/NAME-up up; count -i 1"]
+    command: [sh, -c, "trap 'append /d/NAME term' TERM; append /d/NAME-up up; count -i 1 & while :; do wait; done"]
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: ` + dir + `}}]
 `

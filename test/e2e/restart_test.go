@@ -41,7 +41,7 @@ spec:
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, "trap 'append /starts/ending-term term' TERM; append /starts/ending start; count -i 1"]
+    command: [sh, -c, "trap 'append /starts/ending-term term' TERM; append /starts/ending start; count -i 1 & while :; do wait; done"]
     volumeMounts: [{name: starts, mountPath: /starts}]
   volumes: [{name: starts, hostPath: {path: `+dir+`}}]
 `)

@@ -48,7 +48,7 @@ spec:
   containers: [{name: main, image: $TOOLBOX, command: [sleep, inf], securityContext: {runAsNonRoot: true, runAsUser: 0}}]
 `)
 	ready(t, ns, "careful")
-	got := inPod(t, ns, "careful", "id; hostname; touch /file 2>&1 || echo no-write; touch /scratch/file && echo write; stat /scratch/file; cat /proc/self/status | grep Cap; cat /proc/self/status | grep NoNewPrivs")
+	got := inPod(t, ns, "careful", "id; hostname; touch /file 2>&1 || echo no-write; touch /scratch/file && echo write; stat -c '%u %g ' /scratch/file; cat /proc/self/status | grep Cap; cat /proc/self/status | grep NoNewPrivs")
 	for _, want := range []string{"uid=1234", "gid=2345", "3456", "4567", "named", "no-write", "\nwrite", "1234 4567 ", "CapBnd:\t0000000000000400", "NoNewPrivs:\t1"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in %q", want, got)
@@ -109,11 +109,11 @@ spec: {selector: {app: served}, ports: [{port: 80, targetPort: 8080}]}
 	served := ready(t, ns, "served")
 	asks := ready(t, ns, "asks")
 	for _, name := range []string{"web", "web." + ns, "web." + ns + ".svc.cluster.local"} {
-		until(t, name, answer(ns, "asks", "wget -q -T 2 -O - http://"+name+"/", "served\nversion v1"))
+		until(t, name, answer(ns, "asks", "timeout 2 wget -q -O - http://"+name+"/", "served\nversion v1"))
 	}
-	until(t, "the pod's own name", answer(ns, "asks", "wget -q -T 2 -O - http://served.web:8080/", "version v1"))
+	until(t, "the pod's own name", answer(ns, "asks", "timeout 2 wget -q -O - http://served.web:8080/", "version v1"))
 	onHost := ready(t, ns, "on-host")
-	until(t, "the Service from the host's network", answer(ns, "on-host", "wget -q -T 2 -O - http://web."+ns+"/", "version v1"))
+	until(t, "the Service from the host's network", answer(ns, "on-host", "timeout 2 wget -q -O - http://web."+ns+"/", "version v1"))
 	if onHost.Status.PodIP != lab.Host(host).IP || onHost.Status.HostIP != lab.Host(host).IP {
 		t.Errorf("on the host's network the pod is %s on %s", onHost.Status.PodIP, onHost.Status.HostIP)
 	}

@@ -43,8 +43,7 @@ func (s *strained) others(runtime *cri.Client, since time.Time) {
 func (s *strained) processes(root string) {
 	s.Helper()
 	s.pod("few", "", "command: [sleep, inf]")
-	// By this path it is a process; the shell runs its built-in sleep in its own process.
-	s.pod("many", "", `command: [sh, -c, "for i in 1 2 3 4 5 6 7 8; do //bin/sleep inf & done; wait"]`)
+	s.pod("many", "", `command: [sh, -c, "for i in 1 2 3 4 5 6 7 8; do sleep inf & done; wait"]`)
 	s.runs("few", "many")
 	testutil.Must(s.T, s.b.Stop())
 	s.start("rootDirectory: "+root, "allowForeignPods: true", `evictionHard: {pid.available: "99.99%"}`)

@@ -140,7 +140,7 @@ spec:
   containers:
   - name: main
     image: $TOOLBOX
-    command: [sh, -c, "trap 'append /d/log end-` + version + `; sleep 1; append /d/log down-` + version + `; exit 0' TERM; append /d/log up-` + version + `; echo ` + version + `; sleep inf"]
+    command: [sh, -c, "trap 'append /d/log end-` + version + `; sleep 1; append /d/log down-` + version + `; exit 0' TERM; append /d/log up-` + version + `; echo ` + version + `; sleep inf & wait"]
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, hostPath: {path: ` + dir + `}}]
 `

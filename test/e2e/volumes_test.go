@@ -78,7 +78,7 @@ spec:
 		t.Errorf("the certificate's files hold %q", got)
 	}
 	// From inside: the API server by its Service, with the pod's own token and CA.
-	out := inPod(t, ns, "asks", `wget --help 2>&1 | head -n 3; nc -z kubernetes.default.svc 443 && echo reached`)
+	out := inPod(t, ns, "asks", `wget --help 2>&1 | head -n 3; nc kubernetes.default.svc 443 </dev/null && echo reached`)
 	if !strings.Contains(out, "reached") {
 		t.Errorf("the API server's Service is not reached: %s", out)
 	}
@@ -144,7 +144,7 @@ spec:
   - {name: down, downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}
 `)
 	ready(t, ns, "reads")
-	if got := inPod(t, ns, "reads", "cat /page/index /page/other /key/key /sub; cat /down/labels; stat /key/..data/key"); !strings.HasPrefix(got, "onesamek1one") || !strings.Contains(got, "0400 ") || !strings.Contains(got, `colour="red"`) {
+	if got := inPod(t, ns, "reads", "cat /page/index /page/other /key/key /sub; cat /down/labels; stat -c '%04a ' /key/..data/key"); !strings.HasPrefix(got, "onesamek1one") || !strings.Contains(got, "0400 ") || !strings.Contains(got, `colour="red"`) {
 		t.Errorf("the volumes hold %q", got)
 	}
 	if got := inPod(t, ns, "reads", "touch /page/new 2>&1 || echo read-only"); !strings.Contains(got, "read-only") {

@@ -112,7 +112,7 @@ func (c *cluster) workloadRuns() {
 	testutil.Must(c.t, err)
 	c.approveWhile("the Service leads to the pods of both machines", func(ctx context.Context) error {
 		out, err := c.lab.Kubectl(ctx, "exec", from.Name, "-c", "box", "--", "sh", "-c",
-			"for i in 1 2 3 4 5 6 7 8; do wget -q -T 2 -O - http://"+service.Spec.ClusterIP+"/; done")
+			"for i in 1 2 3 4 5 6 7 8; do timeout 2 wget -q -O - http://"+service.Spec.ClusterIP+"/; done")
 		if err != nil {
 			return err
 		}

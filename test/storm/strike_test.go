@@ -165,7 +165,7 @@ func (s *storm) signalOne(ctx context.Context) error {
 	if i == nil || err != nil {
 		return err
 	}
-	signal := []string{"TERM", "INT", "QUIT"}[s.rand.IntN(3)]
+	signal := []string{"TERM", "INT", "HUP"}[s.rand.IntN(3)]
 	s.note(strikeSignal, i.UID, i.ID)
 	if _, err := s.runtime.ExecSync(ctx, i.ID, []string{"kill", "-" + signal, "1"}, 30*time.Second); err != nil {
 		s.t.Logf("%s: %v", oracle.Describe(i), err) // the container ended, or its end interrupted the exec

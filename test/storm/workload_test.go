@@ -85,7 +85,7 @@ func workloads(n int) []workload {
 // untilTold runs until SIGTERM, and then exits with 0.
 const untilTold = `trap "exit 0" TERM
 touch /tmp/up
-while true; do sleep 5; done`
+sleep inf & wait`
 
 func template(ends []string, containers ...v1.Container) v1.PodTemplateSpec {
 	return v1.PodTemplateSpec{

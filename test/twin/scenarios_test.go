@@ -58,7 +58,7 @@ func probes() (all []scenario) {
 	}
 	return append(all,
 		// When stopped, it exits with 0, which must not complete the pod.
-		scenario{name: "liveness-onfailure-fails", spec: "restartPolicy: OnFailure\n" + one(script("trap 'exit 0' TERM; sleep inf")+
+		scenario{name: "liveness-onfailure-fails", spec: "restartPolicy: OnFailure\n" + one(script("trap 'exit 0' TERM; sleep inf & wait")+
 			`, livenessProbe: {exec: {command: [cat, /none]}, initialDelaySeconds: 2, periodSeconds: 2, failureThreshold: 2}`),
 			steps: []step{restarted("main", 1), watched(time.Second)}},
 		scenario{name: "readiness-comes-and-goes", spec: one(`image: $TOOLBOX, command: [sh, -c, "touch /ok; sleep 8; rm /ok; sleep 1000"],

@@ -66,12 +66,12 @@ spec:
 	if got := inPod("first", "dd if=/dev/raw bs=17 count=1 2>/dev/null"); got != "bytes of the disk" {
 		t.Errorf("the device shows %q", got)
 	}
-	if got := inPod("first", "for v in empty other torn; do echo of $v >/$v/file; stat /$v/file; done"); strings.Count(got, "4711") != 3 {
+	if got := inPod("first", "for v in empty other torn; do echo of $v >/$v/file; stat -c '%u %g' /$v/file; done"); strings.Count(got, "4711") != 3 {
 		t.Errorf("who owns what is written: %q", got)
 	}
 	// A second pod shares the file systems, one of them read-only.
 	pod("second", true)
-	if got := inPod("second", "cat /empty/file /other/file /torn/file; echo x >/empty/more 2>&1 || echo refused"); !strings.HasPrefix(got, "of empty of other of torn") || !strings.Contains(got, "read-only") {
+	if got := inPod("second", "cat /empty/file /other/file /torn/file; echo x >/empty/more 2>&1 || echo refused"); !strings.HasPrefix(got, "of empty of other of torn") || !strings.Contains(got, "Read-only") {
 		t.Errorf("the second pod has %q", got)
 	}
 	shown, err := machine.Run(ctx, "grep kubernetes.io~local-volume /proc/mounts | cut -d ' ' -f 2,3 | sed 's,.*/,,' | sort | uniq -c")

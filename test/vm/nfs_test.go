@@ -74,7 +74,7 @@ spec:
 	if got := inPod("claims", "cat /share/page /part/file && echo from claims >/share/new"); got != "hello\ninner" {
 		t.Errorf("the claim's volume shows %q", got)
 	}
-	if got := inPod("reads", "cat /share/new; echo x >/share/other 2>&1 || echo refused"); !strings.HasPrefix(got, "from claims\nrefused") || !strings.Contains(got, "read-only file system") {
+	if got := inPod("reads", "cat /share/new; echo x >/share/other 2>&1 || echo refused"); !strings.HasPrefix(got, "from claims\nrefused") || !strings.Contains(got, "Read-only file system") {
 		t.Errorf("the read-only volume shows %q", got)
 	}
 	shown, err := machine.Run(ctx, "grep kubernetes.io~nfs/ /proc/mounts")

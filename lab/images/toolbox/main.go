@@ -1,103 +1,140 @@
-// Command toolbox holds a shell and many small commands in one static program, for pods in demos
-// and tests. The name by which it is called, or its first argument, selects the command.
+// Command toolbox is the first process of the image of that name, for pods in demos and tests. It
+// has a few commands that busybox lacks, and runs busybox for all others. The name by which it is
+// called, or its first argument, selects the command.
 //
-// As a container's first process it ends on SIGTERM with exit code 143, unless a shell script has
-// set a trap. busybox would not.
+// As a container's first process it ends on SIGTERM with exit code 143, unless a script has set a
+// trap: it runs busybox as a child, which the kernel lets die by a signal.
 package main
 
 import (
-	"context"
+	"errors"
+	"flag"
 	"fmt"
-	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"sync"
+	"strconv"
+	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// call is the environment of one command, inside the shell or alone.
-type call struct {
-	ctx            context.Context
-	name           string
-	args           []string // without the name
-	dir            string
-	env            []string // KEY=value
-	stdin          io.Reader
-	stdout, stderr io.Writer
-}
+const busybox = "/bin/busybox"
 
-// path resolves a path argument against the command's directory.
-func (c *call) path(p string) string {
-	if filepath.IsAbs(p) {
-		return p
-	}
-	return filepath.Join(c.dir, p)
-}
-
-// fail prints an error as Unix commands do and returns exit code 1.
-func (c *call) fail(err error) int {
-	fmt.Fprintf(c.stderr, "%s: %v\n", c.name, err)
-	return 1
-}
-
-func (c *call) usage(text string) int {
-	fmt.Fprintf(c.stderr, "usage: %s %s\n", c.name, text)
-	return 2
-}
-
-// applets is filled by init, because the shell, one of its entries, runs the others.
-var applets map[string]func(*call) int
-
-func init() {
-	applets = map[string]func(*call) int{
-		"alloc": alloc, "append": appendTo, "burn": burn, "cat": cat, "chmod": chmod, "chown": chown, "cp": cp, "count": count,
-		"date": date, "dd": dd, "df": df, "echo": echo, "env": printEnv, "false": func(*call) int { return 1 }, "fallocate": fallocate, "grep": grep,
-		"head": head, "hostname": hostname, "id": id, "kill": kill, "ln": ln, "ls": ls, "mkdir": mkdir, "mkfifo": mkfifo, "mount": mount,
-		"mv": mv, "nc": nc, "nslookup": nslookup, "printf": viaShell, "ps": ps, "pwd": pwd, "readlink": readlink, "rm": rm, "rmdir": rm,
-		"seq": seq, "sh": sh, "sha256sum": sha256sum, "sleep": sleep, "sort": sortLines, "stat": stat, "sync": syncDisks, "tail": tail,
-		"tee": tee, "test": viaShell, "touch": touch, "true": func(*call) int { return 0 }, "tty": tty, "uname": uname,
-		"wc": wc, "wget": wget, "whoami": whoami, "yes": yes,
-	}
-}
-
-// traps holds the handlers of signals to this process.
-var traps = struct {
-	sync.Mutex
-	handlers map[syscall.Signal]func()
-}{handlers: map[syscall.Signal]func(){}}
+var commands = map[string]func(args []string) error{"alloc": alloc, "append": appendTo, "count": count}
 
 func main() {
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	name, args := filepath.Base(os.Args[0]), os.Args[1:]
+	if name == "toolbox" && len(args) > 0 {
+		name, args = filepath.Base(args[0]), args[1:]
+	}
+	code, err := 0, error(nil)
+	switch run := commands[name]; {
+	case run != nil:
+		go func() { os.Exit(128 + int((<-signals()).(syscall.Signal))) }()
+		err = run(args)
+	case os.Getpid() == 1:
+		code, err = child(name, args)
+	default:
+		err = syscall.Exec(busybox, append([]string{name}, args...), os.Environ())
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func signals() <-chan os.Signal {
+	c := make(chan os.Signal, 8)
+	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	return c
+}
+
+// child runs a command of busybox, passes signals on to it and returns its exit code as a shell
+// does.
+func child(name string, args []string) (int, error) {
+	got := signals()
+	cmd := &exec.Cmd{Path: busybox, Args: append([]string{name}, args...), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	if err := cmd.Start(); err != nil {
+		return 127, err
+	}
 	go func() {
-		for s := range signals {
-			sig := s.(syscall.Signal)
-			traps.Lock()
-			handler, ok := traps.handlers[sig]
-			traps.Unlock()
-			if !ok {
-				os.Exit(128 + int(sig))
-			}
-			handler()
+		for s := range got {
+			_ = cmd.Process.Signal(s)
 		}
 	}()
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		return 1, err
+	}
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
+		return 128 + int(status.Signal()), nil
+	}
+	return cmd.ProcessState.ExitCode(), nil
+}
 
-	args := os.Args
-	name := filepath.Base(args[0])
-	if _, ok := applets[name]; !ok && len(args) > 1 {
-		args = args[1:]
-		name = filepath.Base(args[0])
+// appendTo adds a line to a file in one write, so that writers do not mix: append FILE WORDS...
+func appendTo(args []string) error {
+	if len(args) == 0 {
+		return errors.New("usage: append FILE WORDS...")
 	}
-	run, ok := applets[name]
-	if !ok {
-		fmt.Fprintf(os.Stderr, "toolbox: no command %q\n", name)
-		os.Exit(127)
-	}
-	dir, err := os.Getwd()
+	file, err := os.OpenFile(args[0], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
-		dir = "/"
+		return err
 	}
-	os.Exit(run(&call{ctx: context.Background(), name: name, args: args[1:], dir: dir, env: os.Environ(),
-		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
+	_, err = file.WriteString(strings.Join(args[1:], " ") + "\n")
+	return errors.Join(err, file.Close())
+}
+
+// count prints numbers from 1, one each interval: count [-i SECONDS] [-n HOW MANY] [WORDS...]
+func count(args []string) error {
+	flags := flag.NewFlagSet("count", flag.ExitOnError)
+	interval, limit := flags.Float64("i", 1, "seconds between two numbers"), flags.Int("n", -1, "how many; negative: without end")
+	_ = flags.Parse(args)
+	for i := 1; *limit < 0 || i <= *limit; i++ {
+		fmt.Println(strings.Join(append([]string{strconv.Itoa(i)}, flags.Args()...), " "))
+		if i != *limit {
+			time.Sleep(time.Duration(*interval * float64(time.Second)))
+		}
+	}
+	return nil
+}
+
+// alloc allocates memory and holds it: alloc SIZE [SECONDS]
+func alloc(args []string) error {
+	if len(args) == 0 {
+		return errors.New("usage: alloc SIZE [SECONDS]")
+	}
+	size, err := bytesOf(args[0])
+	if err != nil {
+		return err
+	}
+	memory, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(memory); i += os.Getpagesize() {
+		memory[i] = 1
+	}
+	fmt.Printf("holding %d bytes\n", size)
+	n := 1e9 // thirty years
+	if len(args) > 1 {
+		n, err = strconv.ParseFloat(args[1], 64)
+	}
+	time.Sleep(time.Duration(n * float64(time.Second)))
+	return err
+}
+
+// bytesOf reads a size such as 64M or 64Mi; k, M and G are powers of 1024.
+func bytesOf(s string) (int64, error) {
+	number := strings.TrimRight(s, "KkMmGgi")
+	n, err := strconv.ParseInt(number, 10, 64)
+	if unit := strings.TrimSuffix(s[len(number):], "i"); unit != "" {
+		n <<= 10 * (1 + strings.Index("kmg", strings.ToLower(unit)))
+	}
+	return n, err
 }
