@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -72,40 +72,11 @@ func newArena(t *testing.T) *arena {
 	default:
 		t.Fatalf("BOWLINE_CHAOS=%q: part, brief, quick or full", mode)
 	}
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("BOWLINE_CHAOS_SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("BOWLINE_CHAOS_SEED: %v", err)
-		}
-		seed = n
-	}
-	a.rand = rand.New(rand.NewPCG(seed, 0))
-	t.Logf("BOWLINE_CHAOS_SEED=%d", seed)
+	a.rand = rand.New(rand.NewPCG(labtest.Seed(t, "BOWLINE_CHAOS_SEED"), 0))
 	a.only = regexp.MustCompile(os.Getenv("BOWLINE_CHAOS_ONLY"))
-	hosts := 4
-	if s := os.Getenv("BOWLINE_CHAOS_HOSTS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 2 {
-			t.Fatalf("BOWLINE_CHAOS_HOSTS=%q: a number, at least 2", s)
-		}
-		hosts = n
-	}
+	hosts := int(labtest.Number(t, "BOWLINE_CHAOS_HOSTS", 4, 2))
+	a.dir = labtest.Dir(t, "bowline-chaos", true)
 	var err error
-	// Not t.TempDir: a failed test leaves its evidence.
-	if a.dir, err = os.MkdirTemp("", "bowline-chaos"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(a.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the processes' logs and calls are in %s", a.dir)
-		} else if err := os.RemoveAll(a.dir); err != nil {
-			t.Error(err)
-		}
-	})
 	program := buildWithFaults(t, a.dir)
 	if dir := os.Getenv("BOWLINE_CHAOS_LAB"); dir != "" {
 		if a.lab, err = labtest.Start(ctx, dir, hosts); err != nil {
@@ -113,14 +84,7 @@ func newArena(t *testing.T) *arena {
 		}
 		a.lab.Stay()
 	} else {
-		if a.lab, err = startLab(t, filepath.Join(a.dir, "lab"), hosts); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := a.lab.Down(context.Background()); err != nil {
-				t.Error(err)
-			}
-		})
+		a.lab = startLab(t, filepath.Join(a.dir, "lab"), hosts)
 	}
 	a.prepare(t)
 	for i := range a.lab.Status.Hosts {
@@ -153,18 +117,18 @@ func buildWithFaults(t *testing.T, dir string) string {
 }
 
 // startLab tries three times: on a busy machine a host may take too long to come up.
-func startLab(t *testing.T, dir string, hosts int) (*labtest.Lab, error) {
+func startLab(t *testing.T, dir string, hosts int) *labtest.Lab {
 	t.Helper()
-	for attempt := 1; ; attempt++ {
+	for attempt := 1; attempt < 3; attempt++ {
 		lab, err := labtest.Start(t.Context(), dir, hosts)
-		if err == nil || attempt == 3 {
-			return lab, err
+		if err == nil {
+			t.Cleanup(func() { testutil.Must(t, lab.Down(context.Background())) })
+			return lab
 		}
 		t.Logf("attempt %d: %v", attempt, err)
-		if err := (&labtest.Lab{Dir: dir}).Down(t.Context()); err != nil {
-			return nil, err
-		}
+		testutil.Must(t, (&labtest.Lab{Dir: dir}).Down(t.Context()))
 	}
+	return labtest.StartFor(t, dir, hosts)
 }
 
 // prepare creates the objects that the pods need, and removes the cluster's own pods: only one pod
@@ -173,14 +137,10 @@ func (a *arena) prepare(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	core := a.lab.Client.CoreV1()
-	if out, err := a.lab.Kubectl(ctx, "-n", "kube-system", "scale", "deployment", "coredns", "--replicas=0"); err != nil || out.Code != 0 {
-		t.Fatalf("scale coredns: %v %s", err, out.Stderr)
-	}
-	ns, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "chaos-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace = ns.Name
+	testutil.Must(t, a.lab.Empty(ctx))
+	var err error
+	namespace, err = labtest.Namespace(ctx, a.lab.Client, "chaos-", patience)
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if err := core.Namespaces().Delete(context.Background(), namespace, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
@@ -188,15 +148,6 @@ func (a *arena) prepare(t *testing.T) {
 	})
 	if _, err := core.ConfigMaps(namespace).Create(ctx, &v1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: configMap}, Data: map[string]string{"text": "hello"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := labtest.Until(ctx, patience, "the namespace's service account and root certificate", func(ctx context.Context) error {
-		if _, err := core.ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		_, err := core.ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
-		return err
-	}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -55,15 +54,7 @@ func TestLinks(t *testing.T) {
 	case "brief", "quick":
 		faults = 20
 	}
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("BOWLINE_LINKS_SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("BOWLINE_LINKS_SEED: %v", err)
-		}
-		seed = n
-	}
-	t.Logf("BOWLINE_LINKS_SEED=%d", seed)
+	seed := labtest.Seed(t, "BOWLINE_LINKS_SEED")
 	nodes := remoteNodes(t, 4)
 	began := time.Now()
 	queue := make(chan int)
@@ -111,31 +102,10 @@ func TestLinks(t *testing.T) {
 func remoteNodes(t *testing.T, hosts int) []*remoteNode {
 	t.Helper()
 	ctx := t.Context()
-	a := &arena{}
+	a := &arena{dir: labtest.Dir(t, "bowline-chaos-links", true)}
 	var err error
-	// Not t.TempDir: a failed test leaves its evidence.
-	if a.dir, err = os.MkdirTemp("", "bowline-chaos-links"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(a.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the processes' logs and calls are in %s", a.dir)
-		} else if err := os.RemoveAll(a.dir); err != nil {
-			t.Error(err)
-		}
-	})
 	program := buildWithFaults(t, a.dir)
-	if a.lab, err = startLab(t, filepath.Join(a.dir, "lab"), hosts); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := a.lab.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	a.lab = startLab(t, filepath.Join(a.dir, "lab"), hosts)
 	a.prepare(t)
 	if _, err := a.lab.Client.CoreV1().ConfigMaps(namespace).Create(ctx, &v1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "big"}, Data: map[string]string{"text": strings.Repeat("knots ", 100_000)}}, metav1.CreateOptions{}); err != nil {

@@ -119,28 +119,18 @@ func (c *crowd) end() error {
 // prepare removes the cluster's own pods, which fake machines cannot run, and makes a namespace.
 func (c *crowd) prepare(ctx context.Context) error {
 	lab := c.farm.Lab
-	if out, err := lab.Kubectl(ctx, "-n", "kube-system", "delete", "deployment", "--all"); err != nil || out.Code != 0 {
-		return fmt.Errorf("remove the cluster's own pods: %w %s", err, out.Stderr)
+	err := lab.Empty(ctx)
+	if err == nil {
+		c.namespace, err = labtest.Namespace(ctx, lab.Client, "crowd-", patience)
 	}
-	core := lab.Client.CoreV1()
-	ns, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "crowd-"}}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	c.namespace = ns.Name
 	if err := c.makeServices(ctx); err != nil {
 		return err
 	}
-	if c.watchesBefore, err = c.serviceWatches(ctx); err != nil {
-		return err
-	}
-	return labtest.Until(ctx, patience, "the namespace's service account and root certificate", func(ctx context.Context) error {
-		if _, err := core.ServiceAccounts(c.namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		_, err := core.ConfigMaps(c.namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
-		return err
-	})
+	c.watchesBefore, err = c.serviceWatches(ctx)
+	return err
 }
 
 func (c *crowd) config() string { return filepath.Join(c.dir, "bowline.yaml") }

@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -66,16 +65,7 @@ func newReader(t *testing.T, hosts int, machine string) *reader {
 	if os.Getenv("BOWLINE_E2E") != "1" {
 		t.Skip("set BOWLINE_E2E=1 to run the documents in a lab (root); hack/test-machine.sh docs does")
 	}
-	// Sockets are below the directory: its path must be short.
-	dir, err := os.MkdirTemp("", "bowline-docs")
-	testutil.Must(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	lab, err := labtest.Start(t.Context(), filepath.Join(dir, "lab"), hosts)
-	testutil.Must(t, err)
-	t.Cleanup(func() {
-		if err := lab.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := labtest.Dir(t, "bowline-docs", false)
+	lab := labtest.StartFor(t, filepath.Join(dir, "lab"), hosts)
 	return &reader{lab: lab, home: filepath.Join(dir, "home"), host: machine}
 }

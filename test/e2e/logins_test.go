@@ -36,10 +36,7 @@ type door struct {
 // those that the host shares with the machine.
 func openDoor(t *testing.T, users []string, group, sudoers string) *door {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "bowline-door")
-	testutil.Must(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	testutil.Must(t, os.Chmod(dir, 0o755))
+	dir := labtest.Dir(t, "bowline-door", false)
 	d := &door{dir: dir, key: filepath.Join(dir, "key")}
 	for _, name := range []string{"host_key", "key"} {
 		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, name)).CombinedOutput(); err != nil {

@@ -87,14 +87,7 @@ func ownLab(t *testing.T, hosts int, flags ...string) *labtest.Lab {
 		t.Fatal(t.Context().Err())
 	}
 	t.Cleanup(func() { <-labs })
-	// Sockets are below the directory: its path must be short.
-	dir, err := os.MkdirTemp("", "bowline-e2e")
-	testutil.Must(t, err)
-	t.Cleanup(func() { testutil.Must(t, os.RemoveAll(dir)) })
-	own, err := labtest.Start(t.Context(), filepath.Join(dir, "lab"), hosts, flags...)
-	testutil.Must(t, err)
-	t.Cleanup(func() { testutil.Must(t, own.Down(context.Background())) })
-	return own
+	return labtest.StartFor(t, filepath.Join(labtest.Dir(t, "bowline-e2e", false), "lab"), hosts, flags...)
 }
 
 // The fixtures that TestMain brings up for all tests.
@@ -203,29 +196,20 @@ func keepLog() {
 // namespace makes a namespace for the test. It is deleted when the test ends, without waiting.
 func namespace(t *testing.T) string {
 	t.Helper()
-	ns, err := lab.Client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
+	// After an outage of the API server the controller manager's watches may be in back-off for
+	// this long.
+	ns, err := labtest.Namespace(t.Context(), lab.Client, "e2e-", 90*time.Second)
 	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			tell(t, ns.Name)
+			tell(t, ns)
 		}
 		if t.Failed() && os.Getenv("BOWLINE_E2E_KEEP") != "" {
 			return
 		}
-		_ = lab.Client.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{})
+		_ = lab.Client.CoreV1().Namespaces().Delete(context.Background(), ns, metav1.DeleteOptions{})
 	})
-	// After an outage of the API server the controller manager's watches may be in back-off for
-	// this long.
-	testutil.Must(t, labtest.Until(t.Context(), 90*time.Second, "the default service account", func(ctx context.Context) error {
-		_, err := lab.Client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{})
-		return err
-	}))
-	testutil.Must(t, labtest.Until(t.Context(), 90*time.Second, "the cluster's CA for pods", func(ctx context.Context) error {
-		_, err := lab.Client.CoreV1().ConfigMaps(ns.Name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
-		return err
-	}))
-	return ns.Name
+	return ns
 }
 
 // tell logs what happened in a namespace, for a failed test.

@@ -38,14 +38,9 @@ func newCluster(t *testing.T) *cluster {
 	}
 	program, err := labtest.BuiltBowline()
 	testutil.Must(t, err)
-	// Sockets are below the directory: its path must be short.
-	dir, err := os.MkdirTemp("", "bowline-helm")
-	testutil.Must(t, err)
-	t.Cleanup(func() { testutil.Must(t, os.RemoveAll(dir)) })
+	dir := labtest.Dir(t, "bowline-helm", false)
 	c := &cluster{t: t, helm: os.Getenv("BOWLINE_HELM"), program: program}
-	c.lab, err = labtest.Start(t.Context(), filepath.Join(dir, "lab"), 1+len(machines), "--audit")
-	testutil.Must(t, err)
-	t.Cleanup(func() { testutil.Must(t, c.lab.Down(context.Background())) })
+	c.lab = labtest.StartFor(t, filepath.Join(dir, "lab"), 1+len(machines), "--audit")
 	c.pods = c.lab.Watch(v1.NamespaceAll)
 	t.Cleanup(c.pods.Stop)
 	out, err := c.lab.Command(t.Context(), "load-image", "bowline:test", os.Getenv("BOWLINE_IMAGE")).CombinedOutput()

@@ -57,19 +57,8 @@ type rig struct {
 func start(t *testing.T, hosts int) *rig {
 	t.Helper()
 	ctx := t.Context()
-	r := &rig{ready: map[string]chan struct{}{}, liar: lying.New()}
+	r := &rig{ready: map[string]chan struct{}{}, liar: lying.New(), dir: labtest.Dir(t, "bowline-hostile", true)}
 	var err error
-	// Not t.TempDir: a failed test leaves its evidence.
-	if r.dir, err = os.MkdirTemp("", "bowline-hostile"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the process's log is %s", filepath.Join(r.dir, "bowline.log"))
-		} else if err := os.RemoveAll(r.dir); err != nil {
-			t.Error(err)
-		}
-	})
 	if r.farm, err = farm.Start(ctx, filepath.Join(r.dir, "lab"), hosts+1); err != nil {
 		t.Fatal(err)
 	}
@@ -180,15 +169,13 @@ func (r *rig) run(t *testing.T) {
 // watches it.
 func (r *rig) prepare(ctx context.Context) error {
 	lab := r.farm.Lab
-	if out, err := lab.Kubectl(ctx, "-n", "kube-system", "delete", "deployment", "--all"); err != nil || out.Code != 0 {
-		return fmt.Errorf("remove the cluster's own pods: %w %s", err, out.Stderr)
+	err := lab.Empty(ctx)
+	if err == nil {
+		r.namespace, err = labtest.Namespace(ctx, lab.Client, "hostile-", patience)
 	}
-	core := lab.Client.CoreV1()
-	ns, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "hostile-"}}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	r.namespace = ns.Name
 	factory := informers.NewSharedInformerFactoryWithOptions(lab.Client, 0, informers.WithNamespace(r.namespace))
 	see := func(o any) {
 		if p, ok := o.(*v1.Pod); ok && labtest.IsReady(p) {
@@ -206,13 +193,7 @@ func (r *rig) prepare(ctx context.Context) error {
 	}
 	factory.StartWithContext(ctx)
 	factory.WaitForCacheSyncWithContext(ctx)
-	return labtest.Until(ctx, patience, "the namespace's service account and root certificate", func(ctx context.Context) error {
-		if _, err := core.ServiceAccounts(r.namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		_, err := core.ConfigMaps(r.namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
-		return err
-	})
+	return nil
 }
 
 // start makes a pod, and returns how long it took to be Ready.

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/farm"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
@@ -46,19 +46,6 @@ type node struct {
 	early   []string             // API objects that went before their containers
 }
 
-func number(t *testing.T, name string, otherwise int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("%s=%q: a number, at least 1", name, text)
-	}
-	return n
-}
-
 func TestLinks(t *testing.T) {
 	if os.Getenv("BOWLINE_E2E") != "1" {
 		t.Skip("needs root and the lab: BOWLINE_E2E=1 runs it")
@@ -67,16 +54,8 @@ func TestLinks(t *testing.T) {
 	if os.Getenv("BOWLINE_LINKS") == "full" {
 		hosts, rounds = 20, 20
 	}
-	hosts, rounds = number(t, "BOWLINE_LINKS_HOSTS", hosts), number(t, "BOWLINE_LINKS_ROUNDS", rounds)
-	a := &arena{seed: uint64(time.Now().UnixNano()), hits: map[string]int{}}
-	if s := os.Getenv("BOWLINE_LINKS_SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("BOWLINE_LINKS_SEED: %v", err)
-		}
-		a.seed = n
-	}
-	t.Logf("BOWLINE_LINKS_SEED=%d", a.seed)
+	hosts, rounds = int(labtest.Number(t, "BOWLINE_LINKS_HOSTS", uint64(hosts), 1)), int(labtest.Number(t, "BOWLINE_LINKS_ROUNDS", uint64(rounds), 1))
+	a := &arena{seed: labtest.Seed(t, "BOWLINE_LINKS_SEED"), hits: map[string]int{}}
 	a.bringUp(t, hosts, nil)
 	began := time.Now()
 	cases := makeCases(rounds, a.seed)
@@ -101,18 +80,8 @@ func TestLinks(t *testing.T) {
 func (a *arena) bringUp(t *testing.T, hosts int, clocks []time.Duration) {
 	t.Helper()
 	ctx := t.Context()
-	// Not t.TempDir: a failed test leaves its evidence.
-	dir, err := os.MkdirTemp("", "bowline-links")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the process's log is %s", filepath.Join(dir, "bowline.log"))
-		} else if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := labtest.Dir(t, "bowline-links", true)
+	var err error
 	if a.farm, err = farm.Start(ctx, filepath.Join(dir, "lab"), hosts, clocks...); err != nil {
 		t.Fatal(err)
 	}
@@ -173,26 +142,12 @@ func (a *arena) prepare(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	lab := a.farm.Lab
-	if out, err := lab.Kubectl(ctx, "-n", "kube-system", "scale", "deployment", "coredns", "--replicas=0"); err != nil || out.Code != 0 {
-		t.Fatalf("scale coredns: %v %s", err, out.Stderr)
-	}
-	core := lab.Client.CoreV1()
-	ns, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "links-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.namespace = ns.Name
-	if _, err := core.ConfigMaps(a.namespace).Create(ctx, &v1.ConfigMap{
+	testutil.Must(t, lab.Empty(ctx))
+	var err error
+	a.namespace, err = labtest.Namespace(ctx, lab.Client, "links-", patience)
+	testutil.Must(t, err)
+	if _, err := lab.Client.CoreV1().ConfigMaps(a.namespace).Create(ctx, &v1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "big"}, BinaryData: map[string][]byte{"data": big()}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := labtest.Until(ctx, patience, "the namespace's service account and root certificate", func(ctx context.Context) error {
-		if _, err := core.ServiceAccounts(a.namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		_, err := core.ConfigMaps(a.namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
-		return err
-	}); err != nil {
 		t.Fatal(err)
 	}
 	byName := map[string]*node{}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -63,9 +62,8 @@ func TestStorm(t *testing.T) {
 	if err != nil {
 		t.Fatalf("BOWLINE_STORM: %v", err)
 	}
-	pods := number(t, "BOWLINE_STORM_PODS", 110)
-	seed := number(t, "BOWLINE_STORM_SEED", uint64(time.Now().UnixNano()))
-	t.Logf("BOWLINE_STORM_SEED=%d", seed)
+	pods := labtest.Number(t, "BOWLINE_STORM_PODS", 110, 1)
+	seed := labtest.Seed(t, "BOWLINE_STORM_SEED")
 	s := newStorm(t, seed, int(pods))
 	before := s.empty()
 
@@ -106,18 +104,6 @@ func TestStorm(t *testing.T) {
 	s.measure(filled, raged)
 }
 
-func number(t *testing.T, name string, otherwise uint64) uint64 {
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
-
 func (s *storm) must(err error) {
 	s.t.Helper()
 	if err != nil {
@@ -130,23 +116,9 @@ func newStorm(t *testing.T, seed uint64, pods int) *storm {
 	ctx := t.Context()
 	s := &storm{t: t, rand: rand.New(rand.NewPCG(seed, 0)), workloads: workloads(pods),
 		asked: map[string]bool{}, struck: map[string]int{}, made: map[string]time.Time{}}
-	dir, err := os.MkdirTemp("", "bowline-storm") // not t.TempDir: a failed run keeps its evidence
-	s.must(err)
-	s.must(os.Chmod(dir, 0o755))
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("Bowline's log is in %s", dir)
-		} else if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	s.lab, err = labtest.Start(ctx, filepath.Join(dir, "lab"), 1)
-	s.must(err)
-	t.Cleanup(func() {
-		if err := s.lab.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := labtest.Dir(t, "bowline-storm", true)
+	s.lab = labtest.StartFor(t, filepath.Join(dir, "lab"), 1)
+	var err error
 	s.runtime, err = s.lab.CRI(ctx, host)
 	s.must(err)
 	t.Cleanup(func() { s.runtime.Close() })
@@ -167,20 +139,12 @@ func newStorm(t *testing.T, seed uint64, pods int) *storm {
 	})
 	_, err = s.lab.NodeReady(ctx, host, v1.ConditionTrue, patience)
 	s.must(err)
-	if out, err := s.lab.Kubectl(ctx, "-n", "kube-system", "scale", "deployment", "coredns", "--replicas=0"); err != nil || out.Code != 0 {
-		t.Fatalf("scale coredns: %v %s", err, out.Stderr)
-	}
-	core := s.lab.Client.CoreV1()
-	ns, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "storm-"}}, metav1.CreateOptions{})
+	s.must(s.lab.Empty(ctx))
+	s.namespace, err = labtest.Namespace(ctx, s.lab.Client, "storm-", patience)
 	s.must(err)
-	s.namespace = ns.Name
-	_, err = core.ConfigMaps(s.namespace).Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: configMap},
+	_, err = s.lab.Client.CoreV1().ConfigMaps(s.namespace).Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: configMap},
 		Data: map[string]string{"text": "25"}}, metav1.CreateOptions{})
 	s.must(err)
-	s.must(labtest.Until(ctx, patience, "the namespace's service account", func(ctx context.Context) error {
-		_, err := core.ServiceAccounts(s.namespace).Get(ctx, "default", metav1.GetOptions{})
-		return err
-	}))
 	s.history = s.lab.Watch(s.namespace)
 	t.Cleanup(s.history.Stop)
 	return s

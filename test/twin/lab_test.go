@@ -12,7 +12,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -52,12 +51,7 @@ func (s *stage) nodes() []*node { return []*node{s.kubelets[0], s.kubelets[1], s
 func setUp(t *testing.T, out string, remote bool) *stage {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context()) // the cleanups end what would otherwise end with the test
-	dir, err := os.MkdirTemp("", "bowline-twin")
-	testutil.Must(t, err)
-	t.Cleanup(func() { testutil.Must(t, os.RemoveAll(dir)) })
-	lab, err := labtest.Start(ctx, filepath.Join(dir, "lab"), 3)
-	testutil.Must(t, err)
-	t.Cleanup(func() { testutil.Must(t, lab.Down(ctx)) })
+	lab := labtest.StartFor(t, filepath.Join(labtest.Dir(t, "bowline-twin", false), "lab"), 3)
 	s := &stage{lab: lab}
 	// The cluster's DNS would be on whichever node comes first.
 	testutil.Must(t, lab.Client.AppsV1().Deployments("kube-system").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
@@ -76,7 +70,8 @@ func setUp(t *testing.T, out string, remote bool) *stage {
 	for _, n := range s.nodes() {
 		_, err := lab.NodeReady(ctx, n.name, v1.ConditionTrue, 2*time.Minute)
 		testutil.Must(t, err)
-		testutil.Must(t, makeNamespace(ctx, lab, n.namespace))
+		_, err = labtest.Namespace(ctx, lab.Client, n.namespace, time.Minute)
+		testutil.Must(t, err)
 		testutil.Must(t, warm(ctx, lab, n))
 		testutil.Must(t, occupy(ctx, lab, n))
 	}
@@ -155,19 +150,4 @@ func occupy(ctx context.Context, lab *labtest.Lab, n *node) error {
 	}
 	_, err = lab.PodReady(ctx, metav1.NamespaceSystem, name, 2*time.Minute)
 	return err
-}
-
-// makeNamespace makes a namespace and waits for the objects that pods need in it.
-func makeNamespace(ctx context.Context, lab *labtest.Lab, name string) error {
-	_, err := lab.Client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	return labtest.Until(ctx, time.Minute, "what pods of "+name+" need", func(ctx context.Context) error {
-		if _, err := lab.Client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		_, err := lab.Client.CoreV1().ConfigMaps(name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
-		return err
-	})
 }

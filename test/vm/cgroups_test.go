@@ -48,14 +48,9 @@ func TestV1(t *testing.T) {
 
 // cluster is a lab; the machine becomes the node of its only host.
 func cluster(t *testing.T) *labtest.Lab {
-	lab, err := labtest.Start(t.Context(), filepath.Join(t.TempDir(), "lab"), 1, "--bare")
-	testutil.Must(t, err)
-	t.Cleanup(func() { testutil.Must(t, lab.Down(context.Background())) })
+	lab := labtest.StartFor(t, filepath.Join(t.TempDir(), "lab"), 1, "--bare")
 	// Only the test's pods may run, because the test checks the sum of their requests.
-	out, err := lab.Kubectl(t.Context(), "-n", "kube-system", "scale", "deployment", "--all", "--replicas=0")
-	if err != nil || out.Code != 0 {
-		t.Fatalf("scale what the lab runs: %v, %+v", err, out)
-	}
+	testutil.Must(t, lab.Empty(t.Context()))
 	return lab
 }
 
