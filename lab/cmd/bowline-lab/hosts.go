@@ -16,11 +16,7 @@ func execCommand(o *options) *cobra.Command {
 		Use:   "exec HOST -- COMMAND...",
 		Short: "Run a command inside a host, and return its exit code",
 		Args:  cobra.MinimumNArgs(2),
-		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := o.config()
-			if err != nil {
-				return err
-			}
+		RunE: o.run(func(_ *cobra.Command, args []string, c lab.Config) error {
 			h, err := lab.FindHost(c.Dir, args[0])
 			if err != nil {
 				return err
@@ -34,7 +30,7 @@ func execCommand(o *options) *cobra.Command {
 				argv = argv[1:]
 			}
 			return node.Enter(h.SystemCgroup(), pid, false, argv, os.Environ())
-		},
+		}),
 	}
 	c.Flags().SetInterspersed(false)
 	return c
@@ -46,16 +42,12 @@ func kubeletCommand(o *options) *cobra.Command {
 		Use:   "kubelet HOST",
 		Short: "Run the real kubelet on a host, to compare with",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.config()
-			if err != nil {
-				return err
-			}
+		RunE: o.run(func(cmd *cobra.Command, args []string, c lab.Config) error {
 			if stop {
 				return lab.Stop(cmd.Context(), c, args[0], "kubelet")
 			}
 			return lab.Start(cmd.Context(), c, args[0], "kubelet")
-		},
+		}),
 	}
 	c.Flags().BoolVar(&stop, "stop", false, "stop it; its pods stay (see reset)")
 	return c
@@ -66,14 +58,10 @@ func startCommand(o *options) *cobra.Command {
 		Use:   "start [HOST] PROCESS",
 		Short: "Start one process that was stopped or has died",
 		Args:  cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.config()
-			if err != nil {
-				return err
-			}
+		RunE: o.run(func(cmd *cobra.Command, args []string, c lab.Config) error {
 			host, process := hostAndProcess(args)
 			return lab.Start(cmd.Context(), c, host, process)
-		},
+		}),
 	}
 }
 
@@ -82,14 +70,10 @@ func stopCommand(o *options) *cobra.Command {
 		Use:   "stop [HOST] PROCESS",
 		Short: "Stop one process: of the control plane, or of a host",
 		Args:  cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.config()
-			if err != nil {
-				return err
-			}
+		RunE: o.run(func(cmd *cobra.Command, args []string, c lab.Config) error {
 			host, process := hostAndProcess(args)
 			return lab.Stop(cmd.Context(), c, host, process)
-		},
+		}),
 	}
 }
 
@@ -105,13 +89,9 @@ func resetCommand(o *options) *cobra.Command {
 		Use:   "reset HOST",
 		Short: "Recreate a host without its pods, images and files, and delete its Node object",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.config()
-			if err != nil {
-				return err
-			}
+		RunE: o.run(func(cmd *cobra.Command, args []string, c lab.Config) error {
 			return lab.Reset(cmd.Context(), c, args[0])
-		},
+		}),
 	}
 }
 
@@ -120,11 +100,7 @@ func logsCommand(o *options) *cobra.Command {
 		Use:   "logs [HOST] PROCESS [-- TAIL FLAGS]",
 		Short: "Show a process's log with tail(1)",
 		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.config()
-			if err != nil {
-				return err
-			}
+		RunE: o.run(func(cmd *cobra.Command, args []string, c lab.Config) error {
 			l, _, err := lab.Find(c.Dir)
 			if err != nil {
 				return err
@@ -140,7 +116,7 @@ func logsCommand(o *options) *cobra.Command {
 			tail := exec.CommandContext(cmd.Context(), "tail", append(flags, l.Log(process))...)
 			tail.Stdout, tail.Stderr = os.Stdout, os.Stderr
 			return tail.Run()
-		},
+		}),
 	}
 }
 
@@ -155,17 +131,13 @@ rootfs/ and image.json, the image's configuration such as {"Cmd": ["sh"], "User"
 		Example: `  bowline-lab load-image app:v1 ./app
   bowline-lab kubectl run app --image registry.lab/app:v1`,
 		Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.config()
-			if err != nil {
-				return err
-			}
+		RunE: o.run(func(cmd *cobra.Command, args []string, c lab.Config) error {
 			ref, err := lab.LoadImage(cmd.Context(), c, args[0], args[1])
 			if err != nil {
 				return err
 			}
 			fmt.Println(ref)
 			return nil
-		},
+		}),
 	}
 }

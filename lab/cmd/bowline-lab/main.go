@@ -90,6 +90,17 @@ func defaultCache() string {
 	return "/var/cache/bowline"
 }
 
+// run is what a command does with the lab's configuration.
+func (o *options) run(do func(*cobra.Command, []string, lab.Config) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := o.config()
+		if err != nil {
+			return err
+		}
+		return do(cmd, args, c)
+	}
+}
+
 // config makes the paths absolute, because the daemons run in /.
 func (o *options) config() (lab.Config, error) {
 	self, err := os.Executable()
@@ -119,12 +130,9 @@ func upCommand(o *options) *cobra.Command {
 		Use:   "up",
 		Short: "Start the lab, or what of it does not run",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := o.config()
-			if err != nil {
-				return err
-			}
+		RunE: o.run(func(cmd *cobra.Command, _ []string, c lab.Config) error {
 			c.Hosts, c.Bare, c.Audit = hosts, bare, audit
+			var err error
 			if runtime != "" {
 				if c.Tools.Runtime, err = layout.ParseRuntime(runtime); err != nil {
 					return err
@@ -136,7 +144,7 @@ func upCommand(o *options) *cobra.Command {
 				}
 			}
 			return lab.Up(cmd.Context(), c)
-		},
+		}),
 	}
 	c.Flags().IntVar(&hosts, "hosts", 0, "how many hosts (default: as many as there are, or 1)")
 	c.Flags().BoolVar(&bare, "bare", false, "hosts with an sshd and no runtime or kube-proxy (of a new lab)")
@@ -152,13 +160,9 @@ func downCommand(o *options) *cobra.Command {
 		Use:   "down",
 		Short: "Remove the lab and everything it made",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := o.config()
-			if err != nil {
-				return err
-			}
+		RunE: o.run(func(cmd *cobra.Command, _ []string, c lab.Config) error {
 			return lab.Down(cmd.Context(), c)
-		},
+		}),
 	}
 }
 
@@ -168,11 +172,7 @@ func statusCommand(o *options) *cobra.Command {
 		Use:   "status",
 		Short: "Show what runs, and where everything is",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := o.config()
-			if err != nil {
-				return err
-			}
+		RunE: o.run(func(cmd *cobra.Command, _ []string, c lab.Config) error {
 			s, err := lab.GetStatus(cmd.Context(), c)
 			if err != nil {
 				return err
@@ -184,7 +184,7 @@ func statusCommand(o *options) *cobra.Command {
 				return s.WriteText(os.Stdout)
 			}
 			return fmt.Errorf("no output format %q: it is text or json", output)
-		},
+		}),
 	}
 	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return c
@@ -195,18 +195,14 @@ func kubectlCommand(o *options) *cobra.Command {
 		Use:                "kubectl ...",
 		Short:              "Run kubectl as the cluster's admin",
 		DisableFlagParsing: true,
-		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := o.config()
-			if err != nil {
-				return err
-			}
+		RunE: o.run(func(_ *cobra.Command, args []string, c lab.Config) error {
 			l, _, err := lab.Find(c.Dir)
 			if err != nil {
 				return err
 			}
 			argv, env := lab.Kubectl(c.Tools, l, args)
 			return syscall.Exec(argv[0], argv, append(os.Environ(), env...))
-		},
+		}),
 	}
 }
 
@@ -216,11 +212,7 @@ func kubeconfigCommand(o *options) *cobra.Command {
 		Use:   "kubeconfig [USER]",
 		Short: "Print a kubeconfig: of the admin, or of a host's node",
 		Args:  cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.config()
-			if err != nil {
-				return err
-			}
+		RunE: o.run(func(cmd *cobra.Command, args []string, c lab.Config) error {
 			l, _, err := lab.Find(c.Dir)
 			if err != nil {
 				return err
@@ -236,7 +228,7 @@ func kubeconfigCommand(o *options) *cobra.Command {
 			}
 			_, err = os.Stdout.Write(data)
 			return err
-		},
+		}),
 	}
 	c.Flags().BoolVar(&path, "path", false, "print where it is instead")
 	return c
