@@ -85,7 +85,7 @@ bench-api: build lab ## what a node asks of the API server, beside the kubelet
 
 bench-pool: build lab ## what one process costs that drives 200 hosts (about twenty minutes)
 	CGO_ENABLED=0 go build -o bin/crowd ./test/crowd
-	PATH="$$PATH:$${BOWLINE_CACHE:-/var/cache/bowline}/bin" bin/crowd -bowline bin/bowline -out docs/bench-pool.md
+	bin/crowd -bowline bin/bowline -out docs/bench-pool.md
 
 clean: ## remove what was built here
 	rm -rf bin

@@ -4,7 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-export PATH="$PATH:${BOWLINE_CACHE:-/var/cache/bowline}/bin"
 mkdir -p bin docs
 CGO_ENABLED=0 go build -o bin/bench ./test/bench
 exec bin/bench -bowline bin/bowline -out "${BOWLINE_BENCH_OUT:-docs/bench.md}" "$@"

@@ -78,10 +78,10 @@ func (b *bench) bareAt(ctx context.Context, up, down int) (r result, err error) 
 	if err != nil {
 		return r, err
 	}
-	h := b.lab.Hosts[0]
+	h := b.lab.host()
 	job := bareJob{
-		Kubeconfig: h.NodeKubeconfig, HostIP: h.IP, DNS: b.lab.Cluster.DNSIP, Domain: b.lab.Cluster.Domain,
-		Concurrency: up, Tokens: b.wroteUp.tokens, Tape: filepath.Join(b.lab.dir, "bench-tape.json"),
+		Kubeconfig: h.NodeKubeconfig, HostIP: h.IP, DNS: b.lab.Status.Cluster.DNSIP, Domain: b.lab.Status.Cluster.Domain,
+		Concurrency: up, Tokens: b.wroteUp.tokens, Tape: filepath.Join(b.lab.Dir, "bench-tape.json"),
 		PatchesUp: b.wroteUp.patches, EventsUp: b.wroteUp.events,
 		PatchesDown: b.wroteDown.patches, EventsDown: b.wroteDown.events,
 	}
@@ -148,7 +148,7 @@ func (b *bench) startDriver(ctx context.Context, job bareJob) (*driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := b.lab.inHost(ctx, b.self, bareCommand, string(text))
+	cmd := b.lab.Exec(ctx, theHost, b.self, bareCommand, string(text))
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -92,27 +92,27 @@ func (b *bench) repetition(ctx context.Context, i int) error {
 // fresh resets the host, so that no trace of the previous system is left, and pulls the images.
 func (b *bench) fresh(ctx context.Context) (kubernetes.Interface, error) {
 	// On a busy machine the host may come up too late.
-	_, err := b.lab.do(ctx, "reset", theHost)
+	err := b.lab.do(ctx, "reset", theHost)
 	for range 3 {
 		if err == nil {
 			break
 		}
-		_, err = b.lab.do(ctx, "reset", theHost)
+		err = b.lab.do(ctx, "reset", theHost)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := b.lab.read(ctx); err != nil {
+	if err := b.lab.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	client, err := newClient(b.lab.Cluster.AdminKubeconfig)
+	client, err := newClient(b.lab.Status.Cluster.AdminKubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	if err := makeNamespace(ctx, client); err != nil {
+	if _, err := labtest.Namespace(ctx, client, namespace, waveLimit); err != nil {
 		return nil, err
 	}
-	return client, pullImages(ctx, b.lab.Hosts[0].OutsideSocket)
+	return client, pullImages(ctx, b.lab.host().OutsideSocket)
 }
 
 // running is an agent that manages a fresh host.
@@ -133,14 +133,16 @@ func (b *bench) begin(ctx context.Context, system string) (r running, err error)
 	start := b.startKubelet
 	delay, far := remoteDelay[system]
 	if far {
-		if r.wire, err = labtest.NewWire(b.lab.Hosts[0].SSH.Address); err != nil {
+		if r.wire, err = labtest.NewWire(b.lab.host().SSH.Address); err != nil {
 			return r, err
 		}
 		r.wire.Delay(delay)
 		start = func(ctx context.Context) (int, func() error, error) { return b.startFar(ctx, r.wire) }
 	} else if system == sysBowline {
-		start = func(ctx context.Context) (int, func() error, error) { return b.startBowline(ctx, b.lab.socket()) }
-		r.counts = "http://" + b.lab.Hosts[0].IP + healthPort + "/metrics"
+		start = func(ctx context.Context) (int, func() error, error) {
+			return b.startBowline(ctx, b.lab.host().RuntimeSocket)
+		}
+		r.counts = "http://" + b.lab.host().IP + healthPort + "/metrics"
 	}
 	pid, stop, err := start(ctx)
 	if err != nil {
@@ -177,7 +179,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	}
 	settle(ctx)
 	if system != sysKubelet {
-		if r.one, err = onePod(ctx, client); err != nil {
+		if r.one, err = b.onePod(ctx, client); err != nil {
 			return r, err
 		}
 		settle(ctx)
@@ -314,18 +316,18 @@ const healthPort = ":18080"
 
 // startBowline starts the program under test inside the host; socket is the runtime's.
 func (b *bench) startBowline(ctx context.Context, socket string) (pid int, stop func() error, err error) {
-	h := b.lab.Hosts[0]
+	h := b.lab.host()
 	file, err := b.config("endpoint: unix://" + socket + "\n  nodeIP: " + h.IP)
 	if err != nil {
 		return 0, nil, err
 	}
-	return b.drive(b.lab.inHost(ctx, b.bowline, "run", "--config", file, "--health-address", h.IP+healthPort))
+	return b.drive(b.lab.Exec(ctx, theHost, b.bowline, "run", "--config", file, "--health-address", h.IP+healthPort))
 }
 
 // config writes a BowlineConfiguration for the host. endpoint holds the lines that say how to reach
 // it.
 func (b *bench) config(endpoint string) (file string, err error) {
-	h := b.lab.Hosts[0]
+	h := b.lab.host()
 	text := fmt.Sprintf(`apiVersion: bowline.io/v1alpha1
 kind: BowlineConfiguration
 clusterDNS: [%s]
@@ -339,14 +341,14 @@ hosts:
     tlsPrivateKeyFile: %s
   authentication:
     x509: {clientCAFile: %s}
-`, b.lab.Cluster.DNSIP, b.lab.Cluster.Domain, h.Name, endpoint, h.NodeKubeconfig, h.Serving.Cert, h.Serving.Key, b.lab.Cluster.ClientCA)
-	file = filepath.Join(b.lab.dir, "bench-bowline.yaml")
+`, b.lab.Status.Cluster.DNSIP, b.lab.Status.Cluster.Domain, h.Name, endpoint, h.NodeKubeconfig, h.Serving.Cert, h.Serving.Key, b.lab.Status.Cluster.ClientCA)
+	file = filepath.Join(b.lab.Dir, "bench-bowline.yaml")
 	return file, os.WriteFile(file, []byte(text), 0o600)
 }
 
 // drive starts a command line of Bowline.
 func (b *bench) drive(cmd *exec.Cmd) (pid int, stop func() error, err error) {
-	log, err := os.Create(filepath.Join(b.lab.dir, "bench-bowline.log"))
+	log, err := os.Create(filepath.Join(b.lab.Dir, "bench-bowline.log"))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -371,13 +373,10 @@ func (b *bench) drive(cmd *exec.Cmd) (pid int, stop func() error, err error) {
 // startKubelet starts the kubelet of the lab's Kubernetes: maxPods 110, kubeAPIQPS 50 and burst 100
 // like Bowline, parallel pulls.
 func (b *bench) startKubelet(ctx context.Context) (pid int, stop func() error, err error) {
-	if _, err := b.lab.do(ctx, "kubelet", theHost); err != nil {
+	if err := b.lab.do(ctx, "kubelet", theHost); err != nil {
 		return 0, nil, err
 	}
-	stop = func() error {
-		_, err := b.lab.do(context.WithoutCancel(ctx), "kubelet", theHost, "--stop")
-		return err
-	}
+	stop = func() error { return b.lab.do(context.WithoutCancel(ctx), "kubelet", theHost, "--stop") }
 	if pid, err = b.lab.pid(ctx, "kubelet"); err != nil {
 		return 0, nil, errors.Join(err, stop())
 	}

@@ -4,19 +4,22 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
 // namespace of the measured pods.
@@ -41,56 +44,19 @@ func newClient(kubeconfig string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(c)
 }
 
-// until polls until a condition of the API is true.
-func until(ctx context.Context, what string, done func(context.Context) (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, waveLimit)
-	defer cancel()
-	for {
-		ok, err := done(ctx)
-		if ok {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: did not happen: %w (last: %v)", what, ctx.Err(), err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// makeNamespace makes the pods' namespace and waits for the objects that pods need in it.
-func makeNamespace(ctx context.Context, c kubernetes.Interface) error {
-	_, err := c.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	return until(ctx, "the namespace's service account and its CA", func(ctx context.Context) (bool, error) {
-		if _, err := c.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
-			return false, err
-		}
-		_, err := c.CoreV1().ConfigMaps(namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
-		return err == nil, err
-	})
-}
-
 // nodeReady waits until the node takes pods.
 func nodeReady(ctx context.Context, c kubernetes.Interface) error {
-	return until(ctx, "node "+theHost+" is ready", func(ctx context.Context) (bool, error) {
+	return labtest.Until(ctx, waveLimit, "node "+theHost+" is ready", func(ctx context.Context) error {
 		n, err := c.CoreV1().Nodes().Get(ctx, theHost, metav1.GetOptions{})
 		if err != nil {
-			return false, err
+			return err
 		}
-		for _, t := range n.Spec.Taints {
-			if t.Key == v1.TaintNodeNotReady {
-				return false, nil
-			}
+		ready := func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue }
+		tainted := func(t v1.Taint) bool { return t.Key == v1.TaintNodeNotReady }
+		if slices.ContainsFunc(n.Spec.Taints, tainted) || !slices.ContainsFunc(n.Status.Conditions, ready) {
+			return errors.New("it is not")
 		}
-		for _, cond := range n.Status.Conditions {
-			if cond.Type == v1.NodeReady {
-				return cond.Status == v1.ConditionTrue, nil
-			}
-		}
-		return false, nil
+		return nil
 	})
 }
 
@@ -126,29 +92,29 @@ type wave struct {
 // up creates the pods and waits until all are Ready. The time runs from the first request to the
 // event that shows the last pod Ready.
 func (w wave) up(ctx context.Context) (time.Duration, error) {
-	return w.run(ctx, "create pods", "ready", func(ctx context.Context, i int) error {
+	return w.run(ctx, "Ready", func(e watch.Event, p *v1.Pod) bool { return labtest.IsReady(p) }, func(ctx context.Context, i int) error {
 		p, err := w.client.CoreV1().Pods(namespace).Create(ctx, podSpec(i, w.probed), metav1.CreateOptions{})
 		if err == nil && w.created != nil {
 			w.created(p)
 		}
 		return err
-	}, func(_ watch.EventType, p *v1.Pod) bool { return isReady(p) })
+	})
 }
 
 // down deletes the pods and waits until all are gone.
 func (w wave) down(ctx context.Context) (time.Duration, error) {
-	return w.run(ctx, "delete pods", "gone", func(ctx context.Context, i int) error {
+	return w.run(ctx, "gone", func(e watch.Event, p *v1.Pod) bool { return e.Type == watch.Deleted }, func(ctx context.Context, i int) error {
 		name := podSpec(i, w.probed).Name
 		err := w.client.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 		if err == nil && w.deleted != nil {
 			err = w.deleted(name)
 		}
 		return err
-	}, func(e watch.EventType, _ *v1.Pod) bool { return e == watch.Deleted })
+	})
 }
 
-// run does one request for each pod and waits until an event has shown each of them done.
-func (w wave) run(ctx context.Context, request, state string, do func(context.Context, int) error, done func(watch.EventType, *v1.Pod) bool) (time.Duration, error) {
+// run makes a request for each pod and waits for the event of each that shows it done.
+func (w wave) run(ctx context.Context, what string, done func(watch.Event, *v1.Pod) bool, request func(ctx context.Context, i int) error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, waveLimit)
 	defer cancel()
 	seen, err := w.watch(ctx)
@@ -157,19 +123,19 @@ func (w wave) run(ctx context.Context, request, state string, do func(context.Co
 	}
 	defer seen.Stop()
 	began := time.Now()
-	failed := w.each(func(i int) error { return do(ctx, i) })
+	failed := w.each(func(i int) error { return request(ctx, i) })
 	pods := map[string]bool{}
 	for len(pods) < w.n {
 		select {
 		case err := <-failed:
-			return 0, fmt.Errorf("%s: %w", request, err)
+			return 0, fmt.Errorf("make pods %s: %w", what, err)
 		case <-ctx.Done():
-			return 0, fmt.Errorf("%d of %d pods are %s: %w", len(pods), w.n, state, ctx.Err())
+			return 0, fmt.Errorf("%d of %d pods are %s: %w", len(pods), w.n, what, ctx.Err())
 		case e, open := <-seen.ResultChan():
 			if !open {
-				return 0, fmt.Errorf("the watch of pods ended")
+				return 0, errors.New("the watch of pods ended")
 			}
-			if p, ok := e.Object.(*v1.Pod); ok && done(e.Type, p) {
+			if p, ok := e.Object.(*v1.Pod); ok && done(e, p) {
 				pods[p.Name] = true
 			}
 		}
@@ -208,15 +174,6 @@ func (w wave) each(f func(i int) error) <-chan error {
 		}()
 	}
 	return failed
-}
-
-func isReady(p *v1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == v1.PodReady {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // writes counts a node's write requests for its pods.

@@ -142,7 +142,7 @@ func (b *bench) record(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	cmd := b.lab.inHost(ctx, b.self, recordCommand)
+	cmd := b.lab.Exec(ctx, theHost, b.self, recordCommand)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

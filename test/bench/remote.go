@@ -39,13 +39,13 @@ type linkCost struct {
 
 // startFar starts the program under test outside the host and connects it over wire.
 func (b *bench) startFar(ctx context.Context, wire *labtest.Wire) (pid int, stop func() error, err error) {
-	h := b.lab.Hosts[0]
+	h := b.lab.host()
 	key, err := os.ReadFile(h.SSH.HostKey)
 	if err != nil {
 		return 0, nil, err
 	}
 	file, err := b.config(fmt.Sprintf("endpoint: ssh://%s@%s%s\n  nodeIP: %s\n  ssh: {identityFile: %s, hostKeys: [%q]}",
-		h.SSH.User, wire.Address(), b.lab.socket(), h.IP, h.SSH.Key, strings.TrimSpace(string(key))))
+		h.SSH.User, wire.Address(), h.RuntimeSocket, h.IP, h.SSH.Key, strings.TrimSpace(string(key))))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -56,7 +56,7 @@ func (b *bench) startFar(ctx context.Context, wire *labtest.Wire) (pid int, stop
 
 // onePod measures the time from the request for a pod with a token, a configMap and two containers
 // to the event that shows it Ready. It returns the median of several pods, one after the other.
-func onePod(ctx context.Context, client kubernetes.Interface) (time.Duration, error) {
+func (b *bench) onePod(ctx context.Context, client kubernetes.Interface) (time.Duration, error) {
 	maps := client.CoreV1().ConfigMaps(namespace)
 	_, err := maps.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Data: map[string]string{"a": "1", "b": "2"}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -64,7 +64,7 @@ func onePod(ctx context.Context, client kubernetes.Interface) (time.Duration, er
 	}
 	var times []time.Duration
 	for i := range onePods + 1 {
-		t, err := oneTry(ctx, client, fmt.Sprintf("one-%d", i))
+		t, err := b.oneTry(ctx, client, fmt.Sprintf("one-%d", i))
 		if err != nil {
 			return 0, err
 		}
@@ -76,7 +76,7 @@ func onePod(ctx context.Context, client kubernetes.Interface) (time.Duration, er
 	return times[len(times)/2], nil
 }
 
-func oneTry(ctx context.Context, client kubernetes.Interface, name string) (time.Duration, error) {
+func (b *bench) oneTry(ctx context.Context, client kubernetes.Interface, name string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, waveLimit)
 	defer cancel()
 	p := podSpec(0, false)
@@ -107,7 +107,7 @@ func oneTry(ctx context.Context, client kubernetes.Interface, name string) (time
 			if !open {
 				return 0, fmt.Errorf("the watch of pod %s ended", name)
 			}
-			if p, ok := e.Object.(*v1.Pod); !ok || !isReady(p) {
+			if p, ok := e.Object.(*v1.Pod); !ok || !labtest.IsReady(p) {
 				continue
 			}
 		}
@@ -117,10 +117,7 @@ func oneTry(ctx context.Context, client kubernetes.Interface, name string) (time
 	if err := pods.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return 0, err
 	}
-	return took, until(ctx, "pod "+name+" is gone", func(ctx context.Context) (bool, error) {
-		_, err := pods.Get(ctx, name, metav1.GetOptions{})
-		return apierrors.IsNotFound(err), err
-	})
+	return took, b.lab.PodGone(ctx, namespace, name, waveLimit)
 }
 
 // linkCost measures on the wire the traffic of an idle node, and what a probe and a scrape add.
@@ -141,9 +138,12 @@ func (b *bench) linkCost(ctx context.Context, client kubernetes.Interface, wire 
 	// Two sweeps, a minute apart, collect what earlier pods left.
 	collected := func() error {
 		defer settle(ctx)
-		return until(ctx, "the garbage is collected", func(ctx context.Context) (bool, error) {
-			out, err := b.lab.inHost(ctx, "ls", recordDir).Output()
-			return strings.Count(string(out), "\n") <= linkPods, err
+		return labtest.Until(ctx, waveLimit, "the garbage is collected", func(ctx context.Context) error {
+			out, err := b.lab.Exec(ctx, theHost, "ls", recordDir).Output()
+			if n := strings.Count(string(out), "\n"); err == nil && n > linkPods {
+				err = fmt.Errorf("%d records are there", n)
+			}
+			return err
 		})
 	}
 	quiet := wave{client: client, n: linkPods}

@@ -26,7 +26,7 @@ import (
 // Lab is a running lab that belongs to the caller.
 type Lab struct {
 	Dir    string
-	Status Status // as it was when the lab came up
+	Status Status // as it was when the lab came up, or at the last Refresh
 	REST   *rest.Config
 	Client kubernetes.Interface // as the cluster's admin
 
@@ -74,6 +74,10 @@ type Host struct {
 	Serving        KeyPair `json:"serving"`
 	SSH            SSH     `json:"ssh"`
 	ClientCA       string  `json:"clientCA"`
+	Processes      []struct {
+		Name string `json:"name"` // with the host's name before it
+		PID  int    `json:"pid"`
+	} `json:"processes"`
 }
 
 // RuntimeName is the name that the host's runtime reports.
@@ -127,14 +131,15 @@ func Start(ctx context.Context, dir string, hosts int, more ...string) (*Lab, er
 		_ = l.Down(context.WithoutCancel(ctx)) // remove whatever came up
 		return nil, fmt.Errorf("bring the lab up: %w\n%s", err, out)
 	}
-	if err := l.connect(ctx); err != nil {
+	if err := l.Refresh(ctx); err != nil {
 		_ = l.Down(context.WithoutCancel(ctx))
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *Lab) connect(ctx context.Context) error {
+// Refresh reads the lab's status again.
+func (l *Lab) Refresh(ctx context.Context) error {
 	out, err := l.Command(ctx, "status", "-o", "json").Output()
 	if err != nil {
 		return fmt.Errorf("ask the lab for its status: %w", err)
