@@ -66,6 +66,18 @@ func FromBinary(dir string, programs, args, links, env []string, port string) (v
 	if err != nil {
 		return nil, err
 	}
+	config := v1.Config{Env: append([]string{"PATH=/bin"}, env...), Entrypoint: []string{"/bin/" + program}, Cmd: args}
+	if len(links) > 0 && len(args) > 0 {
+		config.Entrypoint = nil // any of its commands may be the container's command
+	}
+	if port != "" {
+		config.ExposedPorts = map[string]struct{}{port: {}}
+	}
+	return fromLayer(layer, config)
+}
+
+// fromLayer returns an image of one layer.
+func fromLayer(layer v1.Layer, config v1.Config) (v1.Image, error) {
 	image, err := mutate.AppendLayers(emptyImage(), layer)
 	if err != nil {
 		return nil, err
@@ -75,18 +87,7 @@ func FromBinary(dir string, programs, args, links, env []string, port string) (v
 		return nil, err
 	}
 	file = file.DeepCopy()
-	file.OS, file.Architecture = "linux", architecture()
-	file.Config.Env = append([]string{"PATH=/bin"}, env...)
-	file.Config.Entrypoint = []string{"/bin/" + program}
-	if len(links) > 0 && len(args) > 0 {
-		// A multi-call binary: any of its commands may be the container's command.
-		file.Config.Entrypoint, file.Config.Cmd = nil, args
-	} else {
-		file.Config.Cmd = args
-	}
-	if port != "" {
-		file.Config.ExposedPorts = map[string]struct{}{port: {}}
-	}
+	file.OS, file.Architecture, file.Config = "linux", architecture(), config
 	return mutate.ConfigFile(image, file)
 }
 

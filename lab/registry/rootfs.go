@@ -14,7 +14,6 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -42,18 +41,7 @@ func FromDirectory(dir string) (v1.Image, error) {
 		return nil, err
 	}
 	// Uncompressed: it is only sent over loopback.
-	layer := static.NewLayer(archive.Bytes(), types.OCIUncompressedLayer)
-	image, err := mutate.AppendLayers(emptyImage(), layer)
-	if err != nil {
-		return nil, err
-	}
-	file, err := image.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	file = file.DeepCopy()
-	file.OS, file.Architecture, file.Config = "linux", architecture(), config
-	return mutate.ConfigFile(image, file)
+	return fromLayer(static.NewLayer(archive.Bytes(), types.OCIUncompressedLayer), config)
 }
 
 // writeTar archives everything below root in the order of names.
