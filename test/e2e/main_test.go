@@ -100,37 +100,14 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("BOWLINE_E2E") != "1" {
-		os.Exit(labtest.SkipAll(m, "set BOWLINE_E2E=1 to run these tests in a lab (root)"))
-	}
-	code, err := runAll(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	labtest.Main(m, "bowline-e2e", 1, func(l *labtest.Lab) (int, error) {
+		lab = l
+		return runAll(m)
+	})
 }
 
 func runAll(m *testing.M) (code int, err error) {
 	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "bowline-e2e")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
-	if lab, err = labtest.Start(ctx, filepath.Join(dir, "lab"), 1); err != nil {
-		return 1, err
-	}
-	defer func() {
-		if os.Getenv("BOWLINE_E2E_KEEP") != "" {
-			fmt.Println("the lab stays in", lab.Dir)
-			dir = "" // nothing to remove
-			return
-		}
-		if downErr := lab.Down(ctx); downErr != nil && err == nil {
-			err = downErr
-		}
-	}()
 	if runtime, err = lab.CRI(ctx, host); err != nil {
 		return 1, err
 	}

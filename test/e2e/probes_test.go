@@ -108,18 +108,23 @@ spec:
 `)
 	}
 	for _, name := range []string{"exec", "http", "tcp", "grpc"} {
-		_, err := lab.Pod(t.Context(), ns, name, 3*time.Minute, "has restarted", func(p *v1.Pod) error {
-			if labtest.Restarts(p) == 0 {
-				return fmt.Errorf("it has not")
-			}
-			return nil
-		})
-		testutil.Must(t, err)
+		restarted(t, ns, name, 3*time.Minute)
 		if m := event(t, ns, name, "Unhealthy"); !strings.Contains(m, "Liveness probe failed") {
 			t.Errorf("%s: the event says %q", name, m)
 		}
 		event(t, ns, name, "Killing")
 	}
+}
+
+func restarted(t *testing.T, ns, name string, limit time.Duration) {
+	t.Helper()
+	_, err := lab.Pod(t.Context(), ns, name, limit, "has restarted", func(p *v1.Pod) error {
+		if labtest.Restarts(p) == 0 {
+			return fmt.Errorf("it has not")
+		}
+		return nil
+	})
+	testutil.Must(t, err)
 }
 
 // Readiness follows the probe both ways and restarts nothing.
@@ -224,13 +229,7 @@ spec:
 	if p := ready(t, ns, "slow"); labtest.Restarts(p) != 0 || starts(t, dir, "up") != 1 {
 		t.Errorf("the slow one has restarted %d times", labtest.Restarts(p))
 	}
-	_, err := lab.Pod(t.Context(), ns, "stuck", time.Minute, "has restarted", func(p *v1.Pod) error {
-		if labtest.Restarts(p) == 0 {
-			return fmt.Errorf("it has not")
-		}
-		return nil
-	})
-	testutil.Must(t, err)
+	restarted(t, ns, "stuck", time.Minute)
 	if m := event(t, ns, "stuck", "Unhealthy"); !strings.Contains(m, "Startup probe failed") {
 		t.Errorf("the event says %q", m)
 	}

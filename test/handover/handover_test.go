@@ -29,33 +29,10 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 var lab *labtest.Lab
 
 func TestMain(m *testing.M) {
-	if os.Getenv("BOWLINE_E2E") != "1" {
-		os.Exit(labtest.SkipAll(m, "set BOWLINE_E2E=1 to run these tests in a lab (root)"))
-	}
-	code, err := runAll(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func runAll(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "bowline-handover")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
-	if lab, err = labtest.Start(ctx, filepath.Join(dir, "lab"), 2); err != nil {
-		return 1, err
-	}
-	defer func() {
-		if downErr := lab.Down(ctx); downErr != nil && err == nil {
-			err = downErr
-		}
-	}()
-	return m.Run(), nil
+	labtest.Main(m, "bowline-handover", 2, func(l *labtest.Lab) (int, error) {
+		lab = l
+		return m.Run(), nil
+	})
 }
 
 func TestLocal(t *testing.T)  { handOver(t, "host1", false) }
