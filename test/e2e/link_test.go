@@ -161,9 +161,7 @@ spec:
 			testutil.Must(t, err)
 			for i := range after {
 				same(t, &before[i], &after[i])
-				if n := starts(t, dir, after[i].Name); n != 1 {
-					t.Errorf("%s has started %d times", after[i].Name, n)
-				}
+				startedOnce(t, dir, after[i].Name)
 			}
 			oracle.NoPodBackwards(t, history)
 			until(t, "the node is Ready", wantCondition(v1.NodeReady, v1.ConditionTrue))

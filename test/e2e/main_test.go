@@ -307,6 +307,13 @@ func starts(t *testing.T, dir, name string) int {
 	return strings.Count(string(data), "\n")
 }
 
+func startedOnce(t *testing.T, dir, name string) {
+	t.Helper()
+	if n := starts(t, dir, name); n != 1 {
+		t.Errorf("%s has started %d times", name, n)
+	}
+}
+
 // event waits for an event about a pod with this reason and returns its message.
 func event(t *testing.T, ns, pod, reason string) string {
 	t.Helper()

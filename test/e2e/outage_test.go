@@ -104,9 +104,7 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 		for j := range before {
 			if before[j].Name == after[i].Name {
 				same(t, &before[j], &after[i])
-				if n := starts(t, dir, after[i].Name); n != 1 {
-					t.Errorf("%s has started %d times", after[i].Name, n)
-				}
+				startedOnce(t, dir, after[i].Name)
 			}
 		}
 	}
@@ -221,17 +219,11 @@ spec:
 				same(t, &steady[j], &now[i])
 			}
 		}
-		if n := starts(t, dir, now[i].Name); n != 1 {
-			t.Errorf("%s has started %d times", now[i].Name, n)
-		}
+		startedOnce(t, dir, now[i].Name)
 	}
-	if n := starts(t, dir, "finishes"); n != 1 {
-		t.Errorf("the pod that finished has started %d times", n)
-	}
+	startedOnce(t, dir, "finishes")
 	mirror(t, ns, "offline-"+host, func(*v1.Pod) bool { return true })
-	if n := starts(t, dir, "offline"); n != 1 {
-		t.Errorf("the static pod has started %d times", n)
-	}
+	startedOnce(t, dir, "offline")
 	testutil.Must(t, os.Remove(filepath.Join(static.dir, "offline.yaml")))
 	// The watches live again: a new pod starts, an old one ends. client-go retries a lost watch
 	// after up to a minute, as in a kubelet.

@@ -114,9 +114,7 @@ spec:
 					same(t, &before[i], &now[j])
 				}
 			}
-			if n := starts(t, dir, before[i].Name); n != 1 {
-				t.Errorf("%s has started %d times", before[i].Name, n)
-			}
+			startedOnce(t, dir, before[i].Name)
 		}
 	}
 }

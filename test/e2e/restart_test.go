@@ -98,9 +98,7 @@ spec:
 	if gone < 10*time.Second {
 		t.Errorf("the ending pod had %s of its 12 s", gone)
 	}
-	if n := starts(t, dir, "ending"); n != 1 {
-		t.Errorf("the ending pod has started %d times", n)
-	}
+	startedOnce(t, dir, "ending")
 	ended(t, ns, once[0].Name, v1.PodSucceeded)
 	until(t, "the Job is complete", func(ctx context.Context) error {
 		j, err := lab.Client.BatchV1().Jobs(ns).Get(ctx, "once", metav1.GetOptions{})
@@ -110,9 +108,7 @@ spec:
 		return err
 	})
 	for _, name := range []string{"once", "once-init"} {
-		if n := starts(t, dir, name); n != 1 {
-			t.Errorf("%s has started %d times", name, n)
-		}
+		startedOnce(t, dir, name)
 	}
 	now, err := lab.ReadyPods(t.Context(), ns, "app=steady", 7, time.Minute)
 	testutil.Must(t, err)
@@ -122,9 +118,7 @@ spec:
 				same(t, &steady[i], &now[j])
 			}
 		}
-		if n := starts(t, dir, steady[i].Name); n != 1 {
-			t.Errorf("%s has started %d times", steady[i].Name, n)
-		}
+		startedOnce(t, dir, steady[i].Name)
 	}
 	same(t, slow, ready(t, ns, "slow"))
 	// Only what ended is gone, and nothing is new.
