@@ -77,10 +77,10 @@ func child(name string, args []string) (int, error) {
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// appendTo adds a line to a file in one write, so that writers do not mix: append FILE WORDS...
+// appendTo adds a line to a file in one write, so that writers do not mix: append FILE [WORD]
 func appendTo(args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: append FILE WORDS...")
+		return errors.New("usage: append FILE [WORD]")
 	}
 	file, err := os.OpenFile(args[0], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
