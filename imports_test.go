@@ -37,7 +37,6 @@ var rules = []rule{
 	pure("syncloop/plan", "a decision depends on its input alone, or it cannot be replayed"),
 	pure("syncloop/admit", "what an owner allows is a function of the pod and the policy"),
 	direct("syncloop/admit", []string{"time"}, "what an owner allows does not depend on the time"),
-	pure("syncloop/allot", "whether a resize fits depends on the pods and the node, and nothing else", module+"/..."),
 	pure("syncloop/status", "a status is a function of what was observed"),
 	pure("syncloop/podconfig/manifest", "one manifest makes one pod, the same after each restart"),
 	pure("cri/spec", "a config is a function of the pod and the machine"),
@@ -91,6 +90,7 @@ var rules = []rule{
 var shared = map[string]string{
 	"probehttp": "probes and hooks make the same requests",
 	"periodic":  "garbage collection and log rotation run in the same loop",
+	"admit":     "the allocation manager decides by it, and a worker on what is added to its pod later",
 }
 
 // clock may be imported where a rule bans the whole module, unless the rule names it, because it

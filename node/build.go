@@ -126,7 +126,7 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 		}
 		n.endQuarantine(node)
 	})
-	judges := &judges{n}
+	admission := &admissionNode{n}
 	n.api = podconfig.NewAPI(n.sources, n.node.Pods().Lister(), n.node.Pods().HasSynced)
 	n.loop, err = syncloop.New(syncloop.Config{
 		Runtime: n.runtime, Host: n.host, PLEG: n.pleg, Sources: n.sources,
@@ -138,7 +138,7 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 		RuntimeName: first.version.GetRuntimeName(), ContainerLogsDir: gc.ContainerLogsDir,
 		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.runtimeChanged,
 		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg),
-		Node: judges.current, Reread: judges.reread,
+		Node: admission.current, Reread: admission.reread,
 		UserNamespaces: n.userNamespaces, RecursiveReadOnly: n.recursiveReadOnly, Metrics: series.loop,
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host/logind"
 	"github.com/bowline-k8s/bowline/pod"
-	"github.com/bowline-k8s/bowline/syncloop"
+	"github.com/bowline-k8s/bowline/syncloop/allocation"
 	"github.com/bowline-k8s/bowline/syncloop/gc"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
@@ -100,7 +100,7 @@ func (r *Release) sweep(ctx context.Context) error {
 		return err
 	}
 	root := r.Cfg.RootDirectory
-	for _, file := range []string{records, images.RecordFile(root), syncloop.ResizeRecord(root)} {
+	for _, file := range []string{records, images.RecordFile(root), allocation.Checkpoint(root)} {
 		if err := r.machine.Remove(ctx, file); err != nil && !isMissing(err) {
 			return fmt.Errorf("remove %s: %w", file, err)
 		}

@@ -1,7 +1,6 @@
 package syncloop
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -13,46 +12,35 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// admit decides admission before the planner runs: by the policy of the host's owner, and by
-// whether the node has room. A pod is judged once, when the worker first sees what is on the host.
-// A pod that already runs there is not rejected by a stricter policy or a changed node. Ephemeral
-// containers are judged as they are added. admit reports whether the pod waits for something that
-// wakes no worker, so that the caller must poll.
-func (w *worker) admit(ctx context.Context, in *plan.Input) (waits bool) {
+// admit applies the allocation manager's decision before the planner runs. It counts when the
+// worker first sees what is on the host: a pod that already runs there is not rejected by a
+// stricter policy or a changed node. Ephemeral containers are judged as they are added.
+func (w *worker) admit(in *plan.Input) {
 	if in.Observed.Stale != "" || in.Observed.Seq == 0 {
-		return false
+		return
 	}
-	if !w.judged && (w.term != nil || w.phase != pod.Syncing || touched(in.Observed)) {
-		w.judged = true
-		if t := w.loop.admission.preemptedBy(w.ref.UID); t != nil { // preempted before this worker existed
-			w.term = plan.Merge(w.term, t)
-		}
-	}
-	if !w.judged {
-		v, known := w.loop.judge(ctx, w.ref.UID)
-		if !known {
-			in.Hold = "the node has not decided yet whether it admits the pod"
-			return true
-		}
-		w.judged = true
-		if v.preempted != nil {
-			w.term = plan.Merge(w.term, v.preempted) // preempted before anything of it started
-		}
-		if r := v.Rejection; r != nil {
+	switch r := w.answer.Rejection; {
+	case w.admitted:
+	case w.term != nil, w.phase != pod.Syncing, touched(in.Observed):
+		w.admitted = true
+	case !w.answer.Decided:
+		in.Hold = "the node has not decided yet whether it admits the pod"
+		return
+	default:
+		w.admitted = true
+		if r != nil {
 			w.loop.event(w.pod, "", v1.EventTypeWarning, r.Reason, r.Message)
 			w.term = &plan.Terminate{At: in.Now, Grace: graceOf(w.pod), Cause: plan.CauseRejected,
 				Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
 		}
-		w.after = slices.Clone(v.after)
 	}
-	if w.after = w.loop.stillEnding(w.after, in.Now); len(w.after) > 0 {
-		in.Hold, waits = "the preempted pods have not stopped yet", true
+	if w.answer.Waits {
+		in.Hold = "the preempted pods have not stopped yet"
 	}
 	if w.loop.cfg.Policy != (admit.Policy{}) {
 		w.refuseEphemeral(in.Observed)
 	}
 	in.Terminate, in.Pod = w.term, w.allowed()
-	return waits
 }
 
 // AllowVolume checks the PersistentVolume behind a volume of the pod against the owner's policy; it
@@ -84,11 +72,7 @@ func touched(o pod.Observed) bool { return len(o.Sandboxes)+len(o.Containers) > 
 // End asks the pod's worker to end the pod for the node's own reasons, such as eviction. It changes
 // nothing for a pod that has ended by itself.
 func (l *Loop) End(uid types.UID, t plan.Terminate) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w := l.workers[uid]; w != nil {
-		w.inbox.put(func(m *mail) { m.terminate = plan.Merge(m.terminate, &t) })
-	}
+	l.mail(uid, func(m *mail) { m.terminate = plan.Merge(m.terminate, &t) })
 }
 
 // Active returns the pods that have something on the host and have not ended; nil until the API

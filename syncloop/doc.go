@@ -7,6 +7,6 @@
 //	                                        └── outcome, fresh observation ────┘
 //
 // loop.go receives changes, handlers.go turns them into mail for the workers, worker.go is the
-// pod worker, judge.go admits pods, allocation.go keeps their allocations, execute*.go carry out
-// operations, report.go generates the pod status, why.go explains what a worker does.
+// pod worker, package allocation admits pods and keeps their allocations, execute*.go carry
+// out operations, report.go generates the pod status, why.go explains what a worker does.
 package syncloop

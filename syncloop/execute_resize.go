@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/allocation"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
@@ -32,13 +33,13 @@ func (j *job) resize(ctx context.Context, out *plan.Outcome) error {
 	if err := j.roomToShrink(ctx, have, want, containers); err != nil {
 		return err
 	}
-	record := resizedPod{Sandbox: j.op.ID, Allocation: pod.AllocationOf(j.pod), Was: &was, Sized: j.ledger.Sizes()}
-	size := func(c *pod.Container) pod.Size { return pod.SizeOf(&j.pod.Spec, resizable(j.pod, c.Name)) }
+	record := allocation.Resized{Sandbox: j.op.ID, Allocation: pod.AllocationOf(j.pod), Was: &was, Sized: j.ledger.Sizes()}
+	size := func(c *pod.Container) pod.Size { return pod.SizeOf(&j.pod.Spec, j.resizable(c)) }
 	for _, c := range containers {
 		record.Sized[c.ID] = plan.Unsure(*plan.Actuated(j.ledger, c), size(c))
 	}
 	// The next process must know that the resize began.
-	if err := j.loop.resizes.save(ctx, j.loop.allocations, j.pod.UID, record); err != nil {
+	if err := j.loop.allocation.Save(ctx, j.pod.UID, record); err != nil {
 		return err
 	}
 	grow, shrink := spec.ResizeCgroup(have, want)
@@ -56,7 +57,7 @@ func (j *job) resize(ctx context.Context, out *plan.Outcome) error {
 	out.Sized = make(map[string]pod.Size, len(containers))
 	for _, c := range containers {
 		out.Sized[c.ID] = record.Sized[c.ID]
-		given := &runtimeapi.ContainerResources{Linux: spec.ContainerResources(j.pod, resizable(j.pod, c.Name), m)}
+		given := &runtimeapi.ContainerResources{Linux: spec.ContainerResources(j.pod, j.resizable(c), m)}
 		if err := j.loop.cfg.Runtime.UpdateContainerResources(ctx, c.ID, given); err != nil {
 			return fmt.Errorf("resize container %q: %w", c.Name, err)
 		}
@@ -68,7 +69,7 @@ func (j *job) resize(ctx context.Context, out *plan.Outcome) error {
 	record.Was = nil
 	record.Sized = maps.Clone(record.Sized) // the saved map is shared
 	maps.Copy(record.Sized, out.Sized)
-	return j.loop.resizes.save(ctx, j.loop.allocations, j.pod.UID, record)
+	return j.loop.allocation.Save(ctx, j.pod.UID, record)
 }
 
 // unsized returns the running containers whose size is not the allocated one.
@@ -79,7 +80,7 @@ func (j *job) unsized() []*pod.Container {
 		if c.State != pod.StateRunning || c.SandboxID != j.op.ID || j.observed.Newest(c.Name) != c {
 			continue
 		}
-		s, have := resizable(j.pod, c.Name), plan.Actuated(j.ledger, c)
+		s, have := j.resizable(c), plan.Actuated(j.ledger, c)
 		if s != nil && have != nil && *have != pod.SizeOf(&j.pod.Spec, s) {
 			out = append(out, c)
 		}
@@ -104,7 +105,7 @@ func (j *job) roomToShrink(ctx context.Context, have, want spec.CgroupLimits, co
 	lowered := func(from, to int64) bool { return to > 0 && (from <= 0 || to < from) }
 	limits := map[string]int64{}
 	for _, c := range containers {
-		to := pod.SizeOf(&j.pod.Spec, resizable(j.pod, c.Name)).MemoryLimit
+		to := pod.SizeOf(&j.pod.Spec, j.resizable(c)).MemoryLimit
 		if lowered(plan.Actuated(j.ledger, c).MemoryLimit, to) {
 			limits[c.ID] = to
 		}
@@ -139,7 +140,7 @@ func (j *job) roomToShrink(ctx context.Context, have, want spec.CgroupLimits, co
 	return fmt.Errorf("cannot decrease memory limits: %w", errors.Join(errs...))
 }
 
-// resizable returns the container of that name, or nil if it is ephemeral.
-func resizable(p *v1.Pod, name string) *v1.Container {
-	return pod.Find(pod.Containers(&p.Spec), name)
+// resizable returns the spec of a container of the pod, or nil if it is ephemeral.
+func (j *job) resizable(c *pod.Container) *v1.Container {
+	return pod.Find(pod.Containers(&j.pod.Spec), c.Name)
 }

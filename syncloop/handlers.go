@@ -132,11 +132,7 @@ func (l *Loop) handleObserved(uids []types.UID) {
 // handleContent makes a pod refresh its volumes: a ConfigMap, Secret or token that it mounts has
 // changed or was created.
 func (l *Loop) handleContent(uid types.UID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w := l.workers[uid]; w != nil {
-		w.inbox.put(func(m *mail) { m.volumes = true })
-	}
+	l.mail(uid, func(m *mail) { m.volumes = true })
 }
 
 // handleOrphans gives a worker to every pod that runs and that no source has, so that the worker

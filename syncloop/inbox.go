@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/notify"
+	"github.com/bowline-k8s/bowline/syncloop/allocation"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
@@ -20,13 +21,14 @@ type inbox struct {
 
 // mail is everything that waits for one worker.
 type mail struct {
-	pod       *v1.Pod         // the newest, or nil
-	terminate *plan.Terminate // the most urgent, or nil
-	absent    bool            // no source has the pod any more
-	volumes   bool            // a ConfigMap, Secret or token that the pod mounts has changed
-	unwritten bool            // a volume refresh did not reach the host
-	refreshed *error          // the result of a volume refresh that reached the host
-	outcomes  []finished      // operations that ended, oldest first
+	pod       *v1.Pod            // the newest, or nil
+	terminate *plan.Terminate    // the most urgent, or nil
+	absent    bool               // no source has the pod any more
+	volumes   bool               // a ConfigMap, Secret or token that the pod mounts has changed
+	unwritten bool               // a volume refresh did not reach the host
+	refreshed *error             // the result of a volume refresh that reached the host
+	outcomes  []finished         // operations that ended, oldest first
+	answer    *allocation.Answer // the newest of the allocation manager, or nil
 }
 
 // finished is an operation's outcome, and the sequence number that an observation must have to show

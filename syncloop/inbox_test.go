@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/allocation"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
@@ -160,6 +162,31 @@ func TestKilling(t *testing.T) {
 			if got := killing(tc.pod, plan.Operation{Container: "app", Cause: tc.cause, Reason: words}); got != tc.want {
 				t.Errorf("cause %d in the words %q: %q, want %q", tc.cause, words, got, tc.want)
 			}
+		}
+	}
+}
+
+// A worker decides on an answer for the newest pod of its own life, and on no other.
+func TestAnswerForAnOlderPod(t *testing.T) {
+	w := newWorker(&Loop{allocation: allocation.New(allocation.Config{})}, pod.Ref{}, false)
+	answer := func(p *v1.Pod, version uint64) {
+		w.answered(&allocation.Answer{Version: version, Pod: p}, time.Now())
+	}
+	first, second, former := versioned(1), versioned(2), versioned(0)
+	if answer(former, 7); w.pod != nil {
+		t.Error("an answer of a former life is taken")
+	}
+	for i, p := range []*v1.Pod{first, second} {
+		w.api = p
+		if w.ask() {
+			t.Errorf("%d: it does not wait for the answer", i)
+		}
+		before := w.pod
+		if answer(former, w.asked.version-1); w.pod != before || w.ask() {
+			t.Errorf("%d: an answer for an older pod is taken", i)
+		}
+		if answer(p, w.asked.version); w.pod != p || !w.ask() {
+			t.Errorf("%d: the answer is not taken", i)
 		}
 	}
 }

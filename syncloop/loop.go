@@ -21,6 +21,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
+	"github.com/bowline-k8s/bowline/syncloop/allocation"
 	"github.com/bowline-k8s/bowline/syncloop/images"
 	"github.com/bowline-k8s/bowline/syncloop/lifecycle"
 	"github.com/bowline-k8s/bowline/syncloop/objects"
@@ -151,16 +152,14 @@ type Loop struct {
 	starts   *startlimiter.Pacer // for sandboxes and containers; containers go first
 	removals *startlimiter.Pacer // for removing the remains of dead pods
 
-	users       *userRanges // ID ranges of pods with a user namespace
-	allocations *allocations
-	resizes     *recordKeeper
+	users      *userRanges // ID ranges of pods with a user namespace
+	allocation *allocation.Manager
 
 	mu      sync.Mutex
 	workers map[types.UID]*worker
 	running sync.WaitGroup
 
-	born      uint64 // how many workers were created; guarded by mu
-	admission admission
+	born uint64 // how many workers were created; guarded by mu
 
 	naming   sync.Mutex
 	released map[types.UID]bool // pods with a worker whose ConfigMaps and Secrets are no longer followed
@@ -176,11 +175,15 @@ func New(c Config) (*Loop, error) {
 		cfg: c, workers: map[types.UID]*worker{}, released: map[types.UID]bool{},
 		starts:   startlimiter.New(max(startsPerCPU*m.CPUs, leastStarts), paceLease),
 		removals: startlimiter.New(m.CPUs/2, paceLease),
-		resizes:  &recordKeeper{files: c.Host, path: ResizeRecord(m.RootDir)},
 	}
 	l.users = &userRanges{taken: c.PLEG.Cache().Users, byPod: map[types.UID]uint32{}}
-	l.allocations = &allocations{allocatable: c.Allocatable, pods: c.Sources.Pods, complete: func() bool { return c.Sources.SeenBy(pod.SourceAPI) }, wake: l.wake,
-		byUID: map[types.UID]*allotted{}}
+	l.allocation = allocation.New(allocation.Config{
+		Policy: c.Policy, Node: c.Node, Reread: c.Reread, Allocatable: c.Allocatable, Sources: c.Sources, Observed: c.PLEG.Cache().Get,
+		Ended: func(uid types.UID) bool { return l.State(uid).Ended() }, Grace: graceOf,
+		Deliver: func(uid types.UID, a allocation.Answer) { l.mail(uid, func(m *mail) { m.answer = &a }) },
+		Event:   func(p *v1.Pod, kind, reason, message string) { l.event(p, "", kind, reason, message) },
+		Files:   c.Host, Root: m.RootDir,
+	})
 	return l, nil
 }
 
@@ -202,39 +205,19 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer l.running.Wait()
 	housekeeping := time.NewTicker(housekeepingPeriod)
 	defer housekeeping.Stop()
-	healthDone := make(chan struct{})
-	go func() {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() {
 		defer budget.From(ctx).Recover("watch the runtime's health")
-		defer close(healthDone)
 		l.watchRuntime(ctx)
-	}()
-	defer func() { <-healthDone }()
-	resizesDone := make(chan struct{})
-	go func() {
-		defer budget.From(ctx).Recover("watch resizes")
-		defer close(resizesDone)
-		l.watchResizes(ctx)
-	}()
-	defer func() { <-resizesDone }()
+	})
+	parts.Go(func() {
+		defer budget.From(ctx).Recover("the allocation manager")
+		_ = l.allocation.Run(ctx)
+	})
 	for l.iterate(ctx, housekeeping.C) {
 	}
 	return nil
-}
-
-// watchResizes reads the record of resized pods, then re-evaluates pending resizes every
-// resizeRetry.
-func (l *Loop) watchResizes(ctx context.Context) {
-	l.resizes.load(ctx, l.allocations, l.wakeAll)
-	t := time.NewTicker(resizeRetry)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-t.C:
-			l.allocations.again(now)
-		}
-	}
 }
 
 // iterate is one iteration of the loop, like the kubelet's syncLoopIteration. It has no 1 s sync
@@ -293,6 +276,15 @@ func (l *Loop) wake(uid types.UID) {
 	}
 }
 
+// mail merges into the inbox of the pod's worker, if it has one.
+func (l *Loop) mail(uid types.UID, merge func(*mail)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.workers[uid]; w != nil {
+		w.inbox.put(merge)
+	}
+}
+
 func (l *Loop) wakeAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -328,6 +320,7 @@ func (l *Loop) launch(ctx context.Context, w *worker) {
 		delete(l.workers, w.ref.UID)
 		l.succeed(w)
 		left := w.inbox.take()
+		left.answer = nil
 		if p := l.again(w); p != nil {
 			left.pod = p
 		}
@@ -343,13 +336,12 @@ func (l *Loop) launch(ctx context.Context, w *worker) {
 
 // forget drops everything that is kept for a pod that is gone.
 func (l *Loop) forget(ctx context.Context, w *worker) {
-	l.admission.end(w.ref.UID)
 	l.cfg.Prober.Forget(w.ref.UID)
 	if !l.settleStatic(w) {
 		l.cfg.Status.Forget(w.ref.UID)
 	}
 	l.unregister(w.ref.UID, false)
-	l.allocations.forget(w.ref.UID)
+	l.allocation.Gone(w.ref.UID)
 	l.users.release(w.ref.UID)
 	klog.FromContext(ctx).V(1).Info("Pod worker ends")
 }

@@ -34,7 +34,7 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 	}
 	awaits, _ := w.awaits(now, in.Observed)
 	var actuated *pod.Allocation
-	if has := plan.ActuatedPod(w.ledger, &in.Observed); has != w.resize.given {
+	if has := plan.ActuatedPod(w.ledger, &in.Observed); has != w.answer.Allocated {
 		if a, ok := pod.ParseAllocation(has); ok {
 			actuated = &a
 		}
@@ -43,7 +43,7 @@ func (w *worker) report(ctx context.Context, now time.Time, in plan.Input) {
 		Now: now, Pod: w.pod, Phase: w.phase, HoldsSandbox: plan.HoldsSandbox(w.ledger, &in.Observed), Observed: in.Observed, Old: w.status,
 		Waiting: w.waiting(), Awaits: awaits, Again: w.ledger.Again(), Verdicts: l.cfg.Prober.Verdicts(w.ref.UID),
 		HostIPs: l.cfg.Machine().HostIPs, RecursiveReadOnly: l.recursiveReadOnly(in.Observed), Terminate: termination(w.term),
-		RuntimeName: l.cfg.RuntimeName, Resize: w.resize.conditions(), Actuated: actuated,
+		RuntimeName: l.cfg.RuntimeName, Resize: w.resizeConditions(), Actuated: actuated,
 	})
 	w.status = out
 	w.pub.mu.Lock()

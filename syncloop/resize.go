@@ -1,92 +1,64 @@
 package syncloop
 
 import (
-	"maps"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/bowline-k8s/bowline/pod"
-	"github.com/bowline-k8s/bowline/syncloop/allot"
+	"github.com/bowline-k8s/bowline/syncloop/allocation"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 )
 
-// resizeState is what a worker knows about the allocation of its pod.
-type resizeState struct {
-	known    bool   // the allocation has been recovered
-	given    string // the allocation, serialized
-	accepted int64  // generation of the last accepted resize
-	pending  *v1.PodCondition
-	progress *v1.PodCondition
+// ask asks the allocation manager about a pod that is new, or on which it has not decided all. It
+// reports whether the worker has the answer for the newest pod. A worker decides on no other one.
+func (w *worker) ask() bool {
+	switch {
+	case w.asked.pod != w.api:
+		w.asked.pod, w.asked.version = w.api, w.loop.allocation.Ask(w.api)
+	case !w.answer.Complete():
+		w.loop.allocation.Ask(w.api)
+	}
+	return w.answer.Version >= w.asked.version
 }
 
-// conditions returns the resize conditions of the pod's status.
-func (r *resizeState) conditions() []v1.PodCondition {
-	var out []v1.PodCondition
-	for _, c := range []*v1.PodCondition{r.pending, r.progress} {
-		if c != nil {
-			out = append(out, *c)
-		}
+// answered takes an answer of the allocation manager, unless it is for an older pod or for a former
+// life of the UID.
+func (w *worker) answered(a *allocation.Answer, now time.Time) {
+	if a == nil || w.asked.pod == nil || a.Version < w.asked.version {
+		return
 	}
-	return out
-}
-
-// allot passes the source's pod to the allocations, which judge a requested resize, and sets w.pod
-// to the pod with its allocation. The allocation of a pod that an earlier process started is
-// recovered when the worker first sees what is on the host.
-func (w *worker) allot(now time.Time) {
-	l, r := w.loop, &w.resize
-	var first *recovered
-	if !r.known {
-		o := l.cfg.PLEG.Cache().Get(w.ref.UID)
-		if o.Stale != "" || o.Seq == 0 || !l.allocations.known() {
-			w.pod = w.api
-			return
-		}
-		found := l.allocations.recover(w.api, &o)
-		first, r.known = &found, true
-		w.ledger = plan.Resized(w.ledger, sizes(w.api, &o, found), found.cgroups)
-		for i := range w.api.Status.Conditions {
-			if c := &w.api.Status.Conditions[i]; c.Type == v1.PodResizeInProgress {
-				r.progress = c.DeepCopy()
-			}
-		}
+	was := w.answer
+	w.answer, w.pod = *a, a.Pod
+	if was.Preempted.IsZero() && !a.Preempted.IsZero() {
+		w.term = plan.Merge(w.term, &plan.Terminate{At: a.Preempted, Grace: graceOf(w.pod), Cause: plan.CauseEvicted,
+			Reason: allocation.ReasonPreempting, Message: allocation.MessagePreempting, Disruption: allocation.TargetPreempting})
 	}
-	a := l.allocations.allot(w.api, first, now)
-	if w.phase >= pod.Terminated {
-		l.allocations.end(w.ref.UID)
+	if r := a.Restored; r != was.Restored {
+		var cgroups map[string]plan.Cgroup
+		if r.Sandbox != "" {
+			cgroups = map[string]plan.Cgroup{r.Sandbox: {Allocated: r.Cgroup, Unsure: r.Unsure}}
+		}
+		w.ledger = plan.Resized(w.ledger, r.Sized, cgroups)
+		w.progress = allocation.Condition(w.api, v1.PodResizeInProgress)
 	}
-	if a.given != r.given {
+	if a.Allocated != was.Allocated {
 		w.ledger = plan.ResizeChanged(w.ledger)
 	}
-	w.pod, r.given, r.pending = a.pod, a.given, a.pending
-	if a.accepted != r.accepted {
-		r.accepted = a.accepted
-		r.progress = resizeCondition(v1.PodResizeInProgress, nil, "", "", a.accepted, now)
+	if a.Accepted != was.Accepted {
+		w.progress = allocation.NewCondition(v1.PodResizeInProgress, nil, "", "", a.Accepted, now)
 	}
-	for _, n := range a.news {
-		l.event(w.pod, "", n.kind, n.reason, n.message)
-	}
-	l.preempt(a.preempt, now)
 }
 
-// sizes returns, by container ID, the sizes that differ from the ones the containers were made
-// with. A container whose annotation has no size counts as having its pod's allocation.
-func sizes(p *v1.Pod, o *pod.Observed, found recovered) map[string]pod.Size {
-	out := maps.Clone(found.sized)
-	given := found.allocation.Apply(p)
-	for i := range o.Containers {
-		c := &o.Containers[i]
-		if _, ok := out[c.ID]; ok || c.Size != nil || c.State != pod.StateRunning {
-			continue
-		}
-		if s := resizable(given, c.Name); s != nil {
-			if out == nil {
-				out = map[string]pod.Size{}
-			}
-			out[c.ID] = pod.SizeOf(&given.Spec, s)
-		}
+// resizeConditions returns the resize conditions of the pod's status.
+func (w *worker) resizeConditions() []v1.PodCondition {
+	var out []v1.PodCondition
+	if c := w.answer.Pending; c != nil && w.phase == pod.Syncing {
+		out = append(out, *c)
+	}
+	if w.progress != nil {
+		out = append(out, *w.progress)
 	}
 	return out
 }
@@ -96,27 +68,26 @@ func (w *worker) watchResize(now time.Time, in plan.Input) {
 	if in.Observed.Stale != "" || in.Observed.Seq < w.needSeq {
 		return
 	}
-	r := &w.resize
 	in.Ledger = w.ledger
 	switch {
 	case w.phase != pod.Syncing:
-		r.pending, r.progress = nil, nil
+		w.progress = nil
 	case plan.Resizing(in):
 		generation, reason, message := w.pod.Generation, "", ""
-		if c := r.progress; c != nil {
+		if c := w.progress; c != nil {
 			generation, reason, message = c.ObservedGeneration, c.Reason, c.Message
 		}
 		if b := w.ledger.Backoff(plan.ResizeKey); b.Failures > 0 {
 			reason, message = v1.PodReasonError, b.Message
 		}
-		next := resizeCondition(v1.PodResizeInProgress, r.progress, reason, message, generation, now)
-		if reason != "" && (r.progress == nil || r.progress.Reason != reason || r.progress.Message != message) {
-			w.loop.event(w.pod, "", v1.EventTypeWarning, "ResizeError", allot.Message("Pod resize error", w.pod, generation, message))
+		next := allocation.NewCondition(v1.PodResizeInProgress, w.progress, reason, message, generation, now)
+		if reason != "" && (w.progress == nil || w.progress.Reason != reason || w.progress.Message != message) {
+			w.loop.event(w.pod, "", v1.EventTypeWarning, "ResizeError", allocation.Message("Pod resize error", w.pod, generation, message))
 		}
-		r.progress = next
-	case r.progress != nil:
-		w.loop.event(w.pod, "", v1.EventTypeNormal, "ResizeCompleted", allot.Message("Pod resize completed", w.pod, r.progress.ObservedGeneration, ""))
-		r.progress = nil
+		w.progress = next
+	case w.progress != nil:
+		w.loop.event(w.pod, "", v1.EventTypeNormal, "ResizeCompleted", allocation.Message("Pod resize completed", w.pod, w.progress.ObservedGeneration, ""))
+		w.progress = nil
 	}
 }
 

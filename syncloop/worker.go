@@ -15,6 +15,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/budget"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
+	"github.com/bowline-k8s/bowline/syncloop/allocation"
 	"github.com/bowline-k8s/bowline/syncloop/plan"
 	"github.com/bowline-k8s/bowline/wall"
 )
@@ -34,28 +35,32 @@ type worker struct {
 	pub published
 
 	// ── owned by run ──
-	api     *v1.Pod // the pod as its source has it
-	pod     *v1.Pod // api with its allocation
-	resize  resizeState
-	phase   pod.Phase
-	term    *plan.Terminate
-	ledger  plan.Ledger
-	needSeq uint64
-	absent  bool
-	volumes plan.VolumeState
-	flights map[plan.Key]*flight
-	ended   sync.WaitGroup // goroutines of the operations
-	wakeAt  time.Time
-	images  map[string]*pulled // by container name, from OpPull
-	resync  time.Time          // when the volumes are refreshed next
-	stuck   int                // volume refreshes that have failed in a row
-	hashes  map[string]string
-	former  map[string][]string // hashes of the same specs in other forms
-	hashGen *v1.Pod             // the pod that hashes were made from
-	status  v1.PodStatus        // last generated
-	judged  bool                // admission has been decided; see admit
-	after   []victim            // preempted pods whose end this one waits for
-	refused map[string]admit.Rejection
+	api    *v1.Pod           // the pod as its source has it
+	pod    *v1.Pod           // api with its allocation
+	answer allocation.Answer // the last one
+	asked  struct {
+		pod     *v1.Pod
+		version uint64
+	}
+	progress *v1.PodCondition // PodResizeInProgress
+	phase    pod.Phase
+	term     *plan.Terminate
+	ledger   plan.Ledger
+	needSeq  uint64
+	absent   bool
+	volumes  plan.VolumeState
+	flights  map[plan.Key]*flight
+	ended    sync.WaitGroup // goroutines of the operations
+	wakeAt   time.Time
+	images   map[string]*pulled // by container name, from OpPull
+	resync   time.Time          // when the volumes are refreshed next
+	stuck    int                // volume refreshes that have failed in a row
+	hashes   map[string]string
+	former   map[string][]string // hashes of the same specs in other forms
+	hashGen  *v1.Pod             // the pod that hashes were made from
+	status   v1.PodStatus        // last generated
+	admitted bool                // or rejected; see admit
+	refused  map[string]admit.Rejection
 }
 
 // flight is one operation under way.
@@ -91,16 +96,17 @@ func (w *worker) run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		w.read(w.inbox.take())
-		if w.api == nil { // just launched; its first mail is on the way
-			if !w.wait(ctx, timer) {
+		if w.api == nil || !w.ask() { // the first mail, or the answer, is on the way
+			select {
+			case <-ctx.Done():
 				return
+			case <-w.inbox.notify:
+				continue
 			}
-			continue
 		}
 		now := time.Now()
-		w.allot(now)
 		in := w.input(now)
-		waits := w.admit(ctx, &in)
+		w.admit(&in)
 		p := plan.Decide(in)
 		if p.Phase != w.phase {
 			log.V(1).Info("Pod worker moves on", "from", w.phase, "to", p.Phase, "why", p.Reason)
@@ -116,10 +122,10 @@ func (w *worker) run(ctx context.Context) {
 		w.phase, w.term, w.ledger, w.wakeAt = p.Phase, p.Terminate, p.Ledger, p.WakeAt
 		w.watchResize(now, in)
 		w.awaitSight(now, in.Observed)
-		if waits {
-			w.wakeAt = now.Add(time.Second)
-		}
 		w.publish(now, in.Observed, p)
+		if p.Phase >= pod.Terminated {
+			w.loop.allocation.Ended(w.ref.UID)
+		}
 		w.report(ctx, now, in)
 		for _, key := range p.Cancel {
 			if f := w.flights[key]; f != nil {
@@ -210,6 +216,7 @@ func (w *worker) read(m mail) {
 		w.record(f)
 		w.settle(f)
 	}
+	w.answered(m.answer, time.Now())
 }
 
 // settle records the effects of an operation that are not in the ledger.
@@ -248,9 +255,9 @@ func (w *worker) input(now time.Time) plan.Input {
 		Reported: w.reported(),
 		Hold:     w.hold(&observed),
 		Jitter:   w.loop.jitter(),
-		Hashes:   w.hashes, FormerHashes: w.former, Allocated: w.resize.given,
+		Hashes:   w.hashes, FormerHashes: w.former, Allocated: w.answer.Allocated,
 	}
-	if in.Hold == "" && !w.resize.known {
+	if in.Hold == "" && w.answer.Allocated == "" {
 		in.Hold = "the pod's allocated resources are not known yet"
 	}
 	for _, f := range w.flights {

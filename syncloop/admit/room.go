@@ -32,14 +32,7 @@ func (s shortage) missing() int64 { return s.requested - (s.capacity - s.used) }
 // CPU, memory and ephemeral storage, then the rest by name.
 func shortages(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) []shortage {
 	var out []shortage
-	used := v1.ResourceList{}
-	for _, o := range others {
-		for name, q := range helper.PodRequests(o, helper.PodResourcesOptions{UseStatusResources: true}) {
-			sum := used[name]
-			sum.Add(q)
-			used[name] = sum
-		}
-	}
+	used := requested(others, helper.PodResourcesOptions{UseStatusResources: true})
 	if most := amount(v1.ResourcePods, allocatable[v1.ResourcePods]); int64(len(others))+1 > most {
 		out = append(out, shortage{v1.ResourcePods, 1, int64(len(others)), most})
 	}
@@ -51,6 +44,19 @@ func shortages(p *v1.Pod, others []*v1.Pod, allocatable v1.ResourceList) []short
 		}
 		if s.requested > 0 && s.missing() > 0 {
 			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// requested adds up the requests of the pods.
+func requested(pods []*v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
+	out := v1.ResourceList{}
+	for _, p := range pods {
+		for name, q := range helper.PodRequests(p, options) {
+			sum := out[name]
+			sum.Add(q)
+			out[name] = sum
 		}
 	}
 	return out

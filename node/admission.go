@@ -9,25 +9,25 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
-// judges provides the node against which the sync loop admits pods.
-type judges struct{ node *Node }
+// admissionNode provides the node against which the sync loop admits pods.
+type admissionNode struct{ node *Node }
 
-func (j *judges) current() admit.Node { return j.of(j.node.node.Current()) }
+func (a *admissionNode) current() admit.Node { return a.of(a.node.node.Current()) }
 
-func (j *judges) reread(ctx context.Context) (admit.Node, error) {
-	node, err := j.node.node.Reread(ctx)
+func (a *admissionNode) reread(ctx context.Context) (admit.Node, error) {
+	node, err := a.node.node.Reread(ctx)
 	if err != nil {
 		return admit.Node{}, err
 	}
-	return j.of(node), nil
+	return a.of(node), nil
 }
 
-func (j *judges) of(node *v1.Node) admit.Node {
-	s := j.node.seen.load()
+func (a *admissionNode) of(node *v1.Node) admit.Node {
+	s := a.node.seen.load()
 	return admit.Node{
 		Name: node.Name, Labels: node.Labels, Taints: node.Spec.Taints, Allocatable: node.Status.Allocatable,
 		OS: s.facts.OS, AppArmor: s.facts.AppArmor, StrictGroups: s.status.GetFeatures().GetSupplementalGroupsPolicy(), Sysctls: s.sysctls, Features: declaredFeatures,
-		Pressure: j.node.parts.eviction.Conditions(), GoingDown: j.node.parts.shutdown.Going(),
+		Pressure: a.node.parts.eviction.Conditions(), GoingDown: a.node.parts.shutdown.Going(),
 	}
 }
 

@@ -1,13 +1,20 @@
-package syncloop
+package allocation
 
 import (
 	"context"
+	"encoding/json"
 	"io/fs"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/host/hosttest/recordtest"
 	"github.com/bowline-k8s/bowline/host/schema"
+	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
 // oneFile is a file in memory.
@@ -27,8 +34,7 @@ func TestResizeRecordVersions(t *testing.T) {
 		`{"schemaVersion":1,"pods":{"u":{"sandbox":"s","allocation":{}}}}`: false,
 		`{"schemaVersion":2,"pods":{},"more":1}`:                           true,
 	} {
-		k := &recordKeeper{files: oneFile(data), path: "/r/resizes.json"}
-		r, err := k.read(t.Context())
+		r, err := readRecord(t.Context(), oneFile(data), "/r/resizes.json")
 		if schema.Newer(err) != newer || !newer && (err != nil || r.Pods["u"].Sandbox != "s") {
 			t.Errorf("%s: %+v, %v", data, r, err)
 		}
@@ -48,12 +54,11 @@ func (tooLarge) ReadFile(context.Context, string, int64) ([]byte, error) {
 // A record that cannot be decoded is an error that says what to do. Allocations are not guessed,
 // and the record is not overwritten.
 func TestResizeRecordFailsClosed(t *testing.T) {
-	for name, files := range map[string]recordFiles{
+	for name, files := range map[string]Files{
 		"cut off": oneFile(`{"schemaVersion":1,"pods":{"u":{"san`), "empty": oneFile(""), "NULs": oneFile("\x00\x00\x00"),
 		"another file": oneFile("[]"), "two": oneFile(`{"schemaVersion":1,"pods":{}}{}`), "too large": tooLarge{},
 	} {
-		k := &recordKeeper{files: files, path: "/r/resizes.json"}
-		r, err := k.read(t.Context())
+		r, err := readRecord(t.Context(), files, "/r/resizes.json")
 		if err == nil || len(r.Pods) > 0 {
 			t.Errorf("%s: read as %+v, %v", name, r, err)
 			continue
@@ -66,9 +71,45 @@ func TestResizeRecordFailsClosed(t *testing.T) {
 
 // A record that would be too large to read is not written.
 func TestResizeRecordIsBounded(t *testing.T) {
-	k := &recordKeeper{files: oneFile(""), path: "/r/resizes.json"}
-	err := k.save(t.Context(), &allocations{complete: func() bool { return false }}, "u", resizedPod{Sandbox: strings.Repeat("s", maxRecord)})
+	err := writeRecord(t.Context(), oneFile(""), "/r/resizes.json", record{Pods: map[types.UID]Resized{"u": {Sandbox: strings.Repeat("s", maxRecord)}}})
 	if err == nil || !strings.Contains(err.Error(), "exceed the limit") {
 		t.Error(err)
 	}
+}
+
+// TestEveryVersionsResizes: a resized pod keeps the allocation that any earlier Bowline version
+// recorded.
+func TestEveryVersionsResizes(t *testing.T) {
+	recordtest.Each(t, func(t *testing.T, version string, h host.Host, root string) {
+		r, err := readRecord(t.Context(), h, Checkpoint(root))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := r.Pods["3f2a"]
+		limits := p.Allocation.Containers["app"].Limits
+		if limit := limits.Cpu(); p.Sandbox != "box-1" || limit.String() != "200m" || p.Sized["con-1"].CPULimit != 200 {
+			t.Errorf("%+v", p)
+		}
+	})
+}
+
+// FuzzResizeRecord: any resizes.json that can be read can be written and read again.
+func FuzzResizeRecord(f *testing.F) {
+	f.Add([]byte(`{"schemaVersion":1,"pods":{"u":{"sandbox":"s","allocation":{}}}}`))
+	f.Add([]byte(`{}`))
+	corpus.Add(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var r, again record
+		if schema.Decode(data, recordSchema, &r) != nil {
+			return
+		}
+		r.SchemaVersion = recordSchema
+		out, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Decode(out, recordSchema, &again); err != nil || !cmp.Equal(r, again, cmpopts.EquateEmpty()) {
+			t.Errorf("%s: %v\n%s", out, err, cmp.Diff(r, again))
+		}
+	})
 }

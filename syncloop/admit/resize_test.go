@@ -1,13 +1,13 @@
-package allot
+package admit
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func amounts(cpu, memory string) v1.ResourceList {
@@ -20,7 +20,7 @@ func asks(cpu, memory string) *v1.Pod {
 	return p
 }
 
-func TestFits(t *testing.T) {
+func TestFitsResized(t *testing.T) {
 	node := amounts("2", "1Gi")
 	whole := asks("1", "1Mi")
 	whole.Spec.Resources = &v1.ResourceRequirements{Requests: amounts("1500m", "1Mi")}
@@ -43,9 +43,9 @@ func TestFits(t *testing.T) {
 			want: "Node didn't have enough resource: cpu, requested: 600, used: 1500, capacity: 2000"},
 		{name: "a node of which nothing is known", pod: asks("9", "9Gi")},
 	} {
-		v := Fits(c.pod, c.others, c.node)
-		if v.Message != c.want || (v.Reason == "") != (c.want == "") || v.Reason != "" && v.Reason != v1.PodReasonDeferred {
-			t.Errorf("%s: %+v, want %q", c.name, v, c.want)
+		r := FitsResized(c.pod, c.others, c.node)
+		if (r == nil) != (c.want == "") || r != nil && r.Message != c.want {
+			t.Errorf("%s: %+v, want %q", c.name, r, c.want)
 		}
 	}
 }
@@ -57,11 +57,12 @@ func TestBefore(t *testing.T) {
 		c.Wanted = p
 		return c
 	}
-	grows := Candidate{Wanted: asks("2", "1Mi"), Given: asks("1", "1Mi"), Since: time.Unix(5, 0)}
-	shrinks := Candidate{Wanted: asks("1", "1Mi"), Given: asks("2", "1Mi"), Since: time.Unix(9, 0)}
+	since := func(seconds int64) metav1.Time { return metav1.NewTime(time.Unix(seconds, 0)) }
+	grows := Candidate{Wanted: asks("2", "1Mi"), Given: asks("1", "1Mi"), Since: since(5)}
+	shrinks := Candidate{Wanted: asks("1", "1Mi"), Given: asks("2", "1Mi"), Since: since(9)}
 	guaranteed, older := grows, grows
-	guaranteed.Class, guaranteed.Since = v1.PodQOSGuaranteed, time.Unix(8, 0)
-	older.Since = time.Unix(1, 0)
+	guaranteed.Class, guaranteed.Since = v1.PodQOSGuaranteed, since(8)
+	older.Since = since(1)
 	order := []Candidate{shrinks, priority(7, grows), guaranteed, older, grows}
 	for i := range order {
 		for j := range order {
@@ -75,15 +76,6 @@ func TestBefore(t *testing.T) {
 	for i := range order {
 		if Before(shuffled[i], order[i]) != 0 {
 			t.Errorf("place %d", i)
-		}
-	}
-}
-
-func TestMessage(t *testing.T) {
-	got := Message("Pod resize error", asks("1", "1Mi"), 7, "it broke")
-	for _, want := range []string{`Pod resize error: {"containers":[{"name":"c","resources":{"requests":{"cpu":"1","memory":"1Mi"}}}]`, `"generation":7`, `"error":"it broke"}`} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%s has no %s", got, want)
 		}
 	}
 }

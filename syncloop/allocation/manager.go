@@ -1,0 +1,248 @@
+// Package allocation is the node's allocation manager. It admits pods, keeps the CPU and memory
+// that each pod was given, and decides on resizes.
+//
+// One goroutine, Run, owns all of it. A worker asks about its pod (Ask), and gets an Answer now and
+// whenever it changes (Config.Deliver). The manager waits for no worker: the functions of Config
+// look or post, and calls to the API server and to the host run in goroutines of their own.
+package allocation
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/notify"
+	"github.com/bowline-k8s/bowline/pod"
+	"github.com/bowline-k8s/bowline/syncloop/admit"
+)
+
+// Config is what the manager needs of others. Run's goroutine calls the functions; none may wait
+// for the manager. Reread and Files are used aside.
+type Config struct {
+	Policy admit.Policy
+	// Node returns the node that pods are admitted against; nil: every pod that Policy allows is
+	// admitted. Reread reads its labels and taints from the API server; nil: they are up to date.
+	Node   func() admit.Node
+	Reread func(context.Context) (admit.Node, error)
+	// Allocatable limits resizes. A resource that is missing has no limit.
+	Allocatable func() v1.ResourceList
+	Sources     Sources
+	Observed    func(types.UID) pod.Observed
+	// Ended reports whether the pod has no worker, or has ended as far as its worker knows.
+	Ended func(types.UID) bool
+	// Grace is the grace period of a pod.
+	Grace func(*v1.Pod) time.Duration
+	// Deliver puts an answer into the inbox of the pod's worker.
+	Deliver func(types.UID, Answer)
+	Event   func(p *v1.Pod, kind, reason, message string)
+	// Files and Root are where the checkpoint of resizes is.
+	Files Files
+	Root  string
+}
+
+// Sources are the sources of pods; podconfig.PodConfig implements it.
+type Sources interface {
+	Pods() []*v1.Pod
+	Get(types.UID) *v1.Pod
+	SeenBy(source string) bool
+}
+
+// Answer is what the manager has decided on a pod. It is never changed after delivery.
+type Answer struct {
+	// Version is the number that Ask returned for the newest question that this answers.
+	Version uint64
+	// Pod is the pod that was asked about, with its allocation.
+	Pod *v1.Pod
+	// Allocated is the allocation, serialized; "" while it is not known. Nothing may start then.
+	Allocated string
+	// Restored is what an earlier process left of the pod; nil while the allocation is not known.
+	Restored *Restored
+	// Accepted is the generation of the last accepted resize; 0: none.
+	Accepted int64
+	// Pending is the PodResizePending condition of a resize that is deferred or infeasible, or nil.
+	Pending *v1.PodCondition
+	// Decided means that the pod is admitted, or rejected if Rejection is set.
+	Decided   bool
+	Rejection *admit.Rejection
+	// Waits means that pods that were preempted for this one have not ended. It must not start.
+	Waits bool
+	// Preempted is when the pod was preempted for a critical one; zero: it was not.
+	Preempted time.Time
+}
+
+// Complete reports whether nothing is left to find out unless the pod, or another one, changes.
+func (a *Answer) Complete() bool { return a.Decided && a.Allocated != "" && !a.Waits }
+
+// resizeRetry is how often deferred resizes are retried although no known input has changed;
+// retryPeriod is how often the manager looks again at what it could not decide.
+const (
+	resizeRetry = 3 * time.Minute
+	retryPeriod = time.Second
+)
+
+// Manager is the allocation manager. New makes it, Run runs it.
+type Manager struct {
+	cfg    Config
+	wake   notify.Signal
+	saving chan struct{} // has the one write of the checkpoint that is under way
+
+	mu       sync.Mutex // of the inbox
+	messages []func(context.Context)
+	asked    uint64
+
+	// ── owned by Run ──
+	pods       map[types.UID]*podState // those with a worker
+	admissions map[types.UID]*admission
+	labels     nodeLabels
+	resizeDue  bool // a resize may be possible, or withdrawn
+	checkpoint record
+	loaded     bool           // the checkpoint has been read
+	aside      sync.WaitGroup // goroutines of calls to the API server and the host
+}
+
+// podState is what the manager knows of a pod with a worker.
+type podState struct {
+	version uint64 // of the last question
+	wanted  *v1.Pod
+	shown   *v1.Pod // wanted, with the allocated resources
+	sent    Answer
+	owed    bool // wanted is new since sent
+	decided bool // the pod is admitted or rejected, or an earlier process admitted it
+	ended   bool // the pod uses nothing any more
+	resizes
+}
+
+// New makes a Manager.
+func New(c Config) *Manager {
+	return &Manager{cfg: c, wake: make(notify.Signal, 1), saving: make(chan struct{}, 1), pods: map[types.UID]*podState{},
+		admissions: map[types.UID]*admission{}, labels: nodeLabels{waiting: map[types.UID]bool{}}}
+}
+
+// Run decides and answers until ctx ends. It returns when its calls to others have ended.
+func (m *Manager) Run(ctx context.Context) error {
+	defer m.aside.Wait()
+	m.load(ctx)
+	deferred := time.NewTicker(resizeRetry)
+	defer deferred.Stop()
+	for again := false; ; {
+		var retry <-chan time.Time
+		if again {
+			retry = time.After(retryPeriod)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.wake:
+		case <-retry:
+		case <-deferred.C:
+			m.retryDeferred()
+		}
+		for _, message := range m.take() {
+			message(ctx)
+		}
+		now := time.Now()
+		m.restore()
+		m.resize(now)
+		m.admit(ctx, now)
+		again = m.answer()
+	}
+}
+
+// Ask asks about a pod as its source has it. An Answer with a lower Version than the returned one
+// is for an older pod, or for a former life of the UID.
+func (m *Manager) Ask(p *v1.Pod) (version uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked++
+	version = m.asked
+	m.messages = append(m.messages, func(context.Context) { m.ask(p, version) })
+	m.wake.Send()
+	return version
+}
+
+// Ended says that the pod uses nothing any more.
+func (m *Manager) Ended(uid types.UID) {
+	m.tell(func(context.Context) {
+		if e := m.pods[uid]; e != nil && !e.ended {
+			e.ended, e.decided, e.pending, m.resizeDue = true, true, nil, true
+		}
+	})
+}
+
+// Gone says that the pod's worker ends.
+func (m *Manager) Gone(uid types.UID) {
+	m.tell(func(context.Context) {
+		delete(m.pods, uid)
+		m.resizeDue = true
+		if a := m.admissions[uid]; a != nil {
+			a.ended = true
+		}
+	})
+}
+
+// tell puts a message into the inbox; it never blocks.
+func (m *Manager) tell(message func(context.Context)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.messages = append(m.messages, message)
+	m.wake.Send()
+}
+
+func (m *Manager) take() []func(context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := m.messages
+	m.messages = nil
+	return all
+}
+
+func (m *Manager) ask(p *v1.Pod, version uint64) {
+	e := m.pods[p.UID]
+	if e == nil {
+		if a := m.admissions[p.UID]; a != nil && a.ended {
+			delete(m.admissions, p.UID) // a static pod that was removed and is back
+		}
+		e = &podState{}
+		m.pods[p.UID] = e
+	}
+	e.version = version
+	if e.wanted == p {
+		return
+	}
+	e.wanted, e.shown, e.owed = p, p, true
+	if e.known {
+		m.request(e)
+	}
+}
+
+// answer delivers the answers that have changed. It reports whether some are not complete, so that
+// the manager must look again.
+func (m *Manager) answer() (again bool) {
+	again = m.resizeDue
+	for uid, e := range m.pods {
+		a := Answer{Version: e.sent.Version, Pod: e.shown, Allocated: e.allocated, Restored: e.restored,
+			Accepted: e.accepted, Pending: e.pending, Decided: e.decided}
+		if d := m.admissions[uid]; d != nil {
+			a.Rejection, a.Waits, a.Preempted = d.rejection, len(d.after) > 0, d.preempted
+		}
+		if e.owed || a != e.sent {
+			a.Version, e.owed = e.version, false
+			e.sent = a
+			m.cfg.Deliver(uid, a)
+		}
+		again = again || !e.ended && !a.Complete()
+	}
+	return again
+}
+
+// do runs a call that may take long in a goroutine of its own. Its result comes back by tell.
+func (m *Manager) do(ctx context.Context, call func()) {
+	m.aside.Go(func() {
+		defer budget.From(ctx).Recover("a call of the allocation manager")
+		call()
+	})
+}
