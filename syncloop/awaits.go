@@ -32,7 +32,7 @@ func (a *awaited) messages() map[string]string {
 	common := a.common()
 	for c := range pod.Containers(&a.pod.Spec) {
 		switch {
-		case a.instance(c.Name) != nil:
+		case a.observed.Newest(c.Name) != nil:
 		case a.slowly(plan.OpPull, c.Name):
 			out[c.Name] = fmt.Sprintf("its image %q is being pulled", c.Image)
 		case common != "":
@@ -59,7 +59,7 @@ func (a *awaited) common() string {
 	}
 	for i := range a.pod.Spec.InitContainers {
 		c := &a.pod.Spec.InitContainers[i]
-		n := a.instance(c.Name)
+		n := a.observed.Newest(c.Name)
 		switch {
 		case n == nil && a.slowly(plan.OpPull, c.Name):
 			return fmt.Sprintf("init container %q comes first: its image %q is being pulled", c.Name, c.Image)
@@ -78,15 +78,6 @@ func (a *awaited) common() string {
 // identifier matches IDs that differ at each attempt and are of no use to the reader. A status that
 // contained them would be rewritten at each attempt.
 var identifier = regexp.MustCompile(`[0-9a-f]{12,}`)
-
-func (a *awaited) instance(name string) *pod.Container {
-	for i := range a.observed.Containers {
-		if a.observed.Containers[i].Name == name {
-			return &a.observed.Containers[i]
-		}
-	}
-	return nil
-}
 
 // slowly reports whether an operation has been under way for long.
 func (a *awaited) slowly(kind plan.OpKind, container string) bool {
