@@ -20,8 +20,7 @@ func privileged(p *v1.Pod) {
 // A pod that violates the policy fails like a pod that a kubelet rejects, and nothing of it is ever
 // created. A pod that complies runs beside it.
 func TestPodBeyondThePolicy(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.policy = admit.Policy{NoPrivileged: true}
 	w.up()
 	w.api.create(with(newPod("bad"), privileged))
@@ -51,9 +50,7 @@ func TestPodBeyondThePolicy(t *testing.T) {
 	w.until("the new process has seen the pods", func() bool { _, ok := w.node.loop.Why(namespace, "good"); return ok })
 	w.untilSettled("good")
 	check()
-	w.api.delete("bad", 5)
-	w.api.delete("good", 5)
-	w.untilGone()
+	w.end(5, "bad", "good")
 }
 
 // oneClaim binds every claim to a PersistentVolume with one path of the host.
@@ -80,8 +77,7 @@ func claimed(p *v1.Pod) {
 // A claim cannot be used to mount a host path that the owner does not allow. Neither the pod nor
 // the claim shows the path before the PersistentVolume is known.
 func TestPersistentVolumeBeyondThePolicy(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.claims = oneClaim{t.TempDir()}
 	w.up()
 	w.api.create(with(newPod("before"), claimed))
@@ -106,16 +102,13 @@ func TestPersistentVolumeBeyondThePolicy(t *testing.T) {
 	if st := w.api.pod("before").Status; st.Phase != v1.PodRunning {
 		t.Errorf("a stricter policy ended what ran: %+v", st)
 	}
-	w.api.delete("bad", 5)
-	w.api.delete("before", 5)
-	w.untilGone()
+	w.end(5, "bad", "before")
 }
 
 // Under a stricter policy a running pod keeps the very PersistentVolume that it has, and not
 // another one that has taken its name: no further container gets that one, and what runs continues.
 func TestAnotherVolumeUnderTheNameOfOneThatAPodHas(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	was := t.TempDir()
 	w.claims = oneClaim{was}
 	w.up()
@@ -155,15 +148,12 @@ func TestAnotherVolumeUnderTheNameOfOneThatAPodHas(t *testing.T) {
 	if st := w.api.pod("swapped").Status; st.Phase != v1.PodRunning || w.rt.Count(fake.OpStart, "beside") != 2 {
 		t.Errorf("what ran was ended: %+v", st)
 	}
-	w.api.delete("kept", 5)
-	w.api.delete("swapped", 5)
-	w.untilGone()
+	w.end(5, "kept", "swapped")
 }
 
 // A pod with resource claims is held before its sandbox is made, and ends when it is deleted.
 // Without its devices it must not start.
 func TestResourceClaimsAreHeld(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	template := "t"
 	w.api.create(with(newPod("spec"), func(p *v1.Pod) {
@@ -193,7 +183,6 @@ func TestResourceClaimsAreHeld(t *testing.T) {
 
 // A stricter policy ends nothing that runs, and admits nothing new.
 func TestPolicyBecomesStricter(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(with(newPod("old"), privileged))
 	id := w.untilReady("old").Status.ContainerStatuses[0].ContainerID
@@ -208,16 +197,13 @@ func TestPolicyBecomesStricter(t *testing.T) {
 	}
 	w.rt.Exit(strings.TrimPrefix(id, "containerd://"), 1)
 	w.until("its container is started again", func() bool { return w.rt.Count(fake.OpStart, "app") == 2 })
-	w.api.delete("old", 5)
-	w.api.delete("new", 5)
-	w.untilGone()
+	w.end(5, "old", "new")
 }
 
 // An ephemeral container that violates the policy never starts and its status says why. One that
 // complies starts, and the pod continues.
 func TestEphemeralContainerBeyondThePolicy(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.policy = admit.Policy{NoPrivileged: true}
 	w.up()
 	w.api.create(newPod("web"))
@@ -249,6 +235,5 @@ func TestEphemeralContainerBeyondThePolicy(t *testing.T) {
 	if !w.event("Warning PrivilegedForbidden") || !ready(w.api.pod("web")) {
 		t.Errorf("events %v, the pod is %+v", w.warnings(), w.api.pod("web").Status.Conditions)
 	}
-	w.api.delete("web", 5)
-	w.untilGone()
+	w.end(5, "web")
 }

@@ -33,7 +33,6 @@ func (w *world) mutations() []int {
 // A new process adopts everything as it is: it changes nothing, and no status goes backwards,
 // readiness included.
 func TestAdoption(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	always := v1.ContainerRestartPolicyAlways
 	probe := &v1.Probe{ProbeHandler: execOf("exit 0"), PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3, SuccessThreshold: 1}
@@ -95,10 +94,7 @@ func TestAdoption(t *testing.T) {
 	if hooks != 1 {
 		t.Errorf("the postStart hook was run %d times", hooks)
 	}
-	for _, name := range []string{"full", "plain", "over"} {
-		w.api.delete(name, 5)
-	}
-	w.untilGone()
+	w.end(5, "full", "plain", "over")
 }
 
 // foreign makes a sandbox with a container that another owner has stamped.
@@ -132,7 +128,6 @@ func (w *world) foreign() (sandboxID, containerID string) {
 // What runs with this owner's stamp and has no pod any more is ended, its preStop hook included.
 // What has another stamp, or none, is not touched.
 func TestOrphansAndForeigners(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.foreign()
 	w.api.create(with(newPod("web"), func(p *v1.Pod) {
@@ -159,7 +154,6 @@ func TestOrphansAndForeigners(t *testing.T) {
 
 // Nothing is an orphan before the sources have shown their pods.
 func TestNoOrphansBeforeTheSourcesAreSeen(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(newPod("web"))
 	w.untilReady("web")
@@ -186,8 +180,7 @@ func TestNoOrphansBeforeTheSourcesAreSeen(t *testing.T) {
 	w.api.mu.Unlock()
 	w.api.show(w.node.sources)
 	w.untilSettled("web")
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 	if n := w.rt.Count(fake.OpStart, "app"); n != 1 {
 		t.Errorf("%d starts", n)
 	}
@@ -200,8 +193,7 @@ func TestShutdownInMidOperation(t *testing.T) {
 	for _, method := range []string{"PullImage", "ImageStatus", "RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync", "StopContainer", "StopPodSandbox", "RemovePodSandbox"} {
 		for _, done := range []bool{false, true} {
 			t.Run(method+map[bool]string{false: "/undone", true: "/done"}[done], func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t, fake.Config{})
+				w := newParallelWorld(t)
 				fault := fake.Fault{Withhold: true}
 				if !done {
 					fault = fake.Fault{Hold: make(chan struct{})}
@@ -243,7 +235,6 @@ func TestShutdownInMidOperation(t *testing.T) {
 
 // Losing the runtime changes nothing: no restart, no status, no orphan.
 func TestStaleIsNeverDead(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	p := w.api.create(newPod("web"))
 	w.untilReady("web")
@@ -262,14 +253,12 @@ func TestStaleIsNeverDead(t *testing.T) {
 	if n := w.rt.Count(fake.OpStart, ""); n != 1 {
 		t.Errorf("%d starts", n)
 	}
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }
 
 // A host that rebooted while the process kept running has lost its mounts. They are mounted again
 // before anything runs in the new sandbox.
 func TestNewSandboxFindsItsVolumes(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(with(newPod("web"), func(p *v1.Pod) {
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}}}
@@ -307,14 +296,12 @@ func TestNewSandboxFindsItsVolumes(t *testing.T) {
 		t.Error("no SandboxChanged event")
 	}
 	w.untilReady("web")
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }
 
 // The runtime's own readiness holds starts back and releases them.
 func TestNetworkThatIsNotReady(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.rt.SetCondition(runtimeapi.NetworkReady, false, "NetworkPluginNotReady", "cni plugin not initialized")
 	w.up()
 	w.api.create(newPod("web"))
@@ -325,9 +312,7 @@ func TestNetworkThatIsNotReady(t *testing.T) {
 	}
 	w.rt.SetCondition(runtimeapi.NetworkReady, true, "", "")
 	w.untilReady("web")
-	w.api.delete("web", 1)
-	w.api.delete("host", 1)
-	w.untilGone()
+	w.end(1, "web", "host")
 }
 
 // Each call, with each kind of fault: in every case the pod comes up and goes away, and no
@@ -354,8 +339,7 @@ func TestFaults(t *testing.T) {
 				continue // the back-off of 10 s is tested elsewhere
 			}
 			t.Run(method+"/"+f.name, func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t, fake.Config{})
+				w := newParallelWorld(t)
 				w.setHook(impatient("cri/" + method))
 				w.rt.Inject(method, f.fault)
 				w.up()
@@ -363,8 +347,7 @@ func TestFaults(t *testing.T) {
 					p.Spec.InitContainers = []v1.Container{newContainer("setup", "exit 0")}
 				}))
 				w.untilReady("web")
-				w.api.delete("web", 5)
-				w.untilGone()
+				w.end(5, "web")
 				for _, reason := range []string{"CreatePodSandboxError", "CreateContainerError", "RunContainerError"} {
 					if f.doubt && w.api.showed(reason) {
 						t.Errorf("the status said %s of a call whose outcome nobody knew", reason)

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/objects"
 )
 
@@ -50,4 +52,16 @@ func TestObjectsOfAReleasedPod(t *testing.T) {
 	p.Status.Phase = v1.PodFailed
 	l.register(p)
 	followed(false, "of a pod that has ended by itself")
+}
+
+// Whether a mount may be recursively read-only depends on the handler of the pod's newest sandbox.
+func TestRecursiveReadOnlyFollowsTheHandler(t *testing.T) {
+	l := &Loop{cfg: Config{Machine: func() spec.Machine { return spec.Machine{} }, RecursiveReadOnly: func(h string) bool { return h == "runc" }}}
+	for handler, want := range map[string]bool{"runc": true, "kata": false} {
+		o := pod.Observed{Sandboxes: []pod.Sandbox{{RuntimeHandler: handler}, {RuntimeHandler: "runc"}}}
+		j := &job{loop: l, observed: o}
+		if got := j.machine().RecursiveReadOnly; got != want {
+			t.Errorf("handler %s: %v", handler, got)
+		}
+	}
 }

@@ -54,8 +54,5 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	}
 	close(hold)
 	w.up()
-	for _, name := range w.api.names() {
-		w.api.delete(name, 1)
-	}
-	w.untilGone()
+	w.end(1, w.api.names()...)
 }

@@ -24,7 +24,6 @@ import (
 )
 
 func TestPodRunsAndIsDeleted(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(with(newPod("web"), func(p *v1.Pod) {
 		p.Spec.Containers = append(p.Spec.Containers, newContainer("side"))
@@ -38,8 +37,7 @@ func TestPodRunsAndIsDeleted(t *testing.T) {
 			t.Errorf("no event %q", event)
 		}
 	}
-	w.api.delete("web", 5)
-	w.untilGone()
+	w.end(5, "web")
 	if n := w.rt.Count(fake.OpStart, ""); n != 2 {
 		t.Errorf("%d starts for 2 containers", n)
 	}
@@ -67,7 +65,6 @@ func TestRestartPolicies(t *testing.T) {
 		{"never-done", v1.RestartPolicyNever, []string{"exit 0"}, v1.PodSucceeded},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
 			w := up(t)
 			w.api.create(with(newPod(tc.name, tc.script...), func(p *v1.Pod) { p.Spec.RestartPolicy = tc.policy }))
 			if tc.phase == "" {
@@ -98,14 +95,12 @@ func TestRestartPolicies(t *testing.T) {
 					t.Errorf("%d containers were removed: their logs are still wanted", n)
 				}
 			}
-			w.api.delete(tc.name, 5)
-			w.untilGone()
+			w.end(5, tc.name)
 		})
 	}
 }
 
 func TestInitContainersAndSidecars(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	always := v1.ContainerRestartPolicyAlways
 	w.api.create(with(newPod("web"), func(p *v1.Pod) {
@@ -114,8 +109,7 @@ func TestInitContainersAndSidecars(t *testing.T) {
 		p.Spec.InitContainers = []v1.Container{newContainer("first", "exit 0"), side, newContainer("second", "exit 0")}
 	}))
 	w.untilReady("web")
-	w.api.delete("web", 5)
-	w.untilGone()
+	w.end(5, "web")
 	order := []int{w.at(fake.OpExit, "first", 0), w.at(fake.OpStart, "side", 0), w.at(fake.OpStart, "second", 0),
 		w.at(fake.OpExit, "second", 0), w.at(fake.OpStart, "app", 0), w.at(fake.OpExit, "app", 0), w.at(fake.OpTerm, "side", 0)}
 	for i := range order {
@@ -126,7 +120,6 @@ func TestInitContainersAndSidecars(t *testing.T) {
 }
 
 func TestInitContainerThatFailsIsRunAgain(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(with(newPod("web"), func(p *v1.Pod) {
 		p.Spec.InitContainers = []v1.Container{newContainer("setup", "exit 1")}
@@ -135,12 +128,10 @@ func TestInitContainerThatFailsIsRunAgain(t *testing.T) {
 	if n := w.rt.Count(fake.OpStart, "app"); n != 0 {
 		t.Errorf("the main container was started %d times", n)
 	}
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }
 
 func TestImageThatFailsAtFirst(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.rt.Inject("PullImage", fake.Fault{Before: status.Error(codes.Unknown, "no such image")})
 	w.api.create(newPod("web"))
@@ -149,8 +140,7 @@ func TestImageThatFailsAtFirst(t *testing.T) {
 		t.Error("no event of the failed pull")
 	}
 	w.within(30*time.Second, "it runs after the back-off", func() bool { return ready(w.api.pod("web")) })
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }
 
 func TestConfigMapThatComesLate(t *testing.T) {
@@ -173,7 +163,6 @@ func TestConfigMapThatComesLate(t *testing.T) {
 		"volume":      {fromVolume, "ContainerCreating", "Warning FailedMount "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := up(t)
 			w.api.create(with(newPod("web"), tc.change))
 			w.until("the status and an event say why", func() bool {
@@ -201,8 +190,7 @@ func TestConfigMapThatComesLate(t *testing.T) {
 				}
 				return ready(w.api.pod("web"))
 			})
-			w.api.delete("web", 1)
-			w.untilGone()
+			w.end(1, "web")
 		})
 	}
 }
@@ -210,26 +198,22 @@ func TestConfigMapThatComesLate(t *testing.T) {
 // A volume update that a failed link has delayed is made soon after the link is back, not at the
 // next regular refresh. The failed link causes no event on the pod.
 func TestUpdateThatALinkKeptBack(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.keepsBack(&w.host.unreachable, 1)
 	if w.event("Warning FailedMount") {
 		t.Error("an event tells of the link as of the volume")
 	}
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }
 
 // The same for a full disk, which does cause an event.
 func TestUpdateThatAFullDiskKeptBack(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.keepsBack(&w.host.full, 3)
 	if !w.event("Warning FailedMount") {
 		t.Error("no event tells of the volume")
 	}
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }
 
 // keepsBack changes the content of a volume of the pod web while cause is set, until that many
@@ -259,7 +243,6 @@ func execOf(steps ...string) v1.ProbeHandler {
 }
 
 func TestLivenessProbeRestarts(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(with(newPod("web"), func(p *v1.Pod) {
 		p.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: execOf("out broken", "exit 1"), PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1}
@@ -268,14 +251,12 @@ func TestLivenessProbeRestarts(t *testing.T) {
 	if !w.event("Normal Killing Container app failed liveness probe, will be restarted") {
 		t.Error("no Killing event")
 	}
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }
 
 // Between the stop signal and SIGKILL a container has at least the kubelet's two seconds, even if a
 // deletion, an eviction or a probe gives it one.
 func TestLeastGrace(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	one := int64(1)
 	stubborn := func(name string, change func(*v1.Pod)) *v1.Pod {
@@ -315,7 +296,6 @@ func TestLeastGrace(t *testing.T) {
 // A container is not reported as running or Ready before its postStart hook has ended, whatever
 // makes the node report meanwhile.
 func TestNotReadyBeforePostStart(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	release := make(chan struct{})
 	hooking := make(chan struct{}, 1)
@@ -353,12 +333,10 @@ func TestNotReadyBeforePostStart(t *testing.T) {
 	}
 	close(release)
 	w.untilReady("web")
-	w.api.delete("web", 5)
-	w.untilGone()
+	w.end(5, "web")
 }
 
 func TestHooks(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	hook := func(step string) *v1.LifecycleHandler {
 		return &v1.LifecycleHandler{Exec: execOf(step).Exec}
@@ -368,8 +346,7 @@ func TestHooks(t *testing.T) {
 		p.Spec.Containers = append(p.Spec.Containers, newContainer("later"))
 	}))
 	w.untilReady("web")
-	w.api.delete("web", 5)
-	w.untilGone()
+	w.end(5, "web")
 	if a, b := w.at(fake.OpExec, "app", 0), w.at(fake.OpStart, "later", 0); a < 0 || b < a {
 		t.Errorf("postStart at %d, the next container at %d", a, b)
 	}
@@ -382,7 +359,6 @@ func TestHooks(t *testing.T) {
 }
 
 func TestPostStartThatFailsEndsTheContainer(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(with(newPod("web"), func(p *v1.Pod) {
 		p.Spec.RestartPolicy = v1.RestartPolicyNever
@@ -392,29 +368,24 @@ func TestPostStartThatFailsEndsTheContainer(t *testing.T) {
 	if !w.event("Warning FailedPostStartHook") {
 		t.Error("no event")
 	}
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }
 
 func TestDeadlineIsTold(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(with(newPod("web"), func(p *v1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(1)) }))
 	w.until("the pod's time is over", func() bool { return done(w.api.pod("web")) })
 	if !w.event("Normal DeadlineExceeded Pod was active on the node longer than the specified deadline") {
 		t.Error("no event")
 	}
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }
 
 func TestContainerThatIgnoresTermIsKilled(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(newPod("web", "ignore-term", "wait"))
 	w.untilReady("web")
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 	if w.rt.Count(fake.OpTerm, "app") != 1 || w.rt.Count(fake.OpKill, "app") != 1 {
 		t.Errorf("%d SIGTERM, %d SIGKILL", w.rt.Count(fake.OpTerm, "app"), w.rt.Count(fake.OpKill, "app"))
 	}
@@ -423,8 +394,7 @@ func TestContainerThatIgnoresTermIsKilled(t *testing.T) {
 // A pod that is deleted before anything of it was made leaves nothing behind, even if its final
 // status is accepted before its volumes are known to be released.
 func TestDeletionBeforeTheBeginning(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.host.hold = make(chan struct{})
 	w.api.create(newPod("web"))
 	w.api.delete("web", 30)
@@ -438,7 +408,6 @@ func TestDeletionBeforeTheBeginning(t *testing.T) {
 }
 
 func TestEphemeralContainerSeesItsTarget(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(newPod("web"))
 	w.untilReady("web")
@@ -458,8 +427,7 @@ func TestEphemeralContainerSeesItsTarget(t *testing.T) {
 		t.Errorf("target %q, want %q", got, want)
 	}
 	w.until("it has run", func() bool { return container(w.api.pod("web"), "debug").State.Terminated != nil })
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 	if n := w.rt.Count(fake.OpStart, "debug"); n != 1 {
 		t.Errorf("it was started %d times", n)
 	}
@@ -468,7 +436,6 @@ func TestEphemeralContainerSeesItsTarget(t *testing.T) {
 // A pod of the same name with another UID is another pod: its start does not wait for the end of
 // the first, and neither writes the other's status.
 func TestRecreatedPod(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(newPod("web", "ignore-term", "wait"))
 	first := w.untilReady("web")
@@ -486,15 +453,13 @@ func TestRecreatedPod(t *testing.T) {
 	if !ready(w.api.pod("web")) {
 		t.Error("the second is not ready any more")
 	}
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }
 
 func TestForcedDeletionInMidStart(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"PullImage", "RunPodSandbox", "CreateContainer", "StartContainer"} {
 		t.Run(method, func(t *testing.T) {
-			t.Parallel()
 			w := up(t)
 			hold := make(chan struct{})
 			w.rt.Inject(method, fake.Fault{Hold: hold})
@@ -512,7 +477,6 @@ func TestForcedDeletionInMidStart(t *testing.T) {
 }
 
 func TestRuntimeClass(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	class := "small"
 	handler := make(chan string, 1)
@@ -537,6 +501,5 @@ func TestRuntimeClass(t *testing.T) {
 	if got := <-handler; got != "vm" {
 		t.Errorf("handler %q", got)
 	}
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }

@@ -152,8 +152,7 @@ func TestResizeInPlace(t *testing.T) {
 	if n := w.count(fake.OpStart); n != 1 {
 		t.Errorf("%d containers were started", n)
 	}
-	w.api.delete("p", 5)
-	w.untilGone()
+	w.end(5, "p")
 }
 
 // TestResizeWhileAwayWithoutRecord: the allocation of a pod that was never resized is in its

@@ -30,8 +30,7 @@ func oneCPU() *admit.Node {
 // A pod that does not fit beside the admitted ones is rejected as by a kubelet. A rejected pod
 // takes no room, one that has ended frees its room, and a restart changes neither.
 func TestRoomOnTheNode(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.judges = oneCPU()
 	// All of them are created before the node is up: it judges the oldest first.
 	w.api.create(with(newPod("second"), asks("600m", 200)))
@@ -72,16 +71,12 @@ func TestRoomOnTheNode(t *testing.T) {
 	w.until("the first is gone", func() bool { return w.api.pod("first") == nil })
 	w.api.create(with(newPod("fifth"), asks("600m", 500)))
 	w.untilReady("fifth")
-	for _, name := range []string{"second", "third", "fourth", "fifth"} {
-		w.api.delete(name, 1)
-	}
-	w.untilGone()
+	w.end(1, "second", "third", "fourth", "fifth")
 }
 
 // A critical pod starts in place of another one, after that one has ended.
 func TestRoomForACriticalPod(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.judges = oneCPU()
 	w.up()
 	w.api.create(with(newPod("plain"), asks("600m", 100)))
@@ -118,9 +113,7 @@ func TestRoomForACriticalPod(t *testing.T) {
 	if stopped < 0 || started < stopped {
 		t.Errorf("the critical pod starts at %d, the other stops at %d", started, stopped)
 	}
-	w.api.delete("plain", 1)
-	w.api.delete("critical", 1)
-	w.untilGone()
+	w.end(1, "plain", "critical")
 }
 
 func critical(p *v1.Pod) {
@@ -131,8 +124,7 @@ func critical(p *v1.Pod) {
 // Two pods that arrive together are judged one after the other: the critical one preempts the
 // other, whichever worker comes first.
 func TestRoomForACriticalPodOfTheSameBatch(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.judges = oneCPU()
 	w.api.create(with(with(newPod("a-critical"), asks("800m", 200)), critical)) // its worker comes first
 	w.api.create(with(newPod("plain"), asks("600m", 100)))
@@ -154,16 +146,13 @@ func TestRoomForACriticalPodOfTheSameBatch(t *testing.T) {
 			t.Errorf("%v ran side by side", running)
 		}
 	}
-	w.api.delete("plain", 1)
-	w.api.delete("a-critical", 1)
-	w.untilGone()
+	w.end(1, "plain", "a-critical")
 }
 
 // A preempted pod takes no room while it ends, but no pod starts before it has ended. Pods that
 // arrive meanwhile are treated as if they came after its end, as by a kubelet.
 func TestRoomWhileAVictimEnds(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.judges = oneCPU()
 	w.up()
 	w.api.create(with(slow("victim"), asks("900m", 100)))
@@ -190,17 +179,13 @@ func TestRoomWhileAVictimEnds(t *testing.T) {
 	if preempted != 1 || !ready(w.api.pod("plain")) {
 		t.Errorf("%d pods were preempted: %v", preempted, w.warnings())
 	}
-	for _, name := range []string{"victim", "critical", "second", "plain"} {
-		w.api.delete(name, 1)
-	}
-	w.untilGone()
+	w.end(1, "victim", "critical", "second", "plain")
 }
 
 // For a pod whose selector does not match, the node's labels are re-read, and other pods do not
 // wait for that.
 func TestLabelsAreReReadAside(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.judges = oneCPU()
 	asked, answer := make(chan struct{}, 10), make(chan bool)
 	w.reread = func(ctx context.Context) (admit.Node, error) {
@@ -226,8 +211,5 @@ func TestLabelsAreReReadAside(t *testing.T) {
 	if st := w.api.pod("refused").Status; st.Reason != "NodeAffinity" {
 		t.Errorf("the status is %+v", st)
 	}
-	for _, name := range []string{"labelled", "other", "refused"} {
-		w.api.delete(name, 1)
-	}
-	w.untilGone()
+	w.end(1, "labelled", "other", "refused")
 }

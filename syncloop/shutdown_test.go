@@ -89,8 +89,7 @@ func (w *world) untilFailed(name, reason, message string) {
 // when the API server has the statuses. After the reboot, ended pods stay ended for their
 // controllers to see, except static pods, which no controller recreates.
 func TestShutdownOfTheMachine(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.manifests, w.judges = t.TempDir(), oneCPU()
 	w.up()
 	w.write("static.yaml", newPod("static"), "")
@@ -185,7 +184,6 @@ func (w *world) finished(name string) time.Time {
 // A pod that is being deleted when the shutdown begins gets no more time than the shutdown allows,
 // and is waited for.
 func TestShutdownShortensADeletion(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(with(newPod("stubborn", "ignore-term", "wait"), func(p *v1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3600 }))
 	p := w.untilReady("stubborn")
@@ -201,8 +199,7 @@ func TestShutdownShortensADeletion(t *testing.T) {
 
 // The set of pods is not known until the API server has shown them and each has its worker.
 func TestShutdownKnowsThePods(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.api.create(newPod("web"))
 	w.api.mu.Lock()
 	w.api.blind = true
@@ -225,8 +222,7 @@ func TestShutdownKnowsThePods(t *testing.T) {
 // A static pod that is still ending when the shutdown is cancelled runs again after it has ended,
 // although its status does not yet say why it ends.
 func TestRevivalWaitsForTheEnd(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.manifests = t.TempDir()
 	w.up()
 	w.write("static.yaml", with(newPod("static", "ignore-term", "wait"), func(p *v1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 2 }), "")

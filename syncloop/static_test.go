@@ -357,8 +357,7 @@ func TestStaticPodAdopted(t *testing.T) {
 // Static pods run without an API server from the start, and a host that cannot be read ends none of
 // them.
 func TestStaticPodAlone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.manifests = t.TempDir()
 	w.api.blind, w.api.down = true, true
 	w.write("web.yaml", newPod("web"), "")

@@ -142,8 +142,7 @@ func TestUserNamespacesAfterAPartialLook(t *testing.T) {
 // A container whose status the runtime never returns hides no range: after a restart of Bowline,
 // pods with a user namespace start beside it and none gets its pod's range.
 func TestUserNamespacesBesideAStatusThatHangs(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.userNamespaces = true
 	no := false
 	own := func(name string) *v1.Pod { return with(newPod(name), func(p *v1.Pod) { p.Spec.HostUsers = &no }) }
@@ -189,8 +188,7 @@ func TestUserNamespacesBesideAStatusThatHangs(t *testing.T) {
 // While the range of one pod is unknown, a pod that has its sandbox continues: its crashed
 // container is restarted, and a lost sandbox is recreated with the same range.
 func TestUserNamespacesOfWhatRunsAfterAPartialLook(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.userNamespaces = true
 	no := false
 	own := func(name string) *v1.Pod { return with(newPod(name), func(p *v1.Pod) { p.Spec.HostUsers = &no }) }

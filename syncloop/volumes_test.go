@@ -3,6 +3,7 @@ package syncloop_test
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -50,7 +51,6 @@ func (w *world) mountsOf(t *testing.T, name, container string) map[string]*runti
 // TestImageVolume: the image of an image volume is pulled with the same reasons and messages as a
 // container's own, and the runtime is asked to mount it.
 func TestImageVolume(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	isModel := func(request any) bool {
 		r, ok := request.(*runtimeapi.PullImageRequest)
@@ -78,14 +78,12 @@ func TestImageVolume(t *testing.T) {
 	if len(w.mountsOf(t, "web", "without")) == 0 || w.mountsOf(t, "web", "without")["/whole"] != nil {
 		t.Error("who does not mount it has it")
 	}
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }
 
 // TestSubPathMount: the runtime gets the path where the subPath is mounted, not the path inside the
 // volume.
 func TestSubPathMount(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	p := w.api.create(with(newPod("web"), func(p *v1.Pod) {
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
@@ -95,8 +93,7 @@ func TestSubPathMount(t *testing.T) {
 	if got := w.mountsOf(t, "web", "app")["/part"].GetHostPath(); !strings.HasSuffix(got, "/pods/"+string(p.UID)+"/volume-subpaths/v/app/1") {
 		t.Errorf("mounted is %q", got)
 	}
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 	if left, err := w.host.ListMounts(t.Context(), w.dir); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
@@ -187,4 +184,53 @@ func TestATokenIsRefreshedBeforeItEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// A changed label reaches the volume that shows it at once, long before the next regular refresh.
+func TestLabelsReachTheirVolume(t *testing.T) {
+	w := up(t)
+	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+		p.Labels = map[string]string{"colour": "red"}
+		p.Spec.Volumes = []v1.Volume{{Name: "down", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
+			Items: []v1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.labels"}}}}}}}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "down", MountPath: "/down"}}
+	}))
+	p := w.untilReady("web")
+	file := filepath.Join(w.dir, "root", "pods", string(p.UID), "volumes", "kubernetes.io~downward-api", "down", "labels")
+	shows := func(colour string) func() bool {
+		return func() bool {
+			data, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(data), `colour="`+colour+`"`)
+		}
+	}
+	w.until("the file shows the first label", shows("red"))
+	w.api.update("web", func(p *v1.Pod) { p.Labels["colour"] = "blue" })
+	w.within(30*time.Second, "the file shows the new label", shows("blue"))
+	w.end(1, "web")
+}
+
+// A pod whose volume is in use when it ends keeps its API object, and an event names the mount and
+// the process that uses it. When the volume is free, the pod goes away.
+func TestAMountInUseKeepsThePodTerminating(t *testing.T) {
+	w := up(t)
+	w.api.create(with(newPod("db"), func(p *v1.Pod) {
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}}}
+	}))
+	w.untilReady("db")
+	dir := "/pods/" + string(w.api.pod("db").UID) + "/volumes/kubernetes.io~empty-dir/v"
+	w.host.inUse.Store(true)
+	w.api.delete("db", 1)
+	w.until("an event tells of the mount", func() bool {
+		for _, e := range w.warnings() {
+			if strings.HasPrefix(e, "Warning FailedUnMount ") && strings.Contains(e, dir+" (ext4 of /dev/sdb) is in use by process 42 (postgres)") {
+				return true
+			}
+		}
+		return false
+	})
+	if w.api.pod("db") == nil {
+		t.Fatal("the API object went before its volumes")
+	}
+	w.host.inUse.Store(false)
+	w.untilGone()
 }

@@ -42,7 +42,6 @@ func (g *together) meet(ctx context.Context) error {
 // TestPullsBesideTheSandbox: the images of a pod are pulled concurrently, and concurrently with its
 // sandbox.
 func TestPullsBesideTheSandbox(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	g := newTogether(3)
 	w.setHook(func(ctx context.Context, label string, call func(context.Context) error) error {
@@ -66,7 +65,6 @@ func TestPullsBesideTheSandbox(t *testing.T) {
 func TestSlowSibling(t *testing.T) {
 	t.Parallel()
 	t.Run("stop", func(t *testing.T) {
-		t.Parallel()
 		w := up(t)
 		w.api.create(with(newPod("web"), func(p *v1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, newContainer("side"))
@@ -81,11 +79,9 @@ func TestSlowSibling(t *testing.T) {
 			}
 			return call(ctx)
 		})
-		w.api.delete("web", 30)
-		w.untilGone()
+		w.end(30, "web")
 	})
 	t.Run("pull", func(t *testing.T) {
-		t.Parallel()
 		w := up(t)
 		w.api.create(newPod("first")) // pulls the image that app needs
 		w.untilReady("first")
@@ -106,15 +102,12 @@ func TestSlowSibling(t *testing.T) {
 		}))
 		<-pulling
 		w.until("app runs beside it", func() bool { return w.rt.Count(fake.OpStart, "app") == 2 })
-		w.api.delete("web", 30)
-		w.api.delete("first", 30)
-		w.untilGone()
+		w.end(30, "web", "first")
 	})
 }
 
 // TestStatusSaysWhatIsAwaited: the container status names a volume that cannot be prepared.
 func TestStatusSaysWhatIsAwaited(t *testing.T) {
-	t.Parallel()
 	w := up(t)
 	w.api.create(with(newPod("web"), func(p *v1.Pod) {
 		p.Spec.Volumes = []v1.Volume{{Name: "late", VolumeSource: v1.VolumeSource{
@@ -128,6 +121,5 @@ func TestStatusSaysWhatIsAwaited(t *testing.T) {
 		wait := list[0].State.Waiting
 		return wait.Reason == "ContainerCreating" && strings.Contains(wait.Message, `"late" not found`)
 	})
-	w.api.delete("web", 1)
-	w.untilGone()
+	w.end(1, "web")
 }

@@ -257,10 +257,17 @@ func ownDir(t testing.TB) string {
 	return dir
 }
 
-// up is newWorld with the node up.
-func up(t testing.TB) *world {
+// newParallelWorld is newWorld for a test that runs beside others.
+func newParallelWorld(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, fake.Config{})
+	t.Parallel()
+	return newWorld(t, fake.Config{})
+}
+
+// up is newParallelWorld with the node up.
+func up(t *testing.T) *world {
+	t.Helper()
+	w := newParallelWorld(t)
 	w.up()
 	return w
 }
@@ -498,6 +505,15 @@ func (w *world) untilReady(name string) *v1.Pod {
 	w.t.Helper()
 	w.until("pod "+name+" is ready", func() bool { return ready(w.api.pod(name)) })
 	return w.api.pod(name)
+}
+
+// end deletes these pods, with a grace period in seconds, and waits until every pod is gone.
+func (w *world) end(grace int64, names ...string) {
+	w.t.Helper()
+	for _, name := range names {
+		w.api.delete(name, grace)
+	}
+	w.untilGone()
 }
 
 // untilGone waits until every pod is gone: no object, nothing in the runtime, no cgroup, no worker.
