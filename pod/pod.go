@@ -154,6 +154,12 @@ func (o *Observed) Newest(name string) *Container {
 	return nil
 }
 
+// Fresh reports whether the observation shows what the host has now.
+func (o *Observed) Fresh() bool { return o.Stale == "" && o.Seq > 0 }
+
+// Exists reports whether the host has a sandbox or container of the pod.
+func (o *Observed) Exists() bool { return len(o.Sandboxes)+len(o.Containers) > 0 }
+
 // Verdict is the result of a probe for one container instance.
 type Verdict int
 

@@ -16,12 +16,12 @@ import (
 // worker first sees what is on the host: a pod that already runs there is not rejected by a
 // stricter policy or a changed node. Ephemeral containers are judged as they are added.
 func (w *worker) admit(in *plan.Input) {
-	if in.Observed.Stale != "" || in.Observed.Seq == 0 {
+	if !in.Observed.Fresh() {
 		return
 	}
 	switch r := w.answer.Rejection; {
 	case w.admitted:
-	case w.term != nil, w.phase != pod.Syncing, touched(in.Observed):
+	case w.term != nil, w.phase != pod.Syncing, in.Observed.Exists():
 		w.admitted = true
 	case !w.answer.Decided:
 		in.Hold = "the node has not decided yet whether it admits the pod"
@@ -29,9 +29,7 @@ func (w *worker) admit(in *plan.Input) {
 	default:
 		w.admitted = true
 		if r != nil {
-			w.loop.event(w.pod, "", v1.EventTypeWarning, r.Reason, r.Message)
-			w.term = &plan.Terminate{At: in.Now, Grace: graceOf(w.pod), Cause: plan.CauseRejected,
-				Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
+			w.term = w.loop.rejected(w.pod, r, in.Now)
 		}
 	}
 	if w.answer.Waits {
@@ -61,13 +59,14 @@ func (l *Loop) reject(p *v1.Pod, r *admit.Rejection) {
 	if slices.ContainsFunc(l.cfg.PLEG.Cache().Get(p.UID).Containers, func(c pod.Container) bool { return c.State == pod.StateRunning }) {
 		return
 	}
-	l.event(p, "", v1.EventTypeWarning, r.Reason, r.Message)
-	l.End(p.UID, plan.Terminate{At: time.Now(), Grace: graceOf(p), Cause: plan.CauseRejected,
-		Reason: r.Reason, Message: "Pod was rejected: " + r.Message})
+	l.End(p.UID, *l.rejected(p, r, time.Now()))
 }
 
-// touched reports whether the host has a sandbox or container of the pod.
-func touched(o pod.Observed) bool { return len(o.Sandboxes)+len(o.Containers) > 0 }
+// rejected records the event of a rejection, and returns the request to end the pod.
+func (l *Loop) rejected(p *v1.Pod, r *admit.Rejection, now time.Time) *plan.Terminate {
+	l.event(p, "", v1.EventTypeWarning, r.Reason, r.Message)
+	return &plan.Terminate{At: now, Grace: graceOf(p), Cause: plan.CauseRejected, Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
+}
 
 // End asks the pod's worker to end the pod for the node's own reasons, such as eviction. It changes
 // nothing for a pod that has ended by itself.
@@ -81,8 +80,9 @@ func (l *Loop) Active() []*v1.Pod {
 	if !l.cfg.Sources.SeenBy(pod.SourceAPI) {
 		return nil
 	}
-	return slices.DeleteFunc(l.cfg.Sources.Pods(), func(p *v1.Pod) bool {
-		return pod.IsMirror(p) || pod.Terminal(p.Status.Phase) || !touched(l.cfg.PLEG.Cache().Get(p.UID)) || l.State(p.UID).Ended()
+	return slices.DeleteFunc(l.Unended(), func(p *v1.Pod) bool {
+		o := l.cfg.PLEG.Cache().Get(p.UID)
+		return !o.Exists()
 	})
 }
 

@@ -79,8 +79,11 @@ func (m *Manager) admit(ctx context.Context, now time.Time) {
 	}
 	asked := false
 	for uid, e := range m.pods {
-		if o := m.cfg.Observed(uid); !e.decided && fresh(&o) {
-			e.decided = touched(&o) || m.admissions[uid] != nil
+		if e.decided {
+			continue
+		}
+		if o := m.cfg.Observed(uid); o.Fresh() {
+			e.decided = o.Exists() || m.admissions[uid] != nil
 			asked = asked || !e.decided
 		}
 	}
@@ -130,12 +133,12 @@ func (m *Manager) activePods(now time.Time) (active, undecided []*v1.Pod) {
 		case pod.IsMirror(p): // the static pod itself counts
 		case a != nil && (a.rejection != nil || a.ended):
 		case a != nil && now.Before(a.gone): // room counts as free; the next pod waits for its end
-		case a != nil, !pod.Terminal(p.Status.Phase) && touched(&o):
+		case a != nil, !pod.Terminal(p.Status.Phase) && o.Exists():
 			// A pod that has not asked has not ended: its worker has yet to start.
 			if a == nil || m.pods[p.UID] == nil || !m.cfg.Ended(p.UID) {
 				active = append(active, m.claimed(p))
 			}
-		case pod.Terminal(p.Status.Phase), p.DeletionTimestamp != nil, !fresh(&o):
+		case pod.Terminal(p.Status.Phase), p.DeletionTimestamp != nil, !o.Fresh():
 		default:
 			undecided = append(undecided, p)
 		}
@@ -199,9 +202,3 @@ func (m *Manager) reread(ctx context.Context) {
 		})
 	})
 }
-
-// fresh reports whether the observation shows what the host has now.
-func fresh(o *pod.Observed) bool { return o.Stale == "" && o.Seq > 0 }
-
-// touched reports whether the host has a sandbox or container of the pod.
-func touched(o *pod.Observed) bool { return len(o.Sandboxes)+len(o.Containers) > 0 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,7 @@ import (
 // node is what surrounds a manager. Its test touches it while the manager sleeps.
 type node struct {
 	*Manager
+	mu      sync.Mutex            // of answers and fails, which the manager's timers lead to
 	pods    map[types.UID]*v1.Pod // of the API source
 	touched map[types.UID]bool    // those that have a sandbox
 	ended   map[types.UID]bool
@@ -35,12 +37,25 @@ type node struct {
 	writes  int           // under way
 }
 
-func (n *node) Pods() []*v1.Pod            { return slices.Collect(maps.Values(n.pods)) }
-func (n *node) Get(uid types.UID) *v1.Pod  { return n.pods[uid] }
-func (n *node) SeenBy(string) bool         { return true }
-func (n *node) last(uid types.UID) *Answer { return &n.answers[uid][len(n.answers[uid])-1] }
+func (n *node) Pods() []*v1.Pod           { return slices.Collect(maps.Values(n.pods)) }
+func (n *node) Get(uid types.UID) *v1.Pod { return n.pods[uid] }
+func (n *node) SeenBy(string) bool        { return true }
+
+func (n *node) last(uid types.UID) *Answer {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return &n.answers[uid][len(n.answers[uid])-1]
+}
+
+func (n *node) fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fails = err
+}
 
 func (n *node) ReadFile(context.Context, string, int64) ([]byte, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.file == nil {
 		return nil, cmp.Or(n.fails, fs.ErrNotExist)
 	}
@@ -79,10 +94,14 @@ func run(t *testing.T, change func(*Config), test func(t *testing.T, n *node)) {
 				}
 				return o
 			},
-			Ended:   func(uid types.UID) bool { return n.ended[uid] || len(n.answers[uid]) == 0 },
-			Grace:   func(*v1.Pod) time.Duration { return 20 * time.Second },
-			Deliver: func(uid types.UID, a Answer) { n.answers[uid] = append(n.answers[uid], a) },
-			Event:   func(p *v1.Pod, _, reason, _ string) { n.events = append(n.events, p.Name+" "+reason) },
+			Ended: func(uid types.UID) bool { return n.ended[uid] || len(n.answers[uid]) == 0 },
+			Grace: func(*v1.Pod) time.Duration { return 20 * time.Second },
+			Deliver: func(uid types.UID, a Answer) {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.answers[uid] = append(n.answers[uid], a)
+			},
+			Event: func(p *v1.Pod, _, reason, _ string) { n.events = append(n.events, p.Name+" "+reason) },
 		}
 		if change != nil {
 			change(&c)
@@ -219,15 +238,21 @@ func TestDeferredResize(t *testing.T) {
 }
 
 // One read of the labels is under way at a time. A pod that comes meanwhile gets the next one, and
-// a pod without a selector does not wait.
+// a pod without a selector does not wait. The manager's end ends it.
 func TestOneReadOfTheLabelsAtATime(t *testing.T) {
 	var answer chan error
-	reads := 0
+	reads, reading := 0, false
 	run(t, func(c *Config) {
 		answer = make(chan error)
 		c.Reread = func(ctx context.Context) (admit.Node, error) {
-			reads++
-			return admit.Node{Name: "node", OS: "linux", Labels: map[string]string{"zone": "a"}, Allocatable: c.Allocatable()}, <-answer
+			reads, reading = reads+1, true
+			defer func() { reading = false }()
+			select {
+			case err := <-answer:
+				return admit.Node{Name: "node", OS: "linux", Labels: map[string]string{"zone": "a"}, Allocatable: c.Allocatable()}, err
+			case <-ctx.Done():
+				return admit.Node{}, ctx.Err()
+			}
 		}
 	}, func(t *testing.T, n *node) {
 		zoned := func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "a"} }
@@ -245,10 +270,14 @@ func TestOneReadOfTheLabelsAtATime(t *testing.T) {
 		if a := n.last("second"); a.Rejection == nil || a.Rejection.Reason != admit.ReasonNodeAffinity {
 			t.Errorf("%+v", a)
 		}
+		n.asks("third", "1m", zoned)
 	})
+	if reads != 3 || reading {
+		t.Errorf("%d reads, and one is under way after the manager's end: %v", reads, reading)
+	}
 }
 
-// A write that hangs delays other writes, and no admission. The manager's end ends it.
+// A write that hangs delays other writes, and no admission. One that fails is reported.
 func TestHungWrite(t *testing.T) {
 	run(t, nil, func(t *testing.T, n *node) {
 		n.asks("one", "1m", nil)
@@ -307,7 +336,7 @@ func TestCheckpointThatCannotBeRead(t *testing.T) {
 		if a := n.asks("p", "100m", nil); !a.Decided || a.Complete() || a.Pod != n.pods["p"] {
 			t.Errorf("%+v", a)
 		}
-		n.fails = nil
+		n.fail(nil)
 		<-time.After(2 * time.Second)
 		synctest.Wait()
 		if a := n.last("p"); !a.Complete() || a.Restored.Sandbox != "s" || !strings.Contains(a.Restored.Cgroup, `"50m"`) || a.Accepted != 1 {

@@ -48,7 +48,7 @@ func (m *Manager) restore() {
 		if e.known {
 			continue
 		}
-		if o := m.cfg.Observed(uid); fresh(&o) {
+		if o := m.cfg.Observed(uid); o.Fresh() {
 			e.given, e.restored = m.checkpoint.restore(e.wanted, &o)
 			e.allocated, e.known = e.given.String(), true
 			e.pending = Condition(e.wanted, v1.PodResizePending)
