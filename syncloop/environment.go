@@ -34,23 +34,11 @@ func (j *job) environment(ctx context.Context, c *v1.Container) ([]spec.EnvVar, 
 		in.Services = append(in.Services, services...)
 	}
 	configMaps, secrets := spec.ContainerEnvRefs(c)
-	for _, name := range configMaps {
-		cm, err := j.loop.cfg.Objects.ConfigMap(ctx, j.pod.Namespace, name)
-		if err = present(err); err != nil {
-			return nil, fmt.Errorf("configmap %q: %w", name, err)
-		}
-		if cm != nil {
-			in.ConfigMaps[name] = cm
-		}
+	if err := fetch(ctx, in.ConfigMaps, "configmap", j.pod.Namespace, configMaps, j.loop.cfg.Objects.ConfigMap); err != nil {
+		return nil, err
 	}
-	for _, name := range secrets {
-		s, err := j.loop.cfg.Objects.Secret(ctx, j.pod.Namespace, name)
-		if err = present(err); err != nil {
-			return nil, fmt.Errorf("secret %q: %w", name, err)
-		}
-		if s != nil {
-			in.Secrets[name] = s
-		}
+	if err := fetch(ctx, in.Secrets, "secret", j.pod.Namespace, secrets, j.loop.cfg.Objects.Secret); err != nil {
+		return nil, err
 	}
 	for _, f := range spec.EnvFiles(c) {
 		data, err := j.loop.cfg.Volumes.EnvFile(ctx, j.pod.UID, f.Volume, f.Path)
@@ -69,11 +57,16 @@ func (j *job) environment(ctx context.Context, c *v1.Container) ([]spec.EnvVar, 
 	return spec.Env(j.pod, c, in)
 }
 
-// present drops "not found" errors: cri/spec decides whether the object may be missing.
-func present(err error) error {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) && apierrors.IsNotFound(err) {
-		return nil
+// fetch gets the objects of these names that exist: cri/spec decides whether one may be missing.
+func fetch[T any](ctx context.Context, into map[string]*T, kind, namespace string, names []string,
+	get func(ctx context.Context, namespace, name string) (*T, error)) error {
+	for _, name := range names {
+		switch object, err := get(ctx, namespace, name); {
+		case err == nil:
+			into[name] = object
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("%s %q: %w", kind, name, err)
+		}
 	}
-	return err
+	return nil
 }

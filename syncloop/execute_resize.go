@@ -131,11 +131,8 @@ func (j *job) roomToShrink(ctx context.Context, have, want spec.CgroupLimits, co
 	if whole && total >= uint64(want.MemoryBytes) {
 		errs = append([]error{fmt.Errorf("attempting to set pod memory limit (%d) below current usage (%d)", want.MemoryBytes, total)}, errs...)
 	}
-	switch len(errs) {
-	case 0:
+	if len(errs) == 0 {
 		return nil
-	case 1:
-		return fmt.Errorf("cannot decrease memory limits: %w", errs[0])
 	}
 	return fmt.Errorf("cannot decrease memory limits: %w", errors.Join(errs...))
 }

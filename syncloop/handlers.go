@@ -3,8 +3,6 @@ package syncloop
 import (
 	"cmp"
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -125,7 +123,7 @@ func (l *Loop) handleObserved(uids []types.UID) {
 			l.wakeAll()
 			return
 		}
-		l.wake(uid)
+		l.Wake(uid)
 	}
 }
 
@@ -143,10 +141,7 @@ func (l *Loop) handleContent(uid types.UID) {
 func (l *Loop) handleOrphans(ctx context.Context) {
 	room := maxOrphans - l.orphans()
 	for _, ref := range l.cfg.PLEG.Cache().Known() {
-		if !l.seen(ref.UID) {
-			continue
-		}
-		if l.Known(ref.UID) {
+		if !l.seen(ref.UID) || l.Known(ref.UID) {
 			continue
 		}
 		if room--; room < 0 {
@@ -164,9 +159,8 @@ const maxOrphans = 32
 // orphans returns how many workers have a pod that no source has.
 func (l *Loop) orphans() (n int) {
 	l.mu.Lock()
-	uids := slices.Collect(maps.Keys(l.workers))
-	l.mu.Unlock()
-	for _, uid := range uids {
+	defer l.mu.Unlock()
+	for uid := range l.workers {
 		if l.cfg.Sources.Get(uid) == nil {
 			n++
 		}

@@ -232,7 +232,7 @@ func (l *Loop) iterate(ctx context.Context, housekeepingCh <-chan time.Time) boo
 	case <-l.cfg.PLEG.Notify():
 		l.handleObserved(l.cfg.PLEG.TakeChanged())
 	case uid := <-l.cfg.Prober.Updates():
-		l.wake(uid)
+		l.Wake(uid)
 	case uid := <-l.cfg.Objects.Updates():
 		l.handleContent(uid)
 	case uid := <-l.cfg.Tokens.Updates():
@@ -268,13 +268,7 @@ func (l *Loop) Healthy() error {
 func (l *Loop) MachineChanged() { l.wakeAll() }
 
 // Wake makes the pod's worker decide again.
-func (l *Loop) Wake(uid types.UID) { l.wake(uid) }
-
-func (l *Loop) wake(uid types.UID) {
-	if w := l.worker(uid); w != nil {
-		w.inbox.wake()
-	}
-}
+func (l *Loop) Wake(uid types.UID) { l.mail(uid, func(*mail) {}) }
 
 // mail merges into the inbox of the pod's worker, if it has one.
 func (l *Loop) mail(uid types.UID, merge func(*mail)) {

@@ -242,9 +242,3 @@ func fieldPath(p *v1.Pod, container string) string {
 	}
 	return field + "{" + container + "}"
 }
-
-// reported reports whether the API server has the final status of the pod, or the object does not
-// exist any more.
-func (w *worker) reported() bool {
-	return w.absent || w.loop.cfg.Status.Accepted(w.ref.UID)
-}

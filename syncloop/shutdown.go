@@ -46,18 +46,13 @@ func (l *Loop) Revive() (pending bool) {
 		if !pod.IsStatic(p) {
 			continue
 		}
-		if l.State(p.UID).Ending() { // its status has the reason only when it has ended
+		s, ended := l.State(p.UID), p.Status.Reason == shutdown.ReasonTerminated || p.Status.Reason == admit.ReasonShutdown
+		switch {
+		case s.Ending(), s.Managed && ended: // while it ends, its status does not have the reason
 			pending = true
-			continue
+		case ended:
+			l.cfg.Sources.Unsettle(p.UID)
 		}
-		if p.Status.Reason != shutdown.ReasonTerminated && p.Status.Reason != admit.ReasonShutdown {
-			continue
-		}
-		if l.State(p.UID).Managed {
-			pending = true
-			continue
-		}
-		l.cfg.Sources.Unsettle(p.UID)
 	}
 	return pending
 }

@@ -109,18 +109,16 @@ func (w *worker) why() pod.WhyReport {
 }
 
 // whyWithout answers for a pod of a source that has no worker.
-func (l *Loop) whyWithout(namespace, name string) (pod.WhyReport, bool) {
-	for _, p := range l.cfg.Sources.Pods() {
-		if p.Namespace != namespace || p.Name != name {
-			continue
-		}
-		return pod.WhyReport{
+func (l *Loop) whyWithout(namespace, name string) (r pod.WhyReport, ok bool) {
+	p, ok := l.PodByName(namespace, name)
+	if ok {
+		r = pod.WhyReport{
 			Namespace: namespace, Name: name, UID: string(p.UID), Node: l.cfg.NodeName, At: time.Now(),
 			Phase:  pod.Gone.String(),
 			Reason: "the pod has finished; its containers are kept for their logs until it is deleted",
-		}, true
+		}
 	}
-	return pod.WhyReport{}, false
+	return r, ok
 }
 
 func whyObserved(w *worker, o pod.Observed) pod.WhyObserved {
@@ -128,7 +126,8 @@ func whyObserved(w *worker, o pod.Observed) pod.WhyObserved {
 	for _, s := range o.Sandboxes {
 		out.Sandboxes = append(out.Sandboxes, pod.WhySandbox{ID: s.ID, Attempt: s.Attempt, Ready: s.Ready, IPs: s.IPs})
 	}
-	for _, name := range containerNames(w.pod) {
+	for container := range pod.AllContainers(&w.pod.Spec) {
+		name := container.Name
 		c := o.Newest(name)
 		if c == nil {
 			out.Containers = append(out.Containers, pod.WhyContainer{Name: name, State: "Absent"})
@@ -146,14 +145,6 @@ func whyObserved(w *worker, o pod.Observed) pod.WhyObserved {
 	}
 	sort.Slice(out.Containers, func(i, j int) bool { return out.Containers[i].Name < out.Containers[j].Name })
 	return out
-}
-
-func containerNames(p *v1.Pod) []string {
-	var names []string
-	for c := range pod.AllContainers(&p.Spec) {
-		names = append(names, c.Name)
-	}
-	return names
 }
 
 var causeNames = map[plan.Cause]string{

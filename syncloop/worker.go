@@ -252,7 +252,7 @@ func (w *worker) input(now time.Time) plan.Input {
 		Observed: observed, NeedSeq: w.needSeq,
 		Verdicts: w.loop.cfg.Prober.Verdicts(w.ref.UID),
 		Ledger:   w.ledger, Volumes: w.volumes,
-		Reported: w.reported(),
+		Reported: w.absent || w.loop.cfg.Status.Accepted(w.ref.UID), // or there is no object to report to
 		Hold:     w.hold(&observed),
 		Jitter:   w.loop.jitter(),
 		Hashes:   w.hashes, FormerHashes: w.former, Allocated: w.answer.Allocated,
