@@ -24,8 +24,7 @@ func TestPodBeyondThePolicy(t *testing.T) {
 	w.policy = admit.Policy{NoPrivileged: true}
 	w.up()
 	w.api.create(with(newPod("bad"), privileged))
-	w.api.create(newPod("good"))
-	w.untilReady("good")
+	w.createReady(newPod("good"))
 	w.until("the pod fails", func() bool { return w.api.pod("bad").Status.Phase == v1.PodFailed })
 	check := func() {
 		t.Helper()
@@ -42,9 +41,7 @@ func TestPodBeyondThePolicy(t *testing.T) {
 		}
 	}
 	check()
-	if !w.event("Warning PrivilegedForbidden the owner of this machine does not allow it") {
-		t.Error("no event tells why")
-	}
+	w.wantEvent("Warning PrivilegedForbidden the owner of this machine does not allow it")
 	w.down()
 	w.up() // a new process decides the same
 	w.until("the new process has seen the pods", func() bool { _, ok := w.node.loop.Why(namespace, "good"); return ok })
@@ -80,8 +77,7 @@ func TestPersistentVolumeBeyondThePolicy(t *testing.T) {
 	w := newParallelWorld(t)
 	w.claims = oneClaim{t.TempDir()}
 	w.up()
-	w.api.create(with(newPod("before"), claimed))
-	w.untilReady("before")
+	w.createReady(with(newPod("before"), claimed))
 	w.down()
 	w.policy = admit.Policy{NoHostPath: true}
 	w.up()
@@ -95,9 +91,7 @@ func TestPersistentVolumeBeyondThePolicy(t *testing.T) {
 			t.Errorf("the runtime was asked for %s %s", e.Op, e.Name)
 		}
 	}
-	if !w.event("Warning HostPathForbidden the owner of this machine does not allow it") {
-		t.Error("no event tells why")
-	}
+	w.wantEvent("Warning HostPathForbidden the owner of this machine does not allow it")
 	w.untilSettled("before")
 	if st := w.api.pod("before").Status; st.Phase != v1.PodRunning {
 		t.Errorf("a stricter policy ended what ran: %+v", st)
@@ -184,8 +178,7 @@ func TestResourceClaimsAreHeld(t *testing.T) {
 // A stricter policy ends nothing that runs, and admits nothing new.
 func TestPolicyBecomesStricter(t *testing.T) {
 	w := up(t)
-	w.api.create(with(newPod("old"), privileged))
-	id := w.untilReady("old").Status.ContainerStatuses[0].ContainerID
+	id := w.createReady(with(newPod("old"), privileged)).Status.ContainerStatuses[0].ContainerID
 	w.down()
 	w.policy = admit.Policy{NoPrivileged: true}
 	w.up()
@@ -206,8 +199,7 @@ func TestEphemeralContainerBeyondThePolicy(t *testing.T) {
 	w := newParallelWorld(t)
 	w.policy = admit.Policy{NoPrivileged: true}
 	w.up()
-	w.api.create(newPod("web"))
-	w.untilReady("web")
+	w.createReady(newPod("web"))
 	w.api.update("web", func(p *v1.Pod) {
 		for _, name := range []string{"bad", "good"} {
 			c := v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon(newContainer(name))}

@@ -130,10 +130,9 @@ func (w *world) foreign() (sandboxID, containerID string) {
 func TestOrphansAndForeigners(t *testing.T) {
 	w := up(t)
 	w.foreign()
-	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+	w.createReady(with(newPod("web"), func(p *v1.Pod) {
 		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: execOf("out stopping").Exec}}
 	}))
-	w.untilReady("web")
 	w.down()
 	w.api.delete("web", 0)
 	w.up()
@@ -155,8 +154,7 @@ func TestOrphansAndForeigners(t *testing.T) {
 // Nothing is an orphan before the sources have shown their pods.
 func TestNoOrphansBeforeTheSourcesAreSeen(t *testing.T) {
 	w := up(t)
-	w.api.create(newPod("web"))
-	w.untilReady("web")
+	w.createReady(newPod("web"))
 	w.down()
 	w.api.mu.Lock()
 	w.api.blind = true
@@ -260,11 +258,10 @@ func TestStaleIsNeverDead(t *testing.T) {
 // before anything runs in the new sandbox.
 func TestNewSandboxFindsItsVolumes(t *testing.T) {
 	w := up(t)
-	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+	w.createReady(with(newPod("web"), func(p *v1.Pod) {
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}}}
 		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	}))
-	w.untilReady("web")
 	sandbox := w.rt.Log()[w.at(fake.OpStart, "app", 0)].SandboxID
 	mounted := func() int {
 		w.host.mu.Lock()
@@ -292,9 +289,7 @@ func TestNewSandboxFindsItsVolumes(t *testing.T) {
 	if n := <-atStart; n != 1 {
 		t.Errorf("%d mounts when the container was started again", n)
 	}
-	if !w.event("Normal SandboxChanged") {
-		t.Error("no SandboxChanged event")
-	}
+	w.wantEvent("Normal SandboxChanged")
 	w.untilReady("web")
 	w.end(1, "web")
 }
@@ -305,8 +300,7 @@ func TestNetworkThatIsNotReady(t *testing.T) {
 	w.rt.SetCondition(runtimeapi.NetworkReady, false, "NetworkPluginNotReady", "cni plugin not initialized")
 	w.up()
 	w.api.create(newPod("web"))
-	w.api.create(with(newPod("host"), func(p *v1.Pod) { p.Spec.HostNetwork = true }))
-	w.untilReady("host")
+	w.createReady(with(newPod("host"), func(p *v1.Pod) { p.Spec.HostNetwork = true }))
 	if !strings.Contains(w.why("web"), "cni plugin not initialized") {
 		t.Errorf("why: %s", w.why("web"))
 	}
@@ -343,10 +337,9 @@ func TestFaults(t *testing.T) {
 				w.setHook(impatient("cri/" + method))
 				w.rt.Inject(method, f.fault)
 				w.up()
-				w.api.create(with(newPod("web"), func(p *v1.Pod) {
+				w.createReady(with(newPod("web"), func(p *v1.Pod) {
 					p.Spec.InitContainers = []v1.Container{newContainer("setup", "exit 0")}
 				}))
-				w.untilReady("web")
 				w.end(5, "web")
 				for _, reason := range []string{"CreatePodSandboxError", "CreateContainerError", "RunContainerError"} {
 					if f.doubt && w.api.showed(reason) {

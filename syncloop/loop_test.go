@@ -25,17 +25,14 @@ import (
 
 func TestPodRunsAndIsDeleted(t *testing.T) {
 	w := up(t)
-	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+	p := w.createReady(with(newPod("web"), func(p *v1.Pod) {
 		p.Spec.Containers = append(p.Spec.Containers, newContainer("side"))
 	}))
-	p := w.untilReady("web")
 	if p.Status.Phase != v1.PodRunning || p.Status.PodIP == "" || p.Status.HostIP != "192.0.2.1" {
 		t.Errorf("status %+v", p.Status)
 	}
 	for _, event := range []string{"Normal Pulling", "Normal Pulled", "Normal Created", "Normal Started"} {
-		if !w.event(event) {
-			t.Errorf("no event %q", event)
-		}
+		w.wantEvent(event)
 	}
 	w.end(5, "web")
 	if n := w.rt.Count(fake.OpStart, ""); n != 2 {
@@ -44,9 +41,7 @@ func TestPodRunsAndIsDeleted(t *testing.T) {
 	if kills := w.rt.Count(fake.OpKill, ""); kills != 0 {
 		t.Errorf("%d containers were killed that end on SIGTERM", kills)
 	}
-	if !w.event("Normal Killing Stopping container app") {
-		t.Error("no Killing event")
-	}
+	w.wantEvent("Normal Killing Stopping container app")
 }
 
 func TestRestartPolicies(t *testing.T) {
@@ -78,9 +73,7 @@ func TestRestartPolicies(t *testing.T) {
 				if container(w.api.pod(tc.name), "app").LastTerminationState.Terminated == nil {
 					t.Error("no last termination state")
 				}
-				if !w.event("Warning BackOff Back-off restarting failed container app") {
-					t.Error("no BackOff event")
-				}
+				w.wantEvent("Warning BackOff Back-off restarting failed container app")
 				in, err := w.node.loop.Instance(t.Context(), namespace, tc.name, "", "app", true)
 				if err != nil || in.ID != w.rt.Log()[w.at(fake.OpStart, "app", 1)].ID {
 					t.Errorf("between two instances the previous one is %+v, %v", in, err)
@@ -103,12 +96,11 @@ func TestRestartPolicies(t *testing.T) {
 func TestInitContainersAndSidecars(t *testing.T) {
 	w := up(t)
 	always := v1.ContainerRestartPolicyAlways
-	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+	w.createReady(with(newPod("web"), func(p *v1.Pod) {
 		side := newContainer("side")
 		side.RestartPolicy = &always
 		p.Spec.InitContainers = []v1.Container{newContainer("first", "exit 0"), side, newContainer("second", "exit 0")}
 	}))
-	w.untilReady("web")
 	w.end(5, "web")
 	order := []int{w.at(fake.OpExit, "first", 0), w.at(fake.OpStart, "side", 0), w.at(fake.OpStart, "second", 0),
 		w.at(fake.OpExit, "second", 0), w.at(fake.OpStart, "app", 0), w.at(fake.OpExit, "app", 0), w.at(fake.OpTerm, "side", 0)}
@@ -136,9 +128,7 @@ func TestImageThatFailsAtFirst(t *testing.T) {
 	w.rt.Inject("PullImage", fake.Fault{Before: status.Error(codes.Unknown, "no such image")})
 	w.api.create(newPod("web"))
 	w.until("the status says why", func() bool { return waitingReason(w.api.pod("web"), "app") == "ErrImagePull" })
-	if !w.event("Warning Failed Failed to pull image") {
-		t.Error("no event of the failed pull")
-	}
+	w.wantEvent("Warning Failed Failed to pull image")
 	w.within(30*time.Second, "it runs after the back-off", func() bool { return ready(w.api.pod("web")) })
 	w.end(1, "web")
 }
@@ -210,9 +200,7 @@ func TestUpdateThatALinkKeptBack(t *testing.T) {
 func TestUpdateThatAFullDiskKeptBack(t *testing.T) {
 	w := up(t)
 	w.keepsBack(&w.host.full, 3)
-	if !w.event("Warning FailedMount") {
-		t.Error("no event tells of the volume")
-	}
+	w.wantEvent("Warning FailedMount")
 	w.end(1, "web")
 }
 
@@ -220,13 +208,12 @@ func TestUpdateThatAFullDiskKeptBack(t *testing.T) {
 // writes have failed, then clears cause and waits for the change.
 func (w *world) keepsBack(cause *atomic.Bool, tries int32) {
 	w.t.Helper()
-	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+	p := w.createReady(with(newPod("web"), func(p *v1.Pod) {
 		p.Labels = map[string]string{"turn": "first"}
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
 			Items: []v1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}}}}
 		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	}))
-	p := w.untilReady("web")
 	cause.Store(true)
 	w.api.update("web", func(p *v1.Pod) { p.Labels = map[string]string{"turn": "second"} })
 	w.within(30*time.Second, "the update has failed", func() bool { return w.host.unwritten.Load() >= tries })
@@ -248,9 +235,7 @@ func TestLivenessProbeRestarts(t *testing.T) {
 		p.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: execOf("out broken", "exit 1"), PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1}
 	}))
 	w.until("it is restarted", func() bool { return container(w.api.pod("web"), "app").RestartCount >= 1 })
-	if !w.event("Normal Killing Container app failed liveness probe, will be restarted") {
-		t.Error("no Killing event")
-	}
+	w.wantEvent("Normal Killing Container app failed liveness probe, will be restarted")
 	w.end(1, "web")
 }
 
@@ -341,11 +326,10 @@ func TestHooks(t *testing.T) {
 	hook := func(step string) *v1.LifecycleHandler {
 		return &v1.LifecycleHandler{Exec: execOf(step).Exec}
 	}
-	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+	w.createReady(with(newPod("web"), func(p *v1.Pod) {
 		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: hook("out started"), PreStop: hook("out stopping")}
 		p.Spec.Containers = append(p.Spec.Containers, newContainer("later"))
 	}))
-	w.untilReady("web")
 	w.end(5, "web")
 	if a, b := w.at(fake.OpExec, "app", 0), w.at(fake.OpStart, "later", 0); a < 0 || b < a {
 		t.Errorf("postStart at %d, the next container at %d", a, b)
@@ -365,9 +349,7 @@ func TestPostStartThatFailsEndsTheContainer(t *testing.T) {
 		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: execOf("exit 1").Exec}}
 	}))
 	w.until("the container is stopped and the pod over", func() bool { return done(w.api.pod("web")) })
-	if !w.event("Warning FailedPostStartHook") {
-		t.Error("no event")
-	}
+	w.wantEvent("Warning FailedPostStartHook")
 	w.end(1, "web")
 }
 
@@ -375,16 +357,13 @@ func TestDeadlineIsTold(t *testing.T) {
 	w := up(t)
 	w.api.create(with(newPod("web"), func(p *v1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(1)) }))
 	w.until("the pod's time is over", func() bool { return done(w.api.pod("web")) })
-	if !w.event("Normal DeadlineExceeded Pod was active on the node longer than the specified deadline") {
-		t.Error("no event")
-	}
+	w.wantEvent("Normal DeadlineExceeded Pod was active on the node longer than the specified deadline")
 	w.end(1, "web")
 }
 
 func TestContainerThatIgnoresTermIsKilled(t *testing.T) {
 	w := up(t)
-	w.api.create(newPod("web", "ignore-term", "wait"))
-	w.untilReady("web")
+	w.createReady(newPod("web", "ignore-term", "wait"))
 	w.end(1, "web")
 	if w.rt.Count(fake.OpTerm, "app") != 1 || w.rt.Count(fake.OpKill, "app") != 1 {
 		t.Errorf("%d SIGTERM, %d SIGKILL", w.rt.Count(fake.OpTerm, "app"), w.rt.Count(fake.OpKill, "app"))
@@ -409,8 +388,7 @@ func TestDeletionBeforeTheBeginning(t *testing.T) {
 
 func TestEphemeralContainerSeesItsTarget(t *testing.T) {
 	w := up(t)
-	w.api.create(newPod("web"))
-	w.untilReady("web")
+	w.createReady(newPod("web"))
 	target := make(chan string, 1)
 	w.rt.Inject("CreateContainer", fake.Fault{Times: -1, Match: func(req any) bool {
 		select {
@@ -437,8 +415,7 @@ func TestEphemeralContainerSeesItsTarget(t *testing.T) {
 // the first, and neither writes the other's status.
 func TestRecreatedPod(t *testing.T) {
 	w := up(t)
-	w.api.create(newPod("web", "ignore-term", "wait"))
-	first := w.untilReady("web")
+	first := w.createReady(newPod("web", "ignore-term", "wait"))
 	second := w.api.recreate(newPod("web"))
 	w.until("the second is ready", func() bool { p := w.api.pod("web"); return p.UID == second.UID && ready(p) })
 	if exit := w.at(fake.OpExit, "app", 0); exit >= 0 && exit < w.at(fake.OpStart, "app", 1) {

@@ -48,8 +48,7 @@ func TestSandboxHasTheResolvConfOfNow(t *testing.T) {
 // When the host's address changes, the statuses of the pods on it show the new one.
 func TestHostIPFollowsTheMachine(t *testing.T) {
 	w := up(t)
-	w.api.create(newPod("p"))
-	w.untilReady("p")
+	w.createReady(newPod("p"))
 	ip := "192.0.2.77"
 	w.hostIP.Store(&ip)
 	w.node.loop.MachineChanged()
@@ -78,8 +77,7 @@ func TestVariablesOfServices(t *testing.T) {
 		}
 		return false
 	}})
-	w.api.create(newPod("web"))
-	w.untilReady("web")
+	w.createReady(newPod("web"))
 	var hosts []string
 	for _, e := range (<-made).GetEnvs() {
 		if strings.HasSuffix(e.GetKey(), "_SERVICE_HOST") {

@@ -108,8 +108,7 @@ func TestResizeInPlace(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.allocatable = amounts("2", "1Gi")
 	w.up()
-	w.api.create(sizedPod("p", "100m", "200Mi"))
-	w.untilReady("p")
+	w.createReady(sizedPod("p", "100m", "200Mi"))
 	w.untilResized("p", "100m", "100m", "200Mi", "200Mi")
 	began := len(w.host.settings())
 
@@ -122,9 +121,7 @@ func TestResizeInPlace(t *testing.T) {
 		t.Errorf("the pod's cgroup was set to %q, want %q", got, want)
 	}
 	for _, reason := range []string{"Normal ResizeStarted Pod resize started: {\"containers\":[{\"name\":\"app\"", "Normal ResizeCompleted Pod resize completed: {"} {
-		if !w.event(reason) {
-			t.Errorf("no event %s", reason)
-		}
+		w.wantEvent(reason)
 	}
 
 	// The next process repeats neither calls nor events.
@@ -161,8 +158,7 @@ func TestResizeWhileAwayWithoutRecord(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.allocatable = amounts("1", "1Gi")
 	w.up()
-	w.api.create(sizedPod("p", "100m", "100Mi"))
-	w.untilReady("p")
+	w.createReady(sizedPod("p", "100m", "100Mi"))
 	w.down()
 	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "4", "4", "100Mi", "100Mi") })
 	w.up()
@@ -171,9 +167,7 @@ func TestResizeWhileAwayWithoutRecord(t *testing.T) {
 		return c != nil && c.Reason == v1.PodReasonDeferred &&
 			c.Message == "Node didn't have enough resource: cpu, requested: 4000, used: 0, capacity: 1000" && c.ObservedGeneration == w.api.pod("p").Generation
 	})
-	if !w.event("Warning ResizeDeferred Pod resize OutOfcpu: {") {
-		t.Error("no event")
-	}
+	w.wantEvent("Warning ResizeDeferred Pod resize OutOfcpu: {")
 	if got := w.updates(); len(got) != 0 {
 		t.Errorf("updates: %q", got)
 	}
@@ -190,12 +184,11 @@ func TestResizeByRestart(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.allocatable = amounts("2", "1Gi")
 	w.up()
-	w.api.create(with(sizedPod("p", "100m", "100Mi"), func(p *v1.Pod) {
+	w.createReady(with(sizedPod("p", "100m", "100Mi"), func(p *v1.Pod) {
 		p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{
 			{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired},
 			{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	}))
-	w.untilReady("p")
 	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "200m", "200m", "100Mi", "100Mi") })
 	w.untilResized("p", "200m", "200m", "100Mi", "100Mi")
 	if n := w.count(fake.OpStart); n != 1 {
@@ -206,9 +199,7 @@ func TestResizeByRestart(t *testing.T) {
 	if n := w.count(fake.OpStart); n != 2 || container(w.api.pod("p"), "app").RestartCount != 1 {
 		t.Errorf("%d starts, restart count %d", n, container(w.api.pod("p"), "app").RestartCount)
 	}
-	if !w.event("Normal Killing Container app resize requires restart") {
-		t.Error("the stop does not say why")
-	}
+	w.wantEvent("Normal Killing Container app resize requires restart")
 	if got := w.updates(); len(got) != 1 {
 		t.Errorf("updates: %q", got)
 	}
@@ -231,16 +222,13 @@ func TestResizeBelowUsage(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.up()
 	w.rt.SetMemoryUsage(50 << 20)
-	w.api.create(sizedPod("p", "100m", "200Mi"))
-	w.untilReady("p")
+	w.createReady(sizedPod("p", "100m", "200Mi"))
 	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "100m", "100m", "10Mi", "10Mi") })
 	w.until("the resize has failed", func() bool {
 		c := condition(w.api.pod("p"), v1.PodResizeInProgress)
 		return c != nil && c.Reason == v1.PodReasonError && strings.Contains(c.Message, "memory limit (10485760) below current usage (52428800)")
 	})
-	if !w.event("Warning ResizeError Pod resize error: {") {
-		t.Error("no event")
-	}
+	w.wantEvent("Warning ResizeError Pod resize error: {")
 	if s := container(w.api.pod("p"), "app"); s.Resources.Limits.Memory().String() != "200Mi" || s.AllocatedResources.Memory().String() != "10Mi" {
 		t.Errorf("told: %v, allocated %v", s.Resources, s.AllocatedResources)
 	}
@@ -338,8 +326,7 @@ func TestResizeOfACriticalPod(t *testing.T) {
 func TestResizeUnreachable(t *testing.T) {
 	w := newWorld(t, fake.Config{})
 	w.up()
-	w.api.create(sizedPod("p", "100m", "200Mi"))
-	w.untilReady("p")
+	w.createReady(sizedPod("p", "100m", "200Mi"))
 	cut := 0
 	w.setHook(func(ctx context.Context, label string, call func(context.Context) error) error {
 		if label == "cri/UpdateContainerResources" && cut < 2 {

@@ -49,9 +49,7 @@ func TestRoomOnTheNode(t *testing.T) {
 		}
 	}
 	check()
-	if !w.event("Warning OutOfcpu " + why) {
-		t.Errorf("the events are %v", w.warnings())
-	}
+	w.wantEvent("Warning OutOfcpu " + why)
 	w.down()
 	w.judges.Allocatable[v1.ResourceCPU] = resource.MustParse("500m") // running pods are not judged again
 	w.up()
@@ -69,8 +67,7 @@ func TestRoomOnTheNode(t *testing.T) {
 	}
 	w.api.delete("first", 1)
 	w.until("the first is gone", func() bool { return w.api.pod("first") == nil })
-	w.api.create(with(newPod("fifth"), asks("600m", 500)))
-	w.untilReady("fifth")
+	w.createReady(with(newPod("fifth"), asks("600m", 500)))
 	w.end(1, "second", "third", "fourth", "fifth")
 }
 
@@ -79,13 +76,11 @@ func TestRoomForACriticalPod(t *testing.T) {
 	w := newParallelWorld(t)
 	w.judges = oneCPU()
 	w.up()
-	w.api.create(with(newPod("plain"), asks("600m", 100)))
-	w.untilReady("plain")
-	w.api.create(with(with(newPod("critical"), asks("800m", 200)), func(p *v1.Pod) {
+	w.createReady(with(newPod("plain"), asks("600m", 100)))
+	w.createReady(with(with(newPod("critical"), asks("800m", 200)), func(p *v1.Pod) {
 		n := int32(2_000_001_000)
 		p.Spec.Priority = &n
 	}))
-	w.untilReady("critical")
 	w.until("the other has failed", func() bool { return w.api.pod("plain").Status.Phase == v1.PodFailed })
 	st := w.api.pod("plain").Status
 	var target *v1.PodCondition
@@ -98,9 +93,7 @@ func TestRoomForACriticalPod(t *testing.T) {
 		target.Reason != v1.PodReasonTerminationByKubelet || target.Message != "Pod was preempted by Kubelet to accommodate a critical pod." {
 		t.Errorf("the status is %+v", st)
 	}
-	if !w.event("Warning Preempting Preempted in order to admit critical pod") {
-		t.Errorf("the events are %v", w.warnings())
-	}
+	w.wantEvent("Warning Preempting Preempted in order to admit critical pod")
 	stopped, started := -1, -1
 	for i, e := range w.rt.Log() {
 		switch {
@@ -155,8 +148,7 @@ func TestRoomWhileAVictimEnds(t *testing.T) {
 	w := newParallelWorld(t)
 	w.judges = oneCPU()
 	w.up()
-	w.api.create(with(slow("victim"), asks("900m", 100)))
-	w.untilReady("victim")
+	w.createReady(with(slow("victim"), asks("900m", 100)))
 	w.api.create(with(with(newPod("critical"), asks("500m", 200)), critical))
 	w.until("the victim ends", func() bool { r, _ := w.node.loop.Why(namespace, "victim"); return r.Phase == "Terminating" })
 	w.api.create(with(with(newPod("second"), asks("200m", 300)), critical))
@@ -200,8 +192,7 @@ func TestLabelsAreReReadAside(t *testing.T) {
 	zoned := func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "a"} }
 	w.api.create(with(newPod("labelled"), zoned))
 	<-asked
-	w.api.create(newPod("other"))
-	w.untilReady("other")
+	w.createReady(newPod("other"))
 	answer <- true
 	w.untilReady("labelled")
 	w.api.create(with(newPod("refused"), zoned))

@@ -129,9 +129,7 @@ func TestShutdownOfTheMachine(t *testing.T) {
 		t.Errorf("web ended at %s, critical at %s", web, critical)
 	}
 	for _, text := range []string{"Normal NodeShutdown Shutdown manager detected shutdown event"} {
-		if !w.event(text) {
-			t.Errorf("no event %q", text)
-		}
+		w.wantEvent(text)
 	}
 	// Pods that arrive now are rejected, from any source.
 	const rejected = "Pod was rejected: Pod was rejected as the node is shutting down."
@@ -144,8 +142,7 @@ func TestShutdownOfTheMachine(t *testing.T) {
 	i.say(false)
 	w.untilReady("static-node")
 	w.untilReady("later-node")
-	w.api.create(newPod("next"))
-	w.untilReady("next")
+	w.createReady(newPod("next"))
 	if n := w.rt.Count(fake.OpStart, "app"); n != starts+3 {
 		t.Errorf("%d containers were started, want those of the static pods and of next", n-starts)
 	}
@@ -185,8 +182,7 @@ func (w *world) finished(name string) time.Time {
 // and is waited for.
 func TestShutdownShortensADeletion(t *testing.T) {
 	w := up(t)
-	w.api.create(with(newPod("stubborn", "ignore-term", "wait"), func(p *v1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3600 }))
-	p := w.untilReady("stubborn")
+	p := w.createReady(with(newPod("stubborn", "ignore-term", "wait"), func(p *v1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3600 }))
 	w.api.delete("stubborn", 3600)
 	w.until("it is told to end", func() bool { return w.at(fake.OpTerm, "app", 0) >= 0 })
 	if all := w.node.loop.Unended(); len(all) != 1 {

@@ -78,9 +78,9 @@ func (a *api) createMirror(p *v1.Pod) (*v1.Pod, error) {
 }
 
 // staticWorld returns a world with an empty manifest directory and a running node.
-func staticWorld(t testing.TB) *world {
+func staticWorld(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, fake.Config{})
+	w := newParallelWorld(t)
 	w.manifests = t.TempDir()
 	w.up()
 	return w
@@ -125,7 +125,6 @@ func hash(p *v1.Pod) string { return p.Annotations[pod.AnnotationMirror] }
 // A static pod runs, has a mirror pod, and can be asked for by either UID. When it is removed it
 // ends within its grace period, its mirror pod shows how it ends and is deleted after it.
 func TestStaticPod(t *testing.T) {
-	t.Parallel()
 	w := staticWorld(t)
 	w.write("web.yaml", slow("web"), "")
 	p := w.untilReady("web-node")
@@ -160,7 +159,6 @@ func TestStaticPod(t *testing.T) {
 
 // An edited pod is a new pod: the old one ends completely first.
 func TestStaticPodEdited(t *testing.T) {
-	t.Parallel()
 	w := staticWorld(t)
 	w.write("web.yaml", slow("web"), "")
 	first := w.untilReady("web-node")
@@ -190,7 +188,6 @@ func TestStaticPodEdited(t *testing.T) {
 // A pod that is removed and added again unchanged while it still ends, ends completely and starts
 // again. The mirror pod then shows the new life.
 func TestStaticPodPutBack(t *testing.T) {
-	t.Parallel()
 	w := staticWorld(t)
 	for name, p := range map[string]*v1.Pod{
 		"always": slow("web"),
@@ -222,7 +219,6 @@ func TestStaticPodPutBack(t *testing.T) {
 // A broken manifest affects no other one and causes an event. Its pod keeps running until the
 // manifest is fixed or removed.
 func TestStaticPodBroken(t *testing.T) {
-	t.Parallel()
 	w := staticWorld(t)
 	w.write("bad.yaml", nil, "kind: Pod\n\tapiVersion: v1\n")
 	w.write("good.yaml", newPod("good"), "")
@@ -268,7 +264,6 @@ func TestStaticPodBroken(t *testing.T) {
 // A mirror pod that someone deletes is recreated with the same status; its static pod is not
 // affected.
 func TestMirrorPodDeleted(t *testing.T) {
-	t.Parallel()
 	w := staticWorld(t)
 	w.write("web.yaml", newPod("web"), "")
 	w.write("once.yaml", with(newPod("once", "exit 0"), func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }), "")
@@ -308,7 +303,6 @@ func TestMirrorPodDeleted(t *testing.T) {
 // A new process adopts static pods: nothing restarts, no status goes back. A pod that was edited or
 // removed while no process ran ends before its successor starts.
 func TestStaticPodAdopted(t *testing.T) {
-	t.Parallel()
 	w := staticWorld(t)
 	w.write("steady.yaml", newPod("steady"), "")
 	w.write("edited.yaml", slow("edited"), "")

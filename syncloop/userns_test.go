@@ -64,8 +64,7 @@ func TestUserNamespaces(t *testing.T) {
 	w.down()
 	w.up()
 	w.untilSettled("a")
-	w.api.create(own("c"))
-	w.untilReady("c")
+	w.createReady(own("c"))
 	if got := w.users(); got["c"][0] != 3*65536 || got["a"][0] != before["a"][0] {
 		t.Errorf("after a restart of ours: %v, before %v", got, before)
 	}
@@ -74,8 +73,7 @@ func TestUserNamespaces(t *testing.T) {
 		_, has := w.node.loop.Why(namespace, "b") // its worker frees the range
 		return !has && w.api.pod("b") == nil && len(w.users()["b"]) == 0
 	})
-	w.api.create(own("d"))
-	w.untilReady("d")
+	w.createReady(own("d"))
 	if got := w.users(); got["d"][0] != before["b"][0] {
 		t.Errorf("the range of who has gone is not given again: %v", got)
 	}
@@ -101,8 +99,7 @@ func TestUserNamespacesAfterAPartialLook(t *testing.T) {
 	no := false
 	own := func(name string) *v1.Pod { return with(newPod(name), func(p *v1.Pod) { p.Spec.HostUsers = &no }) }
 	w.up()
-	w.api.create(own("a"))
-	w.untilReady("a")
+	w.createReady(own("a"))
 	before := w.users()
 	list, err := w.node.client.ListPodSandbox(t.Context(), nil)
 	if err != nil || len(list) != 1 {
@@ -164,8 +161,7 @@ func TestUserNamespacesBesideAStatusThatHangs(t *testing.T) {
 		}
 	}
 	w.up()
-	w.api.create(own("new"))
-	w.untilReady("new")
+	w.createReady(own("new"))
 	w.until("the other pod's container is restarted", func() bool {
 		p := w.api.pod("other")
 		return container(p, "app").RestartCount == 1 && ready(p)

@@ -64,9 +64,7 @@ func TestImageVolume(t *testing.T) {
 		p.Spec.Containers = append(p.Spec.Containers, newContainer("without"))
 	}))
 	w.until("the status says why", func() bool { return waitingReason(w.api.pod("web"), "app") == "ErrImagePull" })
-	if !w.event(`Warning Failed Failed to pull image "registry.example/model:1"`) {
-		t.Error("no event of the failed pull")
-	}
+	w.wantEvent(`Warning Failed Failed to pull image "registry.example/model:1"`)
 	w.within(time.Minute, "it runs after the back-off", func() bool { return ready(w.api.pod("web")) })
 	mounts := w.mountsOf(t, "web", "app")
 	for path, part := range map[string]string{"/whole": "", "/part": "a/b"} {
@@ -189,13 +187,12 @@ func TestATokenIsRefreshedBeforeItEnds(t *testing.T) {
 // A changed label reaches the volume that shows it at once, long before the next regular refresh.
 func TestLabelsReachTheirVolume(t *testing.T) {
 	w := up(t)
-	w.api.create(with(newPod("web"), func(p *v1.Pod) {
+	p := w.createReady(with(newPod("web"), func(p *v1.Pod) {
 		p.Labels = map[string]string{"colour": "red"}
 		p.Spec.Volumes = []v1.Volume{{Name: "down", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{
 			Items: []v1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.labels"}}}}}}}
 		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "down", MountPath: "/down"}}
 	}))
-	p := w.untilReady("web")
 	file := filepath.Join(w.dir, "root", "pods", string(p.UID), "volumes", "kubernetes.io~downward-api", "down", "labels")
 	shows := func(colour string) func() bool {
 		return func() bool {
@@ -213,10 +210,9 @@ func TestLabelsReachTheirVolume(t *testing.T) {
 // the process that uses it. When the volume is free, the pod goes away.
 func TestAMountInUseKeepsThePodTerminating(t *testing.T) {
 	w := up(t)
-	w.api.create(with(newPod("db"), func(p *v1.Pod) {
+	w.createReady(with(newPod("db"), func(p *v1.Pod) {
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}}}
 	}))
-	w.untilReady("db")
 	dir := "/pods/" + string(w.api.pod("db").UID) + "/volumes/kubernetes.io~empty-dir/v"
 	w.host.inUse.Store(true)
 	w.api.delete("db", 1)

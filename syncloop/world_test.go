@@ -331,6 +331,14 @@ func (w *world) event(prefix string) bool {
 	return slices.ContainsFunc(w.events, func(e string) bool { return strings.HasPrefix(e, prefix) })
 }
 
+// wantEvent fails the test if no event that begins with this text was recorded.
+func (w *world) wantEvent(prefix string) {
+	w.t.Helper()
+	if !w.event(prefix) {
+		w.t.Errorf("no event %q; the warnings are %q", prefix, w.warnings())
+	}
+}
+
 // criHook is the hook of every CRI call; a test may change it at any time.
 func (w *world) criHook(ctx context.Context, label string, call func(context.Context) error) error {
 	w.mu.Lock()
@@ -505,6 +513,13 @@ func (w *world) untilReady(name string) *v1.Pod {
 	w.t.Helper()
 	w.until("pod "+name+" is ready", func() bool { return ready(w.api.pod(name)) })
 	return w.api.pod(name)
+}
+
+// createReady creates the pod and waits until it is ready.
+func (w *world) createReady(p *v1.Pod) *v1.Pod {
+	w.t.Helper()
+	w.api.create(p)
+	return w.untilReady(p.Name)
 }
 
 // end deletes these pods, with a grace period in seconds, and waits until every pod is gone.
