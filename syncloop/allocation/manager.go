@@ -118,7 +118,7 @@ type podState struct {
 
 // New makes a Manager.
 func New(c Config) *Manager {
-	return &Manager{cfg: c, wake: make(notify.Signal, 1), saving: make(chan struct{}, 1), pods: map[types.UID]*podState{},
+	return &Manager{cfg: c, wake: notify.New(), saving: make(chan struct{}, 1), pods: map[types.UID]*podState{},
 		admissions: map[types.UID]*admission{}, labels: nodeLabels{waiting: map[types.UID]bool{}}}
 }
 
