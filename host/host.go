@@ -77,8 +77,8 @@ type Files interface {
 	MkdirAll(ctx context.Context, path string, mode fs.FileMode, owner *Owner) error
 	// Make creates directories and files in order, as MkdirAll and WriteFile do, in one round
 	// trip. Only Synced files survive a power cut. After an error any of them may exist. made
-	// reports for each thing whether nothing was at its path before.
-	Make(ctx context.Context, things ...Entry) (made []bool, err error)
+	// reports for each entry whether nothing was at its path before.
+	Make(ctx context.Context, entries ...Entry) (made []bool, err error)
 	// Symlink creates or replaces the link at path, and creates its parents with mode 0755.
 	Symlink(ctx context.Context, target, path string) error
 	// Stat does not follow a link in the last element of path.

@@ -26,9 +26,9 @@ func testMake(t *testing.T, m *machine) {
 	file := func(p, data string, mode fs.FileMode) host.Entry {
 		return host.Entry{Path: d + p, Mode: mode, Data: []byte(data)}
 	}
-	make := func(t *testing.T, want string, things ...host.Entry) {
+	make := func(t *testing.T, want string, entries ...host.Entry) {
 		t.Helper()
-		got, err := m.h.Make(ctx, things...)
+		got, err := m.h.Make(ctx, entries...)
 		testutil.Must(t, err)
 		word := ""
 		for _, is := range got {
@@ -49,13 +49,13 @@ func testMake(t *testing.T, m *machine) {
 
 	t.Run("what is missing", func(t *testing.T) {
 		odd := "a%s\\n'\"$x\x00\xff\n"
-		things := []host.Entry{
+		entries := []host.Entry{
 			file("/record", odd, 0o640), dir("/pod", 0o750), dir("/pod/volumes", 0o750), dir("/pod/containers/it's one", 0o750),
 			dir("/pod/open", 0o777), file("/pod/log", "", 0o666), file("/pod/new/tool", "#!", 0o755), dir("/log/app", 0o755),
 			file("/pod/sticky", "", 0o4711),
 		}
-		things[8].Mode = fs.ModeSetuid | 0o711
-		make(t, "+++++++++", things...)
+		entries[8].Mode = fs.ModeSetuid | 0o711
+		make(t, "+++++++++", entries...)
 		m.wantFile(t, d+"/record", odd)
 		m.wantFile(t, d+"/pod/log", "")
 		m.wantFile(t, d+"/pod/new/tool", "#!")
@@ -73,9 +73,9 @@ func testMake(t *testing.T, m *machine) {
 		testutil.Must(t, err)
 
 		// Create everything again, with one new directory.
-		things[0].Data = bytes.Repeat([]byte("0123456789"), 10_000)
-		make(t, "---------+", append(slices.Clone(things), dir("/pod/later", 0o700))...)
-		m.wantFile(t, d+"/record", string(things[0].Data))
+		entries[0].Data = bytes.Repeat([]byte("0123456789"), 10_000)
+		make(t, "---------+", append(slices.Clone(entries), dir("/pod/later", 0o700))...)
+		m.wantFile(t, d+"/record", string(entries[0].Data))
 		mode(t, "/pod/log", 0o666)
 		if after, err := m.h.Stat(ctx, d+"/record"); err != nil || after.Inode == before.Inode {
 			t.Errorf("the file was written in place: %v", err)
@@ -132,8 +132,8 @@ func testMake(t *testing.T, m *machine) {
 	})
 	t.Run("a failure", func(t *testing.T) {
 		m.write(t, d+"/file", "x")
-		for _, thing := range []host.Entry{dir("/file", 0o755), dir("/file/below", 0o755), file("/file/below", "x", 0o644)} {
-			_, err := m.h.Make(ctx, dir("/before", 0o755), thing, dir("/after", 0o755))
+		for _, entry := range []host.Entry{dir("/file", 0o755), dir("/file/below", 0o755), file("/file/below", "x", 0o644)} {
+			_, err := m.h.Make(ctx, dir("/before", 0o755), entry, dir("/after", 0o755))
 			wantErr(t, err, unix.ENOTDIR, errors.Is)
 		}
 		m.wantFile(t, d+"/file", "x")

@@ -158,11 +158,11 @@ func mkdirAll(path string, mode fs.FileMode, owner *host.Owner) error {
 	return d.Chmod(want)
 }
 
-// Make creates the things one by one; locally there are no round trips to save.
-func (h *Host) Make(ctx context.Context, things ...host.Entry) ([]bool, error) {
+// Make creates the entries one by one; locally there are no round trips to save.
+func (h *Host) Make(ctx context.Context, entries ...host.Entry) ([]bool, error) {
 	return call(h, ctx, "Make", shortDeadline, func(ctx context.Context) ([]bool, error) {
-		made := make([]bool, len(things))
-		for i, t := range things {
+		made := make([]bool, len(entries))
+		for i, t := range entries {
 			if err := ctx.Err(); err != nil {
 				return nil, fmt.Errorf("make %s: %w", t.Path, err)
 			}

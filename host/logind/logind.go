@@ -19,7 +19,7 @@ import (
 type Machine interface {
 	Run(ctx context.Context, cmd host.Command) (host.Result, error)
 	Start(ctx context.Context, args ...string) (host.Process, error)
-	Make(ctx context.Context, things ...host.Entry) (made []bool, err error)
+	Make(ctx context.Context, entries ...host.Entry) (made []bool, err error)
 	Remove(ctx context.Context, path string) error
 }
 

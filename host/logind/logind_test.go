@@ -353,11 +353,11 @@ type elsewhere struct {
 	dir string
 }
 
-func (e elsewhere) Make(ctx context.Context, things ...host.Entry) ([]bool, error) {
-	for i := range things {
-		things[i].Path = e.dir + things[i].Path
+func (e elsewhere) Make(ctx context.Context, entries ...host.Entry) ([]bool, error) {
+	for i := range entries {
+		entries[i].Path = e.dir + entries[i].Path
 	}
-	return e.Machine.Make(ctx, things...)
+	return e.Machine.Make(ctx, entries...)
 }
 
 func (e elsewhere) Remove(ctx context.Context, path string) error {

@@ -15,25 +15,25 @@ import (
 
 // Make is one script with few processes: on the host, starting a process costs more than its
 // work.
-func (h *Host) Make(ctx context.Context, things ...host.Entry) ([]bool, error) {
+func (h *Host) Make(ctx context.Context, entries ...host.Entry) ([]bool, error) {
 	return call(h, ctx, "Make", shortDeadline, func(ctx context.Context) ([]bool, error) {
-		if len(things) == 0 {
+		if len(entries) == 0 {
 			return nil, nil
 		}
-		for _, t := range things {
+		for _, t := range entries {
 			if err := machine.Absolute("make", t.Path); err != nil {
 				return nil, err
 			}
 		}
-		res, err := h.script(ctx, "make", things[0].Path, scriptMake, nil, []byte(makeText(things)))
+		res, err := h.script(ctx, "make", entries[0].Path, scriptMake, nil, []byte(makeText(entries)))
 		if err != nil {
 			return nil, err
 		}
-		made := make([]bool, len(things))
+		made := make([]bool, len(entries))
 		for line := range strings.Lines(string(res.Stdout)) {
 			i, err := strconv.Atoi(strings.TrimSuffix(line, "\n"))
 			if err != nil || i < 0 || i >= len(made) {
-				return nil, fmt.Errorf("make %s: the machine answered %.100q", things[0].Path, line)
+				return nil, fmt.Errorf("make %s: the machine answered %.100q", entries[0].Path, line)
 			}
 			made[i] = true
 		}
@@ -43,10 +43,10 @@ func (h *Host) Make(ctx context.Context, things ...host.Entry) ([]bool, error) {
 
 // makeText is the input of scripts/make.sh: calls of its functions. One call creates consecutive
 // directories with the same mode.
-func makeText(things []host.Entry) string {
+func makeText(entries []host.Entry) string {
 	var b strings.Builder
 	open := fs.FileMode(0)
-	for i, t := range things {
+	for i, t := range entries {
 		p := path.Clean(t.Path)
 		if !t.Mode.IsDir() {
 			if open != 0 {

@@ -28,7 +28,7 @@ func refuses(t *testing.T, command func() *cobra.Command, cases map[string][]str
 	}
 }
 
-func TestHandOverRefuses(t *testing.T) {
+func TestPrepareAndReleaseRefuse(t *testing.T) {
 	refuses(t, hostPrepareCommand, map[string][]string{
 		"give ENDPOINT":                     {},
 		"unix:///path":                      {"run/c.sock"},
