@@ -5,6 +5,8 @@ import (
 	"errors"
 	"path"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // propagation is the mount propagation of a directory.
@@ -15,23 +17,16 @@ type propagation struct {
 
 // parsePropagation finds the mount of dir, a clean path, in /proc/PID/mountinfo. Of mounts over
 // each other, the last one counts.
-func parsePropagation(mountinfo, dir string) (propagation, error) {
+func parsePropagation(data, dir string) (propagation, error) {
 	var p propagation
-	for line := range strings.Lines(mountinfo) {
-		fields := strings.Fields(line)
-		if len(fields) < 7 {
-			continue
-		}
-		at := path.Clean(unescape.Replace(fields[4]))
-		if len(at) < len(p.mount) || at != "/" && at != dir && !strings.HasPrefix(dir, at+"/") {
-			continue
-		}
-		p = propagation{mount: at}
-		for _, f := range fields[6:] { // optional fields, up to a dash
-			if f == "-" {
-				break
-			}
-			p.shared = p.shared || strings.HasPrefix(f, "shared:")
+	mounts, err := mountinfo.GetMountsFromReader(strings.NewReader(data), nil)
+	if err != nil {
+		return p, err
+	}
+	for _, m := range mounts {
+		at := path.Clean(m.Mountpoint)
+		if len(at) >= len(p.mount) && (at == "/" || at == dir || strings.HasPrefix(dir, at+"/")) {
+			p = propagation{at, strings.Contains(" "+m.Optional, " shared:")}
 		}
 	}
 	if p.mount == "" {
@@ -39,9 +34,6 @@ func parsePropagation(mountinfo, dir string) (propagation, error) {
 	}
 	return p, nil
 }
-
-// unescape decodes paths in mountinfo.
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // parseSELinux is enable_selinux in the configuration that containerd shows; nil if it is missing.
 func parseSELinux(config string) *bool {

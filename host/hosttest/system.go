@@ -110,9 +110,9 @@ func testMakeShared(t *testing.T, m *machine) {
 		entries, err := inner.ParseMountInfo(data)
 		testutil.Must(t, err)
 		for _, e := range entries {
-			if e.Point == at {
+			if e.Mountpoint == at {
 				mounts++
-				yes = e.Shared
+				yes = inner.Propagates(e)
 			}
 		}
 		return mounts, yes

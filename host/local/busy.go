@@ -6,12 +6,14 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
+
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
 // busy returns the error for a mount that is in use; real is its path without links.
-func busy(ctx context.Context, target, real string, top *machine.MountEntry) error {
+func busy(ctx context.Context, target, real string, top *mountinfo.Info) error {
 	return &host.BusyError{Target: target, Type: top.FSType, Source: top.Source, Users: usersOf(ctx, real)}
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/moby/sys/mountinfo"
+
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
@@ -115,10 +117,10 @@ func (h *Host) MakeShared(ctx context.Context, dir string) error {
 		}
 		real := resolve(dir)
 		of := machine.MountOf(entries, real)
-		if of != nil && of.Shared {
+		if of != nil && machine.Propagates(of) {
 			return nil
 		}
-		if of == nil || of.Point != real {
+		if of == nil || of.Mountpoint != real {
 			if err := unix.Mount(real, real, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 				return fmt.Errorf("mount %s on itself: %w", real, err)
 			}
@@ -250,7 +252,7 @@ func detach(ctx context.Context, target string) error {
 		return err
 	case at.top == nil:
 		return unix.EINVAL // unmounted in the meantime
-	case !machine.Detachable(*at.top):
+	case !machine.Detachable(at.top):
 		return busy(ctx, target, at.real, at.top)
 	}
 	return unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
@@ -270,7 +272,7 @@ func isMountPoint(target string) (bool, error) {
 		return false, err
 	}
 	real := resolve(target)
-	return slices.ContainsFunc(entries, func(e machine.MountEntry) bool { return e.Point == real }), nil
+	return slices.ContainsFunc(entries, func(e *mountinfo.Info) bool { return e.Mountpoint == real }), nil
 }
 
 // ListMounts returns targets below dir as the caller spells it, even if dir contains links.

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/moby/sys/mountinfo"
+
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
 
@@ -13,7 +15,7 @@ import (
 // from 512 bytes, each read of a node's hundreds of mounts would be dozens of calls.
 var mountInfos = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, 64<<10)) }}
 
-func readMountInfo() ([]machine.MountEntry, error) {
+func readMountInfo() ([]*mountinfo.Info, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err

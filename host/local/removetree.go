@@ -44,8 +44,8 @@ func (h *Host) RemoveTree(ctx context.Context, path string) error {
 		}
 		real := filepath.Join(resolve(dir), base)
 		for _, m := range mounts {
-			if machine.Below(real, m.Point) {
-				return fmt.Errorf("remove tree %s: %s on %s: %w", path, m.FSType, m.Point, host.ErrMountInside)
+			if machine.Below(real, m.Mountpoint) {
+				return fmt.Errorf("remove tree %s: %s on %s: %w", path, m.FSType, m.Mountpoint, host.ErrMountInside)
 			}
 		}
 		parent, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

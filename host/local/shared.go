@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/moby/sys/mountinfo"
+
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/internal/machine"
 )
@@ -20,9 +22,9 @@ const sharedPatience = 7 * time.Second
 
 // share is the mount at a path.
 type share struct {
-	real   string              // the path with the links in its parents resolved
-	top    *machine.MountEntry // nil: nothing is mounted
-	height int                 // of the stack of mounts at the path
+	real   string          // the path with the links in its parents resolved
+	top    *mountinfo.Info // nil: nothing is mounted
+	height int             // of the stack of mounts at the path
 }
 
 // topAt does not access the target itself, because access to a network file system blocks while
@@ -35,7 +37,7 @@ func topAt(target string) (s share, err error) {
 	target = filepath.Clean(target)
 	s.real = filepath.Join(resolve(filepath.Dir(target)), filepath.Base(target))
 	for _, e := range entries {
-		if e.Point == s.real {
+		if e.Mountpoint == s.real {
 			s.height++
 		}
 	}
@@ -50,8 +52,8 @@ func sharedAt(target string) (bool, error) {
 		return false, err
 	}
 	at := func(real string) bool {
-		return slices.ContainsFunc(entries, func(e machine.MountEntry) bool {
-			return machine.Shared(e.FSType) && e.Point == real
+		return slices.ContainsFunc(entries, func(e *mountinfo.Info) bool {
+			return machine.Shared(e.FSType) && e.Mountpoint == real
 		})
 	}
 	target = filepath.Clean(target)
@@ -128,7 +130,7 @@ func unmountShared(ctx context.Context, target string) (bool, error) {
 	if !gone() && ctx.Err() == nil && !answers(ctx, at.real) {
 		err = program(ctx, sharedPatience, "umount", "-cf", "--", at.real)
 	}
-	if !gone() && ctx.Err() == nil && machine.Detachable(*at.top) {
+	if !gone() && ctx.Err() == nil && machine.Detachable(at.top) {
 		err = unix.Unmount(at.real, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/moby/sys/mountinfo"
 )
 
 // Hierarchies are the cgroup mounts of the host. A version 1 host may also have a cgroup2 mount
@@ -22,28 +23,28 @@ type Hierarchies struct {
 // FindHierarchies decides as runc does: the host is version 2 if the mount at /sys/fs/cgroup is
 // cgroup2. If that is mounted elsewhere, the host is version 1 if it has a v1 hierarchy with the
 // cpu or memory controller.
-func FindHierarchies(mounts []MountEntry) Hierarchies {
+func FindHierarchies(mounts []*mountinfo.Info) Hierarchies {
 	h := Hierarchies{V1: map[string]string{}, By: map[string][]string{}}
 	atUsual := ""
 	for _, m := range mounts {
-		if m.Point == "/sys/fs/cgroup" {
+		if m.Mountpoint == "/sys/fs/cgroup" {
 			atUsual = m.FSType
 		}
 		switch m.FSType {
 		case "cgroup2":
-			if h.V2 == "" || m.Point == "/sys/fs/cgroup" {
-				h.V2 = m.Point
+			if h.V2 == "" || m.Mountpoint == "/sys/fs/cgroup" {
+				h.V2 = m.Mountpoint
 			}
 		case "cgroup":
-			if slices.Contains(h.All, m.Point) {
+			if slices.Contains(h.All, m.Mountpoint) {
 				continue
 			}
-			h.All = append(h.All, m.Point)
-			for o := range strings.SplitSeq(m.SuperOptions, ",") {
+			h.All = append(h.All, m.Mountpoint)
+			for o := range strings.SplitSeq(m.VFSOptions, ",") {
 				if isController(o) {
 					if _, twice := h.V1[o]; !twice {
-						h.V1[o] = m.Point
-						h.By[m.Point] = append(h.By[m.Point], o)
+						h.V1[o] = m.Mountpoint
+						h.By[m.Mountpoint] = append(h.By[m.Mountpoint], o)
 					}
 				}
 			}

@@ -56,8 +56,8 @@ func FuzzHierarchies(f *testing.F) {
 		h := FindHierarchies(entries)
 		_, _ = h.MemoryRoot()
 		for _, e := range entries {
-			if top := TopMount(entries, e.Point); top == nil || top.Point != e.Point {
-				t.Errorf("what is mounted on %q is %+v", e.Point, top)
+			if top := TopMount(entries, e.Mountpoint); top == nil || top.Mountpoint != e.Mountpoint {
+				t.Errorf("what is mounted on %q is %+v", e.Mountpoint, top)
 			}
 		}
 	})

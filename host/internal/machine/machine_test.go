@@ -9,6 +9,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
+	"github.com/moby/sys/mountinfo"
 )
 
 func TestFindHierarchies(t *testing.T) {
@@ -53,14 +54,17 @@ func TestFindHierarchies(t *testing.T) {
 
 func TestParseMountInfo(t *testing.T) {
 	got, err := ParseMountInfo([]byte(`36 35 98:0 /mnt1 /mnt2/a\040b\134c rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue
-37 35 0:5 / /x rw - tmpfs tmpfs
+37 35 0:5 / /x rw - tmpfs  rw
 `))
-	want := []MountEntry{
-		{Device: "98:0", Root: "/mnt1", Point: `/mnt2/a b\c`, Options: "rw,noatime", Shared: true, FSType: "ext3", Source: "/dev/root", SuperOptions: "rw,errors=continue"},
-		{Device: "0:5", Root: "/", Point: "/x", Options: "rw", FSType: "tmpfs", Source: "tmpfs"},
+	want := []*mountinfo.Info{
+		{ID: 36, Parent: 35, Major: 98, Root: "/mnt1", Mountpoint: `/mnt2/a b\c`, Options: "rw,noatime", Optional: "master:1 shared:2", FSType: "ext3", Source: "/dev/root", VFSOptions: "rw,errors=continue"},
+		{ID: 37, Parent: 35, Minor: 5, Root: "/", Mountpoint: "/x", Options: "rw", FSType: "tmpfs", VFSOptions: "rw"},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
+		t.Fatalf("%v %s", err, diff)
+	}
+	if !Propagates(got[0]) || Propagates(got[1]) {
+		t.Error("the first mount is shared, the second is not")
 	}
 	if _, err := ParseMountInfo([]byte("nonsense\n")); err == nil {
 		t.Error("nonsense was read")

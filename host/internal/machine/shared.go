@@ -4,6 +4,8 @@ import (
 	pathpkg "path"
 	"slices"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // Shared reports whether a file system of this type comes from a file server: access to it
@@ -17,10 +19,10 @@ func SameType(shown, wanted string) bool {
 
 // TopMount returns the last mount at a point, which must have all links resolved; nil if there
 // is none.
-func TopMount(entries []MountEntry, point string) *MountEntry {
+func TopMount(entries []*mountinfo.Info, point string) *mountinfo.Info {
 	for i := len(entries) - 1; i >= 0; i-- {
-		if entries[i].Point == point {
-			return &entries[i]
+		if entries[i].Mountpoint == point {
+			return entries[i]
 		}
 	}
 	return nil
@@ -47,17 +49,17 @@ var inMemory = []string{"tmpfs", "ramfs", "hugetlbfs"}
 
 // Detachable reports whether a mount in use may be detached before its last user ends: nothing
 // that is written through it could be lost.
-func Detachable(e MountEntry) bool {
-	return slices.Contains(inMemory, e.FSType) || hasOption(e.Options, "ro") || hasOption(e.SuperOptions, "ro")
+func Detachable(e *mountinfo.Info) bool {
+	return slices.Contains(inMemory, e.FSType) || hasOption(e.Options, "ro") || hasOption(e.VFSOptions, "ro")
 }
 
 // OnItself reports whether the last mount at path is a bind mount of the directory on itself, so
 // that it shows the same as without it. path must not contain links.
-func OnItself(entries []MountEntry, path string) bool {
-	below := slices.DeleteFunc(slices.Clone(entries), func(e MountEntry) bool { return e.Point == path })
+func OnItself(entries []*mountinfo.Info, path string) bool {
+	below := slices.DeleteFunc(slices.Clone(entries), func(e *mountinfo.Info) bool { return e.Mountpoint == path })
 	top, under := TopMount(entries, path), MountOf(below, path)
-	return top != nil && under != nil && top.Device == under.Device &&
-		top.Root == pathpkg.Join(under.Root, strings.TrimPrefix(path, under.Point))
+	return top != nil && under != nil && top.Major == under.Major && top.Minor == under.Minor &&
+		top.Root == pathpkg.Join(under.Root, strings.TrimPrefix(path, under.Mountpoint))
 }
 
 // MaxBusyUsers is the most processes that are named as users of a mount.

@@ -1,6 +1,10 @@
 package machine
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/moby/sys/mountinfo"
+)
 
 func TestShared(t *testing.T) {
 	for fsType, want := range map[string]bool{"nfs": true, "nfs4": true, "nfsd": false, "tmpfs": false, "": false} {
@@ -21,7 +25,7 @@ func TestShared(t *testing.T) {
 }
 
 func TestTopMount(t *testing.T) {
-	entries := []MountEntry{{Point: "/a", Source: "one"}, {Point: "/a/b", Source: "two"}, {Point: "/a", Source: "three"}}
+	entries := []*mountinfo.Info{{Mountpoint: "/a", Source: "one"}, {Mountpoint: "/a/b", Source: "two"}, {Mountpoint: "/a", Source: "three"}}
 	if top := TopMount(entries, "/a"); top == nil || top.Source != "three" {
 		t.Errorf("%+v", top)
 	}
