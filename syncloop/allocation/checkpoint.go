@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/bowline-k8s/bowline/host"
@@ -61,22 +62,17 @@ const (
 // restart are unknown.
 func (m *Manager) load(ctx context.Context) {
 	m.do(ctx, func() {
-		for failed := false; ; {
+		failed := false
+		_ = wait.PollUntilContextCancel(ctx, recordPause, true, func(ctx context.Context) (bool, error) {
 			r, err := readRecord(ctx, m.cfg.Files, Checkpoint(m.cfg.Root))
 			if err == nil {
 				m.tell(func(context.Context) { m.checkpoint, m.loaded = r, true })
-				return
-			}
-			if !failed && ctx.Err() == nil {
+			} else if !failed && ctx.Err() == nil {
 				failed = true
 				klog.FromContext(ctx).Error(err, "Failed to read the record of resized pods, will retry; no container starts until then")
 			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(recordPause):
-			}
-		}
+			return err == nil, nil
+		})
 	})
 }
 
@@ -102,28 +98,29 @@ func readRecord(ctx context.Context, files Files, path string) (r record, err er
 
 // Save records the current state of a pod, and drops pods that are gone. One write is under way at
 // a time, and each writes the whole record.
-func (m *Manager) Save(ctx context.Context, uid types.UID, r Resized) error {
-	next := make(chan record, 1)
-	var err error
+func (m *Manager) Save(ctx context.Context, uid types.UID, r Resized) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write the record of resized pods: %w", err)
+		}
+	}()
 	select {
 	case m.saving <- struct{}{}:
 		defer func() { <-m.saving }()
-		m.tell(func(context.Context) { next <- m.with(uid, r) })
-		select {
-		case all := <-next:
-			if err = writeRecord(ctx, m.cfg.Files, Checkpoint(m.cfg.Root), all); err == nil {
-				m.tell(func(context.Context) { m.checkpoint = all })
-			}
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
 	case <-ctx.Done():
-		err = ctx.Err()
+		return ctx.Err()
 	}
-	if err != nil {
-		return fmt.Errorf("write the record of resized pods: %w", err)
+	next := make(chan record, 1)
+	m.tell(func(context.Context) { next <- m.with(uid, r) })
+	select {
+	case all := <-next:
+		if err = writeRecord(ctx, m.cfg.Files, Checkpoint(m.cfg.Root), all); err == nil {
+			m.tell(func(context.Context) { m.checkpoint = all })
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return nil
 }
 
 // with returns the checkpoint with this state of a pod.

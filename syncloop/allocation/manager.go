@@ -139,7 +139,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-m.wake:
 		case <-retry:
 		case <-deferred.C:
-			m.retryDeferred()
+			m.resizeDue = true // there may be room that no message announced
 		}
 		for _, message := range m.take() {
 			message(ctx)

@@ -32,6 +32,7 @@ type node struct {
 	answers map[types.UID][]Answer
 	events  []string
 	file    []byte
+	cpus    string        // of the node
 	fails   error         // of each read and write
 	hold    chan struct{} // each write waits for it, if it is not nil
 	writes  int           // under way
@@ -83,7 +84,7 @@ func (n *node) WriteFile(ctx context.Context, _ string, data []byte, _ fs.FileMo
 // run runs the test beside a manager of a node with one CPU, and waits for the manager's end.
 func run(t *testing.T, change func(*Config), test func(t *testing.T, n *node)) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &node{pods: map[types.UID]*v1.Pod{}, touched: map[types.UID]bool{}, ended: map[types.UID]bool{}, answers: map[types.UID][]Answer{}}
+		n := &node{cpus: "1", pods: map[types.UID]*v1.Pod{}, touched: map[types.UID]bool{}, ended: map[types.UID]bool{}, answers: map[types.UID][]Answer{}}
 		c := Config{Sources: n, Files: n, Root: "/r",
 			Node:        func() admit.Node { return admit.Node{Name: "node", OS: "linux", Allocatable: n.allocatable()} },
 			Allocatable: n.allocatable,
@@ -120,7 +121,7 @@ func run(t *testing.T, change func(*Config), test func(t *testing.T, n *node)) {
 }
 
 func (n *node) allocatable() v1.ResourceList {
-	return v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourcePods: resource.MustParse("10")}
+	return v1.ResourceList{v1.ResourceCPU: resource.MustParse(n.cpus), v1.ResourcePods: resource.MustParse("10")}
 }
 
 // asks gives the pod to the sources, asks about it, and returns the answer.
@@ -218,7 +219,8 @@ func TestCriticalPodWaitsForItsVictim(t *testing.T) {
 	}
 }
 
-// A resize that does not fit is deferred. It is accepted when another pod ends.
+// A resize that does not fit is deferred. It is accepted when another pod ends, or some minutes
+// after the node has become larger.
 func TestDeferredResize(t *testing.T) {
 	run(t, nil, func(t *testing.T, n *node) {
 		n.asks("other", "600m", nil)
@@ -231,7 +233,13 @@ func TestDeferredResize(t *testing.T) {
 		if a := n.last("p"); a.Pending != nil || a.Accepted != 2 || a.Pod != n.pods["p"] || !strings.Contains(a.Allocated, `"700m"`) {
 			t.Errorf("%+v", a)
 		}
-		if want := []string{"p ResizeDeferred", "p ResizeStarted"}; !slices.Equal(n.events, want) {
+		n.asks("p", "1500m", nil)
+		n.tell(func(context.Context) { n.cpus = "2" })
+		<-time.After(resizeRetry + time.Second)
+		if a := n.last("p"); a.Pending != nil || a.Accepted != 3 {
+			t.Errorf("%+v", a)
+		}
+		if want := []string{"p ResizeDeferred", "p ResizeStarted", "p ResizeDeferred", "p ResizeStarted"}; !slices.Equal(n.events, want) {
 			t.Errorf("%v", n.events)
 		}
 	})

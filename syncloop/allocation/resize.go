@@ -122,15 +122,6 @@ func (m *Manager) claimed(p *v1.Pod) *v1.Pod {
 	return e.shown
 }
 
-// retryDeferred makes deferred resizes due: there may be room that no message announced. Infeasible
-// ones stay as they are.
-func (m *Manager) retryDeferred() {
-	for _, e := range m.pods {
-		e.examined = e.examined && (e.pending == nil || e.pending.Reason == v1.PodReasonInfeasible)
-	}
-	m.resizeDue = true
-}
-
 // resize examines every waiting resize, in the order of their turns, until no more resources come
 // free.
 func (m *Manager) resize(now time.Time) {
