@@ -9,26 +9,23 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
-// admissionNode provides the node against which the sync loop admits pods.
-type admissionNode struct{ node *Node }
+// admissionNode is the node against which the sync loop admits pods; object is its Node.
+func (n *Node) admissionNode(object *v1.Node) admit.Node {
+	s := n.seen.load()
+	return admit.Node{
+		Name: object.Name, Labels: object.Labels, Taints: object.Spec.Taints, Allocatable: object.Status.Allocatable,
+		OS: s.facts.OS, AppArmor: s.facts.AppArmor, StrictGroups: s.status.GetFeatures().GetSupplementalGroupsPolicy(), Sysctls: s.sysctls, Features: declaredFeatures,
+		Pressure: n.parts.eviction.Conditions(), GoingDown: n.parts.shutdown.Going(),
+	}
+}
 
-func (a *admissionNode) current() admit.Node { return a.of(a.node.node.Current()) }
-
-func (a *admissionNode) reread(ctx context.Context) (admit.Node, error) {
-	node, err := a.node.node.Reread(ctx)
+// reread is admissionNode with labels and taints as the API server has them now.
+func (n *Node) reread(ctx context.Context) (admit.Node, error) {
+	object, err := n.node.Reread(ctx)
 	if err != nil {
 		return admit.Node{}, err
 	}
-	return a.of(node), nil
-}
-
-func (a *admissionNode) of(node *v1.Node) admit.Node {
-	s := a.node.seen.load()
-	return admit.Node{
-		Name: node.Name, Labels: node.Labels, Taints: node.Spec.Taints, Allocatable: node.Status.Allocatable,
-		OS: s.facts.OS, AppArmor: s.facts.AppArmor, StrictGroups: s.status.GetFeatures().GetSupplementalGroupsPolicy(), Sysctls: s.sysctls, Features: declaredFeatures,
-		Pressure: a.node.parts.eviction.Conditions(), GoingDown: a.node.parts.shutdown.Going(),
-	}
+	return n.admissionNode(object), nil
 }
 
 // features returns the runtime's features beside its handlers; nil if it does not report any.

@@ -17,6 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/provider"
 	"github.com/bowline-k8s/bowline/readiness"
 	"github.com/bowline-k8s/bowline/syncloop"
+	"github.com/bowline-k8s/bowline/syncloop/admit"
 	"github.com/bowline-k8s/bowline/syncloop/eviction"
 	"github.com/bowline-k8s/bowline/syncloop/gc"
 	"github.com/bowline-k8s/bowline/syncloop/imagegc"
@@ -126,7 +127,6 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 		}
 		n.endQuarantine(node)
 	})
-	admission := &admissionNode{n}
 	n.api = podconfig.NewAPI(n.sources, n.node.Pods().Lister(), n.node.Pods().HasSynced)
 	n.loop, err = syncloop.New(syncloop.Config{
 		Runtime: n.runtime, Host: n.host, PLEG: n.pleg, Sources: n.sources,
@@ -138,7 +138,7 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 		RuntimeName: first.version.GetRuntimeName(), ContainerLogsDir: gc.ContainerLogsDir,
 		Resync: n.cfg.SyncFrequency.Duration, RuntimeChanged: n.runtimeChanged,
 		RuntimeHandler: n.runtimeHandler, Policy: policy(n.cfg),
-		Node: admission.current, Reread: admission.reread,
+		Node: func() admit.Node { return n.admissionNode(n.node.Current()) }, Reread: n.reread,
 		UserNamespaces: n.userNamespaces, RecursiveReadOnly: n.recursiveReadOnly, Metrics: series.loop,
 	})
 	if err != nil {
