@@ -157,8 +157,7 @@ func TestShutdownOfTheMachine(t *testing.T) {
 	if n := w.rt.Count(fake.OpStart, "app"); n != starts+3 {
 		t.Errorf("the next process has started %d containers", n-starts-3)
 	}
-	w.remove("static.yaml")
-	w.remove("later.yaml")
+	w.remove("static.yaml", "later.yaml")
 	for _, name := range w.api.names() {
 		if !strings.HasSuffix(name, "-node") {
 			w.api.delete(name, 1)

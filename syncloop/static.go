@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -156,13 +157,7 @@ func (l *Loop) seen(uid types.UID) bool {
 // withheld reports whether the pod runs from a manifest that cannot be used now. The manifest has
 // not been read since this process started, so the pod is left as it is.
 func (l *Loop) withheld(uid types.UID) bool {
-	o := l.cfg.PLEG.Cache().Get(uid)
-	for i := range o.Sandboxes {
-		if l.cfg.Sources.Withheld(o.Sandboxes[i].Annotations) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.cfg.PLEG.Cache().Get(uid).Sandboxes, func(s pod.Sandbox) bool { return l.cfg.Sources.Withheld(s.Annotations) })
 }
 
 // staticSource returns the source of a static pod from its sandbox's annotations; "" for other
@@ -178,17 +173,8 @@ func staticSource(o pod.Observed) string {
 }
 
 func runs(o pod.Observed) bool {
-	for i := range o.Sandboxes {
-		if o.Sandboxes[i].Ready {
-			return true
-		}
-	}
-	for i := range o.Containers {
-		if o.Containers[i].State == pod.StateRunning {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.Sandboxes, func(s pod.Sandbox) bool { return s.Ready }) ||
+		slices.ContainsFunc(o.Containers, func(c pod.Container) bool { return c.State == pod.StateRunning })
 }
 
 // Resolve returns the UID of the static pod for the UID of its mirror pod, and any other UID

@@ -104,10 +104,12 @@ func (w *world) write(file string, p *v1.Pod, text string) {
 	}
 }
 
-func (w *world) remove(file string) {
+func (w *world) remove(files ...string) {
 	w.t.Helper()
-	if err := os.Remove(filepath.Join(w.manifests, file)); err != nil {
-		w.t.Fatal(err)
+	for _, file := range files {
+		if err := os.Remove(filepath.Join(w.manifests, file)); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 }
 
@@ -255,9 +257,7 @@ func TestStaticPodBroken(t *testing.T) {
 	}
 	w.write("half.yaml", newPod("half", "out fixed", "on-term 0", "wait"), "")
 	w.until("it is fixed, and the old one ends first", func() bool { p := w.api.pod("half-node"); return p != nil && p.UID != half.UID && ready(p) })
-	for _, f := range []string{"bad.yaml", "good.yaml", "half.yaml"} {
-		w.remove(f)
-	}
+	w.remove("bad.yaml", "good.yaml", "half.yaml")
 	w.untilGone()
 }
 
@@ -295,8 +295,7 @@ func TestMirrorPodDeleted(t *testing.T) {
 	if w.runs() != 2 {
 		t.Errorf("%d starts", w.runs())
 	}
-	w.remove("web.yaml")
-	w.remove("once.yaml")
+	w.remove("web.yaml", "once.yaml")
 	w.untilGone()
 }
 
@@ -343,8 +342,7 @@ func TestStaticPodAdopted(t *testing.T) {
 			t.Error("the edited pod ran beside what it was before")
 		}
 	}
-	w.remove("steady.yaml")
-	w.remove("edited.yaml")
+	w.remove("steady.yaml", "edited.yaml")
 	w.untilGone()
 }
 
