@@ -143,7 +143,7 @@ func (b *bench) costOf(ctx context.Context, system string) (cost apiCost, err er
 	if _, err := countRequests(ctx, agent); err != nil { // the first scrape costs one access review
 		return cost, err
 	}
-	settle(ctx)
+	waitForIdle(ctx)
 	// during returns the requests while f ran, and the time that f took.
 	during := func(f func() error) (r requests, seconds float64, err error) {
 		before, err := countRequests(ctx, agent)
@@ -160,8 +160,8 @@ func (b *bench) costOf(ctx context.Context, system string) (cost apiCost, err er
 	waved := func(move func(context.Context) (time.Duration, error)) func() error {
 		return func() error {
 			_, err := move(ctx)
-			settle(ctx)
-			settle(ctx) // events wait for up to 5 s while pods start
+			waitForIdle(ctx)
+			waitForIdle(ctx) // events wait for up to 5 s while pods start
 			return err
 		}
 	}
@@ -203,7 +203,7 @@ func (b *bench) api(ctx context.Context) error {
 	}
 	table := [][]string{{"requests to the API server", "Bowline", "Bowline over SSH", "kubelet", "Bowline/kubelet", "aim"}}
 	missed := false
-	add := func(name, unit string, of func(apiCost) requests, judged bool) {
+	add := func(name, unit string, of func(apiCost) requests, checked bool) {
 		line := []string{name}
 		for _, system := range apiSystems {
 			r := of(costs[system])
@@ -212,7 +212,7 @@ func (b *bench) api(ctx context.Context) error {
 		ours, theirs := of(costs[sysBowline]).total(), of(costs[sysKubelet]).total()
 		worst := max(ours, of(costs[sysSSH]).total())
 		verdict := ""
-		if judged {
+		if checked {
 			verdict = "≤ kubelet: met"
 			if worst > theirs {
 				verdict, missed = "≤ kubelet: missed", true

@@ -100,7 +100,7 @@ func (b *bench) bareAt(ctx context.Context, up, down int) (r result, err error) 
 	if err != nil {
 		return r, err
 	}
-	settle(ctx)
+	waitForIdle(ctx)
 	work := meter{agent: driver.pid, runtime: containerd}
 	if err := work.start(); err != nil {
 		return r, err
@@ -114,7 +114,7 @@ func (b *bench) bareAt(ctx context.Context, up, down int) (r result, err error) 
 	if err := driver.tell(order{Delete: "*" + strconv.Itoa(down)}); err != nil {
 		return r, err
 	}
-	settle(ctx)
+	waitForIdle(ctx)
 	if r.down, err = w.down(ctx); err != nil {
 		return r, errors.Join(err, driver.stop())
 	}

@@ -177,12 +177,12 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	if err != nil {
 		return r, err
 	}
-	settle(ctx)
+	waitForIdle(ctx)
 	if system != sysKubelet {
 		if r.one, err = b.onePod(ctx, client); err != nil {
 			return r, err
 		}
-		settle(ctx)
+		waitForIdle(ctx)
 	}
 	work := meter{agent: pid, runtime: runtime}
 	w := wave{client: client, n: b.pods}
@@ -196,7 +196,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 	if err != nil {
 		return r, err
 	}
-	settle(ctx)
+	waitForIdle(ctx)
 	if b.idle > 0 && delay == 0 {
 		if r.idle, err = work.idle(ctx, b.idle); err != nil {
 			return r, err
@@ -213,7 +213,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 		return r, err
 	}
 	r.agentWork, r.runtimeWork = busy.agent+busyDown.agent, busy.runtime+busyDown.runtime
-	settle(ctx)
+	waitForIdle(ctx)
 	if far {
 		if b.idle > 0 && delay == 0 && len(b.results[system]) == 0 { // takes minutes and varies little
 			if r.link, err = b.linkCost(ctx, client, wire); err != nil {
@@ -225,7 +225,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 		if _, err := probed.up(ctx); err != nil {
 			return r, err
 		}
-		settle(ctx)
+		waitForIdle(ctx)
 		if r.idleProbed, err = work.idle(ctx, b.idle); err != nil {
 			return r, err
 		}
@@ -240,7 +240,7 @@ func (b *bench) agent(ctx context.Context, system string) (r result, err error) 
 // settleTime lets the work that trails a wave finish, mostly events.
 const settleTime = 5 * time.Second
 
-func settle(ctx context.Context) {
+func waitForIdle(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(settleTime):

@@ -191,7 +191,7 @@ func (b *bench) recordWave(ctx context.Context, w wave) (err error) {
 	if err := nodeReady(ctx, w.client); err != nil {
 		return err
 	}
-	settle(ctx)
+	waitForIdle(ctx)
 	before, err := countWrites(ctx, w.client)
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (b *bench) recordWave(ctx context.Context, w wave) (err error) {
 	if _, err := w.up(ctx); err != nil {
 		return err
 	}
-	settle(ctx)
+	waitForIdle(ctx)
 	up, err := countWrites(ctx, w.client)
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func (b *bench) recordWave(ctx context.Context, w wave) (err error) {
 	if _, err := w.down(ctx); err != nil {
 		return err
 	}
-	settle(ctx)
+	waitForIdle(ctx)
 	down, err := countWrites(ctx, w.client)
 	b.wroteUp, b.wroteDown = up.minus(before).per(b.pods), down.minus(up).per(b.pods)
 	return err

@@ -137,7 +137,7 @@ func (b *bench) linkCost(ctx context.Context, client kubernetes.Interface, wire 
 	}
 	// Two sweeps, a minute apart, collect what earlier pods left.
 	collected := func() error {
-		defer settle(ctx)
+		defer waitForIdle(ctx)
 		return labtest.Until(ctx, waveLimit, "the garbage is collected", func(ctx context.Context) error {
 			out, err := b.lab.Exec(ctx, theHost, "ls", recordDir).Output()
 			if n := strings.Count(string(out), "\n"); err == nil && n > linkPods {

@@ -154,8 +154,8 @@ func suite(ctx context.Context, o options, ginkgo []string, flags ...string) *ex
 	return cmd
 }
 
-// judge runs the selection. Failed specs are not an error: the report has them.
-func (c *cluster) judge(ctx context.Context, o options, report string) error {
+// runSpecs runs the selection. Failed specs are not an error: the report has them.
+func (c *cluster) runSpecs(ctx context.Context, o options, report string) error {
 	if err := os.Remove(report); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

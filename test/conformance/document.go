@@ -47,9 +47,9 @@ const (
 	unknown verdict = "not comparable" // there is no run of the kubelet
 )
 
-// judge compares a spec of a node with the kubelet's. A skip counts only if the kubelet's run skips
+// compare compares a spec of a node with the kubelet's. A skip counts only if the kubelet's run skips
 // the spec with the same message.
-func judge(s spec, kubelet *spec) verdict {
+func compare(s spec, kubelet *spec) verdict {
 	switch {
 	case s.State == statePassed:
 		return good
@@ -103,7 +103,7 @@ func writeSet(to io.Writer, s set, r map[string]column, causes []cause) {
 		counts, worse := map[string]int{}, 0
 		for _, s := range c.Specs {
 			counts[s.State]++
-			if node != columnKubelet && judge(s, of(s.Name, columnKubelet)) == bad {
+			if node != columnKubelet && compare(s, of(s.Name, columnKubelet)) == bad {
 				worse++
 			}
 		}
@@ -134,7 +134,7 @@ func writeSet(to io.Writer, s set, r map[string]column, causes []cause) {
 			case node == columnKubelet:
 				fmt.Fprintf(to, "- %s: %s%s\n", title(node), s.State, because(s))
 			default:
-				fmt.Fprintf(to, "- %s: %s (%s)%s\n", title(node), s.State, judge(*s, of(name, columnKubelet)), because(s))
+				fmt.Fprintf(to, "- %s: %s (%s)%s\n", title(node), s.State, compare(*s, of(name, columnKubelet)), because(s))
 			}
 		}
 	}

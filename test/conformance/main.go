@@ -50,7 +50,7 @@ type options struct {
 func parse(args []string) (options, error) {
 	var o options
 	f := flag.NewFlagSet("conformance", flag.ContinueOnError)
-	f.StringVar(&o.node, "node", "local", "whose node is judged: local, ssh or kubelet")
+	f.StringVar(&o.node, "node", "local", "whose node is tested: local, ssh or kubelet")
 	name := f.String("set", sets[0].Name, "run the specs of this set: "+strings.Join(setNames(), ", "))
 	f.StringVar(&o.focus, "focus", "", "run, instead of a set, the specs that this regular expression matches")
 	f.StringVar(&o.skip, "skip", "", "but not those that this one matches")
@@ -134,8 +134,8 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	report := filepath.Join(o.out, "report.json")
-	judged := c.judge(ctx, o, report)
-	if err := errors.Join(judged, c.down(o)); err != nil {
+	failed := c.runSpecs(ctx, o, report)
+	if err := errors.Join(failed, c.down(o)); err != nil {
 		return err
 	}
 	got, err := readReport(report)

@@ -88,7 +88,7 @@ func TestJudge(t *testing.T) {
 		{"missing", state("failed"), bad},
 		{"missing", state("missing"), bad},
 	} {
-		if got := judge(*state(c.ours), c.kubelet); got != c.want {
+		if got := compare(*state(c.ours), c.kubelet); got != c.want {
 			t.Errorf("%s beside %v: %s, not %s", c.ours, c.kubelet, got, c.want)
 		}
 	}

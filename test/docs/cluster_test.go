@@ -139,7 +139,7 @@ func (r *reader) inCluster(t *testing.T, kubeProxy bool) {
 		t.Fatalf("%v\n%s", err, bowline.LogTail(4000))
 	}
 
-	r.settle(t)
+	r.makeHome(t)
 	lab := labtest.Program("bowline-lab") + " --dir " + r.lab.Dir
 	// Retry what a busy machine does not answer in time, and what appears a moment later: a
 	// certificate request, the node that shows it, rules for a Service, a link that an overloaded

@@ -25,7 +25,7 @@ var says = []struct{ command, output string }{
 
 func TestEveryCommand(t *testing.T) {
 	r := newReader(t, 1, "host1")
-	r.settle(t)
+	r.makeHome(t)
 	r.program(t, "kubectl", fmt.Sprintf("#!/bin/sh\nexec %s --dir %s kubectl \"$@\"\n", labtest.Program("bowline-lab"), r.lab.Dir))
 	// A machine under load may answer too late: then the script repeats the command.
 	r.program(t, "bowline", fmt.Sprintf(`#!/bin/bash

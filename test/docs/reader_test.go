@@ -33,9 +33,9 @@ type ran struct {
 	took   time.Duration
 }
 
-// settle makes a home with what every document takes for granted: a login to the machine, and an
+// makeHome makes a home with what every document takes for granted: a login to the machine, and an
 // administrator's access to the cluster.
-func (r *reader) settle(t *testing.T) {
+func (r *reader) makeHome(t *testing.T) {
 	t.Helper()
 	h := r.lab.Host(r.host)
 	key, err := os.ReadFile(h.SSH.Key)

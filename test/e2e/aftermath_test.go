@@ -67,7 +67,7 @@ func deleteDeployment(t *testing.T, ns, name string) {
 func TestDeploymentLeavesNothing(t *testing.T) {
 	serial(t)
 	ns := namespace(t)
-	settle(t)
+	waitForClean(t)
 	before, err := lab.Snapshot(t.Context(), runtime, host)
 	testutil.Must(t, err)
 	t.Log("before:", before.Counts())
@@ -135,8 +135,8 @@ func TestDeploymentLeavesNothing(t *testing.T) {
 	}
 }
 
-// settle waits until the machine holds only what the cluster's own pods make.
-func settle(t *testing.T) {
+// waitForClean waits until the machine holds only what the cluster's own pods make.
+func waitForClean(t *testing.T) {
 	t.Helper()
 	testutil.Must(t, labtest.Until(t.Context(), 4*time.Minute, "what earlier tests left is collected", func(ctx context.Context) error {
 		list, err := lab.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})

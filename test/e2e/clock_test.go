@@ -145,17 +145,17 @@ spec:
 					return nil
 				})
 				testutil.Must(t, err)
-				told := labtest.Container(p, "main").State.Terminated
-				if told == nil || told.ExitCode != 7 {
-					t.Fatalf("it is told to have ended so: %+v", told)
+				state := labtest.Container(p, "main").State.Terminated
+				if state == nil || state.ExitCode != 7 {
+					t.Fatalf("the status says that it ended so: %+v", state)
 				}
 				for what, pair := range map[string][2]time.Time{
-					"started":  {told.StartedAt.Time, time.Unix(0, truth.StartedAt)},
-					"finished": {told.FinishedAt.Time, time.Unix(0, truth.FinishedAt)},
+					"started":  {state.StartedAt.Time, time.Unix(0, truth.StartedAt)},
+					"finished": {state.FinishedAt.Time, time.Unix(0, truth.FinishedAt)},
 				} {
 					// A wrong clock is off by four minutes.
 					if off := pair[0].Sub(pair[1]); off.Abs() > time.Minute {
-						t.Errorf("it is told to have %s at %s, and did at %s", what, pair[0].UTC(), pair[1].UTC())
+						t.Errorf("the status says that it %s at %s, and did at %s", what, pair[0].UTC(), pair[1].UTC())
 					}
 				}
 			})
@@ -193,7 +193,7 @@ spec:
 			// A wrong clock is off by four minutes.
 			started := labtest.Container(p, "web").State.Running.StartedAt.Time
 			if started.Before(begin.Add(-30*time.Second)) || started.After(time.Now().Add(30*time.Second)) {
-				t.Errorf("it is told to have started at %s, and was asked for at %s", started.UTC(), begin.UTC())
+				t.Errorf("the status says that it started at %s, and was asked for at %s", started.UTC(), begin.UTC())
 			}
 		})
 	}

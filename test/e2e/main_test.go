@@ -179,7 +179,7 @@ func namespace(t *testing.T) string {
 	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			tell(t, ns)
+			logNamespace(t, ns)
 		}
 		if t.Failed() && os.Getenv("BOWLINE_E2E_KEEP") != "" {
 			return
@@ -189,8 +189,8 @@ func namespace(t *testing.T) string {
 	return ns
 }
 
-// tell logs what happened in a namespace, for a failed test.
-func tell(t *testing.T, ns string) {
+// logNamespace logs what happened in a namespace, for a failed test.
+func logNamespace(t *testing.T, ns string) {
 	t.Helper()
 	ctx := context.Background()
 	if events, err := lab.Client.CoreV1().Events(ns).List(ctx, metav1.ListOptions{}); err == nil {

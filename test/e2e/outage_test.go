@@ -98,8 +98,8 @@ func TestContainerdRestartsUnderLoad(t *testing.T) {
 	for i := range after {
 		// A container that was created and never started, because containerd went in between,
 		// counts as a restart, as with a kubelet.
-		if n, told := starts(t, dir, after[i].Name), int(labtest.Restarts(&after[i])); n < 1 || n > told+1 {
-			t.Errorf("%s has started %d times and tells %d restarts", after[i].Name, n, told)
+		if n, restarts := starts(t, dir, after[i].Name), int(labtest.Restarts(&after[i])); n < 1 || n > restarts+1 {
+			t.Errorf("%s has started %d times and shows %d restarts", after[i].Name, n, restarts)
 		}
 		for j := range before {
 			if before[j].Name == after[i].Name {
@@ -197,12 +197,12 @@ spec:
 	testutil.Must(t, lab.StartProcess(t.Context(), "", "kube-apiserver"))
 	back = true
 	begin := time.Now()
-	_, err = lab.Pod(t.Context(), ns, "exits", time.Minute, "told to have restarted", func(p *v1.Pod) error {
+	_, err = lab.Pod(t.Context(), ns, "exits", time.Minute, "shown as restarted", func(p *v1.Pod) error {
 		if labtest.Restarts(p) < 1 {
 			return fmt.Errorf("it has not")
 		}
 		if last := labtest.Container(p, "main").LastTerminationState.Terminated; last == nil || last.ExitCode != 3 {
-			return fmt.Errorf("its last end is told as %v", last)
+			return fmt.Errorf("its last end is shown as %v", last)
 		}
 		return nil
 	})

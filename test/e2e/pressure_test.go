@@ -114,8 +114,8 @@ func (s *strained) condition(kind v1.NodeConditionType, status v1.ConditionStatu
 	})
 }
 
-// told waits for an event on an object.
-func (s *strained) told(object, reason, words string) {
+// event waits for an event on an object.
+func (s *strained) event(object, reason, words string) {
 	s.Helper()
 	until(s.T, "event "+reason, func(ctx context.Context) error {
 		list, err := s.own.Client.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + object + ",reason=" + reason})
@@ -182,9 +182,9 @@ func TestPressure(t *testing.T) {
 	s.condition(v1.NodeDiskPressure, v1.ConditionTrue, "KubeletHasDiskPressure", v1.TaintNodeDiskPressure)
 	s.pod("late", "", "command: [sleep, inf]")
 	s.fails("late", "Evicted", "Pod was rejected: The node had condition: [DiskPressure]. ", false)
-	s.told("greedy", "Evicted", "The node was low on resource: ephemeral-storage. ")
-	s.told(host, "EvictionThresholdMet", "Attempting to reclaim ephemeral-storage")
-	s.told(host, "NodeHasDiskPressure", "")
+	s.event("greedy", "Evicted", "The node was low on resource: ephemeral-storage. ")
+	s.event(host, "EvictionThresholdMet", "Attempting to reclaim ephemeral-storage")
+	s.event(host, "NodeHasDiskPressure", "")
 	s.runs("asked", "hog", "modest", "critical")
 
 	// A threshold above the machine's free resources is met without using any of them.

@@ -163,7 +163,7 @@ spec:
 	}
 
 	// A request beyond the node waits; memory in use is not taken away; both are reported.
-	tell := func(kind v1.PodConditionType, reason, words string) {
+	wantCondition := func(kind v1.PodConditionType, reason, words string) {
 		t.Helper()
 		until(t, string(kind)+" "+reason, func(ctx context.Context) error {
 			got, err := lab.Client.CoreV1().Pods(ns).Get(ctx, "many", metav1.GetOptions{})
@@ -182,9 +182,9 @@ spec:
 	testutil.Must(t, err)
 	whole := node.Status.Allocatable.Cpu().MilliValue() // the pod's other containers use a part of it already
 	patchResize(t, ns, "many", fmt.Sprintf(`"containers":[{"name":"main","resources":{"requests":{"cpu":"%dm"},"limits":{"cpu":"%[1]dm"}}}]`, whole-70))
-	tell(v1.PodResizePending, v1.PodReasonDeferred, fmt.Sprintf("Node didn't have enough resource: cpu, requested: %d, used: ", whole))
+	wantCondition(v1.PodResizePending, v1.PodReasonDeferred, fmt.Sprintf("Node didn't have enough resource: cpu, requested: %d, used: ", whole))
 	patchResize(t, ns, "many", `"containers":[{"name":"main","resources":{"requests":{"cpu":"100m","memory":"10Ki"},"limits":{"cpu":"100m","memory":"10Ki"}}}]`)
-	tell(v1.PodResizeInProgress, v1.PodReasonError, `memory limit (10240) below current usage`)
+	wantCondition(v1.PodResizeInProgress, v1.PodReasonError, `memory limit (10240) below current usage`)
 	patchResize(t, ns, "many", `"containers":[{"name":"main","resources":{"requests":{"memory":"50Mi"},"limits":{"memory":"50Mi"}}}]`)
 	p = resized(t, ns, "many")
 	check(p, "", "memory", "main", "memory.limit_in_bytes", "52428800")

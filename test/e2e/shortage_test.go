@@ -23,7 +23,7 @@ import (
 func (s *strained) others(runtime *cri.Client, since time.Time) {
 	s.Helper()
 	ctx := s.Context()
-	s.told(host, "FreeDiskSpaceFailed", "Failed to free sufficient space by deleting unused images")
+	s.event(host, "FreeDiskSpaceFailed", "Failed to free sufficient space by deleting unused images")
 	for _, image := range []string{webV2, toolbox} {
 		if i, err := runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: image}); err != nil || i == nil {
 			s.Errorf("%s, which is used, is gone: %v", image, err)
@@ -109,8 +109,8 @@ func (s *strained) full(root string) {
 	_, err := core.ConfigMaps("default").Update(ctx, configMap("live", strings.Repeat("new", size/3)), metav1.UpdateOptions{})
 	testutil.Must(s.T, err)
 	s.pod("writer", mounts("large"), reads)
-	s.told("writer", "FailedMount", "no space left on device")
-	s.told("reader", "FailedMount", "no space left on device")
+	s.event("writer", "FailedMount", "no space left on device")
+	s.event("reader", "FailedMount", "no space left on device")
 	text := func() string {
 		out, err := s.own.Kubectl(ctx, "exec", "reader", "--", "cat", "/v/text")
 		testutil.Must(s.T, err)
@@ -166,7 +166,7 @@ func (s *strained) precedence(root string) {
 			c.Message != "Pod was preempted by Kubelet to accommodate a critical pod." {
 			s.Errorf("%s: %s %q, %+v", name, p.Status.Reason, p.Status.Message, c)
 		}
-		s.told(name, "Preempting", p.Status.Message)
+		s.event(name, "Preempting", p.Status.Message)
 	}
 	gaveWay("gives")
 	_, err = s.own.Pod(ctx, "default", "grows", time.Minute, "it has grown", func(p *v1.Pod) error {

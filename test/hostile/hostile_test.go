@@ -37,9 +37,9 @@ func TestOneHostLies(t *testing.T) {
 			last = i
 		}
 	}
-	r.beside(t, func() {
+	r.whilePodsStart(t, func() {
 		for i, l := range lies {
-			r.told(t, l, stamp, i == last)
+			r.playLie(t, l, stamp, i == last)
 		}
 	})
 	r.counted(t)
@@ -48,9 +48,9 @@ func TestOneHostLies(t *testing.T) {
 // TestOneHostsShellsLie checks the same with a lying sshd.
 func TestOneHostsShellsLie(t *testing.T) {
 	r := need(t)
-	r.beside(t, func() {
+	r.whilePodsStart(t, func() {
 		for _, l := range shellLies {
-			r.toldByShells(t, l)
+			r.shellsLie(t, l)
 		}
 	})
 }
@@ -70,9 +70,9 @@ func need(t *testing.T) *rig {
 	return start(t, hosts)
 }
 
-// beside runs tell while pods start on the good hosts, and compares memory and start times with
+// whilePodsStart runs lie while pods start on the good hosts, and compares memory and start times with
 // those before.
-func (r *rig) beside(t *testing.T, tell func()) {
+func (r *rig) whilePodsStart(t *testing.T, lie func()) {
 	t.Helper()
 	without, calm := r.alone(t)
 	before := r.lives(t)
@@ -92,7 +92,7 @@ func (r *rig) beside(t *testing.T, tell func()) {
 		failed = err
 		starts <- took
 	}()
-	tell()
+	lie()
 	close(over)
 	took := <-starts
 	with, err := r.peak()
@@ -132,9 +132,9 @@ func (r *rig) alone(t *testing.T) (peak int64, took []time.Duration) {
 	return peak, took
 }
 
-// told makes the host tell a lie until it has its effect, and then behave until its node is Ready.
+// playLie makes the host tell a lie until it has its effect, and then behave until its node is Ready.
 // After the last lie the pool decides when to try again.
-func (r *rig) told(t *testing.T, l lie, stamp string, last bool) {
+func (r *rig) playLie(t *testing.T, l lie, stamp string, last bool) {
 	t.Helper()
 	ctx, began := t.Context(), time.Now()
 	testutil.Must(t, r.forgetEvents(ctx))
@@ -163,9 +163,9 @@ func (r *rig) told(t *testing.T, l lie, stamp string, last bool) {
 	}
 }
 
-// toldByShells makes the host's sshd lie for a while, first to an existing link and then to a
+// shellsLie makes the host's sshd lie for a while, first to an existing link and then to a
 // starting driver, and then behave until its node is Ready.
-func (r *rig) toldByShells(t *testing.T, l shellLie) {
+func (r *rig) shellsLie(t *testing.T, l shellLie) {
 	t.Helper()
 	r.shells.tell(l)
 	r.sshd.turn(to("tcp", r.shells.Addr().String()))
