@@ -123,7 +123,7 @@ func testAddExposed(t *testing.T, w *world) {
 	}
 }
 
-// TestAddIsGoneOnWith: after each failed step the next attempt continues, above all with the same
+// TestAddContinues: after each failed step the next attempt continues, above all with the same
 // key.
 func TestAddContinues(t *testing.T) { inWorld(t, testAddContinues) }
 

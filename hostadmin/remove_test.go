@@ -63,7 +63,7 @@ func TestRemoveDetaches(t *testing.T) {
 	})
 }
 
-// TestRemoveIsGoneOnWith: a removal that takes too long says what it waits for, and can be
+// TestRemoveContinues: a removal that takes too long says what it waits for, and can be
 // continued.
 func TestRemoveContinues(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

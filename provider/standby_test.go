@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
-// TestWhoLostTheMachineIsSilent: two processes have the node. The one that lost the machine and
+// TestStandbyAfterLosingTheHost: two processes have the node. The one that lost the machine and
 // sees the other's instance reports nothing, whatever it believes of the node. When it gets the
 // machine back, it reports again.
 func TestStandbyAfterLosingTheHost(t *testing.T) {

@@ -135,7 +135,7 @@ func testForgottenTask(s *suite, t *testing.T) {
 	s.notLeft(t, id)
 }
 
-// testRemnants: RemoveRemnants removes what containerd has of a pod and its CRI does not know, and
+// testLeaked: RemoveLeaked removes what containerd has of a pod and its CRI does not know, and
 // nothing of another pod.
 func testLeaked(s *suite, t *testing.T) {
 	if s.Planter == nil {

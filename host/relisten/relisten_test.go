@@ -242,7 +242,7 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// TestLook: if clients cannot reach the listener, it is closed; if that is unknown, it stays.
+// TestCheck: if clients cannot reach the listener, it is closed; if that is unknown, it stays.
 func TestCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		verdict := errors.New("loopback only")

@@ -65,7 +65,7 @@ func TestOneLine(t *testing.T) {
 }
 
 // Every pair of states has its verdict.
-func TestJudge(t *testing.T) {
+func TestCompare(t *testing.T) {
 	state := func(s string) *spec { return &spec{State: s, Message: "why"} }
 	for _, c := range []struct {
 		ours    string

@@ -169,7 +169,7 @@ spec:
 	}
 }
 
-// startBeside starts a pod that does not belong to Bowline on the runtime and removes it. Its
+// startSecond starts a pod that does not belong to Bowline on the runtime and removes it. Its
 // containers make more events than the runtime queues for a client that does not read: 6 each, and
 // 100.
 func startSecond(ctx context.Context, dir string) error {
