@@ -15,7 +15,7 @@ import (
 func quiet(ctx context.Context, hush *atomic.Bool) *context.Context {
 	log := klog.FromContext(ctx)
 	if sink := log.GetSink(); sink != nil {
-		log = klog.New(hushed{sink, hush})
+		log = log.WithSink(hushed{sink, hush}) // klog.New would change the sink, which others use
 	}
 	ctx = klog.NewContext(context.WithoutCancel(ctx), log)
 	return &ctx
