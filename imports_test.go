@@ -51,7 +51,7 @@ var rules = []rule{
 	pure("syncloop/gc/gcpolicy", "what may be removed is decided on what was seen, and nothing else"),
 	direct("wall", append([]string{module + "/..."}, impure[1:]...), "the clock is below everything that goes by it"),
 	pure("pod", "the vocabulary is at the bottom: values only", module+"/..."),
-	direct("pool", []string{module + "/cri/...", module + "/host/...", module + "/syncloop/...", module + "/provider/...", "k8s.io/client-go/...", "os", "net", "google.golang.org/grpc/..."}, "what a host is, and how it is driven, is nothing to who drives many"),
+	direct("pool", []string{module + "/cri/...", module + "/host/...", module + "/syncloop/...", module + "/provider/...", "k8s.io/client-go/...", "os", "net", "google.golang.org/grpc/..."}, "a pool manages hosts by their names, and does not know what a host is"),
 	direct("host/...", []string{module + "/cri/...", module + "/syncloop/...", module + "/provider/...", module + "/config/..."}, "a machine knows nothing of pods' loops"),
 	direct("host/local", []string{module + "/host/ssh/..."}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"),
 	direct("host/ssh/...", []string{module + "/host/local"}, "two kinds of machine share what is pure (host/internal/machine), and nothing else"),

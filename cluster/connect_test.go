@@ -231,6 +231,6 @@ func TestConnectClusterStops(t *testing.T) {
 			t.Error("connected")
 		}
 	case <-time.After(firstAnswer / 2):
-		t.Error("it goes on waiting")
+		t.Error("it continues waiting")
 	}
 }

@@ -135,7 +135,7 @@ func TestDriversEndLast(t *testing.T) {
 
 		left = make(chan struct{})
 		close(left)
-		taken := errors.New("the name is another's")
+		taken := errors.New("the name belongs to another")
 		if err := Run(t.Context(), newPool(), left, func(context.Context) error { return taken }); !errors.Is(err, taken) {
 			t.Errorf("it ended with %v", err)
 		}

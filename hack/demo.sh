@@ -13,7 +13,7 @@ failed() {
   [ "$1" = 0 ] && return
   printf '\n%sThe demo did not come up.%s' "$bold" "$plain"
   if [ -s "$own/log" ]; then printf ' The end of Bowline'\''s log, %s:\n' "$own/log"; tail -n 8 "$own/log" | cut -c 1-200; else echo; fi
-  echo "make demo goes on from where it is; make demo-down takes away what there is."
+  echo "make demo continues from where it is; make demo-down takes away what there is."
 }
 
 # show COMMAND...: prints the command as a user would type it, then its output.
@@ -152,7 +152,7 @@ until_true 30 "the pod's log" kubectl logs counter --tail=1
 show kubectl logs counter --tail=1
 show kubectl get pod counter
 
-step "Up after $up_after s, and left running. Go on with"
+step "Up after $up_after s, and left running. Continue with"
 cat <<T
   alias kubectl='$bowline lab --dir $dir kubectl'
   kubectl scale deployment web --replicas=20; kubectl get pods -w

@@ -19,7 +19,7 @@ if [ "$(id -u)" = 0 ]; then default_cache=/var/cache/bowline; else default_cache
 cache=${BOWLINE_CACHE:-$default_cache}
 vm=${BOWLINE_VM_CACHE:-$cache/vm}
 
-# The machine's Debian packages: nothing of ours, as on a machine that somebody lends.
+# The machine's Debian packages: nothing of ours, as on a machine that someone lends.
 packages=(
   systemd systemd-sysv dbus libpam-systemd openssh-server
   linux-image-cloud-amd64 initramfs-tools kmod udev

@@ -322,10 +322,10 @@ func TestAddRefuses(t *testing.T) {
 		"no such resource":   {func(w *world, _ *Request) { w.hosts.failed = apierrors.NewNotFound(hostsResource, "") }, []string{"has no Host resource", "crds"}},
 		"an API that is not": {func(w *world, _ *Request) { w.hosts.failed = errors.New("connection refused") }, []string{"list the Hosts", "connection refused"}},
 		"namespace":          {func(_ *world, r *Request) { r.Namespace = "elsewhere" }, []string{"the namespace elsewhere for the key does not exist", "--namespace"}},
-		"somebody's node": {func(w *world, _ *Request) {
+		"someone's node": {func(w *world, _ *Request) {
 			testutil.Must(w.t, w.client.Tracker().Add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "box-1"}}))
 		}, []string{"the node box-1 exists already", "--node-name"}},
-		"somebody's Secret": {func(w *world, _ *Request) {
+		"someone's Secret": {func(w *world, _ *Request) {
 			testutil.Must(w.t, w.client.Tracker().Add(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "box-1", Namespace: "bowline"}}))
 		}, []string{"the Secret bowline/box-1 exists, and this command did not create it"}},
 	} {

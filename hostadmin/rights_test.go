@@ -286,9 +286,9 @@ func testWhoseRights(t *testing.T, w *world) {
 	r := request()
 	_, err := w.account(w.ctx(), &r)
 	w.fails(err, "several Bowlines", "--service-account", "bowline/bowline, bowline/second")
-	r.ServiceAccount = "elsewhere/nobody"
+	r.ServiceAccount = "elsewhere/missing"
 	_, err = w.account(w.ctx(), &r)
-	w.fails(err, "--service-account elsewhere/nobody", "not found")
+	w.fails(err, "--service-account elsewhere/missing", "not found")
 	r.ServiceAccount = "none"
 	w.fails(r.Check(), "--service-account", "NAMESPACE/NAME")
 	r.ServiceAccount = "elsewhere/mine"

@@ -173,7 +173,7 @@ func TestExposure(t *testing.T) {
 			if c.port == 0 {
 				for _, l := range r.Lines {
 					if l.Subject == Exposure {
-						t.Errorf("it is told: %+v", l)
+						t.Errorf("it is reported: %+v", l)
 					}
 				}
 				return

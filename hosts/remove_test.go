@@ -130,7 +130,7 @@ func TestDetach(t *testing.T) {
 		after(10 * time.Second)
 		w.ready("box", ReasonDetaching, "keep running")
 		if _, err := w.client.CoreV1().Nodes().Get(t.Context(), "box", metav1.GetOptions{}); err != nil {
-			t.Fatalf("the node went before its driver, who makes it anew: %v", err)
+			t.Fatalf("the node went before its driver, who makes it again: %v", err)
 		}
 		w.mu.Lock()
 		w.ending["box"] = false

@@ -59,7 +59,7 @@ func TestShardIsNotified(t *testing.T) {
 			step.do()
 			after(time.Second)
 			if p.all != step.want {
-				t.Errorf("it is told of %q, and not of %q", p.all, step.want)
+				t.Errorf("it was notified of %q, and not of %q", p.all, step.want)
 			}
 		}
 	})

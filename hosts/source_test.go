@@ -61,7 +61,7 @@ func TestHostIsManaged(t *testing.T) {
 		after(5 * time.Second)
 		w.ready("box", ReasonNodeReady)
 		if w.sets != sets {
-			t.Error("a change of the deletion policy began the driver anew")
+			t.Error("a change of the deletion policy restarted the driver")
 		}
 		w.drives("box", func(r *Report) { *r = Report{Config: r.Config, Err: errors.New("no route to host")} })
 		after(5 * time.Second)
@@ -192,7 +192,7 @@ func TestWrongChangesNothing(t *testing.T) {
 		after(5 * time.Second)
 		w.ready("box", ReasonInvalid, "spec.labels", "kubectl")
 		if w.sets != sets || w.set["box"] != before {
-			t.Error("its driver was begun anew")
+			t.Error("its driver was restarted")
 		}
 		w.api.change("box", func(h *v1alpha1.Host) { h.Spec.Labels = nil })
 		after(5 * time.Second)

@@ -274,7 +274,7 @@ func TestLab(t *testing.T) {
 		}
 		pod.stillRuns(t, mustStatus(t, c).Hosts[0])
 	})
-	t.Run("a host that died is made anew", func(t *testing.T) {
+	t.Run("a host that died is made again", func(t *testing.T) {
 		killed := mustStatus(t, c).Hosts[1]
 		if err := cgroups.Kill(ctx, killed.Cgroup); err != nil {
 			t.Fatal(err)

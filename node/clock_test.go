@@ -53,7 +53,7 @@ func TestClockIsMeasuredAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		expect("nothing told of the change", 1, 0)
 		c.doubt.Send()
-		expect("a time was told that cannot be", 2, 4*time.Minute)
+		expect("a time was reported that cannot be", 2, 4*time.Minute)
 		set(time.Hour, nil)
 		time.Sleep(time.Second)
 		c.doubt.Send()

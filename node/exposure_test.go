@@ -70,8 +70,8 @@ func TestAnswers(t *testing.T) {
 		want func(error) bool
 	}{
 		"us":            {shows(ours), func(err error) bool { return err == nil }},
-		"somebody else": {shows(others), reason(ssh.PortTaken)},
-		"nobody there":  {fails(fmt.Errorf("dial: %w", syscall.ECONNREFUSED)), reason(ssh.LoopbackOnly)},
+		"someone else":  {shows(others), reason(ssh.PortTaken)},
+		"no one there":  {fails(fmt.Errorf("dial: %w", syscall.ECONNREFUSED)), reason(ssh.LoopbackOnly)},
 		"the link went": {fails(host.ErrUnreachable), is(host.ErrUnreachable)},
 		"forbidden":     {fails(errors.New("prohibited")), is(relisten.ErrUnknown)},
 		"no TLS": {func() (net.Conn, error) {
@@ -135,7 +135,7 @@ func TestExposedCondition(t *testing.T) {
 		}
 	}
 	if exposedCondition(at, fmt.Errorf("down for 3 s: %w", host.ErrUnreachable)) != exposedCondition(at, fmt.Errorf("down for 4 s: %w", host.ErrUnreachable)) {
-		t.Error("an outage is told anew each time")
+		t.Error("an outage is reported again each time")
 	}
 	var none *exposure
 	none.poke()

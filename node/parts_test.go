@@ -58,7 +58,7 @@ func TestPodNetwork(t *testing.T) {
 		time.Sleep(2*networkRetry + 1)
 		synctest.Wait()
 		if got := told(); len(got) != 3 || got[0] != "10.0.1.0/24,fd00::/64" {
-			t.Fatalf("refused, the runtime was told %v, want the newest three times", got)
+			t.Fatalf("refused, the runtime got %v, want the newest three times", got)
 		}
 		away.Store(false)
 		time.Sleep(time.Hour)
@@ -66,7 +66,7 @@ func TestPodNetwork(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if got := told(); len(got) != 4 {
-			t.Errorf("taken, the network was told again: %v", got)
+			t.Errorf("taken, the network was sent again: %v", got)
 		}
 		cancel()
 		if err := <-done; err != nil {

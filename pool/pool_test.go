@@ -254,7 +254,7 @@ func TestOneMachineOneDriver(t *testing.T) {
 		time.Sleep(leaving - time.Millisecond)
 		s := p.States()
 		if w := s["after"].BlockedBy; s["after"].Phase != Waiting || w != "host before still uses the endpoint "+before.Endpoint {
-			t.Errorf("while its machine is another's it is %+v", s["after"])
+			t.Errorf("while its machine belongs to another it is %+v", s["after"])
 		}
 		for name, phase := range map[string]Phase{"before": Ending, "a": Ending, "b": Ending} {
 			if s[name].Phase != phase {
@@ -363,7 +363,7 @@ func TestFailedAndChanged(t *testing.T) {
 		select {
 		case <-changed:
 		default:
-			t.Error("nobody was told")
+			t.Error("no one was notified")
 		}
 		if s := p.States(); len(s) != 1 || s["a"].Phase != Managed || s["a"].Err != nil {
 			t.Errorf("there are %+v", s)
@@ -373,7 +373,7 @@ func TestFailedAndChanged(t *testing.T) {
 		time.Sleep(time.Minute)
 		select {
 		case <-changed:
-			t.Error("it was told of nothing")
+			t.Error("it learned of nothing")
 		default:
 		}
 		end()

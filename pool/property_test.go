@@ -102,7 +102,7 @@ func (j *checker) drive(ctx context.Context, h *config.Host) error {
 	if told {
 		j.mu.Lock()
 		if !j.over && j.changes[h.Name].Before(began) {
-			j.blame("%s was told to end, and nobody wanted it otherwise", h.Name)
+			j.blame("%s was asked to end, and no one wanted it otherwise", h.Name)
 		}
 		j.mu.Unlock()
 		time.Sleep(c.lingers)
@@ -127,7 +127,7 @@ func (j *checker) settled(p *Pool) {
 	}
 	for name := range driven {
 		if j.wanted[name] == nil {
-			j.blame("%s is driven, and not wanted", name)
+			j.blame("%s is managed, and not wanted", name)
 		}
 	}
 	for name := range states {
@@ -150,7 +150,7 @@ func (j *checker) settled(p *Pool) {
 	}
 	for run := range j.live {
 		if w := j.wanted[run.Name]; w != nil && !reflect.DeepEqual(w, run) {
-			j.blame("%s is driven as it was wanted before", run.Name)
+			j.blame("%s is managed as it was wanted before", run.Name)
 		}
 	}
 }

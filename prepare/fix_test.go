@@ -70,7 +70,7 @@ func TestDecide(t *testing.T) {
 			f.Programs, f.BinDirs = nil, []string{"/usr/lib/cni"}
 		}, words: []string{"apt-get install"}, not: "ln -s"},
 		"no portmap": {of: bare, change: func(f *hostcheck.Found, _ *Facts) { f.Programs = f.Programs[:3] }, fixes: []string{FixNetwork}, not: "portmap"},
-		"a network that does not work is somebody's": {of: bare, change: func(f *hostcheck.Found, _ *Facts) { f.Networks = []string{"10-calico.conflist"} }},
+		"a network that does not work is someone's": {of: bare, change: func(f *hostcheck.Found, _ *Facts) { f.Networks = []string{"10-calico.conflist"} }},
 		"all well": {of: bare, change: func(f *hostcheck.Found, _ *Facts) { f.NetworkReady = true }},
 		"no forwarding": {of: bare, change: func(f *hostcheck.Found, _ *Facts) { f.NetworkReady, f.Sysctls[forwarding] = true, "0" },
 			fixes: []string{FixKernel}, words: []string{"new file " + SysctlFile, "+ net.ipv4.ip_forward=1", "(it is 0)"}, not: "bridge"},

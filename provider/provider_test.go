@@ -87,7 +87,7 @@ func TestHooksWakeAndNeverFail(t *testing.T) {
 		t.Errorf("a pod that only the loop has: %v %v, want it, so that it is deleted", p, err)
 	}
 	if _, err := h.GetPod(ctx, "shop", "never"); !errdefs.IsNotFound(err) {
-		t.Errorf("a pod that nobody has: %v", err)
+		t.Errorf("a pod that no one has: %v", err)
 	}
 	if pods, err := h.GetPods(ctx); len(pods) != 0 || err != nil {
 		t.Errorf("GetPods: %v %v, want none", pods, err)

@@ -343,7 +343,7 @@ func TestFaults(t *testing.T) {
 				w.end(5, "web")
 				for _, reason := range []string{"CreatePodSandboxError", "CreateContainerError", "RunContainerError"} {
 					if f.doubt && w.api.showed(reason) {
-						t.Errorf("the status said %s of a call whose outcome nobody knew", reason)
+						t.Errorf("the status said %s of a call whose outcome no one knew", reason)
 					}
 				}
 				most := 1

@@ -145,7 +145,7 @@ func (a *api) finalDelete(act clienttesting.DeleteActionImpl) error {
 		return apierrors.NewConflict(podResource, act.GetName(), errors.New("the UID in the precondition does not match"))
 	}
 	if *act.DeleteOptions.GracePeriodSeconds != 0 || p.DeletionTimestamp == nil && !pod.IsMirror(p) {
-		return errors.New("a node ends only what somebody asked to delete, with grace 0")
+		return errors.New("a node ends only what someone asked to delete, with grace 0")
 	}
 	a.remove(p)
 	return nil

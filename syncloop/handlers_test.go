@@ -32,7 +32,7 @@ func TestObjectsOfAReleasedPod(t *testing.T) {
 		t.Helper()
 		_, err := m.Secret(t.Context(), "ns", "s")
 		if err == nil {
-			t.Fatal("an object that nobody reads is there")
+			t.Fatal("an object that no one reads is there")
 		}
 		if got := !strings.Contains(err.Error(), "not registered"); got != want {
 			t.Errorf("%s: followed %v, want %v (%v)", when, got, want, err)
@@ -47,7 +47,7 @@ func TestObjectsOfAReleasedPod(t *testing.T) {
 	followed(false, "after an update that came late")
 	l.unregister("u", false)
 	l.register(p)
-	followed(true, "of a worker of its own, anew")
+	followed(true, "of a worker of its own, again")
 	l.unregister("u", false)
 	p.Status.Phase = v1.PodFailed
 	l.register(p)

@@ -133,7 +133,7 @@ func TestEndingOfAnAdoptedPod(t *testing.T) {
 		}
 	}
 	if ending(&v1.Pod{}, now, true) != nil {
-		t.Error("a pod that nobody ends is ended")
+		t.Error("a pod that no one ends is ended")
 	}
 }
 

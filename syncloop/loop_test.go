@@ -312,7 +312,7 @@ func TestNotReadyBeforePostStart(t *testing.T) {
 		r, ok := w.node.loop.Why(namespace, "web")
 		return ok && strings.Contains(r.Reason, "postStart")
 	})
-	w.until("its status is told", func() bool { return len(w.api.pod("web").Status.ContainerStatuses) == 1 })
+	w.until("its status is reported", func() bool { return len(w.api.pod("web").Status.ContainerStatuses) == 1 })
 	if s := container(w.api.pod("web"), "app"); s.State.Running != nil || s.Ready {
 		t.Errorf("told before the hook has ended: %+v", s)
 	}

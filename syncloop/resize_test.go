@@ -233,7 +233,7 @@ func TestResizeBelowUsage(t *testing.T) {
 		t.Errorf("told: %v, allocated %v", s.Resources, s.AllocatedResources)
 	}
 	if s := w.api.pod("p").Status; s.Resources.Limits.Memory().String() != "200Mi" || s.AllocatedResources.Memory().String() != "10Mi" {
-		t.Errorf("of the pod is told: %v, allocated %v", s.Resources, s.AllocatedResources)
+		t.Errorf("of the pod is reported: %v, allocated %v", s.Resources, s.AllocatedResources)
 	}
 	w.resize("p", func(p *v1.Pod) { sized(&p.Spec.Containers[0], "100m", "100m", "200Mi", "200Mi") })
 	w.untilResized("p", "100m", "100m", "200Mi", "200Mi")

@@ -183,7 +183,7 @@ func TestShutdownShortensADeletion(t *testing.T) {
 	w := up(t)
 	p := w.createReady(with(newPod("stubborn", "ignore-term", "wait"), func(p *v1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3600 }))
 	w.api.delete("stubborn", 3600)
-	w.until("it is told to end", func() bool { return w.at(fake.OpTerm, "app", 0) >= 0 })
+	w.until("it is asked to end", func() bool { return w.at(fake.OpTerm, "app", 0) >= 0 })
 	if all := w.node.loop.Unended(); len(all) != 1 {
 		t.Fatalf("what has not ended is %d pods", len(all))
 	}
@@ -201,7 +201,7 @@ func TestShutdownKnowsThePods(t *testing.T) {
 	w.api.mu.Unlock()
 	w.up()
 	if w.node.loop.AllKnown() {
-		t.Error("pods are known that nobody has shown")
+		t.Error("pods are known that no one has shown")
 	}
 	w.down()
 	w.api.mu.Lock()
@@ -231,7 +231,7 @@ func TestRevivalWaitsForTheEnd(t *testing.T) {
 		t.Error("a pod that runs is waited for")
 	}
 	l.EndForShutdown(static[0].UID, 2*time.Second)
-	w.until("it is told to end", func() bool { return w.at(fake.OpTerm, "app", 0) >= 0 })
+	w.until("it is asked to end", func() bool { return w.at(fake.OpTerm, "app", 0) >= 0 })
 	if !l.Revive() {
 		t.Error("a pod that is still ending is not waited for")
 	}

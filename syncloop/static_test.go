@@ -148,7 +148,7 @@ func TestStaticPod(t *testing.T) {
 		t.Errorf("the node's pods are %v", all)
 	}
 	if w.why("web-node") == "" {
-		t.Error("nobody says why of it")
+		t.Error("no one says why of it")
 	}
 	w.untilSettled("web-node")
 	if n := w.runs(); n != 1 {
@@ -367,7 +367,7 @@ func TestStaticPodAlone(t *testing.T) {
 	w.down()
 	w.write("web.yaml", newPod("web", "out three", "on-term 0", "wait"), "")
 	w.up()
-	w.until("what it was has ended, and it runs anew", func() bool { return w.runs() == 3 && running() == 1 })
+	w.until("what it was has ended, and it runs again", func() bool { return w.runs() == 3 && running() == 1 })
 	w.host.lost.Store(true)
 	looks := w.host.looks.Load()
 	w.until("a look that saw the machine has ended", func() bool { return w.host.looks.Load() > looks+1 })
@@ -375,7 +375,7 @@ func TestStaticPodAlone(t *testing.T) {
 	looks = w.host.looks.Load()
 	w.until("the machine was looked for", func() bool { return w.host.looks.Load() > looks+3 })
 	if running() != 1 {
-		t.Error("a pod ended that nobody could see to be removed")
+		t.Error("a pod ended that no one could see to be removed")
 	}
 	w.host.lost.Store(false)
 	w.until("it ends", func() bool { return running() == 0 })

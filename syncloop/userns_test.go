@@ -119,7 +119,7 @@ func TestUserNamespacesAfterAPartialLook(t *testing.T) {
 	w.up()
 	w.api.create(own("b"))
 	w.api.create(newPod("plain"))
-	w.until("somebody waits for it", func() bool {
+	w.until("someone waits for it", func() bool {
 		r, ok := w.node.loop.Why(namespace, "b")
 		return ok && refused.Load() > 0 && strings.Contains(r.Reason, "user ranges")
 	})

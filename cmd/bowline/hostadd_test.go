@@ -251,6 +251,6 @@ func TestPerson(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if _, err := p.Confirm(ended, "Well?"); !errors.Is(err, context.Canceled) {
-		t.Errorf("nobody waits any more: %v", err)
+		t.Errorf("no one waits any more: %v", err)
 	}
 }

@@ -81,7 +81,7 @@ func TestOOMScoreAdj(t *testing.T) {
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}}}
 	m.CanLowerOOMScore = false
 	if got := spec.OOMScoreAdj(p, &c, m); got != 0 {
-		t.Errorf("a runtime that cannot lower the score is told %d", got)
+		t.Errorf("a runtime that cannot lower the score got %d", got)
 	}
 	m.MemoryBytes = 0
 	b := burst("1Gi")

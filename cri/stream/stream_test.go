@@ -277,7 +277,7 @@ func TestBadRequests(t *testing.T) {
 		want    int
 	}{
 		"no upgrade":   {"http://127.0.0.1:1/exec/x", false, http.StatusBadRequest},
-		"nobody there": {"http://" + dead.Addr().String() + "/exec/x", true, http.StatusBadGateway},
+		"no one there": {"http://" + dead.Addr().String() + "/exec/x", true, http.StatusBadGateway},
 		"no URL":       {"::", true, http.StatusBadGateway},
 		"no scheme":    {"ftp://127.0.0.1/x", true, http.StatusBadGateway},
 	} {

@@ -93,5 +93,5 @@ func drain(hints chan struct{}) {
 
 func await(t *testing.T, hints chan struct{}, what string) {
 	t.Helper()
-	testutil.Receive(t, hints, time.Minute, what+": nobody tells")
+	testutil.Receive(t, hints, time.Minute, what+": no one tells")
 }

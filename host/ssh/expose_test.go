@@ -112,7 +112,7 @@ func TestExpose(t *testing.T) {
 				}
 			} else {
 				if err != nil {
-					t.Errorf("nobody comes: %v", err)
+					t.Errorf("no one comes: %v", err)
 				}
 				_, err := h.Expose(patiently(t), address)
 				if !errors.As(err, &not) || not.Reason != ssh.PortTaken || !strings.Contains(err.Error(), "ss -tlnp") {
@@ -236,7 +236,7 @@ func TestExposeIsFenced(t *testing.T) {
 	var l2 net.Listener
 	testutil.Eventually(t, "the next driver listens", func() bool { l2, err = two.Expose(patiently(t), address); return err == nil })
 	if err := comes(t, two, l2, address); err != nil {
-		t.Errorf("nobody comes to the next driver: %v", err)
+		t.Errorf("no one comes to the next driver: %v", err)
 	}
 	l2.Close()
 	l.Close()

@@ -163,7 +163,7 @@ func TestMachineThatPrintsForEver(t *testing.T) {
 					t.Errorf("exceeded %s, want %s", much.Kind, p.kind)
 				}
 				if account.Err() == nil {
-					t.Error("the driver goes on")
+					t.Error("the driver continues")
 				}
 				if read, most := tr.session().stdout.read.Load(), account.Limit(budget.OutputBytes)+256<<10; read > most {
 					t.Errorf("%d bytes were read, want at most %d", read, most)
@@ -184,7 +184,7 @@ func TestStandardErrorWithoutEnd(t *testing.T) {
 	defer p.Close()
 	waitClosed(t, tr.session())
 	if account.Err() == nil {
-		t.Error("the driver goes on")
+		t.Error("the driver continues")
 	}
 }
 
@@ -215,7 +215,7 @@ func TestWordsSurviveNoise(t *testing.T) {
 	}
 	var much *budget.ExceededError
 	if !errors.As(err, &much) || much.Kind != budget.OutputBytes {
-		t.Errorf("words that nobody waits for: %v", err)
+		t.Errorf("words that no one waits for: %v", err)
 	}
 }
 

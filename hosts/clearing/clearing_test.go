@@ -144,7 +144,7 @@ func TestHostClear(t *testing.T) {
 		s := newSomeHosts("a")
 		s.fault = apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("hosts").GroupResource(), "", errors.New("no rule"))
 		if _, err := clear(t, s, Clearing{}, time.Minute); !apierrors.IsForbidden(err) {
-			t.Errorf("err = %v: it is told at once", err)
+			t.Errorf("err = %v: it is reported at once", err)
 		}
 	})
 }

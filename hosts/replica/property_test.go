@@ -101,7 +101,7 @@ func befall(t *testing.T, hosts int, script []happening) (wrong []string) {
 		synctest.Wait()
 	}
 	if !cut && len(w.both) > 0 {
-		blame("nobody was cut off, and two have believed to have %v", w.both)
+		blame("no one was cut off, and two have believed to have %v", w.both)
 	}
 	begin()
 	for _, m := range living {
@@ -125,7 +125,7 @@ func befall(t *testing.T, hosts int, script []happening) (wrong []string) {
 	for h := range w.hosts {
 		by, l := w.locks[h], w.server.leases[leaseName(h)]
 		if by == nil || l == nil || holder(l) != by.name || by.set[h] == nil || !slices.Contains(living, by) {
-			blame("%s is driven by %v, its Lease is %v", h, by, l)
+			blame("%s is managed by %v, its Lease is %v", h, by, l)
 			continue
 		}
 		count[by]++

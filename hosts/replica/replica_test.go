@@ -92,7 +92,7 @@ func TestComesBack(t *testing.T) {
 		w.after(time.Minute)
 		w.want("a:0 b:3 a:3")
 		if n := w.moves(); n != 3 || w.worst > 5*time.Second {
-			t.Errorf("%d were taken anew, and not driven for %s", n, w.worst)
+			t.Errorf("%d were taken again, and not driven for %s", n, w.worst)
 		}
 	})
 }
@@ -268,7 +268,7 @@ func TestCutOff(t *testing.T) {
 				a.wire.turn(how)
 				w.after(2 * time.Minute)
 				if got := w.counts(); got != "a:3 b:3" || w.most != 0 {
-					t.Errorf("the machines are driven by %q, %d were not", got, w.most)
+					t.Errorf("the machines are managed by %q, %d were not", got, w.most)
 				}
 				held := 0
 				for h := range w.hosts {
@@ -288,7 +288,7 @@ func TestCutOff(t *testing.T) {
 				w.mu.Lock()
 				for h, by := range w.locks {
 					if by != b {
-						t.Errorf("%s is driven by %s", h, by.name)
+						t.Errorf("%s is managed by %s", h, by.name)
 					}
 				}
 				clear(w.both)
@@ -483,7 +483,7 @@ func TestSilence(t *testing.T) {
 		{"the other is silent for 10 s", []float64{0, 4, 8}, []float64{1}, 11, true, false},
 		{"we have not been seen for long", []float64{0, 4}, []float64{1}, 9.9, true, true},
 		{"we have not been seen for 6 s", []float64{0, 4}, []float64{1}, 10, false, true},
-		{"nobody was seen for 7 s: all begin anew", []float64{0, 4, 11}, []float64{0}, 15.9, true, true},
+		{"no one was seen for 7 s: all begin again", []float64{0, 4, 11}, []float64{0}, 15.9, true, true},
 		{"and end", []float64{0, 4, 11, 15, 19}, []float64{0}, 21, true, false},
 		{"we were late by 1.5 s, which does not count", []float64{0, 5.5, 9.5}, []float64{0}, 11.4, true, true},
 		{"and no more than that", []float64{0, 5.5, 9.5}, []float64{0}, 11.5, true, false},

@@ -39,7 +39,7 @@ func TestDecide(t *testing.T) {
 		wake                  time.Duration // 0: never
 	}{
 		{what: "nothing there"},
-		{what: "nobody lives", hosts: "1a 2b 3"},
+		{what: "no one lives", hosts: "1a 2b 3"},
 		{what: "a new host goes to who has the fewest", replicas: "a b", hosts: "1a 2", want: "2>b Unheld"},
 		{what: "of equals the first has it", replicas: "b a", hosts: "1", want: "1>a Unheld"},
 		{what: "one of another's end is taken at once", replicas: "b c", hosts: "1a 2a 3b 4c", changed: time.Second, moved: time.Millisecond,
@@ -96,7 +96,7 @@ func wrong(in Input, p Plan) string {
 		case m.From != holder:
 			return m.Host + " is not that one's"
 		case !takes[m.To] || m.To == m.From:
-			return m.Host + " goes to nobody who could take it"
+			return m.Host + " goes to no one who could take it"
 		case (m.Reason == Unheld) != !lives[holder],
 			(m.Reason == Leaving) != (lives[holder] && !takes[holder]),
 			(m.Reason == Balance) != takes[holder]:
@@ -129,7 +129,7 @@ func wrong(in Input, p Plan) string {
 	}
 	for _, h := range in.Hosts {
 		if anyone && !lives[in.Holders[h]] && !moved[h] {
-			return h + " is nobody's"
+			return h + " is no one's"
 		}
 	}
 	return ""
@@ -213,7 +213,7 @@ func settles(in Input) string {
 	}
 	for _, h := range in.Hosts {
 		if _, ok := count[in.Holders[h]]; !ok {
-			return h + " is with nobody who takes hosts"
+			return h + " is with no one who takes hosts"
 		}
 		count[in.Holders[h]]++
 	}

@@ -40,13 +40,13 @@ func TestIssueKeepsWhatIsGoodAndReplacesWhatIsNot(t *testing.T) {
 	}
 	first := read()
 	if read() != first {
-		t.Error("a good certificate was made anew")
+		t.Error("a good certificate was made again")
 	}
 	if ca, err = Open(dir, "ca", "test-ca"); err != nil {
 		t.Fatal(err)
 	}
 	if read() != first {
-		t.Error("the authority was made anew")
+		t.Error("the authority was made again")
 	}
 	leaf.DNS = append(leaf.DNS, "other")
 	if read() == first {

@@ -191,7 +191,7 @@ func TestAuthorizationTable(t *testing.T) {
 		n := &node{pods: []*v1.Pod{webPod()}, granted: map[string]bool{}}
 		w := call(testServer(t, n), c.method, c.path)
 		if w.Code != http.StatusForbidden {
-			t.Errorf("%s %s by somebody without rights: %d, want 403", c.method, c.path, w.Code)
+			t.Errorf("%s %s by someone without rights: %d, want 403", c.method, c.path, w.Code)
 		}
 		var want []string
 		for sub := range strings.SplitSeq(c.want, ",") {

@@ -322,7 +322,7 @@ func TestSilentWatchGivesWay(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		if _, open := <-w.ResultChan(); open || listed(&v.sources)[0] != b || !from.IsStopped() || !ended.Load() {
-			t.Error("a silent watch goes on")
+			t.Error("a silent watch continues")
 		}
 		v.running.Wait()
 		a.uses.Wait()

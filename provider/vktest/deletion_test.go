@@ -187,7 +187,7 @@ func TestStaticPodsAtStart(t *testing.T) {
 		defer o.mu.Unlock()
 		for _, h := range o.hooks {
 			if strings.HasSuffix(h, " static") {
-				t.Errorf("the loop was told %q", h)
+				t.Errorf("the loop got %q", h)
 			}
 		}
 	})

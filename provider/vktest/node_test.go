@@ -131,7 +131,7 @@ func TestUnhealthyNodeSaysWhy(t *testing.T) {
 			return c.Status == v1.ConditionFalse && c.Reason == "KubeletNotReady" && c.Message == away.Error()
 		})
 		at := time.Now()
-		w.until("the lease goes on", func() bool { return w.renewed().After(at) })
+		w.until("the lease continues", func() bool { return w.renewed().After(at) })
 		o.node.SetReady(true, "", "")
 		w.until("Ready again", func() bool { return w.condition(v1.NodeReady).Status == v1.ConditionTrue })
 	})
@@ -413,7 +413,7 @@ func TestDeletedNodeComesBack(t *testing.T) {
 			return n.UID != "" && n.UID != old && w.condition(v1.NodeReady).Status == v1.ConditionTrue
 		})
 		at := time.Now()
-		w.until("its lease goes on", func() bool { return w.renewed().After(at) })
+		w.until("its lease continues", func() bool { return w.renewed().After(at) })
 		o.node.Retire()
 		testutil.Must(t, w.admin.CoreV1().Nodes().Delete(w.ctx, w.node, metav1.DeleteOptions{}))
 		o.node.SetReady(false, "", "leaving")
@@ -503,7 +503,7 @@ func TestUnknownIsPutRight(t *testing.T) {
 		return w.condition(v1.NodeReady).Status == v1.ConditionTrue && w.condition(v1.NodeDiskPressure).Status == v1.ConditionFalse
 	})
 	if w.condition(foreign.Type).Status != v1.ConditionTrue {
-		t.Error("a condition of somebody else is gone")
+		t.Error("a condition of someone else is gone")
 	}
 }
 

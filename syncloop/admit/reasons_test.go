@@ -43,7 +43,7 @@ func TestEveryReason(t *testing.T) {
 		"InvalidNodeInfo":                     {never: "the node is what this process knows of its machine; the API server's object adds labels and taints, if it is there"},
 		"InitContainerRestartPolicyForbidden": {never: "a kubelet has no way to it any more: sidecars are its own"},
 		"UnknownReason":                       {never: "each check that fails here says why"},
-		"UnexpectedPredicateFailureType":      {never: "there are two kinds of failures, and both are told"},
+		"UnexpectedPredicateFailureType":      {never: "there are two kinds of failures, and both are reported"},
 		"PodLevelResourcesNotAdmitted":        {never: "pod-level resources are always on"},
 		"TopologyAffinityError":               {never: "there is no topology manager: its policy is none"},
 		"VolumeAttachmentLimitExceeded":       {never: "volumes that are attached (CSI) are not mounted yet"},
@@ -85,7 +85,7 @@ func TestDeclaredFeatures(t *testing.T) {
 		"restarts":                {pod: restarts, features: []string{}, message: lacks + "RestartAllContainersOnContainerExits"},
 		"restarts, declared":      {pod: restarts, features: []string{"RestartAllContainersOnContainerExits"}},
 		"options":                 {pod: options, features: []string{}, message: lacks + "VolumeBindMountOptions"},
-		"a feature nobody speaks": {pod: asking("p"), features: []string{"OfTomorrow"}},
+		"a feature no one speaks": {pod: asking("p"), features: []string{"OfTomorrow"}},
 	} {
 		n := aNode()
 		n.Features = tc.features

@@ -36,7 +36,7 @@ func TestFitsResized(t *testing.T) {
 			want: "Node didn't have enough resource: cpu, requested: 1501, used: 500, capacity: 2000"},
 		{name: "a byte too much", pod: asks("1", "1073741825"), node: node,
 			want: "Node didn't have enough resource: memory, requested: 1073741825, used: 0, capacity: 1073741824"},
-		{name: "CPU is told first", pod: asks("3", "2Gi"), node: node,
+		{name: "CPU is reported first", pod: asks("3", "2Gi"), node: node,
 			want: "Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000"},
 		{name: "nothing of what is short", pod: asks("0", "1Mi"), others: []*v1.Pod{asks("3", "1Mi")}, node: node},
 		{name: "the pod as a whole", pod: asks("600m", "1Mi"), others: []*v1.Pod{whole}, node: node,

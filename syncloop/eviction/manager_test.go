@@ -251,7 +251,7 @@ func TestAllocatableMemory(t *testing.T) {
 			"evict large in 1s, disrupted true: The node was low on resource: memory. Th")
 		b.do(func() {
 			if b.measured < 3 {
-				t.Errorf("who counts the kernel's kills was told %d times", b.measured)
+				t.Errorf("the counter of the kernel's kills was called %d times", b.measured)
 			}
 		})
 	})
@@ -382,7 +382,7 @@ func TestOwnLimits(t *testing.T) {
 		walks := 0
 		b.do(func() { walks = b.walks })
 		if walks != 0 {
-			t.Error("directories were looked at for nobody")
+			t.Error("directories were measured though no limit needs it")
 		}
 		limit := resource.MustParse("100")
 		b.add("limited", 1, func(p *v1.Pod) {

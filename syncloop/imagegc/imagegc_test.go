@@ -265,7 +265,7 @@ func TestPresent(t *testing.T) {
 			t.Error("it collected without a list")
 		}
 		if got := strings.Join(d.present, "; "); got != "[a] 0s; [a b] 0s" {
-			t.Errorf("it was told %s", got)
+			t.Errorf("it got %s", got)
 		}
 	})
 }

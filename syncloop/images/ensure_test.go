@@ -376,7 +376,7 @@ func TestBackoff(t *testing.T) {
 		r.present = map[string]bool{}
 		var fault *Error
 		if _, err := m.Ensure(t.Context(), p, c, nil); !errors.As(err, &fault) || !fault.Until.Equal(time.Now().Add(10*time.Second)) {
-			t.Errorf("after a success the back-off must begin anew: %+v", err)
+			t.Errorf("after a success the back-off must begin again: %+v", err)
 		}
 		m.Forget(p)
 		m.Forget(aPod("2"))

@@ -124,7 +124,7 @@ func TestSaw(t *testing.T) {
 	look("nor is it told later")
 	m.log, m.count = nil, 0
 	m.kill(10, systems)
-	look("the machine has come up anew", 10)
+	look("the machine has come up again", 10)
 	w.Saw(t.Context(), -1)
 	look("a measure without a count")
 	var many []int

@@ -184,7 +184,7 @@ func TestLifeOfAClaim(t *testing.T) {
 		t.Errorf("released with %v", err)
 	}
 	if _, err := os.Stat(dir + "/root/bowline/owner"); err != nil {
-		t.Errorf("the owner file went though nobody knows what is left: %v", err)
+		t.Errorf("the owner file went though no one knows what is left: %v", err)
 	}
 	r.set(nil)
 	claim = take(t, c)

@@ -180,7 +180,7 @@ func TestMirrorPodsAreProof(t *testing.T) {
 					file := Record{Identity: Identity{"c1", "n1"}, Witnesses: c.file}
 					testutil.Must(t, cfg.Host.WriteFile(t.Context(), FilePath(cfg.RootDir), file.bytes(), 0o644))
 					if got := file.IsOf(c.now.Service, c.now, Sandboxes(r.sandboxes), KnownPods([]v1.Pod{c.pod})); got != want {
-						t.Errorf("a machine that is driven already is of the cluster: %t", got)
+						t.Errorf("a machine that is managed already is of the cluster: %t", got)
 					}
 				} else {
 					want = c.accepted && len(c.file.CA) == 0 && c.file.Node == "" // the cases that do not need the file's CA or Node

@@ -186,7 +186,7 @@ var mutants = map[string]struct {
 		}
 		return Decide(in)
 	}},
-	"counts attempts anew": {"attempt", func(in Input) Plan {
+	"counts attempts again": {"attempt", func(in Input) Plan {
 		out := Decide(in)
 		for i := range out.Start {
 			out.Start[i].Attempt = 0

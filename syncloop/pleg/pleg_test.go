@@ -396,7 +396,7 @@ func TestTouchWhatWasCompared(t *testing.T) {
 	c.put(pod.Observed{Ref: ref, Seq: old})
 	c.put(pod.Observed{Ref: ref, Seq: other})
 	if c.touch("1", old, relist, time.Now()) || c.Get("1").Seq != other {
-		t.Error("what nobody compared was made fresh")
+		t.Error("what no one compared was made fresh")
 	}
 	if !c.touch("1", other, relist, time.Now()) || c.Get("1").Seq != relist {
 		t.Error("what was compared was not made fresh")
@@ -483,7 +483,7 @@ func TestListIsARelist(t *testing.T) {
 		time.Sleep(71 * time.Second)
 		synctest.Wait()
 		if n := looks() - lists; n != 11 {
-			t.Errorf("%d lists when nobody has asked for a while, want one more than 10", n)
+			t.Errorf("%d lists when no one has asked for a while, want one more than 10", n)
 		}
 		w.counting.Lock()
 		w.err = errors.New("not now")

@@ -170,11 +170,11 @@ func TestFileSource(t *testing.T) {
 		d.err = fmt.Errorf("the link: %w", host.ErrUnreachable)
 		delete(d.files, "/m/a.yaml")
 		look(&d.mu)
-		want("nobody can look", "a-n=one b-n=two", 3)
+		want("no one can look", "a-n=one b-n=two", 3)
 		d.err = errors.New("permission denied")
 		look(&d.mu)
 		look(&d.mu)
-		want("nobody may look", "a-n=one b-n=two", 4)
+		want("no one may look", "a-n=one b-n=two", 4)
 		d.err = nil
 		d.read["/m/b.yaml"] = fmt.Errorf("cut off: %w", host.ErrUnreachable)
 		d.put("/m/b.yaml", manifestOf("b", "four"))

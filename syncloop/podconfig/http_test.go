@@ -78,7 +78,7 @@ func TestHTTPSource(t *testing.T) {
 		want("it breaks", "a-n=two b-n=one", 3)
 		s.err = errors.New("no route")
 		look(&s.mu)
-		want("nobody answers", "a-n=two b-n=one", 4)
+		want("no one answers", "a-n=two b-n=one", 4)
 		s.err, s.body = nil, strings.Repeat("#", manifest.MaxBytes+1)
 		look(&s.mu)
 		want("too much", "a-n=two b-n=one", 5)

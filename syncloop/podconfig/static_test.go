@@ -100,19 +100,19 @@ func TestObjectAndResolve(t *testing.T) {
 	c := New(SourceAPI, SourceFile)
 	ref := pod.Ref{Namespace: "ns", Name: "a", UID: "1"}
 	if object, ok := c.Object(ref); !ok || object != ref {
-		t.Errorf("a pod of the API server is told by %v, %v", object, ok)
+		t.Errorf("a pod of the API server is reported by %v, %v", object, ok)
 	}
 	c.Replace(SourceFile, []*v1.Pod{staticPod("a", "1")})
 	if object, ok := c.Object(ref); ok {
-		t.Errorf("without a mirror pod it is told by %v", object)
+		t.Errorf("without a mirror pod it is reported by %v", object)
 	}
 	c.Set(SourceAPI, mirrorPod("a", "m", "1"))
 	if object, ok := c.Object(ref); !ok || object.UID != "m" || c.Resolve("m") != "1" || c.Resolve("1") != "1" {
-		t.Errorf("it is told by %v, %v; m is %s", object, ok, c.Resolve("m"))
+		t.Errorf("it is reported by %v, %v; m is %s", object, ok, c.Resolve("m"))
 	}
 	c.Replace(SourceFile, nil)
 	if object, ok := c.Object(ref); !ok || object.UID != "m" {
-		t.Errorf("while it ends it is told by %v, %v", object, ok)
+		t.Errorf("while it ends it is reported by %v, %v", object, ok)
 	}
 	c.Set(SourceAPI, mirrorPod("a", "m", "1", deleted(0)))
 	if object, ok := c.Object(ref); ok {

@@ -36,7 +36,7 @@ func TestTeller(t *testing.T) {
 			time.Sleep(20 * time.Second / 6)
 		}
 		if len(told) < 5 || len(told) > 10 {
-			t.Errorf("in an hour it was told %d times: %q", len(told), told)
+			t.Errorf("in an hour it was notified %d times: %q", len(told), told)
 		}
 		told = nil
 		tell.only(func(string) bool { return false })

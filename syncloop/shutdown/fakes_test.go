@@ -19,7 +19,7 @@ import (
 	"github.com/bowline-k8s/bowline/syncloop/shutdown/order"
 )
 
-var errNoInit = errors.New("nobody to ask")
+var errNoInit = errors.New("no one to ask")
 
 // world is a host with an init, its pods, and the watching manager. Its diary records everything
 // that happens, with the time since the beginning.

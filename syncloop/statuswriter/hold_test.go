@@ -119,11 +119,11 @@ func TestWordsOfWaitingAreHeld(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if got := told(); got != "ContainerCreating its volumes" {
-			t.Errorf("after the hold %q is told", got)
+			t.Errorf("after the hold %q is reported", got)
 		}
 		w.Set(p, waiting("ErrImagePull", "no such image"))
 		if got := told(); got != "ErrImagePull no such image" {
-			t.Errorf("%q is told still", got)
+			t.Errorf("%q is reported still", got)
 		}
 	})
 }

@@ -413,7 +413,7 @@ func TestFinalKeepsWhatWasNotDeleted(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if a.present() == nil || done {
-			t.Fatal("a pod that nobody deleted is deleted")
+			t.Fatal("a pod that no one deleted is deleted")
 		}
 		if !w.Accepted(p.UID) {
 			t.Error("its terminal status is not accepted")
@@ -633,7 +633,7 @@ func TestMirrorPodReplaced(t *testing.T) {
 		w.Reconcile(stranger)
 		synctest.Wait()
 		if len(a.bodies) != patches {
-			t.Errorf("a stranger was told: %v", a.bodies[patches:])
+			t.Errorf("a stranger was reported: %v", a.bodies[patches:])
 		}
 		w.Absent("static")
 		w.Forget("static")

@@ -163,7 +163,7 @@ func TestClaimOfAHostPath(t *testing.T) {
 	b.claims[p.Name+"-data"] = b.claims["c"]
 	m := claimManager(t, h, b)
 	if _, err := m.Prepare(t.Context(), p); err == nil || !strings.Contains(err.Error(), "pod is not owner") {
-		t.Errorf("a claim of somebody else: %v", err)
+		t.Errorf("a claim of someone else: %v", err)
 	}
 	b.claims["c"].OwnerReferences = []metav1.OwnerReference{{UID: p.UID, Controller: ptr(true)}}
 	if got := prepare(t, m, p)["data"]; got.HostPath != "/data" {

@@ -115,7 +115,7 @@ func TestARealFileSystem(t *testing.T) {
 		t.Errorf("the container's mode is lost: %v %v", st.Mode(), err)
 	}
 	if again, err := os.Readlink(mounts["cfg"].HostPath + "/..data"); err != nil || again != version {
-		t.Errorf("unchanged content was written anew: %s, %s, %v", version, again, err)
+		t.Errorf("unchanged content was written again: %s, %s, %v", version, again, err)
 	}
 
 	c.setConfigMap("cfg", "k", "new")

@@ -90,7 +90,7 @@ spec:
 			pod(t, "host3", "metadata: {name: other, deletionTimestamp: \"2026-01-02T03:05:05Z\", deletionGracePeriodSeconds: 2}\nspec: {volumes: [{name: a, secret: {secretName: of-host3}}]}\n"+
 				"status: {conditions: [{type: PodScheduled, status: \"True\", lastTransitionTime: \"2026-01-02T03:04:05Z\"}]}"),
 			pod(t, "host1", "metadata: {name: elsewhere}\nspec: {volumes: [{name: a, secret: {secretName: of-host1}}]}"),
-			pod(t, "", "metadata: {name: pending}\nspec: {volumes: [{name: a, secret: {secretName: of-nobody}}]}"),
+			pod(t, "", "metadata: {name: pending}\nspec: {volumes: [{name: a, secret: {secretName: of-none}}]}"),
 		},
 	}
 }
@@ -166,10 +166,10 @@ func TestOffences(t *testing.T) {
 		"an answer 401":                    {answered(401, request(node2, "get", "nodes", "", "host2")), "forbidden"},
 		"403, and nothing more is known":   {func() auditv1.Event { e := answered(403, request("", "get", "", "", "")); e.ObjectRef = nil; return e }(), "forbidden"},
 		"a secret of another node's pod":   {request(node2, "get", "secrets", "default", "of-host3"), "no pod of the node names it"},
-		"a secret of a pod without a node": {request(node2, "get", "secrets", "default", "of-nobody"), "no pod of the node names it"},
+		"a secret of a pod without a node": {request(node2, "get", "secrets", "default", "of-none"), "no pod of the node names it"},
 		"a secret named as a configMap":    {request(node2, "get", "secrets", "default", "debug"), "no pod of the node names it"},
 		"the same name elsewhere":          {request(node2, "get", "secrets", "kube-system", "in-env"), "no pod of the node names it"},
-		"a configMap that nobody names":    {request(node2, "watch", "configmaps", "default", "nobody"), "no pod of the node names it"},
+		"a configMap that no one names":    {request(node2, "watch", "configmaps", "default", "nobody"), "no pod of the node names it"},
 		"all secrets of a namespace":       {request(node2, "list", "secrets", "default", ""), "no pod of the node names it"},
 		"all secrets, watched":             {request(node2, "watch", "secrets", "", ""), "no pod of the node names it"},
 		"a write to a secret":              {request(node2, "update", "secrets", "default", "in-env"), "no more than read"},

@@ -372,7 +372,7 @@ func (n *remoteNode) settled(ctx context.Context) error {
 		return err
 	}
 	if restarts := labtest.Restarts(p); restarts != 0 {
-		return fmt.Errorf("the resident is told to have %d restarts", restarts)
+		return fmt.Errorf("the resident is reported to have %d restarts", restarts)
 	}
 	if err := labtest.Until(ctx, linkPatience, "one sandbox and one container", func(ctx context.Context) error {
 		sandboxes, err := n.runtime.ListPodSandbox(ctx, nil)

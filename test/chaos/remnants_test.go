@@ -101,7 +101,7 @@ func (n *node) plantShim(ctx context.Context, id string) (string, error) {
 				return nil
 			}
 		}
-		return fmt.Errorf("nobody has its log open")
+		return fmt.Errorf("no one has its log open")
 	})
 	return dir, err
 }

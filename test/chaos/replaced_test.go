@@ -157,7 +157,7 @@ func (s *set) cordon(ctx context.Context, name string, on bool) error {
 
 // ready waits until the pod is Ready and has another UID than old.
 func (s *set) ready(ctx context.Context, old types.UID) (*v1.Pod, error) {
-	return s.lab.Pod(ctx, namespace, s.pod(), patience, "Ready anew", func(p *v1.Pod) error {
+	return s.lab.Pod(ctx, namespace, s.pod(), patience, "Ready again", func(p *v1.Pod) error {
 		if p.UID == old || !labtest.IsReady(p) || p.DeletionTimestamp != nil {
 			return fmt.Errorf("it is not")
 		}

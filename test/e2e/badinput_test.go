@@ -45,7 +45,7 @@ hosts:
 	}
 	for _, field := range []string{"maxPods", "clusterDNS[0]", "unknownField", "hosts[0].nodeName", "hosts[0].endpoint"} {
 		if n := strings.Count(out.Stderr, "- "+field); n != 1 {
-			t.Errorf("%s is told %d times", field, n)
+			t.Errorf("%s is reported %d times", field, n)
 		}
 	}
 	t.Log(out.Stderr)
@@ -102,12 +102,12 @@ func TestBadInput(t *testing.T) {
 		testutil.Must(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nclusters: {this is no list\n"), 0o600))
 		refused(t, attempt(t, kubeconfig(path)), path)
 	})
-	t.Run("kubeconfig of nobody's server", func(t *testing.T) {
+	t.Run("kubeconfig of no one's server", func(t *testing.T) {
 		path := changedKubeconfig(t, dir, "elsewhere", func(c *kubeconfigParts) { c.server = "https://127.0.0.1:1" })
 		// A machine that is the node already would wait for the server, as in TestAPIServerAway.
 		refused(t, attempt(t, kubeconfig(path)+"  rootDirectory: "+dir+"/new\n"), path, "127.0.0.1:1", "does not answer")
 	})
-	t.Run("kubeconfig of somebody else", func(t *testing.T) {
+	t.Run("kubeconfig of someone else", func(t *testing.T) {
 		path := lab.Status.Cluster.AdminKubeconfig
 		refused(t, attempt(t, kubeconfig(path)), path, "system:node:"+host)
 	})

@@ -72,7 +72,7 @@ func TestHostAdd(t *testing.T) {
 	}
 	c.fails("the Host host1 exists already", "host", "add", "host1", "--ssh", "root@192.0.2.1")
 	if said := c.runs("host", "check", "host1"); !strings.Contains(said, "Bowline, as expected") {
-		t.Errorf("the machine of a Host that is driven:\n%s", said)
+		t.Errorf("the machine of a Host that is managed:\n%s", said)
 	}
 	// On an overloaded machine the link may be down for a moment.
 	testutil.Must(t, labtest.Until(t.Context(), 90*time.Second, "the tables show it", func(context.Context) error {

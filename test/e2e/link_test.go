@@ -150,12 +150,12 @@ spec:
 				return fmt.Errorf("it is there: %v", err)
 			})
 			p := ended(t, ns, "ends", v1.PodFailed)
-			t.Logf("all is told %s after the link came back", time.Since(back).Round(time.Millisecond))
+			t.Logf("all is reported %s after the link came back", time.Since(back).Round(time.Millisecond))
 			end := p.Status.ContainerStatuses[0].State.Terminated
 			// The end is by the machine's clock, not the later time at which Bowline learnt of it.
 			// A busy machine starts the shell late.
 			if took := end.FinishedAt.Sub(end.StartedAt.Time); end.ExitCode != 7 || took < 11*time.Second || took > 20*time.Second || end.FinishedAt.After(back) {
-				t.Errorf("the pod that ended is told as %+v", end)
+				t.Errorf("the pod that ended is reported as %+v", end)
 			}
 			after, err := lab.ReadyPods(t.Context(), ns, "app=lives", 5, time.Minute)
 			testutil.Must(t, err)

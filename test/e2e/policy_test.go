@@ -83,7 +83,7 @@ spec:
 		}
 		now := ready(t, ns, "before")
 		if now.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID {
-			t.Error("what ran before was started anew")
+			t.Error("what ran before was started again")
 		}
 	}, "policy: {allowPrivileged: false, allowHostPath: false, allowHostNetwork: false}")
 }

@@ -123,7 +123,7 @@ func TestReplicas(t *testing.T) {
 	one.Kill()
 	began = time.Now()
 	with("two")
-	t.Logf("the machine of a replica that was killed is driven %s later", time.Since(began).Round(time.Millisecond))
+	t.Logf("the machine of a replica that was killed is managed %s later", time.Since(began).Round(time.Millisecond))
 	p.pod("after-the-kill", orphan)
 	t.Logf("a new pod on it was Ready %s after the kill", time.Since(began).Round(time.Millisecond))
 	unharmed("after the kill")
@@ -141,12 +141,12 @@ func TestReplicas(t *testing.T) {
 	if err != nil || code != 0 {
 		t.Errorf("told to end, the replica ended with %d, %v", code, err)
 	}
-	t.Logf("a replica has left %s after it was told to", time.Since(began).Round(time.Millisecond))
+	t.Logf("a replica has left %s after it was asked to", time.Since(began).Round(time.Millisecond))
 	if _, err := leases.Get(t.Context(), "bowline-replica-two", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("its Lease: %v", err)
 	}
 	with("three")
-	t.Logf("its machines are driven by another %s after it was told to", time.Since(began).Round(time.Millisecond))
+	t.Logf("its machines are managed by another %s after it was asked to", time.Since(began).Round(time.Millisecond))
 	for _, m := range machines {
 		p.pod("at-the-end-on-"+m, m)
 		p.reason(m, "NodeReady", "")

@@ -31,7 +31,7 @@ spec:
   - name: main
     image: $WEB
     # After a restart of Bowline the first probe comes late: readiness must come
-    # from what was told before.
+    # from what was reported before.
     readinessProbe: {httpGet: {path: /readyz, port: 8080}, initialDelaySeconds: 3, periodSeconds: 10}
 `)
 	create(t, ns, `
@@ -140,7 +140,7 @@ spec:
 		}
 		for _, p := range history.Of(uid) {
 			if !labtest.IsReady(p) {
-				t.Errorf("%s was told not Ready at version %s: %v", p.Name, p.ResourceVersion, labtest.Condition(p, v1.PodReady))
+				t.Errorf("%s was reported not Ready at version %s: %v", p.Name, p.ResourceVersion, labtest.Condition(p, v1.PodReady))
 			}
 		}
 	}

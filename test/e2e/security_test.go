@@ -246,7 +246,7 @@ spec:
 	list, err := lab.Client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=SystemOOM"})
 	testutil.Must(t, err)
 	for _, e := range list.Items {
-		t.Errorf("of a container's own limit it is told: %s", e.Message)
+		t.Errorf("of a container's own limit it is reported: %s", e.Message)
 	}
 }
 

@@ -34,7 +34,7 @@ func (s *strained) others(runtime *cri.Client, since time.Time) {
 	testutil.Must(s.T, err)
 	for _, e := range list.Items {
 		if e.LastTimestamp.Time.After(since) && (e.Reason == "ImageGCFailed" || e.Reason == "FreeDiskSpaceFailed" && e.Count > 1) {
-			s.Errorf("it was told %d times: %s %s", e.Count, e.Reason, e.Message)
+			s.Errorf("it was reported %d times: %s %s", e.Count, e.Reason, e.Message)
 		}
 	}
 }

@@ -201,7 +201,7 @@ spec:
 	for _, was := range []*v1.Pod{web, served} {
 		for _, p := range history.Of(was.UID) {
 			if !labtest.IsReady(p) {
-				t.Errorf("%s was told not Ready at version %s", p.Name, p.ResourceVersion)
+				t.Errorf("%s was reported not Ready at version %s", p.Name, p.ResourceVersion)
 			}
 		}
 	}

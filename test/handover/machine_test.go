@@ -227,6 +227,6 @@ func (c *canary) unharmed(t *testing.T, when string) {
 	t.Helper()
 	st, err := c.runtime.ContainerStatus(t.Context(), c.container)
 	if err != nil || st.State != runtimeapi.ContainerState_CONTAINER_RUNNING || st.StartedAt != c.started {
-		t.Errorf("%s: somebody else's pod: %v, %v", when, st, err)
+		t.Errorf("%s: someone else's pod: %v, %v", when, st, err)
 	}
 }

@@ -57,7 +57,7 @@ func (c *cluster) replicaEnds(m machine) {
 	}
 	containers := func() (all []string) {
 		c.t.Helper()
-		c.until("the pods are told Ready", func(ctx context.Context) error {
+		c.until("the pods are reported Ready", func(ctx context.Context) error {
 			all = nil
 			for _, app := range []string{"app", "net"} {
 				p, err := c.podOn(ctx, app, m.name)

@@ -43,7 +43,7 @@ func (c *cluster) mayBeNoOtherNode() {
 	}
 	for _, other := range []kubernetes.Interface{as("system:node:"+near, "system:nodes"), as(own, "system:masters"), as("lab-admin", "system:masters"), as("system:kube-scheduler")} {
 		if err := get(other, near); !apierrors.IsForbidden(err) {
-			c.t.Errorf("the account can be somebody else: %v", err)
+			c.t.Errorf("the account can be someone else: %v", err)
 		}
 	}
 	_, err = c.lab.Client.CoreV1().Secrets(namespace).Create(c.t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "another"}}, metav1.CreateOptions{})

@@ -63,7 +63,7 @@ func closed(t *testing.T, c net.Conn) {
 	t.Helper()
 	n, err := c.Read(make([]byte, 1))
 	if timeout, ok := err.(net.Error); n != 0 || err == nil || ok && timeout.Timeout() {
-		t.Errorf("the connection goes on: %d bytes, %v", n, err)
+		t.Errorf("the connection continues: %d bytes, %v", n, err)
 	}
 }
 

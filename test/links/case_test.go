@@ -272,7 +272,7 @@ func (n *node) fail(ctx context.Context, c testCase, attempt int) error {
 			return err
 		}
 		if restarts := labtest.Restarts(p); restarts != 0 {
-			return fmt.Errorf("%d restarts are told", restarts)
+			return fmt.Errorf("%d restarts are reported", restarts)
 		}
 		if volume {
 			if err := n.whole(p); err != nil {

@@ -57,7 +57,7 @@ func TestClockIsWrong(t *testing.T) {
 		}
 		told := labtest.Container(p, "main").State.Terminated
 		if told.ExitCode != 7 {
-			return fmt.Errorf("it is told to have ended with %d, not 7", told.ExitCode)
+			return fmt.Errorf("it is reported to have ended with %d, not 7", told.ExitCode)
 		}
 		for _, e := range n.Runtime.Log() {
 			if e.ID != id {
@@ -73,7 +73,7 @@ func TestClockIsWrong(t *testing.T) {
 			}
 			// A wrong clock is off by four.
 			if off := when.Sub(e.Time); off.Abs() > time.Minute {
-				return fmt.Errorf("%s is told to have been at %s, it was at %s", e.Op, when.UTC(), e.Time.UTC())
+				return fmt.Errorf("%s is reported to have been at %s, it was at %s", e.Op, when.UTC(), e.Time.UTC())
 			}
 		}
 		return nil

@@ -206,7 +206,7 @@ func (a *arena) settled(t *testing.T) {
 			return err
 		}
 		if r := labtest.Restarts(p); r != 0 {
-			return fmt.Errorf("the resident is told to have %d restarts", r)
+			return fmt.Errorf("the resident is reported to have %d restarts", r)
 		}
 		return labtest.Until(t.Context(), patience, "nothing but the resident runs on "+n.Name, func(ctx context.Context) error {
 			if err := n.unharmed(ctx); err != nil {

@@ -85,14 +85,14 @@ func TestRules(t *testing.T) {
 		change func(*trace)
 		want   string // empty: nothing is wrong
 	}{
-		"not struck":             {func(e *trace) { e.strikes = nil }, "nobody knows why"},
-		"another was struck":     {func(e *trace) { e.strikes[0].id = "x" }, "nobody knows why"},
-		"struck afterwards":      {func(e *trace) { e.strikes[0].at = second(30) }, "nobody knows why"},
+		"not struck":             {func(e *trace) { e.strikes = nil }, "no one knows why"},
+		"another was struck":     {func(e *trace) { e.strikes[0].id = "x" }, "no one knows why"},
+		"struck afterwards":      {func(e *trace) { e.strikes[0].at = second(30) }, "no one knows why"},
 		"with its sandbox":       {func(e *trace) { e.strikes[0] = strike{strikeSandbox, "u", "s", second(19)} }, ""},
 		"by itself":              {func(e *trace) { e.strikes = nil; last(e, 0).Code = 5 }, ""},
-		"with another code":      {func(e *trace) { e.strikes = nil; last(e, 0).Code = 6 }, "nobody knows why"},
-		"before it was asked to": {func(e *trace) { last(e, 1).Exited = second(40) }, "nobody knows why"},
-		"at the kill":            {func(e *trace) { e.strikes = nil; e.kills = []time.Time{second(19)} }, "nobody knows why"},
+		"with another code":      {func(e *trace) { e.strikes = nil; last(e, 0).Code = 6 }, "no one knows why"},
+		"before it was asked to": {func(e *trace) { last(e, 1).Exited = second(40) }, "no one knows why"},
+		"at the kill":            {func(e *trace) { e.strikes = nil; e.kills = []time.Time{second(19)} }, "no one knows why"},
 		"start cut off": {func(e *trace) {
 			e.strikes, e.kills = nil, []time.Time{second(3)}
 			last(e, 0).Exited = second(4)
@@ -169,7 +169,7 @@ func TestRules(t *testing.T) {
 			side := ran("s", 0, 1, 1, 15, 0)
 			side.Container = "side"
 			e.instances = append(e.instances, side)
-		}, "nobody knows why"},
+		}, "no one knows why"},
 		"a sandbox that ended": {func(e *trace) {
 			s := ran("s", 0, 1, 1, 15, 0)
 			s.Sandbox, s.Container = true, ""
@@ -202,8 +202,8 @@ func TestTruth(t *testing.T) {
 		want   string
 	}{
 		"true":             {func(*trace, *v1.ContainerStatus) {}, ""},
-		"another instance": {func(_ *trace, c *v1.ContainerStatus) { c.ContainerID = "containerd://a" }, "its instance is told to be"},
-		"other restarts":   {func(_ *trace, c *v1.ContainerStatus) { c.RestartCount = 2 }, "2 restarts are told"},
+		"another instance": {func(_ *trace, c *v1.ContainerStatus) { c.ContainerID = "containerd://a" }, "its instance is reported to be"},
+		"other restarts":   {func(_ *trace, c *v1.ContainerStatus) { c.RestartCount = 2 }, "2 restarts are reported"},
 		"another start":    {func(_ *trace, c *v1.ContainerStatus) { c.State.Running.StartedAt = metav1.NewTime(second(2)) }, "it started at"},
 		"no end before":    {func(_ *trace, c *v1.ContainerStatus) { c.LastTerminationState.Terminated = nil }, "its end is not told"},
 		"another code":     {func(_ *trace, c *v1.ContainerStatus) { c.LastTerminationState.Terminated.ExitCode = 1 }, "the end told is"},

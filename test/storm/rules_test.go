@@ -172,7 +172,7 @@ func (t *trace) unexplained(i *labtest.Instance) string {
 			return ""
 		}
 	}
-	return oracle.Describe(i) + " ended, and nobody knows why"
+	return oracle.Describe(i) + " ended, and no one knows why"
 }
 
 const (
@@ -344,7 +344,7 @@ func (t *trace) containerTruth(p *v1.Pod, c v1.ContainerStatus) []string {
 	before := t.last(string(p.UID), c.Name, i.Created.Add(-time.Nanosecond))
 	near := func(what string, told, was time.Time) {
 		if d := told.Sub(was).Abs(); d > 2*time.Second {
-			wrong("it %s at %s, and is told to have at %s", what, oracle.Clock(was), oracle.Clock(told))
+			wrong("it %s at %s, and is reported to have at %s", what, oracle.Clock(was), oracle.Clock(told))
 		}
 	}
 	end := func(end *v1.ContainerStateTerminated, i *labtest.Instance) {
@@ -371,7 +371,7 @@ func (t *trace) containerTruth(p *v1.Pod, c v1.ContainerStatus) []string {
 		if before != nil {
 			end(last, before)
 		} else if last != nil {
-			wrong("an end is told of one that never ended: %+v", last)
+			wrong("an end is reported of one that never ended: %+v", last)
 		}
 	case i.Exited.IsZero() && !t.cut(i):
 		wrong("it was never started: %s", oracle.Describe(i))
@@ -381,10 +381,10 @@ func (t *trace) containerTruth(p *v1.Pod, c v1.ContainerStatus) []string {
 		end(last, i)
 	}
 	if c.State.Waiting == nil && !strings.HasSuffix(c.ContainerID, i.ID) {
-		wrong("its instance is told to be %s: %s", c.ContainerID, oracle.Describe(i))
+		wrong("its instance is reported to be %s: %s", c.ContainerID, oracle.Describe(i))
 	}
 	if int(c.RestartCount) != i.Attempt {
-		wrong("%d restarts are told: %s", c.RestartCount, oracle.Describe(i))
+		wrong("%d restarts are reported: %s", c.RestartCount, oracle.Describe(i))
 	}
 	return bad
 }

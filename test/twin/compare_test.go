@@ -43,7 +43,7 @@ func TestTracks(t *testing.T) {
 		{"which lasted", "condition Ready", status, []string{"False a", "False b", "True"}, []string{"False a", "True"}, true},
 		{"a flip", "condition Ready", status, []string{"True", "False~", "True"}, []string{"True"}, true},
 		{"being created", "container main", state, []string{"#0 waiting ContainerCreating~", "#0 running"}, []string{"#0 running"}, false},
-		{"an end that is told after", "container main", state,
+		{"an end that is reported after", "container main", state,
 			[]string{"#0 running", "#0 terminated Error exit 1~", "#1 running, before: terminated Error exit 1"},
 			[]string{"#0 running", "#1 running, before: terminated Error exit 1"}, false},
 		{"an end that is not", "container main", state,

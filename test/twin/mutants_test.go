@@ -170,10 +170,10 @@ var mutants = map[string]func(*Recording) bool{
 	"an event has another message": eachEvent("Started", func(e *v1.Event) {
 		e.Message += " now"
 	}),
-	"an event has another reason":       eachEvent("Started", func(e *v1.Event) { e.Reason = "Began" }),
-	"an event has another type":         eachEvent("Started", func(e *v1.Event) { e.Type = v1.EventTypeWarning }),
-	"an event is of another part":       eachEvent("Started", func(e *v1.Event) { e.InvolvedObject.FieldPath = "" }),
-	"an event is told by somebody else": eachEvent("Started", func(e *v1.Event) { e.Source.Component = "other" }),
+	"an event has another reason":          eachEvent("Started", func(e *v1.Event) { e.Reason = "Began" }),
+	"an event has another type":            eachEvent("Started", func(e *v1.Event) { e.Type = v1.EventTypeWarning }),
+	"an event is of another part":          eachEvent("Started", func(e *v1.Event) { e.InvolvedObject.FieldPath = "" }),
+	"an event is reported by someone else": eachEvent("Started", func(e *v1.Event) { e.Source.Component = "other" }),
 	"two events come in the other order": func(r *Recording) bool {
 		created, started := -1, -1
 		for i, e := range r.Entries {

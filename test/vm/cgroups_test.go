@@ -174,7 +174,7 @@ func node(t *testing.T, machine *Machine, lab *labtest.Lab, driver string, versi
 			}
 			uids[p.Name] = string(p.UID)
 			if was := containers[p.Name]; was != "" && was != p.Status.ContainerStatuses[0].ContainerID {
-				t.Fatalf("the container of %s was made anew", p.Name)
+				t.Fatalf("the container of %s was made again", p.Name)
 			}
 			containers[p.Name] = p.Status.ContainerStatuses[0].ContainerID
 		}

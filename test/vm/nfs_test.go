@@ -84,7 +84,7 @@ spec:
 			t.Errorf("no mount is %q:\n%s", want, shown)
 		}
 	}
-	d.until(t, "the server's refusal is told", func(ctx context.Context) error {
+	d.until(t, "the server's refusal is reported", func(ctx context.Context) error {
 		list, err := core.Events("default").List(ctx, metav1.ListOptions{FieldSelector: "reason=FailedMount,involvedObject.name=refused"})
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ spec:
 	testutil.Must(t, err)
 	for line := range strings.Lines(after) {
 		if !strings.Contains(before, strings.TrimSpace(line)) {
-			t.Errorf("it was mounted anew: %s", line)
+			t.Errorf("it was mounted again: %s", line)
 		}
 	}
 

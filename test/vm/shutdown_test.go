@@ -67,7 +67,7 @@ spec:
 	out, err := machine.Run(ctx, "systemctl unmask --quiet --runtime poweroff.target; systemd-inhibit --list --no-pager --no-legend")
 	testutil.Must(t, err)
 	if !strings.Contains(out, "bowline") {
-		t.Errorf("after a shutdown that came to nothing nobody waits for the next one: %q", out)
+		t.Errorf("after a shutdown that came to nothing no one waits for the next one: %q", out)
 	}
 
 	d.create(t, pod("web-2", ""))

@@ -119,7 +119,7 @@ func TestChannelsThatTheHostDoesNotClose(t *testing.T) {
 			t.Errorf("above the budget: %v", account.Err())
 		}
 		if !c.hops[0].socket.broken.Load() {
-			t.Error("the connection goes on")
+			t.Error("the connection continues")
 		}
 		for _, in := range requests[1 : len(requests)-1] {
 			close(in)

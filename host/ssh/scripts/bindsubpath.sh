@@ -10,7 +10,7 @@
 #
 # A file is mounted by its name in the working directory, and that name may be a link
 # by then. TARGET is where no container looks, so what was mounted is checked there,
-# where nobody can change it any more: the root of the mount, as mountinfo has it, has
+# where no one can change it any more: the root of the mount, as mountinfo has it, has
 # to be the name in the working directory. What is not is unmounted.
 #
 # 33: it does not stay within ROOT. 34: what is missing cannot be made.

@@ -1,6 +1,6 @@
 # fence SSHD SINCE: ends the connection that the process SSHD, begun at SINCE, carries
 # or carried, with all that was begun over it, and returns when nothing of it runs any
-# more. What it leaves alone is $self, where that is one of them. 0 is nobody's number.
+# more. What it leaves alone is $self, where that is one of them. 0 is no one's number.
 #
 # The requests of a shell bear BOWLINE_CONNECTION in their environment, and so are
 # found when their sshd has gone as well; all others descend from it. Any user of the

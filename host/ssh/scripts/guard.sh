@@ -1,6 +1,6 @@
 # guard: $tag and $nonce are set before this text, and $sshd by shell/connection.sh.
 # $tag names the connection that the machine's lock is held by: "SSHD.SINCE.", as its
-# requests have it in their environment. Whoever takes the lock ends what bears that
+# requests have it in their environment. Anyone who takes the lock ends what bears that
 # name; so ends the cat below, and with it the connection that this came by, which
 # listens for others. Standard input is held open by who listens, whose end ends this
 # alone.

@@ -22,7 +22,7 @@ while :; do
 		printf '%s locked\n' "$nonce"
 		exec head -c 65536 -- "$path" 9>&-
 	fi
-	# Its last holder may have removed it: then it would exclude nobody.
+	# Its last holder may have removed it: then it would exclude no one.
 	[ /proc/self/fd/9 -ef "$path" ] && break
 done
 : >/proc/self/fd/9

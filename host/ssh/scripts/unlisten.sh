@@ -1,6 +1,6 @@
-# unlisten PATH: removes a socket that nobody listens on (flag 00010000).
+# unlisten PATH: removes a socket that no one listens on (flag 00010000).
 [ -S "$1" ] && [ ! -L "$1" ] || fail "not a socket"
 while read -r number count protocol flags type state inode path; do
-	[ "$path" != "$1" ] || [ "$flags" != 00010000 ] || fail "somebody listens on it"
+	[ "$path" != "$1" ] || [ "$flags" != 00010000 ] || fail "someone listens on it"
 done </proc/net/unix
 rm -- "$1"

@@ -1,4 +1,4 @@
-# unmount TARGET DIR PATIENCE: all of a stack. What is in use stays, and is told with some
+# unmount TARGET DIR PATIENCE: all of a stack. What is in use stays, and is reported with some
 # of its users, unless nothing can be lost of it: memory, and what is read-only, goes out of
 # sight. The target is not looked at: who looks at what another machine shares waits for
 # that. Where nothing uses it, it has been detached when the kernel waits, which lasts as

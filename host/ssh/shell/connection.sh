@@ -2,7 +2,7 @@
 # shells and sudo between. Sets $self, and $sshd and $since, the number and the start
 # of that process; both are 0 where another program than sshd started us.
 
-# began PID: sets $began, by which a process is told from a later one of its number,
+# began PID: sets $began, by which a process differs from a later one with its number,
 # and $parent; 0 for one that has ended. The name of a process may hold newlines: what
 # follows it is in the last line.
 began() {

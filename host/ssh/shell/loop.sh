@@ -1,7 +1,7 @@
 # loop SHELL PATH: the far end of a Shell: one request after another from standard
 # input. It reads exactly the bytes that are its own, so that what follows stays
 # in the pipe: the shell's read takes one byte at a time, and dd with fullblock no
-# more than it is told (busybox's head -c reads ahead).
+# more than it should (busybox's head -c reads ahead).
 #
 # A request is one line
 #	NONCE HOW SECONDS STDIN ID LENGTH 'ARG' 'ARG'...

@@ -392,7 +392,7 @@ func violation(in Input, r Removals) string {
 		case running[uid]:
 			return "of a running pod"
 		case foreign[uid]:
-			return "of a pod that is another's"
+			return "of a pod that belongs to another"
 		}
 		return ""
 	}

@@ -113,7 +113,7 @@ func TestAnyPlan(t *testing.T) {
 		for i, g := range groups {
 			sum += g.Time
 			if len(g.Pods) == 0 {
-				t.Errorf("a group of nobody is waited for: %v", g)
+				t.Errorf("a group of no one is waited for: %v", g)
 			}
 			if i > 0 && groups[i-1].Priority >= g.Priority {
 				t.Errorf("the order is %s", text(groups))

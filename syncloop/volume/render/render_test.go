@@ -172,7 +172,7 @@ func TestRender(t *testing.T) {
 		"projected: a token is its user's alone": {pod: owned, v: projected(nil, token), want: "token -rw------- uid=1k api-token\n"},
 		"projected: or its group's":              {pod: grouped, v: projected(nil, token), want: "token -rw-r----- gid=2k api-token\n"},
 		"projected: or both's":                   {pod: both, v: projected(nil, token), want: "token -rw-r----- uid=1k gid=2k api-token\n"},
-		"projected: with two users nobody's": {pod: split,
+		"projected: with two users no one's": {pod: split,
 			v: projected(nil, token), want: "token -rw-r--r-- api-token\n"},
 		"projected: the later source wins": {
 			v: projected(nil,
@@ -191,7 +191,7 @@ func TestRender(t *testing.T) {
 		"projected: a certificate that is not there yet": {
 			v:    projected(nil, v1.VolumeProjection{}, v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{CredentialBundlePath: "p"}}),
 			want: "error: not issued yet"},
-		"projected: a certificate that nobody asked for": {
+		"projected: a certificate that no one asked for": {
 			v:    projected(nil, v1.VolumeProjection{}, v1.VolumeProjection{}, v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{CredentialBundlePath: "p"}}),
 			want: "error: the certificate was not asked for"},
 		"projected: a trust bundle of no name": {
