@@ -4,7 +4,7 @@
 # own lab and removes it. They need only Go, root and Debian packages, which are installed if
 # missing.
 #
-#   hack/test-machine.sh [STEP...]     all steps, or: lab critest vktest e2e crio ssh handover links docs helm chaos
+#   hack/test-machine.sh [STEP...]     all steps, or: lab critest vktest e2e crio ssh release links docs helm chaos
 #
 # If BOWLINE_TEST_SEED is set, the suite over SSH and the kill matrix run a part, which the seed
 # chooses.
@@ -158,7 +158,7 @@ chaos() {
 }
 
 # A machine is prepared, runs pods, and is released, locally and over SSH.
-handover() { BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline gotest handover -count=1 -timeout 30m ./test/handover/; }
+release() { BOWLINE_E2E=1 BOWLINE_BIN=$PWD/bin/bowline gotest release -count=1 -timeout 30m ./test/release/; }
 
 # Every command of the documents, both of those about machines and of those with Bowline in the
 # cluster.
@@ -189,7 +189,7 @@ others() {
   step critest critest
   step vktest vktest
   step crio crio
-  step handover handover
+  step release release
   step links links
   step docs docs
   step helm helm

@@ -1,5 +1,6 @@
 // Package readiness decides what a node's conditions Ready, LinkUp and NetworkUnavailable show. State
-// is pure; the goroutine of a Reporter owns one, and is the only writer of these conditions.
+// is pure; the goroutine of a Reporter owns one, and is the only writer of these conditions while the
+// driver runs.
 package readiness
 
 import (

@@ -34,24 +34,21 @@ const (
 	ReasonConfig    = "CreateContainerConfigError" // what waits for a ConfigMap or Secret
 )
 
+// maxDoublings keeps a shift of a pause from overflowing.
+const maxDoublings = 20
+
 // crashDelay is the wait after the exit of an instance that was the streak-th restart since the
 // last good run.
 func crashDelay(streak uint32) time.Duration {
 	if streak == 0 {
 		return 0
 	}
-	if streak > 6 {
-		return crashMost
-	}
-	return min(crashFirst<<(streak-1), crashMost)
+	return min(crashFirst<<min(streak-1, maxDoublings), crashMost)
 }
 
 // retryDelay is the pause after the n-th failure in a row, n starting at 1.
 func retryDelay(n int) time.Duration {
-	if n > 5 {
-		return retryMost
-	}
-	return min(retryFirst<<max(n-1, 0), retryMost)
+	return min(retryFirst<<min(max(n-1, 0), maxDoublings), retryMost)
 }
 
 // spread lengthens a pause by up to 10%.

@@ -1,4 +1,4 @@
-package handover
+package release
 
 import (
 	"context"
@@ -29,7 +29,7 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 var lab *labtest.Lab
 
 func TestMain(m *testing.M) {
-	labtest.Main(m, "bowline-handover", 2, func(l *labtest.Lab) (int, error) {
+	labtest.Main(m, "bowline-release", 2, func(l *labtest.Lab) (int, error) {
 		lab = l
 		return m.Run(), nil
 	})
