@@ -51,7 +51,7 @@ func validateSecret(p *field.Path, s *SSH) field.ErrorList {
 	var errs field.ErrorList
 	for _, f := range []struct {
 		name, value string
-		sayings     func(string) []string
+		check       func(string) []string
 	}{
 		{"namespace", s.Secret.Namespace, validation.IsDNS1123Label},
 		{"name", s.Secret.Name, validation.IsDNS1123Subdomain},
@@ -60,7 +60,7 @@ func validateSecret(p *field.Path, s *SSH) field.ErrorList {
 			errs = append(errs, field.Required(at.Child(f.name), "it names the Secret with the key"))
 			continue
 		}
-		errs = append(errs, messages(at.Child(f.name), f.value, f.sayings(f.value))...)
+		errs = append(errs, messages(at.Child(f.name), f.value, f.check(f.value))...)
 	}
 	for _, f := range []struct{ name, value string }{{"identityFile", s.IdentityFile}, {"certificateFile", s.CertificateFile},
 		{"passphraseFile", s.PassphraseFile}, {"agentSocket", s.AgentSocket}} {

@@ -113,15 +113,15 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 		n.pleg.Kick()
 		n.node.Resume()
 		n.apiBack.Send() // re-reads the pods and reconciles their statuses
-		n.exposed.poke()
-		n.acquainted.Due.Send()
+		n.exposed.retry()
+		n.identity.Due.Send()
 	}
 	n.held.OnLost = n.exposed.drop
 	n.node.OnNode(func(node *v1.Node) {
 		n.podNetwork.offer(node)
 		n.takeBack(node)
 		n.static.see(node)
-		n.acquainted.See(node)
+		n.identity.See(node)
 		if provider.CheckOwn(node) == nil {
 			series.see(node)
 		}
@@ -168,7 +168,7 @@ func (n *Node) build(ctx context.Context, facts host.Facts) (err error) {
 		Period: faultinject.SweepPeriod(), MinAge: faultinject.SweepPeriod(),
 		// A shim that gets the order to exit while it still has remnants of an interrupted start does not
 		// exit; the reaper ends it.
-		AfterRemnants: n.strays.due.Send,
+		AfterRemnants: n.shims.due.Send,
 	})
 	return err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/bowline-k8s/bowline/notify"
 )
 
-// Each poke causes one list of this node's pods. A failed list is repeated without another poke.
+// Each signal causes one list of this node's pods. A failed list is repeated without another signal.
 func TestCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}})

@@ -62,8 +62,8 @@ func newExposure(ctx context.Context, n *Node, port int, certificate getCertific
 	return e, err
 }
 
-// poke retries at once, because the host's lock is held again.
-func (e *exposure) poke() {
+// retry listens again at once, because the host's lock is held again.
+func (e *exposure) retry() {
 	if e != nil {
 		e.listener.Retry()
 	}

@@ -138,7 +138,7 @@ func TestExposedCondition(t *testing.T) {
 		t.Error("an outage is reported again each time")
 	}
 	var none *exposure
-	none.poke()
+	none.retry()
 	none.drop()
 	if none.report() != nil {
 		t.Error("a node that is not exposed reports on it")

@@ -45,8 +45,8 @@ import (
 func Run(ctx context.Context, cfg *config.Host, hook host.Hook, may connect.Recognizer, show func(*Node)) error {
 	// Each deferred show is paired with a Recover that runs before it, so that show knows why the
 	// host is quarantined, including a panic. Only the first show that runs tells the cluster.
-	told := &quarantine{cfg: cfg, nodeName: cfg.NodeName}
-	defer func() { told.show(ctx, nil, false) }()
+	q := &quarantine{cfg: cfg, nodeName: cfg.NodeName}
+	defer func() { q.show(ctx, nil, false) }()
 	defer budget.From(ctx).Recover("the driver")
 	programs, err := credentialPrograms(cfg)
 	if err != nil {
@@ -75,13 +75,13 @@ func Run(ctx context.Context, cfg *config.Host, hook host.Hook, may connect.Reco
 	if nodeName == "" {
 		nodeName = strings.ToLower(facts.Hostname)
 	}
-	told.nodeName = nodeName
+	q.nodeName = nodeName
 	cl, err := cluster.Connect(ctx, cfg, nodeName, cluster.OwnedAs(machine, cfg, nodeName))
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	defer func() { told.show(ctx, cl, false) }()
+	defer func() { q.show(ctx, cl, false) }()
 	defer budget.From(ctx).Recover("the driver")
 	dialled := notify.New()
 	client, err := connect.Runtime(ctx, cfg, machine, hook, dialled)
@@ -117,16 +117,16 @@ func Run(ctx context.Context, cfg *config.Host, hook host.Hook, may connect.Reco
 		return err
 	}
 	defer func() { ownership.Release(ctx, held.Claim) }()
-	defer func() { told.show(ctx, cl, true) }()
+	defer func() { q.show(ctx, cl, true) }()
 	defer budget.From(ctx).Recover("the driver")
 
 	n := &Node{
 		cfg: cfg, name: nodeName, host: machine, cluster: cl, runtime: client,
 		programs: programs,
 		held:     held, stamp: held.Claim.Stamp(), podNetwork: make(podNetwork, 1), pulled: notify.New(), apiBack: notify.New(),
-		clock:      newClock(machine),
-		acquainted: cluster.IdentityRecorder{Cluster: cl, Learn: held.Record, Due: notify.New()},
-		strays:     strayShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
+		clock:    newClock(machine),
+		identity: cluster.IdentityRecorder{Cluster: cl, Learn: held.Record, Due: notify.New()},
+		shims:    orphanedShims{dialled, &shims.Reaper{Machine: machine, Runtime: client, Address: cfg.SocketPath()}},
 	}
 	defer n.closeListener()
 	if err := n.build(ctx, facts); err != nil {
@@ -154,8 +154,8 @@ type Node struct {
 	podNetwork podNetwork
 	pulled     notify.Signal // an image was pulled
 	apiBack    notify.Signal // the API server answers again
-	strays     strayShims
-	acquainted cluster.IdentityRecorder
+	shims      orphanedShims
+	identity   cluster.IdentityRecorder
 
 	clock    clock
 	listener net.Listener      // serves the node's API
@@ -254,7 +254,7 @@ func (n *Node) run(ctx context.Context) error {
 	part("cgroups of the classes of service", n.parts.qos.Run)
 	part("garbage collection of images", n.parts.imageGC.Run)
 	part("eviction", n.parts.eviction.Run)
-	part("stray shims", n.strays.run)
+	part("orphaned shims", n.shims.run)
 	if n.parts.shutdown != nil {
 		part("shutdown of the machine", n.parts.shutdown.Run)
 	}
@@ -274,7 +274,7 @@ func (n *Node) run(ctx context.Context) error {
 	n.static.start(part)
 	part("node", n.cluster.AfterReady(n.node.Run))
 	part("ownership", n.held.Keep)
-	part("witnesses of the cluster", n.cluster.AfterReady(n.acquainted.Run))
+	part("witnesses of the cluster", n.cluster.AfterReady(n.identity.Run))
 	if n.serving != nil {
 		part("serving certificate", n.cluster.AfterReady(n.serving.Run))
 	}

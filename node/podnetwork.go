@@ -35,7 +35,7 @@ func (c podNetwork) offer(node *v1.Node) {
 // deliver passes each new network to the runtime and retries until the runtime accepts it.
 func (c podNetwork) deliver(ctx context.Context, update func(context.Context, string) error) error {
 	log := klog.FromContext(ctx)
-	taken, wanted, told := "", "", ""
+	taken, wanted, logged := "", "", ""
 	var retry <-chan time.Time
 	for {
 		select {
@@ -53,11 +53,11 @@ func (c podNetwork) deliver(ctx context.Context, update func(context.Context, st
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			taken, told = wanted, ""
+			taken, logged = wanted, ""
 			log.Info("The runtime has the node's pod network", "podCIDR", wanted)
 		default:
-			if told != wanted {
-				told = wanted
+			if logged != wanted {
+				logged = wanted
 				log.Info("The runtime has not accepted the node's pod network yet", "podCIDR", wanted, "err", err)
 			}
 			retry = time.After(networkRetry)

@@ -55,7 +55,7 @@ func (n *Node) buildPressure(ctx context.Context, machine spec.Machine) (err err
 		return err
 	}
 	n.parts.eviction, err = eviction.New(eviction.Config{
-		Host: n.host, Runtime: n.runtime, Pods: pressed{n}, Event: n.node.RecordEvent, Condition: n.node.SetPressure,
+		Host: n.host, Runtime: n.runtime, Pods: evictionPods{n}, Event: n.node.RecordEvent, Condition: n.node.SetPressure,
 		Measured: func(ctx context.Context, m host.Measured) { watcher.Saw(ctx, m.OOMKills) }, PodsCgroup: n.podsCgroup,
 		// In the kubelet's order, because containers that have ended keep their images in use.
 		Reclaim: func(ctx context.Context) error {
@@ -78,12 +78,12 @@ func (n *Node) podsCgroup() string {
 }
 
 // pressed is the sync loop's pods as the eviction manager sees them.
-type pressed struct{ *Node }
+type evictionPods struct{ *Node }
 
-func (e pressed) Active() []*v1.Pod     { return e.loop.Active() }
-func (e pressed) Over(p *v1.Pod) bool   { return e.loop.State(p.UID).Released() }
-func (e pressed) Spared(p *v1.Pod) bool { return admit.Critical(p) }
-func (e pressed) Evict(p *v1.Pod, grace time.Duration, message string, disrupted bool, notes map[string]string) {
+func (e evictionPods) Active() []*v1.Pod     { return e.loop.Active() }
+func (e evictionPods) Over(p *v1.Pod) bool   { return e.loop.State(p.UID).Released() }
+func (e evictionPods) Spared(p *v1.Pod) bool { return admit.Critical(p) }
+func (e evictionPods) Evict(p *v1.Pod, grace time.Duration, message string, disrupted bool, notes map[string]string) {
 	syncloop.AnnotatedEvent(e.recorder, p, notes, v1.EventTypeWarning, admit.ReasonEvicted, message)
 	t := plan.Terminate{At: time.Now(), Grace: grace, Cause: plan.CauseEvicted, Reason: admit.ReasonEvicted, Message: message}
 	if disrupted {

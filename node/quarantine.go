@@ -33,7 +33,7 @@ const reasonQuarantined = "HostQuarantined"
 type quarantine struct {
 	cfg      *config.Host
 	nodeName string // empty while it is the host's own name, not yet read
-	told     bool
+	shown    bool
 }
 
 // quarantineTime bounds the report, including a connection to the API server.
@@ -44,18 +44,18 @@ const quarantineTime = 25 * time.Second
 // claim, so that no other process reports for the node.
 func (q *quarantine) show(ctx context.Context, cl *cluster.Connection, claimed bool) {
 	cause := budget.From(ctx).Err()
-	if cause == nil || q.told || q.nodeName == "" {
+	if cause == nil || q.shown || q.nodeName == "" {
 		return
 	}
-	q.told = true
+	q.shown = true
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quarantineTime)
 	defer cancel()
-	if err := q.tell(ctx, cl, claimed, cause); err != nil {
+	if err := q.report(ctx, cl, claimed, cause); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to show the quarantine in the cluster")
 	}
 }
 
-func (q *quarantine) tell(ctx context.Context, cl *cluster.Connection, claimed bool, cause error) error {
+func (q *quarantine) report(ctx context.Context, cl *cluster.Connection, claimed bool, cause error) error {
 	if cl == nil {
 		var err error
 		if cl, err = cluster.Connect(ctx, q.cfg, q.nodeName, nil); err != nil {

@@ -229,7 +229,7 @@ func (n *Node) follow(last, next *snapshot) {
 	}
 	if !slices.Equal(last.ips, next.ips) && n.exposed != nil {
 		n.exposed.drop()
-		n.exposed.poke()
+		n.exposed.retry()
 	}
 	if !slices.Equal(last.spec.HostIPs, next.spec.HostIPs) {
 		klog.Background().Info("The host's address has changed", "host", n.cfg.Name, "node", n.name, "from", last.spec.HostIPs, "to", next.spec.HostIPs)

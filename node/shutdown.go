@@ -36,7 +36,7 @@ func (n *Node) buildShutdown() (err error) {
 			f, err := n.host.Facts(ctx)
 			return f.BootID, err
 		},
-		Pods: goingPods{n}, Periods: periods,
+		Pods: shutdownPods{n}, Periods: periods,
 		Event: n.node.RecordEvent, Changed: n.ready.ShuttingDown,
 	})
 	return err
@@ -54,12 +54,12 @@ func shutdownPeriods(cfg *config.Host) []order.Period {
 	return order.Simple(cfg.ShutdownGracePeriod.Duration, cfg.ShutdownGracePeriodCriticalPods.Duration)
 }
 
-// goingPods is the sync loop's pods as the shutdown manager sees them.
-type goingPods struct{ *Node }
+// shutdownPods is the sync loop's pods as the shutdown manager sees them.
+type shutdownPods struct{ *Node }
 
-func (g goingPods) Known() bool                    { return g.loop.AllKnown() }
-func (g goingPods) Unended() []*v1.Pod             { return g.loop.Unended() }
-func (g goingPods) End(p *v1.Pod, d time.Duration) { g.loop.EndForShutdown(p.UID, d) }
-func (g goingPods) Over(p *v1.Pod) bool            { return g.loop.State(p.UID).Released() }
-func (g goingPods) Told(p *v1.Pod) bool            { return !g.loop.State(p.UID).Managed }
-func (g goingPods) Revive() bool                   { return g.loop.Revive() }
+func (g shutdownPods) Known() bool                    { return g.loop.AllKnown() }
+func (g shutdownPods) Unended() []*v1.Pod             { return g.loop.Unended() }
+func (g shutdownPods) End(p *v1.Pod, d time.Duration) { g.loop.EndForShutdown(p.UID, d) }
+func (g shutdownPods) Over(p *v1.Pod) bool            { return g.loop.State(p.UID).Released() }
+func (g shutdownPods) Reported(p *v1.Pod) bool        { return !g.loop.State(p.UID).Managed }
+func (g shutdownPods) Revive() bool                   { return g.loop.Revive() }

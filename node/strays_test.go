@@ -34,12 +34,12 @@ func (l *looked) ListPodSandbox(context.Context, *runtimeapi.PodSandboxFilter) (
 	return nil, nil
 }
 
-// Shims are checked after each poke, and again while that fails, but not forever.
+// Shims are checked after each signal, and again while that fails, but not forever.
 func TestStrayShims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		m := &looked{err: fs.ErrNotExist}
-		s := strayShims{notify.New(), &shims.Reaper{Machine: m, Runtime: m}}
+		s := orphanedShims{notify.New(), &shims.Reaper{Machine: m, Runtime: m}}
 		done := make(chan error)
 		go func() { done <- s.run(ctx) }()
 		check := func(what string, want int) {
@@ -56,7 +56,7 @@ func TestStrayShims(t *testing.T) {
 		check("after a word", 1)
 		m.err = errors.New("not now")
 		s.due.Send()
-		check("while it fails", strayLooks)
+		check("while it fails", orphanLooks)
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -35,15 +35,15 @@ func New(node Node, host *connect.Host, grace time.Duration) *Reporter {
 
 // Runtime reports the runtime's own status.
 func (r *Reporter) Runtime(ok bool, reason, message string) {
-	r.tell(func(s *State) { s.runtime(time.Now(), Status{ok, reason, message}) })
+	r.send(func(s *State) { s.runtime(time.Now(), Status{ok, reason, message}) })
 }
 
 // ShuttingDown reports whether the host is about to shut down.
 func (r *Reporter) ShuttingDown(going bool) {
-	r.tell(func(s *State) { s.ShuttingDown = going })
+	r.send(func(s *State) { s.ShuttingDown = going })
 }
 
-func (r *Reporter) tell(fact func(*State)) {
+func (r *Reporter) send(fact func(*State)) {
 	select {
 	case r.facts <- fact:
 	case <-r.ended:

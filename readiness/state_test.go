@@ -175,7 +175,7 @@ func TestReporter(t *testing.T) {
 	r := New(node, &connect.Host{}, 0)
 	go func() { done <- r.Run(ctx) }()
 	for _, c := range []struct {
-		tell func()
+		send func()
 		want string
 	}{
 		{func() {}, "the container runtime has not reported its status yet"},
@@ -184,7 +184,7 @@ func TestReporter(t *testing.T) {
 		{func() { r.Runtime(false, "", "down") }, "[down, node is shutting down]"},
 		{func() { r.ShuttingDown(false) }, "down"},
 	} {
-		c.tell()
+		c.send()
 		if got := <-node.ready; got != c.want {
 			t.Errorf("it shows %q, want %q", got, c.want)
 		}

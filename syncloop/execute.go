@@ -106,7 +106,7 @@ func (j *job) run(ctx context.Context) plan.Outcome {
 	out.Err, out.Reason = j.words(err), j.reason(err)
 	if ctx.Err() == nil {
 		log.Error(err, "Operation failed", "op", j.op.Kind, "container", j.op.Container, "id", j.op.ID, "reason", out.Reason)
-		j.tell(out, err)
+		j.record(out, err)
 	}
 	return out
 }
@@ -153,7 +153,7 @@ func (j *job) reason(err error) string {
 }
 
 // tell records the event that a kubelet records. Package images records its own.
-func (j *job) tell(out plan.Outcome, err error) {
+func (j *job) record(out plan.Outcome, err error) {
 	var img *images.Error
 	if errors.As(err, &img) {
 		return

@@ -94,7 +94,7 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img pulled) 
 	if in.Devices, err = j.devices(c); err != nil {
 		return nil, because(plan.ReasonConfig, err)
 	}
-	things := []host.Entry{
+	entries := []host.Entry{
 		{Path: path.Join(spec.LogDir(m, j.pod), c.Name), Mode: fs.ModeDir | 0o755},
 		{Path: in.TerminationLogPath, Mode: 0o666}, // any user of the container may write its termination message
 	}
@@ -102,9 +102,9 @@ func (j *job) containerConfig(ctx context.Context, c *v1.Container, img pulled) 
 		return nil, because(plan.ReasonConfig, err)
 	} else if ok {
 		in.EtcHostsPath = hosts.Path
-		things = append(things, hosts)
+		entries = append(entries, hosts)
 	}
-	if _, err := j.loop.cfg.Host.Make(ctx, things...); err != nil {
+	if _, err := j.loop.cfg.Host.Make(ctx, entries...); err != nil {
 		return nil, because(plan.ReasonConfig, fmt.Errorf("make the container's log directory, its termination message file and its /etc/hosts: %w", err))
 	}
 	config, err := spec.Container(j.pod, c, m, in)

@@ -27,22 +27,22 @@ func (l *Loop) handle(ctx context.Context, change podconfig.Change) {
 	case podconfig.Add:
 		l.register(p)
 		l.adoptReadiness(p)
-		l.tell(ctx, ref, p, ending(p, now, true), false)
+		l.dispatch(ctx, ref, p, ending(p, now, true), false)
 	case podconfig.Update, podconfig.Delete:
 		if l.over(p) {
 			return
 		}
 		l.register(p)
-		l.tell(ctx, ref, p, ending(p, now, false), false)
+		l.dispatch(ctx, ref, p, ending(p, now, false), false)
 	case podconfig.Reconcile:
 		l.cfg.Status.Reconcile(cmp.Or(change.Mirror, p))
 		if l.over(p) {
 			return
 		}
-		l.tell(ctx, ref, p, nil, false)
+		l.dispatch(ctx, ref, p, nil, false)
 	case podconfig.Remove:
 		end := &plan.Terminate{At: now, Grace: graceOf(p), Cause: plan.CauseDeleted}
-		l.tell(ctx, ref, p, end, true)
+		l.dispatch(ctx, ref, p, end, true)
 	}
 }
 
@@ -104,7 +104,7 @@ func ending(p *v1.Pod, now time.Time, adopted bool) *plan.Terminate {
 }
 
 // tell sends the pod to its worker, with how it is to end, if it is.
-func (l *Loop) tell(ctx context.Context, ref pod.Ref, p *v1.Pod, end *plan.Terminate, absent bool) {
+func (l *Loop) dispatch(ctx context.Context, ref pod.Ref, p *v1.Pod, end *plan.Terminate, absent bool) {
 	l.send(ctx, ref, pod.IsStatic(p), func(m *mail) {
 		m.pod = p
 		// p may still carry the final status of an earlier life of the static pod; the source's
@@ -150,7 +150,7 @@ func (l *Loop) handleOrphans(ctx context.Context) {
 		klog.FromContext(ctx).Info("Stopping a pod that no source has",
 			"pod", klog.KRef(ref.Namespace, ref.Name), "uid", ref.UID)
 		p := describe(l.cfg.PLEG.Cache().Get(ref.UID), l.cfg.NodeName)
-		l.tell(ctx, ref, p, &plan.Terminate{At: time.Now(), Grace: graceOf(p), Cause: plan.CauseOrphan}, true)
+		l.dispatch(ctx, ref, p, &plan.Terminate{At: time.Now(), Grace: graceOf(p), Cause: plan.CauseOrphan}, true)
 	}
 }
 

@@ -48,7 +48,7 @@ type loopPods struct{ *syncloop.Loop }
 func (l loopPods) Known() bool                        { return l.AllKnown() }
 func (l loopPods) End(p *v1.Pod, grace time.Duration) { l.EndForShutdown(p.UID, grace) }
 func (l loopPods) Over(p *v1.Pod) bool                { return l.State(p.UID).Released() }
-func (l loopPods) Told(p *v1.Pod) bool                { return !l.State(p.UID).Managed }
+func (l loopPods) Reported(p *v1.Pod) bool            { return !l.State(p.UID).Managed }
 
 // watchShutdown runs the shutdown manager for the running node; stop ends it.
 func (w *world) watchShutdown() (i *machineInit, stop func()) {

@@ -193,7 +193,7 @@ func (m *Manager) reread(ctx context.Context) {
 		calling, cancel := context.WithTimeout(ctx, rereadTimeout)
 		defer cancel()
 		node, err := m.cfg.Reread(calling)
-		m.tell(func(ctx context.Context) {
+		m.post(func(ctx context.Context) {
 			if err != nil {
 				klog.FromContext(ctx).V(1).Info("Failed to re-read the node's labels", "err", err)
 				node = m.cfg.Node()

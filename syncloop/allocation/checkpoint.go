@@ -66,7 +66,7 @@ func (m *Manager) load(ctx context.Context) {
 		_ = wait.PollUntilContextCancel(ctx, recordPause, true, func(ctx context.Context) (bool, error) {
 			r, err := readRecord(ctx, m.cfg.Files, Checkpoint(m.cfg.Root))
 			if err == nil {
-				m.tell(func(context.Context) { m.checkpoint, m.loaded = r, true })
+				m.post(func(context.Context) { m.checkpoint, m.loaded = r, true })
 			} else if !failed && ctx.Err() == nil {
 				failed = true
 				klog.FromContext(ctx).Error(err, "Failed to read the record of resized pods, will retry; no container starts until then")
@@ -111,11 +111,11 @@ func (m *Manager) Save(ctx context.Context, uid types.UID, r Resized) (err error
 		return ctx.Err()
 	}
 	next := make(chan record, 1)
-	m.tell(func(context.Context) { next <- m.with(uid, r) })
+	m.post(func(context.Context) { next <- m.with(uid, r) })
 	select {
 	case all := <-next:
 		if err = writeRecord(ctx, m.cfg.Files, Checkpoint(m.cfg.Root), all); err == nil {
-			m.tell(func(context.Context) { m.checkpoint = all })
+			m.post(func(context.Context) { m.checkpoint = all })
 		}
 		return err
 	case <-ctx.Done():

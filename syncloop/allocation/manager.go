@@ -166,7 +166,7 @@ func (m *Manager) Ask(p *v1.Pod) (version uint64) {
 
 // Ended says that the pod uses nothing any more.
 func (m *Manager) Ended(uid types.UID) {
-	m.tell(func(context.Context) {
+	m.post(func(context.Context) {
 		if e := m.pods[uid]; e != nil && !e.ended {
 			e.ended, e.decided, e.pending, m.resizeDue = true, true, nil, true
 		}
@@ -175,7 +175,7 @@ func (m *Manager) Ended(uid types.UID) {
 
 // Gone says that the pod's worker ends.
 func (m *Manager) Gone(uid types.UID) {
-	m.tell(func(context.Context) {
+	m.post(func(context.Context) {
 		delete(m.pods, uid)
 		m.resizeDue = true
 		if a := m.admissions[uid]; a != nil {
@@ -184,8 +184,8 @@ func (m *Manager) Gone(uid types.UID) {
 	})
 }
 
-// tell puts a message into the inbox; it never blocks.
-func (m *Manager) tell(message func(context.Context)) {
+// post puts a message into the inbox; it never blocks.
+func (m *Manager) post(message func(context.Context)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.messages = append(m.messages, message)
@@ -239,7 +239,7 @@ func (m *Manager) answer() (again bool) {
 	return again
 }
 
-// do runs a call that may take long in a goroutine of its own. Its result comes back by tell.
+// do runs a call that may take long in a goroutine of its own. Its result comes back by post.
 func (m *Manager) do(ctx context.Context, call func()) {
 	m.aside.Go(func() {
 		defer budget.From(ctx).Recover("a call of the allocation manager")

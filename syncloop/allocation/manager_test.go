@@ -234,7 +234,7 @@ func TestDeferredResize(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 		n.asks("p", "1500m", nil)
-		n.tell(func(context.Context) { n.cpus = "2" })
+		n.post(func(context.Context) { n.cpus = "2" })
 		<-time.After(resizeRetry + time.Second)
 		if a := n.last("p"); a.Pending != nil || a.Accepted != 3 {
 			t.Errorf("%+v", a)

@@ -98,7 +98,7 @@ type Manager struct {
 
 	// Only Run uses these:
 	state    evictionpolicy.State
-	told     map[v1.NodeConditionType]bool
+	reported map[v1.NodeConditionType]bool
 	images   string // mount point of the runtime's images
 	imagesAt time.Time
 	walkAt   time.Time            // when pods with disk limits are measured again
@@ -119,7 +119,7 @@ func New(c Config) (*Manager, error) {
 	case !path.IsAbs(c.RootDir):
 		return nil, fmt.Errorf("eviction: RootDir %q is not absolute", c.RootDir)
 	}
-	return &Manager{cfg: c, told: map[v1.NodeConditionType]bool{}, ending: map[types.UID]ending{}}, nil
+	return &Manager{cfg: c, reported: map[v1.NodeConditionType]bool{}, ending: map[types.UID]ending{}}, nil
 }
 
 // Conditions returns the pressure conditions that are True now.
@@ -176,7 +176,7 @@ func (m *Manager) look(ctx context.Context) ([]*v1.Pod, error) {
 	now := time.Now()
 	var r evictionpolicy.Result
 	m.state, r = evictionpolicy.Step(m.state, m.cfg.Thresholds, seen, now, m.cfg.Transition)
-	m.tell(r.Conditions)
+	m.report(r.Conditions)
 	evicted, err := m.limits(ctx, now, ownImageFs)
 	switch {
 	case errors.Is(err, host.ErrUnreachable):
@@ -252,7 +252,7 @@ func (m *Manager) evict(ctx context.Context, due []pod.Threshold, seen evictionp
 			}
 		}
 		// A pod that is terminating already is evicted again only with a shorter grace period.
-		if e, told := m.ending[p.UID]; told && grace >= e.grace {
+		if e, ok := m.ending[p.UID]; ok && grace >= e.grace {
 			if now.Before(e.until) {
 				return nil, nil
 			}
@@ -294,14 +294,14 @@ func (m *Manager) limits(ctx context.Context, now time.Time, ownImageFs bool) ([
 }
 
 // tell stores the conditions and reports those that changed.
-func (m *Manager) tell(conditions []v1.NodeConditionType) {
+func (m *Manager) report(conditions []v1.NodeConditionType) {
 	m.mu.Lock()
 	m.conditions = conditions
 	m.mu.Unlock()
 	for _, c := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {
 		pressed := slices.Contains(conditions, c)
-		if before, ever := m.told[c]; !ever || before != pressed {
-			m.told[c] = pressed
+		if before, ever := m.reported[c]; !ever || before != pressed {
+			m.reported[c] = pressed
 			m.cfg.Condition(c, pressed)
 		}
 	}

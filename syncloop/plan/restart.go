@@ -43,11 +43,11 @@ func (d *decision) nextAttempt(name string) uint32 {
 	}
 	n := d.book.Names[name].Attempt
 	if st := d.reported(name); st != nil {
-		told := uint32(max(st.RestartCount, 0))
+		reported := uint32(max(st.RestartCount, 0))
 		if st.State.Running != nil || st.State.Terminated != nil || st.LastTerminationState.Terminated != nil {
-			told++
+			reported++
 		}
-		n = max(n, told)
+		n = max(n, reported)
 	}
 	return n
 }

@@ -12,8 +12,8 @@ const (
 	maxRuntimeMessage = 8 << 10
 	// maxUID and maxName are the longest label values that our pods have.
 	maxUID, maxName = 128, 253
-	// maxPromises is how many hints may wait for a look; beyond that, each triggers a relist.
-	maxPromises = 4096
+	// maxPendingHints is how many hints may wait for a look; beyond that, each triggers a relist.
+	maxPendingHints = 4096
 )
 
 // usedAnnotations are the annotations of sandboxes and containers that are read later. The others

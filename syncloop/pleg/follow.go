@@ -46,24 +46,24 @@ func (g *Generator) follow(ctx context.Context) {
 	}
 }
 
-// settle is how long to gather hints before looking at their pods: the start and exit of a
+// debounce is how long to gather hints before looking at their pods: the start and exit of a
 // container come as bursts of events. The runtime sends the event of an exit before its own lists
 // show the exit, so a look that does not show what the hint announced is repeated, each time after
 // twice the pause.
 const (
-	settle      = 20 * time.Millisecond
+	debounce    = 20 * time.Millisecond
 	settleLimit = 5 * time.Second
 )
 
 // promise is a hint that no look has confirmed yet.
-type promise struct {
+type pendingHint struct {
 	Hint
 	pause time.Duration // until the next look
 	due   time.Time
 }
 
 func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
-	open := map[Hint]*promise{}
+	open := map[Hint]*pendingHint{}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -74,7 +74,7 @@ func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
 			if !more {
 				return
 			}
-			if len(open) >= maxPromises {
+			if len(open) >= maxPendingHints {
 				g.Kick()
 				continue
 			}
@@ -83,7 +83,7 @@ func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
 			if g.uidOf(h.ID) != "" && g.confirmed(h) {
 				continue
 			}
-			open[h] = &promise{Hint: h, pause: settle, due: time.Now().Add(settle)}
+			open[h] = &pendingHint{Hint: h, pause: debounce, due: time.Now().Add(debounce)}
 		case now := <-timer.C:
 			g.lookAgain(ctx, open, now)
 		}
@@ -95,7 +95,7 @@ func (g *Generator) drain(ctx context.Context, hints <-chan Hint) {
 
 // lookAgain looks once at each pod that has due hints, and postpones hints that the look did not
 // confirm.
-func (g *Generator) lookAgain(ctx context.Context, open map[Hint]*promise, now time.Time) {
+func (g *Generator) lookAgain(ctx context.Context, open map[Hint]*pendingHint, now time.Time) {
 	looked := map[types.UID]bool{}
 	for h, p := range open {
 		if p.due.After(now) {
@@ -124,7 +124,7 @@ func (g *Generator) changedBy(h Hint) Changed {
 	return Changed{Container: h.ID}
 }
 
-func earliest(open map[Hint]*promise) time.Time {
+func earliest(open map[Hint]*pendingHint) time.Time {
 	var first time.Time
 	for _, p := range open {
 		if first.IsZero() || p.due.Before(first) {

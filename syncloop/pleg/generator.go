@@ -272,14 +272,14 @@ type Changed struct{ Sandbox, Container string }
 // Observe looks at one pod now and returns the cached observation.
 func (g *Generator) Observe(ctx context.Context, ref pod.Ref, changed Changed) (pod.Observed, error) {
 	seq, at := g.cache.NextSeq(), time.Now()
-	told := make(chan foretold, 1)
+	early := make(chan prefetched, 1)
 	g.cfg.Budget.Go("read what has changed", func() {
-		var f foretold // stays empty if the status cannot be read
-		defer func() { told <- f }()
-		f = g.foretell(ctx, changed)
+		var f prefetched // stays empty if the status cannot be read
+		defer func() { early <- f }()
+		f = g.prefetch(ctx, changed)
 	})
 	all, err := g.list(ctx, ref.UID)
-	statuses := <-told
+	statuses := <-early
 	if err != nil {
 		return pod.Observed{}, g.failed(ctx, err)
 	}
@@ -294,10 +294,10 @@ func (g *Generator) Observe(ctx context.Context, ref pod.Ref, changed Changed) (
 	return g.cache.Get(ref.UID), nil
 }
 
-func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, told foretold, seq uint64, at time.Time) error {
+func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, early prefetched, seq uint64, at time.Time) error {
 	o := pod.Observed{Ref: l.ref, Seq: seq, At: at}
 	var err error
-	if o.Sandboxes, err = g.sandboxes(ctx, l, old, told); err != nil {
+	if o.Sandboxes, err = g.sandboxes(ctx, l, old, early); err != nil {
 		return err
 	}
 	if err := g.affordable(o); err != nil {
@@ -305,7 +305,7 @@ func (g *Generator) look(ctx context.Context, l *listed, old pod.Observed, told 
 	}
 	// The container statuses may fail or hang, but the sandboxes' user ID ranges are already known.
 	g.cache.hear(l, o.Sandboxes, seq)
-	if o.Containers, err = g.containers(ctx, l, old, told); err != nil {
+	if o.Containers, err = g.containers(ctx, l, old, early); err != nil {
 		return err
 	}
 	if err := g.affordable(o); err != nil {

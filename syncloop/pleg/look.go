@@ -133,16 +133,16 @@ func findContainer(all []pod.Container, id string) *pod.Container {
 	return nil
 }
 
-// foretold holds statuses that Observe requested in parallel with the lists. A status is used only
+// prefetched holds statuses that Observe requested in parallel with the lists. A status is used only
 // if the lists show the same state.
-type foretold struct {
+type prefetched struct {
 	sandboxes  map[string]*runtimeapi.PodSandboxStatus
 	containers map[string]*runtimeapi.ContainerStatus
 }
 
-// foretell requests the statuses of what changed. It ignores errors: the look requests a missing
+// prefetch requests the statuses of what changed. It ignores errors: the look requests a missing
 // status again.
-func (g *Generator) foretell(ctx context.Context, changed Changed) (f foretold) {
+func (g *Generator) prefetch(ctx context.Context, changed Changed) (f prefetched) {
 	if changed.Sandbox != "" {
 		if st, err := g.cfg.Runtime.PodSandboxStatus(ctx, changed.Sandbox); err == nil {
 			f.sandboxes = map[string]*runtimeapi.PodSandboxStatus{changed.Sandbox: st}
@@ -159,7 +159,7 @@ func (g *Generator) foretell(ctx context.Context, changed Changed) (f foretold) 
 // sandboxes returns the sandboxes of an observation. It copies those whose state did not change
 // from old and requests the status of the rest. It omits a sandbox that vanished between list and
 // status.
-func (g *Generator) sandboxes(ctx context.Context, l *listed, old pod.Observed, told foretold) ([]pod.Sandbox, error) {
+func (g *Generator) sandboxes(ctx context.Context, l *listed, old pod.Observed, early prefetched) ([]pod.Sandbox, error) {
 	var all []pod.Sandbox
 	for _, s := range l.sandboxes {
 		ready := s.State == runtimeapi.PodSandboxState_SANDBOX_READY
@@ -167,7 +167,7 @@ func (g *Generator) sandboxes(ctx context.Context, l *listed, old pod.Observed, 
 			all = append(all, *known)
 			continue
 		}
-		if st := told.sandboxes[s.Id]; st != nil && st.State == s.State {
+		if st := early.sandboxes[s.Id]; st != nil && st.State == s.State {
 			all = append(all, g.sandbox(st, old))
 			continue
 		}
@@ -191,14 +191,14 @@ func (g *Generator) sandboxes(ctx context.Context, l *listed, old pod.Observed, 
 }
 
 // containers returns the containers of an observation, in the same way as sandboxes.
-func (g *Generator) containers(ctx context.Context, l *listed, old pod.Observed, told foretold) ([]pod.Container, error) {
+func (g *Generator) containers(ctx context.Context, l *listed, old pod.Observed, early prefetched) ([]pod.Container, error) {
 	var all []pod.Container
 	for _, c := range l.containers {
 		if known := findContainer(old.Containers, c.Id); known != nil && known.State == stateOf(c.State) {
 			all = append(all, *known)
 			continue
 		}
-		if st := told.containers[c.Id]; st != nil && st.State == c.State {
+		if st := early.containers[c.Id]; st != nil && st.State == c.State {
 			all = append(all, g.container(ctx, st, c.PodSandboxId, old))
 			continue
 		}

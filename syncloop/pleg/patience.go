@@ -27,7 +27,7 @@ func (g *Generator) lookPatiently(ctx context.Context, l *listed, old pod.Observ
 	}
 	r := result{err: budget.ErrPanicked}
 	ended, begun := g.within(l.ref.UID, func() {
-		err := g.look(ctx, l, old, foretold{}, seq, at)
+		err := g.look(ctx, l, old, prefetched{}, seq, at)
 		if err == nil {
 			r.err = nil
 			return

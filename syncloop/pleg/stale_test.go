@@ -58,7 +58,7 @@ func TestARelistTellsThatItEndedBlindness(t *testing.T) {
 		t.Fatalf("still stale after a relist that succeeded: %s", o.Stale)
 	}
 	if got := g.TakeChanged(); len(got) != 1 || got[0] != All {
-		t.Errorf("told %v; the relist ended the blindness, and every worker must hear of it", got)
+		t.Errorf("workers got %v; the relist ended the blindness, and each must get it", got)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestAPodInDoubtThatIsNotThereIsAnnounced(t *testing.T) {
 		t.Fatalf("still in doubt: %s", o.Stale)
 	}
 	if got := g.TakeChanged(); len(got) != 1 || got[0] != "1" {
-		t.Errorf("told %v, want the pod whose doubt ended", got)
+		t.Errorf("workers got %v, want the pod whose doubt ended", got)
 	}
 }
 

@@ -96,7 +96,7 @@ func TestUsersFollowTheSandboxes(t *testing.T) {
 	w.containers[0].State, w.broken = runtimeapi.ContainerState_CONTAINER_EXITED, "c-1"
 	relist()
 	if len(g.cache.heard) != 1 {
-		t.Errorf("what a look that failed has told is not kept: %+v", g.cache.heard)
+		t.Errorf("what a failed look has read early is not kept: %+v", g.cache.heard)
 	}
 	w.sandboxes, w.containers = w.sandboxes[1:], w.containers[1:]
 	relist()

@@ -46,7 +46,7 @@ type File struct {
 	cfg    FileConfig
 	config *PodConfig
 	read   map[string]*reading // by path
-	told   teller
+	faults faultLog
 }
 
 // reading is the result of the last read of one manifest.
@@ -66,7 +66,7 @@ const sideBySide = 8
 
 // NewFile makes the file source. Run does the reading.
 func NewFile(c *PodConfig, cfg FileConfig) *File {
-	return &File{cfg: cfg, config: c, read: map[string]*reading{}, told: newTeller(cfg.Event)}
+	return &File{cfg: cfg, config: c, read: map[string]*reading{}, faults: newFaultLog(cfg.Event)}
 }
 
 // Run looks at the manifests until ctx ends. If the host cannot be read, the pods stay as they are:
@@ -82,11 +82,11 @@ func (f *File) Run(ctx context.Context) error {
 		case err == nil:
 			f.config.Withhold(f.unknown())
 			f.config.Replace(SourceFile, pods)
-			f.told.well(ctx, f.cfg.Path)
+			f.faults.well(ctx, f.cfg.Path)
 		case errors.Is(err, host.ErrUnreachable):
 			klog.FromContext(ctx).V(1).Info("Failed to read static pods", "path", f.cfg.Path, "err", err)
 		default:
-			f.told.fault(ctx, f.cfg.Path, "StaticPodsUnreadable", fmt.Sprintf("Failed to read static pods from %s; they stay unchanged: %v", f.cfg.Path, err))
+			f.faults.fault(ctx, f.cfg.Path, "StaticPodsUnreadable", fmt.Sprintf("Failed to read static pods from %s; they stay unchanged: %v", f.cfg.Path, err))
 		}
 		select {
 		case <-ctx.Done():
@@ -154,7 +154,7 @@ func (f *File) look(ctx context.Context) ([]*v1.Pod, error) {
 		}
 	}
 	f.read = next
-	f.told.only(func(name string) bool { return name == f.cfg.Path || next[name] != nil })
+	f.faults.only(func(name string) bool { return name == f.cfg.Path || next[name] != nil })
 	return f.distinct(ctx, files), nil
 }
 
@@ -192,13 +192,13 @@ func (f *File) manifest(ctx context.Context, r *reading) error {
 		if r.pod != nil {
 			what = "the pod keeps its last version"
 		}
-		f.told.fault(ctx, name, "InvalidStaticPod", fmt.Sprintf("Static pod manifest %s is invalid, %s: %v", name, what, err))
+		f.faults.fault(ctx, name, "InvalidStaticPod", fmt.Sprintf("Static pod manifest %s is invalid, %s: %v", name, what, err))
 		return nil
 	}
 	if len(warnings) > 0 {
-		f.told.fault(ctx, name, "StaticPodWarning", fmt.Sprintf("Static pod manifest %s: %s", name, strings.Join(warnings, "; ")))
+		f.faults.fault(ctx, name, "StaticPodWarning", fmt.Sprintf("Static pod manifest %s: %s", name, strings.Join(warnings, "; ")))
 	} else {
-		f.told.well(ctx, name)
+		f.faults.well(ctx, name)
 	}
 	r.pod = pods[0]
 	if r.pod.Annotations[pod.AnnotationSeen] == "" {
@@ -254,7 +254,7 @@ func (f *File) distinct(ctx context.Context, files []host.FileInfo) []*v1.Pod {
 		}
 		of := nameOf(r.pod)
 		if other, taken := from[of]; taken {
-			f.told.fault(ctx, other, "InvalidStaticPod", fmt.Sprintf("Static pod manifest %s is not used: %s has the same pod %s/%s", other, info.Name, of.namespace, of.name))
+			f.faults.fault(ctx, other, "InvalidStaticPod", fmt.Sprintf("Static pod manifest %s is not used: %s has the same pod %s/%s", other, info.Name, of.namespace, of.name))
 			pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool { return nameOf(p) == of })
 		}
 		from[of] = info.Name

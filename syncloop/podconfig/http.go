@@ -38,7 +38,7 @@ type HTTP struct {
 	config *PodConfig
 	name   string // the URL without its secret parts, for messages
 	last   []byte // the content that was last used
-	told   teller
+	faults faultLog
 }
 
 // askTimeout bounds one request.
@@ -46,7 +46,7 @@ const askTimeout = 10 * time.Second
 
 // NewHTTP makes the http source. Run sends the requests.
 func NewHTTP(c *PodConfig, cfg HTTPConfig) *HTTP {
-	return &HTTP{cfg: cfg, config: c, name: pod.ShownURL(cfg.URL), told: newTeller(cfg.Event)}
+	return &HTTP{cfg: cfg, config: c, name: pod.ShownURL(cfg.URL), faults: newFaultLog(cfg.Event)}
 }
 
 // Run requests the URL until ctx ends. If the URL cannot be read, the pods stay as they are. A
@@ -69,15 +69,15 @@ func (h *HTTP) look(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		h.told.fault(ctx, h.name, "StaticPodsUnreadable", fmt.Sprintf("Failed to read static pods from %s; they stay unchanged: %v", h.name, err))
+		h.faults.fault(ctx, h.name, "StaticPodsUnreadable", fmt.Sprintf("Failed to read static pods from %s; they stay unchanged: %v", h.name, err))
 	case len(data) == 0:
 		h.last = nil
 		h.config.Replace(SourceHTTP, nil)
-		h.told.well(ctx, h.name)
+		h.faults.well(ctx, h.name)
 	case !bytes.Equal(data, h.last):
 		h.use(ctx, data)
 	default:
-		h.told.well(ctx, h.name)
+		h.faults.well(ctx, h.name)
 	}
 }
 
@@ -87,7 +87,7 @@ func (h *HTTP) use(ctx context.Context, data []byte) {
 		err = twice(pods)
 	}
 	if err != nil {
-		h.told.fault(ctx, h.name, "InvalidStaticPod", fmt.Sprintf("Static pod manifest %s is invalid, static pods stay unchanged: %v", h.name, err))
+		h.faults.fault(ctx, h.name, "InvalidStaticPod", fmt.Sprintf("Static pod manifest %s is invalid, static pods stay unchanged: %v", h.name, err))
 		return
 	}
 	now := time.Now().UTC().Format(time.RFC3339Nano)
@@ -97,9 +97,9 @@ func (h *HTTP) use(ctx context.Context, data []byte) {
 	h.last = data
 	h.config.Replace(SourceHTTP, pods)
 	if len(warnings) > 0 {
-		h.told.fault(ctx, h.name, "StaticPodWarning", fmt.Sprintf("Static pod manifest %s: %s", h.name, strings.Join(warnings, "; ")))
+		h.faults.fault(ctx, h.name, "StaticPodWarning", fmt.Sprintf("Static pod manifest %s: %s", h.name, strings.Join(warnings, "; ")))
 	} else {
-		h.told.well(ctx, h.name)
+		h.faults.well(ctx, h.name)
 	}
 }
 

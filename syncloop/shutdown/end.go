@@ -77,7 +77,7 @@ func (m *Manager) endAll(ctx context.Context) {
 	if last := began.Add(total + Margin); last.Before(by) {
 		by = last
 	}
-	if !await(ctx, by, func() bool { return all(ended, m.cfg.Pods.Told) }) && ctx.Err() == nil {
+	if !await(ctx, by, func() bool { return all(ended, m.cfg.Pods.Reported) }) && ctx.Err() == nil {
 		log.Info("The API server has not received the final status of every pod")
 	}
 }

@@ -257,7 +257,7 @@ func (w *world) over(p *v1.Pod) bool {
 }
 
 func (w *world) Over(p *v1.Pod) bool { w.mu.Lock(); defer w.mu.Unlock(); return w.over(p) }
-func (w *world) Told(p *v1.Pod) bool {
+func (w *world) Reported(p *v1.Pod) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.over(p) && !w.silent

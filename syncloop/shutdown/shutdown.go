@@ -63,10 +63,10 @@ type Pods interface {
 	Unended() []*v1.Pod
 	// End terminates a pod with this grace period; its status names the shutdown as the cause.
 	End(p *v1.Pod, grace time.Duration)
-	// Over reports whether nothing of the pod runs and its volumes are gone. Told reports whether
+	// Over reports whether nothing of the pod runs and its volumes are gone. Reported reports whether
 	// the API server has received that.
 	Over(p *v1.Pod) bool
-	Told(p *v1.Pod) bool
+	Reported(p *v1.Pod) bool
 	// Revive restarts static pods that a shutdown ended. pending is true if some of them are still
 	// terminating.
 	Revive() (pending bool)

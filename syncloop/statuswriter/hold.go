@@ -25,11 +25,11 @@ func (w *Writer) minor(e *entry) bool {
 		return false
 	}
 	api, merged := e.object.status, w.cfg.Merge(e.object.status, *e.wanted)
-	return !equality.Semantic.DeepEqual(merged, api) && equality.Semantic.DeepEqual(weighty(merged), weighty(api))
+	return !equality.Semantic.DeepEqual(merged, api) && equality.Semantic.DeepEqual(significant(merged), significant(api))
 }
 
-// weighty returns a status without its minor parts.
-func weighty(st v1.PodStatus) v1.PodStatus {
+// significant returns a status without its minor parts.
+func significant(st v1.PodStatus) v1.PodStatus {
 	st.PodIP, st.PodIPs, st.ObservedGeneration = "", nil, 0
 	conditions := make([]v1.PodCondition, 0, len(st.Conditions))
 	for _, c := range st.Conditions {
@@ -39,12 +39,12 @@ func weighty(st v1.PodStatus) v1.PodStatus {
 		}
 	}
 	st.Conditions = conditions
-	st.InitContainerStatuses, st.ContainerStatuses = unworded(st.InitContainerStatuses), unworded(st.ContainerStatuses)
+	st.InitContainerStatuses, st.ContainerStatuses = withoutMessages(st.InitContainerStatuses), withoutMessages(st.ContainerStatuses)
 	return st
 }
 
-// unworded returns statuses without waiting messages.
-func unworded(list []v1.ContainerStatus) []v1.ContainerStatus {
+// withoutMessages returns statuses without waiting messages.
+func withoutMessages(list []v1.ContainerStatus) []v1.ContainerStatus {
 	out := slices.Clone(list)
 	for i := range out {
 		if wait := out[i].State.Waiting; wait != nil {

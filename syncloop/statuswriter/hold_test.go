@@ -46,7 +46,7 @@ func TestMinorChangesWaitForCompany(t *testing.T) {
 		w.Set(p, sandbox(running(v1.ConditionTrue), "10.0.0.7"))
 		synctest.Wait()
 		if st := a.present().Status; st.PodIP != "10.0.0.7" || st.Phase != v1.PodRunning || len(a.asked()) != 2 {
-			t.Errorf("status %v, calls %v: the weighty change takes the minor one with it, at once", st, a.asked())
+			t.Errorf("status %v, calls %v: the significant change takes the minor one with it, at once", st, a.asked())
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()

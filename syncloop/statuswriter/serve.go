@@ -33,7 +33,7 @@ func (w *Writer) serve(ctx context.Context, queue workqueue.TypedDelayingInterfa
 			if ctx.Err() != nil {
 				return
 			}
-			w.settle(klog.FromContext(ctx).WithValues("pod", klog.KRef(e.ref.Namespace, e.ref.Name), "uid", uid), e, err)
+			w.finishWrite(klog.FromContext(ctx).WithValues("pod", klog.KRef(e.ref.Namespace, e.ref.Name), "uid", uid), e, err)
 		}
 		queue.Done(uid)
 	}
@@ -71,7 +71,7 @@ func (w *Writer) begin(uid types.UID, after func(types.UID, time.Duration)) *ent
 }
 
 // settle handles the result of one write and calls the callbacks.
-func (w *Writer) settle(log klog.Logger, e *entry, err error) {
+func (w *Writer) finishWrite(log klog.Logger, e *entry, err error) {
 	w.mu.Lock()
 	var done func()
 	if e.state == finished {
@@ -170,7 +170,7 @@ func (w *Writer) patch(ctx context.Context, e *entry, ref pod.Ref, o *object, kn
 		return fmt.Errorf("status patch of pod %s: %w", ref, err)
 	}
 	var p *v1.Pod // nil if there is nothing to send
-	if body != nil && known.rv+string(body) != known.futile {
+	if body != nil && known.rv+string(body) != known.noop {
 		if p, err = w.cfg.Pods.Pods(ref.Namespace).Patch(ctx, ref.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status"); err != nil {
 			return fmt.Errorf("patch status of pod %s: %w", ref, err)
 		}
@@ -183,7 +183,7 @@ func (w *Writer) patch(ctx context.Context, e *entry, ref pod.Ref, o *object, kn
 		w.gone(e, ref.UID)
 		return nil
 	case p.ResourceVersion != "" && p.ResourceVersion == known.rv:
-		o.futile = known.rv + string(body)
+		o.noop = known.rv + string(body)
 	default:
 		o.learn(p)
 	}

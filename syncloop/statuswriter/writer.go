@@ -123,9 +123,9 @@ type object struct {
 	deleting bool         // it has a deletionTimestamp
 	doubt    bool         // status may be outdated: read it first
 
-	// futile is a resourceVersion and a patch of it that the API server accepted and that changed
+	// noop is a resourceVersion and a patch of it that the API server accepted and that changed
 	// nothing (a field that it drops). It is not sent again.
-	futile string
+	noop string
 }
 
 // New makes a Writer. Run does the writing.

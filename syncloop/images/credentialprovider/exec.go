@@ -20,8 +20,8 @@ import (
 
 const (
 	maxAnswer = 1 << 20 // of standard output
-	// settle is how long remaining child processes may hold the program's output open.
-	settle = 2 * time.Second
+	// waitDelay is how long remaining child processes may hold the program's output open.
+	waitDelay = 2 * time.Second
 )
 
 var (
@@ -50,7 +50,7 @@ func (p Program) run(ctx context.Context, q question) (*credentialapi.Credential
 	// Kill the program's child processes with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = settle
+	cmd.WaitDelay = waitDelay
 	err = cmd.Run()
 	switch {
 	case stdout.over:

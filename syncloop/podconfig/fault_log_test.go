@@ -12,7 +12,7 @@ import (
 func TestTeller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		tell := newTeller(func(reason, message string) { told = append(told, message) })
+		tell := newFaultLog(func(reason, message string) { told = append(told, message) })
 		want := func(what string, n int) {
 			t.Helper()
 			if len(told) != n {

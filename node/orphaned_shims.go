@@ -10,23 +10,23 @@ import (
 	"github.com/bowline-k8s/bowline/notify"
 )
 
-// strayShims ends the shims that containerd forgot when a start was interrupted. It looks for them
+// orphanedShims ends the shims that containerd forgot when a start was interrupted. It looks for them
 // each time the runtime's socket is dialled, because the previous connection was lost, and when GC
 // removes remnants.
-type strayShims struct {
+type orphanedShims struct {
 	due    notify.Signal
 	reaper *shims.Reaper
 }
 
 const (
-	// strayPause is the refresh interval while shims come and go.
-	strayPause = 5 * time.Second
-	// strayLooks is the number of looks after one poke: containerd takes up to a minute to clean up
+	// orphanPause is the refresh interval while shims come and go.
+	orphanPause = 5 * time.Second
+	// orphanLooks is the number of looks after one signal: containerd takes up to a minute to clean up
 	// after an interrupted call.
-	strayLooks = 15
+	orphanLooks = 15
 )
 
-func (s strayShims) run(ctx context.Context) error {
+func (s orphanedShims) run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	looks := 0
 	var again <-chan time.Time
@@ -35,7 +35,7 @@ func (s strayShims) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.due:
-			looks = strayLooks
+			looks = orphanLooks
 		case <-again:
 		}
 		again = nil
@@ -47,7 +47,7 @@ func (s strayShims) run(ctx context.Context) error {
 			log.V(1).Info("Failed to check all shims", "err", err)
 		}
 		if looks--; looks > 0 && (err != nil || result.Starting > 0) {
-			again = time.After(strayPause)
+			again = time.After(orphanPause)
 		}
 	}
 }
