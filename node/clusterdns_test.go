@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestClusterDNS: a chart that is only rendered cannot look up the cluster's DNS, so the node finds
@@ -36,9 +38,7 @@ func TestClusterDNS(t *testing.T) {
 				t.Fatalf("%v before there is a Service", addresses())
 			}
 			if c.service != nil { // created after the node
-				if err := index.Add(c.service); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, index.Add(c.service))
 			}
 			if got := addresses(); !slices.Equal(got, c.want) {
 				t.Errorf("pods get %v, want %v", got, c.want)

@@ -25,6 +25,7 @@ import (
 	"github.com/bowline-k8s/bowline/host/ssh"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/link"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider/api"
 )
 
@@ -41,9 +42,7 @@ func (d dialled) Dial(context.Context, string, string) (net.Conn, error) { retur
 func TestAnswers(t *testing.T) {
 	certificate := func() getCertificate {
 		c, err := api.SelfSigned("box-1", []net.IP{net.IPv4(10, 0, 0, 7)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return c
 	}
 	ours, others := certificate(), certificate()
@@ -149,9 +148,7 @@ func TestExposedCondition(t *testing.T) {
 // certificate: both come from the same list.
 func TestNodeAddress(t *testing.T) {
 	l, err := link.New(link.Config{Target: &endpoint.Target{Address: "10.0.0.7:22"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ours := config.Server{Address: "0.0.0.0", PublishedAddress: "192.0.2.1"}
 	for name, c := range map[string]struct {
 		exposure string
@@ -181,9 +178,7 @@ func TestNodeAddress(t *testing.T) {
 // no other case.
 func TestWhoChoosesTheNodeAddress(t *testing.T) {
 	l, err := link.New(link.Config{Target: &endpoint.Target{Address: "10.0.0.7:22"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	lie := &host.Facts{Hostname: "198.51.100.66", Addresses: []net.IP{net.ParseIP("198.51.100.66")}}
 	for name, c := range map[string]struct{ exposure, nodeIP, want string }{
 		"process":                      {config.ExposureProcess, "", "192.0.2.1"},
@@ -194,13 +189,9 @@ func TestWhoChoosesTheNodeAddress(t *testing.T) {
 		n := &Node{name: "n1", cfg: &config.Host{KubeletExposure: c.exposure, NodeIP: c.nodeIP, Server: config.Server{PublishedAddress: "192.0.2.1"}},
 			host: &connect.Host{Link: l}, cluster: &cluster.Connection{Rest: &rest.Config{Host: "https://192.0.2.9:6443"}}}
 		said, err := hostIPs(n.cfg, lie, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		ips, err := n.nodeIPs(said)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		want := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: c.want}, {Type: v1.NodeHostName, Address: "n1"}}
 		if got := n.addresses(ips); !slices.Equal(got, want) {
 			t.Errorf("%s: the node's addresses are %v, want %v", name, got, want)

@@ -13,6 +13,7 @@ import (
 	"github.com/bowline-k8s/bowline/config"
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // goldens is the directory of cri/spec's golden files.
@@ -44,13 +45,9 @@ var sets = map[string]func(p *produced, want spec.Machine){
 // that works only in its tests.
 func TestGoldenMachines(t *testing.T) {
 	data, err := os.ReadFile(goldens + "machine.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var base spec.Machine
-	if err := yaml.UnmarshalStrict(data, &base); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, yaml.UnmarshalStrict(data, &base))
 	check := func(t *testing.T, fields map[string]any, want spec.Machine) {
 		t.Helper()
 		c, err := config.Parse([]byte(`
@@ -60,9 +57,7 @@ kubeconfig: /kubeconfig
 hosts:
 - {name: node-1, endpoint: "unix:///run/containerd/containerd.sock"}
 `))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		p := &produced{
 			node: &Node{cfg: &c.Hosts[0], stamp: "cluster-1/node-1/abc"}, driver: "cgroupfs",
 			facts: &host.Facts{Hostname: "node-1", MemoryBytes: 8 << 30, CPUs: 4, CgroupVersion: 2, CanLowerOOMScore: true,
@@ -92,13 +87,9 @@ hosts:
 	annotated := 0
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		var p v1.Pod
-		if err := yaml.Unmarshal(data, &p); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, yaml.Unmarshal(data, &p))
 		over := p.Annotations["test/machine"]
 		if over == "" {
 			continue
@@ -107,12 +98,8 @@ hosts:
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			var fields map[string]any
 			want := base
-			if err := yaml.Unmarshal([]byte(over), &fields); err != nil {
-				t.Fatal(err)
-			}
-			if err := yaml.UnmarshalStrict([]byte(over), &want); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, yaml.Unmarshal([]byte(over), &fields))
+			testutil.Must(t, yaml.UnmarshalStrict([]byte(over), &want))
 			for name := range fields {
 				if _, has := reflect.TypeFor[spec.Machine]().FieldByName(name); !has {
 					t.Fatalf("a machine has no %s", name)

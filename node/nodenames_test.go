@@ -3,14 +3,14 @@ package node
 import (
 	"strings"
 	"testing"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func TestNodeNames(t *testing.T) {
 	var n nodeNames
 	giveBack, err := n.take("c1", "box", "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if _, err := n.take("c1", "box", "b"); err == nil || !strings.Contains(err.Error(), `host a already uses the node name "box"`) {
 		t.Errorf("a second machine of one node: %v", err)
 	}

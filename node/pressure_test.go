@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -56,9 +57,7 @@ func TestThresholds(t *testing.T) {
 	}
 	cfg.EnforceNodeAllocatable = []string{config.EnforceNone}
 	list, err := thresholds(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var got []string
 	for _, x := range list {
 		words := string(x.Signal) + " " + x.Amount.String()

@@ -9,6 +9,7 @@ import (
 	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 
 	"github.com/bowline-k8s/bowline/host/budget"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/provider"
 )
 
@@ -20,13 +21,9 @@ func TestQuarantineIsShown(t *testing.T) {
 	}
 	cause := budget.New(budget.Limits{}).Exceed(budget.ReplyBytes, "the reply to ListPodSandbox")
 	client := kubernetesfake.NewClientset(own)
-	if err := showQuarantine(t.Context(), client, "box", cause); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, showQuarantine(t.Context(), client, "box", cause))
 	node, err := client.CoreV1().Nodes().Get(t.Context(), "box", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	got := map[v1.NodeConditionType]v1.NodeCondition{}
 	for _, c := range node.Status.Conditions {
 		got[c.Type] = c

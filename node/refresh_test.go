@@ -21,6 +21,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/notify"
 	"github.com/bowline-k8s/bowline/readiness"
 )
@@ -85,9 +86,7 @@ func handlerWith(users bool) *runtimeapi.StatusResponse {
 func TestRefresh(t *testing.T) {
 	host1 := host.Facts{BootID: "boot-1", MemoryBytes: 4 << 30, CPUs: 2, Routed: true, RootDiskBytes: 1 << 40, Addresses: []net.IP{net.ParseIP("192.0.2.1"), net.ParseIP("10.88.0.1")}}
 	all, err := config.Parse([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: /k\nhosts:\n- {name: box, endpoint: unix:///run/c.sock}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	n := &Node{cfg: &all.Hosts[0], name: "n", host: &connect.Host{}}
 	c := &changing{}
 	c.facts.Store(&host1)
@@ -96,9 +95,7 @@ func TestRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n.seen = &refresher{aspects: c.aspects(n), period: nearRefresh, due: notify.New()}
 		first, err := n.derive(&snapshot{facts: host1, version: c.version.Load(), status: c.status.Load()}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		n.seen.value.Store(first)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -173,9 +170,7 @@ func TestDriverFollowsTheRuntime(t *testing.T) {
 	for configured, follows := range map[string]bool{"": true, "cgroupfs": false} {
 		t.Run("configured: "+configured, func(t *testing.T) {
 			all, err := config.Parse([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: /k\nhosts:\n- {name: box, endpoint: unix:///run/c.sock}\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			n := &Node{cfg: &all.Hosts[0], name: "n", host: &connect.Host{}, ready: readiness.New(nil, nil, 0)}
 			n.cfg.CgroupDriver = configured
 			c := &changing{}
@@ -185,9 +180,7 @@ func TestDriverFollowsTheRuntime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n.seen = &refresher{aspects: c.aspects(n), period: remoteRefresh, due: notify.New()}
 				first, err := n.derive(&snapshot{facts: *c.facts.Load(), driver: "cgroupfs"}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, err)
 				n.seen.value.Store(first)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error)
@@ -237,18 +230,12 @@ func TestDriverFollowsTheRuntime(t *testing.T) {
 func TestStartKnowsTheDriver(t *testing.T) {
 	rt := fake.Run(t, fake.Config{})
 	client, err := cri.Connect(t.Context(), cri.Config{Dial: rt.Dial})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer client.Close()
 	here, err := local.New(local.Config{Name: "here"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	all, err := config.Parse([]byte("apiVersion: bowline.io/v1alpha1\nkind: BowlineConfiguration\nkubeconfig: /k\nhosts:\n- {name: box, endpoint: unix:///run/c.sock, resolvConf: \"\"}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	n := &Node{cfg: &all.Hosts[0], name: "n", host: &connect.Host{Host: here}, runtime: client}
 	facts := host.Facts{MemoryBytes: 4 << 30, CPUs: 2, RootDiskBytes: 1 << 40, Addresses: []net.IP{net.ParseIP("192.0.2.1")}}
 	seen, err := n.look(t.Context(), facts)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/bowline-k8s/bowline/config"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // /configz does not show any credential for the static pod URL.
@@ -17,9 +18,7 @@ func TestShownConfig(t *testing.T) {
 	for _, header := range []map[string][]string{cfg.StaticPodURLHeader, nil} {
 		cfg.StaticPodURLHeader = header
 		data, err := json.Marshal(shownConfig(cfg))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if strings.Contains(string(data), "secret") || !strings.Contains(string(data), "https://site.example/pods") {
 			t.Errorf("it shows %s", data)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/bowline-k8s/bowline/connect"
 	"github.com/bowline-k8s/bowline/host/ssh/endpoint"
 	"github.com/bowline-k8s/bowline/host/ssh/sshtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // TestDriveEndsWithItsMachine: a driver ends when another machine answers in place of its own, even
@@ -21,9 +22,7 @@ func TestDriveEndsWithItsMachine(t *testing.T) {
 		Name: "box", NodeName: "box", HostObject: "box", Endpoint: server.URL("/run/none.sock"), RootDirectory: t.TempDir(),
 		SSH: config.SSH{IdentityFile: server.KeyFile, HostKeys: []string{server.HostKey}},
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer m.Close()
 	if err := otherMachine(m.Link.State()); err != nil {
 		t.Errorf("its own machine is taken for another: %v", err)

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
 )
 
@@ -116,9 +117,7 @@ func TestAnotherVolumeUnderTheNameOfOneThatAPodHas(t *testing.T) {
 	w.policy = admit.Policy{NoHostPath: true}
 	w.up()
 	w.untilSettled("kept")
-	if err := w.rt.Exit(w.instance("kept", "app"), 1); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.rt.Exit(w.instance("kept", "app"), 1))
 	w.until("it is started again with the volume that it has", func() bool { return w.rt.Count(fake.OpStart, "app") == 3 })
 	if got := w.mountsOf(t, "kept", "app")["/host"].GetHostPath(); got != was {
 		t.Errorf("mounted is %q", got)
@@ -126,9 +125,7 @@ func TestAnotherVolumeUnderTheNameOfOneThatAPodHas(t *testing.T) {
 	w.down()
 	w.claims = oneClaim{t.TempDir()}
 	w.up()
-	if err := w.rt.Exit(w.instance("swapped", "app"), 1); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.rt.Exit(w.instance("swapped", "app"), 1))
 	w.until("the status tells that it has ended", func() bool {
 		s := w.api.pod("swapped").Status.ContainerStatuses
 		return len(s) == 2 && s[0].Name == "app" && s[0].State.Running == nil

@@ -16,6 +16,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -48,9 +49,7 @@ func TestAdoption(t *testing.T) {
 	w.api.create(newPod("plain"))
 	w.untilReady("full")
 	w.untilReady("plain")
-	if err := w.rt.Exit(w.instance("plain", "app"), 7); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.rt.Exit(w.instance("plain", "app"), 7))
 	w.until("plain runs again", func() bool { p := w.api.pod("plain"); return container(p, "app").RestartCount == 1 && ready(p) })
 	w.api.create(with(newPod("over", "exit 0"), func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }))
 	w.until("over has ended", func() bool { return done(w.api.pod("over")) && w.rt.Count(fake.OpStopSandbox, "") == 1 })
@@ -244,9 +243,7 @@ func TestStaleIsNeverDead(t *testing.T) {
 	if now := w.api.pod("web").ResourceVersion; now != rv {
 		t.Error("the status was written while nothing could be seen")
 	}
-	if err := w.rt.Serve(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.rt.Serve())
 	w.untilSettled("web")
 	if n := w.rt.Count(fake.OpStart, ""); n != 1 {
 		t.Errorf("%d starts", n)
@@ -282,9 +279,7 @@ func TestNewSandboxFindsItsVolumes(t *testing.T) {
 		}
 		return false
 	}})
-	if err := w.rt.FailSandbox(sandbox); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.rt.FailSandbox(sandbox))
 	w.until("it runs in a new sandbox", func() bool { return w.rt.Count(fake.OpStart, "app") == 2 })
 	if n := <-atStart; n != 1 {
 		t.Errorf("%d mounts when the container was started again", n)
@@ -377,9 +372,7 @@ func TestOrphansAreEndedInTurns(t *testing.T) {
 	const invented = 300
 	w := newWorld(t, fake.Config{})
 	client, err := cri.Connect(t.Context(), cri.Config{Dial: w.rt.Dial})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer client.Close()
 	for i := range invented {
 		uid := fmt.Sprintf("invented-%03d", i)

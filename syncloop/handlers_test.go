@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/bowline-k8s/bowline/cri/spec"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/objects"
 )
@@ -19,9 +20,7 @@ import (
 // server refuses a node the objects of a pod that is gone.
 func TestObjectsOfAReleasedPod(t *testing.T) {
 	m, err := objects.New(objects.Config{Client: fake.NewClientset(), SyncTimeout: time.Nanosecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	l := &Loop{cfg: Config{Objects: m}, released: map[types.UID]bool{}}
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/mirror"
 	"github.com/bowline-k8s/bowline/syncloop/podconfig"
@@ -356,9 +357,7 @@ func TestStaticPodAlone(t *testing.T) {
 	w.up()
 	running := func() int {
 		pods, err := w.node.loop.RunningPods(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return len(pods)
 	}
 	w.until("it runs", func() bool { return running() == 1 })

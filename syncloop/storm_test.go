@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // Everything at once, at random: pods come and go, containers crash, sandboxes die, calls fail, the
@@ -28,9 +29,7 @@ func TestStorm(t *testing.T) {
 	seed := rand.Uint64()
 	if s := os.Getenv("BOWLINE_STORM_SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		seed = n
 	}
 	t.Logf("BOWLINE_STORM_SEED=%d", seed)

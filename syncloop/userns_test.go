@@ -13,6 +13,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // users returns, by pod name, the first host IDs of the pods' sandboxes.
@@ -156,9 +157,7 @@ func TestUserNamespacesBesideAStatusThatHangs(t *testing.T) {
 		return ok && q.ContainerId == id
 	}})
 	for _, id := range []string{id, other} {
-		if err := w.rt.Exit(id, 1); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, w.rt.Exit(id, 1))
 	}
 	w.up()
 	w.createReady(own("new"))
@@ -198,9 +197,7 @@ func TestUserNamespacesOfWhatRunsAfterAPartialLook(t *testing.T) {
 	before := w.users()
 	sandboxes := map[string]string{}
 	list, err := w.node.client.ListPodSandbox(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for _, s := range list {
 		sandboxes[s.GetMetadata().GetName()] = s.Id
 	}
@@ -210,12 +207,8 @@ func TestUserNamespacesOfWhatRunsAfterAPartialLook(t *testing.T) {
 		q, ok := r.(*runtimeapi.PodSandboxStatusRequest)
 		return ok && q.PodSandboxId == sandboxes["blind"]
 	}})
-	if err := w.rt.Exit(crashed, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.rt.FailSandbox(sandboxes["lost"]); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.rt.Exit(crashed, 1))
+	testutil.Must(t, w.rt.FailSandbox(sandboxes["lost"]))
 	w.up()
 	w.api.create(own("new"))
 	w.until("the crashed container is restarted", func() bool {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/fake"
 	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/objects"
 	"github.com/bowline-k8s/bowline/syncloop/tokens"
 	"github.com/bowline-k8s/bowline/syncloop/volume"
@@ -29,18 +30,14 @@ import (
 func (w *world) mountsOf(t *testing.T, name, container string) map[string]*runtimeapi.Mount {
 	t.Helper()
 	list, err := w.node.client.ListContainers(context.Background(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	out := map[string]*runtimeapi.Mount{}
 	for _, c := range list {
 		if c.Metadata.Name != container || c.Labels["io.kubernetes.pod.name"] != name {
 			continue
 		}
 		s, err := w.node.client.ContainerStatus(context.Background(), c.Id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		for _, m := range s.Mounts {
 			out[m.ContainerPath] = m
 		}
@@ -124,25 +121,17 @@ func (i *issuer) CreateToken(_ context.Context, _ string, r *authenticationv1.To
 // worker's regular volume refresh alone, even if the API server is unavailable for a while.
 func TestATokenIsRefreshedBeforeItEnds(t *testing.T) {
 	h, err := local.New(local.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	m := &machine{Host: h, cgroups: map[string]bool{}}
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		api := &issuer{}
 		tok, err := tokens.New(tokens.Config{Client: api})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		obj, err := objects.New(objects.Config{Client: newAPI(t).client})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		v, err := volume.New(volume.Config{Host: m, Objects: obj, Tokens: tok, RootDir: dir, Allocatable: func() v1.ResourceList { return nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		life := int64(600) // the shortest that the API allows
 		p := with(newPod("web"), func(p *v1.Pod) {
 			p.Namespace, p.UID = "ns", "u"
@@ -150,9 +139,7 @@ func TestATokenIsRefreshedBeforeItEnds(t *testing.T) {
 				{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: &life}}}}}}}
 		})
 		mounts, err := v.Prepare(t.Context(), p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		// A worker refreshes every 1 to 1.5 minutes; this is the slowest.
 		var least = time.Duration(life) * time.Second
 		for minute := range 60 {
@@ -161,13 +148,9 @@ func TestATokenIsRefreshedBeforeItEnds(t *testing.T) {
 			api.mu.Unlock()
 			time.Sleep(90 * time.Second)
 			data, err := os.ReadFile(mounts["token"].HostPath + "/token")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			end, err := time.Parse(time.RFC3339Nano, string(data))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			least = min(least, time.Until(end))
 			_ = v.Refresh(t.Context(), p) // fails while the API server is unavailable
 		}
@@ -178,9 +161,7 @@ func TestATokenIsRefreshedBeforeItEnds(t *testing.T) {
 			t.Errorf("%d tokens were asked for in 90 minutes", api.n)
 		}
 		t.Logf("%d tokens in 90 minutes; the oldest found had %s left", api.n, least)
-		if err := v.Release(t.Context(), p.UID); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, v.Release(t.Context(), p.UID))
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/cri/fake"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // together holds each of a set of calls until all of them have been made. A caller that makes them
@@ -136,12 +137,8 @@ func TestAStatusThatHangsLeavesOtherPodsAlone(t *testing.T) {
 		q, ok := r.(*runtimeapi.ContainerStatusRequest)
 		return ok && q.ContainerId == id
 	}})
-	if err := w.rt.Exit(id, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.rt.Exit(w.instance("other", "app"), 1); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, w.rt.Exit(id, 1))
+	testutil.Must(t, w.rt.Exit(w.instance("other", "app"), 1))
 	w.until("the other pod's container is restarted", func() bool {
 		p := w.api.pod("other")
 		return container(p, "app").RestartCount == 1 && ready(p)

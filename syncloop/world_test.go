@@ -28,6 +28,7 @@ import (
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/local"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop"
 	"github.com/bowline-k8s/bowline/syncloop/admit"
@@ -219,9 +220,7 @@ func (m *machine) cgroupCount() int {
 func newWorld(t testing.TB, c fake.Config) *world {
 	t.Helper()
 	h, err := local.New(local.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	w := &world{t: t, rt: fake.Run(t, c), api: newAPI(t), dir: ownDir(t),
 		host:     &machine{Host: h, cgroups: map[string]bool{}},
 		services: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
@@ -241,9 +240,7 @@ func newWorld(t testing.TB, c fake.Config) *world {
 func ownDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "syncloop")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		for end := time.Now().Add(10 * time.Second); ; goruntime.Gosched() {
 			if err := os.RemoveAll(dir); err == nil {

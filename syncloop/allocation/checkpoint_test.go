@@ -14,6 +14,7 @@ import (
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/hosttest/recordtest"
 	"github.com/bowline-k8s/bowline/host/schema"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -82,9 +83,7 @@ func TestResizeRecordIsBounded(t *testing.T) {
 func TestEveryVersionsResizes(t *testing.T) {
 	recordtest.Each(t, func(t *testing.T, version string, h host.Host, root string) {
 		r, err := readRecord(t.Context(), h, Checkpoint(root))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		p := r.Pods["3f2a"]
 		limits := p.Allocation.Containers["app"].Limits
 		if limit := limits.Cpu(); p.Sandbox != "box-1" || limit.String() != "200m" || p.Sized["con-1"].CPULimit != 200 {
@@ -105,9 +104,7 @@ func FuzzResizeRecord(f *testing.F) {
 		}
 		r.SchemaVersion = recordSchema
 		out, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if err := schema.Decode(out, recordSchema, &again); err != nil || !cmp.Equal(r, again, cmpopts.EquateEmpty()) {
 			t.Errorf("%s: %v\n%s", out, err, cmp.Diff(r, again))
 		}

@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -167,9 +168,7 @@ func run(t *testing.T, thresholds ...pod.Threshold) (*box, *Manager) {
 		Thresholds: thresholds, MaxGrace: 10 * time.Second, Transition: time.Minute, PodsCgroup: func() string { return "/kubepods" },
 		Measured: func(_ context.Context, m host.Measured) { b.do(func() { b.measured++ }) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
@@ -204,9 +203,7 @@ func (b *box) heardFor(d time.Duration) {
 
 func threshold(t *testing.T, s pod.Signal, amount string) pod.Threshold {
 	a, err := pod.ParseAmount(amount)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return pod.Threshold{Signal: s, Amount: a}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 	"github.com/bowline-k8s/bowline/syncloop/gc/gcpolicy"
 )
@@ -26,9 +27,7 @@ func TestTheSweepKnowsTheLogs(t *testing.T) {
 			return nil, list, nil
 		}}
 	_, containers, err := r.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for i, want := range []string{"/var/log/pods/shop_web-0_1234/main/2.log", "", ""} {
 		if got := containers[i].LogPath; got != want {
 			t.Errorf("%s: %q, want %q", containers[i].ID, got, want)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/gc/gcpolicy"
 )
 
@@ -200,9 +201,7 @@ func (m *machine) sweeper(t *testing.T) *Sweeper {
 		Host: m, Runtime: runtime{m}, Volumes: volumes{m}, Pods: pods{m}, Owner: owner,
 		RecordDir: "/root/bowline/pods", LogsRoot: "/var/log/pods", LinksDir: "/var/log/containers",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return s
 }
 
@@ -270,9 +269,7 @@ func TestSweepLeavesNothingOfThePodsThatAreGone(t *testing.T) {
 	known, foreign := m.left("known"), m.left("foreign")
 	s := m.sweeper(t)
 	first, err := s.Sweep(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if want := (Result{Containers: 1, Sandboxes: 1, PodDirs: 1, LogDirs: 1, Links: 1, Cgroups: 1, Foreign: 2}); first != want {
 		t.Errorf("first sweep: %+v, want %+v", first, want)
 	}

@@ -105,9 +105,7 @@ func (d *disk) collector(t *testing.T, maxAge time.Duration) *Collector {
 		Event: func(kind, reason, message string) {
 			d.do(func() { d.events = append(d.events, kind+" "+reason+" "+message) })
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return c
 }
 

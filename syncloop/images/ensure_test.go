@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // registry is a fake runtime: images appear by pulls, which take time.
@@ -118,9 +120,7 @@ func manager(t *testing.T, r *registry, c Config) (*Manager, *book) {
 	}
 	c.Runtime, c.Events = r, b
 	m, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return m, b
 }
 

@@ -83,9 +83,7 @@ func TestRecordsAreBounded(t *testing.T) {
 		many.Intents[fmt.Sprint("registry.example/ci:", i)] = 1
 	}
 	data, err := json.Marshal(many)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for name, f := range map[string]*files{"intents": {data: data}, "size": {err: host.ErrTooLarge}} {
 		r := newRecords(f, "/r")
 		_ = r.locked(t.Context(), func(file *recordFile) bool {

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // secret makes a dockerconfigjson from pairs of registry and user; the password is "p-" and the
@@ -51,9 +53,7 @@ func TestCredentials(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			auths, err := credentials(c.secrets, c.repository)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			var users []string
 			for _, a := range distinct(auths) {
 				users = append(users, a.Username)

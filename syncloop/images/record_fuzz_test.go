@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/bowline-k8s/bowline/host/schema"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -29,9 +30,7 @@ func FuzzRecordFile(f *testing.F) {
 		}
 		r.SchemaVersion = schemaVersion
 		out, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if err := schema.Decode(out, schemaVersion, &again); err != nil || !cmp.Equal(r, again, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(recordFile{})) {
 			t.Errorf("%s: %v\n%s", out, err, cmp.Diff(r, again, cmpopts.IgnoreUnexported(recordFile{})))
 		}

@@ -92,9 +92,7 @@ func (c *container) rotator(t *testing.T, h logs.Host, maxFiles int) *logs.Rotat
 		Containers:  func() []logs.Container { return []logs.Container{{ID: "id", LogPath: c.path}} },
 		IsTransport: func(err error) bool { return errors.Is(err, errTransport) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return r
 }
 
@@ -102,9 +100,7 @@ func (c *container) rotator(t *testing.T, h logs.Host, maxFiles int) *logs.Rotat
 func (c *container) files(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(c.path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -115,9 +111,7 @@ func (c *container) files(t *testing.T) []string {
 func near(t *testing.T) host.Host {
 	t.Helper()
 	h, err := local.New(local.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return h
 }
 
@@ -252,9 +246,7 @@ func TestRotationThatFails(t *testing.T) {
 			},
 			IsTransport: func(error) bool { return false },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if n, err := r.Sweep(t.Context()); n != 1 || !errors.Is(err, refused) || len(good.files(t)) != 2 {
 			t.Errorf("rotated %d, %v: %v", n, err, good.files(t))
 		}
@@ -274,9 +266,7 @@ func TestRotationThatFails(t *testing.T) {
 			},
 			IsTransport: func(error) bool { return false },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		sweep(t, r, 0)
 		if names := c.files(t); !slices.Equal(names, []string{"0.log"}) {
 			t.Errorf("files: %v", names)
@@ -314,13 +304,9 @@ func remote(t *testing.T) host.Host {
 	t.Helper()
 	s := sshtest.Run(t)
 	target, err := endpoint.Resolve(s.URL("/run/no.sock"), s.Options())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	l, err := link.New(link.Config{Target: target, Wait: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	done := make(chan error, 1)
 	go func() { done <- l.Run(context.Background()) }()
 	h, err := ssh.New(t.Context(), ssh.Config{Name: "remote", Transport: l})
@@ -332,9 +318,7 @@ func remote(t *testing.T) host.Host {
 			t.Error(err)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return h
 }
 

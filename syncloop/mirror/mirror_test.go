@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -167,9 +168,7 @@ func run(t *testing.T, w *world, test func()) {
 			Node:   func() types.UID { w.mu.Lock(); defer w.mu.Unlock(); return w.node },
 			Silent: func() bool { return w.do(func() bool { return w.silent }) },
 			Event:  func(reason, message string) { w.change(func() { w.events = append(w.events, reason+" "+message) }) }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- m.Run(ctx) }()

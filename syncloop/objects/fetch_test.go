@@ -22,9 +22,7 @@ func asking(t *testing.T, a *api, s Strategy, ttl *time.Duration) *Manager {
 		}
 		return *ttl, true
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return m
 }
 

@@ -62,9 +62,7 @@ func (a *api) look(selector string) {
 func start(t *testing.T, a *api, timeout time.Duration) *Manager {
 	t.Helper()
 	m, err := New(Config{Client: a.Clientset, SyncTimeout: timeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
@@ -283,9 +281,7 @@ func TestNoAnswerIsNotNotFound(t *testing.T) {
 
 func TestAnOlderAnswerIsIgnored(t *testing.T) {
 	m, err := New(Config{Client: newAPI().Clientset})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	it := newItem(key{kindConfigMap, "ns", "c"})
 	it.put(m, configMap("c", "10", map[string]string{"k": "new"}))
 	it.put(m, configMap("c", "9", map[string]string{"k": "old"}))
@@ -354,9 +350,7 @@ func TestReferences(t *testing.T) {
 // restored.
 func TestRestoredStore(t *testing.T) {
 	m, err := New(Config{Client: newAPI().Clientset})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	it := newItem(key{kindConfigMap, "ns", "c"})
 	s := &store{it: it, m: m, immutable: func() {}}
 	value := func() string { return it.read().(*v1.ConfigMap).Data["k"] }

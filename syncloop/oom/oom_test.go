@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/corpus"
 )
 
@@ -82,9 +83,7 @@ func TestSaw(t *testing.T) {
 	m.kill(1, systems)
 	var told []string
 	w, err := New(Config{Host: m, Event: func(_, reason, message string) { told = append(told, reason+" "+message) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	look := func(what string, want ...int) {
 		t.Helper()
 		w.Saw(t.Context(), m.count)

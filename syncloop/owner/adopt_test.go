@@ -6,6 +6,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/host"
 	"github.com/bowline-k8s/bowline/host/hosttest/recordtest"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -18,16 +19,12 @@ func TestEveryVersionsOwner(t *testing.T) {
 		runtime.set(nil, runs)
 		claim, err := Take(t.Context(), Config{Host: h, Runtime: runtime, RootDir: root, RunDir: t.TempDir(),
 			ClusterUID: "another-by-now", Witnesses: Witnesses{Service: cluster}, NodeName: "n1", Instance: "i", StartedAt: time.Unix(1, 0)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if claim.Stamp() != cluster+"/n1" || claim.Found().Ours != 1 {
 			t.Errorf("driven as %s: %+v", claim.Stamp(), claim.Found())
 		}
 		data, err := h.ReadFile(t.Context(), FilePath(root), maxRecord)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if r, err := ParseRecord(data); err != nil || r.SchemaVersion != schemaVersion || r.ClusterUID != cluster {
 			t.Errorf("written as %s: %v", data, err)
 		}

@@ -85,9 +85,7 @@ func configIn(dir string, h Host, r Runtime) Config {
 func newHost(t *testing.T) host.Host {
 	t.Helper()
 	h, err := local.New(local.Config{LockCheck: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return h
 }
 
@@ -112,9 +110,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return files
 }
 
@@ -134,9 +130,7 @@ func wantRefused(t *testing.T, err error, k Kind, words ...string) {
 func take(t *testing.T, c Config) *Claim {
 	t.Helper()
 	claim, err := Take(context.Background(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { claim.Release(context.Background()) })
 	return claim
 }
@@ -153,9 +147,7 @@ func TestLifeOfAClaim(t *testing.T) {
 		t.Errorf("stamp %q", claim.Stamp())
 	}
 	data, err := os.ReadFile(dir + "/root/bowline/owner")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if rec, err := ParseRecord(data); err != nil || rec.Identity != self || rec.Instance != "parent" || rec.PID != 42 {
 		t.Errorf("the owner file is %s", data)
 	}
@@ -337,14 +329,10 @@ func TestKilledProcess(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+dir)
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer in.Close()
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	testutil.Must(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "claimed\n" {

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -89,9 +90,7 @@ func TestDelays(t *testing.T) {
 // end.
 func TestCrashJitterIsDrawnOnce(t *testing.T) {
 	p, err := parsePod("main=app")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	w := newWorld(p, Decide)
 	in := w.input()
 	in.Pod, in.Volumes, in.NeedSeq = p, VolumesReady, 0
@@ -152,9 +151,7 @@ func TestAdoptsWhatTheAPISays(t *testing.T) {
 		"deleted":   func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: epoch} },
 	} {
 		p, err := parsePod("main=app")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		change(p)
 		out := Decide(Input{Now: epoch, Pod: p, Observed: pod.Observed{Seq: 1}})
 		if out.Phase != pod.Terminated || len(out.Start) != 1 || out.Start[0].Kind != OpRelease {
@@ -166,9 +163,7 @@ func TestAdoptsWhatTheAPISays(t *testing.T) {
 // The restart count in the API object never goes back, even if the runtime lost every trace.
 func TestAttemptsGoOn(t *testing.T) {
 	p, err := parsePod("main=app")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "app", RestartCount: 4, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
 	in := Input{Now: epoch, Pod: p, Volumes: VolumesReady, Ledger: Ledger{Names: map[string]NameRecord{"app": {Pulled: true}}},
 		Observed: pod.Observed{Seq: 1, Sandboxes: []pod.Sandbox{{ID: "b", Ready: true}}}}
@@ -182,9 +177,7 @@ func TestAttemptsGoOn(t *testing.T) {
 // kubelet, its replacement counts as a restart. If only the creation was lost, it cannot have run.
 func TestAStartInDoubtCounts(t *testing.T) {
 	p, err := parsePod("main=app")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for made, want := range map[string]uint32{"c": 3, "": 2} {
 		out := Outcome{Operation: Operation{Kind: OpStart, Container: "app", Attempt: 2}, ContainerID: made, Transport: true, Err: "lost", At: epoch}
 		ledger := Record(Ledger{Names: map[string]NameRecord{"app": {Pulled: true}}}, out, p, 0)
@@ -204,9 +197,7 @@ func TestAStartInDoubtCounts(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	p, err := parsePod("main=app poststart=app prestop=app")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	op := func(k OpKind) Operation { return Operation{Kind: k, Container: "app", ID: "id"} }
 	in := func(d time.Duration) time.Time { return epoch.Add(d) }
 	for name, tc := range map[string]struct {
@@ -256,9 +247,7 @@ func TestRecord(t *testing.T) {
 
 func steadyInput(t testing.TB) Input {
 	p, err := parsePod("inits=setup,proxy* main=app,web liveness=app,proxy startup=proxy")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	w := newWorld(p, Decide)
 	w.settle()
 	if w.phase != pod.Syncing || len(w.bad) > 0 {
@@ -294,9 +283,7 @@ func BenchmarkDecideSteady(b *testing.B) {
 // end, and one that has to be killed at once is.
 func TestStopsThatComeLate(t *testing.T) {
 	p, err := parsePod("main=app")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	decide := func(grace time.Duration, stops int) Plan {
 		return Decide(Input{Now: epoch.Add(time.Hour), Pod: p, Phase: pod.Terminating, Volumes: VolumesReady,
 			Terminate: &Terminate{At: epoch, Grace: grace, Cause: CauseDeleted},
@@ -327,9 +314,7 @@ func TestStopsThatComeLate(t *testing.T) {
 // shorten it, unless the pod has to go at once.
 func TestALateSidecarKeepsItsGrace(t *testing.T) {
 	p, err := parsePod("inits=proxy* main=app")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	over := epoch.Add(5 * time.Second)
 	in := Input{Now: over.Add(time.Second), Pod: p, Phase: pod.Terminating, Volumes: VolumesReady,
 		Terminate: &Terminate{At: epoch, Grace: 5 * time.Second, Cause: CauseDeleted},

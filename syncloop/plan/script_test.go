@@ -30,9 +30,7 @@ func TestScripts(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			got := play(t, string(want), false)
 			if bytes.Equal(want, []byte(got)) {
 				return
@@ -54,9 +52,7 @@ func TestScriptsReworded(t *testing.T) {
 	}
 	for _, file := range files {
 		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if got := play(t, string(want), true); got != string(want) {
 			t.Errorf("%s: %s", file, firstDifference(string(want), got))
 		}

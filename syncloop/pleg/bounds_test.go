@@ -33,9 +33,7 @@ func (h hostile) ContainerStatus(ctx context.Context, id string) (*runtimeapi.Co
 func (h hostile) generator(t *testing.T, a *budget.Account) *Generator {
 	t.Helper()
 	g, err := New(Config{Runtime: h, Files: h, Owner: "me", Budget: a, IsNotFound: func(err error) bool { return errors.Is(err, errNotFound) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return g
 }
 
@@ -135,9 +133,7 @@ func TestEndlessEvents(t *testing.T) {
 				close(c)
 				return c, nil
 			}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		testutil.Must(t, g.Run(ctx))
@@ -159,9 +155,7 @@ func (panicky) ListContainers(context.Context, *runtimeapi.ContainerFilter) ([]*
 func TestAPanicOfALookEndsTheLook(t *testing.T) {
 	w, a := newWorld(), budget.New(budget.Limits{})
 	g, err := New(Config{Runtime: panicky{w}, Files: w, Owner: "me", Budget: a, IsNotFound: func(error) bool { return false }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if err := g.Relist(t.Context()); err == nil {
 		t.Error("the look succeeded")
 	}

@@ -151,9 +151,7 @@ func (w *world) generator(t *testing.T) *Generator {
 		c.Hints = func(context.Context) (<-chan Hint, error) { return w.hints, nil }
 	}
 	g, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return g
 }
 

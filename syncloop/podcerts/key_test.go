@@ -16,14 +16,14 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // Keys are made one after another, and a slow one does not use up the timeout of the API calls.
 func TestSlowKeys(t *testing.T) {
 	some, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer func(real func(int) (crypto.Signer, error)) { generateRSA = real }(generateRSA)
 	synctest.Test(t, func(t *testing.T) {
 		var at, most atomic.Int32
@@ -54,9 +54,7 @@ func TestSlowKeys(t *testing.T) {
 
 func TestKeys(t *testing.T) {
 	some, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	asked := 0
 	defer func(real func(int) (crypto.Signer, error)) { generateRSA = real }(generateRSA)
 	generateRSA = func(bits int) (crypto.Signer, error) { asked = bits; return some, nil }
@@ -68,9 +66,7 @@ func TestKeys(t *testing.T) {
 		"ECDSAP256": {&ecdsa.PrivateKey{}, 256}, "ECDSAP384": {&ecdsa.PrivateKey{}, 384}, "ECDSAP521": {&ecdsa.PrivateKey{}, 521},
 	} {
 		private, proof, err := newKey(kind)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		block, rest := pem.Decode(private)
 		if block == nil || block.Type != "PRIVATE KEY" || len(rest) != 0 {
 			t.Fatalf("%s: %v", kind, block)

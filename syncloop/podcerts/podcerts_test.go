@@ -68,9 +68,7 @@ func begin(t *testing.T) *world {
 			w.events = append(w.events, reason+" "+message)
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	w.m = m
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -223,9 +221,7 @@ func TestWaitForTheSigner(t *testing.T) {
 		}
 		api := w.client.CertificatesV1().PodCertificateRequests("shop")
 		r, err := api.Get(t.Context(), "req-1", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		issue(r)
 		if _, err := api.UpdateStatus(t.Context(), r, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
@@ -270,9 +266,7 @@ func TestLateRenewal(t *testing.T) {
 		w.sign = issue
 		p := testPod("u1")
 		first, err := w.bundle(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		w.mu.Lock()
 		w.sign = nil
 		w.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -87,9 +88,7 @@ func start(t *testing.T) *bench {
 			defer b.mu.Unlock()
 			b.events = append(b.events, container+" "+kind+" "+reason+" "+message)
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	b.Manager = m
 	b.pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid"}}
 	ctx, cancel := context.WithCancel(t.Context())

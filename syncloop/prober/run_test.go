@@ -21,6 +21,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
@@ -34,9 +35,7 @@ var direct = dialFunc((&net.Dialer{}).DialContext)
 func manager(t testing.TB, d Dialer, late bool) *Manager {
 	t.Helper()
 	m, err := New(Config{Exec: &commands{}, Dialer: d, Late: func() bool { return late }, DialSlack: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return m
 }
 
@@ -45,9 +44,7 @@ func at(t testing.TB, address string, h func(port intstr.IntOrString) v1.ProbeHa
 	t.Helper()
 	address = strings.TrimPrefix(strings.TrimPrefix(address, "http://"), "https://")
 	ip, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	n := intstr.Parse(port)
 	c := &v1.Container{Name: "c", Ports: []v1.ContainerPort{{Name: "web", ContainerPort: n.IntVal}}}
 	return run{kind: Readiness, spec: &v1.Probe{ProbeHandler: h(n), TimeoutSeconds: 1}, container: c, id: "1", ip: ip}
@@ -128,9 +125,7 @@ func TestHTTP(t *testing.T) {
 
 func closedPort(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -203,9 +198,7 @@ func TestTheLinksFaultsAreUnknown(t *testing.T) {
 
 func TestTCP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	defer l.Close()
 	tcp := func(port intstr.IntOrString) v1.ProbeHandler {
 		return v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: port}}
@@ -225,9 +218,7 @@ func TestGRPC(t *testing.T) {
 	t.Parallel()
 	serve := func(register func(*grpc.Server)) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		s := grpc.NewServer()
 		register(s)
 		go func() { _ = s.Serve(l) }()
@@ -291,9 +282,7 @@ func TestGRPCAnswersAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			s := grpc.NewServer()
 			grpc_health_v1.RegisterHealthServer(s, c.h)
 			go func() { _ = s.Serve(l) }()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bowline-k8s/bowline/cri/spec"
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/gc/gcpolicy"
 )
 
@@ -96,9 +97,7 @@ func run(t *testing.T, w *world, f func()) {
 			Driver: w.driverNow,
 			Event:  func(kind, reason, _ string) { w.events = append(w.events, kind+" "+reason) },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- m.Run(ctx) }()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 func isQuiet(p *Pacer) bool {
@@ -25,9 +27,7 @@ func TestTheUrgentGoFirstAndEachInItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1, time.Minute)
 		release, err := p.Take(t.Context(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		var mu sync.Mutex
 		var order []string
 		take := func(name string, urgent bool) {
@@ -72,9 +72,7 @@ func TestHangingCallDelaysNothingElse(t *testing.T) {
 		}
 		began := time.Now()
 		release, err := p.Take(t.Context(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		if waited := time.Since(began); waited != 3*time.Second {
 			t.Errorf("waited %s for calls that hang", waited)
 		}

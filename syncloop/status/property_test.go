@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -130,9 +131,7 @@ func TestProperties(t *testing.T) {
 			}
 			st := Generate(s.in)
 			if s.in.Observed.Stale == "" {
-				if err := check(s.in.Old, st); err != nil {
-					t.Fatal(err)
-				}
+				testutil.Must(t, check(s.in.Old, st))
 				if s.in.Phase >= pod.Terminated && !pod.Terminal(st.Phase) {
 					t.Fatalf("Terminated worker, phase %s", st.Phase)
 				}

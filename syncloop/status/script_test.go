@@ -47,9 +47,7 @@ func TestScripts(t *testing.T) {
 	for _, f := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
 			data, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.Must(t, err)
 			got := newScript().play(t, string(data))
 			if *update {
 				testutil.Must(t, os.WriteFile(f, []byte(got), 0o644))

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -181,9 +182,7 @@ func start(t *testing.T, a *api, tune func(*Config)) (*Writer, *v1.Pod) {
 		tune(&c)
 	}
 	w, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.Run(ctx) }()
@@ -659,9 +658,7 @@ func TestOnTheWire(t *testing.T) {
 	defer srv.Close()
 	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: srv.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	w, err := New(Config{Pods: client.CoreV1(), Merge: merge})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- w.Run(ctx) }()
@@ -700,9 +697,7 @@ func TestConfigIsValidated(t *testing.T) {
 func TestNewStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, err := New(Config{Pods: (&api{}).client().CoreV1(), Merge: merge})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		w.Set(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid"}}, running(v1.ConditionTrue))
 	})
 }

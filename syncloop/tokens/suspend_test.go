@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // While the machine sleeps, timers stand still and the wall clock continues. A token that fell due
@@ -39,9 +41,7 @@ func TestATokenThatFallsDueWhileTheMachineSleeps(t *testing.T) {
 // machine sleeps.
 func TestTokensAreJudgedByWallTime(t *testing.T) {
 	m, err := New(Config{Client: &issuer{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if now := m.now(); now != now.Round(0) {
 		t.Errorf("%v has a monotonic reading", now)
 	}

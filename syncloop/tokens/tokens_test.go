@@ -78,9 +78,7 @@ func (i *issuer) fail(err error) {
 func manager(t *testing.T, i *issuer) *Manager {
 	t.Helper()
 	m, err := New(Config{Client: i})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	m.jitter = func() time.Duration { return 0 }
 	return m
 }
@@ -95,9 +93,7 @@ func testPod(uid types.UID) *v1.Pod {
 func mustToken(t *testing.T, m *Manager, p *v1.Pod, audience string, seconds int64, want string) {
 	t.Helper()
 	got, err := m.Token(t.Context(), p, audience, seconds)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if got != want {
 		t.Fatalf("token = %s, want %s", got, want)
 	}
@@ -152,9 +148,7 @@ func TestRefreshAt80PercentOrADay(t *testing.T) {
 
 func TestJitterOnlyHastens(t *testing.T) {
 	m, err := New(Config{Client: &issuer{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for range 1000 {
 		if j := m.jitter(); j < 0 || j >= maxJitter {
 			t.Fatalf("jitter %v", j)

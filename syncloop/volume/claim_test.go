@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/bowline-k8s/bowline/host"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // bindings are a cluster's claims and persistent volumes.
@@ -65,9 +66,7 @@ func claimManager(t *testing.T, h Host, b *bindings) *Manager {
 	t.Helper()
 	c := newCluster()
 	m, err := New(Config{Host: h, Objects: c, Tokens: c, Claims: b, RootDir: "/root", Allocatable: func() v1.ResourceList { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return m
 }
 

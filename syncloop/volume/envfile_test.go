@@ -35,9 +35,7 @@ func TestEnvFileStaysInTheVolume(t *testing.T) {
 	m := realManager(t, flipping{h, func() { flip() }}, newCluster(), root)
 	p := testPod(emptyDir("", ""))
 	mounts, err := m.Prepare(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if err := m.Release(context.Background(), p.UID); err != nil {
 			t.Error(err)

@@ -21,9 +21,7 @@ import (
 func realHost(t *testing.T) (host.Host, string) {
 	t.Helper()
 	h, err := local.New(local.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if err := h.Close(); err != nil {
 			t.Error(err)
@@ -35,18 +33,14 @@ func realHost(t *testing.T) (host.Host, string) {
 func realManager(t *testing.T, h host.Host, c *cluster, root string) *Manager {
 	t.Helper()
 	m, err := New(Config{Host: h, Objects: c, Tokens: c, RootDir: root, Allocatable: func() v1.ResourceList { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return m
 }
 
 func read(t *testing.T, p string) string {
 	t.Helper()
 	data, err := os.ReadFile(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return string(data)
 }
 
@@ -102,9 +96,7 @@ func TestARealFileSystem(t *testing.T) {
 	testutil.Must(t, os.WriteFile(mounts["scratch"].HostPath+"/work", []byte("done"), 0o600))
 	testutil.Must(t, os.Chmod(mounts["scratch"].HostPath, 0o700))
 	version, err := os.Readlink(mounts["cfg"].HostPath + "/..data")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	m = realManager(t, h, c, root)
 	prepare(t, m, p)
 	prepare(t, m, p)
@@ -154,9 +146,7 @@ func TestARealFileSystem(t *testing.T) {
 	}
 
 	records, err := h.List(t.Context(), RecordDir(root))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if uids, err := realManager(t, h, c, root).Orphans(t.Context(), records); err != nil || len(uids) != 1 || uids[0] != "u" {
 		t.Errorf("orphans = %v, %v", uids, err)
 	}
@@ -224,22 +214,16 @@ func TestAFullDisk(t *testing.T) {
 // BenchmarkPrepare sets up and releases the volumes of an ordinary pod with a token.
 func BenchmarkPrepare(b *testing.B) {
 	h, err := local.New(local.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testutil.Must(b, err)
 	defer h.Close()
 	root, c := b.TempDir(), newCluster()
 	m, err := New(Config{Host: h, Objects: c, Tokens: c, RootDir: root, Allocatable: func() v1.ResourceList { return nil }})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testutil.Must(b, err)
 	p := testPod(tokenVolume())
 	for b.Loop() {
 		if _, err := m.Prepare(b.Context(), p); err != nil {
 			b.Skipf("mounts are not allowed: %v", err)
 		}
-		if err := m.Release(b.Context(), p.UID); err != nil {
-			b.Fatal(err)
-		}
+		testutil.Must(b, m.Release(b.Context(), p.UID))
 	}
 }

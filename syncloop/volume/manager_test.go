@@ -102,9 +102,7 @@ func newManager(t *testing.T, h *memHost, c *cluster) *Manager {
 		Host: h, Objects: c, Tokens: c, RootDir: "/root",
 		Allocatable: func() v1.ResourceList { return v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")} },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return m
 }
 
@@ -150,9 +148,7 @@ func emptyDir(medium v1.StorageMedium, limit string) v1.Volume {
 func prepare(t *testing.T, m *Manager, p *v1.Pod) map[string]Mount {
 	t.Helper()
 	mounts, err := m.Prepare(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return mounts
 }
 

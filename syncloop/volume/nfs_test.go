@@ -186,9 +186,7 @@ func TestNFSWithoutAnAnswer(t *testing.T) {
 		h := &slowHost{memHost: newMemHost()}
 		c := newCluster()
 		m, err := New(Config{Host: h, Objects: c, Tokens: c, RootDir: "/root", Allocatable: func() v1.ResourceList { return nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		var wg sync.WaitGroup
 		began := time.Now()
 		for i := range 6 {
@@ -213,9 +211,7 @@ func TestNFSBesideServersThatAreAway(t *testing.T) {
 		h := &slowHost{memHost: newMemHost()}
 		c := newCluster()
 		m, err := New(Config{Host: h, Objects: c, Tokens: c, RootDir: "/root", Allocatable: func() v1.ResourceList { return nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		pod := func(uid, server string) *v1.Pod {
 			p := testPod(nfsVolume("v", server, false))
@@ -276,9 +272,7 @@ func TestNFSLeavesShells(t *testing.T) {
 		h := &shellHost{&slowHost{memHost: newMemHost()}, make(chan struct{}, shell.MaxShells)}
 		c := newCluster()
 		m, err := New(Config{Host: h, Objects: c, Tokens: c, RootDir: "/root", Allocatable: func() v1.ResourceList { return nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for i := range 4 {

@@ -155,9 +155,7 @@ func TestOrphans(t *testing.T) {
 	h.put("/root/bowline/pods/file", node{})
 	h.put("/root/bowline/pods/released", node{})
 	records, err := h.List(t.Context(), RecordDir("/root"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if got, err := newManager(t, h, c).Orphans(t.Context(), records); err != nil || !slices.Equal(got, []types.UID{"a", "b"}) {
 		t.Errorf("%v, %v", got, err)
 	}

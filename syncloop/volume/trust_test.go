@@ -39,9 +39,7 @@ func TestTrustBundlesFollow(t *testing.T) {
 	h, c := newMemHost(), newCluster()
 	trust := anchors{"roots": one, "example.com/s tier=gold": two}
 	m, err := New(Config{Host: h, Objects: c, Tokens: c, Trust: trust, RootDir: "/root", Allocatable: func() v1.ResourceList { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	signer, selector := "example.com/s", &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "gold"}}
 	source := func(path string, change func(*v1.ClusterTrustBundleProjection)) v1.VolumeProjection {
 		b := &v1.ClusterTrustBundleProjection{Path: path, Optional: ptr(true)}

@@ -89,9 +89,7 @@ func newArena(t *testing.T) *arena {
 	a.prepare(t)
 	for i := range a.lab.Status.Hosts {
 		n, err := startNode(ctx, a.lab, a.lab.Status.Hosts[i].Name, program, a.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		t.Cleanup(func() { n.stop(t) })
 		a.nodes = append(a.nodes, n)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/bowline-k8s/bowline/cri"
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 )
 
@@ -127,9 +128,7 @@ func remoteNodes(t *testing.T, hosts int) []*remoteNode {
 		end, err := n.bowline.Keep(func(code int) {
 			t.Errorf("bowline of %s has ended with %d: %s", n.name, code, n.bowline.LogTail(2000))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		t.Cleanup(func() { end(t.Failed()) })
 		nodes = append(nodes, n)
 	}
@@ -137,9 +136,7 @@ func remoteNodes(t *testing.T, hosts int) []*remoteNode {
 		if _, err := a.lab.NodeReady(ctx, n.name, v1.ConditionTrue, 2*linkPatience); err != nil {
 			t.Fatalf("%v: %s", err, n.bowline.LogTail(2000))
 		}
-		if err := n.create(ctx, n.resident, false); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, n.create(ctx, n.resident, false))
 	}
 	for _, n := range nodes {
 		if _, err := a.lab.PodReady(ctx, namespace, n.resident, linkPatience); err != nil {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/test/labtest"
 	"github.com/bowline-k8s/bowline/test/oracle"
 )
@@ -256,9 +257,7 @@ func (a *arena) testStatefulSet(t *testing.T) {
 	var seen []map[call]int
 	for i, team := range teams {
 		s, err := newSet(t.Context(), a.lab, fmt.Sprintf("set-%d", i), a.dir, team)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		sets[team[0]] = s
 		from, bad := s.move(t.Context(), nil, 0)
 		if len(bad) > 0 {

@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/bowline-k8s/bowline/internal/testutil"
 )
 
 // Dir makes a directory for the files of a test, which every user may read. Its path is short,
@@ -23,9 +25,7 @@ func Dir(t *testing.T, name string, keep bool) string {
 	if err == nil {
 		err = os.Chmod(dir, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if keep && t.Failed() {
 			t.Logf("the logs are in %s", dir)
@@ -40,9 +40,7 @@ func Dir(t *testing.T, name string, keep bool) string {
 func StartFor(t *testing.T, dir string, hosts int, flags ...string) *Lab {
 	t.Helper()
 	l, err := Start(t.Context(), dir, hosts, flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() {
 		if err := l.Down(context.Background()); err != nil {
 			t.Error(err)

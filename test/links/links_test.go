@@ -95,17 +95,13 @@ func (a *arena) bringUp(t *testing.T, hosts int, clocks []time.Duration) {
 	}
 	a.prepare(t)
 	config, err := a.farm.WriteConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	a.bowline = &labtest.Bowline{Lab: a.farm.Lab, Host: a.nodes[0].Name, Wire: a.nodes[0].Wire, Config: config,
 		LogPath: filepath.Join(dir, "bowline.log"), Args: []string{"-v=2"}}
 	end, err := a.bowline.Keep(func(code int) {
 		t.Errorf("bowline has ended with %d: %s", code, a.bowline.LogTail(3000))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	t.Cleanup(func() { end(t.Failed()) })
 	a.each(t, func(n *node) error {
 		if _, err := a.farm.Lab.NodeReady(ctx, n.Name, v1.ConditionTrue, 2*patience); err != nil {

@@ -10,14 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
 func amount(t testing.TB, s string) pod.Amount {
 	a, err := pod.ParseAmount(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return a
 }
 

@@ -18,6 +18,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1"
 	credentialapi "k8s.io/kubelet/pkg/apis/credentialprovider"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/syncloop/tokens"
 	"github.com/bowline-k8s/bowline/wall/walltest"
 )
@@ -112,9 +113,7 @@ func set(t *testing.T, c *cluster, all map[*script]kubeletconfig.CredentialProvi
 		programs = append(programs, Program{Config: config})
 	}
 	out, err := New(programs, c, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	for i, s := range order {
 		out.providers[i].run = s.run
 	}

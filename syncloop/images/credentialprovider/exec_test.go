@@ -37,9 +37,7 @@ func TestProtocol(t *testing.T) {
 	p.Config.Args = []string{"--of", "two words"}
 	p.Config.Env = []kubeletconfig.ExecEnvVar{{Name: "THEIRS", Value: "theirs"}, {Name: "ANSWER", Value: good}}
 	response, err := p.run(t.Context(), question{image: "r.example/app", token: token, annotations: map[string]string{"k": "v"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	if diff := cmp.Diff(map[string]credentialapi.AuthConfig{"r.example": {Username: "ann", Password: "secret-1"}}, response.Auth); diff != "" {
 		t.Error(diff)
 	}
@@ -48,9 +46,7 @@ func TestProtocol(t *testing.T) {
 	}
 	read := func(name string) string {
 		data, err := os.ReadFile(os.Getenv("WHERE") + "/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.Must(t, err)
 		return strings.TrimSpace(string(data))
 	}
 	var request map[string]any

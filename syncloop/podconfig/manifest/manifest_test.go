@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
+	"github.com/bowline-k8s/bowline/internal/testutil"
 	"github.com/bowline-k8s/bowline/pod"
 )
 
@@ -21,9 +22,7 @@ const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"
 func decode(t *testing.T, text string, from Origin) *v1.Pod {
 	t.Helper()
 	pods, _, err := Decode([]byte(text), from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.Must(t, err)
 	return pods[0]
 }
 
